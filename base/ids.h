@@ -1,0 +1,44 @@
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+namespace weightcast {
+
+/// An integer that cannot be mixed up with another: `Tag` makes the type, `value` is the number.
+template <typename Tag, typename Int>
+struct StrongId {
+  using Underlying = Int;
+  Int value{};
+
+  constexpr StrongId() = default;
+  constexpr explicit StrongId(Int v) : value(v) {}
+  constexpr auto operator<=>(const StrongId&) const = default;
+  constexpr StrongId& operator++() {
+    ++value;
+    return *this;
+  }
+};
+
+/// A publication's number: grows by publication, never reused. Zero is "none".
+using Version = StrongId<struct VersionTag, std::uint64_t>;
+/// The position of a chunk in its payload.
+using ChunkIndex = StrongId<struct ChunkIndexTag, std::uint32_t>;
+/// A plan's generation; a node ignores a plan of an epoch that is not greater than the one it has.
+using Epoch = StrongId<struct EpochTag, std::uint64_t>;
+/// A member, numbered by the origin when it joins; the origin itself is 0.
+using PeerId = StrongId<struct PeerIdTag, std::uint32_t>;
+/// A connection, numbered by the node that holds it; never reused within a process.
+using ConnId = StrongId<struct ConnIdTag, std::uint64_t>;
+
+inline constexpr Version kNoVersion{0};
+inline constexpr PeerId kOriginId{0};
+
+}  // namespace weightcast
+
+template <typename Tag, typename Int>
+struct std::hash<weightcast::StrongId<Tag, Int>> {
+  std::size_t operator()(const weightcast::StrongId<Tag, Int>& id) const noexcept { return std::hash<Int>{}(id.value); }
+};

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+namespace weightcast {
+
+/// A span of time, in nanoseconds.
+using Duration = std::chrono::nanoseconds;
+
+/// A tag clock: an Instant is handed in by whoever drives the code (the event loop, the simulator, a test). Nothing in
+/// the core reads a clock, so there is no now().
+struct DrivenClock {
+  using rep = std::int64_t;
+  using period = std::nano;
+  using duration = Duration;
+  using time_point = std::chrono::time_point<DrivenClock>;
+  static constexpr bool is_steady = true;
+};
+
+/// A point in monotonic time; only differences mean something.
+using Instant = DrivenClock::time_point;
+
+/// Milliseconds since the Unix epoch, for records that leave the host.
+using UnixMillis = std::int64_t;
+
+[[nodiscard]] constexpr double to_seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
+
+[[nodiscard]] constexpr Duration from_seconds(double seconds) {
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+}
+
+}  // namespace weightcast

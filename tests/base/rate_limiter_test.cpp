@@ -1,0 +1,82 @@
+#include "base/rate_limiter.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <deque>
+
+namespace weightcast {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+struct Passed {
+  Instant at;
+  std::size_t bytes;
+};
+
+// Sends greedily, waking up late by what `lateness` says, and returns what passed when.
+template <typename Lateness>
+std::vector<Passed> send_greedily(Rate rate, Duration span, Lateness lateness) {
+  RateLimiter limiter(rate);
+  std::vector<Passed> passed;
+  const Instant start{std::chrono::seconds(5)};
+  Instant now = start;
+  while (now - start < span) {
+    if (const std::size_t bytes = limiter.available(now); bytes > 0) {
+      limiter.consume(now, bytes);
+      passed.push_back({now, bytes});
+    }
+    now = limiter.ready_at(now, limiter.quantum_bytes()) + lateness();
+  }
+  return passed;
+}
+
+std::size_t most_in_any(Duration window, const std::vector<Passed>& passed) {
+  std::deque<Passed> inside;
+  std::size_t bytes = 0, most = 0;
+  for (const Passed& p : passed) {
+    inside.push_back(p);
+    bytes += p.bytes;
+    while (p.at - inside.front().at >= window) {
+      bytes -= inside.front().bytes;
+      inside.pop_front();
+    }
+    most = std::max(most, bytes);
+  }
+  return most;
+}
+
+TEST(RateLimiter, UnlimitedLetsEverythingPass) {
+  RateLimiter limiter{Rate{}};
+  EXPECT_GT(limiter.available(Instant{}), std::size_t{1} << 60);
+  limiter.consume(Instant{}, 1 << 30);
+  EXPECT_EQ(limiter.ready_at(Instant{}, 1 << 30), Instant{});
+}
+
+RC_GTEST_PROP(RateLimiter, HoldsItsRateAndItsBurstsUnderLateTimers, ()) {
+  const Rate rate = Rate::bits(*rc::gen::element(2e6, 20e6, 100e6, 300e6, 1e9, 8e9));
+  const auto late_us = *rc::gen::container<std::vector<int>>(64, rc::gen::inRange(0, 4000));
+  std::size_t i = 0;
+  const auto passed = send_greedily(rate, std::chrono::seconds(2),
+                                    [&] { return microseconds(late_us[i++ % late_us.size()]); });
+  std::size_t total = 0;
+  for (const Passed& p : passed) total += p.bytes;
+  RC_ASSERT(double(total) >= 2 * 0.97 * rate.bytes_per_s);
+  RC_ASSERT(double(most_in_any(std::chrono::seconds(1), passed)) <= 1.03 * rate.bytes_per_s);
+  RC_ASSERT(double(most_in_any(RateLimiter::kWindow, passed)) <=
+            rate.bytes_per_s * to_seconds(RateLimiter::kWindow) + double(RateLimiter::kWindowSlackBytes));
+}
+
+TEST(RateLimiter, ReadyAtIsNotTooEarly) {
+  RateLimiter limiter(Rate::bits(100e6));
+  const Instant start{milliseconds(1)};
+  limiter.consume(start, limiter.available(start));
+  const Instant ready = limiter.ready_at(start, limiter.quantum_bytes());
+  EXPECT_GT(ready, start);
+  EXPECT_GE(limiter.available(ready + microseconds(1)), limiter.quantum_bytes() - 1);
+}
+
+}  // namespace
+}  // namespace weightcast
