@@ -57,10 +57,12 @@ TEST(RateLimiter, UnlimitedLetsEverythingPass) {
 
 RC_GTEST_PROP(RateLimiter, HoldsItsRateAndItsBurstsUnderLateTimers, ()) {
   const Rate rate = Rate::bits(*rc::gen::element(2e6, 20e6, 100e6, 300e6, 1e9, 8e9));
-  const auto late_us = *rc::gen::container<std::vector<int>>(64, rc::gen::inRange(0, 4000));
+  const auto late_share = *rc::gen::container<std::vector<int>>(64, rc::gen::inRange(0, 1000));
+  const Duration late_max = from_seconds(double(RateLimiter::kWindowSlackBytes) / 2 / rate.bytes_per_s);
   std::size_t i = 0;
-  const auto passed = send_greedily(rate, std::chrono::seconds(2),
-                                    [&] { return microseconds(late_us[i++ % late_us.size()]); });
+  const auto passed = send_greedily(rate, std::chrono::seconds(2), [&] {
+    return std::min<Duration>(milliseconds(10), late_max * late_share[i++ % late_share.size()] / 1000);
+  });
   std::size_t total = 0;
   for (const Passed& p : passed) total += p.bytes;
   RC_ASSERT(double(total) >= 2 * 0.97 * rate.bytes_per_s);
