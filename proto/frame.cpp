@@ -1,0 +1,74 @@
+#include "proto/frame.h"
+
+#include <fmt/format.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <bit>
+#include <cstring>
+
+namespace weightcast {
+namespace {
+
+constexpr std::array<char, 4> kMagic{'W', 'C', 'F', '1'};
+constexpr std::size_t kCheckedBytes = 24;
+
+static_assert(std::endian::native == std::endian::little, "the wire is little-endian and so are the hosts we run on");
+
+template <typename T>
+void put(FrameHeaderBytes& out, std::size_t at, T value) {
+  std::memcpy(out.data() + at, &value, sizeof value);
+}
+
+template <typename T>
+T get(Bytes in, std::size_t at) {
+  T value;
+  std::memcpy(&value, in.data() + at, sizeof value);
+  return value;
+}
+
+}  // namespace
+
+FrameHeaderBytes encode_frame_header(const FrameHeader& header) {
+  FrameHeaderBytes out{};
+  std::memcpy(out.data(), kMagic.data(), kMagic.size());
+  put(out, 4, static_cast<std::uint8_t>(header.type));
+  put(out, 8, header.body_bytes);
+  put(out, 12, header.chunk.value);
+  put(out, 16, header.version.value);
+  put(out, 24, XXH3_64bits(out.data(), kCheckedBytes));
+  return out;
+}
+
+Result<FrameHeader> decode_frame_header(Bytes bytes) {
+  WC_CHECK(bytes.size() >= FrameHeader::kBytes);
+  if (std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0) {
+    return fail(Errc::kCorrupt, Op::kParse, "frame: does not start with WCF1; the peer does not speak this protocol");
+  }
+  if (get<std::uint64_t>(bytes, 24) != XXH3_64bits(bytes.data(), kCheckedBytes)) {
+    return fail(Errc::kCorrupt, Op::kParse, "frame: header check does not match");
+  }
+  FrameHeader header;
+  const auto type = get<std::uint8_t>(bytes, 4);
+  if (type != std::uint8_t(FrameType::kControl) && type != std::uint8_t(FrameType::kChunk)) {
+    return fail(Errc::kUnsupported, Op::kParse, fmt::format("frame: type {} is not known here", type));
+  }
+  header.type = static_cast<FrameType>(type);
+  if (bytes[5] != std::byte{0} || bytes[6] != std::byte{0} || bytes[7] != std::byte{0}) {
+    return fail(Errc::kCorrupt, Op::kParse, "frame: reserved bytes are not zero");
+  }
+  header.body_bytes = get<std::uint32_t>(bytes, 8);
+  header.chunk = ChunkIndex{get<std::uint32_t>(bytes, 12)};
+  header.version = Version{get<std::uint64_t>(bytes, 16)};
+  const std::size_t limit = header.type == FrameType::kControl ? kControlBytesMax : std::size_t{kChunkBytesMax};
+  if (header.body_bytes > limit) {
+    return fail(Errc::kTooLarge, Op::kParse,
+                fmt::format("frame: body of {} bytes, at most {} are allowed", header.body_bytes, limit));
+  }
+  if (header.type == FrameType::kControl && (header.chunk.value != 0 || header.version != kNoVersion)) {
+    return fail(Errc::kCorrupt, Op::kParse, "frame: a control frame names a chunk");
+  }
+  return header;
+}
+
+}  // namespace weightcast

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/digest.h"
+#include "base/ids.h"
+#include "base/result.h"
+#include "proto/limits.h"
+
+namespace weightcast {
+
+/// Every frame on every connection starts with these 32 bytes, little-endian:
+///
+///   offset  size  field
+///        0     4  magic "WCF1"
+///        4     1  type
+///        5     3  zero
+///        8     4  body length in bytes
+///       12     4  chunk index (chunk frames; else 0)
+///       16     8  version (chunk frames; else 0)
+///       24     8  XXH3-64 of bytes 0 to 23
+///
+/// The check makes a stream that lost its place, or never had one, an error at once instead of a wild length.
+enum class FrameType : std::uint8_t {
+  kControl = 1,  ///< body: a protobuf Message; at most kControlBytesMax
+  kChunk = 2,    ///< body: the chunk's bytes; at most kChunkBytesMax
+};
+
+struct FrameHeader {
+  static constexpr std::size_t kBytes = 32;
+
+  FrameType type = FrameType::kControl;
+  std::uint32_t body_bytes = 0;
+  ChunkIndex chunk{};
+  Version version{};
+
+  bool operator==(const FrameHeader&) const = default;
+};
+
+using FrameHeaderBytes = std::array<std::byte, FrameHeader::kBytes>;
+
+[[nodiscard]] FrameHeaderBytes encode_frame_header(const FrameHeader& header);
+
+/// Errors: kCorrupt (magic, check or a field that must be zero), kUnsupported (type), kTooLarge (length).
+[[nodiscard]] Result<FrameHeader> decode_frame_header(Bytes bytes);
+
+}  // namespace weightcast

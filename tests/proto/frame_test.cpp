@@ -1,0 +1,59 @@
+#include "proto/frame.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+namespace weightcast {
+namespace {
+
+FrameHeader chunk_header() {
+  FrameHeader header;
+  header.type = FrameType::kChunk;
+  header.body_bytes = 32 * kKiB;
+  header.chunk = ChunkIndex{7};
+  header.version = Version{42};
+  return header;
+}
+
+TEST(FrameHeader, RoundTrips) {
+  const auto decoded = decode_frame_header(encode_frame_header(chunk_header()));
+  ASSERT_TRUE(decoded.has_value());
+  EXPECT_EQ(*decoded, chunk_header());
+}
+
+TEST(FrameHeader, HasTheDocumentedBytes) {
+  const FrameHeaderBytes bytes = encode_frame_header(chunk_header());
+  const std::array<unsigned, 24> expected{
+      'W', 'C', 'F', '1',      // magic
+      2,   0,   0,   0,        // type chunk, reserved
+      0,   0x80, 0,  0,        // body: 32768 bytes
+      7,   0,   0,   0,        // chunk 7
+      42,  0,   0,   0, 0, 0, 0, 0,  // version 42
+  };
+  for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_EQ(std::to_integer<unsigned>(bytes[i]), expected[i]) << i;
+}
+
+TEST(FrameHeader, EveryFlippedBitIsRefused) {
+  const FrameHeaderBytes good = encode_frame_header(chunk_header());
+  for (std::size_t bit = 0; bit < 8 * good.size(); ++bit) {
+    FrameHeaderBytes bad = good;
+    bad[bit / 8] ^= std::byte(1u << (bit % 8));
+    EXPECT_FALSE(decode_frame_header(bad).has_value()) << "bit " << bit;
+  }
+}
+
+TEST(FrameHeader, RefusesLengthsAboveTheLimitOfTheirType) {
+  FrameHeader header = chunk_header();
+  header.body_bytes = kChunkBytesMax + 1;
+  EXPECT_EQ(decode_frame_header(encode_frame_header(header)).error().code, Errc::kTooLarge);
+  FrameHeader control;
+  control.body_bytes = kControlBytesMax + 1;
+  EXPECT_EQ(decode_frame_header(encode_frame_header(control)).error().code, Errc::kTooLarge);
+}
+
+RC_GTEST_PROP(FrameHeader, RefusesNoise, (const std::array<std::uint8_t, FrameHeader::kBytes>& noise)) {
+  RC_ASSERT(!decode_frame_header(std::as_bytes(std::span(noise))).has_value());
+}
+
+}  // namespace
+}  // namespace weightcast
