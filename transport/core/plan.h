@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "base/time.h"
+#include "base/units.h"
+
+namespace weightcast {
+
+/// Who receives from whom. The words are those of ECHO-2 (arXiv 2602.02192, section on peer-assisted broadcast) and
+/// SplitStream (SOSP 2003).
+enum class Topology : std::uint8_t { kAuto, kStar, kChain, kTree, kStriped };
+
+[[nodiscard]] std::string_view to_string(Topology topology);
+/// Errors: kInvalidArgument, listing the names.
+[[nodiscard]] Result<Topology> parse_topology(std::string_view text);
+
+/// One worker as the planner sees it. A rate that is not limited() counts as kRateWhenUnknown.
+struct PlanMember {
+  PeerId id{};
+  Rate uplink{};
+  Rate downlink{};
+  bool can_relay = true;  ///< false: cannot be dialled, or demoted; placed as a leaf
+};
+
+inline constexpr Rate kRateWhenUnknown = Rate::bits(10e9);
+
+struct PlanRequest {
+  std::vector<PlanMember> members;  ///< in rank order, the best first
+  Rate origin_uplink{};             ///< B
+  std::uint64_t payload_bytes = 0;  ///< M
+  Topology topology = Topology::kAuto;
+  Duration hop_delay = std::chrono::microseconds(500);  ///< one way, plus handling
+  std::optional<std::uint32_t> chunk_bytes;             ///< chosen by the planner if absent
+};
+
+/// One stripe: `parents[i]` feeds `members[i]` of the request.
+struct StripePlan {
+  std::uint32_t weight = 1;  ///< share of the chunks, relative to the other stripes; see stripes.h
+  std::vector<PeerId> parents;
+};
+
+struct Plan {
+  Topology topology = Topology::kStar;
+  std::uint32_t chunk_bytes = 0;
+  std::vector<PeerId> members;  ///< as in the request
+  std::vector<StripePlan> stripes;
+  std::vector<Rate> rates;          ///< predicted receive rate of each member, all stripes together
+  std::vector<Duration> finish;     ///< predicted time of each member's last chunk after the first is offered
+  Duration predicted_t100{};        ///< the latest of `finish`; zero without members
+  Duration bound{};                 ///< no topology can be faster: M / min(B, min down, (B + sum up) / n)
+
+  /// Predicted time until a fraction rho in (0, 1] of the members has finished.
+  [[nodiscard]] Duration predicted(double rho) const;
+};
+
+/// Makes a plan. Pure and deterministic: the same request gives the same plan on every machine. kAuto is the least
+/// predicted_t100, the simpler topology on a tie. Without members: an empty plan.
+/// Cost: O(n log n) per topology that is considered.
+[[nodiscard]] Plan make_plan(const PlanRequest& request);
+
+}  // namespace weightcast

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "base/time.h"
+
+struct uv_loop_s;
+
+namespace weightcast {
+
+/// One libuv loop on one thread. Everything in transport/io belongs to one loop and is used on its thread only; post()
+/// is the exception. Destroying it with open handles is a bug and ends the process with their names.
+class EventLoop {
+ public:
+  EventLoop();
+  ~EventLoop();
+  EventLoop(const EventLoop&) = delete;
+  EventLoop& operator=(const EventLoop&) = delete;
+
+  /// Monotonic, read afresh at each call.
+  [[nodiscard]] Instant now() const;
+
+  /// Runs until stop() or until nothing is left to wait for.
+  void run();
+  /// Runs what is ready, waiting at most until `deadline` for something to be.
+  void run_until(Instant deadline);
+  void stop();
+
+  /// Runs `task` on the loop's thread, soon. From any thread; tasks keep their order per thread.
+  void post(std::function<void()> task);
+
+  /// Runs `work` on a pool thread, then `done` on the loop's thread.
+  void offload(std::function<void()> work, std::function<void()> done);
+
+  /// Calls `handler` on the loop's thread for SIGINT and SIGTERM, instead of the default action.
+  void on_terminate(std::function<void(int signal)> handler);
+
+  [[nodiscard]] uv_loop_s* uv() { return uv_; }
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+  uv_loop_s* uv_;
+};
+
+/// One deadline, exact to tens of microseconds (timerfd): libuv's own timers count in milliseconds, which is 125 KB at
+/// 1 Gbit/s.
+class Timer {
+ public:
+  Timer(EventLoop& loop, std::function<void()> on_due);
+  ~Timer();
+  Timer(const Timer&) = delete;
+  Timer& operator=(const Timer&) = delete;
+
+  /// Replaces any earlier deadline. A time that has passed is due at the next turn of the loop.
+  void arm(Instant due);
+  void disarm();
+  [[nodiscard]] bool armed() const;
+
+ private:
+  struct Impl;
+  Impl* impl_;  // freed by libuv's close callback
+};
+
+}  // namespace weightcast

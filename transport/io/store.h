@@ -1,0 +1,93 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "transport/core/chunk_set.h"
+#include "transport/core/manifest.h"
+#include "transport/io/buffer.h"
+#include "transport/io/disk.h"
+#include "transport/io/event_loop.h"
+
+namespace weightcast {
+
+struct StoreOptions {
+  std::filesystem::path directory;
+  std::uint32_t versions_kept = 2;  ///< installed versions on disk, the current one included; at least 1
+  DiskBackend backend = DiskBackend::kAuto;
+  std::size_t cache_bytes_max = 16 * kMiB;  ///< chunks just written, kept in memory for the children that follow
+};
+
+/// A version whose every byte is here and verified.
+struct StoredVersion {
+  Manifest manifest;
+  std::vector<Digest> chunk_digests;
+  std::filesystem::path path;  ///< the directory with the snapshot's files
+  bool durable = false;        ///< synced: survives a power cut without another look
+};
+
+/// A version that is partly here.
+struct PartialVersion {
+  Manifest manifest;
+  std::vector<Digest> chunk_digests;  ///< as far as they are known: whole parts, from the first
+  ChunkSet held;                      ///< chunks whose bytes on disk match their digests
+};
+
+/// A node's versions on disk. Loop thread only; callbacks run on the loop, never from inside the call.
+///
+///   DIR/lock              held (flock) while a daemon runs
+///   DIR/incoming/N/       files of a version that is arriving, preallocated to their full size
+///   DIR/versions/N/       a complete, verified version: byte for byte what was published, nothing else
+///   DIR/records/N         manifest and chunk digests of version N (length-prefixed protobuf with a digest of its own);
+///                         N is written with 12 digits everywhere
+///   DIR/current           symbolic link to versions/N, replaced by rename: readers see the old or the new one
+///
+/// What is verified is found again by looking: after a restart the bytes of an arriving version are hashed against
+/// their digests (holes are skipped), so no bookkeeping can disagree with the data. Sync policy: chunk writes are not
+/// synced one by one; a version becomes visible when its snapshot digest matches, and is synced right after, in the
+/// background. A version that was not yet durable when the power went is hashed again at the next start, before it is
+/// used, and thrown away (and `current` set back to the newest good one) if it does not match.
+class Store {
+ public:
+  /// Locks the directory and recovers what is there. Blocks (hashing) on start only.
+  /// Errors: kBusy when another daemon holds it (the detail says its pid), kNotAllowed, kIo.
+  [[nodiscard]] static Result<std::unique_ptr<Store>> open(EventLoop& loop, StoreOptions options);
+  virtual ~Store() = default;
+
+  [[nodiscard]] virtual DiskBackend backend() const = 0;
+
+  /// Complete versions, oldest first.
+  [[nodiscard]] virtual std::vector<StoredVersion> versions() const = 0;
+  /// The one that `current` names, or kNoVersion.
+  [[nodiscard]] virtual Version current() const = 0;
+  [[nodiscard]] virtual std::vector<PartialVersion> partial() const = 0;
+
+  /// Makes room for a version that will arrive: files of full size. If a part of it is here already under an equal
+  /// manifest, that part is kept and told; a part under another manifest is thrown away.
+  /// Errors: kNoSpace (nothing is left behind), kAlreadyExists (complete already), kIo.
+  virtual void begin(const Manifest& manifest, std::function<void(Result<PartialVersion>)> done) = 0;
+
+  /// Keeps the digests of part `part` (already checked against the manifest) for a restart.
+  virtual void put_digest_part(Version version, std::uint32_t part, const std::vector<Digest>& digests) = 0;
+
+  /// Stores a chunk of a version that has begun; the caller has verified it. Errors: kNoSpace, kIo.
+  virtual void write_chunk(Version version, ChunkIndex chunk, BufferRef bytes, std::function<void(Status)> done) = 0;
+
+  /// Reads a chunk that was written (or of a complete version): from memory if it is recent. Errors: kNotFound, kIo.
+  virtual void read_chunk(Version version, ChunkIndex chunk, std::function<void(Result<BufferRef>)> done) = 0;
+
+  /// Every chunk is stored: checks the snapshot digest over what is on disk, moves the version to versions/, switches
+  /// `current`, forgets the versions beyond versions_kept, and syncs in the background.
+  /// Errors: kCorrupt (the digest does not match: the version is thrown away), kIo.
+  virtual void finish(Version version, std::function<void(Result<StoredVersion>)> done) = 0;
+
+  /// Throws an arriving version away.
+  virtual void discard(Version version) = 0;
+};
+
+}  // namespace weightcast
