@@ -1,0 +1,114 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/digest.h"
+#include "base/ids.h"
+#include "base/result.h"
+#include "proto/wire.pb.h"
+#include "transport/core/manifest.h"
+
+namespace weightcast {
+
+class Buffer;  // transport/io/buffer.h; the core hands it on and never looks inside
+
+/// What the core wants done. Whoever drives a core (the daemon, the simulator, a test) performs these in order and
+/// reports back through the handle_* function that each comment names.
+namespace action {
+
+/// Open a connection to `host`:`port`. -> handle_connected(conn) or handle_closed(conn)
+struct Connect {
+  ConnId conn{};
+  std::string host;
+  std::uint16_t port = 0;
+};
+
+struct Send {
+  ConnId conn{};
+  wire::Message message;
+};
+
+/// Read a verified chunk and send it. -> handle_chunk_sent(conn), once the kernel has its last byte
+struct SendChunk {
+  ConnId conn{};
+  Version version{};
+  ChunkIndex chunk{};
+};
+
+/// Send what is queued, then close. The connection is gone for the core: no handle_closed follows.
+struct Close {
+  ConnId conn{};
+};
+
+/// Make room for a version. -> handle_payload_begun(version, ...)
+struct BeginPayload {
+  std::shared_ptr<const Manifest> manifest;
+};
+
+/// Keep these digests for a restart.
+struct PutDigestPart {
+  Version version{};
+  std::uint32_t part = 0;
+  std::vector<Digest> digests;
+};
+
+/// Store a verified chunk. -> handle_chunk_stored(version, chunk, status)
+struct StoreChunk {
+  Version version{};
+  ChunkIndex chunk{};
+  std::shared_ptr<Buffer> bytes;
+};
+
+/// Every chunk is stored: check the whole, make it visible. -> handle_finished(version, status)
+struct FinishPayload {
+  Version version{};
+};
+
+/// Throw away what has arrived of a version.
+struct DiscardPayload {
+  Version version{};
+};
+
+/// Something that a person may want to read.
+struct Log {
+  enum class Level : std::uint8_t { kInfo, kWarning } level = Level::kInfo;
+  std::string text;
+};
+
+}  // namespace action
+
+using Action = std::variant<action::Connect, action::Send, action::SendChunk, action::Close, action::BeginPayload,
+                            action::PutDigestPart, action::StoreChunk, action::FinishPayload, action::DiscardPayload,
+                            action::Log>;
+
+/// First in, first out; the parts of one core share one.
+class ActionQueue {
+ public:
+  void push(Action action) { actions_.push_back(std::move(action)); }
+  [[nodiscard]] std::optional<Action> poll() {
+    if (actions_.empty()) return std::nullopt;
+    std::optional<Action> first(std::move(actions_.front()));
+    actions_.pop_front();
+    return first;
+  }
+
+ private:
+  std::deque<Action> actions_;
+};
+
+/// A chunk as it came off a connection: `digest` was computed over its bytes, and compared with nothing yet.
+struct ChunkArrival {
+  Version version{};
+  ChunkIndex chunk{};
+  std::uint32_t size_bytes = 0;
+  Digest digest{};
+  std::shared_ptr<Buffer> bytes;
+};
+
+}  // namespace weightcast

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/time.h"
+#include "transport/core/action.h"
+#include "transport/core/chunk_set.h"
+
+namespace weightcast {
+
+/// What a store found on disk of a version that begins.
+struct RestoredPayload {
+  std::vector<Digest> chunk_digests;  ///< of whole parts, from the first
+  ChunkSet held;
+};
+
+/// The part of a node that decides: no I/O, no clock. Whoever drives it (the daemon, the simulator, a test) gives one
+/// input, performs poll_action() until it is empty, and comes back at poll_deadline(). `now` never goes back.
+class Core {
+ public:
+  virtual ~Core() = default;
+
+  virtual void start(Instant now) = 0;
+  /// Tells everyone connected why, and closes everything.
+  virtual void stop(std::string_view reason) = 0;
+
+  /// Numbers a connection that comes from outside; handle_accepted() follows.
+  [[nodiscard]] virtual ConnId next_conn() = 0;
+  /// `peer_host` is the numeric address that the connection comes from.
+  virtual void handle_accepted(Instant now, ConnId conn, std::string_view peer_host) = 0;
+  virtual void handle_connected(Instant now, ConnId conn) = 0;
+  virtual void handle_closed(Instant now, ConnId conn, const Error& why) = 0;
+  virtual void handle_message(Instant now, ConnId conn, const wire::Message& message) = 0;
+  virtual void handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk) = 0;
+  virtual void handle_chunk_sent(Instant now, ConnId conn) = 0;
+
+  virtual void handle_payload_begun(Instant now, Version version, Result<RestoredPayload> restored) = 0;
+  virtual void handle_chunk_stored(Instant now, Version version, ChunkIndex chunk, Status status) = 0;
+  virtual void handle_finished(Instant now, Version version, Status status) = 0;
+
+  virtual void handle_timeout(Instant now) = 0;
+  [[nodiscard]] virtual std::optional<Action> poll_action() = 0;
+  [[nodiscard]] virtual std::optional<Instant> poll_deadline() const = 0;
+};
+
+/// The earliest of several deadlines, some of which may be absent.
+class EarliestDeadline {
+ public:
+  void consider(std::optional<Instant> due) {
+    if (due && (!first_ || *due < *first_)) first_ = due;
+  }
+  [[nodiscard]] std::optional<Instant> first() const { return first_; }
+
+ private:
+  std::optional<Instant> first_;
+};
+
+}  // namespace weightcast

@@ -1,0 +1,304 @@
+#include "transport/core/download.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace weightcast {
+namespace {
+
+// Parallel streams of one edge may bring chunks before the digests that judge them; more than this is a fault.
+constexpr std::size_t kEarlyChunksMax = 64;
+// A parent below this share of what the plan predicts, while it has more to send, is slow.
+constexpr double kSlowShare = 0.5;
+// With nobody else to turn to, silence is waited out this many times longer before the connection is made anew.
+constexpr int kOnlyParentPatience = 20;
+
+bool same_parent(const wire::NodeAddress& a, const wire::NodeAddress& b) {
+  return a.peer_id() == b.peer_id() && a.address().host() == b.address().host() &&
+         a.address().port() == b.address().port();
+}
+
+}  // namespace
+
+Download::Download(const Timeouts& timeouts, Holding& holding, Links& links, ActionQueue& actions)
+    : timeouts_(timeouts), holding_(holding), links_(links), actions_(actions) {}
+
+Status Download::assign(Instant now, const wire::Assignment& assignment) {
+  const Epoch epoch{assignment.epoch()};
+  if (epoch <= epoch_) return {};
+  const std::size_t count = static_cast<std::size_t>(assignment.stripes_size());
+  std::vector<std::uint32_t> weights(assignment.stripe_weights().begin(), assignment.stripe_weights().end());
+  if (weights.empty()) weights.push_back(1);
+  const bool weights_ok = count >= 1 && count <= kStripesMax && weights.size() == count &&
+                          std::ranges::all_of(weights, [](auto w) { return w >= 1 && w <= 1024; });
+  const bool ancestors_ok = std::ranges::all_of(assignment.stripes(), [](const wire::StripeSource& s) {
+    return s.ancestors_size() >= 1 && std::size_t(s.ancestors_size()) <= kAncestorsMax;
+  });
+  if (!weights_ok || !ancestors_ok) return fail(Errc::kCorrupt, Op::kPlan, "assignment: out of its limits");
+
+  epoch_ = epoch;
+  const bool restriped = weights != weights_;
+  if (restriped) {
+    for (Stripe& stripe : stripes_) detach(stripe);
+    weights_ = std::move(weights);
+    stripe_map_.emplace(weights_);
+    stripes_.assign(count, {});
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    Stripe& stripe = stripes_[i];
+    const wire::StripeSource& source = assignment.stripes(static_cast<int>(i));
+    const bool stays = !restriped && !stripe.ancestors.empty() &&
+                       same_parent(stripe.ancestors[stripe.at], source.ancestors(0)) && !stripe.retry_at;
+    if (!restriped && !stays) detach(stripe);
+    stripe.ancestors.assign(source.ancestors().begin(), source.ancestors().end());
+    stripe.expected_bytes_per_s = std::isfinite(source.predicted_bytes_per_s()) ? source.predicted_bytes_per_s() : 0;
+    stripe.at = 0;
+    stripe.retry_at.reset();
+    if (stays) continue;
+    count_missing();
+    attach(now, stripe);
+  }
+  count_missing();
+  return {};
+}
+
+void Download::count_missing() {
+  for (Stripe& stripe : stripes_) stripe.missing = 0;
+  const ChunkSet& verified = holding_.verified();
+  for (auto c = verified.next_missing(ChunkIndex{0}); c; c = verified.next_missing(ChunkIndex{c->value + 1})) {
+    ++stripes_[stripe_map_->stripe_of(*c)].missing;
+  }
+}
+
+void Download::handle_storage_ready(Instant now) {
+  storage_ready_ = true;
+  if (stripe_map_) count_missing();
+  for (Stripe& stripe : stripes_) {
+    if (stripe.missing == 0) {
+      detach(stripe);
+    } else if (!stripe.subscribed && links_.is_open(stripe.conn)) {
+      subscribe(now, stripe);
+    }
+  }
+}
+
+void Download::attach(Instant now, Stripe& stripe) {
+  if (stripe.missing == 0 && storage_ready_) return;
+  stripe.retry_at.reset();
+  stripe.conn = links_.open(stripe.ancestors[stripe.at]);
+  stripe.subscribed = false;
+  stripe.heard_at = now;
+  restart_window(now, stripe);
+  if (storage_ready_ && links_.is_open(stripe.conn)) subscribe(now, stripe);
+}
+
+void Download::subscribe(Instant now, Stripe& stripe) {
+  wire::Message message;
+  wire::Subscribe* s = message.mutable_subscribe();
+  s->set_version(holding_.manifest().version.value);
+  s->set_stripe(index_of(stripe));
+  s->mutable_stripe_weights()->Assign(weights_.begin(), weights_.end());
+  s->set_chunks_held(holding_.verified().to_bytes());
+  s->set_parts_held(holding_.parts_from_start());
+  actions_.push(action::Send{stripe.conn, std::move(message)});
+  stripe.subscribed = true;
+  stripe.heard_at = now;
+  restart_window(now, stripe);
+}
+
+void Download::detach(Stripe& stripe) {
+  if (stripe.subscribed) {
+    wire::Message message;
+    message.mutable_unsubscribe()->set_version(holding_.manifest().version.value);
+    message.mutable_unsubscribe()->set_stripe(index_of(stripe));
+    actions_.push(action::Send{stripe.conn, std::move(message)});
+  }
+  stripe.subscribed = false;
+  stripe.conn = ConnId{};
+}
+
+void Download::cancel() {
+  for (Stripe& stripe : stripes_) {
+    detach(stripe);
+    stripe.retry_at.reset();
+    stripe.missing = 0;
+  }
+}
+
+void Download::leave(Instant now, Stripe& stripe, wire::FaultKind why) {
+  wire::ParentFault fault;
+  fault.set_version(holding_.manifest().version.value);
+  fault.set_epoch(epoch_.value);
+  fault.set_stripe(index_of(stripe));
+  fault.set_parent_id(stripe.ancestors[stripe.at].peer_id());
+  fault.set_kind(why);
+  const ConnId left = stripe.conn;
+  stripe.subscribed = false;
+  stripe.conn = ConnId{};
+  // What the parent still has on the way is not waited for: it may be most of a second.
+  if (why != wire::FAULT_KIND_CLOSED && links_.is_link(left)) {
+    links_.close(left);
+    for (Stripe& other : stripes_) {
+      if (other.conn == left) leave(now, other, why);
+    }
+  }
+  if (why == wire::FAULT_KIND_SLOW) stripe.expected_bytes_per_s *= kSlowShare;  // so that it settles somewhere
+  stripe.at = (stripe.at + 1) % stripe.ancestors.size();
+  ++stripe.failures;
+  fault.set_now_from_id(stripe.ancestors[stripe.at].peer_id());
+  faults_.push_back(std::move(fault));
+  if (stripe.failures < stripe.ancestors.size()) {
+    attach(now, stripe);
+    return;
+  }
+  const auto doublings = std::min<std::size_t>(stripe.failures - stripe.ancestors.size(), 10);
+  stripe.retry_at = now + std::min(timeouts_.redial_max, timeouts_.redial_min * (std::int64_t{1} << doublings));
+}
+
+void Download::restart_window(Instant now, Stripe& stripe) {
+  stripe.window_start = now;
+  stripe.window_bytes = 0;
+}
+
+void Download::handle_open(Instant now, ConnId conn) {
+  for (Stripe& stripe : stripes_) {
+    if (stripe.conn == conn && !stripe.subscribed && storage_ready_) subscribe(now, stripe);
+  }
+}
+
+void Download::handle_closed(Instant now, ConnId conn) {
+  for (Stripe& stripe : stripes_) {
+    if (stripe.conn == conn) leave(now, stripe, wire::FAULT_KIND_CLOSED);
+  }
+}
+
+Status Download::handle_digest_part(Instant now, ConnId conn, const wire::DigestPart& part) {
+  const bool known = holding_.part_known(part.part());
+  const auto text = std::span(part.digests().data(), part.digests().size());
+  if (Status put = holding_.put_part(part.part(), std::as_bytes(text)); !put.has_value()) {
+    for (Stripe& stripe : stripes_) {
+      if (stripe.conn == conn) leave(now, stripe, wire::FAULT_KIND_CORRUPT);
+    }
+    return put;
+  }
+  for (Stripe& stripe : stripes_) {
+    if (stripe.conn == conn) stripe.heard_at = now;
+  }
+  if (known) return {};
+  actions_.push(action::PutDigestPart{holding_.manifest().version, part.part(), holding_.part(part.part())});
+  for (const ChunkArrival& chunk : std::exchange(early_, {})) (void)handle_chunk(now, conn, chunk);
+  return {};
+}
+
+void Download::handle_up_to_date(Instant now, ConnId conn, std::uint32_t stripe_index) {
+  if (stripe_index >= stripes_.size() || stripes_[stripe_index].conn != conn) return;
+  stripes_[stripe_index].heard_at = now;
+  stripes_[stripe_index].failures = 0;
+  restart_window(now, stripes_[stripe_index]);
+}
+
+void Download::handle_not_available(Instant now, ConnId conn) {
+  for (Stripe& stripe : stripes_) {
+    if (stripe.conn != conn) continue;
+    stripe.subscribed = false;
+    leave(now, stripe, wire::FAULT_KIND_CLOSED);
+  }
+}
+
+bool Download::handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk) {
+  const Status verdict = holding_.verify(chunk.chunk, chunk.size_bytes, chunk.digest);
+  if (verdict.has_value()) {
+    Stripe& owner = stripes_[stripe_map_->stripe_of(chunk.chunk)];
+    if (owner.missing > 0) --owner.missing;
+    for (Stripe& stripe : stripes_) {
+      if (stripe.conn != conn) continue;
+      stripe.heard_at = now;
+      stripe.failures = 0;
+    }
+    if (owner.conn == conn) owner.window_bytes += chunk.size_bytes;
+    accept(now, chunk);
+    if (owner.missing == 0) detach(owner);
+    return true;
+  }
+  switch (verdict.error().code) {
+    case Errc::kAlreadyExists: return false;
+    case Errc::kNotFound:
+      if (early_.size() < kEarlyChunksMax) {
+        early_.push_back(chunk);
+        return false;
+      }
+      [[fallthrough]];
+    default:
+      actions_.push(action::Log{action::Log::Level::kWarning, verdict.error().message()});
+      for (Stripe& stripe : stripes_) {
+        if (stripe.conn == conn) leave(now, stripe, wire::FAULT_KIND_CORRUPT);
+      }
+      return false;
+  }
+}
+
+void Download::accept(Instant now, const ChunkArrival& chunk) {
+  if (!first_chunk_at_) first_chunk_at_ = now;
+  ++chunks_accepted_;
+  actions_.push(action::StoreChunk{chunk.version, chunk.chunk, chunk.bytes});
+}
+
+Duration Download::patience(const Stripe& stripe) const {
+  Duration patience = timeouts_.parent_silence;
+  if (stripe.expected_bytes_per_s > 0) {
+    patience = std::max(patience, from_seconds(4.0 * holding_.manifest().chunk_bytes / stripe.expected_bytes_per_s));
+  }
+  return stripe.ancestors.size() > 1 ? patience : kOnlyParentPatience * patience;
+}
+
+void Download::handle_timeout(Instant now) {
+  for (Stripe& stripe : stripes_) {
+    if (stripe.missing == 0) continue;
+    if (stripe.retry_at) {
+      if (now >= *stripe.retry_at) attach(now, stripe);
+      continue;
+    }
+    if (!stripe.subscribed) continue;  // dialling has a bound of its own
+    if (now - stripe.heard_at >= patience(stripe)) {
+      leave(now, stripe, wire::FAULT_KIND_SLOW);
+      continue;
+    }
+    const Duration elapsed = now - stripe.window_start;
+    if (elapsed < timeouts_.rate_window) continue;
+    bytes_per_s_ = double(stripe.window_bytes) / to_seconds(elapsed);
+    const bool slow = stripe.ancestors.size() > 1 && stripe.expected_bytes_per_s > 0 &&
+                      bytes_per_s_ < kSlowShare * stripe.expected_bytes_per_s;
+    restart_window(now, stripe);
+    if (slow) leave(now, stripe, wire::FAULT_KIND_SLOW);
+  }
+}
+
+std::optional<Instant> Download::poll_deadline() const {
+  std::optional<Instant> first;
+  const auto consider = [&](Instant due) {
+    if (!first || due < *first) first = due;
+  };
+  for (const Stripe& stripe : stripes_) {
+    if (stripe.missing == 0) continue;
+    if (stripe.retry_at) {
+      consider(*stripe.retry_at);
+    } else if (stripe.subscribed) {
+      consider(stripe.heard_at + patience(stripe));
+      consider(stripe.window_start + timeouts_.rate_window);
+    }
+  }
+  return first;
+}
+
+bool Download::uses(ConnId conn) const {
+  return std::ranges::any_of(stripes_, [&](const Stripe& s) { return s.conn == conn; });
+}
+
+std::string Download::parent_name() const {
+  if (stripes_.empty() || stripes_[0].ancestors.empty()) return {};
+  return stripes_[0].ancestors[stripes_[0].at].name();
+}
+
+}  // namespace weightcast

@@ -1,0 +1,101 @@
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "base/time.h"
+#include "transport/core/action.h"
+#include "transport/core/holdings.h"
+#include "transport/core/links.h"
+#include "transport/core/stripes.h"
+#include "transport/core/timeouts.h"
+
+namespace weightcast {
+
+/// The child's side of every edge, for one version: subscribes each stripe at its parent, verifies what comes, and
+/// moves to the next ancestor when the parent is gone, slow or wrong. Pure. Called by the core that owns it.
+/// Invariant: a chunk is handed to the store once, and only after its digest matched.
+class Download {
+ public:
+  Download(const Timeouts& timeouts, Holding& holding, Links& links, ActionQueue& actions);
+
+  /// The plan for this version, or a newer one: of an epoch that is not greater nothing changes. A stripe whose parent
+  /// stays keeps its subscription. Errors: kCorrupt (stripes or ancestors out of their limits).
+  Status assign(Instant now, const wire::Assignment& assignment);
+
+  /// Until then parents are dialled but not asked: what is on disk is not known yet.
+  void handle_storage_ready(Instant now);
+
+  void handle_open(Instant now, ConnId conn);
+  void handle_closed(Instant now, ConnId conn);
+  /// Errors (the sender's fault; the download has left it already): kCorrupt.
+  Status handle_digest_part(Instant now, ConnId conn, const wire::DigestPart& part);
+  void handle_up_to_date(Instant now, ConnId conn, std::uint32_t stripe);
+  void handle_not_available(Instant now, ConnId conn);
+
+  /// Whether the chunk was new and right; then it is verified in the holding and on its way to the store.
+  bool handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk);
+
+  void handle_timeout(Instant now);
+  [[nodiscard]] std::optional<Instant> poll_deadline() const;
+
+  /// Leaves all parents.
+  void cancel();
+
+  [[nodiscard]] bool uses(ConnId conn) const;
+  [[nodiscard]] Epoch epoch() const { return epoch_; }
+  /// Chunks handed to the store.
+  [[nodiscard]] std::uint32_t chunks_accepted() const { return chunks_accepted_; }
+  /// Over the last rate window.
+  [[nodiscard]] double bytes_per_s() const { return bytes_per_s_; }
+  [[nodiscard]] std::optional<Instant> first_chunk_at() const { return first_chunk_at_; }
+  /// The first stripe's parent now, for status.
+  [[nodiscard]] std::string parent_name() const;
+
+  /// Parents that were left since the last call, for the origin.
+  [[nodiscard]] std::vector<wire::ParentFault> take_faults() { return std::exchange(faults_, {}); }
+
+ private:
+  struct Stripe {
+    std::vector<wire::NodeAddress> ancestors;
+    std::size_t at = 0;  // whom it is fed by
+    ConnId conn{};
+    bool subscribed = false;
+    std::uint32_t missing = 0;
+    double expected_bytes_per_s = 0;  // 0: unknown, and slowness cannot be judged
+    std::uint32_t failures = 0;       // since the last chunk
+    std::optional<Instant> retry_at;  // waiting before the next attempt
+    Instant heard_at{};
+    Instant window_start{};
+    std::uint64_t window_bytes = 0;
+  };
+
+  void attach(Instant now, Stripe& stripe);
+  void subscribe(Instant now, Stripe& stripe);
+  void leave(Instant now, Stripe& stripe, wire::FaultKind why);
+  void detach(Stripe& stripe);
+  void restart_window(Instant now, Stripe& stripe);
+  void accept(Instant now, const ChunkArrival& chunk);
+  void count_missing();
+  [[nodiscard]] Duration patience(const Stripe& stripe) const;
+  [[nodiscard]] std::uint32_t index_of(const Stripe& stripe) const {
+    return static_cast<std::uint32_t>(&stripe - stripes_.data());
+  }
+
+  const Timeouts& timeouts_;
+  Holding& holding_;
+  Links& links_;
+  ActionQueue& actions_;
+  Epoch epoch_{};
+  bool storage_ready_ = false;
+  std::vector<std::uint32_t> weights_;
+  std::optional<StripeMap> stripe_map_;
+  std::vector<Stripe> stripes_;
+  std::vector<ChunkArrival> early_;  // came before the digests of their part
+  std::vector<wire::ParentFault> faults_;
+  std::optional<Instant> first_chunk_at_;
+  std::uint32_t chunks_accepted_ = 0;
+  double bytes_per_s_ = 0;
+};
+
+}  // namespace weightcast

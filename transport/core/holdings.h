@@ -1,0 +1,50 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "transport/core/chunk_set.h"
+#include "transport/core/manifest.h"
+
+namespace weightcast {
+
+/// What a node has of one version: its manifest, the chunk digests as far as they are known, the verified chunks.
+/// Pure. Invariant: a chunk is in `verified()` only if its digest was compared with the manifest's.
+class Holding {
+ public:
+  explicit Holding(std::shared_ptr<const Manifest> manifest);
+
+  [[nodiscard]] const Manifest& manifest() const { return *manifest_; }
+  [[nodiscard]] const std::shared_ptr<const Manifest>& shared_manifest() const { return manifest_; }
+  [[nodiscard]] const ChunkSet& verified() const { return verified_; }
+  [[nodiscard]] bool complete() const { return verified_.complete(); }
+
+  [[nodiscard]] bool part_known(std::uint32_t part) const { return part < parts_.size() && !parts_[part].empty(); }
+  /// The digests of one part; part_known(part) must hold.
+  [[nodiscard]] const std::vector<Digest>& part(std::uint32_t part) const { return parts_[part]; }
+  /// Known parts counted from the first without a gap.
+  [[nodiscard]] std::uint32_t parts_from_start() const;
+
+  /// Takes the digests of one part after comparing them with the manifest. Already known is fine.
+  /// Errors: kCorrupt (they are not the manifest's, or no such part).
+  Status put_part(std::uint32_t part, Bytes digests);
+
+  /// Compares and, if equal, records. Errors: kInvalidArgument (index, size), kNotFound (the part's digests are not
+  /// known yet), kAlreadyExists (verified before; harmless), kCorrupt.
+  Status verify(ChunkIndex chunk, std::uint32_t size_bytes, const Digest& digest);
+
+  /// Takes over what a store found to be verified: digests of whole parts from the first, and a set of chunks within
+  /// them.
+  void restore(const std::vector<Digest>& digests, const ChunkSet& held);
+
+ private:
+  std::shared_ptr<const Manifest> manifest_;
+  std::vector<std::vector<Digest>> parts_;
+  ChunkSet verified_;
+};
+
+/// The versions that a node can serve, wholly or in part.
+using Holdings = std::map<Version, Holding>;
+
+}  // namespace weightcast

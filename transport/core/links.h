@@ -1,0 +1,60 @@
+#pragma once
+
+#include <map>
+#include <optional>
+
+#include "transport/core/action.h"
+
+namespace weightcast {
+
+/// Numbers connections; one per core.
+class ConnIds {
+ public:
+  [[nodiscard]] ConnId next() { return ConnId{++last_}; }
+
+ private:
+  std::uint64_t last_ = 0;
+};
+
+/// The child's connections to its parents: one per parent, shared by stripes and versions, kept while wanted.
+/// Pure. Invariant: at most one connection per peer.
+class Links {
+ public:
+  Links(ConnIds& ids, ActionQueue& actions) : ids_(ids), actions_(actions) {}
+
+  /// The origin's address as this node was given it: used for peer 0 whatever the plan says.
+  void set_origin(std::string host, std::uint16_t port);
+
+  /// The connection to `peer`, opened if there is none.
+  ConnId open(const wire::NodeAddress& peer);
+  [[nodiscard]] bool is_link(ConnId conn) const { return links_.contains(conn); }
+  [[nodiscard]] bool is_open(ConnId conn) const;
+  /// Marks the connection as made. The caller then says hello on it.
+  void handle_connected(ConnId conn);
+  void handle_closed(ConnId conn) { links_.erase(conn); }
+  void close(ConnId conn);
+  /// Closes the connections for which `wanted` is false.
+  template <typename Wanted>
+  void close_unless(Wanted wanted) {
+    for (auto link = links_.begin(); link != links_.end();) {
+      const ConnId conn = (link++)->first;
+      if (!wanted(conn)) close(conn);
+    }
+  }
+
+ private:
+  struct Link {
+    PeerId peer{};
+    std::string host;
+    std::uint16_t port = 0;
+    bool open = false;
+  };
+
+  ConnIds& ids_;
+  ActionQueue& actions_;
+  std::string origin_host_;
+  std::uint16_t origin_port_ = 0;
+  std::map<ConnId, Link> links_;
+};
+
+}  // namespace weightcast

@@ -1,0 +1,28 @@
+#pragma once
+
+#include "base/time.h"
+
+namespace weightcast {
+
+/// Every bound on waiting in the core, in one place. The defaults are for wide-area links.
+struct Timeouts {
+  /// Worker to origin, and how often waiting things are looked at.
+  Duration heartbeat = std::chrono::milliseconds(500);
+  /// Origin: a worker that is silent for this long is lost. Worker: an origin that is silent is redialled.
+  Duration silence = std::chrono::seconds(5);
+  /// A connection that says nothing after it was made.
+  Duration greeting = std::chrono::seconds(10);
+  /// A child's subscription to a version that this node has not heard of yet.
+  Duration unknown_version = std::chrono::seconds(10);
+  /// A parent tells a child that waits that it has nothing more, this often.
+  Duration up_to_date = std::chrono::milliseconds(250);
+  /// A child's patience with a parent that sends neither chunks nor that it has none.
+  Duration parent_silence = std::chrono::milliseconds(1000);
+  /// The span over which a parent's rate is judged.
+  Duration rate_window = std::chrono::milliseconds(1000);
+  /// Redialling starts here, doubles, and stops growing at the second.
+  Duration redial_min = std::chrono::milliseconds(50);
+  Duration redial_max = std::chrono::seconds(2);
+};
+
+}  // namespace weightcast

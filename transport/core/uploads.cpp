@@ -1,0 +1,193 @@
+#include "transport/core/uploads.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/units.h"
+
+namespace weightcast {
+namespace {
+
+constexpr std::uint32_t kStripeWeightMax = 1024;
+// Enough in the connection's hands to fill its socket while the next chunk is fetched.
+constexpr std::uint32_t kInFlightBytes = 256 * kKiB;
+
+std::uint32_t in_flight_max(const Manifest& manifest) {
+  return std::max<std::uint32_t>(2, kInFlightBytes / manifest.chunk_bytes);
+}
+
+}  // namespace
+
+Uploads::Uploads(const Timeouts& timeouts, const Holdings& holdings, ActionQueue& actions)
+    : timeouts_(timeouts), holdings_(holdings), actions_(actions) {}
+
+void Uploads::handle_hello(ConnId conn, Child child) { children_[conn].child = std::move(child); }
+
+Status Uploads::handle_subscribe(Instant now, ConnId conn, const wire::Subscribe& request) {
+  const auto found = children_.find(conn);
+  if (found == children_.end()) return fail(Errc::kNotAllowed, Op::kReceive, "subscribe: no hello came before it");
+  Subscription s;
+  s.conn = conn;
+  s.stripe = request.stripe();
+  s.weights.assign(request.stripe_weights().begin(), request.stripe_weights().end());
+  if (s.weights.empty()) s.weights.push_back(1);
+  const bool weights_ok = s.weights.size() <= kStripesMax && s.stripe < s.weights.size() &&
+                          std::ranges::all_of(s.weights, [](auto w) { return w >= 1 && w <= kStripeWeightMax; });
+  if (!weights_ok) return fail(Errc::kCorrupt, Op::kReceive, "subscribe: stripes out of their limits");
+  s.held_bytes = request.chunks_held();
+  s.parts_held = request.parts_held();
+  s.idle_since = now;
+  const Version version{request.version()};
+  ChildState& child = found->second;
+  Subscription& kept = child.subscriptions[{version, s.stripe}] = std::move(s);
+  start(now, version, kept, child);
+  return {};
+}
+
+void Uploads::start(Instant now, Version version, Subscription& s, ChildState& child) {
+  const auto holding = holdings_.find(version);
+  if (holding == holdings_.end()) return;  // handle_known() or the time-out will tell
+  const Manifest& manifest = holding->second.manifest();
+  s.ready = true;
+  s.done = ChunkSet::from_bytes(manifest.chunk_count(), s.held_bytes);
+  if (s.weights.size() > 1) {
+    // Other stripes' chunks count as done, so that the search for the next one never visits them again.
+    const StripeMap stripes(s.weights);
+    for (ChunkIndex c{0}; c.value < manifest.chunk_count(); ++c) {
+      if (stripes.stripe_of(c) != s.stripe) s.done.insert(c);
+    }
+  }
+  s.held_bytes = {};
+  s.parts_sent.assign(manifest.part_count(), false);
+  std::fill_n(s.parts_sent.begin(), std::min<std::size_t>(s.parts_held, s.parts_sent.size()), true);
+  pump(now, version, s, child);
+}
+
+void Uploads::pump(Instant now, Version version, Subscription& s, ChildState& child) {
+  const Holding& holding = holdings_.at(version);
+  const std::uint32_t window = in_flight_max(holding.manifest());
+  while (s.in_flight < window) {
+    const auto chunk = holding.verified().next_in_without(s.done, s.cursor);
+    if (!chunk) return;
+    const std::uint32_t part = chunk->value / kDigestsPerPart;
+    if (!s.parts_sent[part]) {
+      wire::Message message;
+      wire::DigestPart* out = message.mutable_digest_part();
+      out->set_version(version.value);
+      out->set_part(part);
+      const auto& digests = holding.part(part);
+      out->set_digests(digests.data(), digests.size() * Digest::kBytes);
+      actions_.push(action::Send{s.conn, std::move(message)});
+      s.parts_sent[part] = true;
+    }
+    s.done.insert(*chunk);
+    s.cursor = ChunkIndex{chunk->value + 1};
+    ++s.in_flight;
+    s.idle_since = now;
+    ++chunks_sent_;
+    child.in_flight.push_back({version, s.stripe});
+    actions_.push(action::SendChunk{s.conn, version, *chunk});
+  }
+}
+
+void Uploads::handle_unsubscribe(ConnId conn, const wire::Unsubscribe& request) {
+  const auto child = children_.find(conn);
+  if (child != children_.end()) child->second.subscriptions.erase({Version{request.version()}, request.stripe()});
+}
+
+void Uploads::handle_closed(ConnId conn) { children_.erase(conn); }
+
+void Uploads::handle_chunk_sent(Instant now, ConnId conn) {
+  const auto found = children_.find(conn);
+  if (found == children_.end() || found->second.in_flight.empty()) return;
+  ChildState& child = found->second;
+  const auto key = child.in_flight.front();
+  child.in_flight.pop_front();
+  const auto s = child.subscriptions.find(key);
+  if (s == child.subscriptions.end()) return;  // unsubscribed meanwhile
+  // A new subscription under the same key may not have sent what an old one had in flight.
+  if (s->second.in_flight > 0) --s->second.in_flight;
+  s->second.idle_since = now;
+  if (s->second.ready) pump(now, key.first, s->second, child);
+}
+
+void Uploads::handle_known(Instant now, Version version) {
+  for (auto& [conn, child] : children_) {
+    for (auto& [key, s] : child.subscriptions) {
+      if (key.first != version) continue;
+      if (s.ready) {
+        pump(now, version, s, child);
+      } else {
+        start(now, version, s, child);
+      }
+    }
+  }
+}
+
+void Uploads::handle_verified(Instant now, Version version, ChunkIndex chunk) {
+  for (auto& [conn, child] : children_) {
+    for (auto& [key, s] : child.subscriptions) {
+      if (key.first != version || !s.ready || s.done.contains(chunk)) continue;
+      if (chunk < s.cursor) s.cursor = chunk;
+      pump(now, version, s, child);
+    }
+  }
+}
+
+void Uploads::refuse(ConnId conn, Version version, std::string_view reason) {
+  wire::Message message;
+  message.mutable_not_available()->set_version(version.value);
+  message.mutable_not_available()->set_reason(std::string(reason));
+  actions_.push(action::Send{conn, std::move(message)});
+}
+
+void Uploads::handle_gone(Version version, std::string_view reason) {
+  for (auto& [conn, child] : children_) {
+    const auto erased = std::erase_if(child.subscriptions, [&](const auto& s) { return s.first.first == version; });
+    if (erased > 0) refuse(conn, version, reason);
+  }
+}
+
+void Uploads::handle_timeout(Instant now) {
+  for (auto& [conn, child] : children_) {
+    for (auto s = child.subscriptions.begin(); s != child.subscriptions.end();) {
+      const auto& [version, stripe] = s->first;
+      if (!s->second.ready && now - s->second.idle_since >= timeouts_.unknown_version) {
+        refuse(conn, version, "this node has not heard of the version");
+        s = child.subscriptions.erase(s);
+        continue;
+      }
+      if (s->second.ready && s->second.in_flight == 0 && now - s->second.idle_since >= timeouts_.up_to_date) {
+        wire::Message message;
+        message.mutable_up_to_date()->set_version(version.value);
+        message.mutable_up_to_date()->set_stripe(stripe);
+        actions_.push(action::Send{conn, std::move(message)});
+        s->second.idle_since = now;
+      }
+      ++s;
+    }
+  }
+}
+
+std::optional<Instant> Uploads::poll_deadline() const {
+  std::optional<Instant> first;
+  for (const auto& [conn, child] : children_) {
+    for (const auto& [key, s] : child.subscriptions) {
+      if (s.ready && s.in_flight > 0) continue;
+      const Instant due = s.idle_since + (s.ready ? timeouts_.up_to_date : timeouts_.unknown_version);
+      if (!first || due < *first) first = due;
+    }
+  }
+  return first;
+}
+
+std::vector<std::string> Uploads::children() const {
+  std::vector<std::string> names;
+  for (const auto& [conn, child] : children_) {
+    if (!child.subscriptions.empty()) names.push_back(child.child.name);
+  }
+  return names;
+}
+
+}  // namespace weightcast

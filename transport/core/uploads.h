@@ -1,0 +1,82 @@
+#pragma once
+
+#include <map>
+#include <unordered_map>
+#include <vector>
+
+#include "base/time.h"
+#include "transport/core/action.h"
+#include "transport/core/holdings.h"
+#include "transport/core/stripes.h"
+#include "transport/core/timeouts.h"
+
+namespace weightcast {
+
+/// The parent's side of every edge: sends each child the chunks it asked for, in order, as they become verified here.
+/// Pure: no I/O, no clock. Called by the core that owns it.
+/// Invariant: a chunk is sent only if it is in Holding::verified(), and at most once per subscription.
+class Uploads {
+ public:
+  Uploads(const Timeouts& timeouts, const Holdings& holdings, ActionQueue& actions);
+
+  struct Child {
+    PeerId id{};
+    std::string name;
+  };
+
+  void handle_hello(ConnId conn, Child child);
+  /// Whether `conn` said hello.
+  [[nodiscard]] bool is_child(ConnId conn) const { return children_.contains(conn); }
+
+  /// Errors (the caller closes the connection): kCorrupt for weights out of their limits, kNotAllowed without hello.
+  Status handle_subscribe(Instant now, ConnId conn, const wire::Subscribe& request);
+  void handle_unsubscribe(ConnId conn, const wire::Unsubscribe& request);
+  void handle_closed(ConnId conn);
+  void handle_chunk_sent(Instant now, ConnId conn);
+
+  /// A holding was added, or got the digests of a part.
+  void handle_known(Instant now, Version version);
+  void handle_verified(Instant now, Version version, ChunkIndex chunk);
+  /// Nobody gets `version` from here any more.
+  void handle_gone(Version version, std::string_view reason);
+
+  void handle_timeout(Instant now);
+  [[nodiscard]] std::optional<Instant> poll_deadline() const;
+
+  /// Names of the children that are subscribed to something, for status.
+  [[nodiscard]] std::vector<std::string> children() const;
+  [[nodiscard]] std::uint64_t chunks_sent() const { return chunks_sent_; }
+
+ private:
+  struct Subscription {
+    ConnId conn{};
+    std::uint32_t stripe = 0;
+    std::vector<std::uint32_t> weights;
+    std::string held_bytes;  // until the version is known
+    std::uint32_t parts_held = 0;
+
+    bool ready = false;
+    ChunkSet done;        // held there, sent, or of another stripe
+    ChunkIndex cursor{};  // nothing below is both verified here and missing there
+    std::vector<bool> parts_sent;
+    std::uint32_t in_flight = 0;
+    Instant idle_since{};  // for up_to_date; or since when the version is unknown
+  };
+  struct ChildState {
+    Child child;
+    std::map<std::pair<Version, std::uint32_t>, Subscription> subscriptions;
+    std::deque<std::pair<Version, std::uint32_t>> in_flight;  // in the order of SendChunk
+  };
+
+  void start(Instant now, Version version, Subscription& subscription, ChildState& child);
+  void pump(Instant now, Version version, Subscription& subscription, ChildState& child);
+  void refuse(ConnId conn, Version version, std::string_view reason);
+
+  const Timeouts& timeouts_;
+  const Holdings& holdings_;
+  ActionQueue& actions_;
+  std::map<ConnId, ChildState> children_;
+  std::uint64_t chunks_sent_ = 0;
+};
+
+}  // namespace weightcast

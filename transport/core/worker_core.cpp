@@ -1,0 +1,435 @@
+#include "transport/core/worker_core.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace weightcast {
+namespace {
+
+// A worker whose own disk failed tries the same version again after this.
+constexpr Duration kRetryAfter = std::chrono::seconds(10);
+
+action::Log info(std::string text) { return {action::Log::Level::kInfo, std::move(text)}; }
+action::Log warning(std::string text) { return {action::Log::Level::kWarning, std::move(text)}; }
+
+}  // namespace
+
+WorkerCore::WorkerCore(WorkerConfig config)
+    : config_(std::move(config)), links_(conn_ids_, actions_), uploads_(config_.timeouts, holdings_, actions_) {
+  links_.set_origin(config_.origin_host, config_.origin_port);
+}
+
+void WorkerCore::restore(std::shared_ptr<const Manifest> manifest, const std::vector<Digest>& chunk_digests) {
+  WC_CHECK(!started_);
+  const Version version = manifest->version;
+  Holding holding(std::move(manifest));
+  holding.restore(chunk_digests, ChunkSet(holding.manifest().chunk_count(), true));
+  if (!holding.complete()) return;
+  holdings_.emplace(version, std::move(holding));
+  installed_ = std::max(installed_, version);
+}
+
+void WorkerCore::start(Instant now) {
+  started_ = true;
+  origin_heard_at_ = now;
+  dial_origin();
+}
+
+void WorkerCore::stop(std::string_view reason) {
+  wire::Message message;
+  message.mutable_leave()->set_reason(std::string(reason));
+  send_to_origin(std::move(message));
+  for (const auto& [version, holding] : holdings_) uploads_.handle_gone(version, reason);
+  if (incoming_ && incoming_->download) incoming_->download->cancel();
+  links_.close_unless([](ConnId) { return false; });
+  if (origin_open_) actions_.push(action::Close{origin_});
+  origin_open_ = joined_ = false;
+}
+
+// ---- connections
+
+void WorkerCore::dial_origin() {
+  redial_at_.reset();
+  origin_ = conn_ids_.next();
+  origin_open_ = joined_ = false;
+  actions_.push(action::Connect{origin_, config_.origin_host, config_.origin_port});
+}
+
+void WorkerCore::lose_origin(Instant now) {
+  origin_open_ = joined_ = false;
+  origin_ = ConnId{};
+  const auto doublings = std::min<std::uint32_t>(redials_++, 10);
+  redial_at_ = now + std::min(config_.timeouts.redial_max, config_.timeouts.redial_min * (std::int64_t{1} << doublings));
+}
+
+void WorkerCore::handle_accepted(Instant now, ConnId conn, std::string_view) { strangers_[conn] = now; }
+
+void WorkerCore::handle_connected(Instant now, ConnId conn) {
+  if (conn == origin_) {
+    origin_open_ = true;
+    origin_heard_at_ = now;
+    wire::Message message;
+    wire::Join* join = message.mutable_join();
+    join->set_protocol(kProtocolVersion);
+    join->set_name(config_.name);
+    join->set_model_id(config_.model_id);
+    join->set_incarnation(config_.incarnation);
+    join->mutable_listen()->set_host(config_.listen_host);
+    join->mutable_listen()->set_port(config_.listen_port);
+    join->set_uplink_bytes_per_s(config_.uplink.bytes_per_s);
+    join->set_downlink_bytes_per_s(config_.downlink.bytes_per_s);
+    join->set_leaf_only(config_.leaf_only);
+    join->set_standby(config_.standby);
+    join->set_installed_version(installed_.value);
+    actions_.push(action::Send{conn, std::move(message)});
+    return;
+  }
+  if (!links_.is_link(conn)) return;
+  links_.handle_connected(conn);
+  say_hello(conn);
+  if (incoming_) incoming_->download->handle_open(now, conn);
+}
+
+void WorkerCore::say_hello(ConnId conn) {
+  wire::Message message;
+  message.mutable_hello()->set_protocol(kProtocolVersion);
+  message.mutable_hello()->set_peer_id(id_.value);
+  message.mutable_hello()->set_name(config_.name);
+  message.mutable_hello()->set_model_id(config_.model_id);
+  actions_.push(action::Send{conn, std::move(message)});
+}
+
+void WorkerCore::handle_closed(Instant now, ConnId conn, const Error& why) {
+  strangers_.erase(conn);
+  uploads_.handle_closed(conn);
+  if (conn == origin_) {
+    actions_.push(warning(fmt::format("origin {}:{}: {}; dialling again", config_.origin_host, config_.origin_port,
+                                      why.detail)));
+    last_error_ = why.message();
+    lose_origin(now);
+    return;
+  }
+  if (!links_.is_link(conn)) return;
+  links_.handle_closed(conn);
+  if (incoming_) incoming_->download->handle_closed(now, conn);
+  report_faults();
+}
+
+void WorkerCore::refuse(ConnId conn, const Error& why) {
+  actions_.push(warning(fmt::format("closing a connection: {}", why.message())));
+  wire::Message message;
+  message.mutable_bye()->set_code(static_cast<std::uint32_t>(why.code));
+  message.mutable_bye()->set_reason(why.detail.substr(0, kReasonBytesMax));
+  actions_.push(action::Send{conn, std::move(message)});
+  actions_.push(action::Close{conn});
+  strangers_.erase(conn);
+  uploads_.handle_closed(conn);
+}
+
+void WorkerCore::send_to_origin(wire::Message message) {
+  if (origin_open_) actions_.push(action::Send{origin_, std::move(message)});
+}
+
+// ---- messages
+
+void WorkerCore::handle_message(Instant now, ConnId conn, const wire::Message& message) {
+  using Kind = wire::Message::KindCase;
+  if (conn == origin_) {
+    origin_heard_at_ = now;
+    switch (message.kind_case()) {
+      case Kind::kJoined:
+        joined_ = true;
+        redials_ = 0;
+        id_ = PeerId{message.joined().peer_id()};
+        last_error_.clear();
+        actions_.push(info(fmt::format("joined as peer {}; the latest version is {}", id_.value,
+                                       message.joined().latest_version())));
+        if (message.joined().heartbeat_ms() > 0) {
+          config_.timeouts.heartbeat = std::chrono::milliseconds(
+              std::clamp<std::uint32_t>(message.joined().heartbeat_ms(), 10, 10'000));
+        }
+        heartbeat_due_ = now;
+        break;
+      case Kind::kAnnounce: handle_announce(now, message.announce()); break;
+      case Kind::kAssignment: handle_assignment(now, message.assignment()); break;
+      case Kind::kHeartbeatAck: break;
+      case Kind::kBye:
+        last_error_ = fmt::format("the origin refused: {}", message.bye().reason());
+        actions_.push(warning(last_error_));
+        break;
+      default: break;  // a newer origin may say more
+    }
+    return;
+  }
+  if (links_.is_link(conn)) {
+    if (!incoming_) return;
+    Download& download = *incoming_->download;
+    switch (message.kind_case()) {
+      case Kind::kDigestPart:
+        if (Version{message.digest_part().version()} != incoming_->version) break;
+        if (Status s = download.handle_digest_part(now, conn, message.digest_part()); !s.has_value()) {
+          actions_.push(warning(s.error().message()));
+        } else {
+          uploads_.handle_known(now, incoming_->version);  // it may have released chunks that came before it
+        }
+        break;
+      case Kind::kUpToDate:
+        if (Version{message.up_to_date().version()} == incoming_->version) {
+          download.handle_up_to_date(now, conn, message.up_to_date().stripe());
+        }
+        break;
+      case Kind::kNotAvailable:
+        if (Version{message.not_available().version()} == incoming_->version) download.handle_not_available(now, conn);
+        break;
+      default: break;
+    }
+    report_faults();
+    return;
+  }
+  switch (message.kind_case()) {
+    case Kind::kHello:
+      strangers_.erase(conn);
+      if (message.hello().protocol() != kProtocolVersion) {
+        return refuse(conn, fail(Errc::kUnsupported, Op::kReceive,
+                                 fmt::format("hello: protocol {}, this node speaks {}", message.hello().protocol(),
+                                             kProtocolVersion)));
+      }
+      uploads_.handle_hello(conn, {PeerId{message.hello().peer_id()}, message.hello().name().substr(0, kNameBytesMax)});
+      break;
+    case Kind::kSubscribe:
+      if (Status s = uploads_.handle_subscribe(now, conn, message.subscribe()); !s.has_value()) refuse(conn, s.error());
+      break;
+    case Kind::kUnsubscribe: uploads_.handle_unsubscribe(conn, message.unsubscribe()); break;
+    case Kind::kJoin:
+      refuse(conn, fail(Errc::kNotAllowed, Op::kJoin, "this node is a worker; join the origin instead"));
+      break;
+    default:
+      if (!uploads_.is_child(conn)) {
+        refuse(conn, fail(Errc::kNotAllowed, Op::kReceive, "the first message is neither hello nor join"));
+      }
+  }
+}
+
+void WorkerCore::handle_announce(Instant now, const wire::Announce& announce) {
+  Result<Manifest> manifest = manifest_from_wire(announce.manifest());
+  if (!manifest.has_value()) {
+    last_error_ = manifest.error().message();
+    actions_.push(warning(last_error_));
+    return;
+  }
+  if (manifest->version <= installed_) return send_installed();
+  if (incoming_ && incoming_->version == manifest->version) return handle_assignment(now, announce.assignment());
+  if (announced_ && announced_->manifest->version > manifest->version) return;
+  announced_ = Announced{std::make_shared<const Manifest>(std::move(*manifest)), announce.assignment()};
+  retry_at_.reset();
+  take_up_newest(now);
+}
+
+void WorkerCore::handle_assignment(Instant now, const wire::Assignment& assignment) {
+  const Version version{assignment.version()};
+  if (incoming_ && incoming_->version == version) {
+    incoming_->source.assignment = assignment;
+    if (Status s = incoming_->download->assign(now, assignment); !s.has_value()) {
+      actions_.push(warning(s.error().message()));
+    }
+    report_faults();
+  } else if (announced_ && announced_->manifest->version == version &&
+             assignment.epoch() > announced_->assignment.epoch()) {
+    announced_->assignment = assignment;
+  }
+}
+
+// ---- one version, from announced to installed
+
+void WorkerCore::take_up_newest(Instant now) {
+  if (incoming_ || !announced_ || retry_at_) return;
+  Announced next = *std::exchange(announced_, std::nullopt);
+  const Version version = next.manifest->version;
+  const auto [holding, added] = holdings_.try_emplace(version, next.manifest);
+  WC_CHECK(added);
+  incoming_.emplace();
+  incoming_->version = version;
+  incoming_->source = next;
+  incoming_->download = std::make_unique<Download>(config_.timeouts, holding->second, links_, actions_);
+  actions_.push(action::BeginPayload{next.manifest});
+  if (Status s = incoming_->download->assign(now, next.assignment); !s.has_value()) {
+    return fail_incoming(now, s.error(), false);
+  }
+  links_.close_unless([&](ConnId conn) { return incoming_->download->uses(conn); });
+  uploads_.handle_known(now, version);
+}
+
+void WorkerCore::handle_payload_begun(Instant now, Version version, Result<RestoredPayload> restored) {
+  if (!incoming_ || incoming_->version != version || incoming_->phase != Phase::kBeginning) return;
+  if (!restored.has_value()) return fail_incoming(now, restored.error(), false);
+  Holding& holding = holdings_.at(version);
+  holding.restore(restored->chunk_digests, restored->held);
+  if (holding.verified().count() > 0) {
+    actions_.push(info(fmt::format("version {}: {} of {} chunks were here already", version.value,
+                                   holding.verified().count(), holding.manifest().chunk_count())));
+  }
+  incoming_->phase = Phase::kReceiving;
+  incoming_->download->handle_storage_ready(now);
+  uploads_.handle_known(now, version);
+  finish_if_complete();
+}
+
+void WorkerCore::handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk) {
+  if (!links_.is_link(conn)) {
+    return refuse(conn, fail(Errc::kNotAllowed, Op::kReceive, "a chunk from a connection that was not asked for one"));
+  }
+  if (!incoming_ || incoming_->version != chunk.version || incoming_->phase != Phase::kReceiving) return;
+  bytes_received_ += chunk.size_bytes;
+  if (incoming_->download->handle_chunk(now, conn, chunk)) uploads_.handle_verified(now, chunk.version, chunk.chunk);
+  report_faults();
+}
+
+void WorkerCore::handle_chunk_sent(Instant now, ConnId conn) { uploads_.handle_chunk_sent(now, conn); }
+
+void WorkerCore::handle_chunk_stored(Instant now, Version version, ChunkIndex, Status status) {
+  if (!incoming_ || incoming_->version != version) return;
+  if (!status.has_value()) return fail_incoming(now, status.error(), false);
+  ++incoming_->chunks_stored;
+  finish_if_complete();
+}
+
+void WorkerCore::finish_if_complete() {
+  if (incoming_->phase != Phase::kReceiving || !holdings_.at(incoming_->version).complete()) return;
+  if (incoming_->chunks_stored < incoming_->download->chunks_accepted()) return;
+  incoming_->phase = Phase::kFinishing;
+  actions_.push(action::FinishPayload{incoming_->version});
+}
+
+void WorkerCore::handle_finished(Instant now, Version version, Status status) {
+  if (!incoming_ || incoming_->version != version || incoming_->phase != Phase::kFinishing) return;
+  if (!status.has_value()) return fail_incoming(now, status.error(), status.error().code == Errc::kCorrupt);
+  installed_ = version;
+  installed_seconds_ = to_seconds(now - incoming_->download->first_chunk_at().value_or(now));
+  last_error_.clear();
+  incoming_.reset();
+  actions_.push(info(fmt::format("version {} installed, {:.3f} s after its first chunk", version.value,
+                                 installed_seconds_)));
+  send_installed();
+  forget_old_versions();
+  take_up_newest(now);
+}
+
+void WorkerCore::send_installed() {
+  const auto holding = holdings_.find(installed_);
+  wire::Message message;
+  wire::Installed* done = message.mutable_installed();
+  done->set_version(installed_.value);
+  if (holding != holdings_.end()) {
+    const Digest& digest = holding->second.manifest().snapshot_digest;
+    done->set_snapshot_digest(digest.bytes.data(), Digest::kBytes);
+  }
+  done->set_bytes_received(bytes_received_);
+  done->set_seconds(installed_seconds_);
+  send_to_origin(std::move(message));
+}
+
+void WorkerCore::fail_incoming(Instant now, const Error& why, bool discard) {
+  const Version version = incoming_->version;
+  last_error_ = fmt::format("version {}: {}", version.value, why.message());
+  actions_.push(warning(last_error_));
+  wire::Message message;
+  message.mutable_install_failed()->set_version(version.value);
+  message.mutable_install_failed()->set_code(static_cast<std::uint32_t>(why.code));
+  message.mutable_install_failed()->set_detail(why.detail.substr(0, kReasonBytesMax));
+  send_to_origin(std::move(message));
+
+  incoming_->download->cancel();
+  if (discard) actions_.push(action::DiscardPayload{version});
+  uploads_.handle_gone(version, "this node could not store the version");
+  // What was announced since is newer; else the same version is tried again, later and from what is on disk.
+  if (!announced_) {
+    announced_ = std::move(incoming_->source);
+    retry_at_ = now + kRetryAfter;
+  }
+  incoming_.reset();
+  holdings_.erase(version);
+  take_up_newest(now);
+}
+
+void WorkerCore::forget_old_versions() {
+  while (holdings_.size() > config_.versions_kept && holdings_.begin()->first != installed_) {
+    const Version oldest = holdings_.begin()->first;
+    uploads_.handle_gone(oldest, "this node keeps newer versions only");
+    holdings_.erase(holdings_.begin());
+  }
+}
+
+void WorkerCore::report_faults() {
+  if (!incoming_) return;
+  for (wire::ParentFault& fault : incoming_->download->take_faults()) {
+    wire::Message message;
+    *message.mutable_parent_fault() = std::move(fault);
+    send_to_origin(std::move(message));
+  }
+}
+
+// ---- time
+
+void WorkerCore::send_heartbeat(Instant now) {
+  wire::Message message;
+  wire::Heartbeat* beat = message.mutable_heartbeat();
+  beat->set_installed_version(installed_.value);
+  beat->set_receiving_version(receiving().value);
+  beat->set_chunks_verified(chunks_verified());
+  beat->set_chunks_total(chunks_total());
+  beat->set_bytes_received(bytes_received_);
+  beat->set_receive_bytes_per_s(receive_bytes_per_s());
+  send_to_origin(std::move(message));
+  heartbeat_due_ = now + config_.timeouts.heartbeat;
+}
+
+void WorkerCore::handle_timeout(Instant now) {
+  const Timeouts& t = config_.timeouts;
+  if (redial_at_ && now >= *redial_at_) dial_origin();
+  if (joined_ && now >= heartbeat_due_) send_heartbeat(now);
+  if (origin_open_ && now - origin_heard_at_ >= t.silence) {
+    actions_.push(warning("the origin says nothing; dialling again"));
+    actions_.push(action::Close{origin_});
+    lose_origin(now);
+  }
+  for (auto stranger = strangers_.begin(); stranger != strangers_.end();) {
+    const auto [conn, since] = *stranger++;
+    if (now - since >= t.greeting) {
+      refuse(conn, fail(Errc::kTimedOut, Op::kReceive, "a connection that said nothing after it was made"));
+    }
+  }
+  uploads_.handle_timeout(now);
+  if (incoming_) incoming_->download->handle_timeout(now);
+  report_faults();
+  if (retry_at_ && now >= *retry_at_) {
+    retry_at_.reset();
+    take_up_newest(now);
+  }
+}
+
+std::optional<Instant> WorkerCore::poll_deadline() const {
+  EarliestDeadline earliest;
+  earliest.consider(redial_at_);
+  earliest.consider(retry_at_);
+  if (joined_) earliest.consider(heartbeat_due_);
+  if (origin_open_) earliest.consider(origin_heard_at_ + config_.timeouts.silence);
+  for (const auto& [conn, since] : strangers_) earliest.consider(since + config_.timeouts.greeting);
+  earliest.consider(uploads_.poll_deadline());
+  if (incoming_) earliest.consider(incoming_->download->poll_deadline());
+  return earliest.first();
+}
+
+// ---- getters
+
+Version WorkerCore::receiving() const { return incoming_ ? incoming_->version : kNoVersion; }
+std::uint32_t WorkerCore::chunks_verified() const {
+  return incoming_ ? holdings_.at(incoming_->version).verified().count() : 0;
+}
+std::uint32_t WorkerCore::chunks_total() const {
+  return incoming_ ? holdings_.at(incoming_->version).manifest().chunk_count() : 0;
+}
+double WorkerCore::receive_bytes_per_s() const { return incoming_ ? incoming_->download->bytes_per_s() : 0; }
+std::string WorkerCore::parent_name() const { return incoming_ ? incoming_->download->parent_name() : std::string(); }
+
+}  // namespace weightcast

@@ -1,0 +1,138 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/time.h"
+#include "base/units.h"
+#include "transport/core/core.h"
+#include "transport/core/download.h"
+#include "transport/core/holdings.h"
+#include "transport/core/links.h"
+#include "transport/core/timeouts.h"
+#include "transport/core/uploads.h"
+
+namespace weightcast {
+
+struct WorkerConfig {
+  std::string name;
+  std::string model_id;  ///< "" accepts any; another than the origin's is refused by it
+  std::uint64_t incarnation = 0;  ///< random per process
+  std::string origin_host;
+  std::uint16_t origin_port = 0;
+  std::string listen_host;  ///< "" or unspecified: the origin advertises the address that it sees
+  std::uint16_t listen_port = 0;
+  Rate uplink{};
+  Rate downlink{};
+  bool leaf_only = false;
+  bool standby = false;
+  std::uint32_t versions_kept = 2;
+  Timeouts timeouts{};
+};
+
+/// A worker: joins its origin, downloads what is announced, serves its children, installs.
+///
+/// One version is received at a time; of those announced meanwhile the newest is next, the others are skipped. A
+/// version that is being received is finished first: otherwise a trainer that publishes faster than the links carry
+/// would leave every worker with nothing.
+///
+/// Invariants: nothing unverified is stored, forwarded or installed; installed_version() never goes back.
+class WorkerCore final : public Core {
+ public:
+  explicit WorkerCore(WorkerConfig config);
+
+  /// A complete version that a store recovered; before start(). The last one restored is the installed one.
+  void restore(std::shared_ptr<const Manifest> manifest, const std::vector<Digest>& chunk_digests);
+
+  void start(Instant now) override;
+  void stop(std::string_view reason) override;
+  [[nodiscard]] ConnId next_conn() override { return conn_ids_.next(); }
+  void handle_accepted(Instant now, ConnId conn, std::string_view peer_host) override;
+  void handle_connected(Instant now, ConnId conn) override;
+  void handle_closed(Instant now, ConnId conn, const Error& why) override;
+  void handle_message(Instant now, ConnId conn, const wire::Message& message) override;
+  void handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk) override;
+  void handle_chunk_sent(Instant now, ConnId conn) override;
+  void handle_payload_begun(Instant now, Version version, Result<RestoredPayload> restored) override;
+  void handle_chunk_stored(Instant now, Version version, ChunkIndex chunk, Status status) override;
+  void handle_finished(Instant now, Version version, Status status) override;
+  void handle_timeout(Instant now) override;
+  [[nodiscard]] std::optional<Action> poll_action() override { return actions_.poll(); }
+  [[nodiscard]] std::optional<Instant> poll_deadline() const override;
+
+  [[nodiscard]] Version installed_version() const { return installed_; }
+  [[nodiscard]] const Holdings& holdings() const { return holdings_; }
+  [[nodiscard]] bool joined() const { return joined_; }
+  [[nodiscard]] PeerId id() const { return id_; }
+  [[nodiscard]] const std::string& name() const { return config_.name; }
+  /// The version that is arriving, or kNoVersion.
+  [[nodiscard]] Version receiving() const;
+  [[nodiscard]] std::uint32_t chunks_verified() const;
+  [[nodiscard]] std::uint32_t chunks_total() const;
+  [[nodiscard]] double receive_bytes_per_s() const;
+  [[nodiscard]] std::uint64_t bytes_received() const { return bytes_received_; }
+  [[nodiscard]] std::string parent_name() const;
+  [[nodiscard]] std::vector<std::string> children() const { return uploads_.children(); }
+  [[nodiscard]] const std::string& last_error() const { return last_error_; }
+
+ private:
+  enum class Phase : std::uint8_t { kBeginning, kReceiving, kFinishing };
+  struct Announced {
+    std::shared_ptr<const Manifest> manifest;
+    wire::Assignment assignment;
+  };
+  struct Incoming {
+    Version version{};
+    Phase phase = Phase::kBeginning;
+    std::unique_ptr<Download> download;
+    std::uint32_t chunks_stored = 0;
+    Announced source;
+  };
+
+  void dial_origin();
+  void lose_origin(Instant now);
+  void send_to_origin(wire::Message message);
+  void refuse(ConnId conn, const Error& why);
+  void handle_announce(Instant now, const wire::Announce& announce);
+  void handle_assignment(Instant now, const wire::Assignment& assignment);
+  void take_up_newest(Instant now);
+  void finish_if_complete();
+  void fail_incoming(Instant now, const Error& why, bool discard);
+  void report_faults();
+  void send_heartbeat(Instant now);
+  void send_installed();
+  void forget_old_versions();
+  void say_hello(ConnId conn);
+
+  WorkerConfig config_;
+  ActionQueue actions_;
+  ConnIds conn_ids_;
+  Links links_;
+  Holdings holdings_;
+  Uploads uploads_;
+
+  // The control connection.
+  ConnId origin_{};
+  bool origin_open_ = false;
+  bool joined_ = false;
+  PeerId id_{};
+  Instant origin_heard_at_{};
+  Instant heartbeat_due_{};
+  std::optional<Instant> redial_at_;
+  std::uint32_t redials_ = 0;
+  bool started_ = false;
+
+  std::map<ConnId, Instant> strangers_;  // accepted, nothing said yet
+
+  std::optional<Announced> announced_;  // the newest that is neither installed nor arriving
+  std::optional<Incoming> incoming_;
+  std::optional<Instant> retry_at_;  // after a failure of our own (a full disk)
+  Version installed_{};
+  double installed_seconds_ = 0;
+  std::uint64_t bytes_received_ = 0;
+  std::string last_error_;
+};
+
+}  // namespace weightcast
