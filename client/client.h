@@ -1,0 +1,130 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/digest.h"
+#include "base/ids.h"
+#include "base/result.h"
+#include "base/time.h"
+#include "patch/tensor.h"
+#include "proto/local.pb.h"
+
+namespace weightcast {
+
+// What trainers and inference engines link: the local API of a daemon, over DIR/api.sock. Everything here blocks, with
+// a bound; nothing here starts a thread. An object is used by one thread at a time.
+
+class LocalChannel;  // client/local_channel.h
+
+struct PublishOptions {
+  /// Return when this fraction of the active workers has installed the version; 0: when the origin has taken it over.
+  double wait_fraction = 0;
+  /// Bound on the whole call.
+  Duration timeout = std::chrono::seconds(300);
+  /// Publish although a tensor holds NaN or infinity.
+  bool allow_nonfinite = false;
+  /// Called a few times a second while waiting.
+  std::function<void(const local::PublishProgress&)> on_progress;
+};
+
+struct PublishOutcome {
+  Version version{};
+  std::string kind;  ///< "full" or "patch"
+  std::uint64_t payload_bytes = 0;
+  std::uint32_t workers = 0;  ///< active when the call returned
+  std::uint32_t installed = 0;
+  /// T_bcast(0.5), (0.9), (1.0) in seconds since the origin began; absent where not reached.
+  std::optional<double> t50_s, t90_s, t100_s;
+  bool reached = false;  ///< wait_fraction was reached in time
+  std::string topology;
+  double predicted_s = 0;
+  std::uint64_t origin_egress_bytes = 0;  ///< chunk bytes that the origin sent since the publication began
+  double take_s = 0;                      ///< until the origin had its own copy
+  std::vector<std::string> missing;
+};
+
+/// Requests to the daemon whose state directory is `state_dir`.
+class Client {
+ public:
+  /// Errors: kNotFound (no daemon runs there), kTimedOut, kNotAllowed (another user's).
+  [[nodiscard]] static Result<Client> open(const std::string& state_dir,
+                                           Duration timeout = std::chrono::seconds(5));
+  Client(Client&&) noexcept;
+  Client& operator=(Client&&) noexcept;
+  ~Client();
+
+  /// Publishes a safetensors file or a Hugging Face style directory. The source may be changed once this returns
+  /// without error. Errors of the origin come as they are: kAlreadyExists (version not greater than the last),
+  /// kNotAllowed (a worker was asked), kBusy, kCorrupt (not a readable snapshot), kNoSpace; kTimedOut if nothing was
+  /// taken over in time. A wait_fraction that was not reached is no error: see PublishOutcome::reached.
+  [[nodiscard]] Result<PublishOutcome> publish(Version version, const std::string& path, const PublishOptions& options);
+
+  [[nodiscard]] Result<local::StatusReply> status(Duration timeout = std::chrono::seconds(5));
+  [[nodiscard]] Result<local::VersionsReply> versions(Duration timeout = std::chrono::seconds(5));
+
+ private:
+  explicit Client(std::unique_ptr<LocalChannel> channel);
+  std::unique_ptr<LocalChannel> channel_;
+};
+
+/// A tensor in the trainer's memory: `data` stays the caller's and is read only during publish().
+struct TensorSource {
+  TensorInfo info;  ///< offset_bytes is ignored
+  Bytes data;       ///< info.size_bytes long, little-endian, row-major
+};
+
+/// Publishes tensors from memory. publish() blocks for one copy of the tensors into shared memory, never for hashing,
+/// encoding or sending. The shared memory is kept between calls: the first call also pays for its pages, unless
+/// reserve() did.
+class TensorPublisher {
+ public:
+  [[nodiscard]] static Result<TensorPublisher> open(const std::string& state_dir);
+  TensorPublisher(TensorPublisher&&) noexcept;
+  TensorPublisher& operator=(TensorPublisher&&) noexcept;
+  ~TensorPublisher();
+
+  /// Makes room for snapshots of up to `bytes` ahead of time. Errors: kNoSpace (/dev/shm is too small), kIo.
+  [[nodiscard]] Status reserve(std::uint64_t bytes);
+
+  /// Hands the tensors over under `version`. If the origin is still copying the call before, waits for that first, at
+  /// most `options.timeout`. Errors: as Client::publish, those that only the origin finds come from wait() or from the
+  /// next publish(); kInvalidArgument (names, sizes).
+  [[nodiscard]] Status publish(Version version, std::span<const TensorSource> tensors, const PublishOptions& options);
+
+  /// Waits for the outcome of the last publish(), as its options say.
+  [[nodiscard]] Result<PublishOutcome> wait();
+
+ private:
+  struct Impl;
+  explicit TensorPublisher(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+struct InstalledVersion {
+  Version version{};
+  std::string path;  ///< a directory with the snapshot's files; stays for as long as the daemon keeps the version
+  std::string snapshot_digest;
+};
+
+/// Tells an inference engine what to use: the version in use now first, then each that follows.
+class VersionSubscription {
+ public:
+  [[nodiscard]] static Result<VersionSubscription> open(const std::string& state_dir);
+  VersionSubscription(VersionSubscription&&) noexcept;
+  VersionSubscription& operator=(VersionSubscription&&) noexcept;
+  ~VersionSubscription();
+
+  /// Errors: kTimedOut (none in time; call again), kClosed (the daemon ended).
+  [[nodiscard]] Result<InstalledVersion> next(Duration timeout);
+
+ private:
+  explicit VersionSubscription(std::unique_ptr<LocalChannel> channel);
+  std::unique_ptr<LocalChannel> channel_;
+};
+
+}  // namespace weightcast

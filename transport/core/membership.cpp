@@ -1,0 +1,48 @@
+#include "transport/core/membership.h"
+
+#include <algorithm>
+
+namespace weightcast {
+
+Member& Membership::by_name(const std::string& name) {
+  const auto [known, added] = ids_.try_emplace(name, PeerId{last_id_ + 1});
+  if (added) {
+    ++last_id_;
+    Member& member = members_[known->second];
+    member.id = known->second;
+    member.name = name;
+  }
+  return members_.at(known->second);
+}
+
+Member* Membership::find(PeerId id) {
+  const auto found = members_.find(id);
+  return found == members_.end() ? nullptr : &found->second;
+}
+
+const Member* Membership::find(PeerId id) const {
+  const auto found = members_.find(id);
+  return found == members_.end() ? nullptr : &found->second;
+}
+
+Member* Membership::by_conn(ConnId conn) {
+  const auto found = conns_.find(conn);
+  return found == conns_.end() ? nullptr : find(found->second);
+}
+
+void Membership::connect(Member& member, ConnId conn) {
+  disconnect(member);
+  member.conn = conn;
+  conns_[conn] = member.id;
+}
+
+void Membership::disconnect(Member& member) {
+  conns_.erase(member.conn);
+  member.conn = ConnId{};
+}
+
+std::uint32_t Membership::active_count() const {
+  return static_cast<std::uint32_t>(std::ranges::count_if(members_, [](const auto& m) { return m.second.active(); }));
+}
+
+}  // namespace weightcast

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/time.h"
+#include "base/units.h"
+
+namespace weightcast {
+
+/// One worker as the origin knows it. Kept after it has gone: its number and history are found again by its name.
+struct Member {
+  PeerId id{};
+  std::string name;
+  std::uint64_t incarnation = 0;
+  ConnId conn{};  ///< zero while it is not connected
+  std::string host;
+  std::uint16_t port = 0;
+  Rate uplink{};
+  Rate downlink{};
+  bool leaf_only = false;
+  bool standby = false;
+
+  Version installed{};
+  Version receiving{};
+  std::uint32_t chunks_verified = 0;
+  std::uint32_t chunks_total = 0;
+  double receive_bytes_per_s = 0;
+  std::uint64_t bytes_received = 0;
+  Instant heard_at{};
+  Version failed{};  ///< the version that it could not install; none since
+  std::string last_error;
+
+  [[nodiscard]] bool connected() const { return conn != ConnId{}; }
+  /// Connected and meant to serve.
+  [[nodiscard]] bool active() const { return connected() && !standby; }
+};
+
+/// The origin's members by number, name and connection. Pure.
+/// Invariant: a name has one number for ever; a connection belongs to at most one member.
+class Membership {
+ public:
+  /// The member of that name, made if it is new.
+  Member& by_name(const std::string& name);
+  [[nodiscard]] Member* find(PeerId id);
+  [[nodiscard]] const Member* find(PeerId id) const;
+  [[nodiscard]] Member* by_conn(ConnId conn);
+
+  void connect(Member& member, ConnId conn);
+  void disconnect(Member& member);
+
+  [[nodiscard]] const std::map<PeerId, Member>& all() const { return members_; }
+  [[nodiscard]] std::map<PeerId, Member>& all() { return members_; }
+  [[nodiscard]] std::uint32_t active_count() const;
+
+ private:
+  std::map<PeerId, Member> members_;
+  std::unordered_map<std::string, PeerId> ids_;
+  std::unordered_map<ConnId, PeerId> conns_;
+  std::uint32_t last_id_ = 0;
+};
+
+}  // namespace weightcast

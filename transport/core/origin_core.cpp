@@ -1,0 +1,466 @@
+#include "transport/core/origin_core.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "transport/core/plan_repair.h"
+
+namespace weightcast {
+namespace {
+
+constexpr std::size_t kMissingNamesMax = 8;
+// Publications whose plans are still looked after; a worker that is further behind is given the latest.
+constexpr std::size_t kPublicationsMax = 4;
+
+action::Log info(std::string text) { return {action::Log::Level::kInfo, std::move(text)}; }
+action::Log warning(std::string text) { return {action::Log::Level::kWarning, std::move(text)}; }
+
+PlanMember plan_member(const Member& member) {
+  return {member.id, member.uplink, member.downlink, !member.leaf_only};
+}
+
+bool is_planned(const Plan& plan, PeerId id) {
+  return std::ranges::find(plan.members, id) != plan.members.end();
+}
+
+Rate rate_from_wire(double bytes_per_s) {
+  return std::isfinite(bytes_per_s) && bytes_per_s > 0 ? Rate{bytes_per_s} : Rate{};
+}
+
+}  // namespace
+
+OriginCore::OriginCore(OriginConfig config)
+    : config_(std::move(config)), uploads_(config_.timeouts, holdings_, actions_) {}
+
+void OriginCore::restore(std::shared_ptr<const Manifest> manifest, const std::vector<Digest>& chunk_digests) {
+  const Version version = manifest->version;
+  Holding holding(manifest);
+  holding.restore(chunk_digests, ChunkSet(manifest->chunk_count(), true));
+  if (!holding.complete()) return;
+  holdings_.emplace(version, std::move(holding));
+  Publication& publication = publications_[version];
+  publication.plan = make_plan(plan_request(manifest->payload_bytes));
+  publication.manifest = std::move(manifest);
+  latest_ = std::max(latest_, version);
+}
+
+void OriginCore::start(Instant) {}
+
+void OriginCore::stop(std::string_view reason) {
+  for (auto& [id, member] : members_.all()) {
+    if (!member.connected()) continue;
+    refuse(member.conn, fail(Errc::kClosed, Op::kSend, std::string(reason)));
+    members_.disconnect(member);
+  }
+  for (const auto& [version, holding] : holdings_) uploads_.handle_gone(version, reason);
+}
+
+// ---- publications
+
+PlanRequest OriginCore::plan_request(std::uint64_t payload_bytes) const {
+  PlanRequest request;
+  request.origin_uplink = config_.uplink;
+  request.payload_bytes = payload_bytes;
+  request.topology = config_.topology;
+  request.hop_delay = config_.hop_delay;
+  for (const auto& [id, member] : members_.all()) {
+    if (member.active()) request.members.push_back(plan_member(member));
+  }
+  return request;
+}
+
+Plan OriginCore::plan_for(std::uint64_t payload_bytes) const { return make_plan(plan_request(payload_bytes)); }
+
+Status OriginCore::check_version(Version version) const {
+  if (version == kNoVersion) return fail(Errc::kInvalidArgument, Op::kPublish, "version 0: versions start at 1");
+  if (version <= latest_) {
+    return fail(Errc::kAlreadyExists, Op::kPublish,
+                fmt::format("version {}: the latest is {}; versions must grow", version.value, latest_.value));
+  }
+  return {};
+}
+
+void OriginCore::handle_publish(Instant now, Instant started_at, std::shared_ptr<const Manifest> manifest,
+                                const std::vector<Digest>& chunk_digests) {
+  const Version version = manifest->version;
+  WC_CHECK(version > latest_);
+  Holding holding(manifest);
+  holding.restore(chunk_digests, ChunkSet(manifest->chunk_count(), true));
+  WC_CHECK(holding.complete());
+  holdings_.emplace(version, std::move(holding));
+  latest_ = version;
+
+  PlanRequest request = plan_request(manifest->payload_bytes);
+  request.chunk_bytes = manifest->chunk_bytes;
+  Publication& publication = publications_[version];
+  publication.plan = make_plan(request);
+  publication.manifest = std::move(manifest);
+  publication.announced = true;
+  publication.started_at = started_at;
+  ++epoch_;
+  actions_.push(info(fmt::format("publishing version {}: {} to {} workers by {}, chunks of {}, predicted {:.3f} s",
+                                 version.value, format_bytes(publication.manifest->payload_bytes),
+                                 publication.plan.members.size(), to_string(publication.plan.topology),
+                                 format_bytes(publication.manifest->chunk_bytes),
+                                 to_seconds(publication.plan.predicted_t100))));
+  for (const PeerId id : publication.plan.members) announce(publication, *members_.find(id));
+  uploads_.handle_known(now, version);
+  note_progress(now, publication);
+  forget_old_versions();
+}
+
+void OriginCore::announce(Publication& publication, const Member& member) {
+  wire::Message message;
+  *message.mutable_announce()->mutable_manifest() = manifest_to_wire(*publication.manifest);
+  *message.mutable_announce()->mutable_assignment() = assignment_for(publication, member);
+  publication.told[member.id] = epoch_;
+  actions_.push(action::Send{member.conn, std::move(message)});
+}
+
+void OriginCore::reassign(Publication& publication, const std::vector<PeerId>& changed) {
+  ++epoch_;
+  for (const PeerId id : changed) {
+    const Member* member = members_.find(id);
+    if (member == nullptr || !member->connected() || member->installed >= publication.manifest->version) continue;
+    wire::Message message;
+    *message.mutable_assignment() = assignment_for(publication, *member);
+    publication.told[id] = epoch_;
+    actions_.push(action::Send{member->conn, std::move(message)});
+  }
+}
+
+wire::NodeAddress OriginCore::address_of(PeerId id) const {
+  wire::NodeAddress address;
+  address.set_peer_id(id.value);
+  if (id == kOriginId) {
+    address.set_name(config_.name);  // everyone knows its address already
+    return address;
+  }
+  const Member* member = members_.find(id);
+  WC_CHECK(member != nullptr);
+  address.set_name(member->name);
+  address.mutable_address()->set_host(member->host);
+  address.mutable_address()->set_port(member->port);
+  return address;
+}
+
+wire::Assignment OriginCore::assignment_for(const Publication& publication, const Member& member) const {
+  const Plan& plan = publication.plan;
+  const auto at = static_cast<std::size_t>(std::ranges::find(plan.members, member.id) - plan.members.begin());
+  std::uint32_t weights = 0;
+  for (const StripePlan& stripe : plan.stripes) weights += stripe.weight;
+
+  wire::Assignment assignment;
+  assignment.set_epoch(epoch_.value);
+  assignment.set_version(publication.manifest->version.value);
+  for (std::uint32_t s = 0; s < plan.stripes.size(); ++s) {
+    wire::StripeSource* source = assignment.add_stripes();
+    bool rates_known = config_.uplink.limited() && member.downlink.limited();
+    for (const PeerId id : ancestors_of(plan, member.id, s)) {
+      *source->add_ancestors() = address_of(id);
+      if (id != kOriginId) rates_known = rates_known && members_.find(id)->uplink.limited();
+    }
+    // A child that does not know what to expect cannot call its parent slow.
+    if (rates_known && at < plan.rates.size()) {
+      source->set_predicted_bytes_per_s(plan.rates[at].bytes_per_s * plan.stripes[s].weight / weights);
+    }
+    assignment.add_stripe_weights(plan.stripes[s].weight);
+  }
+  return assignment;
+}
+
+void OriginCore::ensure_planned(Member& member) {
+  if (latest_ == kNoVersion || !member.active() || member.installed >= latest_) return;
+  Publication& publication = publications_.at(latest_);
+  Plan& plan = publication.plan;
+  if (!is_planned(plan, member.id)) append_member(plan, plan_member(member));
+  ++epoch_;
+  announce(publication, member);
+}
+
+void OriginCore::drop_from_plan(Version version, PeerId id) {
+  const auto found = publications_.find(version);
+  if (found == publications_.end() || !is_planned(found->second.plan, id)) return;
+  reassign(found->second, remove_member(found->second.plan, id));
+}
+
+void OriginCore::note_progress(Instant now, Publication& publication) {
+  if (!publication.announced) return;
+  std::uint32_t active = 0, installed = 0;
+  for (const auto& [id, member] : members_.all()) {
+    if (!member.active()) continue;
+    ++active;
+    if (member.installed >= publication.manifest->version) ++installed;
+  }
+  if (active == 0) return;
+  const Duration elapsed = now - publication.started_at;
+  const auto note = [&](std::optional<Duration>& t, double fraction) {
+    if (!t && double(installed) >= fraction * double(active) - 1e-9) t = elapsed;
+  };
+  note(publication.t50, 0.5);
+  note(publication.t90, 0.9);
+  note(publication.t100, 1.0);
+}
+
+std::optional<PublicationProgress> OriginCore::progress(Version version) const {
+  const auto found = publications_.find(version);
+  if (found == publications_.end()) return std::nullopt;
+  const Publication& publication = found->second;
+  PublicationProgress progress;
+  progress.version = version;
+  progress.kind = publication.manifest->kind;
+  progress.payload_bytes = publication.manifest->payload_bytes;
+  progress.t50 = publication.t50;
+  progress.t90 = publication.t90;
+  progress.t100 = publication.t100;
+  progress.topology = publication.plan.topology;
+  progress.predicted = publication.plan.predicted_t100;
+  for (const auto& [id, member] : members_.all()) {
+    if (!member.active()) continue;
+    ++progress.active;
+    if (member.installed >= version) {
+      ++progress.installed;
+    } else if (progress.missing.size() < kMissingNamesMax) {
+      progress.missing.push_back(member.name);
+    }
+  }
+  return progress;
+}
+
+const Plan* OriginCore::latest_plan() const {
+  const auto found = publications_.find(latest_);
+  return found == publications_.end() ? nullptr : &found->second.plan;
+}
+
+void OriginCore::forget_old_versions() {
+  while (holdings_.size() > config_.versions_kept) {
+    uploads_.handle_gone(holdings_.begin()->first, "the origin keeps newer versions only");
+    holdings_.erase(holdings_.begin());
+  }
+  while (publications_.size() > kPublicationsMax) publications_.erase(publications_.begin());
+}
+
+// ---- connections
+
+void OriginCore::handle_accepted(Instant now, ConnId conn, std::string_view peer_host) {
+  strangers_[conn] = {now, std::string(peer_host)};
+}
+
+void OriginCore::handle_connected(Instant, ConnId) {}
+
+void OriginCore::handle_closed(Instant now, ConnId conn, const Error& why) {
+  strangers_.erase(conn);
+  uploads_.handle_closed(conn);
+  if (Member* member = members_.by_conn(conn)) lose(now, *member, why.detail);
+}
+
+void OriginCore::refuse(ConnId conn, const Error& why) {
+  wire::Message message;
+  message.mutable_bye()->set_code(static_cast<std::uint32_t>(why.code));
+  message.mutable_bye()->set_reason(why.detail.substr(0, kReasonBytesMax));
+  actions_.push(action::Send{conn, std::move(message)});
+  actions_.push(action::Close{conn});
+  strangers_.erase(conn);
+  uploads_.handle_closed(conn);
+}
+
+void OriginCore::lose(Instant now, Member& member, std::string_view why) {
+  actions_.push(warning(fmt::format("lost worker {}: {}", member.name, why)));
+  members_.disconnect(member);
+  member.last_error = why;
+  for (const auto& [version, publication] : publications_) drop_from_plan(version, member.id);
+  for (auto& [id, standby] : members_.all()) {
+    if (!standby.connected() || !standby.standby) continue;
+    standby.standby = false;
+    actions_.push(info(fmt::format("standby worker {} takes its place", standby.name)));
+    ensure_planned(standby);
+    break;
+  }
+  for (auto& [version, publication] : publications_) note_progress(now, publication);
+}
+
+void OriginCore::handle_join(Instant now, ConnId conn, const wire::Join& join) {
+  const auto refuse_join = [&](Errc code, std::string detail) {
+    actions_.push(warning(fmt::format("refusing worker '{}': {}", join.name().substr(0, kNameBytesMax), detail)));
+    refuse(conn, fail(code, Op::kJoin, std::move(detail)));
+  };
+  if (join.protocol() != kProtocolVersion) {
+    return refuse_join(Errc::kUnsupported, fmt::format("it speaks protocol {}, this origin {}; run the same release",
+                                                       join.protocol(), kProtocolVersion));
+  }
+  if (join.name().empty() || join.name().size() > kNameBytesMax) {
+    return refuse_join(Errc::kInvalidArgument, "its name is empty or longer than 255 bytes");
+  }
+  if (!config_.model_id.empty() && !join.model_id().empty() && join.model_id() != config_.model_id) {
+    return refuse_join(Errc::kInvalidArgument, fmt::format("it serves model '{}', this origin publishes '{}'",
+                                                           join.model_id().substr(0, kNameBytesMax), config_.model_id));
+  }
+  Member& member = members_.by_name(join.name());
+  if (member.connected() && member.incarnation != join.incarnation() &&
+      now - member.heard_at < 2 * config_.timeouts.heartbeat) {
+    return refuse_join(Errc::kAlreadyExists,
+                       fmt::format("a worker of that name is connected from {}; give each a --name of its own", member.host));
+  }
+  if (member.connected()) actions_.push(action::Close{member.conn});
+  members_.connect(member, conn);
+  member.incarnation = join.incarnation();
+  const Stranger& stranger = strangers_.at(conn);
+  const std::string& given = join.listen().host();
+  const bool unspecified = given.empty() || given == "0.0.0.0" || given == "::";
+  member.host = unspecified ? stranger.host : given.substr(0, kNameBytesMax);
+  member.port = static_cast<std::uint16_t>(join.listen().port());
+  member.uplink = rate_from_wire(join.uplink_bytes_per_s());
+  member.downlink = rate_from_wire(join.downlink_bytes_per_s());
+  member.leaf_only = join.leaf_only() || member.port == 0;
+  member.standby = join.standby();
+  member.installed = Version{join.installed_version()};
+  member.receiving = kNoVersion;
+  member.heard_at = now;
+  member.last_error.clear();
+  strangers_.erase(conn);
+
+  wire::Message message;
+  message.mutable_joined()->set_peer_id(member.id.value);
+  message.mutable_joined()->set_heartbeat_ms(static_cast<std::uint32_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(config_.timeouts.heartbeat).count()));
+  message.mutable_joined()->set_latest_version(latest_.value);
+  actions_.push(action::Send{conn, std::move(message)});
+  actions_.push(info(fmt::format("worker {} joined as peer {} at {}:{}, on version {}", member.name, member.id.value,
+                                 member.host, member.port, member.installed.value)));
+  ensure_planned(member);
+}
+
+void OriginCore::handle_message(Instant now, ConnId conn, const wire::Message& message) {
+  driven_at_ = now;
+  using Kind = wire::Message::KindCase;
+  if (Member* member = members_.by_conn(conn)) {
+    member->heard_at = now;
+    switch (message.kind_case()) {
+      case Kind::kHeartbeat: {
+        const wire::Heartbeat& beat = message.heartbeat();
+        member->receiving = Version{beat.receiving_version()};
+        member->chunks_verified = beat.chunks_verified();
+        member->chunks_total = beat.chunks_total();
+        member->receive_bytes_per_s = beat.receive_bytes_per_s();
+        member->bytes_received = beat.bytes_received();
+        wire::Message ack;
+        ack.mutable_heartbeat_ack();
+        actions_.push(action::Send{conn, std::move(ack)});
+        break;
+      }
+      case Kind::kInstalled: handle_installed(now, *member, message.installed()); break;
+      case Kind::kInstallFailed:
+        member->last_error = message.install_failed().detail().substr(0, kReasonBytesMax);
+        member->failed = Version{message.install_failed().version()};
+        actions_.push(warning(fmt::format("worker {} could not install version {}: {}", member->name,
+                                          member->failed.value, member->last_error)));
+        drop_from_plan(member->failed, member->id);
+        break;
+      case Kind::kParentFault: handle_parent_fault(now, *member, message.parent_fault()); break;
+      case Kind::kLeave:
+        actions_.push(action::Close{conn});
+        lose(now, *member, "it left: " + message.leave().reason().substr(0, kReasonBytesMax));
+        break;
+      default: break;
+    }
+    return;
+  }
+  switch (message.kind_case()) {
+    case Kind::kJoin:
+      if (strangers_.contains(conn)) handle_join(now, conn, message.join());
+      break;
+    case Kind::kHello:
+      strangers_.erase(conn);
+      if (message.hello().protocol() != kProtocolVersion) {
+        return refuse(conn, fail(Errc::kUnsupported, Op::kReceive, "hello: another protocol than this origin's"));
+      }
+      uploads_.handle_hello(conn, {PeerId{message.hello().peer_id()}, message.hello().name().substr(0, kNameBytesMax)});
+      break;
+    case Kind::kSubscribe:
+      if (Status s = uploads_.handle_subscribe(now, conn, message.subscribe()); !s.has_value()) {
+        actions_.push(warning(s.error().message()));
+        refuse(conn, s.error());
+      }
+      break;
+    case Kind::kUnsubscribe: uploads_.handle_unsubscribe(conn, message.unsubscribe()); break;
+    default:
+      if (!uploads_.is_child(conn)) {
+        refuse(conn, fail(Errc::kNotAllowed, Op::kReceive, "the first message is neither join nor hello"));
+      }
+  }
+}
+
+void OriginCore::handle_installed(Instant now, Member& member, const wire::Installed& installed) {
+  const Version version{installed.version()};
+  const auto found = publications_.find(version);
+  if (found != publications_.end()) {
+    const Digest& expected = found->second.manifest->snapshot_digest;
+    const std::string_view told = installed.snapshot_digest();
+    if (told != std::string_view(reinterpret_cast<const char*>(expected.bytes.data()), Digest::kBytes)) {
+      actions_.push(warning(fmt::format("worker {} says that it installed version {}, but with another digest",
+                                        member.name, version.value)));
+      return;
+    }
+  }
+  member.installed = std::max(member.installed, version);
+  member.last_error.clear();
+  member.failed = kNoVersion;
+  member.receiving = kNoVersion;
+  for (auto& [v, publication] : publications_) note_progress(now, publication);
+}
+
+void OriginCore::handle_parent_fault(Instant, Member& member, const wire::ParentFault& fault) {
+  actions_.push(warning(fmt::format("worker {} left its parent {} ({}) for {}", member.name, fault.parent_id(),
+                                    wire::FaultKind_Name(fault.kind()), fault.now_from_id())));
+}
+
+void OriginCore::handle_chunk(Instant, ConnId conn, const ChunkArrival&) {
+  refuse(conn, fail(Errc::kNotAllowed, Op::kReceive, "a chunk for the origin: nobody sends it any"));
+  if (Member* member = members_.by_conn(conn)) members_.disconnect(*member);
+}
+
+void OriginCore::handle_chunk_sent(Instant now, ConnId conn) {
+  driven_at_ = now;
+  uploads_.handle_chunk_sent(now, conn);
+}
+
+void OriginCore::handle_payload_begun(Instant, Version, Result<RestoredPayload>) {}
+void OriginCore::handle_chunk_stored(Instant, Version, ChunkIndex, Status) {}
+void OriginCore::handle_finished(Instant, Version, Status) {}
+
+// ---- time
+
+void OriginCore::handle_timeout(Instant now) {
+  const Timeouts& t = config_.timeouts;
+  // After a stall of this process everybody looks silent; what they said meanwhile is still to be read.
+  const bool stalled = driven_at_ && now - *driven_at_ > t.silence / 2;
+  driven_at_ = now;
+  for (auto& [id, member] : members_.all()) {
+    if (!member.connected()) continue;
+    if (stalled) member.heard_at = now;
+    if (now - member.heard_at < t.silence) continue;
+    actions_.push(action::Close{member.conn});
+    lose(now, member, fmt::format("silent for {:.1f} s", to_seconds(now - member.heard_at)));
+  }
+  for (auto stranger = strangers_.begin(); stranger != strangers_.end();) {
+    const auto& [conn, state] = *stranger++;
+    if (now - state.since >= t.greeting) {
+      refuse(conn, fail(Errc::kTimedOut, Op::kReceive, "a connection that said nothing after it was made"));
+    }
+  }
+  uploads_.handle_timeout(now);
+}
+
+std::optional<Instant> OriginCore::poll_deadline() const {
+  EarliestDeadline earliest;
+  for (const auto& [id, member] : members_.all()) {
+    if (member.connected()) earliest.consider(member.heard_at + config_.timeouts.silence);
+  }
+  for (const auto& [conn, stranger] : strangers_) earliest.consider(stranger.since + config_.timeouts.greeting);
+  earliest.consider(uploads_.poll_deadline());
+  return earliest.first();
+}
+
+}  // namespace weightcast

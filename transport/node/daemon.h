@@ -1,0 +1,46 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "base/units.h"
+#include "transport/core/plan.h"
+#include "transport/core/timeouts.h"
+#include "transport/io/disk.h"
+#include "transport/io/frame_connection.h"
+
+namespace weightcast {
+
+enum class Role { kOrigin, kWorker };
+
+/// Everything that `weightcast daemon` can be told. Names are those of the flags and of the config file.
+struct DaemonConfig {
+  Role role = Role::kWorker;
+  std::string state;                       ///< directory of this daemon alone
+  Endpoint listen{"127.0.0.1", 0};         ///< port 0: a free one, told by `status` and in the log
+  std::optional<Endpoint> origin;          ///< worker only
+  std::string name;                        ///< default: the host's name
+  std::string model_id;                    ///< "" fits any
+  Rate uplink{};
+  Rate downlink{};
+  bool pace = true;                        ///< false: the rates inform the plan, the network enforces them
+  Topology topology = Topology::kAuto;     ///< origin only
+  Duration hop_delay = std::chrono::microseconds(500);  ///< origin only
+  std::uint32_t versions_kept = 2;
+  std::string congestion;
+  DiskBackend disk = DiskBackend::kAuto;
+  bool leaf_only = false;
+  bool standby = false;
+  bool insecure = false;                   ///< plain TCP; refused without
+  bool insecure_beyond_loopback = false;   ///< ... and on other than loopback addresses
+  Timeouts timeouts{};
+};
+
+/// Checks what can be checked without touching the host. Errors: kInvalidArgument, kNotAllowed.
+[[nodiscard]] Status validate(const DaemonConfig& config);
+
+/// Runs a node until SIGINT or SIGTERM. Blocks. Errors: what kept it from starting.
+[[nodiscard]] Status run_daemon(DaemonConfig config);
+
+}  // namespace weightcast

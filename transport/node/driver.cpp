@@ -1,0 +1,201 @@
+#include "transport/node/driver.h"
+
+#include <spdlog/spdlog.h>
+
+#include <utility>
+
+namespace weightcast {
+namespace {
+
+// Chunks on their way to the disk. A disk that is slower than the network slows the network, not the memory.
+constexpr std::uint64_t kStoringBytesMax = 24 * kMiB;
+
+}  // namespace
+
+Driver::Driver(Core& core, Store& store, const ConnectionContext& context)
+    : core_(core), store_(store), context_(context), timer_(context.loop, [this] {
+        core_.handle_timeout(context_.loop.now());
+        pump();
+      }) {}
+
+Driver::~Driver() { *alive_ = false; }
+
+void Driver::start() {
+  core_.start(context_.loop.now());
+  pump();
+}
+
+void Driver::accept(std::unique_ptr<FrameConnection> connection) {
+  const ConnId conn = core_.next_conn();
+  const std::string host = connection->peer_host();
+  adopt(conn, std::move(connection));
+  core_.handle_accepted(context_.loop.now(), conn, host);
+  pump();
+}
+
+void Driver::adopt(ConnId conn, std::unique_ptr<FrameConnection> connection) {
+  FrameConnection::Handlers handlers;
+  handlers.on_control = [this, conn](const std::string& body) -> Status {
+    wire::Message message;
+    if (!message.ParseFromString(body)) {
+      return fail(Errc::kCorrupt, Op::kParse, "control message: not what this protocol sends");
+    }
+    core_.handle_message(context_.loop.now(), conn, message);
+    pump();
+    return {};
+  };
+  handlers.on_chunk = [this, conn](ReceivedChunk chunk) {
+    peers_.at(conn).brings_chunks = true;
+    core_.handle_chunk(context_.loop.now(), conn,
+                       {chunk.version, chunk.chunk, static_cast<std::uint32_t>(chunk.bytes->size()), chunk.digest,
+                        std::move(chunk.bytes)});
+    pump();
+  };
+  handlers.on_closed = [this, conn](const Error& why) {
+    drop(conn);
+    core_.handle_closed(context_.loop.now(), conn, why);
+    pump();
+  };
+  connection->set_handlers(std::move(handlers));
+  peers_[conn].connection = std::move(connection);
+}
+
+void Driver::drop(ConnId conn) {
+  const auto found = peers_.find(conn);
+  if (found == peers_.end()) return;
+  // Its own callback may be running: let go of it at the next turn.
+  context_.loop.post([peer = std::make_shared<Peer>(std::move(found->second))] {});
+  peers_.erase(found);
+}
+
+void Driver::pump() {
+  if (pumping_) return;  // whoever is pumping gets to it
+  pumping_ = true;
+  while (std::optional<Action> next = core_.poll_action()) perform(std::move(*next));
+  pumping_ = false;
+  if (const auto due = core_.poll_deadline()) {
+    timer_.arm(*due);
+  } else {
+    timer_.disarm();
+  }
+  if (observer_) observer_();
+}
+
+void Driver::perform(Action action) {
+  std::visit([this](auto& a) { perform(std::move(a)); }, action);
+}
+
+void Driver::perform(action::Connect connect) {
+  const ConnId conn = connect.conn;
+  Peer& peer = peers_[conn];
+  peer.dial = std::make_unique<Dial>(
+      context_, Endpoint{connect.host, connect.port},
+      [this, conn](Result<std::unique_ptr<FrameConnection>> made) {
+        if (!made.has_value()) {
+          drop(conn);
+          core_.handle_closed(context_.loop.now(), conn, made.error());
+        } else {
+          // The dial's own callback is running: it must outlive it.
+          context_.loop.post([dial = std::shared_ptr<Dial>(std::move(peers_[conn].dial))] {});
+          adopt(conn, std::move(*made));
+          core_.handle_connected(context_.loop.now(), conn);
+        }
+        pump();
+      });
+}
+
+void Driver::perform(action::Send send) {
+  const auto peer = peers_.find(send.conn);
+  if (peer == peers_.end() || !peer->second.connection) return;  // closed meanwhile; the core will hear
+  peer->second.connection->send_control(send.message.SerializeAsString());
+}
+
+void Driver::perform(action::SendChunk send) {
+  store_.read_chunk(send.version, send.chunk, [this, alive = alive_, send](Result<BufferRef> bytes) {
+    if (!*alive) return;
+    const auto peer = peers_.find(send.conn);
+    if (peer == peers_.end() || !peer->second.connection) return;
+    if (!bytes.has_value()) {
+      spdlog::error("version {}, chunk {}: {}", send.version.value, send.chunk.value, bytes.error().message());
+      const Error why = bytes.error();
+      peer->second.connection->close();
+      drop(send.conn);
+      core_.handle_closed(context_.loop.now(), send.conn, why);
+      pump();
+      return;
+    }
+    const std::size_t size = (*bytes)->size();
+    peer->second.connection->send_chunk(send.version, send.chunk, std::move(*bytes), [this, conn = send.conn, size] {
+      chunk_bytes_sent_ += size;
+      core_.handle_chunk_sent(context_.loop.now(), conn);
+      pump();
+    });
+  });
+}
+
+void Driver::perform(action::Close close) {
+  const auto peer = peers_.find(close.conn);
+  if (peer == peers_.end()) return;
+  if (peer->second.connection) peer->second.connection->close();
+  drop(close.conn);
+}
+
+void Driver::perform(action::BeginPayload begin) {
+  const Version version = begin.manifest->version;
+  store_.begin(*begin.manifest, [this, alive = alive_, version](Result<PartialVersion> begun) {
+    if (!*alive) return;
+    if (begun.has_value()) {
+      core_.handle_payload_begun(context_.loop.now(), version,
+                                 RestoredPayload{std::move(begun->chunk_digests), std::move(begun->held)});
+    } else {
+      core_.handle_payload_begun(context_.loop.now(), version, begun.error());
+    }
+    pump();
+  });
+}
+
+void Driver::perform(action::PutDigestPart put) { store_.put_digest_part(put.version, put.part, put.digests); }
+
+void Driver::perform(action::StoreChunk store) {
+  const std::size_t size = store.bytes->size();
+  storing_bytes_ += size;
+  throttle_reading();
+  store_.write_chunk(store.version, store.chunk, std::move(store.bytes),
+                     [this, alive = alive_, version = store.version, chunk = store.chunk, size](Status status) {
+                       if (!*alive) return;
+                       storing_bytes_ -= size;
+                       throttle_reading();
+                       core_.handle_chunk_stored(context_.loop.now(), version, chunk, std::move(status));
+                       pump();
+                     });
+}
+
+void Driver::throttle_reading() {
+  // Resumed at half, so that a disk at its limit does not toggle this for every chunk.
+  const bool pause = storing_bytes_ > (reading_paused_ ? kStoringBytesMax / 2 : kStoringBytesMax);
+  if (pause == reading_paused_) return;
+  reading_paused_ = pause;
+  for (auto& [conn, peer] : peers_) {
+    if (peer.connection && peer.brings_chunks) peer.connection->pause_reading(pause);
+  }
+}
+
+void Driver::perform(action::FinishPayload finish) {
+  store_.finish(finish.version, [this, alive = alive_, version = finish.version](Result<StoredVersion> done) {
+    if (!*alive) return;
+    core_.handle_finished(context_.loop.now(), version, done.has_value() ? Status{} : Status{done.error()});
+    pump();
+  });
+}
+
+void Driver::perform(action::DiscardPayload discard) { store_.discard(discard.version); }
+
+void Driver::perform(const action::Log& log) {
+  if (log.level == action::Log::Level::kWarning) {
+    spdlog::warn("{}", log.text);
+  } else {
+    spdlog::info("{}", log.text);
+  }
+}
+
+}  // namespace weightcast

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+
+#include "transport/core/core.h"
+#include "transport/io/event_loop.h"
+#include "transport/io/frame_connection.h"
+#include "transport/io/store.h"
+
+namespace weightcast {
+
+/// Runs a Core over real connections and a real store: performs its actions, feeds it what happens. One per node, on
+/// the loop's thread. `core` and `store` outlive it.
+class Driver {
+ public:
+  Driver(Core& core, Store& store, const ConnectionContext& context);
+  ~Driver();
+  Driver(const Driver&) = delete;
+  Driver& operator=(const Driver&) = delete;
+
+  void start();
+  /// A connection that a listener accepted.
+  void accept(std::unique_ptr<FrameConnection> connection);
+  /// Performs what the core wants done. To be called after every call into the core that does not come from here.
+  void pump();
+  /// Runs `observer` after each pump(), for whoever waits for a change (the local API).
+  void on_change(std::function<void()> observer) { observer_ = std::move(observer); }
+
+  [[nodiscard]] std::uint64_t chunk_bytes_sent() const { return chunk_bytes_sent_; }
+
+ private:
+  struct Peer {
+    std::unique_ptr<FrameConnection> connection;  // null while dialling
+    std::unique_ptr<Dial> dial;
+    bool brings_chunks = false;
+  };
+
+  void perform(Action action);
+  void perform(action::Connect connect);
+  void perform(action::Send send);
+  void perform(action::SendChunk send);
+  void perform(action::Close close);
+  void perform(action::BeginPayload begin);
+  void perform(action::PutDigestPart put);
+  void perform(action::StoreChunk store);
+  void perform(action::FinishPayload finish);
+  void perform(action::DiscardPayload discard);
+  void perform(const action::Log& log);
+
+  void adopt(ConnId conn, std::unique_ptr<FrameConnection> connection);
+  void drop(ConnId conn);
+  void throttle_reading();
+
+  Core& core_;
+  Store& store_;
+  ConnectionContext context_;
+  Timer timer_;
+  std::map<ConnId, Peer> peers_;
+  std::function<void()> observer_;
+  std::uint64_t storing_bytes_ = 0;
+  bool reading_paused_ = false;
+  bool pumping_ = false;
+  std::uint64_t chunk_bytes_sent_ = 0;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for callbacks that may come after us
+};
+
+}  // namespace weightcast

@@ -1,0 +1,89 @@
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <list>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "proto/local.pb.h"
+#include "transport/io/event_loop.h"
+#include "transport/io/frame_connection.h"
+
+namespace weightcast {
+
+/// What a node answers on its local socket. Origin and worker each implement it.
+class LocalService {
+ public:
+  virtual ~LocalService() = default;
+
+  [[nodiscard]] virtual local::StatusReply status() = 0;
+  [[nodiscard]] virtual local::VersionsReply versions() = 0;
+  /// The version in use, if any.
+  [[nodiscard]] virtual std::optional<local::VersionInstalled> installed() = 0;
+
+  /// Takes the weights over; `taken` runs once, later, with the snapshot's size or the error.
+  virtual void publish(const local::PublishRequest& request, std::function<void(Result<std::uint64_t>)> taken) = 0;
+  /// How far a version is; absent if it is not known.
+  [[nodiscard]] virtual std::optional<local::PublishResult> publish_result(Version version, double fraction) = 0;
+  [[nodiscard]] virtual local::PublishProgress publish_progress(Version version) = 0;
+};
+
+/// The server side of DIR/api.sock. Publications are taken over one after another, in the order in which they were
+/// asked for; at most kPublishQueueMax wait, further ones are refused with kBusy. Requests of one connection are
+/// answered in order. Loop thread only.
+class LocalApi {
+ public:
+  static constexpr std::size_t kPublishQueueMax = 8;
+  static constexpr std::size_t kSessionsMax = 256;
+
+  [[nodiscard]] static Result<std::unique_ptr<LocalApi>> open(const ConnectionContext& context,
+                                                              const std::string& socket_path, LocalService& service);
+  ~LocalApi();
+  LocalApi(const LocalApi&) = delete;
+  LocalApi& operator=(const LocalApi&) = delete;
+
+  /// Something changed: looks whether somebody waits for it.
+  void handle_change();
+
+ private:
+  struct Session {
+    std::unique_ptr<FrameConnection> connection;
+    bool closed = false;
+    bool subscribed = false;
+    Version told{};  // the last version that a subscriber was told of
+    struct Wait {
+      Version version{};
+      double fraction = 0;
+      Instant deadline{};
+      bool progress = false;
+    };
+    std::optional<Wait> wait;
+  };
+  struct Queued {
+    std::weak_ptr<Session> session;
+    local::PublishRequest request;
+    Instant received_at{};
+  };
+
+  LocalApi(const ConnectionContext& context, LocalService& service);
+  void accept(std::unique_ptr<FrameConnection> connection);
+  Status handle(const std::shared_ptr<Session>& session, const local::Message& message);
+  void start_next_publish();
+  void finish_publish(const Queued& queued, Result<std::uint64_t> taken);
+  void check_waits(bool send_progress);
+  void reply(Session& session, const local::Message& message);
+  void reply_error(Session& session, const Error& error);
+
+  ConnectionContext context_;
+  LocalService& service_;
+  std::unique_ptr<Listener> listener_;
+  Timer timer_;
+  std::list<std::shared_ptr<Session>> sessions_;
+  std::deque<Queued> queue_;
+  bool taking_ = false;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace weightcast

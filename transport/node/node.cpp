@@ -1,0 +1,79 @@
+#include "transport/node/node.h"
+
+#include <spdlog/spdlog.h>
+
+#include "transport/node/origin_node.h"
+#include "transport/node/worker_node.h"
+
+namespace weightcast {
+
+Status Node::open_base(const DaemonConfig& config) {
+  config_ = config;
+  socket_options_.congestion = config.congestion;
+  uplink_ = std::make_unique<Pacer>(loop_, config.pace ? config.uplink : Rate{});
+  downlink_ = std::make_unique<Pacer>(loop_, config.pace ? config.downlink : Rate{});
+  local_pacer_ = std::make_unique<Pacer>(loop_, Rate{});
+  StoreOptions options;
+  options.directory = config.state;
+  options.versions_kept = config.versions_kept;
+  options.backend = config.disk;
+  WC_ASSIGN(store_, Store::open(loop_, options));
+  // Accepted connections wait in the listener's backlog until there is a driver: none is accepted before the loop runs.
+  WC_ASSIGN(listener_, Listener::tcp(context(), config.listen, [this](std::unique_ptr<FrameConnection> connection) {
+              driver_->accept(std::move(connection));
+            }));
+  return {};
+}
+
+Status Node::serve(Core& core) {
+  driver_ = std::make_unique<Driver>(core, *store_, context());
+  const ConnectionContext local{loop_, buffers_, *local_pacer_, *local_pacer_, {}};
+  WC_ASSIGN(api_, LocalApi::open(local, config_.state + "/api.sock", *this));
+  driver_->on_change([this] { api_->handle_change(); });
+  driver_->start();
+  spdlog::info("{} {} listens on {}, keeps its state in {}, {} disk", config_.role == Role::kOrigin ? "origin" : "worker",
+               config_.name, endpoint().to_string(), config_.state,
+               store_->backend() == DiskBackend::kIoUring ? "io_uring" : "thread-pool");
+  return {};
+}
+
+local::VersionsReply Node::versions() {
+  local::VersionsReply reply;
+  for (const StoredVersion& stored : store_->versions()) {
+    local::VersionEntry* entry = reply.add_versions();
+    entry->set_version(stored.manifest.version.value);
+    entry->set_kind(stored.manifest.kind == PayloadKind::kFull ? "full" : "patch");
+    entry->set_snapshot_bytes(stored.manifest.snapshot_bytes());
+    entry->set_payload_bytes(stored.manifest.payload_bytes);
+    entry->set_digest(stored.manifest.snapshot_digest.hex());
+    entry->set_path(stored.path.string());
+    entry->set_current(stored.manifest.version == store_->current());
+    entry->set_durable(stored.durable);
+    entry->set_published_unix_ms(stored.manifest.published_unix_ms);
+  }
+  return reply;
+}
+
+std::optional<local::VersionInstalled> Node::installed() {
+  const StoredVersion* stored = store_->find(store_->current());
+  if (stored == nullptr) return std::nullopt;
+  local::VersionInstalled installed;
+  installed.set_version(stored->manifest.version.value);
+  installed.set_path(stored->path.string());
+  installed.set_digest(stored->manifest.snapshot_digest.hex());
+  return installed;
+}
+
+Result<std::unique_ptr<Node>> open_node(const DaemonConfig& config) {
+  std::unique_ptr<Node> node;
+  if (config.role == Role::kOrigin) {
+    node = std::make_unique<OriginNode>();
+  } else {
+    node = std::make_unique<WorkerNode>();
+  }
+  WC_TRY(node->open_base(config));
+  WC_TRY(node->start());
+  return node;
+}
+
+}  // namespace weightcast

@@ -1,0 +1,173 @@
+#include "transport/node/origin_node.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "transport/core/plan_repair.h"
+#include "transport/node/takeover.h"
+
+namespace weightcast {
+namespace {
+
+constexpr std::size_t kStartedMax = 8;
+
+std::string_view state_of(const Member& member, Version latest) {
+  if (!member.connected()) return "lost";
+  if (member.standby) return "standby";
+  if (member.failed != kNoVersion && member.failed == latest) return "failed";
+  if (member.receiving != kNoVersion) return "receiving";
+  return member.installed >= latest ? "idle" : "stale";
+}
+
+}  // namespace
+
+OriginNode::~OriginNode() {
+  api_.reset();
+  driver_.reset();
+}
+
+Status OriginNode::start() {
+  OriginConfig config;
+  config.name = config_.name;
+  config.model_id = config_.model_id;
+  config.uplink = config_.uplink;
+  config.topology = config_.topology;
+  config.hop_delay = config_.hop_delay;
+  config.versions_kept = config_.versions_kept;
+  config.timeouts = config_.timeouts;
+  core_ = std::make_unique<OriginCore>(std::move(config));
+  for (const StoredVersion& stored : store_->versions()) {
+    core_->restore(std::make_shared<const Manifest>(stored.manifest), stored.chunk_digests);
+  }
+  // Whatever an origin finds half-made was never announced.
+  for (const PartialVersion& partial : store_->partial()) store_->discard(partial.manifest.version);
+  return serve(*core_);
+}
+
+void OriginNode::stop(std::string_view reason) {
+  core_->stop(reason);
+  driver_->pump();
+}
+
+void OriginNode::publish(const local::PublishRequest& request, std::function<void(Result<std::uint64_t>)> taken) {
+  const Version version{request.version()};
+  const Instant started_at = loop_.now();
+  if (Status ok = core_->check_version(version); !ok.has_value()) {
+    loop_.post([taken = std::move(taken), error = ok.error()] { taken(error); });
+    return;
+  }
+  TakeoverRequest takeover;
+  takeover.version = version;
+  takeover.path = request.path();
+  takeover.model_id = config_.model_id;
+  takeover.allow_nonfinite = request.allow_nonfinite();
+  takeover.choose_chunk_bytes = [this](std::uint64_t bytes) { return core_->plan_for(bytes).chunk_bytes; };
+  take_over(loop_, *store_, std::move(takeover),
+            [this, version, started_at, taken = std::move(taken)](Result<TakenOver> copy) {
+              if (!copy.has_value()) {
+                spdlog::warn("version {} was not published: {}", version.value, copy.error().message());
+                return taken(copy.error());
+              }
+              started_[version] = {started_at, driver_->chunk_bytes_sent()};
+              while (started_.size() > kStartedMax) started_.erase(started_.begin());
+              core_->handle_publish(loop_.now(), started_at, copy->manifest, copy->chunk_digests);
+              driver_->pump();
+              taken(copy->snapshot_bytes);
+            });
+}
+
+std::optional<local::PublishResult> OriginNode::publish_result(Version version, double fraction) {
+  const auto progress = core_->progress(version);
+  if (!progress) return std::nullopt;
+  local::PublishResult result;
+  result.set_version(version.value);
+  result.set_kind(progress->kind == PayloadKind::kFull ? wire::PAYLOAD_KIND_FULL : wire::PAYLOAD_KIND_PATCH);
+  result.set_payload_bytes(progress->payload_bytes);
+  result.set_workers(progress->active);
+  result.set_installed(progress->installed);
+  if (progress->t50) result.set_t50_s(to_seconds(*progress->t50));
+  if (progress->t90) result.set_t90_s(to_seconds(*progress->t90));
+  if (progress->t100) result.set_t100_s(to_seconds(*progress->t100));
+  result.set_reached(fraction <= 0 || progress->reached(fraction));
+  result.set_topology(std::string(to_string(progress->topology)));
+  result.set_predicted_s(to_seconds(progress->predicted));
+  if (const auto started = started_.find(version); started != started_.end()) {
+    result.set_origin_egress_bytes(driver_->chunk_bytes_sent() - started->second.egress_bytes);
+  }
+  for (const std::string& name : progress->missing) result.add_missing(name);
+  return result;
+}
+
+local::PublishProgress OriginNode::publish_progress(Version version) {
+  local::PublishProgress progress;
+  progress.set_version(version.value);
+  if (const auto now = core_->progress(version)) progress.set_payload_bytes(now->payload_bytes);
+  if (const auto started = started_.find(version); started != started_.end()) {
+    progress.set_elapsed_s(to_seconds(loop_.now() - started->second.at));
+  }
+  for (const auto& [id, member] : core_->members().all()) {
+    if (!member.active()) continue;
+    local::WorkerProgress* worker = progress.add_workers();
+    worker->set_name(member.name);
+    worker->set_installed(member.installed >= version);
+    if (member.receiving == version) {
+      worker->set_chunks_verified(member.chunks_verified);
+      worker->set_chunks_total(member.chunks_total);
+      worker->set_receive_bytes_per_s(member.receive_bytes_per_s);
+    }
+  }
+  return progress;
+}
+
+local::StatusReply OriginNode::status() {
+  local::StatusReply reply;
+  reply.set_latest_version(core_->latest().value);
+  reply.set_model_id(config_.model_id);
+  const Plan* plan = core_->latest_plan();
+  const auto name_of = [&](PeerId id) {
+    const Member* member = core_->members().find(id);
+    return id == kOriginId ? config_.name : member != nullptr ? member->name : std::string();
+  };
+
+  std::map<PeerId, local::NodeStatus> nodes;
+  local::NodeStatus& self = nodes[kOriginId];
+  self.set_name(config_.name);
+  self.set_role("origin");
+  self.set_version(core_->latest().value);
+  self.set_address(endpoint().to_string());
+  self.set_state("idle");
+  self.set_uplink_bytes_per_s(config_.uplink.bytes_per_s);
+  self.set_downlink_bytes_per_s(config_.downlink.bytes_per_s);
+  self.set_bytes_sent(driver_->chunk_bytes_sent());
+  for (const auto& [id, member] : core_->members().all()) {
+    local::NodeStatus& node = nodes[id];
+    node.set_peer_id(id.value);
+    node.set_name(member.name);
+    node.set_role("worker");
+    node.set_version(member.installed.value);
+    node.set_address(Endpoint{member.host, member.port}.to_string());
+    node.set_state(std::string(state_of(member, core_->latest())));
+    node.set_receiving_version(member.receiving.value);
+    node.set_chunks_verified(member.chunks_verified);
+    node.set_chunks_total(member.chunks_total);
+    node.set_receive_bytes_per_s(member.receive_bytes_per_s);
+    node.set_uplink_bytes_per_s(member.uplink.bytes_per_s);
+    node.set_downlink_bytes_per_s(member.downlink.bytes_per_s);
+    node.set_bytes_received(member.bytes_received);
+    node.set_last_error(member.last_error);
+  }
+  if (plan != nullptr && !plan->stripes.empty()) {
+    reply.set_topology(std::string(to_string(plan->topology)));
+    reply.set_predicted_s(to_seconds(plan->predicted_t100));
+    for (std::size_t i = 0; i < plan->members.size(); ++i) {
+      const PeerId parent = plan->stripes[0].parents[i];
+      nodes[plan->members[i]].set_parent(name_of(parent));
+      nodes[parent].add_children(name_of(plan->members[i]));
+    }
+  }
+  for (auto& [id, node] : nodes) *reply.add_nodes() = std::move(node);
+  return reply;
+}
+
+}  // namespace weightcast

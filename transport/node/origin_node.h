@@ -1,0 +1,33 @@
+#pragma once
+
+#include <map>
+
+#include "transport/core/origin_core.h"
+#include "transport/node/node.h"
+
+namespace weightcast {
+
+/// The node on the trainer's host.
+class OriginNode final : public Node {
+ public:
+  ~OriginNode() override;
+
+  Status start() override;
+  void stop(std::string_view reason) override;
+
+  local::StatusReply status() override;
+  void publish(const local::PublishRequest& request, std::function<void(Result<std::uint64_t>)> taken) override;
+  std::optional<local::PublishResult> publish_result(Version version, double fraction) override;
+  local::PublishProgress publish_progress(Version version) override;
+
+ private:
+  struct Started {
+    Instant at{};
+    std::uint64_t egress_bytes = 0;  // of the node, when it began
+  };
+
+  std::unique_ptr<OriginCore> core_;
+  std::map<Version, Started> started_;  // the last few publications
+};
+
+}  // namespace weightcast

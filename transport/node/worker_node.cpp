@@ -1,0 +1,78 @@
+#include "transport/node/worker_node.h"
+
+#include <fmt/format.h>
+
+#include <random>
+
+namespace weightcast {
+
+WorkerNode::~WorkerNode() {
+  api_.reset();
+  driver_.reset();
+}
+
+Status WorkerNode::start() {
+  WorkerConfig config;
+  config.name = config_.name;
+  config.model_id = config_.model_id;
+  std::random_device entropy;
+  config.incarnation = (std::uint64_t{entropy()} << 32) | entropy();
+  config.origin_host = config_.origin->host;
+  config.origin_port = config_.origin->port;
+  config.listen_host = config_.listen.host;
+  config.listen_port = endpoint().port;
+  config.uplink = config_.uplink;
+  config.downlink = config_.downlink;
+  config.leaf_only = config_.leaf_only;
+  config.standby = config_.standby;
+  config.versions_kept = config_.versions_kept;
+  config.timeouts = config_.timeouts;
+  core_ = std::make_unique<WorkerCore>(std::move(config));
+  for (const StoredVersion& stored : store_->versions()) {
+    core_->restore(std::make_shared<const Manifest>(stored.manifest), stored.chunk_digests);
+  }
+  return serve(*core_);
+}
+
+void WorkerNode::stop(std::string_view reason) {
+  core_->stop(reason);
+  driver_->pump();
+}
+
+local::StatusReply WorkerNode::status() {
+  local::StatusReply reply;
+  reply.set_latest_version(core_->installed_version().value);
+  reply.set_model_id(config_.model_id);
+  local::NodeStatus* self = reply.add_nodes();
+  self->set_peer_id(core_->id().value);
+  self->set_name(config_.name);
+  self->set_role("worker");
+  self->set_version(core_->installed_version().value);
+  self->set_address(endpoint().to_string());
+  self->set_parent(core_->parent_name());
+  for (const std::string& child : core_->children()) self->add_children(child);
+  const bool receiving = core_->receiving() != kNoVersion;
+  self->set_state(!core_->joined() ? "dialling" : receiving ? "receiving" : "idle");
+  self->set_receiving_version(core_->receiving().value);
+  self->set_chunks_verified(core_->chunks_verified());
+  self->set_chunks_total(core_->chunks_total());
+  self->set_receive_bytes_per_s(core_->receive_bytes_per_s());
+  self->set_uplink_bytes_per_s(config_.uplink.bytes_per_s);
+  self->set_downlink_bytes_per_s(config_.downlink.bytes_per_s);
+  self->set_bytes_received(core_->bytes_received());
+  self->set_bytes_sent(driver_->chunk_bytes_sent());
+  self->set_last_error(core_->last_error());
+  return reply;
+}
+
+void WorkerNode::publish(const local::PublishRequest& request, std::function<void(Result<std::uint64_t>)> taken) {
+  const Error refused = fail(Errc::kNotAllowed, Op::kPublish,
+                             fmt::format("version {}: this node is a worker; publish on the origin, {}",
+                                         request.version(), config_.origin->to_string()));
+  loop_.post([taken = std::move(taken), refused] { taken(refused); });
+}
+
+std::optional<local::PublishResult> WorkerNode::publish_result(Version, double) { return std::nullopt; }
+local::PublishProgress WorkerNode::publish_progress(Version) { return {}; }
+
+}  // namespace weightcast
