@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include "transport/core/plan_evaluate.h"
 #include "transport/core/plan_topologies.h"
@@ -50,6 +51,12 @@ std::vector<Candidate> candidates_for(const PlanRequest& request, const PlanNetw
   }
   if (all || request.topology == Topology::kChain) {
     add_candidates(candidates, request, network, Topology::kChain, chain_candidates(network));
+  }
+  if (all || request.topology == Topology::kTree) {
+    add_candidates(candidates, request, network, Topology::kTree, tree_candidates(network));
+  }
+  if (all || request.topology == Topology::kStriped) {
+    add_candidates(candidates, request, network, Topology::kStriped, striped_candidates(network));
   }
   return candidates;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "transport/core/plan_evaluate.h"
@@ -17,6 +18,20 @@ namespace weightcast {
 /// chains, the last relay of a chain feeds several of them.
 [[nodiscard]] Forest chain_forest(const PlanNetwork& network, std::uint32_t chain_count);
 [[nodiscard]] std::vector<Forest> chain_candidates(const PlanNetwork& network);
+
+/// Fan-out k: a relay feeds k others at 1/k of its uplink, so that few hops reach many.
+[[nodiscard]] std::vector<Forest> tree_candidates(const PlanNetwork& network);
+
+/// k stripes, each a tree of its own, in the manner of SplitStream (SOSP 2003): a relay has children in one stripe
+/// only, so that it sends about what it receives. Stripes are weighted by their relays' uplinks, fan-outs are
+/// proportional to uplinks, and the origin feeds in each stripe whom the relays cannot: this fills asymmetric links.
+[[nodiscard]] std::vector<Forest> striped_candidates(const PlanNetwork& network);
+
+/// Parents by node: relays, then leaves, each under the first feeder that has room, the origin first and then the
+/// relays in the order in which they were placed. `fan_out` is by node; the last feeder takes what is left over.
+[[nodiscard]] std::vector<PlanNode> fill_breadth_first(std::span<const PlanNode> relays,
+                                                       std::span<const PlanNode> leaves,
+                                                       std::span<const std::uint32_t> fan_out);
 
 /// Relays in the order in which topologies place them, nearest the origin first: by speed class, then by rank. A
 /// class holds rates within 20 % of its fastest member, so that noise in measurements does not override the rank.

@@ -93,6 +93,69 @@ TEST(Chain, EndsWithTheMembersThatCannotRelay) {
   EXPECT_EQ(make_plan(request).stripes[0].parents, expected);
 }
 
+TEST(Tree, BeatsAChainWhereDelayAndNotRateDecides) {
+  PlanRequest request = echo_request(200, Topology::kChain);
+  request.payload_bytes = 256 * kKiB;
+  request.hop_delay = 50ms;
+  const Plan chain = make_plan(request);
+  request.topology = Topology::kTree;
+  EXPECT_LT(3 * make_plan(request).predicted_t100, chain.predicted_t100);
+}
+
+TEST(Striped, FillsAsymmetricLinksToNearTheBound) {
+  PlanRequest request = echo_request(12, Topology::kStriped);
+  request.members = members_of(12, Rate::bits(20e6), Rate::bits(100e6));
+  const Plan plan = make_plan(request);
+  EXPECT_NEAR(to_seconds(plan.bound), 64.0 * double(kMiB) * 8 / 45e6, 1e-6);  // (300 + 12 * 20) / 12 Mbit/s
+  EXPECT_LE(to_seconds(plan.predicted_t100), 1.15 * to_seconds(plan.bound));
+  request.topology = Topology::kChain;
+  EXPECT_GE(to_seconds(make_plan(request).predicted_t100), 1.7 * to_seconds(plan.bound));
+}
+
+TEST(Striped, WeighsStripesByTheUplinksOfTheirRelays) {
+  PlanRequest request = echo_request(12, Topology::kStriped);
+  for (std::size_t i = 0; i < 12; ++i) request.members[i].uplink = Rate::bits(i < 6 ? 150e6 : 15e6);
+  const Plan plan = make_plan(request);
+  EXPECT_LE(to_seconds(plan.predicted_t100), 1.1 * to_seconds(plan.bound));
+}
+
+TEST(Striped, ReachesTenThousandAtNearlyTheRateOfOneLink) {
+  PlanRequest request = echo_request(10'000, Topology::kStriped);
+  request.origin_uplink = Rate::bits(1e9);
+  request.payload_bytes = kGiB;
+  request.hop_delay = 10ms;
+  const Plan plan = make_plan(request);
+  EXPECT_LE(to_seconds(plan.predicted_t100), 1.06 * to_seconds(plan.bound));
+}
+
+TEST(Striped, LeavesASlowWorkerALeafThatDelaysNobody) {
+  PlanRequest request = echo_request(8, Topology::kStriped);
+  request.members[2] = {PeerId{3}, Rate::bits(20e6), Rate::bits(20e6), true};
+  const Plan plan = make_plan(request);
+  for (const StripePlan& stripe : plan.stripes) {
+    for (const PeerId parent : stripe.parents) EXPECT_NE(parent, PeerId{3});
+  }
+  EXPECT_LE(to_seconds(plan.finish[0]), 1.02 * kLine64MiB_s);
+}
+
+TEST(Auto, TakesTheStarForAFewAndTheChainForMore) {
+  EXPECT_EQ(make_plan(echo_request(3, Topology::kAuto)).topology, Topology::kStar);
+  EXPECT_EQ(make_plan(echo_request(24, Topology::kAuto)).topology, Topology::kChain);
+}
+
+TEST(Auto, PlansTenThousandInUnderASecond) {
+  PlanRequest request = echo_request(10'000, Topology::kAuto);
+  for (std::size_t i = 0; i < request.members.size(); ++i) {
+    request.members[i].uplink = Rate::bits(20e6 + 1e6 * double(i * 7919 % 101));
+    request.members[i].can_relay = i % 10 != 0;
+  }
+  const auto before = std::chrono::steady_clock::now();
+  const Plan plan = make_plan(request);
+  const auto took = std::chrono::steady_clock::now() - before;
+  EXPECT_EQ(plan.members.size(), 10'000u);
+  EXPECT_LT(took, 1s);
+}
+
 TEST(Plan, PredictsTheTimeOfAFractionOfTheMembers) {
   PlanRequest request = echo_request(4, Topology::kChain);
   request.members[3].downlink = Rate::bits(20e6);
