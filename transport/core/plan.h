@@ -50,17 +50,19 @@ struct Plan {
   std::uint32_t chunk_bytes = 0;
   std::vector<PeerId> members;  ///< as in the request
   std::vector<StripePlan> stripes;
-  std::vector<Rate> rates;          ///< predicted receive rate of each member, all stripes together
-  std::vector<Duration> finish;     ///< predicted time of each member's last chunk after the first is offered
-  Duration predicted_t100{};        ///< the latest of `finish`; zero without members
-  Duration bound{};                 ///< no topology can be faster: M / min(B, min down, (B + sum up) / n)
+  std::vector<Rate> rates;       ///< predicted receive rate of each member, all stripes together
+  std::vector<Duration> finish;  ///< predicted time of each member's last chunk after the first is offered
+  Duration predicted_t100{};     ///< the latest of `finish`; zero without members
+  Duration bound{};              ///< no topology can be faster: M / min(B, min down, (B + sum up) / n)
 
   /// Predicted time until a fraction rho in (0, 1] of the members has finished.
   [[nodiscard]] Duration predicted(double rho) const;
 };
 
 /// Makes a plan. Pure and deterministic: the same request gives the same plan on every machine. kAuto is the least
-/// predicted_t100, the simpler topology on a tie. Without members: an empty plan.
+/// predicted_t100; of those within 1 % of it the least mean of `finish`, so that one slow member does not decide for
+/// all; of those within 1 % of that the simplest. The free number of a topology (how many chains, what fan-out, how
+/// many stripes) is chosen in the same way. Without members: an empty plan.
 /// Cost: O(n log n) per topology that is considered.
 [[nodiscard]] Plan make_plan(const PlanRequest& request);
 
