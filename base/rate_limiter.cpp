@@ -63,9 +63,16 @@ void RateLimiter::consume(Instant now, std::size_t bytes) {
 Instant RateLimiter::ready_at(Instant now, std::size_t bytes) {
   const std::size_t wanted = std::min(bytes, quantum_bytes_);
   if (available(now) >= wanted) return now;
-  const double missing = std::max(1.0, double(wanted) - tokens_);
-  const Duration by_tokens = from_seconds(missing / rate_.bytes_per_s);
-  return now + std::max(by_tokens, kSlot);
+  const double missing = std::max(0.0, double(wanted) - tokens_);
+  const Instant by_tokens = now + std::max(kSlot, from_seconds(missing / rate_.bytes_per_s));
+  // The window opens when enough of its oldest slots have left it.
+  double window_left = window_bytes_max_ - double(window_bytes_);
+  std::int64_t slot = slot_now_ + 1;
+  for (; window_left < double(wanted) && slot <= slot_now_ + std::int64_t(slots_.size()); ++slot) {
+    window_left += slots_[static_cast<std::size_t>(slot) % slots_.size()];
+  }
+  const Instant by_window{(slot - 1) * kSlot};
+  return std::max(by_tokens, by_window);
 }
 
 }  // namespace weightcast

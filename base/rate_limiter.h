@@ -29,7 +29,8 @@ class RateLimiter {
   /// Bytes that may pass at `now`. `now` never goes back.
   [[nodiscard]] std::size_t available(Instant now);
 
-  /// Records that `bytes` passed at `now`. At most available(now).
+  /// Records that `bytes` passed at `now`: at most available(now), for the bounds above to hold. What could not wait
+  /// may exceed it; then nothing more is available until the rate has made up for it.
   void consume(Instant now, std::size_t bytes);
 
   /// The earliest time at which `bytes` may pass, if nothing passes before; `now` if they may already. `bytes` above

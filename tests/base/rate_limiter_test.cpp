@@ -80,5 +80,29 @@ TEST(RateLimiter, ReadyAtIsNotTooEarly) {
   EXPECT_GE(limiter.available(ready + microseconds(1)), limiter.quantum_bytes() - 1);
 }
 
+TEST(RateLimiter, DebtIsPaidBeforeAnythingElsePasses) {
+  RateLimiter limiter(Rate{1e6});
+  const Instant start{milliseconds(1)};
+  limiter.consume(start, limiter.available(start) + 500'000);
+  EXPECT_EQ(limiter.available(start + milliseconds(499)), 0u);
+  const Instant ready = limiter.ready_at(start, 2000);
+  EXPECT_NEAR(to_seconds(ready - start), 0.502, 0.001);
+  EXPECT_GE(limiter.available(ready + microseconds(1)), 1999u);
+}
+
+TEST(RateLimiter, ReadyAtWaitsForTheWindowToo) {
+  RateLimiter limiter(Rate::bits(1e9));
+  const Instant start{std::chrono::seconds(1)};
+  // After an idle time the bucket is full, and soon the window is, too, long before the bucket is empty again.
+  Instant now = start;
+  int turns = 0;
+  for (; now - start < milliseconds(9); ++turns) {
+    limiter.consume(now, limiter.available(now));
+    now = limiter.ready_at(now, limiter.quantum_bytes());
+  }
+  EXPECT_LT(turns, 10);
+  EXPECT_GE(limiter.available(now + microseconds(1)), limiter.quantum_bytes() - 1);
+}
+
 }  // namespace
 }  // namespace weightcast

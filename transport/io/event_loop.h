@@ -10,7 +10,8 @@ struct uv_loop_s;
 namespace weightcast {
 
 /// One libuv loop on one thread. Everything in transport/io belongs to one loop and is used on its thread only; post()
-/// is the exception. Destroying it with open handles is a bug and ends the process with their names.
+/// is the exception. Destroying it with open handles is a bug and ends the process with their names; connections that
+/// are still flushing after close() are not, and are waited for.
 class EventLoop {
  public:
   EventLoop();
@@ -21,9 +22,9 @@ class EventLoop {
   /// Monotonic, read afresh at each call.
   [[nodiscard]] Instant now() const;
 
-  /// Runs until stop() or until nothing is left to wait for.
+  /// Runs until stop() or until nothing is left to wait for: what post() and on_terminate() may bring does not count.
   void run();
-  /// Runs what is ready, waiting at most until `deadline` for something to be.
+  /// One turn: runs what is ready, waiting at most until `deadline` for something to be.
   void run_until(Instant deadline);
   void stop();
 
@@ -39,6 +40,7 @@ class EventLoop {
   [[nodiscard]] uv_loop_s* uv() { return uv_; }
 
  private:
+  friend class Deferred;
   struct Impl;
   std::unique_ptr<Impl> impl_;
   uv_loop_s* uv_;
@@ -61,6 +63,49 @@ class Timer {
  private:
   struct Impl;
   Impl* impl_;  // freed by libuv's close callback
+};
+
+/// An action that is put off to the end of the loop's present turn, when everything that was ready has been looked at:
+/// many reasons to act become one act, and no caller finds itself called back from inside its own call.
+class Deferred {
+ public:
+  Deferred(EventLoop& loop, std::function<void()> action);
+  ~Deferred();
+  Deferred(const Deferred&) = delete;
+  Deferred& operator=(const Deferred&) = delete;
+
+  /// Harmless if it is scheduled already. Scheduled from inside an action, it waits for the next turn.
+  void schedule();
+
+ private:
+  friend class EventLoop;
+  EventLoop& loop_;
+  // Shared with the loop while it runs, because the action may destroy this object.
+  std::shared_ptr<const std::function<void()>> action_;
+  bool scheduled_ = false;
+};
+
+/// Watches a file descriptor that somebody else owns, and that outlives the watch.
+class FdWatch {
+ public:
+  struct Ready {
+    bool readable = false;
+    bool writable = false;
+    bool failed = false;  ///< an error waits on the descriptor; watching has stopped
+  };
+
+  FdWatch(EventLoop& loop, int fd, std::function<void(Ready)> on_ready);
+  ~FdWatch();
+  FdWatch(const FdWatch&) = delete;
+  FdWatch& operator=(const FdWatch&) = delete;
+
+  /// Level-triggered: `on_ready` runs again each turn until the cause is gone or is no longer watched.
+  void watch(bool readable, bool writable);
+
+ private:
+  struct Impl;
+  Impl* impl_;  // freed by libuv's close callback
+  int events_ = 0;
 };
 
 }  // namespace weightcast
