@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "transport/core/plan_repair.h"
-
 namespace weightcast {
 namespace {
 
@@ -19,10 +17,6 @@ action::Log warning(std::string text) { return {action::Log::Level::kWarning, st
 
 PlanMember plan_member(const Member& member) {
   return {member.id, member.uplink, member.downlink, !member.leaf_only};
-}
-
-bool is_planned(const Plan& plan, PeerId id) {
-  return std::ranges::find(plan.members, id) != plan.members.end();
 }
 
 Rate rate_from_wire(double bytes_per_s) {
@@ -105,29 +99,46 @@ void OriginCore::handle_publish(Instant now, Instant started_at, std::shared_ptr
                                  publication.plan.members.size(), to_string(publication.plan.topology),
                                  format_bytes(publication.manifest->chunk_bytes),
                                  to_seconds(publication.plan.predicted_t100))));
-  for (const PeerId id : publication.plan.members) announce(publication, *members_.find(id));
+  const PlanIndex index(publication.plan);
+  for (const PeerId id : publication.plan.members) {
+    const Member& member = *members_.find(id);
+    announce(publication, member, assignment_for(publication, index, member));
+  }
   uploads_.handle_known(now, version);
   note_progress(now, publication);
   forget_old_versions();
 }
 
-void OriginCore::announce(Publication& publication, const Member& member) {
+void OriginCore::announce(Publication& publication, const Member& member, wire::Assignment assignment) {
+  publication.told[member.id] = assignment.SerializeAsString();
+  assignment.set_epoch(epoch_.value);
   wire::Message message;
   *message.mutable_announce()->mutable_manifest() = manifest_to_wire(*publication.manifest);
-  *message.mutable_announce()->mutable_assignment() = assignment_for(publication, member);
-  publication.told[member.id] = epoch_;
+  *message.mutable_announce()->mutable_assignment() = std::move(assignment);
   actions_.push(action::Send{member.conn, std::move(message)});
 }
 
-void OriginCore::reassign(Publication& publication, const std::vector<PeerId>& changed) {
+void OriginCore::repair(Version version) {
+  Publication& publication = publications_.at(version);
+  PlanRequest request = plan_request(publication.manifest->payload_bytes);
+  request.chunk_bytes = publication.manifest->chunk_bytes;
+  std::erase_if(request.members, [&](const PlanMember& m) { return publication.failed.contains(m.id); });
+  publication.plan = repair_plan(publication.plan, request);
   ++epoch_;
-  for (const PeerId id : changed) {
-    const Member* member = members_.find(id);
-    if (member == nullptr || !member->connected() || member->installed >= publication.manifest->version) continue;
+  const PlanIndex index(publication.plan);
+  for (const PeerId id : publication.plan.members) {
+    const Member& member = *members_.find(id);
+    if (!member.connected() || member.installed >= version) continue;
+    const auto told = publication.told.find(id);
+    if (told == publication.told.end()) continue;  // it was told of a newer version, or will be told of this one
+    wire::Assignment assignment = assignment_for(publication, index, member);
+    std::string text = assignment.SerializeAsString();
+    if (text == told->second) continue;
+    told->second = std::move(text);
+    assignment.set_epoch(epoch_.value);
     wire::Message message;
-    *message.mutable_assignment() = assignment_for(publication, *member);
-    publication.told[id] = epoch_;
-    actions_.push(action::Send{member->conn, std::move(message)});
+    *message.mutable_assignment() = std::move(assignment);
+    actions_.push(action::Send{member.conn, std::move(message)});
   }
 }
 
@@ -146,19 +157,19 @@ wire::NodeAddress OriginCore::address_of(PeerId id) const {
   return address;
 }
 
-wire::Assignment OriginCore::assignment_for(const Publication& publication, const Member& member) const {
+wire::Assignment OriginCore::assignment_for(const Publication& publication, const PlanIndex& index,
+                                            const Member& member) const {
   const Plan& plan = publication.plan;
   const auto at = static_cast<std::size_t>(std::ranges::find(plan.members, member.id) - plan.members.begin());
   std::uint32_t weights = 0;
   for (const StripePlan& stripe : plan.stripes) weights += stripe.weight;
 
   wire::Assignment assignment;
-  assignment.set_epoch(epoch_.value);
   assignment.set_version(publication.manifest->version.value);
   for (std::uint32_t s = 0; s < plan.stripes.size(); ++s) {
     wire::StripeSource* source = assignment.add_stripes();
     bool rates_known = config_.uplink.limited() && member.downlink.limited();
-    for (const PeerId id : ancestors_of(plan, member.id, s)) {
+    for (const PeerId id : index.ancestors_of(member.id, s)) {
       *source->add_ancestors() = address_of(id);
       if (id != kOriginId) rates_known = rates_known && members_.find(id)->uplink.limited();
     }
@@ -171,19 +182,17 @@ wire::Assignment OriginCore::assignment_for(const Publication& publication, cons
   return assignment;
 }
 
-void OriginCore::ensure_planned(Member& member) {
+void OriginCore::ensure_planned(Instant now, Member& member) {
   if (latest_ == kNoVersion || !member.active() || member.installed >= latest_) return;
   Publication& publication = publications_.at(latest_);
-  Plan& plan = publication.plan;
-  if (!is_planned(plan, member.id)) append_member(plan, plan_member(member));
-  ++epoch_;
-  announce(publication, member);
-}
-
-void OriginCore::drop_from_plan(Version version, PeerId id) {
-  const auto found = publications_.find(version);
-  if (found == publications_.end() || !is_planned(found->second.plan, id)) return;
-  reassign(found->second, remove_member(found->second.plan, id));
+  if (!publication.announced) {  // recovered from disk: its time counts from the first who wants it
+    publication.announced = true;
+    publication.started_at = now;
+  }
+  publication.failed.erase(member.id);
+  repair(latest_);
+  const PlanIndex index(publication.plan);
+  announce(publication, member, assignment_for(publication, index, member));
 }
 
 void OriginCore::note_progress(Instant now, Publication& publication) {
@@ -270,12 +279,15 @@ void OriginCore::lose(Instant now, Member& member, std::string_view why) {
   actions_.push(warning(fmt::format("lost worker {}: {}", member.name, why)));
   members_.disconnect(member);
   member.last_error = why;
-  for (const auto& [version, publication] : publications_) drop_from_plan(version, member.id);
+  for (auto& [version, publication] : publications_) {
+    publication.told.erase(member.id);
+    repair(version);
+  }
   for (auto& [id, standby] : members_.all()) {
     if (!standby.connected() || !standby.standby) continue;
     standby.standby = false;
     actions_.push(info(fmt::format("standby worker {} takes its place", standby.name)));
-    ensure_planned(standby);
+    ensure_planned(now, standby);
     break;
   }
   for (auto& [version, publication] : publications_) note_progress(now, publication);
@@ -329,7 +341,7 @@ void OriginCore::handle_join(Instant now, ConnId conn, const wire::Join& join) {
   actions_.push(action::Send{conn, std::move(message)});
   actions_.push(info(fmt::format("worker {} joined as peer {} at {}:{}, on version {}", member.name, member.id.value,
                                  member.host, member.port, member.installed.value)));
-  ensure_planned(member);
+  ensure_planned(now, member);
 }
 
 void OriginCore::handle_message(Instant now, ConnId conn, const wire::Message& message) {
@@ -356,7 +368,10 @@ void OriginCore::handle_message(Instant now, ConnId conn, const wire::Message& m
         member->failed = Version{message.install_failed().version()};
         actions_.push(warning(fmt::format("worker {} could not install version {}: {}", member->name,
                                           member->failed.value, member->last_error)));
-        drop_from_plan(member->failed, member->id);
+        if (const auto failed = publications_.find(member->failed); failed != publications_.end()) {
+          failed->second.failed.insert(member->id);
+          repair(member->failed);
+        }
         break;
       case Kind::kParentFault: handle_parent_fault(now, *member, message.parent_fault()); break;
       case Kind::kLeave:

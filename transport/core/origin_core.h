@@ -12,6 +12,7 @@
 #include "transport/core/links.h"
 #include "transport/core/membership.h"
 #include "transport/core/plan.h"
+#include "transport/core/plan_repair.h"
 #include "transport/core/timeouts.h"
 #include "transport/core/uploads.h"
 
@@ -100,7 +101,8 @@ class OriginCore final : public Core {
     bool announced = false;  // false for one that was restored: members are planned as they join
     Instant started_at{};
     std::optional<Duration> t50, t90, t100;
-    std::map<PeerId, Epoch> told;  // the epoch of the assignment that each member was sent last
+    std::set<PeerId> failed;  // could not store it: neither fed nor relays
+    std::map<PeerId, std::string> told;  // the assignment that each member was sent last, without its epoch
   };
 
   void handle_join(Instant now, ConnId conn, const wire::Join& join);
@@ -109,12 +111,12 @@ class OriginCore final : public Core {
   void lose(Instant now, Member& member, std::string_view why);
   void refuse(ConnId conn, const Error& why);
 
-  void ensure_planned(Member& member);
-  /// The member relays `version` no more; its children get other parents.
-  void drop_from_plan(Version version, PeerId id);
-  void announce(Publication& publication, const Member& member);
-  void reassign(Publication& publication, const std::vector<PeerId>& changed);
-  [[nodiscard]] wire::Assignment assignment_for(const Publication& publication, const Member& member) const;
+  void ensure_planned(Instant now, Member& member);
+  /// Fits the plan to the members of now, and tells those for whom something changed.
+  void repair(Version version);
+  void announce(Publication& publication, const Member& member, wire::Assignment assignment);
+  [[nodiscard]] wire::Assignment assignment_for(const Publication& publication, const PlanIndex& index,
+                                                const Member& member) const;
   [[nodiscard]] wire::NodeAddress address_of(PeerId id) const;
   [[nodiscard]] PlanRequest plan_request(std::uint64_t payload_bytes) const;
   void note_progress(Instant now, Publication& publication);

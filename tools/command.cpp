@@ -1,0 +1,47 @@
+#include "tools/command.h"
+
+#include <cstdio>
+
+#include "transport/core/plan.h"
+#include "transport/io/frame_connection.h"
+
+namespace weightcast {
+namespace {
+
+template <typename Parse>
+CLI::Validator validator(std::string type, Parse parse) {
+  return CLI::Validator(
+      [parse](const std::string& text) {
+        const auto parsed = parse(text);
+        return parsed.has_value() ? std::string() : parsed.error().detail;
+      },
+      std::move(type));
+}
+
+}  // namespace
+
+CLI::Validator rate_validator() { return validator("RATE", parse_rate); }
+CLI::Validator bytes_validator() { return validator("BYTES", parse_bytes); }
+CLI::Validator endpoint_validator() { return validator("HOST:PORT", Endpoint::parse); }
+CLI::Validator topology_validator() { return validator("TOPOLOGY", parse_topology); }
+
+int run_commands(CLI::App& app, const CommandBody& selected, int argc, char** argv) {
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp& help) {
+    return app.exit(help);
+  } catch (const CLI::CallForAllHelp& help) {
+    return app.exit(help);
+  } catch (const CLI::CallForVersion& version) {
+    return app.exit(version);
+  } catch (const CLI::ParseError& error) {
+    app.exit(error);
+    return 2;
+  }
+  const Status status = selected();
+  if (status.has_value()) return 0;
+  std::fprintf(stderr, "weightcast: %s\n", status.error().message().c_str());
+  return 1;
+}
+
+}  // namespace weightcast

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+
+#include "base/result.h"
+
+namespace weightcast {
+
+/// What a subcommand runs once its flags are parsed; its error is printed as one line and the exit status is 1.
+using CommandBody = std::function<Status()>;
+
+/// Every add_*_command() adds one subcommand to `app` and sets `selected` when it was chosen.
+struct Commands {
+  CLI::App& app;
+  CommandBody& selected;
+};
+
+void add_daemon_command(const Commands& commands);
+void add_publish_command(const Commands& commands);
+void add_status_command(const Commands& commands);
+void add_versions_command(const Commands& commands);
+
+/// Runs `selected`, prints its error, returns the exit status: 0 done, 1 failed, 2 usage.
+[[nodiscard]] int run_commands(CLI::App& app, const CommandBody& selected, int argc, char** argv);
+
+/// CLI11 checks that turn our parsers' errors into usage errors.
+[[nodiscard]] CLI::Validator rate_validator();
+[[nodiscard]] CLI::Validator bytes_validator();
+[[nodiscard]] CLI::Validator endpoint_validator();
+[[nodiscard]] CLI::Validator topology_validator();
+
+}  // namespace weightcast

@@ -1,0 +1,94 @@
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <array>
+#include <memory>
+
+#include "tools/command.h"
+#include "transport/node/daemon.h"
+
+namespace weightcast {
+namespace {
+
+struct Flags {
+  std::string role, listen = "127.0.0.1:0", origin, uplink = "unlimited", downlink = "unlimited", topology = "auto",
+                    disk = "auto", log_level = "info";
+  double hop_delay_ms = 0.5;
+  bool no_pace = false;
+  DaemonConfig config;
+};
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+Status run(Flags flags) {
+  // To stderr: stdout is for what scripts read.
+  spdlog::set_default_logger(spdlog::stderr_color_mt("weightcast"));
+  spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %^%l%$ %v");
+  spdlog::set_level(spdlog::level::from_str(flags.log_level));
+  spdlog::flush_on(spdlog::level::info);
+
+  DaemonConfig& config = flags.config;
+  config.role = flags.role == "origin" ? Role::kOrigin : Role::kWorker;
+  WC_ASSIGN(config.listen, Endpoint::parse(flags.listen));
+  if (!flags.origin.empty()) {
+    WC_ASSIGN(config.origin, Endpoint::parse(flags.origin));
+  }
+  WC_ASSIGN(config.uplink, parse_rate(flags.uplink));
+  WC_ASSIGN(config.downlink, parse_rate(flags.downlink));
+  WC_ASSIGN(config.topology, parse_topology(flags.topology));
+  config.hop_delay = from_seconds(flags.hop_delay_ms / 1e3);
+  config.pace = !flags.no_pace;
+  config.disk = flags.disk == "io_uring"  ? DiskBackend::kIoUring
+                : flags.disk == "threads" ? DiskBackend::kThreadPool
+                                          : DiskBackend::kAuto;
+  if (config.name.empty()) config.name = config.role == Role::kOrigin ? "origin" : host_name();
+  return run_daemon(std::move(config));
+}
+
+}  // namespace
+
+void add_daemon_command(const Commands& commands) {
+  auto flags = std::make_shared<Flags>();
+  DaemonConfig& config = flags->config;
+  CLI::App* app = commands.app.add_subcommand("daemon", "Run a node: the origin on the trainer's host, a worker on each inference host");
+  app->set_config("--config", "", "Read flags from a TOML file; names are those of the flags");
+  app->add_option("--role", flags->role, "origin or worker")->required()->check(CLI::IsMember({"origin", "worker"}));
+  app->add_option("--state", config.state, "Directory for versions and the local socket; one daemon each")->required();
+  app->add_option("--listen", flags->listen, "Where other nodes reach this one; port 0 takes a free one")
+      ->check(endpoint_validator())
+      ->capture_default_str();
+  app->add_option("--origin", flags->origin, "The origin's address (workers)")->check(endpoint_validator());
+  app->add_option("--name", config.name, "This node's name, unique in the fleet; default: the host's name");
+  app->add_option("--model", config.model_id, "Model id; nodes of another model are refused");
+  app->add_option("--uplink", flags->uplink, "What this node may send, e.g. 300mbit")->check(rate_validator())->capture_default_str();
+  app->add_option("--downlink", flags->downlink, "What this node may receive")->check(rate_validator())->capture_default_str();
+  app->add_flag("--no-pace", flags->no_pace, "Rates inform the plan only; the network enforces them");
+  app->add_option("--topology", flags->topology, "auto, star, chain, tree or striped (origin)")
+      ->check(topology_validator())
+      ->capture_default_str();
+  app->add_option("--hop-delay-ms", flags->hop_delay_ms, "One-way delay between nodes, for the plan (origin)")
+      ->check(CLI::Range(0.0, 10'000.0))
+      ->capture_default_str();
+  app->add_option("--keep", config.versions_kept, "Versions kept on disk, the current one included")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app->add_option("--congestion", config.congestion, "TCP congestion control, e.g. bbr; default: the host's");
+  app->add_option("--disk", flags->disk, "auto, io_uring or threads")
+      ->check(CLI::IsMember({"auto", "io_uring", "threads"}))
+      ->capture_default_str();
+  app->add_flag("--leaf-only", config.leaf_only, "Others cannot dial this worker: never plan it as a relay");
+  app->add_flag("--standby", config.standby, "Wait until another worker is lost, then take its place");
+  app->add_flag("--insecure", config.insecure, "Plain TCP, neither encrypted nor authenticated");
+  app->add_flag("--insecure-beyond-loopback", config.insecure_beyond_loopback, "... on other than loopback addresses too");
+  app->add_option("--log-level", flags->log_level, "debug, info, warning or error")
+      ->check(CLI::IsMember({"debug", "info", "warning", "error"}))
+      ->capture_default_str();
+  app->callback([flags, selected = &commands.selected] { *selected = [flags] { return run(*flags); }; });
+}
+
+}  // namespace weightcast

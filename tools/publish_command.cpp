@@ -1,0 +1,162 @@
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/units.h"
+#include "client/client.h"
+#include "tools/command.h"
+
+namespace weightcast {
+namespace {
+
+struct Flags {
+  std::string path, state;
+  std::uint64_t version = 0;
+  double wait = 0;
+  double timeout_s = 300;
+  bool json = false;
+  bool allow_nonfinite = false;
+};
+
+// One bar per worker, redrawn in place on a terminal; elsewhere a plain line per second.
+class ProgressView {
+ public:
+  explicit ProgressView(bool enabled) : enabled_(enabled), terminal_(::isatty(STDERR_FILENO) == 1) {}
+
+  void show(const local::PublishProgress& progress) {
+    if (!enabled_) return;
+    terminal_ ? draw(progress) : print(progress);
+  }
+
+ private:
+  static double fraction_of(const local::WorkerProgress& worker) {
+    if (worker.installed()) return 1;
+    return worker.chunks_total() > 0 ? double(worker.chunks_verified()) / worker.chunks_total() : 0;
+  }
+
+  void draw(const local::PublishProgress& progress) {
+    constexpr int kBarWidth = 32;
+    winsize window{};
+    const int rows = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_row > 4 ? window.ws_row - 2 : 22;
+    std::string out;
+    if (drawn_ > 0) out += fmt::format("\x1b[{}A", drawn_);
+    drawn_ = 0;
+    for (const local::WorkerProgress& worker : progress.workers()) {
+      if (drawn_ == rows - 1 && progress.workers_size() > rows) {
+        out += fmt::format("\x1b[2K  ... and {} more\n", progress.workers_size() - drawn_);
+        ++drawn_;
+        break;
+      }
+      const double fraction = fraction_of(worker);
+      const int full = static_cast<int>(fraction * kBarWidth);
+      out += fmt::format("\x1b[2K  {:<16.16} [{:#<{}}{:.<{}}] {:3.0f} %  {}\n", worker.name(), "", full, "", kBarWidth - full,
+                         100 * fraction,
+                         worker.installed() ? "installed" : format_rate(Rate{worker.receive_bytes_per_s()}));
+      ++drawn_;
+    }
+    std::fputs(out.c_str(), stderr);
+    std::fflush(stderr);
+  }
+
+  void print(const local::PublishProgress& progress) {
+    if (progress.elapsed_s() < next_line_s_) return;
+    next_line_s_ = progress.elapsed_s() + 1;
+    double sum = 0;
+    int installed = 0;
+    for (const local::WorkerProgress& worker : progress.workers()) {
+      sum += fraction_of(worker);
+      installed += worker.installed() ? 1 : 0;
+    }
+    const int count = std::max(1, progress.workers_size());
+    std::fprintf(stderr, "%5.1f s: %d of %d workers installed, %.0f %% received\n", progress.elapsed_s(), installed,
+                 progress.workers_size(), 100 * sum / count);
+  }
+
+  bool enabled_;
+  bool terminal_;
+  int drawn_ = 0;
+  double next_line_s_ = 0;
+};
+
+std::string seconds_or_dash(const std::optional<double>& seconds) {
+  return seconds ? fmt::format("{:.3f} s", *seconds) : std::string("-");
+}
+
+nlohmann::json to_json(const PublishOutcome& outcome) {
+  const auto seconds = [](const std::optional<double>& s) { return s ? nlohmann::json(*s) : nlohmann::json(); };
+  return {{"version", outcome.version.value},
+          {"kind", outcome.kind},
+          {"payload_bytes", outcome.payload_bytes},
+          {"workers", outcome.workers},
+          {"installed", outcome.installed},
+          {"t50_s", seconds(outcome.t50_s)},
+          {"t90_s", seconds(outcome.t90_s)},
+          {"t100_s", seconds(outcome.t100_s)},
+          {"topology", outcome.topology},
+          {"predicted_s", outcome.predicted_s},
+          {"take_s", outcome.take_s},
+          {"origin_egress_bytes", outcome.origin_egress_bytes},
+          {"missing", outcome.missing}};
+}
+
+Status run(const Flags& flags) {
+  WC_ASSIGN(Client client, Client::open(flags.state));
+  PublishOptions options;
+  options.wait_fraction = flags.wait;
+  options.timeout = from_seconds(flags.timeout_s);
+  options.allow_nonfinite = flags.allow_nonfinite;
+  ProgressView view(flags.wait > 0 && !flags.json);
+  options.on_progress = [&](const local::PublishProgress& progress) { view.show(progress); };
+  // The daemon reads the path, from wherever it was started.
+  std::error_code error;
+  const auto path = std::filesystem::absolute(flags.path, error);
+  if (error) return fail(Errc::kInvalidArgument, Op::kPublish, fmt::format("{}: {}", flags.path, error.message()));
+  WC_ASSIGN(const PublishOutcome outcome, client.publish(Version{flags.version}, path.string(), options));
+
+  if (flags.json) {
+    fmt::print("{}\n", to_json(outcome).dump());
+  } else if (flags.wait > 0) {
+    fmt::print("version {} ({}, {}): {} of {} workers installed\n", outcome.version.value, outcome.kind,
+               format_bytes(outcome.payload_bytes), outcome.installed, outcome.workers);
+    fmt::print("T_bcast(0.5) {}, T_bcast(0.9) {}, T_bcast(1.0) {}; {} predicted {:.3f} s\n",
+               seconds_or_dash(outcome.t50_s), seconds_or_dash(outcome.t90_s), seconds_or_dash(outcome.t100_s),
+               outcome.topology, outcome.predicted_s);
+  } else {
+    fmt::print("version {} published ({}, {}), {} workers to go\n", outcome.version.value, outcome.kind,
+               format_bytes(outcome.payload_bytes), outcome.workers - outcome.installed);
+  }
+  std::fflush(stdout);
+  if (outcome.reached) return {};
+  return fail(Errc::kTimedOut, Op::kPublish,
+              fmt::format("version {}: {} of {} workers installed it within {} s, {} were to; missing: {}; see "
+                          "'weightcast status'",
+                          outcome.version.value, outcome.installed, outcome.workers, flags.timeout_s, flags.wait,
+                          outcome.missing.empty() ? "no worker is connected" : fmt::format("{}", fmt::join(outcome.missing, ", "))));
+}
+
+}  // namespace
+
+void add_publish_command(const Commands& commands) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* app = commands.app.add_subcommand("publish", "Publish a snapshot from the trainer's host");
+  app->add_option("PATH", flags->path, "A safetensors file, or a directory with model.safetensors or shards and their index")
+      ->required();
+  app->add_option("--version", flags->version, "The version's number; greater than the last")->required();
+  app->add_option("--state", flags->state, "The origin's state directory")->required();
+  app->add_option("--wait", flags->wait, "Wait until this fraction of the workers has installed it")
+      ->check(CLI::Range(0.0, 1.0));
+  app->add_option("--timeout", flags->timeout_s, "Seconds to wait at most")
+      ->check(CLI::Range(0.0, 604'800.0))
+      ->capture_default_str();
+  app->add_flag("--json", flags->json, "One JSON object instead of text");
+  app->add_flag("--allow-nonfinite", flags->allow_nonfinite, "Publish although a tensor holds NaN or infinity");
+  app->callback([flags, selected = &commands.selected] { *selected = [flags] { return run(*flags); }; });
+}
+
+}  // namespace weightcast

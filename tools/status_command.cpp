@@ -1,0 +1,147 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/units.h"
+#include "client/client.h"
+#include "tools/command.h"
+
+namespace weightcast {
+namespace {
+
+struct Flags {
+  std::string state;
+  bool json = false;
+  bool watch = false;
+};
+
+nlohmann::json to_json(const local::StatusReply& reply) {
+  nlohmann::json nodes = nlohmann::json::array();
+  for (const local::NodeStatus& n : reply.nodes()) {
+    nodes.push_back({{"name", n.name()},
+                     {"role", n.role()},
+                     {"peer_id", n.peer_id()},
+                     {"version", n.version()},
+                     {"parent", n.parent()},
+                     {"children", std::vector<std::string>(n.children().begin(), n.children().end())},
+                     {"score", n.score()},
+                     {"standing", n.standing()},
+                     {"state", n.state()},
+                     {"address", n.address()},
+                     {"receiving_version", n.receiving_version()},
+                     {"chunks_verified", n.chunks_verified()},
+                     {"chunks_total", n.chunks_total()},
+                     {"receive_bytes_per_s", n.receive_bytes_per_s()},
+                     {"uplink_bytes_per_s", n.uplink_bytes_per_s()},
+                     {"downlink_bytes_per_s", n.downlink_bytes_per_s()},
+                     {"bytes_received", n.bytes_received()},
+                     {"bytes_sent", n.bytes_sent()},
+                     {"last_error", n.last_error()}});
+  }
+  return {{"latest_version", reply.latest_version()},
+          {"model", reply.model_id()},
+          {"topology", reply.topology()},
+          {"predicted_s", reply.predicted_s()},
+          {"nodes", std::move(nodes)}};
+}
+
+std::string describe(const local::NodeStatus& n) {
+  std::string line = fmt::format("version {:<6} {:<10}", n.version(), n.state());
+  if (n.chunks_total() > 0) {
+    line += fmt::format(" {:>3.0f} % of {}", 100.0 * n.chunks_verified() / n.chunks_total(), n.receiving_version());
+    if (n.receive_bytes_per_s() > 0) line += fmt::format(" at {}", format_rate(Rate{n.receive_bytes_per_s()}));
+  }
+  if (n.role() == "worker" && n.score() > 0) line += fmt::format("  score {:.2f} {}", n.score(), n.standing());
+  if (!n.last_error().empty()) line += "  ! " + n.last_error();
+  return line;
+}
+
+// The plan as a tree: each node below its parent.
+void append_tree(const std::map<std::string, const local::NodeStatus*>& nodes, const std::string& name, int depth,
+                 std::string& out) {
+  const auto found = nodes.find(name);
+  if (found == nodes.end() || depth > 10'000) return;
+  const local::NodeStatus& node = *found->second;
+  const std::string label = std::string(std::size_t(2 * std::min(depth, 12)), ' ') + (depth > 0 ? "> " : "") + node.name();
+  out += fmt::format("{:<36} {:<22} {}\n", label, node.address(), describe(node));
+  for (const std::string& child : node.children()) append_tree(nodes, child, depth + 1, out);
+}
+
+std::string render(const local::StatusReply& reply) {
+  std::map<std::string, const local::NodeStatus*> nodes;
+  for (const local::NodeStatus& n : reply.nodes()) nodes[n.name()] = &n;
+  std::string out = fmt::format("latest version {}", reply.latest_version());
+  if (!reply.topology().empty()) out += fmt::format(", {} (predicted {:.2f} s)", reply.topology(), reply.predicted_s());
+  out += '\n';
+  std::map<std::string, bool> placed;
+  for (const local::NodeStatus& n : reply.nodes()) {
+    for (const std::string& child : n.children()) placed[child] = true;
+  }
+  for (const local::NodeStatus& n : reply.nodes()) {
+    if (!placed[n.name()]) append_tree(nodes, n.name(), 0, out);
+  }
+  return out;
+}
+
+Status run(const Flags& flags) {
+  WC_ASSIGN(Client client, Client::open(flags.state));
+  for (;;) {
+    WC_ASSIGN(const local::StatusReply reply, client.status());
+    const std::string text = flags.json ? to_json(reply).dump() + "\n" : render(reply);
+    if (flags.watch && !flags.json && ::isatty(STDOUT_FILENO) == 1) std::fputs("\x1b[H\x1b[2J", stdout);
+    std::fputs(text.c_str(), stdout);
+    std::fflush(stdout);
+    if (!flags.watch) return {};
+    std::this_thread::sleep_for(std::chrono::milliseconds(250));
+  }
+}
+
+}  // namespace
+
+void add_status_command(const Commands& commands) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* app = commands.app.add_subcommand("status", "Show the nodes: chains, progress, rates, versions");
+  app->add_option("--state", flags->state, "The daemon's state directory")->required();
+  app->add_flag("--json", flags->json, "JSON; with --watch one object a line");
+  app->add_flag("--watch", flags->watch, "Again four times a second, until interrupted");
+  app->callback([flags, selected = &commands.selected] { *selected = [flags] { return run(*flags); }; });
+}
+
+void add_versions_command(const Commands& commands) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* app = commands.app.add_subcommand("versions", "List the versions on this host");
+  app->add_option("--state", flags->state, "The daemon's state directory")->required();
+  app->add_flag("--json", flags->json, "JSON");
+  app->callback([flags, selected = &commands.selected] {
+    *selected = [flags]() -> Status {
+      WC_ASSIGN(Client client, Client::open(flags->state));
+      WC_ASSIGN(const local::VersionsReply reply, client.versions());
+      nlohmann::json list = nlohmann::json::array();
+      for (const local::VersionEntry& v : reply.versions()) {
+        if (!flags->json) {
+          fmt::print("{} version {:<8} {:<6} {:>12} {} {}{}\n", v.current() ? '*' : ' ', v.version(), v.kind(),
+                     format_bytes(v.snapshot_bytes()), v.digest(), v.path(), v.durable() ? "" : " (syncing)");
+        }
+        list.push_back({{"version", v.version()},
+                        {"kind", v.kind()},
+                        {"snapshot_bytes", v.snapshot_bytes()},
+                        {"payload_bytes", v.payload_bytes()},
+                        {"digest", v.digest()},
+                        {"path", v.path()},
+                        {"current", v.current()},
+                        {"durable", v.durable()},
+                        {"published_unix_ms", v.published_unix_ms()}});
+      }
+      if (flags->json) fmt::print("{}\n", nlohmann::json{{"versions", list}}.dump());
+      return {};
+    };
+  });
+}
+
+}  // namespace weightcast
