@@ -26,4 +26,12 @@ struct TensorInfo {
 /// carried as raw bytes). F4 is 4; the format's other sub-byte types likewise.
 [[nodiscard]] unsigned dtype_bits(std::string_view dtype);
 
+/// The place of a dtype in the order that the reference implementation lays tensors out by, the highest first; 0 for a
+/// name that the format does not know. Grows with dtype_bits(), except that BOOL stands below the sub-byte types.
+[[nodiscard]] unsigned dtype_rank(std::string_view dtype);
+
+/// A name from outside, quoted for a message on one line: control characters escaped, the middle of a long one left
+/// out.
+[[nodiscard]] std::string quoted_name(std::string_view name);
+
 }  // namespace weightcast

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace weightcast {
+
+inline constexpr std::size_t kSnapshotFilesMax = 100'000;
+inline constexpr std::size_t kFileNameBytesMax = 255;
+/// Bounds what a file table from the network can make its reader allocate: 16 bytes of digest for every 4 MiB.
+inline constexpr std::uint64_t kSnapshotBytesMax = std::uint64_t{64} << 40;
+
+struct SnapshotFile {
+  std::string name;
+  std::uint64_t size_bytes = 0;
+
+  bool operator==(const SnapshotFile&) const = default;
+};
+
+/// Part of one file.
+struct FilePiece {
+  std::size_t file = 0;
+  std::uint64_t offset_bytes = 0;
+  std::uint64_t size_bytes = 0;
+
+  bool operator==(const FilePiece&) const = default;
+};
+
+/// Refuses a name that could reach outside the directory in which it is created, or hide in it: empty, longer than
+/// kFileNameBytesMax, with '/' or NUL in it, or beginning with '.'. Errors: kInvalidArgument.
+[[nodiscard]] Status check_file_name(std::string_view name);
+
+/// A snapshot's files in order, and with them the *snapshot stream*: the concatenation of their bytes in that order.
+/// Invariant: every name is safe to create and unique; the stream's size is at most kSnapshotBytesMax.
+class FileTable {
+ public:
+  /// Also for tables from the network.
+  /// Errors: kInvalidArgument (no files; a name is unsafe or given twice), kTooLarge (kSnapshotFilesMax or
+  /// kSnapshotBytesMax exceeded).
+  [[nodiscard]] static Result<FileTable> make(std::vector<SnapshotFile> files);
+
+  [[nodiscard]] const std::vector<SnapshotFile>& files() const { return files_; }
+  /// Size of the stream.
+  [[nodiscard]] std::uint64_t size_bytes() const { return size_bytes_; }
+  /// Where file `file` begins in the stream.
+  [[nodiscard]] std::uint64_t offset_bytes(std::size_t file) const { return offsets_bytes_[file]; }
+
+  /// The parts of files that make up `size_bytes` bytes of the stream from `offset_bytes`, in order; none is empty.
+  /// The range lies inside the stream.
+  [[nodiscard]] std::vector<FilePiece> pieces(std::uint64_t offset_bytes, std::uint64_t size_bytes) const;
+
+ private:
+  FileTable() = default;
+
+  std::vector<SnapshotFile> files_;
+  std::vector<std::uint64_t> offsets_bytes_;
+  std::uint64_t size_bytes_ = 0;
+};
+
+}  // namespace weightcast

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace weightcast {
+
+/// An empty directory for one test, removed with what it holds.
+class TempDir {
+ public:
+  TempDir() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "weightcast-test-XXXXXX").string();
+    WC_CHECK(::mkdtemp(pattern.data()) != nullptr);
+    path_ = pattern;
+  }
+  ~TempDir() { std::filesystem::remove_all(path_); }
+  TempDir(const TempDir&) = delete;
+  TempDir& operator=(const TempDir&) = delete;
+
+  [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] std::string file(std::string_view name) const { return path_ + "/" + std::string(name); }
+
+  /// Writes a file and returns its path.
+  std::string write(std::string_view name, std::string_view bytes) const {
+    std::ofstream out(file(name), std::ios::binary);
+    out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    WC_CHECK(out.good());
+    return file(name);
+  }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace weightcast
