@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <string_view>
 
 #include "base/result.h"
 #include "transport/io/buffer.h"
@@ -11,14 +12,24 @@ namespace weightcast {
 
 enum class DiskBackend { kAuto, kIoUring, kThreadPool };
 
+[[nodiscard]] std::string_view to_string(DiskBackend backend);
+
 /// Reads and writes at offsets, without blocking the loop. io_uring where the kernel allows it, else a thread pool;
 /// which one is decided once, at run time, and logged. Loop thread only; callbacks run on the loop, never from inside
 /// the call. A buffer belongs to the operation until its callback. Order between operations is not kept: whoever
 /// needs it waits for the callback. Short reads and writes are completed here; end of file before the length is
 /// kCorrupt, a full disk kNoSpace, everything else kIo.
+///
+/// Writes that touch in a file travel as one, for which each waits up to kWriteDelay: one write of 512 KiB costs the
+/// kernel half of what eight of 64 KiB do. If such a run fails, each of its writes fails, also those whose bytes had
+/// arrived.
+///
+/// Destroying it waits for what the kernel has begun and drops the callbacks. Not from inside a callback.
 class Disk {
  public:
   using Done = std::function<void(Status)>;
+
+  static constexpr Duration kWriteDelay = std::chrono::milliseconds(5);
 
   /// Errors: kUnsupported when kIoUring was asked for and the kernel refuses.
   [[nodiscard]] static Result<std::unique_ptr<Disk>> open(EventLoop& loop, DiskBackend backend);
@@ -28,7 +39,9 @@ class Disk {
 
   virtual void read(int fd, std::uint64_t offset, MutableBytes into, Done done) = 0;
   virtual void write(int fd, std::uint64_t offset, Bytes from, Done done) = 0;
-  /// fdatasync.
+  /// Starts the writes that still wait for neighbours: the caller has nothing more for now.
+  virtual void flush() = 0;
+  /// fdatasync: covers the writes whose callbacks have run.
   virtual void sync(int fd, Done done) = 0;
 };
 

@@ -8,6 +8,7 @@
 
 #include "base/ids.h"
 #include "base/result.h"
+#include "base/units.h"
 #include "transport/core/chunk_set.h"
 #include "transport/core/manifest.h"
 #include "transport/io/buffer.h"
@@ -38,6 +39,12 @@ struct PartialVersion {
   ChunkSet held;                      ///< chunks whose bytes on disk match their digests
 };
 
+/// Where an origin puts the bytes of a version that it makes itself.
+struct ImportTarget {
+  std::filesystem::path directory;
+  std::vector<std::filesystem::path> paths;  ///< one per file, of full size; to be filled in by any means
+};
+
 /// A node's versions on disk. Loop thread only; callbacks run on the loop, never from inside the call.
 ///
 ///   DIR/lock              held (flock) while a daemon runs
@@ -46,6 +53,8 @@ struct PartialVersion {
 ///   DIR/records/N         manifest and chunk digests of version N (length-prefixed protobuf with a digest of its own);
 ///                         N is written with 12 digits everywhere
 ///   DIR/current           symbolic link to versions/N, replaced by rename: readers see the old or the new one
+///   DIR/trash/            what is being deleted; emptied at start
+///   DIR/aside/            what was found in the folders above and is not ours; never deleted
 ///
 /// What is verified is found again by looking: after a restart the bytes of an arriving version are hashed against
 /// their digests (holes are skipped), so no bookkeeping can disagree with the data. Sync policy: chunk writes are not
@@ -57,36 +66,68 @@ class Store {
   /// Locks the directory and recovers what is there. Blocks (hashing) on start only.
   /// Errors: kBusy when another daemon holds it (the detail says its pid), kNotAllowed, kIo.
   [[nodiscard]] static Result<std::unique_ptr<Store>> open(EventLoop& loop, StoreOptions options);
+  /// The same on a disk of the caller's, for tests that make it fail.
+  [[nodiscard]] static Result<std::unique_ptr<Store>> open(EventLoop& loop, StoreOptions options,
+                                                           std::unique_ptr<Disk> disk);
+  /// Waits for what is under way on pool threads and in the kernel; callbacks that have not run never will. Not from
+  /// inside a callback.
   virtual ~Store() = default;
 
   [[nodiscard]] virtual DiskBackend backend() const = 0;
 
   /// Complete versions, oldest first.
   [[nodiscard]] virtual std::vector<StoredVersion> versions() const = 0;
+  /// One of them, without a copy; null if it is not complete. Good until the loop's next turn.
+  [[nodiscard]] virtual const StoredVersion* find(Version version) const = 0;
   /// The one that `current` names, or kNoVersion.
   [[nodiscard]] virtual Version current() const = 0;
+  /// What was found at start and what has begun since, oldest first. Those that nobody begins stay until discarded.
   [[nodiscard]] virtual std::vector<PartialVersion> partial() const = 0;
 
   /// Makes room for a version that will arrive: files of full size. If a part of it is here already under an equal
   /// manifest, that part is kept and told; a part under another manifest is thrown away.
-  /// Errors: kNoSpace (nothing is left behind), kAlreadyExists (complete already), kIo.
+  /// Errors: kNoSpace (nothing is left behind), kAlreadyExists (complete already), kBusy (this version is beginning or
+  /// being imported), kUnsupported (a patch), kNotFound (discarded meanwhile), kIo.
   virtual void begin(const Manifest& manifest, std::function<void(Result<PartialVersion>)> done) = 0;
 
   /// Keeps the digests of part `part` (already checked against the manifest) for a restart.
   virtual void put_digest_part(Version version, std::uint32_t part, const std::vector<Digest>& digests) = 0;
 
-  /// Stores a chunk of a version that has begun; the caller has verified it. Errors: kNoSpace, kIo.
+  /// Stores a chunk of a version that has begun; the caller has verified it. From here on it can be read. After an
+  /// error it is not stored, the others are, and it may be written again. Errors: kNoSpace, kIo, kNotFound (not begun,
+  /// or discarded meanwhile).
   virtual void write_chunk(Version version, ChunkIndex chunk, BufferRef bytes, std::function<void(Status)> done) = 0;
 
-  /// Reads a chunk that was written (or of a complete version): from memory if it is recent. Errors: kNotFound, kIo.
+  /// The chunk if it is in memory, else null; then read_chunk() has it.
+  [[nodiscard]] virtual BufferRef cached_chunk(Version version, ChunkIndex chunk) const = 0;
+
+  /// Reads a chunk that was written (or of a complete version): from memory if it is recent. Readers of one chunk at
+  /// one time share one read. Errors: kNotFound, kCorrupt (the file was cut short by someone), kIo.
   virtual void read_chunk(Version version, ChunkIndex chunk, std::function<void(Result<BufferRef>)> done) = 0;
 
-  /// Every chunk is stored: checks the snapshot digest over what is on disk, moves the version to versions/, switches
-  /// `current`, forgets the versions beyond versions_kept, and syncs in the background.
-  /// Errors: kCorrupt (the digest does not match: the version is thrown away), kIo.
+  /// Every chunk is stored (write_chunk has called back) and every digest part was put: checks the snapshot digest over
+  /// what is on disk, moves the version to versions/, switches `current` if it is newer, forgets the versions beyond
+  /// versions_kept (when the last read of them has ended), and syncs in the background. The digest is computed leaf by
+  /// leaf while chunks arrive, so little is left to do here.
+  /// Errors: kCorrupt (the digest does not match: the version is thrown away); kNotFound (not begun, or discarded
+  /// meanwhile); kNoSpace, kIo (the version stays as it was before, and finish() may be called again).
   virtual void finish(Version version, std::function<void(Result<StoredVersion>)> done) = 0;
 
-  /// Throws an arriving version away.
+  /// Makes room for a version that this node makes itself, whose manifest is not known before its bytes are. The caller
+  /// fills the files, on any thread, and hashes what it wrote. A crash before finish_import() leaves nothing.
+  /// Errors: those of begin().
+  virtual void begin_import(Version version, std::vector<ManifestFile> files,
+                            std::function<void(Result<ImportTarget>)> done) = 0;
+
+  /// The files of begin_import() hold what `manifest` says, of which `chunk_digests` are all; neither is checked
+  /// against the files, only against each other. Goes on as finish() does. Errors: kNotFound (no import of this
+  /// version), kInvalidArgument (manifest and files or digests disagree), kNoSpace, kIo (the import is still open, to
+  /// be finished again or discarded).
+  virtual void finish_import(const Manifest& manifest, const std::vector<Digest>& chunk_digests,
+                             std::function<void(Result<StoredVersion>)> done) = 0;
+
+  /// Throws an arriving version (or an import) away. Its writes that are under way call back with kNotFound. Harmless
+  /// when there is none.
   virtual void discard(Version version) = 0;
 };
 

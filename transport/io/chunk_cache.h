@@ -1,0 +1,49 @@
+#pragma once
+
+#include <deque>
+#include <unordered_map>
+
+#include "base/ids.h"
+#include "transport/io/buffer.h"
+
+namespace weightcast {
+
+/// A chunk among all versions.
+struct ChunkKey {
+  Version version{};
+  ChunkIndex chunk{};
+  bool operator==(const ChunkKey&) const = default;
+};
+
+}  // namespace weightcast
+
+template <>
+struct std::hash<weightcast::ChunkKey> {
+  std::size_t operator()(const weightcast::ChunkKey& key) const noexcept {
+    // Chunks of one version differ in the low bits; versions are few.
+    return std::hash<std::uint64_t>{}((key.version.value << 24) ^ key.chunk.value);
+  }
+};
+
+namespace weightcast {
+
+/// The last chunks that passed, up to a bound in bytes; the oldest go first. Children follow within it, so age is the
+/// only order that matters.
+class ChunkCache {
+ public:
+  explicit ChunkCache(std::size_t bytes_max) : bytes_max_(bytes_max) {}
+
+  void put(const ChunkKey& key, BufferRef bytes);
+  /// Null when it is not (or no longer) there.
+  [[nodiscard]] BufferRef find(const ChunkKey& key) const;
+  void erase(const ChunkKey& key);
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }
+
+ private:
+  std::size_t bytes_max_;
+  std::size_t bytes_ = 0;  // what the buffers take, which may be more than they hold
+  std::unordered_map<ChunkKey, BufferRef> chunks_;
+  std::deque<ChunkKey> oldest_first_;  // may name chunks that were erased since
+};
+
+}  // namespace weightcast

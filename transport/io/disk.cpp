@@ -1,0 +1,33 @@
+#include "transport/io/disk.h"
+
+#include <spdlog/spdlog.h>
+
+#include "transport/io/disk_backends.h"
+
+namespace weightcast {
+
+std::string_view to_string(DiskBackend backend) {
+  switch (backend) {
+    case DiskBackend::kAuto: return "auto";
+    case DiskBackend::kIoUring: return "io_uring";
+    case DiskBackend::kThreadPool: return "thread pool";
+  }
+  return "unknown";
+}
+
+Result<std::unique_ptr<Disk>> Disk::open(EventLoop& loop, DiskBackend backend) {
+  if (backend != DiskBackend::kThreadPool) {
+    Result<std::unique_ptr<Disk>> uring = open_uring_disk(loop);
+    if (uring.has_value()) {
+      spdlog::info("disk: io_uring");
+      return uring;
+    }
+    if (backend == DiskBackend::kIoUring) return uring;
+    spdlog::info("disk: thread pool, because io_uring is not to be had ({})", uring.error().detail);
+  } else {
+    spdlog::info("disk: thread pool, as configured");
+  }
+  return open_thread_disk(loop);
+}
+
+}  // namespace weightcast

@@ -1,0 +1,655 @@
+#include "transport/io/store.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <map>
+#include <system_error>
+#include <unordered_map>
+#include <utility>
+
+#include "base/units.h"
+#include "transport/io/chunk_cache.h"
+#include "transport/io/serial_work.h"
+#include "transport/io/snapshot_check.h"
+#include "transport/io/store_layout.h"
+#include "transport/io/store_recovery.h"
+#include "transport/io/version_files.h"
+#include "transport/io/version_record.h"
+
+namespace weightcast {
+namespace {
+
+// For chunks on their way from the disk to a child that is behind.
+constexpr std::size_t kReadBuffersKeptBytesMax = 4 * kMiB;
+
+using FilesRef = std::shared_ptr<VersionFiles>;
+
+/// A version that is arriving. Shared by the callbacks of its writes, which may outlive its place in the store.
+struct Incoming {
+  explicit Incoming(RecoveredVersion from)
+      : record(std::move(from.record)), files(std::move(from.files)), held(std::move(from.held)) {}
+
+  VersionRecord record;
+  FilesRef files;
+  ChunkSet held;                                        // on disk
+  std::unordered_map<ChunkIndex, BufferRef> unwritten;  // handed in, not on disk yet
+  std::unique_ptr<SnapshotCheck> check;                 // from begin() on
+  bool finishing = false;
+  bool discarded = false;
+
+  [[nodiscard]] const Manifest& manifest() const { return record.manifest; }
+};
+
+struct Complete {
+  StoredVersion stored;
+  FilesRef files;
+  std::size_t reads_under_way = 0;
+};
+
+/// A version that an origin makes itself.
+struct Import {
+  std::vector<ManifestFile> table;
+  FilesRef files;
+  bool finishing = false;
+};
+
+Error no_such(Version version) {
+  return fail(Errc::kNotFound, Op::kOpen, fmt::format("version {}: not in the store", version.value));
+}
+
+/// Says of what version `error` is, and what to do about a full disk.
+Error about(Version version, const std::filesystem::path& directory, Error error) {
+  error.detail = fmt::format("version {} in {}: {}", version.value, directory.native(), error.detail);
+  if (error.code == Errc::kNoSpace) error.detail += "; make room there, and it goes on from where it is";
+  return error;
+}
+
+// --- What pool threads do. Free functions, so that they cannot reach into the store. ---------------------------------
+
+Result<FilesRef> make_files(const StoreLayout& layout, Version version, const std::vector<ManifestFile>& table) {
+  WC_ASSIGN(FileTable files, file_table_of(table));
+  const std::uint64_t needed_bytes = files.size_bytes();
+  Result<FilesRef> made = VersionFiles::create(layout.incoming(version), std::move(files));
+  if (!made.has_value() && made.error().code == Errc::kNoSpace) {
+    std::error_code ignored;
+    const std::filesystem::space_info space = std::filesystem::space(layout.directory(), ignored);
+    return fail(Errc::kNoSpace, Op::kWrite,
+                fmt::format("version {} needs {} in {}, of which {} are free; make room there, or keep fewer versions",
+                            version.value, format_bytes(needed_bytes), layout.directory().native(),
+                            format_bytes(space.available)));
+  }
+  return made;
+}
+
+Result<FilesRef> make_incoming(const StoreLayout& layout, const VersionRecord& record) {
+  const Version version = record.manifest.version;
+  WC_ASSIGN(FilesRef files, make_files(layout, version, record.manifest.files));
+  const Status written = write_record(layout.record(version), record);
+  if (written.has_value()) return files;
+  static_cast<void>(layout.throw_away(layout.incoming(version)));
+  layout.empty_trash();
+  return written.error();
+}
+
+/// incoming/N becomes versions/N, and `current` if it is newer.
+Status install(const StoreLayout& layout, Version version) {
+  WC_TRY(rename_path(layout.incoming(version), layout.complete(version)));
+  if (layout.read_current().value_or(kNoVersion) >= version) return {};
+  const Status switched = layout.switch_current(version);
+  if (switched.has_value()) return {};
+  // As it was before, so that it can be done again.
+  WC_TRY(rename_path(layout.complete(version), layout.incoming(version)));
+  return switched;
+}
+
+/// Removes a version's directory and record. In this order: files without a record are thrown away at start, too.
+Status remove_version(const StoreLayout& layout, const std::filesystem::path& path, Version version) {
+  WC_TRY(layout.throw_away(path));
+  return remove_file(layout.record(version));
+}
+
+/// The last part of making a version durable: its files are synced already.
+Status sync_names_and_mark(const StoreLayout& layout, Version version, const VersionFiles& files) {
+  WC_TRY(files.sync_names());
+  for (const auto& directory : {layout.versions(), layout.incoming(), layout.records(), layout.directory()}) {
+    WC_TRY(sync_directory(directory));
+  }
+  return append_durable_mark(layout.record(version));
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+
+class StoreImpl final : public Store {
+ public:
+  StoreImpl(EventLoop& loop, StoreOptions options, File lock, std::unique_ptr<Disk> disk, RecoveredStore found)
+      : loop_(loop),
+        options_(std::move(options)),
+        layout_(options_.directory),
+        lock_(std::move(lock)),
+        current_(found.current),
+        cache_(options_.cache_bytes_max),
+        read_buffers_(kReadBuffersKeptBytesMax),
+        serial_(loop),
+        disk_(std::move(disk)) {
+    for (RecoveredVersion& version : found.partial) {
+      const Version number = version.record.manifest.version;
+      incoming_.emplace(number, std::make_shared<Incoming>(std::move(version)));
+    }
+    for (RecoveredVersion& version : found.complete) {
+      const bool durable = version.record.durable;
+      const auto added = add_complete(std::move(version.record), std::move(version.files));
+      if (!durable) make_durable(added);
+    }
+    forget_old();
+  }
+
+  [[nodiscard]] DiskBackend backend() const override { return disk_->backend(); }
+  [[nodiscard]] Version current() const override { return current_; }
+
+  [[nodiscard]] std::vector<StoredVersion> versions() const override {
+    std::vector<StoredVersion> all;
+    for (const auto& [version, complete] : complete_) all.push_back(complete->stored);
+    return all;
+  }
+
+  [[nodiscard]] const StoredVersion* find(Version version) const override {
+    const auto found = complete_.find(version);
+    return found == complete_.end() ? nullptr : &found->second->stored;
+  }
+
+  [[nodiscard]] std::vector<PartialVersion> partial() const override {
+    std::vector<PartialVersion> all;
+    for (const auto& [version, incoming] : incoming_) all.push_back(partial_of(*incoming));
+    return all;
+  }
+
+  void begin(const Manifest& manifest, std::function<void(Result<PartialVersion>)> done) override;
+  void put_digest_part(Version version, std::uint32_t part, const std::vector<Digest>& digests) override;
+  void write_chunk(Version version, ChunkIndex chunk, BufferRef bytes, std::function<void(Status)> done) override;
+  [[nodiscard]] BufferRef cached_chunk(Version version, ChunkIndex chunk) const override;
+  void read_chunk(Version version, ChunkIndex chunk, std::function<void(Result<BufferRef>)> done) override;
+  void finish(Version version, std::function<void(Result<StoredVersion>)> done) override;
+  void begin_import(Version version, std::vector<ManifestFile> files,
+                    std::function<void(Result<ImportTarget>)> done) override;
+  void finish_import(const Manifest& manifest, const std::vector<Digest>& chunk_digests,
+                     std::function<void(Result<StoredVersion>)> done) override;
+  void discard(Version version) override;
+
+ private:
+  using IncomingRef = std::shared_ptr<Incoming>;
+  using CompleteRef = std::shared_ptr<Complete>;
+  using ReadDone = std::function<void(Result<BufferRef>)>;
+
+  /// Operations on several files that end as one.
+  struct Joint {
+    std::size_t left = 0;
+    Status status;
+  };
+  using Operation = std::function<void(const FileRef& file, const FilePiece& piece, Disk::Done done)>;
+
+  /// Runs `task` on the loop, soon, unless the store is gone by then.
+  void later(std::function<void()> task) {
+    loop_.post([task = std::move(task), alive = std::weak_ptr(alive_)] {
+      if (!alive.expired()) task();
+    });
+  }
+
+  static PartialVersion partial_of(const Incoming& incoming) {
+    return {incoming.manifest(), incoming.record.digests.prefix(), incoming.held};
+  }
+
+  void for_pieces(VersionFiles& files, std::uint64_t offset, std::uint64_t length, const Operation& operation,
+                  Disk::Done done);
+  void handle_written(const IncomingRef& incoming, ChunkIndex chunk, const BufferRef& bytes, Status status,
+                      const std::function<void(Status)>& done);
+  void handle_read(const ChunkKey& key, Result<BufferRef> result);
+  void start_check(Incoming& incoming);
+  void install_checked(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done);
+  CompleteRef add_complete(VersionRecord record, FilesRef files);
+  void handle_installed(VersionRecord record, FilesRef files, const std::function<void(Result<StoredVersion>)>& done);
+  void forget_old();
+  void remove(Version version, const std::filesystem::path& path);
+  void make_durable(const CompleteRef& complete);
+  void sync_files_from(std::size_t file, const CompleteRef& complete);
+  bool refuse_new(Version version, const std::function<void(Error)>& refuse);
+
+  EventLoop& loop_;
+  const StoreOptions options_;
+  const StoreLayout layout_;
+  File lock_;
+  Version current_;
+  std::map<Version, IncomingRef> incoming_;
+  std::map<Version, Import> imports_;
+  std::map<Version, CompleteRef> complete_;
+  /// Versions whose files are being made; what they point to says whether they are still wanted.
+  std::map<Version, std::shared_ptr<bool>> preparing_;
+  ChunkCache cache_;
+  BufferPool read_buffers_;
+  std::unordered_map<ChunkKey, std::vector<ReadDone>> reading_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>();
+  // Last, so that they end first: their destructors wait for what uses the rest.
+  SerialWork serial_;
+  std::unique_ptr<Disk> disk_;
+};
+
+/// Whether `version` cannot be begun or imported now; then it has been refused.
+bool StoreImpl::refuse_new(Version version, const std::function<void(Error)>& refuse) {
+  std::optional<Error> error;
+  if (version == kNoVersion) {
+    error = fail(Errc::kInvalidArgument, Op::kOpen, "version 0 stands for none");
+  } else if (complete_.contains(version)) {
+    error = fail(Errc::kAlreadyExists, Op::kOpen, fmt::format("version {}: complete already", version.value));
+  } else if (preparing_.contains(version) || imports_.contains(version)) {
+    error = fail(Errc::kBusy, Op::kOpen, fmt::format("version {}: begun already", version.value));
+  }
+  if (!error) return false;
+  later([refuse, error = *error] { refuse(error); });
+  return true;
+}
+
+void StoreImpl::begin(const Manifest& manifest, std::function<void(Result<PartialVersion>)> done) {
+  const Version version = manifest.version;
+  if (refuse_new(version, done)) return;
+  if (const auto found = incoming_.find(version); found != incoming_.end()) {
+    if (found->second->manifest() == manifest) {
+      const IncomingRef incoming = found->second;
+      start_check(*incoming);
+      later([incoming, done = std::move(done)] { done(partial_of(*incoming)); });
+      return;
+    }
+    spdlog::warn("store: version {} is announced anew under another manifest; its {} chunks here are thrown away",
+                 version.value, found->second->held.count());
+    discard(version);
+  }
+  if (Result<FileTable> table = payload_files(manifest); !table.has_value()) {
+    later([error = table.error(), done = std::move(done)] { done(error); });
+    return;
+  }
+
+  auto wanted = std::make_shared<bool>(true);
+  preparing_[version] = wanted;
+  auto record = std::make_shared<VersionRecord>(VersionRecord{manifest, ChunkDigests(manifest)});
+  auto made = std::make_shared<Result<FilesRef>>();
+  serial_.run([layout = layout_, record, made] { *made = make_incoming(layout, *record); },
+              [this, version, wanted, record, made, done = std::move(done)] {
+                if (!*wanted) return done(no_such(version));
+                preparing_.erase(version);
+                if (!made->has_value()) return done(made->error());
+                const auto incoming = std::make_shared<Incoming>(
+                    RecoveredVersion{std::move(*record), std::move(**made), ChunkSet(record->manifest.chunk_count())});
+                incoming_[version] = incoming;
+                start_check(*incoming);
+                done(partial_of(*incoming));
+              });
+}
+
+void StoreImpl::start_check(Incoming& incoming) {
+  if (incoming.check) return;
+  incoming.check = std::make_unique<SnapshotCheck>(loop_, incoming.files);
+  for (auto chunk = incoming.held.next_in(ChunkIndex{0}); chunk;
+       chunk = incoming.held.next_in(ChunkIndex{chunk->value + 1})) {
+    incoming.check->handle_stored(incoming.manifest().chunk_offset(*chunk), incoming.manifest().chunk_size(*chunk));
+  }
+}
+
+void StoreImpl::put_digest_part(Version version, std::uint32_t part, const std::vector<Digest>& digests) {
+  const auto found = incoming_.find(version);
+  if (found == incoming_.end()) return;
+  VersionRecord& record = found->second->record;
+  if (record.digests.parts.contains(ChunkIndex{part})) return;
+  WC_CHECK(record.digests.put_part(record.manifest, part, digests).has_value());
+  serial_.run(
+      [path = layout_.record(version), version, part, digests] {
+        const Status appended = append_digest_part(path, version, part, digests);
+        // Costs a restart the part, nothing else.
+        if (!appended.has_value()) spdlog::warn("store: {}", appended.error().message());
+      },
+      [] {});
+}
+
+void StoreImpl::for_pieces(VersionFiles& files, std::uint64_t offset, std::uint64_t length, const Operation& operation,
+                           Disk::Done done) {
+  const auto joint = std::make_shared<Joint>();
+  const std::vector<FilePiece> pieces = files.table().pieces(offset, length);
+  std::vector<FileRef> opened;
+  for (const FilePiece& piece : pieces) {
+    Result<FileRef> file = files.file(piece.file);
+    if (!file.has_value()) {
+      later([done = std::move(done), error = file.error()] { done(error); });
+      return;
+    }
+    opened.push_back(std::move(*file));
+  }
+  joint->left = pieces.size();
+  const auto shared_done = std::make_shared<Disk::Done>(std::move(done));
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    // The file stays open until the operation has ended, whatever becomes of the version.
+    operation(opened[i], pieces[i], [joint, shared_done, file = opened[i]](const Status& status) {
+      if (!status.has_value()) joint->status = status;
+      if (--joint->left == 0) (*shared_done)(joint->status);
+    });
+  }
+}
+
+void StoreImpl::write_chunk(Version version, ChunkIndex chunk, BufferRef bytes, std::function<void(Status)> done) {
+  const auto found = incoming_.find(version);
+  if (found == incoming_.end() || !found->second->check) {
+    later([version, done = std::move(done)] { done(no_such(version)); });
+    return;
+  }
+  const IncomingRef incoming = found->second;
+  const Manifest& manifest = incoming->manifest();
+  WC_CHECK(chunk.value < manifest.chunk_count() && bytes->size() == manifest.chunk_size(chunk));
+  if (incoming->held.contains(chunk)) {
+    later([done = std::move(done)] { done({}); });
+    return;
+  }
+  cache_.put({version, chunk}, bytes);
+  incoming->unwritten[chunk] = bytes;
+
+  const std::uint64_t begin = manifest.chunk_offset(chunk);
+  std::uint64_t written = 0;
+  for_pieces(
+      *incoming->files, begin, bytes->size(),
+      [&](const FileRef& file, const FilePiece& piece, Disk::Done piece_done) {
+        disk_->write(file->fd(), piece.offset_bytes, bytes->bytes().subspan(written, piece.size_bytes),
+                     std::move(piece_done));
+        written += piece.size_bytes;
+      },
+      [this, incoming, chunk, bytes, done = std::move(done)](const Status& status) {
+        handle_written(incoming, chunk, bytes, status, done);
+      });
+  // The last chunk has no neighbour to wait for.
+  if (incoming->held.count() + incoming->unwritten.size() == manifest.chunk_count()) disk_->flush();
+}
+
+void StoreImpl::handle_written(const IncomingRef& incoming, ChunkIndex chunk, const BufferRef& bytes, Status status,
+                               const std::function<void(Status)>& done) {
+  const Manifest& manifest = incoming->manifest();
+  if (incoming->discarded) return done(no_such(manifest.version));
+  const auto mine = incoming->unwritten.find(chunk);
+  if (mine != incoming->unwritten.end() && mine->second == bytes) incoming->unwritten.erase(mine);
+  if (!status.has_value()) {
+    if (!incoming->held.contains(chunk)) cache_.erase({manifest.version, chunk});
+    return done(about(manifest.version, layout_.directory(), status.error()));
+  }
+  if (incoming->held.insert(chunk)) {
+    incoming->check->handle_stored(manifest.chunk_offset(chunk), manifest.chunk_size(chunk));
+  }
+  done({});
+}
+
+BufferRef StoreImpl::cached_chunk(Version version, ChunkIndex chunk) const {
+  if (BufferRef recent = cache_.find({version, chunk})) return recent;
+  const auto found = incoming_.find(version);
+  if (found == incoming_.end()) return nullptr;
+  const auto waiting = found->second->unwritten.find(chunk);
+  return waiting == found->second->unwritten.end() ? nullptr : waiting->second;
+}
+
+void StoreImpl::read_chunk(Version version, ChunkIndex chunk, ReadDone done) {
+  if (BufferRef recent = cached_chunk(version, chunk)) {
+    later([recent = std::move(recent), done = std::move(done)] { done(recent); });
+    return;
+  }
+  const Manifest* manifest = nullptr;
+  FilesRef files;
+  const auto complete = complete_.find(version);
+  const auto incoming = incoming_.find(version);
+  if (complete != complete_.end()) {
+    manifest = &complete->second->stored.manifest;
+    files = complete->second->files;
+  } else if (incoming != incoming_.end() && incoming->second->held.contains(chunk)) {
+    manifest = &incoming->second->manifest();
+    files = incoming->second->files;
+  }
+  if (manifest == nullptr || chunk.value >= manifest->chunk_count()) {
+    later([version, done = std::move(done)] { done(no_such(version)); });
+    return;
+  }
+
+  const ChunkKey key{version, chunk};
+  const auto [readers, first] = reading_.try_emplace(key);
+  readers->second.push_back(std::move(done));
+  if (!first) return;
+  if (complete != complete_.end()) ++complete->second->reads_under_way;
+  const BufferRef bytes = read_buffers_.take(manifest->chunk_size(chunk));
+  bytes->set_size(manifest->chunk_size(chunk));
+  std::uint64_t read = 0;
+  for_pieces(
+      *files, manifest->chunk_offset(chunk), bytes->size(),
+      [&](const FileRef& file, const FilePiece& piece, Disk::Done piece_done) {
+        disk_->read(file->fd(), piece.offset_bytes, MutableBytes(bytes->data() + read, piece.size_bytes),
+                    std::move(piece_done));
+        read += piece.size_bytes;
+      },
+      [this, key, bytes, owner = complete == complete_.end() ? nullptr : complete->second](const Status& status) {
+        if (owner) {
+          --owner->reads_under_way;
+          // Nothing arrives for a complete version: what is kept here takes no place from a chunk that will be asked
+          // for.
+          if (status.has_value()) cache_.put(key, bytes);
+        }
+        handle_read(key, status.has_value() ? Result<BufferRef>(bytes)
+                                            : about(key.version, layout_.directory(), status.error()));
+        if (owner) forget_old();
+      });
+}
+
+void StoreImpl::handle_read(const ChunkKey& key, Result<BufferRef> result) {
+  const auto readers = reading_.extract(key);
+  for (const ReadDone& done : readers.mapped()) done(result);
+}
+
+void StoreImpl::finish(Version version, std::function<void(Result<StoredVersion>)> done) {
+  const auto found = incoming_.find(version);
+  if (found == incoming_.end() || !found->second->check) {
+    later([version, done = std::move(done)] { done(no_such(version)); });
+    return;
+  }
+  const IncomingRef incoming = found->second;
+  WC_CHECK(incoming->held.complete() && incoming->record.digests.complete() && !incoming->finishing);
+  incoming->finishing = true;
+  incoming->check->finish([this, incoming, done = std::move(done)](const Result<Digest>& digest) {
+    const Version number = incoming->manifest().version;
+    std::optional<Error> error;
+    if (!digest.has_value()) {
+      incoming->finishing = false;
+      error = about(number, layout_.directory(), digest.error());
+    } else if (*digest != incoming->manifest().snapshot_digest) {
+      error = fail(Errc::kCorrupt, Op::kVerify,
+                   fmt::format("version {}: its chunks match their digests, its files do not match the snapshot's ({} "
+                               "instead of {}); thrown away",
+                               number.value, digest->hex(), incoming->manifest().snapshot_digest.hex()));
+      discard(number);
+    }
+    if (!error) return install_checked(incoming, done);
+    later([error = *error, done] { done(error); });
+  });
+}
+
+void StoreImpl::install_checked(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done) {
+  auto status = std::make_shared<Status>();
+  serial_.run(
+      [layout = layout_, version = incoming->manifest().version, status] { *status = install(layout, version); },
+      [this, incoming, status, done = std::move(done)] {
+        const Version version = incoming->manifest().version;
+        if (incoming->discarded) return done(no_such(version));
+        incoming->finishing = false;
+        if (!status->has_value()) return done(about(version, layout_.directory(), status->error()));
+        incoming_.erase(version);
+        handle_installed(std::move(incoming->record), std::move(incoming->files), done);
+      });
+}
+
+StoreImpl::CompleteRef StoreImpl::add_complete(VersionRecord record, FilesRef files) {
+  const Version version = record.manifest.version;
+  auto complete = std::make_shared<Complete>();
+  complete->stored = {std::move(record.manifest), std::move(record.digests.chunks), layout_.complete(version),
+                      record.durable};
+  complete->files = std::move(files);
+  complete_[version] = complete;
+  current_ = std::max(current_, version);
+  return complete;
+}
+
+void StoreImpl::handle_installed(VersionRecord record, FilesRef files,
+                                 const std::function<void(Result<StoredVersion>)>& done) {
+  const CompleteRef complete = add_complete(std::move(record), std::move(files));
+  done(complete->stored);
+  forget_old();
+  make_durable(complete);
+}
+
+void StoreImpl::begin_import(Version version, std::vector<ManifestFile> files,
+                             std::function<void(Result<ImportTarget>)> done) {
+  if (refuse_new(version, done)) return;
+  discard(version);
+  auto wanted = std::make_shared<bool>(true);
+  preparing_[version] = wanted;
+  auto made = std::make_shared<Result<FilesRef>>();
+  serial_.run([layout = layout_, version, files, made] { *made = make_files(layout, version, files); },
+              [this, version, files, wanted, made, done = std::move(done)] {
+                if (!*wanted) return done(no_such(version));
+                preparing_.erase(version);
+                if (!made->has_value()) return done(made->error());
+                imports_[version] = {files, std::move(**made)};
+                ImportTarget target{layout_.incoming(version), {}};
+                for (const ManifestFile& file : files) target.paths.push_back(target.directory / file.name);
+                done(std::move(target));
+              });
+}
+
+void StoreImpl::finish_import(const Manifest& manifest, const std::vector<Digest>& chunk_digests,
+                              std::function<void(Result<StoredVersion>)> done) {
+  const Version version = manifest.version;
+  const auto found = imports_.find(version);
+  if (found == imports_.end() || found->second.finishing) {
+    later([version, done = std::move(done)] { done(no_such(version)); });
+    return;
+  }
+  auto record = std::make_shared<VersionRecord>(VersionRecord{manifest, ChunkDigests(manifest)});
+  if (found->second.table != manifest.files || manifest.kind != PayloadKind::kFull ||
+      chunk_digests.size() != manifest.chunk_count() || part_digests_of(chunk_digests) != manifest.part_digests) {
+    later([version, done = std::move(done)] {
+      done(fail(Errc::kInvalidArgument, Op::kPublish,
+                fmt::format("version {}: the manifest disagrees with the imported files or digests", version.value)));
+    });
+    return;
+  }
+  record->digests.chunks = chunk_digests;
+  record->digests.parts = ChunkSet(manifest.part_count(), true);
+
+  found->second.finishing = true;
+  auto status = std::make_shared<Status>();
+  const FilesRef files = found->second.files;
+  serial_.run(
+      [layout = layout_, version, record, status] {
+        *status = write_record(layout.record(version), *record);
+        if (status->has_value()) *status = install(layout, version);
+      },
+      [this, version, files, record, status, done = std::move(done)] {
+        const auto import = imports_.find(version);
+        if (import == imports_.end() || import->second.files != files) return done(no_such(version));
+        import->second.finishing = false;
+        if (!status->has_value()) return done(about(version, layout_.directory(), status->error()));
+        imports_.erase(import);
+        handle_installed(std::move(*record), files, done);
+      });
+}
+
+void StoreImpl::discard(Version version) {
+  bool there = imports_.erase(version) > 0;
+  if (const auto found = preparing_.find(version); found != preparing_.end()) {
+    *found->second = false;
+    preparing_.erase(found);
+    there = true;
+  }
+  if (const auto found = incoming_.find(version); found != incoming_.end()) {
+    const IncomingRef incoming = found->second;
+    incoming->discarded = true;
+    incoming->check.reset();
+    for (std::uint32_t i = 0; i < incoming->manifest().chunk_count(); ++i) cache_.erase({version, ChunkIndex{i}});
+    incoming->unwritten.clear();
+    incoming_.erase(found);
+    there = true;
+  }
+  if (there) remove(version, layout_.incoming(version));
+}
+
+void StoreImpl::remove(Version version, const std::filesystem::path& path) {
+  serial_.run(
+      [layout = layout_, version, path] {
+        const Status removed = remove_version(layout, path, version);
+        if (!removed.has_value()) spdlog::warn("store: {}", removed.error().message());
+        layout.empty_trash();
+      },
+      [] {});
+}
+
+void StoreImpl::forget_old() {
+  const std::size_t kept = std::max<std::size_t>(options_.versions_kept, 1);
+  if (complete_.size() <= kept) return;
+  std::size_t excess = complete_.size() - kept;
+  for (auto it = complete_.begin(); excess > 0; --excess) {
+    const auto& [version, complete] = *it;
+    if (complete->reads_under_way > 0) {
+      ++it;
+      continue;
+    }
+    spdlog::info("store: version {} is forgotten; the last {} are kept", version.value, kept);
+    remove(version, complete->stored.path);
+    it = complete_.erase(it);
+  }
+}
+
+void StoreImpl::make_durable(const CompleteRef& complete) { sync_files_from(0, complete); }
+
+void StoreImpl::sync_files_from(std::size_t file, const CompleteRef& complete) {
+  const Version version = complete->stored.manifest.version;
+  const auto forgotten = [this, version, complete] {
+    const auto found = complete_.find(version);
+    return found == complete_.end() || found->second != complete;
+  };
+  const auto report = [version](const Error& error) {
+    spdlog::error("store: version {} is installed, but not safe from a power cut: {}", version.value, error.message());
+  };
+  if (forgotten()) return;
+  if (file < complete->files->table().files().size()) {
+    const Result<FileRef> opened = complete->files->file(file);
+    if (!opened.has_value()) return report(opened.error());
+    disk_->sync((*opened)->fd(), [this, file, complete, report, open = *opened](const Status& status) {
+      if (!status.has_value()) return report(status.error());
+      sync_files_from(file + 1, complete);
+    });
+    return;
+  }
+  auto status = std::make_shared<Status>();
+  serial_.run([layout = layout_, version, files = complete->files,
+               status] { *status = sync_names_and_mark(layout, version, *files); },
+              [complete, status, report, forgotten] {
+                if (forgotten()) return;
+                if (!status->has_value()) return report(status->error());
+                complete->stored.durable = true;
+              });
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Store>> Store::open(EventLoop& loop, StoreOptions options) {
+  WC_ASSIGN(std::unique_ptr<Disk> disk, Disk::open(loop, options.backend));
+  return open(loop, std::move(options), std::move(disk));
+}
+
+Result<std::unique_ptr<Store>> Store::open(EventLoop& loop, StoreOptions options, std::unique_ptr<Disk> disk) {
+  const StoreLayout layout(options.directory);
+  WC_TRY(layout.create());
+  WC_ASSIGN(File lock, layout.acquire());
+  WC_ASSIGN(RecoveredStore found, recover_store(layout));
+  return std::unique_ptr<Store>(
+      std::make_unique<StoreImpl>(loop, std::move(options), std::move(lock), std::move(disk), std::move(found)));
+}
+
+}  // namespace weightcast

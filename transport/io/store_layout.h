@@ -1,0 +1,58 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string_view>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "transport/io/posix_file.h"
+
+namespace weightcast {
+
+/// Where things are in a store's directory (the picture stands in store.h).
+class StoreLayout {
+ public:
+  explicit StoreLayout(std::filesystem::path directory) : directory_(std::move(directory)) {}
+
+  [[nodiscard]] const std::filesystem::path& directory() const { return directory_; }
+  [[nodiscard]] std::filesystem::path lock() const { return directory_ / "lock"; }
+  [[nodiscard]] std::filesystem::path incoming() const { return directory_ / "incoming"; }
+  [[nodiscard]] std::filesystem::path versions() const { return directory_ / "versions"; }
+  [[nodiscard]] std::filesystem::path records() const { return directory_ / "records"; }
+  /// What is being deleted: emptied at start.
+  [[nodiscard]] std::filesystem::path trash() const { return directory_ / "trash"; }
+  /// What was found and is not ours: never deleted.
+  [[nodiscard]] std::filesystem::path aside() const { return directory_ / "aside"; }
+  [[nodiscard]] std::filesystem::path current() const { return directory_ / "current"; }
+
+  [[nodiscard]] std::filesystem::path incoming(Version version) const;
+  [[nodiscard]] std::filesystem::path complete(Version version) const;
+  [[nodiscard]] std::filesystem::path record(Version version) const;
+
+  /// The version that `name` is the name of; nothing if it is not one that this class would give.
+  [[nodiscard]] static std::optional<Version> version_of(std::string_view name);
+
+  /// Makes the directory and the folders in it. Errors: kNotAllowed, kIo.
+  [[nodiscard]] Status create() const;
+
+  /// Takes the lock for this process, for as long as the File lives. Errors: kBusy, which names the process that has
+  /// it; kNotAllowed, kIo.
+  [[nodiscard]] Result<File> acquire() const;
+
+  /// Points `current` at `version`, by rename: readers see the old or the new one. Errors: kIo, kNoSpace.
+  [[nodiscard]] Status switch_current(Version version) const;
+  /// The version that `current` names, whether it is there or not.
+  [[nodiscard]] std::optional<Version> read_current() const;
+
+  /// Moves a directory of ours out of sight, at once; empty_trash() does the long work. Harmless when it is not there.
+  [[nodiscard]] Status throw_away(const std::filesystem::path& path) const;
+  void empty_trash() const;
+  /// Keeps what is not ours under another name, and logs it.
+  void move_aside(const std::filesystem::path& path) const;
+
+ private:
+  std::filesystem::path directory_;
+};
+
+}  // namespace weightcast

@@ -1,0 +1,232 @@
+#include "transport/io/store_recovery.h"
+
+#include <fcntl.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <optional>
+#include <set>
+#include <system_error>
+#include <thread>
+
+#include "transport/io/snapshot_check.h"
+
+namespace weightcast {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Below this a second thread takes longer to start than it saves.
+constexpr std::uint64_t kParallelBytesMin = 64 * kMiB;
+
+/// Runs `body(i)` for i in [0, count) on one thread or two. `body` must allow that.
+template <typename Body>
+void for_each_index(std::uint32_t count, bool parallel, const Body& body) {
+  std::atomic<std::uint32_t> next{0};
+  const auto work = [&] {
+    for (std::uint32_t i = next++; i < count; i = next++) body(i);
+  };
+  std::optional<std::jthread> second;
+  if (parallel) second.emplace(work);
+  work();
+}
+
+/// Whether any byte of [offset, offset + length) of the stream was ever written. What is not known counts as written.
+bool has_data(VersionFiles& files, std::uint64_t offset, std::uint64_t length) {
+  for (const FilePiece& piece : files.table().pieces(offset, length)) {
+    const Result<FileRef> file = files.file(piece.file);
+    if (!file.has_value()) return true;
+    const off_t data = ::lseek((*file)->fd(), static_cast<off_t>(piece.offset_bytes), SEEK_DATA);
+    if (data < 0 && errno == ENXIO) continue;  // nothing but a hole up to the end
+    if (data < 0 || static_cast<std::uint64_t>(data) < piece.offset_bytes + piece.size_bytes) return true;
+  }
+  return false;
+}
+
+ChunkSet verify_chunks(const VersionRecord& record, VersionFiles& files) {
+  const Manifest& manifest = record.manifest;
+  std::vector<char> matches(manifest.chunk_count(), 0);  // not vector<bool>: two threads write
+  for_each_index(manifest.chunk_count(), manifest.payload_bytes >= kParallelBytesMin, [&](std::uint32_t i) {
+    const ChunkIndex chunk{i};
+    if (!record.digests.knows(chunk)) return;
+    if (!has_data(files, manifest.chunk_offset(chunk), manifest.chunk_size(chunk))) return;
+    std::vector<std::byte> bytes(manifest.chunk_size(chunk));
+    if (!read_stream(files, manifest.chunk_offset(chunk), bytes).has_value()) return;
+    matches[i] = digest_of(bytes) == record.digests.chunks[i] ? 1 : 0;
+  });
+  ChunkSet held(manifest.chunk_count());
+  for (std::uint32_t i = 0; i < manifest.chunk_count(); ++i) {
+    if (matches[i] != 0) held.insert(ChunkIndex{i});
+  }
+  return held;
+}
+
+bool snapshot_matches(const Manifest& manifest, VersionFiles& files) {
+  SnapshotDigest digest(files.table());
+  std::vector<Digest> leaves(digest.leaf_count());
+  std::atomic<bool> readable = true;
+  for_each_index(static_cast<std::uint32_t>(leaves.size()), files.table().size_bytes() >= kParallelBytesMin,
+                 [&](std::uint32_t leaf) {
+                   const Result<Digest> found = leaf_digest(files, leaf);
+                   if (found.has_value()) {
+                     leaves[leaf] = *found;
+                   } else {
+                     readable = false;
+                   }
+                 });
+  if (!readable) return false;
+  for (std::size_t leaf = 0; leaf < leaves.size(); ++leaf) digest.set_leaf(leaf, leaves[leaf]);
+  return digest.root() == manifest.snapshot_digest;
+}
+
+/// One pass over a store's directory.
+class Recovery {
+ public:
+  explicit Recovery(const StoreLayout& layout) : layout_(layout) {}
+
+  Result<RecoveredStore> run() {
+    layout_.empty_trash();
+    WC_TRY(remove_file(layout_.directory() / "current.tmp"));
+    WC_TRY(read_records());
+    WC_TRY(look_at_complete());
+    WC_TRY(look_at_incoming());
+    for (const auto& [version, _] : records_) {
+      spdlog::info("store: record of version {} has no files; removed", version.value);
+      WC_TRY(remove_file(layout_.record(version)));
+    }
+    WC_TRY(settle_current());
+    layout_.empty_trash();
+    return std::move(found_);
+  }
+
+ private:
+  /// The versions that a folder has entries for; what is not named like one is moved aside.
+  Result<std::set<Version>> versions_in(const fs::path& folder) {
+    std::set<Version> versions;
+    std::vector<fs::path> strangers;
+    std::error_code error;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+      if (const auto version = StoreLayout::version_of(entry.path().filename().native())) {
+        versions.insert(*version);
+      } else {
+        strangers.push_back(entry.path());
+      }
+    }
+    if (error) return fail_errno(error.value(), Op::kRead, folder.native());
+    for (const fs::path& stranger : strangers) layout_.move_aside(stranger);
+    return versions;
+  }
+
+  Status read_records() {
+    std::error_code error;
+    std::vector<fs::path> unfinished;
+    for (const fs::directory_entry& entry : fs::directory_iterator(layout_.records(), error)) {
+      const fs::path name = entry.path().filename();
+      if (name.extension() == ".tmp" && StoreLayout::version_of(name.stem().native()))
+        unfinished.push_back(entry.path());
+    }
+    for (const fs::path& path : unfinished) WC_TRY(remove_file(path));
+    WC_ASSIGN(const std::set<Version> versions, versions_in(layout_.records()));
+    for (const Version version : versions) {
+      Result<VersionRecord> record = read_record(layout_.record(version));
+      if (record.has_value() && record->manifest.version == version) {
+        records_.emplace(version, std::move(*record));
+        continue;
+      }
+      // Unreadable is not the same as wrong: another start may succeed.
+      if (!record.has_value() && record.error().code == Errc::kIo) return record.error();
+      spdlog::warn("store: record of version {} is damaged; removed ({})", version.value,
+                   record.has_value() ? "it is that of another version" : record.error().detail);
+      WC_TRY(remove_file(layout_.record(version)));
+    }
+    return {};
+  }
+
+  /// The files under `path`, or the reason why they are not a version.
+  Result<RecoveredVersion> open_version(Version version, const fs::path& path) {
+    const auto record = records_.find(version);
+    if (record == records_.end()) return fail(Errc::kCorrupt, Op::kOpen, "it has no record");
+    WC_ASSIGN(FileTable table, payload_files(record->second.manifest));
+    WC_ASSIGN(std::shared_ptr<VersionFiles> files, VersionFiles::open(path, std::move(table)));
+    return RecoveredVersion{record->second, std::move(files), ChunkSet()};
+  }
+
+  Status throw_away(Version version, const fs::path& path, std::string_view reason) {
+    spdlog::warn("store: {} thrown away: {}", path.native(), reason);
+    WC_TRY(layout_.throw_away(path));
+    records_.erase(version);
+    return remove_file(layout_.record(version));
+  }
+
+  Status look_at_complete() {
+    WC_ASSIGN(const std::set<Version> versions, versions_in(layout_.versions()));
+    for (const Version version : versions) {
+      const fs::path path = layout_.complete(version);
+      Result<RecoveredVersion> found = open_version(version, path);
+      if (!found.has_value()) {
+        if (found.error().code == Errc::kIo) return found.error();
+        WC_TRY(throw_away(version, path, found.error().detail));
+        continue;
+      }
+      const VersionRecord& record = found->record;
+      if (!record.durable && !(record.digests.complete() && snapshot_matches(record.manifest, *found->files))) {
+        WC_TRY(throw_away(version, path, "it had not been synced, and does not match its digest"));
+        continue;
+      }
+      records_.erase(version);
+      found_.complete.push_back(std::move(*found));
+    }
+    return {};
+  }
+
+  Status look_at_incoming() {
+    WC_ASSIGN(const std::set<Version> versions, versions_in(layout_.incoming()));
+    for (const Version version : versions) {
+      const fs::path path = layout_.incoming(version);
+      const bool complete = std::any_of(found_.complete.begin(), found_.complete.end(),
+                                        [&](const auto& found) { return found.record.manifest.version == version; });
+      if (complete) {
+        spdlog::warn("store: {} thrown away: the version is complete", path.native());
+        WC_TRY(layout_.throw_away(path));
+        continue;
+      }
+      Result<RecoveredVersion> found = open_version(version, path);
+      if (!found.has_value()) {
+        if (found.error().code == Errc::kIo) return found.error();
+        WC_TRY(throw_away(version, path, found.error().detail));
+        continue;
+      }
+      found->held = verify_chunks(found->record, *found->files);
+      spdlog::info("store: version {} is partly here: {} of {} chunks", version.value, found->held.count(),
+                   found->held.size());
+      records_.erase(version);
+      found_.partial.push_back(std::move(*found));
+    }
+    return {};
+  }
+
+  Status settle_current() {
+    found_.current = found_.complete.empty() ? kNoVersion : found_.complete.back().record.manifest.version;
+    std::error_code ignored;
+    const fs::file_status link = fs::symlink_status(layout_.current(), ignored);
+    if (fs::exists(link) && !fs::is_symlink(link)) layout_.move_aside(layout_.current());
+    const std::optional<Version> named = layout_.read_current();
+    if (found_.current == kNoVersion) return remove_file(layout_.current());
+    if (named == found_.current) return {};
+    spdlog::info("store: current version is {} now", found_.current.value);
+    return layout_.switch_current(found_.current);
+  }
+
+  const StoreLayout& layout_;
+  std::map<Version, VersionRecord> records_;  // those whose files were not met yet
+  RecoveredStore found_;
+};
+
+}  // namespace
+
+Result<RecoveredStore> recover_store(const StoreLayout& layout) { return Recovery(layout).run(); }
+
+}  // namespace weightcast

@@ -1,0 +1,98 @@
+#include "transport/io/version_files.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+
+namespace weightcast {
+
+namespace fs = std::filesystem;
+
+Result<FileTable> file_table_of(const std::vector<ManifestFile>& files) {
+  std::vector<SnapshotFile> entries;
+  entries.reserve(files.size());
+  for (const ManifestFile& file : files) entries.push_back({file.name, file.size_bytes});
+  return FileTable::make(std::move(entries));
+}
+
+Result<FileTable> payload_files(const Manifest& manifest) {
+  if (manifest.kind != PayloadKind::kFull) {
+    return fail(Errc::kUnsupported, Op::kOpen, "a patch cannot be stored by this release");
+  }
+  return file_table_of(manifest.files);
+}
+
+Result<std::shared_ptr<VersionFiles>> VersionFiles::create(const fs::path& path, FileTable table) {
+  const auto make = [&]() -> Result<std::shared_ptr<VersionFiles>> {
+    if (::mkdir(path.c_str(), 0755) != 0) return fail_errno(errno, Op::kOpen, path.native());
+    WC_ASSIGN(File directory, open_file(path, O_RDONLY | O_DIRECTORY));
+    for (const SnapshotFile& entry : table.files()) {
+      const std::string what = (path / entry.name).native();
+      WC_ASSIGN(const File file, open_file_at(directory, entry.name, O_RDWR | O_CREAT | O_EXCL));
+      WC_TRY(preallocate(file, entry.size_bytes, what));
+    }
+    return std::shared_ptr<VersionFiles>(new VersionFiles(std::move(directory), std::move(table)));
+  };
+  Result<std::shared_ptr<VersionFiles>> made = make();
+  if (!made.has_value()) {
+    std::error_code ignored;
+    fs::remove_all(path, ignored);
+  }
+  return made;
+}
+
+Result<std::shared_ptr<VersionFiles>> VersionFiles::open(const fs::path& path, FileTable table) {
+  WC_ASSIGN(File directory, open_file(path, O_RDONLY | O_DIRECTORY));
+  for (const SnapshotFile& entry : table.files()) {
+    struct stat info {};
+    const bool same = ::fstatat(directory.fd(), entry.name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+                      S_ISREG(info.st_mode) && static_cast<std::uint64_t>(info.st_size) == entry.size_bytes;
+    if (!same) {
+      return fail(Errc::kCorrupt, Op::kOpen,
+                  fmt::format("{}: missing, or not of {} bytes", (path / entry.name).native(), entry.size_bytes));
+    }
+  }
+  std::error_code error;
+  const auto count = std::distance(fs::directory_iterator(path, error), fs::directory_iterator());
+  if (error || static_cast<std::size_t>(count) != table.files().size()) {
+    return fail(Errc::kCorrupt, Op::kOpen, path.native() + ": holds a file that is not of its version");
+  }
+  return std::shared_ptr<VersionFiles>(new VersionFiles(std::move(directory), std::move(table)));
+}
+
+Result<FileRef> VersionFiles::file(std::size_t index) {
+  const std::lock_guard lock(mutex_);
+  if (const auto found = open_.find(index); found != open_.end()) {
+    recent_.splice(recent_.end(), recent_, found->second.place);
+    return found->second.file;
+  }
+  WC_ASSIGN(File opened, open_file_at(directory_, table_.files()[index].name, O_RDWR));
+  if (open_.size() == kOpenMax) {
+    open_.erase(recent_.front());
+    recent_.pop_front();
+  }
+  auto file = std::make_shared<const File>(std::move(opened));
+  open_[index] = {file, recent_.insert(recent_.end(), index)};
+  return FileRef(file);
+}
+
+Status VersionFiles::sync_names() const {
+  if (::fsync(directory_.fd()) != 0) return fail_errno(errno, Op::kSync, "a version's directory");
+  return {};
+}
+
+Status read_stream(VersionFiles& files, std::uint64_t offset, MutableBytes into) {
+  for (const FilePiece& piece : files.table().pieces(offset, into.size())) {
+    WC_ASSIGN(const FileRef file, files.file(piece.file));
+    WC_TRY(read_fully(*file, piece.offset_bytes, into.first(piece.size_bytes), files.table().files()[piece.file].name));
+    into = into.subspan(piece.size_bytes);
+  }
+  return {};
+}
+
+}  // namespace weightcast

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "base/result.h"
+#include "patch/file_table.h"
+#include "transport/core/manifest.h"
+#include "transport/io/posix_file.h"
+
+namespace weightcast {
+
+/// `files` as the table that lays them end to end: a full payload is the snapshot stream. Errors: kInvalidArgument,
+/// kTooLarge.
+[[nodiscard]] Result<FileTable> file_table_of(const std::vector<ManifestFile>& files);
+
+/// The files that a version's payload is kept in while it arrives and is served. For a full payload those are the
+/// snapshot's own; the payload of a patch will be one file beside it. Errors: kUnsupported for a patch, and those of
+/// file_table_of().
+[[nodiscard]] Result<FileTable> payload_files(const Manifest& manifest);
+
+/// The files of one version, opened when they are used. Holds the directory itself open, so that nothing here changes
+/// when it is renamed. Any thread.
+class VersionFiles {
+ public:
+  /// A snapshot may have more files than a process may open.
+  static constexpr std::size_t kOpenMax = 64;
+
+  /// Makes `path` with files of full size. Blocks. Errors: kNoSpace, kIo; then nothing is left at `path`.
+  [[nodiscard]] static Result<std::shared_ptr<VersionFiles>> create(const std::filesystem::path& path, FileTable table);
+  /// Opens what create() made. Blocks. Errors: kCorrupt when a file is missing, has another size, or is none of the
+  /// table's; kIo.
+  [[nodiscard]] static Result<std::shared_ptr<VersionFiles>> open(const std::filesystem::path& path, FileTable table);
+
+  [[nodiscard]] const FileTable& table() const { return table_; }
+
+  /// Errors: kNotFound when the version was deleted meanwhile, kIo.
+  [[nodiscard]] Result<FileRef> file(std::size_t index);
+
+  /// Makes the names in the version's directory survive a power cut. Blocks.
+  [[nodiscard]] Status sync_names() const;
+
+ private:
+  VersionFiles(File directory, FileTable table) : directory_(std::move(directory)), table_(std::move(table)) {}
+
+  File directory_;
+  FileTable table_;
+  std::mutex mutex_;               // guards what follows
+  std::list<std::size_t> recent_;  // least recently used first
+  struct Open {
+    FileRef file;
+    std::list<std::size_t>::iterator place;
+  };
+  std::unordered_map<std::size_t, Open> open_;
+};
+
+/// Reads [offset, offset + into.size()) of the stream. Blocks. Errors: kCorrupt, kIo.
+[[nodiscard]] Status read_stream(VersionFiles& files, std::uint64_t offset, MutableBytes into);
+
+}  // namespace weightcast

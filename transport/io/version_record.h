@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "transport/core/chunk_set.h"
+#include "transport/core/manifest.h"
+
+namespace weightcast {
+
+/// The digests of a payload's chunks, as far as they are known.
+struct ChunkDigests {
+  std::vector<Digest> chunks;  ///< one per chunk of the payload
+  ChunkSet parts;              ///< parts of kDigestsPerPart chunks whose digests are known
+
+  explicit ChunkDigests(const Manifest& manifest);
+  /// Errors: kCorrupt when `digests` is not what the manifest says of `part`.
+  [[nodiscard]] Status put_part(const Manifest& manifest, std::uint32_t part, std::span<const Digest> digests);
+  [[nodiscard]] bool complete() const { return parts.complete(); }
+  [[nodiscard]] bool knows(ChunkIndex chunk) const { return parts.contains(ChunkIndex{chunk.value / kDigestsPerPart}); }
+  /// Whole parts, from the first up to the first that is missing.
+  [[nodiscard]] std::vector<Digest> prefix() const;
+};
+
+/// What DIR/records/N says. The file is a log:
+///
+///   8 bytes    "wcrecord"
+///   4 bytes    form of the file, little endian: 1
+///   then entries, each
+///     4 bytes    length of the body, little endian
+///     16 bytes   XXH3-128 of the body
+///     n bytes    body: a record.Entry
+///
+/// The first entry is the manifest; digest parts follow as they arrive, and a mark when the version is durable. The
+/// file appears whole, by rename, with its manifest; entries are appended. An append that was cut short ends the log
+/// where it begins: what follows is fetched or verified again.
+struct VersionRecord {
+  Manifest manifest;
+  ChunkDigests digests;
+  bool durable = false;
+};
+
+/// Writes a new record with the manifest and what digests are known. Blocks. A crash leaves the old file or the new
+/// one, and perhaps `path` with ".tmp" behind it.
+[[nodiscard]] Status write_record(const std::filesystem::path& path, const VersionRecord& record);
+[[nodiscard]] Status append_digest_part(const std::filesystem::path& path, Version version, std::uint32_t part,
+                                        std::span<const Digest> digests);
+/// Appends the mark and syncs the record. Only after the version's files were synced.
+[[nodiscard]] Status append_durable_mark(const std::filesystem::path& path);
+
+/// Reads a record as far as it is whole. Errors: kCorrupt when there is no whole manifest in it, kIo.
+[[nodiscard]] Result<VersionRecord> read_record(const std::filesystem::path& path);
+
+}  // namespace weightcast
