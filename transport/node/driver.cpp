@@ -176,7 +176,8 @@ void Driver::throttle_reading() {
   if (pause == reading_paused_) return;
   reading_paused_ = pause;
   for (auto& [conn, peer] : peers_) {
-    if (peer.connection && peer.brings_chunks) peer.connection->pause_reading(pause);
+    if (!peer.connection || !peer.brings_chunks) continue;
+    pause ? peer.connection->pause_reading() : peer.connection->resume_reading();
   }
 }
 

@@ -32,9 +32,7 @@ LocalApi::~LocalApi() { *alive_ = false; }
 void LocalApi::accept(std::unique_ptr<FrameConnection> connection) {
   if (sessions_.size() >= kSessionsMax) {
     spdlog::warn("local API: {} connections are open; refusing one more", sessions_.size());
-    connection->set_handlers({});
-    connection->close();
-    return;
+    return;  // dropped, and closed with it
   }
   auto session = std::make_shared<Session>();
   session->connection = std::move(connection);
