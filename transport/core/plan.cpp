@@ -63,7 +63,7 @@ std::vector<Candidate> candidates_for(const PlanRequest& request, const PlanNetw
 
 /// The least t100; among equals the least mean, so that one slow member, who decides t100 wherever he stands, does not
 /// hide what the others would lose; among equals in both the simplest.
-Candidate& best_of(std::vector<Candidate>& candidates) {
+const Candidate& best_of(const std::vector<Candidate>& candidates) {
   double t100_s = std::numeric_limits<double>::infinity();
   for (const Candidate& candidate : candidates) t100_s = std::min(t100_s, candidate.forecast.t100_s);
   double mean_s = std::numeric_limits<double>::infinity();
@@ -111,25 +111,9 @@ Plan make_plan(const PlanRequest& request) {
   if (request.members.empty()) return plan;
 
   const PlanNetwork network = network_of(request);
-  std::vector<Candidate> candidates = candidates_for(request, network);
-  Candidate& best = best_of(candidates);
-
-  plan.topology = best.topology;
-  plan.chunk_bytes = best.chunk_bytes;
-  for (const PlanMember& member : request.members) plan.members.push_back(member.id);
-  for (const StripeTree& tree : best.forest) {
-    StripePlan& stripe = plan.stripes.emplace_back();
-    stripe.weight = tree.weight;
-    for (PlanNode node = 1; node < network.node_count(); ++node) {
-      const PlanNode parent = tree.parents[node];
-      stripe.parents.push_back(parent == kOriginNode ? kOriginId : plan.members[parent - 1]);
-    }
-  }
-  for (const double rate : best.forecast.rates) plan.rates.push_back(Rate{rate});
-  for (const double finish_s : best.forecast.finish_s) plan.finish.push_back(from_seconds(finish_s));
-  plan.predicted_t100 = plan.predicted(1.0);
-  plan.bound = from_seconds(bound_s(network));
-  return plan;
+  const std::vector<Candidate> candidates = candidates_for(request, network);
+  const Candidate& best = best_of(candidates);
+  return plan_from(request, network, best.topology, best.forest, best.chunk_bytes, best.forecast);
 }
 
 }  // namespace weightcast

@@ -222,4 +222,25 @@ double bound_s(const PlanNetwork& network) {
   return network.payload_bytes / slowest;
 }
 
+Plan plan_from(const PlanRequest& request, const PlanNetwork& network, Topology topology, const Forest& forest,
+               std::uint32_t chunk_bytes, const Forecast& forecast) {
+  Plan plan;
+  plan.topology = topology;
+  plan.chunk_bytes = chunk_bytes;
+  for (const PlanMember& member : request.members) plan.members.push_back(member.id);
+  for (const StripeTree& tree : forest) {
+    StripePlan& stripe = plan.stripes.emplace_back();
+    stripe.weight = tree.weight;
+    for (PlanNode node = 1; node < network.node_count(); ++node) {
+      const PlanNode parent = tree.parents[node];
+      stripe.parents.push_back(parent == kOriginNode ? kOriginId : plan.members[parent - 1]);
+    }
+  }
+  for (const double rate : forecast.rates) plan.rates.push_back(Rate{rate});
+  for (const double finish_s : forecast.finish_s) plan.finish.push_back(from_seconds(finish_s));
+  plan.predicted_t100 = plan.predicted(1.0);
+  plan.bound = from_seconds(bound_s(network));
+  return plan;
+}
+
 }  // namespace weightcast

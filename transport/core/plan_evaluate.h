@@ -83,4 +83,8 @@ struct Forecast {
 /// everything, and all who can send must together send it n times.
 [[nodiscard]] double bound_s(const PlanNetwork& network);
 
+/// A forest and its forecast in the request's own words.
+[[nodiscard]] Plan plan_from(const PlanRequest& request, const PlanNetwork& network, Topology topology,
+                             const Forest& forest, std::uint32_t chunk_bytes, const Forecast& forecast);
+
 }  // namespace weightcast

@@ -1,0 +1,131 @@
+#include "transport/core/manifest.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+
+#include "proto/wire.pb.h"
+
+namespace weightcast {
+namespace {
+
+/// 2.5 chunks in two files.
+Manifest small_manifest() {
+  Manifest m;
+  m.model_id = "qwen3-0.6b";
+  m.version = Version{7};
+  m.chunk_bytes = 4096;
+  m.payload_bytes = 10'240;
+  m.part_digests = {Digest{}};
+  m.files = {{"model-00001.safetensors", 10'000}, {"model-00002.safetensors", 240}};
+  m.published_unix_ms = 1'700'000'000'000;
+  return m;
+}
+
+TEST(Manifest, RoundTripsOverTheWire) {
+  Manifest full = small_manifest();
+  EXPECT_EQ(*manifest_from_wire(manifest_to_wire(full)), full);
+
+  Manifest patch = small_manifest();
+  patch.kind = PayloadKind::kPatch;
+  patch.base_version = Version{6};
+  patch.payload_bytes = 4097 * std::uint64_t{1024};  // 1025 chunks: two parts
+  patch.part_digests = {digest_of({}), Digest{}};
+  EXPECT_EQ(*manifest_from_wire(manifest_to_wire(patch)), patch);
+}
+
+TEST(Manifest, KnowsPositionAndSizeOfEveryChunk) {
+  const Manifest m = small_manifest();
+  EXPECT_EQ(m.chunk_count(), 3u);
+  EXPECT_EQ(m.chunk_offset(ChunkIndex{2}), 8192u);
+  EXPECT_EQ(m.chunk_size(ChunkIndex{1}), 4096u);
+  EXPECT_EQ(m.chunk_size(ChunkIndex{2}), 2048u);
+  EXPECT_EQ(m.snapshot_bytes(), 10'240u);
+}
+
+struct BadField {
+  const char* what;
+  std::function<void(wire::Manifest&)> spoil;
+  const char* named;  // in the error
+};
+
+TEST(Manifest, RefusesEachBadFieldAndNamesIt) {
+  const BadField cases[] = {
+      {"model id", [](auto& m) { m.set_model_id(std::string(256, 'x')); }, "model id"},
+      {"no version", [](auto& m) { m.set_version(0); }, "version 0"},
+      {"kind missing", [](auto& m) { m.clear_kind(); }, "payload kind"},
+      {"kind unknown", [](auto& m) { m.set_kind(static_cast<wire::PayloadKind>(99)); }, "payload kind"},
+      {"full with a base", [](auto& m) { m.set_base_version(6); }, "base version and kind"},
+      {"patch without one", [](auto& m) { m.set_kind(wire::PAYLOAD_KIND_PATCH); }, "base version and kind"},
+      {"base is itself",
+       [](auto& m) {
+         m.set_kind(wire::PAYLOAD_KIND_PATCH);
+         m.set_base_version(7);
+       },
+       "base version is not before"},
+      {"chunk size zero", [](auto& m) { m.set_chunk_bytes(0); }, "chunk size 0"},
+      {"chunk below limit", [](auto& m) { m.set_chunk_bytes(2048); }, "chunk size 2048"},
+      {"chunk above limit", [](auto& m) { m.set_chunk_bytes(8 << 20); }, "chunk size 8388608"},
+      {"chunk no power of two", [](auto& m) { m.set_chunk_bytes(4097); }, "chunk size 4097"},
+      {"payload empty", [](auto& m) { m.set_payload_bytes(0); }, "payload of 0 bytes"},
+      {"payload too large", [](auto& m) { m.set_payload_bytes(~std::uint64_t{0}); }, "payload of 18446744073709551615"},
+      {"too many chunks", [](auto& m) { m.set_payload_bytes((std::uint64_t{1} << 34) + 1); }, "too many chunks"},
+      {"part digest missing", [](auto& m) { m.clear_part_digests(); }, "part digests"},
+      {"part digest short", [](auto& m) { m.mutable_part_digests()->pop_back(); }, "part digests"},
+      {"part digests too many", [](auto& m) { m.mutable_part_digests()->append(16, 'x'); }, "part digests"},
+      {"no files", [](auto& m) { m.clear_files(); }, "number of files"},
+      {"too many files",
+       [](auto& m) {
+         for (std::size_t i = 0; i < kFilesMax; ++i) m.add_files()->set_name(std::to_string(i));
+       },
+       "number of files"},
+      {"file elsewhere", [](auto& m) { m.mutable_files(0)->set_name("../x"); }, "file name"},
+      {"file names equal", [](auto& m) { m.mutable_files(0)->set_name(m.files(1).name()); }, "two files"},
+      {"file sizes overflow",
+       [](auto& m) {
+         m.mutable_files(0)->set_size_bytes(~std::uint64_t{0});
+         m.mutable_files(1)->set_size_bytes(10'241);
+       },
+       "files too large"},
+      {"file sizes add up to too much",
+       [](auto& m) {
+         for (int i = 0; i < 2; ++i) m.mutable_files(i)->set_size_bytes(kPayloadBytesMax / 2 + 1);
+       },
+       "files too large"},
+      {"files and payload differ", [](auto& m) { m.mutable_files(0)->set_size_bytes(9'999); }, "differ in size"},
+      {"snapshot digest short", [](auto& m) { m.mutable_snapshot_digest()->pop_back(); }, "snapshot digest"},
+      {"snapshot digest long", [](auto& m) { m.mutable_snapshot_digest()->push_back('x'); }, "snapshot digest"},
+  };
+  for (const BadField& bad : cases) {
+    wire::Manifest message = manifest_to_wire(small_manifest());
+    bad.spoil(message);
+    const auto parsed = manifest_from_wire(message);
+    ASSERT_FALSE(parsed.has_value()) << bad.what;
+    EXPECT_EQ(parsed.error().code, Errc::kCorrupt) << bad.what;
+    EXPECT_NE(parsed.error().detail.find(bad.named), std::string::npos) << bad.what << ": " << parsed.error().detail;
+  }
+}
+
+TEST(Manifest, GroupsDigestsIntoPartsTheLastOneShort) {
+  EXPECT_TRUE(part_digests_of({}).empty());
+  std::vector<Digest> chunks(kDigestsPerPart + 1);
+  chunks.back().bytes[0] = std::byte{1};
+  const std::vector<Digest> parts = part_digests_of(chunks);
+  ASSERT_EQ(parts.size(), 2u);
+  EXPECT_EQ(parts[1], part_digests_of({chunks.back()})[0]);
+  EXPECT_NE(parts[0], parts[1]);
+}
+
+TEST(SafeFileName, RefusesWhatWouldLeaveTheDirectoryOrHide) {
+  EXPECT_TRUE(is_safe_file_name("model.safetensors"));
+  EXPECT_TRUE(is_safe_file_name(std::string(255, 'x')));
+  for (const std::string& name :
+       {std::string(), std::string("."), std::string(".."), std::string(".hidden"), std::string("a/b"),
+        std::string("/a"), std::string("a\0b", 3), std::string(256, 'x')}) {
+    EXPECT_FALSE(is_safe_file_name(name)) << name;
+  }
+}
+
+}  // namespace
+}  // namespace weightcast

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "base/ids.h"
+
+namespace weightcast {
+
+/// Where a plan may place a member, from everywhere to nowhere above others.
+enum class Standing : std::uint8_t {
+  kSeed,         ///< anywhere; by its score it may receive from the origin
+  kTail,         ///< behind everyone of kSeed, but may still forward
+  kRolloutOnly,  ///< receives as a leaf and keeps rolling out
+};
+
+[[nodiscard]] std::string_view to_string(Standing standing);
+
+/// What a child says about the parent that it left.
+enum class PeerFault : std::uint8_t { kClosed, kSlow, kCorrupt };
+
+/// What outlives the process.
+struct PeerStandingRecord {
+  Standing standing = Standing::kSeed;
+  std::uint32_t strikes = 0;
+  std::uint32_t corrupt = 0;
+  std::uint32_t clean_in_a_row = 0;
+  std::uint32_t demotions = 0;
+  bool operator==(const PeerStandingRecord&) const = default;
+};
+
+/// Decides where a member may stand, from the faults of its forwarding. Pure. Changes standing only when a publication
+/// ends, so that the order of a plan in use never changes under it.
+///
+///   kSeed --demote--> kTail --demote--> kRolloutOnly      demote: kStrikesToDemote strikes
+///     any --bar--> kRolloutOnly, for good                 bar: kCorruptToBar corrupt chunks, ever
+///   kRolloutOnly --readmit--> kTail --readmit--> kSeed    readmit: clean_needed() clean publications in a row
+///
+/// A publication with faults adds at most one strike, for all children of a failing relay complain at once; a clean
+/// one takes one away. The clean publications needed double with every demotion up to kCleanMax, so that a member that
+/// comes and goes does not take a chain with it each time.
+/// Invariant: strikes < kStrikesToDemote between publications; barred() implies kRolloutOnly.
+class PeerStanding {
+ public:
+  static constexpr std::uint32_t kStrikesToDemote = 2;
+  static constexpr std::uint32_t kCorruptToBar = 2;
+  static constexpr std::uint32_t kCleanMin = 4;
+  static constexpr std::uint32_t kCleanMax = 64;
+
+  PeerStanding() = default;
+  /// Values out of range are brought into it, as the record may come from a file.
+  explicit PeerStanding(const PeerStandingRecord& record);
+
+  void handle_fault(PeerFault fault);
+  /// `took_part`: it received the payload. One that did not earns no trust by the time that passes.
+  void handle_publication_end(bool took_part);
+  /// An operator has looked into it: everything is forgotten.
+  void pardon() { *this = PeerStanding(); }
+
+  [[nodiscard]] Standing standing() const { return record_.standing; }
+  [[nodiscard]] bool barred() const { return record_.corrupt >= kCorruptToBar; }
+  /// Clean publications in a row until the next readmission.
+  [[nodiscard]] std::uint32_t clean_needed() const;
+  [[nodiscard]] const PeerStandingRecord& record() const { return record_; }
+
+ private:
+  void demote();
+
+  PeerStandingRecord record_;
+  bool faulted_ = false;  // in the publication that runs
+};
+
+/// A member in the order of a plan.
+struct RankedPeer {
+  PeerId id{};
+  Standing standing = Standing::kSeed;
+  double score = 0;
+};
+
+/// Sorts the best first: by standing, then by score in steps of 0.05, so that noise does not move connections about,
+/// then by id, which is the order of joining.
+void rank_peers(std::vector<RankedPeer>& peers);
+
+}  // namespace weightcast
