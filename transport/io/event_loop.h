@@ -31,7 +31,8 @@ class EventLoop {
   /// Runs `task` on the loop's thread, soon. From any thread; tasks keep their order per thread.
   void post(std::function<void()> task);
 
-  /// Runs `work` on a pool thread, then `done` on the loop's thread. There are few such threads (UV_THREADPOOL_SIZE, 4).
+  /// Runs `work` on a pool thread, then `done` on the loop's thread. There are few such threads (UV_THREADPOOL_SIZE,
+  /// 4).
   void offload(std::function<void()> work, std::function<void()> done);
 
   /// Calls `handler` on the loop's thread for SIGINT and SIGTERM, instead of the default action.

@@ -1,9 +1,6 @@
 #include "transport/io/frame_connection.h"
 
 #include <fmt/format.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
@@ -37,8 +34,8 @@ std::size_t total_bytes(std::span<const iovec> pieces) {
 /// A frame that waits to be sent, or is being sent.
 struct OutgoingFrame {
   FrameHeaderBytes header;
-  std::string text;   // a control message's body
-  BufferRef buffer;   // a chunk's body
+  std::string text;  // a control message's body
+  BufferRef buffer;  // a chunk's body
   std::function<void()> on_sent;
   std::size_t sent_bytes = 0;
 
@@ -260,9 +257,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
     if (failure_) return fail_now();
     write_control();
     if (control_bytes_ > FrameConnection::kControlQueueBytesMax) {
-      failure_ = fail(Errc::kTooLarge, Op::kSend,
-                      fmt::format("to {}: {} bytes of messages wait and the peer does not read", peer_host_,
-                                  control_bytes_));
+      failure_ =
+          fail(Errc::kTooLarge, Op::kSend,
+               fmt::format("to {}: {} bytes of messages wait and the peer does not read", peer_host_, control_bytes_));
       fail_now();
     }
   }
@@ -344,7 +341,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
     do {
       const Result<std::size_t> left = incoming_.take(bytes);
       if (!left) {
-        failure_ = fail(left.error().code, left.error().op, fmt::format("from {}: {}", peer_host_, left.error().detail));
+        failure_ =
+            fail(left.error().code, left.error().op, fmt::format("from {}: {}", peer_host_, left.error().detail));
         return fail_now();
       }
       bytes = *left;
@@ -359,7 +357,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   }
 
   [[nodiscard]] Error end_of_stream() const {
-    if (!incoming_.begun()) return fail(Errc::kClosed, Op::kReceive, fmt::format("from {}: the peer closed", peer_host_));
+    if (!incoming_.begun())
+      return fail(Errc::kClosed, Op::kReceive, fmt::format("from {}: the peer closed", peer_host_));
     return fail(Errc::kIo, Op::kReceive, fmt::format("from {}: the stream ended inside a frame", peer_host_));
   }
 

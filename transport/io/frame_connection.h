@@ -34,13 +34,14 @@ struct ReceivedChunk {
 };
 
 struct SocketOptions {
-  std::string congestion;         ///< "" leaves the kernel's default; "bbr", "cubic", ...
+  std::string congestion;                          ///< "" leaves the kernel's default; "bbr", "cubic", ...
   std::size_t send_buffer_bytes_max = 256 * kKiB;  ///< kept unsent in the kernel (TCP_NOTSENT_LOWAT)
   Duration connect_timeout = std::chrono::seconds(5);
   Duration body_timeout = std::chrono::seconds(30);  ///< a frame whose bytes stop coming for this long is given up
 };
 
-/// What a connection shares with the others of its node. All outlive it; what a close() still sends needs the loop only.
+/// What a connection shares with the others of its node. All outlive it; what a close() still sends needs the loop
+/// only.
 struct ConnectionContext {
   EventLoop& loop;
   BufferPool& buffers;

@@ -102,7 +102,8 @@ Result<SocketAddress> resolve_now(const Endpoint& at) {
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   const int status = ::getaddrinfo(at.host.c_str(), std::to_string(at.port).c_str(), &hints, &found);
-  if (status != 0) return fail(Errc::kIo, Op::kListen, fmt::format("on {}: {}", at.to_string(), ::gai_strerror(status)));
+  if (status != 0)
+    return fail(Errc::kIo, Op::kListen, fmt::format("on {}: {}", at.to_string(), ::gai_strerror(status)));
   SocketAddress address;
   std::copy_n(reinterpret_cast<const char*>(found->ai_addr), found->ai_addrlen,
               reinterpret_cast<char*>(&address.storage));

@@ -7,14 +7,11 @@
 #include <spdlog/spdlog.h>
 #include <sys/un.h>
 
-#include <algorithm>
 #include <array>
 #include <atomic>
-#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <limits>
 
 namespace weightcast {
 namespace {

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 #include <random>
 
 #include "tests/transport/io/io_fixture.h"
@@ -78,6 +77,26 @@ class BarePeer {
   UniqueFd socket;
   End end;
 };
+
+// Whether what `count` counts grows by `rate`, within 3 %, over a second. Never more; less is forgiven to a host that
+// is busy with other things, if one second in four was good.
+template <typename Count>
+testing::AssertionResult fills(Rate rate, Net& limited, Net& other, Count count) {
+  std::string seen;
+  for (int attempt = 0; attempt < 4; ++attempt) {
+    const double before = count();
+    const Instant start = limited.loop.now();
+    while (limited.loop.now() - start < seconds(1)) {
+      limited.loop.run_until(limited.loop.now() + milliseconds(1));
+      other.loop.run_until(other.loop.now());
+    }
+    const double share = (count() - before) / (rate.bytes_per_s * to_seconds(limited.loop.now() - start));
+    if (share > 1.03) return testing::AssertionFailure() << share << " of the rate";
+    if (share >= 0.97) return testing::AssertionSuccess();
+    seen += " " + std::to_string(share);
+  }
+  return testing::AssertionFailure() << "at most" << seen << " of the rate";
+}
 
 FrameHeaderBytes control_header(std::uint32_t body_bytes) {
   return encode_frame_header({.type = FrameType::kControl, .body_bytes = body_bytes});
@@ -154,21 +173,15 @@ TEST(FrameConnection, UplinkLimitHoldsAndIsSharedEvenly) {
   TcpPair one(sender, receiver), two(sender, receiver);
   const BufferRef buffer = random_buffer(sender.buffers, 128 * kKiB, 5);
   for (TcpPair* pair : {&one, &two}) {
-    for (std::uint32_t i = 0; i < 400; ++i) pair->dialed.connection->send_chunk(Version{1}, ChunkIndex{i}, buffer, nullptr);
+    for (std::uint32_t i = 0; i < 900; ++i)
+      pair->dialed.connection->send_chunk(Version{1}, ChunkIndex{i}, buffer, nullptr);
     pair->accepted.connection->set_handlers({.on_control = [](const std::string&) { return Status{}; },
                                              .on_chunk = [](const ReceivedChunk&) {},
                                              .on_closed = [](const Error&) {}});
   }
-  const Instant start = sender.loop.now();
-  while (sender.loop.now() - start < milliseconds(1200)) {
-    sender.loop.run_until(sender.loop.now() + milliseconds(1));
-    receiver.loop.run_until(receiver.loop.now());
-  }
-  const double share = rate.bytes_per_s * to_seconds(sender.loop.now() - start);
-  const auto sent_one = double(one.dialed.connection->bytes_sent());
-  const auto sent_two = double(two.dialed.connection->bytes_sent());
-  EXPECT_NEAR(sent_one + sent_two, share, 0.03 * share);
-  EXPECT_NEAR(sent_one, sent_two, 0.01 * share);
+  const auto sent = [](const TcpPair& pair) { return double(pair.dialed.connection->bytes_sent()); };
+  EXPECT_TRUE(fills(rate, sender, receiver, [&] { return sent(one) + sent(two); }));
+  EXPECT_NEAR(sent(one), sent(two), 128.0 * kKiB);
 }
 
 TEST(FrameConnection, DownlinkLimitHolds) {
@@ -177,15 +190,12 @@ TEST(FrameConnection, DownlinkLimitHolds) {
   Net receiver({}, rate);
   TcpPair pair(sender, receiver);
   const BufferRef buffer = random_buffer(sender.buffers, 128 * kKiB, 6);
-  for (std::uint32_t i = 0; i < 400; ++i) pair.dialed.connection->send_chunk(Version{1}, ChunkIndex{i}, buffer, nullptr);
-  const Instant start = receiver.loop.now();
-  while (receiver.loop.now() - start < milliseconds(1200)) {
-    receiver.loop.run_until(receiver.loop.now() + milliseconds(1));
-    sender.loop.run_until(sender.loop.now());
-    pair.accepted.chunks.clear();
-  }
-  const double share = rate.bytes_per_s * to_seconds(receiver.loop.now() - start);
-  EXPECT_NEAR(double(pair.accepted.connection->bytes_received()), share, 0.03 * share);
+  for (std::uint32_t i = 0; i < 900; ++i)
+    pair.dialed.connection->send_chunk(Version{1}, ChunkIndex{i}, buffer, nullptr);
+  pair.accepted.connection->set_handlers({.on_control = [](const std::string&) { return Status{}; },
+                                          .on_chunk = [](const ReceivedChunk&) {},
+                                          .on_closed = [](const Error&) {}});
+  EXPECT_TRUE(fills(rate, receiver, sender, [&] { return double(pair.accepted.connection->bytes_received()); }));
 }
 
 TEST(FrameConnection, OnSentRunsPerChunkAndNeverInsideSendChunk) {
@@ -419,7 +429,8 @@ TEST(FrameConnection, TheLastWordsOfAPeerAreReadAlthoughWritingFails) {
   pair.accepted.connection->send_control("the reason");
   pair.accepted.connection->close();
   pair.accepted.connection.reset();
-  for (std::uint32_t i = 0; i < 100; ++i) pair.dialed.connection->send_chunk(Version{1}, ChunkIndex{i}, buffer, nullptr);
+  for (std::uint32_t i = 0; i < 100; ++i)
+    pair.dialed.connection->send_chunk(Version{1}, ChunkIndex{i}, buffer, nullptr);
   ASSERT_TRUE(net.run_until([&] { return pair.dialed.closed.has_value(); }));
   EXPECT_EQ(pair.dialed.controls, std::vector<std::string>{"the reason"});
 }

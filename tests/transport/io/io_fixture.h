@@ -28,7 +28,8 @@ struct Net {
   [[nodiscard]] testing::AssertionResult run_until(Condition done, Duration limit = std::chrono::seconds(10)) {
     const Instant deadline = loop.now() + limit;
     while (!done()) {
-      if (loop.now() >= deadline) return testing::AssertionFailure() << "did not happen in " << to_seconds(limit) << " s";
+      if (loop.now() >= deadline)
+        return testing::AssertionFailure() << "did not happen in " << to_seconds(limit) << " s";
       loop.run_until(deadline);
     }
     return testing::AssertionSuccess();
@@ -51,12 +52,11 @@ struct End {
 
   void adopt(std::unique_ptr<FrameConnection> adopted) {
     connection = std::move(adopted);
-    connection->set_handlers({.on_control =
-                                  [this](std::string body) -> Status {
-                                    controls.push_back(std::move(body));
-                                    order += 'm';
-                                    return {};
-                                  },
+    connection->set_handlers({.on_control = [this](std::string body) -> Status {
+                                controls.push_back(std::move(body));
+                                order += 'm';
+                                return {};
+                              },
                               .on_chunk =
                                   [this](ReceivedChunk chunk) {
                                     chunks.push_back(std::move(chunk));

@@ -135,8 +135,8 @@ TEST(Listener, AnAddressOfAnotherHostIsRefused) {
 
 TEST(Listener, MayBeDestroyedByItsCallback) {
   Net net;
-  Result<std::unique_ptr<Listener>> listener = Listener::tcp(
-      net.context(), {"127.0.0.1", 0}, [&](std::unique_ptr<FrameConnection>) { (*listener).reset(); });
+  Result<std::unique_ptr<Listener>> listener =
+      Listener::tcp(net.context(), {"127.0.0.1", 0}, [&](std::unique_ptr<FrameConnection>) { (*listener).reset(); });
   ASSERT_TRUE(listener.has_value());
   Dialed one, two;
   Dial first(net.context(), (*listener)->endpoint(), store_in(one));
