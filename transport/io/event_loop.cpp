@@ -79,6 +79,7 @@ struct EventLoop::Impl {
   std::mutex mutex;
   std::vector<std::function<void()>> posted;
 
+  std::size_t offloaded = 0;  // not done yet
   std::vector<Deferred*> scheduled;
   std::vector<Deferred*> running;
 };
@@ -98,7 +99,7 @@ EventLoop::~EventLoop() {
   uv_unref(as_handle(&limit));
   const auto expire = [](uv_timer_t* timer) { *static_cast<bool*>(timer->data) = false; };
   uv_timer_start(&limit, expire, std::chrono::ceil<std::chrono::milliseconds>(kDrainTimeout).count(), 0);
-  while (in_time && uv_run(uv_, UV_RUN_ONCE) != 0) {
+  while ((in_time || impl_->offloaded > 0) && uv_run(uv_, UV_RUN_ONCE) != 0) {
   }
   uv_close(as_handle(&limit), nullptr);
   uv_run(uv_, UV_RUN_NOWAIT);
@@ -135,19 +136,23 @@ void EventLoop::post(std::function<void()> task) {
 void EventLoop::offload(std::function<void()> work, std::function<void()> done) {
   struct Request {
     uv_work_t uv{};
+    std::size_t* running = nullptr;
     std::function<void()> work;
     std::function<void()> done;
   };
   auto request = std::make_unique<Request>();
   request->uv.data = request.get();
+  request->running = &impl_->offloaded;
   request->work = std::move(work);
   request->done = std::move(done);
   const auto run_work = [](uv_work_t* uv) { static_cast<Request*>(uv->data)->work(); };
   const auto run_done = [](uv_work_t* uv, int) {
     const std::unique_ptr<Request> owned(static_cast<Request*>(uv->data));
+    --*owned->running;
     owned->done();
   };
   WC_CHECK(uv_queue_work(uv_, &request->uv, run_work, run_done) == 0);
+  ++impl_->offloaded;
   static_cast<void>(request.release());  // libuv's until run_done
 }
 
@@ -162,6 +167,7 @@ void EventLoop::on_terminate(std::function<void(int signal)> handler) {
 
 struct FdWatch::Impl {
   uv_poll_t poll{};
+  int events = 0;
   std::function<void(Ready)> on_ready;
 };
 
@@ -177,10 +183,12 @@ FdWatch::~FdWatch() {
 
 void FdWatch::watch(bool readable, bool writable) {
   const int events = (readable ? UV_READABLE : 0) | (writable ? UV_WRITABLE : 0);
-  if (events == events_) return;
-  events_ = events;
+  if (events == impl_->events) return;
+  impl_->events = events;
   const auto on_ready = [](uv_poll_t* poll, int status, int ready) {
-    static_cast<Impl*>(poll->data)->on_ready(
+    auto* impl = static_cast<Impl*>(poll->data);
+    if (status < 0) impl->events = 0;  // libuv has stopped watching
+    impl->on_ready(
         {.readable = (ready & UV_READABLE) != 0, .writable = (ready & UV_WRITABLE) != 0, .failed = status < 0});
   };
   WC_CHECK((events == 0 ? uv_poll_stop(&impl_->poll) : uv_poll_start(&impl_->poll, events, on_ready)) == 0);

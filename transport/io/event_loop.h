@@ -10,8 +10,8 @@ struct uv_loop_s;
 namespace weightcast {
 
 /// One libuv loop on one thread. Everything in transport/io belongs to one loop and is used on its thread only; post()
-/// is the exception. Destroying it with open handles is a bug and ends the process with their names; connections that
-/// are still flushing after close() are not, and are waited for.
+/// is the exception. Destroying it waits for work that offload() still runs and for connections that still flush after
+/// their close(); any other open handle is a bug by then and ends the process with its name.
 class EventLoop {
  public:
   EventLoop();
@@ -31,7 +31,8 @@ class EventLoop {
   /// Runs `task` on the loop's thread, soon. From any thread; tasks keep their order per thread.
   void post(std::function<void()> task);
 
-  /// Runs `work` on a pool thread, then `done` on the loop's thread.
+  /// Runs `work` on a pool thread, then `done` on the loop's thread. There are few such threads (UV_THREADPOOL_SIZE,
+  /// 4).
   void offload(std::function<void()> work, std::function<void()> done);
 
   /// Calls `handler` on the loop's thread for SIGINT and SIGTERM, instead of the default action.
@@ -105,7 +106,6 @@ class FdWatch {
  private:
   struct Impl;
   Impl* impl_;  // freed by libuv's close callback
-  int events_ = 0;
 };
 
 }  // namespace weightcast

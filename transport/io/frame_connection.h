@@ -10,6 +10,7 @@
 #include "transport/io/buffer.h"
 #include "transport/io/event_loop.h"
 #include "transport/io/pacer.h"
+#include "transport/io/unique_fd.h"
 
 namespace weightcast {
 
@@ -33,12 +34,14 @@ struct ReceivedChunk {
 };
 
 struct SocketOptions {
-  std::string congestion;         ///< "" leaves the kernel's default; "bbr", "cubic", ...
+  std::string congestion;                          ///< "" leaves the kernel's default; "bbr", "cubic", ...
   std::size_t send_buffer_bytes_max = 256 * kKiB;  ///< kept unsent in the kernel (TCP_NOTSENT_LOWAT)
   Duration connect_timeout = std::chrono::seconds(5);
+  Duration body_timeout = std::chrono::seconds(30);  ///< a frame whose bytes stop coming for this long is given up
 };
 
-/// What a connection shares with the others of its node. All outlive it.
+/// What a connection shares with the others of its node. All outlive it; what a close() still sends needs the loop
+/// only.
 struct ConnectionContext {
   EventLoop& loop;
   BufferPool& buffers;
@@ -49,33 +52,42 @@ struct ConnectionContext {
 
 /// One stream (TCP or Unix) of frames. Loop thread only. Control messages go out before waiting chunks (between
 /// frames, never inside one) and are charged to the uplink without waiting for it; chunks wait for the uplink's turn.
-/// Reading waits for the downlink's turn. A frame that does not parse, or a body that does not come within
-/// `kBodyTimeout` of its header, closes the connection with an error.
+/// Reading waits for the downlink's turn. A frame that does not parse, or whose bytes stop coming for
+/// `body_timeout`, closes the connection with an error. Handlers run on the loop, never from inside a call; they may
+/// destroy the connection, which closes it at once.
 class FrameConnection {
  public:
-  /// A body whose bytes stop coming for this long is given up.
-  static constexpr Duration kBodyTimeout = std::chrono::seconds(30);
   /// Control bytes that may wait for a peer that does not read; past that the connection is closed (kTooLarge).
   static constexpr std::size_t kControlQueueBytesMax = 32 * kMiB;
+  static constexpr Duration kFlushTimeout = std::chrono::seconds(1);
 
   struct Handlers {
     /// Body of a control frame. An error closes the connection with it.
     std::function<Status(std::string body)> on_control;
     std::function<void(ReceivedChunk)> on_chunk;
-    /// Once, last. kClosed for an end of stream between frames.
+    /// Once, last. kClosed for an end of stream between frames; kTimedOut, kIo (an end inside a frame, too), kTooLarge
+    /// (the peer does not read), and what a frame that does not parse or on_control brought.
     std::function<void(Error)> on_closed;
   };
 
+  /// Takes over a connected stream socket. `peer_host` is what peer_host() will say.
+  [[nodiscard]] static std::unique_ptr<FrameConnection> over(const ConnectionContext& context, UniqueFd socket,
+                                                             std::string peer_host);
   virtual ~FrameConnection() = default;
 
-  /// Before the first turn of the loop after it was made.
+  /// All three. Before the first turn of the loop after it was made.
   virtual void set_handlers(Handlers handlers) = 0;
 
   virtual void send_control(std::string body) = 0;
   /// `on_sent` runs when the kernel has taken the last byte; not at all if the connection closes before.
   virtual void send_chunk(Version version, ChunkIndex chunk, BufferRef bytes, std::function<void()> on_sent) = 0;
-  /// Sends what control messages are queued, for at most a second, then closes. on_closed does not run after this.
+  /// Sends what control messages are queued (and the rest of a chunk that has begun, because they come after it), for
+  /// at most kFlushTimeout, then closes. No handler runs after this. The object may go away meanwhile.
   virtual void close() = 0;
+
+  /// Back-pressure: no frame arrives while paused, nor is the end of the stream seen.
+  virtual void pause_reading() = 0;
+  virtual void resume_reading() = 0;
 
   [[nodiscard]] virtual std::string peer_host() const = 0;  ///< numeric; "local" on a Unix socket
   [[nodiscard]] virtual std::uint64_t bytes_received() const = 0;
@@ -83,7 +95,7 @@ class FrameConnection {
 };
 
 /// Starts to connect; `on_done` runs once, later, with the connection or the error (kTimedOut, kIo). Dropping the
-/// returned handle cancels.
+/// handle cancels, from inside `on_done` too. A host with several addresses is tried at each, one after the other.
 class Dial {
  public:
   using Done = std::function<void(Result<std::unique_ptr<FrameConnection>>)>;
@@ -93,8 +105,7 @@ class Dial {
   Dial& operator=(const Dial&) = delete;
 
  private:
-  struct Impl;
-  Impl* impl_;
+  std::shared_ptr<class Connector> connector_;  // shared with itself while it calls back
 };
 
 /// Connects to a Unix socket at `path`, as Dial does.
@@ -106,8 +117,7 @@ class DialLocal {
   DialLocal& operator=(const DialLocal&) = delete;
 
  private:
-  struct Impl;
-  Impl* impl_;
+  std::shared_ptr<class Connector> connector_;
 };
 
 /// Accepts connections.
@@ -115,10 +125,11 @@ class Listener {
  public:
   using OnConnection = std::function<void(std::unique_ptr<FrameConnection>)>;
 
-  /// Port 0 takes a free one. Errors: kListen with the address and what to do (taken, not ours, not allowed).
+  /// Port 0 takes a free one. Errors (the detail has the address and what to do): kBusy (taken), kNotAllowed, kIo.
   [[nodiscard]] static Result<std::unique_ptr<Listener>> tcp(const ConnectionContext& context, const Endpoint& at,
                                                              OnConnection on_connection);
   /// A Unix socket that only its owner may use (mode 0600). A socket file that nobody listens on is replaced.
+  /// Errors: kBusy (somebody answers on it), kAlreadyExists (not a socket), kNotAllowed, kIo.
   [[nodiscard]] static Result<std::unique_ptr<Listener>> local(const ConnectionContext& context,
                                                                const std::string& path, OnConnection on_connection);
   virtual ~Listener() = default;

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <sys/uio.h>
+
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/result.h"
+#include "transport/io/event_loop.h"
+#include "transport/io/unique_fd.h"
+
+namespace weightcast {
+
+/// The bytes of one connected, non-blocking socket, TCP or Unix: what frames are read from and written to. Nothing
+/// above it knows how the bytes travel, so that encryption has one place to go.
+class Stream {
+ public:
+  /// What one call moved. Fewer bytes than asked for: the rest would have to wait.
+  struct Moved {
+    std::size_t bytes = 0;
+    bool ended = false;  ///< read only: the peer will send nothing more
+  };
+
+  Stream(EventLoop& loop, UniqueFd fd, std::string peer, std::function<void(FdWatch::Ready)> on_ready);
+
+  /// Errors: kIo, with the peer in the detail.
+  [[nodiscard]] Result<Moved> read(std::span<iovec> into);
+  [[nodiscard]] Result<Moved> write(std::span<iovec> from);
+  /// Nothing more will be written; what was written still arrives.
+  void end_writing();
+
+  void watch(bool readable, bool writable) { watch_->watch(readable, writable); }
+
+  /// Wakes the reader when that many bytes are there (or the stream ends), not at every packet. The caller is certain
+  /// that they will come.
+  void set_low_water(std::size_t bytes);
+  [[nodiscard]] std::size_t low_water() const { return low_water_; }
+  /// Bytes that wait to be read.
+  [[nodiscard]] std::size_t bytes_waiting() const;
+
+  /// Closes the socket. Nothing but the destructor may be called after this.
+  void close();
+
+ private:
+  UniqueFd fd_;
+  std::string peer_;
+  std::optional<FdWatch> watch_;
+  bool is_tcp_;
+  std::size_t low_water_ = 1;
+};
+
+}  // namespace weightcast
