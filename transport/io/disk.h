@@ -20,9 +20,9 @@ enum class DiskBackend { kAuto, kIoUring, kThreadPool };
 /// needs it waits for the callback. Short reads and writes are completed here; end of file before the length is
 /// kCorrupt, a full disk kNoSpace, everything else kIo.
 ///
-/// Writes that touch in a file travel as one, for which each waits up to kWriteDelay: one write of 512 KiB costs the
-/// kernel half of what eight of 64 KiB do. If such a run fails, each of its writes fails, also those whose bytes had
-/// arrived.
+/// Writes that touch in a file travel as one, for which each waits up to kWriteDelay: the hop to a kernel worker costs
+/// as much as copying the bytes of a small chunk. If such a run fails, each of its writes fails, also those whose bytes
+/// had arrived.
 ///
 /// Destroying it waits for what the kernel has begun and drops the callbacks. Not from inside a callback.
 class Disk {
