@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bench/codec/cells.h"
+#include "bench/codec/codec_bench.h"
 #include "bench/codec/rivals/streams.h"
 
 namespace weightcast::bench {
@@ -121,7 +122,7 @@ TEST_P(EveryCodec, RefusesAPatchCutShort) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Codecs, EveryCodec, testing::ValuesIn(rivals().begin(), rivals().end()),
+INSTANTIATE_TEST_SUITE_P(Codecs, EveryCodec, testing::ValuesIn(bench_codecs().begin(), bench_codecs().end()),
                          [](const auto& codec) {
                            std::string name(codec.param.name);
                            std::replace_if(
