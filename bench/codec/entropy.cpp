@@ -60,7 +60,10 @@ void count_tensor(CellFormat format, const std::byte* base, const std::byte* res
     const Cell after = load_cell<Cell>(result, i);
     ClassCounts& counts = classes[format.exponent_class(before)];
     ++counts.cells;
-    if (before != after) count_step(format.ordinal(after) - format.ordinal(before), counts);
+    if (before == after) continue;
+    const std::int64_t origin = format.ordinal(before);
+    const std::int64_t step = format.ordinal(after) - origin;
+    count_step(origin < 0 ? -step : step, counts);
   }
 }
 

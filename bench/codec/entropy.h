@@ -10,8 +10,9 @@ namespace weightcast::bench {
 
 /// What a patch must cost a coder that knows, for each exponent of the old cell, how likely such a cell changes and by
 /// how many representable numbers it then moves, and that takes cells as independent given that. Positions: the binary
-/// entropy of "changed" in each class, over all its cells. Values: the entropy of the signed step in each class, over
-/// its changed cells. The model's own parameters are not counted.
+/// entropy of "changed" in each class, over all its cells. Values: the entropy in each class, over its changed cells,
+/// of the signed step: how many representable numbers the cell moved away from zero (negative: towards it), which
+/// counts least because both ends know the old sign. The model's own parameters are not counted.
 struct PatchEntropy {
   std::uint64_t cells = 0;
   std::uint64_t changed = 0;

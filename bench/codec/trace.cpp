@@ -1,14 +1,11 @@
 #include "bench/codec/trace.h"
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
-#include <functional>
-#include <span>
-#include <thread>
 
 #include "base/result.h"
 #include "bench/codec/cells.h"
+#include "bench/codec/parallel.h"
 
 // Determinism. Random numbers come from a counter (SplitMix64 addressed by position), so a cell's history needs no
 // state of its neighbours. Normal deviates are a count of random bits, made smooth by a dither: integers, then one
@@ -179,17 +176,6 @@ void lay_out(const TraceSpec& spec, Trace& trace, Builder& builder) {
     builder.add(prefix + "self_attn.o_proj.weight", Role::kMatrix, {width, width});
     builder.add(prefix + "mlp.up_proj.weight", Role::kMatrix, {3 * width, width});
   }
-}
-
-/// Calls work(i) for every i below `count`, each once, on up to `threads` threads.
-void for_each_index(std::size_t count, unsigned threads, const std::function<void(std::size_t)>& work) {
-  std::atomic<std::size_t> next{0};
-  const auto drain = [&] {
-    for (std::size_t i = next++; i < count; i = next++) work(i);
-  };
-  std::vector<std::jthread> helpers;
-  for (unsigned t = 1; t < threads; ++t) helpers.emplace_back(drain);
-  drain();
 }
 
 }  // namespace

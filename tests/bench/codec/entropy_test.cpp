@@ -68,6 +68,14 @@ TEST(PatchEntropy, VanishesWhenTheExponentTellsEverything) {
   EXPECT_EQ(pair.entropy().bits_per_changed(), 0.0);
 }
 
+TEST(PatchEntropy, CountsStepsAwayFromZeroWhateverTheSign) {
+  Pair pair;
+  const std::vector<std::uint16_t> before = {0x3f80, 0xbf80, 0x3f82, 0xbf82};
+  const std::vector<std::uint16_t> grown = {0x3f81, 0xbf81, 0x3f83, 0xbf83};
+  pair.add("BF16", before, grown);
+  EXPECT_EQ(pair.entropy().bits_per_changed(), 0.0);
+}
+
 TEST(PatchEntropy, CountsTheLowBitsOfLongStepsAsIncompressible) {
   Pair pair;
   const std::vector<std::uint32_t> before(64, 0x3f800000);
