@@ -74,11 +74,14 @@ constexpr std::array<std::uint32_t, kGapBuckets + 1> make_cumulative() {
 
 inline constexpr auto kCumulative = make_cumulative();
 
-constexpr std::array<std::uint8_t, 256> make_first_bucket() {
-  std::array<std::uint8_t, 256> first{};
+// Fine enough that the search which begins here seldom has a second step.
+inline constexpr unsigned kFirstBucketBits = 11;
+
+constexpr std::array<std::uint8_t, 1 << kFirstBucketBits> make_first_bucket() {
+  std::array<std::uint8_t, 1 << kFirstBucketBits> first{};
   unsigned bucket = 0;
-  for (unsigned high = 0; high < 256; ++high) {
-    while (bucket < kGapBuckets && kCumulative[bucket + 1] <= (high << (kGapBits - 8))) ++bucket;
+  for (unsigned high = 0; high < first.size(); ++high) {
+    while (bucket < kGapBuckets && kCumulative[bucket + 1] <= (high << (kGapBits - kFirstBucketBits))) ++bucket;
     first[high] = std::uint8_t(bucket);
   }
   return first;
@@ -108,7 +111,7 @@ class GapCurve {
   }
   /// The greatest distance whose F is at most `slot`, for a slot below escape_start().
   [[nodiscard]] std::uint64_t inverse(std::uint32_t slot) const {
-    std::size_t bucket = gap_detail::kFirstBucket[slot >> (kGapBits - 8)];
+    std::size_t bucket = gap_detail::kFirstBucket[slot >> (kGapBits - gap_detail::kFirstBucketBits)];
     while (gap_detail::kCumulative[bucket + 1] <= slot) ++bucket;
     const std::uint64_t above = slot - gap_detail::kCumulative[bucket];
     const std::uint64_t height = gap_detail::kCumulative[bucket + 1] - gap_detail::kCumulative[bucket];

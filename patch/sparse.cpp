@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "patch/group_search.h"
+#include "patch/prefetch.h"
 
 namespace weightcast {
 namespace {
@@ -13,6 +14,7 @@ namespace {
 constexpr std::size_t kSampleChunks = 32;
 // A second look at the old cells takes a third of the encoder's time: only for a gain that shows.
 constexpr double kRefitGain = 0.985;
+constexpr std::size_t kRefitBytesMin = 512;
 
 Error corrupt(const char* what) {
   return fail(Errc::kCorrupt, Op::kDecode, std::string("sparse cells: ") + what + "; fetch the segment again");
@@ -57,22 +59,23 @@ void SparseEncoder::sample(Bytes before, Bytes after) {
     const std::byte* old_cells = before.data() + begin * kWidth;
     for (std::size_t i = 0; i < count; ++i) ++seen[i & 1][Ops::key(load<Kind>(old_cells + i * kWidth))];
     sampled_cells_ += count;
-    if (!kernels_.diff(kWidth, old_cells, after.data() + begin * kWidth, count, masks_)) continue;
-    for (std::size_t b = 0; b < masks_.size(); ++b) {
-      for (std::uint32_t mask = masks_[b]; mask != 0; mask &= mask - 1) {
-        const std::size_t i = b * kBlockCells + std::size_t(std::countr_zero(mask));
-        ++sampled_.changed[Ops::key(load<Kind>(old_cells + i * kWidth))];
-      }
-    }
+    const std::size_t changes = kernels_.diff(kWidth, old_cells, after.data() + begin * kWidth, count, changed_);
+    for (std::size_t i = 0; i < changes; ++i) ++sampled_.changed[Ops::key(load<Kind>(old_cells + changed_[i] * kWidth))];
   }
   for (unsigned key = 0; key < 256; ++key) sampled_.cells[key] = seen[0][key] + seen[1][key];
 }
 
-void SparseEncoder::position_cell(std::size_t cell, std::uint64_t block_begin) {
+inline void SparseEncoder::position_cell(std::size_t cell, std::uint64_t chunk_begin) {
   const std::size_t group = cell / kGroupCells;
-  std::uint64_t begin = block_begin;
-  for (std::size_t g = group & ~std::size_t{3}; g < group; ++g) begin += chunk_.group_sums[g];
-  begin += sum_in_group(chunk_.weights.data() + group * kGroupCells, cell % kGroupCells);
+  const std::size_t block = cell / kBlockCells;
+  std::uint32_t inside = chunk_.block_begins[block] +
+                         sum_in_group(chunk_.weights.data() + group * kGroupCells, cell % kGroupCells);
+  // No loop: its end would be guessed wrong.
+  const std::uint32_t* sums = chunk_.group_sums.data() + block * kBlockGroups;
+  const std::size_t before = group % kBlockGroups;
+  static_assert(kBlockGroups == 4);
+  inside += (before > 0 ? sums[0] : 0) + (before > 1 ? sums[1] : 0) + (before > 2 ? sums[2] : 0);
+  const std::uint64_t begin = chunk_begin + inside;
   const std::uint64_t end = begin + chunk_.weights[cell];
   while (begin - origin_ >= curve_.reach()) {
     gaps_.push_back({GapCurve::escape_start(), GapCurve::escape_frequency()});
@@ -111,27 +114,27 @@ void SparseEncoder::scan(Bytes before, Bytes after) {
     const std::byte* old_cells = before.data() + begin * kWidth;
     const std::byte* new_cells = after.data() + begin * kWidth;
     digest.update(Bytes(new_cells, count * kWidth));
-    const bool any = kernels_.diff(kWidth, old_cells, new_cells, count, masks_);
+    const std::size_t changes = kernels_.diff(kWidth, old_cells, new_cells, count, changed_);
     kernels_.weigh(Kind, old_cells, count, model_, chunk_);
-    if (!any) {
-      for (const std::uint32_t sum : chunk_.block_sums) line += sum;
-      continue;
+    ChunkPrefetch<false> prefetch(old_cells + kChunkCells * kWidth, new_cells + kChunkCells * kWidth, kChunkCells * kWidth);
+    std::size_t block = kChunkBlocks;
+    for (std::size_t i = 0; i < changes; ++i) {
+      prefetch.step();
+      const std::size_t cell = changed_[i];
+      touched_blocks_ += cell / kBlockCells != block;
+      block = cell / kBlockCells;
+      position_cell(cell, line);
+      collect<Kind>(old_cells + cell * kWidth, new_cells + cell * kWidth);
     }
-    for (std::size_t b = 0; b < masks_.size(); line += chunk_.block_sums[b], ++b) {
-      if (masks_[b] == 0) continue;
-      ++touched_blocks_;
-      for (std::uint32_t mask = masks_[b]; mask != 0; mask &= mask - 1) {
-        const std::size_t i = b * kBlockCells + std::size_t(std::countr_zero(mask));
-        position_cell(i, line);
-        collect<Kind>(old_cells + i * kWidth, new_cells + i * kWidth);
-      }
-    }
+    prefetch.finish();
+    line += chunk_.total();
   }
   changed_cells_ = std::uint32_t(tokens_.size());
   result_digest_ = digest.digest();
 }
 
 bool SparseEncoder::refit(std::size_t cells, std::size_t position_bytes) {
+  if (position_bytes < kRefitBytesMin) return false;
   KeyCounts counts = exact_;
   for (unsigned key = 0; key < 256; ++key) {
     const std::uint64_t scaled = std::uint64_t{sampled_.cells[key]} * cells / std::max<std::size_t>(sampled_cells_, 1);
@@ -189,7 +192,7 @@ SparseEncoder::Outcome SparseEncoder::encode(CellKind kind, Bytes before, Bytes 
 
 namespace {
 
-/// The decoder's place on the hazard line: one block of one chunk.
+/// The decoder's place on the hazard line.
 class SparseDecoder {
  public:
   SparseDecoder(const HazardModel& model, const StepDecoder& steps, Bytes positions, Bytes values, std::uint32_t changed)
@@ -200,20 +203,23 @@ class SparseDecoder {
 
   /// Changes the cells of one chunk that lies in `cells` and whose old values gave `chunk`. Errors: kCorrupt.
   template <CellKind Kind>
-  Status handle_chunk(const WeightedChunk& chunk, std::byte* cells) {
-    constexpr std::size_t kGroupsPerBlock = kBlockCells / kGroupCells;
-    for (std::size_t b = 0; b < chunk.block_sums.size();) {
-      if (left_ == 0) return {};
-      if (target_ >= line_ + chunk.block_sums[b]) {
-        line_ += chunk.block_sums[b++];
-        continue;
-      }
-      std::uint64_t begin = line_;
-      std::size_t g = b * kGroupsPerBlock;
-      while (target_ >= begin + chunk.group_sums[g]) begin += chunk.group_sums[g++];
-      const GroupHit hit = find_in_group(chunk.weights.data() + g * kGroupCells, std::uint32_t(target_ - begin));
+  Status handle_chunk(const WeightedChunk& chunk, std::byte* cells, ChunkPrefetch<true>& prefetch) {
+    std::size_t b = 0;
+    for (; left_ > 0 && target_ - line_ < chunk.total();) {
+      prefetch.step();
+      const auto point = std::uint32_t(target_ - line_);
+      b = find_block(chunk.block_begins.data(), b, point);
+      const std::uint32_t* sums = chunk.group_sums.data() + b * kBlockGroups;
+      const std::uint32_t first = chunk.block_begins[b] + sums[0], second = first + sums[1], third = second + sums[2];
+      static_assert(kBlockGroups == 4);
+      const std::size_t g = b * kBlockGroups + (point >= first) + (point >= second) + (point >= third);
+      const std::uint32_t group_begin = point >= third    ? third
+                                        : point >= second ? second
+                                        : point >= first  ? first
+                                                          : chunk.block_begins[b];
+      const GroupHit hit = find_in_group(chunk.weights.data() + g * kGroupCells, point - group_begin);
+      const std::uint64_t begin = line_ + group_begin + hit.before;
       const std::size_t cell = g * kGroupCells + hit.index;
-      begin += hit.before;
       const std::uint64_t end = begin + chunk.weights[cell];
       const std::uint32_t start = begin > origin_ ? curve_.at(begin - origin_) : 0;
       positions_.consume(start, curve_.at(end - origin_) - start, kGapBits);
@@ -221,6 +227,7 @@ class SparseDecoder {
       change<Kind>(cells + cell * sizeof(typename CellOps<Kind>::Cell));
       if (--left_ > 0) WC_TRY(draw());
     }
+    line_ += chunk.total();
     return {};
   }
 
@@ -260,7 +267,7 @@ class SparseDecoder {
   RansDecoder positions_;
   RansDecoder values_;
   std::uint32_t left_;
-  std::uint64_t line_ = 0;    // hazard before the current block
+  std::uint64_t line_ = 0;    // hazard before the current chunk
   std::uint64_t origin_ = 0;  // end of the last changed cell, plus escapes
   std::uint64_t target_ = 0;  // a point inside the next changed cell
 };
@@ -276,8 +283,11 @@ Status decode_cells(SparseDecoder& decoder, const HazardModel& model, Bytes befo
     const std::size_t bytes = std::min(kChunkBytes, before.size() - offset);
     std::byte* cells = after.data() + offset;
     kernels.weigh(Kind, before.data() + offset, bytes / sizeof(typename CellOps<Kind>::Cell), model, chunk);
-    if (after.data() != before.data()) std::memcpy(cells, before.data() + offset, bytes);
-    WC_TRY(decoder.handle_chunk<Kind>(chunk, cells));
+    // memmove, because GCC turns a short memcpy into a string instruction that takes three times as long here.
+    if (after.data() != before.data()) std::memmove(cells, before.data() + offset, bytes);
+    ChunkPrefetch<true> prefetch(before.data() + offset + kChunkBytes, cells + kChunkBytes, kChunkBytes);
+    WC_TRY(decoder.handle_chunk<Kind>(chunk, cells, prefetch));
+    prefetch.finish();
     digest.update(Bytes(cells, bytes));
   }
   result = digest.digest();

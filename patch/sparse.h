@@ -39,7 +39,7 @@ class SparseEncoder {
   void scan(Bytes before, Bytes after);
   template <CellKind Kind>
   void collect(const std::byte* before, const std::byte* after);
-  void position_cell(std::size_t cell, std::uint64_t block_begin);
+  void position_cell(std::size_t cell, std::uint64_t chunk_begin);
   /// Replaces the model by one fitted to what the scan saw, if that would shorten the coded positions enough.
   bool refit(std::size_t cells, std::size_t position_bytes);
 
@@ -50,16 +50,16 @@ class SparseEncoder {
   std::size_t sampled_cells_ = 0;
   KeyCounts exact_;  // of changed cells only
   WeightedChunk chunk_;
-  ChangeMasks masks_;
+  ChangedCells changed_;
   std::vector<Gap> gaps_;
   std::vector<std::uint16_t> tokens_;  // hazard class in the four highest bits
   std::vector<std::uint64_t> extras_;
+  std::vector<std::byte> positions_;
   StepCounts step_counts_;
   std::uint64_t origin_ = 0;
   std::uint32_t changed_cells_ = 0;
   std::uint32_t touched_blocks_ = 0;
   Digest result_digest_;
-  std::vector<std::byte> positions_;
 };
 
 /// Writes into `after` the cells of `before` with the changes of `payload`, and their digest into `digest`. `before` may be

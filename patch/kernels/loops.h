@@ -23,44 +23,35 @@ void weigh_cells(const std::byte* cells, std::size_t begin, std::size_t end, con
   }
 }
 
-/// Sums of the groups and blocks from `block` on, after clearing the weights beyond `count`.
+/// Sums from `block` on, where the blocks before it are done, after clearing the weights beyond `count`.
 inline void finish_sums(std::size_t block, std::size_t count, WeightedChunk& out) {
   std::memset(out.weights.data() + count, 0, (kChunkCells - count) * sizeof out.weights[0]);
-  for (std::size_t g = block * (kBlockCells / kGroupCells); g < out.group_sums.size(); ++g) {
-    std::uint32_t sum = 0;
-    for (std::size_t i = 0; i < kGroupCells; ++i) sum += out.weights[g * kGroupCells + i];
-    out.group_sums[g] = sum;
+  std::uint32_t begin = block == 0 ? 0 : out.block_begins[block];
+  for (std::size_t b = block; b < kChunkBlocks; ++b) {
+    out.block_begins[b] = begin;
+    for (std::size_t g = b * kBlockGroups; g < (b + 1) * kBlockGroups; ++g) {
+      std::uint32_t sum = 0;
+      for (std::size_t i = 0; i < kGroupCells; ++i) sum += out.weights[g * kGroupCells + i];
+      out.group_sums[g] = sum;
+      begin += sum;
+    }
   }
-  for (std::size_t b = block; b < out.block_sums.size(); ++b) {
-    std::uint32_t sum = 0;
-    for (std::size_t g = 0; g < kBlockCells / kGroupCells; ++g) sum += out.group_sums[b * (kBlockCells / kGroupCells) + g];
-    out.block_sums[b] = sum;
-  }
+  out.block_begins[kChunkBlocks] = begin;
+  for (std::size_t i = kChunkBlocks + 1; i < out.block_begins.size(); ++i) out.block_begins[i] = WeightedChunk::kBeyond;
 }
 
 template <unsigned CellBytes>
-std::uint32_t diff_cells(const std::byte* before, const std::byte* after, std::size_t begin, std::size_t end) {
+std::size_t diff_cells(const std::byte* before, const std::byte* after, std::size_t begin, std::size_t end,
+                       std::uint16_t* out) {
   typename CellInt<CellBytes>::Unsigned a, b;
-  std::uint32_t mask = 0;
+  std::size_t changed = 0;
   for (std::size_t i = begin; i < end; ++i) {
     std::memcpy(&a, before + i * CellBytes, CellBytes);
     std::memcpy(&b, after + i * CellBytes, CellBytes);
-    mask |= std::uint32_t(a != b) << (i - begin);
+    out[changed] = std::uint16_t(i);
+    changed += a != b;
   }
-  return mask;
-}
-
-/// Blocks from `block` on; returns whether any cell there differs.
-template <unsigned CellBytes>
-bool diff_blocks(const std::byte* before, const std::byte* after, std::size_t block, std::size_t count, ChangeMasks& out) {
-  std::uint32_t any = 0;
-  for (std::size_t b = block; b < out.size(); ++b) {
-    const std::size_t begin = b * kBlockCells;
-    const std::size_t end = begin + kBlockCells < count ? begin + kBlockCells : count;
-    out[b] = begin < end ? diff_cells<CellBytes>(before, after, begin, end) : 0;
-    any |= out[b];
-  }
-  return any != 0;
+  return changed;
 }
 
 }  // namespace

@@ -8,12 +8,13 @@ void weigh(CellKind kind, const std::byte* cells, std::size_t count, const Hazar
   finish_sums(0, count, out);
 }
 
-bool diff(unsigned cell_bytes, const std::byte* before, const std::byte* after, std::size_t count, ChangeMasks& out) {
+std::size_t diff(unsigned cell_bytes, const std::byte* before, const std::byte* after, std::size_t count,
+                 ChangedCells& out) {
   switch (cell_bytes) {
-    case 1: return diff_blocks<1>(before, after, 0, count, out);
-    case 2: return diff_blocks<2>(before, after, 0, count, out);
-    case 4: return diff_blocks<4>(before, after, 0, count, out);
-    default: return diff_blocks<8>(before, after, 0, count, out);
+    case 1: return diff_cells<1>(before, after, 0, count, out.data());
+    case 2: return diff_cells<2>(before, after, 0, count, out.data());
+    case 4: return diff_cells<4>(before, after, 0, count, out.data());
+    default: return diff_cells<8>(before, after, 0, count, out.data());
   }
 }
 
