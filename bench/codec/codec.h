@@ -30,4 +30,7 @@ struct Codec {
   bool uses_zstd = true;
 };
 
+/// Ours.
+extern const Codec kWeightcast;
+
 }  // namespace weightcast::bench

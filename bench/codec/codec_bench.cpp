@@ -192,7 +192,14 @@ double CodecCase::bits_per_changed() const {
   return changed == 0 ? 0.0 : 8.0 * static_cast<double>(bytes) / static_cast<double>(changed);
 }
 
-std::span<const Codec> bench_codecs() { return rivals(); }
+std::span<const Codec> bench_codecs() {
+  static const std::vector<Codec> all = [] {
+    std::vector<Codec> codecs = {kWeightcast};
+    codecs.insert(codecs.end(), rivals().begin(), rivals().end());
+    return codecs;
+  }();
+  return all;
+}
 
 Result<std::vector<CodecCase>> run_codec_bench(const CodecBenchOptions& options,
                                                const std::function<void(const CodecCase&)>& on_case) {

@@ -13,7 +13,7 @@
 
 namespace weightcast::bench {
 
-/// Every codec that the bench measures: ours when this build has it, then the rivals.
+/// Every codec that the bench measures: ours, then the rivals.
 [[nodiscard]] std::span<const Codec> bench_codecs();
 
 struct CodecBenchOptions {
