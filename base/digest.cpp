@@ -1,11 +1,10 @@
 #include "base/digest.h"
 
 #include <fmt/format.h>
-// Inlined, so that short digests do not pay for a call into the library.
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
 #include <cstring>
+
+#include "base/digest_kernels.h"
 
 namespace weightcast {
 namespace {
@@ -19,6 +18,17 @@ Digest canonical(XXH128_hash_t hash) {
   return digest;
 }
 
+// Chosen once: the digest is the largest part of verifying data that is already in cache.
+const DigestKernels& kernels() {
+  static const DigestKernels chosen = [] {
+#if defined(WEIGHTCAST_DIGEST_AVX2)
+    if (__builtin_cpu_supports("avx2")) return digest_kernels_avx2();
+#endif
+    return digest_kernels_of_this_file();
+  }();
+  return chosen;
+}
+
 }  // namespace
 
 std::string Digest::hex() const {
@@ -28,7 +38,7 @@ std::string Digest::hex() const {
   return out;
 }
 
-Digest digest_of(Bytes data) { return canonical(XXH3_128bits(data.data(), data.size())); }
+Digest digest_of(Bytes data) { return canonical(kernels().whole(data.data(), data.size())); }
 
 struct DigestStream::State {
   XXH3_state_t xxh;  // 64-byte aligned by its own declaration
@@ -40,7 +50,7 @@ DigestStream::DigestStream(DigestStream&&) noexcept = default;
 DigestStream& DigestStream::operator=(DigestStream&&) noexcept = default;
 
 void DigestStream::reset() { XXH3_128bits_reset(&state_->xxh); }
-void DigestStream::update(Bytes data) { XXH3_128bits_update(&state_->xxh, data.data(), data.size()); }
+void DigestStream::update(Bytes data) { kernels().update(&state_->xxh, data.data(), data.size()); }
 Digest DigestStream::digest() const { return canonical(XXH3_128bits_digest(&state_->xxh)); }
 
 }  // namespace weightcast

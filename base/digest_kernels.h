@@ -1,0 +1,29 @@
+#pragma once
+
+// XXH3 as compiled for one instruction set: same bits, other speed. Included once per instruction set, each time in a
+// file of its own with that set's compiler flags; everything here is `static` so that the linker cannot mix them up.
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <cstddef>
+
+namespace weightcast {
+
+struct DigestKernels {
+  XXH128_hash_t (*whole)(const void* data, std::size_t bytes);
+  void (*update)(XXH3_state_t* state, const void* data, std::size_t bytes);
+};
+
+/// Only to be called on a processor with AVX2: 40 instead of 15 GB/s on data in cache (one core of an EPYC 7003).
+[[nodiscard]] DigestKernels digest_kernels_avx2();
+
+namespace {
+
+[[nodiscard]] [[maybe_unused]] DigestKernels digest_kernels_of_this_file() {
+  return {[](const void* data, std::size_t bytes) { return XXH3_128bits(data, bytes); },
+          [](XXH3_state_t* state, const void* data, std::size_t bytes) { XXH3_128bits_update(state, data, bytes); }};
+}
+
+}  // namespace
+}  // namespace weightcast

@@ -1,0 +1,76 @@
+#include "bench/codec/codec_command.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+
+#include "bench/codec/codec_bench.h"
+
+namespace weightcast::bench {
+namespace {
+
+struct Arguments {
+  CodecBenchOptions options;
+  std::string json_path;
+  std::string sizes_path;
+};
+
+Status write_file(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text << std::flush;
+  if (!file.good()) return fail_errno(errno, Op::kWrite, path);
+  return {};
+}
+
+Status run(const Arguments& arguments) {
+  if (!arguments.sizes_path.empty()) {
+    WC_ASSIGN(const std::string table, size_table(arguments.options.threads));
+    return write_file(arguments.sizes_path, table);
+  }
+  fmt::print("{}\n", table_heading());
+  WC_ASSIGN(const auto cases, run_codec_bench(arguments.options, [](const CodecCase& codec_case) {
+              fmt::print("{}\n", table_line(codec_case));
+              std::fflush(stdout);
+            }));
+  if (arguments.json_path.empty()) return {};
+  return write_file(arguments.json_path, to_json(cases).dump(2) + "\n");
+}
+
+}  // namespace
+
+void add_codec_command(CLI::App& app) {
+  // Shared with the callback, which outlives this call.
+  const auto arguments = std::make_shared<Arguments>();
+  CodecBenchOptions& options = arguments->options;
+  options.threads = std::max(1u, std::thread::hardware_concurrency());
+
+  CLI::App* command = app.add_subcommand("codec", "Sizes and speeds of patch codecs on traces of a real optimiser");
+  command->add_option("--cells", options.cells_min, "Cells of each trace, at least")->capture_default_str();
+  command->add_option("--threads", options.threads, "For making traces, and for codecs that use several")
+      ->capture_default_str();
+  command->add_option("--repetitions", options.repetitions, "Timed rounds, of which the median counts")
+      ->capture_default_str()
+      ->check(CLI::Range(1u, 1000u));
+  command->add_option("--seed", options.seed, "Of the traces")->capture_default_str();
+  command->add_option("--trace", options.traces, "Only these traces")->delimiter(',');
+  command->add_option("--codec", options.codecs, "Only these codecs")->delimiter(',');
+  command->add_option("--json", arguments->json_path, "Also write the cases to this file");
+  command->add_option("--update-sizes", arguments->sizes_path,
+                      "Measure nothing; write the table of patch sizes (bench/codec/sizes.csv) to this file");
+  command->callback([arguments] {
+    if (const Status status = run(*arguments); !status.has_value()) {
+      fmt::print(stderr, "weightcast-bench: {}\n", status.error().message());
+      throw CLI::RuntimeError(1);
+    }
+  });
+}
+
+}  // namespace weightcast::bench

@@ -1,0 +1,58 @@
+#pragma once
+
+// The scalar loops. Included by one file per instruction set, for the cell kinds and the ends of ranges that have no
+// vector code there; in an unnamed namespace, so that the linker cannot replace one file's copy by another's, which may
+// hold instructions that the processor lacks.
+
+#include <cstring>
+
+#include "patch/kernels/kernels.h"
+
+namespace weightcast {
+namespace {
+
+template <CellKind Kind>
+void weigh_cells(const std::byte* cells, std::size_t begin, std::size_t end, const HazardModel& model, WeightedChunk& out) {
+  using Ops = CellOps<Kind>;
+  for (std::size_t i = begin; i < end; ++i) {
+    typename Ops::Cell cell;
+    std::memcpy(&cell, cells + i * sizeof cell, sizeof cell);
+    const unsigned key = Ops::key(cell);
+    const unsigned above = key < model.key_low ? 0 : key - model.key_low;
+    out.weights[i] = model.weights[above < kHazardClasses ? above : kHazardClasses - 1];
+  }
+}
+
+/// Sums from `block` on, where the blocks before it are done, after clearing the weights beyond `count`.
+inline void finish_sums(std::size_t block, std::size_t count, WeightedChunk& out) {
+  std::memset(out.weights.data() + count, 0, (kChunkCells - count) * sizeof out.weights[0]);
+  std::uint32_t begin = block == 0 ? 0 : out.block_begins[block];
+  for (std::size_t b = block; b < kChunkBlocks; ++b) {
+    out.block_begins[b] = begin;
+    for (std::size_t g = b * kBlockGroups; g < (b + 1) * kBlockGroups; ++g) {
+      std::uint32_t sum = 0;
+      for (std::size_t i = 0; i < kGroupCells; ++i) sum += out.weights[g * kGroupCells + i];
+      out.group_sums[g] = sum;
+      begin += sum;
+    }
+  }
+  out.block_begins[kChunkBlocks] = begin;
+  for (std::size_t i = kChunkBlocks + 1; i < out.block_begins.size(); ++i) out.block_begins[i] = WeightedChunk::kBeyond;
+}
+
+template <unsigned CellBytes>
+std::size_t diff_cells(const std::byte* before, const std::byte* after, std::size_t begin, std::size_t end,
+                       std::uint16_t* out) {
+  typename CellInt<CellBytes>::Unsigned a, b;
+  std::size_t changed = 0;
+  for (std::size_t i = begin; i < end; ++i) {
+    std::memcpy(&a, before + i * CellBytes, CellBytes);
+    std::memcpy(&b, after + i * CellBytes, CellBytes);
+    out[changed] = std::uint16_t(i);
+    changed += a != b;
+  }
+  return changed;
+}
+
+}  // namespace
+}  // namespace weightcast

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstddef>
+
+namespace weightcast {
+
+/// Brings the next chunk of two streams into the cache while the changed cells of this one are worked on. The processor's
+/// own prefetching stops where a chunk ends, and only some twenty lines may be under way at once: asked for a few at each
+/// changed cell, the rest at the end, they arrive during work that needs no memory. Never faults, so that asking beyond
+/// the end of a stream is harmless.
+template <bool SecondIsWritten>
+class ChunkPrefetch {
+ public:
+  ChunkPrefetch(const void* first, const void* second, std::size_t bytes)
+      : first_(static_cast<const char*>(first)), second_(static_cast<const char*>(second)), left_(bytes / kLine) {}
+
+  void step() {
+    if (left_ >= kLinesPerStep) take(kLinesPerStep);
+  }
+  void finish() { take(left_); }
+
+ private:
+  static constexpr std::size_t kLine = 64;
+  static constexpr std::size_t kLinesPerStep = 4;
+
+  void take(std::size_t lines) {
+    for (std::size_t i = 0; i < lines; ++i) {
+      __builtin_prefetch(first_ + i * kLine);
+      __builtin_prefetch(second_ + i * kLine, SecondIsWritten);
+    }
+    first_ += lines * kLine;
+    second_ += lines * kLine;
+    left_ -= lines;
+  }
+
+  const char* first_;
+  const char* second_;
+  std::size_t left_;
+};
+
+}  // namespace weightcast

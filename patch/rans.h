@@ -1,0 +1,96 @@
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "base/digest.h"
+
+namespace weightcast {
+
+// Range asymmetric numeral systems (Duda, arXiv 1311.2540) with a 63-bit state that is refilled 32 bits at a time. A
+// symbol owns [start, start + frequency) of 2^bits; frequencies of up to 28 bits cost no table, because the caller
+// computes the interval. The decoder reads forwards what the encoder wrote backwards: put() takes the last symbol first.
+
+inline constexpr std::uint64_t kRansLow = std::uint64_t{1} << 31;
+inline constexpr unsigned kRansBitsMax = 28;
+
+class RansEncoder {
+ public:
+  void put(std::uint32_t start, std::uint32_t frequency, unsigned bits) {
+    const std::uint64_t limit = ((kRansLow >> bits) << 32) * frequency;
+    if (state_ >= limit) {
+      words_.push_back(std::uint32_t(state_));
+      state_ >>= 32;
+    }
+    state_ = ((state_ / frequency) << bits) + state_ % frequency + start;
+  }
+  /// `bits` <= 16 that are equally likely to be anything.
+  void put_uniform(std::uint32_t value, unsigned bits) { put(value, 1, bits); }
+
+  /// Appends the stream to `out`: the final state, then the words in the order in which they are read.
+  void finish(std::vector<std::byte>& out) {
+    const auto append = [&out](std::uint32_t word) {
+      for (unsigned i = 0; i < 4; ++i) out.push_back(std::byte(word >> (8 * i)));
+    };
+    append(std::uint32_t(state_ >> 32));
+    append(std::uint32_t(state_));
+    for (auto word = words_.rbegin(); word != words_.rend(); ++word) append(*word);
+    words_.clear();
+    state_ = kRansLow;
+  }
+  void reserve(std::size_t words) { words_.reserve(words); }
+
+ private:
+  std::uint64_t state_ = kRansLow;
+  std::vector<std::uint32_t> words_;
+};
+
+class RansDecoder {
+ public:
+  explicit RansDecoder(Bytes stream) : stream_(stream) {
+    state_ = std::uint64_t{next_word()} << 32;
+    state_ |= next_word();
+    // Above the range the arithmetic would overflow; only a damaged stream can be there.
+    if (state_ >> 63 != 0) {
+      state_ = kRansLow;
+      ok_ = false;
+    }
+  }
+
+  [[nodiscard]] std::uint32_t slot(unsigned bits) const { return std::uint32_t(state_ & ((std::uint64_t{1} << bits) - 1)); }
+  /// `start` and `frequency` are those of the symbol that owns slot(bits).
+  void consume(std::uint32_t start, std::uint32_t frequency, unsigned bits) {
+    state_ = std::uint64_t{frequency} * (state_ >> bits) + slot(bits) - start;
+    if (state_ < kRansLow) state_ = (state_ << 32) | next_word();
+  }
+  std::uint32_t take_uniform(unsigned bits) {
+    const std::uint32_t value = slot(bits);
+    consume(value, 1, bits);
+    return value;
+  }
+
+  /// Nothing was read beyond the end.
+  [[nodiscard]] bool ok() const { return ok_; }
+  /// Everything was read, nothing beyond it, and the state is where the encoder began.
+  [[nodiscard]] bool finished() const { return ok_ && position_ == stream_.size() && state_ == kRansLow; }
+
+ private:
+  std::uint32_t next_word() {
+    if (stream_.size() - position_ < 4) {
+      ok_ = false;
+      return 0;
+    }
+    std::uint32_t word = 0;
+    for (unsigned i = 0; i < 4; ++i) word |= std::to_integer<std::uint32_t>(stream_[position_ + i]) << (8 * i);
+    position_ += 4;
+    return word;
+  }
+
+  Bytes stream_;
+  std::size_t position_ = 0;
+  std::uint64_t state_ = 0;
+  bool ok_ = true;
+};
+
+}  // namespace weightcast

@@ -1,0 +1,316 @@
+#include "patch/sparse.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "patch/group_search.h"
+#include "patch/prefetch.h"
+
+namespace weightcast {
+namespace {
+
+// Enough for every class that matters to see about a hundred changes at 1 % density, which costs 0.1 % of the bits;
+// 3 % of a default segment.
+constexpr std::size_t kSampleChunks = 32;
+// A second look at the old cells takes a third of the encoder's time: only for a gain that shows.
+constexpr double kRefitGain = 0.985;
+constexpr std::size_t kRefitBytesMin = 512;
+
+Error corrupt(const char* what) {
+  return fail(Errc::kCorrupt, Op::kDecode, std::string("sparse cells: ") + what + "; fetch the segment again");
+}
+
+template <CellKind Kind>
+typename CellOps<Kind>::Cell load(const std::byte* at) {
+  typename CellOps<Kind>::Cell cell;
+  std::memcpy(&cell, at, sizeof cell);
+  return cell;
+}
+
+template <CellKind Kind>
+void store(std::byte* at, typename CellOps<Kind>::Cell cell) {
+  std::memcpy(at, &cell, sizeof cell);
+}
+
+// Fewer blocks are touched than half of what independent changes would touch.
+bool is_clustered(std::uint32_t changed, std::uint32_t touched_blocks, std::size_t cells) {
+  double untouched = 1 - double(changed) / double(cells);
+  for (int i = 0; i < 5; ++i) untouched *= untouched;  // to the power of kBlockCells
+  static_assert(kBlockCells == 32);
+  return touched_blocks < 0.5 * (1 - untouched) * double(cells / kBlockCells);
+}
+
+}  // namespace
+
+template <CellKind Kind>
+void SparseEncoder::sample(Bytes before, Bytes after) {
+  using Ops = CellOps<Kind>;
+  constexpr std::size_t kWidth = sizeof(typename Ops::Cell);
+  const std::size_t cells = before.size() / kWidth;
+  const std::size_t chunks = (cells + kChunkCells - 1) / kChunkCells;
+  const std::size_t stride = std::max<std::size_t>(chunks / kSampleChunks, 1);
+  sampled_ = {};
+  sampled_cells_ = 0;
+  // Two tables, because neighbours tend to have equal keys and would wait for each other's increment.
+  std::array<std::array<std::uint32_t, 256>, 2> seen{};
+  for (std::size_t chunk = stride / 2; chunk < chunks; chunk += stride) {
+    const std::size_t begin = chunk * kChunkCells;
+    const std::size_t count = std::min(kChunkCells, cells - begin);
+    const std::byte* old_cells = before.data() + begin * kWidth;
+    for (std::size_t i = 0; i < count; ++i) ++seen[i & 1][Ops::key(load<Kind>(old_cells + i * kWidth))];
+    sampled_cells_ += count;
+    const std::size_t changes = kernels_.diff(kWidth, old_cells, after.data() + begin * kWidth, count, changed_);
+    for (std::size_t i = 0; i < changes; ++i) ++sampled_.changed[Ops::key(load<Kind>(old_cells + changed_[i] * kWidth))];
+  }
+  for (unsigned key = 0; key < 256; ++key) sampled_.cells[key] = seen[0][key] + seen[1][key];
+}
+
+inline void SparseEncoder::position_cell(std::size_t cell, std::uint64_t chunk_begin) {
+  const std::size_t group = cell / kGroupCells;
+  const std::size_t block = cell / kBlockCells;
+  std::uint32_t inside = chunk_.block_begins[block] +
+                         sum_in_group(chunk_.weights.data() + group * kGroupCells, cell % kGroupCells);
+  // No loop: its end would be guessed wrong.
+  const std::uint32_t* sums = chunk_.group_sums.data() + block * kBlockGroups;
+  const std::size_t before = group % kBlockGroups;
+  static_assert(kBlockGroups == 4);
+  inside += (before > 0 ? sums[0] : 0) + (before > 1 ? sums[1] : 0) + (before > 2 ? sums[2] : 0);
+  const std::uint64_t begin = chunk_begin + inside;
+  const std::uint64_t end = begin + chunk_.weights[cell];
+  while (begin - origin_ >= curve_.reach()) {
+    gaps_.push_back({GapCurve::escape_start(), GapCurve::escape_frequency()});
+    origin_ += curve_.reach();
+  }
+  const std::uint32_t start = curve_.at(begin - origin_);
+  gaps_.push_back({start, curve_.at(end - origin_) - start});
+  origin_ = end;
+}
+
+template <CellKind Kind>
+void SparseEncoder::collect(const std::byte* before, const std::byte* after) {
+  using Ops = CellOps<Kind>;
+  using Signed = typename Ops::SignedCell;
+  const auto old_cell = load<Kind>(before);
+  const unsigned key = Ops::key(old_cell);
+  const auto steps = Ops::step(old_cell, load<Kind>(after));
+  const bool inward = Signed(steps) < 0;
+  const auto magnitude = typename Ops::Cell(inward ? typename Ops::Cell(0) - steps : steps);
+  const StepToken split = split_step(magnitude, inward);
+  const unsigned hazard_class = model_.class_of(key);
+  ++exact_.changed[key];
+  ++step_counts_[hazard_class][split.token];
+  tokens_.push_back(std::uint16_t(split.token | hazard_class << 12));
+  if (split.extra_bits > 0) extras_.push_back(split.extra);
+}
+
+template <CellKind Kind>
+void SparseEncoder::scan(Bytes before, Bytes after) {
+  constexpr std::size_t kWidth = sizeof(typename CellOps<Kind>::Cell);
+  const std::size_t cells = before.size() / kWidth;
+  DigestStream digest;
+  std::uint64_t line = 0;
+  for (std::size_t begin = 0; begin < cells; begin += kChunkCells) {
+    const std::size_t count = std::min(kChunkCells, cells - begin);
+    const std::byte* old_cells = before.data() + begin * kWidth;
+    const std::byte* new_cells = after.data() + begin * kWidth;
+    digest.update(Bytes(new_cells, count * kWidth));
+    const std::size_t changes = kernels_.diff(kWidth, old_cells, new_cells, count, changed_);
+    kernels_.weigh(Kind, old_cells, count, model_, chunk_);
+    ChunkPrefetch<false> prefetch(old_cells + kChunkCells * kWidth, new_cells + kChunkCells * kWidth, kChunkCells * kWidth);
+    std::size_t block = kChunkBlocks;
+    for (std::size_t i = 0; i < changes; ++i) {
+      prefetch.step();
+      const std::size_t cell = changed_[i];
+      touched_blocks_ += cell / kBlockCells != block;
+      block = cell / kBlockCells;
+      position_cell(cell, line);
+      collect<Kind>(old_cells + cell * kWidth, new_cells + cell * kWidth);
+    }
+    prefetch.finish();
+    line += chunk_.total();
+  }
+  changed_cells_ = std::uint32_t(tokens_.size());
+  result_digest_ = digest.digest();
+}
+
+bool SparseEncoder::refit(std::size_t cells, std::size_t position_bytes) {
+  if (position_bytes < kRefitBytesMin) return false;
+  KeyCounts counts = exact_;
+  for (unsigned key = 0; key < 256; ++key) {
+    const std::uint64_t scaled = std::uint64_t{sampled_.cells[key]} * cells / std::max<std::size_t>(sampled_cells_, 1);
+    counts.cells[key] = std::max(std::uint32_t(scaled), exact_.changed[key]);
+  }
+  const HazardModel better = fit_hazard(counts);
+  if (better == model_ || position_bits(counts, better) > kRefitGain * 8 * double(position_bytes)) return false;
+  model_ = better;
+  return true;
+}
+
+SparseEncoder::Outcome SparseEncoder::encode(CellKind kind, Bytes before, Bytes after, std::vector<std::byte>& out) {
+  WC_CHECK(before.size() == after.size() && before.size() % geometry_of(kind).bytes == 0);
+  const std::size_t cells = before.size() / geometry_of(kind).bytes;
+  with_cell_kind(kind, [&]<CellKind Kind>() { sample<Kind>(before, after); });
+  model_ = fit_hazard(sampled_);
+  for (bool again = true, first = true; again; first = false) {
+    curve_ = GapCurve(model_.scale_bits);
+    exact_ = {};
+    step_counts_ = {};
+    gaps_.clear();
+    tokens_.clear();
+    extras_.clear();
+    origin_ = 0;
+    touched_blocks_ = 0;
+    with_cell_kind(kind, [&]<CellKind Kind>() { scan<Kind>(before, after); });
+    RansEncoder encoder;
+    encoder.reserve(gaps_.size());
+    for (auto gap = gaps_.rbegin(); gap != gaps_.rend(); ++gap) encoder.put(gap->start, gap->frequency, kGapBits);
+    positions_.clear();
+    encoder.finish(positions_);
+    again = first && refit(cells, positions_.size());
+  }
+  Outcome outcome{changed_cells_, result_digest_, false};
+  if (changed_cells_ == 0) return outcome;
+  outcome.clustered = is_clustered(changed_cells_, touched_blocks_, cells);
+
+  const StepModel steps = fit_steps(step_counts_);
+  ByteWriter writer(out);
+  write_hazard(model_, writer);
+  write_steps(steps, writer);
+  writer.varint(positions_.size());
+  writer.bytes(positions_);
+  RansEncoder encoder;
+  std::size_t extras_left = extras_.size();
+  for (auto at = tokens_.rbegin(); at != tokens_.rend(); ++at) {
+    const unsigned token = *at & 0xfff;
+    if (const unsigned bits = extra_bits_of(token); bits > 0) put_extra(encoder, extras_[--extras_left], bits);
+    const StepTable& table = steps.tables[steps.table_of_class[*at >> 12]];
+    encoder.put(table.start[token], table.frequency[token], kStepTableBits);
+  }
+  encoder.finish(out);
+  return outcome;
+}
+
+namespace {
+
+/// The decoder's place on the hazard line.
+class SparseDecoder {
+ public:
+  SparseDecoder(const HazardModel& model, const StepDecoder& steps, Bytes positions, Bytes values, std::uint32_t changed)
+      : model_(model), steps_(steps), curve_(model.scale_bits), positions_(positions), values_(values), left_(changed) {}
+
+  /// Draws the place of the first change. Errors: kCorrupt.
+  Status begin() { return draw(); }
+
+  /// Changes the cells of one chunk that lies in `cells` and whose old values gave `chunk`. Errors: kCorrupt.
+  template <CellKind Kind>
+  Status handle_chunk(const WeightedChunk& chunk, std::byte* cells, ChunkPrefetch<true>& prefetch) {
+    std::size_t b = 0;
+    for (; left_ > 0 && target_ - line_ < chunk.total();) {
+      prefetch.step();
+      const auto point = std::uint32_t(target_ - line_);
+      b = find_block(chunk.block_begins.data(), b, point);
+      const std::uint32_t* sums = chunk.group_sums.data() + b * kBlockGroups;
+      const std::uint32_t first = chunk.block_begins[b] + sums[0], second = first + sums[1], third = second + sums[2];
+      static_assert(kBlockGroups == 4);
+      const std::size_t g = b * kBlockGroups + (point >= first) + (point >= second) + (point >= third);
+      const std::uint32_t group_begin = point >= third    ? third
+                                        : point >= second ? second
+                                        : point >= first  ? first
+                                                          : chunk.block_begins[b];
+      const GroupHit hit = find_in_group(chunk.weights.data() + g * kGroupCells, point - group_begin);
+      const std::uint64_t begin = line_ + group_begin + hit.before;
+      const std::size_t cell = g * kGroupCells + hit.index;
+      const std::uint64_t end = begin + chunk.weights[cell];
+      const std::uint32_t start = begin > origin_ ? curve_.at(begin - origin_) : 0;
+      positions_.consume(start, curve_.at(end - origin_) - start, kGapBits);
+      origin_ = end;
+      change<Kind>(cells + cell * sizeof(typename CellOps<Kind>::Cell));
+      if (--left_ > 0) WC_TRY(draw());
+    }
+    line_ += chunk.total();
+    return {};
+  }
+
+  [[nodiscard]] Status finish() const {
+    if (left_ > 0) return corrupt("changes are left over after the last cell");
+    if (!positions_.finished() || !values_.finished()) return corrupt("a stream does not end where it should");
+    return {};
+  }
+
+ private:
+  Status draw() {
+    std::uint32_t slot = positions_.slot(kGapBits);
+    while (slot >= GapCurve::escape_start()) {
+      positions_.consume(GapCurve::escape_start(), GapCurve::escape_frequency(), kGapBits);
+      if (!positions_.ok()) return corrupt("the positions are cut short");
+      origin_ += curve_.reach();
+      slot = positions_.slot(kGapBits);
+    }
+    target_ = origin_ + curve_.inverse(slot);
+    return {};
+  }
+
+  template <CellKind Kind>
+  void change(std::byte* at) {
+    using Ops = CellOps<Kind>;
+    using Cell = typename Ops::Cell;
+    const Cell cell = load<Kind>(at);
+    const unsigned token = steps_.take_token(values_, model_.class_of(Ops::key(cell)));
+    const unsigned bits = extra_bits_of(token);
+    const Cell magnitude = Cell(join_step(token, bits > 0 ? take_extra(values_, bits) : 0));
+    store<Kind>(at, Ops::advance(cell, (token & 1) != 0 ? Cell(Cell(0) - magnitude) : magnitude));
+  }
+
+  const HazardModel& model_;
+  const StepDecoder& steps_;
+  GapCurve curve_;
+  RansDecoder positions_;
+  RansDecoder values_;
+  std::uint32_t left_;
+  std::uint64_t line_ = 0;    // hazard before the current chunk
+  std::uint64_t origin_ = 0;  // end of the last changed cell, plus escapes
+  std::uint64_t target_ = 0;  // a point inside the next changed cell
+};
+
+template <CellKind Kind>
+Status decode_cells(SparseDecoder& decoder, const HazardModel& model, Bytes before, MutableBytes after,
+                    const Kernels& kernels, Digest& result) {
+  constexpr std::size_t kChunkBytes = kChunkCells * sizeof(typename CellOps<Kind>::Cell);
+  DigestStream digest;
+  WeightedChunk chunk;
+  WC_TRY(decoder.begin());
+  for (std::size_t offset = 0; offset < before.size(); offset += kChunkBytes) {
+    const std::size_t bytes = std::min(kChunkBytes, before.size() - offset);
+    std::byte* cells = after.data() + offset;
+    kernels.weigh(Kind, before.data() + offset, bytes / sizeof(typename CellOps<Kind>::Cell), model, chunk);
+    // memmove, because GCC turns a short memcpy into a string instruction that takes three times as long here.
+    if (after.data() != before.data()) std::memmove(cells, before.data() + offset, bytes);
+    ChunkPrefetch<true> prefetch(before.data() + offset + kChunkBytes, cells + kChunkBytes, kChunkBytes);
+    WC_TRY(decoder.handle_chunk<Kind>(chunk, cells, prefetch));
+    prefetch.finish();
+    digest.update(Bytes(cells, bytes));
+  }
+  result = digest.digest();
+  return decoder.finish();
+}
+
+}  // namespace
+
+Status decode_sparse(CellKind kind, Bytes payload, std::uint32_t changed_cells, Bytes before, MutableBytes after,
+                     const Kernels& kernels, Digest& digest) {
+  WC_CHECK(before.size() == after.size() && before.size() % geometry_of(kind).bytes == 0);
+  if (changed_cells == 0) return corrupt("no cell changes");
+  ByteReader reader(payload);
+  HazardModel model;
+  StepDecoder steps;
+  if (!read_hazard(reader, model) || !steps.read(reader)) return corrupt("a model is damaged");
+  const Bytes positions = reader.bytes(reader.varint());
+  const Bytes values = reader.bytes(reader.remaining());
+  if (!reader.ok()) return corrupt("it is cut short");
+  SparseDecoder decoder(model, steps, positions, values, changed_cells);
+  return with_cell_kind(kind, [&]<CellKind Kind>() {
+    return decode_cells<Kind>(decoder, model, before, after, kernels, digest);
+  });
+}
+
+}  // namespace weightcast
