@@ -10,6 +10,12 @@ namespace {
 // Below it, nothing but the sparse code can be short: planes take at least a bit for a cell that may be anything.
 constexpr double kSparseShareMax = 0.25;
 
+Status copy_raw(Bytes payload, MutableBytes after) {
+  if (payload.size() != after.size()) return fail(Errc::kCorrupt, Op::kDecode, "raw cells of the wrong length");
+  std::memcpy(after.data(), payload.data(), after.size());
+  return {};
+}
+
 }  // namespace
 
 void SegmentEncoder::consider(SegmentMode mode, SegmentHeader& header) {
@@ -72,7 +78,7 @@ Status decode_segment(const Segment& segment, Bytes before, MutableBytes after, 
       break;
     case SegmentMode::kXorPlanes: decoded = decode_planes(range.kind, segment.payload, before.data(), after); break;
     case SegmentMode::kPlanes: decoded = decode_planes(range.kind, segment.payload, nullptr, after); break;
-    case SegmentMode::kRaw: std::memcpy(after.data(), segment.payload.data(), after.size()); break;
+    case SegmentMode::kRaw: decoded = copy_raw(segment.payload, after); break;
   }
   if (header.mode != SegmentMode::kSparse) {
     WC_TRY(decoded);

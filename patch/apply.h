@@ -1,0 +1,62 @@
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "patch/codec.h"
+
+namespace weightcast {
+
+class UndoJournal;
+
+/// Whether a patch is for the snapshot that the caller holds. Errors: kInvalidArgument for another model's patch, kWrongBase for
+/// another version's, or where the digests differ (an all-zero digest on either side says that it is not known).
+Status check_applies(const PatchIdentity& patch, const PatchIdentity& held);
+
+/// Turns a base into a result, segment by segment, in any order and from several threads. The target holds anything until
+/// finish() has succeeded.
+/// Invariant: each segment of the plan is applied at most once.
+class PatchApplier {
+ public:
+  /// Base, target and journal outlive the applier. Without a journal the target is another stream than the base. With one, it
+  /// is the same: each segment is made aside and checked, its old bytes are journalled, and only then is it written, so that
+  /// an error or a crash leaves a target that the journal turns back. For that, the layouts must be equal.
+  /// Errors: kWrongBase where the base has another length, kInvalidArgument where the target has, or where a patch that moves
+  /// tensors is to be applied in place.
+  static Result<PatchApplier> start(const PatchHead& head, const ByteSource& base, ByteTarget& target,
+                                    UndoJournal* journal = nullptr, const Kernels& kernels = best_kernels());
+
+  /// Errors: those of decode_segment() and of the streams; kCorrupt for a segment that the head does not plan;
+  /// kAlreadyExists for one that was applied (harmless). After another error than kAlreadyExists the segment may be given
+  /// again.
+  Status apply(const Segment& segment);
+
+  [[nodiscard]] std::size_t missing() const;
+  /// Whether the result is complete. Errors: kCorrupt where segments are missing, or where the digest of all results is not
+  /// what the end says.
+  Status finish(const PatchEnd& end) const;
+
+ private:
+  enum class State : std::uint8_t { kMissing, kTaken, kApplied };
+
+  PatchApplier(std::vector<SegmentRange> plan, const ByteSource& base, ByteTarget& target, UndoJournal* journal,
+               const Kernels& kernels);
+  Status make(const Segment& segment);
+
+  std::vector<SegmentRange> plan_;
+  const ByteSource* base_;
+  ByteTarget* target_;
+  UndoJournal* journal_;
+  const Kernels* kernels_;
+  std::unique_ptr<std::mutex> mutex_;
+  std::vector<State> states_;
+  std::vector<Digest> results_;
+};
+
+/// Applies a whole patch that lies in memory. `threads` segments at a time. Errors: those of PatchReader and PatchApplier;
+/// kCorrupt where the patch is cut short.
+Status apply_patch(Bytes patch, const ByteSource& base, ByteTarget& target, unsigned threads = 1,
+                   UndoJournal* journal = nullptr, const Kernels& kernels = best_kernels());
+
+}  // namespace weightcast

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstring>
+#include <vector>
+
+#include "base/digest.h"
+#include "base/result.h"
+
+namespace weightcast {
+
+/// A snapshot's stream for reading: one mapping, several, or a file. Several threads may read at once.
+class ByteSource {
+ public:
+  virtual ~ByteSource() = default;
+  [[nodiscard]] virtual std::uint64_t size_bytes() const = 0;
+  /// `size` bytes from `offset`, which lie inside the stream: where they stand, or read into `scratch`, which the result may
+  /// point to. Errors: those of the medium.
+  [[nodiscard]] virtual Result<Bytes> view(std::uint64_t offset, std::size_t size, std::vector<std::byte>& scratch) const = 0;
+};
+
+/// A snapshot's stream for writing. Several threads may write ranges that do not overlap.
+class ByteTarget {
+ public:
+  virtual ~ByteTarget() = default;
+  [[nodiscard]] virtual std::uint64_t size_bytes() const = 0;
+  /// Memory in which the bytes may be made, or empty where there is none and write() must be used.
+  [[nodiscard]] virtual MutableBytes direct(std::uint64_t offset, std::size_t size) = 0;
+  /// Errors: those of the medium.
+  virtual Status write(std::uint64_t offset, Bytes bytes) = 0;
+};
+
+/// Bytes in memory that someone else owns.
+class MemorySource final : public ByteSource {
+ public:
+  explicit MemorySource(Bytes bytes) : bytes_(bytes) {}
+  std::uint64_t size_bytes() const override { return bytes_.size(); }
+  Result<Bytes> view(std::uint64_t offset, std::size_t size, std::vector<std::byte>&) const override {
+    return bytes_.subspan(std::size_t(offset), size);
+  }
+
+ private:
+  Bytes bytes_;
+};
+
+class MemoryTarget final : public ByteTarget {
+ public:
+  explicit MemoryTarget(MutableBytes bytes) : bytes_(bytes) {}
+  std::uint64_t size_bytes() const override { return bytes_.size(); }
+  MutableBytes direct(std::uint64_t offset, std::size_t size) override { return bytes_.subspan(std::size_t(offset), size); }
+  Status write(std::uint64_t offset, Bytes bytes) override {
+    std::memcpy(bytes_.data() + offset, bytes.data(), bytes.size());
+    return {};
+  }
+
+ private:
+  MutableBytes bytes_;
+};
+
+}  // namespace weightcast

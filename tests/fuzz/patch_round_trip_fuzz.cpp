@@ -1,0 +1,28 @@
+// Arbitrary old and new cells: every kernel makes the same segment, and it gives the new cells back. The first byte chooses
+// the kind; of the rest, one half is old and the other half new.
+#include "patch/segment_codec.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace weightcast;
+  if (size < 1) return 0;
+  SegmentRange range;
+  range.kind = CellKind(data[0] % kCellKinds);
+  const unsigned width = geometry_of(range.kind).bytes;
+  range.size_bytes = std::uint32_t((size - 1) / 2 / width * width);
+  range.base_offset = 0;
+  if (range.size_bytes == 0) return 0;
+  const Bytes cells = std::as_bytes(std::span(data + 1, size - 1));
+  const Bytes before = cells.first(range.size_bytes), after = cells.subspan(range.size_bytes, range.size_bytes);
+  std::vector<std::byte> first;
+  for (const Kernels* kernels : available_kernels()) {
+    std::vector<std::byte> frame, result(range.size_bytes);
+    SegmentEncoder(*kernels).encode(range, before, after, frame);
+    if (first.empty()) first = frame;
+    WC_CHECK(frame == first);
+    const Result<Segment> segment = read_segment(frame);
+    WC_CHECK(segment.has_value());
+    WC_CHECK(decode_segment(*segment, before, result, *kernels).has_value());
+    WC_CHECK(std::equal(result.begin(), result.end(), after.begin(), after.end()));
+  }
+  return 0;
+}

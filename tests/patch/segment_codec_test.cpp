@@ -1,0 +1,181 @@
+#include "patch/segment_codec.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include "tests/patch/cells.h"
+
+namespace weightcast {
+namespace {
+
+using test::CellPair;
+using test::Structure;
+
+SegmentRange range_of(CellKind kind, std::size_t bytes, bool has_base = true) {
+  return {3, 4096, has_base ? 8192u : kNoBase, std::uint32_t(bytes), kind};
+}
+
+std::vector<std::byte> encode(CellKind kind, const CellPair& pair, const Kernels& kernels = best_kernels()) {
+  std::vector<std::byte> frame;
+  SegmentEncoder(kernels).encode(range_of(kind, pair.after.size()), pair.before, pair.after, frame);
+  return frame;
+}
+
+TEST(CellOps, StepsAreABijectionForEveryPairOfBF16) {
+  using Ops = CellOps<CellKind::kBf16>;
+  for (const std::uint16_t before : std::initializer_list<std::uint16_t>{0x0000, 0x8000, 0x0001, 0x8001, 0x3f80, 0xbf80, 0x7f80, 0xff80, 0x7fc1, 0xffff}) {
+    for (unsigned after = 0; after < 65536; ++after) {
+      ASSERT_EQ(Ops::advance(before, Ops::step(before, std::uint16_t(after))), after);
+    }
+  }
+  EXPECT_EQ(Ops::step(0x3f80, 0x3f81), 1);                       // 1 grows by one step
+  EXPECT_EQ(Ops::step(0xbf80, 0xbf81), 1);                       // so does -1, away from zero
+  EXPECT_EQ(Ops::step(0x0000, 0x8000), std::uint16_t(-1));  // +0 and -0 are neighbours
+}
+
+TEST(StepToken, JoinsWhatItSplits) {
+  for (unsigned shift = 0; shift < 64; ++shift) {
+    for (const std::uint64_t near : {-1, 0, 1}) {
+      const std::uint64_t magnitude = (std::uint64_t{1} << shift) + near;
+      if (magnitude == 0) continue;
+      const StepToken split = split_step(magnitude, shift % 2 == 0);
+      ASSERT_LT(split.token, kStepTokens);
+      ASSERT_EQ(split.extra_bits, extra_bits_of(split.token));
+      ASSERT_EQ(join_step(split.token, split.extra), magnitude);
+    }
+  }
+}
+
+RC_GTEST_PROP(SegmentCodec, GivesBackEveryBitOfEveryKind, ()) {
+  const CellKind kind = *rc::gen::elementOf(std::vector<CellKind>(std::begin(test::kAllKinds), std::end(test::kAllKinds)));
+  const Structure structure =
+      *rc::gen::elementOf(std::vector<Structure>(std::begin(test::kAllStructures), std::end(test::kAllStructures)));
+  const std::size_t cells = *rc::gen::element<std::size_t>(1, 7, 32, 100, 4096, 4097, 30000);
+  const double density = *rc::gen::element(0.0005, 0.01, 0.2, 0.7);
+  const CellPair pair = test::make_cells(kind, cells, structure, density, *rc::gen::arbitrary<std::uint64_t>());
+  const bool has_base = *rc::gen::weightedElement<bool>({{4, true}, {1, false}});
+  const SegmentRange range = range_of(kind, pair.after.size(), has_base);
+  const Bytes before = has_base ? Bytes(pair.before) : Bytes{};
+  std::vector<std::byte> frame;
+  SegmentEncoder encoder;
+  const SegmentHeader header = encoder.encode(range, before, pair.after, frame);
+  RC_TAG(std::string(to_string(header.mode)));
+  RC_ASSERT(header.payload_bytes <= pair.after.size());
+  for (const Kernels* kernels : available_kernels()) {
+    std::vector<std::byte> again;
+    SegmentEncoder(*kernels).encode(range, before, pair.after, again);
+    RC_ASSERT(again == frame);
+    const auto segment = read_segment(frame);
+    RC_ASSERT(segment.has_value());
+    RC_ASSERT(segment->header == header);
+    std::vector<std::byte> result(pair.after.size());
+    RC_ASSERT(decode_segment(*segment, before, result, *kernels).has_value());
+    RC_ASSERT(result == pair.after);
+    if (has_base) {
+      result = pair.before;
+      RC_ASSERT(decode_segment(*segment, result, result, *kernels).has_value());
+      RC_ASSERT(result == pair.after);
+    }
+  }
+}
+
+TEST(SegmentCodec, ChoosesTheModeThatFits) {
+  const auto mode_of = [](Structure structure, double density) {
+    const CellPair pair = test::make_cells(CellKind::kBf16, 100000, structure, density, 1);
+    return read_segment(encode(CellKind::kBf16, pair))->header.mode;
+  };
+  EXPECT_EQ(mode_of(Structure::kNone, 0), SegmentMode::kUnchanged);
+  EXPECT_EQ(mode_of(Structure::kIndependent, 0.01), SegmentMode::kSparse);
+  EXPECT_EQ(mode_of(Structure::kRows, 0), SegmentMode::kXorPlanes);
+  EXPECT_EQ(mode_of(Structure::kAnything, 0), SegmentMode::kRaw);
+}
+
+TEST(SegmentCodec, ComesWithinThreePercentOfTheEntropy) {
+  // Each class changes with its own probability, by one step either way.
+  const std::size_t cells = 2'000'000;
+  CellPair pair = test::make_cells(CellKind::kBf16, cells, Structure::kNone, 0, 5);
+  using Ops = CellOps<CellKind::kBf16>;
+  auto* after = reinterpret_cast<std::uint16_t*>(pair.after.data());
+  std::mt19937_64 random(6);
+  std::array<double, 256> seen{}, changed{};
+  for (std::size_t i = 0; i < cells; ++i) {
+    const unsigned key = Ops::key(after[i]);
+    const double p = std::min(0.9, std::ldexp(0.005, 121 - int(key)));
+    ++seen[key];
+    if (std::uniform_real_distribution<>()(random) >= p) continue;
+    ++changed[key];
+    after[i] = Ops::advance(after[i], random() % 2 == 0 ? 1 : std::uint16_t(-1));
+  }
+  double bits = 0;
+  for (unsigned key = 0; key < 256; ++key) {
+    for (const double part : {changed[key], seen[key] - changed[key]}) {
+      if (part > 0) bits -= part * std::log2(part / seen[key]);
+    }
+    bits += changed[key];
+  }
+  EXPECT_LT(double(encode(CellKind::kBf16, pair).size()) * 8, 1.03 * bits);
+}
+
+TEST(SegmentCodec, TellsAWrongBaseFromADamagedSegment) {
+  for (const Structure structure : {Structure::kIndependent, Structure::kRows, Structure::kNone}) {
+    const CellPair pair = test::make_cells(CellKind::kBf16, 20000, structure, 0.02, 2);
+    const std::vector<std::byte> frame = encode(CellKind::kBf16, pair);
+    const auto segment = read_segment(frame);
+    std::vector<std::byte> result(pair.after.size());
+    for (std::size_t at = 0; at < pair.before.size(); at += 997) {
+      std::vector<std::byte> wrong = pair.before;
+      wrong[at] ^= std::byte{0x41};
+      EXPECT_EQ(decode_segment(*segment, wrong, result).error().code, Errc::kWrongBase);
+    }
+  }
+}
+
+TEST(Segment, RefusesEveryLengthAndEveryFlippedByte) {
+  const CellPair pair = test::make_cells(CellKind::kBf16, 3000, Structure::kIndependent, 0.02, 2);
+  const std::vector<std::byte> frame = encode(CellKind::kBf16, pair);
+  for (std::size_t size = 0; size < frame.size(); ++size) {
+    ASSERT_FALSE(read_segment(Bytes(frame).first(size)).has_value()) << size;
+  }
+  for (std::size_t at = 0; at < frame.size(); ++at) {
+    std::vector<std::byte> damaged = frame;
+    damaged[at] ^= std::byte{1};
+    ASSERT_FALSE(read_segment(damaged).has_value()) << at;
+  }
+}
+
+// As a peer would forge it: the frame's digest is right, the payload is not. What a decoder accepts all the same (the weight of a
+// class without cells, say) must be the right cells.
+TEST(SegmentCodec, GivesNoWrongCellFromAForgedPayload) {
+  for (const Structure structure : {Structure::kIndependent, Structure::kRows}) {
+    const CellPair pair = test::make_cells(CellKind::kBf16, 3000, structure, 0.05, 2);
+    const std::vector<std::byte> frame = encode(CellKind::kBf16, pair);
+    const auto segment = read_segment(frame);
+    std::vector<std::byte> payload(segment->payload.begin(), segment->payload.end()), result(pair.after.size());
+    for (std::size_t at = 0; at < payload.size(); ++at) {
+      for (const std::byte flip : {std::byte{1}, std::byte{0x80}, std::byte{0xff}}) {
+        payload[at] ^= flip;
+        const bool accepted = decode_segment({segment->header, payload}, pair.before, result).has_value();
+        ASSERT_TRUE(!accepted || result == pair.after) << at;
+        ASSERT_FALSE(decode_segment({segment->header, Bytes(payload).first(at)}, pair.before, result).has_value()) << at;
+        payload[at] ^= flip;
+      }
+    }
+  }
+}
+
+TEST(Segment, RefusesClaimsBeyondItsLimits) {
+  SegmentHeader header;
+  header.range = range_of(CellKind::kBf16, 0);
+  header.range.size_bytes = kSegmentBytesMax + 2;
+  std::vector<std::byte> frame;
+  write_segment(header, {}, frame);
+  EXPECT_EQ(read_segment(frame).error().code, Errc::kTooLarge);
+  header.range.size_bytes = 64;
+  header.range.result_offset = ~std::uint64_t{0} - 63;
+  frame.clear();
+  write_segment(header, {}, frame);
+  EXPECT_EQ(read_segment(frame).error().code, Errc::kCorrupt);
+}
+
+}  // namespace
+}  // namespace weightcast

@@ -1,0 +1,175 @@
+#include "patch/undo.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+
+#include "patch/apply.h"
+#include "tests/patch/cells.h"
+
+namespace weightcast {
+namespace {
+
+class UndoJournalTest : public ::testing::Test {
+ protected:
+  UndoJournalTest() {
+    std::string name = (std::filesystem::temp_directory_path() / "weightcast-undo-XXXXXX").string();
+    WC_CHECK(::mkdtemp(name.data()) != nullptr);
+    folder_ = name;
+  }
+  ~UndoJournalTest() override { std::filesystem::remove_all(folder_); }
+
+  [[nodiscard]] std::string path() const { return folder_ / "undo"; }
+  UndoJournal create(UndoJournal::Sync sync = UndoJournal::Sync::kPower) {
+    auto journal = UndoJournal::create(path(), "version 8", sync);
+    WC_CHECK(journal.has_value());
+    return std::move(*journal);
+  }
+  Result<Recovered> recover_into(MutableBytes data) {
+    return recover(
+        path(),
+        [&](std::uint64_t offset, Bytes old) {
+          WC_CHECK(offset + old.size() <= data.size());
+          std::copy(old.begin(), old.end(), data.begin() + std::ptrdiff_t(offset));
+          return Status();
+        },
+        [] { return Status(); });
+  }
+
+  std::filesystem::path folder_;
+};
+
+TEST_F(UndoJournalTest, PutsBackWhatWasOverwritten) {
+  const auto [before, after] = test::make_versions(20000, 0.02, 1);
+  const std::vector<std::byte> patch = test::make_patch(before, after, 8192);
+  std::vector<std::byte> data = before.stream;
+  MemoryTarget target(data);
+  {
+    UndoJournal journal = create();
+    ASSERT_TRUE(apply_patch(patch, MemorySource(data), target, 2, &journal).has_value());
+    EXPECT_EQ(data, after.stream);
+  }
+  EXPECT_LT(std::filesystem::file_size(path()), before.stream.size() / 4);
+  const auto recovered = recover_into(data);
+  ASSERT_TRUE(recovered.has_value()) << recovered.error().message();
+  EXPECT_EQ(recovered->tag, "version 8");
+  EXPECT_EQ(data, before.stream);
+  EXPECT_EQ(recover_into(data).error().code, Errc::kNotFound);
+}
+
+TEST_F(UndoJournalTest, IsGoneAfterACommit) {
+  UndoJournal journal = create();
+  EXPECT_EQ(UndoJournal::create(path(), "", UndoJournal::Sync::kProcess).error().code, Errc::kAlreadyExists);
+  ASSERT_TRUE(journal.commit().has_value());
+  std::vector<std::byte> nothing;
+  EXPECT_EQ(recover_into(nothing).error().code, Errc::kNotFound);
+}
+
+TEST_F(UndoJournalTest, LeavesTheOldVersionWhereThePatchFails) {
+  const auto [before, after] = test::make_versions(20000, 0.02, 1);
+  const std::vector<std::byte> patch = test::make_patch(before, after, 8192);
+  std::vector<std::byte> data = before.stream;
+  MemoryTarget target(data);
+  {
+    UndoJournal journal = create();
+    EXPECT_FALSE(apply_patch(Bytes(patch).first(patch.size() / 2), MemorySource(data), target, 1, &journal).has_value());
+    EXPECT_NE(data, before.stream);
+  }
+  ASSERT_TRUE(recover_into(data).has_value());
+  EXPECT_EQ(data, before.stream);
+}
+
+// A torn record was not yet relied on: whatever its length, the whole records before it count.
+TEST_F(UndoJournalTest, IgnoresATornRecord) {
+  std::vector<std::byte> old(64, std::byte{1}), fresh(64, std::byte{2});
+  {
+    UndoJournal journal = create(UndoJournal::Sync::kProcess);
+    ASSERT_TRUE(journal.record(0, old, fresh).has_value());
+  }
+  const auto first_end = std::filesystem::file_size(path());
+  std::filesystem::copy_file(path(), folder_ / "one");
+  std::filesystem::remove(path());
+  {
+    UndoJournal journal = create(UndoJournal::Sync::kProcess);
+    ASSERT_TRUE(journal.record(0, old, fresh).has_value());
+    ASSERT_TRUE(journal.record(64, old, fresh).has_value());
+  }
+  const auto second_end = std::filesystem::file_size(path());
+  std::filesystem::copy_file(path(), folder_ / "two");
+  for (auto size = first_end; size < second_end; ++size) {
+    std::filesystem::copy_file(folder_ / "two", path(), std::filesystem::copy_options::overwrite_existing);
+    std::filesystem::resize_file(path(), size);
+    std::vector<std::byte> data(128, std::byte{2});
+    const auto recovered = recover_into(data);
+    ASSERT_TRUE(recovered.has_value());
+    ASSERT_EQ(recovered->records, 1u);
+    ASSERT_TRUE(data[0] == std::byte{1} && data[63] == std::byte{1} && data[64] == std::byte{2});
+  }
+}
+
+TEST_F(UndoJournalTest, RefusesWhatIsNoJournalAndLeavesIt) {
+  std::ofstream(path()) << "something else that is long enough to be read";
+  std::vector<std::byte> nothing;
+  EXPECT_EQ(recover_into(nothing).error().code, Errc::kCorrupt);
+  EXPECT_TRUE(std::filesystem::exists(path()));
+}
+
+TEST_F(UndoJournalTest, SaysThatTheDiskIsFullAndStaysWhole) {
+  std::vector<std::byte> old(100000), fresh(100000, std::byte{2});
+  UndoJournal journal = create(UndoJournal::Sync::kProcess);
+  rlimit limit{}, small{};
+  ::getrlimit(RLIMIT_FSIZE, &limit);
+  small = limit;
+  small.rlim_cur = 50000;
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  ::setrlimit(RLIMIT_FSIZE, &small);
+  const Status full = journal.record(0, old, fresh);
+  ::setrlimit(RLIMIT_FSIZE, &limit);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_FALSE(full.has_value());
+  ASSERT_TRUE(journal.record(7, Bytes(old).first(10), Bytes(fresh).first(10)).has_value());
+  EXPECT_EQ(recover_into(fresh)->records, 1u);
+}
+
+// The data is a shared mapping of a file, as a worker with one copy has it; the child is killed while it applies.
+TEST_F(UndoJournalTest, GivesBackTheOldVersionAfterKill9) {
+  const auto [before, after] = test::make_versions(400000, 0.02, 1);
+  const std::vector<std::byte> patch = test::make_patch(before, after, 4096);
+  const std::string data_path = folder_ / "data";
+  std::ofstream(data_path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(before.stream.data()), std::streamsize(before.stream.size()));
+  const int fd = ::open(data_path.c_str(), O_RDWR);
+  void* mapping = ::mmap(nullptr, before.stream.size(), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  ASSERT_NE(mapping, MAP_FAILED);
+  const MutableBytes data(static_cast<std::byte*>(mapping), before.stream.size());
+  bool killed_inside = false;
+  for (int delay_us = 100; delay_us < 200000 && !killed_inside; delay_us = delay_us * 3 / 2) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      MemoryTarget target(data);
+      auto journal = UndoJournal::create(path(), "", UndoJournal::Sync::kProcess);
+      if (!journal || !apply_patch(patch, MemorySource(data), target, 1, &*journal)) ::_exit(1);
+      for (;;) ::pause();
+    }
+    ::usleep(useconds_t(delay_us));
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    killed_inside = !std::equal(data.begin(), data.end(), before.stream.begin());
+    const auto recovered = recover_into(data);
+    ASSERT_TRUE(recovered.has_value() || recovered.error().code == Errc::kNotFound) << recovered.error().message();
+    ASSERT_TRUE(std::equal(data.begin(), data.end(), before.stream.begin()));
+  }
+  EXPECT_TRUE(killed_inside);
+  ::munmap(mapping, before.stream.size());
+  ::close(fd);
+}
+
+}  // namespace
+}  // namespace weightcast
