@@ -29,7 +29,6 @@ void add_config_option(CLI::App& app) {
          "--config", [&app](const std::string& file) { read_config(app, file); },
          "Read options from a TOML file; names are those of the options, the command line wins")
       ->check(CLI::ExistingFile)
-      ->type_name("FILE")
       ->configurable(false);
 }
 
