@@ -141,7 +141,7 @@ class Takeover : public std::enable_shared_from_this<Takeover> {
   std::function<void(Result<TakenOver>)> done_;
 
   std::optional<SnapshotSource> source_;
-  std::vector<ManifestFile> files_;
+  std::vector<SnapshotFile> files_;
   std::uint32_t chunk_bytes_ = 0;
   std::vector<File> targets_;
   std::optional<SnapshotDigest> digest_;
