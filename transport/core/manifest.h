@@ -51,7 +51,7 @@ struct Manifest {
   [[nodiscard]] std::uint64_t snapshot_bytes() const;
 };
 
-/// Checks everything that a peer could have got wrong. Errors: kCorrupt or kTooLarge, naming the field.
+/// Checks everything that a peer could have got wrong. Errors: kCorrupt, naming the field.
 [[nodiscard]] Result<Manifest> manifest_from_wire(const wire::Manifest& message);
 [[nodiscard]] wire::Manifest manifest_to_wire(const Manifest& manifest);
 

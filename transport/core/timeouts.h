@@ -6,7 +6,7 @@ namespace weightcast {
 
 /// Every bound on waiting in the core, in one place. The defaults are for wide-area links.
 struct Timeouts {
-  /// Worker to origin, and how often waiting things are looked at.
+  /// How often a worker reports to its origin; the origin tells it when it joins.
   Duration heartbeat = std::chrono::milliseconds(500);
   /// Origin: a worker that is silent for this long is lost. Worker: an origin that is silent is redialled.
   Duration silence = std::chrono::seconds(5);

@@ -1,0 +1,94 @@
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/units.h"
+#include "patch/safetensors.h"
+
+namespace weightcast {
+namespace {
+
+constexpr std::uint64_t kTensorBytes = 4 * kMiB;
+
+// SplitMix64: the same seed gives the same snapshot on every machine.
+std::uint64_t next_random(std::uint64_t& state) {
+  std::uint64_t z = (state += 0x9e3779b97f4a7c15);
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+  return z ^ (z >> 31);
+}
+
+// BF16 numbers of both signs between 2^-8 and 1: never infinite, never NaN.
+void fill_bf16(MutableBytes out, std::uint64_t& state) {
+  for (std::size_t at = 0; at < out.size(); at += 8) {
+    const std::uint64_t bits = (next_random(state) & 0x83ff'83ff'83ff'83ff) + 0x3b80'3b80'3b80'3b80;
+    std::memcpy(out.data() + at, &bits, std::min<std::size_t>(8, out.size() - at));
+  }
+}
+
+Status make_snapshot(const std::string& directory, std::uint64_t size_bytes, std::uint64_t seed) {
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  if (error) return fail(Errc::kIo, Op::kWrite, directory + ": " + error.message());
+
+  std::vector<TensorInfo> tensors;
+  for (std::uint64_t left = size_bytes / 2 * 2; left > 0;) {
+    const std::uint64_t bytes = std::min(left, kTensorBytes);
+    TensorInfo tensor;
+    tensor.name = "model.layers." + std::to_string(tensors.size()) + ".mlp.up_proj.weight";
+    tensor.dtype = "BF16";
+    tensor.shape = {bytes / 2};
+    tensor.size_bytes = bytes;
+    tensors.push_back(std::move(tensor));
+    left -= bytes;
+  }
+  WC_ASSIGN(const SafetensorsLayout layout, lay_out_safetensors(tensors, {{"format", "pt"}}));
+
+  std::vector<std::byte> memory(size_bytes);
+  std::uint64_t state = seed;
+  fill_bf16(memory, state);
+  std::vector<Bytes> data;
+  std::size_t at = 0;
+  for (const TensorInfo& tensor : tensors) {
+    data.push_back(Bytes(memory).subspan(at, tensor.size_bytes));
+    at += tensor.size_bytes;
+  }
+
+  const std::string path = directory + "/model.safetensors";
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (fd < 0) return fail_errno(errno, Op::kOpen, path);
+  const Status written = write_safetensors(fd, path, layout, data);
+  ::close(fd);
+  return written;
+}
+
+Status run(const std::string& directory, const std::string& size, const std::string& seed_text) {
+  WC_ASSIGN(const std::uint64_t size_bytes, parse_bytes(size));
+  std::uint64_t seed = 0;
+  const char* const end = seed_text.data() + seed_text.size();
+  if (const auto parsed = std::from_chars(seed_text.data(), end, seed); parsed.ec != std::errc{} || parsed.ptr != end) {
+    return fail(Errc::kInvalidArgument, Op::kParse, "'" + seed_text + "': expected a number as seed");
+  }
+  return make_snapshot(directory, size_bytes, seed);
+}
+
+}  // namespace
+}  // namespace weightcast
+
+int main(int argc, char** argv) {
+  if (argc != 4) {
+    std::fprintf(stderr, "usage: make_snapshot DIR SIZE SEED\n");
+    return 2;
+  }
+  const weightcast::Status status = weightcast::run(argv[1], argv[2], argv[3]);
+  if (status.has_value()) return 0;
+  std::fprintf(stderr, "make_snapshot: %s\n", status.error().message().c_str());
+  return 1;
+}
