@@ -1,5 +1,6 @@
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -81,9 +82,10 @@ class RansDecoder {
       ok_ = false;
       return 0;
     }
-    std::uint32_t word = 0;
-    for (unsigned i = 0; i < 4; ++i) word |= std::to_integer<std::uint32_t>(stream_[position_ + i]) << (8 * i);
-    position_ += 4;
+    std::uint32_t word;
+    static_assert(std::endian::native == std::endian::little);
+    std::memcpy(&word, stream_.data() + position_, sizeof word);
+    position_ += sizeof word;
     return word;
   }
 

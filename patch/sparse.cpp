@@ -162,7 +162,7 @@ SparseEncoder::Outcome SparseEncoder::encode(CellKind kind, Bytes before, Bytes 
     touched_blocks_ = 0;
     with_cell_kind(kind, [&]<CellKind Kind>() { scan<Kind>(before, after); });
     RansEncoder encoder;
-    encoder.reserve(gaps_.size());
+    encoder.reserve(gaps_.size() / 4);
     for (auto gap = gaps_.rbegin(); gap != gaps_.rend(); ++gap) encoder.put(gap->start, gap->frequency, kGapBits);
     positions_.clear();
     encoder.finish(positions_);
@@ -257,7 +257,8 @@ class SparseDecoder {
     const Cell cell = load<Kind>(at);
     const unsigned token = steps_.take_token(values_, model_.class_of(Ops::key(cell)));
     const unsigned bits = extra_bits_of(token);
-    const Cell magnitude = Cell(join_step(token, bits > 0 ? take_extra(values_, bits) : 0));
+    Cell magnitude = Cell((token >> 1) + 1);
+    if (bits > 0) [[unlikely]] magnitude = Cell(join_step(token, take_extra(values_, bits)));
     store<Kind>(at, Ops::advance(cell, (token & 1) != 0 ? Cell(Cell(0) - magnitude) : magnitude));
   }
 
