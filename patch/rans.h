@@ -11,7 +11,8 @@ namespace weightcast {
 
 // Range asymmetric numeral systems (Duda, arXiv 1311.2540) with a 63-bit state that is refilled 32 bits at a time. A
 // symbol owns [start, start + frequency) of 2^bits; frequencies of up to 28 bits cost no table, because the caller
-// computes the interval. The decoder reads forwards what the encoder wrote backwards: put() takes the last symbol first.
+// computes the interval. The decoder reads forwards what the encoder wrote backwards: put() takes the last symbol
+// first.
 
 inline constexpr std::uint64_t kRansLow = std::uint64_t{1} << 31;
 inline constexpr unsigned kRansBitsMax = 28;
@@ -59,7 +60,9 @@ class RansDecoder {
     }
   }
 
-  [[nodiscard]] std::uint32_t slot(unsigned bits) const { return std::uint32_t(state_ & ((std::uint64_t{1} << bits) - 1)); }
+  [[nodiscard]] std::uint32_t slot(unsigned bits) const {
+    return std::uint32_t(state_ & ((std::uint64_t{1} << bits) - 1));
+  }
   /// `start` and `frequency` are those of the symbol that owns slot(bits).
   void consume(std::uint32_t start, std::uint32_t frequency, unsigned bits) {
     state_ = std::uint64_t{frequency} * (state_ >> bits) + slot(bits) - start;
