@@ -18,16 +18,17 @@ Status check_applies(const PatchIdentity& patch, const PatchIdentity& held) {
   const bool same_version = patch.base_version == held.base_version;
   const bool known = patch.base_digest != Digest{} && held.base_digest != Digest{};
   if (!same_version || (known && patch.base_digest != held.base_digest)) {
-    return fail(Errc::kWrongBase, Op::kDecode,
-                fmt::format("the patch is for version {} ({}), this is version {} ({}); find a patch for it or fetch it whole",
-                            patch.base_version.value, patch.base_digest.hex(), held.base_version.value,
-                            held.base_digest.hex()));
+    return fail(
+        Errc::kWrongBase, Op::kDecode,
+        fmt::format("the patch is for version {} ({}), this is version {} ({}); find a patch for it or fetch it whole",
+                    patch.base_version.value, patch.base_digest.hex(), held.base_version.value,
+                    held.base_digest.hex()));
   }
   return {};
 }
 
-PatchApplier::PatchApplier(std::vector<SegmentRange> plan, const ByteSource& base, ByteTarget& target, UndoJournal* journal,
-                           const Kernels& kernels)
+PatchApplier::PatchApplier(std::vector<SegmentRange> plan, const ByteSource& base, ByteTarget& target,
+                           UndoJournal* journal, const Kernels& kernels)
     : plan_(std::move(plan)),
       base_(&base),
       target_(&target),
@@ -40,8 +41,9 @@ PatchApplier::PatchApplier(std::vector<SegmentRange> plan, const ByteSource& bas
 Result<PatchApplier> PatchApplier::start(const PatchHead& head, const ByteSource& base, ByteTarget& target,
                                          UndoJournal* journal, const Kernels& kernels) {
   if (base.size_bytes() != head.base_bytes) {
-    return fail(Errc::kWrongBase, Op::kDecode,
-                fmt::format("the patch is for a base of {} bytes, this one has {}", head.base_bytes, base.size_bytes()));
+    return fail(
+        Errc::kWrongBase, Op::kDecode,
+        fmt::format("the patch is for a base of {} bytes, this one has {}", head.base_bytes, base.size_bytes()));
   }
   if (target.size_bytes() != head.result_bytes) {
     return fail(Errc::kInvalidArgument, Op::kDecode,

@@ -10,31 +10,31 @@ namespace weightcast {
 
 class UndoJournal;
 
-/// Whether a patch is for the snapshot that the caller holds. Errors: kInvalidArgument for another model's patch, kWrongBase for
-/// another version's, or where the digests differ (an all-zero digest on either side says that it is not known).
+/// Whether a patch is for the snapshot that the caller holds. Errors: kInvalidArgument for another model's patch,
+/// kWrongBase for another version's, or where the digests differ (an all-zero digest on either side says that it is not
+/// known).
 Status check_applies(const PatchIdentity& patch, const PatchIdentity& held);
 
-/// Turns a base into a result, segment by segment, in any order and from several threads. The target holds anything until
-/// finish() has succeeded.
-/// Invariant: each segment of the plan is applied at most once.
+/// Turns a base into a result, segment by segment, in any order and from several threads. The target holds anything
+/// until finish() has succeeded. Invariant: each segment of the plan is applied at most once.
 class PatchApplier {
  public:
-  /// Base, target and journal outlive the applier. Without a journal the target is another stream than the base. With one, it
-  /// is the same: each segment is made aside and checked, its old bytes are journalled, and only then is it written, so that
-  /// an error or a crash leaves a target that the journal turns back. For that, the layouts must be equal.
-  /// Errors: kWrongBase where the base has another length, kInvalidArgument where the target has, or where a patch that moves
-  /// tensors is to be applied in place.
+  /// Base, target and journal outlive the applier. Without a journal the target is another stream than the base. With
+  /// one, it is the same: each segment is made aside and checked, its old bytes are journalled, and only then is it
+  /// written, so that an error or a crash leaves a target that the journal turns back. For that, the layouts must be
+  /// equal. Errors: kWrongBase where the base has another length, kInvalidArgument where the target has, or where a
+  /// patch that moves tensors is to be applied in place.
   static Result<PatchApplier> start(const PatchHead& head, const ByteSource& base, ByteTarget& target,
                                     UndoJournal* journal = nullptr, const Kernels& kernels = best_kernels());
 
   /// Errors: those of decode_segment() and of the streams; kCorrupt for a segment that the head does not plan;
-  /// kAlreadyExists for one that was applied (harmless). After another error than kAlreadyExists the segment may be given
-  /// again.
+  /// kAlreadyExists for one that was applied (harmless). After another error than kAlreadyExists the segment may be
+  /// given again.
   Status apply(const Segment& segment);
 
   [[nodiscard]] std::size_t missing() const;
-  /// Whether the result is complete. Errors: kCorrupt where segments are missing, or where the digest of all results is not
-  /// what the end says.
+  /// Whether the result is complete. Errors: kCorrupt where segments are missing, or where the digest of all results is
+  /// not what the end says.
   Status finish(const PatchEnd& end) const;
 
  private:
@@ -54,8 +54,8 @@ class PatchApplier {
   std::vector<Digest> results_;
 };
 
-/// Applies a whole patch that lies in memory. `threads` segments at a time. Errors: those of PatchReader and PatchApplier;
-/// kCorrupt where the patch is cut short.
+/// Applies a whole patch that lies in memory. `threads` segments at a time. Errors: those of PatchReader and
+/// PatchApplier; kCorrupt where the patch is cut short.
 Status apply_patch(Bytes patch, const ByteSource& base, ByteTarget& target, unsigned threads = 1,
                    UndoJournal* journal = nullptr, const Kernels& kernels = best_kernels());
 

@@ -15,8 +15,8 @@ using ByteCounts = std::array<std::uint32_t, 256>;
 /// What an ideal order-0 code would take.
 [[nodiscard]] double order0_bits(const ByteCounts& counts);
 
-/// Order-0 entropy code of bytes with one static table: frequencies in 1/4096, then four interleaved rANS streams, which
-/// a processor decodes side by side. `data` is not empty and `counts` is count_bytes(data). Appends to `out`.
+/// Order-0 entropy code of bytes with one static table: frequencies in 1/4096, then four interleaved rANS streams,
+/// which a processor decodes side by side. `data` is not empty and `counts` is count_bytes(data). Appends to `out`.
 void encode_bytes(Bytes data, const ByteCounts& counts, std::vector<std::byte>& out);
 
 /// Fills all of `data`; false when `coded` is not what encode_bytes() makes of that many bytes.

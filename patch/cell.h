@@ -48,7 +48,8 @@ struct CellGeometry {
   return {1, 0, 0};
 }
 
-/// The kind for a safetensors dtype name; kRaw8 for a name that is not known, and for elements that are not whole bytes.
+/// The kind for a safetensors dtype name; kRaw8 for a name that is not known, and for elements that are not whole
+/// bytes.
 [[nodiscard]] CellKind cell_kind_of(std::string_view dtype);
 [[nodiscard]] std::string_view to_string(CellKind kind);
 

@@ -128,8 +128,8 @@ Result<PatchSummary> encode_patch(const PatchHead& head, const ByteSource& base,
   return summary;
 }
 
-// How long the frame is that begins in the buffer, as far as its bytes tell; at least one more than there are where they
-// do not tell yet.
+// How long the frame is that begins in the buffer, as far as its bytes tell; at least one more than there are where
+// they do not tell yet.
 Result<std::size_t> PatchReader::frame_bytes() const {
   if (!head_) return buffer_.size() < kHeadPrefixBytes ? Result<std::size_t>(kHeadPrefixBytes) : peek_head(buffer_);
   constexpr std::size_t kMagicBytes = 4;

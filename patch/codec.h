@@ -27,17 +27,18 @@ struct PatchSummary {
   std::array<std::uint32_t, kSegmentModes> segments_by_mode{};
 };
 
-/// Writes a patch to `sink`: the head at once, each segment when it and those before it are ready, then the end. The sink
-/// runs on the caller's thread and holds the encoders back: at most 2 * threads segments wait for it, each with its buffers
-/// (ten bytes per changed cell).
-/// Errors: those of the sources and of the sink; kInvalidArgument where a source is not as long as the head says.
+/// Writes a patch to `sink`: the head at once, each segment when it and those before it are ready, then the end. The
+/// sink runs on the caller's thread and holds the encoders back: at most 2 * threads segments wait for it, each with
+/// its buffers (ten bytes per changed cell). Errors: those of the sources and of the sink; kInvalidArgument where a
+/// source is not as long as the head says.
 Result<PatchSummary> encode_patch(const PatchHead& head, const ByteSource& base, const ByteSource& result,
                                   const EncodeOptions& options, const PatchSink& sink);
 
 /// A segment that owns its bytes.
 class OwnedSegment {
  public:
-  OwnedSegment(SegmentHeader header, std::vector<std::byte> frame) : header_(std::move(header)), frame_(std::move(frame)) {}
+  OwnedSegment(SegmentHeader header, std::vector<std::byte> frame)
+      : header_(std::move(header)), frame_(std::move(frame)) {}
   [[nodiscard]] Segment view() const { return {header_, Bytes(frame_).subspan(kSegmentHeaderBytes)}; }
   [[nodiscard]] const SegmentHeader& header() const { return header_; }
 
@@ -50,9 +51,9 @@ class OwnedSegment {
 /// Invariant: holds the bytes of one incomplete frame, no more. After an error it stays in error.
 class PatchReader {
  public:
-  /// Takes bytes until a frame is complete, and returns how many; the rest is to be given again after polling. Bytes after
-  /// the end are an error. Errors: those of read_head(), peek_segment(), read_segment(), read_end(); kCorrupt for a segment
-  /// that the head does not plan.
+  /// Takes bytes until a frame is complete, and returns how many; the rest is to be given again after polling. Bytes
+  /// after the end are an error. Errors: those of read_head(), peek_segment(), read_segment(), read_end(); kCorrupt for
+  /// a segment that the head does not plan.
   Result<std::size_t> handle_bytes(Bytes bytes);
 
   /// The segment that became complete, once.

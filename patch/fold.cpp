@@ -44,9 +44,8 @@ class FoldedSource final : public ByteSource {
 
   /// Only ever asked for whole segments, by the encoder.
   Result<Bytes> view(std::uint64_t offset, std::size_t size, std::vector<std::byte>& scratch) const override {
-    const auto range = std::lower_bound(plan_.begin(), plan_.end(), offset, [](const SegmentRange& r, std::uint64_t at) {
-      return r.result_offset < at;
-    });
+    const auto range = std::lower_bound(plan_.begin(), plan_.end(), offset,
+                                        [](const SegmentRange& r, std::uint64_t at) { return r.result_offset < at; });
     WC_CHECK(range != plan_.end() && range->result_offset == offset && range->size_bytes == size);
     scratch.resize(size);
     Bytes before;
@@ -92,11 +91,13 @@ Result<PatchSummary> fold_patches(std::span<const Bytes> patches, const ByteSour
     // A segment without base in any patch must be so in all, and each must begin where the one before it ended.
     const bool same = other == plan && indexed[i].head.base_bytes == indexed[i - 1].head.result_bytes;
     bool stays = true;
-    for (const SegmentRange& range : other) stays = stays && (!range.has_base() || range.base_offset == range.result_offset);
+    for (const SegmentRange& range : other)
+      stays = stays && (!range.has_base() || range.base_offset == range.result_offset);
     if (!same || !stays) {
-      return fail(Errc::kUnsupported, Op::kEncode,
-                  fmt::format("the layout changes between versions {} and {}; make the last snapshot and compare it instead",
-                              second.base_version.value, second.version.value));
+      return fail(
+          Errc::kUnsupported, Op::kEncode,
+          fmt::format("the layout changes between versions {} and {}; make the last snapshot and compare it instead",
+                      second.base_version.value, second.version.value));
     }
   }
   PatchHead head = indexed.back().head;

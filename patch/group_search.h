@@ -19,8 +19,8 @@ struct GroupHit {
   std::uint32_t before;
 };
 
-// SSE2 belongs to every x86-64 processor, so these need no kernel of their own: they are called once per changed cell and
-// must be inlined. The vector versions save the mispredicted end of an eight-step loop, 5 ns of about 25 per cell.
+// SSE2 belongs to every x86-64 processor, so these need no kernel of their own: they are called once per changed cell
+// and must be inlined. The vector versions save the mispredicted end of an eight-step loop, 5 ns of about 25 per cell.
 
 /// The block that holds `point`, which is below the chunk's end: the first b at or after `from` with
 /// begins[b + 1] > point. `from` is not beyond it.
@@ -70,7 +70,8 @@ struct GroupHit {
 /// Sum of the first `count` < 8 weights of a group.
 [[nodiscard]] inline std::uint32_t sum_in_group(const std::uint16_t* weights, unsigned count) {
 #if defined(__SSE2__)
-  alignas(16) static constexpr std::uint16_t kMasks[16] = {0xffff, 0xffff, 0xffff, 0xffff, 0xffff, 0xffff, 0xffff, 0xffff};
+  alignas(16) static constexpr std::uint16_t kMasks[16] = {0xffff, 0xffff, 0xffff, 0xffff,
+                                                           0xffff, 0xffff, 0xffff, 0xffff};
   const __m128i mask = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kMasks + 8 - count));
   const __m128i words = _mm_and_si128(_mm_load_si128(reinterpret_cast<const __m128i*>(weights)), mask);
   const __m128i zero = _mm_setzero_si128();

@@ -10,11 +10,12 @@ namespace weightcast {
 // How positions of changed cells are coded.
 //
 // A cell's class, cut from its old exponent, gives it a hazard -ln(1 - p), p being how likely it changes. Laid end to
-// end, the cells of a segment make a line on which each cell is as long as its hazard; on that line changes are a Poisson
-// process, so that the distance from one to the next is exponential whatever mix of classes lies between. A position is
-// therefore one symbol: the interval that the cell owns in the exponential distribution's cumulative function F, counted
-// from the end of the previous changed cell. Its length is the probability that the model gives to "no change up to
-// here, then this cell", so the cost is exact for light and heavy cells alike, and both ends need nothing but the old cells.
+// end, the cells of a segment make a line on which each cell is as long as its hazard; on that line changes are a
+// Poisson process, so that the distance from one to the next is exponential whatever mix of classes lies between. A
+// position is therefore one symbol: the interval that the cell owns in the exponential distribution's cumulative
+// function F, counted from the end of the previous changed cell. Its length is the probability that the model gives to
+// "no change up to here, then this cell", so the cost is exact for light and heavy cells alike, and both ends need
+// nothing but the old cells.
 
 inline constexpr unsigned kHazardClasses = 16;
 /// A hazard of one nat is 2^scale_bits units long.

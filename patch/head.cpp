@@ -36,7 +36,8 @@ bool cut_pieces(const std::vector<TensorInfo>& tensors, std::uint64_t size_bytes
   };
   for (std::uint32_t i = 0; i < tensors.size(); ++i) {
     const TensorInfo& tensor = tensors[i];
-    if (tensor.offset_bytes < end || tensor.offset_bytes > size_bytes || tensor.size_bytes > size_bytes - tensor.offset_bytes) {
+    if (tensor.offset_bytes < end || tensor.offset_bytes > size_bytes ||
+        tensor.size_bytes > size_bytes - tensor.offset_bytes) {
       return false;
     }
     raw_until(tensor.offset_bytes);
@@ -50,8 +51,9 @@ bool cut_pieces(const std::vector<TensorInfo>& tensors, std::uint64_t size_bytes
 Result<std::vector<PatchPiece>> pieces_of(const SnapshotLayout& layout, const char* which) {
   std::vector<PatchPiece> pieces;
   if (!cut_pieces(layout.tensors, layout.size_bytes, pieces)) {
-    return fail(Errc::kInvalidArgument, Op::kEncode,
-                fmt::format("the {}'s tensors overlap, leave its stream or are not in the order of their bytes", which));
+    return fail(
+        Errc::kInvalidArgument, Op::kEncode,
+        fmt::format("the {}'s tensors overlap, leave its stream or are not in the order of their bytes", which));
   }
   return pieces;
 }
@@ -65,8 +67,9 @@ std::size_t segments_at_most(const PatchHead& head) {
 Result<PatchHead> make_head(PatchIdentity identity, const SnapshotLayout& base, const SnapshotLayout& result,
                             std::uint32_t segment_bytes) {
   if (segment_bytes < kSegmentBytesMin || segment_bytes > kSegmentBytesMax) {
-    return fail(Errc::kInvalidArgument, Op::kEncode,
-                fmt::format("a segment size of {} is not within {} and {}", segment_bytes, kSegmentBytesMin, kSegmentBytesMax));
+    return fail(
+        Errc::kInvalidArgument, Op::kEncode,
+        fmt::format("a segment size of {} is not within {} and {}", segment_bytes, kSegmentBytesMin, kSegmentBytesMax));
   }
   PatchHead head;
   head.identity = std::move(identity);
@@ -86,7 +89,8 @@ Result<PatchHead> make_head(PatchIdentity identity, const SnapshotLayout& base, 
   std::size_t raw = 0;
   for (PatchPiece& piece : head.pieces) {
     if (piece.tensor == kNoTensor) {
-      if (raw < base_raw.size() && base_raw[raw]->size_bytes == piece.size_bytes) piece.base_offset = base_raw[raw]->result_offset;
+      if (raw < base_raw.size() && base_raw[raw]->size_bytes == piece.size_bytes)
+        piece.base_offset = base_raw[raw]->result_offset;
       ++raw;
       continue;
     }
@@ -102,8 +106,9 @@ Result<PatchHead> make_head(PatchIdentity identity, const SnapshotLayout& base, 
     if (!kept.contains(tensor.name)) head.removed.push_back(tensor.name);
   }
   if (segments_at_most(head) > kSegmentsMax) {
-    return fail(Errc::kTooLarge, Op::kEncode,
-                fmt::format("{} bytes make more than {} segments; choose longer ones", head.result_bytes, kSegmentsMax));
+    return fail(
+        Errc::kTooLarge, Op::kEncode,
+        fmt::format("{} bytes make more than {} segments; choose longer ones", head.result_bytes, kSegmentsMax));
   }
   return head;
 }
@@ -209,7 +214,8 @@ Result<PatchHead> read_head(Bytes frame) {
 
   // The digest matches, but anyone can make one: every field is checked as if it did not.
   const Bytes packed = frame.subspan(kHeadPrefixBytes);
-  if (ZSTD_getFrameContentSize(packed.data(), packed.size()) != body_bytes) return corrupt("its length is not what it says");
+  if (ZSTD_getFrameContentSize(packed.data(), packed.size()) != body_bytes)
+    return corrupt("its length is not what it says");
   std::vector<std::byte> body(body_bytes);
   if (ZSTD_decompress(body.data(), body.size(), packed.data(), packed.size()) != body.size()) {
     return corrupt("it does not decompress");
@@ -226,7 +232,8 @@ Result<PatchHead> read_head(Bytes frame) {
   const std::uint64_t segment_bytes = reader.varint();
   const std::uint64_t tensors = reader.varint();
   if (!reader.ok() || tensors > reader.remaining() / kTensorBytesMin) return corrupt("a field is cut short");
-  if (segment_bytes < kSegmentBytesMin || segment_bytes > kSegmentBytesMax) return corrupt("its segment size is out of range");
+  if (segment_bytes < kSegmentBytesMin || segment_bytes > kSegmentBytesMax)
+    return corrupt("its segment size is out of range");
   head.segment_bytes = std::uint32_t(segment_bytes);
   head.tensors.resize(std::size_t(tensors));
   std::uint64_t end = 0;

@@ -58,17 +58,18 @@ struct PatchHead {
   std::vector<TensorInfo> tensors;
   /// Names of the base's tensors that the result has not.
   std::vector<std::string> removed;
-  /// Cover the result's stream without gap or overlap, in order. Invariant of every head that make_head() or read_head()
-  /// returns.
+  /// Cover the result's stream without gap or overlap, in order. Invariant of every head that make_head() or
+  /// read_head() returns.
   std::vector<PatchPiece> pieces;
 
   bool operator==(const PatchHead&) const = default;
 };
 
-/// Compares the layouts. A tensor is told as a difference where the base has one of the same name, dtype and size, whatever
-/// the shape and place; raw bytes where the raw range of the same ordinal has the same size; all else on its own.
-/// Errors: kInvalidArgument where a layout's tensors overlap, leave its stream or are out of order, or `segment_bytes` is
-/// not within [kSegmentBytesMin, kSegmentBytesMax]; kTooLarge where there would be too many segments.
+/// Compares the layouts. A tensor is told as a difference where the base has one of the same name, dtype and size,
+/// whatever the shape and place; raw bytes where the raw range of the same ordinal has the same size; all else on its
+/// own. Errors: kInvalidArgument where a layout's tensors overlap, leave its stream or are out of order, or
+/// `segment_bytes` is not within [kSegmentBytesMin, kSegmentBytesMax]; kTooLarge where there would be too many
+/// segments.
 Result<PatchHead> make_head(PatchIdentity identity, const SnapshotLayout& base, const SnapshotLayout& result,
                             std::uint32_t segment_bytes = kSegmentBytesDefault);
 
@@ -81,7 +82,8 @@ inline constexpr std::uint64_t kHeadMagic = 0x01'48'43'54'41'50'43'57;
 inline constexpr std::size_t kHeadPrefixBytes = 32;
 
 void write_head(const PatchHead& head, std::vector<std::byte>& out);
-/// Length of the whole head, from its first kHeadPrefixBytes. Errors: kCorrupt, kUnsupported (a later format), kTooLarge.
+/// Length of the whole head, from its first kHeadPrefixBytes. Errors: kCorrupt, kUnsupported (a later format),
+/// kTooLarge.
 Result<std::size_t> peek_head(Bytes prefix);
 /// `frame` is the head, no more. Errors: as peek_head(); kCorrupt where its digest or a field is wrong.
 Result<PatchHead> read_head(Bytes frame);

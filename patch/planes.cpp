@@ -78,7 +78,8 @@ void encode_plane(Bytes plane, std::vector<std::byte>& scratch, std::vector<std:
 
   // 300 bytes: the frequency table of the order-0 code.
   const double order0_bytes = order0_bits(counts) / 8 + 300;
-  const Bytes probe = plane.subspan((plane.size() - std::min(plane.size(), kProbeBytes)) / 2, std::min(plane.size(), kProbeBytes));
+  const Bytes probe =
+      plane.subspan((plane.size() - std::min(plane.size(), kProbeBytes)) / 2, std::min(plane.size(), kProbeBytes));
   const double expected = std::min(order0_bytes / double(plane.size()), 1.0);
   if (double(zstd_bytes(probe, scratch)) < 0.97 * expected * double(probe.size()) || most > plane.size() / 100 * 97) {
     if (double(zstd_bytes(plane, scratch)) < std::min(order0_bytes, double(plane.size()))) {

@@ -9,8 +9,8 @@
 namespace weightcast {
 
 /// Codes cells as byte planes (the first byte of every cell, then the second, ...), each by the least of: one repeated
-/// byte, an order-0 entropy code, zstd, as it is. For what the sparse code is wrong for: cells without a base, dense and
-/// repetitive changes, and full payloads.
+/// byte, an order-0 entropy code, zstd, as it is. For what the sparse code is wrong for: cells without a base, dense
+/// and repetitive changes, and full payloads.
 ///
 /// What is split: with `before` (as many bytes as `cells`) the exclusive or of both; without it the cells themselves,
 /// floating point ones rotated left by one bit, so that the whole exponent stands in the highest bytes.

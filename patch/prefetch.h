@@ -4,10 +4,10 @@
 
 namespace weightcast {
 
-/// Brings the next chunk of two streams into the cache while the changed cells of this one are worked on. The processor's
-/// own prefetching stops where a chunk ends, and only some twenty lines may be under way at once: asked for a few at each
-/// changed cell, the rest at the end, they arrive during work that needs no memory. Never faults, so that asking beyond
-/// the end of a stream is harmless.
+/// Brings the next chunk of two streams into the cache while the changed cells of this one are worked on. The
+/// processor's own prefetching stops where a chunk ends, and only some twenty lines may be under way at once: asked for
+/// a few at each changed cell, the rest at the end, they arrive during work that needs no memory. Never faults, so that
+/// asking beyond the end of a stream is harmless.
 template <bool SecondIsWritten>
 class ChunkPrefetch {
  public:

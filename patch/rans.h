@@ -1,5 +1,6 @@
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -10,7 +11,8 @@ namespace weightcast {
 
 // Range asymmetric numeral systems (Duda, arXiv 1311.2540) with a 63-bit state that is refilled 32 bits at a time. A
 // symbol owns [start, start + frequency) of 2^bits; frequencies of up to 28 bits cost no table, because the caller
-// computes the interval. The decoder reads forwards what the encoder wrote backwards: put() takes the last symbol first.
+// computes the interval. The decoder reads forwards what the encoder wrote backwards: put() takes the last symbol
+// first.
 
 inline constexpr std::uint64_t kRansLow = std::uint64_t{1} << 31;
 inline constexpr unsigned kRansBitsMax = 28;
@@ -58,7 +60,9 @@ class RansDecoder {
     }
   }
 
-  [[nodiscard]] std::uint32_t slot(unsigned bits) const { return std::uint32_t(state_ & ((std::uint64_t{1} << bits) - 1)); }
+  [[nodiscard]] std::uint32_t slot(unsigned bits) const {
+    return std::uint32_t(state_ & ((std::uint64_t{1} << bits) - 1));
+  }
   /// `start` and `frequency` are those of the symbol that owns slot(bits).
   void consume(std::uint32_t start, std::uint32_t frequency, unsigned bits) {
     state_ = std::uint64_t{frequency} * (state_ >> bits) + slot(bits) - start;
@@ -81,9 +85,10 @@ class RansDecoder {
       ok_ = false;
       return 0;
     }
-    std::uint32_t word = 0;
-    for (unsigned i = 0; i < 4; ++i) word |= std::to_integer<std::uint32_t>(stream_[position_ + i]) << (8 * i);
-    position_ += 4;
+    std::uint32_t word;
+    static_assert(std::endian::native == std::endian::little);
+    std::memcpy(&word, stream_.data() + position_, sizeof word);
+    position_ += sizeof word;
     return word;
   }
 

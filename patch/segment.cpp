@@ -77,25 +77,31 @@ Result<SegmentHeader> peek_segment(Bytes bytes) {
   header.mode = SegmentMode(mode);
   if (range.size_bytes > kSegmentBytesMax) {
     return fail(Errc::kTooLarge, Op::kParse,
-                fmt::format("patch segment {}: {} bytes exceed the limit of {}", range.index, range.size_bytes, kSegmentBytesMax));
+                fmt::format("patch segment {}: {} bytes exceed the limit of {}", range.index, range.size_bytes,
+                            kSegmentBytesMax));
   }
   const std::uint32_t width = geometry_of(range.kind).bytes;
   if (range.size_bytes == 0 || range.size_bytes % width != 0) return corrupt("its length is not a number of cells");
   if (range.result_offset > kNoBase - range.size_bytes) return corrupt("it ends beyond any stream");
-  if (range.has_base() && range.base_offset > kNoBase - range.size_bytes) return corrupt("its base ends beyond any stream");
-  if (header.payload_bytes > payload_bytes_max(range.size_bytes)) return corrupt("its payload is longer than its cells");
+  if (range.has_base() && range.base_offset > kNoBase - range.size_bytes)
+    return corrupt("its base ends beyond any stream");
+  if (header.payload_bytes > payload_bytes_max(range.size_bytes))
+    return corrupt("its payload is longer than its cells");
   if (header.changed_cells > range.size_bytes / width) return corrupt("more cells change than there are");
   const bool needs_base = header.mode != SegmentMode::kPlanes && header.mode != SegmentMode::kRaw;
   if (needs_base && !range.has_base()) return corrupt("its mode needs a base and it has none");
   const bool empty = header.mode == SegmentMode::kUnchanged;
-  if (empty != (header.payload_bytes == 0) || (empty && header.changed_cells != 0)) return corrupt("its payload contradicts its mode");
-  if (header.mode == SegmentMode::kRaw && header.payload_bytes != range.size_bytes) return corrupt("raw cells of the wrong length");
+  if (empty != (header.payload_bytes == 0) || (empty && header.changed_cells != 0))
+    return corrupt("its payload contradicts its mode");
+  if (header.mode == SegmentMode::kRaw && header.payload_bytes != range.size_bytes)
+    return corrupt("raw cells of the wrong length");
   return header;
 }
 
 Result<Segment> read_segment(Bytes frame) {
   WC_ASSIGN(const SegmentHeader header, peek_segment(frame));
-  if (frame.size() != kSegmentHeaderBytes + header.payload_bytes) return corrupt("it is cut short or has bytes left over");
+  if (frame.size() != kSegmentHeaderBytes + header.payload_bytes)
+    return corrupt("it is cut short or has bytes left over");
   ByteReader reader(frame.subspan(kFieldBytes));
   if (reader.digest() != frame_digest(frame)) return corrupt("its digest does not match");
   return Segment{header, frame.subspan(kSegmentHeaderBytes)};

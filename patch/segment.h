@@ -13,8 +13,8 @@ namespace weightcast {
 inline constexpr std::uint64_t kNoBase = ~std::uint64_t{0};
 /// No segment covers more, so that a decoder knows what it may have to hold.
 inline constexpr std::uint32_t kSegmentBytesMax = 64u << 20;
-/// What an encoder cuts by default: 4 Mi cells of BF16, for which a segment's own fields are half a percent of its bytes
-/// at 99 % unchanged cells.
+/// What an encoder cuts by default: 4 Mi cells of BF16, for which a segment's own fields are half a percent of its
+/// bytes at 99 % unchanged cells.
 inline constexpr std::uint32_t kSegmentBytesDefault = 8u << 20;
 
 /// The part of the two snapshot streams that one segment is about.
@@ -70,8 +70,9 @@ inline constexpr std::size_t kSegmentHeaderBytes = 72;
 /// Appends header and payload to `out`.
 void write_segment(const SegmentHeader& header, Bytes payload, std::vector<std::byte>& out);
 
-/// Reads the first kSegmentHeaderBytes of a segment, before its payload is there. Errors: kCorrupt where a field cannot be
-/// right, kTooLarge where a length exceeds its limit. The digest is not checked yet: use only to learn payload_bytes.
+/// Reads the first kSegmentHeaderBytes of a segment, before its payload is there. Errors: kCorrupt where a field cannot
+/// be right, kTooLarge where a length exceeds its limit. The digest is not checked yet: use only to learn
+/// payload_bytes.
 Result<SegmentHeader> peek_segment(Bytes header);
 
 /// Reads a whole segment: `frame` is header and payload, no more. Errors: those of peek_segment(); kCorrupt where the

@@ -25,7 +25,8 @@ void SegmentEncoder::consider(SegmentMode mode, SegmentHeader& header) {
   }
 }
 
-SegmentHeader SegmentEncoder::encode(const SegmentRange& range, Bytes before, Bytes after, std::vector<std::byte>& out) {
+SegmentHeader SegmentEncoder::encode(const SegmentRange& range, Bytes before, Bytes after,
+                                     std::vector<std::byte>& out) {
   WC_CHECK(after.size() == range.size_bytes && before.size() == (range.has_base() ? range.size_bytes : 0));
   SegmentHeader header;
   header.range = range;
@@ -88,13 +89,15 @@ Status decode_segment(const Segment& segment, Bytes before, MutableBytes after, 
   // The segment's own digest has been checked, so only the old cells can be other than they were, and they steer the
   // sparse decoder's every step: what it reports as damage is theirs too.
   if (header.mode == SegmentMode::kPlanes || header.mode == SegmentMode::kRaw) {
-    return fail(Errc::kCorrupt, Op::kDecode,
-                fmt::format("patch segment {}: its cells do not match their digest; fetch the patch again", range.index));
+    return fail(
+        Errc::kCorrupt, Op::kDecode,
+        fmt::format("patch segment {}: its cells do not match their digest; fetch the patch again", range.index));
   }
-  return fail(Errc::kWrongBase, Op::kDecode,
-              fmt::format("patch segment {}: the base's {} bytes at {} are not those that it was made from; verify the base, "
-                          "and fetch it again where it is damaged",
-                          range.index, range.size_bytes, range.base_offset));
+  return fail(
+      Errc::kWrongBase, Op::kDecode,
+      fmt::format("patch segment {}: the base's {} bytes at {} are not those that it was made from; verify the base, "
+                  "and fetch it again where it is damaged",
+                  range.index, range.size_bytes, range.base_offset));
 }
 
 }  // namespace weightcast

@@ -60,7 +60,8 @@ void SparseEncoder::sample(Bytes before, Bytes after) {
     for (std::size_t i = 0; i < count; ++i) ++seen[i & 1][Ops::key(load<Kind>(old_cells + i * kWidth))];
     sampled_cells_ += count;
     const std::size_t changes = kernels_.diff(kWidth, old_cells, after.data() + begin * kWidth, count, changed_);
-    for (std::size_t i = 0; i < changes; ++i) ++sampled_.changed[Ops::key(load<Kind>(old_cells + changed_[i] * kWidth))];
+    for (std::size_t i = 0; i < changes; ++i)
+      ++sampled_.changed[Ops::key(load<Kind>(old_cells + changed_[i] * kWidth))];
   }
   for (unsigned key = 0; key < 256; ++key) sampled_.cells[key] = seen[0][key] + seen[1][key];
 }
@@ -68,8 +69,8 @@ void SparseEncoder::sample(Bytes before, Bytes after) {
 inline void SparseEncoder::position_cell(std::size_t cell, std::uint64_t chunk_begin) {
   const std::size_t group = cell / kGroupCells;
   const std::size_t block = cell / kBlockCells;
-  std::uint32_t inside = chunk_.block_begins[block] +
-                         sum_in_group(chunk_.weights.data() + group * kGroupCells, cell % kGroupCells);
+  std::uint32_t inside =
+      chunk_.block_begins[block] + sum_in_group(chunk_.weights.data() + group * kGroupCells, cell % kGroupCells);
   // No loop: its end would be guessed wrong.
   const std::uint32_t* sums = chunk_.group_sums.data() + block * kBlockGroups;
   const std::size_t before = group % kBlockGroups;
@@ -116,7 +117,8 @@ void SparseEncoder::scan(Bytes before, Bytes after) {
     digest.update(Bytes(new_cells, count * kWidth));
     const std::size_t changes = kernels_.diff(kWidth, old_cells, new_cells, count, changed_);
     kernels_.weigh(Kind, old_cells, count, model_, chunk_);
-    ChunkPrefetch<false> prefetch(old_cells + kChunkCells * kWidth, new_cells + kChunkCells * kWidth, kChunkCells * kWidth);
+    ChunkPrefetch<false> prefetch(old_cells + kChunkCells * kWidth, new_cells + kChunkCells * kWidth,
+                                  kChunkCells * kWidth);
     std::size_t block = kChunkBlocks;
     for (std::size_t i = 0; i < changes; ++i) {
       prefetch.step();
@@ -162,7 +164,7 @@ SparseEncoder::Outcome SparseEncoder::encode(CellKind kind, Bytes before, Bytes 
     touched_blocks_ = 0;
     with_cell_kind(kind, [&]<CellKind Kind>() { scan<Kind>(before, after); });
     RansEncoder encoder;
-    encoder.reserve(gaps_.size());
+    encoder.reserve(gaps_.size() / 4);
     for (auto gap = gaps_.rbegin(); gap != gaps_.rend(); ++gap) encoder.put(gap->start, gap->frequency, kGapBits);
     positions_.clear();
     encoder.finish(positions_);
@@ -195,8 +197,14 @@ namespace {
 /// The decoder's place on the hazard line.
 class SparseDecoder {
  public:
-  SparseDecoder(const HazardModel& model, const StepDecoder& steps, Bytes positions, Bytes values, std::uint32_t changed)
-      : model_(model), steps_(steps), curve_(model.scale_bits), positions_(positions), values_(values), left_(changed) {}
+  SparseDecoder(const HazardModel& model, const StepDecoder& steps, Bytes positions, Bytes values,
+                std::uint32_t changed)
+      : model_(model),
+        steps_(steps),
+        curve_(model.scale_bits),
+        positions_(positions),
+        values_(values),
+        left_(changed) {}
 
   /// Draws the place of the first change. Errors: kCorrupt.
   Status begin() { return draw(); }
@@ -257,7 +265,9 @@ class SparseDecoder {
     const Cell cell = load<Kind>(at);
     const unsigned token = steps_.take_token(values_, model_.class_of(Ops::key(cell)));
     const unsigned bits = extra_bits_of(token);
-    const Cell magnitude = Cell(join_step(token, bits > 0 ? take_extra(values_, bits) : 0));
+    Cell magnitude = Cell((token >> 1) + 1);
+    if (bits > 0) [[unlikely]]
+      magnitude = Cell(join_step(token, take_extra(values_, bits)));
     store<Kind>(at, Ops::advance(cell, (token & 1) != 0 ? Cell(Cell(0) - magnitude) : magnitude));
   }
 
@@ -308,9 +318,8 @@ Status decode_sparse(CellKind kind, Bytes payload, std::uint32_t changed_cells, 
   const Bytes values = reader.bytes(reader.remaining());
   if (!reader.ok()) return corrupt("it is cut short");
   SparseDecoder decoder(model, steps, positions, values, changed_cells);
-  return with_cell_kind(kind, [&]<CellKind Kind>() {
-    return decode_cells<Kind>(decoder, model, before, after, kernels, digest);
-  });
+  return with_cell_kind(
+      kind, [&]<CellKind Kind>() { return decode_cells<Kind>(decoder, model, before, after, kernels, digest); });
 }
 
 }  // namespace weightcast

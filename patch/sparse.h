@@ -23,8 +23,8 @@ class SparseEncoder {
     bool clustered = false;
   };
 
-  /// `before` and `after` have equal sizes, a multiple of the cell's width. Appends the payload to `out`, nothing where no
-  /// cell changed. Reads both ranges once, a sample of 1/16 twice, and both once more where the sample misled it.
+  /// `before` and `after` have equal sizes, a multiple of the cell's width. Appends the payload to `out`, nothing where
+  /// no cell changed. Reads both ranges once, a sample of 1/16 twice, and both once more where the sample misled it.
   Outcome encode(CellKind kind, Bytes before, Bytes after, std::vector<std::byte>& out);
 
  private:
@@ -62,10 +62,10 @@ class SparseEncoder {
   Digest result_digest_;
 };
 
-/// Writes into `after` the cells of `before` with the changes of `payload`, and their digest into `digest`. `before` may be
-/// `after` itself; on error `after` holds anything. `changed_cells` is the segment header's. Errors: kCorrupt where the
-/// payload is damaged or `before` is not what it was made from, which only the caller can tell apart. Takes less than
-/// 200 KiB of memory.
+/// Writes into `after` the cells of `before` with the changes of `payload`, and their digest into `digest`. `before`
+/// may be `after` itself; on error `after` holds anything. `changed_cells` is the segment header's. Errors: kCorrupt
+/// where the payload is damaged or `before` is not what it was made from, which only the caller can tell apart. Takes
+/// less than 200 KiB of memory.
 Status decode_sparse(CellKind kind, Bytes payload, std::uint32_t changed_cells, Bytes before, MutableBytes after,
                      const Kernels& kernels, Digest& digest);
 

@@ -32,8 +32,8 @@ double cost_bits(const Counts& counts) {
   return bits + 8.0 * (1 + tokens_in(counts)) + 4.0 * used;
 }
 
-// Frequencies that add up to 4096, at least 1 for each token that occurs. The remainder goes to the most frequent token,
-// the first of them on a tie, where it changes the cost least.
+// Frequencies that add up to 4096, at least 1 for each token that occurs. The remainder goes to the most frequent
+// token, the first of them on a tie, where it changes the cost least.
 StepTable normalise(const Counts& counts) {
   StepTable table;
   std::uint64_t total = 0;

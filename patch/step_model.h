@@ -11,9 +11,9 @@
 
 namespace weightcast {
 
-// How new values are coded: as the number of steps from the old one (CellOps::step), split into a token, which carries a
-// probability, and extra bits, which do not. A token is 2 * t + (steps towards zero); with v = |steps| - 1,
-// t is v below 8, and above it two tokens per power of two, followed by the bits of v below the two highest.
+// How new values are coded: as the number of steps from the old one (CellOps::step), split into a token, which carries
+// a probability, and extra bits, which do not. A token is 2 * t + (steps towards zero); with v = |steps| - 1, t is v
+// below 8, and above it two tokens per power of two, followed by the bits of v below the two highest.
 
 inline constexpr unsigned kStepTokens = 260;
 inline constexpr unsigned kStepTableBits = 12;

@@ -13,9 +13,10 @@ class ByteSource {
  public:
   virtual ~ByteSource() = default;
   [[nodiscard]] virtual std::uint64_t size_bytes() const = 0;
-  /// `size` bytes from `offset`, which lie inside the stream: where they stand, or read into `scratch`, which the result may
-  /// point to. Errors: those of the medium.
-  [[nodiscard]] virtual Result<Bytes> view(std::uint64_t offset, std::size_t size, std::vector<std::byte>& scratch) const = 0;
+  /// `size` bytes from `offset`, which lie inside the stream: where they stand, or read into `scratch`, which the
+  /// result may point to. Errors: those of the medium.
+  [[nodiscard]] virtual Result<Bytes> view(std::uint64_t offset, std::size_t size,
+                                           std::vector<std::byte>& scratch) const = 0;
 };
 
 /// A snapshot's stream for writing. Several threads may write ranges that do not overlap.
@@ -46,7 +47,9 @@ class MemoryTarget final : public ByteTarget {
  public:
   explicit MemoryTarget(MutableBytes bytes) : bytes_(bytes) {}
   std::uint64_t size_bytes() const override { return bytes_.size(); }
-  MutableBytes direct(std::uint64_t offset, std::size_t size) override { return bytes_.subspan(std::size_t(offset), size); }
+  MutableBytes direct(std::uint64_t offset, std::size_t size) override {
+    return bytes_.subspan(std::size_t(offset), size);
+  }
   Status write(std::uint64_t offset, Bytes bytes) override {
     std::memcpy(bytes_.data() + offset, bytes.data(), bytes.size());
     return {};

@@ -15,8 +15,8 @@
 namespace weightcast {
 namespace {
 
-// File: magic, length of the tag, tag, digest of all that. Then records: magic, length of the body, digest of both and of
-// the body, body. Body: offset, then runs of (bytes to skip, bytes to write, bytes), all numbers LEB128.
+// File: magic, length of the tag, tag, digest of all that. Then records: magic, length of the body, digest of both and
+// of the body, body. Body: offset, then runs of (bytes to skip, bytes to write, bytes), all numbers LEB128.
 constexpr std::uint64_t kFileMagic = 0x01'4f'44'4e'55'43'57'00;  // "\0WCUNDO" and the format's version
 constexpr std::uint32_t kRecordMagic = 0x4f444e57;               // "WNDO"
 constexpr std::size_t kTagBytesMax = 4096;
@@ -107,8 +107,9 @@ Result<Records> scan(int fd, const std::string& path) {
   if (::fstat(fd, &info) != 0) return fail_errno(errno, Op::kRead, path);
   const auto size = std::uint64_t(info.st_size);
   const auto damaged = [&] {
-    return fail(Errc::kCorrupt, Op::kParse,
-                path + ": it does not begin as an undo journal; the data it belongs to cannot be trusted, fetch it whole");
+    return fail(
+        Errc::kCorrupt, Op::kParse,
+        path + ": it does not begin as an undo journal; the data it belongs to cannot be trusted, fetch it whole");
   };
   Records records;
   std::vector<std::byte> bytes(std::min<std::uint64_t>(size, 8 + 4 + kTagBytesMax + Digest::kBytes));
@@ -152,7 +153,8 @@ Status restore(Bytes body, const std::function<Status(std::uint64_t, Bytes)>& wr
     WC_TRY(write(at, old));
     at += old.size();
   }
-  if (!reader.ok()) return fail(Errc::kCorrupt, Op::kParse, "undo journal: a record is malformed; fetch the data whole");
+  if (!reader.ok())
+    return fail(Errc::kCorrupt, Op::kParse, "undo journal: a record is malformed; fetch the data whole");
   return {};
 }
 

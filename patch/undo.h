@@ -11,8 +11,8 @@
 
 namespace weightcast {
 
-/// A write-ahead journal of old bytes, which makes an apply in place revertible, also after the process was killed or the
-/// machine lost power. The order that makes it so:
+/// A write-ahead journal of old bytes, which makes an apply in place revertible, also after the process was killed or
+/// the machine lost power. The order that makes it so:
 ///   1. record(): the old bytes are appended, and with Sync::kPower they are on the disk before it returns;
 ///   2. the caller overwrites them;
 ///   3. ... and so on for every range, then the caller puts the data on the disk;
@@ -28,8 +28,8 @@ class UndoJournal {
     kPower,    ///< survives the loss of power too: waits for the disk at each record
   };
 
-  /// Starts a journal for one apply. `tag` names what it is about (a version, say) and comes back from recover(), at most
-  /// 4096 bytes. Errors: kAlreadyExists where there is one, which must be recovered first; kNoSpace and kIo.
+  /// Starts a journal for one apply. `tag` names what it is about (a version, say) and comes back from recover(), at
+  /// most 4096 bytes. Errors: kAlreadyExists where there is one, which must be recovered first; kNoSpace and kIo.
   static Result<UndoJournal> create(const std::string& path, std::string_view tag, Sync sync);
 
   UndoJournal(UndoJournal&&) noexcept;
@@ -57,10 +57,10 @@ struct Recovered {
   std::size_t records = 0;
 };
 
-/// Puts back what a journal recorded, the latest record first: `write` is called for each run of old bytes, `sync` once after
-/// the last, and must put the data on the disk; then the journal is removed. To revert an apply that failed, destroy its
-/// journal and call this. Errors: kNotFound (no journal: nothing to do), kCorrupt (its first bytes are not a journal's; it is
-/// left in place), and those of the callbacks (it is left in place, too).
+/// Puts back what a journal recorded, the latest record first: `write` is called for each run of old bytes, `sync` once
+/// after the last, and must put the data on the disk; then the journal is removed. To revert an apply that failed,
+/// destroy its journal and call this. Errors: kNotFound (no journal: nothing to do), kCorrupt (its first bytes are not
+/// a journal's; it is left in place), and those of the callbacks (it is left in place, too).
 Result<Recovered> recover(const std::string& path, const std::function<Status(std::uint64_t offset, Bytes old)>& write,
                           const std::function<Status()>& sync);
 

@@ -79,6 +79,9 @@ void add_daemon_command(const Commands& commands) {
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   app->add_option("--congestion", config.congestion, "TCP congestion control, e.g. bbr; default: the host's");
+  app->add_option("--streams", config.streams, "Parallel connections to each parent (workers)")
+      ->check(CLI::Range(1, 16))
+      ->capture_default_str();
   app->add_option("--disk", flags->disk, "auto, io_uring or threads")
       ->check(CLI::IsMember({"auto", "io_uring", "threads"}))
       ->capture_default_str();

@@ -62,7 +62,8 @@ std::uint32_t weigh16(const std::byte* cells, std::size_t blocks, const HazardMo
   std::uint32_t begin = 0;
   for (std::size_t b = 0; b < blocks; ++b) {
     const std::byte* at = cells + b * kBlockCells * 2;
-    const __m256i keys = _mm256_packus_epi16(exponents16<ExponentBits>(load(at)), exponents16<ExponentBits>(load(at + 32)));
+    const __m256i keys =
+        _mm256_packus_epi16(exponents16<ExponentBits>(load(at)), exponents16<ExponentBits>(load(at + 32)));
     begin = weigh_block(keys, tables, b, begin, out);
   }
   return begin;
@@ -175,7 +176,8 @@ std::size_t diff(unsigned cell_bytes, const std::byte* before, const std::byte* 
 
 const Kernels* avx2_kernels() {
   static constexpr Kernels kernels{"avx2", weigh, diff};
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("popcnt") ? &kernels : nullptr;
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("popcnt") ? &kernels
+                                                                                                             : nullptr;
 }
 
 }  // namespace weightcast

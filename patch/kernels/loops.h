@@ -12,7 +12,8 @@ namespace weightcast {
 namespace {
 
 template <CellKind Kind>
-void weigh_cells(const std::byte* cells, std::size_t begin, std::size_t end, const HazardModel& model, WeightedChunk& out) {
+void weigh_cells(const std::byte* cells, std::size_t begin, std::size_t end, const HazardModel& model,
+                 WeightedChunk& out) {
   using Ops = CellOps<Kind>;
   for (std::size_t i = begin; i < end; ++i) {
     typename Ops::Cell cell;

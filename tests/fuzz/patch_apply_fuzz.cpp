@@ -1,5 +1,5 @@
-// Arbitrary bytes as a segment's payload, as someone would forge it who can make digests: the decoder must refuse it, or
-// give cells that match their digest. The first four bytes choose kind, mode, changed cells and length.
+// Arbitrary bytes as a segment's payload, as someone would forge it who can make digests: the decoder must refuse it,
+// or give cells that match their digest. The first four bytes choose kind, mode, changed cells and length.
 #include "patch/segment_codec.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

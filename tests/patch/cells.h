@@ -12,8 +12,8 @@
 
 namespace weightcast::test {
 
-inline constexpr CellKind kAllKinds[] = {CellKind::kRaw8, CellKind::kRaw16, CellKind::kRaw32, CellKind::kRaw64,
-                                         CellKind::kBf16, CellKind::kF16,   CellKind::kF32,   CellKind::kF64,
+inline constexpr CellKind kAllKinds[] = {CellKind::kRaw8,   CellKind::kRaw16, CellKind::kRaw32, CellKind::kRaw64,
+                                         CellKind::kBf16,   CellKind::kF16,   CellKind::kF32,   CellKind::kF64,
                                          CellKind::kF8E4M3, CellKind::kF8E5M2};
 
 enum class Structure { kIndependent, kRows, kDense, kAnything, kNone };
@@ -24,8 +24,8 @@ struct CellPair {
   std::vector<std::byte> before, after;
 };
 
-/// Old cells that look like weights (a normal distribution in the kind's own format, with zeros of both signs, infinities and
-/// NaNs strewn in), and new ones that differ as `structure` and `density` say.
+/// Old cells that look like weights (a normal distribution in the kind's own format, with zeros of both signs,
+/// infinities and NaNs strewn in), and new ones that differ as `structure` and `density` say.
 inline CellPair make_cells(CellKind kind, std::size_t cells, Structure structure, double density, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   std::normal_distribution<double> normal(0, 0.02);
@@ -50,9 +50,10 @@ inline CellPair make_cells(CellKind kind, std::size_t cells, Structure structure
       }
       after[i] = before[i];
       const bool row = (i / 512) % 7 == 3;
-      const bool changes = structure == Structure::kDense || structure == Structure::kAnything ||
-                           (structure == Structure::kRows && row) ||
-                           (structure == Structure::kIndependent && std::uniform_real_distribution<>()(random) < density);
+      const bool changes =
+          structure == Structure::kDense || structure == Structure::kAnything ||
+          (structure == Structure::kRows && row) ||
+          (structure == Structure::kIndependent && std::uniform_real_distribution<>()(random) < density);
       if (!changes) continue;
       after[i] = structure == Structure::kAnything ? Cell(random()) : Ops::advance(before[i], Cell(1 + random() % 3));
     }
@@ -109,15 +110,17 @@ inline PatchIdentity make_identity(std::uint64_t base_version = 7) {
 }
 
 /// The whole patch, which must be possible.
-inline std::vector<std::byte> make_patch(const Snapshot& before, const Snapshot& after, std::uint32_t segment_bytes = 65536,
-                                         EncodeOptions options = {}, PatchIdentity identity = make_identity()) {
+inline std::vector<std::byte> make_patch(const Snapshot& before, const Snapshot& after,
+                                         std::uint32_t segment_bytes = 65536, EncodeOptions options = {},
+                                         PatchIdentity identity = make_identity()) {
   std::vector<std::byte> patch;
   const auto head = make_head(std::move(identity), before.layout, after.layout, segment_bytes);
   WC_CHECK(head.has_value());
-  const auto made = encode_patch(*head, MemorySource(before.stream), MemorySource(after.stream), options, [&](Bytes bytes) {
-    patch.insert(patch.end(), bytes.begin(), bytes.end());
-    return Status();
-  });
+  const auto made =
+      encode_patch(*head, MemorySource(before.stream), MemorySource(after.stream), options, [&](Bytes bytes) {
+        patch.insert(patch.end(), bytes.begin(), bytes.end());
+        return Status();
+      });
   WC_CHECK(made.has_value() && made->patch_bytes == patch.size());
   return patch;
 }

@@ -24,7 +24,8 @@ TEST(Kernels, SayWhichOnesThisProcessorRuns) {
 
 RC_GTEST_PROP(Kernels, AllEqualScalar, ()) {
   std::mt19937_64 random(*rc::gen::arbitrary<std::uint64_t>());
-  const CellKind kind = *rc::gen::elementOf(std::vector<CellKind>(std::begin(test::kAllKinds), std::end(test::kAllKinds)));
+  const CellKind kind =
+      *rc::gen::elementOf(std::vector<CellKind>(std::begin(test::kAllKinds), std::end(test::kAllKinds)));
   const std::size_t count = *rc::gen::element<std::size_t>(0, 1, 31, 32, 33, 1000, kChunkCells - 1, kChunkCells);
   const unsigned misaligned = *rc::gen::inRange(0, 8);
   const double density = *rc::gen::element(0.0, 0.01, 0.3, 1.0);
@@ -44,7 +45,8 @@ RC_GTEST_PROP(Kernels, AllEqualScalar, ()) {
     RC_ASSERT(found->group_sums == expected->group_sums);
     RC_ASSERT(found->block_begins == expected->block_begins);
     RC_ASSERT(kernels->diff(width, before, after, count, found_changes) == changes);
-    RC_ASSERT(std::equal(expected_changes.begin(), expected_changes.begin() + std::ptrdiff_t(changes), found_changes.begin()));
+    RC_ASSERT(std::equal(expected_changes.begin(), expected_changes.begin() + std::ptrdiff_t(changes),
+                         found_changes.begin()));
   }
 }
 

@@ -198,9 +198,9 @@ TEST(Patch, HandsOverTheErrorOfItsSink) {
   const auto [before, after] = make_versions(200000, 0.01, 1);
   const auto head = make_head({}, before.layout, after.layout, 8192);
   std::size_t calls = 0;
-  const auto made = encode_patch(*head, MemorySource(before.stream), MemorySource(after.stream), {.threads = 3}, [&](Bytes) {
-    return ++calls < 5 ? Status() : Status(fail(Errc::kNoSpace, Op::kWrite, "full"));
-  });
+  const auto made =
+      encode_patch(*head, MemorySource(before.stream), MemorySource(after.stream), {.threads = 3},
+                   [&](Bytes) { return ++calls < 5 ? Status() : Status(fail(Errc::kNoSpace, Op::kWrite, "full")); });
   EXPECT_EQ(made.error().code, Errc::kNoSpace);
 }
 

@@ -23,13 +23,14 @@ std::vector<std::byte> encode(CellKind kind, const CellPair& pair, const Kernels
 
 TEST(CellOps, StepsAreABijectionForEveryPairOfBF16) {
   using Ops = CellOps<CellKind::kBf16>;
-  for (const std::uint16_t before : std::initializer_list<std::uint16_t>{0x0000, 0x8000, 0x0001, 0x8001, 0x3f80, 0xbf80, 0x7f80, 0xff80, 0x7fc1, 0xffff}) {
+  for (const std::uint16_t before : std::initializer_list<std::uint16_t>{0x0000, 0x8000, 0x0001, 0x8001, 0x3f80, 0xbf80,
+                                                                         0x7f80, 0xff80, 0x7fc1, 0xffff}) {
     for (unsigned after = 0; after < 65536; ++after) {
       ASSERT_EQ(Ops::advance(before, Ops::step(before, std::uint16_t(after))), after);
     }
   }
-  EXPECT_EQ(Ops::step(0x3f80, 0x3f81), 1);                       // 1 grows by one step
-  EXPECT_EQ(Ops::step(0xbf80, 0xbf81), 1);                       // so does -1, away from zero
+  EXPECT_EQ(Ops::step(0x3f80, 0x3f81), 1);                  // 1 grows by one step
+  EXPECT_EQ(Ops::step(0xbf80, 0xbf81), 1);                  // so does -1, away from zero
   EXPECT_EQ(Ops::step(0x0000, 0x8000), std::uint16_t(-1));  // +0 and -0 are neighbours
 }
 
@@ -47,7 +48,8 @@ TEST(StepToken, JoinsWhatItSplits) {
 }
 
 RC_GTEST_PROP(SegmentCodec, GivesBackEveryBitOfEveryKind, ()) {
-  const CellKind kind = *rc::gen::elementOf(std::vector<CellKind>(std::begin(test::kAllKinds), std::end(test::kAllKinds)));
+  const CellKind kind =
+      *rc::gen::elementOf(std::vector<CellKind>(std::begin(test::kAllKinds), std::end(test::kAllKinds)));
   const Structure structure =
       *rc::gen::elementOf(std::vector<Structure>(std::begin(test::kAllStructures), std::end(test::kAllStructures)));
   const std::size_t cells = *rc::gen::element<std::size_t>(1, 7, 32, 100, 4096, 4097, 30000);
@@ -143,8 +145,8 @@ TEST(Segment, RefusesEveryLengthAndEveryFlippedByte) {
   }
 }
 
-// As a peer would forge it: the frame's digest is right, the payload is not. What a decoder accepts all the same (the weight of a
-// class without cells, say) must be the right cells.
+// As a peer would forge it: the frame's digest is right, the payload is not. What a decoder accepts all the same (the
+// weight of a class without cells, say) must be the right cells.
 TEST(SegmentCodec, GivesNoWrongCellFromAForgedPayload) {
   for (const Structure structure : {Structure::kIndependent, Structure::kRows}) {
     const CellPair pair = test::make_cells(CellKind::kBf16, 3000, structure, 0.05, 2);
@@ -156,7 +158,8 @@ TEST(SegmentCodec, GivesNoWrongCellFromAForgedPayload) {
         payload[at] ^= flip;
         const bool accepted = decode_segment({segment->header, payload}, pair.before, result).has_value();
         ASSERT_TRUE(!accepted || result == pair.after) << at;
-        ASSERT_FALSE(decode_segment({segment->header, Bytes(payload).first(at)}, pair.before, result).has_value()) << at;
+        ASSERT_FALSE(decode_segment({segment->header, Bytes(payload).first(at)}, pair.before, result).has_value())
+            << at;
         payload[at] ^= flip;
       }
     }

@@ -79,7 +79,8 @@ TEST_F(UndoJournalTest, LeavesTheOldVersionWhereThePatchFails) {
   MemoryTarget target(data);
   {
     UndoJournal journal = create();
-    EXPECT_FALSE(apply_patch(Bytes(patch).first(patch.size() / 2), MemorySource(data), target, 1, &journal).has_value());
+    EXPECT_FALSE(
+        apply_patch(Bytes(patch).first(patch.size() / 2), MemorySource(data), target, 1, &journal).has_value());
     EXPECT_NE(data, before.stream);
   }
   ASSERT_TRUE(recover_into(data).has_value());

@@ -15,6 +15,15 @@ constexpr double kSlowShare = 0.5;
 // With nobody else to turn to, silence is waited out this many times longer before the connection is made anew.
 constexpr int kOnlyParentPatience = 20;
 
+std::vector<std::uint32_t> split_weights(const std::vector<std::uint32_t>& weights, std::uint32_t streams) {
+  std::vector<std::uint32_t> split;
+  split.reserve(weights.size() * streams);
+  for (const std::uint32_t weight : weights) {
+    for (std::uint32_t i = 0; i < streams; ++i) split.push_back(weight);
+  }
+  return split;
+}
+
 bool same_parent(const wire::NodeAddress& a, const wire::NodeAddress& b) {
   return a.peer_id() == b.peer_id() && a.address().host() == b.address().host() &&
          a.address().port() == b.address().port();
@@ -22,8 +31,13 @@ bool same_parent(const wire::NodeAddress& a, const wire::NodeAddress& b) {
 
 }  // namespace
 
-Download::Download(const Timeouts& timeouts, Holding& holding, Links& links, ActionQueue& actions)
-    : timeouts_(timeouts), holding_(holding), links_(links), actions_(actions) {}
+Download::Download(const Timeouts& timeouts, std::uint32_t streams, Holding& holding, Links& links,
+                   ActionQueue& actions)
+    : timeouts_(timeouts),
+      streams_wanted_(std::max<std::uint32_t>(1, streams)),
+      holding_(holding),
+      links_(links),
+      actions_(actions) {}
 
 Status Download::assign(Instant now, const wire::Assignment& assignment) {
   const Epoch epoch{assignment.epoch()};
@@ -39,21 +53,24 @@ Status Download::assign(Instant now, const wire::Assignment& assignment) {
   if (!weights_ok || !ancestors_ok) return fail(Errc::kCorrupt, Op::kPlan, "assignment: out of its limits");
 
   epoch_ = epoch;
+  streams_ = std::min(streams_wanted_, static_cast<std::uint32_t>(kStripesMax / count));
+  weights = split_weights(weights, streams_);
   const bool restriped = weights != weights_;
   if (restriped) {
     for (Stripe& stripe : stripes_) detach(stripe);
     weights_ = std::move(weights);
     stripe_map_.emplace(weights_);
-    stripes_.assign(count, {});
+    stripes_.assign(count * streams_, {});
   }
-  for (std::size_t i = 0; i < count; ++i) {
+  for (std::size_t i = 0; i < stripes_.size(); ++i) {
     Stripe& stripe = stripes_[i];
-    const wire::StripeSource& source = assignment.stripes(static_cast<int>(i));
+    const wire::StripeSource& source = assignment.stripes(static_cast<int>(i / streams_));
     const bool stays = !restriped && !stripe.ancestors.empty() &&
                        same_parent(stripe.ancestors[stripe.at], source.ancestors(0)) && !stripe.retry_at;
     if (!restriped && !stays) detach(stripe);
     stripe.ancestors.assign(source.ancestors().begin(), source.ancestors().end());
-    stripe.expected_bytes_per_s = std::isfinite(source.predicted_bytes_per_s()) ? source.predicted_bytes_per_s() : 0;
+    const double predicted = source.predicted_bytes_per_s() / streams_;
+    stripe.expected_bytes_per_s = std::isfinite(predicted) ? predicted : 0;
     stripe.at = 0;
     stripe.retry_at.reset();
     if (stays) continue;
@@ -87,7 +104,7 @@ void Download::handle_storage_ready(Instant now) {
 void Download::attach(Instant now, Stripe& stripe) {
   if (stripe.missing == 0 && storage_ready_) return;
   stripe.retry_at.reset();
-  stripe.conn = links_.open(stripe.ancestors[stripe.at]);
+  stripe.conn = links_.open(stripe.ancestors[stripe.at], lane_of(stripe));
   stripe.subscribed = false;
   stripe.heard_at = now;
   restart_window(now, stripe);
@@ -131,7 +148,7 @@ void Download::leave(Instant now, Stripe& stripe, wire::FaultKind why) {
   wire::ParentFault fault;
   fault.set_version(holding_.manifest().version.value);
   fault.set_epoch(epoch_.value);
-  fault.set_stripe(index_of(stripe));
+  fault.set_stripe(index_of(stripe) / streams_);
   fault.set_parent_id(stripe.ancestors[stripe.at].peer_id());
   fault.set_kind(why);
   const ConnId left = stripe.conn;

@@ -17,7 +17,9 @@ namespace weightcast {
 /// Invariant: a chunk is handed to the store once, and only after its digest matched.
 class Download {
  public:
-  Download(const Timeouts& timeouts, Holding& holding, Links& links, ActionQueue& actions);
+  /// `streams` connections to each parent: every stripe of the plan is split into that many of equal share, each on a
+  /// connection of its own. At least 1.
+  Download(const Timeouts& timeouts, std::uint32_t streams, Holding& holding, Links& links, ActionQueue& actions);
 
   /// The plan for this version, or a newer one: of an epoch that is not greater nothing changes. A stripe whose parent
   /// stays keeps its subscription. Errors: kCorrupt (stripes or ancestors out of their limits).
@@ -82,7 +84,11 @@ class Download {
     return static_cast<std::uint32_t>(&stripe - stripes_.data());
   }
 
+  [[nodiscard]] std::uint32_t lane_of(const Stripe& stripe) const { return index_of(stripe) % streams_; }
+
   const Timeouts& timeouts_;
+  const std::uint32_t streams_wanted_;
+  std::uint32_t streams_ = 1;  // what kStripesMax leaves of them
   Holding& holding_;
   Links& links_;
   ActionQueue& actions_;
@@ -90,7 +96,7 @@ class Download {
   bool storage_ready_ = false;
   std::vector<std::uint32_t> weights_;
   std::optional<StripeMap> stripe_map_;
-  std::vector<Stripe> stripes_;
+  std::vector<Stripe> stripes_;  // lane by lane within each stripe of the plan
   std::vector<ChunkArrival> early_;  // came before the digests of their part
   std::vector<wire::ParentFault> faults_;
   std::optional<Instant> first_chunk_at_;

@@ -7,14 +7,14 @@ void Links::set_origin(std::string host, std::uint16_t port) {
   origin_port_ = port;
 }
 
-ConnId Links::open(const wire::NodeAddress& peer) {
-  Link wanted{PeerId{peer.peer_id()}, peer.address().host(), static_cast<std::uint16_t>(peer.address().port())};
+ConnId Links::open(const wire::NodeAddress& peer, std::uint32_t lane) {
+  Link wanted{PeerId{peer.peer_id()}, lane, peer.address().host(), static_cast<std::uint16_t>(peer.address().port())};
   if (wanted.peer == kOriginId) {
     wanted.host = origin_host_;
     wanted.port = origin_port_;
   }
   for (auto& [conn, link] : links_) {
-    if (link.peer != wanted.peer) continue;
+    if (link.peer != wanted.peer || link.lane != lane) continue;
     if (link.host == wanted.host && link.port == wanted.port) return conn;
     close(conn);  // the peer has moved
     break;

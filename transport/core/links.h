@@ -16,8 +16,8 @@ class ConnIds {
   std::uint64_t last_ = 0;
 };
 
-/// The child's connections to its parents: one per parent, shared by stripes and versions, kept while wanted.
-/// Pure. Invariant: at most one connection per peer.
+/// The child's connections to its parents: one per parent and lane, shared by stripes and versions, kept while wanted.
+/// Lanes are parallel streams of one edge. Pure. Invariant: at most one connection per peer and lane.
 class Links {
  public:
   Links(ConnIds& ids, ActionQueue& actions) : ids_(ids), actions_(actions) {}
@@ -25,8 +25,8 @@ class Links {
   /// The origin's address as this node was given it: used for peer 0 whatever the plan says.
   void set_origin(std::string host, std::uint16_t port);
 
-  /// The connection to `peer`, opened if there is none.
-  ConnId open(const wire::NodeAddress& peer);
+  /// The connection to `peer` on `lane`, opened if there is none.
+  ConnId open(const wire::NodeAddress& peer, std::uint32_t lane);
   [[nodiscard]] bool is_link(ConnId conn) const { return links_.contains(conn); }
   [[nodiscard]] bool is_open(ConnId conn) const;
   /// Marks the connection as made. The caller then says hello on it.
@@ -45,6 +45,7 @@ class Links {
  private:
   struct Link {
     PeerId peer{};
+    std::uint32_t lane = 0;
     std::string host;
     std::uint16_t port = 0;
     bool open = false;

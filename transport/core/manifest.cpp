@@ -4,7 +4,6 @@
 
 #include <bit>
 #include <cstring>
-#include <unordered_set>
 
 #include "proto/wire.pb.h"
 
@@ -21,13 +20,8 @@ std::string to_text(const Digest& digest) {
 
 std::uint64_t Manifest::snapshot_bytes() const {
   std::uint64_t total = 0;
-  for (const ManifestFile& file : files) total += file.size_bytes;
+  for (const SnapshotFile& file : files) total += file.size_bytes;
   return total;
-}
-
-bool is_safe_file_name(std::string_view name) {
-  return !name.empty() && name.size() <= kNameBytesMax && name.front() != '.' &&
-         name.find('/') == std::string_view::npos && name.find('\0') == std::string_view::npos;
 }
 
 std::vector<Digest> part_digests_of(const std::vector<Digest>& chunks) {
@@ -70,16 +64,13 @@ Result<Manifest> manifest_from_wire(const wire::Manifest& message) {
   std::memcpy(m.part_digests.data(), message.part_digests().data(), message.part_digests().size());
 
   if (message.files().empty() || std::size_t(message.files_size()) > kFilesMax) return bad("number of files");
-  std::unordered_set<std::string_view> names;
-  std::uint64_t total = 0;
-  for (const wire::FileEntry& file : message.files()) {
-    if (!is_safe_file_name(file.name())) return bad("a file name that cannot be used here");
-    if (!names.insert(file.name()).second) return bad("two files of one name");
-    if (file.size_bytes() > kPayloadBytesMax || total + file.size_bytes() > kPayloadBytesMax) return bad("files too large");
-    total += file.size_bytes();
-    m.files.push_back({file.name(), file.size_bytes()});
+  for (const wire::FileEntry& file : message.files()) m.files.push_back({file.name(), file.size_bytes()});
+  const Result<FileTable> table = FileTable::make(m.files);
+  if (!table.has_value()) return bad(table.error().detail);
+  if (table->size_bytes() > kPayloadBytesMax) return bad("files too large");
+  if (m.kind == PayloadKind::kFull && table->size_bytes() != m.payload_bytes) {
+    return bad("files and payload differ in size");
   }
-  if (m.kind == PayloadKind::kFull && total != m.payload_bytes) return bad("files and payload differ in size");
   if (message.snapshot_digest().size() != Digest::kBytes) return bad("snapshot digest is not 16 bytes");
   std::memcpy(m.snapshot_digest.bytes.data(), message.snapshot_digest().data(), Digest::kBytes);
   m.published_unix_ms = message.published_unix_ms();
@@ -95,7 +86,7 @@ wire::Manifest manifest_to_wire(const Manifest& m) {
   message.set_payload_bytes(m.payload_bytes);
   message.set_chunk_bytes(m.chunk_bytes);
   for (const Digest& digest : m.part_digests) message.mutable_part_digests()->append(to_text(digest));
-  for (const ManifestFile& file : m.files) {
+  for (const SnapshotFile& file : m.files) {
     wire::FileEntry* entry = message.add_files();
     entry->set_name(file.name);
     entry->set_size_bytes(file.size_bytes);

@@ -7,6 +7,7 @@
 #include "base/digest.h"
 #include "base/ids.h"
 #include "base/result.h"
+#include "patch/file_table.h"
 #include "proto/limits.h"
 
 namespace weightcast::wire {
@@ -16,12 +17,6 @@ class Manifest;
 namespace weightcast {
 
 enum class PayloadKind : std::uint8_t { kFull, kPatch };
-
-struct ManifestFile {
-  std::string name;
-  std::uint64_t size_bytes = 0;
-  bool operator==(const ManifestFile&) const = default;
-};
 
 /// What one version is, after every check that can be made without its bytes. Immutable once made.
 /// Invariants: chunk_bytes is a power of two within its limits; chunk_count() * chunk_bytes covers payload_bytes;
@@ -35,7 +30,7 @@ struct Manifest {
   std::uint64_t payload_bytes = 0;
   std::uint32_t chunk_bytes = 0;
   std::vector<Digest> part_digests;
-  std::vector<ManifestFile> files;  ///< of the resulting snapshot, in the order of the snapshot stream
+  std::vector<SnapshotFile> files;  ///< of the resulting snapshot, in the order of the snapshot stream
   Digest snapshot_digest{};         ///< see patch/snapshot_digest.h
   std::int64_t published_unix_ms = 0;
 
@@ -62,9 +57,5 @@ struct Manifest {
 
 /// The digests of `chunks` (16 bytes each) grouped into parts: what part_digests holds.
 [[nodiscard]] std::vector<Digest> part_digests_of(const std::vector<Digest>& chunks);
-
-/// Whether `name` may be created in a directory of ours: not empty, at most kNameBytesMax bytes, no '/', no NUL, no
-/// leading '.'.
-[[nodiscard]] bool is_safe_file_name(std::string_view name);
 
 }  // namespace weightcast

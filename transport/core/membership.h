@@ -8,6 +8,8 @@
 #include "base/ids.h"
 #include "base/time.h"
 #include "base/units.h"
+#include "transport/core/peer_score.h"
+#include "transport/core/peer_standing.h"
 
 namespace weightcast {
 
@@ -21,7 +23,8 @@ struct Member {
   std::uint16_t port = 0;
   Rate uplink{};
   Rate downlink{};
-  bool leaf_only = false;
+  bool leaf_only = false;    ///< by its own word
+  bool unreachable = false;  ///< the origin dialled it, in vain
   bool standby = false;
 
   Version installed{};
@@ -32,11 +35,17 @@ struct Member {
   std::uint64_t bytes_received = 0;
   Instant heard_at{};
   Version failed{};  ///< the version that it could not install; none since
+  PeerScore score;   ///< of its forwarding
+  PeerStanding standing;
   std::string last_error;
 
   [[nodiscard]] bool connected() const { return conn != ConnId{}; }
   /// Connected and meant to serve.
   [[nodiscard]] bool active() const { return connected() && !standby; }
+  /// May stand between others and the origin.
+  [[nodiscard]] bool can_relay() const {
+    return !leaf_only && !unreachable && standing.standing() != Standing::kRolloutOnly;
+  }
 };
 
 /// The origin's members by number, name and connection. Pure.

@@ -16,7 +16,7 @@ action::Log info(std::string text) { return {action::Log::Level::kInfo, std::mov
 action::Log warning(std::string text) { return {action::Log::Level::kWarning, std::move(text)}; }
 
 PlanMember plan_member(const Member& member) {
-  return {member.id, member.uplink, member.downlink, !member.leaf_only};
+  return {member.id, member.uplink, member.downlink, member.can_relay()};
 }
 
 Rate rate_from_wire(double bytes_per_s) {
@@ -35,12 +35,45 @@ void OriginCore::restore(std::shared_ptr<const Manifest> manifest, const std::ve
   if (!holding.complete()) return;
   holdings_.emplace(version, std::move(holding));
   Publication& publication = publications_[version];
-  publication.plan = make_plan(plan_request(manifest->payload_bytes));
+  publication.plan = make_plan(plan_request(Instant{}, manifest->payload_bytes));
   publication.manifest = std::move(manifest);
   latest_ = std::max(latest_, version);
 }
 
 void OriginCore::start(Instant) {}
+
+double OriginCore::score_of(Instant now, const Member& member) {
+  return member.score.score(now, member.uplink.limited() ? member.uplink : Rate{});
+}
+
+void OriginCore::restore_peers(Instant now, const std::vector<PeerRecord>& records) {
+  for (const PeerRecord& record : records) {
+    Member& member = members_.by_name(record.name);
+    member.score = PeerScore(record.score, now);
+    member.standing = PeerStanding(record.standing);
+  }
+}
+
+std::vector<PeerRecord> OriginCore::peer_records(Instant now) const {
+  std::vector<PeerRecord> records;
+  for (const auto& [id, member] : members_.all()) {
+    records.push_back({member.name, member.score.record(now), member.standing.record()});
+  }
+  return records;
+}
+
+void OriginCore::end(Publication& publication) {
+  if (publication.ended || !publication.announced) return;
+  publication.ended = true;
+  for (const PeerId id : publication.plan.members) {
+    Member* member = members_.find(id);
+    const Standing before = member->standing.standing();
+    member->standing.handle_publication_end(member->installed >= publication.manifest->version);
+    if (member->standing.standing() == before) continue;
+    actions_.push(info(fmt::format("worker {} is now {}", member->name, to_string(member->standing.standing()))));
+  }
+  ++peer_records_generation_;
+}
 
 void OriginCore::stop(std::string_view reason) {
   for (auto& [id, member] : members_.all()) {
@@ -53,19 +86,24 @@ void OriginCore::stop(std::string_view reason) {
 
 // ---- publications
 
-PlanRequest OriginCore::plan_request(std::uint64_t payload_bytes) const {
+PlanRequest OriginCore::plan_request(Instant now, std::uint64_t payload_bytes) const {
   PlanRequest request;
   request.origin_uplink = config_.uplink;
   request.payload_bytes = payload_bytes;
   request.topology = config_.topology;
   request.hop_delay = config_.hop_delay;
+  std::vector<RankedPeer> ranked;
   for (const auto& [id, member] : members_.all()) {
-    if (member.active()) request.members.push_back(plan_member(member));
+    if (member.active()) ranked.push_back({id, member.standing.standing(), score_of(now, member)});
   }
+  rank_peers(ranked);
+  for (const RankedPeer& peer : ranked) request.members.push_back(plan_member(*members_.find(peer.id)));
   return request;
 }
 
-Plan OriginCore::plan_for(std::uint64_t payload_bytes) const { return make_plan(plan_request(payload_bytes)); }
+Plan OriginCore::plan_for(Instant now, std::uint64_t payload_bytes) const {
+  return make_plan(plan_request(now, payload_bytes));
+}
 
 Status OriginCore::check_version(Version version) const {
   if (version == kNoVersion) return fail(Errc::kInvalidArgument, Op::kPublish, "version 0: versions start at 1");
@@ -86,7 +124,8 @@ void OriginCore::handle_publish(Instant now, Instant started_at, std::shared_ptr
   holdings_.emplace(version, std::move(holding));
   latest_ = version;
 
-  PlanRequest request = plan_request(manifest->payload_bytes);
+  for (auto& [older, publication] : publications_) end(publication);
+  PlanRequest request = plan_request(now, manifest->payload_bytes);
   request.chunk_bytes = manifest->chunk_bytes;
   Publication& publication = publications_[version];
   publication.plan = make_plan(request);
@@ -118,11 +157,12 @@ void OriginCore::announce(Publication& publication, const Member& member, wire::
   actions_.push(action::Send{member.conn, std::move(message)});
 }
 
-void OriginCore::repair(Version version) {
+void OriginCore::repair(Instant now, Version version) {
   Publication& publication = publications_.at(version);
-  PlanRequest request = plan_request(publication.manifest->payload_bytes);
+  PlanRequest request = plan_request(now, publication.manifest->payload_bytes);
   request.chunk_bytes = publication.manifest->chunk_bytes;
   std::erase_if(request.members, [&](const PlanMember& m) { return publication.failed.contains(m.id); });
+  for (PlanMember& m : request.members) m.can_relay = m.can_relay && !publication.demoted.contains(m.id);
   publication.plan = repair_plan(publication.plan, request);
   ++epoch_;
   const PlanIndex index(publication.plan);
@@ -190,7 +230,7 @@ void OriginCore::ensure_planned(Instant now, Member& member) {
     publication.started_at = now;
   }
   publication.failed.erase(member.id);
-  repair(latest_);
+  repair(now, latest_);
   const PlanIndex index(publication.plan);
   announce(publication, member, assignment_for(publication, index, member));
 }
@@ -211,6 +251,7 @@ void OriginCore::note_progress(Instant now, Publication& publication) {
   note(publication.t50, 0.5);
   note(publication.t90, 0.9);
   note(publication.t100, 1.0);
+  if (publication.t100) end(publication);
 }
 
 std::optional<PublicationProgress> OriginCore::progress(Version version) const {
@@ -257,9 +298,27 @@ void OriginCore::handle_accepted(Instant now, ConnId conn, std::string_view peer
   strangers_[conn] = {now, std::string(peer_host)};
 }
 
-void OriginCore::handle_connected(Instant, ConnId) {}
+void OriginCore::probe(const Member& member) {
+  const ConnId conn = conn_ids_.next();
+  probes_[conn] = member.id;
+  actions_.push(action::Connect{conn, member.host, member.port});
+}
+
+void OriginCore::handle_connected(Instant, ConnId conn) {
+  if (probes_.erase(conn) > 0) actions_.push(action::Close{conn});
+}
 
 void OriginCore::handle_closed(Instant now, ConnId conn, const Error& why) {
+  if (const auto probed = probes_.find(conn); probed != probes_.end()) {
+    Member* member = members_.find(probed->second);
+    probes_.erase(probed);
+    if (!member->connected()) return;
+    member->unreachable = true;
+    actions_.push(warning(fmt::format("worker {} cannot be dialled at {}:{} ({}); it receives and does not forward",
+                                      member->name, member->host, member->port, why.detail)));
+    for (const auto& [version, publication] : publications_) repair(now, version);
+    return;
+  }
   strangers_.erase(conn);
   uploads_.handle_closed(conn);
   if (Member* member = members_.by_conn(conn)) lose(now, *member, why.detail);
@@ -281,7 +340,7 @@ void OriginCore::lose(Instant now, Member& member, std::string_view why) {
   member.last_error = why;
   for (auto& [version, publication] : publications_) {
     publication.told.erase(member.id);
-    repair(version);
+    repair(now, version);
   }
   for (auto& [id, standby] : members_.all()) {
     if (!standby.connected() || !standby.standby) continue;
@@ -326,6 +385,7 @@ void OriginCore::handle_join(Instant now, ConnId conn, const wire::Join& join) {
   member.uplink = rate_from_wire(join.uplink_bytes_per_s());
   member.downlink = rate_from_wire(join.downlink_bytes_per_s());
   member.leaf_only = join.leaf_only() || member.port == 0;
+  member.unreachable = false;
   member.standby = join.standby();
   member.installed = Version{join.installed_version()};
   member.receiving = kNoVersion;
@@ -341,6 +401,7 @@ void OriginCore::handle_join(Instant now, ConnId conn, const wire::Join& join) {
   actions_.push(action::Send{conn, std::move(message)});
   actions_.push(info(fmt::format("worker {} joined as peer {} at {}:{}, on version {}", member.name, member.id.value,
                                  member.host, member.port, member.installed.value)));
+  if (!member.leaf_only) probe(member);
   ensure_planned(now, member);
 }
 
@@ -370,7 +431,7 @@ void OriginCore::handle_message(Instant now, ConnId conn, const wire::Message& m
                                           member->failed.value, member->last_error)));
         if (const auto failed = publications_.find(member->failed); failed != publications_.end()) {
           failed->second.failed.insert(member->id);
-          repair(member->failed);
+          repair(now, member->failed);
         }
         break;
       case Kind::kParentFault: handle_parent_fault(now, *member, message.parent_fault()); break;
@@ -419,6 +480,17 @@ void OriginCore::handle_installed(Instant now, Member& member, const wire::Insta
       return;
     }
   }
+  if (found != publications_.end() && member.installed < version && installed.seconds() > 0) {
+    // Forwarding is what is scored: the relays that fed it did well.
+    const Plan& plan = found->second.plan;
+    const Rate rate{double(found->second.manifest->payload_bytes) / installed.seconds()};
+    const auto at = std::ranges::find(plan.members, member.id) - plan.members.begin();
+    for (const StripePlan& stripe : plan.stripes) {
+      if (std::size_t(at) >= stripe.parents.size()) continue;
+      Member* parent = members_.find(stripe.parents[std::size_t(at)]);
+      if (parent != nullptr) parent->score.handle_ok(now, rate);
+    }
+  }
   member.installed = std::max(member.installed, version);
   member.last_error.clear();
   member.failed = kNoVersion;
@@ -426,9 +498,28 @@ void OriginCore::handle_installed(Instant now, Member& member, const wire::Insta
   for (auto& [v, publication] : publications_) note_progress(now, publication);
 }
 
-void OriginCore::handle_parent_fault(Instant, Member& member, const wire::ParentFault& fault) {
-  actions_.push(warning(fmt::format("worker {} left its parent {} ({}) for {}", member.name, fault.parent_id(),
-                                    wire::FaultKind_Name(fault.kind()), fault.now_from_id())));
+void OriginCore::handle_parent_fault(Instant now, Member& member, const wire::ParentFault& fault) {
+  const PeerId parent_id{fault.parent_id()};
+  Member* parent = members_.find(parent_id);
+  actions_.push(warning(fmt::format("worker {} left its parent {} ({})", member.name,
+                                    parent != nullptr ? parent->name : config_.name,
+                                    wire::FaultKind_Name(fault.kind()))));
+  const auto found = publications_.find(Version{fault.version()});
+  if (parent == nullptr || parent_id == member.id || found == publications_.end()) return;
+  Publication& publication = found->second;
+  // Only who was meant to feed it can fail it; a child that wanders has left others of its own accord.
+  const auto at = std::ranges::find(publication.plan.members, member.id) - publication.plan.members.begin();
+  const bool fed_by = std::ranges::any_of(publication.plan.stripes, [&](const StripePlan& stripe) {
+    return std::size_t(at) < stripe.parents.size() && stripe.parents[std::size_t(at)] == parent_id;
+  });
+  if (!fed_by) return;
+  parent->score.handle_failed(now);
+  parent->standing.handle_fault(fault.kind() == wire::FAULT_KIND_CORRUPT ? PeerFault::kCorrupt
+                                : fault.kind() == wire::FAULT_KIND_SLOW  ? PeerFault::kSlow
+                                                                         : PeerFault::kClosed);
+  // If most relays seem slow it is not they who are: then the plan stays, and children help themselves.
+  if (2 * publication.demoted.size() >= publication.plan.members.size()) return;
+  if (publication.demoted.insert(parent_id).second) repair(now, found->first);
 }
 
 void OriginCore::handle_chunk(Instant, ConnId conn, const ChunkArrival&) {

@@ -28,6 +28,13 @@ struct OriginConfig {
   Timeouts timeouts{};
 };
 
+/// What an origin remembers of a worker across its own restarts.
+struct PeerRecord {
+  std::string name;
+  PeerScoreRecord score;
+  PeerStandingRecord standing;
+};
+
 /// How far one publication has come. Times count from its start; absent until reached.
 struct PublicationProgress {
   Version version{};
@@ -58,8 +65,16 @@ class OriginCore final : public Core {
   /// A complete version that a store recovered; before start(). The last one becomes the latest publication.
   void restore(std::shared_ptr<const Manifest> manifest, const std::vector<Digest>& chunk_digests);
 
+  /// What peer_records() gave before a restart; before start().
+  void restore_peers(Instant now, const std::vector<PeerRecord>& records);
+  [[nodiscard]] std::vector<PeerRecord> peer_records(Instant now) const;
+  /// Grows whenever peer_records() has something new that is worth keeping.
+  [[nodiscard]] std::uint64_t peer_records_generation() const { return peer_records_generation_; }
+  /// Against its own line rate.
+  [[nodiscard]] static double score_of(Instant now, const Member& member);
+
   /// What make_plan() says of a payload of this size for the members of now.
-  [[nodiscard]] Plan plan_for(std::uint64_t payload_bytes) const;
+  [[nodiscard]] Plan plan_for(Instant now, std::uint64_t payload_bytes) const;
 
   /// Whether `version` may be published: greater than any before. Errors: kAlreadyExists, kInvalidArgument (0).
   [[nodiscard]] Status check_version(Version version) const;
@@ -101,7 +116,9 @@ class OriginCore final : public Core {
     bool announced = false;  // false for one that was restored: members are planned as they join
     Instant started_at{};
     std::optional<Duration> t50, t90, t100;
-    std::set<PeerId> failed;  // could not store it: neither fed nor relays
+    std::set<PeerId> failed;   // could not store it: neither fed nor relays
+    std::set<PeerId> demoted;  // a child left it: a leaf for the rest of this publication
+    bool ended = false;        // everyone has it, or a newer one came
     std::map<PeerId, std::string> told;  // the assignment that each member was sent last, without its epoch
   };
 
@@ -113,12 +130,15 @@ class OriginCore final : public Core {
 
   void ensure_planned(Instant now, Member& member);
   /// Fits the plan to the members of now, and tells those for whom something changed.
-  void repair(Version version);
+  void repair(Instant now, Version version);
+  /// Standing changes now, and only now.
+  void end(Publication& publication);
+  void probe(const Member& member);
   void announce(Publication& publication, const Member& member, wire::Assignment assignment);
   [[nodiscard]] wire::Assignment assignment_for(const Publication& publication, const PlanIndex& index,
                                                 const Member& member) const;
   [[nodiscard]] wire::NodeAddress address_of(PeerId id) const;
-  [[nodiscard]] PlanRequest plan_request(std::uint64_t payload_bytes) const;
+  [[nodiscard]] PlanRequest plan_request(Instant now, std::uint64_t payload_bytes) const;
   void note_progress(Instant now, Publication& publication);
   void forget_old_versions();
 
@@ -133,9 +153,11 @@ class OriginCore final : public Core {
     std::string host;
   };
   std::map<ConnId, Stranger> strangers_;
+  std::map<ConnId, PeerId> probes_;  // dialled to see whether the member can be
   std::map<Version, Publication> publications_;
   Version latest_{};
   Epoch epoch_{};
+  std::uint64_t peer_records_generation_ = 0;
   std::optional<Instant> driven_at_;  // the last time anything was handled: a stall of our own is not the members'
 };
 

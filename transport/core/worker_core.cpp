@@ -251,7 +251,7 @@ void WorkerCore::take_up_newest(Instant now) {
   incoming_.emplace();
   incoming_->version = version;
   incoming_->source = next;
-  incoming_->download = std::make_unique<Download>(config_.timeouts, holding->second, links_, actions_);
+  incoming_->download = std::make_unique<Download>(config_.timeouts, config_.streams, holding->second, links_, actions_);
   actions_.push(action::BeginPayload{next.manifest});
   if (Status s = incoming_->download->assign(now, next.assignment); !s.has_value()) {
     return fail_incoming(now, s.error(), false);

@@ -29,6 +29,7 @@ struct WorkerConfig {
   bool leaf_only = false;
   bool standby = false;
   std::uint32_t versions_kept = 2;
+  std::uint32_t streams = 1;  ///< connections to each parent
   Timeouts timeouts{};
 };
 

@@ -50,7 +50,7 @@ struct Complete {
 
 /// A version that an origin makes itself.
 struct Import {
-  std::vector<ManifestFile> table;
+  std::vector<SnapshotFile> table;
   FilesRef files;
   bool finishing = false;
 };
@@ -68,8 +68,8 @@ Error about(Version version, const std::filesystem::path& directory, Error error
 
 // --- What pool threads do. Free functions, so that they cannot reach into the store. ---------------------------------
 
-Result<FilesRef> make_files(const StoreLayout& layout, Version version, const std::vector<ManifestFile>& table) {
-  WC_ASSIGN(FileTable files, file_table_of(table));
+Result<FilesRef> make_files(const StoreLayout& layout, Version version, const std::vector<SnapshotFile>& table) {
+  WC_ASSIGN(FileTable files, FileTable::make(table));
   const std::uint64_t needed_bytes = files.size_bytes();
   Result<FilesRef> made = VersionFiles::create(layout.incoming(version), std::move(files));
   if (!made.has_value() && made.error().code == Errc::kNoSpace) {
@@ -171,7 +171,7 @@ class StoreImpl final : public Store {
   [[nodiscard]] BufferRef cached_chunk(Version version, ChunkIndex chunk) const override;
   void read_chunk(Version version, ChunkIndex chunk, std::function<void(Result<BufferRef>)> done) override;
   void finish(Version version, std::function<void(Result<StoredVersion>)> done) override;
-  void begin_import(Version version, std::vector<ManifestFile> files,
+  void begin_import(Version version, std::vector<SnapshotFile> files,
                     std::function<void(Result<ImportTarget>)> done) override;
   void finish_import(const Manifest& manifest, const std::vector<Digest>& chunk_digests,
                      std::function<void(Result<StoredVersion>)> done) override;
@@ -503,7 +503,7 @@ void StoreImpl::handle_installed(VersionRecord record, FilesRef files,
   make_durable(complete);
 }
 
-void StoreImpl::begin_import(Version version, std::vector<ManifestFile> files,
+void StoreImpl::begin_import(Version version, std::vector<SnapshotFile> files,
                              std::function<void(Result<ImportTarget>)> done) {
   if (refuse_new(version, done)) return;
   discard(version);
@@ -517,7 +517,7 @@ void StoreImpl::begin_import(Version version, std::vector<ManifestFile> files,
                 if (!made->has_value()) return done(made->error());
                 imports_[version] = {files, std::move(**made)};
                 ImportTarget target{layout_.incoming(version), {}};
-                for (const ManifestFile& file : files) target.paths.push_back(target.directory / file.name);
+                for (const SnapshotFile& file : files) target.paths.push_back(target.directory / file.name);
                 done(std::move(target));
               });
 }

@@ -116,7 +116,7 @@ class Store {
   /// Makes room for a version that this node makes itself, whose manifest is not known before its bytes are. The caller
   /// fills the files, on any thread, and hashes what it wrote. A crash before finish_import() leaves nothing.
   /// Errors: those of begin().
-  virtual void begin_import(Version version, std::vector<ManifestFile> files,
+  virtual void begin_import(Version version, std::vector<SnapshotFile> files,
                             std::function<void(Result<ImportTarget>)> done) = 0;
 
   /// The files of begin_import() hold what `manifest` says, of which `chunk_digests` are all; neither is checked

@@ -13,18 +13,11 @@ namespace weightcast {
 
 namespace fs = std::filesystem;
 
-Result<FileTable> file_table_of(const std::vector<ManifestFile>& files) {
-  std::vector<SnapshotFile> entries;
-  entries.reserve(files.size());
-  for (const ManifestFile& file : files) entries.push_back({file.name, file.size_bytes});
-  return FileTable::make(std::move(entries));
-}
-
 Result<FileTable> payload_files(const Manifest& manifest) {
   if (manifest.kind != PayloadKind::kFull) {
     return fail(Errc::kUnsupported, Op::kOpen, "a patch cannot be stored by this release");
   }
-  return file_table_of(manifest.files);
+  return FileTable::make(manifest.files);
 }
 
 Result<std::shared_ptr<VersionFiles>> VersionFiles::create(const fs::path& path, FileTable table) {

@@ -15,13 +15,9 @@
 
 namespace weightcast {
 
-/// `files` as the table that lays them end to end: a full payload is the snapshot stream. Errors: kInvalidArgument,
-/// kTooLarge.
-[[nodiscard]] Result<FileTable> file_table_of(const std::vector<ManifestFile>& files);
-
 /// The files that a version's payload is kept in while it arrives and is served. For a full payload those are the
 /// snapshot's own; the payload of a patch will be one file beside it. Errors: kUnsupported for a patch, and those of
-/// file_table_of().
+/// FileTable::make().
 [[nodiscard]] Result<FileTable> payload_files(const Manifest& manifest);
 
 /// The files of one version, opened when they are used. Holds the directory itself open, so that nothing here changes

@@ -28,7 +28,8 @@ struct DaemonConfig {
   Topology topology = Topology::kAuto;     ///< origin only
   Duration hop_delay = std::chrono::microseconds(500);  ///< origin only
   std::uint32_t versions_kept = 2;
-  std::string congestion;
+  std::string congestion;                  ///< "" leaves the host's default
+  std::uint32_t streams = 1;               ///< worker only: connections to each parent
   DiskBackend disk = DiskBackend::kAuto;
   bool leaf_only = false;
   bool standby = false;

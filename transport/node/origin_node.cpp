@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "transport/core/plan_repair.h"
+#include "transport/node/peer_records.h"
 #include "transport/node/takeover.h"
 
 namespace weightcast {
@@ -40,9 +40,25 @@ Status OriginNode::start() {
   for (const StoredVersion& stored : store_->versions()) {
     core_->restore(std::make_shared<const Manifest>(stored.manifest), stored.chunk_digests);
   }
+  core_->restore_peers(loop_.now(), PeerRecordsFile(config_.state).read());
   // Whatever an origin finds half-made was never announced.
   for (const PartialVersion& partial : store_->partial()) store_->discard(partial.manifest.version);
-  return serve(*core_);
+  WC_TRY(serve(*core_));
+  driver_->on_change([this] { handle_change(); });
+  return {};
+}
+
+void OriginNode::handle_change() {
+  api_->handle_change();
+  const std::uint64_t generation = core_->peer_records_generation();
+  if (writing_peer_records_ || generation == peer_records_written_) return;
+  writing_peer_records_ = true;
+  peer_records_written_ = generation;
+  loop_.offload(
+      [file = PeerRecordsFile(config_.state), records = core_->peer_records(loop_.now())] {
+        if (Status s = file.write(records); !s.has_value()) spdlog::warn("peer records: {}", s.error().message());
+      },
+      [this] { writing_peer_records_ = false; });
 }
 
 void OriginNode::stop(std::string_view reason) {
@@ -62,7 +78,7 @@ void OriginNode::publish(const local::PublishRequest& request, std::function<voi
   takeover.path = request.path();
   takeover.model_id = config_.model_id;
   takeover.allow_nonfinite = request.allow_nonfinite();
-  takeover.choose_chunk_bytes = [this](std::uint64_t bytes) { return core_->plan_for(bytes).chunk_bytes; };
+  takeover.choose_chunk_bytes = [this](std::uint64_t bytes) { return core_->plan_for(loop_.now(), bytes).chunk_bytes; };
   take_over(loop_, *store_, std::move(takeover),
             [this, version, started_at, taken = std::move(taken)](Result<TakenOver> copy) {
               if (!copy.has_value()) {
@@ -156,6 +172,10 @@ local::StatusReply OriginNode::status() {
     node.set_downlink_bytes_per_s(member.downlink.bytes_per_s);
     node.set_bytes_received(member.bytes_received);
     node.set_last_error(member.last_error);
+    node.set_score(OriginCore::score_of(loop_.now(), member));
+    node.set_standing(member.leaf_only     ? "leaf"
+                      : member.unreachable ? "unreachable"
+                                           : std::string(to_string(member.standing.standing())));
   }
   if (plan != nullptr && !plan->stripes.empty()) {
     reply.set_topology(std::string(to_string(plan->topology)));

@@ -26,7 +26,11 @@ class OriginNode final : public Node {
     std::uint64_t egress_bytes = 0;  // of the node, when it began
   };
 
+  void handle_change();
+
   std::unique_ptr<OriginCore> core_;
+  std::uint64_t peer_records_written_ = 0;  // generation
+  bool writing_peer_records_ = false;
   std::map<Version, Started> started_;  // the last few publications
 };
 

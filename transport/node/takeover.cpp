@@ -2,11 +2,9 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <chrono>
 #include <mutex>
 #include <optional>
@@ -14,44 +12,13 @@
 #include "patch/finite.h"
 #include "patch/snapshot.h"
 #include "patch/snapshot_digest.h"
+#include "transport/io/posix_file.h"
 
 namespace weightcast {
 namespace {
 
 // The copy is bound by memory; a second thread hides the first one's page faults, more add nothing.
 constexpr unsigned kThreads = 2;
-
-class OpenFiles {
- public:
-  ~OpenFiles() {
-    for (const int fd : fds_) ::close(fd);
-  }
-  OpenFiles() = default;
-  OpenFiles(const OpenFiles&) = delete;
-  OpenFiles& operator=(const OpenFiles&) = delete;
-
-  Status open(const std::vector<std::filesystem::path>& paths) {
-    for (const auto& path : paths) {
-      const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
-      if (fd < 0) return fail_errno(errno, Op::kOpen, path.string());
-      fds_.push_back(fd);
-    }
-    return {};
-  }
-  Status write(std::size_t file, std::uint64_t offset, Bytes bytes) const {
-    while (!bytes.empty()) {
-      const ssize_t n = ::pwrite(fds_[file], bytes.data(), bytes.size(), static_cast<off_t>(offset));
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) return fail_errno(errno, Op::kWrite, "the origin's copy of the snapshot");
-      offset += static_cast<std::uint64_t>(n);
-      bytes = bytes.subspan(static_cast<std::size_t>(n));
-    }
-    return {};
-  }
-
- private:
-  std::vector<int> fds_;
-};
 
 // One takeover; kept alive by the closures of its steps.
 class Takeover : public std::enable_shared_from_this<Takeover> {
@@ -89,7 +56,11 @@ class Takeover : public std::enable_shared_from_this<Takeover> {
     chunk_bytes_ = request_.choose_chunk_bytes(source_->size_bytes());
     store_.begin_import(request_.version, files_, [self = shared_from_this()](Result<ImportTarget> target) {
       if (!target.has_value()) return self->done_(target.error());
-      if (Status opened = self->targets_.open(target->paths); !opened.has_value()) return self->abandon(opened.error());
+      for (const auto& path : target->paths) {
+        auto file = open_file(path, O_WRONLY);
+        if (!file.has_value()) return self->abandon(file.error());
+        self->targets_.push_back(std::move(*file));
+      }
       self->copy();
     });
   }
@@ -120,7 +91,8 @@ class Takeover : public std::enable_shared_from_this<Takeover> {
       std::uint64_t written = 0;
       for (const FilePiece& piece : source_->file_table().pieces(offset, bytes.size())) {
         const auto part = Bytes(bytes).subspan(written, piece.size_bytes);
-        if (Status s = targets_.write(piece.file, piece.offset_bytes, part); !s.has_value()) return note(s.error());
+        const Status done = write_fully(targets_[piece.file], piece.offset_bytes, part, files_[piece.file].name);
+        if (!done.has_value()) return note(done.error());
         written += piece.size_bytes;
       }
       const Digest leaf_digest = digest_of(bytes);
@@ -169,9 +141,9 @@ class Takeover : public std::enable_shared_from_this<Takeover> {
   std::function<void(Result<TakenOver>)> done_;
 
   std::optional<SnapshotSource> source_;
-  std::vector<ManifestFile> files_;
+  std::vector<SnapshotFile> files_;
   std::uint32_t chunk_bytes_ = 0;
-  OpenFiles targets_;
+  std::vector<File> targets_;
   std::optional<SnapshotDigest> digest_;
   std::vector<Digest> chunk_digests_;
   std::atomic<std::size_t> next_leaf_{0};

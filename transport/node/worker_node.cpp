@@ -26,6 +26,7 @@ Status WorkerNode::start() {
   config.leaf_only = config_.leaf_only;
   config.standby = config_.standby;
   config.versions_kept = config_.versions_kept;
+  config.streams = config_.streams;
   config.timeouts = config_.timeouts;
   core_ = std::make_unique<WorkerCore>(std::move(config));
   for (const StoredVersion& stored : store_->versions()) {

@@ -34,7 +34,7 @@ struct Publication {
 };
 
 /// `files` with bytes that differ by version and place.
-inline Publication publication(std::uint64_t version, std::vector<ManifestFile> files,
+inline Publication publication(std::uint64_t version, std::vector<SnapshotFile> files,
                                std::uint32_t chunk_bytes = kChunkBytesMin) {
   Publication made;
   Manifest& m = made.manifest;
@@ -54,7 +54,7 @@ inline Publication publication(std::uint64_t version, std::vector<ManifestFile> 
     made.digests.push_back(digest_of(stream.subspan(m.chunk_offset(ChunkIndex{i}), m.chunk_size(ChunkIndex{i}))));
   }
   m.part_digests = part_digests_of(made.digests);
-  SnapshotDigest digest(*file_table_of(m.files));
+  SnapshotDigest digest(*FileTable::make(m.files));
   for (std::size_t leaf = 0; leaf < digest.leaf_count(); ++leaf) {
     digest.set_leaf(leaf, digest_of(stream.subspan(digest.leaf_offset_bytes(leaf), digest.leaf_size_bytes(leaf))));
   }
@@ -153,7 +153,7 @@ class StoreFixture : public testing::TestWithParam<DiskBackend> {
   /// Whether the files under `path` are exactly those of `p`.
   static bool holds(const std::filesystem::path& path, const Publication& p) {
     std::string stream;
-    for (const ManifestFile& file : p.manifest.files) {
+    for (const SnapshotFile& file : p.manifest.files) {
       Result<std::string> content = read_file(path / file.name, kGiB);
       if (!content.has_value() || content->size() != file.size_bytes) return false;
       stream += *content;

@@ -18,10 +18,10 @@ class StoreRecovery : public StoreFixture {
   StoreRecovery() { EXPECT_TRUE(layout().create().has_value()); }
 
   void make_files(const fs::path& path, const Publication& p, bool with_bytes) {
-    const auto files = VersionFiles::create(path, *file_table_of(p.manifest.files));
+    const auto files = VersionFiles::create(path, *FileTable::make(p.manifest.files));
     ASSERT_TRUE(files.has_value());
     std::size_t at = 0;
-    for (const ManifestFile& entry : p.manifest.files) {
+    for (const SnapshotFile& entry : p.manifest.files) {
       const File file = *open_file(path / entry.name, O_WRONLY);
       const Bytes bytes = std::as_bytes(std::span(p.stream)).subspan(at, entry.size_bytes);
       if (with_bytes) {

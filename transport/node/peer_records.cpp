@@ -1,0 +1,83 @@
+#include "transport/node/peer_records.h"
+
+#include <fcntl.h>
+#include <spdlog/spdlog.h>
+
+#include <nlohmann/json.hpp>
+
+#include "transport/io/posix_file.h"
+
+namespace weightcast {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::uint64_t kFileBytesMax = 64 * kMiB;
+
+json to_json(const PeerRecord& record) {
+  json rates = json::array();
+  for (const Rate rate : record.score.rates) rates.push_back(rate.bytes_per_s);
+  return {{"name", record.name},
+          {"rates_bytes_per_s", std::move(rates)},
+          {"ok", record.score.ok},
+          {"failed", record.score.failed},
+          {"ok_in_a_row", record.score.ok_in_a_row},
+          {"failed_in_a_row", record.score.failed_in_a_row},
+          {"age_s", to_seconds(record.score.age)},
+          {"standing", static_cast<unsigned>(record.standing.standing)},
+          {"strikes", record.standing.strikes},
+          {"corrupt", record.standing.corrupt},
+          {"clean_in_a_row", record.standing.clean_in_a_row},
+          {"demotions", record.standing.demotions}};
+}
+
+PeerRecord from_json(const json& entry) {
+  PeerRecord record;
+  record.name = entry.at("name").get<std::string>();
+  for (const json& rate : entry.at("rates_bytes_per_s")) record.score.rates.push_back(Rate{rate.get<double>()});
+  record.score.ok = entry.at("ok").get<std::uint64_t>();
+  record.score.failed = entry.at("failed").get<std::uint64_t>();
+  record.score.ok_in_a_row = entry.at("ok_in_a_row").get<std::uint32_t>();
+  record.score.failed_in_a_row = entry.at("failed_in_a_row").get<std::uint32_t>();
+  record.score.age = from_seconds(std::clamp(entry.at("age_s").get<double>(), 0.0, 1e9));
+  record.standing.standing = static_cast<Standing>(std::min(entry.at("standing").get<unsigned>(), 2u));
+  record.standing.strikes = entry.at("strikes").get<std::uint32_t>();
+  record.standing.corrupt = entry.at("corrupt").get<std::uint32_t>();
+  record.standing.clean_in_a_row = entry.at("clean_in_a_row").get<std::uint32_t>();
+  record.standing.demotions = entry.at("demotions").get<std::uint32_t>();
+  return record;
+}
+
+}  // namespace
+
+std::vector<PeerRecord> PeerRecordsFile::read() const {
+  const Result<std::string> text = read_file(path_, kFileBytesMax);
+  if (!text.has_value()) {
+    if (text.error().code != Errc::kNotFound) spdlog::warn("peer records: {}", text.error().message());
+    return {};
+  }
+  try {
+    std::vector<PeerRecord> records;
+    for (const json& entry : json::parse(*text)) records.push_back(from_json(entry));
+    return records;
+  } catch (const json::exception& error) {
+    spdlog::warn("peer records: {} is not readable ({}); every worker starts without history", path_.string(),
+                 error.what());
+    return {};
+  }
+}
+
+Status PeerRecordsFile::write(const std::vector<PeerRecord>& records) const {
+  json list = json::array();
+  for (const PeerRecord& record : records) list.push_back(to_json(record));
+  const std::string text = list.dump(1) + "\n";
+  std::filesystem::path fresh = path_;
+  fresh += ".tmp";
+  {
+    WC_ASSIGN(const File file, open_file(fresh, O_WRONLY | O_CREAT | O_TRUNC));
+    WC_TRY(write_fully(file, 0, std::as_bytes(std::span(text)), fresh.native()));
+  }
+  return rename_path(fresh, path_);
+}
+
+}  // namespace weightcast

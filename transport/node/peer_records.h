@@ -1,0 +1,25 @@
+#pragma once
+
+#include <filesystem>
+#include <vector>
+
+#include "transport/core/origin_core.h"
+
+namespace weightcast {
+
+/// Keeps what an origin knows of its workers' forwarding in DIR/peers.json, replaced by rename. The file may be deleted:
+/// then everyone starts without history.
+class PeerRecordsFile {
+ public:
+  explicit PeerRecordsFile(const std::filesystem::path& directory) : path_(directory / "peers.json") {}
+
+  /// Nothing if there is no such file, or none that can be read; the latter is logged.
+  [[nodiscard]] std::vector<PeerRecord> read() const;
+  /// Blocks; for a pool thread. Errors: kNoSpace, kIo; the old file stays.
+  [[nodiscard]] Status write(const std::vector<PeerRecord>& records) const;
+
+ private:
+  std::filesystem::path path_;
+};
+
+}  // namespace weightcast
