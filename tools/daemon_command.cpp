@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "tools/command.h"
+#include "tools/config_file.h"
 #include "transport/node/daemon.h"
 
 namespace weightcast {
@@ -56,7 +57,7 @@ void add_daemon_command(const Commands& commands) {
   auto flags = std::make_shared<Flags>();
   DaemonConfig& config = flags->config;
   CLI::App* app = commands.app.add_subcommand("daemon", "Run a node: the origin on the trainer's host, a worker on each inference host");
-  app->set_config("--config", "", "Read flags from a TOML file; names are those of the flags");
+  add_config_option(*app);
   app->add_option("--role", flags->role, "origin or worker")->required()->check(CLI::IsMember({"origin", "worker"}));
   app->add_option("--state", config.state, "Directory for versions and the local socket; one daemon each")->required();
   app->add_option("--listen", flags->listen, "Where other nodes reach this one; port 0 takes a free one")
