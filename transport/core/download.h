@@ -41,6 +41,9 @@ class Download {
   void handle_timeout(Instant now);
   [[nodiscard]] std::optional<Instant> poll_deadline() const;
 
+  /// The origin said that it has the version no more: what is missing will not come from anyone.
+  [[nodiscard]] bool gone() const { return gone_; }
+
   /// Leaves all parents.
   void cancel();
 
@@ -94,6 +97,7 @@ class Download {
   ActionQueue& actions_;
   Epoch epoch_{};
   bool storage_ready_ = false;
+  bool gone_ = false;
   std::vector<std::uint32_t> weights_;
   std::optional<StripeMap> stripe_map_;
   std::vector<Stripe> stripes_;  // lane by lane within each stripe of the plan
