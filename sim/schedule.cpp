@@ -92,7 +92,19 @@ SimOptions random_schedule(std::uint64_t seed) {
                                                                      options.network.origin_uplink.bytes_per_s);
   const Duration span = from_seconds(std::clamp(transfer_s * 2, 0.5, 15.0));
   const std::uint64_t faults = random.between(0, 6);
-  for (std::uint64_t i = 0; i < faults; ++i) options.faults.push_back(random_fault(random, options.workers, span));
+  std::uint32_t publications = 1;
+  for (std::uint64_t i = 0; i < faults; ++i) {
+    options.faults.push_back(random_fault(random, options.workers, span));
+    publications += options.faults.back().kind == FaultKind::kPublish ? 1 : 0;
+  }
+  // As slow as a star or a disk may be, several times over; and then what the core's own waits may take.
+  double least_bytes_per_s = std::min({options.network.origin_uplink.bytes_per_s, options.network.worker_uplink.bytes_per_s,
+                                       options.network.worker_downlink.bytes_per_s});
+  if (options.disk.write_rate.limited()) {
+    least_bytes_per_s = std::min(least_bytes_per_s, options.disk.write_rate.bytes_per_s);
+  }
+  const double slowest_s = double(options.payload_bytes) * options.workers / least_bytes_per_s;
+  options.settle_max = seconds(60) + from_seconds(2 * publications * slowest_s);
   return options;
 }
 

@@ -341,9 +341,9 @@ void Simulation::begin_fault(const Fault& fault) {
       case FaultKind::kLeave:
         if (node.core) {
           node.core->stop("told to leave");
+          node.left = true;
           pump(index);
           for (const LinkIndex link : network_.links_of(index)) network_.close(now_, link, index);
-          node.left = true;
           node.core.reset();
         }
         break;
@@ -413,7 +413,7 @@ void Simulation::pump(NodeIndex index) {
 
 void Simulation::arm(NodeIndex index) {
   Node& node = nodes_[index];
-  if (!node.core) return;
+  if (!node.core || node.left) return;
   const std::optional<Instant> deadline = node.core->poll_deadline();
   if (!deadline) {
     if (index != 0 && node.dialling.empty()) violate(fmt::format("{} has no deadline: it would wait for ever", name_of(index)));
