@@ -25,6 +25,10 @@ class Download {
   /// stays keeps its subscription. Errors: kCorrupt (stripes or ancestors out of their limits).
   Status assign(Instant now, const wire::Assignment& assignment);
 
+  /// A control connection was made anew: the origin may have restarted and counts its epochs from the beginning. What
+  /// it says on one connection is in order, so nothing older can come any more.
+  void handle_rejoined() { epoch_ = Epoch{}; }
+
   /// Until then parents are dialled but not asked: what is on disk is not known yet.
   void handle_storage_ready(Instant now);
 
@@ -47,6 +51,8 @@ class Download {
   /// Leaves all parents.
   void cancel();
 
+  /// A stripe has asked all its ancestors in vain and waits before it asks again.
+  [[nodiscard]] bool starved() const;
   [[nodiscard]] bool uses(ConnId conn) const;
   [[nodiscard]] Epoch epoch() const { return epoch_; }
   /// Chunks handed to the store.

@@ -143,6 +143,8 @@ void WorkerCore::handle_message(Instant now, ConnId conn, const wire::Message& m
         joined_ = true;
         redials_ = 0;
         id_ = PeerId{message.joined().peer_id()};
+        if (incoming_) incoming_->download->handle_rejoined();
+        if (announced_) announced_->assignment.set_epoch(0);
         last_error_.clear();
         actions_.push(info(fmt::format("joined as peer {}; the latest version is {}", id_.value,
                                        message.joined().latest_version())));
@@ -264,6 +266,20 @@ void WorkerCore::take_up_newest(Instant now) {
   }
   links_.close_unless([&](ConnId conn) { return incoming_->download->uses(conn); });
   uploads_.handle_known(now, version);
+}
+
+void WorkerCore::abandon_if_starved(Instant now) {
+  // Origin and peers keep a few versions only: one that all have dropped would be asked for until the end of time.
+  if (!incoming_ || !announced_ || !incoming_->download->starved()) return;
+  const Version version = incoming_->version;
+  actions_.push(info(fmt::format("version {}: nobody has it any more; taking version {}", version.value,
+                                 announced_->manifest->version.value)));
+  incoming_->download->cancel();
+  actions_.push(action::DiscardPayload{version});
+  uploads_.handle_gone(version, "superseded");
+  incoming_.reset();
+  holdings_.erase(version);
+  take_up_newest(now);
 }
 
 void WorkerCore::handle_payload_begun(Instant now, Version version, Result<RestoredPayload> restored) {
@@ -420,6 +436,7 @@ void WorkerCore::handle_timeout(Instant now) {
   uploads_.handle_timeout(now);
   if (incoming_) incoming_->download->handle_timeout(now);
   report_faults();
+  abandon_if_starved(now);
   if (retry_at_ && now >= *retry_at_) {
     retry_at_.reset();
     take_up_newest(now);
