@@ -194,9 +194,7 @@ void Simulation::start_node(NodeIndex index) {
   }
   node.core->start(local(index));
   pump(index);
-  if (index == 0) {
-    for (; publications_waiting_ > 0; --publications_waiting_) publish();
-  }
+  if (index == 0) publish_what_waits();
 }
 
 void Simulation::stop_node(NodeIndex index, bool host_too) {
@@ -288,7 +286,7 @@ void Simulation::publish() {
   manifest.model_id = "simulated";
   manifest.version = version;
   manifest.payload_bytes = options_.payload_bytes;
-  manifest.chunk_bytes = options_.chunk_bytes.value_or(plan.chunk_bytes);
+  manifest.chunk_bytes = options_.chunk_bytes.value_or(std::max(plan.chunk_bytes, options_.chunk_bytes_min));
   manifest.files.push_back({"model.safetensors", options_.payload_bytes});
   manifest.snapshot_digest = digest_of_chunk(version, ChunkIndex{kNone});
   Payload payload;
@@ -311,6 +309,10 @@ void Simulation::publish() {
   }
   published_at_.push_back(now_);
   pump(0);
+}
+
+void Simulation::publish_what_waits() {
+  for (std::uint32_t waiting = std::exchange(publications_waiting_, 0); waiting > 0; --waiting) publish();
 }
 
 // ---- faults
@@ -364,9 +366,7 @@ void Simulation::end_fault(const Fault& fault) {
       case FaultKind::kStall:
         if (--node.stalls > 0) break;
         resume(index);
-        if (index == 0 && node.origin) {
-          for (std::uint32_t waiting = std::exchange(publications_waiting_, 0); waiting > 0; --waiting) publish();
-        }
+        if (index == 0) publish_what_waits();
         break;
       case FaultKind::kThrottle:
         network_.set_uplink(index, index == 0 ? options_.network.origin_uplink : options_.network.worker_uplink);

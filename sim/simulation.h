@@ -99,6 +99,7 @@ class Simulation final : private NetworkHandler {
   void handle_timer(const Event& event);
   void handle_disk(const Event& event);
   void publish();
+  void publish_what_waits();
   void begin_fault(const Fault& fault);
   void end_fault(const Fault& fault);
   void resume(NodeIndex node);
