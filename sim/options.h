@@ -39,6 +39,7 @@ struct SimOptions {
   std::uint32_t workers = 12;
   std::uint64_t payload_bytes = 64 * kMiB;
   std::optional<std::uint32_t> chunk_bytes;  ///< the planner's choice without it
+  std::uint32_t chunk_bytes_min = 0;         ///< enlarges the planner's choice
   Topology topology = Topology::kAuto;
   NetworkOptions network;
   DiskOptions disk;

@@ -141,18 +141,19 @@ bool Simulation::must_finish(NodeIndex node) const {
   });
 }
 
-bool Simulation::everyone_done() const {
+bool Simulation::everyone_done() {
   if (payloads_.empty() || publications_waiting_ > 0) return false;
   const Version latest = payloads_.rbegin()->first;
-  for (NodeIndex node = 1; node < nodes_.size(); ++node) {
-    if (nodes_[node].installed < latest && must_finish(node)) return false;
+  while (done_below_ < nodes_.size() && (nodes_[done_below_].installed >= latest || !must_finish(done_below_))) {
+    ++done_below_;
   }
-  return true;
+  return done_below_ == nodes_.size();
 }
 
 void Simulation::start_node(NodeIndex index) {
   Node& node = nodes_[index];
   if (node.core || node.left) return;
+  done_below_ = 1;  // a crash may have taken a version
   ++node.incarnation;
   node.links.clear();
   node.dialling.clear();
@@ -194,9 +195,7 @@ void Simulation::start_node(NodeIndex index) {
   }
   node.core->start(local(index));
   pump(index);
-  if (index == 0) {
-    for (; publications_waiting_ > 0; --publications_waiting_) publish();
-  }
+  if (index == 0) publish_what_waits();
 }
 
 void Simulation::stop_node(NodeIndex index, bool host_too) {
@@ -283,12 +282,12 @@ void Simulation::publish() {
     return;
   }
   const Version version{payloads_.empty() ? 1 : payloads_.rbegin()->first.value + 1};
-  const Plan plan = node.origin->plan_for(options_.payload_bytes);
+  const Plan plan = node.origin->plan_for(local(0), options_.payload_bytes);
   Manifest manifest;
   manifest.model_id = "simulated";
   manifest.version = version;
   manifest.payload_bytes = options_.payload_bytes;
-  manifest.chunk_bytes = options_.chunk_bytes.value_or(plan.chunk_bytes);
+  manifest.chunk_bytes = options_.chunk_bytes.value_or(std::max(plan.chunk_bytes, options_.chunk_bytes_min));
   manifest.files.push_back({"model.safetensors", options_.payload_bytes});
   manifest.snapshot_digest = digest_of_chunk(version, ChunkIndex{kNone});
   Payload payload;
@@ -310,7 +309,12 @@ void Simulation::publish() {
     publication.bound = made->bound;
   }
   published_at_.push_back(now_);
+  done_below_ = 1;
   pump(0);
+}
+
+void Simulation::publish_what_waits() {
+  for (std::uint32_t waiting = std::exchange(publications_waiting_, 0); waiting > 0; --waiting) publish();
 }
 
 // ---- faults
@@ -364,9 +368,7 @@ void Simulation::end_fault(const Fault& fault) {
       case FaultKind::kStall:
         if (--node.stalls > 0) break;
         resume(index);
-        if (index == 0 && node.origin) {
-          for (std::uint32_t waiting = std::exchange(publications_waiting_, 0); waiting > 0; --waiting) publish();
-        }
+        if (index == 0) publish_what_waits();
         break;
       case FaultKind::kThrottle:
         network_.set_uplink(index, index == 0 ? options_.network.origin_uplink : options_.network.worker_uplink);

@@ -99,11 +99,12 @@ class Simulation final : private NetworkHandler {
   void handle_timer(const Event& event);
   void handle_disk(const Event& event);
   void publish();
+  void publish_what_waits();
   void begin_fault(const Fault& fault);
   void end_fault(const Fault& fault);
   void resume(NodeIndex node);
   void read_on(NodeIndex node);
-  [[nodiscard]] bool everyone_done() const;
+  [[nodiscard]] bool everyone_done();
   /// Whether the options leave it able to get everything in the end.
   [[nodiscard]] bool must_finish(NodeIndex node) const;
 
@@ -157,6 +158,7 @@ class Simulation final : private NetworkHandler {
   Instant quiet_since_{};  // when the last fault and the last publication were
   std::uint32_t faults_left_ = 0;
   std::uint32_t publications_waiting_ = 0;  // for an origin that is down
+  NodeIndex done_below_ = 1;           // these workers need no more; looked at after every event
   std::vector<Instant> published_at_;  // by publication
   std::vector<std::pair<NodeIndex, Version>> newly_told_;
   std::deque<Trace> trace_;
