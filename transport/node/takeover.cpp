@@ -20,6 +20,8 @@ namespace {
 
 // The copy is bound by memory; a second thread hides the first one's page faults, more add nothing.
 constexpr unsigned kThreads = 2;
+// The page cache takes a write in folios of up to its size, and large ones can be dear to come by: see IoRun.
+constexpr std::size_t kWriteBytesMax = 128 * kKiB;
 
 class OpenFiles {
  public:
@@ -40,7 +42,7 @@ class OpenFiles {
   }
   Status write(std::size_t file, std::uint64_t offset, Bytes bytes) const {
     while (!bytes.empty()) {
-      const ssize_t n = ::pwrite(fds_[file], bytes.data(), bytes.size(), static_cast<off_t>(offset));
+      const ssize_t n = ::pwrite(fds_[file], bytes.data(), std::min(bytes.size(), kWriteBytesMax), static_cast<off_t>(offset));
       if (n < 0 && errno == EINTR) continue;
       if (n < 0) return fail_errno(errno, Op::kWrite, "the origin's copy of the snapshot");
       offset += static_cast<std::uint64_t>(n);
