@@ -78,24 +78,42 @@ std::optional<double> Broadcast::t_s(double rho) const {
 
 Result<std::unique_ptr<Fleet>> Fleet::start(Network& network, std::size_t workers, const FleetOptions& options) {
   auto fleet = std::unique_ptr<Fleet>(new Fleet(network, options));
-  WC_TRY(fleet->start_node(0, ""));
-  std::string origin_address;
+  WC_TRY(fleet->start_node(0));
   const auto deadline = Clock::now() + kStartTimeout;
-  while (origin_address.empty()) {
+  while (fleet->origin_address_.empty()) {
     WC_TRY(sleep_for(std::chrono::milliseconds(5)));
     const auto status = fleet->status();
     if (status.has_value()) {
-      origin_address = status->nodes(0).address();
+      fleet->origin_address_ = status->nodes(0).address();
     } else if (Clock::now() >= deadline || !fleet->process(0).running()) {
       return fail(Errc::kTimedOut, Op::kJoin, fmt::format("the origin did not start: {}", fleet->log_tail(0)));
     }
   }
-  for (NodeIndex node = 1; node <= workers; ++node) WC_TRY(fleet->start_node(node, origin_address));
+  for (NodeIndex node = 1; node <= workers; ++node) WC_TRY(fleet->start_node(node));
   WC_TRY(fleet->wait_for_members());
   return Result<std::unique_ptr<Fleet>>(std::move(fleet));
 }
 
-Status Fleet::start_node(NodeIndex node, const std::string& origin) {
+Result<double> Fleet::add_worker(Version version) {
+  const auto start = Clock::now();
+  const NodeIndex node = nodes_.size();
+  WC_TRY(start_node(node));
+  const auto deadline = start + kStartTimeout;
+  while (Clock::now() < deadline) {
+    WC_TRY(check_interrupt());
+    // Its socket appears a little after its process.
+    auto subscription = VersionSubscription::open(nodes_[node].state);
+    while (subscription.has_value()) {
+      const auto next = subscription->next(kStartTimeout);
+      if (!next.has_value()) break;
+      if (next->version >= version) return to_seconds(Clock::now() - start);
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(500));
+  }
+  return fail(Errc::kTimedOut, Op::kJoin, fmt::format("a further worker: {}", log_tail(node)));
+}
+
+Status Fleet::start_node(NodeIndex node) {
   const std::string name = node == 0 ? "origin" : fmt::format("w{:02}", node);
   const std::filesystem::path state = options_.scratch / name;
   const LinkRates rates = network_.rates(node);
@@ -110,7 +128,7 @@ Status Fleet::start_node(NodeIndex node, const std::string& origin) {
   if (node == 0) {
     spec.argv.insert(spec.argv.end(), {"--topology", std::string(to_string(options_.topology))});
   } else {
-    spec.argv.insert(spec.argv.end(), {"--origin", origin});
+    spec.argv.insert(spec.argv.end(), {"--origin", origin_address_});
   }
   if (network_.keeps_rates()) {
     spec.argv.insert(spec.argv.end(), {"--no-pace", "--insecure-beyond-loopback"});

@@ -47,6 +47,10 @@ class Fleet {
   Fleet(const Fleet&) = delete;
   Fleet& operator=(const Fleet&) = delete;
 
+  /// Starts one more worker on the network's next host. Returns the seconds from the start of its process until it has
+  /// installed `version` (or a later one), which the origin has. Errors: kTimedOut.
+  [[nodiscard]] Result<double> add_worker(Version version);
+
   [[nodiscard]] std::size_t worker_count() const { return nodes_.size() - 1; }
   [[nodiscard]] Process& process(NodeIndex node) { return nodes_.at(node).process; }
   [[nodiscard]] std::filesystem::path state(NodeIndex node) const { return nodes_.at(node).state; }
@@ -79,7 +83,7 @@ class Fleet {
   };
 
   Fleet(Network& network, FleetOptions options) : network_(network), options_(std::move(options)) {}
-  Status start_node(NodeIndex node, const std::string& origin);
+  Status start_node(NodeIndex node);
   Status wait_for_members();
   std::string log_tail(NodeIndex node) const;
   std::uint64_t rss_anon_bytes_max();
@@ -87,6 +91,7 @@ class Fleet {
 
   Network& network_;
   FleetOptions options_;
+  std::string origin_address_;
   std::vector<Node> nodes_;
 };
 
