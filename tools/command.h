@@ -17,9 +17,11 @@ struct Commands {
 };
 
 void add_daemon_command(const Commands& commands);
+void add_patch_command(const Commands& commands);
 void add_publish_command(const Commands& commands);
 void add_status_command(const Commands& commands);
 void add_versions_command(const Commands& commands);
+void add_simulate_command(const Commands& commands);
 
 /// Runs `selected`, prints its error, returns the exit status: 0 done, 1 failed, 2 usage.
 [[nodiscard]] int run_commands(CLI::App& app, const CommandBody& selected, int argc, char** argv);

@@ -219,6 +219,7 @@ void Download::handle_up_to_date(Instant now, ConnId conn, std::uint32_t stripe_
 void Download::handle_not_available(Instant now, ConnId conn) {
   for (Stripe& stripe : stripes_) {
     if (stripe.conn != conn) continue;
+    if (PeerId{stripe.ancestors[stripe.at].peer_id()} == kOriginId) gone_ = true;
     stripe.subscribed = false;
     leave(now, stripe, wire::FAULT_KIND_CLOSED);
   }
@@ -307,6 +308,10 @@ std::optional<Instant> Download::poll_deadline() const {
     }
   }
   return first;
+}
+
+bool Download::starved() const {
+  return std::ranges::any_of(stripes_, [](const Stripe& s) { return s.missing > 0 && s.retry_at.has_value(); });
 }
 
 bool Download::uses(ConnId conn) const {

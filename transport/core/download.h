@@ -25,6 +25,10 @@ class Download {
   /// stays keeps its subscription. Errors: kCorrupt (stripes or ancestors out of their limits).
   Status assign(Instant now, const wire::Assignment& assignment);
 
+  /// A control connection was made anew: the origin may have restarted and counts its epochs from the beginning. What
+  /// it says on one connection is in order, so nothing older can come any more.
+  void handle_rejoined() { epoch_ = Epoch{}; }
+
   /// Until then parents are dialled but not asked: what is on disk is not known yet.
   void handle_storage_ready(Instant now);
 
@@ -41,9 +45,14 @@ class Download {
   void handle_timeout(Instant now);
   [[nodiscard]] std::optional<Instant> poll_deadline() const;
 
+  /// The origin said that it has the version no more: what is missing will not come from anyone.
+  [[nodiscard]] bool gone() const { return gone_; }
+
   /// Leaves all parents.
   void cancel();
 
+  /// A stripe has asked all its ancestors in vain and waits before it asks again.
+  [[nodiscard]] bool starved() const;
   [[nodiscard]] bool uses(ConnId conn) const;
   [[nodiscard]] Epoch epoch() const { return epoch_; }
   /// Chunks handed to the store.
@@ -94,6 +103,7 @@ class Download {
   ActionQueue& actions_;
   Epoch epoch_{};
   bool storage_ready_ = false;
+  bool gone_ = false;
   std::vector<std::uint32_t> weights_;
   std::optional<StripeMap> stripe_map_;
   std::vector<Stripe> stripes_;  // lane by lane within each stripe of the plan

@@ -522,9 +522,9 @@ void OriginCore::handle_parent_fault(Instant now, Member& member, const wire::Pa
   if (publication.demoted.insert(parent_id).second) repair(now, found->first);
 }
 
-void OriginCore::handle_chunk(Instant, ConnId conn, const ChunkArrival&) {
+void OriginCore::handle_chunk(Instant now, ConnId conn, const ChunkArrival&) {
   refuse(conn, fail(Errc::kNotAllowed, Op::kReceive, "a chunk for the origin: nobody sends it any"));
-  if (Member* member = members_.by_conn(conn)) members_.disconnect(*member);
+  if (Member* member = members_.by_conn(conn)) lose(now, *member, "it sent a chunk, which no worker sends to its origin");
 }
 
 void OriginCore::handle_chunk_sent(Instant now, ConnId conn) {
@@ -562,7 +562,10 @@ void OriginCore::handle_timeout(Instant now) {
 std::optional<Instant> OriginCore::poll_deadline() const {
   EarliestDeadline earliest;
   for (const auto& [id, member] : members_.all()) {
-    if (member.connected()) earliest.consider(member.heard_at + config_.timeouts.silence);
+    if (!member.connected()) continue;
+    earliest.consider(member.heard_at + config_.timeouts.silence);
+    // Often enough that a time-out which comes late means a stall of this process, and not that nothing was due.
+    if (driven_at_) earliest.consider(*driven_at_ + config_.timeouts.silence / 4);
   }
   for (const auto& [conn, stranger] : strangers_) earliest.consider(stranger.since + config_.timeouts.greeting);
   earliest.consider(uploads_.poll_deadline());

@@ -12,6 +12,8 @@ namespace {
 constexpr std::uint32_t kStripeWeightMax = 1024;
 // Enough in the connection's hands to fill its socket while the next chunk is fetched.
 constexpr std::uint32_t kInFlightBytes = 256 * kKiB;
+// A child takes one version at a time, and turns to the next; more than this it cannot want.
+constexpr std::size_t kSubscriptionsMax = 2 * kStripesMax;
 
 std::uint32_t in_flight_max(const Manifest& manifest) {
   return std::max<std::uint32_t>(2, kInFlightBytes / manifest.chunk_bytes);
@@ -38,8 +40,12 @@ Status Uploads::handle_subscribe(Instant now, ConnId conn, const wire::Subscribe
   s.held_bytes = request.chunks_held();
   s.parts_held = request.parts_held();
   s.idle_since = now;
+  if (s.held_bytes.size() > kChunksMax / 8) return fail(Errc::kTooLarge, Op::kReceive, "subscribe: more chunks held than exist");
   const Version version{request.version()};
   ChildState& child = found->second;
+  if (child.subscriptions.size() >= kSubscriptionsMax && !child.subscriptions.contains({version, s.stripe})) {
+    return fail(Errc::kTooLarge, Op::kReceive, fmt::format("subscribe: {} subscriptions already", kSubscriptionsMax));
+  }
   Subscription& kept = child.subscriptions[{version, s.stripe}] = std::move(s);
   start(now, version, kept, child);
   return {};
@@ -47,7 +53,13 @@ Status Uploads::handle_subscribe(Instant now, ConnId conn, const wire::Subscribe
 
 void Uploads::start(Instant now, Version version, Subscription& s, ChildState& child) {
   const auto holding = holdings_.find(version);
-  if (holding == holdings_.end()) return;  // handle_known() or the time-out will tell
+  if (holding == holdings_.end()) {
+    // One that may still come: handle_known() or the time-out will tell. Versions older than what is here never come.
+    if (holdings_.empty() || version > holdings_.rbegin()->first) return;
+    const ConnId conn = s.conn;
+    child.subscriptions.erase({version, s.stripe});
+    return refuse(conn, version, "this node keeps newer versions only");
+  }
   const Manifest& manifest = holding->second.manifest();
   s.ready = true;
   s.done = ChunkSet::from_bytes(manifest.chunk_count(), s.held_bytes);

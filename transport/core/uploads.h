@@ -28,7 +28,8 @@ class Uploads {
   /// Whether `conn` said hello.
   [[nodiscard]] bool is_child(ConnId conn) const { return children_.contains(conn); }
 
-  /// Errors (the caller closes the connection): kCorrupt for weights out of their limits, kNotAllowed without hello.
+  /// Errors (the caller closes the connection): kCorrupt for weights out of their limits, kTooLarge for more than a
+  /// child can want, kNotAllowed without hello.
   Status handle_subscribe(Instant now, ConnId conn, const wire::Subscribe& request);
   void handle_unsubscribe(ConnId conn, const wire::Unsubscribe& request);
   void handle_closed(ConnId conn);

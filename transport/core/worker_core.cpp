@@ -51,6 +51,7 @@ void WorkerCore::stop(std::string_view reason) {
 
 void WorkerCore::dial_origin() {
   redial_at_.reset();
+  refused_ = false;
   origin_ = conn_ids_.next();
   origin_open_ = joined_ = false;
   actions_.push(action::Connect{origin_, config_.origin_host, config_.origin_port});
@@ -106,7 +107,7 @@ void WorkerCore::handle_closed(Instant now, ConnId conn, const Error& why) {
   if (conn == origin_) {
     actions_.push(warning(fmt::format("origin {}:{}: {}; dialling again", config_.origin_host, config_.origin_port,
                                       why.detail)));
-    last_error_ = why.message();
+    if (!refused_) last_error_ = why.message();  // the origin's own words say more than that it closed
     lose_origin(now);
     return;
   }
@@ -142,6 +143,8 @@ void WorkerCore::handle_message(Instant now, ConnId conn, const wire::Message& m
         joined_ = true;
         redials_ = 0;
         id_ = PeerId{message.joined().peer_id()};
+        if (incoming_) incoming_->download->handle_rejoined();
+        if (announced_) announced_->assignment.set_epoch(0);
         last_error_.clear();
         actions_.push(info(fmt::format("joined as peer {}; the latest version is {}", id_.value,
                                        message.joined().latest_version())));
@@ -155,6 +158,7 @@ void WorkerCore::handle_message(Instant now, ConnId conn, const wire::Message& m
       case Kind::kAssignment: handle_assignment(now, message.assignment()); break;
       case Kind::kHeartbeatAck: break;
       case Kind::kBye:
+        refused_ = true;
         last_error_ = fmt::format("the origin refused: {}", message.bye().reason());
         actions_.push(warning(last_error_));
         break;
@@ -180,7 +184,9 @@ void WorkerCore::handle_message(Instant now, ConnId conn, const wire::Message& m
         }
         break;
       case Kind::kNotAvailable:
-        if (Version{message.not_available().version()} == incoming_->version) download.handle_not_available(now, conn);
+        if (Version{message.not_available().version()} != incoming_->version) break;
+        download.handle_not_available(now, conn);
+        if (download.gone() && announced_) return abandon_incoming(now);
         break;
       default: break;
     }
@@ -221,8 +227,10 @@ void WorkerCore::handle_announce(Instant now, const wire::Announce& announce) {
   if (manifest->version <= installed_) return send_installed();
   if (incoming_ && incoming_->version == manifest->version) return handle_assignment(now, announce.assignment());
   if (announced_ && announced_->manifest->version > manifest->version) return;
+  if (incoming_ && incoming_->version > manifest->version) return;
   announced_ = Announced{std::make_shared<const Manifest>(std::move(*manifest)), announce.assignment()};
   retry_at_.reset();
+  if (incoming_ && incoming_->download->gone()) return abandon_incoming(now);
   take_up_newest(now);
 }
 
@@ -258,6 +266,20 @@ void WorkerCore::take_up_newest(Instant now) {
   }
   links_.close_unless([&](ConnId conn) { return incoming_->download->uses(conn); });
   uploads_.handle_known(now, version);
+}
+
+void WorkerCore::abandon_if_starved(Instant now) {
+  // Origin and peers keep a few versions only: one that all have dropped would be asked for until the end of time.
+  if (!incoming_ || !announced_ || !incoming_->download->starved()) return;
+  const Version version = incoming_->version;
+  actions_.push(info(fmt::format("version {}: nobody has it any more; taking version {}", version.value,
+                                 announced_->manifest->version.value)));
+  incoming_->download->cancel();
+  actions_.push(action::DiscardPayload{version});
+  uploads_.handle_gone(version, "superseded");
+  incoming_.reset();
+  holdings_.erase(version);
+  take_up_newest(now);
 }
 
 void WorkerCore::handle_payload_begun(Instant now, Version version, Result<RestoredPayload> restored) {
@@ -352,6 +374,18 @@ void WorkerCore::fail_incoming(Instant now, const Error& why, bool discard) {
   take_up_newest(now);
 }
 
+void WorkerCore::abandon_incoming(Instant now) {
+  const Version version = incoming_->version;
+  actions_.push(info(fmt::format("version {}: the origin keeps it no longer; going on with version {}", version.value,
+                                 announced_->manifest->version.value)));
+  incoming_->download->cancel();
+  actions_.push(action::DiscardPayload{version});
+  uploads_.handle_gone(version, "the origin keeps newer versions only");
+  incoming_.reset();
+  holdings_.erase(version);
+  take_up_newest(now);
+}
+
 void WorkerCore::forget_old_versions() {
   while (holdings_.size() > config_.versions_kept && holdings_.begin()->first != installed_) {
     const Version oldest = holdings_.begin()->first;
@@ -402,6 +436,7 @@ void WorkerCore::handle_timeout(Instant now) {
   uploads_.handle_timeout(now);
   if (incoming_) incoming_->download->handle_timeout(now);
   report_faults();
+  abandon_if_starved(now);
   if (retry_at_ && now >= *retry_at_) {
     retry_at_.reset();
     take_up_newest(now);

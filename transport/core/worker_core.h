@@ -37,7 +37,7 @@ struct WorkerConfig {
 ///
 /// One version is received at a time; of those announced meanwhile the newest is next, the others are skipped. A
 /// version that is being received is finished first: otherwise a trainer that publishes faster than the links carry
-/// would leave every worker with nothing.
+/// would leave every worker with nothing; it is given up only when the origin itself has it no more.
 ///
 /// Invariants: nothing unverified is stored, forwarded or installed; installed_version() never goes back.
 class WorkerCore final : public Core {
@@ -99,8 +99,12 @@ class WorkerCore final : public Core {
   void handle_announce(Instant now, const wire::Announce& announce);
   void handle_assignment(Instant now, const wire::Assignment& assignment);
   void take_up_newest(Instant now);
+  /// Gives up what nobody has any more, once there is something newer.
+  void abandon_if_starved(Instant now);
   void finish_if_complete();
   void fail_incoming(Instant now, const Error& why, bool discard);
+  /// Gives up a version that nobody has any more, for the newer one that was announced.
+  void abandon_incoming(Instant now);
   void report_faults();
   void send_heartbeat(Instant now);
   void send_installed();
@@ -118,6 +122,7 @@ class WorkerCore final : public Core {
   ConnId origin_{};
   bool origin_open_ = false;
   bool joined_ = false;
+  bool refused_ = false;  // on this connection, or the last one if there is none
   PeerId id_{};
   Instant origin_heard_at_{};
   Instant heartbeat_due_{};

@@ -29,7 +29,7 @@ class Disk {
  public:
   using Done = std::function<void(Status)>;
 
-  static constexpr Duration kWriteDelay = std::chrono::milliseconds(5);
+  static constexpr Duration kWriteDelay = std::chrono::milliseconds(10);
 
   /// Errors: kUnsupported when kIoUring was asked for and the kernel refuses.
   [[nodiscard]] static Result<std::unique_ptr<Disk>> open(EventLoop& loop, DiskBackend backend);

@@ -6,8 +6,9 @@
 namespace weightcast {
 namespace {
 
-// Small enough to be still in the second-level cache when the hash reads what the copy wrote.
-constexpr std::size_t kReadBytes = 256 * kKiB;
+// Small enough to be still in the second-level cache when the hash reads what the copy wrote, and for the allocator to
+// hand out the same memory again: a larger buffer is mapped, faulted in and unmapped for every leaf.
+constexpr std::size_t kReadBytes = 64 * kKiB;
 // A job of 16 MiB takes some 5 ms: others wait for the pool's threads too.
 constexpr std::size_t kLeavesPerJobMax = 4;
 

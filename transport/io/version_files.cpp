@@ -65,6 +65,9 @@ Result<FileRef> VersionFiles::file(std::size_t index) {
     return found->second.file;
   }
   WC_ASSIGN(File opened, open_file_at(directory_, table_.files()[index].name, O_RDWR));
+  // Reads are of whole chunks and leaves. Read-ahead would only fill the page cache with zeros from where nothing has
+  // been written yet, just before it is.
+  ::posix_fadvise(opened.fd(), 0, 0, POSIX_FADV_RANDOM);
   if (open_.size() == kOpenMax) {
     open_.erase(recent_.front());
     recent_.pop_front();

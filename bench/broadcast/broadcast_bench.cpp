@@ -1,0 +1,216 @@
+#include "bench/broadcast/broadcast_bench.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "bench/fleet/plain_stream.h"
+
+namespace weightcast::bench {
+namespace {
+
+using Measured = std::vector<BroadcastCase>;
+
+std::vector<LinkRates> rates_of(const BroadcastCase& wanted) {
+  std::vector<LinkRates> rates{{wanted.uplink, Rate{}}};
+  rates.insert(rates.end(), wanted.peers.begin(), wanted.peers.end());
+  return rates;
+}
+
+Status measure_lines(Network& network, BroadcastCase& measured) {
+  // Links that are alike are measured once.
+  std::vector<std::pair<LinkRates, double>> known;
+  for (NodeIndex node = 1; node <= measured.workers.size(); ++node) {
+    const LinkRates rates = network.rates(node);
+    auto same = std::ranges::find(known, rates, &std::pair<LinkRates, double>::first);
+    if (same == known.end()) {
+      const Rate cap = lower(network.rates(0).uplink, rates.downlink);
+      WC_ASSIGN(const double seconds, time_plain_stream(network, 0, node, measured.payload_bytes, cap));
+      same = known.insert(known.end(), {rates, seconds});
+    }
+    measured.workers[node - 1].line_s = same->second;
+  }
+  measured.line_s = measured.workers.front().line_s;
+  return {};
+}
+
+Result<BroadcastCase> measure(const BroadcastCase& wanted, const FleetFlags& flags, std::uint64_t seed) {
+  WC_ASSIGN(const std::unique_ptr<Network> network, flags.make_network(rates_of(wanted)));
+  WC_ASSIGN(const Scratch scratch, Scratch::make(flags.scratch));
+  WC_ASSIGN(const Payload payload, make_payload(scratch.path() / "model.safetensors", wanted.payload_bytes, seed));
+  BroadcastCase measured = wanted;
+  measured.workers.resize(wanted.peers.size());
+  WC_TRY(measure_lines(*network, measured));
+
+  // A snapshot per node, and as much again for what the page cache and the nodes themselves take.
+  WC_ASSIGN(const WarmMemory warm, flags.warm_memory(2 * wanted.payload_bytes * (wanted.peers.size() + 2)));
+  FleetOptions options = flags.options(scratch.path());
+  options.topology = wanted.topology;
+  WC_ASSIGN(const std::unique_ptr<Fleet> fleet, Fleet::start(*network, wanted.peers.size(), options));
+  WC_ASSIGN(const Broadcast broadcast, fleet->broadcast(Version{1}, payload, {}));
+
+  measured.planned_topology = broadcast.outcome.topology;
+  measured.predicted_s = broadcast.outcome.predicted_s;
+  measured.take_s = broadcast.outcome.take_s;
+  measured.t50_s = broadcast.t_s(0.5);
+  measured.t90_s = broadcast.t_s(0.9);
+  measured.t100_s = broadcast.t_s(1.0);
+  measured.origin_egress_bytes = broadcast.origin_egress_bytes;
+  measured.cpu_s = broadcast.cpu_s;
+  measured.rss_anon_bytes_max = broadcast.rss_anon_bytes_max;
+  for (std::size_t i = 0; i < measured.workers.size(); ++i) {
+    measured.workers[i].t_s = broadcast.installed_s[i];
+    measured.workers[i].received_bytes = broadcast.received_bytes[i];
+    if (!broadcast.installed_s[i]) {
+      return fail(Errc::kTimedOut, Op::kInstall, fmt::format("worker {} of {} did not install it", i + 1,
+                                                             measured.workers.size()));
+    }
+    WC_TRY(check_installed(fleet->state(i + 1), payload));
+  }
+  return measured;
+}
+
+BroadcastCase median_of(Measured repetitions) {
+  std::vector<std::optional<double>> times;
+  for (const BroadcastCase& c : repetitions) times.push_back(c.t100_s);
+  const auto middle = repetitions.begin() + static_cast<std::ptrdiff_t>(repetitions.size() / 2);
+  std::ranges::nth_element(repetitions, middle, {}, &BroadcastCase::t100_s);
+  BroadcastCase median = std::move(*middle);
+  median.t100_s_of_repetitions = std::move(times);
+  return median;
+}
+
+std::string series_name(const BroadcastCase& c) {
+  return fmt::format("{}, B = {}", to_string(c.topology), c.uplink.limited() ? format_rate(c.uplink) : "unlimited");
+}
+
+}  // namespace
+
+std::optional<double> BroadcastCase::ratio() const {
+  if (!t100_s || line_s <= 0) return std::nullopt;
+  return *t100_s / line_s;
+}
+
+double BroadcastCase::cpu_s_per_delivered_gib() const {
+  const double delivered_bytes = double(payload_bytes) * double(peers.size());
+  return delivered_bytes > 0 ? cpu_s / (delivered_bytes / double(kGiB)) : 0;
+}
+
+Result<Measured> run_broadcast_bench(BroadcastBenchOptions options,
+                                     const std::function<void(const BroadcastCase&)>& on_case) {
+  Measured results;
+  for (const BroadcastCase& wanted : options.cases) {
+    Measured repetitions;
+    for (std::uint32_t i = 0; i < options.repetitions; ++i) {
+      WC_ASSIGN(repetitions.emplace_back(), measure(wanted, options.flags, i));
+    }
+    results.push_back(median_of(std::move(repetitions)));
+    on_case(results.back());
+  }
+  return results;
+}
+
+std::vector<BroadcastCase> echo2_cases(const std::vector<std::size_t>& workers, std::uint64_t payload_bytes) {
+  const Rate b = Rate::bits(100e6);
+  std::vector<BroadcastCase> cases;
+  const auto add = [&](Topology topology, Rate uplink) {
+    for (const std::size_t n : workers) {
+      BroadcastCase& c = cases.emplace_back();
+      c.topology = topology;
+      c.uplink = uplink;
+      c.peers.assign(n, LinkRates{b, b});
+      c.payload_bytes = payload_bytes;
+    }
+  };
+  add(Topology::kStar, Rate{});
+  for (const double uplink_mbit : {300.0, 600.0, 1000.0}) add(Topology::kStar, Rate::bits(uplink_mbit * 1e6));
+  for (const double uplink_mbit : {300.0, 600.0, 1000.0}) add(Topology::kChain, Rate::bits(uplink_mbit * 1e6));
+  return cases;
+}
+
+nlohmann::json to_json(const Measured& cases) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const BroadcastCase& c : cases) {
+    nlohmann::json workers = nlohmann::json::array();
+    for (std::size_t i = 0; i < c.workers.size(); ++i) {
+      const BroadcastCase::Worker& w = c.workers[i];
+      workers.push_back({{"uplink_bps", c.peers[i].uplink.bits_per_s()},
+                         {"downlink_bps", c.peers[i].downlink.bits_per_s()},
+                         {"t_s", json_or_null(w.t_s)},
+                         {"line_s", w.line_s},
+                         {"ratio", w.t_s ? nlohmann::json(*w.t_s / w.line_s) : nlohmann::json()},
+                         {"received_bytes", w.received_bytes}});
+    }
+    nlohmann::json repetitions = nlohmann::json::array();
+    for (const auto& t : c.t100_s_of_repetitions) repetitions.push_back(json_or_null(t));
+    list.push_back({{"topology", to_string(c.topology)},
+                    {"planned_topology", c.planned_topology},
+                    {"workers", c.peers.size()},
+                    {"uplink_bps", c.uplink.bits_per_s()},  // 0: unlimited
+                    {"peer_bps", c.peers.front().downlink.bits_per_s()},
+                    {"payload_bytes", c.payload_bytes},
+                    {"t50_s", json_or_null(c.t50_s)},
+                    {"t90_s", json_or_null(c.t90_s)},
+                    {"t100_s", json_or_null(c.t100_s)},
+                    {"line_s", c.line_s},
+                    {"ratio", json_or_null(c.ratio())},
+                    {"predicted_s", c.predicted_s},
+                    {"take_s", c.take_s},
+                    {"origin_egress_bytes", c.origin_egress_bytes},
+                    {"cpu_s", c.cpu_s},
+                    {"cpu_s_per_delivered_gib", c.cpu_s_per_delivered_gib()},
+                    {"rss_anon_bytes_max", c.rss_anon_bytes_max},
+                    {"t100_s_of_repetitions", std::move(repetitions)},
+                    {"per_worker", std::move(workers)}});
+  }
+  return {{"cases", std::move(list)}};
+}
+
+std::string broadcast_heading() {
+  return fmt::format("{:<8} {:>3} {:>12} {:>12} {:>9} {:>8} {:>8} {:>8} {:>8} {:>7} {:>9} {:>9} {:>8}", "topology", "n",
+                     "uplink", "peer", "payload", "t50_s", "t90_s", "t100_s", "line_s", "ratio", "egress/M", "cpu_s/GiB",
+                     "RssAnon");
+}
+
+std::string broadcast_line(const BroadcastCase& c) {
+  const auto mebibytes = [](std::uint64_t bytes) { return fmt::format("{:.0f} MiB", double(bytes) / double(kMiB)); };
+  return fmt::format("{:<8} {:>3} {:>12} {:>12} {:>9} {:>8} {:>8} {:>8} {:>8.3f} {:>7} {:>9.3f} {:>9.2f} {:>8}",
+                     to_string(c.topology), c.peers.size(), format_rate(c.uplink),
+                     format_rate(c.peers.front().downlink), format_bytes(c.payload_bytes), seconds_or_dash(c.t50_s),
+                     seconds_or_dash(c.t90_s), seconds_or_dash(c.t100_s), c.line_s, seconds_or_dash(c.ratio()),
+                     double(c.origin_egress_bytes) / double(c.payload_bytes), c.cpu_s_per_delivered_gib(),
+                     mebibytes(c.rss_anon_bytes_max));
+}
+
+Figure broadcast_figure(const Measured& cases, Figure::Scale scale) {
+  Figure figure;
+  const BroadcastCase& first = cases.front();
+  figure.title = fmt::format("Time until a fraction of n workers has installed {}, b = {}",
+                             format_bytes(first.payload_bytes), format_rate(first.peers.front().downlink));
+  figure.caption = "Real processes; every worker verifies, stores and installs. Line: a plain TCP stream through one worker's link.";
+  figure.x = {"workers n", scale};
+  figure.y = {"seconds", scale};
+  using TimeOf = std::optional<double> BroadcastCase::*;
+  const std::vector<std::pair<std::string, TimeOf>> panels = {
+      {"rho = 0.5", &BroadcastCase::t50_s}, {"rho = 0.9", &BroadcastCase::t90_s}, {"rho = 1.0", &BroadcastCase::t100_s}};
+  for (const auto& [title, time_of] : panels) {
+    Figure::Panel panel{title, {}};
+    std::map<double, std::pair<double, int>> line;  // by n: sum and count
+    for (const BroadcastCase& c : cases) {
+      const auto n = double(c.peers.size());
+      auto series = std::ranges::find(panel.series, series_name(c), &Figure::Series::name);
+      if (series == panel.series.end()) series = panel.series.insert(series, {series_name(c), false, {}});
+      if (c.*time_of) series->points.push_back({n, *(c.*time_of)});
+      line[n].first += c.line_s;
+      line[n].second += 1;
+    }
+    Figure::Series bound{"line", true, {}};
+    for (const auto& [n, sum] : line) bound.points.push_back({n, sum.first / sum.second});
+    panel.series.push_back(std::move(bound));
+    figure.panels.push_back(std::move(panel));
+  }
+  return figure;
+}
+
+}  // namespace weightcast::bench

@@ -1,0 +1,106 @@
+#include "bench/broadcast/broadcast_command.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+
+#include "bench/broadcast/broadcast_bench.h"
+#include "tools/command.h"
+
+namespace weightcast::bench {
+namespace {
+
+struct Arguments {
+  std::vector<std::size_t> workers;
+  std::vector<std::string> uplinks{"300mbit"};
+  std::string peer = "100mbit";
+  std::vector<std::string> peers;
+  std::string size = "64MiB";
+  std::vector<std::string> topologies{"star", "chain"};
+  std::string figure;
+  std::string scale = "linear";
+  std::uint32_t repetitions = 1;
+  FleetFlags flags;
+};
+
+Result<std::vector<BroadcastCase>> cases_of(const Arguments& arguments) {
+  WC_ASSIGN(const std::uint64_t payload_bytes, parse_bytes(arguments.size));
+  std::vector<std::size_t> workers = arguments.workers;
+  if (arguments.figure == "echo2") {
+    if (workers.empty()) workers = {1, 2, 3, 6, 9, 12, 18, 24};
+    return echo2_cases(workers, payload_bytes);
+  }
+  std::vector<LinkRates> given;
+  for (const std::string& peer : arguments.peers) {
+    WC_ASSIGN(given.emplace_back(), parse_link(peer));
+  }
+  if (workers.empty()) workers = given.empty() ? std::vector<std::size_t>{3, 6, 12, 24} : std::vector{given.size()};
+  WC_ASSIGN(const LinkRates peer, parse_link(arguments.peer));
+
+  std::vector<BroadcastCase> cases;
+  for (const std::string& topology : arguments.topologies) {
+    for (const std::string& uplink : arguments.uplinks) {
+      for (const std::size_t n : workers) {
+        BroadcastCase& c = cases.emplace_back();
+        WC_ASSIGN(c.topology, parse_topology(topology));
+        WC_ASSIGN(c.uplink, parse_rate(uplink));
+        c.peers = given;
+        c.peers.resize(n, peer);
+        c.payload_bytes = payload_bytes;
+      }
+    }
+  }
+  return cases;
+}
+
+Status run(const Arguments& arguments) {
+  WC_ASSIGN(auto wanted, cases_of(arguments));
+  fmt::print("{}\n", broadcast_heading());
+  std::fflush(stdout);
+  WC_ASSIGN(const auto cases,
+            run_broadcast_bench({std::move(wanted), arguments.repetitions, arguments.flags}, [](const BroadcastCase& c) {
+              fmt::print("{}\n", broadcast_line(c));
+              std::fflush(stdout);
+            }));
+  WC_TRY(write_result(arguments.flags.json_path, to_json(cases).dump(2) + "\n"));
+  const auto scale = arguments.scale == "log" ? Figure::Scale::kLog : Figure::Scale::kLinear;
+  return write_result(arguments.flags.svg_path, to_svg(broadcast_figure(cases, scale)));
+}
+
+}  // namespace
+
+void add_broadcast_command(CLI::App& app) {
+  const auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand("broadcast", "Time until every worker of a fleet has installed a snapshot");
+  command->add_option("--workers", arguments->workers, "Numbers of workers, e.g. 3,6,12,24")
+      ->delimiter(',')
+      ->check(CLI::Range(std::size_t{1}, std::size_t{1000}));
+  command->add_option("--uplink", arguments->uplinks, "What the origin may send; several for several cases")
+      ->delimiter(',')
+      ->check(rate_validator())
+      ->capture_default_str();
+  command->add_option("--peer", arguments->peer, "What each worker may send and receive; UP:DOWN where they differ")
+      ->capture_default_str();
+  command->add_option("--peers", arguments->peers, "The same, worker by worker; --peer for those not given")
+      ->delimiter(',');
+  command->add_option("--size", arguments->size, "Payload")->check(bytes_validator())->capture_default_str();
+  command->add_option("--topology", arguments->topologies, "star, chain, tree, striped or auto; several for several cases")
+      ->delimiter(',')
+      ->check(topology_validator())
+      ->capture_default_str();
+  command->add_option("--figure", arguments->figure, "The cases of a published figure, in place of those above: echo2")
+      ->check(CLI::IsMember({"echo2"}));
+  command->add_option("--repeat", arguments->repetitions, "Repetitions, of which the median by t100 counts")
+      ->check(CLI::Range(1u, 1000u))
+      ->capture_default_str();
+  arguments->flags.add_to(*command);
+  command->add_option("--svg", arguments->flags.svg_path, "Also draw time against the number of workers");
+  command->add_option("--scale", arguments->scale, "Of the drawing's axes: linear or log")
+      ->check(CLI::IsMember({"linear", "log"}))
+      ->capture_default_str();
+  command->callback([arguments] { run_bench([&] { return run(*arguments); }); });
+}
+
+}  // namespace weightcast::bench

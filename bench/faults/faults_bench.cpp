@@ -1,0 +1,230 @@
+#include "bench/faults/faults_bench.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <csignal>
+#include <numeric>
+#include <set>
+
+#include "bench/faults/corrupting_proxy.h"
+
+namespace weightcast::bench {
+namespace {
+
+// Past the start-up, early enough for what follows to matter.
+constexpr double kFaultAtShare = 0.4;
+constexpr double kOriginStopped_s = 5;
+constexpr Duration kTimeout = std::chrono::seconds(90);
+const Rate kThrottled = Rate::bits(5e6);
+// The lying relay is set up before anyone knows the plan; the first to join is the first of a chain.
+constexpr NodeIndex kLyingRelay = 1;
+
+enum class Victims { kNone, kForwarder, kHalfOfForwarders, kLeaf, kOrigin };
+enum class Fault { kNone, kKill, kStop, kThrottle, kCutOff, kPause, kLie };
+
+struct Scenario {
+  const char* name;
+  const char* description;
+  Victims victims;
+  Fault fault;
+  bool needs_hosts;
+};
+
+constexpr Scenario kScenarios[] = {
+    {"forwarder-killed", "SIGKILL of a worker that receives from the origin and forwards", Victims::kForwarder,
+     Fault::kKill, false},
+    {"forwarder-stopped", "SIGSTOP of such a worker", Victims::kForwarder, Fault::kStop, false},
+    {"forwarder-slows", "its link is throttled to 5 Mbit/s, both ways", Victims::kForwarder, Fault::kThrottle, true},
+    {"forwarder-cut-off", "its link goes down, without a word to anyone", Victims::kForwarder, Fault::kCutOff, true},
+    {"half-of-forwarders-killed", "SIGKILL of every other worker that forwards, at once", Victims::kHalfOfForwarders,
+     Fault::kKill, false},
+    {"forwarder-lies", "one bit in 4 MiB of what it sends is flipped", Victims::kNone, Fault::kLie, true},
+    {"leaf-killed", "SIGKILL of a worker that forwards to nobody", Victims::kLeaf, Fault::kKill, false},
+    {"leaf-slows", "its link is throttled to 5 Mbit/s", Victims::kLeaf, Fault::kThrottle, true},
+    {"origin-stopped-5s", "SIGSTOP of the origin, SIGCONT 5 s later", Victims::kOrigin, Fault::kPause, false},
+};
+
+/// Who has what place in the plan now.
+struct Places {
+  std::vector<NodeIndex> forwarders;  ///< those that the origin feeds come first
+  std::vector<NodeIndex> leaves;
+};
+
+Result<Places> find_places(Fleet& fleet) {
+  Places places;
+  WC_ASSIGN(const local::StatusReply reply, fleet.status());
+  for (const bool fed_by_origin : {true, false}) {
+    for (const local::NodeStatus& node : reply.nodes()) {
+      if (node.role() == "origin" || (node.parent() == "origin") != fed_by_origin) continue;
+      const NodeIndex index = std::stoul(node.name().substr(1));
+      (node.children_size() > 0 ? places.forwarders : places.leaves).push_back(index);
+    }
+  }
+  if (places.forwarders.empty() || places.leaves.empty()) {
+    return fail(Errc::kInvalidArgument, Op::kConfigure, "faults: nobody forwards in this plan; use more workers");
+  }
+  return places;
+}
+
+std::vector<NodeIndex> choose(const Places& places, Victims victims) {
+  switch (victims) {
+    case Victims::kNone: return {};
+    case Victims::kForwarder: return {places.forwarders.front()};
+    case Victims::kLeaf: return {places.leaves.front()};
+    case Victims::kOrigin: return {0};
+    case Victims::kHalfOfForwarders: break;
+  }
+  std::vector<NodeIndex> half;
+  for (std::size_t i = 0; i < places.forwarders.size(); i += 2) half.push_back(places.forwarders[i]);
+  return half;
+}
+
+Status strike(Fleet& fleet, NodeIndex node, Fault fault) {
+  switch (fault) {
+    case Fault::kKill: fleet.process(node).signal(SIGKILL); return {};
+    case Fault::kStop:
+    case Fault::kPause: fleet.process(node).signal(SIGSTOP); return {};
+    case Fault::kThrottle: return fleet.network().set_rates(node, {kThrottled, kThrottled});
+    case Fault::kCutOff: return fleet.network().set_connected(node, false);
+    case Fault::kNone:
+    case Fault::kLie: return {};
+  }
+  return {};
+}
+
+Result<FaultResult> measure(const FaultsBenchOptions& options, const Scenario& scenario, double fault_at_s) {
+  std::vector<LinkRates> rates{{options.uplink, Rate{}}};
+  rates.resize(options.workers + 1, options.peer);
+  WC_ASSIGN(const std::unique_ptr<Network> network, options.flags.make_network(rates));
+  WC_ASSIGN(const Scratch scratch, Scratch::make(options.flags.scratch));
+  WC_ASSIGN(const Payload payload, make_payload(scratch.path() / "model.safetensors", options.payload_bytes, 1));
+  WC_ASSIGN(const WarmMemory warm, options.flags.warm_memory(2 * options.payload_bytes * (options.workers + 2)));
+  std::unique_ptr<CorruptingProxy> liar;
+  if (scenario.fault == Fault::kLie) {
+    WC_ASSIGN(liar, CorruptingProxy::start(*network, kLyingRelay));
+  }
+  FleetOptions fleet_options = options.flags.options(scratch.path());
+  fleet_options.topology = options.topology;
+  WC_ASSIGN(const std::unique_ptr<Fleet> fleet, Fleet::start(*network, options.workers, fleet_options));
+
+  std::set<NodeIndex> victims;
+  bool struck = scenario.fault == Fault::kNone;
+  bool paused = false;
+  Fleet::BroadcastOptions broadcast_options;
+  broadcast_options.timeout = kTimeout;
+  broadcast_options.is_expected = [&](NodeIndex node) { return !victims.contains(node); };
+  broadcast_options.on_tick = [&](double elapsed_s) -> Status {
+    if (!struck && elapsed_s >= fault_at_s) {
+      struck = true;
+      WC_ASSIGN(const Places places, find_places(*fleet));
+      for (const NodeIndex node : choose(places, scenario.victims)) {
+        victims.insert(node);
+        WC_TRY(strike(*fleet, node, scenario.fault));
+      }
+      paused = scenario.fault == Fault::kPause;
+    }
+    if (paused && elapsed_s >= fault_at_s + kOriginStopped_s) {
+      paused = false;
+      fleet->process(0).signal(SIGCONT);
+    }
+    return {};
+  };
+  WC_ASSIGN(const Broadcast broadcast, fleet->broadcast(Version{1}, payload, broadcast_options));
+
+  FaultResult result;
+  result.scenario = scenario.name;
+  result.fault_at_s = scenario.fault == Fault::kNone ? 0 : fault_at_s;
+  result.workers = options.workers;
+  result.corrupted = liar ? liar->flipped() : 0;
+  double last_s = 0;
+  for (NodeIndex node = 1; node <= options.workers; ++node) {
+    if (victims.contains(node)) continue;
+    ++result.survivors;
+    const auto& installed_s = broadcast.installed_s[node - 1];
+    if (!installed_s) continue;
+    ++result.finished;
+    last_s = std::max(last_s, *installed_s);
+    const std::uint64_t received = broadcast.received_bytes[node - 1];
+    result.extra_bytes += received - std::min(received, payload.bytes);
+    WC_TRY(check_installed(fleet->state(node), payload));
+  }
+  if (result.finished == result.survivors) result.survivors_s = last_s;
+  for (const NodeIndex node : victims) result.victims.push_back(fleet->state(node).filename().string());
+  return result;
+}
+
+}  // namespace
+
+std::optional<double> FaultResult::delay_s() const {
+  if (!survivors_s) return std::nullopt;
+  return *survivors_s - baseline_s;
+}
+
+std::optional<double> FaultResult::throughput_drop() const {
+  if (!survivors_s) return std::nullopt;
+  return 1 - baseline_s / *survivors_s;
+}
+
+std::vector<std::pair<std::string, std::string>> fault_scenarios() {
+  std::vector<std::pair<std::string, std::string>> all;
+  for (const Scenario& s : kScenarios) all.emplace_back(s.name, s.description);
+  return all;
+}
+
+Result<std::vector<FaultResult>> run_faults_bench(const FaultsBenchOptions& options,
+                                                  const std::function<void(const FaultResult&)>& on_result) {
+  const auto wanted = [&](const Scenario& s) {
+    if (options.scenarios.empty()) return options.flags.netns || !s.needs_hosts;
+    return std::ranges::find(options.scenarios, s.name) != options.scenarios.end();
+  };
+  std::vector<FaultResult> results;
+  const auto keep = [&](FaultResult result) {
+    result.baseline_s = results.empty() ? result.survivors_s.value_or(0) : results.front().baseline_s;
+    results.push_back(std::move(result));
+    on_result(results.back());
+  };
+  constexpr Scenario kWithout{"no-fault", "", Victims::kNone, Fault::kNone, false};
+  WC_ASSIGN(FaultResult baseline, measure(options, kWithout, 0));
+  keep(std::move(baseline));
+  for (const Scenario& scenario : kScenarios) {
+    if (!wanted(scenario)) continue;
+    WC_ASSIGN(FaultResult result, measure(options, scenario, kFaultAtShare * results.front().baseline_s));
+    keep(std::move(result));
+  }
+  return results;
+}
+
+nlohmann::json to_json(const std::vector<FaultResult>& results) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const FaultResult& r : results) {
+    list.push_back({{"scenario", r.scenario},
+                    {"victims", r.victims},
+                    {"fault_at_s", r.fault_at_s},
+                    {"baseline_s", r.baseline_s},
+                    {"survivors_s", json_or_null(r.survivors_s)},
+                    {"delay_s", json_or_null(r.delay_s())},
+                    {"throughput_drop", json_or_null(r.throughput_drop())},
+                    {"workers", r.workers},
+                    {"survivors", r.survivors},
+                    {"finished", r.finished},
+                    {"extra_bytes", r.extra_bytes},
+                    {"corrupted", r.corrupted}});
+  }
+  return {{"scenarios", std::move(list)}};
+}
+
+std::string faults_heading() {
+  return fmt::format("{:<26} {:>8} {:>11} {:>8} {:>6} {:>9} {:>12} {:>9}", "scenario", "fault_s", "survivors_s",
+                     "delay_s", "drop", "finished", "extra bytes", "corrupted");
+}
+
+std::string faults_line(const FaultResult& r) {
+  const auto drop = r.throughput_drop();
+  return fmt::format("{:<26} {:>8.2f} {:>11} {:>8} {:>6} {:>9} {:>12} {:>9}", r.scenario, r.fault_at_s,
+                     seconds_or_dash(r.survivors_s), seconds_or_dash(r.delay_s()),
+                     drop ? fmt::format("{:.1f}%", 100 * *drop) : std::string("-"),
+                     fmt::format("{} of {}", r.finished, r.survivors), r.extra_bytes, r.corrupted);
+}
+
+}  // namespace weightcast::bench

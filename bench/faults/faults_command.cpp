@@ -1,0 +1,75 @@
+#include "bench/faults/faults_command.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+
+#include "bench/faults/faults_bench.h"
+#include "tools/command.h"
+
+namespace weightcast::bench {
+namespace {
+
+struct Arguments {
+  std::string uplink = "300mbit";
+  std::string peer = "100mbit";
+  std::string size = "64MiB";
+  std::string topology = "chain";
+  FaultsBenchOptions options;
+};
+
+Status run(Arguments& arguments) {
+  FaultsBenchOptions& options = arguments.options;
+  WC_ASSIGN(options.uplink, parse_rate(arguments.uplink));
+  WC_ASSIGN(options.peer, parse_link(arguments.peer));
+  WC_ASSIGN(options.payload_bytes, parse_bytes(arguments.size));
+  WC_ASSIGN(options.topology, parse_topology(arguments.topology));
+  fmt::print("{}\n", faults_heading());
+  std::fflush(stdout);
+  WC_ASSIGN(const auto results, run_faults_bench(options, [](const FaultResult& result) {
+              fmt::print("{}\n", faults_line(result));
+              std::fflush(stdout);
+            }));
+  WC_TRY(write_result(options.flags.json_path, to_json(results).dump(2) + "\n"));
+  for (const FaultResult& result : results) {
+    if (result.survivors_s) continue;
+    return fail(Errc::kTimedOut, Op::kInstall,
+                fmt::format("{}: {} of {} survivors did", result.scenario, result.finished, result.survivors));
+  }
+  return {};
+}
+
+}  // namespace
+
+void add_faults_command(CLI::App& app) {
+  const auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand("faults", "Broadcasts with a fault in their middle, against one without");
+  std::vector<std::string> names;
+  std::string footer = "Scenarios (those that need hosts of their own run with --netns):\n";
+  for (const auto& [name, description] : fault_scenarios()) {
+    names.push_back(name);
+    footer += fmt::format("  {:<26} {}\n", name, description);
+  }
+  command->footer(footer);
+  command->add_option("--workers", arguments->options.workers, "Workers")
+      ->check(CLI::Range(std::size_t{2}, std::size_t{1000}))
+      ->capture_default_str();
+  command->add_option("--uplink", arguments->uplink, "What the origin may send")
+      ->check(rate_validator())
+      ->capture_default_str();
+  command->add_option("--peer", arguments->peer, "What each worker may send and receive; UP:DOWN where they differ")
+      ->capture_default_str();
+  command->add_option("--size", arguments->size, "Payload")->check(bytes_validator())->capture_default_str();
+  command->add_option("--topology", arguments->topology, "chain, tree, striped or auto")
+      ->check(topology_validator())
+      ->capture_default_str();
+  command->add_option("--scenario", arguments->options.scenarios, "Only these")
+      ->delimiter(',')
+      ->check(CLI::IsMember(names));
+  arguments->options.flags.add_to(*command);
+  command->callback([arguments] { run_bench([&] { return run(*arguments); }); });
+}
+
+}  // namespace weightcast::bench

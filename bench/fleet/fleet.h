@@ -1,0 +1,98 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "bench/fleet/network.h"
+#include "bench/fleet/process.h"
+#include "bench/fleet/scratch.h"
+#include "client/client.h"
+#include "transport/core/plan.h"
+
+namespace weightcast::bench {
+
+struct FleetOptions {
+  std::string program;            ///< the weightcast binary
+  std::filesystem::path scratch;  ///< state directories and logs go there; on a real disk, to measure storing
+  Topology topology = Topology::kAuto;
+  std::vector<std::string> daemon_flags;  ///< further flags for every node
+  std::uint32_t versions_kept = 1;
+};
+
+/// One broadcast, as it was seen from outside the nodes. Seconds count from the call of publish().
+struct Broadcast {
+  PublishOutcome outcome;                         ///< what the origin says
+  std::vector<std::optional<double>> installed_s;  ///< by worker: when its own node told a subscriber
+  std::vector<std::uint64_t> received_bytes;      ///< by worker, chunks only; 0 for one that ended
+  double cpu_s = 0;                               ///< all nodes
+  std::uint64_t origin_egress_bytes = 0;  ///< by the interface where hosts have one, else as the origin counts chunks
+  std::uint64_t rss_anon_bytes_max = 0;   ///< of any node, at any time
+
+  /// When the fraction `rho` of all workers, rounded up, had it; absent if they never did.
+  [[nodiscard]] std::optional<double> t_s(double rho) const;
+};
+
+/// An origin and its workers as real processes on a network. Workers join before start() returns. Everything it
+/// started ends with it.
+class Fleet {
+ public:
+  /// Errors: those of Process::start() and Client::open(); kTimedOut (who did not join, and the end of its log).
+  [[nodiscard]] static Result<std::unique_ptr<Fleet>> start(Network& network, std::size_t workers,
+                                                            const FleetOptions& options);
+  Fleet(const Fleet&) = delete;
+  Fleet& operator=(const Fleet&) = delete;
+
+  /// Starts one more worker on the network's next host. Returns the seconds from the start of its process until it has
+  /// installed `version` (or a later one), which the origin has. Errors: kTimedOut.
+  [[nodiscard]] Result<double> add_worker(Version version);
+
+  [[nodiscard]] std::size_t worker_count() const { return nodes_.size() - 1; }
+  [[nodiscard]] Process& process(NodeIndex node) { return nodes_.at(node).process; }
+  [[nodiscard]] std::filesystem::path state(NodeIndex node) const { return nodes_.at(node).state; }
+  [[nodiscard]] Network& network() { return network_; }
+  [[nodiscard]] Result<local::StatusReply> status();
+  [[nodiscard]] double cpu_s();
+
+  struct BroadcastOptions {
+    Duration timeout = std::chrono::seconds(600);
+    /// Called about every 20 ms with the seconds since publish() was called: where faults are made.
+    std::function<Status(double elapsed_s)> on_tick;
+    /// Workers from whom no installation is awaited, because a fault will take them.
+    std::function<bool(NodeIndex)> is_expected;
+  };
+  /// Publishes and waits until every expected worker has it. A worker that does not get it is no error: see
+  /// Broadcast. Errors: what the origin says; kClosed (interrupted).
+  [[nodiscard]] Result<Broadcast> broadcast(Version version, const Payload& payload, const BroadcastOptions& options);
+
+ private:
+  struct Node {
+    std::filesystem::path state;
+    Process process;
+    double last_cpu_s = 0;
+  };
+
+  struct Counters {
+    double cpu_s = 0;
+    std::uint64_t origin_sent_bytes = 0;
+    std::vector<std::uint64_t> received_bytes;
+  };
+
+  Fleet(Network& network, FleetOptions options) : network_(network), options_(std::move(options)) {}
+  Status start_node(NodeIndex node);
+  Status wait_for_members();
+  std::string log_tail(NodeIndex node) const;
+  std::uint64_t rss_anon_bytes_max();
+  Result<Counters> read_counters();
+
+  Network& network_;
+  FleetOptions options_;
+  std::string origin_address_;
+  std::vector<Node> nodes_;
+};
+
+}  // namespace weightcast::bench

@@ -1,0 +1,87 @@
+#include "bench/fleet/fleet_flags.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+
+#include "bench/fleet/interrupt.h"
+
+namespace weightcast::bench {
+
+void FleetFlags::add_to(CLI::App& command) {
+  command.add_flag("--netns", netns, "Give each node a host of its own: a network namespace with capped links (root)");
+  command.add_flag("--warm-memory", warm,
+                   "First touch the memory that files will take: where a virtual machine gives free memory back to its "
+                   "host, first touches cost more than anything that is measured");
+  command.add_option("--weightcast", program, "The daemon's program; default: weightcast beside this one");
+  command.add_option("--scratch", scratch, "Where state directories go; default: $TMPDIR, or /var/tmp");
+  command.add_option("--daemon-flags", daemon_flags, "Further flags for every daemon, in one argument");
+  command.add_option("--json", json_path, "Also write the results to this file; - is stdout");
+}
+
+std::vector<std::string> FleetFlags::extra_flags() const {
+  std::vector<std::string> flags;
+  std::istringstream words(daemon_flags);
+  for (std::string word; words >> word;) flags.push_back(word);
+  return flags;
+}
+
+Result<std::unique_ptr<Network>> FleetFlags::make_network(std::vector<LinkRates> rates) const {
+  if (netns) return make_namespace_network(std::move(rates));
+  return make_loopback_network(std::move(rates));
+}
+
+FleetOptions FleetFlags::options(const std::filesystem::path& scratch_path) const {
+  FleetOptions options;
+  options.program = program.empty() ? beside_this_program("weightcast") : program;
+  options.scratch = scratch_path;
+  options.daemon_flags = extra_flags();
+  return options;
+}
+
+Result<WarmMemory> FleetFlags::warm_memory(std::uint64_t bytes) const { return WarmMemory::make(warm ? bytes : 0); }
+
+void run_bench(const std::function<Status()>& body) {
+  hold_interrupts();
+  const Status status = body();
+  if (status.has_value()) return;
+  fmt::print(stderr, "weightcast-bench: {}\n", status.error().message());
+  throw CLI::RuntimeError(1);
+}
+
+Status write_result(const std::string& path, const std::string& text) {
+  if (path.empty()) return {};
+  if (path == "-") {
+    fmt::print("{}", text);
+    return {};
+  }
+  std::ofstream file(path, std::ios::binary);
+  file << text << std::flush;
+  if (!file.good()) return fail_errno(errno, Op::kWrite, path);
+  return {};
+}
+
+nlohmann::json json_or_null(const std::optional<double>& value) {
+  return value ? nlohmann::json(*value) : nlohmann::json();
+}
+
+std::string seconds_or_dash(const std::optional<double>& seconds) {
+  return seconds ? fmt::format("{:.3f}", *seconds) : std::string("-");
+}
+
+Result<LinkRates> parse_link(std::string_view text) {
+  const std::size_t colon = text.find(':');
+  LinkRates rates;
+  WC_ASSIGN(rates.uplink, parse_rate(text.substr(0, colon)));
+  rates.downlink = rates.uplink;
+  if (colon != std::string_view::npos) {
+    WC_ASSIGN(rates.downlink, parse_rate(text.substr(colon + 1)));
+  }
+  return rates;
+}
+
+}  // namespace weightcast::bench

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "bench/fleet/fleet.h"
+#include "bench/fleet/warm_memory.h"
+
+namespace CLI {
+class App;
+}
+
+namespace weightcast::bench {
+
+/// What every bench on real processes can be told.
+struct FleetFlags {
+  bool netns = false;
+  bool warm = false;
+  std::string program;  ///< default: weightcast beside this program
+  std::string scratch;  ///< default: see Scratch
+  std::string json_path;
+  std::string svg_path;
+  std::string daemon_flags;  ///< separated by spaces
+
+  /// --netns, --warm-memory, --weightcast, --scratch, --daemon-flags, --json
+  void add_to(CLI::App& command);
+
+  [[nodiscard]] std::vector<std::string> extra_flags() const;
+  [[nodiscard]] Result<std::unique_ptr<Network>> make_network(std::vector<LinkRates> rates) const;
+  /// Options for a fleet whose state is under `scratch`.
+  [[nodiscard]] FleetOptions options(const std::filesystem::path& scratch) const;
+  /// Warm memory for `bytes` of files, or none if that was not asked for.
+  [[nodiscard]] Result<WarmMemory> warm_memory(std::uint64_t bytes) const;
+};
+
+/// Runs a bench as the callback of its command: an error becomes one line on stderr and exit status 1.
+void run_bench(const std::function<Status()>& body);
+
+/// Writes `text` to `path`; "" is nowhere, "-" is stdout. Errors: fail_errno().
+[[nodiscard]] Status write_result(const std::string& path, const std::string& text);
+
+/// null if absent.
+[[nodiscard]] nlohmann::json json_or_null(const std::optional<double>& value);
+/// "12.345", or "-".
+[[nodiscard]] std::string seconds_or_dash(const std::optional<double>& seconds);
+
+/// "100mbit": both directions; "20mbit:100mbit": up and down. Errors: kInvalidArgument.
+[[nodiscard]] Result<LinkRates> parse_link(std::string_view text);
+
+}  // namespace weightcast::bench

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "base/time.h"
+
+namespace weightcast::bench {
+
+/// What a process has used so far.
+struct ProcessUsage {
+  double cpu_s = 0;                  ///< user and system, all threads
+  std::uint64_t rss_anon_bytes = 0;  ///< anonymous memory now
+};
+
+struct ProcessSpec {
+  std::vector<std::string> argv;  ///< argv[0] is looked up in PATH if it has no slash
+  int network_fd = -1;            ///< a network namespace to run in; -1: ours
+  std::string log_path;           ///< takes stdout and stderr; "" for /dev/null
+};
+
+/// A child process of ours. Ends with its owner, at the latest with the thread that started it: nothing that a bench
+/// starts outlives it, even if it is killed. Owner: one thread.
+class Process {
+ public:
+  /// Errors: kIo; that the program could not be run is told by its early exit.
+  [[nodiscard]] static Result<Process> start(const ProcessSpec& spec);
+  Process(Process&& other) noexcept;
+  Process& operator=(Process&& other) noexcept;
+  ~Process();
+
+  [[nodiscard]] pid_t pid() const { return pid_; }
+  /// Sends `signal_number`. Harmless to one that has ended.
+  void signal(int signal_number);
+  /// Whether it has not ended yet; reaps it when it has.
+  [[nodiscard]] bool running();
+  /// SIGCONT and SIGTERM, then, after `patience`, SIGKILL; returns when it has ended.
+  void end(Duration patience = std::chrono::milliseconds(2500));
+  /// Absent once it has ended.
+  [[nodiscard]] std::optional<ProcessUsage> usage() const;
+
+ private:
+  explicit Process(pid_t pid) : pid_(pid) {}
+  pid_t pid_;  // -1 once reaped
+};
+
+/// Runs a program of the system to its end with `input` on stdin. Errors: kIo, with what it said on stderr.
+[[nodiscard]] Status run_tool(const std::vector<std::string>& argv, const std::string& input, int network_fd);
+
+/// What `path` in the directory of this very program would be.
+[[nodiscard]] std::string beside_this_program(const std::string& name);
+
+}  // namespace weightcast::bench

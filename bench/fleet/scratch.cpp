@@ -1,0 +1,122 @@
+#include "bench/fleet/scratch.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <utility>
+#include <vector>
+
+#include "base/units.h"
+#include "patch/safetensors.h"
+#include "transport/io/unique_fd.h"
+
+namespace weightcast::bench {
+namespace {
+
+// SplitMix64 (Steele, Lea, Flood, 2014): fast, and any seed will do.
+class SplitMix {
+ public:
+  explicit SplitMix(std::uint64_t seed) : state_(seed) {}
+  std::uint64_t next() {
+    std::uint64_t z = state_ += 0x9e3779b97f4a7c15;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+    return z ^ (z >> 31);
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
+// Without the highest bit of its exponent a BF16 number is finite.
+constexpr std::uint64_t kFiniteBf16 = 0xbfff'bfff'bfff'bfff;
+
+Status write_all(int fd, Bytes bytes, const std::string& path) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
+    if (n < 0) return fail_errno(errno, Op::kWrite, path);
+    bytes = bytes.subspan(static_cast<std::size_t>(n));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Scratch> Scratch::make(const std::string& parent) {
+  const char* from_environment = std::getenv("TMPDIR");
+  std::string path = !parent.empty() ? parent : from_environment != nullptr ? from_environment : "/var/tmp";
+  path += "/weightcast-bench.XXXXXX";
+  if (::mkdtemp(path.data()) == nullptr) return fail_errno(errno, Op::kOpen, path);
+  return Scratch(path);
+}
+
+Scratch::Scratch(Scratch&& other) noexcept : path_(std::exchange(other.path_, {})) {}
+
+Scratch::~Scratch() {
+  std::error_code ignored;
+  if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+}
+
+Result<Payload> make_payload(const std::filesystem::path& path, std::uint64_t bytes, std::uint64_t seed) {
+  constexpr std::uint64_t kBytesMin = 4 * kKiB;
+  if (bytes < kBytesMin || bytes % 2 != 0) {
+    return fail(Errc::kInvalidArgument, Op::kConfigure,
+                fmt::format("a payload of {} bytes: it must be even and at least {}", bytes, kBytesMin));
+  }
+  // The header's length depends on the number of elements, and the other way round; a little metadata fills the gap.
+  TensorInfo tensor;
+  tensor.name = "weight";
+  tensor.dtype = "BF16";
+  tensor.size_bytes = bytes - kKiB;
+  tensor.shape = {tensor.size_bytes / 2};
+  SafetensorsMetadata metadata{{"fill", ""}};
+  WC_ASSIGN(SafetensorsLayout layout, lay_out_safetensors(std::span(&tensor, 1), metadata));
+  metadata["fill"] = std::string(bytes - layout.file_bytes, '-');
+  WC_ASSIGN(layout, lay_out_safetensors(std::span(&tensor, 1), metadata));
+  WC_CHECK(layout.file_bytes == bytes);
+
+  const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (!file.valid()) return fail_errno(errno, Op::kOpen, path.string());
+  DigestStream digest;
+  const auto append = [&](Bytes piece) {
+    digest.update(piece);
+    return write_all(file.get(), piece, path.string());
+  };
+  WC_TRY(append(std::as_bytes(std::span(layout.header))));
+  SplitMix random(seed);
+  std::vector<std::uint64_t> block(128 * kKiB);
+  for (std::uint64_t left = tensor.size_bytes; left > 0;) {
+    for (std::uint64_t& cell : block) cell = random.next() & kFiniteBf16;
+    const Bytes piece = std::as_bytes(std::span(block));
+    const std::uint64_t size = std::min<std::uint64_t>(left, piece.size());
+    WC_TRY(append(piece.first(size)));
+    left -= size;
+  }
+  return Payload{path, bytes, digest.digest()};
+}
+
+Status check_installed(const std::filesystem::path& state, const Payload& payload) {
+  const std::filesystem::path path = state / "current" / "model.safetensors";
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.valid()) return fail_errno(errno, Op::kOpen, path.string());
+  DigestStream digest;
+  std::uint64_t bytes = 0;
+  std::vector<std::byte> block(kMiB);
+  for (;;) {
+    const ssize_t n = ::read(file.get(), block.data(), block.size());
+    if (n < 0) return fail_errno(errno, Op::kRead, path.string());
+    if (n == 0) break;
+    digest.update(Bytes(block).first(static_cast<std::size_t>(n)));
+    bytes += static_cast<std::uint64_t>(n);
+  }
+  if (bytes == payload.bytes && digest.digest() == payload.digest) return {};
+  return fail(Errc::kCorrupt, Op::kVerify,
+              fmt::format("{}: {} bytes that are not the {} bytes which were published", path.string(), bytes,
+                          payload.bytes));
+}
+
+}  // namespace weightcast::bench

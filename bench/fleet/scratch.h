@@ -1,0 +1,41 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "base/digest.h"
+#include "base/result.h"
+
+namespace weightcast::bench {
+
+/// A directory of our own that is removed with everything in it. Under `parent`, or else under TMPDIR, or else under
+/// /var/tmp, which is a disk where /tmp may be memory.
+class Scratch {
+ public:
+  /// Errors: kIo, kNotFound, kNoSpace.
+  [[nodiscard]] static Result<Scratch> make(const std::string& parent);
+  Scratch(Scratch&& other) noexcept;
+  Scratch& operator=(Scratch&&) = delete;
+  ~Scratch();
+
+  [[nodiscard]] std::filesystem::path path() const { return path_; }
+
+ private:
+  explicit Scratch(std::filesystem::path path) : path_(std::move(path)) {}
+  std::filesystem::path path_;
+};
+
+/// A snapshot to publish: a safetensors file of exactly `bytes`, of random finite BF16 numbers that differ by `seed`.
+struct Payload {
+  std::filesystem::path path;
+  std::uint64_t bytes = 0;
+  Digest digest{};
+};
+
+/// Errors: kInvalidArgument (fewer than 4 KiB), kNoSpace, kIo.
+[[nodiscard]] Result<Payload> make_payload(const std::filesystem::path& path, std::uint64_t bytes, std::uint64_t seed);
+
+/// Whether the snapshot that a node has installed is the payload, byte for byte. Errors: kCorrupt if not; kNotFound.
+[[nodiscard]] Status check_installed(const std::filesystem::path& state, const Payload& payload);
+
+}  // namespace weightcast::bench

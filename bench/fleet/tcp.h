@@ -1,0 +1,26 @@
+#pragma once
+
+#include "base/digest.h"
+#include "base/result.h"
+#include "transport/io/frame_connection.h"
+#include "transport/io/unique_fd.h"
+
+namespace weightcast::bench {
+
+// Blocking TCP, as plain as it gets: what the engine is compared with.
+
+struct TcpListener {
+  UniqueFd socket;
+  Endpoint endpoint;
+};
+
+/// Port 0 takes a free one.
+[[nodiscard]] Result<TcpListener> tcp_listen(const Endpoint& endpoint);
+[[nodiscard]] Result<UniqueFd> tcp_connect(const Endpoint& endpoint);
+/// Waits for a connection, 5 s at most. Errors: kTimedOut, kIo.
+[[nodiscard]] Result<UniqueFd> tcp_accept(const UniqueFd& listener);
+[[nodiscard]] Status tcp_send_all(const UniqueFd& socket, Bytes bytes);
+/// Reads what is there; 0 at the end of the stream.
+[[nodiscard]] Result<std::size_t> tcp_receive(const UniqueFd& socket, MutableBytes into);
+
+}  // namespace weightcast::bench

@@ -1,0 +1,151 @@
+#include "bench/relay/relay_bench.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "bench/fleet/tcp.h"
+
+namespace weightcast::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t kChunkBytes = kMiB;  // what the planner chooses for payloads of this size
+Endpoint any_port() { return {"127.0.0.1", 0}; }
+
+double own_cpu_s() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& t) { return double(t.tv_sec) + 1e-6 * double(t.tv_usec); };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+/// Receives until the stream ends; each chunk is hashed when it is complete, then handed on.
+Status receive_chunks(const UniqueFd& from, const std::function<Status(Bytes)>& on_chunk) {
+  std::vector<std::byte> chunk(kChunkBytes);
+  for (bool ended = false; !ended;) {
+    std::size_t filled = 0;
+    while (filled < chunk.size() && !ended) {
+      WC_ASSIGN(const std::size_t n, tcp_receive(from, MutableBytes(chunk).subspan(filled)));
+      filled += n;
+      ended = n == 0;
+    }
+    const Bytes bytes = Bytes(chunk).first(filled);
+    if (digest_of(bytes) == Digest{}) return fail(Errc::kCorrupt, Op::kVerify, "a chunk of a plain stream");
+    WC_TRY(on_chunk(bytes));
+  }
+  return {};
+}
+
+/// Seconds until the sink has the last byte.
+Result<double> plain_relay(std::uint64_t payload_bytes) {
+  WC_ASSIGN(TcpListener at_sink, tcp_listen(any_port()));
+  WC_ASSIGN(TcpListener at_copier, tcp_listen(any_port()));
+  WC_ASSIGN(UniqueFd source, tcp_connect(at_copier.endpoint));
+  WC_ASSIGN(UniqueFd copier_in, tcp_accept(at_copier.socket));
+  WC_ASSIGN(UniqueFd copier_out, tcp_connect(at_sink.endpoint));
+  WC_ASSIGN(UniqueFd sink, tcp_accept(at_sink.socket));
+  const std::vector<std::byte> data(kChunkBytes, std::byte{0x5a});
+
+  const auto start = Clock::now();
+  Status sent;
+  Status copied;
+  std::thread sending([&] {
+    for (std::uint64_t left = payload_bytes; left > 0 && sent.has_value();) {
+      const auto size = std::min<std::uint64_t>(left, data.size());
+      sent = tcp_send_all(source, Bytes(data).first(size));
+      left -= size;
+    }
+    source.reset();
+  });
+  std::thread copying([&] {
+    copied = receive_chunks(copier_in, [&](Bytes chunk) { return tcp_send_all(copier_out, chunk); });
+    copier_out.reset();
+  });
+  std::uint64_t received = 0;
+  const Status drained = receive_chunks(sink, [&](Bytes chunk) -> Status {
+    received += chunk.size();
+    return {};
+  });
+  const double seconds = to_seconds(Clock::now() - start);
+  sending.join();
+  copying.join();
+  WC_TRY(sent);
+  WC_TRY(copied);
+  WC_TRY(drained);
+  if (received != payload_bytes) return fail(Errc::kClosed, Op::kReceive, "a plain stream ended early");
+  return seconds;
+}
+
+double gibibytes(std::uint64_t bytes) { return double(bytes) / double(kGiB); }
+
+}  // namespace
+
+Result<std::vector<RelayCase>> run_relay_bench(const RelayBenchOptions& options,
+                                               const std::function<void(const RelayCase&)>& on_case) {
+  constexpr std::size_t kWorkers = 2;
+  const auto network = make_loopback_network(std::vector<LinkRates>(kWorkers + 1));
+  WC_ASSIGN(const Scratch scratch, Scratch::make(options.flags.scratch));
+  // For each node the version that it has and the one that arrives, and the payload.
+  WC_ASSIGN(const WarmMemory warm, options.flags.warm_memory(8 * options.payload_bytes));
+  FleetOptions fleet_options = options.flags.options(scratch.path());
+  fleet_options.topology = Topology::kChain;
+  WC_ASSIGN(const std::unique_ptr<Fleet> fleet, Fleet::start(*network, kWorkers, fleet_options));
+
+  std::vector<RelayCase> cases;
+  for (std::uint32_t repetition = 0; repetition <= options.repetitions; ++repetition) {
+    WC_ASSIGN(const Payload payload, make_payload(scratch.path() / "model.safetensors", options.payload_bytes,
+                                                  repetition));
+    RelayCase measured;
+    measured.payload_bytes = options.payload_bytes;
+    const double cpu_before_s = own_cpu_s();
+    WC_ASSIGN(measured.plain_s, plain_relay(options.payload_bytes));
+    measured.plain_cpu_s = own_cpu_s() - cpu_before_s;
+    WC_ASSIGN(const Broadcast broadcast, fleet->broadcast(Version{repetition + 1}, payload, {}));
+    const auto all_s = broadcast.t_s(1.0);
+    if (!all_s) return fail(Errc::kTimedOut, Op::kInstall, "the leaf did not install it");
+    for (NodeIndex node = 1; node <= kWorkers; ++node) WC_TRY(check_installed(fleet->state(node), payload));
+    measured.publish_s = *all_s;
+    measured.relay_s = *all_s - broadcast.outcome.take_s;
+    measured.cpu_s = broadcast.cpu_s;
+    measured.rss_anon_bytes_max = broadcast.rss_anon_bytes_max;
+    if (repetition == 0) continue;
+    cases.push_back(measured);
+    on_case(measured);
+  }
+  return cases;
+}
+
+nlohmann::json to_json(const std::vector<RelayCase>& cases) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const RelayCase& c : cases) {
+    list.push_back({{"payload_bytes", c.payload_bytes},
+                    {"plain_s", c.plain_s},
+                    {"plain_cpu_s_per_relayed_gib", c.plain_cpu_s / gibibytes(c.payload_bytes)},
+                    {"relay_s", c.relay_s},
+                    {"publish_s", c.publish_s},
+                    {"ratio", c.ratio()},
+                    {"cpu_s", c.cpu_s},
+                    {"cpu_s_per_relayed_gib", c.cpu_s / gibibytes(c.payload_bytes)},
+                    {"rss_anon_bytes_max", c.rss_anon_bytes_max}});
+  }
+  return {{"cases", std::move(list)}};
+}
+
+std::string relay_heading() {
+  return fmt::format("{:>10} {:>12} {:>12} {:>7} {:>16} {:>16} {:>8}", "payload", "plain MiB/s", "relay MiB/s", "ratio",
+                     "plain cpu_s/GiB", "relay cpu_s/GiB", "RssAnon");
+}
+
+std::string relay_line(const RelayCase& c) {
+  const double mebibytes = double(c.payload_bytes) / double(kMiB);
+  return fmt::format("{:>10} {:>12.0f} {:>12.0f} {:>7.3f} {:>16.2f} {:>16.2f} {:>4.0f} MiB", format_bytes(c.payload_bytes),
+                     mebibytes / c.plain_s, mebibytes / c.relay_s, c.ratio(), c.plain_cpu_s / gibibytes(c.payload_bytes),
+                     c.cpu_s / gibibytes(c.payload_bytes), double(c.rss_anon_bytes_max) / double(kMiB));
+}
+
+}  // namespace weightcast::bench

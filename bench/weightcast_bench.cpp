@@ -1,0 +1,28 @@
+#include <CLI/CLI.hpp>
+
+#include "bench/broadcast/broadcast_command.h"
+#include "bench/codec/codec_command.h"
+#include "bench/faults/faults_command.h"
+#include "bench/idle/idle_command.h"
+#include "bench/relay/relay_command.h"
+
+int main(int argc, char** argv) {
+  CLI::App app{"weightcast-bench: what weightcast does, measured on real processes and real bytes", "weightcast-bench"};
+  app.require_subcommand(1);
+  weightcast::bench::add_broadcast_command(app);
+  weightcast::bench::add_relay_command(app);
+  weightcast::bench::add_faults_command(app);
+  weightcast::bench::add_idle_command(app);
+  weightcast::bench::add_codec_command(app);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::RuntimeError& failed) {  // a bench failed, and has said so
+    return failed.get_exit_code();
+  } catch (const CLI::ParseError& usage) {
+    app.exit(usage);
+    return 2;
+  }
+  return 0;
+}

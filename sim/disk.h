@@ -1,0 +1,56 @@
+#pragma once
+
+#include <deque>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/time.h"
+#include "base/units.h"
+#include "transport/core/chunk_set.h"
+
+namespace weightcast::sim {
+
+/// What one host keeps of the versions: survives its processes, and of a crash of the host what was synced.
+/// Writing takes time (`write()` says when it is done); what is on disk is told from what was only handed over.
+class Disk {
+ public:
+  struct Partial {
+    ChunkSet written;
+    ChunkSet damaged;  ///< of those, the ones whose bytes are wrong: there are none, unless a core is broken
+    std::vector<bool> parts;
+    std::deque<std::pair<Instant, ChunkIndex>> unsynced;
+  };
+
+  Disk(Rate write_rate, Duration sync_delay) : base_rate_(write_rate), rate_(write_rate), sync_delay_(sync_delay) {}
+
+  /// Makes room, or finds what is there already.
+  Partial& begin(Version version, std::uint32_t chunks, std::uint32_t parts);
+  [[nodiscard]] Partial* find(Version version);
+  void discard(Version version) { partial_.erase(version); }
+
+  /// When a write of so many bytes that is asked for now will be done.
+  [[nodiscard]] Instant write(Instant now, std::uint32_t bytes);
+  void handle_written(Instant now, Partial& partial, ChunkIndex chunk, bool damaged) const;
+  void finish(Instant now, Version version);
+
+  [[nodiscard]] bool holds(Version version) const { return finished_.contains(version); }
+  [[nodiscard]] const std::map<Version, Instant>& finished() const { return finished_; }
+
+  /// The host loses power: what is younger than the sync delay is gone.
+  void crash(Instant now);
+
+  bool full = false;
+  void set_rate(std::optional<Rate> rate) { rate_ = rate.value_or(base_rate_); }
+
+ private:
+  const Rate base_rate_;
+  Rate rate_;
+  const Duration sync_delay_;
+  Instant free_at_{};
+  std::map<Version, Partial> partial_;
+  std::map<Version, Instant> finished_;
+};
+
+}  // namespace weightcast::sim

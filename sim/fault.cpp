@@ -1,0 +1,216 @@
+#include "sim/fault.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <optional>
+
+namespace weightcast::sim {
+namespace {
+
+struct Named {
+  FaultKind kind;
+  std::string_view word;
+};
+constexpr std::array kWords{
+    Named{FaultKind::kKill, "kill"},           Named{FaultKind::kCrash, "crash"},
+    Named{FaultKind::kStall, "stall"},         Named{FaultKind::kThrottle, "throttle"},
+    Named{FaultKind::kPartition, "partition"}, Named{FaultKind::kReset, "reset"},
+    Named{FaultKind::kCorrupt, "corrupt"},     Named{FaultKind::kLoss, "loss"},
+    Named{FaultKind::kDelay, "delay"},         Named{FaultKind::kSlowDisk, "slowdisk"},
+    Named{FaultKind::kFullDisk, "fulldisk"},   Named{FaultKind::kSkew, "skew"},
+    Named{FaultKind::kDrift, "drift"},         Named{FaultKind::kLeave, "leave"},
+    Named{FaultKind::kPublish, "publish"},
+};
+
+bool has_rate(FaultKind kind) { return kind == FaultKind::kThrottle || kind == FaultKind::kSlowDisk; }
+bool has_time(FaultKind kind) { return kind == FaultKind::kDelay || kind == FaultKind::kSkew; }
+bool has_share(FaultKind kind) { return kind == FaultKind::kLoss || kind == FaultKind::kDrift; }
+
+std::optional<double> parse_number(std::string_view text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) return std::nullopt;
+  return value;
+}
+
+std::optional<Duration> parse_time(std::string_view text) {
+  double unit_s = 0;
+  if (text.ends_with("ms")) {
+    unit_s = 1e-3;
+    text.remove_suffix(2);
+  } else if (text.ends_with("us")) {
+    unit_s = 1e-6;
+    text.remove_suffix(2);
+  } else if (text.ends_with("s")) {
+    unit_s = 1;
+    text.remove_suffix(1);
+  } else {
+    return std::nullopt;
+  }
+  const auto value = parse_number(text);
+  if (!value || *value < 0 || *value > 1e6) return std::nullopt;
+  return Duration(std::llround(*value * unit_s * 1e9));
+}
+
+std::optional<NodeIndex> parse_index(std::string_view text) {
+  NodeIndex value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value == 0 || value == kNone) return std::nullopt;
+  return value;
+}
+
+/// One line, word by word.
+class LineParser {
+ public:
+  LineParser(std::string_view line, std::size_t number) : line_(line), number_(number) {}
+
+  [[nodiscard]] bool empty() {
+    skip_blanks();
+    return line_.empty();
+  }
+
+  Result<Fault> parse() {
+    Fault fault;
+    if (next() != "at") return bad("a line starts with 'at TIME'");
+    WC_ASSIGN(fault.at, time());
+    const std::string_view word = next();
+    const auto named = std::find_if(kWords.begin(), kWords.end(), [&](const Named& n) { return n.word == word; });
+    if (named == kWords.end()) return bad(fmt::format("'{}' is no fault", word));
+    fault.kind = named->kind;
+    if (fault.kind != FaultKind::kPublish) WC_TRY(who(fault.node, fault.node_last));
+    bool measured = false;
+    while (!empty()) {
+      const std::string_view clause = next();
+      if (clause == "for") {
+        WC_ASSIGN(fault.lasts, time());
+      } else if (clause == "oneway" && fault.kind == FaultKind::kPartition) {
+        fault.one_way = true;
+      } else if (clause == "from" && fault.kind == FaultKind::kPartition) {
+        NodeIndex last = 0;
+        WC_TRY(who(fault.peer, last));
+        if (last != fault.peer) return bad("'from' takes one node");
+      } else if (clause == "to" && has_rate(fault.kind)) {
+        WC_ASSIGN(fault.rate, parse_rate(next()));
+        measured = true;
+      } else if (clause == "by" && has_time(fault.kind)) {
+        WC_ASSIGN(fault.by, time());
+        measured = true;
+      } else if (clause == "by" && (has_share(fault.kind) || fault.kind == FaultKind::kCorrupt)) {
+        const auto number = parse_number(next());
+        if (!number || *number < 0 || (has_share(fault.kind) && *number >= 1) || *number > 1e9) {
+          return bad("'by' wants a share below 1, or a count of chunks");
+        }
+        if (has_share(fault.kind)) fault.probability = *number;
+        if (!has_share(fault.kind)) fault.count = static_cast<std::uint32_t>(*number);
+        measured = true;
+      } else {
+        return bad(fmt::format("'{}' does not go with {}", clause, word));
+      }
+    }
+    if (!measured && (has_rate(fault.kind) || has_time(fault.kind) || has_share(fault.kind))) {
+      return bad(fmt::format("{} needs 'to RATE' or 'by AMOUNT'", word));
+    }
+    if (has_rate(fault.kind) && !fault.rate.limited()) return bad("a rate of nothing; use partition or stall");
+    return fault;
+  }
+
+ private:
+  [[nodiscard]] Error bad(std::string_view why) const {
+    return fail(Errc::kInvalidArgument, Op::kParse, fmt::format("faults, line {}: {}", number_, why));
+  }
+
+  void skip_blanks() {
+    while (!line_.empty() && (line_.front() == ' ' || line_.front() == '\t' || line_.front() == '\r')) {
+      line_.remove_prefix(1);
+    }
+  }
+
+  std::string_view next() {
+    skip_blanks();
+    const std::string_view word = line_.substr(0, line_.find_first_of(" \t\r"));
+    line_.remove_prefix(word.size());
+    return word;
+  }
+
+  Result<Duration> time() {
+    const auto parsed = parse_time(next());
+    if (!parsed) return bad("a time looks like 1.5s or 200ms");
+    return *parsed;
+  }
+
+  Status who(NodeIndex& first, NodeIndex& last) {
+    const std::string_view word = next();
+    if (word == "origin") {
+      first = last = 0;
+      return {};
+    }
+    if (word == "all") {
+      first = 0;
+      last = kNone;
+      return {};
+    }
+    if (word != "worker" && word != "workers") return bad("who? 'worker 3', 'workers 3-6', 'origin' or 'all'");
+    const std::string_view range = next();
+    const std::size_t dash = range.find('-');
+    const auto from = parse_index(range.substr(0, dash));
+    const auto to = dash == range.npos ? from : parse_index(range.substr(dash + 1));
+    if (!from || !to || *to < *from) return bad(fmt::format("'{}' names no workers; they count from 1", range));
+    first = *from;
+    last = *to;
+    return {};
+  }
+
+  std::string_view line_;
+  std::size_t number_;
+};
+
+std::string who_text(NodeIndex first, NodeIndex last) {
+  if (last == 0) return "origin";
+  if (first == 0) return "all";
+  return first == last ? fmt::format("worker {}", first) : fmt::format("workers {}-{}", first, last);
+}
+
+/// Exact: parse_time() finds the same nanoseconds again.
+std::string time_text(Duration d) { return fmt::format("{:.9f}s", to_seconds(d)); }
+
+}  // namespace
+
+std::string_view to_string(FaultKind kind) {
+  for (const Named& named : kWords) {
+    if (named.kind == kind) return named.word;
+  }
+  return "unknown";
+}
+
+Result<std::vector<Fault>> parse_faults(std::string_view text) {
+  std::vector<Fault> faults;
+  for (std::size_t number = 1; !text.empty(); ++number) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    LineParser parser(line.substr(0, line.find('#')), number);
+    if (parser.empty()) continue;
+    WC_ASSIGN(Fault fault, parser.parse());
+    faults.push_back(fault);
+  }
+  return faults;
+}
+
+std::string to_text(const Fault& fault) {
+  std::string text = fmt::format("at {} {}", time_text(fault.at), to_string(fault.kind));
+  if (fault.kind != FaultKind::kPublish) text += " " + who_text(fault.node, fault.node_last);
+  if (fault.kind == FaultKind::kPartition) {
+    if (fault.peer != Fault::kEverybody) text += " from " + who_text(fault.peer, fault.peer);
+    if (fault.one_way) text += " oneway";
+  }
+  if (has_rate(fault.kind)) text += fmt::format(" to {:.0f}kbit", fault.rate.bits_per_s() / 1e3);
+  if (has_time(fault.kind)) text += " by " + time_text(fault.by);
+  if (has_share(fault.kind)) text += fmt::format(" by {}", fault.probability);
+  if (fault.kind == FaultKind::kCorrupt) text += fmt::format(" by {}", fault.count);
+  if (fault.lasts > Duration::zero()) text += " for " + time_text(fault.lasts);
+  return text;
+}
+
+}  // namespace weightcast::sim

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "base/time.h"
+#include "base/units.h"
+#include "sim/event_queue.h"
+
+namespace weightcast::sim {
+
+enum class FaultKind : std::uint8_t {
+  kKill,       ///< the process dies; what it wrote stays. It starts again when the fault ends, never without an end.
+  kCrash,      ///< the host dies, and what was not synced with it. As above.
+  kStall,      ///< the process stands still (SIGSTOP)
+  kThrottle,   ///< its uplink falls to `rate`
+  kPartition,  ///< nothing passes between it and `peer` (everyone, without a peer); `one_way`: only its own words are lost
+  kReset,      ///< its connections end; both sides are told
+  kCorrupt,    ///< the next `count` chunks that it sends arrive damaged
+  kLoss,       ///< each of its frames is lost with `probability`, and comes later
+  kDelay,      ///< its frames take `by` longer
+  kSlowDisk,   ///< its disk writes at `rate`
+  kFullDisk,   ///< its disk takes nothing
+  kSkew,       ///< its clock leaps ahead by `by`
+  kDrift,      ///< its clock runs faster by `probability` (0.001: one second in a thousand)
+  kLeave,      ///< it is told to stop, says so to the others, and is gone
+  kPublish,    ///< no fault: the origin publishes the next version
+};
+
+/// What happens to one node. Node 0 is the origin, node i the i-th worker.
+struct Fault {
+  static constexpr NodeIndex kEverybody = kNone;
+
+  FaultKind kind{};
+  Duration at{};          ///< after the first publication
+  Duration lasts{};       ///< zero: for good
+  NodeIndex node = 0;
+  NodeIndex node_last = 0;  ///< the same happens to all nodes from `node` to this one
+  NodeIndex peer = kEverybody;
+  bool one_way = false;
+  Rate rate{};
+  Duration by{};
+  double probability = 0;
+  std::uint32_t count = 1;
+
+  bool operator==(const Fault&) const = default;
+};
+
+/// Reads a fault file: one fault a line, `#` starts a comment.
+///
+///   at TIME WHAT WHO [from WHO] [oneway] [to RATE] [by AMOUNT] [for TIME]
+///
+///   TIME    1.5s, 200ms; `at` counts from the first publication
+///   WHAT    kill, crash, stall, throttle, partition, reset, corrupt, loss, delay, slowdisk, fulldisk, skew, drift,
+///           leave, publish
+///   WHO     worker 3, workers 3-6, origin, all; `publish` has none
+///   to      the rate of throttle and slowdisk
+///   by      how many chunks (corrupt), what share of frames (loss: 0.01), how much time (delay, skew), what share of
+///           time (drift: 0.001)
+///   from    whom a partition cuts it off from; everybody without it
+///
+///   at 1.5s kill worker 3
+///   at 2s   partition workers 4-6 from origin oneway for 3s
+///
+/// Errors: kInvalidArgument, naming the line.
+[[nodiscard]] Result<std::vector<Fault>> parse_faults(std::string_view text);
+
+/// One line of a fault file; parse_faults() gives the same fault again.
+[[nodiscard]] std::string to_text(const Fault& fault);
+
+[[nodiscard]] std::string_view to_string(FaultKind kind);
+
+}  // namespace weightcast::sim

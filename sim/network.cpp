@@ -1,0 +1,432 @@
+#include "sim/network.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "proto/frame.h"
+
+namespace weightcast::sim {
+namespace {
+
+// A lost frame is sent again after a pause that doubles; beyond this many the loss is a partition.
+constexpr int kLossesInARowMax = 5;
+
+Duration time_to_send(std::uint32_t bytes, Rate rate) {
+  return rate.limited() ? from_seconds(bytes / rate.bytes_per_s) : Duration::zero();
+}
+
+}  // namespace
+
+Network::Network(const NetworkOptions& options, std::uint32_t nodes, Random& random, EventQueue& events,
+                 NetworkHandler& handler)
+    : options_(options), random_(random), events_(events), handler_(handler), nodes_(nodes) {
+  for (NodeIndex node = 0; node < nodes; ++node) {
+    nodes_[node].uplink = node == 0 ? options.origin_uplink : options.worker_uplink;
+    nodes_[node].downlink = node == 0 ? Rate{} : options.worker_downlink;
+  }
+}
+
+// ---- frames
+
+FrameIndex Network::new_frame() {
+  if (free_frames_ == kNone) {
+    frames_.emplace_back();
+    return static_cast<FrameIndex>(frames_.size() - 1);
+  }
+  return std::exchange(free_frames_, frames_[free_frames_].next);
+}
+
+void Network::free_frame(FrameIndex index) {
+  frames_[index].message.reset();
+  frames_[index].next = free_frames_;
+  free_frames_ = index;
+}
+
+void Network::send_message(Instant now, LinkIndex index, NodeIndex from, wire::Message message) {
+  Link& link = links_[index];
+  const std::uint8_t end = end_of(link, from);
+  if (!link.ends[end].open) return;
+  const FrameIndex made = new_frame();
+  Frame& frame = frames_[made];
+  frame.kind = FrameKind::kControl;
+  frame.link = index;
+  frame.from_end = end;
+  frame.bytes = static_cast<std::uint32_t>(FrameHeader::kBytes + message.ByteSizeLong());
+  frame.message = std::make_unique<wire::Message>(std::move(message));
+  enqueue(now, made);
+}
+
+void Network::send_chunk(Instant now, LinkIndex index, NodeIndex from, Version version, ChunkIndex chunk,
+                         std::uint32_t bytes, bool damaged) {
+  Link& link = links_[index];
+  const std::uint8_t end = end_of(link, from);
+  if (!link.ends[end].open) return;
+  if (nodes_[from].corrupt_next > 0) {
+    --nodes_[from].corrupt_next;
+    damaged = true;
+  }
+  const FrameIndex made = new_frame();
+  Frame& frame = frames_[made];
+  frame.kind = FrameKind::kChunk;
+  frame.damaged = damaged;
+  frame.link = index;
+  frame.from_end = end;
+  frame.bytes = static_cast<std::uint32_t>(FrameHeader::kBytes) + bytes;
+  frame.version = version;
+  frame.chunk = chunk;
+  link.ways[end].brought_chunks = true;
+  enqueue(now, made);
+}
+
+void Network::enqueue(Instant now, FrameIndex index) {
+  Frame& frame = frames_[index];
+  frame.next = kNone;
+  Link& link = links_[frame.link];
+  const NodeIndex from = link.ends[frame.from_end].node;
+  Way& way = link.ways[frame.from_end];
+  if (frame.kind != FrameKind::kChunk && way.first == kNone && !way.takes_turns) {
+    const Duration cost = time_to_send(frame.bytes, nodes_[from].uplink);
+    nodes_[from].owed += cost;
+    way.in_flight_bytes += frame.bytes;
+    launch(now + cost, index);
+    return;
+  }
+  if (way.last == kNone) {
+    way.first = index;
+  } else {
+    frames_[way.last].next = index;
+  }
+  way.last = index;
+  if (!way.takes_turns && !way.full) {
+    way.takes_turns = true;
+    nodes_[from].round.push_back({frame.link, frame.from_end});
+  }
+  serve(now, from);
+}
+
+void Network::serve(Instant now, NodeIndex index) {
+  Node& node = nodes_[index];
+  while (node.sending == kNone && !node.round.empty()) {
+    const auto [link, end] = node.round.front();
+    node.round.pop_front();
+    Way& way = links_[link].ways[end];
+    if (way.first == kNone) {
+      way.takes_turns = false;
+      continue;
+    }
+    if (way.in_flight_bytes >= options_.in_flight_bytes_max) {
+      way.takes_turns = false;
+      way.full = true;
+      continue;
+    }
+    const FrameIndex sending = way.first;
+    Frame& frame = frames_[sending];
+    way.first = frame.next;
+    if (way.first == kNone) way.last = kNone;
+    way.in_flight_bytes += frame.bytes;
+    node.sending = sending;
+    const Duration cost = time_to_send(frame.bytes, node.uplink) + std::exchange(node.owed, Duration::zero());
+    events_.schedule(now + cost, EventKind::kTransmitted, index, node.generation);
+  }
+}
+
+Duration Network::delay(const Link& link, NodeIndex from, NodeIndex to) const {
+  return options_.one_way_delay + link.jitter + nodes_[from].extra_delay + nodes_[to].extra_delay;
+}
+
+void Network::launch(Instant now, FrameIndex index) {
+  const Frame& frame = frames_[index];
+  Link& link = links_[frame.link];
+  Way& way = link.ways[frame.from_end];
+  const NodeIndex from = link.ends[frame.from_end].node, to = link.ends[1 - frame.from_end].node;
+  Instant arrival = now + delay(link, from, to);
+  const double loss = options_.loss_probability + nodes_[from].extra_loss;
+  if (loss > 0) {
+    Duration pause = options_.retransmit_after;
+    for (int i = 0; i < kLossesInARowMax && random_.chance(loss); ++i, pause *= 2) arrival += pause;
+  }
+  if (frame.kind == FrameKind::kChunk) {
+    nodes_[from].chunk_bytes_sent += frame.bytes - FrameHeader::kBytes;
+    Node& receiver = nodes_[to];
+    arrival = std::max(arrival, receiver.downlink_free + time_to_send(frame.bytes, receiver.downlink));
+    receiver.downlink_free = std::max(receiver.downlink_free, arrival);
+  }
+  way.last_arrival = std::max(way.last_arrival, arrival);
+  events_.schedule(way.last_arrival, EventKind::kArrive, index);
+}
+
+// ---- connections
+
+LinkIndex Network::dial(Instant now, NodeIndex from, ConnId conn, NodeIndex to) {
+  Link& link = links_.emplace_back();
+  const auto index = static_cast<LinkIndex>(links_.size() - 1);
+  link.ends[0] = {from, conn, true};
+  link.ends[1] = {to, ConnId{}, false};
+  if (options_.jitter_max > Duration::zero()) link.jitter = random_.duration(Duration::zero(), options_.jitter_max);
+  nodes_[from].links.push_back(index);
+  events_.schedule(now + delay(link, from, to), EventKind::kDial, index);
+  return index;
+}
+
+void Network::drop_queue(Link& link, std::uint8_t end) {
+  Way& way = link.ways[end];
+  while (way.first != kNone) {
+    const FrameIndex next = frames_[way.first].next;
+    free_frame(way.first);
+    way.first = next;
+  }
+  way.last = kNone;
+}
+
+void Network::close(Instant now, LinkIndex index, NodeIndex from) {
+  Link& link = links_[index];
+  const std::uint8_t end = end_of(link, from);
+  if (!link.ends[end].open) return;
+  link.ends[end].open = false;
+  const FrameIndex made = new_frame();
+  Frame& frame = frames_[made];
+  frame.kind = FrameKind::kEnd;
+  frame.link = index;
+  frame.from_end = end;
+  frame.bytes = FrameHeader::kBytes;
+  enqueue(now, made);
+}
+
+void Network::reset(Instant now, LinkIndex index) {
+  Link& link = links_[index];
+  link.failed = true;
+  for (std::uint8_t end = 0; end < 2; ++end) {
+    drop_queue(link, end);
+    if (link.ends[end].open) events_.schedule(now, EventKind::kClosed, index, end);
+  }
+}
+
+void Network::reset_links_of(Instant now, NodeIndex node) {
+  for (const LinkIndex link : nodes_[node].links) reset(now, link);
+}
+
+void Network::drop_node(Instant now, NodeIndex index) {
+  Node& node = nodes_[index];
+  for (const LinkIndex l : node.links) {
+    Link& link = links_[l];
+    const std::uint8_t end = end_of(link, index);
+    link.ends[end].open = false;
+    drop_queue(link, end);
+    const std::uint8_t other = 1 - end;
+    if (!link.ends[other].open) continue;
+    const Instant told = now + delay(link, index, link.ends[other].node);
+    events_.schedule(std::max(told, link.ways[end].last_arrival), EventKind::kClosed, l, other);
+  }
+  if (node.sending != kNone) {
+    links_[frames_[node.sending].link].ways[frames_[node.sending].from_end].takes_turns = false;
+    free_frame(std::exchange(node.sending, kNone));
+  }
+  for (const auto& [link, end] : node.round) links_[link].ways[end].takes_turns = false;
+  node.round.clear();
+  node.owed = Duration::zero();
+  ++node.generation;
+  node.links.clear();
+}
+
+NodeIndex Network::other_end(LinkIndex index, NodeIndex node) const {
+  const Link& link = links_[index];
+  return link.ends[1 - end_of(link, node)].node;
+}
+
+// ---- events
+
+NodeIndex Network::node_of(const Event& event) const {
+  switch (event.kind) {
+    case EventKind::kTransmitted: return event.a;
+    case EventKind::kArrive: return links_[frames_[event.a].link].ends[1 - frames_[event.a].from_end].node;
+    case EventKind::kAccept: return links_[event.a].ends[1].node;
+    case EventKind::kConnected: return links_[event.a].ends[0].node;
+    case EventKind::kClosed: return links_[event.a].ends[event.b].node;
+    default: return kNone;
+  }
+}
+
+bool Network::is_behind_chunks(const Event& event) const {
+  if (event.kind != EventKind::kArrive) return false;
+  const Frame& frame = frames_[event.a];
+  return links_[frame.link].ways[frame.from_end].brought_chunks;
+}
+
+void Network::handle(Instant now, const Event& event) {
+  switch (event.kind) {
+    case EventKind::kTransmitted: {
+      Node& node = nodes_[event.a];
+      if (node.generation != event.b) return;
+      const FrameIndex sent = std::exchange(node.sending, kNone);
+      const Frame& frame = frames_[sent];
+      const LinkIndex index = frame.link;
+      const std::uint8_t end = frame.from_end;
+      const bool chunk = frame.kind == FrameKind::kChunk;
+      Link& link = links_[index];
+      launch(now, sent);
+      // Its turn comes again after the others'. What the core adds now goes behind what is queued.
+      node.round.push_back({index, end});
+      if (chunk && link.ends[end].open) handler_.on_chunk_sent(event.a, link.ends[end].conn);
+      serve(now, event.a);
+      return;
+    }
+    case EventKind::kArrive: return arrive(now, event);
+    case EventKind::kDial: {
+      Link& link = links_[event.a];
+      const NodeIndex from = link.ends[0].node, to = link.ends[1].node;
+      if (!link.ends[0].open || link.failed) return;
+      if (cut(from, to) || cut(to, from)) {
+        // The packet is tried again every second, as TCP does at first.
+        const bool give_up = std::chrono::seconds(event.b + 1) >= options_.connect_timeout;
+        link.failed = give_up;
+        if (give_up) return events_.schedule(now + std::chrono::seconds(1), EventKind::kClosed, event.a, 0);
+        return events_.schedule(now + std::chrono::seconds(1), EventKind::kDial, event.a, event.b + 1);
+      }
+      const Duration one_way = delay(link, from, to);
+      if (!handler_.is_up(to)) {
+        link.failed = true;
+        return events_.schedule(now + one_way, EventKind::kClosed, event.a, 0);
+      }
+      return events_.schedule(now + 2 * one_way, EventKind::kAccept, event.a);
+    }
+    case EventKind::kAccept: {
+      Link& link = links_[event.a];
+      if (!link.ends[0].open || link.failed) return;
+      const Duration one_way = delay(link, link.ends[1].node, link.ends[0].node);
+      if (!handler_.is_up(link.ends[1].node)) {
+        link.failed = true;
+        return events_.schedule(now + one_way, EventKind::kClosed, event.a, 0);
+      }
+      link.ends[1].open = true;
+      nodes_[link.ends[1].node].links.push_back(event.a);
+      // The dialler hears of it before anything that is said on it.
+      link.ways[1].last_arrival = now + one_way;
+      events_.schedule(now + one_way, EventKind::kConnected, event.a);
+      link.ends[1].conn = handler_.on_accept(link.ends[1].node, link.ends[0].node, event.a);
+      return;
+    }
+    case EventKind::kConnected: {
+      const Link& link = links_[event.a];
+      if (link.ends[0].open && !link.failed) handler_.on_connected(link.ends[0].node, link.ends[0].conn);
+      return;
+    }
+    case EventKind::kClosed: {
+      Link& link = links_[event.a];
+      const auto end = static_cast<std::uint8_t>(event.b);
+      if (!link.ends[end].open) return;
+      if (hold_if_cut(now, event, event.a, 1 - end)) return;
+      link.ends[end].open = false;
+      drop_queue(link, end);
+      handler_.on_closed(link.ends[end].node, link.ends[end].conn, fail(Errc::kClosed, Op::kReceive, "connection ended"));
+      return;
+    }
+    default: return;
+  }
+}
+
+void Network::arrive(Instant now, const Event& event) {
+  {
+    const Frame& frame = frames_[event.a];
+    if (hold_if_cut(now, event, frame.link, frame.from_end)) return;
+  }
+  Frame frame = std::move(frames_[event.a]);
+  free_frame(event.a);
+  Link& link = links_[frame.link];
+  Way& way = link.ways[frame.from_end];
+  way.in_flight_bytes -= frame.bytes;
+  const End from = link.ends[frame.from_end];
+  if (way.full) {
+    way.full = false;
+    way.takes_turns = true;
+    nodes_[from.node].round.push_back({frame.link, frame.from_end});
+    serve(now, from.node);
+  }
+  const auto to_end = static_cast<std::uint8_t>(1 - frame.from_end);
+  End& to = link.ends[to_end];
+  if (!to.open || link.failed) return;
+  switch (frame.kind) {
+    case FrameKind::kControl: return handler_.on_message(to.node, to.conn, from.node, *frame.message);
+    case FrameKind::kChunk: return handler_.on_chunk(to.node, to.conn, frame.version, frame.chunk, frame.damaged);
+    case FrameKind::kEnd:
+      to.open = false;
+      drop_queue(link, to_end);
+      return handler_.on_closed(to.node, to.conn, fail(Errc::kClosed, Op::kReceive, "the other side closed"));
+  }
+}
+
+// ---- partitions
+
+bool Network::cut(NodeIndex from, NodeIndex to) const {
+  for (const Fault& p : partitions_) {
+    const auto inside = [&](NodeIndex node) { return node >= p.node && node <= p.node_last; };
+    const auto beyond = [&](NodeIndex node) { return p.peer == Fault::kEverybody ? !inside(node) : node == p.peer; };
+    if (inside(from) && beyond(to)) return true;
+    if (!p.one_way && beyond(from) && inside(to)) return true;
+  }
+  return false;
+}
+
+bool Network::hold_if_cut(Instant now, const Event& event, LinkIndex index, std::uint8_t from_end) {
+  Link& link = links_[index];
+  if (!partitions_.empty() && cut(link.ends[from_end].node, link.ends[1 - from_end].node)) {
+    held_.push_back(event);
+    return true;
+  }
+  if (now >= link.ways[from_end].held_until) return false;
+  events_.schedule(link.ways[from_end].held_until, event.kind, event.a, event.b);
+  return true;
+}
+
+void Network::end_partition(Instant now, const Fault& fault) {
+  const auto found = std::find(partitions_.begin(), partitions_.end(), fault);
+  if (found == partitions_.end()) return;
+  partitions_.erase(found);
+  for (const Event& event : std::exchange(held_, {})) {
+    const bool arrival = event.kind == EventKind::kArrive;
+    const LinkIndex index = arrival ? frames_[event.a].link : event.a;
+    const auto from_end = static_cast<std::uint8_t>(arrival ? frames_[event.a].from_end : 1 - event.b);
+    Link& link = links_[index];
+    if (cut(link.ends[from_end].node, link.ends[1 - from_end].node)) {
+      held_.push_back(event);
+      continue;
+    }
+    Way& way = link.ways[from_end];
+    // The sender's retransmission timer is anywhere in its period.
+    if (way.held_until <= now) way.held_until = now + random_.duration(Duration(1), std::chrono::seconds(1));
+    events_.schedule(way.held_until, event.kind, event.a, event.b);
+  }
+}
+
+// ---- for people
+
+std::string Network::describe(const Event& event) const {
+  const auto name = [](NodeIndex node) { return node == 0 ? std::string("origin") : fmt::format("worker {}", node); };
+  switch (event.kind) {
+    case EventKind::kTransmitted: return name(event.a) + " has sent a frame";
+    case EventKind::kArrive: {
+      const Frame& frame = frames_[event.a];
+      const Link& link = links_[frame.link];
+      const std::string way = name(link.ends[frame.from_end].node) + " -> " + name(link.ends[1 - frame.from_end].node);
+      if (frame.kind == FrameKind::kEnd) return way + ": end";
+      if (frame.kind == FrameKind::kControl) return way + ": " + frame.message->ShortDebugString().substr(0, 160);
+      return fmt::format("{}: version {} chunk {}{}", way, frame.version.value, frame.chunk.value,
+                         frame.damaged ? ", damaged" : "");
+    }
+    case EventKind::kDial:
+    case EventKind::kAccept:
+    case EventKind::kConnected:
+    case EventKind::kClosed: {
+      const Link& link = links_[event.a];
+      const char* what = event.kind == EventKind::kDial        ? "dials"
+                         : event.kind == EventKind::kAccept    ? "is accepted by"
+                         : event.kind == EventKind::kConnected ? "is connected to"
+                                                               : "is cut off from";
+      const bool second = event.kind == EventKind::kClosed && event.b == 1;
+      return fmt::format("{} {} {}", name(link.ends[second].node), what, name(link.ends[!second].node));
+    }
+    default: return {};
+  }
+}
+
+}  // namespace weightcast::sim

@@ -1,0 +1,156 @@
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "proto/wire.pb.h"
+#include "sim/event_queue.h"
+#include "sim/options.h"
+#include "sim/random.h"
+
+namespace weightcast::sim {
+
+/// What the network tells the nodes.
+class NetworkHandler {
+ public:
+  virtual ~NetworkHandler() = default;
+  /// Whether somebody answers at `node`.
+  virtual bool is_up(NodeIndex node) const = 0;
+  virtual ConnId on_accept(NodeIndex node, NodeIndex dialler, LinkIndex link) = 0;
+  virtual void on_connected(NodeIndex node, ConnId conn) = 0;
+  virtual void on_closed(NodeIndex node, ConnId conn, const Error& why) = 0;
+  virtual void on_message(NodeIndex node, ConnId conn, NodeIndex from, const wire::Message& message) = 0;
+  virtual void on_chunk(NodeIndex node, ConnId conn, Version version, ChunkIndex chunk, bool damaged) = 0;
+  virtual void on_chunk_sent(NodeIndex node, ConnId conn) = 0;
+};
+
+/// Links between nodes, in units of whole frames.
+///
+/// A node's uplink is one server: it sends one frame at a time at its rate, taking turns among the connections that
+/// have something to send, first in first out within each. Control messages do not wait for other connections' chunks,
+/// but are paid for by the frame that comes next. A frame then takes the one-way delay, the connection's share of
+/// jitter and the delays of faults, and the receiver's downlink admits chunks at its rate (cut through: the first bit
+/// passes before the last has come). A connection keeps its order whatever happens to a frame: a lost one holds up
+/// those behind it, as with TCP. At most `in_flight_bytes_max` of a connection are between sender and receiver.
+/// A partition loses nothing for good: what it caught comes after it, when the sender tries again.
+///
+/// Connecting takes two round trips (TCP and TLS 1.3). Invariant: a frame is in exactly one place - a connection's
+/// queue, an uplink, an event, or held by a partition.
+class Network {
+ public:
+  Network(const NetworkOptions& options, std::uint32_t nodes, Random& random, EventQueue& events,
+          NetworkHandler& handler);
+
+  LinkIndex dial(Instant now, NodeIndex from, ConnId conn, NodeIndex to);
+  void send_message(Instant now, LinkIndex link, NodeIndex from, wire::Message message);
+  void send_chunk(Instant now, LinkIndex link, NodeIndex from, Version version, ChunkIndex chunk, std::uint32_t bytes,
+                  bool damaged);
+  /// Sends what is queued, then ends the connection; the other side is told.
+  void close(Instant now, LinkIndex link, NodeIndex from);
+  /// The connection breaks: what is queued is lost and both sides are told.
+  void reset(Instant now, LinkIndex link);
+  /// The process has died: its connections break, and nobody tells it.
+  void drop_node(Instant now, NodeIndex node);
+  [[nodiscard]] const std::vector<LinkIndex>& links_of(NodeIndex node) const { return nodes_[node].links; }
+  void reset_links_of(Instant now, NodeIndex node);
+  /// A new process: its connections are counted from the start again.
+  void handle_restart(NodeIndex node) { nodes_[node].links.clear(); }
+
+  /// For the kinds of events that are the network's.
+  void handle(Instant now, const Event& event);
+  /// Who has to be awake for it to happen.
+  [[nodiscard]] NodeIndex node_of(const Event& event) const;
+  /// Whether the event brings a chunk, or something that must not overtake one.
+  [[nodiscard]] bool is_behind_chunks(const Event& event) const;
+  [[nodiscard]] NodeIndex other_end(LinkIndex link, NodeIndex node) const;
+  [[nodiscard]] std::uint64_t chunk_bytes_sent(NodeIndex node) const { return nodes_[node].chunk_bytes_sent; }
+
+  // Faults.
+  void set_uplink(NodeIndex node, Rate rate) { nodes_[node].uplink = rate; }
+  void add_delay(NodeIndex node, Duration by) { nodes_[node].extra_delay += by; }
+  void add_loss(NodeIndex node, double probability) { nodes_[node].extra_loss += probability; }
+  void corrupt_next(NodeIndex node, std::uint32_t chunks) { nodes_[node].corrupt_next += chunks; }
+  void begin_partition(const Fault& fault) { partitions_.push_back(fault); }
+  void end_partition(Instant now, const Fault& fault);
+
+  /// For a person: what is going on at `event`.
+  [[nodiscard]] std::string describe(const Event& event) const;
+
+ private:
+  enum class FrameKind : std::uint8_t { kControl, kChunk, kEnd };
+  struct Frame {
+    FrameKind kind{};
+    bool damaged = false;
+    std::uint8_t from_end = 0;
+    LinkIndex link = kNone;
+    FrameIndex next = kNone;  // in its connection's queue
+    std::uint32_t bytes = 0;
+    ChunkIndex chunk{};
+    Version version{};
+    std::unique_ptr<wire::Message> message;
+  };
+  /// One way of a link.
+  struct Way {
+    FrameIndex first = kNone, last = kNone;  // queued
+    bool takes_turns = false;                // in its node's round, or being sent
+    bool full = false;                       // waits for in_flight_bytes to fall
+    bool brought_chunks = false;
+    std::uint32_t in_flight_bytes = 0;
+    Instant last_arrival{};
+    Instant held_until{};  // after a partition: when the sender tries again
+  };
+  struct End {
+    NodeIndex node = 0;
+    ConnId conn{};
+    bool open = false;  // its node believes in it
+  };
+  struct Link {
+    End ends[2];  // the one that dialled first
+    Way ways[2];  // from ends[i]
+    Duration jitter{};
+    bool failed = false;  // reset, or dialled in vain
+  };
+  struct Node {
+    Rate uplink{}, downlink{};
+    std::deque<std::pair<LinkIndex, std::uint8_t>> round;  // ways that have something to send
+    FrameIndex sending = kNone;
+    Duration owed{};  // for control messages that went ahead
+    Instant downlink_free{};
+    Duration extra_delay{};
+    double extra_loss = 0;
+    std::uint32_t corrupt_next = 0;
+    std::uint32_t generation = 0;
+    std::uint64_t chunk_bytes_sent = 0;
+    std::vector<LinkIndex> links;
+  };
+
+  FrameIndex new_frame();
+  void free_frame(FrameIndex frame);
+  void enqueue(Instant now, FrameIndex frame);
+  void serve(Instant now, NodeIndex node);
+  /// The frame has left its node: when will it arrive?
+  void launch(Instant now, FrameIndex frame);
+  void arrive(Instant now, const Event& event);
+  void drop_queue(Link& link, std::uint8_t end);
+  [[nodiscard]] std::uint8_t end_of(const Link& link, NodeIndex node) const { return link.ends[0].node == node ? 0 : 1; }
+  [[nodiscard]] Duration delay(const Link& link, NodeIndex from, NodeIndex to) const;
+  [[nodiscard]] bool cut(NodeIndex from, NodeIndex to) const;
+  /// Holds the event if a partition is in its way.
+  bool hold_if_cut(Instant now, const Event& event, LinkIndex link, std::uint8_t from_end);
+
+  const NetworkOptions options_;
+  Random& random_;
+  EventQueue& events_;
+  NetworkHandler& handler_;
+  std::vector<Node> nodes_;
+  std::deque<Link> links_;
+  std::vector<Frame> frames_;
+  FrameIndex free_frames_ = kNone;
+  std::vector<Fault> partitions_;
+  std::vector<Event> held_;
+};
+
+}  // namespace weightcast::sim

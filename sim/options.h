@@ -1,0 +1,86 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/time.h"
+#include "base/units.h"
+#include "sim/fault.h"
+#include "transport/core/plan.h"
+#include "transport/core/timeouts.h"
+#include "transport/core/worker_core.h"
+
+namespace weightcast::sim {
+
+struct NetworkOptions {
+  Rate origin_uplink = Rate::bits(300e6);   ///< B
+  Rate worker_uplink = Rate::bits(100e6);   ///< b
+  Rate worker_downlink = Rate::bits(100e6);
+  Duration one_way_delay = std::chrono::microseconds(500);
+  Duration jitter_max{};                    ///< of each connection, drawn once: frames of two may overtake one another
+  double loss_probability = 0;              ///< of each frame, always; faults add to it
+  Duration retransmit_after = std::chrono::milliseconds(200);
+  std::uint32_t in_flight_bytes_max = 4 * kMiB;  ///< of one connection, as socket buffers bound it
+  Duration connect_timeout = std::chrono::seconds(5);
+};
+
+struct DiskOptions {
+  Rate write_rate{};                                    ///< no limit: a chunk is stored at once
+  Duration sync_delay = std::chrono::milliseconds(500);  ///< what is younger than this does not survive a crash
+  Duration finish_delay{};                              ///< from the last chunk to the visible version
+};
+
+/// The whole world. Nothing else decides how a run goes.
+struct SimOptions {
+  std::uint64_t seed = 1;
+  std::uint32_t workers = 12;
+  std::uint64_t payload_bytes = 64 * kMiB;
+  std::optional<std::uint32_t> chunk_bytes;  ///< the planner's choice without it
+  std::uint32_t chunk_bytes_min = 0;         ///< enlarges the planner's choice
+  Topology topology = Topology::kAuto;
+  NetworkOptions network;
+  DiskOptions disk;
+  Timeouts timeouts;
+  std::vector<Fault> faults;
+  Duration publish_at = std::chrono::seconds(1);  ///< the first version; by then everyone has joined
+  /// Once nothing is wrong any more, everybody who runs has to have the latest version within this.
+  Duration settle_max = std::chrono::seconds(60);
+  /// Whether told assignments are searched for cycles, and chunks asked for compared with chunks held.
+  bool thorough = true;
+
+  /// Stands between the world and a worker's core: how a test plants a bug.
+  std::function<std::unique_ptr<Core>(NodeIndex, std::unique_ptr<WorkerCore>)> wrap_worker;
+  /// Gets what the cores log, with the time since the run began.
+  std::function<void(Duration, NodeIndex, const action::Log&)> log;
+};
+
+struct PublicationResult {
+  Version version{};
+  Topology topology{};
+  std::uint32_t chunk_bytes = 0;
+  Duration predicted{};
+  Duration bound{};
+  std::vector<std::optional<Duration>> installed;  ///< by worker, since the publication
+  std::uint32_t workers = 0;                        ///< that were up when it was over
+
+  /// Until a fraction `rho` of the workers that count had it.
+  [[nodiscard]] std::optional<Duration> reached(double rho) const;
+};
+
+struct SimResult {
+  std::vector<PublicationResult> publications;
+  std::uint64_t origin_egress_bytes = 0;
+  std::uint64_t chunks_delivered = 0;
+  std::uint64_t chunks_delivered_twice = 0;  ///< came to a node that had verified them before
+  std::uint64_t events = 0;
+  std::uint64_t hash = 0;  ///< of all that happened: equal for equal options
+  Duration simulated{};
+  std::optional<std::string> violation;  ///< what, when, the seed, and the events before it
+};
+
+[[nodiscard]] SimResult simulate(const SimOptions& options);
+
+}  // namespace weightcast::sim

@@ -1,0 +1,111 @@
+#include "sim/schedule.h"
+
+#include <algorithm>
+#include <array>
+
+#include "sim/random.h"
+
+namespace weightcast::sim {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+template <typename T, std::size_t N>
+T one_of(Random& random, const std::array<T, N>& values) {
+  return values[random.below(N)];
+}
+
+// What happens once in a while is named once, what is the heart of the matter more often.
+constexpr std::array kKinds{FaultKind::kKill,     FaultKind::kKill,      FaultKind::kCrash,    FaultKind::kStall,
+                            FaultKind::kThrottle, FaultKind::kPartition, FaultKind::kPartition, FaultKind::kReset,
+                            FaultKind::kCorrupt,  FaultKind::kLoss,      FaultKind::kDelay,    FaultKind::kSlowDisk,
+                            FaultKind::kFullDisk, FaultKind::kSkew,      FaultKind::kDrift,    FaultKind::kLeave,
+                            FaultKind::kPublish};
+
+Fault random_fault(Random& random, std::uint32_t workers, Duration span) {
+  Fault fault;
+  fault.kind = one_of(random, kKinds);
+  fault.at = random.duration(Duration::zero(), span);
+  // Short ones end before anyone has noticed, long ones after everyone has.
+  fault.lasts = random.chance(0.5) ? random.duration(milliseconds(1), milliseconds(900))
+                                   : random.duration(milliseconds(900), seconds(12));
+  const bool may_hit_origin = fault.kind != FaultKind::kLeave;
+  fault.node = may_hit_origin && random.chance(0.15) ? 0 : static_cast<NodeIndex>(random.between(1, workers));
+  fault.node_last = fault.node;
+  // Several at once: half of the relays, or a rack.
+  if (fault.node != 0 && random.chance(0.2)) {
+    fault.node_last = static_cast<NodeIndex>(random.between(fault.node, workers));
+  }
+  switch (fault.kind) {
+    case FaultKind::kThrottle: fault.rate = Rate::bits(1e3 * double(random.between(500, 20'000))); break;
+    case FaultKind::kPartition:
+      fault.one_way = random.chance(0.3);
+      if (random.chance(0.6)) fault.peer = static_cast<NodeIndex>(random.between(0, workers));
+      if (fault.peer >= fault.node && fault.peer <= fault.node_last) fault.peer = Fault::kEverybody;
+      break;
+    case FaultKind::kCorrupt: fault.count = static_cast<std::uint32_t>(random.between(1, 4)); break;
+    case FaultKind::kLoss: fault.probability = 0.001 * double(random.between(1, 200)); break;
+    case FaultKind::kDelay:
+      fault.by = random.duration(milliseconds(1), milliseconds(400));
+      break;
+    case FaultKind::kSkew: fault.by = random.duration(milliseconds(1), seconds(8)); break;
+    case FaultKind::kSlowDisk: fault.rate = Rate{1e6 * double(random.between(1, 20))}; break;
+    case FaultKind::kDrift: fault.probability = 0.0001 * double(random.between(1, 100)); break;
+    default: break;
+  }
+  switch (fault.kind) {
+    case FaultKind::kReset:
+    case FaultKind::kCorrupt:
+    case FaultKind::kSkew:
+    case FaultKind::kPublish:
+    case FaultKind::kLeave: fault.lasts = Duration::zero(); break;
+    default: break;
+  }
+  if (fault.kind == FaultKind::kPublish) fault.node = fault.node_last = 0;
+  return fault;
+}
+
+}  // namespace
+
+SimOptions random_schedule(std::uint64_t seed) {
+  Random random(seed);
+  SimOptions options;
+  options.seed = seed;
+  options.workers = static_cast<std::uint32_t>(random.between(1, 14));
+  options.topology = one_of(random, std::array{Topology::kAuto, Topology::kStar, Topology::kChain, Topology::kTree,
+                                               Topology::kStriped, Topology::kChain, Topology::kStriped});
+  options.chunk_bytes = static_cast<std::uint32_t>(64 * kKiB << random.below(4));
+  options.payload_bytes = random.between(1, 96) * 256 * kKiB - random.below(2) * random.below(100 * kKiB);
+  options.network.origin_uplink = Rate::bits(1e6 * one_of(random, std::array{50.0, 100.0, 300.0, 1000.0}));
+  options.network.worker_uplink = Rate::bits(1e6 * one_of(random, std::array{20.0, 100.0, 100.0, 300.0}));
+  options.network.worker_downlink = Rate::bits(1e6 * one_of(random, std::array{50.0, 100.0, 300.0}));
+  options.network.one_way_delay = random.duration(std::chrono::microseconds(50), milliseconds(60));
+  options.network.jitter_max = random.chance(0.5) ? Duration::zero() : random.duration(Duration(1), milliseconds(20));
+  options.network.loss_probability = random.chance(0.2) ? 0.01 : 0;
+  options.network.in_flight_bytes_max = static_cast<std::uint32_t>(256 * kKiB << random.below(5));
+  options.disk.finish_delay = random.chance(0.5) ? Duration::zero() : random.duration(Duration(1), milliseconds(300));
+  if (random.chance(0.3)) options.disk.write_rate = Rate{1e6 * double(random.between(5, 200))};
+
+  // Most of what goes wrong should do so while there is something to go wrong with.
+  const double transfer_s = double(options.payload_bytes) / std::min(options.network.worker_uplink.bytes_per_s,
+                                                                     options.network.origin_uplink.bytes_per_s);
+  const Duration span = from_seconds(std::clamp(transfer_s * 2, 0.5, 15.0));
+  const std::uint64_t faults = random.between(0, 6);
+  std::uint32_t publications = 1;
+  for (std::uint64_t i = 0; i < faults; ++i) {
+    options.faults.push_back(random_fault(random, options.workers, span));
+    publications += options.faults.back().kind == FaultKind::kPublish ? 1 : 0;
+  }
+  // As slow as a star or a disk may be, several times over; and then what the core's own waits may take.
+  double least_bytes_per_s = std::min({options.network.origin_uplink.bytes_per_s, options.network.worker_uplink.bytes_per_s,
+                                       options.network.worker_downlink.bytes_per_s});
+  if (options.disk.write_rate.limited()) {
+    least_bytes_per_s = std::min(least_bytes_per_s, options.disk.write_rate.bytes_per_s);
+  }
+  const double slowest_s = double(options.payload_bytes) * options.workers / least_bytes_per_s;
+  options.settle_max = seconds(60) + from_seconds(2 * publications * slowest_s);
+  return options;
+}
+
+}  // namespace weightcast::sim

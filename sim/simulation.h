@@ -1,0 +1,168 @@
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "sim/disk.h"
+#include "sim/event_queue.h"
+#include "sim/network.h"
+#include "sim/options.h"
+#include "sim/random.h"
+#include "transport/core/origin_core.h"
+#include "transport/core/worker_core.h"
+
+namespace weightcast::sim {
+
+/// One run: drives the cores as the daemon does (see transport/node/driver.h), on simulated links, disks and clocks,
+/// and looks at the invariants after every step. It knows what the cores cannot: which bytes are really intact.
+///
+/// Invariants, each a method check_*() or a call of violate():
+/// - nothing damaged is stored, forwarded or installed, and nothing is forwarded that is not there;
+/// - a worker's installed version does not go back, except with its host's disk;
+/// - a chunk is handed to the store once, is not asked for again, and is not sent to who said that it has it;
+/// - what the origin tells the workers has no cycle;
+/// - no deadline stays in the past, and a node with work left always has one;
+/// - once every fault has ended, everyone who runs gets the latest version within settle_max.
+class Simulation final : private NetworkHandler {
+ public:
+  explicit Simulation(const SimOptions& options);
+
+  [[nodiscard]] SimResult run();
+
+ private:
+  /// The bytes of a version do not exist; this is what stands for them.
+  struct Payload {
+    std::shared_ptr<const Manifest> manifest;
+    std::vector<Digest> digests;
+  };
+
+  /// A subscription as the parent was told of it.
+  struct Asked {
+    std::uint32_t stripe = 0;
+    std::vector<std::uint32_t> weights;
+    ChunkSet held;
+  };
+
+  struct Node {
+    explicit Node(const DiskOptions& disk_options) : disk(disk_options.write_rate, disk_options.sync_delay) {}
+
+    std::unique_ptr<Core> core;  // null while it is down
+    OriginCore* origin = nullptr;
+    std::uint32_t incarnation = 0;
+    std::vector<LinkIndex> links;  // by connection number
+    std::set<ConnId> dialling;     // each has a bound of its own
+    Disk disk;
+    Version installed{};
+    std::map<Version, ChunkSet> handed;  // to the store, and intact
+    std::uint64_t storing_bytes = 0;
+    bool reading_paused = false;
+    std::deque<Event> unread;    // behind a slow disk
+    std::uint32_t stalls = 0;
+    std::deque<Event> deferred;  // by a stall
+    Duration clock_offset{};
+    double clock_drift = 0;
+    Instant drift_since{};
+    std::optional<Instant> timer_at;
+    std::uint32_t timer_number = 0;
+    std::uint32_t spins = 0;
+    bool left = false;
+    std::map<std::pair<LinkIndex, Version>, std::vector<Asked>> asked;
+    std::map<Version, std::vector<NodeIndex>> told;  // its parents, by stripe
+  };
+
+  enum class DiskWork : std::uint8_t { kBegin, kStore, kFinish };
+  struct DiskOperation {
+    DiskWork work{};
+    NodeIndex node = 0;
+    std::uint32_t incarnation = 0;
+    Version version{};
+    ChunkIndex chunk{};
+    bool damaged = false;
+    bool failed = false;
+    std::uint32_t next = kNone;
+  };
+
+  struct Trace {
+    Instant at{};
+    std::string text;
+  };
+
+  // The run.
+  void start_node(NodeIndex node);
+  void stop_node(NodeIndex node, bool host_too);
+  void dispatch(const Event& event);
+  void handle_timer(const Event& event);
+  void handle_disk(const Event& event);
+  void publish();
+  void publish_what_waits();
+  void begin_fault(const Fault& fault);
+  void end_fault(const Fault& fault);
+  void resume(NodeIndex node);
+  void read_on(NodeIndex node);
+  [[nodiscard]] bool everyone_done();
+  /// Whether the options leave it able to get everything in the end.
+  [[nodiscard]] bool must_finish(NodeIndex node) const;
+
+  // One core.
+  [[nodiscard]] Instant local(NodeIndex node) const;
+  [[nodiscard]] Instant world_time(NodeIndex node, Instant local) const;
+  void pump(NodeIndex node);
+  void arm(NodeIndex node);
+  void perform(NodeIndex node, action::Connect& connect);
+  void perform(NodeIndex node, action::Send& send);
+  void perform(NodeIndex node, action::SendChunk& send);
+  void perform(NodeIndex node, action::Close& close);
+  void perform(NodeIndex node, action::BeginPayload& begin);
+  void perform(NodeIndex node, action::PutDigestPart& put);
+  void perform(NodeIndex node, action::StoreChunk& store);
+  void perform(NodeIndex node, action::FinishPayload& finish);
+  void perform(NodeIndex node, action::DiscardPayload& discard);
+  void perform(NodeIndex node, action::Log& log);
+  void start_disk_work(Instant due, DiskOperation operation);
+  [[nodiscard]] LinkIndex link_of(NodeIndex node, ConnId conn) const;
+  void note_link(NodeIndex node, ConnId conn, LinkIndex link);
+
+  // What the network says.
+  bool is_up(NodeIndex node) const override { return nodes_[node].core != nullptr; }
+  ConnId on_accept(NodeIndex node, NodeIndex dialler, LinkIndex link) override;
+  void on_connected(NodeIndex node, ConnId conn) override;
+  void on_closed(NodeIndex node, ConnId conn, const Error& why) override;
+  void on_message(NodeIndex node, ConnId conn, NodeIndex from, const wire::Message& message) override;
+  void on_chunk(NodeIndex node, ConnId conn, Version version, ChunkIndex chunk, bool damaged) override;
+  void on_chunk_sent(NodeIndex node, ConnId conn) override;
+
+  // Invariants.
+  void violate(std::string what);
+  void check_asks_for_missing(NodeIndex node, const wire::Subscribe& subscribe);
+  void check_sent_is_wanted(NodeIndex node, const action::SendChunk& send);
+  void note_told(NodeIndex node, const wire::Assignment& assignment);
+  /// Of what was told since the last call, every way has to lead to the origin or to somebody who has it all.
+  void check_told();
+  [[nodiscard]] bool has_intact(const Node& node, Version version, ChunkIndex chunk) const;
+  void remember(NodeIndex node, std::string text);
+
+  const SimOptions options_;
+  Random random_;
+  EventQueue events_;
+  Network network_;
+  std::deque<Node> nodes_;
+  std::map<Version, Payload> payloads_;
+  std::vector<DiskOperation> disk_operations_;
+  std::uint32_t free_disk_operation_ = kNone;
+  Instant now_{};
+  Instant quiet_since_{};  // when the last fault and the last publication were
+  std::uint32_t faults_left_ = 0;
+  std::uint32_t publications_waiting_ = 0;  // for an origin that is down
+  NodeIndex done_below_ = 1;           // these workers need no more; looked at after every event
+  std::vector<Instant> published_at_;  // by publication
+  std::vector<std::pair<NodeIndex, Version>> newly_told_;
+  std::deque<Trace> trace_;
+  SimResult result_;
+};
+
+}  // namespace weightcast::sim

@@ -1,0 +1,76 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <cstdio>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "sim/schedule.h"
+
+// sim_soak: random worlds, one seed each, until one breaks an invariant or all have run.
+//   sim_soak --schedules 500 --seed 1      seeds 1 to 500
+//   sim_soak --seeds tests/sim/seeds.txt   those that a file lists, one a line, `#` starts a comment
+// Exit status: 0 nothing was violated, 1 something was (each printed with its seed), 2 usage.
+
+namespace {
+
+std::vector<std::uint64_t> read_seeds(const std::string& path) {
+  std::vector<std::uint64_t> seeds;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    line = line.substr(0, line.find('#'));
+    if (line.find_first_of("0123456789") != std::string::npos) seeds.push_back(std::stoull(line));
+  }
+  return seeds;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using namespace weightcast;
+  CLI::App app{"Random fault schedules against the transport's core"};
+  std::uint64_t schedules = 200, first = 1;
+  std::uint32_t failures_max = 1;
+  std::string seeds_path;
+  bool verbose = false;
+  app.add_option("--schedules", schedules, "How many");
+  app.add_option("--seed", first, "The first seed; the others follow it");
+  app.add_option("--seeds", seeds_path, "Run the seeds of this file instead")->check(CLI::ExistingFile);
+  app.add_option("--failures", failures_max, "Stop after so many violations")->check(CLI::PositiveNumber);
+  app.add_flag("--verbose", verbose, "Print what the nodes log");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+
+  std::vector<std::uint64_t> seeds;
+  if (!seeds_path.empty()) {
+    seeds = read_seeds(seeds_path);
+  } else {
+    for (std::uint64_t i = 0; i < schedules; ++i) seeds.push_back(first + i);
+  }
+  std::uint64_t done = 0, failures = 0, events = 0, chunks = 0, twice = 0, hash = 0;
+  for (const std::uint64_t seed : seeds) {
+    sim::SimOptions options = sim::random_schedule(seed);
+    if (verbose) {
+      options.log = [](Duration at, sim::NodeIndex node, const action::Log& log) {
+        fmt::print("{:.6f} {}: {}\n", to_seconds(at), node, log.text);
+      };
+    }
+    const sim::SimResult result = sim::simulate(options);
+    ++done;
+    events += result.events;
+    chunks += result.chunks_delivered;
+    twice += result.chunks_delivered_twice;
+    hash = hash * 31 + result.hash;
+    if (!result.violation) continue;
+    fmt::print("VIOLATION, seed {}\n{}\n", seed, *result.violation);
+    if (++failures == failures_max) break;
+  }
+  fmt::print("{} schedules, {} violations, {} events, {} chunks of which {} came twice, hash {:016x}\n", done, failures,
+             events, chunks, twice, hash);
+  return failures == 0 ? 0 : 1;
+}

@@ -1,0 +1,166 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "sim/options.h"
+
+namespace weightcast::sim {
+namespace {
+
+/// A worker with a bug: everything goes through to a real one, and a subclass spoils one thing. The simulation has to
+/// notice, else nothing that it says is worth anything.
+class Canary : public Core {
+ public:
+  explicit Canary(std::unique_ptr<WorkerCore> worker) : worker_(std::move(worker)) {}
+
+  void start(Instant now) override { worker_->start(now); }
+  void stop(std::string_view reason) override { worker_->stop(reason); }
+  ConnId next_conn() override { return worker_->next_conn(); }
+  void handle_accepted(Instant now, ConnId conn, std::string_view host) override {
+    worker_->handle_accepted(now, conn, host);
+  }
+  void handle_connected(Instant now, ConnId conn) override { worker_->handle_connected(now, conn); }
+  void handle_closed(Instant now, ConnId conn, const Error& why) override { worker_->handle_closed(now, conn, why); }
+  void handle_message(Instant now, ConnId conn, const wire::Message& message) override {
+    worker_->handle_message(now, conn, message);
+  }
+  void handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk) override {
+    worker_->handle_chunk(now, conn, chunk);
+  }
+  void handle_chunk_sent(Instant now, ConnId conn) override { worker_->handle_chunk_sent(now, conn); }
+  void handle_payload_begun(Instant now, Version version, Result<RestoredPayload> restored) override {
+    worker_->handle_payload_begun(now, version, std::move(restored));
+  }
+  void handle_chunk_stored(Instant now, Version version, ChunkIndex chunk, Status status) override {
+    worker_->handle_chunk_stored(now, version, chunk, std::move(status));
+  }
+  void handle_finished(Instant now, Version version, Status status) override {
+    worker_->handle_finished(now, version, std::move(status));
+  }
+  void handle_timeout(Instant now) override { worker_->handle_timeout(now); }
+  std::optional<Action> poll_action() override { return worker_->poll_action(); }
+  std::optional<Instant> poll_deadline() const override { return worker_->poll_deadline(); }
+
+ protected:
+  std::unique_ptr<WorkerCore> worker_;
+};
+
+/// Believes every chunk: whatever came gets the digest that it should have had.
+class SkipsVerification : public Canary {
+ public:
+  using Canary::Canary;
+  void handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk) override {
+    ChunkArrival believed = chunk;
+    const Holding& holding = worker_->holdings().at(chunk.version);
+    const std::uint32_t part = chunk.chunk.value / kDigestsPerPart;
+    if (holding.part_known(part)) believed.digest = holding.part(part)[chunk.chunk.value % kDigestsPerPart];
+    Canary::handle_chunk(now, conn, believed);
+  }
+};
+
+/// Sends a chunk on before it has looked at it.
+class ForwardsBeforeVerifying : public Canary {
+ public:
+  using Canary::Canary;
+  void handle_accepted(Instant now, ConnId conn, std::string_view host) override {
+    child_ = conn;
+    Canary::handle_accepted(now, conn, host);
+  }
+  void handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk) override {
+    if (child_ != ConnId{}) early_.push(action::SendChunk{child_, chunk.version, chunk.chunk});
+    Canary::handle_chunk(now, conn, chunk);
+  }
+  std::optional<Action> poll_action() override {
+    if (auto early = early_.poll()) return early;
+    return Canary::poll_action();
+  }
+
+ private:
+  ConnId child_{};
+  ActionQueue early_;
+};
+
+/// Says that it has nothing, whatever it has.
+class ForgetsWhatItHas : public Canary {
+ public:
+  using Canary::Canary;
+  std::optional<Action> poll_action() override {
+    std::optional<Action> action = Canary::poll_action();
+    if (!action) return action;
+    if (auto* send = std::get_if<action::Send>(&*action); send != nullptr && send->message.has_subscribe()) {
+      send->message.mutable_subscribe()->clear_chunks_held();
+    }
+    return action;
+  }
+};
+
+/// Never looks at the clock once it has joined: a silent parent is waited for until the end of time.
+class NeverLosesPatience : public Canary {
+ public:
+  using Canary::Canary;
+  void handle_timeout(Instant) override {}
+};
+
+/// Installs at once.
+class InstallsTooSoon : public Canary {
+ public:
+  using Canary::Canary;
+  void handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk) override {
+    soon_.push(action::FinishPayload{chunk.version});
+    Canary::handle_chunk(now, conn, chunk);
+  }
+  std::optional<Action> poll_action() override {
+    if (auto soon = soon_.poll()) return soon;
+    return Canary::poll_action();
+  }
+
+ private:
+  ActionQueue soon_;
+};
+
+SimOptions small_chain(std::string_view faults) {
+  SimOptions options;
+  options.seed = 42;
+  options.workers = 4;
+  options.payload_bytes = 8 * kMiB;
+  options.chunk_bytes = 64 * kKiB;
+  options.topology = Topology::kChain;
+  options.network.origin_uplink = Rate::bits(100e6);
+  options.faults = parse_faults(faults).value();
+  return options;
+}
+
+constexpr std::string_view kTrouble = "at 200ms corrupt origin by 2\nat 300ms kill worker 2\n";
+
+template <typename Bug>
+std::string found_with() {
+  SimOptions options = small_chain(kTrouble);
+  options.wrap_worker = [](NodeIndex, std::unique_ptr<WorkerCore> worker) {
+    return std::make_unique<Bug>(std::move(worker));
+  };
+  return simulate(options).violation.value_or("nothing");
+}
+
+TEST(Invariants, HoldWithoutABug) { EXPECT_EQ(found_with<Canary>(), "nothing"); }
+
+TEST(Invariants, SkippedVerificationIsCaught) {
+  EXPECT_THAT(found_with<SkipsVerification>(), testing::HasSubstr("which is damaged"));
+}
+TEST(Invariants, ForwardingBeforeVerifyingIsCaught) {
+  EXPECT_THAT(found_with<ForwardsBeforeVerifying>(), testing::HasSubstr("which it has not verified"));
+}
+TEST(Invariants, AskingForWhatIsThereIsCaught) {
+  EXPECT_THAT(found_with<ForgetsWhatItHas>(), testing::HasSubstr("which it has"));
+}
+TEST(Invariants, ADeadlineThatIsNotKeptIsCaught) {
+  EXPECT_THAT(found_with<NeverLosesPatience>(), testing::HasSubstr("deadline stays in the past"));
+}
+TEST(Invariants, InstallingAPartIsCaught) {
+  EXPECT_THAT(found_with<InstallsTooSoon>(), testing::HasSubstr("which is not whole"));
+}
+
+TEST(Invariants, AViolationNamesTheSeedAndTheFaults) {
+  EXPECT_THAT(found_with<SkipsVerification>(), testing::AllOf(testing::StartsWith("seed 42"), testing::HasSubstr("corrupt")));
+}
+
+}  // namespace
+}  // namespace weightcast::sim

@@ -1,0 +1,58 @@
+#include <gtest/gtest.h>
+
+#include "sim/options.h"
+#include "sim/schedule.h"
+
+namespace weightcast::sim {
+namespace {
+
+/// ECHO-2's setting: B = 300 Mbit/s, b = 100 Mbit/s, 64 MiB, 12 workers.
+SimOptions echo_options(Topology topology) {
+  SimOptions options;
+  options.topology = topology;
+  options.chunk_bytes = 64 * kKiB;
+  return options;
+}
+
+double t100_s(const SimOptions& options) {
+  const SimResult result = simulate(options);
+  EXPECT_FALSE(result.violation.has_value()) << *result.violation;
+  EXPECT_EQ(result.chunks_delivered_twice, 0u);
+  const auto t = result.publications.at(0).reached(1.0);
+  EXPECT_TRUE(t.has_value());
+  return t ? to_seconds(*t) : 0;
+}
+
+TEST(Simulation, StarTakesEverybodysBytesOverTheOriginsUplink) {
+  const double formula_s = 12 * 64.0 * kMiB * 8 / 300e6;
+  EXPECT_NEAR(t100_s(echo_options(Topology::kStar)), formula_s, formula_s * 0.01);
+}
+
+TEST(Simulation, ChainTakesOnePayloadAndAChunkPerHop) {
+  SimOptions options = echo_options(Topology::kChain);
+  options.network.one_way_delay = std::chrono::milliseconds(5);
+  // Three chains of four: three hops behind the first, which waits for announcement, dial (4) and subscription.
+  const double chunk_s = 64.0 * kKiB * 8 / 100e6, hop_s = 0.005;
+  const double formula_s = 64.0 * kMiB * 8 / 100e6 + 3 * (chunk_s + hop_s) + 7 * hop_s;
+  EXPECT_NEAR(t100_s(options), formula_s, formula_s * 0.01);
+}
+
+TEST(Simulation, ASlowDiskSlowsTheNetworkToItsRate) {
+  SimOptions options = echo_options(Topology::kChain);
+  options.workers = 1;
+  options.disk.write_rate = Rate{4e6};
+  const double formula_s = 64.0 * kMiB / 4e6;
+  EXPECT_NEAR(t100_s(options), formula_s, formula_s * 0.01);
+}
+
+TEST(Simulation, ASeedIsTheWholeRun) {
+  for (const std::uint64_t seed : {3u, 11u, 19u}) {
+    const SimResult once = simulate(random_schedule(seed)), again = simulate(random_schedule(seed));
+    EXPECT_EQ(once.hash, again.hash);
+    EXPECT_EQ(once.events, again.events);
+    EXPECT_NE(once.hash, simulate(random_schedule(seed + 1)).hash);
+  }
+}
+
+}  // namespace
+}  // namespace weightcast::sim

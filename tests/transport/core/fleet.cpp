@@ -1,0 +1,297 @@
+#include "tests/transport/core/fleet.h"
+
+#include <algorithm>
+#include <array>
+
+namespace weightcast {
+namespace {
+
+constexpr std::uint16_t kFirstPort = 1000;
+
+Error refused(std::string what) { return fail(Errc::kClosed, Op::kConnect, std::move(what)); }
+
+}  // namespace
+
+Digest fleet_digest(Version version, ChunkIndex chunk) {
+  const std::array<std::uint64_t, 2> content{version.value, chunk.value};
+  return digest_of(std::as_bytes(std::span(content)));
+}
+
+std::vector<Digest> fleet_digests(Version version, std::uint32_t chunks) {
+  std::vector<Digest> digests;
+  for (std::uint32_t i = 0; i < chunks; ++i) digests.push_back(fleet_digest(version, ChunkIndex{i}));
+  return digests;
+}
+
+std::shared_ptr<const Manifest> fleet_manifest(Version version, std::uint32_t chunks) {
+  auto manifest = std::make_shared<Manifest>();
+  manifest->version = version;
+  manifest->chunk_bytes = kChunkBytesMin;
+  manifest->payload_bytes = std::uint64_t{chunks} * kChunkBytesMin - 1;  // the last one is short
+  manifest->part_digests = part_digests_of(fleet_digests(version, chunks));
+  manifest->files = {{"model.safetensors", manifest->payload_bytes}};
+  manifest->snapshot_digest = fleet_digest(version, ChunkIndex{chunks});
+  return manifest;
+}
+
+Fleet::Fleet(OriginConfig config) {
+  auto node = std::make_unique<Node>();
+  node->name = config.name;
+  node->port = kFirstPort;
+  auto core = std::make_unique<OriginCore>(std::move(config));
+  origin_ = core.get();
+  node->core = std::move(core);
+  nodes_.push_back(std::move(node));
+  start(0);
+}
+
+Fleet::Node& Fleet::add(const std::string& name, WorkerConfig config) {
+  auto node = std::make_unique<Node>();
+  node->name = name;
+  node->port = static_cast<std::uint16_t>(kFirstPort + nodes_.size());
+  config.name = name;
+  config.incarnation = nodes_.size();
+  config.origin_host = "host";
+  config.origin_port = kFirstPort;
+  config.listen_port = node->port;
+  node->config = std::move(config);
+  nodes_.push_back(std::move(node));
+  restart(*nodes_.back());
+  return *nodes_.back();
+}
+
+void Fleet::restart(Node& node) {
+  const auto index = std::size_t(node.port - kFirstPort);
+  node.config.incarnation += 1000;
+  auto core = std::make_unique<WorkerCore>(node.config);
+  for (const auto& [version, disk] : node.disk) {
+    if (disk.complete) core->restore(disk.manifest, disk.digests);
+  }
+  node.worker = core.get();
+  node.core = std::move(core);
+  start(index);
+}
+
+void Fleet::start(std::size_t index) {
+  nodes_[index]->core->start(now_);
+  pump(index);
+}
+
+void Fleet::kill(Node& node) {
+  const auto index = std::size_t(node.port - kFirstPort);
+  while (!node.ends.empty()) cut(index, node.ends.begin()->first, now_);
+  node.core.reset();
+  node.worker = nullptr;
+}
+
+void Fleet::thaw(Node& node) {
+  node.frozen = false;
+  for (auto& what : std::exchange(node.missed, {})) later(now_, std::move(what));
+}
+
+void Fleet::publish(std::uint64_t version, std::uint32_t chunks) {
+  origin_->handle_publish(now_, now_, fleet_manifest(Version{version}, chunks), fleet_digests(Version{version}, chunks));
+  pump(0);
+}
+
+void Fleet::later(Instant at, std::function<void()> what) {
+  events_.emplace(std::pair(std::max(at, now_), ++sequence_), std::move(what));
+}
+
+void Fleet::later_at(std::size_t node, ConnId conn, Instant at, std::function<void(Node&)> what) {
+  later(at, [this, node, conn, what = std::move(what)] { deliver(node, conn, what); });
+}
+
+void Fleet::deliver(std::size_t index, ConnId conn, std::function<void(Node&)> what) {
+  Node& node = *nodes_[index];
+  if (!node.core || (conn != ConnId{} && !node.ends.contains(conn))) return;
+  if (node.frozen) {
+    node.missed.push_back([this, index, conn, what = std::move(what)] { deliver(index, conn, what); });
+    return;
+  }
+  what(node);
+  pump(index);
+}
+
+void Fleet::cut(std::size_t index, ConnId conn, Instant at) {
+  const Node::End end = nodes_[index]->ends.at(conn);
+  nodes_[index]->ends.erase(conn);
+  if (end.peer_conn == ConnId{}) return;  // still dialling
+  later_at(end.peer, end.peer_conn, std::max(at, end.free_at) + kLatency, [this, end](Node& peer) {
+    peer.ends.erase(end.peer_conn);
+    peer.core->handle_closed(now_, end.peer_conn, fail(Errc::kClosed, Op::kReceive, "the peer closed it"));
+  });
+}
+
+void Fleet::pump(std::size_t index) {
+  Node& node = *nodes_[index];
+  while (node.core) {
+    std::optional<Action> next = node.core->poll_action();
+    if (!next) break;
+    perform(index, node, std::move(*next));
+  }
+}
+
+void Fleet::perform(std::size_t index, Node& node, Action action) {
+  const auto disk_error = [&] { return fail(Errc::kNoSpace, Op::kWrite, "the disk is full"); };
+  if (const auto* connect = std::get_if<action::Connect>(&action)) {
+    const std::size_t peer = connect->port - std::size_t{kFirstPort};
+    const ConnId conn = connect->conn;
+    node.ends[conn] = {};
+    later_at(index, conn, now_ + kLatency, [this, index, peer, conn](Node& self) {
+      if (peer >= nodes_.size() || !nodes_[peer]->core) {
+        self.ends.erase(conn);
+        return self.core->handle_closed(now_, conn, refused("nobody listens there"));
+      }
+      const ConnId accepted = nodes_[peer]->core->next_conn();
+      self.ends[conn] = {peer, accepted, now_};
+      nodes_[peer]->ends[accepted] = {index, conn, now_};
+      later_at(peer, accepted, now_, [this, accepted](Node& n) { n.core->handle_accepted(now_, accepted, "host"); });
+      self.core->handle_connected(now_, conn);
+    });
+  } else if (const auto* send = std::get_if<action::Send>(&action)) {
+    const auto end = node.ends.find(send->conn);
+    if (end == node.ends.end() || end->second.peer_conn == ConnId{}) return;
+    later_at(end->second.peer, end->second.peer_conn, std::max(now_, end->second.free_at) + kLatency,
+             [this, conn = end->second.peer_conn, message = send->message](Node& peer) {
+               peer.core->handle_message(now_, conn, message);
+             });
+  } else if (const auto* chunk = std::get_if<action::SendChunk>(&action)) {
+    const auto end = node.ends.find(chunk->conn);
+    if (end == node.ends.end()) return;
+    end->second.free_at = std::max(now_, end->second.free_at) + node.chunk_time;
+    Digest digest = fleet_digest(chunk->version, chunk->chunk);
+    if (node.damages_chunks) digest.bytes[0] ^= std::byte{1};
+    later_at(end->second.peer, end->second.peer_conn, end->second.free_at + kLatency,
+             [this, from = index, conn = end->second.peer_conn, sent = *chunk, digest](Node& peer) {
+               const Node& sender = *nodes_[from];
+               const auto holding = origin_->holdings().find(sent.version);
+               const std::uint32_t size = holding == origin_->holdings().end()
+                                              ? kChunkBytesMin
+                                              : holding->second.manifest().chunk_size(sent.chunk);
+               deliveries_.push_back({sender.name, peer.name, sent.version, sent.chunk,
+                                      digest != fleet_digest(sent.version, sent.chunk)});
+               peer.core->handle_chunk(now_, conn, {sent.version, sent.chunk, size, digest, nullptr});
+             });
+    later_at(index, chunk->conn, end->second.free_at,
+             [this, conn = chunk->conn](Node& self) { self.core->handle_chunk_sent(now_, conn); });
+  } else if (const auto* close = std::get_if<action::Close>(&action)) {
+    if (node.ends.contains(close->conn)) cut(index, close->conn, now_);
+  } else if (const auto* begin = std::get_if<action::BeginPayload>(&action)) {
+    const Version version = begin->manifest->version;
+    if (node.disk_full) {
+      return later_at(index, ConnId{}, now_, [this, version, why = disk_error()](Node& self) {
+        self.core->handle_payload_begun(now_, version, why);
+      });
+    }
+    Node::Disk& disk = node.disk[version];
+    disk.manifest = begin->manifest;
+    if (disk.held.size() == 0) disk.held = ChunkSet(begin->manifest->chunk_count());
+    later_at(index, ConnId{}, now_, [this, version](Node& self) {
+      const Node::Disk& d = self.disk.at(version);
+      self.core->handle_payload_begun(now_, version, RestoredPayload{d.digests, d.held});
+    });
+  } else if (const auto* part = std::get_if<action::PutDigestPart>(&action)) {
+    std::vector<Digest>& known = node.disk.at(part->version).digests;
+    if (known.size() == std::size_t{part->part} * kDigestsPerPart) {
+      known.insert(known.end(), part->digests.begin(), part->digests.end());
+    }
+  } else if (const auto* store = std::get_if<action::StoreChunk>(&action)) {
+    Status status;
+    if (node.disk_full) {
+      status = disk_error();
+    } else {
+      node.disk.at(store->version).held.insert(store->chunk);
+    }
+    later_at(index, ConnId{}, now_, [this, version = store->version, at = store->chunk, status](Node& self) {
+      self.core->handle_chunk_stored(now_, version, at, status);
+    });
+  } else if (const auto* finish = std::get_if<action::FinishPayload>(&action)) {
+    Status status;
+    if (node.damages_snapshots) {
+      status = fail(Errc::kCorrupt, Op::kInstall, "the snapshot digest does not match");
+    } else {
+      node.disk.at(finish->version).complete = true;
+    }
+    later_at(index, ConnId{}, now_, [this, version = finish->version, status](Node& self) {
+      self.core->handle_finished(now_, version, status);
+    });
+  } else if (const auto* discard = std::get_if<action::DiscardPayload>(&action)) {
+    node.disk.erase(discard->version);
+  } else if (const auto* log = std::get_if<action::Log>(&action)) {
+    node.log.push_back(log->text);
+  }
+}
+
+bool Fleet::step(Instant until) {
+  std::optional<Instant> due;
+  std::optional<std::size_t> who;
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    if (!nodes_[i]->core || nodes_[i]->frozen) continue;
+    const auto deadline = nodes_[i]->core->poll_deadline();
+    if (deadline && (!due || *deadline < *due)) {
+      due = deadline;
+      who = i;
+    }
+  }
+  if (!events_.empty() && (!due || events_.begin()->first.first <= *due)) {
+    due = events_.begin()->first.first;
+    who.reset();
+  }
+  if (!due || *due > until) {
+    now_ = until;
+    return false;
+  }
+  now_ = std::max(now_, *due);
+  if (who) {
+    nodes_[*who]->core->handle_timeout(now_);
+    pump(*who);
+  } else {
+    events_.extract(events_.begin()).mapped()();
+  }
+  return true;
+}
+
+void Fleet::run_for(Duration span) {
+  const Instant until = now_ + span;
+  while (step(until)) {
+  }
+}
+
+bool Fleet::run_until(const std::function<bool()>& done, Duration limit) {
+  const Instant until = now_ + limit;
+  while (!done()) {
+    if (!step(until)) return done();
+  }
+  return true;
+}
+
+bool Fleet::run_until_installed(std::uint64_t version, Duration limit) {
+  return run_until(
+      [&] {
+        return std::ranges::all_of(nodes_, [&](const auto& node) {
+          return node->worker == nullptr || node->worker->installed_version() >= Version{version};
+        });
+      },
+      limit);
+}
+
+Fleet::Node& Fleet::operator[](const std::string& name) {
+  return **std::ranges::find_if(nodes_, [&](const auto& node) { return node->name == name; });
+}
+
+const Member& Fleet::member(const std::string& name) const {
+  const auto& all = origin_->members().all();
+  return std::ranges::find_if(all, [&](const auto& m) { return m.second.name == name; })->second;
+}
+
+std::string Fleet::parent_of(const std::string& name) const {
+  const std::vector<PeerId> ancestors = ancestors_of(*origin_->latest_plan(), member(name).id, 0);
+  return ancestors.front() == kOriginId ? nodes_[0]->name : origin_->members().find(ancestors.front())->name;
+}
+
+std::size_t Fleet::deliveries_to(const std::string& name) const {
+  return static_cast<std::size_t>(std::ranges::count_if(deliveries_, [&](const Delivery& d) { return d.to == name; }));
+}
+
+}  // namespace weightcast

@@ -1,0 +1,332 @@
+// Whole stories, told by real cores over queues: who gets what, from whom, and what happens when someone fails.
+#include "tests/transport/core/fleet.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace weightcast {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::Contains;
+using testing::HasSubstr;
+
+// One chunk per millisecond, which is what a Fleet's node sends by default.
+constexpr Rate kLine{kChunkBytesMin * 1000.0};
+
+OriginConfig chain_origin() {
+  OriginConfig config;
+  config.topology = Topology::kChain;
+  config.uplink = kLine;
+  return config;
+}
+
+WorkerConfig line_worker() {
+  WorkerConfig config;
+  config.uplink = config.downlink = kLine;
+  return config;
+}
+
+/// An origin and `a`, `b`, `c` in one chain, which is in that order because that is the order of joining.
+struct ChainOfThree : testing::Test {
+  Fleet fleet{chain_origin()};
+  Fleet::Node& a = fleet.add("a", line_worker());
+  Fleet::Node& b = (fleet.run_for(10ms), fleet.add("b", line_worker()));
+  Fleet::Node& c = (fleet.run_for(10ms), fleet.add("c", line_worker()));
+
+  void SetUp() override {
+    ASSERT_TRUE(fleet.run_until([&] { return c.worker->joined(); }));
+    fleet.run_for(50ms);
+  }
+
+  void expect_each_chunk_once(const std::string& to, std::uint32_t chunks) {
+    EXPECT_EQ(fleet.deliveries_to(to), chunks);
+    std::set<ChunkIndex> seen;
+    for (const auto& d : fleet.deliveries()) {
+      if (d.to == to) {
+        EXPECT_TRUE(seen.insert(d.chunk).second) << to << " was sent chunk " << d.chunk.value << " twice";
+      }
+    }
+  }
+};
+
+TEST_F(ChainOfThree, EachGetsEveryChunkOnceAndInOrderFromTheOneBefore) {
+  fleet.publish(1, 200);
+  EXPECT_EQ(fleet.parent_of("a"), "origin");
+  EXPECT_EQ(fleet.parent_of("b"), "a");
+  EXPECT_EQ(fleet.parent_of("c"), "b");
+  ASSERT_TRUE(fleet.run_until_installed(1));
+  std::map<std::string, std::uint32_t> next;
+  for (const auto& d : fleet.deliveries()) {
+    EXPECT_EQ(d.from, fleet.parent_of(d.to));
+    EXPECT_EQ(d.chunk.value, next[d.to]++);
+  }
+  for (const std::string name : {"a", "b", "c"}) EXPECT_EQ(next[name], 200u);
+}
+
+TEST_F(ChainOfThree, RelaysWhileItReceives) {
+  const Instant start = fleet.now();
+  fleet.publish(1, 1000);
+  ASSERT_TRUE(fleet.run_until_installed(1));
+  EXPECT_LT(fleet.now() - start, 1020ms) << "store and forward of whole payloads would take 3 s";
+}
+
+TEST_F(ChainOfThree, OriginKnowsWhoHasInstalledAndWhen) {
+  fleet.publish(1, 100);
+  ASSERT_TRUE(fleet.run_until_installed(1));
+  fleet.run_for(10ms);
+  const auto progress = fleet.origin().progress(Version{1});
+  ASSERT_TRUE(progress);
+  EXPECT_EQ(progress->active, 3u);
+  EXPECT_EQ(progress->installed, 3u);
+  EXPECT_TRUE(progress->missing.empty());
+  ASSERT_TRUE(progress->t50 && progress->t90 && progress->t100);
+  EXPECT_LE(*progress->t50, *progress->t100);
+  EXPECT_GE(*progress->t100, 100ms);
+}
+
+TEST_F(ChainOfThree, DamagedChunkIsNeitherForwardedNorStored) {
+  a.damages_chunks = true;
+  fleet.publish(1, 100);
+  ASSERT_TRUE(fleet.run_until_installed(1));
+  for (const auto& d : fleet.deliveries()) {
+    EXPECT_TRUE(!d.damaged || d.from == "a") << d.from << " passed on what it had not verified";
+  }
+  std::size_t from_a = 0;
+  for (const auto& d : fleet.deliveries()) from_a += d.from == "a" ? 1 : 0;
+  EXPECT_LE(from_a, 64u) << "b and c leave it at the first damaged chunk; what was on its way is all they get";
+  EXPECT_GT(fleet.member("a").standing.record().corrupt, 0u);
+}
+
+TEST_F(ChainOfThree, DeathOfRelayMovesItsChildToTheNextAncestorAndNothingIsSentTwice) {
+  fleet.publish(1, 1000);
+  fleet.run_for(300ms);
+  const Instant died = fleet.now();
+  fleet.kill(a);
+  ASSERT_TRUE(fleet.run_until([&] { return b.installed() == Version{1} && c.installed() == Version{1}; }));
+  EXPECT_LT(fleet.now() - died, 1s) << "700 chunks were left";
+  expect_each_chunk_once("b", 1000);
+  expect_each_chunk_once("c", 1000);
+  EXPECT_EQ(fleet.parent_of("b"), "origin");
+}
+
+TEST_F(ChainOfThree, RelayThatFreezesIsLeftWithinThreeSeconds) {
+  fleet.publish(1, 5000);
+  fleet.run_for(300ms);
+  fleet.freeze(a);
+  const auto before = fleet.deliveries_to("b");
+  ASSERT_TRUE(fleet.run_until([&] { return fleet.deliveries_to("b") > before + 10; }, 3s));
+  EXPECT_EQ(fleet.deliveries().back().version, Version{1});
+  EXPECT_GT(fleet.deliveries_to("c"), 0u);
+}
+
+TEST_F(ChainOfThree, RelayFarBelowItsRateIsBypassedAndBecomesALeaf) {
+  a.chunk_time = 10ms;
+  fleet.publish(1, 5000);
+  ASSERT_TRUE(fleet.run_until([&] { return b.installed() == Version{1}; }));
+  EXPECT_EQ(fleet.member("a").standing.standing(), Standing::kSeed) << "the order changes between publications only";
+  EXPECT_EQ(fleet.parent_of("b"), "origin");
+  EXPECT_TRUE(children_of(*fleet.origin().latest_plan(), fleet.member("a").id, 0).empty());
+}
+
+TEST_F(ChainOfThree, WorkerThatRestartsGoesOnFromWhatItHas) {
+  fleet.publish(1, 1000);
+  fleet.run_for(400ms);
+  fleet.kill(b);
+  fleet.run_for(100ms);
+  fleet.restart(b);
+  ASSERT_TRUE(fleet.run_until_installed(1));
+  // What was on its way when it died was never stored.
+  EXPECT_LE(fleet.deliveries_to("b"), 1000u + 2u);
+  EXPECT_THAT(b.log, Contains(HasSubstr("were here already")));
+}
+
+TEST(Fleet, VersionInHandIsFinishedThenTheNewestComesAndThoseBetweenAreSkipped) {
+  OriginConfig config = chain_origin();
+  config.versions_kept = 3;
+  Fleet fleet(config);
+  Fleet::Node& a = fleet.add("a", line_worker());
+  fleet.add("b", line_worker());
+  fleet.run_for(100ms);
+  fleet.publish(1, 300);
+  fleet.run_for(50ms);
+  fleet.publish(2, 300);
+  fleet.publish(3, 300);
+  ASSERT_TRUE(fleet.run_until([&] { return a.installed() == Version{1}; }));
+  ASSERT_TRUE(fleet.run_until_installed(3));
+  for (const auto& d : fleet.deliveries()) EXPECT_NE(d.version, Version{2});
+}
+
+TEST_F(ChainOfThree, VersionThatTheOriginHasForgottenIsGivenUpForTheNewest) {
+  fleet.publish(1, 300);
+  fleet.run_for(50ms);
+  fleet.publish(2, 300);
+  fleet.publish(3, 300);  // it keeps two
+  EXPECT_TRUE(fleet.run_until_installed(3, 5s));
+}
+
+TEST_F(ChainOfThree, WorkerWithAFullDiskLeavesTheChainAndComesBackWhenThereIsRoom) {
+  fleet.publish(1, 1000);
+  ASSERT_TRUE(fleet.run_until_installed(1));
+  a.disk_full = true;
+  fleet.publish(2, 1000);
+  ASSERT_TRUE(fleet.run_until([&] { return b.installed() == Version{2} && c.installed() == Version{2}; }, 10s));
+  EXPECT_EQ(a.installed(), Version{1}) << "it keeps serving what it has";
+  EXPECT_EQ(fleet.member("a").failed, Version{2});
+  EXPECT_THAT(fleet.member("a").last_error, HasSubstr("full"));
+  a.disk_full = false;
+  EXPECT_TRUE(fleet.run_until_installed(2, 15s));
+}
+
+TEST_F(ChainOfThree, DiskThatFillsInTheMiddleKeepsWhatIsStored) {
+  fleet.publish(1, 1000);
+  fleet.run_for(500ms);
+  b.disk_full = true;
+  fleet.run_for(100ms);
+  EXPECT_EQ(fleet.member("b").failed, Version{1});
+  b.disk_full = false;
+  const auto before = fleet.deliveries_to("b");
+  ASSERT_TRUE(fleet.run_until_installed(1));
+  EXPECT_LE(fleet.deliveries_to("b") - before, 520u) << "the first half was on disk";
+}
+
+TEST_F(ChainOfThree, SnapshotThatFailsTheLastCheckIsNeverInstalled) {
+  b.damages_snapshots = true;
+  fleet.publish(1, 100);
+  ASSERT_TRUE(fleet.run_until([&] { return a.installed() == Version{1} && c.installed() == Version{1}; }));
+  fleet.run_for(2s);
+  EXPECT_EQ(b.installed(), kNoVersion);
+  EXPECT_EQ(fleet.member("b").failed, Version{1});
+  b.damages_snapshots = false;
+  EXPECT_TRUE(fleet.run_until_installed(1, 15s)) << "it tries again, from nothing";
+}
+
+TEST_F(ChainOfThree, LateJoinerGetsTheLatestVersion) {
+  fleet.publish(1, 100);
+  ASSERT_TRUE(fleet.run_until_installed(1));
+  fleet.add("d", line_worker());
+  EXPECT_TRUE(fleet.run_until_installed(1, 1s));
+}
+
+TEST_F(ChainOfThree, FrozenOriginLosesNobodyWhenItWakes) {
+  fleet.freeze(fleet["origin"]);
+  fleet.run_for(20s);
+  fleet.thaw(fleet["origin"]);
+  fleet.run_for(10s);
+  EXPECT_EQ(fleet.origin().members().active_count(), 3u);
+  fleet.publish(1, 100);
+  EXPECT_TRUE(fleet.run_until_installed(1, 5s));
+}
+
+TEST_F(ChainOfThree, ReceivingGoesOnBetweenWorkersWhileTheOriginIsSilent) {
+  fleet.publish(1, 2000);
+  ASSERT_TRUE(fleet.run_until([&] { return a.installed() == Version{1}; }));
+  fleet.freeze(fleet["origin"]);
+  EXPECT_TRUE(fleet.run_until_installed(1, 1s));
+}
+
+TEST(Fleet, SilentWorkerIsLostEvenIfItIsTheOnlyOne) {
+  Fleet fleet;
+  Fleet::Node& a = fleet.add("a");
+  fleet.run_for(1s);
+  ASSERT_EQ(fleet.origin().members().active_count(), 1u);
+  fleet.freeze(a);
+  EXPECT_TRUE(fleet.run_until([&] { return fleet.origin().members().active_count() == 0; }, 7s));
+  fleet.thaw(a);
+  EXPECT_TRUE(fleet.run_until([&] { return fleet.origin().members().active_count() == 1; }, 5s)) << "it dials again";
+}
+
+TEST(Fleet, StandbyWorkerIsGivenNothingUntilItTakesALostOnesPlace) {
+  Fleet fleet;
+  Fleet::Node& a = fleet.add("a");
+  WorkerConfig config;
+  config.standby = true;
+  Fleet::Node& spare = fleet.add("spare", config);
+  fleet.run_for(1s);
+  fleet.publish(1, 100);
+  ASSERT_TRUE(fleet.run_until([&] { return a.installed() == Version{1}; }));
+  fleet.run_for(1s);
+  EXPECT_EQ(fleet.deliveries_to("spare"), 0u);
+  fleet.kill(a);
+  EXPECT_TRUE(fleet.run_until([&] { return spare.installed() == Version{1}; }, 2s));
+}
+
+TEST(Fleet, SecondWorkerOfOneNameIsRefusedAndTheFirstStays) {
+  Fleet fleet;
+  Fleet::Node& first = fleet.add("a");
+  fleet.run_for(100ms);
+  Fleet::Node& second = fleet.add("a");
+  fleet.run_for(500ms);
+  EXPECT_TRUE(first.worker->joined());
+  EXPECT_FALSE(second.worker->joined());
+  EXPECT_THAT(second.worker->last_error(), HasSubstr("--name")) << "it says what to do, for as long as it is refused";
+}
+
+TEST(Fleet, RestartedWorkerTakesItsOwnPlaceAtOnce) {
+  Fleet fleet;
+  Fleet::Node& a = fleet.add("a");
+  fleet.run_for(100ms);
+  const PeerId before = a.worker->id();
+  fleet.kill(a);
+  fleet.restart(a);
+  ASSERT_TRUE(fleet.run_until([&] { return a.worker->joined(); }, 3s));
+  EXPECT_EQ(a.worker->id(), before);
+  EXPECT_EQ(fleet.origin().members().all().size(), 1u);
+}
+
+TEST(Fleet, WorkerOfAnotherModelIsRefusedWithBothNames) {
+  OriginConfig origin;
+  origin.model_id = "llama";
+  Fleet fleet(origin);
+  WorkerConfig config;
+  config.model_id = "qwen";
+  Fleet::Node& a = fleet.add("a", config);
+  fleet.run_for(1s);
+  EXPECT_FALSE(a.worker->joined());
+  EXPECT_THAT(a.worker->last_error(), testing::AllOf(HasSubstr("llama"), HasSubstr("qwen")));
+}
+
+TEST(Fleet, SeveralStreamsPerParentBringTheSameChunks) {
+  Fleet fleet;
+  WorkerConfig config;
+  config.streams = 4;
+  fleet.add("a", config);
+  fleet.run_for(100ms);
+  fleet.publish(1, 2500);  // three parts of digests
+  ASSERT_TRUE(fleet.run_until_installed(1));
+  EXPECT_EQ(fleet.deliveries_to("a"), 2500u);
+}
+
+TEST(Fleet, StripedPlanBringsEveryoneEverythingOnce) {
+  OriginConfig origin;
+  origin.topology = Topology::kStriped;
+  origin.uplink = kLine;
+  Fleet fleet(origin);
+  for (int i = 0; i < 9; ++i) fleet.add("w" + std::to_string(i), line_worker());
+  fleet.run_for(200ms);
+  fleet.publish(1, 500);
+  ASSERT_TRUE(fleet.run_until_installed(1));
+  EXPECT_EQ(fleet.deliveries().size(), 9u * 500u);
+}
+
+TEST(Fleet, AnyRelayMayDieAtAnyMomentOfAnyTopology) {
+  for (const Topology topology : {Topology::kStar, Topology::kChain, Topology::kTree, Topology::kStriped}) {
+    for (int moment_ms = 0; moment_ms < 200; moment_ms += 23) {
+      OriginConfig origin;
+      origin.topology = topology;
+      origin.uplink = kLine;
+      Fleet fleet(origin);
+      for (int i = 0; i < 6; ++i) fleet.add("w" + std::to_string(i), line_worker());
+      fleet.run_for(200ms);
+      fleet.publish(1, 200);
+      fleet.run_for(std::chrono::milliseconds(moment_ms));
+      fleet.kill(fleet["w" + std::to_string(moment_ms % 6)]);
+      ASSERT_TRUE(fleet.run_until_installed(1)) << to_string(topology) << ", " << moment_ms << " ms";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weightcast

@@ -1,0 +1,338 @@
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/units.h"
+#include "patch/apply.h"
+#include "patch/codec.h"
+#include "patch/mapped_file.h"
+#include "patch/snapshot_digest.h"
+#include "patch/snapshot_stream.h"
+#include "tools/command.h"
+
+namespace weightcast {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Flags {
+  std::string base, other, output, model_id;
+  std::uint64_t base_version = 0, version = 1;
+  unsigned threads = std::max(1u, std::thread::hardware_concurrency());
+  bool json = false;
+};
+
+/// A file that appears under its name when it is complete, and not at all before.
+class OutputFile {
+ public:
+  explicit OutputFile(std::string path) : path_(std::move(path)), temporary_(path_ + ".tmp") {}
+  ~OutputFile() {
+    if (fd_ >= 0) ::close(fd_);
+    if (!finished_) ::unlink(temporary_.c_str());
+  }
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+
+  Status open() {
+    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (fd_ < 0) return fail_errno(errno, Op::kOpen, temporary_);
+    return {};
+  }
+  Status write_at(std::uint64_t offset, Bytes bytes) {
+    while (!bytes.empty()) {
+      const ssize_t n = ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) return fail_errno(errno, Op::kWrite, temporary_);
+      offset += static_cast<std::uint64_t>(n);
+      bytes = bytes.subspan(static_cast<std::size_t>(n));
+    }
+    return {};
+  }
+  Status finish(std::uint64_t size_bytes) {
+    if (::ftruncate(fd_, static_cast<off_t>(size_bytes)) != 0) return fail_errno(errno, Op::kWrite, temporary_);
+    if (::fsync(fd_) != 0) return fail_errno(errno, Op::kSync, temporary_);
+    if (::rename(temporary_.c_str(), path_.c_str()) != 0) return fail_errno(errno, Op::kRename, path_);
+    finished_ = true;
+    return {};
+  }
+
+ private:
+  std::string path_;
+  std::string temporary_;
+  int fd_ = -1;
+  bool finished_ = false;
+};
+
+/// The files of a snapshot that is being made.
+class OutputSnapshot final : public ByteTarget {
+ public:
+  explicit OutputSnapshot(FileTable table) : table_(std::move(table)) {}
+
+  /// A snapshot of one file is written to `path` itself, one of several into the directory `path`.
+  Status open(const std::string& path) {
+    const bool single = table_.files().size() == 1;
+    std::error_code error;
+    if (!single) fs::create_directories(path, error);
+    if (error) return fail(Errc::kIo, Op::kOpen, fmt::format("{}: {}", path, error.message()));
+    for (const SnapshotFile& file : table_.files()) {
+      files_.push_back(std::make_unique<OutputFile>(single ? path : (fs::path(path) / file.name).string()));
+      WC_TRY(files_.back()->open());
+    }
+    return {};
+  }
+  Status finish() {
+    for (std::size_t i = 0; i < files_.size(); ++i) WC_TRY(files_[i]->finish(table_.files()[i].size_bytes));
+    return {};
+  }
+
+  std::uint64_t size_bytes() const override { return table_.size_bytes(); }
+  MutableBytes direct(std::uint64_t, std::size_t) override { return {}; }
+  Status write(std::uint64_t offset, Bytes bytes) override {
+    for (const FilePiece& piece : table_.pieces(offset, bytes.size())) {
+      WC_TRY(files_[piece.file]->write_at(piece.offset_bytes, bytes.first(piece.size_bytes)));
+      bytes = bytes.subspan(piece.size_bytes);
+    }
+    return {};
+  }
+
+ private:
+  FileTable table_;
+  std::vector<std::unique_ptr<OutputFile>> files_;
+};
+
+/// The files that a patch leads to. A patch file tells a snapshot's bytes, not its files' names: those are the base's,
+/// or, for a result of one file, the one that a single file always has.
+Result<FileTable> result_files(const FileTable& base, std::uint64_t result_bytes) {
+  if (base.files().size() == 1) return FileTable::make({{base.files()[0].name, result_bytes}});
+  if (base.size_bytes() == result_bytes) return base;
+  return fail(Errc::kUnsupported, Op::kEncode,
+              "the snapshots have several files whose sizes differ; a patch file cannot tell them apart");
+}
+
+Status make(const Flags& flags) {
+  WC_ASSIGN(const SnapshotSource base, SnapshotSource::open(flags.base));
+  WC_ASSIGN(const SnapshotSource result, SnapshotSource::open(flags.other));
+  WC_ASSIGN(const FileTable files, result_files(base.file_table(), result.size_bytes()));
+  if (files.files() != result.file_table().files()) {
+    return fail(Errc::kUnsupported, Op::kEncode,
+                fmt::format("{} and {} consist of other files; give both as one file, or with the same shards", flags.base,
+                            flags.other));
+  }
+  PatchIdentity identity{flags.model_id, Version{flags.base_version}, Version{flags.version}, {}, {}};
+  WC_ASSIGN(identity.base_digest, snapshot_digest(base, flags.threads));
+  WC_ASSIGN(identity.result_digest, snapshot_digest(result, flags.threads));
+  WC_ASSIGN(const PatchHead head, make_head(identity, layout_of(base), layout_of(result)));
+
+  OutputFile out(flags.output);
+  WC_TRY(out.open());
+  std::uint64_t written = 0;
+  EncodeOptions options;
+  options.threads = flags.threads;
+  const auto sink = [&](Bytes bytes) -> Status {
+    WC_TRY(out.write_at(written, bytes));
+    written += bytes.size();
+    return {};
+  };
+  WC_ASSIGN(const PatchSummary summary,
+            encode_patch(head, SnapshotStream(base), SnapshotStream(result), options, sink));
+  WC_TRY(base.check_unchanged());
+  WC_TRY(result.check_unchanged());
+  WC_TRY(out.finish(written));
+  const double bits = summary.changed_cells > 0 ? 8.0 * double(written) / double(summary.changed_cells) : 0;
+  fmt::print("{}: {} of {} cells changed, {} ({:.2f} bits per changed cell), {:.1f} times smaller than the snapshot\n",
+             flags.output, summary.changed_cells, summary.cells, format_bytes(written), bits,
+             double(result.size_bytes()) / double(std::max<std::uint64_t>(1, written)));
+  return {};
+}
+
+/// Feeds a patch file to `handle`, segment by segment.
+template <typename Handle>
+Result<PatchEnd> read_patch(Bytes patch, PatchReader& reader, Handle handle) {
+  while (!patch.empty()) {
+    WC_ASSIGN(const std::size_t taken, reader.handle_bytes(patch));
+    patch = patch.subspan(taken);
+    if (const auto segment = reader.poll_segment()) {
+      WC_TRY(handle(*reader.head(), *segment));
+    }
+  }
+  if (reader.end() == nullptr) return fail(Errc::kCorrupt, Op::kDecode, "the patch is cut short; fetch it again");
+  return *reader.end();
+}
+
+Status apply(const Flags& flags) {
+  WC_ASSIGN(const SnapshotSource base, SnapshotSource::open(flags.base));
+  WC_ASSIGN(const MappedFile patch, MappedFile::open(flags.other));
+  const SnapshotStream base_stream(base);
+  std::optional<OutputSnapshot> out;
+  std::optional<PatchApplier> applier;
+  std::optional<FileTable> files;
+
+  const auto start = [&](const PatchHead& head) -> Status {
+    WC_ASSIGN(const Digest held, snapshot_digest(base, flags.threads));
+    PatchIdentity identity = head.identity;
+    identity.base_digest = held;
+    WC_TRY(check_applies(head.identity, identity));
+    WC_ASSIGN(files, result_files(base.file_table(), head.result_bytes));
+    out.emplace(*files);
+    WC_TRY(out->open(flags.output));
+    WC_ASSIGN(applier, PatchApplier::start(head, base_stream, *out));
+    return {};
+  };
+  PatchReader reader;
+  WC_ASSIGN(const PatchEnd end, read_patch(patch.bytes(), reader, [&](const PatchHead& head, const OwnedSegment& segment) -> Status {
+              if (!applier) {
+                WC_TRY(start(head));
+              }
+              return applier->apply(segment.view());
+            }));
+  if (!applier) {
+    WC_TRY(start(*reader.head()));
+  }
+  WC_TRY(applier->finish(end));
+  WC_TRY(out->finish());
+  WC_ASSIGN(const SnapshotSource made, SnapshotSource::open(flags.output));
+  WC_ASSIGN(const Digest digest, snapshot_digest(made, flags.threads));
+  if (digest != reader.head()->identity.result_digest) {
+    return fail(Errc::kCorrupt, Op::kVerify, fmt::format("{}: not the snapshot that the patch leads to", flags.output));
+  }
+  fmt::print("{}: {}, digest {}\n", flags.output, format_bytes(made.size_bytes()), digest.hex());
+  return {};
+}
+
+/// What a patch says about one tensor; segments that several tensors share are told by bytes covered.
+struct TensorFigures {
+  double cells = 0, changed = 0, bytes = 0;
+  std::map<std::string, double> cells_by_mode;
+
+  [[nodiscard]] std::string mode() const {
+    std::string most;
+    double cells_of_most = -1;
+    for (const auto& [mode, count] : cells_by_mode) {
+      if (count > cells_of_most) most = mode, cells_of_most = count;
+    }
+    return most;
+  }
+};
+
+Status inspect(const Flags& flags) {
+  WC_ASSIGN(const MappedFile patch, MappedFile::open(flags.base));
+  std::map<std::uint32_t, TensorFigures> figures;  // by tensor; kNoTensor for raw bytes
+  std::uint64_t changed_cells = 0, cells = 0, segments = 0;
+  std::size_t first_piece = 0;
+  PatchReader reader;
+  WC_TRY(read_patch(patch.bytes(), reader, [&](const PatchHead& head, const OwnedSegment& segment) -> Status {
+    const SegmentHeader& h = segment.header();
+    const double width = geometry_of(h.range.kind).bytes;
+    const std::uint64_t begin = h.range.result_offset, end = begin + h.range.size_bytes;
+    ++segments;
+    changed_cells += h.changed_cells;
+    cells += static_cast<std::uint64_t>(double(h.range.size_bytes) / width);
+    while (first_piece > 0 && head.pieces[first_piece].result_offset > begin) --first_piece;
+    while (head.pieces[first_piece].result_offset + head.pieces[first_piece].size_bytes <= begin) ++first_piece;
+    for (std::size_t p = first_piece; p < head.pieces.size() && head.pieces[p].result_offset < end; ++p) {
+      const PatchPiece& piece = head.pieces[p];
+      const std::uint64_t from = std::max(begin, piece.result_offset);
+      const std::uint64_t to = std::min(end, piece.result_offset + piece.size_bytes);
+      const double share = double(to - from) / h.range.size_bytes;
+      TensorFigures& f = figures[piece.tensor];
+      f.cells += double(to - from) / width;
+      f.changed += share * h.changed_cells;
+      f.bytes += share * double(kSegmentHeaderBytes + h.payload_bytes);
+      f.cells_by_mode[std::string(to_string(h.mode))] += double(to - from) / width;
+    }
+    return {};
+  }));
+  const PatchHead& head = *reader.head();
+  const auto bits = [](double bytes, double changed) { return changed > 0 ? 8 * bytes / changed : 0.0; };
+
+  if (!flags.json) {
+    fmt::print("version {} from {}, model '{}'\nbase {}, result {}\n", head.identity.version.value,
+               head.identity.base_version.value, head.identity.model_id, head.identity.base_digest.hex(),
+               head.identity.result_digest.hex());
+    fmt::print("{} in {} segments: {} of {} cells changed, {:.2f} bits per changed cell\n\n", format_bytes(patch.size_bytes()),
+               segments, changed_cells, cells, bits(double(patch.size_bytes()), double(changed_cells)));
+    fmt::print("{:<48} {:<8} {:>14} {:>12} {:>9} {:<10} {:>8}\n", "tensor", "dtype", "cells", "changed", "density", "mode",
+               "bits");
+  }
+  nlohmann::json tensors = nlohmann::json::array();
+  for (const auto& [index, f] : figures) {
+    const bool raw = index == kNoTensor;
+    const std::string name = raw ? "(other bytes)" : head.tensors[index].name;
+    const std::string dtype = raw ? "-" : head.tensors[index].dtype;
+    const double density = f.cells > 0 ? f.changed / f.cells : 0;
+    tensors.push_back({{"name", name},
+                       {"dtype", dtype},
+                       {"cells", f.cells},
+                       {"changed", f.changed},
+                       {"density", density},
+                       {"mode", f.mode()},
+                       {"bytes", f.bytes},
+                       {"bits_per_changed", bits(f.bytes, f.changed)}});
+    if (!flags.json) {
+      fmt::print("{:<48} {:<8} {:>14.0f} {:>12.0f} {:>8.3f}% {:<10} {:>8.2f}\n", name, dtype, f.cells, f.changed,
+                 100 * density, f.mode(), bits(f.bytes, f.changed));
+    }
+  }
+  if (flags.json) {
+    const nlohmann::json out = {{"version", head.identity.version.value},
+                                {"base_version", head.identity.base_version.value},
+                                {"model", head.identity.model_id},
+                                {"base_digest", head.identity.base_digest.hex()},
+                                {"result_digest", head.identity.result_digest.hex()},
+                                {"bytes", patch.size_bytes()},
+                                {"segments", segments},
+                                {"cells", cells},
+                                {"changed", changed_cells},
+                                {"bits_per_changed", bits(double(patch.size_bytes()), double(changed_cells))},
+                                {"removed", head.removed},
+                                {"tensors", tensors}};
+    fmt::print("{}\n", out.dump());
+  }
+  return {};
+}
+
+}  // namespace
+
+void add_patch_command(const Commands& commands) {
+  CLI::App* app = commands.app.add_subcommand("patch", "Make, apply and look into patches between snapshots");
+  app->require_subcommand(1);
+  const auto add = [&](const char* name, const char* help, Status (*body)(const Flags&)) {
+    auto flags = std::make_shared<Flags>();
+    CLI::App* sub = app->add_subcommand(name, help);
+    sub->callback([flags, body, selected = &commands.selected] { *selected = [flags, body] { return body(*flags); }; });
+    return std::pair(sub, flags);
+  };
+  const auto add_threads = [](CLI::App* sub, Flags& flags) {
+    sub->add_option("--threads", flags.threads, "Threads; the result does not depend on it")->check(CLI::Range(1, 256));
+  };
+
+  const auto [make_app, make_flags] = add("make", "Write the patch that leads from OLD to NEW", make);
+  make_app->add_option("OLD", make_flags->base, "A snapshot: safetensors file or directory")->required();
+  make_app->add_option("NEW", make_flags->other, "A snapshot")->required();
+  make_app->add_option("-o,--output", make_flags->output, "The patch file")->required();
+  make_app->add_option("--base-version", make_flags->base_version, "Number to record for OLD");
+  make_app->add_option("--version", make_flags->version, "Number to record for NEW");
+  make_app->add_option("--model", make_flags->model_id, "Model id to record");
+  add_threads(make_app, *make_flags);
+
+  const auto [apply_app, apply_flags] = add("apply", "Make NEW from OLD and a patch, bit for bit", apply);
+  apply_app->add_option("OLD", apply_flags->base, "The snapshot that the patch was made from")->required();
+  apply_app->add_option("PATCH", apply_flags->other, "The patch file")->required();
+  apply_app->add_option("-o,--output", apply_flags->output, "NEW: a file, or a directory if OLD is one")->required();
+  add_threads(apply_app, *apply_flags);
+
+  const auto [inspect_app, inspect_flags] = add("inspect", "Say what a patch changes, tensor by tensor", inspect);
+  inspect_app->add_option("PATCH", inspect_flags->base, "The patch file")->required();
+  inspect_app->add_flag("--json", inspect_flags->json, "JSON instead of a table");
+}
+
+}  // namespace weightcast

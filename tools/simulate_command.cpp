@@ -1,0 +1,147 @@
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "base/units.h"
+#include "sim/options.h"
+#include "tools/command.h"
+
+namespace weightcast {
+namespace {
+
+struct Flags {
+  std::uint32_t workers = 12;
+  std::string uplink = "300mbit";
+  std::string peer = "100mbit";
+  std::string peer_uplink;
+  std::string size = "64MiB";
+  std::string chunk;
+  std::vector<std::string> topologies{"auto"};
+  double delay_ms = 0.5;
+  std::string faults_path;
+  std::uint64_t seed = 1;
+  bool json = false;
+};
+
+// Chunks times workers that are simulated in about half a minute. Larger chunks make a pipeline slower, so that where
+// this bound enlarges them the answer errs to the safe side.
+constexpr std::uint64_t kDeliveriesMax = 12'000'000;
+// Where there are more workers, every message's share in cycles and re-requests is not looked at.
+constexpr std::uint32_t kThoroughWorkersMax = 200;
+
+/// The values were checked when they were parsed.
+template <typename T>
+T value_of(Result<T> parsed) {
+  return std::move(*parsed);
+}
+
+Result<std::vector<sim::Fault>> read_faults(const std::string& path) {
+  if (path.empty()) return std::vector<sim::Fault>{};
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (!file) return fail(Errc::kIo, Op::kRead, fmt::format("{}: is it readable?", path));
+  return sim::parse_faults(text.str());
+}
+
+sim::SimOptions options_of(const Flags& flags, Topology topology) {
+  sim::SimOptions options;
+  options.seed = flags.seed;
+  options.workers = flags.workers;
+  options.payload_bytes = value_of(parse_bytes(flags.size));
+  options.topology = topology;
+  options.network.origin_uplink = value_of(parse_rate(flags.uplink));
+  options.network.worker_downlink = value_of(parse_rate(flags.peer));
+  options.network.worker_uplink =
+      flags.peer_uplink.empty() ? options.network.worker_downlink : value_of(parse_rate(flags.peer_uplink));
+  options.network.one_way_delay = from_seconds(flags.delay_ms / 1e3);
+  options.publish_at = std::chrono::seconds(1) + 10 * options.network.one_way_delay;
+  options.settle_max = std::chrono::hours(24);
+  options.thorough = flags.workers <= kThoroughWorkersMax;
+  if (!flags.chunk.empty()) {
+    options.chunk_bytes = static_cast<std::uint32_t>(value_of(parse_bytes(flags.chunk)));
+  } else if (options.payload_bytes / (16 * kKiB) * flags.workers > kDeliveriesMax) {
+    std::uint32_t least = kChunkBytesMin;
+    while (options.payload_bytes / least * flags.workers > kDeliveriesMax && least < kChunkBytesMax) least *= 2;
+    options.chunk_bytes_min = least;
+  }
+  return options;
+}
+
+nlohmann::json seconds_or_null(std::optional<Duration> d) { return d ? nlohmann::json(to_seconds(*d)) : nlohmann::json(); }
+
+std::string seconds_or_dash(std::optional<Duration> d) { return d ? fmt::format("{:.3f}", to_seconds(*d)) : "-"; }
+
+Status run(const Flags& flags) {
+  WC_ASSIGN(const std::vector<sim::Fault> faults, read_faults(flags.faults_path));
+  nlohmann::json cases = nlohmann::json::array();
+  if (!flags.json) {
+    fmt::print("{:<9} {:>7} {:>10} {:>10} {:>9} {:>9} {:>9} {:>7} {:>9} {:>12}\n", "topology", "workers", "size", "chunk",
+               "t50 s", "t90 s", "t100 s", "ratio", "bound s", "origin sent");
+  }
+  for (const std::string& name : flags.topologies) {
+    sim::SimOptions options = options_of(flags, value_of(parse_topology(name)));
+    options.faults = faults;
+    const sim::SimResult result = sim::simulate(options);
+    if (result.violation) {
+      return fail(Errc::kCorrupt, Op::kVerify, "an invariant of the transport was broken; please report this:\n" + *result.violation);
+    }
+    const sim::PublicationResult& first = result.publications.front();
+    const Rate peer = options.network.worker_downlink;
+    const double line_s = peer.limited() ? double(options.payload_bytes) / peer.bytes_per_s : 0;
+    const auto t100 = first.reached(1.0);
+    const nlohmann::json ratio = t100 && line_s > 0 ? nlohmann::json(to_seconds(*t100) / line_s) : nlohmann::json();
+    cases.push_back({{"topology", std::string(to_string(first.topology))},
+                     {"workers", flags.workers},
+                     {"uplink_bps", options.network.origin_uplink.bits_per_s()},
+                     {"peer_bps", peer.bits_per_s()},
+                     {"payload_bytes", options.payload_bytes},
+                     {"chunk_bytes", first.chunk_bytes},
+                     {"t50_s", seconds_or_null(first.reached(0.5))},
+                     {"t90_s", seconds_or_null(first.reached(0.9))},
+                     {"t100_s", seconds_or_null(t100)},
+                     {"line_s", line_s},
+                     {"ratio", ratio},
+                     {"bound_s", to_seconds(first.bound)},
+                     {"predicted_s", to_seconds(first.predicted)},
+                     {"finished", first.workers},
+                     {"origin_egress_bytes", result.origin_egress_bytes},
+                     {"seed", flags.seed}});
+    if (flags.json) continue;
+    fmt::print("{:<9} {:>7} {:>10} {:>10} {:>9} {:>9} {:>9} {:>7} {:>9.3f} {:>12}\n", to_string(first.topology),
+               flags.workers, format_bytes(options.payload_bytes), format_bytes(first.chunk_bytes),
+               seconds_or_dash(first.reached(0.5)), seconds_or_dash(first.reached(0.9)), seconds_or_dash(t100),
+               ratio.is_null() ? "-" : fmt::format("{:.3f}", ratio.get<double>()), to_seconds(first.bound),
+               format_bytes(result.origin_egress_bytes));
+    std::fflush(stdout);
+  }
+  if (flags.json) fmt::print("{}\n", nlohmann::json{{"cases", cases}}.dump());
+  return {};
+}
+
+}  // namespace
+
+void add_simulate_command(const Commands& commands) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* app = commands.app.add_subcommand(
+      "simulate", "Predict a broadcast: the daemon's own core over a simulated network, without sending a byte");
+  app->add_option("--workers", flags->workers, "How many")->check(CLI::Range(1u, 100'000u));
+  app->add_option("--uplink", flags->uplink, "The origin's uplink")->check(rate_validator());
+  app->add_option("--peer", flags->peer, "Each worker's downlink, and its uplink")->check(rate_validator());
+  app->add_option("--peer-uplink", flags->peer_uplink, "Each worker's uplink, if it differs")->check(rate_validator());
+  app->add_option("--size", flags->size, "The payload")->check(bytes_validator());
+  app->add_option("--chunk", flags->chunk, "Chunk size, a power of two; the planner's choice without it, enlarged where "
+                                           "a large fleet would take minutes to simulate")->check(bytes_validator());
+  app->add_option("--topology", flags->topologies, "One or several, with commas")->delimiter(',')->check(topology_validator());
+  app->add_option("--delay-ms", flags->delay_ms, "One-way delay of every link")->check(CLI::Range(0.0, 60'000.0));
+  app->add_option("--faults", flags->faults_path, "A file of faults; sim/fault.h has the grammar")->check(CLI::ExistingFile);
+  app->add_option("--seed", flags->seed, "Of everything that is random");
+  app->add_flag("--json", flags->json, "JSON");
+  app->callback([flags, selected = &commands.selected] { *selected = [flags] { return run(*flags); }; });
+}
+
+}  // namespace weightcast
