@@ -147,7 +147,9 @@ void add_publish_command(const Commands& commands) {
   CLI::App* app = commands.app.add_subcommand("publish", "Publish a snapshot from the trainer's host");
   app->add_option("PATH", flags->path, "A safetensors file, or a directory with model.safetensors or shards and their index")
       ->required();
-  app->add_option("--version", flags->version, "The version's number; greater than the last")->required();
+  app->add_option("--version", flags->version, "The version's number; greater than the last")
+      ->check(CLI::NonNegativeNumber)
+      ->required();
   app->add_option("--state", flags->state, "The origin's state directory")->required();
   app->add_option("--wait", flags->wait, "Wait until this fraction of the workers has installed it")
       ->check(CLI::Range(0.0, 1.0));

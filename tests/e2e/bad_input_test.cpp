@@ -1,0 +1,323 @@
+// What goes wrong on a bad day, and what the person or the daemon is told about it.
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+
+#include "proto/frame.h"
+#include "tests/e2e/cluster.h"
+#include "tests/patch/safetensors_bytes.h"
+
+namespace weightcast {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::AllOf;
+using testing::HasSubstr;
+
+struct OneWorker : testing::Test {
+  Cluster cluster;
+  void SetUp() override {
+    cluster.start_origin();
+    cluster.start_worker("a");
+  }
+
+  /// Publishes a file of these bytes, which must be refused in one line that says `why`; nothing of it may remain.
+  void expect_refused(const std::string& bytes, const std::string& why) {
+    const std::string path = cluster.temp().write("bad.safetensors", bytes);
+    const Ran ran = cluster.publish(path, 1);
+    EXPECT_EQ(ran.status, 1) << why;
+    EXPECT_THAT(ran.err, HasSubstr(why));
+    EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1) << ran.err;
+    EXPECT_EQ(cluster.version("origin"), 0u);
+    EXPECT_FALSE(std::filesystem::exists(cluster.state("origin") + "/current"));
+  }
+  void expect_still_works(std::uint64_t version = 1) {
+    const std::string source = write_snapshot(cluster.temp().file("good.safetensors"), 10'000, 1);
+    const Ran ran = cluster.publish(source, version);
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    EXPECT_TRUE(cluster.holds("a", source));
+  }
+};
+
+TEST_F(OneWorker, SnapshotsThatAreNotWhatTheySayAreRefused) {
+  const std::string good = safetensors_bytes(R"({"w":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", "abcd");
+  expect_refused("", "bad.safetensors");
+  expect_refused(good.substr(0, 5), "bad.safetensors");
+  expect_refused(good.substr(0, 20), "bad.safetensors");
+  expect_refused(good.substr(0, good.size() - 1), "bad.safetensors");
+  std::string lying = good;
+  lying[7] = '\x7f';  // a header of 2^63 bytes
+  expect_refused(lying, "header");
+  expect_refused(safetensors_bytes("not json"), "header");
+  expect_refused(safetensors_bytes(R"({"w":{"dtype":"F32","shape":[4],"data_offsets":[0,4]}})", "abcd"), "'w'");
+  expect_refused(safetensors_bytes(R"({"w":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"
+                                   R"("w":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})", "abcdabcd"), "'w'");
+  expect_refused(safetensors_bytes(R"({"w":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"
+                                   R"("v":{"dtype":"U8","shape":[4],"data_offsets":[2,6]}})", "abcdab"), "bad.safetensors");
+  expect_still_works();
+}
+
+TEST_F(OneWorker, MissingPathIsRefused) {
+  const Ran ran = cluster.publish(cluster.temp().file("nothing-here"), 1);
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_THAT(ran.err, HasSubstr("nothing-here"));
+}
+
+TEST_F(OneWorker, TensorNamedNanIsCarried) {
+  const std::string source = cluster.temp().write(
+      "odd.safetensors", safetensors_bytes(R"({"NaN":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", "a"));
+  const Ran ran = cluster.publish(source, 1);
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_TRUE(cluster.holds("a", source));
+}
+
+TEST_F(OneWorker, TensorWithANameOfTenKilobytesIsRefusedInOneLine) {
+  expect_refused(safetensors_bytes(fmt::format(R"({{"{}":{{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}}})",
+                                               std::string(10'000, 'x')), "a"),
+                 "10000 bytes long");
+}
+
+TEST_F(OneWorker, WeightsThatAreNotFiniteNeedConsent) {
+  const std::string nan("\x00\x00\xc0\x7f", 4);
+  const std::string bytes = safetensors_bytes(R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", nan);
+  expect_refused(bytes, "--allow-nonfinite");
+  const Ran ran = cluster.publish(cluster.temp().file("bad.safetensors"), 1, {"--wait", "1", "--allow-nonfinite"});
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_TRUE(cluster.holds("a", cluster.temp().file("bad.safetensors")));
+}
+
+TEST_F(OneWorker, VersionsMustGrow) {
+  const std::string source = write_snapshot(cluster.temp().file("model.safetensors"), 1000, 1);
+  ASSERT_EQ(cluster.publish(source, 5).status, 0);
+  for (const std::uint64_t version : {5, 4, 0}) {
+    const Ran ran = cluster.publish(source, version);
+    EXPECT_EQ(ran.status, 1) << version;
+    EXPECT_THAT(ran.err, HasSubstr(std::to_string(version)));
+  }
+  EXPECT_EQ(cluster.version("a"), 5u);
+}
+
+TEST_F(OneWorker, WorkerDoesNotPublishAndSaysWhoDoes) {
+  const std::string source = write_snapshot(cluster.temp().file("model.safetensors"), 1000, 1);
+  const Ran ran = cluster.run({"publish", source, "--version", "1", "--state", cluster.state("a")});
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_THAT(ran.err, AllOf(HasSubstr("worker"), HasSubstr(cluster.address("origin"))));
+}
+
+TEST_F(OneWorker, PathThatIsNotUtf8IsAnErrorInOneLine) {
+  const Ran ran = cluster.publish(cluster.temp().file("\xff\xfe"), 1);
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1) << ran.err;
+  expect_still_works();
+}
+
+// ---- daemons that cannot start, or not as they should
+
+TEST_F(OneWorker, PortThatIsTakenIsNamed) {
+  cluster.launch("second", {"--role", "origin", "--listen", cluster.address("origin")});
+  EXPECT_EQ(cluster.process("second").wait(10s), 1);
+  EXPECT_THAT(cluster.log("second"), HasSubstr(cluster.address("origin")));
+}
+
+TEST_F(OneWorker, StateDirectoryOfAnotherDaemonIsLeftAlone) {
+  const Ran ran = cluster.run({"daemon", "--role", "origin", "--insecure", "--state", cluster.state("a")}, 10s);
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_THAT(ran.err, AllOf(HasSubstr(cluster.state("a")), HasSubstr(std::to_string(cluster.process("a").pid()))));
+  expect_still_works();
+}
+
+TEST(StateDirectory, ThatCannotBeMadeIsNamed) {
+  Cluster cluster;
+  const std::string file = cluster.temp().write("file", "in the way");
+  const Ran ran = cluster.run({"daemon", "--role", "origin", "--insecure", "--state", file + "/state"}, 10s);
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_THAT(ran.err, HasSubstr(file));
+}
+
+TEST(Worker, KeepsDiallingAnOriginThatIsNotThereAndSaysSo) {
+  Cluster cluster;
+  cluster.start_origin();
+  const std::string address = cluster.address("origin");
+  ASSERT_EQ(cluster.end("origin", SIGTERM), 0);
+  cluster.launch("a", {"--role", "worker", "--origin", address});
+  ASSERT_TRUE(Cluster::eventually([&] {
+    const auto self = cluster.self("a");
+    return !self.is_null() && self.at("last_error").get<std::string>().find(address) != std::string::npos;
+  }));
+  EXPECT_EQ(cluster.self("a").at("state"), "dialling");
+  cluster.restart("origin");
+  EXPECT_TRUE(Cluster::eventually([&] { return cluster.self("a").at("state") == "idle"; }, 5s));
+  EXPECT_EQ(cluster.self("a").at("last_error"), "");
+}
+
+// ---- peers that do not keep to the protocol
+
+/// A TCP connection to a daemon, with nothing of ours on it.
+class RawPeer {
+ public:
+  explicit RawPeer(const std::string& address) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
+    ::inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
+    WC_CHECK(::connect(fd_, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0);
+    const timeval limit{15, 0};
+    ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  }
+  ~RawPeer() { ::close(fd_); }
+  RawPeer(const RawPeer&) = delete;
+  RawPeer& operator=(const RawPeer&) = delete;
+
+  bool send(std::string_view bytes) { return ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL) == ssize_t(bytes.size()); }
+  /// Whether the daemon ended the connection within 15 s; what it says before is passed over.
+  bool is_closed() {
+    char buffer[4096];
+    for (;;) {
+      const ssize_t n = ::recv(fd_, buffer, sizeof buffer, 0);
+      if (n == 0 || (n < 0 && errno == ECONNRESET)) return true;
+      if (n < 0) return false;
+    }
+  }
+
+ private:
+  int fd_;
+};
+
+std::string frame_header(std::uint32_t body_bytes) {
+  FrameHeader header;
+  header.body_bytes = body_bytes;
+  const FrameHeaderBytes bytes = encode_frame_header(header);
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+TEST_F(OneWorker, PeersThatSendNonsenseAreClosedAndTheDaemonGoesOn) {
+  for (const char* name : {"origin", "a"}) {
+    SCOPED_TRACE(name);
+    RawPeer garbage(cluster.address(name));
+    garbage.send(std::string(4096, '\x5a'));
+    EXPECT_TRUE(garbage.is_closed());
+
+    RawPeer http(cluster.address(name));
+    http.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    EXPECT_TRUE(http.is_closed());
+
+    RawPeer huge(cluster.address(name));
+    huge.send(frame_header(0xffffffff));
+    EXPECT_TRUE(huge.is_closed());
+
+    RawPeer not_a_message(cluster.address(name));
+    not_a_message.send(frame_header(4) + "\xff\xff\xff\xff");
+    EXPECT_TRUE(not_a_message.is_closed());
+
+    RawPeer half(cluster.address(name));
+    half.send(frame_header(100).substr(0, 11));
+  }
+  expect_still_works();
+}
+
+TEST_F(OneWorker, PeersThatNeverFinishAFrameOrSayNothingAreClosedInTime) {
+  RawPeer silent(cluster.address("origin"));
+  RawPeer endless(cluster.address("origin"));
+  endless.send(frame_header(1'000'000) + "the start of something");
+  RawPeer silent_at_worker(cluster.address("a"));
+  expect_still_works();
+  EXPECT_TRUE(silent.is_closed());
+  EXPECT_TRUE(endless.is_closed());
+  EXPECT_TRUE(silent_at_worker.is_closed());
+}
+
+TEST_F(OneWorker, ManyPeersThatSayNothingDoNotKeepOthersOut) {
+  std::vector<std::unique_ptr<RawPeer>> peers;
+  for (int i = 0; i < 200; ++i) peers.push_back(std::make_unique<RawPeer>(cluster.address("origin")));
+  cluster.start_worker("b");
+  expect_still_works();
+  EXPECT_TRUE(cluster.holds("b", cluster.temp().file("good.safetensors")));
+}
+
+TEST_F(OneWorker, NonsenseOnTheLocalSocketIsClosedAndTheDaemonGoesOn) {
+  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_un to{};
+  to.sun_family = AF_UNIX;
+  std::strncpy(to.sun_path, (cluster.state("origin") + "/api.sock").c_str(), sizeof to.sun_path - 1);
+  ASSERT_EQ(::connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to), 0);
+  const std::string garbage(1000, 'x');
+  EXPECT_EQ(::send(fd, garbage.data(), garbage.size(), MSG_NOSIGNAL), ssize_t(garbage.size()));
+  char buffer[64];
+  EXPECT_LE(::recv(fd, buffer, sizeof buffer, 0), 0);
+  ::close(fd);
+  expect_still_works();
+}
+
+// ---- disks
+
+/// A worker's state directory on a disk of `mib` MiB. Needs to be root, and to be allowed to mount.
+class SmallDisk {
+ public:
+  SmallDisk(const std::string& path, unsigned mib) : path_(path) {
+    ::mkdir(path.c_str(), 0700);
+    mounted_ = ::mount("tmpfs", path.c_str(), "tmpfs", 0, fmt::format("size={}m", mib).c_str()) == 0;
+  }
+  ~SmallDisk() {
+    if (mounted_) ::umount2(path_.c_str(), MNT_DETACH);
+  }
+  SmallDisk(const SmallDisk&) = delete;
+  SmallDisk& operator=(const SmallDisk&) = delete;
+  [[nodiscard]] bool mounted() const { return mounted_; }
+
+ private:
+  std::string path_;
+  bool mounted_ = false;
+};
+
+TEST(FullDisk, WorkerSaysSoKeepsServingAndRecoversWhenThereIsRoom) {
+  Cluster cluster;
+  const SmallDisk disk(cluster.state("a"), 24);
+  if (!disk.mounted()) GTEST_SKIP() << "mounting a small file system needs root";
+  cluster.start_origin();
+  cluster.start_worker("a");
+  cluster.start_worker("b");
+  const std::string first = write_snapshot(cluster.temp().file("first.safetensors"), 4 * kMiB, 1);
+  ASSERT_EQ(cluster.publish(first, 1).status, 0);
+
+  const std::string filler = cluster.state("a") + "/filler";
+  write_snapshot(filler, 16 * kMiB, 2);
+  const std::string second = write_snapshot(cluster.temp().file("second.safetensors"), 6 * kMiB, 3);
+  const Ran ran = cluster.publish(second, 2, {"--wait", "1", "--timeout", "3"});
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_TRUE(cluster.holds("b", second)) << "the others are not held up";
+  EXPECT_TRUE(cluster.holds("a", first)) << "it keeps what it has";
+  EXPECT_THAT(cluster.self("a").at("last_error").get<std::string>(), HasSubstr("version 2"));
+  EXPECT_THAT(cluster.node("origin", "a").at("last_error").get<std::string>(), HasSubstr("room"));
+  EXPECT_EQ(cluster.node("origin", "a").at("state"), "failed");
+
+  std::filesystem::remove(filler);
+  EXPECT_TRUE(Cluster::eventually([&] { return cluster.version("a") == 2; }, 30s)) << cluster.log("a");
+  EXPECT_TRUE(cluster.holds("a", second));
+}
+
+TEST(FullDisk, OriginRefusesThePublicationAndGoesOn) {
+  Cluster cluster;
+  const SmallDisk disk(cluster.state("origin"), 16);
+  if (!disk.mounted()) GTEST_SKIP() << "mounting a small file system needs root";
+  cluster.start_origin();
+  cluster.start_worker("a");
+  const std::string large = write_snapshot(cluster.temp().file("large.safetensors"), 32 * kMiB, 1);
+  const Ran ran = cluster.publish(large, 1);
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_THAT(ran.err, HasSubstr("room"));
+  const std::string small = write_snapshot(cluster.temp().file("small.safetensors"), kMiB, 2);
+  EXPECT_EQ(cluster.publish(small, 1).status, 0) << "the version was never taken";
+}
+
+}  // namespace
+}  // namespace weightcast

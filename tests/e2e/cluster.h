@@ -1,0 +1,85 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/e2e/process.h"
+#include "tests/patch/temp_dir.h"
+
+namespace weightcast {
+
+/// A fleet of real daemons on loopback, each with a state directory below one temporary directory. All of them end
+/// with this object.
+class Cluster {
+ public:
+  using Flags = std::vector<std::string>;
+
+  /// Starts a daemon and waits until it answers. Its flags are kept for restart().
+  void start_origin(const Flags& flags = {});
+  void start_worker(const std::string& name, const Flags& flags = {});
+  /// Starts one without waiting for it, under any flags.
+  void launch(const std::string& name, const Flags& flags);
+
+  /// `number` is sent to the daemon; returns its exit status, or nothing if it lives on after `limit`.
+  std::optional<int> end(const std::string& name, int number,
+                         std::chrono::milliseconds limit = std::chrono::seconds(10));
+  /// Starts an ended daemon again, on the same address.
+  void restart(const std::string& name);
+
+  [[nodiscard]] Process& process(const std::string& name) { return daemons_.at(name).process.value(); }
+  [[nodiscard]] std::string state(const std::string& name) const { return temp_.file(name); }
+  [[nodiscard]] std::string address(const std::string& name) const { return daemons_.at(name).address; }
+  [[nodiscard]] std::string log(const std::string& name) const { return read_file(temp_.file(name + ".log")); }
+  [[nodiscard]] const TempDir& temp() const { return temp_; }
+
+  /// Runs the command line.
+  [[nodiscard]] Ran run(const Flags& arguments, std::chrono::milliseconds limit = std::chrono::seconds(60)) const;
+  /// Publishes from the origin with --json; `flags` may say more.
+  [[nodiscard]] Ran publish(const std::string& path, std::uint64_t version, const Flags& flags = {"--wait", "1"}) const;
+  /// `status --json` of one daemon; null if it does not answer.
+  [[nodiscard]] nlohmann::json status(const std::string& name) const;
+  /// A node's entry in its own status.
+  [[nodiscard]] nlohmann::json self(const std::string& name) const;
+  /// One that `name` knows of another; null if it does not know it.
+  [[nodiscard]] nlohmann::json node(const std::string& name, const std::string& other) const;
+  [[nodiscard]] std::uint64_t version(const std::string& name) const;
+
+  /// Whether `current` of that node holds exactly the files of `snapshot` (a file or a directory).
+  [[nodiscard]] testing::AssertionResult holds(const std::string& name, const std::string& snapshot) const;
+
+  template <typename Condition>
+  [[nodiscard]] static bool eventually(Condition condition, std::chrono::milliseconds limit = std::chrono::seconds(20)) {
+    const auto deadline = std::chrono::steady_clock::now() + limit;
+    while (!condition()) {
+      if (std::chrono::steady_clock::now() >= deadline) return false;
+      pause();
+    }
+    return true;
+  }
+
+ private:
+  struct Daemon {
+    Flags flags;
+    std::string address;
+    std::optional<Process> process;
+  };
+
+  static void pause();
+  void start(const std::string& name, Flags flags);
+  void wait_until_up(const std::string& name);
+
+  TempDir temp_;
+  std::map<std::string, Daemon> daemons_;
+};
+
+/// Writes a safetensors file with one U8 tensor of `bytes` bytes that depend on `seed`.
+std::string write_snapshot(const std::string& path, std::uint64_t bytes, unsigned seed);
+/// The same in a directory, in `shards` files with their index.
+std::string write_sharded_snapshot(const std::string& directory, std::uint64_t bytes, unsigned shards, unsigned seed);
+
+}  // namespace weightcast

@@ -1,0 +1,145 @@
+// kill -9 at any moment: no version is ever half-visible, and nothing that was verified is fetched again.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <map>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "base/digest.h"
+#include "base/units.h"
+#include "tests/e2e/cluster.h"
+#include "tests/patch/safetensors_bytes.h"
+
+namespace weightcast {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// Reads a node's current snapshot again and again, as an inference engine does: resolves the link once, then reads
+/// what it names. Every read must give one of the published snapshots, whole.
+class Reader {
+ public:
+  explicit Reader(std::string state_dir) : thread_([this, dir = std::move(state_dir)] { run(dir); }) {}
+  ~Reader() { stop(); }
+  Reader(const Reader&) = delete;
+  Reader& operator=(const Reader&) = delete;
+
+  void stop() {
+    stopping_ = true;
+    if (thread_.joinable()) thread_.join();
+  }
+  /// After stop().
+  [[nodiscard]] const std::map<Digest, unsigned>& seen() const { return seen_; }
+
+ private:
+  void run(const std::string& dir) {
+    while (!stopping_) {
+      const int fd = ::open((dir + "/current/model.safetensors").c_str(), O_RDONLY | O_CLOEXEC);
+      if (fd >= 0) {
+        DigestStream digest;
+        std::string buffer(kMiB, '\0');
+        for (ssize_t n = 0; (n = ::read(fd, buffer.data(), buffer.size())) > 0;) {
+          digest.update(as_bytes(std::string_view(buffer).substr(0, std::size_t(n))));
+        }
+        ::close(fd);
+        ++seen_[digest.digest()];
+      }
+      std::this_thread::sleep_for(3ms);
+    }
+  }
+
+  std::atomic<bool> stopping_{false};
+  std::map<Digest, unsigned> seen_;
+  std::thread thread_;
+};
+
+TEST(Crash, AtRandomMomentsLeavesEveryReaderWithWholeVersions) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  Cluster cluster;
+  cluster.start_origin({"--uplink", "400mbit", "--topology", "chain"});
+  for (const char* name : {"a", "b", "c"}) cluster.start_worker(name, {"--uplink", "400mbit", "--downlink", "400mbit"});
+  std::set<Digest> published;
+  {
+    Reader origin_reader(cluster.state("origin")), a_reader(cluster.state("a")), c_reader(cluster.state("c"));
+    std::uint64_t version = 0;
+    std::string source;
+    for (int round = 0; round < 10; ++round) {
+      source = write_snapshot(cluster.temp().file("model.safetensors"), 8 * kMiB, unsigned(round) + 1);
+      published.insert(digest_of(as_bytes(read_file(source))));
+      const std::vector<std::string> names{"origin", "a", "b", "c"};
+      const std::string victim = names[random() % names.size()];
+      const auto moment = std::chrono::milliseconds(random() % 250);
+      std::thread crash([&] {
+        std::this_thread::sleep_for(moment);
+        cluster.process(victim).signal(SIGKILL);
+      });
+      const Ran first = cluster.publish(source, ++version, {});
+      crash.join();
+      ASSERT_TRUE(cluster.process(victim).wait(5s));
+      cluster.restart(victim);
+      // A publication that the origin's death cut short either completed or never existed.
+      if (first.status != 0 && cluster.version("origin") < version) {
+        EXPECT_EQ(victim, "origin") << first.err;
+        const Ran again = cluster.publish(source, version, {});
+        ASSERT_EQ(again.status, 0) << again.err;
+      }
+      for (const char* name : {"a", "b", "c"}) {
+        ASSERT_TRUE(Cluster::eventually([&] { return cluster.version(name) == version; }, 30s))
+            << name << " after " << victim << " was killed " << moment.count() << " ms into version " << version << '\n'
+            << cluster.log(name);
+        EXPECT_TRUE(cluster.holds(name, source));
+      }
+    }
+    for (Reader* reader : {&origin_reader, &a_reader, &c_reader}) {
+      reader->stop();
+      EXPECT_GE(reader->seen().size(), 5u) << "it read while versions changed";
+      for (const auto& [digest, times] : reader->seen()) {
+        EXPECT_TRUE(published.contains(digest)) << "a reader saw something that was never published, " << times << " times";
+      }
+    }
+  }
+}
+
+TEST(Crash, OfAWorkerInTheMiddleCostsNoVerifiedChunk) {
+  Cluster cluster;
+  cluster.start_origin({"--uplink", "100mbit"});
+  cluster.start_worker("a");
+  const std::string source = write_snapshot(cluster.temp().file("model.safetensors"), 32 * kMiB, 1);
+  ASSERT_EQ(cluster.publish(source, 1, {}).status, 0);
+  ASSERT_TRUE(Cluster::eventually([&] { return cluster.self("a").at("bytes_received") > 16 * kMiB; }));
+  const auto before = cluster.self("a").at("bytes_received").get<std::uint64_t>();
+  ASSERT_EQ(cluster.end("a", SIGKILL), 128 + SIGKILL);
+  cluster.restart("a");
+  ASSERT_TRUE(Cluster::eventually([&] { return cluster.version("a") == 1; }));
+  EXPECT_TRUE(cluster.holds("a", source));
+  const auto after = cluster.self("a").at("bytes_received").get<std::uint64_t>();
+  // What was verified and not yet written when it died is at most what may wait for the disk.
+  EXPECT_LE(after, 32 * kMiB + 4096 - before + 2 * kMiB) << before << " bytes had come before";
+}
+
+TEST(Crash, OfTheOriginLosesNoVersionThatItPublished) {
+  Cluster cluster;
+  cluster.start_origin();
+  cluster.start_worker("a");
+  const std::string source = write_snapshot(cluster.temp().file("model.safetensors"), 1 * kMiB, 1);
+  ASSERT_EQ(cluster.publish(source, 3).status, 0);
+  ASSERT_EQ(cluster.end("origin", SIGKILL), 128 + SIGKILL);
+  cluster.restart("origin");
+  EXPECT_EQ(cluster.version("origin"), 3u);
+  cluster.start_worker("late");
+  EXPECT_TRUE(Cluster::eventually([&] { return cluster.version("late") == 3; }));
+  EXPECT_TRUE(cluster.holds("late", source));
+  ASSERT_TRUE(Cluster::eventually([&] { return cluster.self("a").at("state") == "idle"; }));
+  EXPECT_EQ(cluster.publish(source, 4).status, 0);
+}
+
+}  // namespace
+}  // namespace weightcast

@@ -1,0 +1,82 @@
+#include "tests/e2e/process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <fstream>
+#include <iterator>
+#include <thread>
+
+#include "base/result.h"
+
+extern char** environ;
+
+namespace weightcast {
+
+Process::Process(const std::vector<std::string>& arguments, const std::string& out_file, const std::string& err_file) {
+  std::vector<char*> argv;
+  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  WC_CHECK(::posix_spawn_file_actions_init(&actions) == 0);
+  constexpr int kAppend = O_WRONLY | O_CREAT | O_APPEND;
+  WC_CHECK(::posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0) == 0);
+  WC_CHECK(::posix_spawn_file_actions_addopen(&actions, 1, out_file.c_str(), kAppend, 0600) == 0);
+  WC_CHECK(::posix_spawn_file_actions_addopen(&actions, 2, err_file.c_str(), kAppend, 0600) == 0);
+  WC_CHECK(::posix_spawn(&pid_, argv[0], &actions, nullptr, argv.data(), environ) == 0);
+  ::posix_spawn_file_actions_destroy(&actions);
+}
+
+Process::~Process() {
+  if (pid_ < 0) return;
+  signal(SIGKILL);
+  (void)wait(std::chrono::seconds(10));
+}
+
+Process& Process::operator=(Process&& other) noexcept {
+  std::swap(pid_, other.pid_);
+  std::swap(status_, other.status_);
+  return *this;
+}
+
+void Process::signal(int number) {
+  if (!status_) ::kill(pid_, number);
+}
+
+std::optional<int> Process::wait(std::chrono::milliseconds limit) {
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  while (!status_) {
+    int raw = 0;
+    if (::waitpid(pid_, &raw, WNOHANG) == pid_) {
+      status_ = WIFEXITED(raw) ? WEXITSTATUS(raw) : 128 + WTERMSIG(raw);
+    } else if (std::chrono::steady_clock::now() >= deadline) {
+      break;
+    } else {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  }
+  return status_;
+}
+
+std::string read_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+Ran run_program(const std::vector<std::string>& arguments, const std::string& scratch_dir,
+                std::chrono::milliseconds limit) {
+  static std::atomic<unsigned> count{0};
+  const std::string base = scratch_dir + "/run-" + std::to_string(count++);
+  Process process(arguments, base + ".out", base + ".err");
+  Ran ran;
+  ran.status = process.wait(limit).value_or(-1);
+  ran.out = read_file(base + ".out");
+  ran.err = read_file(base + ".err");
+  return ran;
+}
+
+}  // namespace weightcast

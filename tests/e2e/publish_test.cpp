@@ -1,0 +1,233 @@
+// What a user does on a good day: publish, look, subscribe.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <set>
+
+#include "base/units.h"
+#include "client/client.h"
+#include "tests/e2e/cluster.h"
+
+namespace weightcast {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+
+std::set<std::string> keys_of(const nlohmann::json& object) {
+  std::set<std::string> keys;
+  for (const auto& [key, value] : object.items()) keys.insert(key);
+  return keys;
+}
+
+struct ThreeWorkers : testing::Test {
+  Cluster cluster;
+  void SetUp() override {
+    cluster.start_origin();
+    for (const char* name : {"a", "b", "c"}) cluster.start_worker(name);
+  }
+};
+
+TEST_F(ThreeWorkers, FileReachesEveryoneByteForByte) {
+  const std::string source = write_snapshot(cluster.temp().file("model.safetensors"), 3'000'001, 1);
+  const Ran ran = cluster.publish(source, 7);
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  const auto result = nlohmann::json::parse(ran.out);
+  EXPECT_EQ(result.at("version"), 7);
+  EXPECT_EQ(result.at("kind"), "full");
+  EXPECT_EQ(result.at("payload_bytes"), std::filesystem::file_size(source));
+  EXPECT_EQ(result.at("workers"), 3);
+  EXPECT_EQ(result.at("installed"), 3);
+  EXPECT_LE(result.at("t50_s"), result.at("t90_s"));
+  EXPECT_LE(result.at("t90_s"), result.at("t100_s"));
+  for (const char* name : {"origin", "a", "b", "c"}) EXPECT_TRUE(cluster.holds(name, source));
+}
+
+TEST_F(ThreeWorkers, ShardedDirectoryReachesEveryoneByteForByte) {
+  const std::string source = write_sharded_snapshot(cluster.temp().file("model"), 1'000'003, 3, 5);
+  const Ran ran = cluster.publish(source, 1);
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  for (const char* name : {"a", "b", "c"}) EXPECT_TRUE(cluster.holds(name, source));
+}
+
+TEST_F(ThreeWorkers, StatusTellsOfEveryNode) {
+  const std::string source = write_snapshot(cluster.temp().file("model.safetensors"), 100'000, 1);
+  ASSERT_EQ(cluster.publish(source, 1).status, 0);
+  const nlohmann::json status = cluster.status("origin");
+  ASSERT_EQ(status.at("nodes").size(), 4u);
+  for (const nlohmann::json& node : status.at("nodes")) {
+    for (const char* key : {"name", "role", "version", "parent", "children", "score", "state", "bytes_received"}) {
+      EXPECT_TRUE(node.contains(key)) << key;
+    }
+    EXPECT_TRUE(node.at("children").is_array());
+    EXPECT_EQ(node.at("role"), node.at("name") == "origin" ? "origin" : "worker");
+    EXPECT_EQ(node.at("version"), 1);
+  }
+  EXPECT_EQ(cluster.self("a").at("state"), "idle");
+}
+
+TEST_F(ThreeWorkers, PublishJsonHasTheDocumentedKeysAndNullForWhatWasNotReached) {
+  const std::string source = write_snapshot(cluster.temp().file("model.safetensors"), 1000, 1);
+  const auto result = nlohmann::json::parse(cluster.publish(source, 1, {}).out);
+  for (const char* key : {"version", "kind", "payload_bytes", "workers", "installed", "t50_s", "t90_s", "t100_s"}) {
+    EXPECT_TRUE(result.contains(key)) << key;
+  }
+  for (const char* key : {"t50_s", "t90_s", "t100_s"}) EXPECT_TRUE(result.at(key).is_null() || result.at(key).is_number());
+}
+
+TEST_F(ThreeWorkers, OldVersionsAreForgottenAndTheCurrentOneIsListed) {
+  for (unsigned v = 1; v <= 4; ++v) {
+    const std::string source = write_snapshot(cluster.temp().file("model.safetensors"), 50'000, v);
+    ASSERT_EQ(cluster.publish(source, v).status, 0);
+  }
+  for (const char* name : {"origin", "a"}) {
+    const Ran ran = cluster.run({"versions", "--state", cluster.state(name), "--json"});
+    const nlohmann::json list = nlohmann::json::parse(ran.out).at("versions");
+    ASSERT_EQ(list.size(), 2u);
+    EXPECT_EQ(list[0].at("version"), 3);
+    EXPECT_EQ(list[1].at("version"), 4);
+    EXPECT_EQ(list[0].at("current"), false);
+    EXPECT_EQ(list[1].at("current"), true);
+    EXPECT_EQ(keys_of(list[0]), (std::set<std::string>{"current", "digest", "durable", "kind", "path", "payload_bytes",
+                                                       "published_unix_ms", "snapshot_bytes", "version"}));
+  }
+}
+
+TEST_F(ThreeWorkers, TensorsFromMemoryArriveAndAreAnnouncedToSubscribers) {
+  auto subscription = VersionSubscription::open(cluster.state("b"));
+  ASSERT_TRUE(subscription.has_value());
+  EXPECT_EQ(subscription->next(50ms).error().code, Errc::kTimedOut);
+
+  auto publisher = TensorPublisher::open(cluster.state("origin"));
+  ASSERT_TRUE(publisher.has_value());
+  ASSERT_TRUE(publisher->reserve(1 * kMiB).has_value());
+  std::vector<float> weights(1000, 0.5f);
+  TensorSource tensor;
+  tensor.info.name = "w";
+  tensor.info.dtype = "F32";
+  tensor.info.shape = {1000};
+  tensor.info.size_bytes = 4000;
+  tensor.data = std::as_bytes(std::span(weights));
+  PublishOptions options;
+  options.wait_fraction = 1;
+  options.timeout = 20s;
+  for (std::uint64_t v = 1; v <= 3; ++v) {
+    weights.front() = float(v);
+    ASSERT_TRUE(publisher->publish(Version{v}, {&tensor, 1}, options).has_value());
+    weights.front() = -1;  // the trainer goes on at once
+    const auto outcome = publisher->wait();
+    ASSERT_TRUE(outcome.has_value()) << outcome.error().message();
+    EXPECT_TRUE(outcome->reached);
+    const auto told = subscription->next(10s);
+    ASSERT_TRUE(told.has_value()) << told.error().message();
+    EXPECT_EQ(told->version, Version{v});
+    const std::string bytes = read_file(told->path + "/model.safetensors");
+    ASSERT_GT(bytes.size(), 4000u);
+    float first = 0;
+    std::memcpy(&first, bytes.data() + bytes.size() - 4000, sizeof first);
+    EXPECT_EQ(first, float(v)) << "what was there when publish() was called";
+  }
+}
+
+TEST_F(ThreeWorkers, PublisherRefusesATensorOfAnotherSizeThanItSays) {
+  auto publisher = TensorPublisher::open(cluster.state("origin"));
+  ASSERT_TRUE(publisher.has_value());
+  const std::vector<float> weights(10);
+  TensorSource tensor;
+  tensor.info.name = "w";
+  tensor.info.dtype = "F32";
+  tensor.info.shape = {11};
+  tensor.info.size_bytes = 44;
+  tensor.data = std::as_bytes(std::span(weights));
+  const Status refused = publisher->publish(Version{1}, {&tensor, 1}, {});
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, Errc::kInvalidArgument);
+  EXPECT_THAT(refused.error().detail, HasSubstr("'w'"));
+}
+
+TEST_F(ThreeWorkers, PublicationsQueueInOrderAndTooManyAreRefused) {
+  // The first is large, so that the others come while it is taken over.
+  const std::string large = write_snapshot(cluster.temp().file("large.safetensors"), 256 * kMiB, 1);
+  const std::string small = write_snapshot(cluster.temp().file("small.safetensors"), 1000, 2);
+  std::vector<Process> running;
+  const auto start = [&](const std::string& path, unsigned version) {
+    const std::string base = cluster.temp().file("publish-" + std::to_string(version));
+    running.emplace_back(std::vector<std::string>{WEIGHTCAST_BINARY, "publish", path, "--version",
+                                                  std::to_string(version), "--state", cluster.state("origin")},
+                         base + ".out", base + ".err");
+  };
+  start(large, 1);
+  ASSERT_TRUE(Cluster::eventually([&] { return std::filesystem::exists(cluster.state("origin") + "/incoming/000000000001"); }));
+  for (unsigned v = 2; v <= 14; ++v) start(small, v);
+  unsigned done = 0, busy = 0;
+  for (unsigned v = 1; v <= 14; ++v) {
+    const auto status = running[v - 1].wait(60s);
+    ASSERT_TRUE(status.has_value());
+    const std::string error = read_file(cluster.temp().file("publish-" + std::to_string(v) + ".err"));
+    if (*status == 0) {
+      ++done;
+    } else if (error.find("wait already") != std::string::npos) {
+      ++busy;
+    } else {
+      EXPECT_THAT(error, HasSubstr("versions must grow")) << "processes may reach the socket in any order";
+    }
+  }
+  EXPECT_GE(done, 1u);
+  EXPECT_EQ(busy, 5u) << "thirteen came while one was taken over, and eight may wait";
+}
+
+TEST(ExitStatus, IsOneWithOneLineOnFailureAndTwoOnUsage) {
+  Cluster cluster;
+  const auto one_line = [](const Ran& ran) { return std::count(ran.err.begin(), ran.err.end(), '\n') == 1; };
+  const Ran nobody = cluster.run({"status", "--state", cluster.temp().file("none")});
+  EXPECT_EQ(nobody.status, 1);
+  EXPECT_TRUE(one_line(nobody)) << nobody.err;
+  EXPECT_THAT(nobody.err, HasSubstr("no daemon runs there"));
+  EXPECT_EQ(cluster.run({}).status, 2);
+  EXPECT_EQ(cluster.run({"publish"}).status, 2);
+  EXPECT_EQ(cluster.run({"daemon", "--role", "king", "--state", "x"}).status, 2);
+  EXPECT_EQ(cluster.run({"publish", "x", "--version", "-1", "--state", "x"}).status, 2);
+  EXPECT_EQ(cluster.run({"--help"}).status, 0);
+  EXPECT_EQ(cluster.run({"daemon", "--role", "origin", "--state", cluster.temp().file("s")}).status, 1) << "no --insecure";
+}
+
+TEST(Wait, ThatIsNotReachedEndsInTimeWithStatusOneAndTheNames) {
+  Cluster cluster;
+  cluster.start_origin();
+  cluster.start_worker("a");
+  cluster.start_worker("slow", {"--downlink", "8mbit"});
+  const std::string source = write_snapshot(cluster.temp().file("model.safetensors"), 8'000'000, 1);
+  const Ran ran = cluster.publish(source, 1, {"--wait", "1", "--timeout", "2"});
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_THAT(ran.err, HasSubstr("slow"));
+  const auto result = nlohmann::json::parse(ran.out);
+  EXPECT_TRUE(result.at("t100_s").is_null());
+  EXPECT_EQ(result.at("installed"), 1);
+}
+
+TEST(Wait, WithoutAnyWorkerIsNotReached) {
+  Cluster cluster;
+  cluster.start_origin();
+  const std::string source = write_snapshot(cluster.temp().file("model.safetensors"), 1000, 1);
+  EXPECT_EQ(cluster.publish(source, 1, {}).status, 0) << "nobody is waited for";
+  const Ran ran = cluster.publish(source, 2, {"--wait", "0.5", "--timeout", "0.5"});
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_THAT(ran.err, HasSubstr("no worker is connected"));
+}
+
+TEST(Terminate, EndsADaemonWithinTwoSecondsWhateverItDoes) {
+  Cluster cluster;
+  cluster.start_origin({"--uplink", "20mbit"});
+  cluster.start_worker("idle");
+  cluster.start_worker("busy");
+  const std::string source = write_snapshot(cluster.temp().file("model.safetensors"), 32 * kMiB, 1);
+  ASSERT_EQ(cluster.publish(source, 1, {}).status, 0);
+  for (const char* name : {"busy", "idle", "origin"}) EXPECT_EQ(cluster.end(name, SIGTERM, 2s), 0) << name;
+}
+
+}  // namespace
+}  // namespace weightcast
