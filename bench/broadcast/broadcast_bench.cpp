@@ -63,8 +63,8 @@ Result<BroadcastCase> measure(const BroadcastCase& wanted, const FleetFlags& fla
     measured.workers[i].t_s = broadcast.installed_s[i];
     measured.workers[i].received_bytes = broadcast.received_bytes[i];
     if (!broadcast.installed_s[i]) {
-      return fail(Errc::kTimedOut, Op::kInstall, fmt::format("worker {} of {} did not install it", i + 1,
-                                                             measured.workers.size()));
+      return fail(Errc::kTimedOut, Op::kInstall,
+                  fmt::format("worker {} of {} did not install it", i + 1, measured.workers.size()));
     }
     WC_TRY(check_installed(fleet->state(i + 1), payload));
   }
@@ -169,8 +169,8 @@ nlohmann::json to_json(const Measured& cases) {
 
 std::string broadcast_heading() {
   return fmt::format("{:<8} {:>3} {:>12} {:>12} {:>9} {:>8} {:>8} {:>8} {:>8} {:>7} {:>9} {:>9} {:>8}", "topology", "n",
-                     "uplink", "peer", "payload", "t50_s", "t90_s", "t100_s", "line_s", "ratio", "egress/M", "cpu_s/GiB",
-                     "RssAnon");
+                     "uplink", "peer", "payload", "t50_s", "t90_s", "t100_s", "line_s", "ratio", "egress/M",
+                     "cpu_s/GiB", "RssAnon");
 }
 
 std::string broadcast_line(const BroadcastCase& c) {
@@ -188,12 +188,14 @@ Figure broadcast_figure(const Measured& cases, Figure::Scale scale) {
   const BroadcastCase& first = cases.front();
   figure.title = fmt::format("Time until a fraction of n workers has installed {}, b = {}",
                              format_bytes(first.payload_bytes), format_rate(first.peers.front().downlink));
-  figure.caption = "Real processes; every worker verifies, stores and installs. Line: a plain TCP stream through one worker's link.";
+  figure.caption =
+      "Real processes; every worker verifies, stores and installs. Line: a plain TCP stream through one worker's link.";
   figure.x = {"workers n", scale};
   figure.y = {"seconds", scale};
   using TimeOf = std::optional<double> BroadcastCase::*;
-  const std::vector<std::pair<std::string, TimeOf>> panels = {
-      {"rho = 0.5", &BroadcastCase::t50_s}, {"rho = 0.9", &BroadcastCase::t90_s}, {"rho = 1.0", &BroadcastCase::t100_s}};
+  const std::vector<std::pair<std::string, TimeOf>> panels = {{"rho = 0.5", &BroadcastCase::t50_s},
+                                                              {"rho = 0.9", &BroadcastCase::t90_s},
+                                                              {"rho = 1.0", &BroadcastCase::t100_s}};
   for (const auto& [title, time_of] : panels) {
     Figure::Panel panel{title, {}};
     std::map<double, std::pair<double, int>> line;  // by n: sum and count

@@ -59,11 +59,11 @@ Status run(const Arguments& arguments) {
   WC_ASSIGN(auto wanted, cases_of(arguments));
   fmt::print("{}\n", broadcast_heading());
   std::fflush(stdout);
-  WC_ASSIGN(const auto cases,
-            run_broadcast_bench({std::move(wanted), arguments.repetitions, arguments.flags}, [](const BroadcastCase& c) {
-              fmt::print("{}\n", broadcast_line(c));
-              std::fflush(stdout);
-            }));
+  WC_ASSIGN(const auto cases, run_broadcast_bench({std::move(wanted), arguments.repetitions, arguments.flags},
+                                                  [](const BroadcastCase& c) {
+                                                    fmt::print("{}\n", broadcast_line(c));
+                                                    std::fflush(stdout);
+                                                  }));
   WC_TRY(write_result(arguments.flags.json_path, to_json(cases).dump(2) + "\n"));
   const auto scale = arguments.scale == "log" ? Figure::Scale::kLog : Figure::Scale::kLinear;
   return write_result(arguments.flags.svg_path, to_svg(broadcast_figure(cases, scale)));
@@ -86,7 +86,8 @@ void add_broadcast_command(CLI::App& app) {
   command->add_option("--peers", arguments->peers, "The same, worker by worker; --peer for those not given")
       ->delimiter(',');
   command->add_option("--size", arguments->size, "Payload")->check(bytes_validator())->capture_default_str();
-  command->add_option("--topology", arguments->topologies, "star, chain, tree, striped or auto; several for several cases")
+  command
+      ->add_option("--topology", arguments->topologies, "star, chain, tree, striped or auto; several for several cases")
       ->delimiter(',')
       ->check(topology_validator())
       ->capture_default_str();

@@ -13,13 +13,13 @@ namespace weightcast::bench {
 struct FaultResult {
   std::string scenario;
   double fault_at_s = 0;
-  double baseline_s = 0;               ///< t100 of the same broadcast without a fault, in the same run
-  std::optional<double> survivors_s;   ///< until every worker that the fault left able to had installed it
+  double baseline_s = 0;              ///< t100 of the same broadcast without a fault, in the same run
+  std::optional<double> survivors_s;  ///< until every worker that the fault left able to had installed it
   std::size_t workers = 0;
-  std::size_t survivors = 0;           ///< workers from whom it was awaited
-  std::size_t finished = 0;            ///< of those
-  std::uint64_t extra_bytes = 0;       ///< chunk bytes that survivors received beyond one payload each
-  std::uint64_t corrupted = 0;         ///< bits flipped by a lying relay
+  std::size_t survivors = 0;      ///< workers from whom it was awaited
+  std::size_t finished = 0;       ///< of those
+  std::uint64_t extra_bytes = 0;  ///< chunk bytes that survivors received beyond one payload each
+  std::uint64_t corrupted = 0;    ///< bits flipped by a lying relay
   std::vector<std::string> victims;
 
   [[nodiscard]] std::optional<double> delay_s() const;
@@ -42,8 +42,8 @@ struct FaultsBenchOptions {
 
 /// Runs each scenario on a fleet of its own, after one without a fault. What survivors installed is compared with the
 /// payload. That survivors do not finish is no error but a result. Errors: those of the fleet; kCorrupt.
-[[nodiscard]] Result<std::vector<FaultResult>> run_faults_bench(const FaultsBenchOptions& options,
-                                                                const std::function<void(const FaultResult&)>& on_result);
+[[nodiscard]] Result<std::vector<FaultResult>> run_faults_bench(
+    const FaultsBenchOptions& options, const std::function<void(const FaultResult&)>& on_result);
 
 [[nodiscard]] nlohmann::json to_json(const std::vector<FaultResult>& results);
 [[nodiscard]] std::string faults_heading();

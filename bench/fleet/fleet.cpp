@@ -118,13 +118,16 @@ Status Fleet::start_node(NodeIndex node) {
   const std::filesystem::path state = options_.scratch / name;
   const LinkRates rates = network_.rates(node);
   ProcessSpec spec;
-  spec.argv = {options_.program, "daemon",     "--role",    node == 0 ? "origin" : "worker",
-               "--state",        state,        "--name",    name,
+  spec.argv = {options_.program, "daemon",
+               "--role",         node == 0 ? "origin" : "worker",
+               "--state",        state,
+               "--name",         name,
                "--listen",       network_.endpoint(node).to_string(),
                "--uplink",       rate_flag(rates.uplink),
                "--downlink",     rate_flag(rates.downlink),
                "--keep",         std::to_string(options_.versions_kept),
-               "--insecure",     "--log-level", "warning"};
+               "--insecure",     "--log-level",
+               "warning"};
   if (node == 0) {
     spec.argv.insert(spec.argv.end(), {"--topology", std::string(to_string(options_.topology))});
   } else {

@@ -26,10 +26,10 @@ struct FleetOptions {
 
 /// One broadcast, as it was seen from outside the nodes. Seconds count from the call of publish().
 struct Broadcast {
-  PublishOutcome outcome;                         ///< what the origin says
+  PublishOutcome outcome;                          ///< what the origin says
   std::vector<std::optional<double>> installed_s;  ///< by worker: when its own node told a subscriber
-  std::vector<std::uint64_t> received_bytes;      ///< by worker, chunks only; 0 for one that ended
-  double cpu_s = 0;                               ///< all nodes
+  std::vector<std::uint64_t> received_bytes;       ///< by worker, chunks only; 0 for one that ended
+  double cpu_s = 0;                                ///< all nodes
   std::uint64_t origin_egress_bytes = 0;  ///< by the interface where hosts have one, else as the origin counts chunks
   std::uint64_t rss_anon_bytes_max = 0;   ///< of any node, at any time
 

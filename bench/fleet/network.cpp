@@ -130,10 +130,10 @@ class NamespaceNetwork final : public Network {
       // There is none to delete on a new device; noqueue is what it has then.
       return run_tool({"tc", "qdisc", "replace", "dev", device, "root", "noqueue"}, "", namespace_fd);
     }
-    return run_tool({"tc", "qdisc", "replace", "dev", device, "root", "tbf", "rate",
-                     fmt::format("{:.0f}bit", rate.bits_per_s()), "burst", std::to_string(kBucketBytes), "latency",
-                     fmt::format("{}ms", kQueueMs)},
-                    "", namespace_fd);
+    return run_tool(
+        {"tc", "qdisc", "replace", "dev", device, "root", "tbf", "rate", fmt::format("{:.0f}bit", rate.bits_per_s()),
+         "burst", std::to_string(kBucketBytes), "latency", fmt::format("{}ms", kQueueMs)},
+        "", namespace_fd);
   }
 
   std::vector<LinkRates> rates_;

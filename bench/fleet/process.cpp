@@ -160,9 +160,9 @@ Status run_tool(const std::vector<std::string>& argv, const std::string& input, 
   for (char& c : said) c = c == '\n' ? ' ' : c;
   return fail(Errc::kIo, Op::kConfigure,
               fmt::format("{}: {}", fmt::join(argv, " "),
-                          !said.empty()                                          ? said
+                          !said.empty()                                     ? said
                           : WIFEXITED(status) && WEXITSTATUS(status) == 127 ? "not found; is it installed?"
-                                                                                 : "it failed and said nothing"));
+                                                                            : "it failed and said nothing"));
 }
 
 std::string beside_this_program(const std::string& name) {

@@ -114,9 +114,9 @@ Status check_installed(const std::filesystem::path& state, const Payload& payloa
     bytes += static_cast<std::uint64_t>(n);
   }
   if (bytes == payload.bytes && digest.digest() == payload.digest) return {};
-  return fail(Errc::kCorrupt, Op::kVerify,
-              fmt::format("{}: {} bytes that are not the {} bytes which were published", path.string(), bytes,
-                          payload.bytes));
+  return fail(
+      Errc::kCorrupt, Op::kVerify,
+      fmt::format("{}: {} bytes that are not the {} bytes which were published", path.string(), bytes, payload.bytes));
 }
 
 }  // namespace weightcast::bench

@@ -134,10 +134,11 @@ class Writer {
     const double legend_top = kTop + kPanelHeight + 58;
     const double legend_rows = double((legend_.size() + columns - 1) / columns);
     const double height = legend_top + legend_rows * kLegendRow + (figure_.caption.empty() ? 6 : 24);
-    out_ = fmt::format("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" "
-                       "viewBox=\"0 0 {0:.0f} {1:.0f}\" font-family=\"DejaVu Sans, Arial, sans-serif\">\n"
-                       "<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n",
-                       width, height);
+    out_ = fmt::format(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" "
+        "viewBox=\"0 0 {0:.0f} {1:.0f}\" font-family=\"DejaVu Sans, Arial, sans-serif\">\n"
+        "<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n",
+        width, height);
     text(kLeft, 26, 15, "start", figure_.title, " font-weight=\"bold\"");
     double left = kLeft;
     for (std::size_t i = 0; i < figure_.panels.size(); ++i, left += kPanelWidth + kPanelGap) {
@@ -221,9 +222,10 @@ class Writer {
 
   void draw_legend_entry(std::size_t index, double x, double y) {
     const Figure::Series& series = *legend_[index];
-    out_ += fmt::format("<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"{}\" "
-                        "stroke-width=\"1.8\"{}/>\n",
-                        x, y, x + 26, y, stroke_of(series), series.bound ? " stroke-dasharray=\"6 4\"" : "");
+    out_ += fmt::format(
+        "<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"{}\" "
+        "stroke-width=\"1.8\"{}/>\n",
+        x, y, x + 26, y, stroke_of(series), series.bound ? " stroke-dasharray=\"6 4\"" : "");
     if (!series.bound) out_ += mark_at(colour_of(series), x + 13, y, stroke_of(series));
     text(x + 33, y + 4, 12, "start", series.name);
   }

@@ -98,8 +98,8 @@ Result<std::vector<RelayCase>> run_relay_bench(const RelayBenchOptions& options,
 
   std::vector<RelayCase> cases;
   for (std::uint32_t repetition = 0; repetition <= options.repetitions; ++repetition) {
-    WC_ASSIGN(const Payload payload, make_payload(scratch.path() / "model.safetensors", options.payload_bytes,
-                                                  repetition));
+    WC_ASSIGN(const Payload payload,
+              make_payload(scratch.path() / "model.safetensors", options.payload_bytes, repetition));
     RelayCase measured;
     measured.payload_bytes = options.payload_bytes;
     const double cpu_before_s = own_cpu_s();
@@ -143,9 +143,10 @@ std::string relay_heading() {
 
 std::string relay_line(const RelayCase& c) {
   const double mebibytes = double(c.payload_bytes) / double(kMiB);
-  return fmt::format("{:>10} {:>12.0f} {:>12.0f} {:>7.3f} {:>16.2f} {:>16.2f} {:>4.0f} MiB", format_bytes(c.payload_bytes),
-                     mebibytes / c.plain_s, mebibytes / c.relay_s, c.ratio(), c.plain_cpu_s / gibibytes(c.payload_bytes),
-                     c.cpu_s / gibibytes(c.payload_bytes), double(c.rss_anon_bytes_max) / double(kMiB));
+  return fmt::format("{:>10} {:>12.0f} {:>12.0f} {:>7.3f} {:>16.2f} {:>16.2f} {:>4.0f} MiB",
+                     format_bytes(c.payload_bytes), mebibytes / c.plain_s, mebibytes / c.relay_s, c.ratio(),
+                     c.plain_cpu_s / gibibytes(c.payload_bytes), c.cpu_s / gibibytes(c.payload_bytes),
+                     double(c.rss_anon_bytes_max) / double(kMiB));
 }
 
 }  // namespace weightcast::bench

@@ -1,6 +1,7 @@
 #include "transport/node/daemon.h"
 
 #include <fmt/format.h>
+#include <malloc.h>
 #include <spdlog/spdlog.h>
 
 #include "transport/node/node.h"
@@ -10,6 +11,9 @@ namespace {
 
 // How long peers have to take our goodbye.
 constexpr Duration kGoodbye = std::chrono::milliseconds(1200);
+// Chunks come and go: with the allocator's own 128 KiB the heap's end is returned and faulted in again many times a
+// second. A fraction of what a relay may keep.
+constexpr int kHeapTrimBytes = 16 << 20;
 
 }  // namespace
 
@@ -41,6 +45,7 @@ Status validate(const DaemonConfig& config) {
 
 Status run_daemon(DaemonConfig config) {
   WC_TRY(validate(config));
+  ::mallopt(M_TRIM_THRESHOLD, kHeapTrimBytes);
   WC_ASSIGN(const std::unique_ptr<Node> node, open_node(config));
   EventLoop& loop = node->loop();
   Timer goodbye(loop, [&] { loop.stop(); });
