@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/units.h"
+
 namespace weightcast {
 namespace {
 
 // Parallel streams of one edge may bring chunks before the digests that judge them; more than this is a fault.
-constexpr std::size_t kEarlyChunksMax = 64;
+constexpr std::size_t kEarlyBytesMax = 16 * kMiB;
 // A parent below this share of what the plan predicts, while it has more to send, is slow.
 constexpr double kSlowShare = 0.5;
 // With nobody else to turn to, silence is waited out this many times longer before the connection is made anew.
@@ -243,7 +245,7 @@ bool Download::handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk)
   switch (verdict.error().code) {
     case Errc::kAlreadyExists: return false;
     case Errc::kNotFound:
-      if (early_.size() < kEarlyChunksMax) {
+      if (early_.size() * holding_.manifest().chunk_bytes < kEarlyBytesMax) {
         early_.push_back(chunk);
         return false;
       }
@@ -259,7 +261,6 @@ bool Download::handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk)
 
 void Download::accept(Instant now, const ChunkArrival& chunk) {
   if (!first_chunk_at_) first_chunk_at_ = now;
-  ++chunks_accepted_;
   actions_.push(action::StoreChunk{chunk.version, chunk.chunk, chunk.bytes});
 }
 

@@ -55,8 +55,6 @@ class Download {
   [[nodiscard]] bool starved() const;
   [[nodiscard]] bool uses(ConnId conn) const;
   [[nodiscard]] Epoch epoch() const { return epoch_; }
-  /// Chunks handed to the store.
-  [[nodiscard]] std::uint32_t chunks_accepted() const { return chunks_accepted_; }
   /// Over the last rate window.
   [[nodiscard]] double bytes_per_s() const { return bytes_per_s_; }
   [[nodiscard]] std::optional<Instant> first_chunk_at() const { return first_chunk_at_; }
@@ -110,7 +108,6 @@ class Download {
   std::vector<ChunkArrival> early_;  // came before the digests of their part
   std::vector<wire::ParentFault> faults_;
   std::optional<Instant> first_chunk_at_;
-  std::uint32_t chunks_accepted_ = 0;
   double bytes_per_s_ = 0;
 };
 

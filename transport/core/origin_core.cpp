@@ -111,6 +111,13 @@ Status OriginCore::check_version(Version version) const {
     return fail(Errc::kAlreadyExists, Op::kPublish,
                 fmt::format("version {}: the latest is {}; versions must grow", version.value, latest_.value));
   }
+  for (const auto& [id, member] : members_.all()) {
+    if (!member.connected() || member.installed < version) continue;
+    return fail(Errc::kAlreadyExists, Op::kPublish,
+                fmt::format("version {}: worker {} is on version {} already, from an earlier run; publish a greater one, "
+                            "or empty its --state directory",
+                            version.value, member.name, member.installed.value));
+  }
   return {};
 }
 
@@ -368,6 +375,16 @@ void OriginCore::handle_join(Instant now, ConnId conn, const wire::Join& join) {
     return refuse_join(Errc::kInvalidArgument, fmt::format("it serves model '{}', this origin publishes '{}'",
                                                            join.model_id().substr(0, kNameBytesMax), config_.model_id));
   }
+  const Version installed{join.installed_version()};
+  if (const auto held = holdings_.find(installed); held != holdings_.end()) {
+    const Digest& ours = held->second.manifest().snapshot_digest;
+    if (join.installed_digest() != std::string_view(reinterpret_cast<const char*>(ours.bytes.data()), Digest::kBytes)) {
+      return refuse_join(Errc::kInvalidArgument,
+                         fmt::format("its version {} is not the one that this origin published; it belongs to another "
+                                     "run: empty its --state directory",
+                                     installed.value));
+    }
+  }
   Member& member = members_.by_name(join.name());
   if (member.connected() && member.incarnation != join.incarnation() &&
       now - member.heard_at < 2 * config_.timeouts.heartbeat) {
@@ -387,7 +404,7 @@ void OriginCore::handle_join(Instant now, ConnId conn, const wire::Join& join) {
   member.leaf_only = join.leaf_only() || member.port == 0;
   member.unreachable = false;
   member.standby = join.standby();
-  member.installed = Version{join.installed_version()};
+  member.installed = installed;
   member.receiving = kNoVersion;
   member.heard_at = now;
   member.last_error.clear();

@@ -83,6 +83,10 @@ void WorkerCore::handle_connected(Instant now, ConnId conn) {
     join->set_leaf_only(config_.leaf_only);
     join->set_standby(config_.standby);
     join->set_installed_version(installed_.value);
+    if (const auto held = holdings_.find(installed_); held != holdings_.end()) {
+      const Digest& digest = held->second.manifest().snapshot_digest;
+      join->set_installed_digest(digest.bytes.data(), Digest::kBytes);
+    }
     actions_.push(action::Send{conn, std::move(message)});
     return;
   }
@@ -291,6 +295,7 @@ void WorkerCore::handle_payload_begun(Instant now, Version version, Result<Resto
     actions_.push(info(fmt::format("version {}: {} of {} chunks were here already", version.value,
                                    holding.verified().count(), holding.manifest().chunk_count())));
   }
+  incoming_->stored = holding.verified();
   incoming_->phase = Phase::kReceiving;
   incoming_->download->handle_storage_ready(now);
   uploads_.handle_known(now, version);
@@ -309,16 +314,17 @@ void WorkerCore::handle_chunk(Instant now, ConnId conn, const ChunkArrival& chun
 
 void WorkerCore::handle_chunk_sent(Instant now, ConnId conn) { uploads_.handle_chunk_sent(now, conn); }
 
-void WorkerCore::handle_chunk_stored(Instant now, Version version, ChunkIndex, Status status) {
+void WorkerCore::handle_chunk_stored(Instant now, Version version, ChunkIndex chunk, Status status) {
   if (!incoming_ || incoming_->version != version) return;
   if (!status.has_value()) return fail_incoming(now, status.error(), false);
-  ++incoming_->chunks_stored;
+  // Also of an earlier attempt at this version: what that one stored is stored.
+  if (chunk.value < incoming_->stored.size()) incoming_->stored.insert(chunk);
   finish_if_complete();
 }
 
 void WorkerCore::finish_if_complete() {
   if (incoming_->phase != Phase::kReceiving || !holdings_.at(incoming_->version).complete()) return;
-  if (incoming_->chunks_stored < incoming_->download->chunks_accepted()) return;
+  if (!incoming_->stored.complete()) return;
   incoming_->phase = Phase::kFinishing;
   actions_.push(action::FinishPayload{incoming_->version});
 }

@@ -88,7 +88,7 @@ class WorkerCore final : public Core {
     Version version{};
     Phase phase = Phase::kBeginning;
     std::unique_ptr<Download> download;
-    std::uint32_t chunks_stored = 0;
+    ChunkSet stored;
     Announced source;
   };
 

@@ -12,6 +12,7 @@
 #include "patch/finite.h"
 #include "patch/snapshot.h"
 #include "patch/snapshot_digest.h"
+#include "proto/wire.pb.h"
 #include "transport/io/posix_file.h"
 
 namespace weightcast {
@@ -19,6 +20,18 @@ namespace {
 
 // The copy is bound by memory; a second thread hides the first one's page faults, more add nothing.
 constexpr unsigned kThreads = 2;
+
+// What a worker would refuse is refused here, where somebody reads why.
+Status check_fits_the_wire(const Manifest& manifest) {
+  const wire::Manifest message = manifest_to_wire(manifest);
+  if (message.ByteSizeLong() > kControlBytesMax / 2) {
+    return fail(Errc::kTooLarge, Op::kPublish,
+                fmt::format("a manifest of {} bytes, at most {} can be sent; use fewer files or larger chunks",
+                            message.ByteSizeLong(), kControlBytesMax / 2));
+  }
+  WC_TRY(manifest_from_wire(message));
+  return {};
+}
 
 // One takeover; kept alive by the closures of its steps.
 class Takeover : public std::enable_shared_from_this<Takeover> {
@@ -118,6 +131,7 @@ class Takeover : public std::enable_shared_from_this<Takeover> {
     manifest->published_unix_ms = std::chrono::duration_cast<std::chrono::milliseconds>(
                                       std::chrono::system_clock::now().time_since_epoch())
                                       .count();
+    if (Status fits = check_fits_the_wire(*manifest); !fits.has_value()) return abandon(fits.error());
     store_.finish_import(*manifest, chunk_digests_, [self = shared_from_this(), manifest](Result<StoredVersion> stored) {
       if (!stored.has_value()) return self->abandon(stored.error());
       self->done_(TakenOver{manifest, std::move(self->chunk_digests_), manifest->payload_bytes});
