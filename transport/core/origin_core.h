@@ -136,6 +136,8 @@ class OriginCore final : public Core {
   std::map<Version, Publication> publications_;
   Version latest_{};
   Epoch epoch_{};
+  // Not after anybody's silence has lasted too long; too early, at most, as who speaks does not move it.
+  std::optional<Instant> silence_due_;
   std::optional<Instant> driven_at_;  // the last time anything was handled: a stall of our own is not the members'
 };
 
