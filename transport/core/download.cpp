@@ -311,10 +311,6 @@ std::optional<Instant> Download::poll_deadline() const {
   return first;
 }
 
-bool Download::starved() const {
-  return std::ranges::any_of(stripes_, [](const Stripe& s) { return s.missing > 0 && s.retry_at.has_value(); });
-}
-
 bool Download::uses(ConnId conn) const {
   return std::ranges::any_of(stripes_, [&](const Stripe& s) { return s.conn == conn; });
 }

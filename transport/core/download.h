@@ -51,8 +51,6 @@ class Download {
   /// Leaves all parents.
   void cancel();
 
-  /// A stripe has asked all its ancestors in vain and waits before it asks again.
-  [[nodiscard]] bool starved() const;
   [[nodiscard]] bool uses(ConnId conn) const;
   [[nodiscard]] Epoch epoch() const { return epoch_; }
   /// Over the last rate window.

@@ -407,6 +407,8 @@ void OriginCore::handle_join(Instant now, ConnId conn, const wire::Join& join) {
   member.installed = installed;
   member.receiving = kNoVersion;
   member.heard_at = now;
+  const Instant silent_at = now + config_.timeouts.silence;
+  silence_due_ = silence_due_ ? std::min(*silence_due_, silent_at) : silent_at;
   member.last_error.clear();
   strangers_.erase(conn);
 
@@ -560,12 +562,19 @@ void OriginCore::handle_timeout(Instant now) {
   // After a stall of this process everybody looks silent; what they said meanwhile is still to be read.
   const bool stalled = driven_at_ && now - *driven_at_ > t.silence / 2;
   driven_at_ = now;
-  for (auto& [id, member] : members_.all()) {
-    if (!member.connected()) continue;
-    if (stalled) member.heard_at = now;
-    if (now - member.heard_at < t.silence) continue;
-    actions_.push(action::Close{member.conn});
-    lose(now, member, fmt::format("silent for {:.1f} s", to_seconds(now - member.heard_at)));
+  if (stalled || (silence_due_ && now >= *silence_due_)) {
+    silence_due_.reset();
+    for (auto& [id, member] : members_.all()) {
+      if (!member.connected()) continue;
+      if (stalled) member.heard_at = now;
+      if (now - member.heard_at < t.silence) {
+        const Instant due = member.heard_at + t.silence;
+        silence_due_ = silence_due_ ? std::min(*silence_due_, due) : due;
+        continue;
+      }
+      actions_.push(action::Close{member.conn});
+      lose(now, member, fmt::format("silent for {:.1f} s", to_seconds(now - member.heard_at)));
+    }
   }
   for (auto stranger = strangers_.begin(); stranger != strangers_.end();) {
     const auto& [conn, state] = *stranger++;
@@ -578,9 +587,8 @@ void OriginCore::handle_timeout(Instant now) {
 
 std::optional<Instant> OriginCore::poll_deadline() const {
   EarliestDeadline earliest;
-  for (const auto& [id, member] : members_.all()) {
-    if (!member.connected()) continue;
-    earliest.consider(member.heard_at + config_.timeouts.silence);
+  if (silence_due_) {
+    earliest.consider(silence_due_);
     // Often enough that a time-out which comes late means a stall of this process, and not that nothing was due.
     if (driven_at_) earliest.consider(*driven_at_ + config_.timeouts.silence / 4);
   }

@@ -158,6 +158,8 @@ class OriginCore final : public Core {
   Version latest_{};
   Epoch epoch_{};
   std::uint64_t peer_records_generation_ = 0;
+  // Not after anybody's silence has lasted too long; too early, at most, as who speaks does not move it.
+  std::optional<Instant> silence_due_;
   std::optional<Instant> driven_at_;  // the last time anything was handled: a stall of our own is not the members'
 };
 

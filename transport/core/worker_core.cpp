@@ -272,20 +272,6 @@ void WorkerCore::take_up_newest(Instant now) {
   uploads_.handle_known(now, version);
 }
 
-void WorkerCore::abandon_if_starved(Instant now) {
-  // Origin and peers keep a few versions only: one that all have dropped would be asked for until the end of time.
-  if (!incoming_ || !announced_ || !incoming_->download->starved()) return;
-  const Version version = incoming_->version;
-  actions_.push(info(fmt::format("version {}: nobody has it any more; taking version {}", version.value,
-                                 announced_->manifest->version.value)));
-  incoming_->download->cancel();
-  actions_.push(action::DiscardPayload{version});
-  uploads_.handle_gone(version, "superseded");
-  incoming_.reset();
-  holdings_.erase(version);
-  take_up_newest(now);
-}
-
 void WorkerCore::handle_payload_begun(Instant now, Version version, Result<RestoredPayload> restored) {
   if (!incoming_ || incoming_->version != version || incoming_->phase != Phase::kBeginning) return;
   if (!restored.has_value()) return fail_incoming(now, restored.error(), false);
@@ -442,7 +428,6 @@ void WorkerCore::handle_timeout(Instant now) {
   uploads_.handle_timeout(now);
   if (incoming_) incoming_->download->handle_timeout(now);
   report_faults();
-  abandon_if_starved(now);
   if (retry_at_ && now >= *retry_at_) {
     retry_at_.reset();
     take_up_newest(now);

@@ -99,8 +99,6 @@ class WorkerCore final : public Core {
   void handle_announce(Instant now, const wire::Announce& announce);
   void handle_assignment(Instant now, const wire::Assignment& assignment);
   void take_up_newest(Instant now);
-  /// Gives up what nobody has any more, once there is something newer.
-  void abandon_if_starved(Instant now);
   void finish_if_complete();
   void fail_incoming(Instant now, const Error& why, bool discard);
   /// Gives up a version that nobody has any more, for the newer one that was announced.
