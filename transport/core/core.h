@@ -8,6 +8,7 @@
 #include "base/time.h"
 #include "transport/core/action.h"
 #include "transport/core/chunk_set.h"
+#include "transport/core/deadline.h"
 
 namespace weightcast {
 
@@ -44,18 +45,6 @@ class Core {
   virtual void handle_timeout(Instant now) = 0;
   [[nodiscard]] virtual std::optional<Action> poll_action() = 0;
   [[nodiscard]] virtual std::optional<Instant> poll_deadline() const = 0;
-};
-
-/// The earliest of several deadlines, some of which may be absent.
-class EarliestDeadline {
- public:
-  void consider(std::optional<Instant> due) {
-    if (due && (!first_ || *due < *first_)) first_ = due;
-  }
-  [[nodiscard]] std::optional<Instant> first() const { return first_; }
-
- private:
-  std::optional<Instant> first_;
 };
 
 }  // namespace weightcast

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/units.h"
+#include "transport/core/deadline.h"
 
 namespace weightcast {
 namespace {
@@ -47,8 +48,7 @@ Status Download::assign(Instant now, const wire::Assignment& assignment) {
   const std::size_t count = static_cast<std::size_t>(assignment.stripes_size());
   std::vector<std::uint32_t> weights(assignment.stripe_weights().begin(), assignment.stripe_weights().end());
   if (weights.empty()) weights.push_back(1);
-  const bool weights_ok = count >= 1 && count <= kStripesMax && weights.size() == count &&
-                          std::ranges::all_of(weights, [](auto w) { return w >= 1 && w <= 1024; });
+  const bool weights_ok = weights.size() == count && are_stripe_weights(weights);
   const bool ancestors_ok = std::ranges::all_of(assignment.stripes(), [](const wire::StripeSource& s) {
     return s.ancestors_size() >= 1 && std::size_t(s.ancestors_size()) <= kAncestorsMax;
   });
@@ -295,20 +295,17 @@ void Download::handle_timeout(Instant now) {
 }
 
 std::optional<Instant> Download::poll_deadline() const {
-  std::optional<Instant> first;
-  const auto consider = [&](Instant due) {
-    if (!first || due < *first) first = due;
-  };
+  EarliestDeadline earliest;
   for (const Stripe& stripe : stripes_) {
     if (stripe.missing == 0) continue;
     if (stripe.retry_at) {
-      consider(*stripe.retry_at);
+      earliest.consider(stripe.retry_at);
     } else if (stripe.subscribed) {
-      consider(stripe.heard_at + patience(stripe));
-      consider(stripe.window_start + timeouts_.rate_window);
+      earliest.consider(stripe.heard_at + patience(stripe));
+      earliest.consider(stripe.window_start + timeouts_.rate_window);
     }
   }
-  return first;
+  return earliest.first();
 }
 
 bool Download::uses(ConnId conn) const {

@@ -1,20 +1,20 @@
 #include "transport/core/stripes.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "base/result.h"
 #include "proto/limits.h"
 
 namespace weightcast {
-namespace {
 
-constexpr std::uint32_t kWeightMax = 1024;
-
-}  // namespace
+bool are_stripe_weights(std::span<const std::uint32_t> weights) {
+  return !weights.empty() && weights.size() <= kStripesMax &&
+         std::ranges::all_of(weights, [](std::uint32_t weight) { return weight >= 1 && weight <= kStripeWeightMax; });
+}
 
 StripeMap::StripeMap(std::span<const std::uint32_t> weights) : count_(static_cast<std::uint32_t>(weights.size())) {
-  WC_CHECK(!weights.empty() && weights.size() <= kStripesMax);
-  for (const std::uint32_t weight : weights) WC_CHECK(weight >= 1 && weight <= kWeightMax);
+  WC_CHECK(are_stripe_weights(weights));
   if (weights.size() == 1) return;
 
   // Each round every stripe gains its weight in credit, and the richest pays one round's worth for the chunk; the first

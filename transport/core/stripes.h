@@ -8,12 +8,17 @@
 
 namespace weightcast {
 
+inline constexpr std::uint32_t kStripeWeightMax = 1024;
+
+/// Whether a StripeMap can be made of them: at least one, at most kStripesMax, each in [1, kStripeWeightMax].
+[[nodiscard]] bool are_stripe_weights(std::span<const std::uint32_t> weights);
+
 /// Says which stripe each chunk belongs to: smooth weighted round-robin over the weights, so that every window of
 /// chunks holds each stripe in its share and all nodes agree without a table on the wire.
 /// Invariant: the pattern repeats after the sum of the weights (at most 64 * 1024).
 class StripeMap {
  public:
-  /// `weights` not empty, each in [1, 1024]; one weight means that all chunks are in stripe 0.
+  /// `weights` for which are_stripe_weights() holds; one weight means that all chunks are in stripe 0.
   explicit StripeMap(std::span<const std::uint32_t> weights);
 
   [[nodiscard]] std::uint32_t stripe_of(ChunkIndex chunk) const {

@@ -5,11 +5,11 @@
 #include <algorithm>
 
 #include "base/units.h"
+#include "transport/core/deadline.h"
 
 namespace weightcast {
 namespace {
 
-constexpr std::uint32_t kStripeWeightMax = 1024;
 // Enough in the connection's hands to fill its socket while the next chunk is fetched.
 constexpr std::uint32_t kInFlightBytes = 256 * kKiB;
 // A child takes one version at a time, and turns to the next; more than this it cannot want.
@@ -34,8 +34,7 @@ Status Uploads::handle_subscribe(Instant now, ConnId conn, const wire::Subscribe
   s.stripe = request.stripe();
   s.weights.assign(request.stripe_weights().begin(), request.stripe_weights().end());
   if (s.weights.empty()) s.weights.push_back(1);
-  const bool weights_ok = s.weights.size() <= kStripesMax && s.stripe < s.weights.size() &&
-                          std::ranges::all_of(s.weights, [](auto w) { return w >= 1 && w <= kStripeWeightMax; });
+  const bool weights_ok = are_stripe_weights(s.weights) && s.stripe < s.weights.size();
   if (!weights_ok) return fail(Errc::kCorrupt, Op::kReceive, "subscribe: stripes out of their limits");
   s.held_bytes = request.chunks_held();
   s.parts_held = request.parts_held();
@@ -183,15 +182,14 @@ void Uploads::handle_timeout(Instant now) {
 }
 
 std::optional<Instant> Uploads::poll_deadline() const {
-  std::optional<Instant> first;
+  EarliestDeadline earliest;
   for (const auto& [conn, child] : children_) {
     for (const auto& [key, s] : child.subscriptions) {
       if (s.ready && s.in_flight > 0) continue;
-      const Instant due = s.idle_since + (s.ready ? timeouts_.up_to_date : timeouts_.unknown_version);
-      if (!first || due < *first) first = due;
+      earliest.consider(s.idle_since + (s.ready ? timeouts_.up_to_date : timeouts_.unknown_version));
     }
   }
-  return first;
+  return earliest.first();
 }
 
 std::vector<std::string> Uploads::children() const {
