@@ -499,6 +499,8 @@ void Simulation::perform(NodeIndex index, action::BeginPayload& begin) {
   if (begin.manifest->part_digests != payloads_.at(operation.version).manifest->part_digests) {
     return violate(fmt::format("{} begins version {} under another manifest", name_of(index), operation.version.value));
   }
+  // One at a time, and ever newer ones: what it was told of those before is nothing to it any more.
+  std::erase_if(nodes_[index].told, [&](const auto& told) { return told.first < operation.version; });
   start_disk_work(now_, operation);
 }
 

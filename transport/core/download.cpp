@@ -7,6 +7,7 @@
 
 #include "base/units.h"
 #include "transport/core/deadline.h"
+#include "transport/core/links.h"
 
 namespace weightcast {
 namespace {
@@ -27,6 +28,19 @@ std::vector<std::uint32_t> split_weights(const std::vector<std::uint32_t>& weigh
   return split;
 }
 
+/// What a child may dial of what the plan names; empty for what breaks a limit.
+std::vector<wire::NodeAddress> ancestors_from(const wire::StripeSource& source, PeerId self) {
+  if (std::size_t(source.ancestors_size()) > kAncestorsMax) return {};
+  std::vector<wire::NodeAddress> ancestors;
+  for (const wire::NodeAddress& ancestor : source.ancestors()) {
+    const PeerId id{ancestor.peer_id()};
+    if (id == self && self != kOriginId) continue;
+    if (id != kOriginId && !is_port(ancestor.address().port())) return {};
+    ancestors.push_back(ancestor);
+  }
+  return ancestors;
+}
+
 bool same_parent(const wire::NodeAddress& a, const wire::NodeAddress& b) {
   return a.peer_id() == b.peer_id() && a.address().host() == b.address().host() &&
          a.address().port() == b.address().port();
@@ -42,16 +56,16 @@ Download::Download(const Timeouts& timeouts, std::uint32_t streams, Holding& hol
       links_(links),
       actions_(actions) {}
 
-Status Download::assign(Instant now, const wire::Assignment& assignment) {
+Status Download::assign(Instant now, PeerId self, const wire::Assignment& assignment) {
   const Epoch epoch{assignment.epoch()};
   if (epoch <= epoch_) return {};
   const std::size_t count = static_cast<std::size_t>(assignment.stripes_size());
   std::vector<std::uint32_t> weights(assignment.stripe_weights().begin(), assignment.stripe_weights().end());
   if (weights.empty()) weights.push_back(1);
   const bool weights_ok = weights.size() == count && are_stripe_weights(weights);
-  const bool ancestors_ok = std::ranges::all_of(assignment.stripes(), [](const wire::StripeSource& s) {
-    return s.ancestors_size() >= 1 && std::size_t(s.ancestors_size()) <= kAncestorsMax;
-  });
+  std::vector<std::vector<wire::NodeAddress>> ancestors;
+  for (const wire::StripeSource& source : assignment.stripes()) ancestors.push_back(ancestors_from(source, self));
+  const bool ancestors_ok = std::ranges::none_of(ancestors, [](const auto& a) { return a.empty(); });
   if (!weights_ok || !ancestors_ok) return fail(Errc::kCorrupt, Op::kPlan, "assignment: out of its limits");
 
   epoch_ = epoch;
@@ -67,10 +81,11 @@ Status Download::assign(Instant now, const wire::Assignment& assignment) {
   for (std::size_t i = 0; i < stripes_.size(); ++i) {
     Stripe& stripe = stripes_[i];
     const wire::StripeSource& source = assignment.stripes(static_cast<int>(i / streams_));
+    const auto& above = ancestors[i / streams_];
     const bool stays = !restriped && !stripe.ancestors.empty() &&
-                       same_parent(stripe.ancestors[stripe.at], source.ancestors(0)) && !stripe.retry_at;
+                       same_parent(stripe.ancestors[stripe.at], above.front()) && !stripe.retry_at;
     if (!restriped && !stays) detach(stripe);
-    stripe.ancestors.assign(source.ancestors().begin(), source.ancestors().end());
+    stripe.ancestors = above;
     const double predicted = source.predicted_bytes_per_s() / streams_;
     stripe.expected_bytes_per_s = std::isfinite(predicted) ? predicted : 0;
     stripe.at = 0;
@@ -108,7 +123,7 @@ void Download::attach(Instant now, Stripe& stripe) {
   stripe.retry_at.reset();
   stripe.conn = links_.open(stripe.ancestors[stripe.at], lane_of(stripe));
   stripe.subscribed = false;
-  stripe.heard_at = now;
+  stripe.heard_at = stripe.fed_at = now;
   restart_window(now, stripe);
   if (storage_ready_ && links_.is_open(stripe.conn)) subscribe(now, stripe);
 }
@@ -123,7 +138,7 @@ void Download::subscribe(Instant now, Stripe& stripe) {
   s->set_parts_held(holding_.parts_from_start());
   actions_.push(action::Send{stripe.conn, std::move(message)});
   stripe.subscribed = true;
-  stripe.heard_at = now;
+  stripe.heard_at = stripe.fed_at = now;
   restart_window(now, stripe);
 }
 
@@ -154,10 +169,12 @@ void Download::leave(Instant now, Stripe& stripe, wire::FaultKind why) {
   fault.set_parent_id(stripe.ancestors[stripe.at].peer_id());
   fault.set_kind(why);
   const ConnId left = stripe.conn;
+  if (why == wire::FAULT_KIND_STARVED) detach(stripe);
   stripe.subscribed = false;
   stripe.conn = ConnId{};
   // What the parent still has on the way is not waited for: it may be most of a second.
-  if (why != wire::FAULT_KIND_CLOSED && links_.is_link(left)) {
+  const bool drop = why == wire::FAULT_KIND_SLOW || why == wire::FAULT_KIND_CORRUPT;
+  if (drop && links_.is_link(left)) {
     links_.close(left);
     for (Stripe& other : stripes_) {
       if (other.conn == left) leave(now, other, why);
@@ -207,7 +224,8 @@ Status Download::handle_digest_part(Instant now, ConnId conn, const wire::Digest
   }
   if (known) return {};
   actions_.push(action::PutDigestPart{holding_.manifest().version, part.part(), holding_.part(part.part())});
-  for (const ChunkArrival& chunk : std::exchange(early_, {})) (void)handle_chunk(now, conn, chunk);
+  // Each is answered for by who sent it, and that need not be who sent the digests.
+  for (const auto& [sender, chunk] : std::exchange(early_, {})) (void)handle_chunk(now, sender, chunk);
   return {};
 }
 
@@ -223,7 +241,7 @@ void Download::handle_not_available(Instant now, ConnId conn) {
     if (stripe.conn != conn) continue;
     if (PeerId{stripe.ancestors[stripe.at].peer_id()} == kOriginId) gone_ = true;
     stripe.subscribed = false;
-    leave(now, stripe, wire::FAULT_KIND_CLOSED);
+    leave(now, stripe, wire::FAULT_KIND_NOT_AVAILABLE);
   }
 }
 
@@ -237,6 +255,7 @@ bool Download::handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk)
       stripe.heard_at = now;
       stripe.failures = 0;
     }
+    owner.fed_at = now;
     if (owner.conn == conn) owner.window_bytes += chunk.size_bytes;
     accept(now, chunk);
     if (owner.missing == 0) detach(owner);
@@ -246,7 +265,7 @@ bool Download::handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk)
     case Errc::kAlreadyExists: return false;
     case Errc::kNotFound:
       if (early_.size() * holding_.manifest().chunk_bytes < kEarlyBytesMax) {
-        early_.push_back(chunk);
+        early_.emplace_back(conn, chunk);
         return false;
       }
       [[fallthrough]];
@@ -284,6 +303,10 @@ void Download::handle_timeout(Instant now) {
       leave(now, stripe, wire::FAULT_KIND_SLOW);
       continue;
     }
+    if (stripe.ancestors.size() > 1 && now - stripe.fed_at >= timeouts_.starvation) {
+      leave(now, stripe, wire::FAULT_KIND_STARVED);
+      continue;
+    }
     const Duration elapsed = now - stripe.window_start;
     if (elapsed < timeouts_.rate_window) continue;
     bytes_per_s_ = double(stripe.window_bytes) / to_seconds(elapsed);
@@ -303,6 +326,7 @@ std::optional<Instant> Download::poll_deadline() const {
     } else if (stripe.subscribed) {
       earliest.consider(stripe.heard_at + patience(stripe));
       earliest.consider(stripe.window_start + timeouts_.rate_window);
+      if (stripe.ancestors.size() > 1) earliest.consider(stripe.fed_at + timeouts_.starvation);
     }
   }
   return earliest.first();

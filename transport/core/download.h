@@ -22,8 +22,9 @@ class Download {
   Download(const Timeouts& timeouts, std::uint32_t streams, Holding& holding, Links& links, ActionQueue& actions);
 
   /// The plan for this version, or a newer one: of an epoch that is not greater nothing changes. A stripe whose parent
-  /// stays keeps its subscription. Errors: kCorrupt (stripes or ancestors out of their limits).
-  Status assign(Instant now, const wire::Assignment& assignment);
+  /// stays keeps its subscription. `self` is taken out of the ancestors: nobody can feed itself.
+  /// Errors: kCorrupt (stripes, ancestors or ports out of their limits, or no ancestor but `self`).
+  Status assign(Instant now, PeerId self, const wire::Assignment& assignment);
 
   /// A control connection was made anew: the origin may have restarted and counts its epochs from the beginning. What
   /// it says on one connection is in order, so nothing older can come any more.
@@ -38,6 +39,8 @@ class Download {
   Status handle_digest_part(Instant now, ConnId conn, const wire::DigestPart& part);
   void handle_up_to_date(Instant now, ConnId conn, std::uint32_t stripe);
   void handle_not_available(Instant now, ConnId conn);
+  /// The origin said so without being asked.
+  void handle_gone() { gone_ = true; }
 
   /// Whether the chunk was new and right; then it is verified in the holding and on its way to the store.
   bool handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk);
@@ -73,6 +76,7 @@ class Download {
     std::uint32_t failures = 0;       // since the last chunk
     std::optional<Instant> retry_at;  // waiting before the next attempt
     Instant heard_at{};
+    Instant fed_at{};  // the last chunk, or when it was asked for
     Instant window_start{};
     std::uint64_t window_bytes = 0;
   };
@@ -103,7 +107,7 @@ class Download {
   std::vector<std::uint32_t> weights_;
   std::optional<StripeMap> stripe_map_;
   std::vector<Stripe> stripes_;  // lane by lane within each stripe of the plan
-  std::vector<ChunkArrival> early_;  // came before the digests of their part
+  std::vector<std::pair<ConnId, ChunkArrival>> early_;  // came before the digests of their part
   std::vector<wire::ParentFault> faults_;
   std::optional<Instant> first_chunk_at_;
   double bytes_per_s_ = 0;

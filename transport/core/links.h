@@ -7,6 +7,9 @@
 
 namespace weightcast {
 
+/// Whether somebody can listen there: what comes from the wire is wider.
+[[nodiscard]] constexpr bool is_port(std::uint32_t port) { return port >= 1 && port <= 65535; }
+
 /// Numbers connections; one per core.
 class ConnIds {
  public:

@@ -41,6 +41,11 @@ void Membership::disconnect(Member& member) {
   member.conn = ConnId{};
 }
 
+void Membership::erase(PeerId id) {
+  ids_.erase(members_.at(id).name);
+  members_.erase(id);
+}
+
 std::uint32_t Membership::active_count() const {
   return static_cast<std::uint32_t>(std::ranges::count_if(members_, [](const auto& m) { return m.second.active(); }));
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <unordered_map>
@@ -13,7 +14,8 @@
 
 namespace weightcast {
 
-/// One worker as the origin knows it. Kept after it has gone: its number and history are found again by its name.
+/// One worker as the origin knows it. Kept for a while after it has gone: its number and history are found again by its
+/// name.
 struct Member {
   PeerId id{};
   std::string name;
@@ -24,8 +26,9 @@ struct Member {
   Rate uplink{};
   Rate downlink{};
   bool leaf_only = false;    ///< by its own word
-  bool unreachable = false;  ///< the origin dialled it, in vain
+  bool unreachable = false;  ///< the origin dialled it in vain, and no other worker has reached it
   bool standby = false;
+  bool promoted = false;  ///< from standby, for as long as this origin runs
 
   Version installed{};
   Version receiving{};
@@ -33,7 +36,8 @@ struct Member {
   std::uint32_t chunks_total = 0;
   double receive_bytes_per_s = 0;
   std::uint64_t bytes_received = 0;
-  Instant heard_at{};
+  std::uint64_t bytes_sent = 0;
+  Instant heard_at{};  ///< of a lost one: when it was
   Version failed{};  ///< the version that it could not install; none since
   PeerScore score;   ///< of its forwarding
   PeerStanding standing;
@@ -49,7 +53,8 @@ struct Member {
 };
 
 /// The origin's members by number, name and connection. Pure.
-/// Invariant: a name has one number for ever; a connection belongs to at most one member.
+/// Invariant: a name has one number until it is forgotten, and numbers are never used again; a connection belongs to at
+/// most one member.
 class Membership {
  public:
   /// The member of that name, made if it is new.
@@ -61,15 +66,41 @@ class Membership {
   void connect(Member& member, ConnId conn);
   void disconnect(Member& member);
 
+  /// Forgets those who were lost more than kKeepLost before `now`, and the longest lost beyond kLostMax, if `may_go`
+  /// holds. Whose forwarding has been bad is remembered for as long as there is room: else a new start would pardon it.
+  template <typename MayGo>
+  void forget_lost(Instant now, MayGo may_go);
+
+  static constexpr Duration kKeepLost = std::chrono::hours(1);
+  static constexpr std::size_t kLostMax = 4096;
+
   [[nodiscard]] const std::map<PeerId, Member>& all() const { return members_; }
   [[nodiscard]] std::map<PeerId, Member>& all() { return members_; }
   [[nodiscard]] std::uint32_t active_count() const;
 
  private:
+  void erase(PeerId id);
+
   std::map<PeerId, Member> members_;
   std::unordered_map<std::string, PeerId> ids_;
   std::unordered_map<ConnId, PeerId> conns_;
   std::uint32_t last_id_ = 0;
 };
+
+template <typename MayGo>
+void Membership::forget_lost(Instant now, MayGo may_go) {
+  std::vector<std::pair<Instant, PeerId>> lost;
+  for (const auto& [id, member] : members_) {
+    if (!member.connected() && may_go(id)) lost.push_back({member.heard_at, id});
+  }
+  std::sort(lost.begin(), lost.end());
+  std::size_t left = lost.size();
+  for (const auto& [since, id] : lost) {
+    const bool clean = members_.at(id).standing.standing() == Standing::kSeed;
+    if (left <= kLostMax && (!clean || now - since < kKeepLost)) continue;
+    erase(id);
+    --left;
+  }
+}
 
 }  // namespace weightcast

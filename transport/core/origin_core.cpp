@@ -11,12 +11,30 @@ namespace {
 constexpr std::size_t kMissingNamesMax = 8;
 // Publications whose plans are still looked after; a worker that is further behind is given the latest.
 constexpr std::size_t kPublicationsMax = 4;
+// How many of those whom the origin cannot dial a new worker is asked to try.
+constexpr std::size_t kProbesAsked = 16;
 
 action::Log info(std::string text) { return {action::Log::Level::kInfo, std::move(text)}; }
 action::Log warning(std::string text) { return {action::Log::Level::kWarning, std::move(text)}; }
 
 PlanMember plan_member(const Member& member) {
   return {member.id, member.uplink, member.downlink, member.can_relay()};
+}
+
+/// What a child's complaint says about its parent's forwarding; nothing if it need not be its failing.
+std::optional<PeerFault> failing_of(wire::FaultKind kind, const Member& parent, const Member& child, Version version) {
+  switch (kind) {
+    case wire::FAULT_KIND_CORRUPT: return PeerFault::kCorrupt;
+    case wire::FAULT_KIND_SLOW: return PeerFault::kSlow;
+    case wire::FAULT_KIND_NOT_AVAILABLE: return std::nullopt;
+    case wire::FAULT_KIND_STARVED: {
+      // By its own word it has more than it passes on.
+      const bool has_more = parent.installed == version ||
+                            (parent.receiving == version && parent.chunks_verified > child.chunks_verified);
+      return has_more ? std::optional(PeerFault::kSlow) : std::nullopt;
+    }
+    default: return PeerFault::kClosed;
+  }
 }
 
 Rate rate_from_wire(double bytes_per_s) {
@@ -51,6 +69,7 @@ void OriginCore::restore_peers(Instant now, const std::vector<PeerRecord>& recor
     Member& member = members_.by_name(record.name);
     member.score = PeerScore(record.score, now);
     member.standing = PeerStanding(record.standing);
+    member.heard_at = now;
   }
 }
 
@@ -86,7 +105,7 @@ void OriginCore::stop(std::string_view reason) {
 
 // ---- publications
 
-PlanRequest OriginCore::plan_request(Instant now, std::uint64_t payload_bytes) const {
+PlanRequest OriginCore::plan_request(Instant now, std::uint64_t payload_bytes, const Publication* publication) const {
   PlanRequest request;
   request.origin_uplink = config_.uplink;
   request.payload_bytes = payload_bytes;
@@ -94,7 +113,8 @@ PlanRequest OriginCore::plan_request(Instant now, std::uint64_t payload_bytes) c
   request.hop_delay = config_.hop_delay;
   std::vector<RankedPeer> ranked;
   for (const auto& [id, member] : members_.all()) {
-    if (member.active()) ranked.push_back({id, member.standing.standing(), score_of(now, member)});
+    if (!member.active() || (publication != nullptr && !takes_part(*publication, member))) continue;
+    ranked.push_back({id, member.standing.standing(), score_of(now, member)});
   }
   rank_peers(ranked);
   for (const RankedPeer& peer : ranked) request.members.push_back(plan_member(*members_.find(peer.id)));
@@ -132,6 +152,9 @@ void OriginCore::handle_publish(Instant now, Instant started_at, std::shared_ptr
   latest_ = version;
 
   for (auto& [older, publication] : publications_) end(publication);
+  members_.forget_lost(now, [&](PeerId id) {
+    return std::ranges::none_of(publications_, [&](const auto& p) { return std::ranges::count(p.second.plan.members, id) > 0; });
+  });
   PlanRequest request = plan_request(now, manifest->payload_bytes);
   request.chunk_bytes = manifest->chunk_bytes;
   Publication& publication = publications_[version];
@@ -153,6 +176,7 @@ void OriginCore::handle_publish(Instant now, Instant started_at, std::shared_ptr
   uploads_.handle_known(now, version);
   note_progress(now, publication);
   forget_old_versions();
+  repair_outdated(now);
 }
 
 void OriginCore::announce(Publication& publication, const Member& member, wire::Assignment assignment) {
@@ -166,9 +190,8 @@ void OriginCore::announce(Publication& publication, const Member& member, wire::
 
 void OriginCore::repair(Instant now, Version version) {
   Publication& publication = publications_.at(version);
-  PlanRequest request = plan_request(now, publication.manifest->payload_bytes);
+  PlanRequest request = plan_request(now, publication.manifest->payload_bytes, &publication);
   request.chunk_bytes = publication.manifest->chunk_bytes;
-  std::erase_if(request.members, [&](const PlanMember& m) { return publication.failed.contains(m.id); });
   for (PlanMember& m : request.members) m.can_relay = m.can_relay && !publication.demoted.contains(m.id);
   publication.plan = repair_plan(publication.plan, request);
   ++epoch_;
@@ -242,6 +265,46 @@ void OriginCore::ensure_planned(Instant now, Member& member) {
   announce(publication, member, assignment_for(publication, index, member));
 }
 
+void OriginCore::resume_receiving(Instant now, Member& member) {
+  const Version version = member.receiving;
+  if (version == kNoVersion || version == latest_) return;  // of the latest every member is told
+  const auto found = publications_.find(version);
+  if (found == publications_.end() || !holdings_.contains(version) || !member.active()) {
+    wire::Message message;
+    message.mutable_not_available()->set_version(version.value);
+    message.mutable_not_available()->set_reason("the origin plans newer versions only");
+    actions_.push(action::Send{member.conn, std::move(message)});
+    return;
+  }
+  if (!found->second.announced) {
+    found->second.announced = true;
+    found->second.started_at = now;
+  }
+  found->second.told.insert_or_assign(member.id, std::string());  // so that repair() tells it
+  repair(now, version);
+}
+
+bool OriginCore::takes_part(const Publication& publication, const Member& member) const {
+  const Version version = publication.manifest->version;
+  if (!member.active() || publication.failed.contains(member.id)) return false;
+  if (version == latest_) return true;
+  if (!publication.told.contains(member.id)) return false;
+  if (publication.holders.contains(member.id) || member.receiving == version) return true;
+  return member.receiving == kNoVersion && member.installed < version;
+}
+
+void OriginCore::repair_outdated(Instant now) {
+  for (auto& [version, publication] : publications_) {
+    if (version == latest_) continue;
+    const auto& planned = publication.plan.members;
+    const auto taking = std::ranges::count_if(
+        members_.all(), [&](const auto& m) { return takes_part(publication, m.second); });
+    const bool same = std::size_t(taking) == planned.size() &&
+                      std::ranges::all_of(planned, [&](PeerId id) { return takes_part(publication, *members_.find(id)); });
+    if (!same) repair(now, version);
+  }
+}
+
 void OriginCore::note_progress(Instant now, Publication& publication) {
   if (!publication.announced) return;
   std::uint32_t active = 0, installed = 0;
@@ -311,6 +374,22 @@ void OriginCore::probe(const Member& member) {
   actions_.push(action::Connect{conn, member.host, member.port});
 }
 
+void OriginCore::ask_to_probe(const Member& prober, const Member& member) {
+  wire::Message message;
+  message.mutable_probe()->set_peer_id(member.id.value);
+  message.mutable_probe()->mutable_address()->set_host(member.host);
+  message.mutable_probe()->mutable_address()->set_port(member.port);
+  actions_.push(action::Send{prober.conn, std::move(message)});
+}
+
+void OriginCore::handle_probed(Instant now, const wire::Probed& probed) {
+  Member* member = members_.find(PeerId{probed.peer_id()});
+  if (member == nullptr || !probed.reached() || !member->unreachable) return;
+  member->unreachable = false;
+  actions_.push(info(fmt::format("worker {} can be dialled by others, though not from here", member->name)));
+  for (const auto& [version, publication] : publications_) repair(now, version);
+}
+
 void OriginCore::handle_connected(Instant, ConnId conn) {
   if (probes_.erase(conn) > 0) actions_.push(action::Close{conn});
 }
@@ -319,10 +398,16 @@ void OriginCore::handle_closed(Instant now, ConnId conn, const Error& why) {
   if (const auto probed = probes_.find(conn); probed != probes_.end()) {
     Member* member = members_.find(probed->second);
     probes_.erase(probed);
-    if (!member->connected()) return;
+    if (member == nullptr || !member->connected()) return;
     member->unreachable = true;
-    actions_.push(warning(fmt::format("worker {} cannot be dialled at {}:{} ({}); it receives and does not forward",
+    actions_.push(warning(fmt::format("worker {} cannot be dialled at {}:{} ({}); unless others can, it receives and "
+                                      "does not forward",
                                       member->name, member->host, member->port, why.detail)));
+    for (const auto& [id, other] : members_.all()) {
+      if (!other.connected() || id == member->id) continue;
+      ask_to_probe(other, *member);
+      break;
+    }
     for (const auto& [version, publication] : publications_) repair(now, version);
     return;
   }
@@ -347,11 +432,13 @@ void OriginCore::lose(Instant now, Member& member, std::string_view why) {
   member.last_error = why;
   for (auto& [version, publication] : publications_) {
     publication.told.erase(member.id);
+    publication.holders.erase(member.id);
     repair(now, version);
   }
   for (auto& [id, standby] : members_.all()) {
     if (!standby.connected() || !standby.standby) continue;
     standby.standby = false;
+    standby.promoted = true;
     actions_.push(info(fmt::format("standby worker {} takes its place", standby.name)));
     ensure_planned(now, standby);
     break;
@@ -385,6 +472,9 @@ void OriginCore::handle_join(Instant now, ConnId conn, const wire::Join& join) {
                                      installed.value));
     }
   }
+  if (join.listen().port() != 0 && !is_port(join.listen().port())) {
+    return refuse_join(Errc::kInvalidArgument, fmt::format("it listens on port {}, which is none", join.listen().port()));
+  }
   Member& member = members_.by_name(join.name());
   if (member.connected() && member.incarnation != join.incarnation() &&
       now - member.heard_at < 2 * config_.timeouts.heartbeat) {
@@ -403,9 +493,13 @@ void OriginCore::handle_join(Instant now, ConnId conn, const wire::Join& join) {
   member.downlink = rate_from_wire(join.downlink_bytes_per_s());
   member.leaf_only = join.leaf_only() || member.port == 0;
   member.unreachable = false;
-  member.standby = join.standby();
+  member.standby = join.standby() && !member.promoted;
   member.installed = installed;
-  member.receiving = kNoVersion;
+  member.receiving = Version{join.receiving_version()};
+  for (auto& [version, publication] : publications_) {
+    publication.told.erase(member.id);
+    publication.holders.erase(member.id);
+  }
   member.heard_at = now;
   const Instant silent_at = now + config_.timeouts.silence;
   silence_due_ = silence_due_ ? std::min(*silence_due_, silent_at) : silent_at;
@@ -421,7 +515,15 @@ void OriginCore::handle_join(Instant now, ConnId conn, const wire::Join& join) {
   actions_.push(info(fmt::format("worker {} joined as peer {} at {}:{}, on version {}", member.name, member.id.value,
                                  member.host, member.port, member.installed.value)));
   if (!member.leaf_only) probe(member);
+  std::size_t asked = 0;
+  for (const auto& [id, other] : members_.all()) {
+    if (!other.connected() || !other.unreachable || other.leaf_only || id == member.id) continue;
+    ask_to_probe(member, other);
+    if (++asked == kProbesAsked) break;
+  }
+  resume_receiving(now, member);
   ensure_planned(now, member);
+  repair_outdated(now);
 }
 
 void OriginCore::handle_message(Instant now, ConnId conn, const wire::Message& message) {
@@ -432,11 +534,17 @@ void OriginCore::handle_message(Instant now, ConnId conn, const wire::Message& m
     switch (message.kind_case()) {
       case Kind::kHeartbeat: {
         const wire::Heartbeat& beat = message.heartbeat();
-        member->receiving = Version{beat.receiving_version()};
+        const Version receiving{beat.receiving_version()};
+        if (std::exchange(member->receiving, receiving) != receiving) {
+          const auto again = publications_.find(receiving);
+          if (again != publications_.end() && again->second.failed.erase(member->id) > 0) repair(now, receiving);
+          repair_outdated(now);
+        }
         member->chunks_verified = beat.chunks_verified();
         member->chunks_total = beat.chunks_total();
         member->receive_bytes_per_s = beat.receive_bytes_per_s();
         member->bytes_received = beat.bytes_received();
+        member->bytes_sent = beat.bytes_sent();
         wire::Message ack;
         ack.mutable_heartbeat_ack();
         actions_.push(action::Send{conn, std::move(ack)});
@@ -453,6 +561,7 @@ void OriginCore::handle_message(Instant now, ConnId conn, const wire::Message& m
           repair(now, member->failed);
         }
         break;
+      case Kind::kProbed: handle_probed(now, message.probed()); break;
       case Kind::kParentFault: handle_parent_fault(now, *member, message.parent_fault()); break;
       case Kind::kLeave:
         actions_.push(action::Close{conn});
@@ -514,7 +623,9 @@ void OriginCore::handle_installed(Instant now, Member& member, const wire::Insta
   member.last_error.clear();
   member.failed = kNoVersion;
   member.receiving = kNoVersion;
+  if (found != publications_.end()) found->second.holders.insert(member.id);
   for (auto& [v, publication] : publications_) note_progress(now, publication);
+  repair_outdated(now);
 }
 
 void OriginCore::handle_parent_fault(Instant now, Member& member, const wire::ParentFault& fault) {
@@ -532,10 +643,12 @@ void OriginCore::handle_parent_fault(Instant now, Member& member, const wire::Pa
     return std::size_t(at) < stripe.parents.size() && stripe.parents[std::size_t(at)] == parent_id;
   });
   if (!fed_by) return;
-  parent->score.handle_failed(now);
-  parent->standing.handle_fault(fault.kind() == wire::FAULT_KIND_CORRUPT ? PeerFault::kCorrupt
-                                : fault.kind() == wire::FAULT_KIND_SLOW  ? PeerFault::kSlow
-                                                                         : PeerFault::kClosed);
+  if (const std::optional<PeerFault> failing = failing_of(fault.kind(), *parent, member, Version{fault.version()})) {
+    parent->score.handle_failed(now);
+    parent->standing.handle_fault(*failing);
+  } else if (fault.kind() == wire::FAULT_KIND_STARVED) {
+    return;  // whoever is above it may be to blame; the child helps itself
+  }
   // If most relays seem slow it is not they who are: then the plan stays, and children help themselves.
   if (2 * publication.demoted.size() >= publication.plan.members.size()) return;
   if (publication.demoted.insert(parent_id).second) repair(now, found->first);

@@ -120,6 +120,7 @@ class OriginCore final : public Core {
     std::set<PeerId> demoted;  // a child left it: a leaf for the rest of this publication
     bool ended = false;        // everyone has it, or a newer one came
     std::map<PeerId, std::string> told;  // the assignment that each member was sent last, without its epoch
+    std::set<PeerId> holders;            // have it whole
   };
 
   void handle_join(Instant now, ConnId conn, const wire::Join& join);
@@ -129,16 +130,28 @@ class OriginCore final : public Core {
   void refuse(ConnId conn, const Error& why);
 
   void ensure_planned(Instant now, Member& member);
+  /// What to do with the version that a member is in the middle of as it joins: a plan for it, or word that there is none.
+  void resume_receiving(Instant now, Member& member);
+  /// Whether `member` can get that version, or give it. Of an older one those count who were told of it and have not
+  /// gone past it: a worker skips what is superseded before it is begun.
+  [[nodiscard]] bool takes_part(const Publication& publication, const Member& member) const;
+  /// Repairs the plans of older versions that some have gone past.
+  void repair_outdated(Instant now);
   /// Fits the plan to the members of now, and tells those for whom something changed.
   void repair(Instant now, Version version);
   /// Standing changes now, and only now.
   void end(Publication& publication);
   void probe(const Member& member);
+  /// Has `prober` dial `member`, whom the origin could not reach.
+  void ask_to_probe(const Member& prober, const Member& member);
+  void handle_probed(Instant now, const wire::Probed& probed);
   void announce(Publication& publication, const Member& member, wire::Assignment assignment);
   [[nodiscard]] wire::Assignment assignment_for(const Publication& publication, const PlanIndex& index,
                                                 const Member& member) const;
   [[nodiscard]] wire::NodeAddress address_of(PeerId id) const;
-  [[nodiscard]] PlanRequest plan_request(Instant now, std::uint64_t payload_bytes) const;
+  /// The active members in rank order; of `publication` those who take part in it.
+  [[nodiscard]] PlanRequest plan_request(Instant now, std::uint64_t payload_bytes,
+                                         const Publication* publication = nullptr) const;
   void note_progress(Instant now, Publication& publication);
   void forget_old_versions();
 

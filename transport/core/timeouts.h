@@ -12,12 +12,15 @@ struct Timeouts {
   Duration silence = std::chrono::seconds(5);
   /// A connection that says nothing after it was made.
   Duration greeting = std::chrono::seconds(10);
-  /// A child's subscription to a version that this node has not heard of yet.
-  Duration unknown_version = std::chrono::seconds(10);
+  /// A child's subscription to a version that this node has not begun. Shorter than a child's patience, so that a
+  /// parent which is busy with an older version says so before it is taken for a silent one.
+  Duration unknown_version = std::chrono::milliseconds(500);
   /// A parent tells a child that waits that it has nothing more, this often.
   Duration up_to_date = std::chrono::milliseconds(250);
   /// A child's patience with a parent that sends neither chunks nor that it has none.
   Duration parent_silence = std::chrono::milliseconds(1000);
+  /// A child's patience with a parent that says for ever that it has nothing more: far beyond a stall of the origin.
+  Duration starvation = std::chrono::seconds(10);
   /// The span over which a parent's rate is judged.
   Duration rate_window = std::chrono::milliseconds(1000);
   /// Redialling starts here, doubles, and stops growing at the second.

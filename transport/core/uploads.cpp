@@ -45,7 +45,10 @@ Status Uploads::handle_subscribe(Instant now, ConnId conn, const wire::Subscribe
   if (child.subscriptions.size() >= kSubscriptionsMax && !child.subscriptions.contains({version, s.stripe})) {
     return fail(Errc::kTooLarge, Op::kReceive, fmt::format("subscribe: {} subscriptions already", kSubscriptionsMax));
   }
-  Subscription& kept = child.subscriptions[{version, s.stripe}] = std::move(s);
+  // What a subscription before this one left in the connection's hands fills the same window.
+  const Key key{version, s.stripe};
+  s.in_flight = static_cast<std::uint32_t>(std::ranges::count(child.in_flight, key, &InFlight::key));
+  Subscription& kept = child.subscriptions[key] = std::move(s);
   start(now, version, kept, child);
   return {};
 }
@@ -96,8 +99,7 @@ void Uploads::pump(Instant now, Version version, Subscription& s, ChildState& ch
     s.cursor = ChunkIndex{chunk->value + 1};
     ++s.in_flight;
     s.idle_since = now;
-    ++chunks_sent_;
-    child.in_flight.push_back({version, s.stripe});
+    child.in_flight.push_back({{version, s.stripe}, holding.manifest().chunk_size(*chunk)});
     actions_.push(action::SendChunk{s.conn, version, *chunk});
   }
 }
@@ -113,12 +115,12 @@ void Uploads::handle_chunk_sent(Instant now, ConnId conn) {
   const auto found = children_.find(conn);
   if (found == children_.end() || found->second.in_flight.empty()) return;
   ChildState& child = found->second;
-  const auto key = child.in_flight.front();
+  const auto [key, bytes] = child.in_flight.front();
   child.in_flight.pop_front();
+  bytes_sent_ += bytes;
   const auto s = child.subscriptions.find(key);
   if (s == child.subscriptions.end()) return;  // unsubscribed meanwhile
-  // A new subscription under the same key may not have sent what an old one had in flight.
-  if (s->second.in_flight > 0) --s->second.in_flight;
+  --s->second.in_flight;
   s->second.idle_since = now;
   if (s->second.ready) pump(now, key.first, s->second, child);
 }
@@ -128,6 +130,7 @@ void Uploads::handle_known(Instant now, Version version) {
     for (auto& [key, s] : child.subscriptions) {
       if (key.first != version) continue;
       if (s.ready) {
+        s.cursor = ChunkIndex{0};  // digests may have made chunks of any place whole
         pump(now, version, s, child);
       } else {
         start(now, version, s, child);

@@ -46,7 +46,8 @@ class Uploads {
 
   /// Names of the children that are subscribed to something, for status.
   [[nodiscard]] std::vector<std::string> children() const;
-  [[nodiscard]] std::uint64_t chunks_sent() const { return chunks_sent_; }
+  /// Of chunks whose last byte has left, since the start.
+  [[nodiscard]] std::uint64_t bytes_sent() const { return bytes_sent_; }
 
  private:
   struct Subscription {
@@ -63,10 +64,15 @@ class Uploads {
     std::uint32_t in_flight = 0;
     Instant idle_since{};  // for up_to_date; or since when the version is unknown
   };
+  using Key = std::pair<Version, std::uint32_t>;  // version and stripe
+  struct InFlight {
+    Key key;
+    std::uint32_t bytes = 0;
+  };
   struct ChildState {
     Child child;
-    std::map<std::pair<Version, std::uint32_t>, Subscription> subscriptions;
-    std::deque<std::pair<Version, std::uint32_t>> in_flight;  // in the order of SendChunk
+    std::map<Key, Subscription> subscriptions;
+    std::deque<InFlight> in_flight;  // in the order of SendChunk
   };
 
   void start(Instant now, Version version, Subscription& subscription, ChildState& child);
@@ -77,7 +83,7 @@ class Uploads {
   const Holdings& holdings_;
   ActionQueue& actions_;
   std::map<ConnId, ChildState> children_;
-  std::uint64_t chunks_sent_ = 0;
+  std::uint64_t bytes_sent_ = 0;
 };
 
 }  // namespace weightcast

@@ -9,9 +9,20 @@ namespace {
 
 // A worker whose own disk failed tries the same version again after this.
 constexpr Duration kRetryAfter = std::chrono::seconds(10);
+// After a version was announced under another manifest: until what the disk still writes of the first one is done.
+constexpr Duration kReplaceAfter = std::chrono::seconds(1);
 
 action::Log info(std::string text) { return {action::Log::Level::kInfo, std::move(text)}; }
 action::Log warning(std::string text) { return {action::Log::Level::kWarning, std::move(text)}; }
+
+// The origin asks for one per worker that it cannot dial itself, as they join.
+constexpr std::size_t kProbesMax = 64;
+constexpr std::string_view kNotKept = "the origin keeps it no longer";
+
+bool is_same_payload(const Manifest& a, const Manifest& b) {
+  return a.payload_bytes == b.payload_bytes && a.chunk_bytes == b.chunk_bytes && a.part_digests == b.part_digests &&
+         a.snapshot_digest == b.snapshot_digest;
+}
 
 }  // namespace
 
@@ -83,6 +94,7 @@ void WorkerCore::handle_connected(Instant now, ConnId conn) {
     join->set_leaf_only(config_.leaf_only);
     join->set_standby(config_.standby);
     join->set_installed_version(installed_.value);
+    join->set_receiving_version(receiving().value);
     if (const auto held = holdings_.find(installed_); held != holdings_.end()) {
       const Digest& digest = held->second.manifest().snapshot_digest;
       join->set_installed_digest(digest.bytes.data(), Digest::kBytes);
@@ -90,6 +102,7 @@ void WorkerCore::handle_connected(Instant now, ConnId conn) {
     actions_.push(action::Send{conn, std::move(message)});
     return;
   }
+  if (end_probe(conn, true)) return actions_.push(action::Close{conn});
   if (!links_.is_link(conn)) return;
   links_.handle_connected(conn);
   say_hello(conn);
@@ -105,6 +118,24 @@ void WorkerCore::say_hello(ConnId conn) {
   actions_.push(action::Send{conn, std::move(message)});
 }
 
+void WorkerCore::handle_probe(const wire::Probe& probe) {
+  if (!is_port(probe.address().port()) || probes_.size() >= kProbesMax) return;
+  const ConnId conn = conn_ids_.next();
+  probes_[conn] = PeerId{probe.peer_id()};
+  actions_.push(action::Connect{conn, probe.address().host(), static_cast<std::uint16_t>(probe.address().port())});
+}
+
+bool WorkerCore::end_probe(ConnId conn, bool reached) {
+  const auto probe = probes_.find(conn);
+  if (probe == probes_.end()) return false;
+  wire::Message message;
+  message.mutable_probed()->set_peer_id(probe->second.value);
+  message.mutable_probed()->set_reached(reached);
+  send_to_origin(std::move(message));
+  probes_.erase(probe);
+  return true;
+}
+
 void WorkerCore::handle_closed(Instant now, ConnId conn, const Error& why) {
   strangers_.erase(conn);
   uploads_.handle_closed(conn);
@@ -115,7 +146,7 @@ void WorkerCore::handle_closed(Instant now, ConnId conn, const Error& why) {
     lose_origin(now);
     return;
   }
-  if (!links_.is_link(conn)) return;
+  if (end_probe(conn, false) || !links_.is_link(conn)) return;
   links_.handle_closed(conn);
   if (incoming_) incoming_->download->handle_closed(now, conn);
   report_faults();
@@ -148,7 +179,9 @@ void WorkerCore::handle_message(Instant now, ConnId conn, const wire::Message& m
         redials_ = 0;
         id_ = PeerId{message.joined().peer_id()};
         if (incoming_) incoming_->download->handle_rejoined();
-        if (announced_) announced_->assignment.set_epoch(0);
+        // What is to come next is said anew: this origin may have another plan for it by now, or not have it at all.
+        announced_.reset();
+        retry_at_.reset();
         last_error_.clear();
         actions_.push(info(fmt::format("joined as peer {}; the latest version is {}", id_.value,
                                        message.joined().latest_version())));
@@ -160,6 +193,12 @@ void WorkerCore::handle_message(Instant now, ConnId conn, const wire::Message& m
         break;
       case Kind::kAnnounce: handle_announce(now, message.announce()); break;
       case Kind::kAssignment: handle_assignment(now, message.assignment()); break;
+      case Kind::kNotAvailable:
+        if (!incoming_ || Version{message.not_available().version()} != incoming_->version) break;
+        incoming_->download->handle_gone();
+        if (announced_) abandon_incoming(now, kNotKept);
+        break;
+      case Kind::kProbe: handle_probe(message.probe()); break;
       case Kind::kHeartbeatAck: break;
       case Kind::kBye:
         refused_ = true;
@@ -190,7 +229,7 @@ void WorkerCore::handle_message(Instant now, ConnId conn, const wire::Message& m
       case Kind::kNotAvailable:
         if (Version{message.not_available().version()} != incoming_->version) break;
         download.handle_not_available(now, conn);
-        if (download.gone() && announced_) return abandon_incoming(now);
+        if (download.gone() && announced_) return abandon_incoming(now, kNotKept);
         break;
       default: break;
     }
@@ -229,12 +268,19 @@ void WorkerCore::handle_announce(Instant now, const wire::Announce& announce) {
     return;
   }
   if (manifest->version <= installed_) return send_installed();
-  if (incoming_ && incoming_->version == manifest->version) return handle_assignment(now, announce.assignment());
+  const bool same_version = incoming_ && incoming_->version == manifest->version;
+  if (same_version && is_same_payload(*incoming_->source.manifest, *manifest)) {
+    return handle_assignment(now, announce.assignment());
+  }
   if (announced_ && announced_->manifest->version > manifest->version) return;
   if (incoming_ && incoming_->version > manifest->version) return;
   announced_ = Announced{std::make_shared<const Manifest>(std::move(*manifest)), announce.assignment()};
   retry_at_.reset();
-  if (incoming_ && incoming_->download->gone()) return abandon_incoming(now);
+  if (same_version) {
+    retry_at_ = now + kReplaceAfter;
+    return abandon_incoming(now, "the origin announces other bytes under its number");
+  }
+  if (incoming_ && incoming_->download->gone()) return abandon_incoming(now, kNotKept);
   take_up_newest(now);
 }
 
@@ -242,7 +288,7 @@ void WorkerCore::handle_assignment(Instant now, const wire::Assignment& assignme
   const Version version{assignment.version()};
   if (incoming_ && incoming_->version == version) {
     incoming_->source.assignment = assignment;
-    if (Status s = incoming_->download->assign(now, assignment); !s.has_value()) {
+    if (Status s = incoming_->download->assign(now, id_, assignment); !s.has_value()) {
       actions_.push(warning(s.error().message()));
     }
     report_faults();
@@ -265,11 +311,13 @@ void WorkerCore::take_up_newest(Instant now) {
   incoming_->source = next;
   incoming_->download = std::make_unique<Download>(config_.timeouts, config_.streams, holding->second, links_, actions_);
   actions_.push(action::BeginPayload{next.manifest});
-  if (Status s = incoming_->download->assign(now, next.assignment); !s.has_value()) {
+  if (Status s = incoming_->download->assign(now, id_, next.assignment); !s.has_value()) {
     return fail_incoming(now, s.error(), false);
   }
   links_.close_unless([&](ConnId conn) { return incoming_->download->uses(conn); });
   uploads_.handle_known(now, version);
+  // The origin plans a version with those who receive it: it should not learn half a second late that this one does.
+  if (joined_) send_heartbeat(now);
 }
 
 void WorkerCore::handle_payload_begun(Instant now, Version version, Result<RestoredPayload> restored) {
@@ -366,13 +414,13 @@ void WorkerCore::fail_incoming(Instant now, const Error& why, bool discard) {
   take_up_newest(now);
 }
 
-void WorkerCore::abandon_incoming(Instant now) {
+void WorkerCore::abandon_incoming(Instant now, std::string_view why) {
   const Version version = incoming_->version;
-  actions_.push(info(fmt::format("version {}: the origin keeps it no longer; going on with version {}", version.value,
+  actions_.push(info(fmt::format("version {}: {}; going on with version {}", version.value, why,
                                  announced_->manifest->version.value)));
   incoming_->download->cancel();
   actions_.push(action::DiscardPayload{version});
-  uploads_.handle_gone(version, "the origin keeps newer versions only");
+  uploads_.handle_gone(version, why);
   incoming_.reset();
   holdings_.erase(version);
   take_up_newest(now);
@@ -405,6 +453,7 @@ void WorkerCore::send_heartbeat(Instant now) {
   beat->set_chunks_verified(chunks_verified());
   beat->set_chunks_total(chunks_total());
   beat->set_bytes_received(bytes_received_);
+  beat->set_bytes_sent(uploads_.bytes_sent());
   beat->set_receive_bytes_per_s(receive_bytes_per_s());
   send_to_origin(std::move(message));
   heartbeat_due_ = now + config_.timeouts.heartbeat;

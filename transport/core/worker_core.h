@@ -74,6 +74,7 @@ class WorkerCore final : public Core {
   [[nodiscard]] std::uint32_t chunks_total() const;
   [[nodiscard]] double receive_bytes_per_s() const;
   [[nodiscard]] std::uint64_t bytes_received() const { return bytes_received_; }
+  [[nodiscard]] std::uint64_t bytes_sent() const { return uploads_.bytes_sent(); }
   [[nodiscard]] std::string parent_name() const;
   [[nodiscard]] std::vector<std::string> children() const { return uploads_.children(); }
   [[nodiscard]] const std::string& last_error() const { return last_error_; }
@@ -101,13 +102,16 @@ class WorkerCore final : public Core {
   void take_up_newest(Instant now);
   void finish_if_complete();
   void fail_incoming(Instant now, const Error& why, bool discard);
-  /// Gives up a version that nobody has any more, for the newer one that was announced.
-  void abandon_incoming(Instant now);
+  /// Gives up a version that nobody has any more, for the one that was announced since.
+  void abandon_incoming(Instant now, std::string_view why);
   void report_faults();
   void send_heartbeat(Instant now);
   void send_installed();
   void forget_old_versions();
   void say_hello(ConnId conn);
+  void handle_probe(const wire::Probe& probe);
+  /// Whether `conn` was a probe; then the origin is told how it went.
+  bool end_probe(ConnId conn, bool reached);
 
   WorkerConfig config_;
   ActionQueue actions_;
@@ -129,6 +133,7 @@ class WorkerCore final : public Core {
   bool started_ = false;
 
   std::map<ConnId, Instant> strangers_;  // accepted, nothing said yet
+  std::map<ConnId, PeerId> probes_;      // dialled for the origin, to see whether they can be
 
   std::optional<Announced> announced_;  // the newest that is neither installed nor arriving
   std::optional<Incoming> incoming_;

@@ -171,6 +171,7 @@ local::StatusReply OriginNode::status() {
     node.set_uplink_bytes_per_s(member.uplink.bytes_per_s);
     node.set_downlink_bytes_per_s(member.downlink.bytes_per_s);
     node.set_bytes_received(member.bytes_received);
+    node.set_bytes_sent(member.bytes_sent);
     node.set_last_error(member.last_error);
     node.set_score(OriginCore::score_of(loop_.now(), member));
     node.set_standing(member.leaf_only     ? "leaf"

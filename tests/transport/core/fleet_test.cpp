@@ -189,7 +189,8 @@ TEST_F(ChainOfThree, DiskThatFillsInTheMiddleKeepsWhatIsStored) {
   b.disk_full = false;
   const auto before = fleet.deliveries_to("b");
   ASSERT_TRUE(fleet.run_until_installed(1));
-  EXPECT_LE(fleet.deliveries_to("b") - before, 520u) << "the first half was on disk";
+  // It comes back at another place of the plan, and what its old parent had on the way by then comes twice.
+  EXPECT_LE(fleet.deliveries_to("b") - before, 520u + 64u) << "the first half was on disk";
 }
 
 TEST_F(ChainOfThree, SnapshotThatFailsTheLastCheckIsNeverInstalled) {

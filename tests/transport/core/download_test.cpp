@@ -1,0 +1,151 @@
+#include "transport/core/download.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/transport/core/payload_fixture.h"
+
+namespace weightcast {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::ElementsAre;
+
+constexpr Version kVersion{3};
+constexpr std::uint32_t kChunks = 100;
+constexpr PeerId kSelf{5};
+
+wire::Assignment assignment(std::uint64_t epoch, std::vector<std::vector<std::uint32_t>> stripes) {
+  wire::Assignment assignment;
+  assignment.set_epoch(epoch);
+  assignment.set_version(kVersion.value);
+  for (const auto& ancestors : stripes) {
+    wire::StripeSource* source = assignment.add_stripes();
+    for (const std::uint32_t peer : ancestors) {
+      wire::NodeAddress* address = source->add_ancestors();
+      address->set_peer_id(peer);
+      address->mutable_address()->set_host("host");
+      address->mutable_address()->set_port(1000 + peer);
+    }
+    assignment.add_stripe_weights(1);
+  }
+  return assignment;
+}
+
+struct DownloadTest : testing::Test {
+  Timeouts timeouts;
+  ActionQueue queue;
+  ConnIds ids;
+  Links links{ids, queue};
+  Holding holding{manifest_of(kVersion, kChunks)};
+  Download download{timeouts, 1, holding, links, queue};
+  Instant now{1h};
+  std::vector<action::Connect> dialled;
+
+  void SetUp() override { links.set_origin("origin", 1); }
+
+  std::vector<Action> actions() {
+    auto all = drain([&] { return queue.poll(); });
+    for (const auto& connect : only<action::Connect>(all)) dialled.push_back(connect);
+    return all;
+  }
+  /// Assigns, and makes the connections that it asks for.
+  void start(const wire::Assignment& plan) {
+    ASSERT_TRUE(download.assign(now, kSelf, plan).has_value());
+    download.handle_storage_ready(now);
+    open_all();
+  }
+  void open_all() {
+    const std::size_t from = dialled.size();
+    (void)actions();
+    for (std::size_t i = from; i < dialled.size(); ++i) {
+      links.handle_connected(dialled[i].conn);
+      download.handle_open(now, dialled[i].conn);
+    }
+  }
+  ConnId conn_to(std::uint32_t peer) {
+    for (auto c = dialled.rbegin(); c != dialled.rend(); ++c) {
+      if (c->port == (peer == 0 ? 1 : 1000 + peer)) return c->conn;
+    }
+    return ConnId{};
+  }
+  std::vector<wire::FaultKind> fault_kinds() {
+    std::vector<wire::FaultKind> kinds;
+    for (const auto& fault : download.take_faults()) kinds.push_back(fault.kind());
+    return kinds;
+  }
+};
+
+TEST_F(DownloadTest, OneWhoIsToldToFeedItselfDialsTheNextAncestor) {
+  start(assignment(1, {{kSelf.value, 2, 0}}));
+  ASSERT_EQ(dialled.size(), 1u);
+  EXPECT_EQ(dialled[0].port, 1002);
+}
+
+TEST_F(DownloadTest, NobodyButItselfAboveIsNoAssignment) {
+  EXPECT_FALSE(download.assign(now, kSelf, assignment(1, {{kSelf.value}})).has_value());
+}
+
+TEST_F(DownloadTest, PortsThatAreNoneAreRefused) {
+  for (const std::uint32_t port : {0u, 65536u, 65537u, 0xffffffffu}) {
+    wire::Assignment plan = assignment(1, {{2, 0}});
+    plan.mutable_stripes(0)->mutable_ancestors(0)->mutable_address()->set_port(port);
+    EXPECT_FALSE(download.assign(now, kSelf, plan).has_value()) << port;
+  }
+  EXPECT_TRUE(only<action::Connect>(actions()).empty());
+}
+
+TEST_F(DownloadTest, EarlyChunkThatIsWrongIsBlamedOnItsSenderAndNotOnWhoBroughtTheDigests) {
+  start(assignment(1, {{2, 0}, {3, 0}}));
+  ASSERT_EQ(dialled.size(), 2u);
+  EXPECT_FALSE(download.handle_chunk(now, conn_to(2), chunk_of(kVersion, ChunkIndex{0}, true)));
+  ASSERT_TRUE(download.handle_digest_part(now, conn_to(3), part_of(kVersion, kChunks)).has_value());
+  const auto faults = download.take_faults();
+  ASSERT_EQ(faults.size(), 1u);
+  EXPECT_EQ(faults[0].parent_id(), 2u);
+  EXPECT_EQ(faults[0].kind(), wire::FAULT_KIND_CORRUPT);
+}
+
+TEST_F(DownloadTest, ParentWithoutTheVersionIsLeftWithoutBlameForItsConnection) {
+  start(assignment(1, {{2, 0}}));
+  download.handle_not_available(now, conn_to(2));
+  EXPECT_THAT(fault_kinds(), ElementsAre(wire::FAULT_KIND_NOT_AVAILABLE));
+  open_all();
+  EXPECT_EQ(dialled.back().port, 1) << "the origin is next";
+  EXPECT_FALSE(download.gone());
+  download.handle_not_available(now, conn_to(0));
+  EXPECT_TRUE(download.gone());
+}
+
+TEST_F(DownloadTest, ParentThatOnlyEverSaysThatItHasNothingIsLeftInTheEnd) {
+  start(assignment(1, {{2, 0}}));
+  const Instant asked = now;
+  while (now - asked < 2 * timeouts.starvation && fault_kinds().empty()) {
+    now += 200ms;
+    download.handle_up_to_date(now, conn_to(2), 0);
+    download.handle_timeout(now);
+    if (download.uses(conn_to(2))) continue;
+    break;
+  }
+  EXPECT_GE(now - asked, timeouts.starvation);
+  EXPECT_LT(now - asked, timeouts.starvation + 500ms);
+  open_all();
+  EXPECT_TRUE(download.uses(conn_to(0)));
+}
+
+TEST_F(DownloadTest, ParentThatFeedsSlowlyButDoesIsNotTakenForAStarvingOne) {
+  start(assignment(1, {{2, 0}}));
+  ASSERT_TRUE(download.handle_digest_part(now, conn_to(2), part_of(kVersion, kChunks)).has_value());
+  for (std::uint32_t c = 0; c < 5; ++c) {
+    for (Duration waited{}; waited < timeouts.starvation * 4 / 5; waited += 200ms) {
+      now += 200ms;
+      download.handle_up_to_date(now, conn_to(2), 0);
+      download.handle_timeout(now);
+    }
+    EXPECT_TRUE(download.handle_chunk(now, conn_to(2), chunk_of(kVersion, ChunkIndex{c})));
+  }
+  EXPECT_THAT(fault_kinds(), ElementsAre());
+}
+
+}  // namespace
+}  // namespace weightcast

@@ -1,0 +1,231 @@
+// One origin, spoken to message by message; whole fleets are in fleet_test.cpp.
+#include "transport/core/origin_core.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/transport/core/payload_fixture.h"
+
+namespace weightcast {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+
+struct OriginCoreTest : testing::Test {
+  OriginConfig config = [] {
+    OriginConfig c;
+    c.topology = Topology::kChain;
+    c.uplink = Rate::bits(100e6);
+    return c;
+  }();
+  OriginCore origin{config};
+  Instant now{1h};
+  std::map<std::string, ConnId> conns;
+  std::map<ConnId, action::Connect> probes;
+  std::map<ConnId, std::vector<wire::Message>> said;
+
+  void run() {
+    for (const Action& action : drain([&] { return origin.poll_action(); })) {
+      if (const auto* send = std::get_if<action::Send>(&action)) said[send->conn].push_back(send->message);
+      if (const auto* connect = std::get_if<action::Connect>(&action)) probes[connect->conn] = *connect;
+    }
+  }
+  void SetUp() override { origin.start(now); }
+
+  static wire::Message join_message(const std::string& name) {
+    wire::Message message;
+    wire::Join* join = message.mutable_join();
+    join->set_protocol(kProtocolVersion);
+    join->set_name(name);
+    join->set_incarnation(1);
+    join->mutable_listen()->set_host(name);
+    join->mutable_listen()->set_port(1);
+    join->set_uplink_bytes_per_s(12.5e6);
+    join->set_downlink_bytes_per_s(12.5e6);
+    return message;
+  }
+  void join(const std::string& name, wire::Message message) {
+    const ConnId conn = origin.next_conn();
+    conns[name] = conn;
+    origin.handle_accepted(now, conn, "host");
+    origin.handle_message(now, conn, message);
+    run();
+  }
+  void join(const std::string& name) { join(name, join_message(name)); }
+  void answer_probes(bool reached) {
+    for (const auto& [conn, connect] : std::exchange(probes, {})) {
+      if (reached) {
+        origin.handle_connected(now, conn);
+      } else {
+        origin.handle_closed(now, conn, fail(Errc::kClosed, Op::kConnect, "no way there"));
+      }
+    }
+    run();
+  }
+  void publish(std::uint64_t version) {
+    origin.handle_publish(now, now, manifest_of(Version{version}, 100), chunk_digests(Version{version}, 100));
+    run();
+  }
+  const Member& member(const std::string& name) {
+    const auto& all = origin.members().all();
+    return std::ranges::find_if(all, [&](const auto& m) { return m.second.name == name; })->second;
+  }
+  void tell(const std::string& name, wire::Message message) {
+    origin.handle_message(now, conns.at(name), message);
+    run();
+  }
+  void complain(const std::string& child, const std::string& parent, wire::FaultKind kind) {
+    wire::Message message;
+    message.mutable_parent_fault()->set_version(1);
+    message.mutable_parent_fault()->set_parent_id(member(parent).id.value);
+    message.mutable_parent_fault()->set_kind(kind);
+    tell(child, message);
+  }
+  std::vector<wire::Message> heard_by(const std::string& name, wire::Message::KindCase kind) {
+    std::vector<wire::Message> found;
+    for (const auto& message : said[conns.at(name)]) {
+      if (message.kind_case() == kind) found.push_back(message);
+    }
+    return found;
+  }
+};
+
+using Kind = wire::Message::KindCase;
+
+TEST_F(OriginCoreTest, PortThatIsNoneIsRefusedWithItsNumber) {
+  wire::Message message = join_message("a");
+  message.mutable_join()->mutable_listen()->set_port(65537);
+  join("a", message);
+  ASSERT_EQ(heard_by("a", Kind::kBye).size(), 1u);
+  EXPECT_THAT(heard_by("a", Kind::kBye)[0].bye().reason(), HasSubstr("65537"));
+  EXPECT_EQ(origin.members().active_count(), 0u);
+}
+
+TEST_F(OriginCoreTest, ParentThatHasNotGotTheVersionKeepsItsScore) {
+  join("a"), join("b"), join("c");
+  publish(1);
+  const double before = OriginCore::score_of(now, member("a"));
+  complain("b", "a", wire::FAULT_KIND_NOT_AVAILABLE);
+  EXPECT_EQ(OriginCore::score_of(now, member("a")), before);
+  EXPECT_TRUE(children_of(*origin.latest_plan(), member("a").id, 0).empty()) << "but it feeds nobody this time";
+}
+
+TEST_F(OriginCoreTest, ClosedConnectionLowersTheScore) {
+  join("a"), join("b"), join("c");
+  publish(1);
+  const double before = OriginCore::score_of(now, member("a"));
+  complain("b", "a", wire::FAULT_KIND_CLOSED);
+  EXPECT_LT(OriginCore::score_of(now, member("a")), before);
+}
+
+TEST_F(OriginCoreTest, StarvingChildIsBelievedIfTheParentHasMoreByItsOwnWord) {
+  join("a"), join("b"), join("c");
+  publish(1);
+  const double before = OriginCore::score_of(now, member("a"));
+  complain("b", "a", wire::FAULT_KIND_STARVED);
+  EXPECT_EQ(OriginCore::score_of(now, member("a")), before);
+  EXPECT_FALSE(children_of(*origin.latest_plan(), member("a").id, 0).empty());
+  wire::Message beat;
+  beat.mutable_heartbeat()->set_receiving_version(1);
+  beat.mutable_heartbeat()->set_chunks_verified(50);
+  tell("a", beat);
+  complain("b", "a", wire::FAULT_KIND_STARVED);
+  EXPECT_LT(OriginCore::score_of(now, member("a")), before);
+  EXPECT_TRUE(children_of(*origin.latest_plan(), member("a").id, 0).empty());
+}
+
+TEST_F(OriginCoreTest, PromotedStandbyStaysPromotedWhenItJoinsAgain) {
+  join("a");
+  wire::Message spare = join_message("spare");
+  spare.mutable_join()->set_standby(true);
+  join("spare", spare);
+  EXPECT_TRUE(member("spare").standby);
+  origin.handle_closed(now, conns.at("a"), fail(Errc::kClosed, Op::kReceive, "gone"));
+  run();
+  ASSERT_FALSE(member("spare").standby);
+  origin.handle_closed(now, conns.at("spare"), fail(Errc::kClosed, Op::kReceive, "gone"));
+  run();
+  join("spare", spare);
+  EXPECT_FALSE(member("spare").standby) << "else the place that it took is empty once more";
+}
+
+TEST_F(OriginCoreTest, WorkerThatJoinsInTheMiddleOfAnOlderVersionIsToldItsPlanOfNow) {
+  join("a"), join("b");
+  publish(1);
+  wire::Message beat;
+  beat.mutable_heartbeat()->set_receiving_version(1);
+  tell("a", beat), tell("b", beat);
+  publish(2);
+  origin.handle_closed(now, conns.at("b"), fail(Errc::kClosed, Op::kReceive, "reset"));
+  run();
+  wire::Message again = join_message("b");
+  again.mutable_join()->set_receiving_version(1);
+  join("b", again);
+  const auto assignments = heard_by("b", Kind::kAssignment);
+  ASSERT_EQ(assignments.size(), 1u);
+  EXPECT_EQ(assignments[0].assignment().version(), 1u);
+  ASSERT_EQ(heard_by("b", Kind::kAnnounce).size(), 1u);
+  EXPECT_EQ(heard_by("b", Kind::kAnnounce)[0].announce().manifest().version(), 2u);
+}
+
+TEST_F(OriginCoreTest, WorkerThatJoinsInTheMiddleOfAVersionThatIsNoMoreIsToldSo) {
+  join("a");
+  for (std::uint64_t version = 1; version <= 3; ++version) publish(version);
+  wire::Message late = join_message("b");
+  late.mutable_join()->set_receiving_version(1);
+  join("b", late);
+  const auto told = heard_by("b", Kind::kNotAvailable);
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].not_available().version(), 1u);
+}
+
+TEST_F(OriginCoreTest, WhoSkipsAVersionFeedsNobodyWithIt) {
+  join("a"), join("b"), join("c");
+  publish(1);
+  wire::Message beat;
+  beat.mutable_heartbeat()->set_receiving_version(1);
+  tell("a", beat), tell("c", beat);
+  wire::Message ahead;
+  ahead.mutable_heartbeat()->set_receiving_version(2);
+  publish(2);
+  tell("b", ahead);  // it had not begun the first when the second came
+  const auto told = heard_by("c", Kind::kAssignment);
+  ASSERT_FALSE(told.empty());
+  EXPECT_EQ(told.back().assignment().version(), 1u);
+  EXPECT_EQ(told.back().assignment().stripes(0).ancestors(0).name(), "a");
+}
+
+TEST_F(OriginCoreTest, WorkerThatTheOriginCannotDialRelaysOnceAnotherHasReachedIt) {
+  join("a"), join("b");
+  answer_probes(false);
+  EXPECT_FALSE(member("a").can_relay());
+  ASSERT_EQ(heard_by("b", Kind::kProbe).size(), 1u);
+  EXPECT_EQ(heard_by("b", Kind::kProbe)[0].probe().peer_id(), member("a").id.value);
+  EXPECT_EQ(heard_by("b", Kind::kProbe)[0].probe().address().port(), 1u);
+  wire::Message probed;
+  probed.mutable_probed()->set_peer_id(member("a").id.value);
+  probed.mutable_probed()->set_reached(false);
+  tell("b", probed);
+  EXPECT_FALSE(member("a").can_relay());
+  probed.mutable_probed()->set_reached(true);
+  tell("b", probed);
+  EXPECT_TRUE(member("a").can_relay());
+  EXPECT_FALSE(member("b").can_relay()) << "nobody has reached that one";
+  join("c");
+  EXPECT_EQ(heard_by("c", Kind::kProbe).size(), 1u) << "who joins is asked to try";
+}
+
+TEST_F(OriginCoreTest, LostWorkerIsForgottenWhenNoPlanNeedsItAnyMore) {
+  join("a"), join("b");
+  publish(1);
+  origin.handle_closed(now, conns.at("b"), fail(Errc::kClosed, Op::kReceive, "gone"));
+  run();
+  EXPECT_EQ(origin.members().all().size(), 2u);
+  now += 2 * Membership::kKeepLost;
+  for (std::uint64_t version = 2; version <= 7; ++version) publish(version);
+  EXPECT_EQ(origin.members().all().size(), 1u);
+}
+
+}  // namespace
+}  // namespace weightcast

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <array>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "transport/core/action.h"
+#include "transport/core/manifest.h"
+
+namespace weightcast {
+
+inline Digest chunk_digest(Version version, ChunkIndex chunk) {
+  const std::array<std::uint64_t, 2> content{version.value, chunk.value};
+  return digest_of(std::as_bytes(std::span(content)));
+}
+
+inline std::vector<Digest> chunk_digests(Version version, std::uint32_t chunks) {
+  std::vector<Digest> digests;
+  for (std::uint32_t i = 0; i < chunks; ++i) digests.push_back(chunk_digest(version, ChunkIndex{i}));
+  return digests;
+}
+
+/// Of whole chunks of the least size, whose digests are chunk_digest().
+inline std::shared_ptr<const Manifest> manifest_of(Version version, std::uint32_t chunks) {
+  auto manifest = std::make_shared<Manifest>();
+  manifest->version = version;
+  manifest->chunk_bytes = kChunkBytesMin;
+  manifest->payload_bytes = std::uint64_t{chunks} * kChunkBytesMin;
+  manifest->part_digests = part_digests_of(chunk_digests(version, chunks));
+  manifest->files = {{"model.safetensors", manifest->payload_bytes}};
+  manifest->snapshot_digest = chunk_digest(version, ChunkIndex{chunks});
+  return manifest;
+}
+
+inline ChunkArrival chunk_of(Version version, ChunkIndex chunk, bool damaged = false) {
+  Digest digest = chunk_digest(version, chunk);
+  if (damaged) digest.bytes[0] ^= std::byte{1};
+  return {version, chunk, kChunkBytesMin, digest, nullptr};
+}
+
+inline wire::DigestPart part_of(Version version, std::uint32_t chunks, std::uint32_t part = 0) {
+  const std::vector<Digest> all = chunk_digests(version, chunks);
+  wire::DigestPart message;
+  message.set_version(version.value);
+  message.set_part(part);
+  const auto first = std::size_t{part} * kDigestsPerPart;
+  const std::size_t count = std::min<std::size_t>(all.size() - first, kDigestsPerPart);
+  message.set_digests(all.data() + first, count * Digest::kBytes);
+  return message;
+}
+
+/// All that a core or a part of one wants done, of one kind.
+template <typename Kind>
+std::vector<Kind> only(const std::vector<Action>& actions) {
+  std::vector<Kind> found;
+  for (const Action& action : actions) {
+    if (const auto* kind = std::get_if<Kind>(&action)) found.push_back(*kind);
+  }
+  return found;
+}
+
+template <typename Source>
+std::vector<Action> drain(Source&& source) {
+  std::vector<Action> actions;
+  while (auto action = source()) actions.push_back(std::move(*action));
+  return actions;
+}
+
+}  // namespace weightcast

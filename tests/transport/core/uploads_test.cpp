@@ -1,0 +1,130 @@
+#include "transport/core/uploads.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/transport/core/payload_fixture.h"
+
+namespace weightcast {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Version kVersion{3};
+constexpr std::uint32_t kChunks = 1500;  // two parts
+constexpr std::uint32_t kWindow = 64;    // 256 KiB of chunks of the least size
+constexpr ConnId kChild{7};
+
+struct UploadsTest : testing::Test {
+  Timeouts timeouts;
+  Holdings holdings;
+  ActionQueue queue;
+  Uploads uploads{timeouts, holdings, queue};
+  Instant now{1h};
+
+  Holding& hold(Version version) {
+    return holdings.emplace(version, Holding(manifest_of(version, kChunks))).first->second;
+  }
+  void put_parts(Holding& holding) {
+    for (std::uint32_t part : {0u, 1u}) {
+      const wire::DigestPart message = part_of(holding.manifest().version, kChunks, part);
+      ASSERT_TRUE(holding.put_part(part, std::as_bytes(std::span(message.digests()))).has_value());
+    }
+  }
+  static void verify(Holding& holding, ChunkIndex chunk) {
+    const Version version = holding.manifest().version;
+    ASSERT_TRUE(holding.verify(chunk, kChunkBytesMin, chunk_digest(version, chunk)).has_value());
+  }
+  void hold_all() { hold(kVersion).restore(chunk_digests(kVersion, kChunks), ChunkSet(kChunks, true)); }
+
+  void subscribe(Version version = kVersion) {
+    wire::Subscribe request;
+    request.set_version(version.value);
+    ASSERT_TRUE(uploads.handle_subscribe(now, kChild, request).has_value());
+  }
+  void SetUp() override { uploads.handle_hello(kChild, {PeerId{1}, "child"}); }
+
+  std::vector<Action> actions() {
+    return drain([&] { return queue.poll(); });
+  }
+  std::vector<std::uint32_t> sent() {
+    std::vector<std::uint32_t> chunks;
+    for (const auto& chunk : only<action::SendChunk>(actions())) chunks.push_back(chunk.chunk.value);
+    return chunks;
+  }
+};
+
+TEST_F(UploadsTest, KeepsAWindowOfChunksInTheConnectionsHands) {
+  hold_all();
+  subscribe();
+  EXPECT_EQ(sent().size(), kWindow);
+  uploads.handle_chunk_sent(now, kChild);
+  EXPECT_EQ(sent(), std::vector<std::uint32_t>{kWindow});
+}
+
+TEST_F(UploadsTest, RepeatedSubscribeSharesTheWindowOfTheOneBefore) {
+  hold_all();
+  subscribe();
+  ASSERT_EQ(sent().size(), kWindow);
+  for (int i = 0; i < 10; ++i) subscribe();
+  EXPECT_TRUE(sent().empty()) << "else a child could have it hold any amount of memory";
+  for (std::uint32_t i = 0; i < kWindow; ++i) uploads.handle_chunk_sent(now, kChild);
+  EXPECT_EQ(sent().size(), kWindow);
+}
+
+TEST_F(UploadsTest, SubscribeAfterUnsubscribeStillWaitsForWhatIsInTheConnectionsHands) {
+  hold_all();
+  subscribe();
+  ASSERT_EQ(sent().size(), kWindow);
+  wire::Unsubscribe end;
+  end.set_version(kVersion.value);
+  uploads.handle_unsubscribe(kChild, end);
+  subscribe();
+  EXPECT_TRUE(sent().empty());
+  uploads.handle_chunk_sent(now, kChild);
+  EXPECT_EQ(sent().size(), 1u);
+}
+
+TEST_F(UploadsTest, ChunksThatWaitedForTheirDigestsAreSentThoughLaterOnesWentBefore) {
+  Holding& holding = hold(kVersion);
+  put_parts(holding);
+  verify(holding, ChunkIndex{1100});
+  subscribe();
+  ASSERT_EQ(sent(), std::vector<std::uint32_t>{1100});
+  // Two that came early are verified at once by the digests of their part; only that is announced.
+  verify(holding, ChunkIndex{5});
+  verify(holding, ChunkIndex{6});
+  uploads.handle_known(now, kVersion);
+  EXPECT_EQ(sent(), (std::vector<std::uint32_t>{5, 6}));
+}
+
+TEST_F(UploadsTest, CountsTheBytesThatHaveLeft) {
+  hold_all();
+  subscribe();
+  EXPECT_EQ(uploads.bytes_sent(), 0u);
+  uploads.handle_chunk_sent(now, kChild);
+  uploads.handle_chunk_sent(now, kChild);
+  EXPECT_EQ(uploads.bytes_sent(), 2 * kChunkBytesMin);
+}
+
+TEST_F(UploadsTest, VersionThatDoesNotComeIsRefusedBeforeTheChildLosesPatience) {
+  subscribe(Version{9});
+  ASSERT_TRUE(uploads.poll_deadline());
+  EXPECT_LT(*uploads.poll_deadline() - now, timeouts.parent_silence);
+  uploads.handle_timeout(*uploads.poll_deadline());
+  const auto said = only<action::Send>(actions());
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_EQ(said[0].message.not_available().version(), 9u);
+  EXPECT_FALSE(uploads.poll_deadline());
+}
+
+TEST_F(UploadsTest, StripesOutOfTheirLimitsAreRefused) {
+  wire::Subscribe request;
+  request.set_version(kVersion.value);
+  request.set_stripe(1);
+  EXPECT_FALSE(uploads.handle_subscribe(now, kChild, request).has_value());
+  EXPECT_FALSE(uploads.handle_subscribe(now, ConnId{99}, request).has_value()) << "it never said hello";
+}
+
+}  // namespace
+}  // namespace weightcast
