@@ -5,14 +5,8 @@
 namespace weightcast::sim {
 
 Disk::Partial& Disk::begin(Version version, std::uint32_t chunks, std::uint32_t parts) {
-  const auto [found, added] = partial_.try_emplace(version);
-  if (added) found->second = {ChunkSet(chunks), ChunkSet(chunks), std::vector<bool>(parts), {}};
-  return found->second;
-}
-
-Disk::Partial* Disk::find(Version version) {
-  const auto found = partial_.find(version);
-  return found == partial_.end() ? nullptr : &found->second;
+  if (Partial* there = partial_.find(version)) return *there;
+  return *partial_.emplace(version, {ChunkSet(chunks), ChunkSet(chunks), std::vector<bool>(parts), {}}).first;
 }
 
 Instant Disk::write(Instant now, std::uint32_t bytes) {
@@ -31,12 +25,12 @@ void Disk::handle_written(Instant now, Partial& partial, ChunkIndex chunk, bool 
 void Disk::finish(Instant now, Version version) {
   finished_[version] = now;
   // Kept until it is synced, for a crash may yet undo the version.
-  std::erase_if(partial_, [&](const auto& p) { return p.first < version && holds(p.first); });
+  partial_.erase_if([&](Version kept) { return kept < version && holds(kept); });
 }
 
 void Disk::crash(Instant now) {
   std::erase_if(finished_, [&](const auto& f) { return f.second + sync_delay_ > now; });
-  std::erase_if(partial_, [&](const auto& p) { return holds(p.first); });
+  partial_.erase_if([&](Version kept) { return holds(kept); });
   for (auto& [version, partial] : partial_) {
     for (const auto& [at, chunk] : partial.unsynced) {
       if (at + sync_delay_ <= now) continue;

@@ -8,6 +8,7 @@
 #include "base/ids.h"
 #include "base/time.h"
 #include "base/units.h"
+#include "sim/version_map.h"
 #include "transport/core/chunk_set.h"
 
 namespace weightcast::sim {
@@ -27,7 +28,7 @@ class Disk {
 
   /// Makes room, or finds what is there already.
   Partial& begin(Version version, std::uint32_t chunks, std::uint32_t parts);
-  [[nodiscard]] Partial* find(Version version);
+  [[nodiscard]] Partial* find(Version version) { return partial_.find(version); }
   void discard(Version version) { partial_.erase(version); }
 
   /// When a write of so many bytes that is asked for now will be done.
@@ -49,7 +50,7 @@ class Disk {
   Rate rate_;
   const Duration sync_delay_;
   Instant free_at_{};
-  std::map<Version, Partial> partial_;
+  VersionMap<Partial> partial_;
   std::map<Version, Instant> finished_;
 };
 

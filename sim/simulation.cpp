@@ -93,7 +93,7 @@ SimResult Simulation::run() {
     ++faults_left_;
   }
   while (!result_.violation && !(faults_left_ == 0 && everyone_done())) {
-    const std::optional<Event> event = events_.pop();
+    const std::optional<Event> event = next_event();
     if (!event) {
       violate("nothing will ever happen again, and work is left");
       break;
@@ -120,6 +120,13 @@ SimResult Simulation::run() {
     for (NodeIndex node = 1; node < nodes_.size(); ++node) publication.workers += must_finish(node) ? 1 : 0;
   }
   return std::move(result_);
+}
+
+std::optional<Event> Simulation::next_event() {
+  if (due_now_.empty()) return events_.pop();
+  const Event event = due_now_.front();
+  due_now_.pop_front();
+  return event;
 }
 
 bool Simulation::must_finish(NodeIndex node) const {
@@ -184,7 +191,7 @@ void Simulation::start_node(NodeIndex index) {
     for (const auto& [version, at] : node.disk.finished()) {
       const Payload& payload = payloads_.at(version);
       core->restore(payload.manifest, payload.digests);
-      node.handed[version] = ChunkSet(payload.manifest->chunk_count(), true);
+      node.handed.put(version, ChunkSet(payload.manifest->chunk_count(), true));
     }
     node.installed = node.disk.finished().empty() ? kNoVersion : node.disk.finished().rbegin()->first;
     if (options_.wrap_worker) {
@@ -209,7 +216,6 @@ void Simulation::stop_node(NodeIndex index, bool host_too) {
   ++node.timer_number;
   node.reading_paused = false;
   node.storing_bytes = 0;
-  node.spins = 0;
   node.asked.clear();
   node.told.clear();
   // They find nobody; but a frame has to be taken off its link.
@@ -433,10 +439,8 @@ void Simulation::handle_timer(const Event& event) {
   if (!node.core || event.b != node.timer_number) return;
   node.timer_at.reset();
   const std::optional<Instant> deadline = node.core->poll_deadline();
-  if (!deadline || *deadline > local(event.a)) {
-    node.spins = 0;
-    return arm(event.a);
-  }
+  if (!deadline || *deadline > local(event.a)) return arm(event.a);
+  if (std::exchange(node.spun_at, now_) != now_) node.spins = 0;
   if (++node.spins > kSpinsMax) return violate(fmt::format("{}: its deadline stays in the past", name_of(event.a)));
   node.core->handle_timeout(local(event.a));
   pump(event.a);
@@ -515,8 +519,9 @@ void Simulation::perform(NodeIndex index, action::StoreChunk& store) {
     return violate(fmt::format("{} stores version {} chunk {}, which is damaged", name_of(index), store.version.value,
                                store.chunk.value));
   }
-  ChunkSet& handed = node.handed.try_emplace(store.version, manifest.chunk_count()).first->second;
-  if (!handed.insert(store.chunk)) {
+  ChunkSet* handed = node.handed.find(store.version);
+  if (handed == nullptr) handed = node.handed.emplace(store.version, ChunkSet(manifest.chunk_count())).first;
+  if (!handed->insert(store.chunk)) {
     return violate(fmt::format("{} stores version {} chunk {} a second time", name_of(index), store.version.value,
                                store.chunk.value));
   }
@@ -566,7 +571,11 @@ void Simulation::start_disk_work(Instant due, DiskOperation operation) {
     free_disk_operation_ = disk_operations_[slot].next;
   }
   disk_operations_[slot] = operation;
-  events_.schedule(due, EventKind::kDisk, slot);
+  if (due <= now_) {
+    due_now_.push_back({now_, 0, EventKind::kDisk, slot, 0});
+  } else {
+    events_.schedule(due, EventKind::kDisk, slot);
+  }
 }
 
 void Simulation::handle_disk(const Event& event) {
@@ -597,7 +606,7 @@ void Simulation::handle_disk(const Event& event) {
            c = partial.written.next_in(ChunkIndex{c->value + 1})) {
         restored.held.insert(*c);
       }
-      node.handed[version] = restored.held;
+      node.handed.put(version, restored.held);
       node.core->handle_payload_begun(local(index), version, std::move(restored));
       break;
     }
@@ -704,16 +713,16 @@ void Simulation::violate(std::string what) {
 }
 
 bool Simulation::has_intact(const Node& node, Version version, ChunkIndex chunk) const {
-  const auto handed = node.handed.find(version);
-  return handed != node.handed.end() && handed->second.contains(chunk);
+  const ChunkSet* handed = node.handed.find(version);
+  return handed != nullptr && handed->contains(chunk);
 }
 
 void Simulation::check_asks_for_missing(NodeIndex node, const wire::Subscribe& subscribe) {
   const Version version{subscribe.version()};
-  const auto handed = nodes_[node].handed.find(version);
-  if (handed == nodes_[node].handed.end()) return;
-  const ChunkSet told = ChunkSet::from_bytes(handed->second.size(), subscribe.chunks_held());
-  if (const auto again = handed->second.next_in_without(told, ChunkIndex{0})) {
+  const ChunkSet* handed = nodes_[node].handed.find(version);
+  if (handed == nullptr) return;
+  const ChunkSet told = ChunkSet::from_bytes(handed->size(), subscribe.chunks_held());
+  if (const auto again = handed->next_in_without(told, ChunkIndex{0})) {
     violate(fmt::format("{} asks for version {} chunk {}, which it has", name_of(node), version.value, again->value));
   }
 }

@@ -13,6 +13,7 @@
 #include "sim/network.h"
 #include "sim/options.h"
 #include "sim/random.h"
+#include "sim/version_map.h"
 #include "transport/core/origin_core.h"
 #include "transport/core/worker_core.h"
 
@@ -58,7 +59,7 @@ class Simulation final : private NetworkHandler {
     std::set<ConnId> dialling;     // each has a bound of its own
     Disk disk;
     Version installed{};
-    std::map<Version, ChunkSet> handed;  // to the store, and intact
+    VersionMap<ChunkSet> handed;  // to the store, and intact
     std::uint64_t storing_bytes = 0;
     bool reading_paused = false;
     std::deque<Event> unread;    // behind a slow disk
@@ -69,7 +70,8 @@ class Simulation final : private NetworkHandler {
     Instant drift_since{};
     std::optional<Instant> timer_at;
     std::uint32_t timer_number = 0;
-    std::uint32_t spins = 0;
+    std::uint32_t spins = 0;  // calls at spun_at
+    Instant spun_at{};
     bool left = false;
     std::map<std::pair<LinkIndex, Version>, std::vector<Asked>> asked;
     std::map<Version, std::vector<NodeIndex>> told;  // its parents, by stripe
@@ -93,6 +95,7 @@ class Simulation final : private NetworkHandler {
   };
 
   // The run.
+  [[nodiscard]] std::optional<Event> next_event();
   void start_node(NodeIndex node);
   void stop_node(NodeIndex node, bool host_too);
   void dispatch(const Event& event);
@@ -152,6 +155,7 @@ class Simulation final : private NetworkHandler {
   Network network_;
   std::deque<Node> nodes_;
   std::map<Version, Payload> payloads_;
+  std::deque<Event> due_now_;  // of disks that take no time: after what is being handled, before all else
   std::vector<DiskOperation> disk_operations_;
   std::uint32_t free_disk_operation_ = kNone;
   Instant now_{};

@@ -29,7 +29,7 @@ struct Flags {
 
 // Chunks times workers that are simulated in about half a minute. Larger chunks make a pipeline slower, so that where
 // this bound enlarges them the answer errs to the safe side.
-constexpr std::uint64_t kDeliveriesMax = 12'000'000;
+constexpr std::uint64_t kDeliveriesMax = 8'000'000;
 // Where there are more workers, every message's share in cycles and re-requests is not looked at.
 constexpr std::uint32_t kThoroughWorkersMax = 200;
 

@@ -16,6 +16,8 @@ namespace {
 constexpr std::size_t kEarlyBytesMax = 16 * kMiB;
 // A parent below this share of what the plan predicts, while it has more to send, is slow.
 constexpr double kSlowShare = 0.5;
+// A rate is judged over so many chunks at least: with fewer, one that is just being sent makes it look like half.
+constexpr double kChunksJudged = 12;
 // With nobody else to turn to, silence is waited out this many times longer before the connection is made anew.
 constexpr int kOnlyParentPatience = 20;
 
@@ -95,6 +97,7 @@ Status Download::assign(Instant now, PeerId self, const wire::Assignment& assign
     attach(now, stripe);
   }
   count_missing();
+  for (const Stripe& stripe : stripes_) note_due(stripe);
   return {};
 }
 
@@ -140,6 +143,7 @@ void Download::subscribe(Instant now, Stripe& stripe) {
   stripe.subscribed = true;
   stripe.heard_at = stripe.fed_at = now;
   restart_window(now, stripe);
+  note_due(stripe);
 }
 
 void Download::detach(Stripe& stripe) {
@@ -191,11 +195,40 @@ void Download::leave(Instant now, Stripe& stripe, wire::FaultKind why) {
   }
   const auto doublings = std::min<std::size_t>(stripe.failures - stripe.ancestors.size(), 10);
   stripe.retry_at = now + std::min(timeouts_.redial_max, timeouts_.redial_min * (std::int64_t{1} << doublings));
+  note_due(stripe);
 }
 
 void Download::restart_window(Instant now, Stripe& stripe) {
-  stripe.window_start = now;
-  stripe.window_bytes = 0;
+  stripe.quarter_start = now;
+  stripe.quarter_bytes = {};
+  stripe.quarters = 0;
+}
+
+Duration Download::window(const Stripe& stripe) const {
+  return std::max(timeouts_.rate_window,
+                  from_seconds(kChunksJudged * holding_.manifest().chunk_bytes / stripe.expected_bytes_per_s));
+}
+
+bool Download::is_slow(Instant now, Stripe& stripe) {
+  // A quarter that was noticed late counts as the longer one that it was.
+  const double late = to_seconds(now - stripe.quarter_start) / to_seconds(window(stripe) / 4);
+  stripe.quarters = std::min<std::uint32_t>(stripe.quarters + 1, 4);
+  double bytes = 0;
+  for (std::size_t i = 4 - stripe.quarters; i < 4; ++i) bytes += double(stripe.quarter_bytes[i]);
+  const double expected = stripe.expected_bytes_per_s * to_seconds(window(stripe)) * (3 + late) / 4;
+  const bool slow = stripe.quarters == 4 && bytes < kSlowShare * expected;
+  std::shift_left(stripe.quarter_bytes.begin(), stripe.quarter_bytes.end(), 1);
+  stripe.quarter_bytes.back() = 0;
+  stripe.quarter_start = now;
+  return slow;
+}
+
+void Download::count_bytes(Instant now, std::uint32_t bytes) {
+  if (counted_bytes_ == 0) counted_since_ = now;
+  counted_bytes_ += bytes;
+  if (now - counted_since_ < timeouts_.rate_window) return;
+  bytes_per_s_ = double(counted_bytes_) / to_seconds(now - counted_since_);
+  counted_bytes_ = 0;
 }
 
 void Download::handle_open(Instant now, ConnId conn) {
@@ -256,7 +289,8 @@ bool Download::handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk)
       stripe.failures = 0;
     }
     owner.fed_at = now;
-    if (owner.conn == conn) owner.window_bytes += chunk.size_bytes;
+    if (owner.conn == conn) owner.quarter_bytes.back() += chunk.size_bytes;
+    count_bytes(now, chunk.size_bytes);
     accept(now, chunk);
     if (owner.missing == 0) detach(owner);
     return true;
@@ -292,6 +326,7 @@ Duration Download::patience(const Stripe& stripe) const {
 }
 
 void Download::handle_timeout(Instant now) {
+  if (!due_ || now < *due_) return;
   for (Stripe& stripe : stripes_) {
     if (stripe.missing == 0) continue;
     if (stripe.retry_at) {
@@ -307,29 +342,25 @@ void Download::handle_timeout(Instant now) {
       leave(now, stripe, wire::FAULT_KIND_STARVED);
       continue;
     }
-    const Duration elapsed = now - stripe.window_start;
-    if (elapsed < timeouts_.rate_window) continue;
-    bytes_per_s_ = double(stripe.window_bytes) / to_seconds(elapsed);
-    const bool slow = stripe.ancestors.size() > 1 && stripe.expected_bytes_per_s > 0 &&
-                      bytes_per_s_ < kSlowShare * stripe.expected_bytes_per_s;
-    restart_window(now, stripe);
-    if (slow) leave(now, stripe, wire::FAULT_KIND_SLOW);
+    if (!is_judged(stripe) || now < stripe.quarter_start + window(stripe) / 4) continue;
+    if (is_slow(now, stripe)) leave(now, stripe, wire::FAULT_KIND_SLOW);
   }
+  due_.reset();
+  for (const Stripe& stripe : stripes_) note_due(stripe);
 }
 
-std::optional<Instant> Download::poll_deadline() const {
+void Download::note_due(const Stripe& stripe) {
+  if (stripe.missing == 0) return;
   EarliestDeadline earliest;
-  for (const Stripe& stripe : stripes_) {
-    if (stripe.missing == 0) continue;
-    if (stripe.retry_at) {
-      earliest.consider(stripe.retry_at);
-    } else if (stripe.subscribed) {
-      earliest.consider(stripe.heard_at + patience(stripe));
-      earliest.consider(stripe.window_start + timeouts_.rate_window);
-      if (stripe.ancestors.size() > 1) earliest.consider(stripe.fed_at + timeouts_.starvation);
-    }
+  earliest.consider(due_);
+  if (stripe.retry_at) {
+    earliest.consider(stripe.retry_at);
+  } else if (stripe.subscribed) {
+    earliest.consider(stripe.heard_at + patience(stripe));
+    if (is_judged(stripe)) earliest.consider(stripe.quarter_start + window(stripe) / 4);
+    if (stripe.ancestors.size() > 1) earliest.consider(stripe.fed_at + timeouts_.starvation);
   }
-  return earliest.first();
+  due_ = earliest.first();
 }
 
 bool Download::uses(ConnId conn) const {

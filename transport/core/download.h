@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <optional>
 #include <vector>
 
@@ -46,7 +47,7 @@ class Download {
   bool handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk);
 
   void handle_timeout(Instant now);
-  [[nodiscard]] std::optional<Instant> poll_deadline() const;
+  [[nodiscard]] std::optional<Instant> poll_deadline() const { return due_; }
 
   /// The origin said that it has the version no more: what is missing will not come from anyone.
   [[nodiscard]] bool gone() const { return gone_; }
@@ -56,7 +57,7 @@ class Download {
 
   [[nodiscard]] bool uses(ConnId conn) const;
   [[nodiscard]] Epoch epoch() const { return epoch_; }
-  /// Over the last rate window.
+  /// Over the last rate window that was full; of all stripes.
   [[nodiscard]] double bytes_per_s() const { return bytes_per_s_; }
   [[nodiscard]] std::optional<Instant> first_chunk_at() const { return first_chunk_at_; }
   /// The first stripe's parent now, for status.
@@ -77,8 +78,10 @@ class Download {
     std::optional<Instant> retry_at;  // waiting before the next attempt
     Instant heard_at{};
     Instant fed_at{};  // the last chunk, or when it was asked for
-    Instant window_start{};
-    std::uint64_t window_bytes = 0;
+    // A window that slides by a quarter at a time: what came in each, the youngest last.
+    Instant quarter_start{};
+    std::array<std::uint64_t, 4> quarter_bytes{};
+    std::uint32_t quarters = 0;  // that have passed since it was restarted, at most all
   };
 
   void attach(Instant now, Stripe& stripe);
@@ -89,6 +92,17 @@ class Download {
   void accept(Instant now, const ChunkArrival& chunk);
   void count_missing();
   [[nodiscard]] Duration patience(const Stripe& stripe) const;
+  /// Whether the parent can be slow: there is something to expect, and somebody else to turn to.
+  [[nodiscard]] static bool is_judged(const Stripe& stripe) {
+    return stripe.ancestors.size() > 1 && stripe.expected_bytes_per_s > 0;
+  }
+  /// Of a parent's rate: so long that a dozen chunks are expected in it, as only whole ones are seen.
+  [[nodiscard]] Duration window(const Stripe& stripe) const;
+  /// A quarter of the window has passed: was it too little, all four together?
+  [[nodiscard]] bool is_slow(Instant now, Stripe& stripe);
+  void count_bytes(Instant now, std::uint32_t bytes);
+  /// Sees to it that due_ is not after what the stripe waits for.
+  void note_due(const Stripe& stripe);
   [[nodiscard]] std::uint32_t index_of(const Stripe& stripe) const {
     return static_cast<std::uint32_t>(&stripe - stripes_.data());
   }
@@ -110,6 +124,11 @@ class Download {
   std::vector<std::pair<ConnId, ChunkArrival>> early_;  // came before the digests of their part
   std::vector<wire::ParentFault> faults_;
   std::optional<Instant> first_chunk_at_;
+  // Not after anything is due; too early at most, as what arrives does not move it. So nobody looks at all stripes after
+  // every chunk.
+  std::optional<Instant> due_;
+  Instant counted_since_{};
+  std::uint64_t counted_bytes_ = 0;
   double bytes_per_s_ = 0;
 };
 

@@ -37,7 +37,7 @@ void Membership::connect(Member& member, ConnId conn) {
 }
 
 void Membership::disconnect(Member& member) {
-  conns_.erase(member.conn);
+  conns_.erase(member.conn);  // none of the number zero: those who are not connected have it
   member.conn = ConnId{};
 }
 

@@ -20,7 +20,8 @@ struct Member {
   PeerId id{};
   std::string name;
   std::uint64_t incarnation = 0;
-  ConnId conn{};  ///< zero while it is not connected
+  ConnId conn{};         ///< zero while it is not connected
+  Duration heartbeat{};  ///< how often it was told to report
   std::string host;
   std::uint16_t port = 0;
   Rate uplink{};
@@ -77,6 +78,7 @@ class Membership {
   [[nodiscard]] const std::map<PeerId, Member>& all() const { return members_; }
   [[nodiscard]] std::map<PeerId, Member>& all() { return members_; }
   [[nodiscard]] std::uint32_t active_count() const;
+  [[nodiscard]] std::size_t connected_count() const { return conns_.size(); }
 
  private:
   void erase(PeerId id);

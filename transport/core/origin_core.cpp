@@ -13,6 +13,8 @@ constexpr std::size_t kMissingNamesMax = 8;
 constexpr std::size_t kPublicationsMax = 4;
 // How many of those whom the origin cannot dial a new worker is asked to try.
 constexpr std::size_t kProbesAsked = 16;
+// Heartbeats of all workers together come no more often than one in so long; beyond that each speaks less often.
+constexpr Duration kHeartbeatSpacing = std::chrono::microseconds(200);
 
 action::Log info(std::string text) { return {action::Log::Level::kInfo, std::move(text)}; }
 action::Log warning(std::string text) { return {action::Log::Level::kWarning, std::move(text)}; }
@@ -152,6 +154,7 @@ void OriginCore::handle_publish(Instant now, Instant started_at, std::shared_ptr
   latest_ = version;
 
   for (auto& [older, publication] : publications_) end(publication);
+  std::erase_if(unreachable_, [&](PeerId id) { return !members_.find(id)->connected(); });
   members_.forget_lost(now, [&](PeerId id) {
     return std::ranges::none_of(publications_, [&](const auto& p) { return std::ranges::count(p.second.plan.members, id) > 0; });
   });
@@ -306,7 +309,7 @@ void OriginCore::repair_outdated(Instant now) {
 }
 
 void OriginCore::note_progress(Instant now, Publication& publication) {
-  if (!publication.announced) return;
+  if (!publication.announced || publication.t100) return;
   std::uint32_t active = 0, installed = 0;
   for (const auto& [id, member] : members_.all()) {
     if (!member.active()) continue;
@@ -315,12 +318,20 @@ void OriginCore::note_progress(Instant now, Publication& publication) {
   }
   if (active == 0) return;
   const Duration elapsed = now - publication.started_at;
+  std::uint32_t next = active - installed;
   const auto note = [&](std::optional<Duration>& t, double fraction) {
-    if (!t && double(installed) >= fraction * double(active) - 1e-9) t = elapsed;
+    if (t) return;
+    const auto wanted = static_cast<std::uint32_t>(std::ceil(fraction * double(active) - 1e-9));
+    if (installed >= wanted) {
+      t = elapsed;
+    } else {
+      next = std::min(next, wanted - installed);
+    }
   };
   note(publication.t50, 0.5);
   note(publication.t90, 0.9);
   note(publication.t100, 1.0);
+  publication.installs_to_count = next;
   if (publication.t100) end(publication);
 }
 
@@ -386,6 +397,7 @@ void OriginCore::handle_probed(Instant now, const wire::Probed& probed) {
   Member* member = members_.find(PeerId{probed.peer_id()});
   if (member == nullptr || !probed.reached() || !member->unreachable) return;
   member->unreachable = false;
+  unreachable_.erase(member->id);
   actions_.push(info(fmt::format("worker {} can be dialled by others, though not from here", member->name)));
   for (const auto& [version, publication] : publications_) repair(now, version);
 }
@@ -400,6 +412,7 @@ void OriginCore::handle_closed(Instant now, ConnId conn, const Error& why) {
     probes_.erase(probed);
     if (member == nullptr || !member->connected()) return;
     member->unreachable = true;
+    unreachable_.insert(member->id);
     actions_.push(warning(fmt::format("worker {} cannot be dialled at {}:{} ({}); unless others can, it receives and "
                                       "does not forward",
                                       member->name, member->host, member->port, why.detail)));
@@ -477,7 +490,7 @@ void OriginCore::handle_join(Instant now, ConnId conn, const wire::Join& join) {
   }
   Member& member = members_.by_name(join.name());
   if (member.connected() && member.incarnation != join.incarnation() &&
-      now - member.heard_at < 2 * config_.timeouts.heartbeat) {
+      now - member.heard_at < 2 * member.heartbeat) {
     return refuse_join(Errc::kAlreadyExists,
                        fmt::format("a worker of that name is connected from {}; give each a --name of its own", member.host));
   }
@@ -493,12 +506,14 @@ void OriginCore::handle_join(Instant now, ConnId conn, const wire::Join& join) {
   member.downlink = rate_from_wire(join.downlink_bytes_per_s());
   member.leaf_only = join.leaf_only() || member.port == 0;
   member.unreachable = false;
+  unreachable_.erase(member.id);
   member.standby = join.standby() && !member.promoted;
   member.installed = installed;
   member.receiving = Version{join.receiving_version()};
   for (auto& [version, publication] : publications_) {
     publication.told.erase(member.id);
     publication.holders.erase(member.id);
+    publication.installs_to_count = 0;
   }
   member.heard_at = now;
   const Instant silent_at = now + config_.timeouts.silence;
@@ -508,22 +523,29 @@ void OriginCore::handle_join(Instant now, ConnId conn, const wire::Join& join) {
 
   wire::Message message;
   message.mutable_joined()->set_peer_id(member.id.value);
+  member.heartbeat = heartbeat_period();
   message.mutable_joined()->set_heartbeat_ms(static_cast<std::uint32_t>(
-      std::chrono::duration_cast<std::chrono::milliseconds>(config_.timeouts.heartbeat).count()));
+      std::chrono::duration_cast<std::chrono::milliseconds>(member.heartbeat).count()));
   message.mutable_joined()->set_latest_version(latest_.value);
   actions_.push(action::Send{conn, std::move(message)});
   actions_.push(info(fmt::format("worker {} joined as peer {} at {}:{}, on version {}", member.name, member.id.value,
                                  member.host, member.port, member.installed.value)));
   if (!member.leaf_only) probe(member);
   std::size_t asked = 0;
-  for (const auto& [id, other] : members_.all()) {
-    if (!other.connected() || !other.unreachable || other.leaf_only || id == member.id) continue;
-    ask_to_probe(member, other);
+  for (const PeerId id : unreachable_) {
+    const Member* other = members_.find(id);
+    if (other == nullptr || !other->connected() || id == member.id) continue;
+    ask_to_probe(member, *other);
     if (++asked == kProbesAsked) break;
   }
   resume_receiving(now, member);
   ensure_planned(now, member);
   repair_outdated(now);
+}
+
+Duration OriginCore::heartbeat_period() const {
+  return std::max(config_.timeouts.heartbeat,
+                  std::min(config_.timeouts.silence * 2 / 5, kHeartbeatSpacing * std::int64_t(members_.connected_count())));
 }
 
 void OriginCore::handle_message(Instant now, ConnId conn, const wire::Message& message) {
@@ -624,7 +646,11 @@ void OriginCore::handle_installed(Instant now, Member& member, const wire::Insta
   member.failed = kNoVersion;
   member.receiving = kNoVersion;
   if (found != publications_.end()) found->second.holders.insert(member.id);
-  for (auto& [v, publication] : publications_) note_progress(now, publication);
+  for (auto& [v, publication] : publications_) {
+    // Who joins or is lost has everyone counted; between, an install changes the count by one.
+    if (publication.installs_to_count > 0) --publication.installs_to_count;
+    if (publication.installs_to_count == 0) note_progress(now, publication);
+  }
   repair_outdated(now);
 }
 
@@ -705,7 +731,8 @@ std::optional<Instant> OriginCore::poll_deadline() const {
     // Often enough that a time-out which comes late means a stall of this process, and not that nothing was due.
     if (driven_at_) earliest.consider(*driven_at_ + config_.timeouts.silence / 4);
   }
-  for (const auto& [conn, stranger] : strangers_) earliest.consider(stranger.since + config_.timeouts.greeting);
+  // Numbered as they come: the first has waited longest.
+  if (!strangers_.empty()) earliest.consider(strangers_.begin()->second.since + config_.timeouts.greeting);
   earliest.consider(uploads_.poll_deadline());
   return earliest.first();
 }

@@ -119,6 +119,7 @@ class OriginCore final : public Core {
     std::set<PeerId> failed;   // could not store it: neither fed nor relays
     std::set<PeerId> demoted;  // a child left it: a leaf for the rest of this publication
     bool ended = false;        // everyone has it, or a newer one came
+    std::uint32_t installs_to_count = 0;  // before so many more no fraction that is asked for can be reached
     std::map<PeerId, std::string> told;  // the assignment that each member was sent last, without its epoch
     std::set<PeerId> holders;            // have it whole
   };
@@ -153,6 +154,8 @@ class OriginCore final : public Core {
   [[nodiscard]] PlanRequest plan_request(Instant now, std::uint64_t payload_bytes,
                                          const Publication* publication = nullptr) const;
   void note_progress(Instant now, Publication& publication);
+  /// For one who joins now.
+  [[nodiscard]] Duration heartbeat_period() const;
   void forget_old_versions();
 
   OriginConfig config_;
@@ -167,6 +170,7 @@ class OriginCore final : public Core {
   };
   std::map<ConnId, Stranger> strangers_;
   std::map<ConnId, PeerId> probes_;  // dialled to see whether the member can be
+  std::set<PeerId> unreachable_;     // whose Member::unreachable is set; some may be lost by now
   std::map<Version, Publication> publications_;
   Version latest_{};
   Epoch epoch_{};

@@ -21,7 +21,7 @@ struct Timeouts {
   Duration parent_silence = std::chrono::milliseconds(1000);
   /// A child's patience with a parent that says for ever that it has nothing more: far beyond a stall of the origin.
   Duration starvation = std::chrono::seconds(10);
-  /// The span over which a parent's rate is judged.
+  /// The span over which a parent's rate is judged; longer where chunks come more slowly than a dozen in it.
   Duration rate_window = std::chrono::milliseconds(1000);
   /// Redialling starts here, doubles, and stops growing at the second.
   Duration redial_min = std::chrono::milliseconds(50);

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "base/units.h"
-#include "transport/core/deadline.h"
 
 namespace weightcast {
 namespace {
@@ -57,7 +56,7 @@ void Uploads::start(Instant now, Version version, Subscription& s, ChildState& c
   const auto holding = holdings_.find(version);
   if (holding == holdings_.end()) {
     // One that may still come: handle_known() or the time-out will tell. Versions older than what is here never come.
-    if (holdings_.empty() || version > holdings_.rbegin()->first) return;
+    if (holdings_.empty() || version > holdings_.rbegin()->first) return note_due(s);
     const ConnId conn = s.conn;
     child.subscriptions.erase({version, s.stripe});
     return refuse(conn, version, "this node keeps newer versions only");
@@ -83,7 +82,7 @@ void Uploads::pump(Instant now, Version version, Subscription& s, ChildState& ch
   const std::uint32_t window = in_flight_max(holding.manifest());
   while (s.in_flight < window) {
     const auto chunk = holding.verified().next_in_without(s.done, s.cursor);
-    if (!chunk) return;
+    if (!chunk) return note_due(s);
     const std::uint32_t part = chunk->value / kDigestsPerPart;
     if (!s.parts_sent[part]) {
       wire::Message message;
@@ -164,6 +163,8 @@ void Uploads::handle_gone(Version version, std::string_view reason) {
 }
 
 void Uploads::handle_timeout(Instant now) {
+  if (!due_ || now < *due_) return;
+  due_.reset();
   for (auto& [conn, child] : children_) {
     for (auto s = child.subscriptions.begin(); s != child.subscriptions.end();) {
       const auto& [version, stripe] = s->first;
@@ -179,20 +180,16 @@ void Uploads::handle_timeout(Instant now) {
         actions_.push(action::Send{conn, std::move(message)});
         s->second.idle_since = now;
       }
+      note_due(s->second);
       ++s;
     }
   }
 }
 
-std::optional<Instant> Uploads::poll_deadline() const {
-  EarliestDeadline earliest;
-  for (const auto& [conn, child] : children_) {
-    for (const auto& [key, s] : child.subscriptions) {
-      if (s.ready && s.in_flight > 0) continue;
-      earliest.consider(s.idle_since + (s.ready ? timeouts_.up_to_date : timeouts_.unknown_version));
-    }
-  }
-  return earliest.first();
+void Uploads::note_due(const Subscription& s) {
+  if (s.ready && s.in_flight > 0) return;
+  const Instant due = s.idle_since + (s.ready ? timeouts_.up_to_date : timeouts_.unknown_version);
+  due_ = due_ ? std::min(*due_, due) : due;
 }
 
 std::vector<std::string> Uploads::children() const {

@@ -42,7 +42,7 @@ class Uploads {
   void handle_gone(Version version, std::string_view reason);
 
   void handle_timeout(Instant now);
-  [[nodiscard]] std::optional<Instant> poll_deadline() const;
+  [[nodiscard]] std::optional<Instant> poll_deadline() const { return due_; }
 
   /// Names of the children that are subscribed to something, for status.
   [[nodiscard]] std::vector<std::string> children() const;
@@ -78,12 +78,17 @@ class Uploads {
   void start(Instant now, Version version, Subscription& subscription, ChildState& child);
   void pump(Instant now, Version version, Subscription& subscription, ChildState& child);
   void refuse(ConnId conn, Version version, std::string_view reason);
+  /// Sees to it that due_ is not after what a subscription waits for.
+  void note_due(const Subscription& subscription);
 
   const Timeouts& timeouts_;
   const Holdings& holdings_;
   ActionQueue& actions_;
   std::map<ConnId, ChildState> children_;
   std::uint64_t bytes_sent_ = 0;
+  // Not after anything is due; too early at most, as being busy again does not move it. So nobody looks at all children
+  // after every chunk.
+  std::optional<Instant> due_;
 };
 
 }  // namespace weightcast

@@ -489,7 +489,8 @@ std::optional<Instant> WorkerCore::poll_deadline() const {
   earliest.consider(retry_at_);
   if (joined_) earliest.consider(heartbeat_due_);
   if (origin_open_) earliest.consider(origin_heard_at_ + config_.timeouts.silence);
-  for (const auto& [conn, since] : strangers_) earliest.consider(since + config_.timeouts.greeting);
+  // Numbered as they come: the first has waited longest.
+  if (!strangers_.empty()) earliest.consider(strangers_.begin()->second + config_.timeouts.greeting);
   earliest.consider(uploads_.poll_deadline());
   if (incoming_) earliest.consider(incoming_->download->poll_deadline());
   return earliest.first();

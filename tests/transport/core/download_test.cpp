@@ -147,5 +147,62 @@ TEST_F(DownloadTest, ParentThatFeedsSlowlyButDoesIsNotTakenForAStarvingOne) {
   EXPECT_THAT(fault_kinds(), ElementsAre());
 }
 
+struct DownloadRate : DownloadTest {
+  std::uint32_t next = 0;
+
+  /// From the parent, at an even rate, until `until` or until it is left.
+  void feed(std::uint32_t parent, double chunks_per_s, Duration span) {
+    const Instant until = now + span;
+    Instant chunk_at = now + from_seconds(1 / chunks_per_s);
+    while (now < until && download.uses(conn_to(parent))) {
+      const Instant due = download.poll_deadline().value_or(until);
+      now = std::min({until, chunk_at, due});
+      if (now == chunk_at) {
+        (void)download.handle_chunk(now, conn_to(parent), chunk_of(kVersion, ChunkIndex{next++}));
+        chunk_at += from_seconds(1 / chunks_per_s);
+      }
+      download.handle_timeout(now);
+    }
+  }
+  void start_expecting(double chunks_per_s) {
+    wire::Assignment plan = assignment(1, {{2, 0}});
+    plan.mutable_stripes(0)->set_predicted_bytes_per_s(chunks_per_s * kChunkBytesMin);
+    start(plan);
+    ASSERT_TRUE(download.handle_digest_part(now, conn_to(2), part_of(kVersion, kChunks)).has_value());
+  }
+};
+
+TEST_F(DownloadRate, ParentThatFallsToATwentiethIsLeftWithinEightTenthsOfASecond) {
+  start_expecting(40);
+  feed(2, 40, 1500ms);
+  ASSERT_TRUE(download.uses(conn_to(2)));
+  const Instant slow_since = now;
+  feed(2, 2, 5s);
+  EXPECT_LE(now - slow_since, 800ms);
+  EXPECT_THAT(fault_kinds(), ElementsAre(wire::FAULT_KIND_SLOW));
+}
+
+TEST_F(DownloadRate, PauseOfFourTenthsOfASecondIsForgiven) {
+  start_expecting(40);
+  for (int i = 0; i < 3; ++i) {
+    feed(2, 40, 600ms);
+    feed(2, 0.001, 400ms);
+  }
+  EXPECT_TRUE(download.uses(conn_to(2)));
+}
+
+TEST_F(DownloadRate, ParentAtThreeFifthsOfTheRateIsKept) {
+  start_expecting(20);
+  feed(2, 12, 8s);
+  EXPECT_TRUE(download.uses(conn_to(2)));
+}
+
+TEST_F(DownloadRate, ChunksThatTakeSecondsEachAreNotTakenForSlowness) {
+  start_expecting(0.4);
+  feed(2, 0.4, 100s);
+  EXPECT_TRUE(download.uses(conn_to(2)));
+  EXPECT_EQ(next, 40u);
+}
+
 }  // namespace
 }  // namespace weightcast

@@ -227,5 +227,36 @@ TEST_F(OriginCoreTest, LostWorkerIsForgottenWhenNoPlanNeedsItAnyMore) {
   EXPECT_EQ(origin.members().all().size(), 1u);
 }
 
+TEST_F(OriginCoreTest, TimesOfFractionsAreThoseOfTheInstallsThatFilledThem) {
+  for (char name = 'a'; name < 'a' + 20; ++name) join(std::string(1, name));
+  publish(1);
+  const Instant published = now;
+  const auto installed = [&](char name) {
+    now += 1s;
+    wire::Message message;
+    message.mutable_installed()->set_version(1);
+    const Digest digest = origin.holdings().at(Version{1}).manifest().snapshot_digest;
+    message.mutable_installed()->set_snapshot_digest(digest.bytes.data(), Digest::kBytes);
+    tell(std::string(1, name), message);
+  };
+  for (char name = 'a'; name < 'a' + 9; ++name) installed(name);
+  EXPECT_FALSE(origin.progress(Version{1})->t50);
+  // One of those who lack it goes: half of the rest is nine and a half.
+  origin.handle_closed(now, conns.at("t"), fail(Errc::kClosed, Op::kReceive, "gone"));
+  run();
+  EXPECT_FALSE(origin.progress(Version{1})->t50);
+  for (char name = 'a' + 9; name < 'a' + 19; ++name) installed(name);
+  const auto progress = origin.progress(Version{1});
+  EXPECT_EQ(progress->t50, now - published - 9s);
+  EXPECT_EQ(progress->t90, now - published - 1s);
+  EXPECT_EQ(progress->t100, now - published);
+}
+
+TEST_F(OriginCoreTest, ManyWorkersAreToldToReportLessOften) {
+  for (int i = 0; i < 5000; ++i) join("w" + std::to_string(i));
+  EXPECT_EQ(heard_by("w0", Kind::kJoined)[0].joined().heartbeat_ms(), 500u);
+  EXPECT_EQ(heard_by("w4999", Kind::kJoined)[0].joined().heartbeat_ms(), 1000u);
+}
+
 }  // namespace
 }  // namespace weightcast
