@@ -73,10 +73,11 @@ void Driver::pump() {
   pumping_ = true;
   while (std::optional<Action> next = core_.poll_action()) perform(std::move(*next));
   pumping_ = false;
-  if (const auto due = core_.poll_deadline()) {
+  // Deadlines mostly move back, with every chunk. A timer that comes early for one costs a wake-up a second or so;
+  // arming it anew for each costs a system call per chunk.
+  if (const auto due = core_.poll_deadline(); due && (!timer_.armed() || *due < timer_due_)) {
     timer_.arm(*due);
-  } else {
-    timer_.disarm();
+    timer_due_ = *due;
   }
   if (observer_) observer_();
 }

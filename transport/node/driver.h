@@ -57,6 +57,7 @@ class Driver {
   Store& store_;
   ConnectionContext context_;
   Timer timer_;
+  Instant timer_due_{};  // while it is armed
   std::map<ConnId, Peer> peers_;
   std::function<void()> observer_;
   std::uint64_t storing_bytes_ = 0;

@@ -1,0 +1,45 @@
+#include "bench/publish/publish_command.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "bench/publish/publish_bench.h"
+#include "tools/command.h"
+
+namespace weightcast::bench {
+namespace {
+
+struct Arguments {
+  std::string size = "1GiB";
+  PublishBenchOptions options;
+};
+
+Status run(Arguments& arguments) {
+  WC_ASSIGN(arguments.options.tensor_bytes, parse_bytes(arguments.size));
+  WC_ASSIGN(const PublishBenchResult result, run_publish_bench(arguments.options));
+  fmt::print("{} in {} tensors: publish() blocks for {:.3f} s, {:.2f} times one copy in memory ({:.3f} s); "
+             "the first call for {:.3f} s; the origin has its own copy after {:.3f} s\n",
+             format_bytes(result.tensor_bytes), result.tensors, result.publish_s, result.ratio(), result.copy_s,
+             result.first_publish_s, result.taken_s);
+  return write_result(arguments.options.flags.json_path, to_json(result).dump(2) + "\n");
+}
+
+}  // namespace
+
+void add_publish_command(CLI::App& app) {
+  const auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand("publish", "How long publishing from memory blocks the trainer");
+  command->add_option("--size", arguments->size, "All tensors together")->check(bytes_validator())->capture_default_str();
+  command->add_option("--tensors", arguments->options.tensors, "Number of tensors")
+      ->check(CLI::Range(std::size_t{1}, std::size_t{100000}))
+      ->capture_default_str();
+  command->add_option("--repeat", arguments->options.repetitions, "Repetitions, after one that is shown apart")
+      ->check(CLI::Range(1u, 1000u))
+      ->capture_default_str();
+  arguments->options.flags.add_to(*command);
+  command->callback([arguments] { run_bench([&] { return run(*arguments); }); });
+}
+
+}  // namespace weightcast::bench
