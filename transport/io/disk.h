@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "base/units.h"
 #include "transport/io/buffer.h"
 #include "transport/io/event_loop.h"
 
@@ -20,16 +21,17 @@ enum class DiskBackend { kAuto, kIoUring, kThreadPool };
 /// needs it waits for the callback. Short reads and writes are completed here; end of file before the length is
 /// kCorrupt, a full disk kNoSpace, everything else kIo.
 ///
-/// Writes that touch in a file travel as one, for which each waits up to kWriteDelay: the hop to a kernel worker costs
-/// as much as copying the bytes of a small chunk. If such a run fails, each of its writes fails, also those whose bytes
-/// had arrived.
+/// Writes wait up to kWriteDelay, or for kWaitingBytesMax of them, and then go to the kernel together, those that touch
+/// in a file as one: waking a kernel worker, and being woken by it, costs more than copying the bytes of a small chunk.
+/// If a run of joined writes fails, each of its writes fails, also those whose bytes had arrived.
 ///
 /// Destroying it waits for what the kernel has begun and drops the callbacks. Not from inside a callback.
 class Disk {
  public:
   using Done = std::function<void(Status)>;
 
-  static constexpr Duration kWriteDelay = std::chrono::milliseconds(10);
+  static constexpr Duration kWriteDelay = std::chrono::milliseconds(50);
+  static constexpr std::size_t kWaitingBytesMax = 512 * kKiB;
 
   /// Errors: kUnsupported when kIoUring was asked for and the kernel refuses.
   [[nodiscard]] static Result<std::unique_ptr<Disk>> open(EventLoop& loop, DiskBackend backend);

@@ -42,10 +42,9 @@ void BatchingDisk::write(int fd, std::uint64_t offset, Bytes from, Done done) {
     run = std::prev(waiting_writes_.end());
   }
   (*run)->add(piece, std::move(done));
-  if ((*run)->full()) {
-    ready_.push_back(std::move(*run));
-    waiting_writes_.erase(run);
-    wake();
+  waiting_bytes_ += from.size();
+  if (waiting_bytes_ >= kWaitingBytesMax) {
+    release_waiting_writes();
   } else if (!uv_is_active(reinterpret_cast<uv_handle_t*>(write_delay_))) {
     // One timer for all that wait: nobody waits longer than the delay, and no write arms it anew.
     const auto delay_ms = std::chrono::duration_cast<std::chrono::milliseconds>(kWriteDelay).count();
@@ -63,6 +62,7 @@ void BatchingDisk::release_waiting_writes() {
   if (waiting_writes_.empty()) return;
   for (auto& run : waiting_writes_) ready_.push_back(std::move(run));
   waiting_writes_.clear();
+  waiting_bytes_ = 0;
   wake();
 }
 

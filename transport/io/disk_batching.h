@@ -44,6 +44,7 @@ class BatchingDisk : public Disk {
   std::size_t runs_in_flight_ = 0;
   std::deque<std::unique_ptr<IoRun>> ready_;
   std::vector<std::unique_ptr<IoRun>> waiting_writes_;
+  std::size_t waiting_bytes_ = 0;
   // Both are freed by libuv's close callback.
   uv_prepare_s* end_of_turn_;
   uv_timer_s* write_delay_;

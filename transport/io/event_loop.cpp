@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <csignal>
 #include <ctime>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -21,6 +23,8 @@ namespace {
 
 // Longer than a connection may flush after its close().
 constexpr Duration kDrainTimeout = std::chrono::milliseconds(1500);
+
+constexpr int kDeferredRoundsMax = 4;
 
 template <typename Handle>
 uv_handle_t* as_handle(Handle* handle) {
@@ -53,17 +57,33 @@ struct EventLoop::Impl {
     for (const auto& task : tasks) task();
   }
 
+  [[nodiscard]] bool turn_has_more() const { return !scheduled.empty() || !posted_here.empty(); }
+
+  /// Something is to run at the end of this turn.
+  void want_turn_end() {
+    const auto run = [](uv_check_t* handle) { static_cast<Impl*>(handle->data)->run_deferred(); };
+    uv_check_start(&turn_end, run);
+    uv_idle_start(&do_not_wait, [](uv_idle_t*) {});
+  }
+
   void run_deferred() {
-    running.swap(scheduled);
-    for (Deferred*& next : running) {
-      if (next == nullptr) continue;  // destroyed by an action before it
-      const auto action = next->action_;
-      next->scheduled_ = false;
-      next = nullptr;
-      (*action)();
+    // What an action schedules runs in the same turn, so that a chunk that came in goes out without asking the kernel
+    // in between; but only so often, lest actions that schedule each other keep the loop from its sockets.
+    for (int round = 0; round < kDeferredRoundsMax && turn_has_more(); ++round) {
+      running.swap(scheduled);
+      for (Deferred*& next : running) {
+        if (next == nullptr) continue;  // destroyed by an action before it
+        const auto action = next->action_;
+        next->scheduled_ = false;
+        next = nullptr;
+        (*action)();
+      }
+      running.clear();
+      std::vector<std::function<void()>> tasks;
+      tasks.swap(posted_here);
+      for (const auto& task : tasks) task();
     }
-    running.clear();
-    if (scheduled.empty()) {
+    if (!turn_has_more()) {
       uv_check_stop(&turn_end);
       uv_idle_stop(&do_not_wait);
     }
@@ -82,6 +102,8 @@ struct EventLoop::Impl {
   std::size_t offloaded = 0;  // not done yet
   std::vector<Deferred*> scheduled;
   std::vector<Deferred*> running;
+  std::vector<std::function<void()>> posted_here;  // by the loop's own thread
+  std::atomic<std::thread::id> thread;             // the loop's, while it runs
 };
 
 EventLoop::EventLoop() : impl_(std::make_unique<Impl>()), uv_(&impl_->loop) {}
@@ -115,17 +137,29 @@ EventLoop::~EventLoop() {
 
 Instant EventLoop::now() const { return Instant{Duration{static_cast<std::int64_t>(uv_hrtime())}}; }
 
-void EventLoop::run() { uv_run(uv_, UV_RUN_DEFAULT); }
+void EventLoop::run() {
+  impl_->thread = std::this_thread::get_id();
+  uv_run(uv_, UV_RUN_DEFAULT);
+  impl_->thread = std::thread::id{};
+}
 
 void EventLoop::run_until(Instant deadline) {
   Timer wake_up(*this, [] {});
   wake_up.arm(deadline);
+  impl_->thread = std::this_thread::get_id();
   uv_run(uv_, UV_RUN_ONCE);
+  impl_->thread = std::thread::id{};
 }
 
 void EventLoop::stop() { uv_stop(uv_); }
 
 void EventLoop::post(std::function<void()> task) {
+  if (std::this_thread::get_id() == impl_->thread) {
+    // Its thread is awake: waking it through the kernel would cost more than most tasks.
+    impl_->posted_here.push_back(std::move(task));
+    impl_->want_turn_end();
+    return;
+  }
   {
     const std::lock_guard lock(impl_->mutex);
     impl_->posted.push_back(std::move(task));
@@ -275,10 +309,7 @@ void Deferred::schedule() {
   scheduled_ = true;
   EventLoop::Impl& loop = *loop_.impl_;
   loop.scheduled.push_back(this);
-  if (loop.scheduled.size() > 1) return;  // already active
-  const auto run = [](uv_check_t* handle) { static_cast<EventLoop::Impl*>(handle->data)->run_deferred(); };
-  uv_check_start(&loop.turn_end, run);
-  uv_idle_start(&loop.do_not_wait, [](uv_idle_t*) {});
+  if (loop.scheduled.size() == 1) loop.want_turn_end();
 }
 
 }  // namespace weightcast

@@ -21,7 +21,7 @@ struct StoreOptions {
   std::filesystem::path directory;
   std::uint32_t versions_kept = 2;  ///< installed versions on disk, the current one included; at least 1
   DiskBackend backend = DiskBackend::kAuto;
-  std::size_t cache_bytes_max = 16 * kMiB;  ///< chunks just written, kept in memory for the children that follow
+  std::size_t cache_bytes_max = 8 * kMiB;  ///< chunks just written, kept in memory for the children that follow
 };
 
 /// A version whose every byte is here and verified.
