@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <vector>
 
 #include "patch/snapshot.h"
 
@@ -49,25 +48,46 @@ std::uint64_t count_non_finite(std::string_view dtype, Bytes data) {
   return 0;
 }
 
-Result<std::optional<NonFinite>> find_non_finite(const SnapshotSource& source) {
-  NonFinite found;
-  std::vector<std::byte> buffer(std::size_t{1} << 20);  // a multiple of every element's size
-  for (const TensorInfo& tensor : source.tensors()) {
-    std::uint64_t elements = 0;
-    for (std::uint64_t done = 0; done < tensor.size_bytes;) {
-      const MutableBytes part =
-          MutableBytes(buffer).first(std::min<std::uint64_t>(buffer.size(), tensor.size_bytes - done));
-      WC_TRY(source.read_at(tensor.offset_bytes + done, part));
-      elements += count_non_finite(tensor.dtype, part);
-      done += part.size();
+NonFiniteScan::NonFiniteScan(const SnapshotSource& source) : source_(source), elements_(source.tensors().size()) {}
+
+Status NonFiniteScan::scan(std::uint64_t offset_bytes, Bytes piece) {
+  const std::vector<TensorInfo>& tensors = source_.tensors();
+  const std::uint64_t piece_end = offset_bytes + piece.size();
+  auto tensor = std::ranges::partition_point(
+      tensors, [&](const TensorInfo& t) { return t.offset_bytes + t.size_bytes <= offset_bytes; });
+  for (; tensor != tensors.end() && tensor->offset_bytes < piece_end; ++tensor) {
+    const std::uint64_t element_bytes = dtype_bits(tensor->dtype) / 8;
+    if (element_bytes == 0) continue;  // none of those has anything but finite values
+    const std::uint64_t tensor_end = tensor->offset_bytes + tensor->size_bytes;
+    std::uint64_t begin = std::max(offset_bytes, tensor->offset_bytes);
+    begin += (element_bytes - (begin - tensor->offset_bytes) % element_bytes) % element_bytes;
+    const std::uint64_t end = std::min(piece_end, tensor_end);
+    if (begin >= end) continue;
+    const std::uint64_t whole_bytes = (end - begin) / element_bytes * element_bytes;
+    std::uint64_t found = count_non_finite(tensor->dtype, piece.subspan(begin - offset_bytes, whole_bytes));
+    if (begin + whole_bytes < end && begin + whole_bytes + element_bytes <= tensor_end) {
+      std::array<std::byte, 16> last;
+      const MutableBytes element = MutableBytes(last).first(element_bytes);
+      WC_TRY(source_.read_at(begin + whole_bytes, element));
+      found += count_non_finite(tensor->dtype, element);
     }
-    if (elements == 0) continue;
-    if (found.tensors == 0) found.first_tensor = tensor.name;
-    ++found.tensors;
-    found.elements += elements;
+    if (found == 0) continue;
+    elements_[static_cast<std::size_t>(tensor - tensors.begin())] += found;
+    any_ = true;
   }
-  if (found.tensors == 0) return std::optional<NonFinite>{};
-  return std::optional<NonFinite>{std::move(found)};
+  return {};
+}
+
+std::optional<NonFinite> NonFiniteScan::result() const {
+  NonFinite found;
+  for (std::size_t i = 0; i < elements_.size(); ++i) {
+    if (elements_[i] == 0) continue;
+    if (found.tensors == 0) found.first_tensor = source_.tensors()[i].name;
+    ++found.tensors;
+    found.elements += elements_[i];
+  }
+  if (found.tensors == 0) return std::nullopt;
+  return found;
 }
 
 }  // namespace weightcast

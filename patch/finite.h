@@ -1,9 +1,11 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/digest.h"
 #include "base/result.h"
@@ -24,8 +26,26 @@ struct NonFinite {
   std::uint64_t elements = 0;
 };
 
-/// Scans all tensors of `source` (by read_at()). Nothing if every element is finite.
-/// Errors: those of SnapshotSource::read_at().
-[[nodiscard]] Result<std::optional<NonFinite>> find_non_finite(const SnapshotSource& source);
+/// Finds NaNs and infinities in a snapshot while something else reads it: piece by piece, in any order, from several
+/// threads.
+class NonFiniteScan {
+ public:
+  /// `source` stays the caller's and outlives this.
+  explicit NonFiniteScan(const SnapshotSource& source);
+
+  /// `piece` is what the snapshot stream holds from `offset_bytes` on. Counts the elements that begin in it; one that
+  /// ends behind it is read from the source. Errors: those of SnapshotSource::read_at().
+  [[nodiscard]] Status scan(std::uint64_t offset_bytes, Bytes piece);
+
+  /// Whether any was found so far.
+  [[nodiscard]] bool any() const { return any_; }
+  /// What the pieces that were scanned held. Nothing if every element is finite. Not while scan() runs.
+  [[nodiscard]] std::optional<NonFinite> result() const;
+
+ private:
+  const SnapshotSource& source_;
+  std::vector<std::atomic<std::uint64_t>> elements_;  // by tensor
+  std::atomic<bool> any_{false};
+};
 
 }  // namespace weightcast

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "patch/snapshot.h"
@@ -60,23 +62,39 @@ TEST(CountNonFinite, FindsThemAtAnyPlaceAndAlignment) {
   expect_found_anywhere<double>("F64");
 }
 
-TEST(FindNonFinite, NamesTheFirstTensorAndCountsAll) {
+/// What a scan in pieces of `piece_bytes`, the last one first, finds.
+std::optional<NonFinite> scan_backwards(const SnapshotSource& source, std::uint64_t piece_bytes) {
+  NonFiniteScan scan(source);
+  const std::uint64_t pieces = (source.size_bytes() + piece_bytes - 1) / piece_bytes;
+  for (std::uint64_t i = pieces; i-- > 0;) {
+    std::vector<std::byte> piece(std::min(piece_bytes, source.size_bytes() - i * piece_bytes));
+    EXPECT_TRUE(source.read_at(i * piece_bytes, piece).has_value());
+    EXPECT_TRUE(scan.scan(i * piece_bytes, piece).has_value());
+  }
+  EXPECT_EQ(scan.any(), scan.result().has_value());
+  return scan.result();
+}
+
+// Whatever the pieces: elements that lie across two of them count once, bytes of the header and of other tensors never.
+TEST(NonFiniteScan, NamesTheFirstTensorAndCountsAll) {
   const TempDir dir;
   const std::string header =
-      R"({"ok":{"dtype":"BF16","shape":[2],"data_offsets":[0,4]},"bad":{"dtype":"BF16","shape":[2],"data_offsets":[4,8]},)"
-      R"("worse":{"dtype":"BF16","shape":[2],"data_offsets":[8,12]}})";
-  const std::string finite("\x80\x3f\x80\x3f", 4), one("\x80\x3f\xc0\x7f", 4), two("\x80\x7f\x80\xff", 4);
-  const auto clean = SnapshotSource::open(dir.write("clean", safetensors_bytes(header, finite + finite + finite)));
-  ASSERT_TRUE(clean.has_value());
-  EXPECT_FALSE(find_non_finite(*clean)->has_value());
-
-  const auto source = SnapshotSource::open(dir.write("dirty", safetensors_bytes(header, finite + one + two)));
-  ASSERT_TRUE(source.has_value());
-  const auto found = find_non_finite(*source);
-  ASSERT_TRUE(found.has_value() && found->has_value());
-  EXPECT_EQ((*found)->first_tensor, "bad");
-  EXPECT_EQ((*found)->tensors, 2u);
-  EXPECT_EQ((*found)->elements, 3u);
+      R"({"ok":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"bad":{"dtype":"BF16","shape":[2],"data_offsets":[4,8]},)"
+      R"("worse":{"dtype":"F64","shape":[2],"data_offsets":[8,24]},"whole":{"dtype":"I32","shape":[1],"data_offsets":[24,28]}})";
+  const std::string one("\x00\x00\x80\x3f", 4), bf16_nan("\x80\x3f\xc0\x7f", 4), ones("\xff\xff\xff\xff", 4);
+  const std::string zero(8, '\0'), infinity("\x00\x00\x00\x00\x00\x00\xf0\xff", 8);
+  const auto clean = SnapshotSource::open(dir.write("clean", safetensors_bytes(header, one + one + zero + zero + ones)));
+  const auto dirty = SnapshotSource::open(
+      dir.write("dirty", safetensors_bytes(header, one + bf16_nan + infinity + infinity + ones)));
+  ASSERT_TRUE(clean.has_value() && dirty.has_value());
+  for (std::uint64_t piece_bytes = 1; piece_bytes <= dirty->size_bytes(); ++piece_bytes) {
+    EXPECT_FALSE(scan_backwards(*clean, piece_bytes)) << piece_bytes;
+    const auto found = scan_backwards(*dirty, piece_bytes);
+    ASSERT_TRUE(found.has_value()) << piece_bytes;
+    EXPECT_EQ(found->first_tensor, "bad");
+    EXPECT_EQ(found->tensors, 2u);
+    EXPECT_EQ(found->elements, 3u) << piece_bytes;
+  }
 }
 
 }  // namespace

@@ -52,15 +52,7 @@ class Takeover : public std::enable_shared_from_this<Takeover> {
     if (source_->size_bytes() == 0) {
       return note(fail(Errc::kInvalidArgument, Op::kPublish, fmt::format("{}: holds nothing", request_.path)));
     }
-    if (request_.allow_nonfinite) return;
-    auto found = find_non_finite(*source_);
-    if (!found.has_value()) return note(found.error());
-    if (found->has_value()) {
-      note(fail(Errc::kInvalidArgument, Op::kPublish,
-                fmt::format("{}: {} elements of {} tensors are NaN or infinite, the first in '{}'; publish with "
-                            "--allow-nonfinite if that is meant",
-                            request_.path, (*found)->elements, (*found)->tensors, (*found)->first_tensor)));
-    }
+    if (!request_.allow_nonfinite) scan_.emplace(*source_);
   }
 
   void begin_import() {
@@ -90,13 +82,18 @@ class Takeover : public std::enable_shared_from_this<Takeover> {
     }
   }
 
-  // Leaves are multiples of chunks, so each leaf's chunks are hashed by the thread that has them in its cache.
+  // Leaves are multiples of chunks, so each leaf is scanned, and its chunks are hashed, by the thread that has them in
+  // its cache.
   void copy_leaves() {
     std::vector<std::byte> buffer(std::min<std::uint64_t>(kDigestBlockBytes, source_->size_bytes()));
     for (std::size_t leaf = next_leaf_++; leaf < digest_->leaf_count() && !failed_; leaf = next_leaf_++) {
       const std::uint64_t offset = digest_->leaf_offset_bytes(leaf);
       const MutableBytes bytes(buffer.data(), digest_->leaf_size_bytes(leaf));
       if (Status read = source_->read_at(offset, bytes); !read.has_value()) return note(read.error());
+      if (scan_) {
+        if (Status scanned = scan_->scan(offset, bytes); !scanned.has_value()) return note(scanned.error());
+        if (scan_->any()) continue;  // refused already; what is left is to count
+      }
       for (std::uint64_t at = 0; at < bytes.size(); at += chunk_bytes_) {
         const auto chunk = Bytes(bytes).subspan(at, std::min<std::uint64_t>(chunk_bytes_, bytes.size() - at));
         chunk_digests_[(offset + at) / chunk_bytes_] = digest_of(chunk);
@@ -118,6 +115,7 @@ class Takeover : public std::enable_shared_from_this<Takeover> {
     if (!error_) {
       if (Status same = source_->check_unchanged(); !same.has_value()) note(same.error());
     }
+    if (scan_ && !error_) refuse_non_finite();
     if (error_) return abandon(*error_);
     auto manifest = std::make_shared<Manifest>();
     manifest->model_id = request_.model_id;
@@ -138,6 +136,15 @@ class Takeover : public std::enable_shared_from_this<Takeover> {
     });
   }
 
+  void refuse_non_finite() {
+    const std::optional<NonFinite> found = scan_->result();
+    if (!found) return;
+    note(fail(Errc::kInvalidArgument, Op::kPublish,
+              fmt::format("{}: {} elements of {} tensors are NaN or infinite, the first in '{}'; publish with "
+                          "--allow-nonfinite if that is meant",
+                          request_.path, found->elements, found->tensors, found->first_tensor)));
+  }
+
   void abandon(const Error& why) {
     store_.discard(request_.version);
     done_(why);
@@ -155,6 +162,7 @@ class Takeover : public std::enable_shared_from_this<Takeover> {
   std::function<void(Result<TakenOver>)> done_;
 
   std::optional<SnapshotSource> source_;
+  std::optional<NonFiniteScan> scan_;  // unless such elements are allowed
   std::vector<SnapshotFile> files_;
   std::uint32_t chunk_bytes_ = 0;
   std::vector<File> targets_;
