@@ -10,6 +10,7 @@
 #include "base/digest.h"
 #include "base/units.h"
 #include "transport/io/disk.h"
+#include "transport/io/posix_file.h"
 
 namespace weightcast {
 
@@ -19,10 +20,7 @@ class IoRun {
  public:
   enum class Kind { kRead, kWrite, kSync };
 
-  /// Past this a run takes no more. Larger ones are hardly cheaper per byte, and the page cache takes them in folios of
-  /// higher order, which are dear to come by where memory is fragmented or given back to a host: 128 KiB at a time was
-  /// measured at 1.7 CPU s/GiB where 64 KiB took 0.25.
-  static constexpr std::size_t kBytesMax = 64 * kKiB;
+  static constexpr std::size_t kBytesMax = kWriteBytes;  ///< past this a run takes no more
   static constexpr std::size_t kPiecesMax = 128;  ///< far below IOV_MAX
 
   IoRun(Kind kind, int fd, std::uint64_t offset) : kind_(kind), fd_(fd), offset_(offset), end_(offset) {}

@@ -8,6 +8,7 @@
 
 #include "base/digest.h"
 #include "base/result.h"
+#include "base/units.h"
 
 namespace weightcast {
 
@@ -38,6 +39,11 @@ using FileRef = std::shared_ptr<const File>;
 /// Gives `file` its full size and, where the file system can, the blocks for it, so that a write cannot run out of
 /// space later. Errors: kNoSpace, kIo.
 [[nodiscard]] Status preallocate(const File& file, std::uint64_t size_bytes, std::string_view what);
+
+/// What goes to a file goes in pieces of this size. Larger ones are hardly cheaper per byte, and the page cache takes
+/// them in folios of higher order, which are dear to come by where memory is fragmented or given back to a host: 128 KiB
+/// at a time was measured at 1.7 CPU s/GiB where 64 KiB took 0.25.
+inline constexpr std::size_t kWriteBytes = 64 * kKiB;
 
 /// Exactly `into.size()` bytes. Errors: kCorrupt when the file ends before.
 [[nodiscard]] Status read_fully(const File& file, std::uint64_t offset, MutableBytes into, std::string_view what);
