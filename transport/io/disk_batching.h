@@ -36,6 +36,8 @@ class BatchingDisk : public Disk {
   void wake();
 
  private:
+  /// Of at most kWriteBytes.
+  void write_piece(int fd, std::uint64_t offset, Bytes from, Done done);
   void queue(std::unique_ptr<IoRun> run);
   void release_waiting_writes();
   void dispatch();
