@@ -36,9 +36,27 @@ using ConnId = StrongId<struct ConnIdTag, std::uint64_t>;
 inline constexpr Version kNoVersion{0};
 inline constexpr PeerId kOriginId{0};
 
+/// One payload of a version: the whole snapshot, or what turns `base` into it. A version alone names its full payload.
+struct PayloadId {
+  Version version{};
+  Version base{};  ///< kNoVersion: full
+
+  constexpr PayloadId() = default;
+  constexpr PayloadId(Version v, Version b = kNoVersion) : version(v), base(b) {}
+  constexpr auto operator<=>(const PayloadId&) const = default;
+  [[nodiscard]] constexpr bool is_patch() const { return base != kNoVersion; }
+};
+
 }  // namespace weightcast
 
 template <typename Tag, typename Int>
 struct std::hash<weightcast::StrongId<Tag, Int>> {
   std::size_t operator()(const weightcast::StrongId<Tag, Int>& id) const noexcept { return std::hash<Int>{}(id.value); }
+};
+
+template <>
+struct std::hash<weightcast::PayloadId> {
+  std::size_t operator()(const weightcast::PayloadId& id) const noexcept {
+    return id.version.value * 0x9e3779b97f4a7c15u ^ id.base.value;
+  }
 };

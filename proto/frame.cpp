@@ -10,8 +10,8 @@
 namespace weightcast {
 namespace {
 
-constexpr std::array<char, 4> kMagic{'W', 'C', 'F', '1'};
-constexpr std::size_t kCheckedBytes = 24;
+constexpr std::array<char, 4> kMagic{'W', 'C', 'F', '2'};
+constexpr std::size_t kCheckedBytes = 32;
 
 static_assert(std::endian::native == std::endian::little, "the wire is little-endian and so are the hosts we run on");
 
@@ -35,17 +35,18 @@ FrameHeaderBytes encode_frame_header(const FrameHeader& header) {
   put(out, 4, static_cast<std::uint8_t>(header.type));
   put(out, 8, header.body_bytes);
   put(out, 12, header.chunk.value);
-  put(out, 16, header.version.value);
-  put(out, 24, XXH3_64bits(out.data(), kCheckedBytes));
+  put(out, 16, header.payload.version.value);
+  put(out, 24, header.payload.base.value);
+  put(out, kCheckedBytes, XXH3_64bits(out.data(), kCheckedBytes));
   return out;
 }
 
 Result<FrameHeader> decode_frame_header(Bytes bytes) {
   WC_CHECK(bytes.size() >= FrameHeader::kBytes);
   if (std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0) {
-    return fail(Errc::kCorrupt, Op::kParse, "frame: does not start with WCF1; the peer does not speak this protocol");
+    return fail(Errc::kCorrupt, Op::kParse, "frame: does not start with WCF2; the peer does not speak this protocol, or is of an older release");
   }
-  if (get<std::uint64_t>(bytes, 24) != XXH3_64bits(bytes.data(), kCheckedBytes)) {
+  if (get<std::uint64_t>(bytes, kCheckedBytes) != XXH3_64bits(bytes.data(), kCheckedBytes)) {
     return fail(Errc::kCorrupt, Op::kParse, "frame: header check does not match");
   }
   FrameHeader header;
@@ -59,13 +60,13 @@ Result<FrameHeader> decode_frame_header(Bytes bytes) {
   }
   header.body_bytes = get<std::uint32_t>(bytes, 8);
   header.chunk = ChunkIndex{get<std::uint32_t>(bytes, 12)};
-  header.version = Version{get<std::uint64_t>(bytes, 16)};
+  header.payload = {Version{get<std::uint64_t>(bytes, 16)}, Version{get<std::uint64_t>(bytes, 24)}};
   const std::size_t limit = header.type == FrameType::kControl ? kControlBytesMax : std::size_t{kChunkBytesMax};
   if (header.body_bytes > limit) {
     return fail(Errc::kTooLarge, Op::kParse,
                 fmt::format("frame: body of {} bytes, at most {} are allowed", header.body_bytes, limit));
   }
-  if (header.type == FrameType::kControl && (header.chunk.value != 0 || header.version != kNoVersion)) {
+  if (header.type == FrameType::kControl && (header.chunk.value != 0 || header.payload != PayloadId{})) {
     return fail(Errc::kCorrupt, Op::kParse, "frame: a control frame names a chunk");
   }
   return header;

@@ -11,7 +11,7 @@
 
 namespace weightcast {
 
-/// Every frame on every connection starts with these 32 bytes, little-endian:
+/// Every frame on every connection starts with these 40 bytes, little-endian:
 ///
 ///   offset  size  field
 ///        0     4  magic "WCF1"
@@ -20,7 +20,8 @@ namespace weightcast {
 ///        8     4  body length in bytes
 ///       12     4  chunk index (chunk frames; else 0)
 ///       16     8  version (chunk frames; else 0)
-///       24     8  XXH3-64 of bytes 0 to 23
+///       24     8  base version (chunk frames of a patch; else 0)
+///       32     8  XXH3-64 of bytes 0 to 31
 ///
 /// The check makes a stream that lost its place, or never had one, an error at once instead of a wild length.
 enum class FrameType : std::uint8_t {
@@ -29,12 +30,12 @@ enum class FrameType : std::uint8_t {
 };
 
 struct FrameHeader {
-  static constexpr std::size_t kBytes = 32;
+  static constexpr std::size_t kBytes = 40;
 
   FrameType type = FrameType::kControl;
   std::uint32_t body_bytes = 0;
   ChunkIndex chunk{};
-  Version version{};
+  PayloadId payload{};
 
   bool operator==(const FrameHeader&) const = default;
 };

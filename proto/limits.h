@@ -8,7 +8,7 @@
 namespace weightcast {
 
 /// Every length that another process can send has its bound here; a larger one is refused before memory is taken.
-inline constexpr std::uint32_t kProtocolVersion = 1;
+inline constexpr std::uint32_t kProtocolVersion = 2;
 inline constexpr std::size_t kControlBytesMax = 4 * kMiB;
 inline constexpr std::uint32_t kChunkBytesMin = 4 * kKiB;
 inline constexpr std::uint32_t kChunkBytesMax = 4 * kMiB;
@@ -20,5 +20,7 @@ inline constexpr std::size_t kNameBytesMax = 255;
 inline constexpr std::size_t kStripesMax = 64;
 inline constexpr std::size_t kAncestorsMax = 16;
 inline constexpr std::size_t kReasonBytesMax = 1024;
+/// Payloads that a worker names when it joins.
+inline constexpr std::size_t kHeldMax = 64;
 
 }  // namespace weightcast

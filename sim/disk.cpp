@@ -4,9 +4,9 @@
 
 namespace weightcast::sim {
 
-Disk::Partial& Disk::begin(Version version, std::uint32_t chunks, std::uint32_t parts) {
-  if (Partial* there = partial_.find(version)) return *there;
-  return *partial_.emplace(version, {ChunkSet(chunks), ChunkSet(chunks), std::vector<bool>(parts), {}}).first;
+Disk::Partial& Disk::begin(PayloadId payload, std::uint32_t chunks, std::uint32_t parts) {
+  if (Partial* there = partial_.find(payload)) return *there;
+  return *partial_.emplace(payload, {ChunkSet(chunks), ChunkSet(chunks), std::vector<bool>(parts), {}}).first;
 }
 
 Instant Disk::write(Instant now, std::uint32_t bytes) {
@@ -22,15 +22,15 @@ void Disk::handle_written(Instant now, Partial& partial, ChunkIndex chunk, bool 
   partial.unsynced.push_back({now, chunk});
 }
 
-void Disk::finish(Instant now, Version version) {
-  finished_[version] = now;
+void Disk::finish(Instant now, PayloadId payload) {
+  finished_[payload.version] = {now, payload};
   // Kept until it is synced, for a crash may yet undo the version.
-  partial_.erase_if([&](Version kept) { return kept < version && holds(kept); });
+  partial_.erase_if([&](PayloadId kept) { return kept.version < payload.version && holds(kept.version); });
 }
 
 void Disk::crash(Instant now) {
-  std::erase_if(finished_, [&](const auto& f) { return f.second + sync_delay_ > now; });
-  partial_.erase_if([&](Version kept) { return holds(kept); });
+  std::erase_if(finished_, [&](const auto& f) { return f.second.at + sync_delay_ > now; });
+  partial_.erase_if([&](PayloadId kept) { return holds(kept.version); });
   for (auto& [version, partial] : partial_) {
     for (const auto& [at, chunk] : partial.unsynced) {
       if (at + sync_delay_ <= now) continue;

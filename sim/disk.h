@@ -8,7 +8,7 @@
 #include "base/ids.h"
 #include "base/time.h"
 #include "base/units.h"
-#include "sim/version_map.h"
+#include "sim/payload_map.h"
 #include "transport/core/chunk_set.h"
 
 namespace weightcast::sim {
@@ -27,17 +27,21 @@ class Disk {
   Disk(Rate write_rate, Duration sync_delay) : base_rate_(write_rate), rate_(write_rate), sync_delay_(sync_delay) {}
 
   /// Makes room, or finds what is there already.
-  Partial& begin(Version version, std::uint32_t chunks, std::uint32_t parts);
-  [[nodiscard]] Partial* find(Version version) { return partial_.find(version); }
-  void discard(Version version) { partial_.erase(version); }
+  Partial& begin(PayloadId payload, std::uint32_t chunks, std::uint32_t parts);
+  [[nodiscard]] Partial* find(PayloadId payload) { return partial_.find(payload); }
+  void discard(PayloadId payload) { partial_.erase(payload); }
 
   /// When a write of so many bytes that is asked for now will be done.
   [[nodiscard]] Instant write(Instant now, std::uint32_t bytes);
   void handle_written(Instant now, Partial& partial, ChunkIndex chunk, bool damaged) const;
-  void finish(Instant now, Version version);
+  void finish(Instant now, PayloadId payload);
 
   [[nodiscard]] bool holds(Version version) const { return finished_.contains(version); }
-  [[nodiscard]] const std::map<Version, Instant>& finished() const { return finished_; }
+  struct Finished {
+    Instant at{};
+    PayloadId payload{};  ///< that brought it
+  };
+  [[nodiscard]] const std::map<Version, Finished>& finished() const { return finished_; }
 
   /// The host loses power: what is younger than the sync delay is gone.
   void crash(Instant now);
@@ -50,8 +54,8 @@ class Disk {
   Rate rate_;
   const Duration sync_delay_;
   Instant free_at_{};
-  VersionMap<Partial> partial_;
-  std::map<Version, Instant> finished_;
+  PayloadMap<Partial> partial_;
+  std::map<Version, Finished> finished_;
 };
 
 }  // namespace weightcast::sim

@@ -57,7 +57,7 @@ void Network::send_message(Instant now, LinkIndex index, NodeIndex from, wire::M
   enqueue(now, made);
 }
 
-void Network::send_chunk(Instant now, LinkIndex index, NodeIndex from, Version version, ChunkIndex chunk,
+void Network::send_chunk(Instant now, LinkIndex index, NodeIndex from, PayloadId payload, ChunkIndex chunk,
                          std::uint32_t bytes, bool damaged) {
   Link& link = links_[index];
   const std::uint8_t end = end_of(link, from);
@@ -73,7 +73,7 @@ void Network::send_chunk(Instant now, LinkIndex index, NodeIndex from, Version v
   frame.link = index;
   frame.from_end = end;
   frame.bytes = static_cast<std::uint32_t>(FrameHeader::kBytes) + bytes;
-  frame.version = version;
+  frame.payload = payload;
   frame.chunk = chunk;
   link.ways[end].brought_chunks = true;
   enqueue(now, made);
@@ -347,7 +347,7 @@ void Network::arrive(Instant now, const Event& event) {
   if (!to.open || link.failed) return;
   switch (frame.kind) {
     case FrameKind::kControl: return handler_.on_message(to.node, to.conn, from.node, *frame.message);
-    case FrameKind::kChunk: return handler_.on_chunk(to.node, to.conn, frame.version, frame.chunk, frame.damaged);
+    case FrameKind::kChunk: return handler_.on_chunk(to.node, to.conn, frame.payload, frame.chunk, frame.damaged);
     case FrameKind::kEnd:
       to.open = false;
       drop_queue(link, to_end);
@@ -410,7 +410,7 @@ std::string Network::describe(const Event& event) const {
       const std::string way = name(link.ends[frame.from_end].node) + " -> " + name(link.ends[1 - frame.from_end].node);
       if (frame.kind == FrameKind::kEnd) return way + ": end";
       if (frame.kind == FrameKind::kControl) return way + ": " + frame.message->ShortDebugString().substr(0, 160);
-      return fmt::format("{}: version {} chunk {}{}", way, frame.version.value, frame.chunk.value,
+      return fmt::format("{}: version {} chunk {}{}", way, frame.payload.version.value, frame.chunk.value,
                          frame.damaged ? ", damaged" : "");
     }
     case EventKind::kDial:

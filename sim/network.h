@@ -23,7 +23,7 @@ class NetworkHandler {
   virtual void on_connected(NodeIndex node, ConnId conn) = 0;
   virtual void on_closed(NodeIndex node, ConnId conn, const Error& why) = 0;
   virtual void on_message(NodeIndex node, ConnId conn, NodeIndex from, const wire::Message& message) = 0;
-  virtual void on_chunk(NodeIndex node, ConnId conn, Version version, ChunkIndex chunk, bool damaged) = 0;
+  virtual void on_chunk(NodeIndex node, ConnId conn, PayloadId payload, ChunkIndex chunk, bool damaged) = 0;
   virtual void on_chunk_sent(NodeIndex node, ConnId conn) = 0;
 };
 
@@ -46,7 +46,7 @@ class Network {
 
   LinkIndex dial(Instant now, NodeIndex from, ConnId conn, NodeIndex to);
   void send_message(Instant now, LinkIndex link, NodeIndex from, wire::Message message);
-  void send_chunk(Instant now, LinkIndex link, NodeIndex from, Version version, ChunkIndex chunk, std::uint32_t bytes,
+  void send_chunk(Instant now, LinkIndex link, NodeIndex from, PayloadId payload, ChunkIndex chunk, std::uint32_t bytes,
                   bool damaged);
   /// Sends what is queued, then ends the connection; the other side is told.
   void close(Instant now, LinkIndex link, NodeIndex from);
@@ -89,7 +89,7 @@ class Network {
     FrameIndex next = kNone;  // in its connection's queue
     std::uint32_t bytes = 0;
     ChunkIndex chunk{};
-    Version version{};
+    PayloadId payload{};
     std::unique_ptr<wire::Message> message;
   };
   /// One way of a link.

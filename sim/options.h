@@ -33,6 +33,15 @@ struct DiskOptions {
   Duration finish_delay{};                              ///< from the last chunk to the visible version
 };
 
+/// What it takes to send the difference of two versions only. Without it every version is sent whole.
+struct PatchOptions {
+  bool enabled = false;
+  double share = 0.01;                                  ///< of the payload, for one version's change
+  Duration make_delay = std::chrono::milliseconds(50);
+  double useless_probability = 0;                       ///< that a patch turns out not to be worth it
+  double unfit_probability = 0;                         ///< that a worker finds its base damaged when it applies one
+};
+
 /// The whole world. Nothing else decides how a run goes.
 struct SimOptions {
   std::uint64_t seed = 1;
@@ -43,6 +52,7 @@ struct SimOptions {
   Topology topology = Topology::kAuto;
   NetworkOptions network;
   DiskOptions disk;
+  PatchOptions patches;
   Timeouts timeouts;
   std::vector<Fault> faults;
   Duration publish_at = std::chrono::seconds(1);  ///< the first version; by then everyone has joined
@@ -74,6 +84,8 @@ struct SimResult {
   std::vector<PublicationResult> publications;
   std::uint64_t origin_egress_bytes = 0;
   std::uint64_t chunks_delivered = 0;
+  std::uint64_t patches_installed = 0;       ///< by all workers
+  std::uint64_t patches_unfit = 0;           ///< refused for a damaged base, and made up for by full payloads
   std::uint64_t chunks_delivered_twice = 0;  ///< came to a node that had verified them before
   std::uint64_t events = 0;
   std::uint64_t hash = 0;  ///< of all that happened: equal for equal options

@@ -97,6 +97,22 @@ SimOptions random_schedule(std::uint64_t seed) {
     options.faults.push_back(random_fault(random, options.workers, span));
     publications += options.faults.back().kind == FaultKind::kPublish ? 1 : 0;
   }
+  // Drawn from a source of its own: what a seed meant before there were patches it means still, but for them.
+  Random patch_random(seed ^ 0x7061746368657321);
+  if (patch_random.chance(0.5)) {
+    options.patches.enabled = true;
+    options.patches.share = 0.001 * double(patch_random.between(1, 400));
+    options.patches.make_delay = patch_random.duration(Duration(1), seconds(2));
+    options.patches.useless_probability = patch_random.chance(0.3) ? 0.3 : 0;
+    options.patches.unfit_probability = patch_random.chance(0.5) ? 0.2 : 0;
+    for (std::uint64_t i = patch_random.between(1, 5); i > 0; --i) {
+      Fault publish;
+      publish.kind = FaultKind::kPublish;
+      publish.at = patch_random.duration(Duration::zero(), span + seconds(5));
+      options.faults.push_back(publish);
+      ++publications;
+    }
+  }
   // As slow as a star or a disk may be, several times over; and then what the core's own waits may take.
   double least_bytes_per_s = std::min({options.network.origin_uplink.bytes_per_s, options.network.worker_uplink.bytes_per_s,
                                        options.network.worker_downlink.bytes_per_s});

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "transport/core/payload_wire.h"
 #include "transport/core/stripes.h"
 
 namespace weightcast::sim {
@@ -28,8 +29,8 @@ NodeIndex node_at(std::string_view host) {
 
 std::string name_of(NodeIndex node) { return node == 0 ? "origin" : fmt::format("worker {}", node); }
 
-Digest digest_of_chunk(Version version, ChunkIndex chunk) {
-  Random random(version.value * 0x100000001b3 ^ chunk.value);
+Digest digest_of_chunk(PayloadId payload, ChunkIndex chunk) {
+  Random random(payload.version.value * 0x100000001b3 ^ payload.base.value * 0x9e3779b97f4a7c15 ^ chunk.value);
   Digest digest;
   for (std::size_t i = 0; i < Digest::kBytes; i += 8) {
     const std::uint64_t word = random.next();
@@ -108,10 +109,10 @@ SimResult Simulation::run() {
     if (faults_left_ == 0 && now_ - quiet_since_ > options_.settle_max && !everyone_done()) {
       std::string missing;
       for (NodeIndex node = 1; node < nodes_.size(); ++node) {
-        if (must_finish(node) && nodes_[node].installed < payloads_.rbegin()->first) missing += fmt::format(" {}", node);
+        if (must_finish(node) && nodes_[node].installed < latest()) missing += fmt::format(" {}", node);
       }
       violate(fmt::format("{:.0f} s after the last fault these workers still lack version {}:{}",
-                          to_seconds(options_.settle_max), payloads_.rbegin()->first.value, missing));
+                          to_seconds(options_.settle_max), latest().value, missing));
     }
   }
   result_.simulated = now_ - Instant{};
@@ -150,8 +151,8 @@ bool Simulation::must_finish(NodeIndex node) const {
 
 bool Simulation::everyone_done() {
   if (payloads_.empty() || publications_waiting_ > 0) return false;
-  const Version latest = payloads_.rbegin()->first;
-  while (done_below_ < nodes_.size() && (nodes_[done_below_].installed >= latest || !must_finish(done_below_))) {
+  const Version wanted = latest();
+  while (done_below_ < nodes_.size() && (nodes_[done_below_].installed >= wanted || !must_finish(done_below_))) {
     ++done_below_;
   }
   return done_below_ == nodes_.size();
@@ -172,7 +173,8 @@ void Simulation::start_node(NodeIndex index) {
     config.hop_delay = options_.network.one_way_delay;
     config.timeouts = options_.timeouts;
     auto core = std::make_unique<OriginCore>(config);
-    for (const auto& [version, payload] : payloads_) core->restore(payload.manifest, payload.digests);
+    config.patches = options_.patches.enabled;
+    for (const auto& [id, payload] : payloads_) core->restore(payload.manifest, payload.digests);
     node.origin = core.get();
     node.core = std::move(core);
   } else {
@@ -188,10 +190,11 @@ void Simulation::start_node(NodeIndex index) {
     config.timeouts = options_.timeouts;
     auto core = std::make_unique<WorkerCore>(config);
     node.handed.clear();
-    for (const auto& [version, at] : node.disk.finished()) {
-      const Payload& payload = payloads_.at(version);
+    for (const auto& [version, finished] : node.disk.finished()) {
+      const Payload& payload = payloads_.at(finished.payload);
       core->restore(payload.manifest, payload.digests);
-      node.handed.put(version, ChunkSet(payload.manifest->chunk_count(), true));
+      if (finished.payload.is_patch()) core->restore_patch(payload.manifest, payload.digests);
+      node.handed.put(finished.payload, ChunkSet(payload.manifest->chunk_count(), true));
     }
     node.installed = node.disk.finished().empty() ? kNoVersion : node.disk.finished().rbegin()->first;
     if (options_.wrap_worker) {
@@ -287,22 +290,11 @@ void Simulation::publish() {
     ++publications_waiting_;
     return;
   }
-  const Version version{payloads_.empty() ? 1 : payloads_.rbegin()->first.value + 1};
+  const Version version{latest().value + 1};
   const Plan plan = node.origin->plan_for(local(0), options_.payload_bytes);
-  Manifest manifest;
-  manifest.model_id = "simulated";
-  manifest.version = version;
-  manifest.payload_bytes = options_.payload_bytes;
-  manifest.chunk_bytes = options_.chunk_bytes.value_or(std::max(plan.chunk_bytes, options_.chunk_bytes_min));
-  manifest.files.push_back({"model.safetensors", options_.payload_bytes});
-  manifest.snapshot_digest = digest_of_chunk(version, ChunkIndex{kNone});
-  Payload payload;
-  for (std::uint32_t c = 0; c < manifest.chunk_count(); ++c) {
-    payload.digests.push_back(digest_of_chunk(version, ChunkIndex{c}));
-  }
-  manifest.part_digests = part_digests_of(payload.digests);
-  payload.manifest = std::make_shared<const Manifest>(std::move(manifest));
-  payloads_[version] = payload;
+  const Payload& payload =
+      payload_of_size(version, options_.payload_bytes,
+                      options_.chunk_bytes.value_or(std::max(plan.chunk_bytes, options_.chunk_bytes_min)));
   node.origin->handle_publish(local(0), local(0), payload.manifest, payload.digests);
 
   PublicationResult& publication = result_.publications.emplace_back();
@@ -317,6 +309,46 @@ void Simulation::publish() {
   published_at_.push_back(now_);
   done_below_ = 1;
   pump(0);
+}
+
+const Simulation::Payload& Simulation::payload_of_size(PayloadId id, std::uint64_t bytes, std::uint32_t chunk_bytes) {
+  const auto [made, added] = payloads_.try_emplace(id);
+  if (!added) return made->second;
+  Manifest manifest;
+  manifest.model_id = "simulated";
+  manifest.version = id.version;
+  manifest.base_version = id.base;
+  manifest.kind = id.is_patch() ? PayloadKind::kPatch : PayloadKind::kFull;
+  manifest.payload_bytes = bytes;
+  manifest.chunk_bytes = chunk_bytes;
+  manifest.files.push_back({"model.safetensors", options_.payload_bytes});
+  manifest.snapshot_digest = digest_of_chunk(id.version, ChunkIndex{kNone});
+  for (std::uint32_t c = 0; c < manifest.chunk_count(); ++c) {
+    made->second.digests.push_back(digest_of_chunk(id, ChunkIndex{c}));
+  }
+  manifest.part_digests = part_digests_of(made->second.digests);
+  made->second.manifest = std::make_shared<const Manifest>(std::move(manifest));
+  return made->second;
+}
+
+void Simulation::handle_make_patch(PayloadId id) {
+  OriginCore& origin = *nodes_[0].origin;
+  // Always the same of one id, also after a restart of the origin.
+  Random random(options_.seed ^ (id.version.value << 20) ^ id.base.value);
+  if (!payloads_.contains(id) && random.chance(options_.patches.useless_probability)) {
+    return origin.handle_patch_made(local(0), id, fail(Errc::kTooLarge, Op::kEncode, "everything has changed"));
+  }
+  // Most cells that change in two versions are not the same, so a fold grows; but less than the sum.
+  const double versions = double(id.version.value - id.base.value);
+  const double share = options_.patches.share * (1 + 0.8 * (versions - 1));
+  if (share >= kPatchShareMax) {
+    return origin.handle_patch_made(local(0), id, fail(Errc::kTooLarge, Op::kEncode, "too much has changed"));
+  }
+  const auto bytes = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(share * double(options_.payload_bytes)));
+  const std::uint32_t chunk_bytes = options_.chunk_bytes ? std::max(*options_.chunk_bytes / 16, kChunkBytesMin)
+                                                         : origin.plan_for(local(0), bytes).chunk_bytes;
+  const Payload& payload = payload_of_size(id, bytes, chunk_bytes);
+  origin.handle_patch_made(local(0), id, MadePatch{payload.manifest, payload.digests});
 }
 
 void Simulation::publish_what_waits() {
@@ -477,15 +509,15 @@ void Simulation::perform(NodeIndex node, action::Send& send) {
 
 void Simulation::perform(NodeIndex node, action::SendChunk& send) {
   const LinkIndex link = link_of(node, send.conn);
-  const Manifest& manifest = *payloads_.at(send.version).manifest;
+  const Manifest& manifest = *payloads_.at(send.payload).manifest;
   bool damaged = false;
-  if (node != 0 && !has_intact(nodes_[node], send.version, send.chunk)) {
+  if (node != 0 && !has_intact(nodes_[node], send.payload, send.chunk)) {
     return violate(fmt::format("{} forwards version {} chunk {}, which it has not verified", name_of(node),
-                               send.version.value, send.chunk.value));
+                               send.payload.version.value, send.chunk.value));
   }
   if (options_.thorough) check_sent_is_wanted(node, send);
   if (link != kNone) {
-    network_.send_chunk(now_, link, node, send.version, send.chunk, manifest.chunk_size(send.chunk), damaged);
+    network_.send_chunk(now_, link, node, send.payload, send.chunk, manifest.chunk_size(send.chunk), damaged);
   }
 }
 
@@ -498,37 +530,42 @@ void Simulation::perform(NodeIndex index, action::BeginPayload& begin) {
   DiskOperation operation;
   operation.work = DiskWork::kBegin;
   operation.node = index;
-  operation.version = begin.manifest->version;
+  operation.payload = begin.manifest->id();
   operation.failed = nodes_[index].disk.full;
-  if (begin.manifest->part_digests != payloads_.at(operation.version).manifest->part_digests) {
-    return violate(fmt::format("{} begins version {} under another manifest", name_of(index), operation.version.value));
+  if (begin.manifest->part_digests != payloads_.at(operation.payload).manifest->part_digests) {
+    return violate(fmt::format("{} begins version {} under another manifest", name_of(index),
+                               operation.payload.version.value));
+  }
+  if (operation.payload.is_patch() && nodes_[index].installed != operation.payload.base) {
+    return violate(fmt::format("{} begins a patch from version {}, and has version {}", name_of(index),
+                               operation.payload.base.value, nodes_[index].installed.value));
   }
   // One at a time, and ever newer ones: what it was told of those before is nothing to it any more.
-  std::erase_if(nodes_[index].told, [&](const auto& told) { return told.first < operation.version; });
+  std::erase_if(nodes_[index].told, [&](const auto& told) { return told.first.version < operation.payload.version; });
   start_disk_work(now_, operation);
 }
 
 void Simulation::perform(NodeIndex node, action::PutDigestPart& put) {
-  if (Disk::Partial* partial = nodes_[node].disk.find(put.version)) partial->parts[put.part] = true;
+  if (Disk::Partial* partial = nodes_[node].disk.find(put.payload)) partial->parts[put.part] = true;
 }
 
 void Simulation::perform(NodeIndex index, action::StoreChunk& store) {
   Node& node = nodes_[index];
-  const Manifest& manifest = *payloads_.at(store.version).manifest;
+  const Manifest& manifest = *payloads_.at(store.payload).manifest;
   if (is_damaged(store.bytes)) {
-    return violate(fmt::format("{} stores version {} chunk {}, which is damaged", name_of(index), store.version.value,
+    return violate(fmt::format("{} stores version {} chunk {}, which is damaged", name_of(index), store.payload.version.value,
                                store.chunk.value));
   }
-  ChunkSet* handed = node.handed.find(store.version);
-  if (handed == nullptr) handed = node.handed.emplace(store.version, ChunkSet(manifest.chunk_count())).first;
+  ChunkSet* handed = node.handed.find(store.payload);
+  if (handed == nullptr) handed = node.handed.emplace(store.payload, ChunkSet(manifest.chunk_count())).first;
   if (!handed->insert(store.chunk)) {
-    return violate(fmt::format("{} stores version {} chunk {} a second time", name_of(index), store.version.value,
+    return violate(fmt::format("{} stores version {} chunk {} a second time", name_of(index), store.payload.version.value,
                                store.chunk.value));
   }
   DiskOperation operation;
   operation.work = DiskWork::kStore;
   operation.node = index;
-  operation.version = store.version;
+  operation.payload = store.payload;
   operation.chunk = store.chunk;
   operation.failed = node.disk.full;
   const std::uint32_t bytes = manifest.chunk_size(store.chunk);
@@ -539,21 +576,29 @@ void Simulation::perform(NodeIndex index, action::StoreChunk& store) {
 
 void Simulation::perform(NodeIndex index, action::FinishPayload& finish) {
   Node& node = nodes_[index];
-  const Disk::Partial* partial = node.disk.find(finish.version);
+  const Disk::Partial* partial = node.disk.find(finish.payload);
   if (partial == nullptr || !partial->written.complete() || partial->damaged.count() > 0) {
-    return violate(fmt::format("{} installs version {}, which is not whole", name_of(index), finish.version.value));
+    return violate(fmt::format("{} installs version {}, which is not whole", name_of(index), finish.payload.version.value));
   }
   DiskOperation operation;
   operation.work = DiskWork::kFinish;
   operation.node = index;
-  operation.version = finish.version;
+  operation.payload = finish.payload;
   operation.failed = node.disk.full;
   start_disk_work(now_ + options_.disk.finish_delay, operation);
 }
 
 void Simulation::perform(NodeIndex node, action::DiscardPayload& discard) {
-  nodes_[node].disk.discard(discard.version);
-  nodes_[node].handed.erase(discard.version);
+  nodes_[node].disk.discard(discard.payload);
+  nodes_[node].handed.erase(discard.payload);
+}
+
+void Simulation::perform(NodeIndex node, action::MakePatch& make) {
+  DiskOperation operation;
+  operation.work = DiskWork::kMakePatch;
+  operation.node = node;
+  operation.payload = make.payload;
+  start_disk_work(now_ + options_.patches.make_delay, operation);
 }
 
 void Simulation::perform(NodeIndex node, action::Log& log) {
@@ -585,17 +630,24 @@ void Simulation::handle_disk(const Event& event) {
   const NodeIndex index = operation.node;
   Node& node = nodes_[index];
   if (!node.core || node.incarnation != operation.incarnation) return;
-  const Version version = operation.version;
-  const Payload& payload = payloads_.at(version);
+  const PayloadId id = operation.payload;
+  if (operation.work == DiskWork::kMakePatch) {
+    handle_make_patch(id);
+    pump(index);
+    return;
+  }
+  const Version version = id.version;
+  const Payload& payload = payloads_.at(id);
   const Error full = fail(Errc::kNoSpace, Op::kWrite, "the disk is full");
   switch (operation.work) {
+    case DiskWork::kMakePatch: return;
     case DiskWork::kBegin: {
       if (operation.failed) {
-        node.core->handle_payload_begun(local(index), version, full);
+        node.core->handle_payload_begun(local(index), id, full);
         break;
       }
       Disk::Partial& partial =
-          node.disk.begin(version, payload.manifest->chunk_count(), payload.manifest->part_count());
+          node.disk.begin(id, payload.manifest->chunk_count(), payload.manifest->part_count());
       RestoredPayload restored;
       std::uint32_t parts = 0;
       while (parts < partial.parts.size() && partial.parts[parts]) ++parts;
@@ -606,35 +658,41 @@ void Simulation::handle_disk(const Event& event) {
            c = partial.written.next_in(ChunkIndex{c->value + 1})) {
         restored.held.insert(*c);
       }
-      node.handed.put(version, restored.held);
-      node.core->handle_payload_begun(local(index), version, std::move(restored));
+      node.handed.put(id, restored.held);
+      node.core->handle_payload_begun(local(index), id, std::move(restored));
       break;
     }
     case DiskWork::kStore: {
       node.storing_bytes -= payload.manifest->chunk_size(operation.chunk);
       node.reading_paused = node.reading_paused && node.storing_bytes > kStoringBytesMax / 2;
-      Disk::Partial* partial = node.disk.find(version);
+      Disk::Partial* partial = node.disk.find(id);
       const bool failed = operation.failed || partial == nullptr;
       if (!failed) node.disk.handle_written(now_, *partial, operation.chunk, operation.damaged);
-      node.core->handle_chunk_stored(local(index), version, operation.chunk, failed ? Status(full) : Status());
+      node.core->handle_chunk_stored(local(index), id, operation.chunk, failed ? Status(full) : Status());
       break;
     }
     case DiskWork::kFinish:
       if (operation.failed) {
-        node.core->handle_finished(local(index), version, full);
+        node.core->handle_finished(local(index), id, full);
         break;
       }
+      if (id.is_patch() && random_.chance(options_.patches.unfit_probability)) {
+        ++result_.patches_unfit;
+        node.core->handle_finished(local(index), id, fail(Errc::kWrongBase, Op::kDecode, "the base is damaged"));
+        break;
+      }
+      if (id.is_patch()) ++result_.patches_installed;
       if (version <= node.installed) {
         return violate(fmt::format("{} goes back from version {} to {}", name_of(index), node.installed.value,
                                    version.value));
       }
-      node.disk.finish(now_, version);
+      node.disk.finish(now_, id);
       node.installed = version;
       for (std::size_t i = 0; i < result_.publications.size(); ++i) {
         auto& installed = result_.publications[i].installed[index - 1];
         if (result_.publications[i].version <= version && !installed) installed = now_ - published_at_[i];
       }
-      node.core->handle_finished(local(index), version, {});
+      node.core->handle_finished(local(index), id, {});
       break;
   }
   pump(index);
@@ -669,25 +727,25 @@ void Simulation::on_message(NodeIndex node, ConnId conn, NodeIndex, const wire::
   if (!nodes_[node].core) return;
   if (options_.thorough && message.has_subscribe()) {
     const wire::Subscribe& subscribe = message.subscribe();
-    const Version version{subscribe.version()};
-    auto& asked = nodes_[node].asked[{link_of(node, conn), version}];
+    const PayloadId id = payload_of(subscribe);
+    auto& asked = nodes_[node].asked[{link_of(node, conn), id}];
     std::erase_if(asked, [&](const Asked& a) { return a.stripe == subscribe.stripe(); });
     asked.push_back({subscribe.stripe(), {subscribe.stripe_weights().begin(), subscribe.stripe_weights().end()},
-                     ChunkSet::from_bytes(payloads_.at(version).manifest->chunk_count(), subscribe.chunks_held())});
+                     ChunkSet::from_bytes(payloads_.at(id).manifest->chunk_count(), subscribe.chunks_held())});
   }
   nodes_[node].core->handle_message(local(node), conn, message);
   pump(node);
 }
 
-void Simulation::on_chunk(NodeIndex node, ConnId conn, Version version, ChunkIndex chunk, bool damaged) {
+void Simulation::on_chunk(NodeIndex node, ConnId conn, PayloadId id, ChunkIndex chunk, bool damaged) {
   if (!nodes_[node].core) return;
-  const Payload& payload = payloads_.at(version);
+  const Payload& payload = payloads_.at(id);
   ++result_.chunks_delivered;
-  if (!damaged && has_intact(nodes_[node], version, chunk)) ++result_.chunks_delivered_twice;
+  if (!damaged && has_intact(nodes_[node], id, chunk)) ++result_.chunks_delivered_twice;
   const Digest& digest = payload.digests[chunk.value];
   nodes_[node].core->handle_chunk(
       local(node), conn,
-      {version, chunk, payload.manifest->chunk_size(chunk), damaged ? wrong(digest) : digest, stand_in(damaged)});
+      {id, chunk, payload.manifest->chunk_size(chunk), damaged ? wrong(digest) : digest, stand_in(damaged)});
   pump(node);
 }
 
@@ -712,60 +770,60 @@ void Simulation::violate(std::string what) {
   result_.violation = std::move(text);
 }
 
-bool Simulation::has_intact(const Node& node, Version version, ChunkIndex chunk) const {
-  const ChunkSet* handed = node.handed.find(version);
+bool Simulation::has_intact(const Node& node, PayloadId id, ChunkIndex chunk) const {
+  const ChunkSet* handed = node.handed.find(id);
   return handed != nullptr && handed->contains(chunk);
 }
 
 void Simulation::check_asks_for_missing(NodeIndex node, const wire::Subscribe& subscribe) {
-  const Version version{subscribe.version()};
-  const ChunkSet* handed = nodes_[node].handed.find(version);
+  const PayloadId id = payload_of(subscribe);
+  const ChunkSet* handed = nodes_[node].handed.find(id);
   if (handed == nullptr) return;
   const ChunkSet told = ChunkSet::from_bytes(handed->size(), subscribe.chunks_held());
   if (const auto again = handed->next_in_without(told, ChunkIndex{0})) {
-    violate(fmt::format("{} asks for version {} chunk {}, which it has", name_of(node), version.value, again->value));
+    violate(fmt::format("{} asks for version {} chunk {}, which it has", name_of(node), id.version.value, again->value));
   }
 }
 
 void Simulation::check_sent_is_wanted(NodeIndex node, const action::SendChunk& send) {
-  const auto found = nodes_[node].asked.find({link_of(node, send.conn), send.version});
+  const auto found = nodes_[node].asked.find({link_of(node, send.conn), send.payload});
   if (found == nodes_[node].asked.end()) {
-    return violate(fmt::format("{} sends version {} to somebody who did not ask", name_of(node), send.version.value));
+    return violate(fmt::format("{} sends version {} to somebody who did not ask", name_of(node), send.payload.version.value));
   }
   for (const Asked& asked : found->second) {
     const StripeMap stripes(asked.weights.empty() ? std::vector<std::uint32_t>{1} : asked.weights);
     if (stripes.stripe_of(send.chunk) == asked.stripe && !asked.held.contains(send.chunk)) return;
   }
-  violate(fmt::format("{} sends version {} chunk {} to somebody who has it", name_of(node), send.version.value,
+  violate(fmt::format("{} sends version {} chunk {} to somebody who has it", name_of(node), send.payload.version.value,
                       send.chunk.value));
 }
 
 void Simulation::note_told(NodeIndex index, const wire::Assignment& assignment) {
-  const Version version{assignment.version()};
-  std::vector<NodeIndex>& parents = nodes_[index].told[version];
+  const PayloadId id = payload_of(assignment);
+  std::vector<NodeIndex>& parents = nodes_[index].told[id];
   parents.clear();
   for (const wire::StripeSource& source : assignment.stripes()) {
     const wire::NodeAddress& parent = source.ancestors(0);
     parents.push_back(parent.peer_id() == 0 ? 0 : node_at(parent.address().host()));
   }
-  newly_told_.push_back({index, version});
+  newly_told_.push_back({index, id});
 }
 
 void Simulation::check_told() {
-  for (const auto& [told, version] : std::exchange(newly_told_, {})) {
-    const std::size_t stripes = nodes_[told].told[version].size();
+  for (const auto& [told, id] : std::exchange(newly_told_, {})) {
+    const std::size_t stripes = nodes_[told].told[id].size();
     for (std::size_t stripe = 0; stripe < stripes; ++stripe) {
       NodeIndex at = told;
       for (std::size_t steps = 0; at != 0; ++steps) {
         const Node& node = nodes_[at];
-        const auto parents = node.told.find(version);
-        if (!node.core || node.installed >= version || parents == node.told.end() ||
+        const auto parents = node.told.find(id);
+        if (!node.core || node.installed >= id.version || parents == node.told.end() ||
             parents->second.size() != stripes) {
           break;
         }
         if (steps > nodes_.size()) {
           return violate(fmt::format("{} was told to take version {} stripe {} from a circle", name_of(told),
-                                     version.value, stripe));
+                                     id.version.value, stripe));
         }
         at = parents->second[stripe];
       }

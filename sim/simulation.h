@@ -13,7 +13,7 @@
 #include "sim/network.h"
 #include "sim/options.h"
 #include "sim/random.h"
-#include "sim/version_map.h"
+#include "sim/payload_map.h"
 #include "transport/core/origin_core.h"
 #include "transport/core/worker_core.h"
 
@@ -36,7 +36,7 @@ class Simulation final : private NetworkHandler {
   [[nodiscard]] SimResult run();
 
  private:
-  /// The bytes of a version do not exist; this is what stands for them.
+  /// The bytes of a payload do not exist; this is what stands for them.
   struct Payload {
     std::shared_ptr<const Manifest> manifest;
     std::vector<Digest> digests;
@@ -59,7 +59,7 @@ class Simulation final : private NetworkHandler {
     std::set<ConnId> dialling;     // each has a bound of its own
     Disk disk;
     Version installed{};
-    VersionMap<ChunkSet> handed;  // to the store, and intact
+    PayloadMap<ChunkSet> handed;  // to the store, and intact
     std::uint64_t storing_bytes = 0;
     bool reading_paused = false;
     std::deque<Event> unread;    // behind a slow disk
@@ -73,16 +73,16 @@ class Simulation final : private NetworkHandler {
     std::uint32_t spins = 0;  // calls at spun_at
     Instant spun_at{};
     bool left = false;
-    std::map<std::pair<LinkIndex, Version>, std::vector<Asked>> asked;
-    std::map<Version, std::vector<NodeIndex>> told;  // its parents, by stripe
+    std::map<std::pair<LinkIndex, PayloadId>, std::vector<Asked>> asked;
+    std::map<PayloadId, std::vector<NodeIndex>> told;  // its parents, by stripe
   };
 
-  enum class DiskWork : std::uint8_t { kBegin, kStore, kFinish };
+  enum class DiskWork : std::uint8_t { kBegin, kStore, kFinish, kMakePatch };
   struct DiskOperation {
     DiskWork work{};
     NodeIndex node = 0;
     std::uint32_t incarnation = 0;
-    Version version{};
+    PayloadId payload{};
     ChunkIndex chunk{};
     bool damaged = false;
     bool failed = false;
@@ -103,6 +103,10 @@ class Simulation final : private NetworkHandler {
   void handle_disk(const Event& event);
   void publish();
   void publish_what_waits();
+  /// Invents a payload, always the same of one id.
+  const Payload& payload_of_size(PayloadId id, std::uint64_t bytes, std::uint32_t chunk_bytes);
+  void handle_make_patch(PayloadId id);
+  [[nodiscard]] Version latest() const { return payloads_.empty() ? kNoVersion : payloads_.rbegin()->first.version; }
   void begin_fault(const Fault& fault);
   void end_fault(const Fault& fault);
   void resume(NodeIndex node);
@@ -125,6 +129,7 @@ class Simulation final : private NetworkHandler {
   void perform(NodeIndex node, action::StoreChunk& store);
   void perform(NodeIndex node, action::FinishPayload& finish);
   void perform(NodeIndex node, action::DiscardPayload& discard);
+  void perform(NodeIndex node, action::MakePatch& make);
   void perform(NodeIndex node, action::Log& log);
   void start_disk_work(Instant due, DiskOperation operation);
   [[nodiscard]] LinkIndex link_of(NodeIndex node, ConnId conn) const;
@@ -136,7 +141,7 @@ class Simulation final : private NetworkHandler {
   void on_connected(NodeIndex node, ConnId conn) override;
   void on_closed(NodeIndex node, ConnId conn, const Error& why) override;
   void on_message(NodeIndex node, ConnId conn, NodeIndex from, const wire::Message& message) override;
-  void on_chunk(NodeIndex node, ConnId conn, Version version, ChunkIndex chunk, bool damaged) override;
+  void on_chunk(NodeIndex node, ConnId conn, PayloadId id, ChunkIndex chunk, bool damaged) override;
   void on_chunk_sent(NodeIndex node, ConnId conn) override;
 
   // Invariants.
@@ -146,7 +151,7 @@ class Simulation final : private NetworkHandler {
   void note_told(NodeIndex node, const wire::Assignment& assignment);
   /// Of what was told since the last call, every way has to lead to the origin or to somebody who has it all.
   void check_told();
-  [[nodiscard]] bool has_intact(const Node& node, Version version, ChunkIndex chunk) const;
+  [[nodiscard]] bool has_intact(const Node& node, PayloadId id, ChunkIndex chunk) const;
   void remember(NodeIndex node, std::string text);
 
   const SimOptions options_;
@@ -154,7 +159,7 @@ class Simulation final : private NetworkHandler {
   EventQueue events_;
   Network network_;
   std::deque<Node> nodes_;
-  std::map<Version, Payload> payloads_;
+  std::map<PayloadId, Payload> payloads_;
   std::deque<Event> due_now_;  // of disks that take no time: after what is being handled, before all else
   std::vector<DiskOperation> disk_operations_;
   std::uint32_t free_disk_operation_ = kNone;
@@ -164,7 +169,7 @@ class Simulation final : private NetworkHandler {
   std::uint32_t publications_waiting_ = 0;  // for an origin that is down
   NodeIndex done_below_ = 1;           // these workers need no more; looked at after every event
   std::vector<Instant> published_at_;  // by publication
-  std::vector<std::pair<NodeIndex, Version>> newly_told_;
+  std::vector<std::pair<NodeIndex, PayloadId>> newly_told_;
   std::deque<Trace> trace_;
   SimResult result_;
 };

@@ -78,6 +78,11 @@ void add_daemon_command(const Commands& commands) {
   app->add_option("--keep", config.versions_kept, "Versions kept on disk, the current one included")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
+  app->add_flag("!--no-patches", config.patches, "Send every version whole (origin)");
+  app->add_option("--anchor-interval", config.anchor_interval,
+                  "Stored patches in a row that may catch a worker up; one further behind gets a full payload (origin)")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
   app->add_option("--congestion", config.congestion, "TCP congestion control, e.g. bbr; default: the host's");
   app->add_option("--streams", config.streams, "Parallel connections to each parent (workers)")
       ->check(CLI::Range(1, 16))

@@ -208,7 +208,7 @@ TEST_F(OneWorker, PeersThatSendNonsenseAreClosedAndTheDaemonGoesOn) {
     EXPECT_TRUE(garbage.is_closed());
 
     RawPeer http(cluster.address(name));
-    http.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    http.send("GET / HTTP/1.1\r\nHost: localhost\r\nUser-Agent: a\r\n\r\n");
     EXPECT_TRUE(http.is_closed());
 
     RawPeer huge(cluster.address(name));

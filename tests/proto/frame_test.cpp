@@ -11,7 +11,7 @@ FrameHeader chunk_header() {
   header.type = FrameType::kChunk;
   header.body_bytes = 32 * kKiB;
   header.chunk = ChunkIndex{7};
-  header.version = Version{42};
+  header.payload = {Version{42}, Version{41}};
   return header;
 }
 
@@ -23,12 +23,13 @@ TEST(FrameHeader, RoundTrips) {
 
 TEST(FrameHeader, HasTheDocumentedBytes) {
   const FrameHeaderBytes bytes = encode_frame_header(chunk_header());
-  const std::array<unsigned, 24> expected{
-      'W', 'C', 'F', '1',      // magic
+  const std::array<unsigned, 32> expected{
+      'W', 'C', 'F', '2',      // magic
       2,   0,   0,   0,        // type chunk, reserved
       0,   0x80, 0,  0,        // body: 32768 bytes
       7,   0,   0,   0,        // chunk 7
       42,  0,   0,   0, 0, 0, 0, 0,  // version 42
+      41,  0,   0,   0, 0, 0, 0, 0,  // base version 41
   };
   for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_EQ(std::to_integer<unsigned>(bytes[i]), expected[i]) << i;
 }

@@ -27,15 +27,16 @@ class Canary : public Core {
     worker_->handle_chunk(now, conn, chunk);
   }
   void handle_chunk_sent(Instant now, ConnId conn) override { worker_->handle_chunk_sent(now, conn); }
-  void handle_payload_begun(Instant now, Version version, Result<RestoredPayload> restored) override {
-    worker_->handle_payload_begun(now, version, std::move(restored));
+  void handle_payload_begun(Instant now, PayloadId payload, Result<RestoredPayload> restored) override {
+    worker_->handle_payload_begun(now, payload, std::move(restored));
   }
-  void handle_chunk_stored(Instant now, Version version, ChunkIndex chunk, Status status) override {
-    worker_->handle_chunk_stored(now, version, chunk, std::move(status));
+  void handle_chunk_stored(Instant now, PayloadId payload, ChunkIndex chunk, Status status) override {
+    worker_->handle_chunk_stored(now, payload, chunk, std::move(status));
   }
-  void handle_finished(Instant now, Version version, Status status) override {
-    worker_->handle_finished(now, version, std::move(status));
+  void handle_finished(Instant now, PayloadId payload, Status status) override {
+    worker_->handle_finished(now, payload, std::move(status));
   }
+  const Holdings& holdings() const override { return worker_->holdings(); }
   void handle_timeout(Instant now) override { worker_->handle_timeout(now); }
   std::optional<Action> poll_action() override { return worker_->poll_action(); }
   std::optional<Instant> poll_deadline() const override { return worker_->poll_deadline(); }
@@ -50,7 +51,7 @@ class SkipsVerification : public Canary {
   using Canary::Canary;
   void handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk) override {
     ChunkArrival believed = chunk;
-    const Holding& holding = worker_->holdings().at(chunk.version);
+    const Holding& holding = worker_->holdings().at(chunk.payload);
     const std::uint32_t part = chunk.chunk.value / kDigestsPerPart;
     if (holding.part_known(part)) believed.digest = holding.part(part)[chunk.chunk.value % kDigestsPerPart];
     Canary::handle_chunk(now, conn, believed);
@@ -66,7 +67,7 @@ class ForwardsBeforeVerifying : public Canary {
     Canary::handle_accepted(now, conn, host);
   }
   void handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk) override {
-    if (child_ != ConnId{}) early_.push(action::SendChunk{child_, chunk.version, chunk.chunk});
+    if (child_ != ConnId{}) early_.push(action::SendChunk{child_, chunk.payload, chunk.chunk});
     Canary::handle_chunk(now, conn, chunk);
   }
   std::optional<Action> poll_action() override {
@@ -105,7 +106,7 @@ class InstallsTooSoon : public Canary {
  public:
   using Canary::Canary;
   void handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk) override {
-    soon_.push(action::FinishPayload{chunk.version});
+    soon_.push(action::FinishPayload{chunk.payload});
     Canary::handle_chunk(now, conn, chunk);
   }
   std::optional<Action> poll_action() override {

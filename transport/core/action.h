@@ -37,7 +37,7 @@ struct Send {
 /// Read a verified chunk and send it. -> handle_chunk_sent(conn), once the kernel has its last byte
 struct SendChunk {
   ConnId conn{};
-  Version version{};
+  PayloadId payload{};
   ChunkIndex chunk{};
 };
 
@@ -46,33 +46,38 @@ struct Close {
   ConnId conn{};
 };
 
-/// Make room for a version. -> handle_payload_begun(version, ...)
+/// Make room for a payload. -> handle_payload_begun(payload, ...)
 struct BeginPayload {
   std::shared_ptr<const Manifest> manifest;
 };
 
 /// Keep these digests for a restart.
 struct PutDigestPart {
-  Version version{};
+  PayloadId payload{};
   std::uint32_t part = 0;
   std::vector<Digest> digests;
 };
 
-/// Store a verified chunk. -> handle_chunk_stored(version, chunk, status)
+/// Store a verified chunk. -> handle_chunk_stored(payload, chunk, status)
 struct StoreChunk {
-  Version version{};
+  PayloadId payload{};
   ChunkIndex chunk{};
   std::shared_ptr<Buffer> bytes;
 };
 
-/// Every chunk is stored: check the whole, make it visible. -> handle_finished(version, status)
+/// Every chunk is stored: check the whole, make it visible. -> handle_finished(payload, status)
 struct FinishPayload {
-  Version version{};
+  PayloadId payload{};
 };
 
-/// Throw away what has arrived of a version.
+/// Throw away what has arrived of a payload.
 struct DiscardPayload {
-  Version version{};
+  PayloadId payload{};
+};
+
+/// Compare two complete versions. Origin only. -> OriginCore::handle_patch_made(payload, ...)
+struct MakePatch {
+  PayloadId payload{};
 };
 
 /// Something that a person may want to read.
@@ -85,7 +90,7 @@ struct Log {
 
 using Action = std::variant<action::Connect, action::Send, action::SendChunk, action::Close, action::BeginPayload,
                             action::PutDigestPart, action::StoreChunk, action::FinishPayload, action::DiscardPayload,
-                            action::Log>;
+                            action::MakePatch, action::Log>;
 
 /// First in, first out; the parts of one core share one.
 class ActionQueue {
@@ -104,7 +109,7 @@ class ActionQueue {
 
 /// A chunk as it came off a connection: `digest` was computed over its bytes, and compared with nothing yet.
 struct ChunkArrival {
-  Version version{};
+  PayloadId payload{};
   ChunkIndex chunk{};
   std::uint32_t size_bytes = 0;
   Digest digest{};

@@ -9,10 +9,11 @@
 #include "transport/core/action.h"
 #include "transport/core/chunk_set.h"
 #include "transport/core/deadline.h"
+#include "transport/core/holdings.h"
 
 namespace weightcast {
 
-/// What a store found on disk of a version that begins.
+/// What a store found on disk of a payload that begins.
 struct RestoredPayload {
   std::vector<Digest> chunk_digests;  ///< of whole parts, from the first
   ChunkSet held;
@@ -38,9 +39,12 @@ class Core {
   virtual void handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk) = 0;
   virtual void handle_chunk_sent(Instant now, ConnId conn) = 0;
 
-  virtual void handle_payload_begun(Instant now, Version version, Result<RestoredPayload> restored) = 0;
-  virtual void handle_chunk_stored(Instant now, Version version, ChunkIndex chunk, Status status) = 0;
-  virtual void handle_finished(Instant now, Version version, Status status) = 0;
+  virtual void handle_payload_begun(Instant now, PayloadId payload, Result<RestoredPayload> restored) = 0;
+  virtual void handle_chunk_stored(Instant now, PayloadId payload, ChunkIndex chunk, Status status) = 0;
+  virtual void handle_finished(Instant now, PayloadId payload, Status status) = 0;
+
+  /// What this node may be asked for. Whoever drives the core keeps all of it readable.
+  [[nodiscard]] virtual const Holdings& holdings() const = 0;
 
   virtual void handle_timeout(Instant now) = 0;
   [[nodiscard]] virtual std::optional<Action> poll_action() = 0;

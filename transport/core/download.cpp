@@ -8,6 +8,7 @@
 #include "base/units.h"
 #include "transport/core/deadline.h"
 #include "transport/core/links.h"
+#include "transport/core/payload_wire.h"
 
 namespace weightcast {
 namespace {
@@ -134,7 +135,7 @@ void Download::attach(Instant now, Stripe& stripe) {
 void Download::subscribe(Instant now, Stripe& stripe) {
   wire::Message message;
   wire::Subscribe* s = message.mutable_subscribe();
-  s->set_version(holding_.manifest().version.value);
+  set_payload(*s, holding_.manifest().id());
   s->set_stripe(index_of(stripe));
   s->mutable_stripe_weights()->Assign(weights_.begin(), weights_.end());
   s->set_chunks_held(holding_.verified().to_bytes());
@@ -149,7 +150,7 @@ void Download::subscribe(Instant now, Stripe& stripe) {
 void Download::detach(Stripe& stripe) {
   if (stripe.subscribed) {
     wire::Message message;
-    message.mutable_unsubscribe()->set_version(holding_.manifest().version.value);
+    set_payload(*message.mutable_unsubscribe(), holding_.manifest().id());
     message.mutable_unsubscribe()->set_stripe(index_of(stripe));
     actions_.push(action::Send{stripe.conn, std::move(message)});
   }
@@ -167,7 +168,7 @@ void Download::cancel() {
 
 void Download::leave(Instant now, Stripe& stripe, wire::FaultKind why) {
   wire::ParentFault fault;
-  fault.set_version(holding_.manifest().version.value);
+  set_payload(fault, holding_.manifest().id());
   fault.set_epoch(epoch_.value);
   fault.set_stripe(index_of(stripe) / streams_);
   fault.set_parent_id(stripe.ancestors[stripe.at].peer_id());
@@ -256,7 +257,7 @@ Status Download::handle_digest_part(Instant now, ConnId conn, const wire::Digest
     if (stripe.conn == conn) stripe.heard_at = now;
   }
   if (known) return {};
-  actions_.push(action::PutDigestPart{holding_.manifest().version, part.part(), holding_.part(part.part())});
+  actions_.push(action::PutDigestPart{holding_.manifest().id(), part.part(), holding_.part(part.part())});
   // Each is answered for by who sent it, and that need not be who sent the digests.
   for (const auto& [sender, chunk] : std::exchange(early_, {})) (void)handle_chunk(now, sender, chunk);
   return {};
@@ -314,7 +315,7 @@ bool Download::handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk)
 
 void Download::accept(Instant now, const ChunkArrival& chunk) {
   if (!first_chunk_at_) first_chunk_at_ = now;
-  actions_.push(action::StoreChunk{chunk.version, chunk.chunk, chunk.bytes});
+  actions_.push(action::StoreChunk{chunk.payload, chunk.chunk, chunk.bytes});
 }
 
 Duration Download::patience(const Stripe& stripe) const {

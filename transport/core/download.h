@@ -13,7 +13,7 @@
 
 namespace weightcast {
 
-/// The child's side of every edge, for one version: subscribes each stripe at its parent, verifies what comes, and
+/// The child's side of every edge, for one payload: subscribes each stripe at its parent, verifies what comes, and
 /// moves to the next ancestor when the parent is gone, slow or wrong. Pure. Called by the core that owns it.
 /// Invariant: a chunk is handed to the store once, and only after its digest matched.
 class Download {

@@ -9,7 +9,7 @@
 
 namespace weightcast {
 
-/// What a node has of one version: its manifest, the chunk digests as far as they are known, the verified chunks.
+/// What a node has of one payload: its manifest, the chunk digests as far as they are known, the verified chunks.
 /// Pure. Invariant: a chunk is in `verified()` only if its digest was compared with the manifest's.
 class Holding {
  public:
@@ -44,7 +44,7 @@ class Holding {
   ChunkSet verified_;
 };
 
-/// The versions that a node can serve, wholly or in part.
-using Holdings = std::map<Version, Holding>;
+/// The payloads that a node can serve, wholly or in part.
+using Holdings = std::map<PayloadId, Holding>;
 
 }  // namespace weightcast

@@ -36,6 +36,7 @@ struct Manifest {
 
   bool operator==(const Manifest&) const = default;
 
+  [[nodiscard]] PayloadId id() const { return {version, base_version}; }
   [[nodiscard]] std::uint32_t chunk_count() const {
     return static_cast<std::uint32_t>((payload_bytes + chunk_bytes - 1) / chunk_bytes);
   }

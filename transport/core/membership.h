@@ -32,7 +32,9 @@ struct Member {
   bool promoted = false;  ///< from standby, for as long as this origin runs
 
   Version installed{};
-  Version receiving{};
+  PayloadId receiving{};
+  PayloadId assigned{};        ///< what it was told to take last, on this connection
+  bool base_unusable = false;  ///< patches do not fit what it has installed: it needs a full payload
   std::uint32_t chunks_verified = 0;
   std::uint32_t chunks_total = 0;
   double receive_bytes_per_s = 0;

@@ -5,12 +5,18 @@
 #include <algorithm>
 #include <cmath>
 
+#include "transport/core/payload_wire.h"
+
 namespace weightcast {
 namespace {
 
 constexpr std::size_t kMissingNamesMax = 8;
-// Publications whose plans are still looked after; a worker that is further behind is given the latest.
-constexpr std::size_t kPublicationsMax = 4;
+// Publications whose plans are still looked after though nobody needs them.
+constexpr std::size_t kPublicationsMax = 8;
+// Versions whose times are remembered.
+constexpr std::size_t kProgressMax = 8;
+// Old versions beyond those kept that stay because workers are still receiving them.
+constexpr std::size_t kReceivedVersionsMax = 2;
 // How many of those whom the origin cannot dial a new worker is asked to try.
 constexpr std::size_t kProbesAsked = 16;
 // Heartbeats of all workers together come no more often than one in so long; beyond that each speaks less often.
@@ -24,15 +30,16 @@ PlanMember plan_member(const Member& member) {
 }
 
 /// What a child's complaint says about its parent's forwarding; nothing if it need not be its failing.
-std::optional<PeerFault> failing_of(wire::FaultKind kind, const Member& parent, const Member& child, Version version) {
+std::optional<PeerFault> failing_of(wire::FaultKind kind, const Member& parent, const Member& child,
+                                    PayloadId payload) {
   switch (kind) {
     case wire::FAULT_KIND_CORRUPT: return PeerFault::kCorrupt;
     case wire::FAULT_KIND_SLOW: return PeerFault::kSlow;
     case wire::FAULT_KIND_NOT_AVAILABLE: return std::nullopt;
     case wire::FAULT_KIND_STARVED: {
       // By its own word it has more than it passes on.
-      const bool has_more = parent.installed == version ||
-                            (parent.receiving == version && parent.chunks_verified > child.chunks_verified);
+      const bool has_more = parent.installed == payload.version ||
+                            (parent.receiving == payload && parent.chunks_verified > child.chunks_verified);
       return has_more ? std::optional(PeerFault::kSlow) : std::nullopt;
     }
     default: return PeerFault::kClosed;
@@ -49,15 +56,13 @@ OriginCore::OriginCore(OriginConfig config)
     : config_(std::move(config)), uploads_(config_.timeouts, holdings_, actions_) {}
 
 void OriginCore::restore(std::shared_ptr<const Manifest> manifest, const std::vector<Digest>& chunk_digests) {
-  const Version version = manifest->version;
   Holding holding(manifest);
   holding.restore(chunk_digests, ChunkSet(manifest->chunk_count(), true));
   if (!holding.complete()) return;
-  holdings_.emplace(version, std::move(holding));
-  Publication& publication = publications_[version];
-  publication.plan = make_plan(plan_request(Instant{}, manifest->payload_bytes));
-  publication.manifest = std::move(manifest);
-  latest_ = std::max(latest_, version);
+  holdings_.emplace(manifest->id(), std::move(holding));
+  if (manifest->kind != PayloadKind::kFull) return;
+  progress_[manifest->version];
+  latest_ = std::max(latest_, manifest->version);
 }
 
 void OriginCore::start(Instant) {}
@@ -83,13 +88,18 @@ std::vector<PeerRecord> OriginCore::peer_records(Instant now) const {
   return records;
 }
 
-void OriginCore::end(Publication& publication) {
-  if (publication.ended || !publication.announced) return;
-  publication.ended = true;
-  for (const PeerId id : publication.plan.members) {
+void OriginCore::end(Version version) {
+  Progress& progress = progress_[version];
+  if (progress.ended || !progress.announced) return;
+  progress.ended = true;
+  std::set<PeerId> planned;
+  for (const auto& [payload, publication] : publications_) {
+    if (payload.version == version) planned.insert(publication.plan.members.begin(), publication.plan.members.end());
+  }
+  for (const PeerId id : planned) {
     Member* member = members_.find(id);
     const Standing before = member->standing.standing();
-    member->standing.handle_publication_end(member->installed >= publication.manifest->version);
+    member->standing.handle_publication_end(member->installed >= version);
     if (member->standing.standing() == before) continue;
     actions_.push(info(fmt::format("worker {} is now {}", member->name, to_string(member->standing.standing()))));
   }
@@ -102,7 +112,7 @@ void OriginCore::stop(std::string_view reason) {
     refuse(member.conn, fail(Errc::kClosed, Op::kSend, std::string(reason)));
     members_.disconnect(member);
   }
-  for (const auto& [version, holding] : holdings_) uploads_.handle_gone(version, reason);
+  for (const auto& [payload, holding] : holdings_) uploads_.handle_gone(payload, reason);
 }
 
 // ---- publications
@@ -151,35 +161,128 @@ void OriginCore::handle_publish(Instant now, Instant started_at, std::shared_ptr
   holding.restore(chunk_digests, ChunkSet(manifest->chunk_count(), true));
   WC_CHECK(holding.complete());
   holdings_.emplace(version, std::move(holding));
-  latest_ = version;
+  const Version previous = std::exchange(latest_, version);
 
-  for (auto& [older, publication] : publications_) end(publication);
+  for (const auto& [older, progress] : progress_) end(older);
+  progress_[version] = {};
+  progress_[version].announced = true;
+  progress_[version].started_at = started_at;
+  while (progress_.size() > kProgressMax) progress_.erase(progress_.begin());
   std::erase_if(unreachable_, [&](PeerId id) { return !members_.find(id)->connected(); });
   members_.forget_lost(now, [&](PeerId id) {
     return std::ranges::none_of(publications_, [&](const auto& p) { return std::ranges::count(p.second.plan.members, id) > 0; });
   });
-  PlanRequest request = plan_request(now, manifest->payload_bytes);
-  request.chunk_bytes = manifest->chunk_bytes;
-  Publication& publication = publications_[version];
-  publication.plan = make_plan(request);
-  publication.manifest = std::move(manifest);
-  publication.announced = true;
-  publication.started_at = started_at;
-  ++epoch_;
-  actions_.push(info(fmt::format("publishing version {}: {} to {} workers by {}, chunks of {}, predicted {:.3f} s",
-                                 version.value, format_bytes(publication.manifest->payload_bytes),
-                                 publication.plan.members.size(), to_string(publication.plan.topology),
-                                 format_bytes(publication.manifest->chunk_bytes),
-                                 to_seconds(publication.plan.predicted_t100))));
-  const PlanIndex index(publication.plan);
-  for (const PeerId id : publication.plan.members) {
-    const Member& member = *members_.find(id);
-    announce(publication, member, assignment_for(publication, index, member));
-  }
+  // Also when nobody needs it now: a worker that comes back later can be caught up by what is stored.
+  if (const PayloadId step{version, previous}; previous != kNoVersion && can_make(step)) make_patch(step);
+  assign_all(now);
   uploads_.handle_known(now, version);
-  note_progress(now, publication);
+  note_progress(now, version, progress_.at(version));
   forget_old_versions();
   repair_outdated(now);
+}
+
+// ---- who gets what
+
+bool OriginCore::can_make(PayloadId payload) const {
+  if (making_.contains(payload)) return true;
+  return config_.patches && !useless_.contains(payload) && holdings_.contains(payload.base) &&
+         holdings_.contains(payload.version);
+}
+
+void OriginCore::make_patch(PayloadId payload) {
+  if (holdings_.contains(payload) || !making_.insert(payload).second) return;
+  actions_.push(action::MakePatch{payload});
+}
+
+void OriginCore::handle_patch_made(Instant now, PayloadId payload, Result<MadePatch> made) {
+  if (making_.erase(payload) == 0) return;
+  if (made.has_value()) {
+    Holding holding(made->manifest);
+    holding.restore(made->chunk_digests, ChunkSet(made->manifest->chunk_count(), true));
+    WC_CHECK(holding.complete() && made->manifest->id() == payload);
+    actions_.push(info(fmt::format("patch from version {} to {}: {}", payload.base.value, payload.version.value,
+                                   format_bytes(made->manifest->payload_bytes))));
+    holdings_.emplace(payload, std::move(holding));
+    uploads_.handle_known(now, payload);
+  } else {
+    useless_.insert(payload);
+    std::string text = fmt::format("no patch from version {} to {}: {}", payload.base.value, payload.version.value,
+                                   made.error().detail);
+    actions_.push(made.error().code == Errc::kTooLarge ? info(std::move(text)) : warning(std::move(text)));
+  }
+  assign_all(now);
+  forget_old_versions();
+  repair_outdated(now);
+}
+
+OriginCore::Publication& OriginCore::publication_of(PayloadId payload) {
+  const auto [publication, added] = publications_.try_emplace(payload);
+  if (added) publication->second.manifest = holdings_.at(payload).shared_manifest();
+  return publication->second;
+}
+
+const OriginCore::Publication* OriginCore::main_publication(Version version) const {
+  const Publication* most = nullptr;
+  for (const auto& [payload, publication] : publications_) {
+    if (payload.version != version) continue;
+    if (most == nullptr || publication.plan.members.size() >= most->plan.members.size()) most = &publication;
+  }
+  return most;
+}
+
+bool OriginCore::in_use(PayloadId payload) const {
+  return uploads_.wanted(payload) || std::ranges::any_of(members_.all(), [&](const auto& entry) {
+           const Member& member = entry.second;
+           return member.active() && member.installed < payload.version &&
+                  (member.assigned == payload || member.receiving == payload);
+         });
+}
+
+void OriginCore::assign_all(Instant now) {
+  std::vector<Member*> all;
+  for (auto& [id, member] : members_.all()) all.push_back(&member);
+  assign(now, all);
+}
+
+void OriginCore::assign(Instant now, const std::vector<Member*>& members) {
+  if (latest_ == kNoVersion) return;
+  std::map<PayloadId, std::vector<Member*>> takers;
+  for (Member* member : members) {
+    if (!member->active() || member->installed >= latest_) continue;
+    Progress& progress = progress_[latest_];
+    if (!std::exchange(progress.announced, true)) progress.started_at = now;
+    const CatchUp way = choose_payload(holdings_, {member->installed, latest_, !member->base_unusable,
+                                                   config_.anchor_interval, [&](PayloadId p) { return can_make(p); }});
+    if (way.make) {
+      make_patch(way.next);
+    } else if (member->assigned != way.next) {
+      takers[way.next].push_back(member);
+    }
+  }
+  for (const auto& [payload, some] : takers) take_in(now, payload, some);
+}
+
+void OriginCore::take_in(Instant now, PayloadId payload, const std::vector<Member*>& takers) {
+  Publication& publication = publication_of(payload);
+  std::set<PayloadId> left;
+  for (Member* member : takers) {
+    left.insert(std::exchange(member->assigned, payload));
+    publication.failed.erase(member->id);
+    publication.told.erase(member->id);  // told by announce(), with the manifest
+  }
+  repair(now, payload);
+  const PlanIndex index(publication.plan);
+  for (const Member* member : takers) announce(publication, *member, assignment_for(publication, index, *member));
+  for (const PayloadId other : left) {
+    if (other.version == latest_ && publications_.contains(other)) repair(now, other);
+  }
+  if (takers.size() < publication.plan.members.size()) return;
+  actions_.push(info(fmt::format("publishing version {}{}: {} to {} workers by {}, chunks of {}, predicted {:.3f} s",
+                                 payload.version.value,
+                                 payload.is_patch() ? fmt::format(" on {}", payload.base.value) : std::string(),
+                                 format_bytes(publication.manifest->payload_bytes), takers.size(),
+                                 to_string(publication.plan.topology), format_bytes(publication.manifest->chunk_bytes),
+                                 to_seconds(publication.plan.predicted_t100))));
 }
 
 void OriginCore::announce(Publication& publication, const Member& member, wire::Assignment assignment) {
@@ -191,19 +294,19 @@ void OriginCore::announce(Publication& publication, const Member& member, wire::
   actions_.push(action::Send{member.conn, std::move(message)});
 }
 
-void OriginCore::repair(Instant now, Version version) {
-  Publication& publication = publications_.at(version);
+void OriginCore::repair(Instant now, PayloadId payload) {
+  Publication& publication = publications_.at(payload);
   PlanRequest request = plan_request(now, publication.manifest->payload_bytes, &publication);
   request.chunk_bytes = publication.manifest->chunk_bytes;
   for (PlanMember& m : request.members) m.can_relay = m.can_relay && !publication.demoted.contains(m.id);
-  publication.plan = repair_plan(publication.plan, request);
+  publication.plan = publication.plan.members.empty() ? make_plan(request) : repair_plan(publication.plan, request);
   ++epoch_;
   const PlanIndex index(publication.plan);
   for (const PeerId id : publication.plan.members) {
     const Member& member = *members_.find(id);
-    if (!member.connected() || member.installed >= version) continue;
+    if (!member.connected() || member.installed >= payload.version) continue;
     const auto told = publication.told.find(id);
-    if (told == publication.told.end()) continue;  // it was told of a newer version, or will be told of this one
+    if (told == publication.told.end()) continue;  // it was told of another payload, or will be told of this one
     wire::Assignment assignment = assignment_for(publication, index, member);
     std::string text = assignment.SerializeAsString();
     if (text == told->second) continue;
@@ -238,7 +341,7 @@ wire::Assignment OriginCore::assignment_for(const Publication& publication, cons
   for (const StripePlan& stripe : plan.stripes) weights += stripe.weight;
 
   wire::Assignment assignment;
-  assignment.set_version(publication.manifest->version.value);
+  set_payload(assignment, publication.manifest->id());
   for (std::uint32_t s = 0; s < plan.stripes.size(); ++s) {
     wire::StripeSource* source = assignment.add_stripes();
     bool rates_known = config_.uplink.limited() && member.downlink.limited();
@@ -255,69 +358,52 @@ wire::Assignment OriginCore::assignment_for(const Publication& publication, cons
   return assignment;
 }
 
-void OriginCore::ensure_planned(Instant now, Member& member) {
-  if (latest_ == kNoVersion || !member.active() || member.installed >= latest_) return;
-  Publication& publication = publications_.at(latest_);
-  if (!publication.announced) {  // recovered from disk: its time counts from the first who wants it
-    publication.announced = true;
-    publication.started_at = now;
-  }
-  publication.failed.erase(member.id);
-  repair(now, latest_);
-  const PlanIndex index(publication.plan);
-  announce(publication, member, assignment_for(publication, index, member));
-}
-
 void OriginCore::resume_receiving(Instant now, Member& member) {
-  const Version version = member.receiving;
-  if (version == kNoVersion || version == latest_) return;  // of the latest every member is told
-  const auto found = publications_.find(version);
-  if (found == publications_.end() || !holdings_.contains(version) || !member.active()) {
+  const PayloadId payload = member.receiving;
+  if (payload.version == kNoVersion || payload == member.assigned) return;
+  if (!holdings_.contains(payload) || !member.active()) {
     wire::Message message;
-    message.mutable_not_available()->set_version(version.value);
+    set_payload(*message.mutable_not_available(), payload);
     message.mutable_not_available()->set_reason("the origin plans newer versions only");
     actions_.push(action::Send{member.conn, std::move(message)});
     return;
   }
-  if (!found->second.announced) {
-    found->second.announced = true;
-    found->second.started_at = now;
-  }
-  found->second.told.insert_or_assign(member.id, std::string());  // so that repair() tells it
-  repair(now, version);
+  publication_of(payload).told.insert_or_assign(member.id, std::string());  // so that repair() tells it
+  repair(now, payload);
 }
 
 bool OriginCore::takes_part(const Publication& publication, const Member& member) const {
-  const Version version = publication.manifest->version;
+  const PayloadId payload = publication.manifest->id();
   if (!member.active() || publication.failed.contains(member.id)) return false;
-  if (version == latest_) return true;
+  if (publication.holders.contains(member.id)) return true;
+  if (member.installed >= payload.version) return false;
+  if (member.assigned == payload) return true;
   if (!publication.told.contains(member.id)) return false;
-  if (publication.holders.contains(member.id) || member.receiving == version) return true;
-  return member.receiving == kNoVersion && member.installed < version;
+  return member.receiving == payload || member.receiving == PayloadId{};
 }
 
 void OriginCore::repair_outdated(Instant now) {
-  for (auto& [version, publication] : publications_) {
-    if (version == latest_) continue;
+  for (auto& [payload, publication] : publications_) {
+    if (payload.version == latest_) continue;  // take_in() sees to those
     const auto& planned = publication.plan.members;
     const auto taking = std::ranges::count_if(
         members_.all(), [&](const auto& m) { return takes_part(publication, m.second); });
     const bool same = std::size_t(taking) == planned.size() &&
                       std::ranges::all_of(planned, [&](PeerId id) { return takes_part(publication, *members_.find(id)); });
-    if (!same) repair(now, version);
+    if (!same) repair(now, payload);
   }
 }
 
-void OriginCore::note_progress(Instant now, Publication& publication) {
-  if (!publication.announced || publication.t100) return;
+void OriginCore::note_progress(Instant now, Version version, Progress& progress) {
+  if (!progress.announced || progress.t100) return;
   std::uint32_t active = 0, installed = 0;
   for (const auto& [id, member] : members_.all()) {
     if (!member.active()) continue;
     ++active;
-    if (member.installed >= publication.manifest->version) ++installed;
+    if (member.installed >= version) ++installed;
   }
   if (active == 0) return;
-  const Duration elapsed = now - publication.started_at;
+  const Duration elapsed = now - progress.started_at;
   std::uint32_t next = active - installed;
   const auto note = [&](std::optional<Duration>& t, double fraction) {
     if (t) return;
@@ -328,26 +414,31 @@ void OriginCore::note_progress(Instant now, Publication& publication) {
       next = std::min(next, wanted - installed);
     }
   };
-  note(publication.t50, 0.5);
-  note(publication.t90, 0.9);
-  note(publication.t100, 1.0);
-  publication.installs_to_count = next;
-  if (publication.t100) end(publication);
+  note(progress.t50, 0.5);
+  note(progress.t90, 0.9);
+  note(progress.t100, 1.0);
+  progress.installs_to_count = next;
+  if (progress.t100) end(version);
 }
 
 std::optional<PublicationProgress> OriginCore::progress(Version version) const {
-  const auto found = publications_.find(version);
-  if (found == publications_.end()) return std::nullopt;
-  const Publication& publication = found->second;
+  const auto found = progress_.find(version);
+  if (found == progress_.end()) return std::nullopt;
   PublicationProgress progress;
   progress.version = version;
-  progress.kind = publication.manifest->kind;
-  progress.payload_bytes = publication.manifest->payload_bytes;
-  progress.t50 = publication.t50;
-  progress.t90 = publication.t90;
-  progress.t100 = publication.t100;
-  progress.topology = publication.plan.topology;
-  progress.predicted = publication.plan.predicted_t100;
+  progress.t50 = found->second.t50;
+  progress.t90 = found->second.t90;
+  progress.t100 = found->second.t100;
+  const Publication* publication = main_publication(version);
+  if (publication != nullptr) {
+    progress.kind = publication->manifest->kind;
+    progress.payload_bytes = publication->manifest->payload_bytes;
+    progress.topology = publication->plan.topology;
+    progress.predicted = publication->plan.predicted_t100;
+  } else if (const auto full = holdings_.find(version); full != holdings_.end()) {
+    progress.payload_bytes = full->second.manifest().payload_bytes;
+  }
+  progress.undecided = publication == nullptr && std::ranges::any_of(making_, [&](PayloadId p) { return p.version == version; });
   for (const auto& [id, member] : members_.all()) {
     if (!member.active()) continue;
     ++progress.active;
@@ -361,16 +452,40 @@ std::optional<PublicationProgress> OriginCore::progress(Version version) const {
 }
 
 const Plan* OriginCore::latest_plan() const {
-  const auto found = publications_.find(latest_);
-  return found == publications_.end() ? nullptr : &found->second.plan;
+  const Publication* publication = main_publication(latest_);
+  return publication == nullptr ? nullptr : &publication->plan;
 }
 
 void OriginCore::forget_old_versions() {
-  while (holdings_.size() > config_.versions_kept) {
-    uploads_.handle_gone(holdings_.begin()->first, "the origin keeps newer versions only");
-    holdings_.erase(holdings_.begin());
+  const std::set<PayloadId> chain = useful_chain(holdings_, latest_, config_.anchor_interval);
+  // Until the last link is made, it is not known which of the others lead anywhere.
+  const bool chain_open = std::ranges::any_of(making_, [&](PayloadId p) { return p.version == latest_; });
+  std::size_t newer = 0;  // full payloads met on the way from the newest to the oldest
+  std::vector<PayloadId> old;
+  for (auto held = holdings_.rbegin(); held != holdings_.rend(); ++held) {
+    const PayloadId payload = held->first;
+    bool keep = false;
+    if (payload.is_patch()) {
+      keep = chain_open || payload.version == latest_ || chain.contains(payload) || in_use(payload);
+    } else {
+      const bool compared = std::ranges::any_of(
+          making_, [&](PayloadId p) { return p.base == payload.version || p.version == payload.version; });
+      keep = newer < config_.versions_kept || compared ||
+             (newer < config_.versions_kept + kReceivedVersionsMax && in_use(payload));
+      if (keep) ++newer;
+    }
+    if (!keep) old.push_back(payload);
   }
-  while (publications_.size() > kPublicationsMax) publications_.erase(publications_.begin());
+  for (const PayloadId payload : old) {
+    uploads_.handle_gone(payload, "the origin keeps newer versions only");
+    holdings_.erase(payload);
+  }
+  std::erase_if(useless_, [&](PayloadId p) { return p.version != latest_; });
+  for (auto publication = publications_.begin();
+       publications_.size() > kPublicationsMax && publication != publications_.end();) {
+    const bool keep = publication->first.version == latest_ || in_use(publication->first);
+    publication = keep ? std::next(publication) : publications_.erase(publication);
+  }
 }
 
 // ---- connections
@@ -399,7 +514,7 @@ void OriginCore::handle_probed(Instant now, const wire::Probed& probed) {
   member->unreachable = false;
   unreachable_.erase(member->id);
   actions_.push(info(fmt::format("worker {} can be dialled by others, though not from here", member->name)));
-  for (const auto& [version, publication] : publications_) repair(now, version);
+  for (const auto& [payload, publication] : publications_) repair(now, payload);
 }
 
 void OriginCore::handle_connected(Instant, ConnId conn) {
@@ -421,7 +536,7 @@ void OriginCore::handle_closed(Instant now, ConnId conn, const Error& why) {
       ask_to_probe(other, *member);
       break;
     }
-    for (const auto& [version, publication] : publications_) repair(now, version);
+    for (const auto& [payload, publication] : publications_) repair(now, payload);
     return;
   }
   strangers_.erase(conn);
@@ -443,20 +558,21 @@ void OriginCore::lose(Instant now, Member& member, std::string_view why) {
   actions_.push(warning(fmt::format("lost worker {}: {}", member.name, why)));
   members_.disconnect(member);
   member.last_error = why;
-  for (auto& [version, publication] : publications_) {
+  member.assigned = {};
+  for (auto& [payload, publication] : publications_) {
     publication.told.erase(member.id);
     publication.holders.erase(member.id);
-    repair(now, version);
+    repair(now, payload);
   }
   for (auto& [id, standby] : members_.all()) {
     if (!standby.connected() || !standby.standby) continue;
     standby.standby = false;
     standby.promoted = true;
     actions_.push(info(fmt::format("standby worker {} takes its place", standby.name)));
-    ensure_planned(now, standby);
+    assign(now, {&standby});
     break;
   }
-  for (auto& [version, publication] : publications_) note_progress(now, publication);
+  for (auto& [version, progress] : progress_) note_progress(now, version, progress);
 }
 
 void OriginCore::handle_join(Instant now, ConnId conn, const wire::Join& join) {
@@ -509,11 +625,17 @@ void OriginCore::handle_join(Instant now, ConnId conn, const wire::Join& join) {
   unreachable_.erase(member.id);
   member.standby = join.standby() && !member.promoted;
   member.installed = installed;
-  member.receiving = Version{join.receiving_version()};
-  for (auto& [version, publication] : publications_) {
+  member.receiving = {Version{join.receiving_version()}, Version{join.receiving_base_version()}};
+  member.assigned = {};
+  member.base_unusable = join.base_unusable();
+  for (auto& [payload, publication] : publications_) {
     publication.told.erase(member.id);
     publication.holders.erase(member.id);
-    publication.installs_to_count = 0;
+  }
+  for (auto& [version, progress] : progress_) progress.installs_to_count = 0;
+  for (int i = 0; i < std::min(join.held_size(), int(kHeldMax)); ++i) {
+    const PayloadId payload = payload_of(join.held(i));
+    if (holdings_.contains(payload)) publication_of(payload).holders.insert(member.id);
   }
   member.heard_at = now;
   const Instant silent_at = now + config_.timeouts.silence;
@@ -538,8 +660,8 @@ void OriginCore::handle_join(Instant now, ConnId conn, const wire::Join& join) {
     ask_to_probe(member, *other);
     if (++asked == kProbesAsked) break;
   }
+  assign(now, {&member});
   resume_receiving(now, member);
-  ensure_planned(now, member);
   repair_outdated(now);
 }
 
@@ -556,7 +678,7 @@ void OriginCore::handle_message(Instant now, ConnId conn, const wire::Message& m
     switch (message.kind_case()) {
       case Kind::kHeartbeat: {
         const wire::Heartbeat& beat = message.heartbeat();
-        const Version receiving{beat.receiving_version()};
+        const PayloadId receiving{Version{beat.receiving_version()}, Version{beat.receiving_base_version()}};
         if (std::exchange(member->receiving, receiving) != receiving) {
           const auto again = publications_.find(receiving);
           if (again != publications_.end() && again->second.failed.erase(member->id) > 0) repair(now, receiving);
@@ -573,16 +695,7 @@ void OriginCore::handle_message(Instant now, ConnId conn, const wire::Message& m
         break;
       }
       case Kind::kInstalled: handle_installed(now, *member, message.installed()); break;
-      case Kind::kInstallFailed:
-        member->last_error = message.install_failed().detail().substr(0, kReasonBytesMax);
-        member->failed = Version{message.install_failed().version()};
-        actions_.push(warning(fmt::format("worker {} could not install version {}: {}", member->name,
-                                          member->failed.value, member->last_error)));
-        if (const auto failed = publications_.find(member->failed); failed != publications_.end()) {
-          failed->second.failed.insert(member->id);
-          repair(now, member->failed);
-        }
-        break;
+      case Kind::kInstallFailed: handle_install_failed(now, *member, message.install_failed()); break;
       case Kind::kProbed: handle_probed(now, message.probed()); break;
       case Kind::kParentFault: handle_parent_fault(now, *member, message.parent_fault()); break;
       case Kind::kLeave:
@@ -618,9 +731,25 @@ void OriginCore::handle_message(Instant now, ConnId conn, const wire::Message& m
   }
 }
 
+void OriginCore::handle_install_failed(Instant now, Member& member, const wire::InstallFailed& failed) {
+  const PayloadId payload = payload_of(failed);
+  member.last_error = failed.detail().substr(0, kReasonBytesMax);
+  member.failed = payload.version;
+  actions_.push(warning(fmt::format("worker {} could not install version {}: {}", member.name, payload.version.value,
+                                    member.last_error)));
+  if (const auto found = publications_.find(payload); found != publications_.end()) {
+    found->second.failed.insert(member.id);
+    repair(now, payload);
+  }
+  if (!payload.is_patch() || !asks_for_full(static_cast<Errc>(failed.code()))) return;
+  member.base_unusable = true;
+  if (member.assigned == payload) member.assigned = {};
+  assign(now, {&member});
+}
+
 void OriginCore::handle_installed(Instant now, Member& member, const wire::Installed& installed) {
   const Version version{installed.version()};
-  const auto found = publications_.find(version);
+  const auto found = publications_.find(payload_of(installed));
   if (found != publications_.end()) {
     const Digest& expected = found->second.manifest->snapshot_digest;
     const std::string_view told = installed.snapshot_digest();
@@ -641,16 +770,19 @@ void OriginCore::handle_installed(Instant now, Member& member, const wire::Insta
       if (parent != nullptr) parent->score.handle_ok(now, rate);
     }
   }
+  if (version > member.installed) member.base_unusable = false;
   member.installed = std::max(member.installed, version);
   member.last_error.clear();
   member.failed = kNoVersion;
-  member.receiving = kNoVersion;
+  member.receiving = {};
   if (found != publications_.end()) found->second.holders.insert(member.id);
-  for (auto& [v, publication] : publications_) {
+  for (auto& [v, progress] : progress_) {
     // Who joins or is lost has everyone counted; between, an install changes the count by one.
-    if (publication.installs_to_count > 0) --publication.installs_to_count;
-    if (publication.installs_to_count == 0) note_progress(now, publication);
+    if (progress.installs_to_count > 0) --progress.installs_to_count;
+    if (progress.installs_to_count == 0) note_progress(now, v, progress);
   }
+  assign(now, {&member});
+  forget_old_versions();
   repair_outdated(now);
 }
 
@@ -660,7 +792,7 @@ void OriginCore::handle_parent_fault(Instant now, Member& member, const wire::Pa
   actions_.push(warning(fmt::format("worker {} left its parent {} ({})", member.name,
                                     parent != nullptr ? parent->name : config_.name,
                                     wire::FaultKind_Name(fault.kind()))));
-  const auto found = publications_.find(Version{fault.version()});
+  const auto found = publications_.find(payload_of(fault));
   if (parent == nullptr || parent_id == member.id || found == publications_.end()) return;
   Publication& publication = found->second;
   // Only who was meant to feed it can fail it; a child that wanders has left others of its own accord.
@@ -669,7 +801,7 @@ void OriginCore::handle_parent_fault(Instant now, Member& member, const wire::Pa
     return std::size_t(at) < stripe.parents.size() && stripe.parents[std::size_t(at)] == parent_id;
   });
   if (!fed_by) return;
-  if (const std::optional<PeerFault> failing = failing_of(fault.kind(), *parent, member, Version{fault.version()})) {
+  if (const std::optional<PeerFault> failing = failing_of(fault.kind(), *parent, member, payload_of(fault))) {
     parent->score.handle_failed(now);
     parent->standing.handle_fault(*failing);
   } else if (fault.kind() == wire::FAULT_KIND_STARVED) {
@@ -690,9 +822,9 @@ void OriginCore::handle_chunk_sent(Instant now, ConnId conn) {
   uploads_.handle_chunk_sent(now, conn);
 }
 
-void OriginCore::handle_payload_begun(Instant, Version, Result<RestoredPayload>) {}
-void OriginCore::handle_chunk_stored(Instant, Version, ChunkIndex, Status) {}
-void OriginCore::handle_finished(Instant, Version, Status) {}
+void OriginCore::handle_payload_begun(Instant, PayloadId, Result<RestoredPayload>) {}
+void OriginCore::handle_chunk_stored(Instant, PayloadId, ChunkIndex, Status) {}
+void OriginCore::handle_finished(Instant, PayloadId, Status) {}
 
 // ---- time
 

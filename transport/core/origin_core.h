@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/units.h"
+#include "transport/core/catch_up.h"
 #include "transport/core/core.h"
 #include "transport/core/holdings.h"
 #include "transport/core/links.h"
@@ -25,7 +26,15 @@ struct OriginConfig {
   Topology topology = Topology::kAuto;
   Duration hop_delay = std::chrono::microseconds(500);
   std::uint32_t versions_kept = 2;
+  bool patches = true;                 ///< false: full payloads only
+  std::uint32_t anchor_interval = 16;  ///< a worker further behind than this many stored patches gets a full payload
   Timeouts timeouts{};
+};
+
+/// What was made of action::MakePatch.
+struct MadePatch {
+  std::shared_ptr<const Manifest> manifest;
+  std::vector<Digest> chunk_digests;
 };
 
 /// What an origin remembers of a worker across its own restarts.
@@ -38,8 +47,9 @@ struct PeerRecord {
 /// How far one publication has come. Times count from its start; absent until reached.
 struct PublicationProgress {
   Version version{};
-  PayloadKind kind = PayloadKind::kFull;
-  std::uint64_t payload_bytes = 0;
+  bool undecided = false;  ///< a patch is being made: it is not known yet what will travel
+  PayloadKind kind = PayloadKind::kFull;  ///< of what most workers get
+  std::uint64_t payload_bytes = 0;        ///< of that
   std::uint32_t active = 0;     ///< workers that count: connected, not standby
   std::uint32_t installed = 0;  ///< of those
   std::optional<Duration> t50, t90, t100;
@@ -55,14 +65,15 @@ struct PublicationProgress {
 /// The origin: knows the members, makes and repairs the plans, serves the first chunk of everything, counts who has
 /// installed what.
 ///
-/// Several publications may be under way: each has a plan of its own, and a worker takes the newest when it is done
-/// with the one before. Invariants: versions only grow; an epoch is used once; every active member that lacks the
-/// latest version has an assignment for it.
+/// Several payloads may be under way, of one version and of several: each has a plan of its own, over the members that
+/// need it or have it. Who is behind gets what choose_payload() says; patches are made when somebody needs them, once.
+/// Invariants: versions only grow; an epoch is used once; every active member that lacks the latest version has an
+/// assignment that leads towards it, or waits for a patch that is being made.
 class OriginCore final : public Core {
  public:
   explicit OriginCore(OriginConfig config);
 
-  /// A complete version that a store recovered; before start(). The last one becomes the latest publication.
+  /// A complete payload that a store recovered; before start(). The newest full one is the latest version.
   void restore(std::shared_ptr<const Manifest> manifest, const std::vector<Digest>& chunk_digests);
 
   /// What peer_records() gave before a restart; before start().
@@ -84,12 +95,16 @@ class OriginCore final : public Core {
   void handle_publish(Instant now, Instant started_at, std::shared_ptr<const Manifest> manifest,
                       const std::vector<Digest>& chunk_digests);
 
+  /// The answer to action::MakePatch. An error says that no such patch is to be had, or none that is worth it
+  /// (kTooLarge).
+  void handle_patch_made(Instant now, PayloadId payload, Result<MadePatch> made);
+
   [[nodiscard]] std::optional<PublicationProgress> progress(Version version) const;
   [[nodiscard]] Version latest() const { return latest_; }
   [[nodiscard]] const Membership& members() const { return members_; }
-  [[nodiscard]] const Holdings& holdings() const { return holdings_; }
+  [[nodiscard]] const Holdings& holdings() const override { return holdings_; }
   [[nodiscard]] const OriginConfig& config() const { return config_; }
-  /// The plan of the latest publication, for status.
+  /// How most members get the latest version, for status; null if nobody does.
   [[nodiscard]] const Plan* latest_plan() const;
   [[nodiscard]] std::vector<std::string> children() const { return uploads_.children(); }
 
@@ -102,26 +117,30 @@ class OriginCore final : public Core {
   void handle_message(Instant now, ConnId conn, const wire::Message& message) override;
   void handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk) override;
   void handle_chunk_sent(Instant now, ConnId conn) override;
-  void handle_payload_begun(Instant now, Version version, Result<RestoredPayload> restored) override;
-  void handle_chunk_stored(Instant now, Version version, ChunkIndex chunk, Status status) override;
-  void handle_finished(Instant now, Version version, Status status) override;
+  void handle_payload_begun(Instant now, PayloadId payload, Result<RestoredPayload> restored) override;
+  void handle_chunk_stored(Instant now, PayloadId payload, ChunkIndex chunk, Status status) override;
+  void handle_finished(Instant now, PayloadId payload, Status status) override;
   void handle_timeout(Instant now) override;
   [[nodiscard]] std::optional<Action> poll_action() override { return actions_.poll(); }
   [[nodiscard]] std::optional<Instant> poll_deadline() const override;
 
  private:
+  /// One payload and those who take part in it.
   struct Publication {
     std::shared_ptr<const Manifest> manifest;
     Plan plan;
-    bool announced = false;  // false for one that was restored: members are planned as they join
-    Instant started_at{};
-    std::optional<Duration> t50, t90, t100;
     std::set<PeerId> failed;   // could not store it: neither fed nor relays
     std::set<PeerId> demoted;  // a child left it: a leaf for the rest of this publication
-    bool ended = false;        // everyone has it, or a newer one came
-    std::uint32_t installs_to_count = 0;  // before so many more no fraction that is asked for can be reached
     std::map<PeerId, std::string> told;  // the assignment that each member was sent last, without its epoch
     std::set<PeerId> holders;            // have it whole
+  };
+  /// One version, by whatever payloads.
+  struct Progress {
+    bool announced = false;  // false for one that was restored: its time counts from the first who wants it
+    bool ended = false;      // everyone has it, or a newer one came
+    Instant started_at{};
+    std::optional<Duration> t50, t90, t100;
+    std::uint32_t installs_to_count = 0;  // before so many more no fraction that is asked for can be reached
   };
 
   void handle_join(Instant now, ConnId conn, const wire::Join& join);
@@ -130,18 +149,30 @@ class OriginCore final : public Core {
   void lose(Instant now, Member& member, std::string_view why);
   void refuse(ConnId conn, const Error& why);
 
-  void ensure_planned(Instant now, Member& member);
-  /// What to do with the version that a member is in the middle of as it joins: a plan for it, or word that there is none.
+  void handle_install_failed(Instant now, Member& member, const wire::InstallFailed& failed);
+  /// Gives each of these what it needs to come to the latest version, or has it made.
+  void assign(Instant now, const std::vector<Member*>& members);
+  void assign_all(Instant now);
+  /// Makes or repairs the plan of a payload so that `takers` are in it, and tells them.
+  void take_in(Instant now, PayloadId payload, const std::vector<Member*>& takers);
+  /// The publication of a payload that is held; made if there is none.
+  Publication& publication_of(PayloadId payload);
+  [[nodiscard]] const Publication* main_publication(Version version) const;
+  void make_patch(PayloadId payload);
+  [[nodiscard]] bool can_make(PayloadId payload) const;
+  /// Whether a member still waits for more of it.
+  [[nodiscard]] bool in_use(PayloadId payload) const;
+  /// What to do with the payload that a member is in the middle of as it joins: a plan for it, or word that there is none.
   void resume_receiving(Instant now, Member& member);
-  /// Whether `member` can get that version, or give it. Of an older one those count who were told of it and have not
-  /// gone past it: a worker skips what is superseded before it is begun.
+  /// Whether `member` can get that payload, or give it: those who have it, and those who were told of it and have not
+  /// gone past it. A worker skips what is superseded before it is begun.
   [[nodiscard]] bool takes_part(const Publication& publication, const Member& member) const;
-  /// Repairs the plans of older versions that some have gone past.
+  /// Repairs the plans of payloads that some have gone past.
   void repair_outdated(Instant now);
   /// Fits the plan to the members of now, and tells those for whom something changed.
-  void repair(Instant now, Version version);
+  void repair(Instant now, PayloadId payload);
   /// Standing changes now, and only now.
-  void end(Publication& publication);
+  void end(Version version);
   void probe(const Member& member);
   /// Has `prober` dial `member`, whom the origin could not reach.
   void ask_to_probe(const Member& prober, const Member& member);
@@ -153,7 +184,7 @@ class OriginCore final : public Core {
   /// The active members in rank order; of `publication` those who take part in it.
   [[nodiscard]] PlanRequest plan_request(Instant now, std::uint64_t payload_bytes,
                                          const Publication* publication = nullptr) const;
-  void note_progress(Instant now, Publication& publication);
+  void note_progress(Instant now, Version version, Progress& progress);
   /// For one who joins now.
   [[nodiscard]] Duration heartbeat_period() const;
   void forget_old_versions();
@@ -171,7 +202,10 @@ class OriginCore final : public Core {
   std::map<ConnId, Stranger> strangers_;
   std::map<ConnId, PeerId> probes_;  // dialled to see whether the member can be
   std::set<PeerId> unreachable_;     // whose Member::unreachable is set; some may be lost by now
-  std::map<Version, Publication> publications_;
+  std::map<PayloadId, Publication> publications_;
+  std::map<Version, Progress> progress_;
+  std::set<PayloadId> making_;   // patches that were asked for
+  std::set<PayloadId> useless_;  // patches that could not be made, or would not be small
   Version latest_{};
   Epoch epoch_{};
   std::uint64_t peer_records_generation_ = 0;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/units.h"
+#include "transport/core/payload_wire.h"
 
 namespace weightcast {
 namespace {
@@ -39,27 +40,28 @@ Status Uploads::handle_subscribe(Instant now, ConnId conn, const wire::Subscribe
   s.parts_held = request.parts_held();
   s.idle_since = now;
   if (s.held_bytes.size() > kChunksMax / 8) return fail(Errc::kTooLarge, Op::kReceive, "subscribe: more chunks held than exist");
-  const Version version{request.version()};
+  const PayloadId payload = payload_of(request);
   ChildState& child = found->second;
-  if (child.subscriptions.size() >= kSubscriptionsMax && !child.subscriptions.contains({version, s.stripe})) {
+  if (child.subscriptions.size() >= kSubscriptionsMax && !child.subscriptions.contains({payload, s.stripe})) {
     return fail(Errc::kTooLarge, Op::kReceive, fmt::format("subscribe: {} subscriptions already", kSubscriptionsMax));
   }
   // What a subscription before this one left in the connection's hands fills the same window.
-  const Key key{version, s.stripe};
+  const Key key{payload, s.stripe};
   s.in_flight = static_cast<std::uint32_t>(std::ranges::count(child.in_flight, key, &InFlight::key));
   Subscription& kept = child.subscriptions[key] = std::move(s);
-  start(now, version, kept, child);
+  start(now, payload, kept, child);
   return {};
 }
 
-void Uploads::start(Instant now, Version version, Subscription& s, ChildState& child) {
-  const auto holding = holdings_.find(version);
+void Uploads::start(Instant now, PayloadId payload, Subscription& s, ChildState& child) {
+  const auto holding = holdings_.find(payload);
   if (holding == holdings_.end()) {
-    // One that may still come: handle_known() or the time-out will tell. Versions older than what is here never come.
-    if (holdings_.empty() || version > holdings_.rbegin()->first) return note_due(s);
+    // One that may still come: handle_known() or the time-out will tell. A node takes one payload of a version, and
+    // versions older than what is here never come.
+    if (holdings_.empty() || payload.version > holdings_.rbegin()->first.version) return note_due(s);
     const ConnId conn = s.conn;
-    child.subscriptions.erase({version, s.stripe});
-    return refuse(conn, version, "this node keeps newer versions only");
+    child.subscriptions.erase({payload, s.stripe});
+    return refuse(conn, payload, "this node has other payloads only");
   }
   const Manifest& manifest = holding->second.manifest();
   s.ready = true;
@@ -74,11 +76,11 @@ void Uploads::start(Instant now, Version version, Subscription& s, ChildState& c
   s.held_bytes = {};
   s.parts_sent.assign(manifest.part_count(), false);
   std::fill_n(s.parts_sent.begin(), std::min<std::size_t>(s.parts_held, s.parts_sent.size()), true);
-  pump(now, version, s, child);
+  pump(now, payload, s, child);
 }
 
-void Uploads::pump(Instant now, Version version, Subscription& s, ChildState& child) {
-  const Holding& holding = holdings_.at(version);
+void Uploads::pump(Instant now, PayloadId payload, Subscription& s, ChildState& child) {
+  const Holding& holding = holdings_.at(payload);
   const std::uint32_t window = in_flight_max(holding.manifest());
   while (s.in_flight < window) {
     const auto chunk = holding.verified().next_in_without(s.done, s.cursor);
@@ -87,7 +89,7 @@ void Uploads::pump(Instant now, Version version, Subscription& s, ChildState& ch
     if (!s.parts_sent[part]) {
       wire::Message message;
       wire::DigestPart* out = message.mutable_digest_part();
-      out->set_version(version.value);
+      set_payload(*out, payload);
       out->set_part(part);
       const auto& digests = holding.part(part);
       out->set_digests(digests.data(), digests.size() * Digest::kBytes);
@@ -98,14 +100,14 @@ void Uploads::pump(Instant now, Version version, Subscription& s, ChildState& ch
     s.cursor = ChunkIndex{chunk->value + 1};
     ++s.in_flight;
     s.idle_since = now;
-    child.in_flight.push_back({{version, s.stripe}, holding.manifest().chunk_size(*chunk)});
-    actions_.push(action::SendChunk{s.conn, version, *chunk});
+    child.in_flight.push_back({{payload, s.stripe}, holding.manifest().chunk_size(*chunk)});
+    actions_.push(action::SendChunk{s.conn, payload, *chunk});
   }
 }
 
 void Uploads::handle_unsubscribe(ConnId conn, const wire::Unsubscribe& request) {
   const auto child = children_.find(conn);
-  if (child != children_.end()) child->second.subscriptions.erase({Version{request.version()}, request.stripe()});
+  if (child != children_.end()) child->second.subscriptions.erase({payload_of(request), request.stripe()});
 }
 
 void Uploads::handle_closed(ConnId conn) { children_.erase(conn); }
@@ -124,42 +126,48 @@ void Uploads::handle_chunk_sent(Instant now, ConnId conn) {
   if (s->second.ready) pump(now, key.first, s->second, child);
 }
 
-void Uploads::handle_known(Instant now, Version version) {
+void Uploads::handle_known(Instant now, PayloadId payload) {
   for (auto& [conn, child] : children_) {
     for (auto& [key, s] : child.subscriptions) {
-      if (key.first != version) continue;
+      if (key.first != payload) continue;
       if (s.ready) {
         s.cursor = ChunkIndex{0};  // digests may have made chunks of any place whole
-        pump(now, version, s, child);
+        pump(now, payload, s, child);
       } else {
-        start(now, version, s, child);
+        start(now, payload, s, child);
       }
     }
   }
 }
 
-void Uploads::handle_verified(Instant now, Version version, ChunkIndex chunk) {
+void Uploads::handle_verified(Instant now, PayloadId payload, ChunkIndex chunk) {
   for (auto& [conn, child] : children_) {
     for (auto& [key, s] : child.subscriptions) {
-      if (key.first != version || !s.ready || s.done.contains(chunk)) continue;
+      if (key.first != payload || !s.ready || s.done.contains(chunk)) continue;
       if (chunk < s.cursor) s.cursor = chunk;
-      pump(now, version, s, child);
+      pump(now, payload, s, child);
     }
   }
 }
 
-void Uploads::refuse(ConnId conn, Version version, std::string_view reason) {
+void Uploads::refuse(ConnId conn, PayloadId payload, std::string_view reason) {
   wire::Message message;
-  message.mutable_not_available()->set_version(version.value);
+  set_payload(*message.mutable_not_available(), payload);
   message.mutable_not_available()->set_reason(std::string(reason));
   actions_.push(action::Send{conn, std::move(message)});
 }
 
-void Uploads::handle_gone(Version version, std::string_view reason) {
+void Uploads::handle_gone(PayloadId payload, std::string_view reason) {
   for (auto& [conn, child] : children_) {
-    const auto erased = std::erase_if(child.subscriptions, [&](const auto& s) { return s.first.first == version; });
-    if (erased > 0) refuse(conn, version, reason);
+    const auto erased = std::erase_if(child.subscriptions, [&](const auto& s) { return s.first.first == payload; });
+    if (erased > 0) refuse(conn, payload, reason);
   }
+}
+
+bool Uploads::wanted(PayloadId payload) const {
+  return std::ranges::any_of(children_, [&](const auto& child) {
+    return std::ranges::any_of(child.second.subscriptions, [&](const auto& s) { return s.first.first == payload; });
+  });
 }
 
 void Uploads::handle_timeout(Instant now) {
@@ -167,15 +175,15 @@ void Uploads::handle_timeout(Instant now) {
   due_.reset();
   for (auto& [conn, child] : children_) {
     for (auto s = child.subscriptions.begin(); s != child.subscriptions.end();) {
-      const auto& [version, stripe] = s->first;
+      const auto& [payload, stripe] = s->first;
       if (!s->second.ready && now - s->second.idle_since >= timeouts_.unknown_version) {
-        refuse(conn, version, "this node has not heard of the version");
+        refuse(conn, payload, "this node has not heard of the version");
         s = child.subscriptions.erase(s);
         continue;
       }
       if (s->second.ready && s->second.in_flight == 0 && now - s->second.idle_since >= timeouts_.up_to_date) {
         wire::Message message;
-        message.mutable_up_to_date()->set_version(version.value);
+        set_payload(*message.mutable_up_to_date(), payload);
         message.mutable_up_to_date()->set_stripe(stripe);
         actions_.push(action::Send{conn, std::move(message)});
         s->second.idle_since = now;

@@ -36,10 +36,12 @@ class Uploads {
   void handle_chunk_sent(Instant now, ConnId conn);
 
   /// A holding was added, or got the digests of a part.
-  void handle_known(Instant now, Version version);
-  void handle_verified(Instant now, Version version, ChunkIndex chunk);
-  /// Nobody gets `version` from here any more.
-  void handle_gone(Version version, std::string_view reason);
+  void handle_known(Instant now, PayloadId payload);
+  void handle_verified(Instant now, PayloadId payload, ChunkIndex chunk);
+  /// Nobody gets `payload` from here any more.
+  void handle_gone(PayloadId payload, std::string_view reason);
+  /// Whether a child waits for more of it.
+  [[nodiscard]] bool wanted(PayloadId payload) const;
 
   void handle_timeout(Instant now);
   [[nodiscard]] std::optional<Instant> poll_deadline() const { return due_; }
@@ -54,7 +56,7 @@ class Uploads {
     ConnId conn{};
     std::uint32_t stripe = 0;
     std::vector<std::uint32_t> weights;
-    std::string held_bytes;  // until the version is known
+    std::string held_bytes;  // until the payload is known
     std::uint32_t parts_held = 0;
 
     bool ready = false;
@@ -62,9 +64,9 @@ class Uploads {
     ChunkIndex cursor{};  // nothing below is both verified here and missing there
     std::vector<bool> parts_sent;
     std::uint32_t in_flight = 0;
-    Instant idle_since{};  // for up_to_date; or since when the version is unknown
+    Instant idle_since{};  // for up_to_date; or since when the payload is unknown
   };
-  using Key = std::pair<Version, std::uint32_t>;  // version and stripe
+  using Key = std::pair<PayloadId, std::uint32_t>;  // payload and stripe
   struct InFlight {
     Key key;
     std::uint32_t bytes = 0;
@@ -75,9 +77,9 @@ class Uploads {
     std::deque<InFlight> in_flight;  // in the order of SendChunk
   };
 
-  void start(Instant now, Version version, Subscription& subscription, ChildState& child);
-  void pump(Instant now, Version version, Subscription& subscription, ChildState& child);
-  void refuse(ConnId conn, Version version, std::string_view reason);
+  void start(Instant now, PayloadId payload, Subscription& subscription, ChildState& child);
+  void pump(Instant now, PayloadId payload, Subscription& subscription, ChildState& child);
+  void refuse(ConnId conn, PayloadId payload, std::string_view reason);
   /// Sees to it that due_ is not after what a subscription waits for.
   void note_due(const Subscription& subscription);
 

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
+
+#include "transport/core/payload_wire.h"
 
 namespace weightcast {
 namespace {
@@ -11,6 +14,8 @@ namespace {
 constexpr Duration kRetryAfter = std::chrono::seconds(10);
 // After a version was announced under another manifest: until what the disk still writes of the first one is done.
 constexpr Duration kReplaceAfter = std::chrono::seconds(1);
+// Old payloads beyond those kept that stay because children are still fetching them.
+constexpr std::size_t kFetchedVersionsMax = 2;
 
 action::Log info(std::string text) { return {action::Log::Level::kInfo, std::move(text)}; }
 action::Log warning(std::string text) { return {action::Log::Level::kWarning, std::move(text)}; }
@@ -33,12 +38,22 @@ WorkerCore::WorkerCore(WorkerConfig config)
 
 void WorkerCore::restore(std::shared_ptr<const Manifest> manifest, const std::vector<Digest>& chunk_digests) {
   WC_CHECK(!started_);
-  const Version version = manifest->version;
-  Holding holding(std::move(manifest));
-  holding.restore(chunk_digests, ChunkSet(holding.manifest().chunk_count(), true));
-  if (!holding.complete()) return;
-  holdings_.emplace(version, std::move(holding));
-  installed_ = std::max(installed_, version);
+  if (manifest->kind == PayloadKind::kFull) {
+    Holding holding(manifest);
+    holding.restore(chunk_digests, ChunkSet(manifest->chunk_count(), true));
+    if (!holding.complete()) return;
+    holdings_.emplace(manifest->id(), std::move(holding));
+  }
+  if (manifest->version < installed_) return;
+  installed_ = manifest->version;
+  installed_manifest_ = std::move(manifest);
+}
+
+void WorkerCore::restore_patch(std::shared_ptr<const Manifest> manifest, const std::vector<Digest>& chunk_digests) {
+  WC_CHECK(!started_);
+  Holding holding(manifest);
+  holding.restore(chunk_digests, ChunkSet(manifest->chunk_count(), true));
+  if (holding.complete()) holdings_.emplace(manifest->id(), std::move(holding));
 }
 
 void WorkerCore::start(Instant now) {
@@ -51,7 +66,7 @@ void WorkerCore::stop(std::string_view reason) {
   wire::Message message;
   message.mutable_leave()->set_reason(std::string(reason));
   send_to_origin(std::move(message));
-  for (const auto& [version, holding] : holdings_) uploads_.handle_gone(version, reason);
+  for (const auto& [payload, holding] : holdings_) uploads_.handle_gone(payload, reason);
   if (incoming_ && incoming_->download) incoming_->download->cancel();
   links_.close_unless([](ConnId) { return false; });
   if (origin_open_) actions_.push(action::Close{origin_});
@@ -94,10 +109,14 @@ void WorkerCore::handle_connected(Instant now, ConnId conn) {
     join->set_leaf_only(config_.leaf_only);
     join->set_standby(config_.standby);
     join->set_installed_version(installed_.value);
-    join->set_receiving_version(receiving().value);
-    if (const auto held = holdings_.find(installed_); held != holdings_.end()) {
-      const Digest& digest = held->second.manifest().snapshot_digest;
-      join->set_installed_digest(digest.bytes.data(), Digest::kBytes);
+    join->set_receiving_version(receiving().version.value);
+    join->set_receiving_base_version(receiving().base.value);
+    if (installed_manifest_) {
+      join->set_installed_digest(installed_manifest_->snapshot_digest.bytes.data(), Digest::kBytes);
+    }
+    join->set_base_unusable(base_unusable_);
+    for (auto held = holdings_.rbegin(); held != holdings_.rend() && join->held_size() < int(kHeldMax); ++held) {
+      if (held->second.complete()) set_payload(*join->add_held(), held->first);
     }
     actions_.push(action::Send{conn, std::move(message)});
     return;
@@ -194,7 +213,7 @@ void WorkerCore::handle_message(Instant now, ConnId conn, const wire::Message& m
       case Kind::kAnnounce: handle_announce(now, message.announce()); break;
       case Kind::kAssignment: handle_assignment(now, message.assignment()); break;
       case Kind::kNotAvailable:
-        if (!incoming_ || Version{message.not_available().version()} != incoming_->version) break;
+        if (!incoming_ || payload_of(message.not_available()) != incoming_->id) break;
         incoming_->download->handle_gone();
         if (announced_) abandon_incoming(now, kNotKept);
         break;
@@ -214,20 +233,20 @@ void WorkerCore::handle_message(Instant now, ConnId conn, const wire::Message& m
     Download& download = *incoming_->download;
     switch (message.kind_case()) {
       case Kind::kDigestPart:
-        if (Version{message.digest_part().version()} != incoming_->version) break;
+        if (payload_of(message.digest_part()) != incoming_->id) break;
         if (Status s = download.handle_digest_part(now, conn, message.digest_part()); !s.has_value()) {
           actions_.push(warning(s.error().message()));
         } else {
-          uploads_.handle_known(now, incoming_->version);  // it may have released chunks that came before it
+          uploads_.handle_known(now, incoming_->id);  // it may have released chunks that came before it
         }
         break;
       case Kind::kUpToDate:
-        if (Version{message.up_to_date().version()} == incoming_->version) {
+        if (payload_of(message.up_to_date()) == incoming_->id) {
           download.handle_up_to_date(now, conn, message.up_to_date().stripe());
         }
         break;
       case Kind::kNotAvailable:
-        if (Version{message.not_available().version()} != incoming_->version) break;
+        if (payload_of(message.not_available()) != incoming_->id) break;
         download.handle_not_available(now, conn);
         if (download.gone() && announced_) return abandon_incoming(now, kNotKept);
         break;
@@ -268,31 +287,45 @@ void WorkerCore::handle_announce(Instant now, const wire::Announce& announce) {
     return;
   }
   if (manifest->version <= installed_) return send_installed();
-  const bool same_version = incoming_ && incoming_->version == manifest->version;
-  if (same_version && is_same_payload(*incoming_->source.manifest, *manifest)) {
+  const bool same_id = incoming_ && incoming_->id == manifest->id();
+  if (same_id && is_same_payload(*incoming_->source.manifest, *manifest)) {
     return handle_assignment(now, announce.assignment());
   }
   if (announced_ && announced_->manifest->version > manifest->version) return;
-  if (incoming_ && incoming_->version > manifest->version) return;
+  if (incoming_ && incoming_->id.version > manifest->version) return;
   announced_ = Announced{std::make_shared<const Manifest>(std::move(*manifest)), announce.assignment()};
   retry_at_.reset();
-  if (same_version) {
+  if (same_id) {
     retry_at_ = now + kReplaceAfter;
     return abandon_incoming(now, "the origin announces other bytes under its number");
   }
   if (incoming_ && incoming_->download->gone()) return abandon_incoming(now, kNotKept);
+  if (incoming_ && cheaper_than_incoming(*announced_->manifest)) {
+    return abandon_incoming(now, "what is announced takes fewer bytes than are missing of it");
+  }
   take_up_newest(now);
 }
 
+bool WorkerCore::fits(const Manifest& manifest) const {
+  return manifest.base_version == kNoVersion || (manifest.base_version == installed_ && !base_unusable_);
+}
+
+bool WorkerCore::cheaper_than_incoming(const Manifest& manifest) const {
+  if (incoming_->phase == Phase::kFinishing || !fits(manifest)) return false;
+  const Holding& holding = holdings_.at(incoming_->id);
+  const std::uint64_t here_bytes = std::uint64_t{holding.verified().count()} * holding.manifest().chunk_bytes;
+  return manifest.payload_bytes + here_bytes < holding.manifest().payload_bytes;
+}
+
 void WorkerCore::handle_assignment(Instant now, const wire::Assignment& assignment) {
-  const Version version{assignment.version()};
-  if (incoming_ && incoming_->version == version) {
+  const PayloadId payload = payload_of(assignment);
+  if (incoming_ && incoming_->id == payload) {
     incoming_->source.assignment = assignment;
     if (Status s = incoming_->download->assign(now, id_, assignment); !s.has_value()) {
       actions_.push(warning(s.error().message()));
     }
     report_faults();
-  } else if (announced_ && announced_->manifest->version == version &&
+  } else if (announced_ && announced_->manifest->id() == payload &&
              assignment.epoch() > announced_->assignment.epoch()) {
     announced_->assignment = assignment;
   }
@@ -303,11 +336,13 @@ void WorkerCore::handle_assignment(Instant now, const wire::Assignment& assignme
 void WorkerCore::take_up_newest(Instant now) {
   if (incoming_ || !announced_ || retry_at_) return;
   Announced next = *std::exchange(announced_, std::nullopt);
-  const Version version = next.manifest->version;
-  const auto [holding, added] = holdings_.try_emplace(version, next.manifest);
+  // A patch on another version than is installed by now: the origin hears what is, and assigns what fits.
+  if (next.manifest->version <= installed_ || !fits(*next.manifest)) return;
+  const PayloadId payload = next.manifest->id();
+  const auto [holding, added] = holdings_.try_emplace(payload, next.manifest);
   WC_CHECK(added);
   incoming_.emplace();
-  incoming_->version = version;
+  incoming_->id = payload;
   incoming_->source = next;
   incoming_->download = std::make_unique<Download>(config_.timeouts, config_.streams, holding->second, links_, actions_);
   actions_.push(action::BeginPayload{next.manifest});
@@ -315,24 +350,24 @@ void WorkerCore::take_up_newest(Instant now) {
     return fail_incoming(now, s.error(), false);
   }
   links_.close_unless([&](ConnId conn) { return incoming_->download->uses(conn); });
-  uploads_.handle_known(now, version);
-  // The origin plans a version with those who receive it: it should not learn half a second late that this one does.
+  uploads_.handle_known(now, payload);
+  // The origin plans a payload with those who receive it: it should not learn half a second late that this one does.
   if (joined_) send_heartbeat(now);
 }
 
-void WorkerCore::handle_payload_begun(Instant now, Version version, Result<RestoredPayload> restored) {
-  if (!incoming_ || incoming_->version != version || incoming_->phase != Phase::kBeginning) return;
+void WorkerCore::handle_payload_begun(Instant now, PayloadId payload, Result<RestoredPayload> restored) {
+  if (!incoming_ || incoming_->id != payload || incoming_->phase != Phase::kBeginning) return;
   if (!restored.has_value()) return fail_incoming(now, restored.error(), false);
-  Holding& holding = holdings_.at(version);
+  Holding& holding = holdings_.at(payload);
   holding.restore(restored->chunk_digests, restored->held);
   if (holding.verified().count() > 0) {
-    actions_.push(info(fmt::format("version {}: {} of {} chunks were here already", version.value,
+    actions_.push(info(fmt::format("version {}: {} of {} chunks were here already", payload.version.value,
                                    holding.verified().count(), holding.manifest().chunk_count())));
   }
   incoming_->stored = holding.verified();
   incoming_->phase = Phase::kReceiving;
   incoming_->download->handle_storage_ready(now);
-  uploads_.handle_known(now, version);
+  uploads_.handle_known(now, payload);
   finish_if_complete();
 }
 
@@ -340,37 +375,44 @@ void WorkerCore::handle_chunk(Instant now, ConnId conn, const ChunkArrival& chun
   if (!links_.is_link(conn)) {
     return refuse(conn, fail(Errc::kNotAllowed, Op::kReceive, "a chunk from a connection that was not asked for one"));
   }
-  if (!incoming_ || incoming_->version != chunk.version || incoming_->phase != Phase::kReceiving) return;
+  if (!incoming_ || incoming_->id != chunk.payload || incoming_->phase != Phase::kReceiving) return;
   bytes_received_ += chunk.size_bytes;
-  if (incoming_->download->handle_chunk(now, conn, chunk)) uploads_.handle_verified(now, chunk.version, chunk.chunk);
+  if (incoming_->download->handle_chunk(now, conn, chunk)) uploads_.handle_verified(now, chunk.payload, chunk.chunk);
   report_faults();
 }
 
 void WorkerCore::handle_chunk_sent(Instant now, ConnId conn) { uploads_.handle_chunk_sent(now, conn); }
 
-void WorkerCore::handle_chunk_stored(Instant now, Version version, ChunkIndex chunk, Status status) {
-  if (!incoming_ || incoming_->version != version) return;
-  if (!status.has_value()) return fail_incoming(now, status.error(), false);
+void WorkerCore::handle_chunk_stored(Instant now, PayloadId payload, ChunkIndex chunk, Status status) {
+  if (!incoming_ || incoming_->id != payload) return;
+  if (!status.has_value()) {
+    return fail_incoming(now, status.error(), payload.is_patch() && asks_for_full(status.error().code));
+  }
   // Also of an earlier attempt at this version: what that one stored is stored.
   if (chunk.value < incoming_->stored.size()) incoming_->stored.insert(chunk);
   finish_if_complete();
 }
 
 void WorkerCore::finish_if_complete() {
-  if (incoming_->phase != Phase::kReceiving || !holdings_.at(incoming_->version).complete()) return;
+  if (incoming_->phase != Phase::kReceiving || !holdings_.at(incoming_->id).complete()) return;
   if (!incoming_->stored.complete()) return;
   incoming_->phase = Phase::kFinishing;
-  actions_.push(action::FinishPayload{incoming_->version});
+  actions_.push(action::FinishPayload{incoming_->id});
 }
 
-void WorkerCore::handle_finished(Instant now, Version version, Status status) {
-  if (!incoming_ || incoming_->version != version || incoming_->phase != Phase::kFinishing) return;
-  if (!status.has_value()) return fail_incoming(now, status.error(), status.error().code == Errc::kCorrupt);
-  installed_ = version;
+void WorkerCore::handle_finished(Instant now, PayloadId payload, Status status) {
+  if (!incoming_ || incoming_->id != payload || incoming_->phase != Phase::kFinishing) return;
+  if (!status.has_value()) {
+    const Errc code = status.error().code;
+    return fail_incoming(now, status.error(), code == Errc::kCorrupt || code == Errc::kWrongBase);
+  }
+  installed_ = payload.version;
+  installed_manifest_ = holdings_.at(payload).shared_manifest();
+  base_unusable_ = false;
   installed_seconds_ = to_seconds(now - incoming_->download->first_chunk_at().value_or(now));
   last_error_.clear();
   incoming_.reset();
-  actions_.push(info(fmt::format("version {} installed, {:.3f} s after its first chunk", version.value,
+  actions_.push(info(fmt::format("version {} installed, {:.3f} s after its first chunk", installed_.value,
                                  installed_seconds_)));
   send_installed();
   forget_old_versions();
@@ -378,13 +420,12 @@ void WorkerCore::handle_finished(Instant now, Version version, Status status) {
 }
 
 void WorkerCore::send_installed() {
-  const auto holding = holdings_.find(installed_);
   wire::Message message;
   wire::Installed* done = message.mutable_installed();
   done->set_version(installed_.value);
-  if (holding != holdings_.end()) {
-    const Digest& digest = holding->second.manifest().snapshot_digest;
-    done->set_snapshot_digest(digest.bytes.data(), Digest::kBytes);
+  if (installed_manifest_) {
+    done->set_base_version(installed_manifest_->base_version.value);
+    done->set_snapshot_digest(installed_manifest_->snapshot_digest.bytes.data(), Digest::kBytes);
   }
   done->set_bytes_received(bytes_received_);
   done->set_seconds(installed_seconds_);
@@ -392,45 +433,57 @@ void WorkerCore::send_installed() {
 }
 
 void WorkerCore::fail_incoming(Instant now, const Error& why, bool discard) {
-  const Version version = incoming_->version;
-  last_error_ = fmt::format("version {}: {}", version.value, why.message());
+  const PayloadId payload = incoming_->id;
+  last_error_ = fmt::format("version {}: {}", payload.version.value, why.message());
   actions_.push(warning(last_error_));
   wire::Message message;
-  message.mutable_install_failed()->set_version(version.value);
+  set_payload(*message.mutable_install_failed(), payload);
   message.mutable_install_failed()->set_code(static_cast<std::uint32_t>(why.code));
   message.mutable_install_failed()->set_detail(why.detail.substr(0, kReasonBytesMax));
   send_to_origin(std::move(message));
 
   incoming_->download->cancel();
-  if (discard) actions_.push(action::DiscardPayload{version});
-  uploads_.handle_gone(version, "this node could not store the version");
-  // What was announced since is newer; else the same version is tried again, later and from what is on disk.
-  if (!announced_) {
+  if (discard) actions_.push(action::DiscardPayload{payload});
+  uploads_.handle_gone(payload, "this node could not store the version");
+  // A patch that does not fit never will: the origin sends the version whole. What was announced since is newer; else
+  // the same is tried again, later and from what is on disk.
+  const bool hopeless = payload.is_patch() && asks_for_full(why.code);
+  if (hopeless) base_unusable_ = true;
+  if (!announced_ && !hopeless) {
     announced_ = std::move(incoming_->source);
     retry_at_ = now + kRetryAfter;
   }
   incoming_.reset();
-  holdings_.erase(version);
+  holdings_.erase(payload);
   take_up_newest(now);
 }
 
 void WorkerCore::abandon_incoming(Instant now, std::string_view why) {
-  const Version version = incoming_->version;
-  actions_.push(info(fmt::format("version {}: {}; going on with version {}", version.value, why,
+  const PayloadId payload = incoming_->id;
+  actions_.push(info(fmt::format("version {}: {}; going on with version {}", payload.version.value, why,
                                  announced_->manifest->version.value)));
   incoming_->download->cancel();
-  actions_.push(action::DiscardPayload{version});
-  uploads_.handle_gone(version, why);
+  actions_.push(action::DiscardPayload{payload});
+  uploads_.handle_gone(payload, why);
   incoming_.reset();
-  holdings_.erase(version);
+  holdings_.erase(payload);
   take_up_newest(now);
 }
 
 void WorkerCore::forget_old_versions() {
-  while (holdings_.size() > config_.versions_kept && holdings_.begin()->first != installed_) {
-    const Version oldest = holdings_.begin()->first;
-    uploads_.handle_gone(oldest, "this node keeps newer versions only");
-    holdings_.erase(holdings_.begin());
+  std::set<Version> versions;
+  for (const auto& [payload, holding] : holdings_) versions.insert(payload.version);
+  for (auto held = holdings_.begin(); held != holdings_.end() && versions.size() > config_.versions_kept;) {
+    const PayloadId payload = held->first;
+    if (payload.version == installed_) break;
+    const bool fetched = uploads_.wanted(payload) && versions.size() <= config_.versions_kept + kFetchedVersionsMax;
+    if (fetched) {
+      ++held;
+      continue;
+    }
+    uploads_.handle_gone(payload, "this node keeps newer versions only");
+    held = holdings_.erase(held);
+    if (held == holdings_.end() || held->first.version != payload.version) versions.erase(payload.version);
   }
 }
 
@@ -449,7 +502,8 @@ void WorkerCore::send_heartbeat(Instant now) {
   wire::Message message;
   wire::Heartbeat* beat = message.mutable_heartbeat();
   beat->set_installed_version(installed_.value);
-  beat->set_receiving_version(receiving().value);
+  beat->set_receiving_version(receiving().version.value);
+  beat->set_receiving_base_version(receiving().base.value);
   beat->set_chunks_verified(chunks_verified());
   beat->set_chunks_total(chunks_total());
   beat->set_bytes_received(bytes_received_);
@@ -498,12 +552,12 @@ std::optional<Instant> WorkerCore::poll_deadline() const {
 
 // ---- getters
 
-Version WorkerCore::receiving() const { return incoming_ ? incoming_->version : kNoVersion; }
+PayloadId WorkerCore::receiving() const { return incoming_ ? incoming_->id : PayloadId{}; }
 std::uint32_t WorkerCore::chunks_verified() const {
-  return incoming_ ? holdings_.at(incoming_->version).verified().count() : 0;
+  return incoming_ ? holdings_.at(incoming_->id).verified().count() : 0;
 }
 std::uint32_t WorkerCore::chunks_total() const {
-  return incoming_ ? holdings_.at(incoming_->version).manifest().chunk_count() : 0;
+  return incoming_ ? holdings_.at(incoming_->id).manifest().chunk_count() : 0;
 }
 double WorkerCore::receive_bytes_per_s() const { return incoming_ ? incoming_->download->bytes_per_s() : 0; }
 std::string WorkerCore::parent_name() const { return incoming_ ? incoming_->download->parent_name() : std::string(); }

@@ -37,15 +37,22 @@ struct WorkerConfig {
 ///
 /// One version is received at a time; of those announced meanwhile the newest is next, the others are skipped. A
 /// version that is being received is finished first: otherwise a trainer that publishes faster than the links carry
-/// would leave every worker with nothing; it is given up only when the origin itself has it no more.
+/// would leave every worker with nothing; it is given up only when the origin itself has it no more, or for a newer one
+/// of fewer bytes than are missing of it.
+///
+/// A patch is taken only on the version that is installed. One that turns out not to fit it, because the base is damaged
+/// or another, is told to the origin, which then assigns the full payload; until that is installed no patch is taken.
 ///
 /// Invariants: nothing unverified is stored, forwarded or installed; installed_version() never goes back.
 class WorkerCore final : public Core {
  public:
   explicit WorkerCore(WorkerConfig config);
 
-  /// A complete version that a store recovered; before start(). The last one restored is the installed one.
+  /// A complete version that a store recovered; before start(). The newest is the installed one. Of a version that came
+  /// as a patch the digests are of no interest.
   void restore(std::shared_ptr<const Manifest> manifest, const std::vector<Digest>& chunk_digests);
+  /// A complete patch that a store recovered, for children; before start().
+  void restore_patch(std::shared_ptr<const Manifest> manifest, const std::vector<Digest>& chunk_digests);
 
   void start(Instant now) override;
   void stop(std::string_view reason) override;
@@ -56,20 +63,20 @@ class WorkerCore final : public Core {
   void handle_message(Instant now, ConnId conn, const wire::Message& message) override;
   void handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk) override;
   void handle_chunk_sent(Instant now, ConnId conn) override;
-  void handle_payload_begun(Instant now, Version version, Result<RestoredPayload> restored) override;
-  void handle_chunk_stored(Instant now, Version version, ChunkIndex chunk, Status status) override;
-  void handle_finished(Instant now, Version version, Status status) override;
+  void handle_payload_begun(Instant now, PayloadId payload, Result<RestoredPayload> restored) override;
+  void handle_chunk_stored(Instant now, PayloadId payload, ChunkIndex chunk, Status status) override;
+  void handle_finished(Instant now, PayloadId payload, Status status) override;
   void handle_timeout(Instant now) override;
   [[nodiscard]] std::optional<Action> poll_action() override { return actions_.poll(); }
   [[nodiscard]] std::optional<Instant> poll_deadline() const override;
 
   [[nodiscard]] Version installed_version() const { return installed_; }
-  [[nodiscard]] const Holdings& holdings() const { return holdings_; }
+  [[nodiscard]] const Holdings& holdings() const override { return holdings_; }
   [[nodiscard]] bool joined() const { return joined_; }
   [[nodiscard]] PeerId id() const { return id_; }
   [[nodiscard]] const std::string& name() const { return config_.name; }
-  /// The version that is arriving, or kNoVersion.
-  [[nodiscard]] Version receiving() const;
+  /// The payload that is arriving; of kNoVersion if none is.
+  [[nodiscard]] PayloadId receiving() const;
   [[nodiscard]] std::uint32_t chunks_verified() const;
   [[nodiscard]] std::uint32_t chunks_total() const;
   [[nodiscard]] double receive_bytes_per_s() const;
@@ -86,7 +93,7 @@ class WorkerCore final : public Core {
     wire::Assignment assignment;
   };
   struct Incoming {
-    Version version{};
+    PayloadId id{};
     Phase phase = Phase::kBeginning;
     std::unique_ptr<Download> download;
     ChunkSet stored;
@@ -102,8 +109,11 @@ class WorkerCore final : public Core {
   void take_up_newest(Instant now);
   void finish_if_complete();
   void fail_incoming(Instant now, const Error& why, bool discard);
-  /// Gives up a version that nobody has any more, for the one that was announced since.
+  /// Gives up what is arriving for what was announced since.
   void abandon_incoming(Instant now, std::string_view why);
+  /// Whether it could be installed on what is installed now.
+  [[nodiscard]] bool fits(const Manifest& manifest) const;
+  [[nodiscard]] bool cheaper_than_incoming(const Manifest& manifest) const;
   void report_faults();
   void send_heartbeat(Instant now);
   void send_installed();
@@ -139,6 +149,8 @@ class WorkerCore final : public Core {
   std::optional<Incoming> incoming_;
   std::optional<Instant> retry_at_;  // after a failure of our own (a full disk)
   Version installed_{};
+  std::shared_ptr<const Manifest> installed_manifest_;
+  bool base_unusable_ = false;
   double installed_seconds_ = 0;
   std::uint64_t bytes_received_ = 0;
   std::string last_error_;

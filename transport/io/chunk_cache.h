@@ -8,9 +8,9 @@
 
 namespace weightcast {
 
-/// A chunk among all versions.
+/// A chunk among all payloads.
 struct ChunkKey {
-  Version version{};
+  PayloadId payload{};
   ChunkIndex chunk{};
   bool operator==(const ChunkKey&) const = default;
 };
@@ -20,8 +20,8 @@ struct ChunkKey {
 template <>
 struct std::hash<weightcast::ChunkKey> {
   std::size_t operator()(const weightcast::ChunkKey& key) const noexcept {
-    // Chunks of one version differ in the low bits; versions are few.
-    return std::hash<std::uint64_t>{}((key.version.value << 24) ^ key.chunk.value);
+    // Chunks of one payload differ in the low bits; payloads are few.
+    return (std::hash<weightcast::PayloadId>{}(key.payload) << 24) ^ key.chunk.value;
   }
 };
 

@@ -88,7 +88,7 @@ class IncomingFrame {
 
   [[nodiscard]] ReceivedChunk take_chunk() {
     buffer_->set_size(header_->body_bytes);
-    ReceivedChunk chunk{header_->version, header_->chunk, std::move(buffer_), digest_.digest()};
+    ReceivedChunk chunk{header_->payload, header_->chunk, std::move(buffer_), digest_.digest()};
     end();
     return chunk;
   }
@@ -164,13 +164,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
     control_turn_.schedule();
   }
 
-  void send_chunk(Version version, ChunkIndex chunk, BufferRef bytes, std::function<void()> on_sent) {
+  void send_chunk(PayloadId payload, ChunkIndex chunk, BufferRef bytes, std::function<void()> on_sent) {
     if (state_ != State::kOpen) return;
     WC_CHECK(bytes->size() <= kChunkBytesMax);
     const FrameHeader header{.type = FrameType::kChunk,
                              .body_bytes = static_cast<std::uint32_t>(bytes->size()),
                              .chunk = chunk,
-                             .version = version};
+                             .payload = payload};
     chunks_.push_back(
         {.header = encode_frame_header(header), .text = {}, .buffer = std::move(bytes), .on_sent = std::move(on_sent)});
     if (!write_blocked_) context_.uplink.request(sender_);
@@ -576,8 +576,8 @@ class OwnedConnection final : public FrameConnection {
 
   void set_handlers(Handlers handlers) override { connection_->set_handlers(std::move(handlers)); }
   void send_control(std::string body) override { connection_->send_control(std::move(body)); }
-  void send_chunk(Version version, ChunkIndex chunk, BufferRef bytes, std::function<void()> on_sent) override {
-    connection_->send_chunk(version, chunk, std::move(bytes), std::move(on_sent));
+  void send_chunk(PayloadId payload, ChunkIndex chunk, BufferRef bytes, std::function<void()> on_sent) override {
+    connection_->send_chunk(payload, chunk, std::move(bytes), std::move(on_sent));
   }
   void close() override { connection_->close(); }
   void pause_reading() override { connection_->pause_reading(); }

@@ -27,7 +27,7 @@ struct Endpoint {
 };
 
 struct ReceivedChunk {
-  Version version{};
+  PayloadId payload{};
   ChunkIndex chunk{};
   BufferRef bytes;
   Digest digest{};  ///< computed here, while the bytes were hot; nobody has compared it yet
@@ -80,7 +80,7 @@ class FrameConnection {
 
   virtual void send_control(std::string body) = 0;
   /// `on_sent` runs when the kernel has taken the last byte; not at all if the connection closes before.
-  virtual void send_chunk(Version version, ChunkIndex chunk, BufferRef bytes, std::function<void()> on_sent) = 0;
+  virtual void send_chunk(PayloadId payload, ChunkIndex chunk, BufferRef bytes, std::function<void()> on_sent) = 0;
   /// Sends what control messages are queued (and the rest of a chunk that has begun, because they come after it), for
   /// at most kFlushTimeout, then closes. No handler runs after this. The object may go away meanwhile.
   virtual void close() = 0;

@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <system_error>
 #include <unordered_map>
 #include <utility>
 
 #include "base/units.h"
 #include "transport/io/chunk_cache.h"
+#include "transport/io/patched_snapshot.h"
 #include "transport/io/serial_work.h"
 #include "transport/io/snapshot_check.h"
 #include "transport/io/store_layout.h"
@@ -26,7 +28,22 @@ constexpr std::size_t kReadBuffersKeptBytesMax = 4 * kMiB;
 
 using FilesRef = std::shared_ptr<VersionFiles>;
 
-/// A version that is arriving. Shared by the callbacks of its writes, which may outlive its place in the store.
+struct Complete {
+  StoredVersion stored;
+  FilesRef files;
+  std::size_t users = 0;  // reads under way, patches that are applied to it
+};
+using CompleteRef = std::shared_ptr<Complete>;
+
+/// A complete patch.
+struct Patch {
+  StoredPatch stored;
+  FilesRef files;
+  std::size_t reads_under_way = 0;
+};
+using PatchRef = std::shared_ptr<Patch>;
+
+/// A payload that is arriving. Shared by the callbacks of its writes, which may outlive its place in the store.
 struct Incoming {
   explicit Incoming(RecoveredVersion from)
       : record(std::move(from.record)), files(std::move(from.files)), held(std::move(from.held)) {}
@@ -35,28 +52,35 @@ struct Incoming {
   FilesRef files;
   ChunkSet held;                                        // on disk
   std::unordered_map<ChunkIndex, BufferRef> unwritten;  // handed in, not on disk yet
-  std::unique_ptr<SnapshotCheck> check;                 // from begin() on
+  std::unique_ptr<SnapshotCheck> check;                 // of a full payload, from begin() on
+  FilesRef target;                                      // of a patch, from begin() on
+  CompleteRef base;                                     // of a patch, from begin() on
+  std::unique_ptr<PatchedSnapshot> applied;             // of a patch, from begin() on
   bool finishing = false;
   bool discarded = false;
 
   [[nodiscard]] const Manifest& manifest() const { return record.manifest; }
+  [[nodiscard]] PayloadId id() const { return record.manifest.id(); }
+  [[nodiscard]] bool begun() const { return check || applied; }
+  /// Bytes on disk, counted from the first without a gap.
+  [[nodiscard]] std::uint64_t prefix_bytes() const {
+    const auto gap = held.next_missing(ChunkIndex{0});
+    return gap ? manifest().chunk_offset(*gap) : manifest().payload_bytes;
+  }
 };
 
-struct Complete {
-  StoredVersion stored;
-  FilesRef files;
-  std::size_t reads_under_way = 0;
-};
-
-/// A version that an origin makes itself.
+/// A version or patch that an origin makes itself.
 struct Import {
   std::vector<SnapshotFile> table;
   FilesRef files;
   bool finishing = false;
 };
 
-Error no_such(Version version) {
-  return fail(Errc::kNotFound, Op::kOpen, fmt::format("version {}: not in the store", version.value));
+Error no_such(PayloadId payload) {
+  return fail(Errc::kNotFound, Op::kOpen,
+              payload.is_patch() ? fmt::format("patch from version {} to {}: not in the store", payload.base.value,
+                                               payload.version.value)
+                                 : fmt::format("version {}: not in the store", payload.version.value));
 }
 
 /// Says of what version `error` is, and what to do about a full disk.
@@ -68,29 +92,37 @@ Error about(Version version, const std::filesystem::path& directory, Error error
 
 // --- What pool threads do. Free functions, so that they cannot reach into the store. ---------------------------------
 
-Result<FilesRef> make_files(const StoreLayout& layout, Version version, const std::vector<SnapshotFile>& table) {
+Result<FilesRef> make_files(const StoreLayout& layout, PayloadId payload, const std::vector<SnapshotFile>& table) {
   WC_ASSIGN(FileTable files, FileTable::make(table));
   const std::uint64_t needed_bytes = files.size_bytes();
-  Result<FilesRef> made = VersionFiles::create(layout.incoming(version), std::move(files));
+  Result<FilesRef> made = VersionFiles::create(layout.incoming(payload), std::move(files));
   if (!made.has_value() && made.error().code == Errc::kNoSpace) {
     std::error_code ignored;
     const std::filesystem::space_info space = std::filesystem::space(layout.directory(), ignored);
     return fail(Errc::kNoSpace, Op::kWrite,
                 fmt::format("version {} needs {} in {}, of which {} are free; make room there, or keep fewer versions",
-                            version.value, format_bytes(needed_bytes), layout.directory().native(),
+                            payload.version.value, format_bytes(needed_bytes), layout.directory().native(),
                             format_bytes(space.available)));
   }
   return made;
 }
 
 Result<FilesRef> make_incoming(const StoreLayout& layout, const VersionRecord& record) {
-  const Version version = record.manifest.version;
-  WC_ASSIGN(FilesRef files, make_files(layout, version, record.manifest.files));
-  const Status written = write_record(layout.record(version), record);
+  const PayloadId payload = record.manifest.id();
+  WC_ASSIGN(const FileTable table, payload_files(record.manifest));
+  WC_ASSIGN(FilesRef files, make_files(layout, payload, table.files()));
+  const Status written = write_record(layout.record(payload), record);
   if (written.has_value()) return files;
-  static_cast<void>(layout.throw_away(layout.incoming(version)));
+  static_cast<void>(layout.throw_away(layout.incoming(payload)));
   layout.empty_trash();
   return written.error();
+}
+
+/// The files that a patch is applied to. What an earlier attempt left goes.
+Result<FilesRef> make_target(const StoreLayout& layout, const Manifest& manifest) {
+  WC_TRY(layout.throw_away(layout.incoming(manifest.version)));
+  layout.empty_trash();
+  return make_files(layout, manifest.version, manifest.files);
 }
 
 /// incoming/N becomes versions/N, and `current` if it is newer.
@@ -104,10 +136,19 @@ Status install(const StoreLayout& layout, Version version) {
   return switched;
 }
 
-/// Removes a version's directory and record. In this order: files without a record are thrown away at start, too.
-Status remove_version(const StoreLayout& layout, const std::filesystem::path& path, Version version) {
+/// The files that a patch was applied to become the version, and the patch itself is kept for children.
+Status install_patched(const StoreLayout& layout, const VersionRecord& record) {
+  VersionRecord of_version{record.manifest, ChunkDigests(record.manifest)};
+  WC_TRY(write_record(layout.record(record.manifest.version), of_version));
+  WC_TRY(install(layout, record.manifest.version));
+  const PayloadId payload = record.manifest.id();
+  return rename_path(layout.incoming(payload), layout.patch(payload));
+}
+
+/// Removes a directory and its record. In this order: files without a record are thrown away at start, too.
+Status remove_recorded(const StoreLayout& layout, const std::filesystem::path& path, PayloadId payload) {
   WC_TRY(layout.throw_away(path));
-  return remove_file(layout.record(version));
+  return remove_file(layout.record(payload));
 }
 
 /// The last part of making a version durable: its files are synced already.
@@ -134,9 +175,10 @@ class StoreImpl final : public Store {
         serial_(loop),
         disk_(std::move(disk)) {
     for (RecoveredVersion& version : found.partial) {
-      const Version number = version.record.manifest.version;
-      incoming_.emplace(number, std::make_shared<Incoming>(std::move(version)));
+      const PayloadId payload = version.record.manifest.id();
+      incoming_.emplace(payload, std::make_shared<Incoming>(std::move(version)));
     }
+    for (RecoveredVersion& patch : found.patches) add_patch(std::move(patch.record), std::move(patch.files));
     for (RecoveredVersion& version : found.complete) {
       const bool durable = version.record.durable;
       const auto added = add_complete(std::move(version.record), std::move(version.files));
@@ -165,21 +207,34 @@ class StoreImpl final : public Store {
     return all;
   }
 
+  [[nodiscard]] std::vector<StoredPatch> patches() const override {
+    std::vector<StoredPatch> all;
+    for (const auto& [payload, patch] : patches_) all.push_back(patch->stored);
+    return all;
+  }
+
+  void retain(const std::vector<PayloadId>& payloads) override {
+    retained_ = std::set<PayloadId>(payloads.begin(), payloads.end());
+    forget_old();
+  }
+
   void begin(const Manifest& manifest, std::function<void(Result<PartialVersion>)> done) override;
-  void put_digest_part(Version version, std::uint32_t part, const std::vector<Digest>& digests) override;
-  void write_chunk(Version version, ChunkIndex chunk, BufferRef bytes, std::function<void(Status)> done) override;
-  [[nodiscard]] BufferRef cached_chunk(Version version, ChunkIndex chunk) const override;
-  void read_chunk(Version version, ChunkIndex chunk, std::function<void(Result<BufferRef>)> done) override;
-  void finish(Version version, std::function<void(Result<StoredVersion>)> done) override;
+  void put_digest_part(PayloadId payload, std::uint32_t part, const std::vector<Digest>& digests) override;
+  void write_chunk(PayloadId payload, ChunkIndex chunk, BufferRef bytes, std::function<void(Status)> done) override;
+  [[nodiscard]] BufferRef cached_chunk(PayloadId payload, ChunkIndex chunk) const override;
+  void read_chunk(PayloadId payload, ChunkIndex chunk, std::function<void(Result<BufferRef>)> done) override;
+  void finish(PayloadId payload, std::function<void(Result<StoredVersion>)> done) override;
   void begin_import(Version version, std::vector<SnapshotFile> files,
                     std::function<void(Result<ImportTarget>)> done) override;
   void finish_import(const Manifest& manifest, const std::vector<Digest>& chunk_digests,
                      std::function<void(Result<StoredVersion>)> done) override;
-  void discard(Version version) override;
+  void begin_patch(PayloadId patch, std::function<void(Result<std::filesystem::path>)> done) override;
+  void finish_patch(const Manifest& manifest, const std::vector<Digest>& chunk_digests,
+                    std::function<void(Status)> done) override;
+  void discard(PayloadId payload) override;
 
  private:
   using IncomingRef = std::shared_ptr<Incoming>;
-  using CompleteRef = std::shared_ptr<Complete>;
   using ReadDone = std::function<void(Result<BufferRef>)>;
 
   /// Operations on several files that end as one.
@@ -206,25 +261,32 @@ class StoreImpl final : public Store {
                       const std::function<void(Status)>& done);
   void handle_read(const ChunkKey& key, Result<BufferRef> result);
   void start_check(Incoming& incoming);
+  void start_applying(Incoming& incoming);
+  void handle_digest(const IncomingRef& incoming, const Result<Digest>& digest,
+                     const std::function<void(Result<StoredVersion>)>& done);
+  void add_patch(VersionRecord record, FilesRef files);
   void install_checked(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done);
   CompleteRef add_complete(VersionRecord record, FilesRef files);
   void handle_installed(VersionRecord record, FilesRef files, const std::function<void(Result<StoredVersion>)>& done);
   void forget_old();
-  void remove(Version version, const std::filesystem::path& path);
+  void forget_old_patches();
+  void remove(PayloadId payload, const std::filesystem::path& path);
   void make_durable(const CompleteRef& complete);
   void sync_files_from(std::size_t file, const CompleteRef& complete);
-  bool refuse_new(Version version, const std::function<void(Error)>& refuse);
+  bool refuse_new(PayloadId payload, const std::function<void(Error)>& refuse);
 
   EventLoop& loop_;
   const StoreOptions options_;
   const StoreLayout layout_;
   File lock_;
   Version current_;
-  std::map<Version, IncomingRef> incoming_;
-  std::map<Version, Import> imports_;
+  std::map<PayloadId, IncomingRef> incoming_;
+  std::map<PayloadId, Import> imports_;
   std::map<Version, CompleteRef> complete_;
-  /// Versions whose files are being made; what they point to says whether they are still wanted.
-  std::map<Version, std::shared_ptr<bool>> preparing_;
+  std::map<PayloadId, PatchRef> patches_;
+  std::optional<std::set<PayloadId>> retained_;
+  /// Payloads whose files are being made; what they point to says whether they are still wanted.
+  std::map<PayloadId, std::shared_ptr<bool>> preparing_;
   ChunkCache cache_;
   BufferPool read_buffers_;
   std::unordered_map<ChunkKey, std::vector<ReadDone>> reading_;
@@ -234,14 +296,15 @@ class StoreImpl final : public Store {
   std::unique_ptr<Disk> disk_;
 };
 
-/// Whether `version` cannot be begun or imported now; then it has been refused.
-bool StoreImpl::refuse_new(Version version, const std::function<void(Error)>& refuse) {
+/// Whether `payload` cannot be begun or imported now; then it has been refused.
+bool StoreImpl::refuse_new(PayloadId payload, const std::function<void(Error)>& refuse) {
+  const Version version = payload.version;
   std::optional<Error> error;
   if (version == kNoVersion) {
     error = fail(Errc::kInvalidArgument, Op::kOpen, "version 0 stands for none");
   } else if (complete_.contains(version)) {
     error = fail(Errc::kAlreadyExists, Op::kOpen, fmt::format("version {}: complete already", version.value));
-  } else if (preparing_.contains(version) || imports_.contains(version)) {
+  } else if (preparing_.contains(payload) || imports_.contains(payload)) {
     error = fail(Errc::kBusy, Op::kOpen, fmt::format("version {}: begun already", version.value));
   }
   if (!error) return false;
@@ -250,39 +313,94 @@ bool StoreImpl::refuse_new(Version version, const std::function<void(Error)>& re
 }
 
 void StoreImpl::begin(const Manifest& manifest, std::function<void(Result<PartialVersion>)> done) {
-  const Version version = manifest.version;
-  if (refuse_new(version, done)) return;
-  if (const auto found = incoming_.find(version); found != incoming_.end()) {
-    if (found->second->manifest() == manifest) {
-      const IncomingRef incoming = found->second;
-      start_check(*incoming);
-      later([incoming, done = std::move(done)] { done(partial_of(*incoming)); });
+  const PayloadId payload = manifest.id();
+  if (refuse_new(payload, done)) return;
+  CompleteRef base;
+  if (payload.is_patch()) {
+    const auto found = complete_.find(payload.base);
+    if (found == complete_.end()) {
+      later([payload, done = std::move(done)] {
+        done(fail(Errc::kWrongBase, Op::kOpen,
+                  fmt::format("a patch from version {} to {}: the former is not here", payload.base.value,
+                              payload.version.value)));
+      });
       return;
     }
-    spdlog::warn("store: version {} is announced anew under another manifest; its {} chunks here are thrown away",
-                 version.value, found->second->held.count());
-    discard(version);
+    base = found->second;
   }
-  if (Result<FileTable> table = payload_files(manifest); !table.has_value()) {
-    later([error = table.error(), done = std::move(done)] { done(error); });
+  IncomingRef there;
+  std::vector<PayloadId> others;
+  for (const auto& [other, incoming] : incoming_) {
+    if (other.version != payload.version) continue;
+    if (other == payload && incoming->manifest() == manifest) {
+      there = incoming;
+    } else {
+      others.push_back(other);
+    }
+  }
+  for (const PayloadId other : others) {
+    spdlog::warn("store: version {} is announced anew under another manifest; its {} chunks here are thrown away",
+                 payload.version.value, incoming_.at(other)->held.count());
+    discard(other);
+  }
+  if (there && !payload.is_patch()) {
+    start_check(*there);
+    later([there, done = std::move(done)] { done(partial_of(*there)); });
     return;
   }
 
   auto wanted = std::make_shared<bool>(true);
-  preparing_[version] = wanted;
-  auto record = std::make_shared<VersionRecord>(VersionRecord{manifest, ChunkDigests(manifest)});
-  auto made = std::make_shared<Result<FilesRef>>();
-  serial_.run([layout = layout_, record, made] { *made = make_incoming(layout, *record); },
-              [this, version, wanted, record, made, done = std::move(done)] {
-                if (!*wanted) return done(no_such(version));
-                preparing_.erase(version);
-                if (!made->has_value()) return done(made->error());
-                const auto incoming = std::make_shared<Incoming>(
-                    RecoveredVersion{std::move(*record), std::move(**made), ChunkSet(record->manifest.chunk_count())});
-                incoming_[version] = incoming;
-                start_check(*incoming);
-                done(partial_of(*incoming));
-              });
+  preparing_[payload] = wanted;
+  if (base) ++base->users;
+  struct Made {
+    std::shared_ptr<VersionRecord> record;  // null if the payload's files were here
+    Result<FilesRef> files = FilesRef();
+    Result<FilesRef> target = FilesRef();
+  };
+  auto made = std::make_shared<Made>();
+  if (!there) made->record = std::make_shared<VersionRecord>(VersionRecord{manifest, ChunkDigests(manifest)});
+  serial_.run(
+      [layout = layout_, made, manifest] {
+        if (manifest.kind == PayloadKind::kPatch) made->target = make_target(layout, manifest);
+        if (!made->target.has_value() || !made->record) return;
+        made->files = make_incoming(layout, *made->record);
+        if (made->files.has_value() || manifest.kind != PayloadKind::kPatch) return;
+        static_cast<void>(layout.throw_away(layout.incoming(manifest.version)));
+        layout.empty_trash();
+      },
+      [this, payload, wanted, there, base, made, done = std::move(done)] {
+        if (base) --base->users;
+        if (!*wanted) return done(no_such(payload));
+        preparing_.erase(payload);
+        if (!made->target.has_value()) return done(made->target.error());
+        if (!made->files.has_value()) return done(made->files.error());
+        IncomingRef incoming = there;
+        if (!incoming) {
+          const std::uint32_t chunks = made->record->manifest.chunk_count();
+          incoming = std::make_shared<Incoming>(
+              RecoveredVersion{std::move(*made->record), std::move(*made->files), ChunkSet(chunks)});
+          incoming_[payload] = incoming;
+        }
+        if (base) {
+          if (incoming->base) --incoming->base->users;
+          incoming->base = base;
+          ++base->users;
+          incoming->target = std::move(*made->target);
+          start_applying(*incoming);
+        } else {
+          start_check(*incoming);
+        }
+        done(partial_of(*incoming));
+      });
+}
+
+void StoreImpl::start_applying(Incoming& incoming) {
+  const Manifest& manifest = incoming.manifest();
+  const PatchIdentity identity{manifest.model_id, manifest.base_version, manifest.version,
+                               incoming.base->stored.manifest.snapshot_digest, manifest.snapshot_digest};
+  incoming.applied =
+      std::make_unique<PatchedSnapshot>(loop_, identity, incoming.base->files, incoming.files, incoming.target);
+  incoming.applied->handle_prefix(incoming.prefix_bytes());
 }
 
 void StoreImpl::start_check(Incoming& incoming) {
@@ -294,15 +412,15 @@ void StoreImpl::start_check(Incoming& incoming) {
   }
 }
 
-void StoreImpl::put_digest_part(Version version, std::uint32_t part, const std::vector<Digest>& digests) {
-  const auto found = incoming_.find(version);
+void StoreImpl::put_digest_part(PayloadId payload, std::uint32_t part, const std::vector<Digest>& digests) {
+  const auto found = incoming_.find(payload);
   if (found == incoming_.end()) return;
   VersionRecord& record = found->second->record;
   if (record.digests.parts.contains(ChunkIndex{part})) return;
   WC_CHECK(record.digests.put_part(record.manifest, part, digests).has_value());
   serial_.run(
-      [path = layout_.record(version), version, part, digests] {
-        const Status appended = append_digest_part(path, version, part, digests);
+      [path = layout_.record(payload), payload, part, digests] {
+        const Status appended = append_digest_part(path, payload.version, part, digests);
         // Costs a restart the part, nothing else.
         if (!appended.has_value()) spdlog::warn("store: {}", appended.error().message());
       },
@@ -333,10 +451,10 @@ void StoreImpl::for_pieces(VersionFiles& files, std::uint64_t offset, std::uint6
   }
 }
 
-void StoreImpl::write_chunk(Version version, ChunkIndex chunk, BufferRef bytes, std::function<void(Status)> done) {
-  const auto found = incoming_.find(version);
-  if (found == incoming_.end() || !found->second->check) {
-    later([version, done = std::move(done)] { done(no_such(version)); });
+void StoreImpl::write_chunk(PayloadId payload, ChunkIndex chunk, BufferRef bytes, std::function<void(Status)> done) {
+  const auto found = incoming_.find(payload);
+  if (found == incoming_.end() || !found->second->begun()) {
+    later([payload, done = std::move(done)] { done(no_such(payload)); });
     return;
   }
   const IncomingRef incoming = found->second;
@@ -346,7 +464,7 @@ void StoreImpl::write_chunk(Version version, ChunkIndex chunk, BufferRef bytes, 
     later([done = std::move(done)] { done({}); });
     return;
   }
-  cache_.put({version, chunk}, bytes);
+  cache_.put({payload, chunk}, bytes);
   incoming->unwritten[chunk] = bytes;
 
   const std::uint64_t begin = manifest.chunk_offset(chunk);
@@ -368,53 +486,67 @@ void StoreImpl::write_chunk(Version version, ChunkIndex chunk, BufferRef bytes, 
 void StoreImpl::handle_written(const IncomingRef& incoming, ChunkIndex chunk, const BufferRef& bytes, Status status,
                                const std::function<void(Status)>& done) {
   const Manifest& manifest = incoming->manifest();
-  if (incoming->discarded) return done(no_such(manifest.version));
+  if (incoming->discarded) return done(no_such(incoming->id()));
   const auto mine = incoming->unwritten.find(chunk);
   if (mine != incoming->unwritten.end() && mine->second == bytes) incoming->unwritten.erase(mine);
   if (!status.has_value()) {
-    if (!incoming->held.contains(chunk)) cache_.erase({manifest.version, chunk});
+    if (!incoming->held.contains(chunk)) cache_.erase({incoming->id(), chunk});
     return done(about(manifest.version, layout_.directory(), status.error()));
   }
   if (incoming->held.insert(chunk)) {
-    incoming->check->handle_stored(manifest.chunk_offset(chunk), manifest.chunk_size(chunk));
+    if (incoming->check) incoming->check->handle_stored(manifest.chunk_offset(chunk), manifest.chunk_size(chunk));
+    if (incoming->applied) incoming->applied->handle_prefix(incoming->prefix_bytes());
+  }
+  if (incoming->applied && incoming->applied->error()) {
+    return done(about(manifest.version, layout_.directory(), *incoming->applied->error()));
   }
   done({});
 }
 
-BufferRef StoreImpl::cached_chunk(Version version, ChunkIndex chunk) const {
-  if (BufferRef recent = cache_.find({version, chunk})) return recent;
-  const auto found = incoming_.find(version);
+BufferRef StoreImpl::cached_chunk(PayloadId payload, ChunkIndex chunk) const {
+  if (BufferRef recent = cache_.find({payload, chunk})) return recent;
+  const auto found = incoming_.find(payload);
   if (found == incoming_.end()) return nullptr;
   const auto waiting = found->second->unwritten.find(chunk);
   return waiting == found->second->unwritten.end() ? nullptr : waiting->second;
 }
 
-void StoreImpl::read_chunk(Version version, ChunkIndex chunk, ReadDone done) {
-  if (BufferRef recent = cached_chunk(version, chunk)) {
+void StoreImpl::read_chunk(PayloadId payload, ChunkIndex chunk, ReadDone done) {
+  if (BufferRef recent = cached_chunk(payload, chunk)) {
     later([recent = std::move(recent), done = std::move(done)] { done(recent); });
     return;
   }
   const Manifest* manifest = nullptr;
   FilesRef files;
-  const auto complete = complete_.find(version);
-  const auto incoming = incoming_.find(version);
-  if (complete != complete_.end()) {
+  std::size_t* users = nullptr;
+  std::shared_ptr<void> owner;  // of `users`
+  const auto complete = payload.is_patch() ? complete_.end() : complete_.find(payload.version);
+  const auto patch = patches_.find(payload);
+  const auto incoming = incoming_.find(payload);
+  if (complete != complete_.end() && complete->second->stored.manifest.kind == PayloadKind::kFull) {
     manifest = &complete->second->stored.manifest;
     files = complete->second->files;
+    users = &complete->second->users;
+    owner = complete->second;
+  } else if (patch != patches_.end()) {
+    manifest = &patch->second->stored.manifest;
+    files = patch->second->files;
+    users = &patch->second->reads_under_way;
+    owner = patch->second;
   } else if (incoming != incoming_.end() && incoming->second->held.contains(chunk)) {
     manifest = &incoming->second->manifest();
     files = incoming->second->files;
   }
   if (manifest == nullptr || chunk.value >= manifest->chunk_count()) {
-    later([version, done = std::move(done)] { done(no_such(version)); });
+    later([payload, done = std::move(done)] { done(no_such(payload)); });
     return;
   }
 
-  const ChunkKey key{version, chunk};
+  const ChunkKey key{payload, chunk};
   const auto [readers, first] = reading_.try_emplace(key);
   readers->second.push_back(std::move(done));
   if (!first) return;
-  if (complete != complete_.end()) ++complete->second->reads_under_way;
+  if (users != nullptr) ++*users;
   const BufferRef bytes = read_buffers_.take(manifest->chunk_size(chunk));
   bytes->set_size(manifest->chunk_size(chunk));
   std::uint64_t read = 0;
@@ -425,15 +557,15 @@ void StoreImpl::read_chunk(Version version, ChunkIndex chunk, ReadDone done) {
                     std::move(piece_done));
         read += piece.size_bytes;
       },
-      [this, key, bytes, owner = complete == complete_.end() ? nullptr : complete->second](const Status& status) {
+      [this, key, bytes, users, owner](const Status& status) {
         if (owner) {
-          --owner->reads_under_way;
-          // Nothing arrives for a complete version: what is kept here takes no place from a chunk that will be asked
+          --*users;
+          // Nothing arrives for a complete payload: what is kept here takes no place from a chunk that will be asked
           // for.
           if (status.has_value()) cache_.put(key, bytes);
         }
         handle_read(key, status.has_value() ? Result<BufferRef>(bytes)
-                                            : about(key.version, layout_.directory(), status.error()));
+                                            : about(key.payload.version, layout_.directory(), status.error()));
         if (owner) forget_old();
       });
 }
@@ -443,48 +575,77 @@ void StoreImpl::handle_read(const ChunkKey& key, Result<BufferRef> result) {
   for (const ReadDone& done : readers.mapped()) done(result);
 }
 
-void StoreImpl::finish(Version version, std::function<void(Result<StoredVersion>)> done) {
-  const auto found = incoming_.find(version);
-  if (found == incoming_.end() || !found->second->check) {
-    later([version, done = std::move(done)] { done(no_such(version)); });
+void StoreImpl::finish(PayloadId payload, std::function<void(Result<StoredVersion>)> done) {
+  const auto found = incoming_.find(payload);
+  if (found == incoming_.end() || !found->second->begun()) {
+    later([payload, done = std::move(done)] { done(no_such(payload)); });
     return;
   }
   const IncomingRef incoming = found->second;
   WC_CHECK(incoming->held.complete() && incoming->record.digests.complete() && !incoming->finishing);
   incoming->finishing = true;
-  incoming->check->finish([this, incoming, done = std::move(done)](const Result<Digest>& digest) {
-    const Version number = incoming->manifest().version;
-    std::optional<Error> error;
-    if (!digest.has_value()) {
-      incoming->finishing = false;
-      error = about(number, layout_.directory(), digest.error());
-    } else if (*digest != incoming->manifest().snapshot_digest) {
-      error = fail(Errc::kCorrupt, Op::kVerify,
-                   fmt::format("version {}: its chunks match their digests, its files do not match the snapshot's ({} "
-                               "instead of {}); thrown away",
-                               number.value, digest->hex(), incoming->manifest().snapshot_digest.hex()));
-      discard(number);
-    }
-    if (!error) return install_checked(incoming, done);
-    later([error = *error, done] { done(error); });
-  });
+  auto handle = [this, incoming, done = std::move(done)](const Result<Digest>& digest) {
+    handle_digest(incoming, digest, done);
+  };
+  incoming->check ? incoming->check->finish(std::move(handle)) : incoming->applied->finish(std::move(handle));
+}
+
+void StoreImpl::handle_digest(const IncomingRef& incoming, const Result<Digest>& digest,
+                              const std::function<void(Result<StoredVersion>)>& done) {
+  const Version version = incoming->manifest().version;
+  std::optional<Error> error;
+  if (!digest.has_value()) {
+    incoming->finishing = false;
+    error = about(version, layout_.directory(), digest.error());
+    // Another try would end the same.
+    const bool useless = error->code == Errc::kWrongBase || error->code == Errc::kCorrupt;
+    if (useless && incoming->applied) discard(incoming->id());
+  } else if (*digest != incoming->manifest().snapshot_digest) {
+    error = fail(Errc::kCorrupt, Op::kVerify,
+                 fmt::format("version {}: its chunks match their digests, its files do not match the snapshot's ({} "
+                             "instead of {}); thrown away",
+                             version.value, digest->hex(), incoming->manifest().snapshot_digest.hex()));
+    discard(incoming->id());
+  }
+  if (!error) return install_checked(incoming, done);
+  later([error = *error, done] { done(error); });
 }
 
 void StoreImpl::install_checked(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done) {
   auto status = std::make_shared<Status>();
   serial_.run(
-      [layout = layout_, version = incoming->manifest().version, status] { *status = install(layout, version); },
+      [layout = layout_, incoming, status] {
+        const Manifest& manifest = incoming->manifest();
+        *status = manifest.kind == PayloadKind::kPatch ? install_patched(layout, incoming->record)
+                                                       : install(layout, manifest.version);
+      },
       [this, incoming, status, done = std::move(done)] {
         const Version version = incoming->manifest().version;
-        if (incoming->discarded) return done(no_such(version));
+        if (incoming->discarded) return done(no_such(incoming->id()));
         incoming->finishing = false;
         if (!status->has_value()) return done(about(version, layout_.directory(), status->error()));
-        incoming_.erase(version);
-        handle_installed(std::move(incoming->record), std::move(incoming->files), done);
+        incoming_.erase(incoming->id());
+        if (incoming->base) --std::exchange(incoming->base, nullptr)->users;
+        incoming->applied.reset();
+        VersionRecord record = incoming->record;
+        if (record.manifest.kind == PayloadKind::kPatch) {
+          add_patch(std::move(incoming->record), std::move(incoming->files));
+          handle_installed(std::move(record), std::move(incoming->target), done);
+        } else {
+          handle_installed(std::move(record), std::move(incoming->files), done);
+        }
       });
 }
 
-StoreImpl::CompleteRef StoreImpl::add_complete(VersionRecord record, FilesRef files) {
+void StoreImpl::add_patch(VersionRecord record, FilesRef files) {
+  const PayloadId payload = record.manifest.id();
+  auto patch = std::make_shared<Patch>();
+  patch->stored = {std::move(record.manifest), std::move(record.digests.chunks)};
+  patch->files = std::move(files);
+  patches_[payload] = std::move(patch);
+}
+
+CompleteRef StoreImpl::add_complete(VersionRecord record, FilesRef files) {
   const Version version = record.manifest.version;
   auto complete = std::make_shared<Complete>();
   complete->stored = {std::move(record.manifest), std::move(record.digests.chunks), layout_.complete(version),
@@ -560,42 +721,128 @@ void StoreImpl::finish_import(const Manifest& manifest, const std::vector<Digest
       });
 }
 
-void StoreImpl::discard(Version version) {
-  bool there = imports_.erase(version) > 0;
-  if (const auto found = preparing_.find(version); found != preparing_.end()) {
+void StoreImpl::begin_patch(PayloadId patch, std::function<void(Result<std::filesystem::path>)> done) {
+  if (patches_.contains(patch) || preparing_.contains(patch) || imports_.contains(patch)) {
+    later([patch, done = std::move(done)] {
+      done(fail(Errc::kBusy, Op::kOpen,
+                fmt::format("patch from version {} to {}: it is here, or being made", patch.base.value,
+                            patch.version.value)));
+    });
+    return;
+  }
+  discard(patch);
+  auto wanted = std::make_shared<bool>(true);
+  preparing_[patch] = wanted;
+  auto made = std::make_shared<Result<FilesRef>>();
+  const std::vector<SnapshotFile> table{{kPatchFileName, 0}};
+  serial_.run([layout = layout_, patch, table, made] { *made = make_files(layout, patch, table); },
+              [this, patch, table, wanted, made, done = std::move(done)] {
+                if (!*wanted) return done(no_such(patch));
+                preparing_.erase(patch);
+                if (!made->has_value()) return done(made->error());
+                imports_[patch] = {table, std::move(**made)};
+                done(layout_.incoming(patch) / kPatchFileName);
+              });
+}
+
+void StoreImpl::finish_patch(const Manifest& manifest, const std::vector<Digest>& chunk_digests,
+                             std::function<void(Status)> done) {
+  const PayloadId patch = manifest.id();
+  const auto found = imports_.find(patch);
+  if (found == imports_.end() || found->second.finishing) {
+    later([patch, done = std::move(done)] { done(no_such(patch)); });
+    return;
+  }
+  if (chunk_digests.size() != manifest.chunk_count() || part_digests_of(chunk_digests) != manifest.part_digests) {
+    later([patch, done = std::move(done)] {
+      done(fail(Errc::kInvalidArgument, Op::kPublish,
+                fmt::format("patch from version {} to {}: the manifest disagrees with the digests", patch.base.value,
+                            patch.version.value)));
+    });
+    return;
+  }
+  found->second.finishing = true;
+  auto record = std::make_shared<VersionRecord>(VersionRecord{manifest, ChunkDigests(manifest)});
+  record->digests.chunks = chunk_digests;
+  record->digests.parts = ChunkSet(manifest.part_count(), true);
+  auto files = std::make_shared<Result<FilesRef>>();
+  serial_.run(
+      [layout = layout_, patch, record, files] {
+        const auto move = [&]() -> Result<FilesRef> {
+          WC_TRY(write_record(layout.record(patch), *record));
+          WC_TRY(rename_path(layout.incoming(patch), layout.patch(patch)));
+          WC_ASSIGN(FileTable table, payload_files(record->manifest));
+          return VersionFiles::open(layout.patch(patch), std::move(table));
+        };
+        *files = move();
+      },
+      [this, patch, record, files, done = std::move(done)] {
+        if (imports_.erase(patch) == 0) return done(no_such(patch));
+        if (!files->has_value()) {
+          remove(patch, layout_.incoming(patch));
+          return done(about(patch.version, layout_.directory(), files->error()));
+        }
+        add_patch(std::move(*record), std::move(**files));
+        done({});
+      });
+}
+
+void StoreImpl::discard(PayloadId payload) {
+  bool there = imports_.erase(payload) > 0;
+  if (const auto found = preparing_.find(payload); found != preparing_.end()) {
     *found->second = false;
     preparing_.erase(found);
     there = true;
   }
-  if (const auto found = incoming_.find(version); found != incoming_.end()) {
+  if (const auto found = incoming_.find(payload); found != incoming_.end()) {
     const IncomingRef incoming = found->second;
     incoming->discarded = true;
     incoming->check.reset();
-    for (std::uint32_t i = 0; i < incoming->manifest().chunk_count(); ++i) cache_.erase({version, ChunkIndex{i}});
+    incoming->applied.reset();
+    if (incoming->base) --std::exchange(incoming->base, nullptr)->users;
+    for (std::uint32_t i = 0; i < incoming->manifest().chunk_count(); ++i) cache_.erase({payload, ChunkIndex{i}});
     incoming->unwritten.clear();
     incoming_.erase(found);
     there = true;
   }
-  if (there) remove(version, layout_.incoming(version));
+  if (!there) return;
+  // First what the patch was applied to: it has no record before it is whole.
+  if (payload.is_patch() && !complete_.contains(payload.version)) {
+    remove(payload.version, layout_.incoming(payload.version));
+  }
+  remove(payload, layout_.incoming(payload));
 }
 
-void StoreImpl::remove(Version version, const std::filesystem::path& path) {
+void StoreImpl::remove(PayloadId payload, const std::filesystem::path& path) {
   serial_.run(
-      [layout = layout_, version, path] {
-        const Status removed = remove_version(layout, path, version);
+      [layout = layout_, payload, path] {
+        const Status removed = remove_recorded(layout, path, payload);
         if (!removed.has_value()) spdlog::warn("store: {}", removed.error().message());
         layout.empty_trash();
       },
       [] {});
 }
 
+void StoreImpl::forget_old_patches() {
+  if (!retained_) return;
+  for (auto it = patches_.begin(); it != patches_.end();) {
+    if (it->second->reads_under_way > 0 || retained_->contains(it->first)) {
+      ++it;
+      continue;
+    }
+    remove(it->first, layout_.patch(it->first));
+    it = patches_.erase(it);
+  }
+}
+
 void StoreImpl::forget_old() {
+  forget_old_patches();
   const std::size_t kept = std::max<std::size_t>(options_.versions_kept, 1);
   if (complete_.size() <= kept) return;
   std::size_t excess = complete_.size() - kept;
   for (auto it = complete_.begin(); excess > 0; --excess) {
     const auto& [version, complete] = *it;
-    if (complete->reads_under_way > 0) {
+    if (complete->users > 0 || (retained_ && retained_->contains(version))) {
       ++it;
       continue;
     }

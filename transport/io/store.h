@@ -32,7 +32,13 @@ struct StoredVersion {
   bool durable = false;        ///< synced: survives a power cut without another look
 };
 
-/// A version that is partly here.
+/// The complete payload of a patch.
+struct StoredPatch {
+  Manifest manifest;
+  std::vector<Digest> chunk_digests;
+};
+
+/// A payload that is partly here.
 struct PartialVersion {
   Manifest manifest;
   std::vector<Digest> chunk_digests;  ///< as far as they are known: whole parts, from the first
@@ -49,9 +55,11 @@ struct ImportTarget {
 ///
 ///   DIR/lock              held (flock) while a daemon runs
 ///   DIR/incoming/N/       files of a version that is arriving, preallocated to their full size
+///   DIR/incoming/N-B/     the patch from version B to N while it arrives; N/ beside it is what it is applied to
 ///   DIR/versions/N/       a complete, verified version: byte for byte what was published, nothing else
-///   DIR/records/N         manifest and chunk digests of version N (length-prefixed protobuf with a digest of its own);
-///                         N is written with 12 digits everywhere
+///   DIR/patches/N-B/      the payload of a complete patch, for children
+///   DIR/records/N, N-B    manifest and chunk digests of a version or patch (length-prefixed protobuf with a digest of
+///                         its own); N and B are written with 12 digits everywhere
 ///   DIR/current           symbolic link to versions/N, replaced by rename: readers see the old or the new one
 ///   DIR/trash/            what is being deleted; emptied at start
 ///   DIR/aside/            what was found in the folders above and is not ours; never deleted
@@ -81,37 +89,45 @@ class Store {
   [[nodiscard]] virtual const StoredVersion* find(Version version) const = 0;
   /// The one that `current` names, or kNoVersion.
   [[nodiscard]] virtual Version current() const = 0;
+  /// Complete patches, oldest first.
+  [[nodiscard]] virtual std::vector<StoredPatch> patches() const = 0;
+
+  /// What is in use: these payloads stay, besides the last versions_kept versions. Patches that are not named go, from
+  /// the first call on.
+  virtual void retain(const std::vector<PayloadId>& payloads) = 0;
   /// What was found at start and what has begun since, oldest first. Those that nobody begins stay until discarded.
   [[nodiscard]] virtual std::vector<PartialVersion> partial() const = 0;
 
-  /// Makes room for a version that will arrive: files of full size. If a part of it is here already under an equal
-  /// manifest, that part is kept and told; a part under another manifest is thrown away.
+  /// Makes room for a payload that will arrive: files of full size. If a part of it is here already under an equal
+  /// manifest, that part is kept and told; a part under another manifest, or of another payload of the version, is
+  /// thrown away. A patch is applied to a copy of its base while it arrives; the base stays for as long.
   /// Errors: kNoSpace (nothing is left behind), kAlreadyExists (complete already), kBusy (this version is beginning or
-  /// being imported), kUnsupported (a patch), kNotFound (discarded meanwhile), kIo.
+  /// being imported), kWrongBase (the patch's base is not here), kNotFound (discarded meanwhile), kIo.
   virtual void begin(const Manifest& manifest, std::function<void(Result<PartialVersion>)> done) = 0;
 
   /// Keeps the digests of part `part` (already checked against the manifest) for a restart.
-  virtual void put_digest_part(Version version, std::uint32_t part, const std::vector<Digest>& digests) = 0;
+  virtual void put_digest_part(PayloadId payload, std::uint32_t part, const std::vector<Digest>& digests) = 0;
 
-  /// Stores a chunk of a version that has begun; the caller has verified it. From here on it can be read. After an
+  /// Stores a chunk of a payload that has begun; the caller has verified it. From here on it can be read. After an
   /// error it is not stored, the others are, and it may be written again. Errors: kNoSpace, kIo, kNotFound (not begun,
-  /// or discarded meanwhile).
-  virtual void write_chunk(Version version, ChunkIndex chunk, BufferRef bytes, std::function<void(Status)> done) = 0;
+  /// or discarded meanwhile); kWrongBase and kCorrupt for a patch that turns out not to fit its base, or to be none.
+  virtual void write_chunk(PayloadId payload, ChunkIndex chunk, BufferRef bytes, std::function<void(Status)> done) = 0;
 
   /// The chunk if it is in memory, else null; then read_chunk() has it.
-  [[nodiscard]] virtual BufferRef cached_chunk(Version version, ChunkIndex chunk) const = 0;
+  [[nodiscard]] virtual BufferRef cached_chunk(PayloadId payload, ChunkIndex chunk) const = 0;
 
   /// Reads a chunk that was written (or of a complete version): from memory if it is recent. Readers of one chunk at
   /// one time share one read. Errors: kNotFound, kCorrupt (the file was cut short by someone), kIo.
-  virtual void read_chunk(Version version, ChunkIndex chunk, std::function<void(Result<BufferRef>)> done) = 0;
+  virtual void read_chunk(PayloadId payload, ChunkIndex chunk, std::function<void(Result<BufferRef>)> done) = 0;
 
   /// Every chunk is stored (write_chunk has called back) and every digest part was put: checks the snapshot digest over
   /// what is on disk, moves the version to versions/, switches `current` if it is newer, forgets the versions beyond
   /// versions_kept (when the last read of them has ended), and syncs in the background. The digest is computed leaf by
   /// leaf while chunks arrive, so little is left to do here.
-  /// Errors: kCorrupt (the digest does not match: the version is thrown away); kNotFound (not begun, or discarded
-  /// meanwhile); kNoSpace, kIo (the version stays as it was before, and finish() may be called again).
-  virtual void finish(Version version, std::function<void(Result<StoredVersion>)> done) = 0;
+  /// Errors: kCorrupt (the digest does not match, or the patch is none: what arrived is thrown away); kWrongBase (the
+  /// patch does not fit what is here; thrown away too); kNotFound (not begun, or discarded meanwhile); kNoSpace, kIo
+  /// (the version stays as it was before, and begin() and finish() may be called again).
+  virtual void finish(PayloadId payload, std::function<void(Result<StoredVersion>)> done) = 0;
 
   /// Makes room for a version that this node makes itself, whose manifest is not known before its bytes are. The caller
   /// fills the files, on any thread, and hashes what it wrote. A crash before finish_import() leaves nothing.
@@ -126,9 +142,14 @@ class Store {
   virtual void finish_import(const Manifest& manifest, const std::vector<Digest>& chunk_digests,
                              std::function<void(Result<StoredVersion>)> done) = 0;
 
-  /// Throws an arriving version (or an import) away. Its writes that are under way call back with kNotFound. Harmless
+  /// The same for a patch between two versions that are here: gives the path of an empty file for its payload.
+  virtual void begin_patch(PayloadId patch, std::function<void(Result<std::filesystem::path>)> done) = 0;
+  virtual void finish_patch(const Manifest& manifest, const std::vector<Digest>& chunk_digests,
+                            std::function<void(Status)> done) = 0;
+
+  /// Throws an arriving payload (or an import) away. Its writes that are under way call back with kNotFound. Harmless
   /// when there is none.
-  virtual void discard(Version version) = 0;
+  virtual void discard(PayloadId payload) = 0;
 };
 
 }  // namespace weightcast

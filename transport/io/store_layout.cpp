@@ -20,7 +20,17 @@ namespace fs = std::filesystem;
 constexpr std::size_t kVersionDigits = 12;
 constexpr unsigned kNamesTried = 1'000'000;
 
-std::string name_of(Version version) { return fmt::format("{:0{}}", version.value, kVersionDigits); }
+std::string name_of(PayloadId payload) {
+  const std::string version = fmt::format("{:0{}}", payload.version.value, kVersionDigits);
+  return payload.is_patch() ? fmt::format("{}-{:0{}}", version, payload.base.value, kVersionDigits) : version;
+}
+
+std::optional<Version> parse_version(std::string_view text) {
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value == 0) return std::nullopt;
+  return Version{value};
+}
 
 Error refused(int error_number, Op op, const fs::path& path) {
   if (error_number != EACCES && error_number != EPERM && error_number != EROFS) {
@@ -43,20 +53,21 @@ fs::path free_name(const fs::path& folder, const std::string& stem) {
 
 }  // namespace
 
-fs::path StoreLayout::incoming(Version version) const { return incoming() / name_of(version); }
+fs::path StoreLayout::incoming(PayloadId payload) const { return incoming() / name_of(payload); }
 fs::path StoreLayout::complete(Version version) const { return versions() / name_of(version); }
-fs::path StoreLayout::record(Version version) const { return records() / name_of(version); }
+fs::path StoreLayout::patch(PayloadId payload) const { return patches() / name_of(payload); }
+fs::path StoreLayout::record(PayloadId payload) const { return records() / name_of(payload); }
 
-std::optional<Version> StoreLayout::version_of(std::string_view name) {
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), value);
-  if (error != std::errc() || end != name.data() + name.size() || value == 0) return std::nullopt;
-  if (name_of(Version{value}) != name) return std::nullopt;
-  return Version{value};
+std::optional<PayloadId> StoreLayout::payload_of(std::string_view name) {
+  const std::size_t dash = name.find('-');
+  const auto version = parse_version(name.substr(0, dash));
+  const auto base = dash == name.npos ? kNoVersion : parse_version(name.substr(dash + 1));
+  if (!version || !base || name_of({*version, *base}) != name) return std::nullopt;
+  return PayloadId{*version, *base};
 }
 
 Status StoreLayout::create() const {
-  for (const fs::path& path : {directory_, incoming(), versions(), records(), trash(), aside()}) {
+  for (const fs::path& path : {directory_, incoming(), versions(), patches(), records(), trash(), aside()}) {
     std::error_code error;
     fs::create_directories(path, error);
     if (error) return refused(error.value(), Op::kOpen, path);
@@ -96,7 +107,9 @@ std::optional<Version> StoreLayout::read_current() const {
   std::error_code error;
   const fs::path target = fs::read_symlink(current(), error);
   if (error || target.parent_path() != "versions") return std::nullopt;
-  return version_of(target.filename().native());
+  const std::optional<PayloadId> named = payload_of(target.filename().native());
+  if (!named || named->is_patch()) return std::nullopt;
+  return named->version;
 }
 
 Status StoreLayout::throw_away(const fs::path& path) const {

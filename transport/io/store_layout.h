@@ -19,6 +19,7 @@ class StoreLayout {
   [[nodiscard]] std::filesystem::path lock() const { return directory_ / "lock"; }
   [[nodiscard]] std::filesystem::path incoming() const { return directory_ / "incoming"; }
   [[nodiscard]] std::filesystem::path versions() const { return directory_ / "versions"; }
+  [[nodiscard]] std::filesystem::path patches() const { return directory_ / "patches"; }
   [[nodiscard]] std::filesystem::path records() const { return directory_ / "records"; }
   /// What is being deleted: emptied at start.
   [[nodiscard]] std::filesystem::path trash() const { return directory_ / "trash"; }
@@ -26,12 +27,13 @@ class StoreLayout {
   [[nodiscard]] std::filesystem::path aside() const { return directory_ / "aside"; }
   [[nodiscard]] std::filesystem::path current() const { return directory_ / "current"; }
 
-  [[nodiscard]] std::filesystem::path incoming(Version version) const;
+  [[nodiscard]] std::filesystem::path incoming(PayloadId payload) const;
   [[nodiscard]] std::filesystem::path complete(Version version) const;
-  [[nodiscard]] std::filesystem::path record(Version version) const;
+  [[nodiscard]] std::filesystem::path patch(PayloadId payload) const;
+  [[nodiscard]] std::filesystem::path record(PayloadId payload) const;
 
-  /// The version that `name` is the name of; nothing if it is not one that this class would give.
-  [[nodiscard]] static std::optional<Version> version_of(std::string_view name);
+  /// The payload that `name` is the name of; nothing if it is not one that this class would give.
+  [[nodiscard]] static std::optional<PayloadId> payload_of(std::string_view name);
 
   /// Makes the directory and the folders in it. Errors: kNotAllowed, kIo.
   [[nodiscard]] Status create() const;

@@ -92,10 +92,11 @@ class Recovery {
     WC_TRY(remove_file(layout_.directory() / "current.tmp"));
     WC_TRY(read_records());
     WC_TRY(look_at_complete());
+    WC_TRY(look_at_patches());
     WC_TRY(look_at_incoming());
-    for (const auto& [version, _] : records_) {
-      spdlog::info("store: record of version {} has no files; removed", version.value);
-      WC_TRY(remove_file(layout_.record(version)));
+    for (const auto& [payload, _] : records_) {
+      spdlog::info("store: {} has no files; removed", layout_.record(payload).native());
+      WC_TRY(remove_file(layout_.record(payload)));
     }
     WC_TRY(settle_current());
     layout_.empty_trash();
@@ -103,21 +104,21 @@ class Recovery {
   }
 
  private:
-  /// The versions that a folder has entries for; what is not named like one is moved aside.
-  Result<std::set<Version>> versions_in(const fs::path& folder) {
-    std::set<Version> versions;
+  /// The payloads that a folder has entries for; what is not named like one is moved aside.
+  Result<std::set<PayloadId>> payloads_in(const fs::path& folder) {
+    std::set<PayloadId> payloads;
     std::vector<fs::path> strangers;
     std::error_code error;
     for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
-      if (const auto version = StoreLayout::version_of(entry.path().filename().native())) {
-        versions.insert(*version);
+      if (const auto payload = StoreLayout::payload_of(entry.path().filename().native())) {
+        payloads.insert(*payload);
       } else {
         strangers.push_back(entry.path());
       }
     }
     if (error) return fail_errno(error.value(), Op::kRead, folder.native());
     for (const fs::path& stranger : strangers) layout_.move_aside(stranger);
-    return versions;
+    return payloads;
   }
 
   Status read_records() {
@@ -125,54 +126,62 @@ class Recovery {
     std::vector<fs::path> unfinished;
     for (const fs::directory_entry& entry : fs::directory_iterator(layout_.records(), error)) {
       const fs::path name = entry.path().filename();
-      if (name.extension() == ".tmp" && StoreLayout::version_of(name.stem().native()))
+      if (name.extension() == ".tmp" && StoreLayout::payload_of(name.stem().native()))
         unfinished.push_back(entry.path());
     }
     for (const fs::path& path : unfinished) WC_TRY(remove_file(path));
-    WC_ASSIGN(const std::set<Version> versions, versions_in(layout_.records()));
-    for (const Version version : versions) {
-      Result<VersionRecord> record = read_record(layout_.record(version));
-      if (record.has_value() && record->manifest.version == version) {
-        records_.emplace(version, std::move(*record));
+    WC_ASSIGN(const std::set<PayloadId> payloads, payloads_in(layout_.records()));
+    for (const PayloadId payload : payloads) {
+      Result<VersionRecord> record = read_record(layout_.record(payload));
+      // A version's record has the manifest of the payload that brought it, which may be a patch.
+      if (record.has_value() && (record->manifest.id() == payload ||
+                                 (!payload.is_patch() && record->manifest.version == payload.version))) {
+        records_.emplace(payload, std::move(*record));
         continue;
       }
       // Unreadable is not the same as wrong: another start may succeed.
       if (!record.has_value() && record.error().code == Errc::kIo) return record.error();
-      spdlog::warn("store: record of version {} is damaged; removed ({})", version.value,
+      spdlog::warn("store: {} is damaged; removed ({})", layout_.record(payload).native(),
                    record.has_value() ? "it is that of another version" : record.error().detail);
-      WC_TRY(remove_file(layout_.record(version)));
+      WC_TRY(remove_file(layout_.record(payload)));
     }
     return {};
   }
 
-  /// The files under `path`, or the reason why they are not a version.
-  Result<RecoveredVersion> open_version(Version version, const fs::path& path) {
-    const auto record = records_.find(version);
+  /// The files under `path`, of a snapshot or of a payload, or the reason why they are not what their record says.
+  Result<RecoveredVersion> open_recorded(PayloadId payload, const fs::path& path) {
+    const auto record = records_.find(payload);
     if (record == records_.end()) return fail(Errc::kCorrupt, Op::kOpen, "it has no record");
-    WC_ASSIGN(FileTable table, payload_files(record->second.manifest));
+    const Manifest& manifest = record->second.manifest;
+    WC_ASSIGN(FileTable table, payload.is_patch() ? payload_files(manifest) : FileTable::make(manifest.files));
     WC_ASSIGN(std::shared_ptr<VersionFiles> files, VersionFiles::open(path, std::move(table)));
     return RecoveredVersion{record->second, std::move(files), ChunkSet()};
   }
 
-  Status throw_away(Version version, const fs::path& path, std::string_view reason) {
+  Status throw_away(PayloadId payload, const fs::path& path, std::string_view reason) {
     spdlog::warn("store: {} thrown away: {}", path.native(), reason);
     WC_TRY(layout_.throw_away(path));
-    records_.erase(version);
-    return remove_file(layout_.record(version));
+    records_.erase(payload);
+    return remove_file(layout_.record(payload));
   }
 
   Status look_at_complete() {
-    WC_ASSIGN(const std::set<Version> versions, versions_in(layout_.versions()));
-    for (const Version version : versions) {
-      const fs::path path = layout_.complete(version);
-      Result<RecoveredVersion> found = open_version(version, path);
+    WC_ASSIGN(const std::set<PayloadId> versions, payloads_in(layout_.versions()));
+    for (const PayloadId version : versions) {
+      if (version.is_patch()) {
+        layout_.move_aside(layout_.versions() / layout_.patch(version).filename());
+        continue;
+      }
+      const fs::path path = layout_.complete(version.version);
+      Result<RecoveredVersion> found = open_recorded(version, path);
       if (!found.has_value()) {
         if (found.error().code == Errc::kIo) return found.error();
         WC_TRY(throw_away(version, path, found.error().detail));
         continue;
       }
       const VersionRecord& record = found->record;
-      if (!record.durable && !(record.digests.complete() && snapshot_matches(record.manifest, *found->files))) {
+      const bool servable = record.manifest.kind == PayloadKind::kPatch || record.digests.complete();
+      if (!record.durable && !(servable && snapshot_matches(record.manifest, *found->files))) {
         WC_TRY(throw_away(version, path, "it had not been synced, and does not match its digest"));
         continue;
       }
@@ -182,27 +191,53 @@ class Recovery {
     return {};
   }
 
+  Status look_at_patches() {
+    WC_ASSIGN(const std::set<PayloadId> patches, payloads_in(layout_.patches()));
+    for (const PayloadId patch : patches) {
+      const fs::path path = layout_.patch(patch);
+      Result<RecoveredVersion> found = open_recorded(patch, path);
+      if (!found.has_value()) {
+        if (found.error().code == Errc::kIo) return found.error();
+        WC_TRY(throw_away(patch, path, found.error().detail));
+        continue;
+      }
+      // Small, and never synced: looked at each time.
+      if (!verify_chunks(found->record, *found->files).complete()) {
+        WC_TRY(throw_away(patch, path, "it does not match its digests"));
+        continue;
+      }
+      records_.erase(patch);
+      found_.patches.push_back(std::move(*found));
+    }
+    return {};
+  }
+
   Status look_at_incoming() {
-    WC_ASSIGN(const std::set<Version> versions, versions_in(layout_.incoming()));
-    for (const Version version : versions) {
-      const fs::path path = layout_.incoming(version);
-      const bool complete = std::any_of(found_.complete.begin(), found_.complete.end(),
-                                        [&](const auto& found) { return found.record.manifest.version == version; });
+    WC_ASSIGN(const std::set<PayloadId> payloads, payloads_in(layout_.incoming()));
+    for (const PayloadId payload : payloads) {
+      const fs::path path = layout_.incoming(payload);
+      const bool complete =
+          std::any_of(found_.complete.begin(), found_.complete.end(),
+                      [&](const auto& found) { return found.record.manifest.version == payload.version; });
       if (complete) {
         spdlog::warn("store: {} thrown away: the version is complete", path.native());
         WC_TRY(layout_.throw_away(path));
         continue;
       }
-      Result<RecoveredVersion> found = open_version(version, path);
+      Result<RecoveredVersion> found = open_recorded(payload, path);
       if (!found.has_value()) {
         if (found.error().code == Errc::kIo) return found.error();
-        WC_TRY(throw_away(version, path, found.error().detail));
+        WC_TRY(throw_away(payload, path, found.error().detail));
+        continue;
+      }
+      if (!payload.is_patch() && found->record.manifest.kind == PayloadKind::kPatch) {
+        WC_TRY(throw_away(payload, path, "a patch was being applied to it"));
         continue;
       }
       found->held = verify_chunks(found->record, *found->files);
-      spdlog::info("store: version {} is partly here: {} of {} chunks", version.value, found->held.count(),
+      spdlog::info("store: version {} is partly here: {} of {} chunks", payload.version.value, found->held.count(),
                    found->held.size());
-      records_.erase(version);
+      records_.erase(payload);
       found_.partial.push_back(std::move(*found));
     }
     return {};
@@ -221,7 +256,7 @@ class Recovery {
   }
 
   const StoreLayout& layout_;
-  std::map<Version, VersionRecord> records_;  // those whose files were not met yet
+  std::map<PayloadId, VersionRecord> records_;  // those whose files were not met yet
   RecoveredStore found_;
 };
 

@@ -18,6 +18,7 @@ struct RecoveredVersion {
 
 struct RecoveredStore {
   std::vector<RecoveredVersion> complete;  ///< oldest first
+  std::vector<RecoveredVersion> patches;   ///< complete payloads, oldest first
   std::vector<RecoveredVersion> partial;   ///< oldest first
   Version current{};
 };
@@ -38,6 +39,11 @@ struct RecoveredStore {
 ///   forget         in trash/, record still there   the record goes
 ///   discard        in trash/, record still there   the record goes
 ///                  trash half emptied              emptied
+///   patch          target files made or written    thrown away; the patch is applied again from what is here of it
+///                  record of the version written   as above
+///                  version moved, patch not yet    the version is complete; the patch is thrown away
+///   making a patch no record                       thrown away
+///                  record written, not moved       thrown away by the origin, which makes it again when it is wanted
 /// After a power cut, besides: a version in versions/ whose bytes do not match its digest is thrown away, and a record
 /// or a version may be missing or empty as if it had never been begun.
 [[nodiscard]] Result<RecoveredStore> recover_store(const StoreLayout& layout);

@@ -14,9 +14,7 @@ namespace weightcast {
 namespace fs = std::filesystem;
 
 Result<FileTable> payload_files(const Manifest& manifest) {
-  if (manifest.kind != PayloadKind::kFull) {
-    return fail(Errc::kUnsupported, Op::kOpen, "a patch cannot be stored by this release");
-  }
+  if (manifest.kind == PayloadKind::kPatch) return FileTable::make({{kPatchFileName, manifest.payload_bytes}});
   return FileTable::make(manifest.files);
 }
 
@@ -87,6 +85,15 @@ Status read_stream(VersionFiles& files, std::uint64_t offset, MutableBytes into)
     WC_ASSIGN(const FileRef file, files.file(piece.file));
     WC_TRY(read_fully(*file, piece.offset_bytes, into.first(piece.size_bytes), files.table().files()[piece.file].name));
     into = into.subspan(piece.size_bytes);
+  }
+  return {};
+}
+
+Status write_stream(VersionFiles& files, std::uint64_t offset, Bytes from) {
+  for (const FilePiece& piece : files.table().pieces(offset, from.size())) {
+    WC_ASSIGN(const FileRef file, files.file(piece.file));
+    WC_TRY(write_fully(*file, piece.offset_bytes, from.first(piece.size_bytes), files.table().files()[piece.file].name));
+    from = from.subspan(piece.size_bytes);
   }
   return {};
 }

@@ -15,10 +15,12 @@
 
 namespace weightcast {
 
-/// The files that a version's payload is kept in while it arrives and is served. For a full payload those are the
-/// snapshot's own; the payload of a patch will be one file beside it. Errors: kUnsupported for a patch, and those of
-/// FileTable::make().
+/// The files that a payload is kept in while it arrives and is served. For a full payload those are the snapshot's own;
+/// a patch is one file. Errors: those of FileTable::make().
 [[nodiscard]] Result<FileTable> payload_files(const Manifest& manifest);
+
+/// Name of the one file that a patch's payload is.
+inline constexpr const char* kPatchFileName = "patch";
 
 /// The files of one version, opened when they are used. Holds the directory itself open, so that nothing here changes
 /// when it is renamed. Any thread.
@@ -57,5 +59,7 @@ class VersionFiles {
 
 /// Reads [offset, offset + into.size()) of the stream. Blocks. Errors: kCorrupt, kIo.
 [[nodiscard]] Status read_stream(VersionFiles& files, std::uint64_t offset, MutableBytes into);
+/// Writes them. Blocks. Errors: kNoSpace, kIo.
+[[nodiscard]] Status write_stream(VersionFiles& files, std::uint64_t offset, Bytes from);
 
 }  // namespace weightcast

@@ -28,6 +28,8 @@ struct DaemonConfig {
   Topology topology = Topology::kAuto;     ///< origin only
   Duration hop_delay = std::chrono::microseconds(500);  ///< origin only
   std::uint32_t versions_kept = 2;
+  bool patches = true;                     ///< origin only; false: full payloads only
+  std::uint32_t anchor_interval = 16;      ///< origin only: patches kept in a row for workers that are behind
   std::string congestion;                  ///< "" leaves the host's default
   std::uint32_t streams = 1;               ///< worker only: connections to each parent
   DiskBackend disk = DiskBackend::kAuto;

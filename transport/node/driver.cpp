@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace weightcast {
@@ -47,7 +48,7 @@ void Driver::adopt(ConnId conn, std::unique_ptr<FrameConnection> connection) {
   handlers.on_chunk = [this, conn](ReceivedChunk chunk) {
     peers_.at(conn).brings_chunks = true;
     core_.handle_chunk(context_.loop.now(), conn,
-                       {chunk.version, chunk.chunk, static_cast<std::uint32_t>(chunk.bytes->size()), chunk.digest,
+                       {chunk.payload, chunk.chunk, static_cast<std::uint32_t>(chunk.bytes->size()), chunk.digest,
                         std::move(chunk.bytes)});
     pump();
   };
@@ -72,6 +73,7 @@ void Driver::pump() {
   if (pumping_) return;  // whoever is pumping gets to it
   pumping_ = true;
   while (std::optional<Action> next = core_.poll_action()) perform(std::move(*next));
+  retain_holdings();
   pumping_ = false;
   // Deadlines mostly move back, with every chunk. A timer that comes early for one costs a wake-up a second or so;
   // arming it anew for each costs a system call per chunk.
@@ -80,6 +82,15 @@ void Driver::pump() {
     timer_due_ = *due;
   }
   if (observer_) observer_();
+}
+
+void Driver::retain_holdings() {
+  const Holdings& holdings = core_.holdings();
+  const bool same = std::ranges::equal(holdings, retained_, {}, [](const auto& held) { return held.first; });
+  if (same) return;
+  retained_.clear();
+  for (const auto& [payload, holding] : holdings) retained_.push_back(payload);
+  store_.retain(retained_);
 }
 
 void Driver::perform(Action action) {
@@ -112,12 +123,12 @@ void Driver::perform(action::Send send) {
 }
 
 void Driver::perform(action::SendChunk send) {
-  store_.read_chunk(send.version, send.chunk, [this, alive = alive_, send](Result<BufferRef> bytes) {
+  store_.read_chunk(send.payload, send.chunk, [this, alive = alive_, send](Result<BufferRef> bytes) {
     if (!*alive) return;
     const auto peer = peers_.find(send.conn);
     if (peer == peers_.end() || !peer->second.connection) return;
     if (!bytes.has_value()) {
-      spdlog::error("version {}, chunk {}: {}", send.version.value, send.chunk.value, bytes.error().message());
+      spdlog::error("version {}, chunk {}: {}", send.payload.version.value, send.chunk.value, bytes.error().message());
       const Error why = bytes.error();
       peer->second.connection->close();
       drop(send.conn);
@@ -126,7 +137,7 @@ void Driver::perform(action::SendChunk send) {
       return;
     }
     const std::size_t size = (*bytes)->size();
-    peer->second.connection->send_chunk(send.version, send.chunk, std::move(*bytes), [this, conn = send.conn, size] {
+    peer->second.connection->send_chunk(send.payload, send.chunk, std::move(*bytes), [this, conn = send.conn, size] {
       chunk_bytes_sent_ += size;
       core_.handle_chunk_sent(context_.loop.now(), conn);
       pump();
@@ -142,31 +153,31 @@ void Driver::perform(action::Close close) {
 }
 
 void Driver::perform(action::BeginPayload begin) {
-  const Version version = begin.manifest->version;
-  store_.begin(*begin.manifest, [this, alive = alive_, version](Result<PartialVersion> begun) {
+  const PayloadId payload = begin.manifest->id();
+  store_.begin(*begin.manifest, [this, alive = alive_, payload](Result<PartialVersion> begun) {
     if (!*alive) return;
     if (begun.has_value()) {
-      core_.handle_payload_begun(context_.loop.now(), version,
+      core_.handle_payload_begun(context_.loop.now(), payload,
                                  RestoredPayload{std::move(begun->chunk_digests), std::move(begun->held)});
     } else {
-      core_.handle_payload_begun(context_.loop.now(), version, begun.error());
+      core_.handle_payload_begun(context_.loop.now(), payload, begun.error());
     }
     pump();
   });
 }
 
-void Driver::perform(action::PutDigestPart put) { store_.put_digest_part(put.version, put.part, put.digests); }
+void Driver::perform(action::PutDigestPart put) { store_.put_digest_part(put.payload, put.part, put.digests); }
 
 void Driver::perform(action::StoreChunk store) {
   const std::size_t size = store.bytes->size();
   storing_bytes_ += size;
   throttle_reading();
-  store_.write_chunk(store.version, store.chunk, std::move(store.bytes),
-                     [this, alive = alive_, version = store.version, chunk = store.chunk, size](Status status) {
+  store_.write_chunk(store.payload, store.chunk, std::move(store.bytes),
+                     [this, alive = alive_, payload = store.payload, chunk = store.chunk, size](Status status) {
                        if (!*alive) return;
                        storing_bytes_ -= size;
                        throttle_reading();
-                       core_.handle_chunk_stored(context_.loop.now(), version, chunk, std::move(status));
+                       core_.handle_chunk_stored(context_.loop.now(), payload, chunk, std::move(status));
                        pump();
                      });
 }
@@ -183,14 +194,19 @@ void Driver::throttle_reading() {
 }
 
 void Driver::perform(action::FinishPayload finish) {
-  store_.finish(finish.version, [this, alive = alive_, version = finish.version](Result<StoredVersion> done) {
+  store_.finish(finish.payload, [this, alive = alive_, payload = finish.payload](Result<StoredVersion> done) {
     if (!*alive) return;
-    core_.handle_finished(context_.loop.now(), version, done.has_value() ? Status{} : Status{done.error()});
+    core_.handle_finished(context_.loop.now(), payload, done.has_value() ? Status{} : Status{done.error()});
     pump();
   });
 }
 
-void Driver::perform(action::DiscardPayload discard) { store_.discard(discard.version); }
+void Driver::perform(action::DiscardPayload discard) { store_.discard(discard.payload); }
+
+void Driver::perform(action::MakePatch make) {
+  WC_CHECK(make_patch_ != nullptr);
+  make_patch_(make.payload);
+}
 
 void Driver::perform(const action::Log& log) {
   if (log.level == action::Log::Level::kWarning) {

@@ -3,6 +3,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <vector>
 
 #include "transport/core/core.h"
 #include "transport/io/event_loop.h"
@@ -25,6 +26,8 @@ class Driver {
   void accept(std::unique_ptr<FrameConnection> connection);
   /// Performs what the core wants done. To be called after every call into the core that does not come from here.
   void pump();
+  /// Compares two versions in the store; an origin's only. `make` answers to OriginCore::handle_patch_made().
+  void on_make_patch(std::function<void(PayloadId)> make) { make_patch_ = std::move(make); }
   /// Runs `observer` after each pump(), for whoever waits for a change (the local API).
   void on_change(std::function<void()> observer) { observer_ = std::move(observer); }
 
@@ -47,11 +50,14 @@ class Driver {
   void perform(action::StoreChunk store);
   void perform(action::FinishPayload finish);
   void perform(action::DiscardPayload discard);
+  void perform(action::MakePatch make);
   void perform(const action::Log& log);
 
   void adopt(ConnId conn, std::unique_ptr<FrameConnection> connection);
   void drop(ConnId conn);
   void throttle_reading();
+  /// The store keeps what the core may be asked for.
+  void retain_holdings();
 
   Core& core_;
   Store& store_;
@@ -60,6 +66,8 @@ class Driver {
   Instant timer_due_{};  // while it is armed
   std::map<ConnId, Peer> peers_;
   std::function<void()> observer_;
+  std::function<void(PayloadId)> make_patch_;
+  std::vector<PayloadId> retained_;
   std::uint64_t storing_bytes_ = 0;
   bool reading_paused_ = false;
   bool pumping_ = false;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "transport/node/make_patch.h"
 #include "transport/node/peer_records.h"
 #include "transport/node/takeover.h"
 
@@ -16,7 +17,7 @@ std::string_view state_of(const Member& member, Version latest) {
   if (!member.connected()) return "lost";
   if (member.standby) return "standby";
   if (member.failed != kNoVersion && member.failed == latest) return "failed";
-  if (member.receiving != kNoVersion) return "receiving";
+  if (member.receiving != PayloadId{}) return "receiving";
   return member.installed >= latest ? "idle" : "stale";
 }
 
@@ -35,15 +36,21 @@ Status OriginNode::start() {
   config.topology = config_.topology;
   config.hop_delay = config_.hop_delay;
   config.versions_kept = config_.versions_kept;
+  config.patches = config_.patches;
+  config.anchor_interval = config_.anchor_interval;
   config.timeouts = config_.timeouts;
   core_ = std::make_unique<OriginCore>(std::move(config));
   for (const StoredVersion& stored : store_->versions()) {
     core_->restore(std::make_shared<const Manifest>(stored.manifest), stored.chunk_digests);
   }
+  for (const StoredPatch& stored : store_->patches()) {
+    core_->restore(std::make_shared<const Manifest>(stored.manifest), stored.chunk_digests);
+  }
   core_->restore_peers(loop_.now(), PeerRecordsFile(config_.state).read());
   // Whatever an origin finds half-made was never announced.
-  for (const PartialVersion& partial : store_->partial()) store_->discard(partial.manifest.version);
+  for (const PartialVersion& partial : store_->partial()) store_->discard(partial.manifest.id());
   WC_TRY(serve(*core_));
+  driver_->on_make_patch([this](PayloadId patch) { make(patch); });
   driver_->on_change([this] { handle_change(); });
   return {};
 }
@@ -93,12 +100,22 @@ void OriginNode::publish(const local::PublishRequest& request, std::function<voi
             });
 }
 
+void OriginNode::make(PayloadId patch) {
+  const auto choose_chunk_bytes = [this](std::uint64_t bytes) { return core_->plan_for(loop_.now(), bytes).chunk_bytes; };
+  make_patch(loop_, *store_, {patch, config_.model_id, choose_chunk_bytes}, [this, patch](Result<MadePatch> made) {
+    core_->handle_patch_made(loop_.now(), patch, std::move(made));
+    driver_->pump();
+  });
+}
+
 std::optional<local::PublishResult> OriginNode::publish_result(Version version, double fraction) {
   const auto progress = core_->progress(version);
   if (!progress) return std::nullopt;
   local::PublishResult result;
   result.set_version(version.value);
-  result.set_kind(progress->kind == PayloadKind::kFull ? wire::PAYLOAD_KIND_FULL : wire::PAYLOAD_KIND_PATCH);
+  result.set_kind(progress->undecided                    ? wire::PAYLOAD_KIND_UNSPECIFIED
+                  : progress->kind == PayloadKind::kFull ? wire::PAYLOAD_KIND_FULL
+                                                         : wire::PAYLOAD_KIND_PATCH);
   result.set_payload_bytes(progress->payload_bytes);
   result.set_workers(progress->active);
   result.set_installed(progress->installed);
@@ -127,7 +144,7 @@ local::PublishProgress OriginNode::publish_progress(Version version) {
     local::WorkerProgress* worker = progress.add_workers();
     worker->set_name(member.name);
     worker->set_installed(member.installed >= version);
-    if (member.receiving == version) {
+    if (member.receiving.version == version) {
       worker->set_chunks_verified(member.chunks_verified);
       worker->set_chunks_total(member.chunks_total);
       worker->set_receive_bytes_per_s(member.receive_bytes_per_s);
@@ -164,7 +181,7 @@ local::StatusReply OriginNode::status() {
     node.set_version(member.installed.value);
     node.set_address(Endpoint{member.host, member.port}.to_string());
     node.set_state(std::string(state_of(member, core_->latest())));
-    node.set_receiving_version(member.receiving.value);
+    node.set_receiving_version(member.receiving.version.value);
     node.set_chunks_verified(member.chunks_verified);
     node.set_chunks_total(member.chunks_total);
     node.set_receive_bytes_per_s(member.receive_bytes_per_s);

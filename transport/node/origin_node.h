@@ -27,6 +27,7 @@ class OriginNode final : public Node {
   };
 
   void handle_change();
+  void make(PayloadId patch);
 
   std::unique_ptr<OriginCore> core_;
   std::uint64_t peer_records_written_ = 0;  // generation

@@ -32,6 +32,9 @@ Status WorkerNode::start() {
   for (const StoredVersion& stored : store_->versions()) {
     core_->restore(std::make_shared<const Manifest>(stored.manifest), stored.chunk_digests);
   }
+  for (const StoredPatch& stored : store_->patches()) {
+    core_->restore_patch(std::make_shared<const Manifest>(stored.manifest), stored.chunk_digests);
+  }
   return serve(*core_);
 }
 
@@ -52,9 +55,9 @@ local::StatusReply WorkerNode::status() {
   self->set_address(endpoint().to_string());
   self->set_parent(core_->parent_name());
   for (const std::string& child : core_->children()) self->add_children(child);
-  const bool receiving = core_->receiving() != kNoVersion;
+  const bool receiving = core_->receiving() != PayloadId{};
   self->set_state(!core_->joined() ? "dialling" : receiving ? "receiving" : "idle");
-  self->set_receiving_version(core_->receiving().value);
+  self->set_receiving_version(core_->receiving().version.value);
   self->set_chunks_verified(core_->chunks_verified());
   self->set_chunks_total(core_->chunks_total());
   self->set_receive_bytes_per_s(core_->receive_bytes_per_s());

@@ -12,29 +12,32 @@ Error refused(std::string what) { return fail(Errc::kClosed, Op::kConnect, std::
 
 }  // namespace
 
-Digest fleet_digest(Version version, ChunkIndex chunk) {
-  const std::array<std::uint64_t, 2> content{version.value, chunk.value};
+Digest fleet_digest(PayloadId payload, ChunkIndex chunk) {
+  const std::array<std::uint64_t, 3> content{payload.version.value, payload.base.value, chunk.value};
   return digest_of(std::as_bytes(std::span(content)));
 }
 
-std::vector<Digest> fleet_digests(Version version, std::uint32_t chunks) {
+std::vector<Digest> fleet_digests(PayloadId payload, std::uint32_t chunks) {
   std::vector<Digest> digests;
-  for (std::uint32_t i = 0; i < chunks; ++i) digests.push_back(fleet_digest(version, ChunkIndex{i}));
+  for (std::uint32_t i = 0; i < chunks; ++i) digests.push_back(fleet_digest(payload, ChunkIndex{i}));
   return digests;
 }
 
-std::shared_ptr<const Manifest> fleet_manifest(Version version, std::uint32_t chunks) {
+std::shared_ptr<const Manifest> fleet_manifest(PayloadId payload, std::uint32_t chunks) {
   auto manifest = std::make_shared<Manifest>();
-  manifest->version = version;
+  manifest->version = payload.version;
+  manifest->base_version = payload.base;
+  manifest->kind = payload.is_patch() ? PayloadKind::kPatch : PayloadKind::kFull;
   manifest->chunk_bytes = kChunkBytesMin;
   manifest->payload_bytes = std::uint64_t{chunks} * kChunkBytesMin - 1;  // the last one is short
-  manifest->part_digests = part_digests_of(fleet_digests(version, chunks));
+  manifest->part_digests = part_digests_of(fleet_digests(payload, chunks));
   manifest->files = {{"model.safetensors", manifest->payload_bytes}};
-  manifest->snapshot_digest = fleet_digest(version, ChunkIndex{chunks});
+  manifest->snapshot_digest = digest_of(std::as_bytes(std::span(&payload.version.value, 1)));
   return manifest;
 }
 
-Fleet::Fleet(OriginConfig config) {
+Fleet::Fleet(OriginConfig config, PatchChunks patch_chunks) : patch_chunks_(std::move(patch_chunks)) {
+  config.patches = patch_chunks_ != nullptr;
   auto node = std::make_unique<Node>();
   node->name = config.name;
   node->port = kFirstPort;
@@ -64,8 +67,10 @@ void Fleet::restart(Node& node) {
   const auto index = std::size_t(node.port - kFirstPort);
   node.config.incarnation += 1000;
   auto core = std::make_unique<WorkerCore>(node.config);
-  for (const auto& [version, disk] : node.disk) {
-    if (disk.complete) core->restore(disk.manifest, disk.digests);
+  for (const auto& [payload, disk] : node.disk) {
+    if (!disk.complete) continue;
+    core->restore(disk.manifest, disk.digests);
+    if (payload.is_patch()) core->restore_patch(disk.manifest, disk.digests);
   }
   node.worker = core.get();
   node.core = std::move(core);
@@ -160,39 +165,39 @@ void Fleet::perform(std::size_t index, Node& node, Action action) {
     const auto end = node.ends.find(chunk->conn);
     if (end == node.ends.end()) return;
     end->second.free_at = std::max(now_, end->second.free_at) + node.chunk_time;
-    Digest digest = fleet_digest(chunk->version, chunk->chunk);
+    Digest digest = fleet_digest(chunk->payload, chunk->chunk);
     if (node.damages_chunks) digest.bytes[0] ^= std::byte{1};
     later_at(end->second.peer, end->second.peer_conn, end->second.free_at + kLatency,
              [this, from = index, conn = end->second.peer_conn, sent = *chunk, digest](Node& peer) {
                const Node& sender = *nodes_[from];
-               const auto holding = origin_->holdings().find(sent.version);
+               const auto holding = origin_->holdings().find(sent.payload);
                const std::uint32_t size = holding == origin_->holdings().end()
                                               ? kChunkBytesMin
                                               : holding->second.manifest().chunk_size(sent.chunk);
-               deliveries_.push_back({sender.name, peer.name, sent.version, sent.chunk,
-                                      digest != fleet_digest(sent.version, sent.chunk)});
-               peer.core->handle_chunk(now_, conn, {sent.version, sent.chunk, size, digest, nullptr});
+               deliveries_.push_back({sender.name, peer.name, sent.payload, sent.chunk,
+                                      digest != fleet_digest(sent.payload, sent.chunk)});
+               peer.core->handle_chunk(now_, conn, {sent.payload, sent.chunk, size, digest, nullptr});
              });
     later_at(index, chunk->conn, end->second.free_at,
              [this, conn = chunk->conn](Node& self) { self.core->handle_chunk_sent(now_, conn); });
   } else if (const auto* close = std::get_if<action::Close>(&action)) {
     if (node.ends.contains(close->conn)) cut(index, close->conn, now_);
   } else if (const auto* begin = std::get_if<action::BeginPayload>(&action)) {
-    const Version version = begin->manifest->version;
+    const PayloadId payload = begin->manifest->id();
     if (node.disk_full) {
-      return later_at(index, ConnId{}, now_, [this, version, why = disk_error()](Node& self) {
-        self.core->handle_payload_begun(now_, version, why);
+      return later_at(index, ConnId{}, now_, [this, payload, why = disk_error()](Node& self) {
+        self.core->handle_payload_begun(now_, payload, why);
       });
     }
-    Node::Disk& disk = node.disk[version];
+    Node::Disk& disk = node.disk[payload];
     disk.manifest = begin->manifest;
     if (disk.held.size() == 0) disk.held = ChunkSet(begin->manifest->chunk_count());
-    later_at(index, ConnId{}, now_, [this, version](Node& self) {
-      const Node::Disk& d = self.disk.at(version);
-      self.core->handle_payload_begun(now_, version, RestoredPayload{d.digests, d.held});
+    later_at(index, ConnId{}, now_, [this, payload](Node& self) {
+      const Node::Disk& d = self.disk.at(payload);
+      self.core->handle_payload_begun(now_, payload, RestoredPayload{d.digests, d.held});
     });
   } else if (const auto* part = std::get_if<action::PutDigestPart>(&action)) {
-    std::vector<Digest>& known = node.disk.at(part->version).digests;
+    std::vector<Digest>& known = node.disk.at(part->payload).digests;
     if (known.size() == std::size_t{part->part} * kDigestsPerPart) {
       known.insert(known.end(), part->digests.begin(), part->digests.end());
     }
@@ -201,23 +206,33 @@ void Fleet::perform(std::size_t index, Node& node, Action action) {
     if (node.disk_full) {
       status = disk_error();
     } else {
-      node.disk.at(store->version).held.insert(store->chunk);
+      node.disk.at(store->payload).held.insert(store->chunk);
     }
-    later_at(index, ConnId{}, now_, [this, version = store->version, at = store->chunk, status](Node& self) {
-      self.core->handle_chunk_stored(now_, version, at, status);
+    later_at(index, ConnId{}, now_, [this, payload = store->payload, at = store->chunk, status](Node& self) {
+      self.core->handle_chunk_stored(now_, payload, at, status);
     });
   } else if (const auto* finish = std::get_if<action::FinishPayload>(&action)) {
     Status status;
     if (node.damages_snapshots) {
       status = fail(Errc::kCorrupt, Op::kInstall, "the snapshot digest does not match");
+    } else if (node.damaged_base && finish->payload.is_patch()) {
+      status = fail(Errc::kWrongBase, Op::kDecode, "the base is not the one that the patch was made from");
     } else {
-      node.disk.at(finish->version).complete = true;
+      node.disk.at(finish->payload).complete = true;
     }
-    later_at(index, ConnId{}, now_, [this, version = finish->version, status](Node& self) {
-      self.core->handle_finished(now_, version, status);
+    later_at(index, ConnId{}, now_, [this, payload = finish->payload, status](Node& self) {
+      self.core->handle_finished(now_, payload, status);
     });
   } else if (const auto* discard = std::get_if<action::DiscardPayload>(&action)) {
-    node.disk.erase(discard->version);
+    node.disk.erase(discard->payload);
+  } else if (const auto* make = std::get_if<action::MakePatch>(&action)) {
+    later_at(index, ConnId{}, now_ + kLatency, [this, payload = make->payload](Node&) {
+      const std::uint32_t chunks = patch_chunks_(payload);
+      if (chunks == 0) {
+        return origin_->handle_patch_made(now_, payload, fail(Errc::kTooLarge, Op::kEncode, "everything changed"));
+      }
+      origin_->handle_patch_made(now_, payload, MadePatch{fleet_manifest(payload, chunks), fleet_digests(payload, chunks)});
+    });
   } else if (const auto* log = std::get_if<action::Log>(&action)) {
     node.log.push_back(log->text);
   }
@@ -292,6 +307,15 @@ std::string Fleet::parent_of(const std::string& name) const {
 
 std::size_t Fleet::deliveries_to(const std::string& name) const {
   return static_cast<std::size_t>(std::ranges::count_if(deliveries_, [&](const Delivery& d) { return d.to == name; }));
+}
+
+std::vector<PayloadId> Fleet::payloads_to(const std::string& name) const {
+  std::vector<PayloadId> payloads;
+  for (const Delivery& delivery : deliveries_) {
+    const bool known = std::ranges::find(payloads, delivery.payload) != payloads.end();
+    if (delivery.to == name && !known) payloads.push_back(delivery.payload);
+  }
+  return payloads;
 }
 
 }  // namespace weightcast

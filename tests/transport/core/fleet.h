@@ -13,10 +13,10 @@
 
 namespace weightcast {
 
-/// A manifest of `chunks` chunks of the least size, whose chunk digests are fleet_digest(version, chunk).
-[[nodiscard]] std::shared_ptr<const Manifest> fleet_manifest(Version version, std::uint32_t chunks);
-[[nodiscard]] Digest fleet_digest(Version version, ChunkIndex chunk);
-[[nodiscard]] std::vector<Digest> fleet_digests(Version version, std::uint32_t chunks);
+/// A manifest of `chunks` chunks of the least size, whose chunk digests are fleet_digest(payload, chunk).
+[[nodiscard]] std::shared_ptr<const Manifest> fleet_manifest(PayloadId payload, std::uint32_t chunks);
+[[nodiscard]] Digest fleet_digest(PayloadId payload, ChunkIndex chunk);
+[[nodiscard]] std::vector<Digest> fleet_digests(PayloadId payload, std::uint32_t chunks);
 
 /// Real cores joined by queues: an origin and workers, with time that only run_*() moves. Messages take kLatency;
 /// chunks besides take the sender's `chunk_time` each, one after another per connection. The same calls give the same
@@ -27,7 +27,7 @@ class Fleet {
 
   struct Delivery {
     std::string from, to;
-    Version version{};
+    PayloadId payload{};
     ChunkIndex chunk{};
     bool damaged = false;
   };
@@ -40,6 +40,7 @@ class Fleet {
     bool damages_chunks = false;    ///< what it sends does not match its digest
     bool disk_full = false;         ///< chunks and new versions are refused with kNoSpace
     bool damages_snapshots = false; ///< what it stores fails the check of the whole
+    bool damaged_base = false;      ///< patches do not fit what it has installed
     std::vector<std::string> log;
 
     [[nodiscard]] Version installed() const { return worker->installed_version(); }
@@ -60,12 +61,16 @@ class Fleet {
     std::uint16_t port = 0;
     WorkerConfig config;
     std::map<ConnId, End> ends;
-    std::map<Version, Disk> disk;
+    std::map<PayloadId, Disk> disk;
     bool frozen = false;
     std::vector<std::function<void()>> missed;  // while it was frozen
   };
 
-  explicit Fleet(OriginConfig config = {});
+  /// How many chunks a patch takes; 0: it would not be worth it.
+  using PatchChunks = std::function<std::uint32_t(PayloadId)>;
+
+  /// Without `patch_chunks` every version is sent whole.
+  explicit Fleet(OriginConfig config = {}, PatchChunks patch_chunks = nullptr);
 
   /// Starts a worker: it dials the origin, as every worker does.
   Node& add(const std::string& name, WorkerConfig config = {});
@@ -92,6 +97,8 @@ class Fleet {
   /// Every chunk that reached a node, in the order of arrival.
   [[nodiscard]] const std::vector<Delivery>& deliveries() const { return deliveries_; }
   [[nodiscard]] std::size_t deliveries_to(const std::string& name) const;
+  /// What a node received, each payload once, in the order of its first chunk.
+  [[nodiscard]] std::vector<PayloadId> payloads_to(const std::string& name) const;
 
  private:
   void later(Instant at, std::function<void()> what);
@@ -109,6 +116,7 @@ class Fleet {
   std::map<std::pair<Instant, std::uint64_t>, std::function<void()>> events_;
   std::vector<std::unique_ptr<Node>> nodes_;
   OriginCore* origin_ = nullptr;
+  PatchChunks patch_chunks_;
   std::vector<Delivery> deliveries_;
 };
 

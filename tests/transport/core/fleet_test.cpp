@@ -118,7 +118,7 @@ TEST_F(ChainOfThree, RelayThatFreezesIsLeftWithinThreeSeconds) {
   fleet.freeze(a);
   const auto before = fleet.deliveries_to("b");
   ASSERT_TRUE(fleet.run_until([&] { return fleet.deliveries_to("b") > before + 10; }, 3s));
-  EXPECT_EQ(fleet.deliveries().back().version, Version{1});
+  EXPECT_EQ(fleet.deliveries().back().payload, Version{1});
   EXPECT_GT(fleet.deliveries_to("c"), 0u);
 }
 
@@ -156,7 +156,7 @@ TEST(Fleet, VersionInHandIsFinishedThenTheNewestComesAndThoseBetweenAreSkipped) 
   fleet.publish(3, 300);
   ASSERT_TRUE(fleet.run_until([&] { return a.installed() == Version{1}; }));
   ASSERT_TRUE(fleet.run_until_installed(3));
-  for (const auto& d : fleet.deliveries()) EXPECT_NE(d.version, Version{2});
+  for (const auto& d : fleet.deliveries()) EXPECT_NE(d.payload, Version{2});
 }
 
 TEST_F(ChainOfThree, VersionThatTheOriginHasForgottenIsGivenUpForTheNewest) {

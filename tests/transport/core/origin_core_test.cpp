@@ -15,6 +15,7 @@ using testing::HasSubstr;
 struct OriginCoreTest : testing::Test {
   OriginConfig config = [] {
     OriginConfig c;
+    c.patches = false;  // nobody here makes them
     c.topology = Topology::kChain;
     c.uplink = Rate::bits(100e6);
     return c;

@@ -113,7 +113,7 @@ TEST(FrameConnection, CarriesFramesOfAnySizeBothWays) {
     sent_chunks.push_back(random_buffer(net.buffers, bytes + random() % 7, i));
     sent_controls.emplace_back(random() % 3000, char('a' + i % 26));
     for (End* end : {&pair.dialed, &pair.accepted}) {
-      end->connection->send_chunk(Version{9}, ChunkIndex{i}, sent_chunks.back(), nullptr);
+      end->connection->send_chunk({Version{9}, Version{8}}, ChunkIndex{i}, sent_chunks.back(), nullptr);
       end->connection->send_control(sent_controls.back());
     }
   }
@@ -122,7 +122,7 @@ TEST(FrameConnection, CarriesFramesOfAnySizeBothWays) {
     EXPECT_EQ(end->controls, sent_controls);
     for (std::size_t i = 0; i < sent_chunks.size(); ++i) {
       const ReceivedChunk& chunk = end->chunks[i];
-      EXPECT_EQ(chunk.version, Version{9});
+      EXPECT_EQ(chunk.payload, (PayloadId{Version{9}, Version{8}}));
       EXPECT_EQ(chunk.chunk.value, i);
       ASSERT_TRUE(std::ranges::equal(chunk.bytes->bytes(), sent_chunks[i]->bytes())) << i;
       EXPECT_EQ(chunk.digest, digest_of(sent_chunks[i]->bytes()));
@@ -267,7 +267,8 @@ TEST(FrameConnection, FramesThatComeByteByByteAreFrames) {
 TEST(FrameConnection, GarbageClosesWithoutWaitingForMore) {
   Net net;
   BarePeer peer(net);
-  peer.write(std::as_bytes(std::span("GET / HTTP/1.1\r\nHost: example.org\r\n\r\n", 37)));
+  const std::string garbage = "GET / HTTP/1.1\r\nHost: example.org\r\nUser-Agent: a\r\n\r\n";
+  peer.write(std::as_bytes(std::span(garbage)));
   ASSERT_TRUE(net.run_until([&] { return peer.end.closed.has_value(); }));
   EXPECT_EQ(peer.end.closed->code, Errc::kCorrupt);
 }

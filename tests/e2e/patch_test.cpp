@@ -1,0 +1,271 @@
+// Versions that differ a little from the one before: sent as patches, installed bit for bit, and made up for by the
+// whole version wherever a patch does not fit.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <thread>
+
+#include "base/units.h"
+#include "tests/e2e/cluster.h"
+#include "tests/patch/safetensors_bytes.h"
+
+namespace weightcast {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+
+/// A model of one BF16 tensor that changes a little with every step, as training changes one.
+class Model {
+ public:
+  Model(std::string path, std::size_t cells, unsigned seed = 1) : path_(std::move(path)), random_(seed), cells_(cells) {
+    for (std::uint16_t& cell : cells_) cell = static_cast<std::uint16_t>(0x3c00 + (random_() & 0x80ff));
+    save();
+  }
+
+  /// Moves about one cell in a hundred to a neighbouring number.
+  const std::string& step() {
+    for (std::size_t i = random_() % 200; i < cells_.size(); i += 1 + random_() % 200) ++cells_[i];
+    save();
+    return path_;
+  }
+  /// Moves all of them somewhere.
+  const std::string& replace() {
+    for (std::uint16_t& cell : cells_) cell = static_cast<std::uint16_t>(0x3c00 + (random_() & 0x80ff));
+    save();
+    return path_;
+  }
+  std::uint16_t& cell(std::size_t i) { return cells_[i]; }
+  void save() const {
+    const std::string header =
+        fmt::format(R"({{"weight":{{"dtype":"BF16","shape":[{}],"data_offsets":[0,{}]}}}})", cells_.size(), 2 * cells_.size());
+    const std::string_view data(reinterpret_cast<const char*>(cells_.data()), 2 * cells_.size());
+    std::ofstream(path_, std::ios::binary | std::ios::trunc) << safetensors_bytes(header, data);
+  }
+  [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] std::uint64_t file_bytes() const { return std::filesystem::file_size(path_); }
+
+ private:
+  std::string path_;
+  std::mt19937 random_;
+  std::vector<std::uint16_t> cells_;
+};
+
+struct PatchTest : testing::Test {
+  Cluster cluster;
+  Model model{cluster.temp().file("model.safetensors"), 4'000'000};
+
+  nlohmann::json publish(std::uint64_t version, const Cluster::Flags& flags = {"--wait", "1", "--timeout", "30"}) {
+    const Ran ran = cluster.publish(model.path(), version, flags);
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    return ran.status == 0 ? nlohmann::json::parse(ran.out) : nlohmann::json();
+  }
+  std::uint64_t received(const std::string& name) { return cluster.self(name).at("bytes_received").get<std::uint64_t>(); }
+};
+
+TEST_F(PatchTest, StepTravelsAsAPatchAndIsInstalledBitForBit) {
+  cluster.start_origin();
+  for (const char* name : {"a", "b", "c"}) cluster.start_worker(name);
+  EXPECT_EQ(publish(1).at("kind"), "full");
+  for (std::uint64_t version = 2; version <= 4; ++version) {
+    model.step();
+    const nlohmann::json result = publish(version);
+    EXPECT_EQ(result.at("kind"), "patch");
+    EXPECT_LT(result.at("payload_bytes").get<std::uint64_t>(), model.file_bytes() / 30);
+    for (const char* name : {"origin", "a", "b", "c"}) EXPECT_TRUE(cluster.holds(name, model.path()));
+  }
+  const Ran versions = cluster.run({"versions", "--state", cluster.state("a"), "--json"});
+  EXPECT_EQ(nlohmann::json::parse(versions.out).at("versions").back().at("kind"), "patch");
+}
+
+TEST_F(PatchTest, VersionInWhichEverythingChangedTravelsWhole) {
+  cluster.start_origin();
+  cluster.start_worker("a");
+  publish(1);
+  model.replace();
+  EXPECT_EQ(publish(2).at("kind"), "full");
+  EXPECT_TRUE(cluster.holds("a", model.path()));
+}
+
+TEST_F(PatchTest, LateJoinerGetsTheWholeVersionAndTheNextPatch) {
+  cluster.start_origin();
+  cluster.start_worker("a");
+  publish(1), model.step(), publish(2);
+  cluster.start_worker("late");
+  ASSERT_TRUE(Cluster::eventually([&] { return cluster.version("late") == 2; }));
+  EXPECT_TRUE(cluster.holds("late", model.path()));
+  const std::uint64_t before = received("late");
+  EXPECT_GE(before, model.file_bytes());
+  model.step();
+  EXPECT_EQ(publish(3).at("kind"), "patch");
+  EXPECT_LT(received("late") - before, model.file_bytes() / 30);
+}
+
+TEST_F(PatchTest, WorkerThatWasAwayCatchesUpByOneFoldedPatch) {
+  cluster.start_origin({"--keep", "12"});
+  cluster.start_worker("a");
+  cluster.start_worker("b");
+  publish(1);
+  ASSERT_EQ(cluster.end("a", SIGTERM), 0);
+  std::uint64_t patches_bytes = 0;
+  for (std::uint64_t version = 2; version <= 11; ++version) {
+    model.step();
+    patches_bytes += publish(version).at("payload_bytes").get<std::uint64_t>();
+  }
+  cluster.restart("a");
+  ASSERT_TRUE(Cluster::eventually([&] { return cluster.version("a") == 11; }));
+  EXPECT_TRUE(cluster.holds("a", model.path()));
+  EXPECT_LT(received("a"), patches_bytes) << "the ten patches take that";
+  EXPECT_GT(received("a"), 0u);
+}
+
+TEST_F(PatchTest, WorkerWhoseVersionTheOriginHasNoMoreCatchesUpByStoredPatchesInTurn) {
+  cluster.start_origin({"--keep", "1"});
+  cluster.start_worker("a");
+  cluster.start_worker("b");
+  publish(1);
+  ASSERT_EQ(cluster.end("a", SIGTERM), 0);
+  for (std::uint64_t version = 2; version <= 4; ++version) model.step(), publish(version);
+  cluster.restart("a");
+  ASSERT_TRUE(Cluster::eventually([&] { return cluster.version("a") == 4; }));
+  EXPECT_TRUE(cluster.holds("a", model.path()));
+  EXPECT_LT(received("a"), model.file_bytes() / 5);
+}
+
+TEST_F(PatchTest, WorkerBeyondTheAnchorIntervalGetsTheWholeVersion) {
+  cluster.start_origin({"--keep", "1", "--anchor-interval", "2"});
+  cluster.start_worker("a");
+  cluster.start_worker("b");
+  publish(1);
+  ASSERT_EQ(cluster.end("a", SIGTERM), 0);
+  for (std::uint64_t version = 2; version <= 4; ++version) model.step(), publish(version);
+  cluster.restart("a");
+  ASSERT_TRUE(Cluster::eventually([&] { return cluster.version("a") == 4; }));
+  EXPECT_TRUE(cluster.holds("a", model.path()));
+  EXPECT_GE(received("a"), model.file_bytes());
+}
+
+TEST_F(PatchTest, WorkerWithADamagedBaseRepairsItself) {
+  cluster.start_origin();
+  cluster.start_worker("a");
+  cluster.start_worker("b");
+  publish(1);
+  {  // in place: the file stays the one that the daemon has open
+    std::fstream file(cluster.state("a") + "/current/model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(5'000'000);
+    file.write("damage", 6);
+  }
+  model.step();
+  publish(2);
+  EXPECT_TRUE(cluster.holds("a", model.path()));
+  EXPECT_THAT(cluster.log("a"), HasSubstr("are not those that it was made from"));
+  EXPECT_LT(received("b"), 2 * model.file_bytes()) << "the other one took the patch";
+  EXPECT_GE(received("a"), 2 * model.file_bytes());
+  model.step();
+  EXPECT_EQ(publish(3).at("kind"), "patch");
+  EXPECT_TRUE(cluster.holds("a", model.path()));
+  EXPECT_LT(received("a"), 3 * model.file_bytes()) << "it takes patches again";
+}
+
+TEST_F(PatchTest, BaseThatIsCutShortIsADamagedBase) {
+  cluster.start_origin();
+  cluster.start_worker("a");
+  publish(1);
+  std::filesystem::resize_file(cluster.state("a") + "/current/model.safetensors", 3'000'000);
+  model.step();
+  publish(2);
+  EXPECT_TRUE(cluster.holds("a", model.path()));
+  EXPECT_THAT(cluster.log("a"), HasSubstr("the base cannot be read"));
+}
+
+TEST_F(PatchTest, OriginWithADamagedShadowStillPublishesTheRightBytes) {
+  cluster.start_origin();
+  cluster.start_worker("a");
+  publish(1);
+  {
+    std::fstream file(cluster.state("origin") + "/versions/000000000001/model.safetensors",
+                      std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(5'000'000);
+    file.write("damage", 6);
+  }
+  model.step();
+  publish(2);
+  EXPECT_TRUE(cluster.holds("a", model.path()));
+}
+
+TEST_F(PatchTest, RestartedOriginGoesOnWithPatches) {
+  cluster.start_origin();
+  cluster.start_worker("a");
+  publish(1), model.step(), publish(2);
+  ASSERT_EQ(cluster.end("origin", SIGKILL), 128 + SIGKILL);
+  cluster.restart("origin");
+  ASSERT_TRUE(Cluster::eventually([&] { return cluster.self("a").at("state") == "idle"; }));
+  model.step();
+  EXPECT_EQ(publish(3).at("kind"), "patch");
+  EXPECT_TRUE(cluster.holds("a", model.path()));
+}
+
+TEST_F(PatchTest, NoPatchesSendsEveryVersionWhole) {
+  cluster.start_origin({"--no-patches"});
+  cluster.start_worker("a");
+  publish(1), model.step();
+  EXPECT_EQ(publish(2).at("kind"), "full");
+}
+
+TEST_F(PatchTest, NaNIsRefusedBeforeAnythingIsCompared) {
+  cluster.start_origin();
+  cluster.start_worker("a");
+  publish(1);
+  model.step();
+  model.cell(77) = 0x7fc0;
+  model.save();
+  const Ran refused = cluster.publish(model.path(), 2);
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_THAT(refused.err, HasSubstr("--allow-nonfinite"));
+  EXPECT_EQ(cluster.version("a"), 1u);
+  EXPECT_EQ(publish(2, {"--wait", "1", "--allow-nonfinite"}).at("kind"), "patch");
+  EXPECT_TRUE(cluster.holds("a", model.path())) << "bit for bit, that NaN included";
+}
+
+TEST_F(PatchTest, KilledWhileItAppliesAPatchAWorkerHasTheOldVersionOrTheNew) {
+  cluster.start_origin();
+  cluster.start_worker("a");
+  std::mt19937 random(7);
+  publish(1);
+  std::string before = read_file(model.path());
+  for (std::uint64_t version = 2; version <= 9; ++version) {
+    model.step();
+    const std::string after = read_file(model.path());
+    std::thread crash([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(random() % 120));
+      cluster.process("a").signal(SIGKILL);
+    });
+    publish(version, {});
+    crash.join();
+    ASSERT_TRUE(cluster.process("a").wait(5s));
+    const std::string found = read_file(cluster.state("a") + "/current/model.safetensors");
+    EXPECT_TRUE(found == before || found == after) << "version " << version;
+    cluster.restart("a");
+    ASSERT_TRUE(Cluster::eventually([&] { return cluster.version("a") == version; })) << cluster.log("a");
+    ASSERT_TRUE(cluster.holds("a", model.path()));
+    before = after;
+  }
+}
+
+TEST_F(PatchTest, TrainerThatPublishesFasterThanLinksCarryStillReachesEveryone) {
+  cluster.start_origin({"--uplink", "20mbit"});
+  for (const char* name : {"a", "b"}) cluster.start_worker(name, {"--uplink", "20mbit", "--downlink", "20mbit"});
+  for (std::uint64_t version = 1; version <= 12; ++version) model.step(), publish(version, {});
+  for (const char* name : {"a", "b"}) {
+    ASSERT_TRUE(Cluster::eventually([&] { return cluster.version(name) == 12; }, 60s)) << cluster.log(name);
+    EXPECT_TRUE(cluster.holds(name, model.path()));
+  }
+}
+
+}  // namespace
+}  // namespace weightcast

@@ -1,0 +1,199 @@
+// Whole stories of versions that are sent as patches, told by real cores over queues.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/transport/core/fleet.h"
+
+namespace weightcast {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr std::uint32_t kFullChunks = 100;
+
+PayloadId full(std::uint64_t version) { return Version{version}; }
+PayloadId patch(std::uint64_t base, std::uint64_t version) { return {Version{version}, Version{base}}; }
+
+struct PatchFleet : testing::Test {
+  OriginConfig config = [] {
+    OriginConfig c;
+    c.topology = Topology::kChain;
+    return c;
+  }();
+  // Two chunks for a step, and less for a fold than for the steps that it stands for.
+  Fleet fleet{config, [](PayloadId p) { return std::uint32_t(1 + p.version.value - p.base.value); }};
+  Fleet::Node& a = fleet.add("a");
+  Fleet::Node& b = (fleet.run_for(10ms), fleet.add("b"));
+
+  void SetUp() override {
+    ASSERT_TRUE(fleet.run_until([&] { return b.worker->joined(); }));
+    publish(1);
+  }
+  void publish(std::uint64_t version) {
+    fleet.publish(version, kFullChunks);
+    ASSERT_TRUE(fleet.run_until_installed(version));
+    fleet.run_for(10ms);  // so that the origin knows
+  }
+};
+
+TEST_F(PatchFleet, StepTravelsAsAPatchFromParentToChild) {
+  publish(2);
+  EXPECT_THAT(fleet.payloads_to("a"), ElementsAre(full(1), patch(1, 2)));
+  EXPECT_THAT(fleet.payloads_to("b"), ElementsAre(full(1), patch(1, 2)));
+  const auto from_a = std::ranges::count_if(fleet.deliveries(), [](const Fleet::Delivery& d) {
+    return d.from == "a" && d.to == "b" && d.payload == patch(1, 2);
+  });
+  EXPECT_GT(from_a, 0) << "a relay forwards patches too";
+  EXPECT_EQ(fleet.origin().progress(Version{2})->kind, PayloadKind::kPatch);
+}
+
+TEST_F(PatchFleet, JoinerGetsTheFullPayloadWhileOthersGetThePatch) {
+  Fleet::Node& late = fleet.add("late");
+  publish(2);
+  EXPECT_THAT(fleet.payloads_to("late"), Not(Contains(patch(1, 2))));
+  EXPECT_EQ(late.installed(), Version{2});
+  publish(3);
+  EXPECT_THAT(fleet.payloads_to("late"), Contains(patch(2, 3)));
+}
+
+TEST_F(PatchFleet, JoinerIsNotFedByWhoHasOnlyThePatch) {
+  publish(2);
+  fleet.add("late");
+  ASSERT_TRUE(fleet.run_until_installed(2));
+  for (const Fleet::Delivery& d : fleet.deliveries()) {
+    if (d.payload == full(2)) {
+      EXPECT_EQ(d.from, "origin");
+    }
+  }
+  EXPECT_EQ(fleet.member("a").score.record(fleet.now()).failed, 0u) << "nobody was sent to it in vain";
+}
+
+TEST_F(PatchFleet, WorkerThatIsTwoVersionsBehindGetsOneFold) {
+  fleet.kill(a);
+  publish(2);
+  fleet.restart(a);
+  ASSERT_TRUE(fleet.run_until_installed(2));
+  fleet.kill(a);
+  fleet.publish(3, kFullChunks);
+  ASSERT_TRUE(fleet.run_until([&] { return b.installed() == Version{3}; }));
+  fleet.run_for(10ms);
+  fleet.publish(4, kFullChunks);
+  ASSERT_TRUE(fleet.run_until([&] { return b.installed() == Version{4}; }));
+  fleet.restart(a);
+  ASSERT_TRUE(fleet.run_until_installed(4));
+  // Two versions are kept, 3 and 4: what leads from 2 is the chain of stored patches.
+  EXPECT_THAT(fleet.payloads_to("a"), ElementsAre(full(1), patch(1, 2), patch(2, 3), patch(3, 4)));
+}
+
+TEST(PatchFleetKept, WorkerThatIsBehindGetsOneFoldFromAVersionThatIsKept) {
+  OriginConfig config;
+  config.versions_kept = 4;
+  Fleet fleet(config, [](PayloadId p) { return std::uint32_t(1 + p.version.value - p.base.value); });
+  Fleet::Node& a = fleet.add("a");
+  Fleet::Node& b = fleet.add("b");
+  ASSERT_TRUE(fleet.run_until([&] { return a.worker->joined() && b.worker->joined(); }));
+  fleet.publish(1, kFullChunks);
+  ASSERT_TRUE(fleet.run_until_installed(1));
+  fleet.kill(a);
+  for (std::uint64_t version = 2; version <= 4; ++version) {
+    fleet.publish(version, kFullChunks);
+    ASSERT_TRUE(fleet.run_until_installed(version));
+  }
+  fleet.restart(a);
+  ASSERT_TRUE(fleet.run_until_installed(4));
+  EXPECT_THAT(fleet.payloads_to("a"), ElementsAre(full(1), patch(1, 4)));
+}
+
+TEST_F(PatchFleet, WorkerWithADamagedBaseIsGivenTheFullPayloadAndTakesPatchesAgain) {
+  a.damaged_base = true;
+  fleet.publish(2, kFullChunks);
+  ASSERT_TRUE(fleet.run_until_installed(2));
+  EXPECT_THAT(fleet.payloads_to("a"), ElementsAre(full(1), patch(1, 2), full(2)));
+  EXPECT_THAT(fleet.payloads_to("b"), ElementsAre(full(1), patch(1, 2)));
+  a.damaged_base = false;
+  publish(3);
+  EXPECT_THAT(fleet.payloads_to("a"), Contains(patch(2, 3)));
+}
+
+TEST_F(PatchFleet, DamagedBaseIsToldAgainWhenTheOriginDidNotHearOfIt) {
+  a.damaged_base = true;
+  fleet.publish(2, kFullChunks);
+  ASSERT_TRUE(fleet.run_until([&] { return !a.worker->last_error().empty(); }));
+  fleet.kill(b);
+  fleet.restart(b);
+  ASSERT_TRUE(fleet.run_until_installed(2));
+  EXPECT_EQ(a.installed(), Version{2});
+}
+
+TEST_F(PatchFleet, SupersededFullPayloadIsGivenUpForAPatchOfFewerBytes) {
+  // Version 2 changes everything; before a has much of it, version 3 is out, which differs little from version 1.
+  OriginConfig c;
+  Fleet other(c, [](PayloadId p) { return p == patch(1, 3) ? 2u : 0u; });
+  Fleet::Node& w = other.add("w");
+  ASSERT_TRUE(other.run_until([&] { return w.worker->joined(); }));
+  other.publish(1, kFullChunks);
+  ASSERT_TRUE(other.run_until_installed(1));
+  other.publish(2, kFullChunks);
+  ASSERT_TRUE(other.run_until([&] { return w.worker->chunks_verified() > 5; }));
+  other.publish(3, kFullChunks);
+  ASSERT_TRUE(other.run_until_installed(3));
+  EXPECT_THAT(other.payloads_to("w"), ElementsAre(full(1), full(2), patch(1, 3)));
+  EXPECT_THAT(w.log, Contains(HasSubstr("fewer bytes")));
+  EXPECT_LT(other.deliveries_to("w"), 2 * kFullChunks);
+}
+
+TEST_F(PatchFleet, PayloadThatIsNearlyCompleteIsFinishedFirst) {
+  OriginConfig c;
+  Fleet other(c, [](PayloadId p) { return p == patch(1, 3) ? 20u : p == patch(2, 3) ? 2u : 0u; });
+  Fleet::Node& w = other.add("w");
+  ASSERT_TRUE(other.run_until([&] { return w.worker->joined(); }));
+  other.publish(1, kFullChunks);
+  ASSERT_TRUE(other.run_until_installed(1));
+  other.publish(2, kFullChunks);
+  ASSERT_TRUE(other.run_until([&] { return w.worker->chunks_verified() > 90; }));
+  other.publish(3, kFullChunks);
+  ASSERT_TRUE(other.run_until_installed(3));
+  EXPECT_THAT(other.payloads_to("w"), ElementsAre(full(1), full(2), patch(2, 3)));
+}
+
+TEST_F(PatchFleet, VersionOfWhichNoPatchIsWorthItTravelsWhole) {
+  Fleet other(config, [](PayloadId) { return 0u; });
+  Fleet::Node& w = other.add("w");
+  ASSERT_TRUE(other.run_until([&] { return w.worker->joined(); }));
+  for (std::uint64_t version = 1; version <= 2; ++version) {
+    other.publish(version, kFullChunks);
+    ASSERT_TRUE(other.run_until_installed(version));
+  }
+  EXPECT_THAT(other.payloads_to("w"), ElementsAre(full(1), full(2)));
+  EXPECT_EQ(w.installed(), Version{2});
+}
+
+TEST_F(PatchFleet, PublicationIsUndecidedUntilThePatchIsMade) {
+  fleet.publish(2, kFullChunks);
+  EXPECT_TRUE(fleet.origin().progress(Version{2})->undecided);
+  ASSERT_TRUE(fleet.run_until_installed(2));
+  EXPECT_FALSE(fleet.origin().progress(Version{2})->undecided);
+}
+
+TEST_F(PatchFleet, VersionThatAWorkerIsStillReceivingIsKept) {
+  OriginConfig c;
+  c.versions_kept = 1;
+  Fleet other(c, [](PayloadId) { return 0u; });
+  Fleet::Node& w = other.add("w");
+  Fleet::Node& fast = other.add("fast");
+  ASSERT_TRUE(other.run_until([&] { return w.worker->joined() && fast.worker->joined(); }));
+  other.publish(1, kFullChunks);
+  ASSERT_TRUE(other.run_until([&] { return w.worker->chunks_verified() > 50; }));
+  other.publish(2, kFullChunks);
+  ASSERT_TRUE(other.run_until_installed(2));
+  EXPECT_THAT(other.payloads_to("w"), ElementsAre(full(1), full(2)));
+  EXPECT_EQ(other.deliveries_to("w"), 2 * kFullChunks) << "what it had of version 1 was not thrown away";
+  EXPECT_EQ(other.origin().holdings().size(), 1u) << "and then it went";
+}
+
+}  // namespace
+}  // namespace weightcast

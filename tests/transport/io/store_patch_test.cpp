@@ -1,0 +1,392 @@
+// Patches in a store: applied while they arrive, kept for children, and put in order after a crash at any moment.
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <random>
+
+#include "patch/codec.h"
+#include "tests/transport/io/store_fixture.h"
+#include "transport/io/store.h"
+
+namespace weightcast {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t kBytes = 3'000'000;
+
+/// `base` with some of its 2-byte cells moved by one, as version `version`; whole.
+Publication next_of(const Publication& base, std::uint64_t version) {
+  Publication made = base;
+  std::mt19937 random(static_cast<unsigned>(version));
+  for (std::size_t i = 0; i + 1 < made.stream.size(); i += 2 + 2 * (random() % 100)) made.stream[i] ^= 1;
+  Manifest& m = made.manifest;
+  m.version = Version{version};
+  const Bytes stream = std::as_bytes(std::span(made.stream));
+  for (std::uint32_t i = 0; i < m.chunk_count(); ++i) {
+    made.digests[i] = digest_of(stream.subspan(m.chunk_offset(ChunkIndex{i}), m.chunk_size(ChunkIndex{i})));
+  }
+  m.part_digests = part_digests_of(made.digests);
+  SnapshotDigest digest(*FileTable::make(m.files));
+  for (std::size_t leaf = 0; leaf < digest.leaf_count(); ++leaf) {
+    digest.set_leaf(leaf, digest_of(stream.subspan(digest.leaf_offset_bytes(leaf), digest.leaf_size_bytes(leaf))));
+  }
+  m.snapshot_digest = digest.root();
+  return made;
+}
+
+/// A payload of `bytes` that claims to lead from `base` to `result`.
+Publication payload_of(const Publication& base, const Publication& result, std::string bytes) {
+  Publication made;
+  made.manifest = result.manifest;
+  Manifest& m = made.manifest;
+  m.kind = PayloadKind::kPatch;
+  m.base_version = base.manifest.version;
+  m.payload_bytes = bytes.size();
+  m.chunk_bytes = kChunkBytesMin;
+  made.stream = std::move(bytes);
+  const Bytes stream = std::as_bytes(std::span(made.stream));
+  for (std::uint32_t i = 0; i < m.chunk_count(); ++i) {
+    made.digests.push_back(digest_of(stream.subspan(m.chunk_offset(ChunkIndex{i}), m.chunk_size(ChunkIndex{i}))));
+  }
+  m.part_digests = part_digests_of(made.digests);
+  return made;
+}
+
+/// The patch from `base` to `result`, of several segments.
+Publication patch_of(const Publication& base, const Publication& result) {
+  SnapshotLayout layout;
+  layout.size_bytes = base.stream.size();
+  TensorInfo tensor;
+  tensor.name = "weight";
+  tensor.dtype = "BF16";
+  tensor.shape = {base.stream.size() / 2};
+  tensor.offset_bytes = 0;
+  tensor.size_bytes = base.stream.size();
+  layout.tensors.push_back(tensor);
+  const PatchIdentity identity{"test", base.manifest.version, result.manifest.version, base.manifest.snapshot_digest,
+                               result.manifest.snapshot_digest};
+  const Result<PatchHead> head = make_head(identity, layout, layout, 256 * 1024);
+  WC_CHECK(head.has_value());
+  std::string bytes;
+  const MemorySource before(std::as_bytes(std::span(base.stream))), after(std::as_bytes(std::span(result.stream)));
+  const auto summary = encode_patch(*head, before, after, {}, [&](Bytes some) -> Status {
+    bytes.append(reinterpret_cast<const char*>(some.data()), some.size());
+    return {};
+  });
+  WC_CHECK(summary.has_value());
+  return payload_of(base, result, std::move(bytes));
+}
+
+class StorePatchTest : public StoreFixture {
+ protected:
+  void SetUp() override {
+    options_.backend = GetParam();
+    if (GetParam() == DiskBackend::kIoUring && !Disk::open(loop_, GetParam()).has_value()) {
+      GTEST_SKIP() << "this kernel refuses io_uring";
+    }
+    open();
+    ASSERT_TRUE(install(one).has_value());
+  }
+
+  PayloadId id() const { return patch.manifest.id(); }
+
+  Status put(const Publication& p, const std::vector<std::uint32_t>& chunks) {
+    for (std::uint32_t part = 0; part < p.manifest.part_count(); ++part) store_->put_digest_part(p.manifest.id(), part, p.digests);
+    for (const std::uint32_t chunk : chunks) {
+      std::optional<Status> stored;
+      store_->write_chunk(p.manifest.id(), ChunkIndex{chunk}, p.chunk(ChunkIndex{chunk}), [&](Status s) { stored = s; });
+      WC_TRY(await(stored));
+    }
+    return {};
+  }
+  static std::vector<std::uint32_t> all_of(const Publication& p) {
+    std::vector<std::uint32_t> chunks(p.manifest.chunk_count());
+    std::iota(chunks.begin(), chunks.end(), 0);
+    return chunks;
+  }
+  Result<StoredVersion> finish_patch(const Publication& p) {
+    std::optional<Result<StoredVersion>> result;
+    store_->finish(p.manifest.id(), [&](auto r) { result = std::move(r); });
+    return await(result);
+  }
+  Result<StoredVersion> apply(const Publication& p) {
+    WC_TRY(begin(p));
+    WC_TRY(put(p, all_of(p)));
+    return finish_patch(p);
+  }
+  void overwrite(const fs::path& file, std::uint64_t at, std::string_view bytes) {
+    std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+    stream.seekp(static_cast<std::streamoff>(at));
+    stream.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  }
+  /// Lets the store do what it put off.
+  void settle() {
+    const Instant limit = loop_.now() + std::chrono::milliseconds(200);
+    while (loop_.now() < limit) loop_.run_until(limit);
+  }
+
+  const Publication one = publication(1, {{"model.safetensors", kBytes}});
+  const Publication two = next_of(one, 2);
+  const Publication patch = patch_of(one, two);
+};
+
+TEST_P(StorePatchTest, AppliesWhatArrivedAndInstallsItBitForBit) {
+  const Result<StoredVersion> stored = apply(patch);
+  ASSERT_TRUE(stored.has_value()) << stored.error().message();
+  EXPECT_EQ(stored->manifest, patch.manifest);
+  EXPECT_TRUE(holds(directory() / "current", two));
+  EXPECT_TRUE(holds(layout().complete(Version{1}), one)) << "the base is untouched";
+  ASSERT_EQ(store_->patches().size(), 1u);
+  EXPECT_EQ(store_->patches()[0].chunk_digests, patch.digests);
+}
+
+TEST_P(StorePatchTest, TakesChunksInAnyOrder) {
+  ASSERT_TRUE(begin(patch).has_value());
+  std::vector<std::uint32_t> chunks = all_of(patch);
+  std::shuffle(chunks.begin(), chunks.end(), std::mt19937(3));
+  ASSERT_TRUE(put(patch, chunks).has_value());
+  ASSERT_TRUE(finish_patch(patch).has_value());
+  EXPECT_TRUE(holds(directory() / "current", two));
+}
+
+TEST_P(StorePatchTest, SegmentsAreAppliedBeforeThePatchIsComplete) {
+  ASSERT_TRUE(begin(patch).has_value());
+  std::vector<std::uint32_t> chunks = all_of(patch);
+  chunks.pop_back();
+  ASSERT_TRUE(put(patch, chunks).has_value());
+  settle();
+  const std::string target = *read_file(layout().incoming(Version{2}) / "model.safetensors", kGiB);
+  const auto equal = std::mismatch(target.begin(), target.end(), two.stream.begin()).first - target.begin();
+  EXPECT_GT(equal, std::ptrdiff_t(kBytes / 2));
+}
+
+TEST_P(StorePatchTest, ServesThePatchFromMemoryAndFromDisk) {
+  for (const std::size_t cache_bytes : {std::size_t{16 * kMiB}, std::size_t{0}}) {
+    store_.reset();
+    fs::remove_all(directory());
+    options_.cache_bytes_max = cache_bytes;
+    open();
+    ASSERT_TRUE(install(one).has_value());
+    ASSERT_TRUE(apply(patch).has_value());
+    for (std::uint32_t i = 0; i < patch.manifest.chunk_count(); ++i) {
+      std::optional<Result<BufferRef>> read;
+      store_->read_chunk(id(), ChunkIndex{i}, [&](auto r) { read = std::move(r); });
+      const Result<BufferRef> bytes = await(read);
+      ASSERT_TRUE(bytes.has_value()) << bytes.error().message();
+      EXPECT_EQ(digest_of((*bytes)->bytes()), patch.digests[i]);
+    }
+    std::optional<Result<BufferRef>> whole;
+    store_->read_chunk(Version{2}, ChunkIndex{0}, [&](auto r) { whole = std::move(r); });
+    EXPECT_EQ(await(whole).error().code, Errc::kNotFound) << "nobody knows the chunks of the full payload here";
+  }
+}
+
+TEST_P(StorePatchTest, RestartGoesOnWithTheChunksThatAreHere) {
+  ASSERT_TRUE(begin(patch).has_value());
+  ASSERT_TRUE(put(patch, {0, 1, 3}).has_value());
+  settle();  // so that the digests are in the record
+  open();
+  EXPECT_EQ(store_->current(), Version{1});
+  const Result<PartialVersion> begun = begin(patch);
+  ASSERT_TRUE(begun.has_value()) << begun.error().message();
+  EXPECT_EQ(begun->held.count(), 3u);
+  ASSERT_TRUE(put(patch, all_of(patch)).has_value());
+  ASSERT_TRUE(finish_patch(patch).has_value());
+  EXPECT_TRUE(holds(directory() / "current", two));
+}
+
+TEST_P(StorePatchTest, RestartAfterTheLastChunkAppliesThePatchAnew) {
+  ASSERT_TRUE(begin(patch).has_value());
+  ASSERT_TRUE(put(patch, all_of(patch)).has_value());
+  settle();
+  open();
+  EXPECT_FALSE(fs::exists(layout().incoming(Version{2}))) << "what was half made is thrown away";
+  ASSERT_EQ(begin(patch)->held.count(), patch.manifest.chunk_count());
+  ASSERT_TRUE(finish_patch(patch).has_value());
+  EXPECT_TRUE(holds(directory() / "current", two));
+}
+
+TEST_P(StorePatchTest, RestartFindsVersionAndPatchWhenBothAreWhole) {
+  ASSERT_TRUE(apply(patch).has_value());
+  for (const bool durable : {false, true}) {
+    if (durable) await_durable(Version{2});
+    open();
+    EXPECT_EQ(store_->current(), Version{2});
+    EXPECT_EQ(store_->find(Version{2})->manifest, patch.manifest);
+    EXPECT_EQ(store_->patches().size(), 1u);
+    EXPECT_TRUE(holds(directory() / "current", two));
+  }
+}
+
+TEST_P(StorePatchTest, DeathBetweenTheStepsOfInstallingLeavesTheOldVersionOrTheNew) {
+  ASSERT_TRUE(apply(patch).has_value());
+  store_.reset();
+  // Backwards through what install does: the patch not moved yet, `current` not switched, the version not moved.
+  fs::rename(layout().patch(id()), layout().incoming(id()));
+  open();
+  EXPECT_EQ(store_->current(), Version{2});
+  EXPECT_TRUE(holds(directory() / "current", two));
+  EXPECT_TRUE(store_->patches().empty());
+
+  store_.reset();
+  ASSERT_TRUE(layout().switch_current(Version{1}).has_value());
+  open();
+  EXPECT_EQ(store_->current(), Version{2});
+
+  store_.reset();
+  ASSERT_TRUE(layout().switch_current(Version{1}).has_value());
+  fs::rename(layout().complete(Version{2}), layout().incoming(Version{2}));
+  open();
+  EXPECT_EQ(store_->current(), Version{1});
+  EXPECT_TRUE(holds(directory() / "current", one));
+  EXPECT_FALSE(fs::exists(layout().record(Version{2})));
+  ASSERT_TRUE(apply(patch).has_value());
+  EXPECT_TRUE(holds(directory() / "current", two));
+}
+
+TEST_P(StorePatchTest, VersionThatWasNotSyncedAndIsDamagedIsThrownAway) {
+  ASSERT_TRUE(apply(patch).has_value());
+  store_.reset();
+  // As after a power cut: without its mark, and with other bytes.
+  Result<VersionRecord> record = read_record(layout().record(Version{2}));
+  record->durable = false;
+  ASSERT_TRUE(write_record(layout().record(Version{2}), *record).has_value());
+  overwrite(layout().complete(Version{2}) / "model.safetensors", 1000, "damage");
+  open();
+  EXPECT_EQ(store_->current(), Version{1});
+  EXPECT_TRUE(holds(directory() / "current", one));
+}
+
+TEST_P(StorePatchTest, DamagedPatchIsNotServedAfterARestart) {
+  ASSERT_TRUE(apply(patch).has_value());
+  await_durable(Version{2});
+  store_.reset();
+  overwrite(layout().patch(id()) / kPatchFileName, 100, "damage");
+  open();
+  EXPECT_TRUE(store_->patches().empty());
+  EXPECT_EQ(store_->current(), Version{2});
+}
+
+TEST_P(StorePatchTest, BaseThatIsNotHereIsAWrongBase) {
+  const Publication three = next_of(two, 3);
+  EXPECT_EQ(begin(patch_of(two, three)).error().code, Errc::kWrongBase);
+}
+
+TEST_P(StorePatchTest, DamagedBaseIsToldApartAndLeavesEverythingAsItWas) {
+  overwrite(layout().complete(Version{1}) / "model.safetensors", 2'000'000, "damage");
+  const Result<StoredVersion> stored = apply(patch);
+  ASSERT_FALSE(stored.has_value());
+  EXPECT_EQ(stored.error().code, Errc::kWrongBase) << stored.error().message();
+  EXPECT_EQ(store_->current(), Version{1});
+  store_->discard(id());
+  ASSERT_TRUE(install(two).has_value()) << "the whole version repairs it";
+  EXPECT_TRUE(holds(directory() / "current", two));
+}
+
+TEST_P(StorePatchTest, BaseThatWasCutShortIsAWrongBase) {
+  fs::resize_file(layout().complete(Version{1}) / "model.safetensors", 1'000'000);
+  EXPECT_EQ(apply(patch).error().code, Errc::kWrongBase);
+}
+
+TEST_P(StorePatchTest, PatchOfAnotherBaseUnderTheSameNumberIsAWrongBase) {
+  Publication other = next_of(one, 7);
+  other.manifest.version = Version{1};
+  EXPECT_EQ(apply(patch_of(other, next_of(other, 2))).error().code, Errc::kWrongBase);
+}
+
+TEST_P(StorePatchTest, BytesThatAreNoPatchAreCorruptThoughTheirChunksMatch) {
+  for (const std::size_t cut : {std::size_t{10}, std::size_t{1000}, patch.stream.size() - 1}) {
+    const Publication bad = payload_of(one, two, patch.stream.substr(0, cut));
+    const Result<StoredVersion> stored = apply(bad);
+    ASSERT_FALSE(stored.has_value());
+    EXPECT_EQ(stored.error().code, Errc::kCorrupt) << cut;
+    store_->discard(bad.manifest.id());
+  }
+  std::string flipped = patch.stream;
+  flipped[flipped.size() / 2] ^= 1;
+  EXPECT_EQ(apply(payload_of(one, two, flipped)).error().code, Errc::kCorrupt);
+  EXPECT_EQ(store_->current(), Version{1});
+  EXPECT_TRUE(holds(directory() / "current", one));
+}
+
+TEST_P(StorePatchTest, PatchToAnotherResultThanItsManifestSaysIsCorrupt) {
+  Publication lying = patch;
+  lying.manifest.snapshot_digest = one.manifest.snapshot_digest;
+  EXPECT_EQ(apply(lying).error().code, Errc::kCorrupt);
+}
+
+TEST_P(StorePatchTest, PayloadsOfOneVersionReplaceOneAnother) {
+  ASSERT_TRUE(begin(patch).has_value());
+  ASSERT_TRUE(put(patch, {0, 1}).has_value());
+  ASSERT_TRUE(begin(two).has_value());
+  put_digests(two);
+  ASSERT_TRUE(write(two, 0, 10).has_value());
+  ASSERT_TRUE(apply(patch).has_value());
+  EXPECT_TRUE(holds(directory() / "current", two));
+  settle();
+  EXPECT_TRUE(fs::is_empty(directory() / "incoming"));
+}
+
+TEST_P(StorePatchTest, DiscardLeavesNothingAndTheBaseStays) {
+  ASSERT_TRUE(begin(patch).has_value());
+  ASSERT_TRUE(put(patch, all_of(patch)).has_value());
+  store_->discard(id());
+  settle();
+  EXPECT_TRUE(fs::is_empty(directory() / "incoming"));
+  EXPECT_FALSE(fs::exists(layout().record(id())));
+  EXPECT_TRUE(holds(directory() / "current", one));
+}
+
+TEST_P(StorePatchTest, WhatIsInUseStaysAndOtherPatchesGo) {
+  options_.versions_kept = 1;
+  open();
+  store_->retain({Version{1}});
+  ASSERT_TRUE(apply(patch).has_value());
+  settle();
+  EXPECT_NE(store_->find(Version{1}), nullptr) << "it is in use";
+  EXPECT_EQ(store_->patches().size(), 0u) << "it is not";
+  EXPECT_FALSE(fs::exists(layout().patch(id())));
+  EXPECT_NE(store_->find(Version{2}), nullptr);
+  store_->retain({});
+  settle();
+  EXPECT_EQ(store_->find(Version{1}), nullptr);
+  EXPECT_NE(store_->find(Version{2}), nullptr) << "the newest stays whatever is said";
+}
+
+TEST_P(StorePatchTest, BaseStaysWhileAPatchIsAppliedToIt) {
+  options_.versions_kept = 1;
+  open();
+  ASSERT_TRUE(begin(patch).has_value());
+  ASSERT_TRUE(install(next_of(one, 9)).has_value());
+  settle();
+  EXPECT_NE(store_->find(Version{1}), nullptr);
+  store_->discard(id());
+  store_->retain({});
+  settle();
+  EXPECT_EQ(store_->find(Version{1}), nullptr);
+}
+
+TEST_P(StorePatchTest, OriginPutsItsOwnPatchBesideTheVersions) {
+  ASSERT_TRUE(install(two).has_value());
+  std::optional<Result<fs::path>> begun;
+  store_->begin_patch(id(), [&](auto r) { begun = std::move(r); });
+  const Result<fs::path> path = await(begun);
+  ASSERT_TRUE(path.has_value()) << path.error().message();
+  std::ofstream(*path, std::ios::binary) << patch.stream;
+  std::optional<Status> finished;
+  store_->finish_patch(patch.manifest, patch.digests, [&](Status s) { finished = s; });
+  ASSERT_TRUE(await(finished).has_value());
+  ASSERT_EQ(store_->patches().size(), 1u);
+  EXPECT_EQ(store_->find(Version{2})->manifest, two.manifest) << "the version is what it was";
+  open();
+  ASSERT_EQ(store_->patches().size(), 1u);
+  EXPECT_EQ(store_->patches()[0].manifest, patch.manifest);
+}
+
+INSTANTIATE_TEST_SUITE_P(, StorePatchTest, testing::Values(DiskBackend::kIoUring, DiskBackend::kThreadPool),
+                         backend_name);
+
+}  // namespace
+}  // namespace weightcast

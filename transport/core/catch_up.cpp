@@ -1,0 +1,65 @@
+#include "transport/core/catch_up.h"
+
+#include <optional>
+
+namespace weightcast {
+namespace {
+
+bool is_small(std::uint64_t bytes, std::uint64_t full_bytes) {
+  return double(bytes) < kPatchShareMax * double(full_bytes);
+}
+
+/// The complete patch from `base` that leads furthest.
+const Holding* longest_from(const Holdings& holdings, Version base) {
+  const Holding* best = nullptr;
+  for (const auto& [payload, holding] : holdings) {
+    if (payload.base == base && payload.is_patch()) best = &holding;  // in the order of versions
+  }
+  return best;
+}
+
+}  // namespace
+
+CatchUp choose_payload(const Holdings& holdings, const CatchUpRequest& request) {
+  const std::uint64_t full_bytes = holdings.at(request.latest).manifest().payload_bytes;
+  const CatchUp full{request.latest, full_bytes, false};
+  if (request.installed == kNoVersion || !request.patches_fit) return full;
+  const PayloadId direct{request.latest, request.installed};
+  if (const auto held = holdings.find(direct); held != holdings.end()) {
+    return {direct, held->second.manifest().payload_bytes, false};
+  }
+  if (request.can_make(direct)) return {direct, 0, true};
+
+  CatchUp chain;
+  Version at = request.installed;
+  for (std::uint32_t patches = 0; at != request.latest; ++patches) {
+    const Holding* step = longest_from(holdings, at);
+    if (step == nullptr || patches == request.patches_max) return full;
+    if (patches == 0) chain.next = step->manifest().id();
+    chain.total_bytes += step->manifest().payload_bytes;
+    at = step->manifest().version;
+  }
+  return is_small(chain.total_bytes, full_bytes) ? chain : full;
+}
+
+std::set<PayloadId> useful_chain(const Holdings& holdings, Version latest, std::uint32_t patches_max) {
+  std::set<PayloadId> chain;
+  const auto full = holdings.find(latest);
+  if (full == holdings.end()) return chain;
+  std::uint64_t total_bytes = 0;
+  for (Version at = latest; chain.size() < patches_max;) {
+    // Of the patches that lead to it, the one from the nearest version is what was made when it was published.
+    const Holding* step = nullptr;
+    for (const auto& [payload, holding] : holdings) {
+      if (payload.version == at && payload.is_patch()) step = &holding;
+    }
+    if (step == nullptr) break;
+    total_bytes += step->manifest().payload_bytes;
+    if (!is_small(total_bytes, full->second.manifest().payload_bytes)) break;
+    chain.insert(step->manifest().id());
+    at = step->manifest().base_version;
+  }
+  return chain;
+}
+
+}  // namespace weightcast
