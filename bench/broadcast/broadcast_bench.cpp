@@ -20,18 +20,19 @@ std::vector<LinkRates> rates_of(const BroadcastCase& wanted) {
 
 Status measure_lines(Network& network, BroadcastCase& measured) {
   // Links that are alike are measured once.
-  std::vector<std::pair<LinkRates, double>> known;
+  std::vector<std::pair<LinkRates, PlainStream>> known;
   for (NodeIndex node = 1; node <= measured.workers.size(); ++node) {
     const LinkRates rates = network.rates(node);
-    auto same = std::ranges::find(known, rates, &std::pair<LinkRates, double>::first);
+    auto same = std::ranges::find(known, rates, &std::pair<LinkRates, PlainStream>::first);
     if (same == known.end()) {
       const Rate cap = lower(network.rates(0).uplink, rates.downlink);
-      WC_ASSIGN(const double seconds, time_plain_stream(network, 0, node, measured.payload_bytes, cap));
-      same = known.insert(known.end(), {rates, seconds});
+      WC_ASSIGN(const PlainStream stream, time_plain_stream(network, 0, node, measured.payload_bytes, cap));
+      same = known.insert(known.end(), {rates, stream});
     }
-    measured.workers[node - 1].line_s = same->second;
+    measured.workers[node - 1].line_s = same->second.seconds;
   }
-  measured.line_s = measured.workers.front().line_s;
+  measured.line_s = known.front().second.seconds;
+  measured.line_cpu_s = known.front().second.cpu_s;
   return {};
 }
 
@@ -154,6 +155,7 @@ nlohmann::json to_json(const Measured& cases) {
                     {"t90_s", json_or_null(c.t90_s)},
                     {"t100_s", json_or_null(c.t100_s)},
                     {"line_s", c.line_s},
+                    {"line_cpu_s_per_gib", c.line_cpu_s / (double(c.payload_bytes) / double(kGiB))},
                     {"ratio", json_or_null(c.ratio())},
                     {"predicted_s", c.predicted_s},
                     {"take_s", c.take_s},

@@ -20,7 +20,8 @@ struct BroadcastCase {
 
   std::string planned_topology;  ///< what `auto` chose
   std::optional<double> t50_s, t90_s, t100_s;
-  double line_s = 0;  ///< a plain TCP stream of the payload, from the origin to the first worker
+  double line_s = 0;      ///< a plain TCP stream of the payload, from the origin to the first worker
+  double line_cpu_s = 0;  ///< what that costs both ends: the floor of what a payload can cost per worker
   double predicted_s = 0;
   double take_s = 0;  ///< until the origin had taken the snapshot over; part of all times
   std::uint64_t origin_egress_bytes = 0;

@@ -7,6 +7,7 @@
 
 #include "base/rate_limiter.h"
 #include "bench/fleet/interrupt.h"
+#include "bench/fleet/process.h"
 #include "bench/fleet/tcp.h"
 
 namespace weightcast::bench {
@@ -57,7 +58,8 @@ Rate lower(Rate a, Rate b) {
   return std::min(a, b);
 }
 
-Result<double> time_plain_stream(const Network& network, NodeIndex from, NodeIndex to, std::uint64_t bytes, Rate cap) {
+Result<PlainStream> time_plain_stream(const Network& network, NodeIndex from, NodeIndex to, std::uint64_t bytes,
+                                      Rate cap) {
   if (network.keeps_rates()) cap = Rate{};
   TcpListener listener;
   UniqueFd sender;
@@ -71,6 +73,7 @@ Result<double> time_plain_stream(const Network& network, NodeIndex from, NodeInd
   }));
   WC_ASSIGN(const UniqueFd receiver, tcp_accept(listener.socket));
 
+  const double cpu_before_s = own_cpu_s();
   const auto start = Clock::now();
   Status sent;
   std::thread sending([&] {
@@ -83,7 +86,7 @@ Result<double> time_plain_stream(const Network& network, NodeIndex from, NodeInd
   WC_TRY(sent);
   if (!received.has_value()) return received.error();
   if (*received != bytes) return fail(Errc::kClosed, Op::kReceive, "a plain stream ended early");
-  return seconds;
+  return PlainStream{seconds, own_cpu_s() - cpu_before_s};
 }
 
 }  // namespace weightcast::bench

@@ -4,11 +4,15 @@
 
 namespace weightcast::bench {
 
-/// The seconds that a plain blocking TCP stream of `bytes` takes from one host to another, from its first write until
-/// the receiver has read the last byte. Where the network keeps no rates, the sender keeps `cap`, with the limiter that
+struct PlainStream {
+  double seconds = 0;  ///< from the first write until the receiver has read the last byte
+  double cpu_s = 0;    ///< user and system time of both ends
+};
+
+/// A plain blocking TCP stream of `bytes` from one host to another, which nobody hashes or stores. Where the network keeps no rates, the sender keeps `cap`, with the limiter that
 /// nodes use. Errors: kIo, kTimedOut; kClosed when interrupted.
-[[nodiscard]] Result<double> time_plain_stream(const Network& network, NodeIndex from, NodeIndex to,
-                                               std::uint64_t bytes, Rate cap);
+[[nodiscard]] Result<PlainStream> time_plain_stream(const Network& network, NodeIndex from, NodeIndex to,
+                                                    std::uint64_t bytes, Rate cap);
 
 /// The lower of two rates, either of which may be unlimited.
 [[nodiscard]] Rate lower(Rate a, Rate b);

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -57,6 +58,13 @@ Result<pid_t> spawn(const std::vector<std::string>& argv, const Stdio& stdio, in
 }
 
 }  // namespace
+
+double own_cpu_s() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& t) { return double(t.tv_sec) + 1e-6 * double(t.tv_usec); };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
 
 Result<Process> Process::start(const ProcessSpec& spec) {
   const UniqueFd null(::open("/dev/null", O_RDWR | O_CLOEXEC));

@@ -18,6 +18,9 @@ struct ProcessUsage {
   std::uint64_t rss_anon_bytes = 0;  ///< anonymous memory now
 };
 
+/// User and system time of this process so far, all threads.
+[[nodiscard]] double own_cpu_s();
+
 struct ProcessSpec {
   std::vector<std::string> argv;  ///< argv[0] is looked up in PATH if it has no slash
   int network_fd = -1;            ///< a network namespace to run in; -1: ours

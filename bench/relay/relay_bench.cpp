@@ -1,7 +1,6 @@
 #include "bench/relay/relay_bench.h"
 
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
@@ -16,13 +15,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kChunkBytes = kMiB;  // what the planner chooses for payloads of this size
 Endpoint any_port() { return {"127.0.0.1", 0}; }
-
-double own_cpu_s() {
-  rusage usage{};
-  ::getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& t) { return double(t.tv_sec) + 1e-6 * double(t.tv_usec); };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
 
 /// Receives until the stream ends; each chunk is hashed when it is complete, then handed on.
 Status receive_chunks(const UniqueFd& from, const std::function<Status(Bytes)>& on_chunk) {

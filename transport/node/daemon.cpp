@@ -3,6 +3,10 @@
 #include <fmt/format.h>
 #include <malloc.h>
 #include <spdlog/spdlog.h>
+#include <sys/resource.h>
+
+#include <cerrno>
+#include <cstring>
 
 #include "transport/node/node.h"
 
@@ -14,6 +18,15 @@ constexpr Duration kGoodbye = std::chrono::milliseconds(1200);
 // Chunks come and go: with the allocator's own 128 KiB the heap's end is returned and faulted in again many times a
 // second. A fraction of what a relay may keep.
 constexpr int kHeapTrimBytes = 16 << 20;
+
+// A connection takes two descriptors (its socket, its timer), and the usual soft limit of 1024 would end a fleet at some
+// 500 workers.
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) spdlog::warn("cannot raise the limit of open files: {}", std::strerror(errno));
+}
 
 }  // namespace
 
@@ -46,6 +59,7 @@ Status validate(const DaemonConfig& config) {
 Status run_daemon(DaemonConfig config) {
   WC_TRY(validate(config));
   ::mallopt(M_TRIM_THRESHOLD, kHeapTrimBytes);
+  raise_descriptor_limit();
   WC_ASSIGN(const std::unique_ptr<Node> node, open_node(config));
   EventLoop& loop = node->loop();
   Timer goodbye(loop, [&] { loop.stop(); });
