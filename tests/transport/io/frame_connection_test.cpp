@@ -216,6 +216,29 @@ TEST(FrameConnection, OnSentRunsPerChunkAndNeverInsideSendChunk) {
   EXPECT_TRUE(net.run_until([&] { return sent == 20; }));
 }
 
+// After a chunk the reader expects another one and does not look at every packet; a message must not get lost in that.
+TEST(FrameConnection, ShortMessageAfterChunksDoesNotWaitForAnother) {
+  Net net;
+  TcpPair pair(net);
+  std::size_t chunks = 0;
+  std::string said;
+  pair.accepted.connection->set_handlers({.on_control =
+                                              [&](const std::string& body) {
+                                                said += body;
+                                                return Status{};
+                                              },
+                                          .on_chunk = [&](const ReceivedChunk&) { ++chunks; },
+                                          .on_closed = [](const Error&) {}});
+  const BufferRef buffer = random_buffer(net.buffers, 64 * kKiB, 8);
+  for (std::uint32_t i = 0; i < 4; ++i) pair.dialed.connection->send_chunk(Version{1}, ChunkIndex{i}, buffer, nullptr);
+  ASSERT_TRUE(net.run_until([&] { return chunks == 4; }));
+  pair.dialed.connection->send_control("one");
+  ASSERT_TRUE(net.run_until([&] { return said == "one"; }));
+  pair.dialed.connection->send_control("two");
+  pair.dialed.connection->send_chunk(Version{1}, ChunkIndex{4}, buffer, nullptr);
+  ASSERT_TRUE(net.run_until([&] { return said == "onetwo" && chunks == 5; }));
+}
+
 TEST(FrameConnection, NothingArrivesWhileReadingIsPaused) {
   Net net;
   TcpPair pair(net);
