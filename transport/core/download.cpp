@@ -87,7 +87,13 @@ Status Download::assign(Instant now, PeerId self, const wire::Assignment& assign
     const auto& above = ancestors[i / streams_];
     const bool stays = !restriped && !stripe.ancestors.empty() &&
                        same_parent(stripe.ancestors[stripe.at], above.front()) && !stripe.retry_at;
-    if (!restriped && !stays) detach(stripe);
+    if (!restriped && !stays) {
+      if (stripe.subscribed) {
+        stripe.drained_from = stripe.conn;
+        stripe.drained_by = now + timeouts_.draining;
+      }
+      detach(stripe, true);
+    }
     stripe.ancestors = above;
     const double predicted = source.predicted_bytes_per_s() / streams_;
     stripe.expected_bytes_per_s = std::isfinite(predicted) ? predicted : 0;
@@ -116,8 +122,8 @@ void Download::handle_storage_ready(Instant now) {
   for (Stripe& stripe : stripes_) {
     if (stripe.missing == 0) {
       detach(stripe);
-    } else if (!stripe.subscribed && links_.is_open(stripe.conn)) {
-      subscribe(now, stripe);
+    } else {
+      subscribe_if_ready(now, stripe);
     }
   }
 }
@@ -129,7 +135,18 @@ void Download::attach(Instant now, Stripe& stripe) {
   stripe.subscribed = false;
   stripe.heard_at = stripe.fed_at = now;
   restart_window(now, stripe);
-  if (storage_ready_ && links_.is_open(stripe.conn)) subscribe(now, stripe);
+  subscribe_if_ready(now, stripe);
+  note_due(stripe);
+}
+
+void Download::subscribe_if_ready(Instant now, Stripe& stripe) {
+  const bool draining = stripe.drained_from != ConnId{};
+  if (storage_ready_ && !stripe.subscribed && !draining && links_.is_open(stripe.conn)) subscribe(now, stripe);
+}
+
+void Download::end_draining(Instant now, Stripe& stripe) {
+  stripe.drained_from = ConnId{};
+  if (stripe.missing > 0) subscribe_if_ready(now, stripe);
 }
 
 void Download::subscribe(Instant now, Stripe& stripe) {
@@ -147,9 +164,10 @@ void Download::subscribe(Instant now, Stripe& stripe) {
   note_due(stripe);
 }
 
-void Download::detach(Stripe& stripe) {
+void Download::detach(Stripe& stripe, bool answer) {
   if (stripe.subscribed) {
     wire::Message message;
+    message.mutable_unsubscribe()->set_answer(answer);
     set_payload(*message.mutable_unsubscribe(), holding_.manifest().id());
     message.mutable_unsubscribe()->set_stripe(index_of(stripe));
     actions_.push(action::Send{stripe.conn, std::move(message)});
@@ -182,6 +200,7 @@ void Download::leave(Instant now, Stripe& stripe, wire::FaultKind why) {
   if (drop && links_.is_link(left)) {
     links_.close(left);
     for (Stripe& other : stripes_) {
+      if (other.drained_from == left) end_draining(now, other);
       if (other.conn == left) leave(now, other, why);
     }
   }
@@ -234,14 +253,19 @@ void Download::count_bytes(Instant now, std::uint32_t bytes) {
 
 void Download::handle_open(Instant now, ConnId conn) {
   for (Stripe& stripe : stripes_) {
-    if (stripe.conn == conn && !stripe.subscribed && storage_ready_) subscribe(now, stripe);
+    if (stripe.conn == conn) subscribe_if_ready(now, stripe);
   }
 }
 
 void Download::handle_closed(Instant now, ConnId conn) {
   for (Stripe& stripe : stripes_) {
+    if (stripe.drained_from == conn) end_draining(now, stripe);
     if (stripe.conn == conn) leave(now, stripe, wire::FAULT_KIND_CLOSED);
   }
+}
+
+void Download::handle_unsubscribed(Instant now, ConnId conn, std::uint32_t stripe) {
+  if (stripe < stripes_.size() && stripes_[stripe].drained_from == conn) end_draining(now, stripes_[stripe]);
 }
 
 Status Download::handle_digest_part(Instant now, ConnId conn, const wire::DigestPart& part) {
@@ -334,6 +358,7 @@ void Download::handle_timeout(Instant now) {
       if (now >= *stripe.retry_at) attach(now, stripe);
       continue;
     }
+    if (stripe.drained_from != ConnId{} && now >= stripe.drained_by) end_draining(now, stripe);
     if (!stripe.subscribed) continue;  // dialling has a bound of its own
     if (now - stripe.heard_at >= patience(stripe)) {
       leave(now, stripe, wire::FAULT_KIND_SLOW);
@@ -356,6 +381,8 @@ void Download::note_due(const Stripe& stripe) {
   earliest.consider(due_);
   if (stripe.retry_at) {
     earliest.consider(stripe.retry_at);
+  } else if (stripe.drained_from != ConnId{}) {
+    earliest.consider(stripe.drained_by);
   } else if (stripe.subscribed) {
     earliest.consider(stripe.heard_at + patience(stripe));
     if (is_judged(stripe)) earliest.consider(stripe.quarter_start + window(stripe) / 4);

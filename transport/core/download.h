@@ -40,6 +40,7 @@ class Download {
   Status handle_digest_part(Instant now, ConnId conn, const wire::DigestPart& part);
   void handle_up_to_date(Instant now, ConnId conn, std::uint32_t stripe);
   void handle_not_available(Instant now, ConnId conn);
+  void handle_unsubscribed(Instant now, ConnId conn, std::uint32_t stripe);
   /// The origin said so without being asked.
   void handle_gone() { gone_ = true; }
 
@@ -76,6 +77,8 @@ class Download {
     double expected_bytes_per_s = 0;  // 0: unknown, and slowness cannot be judged
     std::uint32_t failures = 0;       // since the last chunk
     std::optional<Instant> retry_at;  // waiting before the next attempt
+    ConnId drained_from{};            // a parent that was left, whose last chunks are waited for before the next is asked
+    Instant drained_by{};
     Instant heard_at{};
     Instant fed_at{};  // the last chunk, or when it was asked for
     // A window that slides by a quarter at a time: what came in each, the youngest last.
@@ -87,7 +90,11 @@ class Download {
   void attach(Instant now, Stripe& stripe);
   void subscribe(Instant now, Stripe& stripe);
   void leave(Instant now, Stripe& stripe, wire::FaultKind why);
-  void detach(Stripe& stripe);
+  /// Leaves the parent, if there is one, which has done nothing wrong. `answer`: it says when its last chunk has left.
+  void detach(Stripe& stripe, bool answer = false);
+  /// Asks the parent, if it can be asked now.
+  void subscribe_if_ready(Instant now, Stripe& stripe);
+  void end_draining(Instant now, Stripe& stripe);
   void restart_window(Instant now, Stripe& stripe);
   void accept(Instant now, const ChunkArrival& chunk);
   void count_missing();

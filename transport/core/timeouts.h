@@ -8,8 +8,14 @@ namespace weightcast {
 struct Timeouts {
   /// How often a worker reports to its origin; the origin tells it when it joins.
   Duration heartbeat = std::chrono::milliseconds(500);
-  /// Origin: a worker that is silent for this long is lost. Worker: an origin that is silent is redialled.
+  /// Origin: a worker that is silent for this long is lost.
   Duration silence = std::chrono::seconds(5);
+  /// Worker: an origin that is silent for this long is redialled. Longer, because who dials anew has left the plan and
+  /// comes back at another place of it, while downloads do well without an origin.
+  Duration origin_silence = std::chrono::seconds(10);
+  /// A parent that was left for another place in the plan may still have chunks on the way; until they have come, or for
+  /// this long, the new parent is not asked, so that nothing comes twice.
+  Duration draining = std::chrono::milliseconds(500);
   /// A connection that says nothing after it was made.
   Duration greeting = std::chrono::seconds(10);
   /// A child's subscription to a version that this node has not begun. Shorter than a child's patience, so that a

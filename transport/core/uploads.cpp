@@ -107,7 +107,23 @@ void Uploads::pump(Instant now, PayloadId payload, Subscription& s, ChildState& 
 
 void Uploads::handle_unsubscribe(ConnId conn, const wire::Unsubscribe& request) {
   const auto child = children_.find(conn);
-  if (child != children_.end()) child->second.subscriptions.erase({payload_of(request), request.stripe()});
+  if (child == children_.end()) return;
+  const Key key{payload_of(request), request.stripe()};
+  child->second.subscriptions.erase(key);
+  if (!request.answer() || child->second.draining.size() >= kSubscriptionsMax) return;
+  child->second.draining.push_back(key);
+  answer_drained(conn, child->second);
+}
+
+void Uploads::answer_drained(ConnId conn, ChildState& child) {
+  std::erase_if(child.draining, [&](const Key& key) {
+    if (std::ranges::find(child.in_flight, key, &InFlight::key) != child.in_flight.end()) return false;
+    wire::Message message;
+    set_payload(*message.mutable_unsubscribed(), key.first);
+    message.mutable_unsubscribed()->set_stripe(key.second);
+    actions_.push(action::Send{conn, std::move(message)});
+    return true;
+  });
 }
 
 void Uploads::handle_closed(ConnId conn) { children_.erase(conn); }
@@ -119,6 +135,7 @@ void Uploads::handle_chunk_sent(Instant now, ConnId conn) {
   const auto [key, bytes] = child.in_flight.front();
   child.in_flight.pop_front();
   bytes_sent_ += bytes;
+  if (!child.draining.empty()) answer_drained(conn, child);
   const auto s = child.subscriptions.find(key);
   if (s == child.subscriptions.end()) return;  // unsubscribed meanwhile
   --s->second.in_flight;

@@ -75,11 +75,13 @@ class Uploads {
     Child child;
     std::map<Key, Subscription> subscriptions;
     std::deque<InFlight> in_flight;  // in the order of SendChunk
+    std::vector<Key> draining;       // ended, and the child waits for the last of it
   };
 
   void start(Instant now, PayloadId payload, Subscription& subscription, ChildState& child);
   void pump(Instant now, PayloadId payload, Subscription& subscription, ChildState& child);
   void refuse(ConnId conn, PayloadId payload, std::string_view reason);
+  void answer_drained(ConnId conn, ChildState& child);
   /// Sees to it that due_ is not after what a subscription waits for.
   void note_due(const Subscription& subscription);
 

@@ -245,6 +245,11 @@ void WorkerCore::handle_message(Instant now, ConnId conn, const wire::Message& m
           download.handle_up_to_date(now, conn, message.up_to_date().stripe());
         }
         break;
+      case Kind::kUnsubscribed:
+        if (Version{message.unsubscribed().version()} == incoming_->version) {
+          download.handle_unsubscribed(now, conn, message.unsubscribed().stripe());
+        }
+        break;
       case Kind::kNotAvailable:
         if (payload_of(message.not_available()) != incoming_->id) break;
         download.handle_not_available(now, conn);
@@ -517,7 +522,7 @@ void WorkerCore::handle_timeout(Instant now) {
   const Timeouts& t = config_.timeouts;
   if (redial_at_ && now >= *redial_at_) dial_origin();
   if (joined_ && now >= heartbeat_due_) send_heartbeat(now);
-  if (origin_open_ && now - origin_heard_at_ >= t.silence) {
+  if (origin_open_ && now - origin_heard_at_ >= t.origin_silence) {
     actions_.push(warning("the origin says nothing; dialling again"));
     actions_.push(action::Close{origin_});
     lose_origin(now);
@@ -542,7 +547,7 @@ std::optional<Instant> WorkerCore::poll_deadline() const {
   earliest.consider(redial_at_);
   earliest.consider(retry_at_);
   if (joined_) earliest.consider(heartbeat_due_);
-  if (origin_open_) earliest.consider(origin_heard_at_ + config_.timeouts.silence);
+  if (origin_open_) earliest.consider(origin_heard_at_ + config_.timeouts.origin_silence);
   // Numbered as they come: the first has waited longest.
   if (!strangers_.empty()) earliest.consider(strangers_.begin()->second + config_.timeouts.greeting);
   earliest.consider(uploads_.poll_deadline());

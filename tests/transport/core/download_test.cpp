@@ -147,6 +147,45 @@ TEST_F(DownloadTest, ParentThatFeedsSlowlyButDoesIsNotTakenForAStarvingOne) {
   EXPECT_THAT(fault_kinds(), ElementsAre());
 }
 
+struct DownloadMoved : DownloadTest {
+  void SetUp() override {
+    DownloadTest::SetUp();
+    start(assignment(1, {{2, 0}}));
+    ASSERT_TRUE(download.assign(now, kSelf, assignment(2, {{3, 0}})).has_value());
+    open_all();
+  }
+  /// Of what it has said since the last call.
+  std::vector<ConnId> asked() {
+    std::vector<ConnId> conns;
+    for (const auto& send : only<action::Send>(actions())) {
+      if (send.message.has_subscribe()) conns.push_back(send.conn);
+    }
+    return conns;
+  }
+};
+
+TEST_F(DownloadMoved, AsksTheNewParentWhenTheOldOneHasNothingOnTheWay) {
+  EXPECT_TRUE(asked().empty());
+  download.handle_unsubscribed(now, conn_to(3), 0);
+  EXPECT_TRUE(asked().empty()) << "that is not whom it waits for";
+  download.handle_unsubscribed(now, conn_to(2), 0);
+  EXPECT_THAT(asked(), ElementsAre(conn_to(3)));
+}
+
+TEST_F(DownloadMoved, AsksTheNewParentWhenTheOldOneCloses) {
+  links.handle_closed(conn_to(2));
+  download.handle_closed(now, conn_to(2));
+  EXPECT_THAT(asked(), ElementsAre(conn_to(3)));
+}
+
+TEST_F(DownloadMoved, DoesNotWaitForTheOldParentForLong) {
+  now += timeouts.draining;
+  ASSERT_TRUE(download.poll_deadline());
+  EXPECT_LE(*download.poll_deadline(), now);
+  download.handle_timeout(now);
+  EXPECT_THAT(asked(), ElementsAre(conn_to(3)));
+}
+
 struct DownloadRate : DownloadTest {
   std::uint32_t next = 0;
 

@@ -85,6 +85,24 @@ TEST_F(UploadsTest, SubscribeAfterUnsubscribeStillWaitsForWhatIsInTheConnections
   EXPECT_EQ(sent().size(), 1u);
 }
 
+TEST_F(UploadsTest, AnswersAnUnsubscribeBehindTheLastChunkOnItsWay) {
+  hold_all();
+  subscribe();
+  wire::Unsubscribe end;
+  end.set_version(kVersion.value);
+  end.set_answer(true);
+  uploads.handle_unsubscribe(kChild, end);
+  (void)actions();
+  for (std::uint32_t i = 0; i + 1 < kWindow; ++i) uploads.handle_chunk_sent(now, kChild);
+  EXPECT_TRUE(only<action::Send>(actions()).empty());
+  uploads.handle_chunk_sent(now, kChild);
+  const auto said = only<action::Send>(actions());
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_TRUE(said[0].message.has_unsubscribed());
+  uploads.handle_unsubscribe(kChild, end);
+  EXPECT_EQ(only<action::Send>(actions()).size(), 1u) << "at once if there is nothing on its way";
+}
+
 TEST_F(UploadsTest, ChunksThatWaitedForTheirDigestsAreSentThoughLaterOnesWentBefore) {
   Holding& holding = hold(kVersion);
   put_parts(holding);
