@@ -4,6 +4,7 @@
 #include "bench/codec/codec_command.h"
 #include "bench/faults/faults_command.h"
 #include "bench/idle/idle_command.h"
+#include "bench/predict/predict_command.h"
 #include "bench/publish/publish_command.h"
 #include "bench/relay/relay_command.h"
 
@@ -13,6 +14,7 @@ int main(int argc, char** argv) {
   weightcast::bench::add_broadcast_command(app);
   weightcast::bench::add_relay_command(app);
   weightcast::bench::add_faults_command(app);
+  weightcast::bench::add_predict_command(app);
   weightcast::bench::add_idle_command(app);
   weightcast::bench::add_publish_command(app);
   weightcast::bench::add_codec_command(app);

@@ -46,6 +46,8 @@ struct Fault {
   double probability = 0;
   std::uint32_t count = 1;
 
+  /// It does not end by itself.
+  [[nodiscard]] bool forever() const { return lasts == Duration::zero(); }
   bool operator==(const Fault&) const = default;
 };
 

@@ -94,6 +94,9 @@ class Simulation final : private NetworkHandler {
     std::string text;
   };
 
+  // Beyond this a slow disk slows the network, as in the daemon.
+  static constexpr std::uint64_t kStoringBytesMax = 24 * kMiB;
+
   // The run.
   [[nodiscard]] std::optional<Event> next_event();
   void start_node(NodeIndex node);

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <csignal>
+#include <map>
 #include <numeric>
 #include <set>
 
 #include "bench/faults/corrupting_proxy.h"
+#include "bench/fleet/process.h"
 
 namespace weightcast::bench {
 namespace {
@@ -15,13 +17,18 @@ namespace {
 // Past the start-up, early enough for what follows to matter.
 constexpr double kFaultAtShare = 0.4;
 constexpr double kOriginStopped_s = 5;
+constexpr double kPartitioned_s = 4;
 constexpr Duration kTimeout = std::chrono::seconds(90);
+// How rates are watched: often enough to see a gap of a tenth, over long enough to see no single chunk.
+constexpr double kSampleEvery_s = 0.1;
+constexpr std::size_t kSamplesPerRate = 4;
+constexpr double kRecoveredShare = 0.8;
 const Rate kThrottled = Rate::bits(5e6);
 // The lying relay is set up before anyone knows the plan; the first to join is the first of a chain.
 constexpr NodeIndex kLyingRelay = 1;
 
 enum class Victims { kNone, kForwarder, kHalfOfForwarders, kLeaf, kOrigin };
-enum class Fault { kNone, kKill, kStop, kThrottle, kCutOff, kPause, kLie };
+enum class Fault { kNone, kKill, kStop, kThrottle, kCutOff, kPause, kLie, kPartition };
 
 struct Scenario {
   const char* name;
@@ -40,8 +47,10 @@ constexpr Scenario kScenarios[] = {
     {"half-of-forwarders-killed", "SIGKILL of every other worker that forwards, at once", Victims::kHalfOfForwarders,
      Fault::kKill, false},
     {"forwarder-lies", "one bit in 4 MiB of what it sends is flipped", Victims::kNone, Fault::kLie, true},
-    {"leaf-killed", "SIGKILL of a worker that forwards to nobody", Victims::kLeaf, Fault::kKill, false},
-    {"leaf-slows", "its link is throttled to 5 Mbit/s", Victims::kLeaf, Fault::kThrottle, true},
+    {"rollout-worker-killed", "SIGKILL of a worker that forwards to nobody", Victims::kLeaf, Fault::kKill, false},
+    {"rollout-worker-slows", "its link is throttled to 5 Mbit/s", Victims::kLeaf, Fault::kThrottle, true},
+    {"partition-4s", "a third of the workers is cut off from all others (iptables), for 4 s", Victims::kNone,
+     Fault::kPartition, true},
     {"origin-stopped-5s", "SIGSTOP of the origin, SIGCONT 5 s later", Victims::kOrigin, Fault::kPause, false},
 };
 
@@ -88,10 +97,63 @@ Status strike(Fleet& fleet, NodeIndex node, Fault fault) {
     case Fault::kThrottle: return fleet.network().set_rates(node, {kThrottled, kThrottled});
     case Fault::kCutOff: return fleet.network().set_connected(node, false);
     case Fault::kNone:
+    case Fault::kPartition:
     case Fault::kLie: return {};
   }
   return {};
 }
+
+/// Cuts the last third of the workers off from all others, or joins them again.
+Status partition(Network& network, std::size_t workers, bool cut) {
+  const NodeIndex first = workers - workers / 3 + 1;
+  std::string others;
+  for (NodeIndex node = 0; node < first; ++node) others += (node == 0 ? "" : ",") + network.endpoint(node).host;
+  for (NodeIndex node = first; node <= workers; ++node) {
+    for (const auto& [chain, side] : {std::pair("INPUT", "-s"), std::pair("OUTPUT", "-d")}) {
+      WC_TRY(run_tool({"iptables", cut ? "-A" : "-D", chain, side, others, "-j", "DROP"}, "", network.namespace_fd(node)));
+    }
+  }
+  return {};
+}
+
+/// Watches how fast survivors receive, to see when a fault is over.
+class RateWatch {
+ public:
+  RateWatch(Fleet& fleet, std::uint64_t payload_bytes) : fleet_(fleet), payload_bytes_(payload_bytes) {}
+
+  void sample(double elapsed_s, std::optional<double> fault_at_s, const std::set<NodeIndex>& victims) {
+    if (elapsed_s < next_s_) return;
+    next_s_ = elapsed_s + kSampleEvery_s;
+    samples_.push_back({elapsed_s, fleet_.received_bytes([&](NodeIndex node) { return !victims.contains(node); })});
+    if (samples_.size() <= kSamplesPerRate) return;
+    const Sample& now = samples_.back();
+    const Sample& then = samples_[samples_.size() - 1 - kSamplesPerRate];
+    for (NodeIndex node = 1; node <= fleet_.worker_count(); ++node) {
+      if (victims.contains(node) || !now.bytes[node - 1] || !then.bytes[node - 1]) continue;
+      if (*now.bytes[node - 1] >= payload_bytes_) continue;
+      const double rate = double(*now.bytes[node - 1] - *then.bytes[node - 1]) / (now.at_s - then.at_s);
+      if (!fault_at_s) {
+        before_[node] = std::max(before_[node], rate);
+      } else if (rate < kRecoveredShare * before_[node]) {
+        low_until_s_ = elapsed_s;
+      }
+    }
+  }
+  [[nodiscard]] double recovery_s(double fault_at_s) const { return std::max(0.0, low_until_s_ - fault_at_s); }
+
+ private:
+  struct Sample {
+    double at_s = 0;
+    std::vector<std::optional<std::uint64_t>> bytes;  // by worker; absent if it did not say
+  };
+
+  Fleet& fleet_;
+  const std::uint64_t payload_bytes_;
+  std::vector<Sample> samples_;
+  std::map<NodeIndex, double> before_;
+  double next_s_ = 0;
+  double low_until_s_ = 0;
+};
 
 Result<FaultResult> measure(const FaultsBenchOptions& options, const Scenario& scenario, double fault_at_s) {
   std::vector<LinkRates> rates{{options.uplink, Rate{}}};
@@ -111,23 +173,30 @@ Result<FaultResult> measure(const FaultsBenchOptions& options, const Scenario& s
   std::set<NodeIndex> victims;
   bool struck = scenario.fault == Fault::kNone;
   bool paused = false;
+  RateWatch watch(*fleet, payload.bytes);
+  std::optional<double> struck_at_s;
   Fleet::BroadcastOptions broadcast_options;
   broadcast_options.timeout = kTimeout;
   broadcast_options.is_expected = [&](NodeIndex node) { return !victims.contains(node); };
   broadcast_options.on_tick = [&](double elapsed_s) -> Status {
     if (!struck && elapsed_s >= fault_at_s) {
       struck = true;
+      struck_at_s = elapsed_s;
       WC_ASSIGN(const Places places, find_places(*fleet));
       for (const NodeIndex node : choose(places, scenario.victims)) {
         victims.insert(node);
         WC_TRY(strike(*fleet, node, scenario.fault));
       }
-      paused = scenario.fault == Fault::kPause;
+      if (scenario.fault == Fault::kPartition) WC_TRY(partition(*network, options.workers, true));
+      paused = scenario.fault == Fault::kPause || scenario.fault == Fault::kPartition;
     }
-    if (paused && elapsed_s >= fault_at_s + kOriginStopped_s) {
+    const double pause_s = scenario.fault == Fault::kPause ? kOriginStopped_s : kPartitioned_s;
+    if (paused && elapsed_s >= *struck_at_s + pause_s) {
       paused = false;
-      fleet->process(0).signal(SIGCONT);
+      if (scenario.fault == Fault::kPause) fleet->process(0).signal(SIGCONT);
+      if (scenario.fault == Fault::kPartition) WC_TRY(partition(*network, options.workers, false));
     }
+    watch.sample(elapsed_s, struck_at_s, victims);
     return {};
   };
   WC_ASSIGN(const Broadcast broadcast, fleet->broadcast(Version{1}, payload, broadcast_options));
@@ -150,6 +219,7 @@ Result<FaultResult> measure(const FaultsBenchOptions& options, const Scenario& s
     WC_TRY(check_installed(fleet->state(node), payload));
   }
   if (result.finished == result.survivors) result.survivors_s = last_s;
+  if (struck_at_s) result.recovery_s = watch.recovery_s(*struck_at_s);
   for (const NodeIndex node : victims) result.victims.push_back(fleet->state(node).filename().string());
   return result;
 }
@@ -205,6 +275,7 @@ nlohmann::json to_json(const std::vector<FaultResult>& results) {
                     {"survivors_s", json_or_null(r.survivors_s)},
                     {"delay_s", json_or_null(r.delay_s())},
                     {"throughput_drop", json_or_null(r.throughput_drop())},
+                    {"recovery_s", json_or_null(r.recovery_s)},
                     {"workers", r.workers},
                     {"survivors", r.survivors},
                     {"finished", r.finished},
@@ -215,15 +286,15 @@ nlohmann::json to_json(const std::vector<FaultResult>& results) {
 }
 
 std::string faults_heading() {
-  return fmt::format("{:<26} {:>8} {:>11} {:>8} {:>6} {:>9} {:>12} {:>9}", "scenario", "fault_s", "survivors_s",
-                     "delay_s", "drop", "finished", "extra bytes", "corrupted");
+  return fmt::format("{:<26} {:>8} {:>11} {:>8} {:>6} {:>10} {:>9} {:>12} {:>9}", "scenario", "fault_s", "survivors_s",
+                     "delay_s", "drop", "recovery_s", "finished", "extra bytes", "corrupted");
 }
 
 std::string faults_line(const FaultResult& r) {
   const auto drop = r.throughput_drop();
-  return fmt::format("{:<26} {:>8.2f} {:>11} {:>8} {:>6} {:>9} {:>12} {:>9}", r.scenario, r.fault_at_s,
+  return fmt::format("{:<26} {:>8.2f} {:>11} {:>8} {:>6} {:>10} {:>9} {:>12} {:>9}", r.scenario, r.fault_at_s,
                      seconds_or_dash(r.survivors_s), seconds_or_dash(r.delay_s()),
-                     drop ? fmt::format("{:.1f}%", 100 * *drop) : std::string("-"),
+                     drop ? fmt::format("{:.1f}%", 100 * *drop) : std::string("-"), seconds_or_dash(r.recovery_s),
                      fmt::format("{} of {}", r.finished, r.survivors), r.extra_bytes, r.corrupted);
 }
 

@@ -18,6 +18,8 @@ struct FaultResult {
   std::size_t workers = 0;
   std::size_t survivors = 0;      ///< workers from whom it was awaited
   std::size_t finished = 0;       ///< of those
+  /// From the fault until no survivor received at less than 80 % of its rate before it any more.
+  std::optional<double> recovery_s;
   std::uint64_t extra_bytes = 0;  ///< chunk bytes that survivors received beyond one payload each
   std::uint64_t corrupted = 0;    ///< bits flipped by a lying relay
   std::vector<std::string> victims;

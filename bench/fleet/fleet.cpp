@@ -200,13 +200,19 @@ Result<Fleet::Counters> Fleet::read_counters() {
   if (network_.keeps_rates()) {
     WC_ASSIGN(counters.origin_sent_bytes, network_.bytes_sent(0));
   }
-  // From the nodes themselves: what the origin knows is as old as their last heartbeat.
+  for (const auto& bytes : received_bytes()) counters.received_bytes.push_back(bytes.value_or(0));
+  return counters;
+}
+
+std::vector<std::optional<std::uint64_t>> Fleet::received_bytes(const std::function<bool(NodeIndex)>& asked) {
+  std::vector<std::optional<std::uint64_t>> received(worker_count());
   for (NodeIndex node = 1; node < nodes_.size(); ++node) {
+    if (!nodes_[node].process.running() || (asked && !asked(node))) continue;
     auto client = Client::open(nodes_[node].state, kStatusTimeout);
     const auto own = client.has_value() ? client->status(kStatusTimeout) : Result<local::StatusReply>(client.error());
-    counters.received_bytes.push_back(own.has_value() ? own->nodes(0).bytes_received() : 0);
+    if (own.has_value()) received[node - 1] = own->nodes(0).bytes_received();
   }
-  return counters;
+  return received;
 }
 
 Result<Broadcast> Fleet::broadcast(Version version, const Payload& payload, const BroadcastOptions& options) {

@@ -246,7 +246,7 @@ void WorkerCore::handle_message(Instant now, ConnId conn, const wire::Message& m
         }
         break;
       case Kind::kUnsubscribed:
-        if (Version{message.unsubscribed().version()} == incoming_->version) {
+        if (payload_of(message.unsubscribed()) == incoming_->id) {
           download.handle_unsubscribed(now, conn, message.unsubscribed().stripe());
         }
         break;

@@ -1,0 +1,96 @@
+#include "bench/predict/predict_command.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <cstdio>
+#include <memory>
+
+#include "bench/predict/predict_bench.h"
+#include "tools/command.h"
+
+namespace weightcast::bench {
+namespace {
+
+struct Arguments {
+  std::string uplink = "300mbit";
+  std::string peer = "100mbit";
+  std::string size = "64MiB";
+  std::vector<std::string> topologies{"star", "chain", "tree", "striped"};
+  double delay_ms = 0.1;
+  double error_max = 0;
+  std::string scale = "log";
+  PredictBenchOptions options;
+};
+
+Status run(Arguments& arguments) {
+  PredictBenchOptions& options = arguments.options;
+  WC_ASSIGN(options.uplink, parse_rate(arguments.uplink));
+  WC_ASSIGN(options.peer, parse_link(arguments.peer));
+  WC_ASSIGN(options.payload_bytes, parse_bytes(arguments.size));
+  options.one_way_delay = from_seconds(arguments.delay_ms / 1e3);
+  for (const std::string& name : arguments.topologies) {
+    WC_ASSIGN(const Topology topology, parse_topology(name));
+    options.topologies.push_back(topology);
+  }
+  fmt::print("{}\n", predict_heading());
+  std::fflush(stdout);
+  WC_ASSIGN(const auto cases, run_predict_bench(options, [](const PredictCase& c) {
+              fmt::print("{}\n", predict_line(c));
+              std::fflush(stdout);
+            }));
+  WC_TRY(write_result(options.flags.json_path, to_json(cases).dump(2) + "\n"));
+  const auto scale = arguments.scale == "log" ? Figure::Scale::kLog : Figure::Scale::kLinear;
+  WC_TRY(write_result(options.flags.svg_path, to_svg(predict_figure(cases, scale))));
+  for (const PredictCase& c : cases) {
+    const auto error = c.error();
+    if (arguments.error_max <= 0 || !error || std::abs(*error) <= arguments.error_max) continue;
+    return fail(Errc::kCorrupt, Op::kVerify,
+                fmt::format("{} to {} workers: the simulation is off by {:.1f} %, more than --error-max",
+                            to_string(c.real.topology), c.real.peers.size(), 100 * *error));
+  }
+  return {};
+}
+
+}  // namespace
+
+void add_predict_command(CLI::App& app) {
+  const auto arguments = std::make_shared<Arguments>();
+  PredictBenchOptions& options = arguments->options;
+  CLI::App* command = app.add_subcommand("predict", "The simulation's prediction beside what real processes do");
+  options.measured_workers = {3, 6, 12, 24};
+  command->add_option("--workers", options.measured_workers, "Numbers of workers to measure and simulate")
+      ->delimiter(',')
+      ->check(CLI::Range(std::size_t{1}, std::size_t{1000}))
+      ->capture_default_str();
+  command->add_option("--simulate", options.further_workers, "Further numbers of workers, only to simulate")
+      ->delimiter(',')
+      ->check(CLI::Range(std::size_t{1}, std::size_t{10000}));
+  command->add_option("--uplink", arguments->uplink, "What the origin may send")
+      ->check(rate_validator())
+      ->capture_default_str();
+  command->add_option("--peer", arguments->peer, "What each worker may send and receive; UP:DOWN where they differ")
+      ->capture_default_str();
+  command->add_option("--size", arguments->size, "Payload")->check(bytes_validator())->capture_default_str();
+  command->add_option("--topology", arguments->topologies, "star, chain, tree, striped or auto")
+      ->delimiter(',')
+      ->check(topology_validator())
+      ->capture_default_str();
+  command->add_option("--delay-ms", arguments->delay_ms, "One-way delay of the simulated network")
+      ->check(CLI::Range(0.0, 60'000.0))
+      ->capture_default_str();
+  command->add_option("--repeat", options.repetitions, "Repetitions, of which the median by t100 counts")
+      ->check(CLI::Range(1u, 1000u))
+      ->capture_default_str();
+  command->add_option("--error-max", arguments->error_max, "Fail if a simulated t100 is off by more than this share")
+      ->check(CLI::Range(0.0, 10.0));
+  options.flags.add_to(*command);
+  command->add_option("--svg", options.flags.svg_path, "Also draw time against the number of workers");
+  command->add_option("--scale", arguments->scale, "Of the drawing's axes: linear or log")
+      ->check(CLI::IsMember({"linear", "log"}))
+      ->capture_default_str();
+  command->callback([arguments] { run_bench([&] { return run(*arguments); }); });
+}
+
+}  // namespace weightcast::bench

@@ -1,0 +1,102 @@
+// What the stores of a simulation answer.
+#include <fmt/format.h>
+
+#include "sim/simulation.h"
+#include "sim/stand_ins.h"
+
+namespace weightcast::sim {
+
+void Simulation::start_disk_work(Instant due, DiskOperation operation) {
+  operation.incarnation = nodes_[operation.node].incarnation;
+  std::uint32_t slot = free_disk_operation_;
+  if (slot == kNone) {
+    slot = static_cast<std::uint32_t>(disk_operations_.size());
+    disk_operations_.emplace_back();
+  } else {
+    free_disk_operation_ = disk_operations_[slot].next;
+  }
+  disk_operations_[slot] = operation;
+  if (due <= now_) {
+    due_now_.push_back({now_, 0, EventKind::kDisk, slot, 0});
+  } else {
+    events_.schedule(due, EventKind::kDisk, slot);
+  }
+}
+
+void Simulation::handle_disk(const Event& event) {
+  const DiskOperation operation = disk_operations_[event.a];
+  disk_operations_[event.a].next = free_disk_operation_;
+  free_disk_operation_ = event.a;
+  const NodeIndex index = operation.node;
+  Node& node = nodes_[index];
+  if (!node.core || node.incarnation != operation.incarnation) return;
+  const PayloadId id = operation.payload;
+  if (operation.work == DiskWork::kMakePatch) {
+    handle_make_patch(id);
+    pump(index);
+    return;
+  }
+  const Version version = id.version;
+  const Payload& payload = payloads_.at(id);
+  const Error full = fail(Errc::kNoSpace, Op::kWrite, "the disk is full");
+  switch (operation.work) {
+    case DiskWork::kMakePatch: return;
+    case DiskWork::kBegin: {
+      if (operation.failed) {
+        node.core->handle_payload_begun(local(index), id, full);
+        break;
+      }
+      Disk::Partial& partial =
+          node.disk.begin(id, payload.manifest->chunk_count(), payload.manifest->part_count());
+      RestoredPayload restored;
+      std::uint32_t parts = 0;
+      while (parts < partial.parts.size() && partial.parts[parts]) ++parts;
+      const std::size_t known = std::min<std::size_t>(std::size_t{parts} * kDigestsPerPart, payload.digests.size());
+      restored.chunk_digests.assign(payload.digests.begin(), payload.digests.begin() + static_cast<std::ptrdiff_t>(known));
+      restored.held = ChunkSet(payload.manifest->chunk_count());
+      for (auto c = partial.written.next_in(ChunkIndex{0}); c && c->value < known;
+           c = partial.written.next_in(ChunkIndex{c->value + 1})) {
+        restored.held.insert(*c);
+      }
+      node.handed.put(id, restored.held);
+      node.core->handle_payload_begun(local(index), id, std::move(restored));
+      break;
+    }
+    case DiskWork::kStore: {
+      node.storing_bytes -= payload.manifest->chunk_size(operation.chunk);
+      node.reading_paused = node.reading_paused && node.storing_bytes > kStoringBytesMax / 2;
+      Disk::Partial* partial = node.disk.find(id);
+      const bool failed = operation.failed || partial == nullptr;
+      if (!failed) node.disk.handle_written(now_, *partial, operation.chunk, operation.damaged);
+      node.core->handle_chunk_stored(local(index), id, operation.chunk, failed ? Status(full) : Status());
+      break;
+    }
+    case DiskWork::kFinish:
+      if (operation.failed) {
+        node.core->handle_finished(local(index), id, full);
+        break;
+      }
+      if (id.is_patch() && random_.chance(options_.patches.unfit_probability)) {
+        ++result_.patches_unfit;
+        node.core->handle_finished(local(index), id, fail(Errc::kWrongBase, Op::kDecode, "the base is damaged"));
+        break;
+      }
+      if (id.is_patch()) ++result_.patches_installed;
+      if (version <= node.installed) {
+        return violate(fmt::format("{} goes back from version {} to {}", name_of(index), node.installed.value,
+                                   version.value));
+      }
+      node.disk.finish(now_, id);
+      node.installed = version;
+      for (std::size_t i = 0; i < result_.publications.size(); ++i) {
+        auto& installed = result_.publications[i].installed[index - 1];
+        if (result_.publications[i].version <= version && !installed) installed = now_ - published_at_[i];
+      }
+      node.core->handle_finished(local(index), id, {});
+      break;
+  }
+  pump(index);
+  read_on(index);
+}
+
+}  // namespace weightcast::sim

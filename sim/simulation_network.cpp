@@ -1,0 +1,62 @@
+// What a simulation's network says to its cores.
+#include "sim/simulation.h"
+#include "sim/stand_ins.h"
+#include "transport/core/payload_wire.h"
+
+namespace weightcast::sim {
+
+ConnId Simulation::on_accept(NodeIndex node, NodeIndex dialler, LinkIndex link) {
+  const ConnId conn = nodes_[node].core->next_conn();
+  note_link(node, conn, link);
+  nodes_[node].core->handle_accepted(local(node), conn, host_of(dialler));
+  pump(node);
+  return conn;
+}
+
+void Simulation::on_connected(NodeIndex node, ConnId conn) {
+  if (!nodes_[node].core) return;
+  nodes_[node].dialling.erase(conn);
+  nodes_[node].core->handle_connected(local(node), conn);
+  pump(node);
+}
+
+void Simulation::on_closed(NodeIndex node, ConnId conn, const Error& why) {
+  if (!nodes_[node].core) return;
+  nodes_[node].dialling.erase(conn);
+  nodes_[node].core->handle_closed(local(node), conn, why);
+  pump(node);
+}
+
+void Simulation::on_message(NodeIndex node, ConnId conn, NodeIndex, const wire::Message& message) {
+  if (!nodes_[node].core) return;
+  if (options_.thorough && message.has_subscribe()) {
+    const wire::Subscribe& subscribe = message.subscribe();
+    const PayloadId id = payload_of(subscribe);
+    auto& asked = nodes_[node].asked[{link_of(node, conn), id}];
+    std::erase_if(asked, [&](const Asked& a) { return a.stripe == subscribe.stripe(); });
+    asked.push_back({subscribe.stripe(), {subscribe.stripe_weights().begin(), subscribe.stripe_weights().end()},
+                     ChunkSet::from_bytes(payloads_.at(id).manifest->chunk_count(), subscribe.chunks_held())});
+  }
+  nodes_[node].core->handle_message(local(node), conn, message);
+  pump(node);
+}
+
+void Simulation::on_chunk(NodeIndex node, ConnId conn, PayloadId id, ChunkIndex chunk, bool damaged) {
+  if (!nodes_[node].core) return;
+  const Payload& payload = payloads_.at(id);
+  ++result_.chunks_delivered;
+  if (!damaged && has_intact(nodes_[node], id, chunk)) ++result_.chunks_delivered_twice;
+  const Digest& digest = payload.digests[chunk.value];
+  nodes_[node].core->handle_chunk(
+      local(node), conn,
+      {id, chunk, payload.manifest->chunk_size(chunk), damaged ? wrong(digest) : digest, stand_in(damaged)});
+  pump(node);
+}
+
+void Simulation::on_chunk_sent(NodeIndex node, ConnId conn) {
+  if (!nodes_[node].core) return;
+  nodes_[node].core->handle_chunk_sent(local(node), conn);
+  pump(node);
+}
+
+}  // namespace weightcast::sim

@@ -1,0 +1,196 @@
+// One core of a simulation: what it wants done is done, and it is called when it asked for.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "sim/simulation.h"
+#include "sim/stand_ins.h"
+#include "transport/core/payload_wire.h"
+
+namespace weightcast::sim {
+namespace {
+
+// A deadline that is still in the past after so many calls without time passing will stay there.
+constexpr std::uint32_t kSpinsMax = 1000;
+
+}  // namespace
+
+Instant Simulation::local(NodeIndex index) const {
+  const Node& node = nodes_[index];
+  const auto gained = static_cast<std::int64_t>(node.clock_drift * double((now_ - node.drift_since).count()));
+  return now_ + node.clock_offset + Duration(gained);
+}
+
+Instant Simulation::world_time(NodeIndex index, Instant due) const {
+  const Duration wait = due - local(index);
+  if (wait <= Duration::zero()) return now_;
+  // Rounded up, so that the deadline has passed when the timer fires.
+  return now_ + Duration(static_cast<std::int64_t>(std::ceil(double(wait.count()) / (1 + nodes_[index].clock_drift))));
+}
+
+void Simulation::pump(NodeIndex index) {
+  Node& node = nodes_[index];
+  while (std::optional<Action> next = node.core->poll_action()) {
+    std::visit([&](auto& a) { perform(index, a); }, *next);
+    if (result_.violation) return;
+  }
+  if (!newly_told_.empty()) check_told();
+  arm(index);
+}
+
+void Simulation::arm(NodeIndex index) {
+  Node& node = nodes_[index];
+  if (!node.core || node.left) return;
+  const std::optional<Instant> deadline = node.core->poll_deadline();
+  if (!deadline) {
+    if (index != 0 && node.dialling.empty()) violate(fmt::format("{} has no deadline: it would wait for ever", name_of(index)));
+    return;
+  }
+  const Instant due = world_time(index, *deadline);
+  // One that is set too early finds nothing to do and is set anew: cheaper than moving it with every chunk.
+  if (node.timer_at && *node.timer_at <= due) return;
+  node.timer_at = due;
+  events_.schedule(due, EventKind::kTimer, index, ++node.timer_number);
+}
+
+void Simulation::handle_timer(const Event& event) {
+  Node& node = nodes_[event.a];
+  if (!node.core || event.b != node.timer_number) return;
+  node.timer_at.reset();
+  const std::optional<Instant> deadline = node.core->poll_deadline();
+  if (!deadline || *deadline > local(event.a)) return arm(event.a);
+  if (std::exchange(node.spun_at, now_) != now_) node.spins = 0;
+  if (++node.spins > kSpinsMax) return violate(fmt::format("{}: its deadline stays in the past", name_of(event.a)));
+  node.core->handle_timeout(local(event.a));
+  pump(event.a);
+}
+
+LinkIndex Simulation::link_of(NodeIndex node, ConnId conn) const {
+  const auto& links = nodes_[node].links;
+  return conn.value < links.size() ? links[conn.value] : kNone;
+}
+
+void Simulation::note_link(NodeIndex node, ConnId conn, LinkIndex link) {
+  auto& links = nodes_[node].links;
+  if (links.size() <= conn.value) links.resize(conn.value + 1, kNone);
+  links[conn.value] = link;
+}
+
+void Simulation::perform(NodeIndex node, action::Connect& connect) {
+  const NodeIndex target = node_at(connect.host);
+  WC_CHECK(target < nodes_.size());
+  nodes_[node].dialling.insert(connect.conn);
+  note_link(node, connect.conn, network_.dial(now_, node, connect.conn, target));
+}
+
+void Simulation::perform(NodeIndex node, action::Send& send) {
+  const LinkIndex link = link_of(node, send.conn);
+  if (link == kNone) return;
+  if (options_.thorough) {
+    if (send.message.has_subscribe()) check_asks_for_missing(node, send.message.subscribe());
+    if (send.message.has_announce()) note_told(network_.other_end(link, node), send.message.announce().assignment());
+    if (send.message.has_assignment()) note_told(network_.other_end(link, node), send.message.assignment());
+  }
+  network_.send_message(now_, link, node, std::move(send.message));
+}
+
+void Simulation::perform(NodeIndex node, action::SendChunk& send) {
+  const LinkIndex link = link_of(node, send.conn);
+  const Manifest& manifest = *payloads_.at(send.payload).manifest;
+  bool damaged = false;
+  if (node != 0 && !has_intact(nodes_[node], send.payload, send.chunk)) {
+    return violate(fmt::format("{} forwards version {} chunk {}, which it has not verified", name_of(node),
+                               send.payload.version.value, send.chunk.value));
+  }
+  if (options_.thorough) check_sent_is_wanted(node, send);
+  if (link != kNone) {
+    network_.send_chunk(now_, link, node, send.payload, send.chunk, manifest.chunk_size(send.chunk), damaged);
+  }
+}
+
+void Simulation::perform(NodeIndex node, action::Close& close) {
+  nodes_[node].dialling.erase(close.conn);
+  if (const LinkIndex link = link_of(node, close.conn); link != kNone) network_.close(now_, link, node);
+}
+
+void Simulation::perform(NodeIndex index, action::BeginPayload& begin) {
+  DiskOperation operation;
+  operation.work = DiskWork::kBegin;
+  operation.node = index;
+  operation.payload = begin.manifest->id();
+  operation.failed = nodes_[index].disk.full;
+  if (begin.manifest->part_digests != payloads_.at(operation.payload).manifest->part_digests) {
+    return violate(fmt::format("{} begins version {} under another manifest", name_of(index),
+                               operation.payload.version.value));
+  }
+  if (operation.payload.is_patch() && nodes_[index].installed != operation.payload.base) {
+    return violate(fmt::format("{} begins a patch from version {}, and has version {}", name_of(index),
+                               operation.payload.base.value, nodes_[index].installed.value));
+  }
+  // One at a time, and ever newer ones: what it was told of those before is nothing to it any more.
+  std::erase_if(nodes_[index].told, [&](const auto& told) { return told.first.version < operation.payload.version; });
+  start_disk_work(now_, operation);
+}
+
+void Simulation::perform(NodeIndex node, action::PutDigestPart& put) {
+  if (Disk::Partial* partial = nodes_[node].disk.find(put.payload)) partial->parts[put.part] = true;
+}
+
+void Simulation::perform(NodeIndex index, action::StoreChunk& store) {
+  Node& node = nodes_[index];
+  const Manifest& manifest = *payloads_.at(store.payload).manifest;
+  if (is_damaged(store.bytes)) {
+    return violate(fmt::format("{} stores version {} chunk {}, which is damaged", name_of(index), store.payload.version.value,
+                               store.chunk.value));
+  }
+  ChunkSet* handed = node.handed.find(store.payload);
+  if (handed == nullptr) handed = node.handed.emplace(store.payload, ChunkSet(manifest.chunk_count())).first;
+  if (!handed->insert(store.chunk)) {
+    return violate(fmt::format("{} stores version {} chunk {} a second time", name_of(index), store.payload.version.value,
+                               store.chunk.value));
+  }
+  DiskOperation operation;
+  operation.work = DiskWork::kStore;
+  operation.node = index;
+  operation.payload = store.payload;
+  operation.chunk = store.chunk;
+  operation.failed = node.disk.full;
+  const std::uint32_t bytes = manifest.chunk_size(store.chunk);
+  node.storing_bytes += bytes;
+  node.reading_paused = node.storing_bytes > kStoringBytesMax || (node.reading_paused && node.storing_bytes > kStoringBytesMax / 2);
+  start_disk_work(node.disk.write(now_, bytes), operation);
+}
+
+void Simulation::perform(NodeIndex index, action::FinishPayload& finish) {
+  Node& node = nodes_[index];
+  const Disk::Partial* partial = node.disk.find(finish.payload);
+  if (partial == nullptr || !partial->written.complete() || partial->damaged.count() > 0) {
+    return violate(fmt::format("{} installs version {}, which is not whole", name_of(index), finish.payload.version.value));
+  }
+  DiskOperation operation;
+  operation.work = DiskWork::kFinish;
+  operation.node = index;
+  operation.payload = finish.payload;
+  operation.failed = node.disk.full;
+  start_disk_work(now_ + options_.disk.finish_delay, operation);
+}
+
+void Simulation::perform(NodeIndex node, action::DiscardPayload& discard) {
+  nodes_[node].disk.discard(discard.payload);
+  nodes_[node].handed.erase(discard.payload);
+}
+
+void Simulation::perform(NodeIndex node, action::MakePatch& make) {
+  DiskOperation operation;
+  operation.work = DiskWork::kMakePatch;
+  operation.node = node;
+  operation.payload = make.payload;
+  start_disk_work(now_ + options_.patches.make_delay, operation);
+}
+
+void Simulation::perform(NodeIndex node, action::Log& log) {
+  if (options_.log) options_.log(now_ - Instant{}, node, log);
+  remember(node, std::move(log.text));
+}
+
+}  // namespace weightcast::sim

@@ -1,0 +1,90 @@
+// The payloads of a simulation, which have sizes and digests and no bytes.
+#include "sim/simulation.h"
+
+namespace weightcast::sim {
+namespace {
+
+Digest digest_of_chunk(PayloadId payload, ChunkIndex chunk) {
+  Random random(payload.version.value * 0x100000001b3 ^ payload.base.value * 0x9e3779b97f4a7c15 ^ chunk.value);
+  Digest digest;
+  for (std::size_t i = 0; i < Digest::kBytes; i += 8) {
+    const std::uint64_t word = random.next();
+    std::copy_n(reinterpret_cast<const std::byte*>(&word), 8, digest.bytes.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  return digest;
+}
+
+}  // namespace
+
+void Simulation::publish() {
+  Node& node = nodes_[0];
+  if (!node.origin || node.stalls > 0) {
+    ++publications_waiting_;
+    return;
+  }
+  const Version version{latest().value + 1};
+  const Plan plan = node.origin->plan_for(local(0), options_.payload_bytes);
+  const Payload& payload =
+      payload_of_size(version, options_.payload_bytes,
+                      options_.chunk_bytes.value_or(std::max(plan.chunk_bytes, options_.chunk_bytes_min)));
+  node.origin->handle_publish(local(0), local(0), payload.manifest, payload.digests);
+
+  PublicationResult& publication = result_.publications.emplace_back();
+  publication.version = version;
+  publication.chunk_bytes = payload.manifest->chunk_bytes;
+  publication.installed.resize(options_.workers);
+  if (const Plan* made = node.origin->latest_plan()) {
+    publication.topology = made->topology;
+    publication.predicted = made->predicted_t100;
+    publication.bound = made->bound;
+  }
+  published_at_.push_back(now_);
+  done_below_ = 1;
+  pump(0);
+}
+
+const Simulation::Payload& Simulation::payload_of_size(PayloadId id, std::uint64_t bytes, std::uint32_t chunk_bytes) {
+  const auto [made, added] = payloads_.try_emplace(id);
+  if (!added) return made->second;
+  Manifest manifest;
+  manifest.model_id = "simulated";
+  manifest.version = id.version;
+  manifest.base_version = id.base;
+  manifest.kind = id.is_patch() ? PayloadKind::kPatch : PayloadKind::kFull;
+  manifest.payload_bytes = bytes;
+  manifest.chunk_bytes = chunk_bytes;
+  manifest.files.push_back({"model.safetensors", options_.payload_bytes});
+  manifest.snapshot_digest = digest_of_chunk(id.version, ChunkIndex{kNone});
+  for (std::uint32_t c = 0; c < manifest.chunk_count(); ++c) {
+    made->second.digests.push_back(digest_of_chunk(id, ChunkIndex{c}));
+  }
+  manifest.part_digests = part_digests_of(made->second.digests);
+  made->second.manifest = std::make_shared<const Manifest>(std::move(manifest));
+  return made->second;
+}
+
+void Simulation::handle_make_patch(PayloadId id) {
+  OriginCore& origin = *nodes_[0].origin;
+  // Always the same of one id, also after a restart of the origin.
+  Random random(options_.seed ^ (id.version.value << 20) ^ id.base.value);
+  if (!payloads_.contains(id) && random.chance(options_.patches.useless_probability)) {
+    return origin.handle_patch_made(local(0), id, fail(Errc::kTooLarge, Op::kEncode, "everything has changed"));
+  }
+  // Most cells that change in two versions are not the same, so a fold grows; but less than the sum.
+  const double versions = double(id.version.value - id.base.value);
+  const double share = options_.patches.share * (1 + 0.8 * (versions - 1));
+  if (share >= kPatchShareMax) {
+    return origin.handle_patch_made(local(0), id, fail(Errc::kTooLarge, Op::kEncode, "too much has changed"));
+  }
+  const auto bytes = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(share * double(options_.payload_bytes)));
+  const std::uint32_t chunk_bytes = options_.chunk_bytes ? std::max(*options_.chunk_bytes / 16, kChunkBytesMin)
+                                                         : origin.plan_for(local(0), bytes).chunk_bytes;
+  const Payload& payload = payload_of_size(id, bytes, chunk_bytes);
+  origin.handle_patch_made(local(0), id, MadePatch{payload.manifest, payload.digests});
+}
+
+void Simulation::publish_what_waits() {
+  for (std::uint32_t waiting = std::exchange(publications_waiting_, 0); waiting > 0; --waiting) publish();
+}
+
+}  // namespace weightcast::sim

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <charconv>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/digest.h"
+#include "sim/event_queue.h"
+#include "transport/core/action.h"
+
+/// What stands for addresses and bytes in a simulation, which has neither.
+namespace weightcast::sim {
+
+inline constexpr std::uint16_t kPort = 1;
+
+inline std::string host_of(NodeIndex node) { return "n" + std::to_string(node); }
+
+/// kNone for what is no host_of().
+inline NodeIndex node_at(std::string_view host) {
+  NodeIndex node = kNone;
+  if (host.starts_with('n')) std::from_chars(host.data() + 1, host.data() + host.size(), node);
+  return node;
+}
+
+inline std::string name_of(NodeIndex node) { return node == 0 ? "origin" : "worker " + std::to_string(node); }
+
+inline Digest wrong(Digest digest) {
+  digest.bytes[0] ^= std::byte{1};
+  return digest;
+}
+
+/// The core hands a chunk's buffer on without looking inside: so its address alone tells what the bytes would be.
+inline std::shared_ptr<Buffer> stand_in(bool damaged) {
+  static char intact_mark, damaged_mark;
+  return {std::shared_ptr<void>(), reinterpret_cast<Buffer*>(damaged ? &damaged_mark : &intact_mark)};
+}
+inline bool is_damaged(const std::shared_ptr<Buffer>& bytes) { return bytes.get() == stand_in(true).get(); }
+
+}  // namespace weightcast::sim
