@@ -1,0 +1,262 @@
+// Arbitrary messages, chunks and disk answers, in any order, to a worker or an origin: it must not stop the process, nor
+// go on for ever, nor send or install what was not verified.
+//
+// The first byte chooses the core (even: a worker), then each step is an operation and its arguments:
+//   0         a connection comes in
+//   1 C L l M message M of 256 * L + l bytes on connection C (counted from the latest)
+//   2 C V k f chunk k of version V; f: bit 0 damaged, bit 1 of another size
+//   3 C       C, which the core dials, is connected
+//   4 C       C is closed
+//   5 C       C's oldest chunk has left
+//   6 t       t * 20 ms pass
+//   7 f       the disk answers what it was asked first; f: bit 0 with an error, bit 1 that error is corruption
+//   8         the origin publishes the next version
+#include <deque>
+#include <map>
+#include <set>
+
+#include "tests/transport/core/payload_fixture.h"
+#include "transport/core/origin_core.h"
+#include "transport/core/worker_core.h"
+
+namespace weightcast {
+namespace {
+
+constexpr int kActionsMax = 2'000'000;  // for one input; a subscription to a large payload sends thousands
+constexpr std::size_t kConnsMax = 64;
+constexpr std::uint32_t kPublishedChunks = 40;
+
+class Input {
+ public:
+  Input(const std::uint8_t* data, std::size_t size) : left_(data, size) {}
+  [[nodiscard]] bool empty() const { return left_.empty(); }
+  std::uint8_t byte() {
+    if (left_.empty()) return 0;
+    const std::uint8_t value = left_.front();
+    left_ = left_.subspan(1);
+    return value;
+  }
+  std::span<const std::uint8_t> bytes(std::size_t count) {
+    const auto taken = left_.first(std::min(count, left_.size()));
+    left_ = left_.subspan(taken.size());
+    return taken;
+  }
+
+ private:
+  std::span<const std::uint8_t> left_;
+};
+
+/// Drives one core, and checks what it wants done.
+class Harness {
+ public:
+  explicit Harness(bool worker) {
+    if (worker) {
+      WorkerConfig config;
+      config.name = "w";
+      config.origin_host = "origin";
+      config.origin_port = 1;
+      config.listen_port = 2;
+      auto core = std::make_unique<WorkerCore>(config);
+      worker_ = core.get();
+      core_ = std::move(core);
+    } else {
+      OriginConfig config;
+      config.uplink = Rate::bits(300e6);
+      auto core = std::make_unique<OriginCore>(config);
+      origin_ = core.get();
+      core_ = std::move(core);
+    }
+    core_->start(now_);
+    drain();
+  }
+
+  void step(Input& input) {
+    switch (input.byte() % 9) {
+      case 0: {
+        const ConnId conn = core_->next_conn();
+        open(conn);
+        core_->handle_accepted(now_, conn, "host");
+        break;
+      }
+      case 1: {
+        const ConnId conn = conn_at(input.byte());
+        const std::size_t size = std::size_t{input.byte()} * 256;
+        const auto text = input.bytes(size + input.byte());
+        wire::Message message;
+        if (conn != ConnId{} && message.ParseFromArray(text.data(), static_cast<int>(text.size()))) {
+          core_->handle_message(now_, conn, message);
+        }
+        break;
+      }
+      case 2: {
+        const ConnId conn = conn_at(input.byte());
+        const Version version{input.byte()};
+        const ChunkIndex index{input.byte()};
+        const std::uint8_t flags = input.byte();
+        if (conn == ConnId{} || dialling_.contains(conn)) break;
+        ChunkArrival chunk = chunk_of(version, index, (flags & 1) != 0);
+        if ((flags & 2) != 0) chunk.size_bytes = 17;
+        arrived_[{version, index}].insert(chunk.digest);
+        core_->handle_chunk(now_, conn, chunk);
+        break;
+      }
+      case 3: {
+        const ConnId conn = conn_at(input.byte());
+        if (dialling_.erase(conn) > 0) core_->handle_connected(now_, conn);
+        break;
+      }
+      case 4: {
+        const ConnId conn = conn_at(input.byte());
+        if (conn == ConnId{}) break;
+        close(conn);
+        core_->handle_closed(now_, conn, fail(Errc::kClosed, Op::kReceive, "closed"));
+        break;
+      }
+      case 5: {
+        const ConnId conn = conn_at(input.byte());
+        if (sending_[conn] == 0) break;
+        --sending_[conn];
+        core_->handle_chunk_sent(now_, conn);
+        break;
+      }
+      case 6: {
+        now_ += std::chrono::milliseconds(20 * input.byte());
+        for (int spins = 0; core_->poll_deadline() && *core_->poll_deadline() <= now_; ++spins) {
+          WC_CHECK(spins < 100);  // a deadline that stays in the past
+          core_->handle_timeout(now_);
+          drain();
+        }
+        break;
+      }
+      case 7: answer(input.byte()); break;
+      case 8:
+        if (origin_ != nullptr && origin_->latest().value < 200) {
+          const Version version{origin_->latest().value + 1};
+          if (origin_->check_version(version).has_value()) {
+            origin_->handle_publish(now_, now_, manifest_of(version, kPublishedChunks),
+                                    chunk_digests(version, kPublishedChunks));
+          }
+        }
+        break;
+    }
+    drain();
+  }
+
+ private:
+  struct Asked {
+    enum { kBegin, kStore, kFinish } what;
+    Version version{};
+    ChunkIndex chunk{};
+    std::uint32_t chunks = 0;
+  };
+
+  void open(ConnId conn) {
+    conns_.push_front(conn);
+    if (conns_.size() > kConnsMax) conns_.pop_back();
+  }
+  void close(ConnId conn) {
+    std::erase(conns_, conn);
+    dialling_.erase(conn);
+    sending_.erase(conn);
+  }
+  [[nodiscard]] ConnId conn_at(std::uint8_t place) const {
+    return conns_.empty() ? ConnId{} : conns_[place % conns_.size()];
+  }
+
+  void answer(std::uint8_t flags) {
+    if (asked_.empty()) return;
+    const Asked asked = asked_.front();
+    asked_.pop_front();
+    const Errc code = (flags & 2) != 0 ? Errc::kCorrupt : Errc::kNoSpace;
+    const Status status = (flags & 1) != 0 ? Status(fail(code, Op::kWrite, "no")) : Status();
+    switch (asked.what) {
+      case Asked::kBegin:
+        if (!status.has_value()) return core_->handle_payload_begun(now_, asked.version, status.error());
+        return core_->handle_payload_begun(now_, asked.version, RestoredPayload{{}, ChunkSet(asked.chunks)});
+      case Asked::kStore:
+        if (status.has_value()) stored_[asked.version].insert(asked.chunk);
+        return core_->handle_chunk_stored(now_, asked.version, asked.chunk, status);
+      case Asked::kFinish: return core_->handle_finished(now_, asked.version, status);
+    }
+  }
+
+  void drain() {
+    while (auto action = core_->poll_action()) {
+      WC_CHECK(++actions_ < kActionsMax);
+      std::visit([this](const auto& a) { perform(a); }, *action);
+    }
+    if (worker_ == nullptr) return;
+    WC_CHECK(worker_->installed_version() >= installed_);
+    installed_ = worker_->installed_version();
+  }
+
+  void perform(const action::Connect& connect) {
+    WC_CHECK(connect.port != 0);
+    open(connect.conn);
+    dialling_.insert(connect.conn);
+  }
+  void perform(const action::Close& gone) { close(gone.conn); }
+  void perform(const action::SendChunk& send) {
+    const Holdings& holdings = worker_ != nullptr ? worker_->holdings() : origin_->holdings();
+    const Holding& holding = holdings.at(send.version);
+    WC_CHECK(holding.verified().contains(send.chunk));
+    if (worker_ != nullptr) check_arrived(holding, send.chunk);
+    ++sending_[send.conn];
+  }
+  void perform(const action::StoreChunk& store) {
+    WC_CHECK(worker_ != nullptr);
+    check_arrived(worker_->holdings().at(store.version), store.chunk);
+    asked_.push_back({Asked::kStore, store.version, store.chunk, 0});
+  }
+  void perform(const action::BeginPayload& begin) {
+    asked_.push_back({Asked::kBegin, begin.manifest->version, {}, begin.manifest->chunk_count()});
+    chunks_[begin.manifest->version] = begin.manifest->chunk_count();
+  }
+  void perform(const action::FinishPayload& finish) {
+    WC_CHECK(stored_[finish.version].size() == chunks_.at(finish.version));
+    asked_.push_back({Asked::kFinish, finish.version, {}, 0});
+  }
+  void perform(const action::DiscardPayload& discard) {
+    stored_.erase(discard.version);
+    std::erase_if(asked_, [&](const Asked& a) { return a.version == discard.version && a.what == Asked::kStore; });
+  }
+  void perform(const action::Send&) {}
+  void perform(const action::PutDigestPart&) {}
+  void perform(const action::Log&) {}
+
+  /// That what is called verified came, under the digest that the manifest gives it.
+  void check_arrived(const Holding& holding, ChunkIndex chunk) {
+    const auto arrived = arrived_.find({holding.manifest().version, chunk});
+    WC_CHECK(arrived != arrived_.end());
+    const Digest& wanted = holding.part(chunk.value / kDigestsPerPart)[chunk.value % kDigestsPerPart];
+    WC_CHECK(std::ranges::count(arrived->second, wanted) > 0);
+  }
+
+  struct DigestLess {
+    bool operator()(const Digest& a, const Digest& b) const { return a.bytes < b.bytes; }
+  };
+
+  std::unique_ptr<Core> core_;
+  WorkerCore* worker_ = nullptr;
+  OriginCore* origin_ = nullptr;
+  Instant now_{std::chrono::hours(1)};
+  std::deque<ConnId> conns_;
+  std::set<ConnId> dialling_;
+  std::map<ConnId, int> sending_;
+  std::deque<Asked> asked_;
+  std::map<Version, std::set<ChunkIndex>> stored_;
+  std::map<Version, std::uint32_t> chunks_;
+  std::map<std::pair<Version, ChunkIndex>, std::set<Digest, DigestLess>> arrived_;
+  Version installed_{};
+  int actions_ = 0;
+};
+
+}  // namespace
+}  // namespace weightcast
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  weightcast::Input input(data, size);
+  weightcast::Harness harness(input.byte() % 2 == 0);
+  while (!input.empty()) harness.step(input);
+  return 0;
+}
