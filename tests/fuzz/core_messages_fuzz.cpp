@@ -4,12 +4,13 @@
 // The first byte chooses the core (even: a worker), then each step is an operation and its arguments:
 //   0         a connection comes in
 //   1 C L l M message M of 256 * L + l bytes on connection C (counted from the latest)
-//   2 C V k f chunk k of version V; f: bit 0 damaged, bit 1 of another size
+//   2 C V k f chunk k of version V; f: bit 0 damaged, bit 1 of another size, the others: of a patch from version f / 4
 //   3 C       C, which the core dials, is connected
 //   4 C       C is closed
 //   5 C       C's oldest chunk has left
 //   6 t       t * 20 ms pass
 //   7 f       the disk answers what it was asked first; f: bit 0 with an error, bit 1 that error is corruption
+//             (and so does who compares versions)
 //   8         the origin publishes the next version
 #include <deque>
 #include <map>
@@ -25,6 +26,7 @@ namespace {
 constexpr int kActionsMax = 2'000'000;  // for one input; a subscription to a large payload sends thousands
 constexpr std::size_t kConnsMax = 64;
 constexpr std::uint32_t kPublishedChunks = 40;
+constexpr std::uint32_t kPatchChunks = 3;
 
 class Input {
  public:
@@ -96,7 +98,8 @@ class Harness {
         if (conn == ConnId{} || dialling_.contains(conn)) break;
         ChunkArrival chunk = chunk_of(version, index, (flags & 1) != 0);
         if ((flags & 2) != 0) chunk.size_bytes = 17;
-        arrived_[{version, index}].insert(chunk.digest);
+        chunk.payload = {version, Version{std::uint64_t{flags} / 4}};
+        arrived_[{chunk.payload, index}].insert(chunk.digest);
         core_->handle_chunk(now_, conn, chunk);
         break;
       }
@@ -144,8 +147,8 @@ class Harness {
 
  private:
   struct Asked {
-    enum { kBegin, kStore, kFinish } what;
-    Version version{};
+    enum { kBegin, kStore, kFinish, kPatch } what;
+    PayloadId payload{};
     ChunkIndex chunk{};
     std::uint32_t chunks = 0;
   };
@@ -171,12 +174,20 @@ class Harness {
     const Status status = (flags & 1) != 0 ? Status(fail(code, Op::kWrite, "no")) : Status();
     switch (asked.what) {
       case Asked::kBegin:
-        if (!status.has_value()) return core_->handle_payload_begun(now_, asked.version, status.error());
-        return core_->handle_payload_begun(now_, asked.version, RestoredPayload{{}, ChunkSet(asked.chunks)});
+        if (!status.has_value()) return core_->handle_payload_begun(now_, asked.payload, status.error());
+        return core_->handle_payload_begun(now_, asked.payload, RestoredPayload{{}, ChunkSet(asked.chunks)});
       case Asked::kStore:
-        if (status.has_value()) stored_[asked.version].insert(asked.chunk);
-        return core_->handle_chunk_stored(now_, asked.version, asked.chunk, status);
-      case Asked::kFinish: return core_->handle_finished(now_, asked.version, status);
+        if (status.has_value()) stored_[asked.payload].insert(asked.chunk);
+        return core_->handle_chunk_stored(now_, asked.payload, asked.chunk, status);
+      case Asked::kFinish: return core_->handle_finished(now_, asked.payload, status);
+      case Asked::kPatch: {
+        if (!status.has_value()) return origin_->handle_patch_made(now_, asked.payload, status.error());
+        auto manifest = std::make_shared<Manifest>(*manifest_of(asked.payload.version, kPatchChunks));
+        manifest->base_version = asked.payload.base;
+        manifest->kind = PayloadKind::kPatch;
+        const auto digests = chunk_digests(asked.payload.version, kPatchChunks);
+        return origin_->handle_patch_made(now_, asked.payload, MadePatch{std::move(manifest), digests});
+      }
     }
   }
 
@@ -198,35 +209,36 @@ class Harness {
   void perform(const action::Close& gone) { close(gone.conn); }
   void perform(const action::SendChunk& send) {
     const Holdings& holdings = worker_ != nullptr ? worker_->holdings() : origin_->holdings();
-    const Holding& holding = holdings.at(send.version);
+    const Holding& holding = holdings.at(send.payload);
     WC_CHECK(holding.verified().contains(send.chunk));
     if (worker_ != nullptr) check_arrived(holding, send.chunk);
     ++sending_[send.conn];
   }
   void perform(const action::StoreChunk& store) {
     WC_CHECK(worker_ != nullptr);
-    check_arrived(worker_->holdings().at(store.version), store.chunk);
-    asked_.push_back({Asked::kStore, store.version, store.chunk, 0});
+    check_arrived(worker_->holdings().at(store.payload), store.chunk);
+    asked_.push_back({Asked::kStore, store.payload, store.chunk, 0});
   }
   void perform(const action::BeginPayload& begin) {
-    asked_.push_back({Asked::kBegin, begin.manifest->version, {}, begin.manifest->chunk_count()});
-    chunks_[begin.manifest->version] = begin.manifest->chunk_count();
+    asked_.push_back({Asked::kBegin, begin.manifest->id(), {}, begin.manifest->chunk_count()});
+    chunks_[begin.manifest->id()] = begin.manifest->chunk_count();
   }
   void perform(const action::FinishPayload& finish) {
-    WC_CHECK(stored_[finish.version].size() == chunks_.at(finish.version));
-    asked_.push_back({Asked::kFinish, finish.version, {}, 0});
+    WC_CHECK(stored_[finish.payload].size() == chunks_.at(finish.payload));
+    asked_.push_back({Asked::kFinish, finish.payload, {}, 0});
   }
   void perform(const action::DiscardPayload& discard) {
-    stored_.erase(discard.version);
-    std::erase_if(asked_, [&](const Asked& a) { return a.version == discard.version && a.what == Asked::kStore; });
+    stored_.erase(discard.payload);
+    std::erase_if(asked_, [&](const Asked& a) { return a.payload == discard.payload && a.what == Asked::kStore; });
   }
+  void perform(const action::MakePatch& make) { asked_.push_back({Asked::kPatch, make.payload, {}, 0}); }
   void perform(const action::Send&) {}
   void perform(const action::PutDigestPart&) {}
   void perform(const action::Log&) {}
 
   /// That what is called verified came, under the digest that the manifest gives it.
   void check_arrived(const Holding& holding, ChunkIndex chunk) {
-    const auto arrived = arrived_.find({holding.manifest().version, chunk});
+    const auto arrived = arrived_.find({holding.manifest().id(), chunk});
     WC_CHECK(arrived != arrived_.end());
     const Digest& wanted = holding.part(chunk.value / kDigestsPerPart)[chunk.value % kDigestsPerPart];
     WC_CHECK(std::ranges::count(arrived->second, wanted) > 0);
@@ -244,9 +256,9 @@ class Harness {
   std::set<ConnId> dialling_;
   std::map<ConnId, int> sending_;
   std::deque<Asked> asked_;
-  std::map<Version, std::set<ChunkIndex>> stored_;
-  std::map<Version, std::uint32_t> chunks_;
-  std::map<std::pair<Version, ChunkIndex>, std::set<Digest, DigestLess>> arrived_;
+  std::map<PayloadId, std::set<ChunkIndex>> stored_;
+  std::map<PayloadId, std::uint32_t> chunks_;
+  std::map<std::pair<PayloadId, ChunkIndex>, std::set<Digest, DigestLess>> arrived_;
   Version installed_{};
   int actions_ = 0;
 };

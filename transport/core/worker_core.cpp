@@ -296,9 +296,10 @@ void WorkerCore::handle_announce(Instant now, const wire::Announce& announce) {
   if (same_id && is_same_payload(*incoming_->source.manifest, *manifest)) {
     return handle_assignment(now, announce.assignment());
   }
-  if (announced_ && announced_->manifest->version > manifest->version) return;
-  if (incoming_ && incoming_->id.version > manifest->version) return;
+  // What is said last counts: an origin that no longer has what is arriving leads this worker on from what it installed.
   announced_ = Announced{std::make_shared<const Manifest>(std::move(*manifest)), announce.assignment()};
+  const bool behind = incoming_ && incoming_->id.version > announced_->manifest->version;
+  if (behind && !incoming_->download->gone()) return;
   retry_at_.reset();
   if (same_id) {
     retry_at_ = now + kReplaceAfter;

@@ -106,6 +106,16 @@ TEST_F(WorkerCoreTest, WhatWaitedBeforeItJoinedAgainIsTakenUpAsItIsAnnouncedThen
   EXPECT_EQ(dialled.back().host, "origin") << "it has somebody to get it from";
 }
 
+TEST_F(WorkerCoreTest, OlderVersionIsTakenUpOnlyIfTheOneThatArrivesIsNoMore) {
+  announce(4, 1);
+  announce(3, 2);
+  EXPECT_EQ(worker.receiving(), Version{4});
+  wire::Message gone;
+  gone.mutable_not_available()->set_version(4);
+  tell(gone);
+  EXPECT_EQ(worker.receiving(), Version{3});
+}
+
 TEST_F(WorkerCoreTest, OtherBytesUnderTheSameNumberReplaceWhatIsArriving) {
   announce(1, 1);
   auto other = std::make_shared<Manifest>(*manifest_of(Version{1}, 100));
