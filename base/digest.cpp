@@ -21,7 +21,8 @@ Digest canonical(XXH128_hash_t hash) {
 // Chosen once: the digest is the largest part of verifying data that is already in cache.
 const DigestKernels& kernels() {
   static const DigestKernels chosen = [] {
-#if defined(WEIGHTCAST_DIGEST_AVX2)
+#if defined(WEIGHTCAST_DIGEST_X86)
+    if (__builtin_cpu_supports("avx512f")) return digest_kernels_avx512();
     if (__builtin_cpu_supports("avx2")) return digest_kernels_avx2();
 #endif
     return digest_kernels_of_this_file();

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <string_view>
 
@@ -84,6 +85,14 @@ struct CellOps {
   using Cell = typename CellInt<kGeometry.bytes>::Unsigned;
   using SignedCell = typename CellInt<kGeometry.bytes>::Signed;
   static constexpr unsigned kBits = 8 * kGeometry.bytes;
+
+  /// Cells stand in snapshots at any alignment.
+  static Cell load(const std::byte* at) {
+    Cell cell;
+    std::memcpy(&cell, at, sizeof cell);
+    return cell;
+  }
+  static void store(std::byte* at, Cell cell) { std::memcpy(at, &cell, sizeof cell); }
 
   /// What the hazard classes are cut from: the biased exponent, 0 for raw cells. The eleven bits of F64 are moved and
   /// clamped so that 2^-192 and below is 0 and 2^63 and above is 255.

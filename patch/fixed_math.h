@@ -5,6 +5,12 @@
 
 namespace weightcast {
 
+/// The upper half of a product.
+[[nodiscard]] inline std::uint64_t multiply_high(std::uint64_t a, std::uint64_t b) {
+  __extension__ typedef unsigned __int128 Wide;
+  return std::uint64_t((static_cast<Wide>(a) * b) >> 64);
+}
+
 /// ln(x) for x > 0, to about 1e-12, from IEEE additions, multiplications and divisions only. The models that the
 /// encoder writes depend on it, and the C library's log() may differ in its last bit from one machine to the next.
 [[nodiscard]] inline double portable_ln(double x) {

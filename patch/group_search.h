@@ -17,6 +17,8 @@ struct GroupHit {
   std::uint32_t index;
   /// Sum of the weights before it.
   std::uint32_t before;
+  /// The same, its own weight included.
+  std::uint32_t end;
 };
 
 // SSE2 belongs to every x86-64 processor, so these need no kernel of their own: they are called once per changed cell
@@ -56,14 +58,16 @@ struct GroupHit {
   const int beyond = _mm_movemask_ps(_mm_castsi128_ps(_mm_cmpgt_epi32(low, wanted))) |
                      _mm_movemask_ps(_mm_castsi128_ps(_mm_cmpgt_epi32(high, wanted))) << 4;
   const auto index = unsigned(std::countr_zero(unsigned(beyond) | 0x80u));
-  alignas(16) std::uint32_t ends[kGroupCells];
-  _mm_store_si128(reinterpret_cast<__m128i*>(ends), low);
-  _mm_store_si128(reinterpret_cast<__m128i*>(ends + 4), high);
-  return {index, ends[index] - weights[index]};
+  // All the sums, from 0 on: two loads that do not wait for each other.
+  alignas(16) std::uint32_t sums[kGroupCells + 4];
+  _mm_store_si128(reinterpret_cast<__m128i*>(sums), zero);
+  _mm_store_si128(reinterpret_cast<__m128i*>(sums + 4), low);
+  _mm_store_si128(reinterpret_cast<__m128i*>(sums + 8), high);
+  return {index, sums[index + 3], sums[index + 4]};
 #else
   std::uint32_t before = 0, index = 0;
   while (index + 1 < kGroupCells && before + weights[index] <= point) before += weights[index++];
-  return {index, before};
+  return {index, before, before + weights[index]};
 #endif
 }
 

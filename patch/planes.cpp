@@ -23,19 +23,12 @@ Error corrupt(const char* what) {
 }
 
 template <CellKind Kind>
-typename CellOps<Kind>::Cell load(const std::byte* at) {
-  typename CellOps<Kind>::Cell cell;
-  std::memcpy(&cell, at, sizeof cell);
-  return cell;
-}
-
-template <CellKind Kind>
 void gather(Bytes cells, const std::byte* before, unsigned plane, MutableBytes out) {
   using Cell = typename CellOps<Kind>::Cell;
   for (std::size_t i = 0; i < out.size(); ++i) {
-    Cell cell = load<Kind>(cells.data() + i * sizeof(Cell));
+    Cell cell = CellOps<Kind>::load(cells.data() + i * sizeof(Cell));
     if (before != nullptr) {
-      cell = Cell(cell ^ load<Kind>(before + i * sizeof(Cell)));
+      cell = Cell(cell ^ CellOps<Kind>::load(before + i * sizeof(Cell)));
     } else if constexpr (CellOps<Kind>::kGeometry.is_float()) {
       cell = std::rotl(cell, 1);
     }
@@ -49,11 +42,11 @@ template <CellKind Kind>
 void scatter(Bytes in, unsigned plane, bool rotated, std::byte* cells) {
   using Cell = typename CellOps<Kind>::Cell;
   for (std::size_t i = 0; i < in.size(); ++i) {
-    Cell cell = load<Kind>(cells + i * sizeof(Cell));
+    Cell cell = CellOps<Kind>::load(cells + i * sizeof(Cell));
     Cell bits = Cell(std::to_integer<std::uint8_t>(in[i]));
     bits = Cell(bits << (8 * plane));
     cell = Cell(cell ^ (rotated ? std::rotr(bits, 1) : bits));
-    std::memcpy(cells + i * sizeof(Cell), &cell, sizeof cell);
+    CellOps<Kind>::store(cells + i * sizeof(Cell), cell);
   }
 }
 

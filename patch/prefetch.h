@@ -4,9 +4,9 @@
 
 namespace weightcast {
 
-/// Brings the next chunk of two streams into the cache while the changed cells of this one are worked on. The
-/// processor's own prefetching stops where a chunk ends, and only some twenty lines may be under way at once: asked for
-/// a few at each changed cell, the rest at the end, they arrive during work that needs no memory. Never faults, so that
+/// Brings the next chunk of two streams into the cache while this one is worked on. The processor's own prefetching
+/// stops where a chunk ends, and only some sixteen lines may be under way at once, which then take as long as the work
+/// on a chunk: so they are asked for a few at a time all through that work, the rest at its end. Never faults, so that
 /// asking beyond the end of a stream is harmless.
 template <bool SecondIsWritten>
 class ChunkPrefetch {
@@ -14,14 +14,15 @@ class ChunkPrefetch {
   ChunkPrefetch(const void* first, const void* second, std::size_t bytes)
       : first_(static_cast<const char*>(first)), second_(static_cast<const char*>(second)), left_(bytes / kLine) {}
 
-  void step() {
-    if (left_ >= kLinesPerStep) take(kLinesPerStep);
+  /// Asks for a few lines, `times` over.
+  void step(std::size_t times = 1) {
+    if (left_ >= kLinesPerStep * times) take(kLinesPerStep * times);
   }
   void finish() { take(left_); }
 
  private:
   static constexpr std::size_t kLine = 64;
-  static constexpr std::size_t kLinesPerStep = 4;
+  static constexpr std::size_t kLinesPerStep = 3;
 
   void take(std::size_t lines) {
     for (std::size_t i = 0; i < lines; ++i) {

@@ -1,11 +1,13 @@
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <cstring>
 #include <vector>
 
 #include "base/digest.h"
+#include "patch/fixed_math.h"
 
 namespace weightcast {
 
@@ -20,32 +22,48 @@ inline constexpr unsigned kRansBitsMax = 28;
 class RansEncoder {
  public:
   void put(std::uint32_t start, std::uint32_t frequency, unsigned bits) {
-    const std::uint64_t limit = ((kRansLow >> bits) << 32) * frequency;
-    if (state_ >= limit) {
-      words_.push_back(std::uint32_t(state_));
-      state_ >>= 32;
-    }
-    state_ = ((state_ / frequency) << bits) + state_ % frequency + start;
+    // Both choices are as good as random, so that branches would be guessed wrong: the word is written in any case, and
+    // stays if it is counted.
+    const bool full = state_ >= ((kRansLow >> bits) << 32) * frequency;
+    if (used_ == words_.size()) [[unlikely]]
+      words_.resize(std::max<std::size_t>(2 * used_, kWordsMin));
+    words_[used_] = std::uint32_t(state_);
+    used_ += full;
+    state_ >>= unsigned{full} << 5;
+    // state / frequency. The reciprocal does not wait for the state, so that its division overlaps with the symbols
+    // before; for a state below 2^63 the estimate is the quotient or one less.
+    const std::uint64_t reciprocal = ~std::uint64_t{0} / frequency;
+    std::uint64_t quotient = multiply_high(state_, reciprocal);
+    std::uint64_t rest = state_ - quotient * frequency;
+    const bool low = rest >= frequency;
+    quotient += low;
+    rest -= low ? frequency : 0;
+    state_ = (quotient << bits) + rest + start;
   }
   /// `bits` <= 16 that are equally likely to be anything.
   void put_uniform(std::uint32_t value, unsigned bits) { put(value, 1, bits); }
 
-  /// Appends the stream to `out`: the final state, then the words in the order in which they are read.
+  /// Appends the stream to `out`: the final state, then the words in the order in which they are read. The encoder is
+  /// as new, but keeps its memory.
   void finish(std::vector<std::byte>& out) {
     const auto append = [&out](std::uint32_t word) {
       for (unsigned i = 0; i < 4; ++i) out.push_back(std::byte(word >> (8 * i)));
     };
+    out.reserve(out.size() + 4 * (used_ + 2));
     append(std::uint32_t(state_ >> 32));
     append(std::uint32_t(state_));
-    for (auto word = words_.rbegin(); word != words_.rend(); ++word) append(*word);
-    words_.clear();
+    while (used_ > 0) append(words_[--used_]);
     state_ = kRansLow;
   }
-  void reserve(std::size_t words) { words_.reserve(words); }
+  /// Bytes that finish() will append.
+  [[nodiscard]] std::size_t size_bytes() const { return 4 * (used_ + 2); }
 
  private:
+  static constexpr std::size_t kWordsMin = 1024;
+
   std::uint64_t state_ = kRansLow;
   std::vector<std::uint32_t> words_;
+  std::size_t used_ = 0;
 };
 
 class RansDecoder {

@@ -34,7 +34,10 @@ SegmentHeader SegmentEncoder::encode(const SegmentRange& range, Bytes before, By
   bool try_planes = true;
   if (range.has_base()) {
     const SparseEncoder::Outcome outcome = sparse_.encode(range.kind, before, after, best_);
-    header.mode = outcome.changed_cells == 0 ? SegmentMode::kUnchanged : SegmentMode::kSparse;
+    header.mode = outcome.changed_cells == 0 ? SegmentMode::kUnchanged
+                  : outcome.too_many         ? SegmentMode::kRaw
+                                             : SegmentMode::kSparse;
+    if (outcome.too_many) best_.assign(after.begin(), after.end());
     header.changed_cells = outcome.changed_cells;
     header.result_digest = outcome.result_digest;
     const bool dense = double(best_.size()) > kSparseShareMax * range.size_bytes;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "patch/fixed_math.h"
 #include "patch/group_search.h"
 #include "patch/prefetch.h"
 
@@ -11,25 +12,23 @@ namespace {
 
 // Enough for every class that matters to see about a hundred changes at 1 % density, which costs 0.1 % of the bits;
 // 3 % of a default segment.
-constexpr std::size_t kSampleChunks = 32;
+constexpr std::size_t kSampleChunks = 64;
 // A second look at the old cells takes a third of the encoder's time: only for a gain that shows.
 constexpr double kRefitGain = 0.985;
-constexpr std::size_t kRefitBytesMin = 512;
+constexpr double kRefitBitsMin = 8 * 512;
 
 Error corrupt(const char* what) {
   return fail(Errc::kCorrupt, Op::kDecode, std::string("sparse cells: ") + what + "; fetch the segment again");
 }
 
-template <CellKind Kind>
-typename CellOps<Kind>::Cell load(const std::byte* at) {
-  typename CellOps<Kind>::Cell cell;
-  std::memcpy(&cell, at, sizeof cell);
-  return cell;
-}
-
-template <CellKind Kind>
-void store(std::byte* at, typename CellOps<Kind>::Cell cell) {
-  std::memcpy(at, &cell, sizeof cell);
+// The digest of a chunk that is in the cache, in pieces, so that the next one's arrival goes on meanwhile.
+template <bool SecondIsWritten>
+void update_digest(DigestStream& digest, Bytes bytes, ChunkPrefetch<SecondIsWritten>& prefetch) {
+  constexpr std::size_t kPieceBytes = 1024;
+  for (; !bytes.empty(); bytes = bytes.subspan(std::min(bytes.size(), kPieceBytes))) {
+    prefetch.step();
+    digest.update(bytes.first(std::min(bytes.size(), kPieceBytes)));
+  }
 }
 
 // Fewer blocks are touched than half of what independent changes would touch.
@@ -57,16 +56,17 @@ void SparseEncoder::sample(Bytes before, Bytes after) {
     const std::size_t begin = chunk * kChunkCells;
     const std::size_t count = std::min(kChunkCells, cells - begin);
     const std::byte* old_cells = before.data() + begin * kWidth;
-    for (std::size_t i = 0; i < count; ++i) ++seen[i & 1][Ops::key(load<Kind>(old_cells + i * kWidth))];
+    for (std::size_t i = 0; i < count; ++i) ++seen[i & 1][Ops::key(Ops::load(old_cells + i * kWidth))];
     sampled_cells_ += count;
     const std::size_t changes = kernels_.diff(kWidth, old_cells, after.data() + begin * kWidth, count, changed_);
-    for (std::size_t i = 0; i < changes; ++i)
-      ++sampled_.changed[Ops::key(load<Kind>(old_cells + changed_[i] * kWidth))];
+    for (std::size_t i = 0; i < changes; ++i) ++sampled_.changed[Ops::key(Ops::load(old_cells + changed_[i] * kWidth))];
   }
   for (unsigned key = 0; key < 256; ++key) sampled_.cells[key] = seen[0][key] + seen[1][key];
 }
 
-inline void SparseEncoder::position_cell(std::size_t cell, std::uint64_t chunk_begin) {
+// Inlined by force: a third of the time of the loop that calls it would be the call.
+[[gnu::always_inline]] inline void SparseEncoder::position_cell(std::size_t cell, std::uint64_t chunk_begin,
+                                                                Change& change) {
   const std::size_t group = cell / kGroupCells;
   const std::size_t block = cell / kBlockCells;
   std::uint32_t inside =
@@ -78,72 +78,111 @@ inline void SparseEncoder::position_cell(std::size_t cell, std::uint64_t chunk_b
   inside += (before > 0 ? sums[0] : 0) + (before > 1 ? sums[1] : 0) + (before > 2 ? sums[2] : 0);
   const std::uint64_t begin = chunk_begin + inside;
   const std::uint64_t end = begin + chunk_.weights[cell];
-  while (begin - origin_ >= curve_.reach()) {
-    gaps_.push_back({GapCurve::escape_start(), GapCurve::escape_frequency()});
-    origin_ += curve_.reach();
+  if (begin - origin_ >= curve_.reach()) [[unlikely]] {
+    const std::uint64_t count = (begin - origin_) / curve_.reach();
+    escapes_.push_back({std::size_t(&change - changes_.data()), std::size_t(count)});
+    origin_ += count * curve_.reach();
   }
-  const std::uint32_t start = curve_.at(begin - origin_);
-  gaps_.push_back({start, curve_.at(end - origin_) - start});
+  change.start = curve_.at(begin - origin_);
+  change.frequency = curve_.at(end - origin_) - change.start;
   origin_ = end;
 }
 
 template <CellKind Kind>
-void SparseEncoder::collect(const std::byte* before, const std::byte* after) {
+[[gnu::always_inline]] inline void SparseEncoder::collect(const std::byte* before, const std::byte* after,
+                                                          Change& change) {
   using Ops = CellOps<Kind>;
   using Signed = typename Ops::SignedCell;
-  const auto old_cell = load<Kind>(before);
+  const auto old_cell = Ops::load(before);
   const unsigned key = Ops::key(old_cell);
-  const auto steps = Ops::step(old_cell, load<Kind>(after));
+  const auto steps = Ops::step(old_cell, Ops::load(after));
   const bool inward = Signed(steps) < 0;
   const auto magnitude = typename Ops::Cell(inward ? typename Ops::Cell(0) - steps : steps);
   const StepToken split = split_step(magnitude, inward);
   const unsigned hazard_class = model_.class_of(key);
   ++exact_.changed[key];
   ++step_counts_[hazard_class][split.token];
-  tokens_.push_back(std::uint16_t(split.token | hazard_class << 12));
-  if (split.extra_bits > 0) extras_.push_back(split.extra);
+  change.token = split.token;
+  change.hazard_class = std::uint16_t(hazard_class);
+  if (split.extra_bits > 0) [[unlikely]]
+    extras_.push_back(split.extra);
 }
 
 template <CellKind Kind>
 void SparseEncoder::scan(Bytes before, Bytes after) {
   constexpr std::size_t kWidth = sizeof(typename CellOps<Kind>::Cell);
   const std::size_t cells = before.size() / kWidth;
+  exact_ = {};
+  step_counts_ = {};
+  escapes_.clear();
+  extras_.clear();
+  origin_ = 0;
+  changed_cells_ = 0;
+  touched_blocks_ = 0;
   DigestStream digest;
   std::uint64_t line = 0;
   for (std::size_t begin = 0; begin < cells; begin += kChunkCells) {
     const std::size_t count = std::min(kChunkCells, cells - begin);
     const std::byte* old_cells = before.data() + begin * kWidth;
     const std::byte* new_cells = after.data() + begin * kWidth;
-    digest.update(Bytes(new_cells, count * kWidth));
-    const std::size_t changes = kernels_.diff(kWidth, old_cells, new_cells, count, changed_);
-    kernels_.weigh(Kind, old_cells, count, model_, chunk_);
     ChunkPrefetch<false> prefetch(old_cells + kChunkCells * kWidth, new_cells + kChunkCells * kWidth,
                                   kChunkCells * kWidth);
+    update_digest(digest, Bytes(new_cells, count * kWidth), prefetch);
+    prefetch.step(2);
+    const std::size_t changes = kernels_.diff(kWidth, old_cells, new_cells, count, changed_);
+    if (changed_cells_ + changes > kChangesMax) {
+      changed_cells_ += changes;
+      prefetch.finish();
+      continue;
+    }
+    prefetch.step(2);
+    kernels_.weigh(Kind, old_cells, count, model_, chunk_);
+    if (changes_.size() < changed_cells_ + changes) {
+      const std::size_t wanted = std::max(changed_cells_ + changes, changes_.size() + changes_.size() / 2);
+      changes_.resize(std::min(wanted, kChangesMax));
+    }
+    Change* change = changes_.data() + changed_cells_;
     std::size_t block = kChunkBlocks;
-    for (std::size_t i = 0; i < changes; ++i) {
+    for (std::size_t i = 0; i < changes; ++i, ++change) {
       prefetch.step();
       const std::size_t cell = changed_[i];
       touched_blocks_ += cell / kBlockCells != block;
       block = cell / kBlockCells;
-      position_cell(cell, line);
-      collect<Kind>(old_cells + cell * kWidth, new_cells + cell * kWidth);
+      position_cell(cell, line, *change);
+      collect<Kind>(old_cells + cell * kWidth, new_cells + cell * kWidth, *change);
     }
     prefetch.finish();
+    changed_cells_ += changes;
     line += chunk_.total();
   }
-  changed_cells_ = std::uint32_t(tokens_.size());
   result_digest_ = digest.digest();
 }
 
-bool SparseEncoder::refit(std::size_t cells, std::size_t position_bytes) {
-  if (position_bytes < kRefitBytesMin) return false;
+double SparseEncoder::coded_position_bits() const {
+  // A position is coded in as many bits as the model gives to the way to it, which adds up to the way to the last, less
+  // the changed cells themselves, and to the cell's own change.
+  const double nat = double(1u << model_.scale_bits);
+  double nats = double(origin_) / nat;
+  double bits = 0;
+  for (unsigned key = 0; key < 256; ++key) {
+    if (exact_.changed[key] == 0) continue;
+    const std::uint16_t weight = model_.weights[model_.class_of(key)];
+    nats -= exact_.changed[key] * (weight / nat);
+    bits -= exact_.changed[key] * portable_log2(double(curve_.at(weight)) / double(1u << kGapBits));
+  }
+  return bits + nats * portable_log2(2.71828182845904523536);
+}
+
+bool SparseEncoder::refit(std::size_t cells) {
+  const double coded_bits = coded_position_bits();
+  if (coded_bits < kRefitBitsMin) return false;
   KeyCounts counts = exact_;
   for (unsigned key = 0; key < 256; ++key) {
     const std::uint64_t scaled = std::uint64_t{sampled_.cells[key]} * cells / std::max<std::size_t>(sampled_cells_, 1);
     counts.cells[key] = std::max(std::uint32_t(scaled), exact_.changed[key]);
   }
   const HazardModel better = fit_hazard(counts);
-  if (better == model_ || position_bits(counts, better) > kRefitGain * 8 * double(position_bytes)) return false;
+  if (better == model_ || position_bits(counts, better) > kRefitGain * coded_bits) return false;
   model_ = better;
   return true;
 }
@@ -151,45 +190,47 @@ bool SparseEncoder::refit(std::size_t cells, std::size_t position_bytes) {
 SparseEncoder::Outcome SparseEncoder::encode(CellKind kind, Bytes before, Bytes after, std::vector<std::byte>& out) {
   WC_CHECK(before.size() == after.size() && before.size() % geometry_of(kind).bytes == 0);
   const std::size_t cells = before.size() / geometry_of(kind).bytes;
-  with_cell_kind(kind, [&]<CellKind Kind>() { sample<Kind>(before, after); });
-  model_ = fit_hazard(sampled_);
-  for (bool again = true, first = true; again; first = false) {
+  with_cell_kind(kind, [&]<CellKind Kind>() {
+    sample<Kind>(before, after);
+    model_ = fit_hazard(sampled_);
     curve_ = GapCurve(model_.scale_bits);
-    exact_ = {};
-    step_counts_ = {};
-    gaps_.clear();
-    tokens_.clear();
-    extras_.clear();
-    origin_ = 0;
-    touched_blocks_ = 0;
-    with_cell_kind(kind, [&]<CellKind Kind>() { scan<Kind>(before, after); });
-    RansEncoder encoder;
-    encoder.reserve(gaps_.size() / 4);
-    for (auto gap = gaps_.rbegin(); gap != gaps_.rend(); ++gap) encoder.put(gap->start, gap->frequency, kGapBits);
-    positions_.clear();
-    encoder.finish(positions_);
-    again = first && refit(cells, positions_.size());
-  }
-  Outcome outcome{changed_cells_, result_digest_, false};
-  if (changed_cells_ == 0) return outcome;
-  outcome.clustered = is_clustered(changed_cells_, touched_blocks_, cells);
+    scan<Kind>(before, after);
+    if (changed_cells_ <= kChangesMax && refit(cells)) {
+      curve_ = GapCurve(model_.scale_bits);
+      scan<Kind>(before, after);
+    }
+  });
+  Outcome outcome{std::uint32_t(changed_cells_), result_digest_, false, changed_cells_ > kChangesMax};
+  if (changed_cells_ == 0 || outcome.too_many) return outcome;
+  outcome.clustered = is_clustered(outcome.changed_cells, touched_blocks_, cells);
+  write(out);
+  return outcome;
+}
 
+void SparseEncoder::write(std::vector<std::byte>& out) {
   const StepModel steps = fit_steps(step_counts_);
+  std::size_t extras_left = extras_.size();
+  std::size_t escapes_left = escapes_.size();
+  // Both streams in one loop: each symbol waits for the one before it in its own stream only.
+  for (std::size_t i = changed_cells_; i-- > 0;) {
+    const Change& change = changes_[i];
+    position_coder_.put(change.start, change.frequency, kGapBits);
+    if (escapes_left > 0 && escapes_[escapes_left - 1].change == i) [[unlikely]] {
+      for (std::size_t n = escapes_[--escapes_left].count; n > 0; --n) {
+        position_coder_.put(GapCurve::escape_start(), GapCurve::escape_frequency(), kGapBits);
+      }
+    }
+    if (const unsigned bits = extra_bits_of(change.token); bits > 0) [[unlikely]]
+      put_extra(step_coder_, extras_[--extras_left], bits);
+    const StepTable& table = steps.tables[steps.table_of_class[change.hazard_class]];
+    step_coder_.put(table.start[change.token], table.frequency[change.token], kStepTableBits);
+  }
   ByteWriter writer(out);
   write_hazard(model_, writer);
   write_steps(steps, writer);
-  writer.varint(positions_.size());
-  writer.bytes(positions_);
-  RansEncoder encoder;
-  std::size_t extras_left = extras_.size();
-  for (auto at = tokens_.rbegin(); at != tokens_.rend(); ++at) {
-    const unsigned token = *at & 0xfff;
-    if (const unsigned bits = extra_bits_of(token); bits > 0) put_extra(encoder, extras_[--extras_left], bits);
-    const StepTable& table = steps.tables[steps.table_of_class[*at >> 12]];
-    encoder.put(table.start[token], table.frequency[token], kStepTableBits);
-  }
-  encoder.finish(out);
-  return outcome;
+  writer.varint(position_coder_.size_bytes());
+  position_coder_.finish(out);
+  step_coder_.finish(out);
 }
 
 namespace {
@@ -227,8 +268,8 @@ class SparseDecoder {
                                                           : chunk.block_begins[b];
       const GroupHit hit = find_in_group(chunk.weights.data() + g * kGroupCells, point - group_begin);
       const std::uint64_t begin = line_ + group_begin + hit.before;
+      const std::uint64_t end = line_ + group_begin + hit.end;
       const std::size_t cell = g * kGroupCells + hit.index;
-      const std::uint64_t end = begin + chunk.weights[cell];
       const std::uint32_t start = begin > origin_ ? curve_.at(begin - origin_) : 0;
       positions_.consume(start, curve_.at(end - origin_) - start, kGapBits);
       origin_ = end;
@@ -262,13 +303,13 @@ class SparseDecoder {
   void change(std::byte* at) {
     using Ops = CellOps<Kind>;
     using Cell = typename Ops::Cell;
-    const Cell cell = load<Kind>(at);
+    const Cell cell = Ops::load(at);
     const unsigned token = steps_.take_token(values_, model_.class_of(Ops::key(cell)));
     const unsigned bits = extra_bits_of(token);
     Cell magnitude = Cell((token >> 1) + 1);
     if (bits > 0) [[unlikely]]
       magnitude = Cell(join_step(token, take_extra(values_, bits)));
-    store<Kind>(at, Ops::advance(cell, (token & 1) != 0 ? Cell(Cell(0) - magnitude) : magnitude));
+    Ops::store(at, Ops::advance(cell, (token & 1) != 0 ? Cell(Cell(0) - magnitude) : magnitude));
   }
 
   const HazardModel& model_;
@@ -292,13 +333,15 @@ Status decode_cells(SparseDecoder& decoder, const HazardModel& model, Bytes befo
   for (std::size_t offset = 0; offset < before.size(); offset += kChunkBytes) {
     const std::size_t bytes = std::min(kChunkBytes, before.size() - offset);
     std::byte* cells = after.data() + offset;
+    ChunkPrefetch<true> prefetch(before.data() + offset + kChunkBytes, cells + kChunkBytes, kChunkBytes);
+    prefetch.step(2);
     kernels.weigh(Kind, before.data() + offset, bytes / sizeof(typename CellOps<Kind>::Cell), model, chunk);
+    prefetch.step(2);
     // memmove, because GCC turns a short memcpy into a string instruction that takes three times as long here.
     if (after.data() != before.data()) std::memmove(cells, before.data() + offset, bytes);
-    ChunkPrefetch<true> prefetch(before.data() + offset + kChunkBytes, cells + kChunkBytes, kChunkBytes);
     WC_TRY(decoder.handle_chunk<Kind>(chunk, cells, prefetch));
+    update_digest(digest, Bytes(cells, bytes), prefetch);
     prefetch.finish();
-    digest.update(Bytes(cells, bytes));
   }
   result = digest.digest();
   return decoder.finish();

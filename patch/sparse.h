@@ -6,14 +6,20 @@
 #include "base/result.h"
 #include "patch/cell.h"
 #include "patch/kernels/kernels.h"
+#include "patch/rans.h"
 #include "patch/step_model.h"
 
 namespace weightcast {
 
 /// Codes the cells that differ between two ranges: positions as hazard.h says, values as step_model.h says. Keeps its
-/// buffers from one range to the next; one thread at a time. Ten bytes of memory per changed cell.
+/// buffers from one range to the next; one thread at a time. Twelve bytes of memory per changed cell, and what their
+/// code takes.
 class SparseEncoder {
  public:
+  /// Bounds the memory of one encoder to 24 MiB and what the code takes. Where more change, they are half of all BF16
+  /// cells of a default segment, and other modes come close.
+  static constexpr std::size_t kChangesMax = std::size_t{1} << 21;
+
   explicit SparseEncoder(const Kernels& kernels) : kernels_(kernels) {}
 
   struct Outcome {
@@ -21,16 +27,26 @@ class SparseEncoder {
     Digest result_digest;
     /// The changes come in heaps, which the model does not expect: another mode may be shorter.
     bool clustered = false;
+    /// More cells changed than kChangesMax: they were counted and digested, but not coded.
+    bool too_many = false;
   };
 
   /// `before` and `after` have equal sizes, a multiple of the cell's width. Appends the payload to `out`, nothing where
-  /// no cell changed. Reads both ranges once, a sample of 1/16 twice, and both once more where the sample misled it.
+  /// no cell or too many changed. Reads both ranges once, a sample of 1/16 twice, and both once more where the sample misled it.
   Outcome encode(CellKind kind, Bytes before, Bytes after, std::vector<std::byte>& out);
 
  private:
-  struct Gap {
+  /// One changed cell: its interval in the positions' code, and its step.
+  struct Change {
     std::uint32_t start;
     std::uint32_t frequency;
+    std::uint16_t token;
+    std::uint16_t hazard_class;
+  };
+  /// Escapes in front of a change.
+  struct Escapes {
+    std::size_t change;
+    std::size_t count;
   };
 
   template <CellKind Kind>
@@ -38,10 +54,13 @@ class SparseEncoder {
   template <CellKind Kind>
   void scan(Bytes before, Bytes after);
   template <CellKind Kind>
-  void collect(const std::byte* before, const std::byte* after);
-  void position_cell(std::size_t cell, std::uint64_t chunk_begin);
+  void collect(const std::byte* before, const std::byte* after, Change& change);
+  void position_cell(std::size_t cell, std::uint64_t chunk_begin, Change& change);
+  /// What the positions that the scan saw cost.
+  [[nodiscard]] double coded_position_bits() const;
   /// Replaces the model by one fitted to what the scan saw, if that would shorten the coded positions enough.
-  bool refit(std::size_t cells, std::size_t position_bytes);
+  bool refit(std::size_t cells);
+  void write(std::vector<std::byte>& out);
 
   const Kernels& kernels_;
   HazardModel model_;
@@ -51,13 +70,14 @@ class SparseEncoder {
   KeyCounts exact_;  // of changed cells only
   WeightedChunk chunk_;
   ChangedCells changed_;
-  std::vector<Gap> gaps_;
-  std::vector<std::uint16_t> tokens_;  // hazard class in the four highest bits
+  std::vector<Change> changes_;  // the first changed_cells_ are this range's
+  std::vector<Escapes> escapes_;
   std::vector<std::uint64_t> extras_;
-  std::vector<std::byte> positions_;
+  RansEncoder position_coder_;
+  RansEncoder step_coder_;
   StepCounts step_counts_;
   std::uint64_t origin_ = 0;
-  std::uint32_t changed_cells_ = 0;
+  std::size_t changed_cells_ = 0;
   std::uint32_t touched_blocks_ = 0;
   Digest result_digest_;
 };

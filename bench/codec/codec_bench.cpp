@@ -8,7 +8,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <ctime>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -23,17 +25,25 @@ constexpr std::uint64_t kSizeTableCells = 1'000'000;
 constexpr std::uint64_t kSizeTableSeed = 1;
 constexpr std::string_view kZstdLine = "# libzstd ";
 
-double timed_s(const auto& work) {
-  const auto start = std::chrono::steady_clock::now();
-  work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
+/// What some work took: the least of several goes.
+struct Cost {
+  double wall_s = std::numeric_limits<double>::infinity();
+  double cpu_s = std::numeric_limits<double>::infinity();
 
-double median(std::vector<double> samples) {
-  const auto middle = samples.begin() + static_cast<std::ptrdiff_t>(samples.size() / 2);
-  std::nth_element(samples.begin(), middle, samples.end());
-  return *middle;
-}
+  [[nodiscard]] static double process_cpu_s() {
+    timespec now{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+  }
+
+  void measure(const auto& work) {
+    const auto start = std::chrono::steady_clock::now();
+    const double cpu_start_s = process_cpu_s();
+    work();
+    cpu_s = std::min(cpu_s, process_cpu_s() - cpu_start_s);
+    wall_s = std::min(wall_s, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+};
 
 /// Watches how far resident memory rises above its level at construction. Linux keeps the peak (VmHWM) and lets a
 /// process reset its own; unlike counting operator new, that sees libzstd's allocations too.
@@ -71,8 +81,8 @@ class PeakMemory {
 struct Contender {
   const Codec* codec;
   CodecCase result;
-  std::vector<double> encode_s;
-  std::vector<double> apply_s;
+  Cost encode;
+  Cost apply;
 };
 
 Error wrong_result(const Codec& codec, const Trace& trace) {
@@ -106,12 +116,10 @@ Status time_once(Contender& contender, const Trace& trace, std::vector<std::byte
   const Codec& codec = *contender.codec;
   const unsigned threads = contender.result.threads;
   std::optional<Result<std::vector<std::byte>>> patch;
-  contender.encode_s.push_back(
-      timed_s([&] { patch.emplace(codec.encode(trace.base, trace.result, trace.tensors, threads)); }));
+  contender.encode.measure([&] { patch.emplace(codec.encode(trace.base, trace.result, trace.tensors, threads)); });
   if (!patch->has_value()) return std::move(*patch).error();
   std::optional<Status> applied;
-  contender.apply_s.push_back(
-      timed_s([&] { applied.emplace(codec.apply(**patch, trace.base, trace.tensors, target, threads)); }));
+  contender.apply.measure([&] { applied.emplace(codec.apply(**patch, trace.base, trace.tensors, target, threads)); });
   if (!applied->has_value()) return std::move(*applied).error();
   if (target != trace.result) return wrong_result(codec, trace);
   return {};
@@ -143,12 +151,16 @@ Result<std::vector<CodecCase>> run_trace(const TraceSpec& spec, std::span<const 
     }
   }
 
-  std::vector<double> memcmp_s;
+  Cost compare, copy_digest;
   for (unsigned repetition = 0; repetition < options.repetitions; ++repetition) {
     int difference = 1;
-    std::memcpy(target.data(), trace.base.data(), target.size());
-    memcmp_s.push_back(timed_s([&] { difference = std::memcmp(target.data(), trace.base.data(), target.size()); }));
-    WC_CHECK(difference == 0);
+    Digest digest;
+    copy_digest.measure([&] {
+      std::memcpy(target.data(), trace.base.data(), target.size());
+      digest = digest_of(target);
+    });
+    compare.measure([&] { difference = std::memcmp(target.data(), trace.base.data(), target.size()); });
+    WC_CHECK(difference == 0 && digest != Digest{});
     for (Contender& contender : contenders) {
       std::memcpy(target.data(), trace.base.data(), target.size());
       WC_TRY(time_once(contender, trace, target));
@@ -159,9 +171,12 @@ Result<std::vector<CodecCase>> run_trace(const TraceSpec& spec, std::span<const 
   const auto cells = static_cast<double>(trace.cells);
   for (Contender& contender : contenders) {
     if (options.repetitions > 0) {
-      contender.result.encode_cells_per_s = cells / median(std::move(contender.encode_s));
-      contender.result.apply_cells_per_s = cells / median(std::move(contender.apply_s));
-      contender.result.memcmp_cells_per_s = cells / median(memcmp_s);
+      contender.result.encode_cells_per_s = cells / contender.encode.wall_s;
+      contender.result.apply_cells_per_s = cells / contender.apply.wall_s;
+      contender.result.encode_cells_per_cpu_s = cells / contender.encode.cpu_s;
+      contender.result.apply_cells_per_cpu_s = cells / contender.apply.cpu_s;
+      contender.result.memcmp_cells_per_cpu_s = cells / compare.cpu_s;
+      contender.result.copy_digest_cells_per_cpu_s = cells / copy_digest.cpu_s;
     }
     cases.push_back(std::move(contender.result));
   }
@@ -235,7 +250,10 @@ nlohmann::json to_json(std::span<const CodecCase> cases) {
                     {"tensor_entropy_bits_per_changed", c.tensor_entropy_bits_per_changed},
                     {"encode_cells_per_s", c.encode_cells_per_s},
                     {"apply_cells_per_s", c.apply_cells_per_s},
-                    {"memcmp_cells_per_s", c.memcmp_cells_per_s},
+                    {"encode_cells_per_cpu_s", c.encode_cells_per_cpu_s},
+                    {"apply_cells_per_cpu_s", c.apply_cells_per_cpu_s},
+                    {"memcmp_cells_per_cpu_s", c.memcmp_cells_per_cpu_s},
+                    {"copy_digest_cells_per_cpu_s", c.copy_digest_cells_per_cpu_s},
                     {"encode_peak_bytes", c.encode_peak_bytes},
                     {"apply_peak_bytes", c.apply_peak_bytes}});
   }
@@ -243,22 +261,27 @@ nlohmann::json to_json(std::span<const CodecCase> cases) {
 }
 
 std::string table_heading() {
-  return fmt::format("{:<20} {:<12} {:>3} {:>10} {:>12} {:>8} {:>9} {:>8} {:>8} {:>9} {:>9} {:>9} {:>8} {:>8}", "trace",
-                     "codec", "thr", "unchanged", "bytes", "smaller", "bits/chg", "entropy", "/entropy", "enc Gc/s",
-                     "app Gc/s", "cmp Gc/s", "enc MiB", "app MiB");
+  return fmt::format(
+             "{:<20} {:<12} {:>3} {:>10} {:>12} {:>8} {:>8} {:>8} {:>7} | {:>7} {:>7} | {:>7} {:>7} {:>7} {:>7} | "
+             "{:>7} {:>7}",
+             "trace", "codec", "thr", "unchanged", "bytes", "smaller", "bits/chg", "entropy", "/entr.", "encode",
+             "apply", "encode", "apply", "memcmp", "cp+hash", "encode", "apply") +
+         fmt::format("\n{:>96} | {:^15} | {:^31} | {:^15}", "", "G cells/s", "G cells/CPU s", "peak MiB");
 }
 
 std::string table_line(const CodecCase& c) {
   const double unchanged_percent = 100.0 * (1.0 - static_cast<double>(c.changed) / static_cast<double>(c.cells));
   constexpr double kMiB = 1024.0 * 1024.0;
   return fmt::format(
-      "{:<20} {:<12} {:>3} {:>9.3f}% {:>12} {:>7.1f}x {:>9.3f} {:>8.3f} {:>8.3f} {:>9.2f} {:>9.2f} {:>9.2f} {:>8.1f} "
-      "{:>8.1f}",
+      "{:<20} {:<12} {:>3} {:>9.3f}% {:>12} {:>7.1f}x {:>8.3f} {:>8.3f} {:>7.3f} | {:>7.2f} {:>7.2f} | {:>7.2f} "
+      "{:>7.2f} "
+      "{:>7.2f} {:>7.2f} | {:>7.1f} {:>7.1f}",
       c.trace, c.codec, c.threads, unchanged_percent, c.bytes,
       static_cast<double>(c.snapshot_bytes) / static_cast<double>(c.bytes), c.bits_per_changed(),
       c.entropy_bits_per_changed, c.bits_per_changed() / c.entropy_bits_per_changed, c.encode_cells_per_s / 1e9,
-      c.apply_cells_per_s / 1e9, c.memcmp_cells_per_s / 1e9, static_cast<double>(c.encode_peak_bytes) / kMiB,
-      static_cast<double>(c.apply_peak_bytes) / kMiB);
+      c.apply_cells_per_s / 1e9, c.encode_cells_per_cpu_s / 1e9, c.apply_cells_per_cpu_s / 1e9,
+      c.memcmp_cells_per_cpu_s / 1e9, c.copy_digest_cells_per_cpu_s / 1e9,
+      static_cast<double>(c.encode_peak_bytes) / kMiB, static_cast<double>(c.apply_peak_bytes) / kMiB);
 }
 
 Result<std::string> size_table(unsigned threads) {

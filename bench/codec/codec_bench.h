@@ -28,8 +28,9 @@ struct CodecBenchOptions {
   std::vector<std::string> codecs;
 };
 
-/// One codec on one trace. Speeds are medians over the repetitions, which go round all codecs in turn, so that a change
-/// of the machine's clock meets them all.
+/// One codec on one trace. Speeds are the best of the repetitions, which go round all codecs in turn: the others tell
+/// what else the machine did. Per second of wall time, and per second of processor time of all threads together, which
+/// other work on the machine disturbs less.
 struct CodecCase {
   std::string trace;
   std::string codec;
@@ -43,8 +44,12 @@ struct CodecCase {
   double tensor_entropy_bits_per_changed = 0;
   double encode_cells_per_s = 0;
   double apply_cells_per_s = 0;
-  /// The floor: memcmp over two equal snapshots of this size, one thread, in the same rounds.
-  double memcmp_cells_per_s = 0;
+  double encode_cells_per_cpu_s = 0;
+  double apply_cells_per_cpu_s = 0;
+  /// The floors, one thread, in the same rounds: memcmp over two equal snapshots of this size; a copy of the base, and
+  /// the digest of it.
+  double memcmp_cells_per_cpu_s = 0;
+  double copy_digest_cells_per_cpu_s = 0;
   /// How far the process's resident memory rose above what it was at the call: the patch is part of it, the snapshots
   /// are not. Accurate to about a megabyte; zero where the kernel does not let a process reset its own peak.
   std::uint64_t encode_peak_bytes = 0;

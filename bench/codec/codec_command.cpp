@@ -56,7 +56,7 @@ void add_codec_command(CLI::App& app) {
   command->add_option("--cells", options.cells_min, "Cells of each trace, at least")->capture_default_str();
   command->add_option("--threads", options.threads, "For making traces, and for codecs that use several")
       ->capture_default_str();
-  command->add_option("--repetitions", options.repetitions, "Timed rounds, of which the median counts")
+  command->add_option("--repetitions", options.repetitions, "Timed rounds, of which the best counts")
       ->capture_default_str()
       ->check(CLI::Range(1u, 1000u));
   command->add_option("--seed", options.seed, "Of the traces")->capture_default_str();

@@ -37,6 +37,8 @@ Result<std::vector<std::byte>> encode(Bytes base, Bytes result, std::span<const 
   std::vector<std::vector<std::byte>> parts(shares);
   for_each_index(shares, threads, [&](std::size_t share) {
     SegmentEncoder encoder;
+    // Memory is taken when it is written: what is measured is the patch, not a vector's growth.
+    parts[share].reserve(result.size());
     const std::size_t last = (share + 1) * ranges.size() / shares;
     for (std::size_t r = share * ranges.size() / shares; r < last; ++r) {
       const SegmentRange& range = ranges[r];

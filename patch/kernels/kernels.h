@@ -11,9 +11,9 @@
 
 namespace weightcast {
 
-/// Cells are looked at a chunk at a time, small enough that the old cells, the new cells and their weights stay in the
-/// first-level cache; a chunk has blocks, a block has groups.
-inline constexpr std::size_t kChunkCells = 4096;
+/// Cells are looked at a chunk at a time, small enough that its old cells, new cells and weights and the next chunk's
+/// cells fit in the first-level cache; a chunk has blocks, a block has groups.
+inline constexpr std::size_t kChunkCells = 2048;
 inline constexpr std::size_t kBlockCells = 32;
 inline constexpr std::size_t kGroupCells = 8;
 inline constexpr std::size_t kBlockGroups = kBlockCells / kGroupCells;

@@ -16,9 +16,7 @@ void weigh_cells(const std::byte* cells, std::size_t begin, std::size_t end, con
                  WeightedChunk& out) {
   using Ops = CellOps<Kind>;
   for (std::size_t i = begin; i < end; ++i) {
-    typename Ops::Cell cell;
-    std::memcpy(&cell, cells + i * sizeof cell, sizeof cell);
-    const unsigned key = Ops::key(cell);
+    const unsigned key = Ops::key(Ops::load(cells + i * sizeof(typename Ops::Cell)));
     const unsigned above = key < model.key_low ? 0 : key - model.key_low;
     out.weights[i] = model.weights[above < kHazardClasses ? above : kHazardClasses - 1];
   }

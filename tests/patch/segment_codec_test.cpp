@@ -180,5 +180,18 @@ TEST(Segment, RefusesClaimsBeyondItsLimits) {
   EXPECT_EQ(read_segment(frame).error().code, Errc::kCorrupt);
 }
 
+TEST(SegmentCodec, CountsMoreChangesThanItWouldCodeAndTakesAnotherMode) {
+  const std::size_t cells = SparseEncoder::kChangesMax + 4097;
+  const CellPair pair = test::make_cells(CellKind::kF8E4M3, cells, Structure::kDense, 0, 1);
+  const std::vector<std::byte> frame = encode(CellKind::kF8E4M3, pair);
+  const auto segment = read_segment(frame);
+  ASSERT_TRUE(segment.has_value());
+  EXPECT_EQ(segment->header.changed_cells, cells);
+  EXPECT_NE(segment->header.mode, SegmentMode::kSparse);
+  std::vector<std::byte> result(cells);
+  ASSERT_TRUE(decode_segment(*segment, pair.before, result).has_value());
+  EXPECT_EQ(result, pair.after);
+}
+
 }  // namespace
 }  // namespace weightcast
