@@ -9,12 +9,12 @@
 #include <string_view>
 
 #include "patch/byte_io.h"
+#include "patch/safetensors.h"
 
 namespace weightcast {
 namespace {
 
 constexpr int kZstdLevel = 3;
-constexpr std::size_t kNameBytesMax = 4096;
 constexpr std::size_t kRankMax = 64;
 // A tensor takes at least this many bytes of a head, a piece one: bounds what a count may make us reserve.
 constexpr std::size_t kTensorBytesMin = 6;
@@ -62,6 +62,21 @@ std::size_t segments_at_most(const PatchHead& head) {
   return std::size_t(head.result_bytes / head.segment_bytes) + 2 * head.pieces.size();
 }
 
+// What a reader refuses is not written.
+Error name_too_long(std::string_view name) {
+  return fail(Errc::kTooLarge, Op::kEncode,
+              fmt::format("the name {} has {} bytes, above the limit of {}", quoted_name(name), name.size(),
+                          kTensorNameBytesMax));
+}
+
+Status check_names(const SnapshotLayout& layout) {
+  for (const TensorInfo& tensor : layout.tensors) {
+    if (tensor.name.size() > kTensorNameBytesMax) return name_too_long(tensor.name);
+    if (tensor.dtype.size() > kTensorNameBytesMax) return name_too_long(tensor.dtype);
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<PatchHead> make_head(PatchIdentity identity, const SnapshotLayout& base, const SnapshotLayout& result,
@@ -79,6 +94,9 @@ Result<PatchHead> make_head(PatchIdentity identity, const SnapshotLayout& base, 
   head.tensors = result.tensors;
   WC_ASSIGN(const std::vector<PatchPiece> base_pieces, pieces_of(base, "base"));
   WC_ASSIGN(head.pieces, pieces_of(result, "result"));
+  WC_TRY(check_names(base));
+  WC_TRY(check_names(result));
+  if (head.identity.model_id.size() > kTensorNameBytesMax) return name_too_long(head.identity.model_id);
 
   std::map<std::string_view, const TensorInfo*> by_name;
   for (const TensorInfo& tensor : base.tensors) by_name[tensor.name] = &tensor;
@@ -222,7 +240,7 @@ Result<PatchHead> read_head(Bytes frame) {
   }
   ByteReader reader(body);
   PatchHead head;
-  head.identity.model_id = reader.text(kNameBytesMax);
+  head.identity.model_id = reader.text(kTensorNameBytesMax);
   head.identity.base_version = Version(reader.varint());
   head.identity.version = Version(reader.varint());
   head.identity.base_digest = reader.digest();
@@ -238,8 +256,8 @@ Result<PatchHead> read_head(Bytes frame) {
   head.tensors.resize(std::size_t(tensors));
   std::uint64_t end = 0;
   for (TensorInfo& tensor : head.tensors) {
-    tensor.name = reader.text(kNameBytesMax);
-    tensor.dtype = reader.text(kNameBytesMax);
+    tensor.name = reader.text(kTensorNameBytesMax);
+    tensor.dtype = reader.text(kTensorNameBytesMax);
     const std::uint64_t rank = reader.varint();
     if (rank > kRankMax) return corrupt("a tensor has too many dimensions");
     tensor.shape.resize(std::size_t(rank));
@@ -263,7 +281,7 @@ Result<PatchHead> read_head(Bytes frame) {
   }
   const std::uint64_t removed = reader.varint();
   if (!reader.ok() || removed > reader.remaining()) return corrupt("a field is cut short");
-  for (std::uint64_t i = 0; i < removed; ++i) head.removed.push_back(reader.text(kNameBytesMax));
+  for (std::uint64_t i = 0; i < removed; ++i) head.removed.push_back(reader.text(kTensorNameBytesMax));
   if (!reader.ok() || reader.remaining() != 0) return corrupt("it is cut short or has bytes left over");
   if (segments_at_most(head) > kSegmentsMax) {
     return fail(Errc::kTooLarge, Op::kParse, fmt::format("patch head: it claims more than {} segments", kSegmentsMax));

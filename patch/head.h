@@ -69,7 +69,7 @@ struct PatchHead {
 /// whatever the shape and place; raw bytes where the raw range of the same ordinal has the same size; all else on its
 /// own. Errors: kInvalidArgument where a layout's tensors overlap, leave its stream or are out of order, or
 /// `segment_bytes` is not within [kSegmentBytesMin, kSegmentBytesMax]; kTooLarge where there would be too many
-/// segments.
+/// segments, or a name is longer than kTensorNameBytesMax.
 Result<PatchHead> make_head(PatchIdentity identity, const SnapshotLayout& base, const SnapshotLayout& result,
                             std::uint32_t segment_bytes = kSegmentBytesDefault);
 

@@ -2,18 +2,18 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
 #include <tuple>
 #include <utility>
+
+#include "patch/write_file.h"
 
 namespace weightcast {
 namespace {
@@ -266,18 +266,6 @@ std::optional<std::string> size_problem(const TensorInfo& tensor) {
   if (*expected == tensor.size_bytes) return std::nullopt;
   return fmt::format("shape [{}] in {} takes {} bytes, but it has {}", fmt::join(tensor.shape, ", "), tensor.dtype,
                      *expected, tensor.size_bytes);
-}
-
-Status write_all(int fd, std::string_view file, Bytes bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
-    if (written < 0) {
-      if (errno == EINTR) continue;
-      return fail_errno(errno, Op::kWrite, file);
-    }
-    bytes = bytes.subspan(static_cast<std::size_t>(written));
-  }
-  return {};
 }
 
 /// `text` as a JSON string. Errors: kInvalidArgument if it is not UTF-8.

@@ -26,7 +26,7 @@ namespace weightcast {
 
 inline constexpr std::uint64_t kSafetensorsHeaderBytesMax = 100'000'000;
 /// Limits of ours, far above what models use, so that a hostile header cannot take memory out of proportion.
-inline constexpr std::size_t kTensorNameBytesMax = 4096;
+inline constexpr std::size_t kTensorNameBytesMax = 16384;
 inline constexpr std::size_t kTensorsMax = 1'000'000;
 inline constexpr std::size_t kTensorRankMax = 64;
 inline constexpr std::size_t kMetadataEntriesMax = 100'000;

@@ -11,6 +11,7 @@
 #include <filesystem>
 
 #include "patch/byte_io.h"
+#include "patch/write_file.h"
 
 namespace weightcast {
 namespace {
@@ -57,31 +58,9 @@ std::vector<std::byte> make_body(std::uint64_t offset, Bytes before, Bytes after
   return body;
 }
 
-Status write_all(int fd, const std::string& path, Bytes bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return fail_errno(errno, Op::kWrite, path);
-    bytes = bytes.subspan(std::size_t(written));
-  }
-  return {};
-}
-
-Status sync_folder_of(const std::string& path) {
-  std::string folder = std::filesystem::path(path).parent_path().string();
-  if (folder.empty()) folder = ".";
-  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return fail_errno(errno, Op::kOpen, folder);
-  const int failed = ::fsync(fd);
-  const int error = errno;
-  ::close(fd);
-  if (failed != 0) return fail_errno(error, Op::kSync, folder);
-  return {};
-}
-
 Status remove_journal(const std::string& path) {
   if (::unlink(path.c_str()) != 0) return fail_errno(errno, Op::kWrite, path);
-  return sync_folder_of(path);
+  return sync_folder(std::filesystem::path(path).parent_path());
 }
 
 /// Positions of the whole records' bodies, in order.
@@ -191,7 +170,7 @@ Result<UndoJournal> UndoJournal::create(const std::string& path, std::string_vie
   if (sync == Sync::kPower) {
     if (::fdatasync(fd) != 0) return fail_errno(errno, Op::kSync, path);
     // The name must survive as well, or there would be nothing to recover from.
-    WC_TRY(sync_folder_of(path));
+    WC_TRY(sync_folder(std::filesystem::path(path).parent_path()));
   }
   return UndoJournal(std::move(file), sync);
 }

@@ -1,11 +1,6 @@
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -18,95 +13,17 @@
 #include "patch/snapshot_digest.h"
 #include "patch/snapshot_stream.h"
 #include "tools/command.h"
+#include "tools/interop_command.h"
+#include "tools/output_files.h"
 
 namespace weightcast {
 namespace {
-
-namespace fs = std::filesystem;
 
 struct Flags {
   std::string base, other, output, model_id;
   std::uint64_t base_version = 0, version = 1;
   unsigned threads = std::max(1u, std::thread::hardware_concurrency());
   bool json = false;
-};
-
-/// A file that appears under its name when it is complete, and not at all before.
-class OutputFile {
- public:
-  explicit OutputFile(std::string path) : path_(std::move(path)), temporary_(path_ + ".tmp") {}
-  ~OutputFile() {
-    if (fd_ >= 0) ::close(fd_);
-    if (!finished_) ::unlink(temporary_.c_str());
-  }
-  OutputFile(const OutputFile&) = delete;
-  OutputFile& operator=(const OutputFile&) = delete;
-
-  Status open() {
-    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (fd_ < 0) return fail_errno(errno, Op::kOpen, temporary_);
-    return {};
-  }
-  Status write_at(std::uint64_t offset, Bytes bytes) {
-    while (!bytes.empty()) {
-      const ssize_t n = ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) return fail_errno(errno, Op::kWrite, temporary_);
-      offset += static_cast<std::uint64_t>(n);
-      bytes = bytes.subspan(static_cast<std::size_t>(n));
-    }
-    return {};
-  }
-  Status finish(std::uint64_t size_bytes) {
-    if (::ftruncate(fd_, static_cast<off_t>(size_bytes)) != 0) return fail_errno(errno, Op::kWrite, temporary_);
-    if (::fsync(fd_) != 0) return fail_errno(errno, Op::kSync, temporary_);
-    if (::rename(temporary_.c_str(), path_.c_str()) != 0) return fail_errno(errno, Op::kRename, path_);
-    finished_ = true;
-    return {};
-  }
-
- private:
-  std::string path_;
-  std::string temporary_;
-  int fd_ = -1;
-  bool finished_ = false;
-};
-
-/// The files of a snapshot that is being made.
-class OutputSnapshot final : public ByteTarget {
- public:
-  explicit OutputSnapshot(FileTable table) : table_(std::move(table)) {}
-
-  /// A snapshot of one file is written to `path` itself, one of several into the directory `path`.
-  Status open(const std::string& path) {
-    const bool single = table_.files().size() == 1;
-    std::error_code error;
-    if (!single) fs::create_directories(path, error);
-    if (error) return fail(Errc::kIo, Op::kOpen, fmt::format("{}: {}", path, error.message()));
-    for (const SnapshotFile& file : table_.files()) {
-      files_.push_back(std::make_unique<OutputFile>(single ? path : (fs::path(path) / file.name).string()));
-      WC_TRY(files_.back()->open());
-    }
-    return {};
-  }
-  Status finish() {
-    for (std::size_t i = 0; i < files_.size(); ++i) WC_TRY(files_[i]->finish(table_.files()[i].size_bytes));
-    return {};
-  }
-
-  std::uint64_t size_bytes() const override { return table_.size_bytes(); }
-  MutableBytes direct(std::uint64_t, std::size_t) override { return {}; }
-  Status write(std::uint64_t offset, Bytes bytes) override {
-    for (const FilePiece& piece : table_.pieces(offset, bytes.size())) {
-      WC_TRY(files_[piece.file]->write_at(piece.offset_bytes, bytes.first(piece.size_bytes)));
-      bytes = bytes.subspan(piece.size_bytes);
-    }
-    return {};
-  }
-
- private:
-  FileTable table_;
-  std::vector<std::unique_ptr<OutputFile>> files_;
 };
 
 /// The files that a patch leads to. A patch file tells a snapshot's bytes, not its files' names: those are the base's,
@@ -333,6 +250,8 @@ void add_patch_command(const Commands& commands) {
   const auto [inspect_app, inspect_flags] = add("inspect", "Say what a patch changes, tensor by tensor", inspect);
   inspect_app->add_option("PATCH", inspect_flags->base, "The patch file")->required();
   inspect_app->add_flag("--json", inspect_flags->json, "JSON instead of a table");
+
+  add_interop_commands(*app, commands.selected);
 }
 
 }  // namespace weightcast

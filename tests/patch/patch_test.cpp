@@ -5,6 +5,7 @@
 
 #include "patch/apply.h"
 #include "patch/fold.h"
+#include "patch/safetensors.h"
 #include "tests/patch/cells.h"
 
 namespace weightcast {
@@ -182,6 +183,21 @@ TEST(Patch, RefusesToClaimMoreThanItsLimits) {
   ASSERT_TRUE(read_head(frame).has_value());
   std::vector<std::byte> result(1);
   EXPECT_EQ(apply_to(small, frame, result).error().code, Errc::kInvalidArgument);
+}
+
+TEST(Patch, CarriesNamesOfTenKilobytesAndRefusesLongerOnesThanItsLimit) {
+  Snapshot before, after;
+  const std::string name(10'000, 'n'), too_long(kTensorNameBytesMax + 1, 'n');
+  before.add(name, "BF16", {8}, test::text_bytes("0123456789abcdef"));
+  after.add(name, "BF16", {8}, test::text_bytes("0123456789abcdXf"));
+  const std::vector<std::byte> patch = make_patch(before, after);
+  expect_leads_to(before, after, patch);
+  PatchReader reader;
+  ASSERT_TRUE(reader.handle_bytes(patch).has_value());
+  EXPECT_EQ(reader.head()->tensors[0].name, name);
+  after.layout.tensors[0].name = too_long;
+  EXPECT_EQ(make_head({}, before.layout, after.layout).error().code, Errc::kTooLarge);
+  EXPECT_EQ(make_head({}, after.layout, before.layout).error().code, Errc::kTooLarge);
 }
 
 TEST(Patch, RefusesLayoutsThatOverlapOrLeaveTheirStream) {

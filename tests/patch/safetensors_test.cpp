@@ -128,7 +128,7 @@ struct Refusal {
 };
 
 TEST(Safetensors, RefusesEachBrokenRuleWithItsOwnMessage) {
-  const std::string name_10k(10'000, 'n');
+  const std::string name_20k(20'000, 'n');
   std::string deep_shape = "1";
   for (int i = 0; i < 64; ++i) deep_shape += ",1";
   const std::vector<Refusal> refusals{
@@ -169,8 +169,8 @@ TEST(Safetensors, RefusesEachBrokenRuleWithItsOwnMessage) {
       {R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", 3, Errc::kCorrupt, "truncated"},
       {R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", 5, Errc::kCorrupt, "1 bytes after the last tensor"},
       {R"({"a":{"dtype":"X","shape":[],"data_offsets":[0,18446744073709551615]}})", 5, Errc::kCorrupt, "truncated"},
-      {R"({")" + name_10k + R"(":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})", 0, Errc::kTooLarge,
-       "is 10000 bytes long, above the limit of 4096"},
+      {R"({")" + name_20k + R"(":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})", 0, Errc::kTooLarge,
+       "is 20000 bytes long, above the limit of 16384"},
       {R"({"a":{"dtype":"U8","shape":[)" + deep_shape + R"(],"data_offsets":[0,1]}})", 1, Errc::kTooLarge,
        "64 dimensions"},
   };
@@ -224,7 +224,7 @@ TEST(Safetensors, RefusesToWriteWhatItWouldNotRead) {
   EXPECT_EQ(code({{"__metadata__", "U8", {1}, 0, 1}}), Errc::kInvalidArgument);
   EXPECT_EQ(code({{"a\xff", "U8", {1}, 0, 1}}), Errc::kInvalidArgument);
   EXPECT_EQ(code({{"a", "U8", {1}, 0, 2}}), Errc::kInvalidArgument);
-  EXPECT_EQ(code({{std::string(4097, 'n'), "U8", {1}, 0, 1}}), Errc::kTooLarge);
+  EXPECT_EQ(code({{std::string(kTensorNameBytesMax + 1, 'n'), "U8", {1}, 0, 1}}), Errc::kTooLarge);
   EXPECT_EQ(code({{"a", "X", {}, 0, ~std::uint64_t{0}}, {"b", "X", {}, 0, 2}}), Errc::kTooLarge);
 }
 

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "patch/file_table.h"
+#include "patch/stream.h"
+
+namespace weightcast {
+
+/// A file that appears under its name when it is complete, and not at all before.
+class OutputFile {
+ public:
+  explicit OutputFile(std::string path) : path_(std::move(path)), temporary_(path_ + ".tmp") {}
+  ~OutputFile();
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+
+  Status open();
+  Status write_at(std::uint64_t offset, Bytes bytes);
+  Status finish(std::uint64_t size_bytes);
+
+ private:
+  std::string path_;
+  std::string temporary_;
+  int fd_ = -1;
+  bool finished_ = false;
+};
+
+/// The files of a snapshot that is being made.
+class OutputSnapshot final : public ByteTarget {
+ public:
+  explicit OutputSnapshot(FileTable table) : table_(std::move(table)) {}
+
+  /// A snapshot of one file is written to `path` itself, one of several into the directory `path`.
+  Status open(const std::string& path);
+  Status finish();
+
+  std::uint64_t size_bytes() const override { return table_.size_bytes(); }
+  MutableBytes direct(std::uint64_t, std::size_t) override { return {}; }
+  Status write(std::uint64_t offset, Bytes bytes) override;
+
+ private:
+  FileTable table_;
+  std::vector<std::unique_ptr<OutputFile>> files_;
+};
+
+}  // namespace weightcast
