@@ -5,8 +5,8 @@
 
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
-#include <unordered_map>
 
 #include "patch/safetensors.h"
 #include "patch/snapshot.h"
@@ -94,10 +94,9 @@ struct CodedTensor {
   std::string checksum;
 };
 
-using CodedTensors = std::unordered_map<std::string, CodedTensor>;
+using CodedTensors = std::map<std::string, CodedTensor, std::less<>>;
 
-Result<CodedTensors> read_shards(const SnapshotSource& delta) {
-  CodedTensors coded;
+Status read_shards(const SnapshotSource& delta, CodedTensors& coded) {
   const std::vector<SnapshotFile>& files = delta.file_table().files();
   for (std::size_t f = 0; f < files.size(); ++f) {
     if (!files[f].name.ends_with(".safetensors")) continue;
@@ -115,7 +114,7 @@ Result<CodedTensors> read_shards(const SnapshotSource& delta) {
                             checksum->second};
     }
   }
-  return coded;
+  return {};
 }
 
 }  // namespace
@@ -269,7 +268,7 @@ Result<SlimeIndex> import_slime_delta(const std::string& directory, const Snapsh
   CodedTensors coded;
   if (!index.empty) {
     WC_ASSIGN(delta, SnapshotSource::open(directory));
-    WC_ASSIGN(coded, read_shards(*delta));
+    WC_TRY(read_shards(*delta, coded));
   }
   std::size_t found = 0;
   for (const TensorInfo& tensor : before.tensors) found += coded.contains(tensor.name);
