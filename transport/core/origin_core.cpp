@@ -801,6 +801,16 @@ void OriginCore::handle_parent_fault(Instant now, Member& member, const wire::Pa
     return std::size_t(at) < stripe.parents.size() && stripe.parents[std::size_t(at)] == parent_id;
   });
   if (!fed_by) return;
+  if (fault.kind() == wire::FAULT_KIND_SLOW) {
+    // A slow edge may be slow at either end. One who fails its own children is no witness, and one without children
+    // needs a second one: it has helped itself, and nobody waits behind it.
+    auto& witnesses = publication.called_slow[parent_id];
+    witnesses.insert(member.id);
+    const bool relays = std::ranges::any_of(publication.plan.stripes, [&](const StripePlan& stripe) {
+      return std::ranges::count(stripe.parents, member.id) > 0;
+    });
+    if (publication.demoted.contains(member.id) || (!relays && witnesses.size() < 2)) return;
+  }
   if (const std::optional<PeerFault> failing = failing_of(fault.kind(), *parent, member, payload_of(fault))) {
     parent->score.handle_failed(now);
     parent->standing.handle_fault(*failing);

@@ -131,6 +131,7 @@ class OriginCore final : public Core {
     Plan plan;
     std::set<PeerId> failed;   // could not store it: neither fed nor relays
     std::set<PeerId> demoted;  // a child left it: a leaf for the rest of this publication
+    std::map<PeerId, std::set<PeerId>> called_slow;  // by which children
     std::map<PeerId, std::string> told;  // the assignment that each member was sent last, without its epoch
     std::set<PeerId> holders;            // have it whole
   };

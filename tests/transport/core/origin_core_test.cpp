@@ -120,6 +120,18 @@ TEST_F(OriginCoreTest, ClosedConnectionLowersTheScore) {
   EXPECT_LT(OriginCore::score_of(now, member("a")), before);
 }
 
+TEST_F(OriginCoreTest, LeafThatFindsItsParentSlowIsNotBelievedAlone) {
+  join("a"), join("b"), join("c");
+  publish(1);
+  const double before = OriginCore::score_of(now, member("b"));
+  complain("c", "b", wire::FAULT_KIND_SLOW);
+  EXPECT_EQ(OriginCore::score_of(now, member("b")), before) << "it may be the leaf that is slow";
+  EXPECT_EQ(children_of(*origin.latest_plan(), member("b").id, 0).size(), 1u) << "b is not hung below it";
+  complain("b", "a", wire::FAULT_KIND_SLOW);
+  EXPECT_LT(OriginCore::score_of(now, member("a")), OriginCore::score_of(now, member("b")));
+  EXPECT_TRUE(children_of(*origin.latest_plan(), member("a").id, 0).empty());
+}
+
 TEST_F(OriginCoreTest, StarvingChildIsBelievedIfTheParentHasMoreByItsOwnWord) {
   join("a"), join("b"), join("c");
   publish(1);
