@@ -158,6 +158,16 @@ void SparseEncoder::scan(Bytes before, Bytes after) {
   result_digest_ = digest.digest();
 }
 
+void SparseEncoder::reserve_changes(std::size_t cells) {
+  std::uint64_t changed = 0;
+  for (const std::uint32_t count : sampled_.changed) changed += count;
+  const std::uint64_t expected = changed * cells / std::max<std::size_t>(sampled_cells_, 1);
+  const std::size_t wanted = std::size_t(std::min<std::uint64_t>(expected + expected / 16, kChangesMax));
+  if (changes_.size() >= wanted) return;
+  changes_ = {};  // first, so that old and new are never held together
+  changes_.resize(wanted);
+}
+
 double SparseEncoder::coded_position_bits() const {
   // A position is coded in as many bits as the model gives to the way to it, which adds up to the way to the last, less
   // the changed cells themselves, and to the cell's own change.
@@ -193,6 +203,7 @@ SparseEncoder::Outcome SparseEncoder::encode(CellKind kind, Bytes before, Bytes 
   with_cell_kind(kind, [&]<CellKind Kind>() {
     sample<Kind>(before, after);
     model_ = fit_hazard(sampled_);
+    reserve_changes(cells);
     curve_ = GapCurve(model_.scale_bits);
     scan<Kind>(before, after);
     if (changed_cells_ <= kChangesMax && refit(cells)) {

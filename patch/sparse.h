@@ -32,7 +32,8 @@ class SparseEncoder {
   };
 
   /// `before` and `after` have equal sizes, a multiple of the cell's width. Appends the payload to `out`, nothing where
-  /// no cell or too many changed. Reads both ranges once, a sample of 1/16 twice, and both once more where the sample misled it.
+  /// no cell or too many changed. Reads both ranges once, a sample of 1/16 twice, and both once more where the sample
+  /// misled it.
   Outcome encode(CellKind kind, Bytes before, Bytes after, std::vector<std::byte>& out);
 
  private:
@@ -56,6 +57,8 @@ class SparseEncoder {
   template <CellKind Kind>
   void collect(const std::byte* before, const std::byte* after, Change& change);
   void position_cell(std::size_t cell, std::uint64_t chunk_begin, Change& change);
+  /// Makes room for as many changes as the sample lets expect: growing to them would take twice the memory.
+  void reserve_changes(std::size_t cells);
   /// What the positions that the scan saw cost.
   [[nodiscard]] double coded_position_bits() const;
   /// Replaces the model by one fitted to what the scan saw, if that would shorten the coded positions enough.
