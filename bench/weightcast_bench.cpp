@@ -4,6 +4,7 @@
 #include "bench/codec/codec_command.h"
 #include "bench/faults/faults_command.h"
 #include "bench/idle/idle_command.h"
+#include "bench/patch/patch_command.h"
 #include "bench/predict/predict_command.h"
 #include "bench/publish/publish_command.h"
 #include "bench/relay/relay_command.h"
@@ -17,6 +18,7 @@ int main(int argc, char** argv) {
   weightcast::bench::add_predict_command(app);
   weightcast::bench::add_idle_command(app);
   weightcast::bench::add_publish_command(app);
+  weightcast::bench::add_patch_command(app);
   weightcast::bench::add_codec_command(app);
   try {
     app.parse(argc, argv);

@@ -62,9 +62,9 @@ Result<PatchApplier> PatchApplier::start(const PatchHead& head, const ByteSource
   return PatchApplier(std::move(plan), base, target, journal, kernels);
 }
 
-Status PatchApplier::make(const Segment& segment) {
+Status PatchApplier::make(const Segment& segment, Buffers& buffers) {
   const SegmentRange& range = segment.header.range;
-  std::vector<std::byte> before_scratch, after_scratch;
+  auto& [before_scratch, after_scratch] = buffers;
   Bytes before;
   if (range.has_base()) {
     WC_ASSIGN(before, base_->view(range.base_offset, range.size_bytes, before_scratch));
@@ -93,15 +93,21 @@ Status PatchApplier::apply(const Segment& segment) {
   if (index >= plan_.size() || plan_[index] != segment.header.range) {
     return fail(Errc::kCorrupt, Op::kDecode, fmt::format("patch segment {}: the patch's head does not plan it", index));
   }
+  Buffers buffers;
   {
     const std::lock_guard lock(*mutex_);
     if (states_[index] != State::kMissing) {
       return fail(Errc::kAlreadyExists, Op::kDecode, fmt::format("patch segment {} was applied before", index));
     }
     states_[index] = State::kTaken;
+    if (!idle_buffers_.empty()) {
+      buffers = std::move(idle_buffers_.back());
+      idle_buffers_.pop_back();
+    }
   }
-  Status made = make(segment);
+  Status made = make(segment, buffers);
   const std::lock_guard lock(*mutex_);
+  idle_buffers_.push_back(std::move(buffers));
   states_[index] = made ? State::kApplied : State::kMissing;
   results_[index] = segment.header.result_digest;
   return made;

@@ -42,7 +42,11 @@ class PatchApplier {
 
   PatchApplier(std::vector<SegmentRange> plan, const ByteSource& base, ByteTarget& target, UndoJournal* journal,
                const Kernels& kernels);
-  Status make(const Segment& segment);
+  /// Of one segment. Kept from one to the next: memory that is new to the process costs more than decoding into it.
+  struct Buffers {
+    std::vector<std::byte> before, after;
+  };
+  Status make(const Segment& segment, Buffers& buffers);
 
   std::vector<SegmentRange> plan_;
   const ByteSource* base_;
@@ -51,6 +55,7 @@ class PatchApplier {
   const Kernels* kernels_;
   std::unique_ptr<std::mutex> mutex_;
   std::vector<State> states_;
+  std::vector<Buffers> idle_buffers_;
   std::vector<Digest> results_;
 };
 

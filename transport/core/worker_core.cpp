@@ -374,7 +374,7 @@ void WorkerCore::handle_payload_begun(Instant now, PayloadId payload, Result<Res
   incoming_->phase = Phase::kReceiving;
   incoming_->download->handle_storage_ready(now);
   uploads_.handle_known(now, payload);
-  finish_if_complete();
+  finish_if_complete(now);
 }
 
 void WorkerCore::handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk) {
@@ -396,13 +396,14 @@ void WorkerCore::handle_chunk_stored(Instant now, PayloadId payload, ChunkIndex 
   }
   // Also of an earlier attempt at this version: what that one stored is stored.
   if (chunk.value < incoming_->stored.size()) incoming_->stored.insert(chunk);
-  finish_if_complete();
+  finish_if_complete(now);
 }
 
-void WorkerCore::finish_if_complete() {
+void WorkerCore::finish_if_complete(Instant now) {
   if (incoming_->phase != Phase::kReceiving || !holdings_.at(incoming_->id).complete()) return;
   if (!incoming_->stored.complete()) return;
   incoming_->phase = Phase::kFinishing;
+  incoming_->stored_at = now;
   actions_.push(action::FinishPayload{incoming_->id});
 }
 
@@ -415,6 +416,8 @@ void WorkerCore::handle_finished(Instant now, PayloadId payload, Status status) 
   installed_ = payload.version;
   installed_manifest_ = holdings_.at(payload).shared_manifest();
   base_unusable_ = false;
+  transfer_s_ = to_seconds(incoming_->stored_at - incoming_->download->first_chunk_at().value_or(incoming_->stored_at));
+  finish_s_ = to_seconds(now - incoming_->stored_at);
   installed_seconds_ = to_seconds(now - incoming_->download->first_chunk_at().value_or(now));
   last_error_.clear();
   incoming_.reset();

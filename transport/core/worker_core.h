@@ -85,6 +85,9 @@ class WorkerCore final : public Core {
   [[nodiscard]] std::string parent_name() const;
   [[nodiscard]] std::vector<std::string> children() const { return uploads_.children(); }
   [[nodiscard]] const std::string& last_error() const { return last_error_; }
+  /// Of the last installation: from the first chunk until all were stored, and from there on.
+  [[nodiscard]] double transfer_s() const { return transfer_s_; }
+  [[nodiscard]] double finish_s() const { return finish_s_; }
 
  private:
   enum class Phase : std::uint8_t { kBeginning, kReceiving, kFinishing };
@@ -97,6 +100,7 @@ class WorkerCore final : public Core {
     Phase phase = Phase::kBeginning;
     std::unique_ptr<Download> download;
     ChunkSet stored;
+    Instant stored_at{};  // all of it
     Announced source;
   };
 
@@ -107,7 +111,7 @@ class WorkerCore final : public Core {
   void handle_announce(Instant now, const wire::Announce& announce);
   void handle_assignment(Instant now, const wire::Assignment& assignment);
   void take_up_newest(Instant now);
-  void finish_if_complete();
+  void finish_if_complete(Instant now);
   void fail_incoming(Instant now, const Error& why, bool discard);
   /// Gives up what is arriving for what was announced since.
   void abandon_incoming(Instant now, std::string_view why);
@@ -152,6 +156,8 @@ class WorkerCore final : public Core {
   std::shared_ptr<const Manifest> installed_manifest_;
   bool base_unusable_ = false;
   double installed_seconds_ = 0;
+  double transfer_s_ = 0;
+  double finish_s_ = 0;
   std::uint64_t bytes_received_ = 0;
   std::string last_error_;
 };

@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <set>
 #include <system_error>
@@ -92,10 +93,30 @@ Error about(Version version, const std::filesystem::path& directory, Error error
 
 // --- What pool threads do. Free functions, so that they cannot reach into the store. ---------------------------------
 
+/// The spare files under a new name, if there are such and nobody else has them.
+Result<FilesRef> take_spare(const StoreLayout& layout, PayloadId payload, const FileTable& files) {
+  std::error_code error;
+  const std::filesystem::directory_iterator spares(layout.spare(), error);
+  if (error || spares == std::filesystem::directory_iterator()) return fail(Errc::kNotFound, Op::kOpen, "none");
+  Result<FilesRef> taken = VersionFiles::reuse(spares->path(), layout.incoming(payload), files);
+  if (!taken.has_value()) static_cast<void>(layout.throw_away(layout.incoming(payload)));
+  layout.drop_spare();
+  layout.empty_trash();
+  return taken;
+}
+
 Result<FilesRef> make_files(const StoreLayout& layout, PayloadId payload, const std::vector<SnapshotFile>& table) {
   WC_ASSIGN(FileTable files, FileTable::make(table));
+  if (!payload.is_patch()) {
+    if (Result<FilesRef> taken = take_spare(layout, payload, files); taken.has_value()) return taken;
+  }
   const std::uint64_t needed_bytes = files.size_bytes();
-  Result<FilesRef> made = VersionFiles::create(layout.incoming(payload), std::move(files));
+  Result<FilesRef> made = VersionFiles::create(layout.incoming(payload), files);
+  if (!made.has_value() && made.error().code == Errc::kNoSpace) {
+    layout.drop_spare();
+    layout.empty_trash();
+    made = VersionFiles::create(layout.incoming(payload), std::move(files));
+  }
   if (!made.has_value() && made.error().code == Errc::kNoSpace) {
     std::error_code ignored;
     const std::filesystem::space_info space = std::filesystem::space(layout.directory(), ignored);
@@ -125,11 +146,13 @@ Result<FilesRef> make_target(const StoreLayout& layout, const Manifest& manifest
   return make_files(layout, manifest.version, manifest.files);
 }
 
-/// incoming/N becomes versions/N, and `current` if it is newer.
-Status install(const StoreLayout& layout, Version version) {
+/// incoming/N becomes versions/N, and `current` if it is newer; sets `switch_s` to how long the latter took.
+Status install(const StoreLayout& layout, Version version, double& switch_s) {
   WC_TRY(rename_path(layout.incoming(version), layout.complete(version)));
   if (layout.read_current().value_or(kNoVersion) >= version) return {};
+  const auto began_at = std::chrono::steady_clock::now();
   const Status switched = layout.switch_current(version);
+  switch_s = to_seconds(std::chrono::steady_clock::now() - began_at);
   if (switched.has_value()) return {};
   // As it was before, so that it can be done again.
   WC_TRY(rename_path(layout.complete(version), layout.incoming(version)));
@@ -137,12 +160,18 @@ Status install(const StoreLayout& layout, Version version) {
 }
 
 /// The files that a patch was applied to become the version, and the patch itself is kept for children.
-Status install_patched(const StoreLayout& layout, const VersionRecord& record) {
+Status install_patched(const StoreLayout& layout, const VersionRecord& record, double& switch_s) {
   VersionRecord of_version{record.manifest, ChunkDigests(record.manifest)};
   WC_TRY(write_record(layout.record(record.manifest.version), of_version));
-  WC_TRY(install(layout, record.manifest.version));
+  WC_TRY(install(layout, record.manifest.version, switch_s));
   const PayloadId payload = record.manifest.id();
   return rename_path(layout.incoming(payload), layout.patch(payload));
+}
+
+/// Keeps a forgotten version's files for the next one, and removes its record. In this order, as remove_recorded().
+Status retire(const StoreLayout& layout, Version version) {
+  WC_TRY(layout.make_spare(layout.complete(version)));
+  return remove_file(layout.record(version));
 }
 
 /// Removes a directory and its record. In this order: files without a record are thrown away at start, too.
@@ -267,7 +296,8 @@ class StoreImpl final : public Store {
   void add_patch(VersionRecord record, FilesRef files);
   void install_checked(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done);
   CompleteRef add_complete(VersionRecord record, FilesRef files);
-  void handle_installed(VersionRecord record, FilesRef files, const std::function<void(Result<StoredVersion>)>& done);
+  void handle_installed(VersionRecord record, FilesRef files, double switch_s,
+                        const std::function<void(Result<StoredVersion>)>& done);
   void forget_old();
   void forget_old_patches();
   void remove(PayloadId payload, const std::filesystem::path& path);
@@ -613,13 +643,14 @@ void StoreImpl::handle_digest(const IncomingRef& incoming, const Result<Digest>&
 
 void StoreImpl::install_checked(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done) {
   auto status = std::make_shared<Status>();
+  auto switch_s = std::make_shared<double>(0);
   serial_.run(
-      [layout = layout_, incoming, status] {
+      [layout = layout_, incoming, status, switch_s] {
         const Manifest& manifest = incoming->manifest();
-        *status = manifest.kind == PayloadKind::kPatch ? install_patched(layout, incoming->record)
-                                                       : install(layout, manifest.version);
+        *status = manifest.kind == PayloadKind::kPatch ? install_patched(layout, incoming->record, *switch_s)
+                                                       : install(layout, manifest.version, *switch_s);
       },
-      [this, incoming, status, done = std::move(done)] {
+      [this, incoming, status, switch_s, done = std::move(done)] {
         const Version version = incoming->manifest().version;
         if (incoming->discarded) return done(no_such(incoming->id()));
         incoming->finishing = false;
@@ -630,9 +661,9 @@ void StoreImpl::install_checked(const IncomingRef& incoming, std::function<void(
         VersionRecord record = incoming->record;
         if (record.manifest.kind == PayloadKind::kPatch) {
           add_patch(std::move(incoming->record), std::move(incoming->files));
-          handle_installed(std::move(record), std::move(incoming->target), done);
+          handle_installed(std::move(record), std::move(incoming->target), *switch_s, done);
         } else {
-          handle_installed(std::move(record), std::move(incoming->files), done);
+          handle_installed(std::move(record), std::move(incoming->files), *switch_s, done);
         }
       });
 }
@@ -649,16 +680,17 @@ CompleteRef StoreImpl::add_complete(VersionRecord record, FilesRef files) {
   const Version version = record.manifest.version;
   auto complete = std::make_shared<Complete>();
   complete->stored = {std::move(record.manifest), std::move(record.digests.chunks), layout_.complete(version),
-                      record.durable};
+                      record.durable, 0};
   complete->files = std::move(files);
   complete_[version] = complete;
   current_ = std::max(current_, version);
   return complete;
 }
 
-void StoreImpl::handle_installed(VersionRecord record, FilesRef files,
+void StoreImpl::handle_installed(VersionRecord record, FilesRef files, double switch_s,
                                  const std::function<void(Result<StoredVersion>)>& done) {
   const CompleteRef complete = add_complete(std::move(record), std::move(files));
+  complete->stored.switch_s = switch_s;
   done(complete->stored);
   forget_old();
   make_durable(complete);
@@ -705,19 +737,20 @@ void StoreImpl::finish_import(const Manifest& manifest, const std::vector<Digest
 
   found->second.finishing = true;
   auto status = std::make_shared<Status>();
+  auto switch_s = std::make_shared<double>(0);
   const FilesRef files = found->second.files;
   serial_.run(
-      [layout = layout_, version, record, status] {
+      [layout = layout_, version, record, status, switch_s] {
         *status = write_record(layout.record(version), *record);
-        if (status->has_value()) *status = install(layout, version);
+        if (status->has_value()) *status = install(layout, version, *switch_s);
       },
-      [this, version, files, record, status, done = std::move(done)] {
+      [this, version, files, record, status, switch_s, done = std::move(done)] {
         const auto import = imports_.find(version);
         if (import == imports_.end() || import->second.files != files) return done(no_such(version));
         import->second.finishing = false;
         if (!status->has_value()) return done(about(version, layout_.directory(), status->error()));
         imports_.erase(import);
-        handle_installed(std::move(*record), files, done);
+        handle_installed(std::move(*record), files, *switch_s, done);
       });
 }
 
@@ -847,7 +880,17 @@ void StoreImpl::forget_old() {
       continue;
     }
     spdlog::info("store: version {} is forgotten; the last {} are kept", version.value, kept);
-    remove(version, complete->stored.path);
+    if (options_.reuse_files) {
+      serial_.run(
+          [layout = layout_, version = version] {
+            const Status retired = retire(layout, version);
+            if (!retired.has_value()) spdlog::warn("store: {}", retired.error().message());
+            layout.empty_trash();
+          },
+          [] {});
+    } else {
+      remove(version, complete->stored.path);
+    }
     it = complete_.erase(it);
   }
 }

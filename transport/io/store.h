@@ -21,6 +21,7 @@ struct StoreOptions {
   std::filesystem::path directory;
   std::uint32_t versions_kept = 2;  ///< installed versions on disk, the current one included; at least 1
   DiskBackend backend = DiskBackend::kAuto;
+  bool reuse_files = true;  ///< a forgotten version's files are written anew, instead of new ones being made
   std::size_t cache_bytes_max = 8 * kMiB;  ///< chunks just written, kept in memory for the children that follow
 };
 
@@ -30,6 +31,7 @@ struct StoredVersion {
   std::vector<Digest> chunk_digests;
   std::filesystem::path path;  ///< the directory with the snapshot's files
   bool durable = false;        ///< synced: survives a power cut without another look
+  double switch_s = 0;         ///< how long making `current` point to it took; 0 for one that was found at start
 };
 
 /// The complete payload of a patch.
@@ -62,6 +64,8 @@ struct ImportTarget {
 ///                         its own); N and B are written with 12 digits everywhere
 ///   DIR/current           symbolic link to versions/N, replaced by rename: readers see the old or the new one
 ///   DIR/trash/            what is being deleted; emptied at start
+///   DIR/spare/            files of the version that was forgotten last; the next one is written to them, unless some
+///                         reader has one of them open, mapped or linked; emptied at start
 ///   DIR/aside/            what was found in the folders above and is not ours; never deleted
 ///
 /// What is verified is found again by looking: after a restart the bytes of an arriving version are hashed against

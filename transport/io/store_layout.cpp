@@ -67,7 +67,7 @@ std::optional<PayloadId> StoreLayout::payload_of(std::string_view name) {
 }
 
 Status StoreLayout::create() const {
-  for (const fs::path& path : {directory_, incoming(), versions(), patches(), records(), trash(), aside()}) {
+  for (const fs::path& path : {directory_, incoming(), versions(), patches(), records(), trash(), spare(), aside()}) {
     std::error_code error;
     fs::create_directories(path, error);
     if (error) return refused(error.value(), Op::kOpen, path);
@@ -124,6 +124,19 @@ void StoreLayout::empty_trash() const {
     std::error_code not_removed;
     fs::remove_all(entry.path(), not_removed);
     if (not_removed) spdlog::warn("store: cannot remove {}: {}", entry.path().native(), not_removed.message());
+  }
+}
+
+Status StoreLayout::make_spare(const fs::path& path) const {
+  drop_spare();
+  return rename_path(path, spare() / path.filename());
+}
+
+void StoreLayout::drop_spare() const {
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(spare(), error)) {
+    const Status moved = throw_away(entry.path());
+    if (!moved.has_value()) spdlog::warn("store: {}", moved.error().message());
   }
 }
 

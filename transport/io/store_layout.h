@@ -23,6 +23,8 @@ class StoreLayout {
   [[nodiscard]] std::filesystem::path records() const { return directory_ / "records"; }
   /// What is being deleted: emptied at start.
   [[nodiscard]] std::filesystem::path trash() const { return directory_ / "trash"; }
+  /// The files of the version that was forgotten last, to be written anew: emptied at start.
+  [[nodiscard]] std::filesystem::path spare() const { return directory_ / "spare"; }
   /// What was found and is not ours: never deleted.
   [[nodiscard]] std::filesystem::path aside() const { return directory_ / "aside"; }
   [[nodiscard]] std::filesystem::path current() const { return directory_ / "current"; }
@@ -50,6 +52,9 @@ class StoreLayout {
   /// Moves a directory of ours out of sight, at once; empty_trash() does the long work. Harmless when it is not there.
   [[nodiscard]] Status throw_away(const std::filesystem::path& path) const;
   void empty_trash() const;
+  /// Keeps the directory of a forgotten version as the spare one, in place of the one before.
+  [[nodiscard]] Status make_spare(const std::filesystem::path& path) const;
+  void drop_spare() const;
   /// Keeps what is not ours under another name, and logs it.
   void move_aside(const std::filesystem::path& path) const;
 

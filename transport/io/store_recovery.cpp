@@ -88,6 +88,7 @@ class Recovery {
   explicit Recovery(const StoreLayout& layout) : layout_(layout) {}
 
   Result<RecoveredStore> run() {
+    layout_.drop_spare();
     layout_.empty_trash();
     WC_TRY(remove_file(layout_.directory() / "current.tmp"));
     WC_TRY(read_records());

@@ -37,6 +37,29 @@ Result<std::shared_ptr<VersionFiles>> VersionFiles::create(const fs::path& path,
   return made;
 }
 
+Result<std::shared_ptr<VersionFiles>> VersionFiles::reuse(const fs::path& spare, const fs::path& path,
+                                                          FileTable table) {
+  if (!open(spare, table).has_value()) {
+    return fail(Errc::kInvalidArgument, Op::kOpen, spare.native() + ": holds other files than are wanted");
+  }
+  if (::mkdir(path.c_str(), 0755) != 0) return fail_errno(errno, Op::kOpen, path.native());
+  // One by one, into a directory of their own: who holds the old one open finds nothing there, and not these.
+  for (const SnapshotFile& entry : table.files()) WC_TRY(rename_path(spare / entry.name, path / entry.name));
+  // From here on nobody can open them by a name that he knows. Who has them open already keeps the lease from being given.
+  for (const SnapshotFile& entry : table.files()) {
+    WC_ASSIGN(const File file, open_file(path / entry.name, O_RDWR | O_NOFOLLOW));
+    struct stat info {};
+    if (::fstat(file.fd(), &info) != 0) return fail_errno(errno, Op::kOpen, entry.name);
+    if (info.st_nlink != 1) return fail(Errc::kBusy, Op::kOpen, entry.name + ": has another name somewhere");
+    if (::fcntl(file.fd(), F_SETLEASE, F_WRLCK) != 0) {
+      const bool open_elsewhere = errno == EAGAIN || errno == EACCES;
+      return fail(open_elsewhere ? Errc::kBusy : Errc::kUnsupported, Op::kOpen, entry.name + ": may be open elsewhere");
+    }
+    ::fcntl(file.fd(), F_SETLEASE, F_UNLCK);
+  }
+  return open(path, std::move(table));
+}
+
 Result<std::shared_ptr<VersionFiles>> VersionFiles::open(const fs::path& path, FileTable table) {
   WC_ASSIGN(File directory, open_file(path, O_RDONLY | O_DIRECTORY));
   for (const SnapshotFile& entry : table.files()) {

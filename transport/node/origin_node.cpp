@@ -102,7 +102,8 @@ void OriginNode::publish(const local::PublishRequest& request, std::function<voi
 
 void OriginNode::make(PayloadId patch) {
   const auto choose_chunk_bytes = [this](std::uint64_t bytes) { return core_->plan_for(loop_.now(), bytes).chunk_bytes; };
-  make_patch(loop_, *store_, {patch, config_.model_id, choose_chunk_bytes}, [this, patch](Result<MadePatch> made) {
+  make_patch(loop_, *store_, {patch, config_.model_id, choose_chunk_bytes}, [this, patch, began_at = loop_.now()](Result<MadePatch> made) {
+    encode_s_ = to_seconds(loop_.now() - began_at);
     core_->handle_patch_made(loop_.now(), patch, std::move(made));
     driver_->pump();
   });
@@ -173,6 +174,7 @@ local::StatusReply OriginNode::status() {
   self.set_uplink_bytes_per_s(config_.uplink.bytes_per_s);
   self.set_downlink_bytes_per_s(config_.downlink.bytes_per_s);
   self.set_bytes_sent(driver_->chunk_bytes_sent());
+  self.set_encode_s(encode_s_);
   for (const auto& [id, member] : core_->members().all()) {
     local::NodeStatus& node = nodes[id];
     node.set_peer_id(id.value);

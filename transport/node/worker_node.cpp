@@ -66,6 +66,9 @@ local::StatusReply WorkerNode::status() {
   self->set_bytes_received(core_->bytes_received());
   self->set_bytes_sent(driver_->chunk_bytes_sent());
   self->set_last_error(core_->last_error());
+  self->set_transfer_s(core_->transfer_s());
+  self->set_finish_s(core_->finish_s());
+  if (const StoredVersion* stored = store_->find(core_->installed_version())) self->set_switch_s(stored->switch_s);
   return reply;
 }
 

@@ -1,11 +1,16 @@
 // Patches in a store: applied while they arrive, kept for children, and put in order after a crash at any moment.
+#include <fcntl.h>
+#include <sys/stat.h>
+
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <numeric>
 #include <random>
 
 #include "patch/codec.h"
+#include "patch/mapped_file.h"
 #include "tests/transport/io/store_fixture.h"
 #include "transport/io/store.h"
 
@@ -383,6 +388,87 @@ TEST_P(StorePatchTest, OriginPutsItsOwnPatchBesideTheVersions) {
   open();
   ASSERT_EQ(store_->patches().size(), 1u);
   EXPECT_EQ(store_->patches()[0].manifest, patch.manifest);
+}
+
+TEST_P(StorePatchTest, ForgottenVersionsFilesAreWrittenAnew) {
+  options_.versions_kept = 1;
+  open();
+  const auto inode = [](const fs::path& path) {
+    struct stat info {};
+    return ::stat(path.c_str(), &info) == 0 ? info.st_ino : 0;
+  };
+  const auto first = inode(layout().complete(Version{1}) / "model.safetensors");
+  ASSERT_TRUE(apply(patch).has_value());
+  await_durable(Version{2});
+  settle();
+  const Publication three = next_of(two, 3);
+  ASSERT_TRUE(apply(patch_of(two, three)).has_value());
+  EXPECT_EQ(inode(directory() / "current/model.safetensors"), first);
+  EXPECT_TRUE(holds(directory() / "current", three));
+}
+
+TEST_P(StorePatchTest, FilesThatAReaderHasAreLeftAsTheyAre) {
+  options_.versions_kept = 1;
+  for (const bool mapped : {false, true}) {
+    for (const bool linked : {false, true}) {
+      store_.reset();
+      fs::remove_all(directory());
+      open();
+      ASSERT_TRUE(install(one).has_value());
+      await_durable(Version{1});
+      const fs::path path = layout().complete(Version{1}) / "model.safetensors";
+      std::optional<MappedFile> reader;
+      std::optional<File> opened;
+      if (linked) {
+        fs::create_hard_link(path, directory() / "kept");
+      } else if (mapped) {
+        reader = *MappedFile::open(path.string());
+      } else {
+        opened = *open_file(path, O_RDONLY);
+      }
+      ASSERT_TRUE(apply(patch).has_value());
+      await_durable(Version{2});
+      settle();
+      const Publication three = next_of(two, 3);
+      ASSERT_TRUE(apply(patch_of(two, three)).has_value());
+      EXPECT_TRUE(holds(directory() / "current", three));
+      std::string seen(kBytes, '\0');
+      if (linked) {
+        seen = *read_file(directory() / "kept", kGiB);
+      } else if (mapped) {
+        std::memcpy(seen.data(), reader->bytes().data(), kBytes);
+      } else {
+        ASSERT_TRUE(read_fully(*opened, 0, std::as_writable_bytes(std::span(seen)), "old").has_value());
+      }
+      EXPECT_EQ(seen, one.stream);
+    }
+  }
+}
+
+TEST_P(StorePatchTest, DirectoryThatAReaderHoldsDoesNotTurnIntoAnotherVersion) {
+  options_.versions_kept = 1;
+  open();
+  const File held = *open_file(layout().complete(Version{1}), O_RDONLY | O_DIRECTORY);
+  ASSERT_TRUE(apply(patch).has_value());
+  await_durable(Version{2});
+  settle();
+  const Publication three = next_of(two, 3);
+  ASSERT_TRUE(begin(patch_of(two, three)).has_value());
+  EXPECT_FALSE(open_file_at(held, "model.safetensors", O_RDONLY).has_value());
+}
+
+TEST_P(StorePatchTest, SpareFilesMakeRoomForOthers) {
+  options_.versions_kept = 1;
+  open();
+  ASSERT_TRUE(apply(patch).has_value());
+  await_durable(Version{2});
+  settle();
+  EXPECT_FALSE(fs::is_empty(layout().spare()));
+  ASSERT_TRUE(install(publication(3)).has_value()) << "which has other files";
+  settle();
+  EXPECT_TRUE(holds(directory() / "current", publication(3)));
+  open();
+  EXPECT_TRUE(fs::is_empty(layout().spare()));
 }
 
 INSTANTIATE_TEST_SUITE_P(, StorePatchTest, testing::Values(DiskBackend::kIoUring, DiskBackend::kThreadPool),

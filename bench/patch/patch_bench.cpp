@@ -1,0 +1,167 @@
+#include "bench/patch/patch_bench.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "bench/codec/trace.h"
+#include "patch/codec.h"
+#include "patch/safetensors.h"
+#include "transport/io/posix_file.h"
+
+namespace weightcast::bench {
+namespace {
+
+constexpr std::uint64_t kTraceCellsMax = 16u << 20;
+constexpr std::uint64_t kFoldCells = 4u << 20;
+constexpr unsigned kFoldSteps = 10;
+
+Trace trace_of(const PatchBenchOptions& options, std::uint64_t cells, unsigned steps) {
+  TraceSpec spec;
+  spec.name = "patch";
+  spec.adamw.learning_rate = options.learning_rate;
+  spec.steps = std::max(steps, 1u);
+  spec.cells_min = cells;
+  return make_trace(spec, std::max(1u, std::thread::hardware_concurrency()));
+}
+
+/// The weights after `steps` optimiser steps.
+std::vector<std::byte> weights_after(const PatchBenchOptions& options, std::uint64_t cells, unsigned steps) {
+  Trace trace = trace_of(options, cells, steps);
+  return steps == 0 ? std::move(trace.base) : std::move(trace.result);
+}
+
+/// A snapshot of one tensor: `weights`, repeated up to `bytes`.
+Result<Payload> write_snapshot(const std::filesystem::path& path, Bytes weights, std::uint64_t bytes) {
+  TensorInfo tensor;
+  tensor.name = "weight";
+  tensor.dtype = "BF16";
+  tensor.size_bytes = bytes / 2 * 2;
+  tensor.shape = {tensor.size_bytes / 2};
+  WC_ASSIGN(const SafetensorsLayout layout, lay_out_safetensors(std::span(&tensor, 1), {}));
+  WC_ASSIGN(const File file, open_file(path, O_WRONLY | O_CREAT | O_TRUNC));
+  DigestStream digest;
+  std::uint64_t at = 0;
+  const auto append = [&](Bytes piece) -> Status {
+    digest.update(piece);
+    WC_TRY(write_fully(file, at, piece, path.native()));
+    at += piece.size();
+    return {};
+  };
+  WC_TRY(append(std::as_bytes(std::span(layout.header))));
+  for (std::uint64_t left = tensor.size_bytes; left > 0;) {
+    const Bytes piece = weights.first(std::min<std::uint64_t>(left, weights.size()));
+    WC_TRY(append(piece));
+    left -= piece.size();
+  }
+  return Payload{path, at, digest.digest()};
+}
+
+Result<std::uint64_t> patch_bytes(const std::vector<std::byte>& base, const std::vector<std::byte>& result,
+                                  const std::vector<TensorInfo>& tensors) {
+  const SnapshotLayout layout{base.size(), tensors};
+  WC_ASSIGN(const PatchHead head, make_head({"bench", Version{1}, Version{2}, {}, {}}, layout, layout));
+  WC_ASSIGN(const PatchSummary summary, encode_patch(head, MemorySource(base), MemorySource(result), {},
+                                                     [](Bytes) -> Status { return {}; }));
+  return summary.patch_bytes;
+}
+
+Status compare_fold_with_steps(PatchBenchResult& result) {
+  const std::vector<TensorInfo> tensors = trace_of(result.options, kFoldCells, 1).tensors;
+  const std::vector<std::byte> first = weights_after(result.options, kFoldCells, 0);
+  std::vector<std::byte> before = first;
+  for (unsigned step = 1; step <= kFoldSteps; ++step) {
+    std::vector<std::byte> after = weights_after(result.options, kFoldCells, step);
+    WC_ASSIGN(const std::uint64_t bytes, patch_bytes(before, after, tensors));
+    result.steps_bytes += bytes;
+    before = std::move(after);
+  }
+  WC_ASSIGN(result.fold_bytes, patch_bytes(first, before, tensors));
+  return {};
+}
+
+Result<PatchBenchCase> measure(Fleet& fleet, const PatchBenchOptions& options, Version version, const Payload& payload) {
+  WC_ASSIGN(const Broadcast broadcast, fleet.broadcast(version, payload, {}));
+  PatchBenchCase c;
+  c.version = version.value;
+  c.take_s = broadcast.outcome.take_s;
+  c.t50_s = broadcast.t_s(0.5);
+  c.t90_s = broadcast.t_s(0.9);
+  c.t100_s = broadcast.t_s(1.0);
+  c.origin_egress_bytes = broadcast.origin_egress_bytes;
+  c.cpu_s = broadcast.cpu_s;
+  c.rss_anon_bytes_max = broadcast.rss_anon_bytes_max;
+  WC_ASSIGN(const local::StatusReply status, fleet.status());
+  c.encode_s = status.nodes(0).encode_s();
+  for (NodeIndex node = 1; node <= options.workers; ++node) {
+    WC_TRY(check_installed(fleet.state(node), payload));
+    WC_ASSIGN(Client client, Client::open(fleet.state(node)));
+    WC_ASSIGN(const local::StatusReply own, client.status());
+    c.transfer_s = std::max(c.transfer_s, own.nodes(0).transfer_s());
+    c.finish_s = std::max(c.finish_s, own.nodes(0).finish_s());
+    c.switch_s = std::max(c.switch_s, own.nodes(0).switch_s());
+    if (node > 1) continue;
+    WC_ASSIGN(const local::VersionsReply versions, client.versions());
+    for (const local::VersionEntry& entry : versions.versions()) {
+      if (entry.version() != version.value) continue;
+      c.kind = entry.kind();
+      c.payload_bytes = entry.payload_bytes();
+    }
+  }
+  c.line_s = double(c.payload_bytes) / options.peer.downlink.bytes_per_s;
+  return c;
+}
+
+}  // namespace
+
+Result<PatchBenchResult> run_patch_bench(const PatchBenchOptions& options) {
+  PatchBenchResult result;
+  result.options = options;
+  std::vector<LinkRates> rates{{options.uplink, Rate{}}};
+  rates.resize(1 + options.workers, options.peer);
+  WC_ASSIGN(const std::unique_ptr<Network> network, options.flags.make_network(std::move(rates)));
+  WC_ASSIGN(const Scratch scratch, Scratch::make(options.flags.scratch));
+  // At each node the version in use, the one before and the one that is made.
+  WC_ASSIGN(const WarmMemory warm, options.flags.warm_memory((3 * options.workers + 5) * options.size_bytes));
+  FleetOptions fleet_options = options.flags.options(scratch.path());
+  fleet_options.topology = options.topology;
+  WC_ASSIGN(const std::unique_ptr<Fleet> fleet, Fleet::start(*network, options.workers, fleet_options));
+
+  const std::uint64_t cells = std::min(options.size_bytes / 2, kTraceCellsMax);
+  for (unsigned step = 0; step <= options.steps; ++step) {
+    WC_ASSIGN(const Payload payload, write_snapshot(scratch.path() / "model.safetensors",
+                                                    weights_after(options, cells, step), options.size_bytes));
+    WC_ASSIGN(const PatchBenchCase measured, measure(*fleet, options, Version{step + 1}, payload));
+    result.cases.push_back(measured);
+  }
+  WC_TRY(compare_fold_with_steps(result));
+  return result;
+}
+
+nlohmann::json to_json(const PatchBenchResult& result) {
+  nlohmann::json cases = nlohmann::json::array();
+  for (const PatchBenchCase& c : result.cases) {
+    cases.push_back({{"version", c.version},
+                     {"kind", c.kind},
+                     {"workers", result.options.workers},
+                     {"snapshot_bytes", result.options.size_bytes},
+                     {"payload_bytes", c.payload_bytes},
+                     {"line_s", c.line_s},
+                     {"take_s", c.take_s},
+                     {"encode_s", c.encode_s},
+                     {"t50_s", json_or_null(c.t50_s)},
+                     {"t90_s", json_or_null(c.t90_s)},
+                     {"t100_s", json_or_null(c.t100_s)},
+                     {"transfer_s", c.transfer_s},
+                     {"finish_s", c.finish_s},
+                     {"switch_s", c.switch_s},
+                     {"origin_egress_bytes", c.origin_egress_bytes},
+                     {"cpu_s", c.cpu_s},
+                     {"rss_anon_bytes_max", c.rss_anon_bytes_max}});
+  }
+  return {{"cases", cases}, {"ten_steps_bytes", result.steps_bytes}, {"fold_bytes", result.fold_bytes}};
+}
+
+}  // namespace weightcast::bench

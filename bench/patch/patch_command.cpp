@@ -1,0 +1,59 @@
+#include "bench/patch/patch_command.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "bench/patch/patch_bench.h"
+#include "tools/command.h"
+
+namespace weightcast::bench {
+namespace {
+
+struct Arguments {
+  std::string size = "1GiB";
+  std::string uplink = "300mbit";
+  std::string peer = "100mbit";
+  std::string topology = "chain";
+  PatchBenchOptions options;
+};
+
+Status run(Arguments& arguments) {
+  PatchBenchOptions& options = arguments.options;
+  WC_ASSIGN(options.size_bytes, parse_bytes(arguments.size));
+  WC_ASSIGN(options.uplink, parse_rate(arguments.uplink));
+  WC_ASSIGN(options.peer, parse_link(arguments.peer));
+  WC_ASSIGN(options.topology, parse_topology(arguments.topology));
+  WC_ASSIGN(const PatchBenchResult result, run_patch_bench(options));
+  fmt::print("version  kind   payload     line s   take s   encode s   t50 s    t100 s   transfer s  finish s   switch ms  CPU s\n");
+  for (const PatchBenchCase& c : result.cases) {
+    fmt::print("{:<8} {:<6} {:<11} {:<8.3f} {:<8.3f} {:<10.3f} {:<8} {:<8} {:<11.3f} {:<10.3f} {:<10.3f} {:.2f}\n", c.version,
+               c.kind, format_bytes(c.payload_bytes), c.line_s, c.take_s, c.encode_s, seconds_or_dash(c.t50_s),
+               seconds_or_dash(c.t100_s), c.transfer_s, c.finish_s, 1e3 * c.switch_s, c.cpu_s);
+  }
+  fmt::print("ten steps: {} as ten patches, {} as one fold ({:.2f})\n", format_bytes(result.steps_bytes),
+             format_bytes(result.fold_bytes), double(result.fold_bytes) / double(result.steps_bytes));
+  return write_result(options.flags.json_path, to_json(result).dump(2) + "\n");
+}
+
+}  // namespace
+
+void add_patch_command(CLI::App& app) {
+  const auto arguments = std::make_shared<Arguments>();
+  PatchBenchOptions& options = arguments->options;
+  CLI::App* command = app.add_subcommand("patch", "Versions of an optimiser's steps through a fleet, as patches");
+  command->add_option("--size", arguments->size, "Of the snapshot")->check(bytes_validator())->capture_default_str();
+  command->add_option("--workers", options.workers, "How many")->check(CLI::Range(1, 1000))->capture_default_str();
+  command->add_option("--uplink", arguments->uplink, "The origin's")->check(rate_validator())->capture_default_str();
+  command->add_option("--peer", arguments->peer, "A worker's, both ways or UP:DOWN")->capture_default_str();
+  command->add_option("--topology", arguments->topology, "auto, star, chain, tree or striped")
+      ->check(topology_validator())
+      ->capture_default_str();
+  command->add_option("--steps", options.steps, "Versions after the first")->check(CLI::Range(1u, 100u))->capture_default_str();
+  command->add_option("--learning-rate", options.learning_rate, "Of the optimiser")->capture_default_str();
+  options.flags.add_to(*command);
+  command->callback([arguments] { run_bench([&] { return run(*arguments); }); });
+}
+
+}  // namespace weightcast::bench
