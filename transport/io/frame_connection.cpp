@@ -16,10 +16,7 @@ namespace {
 
 // A wake-up per so many bytes of a chunk: enough that waking is cheap beside copying, and little beside a socket's
 // receive buffer, so that the sender never runs into a closed window while the reader sleeps.
-constexpr std::size_t kLowWaterBytesMax = 64 * kKiB + FrameHeader::kBytes;
-// After a chunk another one is expected, and the reader sleeps until all of it is there; for so long at most, lest it
-// sleeps through a short message.
-constexpr Duration kExpectChunk = std::chrono::milliseconds(20);
+constexpr std::size_t kLowWaterBytesMax = 64 * kKiB;
 // Frames that one system call may send.
 constexpr std::size_t kFramesPerWrite = 8;
 // What a peer may still send after our end, before it hears of it.
@@ -351,9 +348,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
       bytes = *left;
       if (!incoming_.complete()) continue;
       if (incoming_.is_chunk()) {
-        ReceivedChunk chunk = incoming_.take_chunk();
-        chunk_expected_bytes_ = FrameHeader::kBytes + chunk.bytes->size();
-        handlers_.on_chunk(std::move(chunk));
+        handlers_.on_chunk(incoming_.take_chunk());
       } else if (const Status status = handlers_.on_control(incoming_.take_control()); !status) {
         failure_ = status.error();
         return fail_now();
@@ -370,25 +365,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void set_low_water() {
     // With a limit the reader sleeps for its turns, not for packets.
     if (context_.downlink.rate().limited()) return;
-    std::size_t expected = incoming_.body_bytes_left();
-    if (!incoming_.begun() && chunk_expected_bytes_ > 0) {
-      expected = chunk_expected_bytes_;
-      if (!expect_chunk_) expect_chunk_.emplace(context_.loop, [this] { handle_no_chunk(); });
-      if (!expect_chunk_->armed()) expect_chunk_->arm(last_progress_ + kExpectChunk);
-    }
-    const std::size_t wanted = std::clamp<std::size_t>(expected, 1, kLowWaterBytesMax);
+    const std::size_t wanted = std::clamp<std::size_t>(incoming_.body_bytes_left(), 1, kLowWaterBytesMax);
     // Lowering is a must, for more may not come; raising is worth a system call if it saves some wake-ups.
     if (wanted < stream_.low_water() || wanted >= 4 * stream_.low_water()) stream_.set_low_water(wanted);
-  }
-
-  /// No chunk came in time, or the timer is of an earlier one: it is not armed anew for each.
-  void handle_no_chunk() {
-    if (state_ != State::kOpen || incoming_.begun() || chunk_expected_bytes_ == 0) return;
-    if (context_.loop.now() - last_progress_ < kExpectChunk) {
-      return expect_chunk_->arm(last_progress_ + kExpectChunk);
-    }
-    chunk_expected_bytes_ = 0;
-    stream_.set_low_water(1);
   }
 
   void watch_timeout() {
@@ -546,7 +525,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
     if (state_ == State::kOpen) leave_pacers();
     state_ = State::kClosed;
     timeout_.disarm();
-    expect_chunk_.reset();
     stream_.close();
     self_.reset();
   }
@@ -568,7 +546,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
   IncomingFrame incoming_;
   bool read_requested_ = false;
   bool reading_paused_ = false;
-  std::size_t chunk_expected_bytes_ = 0;  // the last frame was a chunk of so many, its header included
   std::uint64_t bytes_received_ = 0;
   Instant last_progress_{};
 
@@ -584,7 +561,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   Deferred control_turn_;
   Timer timeout_;  // of a frame that has begun; while flushing, of the flush
-  std::optional<Timer> expect_chunk_;  // of the low-water mark, once chunks come
   Receiver receiver_;
   Sender sender_;
   std::shared_ptr<Connection> self_;  // while flushing
