@@ -81,10 +81,20 @@ TEST_F(OneWorker, TensorNamedNanIsCarried) {
   EXPECT_TRUE(cluster.holds("a", source));
 }
 
-TEST_F(OneWorker, TensorWithANameOfTenKilobytesIsRefusedInOneLine) {
-  expect_refused(safetensors_bytes(fmt::format(R"({{"{}":{{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}}})",
-                                               std::string(10'000, 'x')), "a"),
-                 "10000 bytes long");
+std::string one_tensor_named(std::size_t name_bytes) {
+  return safetensors_bytes(fmt::format(R"({{"{}":{{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}}})",
+                                       std::string(name_bytes, 'x')), "a");
+}
+
+TEST_F(OneWorker, TensorWithANameOfTenKilobytesIsCarried) {
+  const std::string source = cluster.temp().write("long.safetensors", one_tensor_named(10'000));
+  const Ran ran = cluster.publish(source, 1);
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_TRUE(cluster.holds("a", source));
+}
+
+TEST_F(OneWorker, TensorWithANameOfTwentyKilobytesIsRefusedInOneLine) {
+  expect_refused(one_tensor_named(20'000), "20000 bytes long");
 }
 
 TEST_F(OneWorker, WeightsThatAreNotFiniteNeedConsent) {
