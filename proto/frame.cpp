@@ -44,7 +44,8 @@ FrameHeaderBytes encode_frame_header(const FrameHeader& header) {
 Result<FrameHeader> decode_frame_header(Bytes bytes) {
   WC_CHECK(bytes.size() >= FrameHeader::kBytes);
   if (std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0) {
-    return fail(Errc::kCorrupt, Op::kParse, "frame: does not start with WCF2; the peer does not speak this protocol, or is of an older release");
+    return fail(Errc::kCorrupt, Op::kParse,
+                "frame: does not start with WCF2; the peer does not speak this protocol, or is of an older release");
   }
   if (get<std::uint64_t>(bytes, kCheckedBytes) != XXH3_64bits(bytes.data(), kCheckedBytes)) {
     return fail(Errc::kCorrupt, Op::kParse, "frame: header check does not match");

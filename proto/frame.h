@@ -14,7 +14,7 @@ namespace weightcast {
 /// Every frame on every connection starts with these 40 bytes, little-endian:
 ///
 ///   offset  size  field
-///        0     4  magic "WCF1"
+///        0     4  magic "WCF2"
 ///        4     1  type
 ///        5     3  zero
 ///        8     4  body length in bytes

@@ -13,18 +13,17 @@ namespace weightcast::bench {
 namespace {
 
 struct Arguments {
-  std::string uplink = "300mbit";
-  std::string peer = "100mbit";
-  std::string size = "64MiB";
+  LinkFlags links;
   std::string topology = "chain";
   FaultsBenchOptions options;
 };
 
 Status run(Arguments& arguments) {
   FaultsBenchOptions& options = arguments.options;
-  WC_ASSIGN(options.uplink, parse_rate(arguments.uplink));
-  WC_ASSIGN(options.peer, parse_link(arguments.peer));
-  WC_ASSIGN(options.payload_bytes, parse_bytes(arguments.size));
+  WC_ASSIGN(const LinkFlags::Parsed links, arguments.links.parse());
+  options.uplink = links.uplink;
+  options.peer = links.peer;
+  options.payload_bytes = links.payload_bytes;
   WC_ASSIGN(options.topology, parse_topology(arguments.topology));
   fmt::print("{}\n", faults_heading());
   std::fflush(stdout);
@@ -56,12 +55,7 @@ void add_faults_command(CLI::App& app) {
   command->add_option("--workers", arguments->options.workers, "Workers")
       ->check(CLI::Range(std::size_t{2}, std::size_t{1000}))
       ->capture_default_str();
-  command->add_option("--uplink", arguments->uplink, "What the origin may send")
-      ->check(rate_validator())
-      ->capture_default_str();
-  command->add_option("--peer", arguments->peer, "What each worker may send and receive; UP:DOWN where they differ")
-      ->capture_default_str();
-  command->add_option("--size", arguments->size, "Payload")->check(bytes_validator())->capture_default_str();
+  arguments->links.add_to(*command);
   command->add_option("--topology", arguments->topology, "chain, tree, striped or auto")
       ->check(topology_validator())
       ->capture_default_str();

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "bench/fleet/interrupt.h"
+#include "tools/command.h"
 
 namespace weightcast::bench {
 
@@ -44,6 +45,21 @@ FleetOptions FleetFlags::options(const std::filesystem::path& scratch_path) cons
 }
 
 Result<WarmMemory> FleetFlags::warm_memory(std::uint64_t bytes) const { return WarmMemory::make(warm ? bytes : 0); }
+
+void LinkFlags::add_to(CLI::App& command) {
+  command.add_option("--uplink", uplink, "What the origin may send")->check(rate_validator())->capture_default_str();
+  command.add_option("--peer", peer, "What each worker may send and receive; UP:DOWN where they differ")
+      ->capture_default_str();
+  command.add_option("--size", size, "Payload")->check(bytes_validator())->capture_default_str();
+}
+
+Result<LinkFlags::Parsed> LinkFlags::parse() const {
+  Parsed parsed;
+  WC_ASSIGN(parsed.uplink, parse_rate(uplink));
+  WC_ASSIGN(parsed.peer, parse_link(peer));
+  WC_ASSIGN(parsed.payload_bytes, parse_bytes(size));
+  return parsed;
+}
 
 void run_bench(const std::function<Status()>& body) {
   hold_interrupts();

@@ -35,6 +35,23 @@ struct FleetFlags {
   [[nodiscard]] Result<WarmMemory> warm_memory(std::uint64_t bytes) const;
 };
 
+/// What is sent and over which links, where one case is measured: --uplink, --peer, --size.
+struct LinkFlags {
+  std::string uplink = "300mbit";
+  std::string peer = "100mbit";
+  std::string size = "64MiB";
+
+  struct Parsed {
+    Rate uplink;
+    LinkRates peer;
+    std::uint64_t payload_bytes = 0;
+  };
+
+  void add_to(CLI::App& command);
+  /// Errors: kInvalidArgument, which names the text.
+  [[nodiscard]] Result<Parsed> parse() const;
+};
+
 /// Runs a bench as the callback of its command: an error becomes one line on stderr and exit status 1.
 void run_bench(const std::function<Status()>& body);
 

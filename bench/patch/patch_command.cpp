@@ -12,18 +12,17 @@ namespace weightcast::bench {
 namespace {
 
 struct Arguments {
-  std::string size = "1GiB";
-  std::string uplink = "300mbit";
-  std::string peer = "100mbit";
+  LinkFlags links{.size = "1GiB"};
   std::string topology = "chain";
   PatchBenchOptions options;
 };
 
 Status run(Arguments& arguments) {
   PatchBenchOptions& options = arguments.options;
-  WC_ASSIGN(options.size_bytes, parse_bytes(arguments.size));
-  WC_ASSIGN(options.uplink, parse_rate(arguments.uplink));
-  WC_ASSIGN(options.peer, parse_link(arguments.peer));
+  WC_ASSIGN(const LinkFlags::Parsed links, arguments.links.parse());
+  options.uplink = links.uplink;
+  options.peer = links.peer;
+  options.size_bytes = links.payload_bytes;
   WC_ASSIGN(options.topology, parse_topology(arguments.topology));
   WC_ASSIGN(const PatchBenchResult result, run_patch_bench(options));
   fmt::print("version  kind   payload     line s   take s   encode s   t50 s    t100 s   transfer s  finish s   switch ms  CPU s\n");
@@ -43,10 +42,8 @@ void add_patch_command(CLI::App& app) {
   const auto arguments = std::make_shared<Arguments>();
   PatchBenchOptions& options = arguments->options;
   CLI::App* command = app.add_subcommand("patch", "Versions of an optimiser's steps through a fleet, as patches");
-  command->add_option("--size", arguments->size, "Of the snapshot")->check(bytes_validator())->capture_default_str();
+  arguments->links.add_to(*command);
   command->add_option("--workers", options.workers, "How many")->check(CLI::Range(1, 1000))->capture_default_str();
-  command->add_option("--uplink", arguments->uplink, "The origin's")->check(rate_validator())->capture_default_str();
-  command->add_option("--peer", arguments->peer, "A worker's, both ways or UP:DOWN")->capture_default_str();
   command->add_option("--topology", arguments->topology, "auto, star, chain, tree or striped")
       ->check(topology_validator())
       ->capture_default_str();

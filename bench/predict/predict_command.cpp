@@ -14,9 +14,7 @@ namespace weightcast::bench {
 namespace {
 
 struct Arguments {
-  std::string uplink = "300mbit";
-  std::string peer = "100mbit";
-  std::string size = "64MiB";
+  LinkFlags links;
   std::vector<std::string> topologies{"star", "chain", "tree", "striped"};
   double delay_ms = 0.1;
   double error_max = 0;
@@ -26,9 +24,10 @@ struct Arguments {
 
 Status run(Arguments& arguments) {
   PredictBenchOptions& options = arguments.options;
-  WC_ASSIGN(options.uplink, parse_rate(arguments.uplink));
-  WC_ASSIGN(options.peer, parse_link(arguments.peer));
-  WC_ASSIGN(options.payload_bytes, parse_bytes(arguments.size));
+  WC_ASSIGN(const LinkFlags::Parsed links, arguments.links.parse());
+  options.uplink = links.uplink;
+  options.peer = links.peer;
+  options.payload_bytes = links.payload_bytes;
   options.one_way_delay = from_seconds(arguments.delay_ms / 1e3);
   for (const std::string& name : arguments.topologies) {
     WC_ASSIGN(const Topology topology, parse_topology(name));
@@ -67,12 +66,7 @@ void add_predict_command(CLI::App& app) {
   command->add_option("--simulate", options.further_workers, "Further numbers of workers, only to simulate")
       ->delimiter(',')
       ->check(CLI::Range(std::size_t{1}, std::size_t{10000}));
-  command->add_option("--uplink", arguments->uplink, "What the origin may send")
-      ->check(rate_validator())
-      ->capture_default_str();
-  command->add_option("--peer", arguments->peer, "What each worker may send and receive; UP:DOWN where they differ")
-      ->capture_default_str();
-  command->add_option("--size", arguments->size, "Payload")->check(bytes_validator())->capture_default_str();
+  arguments->links.add_to(*command);
   command->add_option("--topology", arguments->topologies, "star, chain, tree, striped or auto")
       ->delimiter(',')
       ->check(topology_validator())

@@ -25,6 +25,27 @@ struct Publication {
   std::vector<Digest> digests;
   std::string stream;
 
+  /// The digests of what `stream` holds, chunk by chunk.
+  void digest_chunks() {
+    digests.clear();
+    for (std::uint32_t i = 0; i < manifest.chunk_count(); ++i) {
+      const ChunkIndex index{i};
+      digests.push_back(digest_of(bytes().subspan(manifest.chunk_offset(index), manifest.chunk_size(index))));
+    }
+    manifest.part_digests = part_digests_of(digests);
+  }
+
+  /// The digest of the snapshot that `stream` is.
+  void digest_snapshot() {
+    SnapshotDigest digest(*FileTable::make(manifest.files));
+    for (std::size_t leaf = 0; leaf < digest.leaf_count(); ++leaf) {
+      digest.set_leaf(leaf, digest_of(bytes().subspan(digest.leaf_offset_bytes(leaf), digest.leaf_size_bytes(leaf))));
+    }
+    manifest.snapshot_digest = digest.root();
+  }
+
+  [[nodiscard]] Bytes bytes() const { return std::as_bytes(std::span(stream)); }
+
   [[nodiscard]] BufferRef chunk(ChunkIndex index) const {
     auto buffer = std::make_shared<Buffer>(manifest.chunk_size(index));
     buffer->set_size(manifest.chunk_size(index));
@@ -49,16 +70,8 @@ inline Publication publication(std::uint64_t version, std::vector<SnapshotFile> 
     state = state * 6364136223846793005u + 1442695040888963407u;
     made.stream.push_back(static_cast<char>(state >> 56));
   }
-  const Bytes stream = std::as_bytes(std::span(made.stream));
-  for (std::uint32_t i = 0; i < m.chunk_count(); ++i) {
-    made.digests.push_back(digest_of(stream.subspan(m.chunk_offset(ChunkIndex{i}), m.chunk_size(ChunkIndex{i}))));
-  }
-  m.part_digests = part_digests_of(made.digests);
-  SnapshotDigest digest(*FileTable::make(m.files));
-  for (std::size_t leaf = 0; leaf < digest.leaf_count(); ++leaf) {
-    digest.set_leaf(leaf, digest_of(stream.subspan(digest.leaf_offset_bytes(leaf), digest.leaf_size_bytes(leaf))));
-  }
-  m.snapshot_digest = digest.root();
+  made.digest_chunks();
+  made.digest_snapshot();
   return made;
 }
 

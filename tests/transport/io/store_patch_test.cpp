@@ -26,18 +26,9 @@ Publication next_of(const Publication& base, std::uint64_t version) {
   Publication made = base;
   std::mt19937 random(static_cast<unsigned>(version));
   for (std::size_t i = 0; i + 1 < made.stream.size(); i += 2 + 2 * (random() % 100)) made.stream[i] ^= 1;
-  Manifest& m = made.manifest;
-  m.version = Version{version};
-  const Bytes stream = std::as_bytes(std::span(made.stream));
-  for (std::uint32_t i = 0; i < m.chunk_count(); ++i) {
-    made.digests[i] = digest_of(stream.subspan(m.chunk_offset(ChunkIndex{i}), m.chunk_size(ChunkIndex{i})));
-  }
-  m.part_digests = part_digests_of(made.digests);
-  SnapshotDigest digest(*FileTable::make(m.files));
-  for (std::size_t leaf = 0; leaf < digest.leaf_count(); ++leaf) {
-    digest.set_leaf(leaf, digest_of(stream.subspan(digest.leaf_offset_bytes(leaf), digest.leaf_size_bytes(leaf))));
-  }
-  m.snapshot_digest = digest.root();
+  made.manifest.version = Version{version};
+  made.digest_chunks();
+  made.digest_snapshot();
   return made;
 }
 
@@ -51,11 +42,7 @@ Publication payload_of(const Publication& base, const Publication& result, std::
   m.payload_bytes = bytes.size();
   m.chunk_bytes = kChunkBytesMin;
   made.stream = std::move(bytes);
-  const Bytes stream = std::as_bytes(std::span(made.stream));
-  for (std::uint32_t i = 0; i < m.chunk_count(); ++i) {
-    made.digests.push_back(digest_of(stream.subspan(m.chunk_offset(ChunkIndex{i}), m.chunk_size(ChunkIndex{i}))));
-  }
-  m.part_digests = part_digests_of(made.digests);
+  made.digest_chunks();
   return made;
 }
 
