@@ -2,6 +2,8 @@
 
 #include <spdlog/spdlog.h>
 
+#include <utility>
+
 #include "transport/io/disk_backends.h"
 
 namespace weightcast {
@@ -28,6 +30,18 @@ Result<std::unique_ptr<Disk>> Disk::open(EventLoop& loop, DiskBackend backend) {
     spdlog::info("disk: thread pool, as configured");
   }
   return open_thread_disk(loop);
+}
+
+Disk::Done Disk::joint(std::size_t count, Done done) {
+  struct Joint {
+    std::size_t left;
+    Status status;
+    Done done;
+  };
+  return [joint = std::make_shared<Joint>(count, Status{}, std::move(done))](const Status& status) {
+    if (!status.has_value()) joint->status = status;
+    if (--joint->left == 0) joint->done(joint->status);
+  };
 }
 
 }  // namespace weightcast

@@ -30,6 +30,10 @@ class Disk {
  public:
   using Done = std::function<void(Status)>;
 
+  /// For `count` operations that end as one, at least one: each calls what this returns, and the last to end calls
+  /// `done`, with an error if one had one.
+  [[nodiscard]] static Done joint(std::size_t count, Done done);
+
   static constexpr Duration kWriteDelay = std::chrono::milliseconds(50);
   static constexpr std::size_t kWaitingBytesMax = 512 * kKiB;
 

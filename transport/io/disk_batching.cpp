@@ -35,18 +35,10 @@ void BatchingDisk::sync(int fd, Done done) {
 
 void BatchingDisk::write(int fd, std::uint64_t offset, Bytes from, Done done) {
   if (from.size() <= kWriteBytes) return write_piece(fd, offset, from, std::move(done));
-  struct Joint {
-    std::size_t left;
-    Status status;
-    Done done;
-  };
-  const auto joint = std::make_shared<Joint>((from.size() + kWriteBytes - 1) / kWriteBytes, Status{}, std::move(done));
+  const Done joint = Disk::joint((from.size() + kWriteBytes - 1) / kWriteBytes, std::move(done));
   for (; !from.empty(); from = from.subspan(std::min(from.size(), kWriteBytes))) {
     const Bytes piece = from.first(std::min(from.size(), kWriteBytes));
-    write_piece(fd, offset, piece, [joint](const Status& status) {
-      if (!status.has_value()) joint->status = status;
-      if (--joint->left == 0) joint->done(joint->status);
-    });
+    write_piece(fd, offset, piece, joint);
     offset += piece.size();
   }
 }

@@ -1,25 +1,10 @@
-#include "transport/io/store.h"
-
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <chrono>
-#include <map>
-#include <set>
-#include <system_error>
-#include <unordered_map>
 #include <utility>
 
-#include "base/units.h"
-#include "transport/io/chunk_cache.h"
-#include "transport/io/patched_snapshot.h"
-#include "transport/io/serial_work.h"
-#include "transport/io/snapshot_check.h"
-#include "transport/io/store_layout.h"
-#include "transport/io/store_recovery.h"
-#include "transport/io/version_files.h"
-#include "transport/io/version_record.h"
+#include "transport/io/store_impl.h"
 
 namespace weightcast {
 namespace {
@@ -27,304 +12,43 @@ namespace {
 // For chunks on their way from the disk to a child that is behind.
 constexpr std::size_t kReadBuffersKeptBytesMax = 4 * kMiB;
 
-using FilesRef = std::shared_ptr<VersionFiles>;
+}  // namespace
 
-struct Complete {
-  StoredVersion stored;
-  FilesRef files;
-  std::size_t users = 0;  // reads under way, patches that are applied to it
-};
-using CompleteRef = std::shared_ptr<Complete>;
-
-/// A complete patch.
-struct Patch {
-  StoredPatch stored;
-  FilesRef files;
-  std::size_t reads_under_way = 0;
-};
-using PatchRef = std::shared_ptr<Patch>;
-
-/// A payload that is arriving. Shared by the callbacks of its writes, which may outlive its place in the store.
-struct Incoming {
-  explicit Incoming(RecoveredVersion from)
-      : record(std::move(from.record)), files(std::move(from.files)), held(std::move(from.held)) {}
-
-  VersionRecord record;
-  FilesRef files;
-  ChunkSet held;                                        // on disk
-  std::unordered_map<ChunkIndex, BufferRef> unwritten;  // handed in, not on disk yet
-  std::unique_ptr<SnapshotCheck> check;                 // of a full payload, from begin() on
-  FilesRef target;                                      // of a patch, from begin() on
-  CompleteRef base;                                     // of a patch, from begin() on
-  std::unique_ptr<PatchedSnapshot> applied;             // of a patch, from begin() on
-  bool finishing = false;
-  bool discarded = false;
-
-  [[nodiscard]] const Manifest& manifest() const { return record.manifest; }
-  [[nodiscard]] PayloadId id() const { return record.manifest.id(); }
-  [[nodiscard]] bool begun() const { return check || applied; }
-  /// Bytes on disk, counted from the first without a gap.
-  [[nodiscard]] std::uint64_t prefix_bytes() const {
-    const auto gap = held.next_missing(ChunkIndex{0});
-    return gap ? manifest().chunk_offset(*gap) : manifest().payload_bytes;
+StoreImpl::StoreImpl(EventLoop& loop, StoreOptions options, File lock, std::unique_ptr<Disk> disk, RecoveredStore found)
+    : loop_(loop),
+      options_(std::move(options)),
+      layout_(options_.directory),
+      lock_(std::move(lock)),
+      current_(found.current),
+      cache_(options_.cache_bytes_max),
+      read_buffers_(kReadBuffersKeptBytesMax),
+      serial_(loop),
+      disk_(std::move(disk)) {
+  for (RecoveredVersion& version : found.partial) {
+    const PayloadId payload = version.record.manifest.id();
+    incoming_.emplace(payload, std::make_shared<Incoming>(std::move(version)));
   }
-};
+  for (RecoveredVersion& patch : found.patches) add_patch(std::move(patch.record), std::move(patch.files));
+  for (RecoveredVersion& version : found.complete) {
+    const bool durable = version.record.durable;
+    const auto added = add_complete(std::move(version.record), std::move(version.files));
+    if (!durable) make_durable(added);
+  }
+  forget_old();
+}
 
-/// A version or patch that an origin makes itself.
-struct Import {
-  std::vector<SnapshotFile> table;
-  FilesRef files;
-  bool finishing = false;
-};
-
-Error no_such(PayloadId payload) {
+Error StoreImpl::no_such(PayloadId payload) {
   return fail(Errc::kNotFound, Op::kOpen,
               payload.is_patch() ? fmt::format("patch from version {} to {}: not in the store", payload.base.value,
                                                payload.version.value)
                                  : fmt::format("version {}: not in the store", payload.version.value));
 }
 
-/// Says of what version `error` is, and what to do about a full disk.
-Error about(Version version, const std::filesystem::path& directory, Error error) {
-  error.detail = fmt::format("version {} in {}: {}", version.value, directory.native(), error.detail);
+Error StoreImpl::about(Version version, Error error) const {
+  error.detail = fmt::format("version {} in {}: {}", version.value, layout_.directory().native(), error.detail);
   if (error.code == Errc::kNoSpace) error.detail += "; make room there, and it goes on from where it is";
   return error;
 }
-
-// --- What pool threads do. Free functions, so that they cannot reach into the store. ---------------------------------
-
-/// The spare files under a new name, if there are such and nobody else has them.
-Result<FilesRef> take_spare(const StoreLayout& layout, PayloadId payload, const FileTable& files) {
-  std::error_code error;
-  const std::filesystem::directory_iterator spares(layout.spare(), error);
-  if (error || spares == std::filesystem::directory_iterator()) return fail(Errc::kNotFound, Op::kOpen, "none");
-  Result<FilesRef> taken = VersionFiles::reuse(spares->path(), layout.incoming(payload), files);
-  if (!taken.has_value()) static_cast<void>(layout.throw_away(layout.incoming(payload)));
-  layout.drop_spare();
-  layout.empty_trash();
-  return taken;
-}
-
-Result<FilesRef> make_files(const StoreLayout& layout, PayloadId payload, const std::vector<SnapshotFile>& table) {
-  WC_ASSIGN(FileTable files, FileTable::make(table));
-  if (!payload.is_patch()) {
-    if (Result<FilesRef> taken = take_spare(layout, payload, files); taken.has_value()) return taken;
-  }
-  const std::uint64_t needed_bytes = files.size_bytes();
-  Result<FilesRef> made = VersionFiles::create(layout.incoming(payload), files);
-  if (!made.has_value() && made.error().code == Errc::kNoSpace) {
-    layout.drop_spare();
-    layout.empty_trash();
-    made = VersionFiles::create(layout.incoming(payload), std::move(files));
-  }
-  if (!made.has_value() && made.error().code == Errc::kNoSpace) {
-    std::error_code ignored;
-    const std::filesystem::space_info space = std::filesystem::space(layout.directory(), ignored);
-    return fail(Errc::kNoSpace, Op::kWrite,
-                fmt::format("version {} needs {} in {}, of which {} are free; make room there, or keep fewer versions",
-                            payload.version.value, format_bytes(needed_bytes), layout.directory().native(),
-                            format_bytes(space.available)));
-  }
-  return made;
-}
-
-Result<FilesRef> make_incoming(const StoreLayout& layout, const VersionRecord& record) {
-  const PayloadId payload = record.manifest.id();
-  WC_ASSIGN(const FileTable table, payload_files(record.manifest));
-  WC_ASSIGN(FilesRef files, make_files(layout, payload, table.files()));
-  const Status written = write_record(layout.record(payload), record);
-  if (written.has_value()) return files;
-  static_cast<void>(layout.throw_away(layout.incoming(payload)));
-  layout.empty_trash();
-  return written.error();
-}
-
-/// The files that a patch is applied to. What an earlier attempt left goes.
-Result<FilesRef> make_target(const StoreLayout& layout, const Manifest& manifest) {
-  WC_TRY(layout.throw_away(layout.incoming(manifest.version)));
-  layout.empty_trash();
-  return make_files(layout, manifest.version, manifest.files);
-}
-
-/// incoming/N becomes versions/N, and `current` if it is newer; sets `switch_s` to how long the latter took.
-Status install(const StoreLayout& layout, Version version, double& switch_s) {
-  WC_TRY(rename_path(layout.incoming(version), layout.complete(version)));
-  if (layout.read_current().value_or(kNoVersion) >= version) return {};
-  const auto began_at = std::chrono::steady_clock::now();
-  const Status switched = layout.switch_current(version);
-  switch_s = to_seconds(std::chrono::steady_clock::now() - began_at);
-  if (switched.has_value()) return {};
-  // As it was before, so that it can be done again.
-  WC_TRY(rename_path(layout.complete(version), layout.incoming(version)));
-  return switched;
-}
-
-/// The files that a patch was applied to become the version, and the patch itself is kept for children.
-Status install_patched(const StoreLayout& layout, const VersionRecord& record, double& switch_s) {
-  VersionRecord of_version{record.manifest, ChunkDigests(record.manifest)};
-  WC_TRY(write_record(layout.record(record.manifest.version), of_version));
-  WC_TRY(install(layout, record.manifest.version, switch_s));
-  const PayloadId payload = record.manifest.id();
-  return rename_path(layout.incoming(payload), layout.patch(payload));
-}
-
-/// Keeps a forgotten version's files for the next one, and removes its record. In this order, as remove_recorded().
-Status retire(const StoreLayout& layout, Version version) {
-  WC_TRY(layout.make_spare(layout.complete(version)));
-  return remove_file(layout.record(version));
-}
-
-/// Removes a directory and its record. In this order: files without a record are thrown away at start, too.
-Status remove_recorded(const StoreLayout& layout, const std::filesystem::path& path, PayloadId payload) {
-  WC_TRY(layout.throw_away(path));
-  return remove_file(layout.record(payload));
-}
-
-/// The last part of making a version durable: its files are synced already.
-Status sync_names_and_mark(const StoreLayout& layout, Version version, const VersionFiles& files) {
-  WC_TRY(files.sync_names());
-  for (const auto& directory : {layout.versions(), layout.incoming(), layout.records(), layout.directory()}) {
-    WC_TRY(sync_directory(directory));
-  }
-  return append_durable_mark(layout.record(version));
-}
-
-// ---------------------------------------------------------------------------------------------------------------------
-
-class StoreImpl final : public Store {
- public:
-  StoreImpl(EventLoop& loop, StoreOptions options, File lock, std::unique_ptr<Disk> disk, RecoveredStore found)
-      : loop_(loop),
-        options_(std::move(options)),
-        layout_(options_.directory),
-        lock_(std::move(lock)),
-        current_(found.current),
-        cache_(options_.cache_bytes_max),
-        read_buffers_(kReadBuffersKeptBytesMax),
-        serial_(loop),
-        disk_(std::move(disk)) {
-    for (RecoveredVersion& version : found.partial) {
-      const PayloadId payload = version.record.manifest.id();
-      incoming_.emplace(payload, std::make_shared<Incoming>(std::move(version)));
-    }
-    for (RecoveredVersion& patch : found.patches) add_patch(std::move(patch.record), std::move(patch.files));
-    for (RecoveredVersion& version : found.complete) {
-      const bool durable = version.record.durable;
-      const auto added = add_complete(std::move(version.record), std::move(version.files));
-      if (!durable) make_durable(added);
-    }
-    forget_old();
-  }
-
-  [[nodiscard]] DiskBackend backend() const override { return disk_->backend(); }
-  [[nodiscard]] Version current() const override { return current_; }
-
-  [[nodiscard]] std::vector<StoredVersion> versions() const override {
-    std::vector<StoredVersion> all;
-    for (const auto& [version, complete] : complete_) all.push_back(complete->stored);
-    return all;
-  }
-
-  [[nodiscard]] const StoredVersion* find(Version version) const override {
-    const auto found = complete_.find(version);
-    return found == complete_.end() ? nullptr : &found->second->stored;
-  }
-
-  [[nodiscard]] std::vector<PartialVersion> partial() const override {
-    std::vector<PartialVersion> all;
-    for (const auto& [version, incoming] : incoming_) all.push_back(partial_of(*incoming));
-    return all;
-  }
-
-  [[nodiscard]] std::vector<StoredPatch> patches() const override {
-    std::vector<StoredPatch> all;
-    for (const auto& [payload, patch] : patches_) all.push_back(patch->stored);
-    return all;
-  }
-
-  void retain(const std::vector<PayloadId>& payloads) override {
-    retained_ = std::set<PayloadId>(payloads.begin(), payloads.end());
-    forget_old();
-  }
-
-  void begin(const Manifest& manifest, std::function<void(Result<PartialVersion>)> done) override;
-  void put_digest_part(PayloadId payload, std::uint32_t part, const std::vector<Digest>& digests) override;
-  void write_chunk(PayloadId payload, ChunkIndex chunk, BufferRef bytes, std::function<void(Status)> done) override;
-  [[nodiscard]] BufferRef cached_chunk(PayloadId payload, ChunkIndex chunk) const override;
-  void read_chunk(PayloadId payload, ChunkIndex chunk, std::function<void(Result<BufferRef>)> done) override;
-  void finish(PayloadId payload, std::function<void(Result<StoredVersion>)> done) override;
-  void begin_import(Version version, std::vector<SnapshotFile> files,
-                    std::function<void(Result<ImportTarget>)> done) override;
-  void finish_import(const Manifest& manifest, const std::vector<Digest>& chunk_digests,
-                     std::function<void(Result<StoredVersion>)> done) override;
-  void begin_patch(PayloadId patch, std::function<void(Result<std::filesystem::path>)> done) override;
-  void finish_patch(const Manifest& manifest, const std::vector<Digest>& chunk_digests,
-                    std::function<void(Status)> done) override;
-  void discard(PayloadId payload) override;
-
- private:
-  using IncomingRef = std::shared_ptr<Incoming>;
-  using ReadDone = std::function<void(Result<BufferRef>)>;
-
-  /// Operations on several files that end as one.
-  struct Joint {
-    std::size_t left = 0;
-    Status status;
-  };
-  using Operation = std::function<void(const FileRef& file, const FilePiece& piece, Disk::Done done)>;
-
-  /// Runs `task` on the loop, soon, unless the store is gone by then.
-  void later(std::function<void()> task) {
-    loop_.post([task = std::move(task), alive = std::weak_ptr(alive_)] {
-      if (!alive.expired()) task();
-    });
-  }
-
-  static PartialVersion partial_of(const Incoming& incoming) {
-    return {incoming.manifest(), incoming.record.digests.prefix(), incoming.held};
-  }
-
-  void for_pieces(VersionFiles& files, std::uint64_t offset, std::uint64_t length, const Operation& operation,
-                  Disk::Done done);
-  void handle_written(const IncomingRef& incoming, ChunkIndex chunk, const BufferRef& bytes, Status status,
-                      const std::function<void(Status)>& done);
-  void handle_read(const ChunkKey& key, Result<BufferRef> result);
-  void start_check(Incoming& incoming);
-  void start_applying(Incoming& incoming);
-  void handle_digest(const IncomingRef& incoming, const Result<Digest>& digest,
-                     const std::function<void(Result<StoredVersion>)>& done);
-  void add_patch(VersionRecord record, FilesRef files);
-  void install_checked(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done);
-  CompleteRef add_complete(VersionRecord record, FilesRef files);
-  void handle_installed(VersionRecord record, FilesRef files, double switch_s,
-                        const std::function<void(Result<StoredVersion>)>& done);
-  void forget_old();
-  void forget_old_patches();
-  void remove(PayloadId payload, const std::filesystem::path& path);
-  void make_durable(const CompleteRef& complete);
-  void sync_files_from(std::size_t file, const CompleteRef& complete);
-  bool refuse_new(PayloadId payload, const std::function<void(Error)>& refuse);
-
-  EventLoop& loop_;
-  const StoreOptions options_;
-  const StoreLayout layout_;
-  File lock_;
-  Version current_;
-  std::map<PayloadId, IncomingRef> incoming_;
-  std::map<PayloadId, Import> imports_;
-  std::map<Version, CompleteRef> complete_;
-  std::map<PayloadId, PatchRef> patches_;
-  std::optional<std::set<PayloadId>> retained_;
-  /// Payloads whose files are being made; what they point to says whether they are still wanted.
-  std::map<PayloadId, std::shared_ptr<bool>> preparing_;
-  ChunkCache cache_;
-  BufferPool read_buffers_;
-  std::unordered_map<ChunkKey, std::vector<ReadDone>> reading_;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>();
-  // Last, so that they end first: their destructors wait for what uses the rest.
-  SerialWork serial_;
-  std::unique_ptr<Disk> disk_;
-};
 
 /// Whether `payload` cannot be begun or imported now; then it has been refused.
 bool StoreImpl::refuse_new(PayloadId payload, const std::function<void(Error)>& refuse) {
@@ -459,7 +183,6 @@ void StoreImpl::put_digest_part(PayloadId payload, std::uint32_t part, const std
 
 void StoreImpl::for_pieces(VersionFiles& files, std::uint64_t offset, std::uint64_t length, const Operation& operation,
                            Disk::Done done) {
-  const auto joint = std::make_shared<Joint>();
   const std::vector<FilePiece> pieces = files.table().pieces(offset, length);
   std::vector<FileRef> opened;
   for (const FilePiece& piece : pieces) {
@@ -470,15 +193,9 @@ void StoreImpl::for_pieces(VersionFiles& files, std::uint64_t offset, std::uint6
     }
     opened.push_back(std::move(*file));
   }
-  joint->left = pieces.size();
-  const auto shared_done = std::make_shared<Disk::Done>(std::move(done));
-  for (std::size_t i = 0; i < pieces.size(); ++i) {
-    // The file stays open until the operation has ended, whatever becomes of the version.
-    operation(opened[i], pieces[i], [joint, shared_done, file = opened[i]](const Status& status) {
-      if (!status.has_value()) joint->status = status;
-      if (--joint->left == 0) (*shared_done)(joint->status);
-    });
-  }
+  // The files stay open until all has ended, whatever becomes of the version.
+  const Disk::Done joint = Disk::joint(pieces.size(), [opened, done = std::move(done)](const Status& s) { done(s); });
+  for (std::size_t i = 0; i < pieces.size(); ++i) operation(opened[i], pieces[i], joint);
 }
 
 void StoreImpl::write_chunk(PayloadId payload, ChunkIndex chunk, BufferRef bytes, std::function<void(Status)> done) {
@@ -501,9 +218,8 @@ void StoreImpl::write_chunk(PayloadId payload, ChunkIndex chunk, BufferRef bytes
   std::uint64_t written = 0;
   for_pieces(
       *incoming->files, begin, bytes->size(),
-      [&](const FileRef& file, const FilePiece& piece, Disk::Done piece_done) {
-        disk_->write(file->fd(), piece.offset_bytes, bytes->bytes().subspan(written, piece.size_bytes),
-                     std::move(piece_done));
+      [&](const FileRef& file, const FilePiece& piece, const Disk::Done& piece_done) {
+        disk_->write(file->fd(), piece.offset_bytes, bytes->bytes().subspan(written, piece.size_bytes), piece_done);
         written += piece.size_bytes;
       },
       [this, incoming, chunk, bytes, done = std::move(done)](const Status& status) {
@@ -521,14 +237,14 @@ void StoreImpl::handle_written(const IncomingRef& incoming, ChunkIndex chunk, co
   if (mine != incoming->unwritten.end() && mine->second == bytes) incoming->unwritten.erase(mine);
   if (!status.has_value()) {
     if (!incoming->held.contains(chunk)) cache_.erase({incoming->id(), chunk});
-    return done(about(manifest.version, layout_.directory(), status.error()));
+    return done(about(manifest.version, status.error()));
   }
   if (incoming->held.insert(chunk)) {
     if (incoming->check) incoming->check->handle_stored(manifest.chunk_offset(chunk), manifest.chunk_size(chunk));
     if (incoming->applied) incoming->applied->handle_prefix(incoming->prefix_bytes());
   }
   if (incoming->applied && incoming->applied->error()) {
-    return done(about(manifest.version, layout_.directory(), *incoming->applied->error()));
+    return done(about(manifest.version, *incoming->applied->error()));
   }
   done({});
 }
@@ -582,9 +298,8 @@ void StoreImpl::read_chunk(PayloadId payload, ChunkIndex chunk, ReadDone done) {
   std::uint64_t read = 0;
   for_pieces(
       *files, manifest->chunk_offset(chunk), bytes->size(),
-      [&](const FileRef& file, const FilePiece& piece, Disk::Done piece_done) {
-        disk_->read(file->fd(), piece.offset_bytes, MutableBytes(bytes->data() + read, piece.size_bytes),
-                    std::move(piece_done));
+      [&](const FileRef& file, const FilePiece& piece, const Disk::Done& piece_done) {
+        disk_->read(file->fd(), piece.offset_bytes, MutableBytes(bytes->data() + read, piece.size_bytes), piece_done);
         read += piece.size_bytes;
       },
       [this, key, bytes, users, owner](const Status& status) {
@@ -595,7 +310,7 @@ void StoreImpl::read_chunk(PayloadId payload, ChunkIndex chunk, ReadDone done) {
           if (status.has_value()) cache_.put(key, bytes);
         }
         handle_read(key, status.has_value() ? Result<BufferRef>(bytes)
-                                            : about(key.payload.version, layout_.directory(), status.error()));
+                                            : about(key.payload.version, status.error()));
         if (owner) forget_old();
       });
 }
@@ -626,7 +341,7 @@ void StoreImpl::handle_digest(const IncomingRef& incoming, const Result<Digest>&
   std::optional<Error> error;
   if (!digest.has_value()) {
     incoming->finishing = false;
-    error = about(version, layout_.directory(), digest.error());
+    error = about(version, digest.error());
     // Another try would end the same.
     const bool useless = error->code == Errc::kWrongBase || error->code == Errc::kCorrupt;
     if (useless && incoming->applied) discard(incoming->id());
@@ -647,23 +362,23 @@ void StoreImpl::install_checked(const IncomingRef& incoming, std::function<void(
   serial_.run(
       [layout = layout_, incoming, status, switch_s] {
         const Manifest& manifest = incoming->manifest();
-        *status = manifest.kind == PayloadKind::kPatch ? install_patched(layout, incoming->record, *switch_s)
+        *status = manifest.kind == PayloadKind::kPatch ? install_patched(layout, manifest, *switch_s)
                                                        : install(layout, manifest.version, *switch_s);
       },
       [this, incoming, status, switch_s, done = std::move(done)] {
         const Version version = incoming->manifest().version;
         if (incoming->discarded) return done(no_such(incoming->id()));
         incoming->finishing = false;
-        if (!status->has_value()) return done(about(version, layout_.directory(), status->error()));
+        if (!status->has_value()) return done(about(version, status->error()));
         incoming_.erase(incoming->id());
         if (incoming->base) --std::exchange(incoming->base, nullptr)->users;
         incoming->applied.reset();
-        VersionRecord record = incoming->record;
-        if (record.manifest.kind == PayloadKind::kPatch) {
+        if (incoming->manifest().kind == PayloadKind::kPatch) {
+          VersionRecord record{incoming->manifest(), ChunkDigests(incoming->manifest())};
           add_patch(std::move(incoming->record), std::move(incoming->files));
           handle_installed(std::move(record), std::move(incoming->target), *switch_s, done);
         } else {
-          handle_installed(std::move(record), std::move(incoming->files), *switch_s, done);
+          handle_installed(std::move(incoming->record), std::move(incoming->files), *switch_s, done);
         }
       });
 }
@@ -676,7 +391,7 @@ void StoreImpl::add_patch(VersionRecord record, FilesRef files) {
   patches_[payload] = std::move(patch);
 }
 
-CompleteRef StoreImpl::add_complete(VersionRecord record, FilesRef files) {
+StoreImpl::CompleteRef StoreImpl::add_complete(VersionRecord record, FilesRef files) {
   const Version version = record.manifest.version;
   auto complete = std::make_shared<Complete>();
   complete->stored = {std::move(record.manifest), std::move(record.digests.chunks), layout_.complete(version),
@@ -694,130 +409,6 @@ void StoreImpl::handle_installed(VersionRecord record, FilesRef files, double sw
   done(complete->stored);
   forget_old();
   make_durable(complete);
-}
-
-void StoreImpl::begin_import(Version version, std::vector<SnapshotFile> files,
-                             std::function<void(Result<ImportTarget>)> done) {
-  if (refuse_new(version, done)) return;
-  discard(version);
-  auto wanted = std::make_shared<bool>(true);
-  preparing_[version] = wanted;
-  auto made = std::make_shared<Result<FilesRef>>();
-  serial_.run([layout = layout_, version, files, made] { *made = make_files(layout, version, files); },
-              [this, version, files, wanted, made, done = std::move(done)] {
-                if (!*wanted) return done(no_such(version));
-                preparing_.erase(version);
-                if (!made->has_value()) return done(made->error());
-                imports_[version] = {files, std::move(**made)};
-                ImportTarget target{layout_.incoming(version), {}};
-                for (const SnapshotFile& file : files) target.paths.push_back(target.directory / file.name);
-                done(std::move(target));
-              });
-}
-
-void StoreImpl::finish_import(const Manifest& manifest, const std::vector<Digest>& chunk_digests,
-                              std::function<void(Result<StoredVersion>)> done) {
-  const Version version = manifest.version;
-  const auto found = imports_.find(version);
-  if (found == imports_.end() || found->second.finishing) {
-    later([version, done = std::move(done)] { done(no_such(version)); });
-    return;
-  }
-  auto record = std::make_shared<VersionRecord>(VersionRecord{manifest, ChunkDigests(manifest)});
-  if (found->second.table != manifest.files || manifest.kind != PayloadKind::kFull ||
-      chunk_digests.size() != manifest.chunk_count() || part_digests_of(chunk_digests) != manifest.part_digests) {
-    later([version, done = std::move(done)] {
-      done(fail(Errc::kInvalidArgument, Op::kPublish,
-                fmt::format("version {}: the manifest disagrees with the imported files or digests", version.value)));
-    });
-    return;
-  }
-  record->digests.chunks = chunk_digests;
-  record->digests.parts = ChunkSet(manifest.part_count(), true);
-
-  found->second.finishing = true;
-  auto status = std::make_shared<Status>();
-  auto switch_s = std::make_shared<double>(0);
-  const FilesRef files = found->second.files;
-  serial_.run(
-      [layout = layout_, version, record, status, switch_s] {
-        *status = write_record(layout.record(version), *record);
-        if (status->has_value()) *status = install(layout, version, *switch_s);
-      },
-      [this, version, files, record, status, switch_s, done = std::move(done)] {
-        const auto import = imports_.find(version);
-        if (import == imports_.end() || import->second.files != files) return done(no_such(version));
-        import->second.finishing = false;
-        if (!status->has_value()) return done(about(version, layout_.directory(), status->error()));
-        imports_.erase(import);
-        handle_installed(std::move(*record), files, *switch_s, done);
-      });
-}
-
-void StoreImpl::begin_patch(PayloadId patch, std::function<void(Result<std::filesystem::path>)> done) {
-  if (patches_.contains(patch) || preparing_.contains(patch) || imports_.contains(patch)) {
-    later([patch, done = std::move(done)] {
-      done(fail(Errc::kBusy, Op::kOpen,
-                fmt::format("patch from version {} to {}: it is here, or being made", patch.base.value,
-                            patch.version.value)));
-    });
-    return;
-  }
-  discard(patch);
-  auto wanted = std::make_shared<bool>(true);
-  preparing_[patch] = wanted;
-  auto made = std::make_shared<Result<FilesRef>>();
-  const std::vector<SnapshotFile> table{{kPatchFileName, 0}};
-  serial_.run([layout = layout_, patch, table, made] { *made = make_files(layout, patch, table); },
-              [this, patch, table, wanted, made, done = std::move(done)] {
-                if (!*wanted) return done(no_such(patch));
-                preparing_.erase(patch);
-                if (!made->has_value()) return done(made->error());
-                imports_[patch] = {table, std::move(**made)};
-                done(layout_.incoming(patch) / kPatchFileName);
-              });
-}
-
-void StoreImpl::finish_patch(const Manifest& manifest, const std::vector<Digest>& chunk_digests,
-                             std::function<void(Status)> done) {
-  const PayloadId patch = manifest.id();
-  const auto found = imports_.find(patch);
-  if (found == imports_.end() || found->second.finishing) {
-    later([patch, done = std::move(done)] { done(no_such(patch)); });
-    return;
-  }
-  if (chunk_digests.size() != manifest.chunk_count() || part_digests_of(chunk_digests) != manifest.part_digests) {
-    later([patch, done = std::move(done)] {
-      done(fail(Errc::kInvalidArgument, Op::kPublish,
-                fmt::format("patch from version {} to {}: the manifest disagrees with the digests", patch.base.value,
-                            patch.version.value)));
-    });
-    return;
-  }
-  found->second.finishing = true;
-  auto record = std::make_shared<VersionRecord>(VersionRecord{manifest, ChunkDigests(manifest)});
-  record->digests.chunks = chunk_digests;
-  record->digests.parts = ChunkSet(manifest.part_count(), true);
-  auto files = std::make_shared<Result<FilesRef>>();
-  serial_.run(
-      [layout = layout_, patch, record, files] {
-        const auto move = [&]() -> Result<FilesRef> {
-          WC_TRY(write_record(layout.record(patch), *record));
-          WC_TRY(rename_path(layout.incoming(patch), layout.patch(patch)));
-          WC_ASSIGN(FileTable table, payload_files(record->manifest));
-          return VersionFiles::open(layout.patch(patch), std::move(table));
-        };
-        *files = move();
-      },
-      [this, patch, record, files, done = std::move(done)] {
-        if (imports_.erase(patch) == 0) return done(no_such(patch));
-        if (!files->has_value()) {
-          remove(patch, layout_.incoming(patch));
-          return done(about(patch.version, layout_.directory(), files->error()));
-        }
-        add_patch(std::move(*record), std::move(**files));
-        done({});
-      });
 }
 
 void StoreImpl::discard(PayloadId payload) {
@@ -925,8 +516,6 @@ void StoreImpl::sync_files_from(std::size_t file, const CompleteRef& complete) {
                 complete->stored.durable = true;
               });
 }
-
-}  // namespace
 
 Result<std::unique_ptr<Store>> Store::open(EventLoop& loop, StoreOptions options) {
   WC_ASSIGN(std::unique_ptr<Disk> disk, Disk::open(loop, options.backend));

@@ -181,6 +181,17 @@ class StoreFixture : public testing::TestWithParam<DiskBackend> {
   std::unique_ptr<Store> store_;
 };
 
+/// The same once for each backend that this kernel has.
+class StoreBackendFixture : public StoreFixture {
+ protected:
+  void SetUp() override {
+    options_.backend = GetParam();
+    if (GetParam() == DiskBackend::kIoUring && !Disk::open(loop_, GetParam()).has_value()) {
+      GTEST_SKIP() << "this kernel refuses io_uring";
+    }
+  }
+};
+
 inline std::string backend_name(const testing::TestParamInfo<DiskBackend>& info) {
   return info.param == DiskBackend::kIoUring ? "IoUring" : "ThreadPool";
 }

@@ -71,13 +71,11 @@ Publication patch_of(const Publication& base, const Publication& result) {
   return payload_of(base, result, std::move(bytes));
 }
 
-class StorePatchTest : public StoreFixture {
+class StorePatchTest : public StoreBackendFixture {
  protected:
   void SetUp() override {
-    options_.backend = GetParam();
-    if (GetParam() == DiskBackend::kIoUring && !Disk::open(loop_, GetParam()).has_value()) {
-      GTEST_SKIP() << "this kernel refuses io_uring";
-    }
+    StoreBackendFixture::SetUp();
+    if (IsSkipped()) return;
     open();
     ASSERT_TRUE(install(one).has_value());
   }

@@ -15,15 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class StoreTest : public StoreFixture {
- protected:
-  void SetUp() override {
-    options_.backend = GetParam();
-    if (GetParam() == DiskBackend::kIoUring && !Disk::open(loop_, GetParam()).has_value()) {
-      GTEST_SKIP() << "this kernel refuses io_uring";
-    }
-  }
-};
+using StoreTest = StoreBackendFixture;
 
 TEST_P(StoreTest, InstallsWhatArrivedBitForBit) {
   const Publication p = publication(7);
