@@ -12,9 +12,11 @@
 
 namespace weightcast {
 
-/// Makes the files of a version out of its base's and of a patch, while the patch arrives: each segment is decoded and
-/// written on a pool thread as soon as its last byte is stored, and hashed after that. Loop thread only; what pool
-/// threads use outlives it.
+/// Makes the files of a version out of its base's and of a patch, while the patch arrives: each segment is decoded,
+/// hashed and written on a pool thread as soon as its last byte is stored. What is hashed is what is handed to the
+/// kernel: a write that the kernel reports as done is believed, as that of a chunk is, and not read again (but where two
+/// segments share a leaf and end in the other order, that leaf is read back). Memory: two segments' cells and code at a
+/// time. Loop thread only; what pool threads use outlives it.
 /// Invariant: bytes of the patch are read only below what handle_prefix() told.
 class PatchedSnapshot {
  public:
@@ -34,7 +36,8 @@ class PatchedSnapshot {
   /// from, or cannot be read; kCorrupt: the patch is none, though its chunks match; kNoSpace, kIo: writing failed.
   [[nodiscard]] const std::optional<Error>& error() const { return error_; }
 
-  /// Calls `done`, later, with the snapshot's digest as it is in the files; all bytes of the patch must have been told.
+  /// Calls `done`, later, with the snapshot's digest as it was written to the files; all bytes of the patch must have
+  /// been told.
   /// Errors: those of error().
   void finish(std::function<void(Result<Digest>)> done);
 

@@ -30,8 +30,17 @@ Result<Digest> leaf_digest(VersionFiles& files, std::size_t leaf) {
 }
 
 SnapshotCheck::SnapshotCheck(EventLoop& loop, std::shared_ptr<VersionFiles> files)
-    : loop_(loop), files_(std::move(files)), digest_(files_->table()), bytes_missing_(digest_.leaf_count()) {
+    : loop_(loop),
+      files_(std::move(files)),
+      digest_(files_->table()),
+      bytes_missing_(digest_.leaf_count()),
+      hashed_(digest_.leaf_count()) {
   for (std::size_t leaf = 0; leaf < bytes_missing_.size(); ++leaf) bytes_missing_[leaf] = digest_.leaf_size_bytes(leaf);
+}
+
+void SnapshotCheck::handle_hashed(std::size_t leaf, const Digest& digest) {
+  digest_.set_leaf(leaf, digest);
+  hashed_[leaf] = true;
 }
 
 void SnapshotCheck::handle_stored(std::uint64_t offset, std::uint64_t length) {
@@ -40,7 +49,7 @@ void SnapshotCheck::handle_stored(std::uint64_t offset, std::uint64_t length) {
     const std::uint64_t here = std::min(length, (leaf + 1) * kDigestBlockBytes - offset);
     WC_CHECK(here <= bytes_missing_[leaf]);
     bytes_missing_[leaf] -= here;
-    if (bytes_missing_[leaf] == 0) ready_.push_back(leaf);
+    if (bytes_missing_[leaf] == 0 && !hashed_[leaf]) ready_.push_back(leaf);
     offset += here;
     length -= here;
   }

@@ -16,10 +16,15 @@ namespace weightcast {
 [[nodiscard]] Result<Digest> leaf_digest(VersionFiles& files, std::size_t leaf);
 
 /// Computes the digest of a snapshot while it is still being written: each leaf is read back (from the page cache,
-/// where it was just put) and hashed on a pool thread as soon as its last byte is stored. Loop thread only.
+/// where it was just put) and hashed on a pool thread as soon as its last byte is stored, unless whoever wrote it has
+/// hashed it already. Loop thread only.
 class SnapshotCheck {
  public:
   SnapshotCheck(EventLoop& loop, std::shared_ptr<VersionFiles> files);
+
+  /// The digest of a leaf's bytes as they were handed to the kernel: it need not be read back. Before handle_stored() of
+  /// the last of them.
+  void handle_hashed(std::size_t leaf, const Digest& digest);
 
   /// [offset, offset + length) of the snapshot stream is in the files. Each byte once.
   void handle_stored(std::uint64_t offset, std::uint64_t length);
@@ -35,6 +40,7 @@ class SnapshotCheck {
   std::shared_ptr<VersionFiles> files_;
   SnapshotDigest digest_;
   std::vector<std::uint64_t> bytes_missing_;  // by leaf
+  std::vector<bool> hashed_;                  // by leaf: need not be read back
   std::vector<std::size_t> ready_;            // leaves to be hashed
   std::vector<std::size_t> failed_;           // leaves that could not be read, the last one for this reason
   Error error_{};

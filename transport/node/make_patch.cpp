@@ -16,6 +16,8 @@
 namespace weightcast {
 namespace {
 
+// A worker holds two at a time, with their code: so it stays below 16 MiB.
+constexpr std::uint32_t kSegmentBytes = 7 * kMiB;
 constexpr unsigned kThreads = 2;
 // Encoding a snapshot in which everything changed takes seconds per gigabyte, in which nothing would be sent. So first
 // these are looked at; a patch of cells of two bytes takes about as much as the full payload when half of them changed.
@@ -97,7 +99,7 @@ class PatchMaking : public std::enable_shared_from_this<PatchMaking> {
   Status encode() {
     PatchIdentity identity{request_.model_id, request_.payload.base, request_.payload.version, base_digest_,
                            manifest_.snapshot_digest};
-    WC_ASSIGN(const PatchHead head, make_head(std::move(identity), layout_of(*base_), layout_of(*result_)));
+    WC_ASSIGN(const PatchHead head, make_head(std::move(identity), layout_of(*base_), layout_of(*result_), kSegmentBytes));
     WC_ASSIGN(const File file, open_file(path_, O_WRONLY));
     const double limit_bytes = kPatchShareMax * double(manifest_.snapshot_bytes());
     EncodeOptions options;

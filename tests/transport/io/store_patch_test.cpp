@@ -1,6 +1,8 @@
 // Patches in a store: applied while they arrive, kept for children, and put in order after a crash at any moment.
 #include <fcntl.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -130,6 +132,15 @@ TEST_P(StorePatchTest, AppliesWhatArrivedAndInstallsItBitForBit) {
   EXPECT_TRUE(holds(layout().complete(Version{1}), one)) << "the base is untouched";
   ASSERT_EQ(store_->patches().size(), 1u);
   EXPECT_EQ(store_->patches()[0].chunk_digests, patch.digests);
+}
+
+TEST_P(StorePatchTest, PatchesFilesWhosePagesAndLeavesAreNotTheSegments) {
+  const Publication three = publication(3, {{"a", 5'000'001}, {"empty", 0}, {"b", 4'500'001}}, 64 * 1024);
+  const Publication four = next_of(three, 4);
+  ASSERT_TRUE(install(three).has_value());
+  const Result<StoredVersion> stored = apply(patch_of(three, four));
+  ASSERT_TRUE(stored.has_value()) << stored.error().message();
+  EXPECT_TRUE(holds(directory() / "current", four));
 }
 
 TEST_P(StorePatchTest, TakesChunksInAnyOrder) {
@@ -456,6 +467,72 @@ TEST_P(StorePatchTest, SpareFilesMakeRoomForOthers) {
   EXPECT_TRUE(fs::is_empty(layout().spare()));
 }
 
+/// A store on a file system of its own, which can be filled.
+class SmallDiskTest : public StorePatchTest {
+ protected:
+  void SetUp() override {
+    StoreBackendFixture::SetUp();
+    if (IsSkipped()) return;
+    fs::create_directories(directory());
+    mounted_ = ::mount("none", directory().c_str(), "tmpfs", 0, "size=16m") == 0;
+    if (!mounted_) GTEST_SKIP() << "needs root, to mount a tmpfs";
+    open();
+    ASSERT_TRUE(install(one).has_value());
+    await_durable(Version{1});
+  }
+  void TearDown() override {
+    store_.reset();
+    loop_.run_until(loop_.now());
+    if (mounted_) ::umount2(directory().c_str(), MNT_DETACH);
+  }
+
+  void fill() {
+    const File filler = *open_file(directory() / "filler", O_WRONLY | O_CREAT | O_APPEND);
+    const std::string page(4096, 'x');
+    while (::write(filler.fd(), page.data(), page.size()) > 0) continue;
+  }
+  void make_room() { fs::remove(directory() / "filler"); }
+
+ private:
+  bool mounted_ = false;
+};
+
+TEST_P(SmallDiskTest, PatchThatFindsNoRoomLeavesNothingBehind) {
+  fill();
+  EXPECT_EQ(begin(patch).error().code, Errc::kNoSpace);
+  EXPECT_TRUE(fs::is_empty(layout().incoming()));
+  EXPECT_FALSE(fs::exists(layout().record(id())));
+  EXPECT_TRUE(holds(directory() / "current", one));
+  make_room();
+  ASSERT_TRUE(apply(patch).has_value());
+  EXPECT_TRUE(holds(directory() / "current", two));
+}
+
+TEST_P(SmallDiskTest, PatchIsAppliedAnewWhenThereIsRoomAgain) {
+  ASSERT_TRUE(begin(patch).has_value());
+  // As where a file system cannot set blocks aside.
+  const File target = *open_file(layout().incoming(Version{2}) / "model.safetensors", O_RDWR);
+  ASSERT_EQ(::fallocate(target.fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kBytes), 0);
+  fill();
+  Status status = put(patch, all_of(patch));
+  if (status.has_value()) {
+    const Result<StoredVersion> stored = finish_patch(patch);
+    ASSERT_FALSE(stored.has_value());
+    status = stored.error();
+  }
+  EXPECT_EQ(status.error().code, Errc::kNoSpace) << status.error().message();
+  EXPECT_EQ(store_->current(), Version{1});
+  EXPECT_TRUE(holds(directory() / "current", one));
+  make_room();
+  const Result<PartialVersion> begun = begin(patch);
+  ASSERT_TRUE(begun.has_value()) << begun.error().message();
+  EXPECT_GT(begun->held.count(), 0u) << "chunks that arrived are not fetched again";
+  ASSERT_TRUE(put(patch, all_of(patch)).has_value());
+  ASSERT_TRUE(finish_patch(patch).has_value());
+  EXPECT_TRUE(holds(directory() / "current", two));
+}
+
+INSTANTIATE_TEST_SUITE_P(, SmallDiskTest, testing::Values(DiskBackend::kIoUring, DiskBackend::kThreadPool), backend_name);
 INSTANTIATE_TEST_SUITE_P(, StorePatchTest, testing::Values(DiskBackend::kIoUring, DiskBackend::kThreadPool),
                          backend_name);
 
