@@ -116,7 +116,13 @@ Result<double> Fleet::add_worker(Version version) {
 Status Fleet::start_node(NodeIndex node) {
   const std::string name = node == 0 ? "origin" : fmt::format("w{:02}", node);
   const std::filesystem::path state = options_.scratch / name;
-  const LinkRates rates = network_.rates(node);
+  LinkRates rates = network_.rates(node);
+  const bool paced = options_.paced_share || !network_.keeps_rates();
+  if (options_.paced_share && network_.keeps_rates()) {
+    for (Rate* rate : {&rates.uplink, &rates.downlink}) {
+      if (rate->limited()) rate->bytes_per_s *= *options_.paced_share;
+    }
+  }
   ProcessSpec spec;
   spec.argv = {options_.program, "daemon",
                "--role",         node == 0 ? "origin" : "worker",
@@ -133,9 +139,8 @@ Status Fleet::start_node(NodeIndex node) {
   } else {
     spec.argv.insert(spec.argv.end(), {"--origin", origin_address_});
   }
-  if (network_.keeps_rates()) {
-    spec.argv.insert(spec.argv.end(), {"--no-pace", "--insecure-beyond-loopback"});
-  }
+  if (!paced) spec.argv.push_back("--no-pace");
+  if (network_.keeps_rates()) spec.argv.push_back("--insecure-beyond-loopback");
   spec.argv.insert(spec.argv.end(), options_.daemon_flags.begin(), options_.daemon_flags.end());
   spec.network_fd = network_.namespace_fd(node);
   spec.log_path = options_.scratch / (name + ".log");

@@ -22,6 +22,9 @@ struct FleetOptions {
   Topology topology = Topology::kAuto;
   std::vector<std::string> daemon_flags;  ///< further flags for every node
   std::uint32_t versions_kept = 1;
+  /// Nodes on capped links keep this share of their rates by themselves, so that their own queues are the ones that
+  /// fill, and who sends shares its uplink out evenly. Without it the links alone keep them.
+  std::optional<double> paced_share;
 };
 
 /// One broadcast, as it was seen from outside the nodes. Seconds count from the call of publish().

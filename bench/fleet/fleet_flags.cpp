@@ -20,6 +20,11 @@ void FleetFlags::add_to(CLI::App& command) {
                    "host, first touches cost more than anything that is measured");
   command.add_option("--weightcast", program, "The daemon's program; default: weightcast beside this one");
   command.add_option("--scratch", scratch, "Where state directories go; default: $TMPDIR, or /var/tmp");
+  command
+      .add_option("--pace", paced_share,
+                  "With --netns: nodes keep this share of their links' rates by themselves, e.g. 0.95 for what headers "
+                  "leave; without it the links alone keep them")
+      ->check(CLI::Range(0.1, 1.0));
   command.add_option("--daemon-flags", daemon_flags, "Further flags for every daemon, in one argument");
   command.add_option("--json", json_path, "Also write the results to this file; - is stdout");
 }
@@ -41,6 +46,7 @@ FleetOptions FleetFlags::options(const std::filesystem::path& scratch_path) cons
   options.program = program.empty() ? beside_this_program("weightcast") : program;
   options.scratch = scratch_path;
   options.daemon_flags = extra_flags();
+  options.paced_share = paced_share;
   return options;
 }
 

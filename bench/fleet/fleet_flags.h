@@ -23,8 +23,9 @@ struct FleetFlags {
   std::string json_path;
   std::string svg_path;
   std::string daemon_flags;  ///< separated by spaces
+  std::optional<double> paced_share;
 
-  /// --netns, --warm-memory, --weightcast, --scratch, --daemon-flags, --json
+  /// --netns, --pace, --warm-memory, --weightcast, --scratch, --daemon-flags, --json
   void add_to(CLI::App& command);
 
   [[nodiscard]] std::vector<std::string> extra_flags() const;

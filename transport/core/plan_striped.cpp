@@ -2,6 +2,7 @@
 #include <cmath>
 #include <numeric>
 #include <optional>
+#include <ranges>
 
 #include "base/result.h"
 #include "proto/limits.h"
@@ -137,20 +138,37 @@ Forest striped_forest(const PlanNetwork& network, const std::vector<PlanNode>& r
   const SlotPlanner planner(network, dealt, weights);
   const std::vector<std::uint32_t> origin_slots = planner.origin_slots(planner.rate(rate_max));
 
+  std::vector<std::vector<std::uint32_t>> slots(stripe_count, std::vector<std::uint32_t>(network.node_count()));
+  std::vector<std::vector<PlanNode>> interior = dealt;
+  // How much of its payload each member gets from the origin.
+  std::vector<std::uint32_t> from_origin(network.node_count());
+  std::vector<std::uint32_t> stripe_of(network.node_count());  // where it relays; 0 for those who do nowhere
+  for (std::uint32_t s = 0; s < stripe_count; ++s) {
+    slots[s][kOriginNode] = origin_slots[s];
+    planner.share_out(s, origin_slots[s], slots[s]);
+    std::stable_sort(interior[s].begin(), interior[s].end(),
+                     [&](PlanNode a, PlanNode b) { return slots[s][a] > slots[s][b]; });
+    for (const PlanNode relay : interior[s]) stripe_of[relay] = s;
+    for (const PlanNode relay : interior[s] | std::views::take(origin_slots[s])) from_origin[relay] += weights[s];
+  }
+
   Forest forest;
-  for (std::uint32_t stripe = 0; stripe < stripe_count; ++stripe) {
-    std::vector<std::uint32_t> slots(network.node_count());
-    slots[kOriginNode] = origin_slots[stripe];
-    planner.share_out(stripe, origin_slots[stripe], slots);
-    std::vector<PlanNode> interior = dealt[stripe];
-    std::stable_sort(interior.begin(), interior.end(), [&](PlanNode a, PlanNode b) { return slots[a] > slots[b]; });
+  for (std::uint32_t s = 0; s < stripe_count; ++s) {
     std::vector<bool> is_interior(network.node_count());
-    for (const PlanNode relay : interior) is_interior[relay] = true;
+    for (const PlanNode relay : interior[s]) is_interior[relay] = true;
     std::vector<PlanNode> others;
     for (PlanNode node = 1; node < network.node_count(); ++node) {
       if (!is_interior[node]) others.push_back(node);
     }
-    forest.push_back({weights[stripe], fill_breadth_first(interior, others, slots)});
+    // The origin's uplink is shared among connections, not among stripes, and by whatever is fair to TCP: so each member
+    // is to get about as much of its payload from there as the others. Of equals first who has fewer stripes left.
+    std::stable_sort(others.begin(), others.end(), [&](PlanNode a, PlanNode b) {
+      return std::pair(from_origin[a], stripe_of[a] < s) < std::pair(from_origin[b], stripe_of[b] < s);
+    });
+    forest.push_back({weights[s], fill_breadth_first(interior[s], others, slots[s])});
+    for (const PlanNode other : others) {
+      if (forest.back().parents[other] == kOriginNode) from_origin[other] += weights[s];
+    }
   }
   return forest;
 }

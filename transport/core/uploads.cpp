@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/units.h"
 #include "transport/core/payload_wire.h"
@@ -10,14 +11,13 @@
 namespace weightcast {
 namespace {
 
-// Enough in the connection's hands to fill its socket while the next chunk is fetched.
-constexpr std::uint32_t kInFlightBytes = 256 * kKiB;
+// Enough in the connection's hands to fill its socket while the next chunk is fetched; at least two chunks.
+constexpr std::uint64_t kInFlightBytes = 256 * kKiB;
+constexpr std::size_t kInFlightChunksMin = 2;
+// What a chunk adds to the tag of a stripe of weight 1.
+constexpr std::uint64_t kTagPerChunk = 1 << 20;
 // A child takes one version at a time, and turns to the next; more than this it cannot want.
 constexpr std::size_t kSubscriptionsMax = 2 * kStripesMax;
-
-std::uint32_t in_flight_max(const Manifest& manifest) {
-  return std::max<std::uint32_t>(2, kInFlightBytes / manifest.chunk_bytes);
-}
 
 }  // namespace
 
@@ -48,6 +48,7 @@ Status Uploads::handle_subscribe(Instant now, ConnId conn, const wire::Subscribe
   // What a subscription before this one left in the connection's hands fills the same window.
   const Key key{payload, s.stripe};
   s.in_flight = static_cast<std::uint32_t>(std::ranges::count(child.in_flight, key, &InFlight::key));
+  s.tag = child.tag;
   Subscription& kept = child.subscriptions[key] = std::move(s);
   start(now, payload, kept, child);
   return {};
@@ -76,33 +77,62 @@ void Uploads::start(Instant now, PayloadId payload, Subscription& s, ChildState&
   s.held_bytes = {};
   s.parts_sent.assign(manifest.part_count(), false);
   std::fill_n(s.parts_sent.begin(), std::min<std::size_t>(s.parts_held, s.parts_sent.size()), true);
-  pump(now, payload, s, child);
+  pump(now, child);
 }
 
-void Uploads::pump(Instant now, PayloadId payload, Subscription& s, ChildState& child) {
-  const Holding& holding = holdings_.at(payload);
-  const std::uint32_t window = in_flight_max(holding.manifest());
-  while (s.in_flight < window) {
-    const auto chunk = holding.verified().next_in_without(s.done, s.cursor);
-    if (!chunk) return note_due(s);
-    const std::uint32_t part = chunk->value / kDigestsPerPart;
-    if (!s.parts_sent[part]) {
-      wire::Message message;
-      wire::DigestPart* out = message.mutable_digest_part();
-      set_payload(*out, payload);
-      out->set_part(part);
-      const auto& digests = holding.part(part);
-      out->set_digests(digests.data(), digests.size() * Digest::kBytes);
-      actions_.push(action::Send{s.conn, std::move(message)});
-      s.parts_sent[part] = true;
+void Uploads::pump(Instant now, ChildState& child) {
+  while (child.in_flight.size() < kInFlightChunksMin || child.in_flight_bytes < kInFlightBytes) {
+    const Key* key = nullptr;
+    Subscription* next = nullptr;
+    ChunkIndex chunk{};
+    for (auto& [candidate_key, candidate] : child.subscriptions) {
+      if (!candidate.ready || candidate.exhausted || (next != nullptr && candidate.tag >= next->tag)) continue;
+      const Holding& holding = holdings_.at(candidate_key.first);
+      const auto found = holding.verified().next_in_without(candidate.done, candidate.cursor);
+      if (!found) {
+        candidate.exhausted = true;
+        note_due(candidate);
+        continue;
+      }
+      key = &candidate_key;
+      next = &candidate;
+      chunk = *found;
     }
-    s.done.insert(*chunk);
-    s.cursor = ChunkIndex{chunk->value + 1};
-    ++s.in_flight;
-    s.idle_since = now;
-    child.in_flight.push_back({{payload, s.stripe}, holding.manifest().chunk_size(*chunk)});
-    actions_.push(action::SendChunk{s.conn, payload, *chunk});
+    if (next == nullptr) return;
+    send(now, *key, *next, chunk, child);
   }
+}
+
+void Uploads::send(Instant now, const Key& key, Subscription& s, ChunkIndex chunk, ChildState& child) {
+  const PayloadId payload = key.first;
+  const Holding& holding = holdings_.at(payload);
+  const std::uint32_t part = chunk.value / kDigestsPerPart;
+  if (!s.parts_sent[part]) {
+    wire::Message message;
+    wire::DigestPart* out = message.mutable_digest_part();
+    set_payload(*out, payload);
+    out->set_part(part);
+    const auto& digests = holding.part(part);
+    out->set_digests(digests.data(), digests.size() * Digest::kBytes);
+    actions_.push(action::Send{s.conn, std::move(message)});
+    s.parts_sent[part] = true;
+  }
+  s.done.insert(chunk);
+  s.cursor = ChunkIndex{chunk.value + 1};
+  ++s.in_flight;
+  s.idle_since = now;
+  child.tag = s.tag;
+  s.tag += kTagPerChunk / s.weights[s.stripe];
+  const std::uint32_t bytes = holding.manifest().chunk_size(chunk);
+  child.in_flight.push_back({key, bytes});
+  child.in_flight_bytes += bytes;
+  actions_.push(action::SendChunk{s.conn, payload, chunk});
+}
+
+void Uploads::resume(Instant now, Subscription& s, ChildState& child) {
+  // One that had nothing to send has no claim to the turns it let pass.
+  if (std::exchange(s.exhausted, false)) s.tag = std::max(s.tag, child.tag);
+  pump(now, child);
 }
 
 void Uploads::handle_unsubscribe(ConnId conn, const wire::Unsubscribe& request) {
@@ -134,13 +164,16 @@ void Uploads::handle_chunk_sent(Instant now, ConnId conn) {
   ChildState& child = found->second;
   const auto [key, bytes] = child.in_flight.front();
   child.in_flight.pop_front();
+  child.in_flight_bytes -= bytes;
   bytes_sent_ += bytes;
   if (!child.draining.empty()) answer_drained(conn, child);
   const auto s = child.subscriptions.find(key);
-  if (s == child.subscriptions.end()) return;  // unsubscribed meanwhile
-  --s->second.in_flight;
-  s->second.idle_since = now;
-  if (s->second.ready) pump(now, key.first, s->second, child);
+  if (s != child.subscriptions.end()) {  // else unsubscribed meanwhile
+    --s->second.in_flight;
+    s->second.idle_since = now;
+    note_due(s->second);
+  }
+  pump(now, child);
 }
 
 void Uploads::handle_known(Instant now, PayloadId payload) {
@@ -149,7 +182,7 @@ void Uploads::handle_known(Instant now, PayloadId payload) {
       if (key.first != payload) continue;
       if (s.ready) {
         s.cursor = ChunkIndex{0};  // digests may have made chunks of any place whole
-        pump(now, payload, s, child);
+        resume(now, s, child);
       } else {
         start(now, payload, s, child);
       }
@@ -162,7 +195,7 @@ void Uploads::handle_verified(Instant now, PayloadId payload, ChunkIndex chunk) 
     for (auto& [key, s] : child.subscriptions) {
       if (key.first != payload || !s.ready || s.done.contains(chunk)) continue;
       if (chunk < s.cursor) s.cursor = chunk;
-      pump(now, payload, s, child);
+      resume(now, s, child);
     }
   }
 }
@@ -198,7 +231,7 @@ void Uploads::handle_timeout(Instant now) {
         s = child.subscriptions.erase(s);
         continue;
       }
-      if (s->second.ready && s->second.in_flight == 0 && now - s->second.idle_since >= timeouts_.up_to_date) {
+      if (is_idle(s->second) && now - s->second.idle_since >= timeouts_.up_to_date) {
         wire::Message message;
         set_payload(*message.mutable_up_to_date(), payload);
         message.mutable_up_to_date()->set_stripe(stripe);
@@ -212,7 +245,7 @@ void Uploads::handle_timeout(Instant now) {
 }
 
 void Uploads::note_due(const Subscription& s) {
-  if (s.ready && s.in_flight > 0) return;
+  if (s.ready && !is_idle(s)) return;
   const Instant due = s.idle_since + (s.ready ? timeouts_.up_to_date : timeouts_.unknown_version);
   due_ = due_ ? std::min(*due_, due) : due;
 }

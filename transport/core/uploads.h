@@ -62,6 +62,9 @@ class Uploads {
     bool ready = false;
     ChunkSet done;        // held there, sent, or of another stripe
     ChunkIndex cursor{};  // nothing below is both verified here and missing there
+    bool exhausted = false;  // nothing above is either, until a further chunk is verified
+    // Start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996): what was sent so far over the stripe's weight.
+    std::uint64_t tag = 0;
     std::vector<bool> parts_sent;
     std::uint32_t in_flight = 0;
     Instant idle_since{};  // for up_to_date; or since when the payload is unknown
@@ -75,11 +78,22 @@ class Uploads {
     Child child;
     std::map<Key, Subscription> subscriptions;
     std::deque<InFlight> in_flight;  // in the order of SendChunk
+    std::uint64_t in_flight_bytes = 0;
+    std::uint64_t tag = 0;  // of the subscription that was served last
     std::vector<Key> draining;       // ended, and the child waits for the last of it
   };
 
   void start(Instant now, PayloadId payload, Subscription& subscription, ChildState& child);
-  void pump(Instant now, PayloadId payload, Subscription& subscription, ChildState& child);
+  /// Fills the window, which all stripes of a connection share, so that none waits behind many chunks of another: those
+  /// that have something take turns in proportion to their weights.
+  void pump(Instant now, ChildState& child);
+  void send(Instant now, const Key& key, Subscription& subscription, ChunkIndex chunk, ChildState& child);
+  /// There is something to send again.
+  void resume(Instant now, Subscription& subscription, ChildState& child);
+  /// Everything that is verified here has left, and the child waits for more.
+  [[nodiscard]] static bool is_idle(const Subscription& subscription) {
+    return subscription.ready && subscription.exhausted && subscription.in_flight == 0;
+  }
   void refuse(ConnId conn, PayloadId payload, std::string_view reason);
   void answer_drained(ConnId conn, ChildState& child);
   /// Sees to it that due_ is not after what a subscription waits for.

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "plan_fixture.h"
@@ -110,6 +111,18 @@ TEST(Striped, FillsAsymmetricLinksToNearTheBound) {
   EXPECT_LE(to_seconds(plan.predicted_t100), 1.15 * to_seconds(plan.bound));
   request.topology = Topology::kChain;
   EXPECT_GE(to_seconds(make_plan(request).predicted_t100), 1.7 * to_seconds(plan.bound));
+}
+
+TEST(Striped, GivesEveryMemberAboutAsMuchFromTheOrigin) {
+  PlanRequest request = echo_request(12, Topology::kStriped);
+  request.members = members_of(12, Rate::bits(20e6), Rate::bits(100e6));
+  const Plan plan = make_plan(request);
+  std::vector<std::size_t> from_origin(12);
+  for (const StripePlan& stripe : plan.stripes) {
+    for (std::size_t i = 0; i < 12; ++i) from_origin[i] += stripe.parents[i] == kOriginId ? stripe.weight : 0;
+  }
+  const auto [least, most] = std::ranges::minmax(from_origin);
+  EXPECT_EQ(least, most) << "else connections that share the origin's uplink alike do not end together";
 }
 
 TEST(Striped, WeighsStripesByTheUplinksOfTheirRelays) {

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "tests/transport/core/payload_fixture.h"
 
 namespace weightcast {
@@ -114,6 +116,60 @@ TEST_F(UploadsTest, ChunksThatWaitedForTheirDigestsAreSentThoughLaterOnesWentBef
   verify(holding, ChunkIndex{6});
   uploads.handle_known(now, kVersion);
   EXPECT_EQ(sent(), (std::vector<std::uint32_t>{5, 6}));
+}
+
+struct UploadsOfStripesTest : UploadsTest {
+  const std::vector<std::uint32_t> weights{1, 3};
+  StripeMap stripes{weights};
+
+  void subscribe_to(std::uint32_t stripe) {
+    wire::Subscribe request;
+    request.set_version(kVersion.value);
+    request.set_stripe(stripe);
+    request.mutable_stripe_weights()->Add(weights.begin(), weights.end());
+    ASSERT_TRUE(uploads.handle_subscribe(now, kChild, request).has_value());
+  }
+  /// How many chunks of each stripe leave while `count` others do.
+  std::array<int, 2> next(std::uint32_t count) {
+    for (std::uint32_t i = 0; i < count; ++i) uploads.handle_chunk_sent(now, kChild);
+    std::array<int, 2> of{};
+    for (const std::uint32_t chunk : sent()) ++of[stripes.stripe_of(ChunkIndex{chunk})];
+    return of;
+  }
+};
+
+TEST_F(UploadsOfStripesTest, ShareOneWindowInProportionToTheirWeights) {
+  hold_all();
+  subscribe_to(0);
+  EXPECT_EQ(next(0), (std::array<int, 2>{kWindow, 0}));
+  subscribe_to(1);
+  EXPECT_EQ(next(0), (std::array<int, 2>{0, 0})) << "else the second would wait behind two windows of the first";
+  EXPECT_NEAR(next(400)[1], 300, 1);
+}
+
+TEST_F(UploadsOfStripesTest, OneThatHadNothingToSendHasNoClaimToTheTurnsItMissed) {
+  Holding& holding = hold(kVersion);
+  put_parts(holding);
+  std::vector<ChunkIndex> first, second;
+  for (std::uint32_t c = 0; c < kChunks; ++c) (stripes.stripe_of(ChunkIndex{c}) == 0 ? first : second).emplace_back(c);
+  for (const ChunkIndex chunk : first) verify(holding, chunk);
+  subscribe_to(0);
+  subscribe_to(1);
+  EXPECT_EQ(next(100), (std::array<int, 2>{kWindow + 100, 0}));
+  for (const ChunkIndex chunk : second) {
+    verify(holding, chunk);
+    uploads.handle_verified(now, kVersion, chunk);
+  }
+  EXPECT_NEAR(next(100)[1], 75, 1);
+}
+
+TEST_F(UploadsOfStripesTest, OneThatWaitsForItsTurnDoesNotSayThatItHasNothing) {
+  hold_all();
+  subscribe_to(0);
+  subscribe_to(1);
+  (void)actions();
+  uploads.handle_timeout(now + timeouts.up_to_date);
+  EXPECT_TRUE(only<action::Send>(actions()).empty());
 }
 
 TEST_F(UploadsTest, CountsTheBytesThatHaveLeft) {
