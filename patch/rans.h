@@ -46,10 +46,13 @@ class RansEncoder {
   /// Appends the stream to `out`: the final state, then the words in the order in which they are read. The encoder is
   /// as new, but keeps its memory.
   void finish(std::vector<std::byte>& out) {
-    const auto append = [&out](std::uint32_t word) {
-      for (unsigned i = 0; i < 4; ++i) out.push_back(std::byte(word >> (8 * i)));
+    std::size_t end = out.size();
+    out.resize(end + size_bytes());
+    const auto append = [&out, &end](std::uint32_t word) {
+      static_assert(std::endian::native == std::endian::little);
+      std::memcpy(out.data() + end, &word, sizeof word);
+      end += sizeof word;
     };
-    out.reserve(out.size() + 4 * (used_ + 2));
     append(std::uint32_t(state_ >> 32));
     append(std::uint32_t(state_));
     while (used_ > 0) append(words_[--used_]);

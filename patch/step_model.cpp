@@ -67,37 +67,41 @@ void fill_starts(StepTable& table) {
   }
 }
 
+/// Neighbouring classes that share a table.
+struct Run {
+  unsigned first;
+  Counts counts;
+  double bits;
+};
+
+Run join(const Run& a, const Run& b) {
+  Run joined = a;
+  for (unsigned token = 0; token < kStepTokens; ++token) joined.counts[token] += b.counts[token];
+  joined.bits = cost_bits(joined.counts);
+  return joined;
+}
+
+double gain_of_joining(const Run& a, const Run& b) { return a.bits + b.bits - join(a, b).bits; }
+
 }  // namespace
 
 StepModel fit_steps(const StepCounts& counts) {
-  struct Run {
-    unsigned first;
-    Counts counts;
-    double bits;
-  };
   std::vector<Run> runs;
   for (unsigned c = 0; c < kHazardClasses; ++c) {
     if (tokens_in(counts[c]) > 0) runs.push_back({c, counts[c], cost_bits(counts[c])});
   }
   // Greedy: the pair of neighbours that gains most by a common table, until none gains.
-  while (runs.size() > 1) {
-    std::size_t best = runs.size();
-    double best_gain = 0;
-    Run best_run{};
-    for (std::size_t i = 0; i + 1 < runs.size(); ++i) {
-      Run joined = runs[i];
-      for (unsigned token = 0; token < kStepTokens; ++token) joined.counts[token] += runs[i + 1].counts[token];
-      joined.bits = cost_bits(joined.counts);
-      const double gain = runs[i].bits + runs[i + 1].bits - joined.bits;
-      if (gain > best_gain) {
-        best = i;
-        best_gain = gain;
-        best_run = joined;
-      }
-    }
-    if (best == runs.size()) break;
-    runs[best] = best_run;
-    runs.erase(runs.begin() + std::ptrdiff_t(best) + 1);
+  std::vector<double> gains;  // of each run with the next
+  for (std::size_t i = 0; i + 1 < runs.size(); ++i) gains.push_back(gain_of_joining(runs[i], runs[i + 1]));
+  while (!gains.empty()) {
+    const auto best = std::max_element(gains.begin(), gains.end());
+    if (*best <= 0) break;
+    const std::size_t i = std::size_t(best - gains.begin());
+    runs[i] = join(runs[i], runs[i + 1]);
+    runs.erase(runs.begin() + std::ptrdiff_t(i) + 1);
+    gains.erase(best);
+    if (i < gains.size()) gains[i] = gain_of_joining(runs[i], runs[i + 1]);
+    if (i > 0) gains[i - 1] = gain_of_joining(runs[i - 1], runs[i]);
   }
   StepModel model;
   for (std::size_t i = 0; i < runs.size(); ++i) {

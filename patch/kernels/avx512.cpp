@@ -7,8 +7,9 @@
 namespace weightcast {
 namespace {
 
-// AVX-512 F and BW, and only where they are faster: comparisons give masks. Weighing is AVX2's: at twice the width it
-// has two ports where AVX2 has three, and was measured to be no faster. Widths without code here take the scalar loop.
+// AVX-512 F, BW and VBMI2, and only where they are faster: comparisons give masks, and a mask gives the indices of its
+// bits without a branch. Weighing is AVX2's: at twice the width it has two ports where AVX2 has three, and was measured
+// to be no faster. Widths without code here take the scalar loop.
 
 __m512i load(const std::byte* at) { return _mm512_loadu_si512(at); }
 
@@ -22,15 +23,25 @@ std::uint32_t diff_block(const std::byte* before, const std::byte* after) {
   }
 }
 
+// Whether a block has changes is as good as random at 1 % density, and so is how many: whole vectors of indices are
+// written, of which the next block's begin where this one's changes end.
 template <unsigned CellBytes>
 std::size_t diff_chunk(const std::byte* before, const std::byte* after, std::size_t count, ChangedCells& out) {
+  alignas(64) static constexpr auto kIndices = [] {
+    std::array<std::uint16_t, kBlockCells> indices{};
+    for (unsigned i = 0; i < kBlockCells; ++i) indices[i] = std::uint16_t(i);
+    return indices;
+  }();
+  const __m512i step = _mm512_set1_epi16(kBlockCells);
+  __m512i indices = _mm512_load_si512(kIndices.data());
   const std::size_t blocks = count / kBlockCells;
   std::size_t changed = 0;
   for (std::size_t b = 0; b < blocks; ++b) {
     const std::size_t offset = b * kBlockCells * CellBytes;
-    for (std::uint32_t mask = diff_block<CellBytes>(before + offset, after + offset); mask != 0; mask &= mask - 1) {
-      out[changed++] = std::uint16_t(b * kBlockCells + std::size_t(std::countr_zero(mask)));
-    }
+    const std::uint32_t mask = diff_block<CellBytes>(before + offset, after + offset);
+    _mm512_storeu_si512(out.data() + changed, _mm512_maskz_compress_epi16(mask, indices));
+    changed += std::size_t(std::popcount(mask));
+    indices = _mm512_add_epi16(indices, step);
   }
   return changed + diff_cells<CellBytes>(before, after, blocks * kBlockCells, count, out.data() + changed);
 }
@@ -49,7 +60,10 @@ std::size_t diff(unsigned cell_bytes, const std::byte* before, const std::byte* 
 
 const Kernels* avx512_kernels() {
   static const Kernels* const avx2 = avx2_kernels();
-  if (avx2 == nullptr || !__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw")) return nullptr;
+  if (avx2 == nullptr || !__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
+      !__builtin_cpu_supports("avx512vbmi2")) {
+    return nullptr;
+  }
   static const Kernels kernels{"avx512", avx2->weigh, diff};
   return &kernels;
 }
