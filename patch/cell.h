@@ -110,30 +110,32 @@ struct CellOps {
     }
   }
 
+  // Signs are as good as random, and a branch on one would be guessed wrong every other time: below, masks instead.
+
   /// A bijection to integers in which neighbouring representable numbers differ by one; +0 is 0 and -0 is -1. Raw
   /// cells are their own integers.
   static constexpr Cell to_ordered(Cell cell) {
-    if constexpr (!kGeometry.is_float()) {
-      return cell;
-    } else {
-      const Cell magnitude_mask = Cell(Cell(~Cell(0)) >> 1);
-      return negative(cell) ? Cell(cell ^ magnitude_mask) : cell;
-    }
+    const Cell magnitude_mask = Cell(Cell(~Cell(0)) >> 1);
+    return Cell(cell ^ (negative_mask(cell) & magnitude_mask));
   }
   static constexpr Cell from_ordered(Cell ordered) { return to_ordered(ordered); }
 
-  static constexpr bool negative(Cell cell) { return kGeometry.is_float() && SignedCell(cell) < 0; }
+  /// All ones below zero, else 0.
+  static constexpr Cell negative_mask(Cell cell) { return kGeometry.is_float() ? sign_mask(cell) : Cell(0); }
 
   /// Steps from `before` to `after`, modulo 2^bits, counted away from zero as seen from `before`: the sign says
   /// whether the magnitude grew, which the exponent predicts, rather than the sign of the change, which it does not.
   static constexpr Cell step(Cell before, Cell after) {
-    const Cell difference = Cell(to_ordered(after) - to_ordered(before));
-    return negative(before) ? Cell(Cell(0) - difference) : difference;
+    return negate_where(negative_mask(before), Cell(to_ordered(after) - to_ordered(before)));
   }
   static constexpr Cell advance(Cell before, Cell steps) {
-    const Cell difference = negative(before) ? Cell(Cell(0) - steps) : steps;
-    return from_ordered(Cell(to_ordered(before) + difference));
+    return from_ordered(Cell(to_ordered(before) + negate_where(negative_mask(before), steps)));
   }
+
+  /// All ones for an integer below zero, else 0.
+  static constexpr Cell sign_mask(Cell integer) { return Cell(SignedCell(integer) >> (kBits - 1)); }
+  /// -integer for a mask of all ones, the integer for 0.
+  static constexpr Cell negate_where(Cell mask, Cell integer) { return Cell(Cell(integer ^ mask) - mask); }
 };
 
 /// Calls `body.template operator()<Kind>()` for the kind that is known at run time only.

@@ -29,8 +29,8 @@ struct PatchSummary {
 
 /// Writes a patch to `sink`: the head at once, each segment when it and those before it are ready, then the end. The
 /// sink runs on the caller's thread and holds the encoders back: at most 2 * threads segments wait for it, each with
-/// its buffers (twelve bytes per changed cell). Errors: those of the sources and of the sink; kInvalidArgument where a
-/// source is not as long as the head says.
+/// its buffers (four bytes and a cell per changed cell). Errors: those of the sources and of the sink; kInvalidArgument
+/// where a source is not as long as the head says.
 Result<PatchSummary> encode_patch(const PatchHead& head, const ByteSource& base, const ByteSource& result,
                                   const EncodeOptions& options, const PatchSink& sink);
 

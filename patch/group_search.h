@@ -71,6 +71,20 @@ struct GroupHit {
 #endif
 }
 
+/// Sum of the first `count` < 4 of a block's group sums.
+[[nodiscard]] inline std::uint32_t sum_of_groups(const std::uint32_t* sums, std::size_t count) {
+  static_assert(kBlockGroups == 4);
+#if defined(__SSE2__)
+  alignas(16) static constexpr std::uint32_t kMasks[7] = {~0u, ~0u, ~0u};
+  const __m128i mask = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kMasks + 3 - count));
+  const __m128i chosen = _mm_and_si128(_mm_load_si128(reinterpret_cast<const __m128i*>(sums)), mask);
+  const __m128i pairs = _mm_add_epi32(chosen, _mm_shuffle_epi32(chosen, 0x4e));
+  return std::uint32_t(_mm_cvtsi128_si32(_mm_add_epi32(pairs, _mm_shuffle_epi32(pairs, 0xb1))));
+#else
+  return (count > 0 ? sums[0] : 0) + (count > 1 ? sums[1] : 0) + (count > 2 ? sums[2] : 0);
+#endif
+}
+
 /// Sum of the first `count` < 8 weights of a group.
 [[nodiscard]] inline std::uint32_t sum_in_group(const std::uint16_t* weights, unsigned count) {
 #if defined(__SSE2__)

@@ -108,10 +108,10 @@ inline constexpr auto kFirstBucket = make_first_bucket();
 /// F and its inverse for one scale.
 class GapCurve {
  public:
-  explicit GapCurve(unsigned scale_bits) : bucket_bits_(scale_bits - kGapBucketsPerNatBits) {}
+  constexpr explicit GapCurve(unsigned scale_bits) : bucket_bits_(scale_bits - kGapBucketsPerNatBits) {}
 
   /// The first distance that F does not reach.
-  [[nodiscard]] std::uint64_t reach() const { return std::uint64_t{kGapBuckets} << bucket_bits_; }
+  [[nodiscard]] constexpr std::uint64_t reach() const { return std::uint64_t{kGapBuckets} << bucket_bits_; }
   static constexpr std::uint32_t escape_start() { return gap_detail::kCumulative[kGapBuckets]; }
   static constexpr std::uint32_t escape_frequency() { return (1u << kGapBits) - escape_start(); }
 

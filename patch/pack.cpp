@@ -43,7 +43,7 @@ Digest block_digest(Bytes fields, Bytes packed) {
 
 std::vector<std::byte> pack_block(const PackRange& range, Bytes cells) {
   std::vector<std::byte> packed;
-  encode_planes(range.kind, cells, nullptr, packed);
+  encode_planes(range.kind, cells, nullptr, cells.size(), packed);
   const bool pays = packed.size() < cells.size();
   const Bytes payload = pays ? Bytes(packed) : cells;
   std::vector<std::byte> frame;

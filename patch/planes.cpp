@@ -114,12 +114,13 @@ Status decode_plane(ByteReader& reader, MutableBytes plane) {
 
 }  // namespace
 
-void encode_planes(CellKind kind, Bytes cells, const std::byte* before, std::vector<std::byte>& out) {
+void encode_planes(CellKind kind, Bytes cells, const std::byte* before, std::size_t limit_bytes,
+                   std::vector<std::byte>& out) {
   if (cells.empty()) return;
   const unsigned width = geometry_of(kind).bytes;
   WC_CHECK(cells.size() % width == 0);
   std::vector<std::byte> plane(cells.size() / width), scratch;
-  for (unsigned p = 0; p < width; ++p) {
+  for (unsigned p = 0; p < width && out.size() < limit_bytes; ++p) {
     with_cell_kind(kind, [&]<CellKind Kind>() { gather<Kind>(cells, before, p, plane); });
     encode_plane(plane, scratch, out);
   }

@@ -14,8 +14,10 @@ namespace weightcast {
 ///
 /// What is split: with `before` (as many bytes as `cells`) the exclusive or of both; without it the cells themselves,
 /// floating point ones rotated left by one bit, so that the whole exponent stands in the highest bytes.
-/// `cells` is a multiple of the cell's width. Appends to `out`.
-void encode_planes(CellKind kind, Bytes cells, const std::byte* before, std::vector<std::byte>& out);
+/// `cells` is a multiple of the cell's width. Appends to `out`; once that holds `limit_bytes` or more the rest of the
+/// planes is left out, because nobody wants them then.
+void encode_planes(CellKind kind, Bytes cells, const std::byte* before, std::size_t limit_bytes,
+                   std::vector<std::byte>& out);
 
 /// The reverse: fills all of `cells`. `before` may be `cells` itself. Errors: kCorrupt. Takes at most one byte per cell
 /// of memory, whatever the input claims.

@@ -19,29 +19,32 @@ namespace weightcast {
 inline constexpr std::uint64_t kRansLow = std::uint64_t{1} << 31;
 inline constexpr unsigned kRansBitsMax = 28;
 
+/// A symbol's division by its frequency is done beside the chain of states, which it would stretch by half: as a
+/// product with this, which for a state below 2^63 gives the quotient or one less.
+[[nodiscard]] constexpr std::uint64_t rans_reciprocal(std::uint32_t frequency) { return ~std::uint64_t{0} / frequency; }
+
 class RansEncoder {
  public:
-  void put(std::uint32_t start, std::uint32_t frequency, unsigned bits) {
-    // Both choices are as good as random, so that branches would be guessed wrong: the word is written in any case, and
-    // stays if it is counted.
-    const bool full = state_ >= ((kRansLow >> bits) << 32) * frequency;
-    if (used_ == words_.size()) [[unlikely]]
-      words_.resize(std::max<std::size_t>(2 * used_, kWordsMin));
-    words_[used_] = std::uint32_t(state_);
-    used_ += full;
-    state_ >>= unsigned{full} << 5;
-    // state / frequency. The reciprocal does not wait for the state, so that its division overlaps with the symbols
-    // before; for a state below 2^63 the estimate is the quotient or one less.
-    const std::uint64_t reciprocal = ~std::uint64_t{0} / frequency;
+  /// To be called before as many symbols are put; a symbol takes one word at most.
+  void make_room(std::size_t symbols) {
+    if (words_.size() - used_ < symbols) words_.resize(std::max(words_.size() + words_.size() / 2, used_ + symbols));
+  }
+  /// `reciprocal`: that of `frequency`.
+  void put(std::uint32_t start, std::uint32_t frequency, std::uint64_t reciprocal, unsigned bits) {
+    shrink(((kRansLow >> bits) << 32) * frequency);
     std::uint64_t quotient = multiply_high(state_, reciprocal);
     std::uint64_t rest = state_ - quotient * frequency;
-    const bool low = rest >= frequency;
+    // Without a branch, which would be guessed wrong.
+    const std::uint64_t low = rest >= frequency;
     quotient += low;
-    rest -= low ? frequency : 0;
+    rest -= frequency & (0 - low);
     state_ = (quotient << bits) + rest + start;
   }
   /// `bits` <= 16 that are equally likely to be anything.
-  void put_uniform(std::uint32_t value, unsigned bits) { put(value, 1, bits); }
+  void put_uniform(std::uint32_t value, unsigned bits) {
+    shrink((kRansLow >> bits) << 32);
+    state_ = (state_ << bits) + value;
+  }
 
   /// Appends the stream to `out`: the final state, then the words in the order in which they are read. The encoder is
   /// as new, but keeps its memory.
@@ -62,7 +65,14 @@ class RansEncoder {
   [[nodiscard]] std::size_t size_bytes() const { return 4 * (used_ + 2); }
 
  private:
-  static constexpr std::size_t kWordsMin = 1024;
+  /// Moves a word out of a state that would grow too large. Both cases are as good as random, so that a branch would be
+  /// guessed wrong: the word is written in any case, and stays if it is counted.
+  void shrink(std::uint64_t limit) {
+    const bool full = state_ >= limit;
+    words_[used_] = std::uint32_t(state_);
+    used_ += full;
+    state_ >>= unsigned{full} << 5;
+  }
 
   std::uint64_t state_ = kRansLow;
   std::vector<std::uint32_t> words_;

@@ -43,7 +43,7 @@ SegmentHeader SegmentEncoder::encode(const SegmentRange& range, Bytes before, By
     const bool dense = double(best_.size()) > kSparseShareMax * range.size_bytes;
     if (dense || outcome.clustered) {
       candidate_.clear();
-      encode_planes(range.kind, after, before.data(), candidate_);
+      encode_planes(range.kind, after, before.data(), best_.size(), candidate_);
       consider(SegmentMode::kXorPlanes, header);
     }
     try_planes = dense && double(best_.size()) > kSparseShareMax * range.size_bytes;
@@ -55,7 +55,7 @@ SegmentHeader SegmentEncoder::encode(const SegmentRange& range, Bytes before, By
   }
   if (try_planes) {
     candidate_.clear();
-    encode_planes(range.kind, after, nullptr, candidate_);
+    encode_planes(range.kind, after, nullptr, best_.size(), candidate_);
     consider(SegmentMode::kPlanes, header);
   }
   if (best_.size() >= after.size()) {

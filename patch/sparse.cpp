@@ -31,6 +31,13 @@ void update_digest(DigestStream& digest, Bytes bytes, ChunkPrefetch<SecondIsWrit
   }
 }
 
+template <CellKind Kind>
+StepToken split_steps(typename CellOps<Kind>::Cell steps) {
+  using Ops = CellOps<Kind>;
+  const auto inward = Ops::sign_mask(steps);
+  return split_step(Ops::negate_where(inward, steps), (inward & 1) != 0);
+}
+
 // Fewer blocks are touched than half of what independent changes would touch.
 bool is_clustered(std::uint32_t changed, std::uint32_t touched_blocks, std::size_t cells) {
   double untouched = 1 - double(changed) / double(cells);
@@ -66,46 +73,34 @@ void SparseEncoder::sample(Bytes before, Bytes after) {
 
 // Inlined by force: a third of the time of the loop that calls it would be the call.
 [[gnu::always_inline]] inline void SparseEncoder::position_cell(std::size_t cell, std::uint64_t chunk_begin,
-                                                                Change& change) {
+                                                                unsigned hazard_class, std::size_t change) {
   const std::size_t group = cell / kGroupCells;
   const std::size_t block = cell / kBlockCells;
-  std::uint32_t inside =
-      chunk_.block_begins[block] + sum_in_group(chunk_.weights.data() + group * kGroupCells, cell % kGroupCells);
-  // No loop: its end would be guessed wrong.
-  const std::uint32_t* sums = chunk_.group_sums.data() + block * kBlockGroups;
-  const std::size_t before = group % kBlockGroups;
-  static_assert(kBlockGroups == 4);
-  inside += (before > 0 ? sums[0] : 0) + (before > 1 ? sums[1] : 0) + (before > 2 ? sums[2] : 0);
+  const std::uint32_t inside = chunk_.block_begins[block] +
+                               sum_of_groups(chunk_.group_sums.data() + block * kBlockGroups, group % kBlockGroups) +
+                               sum_in_group(chunk_.weights.data() + group * kGroupCells, cell % kGroupCells);
   const std::uint64_t begin = chunk_begin + inside;
-  const std::uint64_t end = begin + chunk_.weights[cell];
   if (begin - origin_ >= curve_.reach()) [[unlikely]] {
     const std::uint64_t count = (begin - origin_) / curve_.reach();
-    escapes_.push_back({std::size_t(&change - changes_.data()), std::size_t(count)});
+    escapes_.push_back({change, std::size_t(count)});
     origin_ += count * curve_.reach();
   }
-  change.start = curve_.at(begin - origin_);
-  change.frequency = curve_.at(end - origin_) - change.start;
-  origin_ = end;
+  places_[change] = {std::uint32_t(begin - origin_) | hazard_class << Place::kClassShift};
+  origin_ = begin + chunk_.weights[cell];
 }
 
 template <CellKind Kind>
-[[gnu::always_inline]] inline void SparseEncoder::collect(const std::byte* before, const std::byte* after,
-                                                          Change& change) {
+[[gnu::always_inline]] inline unsigned SparseEncoder::collect(const std::byte* before, const std::byte* after,
+                                                              std::size_t change) {
   using Ops = CellOps<Kind>;
-  using Signed = typename Ops::SignedCell;
   const auto old_cell = Ops::load(before);
   const unsigned key = Ops::key(old_cell);
   const auto steps = Ops::step(old_cell, Ops::load(after));
-  const bool inward = Signed(steps) < 0;
-  const auto magnitude = typename Ops::Cell(inward ? typename Ops::Cell(0) - steps : steps);
-  const StepToken split = split_step(magnitude, inward);
   const unsigned hazard_class = model_.class_of(key);
   ++exact_.changed[key];
-  ++step_counts_[hazard_class][split.token];
-  change.token = split.token;
-  change.hazard_class = std::uint16_t(hazard_class);
-  if (split.extra_bits > 0) [[unlikely]]
-    extras_.push_back(split.extra);
+  ++step_counts_[hazard_class][split_steps<Kind>(steps).token];
+  Ops::store(steps_.data() + change * sizeof(steps), steps);
+  return hazard_class;
 }
 
 template <CellKind Kind>
@@ -115,7 +110,6 @@ void SparseEncoder::scan(Bytes before, Bytes after) {
   exact_ = {};
   step_counts_ = {};
   escapes_.clear();
-  extras_.clear();
   origin_ = 0;
   changed_cells_ = 0;
   touched_blocks_ = 0;
@@ -137,19 +131,19 @@ void SparseEncoder::scan(Bytes before, Bytes after) {
     }
     prefetch.step(2);
     kernels_.weigh(Kind, old_cells, count, model_, chunk_);
-    if (changes_.size() < changed_cells_ + changes) {
-      const std::size_t wanted = std::max(changed_cells_ + changes, changes_.size() + changes_.size() / 2);
-      changes_.resize(std::min(wanted, kChangesMax));
+    if (places_.size() < changed_cells_ + changes) {
+      const std::size_t wanted = std::max(changed_cells_ + changes, places_.size() + places_.size() / 2);
+      resize_changes(std::min(wanted, kChangesMax), kWidth);
     }
-    Change* change = changes_.data() + changed_cells_;
     std::size_t block = kChunkBlocks;
-    for (std::size_t i = 0; i < changes; ++i, ++change) {
+    for (std::size_t i = 0; i < changes; ++i) {
       prefetch.step();
       const std::size_t cell = changed_[i];
       touched_blocks_ += cell / kBlockCells != block;
       block = cell / kBlockCells;
-      position_cell(cell, line, *change);
-      collect<Kind>(old_cells + cell * kWidth, new_cells + cell * kWidth, *change);
+      const std::size_t change = changed_cells_ + i;
+      const unsigned hazard_class = collect<Kind>(old_cells + cell * kWidth, new_cells + cell * kWidth, change);
+      position_cell(cell, line, hazard_class, change);
     }
     prefetch.finish();
     changed_cells_ += changes;
@@ -158,14 +152,20 @@ void SparseEncoder::scan(Bytes before, Bytes after) {
   result_digest_ = digest.digest();
 }
 
-void SparseEncoder::reserve_changes(std::size_t cells) {
+void SparseEncoder::resize_changes(std::size_t count, std::size_t cell_bytes) {
+  places_.resize(count);
+  steps_.resize(count * cell_bytes);
+}
+
+void SparseEncoder::reserve_changes(std::size_t cells, std::size_t cell_bytes) {
   std::uint64_t changed = 0;
   for (const std::uint32_t count : sampled_.changed) changed += count;
   const std::uint64_t expected = changed * cells / std::max<std::size_t>(sampled_cells_, 1);
   const std::size_t wanted = std::size_t(std::min<std::uint64_t>(expected + expected / 16, kChangesMax));
-  if (changes_.size() >= wanted) return;
-  changes_ = {};  // first, so that old and new are never held together
-  changes_.resize(wanted);
+  if (places_.size() >= wanted && steps_.size() >= wanted * cell_bytes) return;
+  places_ = {};  // first, so that old and new are never held together
+  steps_ = {};
+  resize_changes(wanted, cell_bytes);
 }
 
 double SparseEncoder::coded_position_bits() const {
@@ -200,42 +200,73 @@ bool SparseEncoder::refit(std::size_t cells) {
 SparseEncoder::Outcome SparseEncoder::encode(CellKind kind, Bytes before, Bytes after, std::vector<std::byte>& out) {
   WC_CHECK(before.size() == after.size() && before.size() % geometry_of(kind).bytes == 0);
   const std::size_t cells = before.size() / geometry_of(kind).bytes;
+  Outcome outcome;
   with_cell_kind(kind, [&]<CellKind Kind>() {
     sample<Kind>(before, after);
     model_ = fit_hazard(sampled_);
-    reserve_changes(cells);
+    reserve_changes(cells, geometry_of(Kind).bytes);
     curve_ = GapCurve(model_.scale_bits);
     scan<Kind>(before, after);
     if (changed_cells_ <= kChangesMax && refit(cells)) {
       curve_ = GapCurve(model_.scale_bits);
       scan<Kind>(before, after);
     }
+    outcome = {std::uint32_t(changed_cells_), result_digest_, false, changed_cells_ > kChangesMax};
+    if (changed_cells_ == 0 || outcome.too_many) return;
+    outcome.clustered = is_clustered(outcome.changed_cells, touched_blocks_, cells);
+    write<Kind>(out);
   });
-  Outcome outcome{std::uint32_t(changed_cells_), result_digest_, false, changed_cells_ > kChangesMax};
-  if (changed_cells_ == 0 || outcome.too_many) return outcome;
-  outcome.clustered = is_clustered(outcome.changed_cells, touched_blocks_, cells);
-  write(out);
   return outcome;
 }
 
+// Both streams in one loop: each symbol waits for the one before it in its own stream only. No call in it, so that the
+// states stay in registers.
+template <CellKind Kind>
+void SparseEncoder::put_batch(std::size_t first, std::size_t last, const StepCoder& steps) {
+  using Ops = CellOps<Kind>;
+  position_coder_.make_room(last - first);
+  step_coder_.make_room((last - first) * kStepSymbolsMax);
+  RansEncoder positions = std::move(position_coder_), values = std::move(step_coder_);
+  const GapCurve curve = curve_;
+  for (std::size_t i = last; i-- > first;) {
+    const Place place = places_[i];
+    const std::uint32_t start = curve.at(place.distance());
+    const std::uint32_t frequency = curve.at(place.distance() + model_.weights[place.hazard_class()]) - start;
+    positions.put(start, frequency, rans_reciprocal(frequency), kGapBits);
+    const StepToken split = split_steps<Kind>(Ops::load(steps_.data() + i * sizeof(typename Ops::Cell)));
+    if (split.extra_bits > 0) [[unlikely]]
+      put_extra(values, split.extra, split.extra_bits);
+    steps.put_token(values, split.token, place.hazard_class());
+  }
+  position_coder_ = std::move(positions);
+  step_coder_ = std::move(values);
+}
+
+template <CellKind Kind>
+void SparseEncoder::put_changes(std::size_t first, std::size_t last, const StepCoder& steps) {
+  // Room is made for the most that a batch can take, so that it must not be large.
+  constexpr std::size_t kBatch = 1024;
+  while (last > first) {
+    const std::size_t begin = last - std::min(last - first, kBatch);
+    put_batch<Kind>(begin, last, steps);
+    last = begin;
+  }
+}
+
+template <CellKind Kind>
 void SparseEncoder::write(std::vector<std::byte>& out) {
   const StepModel steps = fit_steps(step_counts_);
-  std::size_t extras_left = extras_.size();
-  std::size_t escapes_left = escapes_.size();
-  // Both streams in one loop: each symbol waits for the one before it in its own stream only.
-  for (std::size_t i = changed_cells_; i-- > 0;) {
-    const Change& change = changes_[i];
-    position_coder_.put(change.start, change.frequency, kGapBits);
-    if (escapes_left > 0 && escapes_[escapes_left - 1].change == i) [[unlikely]] {
-      for (std::size_t n = escapes_[--escapes_left].count; n > 0; --n) {
-        position_coder_.put(GapCurve::escape_start(), GapCurve::escape_frequency(), kGapBits);
-      }
+  const StepCoder step_coder(steps);
+  std::size_t last = changed_cells_;
+  for (std::size_t e = escapes_.size(); e-- > 0; last = escapes_[e].change) {
+    put_changes<Kind>(escapes_[e].change, last, step_coder);
+    position_coder_.make_room(escapes_[e].count);
+    for (std::size_t n = escapes_[e].count; n > 0; --n) {
+      constexpr std::uint32_t kFrequency = GapCurve::escape_frequency();
+      position_coder_.put(GapCurve::escape_start(), kFrequency, rans_reciprocal(kFrequency), kGapBits);
     }
-    if (const unsigned bits = extra_bits_of(change.token); bits > 0) [[unlikely]]
-      put_extra(step_coder_, extras_[--extras_left], bits);
-    const StepTable& table = steps.tables[steps.table_of_class[change.hazard_class]];
-    step_coder_.put(table.start[change.token], table.frequency[change.token], kStepTableBits);
   }
+  put_changes<Kind>(0, last, step_coder);
   ByteWriter writer(out);
   write_hazard(model_, writer);
   write_steps(steps, writer);
@@ -320,7 +351,8 @@ class SparseDecoder {
     Cell magnitude = Cell((token >> 1) + 1);
     if (bits > 0) [[unlikely]]
       magnitude = Cell(join_step(token, take_extra(values_, bits)));
-    Ops::store(at, Ops::advance(cell, (token & 1) != 0 ? Cell(Cell(0) - magnitude) : magnitude));
+    const Cell inward = Cell(Cell(0) - Cell(token & 1));
+    Ops::store(at, Ops::advance(cell, Ops::negate_where(inward, magnitude)));
   }
 
   const HazardModel& model_;

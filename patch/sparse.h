@@ -12,12 +12,12 @@
 namespace weightcast {
 
 /// Codes the cells that differ between two ranges: positions as hazard.h says, values as step_model.h says. Keeps its
-/// buffers from one range to the next; one thread at a time. Twelve bytes of memory per changed cell, and what their
-/// code takes.
+/// buffers from one range to the next; one thread at a time. Memory: four bytes and a cell per changed cell, and what
+/// their code takes.
 class SparseEncoder {
  public:
-  /// Bounds the memory of one encoder to 24 MiB and what the code takes. Where more change, they are half of all BF16
-  /// cells of a default segment, and other modes come close.
+  /// Bounds the memory of one encoder to 16 MiB (a default segment of eight-byte cells has half as many) and what the
+  /// code takes. Where more change, they are half of all BF16 cells of a default segment, and other modes come close.
   static constexpr std::size_t kChangesMax = std::size_t{1} << 21;
 
   explicit SparseEncoder(const Kernels& kernels) : kernels_(kernels) {}
@@ -37,13 +37,16 @@ class SparseEncoder {
   Outcome encode(CellKind kind, Bytes before, Bytes after, std::vector<std::byte>& out);
 
  private:
-  /// One changed cell: its interval in the positions' code, and its step.
-  struct Change {
-    std::uint32_t start;
-    std::uint32_t frequency;
-    std::uint16_t token;
-    std::uint16_t hazard_class;
+  /// Where a changed cell begins, counted in units from the end of the one before, and its class in the high bits. As
+  /// small as it can be: of dense changes there are two million to keep.
+  struct Place {
+    static constexpr unsigned kClassShift = 28;
+    std::uint32_t packed;
+
+    [[nodiscard]] std::uint32_t distance() const { return packed & ((1u << kClassShift) - 1); }
+    [[nodiscard]] unsigned hazard_class() const { return packed >> kClassShift; }
   };
+  static_assert(kHazardClasses == 16 && GapCurve(kScaleBitsMax).reach() <= 1u << Place::kClassShift);
   /// Escapes in front of a change.
   struct Escapes {
     std::size_t change;
@@ -54,15 +57,22 @@ class SparseEncoder {
   void sample(Bytes before, Bytes after);
   template <CellKind Kind>
   void scan(Bytes before, Bytes after);
+  /// Records the step of a changed cell; returns its class.
   template <CellKind Kind>
-  void collect(const std::byte* before, const std::byte* after, Change& change);
-  void position_cell(std::size_t cell, std::uint64_t chunk_begin, Change& change);
+  unsigned collect(const std::byte* before, const std::byte* after, std::size_t change);
+  void position_cell(std::size_t cell, std::uint64_t chunk_begin, unsigned hazard_class, std::size_t change);
   /// Makes room for as many changes as the sample lets expect: growing to them would take twice the memory.
-  void reserve_changes(std::size_t cells);
+  void reserve_changes(std::size_t cells, std::size_t cell_bytes);
+  void resize_changes(std::size_t count, std::size_t cell_bytes);
   /// What the positions that the scan saw cost.
   [[nodiscard]] double coded_position_bits() const;
   /// Replaces the model by one fitted to what the scan saw, if that would shorten the coded positions enough.
   bool refit(std::size_t cells);
+  template <CellKind Kind>
+  void put_batch(std::size_t first, std::size_t last, const StepCoder& steps);
+  template <CellKind Kind>
+  void put_changes(std::size_t first, std::size_t last, const StepCoder& steps);
+  template <CellKind Kind>
   void write(std::vector<std::byte>& out);
 
   const Kernels& kernels_;
@@ -73,9 +83,9 @@ class SparseEncoder {
   KeyCounts exact_;  // of changed cells only
   WeightedChunk chunk_;
   ChangedCells changed_;
-  std::vector<Change> changes_;  // the first changed_cells_ are this range's
+  std::vector<Place> places_;     // the first changed_cells_ are this range's
+  std::vector<std::byte> steps_;  // one cell each
   std::vector<Escapes> escapes_;
-  std::vector<std::uint64_t> extras_;
   RansEncoder position_coder_;
   RansEncoder step_coder_;
   StepCounts step_counts_;

@@ -113,6 +113,16 @@ StepModel fit_steps(const StepCounts& counts) {
   return model;
 }
 
+StepCoder::StepCoder(const StepModel& model)
+    : table_of_class_(model.table_of_class), symbols_(model.tables.size() * kStepTokens) {
+  for (std::size_t i = 0; i < symbols_.size(); ++i) {
+    const StepTable& table = model.tables[i / kStepTokens];
+    const std::size_t token = i % kStepTokens;
+    if (table.frequency[token] == 0) continue;
+    symbols_[i] = {rans_reciprocal(table.frequency[token]), table.start[token], table.frequency[token]};
+  }
+}
+
 void write_steps(const StepModel& model, ByteWriter& out) {
   std::uint16_t begins = 0;
   for (unsigned c = 1; c < kHazardClasses; ++c) {

@@ -25,7 +25,7 @@ struct StepToken {
 };
 
 /// `magnitude` >= 1.
-[[nodiscard]] inline StepToken split_step(std::uint64_t magnitude, bool inward) {
+[[nodiscard, gnu::always_inline]] inline StepToken split_step(std::uint64_t magnitude, bool inward) {
   const std::uint64_t v = magnitude - 1;
   if (v < 8) return {std::uint16_t(2 * v + inward), 0, 0};
   const unsigned top = 63 - unsigned(std::countl_zero(v));
@@ -46,6 +46,9 @@ struct StepToken {
   const unsigned below = (t - 8) / 2 + 2;
   return ((std::uint64_t{2} | ((t - 8) & 1)) << below | extra) + 1;
 }
+
+/// Symbols that one step may take: its token and 62 extra bits, sixteen at a time.
+inline constexpr std::size_t kStepSymbolsMax = 5;
 
 /// Extra bits go low part first, sixteen at a time: put in reverse, as all of an rANS stream.
 inline void put_extra(RansEncoder& encoder, std::uint64_t extra, unsigned bits) {
@@ -75,6 +78,27 @@ using StepCounts = std::array<std::array<std::uint32_t, kStepTokens>, kHazardCla
 struct StepModel {
   std::vector<StepTable> tables;
   std::array<std::uint8_t, kHazardClasses> table_of_class{};
+};
+
+/// A step model as encoding needs it.
+class StepCoder {
+ public:
+  explicit StepCoder(const StepModel& model);
+
+  void put_token(RansEncoder& encoder, unsigned token, unsigned hazard_class) const {
+    const Symbol& symbol = symbols_[table_of_class_[hazard_class] * kStepTokens + token];
+    encoder.put(symbol.start, symbol.frequency, symbol.reciprocal, kStepTableBits);
+  }
+
+ private:
+  struct Symbol {
+    std::uint64_t reciprocal;
+    std::uint16_t start;
+    std::uint16_t frequency;
+  };
+
+  std::array<std::uint8_t, kHazardClasses> table_of_class_;
+  std::vector<Symbol> symbols_;  // kStepTokens for each table
 };
 
 /// Splits the classes into runs where separate tables save more than they cost to send. Deterministic across machines.
