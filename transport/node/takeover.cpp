@@ -98,17 +98,21 @@ class Takeover : public std::enable_shared_from_this<Takeover> {
         const auto chunk = Bytes(bytes).subspan(at, std::min<std::uint64_t>(chunk_bytes_, bytes.size() - at));
         chunk_digests_[(offset + at) / chunk_bytes_] = digest_of(chunk);
       }
-      std::uint64_t written = 0;
-      for (const FilePiece& piece : source_->file_table().pieces(offset, bytes.size())) {
-        const auto part = Bytes(bytes).subspan(written, piece.size_bytes);
-        const Status done = write_fully(targets_[piece.file], piece.offset_bytes, part, files_[piece.file].name);
-        if (!done.has_value()) return note(done.error());
-        written += piece.size_bytes;
-      }
+      if (Status written = write_leaf(offset, bytes); !written.has_value()) return note(written.error());
       const Digest leaf_digest = digest_of(bytes);
       const std::lock_guard lock(mutex_);
       digest_->set_leaf(leaf, leaf_digest);
     }
+  }
+
+  Status write_leaf(std::uint64_t offset, Bytes bytes) {
+    // The kernel lets one writer at a time into a file, and the others spin: here they sleep, and somebody hashes.
+    const std::lock_guard lock(write_mutex_);
+    for (const FilePiece& piece : source_->file_table().pieces(offset, bytes.size())) {
+      WC_TRY(write_fully(targets_[piece.file], piece.offset_bytes, bytes.first(piece.size_bytes), files_[piece.file].name));
+      bytes = bytes.subspan(piece.size_bytes);
+    }
+    return {};
   }
 
   void finish() {
@@ -171,6 +175,7 @@ class Takeover : public std::enable_shared_from_this<Takeover> {
   std::atomic<std::size_t> next_leaf_{0};
   std::atomic<bool> failed_{false};
   unsigned copying_ = 0;
+  std::mutex write_mutex_;
   std::mutex mutex_;  // guards error_ and digest_ while threads copy
   std::optional<Error> error_;
 };
