@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "transport/io/incoming_frame.h"
 #include "transport/io/stream.h"
 
 namespace weightcast {
@@ -22,7 +23,6 @@ constexpr std::size_t kFramesPerWrite = 8;
 // What a peer may still send after our end, before it hears of it.
 constexpr std::size_t kDiscardBytesMax = 4 * kMiB;
 
-iovec piece(MutableBytes bytes) { return {.iov_base = bytes.data(), .iov_len = bytes.size()}; }
 iovec piece(Bytes bytes) { return {.iov_base = const_cast<std::byte*>(bytes.data()), .iov_len = bytes.size()}; }
 
 std::size_t total_bytes(std::span<const iovec> pieces) {
@@ -41,97 +41,6 @@ struct OutgoingFrame {
 
   [[nodiscard]] Bytes body() const { return buffer ? buffer->bytes() : std::as_bytes(std::span(text)); }
   [[nodiscard]] std::size_t bytes_left() const { return header.size() + body().size() - sent_bytes; }
-};
-
-/// The frame that is arriving: its header first, then its body, straight into its last place.
-class IncomingFrame {
- public:
-  explicit IncomingFrame(BufferPool& buffers) : buffers_(buffers) {}
-
-  /// Whether some of it is here.
-  [[nodiscard]] bool begun() const { return header_.has_value() || header_have_bytes_ > 0; }
-  [[nodiscard]] bool complete() const { return header_ && body_have_bytes_ == header_->body_bytes; }
-  /// Bytes that are certain to come before the frame ends; 0 while its header is not known.
-  [[nodiscard]] std::size_t body_bytes_left() const { return header_ ? header_->body_bytes - body_have_bytes_ : 0; }
-
-  /// Where the next bytes go: the rest of this frame and the header of the next, so that one system call per chunk is
-  /// enough. At most `bytes_max`.
-  [[nodiscard]] std::span<iovec> space(std::size_t bytes_max) {
-    std::size_t count = 0;
-    const auto add = [&](MutableBytes bytes) {
-      bytes = bytes.first(std::min(bytes.size(), bytes_max));
-      bytes_max -= bytes.size();
-      if (!bytes.empty()) pieces_[count++] = piece(bytes);
-    };
-    if (header_) add(body().subspan(body_have_bytes_));
-    add(MutableBytes(next_header_).subspan(header_have_bytes_));
-    return std::span(pieces_).first(count);
-  }
-
-  /// Counts `bytes` that were put into space(), up to the end of a frame; returns those that are left of them then.
-  [[nodiscard]] Result<std::size_t> take(std::size_t bytes) {
-    if (!header_) {
-      const std::size_t of_header = std::min(bytes, next_header_.size() - header_have_bytes_);
-      header_have_bytes_ += of_header;
-      bytes -= of_header;
-      if (header_have_bytes_ == next_header_.size()) WC_TRY(begin_body());
-      return bytes;
-    }
-    const std::size_t of_body = std::min(bytes, body_bytes_left());
-    if (buffer_) digest_.update(body().subspan(body_have_bytes_, of_body));
-    body_have_bytes_ += of_body;
-    return bytes - of_body;
-  }
-
-  /// Whether the complete frame is a chunk; then take_chunk(), else take_control().
-  [[nodiscard]] bool is_chunk() const { return header_->type == FrameType::kChunk; }
-
-  [[nodiscard]] ReceivedChunk take_chunk() {
-    buffer_->set_size(header_->body_bytes);
-    ReceivedChunk chunk{header_->payload, header_->chunk, std::move(buffer_), digest_.digest()};
-    end();
-    return chunk;
-  }
-
-  [[nodiscard]] std::string take_control() {
-    std::string body = std::exchange(text_, {});
-    end();
-    return body;
-  }
-
- private:
-  [[nodiscard]] MutableBytes body() {
-    if (buffer_) return {buffer_->data(), header_->body_bytes};
-    return std::as_writable_bytes(std::span(text_));
-  }
-
-  [[nodiscard]] Status begin_body() {
-    WC_ASSIGN(header_, decode_frame_header(next_header_));
-    header_have_bytes_ = 0;
-    if (is_chunk()) {
-      buffer_ = buffers_.take(std::max<std::size_t>(1, header_->body_bytes));
-      digest_.reset();
-    } else {
-      text_.resize(header_->body_bytes);
-    }
-    return {};
-  }
-
-  void end() {
-    header_.reset();
-    buffer_.reset();
-    body_have_bytes_ = 0;
-  }
-
-  BufferPool& buffers_;
-  std::optional<FrameHeader> header_;
-  std::string text_;
-  BufferRef buffer_;
-  DigestStream digest_;
-  std::size_t body_have_bytes_ = 0;
-  FrameHeaderBytes next_header_{};
-  std::size_t header_have_bytes_ = 0;
-  std::array<iovec, 2> pieces_{};
 };
 
 /// What a connection is made of. It outlives its FrameConnection for as long as it flushes, and, kept alive by each of
