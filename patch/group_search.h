@@ -29,11 +29,14 @@ struct GroupHit {
 [[nodiscard]] inline std::size_t find_block(const std::uint32_t* begins, std::size_t from, std::uint32_t point) {
 #if defined(__SSE2__)
   const __m128i wanted = _mm_set1_epi32(int(point));
+  static_assert(kSearchBlocks == 16);
   for (;; from += kSearchBlocks) {
-    const __m128i low = _mm_loadu_si128(reinterpret_cast<const __m128i*>(begins + from + 1));
-    const __m128i high = _mm_loadu_si128(reinterpret_cast<const __m128i*>(begins + from + 5));
-    const __m128i beyond = _mm_packs_epi32(_mm_cmpgt_epi32(low, wanted), _mm_cmpgt_epi32(high, wanted));
-    const auto mask = unsigned(_mm_movemask_epi8(_mm_packs_epi16(beyond, beyond))) & 0xff;
+    const auto beyond = [begins, from, wanted](std::size_t i) {
+      const __m128i ends = _mm_loadu_si128(reinterpret_cast<const __m128i*>(begins + from + 1 + i));
+      return _mm_cmpgt_epi32(ends, wanted);
+    };
+    const __m128i low = _mm_packs_epi32(beyond(0), beyond(4)), high = _mm_packs_epi32(beyond(8), beyond(12));
+    const auto mask = unsigned(_mm_movemask_epi8(_mm_packs_epi16(low, high)));
     if (mask != 0) return from + std::size_t(std::countr_zero(mask));
   }
 #else

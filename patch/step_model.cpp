@@ -65,6 +65,7 @@ void fill_starts(StepTable& table) {
     table.start[token] = std::uint16_t(start);
     start += table.frequency[token];
   }
+  table.start.back() = std::uint16_t(start);
 }
 
 /// Neighbouring classes that share a table.
@@ -147,7 +148,7 @@ bool StepDecoder::read(ByteReader& in) {
     model_.table_of_class[c] = std::uint8_t(tables - 1);
   }
   model_.tables.assign(tables, {});
-  lookup_.resize(std::size_t{tables} << kStepTableBits);
+  first_token_.resize(std::size_t{tables} << kFirstTokenBits);
   for (unsigned i = 0; i < tables; ++i) {
     StepTable& table = model_.tables[i];
     const std::uint64_t tokens = in.varint();
@@ -157,12 +158,15 @@ bool StepDecoder::read(ByteReader& in) {
       const std::uint64_t frequency = in.varint();
       if (frequency > kTotal - total) return false;
       table.frequency[token] = std::uint16_t(frequency);
-      table.start[token] = std::uint16_t(total);
-      std::fill_n(lookup_.begin() + std::ptrdiff_t((std::size_t{i} << kStepTableBits) + total), frequency,
-                  std::uint16_t(token));
       total += std::uint32_t(frequency);
     }
     if (total != kTotal || table.frequency[tokens - 1] == 0) return false;
+    fill_starts(table);
+    unsigned token = 0;
+    for (unsigned first = 0; first < 1u << kFirstTokenBits; ++first) {
+      while (table.start[token + 1] <= first << kSlotBits) ++token;
+      first_token_[(std::size_t{i} << kFirstTokenBits) + first] = std::uint16_t(token);
+    }
   }
   return in.ok();
 }

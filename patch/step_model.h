@@ -68,7 +68,8 @@ inline void put_extra(RansEncoder& encoder, std::uint64_t extra, unsigned bits) 
 /// Frequencies of the tokens of one table, in 1/4096.
 struct StepTable {
   std::array<std::uint16_t, kStepTokens> frequency{};
-  std::array<std::uint16_t, kStepTokens> start{};
+  /// Of each token, then where the last one ends.
+  std::array<std::uint16_t, kStepTokens + 1> start{};
 };
 
 /// How often each token occurred, by class of the old cell.
@@ -114,15 +115,21 @@ class StepDecoder {
 
   [[nodiscard]] unsigned take_token(RansDecoder& decoder, unsigned hazard_class) const {
     const unsigned index = model_.table_of_class[hazard_class];
-    const unsigned token = lookup_[(std::size_t{index} << kStepTableBits) + decoder.slot(kStepTableBits)];
     const StepTable& table = model_.tables[index];
+    const std::uint32_t slot = decoder.slot(kStepTableBits);
+    unsigned token = first_token_[(std::size_t{index} << kFirstTokenBits) + (slot >> kSlotBits)];
+    while (table.start[token + 1] <= slot) ++token;
     decoder.consume(table.start[token], table.frequency[token], kStepTableBits);
     return token;
   }
 
  private:
+  // A token for every slot would not stay in the first-level cache; from the first of sixteen it is seldom far.
+  static constexpr unsigned kSlotBits = 4;
+  static constexpr unsigned kFirstTokenBits = kStepTableBits - kSlotBits;
+
   StepModel model_;
-  std::vector<std::uint16_t> lookup_;
+  std::vector<std::uint16_t> first_token_;
 };
 
 }  // namespace weightcast

@@ -19,7 +19,7 @@ inline constexpr std::size_t kGroupCells = 8;
 inline constexpr std::size_t kBlockGroups = kBlockCells / kGroupCells;
 inline constexpr std::size_t kChunkBlocks = kChunkCells / kBlockCells;
 /// How many blocks the decoder's search looks at together.
-inline constexpr std::size_t kSearchBlocks = 8;
+inline constexpr std::size_t kSearchBlocks = 16;
 
 /// The cells of one chunk on the hazard line. Cells beyond the last have weight 0.
 struct WeightedChunk {
