@@ -55,9 +55,16 @@ Result<VersionSubscription> VersionSubscription::open(const std::string& state_d
 }
 
 Result<InstalledVersion> VersionSubscription::next(Duration timeout) {
-  WC_ASSIGN(const local::Message message, channel_->receive(LocalChannel::Clock::now() + timeout));
-  const local::VersionInstalled& installed = message.version_installed();
-  return InstalledVersion{Version{installed.version()}, installed.path(), installed.digest()};
+  const auto deadline = LocalChannel::Clock::now() + timeout;
+  for (;;) {
+    WC_ASSIGN(const local::Message message, channel_->receive(deadline));
+    if (message.has_version_preparing()) {
+      if (prepare_) prepare_(Version{message.version_preparing().version()});
+      continue;
+    }
+    const local::VersionInstalled& installed = message.version_installed();
+    return InstalledVersion{Version{installed.version()}, installed.path(), installed.digest()};
+  }
 }
 
 }  // namespace weightcast

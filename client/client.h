@@ -112,6 +112,11 @@ struct InstalledVersion {
 };
 
 /// Tells an inference engine what to use: the version in use now first, then each that follows.
+///
+/// A worker with --single-copy makes a version of the files of the one before, and waits until nobody has them open or
+/// mapped. The engine is told so ("prepare"): it stops reading, closes and unmaps the files (what it has copied, to a
+/// device say, it may go on using), and takes the version that next() returns after that, which is the old one if the
+/// new one came to nothing. In between `current` leads nowhere, and what is still mapped is never changed.
 class VersionSubscription {
  public:
   [[nodiscard]] static Result<VersionSubscription> open(const std::string& state_dir);
@@ -119,12 +124,16 @@ class VersionSubscription {
   VersionSubscription& operator=(VersionSubscription&&) noexcept;
   ~VersionSubscription();
 
+  /// Calls `prepare` from inside next(), with the version that waits, when its files have to be let go.
+  void on_prepare(std::function<void(Version)> prepare) { prepare_ = std::move(prepare); }
+
   /// Errors: kTimedOut (none in time; call again), kClosed (the daemon ended).
   [[nodiscard]] Result<InstalledVersion> next(Duration timeout);
 
  private:
   explicit VersionSubscription(std::unique_ptr<LocalChannel> channel);
   std::unique_ptr<LocalChannel> channel_;
+  std::function<void(Version)> prepare_;
 };
 
 }  // namespace weightcast

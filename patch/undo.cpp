@@ -96,12 +96,13 @@ Result<Records> scan(int fd, const std::string& path) {
   ByteReader reader(bytes);
   const auto magic = reader.fixed<std::uint64_t>();
   const auto tag_bytes = reader.fixed<std::uint32_t>();
-  if (!reader.ok() && size == 0) return records;  // killed between creating and writing: nothing was overwritten
+  if (!reader.ok()) return records;  // cut short while it was made: nothing was overwritten yet
   if (magic != kFileMagic || tag_bytes > kTagBytesMax) return damaged();
   const Bytes tag = reader.bytes(tag_bytes);
   const std::size_t fields_bytes = reader.position();
   const Digest digest = reader.digest();
-  if (!reader.ok() || digest != digest_of(Bytes(bytes).first(fields_bytes))) return damaged();
+  if (!reader.ok()) return records;  // as above
+  if (digest != digest_of(Bytes(bytes).first(fields_bytes))) return damaged();
   records.tag.assign(reinterpret_cast<const char*>(tag.data()), tag.size());
 
   std::vector<std::byte> body;

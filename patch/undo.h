@@ -18,7 +18,8 @@ namespace weightcast {
 ///   3. ... and so on for every range, then the caller puts the data on the disk;
 ///   4. commit(): the journal is removed, and the removal is on the disk before it returns.
 /// While the journal exists the data is a mixture, and recover() makes it the old version again: it writes back whole
-/// records only; a record that is cut short was not synced, and so the bytes that it is about were not yet overwritten.
+/// records only; a record that is cut short was not synced, and so the bytes that it is about were not yet overwritten;
+/// nor was anything where the journal's own first bytes are cut short.
 /// Writing back is idempotent, so that recovery itself may be interrupted.
 /// Invariant: every byte that differs from the old version stands in a whole record.
 class UndoJournal {

@@ -90,6 +90,8 @@ void add_daemon_command(const Commands& commands) {
   app->add_option("--disk", flags->disk, "auto, io_uring or threads")
       ->check(CLI::IsMember({"auto", "io_uring", "threads"}))
       ->capture_default_str();
+  app->add_flag("--single-copy", config.single_copy,
+                "Apply patches to the only copy, as soon as nobody has its files open; --keep does not count (workers)");
   app->add_flag("--leaf-only", config.leaf_only, "Others cannot dial this worker: never plan it as a relay");
   app->add_flag("--standby", config.standby, "Wait until another worker is lost, then take its place");
   app->add_flag("--insecure", config.insecure, "Plain TCP, neither encrypted nor authenticated");

@@ -11,6 +11,8 @@
 #include <thread>
 
 #include "base/units.h"
+#include "client/client.h"
+#include "patch/mapped_file.h"
 #include "tests/e2e/cluster.h"
 #include "tests/patch/safetensors_bytes.h"
 
@@ -265,6 +267,41 @@ TEST_F(PatchTest, TrainerThatPublishesFasterThanLinksCarryStillReachesEveryone) 
     ASSERT_TRUE(Cluster::eventually([&] { return cluster.version(name) == 12; }, 60s)) << cluster.log(name);
     EXPECT_TRUE(cluster.holds(name, model.path()));
   }
+}
+
+TEST_F(PatchTest, SingleCopyIsChangedWhenTheEngineHasLetGoOfIt) {
+  cluster.start_origin();
+  cluster.start_worker("single", {"--single-copy"});
+  cluster.start_worker("other");
+  publish(1);
+  const std::string versions = cluster.state("single") + "/versions";
+  auto engine = VersionSubscription::open(cluster.state("single"));
+  ASSERT_TRUE(engine.has_value());
+  const Result<InstalledVersion> first = engine->next(10s);
+  ASSERT_TRUE(first.has_value()) << first.error().message();
+  std::optional<MappedFile> mapped = *MappedFile::open(first->path + "/model.safetensors");
+  const std::string seen(reinterpret_cast<const char*>(mapped->bytes().data()), mapped->bytes().size());
+
+  model.step();
+  publish(2, {"--wait", "0.5", "--timeout", "30"});
+  std::vector<std::uint64_t> prepared;
+  engine->on_prepare([&](Version version) { prepared.push_back(version.value); });
+  // It is told, and while it does not let go nothing changes.
+  EXPECT_EQ(engine->next(1s).error().code, Errc::kTimedOut);
+  EXPECT_THAT(prepared, testing::ElementsAre(2));
+  EXPECT_EQ(std::memcmp(mapped->bytes().data(), seen.data(), seen.size()), 0);
+  EXPECT_EQ(cluster.version("single"), 1u);
+  mapped.reset();
+  const Result<InstalledVersion> second = engine->next(10s);
+  ASSERT_TRUE(second.has_value()) << second.error().message();
+  EXPECT_EQ(second->version, Version{2});
+  EXPECT_TRUE(cluster.holds("single", model.path()));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(versions), {}), 1);
+
+  model.replace();
+  EXPECT_EQ(publish(3).at("kind"), "full");
+  EXPECT_TRUE(cluster.holds("single", model.path()));
+  EXPECT_TRUE(Cluster::eventually([&] { return std::distance(std::filesystem::directory_iterator(versions), {}) == 1; }));
 }
 
 }  // namespace

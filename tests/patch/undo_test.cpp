@@ -115,6 +115,21 @@ TEST_F(UndoJournalTest, IgnoresATornRecord) {
   }
 }
 
+TEST_F(UndoJournalTest, JournalThatWasCutShortWhileItWasMadeHoldsNothing) {
+  static_cast<void>(create());
+  const auto whole = std::filesystem::file_size(path());
+  std::filesystem::remove(path());
+  for (std::uintmax_t size = 0; size < whole; ++size) {
+    static_cast<void>(create());
+    std::filesystem::resize_file(path(), size);
+    std::vector<std::byte> nothing;
+    const auto recovered = recover_into(nothing);
+    ASSERT_TRUE(recovered.has_value()) << size;
+    EXPECT_EQ(recovered->records, 0u);
+    EXPECT_FALSE(std::filesystem::exists(path()));
+  }
+}
+
 TEST_F(UndoJournalTest, RefusesWhatIsNoJournalAndLeavesIt) {
   std::ofstream(path()) << "something else that is long enough to be read";
   std::vector<std::byte> nothing;

@@ -404,6 +404,11 @@ void WorkerCore::finish_if_complete(Instant now) {
   if (!incoming_->stored.complete()) return;
   incoming_->phase = Phase::kFinishing;
   incoming_->stored_at = now;
+  if (config_.single_copy && incoming_->id.is_patch()) {
+    const PayloadId base{incoming_->id.base};
+    uploads_.handle_gone(base, "this node has one copy, which the next version takes");
+    holdings_.erase(base);
+  }
   actions_.push(action::FinishPayload{incoming_->id});
 }
 

@@ -29,6 +29,7 @@ struct WorkerConfig {
   bool leaf_only = false;
   bool standby = false;
   std::uint32_t versions_kept = 2;
+  bool single_copy = false;  ///< a patch takes the place of its base, which can be served no more then
   std::uint32_t streams = 1;  ///< connections to each parent
   Timeouts timeouts{};
 };

@@ -20,6 +20,18 @@ constexpr std::size_t kReadBytes = 256 * kKiB;
 
 }  // namespace
 
+Status check_head(const PatchHead& head, const PatchIdentity& wanted, std::uint64_t base_bytes,
+                  std::uint64_t result_bytes) {
+  if (head.identity.model_id != wanted.model_id || head.identity.version != wanted.version ||
+      head.identity.result_digest != wanted.result_digest || head.result_bytes != result_bytes) {
+    return fail(Errc::kCorrupt, Op::kDecode, "the patch leads to another version than its manifest says");
+  }
+  WC_TRY(check_applies(head.identity, wanted));
+  if (head.base_bytes == base_bytes) return {};
+  return fail(Errc::kWrongBase, Op::kDecode,
+              fmt::format("the patch is for a base of {} bytes, this one has {}", head.base_bytes, base_bytes));
+}
+
 /// What one job did.
 struct PatchedSnapshot::Step {
   Status status;
@@ -47,9 +59,9 @@ struct PatchedSnapshot::Work {
   PatchReader reader;
   std::vector<std::byte> read;  // of the patch, not given to the reader yet
   std::uint64_t read_bytes = 0;
-  std::vector<bool> taken;       // by segment, from the head on
-  std::vector<Digest> results;   // by segment
-  std::size_t applied = 0;       // segments
+  std::vector<bool> taken;      // by segment, from the head on
+  std::vector<Digest> results;  // by segment
+  std::size_t applied = 0;      // segments
   std::vector<std::unique_ptr<Buffer>> idle;
 
   /// The next whole segment below `prefix_bytes` that nobody took; nothing if there is none yet.
@@ -74,16 +86,7 @@ struct PatchedSnapshot::Work {
   }
 
   Status start(const PatchHead& head) {
-    if (head.identity.model_id != identity.model_id || head.identity.version != identity.version ||
-        head.identity.result_digest != identity.result_digest || head.result_bytes != target->table().size_bytes()) {
-      return fail(Errc::kCorrupt, Op::kDecode, "the patch leads to another version than its manifest says");
-    }
-    WC_TRY(check_applies(head.identity, identity));
-    if (head.base_bytes != base->table().size_bytes()) {
-      return fail(Errc::kWrongBase, Op::kDecode,
-                  fmt::format("the patch is for a base of {} bytes, this one has {}", head.base_bytes,
-                              base->table().size_bytes()));
-    }
+    WC_TRY(check_head(head, identity, base->table().size_bytes(), target->table().size_bytes()));
     const std::size_t segments = plan_segments(head).size();
     taken.resize(segments);
     results.resize(segments);

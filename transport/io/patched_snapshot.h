@@ -12,12 +12,17 @@
 
 namespace weightcast {
 
+/// Whether a patch's head is what its manifest says, for a base and a result of these sizes. Errors: kCorrupt where it
+/// leads elsewhere, kWrongBase where it is for another base.
+[[nodiscard]] Status check_head(const PatchHead& head, const PatchIdentity& wanted, std::uint64_t base_bytes,
+                                std::uint64_t result_bytes);
+
 /// Makes the files of a version out of its base's and of a patch, while the patch arrives: each segment is decoded,
 /// hashed and written on a pool thread as soon as its last byte is stored. What is hashed is what is handed to the
-/// kernel: a write that the kernel reports as done is believed, as that of a chunk is, and not read again (but where two
-/// segments share a leaf and end in the other order, that leaf is read back). Memory: two segments' cells and code at a
-/// time. Loop thread only; what pool threads use outlives it.
-/// Invariant: bytes of the patch are read only below what handle_prefix() told.
+/// kernel: a write that the kernel reports as done is believed, as that of a chunk is, and not read again (but where
+/// two segments share a leaf and end in the other order, that leaf is read back). Memory: two segments' cells and code
+/// at a time. Loop thread only; what pool threads use outlives it. Invariant: bytes of the patch are read only below
+/// what handle_prefix() told.
 class PatchedSnapshot {
  public:
   /// `patch` is the one file of the payload, `target` files of full size that nobody looks at yet. `identity` says

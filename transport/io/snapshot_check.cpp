@@ -1,7 +1,10 @@
 #include "transport/io/snapshot_check.h"
 
 #include <algorithm>
+#include <mutex>
 #include <utility>
+
+#include "transport/io/parallel.h"
 
 namespace weightcast {
 namespace {
@@ -11,6 +14,8 @@ namespace {
 constexpr std::size_t kReadBytes = 64 * kKiB;
 // A job of 16 MiB takes some 5 ms: others wait for the pool's threads too.
 constexpr std::size_t kLeavesPerJobMax = 4;
+// Below this a second thread takes longer to start than it saves.
+constexpr std::uint64_t kParallelBytesMin = 64 * kMiB;
 
 }  // namespace
 
@@ -27,6 +32,24 @@ Result<Digest> leaf_digest(VersionFiles& files, std::size_t leaf) {
     left -= piece.size();
   }
   return digest.digest();
+}
+
+Result<Digest> files_digest(VersionFiles& files) {
+  SnapshotDigest digest(files.table());
+  std::mutex mutex;  // guards `digest` and `status`
+  Status status;
+  for_each_index(static_cast<std::uint32_t>(digest.leaf_count()), files.table().size_bytes() >= kParallelBytesMin,
+                 [&](std::uint32_t leaf) {
+                   const Result<Digest> found = leaf_digest(files, leaf);
+                   const std::lock_guard lock(mutex);
+                   if (found.has_value()) {
+                     digest.set_leaf(leaf, *found);
+                   } else {
+                     status = found.error();
+                   }
+                 });
+  WC_TRY(status);
+  return digest.root();
 }
 
 SnapshotCheck::SnapshotCheck(EventLoop& loop, std::shared_ptr<VersionFiles> files)

@@ -15,6 +15,10 @@ namespace weightcast {
 /// The digest of a snapshot's leaf `leaf`, read from its files. Blocks; any thread. Errors: kCorrupt, kIo.
 [[nodiscard]] Result<Digest> leaf_digest(VersionFiles& files, std::size_t leaf);
 
+/// The digest of a whole snapshot, read from its files by two threads if there is much of it. Blocks; any thread.
+/// Errors: kCorrupt, kIo.
+[[nodiscard]] Result<Digest> files_digest(VersionFiles& files);
+
 /// Computes the digest of a snapshot while it is still being written: each leaf is read back (from the page cache,
 /// where it was just put) and hashed on a pool thread as soon as its last byte is stored, unless whoever wrote it has
 /// hashed it already. Loop thread only.
@@ -22,7 +26,7 @@ class SnapshotCheck {
  public:
   SnapshotCheck(EventLoop& loop, std::shared_ptr<VersionFiles> files);
 
-  /// The digest of a leaf's bytes as they were handed to the kernel: it need not be read back. Before handle_stored() of
+  /// The digest of a leaf's bytes as they were handed to the kernel: it is not read back. Before handle_stored() of
   /// the last of them.
   void handle_hashed(std::size_t leaf, const Digest& digest);
 

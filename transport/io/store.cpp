@@ -20,6 +20,9 @@ StoreImpl::StoreImpl(EventLoop& loop, StoreOptions options, File lock, std::uniq
       layout_(options_.directory),
       lock_(std::move(lock)),
       current_(found.current),
+      place_timer_(loop, [this] {
+        for (const auto& task : std::exchange(waiting_for_place_, {})) task();
+      }),
       cache_(options_.cache_bytes_max),
       read_buffers_(kReadBuffersKeptBytesMax),
       serial_(loop),
@@ -81,6 +84,14 @@ void StoreImpl::begin(const Manifest& manifest, std::function<void(Result<Partia
       return;
     }
     base = found->second;
+    if (options_.single_copy && base->stored.manifest.files != manifest.files) {
+      later([payload, done = std::move(done)] {
+        done(fail(Errc::kWrongBase, Op::kOpen,
+                  fmt::format("version {} has other files than version {}, which cannot take their place",
+                              payload.version.value, payload.base.value)));
+      });
+      return;
+    }
   }
   IncomingRef there;
   std::vector<PayloadId> others;
@@ -114,11 +125,11 @@ void StoreImpl::begin(const Manifest& manifest, std::function<void(Result<Partia
   auto made = std::make_shared<Made>();
   if (!there) made->record = std::make_shared<VersionRecord>(VersionRecord{manifest, ChunkDigests(manifest)});
   serial_.run(
-      [layout = layout_, made, manifest] {
-        if (manifest.kind == PayloadKind::kPatch) made->target = make_target(layout, manifest);
+      [layout = layout_, made, manifest, beside = payload.is_patch() && !options_.single_copy] {
+        if (beside) made->target = make_target(layout, manifest);
         if (!made->target.has_value() || !made->record) return;
         made->files = make_incoming(layout, *made->record);
-        if (made->files.has_value() || manifest.kind != PayloadKind::kPatch) return;
+        if (made->files.has_value() || !beside) return;
         static_cast<void>(layout.throw_away(layout.incoming(manifest.version)));
         layout.empty_trash();
       },
@@ -140,7 +151,7 @@ void StoreImpl::begin(const Manifest& manifest, std::function<void(Result<Partia
           incoming->base = base;
           ++base->users;
           incoming->target = std::move(*made->target);
-          start_applying(*incoming);
+          if (!options_.single_copy) start_applying(*incoming);
         } else {
           start_check(*incoming);
         }
@@ -329,6 +340,7 @@ void StoreImpl::finish(PayloadId payload, std::function<void(Result<StoredVersio
   const IncomingRef incoming = found->second;
   WC_CHECK(incoming->held.complete() && incoming->record.digests.complete() && !incoming->finishing);
   incoming->finishing = true;
+  if (payload.is_patch() && options_.single_copy) return finish_in_place(incoming, std::move(done));
   auto handle = [this, incoming, done = std::move(done)](const Result<Digest>& digest) {
     handle_digest(incoming, digest, done);
   };
@@ -337,23 +349,25 @@ void StoreImpl::finish(PayloadId payload, std::function<void(Result<StoredVersio
 
 void StoreImpl::handle_digest(const IncomingRef& incoming, const Result<Digest>& digest,
                               const std::function<void(Result<StoredVersion>)>& done) {
-  const Version version = incoming->manifest().version;
-  std::optional<Error> error;
-  if (!digest.has_value()) {
-    incoming->finishing = false;
-    error = about(version, digest.error());
-    // Another try would end the same.
-    const bool useless = error->code == Errc::kWrongBase || error->code == Errc::kCorrupt;
-    if (useless && incoming->applied) discard(incoming->id());
-  } else if (*digest != incoming->manifest().snapshot_digest) {
-    error = fail(Errc::kCorrupt, Op::kVerify,
-                 fmt::format("version {}: its chunks match their digests, its files do not match the snapshot's ({} "
-                             "instead of {}); thrown away",
-                             version.value, digest->hex(), incoming->manifest().snapshot_digest.hex()));
-    discard(incoming->id());
-  }
-  if (!error) return install_checked(incoming, done);
-  later([error = *error, done] { done(error); });
+  if (!digest.has_value()) return give_up(incoming, digest.error(), done);
+  const Manifest& manifest = incoming->manifest();
+  if (*digest == manifest.snapshot_digest) return install_checked(incoming, done);
+  const Error error =
+      fail(Errc::kCorrupt, Op::kVerify,
+           fmt::format("version {}: its chunks match their digests, its files do not match the snapshot's ({} "
+                       "instead of {}); thrown away",
+                       manifest.version.value, digest->hex(), manifest.snapshot_digest.hex()));
+  discard(incoming->id());
+  later([error, done] { done(error); });
+}
+
+void StoreImpl::give_up(const IncomingRef& incoming, const Error& error,
+                        const std::function<void(Result<StoredVersion>)>& done) {
+  incoming->finishing = false;
+  // Another try would end the same.
+  const bool useless = error.code == Errc::kWrongBase || error.code == Errc::kCorrupt;
+  if (useless && incoming->id().is_patch()) discard(incoming->id());
+  later([error = about(incoming->manifest().version, error), done] { done(error); });
 }
 
 void StoreImpl::install_checked(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done) {
@@ -370,17 +384,22 @@ void StoreImpl::install_checked(const IncomingRef& incoming, std::function<void(
         if (incoming->discarded) return done(no_such(incoming->id()));
         incoming->finishing = false;
         if (!status->has_value()) return done(about(version, status->error()));
-        incoming_.erase(incoming->id());
-        if (incoming->base) --std::exchange(incoming->base, nullptr)->users;
-        incoming->applied.reset();
-        if (incoming->manifest().kind == PayloadKind::kPatch) {
-          VersionRecord record{incoming->manifest(), ChunkDigests(incoming->manifest())};
-          add_patch(std::move(incoming->record), std::move(incoming->files));
-          handle_installed(std::move(record), std::move(incoming->target), *switch_s, done);
-        } else {
-          handle_installed(std::move(incoming->record), std::move(incoming->files), *switch_s, done);
-        }
+        handle_moved(incoming, *switch_s, done);
       });
+}
+
+void StoreImpl::handle_moved(const IncomingRef& incoming, double switch_s,
+                             const std::function<void(Result<StoredVersion>)>& done) {
+  incoming_.erase(incoming->id());
+  if (incoming->base) --std::exchange(incoming->base, nullptr)->users;
+  incoming->applied.reset();
+  if (incoming->id().is_patch()) {
+    VersionRecord record{incoming->manifest(), ChunkDigests(incoming->manifest())};
+    add_patch(std::move(incoming->record), std::move(incoming->files));
+    handle_installed(std::move(record), std::move(incoming->target), switch_s, done);
+  } else {
+    handle_installed(std::move(incoming->record), std::move(incoming->files), switch_s, done);
+  }
 }
 
 void StoreImpl::add_patch(VersionRecord record, FilesRef files) {
@@ -423,6 +442,7 @@ void StoreImpl::discard(PayloadId payload) {
     incoming->discarded = true;
     incoming->check.reset();
     incoming->applied.reset();
+    *incoming->wanted = false;
     if (incoming->base) --std::exchange(incoming->base, nullptr)->users;
     for (std::uint32_t i = 0; i < incoming->manifest().chunk_count(); ++i) cache_.erase({payload, ChunkIndex{i}});
     incoming->unwritten.clear();
@@ -431,7 +451,7 @@ void StoreImpl::discard(PayloadId payload) {
   }
   if (!there) return;
   // First what the patch was applied to: it has no record before it is whole.
-  if (payload.is_patch() && !complete_.contains(payload.version)) {
+  if (payload.is_patch() && !options_.single_copy && !complete_.contains(payload.version)) {
     remove(payload.version, layout_.incoming(payload.version));
   }
   remove(payload, layout_.incoming(payload));
@@ -461,7 +481,7 @@ void StoreImpl::forget_old_patches() {
 
 void StoreImpl::forget_old() {
   forget_old_patches();
-  const std::size_t kept = std::max<std::size_t>(options_.versions_kept, 1);
+  const std::size_t kept = options_.single_copy ? 1 : std::max<std::size_t>(options_.versions_kept, 1);
   if (complete_.size() <= kept) return;
   std::size_t excess = complete_.size() - kept;
   for (auto it = complete_.begin(); excess > 0; --excess) {
@@ -471,7 +491,7 @@ void StoreImpl::forget_old() {
       continue;
     }
     spdlog::info("store: version {} is forgotten; the last {} are kept", version.value, kept);
-    if (options_.reuse_files) {
+    if (options_.reuse_files && !options_.single_copy) {
       serial_.run(
           [layout = layout_, version = version] {
             const Status retired = retire(layout, version);

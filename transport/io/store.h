@@ -21,6 +21,9 @@ struct StoreOptions {
   std::filesystem::path directory;
   std::uint32_t versions_kept = 2;  ///< installed versions on disk, the current one included; at least 1
   DiskBackend backend = DiskBackend::kAuto;
+  /// A patch changes the files of its base instead of new ones: room for one copy is enough, versions_kept and
+  /// reuse_files do not count, and no version is visible while that goes on. See retain() and finish().
+  bool single_copy = false;
   bool reuse_files = true;  ///< a forgotten version's files are written anew, instead of new ones being made
   std::size_t cache_bytes_max = 8 * kMiB;  ///< chunks just written, kept in memory for the children that follow
 };
@@ -66,6 +69,7 @@ struct ImportTarget {
 ///   DIR/trash/            what is being deleted; emptied at start
 ///   DIR/spare/            files of the version that was forgotten last; the next one is written to them, unless some
 ///                         reader has one of them open, mapped or linked; emptied at start
+///   DIR/undo/N-B          with single_copy: what version B held before N was made of it (transport/io/in_place.h)
 ///   DIR/aside/            what was found in the folders above and is not ours; never deleted
 ///
 /// What is verified is found again by looking: after a restart the bytes of an arriving version are hashed against
@@ -93,6 +97,9 @@ class Store {
   [[nodiscard]] virtual const StoredVersion* find(Version version) const = 0;
   /// The one that `current` names, or kNoVersion.
   [[nodiscard]] virtual Version current() const = 0;
+  /// With single_copy: the version that wants to take the place of the current one's files, from finish() until it calls
+  /// back; who has them open or mapped is waited for. Else kNoVersion.
+  [[nodiscard]] virtual Version taking_place() const = 0;
   /// Complete patches, oldest first.
   [[nodiscard]] virtual std::vector<StoredPatch> patches() const = 0;
 
@@ -130,7 +137,9 @@ class Store {
   /// leaf while chunks arrive, so little is left to do here.
   /// Errors: kCorrupt (the digest does not match, or the patch is none: what arrived is thrown away); kWrongBase (the
   /// patch does not fit what is here; thrown away too); kNotFound (not begun, or discarded meanwhile); kNoSpace, kIo
-  /// (the version stays as it was before, and begin() and finish() may be called again).
+  /// (the version stays as it was before, and begin() and finish() may be called again). With single_copy a patch is
+  /// applied here, and not before: as soon as nobody else has a file of its base open, mapped or linked, and reads of it
+  /// have ended. After an error, and after the process was killed, the base is what it was.
   virtual void finish(PayloadId payload, std::function<void(Result<StoredVersion>)> done) = 0;
 
   /// Makes room for a version that this node makes itself, whose manifest is not known before its bytes are. The caller

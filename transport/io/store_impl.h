@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <optional>
 #include <set>
@@ -16,13 +17,14 @@
 namespace weightcast {
 
 /// The Store. What arrives, is kept and is forgotten stands in store.cpp, what the node makes itself in
-/// store_imports.cpp.
+/// store_imports.cpp, what takes the place of the only copy in store_single_copy.cpp.
 class StoreImpl final : public Store {
  public:
   StoreImpl(EventLoop& loop, StoreOptions options, File lock, std::unique_ptr<Disk> disk, RecoveredStore found);
 
   [[nodiscard]] DiskBackend backend() const override { return disk_->backend(); }
   [[nodiscard]] Version current() const override { return current_; }
+  [[nodiscard]] Version taking_place() const override { return taking_place_; }
 
   [[nodiscard]] std::vector<StoredVersion> versions() const override {
     std::vector<StoredVersion> all;
@@ -95,13 +97,15 @@ class StoreImpl final : public Store {
     std::unique_ptr<SnapshotCheck> check;                 // of a full payload, from begin() on
     FilesRef target;                                      // of a patch, from begin() on
     CompleteRef base;                                     // of a patch, from begin() on
-    std::unique_ptr<PatchedSnapshot> applied;             // of a patch, from begin() on
+    std::unique_ptr<PatchedSnapshot> applied;             // of a patch, from begin() on, but not in the only copy
+    std::shared_ptr<std::atomic<bool>> wanted = std::make_shared<std::atomic<bool>>(true);  // of one in the only copy
     bool finishing = false;
+    bool waits = false;  // for those who read the only copy
     bool discarded = false;
 
     [[nodiscard]] const Manifest& manifest() const { return record.manifest; }
     [[nodiscard]] PayloadId id() const { return record.manifest.id(); }
-    [[nodiscard]] bool begun() const { return check || applied; }
+    [[nodiscard]] bool begun() const { return check || base; }
     /// Bytes on disk, counted from the first without a gap.
     [[nodiscard]] std::uint64_t prefix_bytes() const {
       const auto gap = held.next_missing(ChunkIndex{0});
@@ -145,6 +149,13 @@ class StoreImpl final : public Store {
   void handle_digest(const IncomingRef& incoming, const Result<Digest>& digest,
                      const std::function<void(Result<StoredVersion>)>& done);
   void add_patch(VersionRecord record, FilesRef files);
+  void finish_in_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done);
+  void take_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done);
+  void change_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done);
+  void wait_for_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done);
+  void handle_moved(const IncomingRef& incoming, double switch_s,
+                    const std::function<void(Result<StoredVersion>)>& done);
+  void give_up(const IncomingRef& incoming, const Error& error, const std::function<void(Result<StoredVersion>)>& done);
   void install_checked(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done);
   CompleteRef add_complete(VersionRecord record, FilesRef files);
   void handle_installed(VersionRecord record, FilesRef files, double switch_s,
@@ -172,6 +183,9 @@ class StoreImpl final : public Store {
   std::optional<std::set<PayloadId>> retained_;
   /// Payloads whose files are being made; what they point to says whether they are still wanted.
   std::map<PayloadId, std::shared_ptr<bool>> preparing_;
+  Version taking_place_{};
+  std::vector<std::function<void()>> waiting_for_place_;
+  Timer place_timer_;
   ChunkCache cache_;
   BufferPool read_buffers_;
   std::unordered_map<ChunkKey, std::vector<ReadDone>> reading_;

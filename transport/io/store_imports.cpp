@@ -52,9 +52,9 @@ Result<std::shared_ptr<VersionRecord>> StoreImpl::close_import(PayloadId payload
   const bool same_files = payload.is_patch() || found->second.table == manifest.files;
   if (manifest.id() != payload || !same_files || chunk_digests.size() != manifest.chunk_count() ||
       part_digests_of(chunk_digests) != manifest.part_digests) {
-    return fail(Errc::kInvalidArgument, Op::kPublish,
-                fmt::format("version {}: the manifest disagrees with the imported files or digests",
-                            payload.version.value));
+    return fail(
+        Errc::kInvalidArgument, Op::kPublish,
+        fmt::format("version {}: the manifest disagrees with the imported files or digests", payload.version.value));
   }
   found->second.finishing = true;
   auto record = std::make_shared<VersionRecord>(VersionRecord{manifest, ChunkDigests(manifest)});

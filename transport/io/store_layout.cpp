@@ -57,6 +57,7 @@ fs::path StoreLayout::incoming(PayloadId payload) const { return incoming() / na
 fs::path StoreLayout::complete(Version version) const { return versions() / name_of(version); }
 fs::path StoreLayout::patch(PayloadId payload) const { return patches() / name_of(payload); }
 fs::path StoreLayout::record(PayloadId payload) const { return records() / name_of(payload); }
+fs::path StoreLayout::undo(PayloadId payload) const { return undo() / name_of(payload); }
 
 std::optional<PayloadId> StoreLayout::payload_of(std::string_view name) {
   const std::size_t dash = name.find('-');
@@ -67,7 +68,8 @@ std::optional<PayloadId> StoreLayout::payload_of(std::string_view name) {
 }
 
 Status StoreLayout::create() const {
-  for (const fs::path& path : {directory_, incoming(), versions(), patches(), records(), trash(), spare(), aside()}) {
+  for (const fs::path& path :
+       {directory_, incoming(), versions(), patches(), records(), trash(), spare(), undo(), aside()}) {
     std::error_code error;
     fs::create_directories(path, error);
     if (error) return refused(error.value(), Op::kOpen, path);

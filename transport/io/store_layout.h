@@ -25,6 +25,8 @@ class StoreLayout {
   [[nodiscard]] std::filesystem::path trash() const { return directory_ / "trash"; }
   /// The files of the version that was forgotten last, to be written anew: emptied at start.
   [[nodiscard]] std::filesystem::path spare() const { return directory_ / "spare"; }
+  /// What a version held that is being changed in its only copy.
+  [[nodiscard]] std::filesystem::path undo() const { return directory_ / "undo"; }
   /// What was found and is not ours: never deleted.
   [[nodiscard]] std::filesystem::path aside() const { return directory_ / "aside"; }
   [[nodiscard]] std::filesystem::path current() const { return directory_ / "current"; }
@@ -33,6 +35,7 @@ class StoreLayout {
   [[nodiscard]] std::filesystem::path complete(Version version) const;
   [[nodiscard]] std::filesystem::path patch(PayloadId payload) const;
   [[nodiscard]] std::filesystem::path record(PayloadId payload) const;
+  [[nodiscard]] std::filesystem::path undo(PayloadId payload) const;
 
   /// The payload that `name` is the name of; nothing if it is not one that this class would give.
   [[nodiscard]] static std::optional<PayloadId> payload_of(std::string_view name);

@@ -5,13 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <map>
 #include <optional>
 #include <set>
 #include <system_error>
-#include <thread>
 
+#include "transport/io/in_place.h"
+#include "transport/io/parallel.h"
 #include "transport/io/snapshot_check.h"
 
 namespace weightcast {
@@ -21,18 +21,6 @@ namespace fs = std::filesystem;
 
 // Below this a second thread takes longer to start than it saves.
 constexpr std::uint64_t kParallelBytesMin = 64 * kMiB;
-
-/// Runs `body(i)` for i in [0, count) on one thread or two. `body` must allow that.
-template <typename Body>
-void for_each_index(std::uint32_t count, bool parallel, const Body& body) {
-  std::atomic<std::uint32_t> next{0};
-  const auto work = [&] {
-    for (std::uint32_t i = next++; i < count; i = next++) body(i);
-  };
-  std::optional<std::jthread> second;
-  if (parallel) second.emplace(work);
-  work();
-}
 
 /// Whether any byte of [offset, offset + length) of the stream was ever written. What is not known counts as written.
 bool has_data(VersionFiles& files, std::uint64_t offset, std::uint64_t length) {
@@ -65,21 +53,8 @@ ChunkSet verify_chunks(const VersionRecord& record, VersionFiles& files) {
 }
 
 bool snapshot_matches(const Manifest& manifest, VersionFiles& files) {
-  SnapshotDigest digest(files.table());
-  std::vector<Digest> leaves(digest.leaf_count());
-  std::atomic<bool> readable = true;
-  for_each_index(static_cast<std::uint32_t>(leaves.size()), files.table().size_bytes() >= kParallelBytesMin,
-                 [&](std::uint32_t leaf) {
-                   const Result<Digest> found = leaf_digest(files, leaf);
-                   if (found.has_value()) {
-                     leaves[leaf] = *found;
-                   } else {
-                     readable = false;
-                   }
-                 });
-  if (!readable) return false;
-  for (std::size_t leaf = 0; leaf < leaves.size(); ++leaf) digest.set_leaf(leaf, leaves[leaf]);
-  return digest.root() == manifest.snapshot_digest;
+  const Result<Digest> digest = files_digest(files);
+  return digest.has_value() && *digest == manifest.snapshot_digest;
 }
 
 /// One pass over a store's directory.
@@ -90,6 +65,7 @@ class Recovery {
   Result<RecoveredStore> run() {
     layout_.drop_spare();
     layout_.empty_trash();
+    WC_TRY(settle_in_place(layout_));
     WC_TRY(remove_file(layout_.directory() / "current.tmp"));
     WC_TRY(read_records());
     WC_TRY(look_at_complete());

@@ -7,6 +7,7 @@
 
 #include "base/time.h"
 #include "base/units.h"
+#include "transport/io/in_place.h"
 
 namespace weightcast {
 namespace {
@@ -106,7 +107,8 @@ Status sync_names_and_mark(const StoreLayout& layout, Version version, const Ver
   for (const auto& directory : {layout.versions(), layout.incoming(), layout.records(), layout.directory()}) {
     WC_TRY(sync_directory(directory));
   }
-  return append_durable_mark(layout.record(version));
+  WC_TRY(append_durable_mark(layout.record(version)));
+  return end_in_place(layout, version);
 }
 
 }  // namespace weightcast

@@ -37,15 +37,7 @@ Result<std::shared_ptr<VersionFiles>> VersionFiles::create(const fs::path& path,
   return made;
 }
 
-Result<std::shared_ptr<VersionFiles>> VersionFiles::reuse(const fs::path& spare, const fs::path& path,
-                                                          FileTable table) {
-  if (!open(spare, table).has_value()) {
-    return fail(Errc::kInvalidArgument, Op::kOpen, spare.native() + ": holds other files than are wanted");
-  }
-  if (::mkdir(path.c_str(), 0755) != 0) return fail_errno(errno, Op::kOpen, path.native());
-  // One by one, into a directory of their own: who holds the old one open finds nothing there, and not these.
-  for (const SnapshotFile& entry : table.files()) WC_TRY(rename_path(spare / entry.name, path / entry.name));
-  // From here on nobody can open them by a name that he knows. Who has them open already keeps the lease from being given.
+Status check_unused(const fs::path& path, const FileTable& table) {
   for (const SnapshotFile& entry : table.files()) {
     WC_ASSIGN(const File file, open_file(path / entry.name, O_RDWR | O_NOFOLLOW));
     struct stat info {};
@@ -57,6 +49,19 @@ Result<std::shared_ptr<VersionFiles>> VersionFiles::reuse(const fs::path& spare,
     }
     ::fcntl(file.fd(), F_SETLEASE, F_UNLCK);
   }
+  return {};
+}
+
+Result<std::shared_ptr<VersionFiles>> VersionFiles::reuse(const fs::path& spare, const fs::path& path,
+                                                          FileTable table) {
+  if (!open(spare, table).has_value()) {
+    return fail(Errc::kInvalidArgument, Op::kOpen, spare.native() + ": holds other files than are wanted");
+  }
+  if (::mkdir(path.c_str(), 0755) != 0) return fail_errno(errno, Op::kOpen, path.native());
+  // One by one, into a directory of their own: who holds the old one open finds nothing there, and not these.
+  for (const SnapshotFile& entry : table.files()) WC_TRY(rename_path(spare / entry.name, path / entry.name));
+  // From here on nobody can open them by a name that he knows. Who has them open already is found.
+  WC_TRY(check_unused(path, table));
   return open(path, std::move(table));
 }
 
@@ -96,6 +101,12 @@ Result<FileRef> VersionFiles::file(std::size_t index) {
   auto file = std::make_shared<const File>(std::move(opened));
   open_[index] = {file, recent_.insert(recent_.end(), index)};
   return FileRef(file);
+}
+
+void VersionFiles::close_all() {
+  const std::lock_guard lock(mutex_);
+  open_.clear();
+  recent_.clear();
 }
 
 Status VersionFiles::sync_names() const {

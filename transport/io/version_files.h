@@ -47,6 +47,9 @@ class VersionFiles {
   /// Errors: kNotFound when the version was deleted meanwhile, kIo.
   [[nodiscard]] Result<FileRef> file(std::size_t index);
 
+  /// Closes what nobody has taken: the files are opened again when they are used.
+  void close_all();
+
   /// Makes the names in the version's directory survive a power cut. Blocks.
   [[nodiscard]] Status sync_names() const;
 
@@ -63,6 +66,11 @@ class VersionFiles {
   };
   std::unordered_map<std::size_t, Open> open_;
 };
+
+/// Whether nobody has one of the files under `path` open or mapped, this process included, or another name for it. The
+/// kernel is asked for a lease on each. Blocks. Errors: kBusy (somebody has), kUnsupported (the file system cannot
+/// tell), kIo.
+[[nodiscard]] Status check_unused(const std::filesystem::path& path, const FileTable& table);
 
 /// Reads [offset, offset + into.size()) of the stream. Blocks. Errors: kCorrupt, kIo.
 [[nodiscard]] Status read_stream(VersionFiles& files, std::uint64_t offset, MutableBytes into);

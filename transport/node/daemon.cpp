@@ -42,6 +42,9 @@ Status validate(const DaemonConfig& config) {
   if (config.role == Role::kOrigin && config.origin) {
     return refuse(Errc::kInvalidArgument, "--origin: an origin has none; did you mean --role worker?");
   }
+  if (config.role == Role::kOrigin && config.single_copy) {
+    return refuse(Errc::kInvalidArgument, "--single-copy: an origin needs the version before to make patches from");
+  }
   if (config.versions_kept < 1) return refuse(Errc::kInvalidArgument, "--keep: at least 1");
   if (!config.insecure) {
     return refuse(Errc::kNotAllowed,

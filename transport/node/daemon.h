@@ -33,6 +33,7 @@ struct DaemonConfig {
   std::string congestion;                  ///< "" leaves the host's default
   std::uint32_t streams = 1;               ///< worker only: connections to each parent
   DiskBackend disk = DiskBackend::kAuto;
+  bool single_copy = false;                ///< worker only: patches are applied to the only copy
   bool leaf_only = false;
   bool standby = false;
   bool insecure = false;                   ///< plain TCP; refused without

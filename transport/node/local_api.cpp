@@ -130,16 +130,12 @@ void LocalApi::handle_change() { check_waits(false); }
 void LocalApi::check_waits(bool send_progress) {
   const Instant now = context_.loop.now();
   std::optional<local::VersionInstalled> installed;
+  const std::optional<local::VersionPreparing> preparing = service_.preparing();
   bool somebody_waits = false;
   for (const std::shared_ptr<Session>& session : sessions_) {
     if (session->subscribed) {
       if (!installed) installed = service_.installed();
-      if (installed && Version{installed->version()} > session->told) {
-        session->told = Version{installed->version()};
-        local::Message out;
-        *out.mutable_version_installed() = *installed;
-        reply(*session, out);
-      }
+      tell_subscriber(*session, installed, preparing);
     }
     if (!session->wait) continue;
     const Session::Wait wait = *session->wait;
@@ -166,6 +162,25 @@ void LocalApi::check_waits(bool send_progress) {
     }
   }
   if (somebody_waits && (send_progress || !timer_.armed())) timer_.arm(now + kProgressEvery);
+}
+
+void LocalApi::tell_subscriber(Session& session, const std::optional<local::VersionInstalled>& installed,
+                               const std::optional<local::VersionPreparing>& preparing) {
+  if (preparing) {
+    if (session.told == kNoVersion || session.preparing == Version{preparing->version()}) return;
+    session.preparing = Version{preparing->version()};
+    local::Message out;
+    *out.mutable_version_preparing() = *preparing;
+    return reply(session, out);
+  }
+  if (!installed) return;
+  // Who let go hears what he can have again, be it the old version.
+  const bool let_go = std::exchange(session.preparing, kNoVersion) != kNoVersion;
+  if (!let_go && Version{installed->version()} <= session.told) return;
+  session.told = Version{installed->version()};
+  local::Message out;
+  *out.mutable_version_installed() = *installed;
+  reply(session, out);
 }
 
 void LocalApi::reply(Session& session, const local::Message& message) {

@@ -23,6 +23,9 @@ class LocalService {
   /// The version in use, if any.
   [[nodiscard]] virtual std::optional<local::VersionInstalled> installed() = 0;
 
+  /// The version that wants to take the place of its files, if any.
+  [[nodiscard]] virtual std::optional<local::VersionPreparing> preparing() = 0;
+
   /// Takes the weights over; `taken` runs once, later, with the snapshot's size or the error.
   virtual void publish(const local::PublishRequest& request, std::function<void(Result<std::uint64_t>)> taken) = 0;
   /// How far a version is; absent if it is not known.
@@ -52,7 +55,8 @@ class LocalApi {
     std::unique_ptr<FrameConnection> connection;
     bool closed = false;
     bool subscribed = false;
-    Version told{};  // the last version that a subscriber was told of
+    Version told{};       // the last version that a subscriber was told of
+    Version preparing{};  // the one that he was told to let go for
     struct Wait {
       Version version{};
       double fraction = 0;
@@ -73,6 +77,8 @@ class LocalApi {
   void start_next_publish();
   void finish_publish(const Queued& queued, Result<std::uint64_t> taken);
   void check_waits(bool send_progress);
+  void tell_subscriber(Session& session, const std::optional<local::VersionInstalled>& installed,
+                       const std::optional<local::VersionPreparing>& preparing);
   void reply(Session& session, const local::Message& message);
   void reply_error(Session& session, const Error& error);
 

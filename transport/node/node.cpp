@@ -16,6 +16,7 @@ Status Node::open_base(const DaemonConfig& config) {
   StoreOptions options;
   options.directory = config.state;
   options.versions_kept = config.versions_kept;
+  options.single_copy = config.single_copy;
   options.backend = config.disk;
   WC_ASSIGN(store_, Store::open(loop_, options));
   // Accepted connections wait in the listener's backlog until there is a driver: none is accepted before the loop runs.
@@ -62,6 +63,13 @@ std::optional<local::VersionInstalled> Node::installed() {
   installed.set_path(stored->path.string());
   installed.set_digest(stored->manifest.snapshot_digest.hex());
   return installed;
+}
+
+std::optional<local::VersionPreparing> Node::preparing() {
+  if (store_->taking_place() == kNoVersion) return std::nullopt;
+  local::VersionPreparing preparing;
+  preparing.set_version(store_->taking_place().value);
+  return preparing;
 }
 
 Result<std::unique_ptr<Node>> open_node(const DaemonConfig& config) {

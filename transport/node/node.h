@@ -31,6 +31,7 @@ class Node : public LocalService {
 
   local::VersionsReply versions() override;
   std::optional<local::VersionInstalled> installed() override;
+  std::optional<local::VersionPreparing> preparing() override;
 
  protected:
   [[nodiscard]] ConnectionContext context() { return {loop_, buffers_, *uplink_, *downlink_, socket_options_}; }

@@ -25,7 +25,8 @@ Status WorkerNode::start() {
   config.downlink = config_.downlink;
   config.leaf_only = config_.leaf_only;
   config.standby = config_.standby;
-  config.versions_kept = config_.versions_kept;
+  config.versions_kept = config_.single_copy ? 1 : config_.versions_kept;
+  config.single_copy = config_.single_copy;
   config.streams = config_.streams;
   config.timeouts = config_.timeouts;
   core_ = std::make_unique<WorkerCore>(std::move(config));

@@ -172,5 +172,42 @@ TEST_F(WorkerCoreTest, SaysHowMuchItHasSentOn) {
   EXPECT_EQ(last_said(Kind::kHeartbeat)->heartbeat().bytes_sent(), kChunkBytesMin);
 }
 
+TEST(WorkerCoreSingleCopy, ServesItsBaseUntilAPatchTakesItsPlace) {
+  constexpr std::uint32_t kChunks = 100, kPatchChunks = 3;
+  for (const bool single_copy : {false, true}) {
+    WorkerConfig config;
+    config.name = "w";
+    config.single_copy = single_copy;
+    WorkerCore worker{config};
+    const Instant now{1h};
+    worker.restore(manifest_of(Version{1}, kChunks), chunk_digests(Version{1}, kChunks));
+    worker.start(now);
+    const ConnId origin = only<action::Connect>(drain([&] { return worker.poll_action(); })).back().conn;
+    worker.handle_connected(now, origin);
+    wire::Message joined;
+    joined.mutable_joined()->set_peer_id(5);
+    worker.handle_message(now, origin, joined);
+
+    Manifest patch = *manifest_of(Version{2}, kPatchChunks);
+    patch.kind = PayloadKind::kPatch;
+    patch.base_version = Version{1};
+    wire::Message message;
+    *message.mutable_announce()->mutable_manifest() = manifest_to_wire(patch);
+    wire::Assignment* assignment = message.mutable_announce()->mutable_assignment();
+    assignment->set_epoch(1);
+    assignment->set_version(2);
+    assignment->set_base_version(1);
+    assignment->add_stripes()->add_ancestors()->set_peer_id(0);
+    assignment->add_stripe_weights(1);
+    worker.handle_message(now, origin, message);
+    EXPECT_EQ(worker.receiving(), patch.id());
+    EXPECT_TRUE(worker.holdings().contains(Version{1}));
+    worker.handle_payload_begun(now, patch.id(),
+                                RestoredPayload{chunk_digests(Version{2}, kPatchChunks), ChunkSet(kPatchChunks, true)});
+    EXPECT_EQ(only<action::FinishPayload>(drain([&] { return worker.poll_action(); })).size(), 1u);
+    EXPECT_EQ(worker.holdings().contains(Version{1}), !single_copy);
+  }
+}
+
 }  // namespace
 }  // namespace weightcast

@@ -1,6 +1,5 @@
 // Patches in a store: applied while they arrive, kept for children, and put in order after a crash at any moment.
 #include <fcntl.h>
-#include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -8,121 +7,16 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <numeric>
 #include <random>
 
-#include "patch/codec.h"
 #include "patch/mapped_file.h"
-#include "tests/transport/io/store_fixture.h"
+#include "tests/transport/io/store_patch_fixture.h"
 #include "transport/io/store.h"
 
 namespace weightcast {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::uint64_t kBytes = 3'000'000;
-
-/// `base` with some of its 2-byte cells moved by one, as version `version`; whole.
-Publication next_of(const Publication& base, std::uint64_t version) {
-  Publication made = base;
-  std::mt19937 random(static_cast<unsigned>(version));
-  for (std::size_t i = 0; i + 1 < made.stream.size(); i += 2 + 2 * (random() % 100)) made.stream[i] ^= 1;
-  made.manifest.version = Version{version};
-  made.digest_chunks();
-  made.digest_snapshot();
-  return made;
-}
-
-/// A payload of `bytes` that claims to lead from `base` to `result`.
-Publication payload_of(const Publication& base, const Publication& result, std::string bytes) {
-  Publication made;
-  made.manifest = result.manifest;
-  Manifest& m = made.manifest;
-  m.kind = PayloadKind::kPatch;
-  m.base_version = base.manifest.version;
-  m.payload_bytes = bytes.size();
-  m.chunk_bytes = kChunkBytesMin;
-  made.stream = std::move(bytes);
-  made.digest_chunks();
-  return made;
-}
-
-/// The patch from `base` to `result`, of several segments.
-Publication patch_of(const Publication& base, const Publication& result) {
-  SnapshotLayout layout;
-  layout.size_bytes = base.stream.size();
-  TensorInfo tensor;
-  tensor.name = "weight";
-  tensor.dtype = "BF16";
-  tensor.shape = {base.stream.size() / 2};
-  tensor.offset_bytes = 0;
-  tensor.size_bytes = base.stream.size();
-  layout.tensors.push_back(tensor);
-  const PatchIdentity identity{"test", base.manifest.version, result.manifest.version, base.manifest.snapshot_digest,
-                               result.manifest.snapshot_digest};
-  const Result<PatchHead> head = make_head(identity, layout, layout, 256 * 1024);
-  WC_CHECK(head.has_value());
-  std::string bytes;
-  const MemorySource before(std::as_bytes(std::span(base.stream))), after(std::as_bytes(std::span(result.stream)));
-  const auto summary = encode_patch(*head, before, after, {}, [&](Bytes some) -> Status {
-    bytes.append(reinterpret_cast<const char*>(some.data()), some.size());
-    return {};
-  });
-  WC_CHECK(summary.has_value());
-  return payload_of(base, result, std::move(bytes));
-}
-
-class StorePatchTest : public StoreBackendFixture {
- protected:
-  void SetUp() override {
-    StoreBackendFixture::SetUp();
-    if (IsSkipped()) return;
-    open();
-    ASSERT_TRUE(install(one).has_value());
-  }
-
-  PayloadId id() const { return patch.manifest.id(); }
-
-  Status put(const Publication& p, const std::vector<std::uint32_t>& chunks) {
-    for (std::uint32_t part = 0; part < p.manifest.part_count(); ++part) store_->put_digest_part(p.manifest.id(), part, p.digests);
-    for (const std::uint32_t chunk : chunks) {
-      std::optional<Status> stored;
-      store_->write_chunk(p.manifest.id(), ChunkIndex{chunk}, p.chunk(ChunkIndex{chunk}), [&](Status s) { stored = s; });
-      WC_TRY(await(stored));
-    }
-    return {};
-  }
-  static std::vector<std::uint32_t> all_of(const Publication& p) {
-    std::vector<std::uint32_t> chunks(p.manifest.chunk_count());
-    std::iota(chunks.begin(), chunks.end(), 0);
-    return chunks;
-  }
-  Result<StoredVersion> finish_patch(const Publication& p) {
-    std::optional<Result<StoredVersion>> result;
-    store_->finish(p.manifest.id(), [&](auto r) { result = std::move(r); });
-    return await(result);
-  }
-  Result<StoredVersion> apply(const Publication& p) {
-    WC_TRY(begin(p));
-    WC_TRY(put(p, all_of(p)));
-    return finish_patch(p);
-  }
-  void overwrite(const fs::path& file, std::uint64_t at, std::string_view bytes) {
-    std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
-    stream.seekp(static_cast<std::streamoff>(at));
-    stream.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  }
-  /// Lets the store do what it put off.
-  void settle() {
-    const Instant limit = loop_.now() + std::chrono::milliseconds(200);
-    while (loop_.now() < limit) loop_.run_until(limit);
-  }
-
-  const Publication one = publication(1, {{"model.safetensors", kBytes}});
-  const Publication two = next_of(one, 2);
-  const Publication patch = patch_of(one, two);
-};
 
 TEST_P(StorePatchTest, AppliesWhatArrivedAndInstallsItBitForBit) {
   const Result<StoredVersion> stored = apply(patch);
@@ -466,36 +360,6 @@ TEST_P(StorePatchTest, SpareFilesMakeRoomForOthers) {
   open();
   EXPECT_TRUE(fs::is_empty(layout().spare()));
 }
-
-/// A store on a file system of its own, which can be filled.
-class SmallDiskTest : public StorePatchTest {
- protected:
-  void SetUp() override {
-    StoreBackendFixture::SetUp();
-    if (IsSkipped()) return;
-    fs::create_directories(directory());
-    mounted_ = ::mount("none", directory().c_str(), "tmpfs", 0, "size=16m") == 0;
-    if (!mounted_) GTEST_SKIP() << "needs root, to mount a tmpfs";
-    open();
-    ASSERT_TRUE(install(one).has_value());
-    await_durable(Version{1});
-  }
-  void TearDown() override {
-    store_.reset();
-    loop_.run_until(loop_.now());
-    if (mounted_) ::umount2(directory().c_str(), MNT_DETACH);
-  }
-
-  void fill() {
-    const File filler = *open_file(directory() / "filler", O_WRONLY | O_CREAT | O_APPEND);
-    const std::string page(4096, 'x');
-    while (::write(filler.fd(), page.data(), page.size()) > 0) continue;
-  }
-  void make_room() { fs::remove(directory() / "filler"); }
-
- private:
-  bool mounted_ = false;
-};
 
 TEST_P(SmallDiskTest, PatchThatFindsNoRoomLeavesNothingBehind) {
   fill();

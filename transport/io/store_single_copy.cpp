@@ -1,0 +1,90 @@
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <utility>
+
+#include "transport/io/in_place.h"
+#include "transport/io/store_impl.h"
+
+namespace weightcast {
+namespace {
+
+// A reader that lets go is noticed after this.
+constexpr Duration kAskAgain = std::chrono::milliseconds(50);
+
+}  // namespace
+
+void StoreImpl::finish_in_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done) {
+  taking_place_ = incoming->manifest().version;
+  // Whatever comes of it, nobody has to let go any more when he hears of it.
+  take_place(incoming, [this, done = std::move(done)](Result<StoredVersion> result) {
+    taking_place_ = kNoVersion;
+    done(std::move(result));
+  });
+}
+
+void StoreImpl::wait_for_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done) {
+  if (!std::exchange(incoming->waits, true)) {
+    spdlog::info("store: version {} waits until nobody has the files of version {} open, mapped or linked",
+                 incoming->manifest().version.value, incoming->manifest().base_version.value);
+  }
+  waiting_for_place_.push_back([this, incoming, done = std::move(done)]() mutable {
+    if (incoming->discarded) return done(no_such(incoming->id()));
+    take_place(incoming, std::move(done));
+  });
+  if (!place_timer_.armed()) place_timer_.arm(loop_.now() + kAskAgain);
+}
+
+/// First a look whether anybody has the files, while they are still in their place: who is late must not see `current`
+/// come and go.
+void StoreImpl::take_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done) {
+  const CompleteRef base = incoming->base;
+  const Version version = base->stored.manifest.version;
+  // Its reads and its syncing have the files open. What is not durable yet may have a journal of its own.
+  if (base->users > 1 || !base->stored.durable) return wait_for_place(incoming, std::move(done));
+  base->files->close_all();
+  auto status = std::make_shared<Status>();
+  serial_.run([layout = layout_, version, base,
+               status] { *status = check_unused(layout.complete(version), base->files->table()); },
+              [this, incoming, base, version, status, done = std::move(done)]() mutable {
+                if (incoming->discarded) return done(no_such(incoming->id()));
+                if (status->has_value() && base->users == 1) return change_place(incoming, std::move(done));
+                if (status->has_value() || status->error().code == Errc::kBusy) {
+                  return wait_for_place(incoming, std::move(done));
+                }
+                const bool cannot_tell = status->error().code == Errc::kUnsupported;
+                Error error = status->error();
+                if (cannot_tell) {
+                  error = fail(
+                      Errc::kWrongBase, Op::kOpen,
+                      fmt::format("version {}: this file system cannot tell whether somebody reads it", version.value));
+                }
+                give_up(incoming, error, done);
+              });
+}
+
+void StoreImpl::change_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done) {
+  const CompleteRef base = incoming->base;
+  const Version version = base->stored.manifest.version;
+  complete_.erase(version);
+  auto result = std::make_shared<InPlaceResult>();
+  const InPlaceWork work{base->files, incoming->files, incoming->record, base->stored.manifest.snapshot_digest};
+  serial_.run([layout = layout_, work, wanted = incoming->wanted,
+               result] { *result = install_in_place(layout, work, *wanted); },
+              [this, incoming, base, version, result, done = std::move(done)]() mutable {
+                if (result->status.has_value()) {
+                  incoming->target = base->files;
+                  return handle_moved(incoming, result->switch_s, done);
+                }
+                if (result->base_lost) {
+                  spdlog::error("store: {}", result->status.error().message());
+                } else {
+                  complete_[version] = base;
+                }
+                if (incoming->discarded) return done(no_such(incoming->id()));
+                if (result->status.error().code == Errc::kBusy) return wait_for_place(incoming, std::move(done));
+                give_up(incoming, result->status.error(), done);
+              });
+}
+
+}  // namespace weightcast
