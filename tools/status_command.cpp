@@ -42,6 +42,8 @@ nlohmann::json to_json(const local::StatusReply& reply) {
                      {"downlink_bytes_per_s", n.downlink_bytes_per_s()},
                      {"bytes_received", n.bytes_received()},
                      {"bytes_sent", n.bytes_sent()},
+                     {"payload", n.payload()},
+                     {"payload_bytes", n.payload_bytes()},
                      {"last_error", n.last_error()}});
   }
   return {{"latest_version", reply.latest_version()},
@@ -57,6 +59,7 @@ std::string describe(const local::NodeStatus& n) {
     line += fmt::format(" {:>3.0f} % of {}", 100.0 * n.chunks_verified() / n.chunks_total(), n.receiving_version());
     if (n.receive_bytes_per_s() > 0) line += fmt::format(" at {}", format_rate(Rate{n.receive_bytes_per_s()}));
   }
+  if (!n.payload().empty()) line += fmt::format("  {} {}", n.payload(), format_bytes(n.payload_bytes()));
   if (n.role() == "worker" && n.score() > 0) line += fmt::format("  score {:.2f} {}", n.score(), n.standing());
   if (!n.last_error().empty()) line += "  ! " + n.last_error();
   return line;

@@ -80,6 +80,13 @@ TEST_F(PatchTest, StepTravelsAsAPatchAndIsInstalledBitForBit) {
     EXPECT_EQ(result.at("kind"), "patch");
     EXPECT_LT(result.at("payload_bytes").get<std::uint64_t>(), model.file_bytes() / 30);
     for (const char* name : {"origin", "a", "b", "c"}) EXPECT_TRUE(cluster.holds(name, model.path()));
+    for (const char* name : {"a", "b", "c"}) {
+      const nlohmann::json node = cluster.node("origin", name);
+      EXPECT_EQ(node.at("payload"), "direct");
+      EXPECT_EQ(node.at("payload_bytes"), result.at("payload_bytes"));
+      EXPECT_EQ(cluster.self(name).at("payload"), "patch");
+    }
+    EXPECT_THAT(cluster.run({"status", "--state", cluster.state("origin")}).out, HasSubstr("  direct "));
   }
   const Ran versions = cluster.run({"versions", "--state", cluster.state("a"), "--json"});
   EXPECT_EQ(nlohmann::json::parse(versions.out).at("versions").back().at("kind"), "patch");
@@ -123,6 +130,8 @@ TEST_F(PatchTest, WorkerThatWasAwayCatchesUpByOneFoldedPatch) {
   ASSERT_TRUE(Cluster::eventually([&] { return cluster.version("a") == 11; }));
   EXPECT_TRUE(cluster.holds("a", model.path()));
   EXPECT_LT(received("a"), patches_bytes) << "the ten patches take that";
+  EXPECT_EQ(cluster.node("origin", "a").at("payload"), "folded");
+  EXPECT_EQ(cluster.node("origin", "b").at("payload"), "direct");
   EXPECT_GT(received("a"), 0u);
 }
 
@@ -137,6 +146,10 @@ TEST_F(PatchTest, WorkerWhoseVersionTheOriginHasNoMoreCatchesUpByStoredPatchesIn
   ASSERT_TRUE(Cluster::eventually([&] { return cluster.version("a") == 4; }));
   EXPECT_TRUE(cluster.holds("a", model.path()));
   EXPECT_LT(received("a"), model.file_bytes() / 5);
+  EXPECT_EQ(cluster.node("origin", "a").at("payload"), "chain");
+  model.step();
+  publish(5);
+  EXPECT_EQ(cluster.node("origin", "a").at("payload"), "direct");
 }
 
 TEST_F(PatchTest, WorkerBeyondTheAnchorIntervalGetsTheWholeVersion) {
@@ -150,6 +163,7 @@ TEST_F(PatchTest, WorkerBeyondTheAnchorIntervalGetsTheWholeVersion) {
   ASSERT_TRUE(Cluster::eventually([&] { return cluster.version("a") == 4; }));
   EXPECT_TRUE(cluster.holds("a", model.path()));
   EXPECT_GE(received("a"), model.file_bytes());
+  EXPECT_EQ(cluster.node("origin", "a").at("payload"), "full");
 }
 
 TEST_F(PatchTest, WorkerWithADamagedBaseRepairsItself) {

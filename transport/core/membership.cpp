@@ -4,6 +4,17 @@
 
 namespace weightcast {
 
+std::string_view to_string(Way way) {
+  switch (way) {
+    case Way::kUnknown: return "";
+    case Way::kFull: return "full";
+    case Way::kDirect: return "direct";
+    case Way::kFolded: return "folded";
+    case Way::kChain: return "chain";
+  }
+  return "";
+}
+
 Member& Membership::by_name(const std::string& name) {
   const auto [known, added] = ids_.try_emplace(name, PeerId{last_id_ + 1});
   if (added) {

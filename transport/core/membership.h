@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -13,6 +14,16 @@
 #include "transport/core/peer_standing.h"
 
 namespace weightcast {
+
+/// How a worker came to a version.
+enum class Way : std::uint8_t {
+  kUnknown,  ///< before this origin started, or before it joined
+  kFull,
+  kDirect,  ///< by the patch between two neighbours
+  kFolded,  ///< by one patch over several versions
+  kChain,   ///< by stored patches in turn
+};
+[[nodiscard]] std::string_view to_string(Way way);
 
 /// One worker as the origin knows it. Kept for a while after it has gone: its number and history are found again by its
 /// name.
@@ -34,6 +45,9 @@ struct Member {
   Version installed{};
   PayloadId receiving{};
   PayloadId assigned{};        ///< what it was told to take last, on this connection
+  Way assigned_way = Way::kUnknown;
+  Way installed_way = Way::kUnknown;
+  std::uint64_t installed_bytes = 0;  ///< of the payload that brought it; 0 if that is not known
   bool base_unusable = false;  ///< patches do not fit what it has installed: it needs a full payload
   std::uint32_t chunks_verified = 0;
   std::uint32_t chunks_total = 0;

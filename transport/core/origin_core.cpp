@@ -262,11 +262,23 @@ void OriginCore::assign(Instant now, const std::vector<Member*>& members) {
   for (const auto& [payload, some] : takers) take_in(now, payload, some);
 }
 
+Way OriginCore::way_of(PayloadId payload, const Member& member) const {
+  if (!payload.is_patch()) return Way::kFull;
+  // The last of several patches in turn is one of them, too.
+  const bool goes_on = member.assigned_way == Way::kChain && member.installed < latest_ && payload.base == member.installed;
+  if (payload.version < latest_ || goes_on) return Way::kChain;
+  const bool over_others = std::ranges::any_of(holdings_, [&](const auto& held) {
+    return held.first.version > payload.base && held.first.version < payload.version;
+  });
+  return over_others ? Way::kFolded : Way::kDirect;
+}
+
 void OriginCore::take_in(Instant now, PayloadId payload, const std::vector<Member*>& takers) {
   Publication& publication = publication_of(payload);
   std::set<PayloadId> left;
   for (Member* member : takers) {
     left.insert(std::exchange(member->assigned, payload));
+    member->assigned_way = way_of(payload, *member);
     publication.failed.erase(member->id);
     publication.told.erase(member->id);  // told by announce(), with the manifest
   }
@@ -624,6 +636,10 @@ void OriginCore::handle_join(Instant now, ConnId conn, const wire::Join& join) {
   member.unreachable = false;
   unreachable_.erase(member.id);
   member.standby = join.standby() && !member.promoted;
+  if (member.installed != installed) {
+    member.installed_way = Way::kUnknown;
+    member.installed_bytes = 0;
+  }
   member.installed = installed;
   member.receiving = {Version{join.receiving_version()}, Version{join.receiving_base_version()}};
   member.assigned = {};
@@ -770,7 +786,13 @@ void OriginCore::handle_installed(Instant now, Member& member, const wire::Insta
       if (parent != nullptr) parent->score.handle_ok(now, rate);
     }
   }
-  if (version > member.installed) member.base_unusable = false;
+  if (version > member.installed) {
+    member.base_unusable = false;
+    const bool as_assigned = found != publications_.end() && member.assigned == found->first;
+    member.installed_way = as_assigned ? member.assigned_way : Way::kUnknown;
+    member.installed_bytes = as_assigned ? found->second.manifest->payload_bytes : 0;
+    if (version >= latest_) member.assigned_way = Way::kUnknown;
+  }
   member.installed = std::max(member.installed, version);
   member.last_error.clear();
   member.failed = kNoVersion;

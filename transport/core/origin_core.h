@@ -155,6 +155,7 @@ class OriginCore final : public Core {
   void assign(Instant now, const std::vector<Member*>& members);
   void assign_all(Instant now);
   /// Makes or repairs the plan of a payload so that `takers` are in it, and tells them.
+  [[nodiscard]] Way way_of(PayloadId payload, const Member& member) const;
   void take_in(Instant now, PayloadId payload, const std::vector<Member*>& takers);
   /// The publication of a payload that is held; made if there is none.
   Publication& publication_of(PayloadId payload);

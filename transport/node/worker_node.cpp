@@ -69,7 +69,11 @@ local::StatusReply WorkerNode::status() {
   self->set_last_error(core_->last_error());
   self->set_transfer_s(core_->transfer_s());
   self->set_finish_s(core_->finish_s());
-  if (const StoredVersion* stored = store_->find(core_->installed_version())) self->set_switch_s(stored->switch_s);
+  if (const StoredVersion* stored = store_->find(core_->installed_version())) {
+    self->set_switch_s(stored->switch_s);
+    self->set_payload(stored->manifest.kind == PayloadKind::kPatch ? "patch" : "full");
+    self->set_payload_bytes(stored->manifest.payload_bytes);
+  }
   return reply;
 }
 
