@@ -5,8 +5,18 @@
 namespace weightcast::sim {
 
 Disk::Partial& Disk::begin(PayloadId payload, std::uint32_t chunks, std::uint32_t parts) {
-  if (Partial* there = partial_.find(payload)) return *there;
-  return *partial_.emplace(payload, {ChunkSet(chunks), ChunkSet(chunks), std::vector<bool>(parts), {}}).first;
+  Partial* there = partial_.find(payload);
+  if (there != nullptr && !there->open) return *there;
+  partial_.erase(payload);
+  return *partial_.emplace(payload, {ChunkSet(chunks), ChunkSet(chunks), std::vector<bool>(parts), false, 0, {}}).first;
+}
+
+void Disk::discard_open() {
+  std::vector<PayloadId> open;
+  for (const auto& [payload, partial] : partial_) {
+    if (partial.open) open.push_back(payload);
+  }
+  for (const PayloadId payload : open) partial_.erase(payload);
 }
 
 Instant Disk::write(Instant now, std::uint32_t bytes) {

@@ -21,15 +21,19 @@ class Disk {
     ChunkSet written;
     ChunkSet damaged;  ///< of those, the ones whose bytes are wrong: there are none, unless a core is broken
     std::vector<bool> parts;
+    bool open = false;
+    std::uint32_t room_chunks = 0;  ///< what an open one has grown to
     std::deque<std::pair<Instant, ChunkIndex>> unsynced;
   };
 
   Disk(Rate write_rate, Duration sync_delay) : base_rate_(write_rate), rate_(write_rate), sync_delay_(sync_delay) {}
 
-  /// Makes room, or finds what is there already.
+  /// Makes room, or finds what is there already; of an open payload nothing is.
   Partial& begin(PayloadId payload, std::uint32_t chunks, std::uint32_t parts);
   [[nodiscard]] Partial* find(PayloadId payload) { return partial_.find(payload); }
   void discard(PayloadId payload) { partial_.erase(payload); }
+  /// A process starts anew: what it had of open payloads is worth nothing.
+  void discard_open();
 
   /// When a write of so many bytes that is asked for now will be done.
   [[nodiscard]] Instant write(Instant now, std::uint32_t bytes);

@@ -40,6 +40,9 @@ struct PatchOptions {
   Duration make_delay = std::chrono::milliseconds(50);
   double useless_probability = 0;                       ///< that a patch turns out not to be worth it
   double unfit_probability = 0;                         ///< that a worker finds its base damaged when it applies one
+  std::uint32_t growths = 0;                            ///< times that one is announced to have grown while it is made
+  std::uint32_t part_chunks = 4;                        ///< of one that grows
+  double withdrawn_probability = 0;                     ///< that one that grew turns out not to be worth it
 };
 
 /// The whole world. Nothing else decides how a run goes.
@@ -86,6 +89,7 @@ struct SimResult {
   std::uint64_t chunks_delivered = 0;
   std::uint64_t patches_installed = 0;       ///< by all workers
   std::uint64_t patches_unfit = 0;           ///< refused for a damaged base, and made up for by full payloads
+  std::uint64_t patches_withdrawn = 0;       ///< by the origin, after it had begun to send them
   std::uint64_t chunks_delivered_twice = 0;  ///< came to a node that had verified them before
   std::uint64_t events = 0;
   std::uint64_t hash = 0;  ///< of all that happened: equal for equal options

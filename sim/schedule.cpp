@@ -113,6 +113,13 @@ SimOptions random_schedule(std::uint64_t seed) {
       ++publications;
     }
   }
+  // The same again: patches that are sent while they are made.
+  Random open_random(seed ^ 0x67726f7774682121);
+  if (options.patches.enabled && open_random.chance(0.7)) {
+    options.patches.growths = static_cast<std::uint32_t>(open_random.between(1, 12));
+    options.patches.part_chunks = static_cast<std::uint32_t>(open_random.between(1, 9));
+    options.patches.withdrawn_probability = open_random.chance(0.3) ? 0.3 : 0;
+  }
   // As slow as a star or a disk may be, several times over; and then what the core's own waits may take.
   double least_bytes_per_s = std::min({options.network.origin_uplink.bytes_per_s, options.network.worker_uplink.bytes_per_s,
                                        options.network.worker_downlink.bytes_per_s});

@@ -126,7 +126,9 @@ void Simulation::start_node(NodeIndex index) {
     config.timeouts = options_.timeouts;
     config.patches = options_.patches.enabled;
     auto core = std::make_unique<OriginCore>(config);
-    for (const auto& [id, payload] : payloads_) core->restore(payload.manifest, payload.digests);
+    for (const auto& [id, payload] : payloads_) {
+      if (payload.complete) core->restore(payload.manifest, payload.digests);
+    }
     node.origin = core.get();
     node.core = std::move(core);
   } else {
@@ -164,6 +166,7 @@ void Simulation::stop_node(NodeIndex index, bool host_too) {
   Node& node = nodes_[index];
   if (!node.core) return;
   network_.drop_node(now_, index);
+  node.disk.discard_open();
   if (host_too) node.disk.crash(now_);
   node.core.reset();
   node.origin = nullptr;

@@ -25,6 +25,7 @@ namespace weightcast::sim {
 /// Invariants, each a method check_*() or a call of violate():
 /// - nothing damaged is stored, forwarded or installed, and nothing is forwarded that is not there;
 /// - a worker's installed version does not go back, except with its host's disk;
+/// - nothing of an open payload is sent before it is made, stored before the store has room for it, or installed;
 /// - a chunk is handed to the store once, is not asked for again, and is not sent to who said that it has it;
 /// - what the origin tells the workers has no cycle;
 /// - no deadline stays in the past, and a node with work left always has one;
@@ -38,8 +39,10 @@ class Simulation final : private NetworkHandler {
  private:
   /// The bytes of a payload do not exist; this is what stands for them.
   struct Payload {
-    std::shared_ptr<const Manifest> manifest;
+    std::shared_ptr<const Manifest> manifest;  // as it is at its end
     std::vector<Digest> digests;
+    bool complete = false;          // in the origin's store
+    std::uint32_t made_chunks = 0;  // so far; all of one that is complete
   };
 
   /// A subscription as the parent was told of it.
@@ -77,7 +80,7 @@ class Simulation final : private NetworkHandler {
     std::map<PayloadId, std::vector<NodeIndex>> told;  // its parents, by stripe
   };
 
-  enum class DiskWork : std::uint8_t { kBegin, kStore, kFinish, kMakePatch };
+  enum class DiskWork : std::uint8_t { kBegin, kStore, kFinish, kMakePatch, kGrowPatch };
   struct DiskOperation {
     DiskWork work{};
     NodeIndex node = 0;
@@ -86,6 +89,9 @@ class Simulation final : private NetworkHandler {
     ChunkIndex chunk{};
     bool damaged = false;
     bool failed = false;
+    bool open = false;
+    std::uint32_t chunks = 0;  // of the payload, as it was begun
+    std::uint32_t growth = 0;
     std::uint32_t next = kNone;
   };
 
@@ -107,8 +113,11 @@ class Simulation final : private NetworkHandler {
   void publish();
   void publish_what_waits();
   /// Invents a payload, always the same of one id.
-  const Payload& payload_of_size(PayloadId id, std::uint64_t bytes, std::uint32_t chunk_bytes);
+  Payload& payload_of_size(PayloadId id, std::uint64_t bytes, std::uint32_t chunk_bytes);
   void handle_make_patch(PayloadId id);
+  /// A patch that is being made has grown for the `growth`th time; with the last it is whole, or given up.
+  void handle_grow_patch(PayloadId id, std::uint32_t growth);
+  void start_growth(PayloadId id, std::uint32_t growth);
   [[nodiscard]] Version latest() const { return payloads_.empty() ? kNoVersion : payloads_.rbegin()->first.version; }
   void begin_fault(const Fault& fault);
   void end_fault(const Fault& fault);
@@ -128,6 +137,7 @@ class Simulation final : private NetworkHandler {
   void perform(NodeIndex node, action::SendChunk& send);
   void perform(NodeIndex node, action::Close& close);
   void perform(NodeIndex node, action::BeginPayload& begin);
+  void perform(NodeIndex node, action::GrowPayload& grow);
   void perform(NodeIndex node, action::PutDigestPart& put);
   void perform(NodeIndex node, action::StoreChunk& store);
   void perform(NodeIndex node, action::FinishPayload& finish);

@@ -36,11 +36,17 @@ void Simulation::handle_disk(const Event& event) {
     pump(index);
     return;
   }
+  if (operation.work == DiskWork::kGrowPatch) {
+    handle_grow_patch(id, operation.growth);
+    pump(index);
+    return;
+  }
   const Version version = id.version;
   const Payload& payload = payloads_.at(id);
   const Error full = fail(Errc::kNoSpace, Op::kWrite, "the disk is full");
   switch (operation.work) {
-    case DiskWork::kMakePatch: return;
+    case DiskWork::kMakePatch:
+    case DiskWork::kGrowPatch: return;
     case DiskWork::kBegin: {
       if (operation.failed) {
         node.core->handle_payload_begun(local(index), id, full);
@@ -48,10 +54,13 @@ void Simulation::handle_disk(const Event& event) {
       }
       Disk::Partial& partial =
           node.disk.begin(id, payload.manifest->chunk_count(), payload.manifest->part_count());
+      partial.open = operation.open;
+      partial.room_chunks = operation.chunks;
       RestoredPayload restored;
       std::uint32_t parts = 0;
       while (parts < partial.parts.size() && partial.parts[parts]) ++parts;
-      const std::size_t known = std::min<std::size_t>(std::size_t{parts} * kDigestsPerPart, payload.digests.size());
+      const std::size_t known =
+          std::min<std::size_t>(std::size_t{parts} * payload.manifest->part_chunks, payload.digests.size());
       restored.chunk_digests.assign(payload.digests.begin(), payload.digests.begin() + static_cast<std::ptrdiff_t>(known));
       restored.held = ChunkSet(payload.manifest->chunk_count());
       for (auto c = partial.written.next_in(ChunkIndex{0}); c && c->value < known;

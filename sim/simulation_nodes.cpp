@@ -102,6 +102,10 @@ void Simulation::perform(NodeIndex node, action::SendChunk& send) {
     return violate(fmt::format("{} forwards version {} chunk {}, which it has not verified", name_of(node),
                                send.payload.version.value, send.chunk.value));
   }
+  if (node == 0 && send.chunk.value >= payloads_.at(send.payload).made_chunks) {
+    return violate(fmt::format("the origin sends version {} chunk {}, which it has not made yet",
+                               send.payload.version.value, send.chunk.value));
+  }
   if (options_.thorough) check_sent_is_wanted(node, send);
   if (link != kNone) {
     network_.send_chunk(now_, link, node, send.payload, send.chunk, manifest.chunk_size(send.chunk), damaged);
@@ -119,7 +123,9 @@ void Simulation::perform(NodeIndex index, action::BeginPayload& begin) {
   operation.node = index;
   operation.payload = begin.manifest->id();
   operation.failed = nodes_[index].disk.full;
-  if (begin.manifest->part_digests != payloads_.at(operation.payload).manifest->part_digests) {
+  operation.open = begin.manifest->open;
+  operation.chunks = begin.manifest->chunk_count();
+  if (!continues(*begin.manifest, *payloads_.at(operation.payload).manifest)) {
     return violate(fmt::format("{} begins version {} under another manifest", name_of(index),
                                operation.payload.version.value));
   }
@@ -132,6 +138,17 @@ void Simulation::perform(NodeIndex index, action::BeginPayload& begin) {
   start_disk_work(now_, operation);
 }
 
+void Simulation::perform(NodeIndex node, action::GrowPayload& grow) {
+  const PayloadId id = grow.manifest->id();
+  if (!continues(*grow.manifest, *payloads_.at(id).manifest)) {
+    return violate(fmt::format("{} lets version {} grow to what it is not", name_of(node), id.version.value));
+  }
+  if (Disk::Partial* partial = nodes_[node].disk.find(id)) {
+    partial->open = grow.manifest->open;
+    partial->room_chunks = grow.manifest->chunk_count();
+  }
+}
+
 void Simulation::perform(NodeIndex node, action::PutDigestPart& put) {
   if (Disk::Partial* partial = nodes_[node].disk.find(put.payload)) partial->parts[put.part] = true;
 }
@@ -142,6 +159,11 @@ void Simulation::perform(NodeIndex index, action::StoreChunk& store) {
   if (is_damaged(store.bytes)) {
     return violate(fmt::format("{} stores version {} chunk {}, which is damaged", name_of(index), store.payload.version.value,
                                store.chunk.value));
+  }
+  const Disk::Partial* partial = node.disk.find(store.payload);
+  if (partial == nullptr || store.chunk.value >= partial->room_chunks) {
+    return violate(fmt::format("{} stores version {} chunk {}, for which it has made no room", name_of(index),
+                               store.payload.version.value, store.chunk.value));
   }
   ChunkSet* handed = node.handed.find(store.payload);
   if (handed == nullptr) handed = node.handed.emplace(store.payload, ChunkSet(manifest.chunk_count())).first;
@@ -164,7 +186,7 @@ void Simulation::perform(NodeIndex index, action::StoreChunk& store) {
 void Simulation::perform(NodeIndex index, action::FinishPayload& finish) {
   Node& node = nodes_[index];
   const Disk::Partial* partial = node.disk.find(finish.payload);
-  if (partial == nullptr || !partial->written.complete() || partial->damaged.count() > 0) {
+  if (partial == nullptr || partial->open || !partial->written.complete() || partial->damaged.count() > 0) {
     return violate(fmt::format("{} installs version {}, which is not whole", name_of(index), finish.payload.version.value));
   }
   DiskOperation operation;

@@ -43,10 +43,12 @@ void Simulation::publish() {
   pump(0);
 }
 
-const Simulation::Payload& Simulation::payload_of_size(PayloadId id, std::uint64_t bytes, std::uint32_t chunk_bytes) {
+Simulation::Payload& Simulation::payload_of_size(PayloadId id, std::uint64_t bytes, std::uint32_t chunk_bytes) {
   const auto [made, added] = payloads_.try_emplace(id);
   if (!added) return made->second;
   Manifest manifest;
+  if (id.is_patch() && options_.patches.growths > 0) manifest.part_chunks = options_.patches.part_chunks;
+  made->second.complete = !id.is_patch();
   manifest.model_id = "simulated";
   manifest.version = id.version;
   manifest.base_version = id.base;
@@ -58,7 +60,8 @@ const Simulation::Payload& Simulation::payload_of_size(PayloadId id, std::uint64
   for (std::uint32_t c = 0; c < manifest.chunk_count(); ++c) {
     made->second.digests.push_back(digest_of_chunk(id, ChunkIndex{c}));
   }
-  manifest.part_digests = part_digests_of(made->second.digests);
+  manifest.part_digests = part_digests_of(made->second.digests, manifest.part_chunks);
+  made->second.made_chunks = manifest.chunk_count();
   made->second.manifest = std::make_shared<const Manifest>(std::move(manifest));
   return made->second;
 }
@@ -79,8 +82,51 @@ void Simulation::handle_make_patch(PayloadId id) {
   const auto bytes = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(share * double(options_.payload_bytes)));
   const std::uint32_t chunk_bytes = options_.chunk_bytes ? std::max(*options_.chunk_bytes / 16, kChunkBytesMin)
                                                          : origin.plan_for(local(0), bytes).chunk_bytes;
-  const Payload& payload = payload_of_size(id, bytes, chunk_bytes);
-  origin.handle_patch_made(local(0), id, MadePatch{payload.manifest, payload.digests});
+  Payload& payload = payload_of_size(id, bytes, chunk_bytes);
+  if (options_.patches.growths == 0) {
+    payload.complete = true;
+    return origin.handle_patch_made(local(0), id, MadePatch{payload.manifest, payload.digests});
+  }
+  payload.made_chunks = 0;
+  Manifest open = *payload.manifest;
+  open.open = true;
+  open.expected_bytes = std::exchange(open.payload_bytes, 0);
+  open.part_digests.clear();
+  origin.handle_patch_begun(local(0), std::make_shared<const Manifest>(std::move(open)));
+  start_growth(id, 1);
+}
+
+void Simulation::start_growth(PayloadId id, std::uint32_t growth) {
+  DiskOperation operation;
+  operation.work = DiskWork::kGrowPatch;
+  operation.payload = id;
+  operation.growth = growth;
+  start_disk_work(now_ + options_.patches.make_delay / options_.patches.growths, operation);
+}
+
+void Simulation::handle_grow_patch(PayloadId id, std::uint32_t growth) {
+  OriginCore& origin = *nodes_[0].origin;
+  Payload& payload = payloads_.at(id);
+  const Manifest& whole = *payload.manifest;
+  if (growth == options_.patches.growths) {
+    Random random(options_.seed ^ (id.base.value << 20) ^ id.version.value);
+    if (random.chance(options_.patches.withdrawn_probability)) {
+      ++result_.patches_withdrawn;
+      return origin.handle_patch_made(local(0), id, fail(Errc::kTooLarge, Op::kEncode, "too much has changed"));
+    }
+    payload.complete = true;
+    payload.made_chunks = whole.chunk_count();
+    return origin.handle_patch_made(local(0), id, MadePatch{payload.manifest, payload.digests});
+  }
+  const std::uint32_t parts = whole.chunk_count() / whole.part_chunks * growth / options_.patches.growths;
+  payload.made_chunks = parts * whole.part_chunks;
+  Manifest open = whole;
+  open.open = true;
+  open.expected_bytes = std::exchange(open.payload_bytes, std::uint64_t{payload.made_chunks} * whole.chunk_bytes);
+  open.part_digests.resize(parts);
+  origin.handle_patch_grown(local(0), {std::make_shared<const Manifest>(std::move(open)),
+                                       {payload.digests.begin(), payload.digests.begin() + payload.made_chunks}});
+  start_growth(id, growth + 1);
 }
 
 void Simulation::publish_what_waits() {

@@ -95,6 +95,7 @@ Result<PatchBenchCase> measure(Fleet& fleet, const PatchBenchOptions& options, V
   c.rss_anon_bytes_max = broadcast.rss_anon_bytes_max;
   WC_ASSIGN(const local::StatusReply status, fleet.status());
   c.encode_s = status.nodes(0).encode_s();
+  c.first_sent_s = status.nodes(0).first_sent_s();
   for (NodeIndex node = 1; node <= options.workers; ++node) {
     WC_TRY(check_installed(fleet.state(node), payload));
     WC_ASSIGN(Client client, Client::open(fleet.state(node)));
@@ -151,6 +152,7 @@ nlohmann::json to_json(const PatchBenchResult& result) {
                      {"line_s", c.line_s},
                      {"take_s", c.take_s},
                      {"encode_s", c.encode_s},
+                     {"first_sent_s", c.first_sent_s},
                      {"t50_s", json_or_null(c.t50_s)},
                      {"t90_s", json_or_null(c.t90_s)},
                      {"t100_s", json_or_null(c.t100_s)},

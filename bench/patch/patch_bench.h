@@ -28,6 +28,7 @@ struct PatchBenchCase {
   double line_s = 0;  ///< payload over a worker's rate: computed, not measured
   double take_s = 0;  ///< until the origin had its own copy
   double encode_s = 0;
+  double first_sent_s = 0;  ///< until the origin had sent the first chunk
   std::optional<double> t50_s, t90_s, t100_s;
   double transfer_s = 0, finish_s = 0, switch_s = 0;  ///< the slowest worker's; see local.proto
   std::uint64_t origin_egress_bytes = 0;

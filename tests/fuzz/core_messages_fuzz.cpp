@@ -147,7 +147,7 @@ class Harness {
 
  private:
   struct Asked {
-    enum { kBegin, kStore, kFinish, kPatch } what;
+    enum { kBegin, kStore, kFinish, kPatch, kGrowth } what;
     PayloadId payload{};
     ChunkIndex chunk{};
     std::uint32_t chunks = 0;
@@ -182,11 +182,25 @@ class Harness {
       case Asked::kFinish: return core_->handle_finished(now_, asked.payload, status);
       case Asked::kPatch: {
         if (!status.has_value()) return origin_->handle_patch_made(now_, asked.payload, status.error());
+        if ((flags & 4) != 0) {
+          asked_.push_back({Asked::kGrowth, asked.payload, {}, kGrowingPartChunks});
+          return origin_->handle_patch_begun(now_, growing_manifest(asked.payload, 0));
+        }
         auto manifest = std::make_shared<Manifest>(*manifest_of(asked.payload.version, kPatchChunks));
         manifest->base_version = asked.payload.base;
         manifest->kind = PayloadKind::kPatch;
         const auto digests = chunk_digests(asked.payload.version, kPatchChunks);
         return origin_->handle_patch_made(now_, asked.payload, MadePatch{std::move(manifest), digests});
+      }
+      case Asked::kGrowth: {
+        if (!status.has_value()) return origin_->handle_patch_made(now_, asked.payload, status.error());
+        const auto digests = chunk_digests(asked.payload.version, asked.chunks);
+        if (asked.chunks == 3 * kGrowingPartChunks) {
+          return origin_->handle_patch_made(now_, asked.payload,
+                                            MadePatch{growing_manifest(asked.payload, asked.chunks, false), digests});
+        }
+        asked_.push_back({Asked::kGrowth, asked.payload, {}, asked.chunks + kGrowingPartChunks});
+        return origin_->handle_patch_grown(now_, MadePatch{growing_manifest(asked.payload, asked.chunks), digests});
       }
     }
   }
@@ -221,9 +235,11 @@ class Harness {
   }
   void perform(const action::BeginPayload& begin) {
     asked_.push_back({Asked::kBegin, begin.manifest->id(), {}, begin.manifest->chunk_count()});
-    chunks_[begin.manifest->id()] = begin.manifest->chunk_count();
+    note_extent(*begin.manifest);
   }
+  void perform(const action::GrowPayload& grow) { note_extent(*grow.manifest); }
   void perform(const action::FinishPayload& finish) {
+    WC_CHECK(!open_.contains(finish.payload));
     WC_CHECK(stored_[finish.payload].size() == chunks_.at(finish.payload));
     asked_.push_back({Asked::kFinish, finish.payload, {}, 0});
   }
@@ -236,11 +252,17 @@ class Harness {
   void perform(const action::PutDigestPart&) {}
   void perform(const action::Log&) {}
 
+  void note_extent(const Manifest& manifest) {
+    chunks_[manifest.id()] = manifest.chunk_count();
+    manifest.open ? void(open_.insert(manifest.id())) : void(open_.erase(manifest.id()));
+  }
+
   /// That what is called verified came, under the digest that the manifest gives it.
   void check_arrived(const Holding& holding, ChunkIndex chunk) {
     const auto arrived = arrived_.find({holding.manifest().id(), chunk});
     WC_CHECK(arrived != arrived_.end());
-    const Digest& wanted = holding.part(chunk.value / kDigestsPerPart)[chunk.value % kDigestsPerPart];
+    const Digest& wanted =
+        holding.part(holding.manifest().part_of(chunk))[chunk.value % holding.manifest().part_chunks];
     WC_CHECK(std::ranges::count(arrived->second, wanted) > 0);
   }
 
@@ -258,6 +280,7 @@ class Harness {
   std::deque<Asked> asked_;
   std::map<PayloadId, std::set<ChunkIndex>> stored_;
   std::map<PayloadId, std::uint32_t> chunks_;
+  std::set<PayloadId> open_;
   std::map<std::pair<PayloadId, ChunkIndex>, std::set<Digest, DigestLess>> arrived_;
   Version installed_{};
   int actions_ = 0;

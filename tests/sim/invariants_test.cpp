@@ -52,8 +52,9 @@ class SkipsVerification : public Canary {
   void handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk) override {
     ChunkArrival believed = chunk;
     const Holding& holding = worker_->holdings().at(chunk.payload);
-    const std::uint32_t part = chunk.chunk.value / kDigestsPerPart;
-    if (holding.part_known(part)) believed.digest = holding.part(part)[chunk.chunk.value % kDigestsPerPart];
+    const Manifest& manifest = holding.manifest();
+    const std::uint32_t part = manifest.part_of(chunk.chunk);
+    if (holding.part_known(part)) believed.digest = holding.part(part)[chunk.chunk.value % manifest.part_chunks];
     Canary::handle_chunk(now, conn, believed);
   }
 };
@@ -118,6 +119,17 @@ class InstallsTooSoon : public Canary {
   ActionQueue soon_;
 };
 
+/// Does not tell its store that a payload has grown.
+class MakesNoRoom : public Canary {
+ public:
+  using Canary::Canary;
+  std::optional<Action> poll_action() override {
+    std::optional<Action> action = Canary::poll_action();
+    while (action && std::holds_alternative<action::GrowPayload>(*action)) action = Canary::poll_action();
+    return action;
+  }
+};
+
 SimOptions small_chain(std::string_view faults) {
   SimOptions options;
   options.seed = 42;
@@ -157,6 +169,19 @@ TEST(Invariants, ADeadlineThatIsNotKeptIsCaught) {
 }
 TEST(Invariants, InstallingAPartIsCaught) {
   EXPECT_THAT(found_with<InstallsTooSoon>(), testing::HasSubstr("which is not whole"));
+}
+
+TEST(Invariants, StoringWhatThereIsNoRoomForIsCaught) {
+  SimOptions options = small_chain("at 3s publish\n");
+  options.patches.enabled = true;
+  options.patches.growths = 4;
+  options.patches.make_delay = std::chrono::seconds(1);
+  options.patches.share = 0.2;
+  EXPECT_EQ(simulate(options).violation.value_or("nothing"), "nothing");
+  options.wrap_worker = [](NodeIndex, std::unique_ptr<WorkerCore> worker) {
+    return std::make_unique<MakesNoRoom>(std::move(worker));
+  };
+  EXPECT_THAT(simulate(options).violation.value_or("nothing"), testing::HasSubstr("made no room"));
 }
 
 TEST(Invariants, AViolationNamesTheSeedAndTheFaults) {

@@ -51,6 +51,12 @@ struct BeginPayload {
   std::shared_ptr<const Manifest> manifest;
 };
 
+/// An open payload has grown to this: make room for more, or, if it is not open any more, keep what is here for a
+/// restart.
+struct GrowPayload {
+  std::shared_ptr<const Manifest> manifest;
+};
+
 /// Keep these digests for a restart.
 struct PutDigestPart {
   PayloadId payload{};
@@ -75,7 +81,8 @@ struct DiscardPayload {
   PayloadId payload{};
 };
 
-/// Compare two complete versions. Origin only. -> OriginCore::handle_patch_made(payload, ...)
+/// Compare two complete versions. Origin only. -> OriginCore::handle_patch_begun(), handle_patch_grown(),
+/// handle_patch_made(payload, ...)
 struct MakePatch {
   PayloadId payload{};
 };
@@ -89,8 +96,8 @@ struct Log {
 }  // namespace action
 
 using Action = std::variant<action::Connect, action::Send, action::SendChunk, action::Close, action::BeginPayload,
-                            action::PutDigestPart, action::StoreChunk, action::FinishPayload, action::DiscardPayload,
-                            action::MakePatch, action::Log>;
+                            action::GrowPayload, action::PutDigestPart, action::StoreChunk, action::FinishPayload,
+                            action::DiscardPayload, action::MakePatch, action::Log>;
 
 /// First in, first out; the parts of one core share one.
 class ActionQueue {

@@ -9,7 +9,7 @@ bool is_small(std::uint64_t bytes, std::uint64_t full_bytes) {
   return double(bytes) < kPatchShareMax * double(full_bytes);
 }
 
-/// The complete patch from `base` that leads furthest.
+/// The patch from `base` that leads furthest.
 const Holding* longest_from(const Holdings& holdings, Version base) {
   const Holding* best = nullptr;
   for (const auto& [payload, holding] : holdings) {
@@ -26,7 +26,7 @@ CatchUp choose_payload(const Holdings& holdings, const CatchUpRequest& request) 
   if (request.installed == kNoVersion || !request.patches_fit) return full;
   const PayloadId direct{request.latest, request.installed};
   if (const auto held = holdings.find(direct); held != holdings.end()) {
-    return {direct, held->second.manifest().payload_bytes, false};
+    return {direct, held->second.manifest().planned_bytes(), false};
   }
   if (request.can_make(direct)) return {direct, 0, true};
 
@@ -36,7 +36,7 @@ CatchUp choose_payload(const Holdings& holdings, const CatchUpRequest& request) 
     const Holding* step = longest_from(holdings, at);
     if (step == nullptr || patches == request.patches_max) return full;
     if (patches == 0) chain.next = step->manifest().id();
-    chain.total_bytes += step->manifest().payload_bytes;
+    chain.total_bytes += step->manifest().planned_bytes();
     at = step->manifest().version;
   }
   return is_small(chain.total_bytes, full_bytes) ? chain : full;
@@ -54,7 +54,7 @@ std::set<PayloadId> useful_chain(const Holdings& holdings, Version latest, std::
       if (payload.version == at && payload.is_patch()) step = &holding;
     }
     if (step == nullptr) break;
-    total_bytes += step->manifest().payload_bytes;
+    total_bytes += step->manifest().planned_bytes();
     if (!is_small(total_bytes, full->second.manifest().payload_bytes)) break;
     chain.insert(step->manifest().id());
     at = step->manifest().base_version;

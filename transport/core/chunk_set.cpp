@@ -16,6 +16,12 @@ ChunkSet::ChunkSet(std::uint32_t size, bool full)
   if (full && size % kWordBits != 0) words_.back() = ~mask_from(size % kWordBits);
 }
 
+void ChunkSet::grow(std::uint32_t size) {
+  WC_CHECK(size >= size_);
+  size_ = size;
+  words_.resize((size + kWordBits - 1) / kWordBits, 0);
+}
+
 bool ChunkSet::insert(ChunkIndex chunk) {
   WC_CHECK(chunk.value < size_);
   std::uint64_t& word = words_[chunk.value / kWordBits];

@@ -24,6 +24,8 @@ class ChunkSet {
     return chunk.value < size_ && ((words_[chunk.value / 64] >> (chunk.value % 64)) & 1) != 0;
   }
 
+  /// Makes room for more chunks, which are not in the set. `size` is not below size().
+  void grow(std::uint32_t size);
   /// Returns whether `chunk` was new. `chunk` must be below size().
   bool insert(ChunkIndex chunk);
   /// Returns whether `chunk` was there.

@@ -15,6 +15,7 @@ namespace {
 
 // Parallel streams of one edge may bring chunks before the digests that judge them; more than this is a fault.
 constexpr std::size_t kEarlyBytesMax = 16 * kMiB;
+constexpr std::size_t kEarlyPartsMax = 1024;
 // A parent below this share of what the plan predicts, while it has more to send, is slow.
 constexpr double kSlowShare = 0.5;
 // A rate is judged over so many chunks at least: with fewer, one that is just being sent makes it look like half.
@@ -120,16 +121,44 @@ void Download::handle_storage_ready(Instant now) {
   storage_ready_ = true;
   if (stripe_map_) count_missing();
   for (Stripe& stripe : stripes_) {
-    if (stripe.missing == 0) {
-      detach(stripe);
-    } else {
+    if (wants_more(stripe)) {
       subscribe_if_ready(now, stripe);
+    } else {
+      detach(stripe);
     }
   }
 }
 
+void Download::handle_grown(Instant now) {
+  for (Stripe& stripe : stripes_) {
+    if (stripe.missing == 0) stripe.fed_at = now;  // nothing was to come
+    restart_window(now, stripe);
+  }
+  count_missing();
+  for (const auto& [sender, part] : std::exchange(early_parts_, {})) (void)handle_digest_part(now, sender, part);
+  for (const auto& [sender, chunk] : std::exchange(early_, {})) (void)handle_chunk(now, sender, chunk);
+  for (Stripe& stripe : stripes_) {
+    const bool paused = stripe.conn == ConnId{} && !stripe.retry_at;
+    if (!wants_more(stripe)) {
+      detach(stripe);
+    } else if (paused) {
+      attach(now, stripe);
+    } else {
+      note_due(stripe);
+    }
+  }
+}
+
+void Download::pause(ConnId conn) {
+  std::erase_if(early_, [&](const auto& early) { return early.first == conn; });
+  std::erase_if(early_parts_, [&](const auto& early) { return early.first == conn; });
+  for (Stripe& stripe : stripes_) {
+    if (stripe.conn == conn) detach(stripe);
+  }
+}
+
 void Download::attach(Instant now, Stripe& stripe) {
-  if (stripe.missing == 0 && storage_ready_) return;
+  if (!wants_more(stripe) && storage_ready_) return;
   stripe.retry_at.reset();
   stripe.conn = links_.open(stripe.ancestors[stripe.at], lane_of(stripe));
   stripe.subscribed = false;
@@ -146,7 +175,7 @@ void Download::subscribe_if_ready(Instant now, Stripe& stripe) {
 
 void Download::end_draining(Instant now, Stripe& stripe) {
   stripe.drained_from = ConnId{};
-  if (stripe.missing > 0) subscribe_if_ready(now, stripe);
+  if (wants_more(stripe)) subscribe_if_ready(now, stripe);
 }
 
 void Download::subscribe(Instant now, Stripe& stripe) {
@@ -272,6 +301,11 @@ Status Download::handle_digest_part(Instant now, ConnId conn, const wire::Digest
   const bool known = holding_.part_known(part.part());
   const auto text = std::span(part.digests().data(), part.digests().size());
   if (Status put = holding_.put_part(part.part(), std::as_bytes(text)); !put.has_value()) {
+    if (put.error().code == Errc::kNotFound) {
+      if (early_parts_.size() == kEarlyPartsMax) pause(conn);
+      if (uses(conn)) early_parts_.emplace_back(conn, part);
+      return {};
+    }
     for (Stripe& stripe : stripes_) {
       if (stripe.conn == conn) leave(now, stripe, wire::FAULT_KIND_CORRUPT);
     }
@@ -317,7 +351,7 @@ bool Download::handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk)
     if (owner.conn == conn) owner.quarter_bytes.back() += chunk.size_bytes;
     count_bytes(now, chunk.size_bytes);
     accept(now, chunk);
-    if (owner.missing == 0) detach(owner);
+    if (!wants_more(owner)) detach(owner);
     return true;
   }
   switch (verdict.error().code) {
@@ -325,6 +359,10 @@ bool Download::handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk)
     case Errc::kNotFound:
       if (early_.size() * holding_.manifest().chunk_bytes < kEarlyBytesMax) {
         early_.emplace_back(conn, chunk);
+        return false;
+      }
+      if (holding_.open()) {
+        pause(conn);
         return false;
       }
       [[fallthrough]];
@@ -353,7 +391,7 @@ Duration Download::patience(const Stripe& stripe) const {
 void Download::handle_timeout(Instant now) {
   if (!due_ || now < *due_) return;
   for (Stripe& stripe : stripes_) {
-    if (stripe.missing == 0) continue;
+    if (!wants_more(stripe)) continue;
     if (stripe.retry_at) {
       if (now >= *stripe.retry_at) attach(now, stripe);
       continue;
@@ -364,7 +402,7 @@ void Download::handle_timeout(Instant now) {
       leave(now, stripe, wire::FAULT_KIND_SLOW);
       continue;
     }
-    if (stripe.ancestors.size() > 1 && now - stripe.fed_at >= timeouts_.starvation) {
+    if (stripe.missing > 0 && stripe.ancestors.size() > 1 && now - stripe.fed_at >= timeouts_.starvation) {
       leave(now, stripe, wire::FAULT_KIND_STARVED);
       continue;
     }
@@ -376,7 +414,7 @@ void Download::handle_timeout(Instant now) {
 }
 
 void Download::note_due(const Stripe& stripe) {
-  if (stripe.missing == 0) return;
+  if (!wants_more(stripe)) return;
   EarliestDeadline earliest;
   earliest.consider(due_);
   if (stripe.retry_at) {
@@ -386,7 +424,7 @@ void Download::note_due(const Stripe& stripe) {
   } else if (stripe.subscribed) {
     earliest.consider(stripe.heard_at + patience(stripe));
     if (is_judged(stripe)) earliest.consider(stripe.quarter_start + window(stripe) / 4);
-    if (stripe.ancestors.size() > 1) earliest.consider(stripe.fed_at + timeouts_.starvation);
+    if (stripe.missing > 0 && stripe.ancestors.size() > 1) earliest.consider(stripe.fed_at + timeouts_.starvation);
   }
   due_ = earliest.first();
 }

@@ -15,6 +15,8 @@ namespace weightcast {
 
 /// The child's side of every edge, for one payload: subscribes each stripe at its parent, verifies what comes, and
 /// moves to the next ancestor when the parent is gone, slow or wrong. Pure. Called by the core that owns it.
+/// While the payload is open it stays with its parents though nothing is missing; what they send beyond what is known
+/// of the payload waits, within bounds, until the origin has said that it has grown.
 /// Invariant: a chunk is handed to the store once, and only after its digest matched.
 class Download {
  public:
@@ -34,6 +36,9 @@ class Download {
   /// Until then parents are dialled but not asked: what is on disk is not known yet.
   void handle_storage_ready(Instant now);
 
+  /// The holding has grown.
+  void handle_grown(Instant now);
+
   void handle_open(Instant now, ConnId conn);
   void handle_closed(Instant now, ConnId conn);
   /// Errors (the sender's fault; the download has left it already): kCorrupt.
@@ -41,8 +46,9 @@ class Download {
   void handle_up_to_date(Instant now, ConnId conn, std::uint32_t stripe);
   void handle_not_available(Instant now, ConnId conn);
   void handle_unsubscribed(Instant now, ConnId conn, std::uint32_t stripe);
-  /// The origin said so without being asked.
+  /// The origin said so without being asked, or announced it again.
   void handle_gone() { gone_ = true; }
+  void handle_announced() { gone_ = false; }
 
   /// Whether the chunk was new and right; then it is verified in the holding and on its way to the store.
   bool handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk);
@@ -99,10 +105,15 @@ class Download {
   void accept(Instant now, const ChunkArrival& chunk);
   void count_missing();
   [[nodiscard]] Duration patience(const Stripe& stripe) const;
-  /// Whether the parent can be slow: there is something to expect, and somebody else to turn to.
-  [[nodiscard]] static bool is_judged(const Stripe& stripe) {
-    return stripe.ancestors.size() > 1 && stripe.expected_bytes_per_s > 0;
+  /// Whether there is something to wait for from the parent.
+  [[nodiscard]] bool wants_more(const Stripe& stripe) const { return stripe.missing > 0 || holding_.open(); }
+  /// Whether the parent can be slow: there is something to expect, and somebody else to turn to. While the payload is
+  /// open it comes as fast as it is made.
+  [[nodiscard]] bool is_judged(const Stripe& stripe) const {
+    return stripe.ancestors.size() > 1 && stripe.expected_bytes_per_s > 0 && !holding_.open();
   }
+  /// Leaves `conn` until the payload has grown: it is further ahead than what waits here may be.
+  void pause(ConnId conn);
   /// Of a parent's rate: so long that a dozen chunks are expected in it, as only whole ones are seen.
   [[nodiscard]] Duration window(const Stripe& stripe) const;
   /// A quarter of the window has passed: was it too little, all four together?
@@ -129,6 +140,7 @@ class Download {
   std::optional<StripeMap> stripe_map_;
   std::vector<Stripe> stripes_;  // lane by lane within each stripe of the plan
   std::vector<std::pair<ConnId, ChunkArrival>> early_;  // came before the digests of their part
+  std::vector<std::pair<ConnId, wire::DigestPart>> early_parts_;  // came before the origin's word of them
   std::vector<wire::ParentFault> faults_;
   std::optional<Instant> first_chunk_at_;
   // Not after anything is due; too early at most, as what arrives does not move it. So nobody looks at all stripes after

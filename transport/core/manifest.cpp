@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
@@ -16,6 +17,26 @@ std::string to_text(const Digest& digest) {
   return {reinterpret_cast<const char*>(digest.bytes.data()), Digest::kBytes};
 }
 
+/// Sizes, chunks and parts: what a growth changes, too.
+Status check_extent(const Manifest& m) {
+  if (m.payload_bytes > kPayloadBytesMax || (m.payload_bytes == 0 && !m.open)) {
+    return bad(fmt::format("payload of {} bytes", m.payload_bytes));
+  }
+  if ((m.payload_bytes + m.chunk_bytes - 1) / m.chunk_bytes > kChunksMax) return bad("too many chunks");
+  if (m.part_digests.size() != m.part_count()) return bad("number of part digests does not fit the number of chunks");
+  if (!m.open) return {};
+  if (m.payload_bytes % (std::uint64_t{m.chunk_bytes} * m.part_chunks) != 0) return bad("open, and no whole parts");
+  if (m.payload_bytes > m.snapshot_bytes()) return bad("an open patch that is larger than its snapshot");
+  return {};
+}
+
+Result<std::vector<Digest>> digests_from(const std::string& text) {
+  if (text.size() % Digest::kBytes != 0) return bad("part digests that are no whole number of digests");
+  std::vector<Digest> digests(text.size() / Digest::kBytes);
+  if (!digests.empty()) std::memcpy(digests.data(), text.data(), text.size());
+  return digests;
+}
+
 }  // namespace
 
 std::uint64_t Manifest::snapshot_bytes() const {
@@ -24,10 +45,10 @@ std::uint64_t Manifest::snapshot_bytes() const {
   return total;
 }
 
-std::vector<Digest> part_digests_of(const std::vector<Digest>& chunks) {
+std::vector<Digest> part_digests_of(const std::vector<Digest>& chunks, std::uint32_t part_chunks) {
   std::vector<Digest> parts;
-  for (std::size_t first = 0; first < chunks.size(); first += kDigestsPerPart) {
-    const std::size_t count = std::min<std::size_t>(kDigestsPerPart, chunks.size() - first);
+  for (std::size_t first = 0; first < chunks.size(); first += part_chunks) {
+    const std::size_t count = std::min<std::size_t>(part_chunks, chunks.size() - first);
     parts.push_back(digest_of(std::as_bytes(std::span(chunks).subspan(first, count))));
   }
   return parts;
@@ -53,21 +74,19 @@ Result<Manifest> manifest_from_wire(const wire::Manifest& message) {
     return bad(fmt::format("chunk size {}", m.chunk_bytes));
   }
   m.payload_bytes = message.payload_bytes();
-  if (m.payload_bytes == 0 || m.payload_bytes > kPayloadBytesMax) {
-    return bad(fmt::format("payload of {} bytes", m.payload_bytes));
-  }
-  if ((m.payload_bytes + m.chunk_bytes - 1) / m.chunk_bytes > kChunksMax) return bad("too many chunks");
-  if (message.part_digests().size() != std::size_t{m.part_count()} * Digest::kBytes) {
-    return bad("number of part digests does not fit the number of chunks");
-  }
-  m.part_digests.resize(m.part_count());
-  std::memcpy(m.part_digests.data(), message.part_digests().data(), message.part_digests().size());
+  if (message.part_chunks() > kDigestsPerPart) return bad("parts of too many chunks");
+  if (message.part_chunks() > 0) m.part_chunks = message.part_chunks();
+  m.open = message.open();
+  m.expected_bytes = m.open ? message.expected_bytes() : 0;
+  if (m.open && m.kind != PayloadKind::kPatch) return bad("open, and no patch");
+  WC_ASSIGN(m.part_digests, digests_from(message.part_digests()));
 
   if (message.files().empty() || std::size_t(message.files_size()) > kFilesMax) return bad("number of files");
   for (const wire::FileEntry& file : message.files()) m.files.push_back({file.name(), file.size_bytes()});
   const Result<FileTable> table = FileTable::make(m.files);
   if (!table.has_value()) return bad(table.error().detail);
   if (table->size_bytes() > kPayloadBytesMax) return bad("files too large");
+  WC_TRY(check_extent(m));
   if (m.kind == PayloadKind::kFull && table->size_bytes() != m.payload_bytes) {
     return bad("files and payload differ in size");
   }
@@ -93,7 +112,52 @@ wire::Manifest manifest_to_wire(const Manifest& m) {
   }
   message.set_snapshot_digest(to_text(m.snapshot_digest));
   message.set_published_unix_ms(m.published_unix_ms);
+  if (m.part_chunks != kDigestsPerPart) message.set_part_chunks(m.part_chunks);
+  message.set_open(m.open);
+  message.set_expected_bytes(m.expected_bytes);
   return message;
+}
+
+bool continues(const Manifest& earlier, const Manifest& later) {
+  const bool same = earlier.id() == later.id() && earlier.chunk_bytes == later.chunk_bytes &&
+                    earlier.part_chunks == later.part_chunks && earlier.snapshot_digest == later.snapshot_digest;
+  if (!same) return false;
+  if (!earlier.open) {
+    return !later.open && earlier.payload_bytes == later.payload_bytes && earlier.part_digests == later.part_digests;
+  }
+  return earlier.payload_bytes <= later.payload_bytes &&
+         std::equal(earlier.part_digests.begin(), earlier.part_digests.end(), later.part_digests.begin());
+}
+
+Result<Manifest> grown_by(const Manifest& manifest, const wire::Growth& growth) {
+  const std::size_t known = manifest.part_digests.size();
+  const std::size_t before = growth.parts_before();
+  if (before > known) return bad("growth that leaves a gap");
+  Manifest grown = manifest;
+  grown.part_digests.resize(before);
+  WC_ASSIGN(const std::vector<Digest> more, digests_from(growth.part_digests()));
+  grown.part_digests.insert(grown.part_digests.end(), more.begin(), more.end());
+  grown.payload_bytes = growth.payload_bytes();
+  grown.open = growth.open();
+  if (!grown.open) grown.expected_bytes = 0;
+  WC_TRY(check_extent(grown));
+  if (grown.payload_bytes > grown.snapshot_bytes()) return bad("a patch that is larger than its snapshot");
+  if (continues(manifest, grown)) return grown;
+  if (continues(grown, manifest)) return manifest;
+  return bad("growth of other bytes than those known");
+}
+
+wire::Growth growth_between(const Manifest& earlier, const Manifest& later) {
+  wire::Growth growth;
+  growth.set_version(later.version.value);
+  growth.set_base_version(later.base_version.value);
+  growth.set_payload_bytes(later.payload_bytes);
+  growth.set_parts_before(earlier.part_count());
+  for (std::size_t part = earlier.part_count(); part < later.part_count(); ++part) {
+    growth.mutable_part_digests()->append(to_text(later.part_digests[part]));
+  }
+  growth.set_open(later.open);
+  return growth;
 }
 
 }  // namespace weightcast

@@ -11,6 +11,7 @@
 #include "proto/limits.h"
 
 namespace weightcast::wire {
+class Growth;
 class Manifest;
 }
 
@@ -19,9 +20,11 @@ namespace weightcast {
 enum class PayloadKind : std::uint8_t { kFull, kPatch };
 
 /// What one version is, after every check that can be made without its bytes. Immutable once made.
+/// An open one is that of a patch which is still being made: it has whole parts only, and its successors have more, up
+/// to the one that is not open.
 /// Invariants: chunk_bytes is a power of two within its limits; chunk_count() * chunk_bytes covers payload_bytes;
-/// there is one part digest per kDigestsPerPart chunks; for a full payload the files' sizes add up to payload_bytes;
-/// file names are safe to create in a directory of ours.
+/// there is one part digest per part_chunks chunks; for a full payload the files' sizes add up to payload_bytes;
+/// file names are safe to create in a directory of ours; an open payload has at most snapshot_bytes().
 struct Manifest {
   std::string model_id;
   Version version{};
@@ -33,6 +36,9 @@ struct Manifest {
   std::vector<SnapshotFile> files;  ///< of the resulting snapshot, in the order of the snapshot stream
   Digest snapshot_digest{};         ///< see patch/snapshot_digest.h
   std::int64_t published_unix_ms = 0;
+  std::uint32_t part_chunks = kDigestsPerPart;
+  bool open = false;
+  std::uint64_t expected_bytes = 0;  ///< of an open one, as the origin guesses; else 0
 
   bool operator==(const Manifest&) const = default;
 
@@ -40,7 +46,12 @@ struct Manifest {
   [[nodiscard]] std::uint32_t chunk_count() const {
     return static_cast<std::uint32_t>((payload_bytes + chunk_bytes - 1) / chunk_bytes);
   }
-  [[nodiscard]] std::uint32_t part_count() const { return (chunk_count() + kDigestsPerPart - 1) / kDigestsPerPart; }
+  [[nodiscard]] std::uint32_t part_count() const { return (chunk_count() + part_chunks - 1) / part_chunks; }
+  [[nodiscard]] std::uint32_t part_of(ChunkIndex chunk) const { return chunk.value / part_chunks; }
+  /// What to reckon with before the end is known.
+  [[nodiscard]] std::uint64_t planned_bytes() const {
+    return expected_bytes > payload_bytes ? expected_bytes : payload_bytes;
+  }
   /// Position and length of a chunk in the payload; the last one may be short.
   [[nodiscard]] std::uint64_t chunk_offset(ChunkIndex chunk) const {
     return std::uint64_t{chunk.value} * chunk_bytes;
@@ -57,6 +68,16 @@ struct Manifest {
 [[nodiscard]] wire::Manifest manifest_to_wire(const Manifest& manifest);
 
 /// The digests of `chunks` (16 bytes each) grouped into parts: what part_digests holds.
-[[nodiscard]] std::vector<Digest> part_digests_of(const std::vector<Digest>& chunks);
+[[nodiscard]] std::vector<Digest> part_digests_of(const std::vector<Digest>& chunks,
+                                                  std::uint32_t part_chunks = kDigestsPerPart);
+
+/// Whether `later` is the same payload as `earlier`, or what that has grown to.
+[[nodiscard]] bool continues(const Manifest& earlier, const Manifest& later);
+
+/// What an open manifest grows to by the parts of `growth` that it has not got yet; equal to it where there are none.
+/// Errors: kCorrupt (another payload's, or out of its limits, or a gap, or other parts than those known).
+[[nodiscard]] Result<Manifest> grown_by(const Manifest& manifest, const wire::Growth& growth);
+/// What takes `earlier` to `later`, which continues it.
+[[nodiscard]] wire::Growth growth_between(const Manifest& earlier, const Manifest& later);
 
 }  // namespace weightcast

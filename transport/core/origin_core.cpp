@@ -194,17 +194,68 @@ void OriginCore::make_patch(PayloadId payload) {
   actions_.push(action::MakePatch{payload});
 }
 
+void OriginCore::handle_patch_begun(Instant now, std::shared_ptr<const Manifest> manifest) {
+  const PayloadId payload = manifest->id();
+  if (!making_.contains(payload)) return;
+  WC_CHECK(manifest->open);
+  holdings_.emplace(payload, Holding(std::move(manifest)));
+  uploads_.handle_known(now, payload);
+  assign_all(now);
+  repair_outdated(now);
+}
+
+void OriginCore::handle_patch_grown(Instant now, MadePatch grown) {
+  const PayloadId payload = grown.manifest->id();
+  if (making_.contains(payload) && holdings_.contains(payload)) grow(now, grown);
+}
+
+void OriginCore::grow(Instant now, const MadePatch& grown) {
+  const PayloadId payload = grown.manifest->id();
+  Holding& holding = holdings_.at(payload);
+  wire::Message message;
+  *message.mutable_growth() = growth_between(holding.manifest(), *grown.manifest);
+  holding.grow(grown.manifest);
+  holding.restore(grown.chunk_digests, ChunkSet(grown.manifest->chunk_count(), true));
+  WC_CHECK(holding.verified().complete());
+  if (const auto publication = publications_.find(payload); publication != publications_.end()) {
+    publication->second.manifest = grown.manifest;
+    for (const auto& [id, _] : publication->second.told) actions_.push(action::Send{members_.find(id)->conn, message});
+  }
+  uploads_.handle_known(now, payload);
+}
+
+void OriginCore::withdraw(PayloadId payload) {
+  if (holdings_.erase(payload) == 0) return;
+  constexpr std::string_view kWhy = "it could not be made to its end";
+  uploads_.handle_gone(payload, kWhy);
+  wire::Message message;
+  set_payload(*message.mutable_not_available(), payload);
+  message.mutable_not_available()->set_reason(std::string(kWhy));
+  const auto publication = publications_.extract(payload);
+  if (publication.empty()) return;
+  for (const auto& [id, _] : publication.mapped().told) actions_.push(action::Send{members_.find(id)->conn, message});
+  for (auto& [id, member] : members_.all()) {
+    if (member.assigned == payload) member.assigned = {};
+  }
+}
+
 void OriginCore::handle_patch_made(Instant now, PayloadId payload, Result<MadePatch> made) {
   if (making_.erase(payload) == 0) return;
   if (made.has_value()) {
-    Holding holding(made->manifest);
-    holding.restore(made->chunk_digests, ChunkSet(made->manifest->chunk_count(), true));
-    WC_CHECK(holding.complete() && made->manifest->id() == payload);
+    WC_CHECK(!made->manifest->open && made->manifest->id() == payload);
     actions_.push(info(fmt::format("patch from version {} to {}: {}", payload.base.value, payload.version.value,
                                    format_bytes(made->manifest->payload_bytes))));
-    holdings_.emplace(payload, std::move(holding));
-    uploads_.handle_known(now, payload);
+    if (holdings_.contains(payload)) {
+      grow(now, *made);
+    } else {
+      Holding holding(made->manifest);
+      holding.restore(made->chunk_digests, ChunkSet(made->manifest->chunk_count(), true));
+      WC_CHECK(holding.complete());
+      holdings_.emplace(payload, std::move(holding));
+      uploads_.handle_known(now, payload);
+    }
   } else {
+    withdraw(payload);
     useless_.insert(payload);
     std::string text = fmt::format("no patch from version {} to {}: {}", payload.base.value, payload.version.value,
                                    made.error().detail);
@@ -292,7 +343,7 @@ void OriginCore::take_in(Instant now, PayloadId payload, const std::vector<Membe
   actions_.push(info(fmt::format("publishing version {}{}: {} to {} workers by {}, chunks of {}, predicted {:.3f} s",
                                  payload.version.value,
                                  payload.is_patch() ? fmt::format(" on {}", payload.base.value) : std::string(),
-                                 format_bytes(publication.manifest->payload_bytes), takers.size(),
+                                 format_bytes(publication.manifest->planned_bytes()), takers.size(),
                                  to_string(publication.plan.topology), format_bytes(publication.manifest->chunk_bytes),
                                  to_seconds(publication.plan.predicted_t100))));
 }
@@ -308,7 +359,7 @@ void OriginCore::announce(Publication& publication, const Member& member, wire::
 
 void OriginCore::repair(Instant now, PayloadId payload) {
   Publication& publication = publications_.at(payload);
-  PlanRequest request = plan_request(now, publication.manifest->payload_bytes, &publication);
+  PlanRequest request = plan_request(now, publication.manifest->planned_bytes(), &publication);
   request.chunk_bytes = publication.manifest->chunk_bytes;
   for (PlanMember& m : request.members) m.can_relay = m.can_relay && !publication.demoted.contains(m.id);
   publication.plan = publication.plan.members.empty() ? make_plan(request) : repair_plan(publication.plan, request);
@@ -380,8 +431,13 @@ void OriginCore::resume_receiving(Instant now, Member& member) {
     actions_.push(action::Send{member.conn, std::move(message)});
     return;
   }
-  publication_of(payload).told.insert_or_assign(member.id, std::string());  // so that repair() tells it
+  Publication& publication = publication_of(payload);
+  publication.failed.erase(member.id);
+  publication.told.insert_or_assign(member.id, std::string());  // so that repair() tells it
   repair(now, payload);
+  if (!payload.is_patch()) return;
+  // Whether it had come to its end when the member was last told is not known.
+  announce(publication, member, assignment_for(publication, PlanIndex(publication.plan), member));
 }
 
 bool OriginCore::takes_part(const Publication& publication, const Member& member) const {
@@ -444,7 +500,7 @@ std::optional<PublicationProgress> OriginCore::progress(Version version) const {
   const Publication* publication = main_publication(version);
   if (publication != nullptr) {
     progress.kind = publication->manifest->kind;
-    progress.payload_bytes = publication->manifest->payload_bytes;
+    progress.payload_bytes = publication->manifest->planned_bytes();
     progress.topology = publication->plan.topology;
     progress.predicted = publication->plan.predicted_t100;
   } else if (const auto full = holdings_.find(version); full != holdings_.end()) {
@@ -478,7 +534,8 @@ void OriginCore::forget_old_versions() {
     const PayloadId payload = held->first;
     bool keep = false;
     if (payload.is_patch()) {
-      keep = chain_open || payload.version == latest_ || chain.contains(payload) || in_use(payload);
+      keep = chain_open || payload.version == latest_ || making_.contains(payload) || chain.contains(payload) ||
+             in_use(payload);
     } else {
       const bool compared = std::ranges::any_of(
           making_, [&](PayloadId p) { return p.base == payload.version || p.version == payload.version; });

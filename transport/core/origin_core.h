@@ -31,7 +31,7 @@ struct OriginConfig {
   Timeouts timeouts{};
 };
 
-/// What was made of action::MakePatch.
+/// What was made of action::MakePatch, or of a part of it.
 struct MadePatch {
   std::shared_ptr<const Manifest> manifest;
   std::vector<Digest> chunk_digests;
@@ -95,8 +95,12 @@ class OriginCore final : public Core {
   void handle_publish(Instant now, Instant started_at, std::shared_ptr<const Manifest> manifest,
                       const std::vector<Digest>& chunk_digests);
 
-  /// The answer to action::MakePatch. An error says that no such patch is to be had, or none that is worth it
-  /// (kTooLarge).
+  /// Answers to action::MakePatch, as it is being made: first an open manifest, which is announced at once, then ever
+  /// more of it, whose chunks can be read. The manifests continue one another; `chunk_digests` are all so far.
+  void handle_patch_begun(Instant now, std::shared_ptr<const Manifest> manifest);
+  void handle_patch_grown(Instant now, MadePatch grown);
+  /// The last answer to action::MakePatch, whether or not others came before it. An error says that no such patch is to
+  /// be had, or none that is worth it (kTooLarge): one that was begun is withdrawn.
   void handle_patch_made(Instant now, PayloadId payload, Result<MadePatch> made);
 
   [[nodiscard]] std::optional<PublicationProgress> progress(Version version) const;
@@ -161,6 +165,10 @@ class OriginCore final : public Core {
   Publication& publication_of(PayloadId payload);
   [[nodiscard]] const Publication* main_publication(Version version) const;
   void make_patch(PayloadId payload);
+  /// What is held of a patch that is being made becomes this; tells everyone who was told of it.
+  void grow(Instant now, const MadePatch& grown);
+  /// Nobody gets any more of a patch that was begun.
+  void withdraw(PayloadId payload);
   [[nodiscard]] bool can_make(PayloadId payload) const;
   /// Whether a member still waits for more of it.
   [[nodiscard]] bool in_use(PayloadId payload) const;

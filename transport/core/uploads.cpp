@@ -64,20 +64,25 @@ void Uploads::start(Instant now, PayloadId payload, Subscription& s, ChildState&
     child.subscriptions.erase({payload, s.stripe});
     return refuse(conn, payload, "this node has other payloads only");
   }
-  const Manifest& manifest = holding->second.manifest();
   s.ready = true;
-  s.done = ChunkSet::from_bytes(manifest.chunk_count(), s.held_bytes);
-  if (s.weights.size() > 1) {
-    // Other stripes' chunks count as done, so that the search for the next one never visits them again.
-    const StripeMap stripes(s.weights);
-    for (ChunkIndex c{0}; c.value < manifest.chunk_count(); ++c) {
-      if (stripes.stripe_of(c) != s.stripe) s.done.insert(c);
-    }
-  }
-  s.held_bytes = {};
-  s.parts_sent.assign(manifest.part_count(), false);
-  std::fill_n(s.parts_sent.begin(), std::min<std::size_t>(s.parts_held, s.parts_sent.size()), true);
+  grow(holding->second.manifest(), s);
   pump(now, child);
+}
+
+void Uploads::grow(const Manifest& manifest, Subscription& s) {
+  if (s.done.size() == manifest.chunk_count()) return;
+  const ChunkSet held = ChunkSet::from_bytes(manifest.chunk_count(), s.held_bytes);
+  const StripeMap stripes(s.weights);
+  ChunkIndex c{s.done.size()};
+  s.done.grow(manifest.chunk_count());
+  for (; c.value < manifest.chunk_count(); ++c) {
+    // Other stripes' chunks count as done, so that the search for the next one never visits them again.
+    if (held.contains(c) || stripes.stripe_of(c) != s.stripe) s.done.insert(c);
+  }
+  for (auto part = static_cast<std::uint32_t>(s.parts_sent.size()); part < manifest.part_count(); ++part) {
+    s.parts_sent.push_back(part < s.parts_held);
+  }
+  if (!manifest.open) s.held_bytes = {};
 }
 
 void Uploads::pump(Instant now, ChildState& child) {
@@ -106,7 +111,7 @@ void Uploads::pump(Instant now, ChildState& child) {
 void Uploads::send(Instant now, const Key& key, Subscription& s, ChunkIndex chunk, ChildState& child) {
   const PayloadId payload = key.first;
   const Holding& holding = holdings_.at(payload);
-  const std::uint32_t part = chunk.value / kDigestsPerPart;
+  const std::uint32_t part = holding.manifest().part_of(chunk);
   if (!s.parts_sent[part]) {
     wire::Message message;
     wire::DigestPart* out = message.mutable_digest_part();
@@ -178,6 +183,10 @@ void Uploads::handle_chunk_sent(Instant now, ConnId conn) {
 
 void Uploads::handle_known(Instant now, PayloadId payload) {
   for (auto& [conn, child] : children_) {
+    // All of them first: each one's turn may be the next.
+    for (auto& [key, s] : child.subscriptions) {
+      if (key.first == payload && s.ready) grow(holdings_.at(payload).manifest(), s);
+    }
     for (auto& [key, s] : child.subscriptions) {
       if (key.first != payload) continue;
       if (s.ready) {

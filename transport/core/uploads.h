@@ -35,7 +35,7 @@ class Uploads {
   void handle_closed(ConnId conn);
   void handle_chunk_sent(Instant now, ConnId conn);
 
-  /// A holding was added, or got the digests of a part.
+  /// A holding was added, has grown, or got the digests of a part.
   void handle_known(Instant now, PayloadId payload);
   void handle_verified(Instant now, PayloadId payload, ChunkIndex chunk);
   /// Nobody gets `payload` from here any more.
@@ -56,7 +56,7 @@ class Uploads {
     ConnId conn{};
     std::uint32_t stripe = 0;
     std::vector<std::uint32_t> weights;
-    std::string held_bytes;  // until the payload is known
+    std::string held_bytes;  // until the payload is known to its end
     std::uint32_t parts_held = 0;
 
     bool ready = false;
@@ -84,6 +84,8 @@ class Uploads {
   };
 
   void start(Instant now, PayloadId payload, Subscription& subscription, ChildState& child);
+  /// Takes in the chunks that it does not know of yet.
+  static void grow(const Manifest& manifest, Subscription& subscription);
   /// Fills the window, which all stripes of a connection share, so that none waits behind many chunks of another: those
   /// that have something take turns in proportion to their weights.
   void pump(Instant now, ChildState& child);

@@ -24,11 +24,6 @@ action::Log warning(std::string text) { return {action::Log::Level::kWarning, st
 constexpr std::size_t kProbesMax = 64;
 constexpr std::string_view kNotKept = "the origin keeps it no longer";
 
-bool is_same_payload(const Manifest& a, const Manifest& b) {
-  return a.payload_bytes == b.payload_bytes && a.chunk_bytes == b.chunk_bytes && a.part_digests == b.part_digests &&
-         a.snapshot_digest == b.snapshot_digest;
-}
-
 }  // namespace
 
 WorkerCore::WorkerCore(WorkerConfig config)
@@ -212,6 +207,7 @@ void WorkerCore::handle_message(Instant now, ConnId conn, const wire::Message& m
         break;
       case Kind::kAnnounce: handle_announce(now, message.announce()); break;
       case Kind::kAssignment: handle_assignment(now, message.assignment()); break;
+      case Kind::kGrowth: handle_growth(now, message.growth()); break;
       case Kind::kNotAvailable:
         if (!incoming_ || payload_of(message.not_available()) != incoming_->id) break;
         incoming_->download->handle_gone();
@@ -293,8 +289,16 @@ void WorkerCore::handle_announce(Instant now, const wire::Announce& announce) {
   }
   if (manifest->version <= installed_) return send_installed();
   const bool same_id = incoming_ && incoming_->id == manifest->id();
-  if (same_id && is_same_payload(*incoming_->source.manifest, *manifest)) {
-    return handle_assignment(now, announce.assignment());
+  if (same_id) {
+    // A restarted origin makes an open payload anew, the same bytes again, and may not have come as far yet.
+    const std::shared_ptr<const Manifest>& here = incoming_->source.manifest;
+    const bool grown = continues(*here, *manifest);
+    if (grown || continues(*manifest, *here)) {
+      incoming_->download->handle_announced();
+      handle_assignment(now, announce.assignment());
+      if (grown) grow_incoming(now, std::make_shared<const Manifest>(std::move(*manifest)));
+      return;
+    }
   }
   // What is said last counts: an origin that no longer has what is arriving leads this worker on from what it installed.
   announced_ = Announced{std::make_shared<const Manifest>(std::move(*manifest)), announce.assignment()};
@@ -320,7 +324,7 @@ bool WorkerCore::cheaper_than_incoming(const Manifest& manifest) const {
   if (incoming_->phase == Phase::kFinishing || !fits(manifest)) return false;
   const Holding& holding = holdings_.at(incoming_->id);
   const std::uint64_t here_bytes = std::uint64_t{holding.verified().count()} * holding.manifest().chunk_bytes;
-  return manifest.payload_bytes + here_bytes < holding.manifest().payload_bytes;
+  return manifest.planned_bytes() + here_bytes < holding.manifest().planned_bytes();
 }
 
 void WorkerCore::handle_assignment(Instant now, const wire::Assignment& assignment) {
@@ -337,6 +341,39 @@ void WorkerCore::handle_assignment(Instant now, const wire::Assignment& assignme
   }
 }
 
+void WorkerCore::handle_growth(Instant now, const wire::Growth& growth) {
+  Announced* grows = nullptr;
+  if (incoming_ && incoming_->id == payload_of(growth)) {
+    grows = &incoming_->source;
+  } else if (announced_ && announced_->manifest->id() == payload_of(growth)) {
+    grows = &*announced_;
+  }
+  if (grows == nullptr) return;
+  Result<Manifest> grown = grown_by(*grows->manifest, growth);
+  if (!grown.has_value()) return actions_.push(warning(grown.error().message()));
+  auto manifest = std::make_shared<const Manifest>(std::move(*grown));
+  if (announced_ && grows == &*announced_) {
+    announced_->manifest = std::move(manifest);
+  } else {
+    grow_incoming(now, std::move(manifest));
+  }
+}
+
+void WorkerCore::grow_incoming(Instant now, std::shared_ptr<const Manifest> manifest) {
+  if (!incoming_->source.manifest->open) return;
+  const PayloadId payload = incoming_->id;
+  incoming_->source.manifest = manifest;
+  holdings_.at(payload).grow(manifest);
+  if (incoming_->phase != Phase::kBeginning) {
+    incoming_->stored.grow(manifest->chunk_count());
+    actions_.push(action::GrowPayload{std::move(manifest)});
+  }
+  incoming_->download->handle_grown(now);
+  uploads_.handle_known(now, payload);
+  report_faults();
+  finish_if_complete(now);
+}
+
 // ---- one version, from announced to installed
 
 void WorkerCore::take_up_newest(Instant now) {
@@ -351,6 +388,7 @@ void WorkerCore::take_up_newest(Instant now) {
   incoming_->id = payload;
   incoming_->source = next;
   incoming_->download = std::make_unique<Download>(config_.timeouts, config_.streams, holding->second, links_, actions_);
+  incoming_->begun_open = next.manifest->open;
   actions_.push(action::BeginPayload{next.manifest});
   if (Status s = incoming_->download->assign(now, id_, next.assignment); !s.has_value()) {
     return fail_incoming(now, s.error(), false);
@@ -372,6 +410,7 @@ void WorkerCore::handle_payload_begun(Instant now, PayloadId payload, Result<Res
   }
   incoming_->stored = holding.verified();
   incoming_->phase = Phase::kReceiving;
+  if (incoming_->begun_open) actions_.push(action::GrowPayload{holding.shared_manifest()});
   incoming_->download->handle_storage_ready(now);
   uploads_.handle_known(now, payload);
   finish_if_complete(now);
@@ -457,7 +496,7 @@ void WorkerCore::fail_incoming(Instant now, const Error& why, bool discard) {
   send_to_origin(std::move(message));
 
   incoming_->download->cancel();
-  if (discard) actions_.push(action::DiscardPayload{payload});
+  if (discard || incoming_->source.manifest->open) actions_.push(action::DiscardPayload{payload});
   uploads_.handle_gone(payload, "this node could not store the version");
   // A patch that does not fit never will: the origin sends the version whole. What was announced since is newer; else
   // the same is tried again, later and from what is on disk.

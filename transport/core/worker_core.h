@@ -41,8 +41,13 @@ struct WorkerConfig {
 /// would leave every worker with nothing; it is given up only when the origin itself has it no more, or for a newer one
 /// of fewer bytes than are missing of it.
 ///
-/// A patch is taken only on the version that is installed. One that turns out not to fit it, because the base is damaged
-/// or another, is told to the origin, which then assigns the full payload; until that is installed no patch is taken.
+/// A patch is taken only on the version that is installed. One that turns out not to fit it, because the base is
+/// damaged or another, is told to the origin, which then assigns the full payload; until that is installed no patch is
+/// taken.
+///
+/// A patch may be open: still being made at the origin, which says on the control connection what it has grown to. It
+/// is received, forwarded and stored like any other, and installed only when it is not open any more; until then a
+/// failure or a restart throws away what is here of it.
 ///
 /// Invariants: nothing unverified is stored, forwarded or installed; installed_version() never goes back.
 class WorkerCore final : public Core {
@@ -99,6 +104,7 @@ class WorkerCore final : public Core {
   struct Incoming {
     PayloadId id{};
     Phase phase = Phase::kBeginning;
+    bool begun_open = false;
     std::unique_ptr<Download> download;
     ChunkSet stored;
     Instant stored_at{};  // all of it
@@ -111,6 +117,9 @@ class WorkerCore final : public Core {
   void refuse(ConnId conn, const Error& why);
   void handle_announce(Instant now, const wire::Announce& announce);
   void handle_assignment(Instant now, const wire::Assignment& assignment);
+  void handle_growth(Instant now, const wire::Growth& growth);
+  /// What is arriving has grown to `manifest`.
+  void grow_incoming(Instant now, std::shared_ptr<const Manifest> manifest);
   void take_up_newest(Instant now);
   void finish_if_complete(Instant now);
   void fail_incoming(Instant now, const Error& why, bool discard);

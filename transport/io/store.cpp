@@ -177,12 +177,30 @@ void StoreImpl::start_check(Incoming& incoming) {
   }
 }
 
+void StoreImpl::grow(const Manifest& manifest) {
+  const auto found = incoming_.find(manifest.id());
+  if (found == incoming_.end()) return;
+  const IncomingRef& incoming = found->second;
+  incoming->record.manifest = manifest;
+  incoming->record.digests.grow(manifest);
+  incoming->held.grow(manifest.chunk_count());
+  if (manifest.open) return;
+  serial_.run(
+      [layout = layout_, record = incoming->record] {
+        // Costs a restart the patch, nothing else.
+        if (Status sealed = seal(layout, record); !sealed.has_value())
+          spdlog::warn("store: {}", sealed.error().message());
+      },
+      [] {});
+}
+
 void StoreImpl::put_digest_part(PayloadId payload, std::uint32_t part, const std::vector<Digest>& digests) {
   const auto found = incoming_.find(payload);
   if (found == incoming_.end()) return;
   VersionRecord& record = found->second->record;
   if (record.digests.parts.contains(ChunkIndex{part})) return;
   WC_CHECK(record.digests.put_part(record.manifest, part, digests).has_value());
+  if (record.manifest.open) return;  // grow() writes it down with the end
   serial_.run(
       [path = layout_.record(payload), payload, part, digests] {
         const Status appended = append_digest_part(path, payload.version, part, digests);
@@ -280,6 +298,7 @@ void StoreImpl::read_chunk(PayloadId payload, ChunkIndex chunk, ReadDone done) {
   const auto complete = payload.is_patch() ? complete_.end() : complete_.find(payload.version);
   const auto patch = patches_.find(payload);
   const auto incoming = incoming_.find(payload);
+  const auto import = imports_.find(payload);
   if (complete != complete_.end() && complete->second->stored.manifest.kind == PayloadKind::kFull) {
     manifest = &complete->second->stored.manifest;
     files = complete->second->files;
@@ -293,6 +312,9 @@ void StoreImpl::read_chunk(PayloadId payload, ChunkIndex chunk, ReadDone done) {
   } else if (incoming != incoming_.end() && incoming->second->held.contains(chunk)) {
     manifest = &incoming->second->manifest();
     files = incoming->second->files;
+  } else if (import != imports_.end() && import->second.so_far) {
+    manifest = &*import->second.so_far;
+    files = import->second.files;
   }
   if (manifest == nullptr || chunk.value >= manifest->chunk_count()) {
     later([payload, done = std::move(done)] { done(no_such(payload)); });

@@ -116,6 +116,11 @@ class Store {
   /// being imported), kWrongBase (the patch's base is not here), kNotFound (discarded meanwhile), kIo.
   virtual void begin(const Manifest& manifest, std::function<void(Result<PartialVersion>)> done) = 0;
 
+  /// An open payload that has begun has grown to `manifest`, which continues the one of now. Of an open payload nothing
+  /// is kept over a restart; once it is not open any more it is as if it had begun with this manifest. Harmless if it
+  /// was discarded.
+  virtual void grow(const Manifest& manifest) = 0;
+
   /// Keeps the digests of part `part` (already checked against the manifest) for a restart.
   virtual void put_digest_part(PayloadId payload, std::uint32_t part, const std::vector<Digest>& digests) = 0;
 
@@ -156,7 +161,11 @@ class Store {
                              std::function<void(Result<StoredVersion>)> done) = 0;
 
   /// The same for a patch between two versions that are here: gives the path of an empty file for its payload.
+  /// Errors: besides, kNotFound (the version that it leads to is not here).
   virtual void begin_patch(PayloadId patch, std::function<void(Result<std::filesystem::path>)> done) = 0;
+  /// The file of begin_patch() holds what this open manifest says: its chunks can be read. Harmless if it was
+  /// discarded.
+  virtual void grow_patch(const Manifest& manifest) = 0;
   virtual void finish_patch(const Manifest& manifest, const std::vector<Digest>& chunk_digests,
                             std::function<void(Status)> done) = 0;
 

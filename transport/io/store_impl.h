@@ -55,6 +55,7 @@ class StoreImpl final : public Store {
   }
 
   void begin(const Manifest& manifest, std::function<void(Result<PartialVersion>)> done) override;
+  void grow(const Manifest& manifest) override;
   void put_digest_part(PayloadId payload, std::uint32_t part, const std::vector<Digest>& digests) override;
   void write_chunk(PayloadId payload, ChunkIndex chunk, BufferRef bytes, std::function<void(Status)> done) override;
   [[nodiscard]] BufferRef cached_chunk(PayloadId payload, ChunkIndex chunk) const override;
@@ -65,6 +66,7 @@ class StoreImpl final : public Store {
   void finish_import(const Manifest& manifest, const std::vector<Digest>& chunk_digests,
                      std::function<void(Result<StoredVersion>)> done) override;
   void begin_patch(PayloadId patch, std::function<void(Result<std::filesystem::path>)> done) override;
+  void grow_patch(const Manifest& manifest) override;
   void finish_patch(const Manifest& manifest, const std::vector<Digest>& chunk_digests,
                     std::function<void(Status)> done) override;
   void discard(PayloadId payload) override;
@@ -117,6 +119,7 @@ class StoreImpl final : public Store {
   struct Import {
     std::vector<SnapshotFile> table;
     FilesRef files;
+    std::optional<Manifest> so_far = std::nullopt;  // of a patch that is served while it is made
     bool finishing = false;
   };
   using IncomingRef = std::shared_ptr<Incoming>;

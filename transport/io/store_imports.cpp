@@ -12,7 +12,9 @@ void StoreImpl::begin_making(PayloadId payload, const std::vector<SnapshotFile>&
   auto wanted = std::make_shared<bool>(true);
   preparing_[payload] = wanted;
   auto made = std::make_shared<Result<FilesRef>>();
-  serial_.run([layout = layout_, payload, table, made] { *made = make_files(layout, payload, table); },
+  // A patch's file is as long as what has been written to it.
+  const auto size = payload.is_patch() ? VersionFiles::Size::kEmpty : VersionFiles::Size::kFull;
+  serial_.run([layout = layout_, payload, table, size, made] { *made = make_files(layout, payload, table, size); },
               [this, payload, table, wanted, made, done = std::move(done)] {
                 if (!*wanted) return done(no_such(payload));
                 preparing_.erase(payload);
@@ -38,9 +40,19 @@ void StoreImpl::begin_patch(PayloadId patch, std::function<void(Result<std::file
     });
     return;
   }
-  begin_making(patch, {{kPatchFileName, 0}}, [done = std::move(done)](const Result<ImportTarget>& target) {
+  const auto result = complete_.find(patch.version);
+  if (result == complete_.end()) {
+    later([patch, done = std::move(done)] { done(no_such(patch.version)); });
+    return;
+  }
+  const std::uint64_t bytes_max = result->second->stored.manifest.snapshot_bytes();
+  begin_making(patch, {{kPatchFileName, bytes_max}}, [done = std::move(done)](const Result<ImportTarget>& target) {
     target.has_value() ? done(target->paths.front()) : done(target.error());
   });
+}
+
+void StoreImpl::grow_patch(const Manifest& manifest) {
+  if (const auto found = imports_.find(manifest.id()); found != imports_.end()) found->second.so_far = manifest;
 }
 
 /// The record of an import that ends with `manifest`.
@@ -51,7 +63,7 @@ Result<std::shared_ptr<VersionRecord>> StoreImpl::close_import(PayloadId payload
   // How long a patch becomes is not known when its file is made.
   const bool same_files = payload.is_patch() || found->second.table == manifest.files;
   if (manifest.id() != payload || !same_files || chunk_digests.size() != manifest.chunk_count() ||
-      part_digests_of(chunk_digests) != manifest.part_digests) {
+      part_digests_of(chunk_digests, manifest.part_chunks) != manifest.part_digests) {
     return fail(
         Errc::kInvalidArgument, Op::kPublish,
         fmt::format("version {}: the manifest disagrees with the imported files or digests", payload.version.value));

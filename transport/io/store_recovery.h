@@ -30,6 +30,9 @@ struct RecoveredStore {
 ///   begin          files made, no record           nothing had been promised: thrown away
 ///                  record under its ".tmp" name    as above
 ///   arriving       any chunks, any torn write       kept; chunks that match their digests are held
+///   open patch     begun, arriving                 thrown away: only what is known to its end is kept
+///                  of its final size, record old   as above
+///                  record written anew             an arriving patch, with the chunks that match
 ///   finish         in versions/, `current` older   complete after a look at its bytes; `current` moves on
 ///                  "current.tmp" made              removed; as above
 ///                  `current` moved, not synced     complete after a look at its bytes

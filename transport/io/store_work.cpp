@@ -26,17 +26,18 @@ Result<FilesRef> take_spare(const StoreLayout& layout, PayloadId payload, const 
 
 }  // namespace
 
-Result<FilesRef> make_files(const StoreLayout& layout, PayloadId payload, const std::vector<SnapshotFile>& table) {
+Result<FilesRef> make_files(const StoreLayout& layout, PayloadId payload, const std::vector<SnapshotFile>& table,
+                            VersionFiles::Size size) {
   WC_ASSIGN(FileTable files, FileTable::make(table));
   if (!payload.is_patch()) {
     if (Result<FilesRef> taken = take_spare(layout, payload, files); taken.has_value()) return taken;
   }
   const std::uint64_t needed_bytes = files.size_bytes();
-  Result<FilesRef> made = VersionFiles::create(layout.incoming(payload), files);
+  Result<FilesRef> made = VersionFiles::create(layout.incoming(payload), files, size);
   if (!made.has_value() && made.error().code == Errc::kNoSpace) {
     layout.drop_spare();
     layout.empty_trash();
-    made = VersionFiles::create(layout.incoming(payload), std::move(files));
+    made = VersionFiles::create(layout.incoming(payload), std::move(files), size);
   }
   if (!made.has_value() && made.error().code == Errc::kNoSpace) {
     std::error_code ignored;
@@ -52,7 +53,8 @@ Result<FilesRef> make_files(const StoreLayout& layout, PayloadId payload, const 
 Result<FilesRef> make_incoming(const StoreLayout& layout, const VersionRecord& record) {
   const PayloadId payload = record.manifest.id();
   WC_ASSIGN(const FileTable table, payload_files(record.manifest));
-  WC_ASSIGN(FilesRef files, make_files(layout, payload, table.files()));
+  const auto size = record.manifest.open ? VersionFiles::Size::kEmpty : VersionFiles::Size::kFull;
+  WC_ASSIGN(FilesRef files, make_files(layout, payload, table.files(), size));
   const Status written = write_record(layout.record(payload), record);
   if (written.has_value()) return files;
   static_cast<void>(layout.throw_away(layout.incoming(payload)));
@@ -64,6 +66,14 @@ Result<FilesRef> make_target(const StoreLayout& layout, const Manifest& manifest
   WC_TRY(layout.throw_away(layout.incoming(manifest.version)));
   layout.empty_trash();
   return make_files(layout, manifest.version, manifest.files);
+}
+
+Status seal(const StoreLayout& layout, const VersionRecord& record) {
+  const std::filesystem::path path = layout.incoming(record.manifest.id()) / kPatchFileName;
+  std::error_code error;
+  std::filesystem::resize_file(path, record.manifest.payload_bytes, error);
+  if (error) return fail_errno(error.value(), Op::kWrite, path.native());
+  return write_record(layout.record(record.manifest.id()), record);
 }
 
 Status install(const StoreLayout& layout, Version version, double& switch_s) {

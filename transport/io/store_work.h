@@ -14,16 +14,20 @@ using FilesRef = std::shared_ptr<VersionFiles>;
 // What a store has pool threads do. Free functions, so that they cannot reach into the store. All of them block. Errors
 // are those of StoreLayout and VersionFiles where nothing else is said.
 
-/// Files of full size under incoming/: the spare ones, if there are such and nobody else has them, or new ones.
-/// Errors: kNoSpace, which says how much is wanted and free; kIo.
+/// Files under incoming/, of full size if nothing else is said: the spare ones, if there are such and nobody else has
+/// them, or new ones. Errors: kNoSpace, which says how much is wanted and free; kIo.
 [[nodiscard]] Result<FilesRef> make_files(const StoreLayout& layout, PayloadId payload,
-                                          const std::vector<SnapshotFile>& table);
+                                          const std::vector<SnapshotFile>& table,
+                                          VersionFiles::Size size = VersionFiles::Size::kFull);
 
 /// The files of a payload that will arrive, and their record.
 [[nodiscard]] Result<FilesRef> make_incoming(const StoreLayout& layout, const VersionRecord& record);
 
 /// The files that a patch is applied to. What an earlier attempt left goes.
 [[nodiscard]] Result<FilesRef> make_target(const StoreLayout& layout, const Manifest& manifest);
+
+/// A patch that was open has come to its end: its file and its record become those of one that never was.
+[[nodiscard]] Status seal(const StoreLayout& layout, const VersionRecord& record);
 
 /// incoming/N becomes versions/N, and `current` if it is newer; sets `switch_s` to how long the latter took.
 [[nodiscard]] Status install(const StoreLayout& layout, Version version, double& switch_s);

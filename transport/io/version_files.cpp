@@ -14,18 +14,20 @@ namespace weightcast {
 namespace fs = std::filesystem;
 
 Result<FileTable> payload_files(const Manifest& manifest) {
-  if (manifest.kind == PayloadKind::kPatch) return FileTable::make({{kPatchFileName, manifest.payload_bytes}});
+  if (manifest.kind == PayloadKind::kPatch) {
+    return FileTable::make({{kPatchFileName, manifest.open ? manifest.snapshot_bytes() : manifest.payload_bytes}});
+  }
   return FileTable::make(manifest.files);
 }
 
-Result<std::shared_ptr<VersionFiles>> VersionFiles::create(const fs::path& path, FileTable table) {
+Result<std::shared_ptr<VersionFiles>> VersionFiles::create(const fs::path& path, FileTable table, Size size) {
   const auto make = [&]() -> Result<std::shared_ptr<VersionFiles>> {
     if (::mkdir(path.c_str(), 0755) != 0) return fail_errno(errno, Op::kOpen, path.native());
     WC_ASSIGN(File directory, open_file(path, O_RDONLY | O_DIRECTORY));
     for (const SnapshotFile& entry : table.files()) {
       const std::string what = (path / entry.name).native();
       WC_ASSIGN(const File file, open_file_at(directory, entry.name, O_RDWR | O_CREAT | O_EXCL));
-      WC_TRY(preallocate(file, entry.size_bytes, what));
+      if (size == Size::kFull) WC_TRY(preallocate(file, entry.size_bytes, what));
     }
     return std::shared_ptr<VersionFiles>(new VersionFiles(std::move(directory), std::move(table)));
   };

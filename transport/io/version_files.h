@@ -16,7 +16,7 @@
 namespace weightcast {
 
 /// The files that a payload is kept in while it arrives and is served. For a full payload those are the snapshot's own;
-/// a patch is one file. Errors: those of FileTable::make().
+/// a patch is one file, of the most that it can grow to if it is open. Errors: those of FileTable::make().
 [[nodiscard]] Result<FileTable> payload_files(const Manifest& manifest);
 
 /// Name of the one file that a patch's payload is.
@@ -29,8 +29,10 @@ class VersionFiles {
   /// A snapshot may have more files than a process may open.
   static constexpr std::size_t kOpenMax = 64;
 
-  /// Makes `path` with files of full size. Blocks. Errors: kNoSpace, kIo; then nothing is left at `path`.
-  [[nodiscard]] static Result<std::shared_ptr<VersionFiles>> create(const std::filesystem::path& path, FileTable table);
+  enum class Size : std::uint8_t { kFull, kEmpty };  ///< of new files: that of the table, or nothing yet
+  /// Makes `path` with new files. Blocks. Errors: kNoSpace, kIo; then nothing is left at `path`.
+  [[nodiscard]] static Result<std::shared_ptr<VersionFiles>> create(const std::filesystem::path& path, FileTable table,
+                                                                    Size size = Size::kFull);
   /// Makes `path` out of the files of a version that is no more, at `spare`: their bytes are whatever they were. To write
   /// to pages that the kernel has already is several times cheaper than to new ones. Only files that nobody else has open,
   /// mapped or linked: those are some reader's, and must not change. Blocks. Errors: kBusy (somebody has one),

@@ -67,13 +67,6 @@ record::Entry digest_part_entry(Version version, std::uint32_t part, std::span<c
   return entry;
 }
 
-/// The digests of `part` within those of all chunks.
-template <typename Span>
-Span part_of(Span chunks, std::uint32_t part) {
-  const std::size_t first = std::size_t{part} * kDigestsPerPart;
-  return chunks.subspan(first, std::min<std::size_t>(kDigestsPerPart, chunks.size() - first));
-}
-
 /// Appends in one write, so that a crash leaves all of the entry or a torn one, which the reader stops at.
 Status append(const File& file, const record::Entry& entry, const std::filesystem::path& path) {
   std::string text;
@@ -89,15 +82,25 @@ Status append(const File& file, const record::Entry& entry, const std::filesyste
 
 }  // namespace
 
-ChunkDigests::ChunkDigests(const Manifest& manifest) : chunks(manifest.chunk_count()), parts(manifest.part_count()) {}
+ChunkDigests::ChunkDigests(const Manifest& manifest)
+    : chunks(manifest.chunk_count()), parts(manifest.part_count()), part_chunks(manifest.part_chunks) {}
+
+void ChunkDigests::grow(const Manifest& manifest) {
+  chunks.resize(manifest.chunk_count());
+  parts.grow(manifest.part_count());
+}
+
+std::span<const Digest> ChunkDigests::part(std::uint32_t part) const {
+  const std::size_t first = std::size_t{part} * part_chunks;
+  return std::span(chunks).subspan(first, std::min<std::size_t>(part_chunks, chunks.size() - first));
+}
 
 Status ChunkDigests::put_part(const Manifest& manifest, std::uint32_t part, std::span<const Digest> digests) {
   if (part >= parts.size()) return fail(Errc::kCorrupt, Op::kVerify, "a digest part past the manifest's last");
-  const std::span<Digest> place = part_of(std::span(chunks), part);
-  if (place.size() != digests.size() || digest_of(std::as_bytes(digests)) != manifest.part_digests[part]) {
+  if (this->part(part).size() != digests.size() || digest_of(std::as_bytes(digests)) != manifest.part_digests[part]) {
     return fail(Errc::kCorrupt, Op::kVerify, "a digest part that does not match the manifest");
   }
-  std::copy(digests.begin(), digests.end(), place.begin());
+  std::copy(digests.begin(), digests.end(), chunks.begin() + std::ptrdiff_t{part} * part_chunks);
   parts.insert(ChunkIndex{part});
   return {};
 }
@@ -105,7 +108,7 @@ Status ChunkDigests::put_part(const Manifest& manifest, std::uint32_t part, std:
 std::vector<Digest> ChunkDigests::prefix() const {
   const std::optional<ChunkIndex> gap = parts.next_missing(ChunkIndex{0});
   if (!gap) return chunks;
-  return {chunks.begin(), chunks.begin() + std::ptrdiff_t{gap->value} * kDigestsPerPart};
+  return {chunks.begin(), chunks.begin() + std::ptrdiff_t{gap->value} * part_chunks};
 }
 
 Status write_record(const std::filesystem::path& path, const VersionRecord& record) {
@@ -116,7 +119,7 @@ Status write_record(const std::filesystem::path& path, const VersionRecord& reco
   put_entry(text, first);
   for (std::uint32_t part = 0; part < record.digests.parts.size(); ++part) {
     if (!record.digests.parts.contains(ChunkIndex{part})) continue;
-    put_entry(text, digest_part_entry(record.manifest.version, part, part_of(std::span(record.digests.chunks), part)));
+    put_entry(text, digest_part_entry(record.manifest.version, part, record.digests.part(part)));
   }
   if (record.durable) {
     record::Entry mark;

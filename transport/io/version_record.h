@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,13 +15,18 @@ namespace weightcast {
 /// The digests of a payload's chunks, as far as they are known.
 struct ChunkDigests {
   std::vector<Digest> chunks;  ///< one per chunk of the payload
-  ChunkSet parts;              ///< parts of kDigestsPerPart chunks whose digests are known
+  ChunkSet parts;              ///< whose digests are known
+  std::uint32_t part_chunks = 0;
 
   explicit ChunkDigests(const Manifest& manifest);
+  /// `manifest` continues the one that this was made for.
+  void grow(const Manifest& manifest);
   /// Errors: kCorrupt when `digests` is not what the manifest says of `part`.
   [[nodiscard]] Status put_part(const Manifest& manifest, std::uint32_t part, std::span<const Digest> digests);
   [[nodiscard]] bool complete() const { return parts.complete(); }
-  [[nodiscard]] bool knows(ChunkIndex chunk) const { return parts.contains(ChunkIndex{chunk.value / kDigestsPerPart}); }
+  [[nodiscard]] bool knows(ChunkIndex chunk) const { return parts.contains(ChunkIndex{chunk.value / part_chunks}); }
+  /// The digests of one part, known or not.
+  [[nodiscard]] std::span<const Digest> part(std::uint32_t part) const;
   /// Whole parts, from the first up to the first that is missing.
   [[nodiscard]] std::vector<Digest> prefix() const;
 };

@@ -166,6 +166,8 @@ void Driver::perform(action::BeginPayload begin) {
   });
 }
 
+void Driver::perform(const action::GrowPayload& grow) { store_.grow(*grow.manifest); }
+
 void Driver::perform(action::PutDigestPart put) { store_.put_digest_part(put.payload, put.part, put.digests); }
 
 void Driver::perform(action::StoreChunk store) {

@@ -26,7 +26,8 @@ class Driver {
   void accept(std::unique_ptr<FrameConnection> connection);
   /// Performs what the core wants done. To be called after every call into the core that does not come from here.
   void pump();
-  /// Compares two versions in the store; an origin's only. `make` answers to OriginCore::handle_patch_made().
+  /// Compares two versions in the store; an origin's only. `make` answers to OriginCore::handle_patch_begun() and
+  /// so on.
   void on_make_patch(std::function<void(PayloadId)> make) { make_patch_ = std::move(make); }
   /// Runs `observer` after each pump(), for whoever waits for a change (the local API).
   void on_change(std::function<void()> observer) { observer_ = std::move(observer); }
@@ -46,6 +47,7 @@ class Driver {
   void perform(action::SendChunk send);
   void perform(action::Close close);
   void perform(action::BeginPayload begin);
+  void perform(const action::GrowPayload& grow);
   void perform(action::PutDigestPart put);
   void perform(action::StoreChunk store);
   void perform(action::FinishPayload finish);

@@ -24,6 +24,12 @@ constexpr unsigned kThreads = 2;
 constexpr std::uint64_t kSamples = 64;
 constexpr std::size_t kSampleBytes = 64 * kKiB;
 constexpr double kChangedShareMax = 0.5;
+// What a changed word takes in a patch, about: only what the chunk size is chosen by.
+constexpr double kExpectedBytesPerWord = 1.0;
+// Workers hear of it each time, so neither for every few chunks nor so late that they would wait for it.
+constexpr std::uint64_t kPartBytes = 32 * kKiB;
+constexpr std::uint32_t kPartsMax = 4096;
+constexpr std::chrono::milliseconds kGrowthInterval{10};
 
 /// A complete version, read by offset: a file that somebody cut short is an error then, and not a signal.
 class VersionSource final : public ByteSource {
@@ -56,18 +62,52 @@ Result<double> changed_share(const SnapshotSource& base, const SnapshotSource& r
   return words == 0 ? 1.0 : double(changed) / double(words);
 }
 
+/// The digests of a stream's chunks, made as the stream is.
+class ChunkHasher {
+ public:
+  explicit ChunkHasher(std::uint32_t chunk_bytes) : chunk_bytes_(chunk_bytes) {}
+
+  void update(Bytes bytes) {
+    while (!bytes.empty()) {
+      const Bytes piece = bytes.first(std::min<std::size_t>(bytes.size(), chunk_bytes_ - filled_));
+      digest_.update(piece);
+      filled_ += static_cast<std::uint32_t>(piece.size());
+      bytes = bytes.subspan(piece.size());
+      if (filled_ == chunk_bytes_) end_chunk();
+    }
+  }
+  /// The last chunk may be short.
+  void finish() {
+    if (filled_ > 0) end_chunk();
+  }
+  [[nodiscard]] const std::vector<Digest>& digests() const { return digests_; }
+
+ private:
+  void end_chunk() {
+    digests_.push_back(digest_.digest());
+    digest_.reset();
+    filled_ = 0;
+  }
+
+  const std::uint32_t chunk_bytes_;
+  DigestStream digest_;
+  std::uint32_t filled_ = 0;
+  std::vector<Digest> digests_;  // of whole chunks
+};
+
 /// One patch being made; kept alive by the closures of its steps.
 class PatchMaking : public std::enable_shared_from_this<PatchMaking> {
  public:
-  PatchMaking(EventLoop& loop, Store& store, MakePatchRequest request, std::function<void(Result<MadePatch>)> done)
-      : loop_(loop), store_(store), request_(std::move(request)), done_(std::move(done)) {}
+  PatchMaking(EventLoop& loop, Store& store, MakePatchRequest request, PatchObserver observer)
+      : loop_(loop), store_(store), request_(std::move(request)), observer_(std::move(observer)) {}
 
   void start() {
     const StoredVersion* base = store_.find(request_.payload.base);
     const StoredVersion* result = store_.find(request_.payload.version);
     if (base == nullptr || result == nullptr) {
       return loop_.post([self = shared_from_this()] {
-        self->done_(fail(Errc::kNotFound, Op::kEncode, "one of the two versions is not in the store any more"));
+        self->observer_.done(
+            fail(Errc::kNotFound, Op::kEncode, "one of the two versions is not in the store any more"));
       });
     }
     base_path_ = base->path;
@@ -82,18 +122,36 @@ class PatchMaking : public std::enable_shared_from_this<PatchMaking> {
   Status open() {
     WC_ASSIGN(base_, SnapshotSource::open(base_path_.string()));
     WC_ASSIGN(result_, SnapshotSource::open(result_path_.string()));
-    WC_ASSIGN(const double share, changed_share(*base_, *result_));
-    if (share < kChangedShareMax) return {};
-    return fail(Errc::kTooLarge, Op::kEncode, fmt::format("{:.0f} % of it has changed", 100 * share));
+    WC_ASSIGN(changed_share_, changed_share(*base_, *result_));
+    if (changed_share_ < kChangedShareMax) return {};
+    return fail(Errc::kTooLarge, Op::kEncode, fmt::format("{:.0f} % of it has changed", 100 * changed_share_));
   }
 
   void begin() {
-    if (error_) return done_(*error_);
+    if (error_) return observer_.done(*error_);
     store_.begin_patch(request_.payload, [self = shared_from_this()](Result<std::filesystem::path> path) {
-      if (!path.has_value()) return self->done_(path.error());
+      if (!path.has_value()) return self->observer_.done(path.error());
       self->path_ = *path;
-      self->loop_.offload([self] { self->note(self->encode()); }, [self] { self->choose_chunks(); });
+      self->announce();
+      self->loop_.offload([self] { self->note(self->encode()); }, [self] { self->finish(); });
     });
+  }
+
+  void announce() {
+    const std::uint64_t full_bytes = manifest_.snapshot_bytes();
+    manifest_.kind = PayloadKind::kPatch;
+    manifest_.base_version = request_.payload.base;
+    manifest_.open = true;
+    manifest_.expected_bytes = std::max<std::uint64_t>(
+        1, static_cast<std::uint64_t>(changed_share_ * double(full_bytes / 2) * kExpectedBytesPerWord));
+    manifest_.payload_bytes = 0;
+    manifest_.part_digests.clear();
+    manifest_.chunk_bytes = request_.choose_chunk_bytes(manifest_.expected_bytes);
+    const std::uint64_t chunks_max = full_bytes / manifest_.chunk_bytes + 1;
+    manifest_.part_chunks = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
+        std::max(kPartBytes / manifest_.chunk_bytes, chunks_max / kPartsMax), 1, kDigestsPerPart));
+    hasher_.emplace(manifest_.chunk_bytes);
+    observer_.begun(std::make_shared<const Manifest>(manifest_));
   }
 
   Status encode() {
@@ -106,48 +164,63 @@ class PatchMaking : public std::enable_shared_from_this<PatchMaking> {
     options.threads = kThreads;
     const VersionSource before(*base_), after(*result_);
     Result<PatchSummary> summary = encode_patch(head, before, after, options, [&](Bytes bytes) -> Status {
+      if (double(bytes_ + bytes.size()) >= limit_bytes) {
+        return fail(Errc::kTooLarge, Op::kEncode,
+                    fmt::format("it takes more than {:.0f} % of the full payload", 100 * kPatchShareMax));
+      }
       WC_TRY(write_fully(file, bytes_, bytes, path_.native()));
       bytes_ += bytes.size();
-      if (double(bytes_) < limit_bytes) return {};
-      return fail(Errc::kTooLarge, Op::kEncode,
-                  fmt::format("it takes more than {:.0f} % of the full payload", 100 * kPatchShareMax));
+      hasher_->update(bytes);
+      if (std::chrono::steady_clock::now() >= grow_at_) grow();
+      return {};
     });
-    return summary.has_value() ? Status{} : Status{summary.error()};
-  }
-
-  void choose_chunks() {
-    if (error_) return abandon();
-    manifest_.kind = PayloadKind::kPatch;
-    manifest_.base_version = request_.payload.base;
-    manifest_.payload_bytes = bytes_;
-    manifest_.chunk_bytes = request_.choose_chunk_bytes(bytes_);
-    loop_.offload([self = shared_from_this()] { self->note(self->hash()); },
-                  [self = shared_from_this()] { self->finish(); });
-  }
-
-  Status hash() {
-    WC_ASSIGN(const File file, open_file(path_, O_RDONLY));
-    std::vector<std::byte> buffer(manifest_.chunk_bytes);
-    for (ChunkIndex chunk{0}; chunk.value < manifest_.chunk_count(); ++chunk) {
-      const MutableBytes bytes = MutableBytes(buffer).first(manifest_.chunk_size(chunk));
-      WC_TRY(read_fully(file, manifest_.chunk_offset(chunk), bytes, path_.native()));
-      digests_.push_back(digest_of(bytes));
-    }
-    manifest_.part_digests = part_digests_of(digests_);
+    if (!summary.has_value()) return summary.error();
+    grow();
+    hasher_->finish();
     return {};
+  }
+
+  // Encoding goes on while the loop tells of it. On the thread that encodes.
+  void grow() {
+    const std::vector<Digest>& digests = hasher_->digests();
+    const std::size_t whole = digests.size() / manifest_.part_chunks * manifest_.part_chunks;
+    if (whole == grown_chunks_) return;
+    grown_chunks_ = whole;
+    grow_at_ = std::chrono::steady_clock::now() + kGrowthInterval;
+    MadePatch grown = made_of(digests.begin(), digests.begin() + std::ptrdiff_t(whole), true);
+    loop_.post([self = shared_from_this(), grown = std::move(grown)]() mutable {
+      self->store_.grow_patch(*grown.manifest);
+      self->observer_.grown(std::move(grown));
+    });
+  }
+
+  /// What these chunks amount to.
+  template <typename Iterator>
+  MadePatch made_of(Iterator first, Iterator last, bool open) const {
+    MadePatch made{nullptr, std::vector<Digest>(first, last)};
+    auto manifest = std::make_shared<Manifest>(manifest_);
+    manifest->open = open;
+    if (!open) manifest->expected_bytes = 0;
+    manifest->payload_bytes = open ? made.chunk_digests.size() * manifest_.chunk_bytes : bytes_;
+    manifest->part_digests = part_digests_of(made.chunk_digests, manifest_.part_chunks);
+    made.manifest = std::move(manifest);
+    return made;
   }
 
   void finish() {
     if (error_) return abandon();
-    store_.finish_patch(manifest_, digests_, [self = shared_from_this()](const Status& status) {
-      if (!status.has_value()) return self->done_(status.error());
-      self->done_(MadePatch{std::make_shared<const Manifest>(self->manifest_), std::move(self->digests_)});
+    const std::vector<Digest>& digests = hasher_->digests();
+    MadePatch made = made_of(digests.begin(), digests.end(), false);
+    const std::shared_ptr<const Manifest> manifest = made.manifest;
+    store_.finish_patch(*manifest, digests, [self = shared_from_this(), made = std::move(made)](const Status& status) {
+      self->observer_.done(status.has_value() ? Result<MadePatch>(made) : Result<MadePatch>(status.error()));
     });
   }
 
+  // Who is being sent some of it hears that it ends before it is gone.
   void abandon() {
+    observer_.done(*error_);
     store_.discard(request_.payload);
-    done_(*error_);
   }
 
   void note(Status status) {
@@ -157,21 +230,25 @@ class PatchMaking : public std::enable_shared_from_this<PatchMaking> {
   EventLoop& loop_;
   Store& store_;
   MakePatchRequest request_;
-  std::function<void(Result<MadePatch>)> done_;
+  PatchObserver observer_;
 
   std::filesystem::path base_path_, result_path_, path_;
   Digest base_digest_{};
-  Manifest manifest_;
+  Manifest manifest_;  // as it was announced
   std::optional<SnapshotSource> base_, result_;
+  double changed_share_ = 0;
+  // Of the thread that encodes, until it is done.
   std::uint64_t bytes_ = 0;
-  std::vector<Digest> digests_;
+  std::optional<ChunkHasher> hasher_;
+  std::size_t grown_chunks_ = 0;
+  std::chrono::steady_clock::time_point grow_at_{};
   std::optional<Error> error_;
 };
 
 }  // namespace
 
-void make_patch(EventLoop& loop, Store& store, MakePatchRequest request, std::function<void(Result<MadePatch>)> done) {
-  std::make_shared<PatchMaking>(loop, store, std::move(request), std::move(done))->start();
+void make_patch(EventLoop& loop, Store& store, MakePatchRequest request, PatchObserver observer) {
+  std::make_shared<PatchMaking>(loop, store, std::move(request), std::move(observer))->start();
 }
 
 }  // namespace weightcast

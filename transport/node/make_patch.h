@@ -11,15 +11,25 @@ namespace weightcast {
 struct MakePatchRequest {
   PayloadId payload{};
   std::string model_id;
-  /// Called on the loop's thread with the payload's size.
+  /// Called on the loop's thread with the payload's size, as far as samples tell it.
   std::function<std::uint32_t(std::uint64_t payload_bytes)> choose_chunk_bytes;
 };
 
+/// Who is told how far it is; all on the loop.
+struct PatchObserver {
+  /// Encoding begins: an open manifest without any parts. Not called for a patch that is not begun.
+  std::function<void(std::shared_ptr<const Manifest>)> begun;
+  /// What was made so far can be read from the store, as whole parts; every 10 ms at most.
+  std::function<void(MadePatch)> grown;
+  /// The last call. After an error what could be read so far is gone when it returns.
+  std::function<void(Result<MadePatch>)> done;
+};
+
 /// Compares two complete versions of the store, which must stay until it is done, and puts the patch between them into
-/// the store, off the loop; `done` runs on the loop. It makes no difference whether the two are neighbours: a patch over
-/// several versions carries the latest value of each cell, once.
+/// the store, off the loop. It makes no difference whether the two are neighbours: a patch over several versions carries
+/// the latest value of each cell, once.
 /// Errors: kTooLarge (it would not be smaller than the full payload by kPatchShareMax: found by looking at samples
 /// first, then while encoding), and those of encode_patch(), SnapshotSource and the store.
-void make_patch(EventLoop& loop, Store& store, MakePatchRequest request, std::function<void(Result<MadePatch>)> done);
+void make_patch(EventLoop& loop, Store& store, MakePatchRequest request, PatchObserver observer);
 
 }  // namespace weightcast

@@ -56,6 +56,10 @@ Status OriginNode::start() {
 }
 
 void OriginNode::handle_change() {
+  if (!started_.empty()) {
+    Started& newest = started_.rbegin()->second;
+    if (!newest.first_sent_at && driver_->chunk_bytes_sent() > newest.egress_bytes) newest.first_sent_at = loop_.now();
+  }
   api_->handle_change();
   const std::uint64_t generation = core_->peer_records_generation();
   if (writing_peer_records_ || generation == peer_records_written_) return;
@@ -92,7 +96,7 @@ void OriginNode::publish(const local::PublishRequest& request, std::function<voi
                 spdlog::warn("version {} was not published: {}", version.value, copy.error().message());
                 return taken(copy.error());
               }
-              started_[version] = {started_at, driver_->chunk_bytes_sent()};
+              started_[version] = {started_at, driver_->chunk_bytes_sent(), {}};
               while (started_.size() > kStartedMax) started_.erase(started_.begin());
               core_->handle_publish(loop_.now(), started_at, copy->manifest, copy->chunk_digests);
               driver_->pump();
@@ -102,11 +106,21 @@ void OriginNode::publish(const local::PublishRequest& request, std::function<voi
 
 void OriginNode::make(PayloadId patch) {
   const auto choose_chunk_bytes = [this](std::uint64_t bytes) { return core_->plan_for(loop_.now(), bytes).chunk_bytes; };
-  make_patch(loop_, *store_, {patch, config_.model_id, choose_chunk_bytes}, [this, patch, began_at = loop_.now()](Result<MadePatch> made) {
+  PatchObserver observer;
+  observer.begun = [this](std::shared_ptr<const Manifest> manifest) {
+    core_->handle_patch_begun(loop_.now(), std::move(manifest));
+    driver_->pump();
+  };
+  observer.grown = [this](MadePatch grown) {
+    core_->handle_patch_grown(loop_.now(), std::move(grown));
+    driver_->pump();
+  };
+  observer.done = [this, patch, began_at = loop_.now()](Result<MadePatch> made) {
     encode_s_ = to_seconds(loop_.now() - began_at);
     core_->handle_patch_made(loop_.now(), patch, std::move(made));
     driver_->pump();
-  });
+  };
+  make_patch(loop_, *store_, {patch, config_.model_id, choose_chunk_bytes}, std::move(observer));
 }
 
 std::optional<local::PublishResult> OriginNode::publish_result(Version version, double fraction) {
@@ -175,6 +189,9 @@ local::StatusReply OriginNode::status() {
   self.set_downlink_bytes_per_s(config_.downlink.bytes_per_s);
   self.set_bytes_sent(driver_->chunk_bytes_sent());
   self.set_encode_s(encode_s_);
+  if (const auto newest = started_.rbegin(); newest != started_.rend() && newest->second.first_sent_at) {
+    self.set_first_sent_s(to_seconds(*newest->second.first_sent_at - newest->second.at));
+  }
   for (const auto& [id, member] : core_->members().all()) {
     local::NodeStatus& node = nodes[id];
     node.set_peer_id(id.value);

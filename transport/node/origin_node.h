@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 
 #include "transport/core/origin_core.h"
 #include "transport/node/node.h"
@@ -24,6 +25,7 @@ class OriginNode final : public Node {
   struct Started {
     Instant at{};
     std::uint64_t egress_bytes = 0;  // of the node, when it began
+    std::optional<Instant> first_sent_at;
   };
 
   void handle_change();

@@ -89,5 +89,15 @@ RC_GTEST_PROP(ChunkSet, RoundTripsOverTheWire, ()) {
   for (const std::uint32_t chunk : chunks) RC_ASSERT(set.contains(ChunkIndex{chunk}));
 }
 
+TEST(ChunkSet, GrowsWithoutWhatIsNew) {
+  ChunkSet set(3, true);
+  set.grow(70);
+  EXPECT_EQ(set.size(), 70u);
+  EXPECT_EQ(set.count(), 3u);
+  EXPECT_EQ(set.next_missing(ChunkIndex{0}), ChunkIndex{3});
+  EXPECT_TRUE(set.insert(ChunkIndex{69}));
+  EXPECT_EQ(set.next_in(ChunkIndex{3}), ChunkIndex{69});
+}
+
 }  // namespace
 }  // namespace weightcast

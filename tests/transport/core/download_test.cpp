@@ -33,11 +33,14 @@ wire::Assignment assignment(std::uint64_t epoch, std::vector<std::vector<std::ui
 }
 
 struct DownloadTest : testing::Test {
+  explicit DownloadTest(std::shared_ptr<const Manifest> manifest = manifest_of(kVersion, kChunks))
+      : holding(std::move(manifest)) {}
+
   Timeouts timeouts;
   ActionQueue queue;
   ConnIds ids;
   Links links{ids, queue};
-  Holding holding{manifest_of(kVersion, kChunks)};
+  Holding holding;
   Download download{timeouts, 1, holding, links, queue};
   Instant now{1h};
   std::vector<action::Connect> dialled;
@@ -241,6 +244,90 @@ TEST_F(DownloadRate, ChunksThatTakeSecondsEachAreNotTakenForSlowness) {
   feed(2, 0.4, 100s);
   EXPECT_TRUE(download.uses(conn_to(2)));
   EXPECT_EQ(next, 40u);
+}
+
+constexpr PayloadId kPatch{kVersion, Version{2}};
+
+struct OpenDownloadTest : DownloadTest {
+  OpenDownloadTest() : DownloadTest(growing_manifest(kPatch, 4)) {}
+
+  void grow(std::uint32_t chunks, bool open) {
+    holding.grow(growing_manifest(kPatch, chunks, open));
+    download.handle_grown(now);
+  }
+  bool take(std::uint32_t chunk) {
+    return download.handle_chunk(now, conn_to(2), chunk_of(kVersion, ChunkIndex{chunk}));
+  }
+  void take_part(std::uint32_t part) {
+    ASSERT_TRUE(download.handle_digest_part(now, conn_to(2), growing_part_of(kPatch, part)).has_value());
+  }
+  std::vector<std::uint32_t> stored() {
+    std::vector<std::uint32_t> chunks;
+    for (const auto& store : only<action::StoreChunk>(actions())) chunks.push_back(store.chunk.value);
+    return chunks;
+  }
+};
+
+TEST_F(OpenDownloadTest, StaysWithItsParentThoughNothingIsMissingUntilTheEndIsKnown) {
+  start(assignment(1, {{2, 0}}));
+  take_part(0);
+  for (const std::uint32_t chunk : {0u, 1u, 2u, 3u}) EXPECT_TRUE(take(chunk));
+  EXPECT_TRUE(download.uses(conn_to(2)));
+  EXPECT_FALSE(holding.complete());
+  grow(4, false);
+  EXPECT_FALSE(download.uses(conn_to(2)));
+  EXPECT_TRUE(holding.complete());
+}
+
+TEST_F(OpenDownloadTest, WhatComesBeforeTheOriginsWordWaitsForIt) {
+  start(assignment(1, {{2, 0}}));
+  take_part(1);
+  EXPECT_FALSE(take(5));
+  EXPECT_THAT(stored(), ElementsAre());
+  grow(8, true);
+  EXPECT_THAT(stored(), ElementsAre(5));
+  EXPECT_TRUE(take(6)) << "its digests are known by now";
+  EXPECT_TRUE(fault_kinds().empty());
+}
+
+TEST_F(OpenDownloadTest, WhatComesBeforeTheOriginsWordAndIsWrongIsBlamedThen) {
+  start(assignment(1, {{2, 0}}));
+  take_part(1);
+  EXPECT_FALSE(download.handle_chunk(now, conn_to(2), chunk_of(kVersion, ChunkIndex{5}, true)));
+  EXPECT_TRUE(fault_kinds().empty());
+  grow(8, true);
+  EXPECT_THAT(fault_kinds(), ElementsAre(wire::FAULT_KIND_CORRUPT));
+  EXPECT_THAT(stored(), ElementsAre());
+}
+
+TEST_F(OpenDownloadTest, ParentThatIsFarAheadIsLeftWithoutBlameUntilThePayloadHasGrown) {
+  start(assignment(1, {{2, 0}}));
+  for (std::uint32_t chunk = 4; download.uses(conn_to(2)); ++chunk) {
+    ASSERT_LE(chunk, 10'000u);
+    EXPECT_FALSE(take(chunk));
+  }
+  EXPECT_TRUE(fault_kinds().empty());
+  now += 1min;
+  download.handle_timeout(now);
+  EXPECT_TRUE(fault_kinds().empty()) << "nobody is asked, so nobody is silent";
+  (void)actions();
+  grow(8, true);
+  const auto messages = only<action::Send>(actions());
+  ASSERT_EQ(messages.size(), 1u);
+  EXPECT_TRUE(messages[0].message.has_subscribe());
+}
+
+TEST_F(OpenDownloadTest, ParentIsNotCalledSlowOrStarvingForWhatIsNotMadeYet) {
+  wire::Assignment plan = assignment(1, {{2, 0}});
+  plan.mutable_stripes(0)->set_predicted_bytes_per_s(1e9);
+  start(plan);
+  take_part(0);
+  for (const std::uint32_t chunk : {0u, 1u, 2u, 3u}) EXPECT_TRUE(take(chunk));
+  for (const Instant until = now + 2 * timeouts.starvation; now < until; now += 50ms) {
+    if ((until - now) % 200ms == 0ms) take_part(0);  // says something, but not that it is up to date
+    download.handle_timeout(now);
+  }
+  EXPECT_TRUE(fault_kinds().empty());
 }
 
 }  // namespace

@@ -87,6 +87,7 @@ void Fleet::kill(Node& node) {
   while (!node.ends.empty()) cut(index, node.ends.begin()->first, now_);
   node.core.reset();
   node.worker = nullptr;
+  std::erase_if(node.disk, [](const auto& disk) { return disk.second.manifest->open; });
 }
 
 void Fleet::thaw(Node& node) {
@@ -196,9 +197,14 @@ void Fleet::perform(std::size_t index, Node& node, Action action) {
       const Node::Disk& d = self.disk.at(payload);
       self.core->handle_payload_begun(now_, payload, RestoredPayload{d.digests, d.held});
     });
+  } else if (const auto* grow = std::get_if<action::GrowPayload>(&action)) {
+    Node::Disk& disk = node.disk.at(grow->manifest->id());
+    disk.manifest = grow->manifest;
+    disk.held.grow(grow->manifest->chunk_count());
   } else if (const auto* part = std::get_if<action::PutDigestPart>(&action)) {
+    const Node::Disk& disk = node.disk.at(part->payload);
     std::vector<Digest>& known = node.disk.at(part->payload).digests;
-    if (known.size() == std::size_t{part->part} * kDigestsPerPart) {
+    if (known.size() == std::size_t{part->part} * disk.manifest->part_chunks) {
       known.insert(known.end(), part->digests.begin(), part->digests.end());
     }
   } else if (const auto* store = std::get_if<action::StoreChunk>(&action)) {
@@ -226,16 +232,44 @@ void Fleet::perform(std::size_t index, Node& node, Action action) {
   } else if (const auto* discard = std::get_if<action::DiscardPayload>(&action)) {
     node.disk.erase(discard->payload);
   } else if (const auto* make = std::get_if<action::MakePatch>(&action)) {
-    later_at(index, ConnId{}, now_ + kLatency, [this, payload = make->payload](Node&) {
-      const std::uint32_t chunks = patch_chunks_(payload);
-      if (chunks == 0) {
-        return origin_->handle_patch_made(now_, payload, fail(Errc::kTooLarge, Op::kEncode, "everything changed"));
-      }
-      origin_->handle_patch_made(now_, payload, MadePatch{fleet_manifest(payload, chunks), fleet_digests(payload, chunks)});
-    });
+    later_at(index, ConnId{}, now_ + kLatency, [this, payload = make->payload](Node&) { make_patch(payload); });
   } else if (const auto* log = std::get_if<action::Log>(&action)) {
     node.log.push_back(log->text);
   }
+}
+
+void Fleet::make_patch(PayloadId payload) {
+  const std::uint32_t chunks = patch_chunks_(payload);
+  if (chunks == 0) {
+    return origin_->handle_patch_made(now_, payload, fail(Errc::kTooLarge, Op::kEncode, "everything changed"));
+  }
+  if (patch_growths > 0) return grow_patch(payload, 0);
+  origin_->handle_patch_made(now_, payload, MadePatch{fleet_manifest(payload, chunks), fleet_digests(payload, chunks)});
+}
+
+void Fleet::grow_patch(PayloadId payload, std::uint32_t growth) {
+  Manifest manifest = *fleet_manifest(payload, patch_chunks_(payload));
+  std::vector<Digest> digests = fleet_digests(payload, manifest.chunk_count());
+  manifest.part_chunks = 2;
+  manifest.files = {{"model.safetensors", kMiB}};
+  if (growth == patch_growths && withdraws_patches) {
+    return origin_->handle_patch_made(now_, payload, fail(Errc::kTooLarge, Op::kEncode, "more changed than it seemed"));
+  }
+  manifest.open = growth < patch_growths;
+  if (manifest.open) {
+    manifest.expected_bytes = manifest.payload_bytes;
+    digests.resize(manifest.chunk_count() / 2 * growth / patch_growths * 2);
+    manifest.payload_bytes = digests.size() * kChunkBytesMin;
+  }
+  manifest.part_digests = part_digests_of(digests, manifest.part_chunks);
+  const auto shared = std::make_shared<const Manifest>(manifest);
+  if (!manifest.open) return origin_->handle_patch_made(now_, payload, MadePatch{shared, digests});
+  if (growth == 0) {
+    origin_->handle_patch_begun(now_, shared);
+  } else {
+    origin_->handle_patch_grown(now_, MadePatch{shared, digests});
+  }
+  later_at(0, ConnId{}, now_ + kGrowthTime, [this, payload, growth](Node&) { grow_patch(payload, growth + 1); });
 }
 
 bool Fleet::step(Instant until) {

@@ -52,7 +52,7 @@ class Fleet {
       ConnId peer_conn{};
       Instant free_at{};
     };
-    struct Disk {
+    struct Disk {  // of an open payload it is gone with the process
       std::shared_ptr<const Manifest> manifest;
       std::vector<Digest> digests;
       ChunkSet held;
@@ -68,6 +68,12 @@ class Fleet {
 
   /// How many chunks a patch takes; 0: it would not be worth it.
   using PatchChunks = std::function<std::uint32_t(PayloadId)>;
+
+  /// How a patch is made: announced at once, then so many steps of kGrowthTime, the last of which is its end, or, for
+  /// one that is withdrawn, none. 0: it is there at once.
+  std::uint32_t patch_growths = 0;
+  bool withdraws_patches = false;
+  static constexpr Duration kGrowthTime = std::chrono::milliseconds(50);
 
   /// Without `patch_chunks` every version is sent whole.
   explicit Fleet(OriginConfig config = {}, PatchChunks patch_chunks = nullptr);
@@ -110,6 +116,8 @@ class Fleet {
   void cut(std::size_t index, ConnId conn, Instant at);
   void perform(std::size_t index, Node& node, Action action);
   void start(std::size_t index);
+  void make_patch(PayloadId payload);
+  void grow_patch(PayloadId payload, std::uint32_t growth);
 
   Instant now_{std::chrono::hours(1)};
   std::uint64_t sequence_ = 0;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "proto/wire.pb.h"
+#include "tests/transport/core/payload_fixture.h"
 
 namespace weightcast {
 namespace {
@@ -115,6 +116,62 @@ TEST(Manifest, GroupsDigestsIntoPartsTheLastOneShort) {
   ASSERT_EQ(parts.size(), 2u);
   EXPECT_EQ(parts[1], part_digests_of({chunks.back()})[0]);
   EXPECT_NE(parts[0], parts[1]);
+}
+
+constexpr PayloadId kPatch{Version{7}, Version{6}};
+
+TEST(OpenManifest, RoundTripsOverTheWire) {
+  for (const std::uint32_t chunks : {0u, 8u}) {
+    Manifest open = *growing_manifest(kPatch, chunks);
+    open.expected_bytes = 12345;
+    EXPECT_EQ(*manifest_from_wire(manifest_to_wire(open)), open);
+  }
+  const Manifest whole = *growing_manifest(kPatch, 7, false);
+  EXPECT_EQ(*manifest_from_wire(manifest_to_wire(whole)), whole);
+}
+
+TEST(OpenManifest, IsAPatchOfWholePartsAndNoLargerThanItsSnapshot) {
+  const auto refused = [](const std::function<void(wire::Manifest&)>& spoil) {
+    wire::Manifest message = manifest_to_wire(*growing_manifest(kPatch, 8));
+    spoil(message);
+    return !manifest_from_wire(message).has_value();
+  };
+  EXPECT_FALSE(refused([](auto&) {}));
+  EXPECT_TRUE(refused([](auto& m) { m.set_payload_bytes(m.payload_bytes() - 1); }));
+  EXPECT_TRUE(refused([](auto& m) { m.set_part_chunks(kDigestsPerPart + 1); }));
+  EXPECT_TRUE(refused([](auto& m) { m.mutable_files(0)->set_size_bytes(8 * kChunkBytesMin - 1); }));
+  EXPECT_TRUE(refused([](auto& m) { m.mutable_part_digests()->pop_back(); }));
+  EXPECT_TRUE(refused([](auto& m) {
+    m.set_kind(wire::PAYLOAD_KIND_FULL);
+    m.set_base_version(0);
+    m.mutable_files(0)->set_size_bytes(m.payload_bytes());
+  }));
+  EXPECT_TRUE(refused([](auto& m) { m.set_open(false), m.set_payload_bytes(0), m.clear_part_digests(); }));
+}
+
+TEST(OpenManifest, GrowsByWhatIsNewUpToItsEnd) {
+  const Manifest four = *growing_manifest(kPatch, 4), eight = *growing_manifest(kPatch, 8);
+  const Manifest whole = *growing_manifest(kPatch, 11, false);
+  EXPECT_EQ(*grown_by(four, growth_between(four, eight)), eight);
+  EXPECT_EQ(*grown_by(four, growth_between(four, whole)), whole);
+  EXPECT_EQ(*grown_by(eight, growth_between(four, whole)), whole) << "what is known already is told again";
+  EXPECT_EQ(*grown_by(whole, growth_between(four, eight)), whole) << "and late";
+}
+
+TEST(OpenManifest, RefusesGrowthThatIsNotItsOwn) {
+  const Manifest four = *growing_manifest(kPatch, 4), eight = *growing_manifest(kPatch, 8);
+  const auto refused = [&](const Manifest& at, const std::function<void(wire::Growth&)>& spoil) {
+    wire::Growth growth = growth_between(four, eight);
+    spoil(growth);
+    return !grown_by(at, growth).has_value();
+  };
+  EXPECT_FALSE(refused(four, [](auto&) {}));
+  EXPECT_TRUE(refused(four, [](auto& g) { g.set_parts_before(2); })) << "a gap";
+  EXPECT_TRUE(refused(four, [](auto& g) { g.set_payload_bytes(g.payload_bytes() - 1); }));
+  EXPECT_TRUE(refused(four, [](auto& g) { g.set_payload_bytes(std::uint64_t{1} << 63); }));
+  EXPECT_TRUE(refused(four, [](auto& g) { g.mutable_part_digests()->pop_back(); }));
+  EXPECT_TRUE(refused(eight, [](auto& g) { g.mutable_part_digests()->front() ^= 1; })) << "other bytes";
+  EXPECT_TRUE(refused(*growing_manifest(kPatch, 7, false), [](auto&) {})) << "beyond the end";
 }
 
 }  // namespace

@@ -195,5 +195,89 @@ TEST_F(PatchFleet, VersionThatAWorkerIsStillReceivingIsKept) {
   EXPECT_EQ(other.origin().holdings().size(), 1u) << "and then it went";
 }
 
+/// Patches of 16 chunks that grow four times while they are made.
+struct OpenPatchFleet : testing::Test {
+  Fleet fleet{[] {
+                OriginConfig c;
+                c.topology = Topology::kChain;
+                return c;
+              }(),
+              [](PayloadId) { return 16u; }};
+  Fleet::Node& a = fleet.add("a");
+  Fleet::Node& b = (fleet.run_for(10ms), fleet.add("b"));
+
+  void SetUp() override {
+    ASSERT_TRUE(fleet.run_until([&] { return b.worker->joined(); }));
+    fleet.publish(1, kFullChunks);
+    ASSERT_TRUE(fleet.run_until_installed(1));
+    fleet.run_for(10ms);
+    fleet.patch_growths = 4;
+  }
+  std::size_t patch_chunks_to(const std::string& name) {
+    return static_cast<std::size_t>(std::ranges::count_if(
+        fleet.deliveries(), [&](const Fleet::Delivery& d) { return d.to == name && d.payload == patch(1, 2); }));
+  }
+  bool is_open() {
+    const auto held = fleet.origin().holdings().find(patch(1, 2));
+    return held != fleet.origin().holdings().end() && held->second.open();
+  }
+  /// Publishes version 2 and waits until the last in the chain has this much of the patch, while it is being made.
+  void publish_until(std::size_t chunks) {
+    fleet.publish(2, kFullChunks);
+    ASSERT_TRUE(fleet.run_until([&] { return patch_chunks_to("b") >= chunks; }));
+    ASSERT_TRUE(is_open());
+  }
+};
+
+TEST_F(OpenPatchFleet, ChunksTravelDownTheChainWhileThePatchIsMadeAndNobodyInstallsBeforeItsEnd) {
+  publish_until(12);
+  EXPECT_EQ(a.installed(), Version{1});
+  EXPECT_EQ(b.installed(), Version{1});
+  ASSERT_TRUE(fleet.run_until_installed(2));
+  EXPECT_FALSE(is_open());
+  EXPECT_THAT(fleet.payloads_to("b"), ElementsAre(full(1), patch(1, 2)));
+  EXPECT_EQ(patch_chunks_to("a"), 16u);
+  EXPECT_EQ(patch_chunks_to("b"), 16u) << "each once";
+}
+
+TEST_F(OpenPatchFleet, WithdrawnPatchIsMadeUpForByTheFullPayload) {
+  fleet.withdraws_patches = true;
+  publish_until(8);
+  ASSERT_TRUE(fleet.run_until_installed(2));
+  EXPECT_THAT(fleet.payloads_to("b"), ElementsAre(full(1), patch(1, 2), full(2)));
+  EXPECT_FALSE(fleet.origin().holdings().contains(patch(1, 2)));
+  fleet.withdraws_patches = false;
+  fleet.publish(3, kFullChunks);
+  ASSERT_TRUE(fleet.run_until_installed(3));
+  EXPECT_THAT(fleet.payloads_to("b"), Contains(patch(2, 3)));
+}
+
+TEST_F(OpenPatchFleet, WorkerThatRestartsInTheMiddleGetsAllOfIt) {
+  publish_until(4);
+  fleet.kill(b);
+  fleet.run_for(20ms);
+  fleet.restart(b);
+  ASSERT_TRUE(fleet.run_until_installed(2));
+  EXPECT_THAT(fleet.payloads_to("b"), ElementsAre(full(1), patch(1, 2)));
+}
+
+TEST_F(OpenPatchFleet, WorkerThatMissedTheEndHearsOfItWhenItJoinsAgain) {
+  publish_until(4);
+  fleet.freeze(b);
+  ASSERT_TRUE(fleet.run_until([&] { return !is_open(); }));
+  fleet.run_for(10s);  // the origin gives it up for lost
+  fleet.thaw(b);
+  ASSERT_TRUE(fleet.run_until_installed(2));
+}
+
+TEST_F(OpenPatchFleet, RelayThatDiesInTheMiddleIsPassedBy) {
+  publish_until(4);
+  const bool a_relays = fleet.parent_of("b") == "a";
+  Fleet::Node& child = a_relays ? b : a;
+  fleet.kill(a_relays ? a : b);
+  ASSERT_TRUE(fleet.run_until([&] { return child.installed() == Version{2}; }));
+  EXPECT_THAT(fleet.payloads_to(child.name), ElementsAre(full(1), patch(1, 2)));
+}
+
 }  // namespace
 }  // namespace weightcast

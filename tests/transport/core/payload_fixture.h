@@ -33,6 +33,31 @@ inline std::shared_ptr<const Manifest> manifest_of(Version version, std::uint32_
   return manifest;
 }
 
+inline constexpr std::uint32_t kGrowingPartChunks = 4;
+
+/// A patch that is being made, so far; or, if it is not open, as it is in the end.
+inline std::shared_ptr<const Manifest> growing_manifest(PayloadId patch, std::uint32_t chunks, bool open = true) {
+  auto manifest = std::make_shared<Manifest>(*manifest_of(patch.version, chunks));
+  manifest->base_version = patch.base;
+  manifest->kind = PayloadKind::kPatch;
+  manifest->open = open;
+  manifest->part_chunks = kGrowingPartChunks;
+  manifest->part_digests = part_digests_of(chunk_digests(patch.version, chunks), kGrowingPartChunks);
+  manifest->files = {{"model.safetensors", 64 * kMiB}};
+  manifest->snapshot_digest = digest_of({});
+  return manifest;
+}
+
+inline wire::DigestPart growing_part_of(PayloadId patch, std::uint32_t part) {
+  const std::vector<Digest> all = chunk_digests(patch.version, (part + 1) * kGrowingPartChunks);
+  wire::DigestPart message;
+  message.set_version(patch.version.value);
+  message.set_base_version(patch.base.value);
+  message.set_part(part);
+  message.set_digests(&all[part * kGrowingPartChunks], kGrowingPartChunks * Digest::kBytes);
+  return message;
+}
+
 inline ChunkArrival chunk_of(Version version, ChunkIndex chunk, bool damaged = false) {
   Digest digest = chunk_digest(version, chunk);
   if (damaged) digest.bytes[0] ^= std::byte{1};

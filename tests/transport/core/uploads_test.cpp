@@ -200,5 +200,48 @@ TEST_F(UploadsTest, StripesOutOfTheirLimitsAreRefused) {
   EXPECT_FALSE(uploads.handle_subscribe(now, ConnId{99}, request).has_value()) << "it never said hello";
 }
 
+TEST_F(UploadsTest, SendsWhatAnOpenPayloadGrowsByExceptWhatTheChildHad) {
+  constexpr PayloadId kPatch{kVersion, Version{2}};
+  Holding& holding = holdings.emplace(kPatch, Holding(growing_manifest(kPatch, 4))).first->second;
+  const auto grow = [&](std::uint32_t chunks, bool open) {
+    holding.grow(growing_manifest(kPatch, chunks, open));
+    holding.restore(chunk_digests(kVersion, chunks), ChunkSet(chunks, true));
+    uploads.handle_known(now, kPatch);
+  };
+  grow(4, true);
+  wire::Subscribe request;
+  request.set_version(kVersion.value);
+  request.set_base_version(2);
+  ChunkSet held(8);
+  held.insert(ChunkIndex{1});
+  held.insert(ChunkIndex{5});  // its other parent is further
+  request.set_chunks_held(held.to_bytes());
+  ASSERT_TRUE(uploads.handle_subscribe(now, kChild, request).has_value());
+  EXPECT_THAT(sent(), testing::ElementsAre(0, 2, 3));
+  grow(8, true);
+  EXPECT_THAT(sent(), testing::ElementsAre(4, 6, 7));
+  grow(10, false);
+  EXPECT_THAT(sent(), testing::ElementsAre(8, 9));
+}
+
+TEST_F(UploadsTest, StripesOfAnOpenPayloadGrowTogether) {
+  constexpr PayloadId kPatch{kVersion, Version{2}};
+  Holding& holding = holdings.emplace(kPatch, Holding(growing_manifest(kPatch, 0))).first->second;
+  for (const std::uint32_t stripe : {0u, 1u}) {
+    wire::Subscribe request;
+    request.set_version(kVersion.value);
+    request.set_base_version(2);
+    request.set_stripe(stripe);
+    request.add_stripe_weights(1);
+    request.add_stripe_weights(1);
+    ASSERT_TRUE(uploads.handle_subscribe(now, kChild, request).has_value());
+  }
+  EXPECT_THAT(sent(), testing::ElementsAre());
+  holding.grow(growing_manifest(kPatch, 4));
+  holding.restore(chunk_digests(kVersion, 4), ChunkSet(4, true));
+  uploads.handle_known(now, kPatch);
+  EXPECT_THAT(sent(), testing::UnorderedElementsAre(0, 1, 2, 3));
+}
+
 }  // namespace
 }  // namespace weightcast

@@ -280,6 +280,115 @@ TEST_P(StorePatchTest, OriginPutsItsOwnPatchBesideTheVersions) {
   EXPECT_EQ(store_->patches()[0].manifest, patch.manifest);
 }
 
+/// The same in parts of two chunks, so that it can grow by them.
+Publication in_small_parts(Publication p) {
+  p.manifest.part_chunks = 2;
+  p.manifest.part_digests = part_digests_of(p.digests, 2);
+  return p;
+}
+
+/// What is known of it while `parts` parts are there.
+Publication so_far(const Publication& whole, std::uint32_t parts) {
+  Publication p = whole;
+  p.manifest.open = true;
+  p.manifest.payload_bytes = std::uint64_t{parts} * 2 * p.manifest.chunk_bytes;
+  p.manifest.part_digests.resize(parts);
+  return p;
+}
+
+struct StoreOpenPatchTest : StorePatchTest {
+  const Publication whole = in_small_parts(patch);
+
+  Status put(std::uint32_t part, std::vector<std::uint32_t> chunks) {
+    const auto first = whole.digests.begin() + 2 * part;
+    const auto count = std::min<std::ptrdiff_t>(2, whole.digests.end() - first);
+    store_->put_digest_part(id(), part, {first, first + count});
+    for (const std::uint32_t chunk : chunks) {
+      std::optional<Status> stored;
+      store_->write_chunk(id(), ChunkIndex{chunk}, whole.chunk(ChunkIndex{chunk}), [&](Status s) { stored = s; });
+      WC_TRY(await(stored));
+    }
+    return {};
+  }
+  Status put_rest(std::uint32_t from_part) {
+    for (std::uint32_t part = from_part; part < whole.manifest.part_count(); ++part) {
+      std::vector<std::uint32_t> chunks{2 * part};
+      if (2 * part + 1 < whole.manifest.chunk_count()) chunks.push_back(2 * part + 1);
+      WC_TRY(put(part, chunks));
+    }
+    return {};
+  }
+};
+
+TEST_P(StoreOpenPatchTest, IsAppliedAsItGrowsAndInstalledAtItsEnd) {
+  ASSERT_GT(whole.manifest.part_count(), 3u);
+  ASSERT_TRUE(begin(so_far(whole, 0)).has_value());
+  store_->grow(so_far(whole, 2).manifest);
+  ASSERT_TRUE(put(1, {3, 2}).has_value());
+  ASSERT_TRUE(put(0, {0, 1}).has_value());
+  store_->grow(whole.manifest);
+  ASSERT_TRUE(put_rest(2).has_value());
+  const Result<StoredVersion> stored = finish_patch(whole);
+  ASSERT_TRUE(stored.has_value()) << stored.error().message();
+  EXPECT_TRUE(holds(directory() / "current", two));
+  open();
+  ASSERT_EQ(store_->patches().size(), 1u) << "its record and its file are those of one that never was open";
+  EXPECT_EQ(store_->patches()[0].manifest, whole.manifest);
+  EXPECT_EQ(store_->current(), Version{2});
+}
+
+TEST_P(StoreOpenPatchTest, NothingIsKeptOverARestartBeforeItsEnd) {
+  ASSERT_TRUE(begin(so_far(whole, 1)).has_value());
+  ASSERT_TRUE(put(0, {0, 1}).has_value());
+  settle();
+  open();
+  EXPECT_TRUE(store_->partial().empty());
+  EXPECT_FALSE(fs::exists(layout().incoming(id())));
+  EXPECT_FALSE(fs::exists(layout().incoming(Version{2})));
+  EXPECT_EQ(begin(whole)->held.count(), 0u);
+}
+
+TEST_P(StoreOpenPatchTest, WhatIsHereIsKeptOverARestartAfterItsEnd) {
+  ASSERT_TRUE(begin(so_far(whole, 1)).has_value());
+  ASSERT_TRUE(put(0, {0, 1}).has_value());
+  store_->grow(whole.manifest);
+  ASSERT_TRUE(put(1, {2}).has_value());
+  settle();
+  open();
+  EXPECT_EQ(begin(whole)->held.count(), 3u);
+  ASSERT_TRUE(put_rest(0).has_value());
+  ASSERT_TRUE(finish_patch(whole).has_value());
+  EXPECT_TRUE(holds(directory() / "current", two));
+}
+
+TEST_P(StoreOpenPatchTest, OriginServesWhatItHasMadeSoFar) {
+  ASSERT_TRUE(install(two).has_value());
+  std::optional<Result<fs::path>> begun;
+  store_->begin_patch(id(), [&](auto r) { begun = std::move(r); });
+  const Result<fs::path> path = await(begun);
+  ASSERT_TRUE(path.has_value()) << path.error().message();
+  std::ofstream file(*path, std::ios::binary);
+  const auto half = 3 * whole.manifest.chunk_bytes;
+  file << whole.stream.substr(0, half) << std::flush;
+  store_->grow_patch(so_far(whole, 1).manifest);
+  const auto read = [&](std::uint32_t chunk) {
+    std::optional<Result<BufferRef>> bytes;
+    store_->read_chunk(id(), ChunkIndex{chunk}, [&](auto r) { bytes = std::move(r); });
+    return await(bytes);
+  };
+  for (const std::uint32_t chunk : {0u, 1u}) {
+    const Result<BufferRef> bytes = read(chunk);
+    ASSERT_TRUE(bytes.has_value()) << bytes.error().message();
+    EXPECT_EQ(digest_of((*bytes)->bytes()), whole.digests[chunk]);
+  }
+  EXPECT_EQ(read(2).error().code, Errc::kNotFound) << "of a part that is not whole";
+  file << whole.stream.substr(half) << std::flush;
+  std::optional<Status> finished;
+  store_->finish_patch(whole.manifest, whole.digests, [&](Status s) { finished = s; });
+  ASSERT_TRUE(await(finished).has_value());
+  EXPECT_EQ(digest_of((*read(2))->bytes()), whole.digests[2]);
+}
+
 TEST_P(StorePatchTest, ForgottenVersionsFilesAreWrittenAnew) {
   options_.versions_kept = 1;
   open();
@@ -397,6 +506,8 @@ TEST_P(SmallDiskTest, PatchIsAppliedAnewWhenThereIsRoomAgain) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, SmallDiskTest, testing::Values(DiskBackend::kIoUring, DiskBackend::kThreadPool), backend_name);
+INSTANTIATE_TEST_SUITE_P(, StoreOpenPatchTest, testing::Values(DiskBackend::kIoUring, DiskBackend::kThreadPool),
+                         backend_name);
 INSTANTIATE_TEST_SUITE_P(, StorePatchTest, testing::Values(DiskBackend::kIoUring, DiskBackend::kThreadPool),
                          backend_name);
 
