@@ -171,6 +171,7 @@ void StoreImpl::start_applying(Incoming& incoming) {
 void StoreImpl::start_check(Incoming& incoming) {
   if (incoming.check) return;
   incoming.check = std::make_unique<SnapshotCheck>(loop_, incoming.files);
+  incoming.leaves.emplace(incoming.manifest().payload_bytes);
   for (auto chunk = incoming.held.next_in(ChunkIndex{0}); chunk;
        chunk = incoming.held.next_in(ChunkIndex{chunk->value + 1})) {
     incoming.check->handle_stored(incoming.manifest().chunk_offset(*chunk), incoming.manifest().chunk_size(*chunk));
@@ -244,6 +245,7 @@ void StoreImpl::write_chunk(PayloadId payload, ChunkIndex chunk, BufferRef bytes
   incoming->unwritten[chunk] = bytes;
 
   const std::uint64_t begin = manifest.chunk_offset(chunk);
+  if (incoming->check) hash_leaf(*incoming, begin, bytes->bytes());
   std::uint64_t written = 0;
   for_pieces(
       *incoming->files, begin, bytes->size(),
@@ -256,6 +258,16 @@ void StoreImpl::write_chunk(PayloadId payload, ChunkIndex chunk, BufferRef bytes
       });
   // The last chunk has no neighbour to wait for.
   if (incoming->held.count() + incoming->unwritten.size() == manifest.chunk_count()) disk_->flush();
+}
+
+void StoreImpl::hash_leaf(Incoming& incoming, std::uint64_t offset, Bytes bytes) {
+  static_assert(kDigestBlockBytes % kChunkBytesMax == 0, "a chunk is in one leaf");
+  // While the chunk is in this core's cache; those that come out of their order are read back.
+  std::optional<DigestStream> digest = incoming.leaves->take(offset);
+  if (!digest) return;
+  digest->update(bytes);
+  const auto leaf = incoming.leaves->put(offset + bytes.size(), std::move(*digest));
+  if (leaf) incoming.check->handle_hashed(offset / kDigestBlockBytes, *leaf);
 }
 
 void StoreImpl::handle_written(const IncomingRef& incoming, ChunkIndex chunk, const BufferRef& bytes, Status status,

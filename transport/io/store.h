@@ -137,9 +137,10 @@ class Store {
   virtual void read_chunk(PayloadId payload, ChunkIndex chunk, std::function<void(Result<BufferRef>)> done) = 0;
 
   /// Every chunk is stored (write_chunk has called back) and every digest part was put: checks the snapshot digest over
-  /// what is on disk (of a patched version, over what was handed to the kernel to be written), moves the version to versions/, switches `current` if it is newer, forgets the versions beyond
-  /// versions_kept (when the last read of them has ended), and syncs in the background. The digest is computed leaf by
-  /// leaf while chunks arrive, so little is left to do here.
+  /// what was handed to the kernel in order, and over what is on disk for the rest, moves the version to versions/,
+  /// switches `current` if it is newer, forgets the versions beyond versions_kept (when the last read of them has
+  /// ended), and syncs in the background. The digest is computed leaf by leaf while chunks arrive, so little is left to
+  /// do here.
   /// Errors: kCorrupt (the digest does not match, or the patch is none: what arrived is thrown away); kWrongBase (the
   /// patch does not fit what is here; thrown away too); kNotFound (not begun, or discarded meanwhile); kNoSpace, kIo
   /// (the version stays as it was before, and begin() and finish() may be called again). With single_copy a patch is

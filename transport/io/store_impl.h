@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "transport/io/chunk_cache.h"
+#include "transport/io/leaf_digests.h"
 #include "transport/io/patched_snapshot.h"
 #include "transport/io/serial_work.h"
 #include "transport/io/snapshot_check.h"
@@ -97,6 +98,7 @@ class StoreImpl final : public Store {
     ChunkSet held;                                        // on disk
     std::unordered_map<ChunkIndex, BufferRef> unwritten;  // handed in, not on disk yet
     std::unique_ptr<SnapshotCheck> check;                 // of a full payload, from begin() on
+    std::optional<LeafDigests> leaves;                    // ... of what passed through memory since
     FilesRef target;                                      // of a patch, from begin() on
     CompleteRef base;                                     // of a patch, from begin() on
     std::unique_ptr<PatchedSnapshot> applied;             // of a patch, from begin() on, but not in the only copy
@@ -144,6 +146,7 @@ class StoreImpl final : public Store {
 
   void for_pieces(VersionFiles& files, std::uint64_t offset, std::uint64_t length, const Operation& operation,
                   Disk::Done done);
+  void hash_leaf(Incoming& incoming, std::uint64_t offset, Bytes bytes);
   void handle_written(const IncomingRef& incoming, ChunkIndex chunk, const BufferRef& bytes, Status status,
                       const std::function<void(Status)>& done);
   void handle_read(const ChunkKey& key, Result<BufferRef> result);
