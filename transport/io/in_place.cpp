@@ -64,7 +64,7 @@ Status apply(const InPlaceWork& work, UndoJournal& journal, const std::atomic<bo
   PatchReader reader;
   std::optional<PatchApplier> applier;
   std::vector<std::byte> bytes;
-  const std::uint64_t patch_bytes = work.patch->table().size_bytes();
+  const std::uint64_t patch_bytes = work.record.manifest.payload_bytes;  // its file was made for the most it might be
   for (std::uint64_t at = 0; at < patch_bytes;) {
     bytes.resize(std::min<std::uint64_t>(patch_bytes - at, kReadBytes));
     WC_TRY(read_stream(*work.patch, at, bytes));
