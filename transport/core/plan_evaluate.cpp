@@ -11,7 +11,7 @@
 namespace weightcast {
 namespace {
 
-constexpr double kFillShareMax = 0.005;
+constexpr double kFillShareMax = 0.008;
 constexpr std::uint64_t kChunkBytesPreferredMin = 16 * kKiB;
 constexpr std::uint64_t kChunkBytesPreferredMax = kMiB;
 constexpr std::uint64_t kTinyPayloadBytes = kMiB;

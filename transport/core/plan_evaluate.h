@@ -74,7 +74,7 @@ struct Forecast {
 [[nodiscard]] Forecast evaluate(const PlanNetwork& network, const Forest& forest, std::uint32_t chunk_bytes);
 
 /// The chunk size for a forest: the largest power of two, at most 1 MiB, for which the chunks in the deepest pipeline
-/// are at most 0.5 % of the payload; at least 16 KiB (4 KiB for payloads below 1 MiB), and larger where a payload
+/// are at most 0.8 % of the payload; at least 16 KiB (4 KiB for payloads below 1 MiB), and larger where a payload
 /// would have more than kChunksMax chunks.
 [[nodiscard]] std::uint32_t choose_chunk_bytes(std::uint64_t payload_bytes, std::uint32_t depth,
                                                std::uint32_t stripe_count);
