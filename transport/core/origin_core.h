@@ -158,8 +158,9 @@ class OriginCore final : public Core {
   /// Gives each of these what it needs to come to the latest version, or has it made.
   void assign(Instant now, const std::vector<Member*>& members);
   void assign_all(Instant now);
-  /// Makes or repairs the plan of a payload so that `takers` are in it, and tells them.
+  /// How `member` comes to the payload's version if it takes this payload.
   [[nodiscard]] Way way_of(PayloadId payload, const Member& member) const;
+  /// Makes or repairs the plan of a payload so that `takers` are in it, and tells them.
   void take_in(Instant now, PayloadId payload, const std::vector<Member*>& takers);
   /// The publication of a payload that is held; made if there is none.
   Publication& publication_of(PayloadId payload);

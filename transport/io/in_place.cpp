@@ -28,9 +28,7 @@ class OnlyCopy final : public ByteSource, public ByteTarget {
   std::uint64_t size_bytes() const override { return files_.table().size_bytes(); }
   Result<Bytes> view(std::uint64_t offset, std::size_t size, std::vector<std::byte>& scratch) const override {
     scratch.resize(size);
-    if (Status read = read_stream(files_, offset, scratch); !read.has_value()) {
-      return fail(Errc::kWrongBase, Op::kDecode, fmt::format("the base cannot be read: {}", read.error().detail));
-    }
+    WC_TRY(read_base(files_, offset, scratch));
     return Bytes(scratch);
   }
   MutableBytes direct(std::uint64_t, std::size_t) override { return {}; }
@@ -161,6 +159,16 @@ Status settle(const StoreLayout& layout, PayloadId payload) {
   return remove_file(layout.undo(payload));
 }
 
+/// Whose journals are there: N-B of each version N that was made, or begun to be made, of B's files.
+std::vector<PayloadId> journals(const StoreLayout& layout) {
+  std::error_code error;
+  std::vector<PayloadId> found;
+  for (const fs::directory_entry& entry : fs::directory_iterator(layout.undo(), error)) {
+    if (const auto payload = StoreLayout::payload_of(entry.path().filename().native())) found.push_back(*payload);
+  }
+  return found;
+}
+
 }  // namespace
 
 InPlaceResult install_in_place(const StoreLayout& layout, const InPlaceWork& work, const std::atomic<bool>& wanted) {
@@ -191,13 +199,8 @@ InPlaceResult install_in_place(const StoreLayout& layout, const InPlaceWork& wor
 }
 
 Status end_in_place(const StoreLayout& layout, Version version) {
-  std::error_code error;
-  std::vector<PayloadId> ended;
-  for (const fs::directory_entry& entry : fs::directory_iterator(layout.undo(), error)) {
-    const auto payload = StoreLayout::payload_of(entry.path().filename().native());
-    if (payload && payload->version == version) ended.push_back(*payload);
-  }
-  for (const PayloadId payload : ended) {
+  for (const PayloadId payload : journals(layout)) {
+    if (payload.version != version) continue;
     WC_TRY(remove_file(layout.record(payload.base)));
     WC_TRY(remove_file(layout.undo(payload)));
   }
@@ -205,12 +208,7 @@ Status end_in_place(const StoreLayout& layout, Version version) {
 }
 
 Status settle_in_place(const StoreLayout& layout) {
-  std::error_code error;
-  std::vector<PayloadId> begun;
-  for (const fs::directory_entry& entry : fs::directory_iterator(layout.undo(), error)) {
-    if (const auto payload = StoreLayout::payload_of(entry.path().filename().native())) begun.push_back(*payload);
-  }
-  for (const PayloadId payload : begun) WC_TRY(settle(layout, payload));
+  for (const PayloadId payload : journals(layout)) WC_TRY(settle(layout, payload));
   return {};
 }
 

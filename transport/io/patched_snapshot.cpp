@@ -32,6 +32,12 @@ Status check_head(const PatchHead& head, const PatchIdentity& wanted, std::uint6
               fmt::format("the patch is for a base of {} bytes, this one has {}", head.base_bytes, base_bytes));
 }
 
+Status read_base(VersionFiles& base, std::uint64_t offset, MutableBytes cells) {
+  const Status read = read_stream(base, offset, cells);
+  if (read.has_value()) return {};
+  return fail(Errc::kWrongBase, Op::kDecode, fmt::format("the base cannot be read: {}", read.error().detail));
+}
+
 /// What one job did.
 struct PatchedSnapshot::Step {
   Status status;
@@ -112,12 +118,7 @@ struct PatchedSnapshot::Work {
         target->table().pieces(range.result_offset, 1).front().offset_bytes % Buffer::kAlignment;
     std::unique_ptr<Buffer> buffer = take_buffer(page_offset + range.size_bytes);
     const MutableBytes cells(buffer->data() + page_offset, range.size_bytes);
-    if (range.has_base()) {
-      // By reading, not by mapping: a file that somebody cut short is an error then, and not a signal.
-      if (Status got = read_stream(*base, range.base_offset, cells); !got.has_value()) {
-        return fail(Errc::kWrongBase, Op::kDecode, fmt::format("the base cannot be read: {}", got.error().detail));
-      }
-    }
+    if (range.has_base()) WC_TRY(read_base(*base, range.base_offset, cells));
     WC_TRY(decode_segment(segment, range.has_base() ? Bytes(cells) : Bytes(), cells));
     WC_TRY(write_leaves(range.result_offset, cells, step));
     step.offset = range.result_offset;

@@ -17,6 +17,10 @@ namespace weightcast {
 [[nodiscard]] Status check_head(const PatchHead& head, const PatchIdentity& wanted, std::uint64_t base_bytes,
                                 std::uint64_t result_bytes);
 
+/// Fills `cells` with a base's bytes from `offset` on. By reading, not by mapping: a file that somebody cut short is an
+/// error then, and not a signal. Errors: kWrongBase.
+[[nodiscard]] Status read_base(VersionFiles& base, std::uint64_t offset, MutableBytes cells);
+
 /// Makes the files of a version out of its base's and of a patch, while the patch arrives: each segment is decoded,
 /// hashed and written on a pool thread as soon as its last byte is stored. What is hashed is what is handed to the
 /// kernel: a write that the kernel reports as done is believed, as that of a chunk is, and not read again (but where

@@ -116,7 +116,7 @@ class StoreFixture : public testing::TestWithParam<DiskBackend> {
     for (std::uint32_t part = 0; part < p.manifest.part_count(); ++part) {
       const auto first = p.digests.begin() + std::ptrdiff_t{part} * kDigestsPerPart;
       const auto count = std::min<std::ptrdiff_t>(kDigestsPerPart, p.digests.end() - first);
-      store_->put_digest_part(p.manifest.version, part, {first, first + count});
+      store_->put_digest_part(p.manifest.id(), part, {first, first + count});
     }
   }
 
@@ -126,7 +126,7 @@ class StoreFixture : public testing::TestWithParam<DiskBackend> {
     Status status;
     std::optional<bool> all;
     for (std::uint32_t i = first; i < end; ++i) {
-      store_->write_chunk(p.manifest.version, ChunkIndex{i}, p.chunk(ChunkIndex{i}), [&](Status s) {
+      store_->write_chunk(p.manifest.id(), ChunkIndex{i}, p.chunk(ChunkIndex{i}), [&](Status s) {
         if (!s.has_value() && status.has_value()) status = s;
         if (--left == 0) all = true;
       });
@@ -144,7 +144,7 @@ class StoreFixture : public testing::TestWithParam<DiskBackend> {
 
   Result<StoredVersion> finish(const Publication& p) {
     std::optional<Result<StoredVersion>> result;
-    store_->finish(p.manifest.version, [&](auto r) { result = std::move(r); });
+    store_->finish(p.manifest.id(), [&](auto r) { result = std::move(r); });
     return await(result);
   }
 

@@ -78,8 +78,7 @@ class StorePatchTest : public StoreBackendFixture {
   PayloadId id() const { return patch.manifest.id(); }
 
   Status put(const Publication& p, const std::vector<std::uint32_t>& chunks) {
-    for (std::uint32_t part = 0; part < p.manifest.part_count(); ++part)
-      store_->put_digest_part(p.manifest.id(), part, p.digests);
+    put_digests(p);
     for (const std::uint32_t chunk : chunks) {
       std::optional<Status> stored;
       store_->write_chunk(p.manifest.id(), ChunkIndex{chunk}, p.chunk(ChunkIndex{chunk}),
@@ -93,15 +92,10 @@ class StorePatchTest : public StoreBackendFixture {
     std::iota(chunks.begin(), chunks.end(), 0);
     return chunks;
   }
-  Result<StoredVersion> finish_patch(const Publication& p) {
-    std::optional<Result<StoredVersion>> result;
-    store_->finish(p.manifest.id(), [&](auto r) { result = std::move(r); });
-    return await(result);
-  }
   Result<StoredVersion> apply(const Publication& p) {
     WC_TRY(begin(p));
     WC_TRY(put(p, all_of(p)));
-    return finish_patch(p);
+    return finish(p);
   }
   void overwrite(const std::filesystem::path& file, std::uint64_t at, std::string_view bytes) {
     std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);

@@ -42,7 +42,7 @@ TEST_P(StorePatchTest, TakesChunksInAnyOrder) {
   std::vector<std::uint32_t> chunks = all_of(patch);
   std::shuffle(chunks.begin(), chunks.end(), std::mt19937(3));
   ASSERT_TRUE(put(patch, chunks).has_value());
-  ASSERT_TRUE(finish_patch(patch).has_value());
+  ASSERT_TRUE(finish(patch).has_value());
   EXPECT_TRUE(holds(directory() / "current", two));
 }
 
@@ -88,7 +88,7 @@ TEST_P(StorePatchTest, RestartGoesOnWithTheChunksThatAreHere) {
   ASSERT_TRUE(begun.has_value()) << begun.error().message();
   EXPECT_EQ(begun->held.count(), 3u);
   ASSERT_TRUE(put(patch, all_of(patch)).has_value());
-  ASSERT_TRUE(finish_patch(patch).has_value());
+  ASSERT_TRUE(finish(patch).has_value());
   EXPECT_TRUE(holds(directory() / "current", two));
 }
 
@@ -99,7 +99,7 @@ TEST_P(StorePatchTest, RestartAfterTheLastChunkAppliesThePatchAnew) {
   open();
   EXPECT_FALSE(fs::exists(layout().incoming(Version{2}))) << "what was half made is thrown away";
   ASSERT_EQ(begin(patch)->held.count(), patch.manifest.chunk_count());
-  ASSERT_TRUE(finish_patch(patch).has_value());
+  ASSERT_TRUE(finish(patch).has_value());
   EXPECT_TRUE(holds(directory() / "current", two));
 }
 
@@ -328,7 +328,7 @@ TEST_P(StoreOpenPatchTest, IsAppliedAsItGrowsAndInstalledAtItsEnd) {
   ASSERT_TRUE(put(0, {0, 1}).has_value());
   store_->grow(whole.manifest);
   ASSERT_TRUE(put_rest(2).has_value());
-  const Result<StoredVersion> stored = finish_patch(whole);
+  const Result<StoredVersion> stored = finish(whole);
   ASSERT_TRUE(stored.has_value()) << stored.error().message();
   EXPECT_TRUE(holds(directory() / "current", two));
   open();
@@ -357,7 +357,7 @@ TEST_P(StoreOpenPatchTest, WhatIsHereIsKeptOverARestartAfterItsEnd) {
   open();
   EXPECT_EQ(begin(whole)->held.count(), 3u);
   ASSERT_TRUE(put_rest(0).has_value());
-  ASSERT_TRUE(finish_patch(whole).has_value());
+  ASSERT_TRUE(finish(whole).has_value());
   EXPECT_TRUE(holds(directory() / "current", two));
 }
 
@@ -489,7 +489,7 @@ TEST_P(SmallDiskTest, PatchIsAppliedAnewWhenThereIsRoomAgain) {
   fill();
   Status status = put(patch, all_of(patch));
   if (status.has_value()) {
-    const Result<StoredVersion> stored = finish_patch(patch);
+    const Result<StoredVersion> stored = finish(patch);
     ASSERT_FALSE(stored.has_value());
     status = stored.error();
   }
@@ -501,7 +501,7 @@ TEST_P(SmallDiskTest, PatchIsAppliedAnewWhenThereIsRoomAgain) {
   ASSERT_TRUE(begun.has_value()) << begun.error().message();
   EXPECT_GT(begun->held.count(), 0u) << "chunks that arrived are not fetched again";
   ASSERT_TRUE(put(patch, all_of(patch)).has_value());
-  ASSERT_TRUE(finish_patch(patch).has_value());
+  ASSERT_TRUE(finish(patch).has_value());
   EXPECT_TRUE(holds(directory() / "current", two));
 }
 

@@ -292,7 +292,7 @@ TEST_P(SingleCopySmallDiskTest, JournalThatFindsNoRoomLeavesTheOldVersion) {
   // Room for a few segments' old bytes, for none, and for all.
   for (const std::uintmax_t room : {std::uintmax_t{40'960}, std::uintmax_t{0}}) {
     fs::resize_file(directory() / "filler", fs::file_size(directory() / "filler") - room);
-    const Result<StoredVersion> stored = finish_patch(patch);
+    const Result<StoredVersion> stored = finish(patch);
     ASSERT_FALSE(stored.has_value());
     EXPECT_EQ(stored.error().code, Errc::kNoSpace) << stored.error().message();
     EXPECT_TRUE(holds(directory() / "current", one));
@@ -300,7 +300,7 @@ TEST_P(SingleCopySmallDiskTest, JournalThatFindsNoRoomLeavesTheOldVersion) {
     fill();
   }
   make_room();
-  ASSERT_TRUE(finish_patch(patch).has_value());
+  ASSERT_TRUE(finish(patch).has_value());
   EXPECT_TRUE(holds(directory() / "current", two));
 }
 
