@@ -162,9 +162,11 @@ void SparseEncoder::reserve_changes(std::size_t cells, std::size_t cell_bytes) {
   for (const std::uint32_t count : sampled_.changed) changed += count;
   const std::uint64_t expected = changed * cells / std::max<std::size_t>(sampled_cells_, 1);
   const std::size_t wanted = std::size_t(std::min<std::uint64_t>(expected + expected / 16, kChangesMax));
-  if (places_.size() >= wanted && steps_.size() >= wanted * cell_bytes) return;
-  places_ = {};  // first, so that old and new are never held together
-  steps_ = {};
+  if (places_.capacity() < wanted || steps_.capacity() < wanted * cell_bytes) {
+    places_ = std::vector<Place>();  // first, so that old and new are never held together
+    steps_ = std::vector<std::byte>();
+  }
+  // In any case: what is left of the last range may have been for narrower cells.
   resize_changes(wanted, cell_bytes);
 }
 

@@ -81,6 +81,40 @@ RC_GTEST_PROP(SegmentCodec, GivesBackEveryBitOfEveryKind, ()) {
   }
 }
 
+// Nothing of one range may show in the next, whatever the widths of their cells and whatever their samples missed.
+RC_GTEST_PROP(SegmentCodec, EncodesOneRangeAfterAnotherAsItWouldEachAlone, ()) {
+  SegmentEncoder encoder;
+  for (int i = 0; i < 4; ++i) {
+    const CellKind kind =
+        *rc::gen::elementOf(std::vector<CellKind>(std::begin(test::kAllKinds), std::end(test::kAllKinds)));
+    // In 300,000 cells every second chunk is outside the sample.
+    const std::size_t cells = *rc::gen::element<std::size_t>(3, 12, 5000, 300'000);
+    const double density = *rc::gen::element(1e-5, 1e-4, 0.01, 1.0);
+    const CellPair pair =
+        test::make_cells(kind, cells, Structure::kIndependent, density, *rc::gen::arbitrary<std::uint64_t>());
+    std::vector<std::byte> frame;
+    encoder.encode(range_of(kind, pair.after.size()), pair.before, pair.after, frame);
+    RC_ASSERT(frame == encode(kind, pair));
+  }
+}
+
+TEST(SegmentCodec, MakesRoomForWideCellsThatTheSampleMissedAfterNarrowOnes) {
+  SegmentEncoder encoder;
+  std::vector<std::byte> frame;
+  const CellPair narrow = test::make_cells(CellKind::kRaw8, 12, Structure::kDense, 1, 1);
+  encoder.encode(range_of(CellKind::kRaw8, narrow.after.size()), narrow.before, narrow.after, frame);
+  constexpr std::size_t kChunks = 256;
+  CellPair wide = test::make_cells(CellKind::kF64, kChunks * kChunkCells, Structure::kNone, 0, 2);
+  // The sample is every fourth chunk, from the third on.
+  for (std::size_t chunk = 0; chunk < kChunks; chunk += 4) wide.after[chunk * kChunkCells * 8] ^= std::byte{1};
+  frame.clear();
+  encoder.encode(range_of(CellKind::kF64, wide.after.size()), wide.before, wide.after, frame);
+  EXPECT_EQ(frame, encode(CellKind::kF64, wide));
+  std::vector<std::byte> result(wide.after.size());
+  ASSERT_TRUE(decode_segment(*read_segment(frame), wide.before, result, best_kernels()).has_value());
+  EXPECT_EQ(result, wide.after);
+}
+
 TEST(SegmentCodec, ChoosesTheModeThatFits) {
   const auto mode_of = [](Structure structure, double density) {
     const CellPair pair = test::make_cells(CellKind::kBf16, 100000, structure, density, 1);
