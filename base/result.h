@@ -69,9 +69,7 @@ class [[nodiscard]] Result : public tl::expected<T, Error> {
 
 using Status = Result<void>;
 
-[[nodiscard]] inline Error fail(Errc code, Op op, std::string detail) {
-  return Error{code, op, std::move(detail)};
-}
+[[nodiscard]] inline Error fail(Errc code, Op op, std::string detail) { return Error{code, op, std::move(detail)}; }
 
 /// An `errno` value as an Error: ENOSPC and EDQUOT are kNoSpace, ENOENT kNotFound, EEXIST kAlreadyExists, ETIMEDOUT
 /// kTimedOut, everything else kIo. `what` names the file or address.
@@ -93,11 +91,11 @@ using Status = Result<void>;
 #endif
 
 /// Returns the error of `expression` (a Status or Result) from the enclosing function, if it is one.
-#define WC_TRY(expression)                                                    \
-  do {                                                                        \
-    if (auto wc_try_result = (expression); !wc_try_result.has_value()) {      \
-      return std::move(wc_try_result).error();                                \
-    }                                                                         \
+#define WC_TRY(expression)                                               \
+  do {                                                                   \
+    if (auto wc_try_result = (expression); !wc_try_result.has_value()) { \
+      return std::move(wc_try_result).error();                           \
+    }                                                                    \
   } while (false)
 
 #define WC_CONCAT_INNER(a, b) a##b
@@ -105,9 +103,9 @@ using Status = Result<void>;
 
 /// Declares `variable` from the value of a Result, or returns its error.
 #define WC_ASSIGN(variable, expression) WC_ASSIGN_INNER(WC_CONCAT(wc_result_, __LINE__), variable, expression)
-#define WC_ASSIGN_INNER(result, variable, expression)  \
-  auto result = (expression);                          \
-  if (!result.has_value()) {                           \
-    return std::move(result).error();                  \
-  }                                                    \
+#define WC_ASSIGN_INNER(result, variable, expression) \
+  auto result = (expression);                         \
+  if (!result.has_value()) {                          \
+    return std::move(result).error();                 \
+  }                                                   \
   variable = std::move(*result)

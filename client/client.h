@@ -52,8 +52,7 @@ struct PublishOutcome {
 class Client {
  public:
   /// Errors: kNotFound (no daemon runs there), kTimedOut, kNotAllowed (another user's).
-  [[nodiscard]] static Result<Client> open(const std::string& state_dir,
-                                           Duration timeout = std::chrono::seconds(5));
+  [[nodiscard]] static Result<Client> open(const std::string& state_dir, Duration timeout = std::chrono::seconds(5));
   Client(Client&&) noexcept;
   Client& operator=(Client&&) noexcept;
   ~Client();

@@ -19,8 +19,8 @@ Result<std::unique_ptr<LocalChannel>> LocalChannel::open(const std::string& stat
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path) {
     return fail(Errc::kInvalidArgument, Op::kConnect,
-                fmt::format("{}: longer than the {} bytes that a socket's path may have; use a shorter --state",
-                            path, sizeof address.sun_path - 1));
+                fmt::format("{}: longer than the {} bytes that a socket's path may have; use a shorter --state", path,
+                            sizeof address.sun_path - 1));
   }
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -36,8 +36,9 @@ Result<std::unique_ptr<LocalChannel>> LocalChannel::open(const std::string& stat
       return fail(Errc::kNotAllowed, Op::kConnect, fmt::format("{}: belongs to another user; run as that user", path));
     }
     if (errno == ENOENT || errno == ECONNREFUSED) {
-      return fail(Errc::kNotFound, Op::kConnect,
-                  fmt::format("{}: no daemon runs there; start one with 'weightcast daemon --state {}'", path, state_dir));
+      return fail(
+          Errc::kNotFound, Op::kConnect,
+          fmt::format("{}: no daemon runs there; start one with 'weightcast daemon --state {}'", path, state_dir));
     }
     return fail_errno(errno, Op::kConnect, path);
   }
@@ -71,7 +72,8 @@ Status LocalChannel::send(const local::Message& message, Clock::time_point deadl
     } else if (errno == EAGAIN) {
       WC_TRY(wait(POLLOUT, deadline, Op::kSend));
     } else if (errno != EINTR) {
-      return fail(Errc::kClosed, Op::kSend, fmt::format("local socket: the daemon closed it ({})", std::strerror(errno)));
+      return fail(Errc::kClosed, Op::kSend,
+                  fmt::format("local socket: the daemon closed it ({})", std::strerror(errno)));
     }
   }
   return {};

@@ -16,7 +16,8 @@ class LocalChannel {
   using Clock = std::chrono::steady_clock;
 
   /// Errors: kNotFound, kTimedOut, kNotAllowed, kInvalidArgument (path too long for a socket).
-  [[nodiscard]] static Result<std::unique_ptr<LocalChannel>> open(const std::string& state_dir, Clock::time_point deadline);
+  [[nodiscard]] static Result<std::unique_ptr<LocalChannel>> open(const std::string& state_dir,
+                                                                  Clock::time_point deadline);
   ~LocalChannel();
   LocalChannel(const LocalChannel&) = delete;
   LocalChannel& operator=(const LocalChannel&) = delete;

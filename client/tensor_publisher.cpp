@@ -133,7 +133,8 @@ Status TensorPublisher::publish(Version version, std::span<const TensorSource> t
   char* const out = impl_->memory.data();
   std::memcpy(out, layout.header.data(), layout.header.size());
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    if (!tensors[i].data.empty()) std::memcpy(out + layout.offsets_bytes[i], tensors[i].data.data(), tensors[i].data.size());
+    if (!tensors[i].data.empty())
+      std::memcpy(out + layout.offsets_bytes[i], tensors[i].data.data(), tensors[i].data.size());
   }
   impl_->options = options;
   impl_->deadline = LocalChannel::Clock::now() + options.timeout;
@@ -145,7 +146,8 @@ Status TensorPublisher::publish(Version version, std::span<const TensorSource> t
 }
 
 Result<PublishOutcome> TensorPublisher::wait() {
-  if (!impl_->waiting) return fail(Errc::kInvalidArgument, Op::kPublish, "nothing was published that could be waited for");
+  if (!impl_->waiting)
+    return fail(Errc::kInvalidArgument, Op::kPublish, "nothing was published that could be waited for");
   WC_TRY(impl_->finish_taking());
   impl_->waiting = false;
   return receive_outcome(*impl_->channel, impl_->version, impl_->take_s, impl_->options, impl_->deadline);

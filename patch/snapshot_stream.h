@@ -6,8 +6,8 @@
 
 namespace weightcast {
 
-/// A snapshot on disk as the codec reads it: mapped where a range lies in one file, else copied. The source outlives it,
-/// and must not be cut short meanwhile (see MappedFile::bytes()).
+/// A snapshot on disk as the codec reads it: mapped where a range lies in one file, else copied. The source outlives
+/// it, and must not be cut short meanwhile (see MappedFile::bytes()).
 class SnapshotStream final : public ByteSource {
  public:
   explicit SnapshotStream(const SnapshotSource& source) : source_(source) {}

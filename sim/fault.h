@@ -17,7 +17,8 @@ enum class FaultKind : std::uint8_t {
   kCrash,      ///< the host dies, and what was not synced with it. As above.
   kStall,      ///< the process stands still (SIGSTOP)
   kThrottle,   ///< its uplink falls to `rate`
-  kPartition,  ///< nothing passes between it and `peer` (everyone, without a peer); `one_way`: only its own words are lost
+  kPartition,  ///< nothing passes between it and `peer` (everyone, without a peer); `one_way`: only its own words are
+               ///< lost
   kReset,      ///< its connections end; both sides are told
   kCorrupt,    ///< the next `count` chunks that it sends arrive damaged
   kLoss,       ///< each of its frames is lost with `probability`, and comes later
@@ -35,8 +36,8 @@ struct Fault {
   static constexpr NodeIndex kEverybody = kNone;
 
   FaultKind kind{};
-  Duration at{};          ///< after the first publication
-  Duration lasts{};       ///< zero: for good
+  Duration at{};     ///< after the first publication
+  Duration lasts{};  ///< zero: for good
   NodeIndex node = 0;
   NodeIndex node_last = 0;  ///< the same happens to all nodes from `node` to this one
   NodeIndex peer = kEverybody;

@@ -318,7 +318,8 @@ void Network::handle(Instant now, const Event& event) {
       if (hold_if_cut(now, event, event.a, 1 - end)) return;
       link.ends[end].open = false;
       drop_queue(link, end);
-      handler_.on_closed(link.ends[end].node, link.ends[end].conn, fail(Errc::kClosed, Op::kReceive, "connection ended"));
+      handler_.on_closed(link.ends[end].node, link.ends[end].conn,
+                         fail(Errc::kClosed, Op::kReceive, "connection ended"));
       return;
     }
     default: return;

@@ -135,7 +135,9 @@ class Network {
   void launch(Instant now, FrameIndex frame);
   void arrive(Instant now, const Event& event);
   void drop_queue(Link& link, std::uint8_t end);
-  [[nodiscard]] std::uint8_t end_of(const Link& link, NodeIndex node) const { return link.ends[0].node == node ? 0 : 1; }
+  [[nodiscard]] std::uint8_t end_of(const Link& link, NodeIndex node) const {
+    return link.ends[0].node == node ? 0 : 1;
+  }
   [[nodiscard]] Duration delay(const Link& link, NodeIndex from, NodeIndex to) const;
   [[nodiscard]] bool cut(NodeIndex from, NodeIndex to) const;
   /// Holds the event if a partition is in its way.

@@ -16,33 +16,33 @@
 namespace weightcast::sim {
 
 struct NetworkOptions {
-  Rate origin_uplink = Rate::bits(300e6);   ///< B
-  Rate worker_uplink = Rate::bits(100e6);   ///< b
+  Rate origin_uplink = Rate::bits(300e6);  ///< B
+  Rate worker_uplink = Rate::bits(100e6);  ///< b
   Rate worker_downlink = Rate::bits(100e6);
   Duration one_way_delay = std::chrono::microseconds(500);
-  Duration jitter_max{};                    ///< of each connection, drawn once: frames of two may overtake one another
-  double loss_probability = 0;              ///< of each frame, always; faults add to it
+  Duration jitter_max{};        ///< of each connection, drawn once: frames of two may overtake one another
+  double loss_probability = 0;  ///< of each frame, always; faults add to it
   Duration retransmit_after = std::chrono::milliseconds(200);
   std::uint32_t in_flight_bytes_max = 4 * kMiB;  ///< of one connection, as socket buffers bound it
   Duration connect_timeout = std::chrono::seconds(5);
 };
 
 struct DiskOptions {
-  Rate write_rate{};                                    ///< no limit: a chunk is stored at once
+  Rate write_rate{};                                     ///< no limit: a chunk is stored at once
   Duration sync_delay = std::chrono::milliseconds(500);  ///< what is younger than this does not survive a crash
-  Duration finish_delay{};                              ///< from the last chunk to the visible version
+  Duration finish_delay{};                               ///< from the last chunk to the visible version
 };
 
 /// What it takes to send the difference of two versions only. Without it every version is sent whole.
 struct PatchOptions {
   bool enabled = false;
-  double share = 0.01;                                  ///< of the payload, for one version's change
+  double share = 0.01;  ///< of the payload, for one version's change
   Duration make_delay = std::chrono::milliseconds(50);
-  double useless_probability = 0;                       ///< that a patch turns out not to be worth it
-  double unfit_probability = 0;                         ///< that a worker finds its base damaged when it applies one
-  std::uint32_t growths = 0;                            ///< times that one is announced to have grown while it is made
-  std::uint32_t part_chunks = 4;                        ///< of one that grows
-  double withdrawn_probability = 0;                     ///< that one that grew turns out not to be worth it
+  double useless_probability = 0;    ///< that a patch turns out not to be worth it
+  double unfit_probability = 0;      ///< that a worker finds its base damaged when it applies one
+  std::uint32_t growths = 0;         ///< times that one is announced to have grown while it is made
+  std::uint32_t part_chunks = 4;     ///< of one that grows
+  double withdrawn_probability = 0;  ///< that one that grew turns out not to be worth it
 };
 
 /// The whole world. Nothing else decides how a run goes.
@@ -77,7 +77,7 @@ struct PublicationResult {
   Duration predicted{};
   Duration bound{};
   std::vector<std::optional<Duration>> installed;  ///< by worker, since the publication
-  std::uint32_t workers = 0;                        ///< that were up when it was over
+  std::uint32_t workers = 0;                       ///< that were up when it was over
 
   /// Until a fraction `rho` of the workers that count had it.
   [[nodiscard]] std::optional<Duration> reached(double rho) const;

@@ -14,7 +14,8 @@ template <typename T>
 class PayloadMap {
  public:
   [[nodiscard]] const T* find(PayloadId payload) const {
-    const auto found = std::find_if(entries_.rbegin(), entries_.rend(), [&](const auto& e) { return e.first == payload; });
+    const auto found =
+        std::find_if(entries_.rbegin(), entries_.rend(), [&](const auto& e) { return e.first == payload; });
     return found == entries_.rend() ? nullptr : &found->second;
   }
   [[nodiscard]] T* find(PayloadId payload) { return const_cast<T*>(std::as_const(*this).find(payload)); }

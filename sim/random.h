@@ -21,7 +21,9 @@ class Random {
   /// In [0, end); `end` is not 0.
   [[nodiscard]] std::uint64_t below(std::uint64_t end) { return next() % end; }
   /// In [first, last].
-  [[nodiscard]] std::uint64_t between(std::uint64_t first, std::uint64_t last) { return first + below(last - first + 1); }
+  [[nodiscard]] std::uint64_t between(std::uint64_t first, std::uint64_t last) {
+    return first + below(last - first + 1);
+  }
   /// In [0, 1).
   [[nodiscard]] double unit() { return static_cast<double>(next() >> 11) * 0x1.0p-53; }
   [[nodiscard]] bool chance(double probability) { return unit() < probability; }

@@ -17,10 +17,10 @@ T one_of(Random& random, const std::array<T, N>& values) {
 }
 
 // What happens once in a while is named once, what is the heart of the matter more often.
-constexpr std::array kKinds{FaultKind::kKill,     FaultKind::kKill,      FaultKind::kCrash,    FaultKind::kStall,
+constexpr std::array kKinds{FaultKind::kKill,     FaultKind::kKill,      FaultKind::kCrash,     FaultKind::kStall,
                             FaultKind::kThrottle, FaultKind::kPartition, FaultKind::kPartition, FaultKind::kReset,
-                            FaultKind::kCorrupt,  FaultKind::kLoss,      FaultKind::kDelay,    FaultKind::kSlowDisk,
-                            FaultKind::kFullDisk, FaultKind::kSkew,      FaultKind::kDrift,    FaultKind::kLeave,
+                            FaultKind::kCorrupt,  FaultKind::kLoss,      FaultKind::kDelay,     FaultKind::kSlowDisk,
+                            FaultKind::kFullDisk, FaultKind::kSkew,      FaultKind::kDrift,     FaultKind::kLeave,
                             FaultKind::kPublish};
 
 Fault random_fault(Random& random, std::uint32_t workers, Duration span) {
@@ -46,9 +46,7 @@ Fault random_fault(Random& random, std::uint32_t workers, Duration span) {
       break;
     case FaultKind::kCorrupt: fault.count = static_cast<std::uint32_t>(random.between(1, 4)); break;
     case FaultKind::kLoss: fault.probability = 0.001 * double(random.between(1, 200)); break;
-    case FaultKind::kDelay:
-      fault.by = random.duration(milliseconds(1), milliseconds(400));
-      break;
+    case FaultKind::kDelay: fault.by = random.duration(milliseconds(1), milliseconds(400)); break;
     case FaultKind::kSkew: fault.by = random.duration(milliseconds(1), seconds(8)); break;
     case FaultKind::kSlowDisk: fault.rate = Rate{1e6 * double(random.between(1, 20))}; break;
     case FaultKind::kDrift: fault.probability = 0.0001 * double(random.between(1, 100)); break;
@@ -121,8 +119,9 @@ SimOptions random_schedule(std::uint64_t seed) {
     options.patches.withdrawn_probability = open_random.chance(0.3) ? 0.3 : 0;
   }
   // As slow as a star or a disk may be, several times over; and then what the core's own waits may take.
-  double least_bytes_per_s = std::min({options.network.origin_uplink.bytes_per_s, options.network.worker_uplink.bytes_per_s,
-                                       options.network.worker_downlink.bytes_per_s});
+  double least_bytes_per_s =
+      std::min({options.network.origin_uplink.bytes_per_s, options.network.worker_uplink.bytes_per_s,
+                options.network.worker_downlink.bytes_per_s});
   if (options.disk.write_rate.limited()) {
     least_bytes_per_s = std::min(least_bytes_per_s, options.disk.write_rate.bytes_per_s);
   }

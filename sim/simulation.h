@@ -12,8 +12,8 @@
 #include "sim/event_queue.h"
 #include "sim/network.h"
 #include "sim/options.h"
-#include "sim/random.h"
 #include "sim/payload_map.h"
+#include "sim/random.h"
 #include "transport/core/origin_core.h"
 #include "transport/core/worker_core.h"
 
@@ -65,7 +65,7 @@ class Simulation final : private NetworkHandler {
     PayloadMap<ChunkSet> handed;  // to the store, and intact
     std::uint64_t storing_bytes = 0;
     bool reading_paused = false;
-    std::deque<Event> unread;    // behind a slow disk
+    std::deque<Event> unread;  // behind a slow disk
     std::uint32_t stalls = 0;
     std::deque<Event> deferred;  // by a stall
     Duration clock_offset{};
@@ -180,8 +180,8 @@ class Simulation final : private NetworkHandler {
   Instant quiet_since_{};  // when the last fault and the last publication were
   std::uint32_t faults_left_ = 0;
   std::uint32_t publications_waiting_ = 0;  // for an origin that is down
-  NodeIndex done_below_ = 1;           // these workers need no more; looked at after every event
-  std::vector<Instant> published_at_;  // by publication
+  NodeIndex done_below_ = 1;                // these workers need no more; looked at after every event
+  std::vector<Instant> published_at_;       // by publication
   std::vector<std::pair<NodeIndex, PayloadId>> newly_told_;
   std::deque<Trace> trace_;
   SimResult result_;

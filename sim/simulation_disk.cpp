@@ -52,8 +52,7 @@ void Simulation::handle_disk(const Event& event) {
         node.core->handle_payload_begun(local(index), id, full);
         break;
       }
-      Disk::Partial& partial =
-          node.disk.begin(id, payload.manifest->chunk_count(), payload.manifest->part_count());
+      Disk::Partial& partial = node.disk.begin(id, payload.manifest->chunk_count(), payload.manifest->part_count());
       partial.open = operation.open;
       partial.room_chunks = operation.chunks;
       RestoredPayload restored;
@@ -61,7 +60,8 @@ void Simulation::handle_disk(const Event& event) {
       while (parts < partial.parts.size() && partial.parts[parts]) ++parts;
       const std::size_t known =
           std::min<std::size_t>(std::size_t{parts} * payload.manifest->part_chunks, payload.digests.size());
-      restored.chunk_digests.assign(payload.digests.begin(), payload.digests.begin() + static_cast<std::ptrdiff_t>(known));
+      restored.chunk_digests.assign(payload.digests.begin(),
+                                    payload.digests.begin() + static_cast<std::ptrdiff_t>(known));
       restored.held = ChunkSet(payload.manifest->chunk_count());
       for (auto c = partial.written.next_in(ChunkIndex{0}); c && c->value < known;
            c = partial.written.next_in(ChunkIndex{c->value + 1})) {
@@ -92,8 +92,8 @@ void Simulation::handle_disk(const Event& event) {
       }
       if (id.is_patch()) ++result_.patches_installed;
       if (version <= node.installed) {
-        return violate(fmt::format("{} goes back from version {} to {}", name_of(index), node.installed.value,
-                                   version.value));
+        return violate(
+            fmt::format("{} goes back from version {} to {}", name_of(index), node.installed.value, version.value));
       }
       node.disk.finish(now_, id);
       node.installed = version;

@@ -37,14 +37,16 @@ void Simulation::check_asks_for_missing(NodeIndex node, const wire::Subscribe& s
   if (handed == nullptr) return;
   const ChunkSet told = ChunkSet::from_bytes(handed->size(), subscribe.chunks_held());
   if (const auto again = handed->next_in_without(told, ChunkIndex{0})) {
-    violate(fmt::format("{} asks for version {} chunk {}, which it has", name_of(node), id.version.value, again->value));
+    violate(
+        fmt::format("{} asks for version {} chunk {}, which it has", name_of(node), id.version.value, again->value));
   }
 }
 
 void Simulation::check_sent_is_wanted(NodeIndex node, const action::SendChunk& send) {
   const auto found = nodes_[node].asked.find({link_of(node, send.conn), send.payload});
   if (found == nodes_[node].asked.end()) {
-    return violate(fmt::format("{} sends version {} to somebody who did not ask", name_of(node), send.payload.version.value));
+    return violate(
+        fmt::format("{} sends version {} to somebody who did not ask", name_of(node), send.payload.version.value));
   }
   for (const Asked& asked : found->second) {
     const StripeMap stripes(asked.weights.empty() ? std::vector<std::uint32_t>{1} : asked.weights);

@@ -34,7 +34,8 @@ void Simulation::on_message(NodeIndex node, ConnId conn, NodeIndex, const wire::
     const PayloadId id = payload_of(subscribe);
     auto& asked = nodes_[node].asked[{link_of(node, conn), id}];
     std::erase_if(asked, [&](const Asked& a) { return a.stripe == subscribe.stripe(); });
-    asked.push_back({subscribe.stripe(), {subscribe.stripe_weights().begin(), subscribe.stripe_weights().end()},
+    asked.push_back({subscribe.stripe(),
+                     {subscribe.stripe_weights().begin(), subscribe.stripe_weights().end()},
                      ChunkSet::from_bytes(payloads_.at(id).manifest->chunk_count(), subscribe.chunks_held())});
   }
   nodes_[node].core->handle_message(local(node), conn, message);

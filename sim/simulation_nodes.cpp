@@ -43,7 +43,8 @@ void Simulation::arm(NodeIndex index) {
   if (!node.core || node.left) return;
   const std::optional<Instant> deadline = node.core->poll_deadline();
   if (!deadline) {
-    if (index != 0 && node.dialling.empty()) violate(fmt::format("{} has no deadline: it would wait for ever", name_of(index)));
+    if (index != 0 && node.dialling.empty())
+      violate(fmt::format("{} has no deadline: it would wait for ever", name_of(index)));
     return;
   }
   const Instant due = world_time(index, *deadline);
@@ -126,8 +127,8 @@ void Simulation::perform(NodeIndex index, action::BeginPayload& begin) {
   operation.open = begin.manifest->open;
   operation.chunks = begin.manifest->chunk_count();
   if (!continues(*begin.manifest, *payloads_.at(operation.payload).manifest)) {
-    return violate(fmt::format("{} begins version {} under another manifest", name_of(index),
-                               operation.payload.version.value));
+    return violate(
+        fmt::format("{} begins version {} under another manifest", name_of(index), operation.payload.version.value));
   }
   if (operation.payload.is_patch() && nodes_[index].installed != operation.payload.base) {
     return violate(fmt::format("{} begins a patch from version {}, and has version {}", name_of(index),
@@ -157,8 +158,8 @@ void Simulation::perform(NodeIndex index, action::StoreChunk& store) {
   Node& node = nodes_[index];
   const Manifest& manifest = *payloads_.at(store.payload).manifest;
   if (is_damaged(store.bytes)) {
-    return violate(fmt::format("{} stores version {} chunk {}, which is damaged", name_of(index), store.payload.version.value,
-                               store.chunk.value));
+    return violate(fmt::format("{} stores version {} chunk {}, which is damaged", name_of(index),
+                               store.payload.version.value, store.chunk.value));
   }
   const Disk::Partial* partial = node.disk.find(store.payload);
   if (partial == nullptr || store.chunk.value >= partial->room_chunks) {
@@ -168,8 +169,8 @@ void Simulation::perform(NodeIndex index, action::StoreChunk& store) {
   ChunkSet* handed = node.handed.find(store.payload);
   if (handed == nullptr) handed = node.handed.emplace(store.payload, ChunkSet(manifest.chunk_count())).first;
   if (!handed->insert(store.chunk)) {
-    return violate(fmt::format("{} stores version {} chunk {} a second time", name_of(index), store.payload.version.value,
-                               store.chunk.value));
+    return violate(fmt::format("{} stores version {} chunk {} a second time", name_of(index),
+                               store.payload.version.value, store.chunk.value));
   }
   DiskOperation operation;
   operation.work = DiskWork::kStore;
@@ -179,7 +180,8 @@ void Simulation::perform(NodeIndex index, action::StoreChunk& store) {
   operation.failed = node.disk.full;
   const std::uint32_t bytes = manifest.chunk_size(store.chunk);
   node.storing_bytes += bytes;
-  node.reading_paused = node.storing_bytes > kStoringBytesMax || (node.reading_paused && node.storing_bytes > kStoringBytesMax / 2);
+  node.reading_paused =
+      node.storing_bytes > kStoringBytesMax || (node.reading_paused && node.storing_bytes > kStoringBytesMax / 2);
   start_disk_work(node.disk.write(now_, bytes), operation);
 }
 
@@ -187,7 +189,8 @@ void Simulation::perform(NodeIndex index, action::FinishPayload& finish) {
   Node& node = nodes_[index];
   const Disk::Partial* partial = node.disk.find(finish.payload);
   if (partial == nullptr || partial->open || !partial->written.complete() || partial->damaged.count() > 0) {
-    return violate(fmt::format("{} installs version {}, which is not whole", name_of(index), finish.payload.version.value));
+    return violate(
+        fmt::format("{} installs version {}, which is not whole", name_of(index), finish.payload.version.value));
   }
   DiskOperation operation;
   operation.work = DiskWork::kFinish;

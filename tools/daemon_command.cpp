@@ -56,7 +56,8 @@ Status run(Flags flags) {
 void add_daemon_command(const Commands& commands) {
   auto flags = std::make_shared<Flags>();
   DaemonConfig& config = flags->config;
-  CLI::App* app = commands.app.add_subcommand("daemon", "Run a node: the origin on the trainer's host, a worker on each inference host");
+  CLI::App* app = commands.app.add_subcommand(
+      "daemon", "Run a node: the origin on the trainer's host, a worker on each inference host");
   add_config_option(*app);
   app->add_option("--role", flags->role, "origin or worker")->required()->check(CLI::IsMember({"origin", "worker"}));
   app->add_option("--state", config.state, "Directory for versions and the local socket; one daemon each")->required();
@@ -66,8 +67,12 @@ void add_daemon_command(const Commands& commands) {
   app->add_option("--origin", flags->origin, "The origin's address (workers)")->check(endpoint_validator());
   app->add_option("--name", config.name, "This node's name, unique in the fleet; default: the host's name");
   app->add_option("--model", config.model_id, "Model id; nodes of another model are refused");
-  app->add_option("--uplink", flags->uplink, "What this node may send, e.g. 300mbit")->check(rate_validator())->capture_default_str();
-  app->add_option("--downlink", flags->downlink, "What this node may receive")->check(rate_validator())->capture_default_str();
+  app->add_option("--uplink", flags->uplink, "What this node may send, e.g. 300mbit")
+      ->check(rate_validator())
+      ->capture_default_str();
+  app->add_option("--downlink", flags->downlink, "What this node may receive")
+      ->check(rate_validator())
+      ->capture_default_str();
   app->add_flag("--no-pace", flags->no_pace, "Rates inform the plan only; the network enforces them");
   app->add_option("--topology", flags->topology, "auto, star, chain, tree or striped (origin)")
       ->check(topology_validator())
@@ -90,12 +95,14 @@ void add_daemon_command(const Commands& commands) {
   app->add_option("--disk", flags->disk, "auto, io_uring or threads")
       ->check(CLI::IsMember({"auto", "io_uring", "threads"}))
       ->capture_default_str();
-  app->add_flag("--single-copy", config.single_copy,
-                "Apply patches to the only copy, as soon as nobody has its files open; --keep does not count (workers)");
+  app->add_flag(
+      "--single-copy", config.single_copy,
+      "Apply patches to the only copy, as soon as nobody has its files open; --keep does not count (workers)");
   app->add_flag("--leaf-only", config.leaf_only, "Others cannot dial this worker: never plan it as a relay");
   app->add_flag("--standby", config.standby, "Wait until another worker is lost, then take its place");
   app->add_flag("--insecure", config.insecure, "Plain TCP, neither encrypted nor authenticated");
-  app->add_flag("--insecure-beyond-loopback", config.insecure_beyond_loopback, "... on other than loopback addresses too");
+  app->add_flag("--insecure-beyond-loopback", config.insecure_beyond_loopback,
+                "... on other than loopback addresses too");
   app->add_option("--log-level", flags->log_level, "debug, info, warning or error")
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}))
       ->capture_default_str();

@@ -41,8 +41,8 @@ Status make(const Flags& flags) {
   WC_ASSIGN(const FileTable files, result_files(base.file_table(), result.size_bytes()));
   if (files.files() != result.file_table().files()) {
     return fail(Errc::kUnsupported, Op::kEncode,
-                fmt::format("{} and {} consist of other files; give both as one file, or with the same shards", flags.base,
-                            flags.other));
+                fmt::format("{} and {} consist of other files; give both as one file, or with the same shards",
+                            flags.base, flags.other));
   }
   PatchIdentity identity{flags.model_id, Version{flags.base_version}, Version{flags.version}, {}, {}};
   WC_ASSIGN(identity.base_digest, snapshot_digest(base, flags.threads));
@@ -105,7 +105,8 @@ Status apply(const Flags& flags) {
     return {};
   };
   PatchReader reader;
-  WC_ASSIGN(const PatchEnd end, read_patch(patch.bytes(), reader, [&](const PatchHead& head, const OwnedSegment& segment) -> Status {
+  WC_ASSIGN(const PatchEnd end,
+            read_patch(patch.bytes(), reader, [&](const PatchHead& head, const OwnedSegment& segment) -> Status {
               if (!applier) {
                 WC_TRY(start(head));
               }
@@ -175,10 +176,11 @@ Status inspect(const Flags& flags) {
     fmt::print("version {} from {}, model '{}'\nbase {}, result {}\n", head.identity.version.value,
                head.identity.base_version.value, head.identity.model_id, head.identity.base_digest.hex(),
                head.identity.result_digest.hex());
-    fmt::print("{} in {} segments: {} of {} cells changed, {:.2f} bits per changed cell\n\n", format_bytes(patch.size_bytes()),
-               segments, changed_cells, cells, bits(double(patch.size_bytes()), double(changed_cells)));
-    fmt::print("{:<48} {:<8} {:>14} {:>12} {:>9} {:<10} {:>8}\n", "tensor", "dtype", "cells", "changed", "density", "mode",
-               "bits");
+    fmt::print("{} in {} segments: {} of {} cells changed, {:.2f} bits per changed cell\n\n",
+               format_bytes(patch.size_bytes()), segments, changed_cells, cells,
+               bits(double(patch.size_bytes()), double(changed_cells)));
+    fmt::print("{:<48} {:<8} {:>14} {:>12} {:>9} {:<10} {:>8}\n", "tensor", "dtype", "cells", "changed", "density",
+               "mode", "bits");
   }
   nlohmann::json tensors = nlohmann::json::array();
   for (const auto& [index, f] : figures) {

@@ -55,8 +55,8 @@ class ProgressView {
       }
       const double fraction = fraction_of(worker);
       const int full = static_cast<int>(fraction * kBarWidth);
-      out += fmt::format("\x1b[2K  {:<16.16} [{:#<{}}{:.<{}}] {:3.0f} %  {}\n", worker.name(), "", full, "", kBarWidth - full,
-                         100 * fraction,
+      out += fmt::format("\x1b[2K  {:<16.16} [{:#<{}}{:.<{}}] {:3.0f} %  {}\n", worker.name(), "", full, "",
+                         kBarWidth - full, 100 * fraction,
                          worker.installed() ? "installed" : format_rate(Rate{worker.receive_bytes_per_s()}));
       ++drawn_;
     }
@@ -137,7 +137,8 @@ Status run(const Flags& flags) {
               fmt::format("version {}: {} of {} workers installed it within {} s, {} were to; missing: {}; see "
                           "'weightcast status'",
                           outcome.version.value, outcome.installed, outcome.workers, flags.timeout_s, flags.wait,
-                          outcome.missing.empty() ? "no worker is connected" : fmt::format("{}", fmt::join(outcome.missing, ", "))));
+                          outcome.missing.empty() ? "no worker is connected"
+                                                  : fmt::format("{}", fmt::join(outcome.missing, ", "))));
 }
 
 }  // namespace
@@ -145,7 +146,8 @@ Status run(const Flags& flags) {
 void add_publish_command(const Commands& commands) {
   auto flags = std::make_shared<Flags>();
   CLI::App* app = commands.app.add_subcommand("publish", "Publish a snapshot from the trainer's host");
-  app->add_option("PATH", flags->path, "A safetensors file, or a directory with model.safetensors or shards and their index")
+  app->add_option("PATH", flags->path,
+                  "A safetensors file, or a directory with model.safetensors or shards and their index")
       ->required();
   app->add_option("--version", flags->version, "The version's number; greater than the last")
       ->check(CLI::NonNegativeNumber)

@@ -72,7 +72,9 @@ sim::SimOptions options_of(const Flags& flags, Topology topology) {
   return options;
 }
 
-nlohmann::json seconds_or_null(std::optional<Duration> d) { return d ? nlohmann::json(to_seconds(*d)) : nlohmann::json(); }
+nlohmann::json seconds_or_null(std::optional<Duration> d) {
+  return d ? nlohmann::json(to_seconds(*d)) : nlohmann::json();
+}
 
 std::string seconds_or_dash(std::optional<Duration> d) { return d ? fmt::format("{:.3f}", to_seconds(*d)) : "-"; }
 
@@ -80,15 +82,16 @@ Status run(const Flags& flags) {
   WC_ASSIGN(const std::vector<sim::Fault> faults, read_faults(flags.faults_path));
   nlohmann::json cases = nlohmann::json::array();
   if (!flags.json) {
-    fmt::print("{:<9} {:>7} {:>10} {:>10} {:>9} {:>9} {:>9} {:>7} {:>9} {:>12}\n", "topology", "workers", "size", "chunk",
-               "t50 s", "t90 s", "t100 s", "ratio", "bound s", "origin sent");
+    fmt::print("{:<9} {:>7} {:>10} {:>10} {:>9} {:>9} {:>9} {:>7} {:>9} {:>12}\n", "topology", "workers", "size",
+               "chunk", "t50 s", "t90 s", "t100 s", "ratio", "bound s", "origin sent");
   }
   for (const std::string& name : flags.topologies) {
     sim::SimOptions options = options_of(flags, value_of(parse_topology(name)));
     options.faults = faults;
     const sim::SimResult result = sim::simulate(options);
     if (result.violation) {
-      return fail(Errc::kCorrupt, Op::kVerify, "an invariant of the transport was broken; please report this:\n" + *result.violation);
+      return fail(Errc::kCorrupt, Op::kVerify,
+                  "an invariant of the transport was broken; please report this:\n" + *result.violation);
     }
     const sim::PublicationResult& first = result.publications.front();
     const Rate peer = options.network.worker_downlink;
@@ -134,11 +137,16 @@ void add_simulate_command(const Commands& commands) {
   app->add_option("--peer", flags->peer, "Each worker's downlink, and its uplink")->check(rate_validator());
   app->add_option("--peer-uplink", flags->peer_uplink, "Each worker's uplink, if it differs")->check(rate_validator());
   app->add_option("--size", flags->size, "The payload")->check(bytes_validator());
-  app->add_option("--chunk", flags->chunk, "Chunk size, a power of two; the planner's choice without it, enlarged where "
-                                           "a large fleet would take minutes to simulate")->check(bytes_validator());
-  app->add_option("--topology", flags->topologies, "One or several, with commas")->delimiter(',')->check(topology_validator());
+  app->add_option("--chunk", flags->chunk,
+                  "Chunk size, a power of two; the planner's choice without it, enlarged where "
+                  "a large fleet would take minutes to simulate")
+      ->check(bytes_validator());
+  app->add_option("--topology", flags->topologies, "One or several, with commas")
+      ->delimiter(',')
+      ->check(topology_validator());
   app->add_option("--delay-ms", flags->delay_ms, "One-way delay of every link")->check(CLI::Range(0.0, 60'000.0));
-  app->add_option("--faults", flags->faults_path, "A file of faults; sim/fault.h has the grammar")->check(CLI::ExistingFile);
+  app->add_option("--faults", flags->faults_path, "A file of faults; sim/fault.h has the grammar")
+      ->check(CLI::ExistingFile);
   app->add_option("--seed", flags->seed, "Of everything that is random");
   app->add_flag("--json", flags->json, "JSON");
   app->callback([flags, selected = &commands.selected] { *selected = [flags] { return run(*flags); }; });

@@ -71,7 +71,8 @@ void append_tree(const std::map<std::string, const local::NodeStatus*>& nodes, c
   const auto found = nodes.find(name);
   if (found == nodes.end() || depth > 10'000) return;
   const local::NodeStatus& node = *found->second;
-  const std::string label = std::string(std::size_t(2 * std::min(depth, 12)), ' ') + (depth > 0 ? "> " : "") + node.name();
+  const std::string label =
+      std::string(std::size_t(2 * std::min(depth, 12)), ' ') + (depth > 0 ? "> " : "") + node.name();
   out += fmt::format("{:<36} {:<22} {}\n", label, node.address(), describe(node));
   for (const std::string& child : node.children()) append_tree(nodes, child, depth + 1, out);
 }

@@ -110,7 +110,8 @@ Status partition(Network& network, std::size_t workers, bool cut) {
   for (NodeIndex node = 0; node < first; ++node) others += (node == 0 ? "" : ",") + network.endpoint(node).host;
   for (NodeIndex node = first; node <= workers; ++node) {
     for (const auto& [chain, side] : {std::pair("INPUT", "-s"), std::pair("OUTPUT", "-d")}) {
-      WC_TRY(run_tool({"iptables", cut ? "-A" : "-D", chain, side, others, "-j", "DROP"}, "", network.namespace_fd(node)));
+      WC_TRY(
+          run_tool({"iptables", cut ? "-A" : "-D", chain, side, others, "-j", "DROP"}, "", network.namespace_fd(node)));
     }
   }
   return {};

@@ -16,8 +16,8 @@ struct FaultResult {
   double baseline_s = 0;              ///< t100 of the same broadcast without a fault, in the same run
   std::optional<double> survivors_s;  ///< until every worker that the fault left able to had installed it
   std::size_t workers = 0;
-  std::size_t survivors = 0;      ///< workers from whom it was awaited
-  std::size_t finished = 0;       ///< of those
+  std::size_t survivors = 0;  ///< workers from whom it was awaited
+  std::size_t finished = 0;   ///< of those
   /// From the fault until no survivor received at less than 80 % of its rate before it any more.
   std::optional<double> recovery_s;
   std::uint64_t extra_bytes = 0;  ///< chunk bytes that survivors received beyond one payload each

@@ -60,9 +60,10 @@ class Fleet {
   [[nodiscard]] Network& network() { return network_; }
   [[nodiscard]] Result<local::StatusReply> status();
   [[nodiscard]] double cpu_s();
-  /// Chunk bytes by worker, from the workers themselves: what the origin knows is as old as their last heartbeat. Absent
-  /// from one that does not answer or is not `asked`, as one that stands still would be waited for.
-  [[nodiscard]] std::vector<std::optional<std::uint64_t>> received_bytes(const std::function<bool(NodeIndex)>& asked = {});
+  /// Chunk bytes by worker, from the workers themselves: what the origin knows is as old as their last heartbeat.
+  /// Absent from one that does not answer or is not `asked`, as one that stands still would be waited for.
+  [[nodiscard]] std::vector<std::optional<std::uint64_t>> received_bytes(
+      const std::function<bool(NodeIndex)>& asked = {});
 
   struct BroadcastOptions {
     Duration timeout = std::chrono::seconds(600);

@@ -63,8 +63,8 @@ Result<std::uint64_t> patch_bytes(const std::vector<std::byte>& base, const std:
                                   const std::vector<TensorInfo>& tensors) {
   const SnapshotLayout layout{base.size(), tensors};
   WC_ASSIGN(const PatchHead head, make_head({"bench", Version{1}, Version{2}, {}, {}}, layout, layout));
-  WC_ASSIGN(const PatchSummary summary, encode_patch(head, MemorySource(base), MemorySource(result), {},
-                                                     [](Bytes) -> Status { return {}; }));
+  WC_ASSIGN(const PatchSummary summary,
+            encode_patch(head, MemorySource(base), MemorySource(result), {}, [](Bytes) -> Status { return {}; }));
   return summary.patch_bytes;
 }
 
@@ -82,7 +82,8 @@ Status compare_fold_with_steps(PatchBenchResult& result) {
   return {};
 }
 
-Result<PatchBenchCase> measure(Fleet& fleet, const PatchBenchOptions& options, Version version, const Payload& payload) {
+Result<PatchBenchCase> measure(Fleet& fleet, const PatchBenchOptions& options, Version version,
+                               const Payload& payload) {
   WC_ASSIGN(const Broadcast broadcast, fleet.broadcast(version, payload, {}));
   PatchBenchCase c;
   c.version = version.value;

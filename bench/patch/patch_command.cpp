@@ -50,7 +50,9 @@ void add_patch_command(CLI::App& app) {
   command->add_option("--topology", arguments->topology, "auto, star, chain, tree or striped")
       ->check(topology_validator())
       ->capture_default_str();
-  command->add_option("--steps", options.steps, "Versions after the first")->check(CLI::Range(1u, 100u))->capture_default_str();
+  command->add_option("--steps", options.steps, "Versions after the first")
+      ->check(CLI::Range(1u, 100u))
+      ->capture_default_str();
   command->add_option("--learning-rate", options.learning_rate, "Of the optimiser")->capture_default_str();
   options.flags.add_to(*command);
   command->callback([arguments] { run_bench([&] { return run(*arguments); }); });

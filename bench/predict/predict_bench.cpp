@@ -10,9 +10,7 @@
 namespace weightcast::bench {
 namespace {
 
-std::optional<double> seconds_of(std::optional<Duration> d) {
-  return d ? std::optional(to_seconds(*d)) : std::nullopt;
-}
+std::optional<double> seconds_of(std::optional<Duration> d) { return d ? std::optional(to_seconds(*d)) : std::nullopt; }
 
 /// `efficiency`: what of a cap a plain stream reaches.
 Result<PredictCase> simulate_case(BroadcastCase real, bool measured, double efficiency, Duration one_way_delay) {
@@ -93,34 +91,33 @@ nlohmann::json to_json(const std::vector<PredictCase>& cases) {
               {"take_s", c.real.take_s},
               {"line_s", c.real.line_s}};
     }
-    list.push_back({{"topology", to_string(c.real.topology)},
-                    {"planned_topology", c.topology},
-                    {"workers", c.real.peers.size()},
-                    {"uplink_bps", c.real.uplink.bits_per_s()},
-                    {"peer_bps", c.real.peers.front().downlink.bits_per_s()},
-                    {"peer_uplink_bps", c.real.peers.front().uplink.bits_per_s()},
-                    {"payload_bytes", c.real.payload_bytes},
-                    {"bound_s", c.bound_s},
-                    {"simulated",
-                     {{"t50_s", json_or_null(c.t50_s)},
-                      {"t90_s", json_or_null(c.t90_s)},
-                      {"t100_s", json_or_null(c.t100_s)}}},
-                    {"real", std::move(real)},
-                    {"error", json_or_null(c.error())}});
+    list.push_back(
+        {{"topology", to_string(c.real.topology)},
+         {"planned_topology", c.topology},
+         {"workers", c.real.peers.size()},
+         {"uplink_bps", c.real.uplink.bits_per_s()},
+         {"peer_bps", c.real.peers.front().downlink.bits_per_s()},
+         {"peer_uplink_bps", c.real.peers.front().uplink.bits_per_s()},
+         {"payload_bytes", c.real.payload_bytes},
+         {"bound_s", c.bound_s},
+         {"simulated",
+          {{"t50_s", json_or_null(c.t50_s)}, {"t90_s", json_or_null(c.t90_s)}, {"t100_s", json_or_null(c.t100_s)}}},
+         {"real", std::move(real)},
+         {"error", json_or_null(c.error())}});
   }
   return {{"cases", std::move(list)}};
 }
 
 std::string predict_heading() {
-  return fmt::format("{:<8} {:>5} | {:>8} {:>8} {:>8} | {:>8} {:>8} {:>8} {:>7} | {:>7} {:>8}", "topology", "n", "sim t50",
-                     "t90", "t100 s", "real t50", "t90", "t100 s", "take s", "error", "bound s");
+  return fmt::format("{:<8} {:>5} | {:>8} {:>8} {:>8} | {:>8} {:>8} {:>8} {:>7} | {:>7} {:>8}", "topology", "n",
+                     "sim t50", "t90", "t100 s", "real t50", "t90", "t100 s", "take s", "error", "bound s");
 }
 
 std::string predict_line(const PredictCase& c) {
   const auto error = c.error();
   return fmt::format("{:<8} {:>5} | {:>8} {:>8} {:>8} | {:>8} {:>8} {:>8} {:>7} | {:>7} {:>8.3f}",
-                     to_string(c.real.topology), c.real.peers.size(), seconds_or_dash(c.t50_s), seconds_or_dash(c.t90_s),
-                     seconds_or_dash(c.t100_s), seconds_or_dash(c.sent_s(c.real.t50_s)),
+                     to_string(c.real.topology), c.real.peers.size(), seconds_or_dash(c.t50_s),
+                     seconds_or_dash(c.t90_s), seconds_or_dash(c.t100_s), seconds_or_dash(c.sent_s(c.real.t50_s)),
                      seconds_or_dash(c.sent_s(c.real.t90_s)), seconds_or_dash(c.sent_s(c.real.t100_s)),
                      c.measured ? fmt::format("{:.3f}", c.real.take_s) : "-",
                      error ? fmt::format("{:+.1f}%", 100 * *error) : "-", c.bound_s);
@@ -129,10 +126,12 @@ std::string predict_line(const PredictCase& c) {
 Figure predict_figure(const std::vector<PredictCase>& cases, Figure::Scale scale) {
   Figure figure;
   const BroadcastCase& first = cases.front().real;
-  figure.title = fmt::format("Time until a fraction of n workers has {}, B = {}, b = {}", format_bytes(first.payload_bytes),
-                             format_rate(first.uplink), format_rate(first.peers.front().downlink));
+  figure.title =
+      fmt::format("Time until a fraction of n workers has {}, B = {}, b = {}", format_bytes(first.payload_bytes),
+                  format_rate(first.uplink), format_rate(first.peers.front().downlink));
   figure.caption =
-      "Real: processes that verify, store and install; without taking the snapshot over. Simulated: the same core, at the "
+      "Real: processes that verify, store and install; without taking the snapshot over. Simulated: the same core, at "
+      "the "
       "rates of a plain TCP stream.";
   figure.x = {"workers n", scale};
   figure.y = {"seconds", scale};

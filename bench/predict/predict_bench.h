@@ -8,7 +8,7 @@ namespace weightcast::bench {
 struct PredictCase {
   BroadcastCase real;  ///< only what was asked, if it was not measured
   bool measured = false;
-  std::string topology;  ///< what the simulation's planner chose
+  std::string topology;                        ///< what the simulation's planner chose
   std::optional<double> t50_s, t90_s, t100_s;  ///< simulated
   double bound_s = 0;                          ///< of any topology
 
@@ -33,8 +33,8 @@ struct PredictBenchOptions {
 /// Measures, then simulates with the rates that a plain TCP stream was measured to reach through the same caps: what
 /// headers and the kernel's buckets cost is not the simulation's to know. Errors: those of run_broadcast_bench();
 /// kCorrupt (the simulation broke an invariant).
-[[nodiscard]] Result<std::vector<PredictCase>> run_predict_bench(const PredictBenchOptions& options,
-                                                                 const std::function<void(const PredictCase&)>& on_case);
+[[nodiscard]] Result<std::vector<PredictCase>> run_predict_bench(
+    const PredictBenchOptions& options, const std::function<void(const PredictCase&)>& on_case);
 
 [[nodiscard]] nlohmann::json to_json(const std::vector<PredictCase>& cases);
 [[nodiscard]] std::string predict_heading();

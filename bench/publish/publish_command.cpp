@@ -19,10 +19,11 @@ struct Arguments {
 Status run(Arguments& arguments) {
   WC_ASSIGN(arguments.options.tensor_bytes, parse_bytes(arguments.size));
   WC_ASSIGN(const PublishBenchResult result, run_publish_bench(arguments.options));
-  fmt::print("{} in {} tensors: publish() blocks for {:.3f} s, {:.2f} times one copy in memory ({:.3f} s); "
-             "the first call for {:.3f} s; the origin has its own copy after {:.3f} s\n",
-             format_bytes(result.tensor_bytes), result.tensors, result.publish_s, result.ratio(), result.copy_s,
-             result.first_publish_s, result.taken_s);
+  fmt::print(
+      "{} in {} tensors: publish() blocks for {:.3f} s, {:.2f} times one copy in memory ({:.3f} s); "
+      "the first call for {:.3f} s; the origin has its own copy after {:.3f} s\n",
+      format_bytes(result.tensor_bytes), result.tensors, result.publish_s, result.ratio(), result.copy_s,
+      result.first_publish_s, result.taken_s);
   return write_result(arguments.options.flags.json_path, to_json(result).dump(2) + "\n");
 }
 
@@ -31,7 +32,9 @@ Status run(Arguments& arguments) {
 void add_publish_command(CLI::App& app) {
   const auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("publish", "How long publishing from memory blocks the trainer");
-  command->add_option("--size", arguments->size, "All tensors together")->check(bytes_validator())->capture_default_str();
+  command->add_option("--size", arguments->size, "All tensors together")
+      ->check(bytes_validator())
+      ->capture_default_str();
   command->add_option("--tensors", arguments->options.tensors, "Number of tensors")
       ->check(CLI::Range(std::size_t{1}, std::size_t{100000}))
       ->capture_default_str();

@@ -13,7 +13,8 @@ TEST(ParseRate, ReadsTheFormsThatTheCommandLineDocuments) {
 }
 
 TEST(ParseRate, RefusesWhatIsNotARateAndNamesIt) {
-  for (const char* text : {"", "fast", "12", "12 mbit", "-1mbit", "0mbit", "nanmbit", "1e999mbit", "12MiB", "/s", "1/s"}) {
+  for (const char* text :
+       {"", "fast", "12", "12 mbit", "-1mbit", "0mbit", "nanmbit", "1e999mbit", "12MiB", "/s", "1/s"}) {
     const auto rate = parse_rate(text);
     ASSERT_FALSE(rate.has_value()) << text;
     EXPECT_EQ(rate.error().code, Errc::kInvalidArgument);

@@ -61,9 +61,13 @@ TEST_F(OneWorker, SnapshotsThatAreNotWhatTheySayAreRefused) {
   expect_refused(safetensors_bytes("not json"), "header");
   expect_refused(safetensors_bytes(R"({"w":{"dtype":"F32","shape":[4],"data_offsets":[0,4]}})", "abcd"), "'w'");
   expect_refused(safetensors_bytes(R"({"w":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"
-                                   R"("w":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})", "abcdabcd"), "'w'");
+                                   R"("w":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})",
+                                   "abcdabcd"),
+                 "'w'");
   expect_refused(safetensors_bytes(R"({"w":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"
-                                   R"("v":{"dtype":"U8","shape":[4],"data_offsets":[2,6]}})", "abcdab"), "bad.safetensors");
+                                   R"("v":{"dtype":"U8","shape":[4],"data_offsets":[2,6]}})",
+                                   "abcdab"),
+                 "bad.safetensors");
   expect_still_works();
 }
 
@@ -82,8 +86,8 @@ TEST_F(OneWorker, TensorNamedNanIsCarried) {
 }
 
 std::string one_tensor_named(std::size_t name_bytes) {
-  return safetensors_bytes(fmt::format(R"({{"{}":{{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}}})",
-                                       std::string(name_bytes, 'x')), "a");
+  return safetensors_bytes(
+      fmt::format(R"({{"{}":{{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}}})", std::string(name_bytes, 'x')), "a");
 }
 
 TEST_F(OneWorker, TensorWithANameOfTenKilobytesIsCarried) {
@@ -188,7 +192,9 @@ class RawPeer {
   RawPeer(const RawPeer&) = delete;
   RawPeer& operator=(const RawPeer&) = delete;
 
-  bool send(std::string_view bytes) { return ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL) == ssize_t(bytes.size()); }
+  bool send(std::string_view bytes) {
+    return ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL) == ssize_t(bytes.size());
+  }
   /// Whether the daemon ended the connection within 15 s; what it says before is passed over.
   bool is_closed() {
     char buffer[4096];

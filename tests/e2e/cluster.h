@@ -53,7 +53,8 @@ class Cluster {
   [[nodiscard]] testing::AssertionResult holds(const std::string& name, const std::string& snapshot) const;
 
   template <typename Condition>
-  [[nodiscard]] static bool eventually(Condition condition, std::chrono::milliseconds limit = std::chrono::seconds(20)) {
+  [[nodiscard]] static bool eventually(Condition condition,
+                                       std::chrono::milliseconds limit = std::chrono::seconds(20)) {
     const auto deadline = std::chrono::steady_clock::now() + limit;
     while (!condition()) {
       if (std::chrono::steady_clock::now() >= deadline) return false;

@@ -102,7 +102,8 @@ TEST(Crash, AtRandomMomentsLeavesEveryReaderWithWholeVersions) {
       reader->stop();
       EXPECT_GE(reader->seen().size(), 5u) << "it read while versions changed";
       for (const auto& [digest, times] : reader->seen()) {
-        EXPECT_TRUE(published.contains(digest)) << "a reader saw something that was never published, " << times << " times";
+        EXPECT_TRUE(published.contains(digest))
+            << "a reader saw something that was never published, " << times << " times";
       }
     }
   }

@@ -44,8 +44,8 @@ class Model {
   }
   std::uint16_t& cell(std::size_t i) { return cells_[i]; }
   void save() const {
-    const std::string header =
-        fmt::format(R"({{"weight":{{"dtype":"BF16","shape":[{}],"data_offsets":[0,{}]}}}})", cells_.size(), 2 * cells_.size());
+    const std::string header = fmt::format(R"({{"weight":{{"dtype":"BF16","shape":[{}],"data_offsets":[0,{}]}}}})",
+                                           cells_.size(), 2 * cells_.size());
     const std::string_view data(reinterpret_cast<const char*>(cells_.data()), 2 * cells_.size());
     std::ofstream(path_, std::ios::binary | std::ios::trunc) << safetensors_bytes(header, data);
   }
@@ -67,7 +67,9 @@ struct PatchTest : testing::Test {
     EXPECT_EQ(ran.status, 0) << ran.err;
     return ran.status == 0 ? nlohmann::json::parse(ran.out) : nlohmann::json();
   }
-  std::uint64_t received(const std::string& name) { return cluster.self(name).at("bytes_received").get<std::uint64_t>(); }
+  std::uint64_t received(const std::string& name) {
+    return cluster.self(name).at("bytes_received").get<std::uint64_t>();
+  }
 };
 
 TEST_F(PatchTest, StepTravelsAsAPatchAndIsInstalledBitForBit) {
@@ -172,7 +174,8 @@ TEST_F(PatchTest, WorkerWithADamagedBaseRepairsItself) {
   cluster.start_worker("b");
   publish(1);
   {  // in place: the file stays the one that the daemon has open
-    std::fstream file(cluster.state("a") + "/current/model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+    std::fstream file(cluster.state("a") + "/current/model.safetensors",
+                      std::ios::in | std::ios::out | std::ios::binary);
     file.seekp(5'000'000);
     file.write("damage", 6);
   }
@@ -315,7 +318,8 @@ TEST_F(PatchTest, SingleCopyIsChangedWhenTheEngineHasLetGoOfIt) {
   model.replace();
   EXPECT_EQ(publish(3).at("kind"), "full");
   EXPECT_TRUE(cluster.holds("single", model.path()));
-  EXPECT_TRUE(Cluster::eventually([&] { return std::distance(std::filesystem::directory_iterator(versions), {}) == 1; }));
+  EXPECT_TRUE(
+      Cluster::eventually([&] { return std::distance(std::filesystem::directory_iterator(versions), {}) == 1; }));
 }
 
 }  // namespace

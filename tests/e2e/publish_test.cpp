@@ -76,7 +76,8 @@ TEST_F(ThreeWorkers, PublishJsonHasTheDocumentedKeysAndNullForWhatWasNotReached)
   for (const char* key : {"version", "kind", "payload_bytes", "workers", "installed", "t50_s", "t90_s", "t100_s"}) {
     EXPECT_TRUE(result.contains(key)) << key;
   }
-  for (const char* key : {"t50_s", "t90_s", "t100_s"}) EXPECT_TRUE(result.at(key).is_null() || result.at(key).is_number());
+  for (const char* key : {"t50_s", "t90_s", "t100_s"})
+    EXPECT_TRUE(result.at(key).is_null() || result.at(key).is_number());
 }
 
 TEST_F(ThreeWorkers, OldVersionsAreForgottenAndTheCurrentOneIsListed) {
@@ -161,7 +162,8 @@ TEST_F(ThreeWorkers, PublicationsQueueInOrderAndTooManyAreRefused) {
                          base + ".out", base + ".err");
   };
   start(large, 1);
-  ASSERT_TRUE(Cluster::eventually([&] { return std::filesystem::exists(cluster.state("origin") + "/incoming/000000000001"); }));
+  ASSERT_TRUE(
+      Cluster::eventually([&] { return std::filesystem::exists(cluster.state("origin") + "/incoming/000000000001"); }));
   for (unsigned v = 2; v <= 14; ++v) start(small, v);
   unsigned done = 0, busy = 0;
   for (unsigned v = 1; v <= 14; ++v) {
@@ -192,7 +194,8 @@ TEST(ExitStatus, IsOneWithOneLineOnFailureAndTwoOnUsage) {
   EXPECT_EQ(cluster.run({"daemon", "--role", "king", "--state", "x"}).status, 2);
   EXPECT_EQ(cluster.run({"publish", "x", "--version", "-1", "--state", "x"}).status, 2);
   EXPECT_EQ(cluster.run({"--help"}).status, 0);
-  EXPECT_EQ(cluster.run({"daemon", "--role", "origin", "--state", cluster.temp().file("s")}).status, 1) << "no --insecure";
+  EXPECT_EQ(cluster.run({"daemon", "--role", "origin", "--state", cluster.temp().file("s")}).status, 1)
+      << "no --insecure";
 }
 
 TEST(Wait, ThatIsNotReachedEndsInTimeWithStatusOneAndTheNames) {

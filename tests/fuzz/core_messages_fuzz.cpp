@@ -1,5 +1,5 @@
-// Arbitrary messages, chunks and disk answers, in any order, to a worker or an origin: it must not stop the process, nor
-// go on for ever, nor send or install what was not verified.
+// Arbitrary messages, chunks and disk answers, in any order, to a worker or an origin: it must not stop the process,
+// nor go on for ever, nor send or install what was not verified.
 //
 // The first byte chooses the core (even: a worker), then each step is an operation and its arguments:
 //   0         a connection comes in

@@ -83,9 +83,10 @@ TEST(NonFiniteScan, NamesTheFirstTensorAndCountsAll) {
       R"("worse":{"dtype":"F64","shape":[2],"data_offsets":[8,24]},"whole":{"dtype":"I32","shape":[1],"data_offsets":[24,28]}})";
   const std::string one("\x00\x00\x80\x3f", 4), bf16_nan("\x80\x3f\xc0\x7f", 4), ones("\xff\xff\xff\xff", 4);
   const std::string zero(8, '\0'), infinity("\x00\x00\x00\x00\x00\x00\xf0\xff", 8);
-  const auto clean = SnapshotSource::open(dir.write("clean", safetensors_bytes(header, one + one + zero + zero + ones)));
-  const auto dirty = SnapshotSource::open(
-      dir.write("dirty", safetensors_bytes(header, one + bf16_nan + infinity + infinity + ones)));
+  const auto clean =
+      SnapshotSource::open(dir.write("clean", safetensors_bytes(header, one + one + zero + zero + ones)));
+  const auto dirty =
+      SnapshotSource::open(dir.write("dirty", safetensors_bytes(header, one + bf16_nan + infinity + infinity + ones)));
   ASSERT_TRUE(clean.has_value() && dirty.has_value());
   for (std::uint64_t piece_bytes = 1; piece_bytes <= dirty->size_bytes(); ++piece_bytes) {
     EXPECT_FALSE(scan_backwards(*clean, piece_bytes)) << piece_bytes;

@@ -24,12 +24,12 @@ TEST(FrameHeader, RoundTrips) {
 TEST(FrameHeader, HasTheDocumentedBytes) {
   const FrameHeaderBytes bytes = encode_frame_header(chunk_header());
   const std::array<unsigned, 32> expected{
-      'W', 'C', 'F', '2',      // magic
-      2,   0,   0,   0,        // type chunk, reserved
-      0,   0x80, 0,  0,        // body: 32768 bytes
-      7,   0,   0,   0,        // chunk 7
-      42,  0,   0,   0, 0, 0, 0, 0,  // version 42
-      41,  0,   0,   0, 0, 0, 0, 0,  // base version 41
+      'W', 'C',  'F', '2',              // magic
+      2,   0,    0,   0,                // type chunk, reserved
+      0,   0x80, 0,   0,                // body: 32768 bytes
+      7,   0,    0,   0,                // chunk 7
+      42,  0,    0,   0,   0, 0, 0, 0,  // version 42
+      41,  0,    0,   0,   0, 0, 0, 0,  // base version 41
   };
   for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_EQ(std::to_integer<unsigned>(bytes[i]), expected[i]) << i;
 }

@@ -185,7 +185,8 @@ TEST(Invariants, StoringWhatThereIsNoRoomForIsCaught) {
 }
 
 TEST(Invariants, AViolationNamesTheSeedAndTheFaults) {
-  EXPECT_THAT(found_with<SkipsVerification>(), testing::AllOf(testing::StartsWith("seed 42"), testing::HasSubstr("corrupt")));
+  EXPECT_THAT(found_with<SkipsVerification>(),
+              testing::AllOf(testing::StartsWith("seed 42"), testing::HasSubstr("corrupt")));
 }
 
 }  // namespace

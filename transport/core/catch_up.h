@@ -13,16 +13,16 @@ inline constexpr double kPatchShareMax = 0.6;
 
 /// What the origin gives to a worker that is behind.
 struct CatchUp {
-  PayloadId next{};              ///< what it is to take now; meaningless while `make` is set
-  std::uint64_t total_bytes = 0; ///< of `next` and what follows it up to the latest version
-  bool make = false;             ///< the patch `next` is to be made first: nothing else is worth beginning
+  PayloadId next{};               ///< what it is to take now; meaningless while `make` is set
+  std::uint64_t total_bytes = 0;  ///< of `next` and what follows it up to the latest version
+  bool make = false;              ///< the patch `next` is to be made first: nothing else is worth beginning
 };
 
 struct CatchUpRequest {
-  Version installed{};           ///< kNoVersion: nothing
-  Version latest{};              ///< its full payload is among the holdings
-  bool patches_fit = true;       ///< false: what is installed is damaged, or another's
-  std::uint32_t patches_max = 0; ///< in a row
+  Version installed{};            ///< kNoVersion: nothing
+  Version latest{};               ///< its full payload is among the holdings
+  bool patches_fit = true;        ///< false: what is installed is damaged, or another's
+  std::uint32_t patches_max = 0;  ///< in a row
   /// Whether a patch that is not among the holdings can be had by comparing two snapshots, and has not been found
   /// useless.
   std::function<bool(PayloadId)> can_make;

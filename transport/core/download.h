@@ -83,7 +83,7 @@ class Download {
     double expected_bytes_per_s = 0;  // 0: unknown, and slowness cannot be judged
     std::uint32_t failures = 0;       // since the last chunk
     std::optional<Instant> retry_at;  // waiting before the next attempt
-    ConnId drained_from{};            // a parent that was left, whose last chunks are waited for before the next is asked
+    ConnId drained_from{};  // a parent that was left, whose last chunks are waited for before the next is asked
     Instant drained_by{};
     Instant heard_at{};
     Instant fed_at{};  // the last chunk, or when it was asked for
@@ -138,13 +138,13 @@ class Download {
   bool gone_ = false;
   std::vector<std::uint32_t> weights_;
   std::optional<StripeMap> stripe_map_;
-  std::vector<Stripe> stripes_;  // lane by lane within each stripe of the plan
-  std::vector<std::pair<ConnId, ChunkArrival>> early_;  // came before the digests of their part
+  std::vector<Stripe> stripes_;                                   // lane by lane within each stripe of the plan
+  std::vector<std::pair<ConnId, ChunkArrival>> early_;            // came before the digests of their part
   std::vector<std::pair<ConnId, wire::DigestPart>> early_parts_;  // came before the origin's word of them
   std::vector<wire::ParentFault> faults_;
   std::optional<Instant> first_chunk_at_;
-  // Not after anything is due; too early at most, as what arrives does not move it. So nobody looks at all stripes after
-  // every chunk.
+  // Not after anything is due; too early at most, as what arrives does not move it. So nobody looks at all stripes
+  // after every chunk.
   std::optional<Instant> due_;
   Instant counted_since_{};
   std::uint64_t counted_bytes_ = 0;

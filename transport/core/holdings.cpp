@@ -25,11 +25,13 @@ void Holding::grow(std::shared_ptr<const Manifest> manifest) {
 Status Holding::put_part(std::uint32_t part, Bytes digests) {
   if (part >= parts_.size() && open())
     return fail(Errc::kNotFound, Op::kVerify, fmt::format("digest part {}: not there yet", part));
-  if (part >= parts_.size()) return fail(Errc::kCorrupt, Op::kVerify, fmt::format("digest part {}: no such part", part));
+  if (part >= parts_.size())
+    return fail(Errc::kCorrupt, Op::kVerify, fmt::format("digest part {}: no such part", part));
   if (part_known(part)) return {};
   if (digest_of(digests) != manifest_->part_digests[part]) {
-    return fail(Errc::kCorrupt, Op::kVerify,
-                fmt::format("digest part {} of version {}: not what the manifest says", part, manifest_->version.value));
+    return fail(
+        Errc::kCorrupt, Op::kVerify,
+        fmt::format("digest part {} of version {}: not what the manifest says", part, manifest_->version.value));
   }
   // The length is right too: it went into the digest that just matched.
   parts_[part].resize(digests.size() / Digest::kBytes);
@@ -52,8 +54,9 @@ Status Holding::verify(ChunkIndex chunk, std::uint32_t size_bytes, const Digest&
     return fail(Errc::kAlreadyExists, Op::kVerify, fmt::format("chunk {}: verified before", chunk.value));
   }
   if (parts_[part][chunk.value % manifest_->part_chunks] != digest) {
-    return fail(Errc::kCorrupt, Op::kVerify,
-                fmt::format("chunk {} of version {}: does not match its digest", chunk.value, manifest_->version.value));
+    return fail(
+        Errc::kCorrupt, Op::kVerify,
+        fmt::format("chunk {} of version {}: does not match its digest", chunk.value, manifest_->version.value));
   }
   verified_.insert(chunk);
   return {};

@@ -13,7 +13,7 @@
 namespace weightcast::wire {
 class Growth;
 class Manifest;
-}
+}  // namespace weightcast::wire
 
 namespace weightcast {
 
@@ -53,9 +53,7 @@ struct Manifest {
     return expected_bytes > payload_bytes ? expected_bytes : payload_bytes;
   }
   /// Position and length of a chunk in the payload; the last one may be short.
-  [[nodiscard]] std::uint64_t chunk_offset(ChunkIndex chunk) const {
-    return std::uint64_t{chunk.value} * chunk_bytes;
-  }
+  [[nodiscard]] std::uint64_t chunk_offset(ChunkIndex chunk) const { return std::uint64_t{chunk.value} * chunk_bytes; }
   [[nodiscard]] std::uint32_t chunk_size(ChunkIndex chunk) const {
     const std::uint64_t left = payload_bytes - chunk_offset(chunk);
     return static_cast<std::uint32_t>(left < chunk_bytes ? left : chunk_bytes);

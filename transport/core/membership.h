@@ -44,19 +44,19 @@ struct Member {
 
   Version installed{};
   PayloadId receiving{};
-  PayloadId assigned{};        ///< what it was told to take last, on this connection
+  PayloadId assigned{};  ///< what it was told to take last, on this connection
   Way assigned_way = Way::kUnknown;
   Way installed_way = Way::kUnknown;
   std::uint64_t installed_bytes = 0;  ///< of the payload that brought it; 0 if that is not known
-  bool base_unusable = false;  ///< patches do not fit what it has installed: it needs a full payload
+  bool base_unusable = false;         ///< patches do not fit what it has installed: it needs a full payload
   std::uint32_t chunks_verified = 0;
   std::uint32_t chunks_total = 0;
   double receive_bytes_per_s = 0;
   std::uint64_t bytes_received = 0;
   std::uint64_t bytes_sent = 0;
   Instant heard_at{};  ///< of a lost one: when it was
-  Version failed{};  ///< the version that it could not install; none since
-  PeerScore score;   ///< of its forwarding
+  Version failed{};    ///< the version that it could not install; none since
+  PeerScore score;     ///< of its forwarding
   PeerStanding standing;
   std::string last_error;
 

@@ -25,9 +25,7 @@ constexpr Duration kHeartbeatSpacing = std::chrono::microseconds(200);
 action::Log info(std::string text) { return {action::Log::Level::kInfo, std::move(text)}; }
 action::Log warning(std::string text) { return {action::Log::Level::kWarning, std::move(text)}; }
 
-PlanMember plan_member(const Member& member) {
-  return {member.id, member.uplink, member.downlink, member.can_relay()};
-}
+PlanMember plan_member(const Member& member) { return {member.id, member.uplink, member.downlink, member.can_relay()}; }
 
 /// What a child's complaint says about its parent's forwarding; nothing if it need not be its failing.
 std::optional<PeerFault> failing_of(wire::FaultKind kind, const Member& parent, const Member& child,
@@ -145,10 +143,11 @@ Status OriginCore::check_version(Version version) const {
   }
   for (const auto& [id, member] : members_.all()) {
     if (!member.connected() || member.installed < version) continue;
-    return fail(Errc::kAlreadyExists, Op::kPublish,
-                fmt::format("version {}: worker {} is on version {} already, from an earlier run; publish a greater one, "
-                            "or empty its --state directory",
-                            version.value, member.name, member.installed.value));
+    return fail(
+        Errc::kAlreadyExists, Op::kPublish,
+        fmt::format("version {}: worker {} is on version {} already, from an earlier run; publish a greater one, "
+                    "or empty its --state directory",
+                    version.value, member.name, member.installed.value));
   }
   return {};
 }
@@ -170,7 +169,8 @@ void OriginCore::handle_publish(Instant now, Instant started_at, std::shared_ptr
   while (progress_.size() > kProgressMax) progress_.erase(progress_.begin());
   std::erase_if(unreachable_, [&](PeerId id) { return !members_.find(id)->connected(); });
   members_.forget_lost(now, [&](PeerId id) {
-    return std::ranges::none_of(publications_, [&](const auto& p) { return std::ranges::count(p.second.plan.members, id) > 0; });
+    return std::ranges::none_of(publications_,
+                                [&](const auto& p) { return std::ranges::count(p.second.plan.members, id) > 0; });
   });
   // Also when nobody needs it now: a worker that comes back later can be caught up by what is stored.
   if (const PayloadId step{version, previous}; previous != kNoVersion && can_make(step)) make_patch(step);
@@ -316,7 +316,8 @@ void OriginCore::assign(Instant now, const std::vector<Member*>& members) {
 Way OriginCore::way_of(PayloadId payload, const Member& member) const {
   if (!payload.is_patch()) return Way::kFull;
   // The last of several patches in turn is one of them, too.
-  const bool goes_on = member.assigned_way == Way::kChain && member.installed < latest_ && payload.base == member.installed;
+  const bool goes_on =
+      member.assigned_way == Way::kChain && member.installed < latest_ && payload.base == member.installed;
   if (payload.version < latest_ || goes_on) return Way::kChain;
   const bool over_others = std::ranges::any_of(holdings_, [&](const auto& held) {
     return held.first.version > payload.base && held.first.version < payload.version;
@@ -340,12 +341,11 @@ void OriginCore::take_in(Instant now, PayloadId payload, const std::vector<Membe
     if (other.version == latest_ && publications_.contains(other)) repair(now, other);
   }
   if (takers.size() < publication.plan.members.size()) return;
-  actions_.push(info(fmt::format("publishing version {}{}: {} to {} workers by {}, chunks of {}, predicted {:.3f} s",
-                                 payload.version.value,
-                                 payload.is_patch() ? fmt::format(" on {}", payload.base.value) : std::string(),
-                                 format_bytes(publication.manifest->planned_bytes()), takers.size(),
-                                 to_string(publication.plan.topology), format_bytes(publication.manifest->chunk_bytes),
-                                 to_seconds(publication.plan.predicted_t100))));
+  actions_.push(info(fmt::format(
+      "publishing version {}{}: {} to {} workers by {}, chunks of {}, predicted {:.3f} s", payload.version.value,
+      payload.is_patch() ? fmt::format(" on {}", payload.base.value) : std::string(),
+      format_bytes(publication.manifest->planned_bytes()), takers.size(), to_string(publication.plan.topology),
+      format_bytes(publication.manifest->chunk_bytes), to_seconds(publication.plan.predicted_t100))));
 }
 
 void OriginCore::announce(Publication& publication, const Member& member, wire::Assignment assignment) {
@@ -454,10 +454,11 @@ void OriginCore::repair_outdated(Instant now) {
   for (auto& [payload, publication] : publications_) {
     if (payload.version == latest_) continue;  // take_in() sees to those
     const auto& planned = publication.plan.members;
-    const auto taking = std::ranges::count_if(
-        members_.all(), [&](const auto& m) { return takes_part(publication, m.second); });
-    const bool same = std::size_t(taking) == planned.size() &&
-                      std::ranges::all_of(planned, [&](PeerId id) { return takes_part(publication, *members_.find(id)); });
+    const auto taking =
+        std::ranges::count_if(members_.all(), [&](const auto& m) { return takes_part(publication, m.second); });
+    const bool same = std::size_t(taking) == planned.size() && std::ranges::all_of(planned, [&](PeerId id) {
+                        return takes_part(publication, *members_.find(id));
+                      });
     if (!same) repair(now, payload);
   }
 }
@@ -506,7 +507,8 @@ std::optional<PublicationProgress> OriginCore::progress(Version version) const {
   } else if (const auto full = holdings_.find(version); full != holdings_.end()) {
     progress.payload_bytes = full->second.manifest().payload_bytes;
   }
-  progress.undecided = publication == nullptr && std::ranges::any_of(making_, [&](PayloadId p) { return p.version == version; });
+  progress.undecided =
+      publication == nullptr && std::ranges::any_of(making_, [&](PayloadId p) { return p.version == version; });
   for (const auto& [id, member] : members_.all()) {
     if (!member.active()) continue;
     ++progress.active;
@@ -597,9 +599,10 @@ void OriginCore::handle_closed(Instant now, ConnId conn, const Error& why) {
     if (member == nullptr || !member->connected()) return;
     member->unreachable = true;
     unreachable_.insert(member->id);
-    actions_.push(warning(fmt::format("worker {} cannot be dialled at {}:{} ({}); unless others can, it receives and "
-                                      "does not forward",
-                                      member->name, member->host, member->port, why.detail)));
+    actions_.push(
+        warning(fmt::format("worker {} cannot be dialled at {}:{} ({}); unless others can, it receives and "
+                            "does not forward",
+                            member->name, member->host, member->port, why.detail)));
     for (const auto& [id, other] : members_.all()) {
       if (!other.connected() || id == member->id) continue;
       ask_to_probe(other, *member);
@@ -671,13 +674,14 @@ void OriginCore::handle_join(Instant now, ConnId conn, const wire::Join& join) {
     }
   }
   if (join.listen().port() != 0 && !is_port(join.listen().port())) {
-    return refuse_join(Errc::kInvalidArgument, fmt::format("it listens on port {}, which is none", join.listen().port()));
+    return refuse_join(Errc::kInvalidArgument,
+                       fmt::format("it listens on port {}, which is none", join.listen().port()));
   }
   Member& member = members_.by_name(join.name());
-  if (member.connected() && member.incarnation != join.incarnation() &&
-      now - member.heard_at < 2 * member.heartbeat) {
-    return refuse_join(Errc::kAlreadyExists,
-                       fmt::format("a worker of that name is connected from {}; give each a --name of its own", member.host));
+  if (member.connected() && member.incarnation != join.incarnation() && now - member.heard_at < 2 * member.heartbeat) {
+    return refuse_join(
+        Errc::kAlreadyExists,
+        fmt::format("a worker of that name is connected from {}; give each a --name of its own", member.host));
   }
   if (member.connected()) actions_.push(action::Close{member.conn});
   members_.connect(member, conn);
@@ -719,8 +723,8 @@ void OriginCore::handle_join(Instant now, ConnId conn, const wire::Join& join) {
   wire::Message message;
   message.mutable_joined()->set_peer_id(member.id.value);
   member.heartbeat = heartbeat_period();
-  message.mutable_joined()->set_heartbeat_ms(static_cast<std::uint32_t>(
-      std::chrono::duration_cast<std::chrono::milliseconds>(member.heartbeat).count()));
+  message.mutable_joined()->set_heartbeat_ms(
+      static_cast<std::uint32_t>(std::chrono::duration_cast<std::chrono::milliseconds>(member.heartbeat).count()));
   message.mutable_joined()->set_latest_version(latest_.value);
   actions_.push(action::Send{conn, std::move(message)});
   actions_.push(info(fmt::format("worker {} joined as peer {} at {}:{}, on version {}", member.name, member.id.value,
@@ -739,8 +743,8 @@ void OriginCore::handle_join(Instant now, ConnId conn, const wire::Join& join) {
 }
 
 Duration OriginCore::heartbeat_period() const {
-  return std::max(config_.timeouts.heartbeat,
-                  std::min(config_.timeouts.silence * 2 / 5, kHeartbeatSpacing * std::int64_t(members_.connected_count())));
+  return std::max(config_.timeouts.heartbeat, std::min(config_.timeouts.silence * 2 / 5,
+                                                       kHeartbeatSpacing * std::int64_t(members_.connected_count())));
 }
 
 void OriginCore::handle_message(Instant now, ConnId conn, const wire::Message& message) {
@@ -868,9 +872,9 @@ void OriginCore::handle_installed(Instant now, Member& member, const wire::Insta
 void OriginCore::handle_parent_fault(Instant now, Member& member, const wire::ParentFault& fault) {
   const PeerId parent_id{fault.parent_id()};
   Member* parent = members_.find(parent_id);
-  actions_.push(warning(fmt::format("worker {} left its parent {} ({})", member.name,
-                                    parent != nullptr ? parent->name : config_.name,
-                                    wire::FaultKind_Name(fault.kind()))));
+  actions_.push(
+      warning(fmt::format("worker {} left its parent {} ({})", member.name,
+                          parent != nullptr ? parent->name : config_.name, wire::FaultKind_Name(fault.kind()))));
   const auto found = publications_.find(payload_of(fault));
   if (parent == nullptr || parent_id == member.id || found == publications_.end()) return;
   Publication& publication = found->second;
@@ -903,7 +907,8 @@ void OriginCore::handle_parent_fault(Instant now, Member& member, const wire::Pa
 
 void OriginCore::handle_chunk(Instant now, ConnId conn, const ChunkArrival&) {
   refuse(conn, fail(Errc::kNotAllowed, Op::kReceive, "a chunk for the origin: nobody sends it any"));
-  if (Member* member = members_.by_conn(conn)) lose(now, *member, "it sent a chunk, which no worker sends to its origin");
+  if (Member* member = members_.by_conn(conn))
+    lose(now, *member, "it sent a chunk, which no worker sends to its origin");
 }
 
 void OriginCore::handle_chunk_sent(Instant now, ConnId conn) {

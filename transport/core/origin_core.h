@@ -47,11 +47,11 @@ struct PeerRecord {
 /// How far one publication has come. Times count from its start; absent until reached.
 struct PublicationProgress {
   Version version{};
-  bool undecided = false;  ///< a patch is being made: it is not known yet what will travel
+  bool undecided = false;                 ///< a patch is being made: it is not known yet what will travel
   PayloadKind kind = PayloadKind::kFull;  ///< of what most workers get
   std::uint64_t payload_bytes = 0;        ///< of that
-  std::uint32_t active = 0;     ///< workers that count: connected, not standby
-  std::uint32_t installed = 0;  ///< of those
+  std::uint32_t active = 0;               ///< workers that count: connected, not standby
+  std::uint32_t installed = 0;            ///< of those
   std::optional<Duration> t50, t90, t100;
   Topology topology = Topology::kStar;
   Duration predicted{};
@@ -133,11 +133,11 @@ class OriginCore final : public Core {
   struct Publication {
     std::shared_ptr<const Manifest> manifest;
     Plan plan;
-    std::set<PeerId> failed;   // could not store it: neither fed nor relays
-    std::set<PeerId> demoted;  // a child left it: a leaf for the rest of this publication
+    std::set<PeerId> failed;                         // could not store it: neither fed nor relays
+    std::set<PeerId> demoted;                        // a child left it: a leaf for the rest of this publication
     std::map<PeerId, std::set<PeerId>> called_slow;  // by which children
-    std::map<PeerId, std::string> told;  // the assignment that each member was sent last, without its epoch
-    std::set<PeerId> holders;            // have it whole
+    std::map<PeerId, std::string> told;              // the assignment that each member was sent last, without its epoch
+    std::set<PeerId> holders;                        // have it whole
   };
   /// One version, by whatever payloads.
   struct Progress {
@@ -173,7 +173,8 @@ class OriginCore final : public Core {
   [[nodiscard]] bool can_make(PayloadId payload) const;
   /// Whether a member still waits for more of it.
   [[nodiscard]] bool in_use(PayloadId payload) const;
-  /// What to do with the payload that a member is in the middle of as it joins: a plan for it, or word that there is none.
+  /// What to do with the payload that a member is in the middle of as it joins: a plan for it, or word that there is
+  /// none.
   void resume_receiving(Instant now, Member& member);
   /// Whether `member` can get that payload, or give it: those who have it, and those who were told of it and have not
   /// gone past it. A worker skips what is superseded before it is begun.

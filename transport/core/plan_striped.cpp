@@ -160,8 +160,9 @@ Forest striped_forest(const PlanNetwork& network, const std::vector<PlanNode>& r
     for (PlanNode node = 1; node < network.node_count(); ++node) {
       if (!is_interior[node]) others.push_back(node);
     }
-    // The origin's uplink is shared among connections, not among stripes, and by whatever is fair to TCP: so each member
-    // is to get about as much of its payload from there as the others. Of equals first who has fewer stripes left.
+    // The origin's uplink is shared among connections, not among stripes, and by whatever is fair to TCP: so each
+    // member is to get about as much of its payload from there as the others. Of equals first who has fewer stripes
+    // left.
     std::stable_sort(others.begin(), others.end(), [&](PlanNode a, PlanNode b) {
       return std::pair(from_origin[a], stripe_of[a] < s) < std::pair(from_origin[b], stripe_of[b] < s);
     });

@@ -13,8 +13,8 @@ struct Timeouts {
   /// Worker: an origin that is silent for this long is redialled. Longer, because who dials anew has left the plan and
   /// comes back at another place of it, while downloads do well without an origin.
   Duration origin_silence = std::chrono::seconds(10);
-  /// A parent that was left for another place in the plan may still have chunks on the way; until they have come, or for
-  /// this long, the new parent is not asked, so that nothing comes twice.
+  /// A parent that was left for another place in the plan may still have chunks on the way; until they have come, or
+  /// for this long, the new parent is not asked, so that nothing comes twice.
   Duration draining = std::chrono::milliseconds(500);
   /// A connection that says nothing after it was made.
   Duration greeting = std::chrono::seconds(10);

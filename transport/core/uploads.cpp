@@ -39,7 +39,8 @@ Status Uploads::handle_subscribe(Instant now, ConnId conn, const wire::Subscribe
   s.held_bytes = request.chunks_held();
   s.parts_held = request.parts_held();
   s.idle_since = now;
-  if (s.held_bytes.size() > kChunksMax / 8) return fail(Errc::kTooLarge, Op::kReceive, "subscribe: more chunks held than exist");
+  if (s.held_bytes.size() > kChunksMax / 8)
+    return fail(Errc::kTooLarge, Op::kReceive, "subscribe: more chunks held than exist");
   const PayloadId payload = payload_of(request);
   ChildState& child = found->second;
   if (child.subscriptions.size() >= kSubscriptionsMax && !child.subscriptions.contains({payload, s.stripe})) {

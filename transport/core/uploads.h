@@ -60,8 +60,8 @@ class Uploads {
     std::uint32_t parts_held = 0;
 
     bool ready = false;
-    ChunkSet done;        // held there, sent, or of another stripe
-    ChunkIndex cursor{};  // nothing below is both verified here and missing there
+    ChunkSet done;           // held there, sent, or of another stripe
+    ChunkIndex cursor{};     // nothing below is both verified here and missing there
     bool exhausted = false;  // nothing above is either, until a further chunk is verified
     // Start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996): what was sent so far over the stripe's weight.
     std::uint64_t tag = 0;
@@ -79,8 +79,8 @@ class Uploads {
     std::map<Key, Subscription> subscriptions;
     std::deque<InFlight> in_flight;  // in the order of SendChunk
     std::uint64_t in_flight_bytes = 0;
-    std::uint64_t tag = 0;  // of the subscription that was served last
-    std::vector<Key> draining;       // ended, and the child waits for the last of it
+    std::uint64_t tag = 0;      // of the subscription that was served last
+    std::vector<Key> draining;  // ended, and the child waits for the last of it
   };
 
   void start(Instant now, PayloadId payload, Subscription& subscription, ChildState& child);

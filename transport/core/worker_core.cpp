@@ -82,7 +82,8 @@ void WorkerCore::lose_origin(Instant now) {
   origin_open_ = joined_ = false;
   origin_ = ConnId{};
   const auto doublings = std::min<std::uint32_t>(redials_++, 10);
-  redial_at_ = now + std::min(config_.timeouts.redial_max, config_.timeouts.redial_min * (std::int64_t{1} << doublings));
+  redial_at_ =
+      now + std::min(config_.timeouts.redial_max, config_.timeouts.redial_min * (std::int64_t{1} << doublings));
 }
 
 void WorkerCore::handle_accepted(Instant now, ConnId conn, std::string_view) { strangers_[conn] = now; }
@@ -154,8 +155,8 @@ void WorkerCore::handle_closed(Instant now, ConnId conn, const Error& why) {
   strangers_.erase(conn);
   uploads_.handle_closed(conn);
   if (conn == origin_) {
-    actions_.push(warning(fmt::format("origin {}:{}: {}; dialling again", config_.origin_host, config_.origin_port,
-                                      why.detail)));
+    actions_.push(
+        warning(fmt::format("origin {}:{}: {}; dialling again", config_.origin_host, config_.origin_port, why.detail)));
     if (!refused_) last_error_ = why.message();  // the origin's own words say more than that it closed
     lose_origin(now);
     return;
@@ -197,11 +198,11 @@ void WorkerCore::handle_message(Instant now, ConnId conn, const wire::Message& m
         announced_.reset();
         retry_at_.reset();
         last_error_.clear();
-        actions_.push(info(fmt::format("joined as peer {}; the latest version is {}", id_.value,
-                                       message.joined().latest_version())));
+        actions_.push(info(
+            fmt::format("joined as peer {}; the latest version is {}", id_.value, message.joined().latest_version())));
         if (message.joined().heartbeat_ms() > 0) {
-          config_.timeouts.heartbeat = std::chrono::milliseconds(
-              std::clamp<std::uint32_t>(message.joined().heartbeat_ms(), 10, 10'000));
+          config_.timeouts.heartbeat =
+              std::chrono::milliseconds(std::clamp<std::uint32_t>(message.joined().heartbeat_ms(), 10, 10'000));
         }
         heartbeat_due_ = now;
         break;
@@ -300,7 +301,8 @@ void WorkerCore::handle_announce(Instant now, const wire::Announce& announce) {
       return;
     }
   }
-  // What is said last counts: an origin that no longer has what is arriving leads this worker on from what it installed.
+  // What is said last counts: an origin that no longer has what is arriving leads this worker on from what it
+  // installed.
   announced_ = Announced{std::make_shared<const Manifest>(std::move(*manifest)), announce.assignment()};
   const bool behind = incoming_ && incoming_->id.version > announced_->manifest->version;
   if (behind && !incoming_->download->gone()) return;
@@ -387,7 +389,8 @@ void WorkerCore::take_up_newest(Instant now) {
   incoming_.emplace();
   incoming_->id = payload;
   incoming_->source = next;
-  incoming_->download = std::make_unique<Download>(config_.timeouts, config_.streams, holding->second, links_, actions_);
+  incoming_->download =
+      std::make_unique<Download>(config_.timeouts, config_.streams, holding->second, links_, actions_);
   incoming_->begun_open = next.manifest->open;
   actions_.push(action::BeginPayload{next.manifest});
   if (Status s = incoming_->download->assign(now, id_, next.assignment); !s.has_value()) {
@@ -465,8 +468,8 @@ void WorkerCore::handle_finished(Instant now, PayloadId payload, Status status) 
   installed_seconds_ = to_seconds(now - incoming_->download->first_chunk_at().value_or(now));
   last_error_.clear();
   incoming_.reset();
-  actions_.push(info(fmt::format("version {} installed, {:.3f} s after its first chunk", installed_.value,
-                                 installed_seconds_)));
+  actions_.push(
+      info(fmt::format("version {} installed, {:.3f} s after its first chunk", installed_.value, installed_seconds_)));
   send_installed();
   forget_old_versions();
   take_up_newest(now);

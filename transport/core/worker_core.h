@@ -18,7 +18,7 @@ namespace weightcast {
 
 struct WorkerConfig {
   std::string name;
-  std::string model_id;  ///< "" accepts any; another than the origin's is refused by it
+  std::string model_id;           ///< "" accepts any; another than the origin's is refused by it
   std::uint64_t incarnation = 0;  ///< random per process
   std::string origin_host;
   std::uint16_t origin_port = 0;
@@ -29,7 +29,7 @@ struct WorkerConfig {
   bool leaf_only = false;
   bool standby = false;
   std::uint32_t versions_kept = 2;
-  bool single_copy = false;  ///< a patch takes the place of its base, which can be served no more then
+  bool single_copy = false;   ///< a patch takes the place of its base, which can be served no more then
   std::uint32_t streams = 1;  ///< connections to each parent
   Timeouts timeouts{};
 };

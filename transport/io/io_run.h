@@ -21,7 +21,7 @@ class IoRun {
   enum class Kind { kRead, kWrite, kSync };
 
   static constexpr std::size_t kBytesMax = kWriteBytes;  ///< past this a run takes no more
-  static constexpr std::size_t kPiecesMax = 128;  ///< far below IOV_MAX
+  static constexpr std::size_t kPiecesMax = 128;         ///< far below IOV_MAX
 
   IoRun(Kind kind, int fd, std::uint64_t offset) : kind_(kind), fd_(fd), offset_(offset), end_(offset) {}
 

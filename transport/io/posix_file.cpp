@@ -16,7 +16,6 @@
 namespace weightcast {
 namespace {
 
-
 constexpr mode_t kFileMode = 0644;
 
 }  // namespace
@@ -75,7 +74,8 @@ Status read_fully(const File& file, std::uint64_t offset, MutableBytes into, std
 
 Status write_fully(const File& file, std::uint64_t offset, Bytes from, std::string_view what) {
   while (!from.empty()) {
-    const ssize_t put = ::pwrite(file.fd(), from.data(), std::min(from.size(), kWriteBytes), static_cast<off_t>(offset));
+    const ssize_t put =
+        ::pwrite(file.fd(), from.data(), std::min(from.size(), kWriteBytes), static_cast<off_t>(offset));
     if (put < 0 && errno == EINTR) continue;
     if (put < 0) return fail_errno(errno, Op::kWrite, what);
     from = from.subspan(static_cast<std::size_t>(put));

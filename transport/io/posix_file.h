@@ -41,8 +41,8 @@ using FileRef = std::shared_ptr<const File>;
 [[nodiscard]] Status preallocate(const File& file, std::uint64_t size_bytes, std::string_view what);
 
 /// What goes to a file goes in pieces of this size. Larger ones are hardly cheaper per byte, and the page cache takes
-/// them in folios of higher order, which are dear to come by where memory is fragmented or given back to a host: 128 KiB
-/// at a time was measured at 1.7 CPU s/GiB where 64 KiB took 0.25.
+/// them in folios of higher order, which are dear to come by where memory is fragmented or given back to a host: 128
+/// KiB at a time was measured at 1.7 CPU s/GiB where 64 KiB took 0.25.
 inline constexpr std::size_t kWriteBytes = 64 * kKiB;
 
 /// Exactly `into.size()` bytes. Errors: kCorrupt when the file ends before.

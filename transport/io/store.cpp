@@ -20,9 +20,10 @@ StoreImpl::StoreImpl(EventLoop& loop, StoreOptions options, File lock, std::uniq
       layout_(options_.directory),
       lock_(std::move(lock)),
       current_(found.current),
-      place_timer_(loop, [this] {
-        for (const auto& task : std::exchange(waiting_for_place_, {})) task();
-      }),
+      place_timer_(loop,
+                   [this] {
+                     for (const auto& task : std::exchange(waiting_for_place_, {})) task();
+                   }),
       cache_(options_.cache_bytes_max),
       read_buffers_(kReadBuffersKeptBytesMax),
       serial_(loop),
@@ -354,8 +355,7 @@ void StoreImpl::read_chunk(PayloadId payload, ChunkIndex chunk, ReadDone done) {
           // for.
           if (status.has_value()) cache_.put(key, bytes);
         }
-        handle_read(key, status.has_value() ? Result<BufferRef>(bytes)
-                                            : about(key.payload.version, status.error()));
+        handle_read(key, status.has_value() ? Result<BufferRef>(bytes) : about(key.payload.version, status.error()));
         if (owner) forget_old();
       });
 }

@@ -97,8 +97,8 @@ class Store {
   [[nodiscard]] virtual const StoredVersion* find(Version version) const = 0;
   /// The one that `current` names, or kNoVersion.
   [[nodiscard]] virtual Version current() const = 0;
-  /// With single_copy: the version that wants to take the place of the current one's files, from finish() until it calls
-  /// back; who has them open or mapped is waited for. Else kNoVersion.
+  /// With single_copy: the version that wants to take the place of the current one's files, from finish() until it
+  /// calls back; who has them open or mapped is waited for. Else kNoVersion.
   [[nodiscard]] virtual Version taking_place() const = 0;
   /// Complete patches, oldest first.
   [[nodiscard]] virtual std::vector<StoredPatch> patches() const = 0;
@@ -144,8 +144,8 @@ class Store {
   /// Errors: kCorrupt (the digest does not match, or the patch is none: what arrived is thrown away); kWrongBase (the
   /// patch does not fit what is here; thrown away too); kNotFound (not begun, or discarded meanwhile); kNoSpace, kIo
   /// (the version stays as it was before, and begin() and finish() may be called again). With single_copy a patch is
-  /// applied here, and not before: as soon as nobody else has a file of its base open, mapped or linked, and reads of it
-  /// have ended. After an error, and after the process was killed, the base is what it was.
+  /// applied here, and not before: as soon as nobody else has a file of its base open, mapped or linked, and reads of
+  /// it have ended. After an error, and after the process was killed, the base is what it was.
   virtual void finish(PayloadId payload, std::function<void(Result<StoredVersion>)> done) = 0;
 
   /// Makes room for a version that this node makes itself, whose manifest is not known before its bytes are. The caller

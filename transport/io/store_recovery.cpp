@@ -111,8 +111,8 @@ class Recovery {
     for (const PayloadId payload : payloads) {
       Result<VersionRecord> record = read_record(layout_.record(payload));
       // A version's record has the manifest of the payload that brought it, which may be a patch.
-      if (record.has_value() && (record->manifest.id() == payload ||
-                                 (!payload.is_patch() && record->manifest.version == payload.version))) {
+      if (record.has_value() &&
+          (record->manifest.id() == payload || (!payload.is_patch() && record->manifest.version == payload.version))) {
         records_.emplace(payload, std::move(*record));
         continue;
       }
@@ -194,9 +194,9 @@ class Recovery {
     WC_ASSIGN(const std::set<PayloadId> payloads, payloads_in(layout_.incoming()));
     for (const PayloadId payload : payloads) {
       const fs::path path = layout_.incoming(payload);
-      const bool complete =
-          std::any_of(found_.complete.begin(), found_.complete.end(),
-                      [&](const auto& found) { return found.record.manifest.version == payload.version; });
+      const bool complete = std::any_of(found_.complete.begin(), found_.complete.end(), [&](const auto& found) {
+        return found.record.manifest.version == payload.version;
+      });
       if (complete) {
         spdlog::warn("store: {} thrown away: the version is complete", path.native());
         WC_TRY(layout_.throw_away(path));

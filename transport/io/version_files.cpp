@@ -128,7 +128,8 @@ Status read_stream(VersionFiles& files, std::uint64_t offset, MutableBytes into)
 Status write_stream(VersionFiles& files, std::uint64_t offset, Bytes from) {
   for (const FilePiece& piece : files.table().pieces(offset, from.size())) {
     WC_ASSIGN(const FileRef file, files.file(piece.file));
-    WC_TRY(write_fully(*file, piece.offset_bytes, from.first(piece.size_bytes), files.table().files()[piece.file].name));
+    WC_TRY(
+        write_fully(*file, piece.offset_bytes, from.first(piece.size_bytes), files.table().files()[piece.file].name));
     from = from.subspan(piece.size_bytes);
   }
   return {};

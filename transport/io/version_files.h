@@ -33,11 +33,11 @@ class VersionFiles {
   /// Makes `path` with new files. Blocks. Errors: kNoSpace, kIo; then nothing is left at `path`.
   [[nodiscard]] static Result<std::shared_ptr<VersionFiles>> create(const std::filesystem::path& path, FileTable table,
                                                                     Size size = Size::kFull);
-  /// Makes `path` out of the files of a version that is no more, at `spare`: their bytes are whatever they were. To write
-  /// to pages that the kernel has already is several times cheaper than to new ones. Only files that nobody else has open,
-  /// mapped or linked: those are some reader's, and must not change. Blocks. Errors: kBusy (somebody has one),
-  /// kUnsupported (the file system cannot tell), kInvalidArgument (other names or sizes), kIo; then what is left at
-  /// either path is to be thrown away.
+  /// Makes `path` out of the files of a version that is no more, at `spare`: their bytes are whatever they were. To
+  /// write to pages that the kernel has already is several times cheaper than to new ones. Only files that nobody else
+  /// has open, mapped or linked: those are some reader's, and must not change. Blocks. Errors: kBusy (somebody has
+  /// one), kUnsupported (the file system cannot tell), kInvalidArgument (other names or sizes), kIo; then what is left
+  /// at either path is to be thrown away.
   [[nodiscard]] static Result<std::shared_ptr<VersionFiles>> reuse(const std::filesystem::path& spare,
                                                                    const std::filesystem::path& path, FileTable table);
   /// Opens what create() made. Blocks. Errors: kCorrupt when a file is missing, has another size, or is none of the

@@ -19,13 +19,14 @@ constexpr Duration kGoodbye = std::chrono::milliseconds(1200);
 // second. A fraction of what a relay may keep.
 constexpr int kHeapTrimBytes = 16 << 20;
 
-// A connection takes two descriptors (its socket, its timer), and the usual soft limit of 1024 would end a fleet at some
-// 500 workers.
+// A connection takes two descriptors (its socket, its timer), and the usual soft limit of 1024 would end a fleet at
+// some 500 workers.
 void raise_descriptor_limit() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return;
   limit.rlim_cur = limit.rlim_max;
-  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) spdlog::warn("cannot raise the limit of open files: {}", std::strerror(errno));
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0)
+    spdlog::warn("cannot raise the limit of open files: {}", std::strerror(errno));
 }
 
 }  // namespace

@@ -17,27 +17,27 @@ enum class Role { kOrigin, kWorker };
 /// Everything that `weightcast daemon` can be told. Names are those of the flags and of the config file.
 struct DaemonConfig {
   Role role = Role::kWorker;
-  std::string state;                       ///< directory of this daemon alone
-  Endpoint listen{"127.0.0.1", 0};         ///< port 0: a free one, told by `status` and in the log
-  std::optional<Endpoint> origin;          ///< worker only
-  std::string name;                        ///< default: the host's name
-  std::string model_id;                    ///< "" fits any
+  std::string state;                ///< directory of this daemon alone
+  Endpoint listen{"127.0.0.1", 0};  ///< port 0: a free one, told by `status` and in the log
+  std::optional<Endpoint> origin;   ///< worker only
+  std::string name;                 ///< default: the host's name
+  std::string model_id;             ///< "" fits any
   Rate uplink{};
   Rate downlink{};
-  bool pace = true;                        ///< false: the rates inform the plan, the network enforces them
-  Topology topology = Topology::kAuto;     ///< origin only
+  bool pace = true;                                     ///< false: the rates inform the plan, the network enforces them
+  Topology topology = Topology::kAuto;                  ///< origin only
   Duration hop_delay = std::chrono::microseconds(500);  ///< origin only
   std::uint32_t versions_kept = 2;
-  bool patches = true;                     ///< origin only; false: full payloads only
-  std::uint32_t anchor_interval = 16;      ///< origin only: patches kept in a row for workers that are behind
-  std::string congestion;                  ///< "" leaves the host's default
-  std::uint32_t streams = 1;               ///< worker only: connections to each parent
+  bool patches = true;                 ///< origin only; false: full payloads only
+  std::uint32_t anchor_interval = 16;  ///< origin only: patches kept in a row for workers that are behind
+  std::string congestion;              ///< "" leaves the host's default
+  std::uint32_t streams = 1;           ///< worker only: connections to each parent
   DiskBackend disk = DiskBackend::kAuto;
-  bool single_copy = false;                ///< worker only: patches are applied to the only copy
+  bool single_copy = false;  ///< worker only: patches are applied to the only copy
   bool leaf_only = false;
   bool standby = false;
-  bool insecure = false;                   ///< plain TCP; refused without
-  bool insecure_beyond_loopback = false;   ///< ... and on other than loopback addresses
+  bool insecure = false;                  ///< plain TCP; refused without
+  bool insecure_beyond_loopback = false;  ///< ... and on other than loopback addresses
   Timeouts timeouts{};
 };
 

@@ -101,8 +101,7 @@ void Driver::perform(action::Connect connect) {
   const ConnId conn = connect.conn;
   Peer& peer = peers_[conn];
   peer.dial = std::make_unique<Dial>(
-      context_, Endpoint{connect.host, connect.port},
-      [this, conn](Result<std::unique_ptr<FrameConnection>> made) {
+      context_, Endpoint{connect.host, connect.port}, [this, conn](Result<std::unique_ptr<FrameConnection>> made) {
         if (!made.has_value()) {
           drop(conn);
           core_.handle_closed(context_.loop.now(), conn, made.error());

@@ -76,21 +76,22 @@ Status LocalApi::handle(const std::shared_ptr<Session>& session, const local::Me
     case Kind::kPublishRequest: {
       const local::PublishRequest& request = message.publish_request();
       if (!std::isfinite(request.timeout_s()) || !(request.wait_fraction() >= 0 && request.wait_fraction() <= 1)) {
-        reply_error(*session, fail(Errc::kInvalidArgument, Op::kPublish, "the fraction to wait for is not within 0 and 1"));
+        reply_error(*session,
+                    fail(Errc::kInvalidArgument, Op::kPublish, "the fraction to wait for is not within 0 and 1"));
         break;
       }
       if (queue_.size() >= kPublishQueueMax) {
-        reply_error(*session, fail(Errc::kBusy, Op::kPublish,
-                                   fmt::format("version {}: {} publications wait already; try again when they are taken over",
-                                               request.version(), queue_.size())));
+        reply_error(*session,
+                    fail(Errc::kBusy, Op::kPublish,
+                         fmt::format("version {}: {} publications wait already; try again when they are taken over",
+                                     request.version(), queue_.size())));
         break;
       }
       queue_.push_back({session, request, context_.loop.now()});
       start_next_publish();
       break;
     }
-    default:
-      return fail(Errc::kUnsupported, Op::kReceive, "local message: not a request of this release");
+    default: return fail(Errc::kUnsupported, Op::kReceive, "local message: not a request of this release");
   }
   return {};
 }

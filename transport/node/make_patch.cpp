@@ -157,7 +157,8 @@ class PatchMaking : public std::enable_shared_from_this<PatchMaking> {
   Status encode() {
     PatchIdentity identity{request_.model_id, request_.payload.base, request_.payload.version, base_digest_,
                            manifest_.snapshot_digest};
-    WC_ASSIGN(const PatchHead head, make_head(std::move(identity), layout_of(*base_), layout_of(*result_), kSegmentBytes));
+    WC_ASSIGN(const PatchHead head,
+              make_head(std::move(identity), layout_of(*base_), layout_of(*result_), kSegmentBytes));
     WC_ASSIGN(const File file, open_file(path_, O_WRONLY));
     const double limit_bytes = kPatchShareMax * double(manifest_.snapshot_bytes());
     EncodeOptions options;

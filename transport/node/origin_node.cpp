@@ -105,7 +105,9 @@ void OriginNode::publish(const local::PublishRequest& request, std::function<voi
 }
 
 void OriginNode::make(PayloadId patch) {
-  const auto choose_chunk_bytes = [this](std::uint64_t bytes) { return core_->plan_for(loop_.now(), bytes).chunk_bytes; };
+  const auto choose_chunk_bytes = [this](std::uint64_t bytes) {
+    return core_->plan_for(loop_.now(), bytes).chunk_bytes;
+  };
   PatchObserver observer;
   observer.begun = [this](std::shared_ptr<const Manifest> manifest) {
     core_->handle_patch_begun(loop_.now(), std::move(manifest));

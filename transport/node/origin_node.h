@@ -34,7 +34,7 @@ class OriginNode final : public Node {
   std::unique_ptr<OriginCore> core_;
   std::uint64_t peer_records_written_ = 0;  // generation
   bool writing_peer_records_ = false;
-  double encode_s_ = 0;  // of the last patch
+  double encode_s_ = 0;                 // of the last patch
   std::map<Version, Started> started_;  // the last few publications
 };
 

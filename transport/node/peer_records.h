@@ -7,8 +7,8 @@
 
 namespace weightcast {
 
-/// Keeps what an origin knows of its workers' forwarding in DIR/peers.json, replaced by rename. The file may be deleted:
-/// then everyone starts without history.
+/// Keeps what an origin knows of its workers' forwarding in DIR/peers.json, replaced by rename. The file may be
+/// deleted: then everyone starts without history.
 class PeerRecordsFile {
  public:
   explicit PeerRecordsFile(const std::filesystem::path& directory) : path_(directory / "peers.json") {}

@@ -109,7 +109,8 @@ class Takeover : public std::enable_shared_from_this<Takeover> {
     // The kernel lets one writer at a time into a file, and the others spin: here they sleep, and somebody hashes.
     const std::lock_guard lock(write_mutex_);
     for (const FilePiece& piece : source_->file_table().pieces(offset, bytes.size())) {
-      WC_TRY(write_fully(targets_[piece.file], piece.offset_bytes, bytes.first(piece.size_bytes), files_[piece.file].name));
+      WC_TRY(write_fully(targets_[piece.file], piece.offset_bytes, bytes.first(piece.size_bytes),
+                         files_[piece.file].name));
       bytes = bytes.subspan(piece.size_bytes);
     }
     return {};
@@ -130,14 +131,15 @@ class Takeover : public std::enable_shared_from_this<Takeover> {
     manifest->part_digests = part_digests_of(chunk_digests_);
     manifest->files = files_;
     manifest->snapshot_digest = digest_->root();
-    manifest->published_unix_ms = std::chrono::duration_cast<std::chrono::milliseconds>(
-                                      std::chrono::system_clock::now().time_since_epoch())
-                                      .count();
+    manifest->published_unix_ms =
+        std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
+            .count();
     if (Status fits = check_fits_the_wire(*manifest); !fits.has_value()) return abandon(fits.error());
-    store_.finish_import(*manifest, chunk_digests_, [self = shared_from_this(), manifest](Result<StoredVersion> stored) {
-      if (!stored.has_value()) return self->abandon(stored.error());
-      self->done_(TakenOver{manifest, std::move(self->chunk_digests_), manifest->payload_bytes});
-    });
+    store_.finish_import(*manifest, chunk_digests_,
+                         [self = shared_from_this(), manifest](Result<StoredVersion> stored) {
+                           if (!stored.has_value()) return self->abandon(stored.error());
+                           self->done_(TakenOver{manifest, std::move(self->chunk_digests_), manifest->payload_bytes});
+                         });
   }
 
   void refuse_non_finite() {

@@ -96,7 +96,8 @@ void Fleet::thaw(Node& node) {
 }
 
 void Fleet::publish(std::uint64_t version, std::uint32_t chunks) {
-  origin_->handle_publish(now_, now_, fleet_manifest(Version{version}, chunks), fleet_digests(Version{version}, chunks));
+  origin_->handle_publish(now_, now_, fleet_manifest(Version{version}, chunks),
+                          fleet_digests(Version{version}, chunks));
   pump(0);
 }
 

@@ -34,13 +34,13 @@ class Fleet {
 
   struct Node {
     std::string name;
-    std::unique_ptr<Core> core;     ///< null while it is dead
-    WorkerCore* worker = nullptr;   ///< core, if it is a worker's
+    std::unique_ptr<Core> core;    ///< null while it is dead
+    WorkerCore* worker = nullptr;  ///< core, if it is a worker's
     Duration chunk_time = std::chrono::milliseconds(1);
-    bool damages_chunks = false;    ///< what it sends does not match its digest
-    bool disk_full = false;         ///< chunks and new versions are refused with kNoSpace
-    bool damages_snapshots = false; ///< what it stores fails the check of the whole
-    bool damaged_base = false;      ///< patches do not fit what it has installed
+    bool damages_chunks = false;     ///< what it sends does not match its digest
+    bool disk_full = false;          ///< chunks and new versions are refused with kNoSpace
+    bool damages_snapshots = false;  ///< what it stores fails the check of the whole
+    bool damaged_base = false;       ///< patches do not fit what it has installed
     std::vector<std::string> log;
 
     [[nodiscard]] Version installed() const { return worker->installed_version(); }

@@ -505,7 +505,8 @@ TEST_P(SmallDiskTest, PatchIsAppliedAnewWhenThereIsRoomAgain) {
   EXPECT_TRUE(holds(directory() / "current", two));
 }
 
-INSTANTIATE_TEST_SUITE_P(, SmallDiskTest, testing::Values(DiskBackend::kIoUring, DiskBackend::kThreadPool), backend_name);
+INSTANTIATE_TEST_SUITE_P(, SmallDiskTest, testing::Values(DiskBackend::kIoUring, DiskBackend::kThreadPool),
+                         backend_name);
 INSTANTIATE_TEST_SUITE_P(, StoreOpenPatchTest, testing::Values(DiskBackend::kIoUring, DiskBackend::kThreadPool),
                          backend_name);
 INSTANTIATE_TEST_SUITE_P(, StorePatchTest, testing::Values(DiskBackend::kIoUring, DiskBackend::kThreadPool),

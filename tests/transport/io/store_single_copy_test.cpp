@@ -38,7 +38,8 @@ class SingleCopyTest : public StorePatchTest {
   }
   /// A process that applies the patch to the only copy; `before_finish` runs in it when all has arrived, `after_finish`
   /// when it is installed.
-  pid_t fork_apply(const std::function<void()>& before_finish, const std::function<void()>& after_finish = [] {}) {
+  pid_t fork_apply(
+      const std::function<void()>& before_finish, const std::function<void()>& after_finish = [] {}) {
     store_.reset();
     const pid_t child = ::fork();
     if (child != 0) return child;
