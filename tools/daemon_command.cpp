@@ -16,6 +16,7 @@ struct Flags {
   std::string role, listen = "127.0.0.1:0", origin, uplink = "unlimited", downlink = "unlimited", topology = "auto",
                     disk = "auto", log_level = "info";
   double hop_delay_ms = 0.5;
+  double single_copy_wait_s = 60;
   bool no_pace = false;
   DaemonConfig config;
 };
@@ -43,6 +44,7 @@ Status run(Flags flags) {
   WC_ASSIGN(config.downlink, parse_rate(flags.downlink));
   WC_ASSIGN(config.topology, parse_topology(flags.topology));
   config.hop_delay = from_seconds(flags.hop_delay_ms / 1e3);
+  config.single_copy_wait = from_seconds(flags.single_copy_wait_s);
   config.pace = !flags.no_pace;
   config.disk = flags.disk == "io_uring"  ? DiskBackend::kIoUring
                 : flags.disk == "threads" ? DiskBackend::kThreadPool
@@ -98,6 +100,10 @@ void add_daemon_command(const Commands& commands) {
   app->add_flag(
       "--single-copy", config.single_copy,
       "Apply patches to the only copy, as soon as nobody has its files open; --keep does not count (workers)");
+  app->add_option("--single-copy-wait", flags->single_copy_wait_s,
+                  "Seconds that --single-copy waits for that; then the version is reported as failed and tried again")
+      ->check(CLI::Range(0.1, 86'400.0))
+      ->capture_default_str();
   app->add_flag("--leaf-only", config.leaf_only, "Others cannot dial this worker: never plan it as a relay");
   app->add_flag("--standby", config.standby, "Wait until another worker is lost, then take its place");
   app->add_flag("--insecure", config.insecure, "Plain TCP, neither encrypted nor authenticated");

@@ -1,12 +1,8 @@
 // kill -9 at any moment: no version is ever half-visible, and nothing that was verified is fetched again.
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <signal.h>
-#include <unistd.h>
 
-#include <atomic>
 #include <filesystem>
-#include <map>
 #include <random>
 #include <set>
 #include <thread>
@@ -14,50 +10,13 @@
 #include "base/digest.h"
 #include "base/units.h"
 #include "tests/e2e/cluster.h"
+#include "tests/e2e/reader.h"
 #include "tests/patch/safetensors_bytes.h"
 
 namespace weightcast {
 namespace {
 
 using namespace std::chrono_literals;
-
-/// Reads a node's current snapshot again and again, as an inference engine does: resolves the link once, then reads
-/// what it names. Every read must give one of the published snapshots, whole.
-class Reader {
- public:
-  explicit Reader(std::string state_dir) : thread_([this, dir = std::move(state_dir)] { run(dir); }) {}
-  ~Reader() { stop(); }
-  Reader(const Reader&) = delete;
-  Reader& operator=(const Reader&) = delete;
-
-  void stop() {
-    stopping_ = true;
-    if (thread_.joinable()) thread_.join();
-  }
-  /// After stop().
-  [[nodiscard]] const std::map<Digest, unsigned>& seen() const { return seen_; }
-
- private:
-  void run(const std::string& dir) {
-    while (!stopping_) {
-      const int fd = ::open((dir + "/current/model.safetensors").c_str(), O_RDONLY | O_CLOEXEC);
-      if (fd >= 0) {
-        DigestStream digest;
-        std::string buffer(kMiB, '\0');
-        for (ssize_t n = 0; (n = ::read(fd, buffer.data(), buffer.size())) > 0;) {
-          digest.update(as_bytes(std::string_view(buffer).substr(0, std::size_t(n))));
-        }
-        ::close(fd);
-        ++seen_[digest.digest()];
-      }
-      std::this_thread::sleep_for(3ms);
-    }
-  }
-
-  std::atomic<bool> stopping_{false};
-  std::map<Digest, unsigned> seen_;
-  std::thread thread_;
-};
 
 TEST(Crash, AtRandomMomentsLeavesEveryReaderWithWholeVersions) {
   const unsigned seed = std::random_device{}();

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
@@ -13,64 +14,14 @@
 #include "base/units.h"
 #include "client/client.h"
 #include "patch/mapped_file.h"
-#include "tests/e2e/cluster.h"
-#include "tests/patch/safetensors_bytes.h"
+#include "tests/e2e/patch_fixture.h"
 
 namespace weightcast {
 namespace {
 
 using namespace std::chrono_literals;
+using testing::AllOf;
 using testing::HasSubstr;
-
-/// A model of one BF16 tensor that changes a little with every step, as training changes one.
-class Model {
- public:
-  Model(std::string path, std::size_t cells, unsigned seed = 1) : path_(std::move(path)), random_(seed), cells_(cells) {
-    for (std::uint16_t& cell : cells_) cell = static_cast<std::uint16_t>(0x3c00 + (random_() & 0x80ff));
-    save();
-  }
-
-  /// Moves about one cell in a hundred to a neighbouring number.
-  const std::string& step() {
-    for (std::size_t i = random_() % 200; i < cells_.size(); i += 1 + random_() % 200) ++cells_[i];
-    save();
-    return path_;
-  }
-  /// Moves all of them somewhere.
-  const std::string& replace() {
-    for (std::uint16_t& cell : cells_) cell = static_cast<std::uint16_t>(0x3c00 + (random_() & 0x80ff));
-    save();
-    return path_;
-  }
-  std::uint16_t& cell(std::size_t i) { return cells_[i]; }
-  void save() const {
-    const std::string header = fmt::format(R"({{"weight":{{"dtype":"BF16","shape":[{}],"data_offsets":[0,{}]}}}})",
-                                           cells_.size(), 2 * cells_.size());
-    const std::string_view data(reinterpret_cast<const char*>(cells_.data()), 2 * cells_.size());
-    std::ofstream(path_, std::ios::binary | std::ios::trunc) << safetensors_bytes(header, data);
-  }
-  [[nodiscard]] const std::string& path() const { return path_; }
-  [[nodiscard]] std::uint64_t file_bytes() const { return std::filesystem::file_size(path_); }
-
- private:
-  std::string path_;
-  std::mt19937 random_;
-  std::vector<std::uint16_t> cells_;
-};
-
-struct PatchTest : testing::Test {
-  Cluster cluster;
-  Model model{cluster.temp().file("model.safetensors"), 4'000'000};
-
-  nlohmann::json publish(std::uint64_t version, const Cluster::Flags& flags = {"--wait", "1", "--timeout", "30"}) {
-    const Ran ran = cluster.publish(model.path(), version, flags);
-    EXPECT_EQ(ran.status, 0) << ran.err;
-    return ran.status == 0 ? nlohmann::json::parse(ran.out) : nlohmann::json();
-  }
-  std::uint64_t received(const std::string& name) {
-    return cluster.self(name).at("bytes_received").get<std::uint64_t>();
-  }
-};
 
 TEST_F(PatchTest, StepTravelsAsAPatchAndIsInstalledBitForBit) {
   cluster.start_origin();
@@ -251,31 +202,6 @@ TEST_F(PatchTest, NaNIsRefusedBeforeAnythingIsCompared) {
   EXPECT_TRUE(cluster.holds("a", model.path())) << "bit for bit, that NaN included";
 }
 
-TEST_F(PatchTest, KilledWhileItAppliesAPatchAWorkerHasTheOldVersionOrTheNew) {
-  cluster.start_origin();
-  cluster.start_worker("a");
-  std::mt19937 random(7);
-  publish(1);
-  std::string before = read_file(model.path());
-  for (std::uint64_t version = 2; version <= 9; ++version) {
-    model.step();
-    const std::string after = read_file(model.path());
-    std::thread crash([&] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(random() % 120));
-      cluster.process("a").signal(SIGKILL);
-    });
-    publish(version, {});
-    crash.join();
-    ASSERT_TRUE(cluster.process("a").wait(5s));
-    const std::string found = read_file(cluster.state("a") + "/current/model.safetensors");
-    EXPECT_TRUE(found == before || found == after) << "version " << version;
-    cluster.restart("a");
-    ASSERT_TRUE(Cluster::eventually([&] { return cluster.version("a") == version; })) << cluster.log("a");
-    ASSERT_TRUE(cluster.holds("a", model.path()));
-    before = after;
-  }
-}
-
 TEST_F(PatchTest, TrainerThatPublishesFasterThanLinksCarryStillReachesEveryone) {
   cluster.start_origin({"--uplink", "20mbit"});
   for (const char* name : {"a", "b"}) cluster.start_worker(name, {"--uplink", "20mbit", "--downlink", "20mbit"});
@@ -320,6 +246,26 @@ TEST_F(PatchTest, SingleCopyIsChangedWhenTheEngineHasLetGoOfIt) {
   EXPECT_TRUE(cluster.holds("single", model.path()));
   EXPECT_TRUE(
       Cluster::eventually([&] { return std::distance(std::filesystem::directory_iterator(versions), {}) == 1; }));
+}
+
+TEST_F(PatchTest, SingleCopyThatIsNotLetGoOfStaysAndTheOriginHearsWhoHasIt) {
+  cluster.start_origin({"--keep", "3"});
+  cluster.start_worker("single", {"--single-copy", "--single-copy-wait", "0.5"});
+  publish(1);
+  std::optional<MappedFile> mapped = *MappedFile::open(cluster.state("single") + "/current/model.safetensors");
+  const std::string seen = read_file(model.path());
+  model.step();
+  EXPECT_EQ(cluster.publish(model.path(), 2, {"--wait", "1", "--timeout", "3"}).status, 1);
+  const nlohmann::json node = cluster.node("origin", "single");
+  EXPECT_EQ(node.at("version"), 1);
+  EXPECT_EQ(node.at("state"), "failed");
+  EXPECT_THAT(node.at("last_error").get<std::string>(),
+              AllOf(HasSubstr("waited 0.5 s"), HasSubstr(fmt::format("(process {})", ::getpid()))));
+  EXPECT_EQ(std::memcmp(mapped->bytes().data(), seen.data(), seen.size()), 0);
+  mapped.reset();
+  model.step();
+  publish(3);
+  EXPECT_TRUE(cluster.holds("single", model.path()));
 }
 
 }  // namespace

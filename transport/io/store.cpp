@@ -97,16 +97,16 @@ void StoreImpl::begin(const Manifest& manifest, std::function<void(Result<Partia
   IncomingRef there;
   std::vector<PayloadId> others;
   for (const auto& [other, incoming] : incoming_) {
-    if (other.version != payload.version) continue;
     if (other == payload && incoming->manifest() == manifest) {
       there = incoming;
-    } else {
+    } else if (other.version <= payload.version) {
       others.push_back(other);
     }
   }
   for (const PayloadId other : others) {
-    spdlog::warn("store: version {} is announced anew under another manifest; its {} chunks here are thrown away",
-                 payload.version.value, incoming_.at(other)->held.count());
+    spdlog::warn("store: version {} is {}; the {} chunks here of version {} are thrown away", payload.version.value,
+                 other.version == payload.version ? "announced anew under another manifest" : "newer",
+                 incoming_.at(other)->held.count(), other.version.value);
     discard(other);
   }
   if (there && !payload.is_patch()) {

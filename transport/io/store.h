@@ -24,6 +24,8 @@ struct StoreOptions {
   /// A patch changes the files of its base instead of new ones: room for one copy is enough, versions_kept and
   /// reuse_files do not count, and no version is visible while that goes on. See retain() and finish().
   bool single_copy = false;
+  /// How long finish() waits with single_copy until others have let go of the files.
+  Duration single_copy_wait = std::chrono::seconds(60);
   bool reuse_files = true;  ///< a forgotten version's files are written anew, instead of new ones being made
   std::size_t cache_bytes_max = 8 * kMiB;  ///< chunks just written, kept in memory for the children that follow
 };
@@ -110,8 +112,8 @@ class Store {
   [[nodiscard]] virtual std::vector<PartialVersion> partial() const = 0;
 
   /// Makes room for a payload that will arrive: files of full size. If a part of it is here already under an equal
-  /// manifest, that part is kept and told; a part under another manifest, or of another payload of the version, is
-  /// thrown away. A patch is applied to a copy of its base while it arrives; the base stays for as long.
+  /// manifest, that part is kept and told; a part under another manifest, of another payload of the version,
+  /// or of an older version, is thrown away. A patch is applied to a copy of its base while it arrives; the base stays for as long.
   /// Errors: kNoSpace (nothing is left behind), kAlreadyExists (complete already), kBusy (this version is beginning or
   /// being imported), kWrongBase (the patch's base is not here), kNotFound (discarded meanwhile), kIo.
   virtual void begin(const Manifest& manifest, std::function<void(Result<PartialVersion>)> done) = 0;
@@ -145,7 +147,8 @@ class Store {
   /// patch does not fit what is here; thrown away too); kNotFound (not begun, or discarded meanwhile); kNoSpace, kIo
   /// (the version stays as it was before, and begin() and finish() may be called again). With single_copy a patch is
   /// applied here, and not before: as soon as nobody else has a file of its base open, mapped or linked, and reads of
-  /// it have ended. After an error, and after the process was killed, the base is what it was.
+  /// it have ended; if that takes longer than single_copy_wait, kTimedOut tells who has one, and begin() and finish()
+  /// may be called again. After an error, and after the process was killed, the base is what it was.
   virtual void finish(PayloadId payload, std::function<void(Result<StoredVersion>)> done) = 0;
 
   /// Makes room for a version that this node makes itself, whose manifest is not known before its bytes are. The caller

@@ -104,7 +104,7 @@ class StoreImpl final : public Store {
     std::unique_ptr<PatchedSnapshot> applied;             // of a patch, from begin() on, but not in the only copy
     std::shared_ptr<std::atomic<bool>> wanted = std::make_shared<std::atomic<bool>>(true);  // of one in the only copy
     bool finishing = false;
-    bool waits = false;  // for those who read the only copy
+    std::optional<Instant> waits_since;  // for those who read the only copy
     bool discarded = false;
 
     [[nodiscard]] const Manifest& manifest() const { return record.manifest; }
@@ -158,7 +158,11 @@ class StoreImpl final : public Store {
   void finish_in_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done);
   void take_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done);
   void change_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done);
-  void wait_for_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done);
+  static std::string why_in_use(const Complete& base);
+  void wait_for_place(const IncomingRef& incoming, const std::string& why,
+                      std::function<void(Result<StoredVersion>)> done);
+  void give_up_waiting(const IncomingRef& incoming, const std::string& why,
+                       std::function<void(Result<StoredVersion>)> done);
   void handle_moved(const IncomingRef& incoming, double switch_s,
                     const std::function<void(Result<StoredVersion>)>& done);
   void give_up(const IncomingRef& incoming, const Error& error, const std::function<void(Result<StoredVersion>)>& done);

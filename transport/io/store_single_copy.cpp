@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "transport/io/file_users.h"
 #include "transport/io/in_place.h"
 #include "transport/io/store_impl.h"
 
@@ -23,10 +24,15 @@ void StoreImpl::finish_in_place(const IncomingRef& incoming, std::function<void(
   });
 }
 
-void StoreImpl::wait_for_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done) {
-  if (!std::exchange(incoming->waits, true)) {
+void StoreImpl::wait_for_place(const IncomingRef& incoming, const std::string& why,
+                               std::function<void(Result<StoredVersion>)> done) {
+  if (!incoming->waits_since) {
     spdlog::info("store: version {} waits until nobody has the files of version {} open, mapped or linked",
                  incoming->manifest().version.value, incoming->manifest().base_version.value);
+    incoming->waits_since = loop_.now();
+  }
+  if (loop_.now() - *incoming->waits_since >= options_.single_copy_wait) {
+    return give_up_waiting(incoming, why, std::move(done));
   }
   waiting_for_place_.push_back([this, incoming, done = std::move(done)]() mutable {
     if (incoming->discarded) return done(no_such(incoming->id()));
@@ -35,23 +41,47 @@ void StoreImpl::wait_for_place(const IncomingRef& incoming, std::function<void(R
   if (!place_timer_.armed()) place_timer_.arm(loop_.now() + kAskAgain);
 }
 
+void StoreImpl::give_up_waiting(const IncomingRef& incoming, const std::string& why,
+                                std::function<void(Result<StoredVersion>)> done) {
+  incoming->waits_since.reset();
+  auto users = std::make_shared<std::string>();
+  const CompleteRef base = incoming->base;
+  const Version version = base->stored.manifest.version;
+  serial_.run([path = layout_.complete(version), base, users] { *users = users_of(path, base->files->table()); },
+              [this, incoming, version, why, users, done = std::move(done)] {
+                if (incoming->discarded) return done(no_such(incoming->id()));
+                give_up(incoming,
+                        fail(Errc::kTimedOut, Op::kInstall,
+                             fmt::format("waited {:.3g} s for version {}, which stays: {}{}{}",
+                                         to_seconds(options_.single_copy_wait), version.value, why,
+                                         users->empty() ? "" : "; in use by ", *users)),
+                        done);
+              });
+}
+
+/// What this store itself does with the only copy; "" if nothing. Reads and syncing have its files open, and what is
+/// not durable yet may have a journal of its own.
+std::string StoreImpl::why_in_use(const Complete& base) {
+  if (base.users > 1) return "it is being read for other workers";
+  return base.stored.durable ? "" : "it is not on the disk yet";
+}
+
 /// First a look whether anybody has the files, while they are still in their place: who is late must not see `current`
 /// come and go.
 void StoreImpl::take_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done) {
   const CompleteRef base = incoming->base;
   const Version version = base->stored.manifest.version;
-  // Its reads and its syncing have the files open. What is not durable yet may have a journal of its own.
-  if (base->users > 1 || !base->stored.durable) return wait_for_place(incoming, std::move(done));
+  if (std::string why = why_in_use(*base); !why.empty()) return wait_for_place(incoming, why, std::move(done));
   base->files->close_all();
   auto status = std::make_shared<Status>();
   serial_.run([layout = layout_, version, base,
                status] { *status = check_unused(layout.complete(version), base->files->table()); },
               [this, incoming, base, version, status, done = std::move(done)]() mutable {
                 if (incoming->discarded) return done(no_such(incoming->id()));
-                if (status->has_value() && base->users == 1) return change_place(incoming, std::move(done));
-                if (status->has_value() || status->error().code == Errc::kBusy) {
-                  return wait_for_place(incoming, std::move(done));
-                }
+                std::string why = why_in_use(*base);
+                if (status->has_value() && why.empty()) return change_place(incoming, std::move(done));
+                if (!status->has_value() && status->error().code == Errc::kBusy) why = status->error().detail;
+                if (!why.empty()) return wait_for_place(incoming, why, std::move(done));
                 const bool cannot_tell = status->error().code == Errc::kUnsupported;
                 Error error = status->error();
                 if (cannot_tell) {
@@ -82,7 +112,9 @@ void StoreImpl::change_place(const IncomingRef& incoming, std::function<void(Res
                   complete_[version] = base;
                 }
                 if (incoming->discarded) return done(no_such(incoming->id()));
-                if (result->status.error().code == Errc::kBusy) return wait_for_place(incoming, std::move(done));
+                if (result->status.error().code == Errc::kBusy) {
+                  return wait_for_place(incoming, result->status.error().detail, std::move(done));
+                }
                 give_up(incoming, result->status.error(), done);
               });
 }

@@ -33,7 +33,8 @@ struct DaemonConfig {
   std::string congestion;              ///< "" leaves the host's default
   std::uint32_t streams = 1;           ///< worker only: connections to each parent
   DiskBackend disk = DiskBackend::kAuto;
-  bool single_copy = false;  ///< worker only: patches are applied to the only copy
+  bool single_copy = false;                              ///< worker only: patches are applied to the only copy
+  Duration single_copy_wait = std::chrono::seconds(60);  ///< ... at most so long after they arrived
   bool leaf_only = false;
   bool standby = false;
   bool insecure = false;                  ///< plain TCP; refused without

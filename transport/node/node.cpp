@@ -17,6 +17,7 @@ Status Node::open_base(const DaemonConfig& config) {
   options.directory = config.state;
   options.versions_kept = config.versions_kept;
   options.single_copy = config.single_copy;
+  options.single_copy_wait = config.single_copy_wait;
   options.backend = config.disk;
   WC_ASSIGN(store_, Store::open(loop_, options));
   // Accepted connections wait in the listener's backlog until there is a driver: none is accepted before the loop runs.

@@ -253,8 +253,12 @@ TEST_P(StorePatchTest, WhatIsInUseStaysAndOtherPatchesGo) {
 TEST_P(StorePatchTest, BaseStaysWhileAPatchIsAppliedToIt) {
   options_.versions_kept = 1;
   open();
+  const Publication nine = next_of(one, 9);
+  ASSERT_TRUE(begin(nine).has_value());
+  put_digests(nine);
+  ASSERT_TRUE(write(nine).has_value());
   ASSERT_TRUE(begin(patch).has_value());
-  ASSERT_TRUE(install(next_of(one, 9)).has_value());
+  ASSERT_TRUE(finish(nine).has_value());
   settle();
   EXPECT_NE(store_->find(Version{1}), nullptr);
   store_->discard(id());

@@ -1,4 +1,5 @@
 // Patches that take the place of the only copy: readers are waited for, and whatever fails, the old version is there.
+#include <gmock/gmock.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -15,6 +16,12 @@ namespace weightcast {
 namespace {
 
 namespace fs = std::filesystem;
+
+MATCHER_P2(FailsWith, code, words, "fails for that reason") {
+  if (arg.has_value()) return false;
+  *result_listener << arg.error().message();
+  return arg.error().code == code && arg.error().detail.find(words) != std::string::npos;
+}
 
 class SingleCopyTest : public StorePatchTest {
  protected:
@@ -145,6 +152,42 @@ TEST_P(SingleCopyTest, WhoWaitsCanBeDiscarded) {
   expect_only(one);
 }
 
+TEST_P(SingleCopyTest, WhoWaitsTooLongHearsWhoHasTheFilesAndMayTryAgain) {
+  options_.single_copy_wait = std::chrono::milliseconds(100);
+  open();
+  const std::string me = "(process " + std::to_string(::getpid()) + ")";
+  const fs::path link = directory() / "kept";
+  std::optional<File> opened = *open_file(file(Version{1}), O_RDONLY);
+  EXPECT_THAT(apply(patch), FailsWith(Errc::kTimedOut, me));
+  expect_only(one);
+  std::optional<MappedFile> mapped = *MappedFile::open(file(Version{1}).native());
+  opened.reset();
+  EXPECT_THAT(apply(patch), FailsWith(Errc::kTimedOut, me));
+  mapped.reset();
+  fs::create_hard_link(file(Version{1}), link);
+  EXPECT_THAT(apply(patch), FailsWith(Errc::kTimedOut, "has another name"));
+  EXPECT_EQ(store_->taking_place(), kNoVersion);
+  fs::remove(link);
+  ASSERT_TRUE(apply(patch).has_value());
+  await_durable(Version{2});
+  expect_only(two);
+}
+
+TEST_P(SingleCopyTest, VersionThatWasWaitedForInVainMakesWayForANewerOne) {
+  options_.single_copy_wait = std::chrono::milliseconds(100);
+  open();
+  std::optional<File> reader = *open_file(file(Version{1}), O_RDONLY);
+  EXPECT_THAT(apply(patch), FailsWith(Errc::kTimedOut, "in use by"));
+  reader.reset();
+  const Publication three = next_of(two, 3);
+  const Result<StoredVersion> stored = apply(patch_of(one, three));
+  ASSERT_TRUE(stored.has_value()) << stored.error().message();
+  await_durable(Version{3});
+  settle();
+  expect_only(three);
+  EXPECT_TRUE(store_->partial().empty());
+}
+
 TEST_P(SingleCopyTest, BadPatchesAreReverted) {
   std::string flipped = patch.stream;
   flipped[flipped.size() / 2] ^= 1;
@@ -234,7 +277,8 @@ TEST_P(SingleCopyTest, DeathAtAnyWriteLeavesTheOldVersion) {
     ASSERT_EQ(::waitpid(child, &status, 0), child);
     ASSERT_TRUE(WIFSIGNALED(status));
     EXPECT_EQ(WTERMSIG(status), SIGXFSZ);
-    EXPECT_FALSE(fs::is_empty(layout().undo())) << "it died in between";
+    // The smallest may also end it where it writes down the digests that it was given.
+    EXPECT_TRUE(limit <= 100 || !fs::is_empty(layout().undo())) << "it died in between";
     open();
     expect_only(one);
   }

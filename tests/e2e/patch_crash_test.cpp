@@ -1,0 +1,143 @@
+// kill -9 while a patch is made, sent or applied: no reader ever sees a mixture, and everybody comes to the new
+// version.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <filesystem>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "client/client.h"
+#include "tests/e2e/patch_fixture.h"
+#include "tests/e2e/reader.h"
+
+namespace weightcast {
+namespace {
+
+using namespace std::chrono_literals;
+
+namespace fs = std::filesystem;
+
+std::string patch_name(std::uint64_t version) { return fmt::format("{:012}-{:012}", version, version - 1); }
+
+using PatchCrashTest = PatchTest;
+
+TEST_F(PatchCrashTest, KilledWhileItAppliesAPatchAWorkerHasTheOldVersionOrTheNew) {
+  cluster.start_origin();
+  cluster.start_worker("a");
+  std::mt19937 random(7);
+  publish(1);
+  std::string before = read_file(model.path());
+  for (std::uint64_t version = 2; version <= 9; ++version) {
+    model.step();
+    const std::string after = read_file(model.path());
+    std::thread crash([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(random() % 120));
+      cluster.process("a").signal(SIGKILL);
+    });
+    publish(version, {});
+    crash.join();
+    ASSERT_TRUE(cluster.process("a").wait(5s));
+    const std::string found = read_file(cluster.state("a") + "/current/model.safetensors");
+    EXPECT_TRUE(found == before || found == after) << "version " << version;
+    cluster.restart("a");
+    ASSERT_TRUE(Cluster::eventually([&] { return cluster.version("a") == version; })) << cluster.log("a");
+    ASSERT_TRUE(cluster.holds("a", model.path()));
+    before = after;
+  }
+}
+
+/// Lets the origin run for a moment at a time until a worker has chunks of that version. Leaves it stopped.
+void run_until_chunks_arrive(Cluster& cluster, const std::string& worker, std::uint64_t version) {
+  Process& origin = cluster.process("origin");
+  Result<Client> client = Client::open(cluster.state(worker));
+  ASSERT_TRUE(client.has_value());
+  EXPECT_TRUE(Cluster::eventually([&] {
+    origin.signal(SIGCONT);
+    std::this_thread::sleep_for(4ms);
+    origin.signal(SIGSTOP);
+    std::this_thread::sleep_for(4ms);
+    const Result<local::StatusReply> status = client->status();
+    if (!status.has_value()) return false;
+    const local::NodeStatus& node = status->nodes(0);
+    return node.version() == version || (node.receiving_version() == version && node.chunks_verified() > 0);
+  }));
+}
+
+TEST_F(PatchCrashTest, OriginThatDiesWhileItSendsAPatchThatItIsMakingMakesItAgain) {
+  const std::vector<std::string> workers{"a", "b"};
+  Model large(model.path(), 16'000'000);
+  cluster.start_origin({"--topology", "chain"});
+  for (const std::string& name : workers) cluster.start_worker(name);
+  ASSERT_EQ(cluster.publish(large.path(), 1).status, 0);
+  std::set<Digest> published{large.digest()};
+  Reader a_reader(cluster.state("a")), b_reader(cluster.state("b"));
+  bool was_open = false;
+  std::uint64_t version = 2;
+  for (; version <= 7 && !was_open; ++version) {
+    large.step();
+    published.insert(large.digest());
+    std::thread publishing([&] { static_cast<void>(cluster.publish(large.path(), version, {})); });
+    run_until_chunks_arrive(cluster, "a", version);
+    const std::optional<int> status = cluster.end("origin", SIGKILL);
+    publishing.join();
+    ASSERT_EQ(status, 128 + SIGKILL);
+    const fs::path state = cluster.state("origin");
+    was_open =
+        fs::exists(state / "incoming" / patch_name(version)) && !fs::exists(state / "records" / patch_name(version));
+    cluster.restart("origin");
+    for (const std::string& name : workers) {
+      ASSERT_TRUE(Cluster::eventually([&] { return cluster.version(name) == version; })) << cluster.log(name);
+      EXPECT_TRUE(cluster.holds(name, large.path()));
+    }
+  }
+  EXPECT_TRUE(was_open) << "it was not killed in time";
+  large.step();
+  published.insert(large.digest());
+  const Ran last = cluster.publish(large.path(), version);
+  ASSERT_EQ(last.status, 0) << last.err;
+  EXPECT_EQ(nlohmann::json::parse(last.out).at("kind"), "patch");
+  for (const std::string& name : workers) EXPECT_TRUE(cluster.holds(name, large.path()));
+  for (Reader* reader : {&a_reader, &b_reader}) {
+    reader->stop();
+    EXPECT_GE(reader->seen().size(), 2u) << "it read while versions changed";
+    for (const auto& [digest, times] : reader->seen()) EXPECT_TRUE(published.contains(digest)) << times << " times";
+  }
+}
+
+TEST_F(PatchCrashTest, SingleCopyWorkerThatDiesWhileItChangesItsFilesHasTheOldVersionOrTheNew) {
+  std::mt19937 random(7);
+  cluster.start_origin();
+  cluster.start_worker("single", {"--single-copy"});
+  publish(1);
+  const fs::path state = cluster.state("single");
+  const fs::path file = state / "current" / "model.safetensors";
+  std::string before = read_file(model.path());
+  int changing_at_death = 0;
+  for (std::uint64_t version = 2; version <= 7; ++version) {
+    model.step();
+    const std::string after = read_file(model.path());
+    publish(version, {});
+    const fs::path made = state / "versions" / fmt::format("{:012}", version);
+    ASSERT_TRUE(
+        Cluster::eventually([&] { return fs::exists(state / "undo" / patch_name(version)) || fs::exists(made); }));
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 20'000));
+    ASSERT_EQ(cluster.end("single", SIGKILL), 128 + SIGKILL);
+    if (!fs::exists(file)) ++changing_at_death;
+    // What it finds by itself, before the origin can help it on.
+    cluster.process("origin").signal(SIGSTOP);
+    cluster.restart("single");
+    const std::string found = read_file(file);
+    cluster.process("origin").signal(SIGCONT);
+    EXPECT_TRUE(found == before || found == after) << "version " << version;
+    ASSERT_TRUE(Cluster::eventually([&] { return cluster.version("single") == version; })) << cluster.log("single");
+    EXPECT_TRUE(cluster.holds("single", model.path()));
+    before = after;
+  }
+  EXPECT_GT(changing_at_death, 0);
+}
+
+}  // namespace
+}  // namespace weightcast
