@@ -92,6 +92,8 @@ struct Log {
   enum class Level : std::uint8_t { kInfo, kWarning } level = Level::kInfo;
   std::string text;
 };
+[[nodiscard]] inline Log info(std::string text) { return {Log::Level::kInfo, std::move(text)}; }
+[[nodiscard]] inline Log warning(std::string text) { return {Log::Level::kWarning, std::move(text)}; }
 
 }  // namespace action
 

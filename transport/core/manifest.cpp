@@ -7,15 +7,12 @@
 #include <cstring>
 
 #include "proto/wire.pb.h"
+#include "transport/core/payload_wire.h"
 
 namespace weightcast {
 namespace {
 
 Error bad(std::string detail) { return fail(Errc::kCorrupt, Op::kParse, "manifest: " + std::move(detail)); }
-
-std::string to_text(const Digest& digest) {
-  return {reinterpret_cast<const char*>(digest.bytes.data()), Digest::kBytes};
-}
 
 /// Sizes, chunks and parts: what a growth changes, too.
 Status check_extent(const Manifest& m) {
@@ -104,13 +101,13 @@ wire::Manifest manifest_to_wire(const Manifest& m) {
   message.set_kind(m.kind == PayloadKind::kFull ? wire::PAYLOAD_KIND_FULL : wire::PAYLOAD_KIND_PATCH);
   message.set_payload_bytes(m.payload_bytes);
   message.set_chunk_bytes(m.chunk_bytes);
-  for (const Digest& digest : m.part_digests) message.mutable_part_digests()->append(to_text(digest));
+  for (const Digest& digest : m.part_digests) message.mutable_part_digests()->append(bytes_of(digest));
   for (const SnapshotFile& file : m.files) {
     wire::FileEntry* entry = message.add_files();
     entry->set_name(file.name);
     entry->set_size_bytes(file.size_bytes);
   }
-  message.set_snapshot_digest(to_text(m.snapshot_digest));
+  message.set_snapshot_digest(std::string(bytes_of(m.snapshot_digest)));
   message.set_published_unix_ms(m.published_unix_ms);
   if (m.part_chunks != kDigestsPerPart) message.set_part_chunks(m.part_chunks);
   message.set_open(m.open);
@@ -154,7 +151,7 @@ wire::Growth growth_between(const Manifest& earlier, const Manifest& later) {
   growth.set_payload_bytes(later.payload_bytes);
   growth.set_parts_before(earlier.part_count());
   for (std::size_t part = earlier.part_count(); part < later.part_count(); ++part) {
-    growth.mutable_part_digests()->append(to_text(later.part_digests[part]));
+    growth.mutable_part_digests()->append(bytes_of(later.part_digests[part]));
   }
   growth.set_open(later.open);
   return growth;

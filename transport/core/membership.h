@@ -63,6 +63,8 @@ struct Member {
   [[nodiscard]] bool connected() const { return conn != ConnId{}; }
   /// Connected and meant to serve.
   [[nodiscard]] bool active() const { return connected() && !standby; }
+  /// Of its forwarding, against its own line rate.
+  [[nodiscard]] double score_at(Instant now) const { return score.score(now, uplink.limited() ? uplink : Rate{}); }
   /// May stand between others and the origin.
   [[nodiscard]] bool can_relay() const {
     return !leaf_only && !unreachable && standing.standing() != Standing::kRolloutOnly;

@@ -1,7 +1,12 @@
 #pragma once
 
+#include <string_view>
+
+#include "base/digest.h"
 #include "base/ids.h"
 #include "base/result.h"
+#include "proto/limits.h"
+#include "proto/wire.pb.h"
 
 namespace weightcast {
 
@@ -15,6 +20,19 @@ template <typename Message>
 void set_payload(Message& message, PayloadId payload) {
   message.set_version(payload.version.value);
   message.set_base_version(payload.base.value);
+}
+
+/// A digest as a message's field holds it.
+[[nodiscard]] inline std::string_view bytes_of(const Digest& digest) {
+  return {reinterpret_cast<const char*>(digest.bytes.data()), Digest::kBytes};
+}
+
+/// What is said on a connection that is closed for this reason.
+[[nodiscard]] inline wire::Message bye_of(const Error& why) {
+  wire::Message message;
+  message.mutable_bye()->set_code(static_cast<std::uint32_t>(why.code));
+  message.mutable_bye()->set_reason(why.detail.substr(0, kReasonBytesMax));
+  return message;
 }
 
 /// Whether a patch that could not be installed for this reason never can be: the worker needs the full payload.

@@ -213,7 +213,7 @@ local::StatusReply OriginNode::status() {
     node.set_last_error(member.last_error);
     node.set_payload(std::string(to_string(member.installed_way)));
     node.set_payload_bytes(member.installed_bytes);
-    node.set_score(OriginCore::score_of(loop_.now(), member));
+    node.set_score(member.score_at(loop_.now()));
     node.set_standing(member.leaf_only     ? "leaf"
                       : member.unreachable ? "unreachable"
                                            : std::string(to_string(member.standing.standing())));

@@ -106,45 +106,45 @@ TEST_F(OriginCoreTest, PortThatIsNoneIsRefusedWithItsNumber) {
 TEST_F(OriginCoreTest, ParentThatHasNotGotTheVersionKeepsItsScore) {
   join("a"), join("b"), join("c");
   publish(1);
-  const double before = OriginCore::score_of(now, member("a"));
+  const double before = member("a").score_at(now);
   complain("b", "a", wire::FAULT_KIND_NOT_AVAILABLE);
-  EXPECT_EQ(OriginCore::score_of(now, member("a")), before);
+  EXPECT_EQ(member("a").score_at(now), before);
   EXPECT_TRUE(children_of(*origin.latest_plan(), member("a").id, 0).empty()) << "but it feeds nobody this time";
 }
 
 TEST_F(OriginCoreTest, ClosedConnectionLowersTheScore) {
   join("a"), join("b"), join("c");
   publish(1);
-  const double before = OriginCore::score_of(now, member("a"));
+  const double before = member("a").score_at(now);
   complain("b", "a", wire::FAULT_KIND_CLOSED);
-  EXPECT_LT(OriginCore::score_of(now, member("a")), before);
+  EXPECT_LT(member("a").score_at(now), before);
 }
 
 TEST_F(OriginCoreTest, LeafThatFindsItsParentSlowIsNotBelievedAlone) {
   join("a"), join("b"), join("c");
   publish(1);
-  const double before = OriginCore::score_of(now, member("b"));
+  const double before = member("b").score_at(now);
   complain("c", "b", wire::FAULT_KIND_SLOW);
-  EXPECT_EQ(OriginCore::score_of(now, member("b")), before) << "it may be the leaf that is slow";
+  EXPECT_EQ(member("b").score_at(now), before) << "it may be the leaf that is slow";
   EXPECT_EQ(children_of(*origin.latest_plan(), member("b").id, 0).size(), 1u) << "b is not hung below it";
   complain("b", "a", wire::FAULT_KIND_SLOW);
-  EXPECT_LT(OriginCore::score_of(now, member("a")), OriginCore::score_of(now, member("b")));
+  EXPECT_LT(member("a").score_at(now), member("b").score_at(now));
   EXPECT_TRUE(children_of(*origin.latest_plan(), member("a").id, 0).empty());
 }
 
 TEST_F(OriginCoreTest, StarvingChildIsBelievedIfTheParentHasMoreByItsOwnWord) {
   join("a"), join("b"), join("c");
   publish(1);
-  const double before = OriginCore::score_of(now, member("a"));
+  const double before = member("a").score_at(now);
   complain("b", "a", wire::FAULT_KIND_STARVED);
-  EXPECT_EQ(OriginCore::score_of(now, member("a")), before);
+  EXPECT_EQ(member("a").score_at(now), before);
   EXPECT_FALSE(children_of(*origin.latest_plan(), member("a").id, 0).empty());
   wire::Message beat;
   beat.mutable_heartbeat()->set_receiving_version(1);
   beat.mutable_heartbeat()->set_chunks_verified(50);
   tell("a", beat);
   complain("b", "a", wire::FAULT_KIND_STARVED);
-  EXPECT_LT(OriginCore::score_of(now, member("a")), before);
+  EXPECT_LT(member("a").score_at(now), before);
   EXPECT_TRUE(children_of(*origin.latest_plan(), member("a").id, 0).empty());
 }
 

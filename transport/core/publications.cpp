@@ -1,0 +1,494 @@
+#include "transport/core/publications.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/units.h"
+#include "transport/core/payload_wire.h"
+
+namespace weightcast {
+namespace {
+
+constexpr std::size_t kMissingNamesMax = 8;
+// Publications whose plans are still looked after though nobody needs them.
+constexpr std::size_t kPublicationsMax = 8;
+// Old versions beyond those kept that stay because workers are still receiving them.
+constexpr std::size_t kReceivedVersionsMax = 2;
+
+/// What a child's complaint says about its parent's forwarding; nothing if it need not be its failing.
+std::optional<PeerFault> failing_of(wire::FaultKind kind, const Member& parent, const Member& child,
+                                    PayloadId payload) {
+  switch (kind) {
+    case wire::FAULT_KIND_CORRUPT: return PeerFault::kCorrupt;
+    case wire::FAULT_KIND_SLOW: return PeerFault::kSlow;
+    case wire::FAULT_KIND_NOT_AVAILABLE: return std::nullopt;
+    case wire::FAULT_KIND_STARVED: {
+      // By its own word it has more than it passes on.
+      const bool has_more = parent.installed == payload.version ||
+                            (parent.receiving == payload && parent.chunks_verified > child.chunks_verified);
+      return has_more ? std::optional(PeerFault::kSlow) : std::nullopt;
+    }
+    default: return PeerFault::kClosed;
+  }
+}
+
+/// One that is complete, and ours.
+Holding whole(std::shared_ptr<const Manifest> manifest, const std::vector<Digest>& chunk_digests) {
+  const std::uint32_t chunks = manifest->chunk_count();
+  Holding holding(std::move(manifest));
+  holding.restore(chunk_digests, ChunkSet(chunks, true));
+  return holding;
+}
+
+}  // namespace
+
+Publications::Publications(const OriginConfig& config, Membership& members, Holdings& holdings, Uploads& uploads,
+                           ActionQueue& actions)
+    : config_(config),
+      members_(members),
+      holdings_(holdings),
+      uploads_(uploads),
+      actions_(actions),
+      context_{config, members, actions} {}
+
+void Publications::restore(std::shared_ptr<const Manifest> manifest, const std::vector<Digest>& chunk_digests) {
+  Holding holding = whole(manifest, chunk_digests);
+  if (!holding.complete()) return;
+  holdings_.emplace(manifest->id(), std::move(holding));
+  if (manifest->kind != PayloadKind::kFull) return;
+  times_.restore(manifest->version);
+  latest_ = std::max(latest_, manifest->version);
+}
+
+Plan Publications::plan_for(Instant now, std::uint64_t payload_bytes) const {
+  return make_plan(plan_request(context_, now, payload_bytes, [](const Member&) { return true; }));
+}
+
+Status Publications::check_version(Version version) const {
+  if (version == kNoVersion) return fail(Errc::kInvalidArgument, Op::kPublish, "version 0: versions start at 1");
+  if (version <= latest_) {
+    return fail(Errc::kAlreadyExists, Op::kPublish,
+                fmt::format("version {}: the latest is {}; versions must grow", version.value, latest_.value));
+  }
+  for (const auto& [id, member] : members_.all()) {
+    if (!member.connected() || member.installed < version) continue;
+    return fail(
+        Errc::kAlreadyExists, Op::kPublish,
+        fmt::format("version {}: worker {} is on version {} already, from an earlier run; publish a greater one, "
+                    "or empty its --state directory",
+                    version.value, member.name, member.installed.value));
+  }
+  return {};
+}
+
+void Publications::handle_publish(Instant now, Instant started_at, std::shared_ptr<const Manifest> manifest,
+                                  const std::vector<Digest>& chunk_digests) {
+  const Version version = manifest->version;
+  WC_CHECK(version > latest_);
+  Holding holding = whole(std::move(manifest), chunk_digests);
+  WC_CHECK(holding.complete());
+  holdings_.emplace(version, std::move(holding));
+  const Version previous = std::exchange(latest_, version);
+
+  judge(times_.handle_published(version, started_at));
+  members_.forget_lost(now, [&](PeerId id) {
+    return std::ranges::none_of(publications_,
+                                [&](const auto& p) { return std::ranges::count(p.second.plan().members, id) > 0; });
+  });
+  // Also when nobody needs it now: a worker that comes back later can be caught up by what is stored.
+  if (const PayloadId step{version, previous}; previous != kNoVersion && can_make(step)) make_patch(step);
+  assign_all(now);
+  uploads_.handle_known(now, version);
+  judge(times_.count(now, members_, version));
+  forget_old_versions();
+  repair_outdated(now);
+}
+
+// ---- patches
+
+bool Publications::can_make(PayloadId payload) const {
+  if (making_.contains(payload)) return true;
+  return config_.patches && !useless_.contains(payload) && holdings_.contains(payload.base) &&
+         holdings_.contains(payload.version);
+}
+
+void Publications::make_patch(PayloadId payload) {
+  if (holdings_.contains(payload) || !making_.insert(payload).second) return;
+  actions_.push(action::MakePatch{payload});
+}
+
+void Publications::handle_patch_begun(Instant now, std::shared_ptr<const Manifest> manifest) {
+  const PayloadId payload = manifest->id();
+  if (!making_.contains(payload)) return;
+  WC_CHECK(manifest->open);
+  holdings_.emplace(payload, Holding(std::move(manifest)));
+  uploads_.handle_known(now, payload);
+  assign_all(now);
+  repair_outdated(now);
+}
+
+void Publications::handle_patch_grown(Instant now, const MadePatch& grown) {
+  const PayloadId payload = grown.manifest->id();
+  if (!making_.contains(payload) || !holdings_.contains(payload)) return;
+  grow(grown);
+  uploads_.handle_known(now, payload);
+}
+
+void Publications::grow(const MadePatch& grown) {
+  const PayloadId payload = grown.manifest->id();
+  Holding& holding = holdings_.at(payload);
+  wire::Message message;
+  *message.mutable_growth() = growth_between(holding.manifest(), *grown.manifest);
+  holding.grow(grown.manifest);
+  holding.restore(grown.chunk_digests, ChunkSet(grown.manifest->chunk_count(), true));
+  WC_CHECK(holding.verified().complete());
+  Publication* publication = find(payload);
+  if (publication == nullptr) return;
+  publication->grow(grown.manifest);
+  publication->tell_all(message);
+}
+
+void Publications::withdraw(PayloadId payload) {
+  if (holdings_.erase(payload) == 0) return;
+  constexpr std::string_view kWhy = "it could not be made to its end";
+  uploads_.handle_gone(payload, kWhy);
+  Publication* publication = find(payload);
+  if (publication == nullptr) return;
+  wire::Message message;
+  set_payload(*message.mutable_not_available(), payload);
+  message.mutable_not_available()->set_reason(std::string(kWhy));
+  publication->tell_all(message);
+  publications_.erase(payload);
+  for (auto& [id, member] : members_.all()) {
+    if (member.assigned == payload) member.assigned = {};
+  }
+}
+
+void Publications::handle_patch_made(Instant now, PayloadId payload, const Result<MadePatch>& made) {
+  if (making_.erase(payload) == 0) return;
+  if (made.has_value()) {
+    WC_CHECK(!made->manifest->open && made->manifest->id() == payload);
+    actions_.push(action::info(fmt::format("patch from version {} to {}: {}", payload.base.value, payload.version.value,
+                                           format_bytes(made->manifest->payload_bytes))));
+    if (holdings_.contains(payload)) {
+      grow(*made);
+    } else {
+      Holding holding = whole(made->manifest, made->chunk_digests);
+      WC_CHECK(holding.complete());
+      holdings_.emplace(payload, std::move(holding));
+    }
+    uploads_.handle_known(now, payload);
+  } else {
+    withdraw(payload);
+    useless_.insert(payload);
+    std::string text = fmt::format("no patch from version {} to {}: {}", payload.base.value, payload.version.value,
+                                   made.error().detail);
+    const bool expected = made.error().code == Errc::kTooLarge;
+    actions_.push(expected ? action::info(std::move(text)) : action::warning(std::move(text)));
+  }
+  assign_all(now);
+  forget_old_versions();
+  repair_outdated(now);
+}
+
+// ---- who gets what
+
+Publication& Publications::publication_of(PayloadId payload) {
+  return publications_.try_emplace(payload, context_, holdings_.at(payload).shared_manifest()).first->second;
+}
+
+Publication* Publications::find(PayloadId payload) {
+  const auto found = publications_.find(payload);
+  return found == publications_.end() ? nullptr : &found->second;
+}
+
+const Publication* Publications::main_publication(Version version) const {
+  const Publication* most = nullptr;
+  for (const auto& [payload, publication] : publications_) {
+    if (payload.version != version) continue;
+    if (most == nullptr || publication.plan().members.size() >= most->plan().members.size()) most = &publication;
+  }
+  return most;
+}
+
+void Publications::assign_all(Instant now) {
+  std::vector<Member*> all;
+  for (auto& [id, member] : members_.all()) all.push_back(&member);
+  assign(now, all);
+}
+
+void Publications::assign(Instant now, const std::vector<Member*>& members) {
+  if (latest_ == kNoVersion) return;
+  std::map<PayloadId, std::vector<Member*>> takers;
+  for (Member* member : members) {
+    if (!member->active() || member->installed >= latest_) continue;
+    times_.handle_wanted(now, latest_);
+    const CatchUp way = choose_payload(holdings_, {member->installed, latest_, !member->base_unusable,
+                                                   config_.anchor_interval, [&](PayloadId p) { return can_make(p); }});
+    if (way.make) {
+      make_patch(way.next);
+    } else if (member->assigned != way.next) {
+      takers[way.next].push_back(member);
+    }
+  }
+  for (const auto& [payload, some] : takers) take_in(now, payload, some);
+}
+
+Way Publications::way_of(PayloadId payload, const Member& member) const {
+  if (!payload.is_patch()) return Way::kFull;
+  // The last of several patches in turn is one of them, too.
+  const bool goes_on =
+      member.assigned_way == Way::kChain && member.installed < latest_ && payload.base == member.installed;
+  if (payload.version < latest_ || goes_on) return Way::kChain;
+  const bool over_others = std::ranges::any_of(holdings_, [&](const auto& held) {
+    return held.first.version > payload.base && held.first.version < payload.version;
+  });
+  return over_others ? Way::kFolded : Way::kDirect;
+}
+
+void Publications::take_in(Instant now, PayloadId payload, const std::vector<Member*>& takers) {
+  Publication& publication = publication_of(payload);
+  std::set<PayloadId> left;
+  for (Member* member : takers) {
+    left.insert(std::exchange(member->assigned, payload));
+    member->assigned_way = way_of(payload, *member);
+    publication.handle_assigned(member->id);
+  }
+  publication.repair(now);
+  publication.announce({takers.begin(), takers.end()});
+  for (const PayloadId other : left) {
+    if (Publication* before = find(other); before != nullptr && other.version == latest_) before->repair(now);
+  }
+  const Plan& plan = publication.plan();
+  if (takers.size() < plan.members.size()) return;
+  actions_.push(action::info(
+      fmt::format("publishing version {}{}: {} to {} workers by {}, chunks of {}, predicted {:.3f} s",
+                  payload.version.value, payload.is_patch() ? fmt::format(" on {}", payload.base.value) : std::string(),
+                  format_bytes(publication.manifest().planned_bytes()), takers.size(), to_string(plan.topology),
+                  format_bytes(publication.manifest().chunk_bytes), to_seconds(plan.predicted_t100))));
+}
+
+void Publications::resume_receiving(Instant now, Member& member) {
+  const PayloadId payload = member.receiving;
+  if (payload.version == kNoVersion || payload == member.assigned) return;
+  if (!holdings_.contains(payload) || !member.active()) {
+    wire::Message message;
+    set_payload(*message.mutable_not_available(), payload);
+    message.mutable_not_available()->set_reason("the origin plans newer versions only");
+    actions_.push(action::Send{member.conn, std::move(message)});
+    return;
+  }
+  Publication& publication = publication_of(payload);
+  publication.handle_resumed(member.id);
+  publication.repair(now);
+  // Whether a patch had come to its end when the member was last told is not known.
+  if (payload.is_patch()) publication.announce({&member});
+}
+
+void Publications::repair_all(Instant now) {
+  for (auto& [payload, publication] : publications_) publication.repair(now);
+}
+
+void Publications::repair_outdated(Instant now) {
+  for (auto& [payload, publication] : publications_) {
+    // take_in() sees to those of the latest.
+    if (payload.version != latest_ && publication.outdated()) publication.repair(now);
+  }
+}
+
+// ---- what members say, and what becomes of them
+
+void Publications::handle_joined(Instant now, Member& member, const std::vector<PayloadId>& held) {
+  for (auto& [payload, publication] : publications_) publication.handle_gone(member.id);
+  times_.handle_joined();
+  for (const PayloadId payload : held) {
+    if (holdings_.contains(payload)) publication_of(payload).handle_holder(member.id);
+  }
+  assign(now, {&member});
+  resume_receiving(now, member);
+  repair_outdated(now);
+}
+
+void Publications::handle_lost(Instant now, Member& member) {
+  member.assigned = {};
+  for (auto& [payload, publication] : publications_) {
+    publication.handle_gone(member.id);
+    publication.repair(now);
+  }
+}
+
+void Publications::handle_receiving(Instant now, Member& member, PayloadId payload) {
+  member.receiving = payload;
+  if (Publication* again = find(payload); again != nullptr && again->readmit(member.id)) again->repair(now);
+  repair_outdated(now);
+}
+
+void Publications::handle_install_failed(Instant now, Member& member, const wire::InstallFailed& failed) {
+  const PayloadId payload = payload_of(failed);
+  member.last_error = failed.detail().substr(0, kReasonBytesMax);
+  member.failed = payload.version;
+  actions_.push(action::warning(fmt::format("worker {} could not install version {}: {}", member.name,
+                                            payload.version.value, member.last_error)));
+  if (Publication* publication = find(payload)) {
+    publication->handle_failed(member.id);
+    publication->repair(now);
+  }
+  if (!payload.is_patch() || !asks_for_full(static_cast<Errc>(failed.code()))) return;
+  member.base_unusable = true;
+  if (member.assigned == payload) member.assigned = {};
+  assign(now, {&member});
+}
+
+void Publications::handle_installed(Instant now, Member& member, const wire::Installed& installed) {
+  const Version version{installed.version()};
+  Publication* publication = find(payload_of(installed));
+  if (publication != nullptr && installed.snapshot_digest() != bytes_of(publication->manifest().snapshot_digest)) {
+    actions_.push(action::warning(fmt::format("worker {} says that it installed version {}, but with another digest",
+                                              member.name, version.value)));
+    return;
+  }
+  if (publication != nullptr && member.installed < version && installed.seconds() > 0) {
+    // Forwarding is what is scored: the relays that fed it did well.
+    const Rate rate{double(publication->manifest().payload_bytes) / installed.seconds()};
+    for (const PeerId id : publication->parents_of(member.id)) {
+      if (Member* parent = members_.find(id)) parent->score.handle_ok(now, rate);
+    }
+  }
+  if (version > member.installed) {
+    member.base_unusable = false;
+    const bool as_assigned = publication != nullptr && member.assigned == publication->id();
+    member.installed_way = as_assigned ? member.assigned_way : Way::kUnknown;
+    member.installed_bytes = as_assigned ? publication->manifest().payload_bytes : 0;
+    if (version >= latest_) member.assigned_way = Way::kUnknown;
+  }
+  member.installed = std::max(member.installed, version);
+  member.last_error.clear();
+  member.failed = kNoVersion;
+  member.receiving = {};
+  if (publication != nullptr) publication->handle_holder(member.id);
+  judge(times_.handle_installed(now, members_));
+  assign(now, {&member});
+  forget_old_versions();
+  repair_outdated(now);
+}
+
+void Publications::handle_parent_fault(Instant now, Member& member, const wire::ParentFault& fault) {
+  const PeerId parent_id{fault.parent_id()};
+  Member* parent = members_.find(parent_id);
+  actions_.push(action::warning(fmt::format("worker {} left its parent {} ({})", member.name,
+                                            parent != nullptr ? parent->name : config_.name,
+                                            wire::FaultKind_Name(fault.kind()))));
+  Publication* publication = find(payload_of(fault));
+  if (parent == nullptr || parent_id == member.id || publication == nullptr) return;
+  // Only who was meant to feed it can fail it; a child that wanders has left others of its own accord.
+  if (std::ranges::count(publication->parents_of(member.id), parent_id) == 0) return;
+  if (fault.kind() == wire::FAULT_KIND_SLOW && !publication->believes_slow(member.id, parent_id)) return;
+  if (const std::optional<PeerFault> failing = failing_of(fault.kind(), *parent, member, payload_of(fault))) {
+    parent->score.handle_failed(now);
+    parent->standing.handle_fault(*failing);
+  } else if (fault.kind() == wire::FAULT_KIND_STARVED) {
+    return;  // whoever is above it may be to blame; the child helps itself
+  }
+  if (publication->demote(parent_id)) publication->repair(now);
+}
+
+void Publications::judge(const std::vector<Version>& ended) {
+  for (const Version version : ended) {
+    std::set<PeerId> planned;
+    for (const auto& [payload, publication] : publications_) {
+      if (payload.version != version) continue;
+      planned.insert(publication.plan().members.begin(), publication.plan().members.end());
+    }
+    for (const PeerId id : planned) {
+      Member* member = members_.find(id);
+      const Standing before = member->standing.standing();
+      member->standing.handle_publication_end(member->installed >= version);
+      const Standing after = member->standing.standing();
+      if (after == before) continue;
+      actions_.push(action::info(fmt::format("worker {} is now {}", member->name, to_string(after))));
+    }
+    ++ended_count_;
+  }
+}
+
+// ---- what there is
+
+std::optional<PublicationProgress> Publications::progress(Version version) const {
+  const BroadcastTimes::Times* times = times_.find(version);
+  if (times == nullptr) return std::nullopt;
+  PublicationProgress progress;
+  progress.version = version;
+  progress.t50 = times->t50;
+  progress.t90 = times->t90;
+  progress.t100 = times->t100;
+  const Publication* publication = main_publication(version);
+  if (publication != nullptr) {
+    progress.kind = publication->manifest().kind;
+    progress.payload_bytes = publication->manifest().planned_bytes();
+    progress.topology = publication->plan().topology;
+    progress.predicted = publication->plan().predicted_t100;
+  } else if (const auto full = holdings_.find(version); full != holdings_.end()) {
+    progress.payload_bytes = full->second.manifest().payload_bytes;
+  }
+  progress.undecided =
+      publication == nullptr && std::ranges::any_of(making_, [&](PayloadId p) { return p.version == version; });
+  for (const auto& [id, member] : members_.all()) {
+    if (!member.active()) continue;
+    ++progress.active;
+    if (member.installed >= version) {
+      ++progress.installed;
+    } else if (progress.missing.size() < kMissingNamesMax) {
+      progress.missing.push_back(member.name);
+    }
+  }
+  return progress;
+}
+
+const Plan* Publications::latest_plan() const {
+  const Publication* publication = main_publication(latest_);
+  return publication == nullptr ? nullptr : &publication->plan();
+}
+
+bool Publications::in_use(PayloadId payload) const {
+  return uploads_.wanted(payload) || std::ranges::any_of(members_.all(), [&](const auto& entry) {
+           const Member& member = entry.second;
+           return member.active() && member.installed < payload.version &&
+                  (member.assigned == payload || member.receiving == payload);
+         });
+}
+
+void Publications::forget_old_versions() {
+  const std::set<PayloadId> chain = useful_chain(holdings_, latest_, config_.anchor_interval);
+  // Until the last link is made, it is not known which of the others lead anywhere.
+  const bool chain_open = std::ranges::any_of(making_, [&](PayloadId p) { return p.version == latest_; });
+  std::size_t newer = 0;  // full payloads met on the way from the newest to the oldest
+  std::vector<PayloadId> old;
+  for (auto held = holdings_.rbegin(); held != holdings_.rend(); ++held) {
+    const PayloadId payload = held->first;
+    bool keep = false;
+    if (payload.is_patch()) {
+      keep = chain_open || payload.version == latest_ || making_.contains(payload) || chain.contains(payload) ||
+             in_use(payload);
+    } else {
+      const bool compared = std::ranges::any_of(
+          making_, [&](PayloadId p) { return p.base == payload.version || p.version == payload.version; });
+      keep = newer < config_.versions_kept || compared ||
+             (newer < config_.versions_kept + kReceivedVersionsMax && in_use(payload));
+      if (keep) ++newer;
+    }
+    if (!keep) old.push_back(payload);
+  }
+  for (const PayloadId payload : old) {
+    uploads_.handle_gone(payload, "the origin keeps newer versions only");
+    holdings_.erase(payload);
+  }
+  std::erase_if(useless_, [&](PayloadId p) { return p.version != latest_; });
+  for (auto publication = publications_.begin();
+       publications_.size() > kPublicationsMax && publication != publications_.end();) {
+    const bool keep = publication->first.version == latest_ || in_use(publication->first);
+    publication = keep ? std::next(publication) : publications_.erase(publication);
+  }
+}
+
+}  // namespace weightcast
