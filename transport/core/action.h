@@ -12,6 +12,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "proto/wire.pb.h"
+#include "transport/core/chunk_set.h"
 #include "transport/core/manifest.h"
 
 namespace weightcast {
@@ -123,6 +124,12 @@ struct ChunkArrival {
   std::uint32_t size_bytes = 0;
   Digest digest{};
   std::shared_ptr<Buffer> bytes;
+};
+
+/// What a store found on disk of a payload that begins.
+struct RestoredPayload {
+  std::vector<Digest> chunk_digests;  ///< of whole parts, from the first
+  ChunkSet held;
 };
 
 }  // namespace weightcast

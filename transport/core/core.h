@@ -7,17 +7,10 @@
 
 #include "base/time.h"
 #include "transport/core/action.h"
-#include "transport/core/chunk_set.h"
 #include "transport/core/deadline.h"
 #include "transport/core/holdings.h"
 
 namespace weightcast {
-
-/// What a store found on disk of a payload that begins.
-struct RestoredPayload {
-  std::vector<Digest> chunk_digests;  ///< of whole parts, from the first
-  ChunkSet held;
-};
 
 /// The part of a node that decides: no I/O, no clock. Whoever drives it (the daemon, the simulator, a test) gives one
 /// input, performs poll_action() until it is empty, and comes back at poll_deadline(). `now` never goes back.

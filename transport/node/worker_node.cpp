@@ -54,21 +54,21 @@ local::StatusReply WorkerNode::status() {
   self->set_role("worker");
   self->set_version(core_->installed_version().value);
   self->set_address(endpoint().to_string());
-  self->set_parent(core_->parent_name());
+  self->set_parent(core_->intake().parent_name());
   for (const std::string& child : core_->children()) self->add_children(child);
   const bool receiving = core_->receiving() != PayloadId{};
   self->set_state(!core_->joined() ? "dialling" : receiving ? "receiving" : "idle");
   self->set_receiving_version(core_->receiving().version.value);
-  self->set_chunks_verified(core_->chunks_verified());
-  self->set_chunks_total(core_->chunks_total());
-  self->set_receive_bytes_per_s(core_->receive_bytes_per_s());
+  self->set_chunks_verified(core_->intake().chunks_verified());
+  self->set_chunks_total(core_->intake().chunks_total());
+  self->set_receive_bytes_per_s(core_->intake().receive_bytes_per_s());
   self->set_uplink_bytes_per_s(config_.uplink.bytes_per_s);
   self->set_downlink_bytes_per_s(config_.downlink.bytes_per_s);
   self->set_bytes_received(core_->bytes_received());
   self->set_bytes_sent(driver_->chunk_bytes_sent());
   self->set_last_error(core_->last_error());
-  self->set_transfer_s(core_->transfer_s());
-  self->set_finish_s(core_->finish_s());
+  self->set_transfer_s(core_->intake().transfer_s());
+  self->set_finish_s(core_->intake().finish_s());
   if (const StoredVersion* stored = store_->find(core_->installed_version())) {
     self->set_switch_s(stored->switch_s);
     self->set_payload(stored->manifest.kind == PayloadKind::kPatch ? "patch" : "full");

@@ -138,7 +138,7 @@ TEST_F(PatchFleet, SupersededFullPayloadIsGivenUpForAPatchOfFewerBytes) {
   other.publish(1, kFullChunks);
   ASSERT_TRUE(other.run_until_installed(1));
   other.publish(2, kFullChunks);
-  ASSERT_TRUE(other.run_until([&] { return w.worker->chunks_verified() > 5; }));
+  ASSERT_TRUE(other.run_until([&] { return w.worker->intake().chunks_verified() > 5; }));
   other.publish(3, kFullChunks);
   ASSERT_TRUE(other.run_until_installed(3));
   EXPECT_THAT(other.payloads_to("w"), ElementsAre(full(1), full(2), patch(1, 3)));
@@ -154,7 +154,7 @@ TEST_F(PatchFleet, PayloadThatIsNearlyCompleteIsFinishedFirst) {
   other.publish(1, kFullChunks);
   ASSERT_TRUE(other.run_until_installed(1));
   other.publish(2, kFullChunks);
-  ASSERT_TRUE(other.run_until([&] { return w.worker->chunks_verified() > 90; }));
+  ASSERT_TRUE(other.run_until([&] { return w.worker->intake().chunks_verified() > 90; }));
   other.publish(3, kFullChunks);
   ASSERT_TRUE(other.run_until_installed(3));
   EXPECT_THAT(other.payloads_to("w"), ElementsAre(full(1), full(2), patch(2, 3)));
@@ -187,7 +187,7 @@ TEST_F(PatchFleet, VersionThatAWorkerIsStillReceivingIsKept) {
   Fleet::Node& fast = other.add("fast");
   ASSERT_TRUE(other.run_until([&] { return w.worker->joined() && fast.worker->joined(); }));
   other.publish(1, kFullChunks);
-  ASSERT_TRUE(other.run_until([&] { return w.worker->chunks_verified() > 50; }));
+  ASSERT_TRUE(other.run_until([&] { return w.worker->intake().chunks_verified() > 50; }));
   other.publish(2, kFullChunks);
   ASSERT_TRUE(other.run_until_installed(2));
   EXPECT_THAT(other.payloads_to("w"), ElementsAre(full(1), full(2)));

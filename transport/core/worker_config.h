@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/units.h"
+#include "transport/core/timeouts.h"
+
+namespace weightcast {
+
+struct WorkerConfig {
+  std::string name;
+  std::string model_id;           ///< "" accepts any; another than the origin's is refused by it
+  std::uint64_t incarnation = 0;  ///< random per process
+  std::string origin_host;
+  std::uint16_t origin_port = 0;
+  std::string listen_host;  ///< "" or unspecified: the origin advertises the address that it sees
+  std::uint16_t listen_port = 0;
+  Rate uplink{};
+  Rate downlink{};
+  bool leaf_only = false;
+  bool standby = false;
+  std::uint32_t versions_kept = 2;
+  bool single_copy = false;   ///< a patch takes the place of its base, which can be served no more then
+  std::uint32_t streams = 1;  ///< connections to each parent
+  Timeouts timeouts{};
+};
+
+}  // namespace weightcast
