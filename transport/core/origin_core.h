@@ -25,7 +25,7 @@ struct PeerRecord {
 
 /// The origin: knows the members and their connections, and serves the first chunk of everything. Who gets what, and by
 /// which plan, is the business of its Publications.
-/// Invariant: a member that is connected was heard of within Timeouts::silence.
+/// Invariant: a connection is a member's, a child's, a probe or a stranger's.
 class OriginCore final : public Core {
  public:
   explicit OriginCore(OriginConfig config);
@@ -38,6 +38,7 @@ class OriginCore final : public Core {
   [[nodiscard]] std::vector<PeerRecord> peer_records(Instant now) const;
   /// Grows whenever peer_records() has something new that is worth keeping.
   [[nodiscard]] std::uint64_t peer_records_generation() const { return publications_.ended_count(); }
+
   /// What make_plan() says of a payload of this size for the members of now.
   [[nodiscard]] Plan plan_for(Instant now, std::uint64_t payload_bytes) const {
     return publications_.plan_for(now, payload_bytes);
