@@ -31,9 +31,7 @@ struct FaultResult {
 
 struct FaultsBenchOptions {
   std::size_t workers = 12;
-  Rate uplink = Rate::bits(300e6);
-  LinkRates peer{Rate::bits(100e6), Rate::bits(100e6)};
-  std::uint64_t payload_bytes = 64 * kMiB;
+  LinkSpec links;
   Topology topology = Topology::kChain;
   std::vector<std::string> scenarios;  ///< empty: all that the network can do
   FleetFlags flags;

@@ -20,10 +20,7 @@ struct Arguments {
 
 Status run(Arguments& arguments) {
   FaultsBenchOptions& options = arguments.options;
-  WC_ASSIGN(const LinkFlags::Parsed links, arguments.links.parse());
-  options.uplink = links.uplink;
-  options.peer = links.peer;
-  options.payload_bytes = links.payload_bytes;
+  WC_ASSIGN(options.links, arguments.links.parse());
   WC_ASSIGN(options.topology, parse_topology(arguments.topology));
   fmt::print("{}\n", faults_heading());
   std::fflush(stdout);

@@ -59,8 +59,14 @@ void LinkFlags::add_to(CLI::App& command) {
   command.add_option("--size", size, "Payload")->check(bytes_validator())->capture_default_str();
 }
 
-Result<LinkFlags::Parsed> LinkFlags::parse() const {
-  Parsed parsed;
+std::vector<LinkRates> LinkSpec::rates(std::size_t workers) const {
+  std::vector<LinkRates> rates{{uplink, Rate{}}};
+  rates.resize(1 + workers, peer);
+  return rates;
+}
+
+Result<LinkSpec> LinkFlags::parse() const {
+  LinkSpec parsed;
   WC_ASSIGN(parsed.uplink, parse_rate(uplink));
   WC_ASSIGN(parsed.peer, parse_link(peer));
   WC_ASSIGN(parsed.payload_bytes, parse_bytes(size));

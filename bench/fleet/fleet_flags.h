@@ -4,6 +4,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "bench/fleet/fleet.h"
 #include "bench/fleet/warm_memory.h"
@@ -36,21 +37,25 @@ struct FleetFlags {
   [[nodiscard]] Result<WarmMemory> warm_memory(std::uint64_t bytes) const;
 };
 
-/// What is sent and over which links, where one case is measured: --uplink, --peer, --size.
+/// What is sent and over which links, where one case is measured.
+struct LinkSpec {
+  Rate uplink{};     ///< of the origin
+  LinkRates peer{};  ///< of each worker
+  std::uint64_t payload_bytes = 0;
+
+  /// Of the origin and so many workers.
+  [[nodiscard]] std::vector<LinkRates> rates(std::size_t workers) const;
+};
+
+/// --uplink, --peer, --size.
 struct LinkFlags {
   std::string uplink = "300mbit";
   std::string peer = "100mbit";
   std::string size = "64MiB";
 
-  struct Parsed {
-    Rate uplink;
-    LinkRates peer;
-    std::uint64_t payload_bytes = 0;
-  };
-
   void add_to(CLI::App& command);
   /// Errors: kInvalidArgument, which names the text.
-  [[nodiscard]] Result<Parsed> parse() const;
+  [[nodiscard]] Result<LinkSpec> parse() const;
 };
 
 /// Runs a bench as the callback of its command: an error becomes one line on stderr and exit status 1.

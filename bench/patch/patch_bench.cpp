@@ -112,7 +112,7 @@ Result<PatchBenchCase> measure(Fleet& fleet, const PatchBenchOptions& options, V
       c.payload_bytes = entry.payload_bytes();
     }
   }
-  c.line_s = double(c.payload_bytes) / options.peer.downlink.bytes_per_s;
+  c.line_s = double(c.payload_bytes) / options.links.peer.downlink.bytes_per_s;
   return c;
 }
 
@@ -121,20 +121,18 @@ Result<PatchBenchCase> measure(Fleet& fleet, const PatchBenchOptions& options, V
 Result<PatchBenchResult> run_patch_bench(const PatchBenchOptions& options) {
   PatchBenchResult result;
   result.options = options;
-  std::vector<LinkRates> rates{{options.uplink, Rate{}}};
-  rates.resize(1 + options.workers, options.peer);
-  WC_ASSIGN(const std::unique_ptr<Network> network, options.flags.make_network(std::move(rates)));
+  WC_ASSIGN(const std::unique_ptr<Network> network, options.flags.make_network(options.links.rates(options.workers)));
   WC_ASSIGN(const Scratch scratch, Scratch::make(options.flags.scratch));
   // At each node the version in use, the one before and the one that is made.
-  WC_ASSIGN(const WarmMemory warm, options.flags.warm_memory((3 * options.workers + 5) * options.size_bytes));
+  WC_ASSIGN(const WarmMemory warm, options.flags.warm_memory((3 * options.workers + 5) * options.links.payload_bytes));
   FleetOptions fleet_options = options.flags.options(scratch.path());
   fleet_options.topology = options.topology;
   WC_ASSIGN(const std::unique_ptr<Fleet> fleet, Fleet::start(*network, options.workers, fleet_options));
 
-  const std::uint64_t cells = std::min(options.size_bytes / 2, kTraceCellsMax);
+  const std::uint64_t cells = std::min(options.links.payload_bytes / 2, kTraceCellsMax);
   for (unsigned step = 0; step <= options.steps; ++step) {
     WC_ASSIGN(const Payload payload, write_snapshot(scratch.path() / "model.safetensors",
-                                                    weights_after(options, cells, step), options.size_bytes));
+                                                    weights_after(options, cells, step), options.links.payload_bytes));
     WC_ASSIGN(const PatchBenchCase measured, measure(*fleet, options, Version{step + 1}, payload));
     result.cases.push_back(measured);
   }
@@ -148,7 +146,7 @@ nlohmann::json to_json(const PatchBenchResult& result) {
     cases.push_back({{"version", c.version},
                      {"kind", c.kind},
                      {"workers", result.options.workers},
-                     {"snapshot_bytes", result.options.size_bytes},
+                     {"snapshot_bytes", result.options.links.payload_bytes},
                      {"payload_bytes", c.payload_bytes},
                      {"line_s", c.line_s},
                      {"take_s", c.take_s},

@@ -10,10 +10,8 @@
 namespace weightcast::bench {
 
 struct PatchBenchOptions {
-  std::uint64_t size_bytes = kGiB;
   std::size_t workers = 6;
-  Rate uplink = Rate::bits(300e6);
-  LinkRates peer{Rate::bits(100e6), Rate::bits(100e6)};
+  LinkSpec links;  ///< its payload is the whole snapshot
   Topology topology = Topology::kChain;
   unsigned steps = 3;           ///< versions after the first, each one optimiser step from the one before
   float learning_rate = 1e-6f;  ///< of the trace: decides how much changes

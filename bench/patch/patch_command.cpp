@@ -19,10 +19,7 @@ struct Arguments {
 
 Status run(Arguments& arguments) {
   PatchBenchOptions& options = arguments.options;
-  WC_ASSIGN(const LinkFlags::Parsed links, arguments.links.parse());
-  options.uplink = links.uplink;
-  options.peer = links.peer;
-  options.size_bytes = links.payload_bytes;
+  WC_ASSIGN(options.links, arguments.links.parse());
   WC_ASSIGN(options.topology, parse_topology(arguments.topology));
   WC_ASSIGN(const PatchBenchResult result, run_patch_bench(options));
   fmt::print(

@@ -56,9 +56,9 @@ Result<std::vector<PredictCase>> run_predict_bench(const PredictBenchOptions& op
   const auto wanted = [&](Topology topology, std::size_t workers) {
     BroadcastCase c;
     c.topology = topology;
-    c.uplink = options.uplink;
-    c.peers.assign(workers, options.peer);
-    c.payload_bytes = options.payload_bytes;
+    c.uplink = options.links.uplink;
+    c.peers.assign(workers, options.links.peer);
+    c.payload_bytes = options.links.payload_bytes;
     return c;
   };
   // Without a measurement: what the last one of the same caps found, or all of it.
@@ -68,7 +68,7 @@ Result<std::vector<PredictCase>> run_predict_bench(const PredictBenchOptions& op
       WC_ASSIGN(auto measured, run_broadcast_bench({{wanted(topology, workers)}, options.repetitions, options.flags},
                                                    [](const BroadcastCase&) {}));
       BroadcastCase& real = measured.front();
-      efficiency = double(options.payload_bytes) / real.line_s / options.peer.downlink.bytes_per_s;
+      efficiency = double(options.links.payload_bytes) / real.line_s / options.links.peer.downlink.bytes_per_s;
       WC_ASSIGN(PredictCase result, simulate_case(std::move(real), true, efficiency, options.one_way_delay));
       on_case(results.emplace_back(std::move(result)));
     }

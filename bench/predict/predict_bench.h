@@ -22,9 +22,7 @@ struct PredictBenchOptions {
   std::vector<Topology> topologies;
   std::vector<std::size_t> measured_workers;
   std::vector<std::size_t> further_workers;  ///< only simulated
-  Rate uplink{};
-  LinkRates peer{};
-  std::uint64_t payload_bytes = 0;
+  LinkSpec links;
   Duration one_way_delay{};  ///< of the simulated network
   std::uint32_t repetitions = 1;
   FleetFlags flags;

@@ -24,10 +24,7 @@ struct Arguments {
 
 Status run(Arguments& arguments) {
   PredictBenchOptions& options = arguments.options;
-  WC_ASSIGN(const LinkFlags::Parsed links, arguments.links.parse());
-  options.uplink = links.uplink;
-  options.peer = links.peer;
-  options.payload_bytes = links.payload_bytes;
+  WC_ASSIGN(options.links, arguments.links.parse());
   options.one_way_delay = from_seconds(arguments.delay_ms / 1e3);
   for (const std::string& name : arguments.topologies) {
     WC_ASSIGN(const Topology topology, parse_topology(name));
