@@ -164,12 +164,14 @@ class Store {
   virtual void finish_import(const Manifest& manifest, const std::vector<Digest>& chunk_digests,
                              std::function<void(Result<StoredVersion>)> done) = 0;
 
-  /// The same for a patch between two versions that are here: gives the path of an empty file for its payload.
-  /// Errors: besides, kNotFound (the version that it leads to is not here).
+  /// Makes room for a patch between two versions that are here: gives the path of an empty file for its payload.
+  /// Errors: those of begin_import(), and kNotFound (the version that it leads to is not here).
   virtual void begin_patch(PayloadId patch, std::function<void(Result<std::filesystem::path>)> done) = 0;
   /// The file of begin_patch() holds what this open manifest says: its chunks can be read. Harmless if it was
   /// discarded.
   virtual void grow_patch(const Manifest& manifest) = 0;
+  /// The file of begin_patch() holds all of it: the patch is kept. Errors: those of finish_import(); after kNoSpace and
+  /// kIo it is gone.
   virtual void finish_patch(const Manifest& manifest, const std::vector<Digest>& chunk_digests,
                             std::function<void(Status)> done) = 0;
 

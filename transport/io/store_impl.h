@@ -178,8 +178,9 @@ class StoreImpl final : public Store {
   bool refuse_new(PayloadId payload, const std::function<void(Error)>& refuse);
   void begin_making(PayloadId payload, const std::vector<SnapshotFile>& table,
                     std::function<void(Result<ImportTarget>)> done);
-  Result<std::shared_ptr<VersionRecord>> close_import(PayloadId payload, const Manifest& manifest,
-                                                      const std::vector<Digest>& chunk_digests);
+  std::shared_ptr<VersionRecord> close_import(PayloadId payload, const Manifest& manifest,
+                                              const std::vector<Digest>& chunk_digests,
+                                              const std::function<void(Error)>& refuse);
 
   EventLoop& loop_;
   const StoreOptions options_;

@@ -55,18 +55,23 @@ void StoreImpl::grow_patch(const Manifest& manifest) {
   if (const auto found = imports_.find(manifest.id()); found != imports_.end()) found->second.so_far = manifest;
 }
 
-/// The record of an import that ends with `manifest`.
-Result<std::shared_ptr<VersionRecord>> StoreImpl::close_import(PayloadId payload, const Manifest& manifest,
-                                                               const std::vector<Digest>& chunk_digests) {
+/// The record of an import that ends with `manifest`; null if it cannot: then it has been refused.
+std::shared_ptr<VersionRecord> StoreImpl::close_import(PayloadId payload, const Manifest& manifest,
+                                                       const std::vector<Digest>& chunk_digests,
+                                                       const std::function<void(Error)>& refuse) {
+  const auto refuse_later = [&](const Error& error) {
+    later([refuse, error] { refuse(error); });
+    return nullptr;
+  };
   const auto found = imports_.find(payload);
-  if (found == imports_.end() || found->second.finishing) return no_such(payload);
+  if (found == imports_.end() || found->second.finishing) return refuse_later(no_such(payload));
   // How long a patch becomes is not known when its file is made.
   const bool same_files = payload.is_patch() || found->second.table == manifest.files;
   if (manifest.id() != payload || !same_files || chunk_digests.size() != manifest.chunk_count() ||
       part_digests_of(chunk_digests, manifest.part_chunks) != manifest.part_digests) {
-    return fail(
+    return refuse_later(fail(
         Errc::kInvalidArgument, Op::kPublish,
-        fmt::format("version {}: the manifest disagrees with the imported files or digests", payload.version.value));
+        fmt::format("version {}: the manifest disagrees with the imported files or digests", payload.version.value)));
   }
   found->second.finishing = true;
   auto record = std::make_shared<VersionRecord>(VersionRecord{manifest, ChunkDigests(manifest)});
@@ -78,20 +83,17 @@ Result<std::shared_ptr<VersionRecord>> StoreImpl::close_import(PayloadId payload
 void StoreImpl::finish_import(const Manifest& manifest, const std::vector<Digest>& chunk_digests,
                               std::function<void(Result<StoredVersion>)> done) {
   const Version version = manifest.version;
-  const Result<std::shared_ptr<VersionRecord>> closed = close_import(version, manifest, chunk_digests);
-  if (!closed.has_value()) {
-    later([error = closed.error(), done = std::move(done)] { done(error); });
-    return;
-  }
+  const std::shared_ptr<VersionRecord> record = close_import(version, manifest, chunk_digests, done);
+  if (!record) return;
   auto status = std::make_shared<Status>();
   auto switch_s = std::make_shared<double>(0);
   const FilesRef files = imports_.at(version).files;
   serial_.run(
-      [layout = layout_, version, record = *closed, status, switch_s] {
+      [layout = layout_, version, record, status, switch_s] {
         *status = write_record(layout.record(version), *record);
         if (status->has_value()) *status = install(layout, version, *switch_s);
       },
-      [this, version, files, record = *closed, status, switch_s, done = std::move(done)] {
+      [this, version, files, record, status, switch_s, done = std::move(done)] {
         const auto import = imports_.find(version);
         if (import == imports_.end() || import->second.files != files) return done(no_such(version));
         import->second.finishing = false;
@@ -104,14 +106,11 @@ void StoreImpl::finish_import(const Manifest& manifest, const std::vector<Digest
 void StoreImpl::finish_patch(const Manifest& manifest, const std::vector<Digest>& chunk_digests,
                              std::function<void(Status)> done) {
   const PayloadId patch = manifest.id();
-  const Result<std::shared_ptr<VersionRecord>> closed = close_import(patch, manifest, chunk_digests);
-  if (!closed.has_value()) {
-    later([error = closed.error(), done = std::move(done)] { done(error); });
-    return;
-  }
+  const std::shared_ptr<VersionRecord> record = close_import(patch, manifest, chunk_digests, done);
+  if (!record) return;
   auto files = std::make_shared<Result<FilesRef>>();
-  serial_.run([layout = layout_, record = *closed, files] { *files = keep_patch(layout, *record); },
-              [this, patch, record = *closed, files, done = std::move(done)] {
+  serial_.run([layout = layout_, record, files] { *files = keep_patch(layout, *record); },
+              [this, patch, record, files, done = std::move(done)] {
                 if (imports_.erase(patch) == 0) return done(no_such(patch));
                 if (!files->has_value()) {
                   remove(patch, layout_.incoming(patch));
