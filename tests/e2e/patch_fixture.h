@@ -1,6 +1,7 @@
 #pragma once
 
 #include <fmt/format.h>
+#include <signal.h>
 
 #include <cstdint>
 #include <filesystem>
@@ -61,6 +62,23 @@ struct PatchTest : testing::Test {
     const Ran ran = cluster.publish(model.path(), version, flags);
     EXPECT_EQ(ran.status, 0) << ran.err;
     return ran.status == 0 ? nlohmann::json::parse(ran.out) : nlohmann::json();
+  }
+  /// Publishes versions 1 to `last` to that worker and to "b", all but the first while it is away, and waits until it
+  /// has caught up. Returns the bytes of the payloads that it missed.
+  std::uint64_t publish_while_away(const std::string& name, std::uint64_t last) {
+    cluster.start_worker(name);
+    cluster.start_worker("b");
+    publish(1);
+    EXPECT_EQ(cluster.end(name, SIGTERM), 0);
+    std::uint64_t missed_bytes = 0;
+    for (std::uint64_t version = 2; version <= last; ++version) {
+      model.step();
+      missed_bytes += publish(version).at("payload_bytes").get<std::uint64_t>();
+    }
+    cluster.restart(name);
+    EXPECT_TRUE(Cluster::eventually([&] { return cluster.version(name) == last; }));
+    EXPECT_TRUE(cluster.holds(name, model.path()));
+    return missed_bytes;
   }
   std::uint64_t received(const std::string& name) {
     return cluster.self(name).at("bytes_received").get<std::uint64_t>();

@@ -70,18 +70,7 @@ TEST_F(PatchTest, LateJoinerGetsTheWholeVersionAndTheNextPatch) {
 
 TEST_F(PatchTest, WorkerThatWasAwayCatchesUpByOneFoldedPatch) {
   cluster.start_origin({"--keep", "12"});
-  cluster.start_worker("a");
-  cluster.start_worker("b");
-  publish(1);
-  ASSERT_EQ(cluster.end("a", SIGTERM), 0);
-  std::uint64_t patches_bytes = 0;
-  for (std::uint64_t version = 2; version <= 11; ++version) {
-    model.step();
-    patches_bytes += publish(version).at("payload_bytes").get<std::uint64_t>();
-  }
-  cluster.restart("a");
-  ASSERT_TRUE(Cluster::eventually([&] { return cluster.version("a") == 11; }));
-  EXPECT_TRUE(cluster.holds("a", model.path()));
+  const std::uint64_t patches_bytes = publish_while_away("a", 11);
   EXPECT_LT(received("a"), patches_bytes) << "the ten patches take that";
   EXPECT_EQ(cluster.node("origin", "a").at("payload"), "folded");
   EXPECT_EQ(cluster.node("origin", "b").at("payload"), "direct");
@@ -90,14 +79,7 @@ TEST_F(PatchTest, WorkerThatWasAwayCatchesUpByOneFoldedPatch) {
 
 TEST_F(PatchTest, WorkerWhoseVersionTheOriginHasNoMoreCatchesUpByStoredPatchesInTurn) {
   cluster.start_origin({"--keep", "1"});
-  cluster.start_worker("a");
-  cluster.start_worker("b");
-  publish(1);
-  ASSERT_EQ(cluster.end("a", SIGTERM), 0);
-  for (std::uint64_t version = 2; version <= 4; ++version) model.step(), publish(version);
-  cluster.restart("a");
-  ASSERT_TRUE(Cluster::eventually([&] { return cluster.version("a") == 4; }));
-  EXPECT_TRUE(cluster.holds("a", model.path()));
+  publish_while_away("a", 4);
   EXPECT_LT(received("a"), model.file_bytes() / 5);
   EXPECT_EQ(cluster.node("origin", "a").at("payload"), "chain");
   model.step();
@@ -107,14 +89,7 @@ TEST_F(PatchTest, WorkerWhoseVersionTheOriginHasNoMoreCatchesUpByStoredPatchesIn
 
 TEST_F(PatchTest, WorkerBeyondTheAnchorIntervalGetsTheWholeVersion) {
   cluster.start_origin({"--keep", "1", "--anchor-interval", "2"});
-  cluster.start_worker("a");
-  cluster.start_worker("b");
-  publish(1);
-  ASSERT_EQ(cluster.end("a", SIGTERM), 0);
-  for (std::uint64_t version = 2; version <= 4; ++version) model.step(), publish(version);
-  cluster.restart("a");
-  ASSERT_TRUE(Cluster::eventually([&] { return cluster.version("a") == 4; }));
-  EXPECT_TRUE(cluster.holds("a", model.path()));
+  publish_while_away("a", 4);
   EXPECT_GE(received("a"), model.file_bytes());
   EXPECT_EQ(cluster.node("origin", "a").at("payload"), "full");
 }

@@ -32,6 +32,17 @@ struct ThreeWorkers : testing::Test {
   }
 };
 
+/// Says that it has so many elements.
+TensorSource f32_tensor(std::uint64_t elements, std::span<const float> data) {
+  TensorSource tensor;
+  tensor.info.name = "w";
+  tensor.info.dtype = "F32";
+  tensor.info.shape = {elements};
+  tensor.info.size_bytes = 4 * elements;
+  tensor.data = std::as_bytes(data);
+  return tensor;
+}
+
 TEST_F(ThreeWorkers, FileReachesEveryoneByteForByte) {
   const std::string source = write_snapshot(cluster.temp().file("model.safetensors"), 3'000'001, 1);
   const Ran ran = cluster.publish(source, 7);
@@ -107,12 +118,7 @@ TEST_F(ThreeWorkers, TensorsFromMemoryArriveAndAreAnnouncedToSubscribers) {
   ASSERT_TRUE(publisher.has_value());
   ASSERT_TRUE(publisher->reserve(1 * kMiB).has_value());
   std::vector<float> weights(1000, 0.5f);
-  TensorSource tensor;
-  tensor.info.name = "w";
-  tensor.info.dtype = "F32";
-  tensor.info.shape = {1000};
-  tensor.info.size_bytes = 4000;
-  tensor.data = std::as_bytes(std::span(weights));
+  const TensorSource tensor = f32_tensor(1000, weights);
   PublishOptions options;
   options.wait_fraction = 1;
   options.timeout = 20s;
@@ -138,12 +144,7 @@ TEST_F(ThreeWorkers, PublisherRefusesATensorOfAnotherSizeThanItSays) {
   auto publisher = TensorPublisher::open(cluster.state("origin"));
   ASSERT_TRUE(publisher.has_value());
   const std::vector<float> weights(10);
-  TensorSource tensor;
-  tensor.info.name = "w";
-  tensor.info.dtype = "F32";
-  tensor.info.shape = {11};
-  tensor.info.size_bytes = 44;
-  tensor.data = std::as_bytes(std::span(weights));
+  const TensorSource tensor = f32_tensor(11, weights);
   const Status refused = publisher->publish(Version{1}, {&tensor, 1}, {});
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code, Errc::kInvalidArgument);
