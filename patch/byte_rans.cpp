@@ -92,39 +92,49 @@ void encode_bytes(Bytes data, const ByteCounts& counts, std::vector<std::byte>& 
   for (auto word = words.rbegin(); word != words.rend(); ++word) writer.fixed(*word);
 }
 
-bool decode_bytes(Bytes coded, MutableBytes data) {
+bool ByteDecoder::start(Bytes coded) {
+  static_assert(ByteDecoder::kBits == weightcast::kBits && ByteDecoder::kLanes == weightcast::kLanes);
   ByteReader reader(coded);
-  Frequencies frequencies{};
   std::uint32_t total = 0;
-  for (std::uint16_t& frequency : frequencies) {
+  for (std::uint16_t& frequency : frequencies_) {
     const std::uint64_t value = reader.varint();
     if (value > kTotal - total) return false;
     frequency = std::uint16_t(value);
     total += frequency;
   }
   if (total != kTotal) return false;
-  const auto starts = starts_of(frequencies);
-  std::array<std::uint8_t, kTotal> lookup;
-  for (unsigned i = 0; i < 256; ++i) std::fill_n(lookup.begin() + starts[i], frequencies[i], std::uint8_t(i));
-  std::array<std::uint32_t, kLanes> states;
-  for (std::uint32_t& state : states) state = reader.fixed<std::uint32_t>();
-  if (!reader.ok()) return false;
-  const Bytes words = coded.subspan(reader.position());
+  starts_ = starts_of(frequencies_);
+  for (unsigned i = 0; i < 256; ++i) {
+    std::fill_n(symbols_.begin() + starts_[i], frequencies_[i], std::uint8_t(i));
+  }
+  for (std::uint32_t& state : states_) state = reader.fixed<std::uint32_t>();
+  words_ = coded.subspan(reader.position());
+  return reader.ok();
+}
+
+bool ByteDecoder::next(MutableBytes data) {
+  std::array<std::uint32_t, kLanes> states = states_;
   std::size_t position = 0;
   for (std::size_t i = 0; i < data.size(); ++i) {
     std::uint32_t& state = states[i % kLanes];
     const std::uint32_t slot = state & (kTotal - 1);
-    const std::uint8_t symbol = lookup[slot];
+    const std::uint8_t symbol = symbols_[slot];
     data[i] = std::byte(symbol);
-    state = frequencies[symbol] * (state >> kBits) + slot - starts[symbol];
+    state = frequencies_[symbol] * (state >> kBits) + slot - starts_[symbol];
     if (state < kLow) {
-      if (words.size() - position < 2) return false;
-      state = (state << 16) | std::to_integer<std::uint32_t>(words[position]) |
-              std::to_integer<std::uint32_t>(words[position + 1]) << 8;
+      if (words_.size() - position < 2) return false;
+      state = (state << 16) | std::to_integer<std::uint32_t>(words_[position]) |
+              std::to_integer<std::uint32_t>(words_[position + 1]) << 8;
       position += 2;
     }
   }
-  return position == words.size() && std::all_of(states.begin(), states.end(), [](auto s) { return s == kLow; });
+  words_ = words_.subspan(position);
+  std::rotate_copy(states.begin(), states.begin() + data.size() % kLanes, states.end(), states_.begin());
+  return true;
+}
+
+bool ByteDecoder::finished() const {
+  return words_.empty() && std::all_of(states_.begin(), states_.end(), [](auto state) { return state == kLow; });
 }
 
 }  // namespace weightcast

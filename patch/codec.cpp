@@ -172,6 +172,8 @@ Result<std::size_t> PatchReader::handle_bytes(Bytes bytes) {
     // Learn the frame's length from ever more of its bytes, then take exactly that many.
     Result<std::size_t> wanted = frame_bytes();
     if (!wanted) return fail_for_good(wanted.error());
+    // All of it: growing to it would take up to twice the memory.
+    buffer_.reserve(*wanted);
     const std::size_t count = std::min(*wanted - buffer_.size(), bytes.size() - taken);
     buffer_.insert(buffer_.end(), bytes.begin() + std::ptrdiff_t(taken), bytes.begin() + std::ptrdiff_t(taken + count));
     taken += count;

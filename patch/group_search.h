@@ -26,7 +26,8 @@ struct GroupHit {
 
 /// The block that holds `point`, which is below the chunk's end: the first b at or after `from` with
 /// begins[b + 1] > point. `from` is not beyond it.
-[[nodiscard]] inline std::size_t find_block(const std::uint32_t* begins, std::size_t from, std::uint32_t point) {
+[[nodiscard, gnu::always_inline]] inline std::size_t find_block(const std::uint32_t* begins, std::size_t from,
+                                                                std::uint32_t point) {
 #if defined(__SSE2__)
   const __m128i wanted = _mm_set1_epi32(int(point));
   static_assert(kSearchBlocks == 16);
@@ -46,7 +47,7 @@ struct GroupHit {
 }
 
 /// The first cell of the group whose end lies beyond `point`, which is below the group's sum.
-[[nodiscard]] inline GroupHit find_in_group(const std::uint16_t* weights, std::uint32_t point) {
+[[nodiscard, gnu::always_inline]] inline GroupHit find_in_group(const std::uint16_t* weights, std::uint32_t point) {
 #if defined(__SSE2__)
   const __m128i zero = _mm_setzero_si128();
   const __m128i words = _mm_load_si128(reinterpret_cast<const __m128i*>(weights));
@@ -75,7 +76,7 @@ struct GroupHit {
 }
 
 /// Sum of the first `count` < 4 of a block's group sums.
-[[nodiscard]] inline std::uint32_t sum_of_groups(const std::uint32_t* sums, std::size_t count) {
+[[nodiscard, gnu::always_inline]] inline std::uint32_t sum_of_groups(const std::uint32_t* sums, std::size_t count) {
   static_assert(kBlockGroups == 4);
 #if defined(__SSE2__)
   alignas(16) static constexpr std::uint32_t kMasks[7] = {~0u, ~0u, ~0u};
@@ -89,7 +90,7 @@ struct GroupHit {
 }
 
 /// Sum of the first `count` < 8 weights of a group.
-[[nodiscard]] inline std::uint32_t sum_in_group(const std::uint16_t* weights, unsigned count) {
+[[nodiscard, gnu::always_inline]] inline std::uint32_t sum_in_group(const std::uint16_t* weights, unsigned count) {
 #if defined(__SSE2__)
   alignas(16) static constexpr std::uint16_t kMasks[16] = {0xffff, 0xffff, 0xffff, 0xffff,
                                                            0xffff, 0xffff, 0xffff, 0xffff};

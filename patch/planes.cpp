@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <memory>
 
 #include "patch/byte_io.h"
 #include "patch/byte_rans.h"
@@ -36,8 +37,8 @@ void gather(Bytes cells, const std::byte* before, unsigned plane, MutableBytes o
   }
 }
 
-// Planes arrive one at a time. The first starts from the old cells, or from nothing; the rotation is undone plane by
-// plane, since it only moves bits.
+// Planes come one after the other. The first starts from the old cells, or from nothing; the rotation is undone plane
+// by plane, since it only moves bits.
 template <CellKind Kind>
 void scatter(Bytes in, unsigned plane, bool rotated, std::byte* cells) {
   using Cell = typename CellOps<Kind>::Cell;
@@ -87,31 +88,6 @@ void encode_plane(Bytes plane, std::vector<std::byte>& scratch, std::vector<std:
   write(PlaneMethod::kRaw, plane);
 }
 
-Status decode_plane(ByteReader& reader, MutableBytes plane) {
-  const auto method = PlaneMethod(reader.fixed<std::uint8_t>());
-  const Bytes coded = reader.bytes(reader.varint());
-  if (!reader.ok()) return corrupt("a plane is cut short");
-  switch (method) {
-    case PlaneMethod::kRaw:
-      if (coded.size() != plane.size()) return corrupt("a plane has the wrong length");
-      std::memcpy(plane.data(), coded.data(), plane.size());
-      return {};
-    case PlaneMethod::kRepeat:
-      if (coded.size() != 1) return corrupt("a plane has the wrong length");
-      std::fill(plane.begin(), plane.end(), coded[0]);
-      return {};
-    case PlaneMethod::kOrder0:
-      if (!decode_bytes(coded, plane)) return corrupt("an entropy code is damaged");
-      return {};
-    case PlaneMethod::kZstd:
-      if (ZSTD_decompress(plane.data(), plane.size(), coded.data(), coded.size()) != plane.size()) {
-        return corrupt("a zstd frame is damaged");
-      }
-      return {};
-  }
-  return corrupt("a plane's method is unknown");
-}
-
 }  // namespace
 
 void encode_planes(CellKind kind, Bytes cells, const std::byte* before, std::size_t limit_bytes,
@@ -126,25 +102,137 @@ void encode_planes(CellKind kind, Bytes cells, const std::byte* before, std::siz
   }
 }
 
-Status decode_planes(CellKind kind, Bytes coded, const std::byte* before, MutableBytes cells) {
-  const CellGeometry geometry = geometry_of(kind);
-  WC_CHECK(cells.size() % geometry.bytes == 0);
-  ByteReader reader(coded);
-  std::vector<std::byte> plane(cells.size() / geometry.bytes);
-  for (unsigned p = 0; p < geometry.bytes && !cells.empty(); ++p) {
-    WC_TRY(decode_plane(reader, plane));
-    if (p == 0 && before != cells.data()) {
-      if (before != nullptr) {
-        std::memcpy(cells.data(), before, cells.size());
-      } else {
-        std::memset(cells.data(), 0, cells.size());
+/// One plane's bytes, some at a time.
+class PlanesDecoder::Plane {
+ public:
+  static Result<Plane> start(ByteReader& reader, std::size_t bytes) {
+    Plane plane;
+    plane.method_ = PlaneMethod(reader.fixed<std::uint8_t>());
+    plane.coded_ = reader.bytes(reader.varint());
+    if (!reader.ok()) return corrupt("a plane is cut short");
+    switch (plane.method_) {
+      case PlaneMethod::kRaw:
+        if (plane.coded_.size() != bytes) return corrupt("a plane has the wrong length");
+        return plane;
+      case PlaneMethod::kRepeat:
+        if (plane.coded_.size() != 1) return corrupt("a plane has the wrong length");
+        return plane;
+      case PlaneMethod::kOrder0:
+        plane.order0_ = std::make_unique<ByteDecoder>();
+        if (!plane.order0_->start(plane.coded_)) return corrupt("an entropy code is damaged");
+        return plane;
+      case PlaneMethod::kZstd: {
+        plane.zstd_.reset(ZSTD_createDCtx());
+        // Whatever a frame says, it takes no more memory than the plane.
+        const int window_log = std::max(10, int(std::bit_width(bytes - 1)));
+        const std::size_t set = ZSTD_DCtx_setParameter(plane.zstd_.get(), ZSTD_d_windowLogMax, window_log);
+        WC_CHECK(ZSTD_isError(set) == 0);
+        return plane;
       }
     }
-    const bool rotated = before == nullptr && geometry.is_float();
-    with_cell_kind(kind, [&]<CellKind Kind>() { scatter<Kind>(plane, p, rotated, cells.data()); });
+    return corrupt("a plane's method is unknown");
+  }
+
+  Status next(MutableBytes bytes) {
+    switch (method_) {
+      case PlaneMethod::kRaw:
+        std::memcpy(bytes.data(), coded_.data(), bytes.size());
+        coded_ = coded_.subspan(bytes.size());
+        return {};
+      case PlaneMethod::kRepeat: std::fill(bytes.begin(), bytes.end(), coded_[0]); return {};
+      case PlaneMethod::kOrder0:
+        if (!order0_->next(bytes)) return corrupt("an entropy code is damaged");
+        return {};
+      case PlaneMethod::kZstd: return unzstd(bytes);
+    }
+    return {};
+  }
+
+  Status finish() {
+    if (order0_ && !order0_->finished()) return corrupt("an entropy code is damaged");
+    if (!zstd_) return {};
+    if (!ended_) WC_TRY(unzstd({}));
+    return ended_ && coded_.empty() ? Status() : corrupt("a zstd frame is damaged");
+  }
+
+ private:
+  struct FreeZstd {
+    void operator()(ZSTD_DCtx* context) const { ZSTD_freeDCtx(context); }
+  };
+
+  Plane() = default;
+
+  /// The next `bytes`; none: what is left of the frame behind the last of them.
+  Status unzstd(MutableBytes bytes) {
+    ZSTD_outBuffer out{bytes.data(), bytes.size(), 0};
+    ZSTD_inBuffer in{coded_.data(), coded_.size(), 0};
+    do {
+      const std::size_t before = in.pos + out.pos;
+      const std::size_t wanted = ended_ ? 0 : ZSTD_decompressStream(zstd_.get(), &out, &in);
+      if (ZSTD_isError(wanted) != 0) return corrupt("a zstd frame is damaged");
+      ended_ = wanted == 0;
+      if (out.pos < out.size && in.pos + out.pos == before) return corrupt("a zstd frame is cut short");
+    } while (out.pos < out.size);
+    coded_ = coded_.subspan(in.pos);
+    return {};
+  }
+
+  PlaneMethod method_ = PlaneMethod::kRaw;
+  Bytes coded_;  // not read yet
+  std::unique_ptr<ByteDecoder> order0_;
+  std::unique_ptr<ZSTD_DCtx, FreeZstd> zstd_;
+  bool ended_ = false;  // the zstd frame
+};
+
+PlanesDecoder::PlanesDecoder(CellKind kind) : kind_(kind) {}
+PlanesDecoder::PlanesDecoder(PlanesDecoder&&) noexcept = default;
+PlanesDecoder& PlanesDecoder::operator=(PlanesDecoder&&) noexcept = default;
+PlanesDecoder::~PlanesDecoder() = default;
+
+Result<PlanesDecoder> PlanesDecoder::start(CellKind kind, Bytes coded, std::size_t cells_bytes) {
+  const unsigned width = geometry_of(kind).bytes;
+  WC_CHECK(cells_bytes % width == 0);
+  PlanesDecoder decoder(kind);
+  ByteReader reader(coded);
+  for (unsigned p = 0; p < width && cells_bytes > 0; ++p) {
+    WC_ASSIGN(Plane plane, Plane::start(reader, cells_bytes / width));
+    decoder.planes_.push_back(std::move(plane));
   }
   if (reader.remaining() != 0) return corrupt("bytes are left over");
+  return decoder;
+}
+
+Status PlanesDecoder::next(Bytes before, MutableBytes after) {
+  const CellGeometry geometry = geometry_of(kind_);
+  WC_CHECK(after.size() % geometry.bytes == 0 && (before.empty() || before.size() == after.size()));
+  if (before.empty()) {
+    std::memset(after.data(), 0, after.size());
+  } else if (before.data() != after.data()) {
+    std::memcpy(after.data(), before.data(), after.size());
+  }
+  window_.resize(after.size() / geometry.bytes);
+  const bool rotated = before.empty() && geometry.is_float();
+  for (unsigned p = 0; p < planes_.size(); ++p) {
+    WC_TRY(planes_[p].next(window_));
+    with_cell_kind(kind_, [&]<CellKind Kind>() { scatter<Kind>(window_, p, rotated, after.data()); });
+  }
   return {};
+}
+
+Status PlanesDecoder::finish() {
+  for (Plane& plane : planes_) WC_TRY(plane.finish());
+  return {};
+}
+
+Status decode_planes(CellKind kind, Bytes coded, const std::byte* before, MutableBytes cells) {
+  // A multiple of every cell's width, and small enough to stay in the cache from plane to plane.
+  constexpr std::size_t kWindowBytes = 64 * 1024;
+  WC_ASSIGN(PlanesDecoder decoder, PlanesDecoder::start(kind, coded, cells.size()));
+  for (std::size_t at = 0; at < cells.size(); at += kWindowBytes) {
+    const MutableBytes window = cells.subspan(at, std::min(kWindowBytes, cells.size() - at));
+    WC_TRY(decoder.next(before == nullptr ? Bytes() : Bytes(before + at, window.size()), window));
+  }
+  return decoder.finish();
 }
 
 }  // namespace weightcast

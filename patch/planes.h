@@ -19,8 +19,33 @@ namespace weightcast {
 void encode_planes(CellKind kind, Bytes cells, const std::byte* before, std::size_t limit_bytes,
                    std::vector<std::byte>& out);
 
-/// The reverse: fills all of `cells`. `before` may be `cells` itself. Errors: kCorrupt. Takes at most one byte per cell
-/// of memory, whatever the input claims.
+/// Reads what encode_planes() wrote in windows of cells, all planes side by side, so that what it holds does not grow
+/// with the cells: 6 KiB for a plane of an entropy code, and for a zstd frame its window (half a MiB in ours, and never
+/// more than the plane) with half a MiB of zstd's own.
+class PlanesDecoder {
+ public:
+  /// `coded` outlives the decoder; `cells_bytes` is the length of all cells. Errors: kCorrupt.
+  static Result<PlanesDecoder> start(CellKind kind, Bytes coded, std::size_t cells_bytes);
+  PlanesDecoder(PlanesDecoder&&) noexcept;
+  PlanesDecoder& operator=(PlanesDecoder&&) noexcept;
+  ~PlanesDecoder();
+
+  /// Fills `after` with the cells that follow those of the last call. `before`: as many old cells, perhaps `after`
+  /// itself, where the exclusive or was split; else empty. Whole cells. Errors: kCorrupt.
+  Status next(Bytes before, MutableBytes after);
+  /// After the last cell. Errors: kCorrupt where bytes are left over.
+  Status finish();
+
+ private:
+  class Plane;
+  explicit PlanesDecoder(CellKind kind);
+
+  CellKind kind_;
+  std::vector<Plane> planes_;
+  std::vector<std::byte> window_;  // of one plane
+};
+
+/// All cells at once. `before` is `cells` itself, null, or as many other bytes. Errors: kCorrupt.
 Status decode_planes(CellKind kind, Bytes coded, const std::byte* before, MutableBytes cells);
 
 }  // namespace weightcast

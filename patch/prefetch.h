@@ -1,6 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+
+#include "base/digest.h"
 
 namespace weightcast {
 
@@ -38,5 +41,15 @@ class ChunkPrefetch {
   const char* second_;
   std::size_t left_;
 };
+
+/// Hashes a chunk that is in the cache, in pieces, so that the next one's arrival goes on meanwhile.
+template <bool SecondIsWritten>
+void update_digest(DigestStream& digest, Bytes bytes, ChunkPrefetch<SecondIsWritten>& prefetch) {
+  constexpr std::size_t kPieceBytes = 1024;
+  for (; !bytes.empty(); bytes = bytes.subspan(std::min(bytes.size(), kPieceBytes))) {
+    prefetch.step();
+    digest.update(bytes.first(std::min(bytes.size(), kPieceBytes)));
+  }
+}
 
 }  // namespace weightcast

@@ -97,7 +97,16 @@ class RansDecoder {
   /// `start` and `frequency` are those of the symbol that owns slot(bits).
   void consume(std::uint32_t start, std::uint32_t frequency, unsigned bits) {
     state_ = std::uint64_t{frequency} * (state_ >> bits) + slot(bits) - start;
-    if (state_ < kRansLow) state_ = (state_ << 32) | next_word();
+    const std::uint64_t low = state_ < kRansLow;
+    if (stream_.size() - position_ < 4) [[unlikely]] {
+      if (low != 0) state_ = (state_ << 32) | next_word();
+      return;
+    }
+    // Without a branch, which would be guessed wrong: the word is read in any case, and taken where it is wanted.
+    std::uint32_t word;
+    std::memcpy(&word, stream_.data() + position_, sizeof word);
+    state_ = (state_ << (low << 5)) | (word & (0 - low));
+    position_ += low << 2;
   }
   std::uint32_t take_uniform(unsigned bits) {
     const std::uint32_t value = slot(bits);

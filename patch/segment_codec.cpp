@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace weightcast {
@@ -9,12 +10,6 @@ namespace {
 
 // Below it, nothing but the sparse code can be short: planes take at least a bit for a cell that may be anything.
 constexpr double kSparseShareMax = 0.25;
-
-Status copy_raw(Bytes payload, MutableBytes after) {
-  if (payload.size() != after.size()) return fail(Errc::kCorrupt, Op::kDecode, "raw cells of the wrong length");
-  std::memcpy(after.data(), payload.data(), after.size());
-  return {};
-}
 
 }  // namespace
 
@@ -67,31 +62,61 @@ SegmentHeader SegmentEncoder::encode(const SegmentRange& range, Bytes before, By
   return header;
 }
 
-Status decode_segment(const Segment& segment, Bytes before, MutableBytes after, const Kernels& kernels) {
+Result<SegmentDecoder> SegmentDecoder::start(const Segment& segment, const Kernels& kernels) {
   const SegmentHeader& header = segment.header;
   const SegmentRange& range = header.range;
-  WC_CHECK(after.size() == range.size_bytes && before.size() == (range.has_base() ? range.size_bytes : 0));
-  Digest digest;
-  Status decoded;
   switch (header.mode) {
-    case SegmentMode::kUnchanged:
-      if (after.data() != before.data()) std::memcpy(after.data(), before.data(), after.size());
-      break;
-    case SegmentMode::kSparse:
-      decoded = decode_sparse(range.kind, segment.payload, header.changed_cells, before, after, kernels, digest);
-      break;
-    case SegmentMode::kXorPlanes: decoded = decode_planes(range.kind, segment.payload, before.data(), after); break;
-    case SegmentMode::kPlanes: decoded = decode_planes(range.kind, segment.payload, nullptr, after); break;
-    case SegmentMode::kRaw: decoded = copy_raw(segment.payload, after); break;
+    case SegmentMode::kUnchanged: break;
+    case SegmentMode::kSparse: {
+      WC_ASSIGN(SparseDecoder sparse, SparseDecoder::start(range.kind, segment.payload, header.changed_cells, kernels));
+      return SegmentDecoder(header, std::move(sparse));
+    }
+    case SegmentMode::kXorPlanes:
+    case SegmentMode::kPlanes: {
+      WC_ASSIGN(PlanesDecoder planes, PlanesDecoder::start(range.kind, segment.payload, range.size_bytes));
+      return SegmentDecoder(header, std::move(planes));
+    }
+    case SegmentMode::kRaw:
+      if (segment.payload.size() != range.size_bytes) {
+        return fail(Errc::kCorrupt, Op::kDecode, "raw cells of the wrong length");
+      }
+      return SegmentDecoder(header, segment.payload);
   }
-  if (header.mode != SegmentMode::kSparse) {
-    WC_TRY(decoded);
-    digest = digest_of(after);
+  return SegmentDecoder(header, Nothing());
+}
+
+Status SegmentDecoder::next(Bytes before, MutableBytes after) {
+  WC_CHECK(before.size() == (header_.range.has_base() ? after.size() : 0));
+  WC_CHECK(after.size() <= header_.range.size_bytes - done_bytes_);
+  if (auto* sparse = std::get_if<SparseDecoder>(&payload_)) {
+    // The old cells steer its every step: what it takes for damage is theirs.
+    if (!sparse->next(before, after, digest_)) return mismatch();
+  } else {
+    if (auto* planes = std::get_if<PlanesDecoder>(&payload_)) {
+      WC_TRY(planes->next(header_.mode == SegmentMode::kXorPlanes ? before : Bytes(), after));
+    } else {
+      const auto* raw = std::get_if<Bytes>(&payload_);
+      const Bytes from = raw != nullptr ? raw->subspan(done_bytes_, after.size()) : before;
+      if (after.data() != from.data()) std::memcpy(after.data(), from.data(), after.size());
+    }
+    digest_.update(after);
   }
-  if (decoded && digest == header.result_digest) return {};
-  // The segment's own digest has been checked, so only the old cells can be other than they were, and they steer the
-  // sparse decoder's every step: what it reports as damage is theirs too.
-  if (header.mode == SegmentMode::kPlanes || header.mode == SegmentMode::kRaw) {
+  done_bytes_ += std::uint32_t(after.size());
+  return {};
+}
+
+Status SegmentDecoder::finish() {
+  WC_CHECK(done_bytes_ == header_.range.size_bytes);
+  if (auto* planes = std::get_if<PlanesDecoder>(&payload_)) WC_TRY(planes->finish());
+  const auto* sparse = std::get_if<SparseDecoder>(&payload_);
+  if ((sparse != nullptr && !sparse->finish()) || digest_.digest() != header_.result_digest) return mismatch();
+  return {};
+}
+
+// The segment's own digest has been checked, so only the old cells can be other than they were.
+Error SegmentDecoder::mismatch() const {
+  const SegmentRange& range = header_.range;
+  if (header_.mode == SegmentMode::kPlanes || header_.mode == SegmentMode::kRaw) {
     return fail(
         Errc::kCorrupt, Op::kDecode,
         fmt::format("patch segment {}: its cells do not match their digest; fetch the patch again", range.index));
@@ -101,6 +126,18 @@ Status decode_segment(const Segment& segment, Bytes before, MutableBytes after, 
       fmt::format("patch segment {}: the base's {} bytes at {} are not those that it was made from; verify the base, "
                   "and fetch it again where it is damaged",
                   range.index, range.size_bytes, range.base_offset));
+}
+
+Status decode_segment(const Segment& segment, Bytes before, MutableBytes after, const Kernels& kernels) {
+  // A multiple of every cell's width, and small enough to stay in the cache while it is looked at several times.
+  constexpr std::size_t kWindowBytes = 64 * 1024;
+  WC_CHECK(after.size() == segment.header.range.size_bytes);
+  WC_ASSIGN(SegmentDecoder decoder, SegmentDecoder::start(segment, kernels));
+  for (std::size_t at = 0; at < after.size(); at += kWindowBytes) {
+    const std::size_t bytes = std::min(kWindowBytes, after.size() - at);
+    WC_TRY(decoder.next(before.empty() ? before : before.subspan(at, bytes), after.subspan(at, bytes)));
+  }
+  return decoder.finish();
 }
 
 }  // namespace weightcast

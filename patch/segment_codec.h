@@ -1,5 +1,6 @@
 #pragma once
 
+#include <variant>
 #include <vector>
 
 #include "patch/planes.h"
@@ -26,10 +27,40 @@ class SegmentEncoder {
   std::vector<std::byte> candidate_;
 };
 
-/// Writes the new cells of a segment into `after`. `before` are the old cells, empty for a range without base; it may
-/// be `after` itself, but must not overlap it otherwise. On error `after` holds anything. Errors: kWrongBase where the
-/// segment is sound and `before` is not what it was made from; kCorrupt where the payload, though its digest matched,
-/// is no encoding of anything.
+/// Makes the new cells of one segment in windows, in order, so that each byte is looked at while it is in the cache,
+/// and what it holds does not grow with the segment. One thread at a time.
+class SegmentDecoder {
+ public:
+  /// The payload that `segment` points to outlives the decoder. Errors: kCorrupt where the payload, though its digest
+  /// matched, is no encoding of anything.
+  static Result<SegmentDecoder> start(const Segment& segment, const Kernels& kernels = best_kernels());
+
+  /// Writes the next new cells into `after`. `before` are the old ones, empty for a range without base; it may be
+  /// `after` itself, but must not overlap it otherwise. Whole cells, not beyond the range. What comes out can be wrong
+  /// until finish() has said that it is not. Errors: those of finish(); then `after` holds anything.
+  Status next(Bytes before, MutableBytes after);
+
+  /// After the last cell. Errors: kWrongBase where the segment is sound and the old cells are not what it was made
+  /// from; kCorrupt as start().
+  Status finish();
+
+ private:
+  /// Of kUnchanged: nothing is to be read.
+  struct Nothing {};
+  using Payload = std::variant<Nothing, SparseDecoder, PlanesDecoder, Bytes>;
+
+  SegmentDecoder(const SegmentHeader& header, Payload payload) : header_(header), payload_(std::move(payload)) {}
+  /// What is wrong where the payload is sound.
+  [[nodiscard]] Error mismatch() const;
+
+  SegmentHeader header_;
+  Payload payload_;
+  std::uint32_t done_bytes_ = 0;
+  DigestStream digest_;
+};
+
+/// All cells of a segment at once; sizes are the range's. `before` and errors: as SegmentDecoder::next() and finish().
+/// On error `after` holds anything.
 Status decode_segment(const Segment& segment, Bytes before, MutableBytes after,
                       const Kernels& kernels = best_kernels());
 

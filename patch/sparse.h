@@ -6,6 +6,7 @@
 #include "base/result.h"
 #include "patch/cell.h"
 #include "patch/kernels/kernels.h"
+#include "patch/prefetch.h"
 #include "patch/rans.h"
 #include "patch/step_model.h"
 
@@ -95,11 +96,56 @@ class SparseEncoder {
   Digest result_digest_;
 };
 
-/// Writes into `after` the cells of `before` with the changes of `payload`, and their digest into `digest`. `before`
-/// may be `after` itself; on error `after` holds anything. `changed_cells` is the segment header's. Errors: kCorrupt
-/// where the payload is damaged or `before` is not what it was made from, which only the caller can tell apart. Takes
-/// less than 200 KiB of memory.
-Status decode_sparse(CellKind kind, Bytes payload, std::uint32_t changed_cells, Bytes before, MutableBytes after,
-                     const Kernels& kernels, Digest& digest);
+/// Makes the changes of a payload in the cells of a range as they come by, in windows of any length: what it holds does
+/// not grow with the range. One thread at a time. Memory: less than 200 KiB.
+class SparseDecoder {
+ public:
+  /// `payload` outlives the decoder, `changed_cells` is the segment header's. Errors: kCorrupt, of the payload alone.
+  static Result<SparseDecoder> start(CellKind kind, Bytes payload, std::uint32_t changed_cells, const Kernels& kernels);
+
+  /// Writes into `after` the cells of `before`, which follow those of the last call, with their changes, and gives them
+  /// to `digest`. Both are as long, of whole cells; `before` may be `after` itself; on error `after` holds anything.
+  /// Errors: kCorrupt where the payload is damaged or `before` is not what it was made from, which only the caller can
+  /// tell apart.
+  Status next(Bytes before, MutableBytes after, DigestStream& digest);
+
+  /// After the last cell. Errors: as next().
+  [[nodiscard]] Status finish() const;
+
+ private:
+  /// Where the decoder is. Apart from the models, so that a loop can keep it in registers.
+  struct Place {
+    RansDecoder positions;
+    RansDecoder values;
+    std::uint32_t left;        // changes
+    std::uint64_t line = 0;    // hazard before the current chunk
+    std::uint64_t origin = 0;  // end of the last changed cell, plus escapes
+    std::uint64_t target = 0;  // a point inside the next changed cell
+  };
+
+  SparseDecoder(CellKind kind, const Kernels& kernels, const HazardModel& model, StepDecoder steps, Place place)
+      : kind_(kind),
+        kernels_(&kernels),
+        model_(model),
+        steps_(std::move(steps)),
+        curve_(model.scale_bits),
+        place_(place) {}
+
+  [[nodiscard]] bool draw(Place& place) const;
+  template <CellKind Kind>
+  void change(RansDecoder& values, std::byte* at) const;
+  template <CellKind Kind>
+  [[nodiscard]] bool change_chunk(const WeightedChunk& chunk, std::byte* cells, ChunkPrefetch<true>& prefetch,
+                                  Place& place) const;
+  template <CellKind Kind>
+  Status next_cells(Bytes before, MutableBytes after, DigestStream& digest);
+
+  CellKind kind_;
+  const Kernels* kernels_;
+  HazardModel model_;
+  StepDecoder steps_;
+  GapCurve curve_;
+  Place place_;
+};
 
 }  // namespace weightcast

@@ -113,7 +113,7 @@ class StepDecoder {
   /// False when the bytes are no model.
   [[nodiscard]] bool read(ByteReader& in);
 
-  [[nodiscard]] unsigned take_token(RansDecoder& decoder, unsigned hazard_class) const {
+  [[nodiscard, gnu::always_inline]] unsigned take_token(RansDecoder& decoder, unsigned hazard_class) const {
     const unsigned index = model_.table_of_class[hazard_class];
     const StepTable& table = model_.tables[index];
     const std::uint32_t slot = decoder.slot(kStepTableBits);

@@ -39,12 +39,14 @@ TEST(Golden, SparsePayload) {
     EXPECT_EQ(payload, expected) << kernels->name;
   }
   std::vector<std::uint16_t> result(64);
-  Digest digest;
-  ASSERT_TRUE(decode_sparse(CellKind::kBf16, expected, 2, std::as_bytes(std::span(before)),
-                            std::as_writable_bytes(std::span(result)), best_kernels(), digest)
-                  .has_value());
+  DigestStream digest;
+  auto decoder = SparseDecoder::start(CellKind::kBf16, expected, 2, best_kernels());
+  ASSERT_TRUE(decoder.has_value());
+  ASSERT_TRUE(
+      decoder->next(std::as_bytes(std::span(before)), std::as_writable_bytes(std::span(result)), digest).has_value());
+  ASSERT_TRUE(decoder->finish().has_value());
   EXPECT_EQ(result, after);
-  EXPECT_EQ(digest, digest_of(std::as_bytes(std::span(after))));
+  EXPECT_EQ(digest.digest(), digest_of(std::as_bytes(std::span(after))));
 }
 
 TEST(Golden, UnchangedSegment) {

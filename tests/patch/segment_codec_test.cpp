@@ -1,6 +1,7 @@
 #include "patch/segment_codec.h"
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 #include <rapidcheck/gtest.h>
 
 #include "tests/patch/cells.h"
@@ -79,6 +80,77 @@ RC_GTEST_PROP(SegmentCodec, GivesBackEveryBitOfEveryKind, ()) {
       RC_ASSERT(result == pair.after);
     }
   }
+}
+
+/// Decodes in windows of random lengths, in place where there is a base.
+Status decode_in_windows(const Segment& segment, Bytes before, std::vector<std::byte>& result, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  WC_ASSIGN(SegmentDecoder decoder, SegmentDecoder::start(segment));
+  const std::size_t width = geometry_of(segment.header.range.kind).bytes;
+  result.assign(before.begin(), before.end());
+  result.resize(segment.header.range.size_bytes);
+  for (std::size_t at = 0; at < result.size();) {
+    const std::size_t cells = 1 + random() % (random() % 4 == 0 ? 5 : 6000);
+    const MutableBytes window = MutableBytes(result).subspan(at, std::min(cells * width, result.size() - at));
+    WC_TRY(decoder.next(before.empty() ? Bytes() : Bytes(window), window));
+    at += window.size();
+  }
+  return decoder.finish();
+}
+
+RC_GTEST_PROP(SegmentDecoder, GivesTheSameCellsInWindowsOfAnyLengths, ()) {
+  const CellKind kind =
+      *rc::gen::elementOf(std::vector<CellKind>(std::begin(test::kAllKinds), std::end(test::kAllKinds)));
+  const Structure structure =
+      *rc::gen::elementOf(std::vector<Structure>(std::begin(test::kAllStructures), std::end(test::kAllStructures)));
+  const CellPair pair = test::make_cells(kind, *rc::gen::element<std::size_t>(1, 100, 30000), structure, 0.02,
+                                         *rc::gen::arbitrary<std::uint64_t>());
+  const bool has_base = *rc::gen::weightedElement<bool>({{3, true}, {1, false}});
+  std::vector<std::byte> frame, result;
+  SegmentEncoder().encode(range_of(kind, pair.after.size(), has_base), has_base ? Bytes(pair.before) : Bytes(),
+                          pair.after, frame);
+  const auto segment = read_segment(frame);
+  const auto seed = *rc::gen::arbitrary<std::uint64_t>();
+  RC_TAG(std::string(to_string(segment->header.mode)));
+  RC_ASSERT(decode_in_windows(*segment, has_base ? Bytes(pair.before) : Bytes(), result, seed).has_value());
+  RC_ASSERT(result == pair.after);
+}
+
+TEST(SegmentDecoder, TellsAWrongBaseAtTheEndWhereItLooksRightOnTheWay) {
+  for (const Structure structure : {Structure::kIndependent, Structure::kRows, Structure::kNone}) {
+    const CellPair pair = test::make_cells(CellKind::kBf16, 20000, structure, 0.02, 2);
+    const std::vector<std::byte> frame = encode(CellKind::kBf16, pair);
+    std::vector<std::byte> wrong = pair.before, result;
+    wrong[100] ^= std::byte{1};
+    EXPECT_EQ(decode_in_windows(*read_segment(frame), wrong, result, 1).error().code, Errc::kWrongBase);
+  }
+}
+
+// What one decoder holds, whatever the length of the segment. Every plane of these is a zstd frame, which takes most.
+TEST(SegmentDecoder, HoldsAFewMiBOfAnyLengthOfCells) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers have an allocator of their own";
+#endif
+  const CellPair pair = test::make_cells(CellKind::kF32, 8u << 20, Structure::kRows, 0, 1);
+  const std::vector<std::byte> frame = encode(CellKind::kF32, pair);
+  const auto segment = read_segment(frame);
+  ASSERT_EQ(segment->header.mode, SegmentMode::kXorPlanes);
+  const auto in_use = [] {
+    const struct mallinfo2 info = ::mallinfo2();
+    return info.uordblks + info.hblkhd;
+  };
+  std::vector<std::byte> window(64 * 1024);
+  const std::size_t at_start = in_use();
+  std::size_t most = 0;
+  auto decoder = SegmentDecoder::start(*segment);
+  ASSERT_TRUE(decoder.has_value());
+  for (std::size_t at = 0; at < pair.before.size(); at += window.size()) {
+    std::copy_n(pair.before.begin() + std::ptrdiff_t(at), window.size(), window.begin());
+    ASSERT_TRUE(decoder->next(window, window).has_value());
+    most = std::max(most, in_use() - at_start);
+  }
+  ASSERT_TRUE(decoder->finish().has_value());
+  EXPECT_LT(most, 5u << 20);
 }
 
 // Nothing of one range may show in the next, whatever the widths of their cells and whatever their samples missed.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <map>
 #include <mutex>
 #include <utility>
 
@@ -14,8 +15,10 @@
 namespace weightcast {
 namespace {
 
-// Two of the pool's four threads: the others serve everybody else. Each job holds one segment, its cells and its code.
+// Two of the pool's four threads: the others serve everybody else. Each job holds the code of one segment.
 constexpr unsigned kJobsMax = 2;
+// While one holds more than that, no other takes a segment: the code of a dense one is as long as its cells.
+constexpr std::size_t kCodeBytesShared = 4 * kMiB;
 constexpr std::size_t kReadBytes = 256 * kKiB;
 
 }  // namespace
@@ -42,6 +45,7 @@ Status read_base(VersionFiles& base, std::uint64_t offset, MutableBytes cells) {
 struct PatchedSnapshot::Step {
   Status status;
   bool starved = false;  // there was no whole segment
+  bool crowded = false;  // another job's segment is too long for a second one beside it
   std::uint64_t offset = 0, length = 0;
   std::vector<std::pair<std::size_t, Digest>> leaves;  // that are complete with it
 };
@@ -65,18 +69,21 @@ struct PatchedSnapshot::Work {
   PatchReader reader;
   std::vector<std::byte> read;  // of the patch, not given to the reader yet
   std::uint64_t read_bytes = 0;
-  std::vector<bool> taken;      // by segment, from the head on
-  std::vector<Digest> results;  // by segment
-  std::size_t applied = 0;      // segments
-  std::vector<std::unique_ptr<Buffer>> idle;
+  std::vector<bool> taken;                          // by segment, from the head on
+  std::vector<Digest> results;                      // by segment
+  std::size_t applied = 0;                          // segments
+  std::size_t code_bytes = 0;                       // of the segments that jobs hold
+  std::map<std::uint64_t, std::uint64_t> unhashed;  // by where it begins: what go_on() is to read back, up to where
 
-  /// The next whole segment below `prefix_bytes` that nobody took; nothing if there is none yet.
-  Result<std::optional<OwnedSegment>> next(std::uint64_t prefix_bytes) {
+  /// The next whole segment below `prefix_bytes` that nobody took, if there is one.
+  Result<std::optional<OwnedSegment>> next(std::uint64_t prefix_bytes, Step& step) {
     const std::lock_guard lock(mutex);
-    for (;;) {
+    step.crowded = code_bytes > kCodeBytesShared;
+    while (!step.crowded) {
       if (read.empty()) {
         const std::uint64_t left = prefix_bytes > read_bytes ? prefix_bytes - read_bytes : 0;
-        if (left == 0) return std::optional<OwnedSegment>();
+        step.starved = left == 0;
+        if (step.starved) break;
         read.resize(std::min<std::uint64_t>(left, kReadBytes));
         WC_TRY(read_stream(*patch, read_bytes, read));
         read_bytes += read.size();
@@ -87,8 +94,10 @@ struct PatchedSnapshot::Work {
       std::optional<OwnedSegment> segment = reader.poll_segment();
       if (!segment || taken[segment->header().range.index]) continue;
       taken[segment->header().range.index] = true;
+      code_bytes += segment->header().payload_bytes;
       return segment;
     }
+    return std::optional<OwnedSegment>();
   }
 
   Status start(const PatchHead& head) {
@@ -99,68 +108,104 @@ struct PatchedSnapshot::Work {
     return {};
   }
 
-  /// Memory for `bytes` cells and what stands before them in their page.
-  std::unique_ptr<Buffer> take_buffer(std::size_t bytes) {
-    const std::lock_guard lock(mutex);
-    if (!idle.empty() && idle.back()->capacity() >= bytes) {
-      std::unique_ptr<Buffer> buffer = std::move(idle.back());
-      idle.pop_back();
-      return buffer;
-    }
-    idle.clear();
-    return std::make_unique<Buffer>(bytes);
-  }
-
-  /// The old cells are read to where the new ones are made of them: half the memory, and half the way through it.
+  /// Window by window: read, changed, hashed and written while it is in the second-level cache.
   Status apply(const Segment& segment, Step& step) {
     const SegmentRange& range = segment.header.range;
-    const std::size_t page_offset =
-        target->table().pieces(range.result_offset, 1).front().offset_bytes % Buffer::kAlignment;
-    std::unique_ptr<Buffer> buffer = take_buffer(page_offset + range.size_bytes);
-    const MutableBytes cells(buffer->data() + page_offset, range.size_bytes);
-    if (range.has_base()) WC_TRY(read_base(*base, range.base_offset, cells));
-    WC_TRY(decode_segment(segment, range.has_base() ? Bytes(cells) : Bytes(), cells));
-    WC_TRY(write_leaves(range.result_offset, cells, step));
+    const std::uint64_t end = range.result_offset + range.size_bytes;
+    WC_ASSIGN(SegmentDecoder decoder, SegmentDecoder::start(segment));
+    Buffer window(kWindowBytesMax);
+    std::optional<DigestStream> leaf = leaves.take(range.result_offset);
+    const bool is_late = !leaf;
+    for (std::uint64_t at = range.result_offset; at < end;) {
+      const MutableBytes cells = window_at(at, end, geometry_of(range.kind).bytes, window);
+      if (range.has_base()) WC_TRY(read_base(*base, range.base_offset + (at - range.result_offset), cells));
+      WC_TRY(decoder.next(range.has_base() ? Bytes(cells) : Bytes(), cells));
+      hash(at, cells, leaf, step);
+      WC_TRY(write_stream(*target, at, cells));
+      at += cells.size();
+    }
+    WC_TRY(decoder.finish());
+    if (leaf) WC_TRY(go_on(end, std::move(*leaf), window, step));
+    if (is_late) WC_TRY(catch_up(range.result_offset, std::min(end, leaf_end(range.result_offset)), window, step));
     step.offset = range.result_offset;
     step.length = range.size_bytes;
     const std::lock_guard lock(mutex);
     results[range.index] = segment.header.result_digest;
     ++applied;
-    idle.push_back(std::move(buffer));
     return {};
   }
 
-  /// Writes and hashes what stands at `offset`, leaf by leaf. The last leaf comes first: whoever makes the next segment
-  /// goes on with it.
-  Status write_leaves(std::uint64_t offset, Bytes cells, Step& step) {
-    for (std::uint64_t end = offset + cells.size(); end > offset;) {
-      const std::size_t leaf = (end - 1) / kDigestBlockBytes;
-      const std::uint64_t begin = std::max(offset, leaf * kDigestBlockBytes);
-      std::optional<DigestStream> digest = leaves.take(begin);
-      WC_TRY(write_pieces(begin, cells.subspan(begin - offset, end - begin), digest));
-      if (digest) {
-        if (const auto whole = leaves.put(end, std::move(*digest))) step.leaves.emplace_back(leaf, *whole);
+  void drop_code(std::size_t bytes) {
+    const std::lock_guard lock(mutex);
+    code_bytes -= bytes;
+  }
+
+  static constexpr std::size_t kWindowBytesMax = Buffer::kAlignment + kWriteBytes + sizeof(std::uint64_t);
+
+  /// Room for the cells from `at` on, as far as one write to a file should go, but whole cells and not beyond `end`. It
+  /// stands at the same place in its page as in the file's.
+  MutableBytes window_at(std::uint64_t at, std::uint64_t end, unsigned cell_bytes, Buffer& window) const {
+    const std::uint64_t in_file = target->table().pieces(at, 1).front().offset_bytes;
+    std::uint64_t bytes = kWriteBytes - in_file % kWriteBytes;
+    if (bytes < cell_bytes) bytes = cell_bytes;
+    bytes = std::min(bytes - bytes % cell_bytes, end - at);
+    return {window.data() + in_file % Buffer::kAlignment, static_cast<std::size_t>(bytes)};
+  }
+
+  std::uint64_t leaf_end(std::uint64_t offset) const {
+    return std::min((offset / kDigestBlockBytes + 1) * kDigestBlockBytes, target->table().size_bytes());
+  }
+
+  /// Goes on with the leaf's digest by the bytes that stand at `offset`, and with the next leaf's. Nothing is to be
+  /// done with a leaf of which the bytes before are not known.
+  void hash(std::uint64_t offset, Bytes bytes, std::optional<DigestStream>& leaf, Step& step) const {
+    while (!bytes.empty()) {
+      if (offset % kDigestBlockBytes == 0) leaf.emplace();
+      const Bytes part = bytes.first(std::min<std::uint64_t>(bytes.size(), leaf_end(offset) - offset));
+      if (leaf) leaf->update(part);
+      if (leaf && offset + part.size() == leaf_end(offset)) {
+        step.leaves.emplace_back(offset / kDigestBlockBytes, leaf->digest());
+        leaf.reset();
       }
-      end = begin;
+      offset += part.size();
+      bytes = bytes.subspan(part.size());
+    }
+  }
+
+  /// Goes on with the digest of a leaf that is hashed as far as `at`: by reading back what stands there already,
+  /// because it was made before this was known, then by leaving it to whoever makes what follows.
+  Status go_on(std::uint64_t at, DigestStream digest, Buffer& window, Step& step) {
+    for (std::optional<DigestStream> leaf = std::move(digest); leaf;) {
+      std::uint64_t end = 0;
+      {
+        const std::lock_guard lock(mutex);
+        const auto found = unhashed.extract(at);
+        if (found.empty()) {
+          leaves.put(at, std::move(*leaf));
+          return {};
+        }
+        end = found.mapped();
+      }
+      while (at < end) {
+        const MutableBytes bytes(window.data(), std::min<std::uint64_t>(end - at, kWriteBytes));
+        WC_TRY(read_stream(*target, at, bytes));
+        hash(at, bytes, leaf, step);
+        at += bytes.size();
+      }
     }
     return {};
   }
 
-  /// Pieces that end where pages do, each hashed just before it is written: then it is in the cache.
-  Status write_pieces(std::uint64_t offset, Bytes from, std::optional<DigestStream>& digest) {
-    for (const FilePiece& part : target->table().pieces(offset, from.size())) {
-      WC_ASSIGN(const FileRef file, target->file(part.file));
-      const std::string& name = target->table().files()[part.file].name;
-      const std::uint64_t end = part.offset_bytes + part.size_bytes;
-      for (std::uint64_t at = part.offset_bytes; at < end;) {
-        const Bytes piece = from.first(std::min(end - at, kWriteBytes - at % kWriteBytes));
-        if (digest) digest->update(piece);
-        WC_TRY(write_fully(*file, at, piece, name));
-        at += piece.size();
-        from = from.subspan(piece.size());
-      }
+  /// [begin, end) of a leaf is written, but was not hashed, because what stands before it was not: now it is, or
+  /// whoever makes it goes on.
+  Status catch_up(std::uint64_t begin, std::uint64_t end, Buffer& window, Step& step) {
+    std::optional<DigestStream> leaf;
+    {
+      const std::lock_guard lock(mutex);
+      unhashed.emplace(begin, end);
+      leaf = leaves.take(begin);
     }
-    return {};
+    return leaf ? go_on(begin, std::move(*leaf), window, step) : Status();
   }
 
   Status complete() {
@@ -197,13 +242,14 @@ void PatchedSnapshot::start_jobs() {
     loop_.offload(
         [work = work_, step, prefix = prefix_bytes_] {
           if (work->cancelled) return;
-          Result<std::optional<OwnedSegment>> segment = work->next(prefix);
+          Result<std::optional<OwnedSegment>> segment = work->next(prefix, *step);
           if (!segment.has_value()) {
             step->status = segment.error();
-          } else if (!segment->has_value()) {
-            step->starved = true;
-          } else {
+          } else if (segment->has_value()) {
+            const std::size_t code_bytes = (*segment)->header().payload_bytes;
             step->status = work->apply((*segment)->view(), *step);
+            segment->reset();
+            work->drop_code(code_bytes);
           }
         },
         [this, step, prefix = prefix_bytes_, alive = std::weak_ptr(alive_)] {
@@ -222,7 +268,8 @@ void PatchedSnapshot::handle_step(const Step& step) {
     for (const auto& [leaf, digest] : step.leaves) check_.handle_hashed(leaf, digest);
     check_.handle_stored(step.offset, step.length);
   }
-  start_jobs();
+  // What the other job holds is in the way until that one ends.
+  if (!step.crowded || jobs_ == 0) start_jobs();
   finish_if_idle();
 }
 

@@ -22,11 +22,12 @@ namespace weightcast {
 [[nodiscard]] Status read_base(VersionFiles& base, std::uint64_t offset, MutableBytes cells);
 
 /// Makes the files of a version out of its base's and of a patch, while the patch arrives: each segment is decoded,
-/// hashed and written on a pool thread as soon as its last byte is stored. What is hashed is what is handed to the
-/// kernel: a write that the kernel reports as done is believed, as that of a chunk is, and not read again (but where
-/// two segments share a leaf and end in the other order, that leaf is read back). Memory: two segments' cells and code
-/// at a time. Loop thread only; what pool threads use outlives it. Invariant: bytes of the patch are read only below
-/// what handle_prefix() told.
+/// hashed and written, a window at a time, on a pool thread as soon as its last byte is stored. What is hashed is what
+/// is handed to the kernel: a write that the kernel reports as done is believed, as that of a chunk is, and not read
+/// again (but where two segments share a leaf and the first of them is not done before the second begins, the second's
+/// part is read back). Memory: the code of two segments, or of one if it is long, and a window of each. Loop thread
+/// only; what pool threads use outlives it. Invariant: bytes of the patch are read only below what handle_prefix()
+/// told.
 class PatchedSnapshot {
  public:
   /// `patch` is the one file of the payload, `target` files of full size that nobody looks at yet. `identity` says

@@ -42,7 +42,8 @@ inline Publication payload_of(const Publication& base, const Publication& result
 }
 
 /// The patch from `base` to `result`, of several segments.
-inline Publication patch_of(const Publication& base, const Publication& result) {
+inline Publication patch_of(const Publication& base, const Publication& result,
+                            std::uint32_t segment_bytes = 256 * 1024) {
   SnapshotLayout layout;
   layout.size_bytes = base.stream.size();
   TensorInfo tensor;
@@ -54,7 +55,7 @@ inline Publication patch_of(const Publication& base, const Publication& result) 
   layout.tensors.push_back(tensor);
   const PatchIdentity identity{"test", base.manifest.version, result.manifest.version, base.manifest.snapshot_digest,
                                result.manifest.snapshot_digest};
-  const Result<PatchHead> head = make_head(identity, layout, layout, 256 * 1024);
+  const Result<PatchHead> head = make_head(identity, layout, layout, segment_bytes);
   WC_CHECK(head.has_value());
   std::string bytes;
   const MemorySource before(std::as_bytes(std::span(base.stream))), after(std::as_bytes(std::span(result.stream)));

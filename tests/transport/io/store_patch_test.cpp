@@ -37,6 +37,20 @@ TEST_P(StorePatchTest, PatchesFilesWhosePagesAndLeavesAreNotTheSegments) {
   EXPECT_TRUE(holds(directory() / "current", four));
 }
 
+// The code of a segment whose cells all changed is as long as they are: such segments are taken one at a time.
+TEST_P(StorePatchTest, AppliesSegmentsWhoseCodeIsLong) {
+  const Publication three = publication(3, {{"model.safetensors", 25'000'000}}, 1024 * 1024);
+  const Publication four = publication(4, {{"model.safetensors", 25'000'000}}, 1024 * 1024);
+  ASSERT_TRUE(install(three).has_value());
+  Publication dense = patch_of(three, four, kSegmentBytesDefault);
+  dense.manifest.chunk_bytes = 1024 * 1024;
+  dense.digest_chunks();
+  ASSERT_GT(dense.stream.size(), 24'000'000u);
+  const Result<StoredVersion> stored = apply(dense);
+  ASSERT_TRUE(stored.has_value()) << stored.error().message();
+  EXPECT_TRUE(holds(directory() / "current", four));
+}
+
 TEST_P(StorePatchTest, TakesChunksInAnyOrder) {
   ASSERT_TRUE(begin(patch).has_value());
   std::vector<std::uint32_t> chunks = all_of(patch);
