@@ -36,10 +36,12 @@ Status measure_lines(Network& network, BroadcastCase& measured) {
   return {};
 }
 
-Result<BroadcastCase> measure(const BroadcastCase& wanted, const FleetFlags& flags, std::uint64_t seed) {
+Result<BroadcastCase> measure(const BroadcastCase& wanted, std::uint32_t versions, const FleetFlags& flags,
+                              std::uint64_t seed) {
   WC_ASSIGN(const std::unique_ptr<Network> network, flags.make_network(rates_of(wanted)));
   WC_ASSIGN(const Scratch scratch, Scratch::make(flags.scratch));
-  WC_ASSIGN(const Payload payload, make_payload(scratch.path() / "model.safetensors", wanted.payload_bytes, seed));
+  const std::filesystem::path path = scratch.path() / "model.safetensors";
+  WC_ASSIGN(Payload payload, make_payload(path, wanted.payload_bytes, seed));
   BroadcastCase measured = wanted;
   measured.workers.resize(wanted.peers.size());
   WC_TRY(measure_lines(*network, measured));
@@ -49,7 +51,11 @@ Result<BroadcastCase> measure(const BroadcastCase& wanted, const FleetFlags& fla
   FleetOptions options = flags.options(scratch.path());
   options.topology = wanted.topology;
   WC_ASSIGN(const std::unique_ptr<Fleet> fleet, Fleet::start(*network, wanted.peers.size(), options));
-  WC_ASSIGN(const Broadcast broadcast, fleet->broadcast(Version{1}, payload, {}));
+  WC_ASSIGN(Broadcast broadcast, fleet->broadcast(Version{1}, payload, {}));
+  for (std::uint64_t version = 2; version <= versions; ++version) {
+    WC_ASSIGN(payload, make_payload(path, wanted.payload_bytes, seed + version));
+    WC_ASSIGN(broadcast, fleet->broadcast(Version{version}, payload, {}));
+  }
 
   measured.planned_topology = broadcast.outcome.topology;
   measured.predicted_s = broadcast.outcome.predicted_s;
@@ -104,7 +110,7 @@ Result<Measured> run_broadcast_bench(BroadcastBenchOptions options,
   for (const BroadcastCase& wanted : options.cases) {
     Measured repetitions;
     for (std::uint32_t i = 0; i < options.repetitions; ++i) {
-      WC_ASSIGN(repetitions.emplace_back(), measure(wanted, options.flags, i));
+      WC_ASSIGN(repetitions.emplace_back(), measure(wanted, options.versions, options.flags, i));
     }
     results.push_back(median_of(std::move(repetitions)));
     on_case(results.back());

@@ -42,6 +42,9 @@ struct BroadcastCase {
 struct BroadcastBenchOptions {
   std::vector<BroadcastCase> cases;  ///< their first four fields
   std::uint32_t repetitions = 1;
+  /// Published to the same fleet one after the other, of which the last is measured: from the third on, nodes write to
+  /// the files of a version that was forgotten.
+  std::uint32_t versions = 1;
   FleetFlags flags;
 };
 

@@ -22,6 +22,7 @@ struct Arguments {
   std::string figure;
   std::string scale = "linear";
   std::uint32_t repetitions = 1;
+  std::uint32_t versions = 1;
   FleetFlags flags;
 };
 
@@ -59,11 +60,12 @@ Status run(const Arguments& arguments) {
   WC_ASSIGN(auto wanted, cases_of(arguments));
   fmt::print("{}\n", broadcast_heading());
   std::fflush(stdout);
-  WC_ASSIGN(const auto cases, run_broadcast_bench({std::move(wanted), arguments.repetitions, arguments.flags},
-                                                  [](const BroadcastCase& c) {
-                                                    fmt::print("{}\n", broadcast_line(c));
-                                                    std::fflush(stdout);
-                                                  }));
+  WC_ASSIGN(const auto cases,
+            run_broadcast_bench({std::move(wanted), arguments.repetitions, arguments.versions, arguments.flags},
+                                [](const BroadcastCase& c) {
+                                  fmt::print("{}\n", broadcast_line(c));
+                                  std::fflush(stdout);
+                                }));
   WC_TRY(write_result(arguments.flags.json_path, to_json(cases).dump(2) + "\n"));
   const auto scale = arguments.scale == "log" ? Figure::Scale::kLog : Figure::Scale::kLinear;
   return write_result(arguments.flags.svg_path, to_svg(broadcast_figure(cases, scale)));
@@ -94,6 +96,12 @@ void add_broadcast_command(CLI::App& app) {
   command->add_option("--figure", arguments->figure, "The cases of a published figure, in place of those above: echo2")
       ->check(CLI::IsMember({"echo2"}));
   command->add_option("--repeat", arguments->repetitions, "Repetitions, of which the median by t100 counts")
+      ->check(CLI::Range(1u, 1000u))
+      ->capture_default_str();
+  command
+      ->add_option("--versions", arguments->versions,
+                   "Versions that one fleet gets in turn, of which the last counts; from the third on, nodes write to "
+                   "the files of a version that they have forgotten")
       ->check(CLI::Range(1u, 1000u))
       ->capture_default_str();
   arguments->flags.add_to(*command);

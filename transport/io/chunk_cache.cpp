@@ -3,12 +3,12 @@
 namespace weightcast {
 
 void ChunkCache::put(const ChunkKey& key, BufferRef bytes) {
-  if (bytes->capacity() > bytes_max_) return;
+  if (bytes_max_ == 0) return;
   erase(key);
   bytes_ += bytes->capacity();
   chunks_.emplace(key, std::move(bytes));
   oldest_first_.push_back(key);
-  while (bytes_ > bytes_max_ || !chunks_.contains(oldest_first_.front())) {
+  while ((bytes_ > bytes_max_ && chunks_.size() > kChunksMin) || !chunks_.contains(oldest_first_.front())) {
     erase(oldest_first_.front());
     oldest_first_.pop_front();
   }

@@ -27,10 +27,13 @@ struct std::hash<weightcast::ChunkKey> {
 
 namespace weightcast {
 
-/// The last chunks that passed, up to a bound in bytes; the oldest go first. Children follow within it, so age is the
-/// only order that matters.
+/// The last chunks that passed, up to a bound in bytes, but kChunksMin of them whatever their size, or none if the
+/// bound is 0; the oldest go first. Children follow within it, so age is the only order that matters.
 class ChunkCache {
  public:
+  /// As many as a child has in flight, and those that arrive meanwhile.
+  static constexpr std::size_t kChunksMin = 4;
+
   explicit ChunkCache(std::size_t bytes_max) : bytes_max_(bytes_max) {}
 
   void put(const ChunkKey& key, BufferRef bytes);

@@ -27,7 +27,9 @@ struct StoreOptions {
   /// How long finish() waits with single_copy until others have let go of the files.
   Duration single_copy_wait = std::chrono::seconds(60);
   bool reuse_files = true;  ///< a forgotten version's files are written anew, instead of new ones being made
-  std::size_t cache_bytes_max = 8 * kMiB;  ///< chunks just written, kept in memory for the children that follow
+  /// Chunks just written, kept in memory for the children that follow: a few round trips' worth. More would only be
+  /// memory to touch, as what is older is in the kernel's page cache.
+  std::size_t cache_bytes_max = 2 * kMiB;
 };
 
 /// A version whose every byte is here and verified.
