@@ -1,12 +1,16 @@
 #include "bench/relay/relay_bench.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
+#include <optional>
 #include <thread>
 
 #include "bench/fleet/tcp.h"
+#include "transport/io/posix_file.h"
 
 namespace weightcast::bench {
 namespace {
@@ -33,8 +37,35 @@ Status receive_chunks(const UniqueFd& from, const std::function<Status(Bytes)>& 
   return {};
 }
 
-/// Seconds until the sink has the last byte.
-Result<double> plain_relay(std::uint64_t payload_bytes) {
+/// What one end of the plain way does with the chunks that it gets, besides hashing and sending them.
+class ChunkFile {
+ public:
+  static Result<ChunkFile> open(const std::filesystem::path& path) {
+    WC_ASSIGN(File file, open_file(path, O_WRONLY | O_CREAT));
+    return ChunkFile(std::move(file), path);
+  }
+  Status append(Bytes chunk) {
+    WC_TRY(write_fully(file_, offset_, chunk, path_.native()));
+    offset_ += chunk.size();
+    return {};
+  }
+
+ private:
+  ChunkFile(File file, std::filesystem::path path) : file_(std::move(file)), path_(std::move(path)) {}
+
+  File file_;
+  std::filesystem::path path_;
+  std::uint64_t offset_ = 0;
+};
+
+/// Until the sink has the last byte. Copier and sink store what they get in `directory`, if there is one.
+Result<RelayCase::Plain> plain_relay(std::uint64_t payload_bytes,
+                                     const std::optional<std::filesystem::path>& directory) {
+  std::optional<ChunkFile> copier_file, sink_file;
+  if (directory) {
+    WC_ASSIGN(copier_file, ChunkFile::open(*directory / "plain-copier"));
+    WC_ASSIGN(sink_file, ChunkFile::open(*directory / "plain-sink"));
+  }
   WC_ASSIGN(TcpListener at_sink, tcp_listen(any_port()));
   WC_ASSIGN(TcpListener at_copier, tcp_listen(any_port()));
   WC_ASSIGN(UniqueFd source, tcp_connect(at_copier.endpoint));
@@ -43,6 +74,7 @@ Result<double> plain_relay(std::uint64_t payload_bytes) {
   WC_ASSIGN(UniqueFd sink, tcp_accept(at_sink.socket));
   const std::vector<std::byte> data(kChunkBytes, std::byte{0x5a});
 
+  const double cpu_before_s = own_cpu_s();
   const auto start = Clock::now();
   Status sent;
   Status copied;
@@ -55,13 +87,16 @@ Result<double> plain_relay(std::uint64_t payload_bytes) {
     source.reset();
   });
   std::thread copying([&] {
-    copied = receive_chunks(copier_in, [&](Bytes chunk) { return tcp_send_all(copier_out, chunk); });
+    copied = receive_chunks(copier_in, [&](Bytes chunk) -> Status {
+      WC_TRY(tcp_send_all(copier_out, chunk));
+      return copier_file ? copier_file->append(chunk) : Status{};
+    });
     copier_out.reset();
   });
   std::uint64_t received = 0;
   const Status drained = receive_chunks(sink, [&](Bytes chunk) -> Status {
     received += chunk.size();
-    return {};
+    return sink_file ? sink_file->append(chunk) : Status{};
   });
   const double seconds = to_seconds(Clock::now() - start);
   sending.join();
@@ -70,7 +105,7 @@ Result<double> plain_relay(std::uint64_t payload_bytes) {
   WC_TRY(copied);
   WC_TRY(drained);
   if (received != payload_bytes) return fail(Errc::kClosed, Op::kReceive, "a plain stream ended early");
-  return seconds;
+  return RelayCase::Plain{seconds, own_cpu_s() - cpu_before_s};
 }
 
 double gibibytes(std::uint64_t bytes) { return double(bytes) / double(kGiB); }
@@ -80,23 +115,23 @@ double gibibytes(std::uint64_t bytes) { return double(bytes) / double(kGiB); }
 Result<std::vector<RelayCase>> run_relay_bench(const RelayBenchOptions& options,
                                                const std::function<void(const RelayCase&)>& on_case) {
   constexpr std::size_t kWorkers = 2;
+  constexpr std::uint32_t kWarmUps = 3;
   const auto network = make_loopback_network(std::vector<LinkRates>(kWorkers + 1));
   WC_ASSIGN(const Scratch scratch, Scratch::make(options.flags.scratch));
-  // For each node the version that it has and the one that arrives, and the payload.
-  WC_ASSIGN(const WarmMemory warm, options.flags.warm_memory(8 * options.payload_bytes));
+  // For each node the version that it has and the one that arrives, the payload, and two files of the plain way.
+  WC_ASSIGN(const WarmMemory warm, options.flags.warm_memory(10 * options.payload_bytes));
   FleetOptions fleet_options = options.flags.options(scratch.path());
   fleet_options.topology = Topology::kChain;
   WC_ASSIGN(const std::unique_ptr<Fleet> fleet, Fleet::start(*network, kWorkers, fleet_options));
 
   std::vector<RelayCase> cases;
-  for (std::uint32_t repetition = 0; repetition <= options.repetitions; ++repetition) {
+  for (std::uint32_t repetition = 0; repetition < kWarmUps + options.repetitions; ++repetition) {
     WC_ASSIGN(const Payload payload,
               make_payload(scratch.path() / "model.safetensors", options.payload_bytes, repetition));
     RelayCase measured;
     measured.payload_bytes = options.payload_bytes;
-    const double cpu_before_s = own_cpu_s();
-    WC_ASSIGN(measured.plain_s, plain_relay(options.payload_bytes));
-    measured.plain_cpu_s = own_cpu_s() - cpu_before_s;
+    WC_ASSIGN(measured.plain, plain_relay(options.payload_bytes, std::nullopt));
+    WC_ASSIGN(measured.stored, plain_relay(options.payload_bytes, scratch.path()));
     WC_ASSIGN(const Broadcast broadcast, fleet->broadcast(Version{repetition + 1}, payload, {}));
     const auto all_s = broadcast.t_s(1.0);
     if (!all_s) return fail(Errc::kTimedOut, Op::kInstall, "the leaf did not install it");
@@ -105,7 +140,7 @@ Result<std::vector<RelayCase>> run_relay_bench(const RelayBenchOptions& options,
     measured.relay_s = *all_s - broadcast.outcome.take_s;
     measured.cpu_s = broadcast.cpu_s;
     measured.rss_anon_bytes_max = broadcast.rss_anon_bytes_max;
-    if (repetition == 0) continue;
+    if (repetition < kWarmUps) continue;
     cases.push_back(measured);
     on_case(measured);
   }
@@ -116,11 +151,14 @@ nlohmann::json to_json(const std::vector<RelayCase>& cases) {
   nlohmann::json list = nlohmann::json::array();
   for (const RelayCase& c : cases) {
     list.push_back({{"payload_bytes", c.payload_bytes},
-                    {"plain_s", c.plain_s},
-                    {"plain_cpu_s_per_relayed_gib", c.plain_cpu_s / gibibytes(c.payload_bytes)},
+                    {"plain_s", c.plain.seconds},
+                    {"plain_cpu_s_per_relayed_gib", c.plain.cpu_s / gibibytes(c.payload_bytes)},
+                    {"stored_s", c.stored.seconds},
+                    {"stored_cpu_s_per_relayed_gib", c.stored.cpu_s / gibibytes(c.payload_bytes)},
                     {"relay_s", c.relay_s},
                     {"publish_s", c.publish_s},
                     {"ratio", c.ratio()},
+                    {"stored_ratio", c.stored_ratio()},
                     {"cpu_s", c.cpu_s},
                     {"cpu_s_per_relayed_gib", c.cpu_s / gibibytes(c.payload_bytes)},
                     {"rss_anon_bytes_max", c.rss_anon_bytes_max}});
@@ -129,16 +167,19 @@ nlohmann::json to_json(const std::vector<RelayCase>& cases) {
 }
 
 std::string relay_heading() {
-  return fmt::format("{:>10} {:>12} {:>12} {:>7} {:>16} {:>16} {:>8}", "payload", "plain MiB/s", "relay MiB/s", "ratio",
-                     "plain cpu_s/GiB", "relay cpu_s/GiB", "RssAnon");
+  return fmt::format("{:>10} {:>12} {:>13} {:>12} {:>9} {:>10} {:>16} {:>17} {:>16} {:>8}", "payload", "plain MiB/s",
+                     "stored MiB/s", "relay MiB/s", "of plain", "of stored", "plain cpu_s/GiB", "stored cpu_s/GiB",
+                     "relay cpu_s/GiB", "RssAnon");
 }
 
 std::string relay_line(const RelayCase& c) {
   const double mebibytes = double(c.payload_bytes) / double(kMiB);
-  return fmt::format("{:>10} {:>12.0f} {:>12.0f} {:>7.3f} {:>16.2f} {:>16.2f} {:>4.0f} MiB",
-                     format_bytes(c.payload_bytes), mebibytes / c.plain_s, mebibytes / c.relay_s, c.ratio(),
-                     c.plain_cpu_s / gibibytes(c.payload_bytes), c.cpu_s / gibibytes(c.payload_bytes),
-                     double(c.rss_anon_bytes_max) / double(kMiB));
+  const double gib = gibibytes(c.payload_bytes);
+  return fmt::format(
+      "{:>10} {:>12.0f} {:>13.0f} {:>12.0f} {:>9.3f} {:>10.3f} {:>16.2f} {:>17.2f} {:>16.2f} {:>4.0f} MiB",
+      format_bytes(c.payload_bytes), mebibytes / c.plain.seconds, mebibytes / c.stored.seconds, mebibytes / c.relay_s,
+      c.ratio(), c.stored_ratio(), c.plain.cpu_s / gib, c.stored.cpu_s / gib, c.cpu_s / gib,
+      double(c.rss_anon_bytes_max) / double(kMiB));
 }
 
 }  // namespace weightcast::bench

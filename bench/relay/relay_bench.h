@@ -9,18 +9,25 @@
 namespace weightcast::bench {
 
 /// One repetition of origin -> relay -> leaf without any limit on rates, and, right before it, of the plain way to do
-/// the same with TCP: source -> copier that hashes each chunk, then sends it on -> sink that hashes each chunk. The
-/// plain way stores nothing.
+/// the same with TCP: source -> copier that hashes each chunk, then sends it on -> sink that hashes each chunk; once as
+/// it is, and once with copier and sink writing each chunk to a file that was written before.
 struct RelayCase {
+  struct Plain {
+    double seconds = 0;
+    double cpu_s = 0;  ///< source, copier and sink
+  };
+
   std::uint64_t payload_bytes = 0;
-  double plain_s = 0;
-  double plain_cpu_s = 0;  ///< source, copier and sink
-  double relay_s = 0;      ///< from the end of the origin's takeover until the leaf has installed it
-  double publish_s = 0;    ///< the same with the takeover
-  double cpu_s = 0;        ///< origin, relay and leaf, the takeover included
+  Plain plain;
+  Plain stored;
+  double relay_s = 0;    ///< from the end of the origin's takeover until the leaf has installed it
+  double publish_s = 0;  ///< the same with the takeover
+  double cpu_s = 0;      ///< origin, relay and leaf, the takeover included
   std::uint64_t rss_anon_bytes_max = 0;
 
-  [[nodiscard]] double ratio() const { return plain_s / relay_s; }  ///< of throughputs
+  /// Of throughputs.
+  [[nodiscard]] double ratio() const { return plain.seconds / relay_s; }
+  [[nodiscard]] double stored_ratio() const { return stored.seconds / relay_s; }
 };
 
 struct RelayBenchOptions {
@@ -29,8 +36,8 @@ struct RelayBenchOptions {
   FleetFlags flags;
 };
 
-/// Publishes once to warm up (connections, page cache, first-touched memory), which is not reported, then alternates
-/// the plain way and ours. Every installed file is compared with what was published.
+/// Publishes three times to warm up (connections, page cache, and files of forgotten versions to write to), which is
+/// not reported, then alternates the plain ways and ours. Every installed file is compared with what was published.
 [[nodiscard]] Result<std::vector<RelayCase>> run_relay_bench(const RelayBenchOptions& options,
                                                              const std::function<void(const RelayCase&)>& on_case);
 

@@ -33,6 +33,7 @@ Result<std::unique_ptr<Disk>> Disk::open(EventLoop& loop, DiskBackend backend) {
 }
 
 Disk::Done Disk::joint(std::size_t count, Done done) {
+  if (count == 1) return done;
   struct Joint {
     std::size_t left;
     Status status;

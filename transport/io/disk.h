@@ -31,7 +31,7 @@ class Disk {
   using Done = std::function<void(Status)>;
 
   /// For `count` operations that end as one, at least one: each calls what this returns, and the last to end calls
-  /// `done`, with an error if one had one.
+  /// `done`, with an error if one had one. For a single one `done` itself.
   [[nodiscard]] static Done joint(std::size_t count, Done done);
 
   static constexpr Duration kWriteDelay = std::chrono::milliseconds(50);

@@ -216,6 +216,7 @@ void StoreImpl::for_pieces(VersionFiles& files, std::uint64_t offset, std::uint6
                            Disk::Done done) {
   const std::vector<FilePiece> pieces = files.table().pieces(offset, length);
   std::vector<FileRef> opened;
+  opened.reserve(pieces.size());
   for (const FilePiece& piece : pieces) {
     Result<FileRef> file = files.file(piece.file);
     if (!file.has_value()) {
@@ -225,8 +226,10 @@ void StoreImpl::for_pieces(VersionFiles& files, std::uint64_t offset, std::uint6
     opened.push_back(std::move(*file));
   }
   // The files stay open until all has ended, whatever becomes of the version.
-  const Disk::Done joint = Disk::joint(pieces.size(), [opened, done = std::move(done)](const Status& s) { done(s); });
-  for (std::size_t i = 0; i < pieces.size(); ++i) operation(opened[i], pieces[i], joint);
+  Disk::Done joint = Disk::joint(pieces.size(), [opened, done = std::move(done)](const Status& s) { done(s); });
+  const std::size_t last = pieces.size() - 1;
+  for (std::size_t i = 0; i < last; ++i) operation(opened[i], pieces[i], joint);
+  operation(opened[last], pieces[last], std::move(joint));
 }
 
 void StoreImpl::write_chunk(PayloadId payload, ChunkIndex chunk, BufferRef bytes, std::function<void(Status)> done) {
@@ -250,8 +253,9 @@ void StoreImpl::write_chunk(PayloadId payload, ChunkIndex chunk, BufferRef bytes
   std::uint64_t written = 0;
   for_pieces(
       *incoming->files, begin, bytes->size(),
-      [&](const FileRef& file, const FilePiece& piece, const Disk::Done& piece_done) {
-        disk_->write(file->fd(), piece.offset_bytes, bytes->bytes().subspan(written, piece.size_bytes), piece_done);
+      [&](const FileRef& file, const FilePiece& piece, Disk::Done piece_done) {
+        disk_->write(file->fd(), piece.offset_bytes, bytes->bytes().subspan(written, piece.size_bytes),
+                     std::move(piece_done));
         written += piece.size_bytes;
       },
       [this, incoming, chunk, bytes, done = std::move(done)](const Status& status) {
@@ -344,8 +348,9 @@ void StoreImpl::read_chunk(PayloadId payload, ChunkIndex chunk, ReadDone done) {
   std::uint64_t read = 0;
   for_pieces(
       *files, manifest->chunk_offset(chunk), bytes->size(),
-      [&](const FileRef& file, const FilePiece& piece, const Disk::Done& piece_done) {
-        disk_->read(file->fd(), piece.offset_bytes, MutableBytes(bytes->data() + read, piece.size_bytes), piece_done);
+      [&](const FileRef& file, const FilePiece& piece, Disk::Done piece_done) {
+        disk_->read(file->fd(), piece.offset_bytes, MutableBytes(bytes->data() + read, piece.size_bytes),
+                    std::move(piece_done));
         read += piece.size_bytes;
       },
       [this, key, bytes, users, owner](const Status& status) {

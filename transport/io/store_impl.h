@@ -128,7 +128,7 @@ class StoreImpl final : public Store {
   using ReadDone = std::function<void(Result<BufferRef>)>;
 
   /// On a piece of one file; its end is told to `done`.
-  using Operation = std::function<void(const FileRef& file, const FilePiece& piece, const Disk::Done& done)>;
+  using Operation = std::function<void(const FileRef& file, const FilePiece& piece, Disk::Done done)>;
 
   /// Runs `task` on the loop, soon, unless the store is gone by then.
   void later(std::function<void()> task) {

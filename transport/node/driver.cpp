@@ -122,25 +122,29 @@ void Driver::perform(action::Send send) {
 }
 
 void Driver::perform(action::SendChunk send) {
+  // What has just come in is in memory: then it goes on at once.
+  if (BufferRef bytes = store_.cached_chunk(send.payload, send.chunk)) return send_chunk(send, std::move(bytes));
   store_.read_chunk(send.payload, send.chunk, [this, alive = alive_, send](Result<BufferRef> bytes) {
     if (!*alive) return;
+    if (bytes.has_value()) return send_chunk(send, std::move(*bytes));
     const auto peer = peers_.find(send.conn);
     if (peer == peers_.end() || !peer->second.connection) return;
-    if (!bytes.has_value()) {
-      spdlog::error("version {}, chunk {}: {}", send.payload.version.value, send.chunk.value, bytes.error().message());
-      const Error why = bytes.error();
-      peer->second.connection->close();
-      drop(send.conn);
-      core_.handle_closed(context_.loop.now(), send.conn, why);
-      pump();
-      return;
-    }
-    const std::size_t size = (*bytes)->size();
-    peer->second.connection->send_chunk(send.payload, send.chunk, std::move(*bytes), [this, conn = send.conn, size] {
-      chunk_bytes_sent_ += size;
-      core_.handle_chunk_sent(context_.loop.now(), conn);
-      pump();
-    });
+    spdlog::error("version {}, chunk {}: {}", send.payload.version.value, send.chunk.value, bytes.error().message());
+    peer->second.connection->close();
+    drop(send.conn);
+    core_.handle_closed(context_.loop.now(), send.conn, bytes.error());
+    pump();
+  });
+}
+
+void Driver::send_chunk(const action::SendChunk& send, BufferRef bytes) {
+  const auto peer = peers_.find(send.conn);
+  if (peer == peers_.end() || !peer->second.connection) return;
+  const std::size_t size = bytes->size();
+  peer->second.connection->send_chunk(send.payload, send.chunk, std::move(bytes), [this, conn = send.conn, size] {
+    chunk_bytes_sent_ += size;
+    core_.handle_chunk_sent(context_.loop.now(), conn);
+    pump();
   });
 }
 

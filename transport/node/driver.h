@@ -57,6 +57,7 @@ class Driver {
 
   void adopt(ConnId conn, std::unique_ptr<FrameConnection> connection);
   void drop(ConnId conn);
+  void send_chunk(const action::SendChunk& send, BufferRef bytes);
   void throttle_reading();
   /// The store keeps what the core may be asked for.
   void retain_holdings();

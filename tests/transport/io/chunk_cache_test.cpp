@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include <numeric>
+#include <vector>
+
+#include "base/units.h"
 
 namespace weightcast {
 namespace {
