@@ -2,7 +2,7 @@
 
 #include <functional>
 
-#include "transport/core/origin_core.h"
+#include "transport/core/publications.h"
 #include "transport/io/event_loop.h"
 #include "transport/io/store.h"
 
