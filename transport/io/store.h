@@ -114,8 +114,9 @@ class Store {
   [[nodiscard]] virtual std::vector<PartialVersion> partial() const = 0;
 
   /// Makes room for a payload that will arrive: files of full size. If a part of it is here already under an equal
-  /// manifest, that part is kept and told; a part under another manifest, of another payload of the version,
-  /// or of an older version, is thrown away. A patch is applied to a copy of its base while it arrives; the base stays for as long.
+  /// manifest, that part is kept and told; a part under another manifest, of another payload of the version, or of an
+  /// older version, is thrown away. A patch is applied to a copy of its base while it arrives; the base stays for as
+  /// long.
   /// Errors: kNoSpace (nothing is left behind), kAlreadyExists (complete already), kBusy (this version is beginning or
   /// being imported), kWrongBase (the patch's base is not here), kNotFound (discarded meanwhile), kIo.
   virtual void begin(const Manifest& manifest, std::function<void(Result<PartialVersion>)> done) = 0;
