@@ -36,6 +36,8 @@ SegmentHeader SegmentEncoder::encode(const SegmentRange& range, Bytes before, By
     header.changed_cells = outcome.changed_cells;
     header.result_digest = outcome.result_digest;
     const bool dense = double(best_.size()) > kSparseShareMax * range.size_bytes;
+    // What dense changes take is as much as planes will.
+    if (dense) sparse_.release();
     if (dense || outcome.clustered) {
       candidate_.clear();
       encode_planes(range.kind, after, before.data(), best_.size(), candidate_);

@@ -143,15 +143,18 @@ void SparseEncoder::resize_changes(std::size_t count, std::size_t cell_bytes) {
   steps_.resize(count * cell_bytes);
 }
 
+void SparseEncoder::release() {
+  places_ = std::vector<Place>();
+  steps_ = std::vector<std::byte>();
+}
+
 void SparseEncoder::reserve_changes(std::size_t cells, std::size_t cell_bytes) {
   std::uint64_t changed = 0;
   for (const std::uint32_t count : sampled_.changed) changed += count;
   const std::uint64_t expected = changed * cells / std::max<std::size_t>(sampled_cells_, 1);
   const std::size_t wanted = std::size_t(std::min<std::uint64_t>(expected + expected / 16, kChangesMax));
-  if (places_.capacity() < wanted || steps_.capacity() < wanted * cell_bytes) {
-    places_ = std::vector<Place>();  // first, so that old and new are never held together
-    steps_ = std::vector<std::byte>();
-  }
+  // First, so that old and new are never held together.
+  if (places_.capacity() < wanted || steps_.capacity() < wanted * cell_bytes) release();
   // In any case: what is left of the last range may have been for narrower cells.
   resize_changes(wanted, cell_bytes);
 }
@@ -259,6 +262,7 @@ void SparseEncoder::write(std::vector<std::byte>& out) {
   write_hazard(model_, writer);
   write_steps(steps, writer);
   writer.varint(position_coder_.size_bytes());
+  out.reserve(out.size() + position_coder_.size_bytes() + step_coder_.size_bytes());
   position_coder_.finish(out);
   step_coder_.finish(out);
 }

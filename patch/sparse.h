@@ -37,6 +37,9 @@ class SparseEncoder {
   /// misled it.
   Outcome encode(CellKind kind, Bytes before, Bytes after, std::vector<std::byte>& out);
 
+  /// Gives back what the last range's changes took.
+  void release();
+
  private:
   /// Where a changed cell begins, counted in units from the end of the one before, and its class in the high bits. As
   /// small as it can be: of dense changes there are two million to keep.

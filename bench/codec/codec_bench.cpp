@@ -50,6 +50,8 @@ struct Cost {
 class PeakMemory {
  public:
   PeakMemory() {
+    // As daemons do, which have no use for memory that the allocator keeps: large blocks go back when they are freed.
+    mallopt(M_TRIM_THRESHOLD, 16 << 20);
     malloc_trim(0);  // memory that the allocator still holds would hide what is taken now
     std::ofstream clear("/proc/self/clear_refs");
     clear << "5" << std::flush;
