@@ -1,5 +1,3 @@
-#include <spdlog/sinks/stdout_color_sinks.h>
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <array>
@@ -7,6 +5,7 @@
 
 #include "tools/command.h"
 #include "tools/config_file.h"
+#include "transport/io/log.h"
 #include "transport/node/daemon.h"
 
 namespace weightcast {
@@ -28,12 +27,7 @@ std::string host_name() {
 }
 
 Status run(Flags flags) {
-  // To stderr: stdout is for what scripts read.
-  spdlog::set_default_logger(spdlog::stderr_color_mt("weightcast"));
-  spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %^%l%$ %v");
-  spdlog::set_level(spdlog::level::from_str(flags.log_level));
-  spdlog::flush_on(spdlog::level::info);
-
+  set_up_log(flags.log_level);
   DaemonConfig& config = flags.config;
   config.role = flags.role == "origin" ? Role::kOrigin : Role::kWorker;
   WC_ASSIGN(config.listen, Endpoint::parse(flags.listen));

@@ -1,10 +1,9 @@
 #include "transport/io/disk.h"
 
-#include <spdlog/spdlog.h>
-
 #include <utility>
 
 #include "transport/io/disk_backends.h"
+#include "transport/io/log.h"
 
 namespace weightcast {
 
@@ -21,13 +20,13 @@ Result<std::unique_ptr<Disk>> Disk::open(EventLoop& loop, DiskBackend backend) {
   if (backend != DiskBackend::kThreadPool) {
     Result<std::unique_ptr<Disk>> uring = open_uring_disk(loop);
     if (uring.has_value()) {
-      spdlog::info("disk: io_uring");
+      log_info("disk: io_uring");
       return uring;
     }
     if (backend == DiskBackend::kIoUring) return uring;
-    spdlog::info("disk: thread pool, because io_uring is not to be had ({})", uring.error().detail);
+    log_info("disk: thread pool, because io_uring is not to be had ({})", uring.error().detail);
   } else {
-    spdlog::info("disk: thread pool, as configured");
+    log_info("disk: thread pool, as configured");
   }
   return open_thread_disk(loop);
 }

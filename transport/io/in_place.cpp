@@ -1,7 +1,6 @@
 #include "transport/io/in_place.h"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <system_error>
@@ -10,6 +9,7 @@
 #include "base/units.h"
 #include "patch/apply.h"
 #include "patch/undo.h"
+#include "transport/io/log.h"
 #include "transport/io/patched_snapshot.h"
 #include "transport/io/snapshot_check.h"
 #include "transport/io/store_work.h"
@@ -142,14 +142,14 @@ Status settle(const StoreLayout& layout, PayloadId payload) {
   };
   const Status done = put_back();
   if (done.has_value()) {
-    spdlog::info("store: version {} is as it was before version {} was made of it", payload.base.value,
-                 payload.version.value);
+    log_info("store: version {} is as it was before version {} was made of it", payload.base.value,
+             payload.version.value);
     return {};
   }
   // Unreadable is not the same as wrong: another start may succeed.
   if (done.error().code == Errc::kIo || done.error().code == Errc::kNoSpace) return done;
-  spdlog::warn("store: version {} cannot be put back and is thrown away: {}", payload.base.value,
-               done.error().message());
+  log_warning("store: version {} cannot be put back and is thrown away: {}", payload.base.value,
+              done.error().message());
   for (const fs::path& path :
        {layout.complete(payload.version), layout.incoming(payload.version), layout.complete(payload.base)}) {
     WC_TRY(layout.throw_away(path));

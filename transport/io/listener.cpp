@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 #include <netdb.h>
-#include <spdlog/spdlog.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,6 +12,7 @@
 #include <utility>
 
 #include "transport/io/frame_connection.h"
+#include "transport/io/log.h"
 #include "transport/io/socket.h"
 
 namespace weightcast {
@@ -80,9 +80,9 @@ class SocketListener final : public Listener {
   }
 
   void pause(int error_number) {
-    spdlog::warn("cannot accept a connection on {}: {}; trying again in {} ms",
-                 path_.empty() ? endpoint_.to_string() : path_, std::strerror(error_number),
-                 std::chrono::duration_cast<std::chrono::milliseconds>(kAcceptPause).count());
+    log_warning("cannot accept a connection on {}: {}; trying again in {} ms",
+                path_.empty() ? endpoint_.to_string() : path_, std::strerror(error_number),
+                std::chrono::duration_cast<std::chrono::milliseconds>(kAcceptPause).count());
     watch_.watch(false, false);
     pause_.arm(context_.loop.now() + kAcceptPause);
   }

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <spdlog/spdlog.h>
 #include <sys/un.h>
 
 #include <array>
@@ -12,6 +11,8 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+
+#include "transport/io/log.h"
 
 namespace weightcast {
 namespace {
@@ -45,8 +46,8 @@ void set_congestion(int fd, const std::string& name) {
   std::string available;
   std::ifstream list("/proc/sys/net/ipv4/tcp_available_congestion_control");
   std::getline(list, available);
-  spdlog::warn("cannot use TCP congestion control {}: {}; the kernel has: {}. Going on with its default", name,
-               std::strerror(error_number), available);
+  log_warning("cannot use TCP congestion control {}: {}; the kernel has: {}. Going on with its default", name,
+              std::strerror(error_number), available);
 }
 
 }  // namespace
@@ -106,7 +107,7 @@ void configure_tcp(int fd, const SocketOptions& options, Rate uplink) {
       set_option(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, static_cast<unsigned>(options.send_buffer_bytes_max));
   if (!fits) {
     static std::atomic_flag told;
-    if (!told.test_and_set()) spdlog::warn("cannot set TCP options: {}", std::strerror(errno));
+    if (!told.test_and_set()) log_warning("cannot set TCP options: {}", std::strerror(errno));
   }
   set_congestion(fd, options.congestion);
   if (uplink.limited()) {

@@ -1,9 +1,9 @@
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "transport/io/log.h"
 #include "transport/io/store_impl.h"
 
 namespace weightcast {
@@ -104,9 +104,9 @@ void StoreImpl::begin(const Manifest& manifest, std::function<void(Result<Partia
     }
   }
   for (const PayloadId other : others) {
-    spdlog::warn("store: version {} is {}; the {} chunks here of version {} are thrown away", payload.version.value,
-                 other.version == payload.version ? "announced anew under another manifest" : "newer",
-                 incoming_.at(other)->held.count(), other.version.value);
+    log_warning("store: version {} is {}; the {} chunks here of version {} are thrown away", payload.version.value,
+                other.version == payload.version ? "announced anew under another manifest" : "newer",
+                incoming_.at(other)->held.count(), other.version.value);
     discard(other);
   }
   if (there && !payload.is_patch()) {
@@ -191,7 +191,7 @@ void StoreImpl::grow(const Manifest& manifest) {
       [layout = layout_, record = incoming->record] {
         // Costs a restart the patch, nothing else.
         if (Status sealed = seal(layout, record); !sealed.has_value())
-          spdlog::warn("store: {}", sealed.error().message());
+          log_warning("store: {}", sealed.error().message());
       },
       [] {});
 }
@@ -207,7 +207,7 @@ void StoreImpl::put_digest_part(PayloadId payload, std::uint32_t part, const std
       [path = layout_.record(payload), payload, part, digests] {
         const Status appended = append_digest_part(path, payload.version, part, digests);
         // Costs a restart the part, nothing else.
-        if (!appended.has_value()) spdlog::warn("store: {}", appended.error().message());
+        if (!appended.has_value()) log_warning("store: {}", appended.error().message());
       },
       [] {});
 }
@@ -500,7 +500,7 @@ void StoreImpl::remove(PayloadId payload, const std::filesystem::path& path) {
   serial_.run(
       [layout = layout_, payload, path] {
         const Status removed = remove_recorded(layout, path, payload);
-        if (!removed.has_value()) spdlog::warn("store: {}", removed.error().message());
+        if (!removed.has_value()) log_warning("store: {}", removed.error().message());
         layout.empty_trash();
       },
       [] {});
@@ -529,12 +529,12 @@ void StoreImpl::forget_old() {
       ++it;
       continue;
     }
-    spdlog::info("store: version {} is forgotten; the last {} are kept", version.value, kept);
+    log_info("store: version {} is forgotten; the last {} are kept", version.value, kept);
     if (options_.reuse_files && !options_.single_copy) {
       serial_.run(
           [layout = layout_, version = version] {
             const Status retired = retire(layout, version);
-            if (!retired.has_value()) spdlog::warn("store: {}", retired.error().message());
+            if (!retired.has_value()) log_warning("store: {}", retired.error().message());
             layout.empty_trash();
           },
           [] {});
@@ -554,7 +554,7 @@ void StoreImpl::sync_files_from(std::size_t file, const CompleteRef& complete) {
     return found == complete_.end() || found->second != complete;
   };
   const auto report = [version](const Error& error) {
-    spdlog::error("store: version {} is installed, but not safe from a power cut: {}", version.value, error.message());
+    log_error("store: version {} is installed, but not safe from a power cut: {}", version.value, error.message());
   };
   if (forgotten()) return;
   if (file < complete->files->table().files().size()) {

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 #include <sys/file.h>
 #include <unistd.h>
 
@@ -11,6 +10,8 @@
 #include <charconv>
 #include <cstring>
 #include <system_error>
+
+#include "transport/io/log.h"
 
 namespace weightcast {
 namespace {
@@ -125,7 +126,7 @@ void StoreLayout::empty_trash() const {
   for (const fs::directory_entry& entry : fs::directory_iterator(trash(), error)) {
     std::error_code not_removed;
     fs::remove_all(entry.path(), not_removed);
-    if (not_removed) spdlog::warn("store: cannot remove {}: {}", entry.path().native(), not_removed.message());
+    if (not_removed) log_warning("store: cannot remove {}: {}", entry.path().native(), not_removed.message());
   }
 }
 
@@ -138,7 +139,7 @@ void StoreLayout::drop_spare() const {
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(spare(), error)) {
     const Status moved = throw_away(entry.path());
-    if (!moved.has_value()) spdlog::warn("store: {}", moved.error().message());
+    if (!moved.has_value()) log_warning("store: {}", moved.error().message());
   }
 }
 
@@ -146,9 +147,9 @@ void StoreLayout::move_aside(const fs::path& path) const {
   const fs::path to = free_name(aside(), path.filename());
   const Status moved = rename_path(path, to);
   if (moved.has_value()) {
-    spdlog::warn("store: {} is not ours; moved to {}", path.native(), to.native());
+    log_warning("store: {} is not ours; moved to {}", path.native(), to.native());
   } else {
-    spdlog::warn("store: {} is not ours and cannot be moved away: {}", path.native(), moved.error().detail);
+    log_warning("store: {} is not ours and cannot be moved away: {}", path.native(), moved.error().detail);
   }
 }
 

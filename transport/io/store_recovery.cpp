@@ -1,7 +1,6 @@
 #include "transport/io/store_recovery.h"
 
 #include <fcntl.h>
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include <system_error>
 
 #include "transport/io/in_place.h"
+#include "transport/io/log.h"
 #include "transport/io/parallel.h"
 #include "transport/io/snapshot_check.h"
 
@@ -72,7 +72,7 @@ class Recovery {
     WC_TRY(look_at_patches());
     WC_TRY(look_at_incoming());
     for (const auto& [payload, _] : records_) {
-      spdlog::info("store: {} has no files; removed", layout_.record(payload).native());
+      log_info("store: {} has no files; removed", layout_.record(payload).native());
       WC_TRY(remove_file(layout_.record(payload)));
     }
     WC_TRY(settle_current());
@@ -118,8 +118,8 @@ class Recovery {
       }
       // Unreadable is not the same as wrong: another start may succeed.
       if (!record.has_value() && record.error().code == Errc::kIo) return record.error();
-      spdlog::warn("store: {} is damaged; removed ({})", layout_.record(payload).native(),
-                   record.has_value() ? "it is that of another version" : record.error().detail);
+      log_warning("store: {} is damaged; removed ({})", layout_.record(payload).native(),
+                  record.has_value() ? "it is that of another version" : record.error().detail);
       WC_TRY(remove_file(layout_.record(payload)));
     }
     return {};
@@ -137,7 +137,7 @@ class Recovery {
   }
 
   Status throw_away(PayloadId payload, const fs::path& path, std::string_view reason) {
-    spdlog::warn("store: {} thrown away: {}", path.native(), reason);
+    log_warning("store: {} thrown away: {}", path.native(), reason);
     WC_TRY(layout_.throw_away(path));
     records_.erase(payload);
     return remove_file(layout_.record(payload));
@@ -198,7 +198,7 @@ class Recovery {
         return found.record.manifest.version == payload.version;
       });
       if (complete) {
-        spdlog::warn("store: {} thrown away: the version is complete", path.native());
+        log_warning("store: {} thrown away: the version is complete", path.native());
         WC_TRY(layout_.throw_away(path));
         continue;
       }
@@ -213,8 +213,8 @@ class Recovery {
         continue;
       }
       found->held = verify_chunks(found->record, *found->files);
-      spdlog::info("store: version {} is partly here: {} of {} chunks", payload.version.value, found->held.count(),
-                   found->held.size());
+      log_info("store: version {} is partly here: {} of {} chunks", payload.version.value, found->held.count(),
+               found->held.size());
       records_.erase(payload);
       found_.partial.push_back(std::move(*found));
     }
@@ -229,7 +229,7 @@ class Recovery {
     const std::optional<Version> named = layout_.read_current();
     if (found_.current == kNoVersion) return remove_file(layout_.current());
     if (named == found_.current) return {};
-    spdlog::info("store: current version is {} now", found_.current.value);
+    log_info("store: current version is {} now", found_.current.value);
     return layout_.switch_current(found_.current);
   }
 

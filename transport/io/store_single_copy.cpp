@@ -1,10 +1,10 @@
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <utility>
 
 #include "transport/io/file_users.h"
 #include "transport/io/in_place.h"
+#include "transport/io/log.h"
 #include "transport/io/store_impl.h"
 
 namespace weightcast {
@@ -27,8 +27,8 @@ void StoreImpl::finish_in_place(const IncomingRef& incoming, std::function<void(
 void StoreImpl::wait_for_place(const IncomingRef& incoming, const std::string& why,
                                std::function<void(Result<StoredVersion>)> done) {
   if (!incoming->waits_since) {
-    spdlog::info("store: version {} waits until nobody has the files of version {} open, mapped or linked",
-                 incoming->manifest().version.value, incoming->manifest().base_version.value);
+    log_info("store: version {} waits until nobody has the files of version {} open, mapped or linked",
+             incoming->manifest().version.value, incoming->manifest().base_version.value);
     incoming->waits_since = loop_.now();
   }
   if (loop_.now() - *incoming->waits_since >= options_.single_copy_wait) {
@@ -107,7 +107,7 @@ void StoreImpl::change_place(const IncomingRef& incoming, std::function<void(Res
                   return handle_moved(incoming, result->switch_s, done);
                 }
                 if (result->base_lost) {
-                  spdlog::error("store: {}", result->status.error().message());
+                  log_error("store: {}", result->status.error().message());
                 } else {
                   complete_[version] = base;
                 }

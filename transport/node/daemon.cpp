@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 #include <malloc.h>
-#include <spdlog/spdlog.h>
 #include <sys/resource.h>
 
 #include <cerrno>
 #include <cstring>
 
+#include "transport/io/log.h"
 #include "transport/node/node.h"
 
 namespace weightcast {
@@ -26,7 +26,7 @@ void raise_descriptor_limit() {
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return;
   limit.rlim_cur = limit.rlim_max;
   if (::setrlimit(RLIMIT_NOFILE, &limit) != 0)
-    spdlog::warn("cannot raise the limit of open files: {}", std::strerror(errno));
+    log_warning("cannot raise the limit of open files: {}", std::strerror(errno));
 }
 
 }  // namespace
@@ -71,7 +71,7 @@ Status run_daemon(DaemonConfig config) {
   loop.on_terminate([&](int signal) {
     if (stopping) return loop.stop();
     stopping = true;
-    spdlog::info("signal {}: stopping", signal);
+    log_info("signal {}: stopping", signal);
     node->stop("it was stopped");
     goodbye.arm(loop.now() + kGoodbye);
   });

@@ -1,9 +1,9 @@
 #include "transport/node/driver.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <utility>
+
+#include "transport/io/log.h"
 
 namespace weightcast {
 namespace {
@@ -129,7 +129,7 @@ void Driver::perform(action::SendChunk send) {
     if (bytes.has_value()) return send_chunk(send, std::move(*bytes));
     const auto peer = peers_.find(send.conn);
     if (peer == peers_.end() || !peer->second.connection) return;
-    spdlog::error("version {}, chunk {}: {}", send.payload.version.value, send.chunk.value, bytes.error().message());
+    log_error("version {}, chunk {}: {}", send.payload.version.value, send.chunk.value, bytes.error().message());
     peer->second.connection->close();
     drop(send.conn);
     core_.handle_closed(context_.loop.now(), send.conn, bytes.error());
@@ -215,9 +215,9 @@ void Driver::perform(action::MakePatch make) {
 
 void Driver::perform(const action::Log& log) {
   if (log.level == action::Log::Level::kWarning) {
-    spdlog::warn("{}", log.text);
+    log_warning("{}", log.text);
   } else {
-    spdlog::info("{}", log.text);
+    log_info("{}", log.text);
   }
 }
 

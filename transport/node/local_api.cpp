@@ -1,10 +1,11 @@
 #include "transport/node/local_api.h"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <cmath>
+
+#include "transport/io/log.h"
 
 namespace weightcast {
 namespace {
@@ -31,7 +32,7 @@ LocalApi::~LocalApi() { *alive_ = false; }
 
 void LocalApi::accept(std::unique_ptr<FrameConnection> connection) {
   if (sessions_.size() >= kSessionsMax) {
-    spdlog::warn("local API: {} connections are open; refusing one more", sessions_.size());
+    log_warning("local API: {} connections are open; refusing one more", sessions_.size());
     return;  // dropped, and closed with it
   }
   auto session = std::make_shared<Session>();

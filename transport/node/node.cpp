@@ -1,7 +1,6 @@
 #include "transport/node/node.h"
 
-#include <spdlog/spdlog.h>
-
+#include "transport/io/log.h"
 #include "transport/node/origin_node.h"
 #include "transport/node/worker_node.h"
 
@@ -33,9 +32,9 @@ Status Node::serve(Core& core) {
   WC_ASSIGN(api_, LocalApi::open(local, config_.state + "/api.sock", *this));
   driver_->on_change([this] { api_->handle_change(); });
   driver_->start();
-  spdlog::info("{} {} listens on {}, keeps its state in {}, {} disk",
-               config_.role == Role::kOrigin ? "origin" : "worker", config_.name, endpoint().to_string(), config_.state,
-               store_->backend() == DiskBackend::kIoUring ? "io_uring" : "thread-pool");
+  log_info("{} {} listens on {}, keeps its state in {}, {} disk", config_.role == Role::kOrigin ? "origin" : "worker",
+           config_.name, endpoint().to_string(), config_.state,
+           store_->backend() == DiskBackend::kIoUring ? "io_uring" : "thread-pool");
   return {};
 }
 

@@ -1,9 +1,8 @@
 #include "transport/node/origin_node.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 
+#include "transport/io/log.h"
 #include "transport/node/make_patch.h"
 #include "transport/node/peer_records.h"
 #include "transport/node/takeover.h"
@@ -67,7 +66,7 @@ void OriginNode::handle_change() {
   peer_records_written_ = generation;
   loop_.offload(
       [file = PeerRecordsFile(config_.state), records = core_->peer_records(loop_.now())] {
-        if (Status s = file.write(records); !s.has_value()) spdlog::warn("peer records: {}", s.error().message());
+        if (Status s = file.write(records); !s.has_value()) log_warning("peer records: {}", s.error().message());
       },
       [this] { writing_peer_records_ = false; });
 }
@@ -93,7 +92,7 @@ void OriginNode::publish(const local::PublishRequest& request, std::function<voi
   take_over(loop_, *store_, std::move(takeover),
             [this, version, started_at, taken = std::move(taken)](Result<TakenOver> copy) {
               if (!copy.has_value()) {
-                spdlog::warn("version {} was not published: {}", version.value, copy.error().message());
+                log_warning("version {} was not published: {}", version.value, copy.error().message());
                 return taken(copy.error());
               }
               started_[version] = {started_at, driver_->chunk_bytes_sent(), {}};

@@ -1,10 +1,10 @@
 #include "transport/node/peer_records.h"
 
 #include <fcntl.h>
-#include <spdlog/spdlog.h>
 
 #include <nlohmann/json.hpp>
 
+#include "transport/io/log.h"
 #include "transport/io/posix_file.h"
 
 namespace weightcast {
@@ -53,7 +53,7 @@ PeerRecord from_json(const json& entry) {
 std::vector<PeerRecord> PeerRecordsFile::read() const {
   const Result<std::string> text = read_file(path_, kFileBytesMax);
   if (!text.has_value()) {
-    if (text.error().code != Errc::kNotFound) spdlog::warn("peer records: {}", text.error().message());
+    if (text.error().code != Errc::kNotFound) log_warning("peer records: {}", text.error().message());
     return {};
   }
   try {
@@ -61,8 +61,8 @@ std::vector<PeerRecord> PeerRecordsFile::read() const {
     for (const json& entry : json::parse(*text)) records.push_back(from_json(entry));
     return records;
   } catch (const json::exception& error) {
-    spdlog::warn("peer records: {} is not readable ({}); every worker starts without history", path_.string(),
-                 error.what());
+    log_warning("peer records: {} is not readable ({}); every worker starts without history", path_.string(),
+                error.what());
     return {};
   }
 }
