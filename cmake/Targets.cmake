@@ -6,13 +6,16 @@ function(weightcast_library name)
   target_link_libraries(${name} PUBLIC ${ARG_LINK} PRIVATE ${ARG_PRIVATE_LINK})
 endfunction()
 
-# weightcast_test(NAME SOURCES... LINK targets... LABEL fast|sim|long|net [THREADS] [TIMEOUT_S n]): one GoogleTest
-# program; every TEST in it becomes one ctest test. THREADS: what runs under ThreadSanitizer; there its label is
-# "threads". The targets tests_LABEL build all programs of a label.
+# weightcast_test(NAME SOURCES... LINK targets... LABEL fast|sim|long|net [THREADS] [MEMORY] [TIMEOUT_S n]): one
+# GoogleTest program; every TEST in it becomes one ctest test. THREADS: what runs under ThreadSanitizer; there its label
+# is "threads". MEMORY: what runs under AddressSanitizer although it is not fast elsewhere; there it is. The targets tests_LABEL build all programs of a label.
 function(weightcast_test name)
-  cmake_parse_arguments(ARG "THREADS" "LABEL;TIMEOUT_S" "SOURCES;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "THREADS;MEMORY" "LABEL;TIMEOUT_S" "SOURCES;LINK" ${ARGN})
   if(ARG_THREADS AND WEIGHTCAST_SANITIZE STREQUAL "thread")
     set(ARG_LABEL threads)
+  endif()
+  if(ARG_MEMORY AND WEIGHTCAST_SANITIZE MATCHES "address")
+    set(ARG_LABEL fast)
   endif()
   if(NOT ARG_TIMEOUT_S)
     set(ARG_TIMEOUT_S 60)
