@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/heap.h"
 #include "bench/codec/entropy.h"
 #include "bench/codec/rivals/rivals.h"
 #include "bench/codec/trace.h"
@@ -50,8 +51,7 @@ struct Cost {
 class PeakMemory {
  public:
   PeakMemory() {
-    // As daemons do, which have no use for memory that the allocator keeps: large blocks go back when they are freed.
-    mallopt(M_TRIM_THRESHOLD, 16 << 20);
+    set_up_heap();   // what is measured is what a daemon would hold
     malloc_trim(0);  // memory that the allocator still holds would hide what is taken now
     std::ofstream clear("/proc/self/clear_refs");
     clear << "5" << std::flush;

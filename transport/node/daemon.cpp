@@ -1,12 +1,12 @@
 #include "transport/node/daemon.h"
 
 #include <fmt/format.h>
-#include <malloc.h>
 #include <sys/resource.h>
 
 #include <cerrno>
 #include <cstring>
 
+#include "base/heap.h"
 #include "transport/io/log.h"
 #include "transport/node/node.h"
 
@@ -15,9 +15,6 @@ namespace {
 
 // How long peers have to take our goodbye.
 constexpr Duration kGoodbye = std::chrono::milliseconds(1200);
-// Chunks come and go: with the allocator's own 128 KiB the heap's end is returned and faulted in again many times a
-// second. A fraction of what a relay may keep.
-constexpr int kHeapTrimBytes = 16 << 20;
 
 // A connection takes two descriptors (its socket, its timer), and the usual soft limit of 1024 would end a fleet at
 // some 500 workers.
@@ -62,7 +59,7 @@ Status validate(const DaemonConfig& config) {
 
 Status run_daemon(DaemonConfig config) {
   WC_TRY(validate(config));
-  ::mallopt(M_TRIM_THRESHOLD, kHeapTrimBytes);
+  set_up_heap();
   raise_descriptor_limit();
   WC_ASSIGN(const std::unique_ptr<Node> node, open_node(config));
   EventLoop& loop = node->loop();
