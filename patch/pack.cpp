@@ -152,7 +152,7 @@ Status Unpacker::handle_frame() {
       return corrupt("a digest does not match");
     std::vector<std::byte> cells(header.size_bytes);
     if (header.method == PackMethod::kPlanes) {
-      WC_TRY(decode_planes(header.kind, packed, nullptr, cells));
+      WC_TRY(decode_planes(header.kind, packed, cells));
     } else {
       if (packed.size() != cells.size()) return corrupt("a block's length cannot be");
       std::copy(packed.begin(), packed.end(), cells.begin());
