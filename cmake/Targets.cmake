@@ -8,7 +8,8 @@ endfunction()
 
 # weightcast_test(NAME SOURCES... LINK targets... LABEL fast|sim|long|net [THREADS] [MEMORY] [TIMEOUT_S n]): one
 # GoogleTest program; every TEST in it becomes one ctest test. THREADS: what runs under ThreadSanitizer; there its label
-# is "threads". MEMORY: what runs under AddressSanitizer although it is not fast elsewhere; there it is. The targets tests_LABEL build all programs of a label.
+# is "threads". MEMORY: what runs under AddressSanitizer although it is not fast elsewhere; there it is. The targets
+# tests_LABEL build all programs of a label.
 function(weightcast_test name)
   cmake_parse_arguments(ARG "THREADS;MEMORY" "LABEL;TIMEOUT_S" "SOURCES;LINK" ${ARGN})
   if(ARG_THREADS AND WEIGHTCAST_SANITIZE STREQUAL "thread")

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/transport/core/payload_fixture.h"
+
 namespace weightcast {
 namespace {
 
@@ -18,9 +20,7 @@ struct OriginLinkTest : testing::Test {
   /// The connections that it has asked for since the last call.
   std::vector<ConnId> dialled() {
     std::vector<ConnId> conns;
-    while (const std::optional<Action> next = actions.poll()) {
-      if (const auto* connect = std::get_if<action::Connect>(&*next)) conns.push_back(connect->conn);
-    }
+    for (const auto& to : only<action::Connect>(drain([&] { return actions.poll(); }))) conns.push_back(to.conn);
     return conns;
   }
   void join() {

@@ -29,9 +29,7 @@ struct PublicationTest : testing::Test {
   /// Who was sent something since the last call.
   std::vector<ConnId> told() {
     std::vector<ConnId> conns_told;
-    while (const std::optional<Action> next = actions.poll()) {
-      if (const auto* send = std::get_if<action::Send>(&*next)) conns_told.push_back(send->conn);
-    }
+    for (const auto& send : only<action::Send>(drain([&] { return actions.poll(); }))) conns_told.push_back(send.conn);
     return conns_told;
   }
   void begin() {
