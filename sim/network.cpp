@@ -315,7 +315,7 @@ void Network::handle(Instant now, const Event& event) {
       Link& link = links_[event.a];
       const auto end = static_cast<std::uint8_t>(event.b);
       if (!link.ends[end].open) return;
-      if (hold_if_cut(now, event, event.a, 1 - end)) return;
+      if (hold(now, event)) return;
       link.ends[end].open = false;
       drop_queue(link, end);
       handler_.on_closed(link.ends[end].node, link.ends[end].conn,
@@ -327,10 +327,7 @@ void Network::handle(Instant now, const Event& event) {
 }
 
 void Network::arrive(Instant now, const Event& event) {
-  {
-    const Frame& frame = frames_[event.a];
-    if (hold_if_cut(now, event, frame.link, frame.from_end)) return;
-  }
+  if (hold(now, event)) return;
   Frame frame = std::move(frames_[event.a]);
   free_frame(event.a);
   Link& link = links_[frame.link];
@@ -368,7 +365,15 @@ bool Network::cut(NodeIndex from, NodeIndex to) const {
   return false;
 }
 
-bool Network::hold_if_cut(Instant now, const Event& event, LinkIndex index, std::uint8_t from_end) {
+bool Network::hold(Instant now, const Event& event) {
+  switch (event.kind) {
+    case EventKind::kArrive: return hold(now, event, frames_[event.a].link, frames_[event.a].from_end);
+    case EventKind::kClosed: return hold(now, event, event.a, static_cast<std::uint8_t>(1 - event.b));
+    default: return false;
+  }
+}
+
+bool Network::hold(Instant now, const Event& event, LinkIndex index, std::uint8_t from_end) {
   Link& link = links_[index];
   if (!partitions_.empty() && cut(link.ends[from_end].node, link.ends[1 - from_end].node)) {
     held_.push_back(event);

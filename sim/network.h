@@ -59,6 +59,9 @@ class Network {
   /// A new process: its connections are counted from the start again.
   void handle_restart(NodeIndex node) { nodes_[node].links.clear(); }
 
+  /// Whether a partition holds back what comes off a link; then it comes again when it is over. To be asked of an event
+  /// before it is set aside for a node that does not listen: those behind it on the link must not come first.
+  bool hold(Instant now, const Event& event);
   /// For the kinds of events that are the network's.
   void handle(Instant now, const Event& event);
   /// Who has to be awake for it to happen.
@@ -140,8 +143,7 @@ class Network {
   }
   [[nodiscard]] Duration delay(const Link& link, NodeIndex from, NodeIndex to) const;
   [[nodiscard]] bool cut(NodeIndex from, NodeIndex to) const;
-  /// Holds the event if a partition is in its way.
-  bool hold_if_cut(Instant now, const Event& event, LinkIndex link, std::uint8_t from_end);
+  bool hold(Instant now, const Event& event, LinkIndex link, std::uint8_t from_end);
 
   const NetworkOptions options_;
   Random& random_;

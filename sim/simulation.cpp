@@ -205,6 +205,7 @@ void Simulation::dispatch(const Event& event) {
     case EventKind::kDisk: index = disk_operations_[event.a].node; break;
     default: index = network_.node_of(event);
   }
+  if (network_.hold(now_, event)) return;
   if (index != kNone) {
     Node& node = nodes_[index];
     if (node.stalls > 0 && node.core) {
