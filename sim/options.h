@@ -45,6 +45,14 @@ struct PatchOptions {
   double withdrawn_probability = 0;  ///< that one that grew turns out not to be worth it
 };
 
+/// How the origin takes a new version over, which it sends meanwhile to those who need it whole.
+struct TakeoverOptions {
+  std::uint32_t growths = 0;  ///< times that it is announced to have grown; 0: it is there at once
+  Duration lasts = std::chrono::milliseconds(50);
+  std::uint32_t part_chunks = 4;   ///< of one that grows
+  double refused_probability = 0;  ///< that it comes to nothing at the end, and the same number is published again
+};
+
 /// The whole world. Nothing else decides how a run goes.
 struct SimOptions {
   std::uint64_t seed = 1;
@@ -55,6 +63,7 @@ struct SimOptions {
   Topology topology = Topology::kAuto;
   NetworkOptions network;
   DiskOptions disk;
+  TakeoverOptions takeover;
   PatchOptions patches;
   Timeouts timeouts;
   std::vector<Fault> faults;
@@ -90,6 +99,7 @@ struct SimResult {
   std::uint64_t patches_installed = 0;       ///< by all workers
   std::uint64_t patches_unfit = 0;           ///< refused for a damaged base, and made up for by full payloads
   std::uint64_t patches_withdrawn = 0;       ///< by the origin, after it had begun to send them
+  std::uint64_t versions_refused = 0;        ///< the same
   std::uint64_t chunks_delivered_twice = 0;  ///< came to a node that had verified them before
   std::uint64_t events = 0;
   std::uint64_t hash = 0;  ///< of all that happened: equal for equal options

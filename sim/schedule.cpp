@@ -118,6 +118,14 @@ SimOptions random_schedule(std::uint64_t seed) {
     options.patches.part_chunks = static_cast<std::uint32_t>(open_random.between(1, 9));
     options.patches.withdrawn_probability = open_random.chance(0.3) ? 0.3 : 0;
   }
+  // And again: versions that are sent while they are taken over.
+  Random takeover_random(seed ^ 0x74616b656f766572);
+  if (takeover_random.chance(0.5)) {
+    options.takeover.growths = static_cast<std::uint32_t>(takeover_random.between(1, 12));
+    options.takeover.lasts = takeover_random.duration(Duration(1), seconds(2));
+    options.takeover.part_chunks = static_cast<std::uint32_t>(takeover_random.between(1, 9));
+    options.takeover.refused_probability = takeover_random.chance(0.3) ? 0.3 : 0;
+  }
   // As slow as a star or a disk may be, several times over; and then what the core's own waits may take.
   double least_bytes_per_s =
       std::min({options.network.origin_uplink.bytes_per_s, options.network.worker_uplink.bytes_per_s,

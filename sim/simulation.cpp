@@ -61,10 +61,10 @@ SimResult Simulation::run() {
     if (faults_left_ == 0 && now_ - quiet_since_ > options_.settle_max && !everyone_done()) {
       std::string missing;
       for (NodeIndex node = 1; node < nodes_.size(); ++node) {
-        if (must_finish(node) && nodes_[node].installed < latest()) missing += fmt::format(" {}", node);
+        if (must_finish(node) && nodes_[node].installed < latest_) missing += fmt::format(" {}", node);
       }
       violate(fmt::format("{:.0f} s after the last fault these workers still lack version {}:{}",
-                          to_seconds(options_.settle_max), latest().value, missing));
+                          to_seconds(options_.settle_max), latest_.value, missing));
     }
   }
   result_.simulated = now_ - Instant{};
@@ -102,9 +102,8 @@ bool Simulation::must_finish(NodeIndex node) const {
 }
 
 bool Simulation::everyone_done() {
-  if (payloads_.empty() || publications_waiting_ > 0) return false;
-  const Version wanted = latest();
-  while (done_below_ < nodes_.size() && (nodes_[done_below_].installed >= wanted || !must_finish(done_below_))) {
+  if (payloads_.empty() || publications_waiting_ > 0 || takeover_) return false;
+  while (done_below_ < nodes_.size() && (nodes_[done_below_].installed >= latest_ || !must_finish(done_below_))) {
     ++done_below_;
   }
   return done_below_ == nodes_.size();
@@ -170,6 +169,8 @@ void Simulation::stop_node(NodeIndex index, bool host_too) {
   if (host_too) node.disk.crash(now_);
   node.core.reset();
   node.origin = nullptr;
+  // Who publishes has not been told that it was done, and tries again.
+  if (index == 0 && std::exchange(takeover_, std::nullopt)) ++publications_waiting_;
   node.timer_at.reset();
   ++node.timer_number;
   node.reading_paused = false;

@@ -80,7 +80,7 @@ class Simulation final : private NetworkHandler {
     std::map<PayloadId, std::vector<NodeIndex>> told;  // its parents, by stripe
   };
 
-  enum class DiskWork : std::uint8_t { kBegin, kStore, kFinish, kMakePatch, kGrowPatch };
+  enum class DiskWork : std::uint8_t { kBegin, kStore, kFinish, kMakePatch, kGrowPatch, kTakeOver };
   struct DiskOperation {
     DiskWork work{};
     NodeIndex node = 0;
@@ -93,6 +93,12 @@ class Simulation final : private NetworkHandler {
     std::uint32_t chunks = 0;  // of the payload, as it was begun
     std::uint32_t growth = 0;
     std::uint32_t next = kNone;
+  };
+
+  struct Takeover {
+    Version version{};
+    Instant at{};
+    Instant local_at{};  // by the origin's clock
   };
 
   struct Trace {
@@ -111,6 +117,10 @@ class Simulation final : private NetworkHandler {
   void handle_timer(const Event& event);
   void handle_disk(const Event& event);
   void publish();
+  void go_on_taking_over(std::uint32_t growth);
+  /// Of what is being taken over there is more, for the `growth`th time; with the last it is whole, or refused.
+  void handle_taken_over(std::uint32_t growth);
+  void handle_published();
   void publish_what_waits();
   /// Invents a payload, always the same of one id.
   Payload& payload_of_size(PayloadId id, std::uint64_t bytes, std::uint32_t chunk_bytes);
@@ -118,7 +128,8 @@ class Simulation final : private NetworkHandler {
   /// A patch that is being made has grown for the `growth`th time; with the last it is whole, or given up.
   void handle_grow_patch(PayloadId id, std::uint32_t growth);
   void start_growth(PayloadId id, std::uint32_t growth);
-  [[nodiscard]] Version latest() const { return payloads_.empty() ? kNoVersion : payloads_.rbegin()->first.version; }
+  /// As much of a payload as is made by now.
+  [[nodiscard]] static MadePayload so_far(const Payload& payload);
   void begin_fault(const Fault& fault);
   void end_fault(const Fault& fault);
   void resume(NodeIndex node);
@@ -179,7 +190,9 @@ class Simulation final : private NetworkHandler {
   Instant now_{};
   Instant quiet_since_{};  // when the last fault and the last publication were
   std::uint32_t faults_left_ = 0;
-  std::uint32_t publications_waiting_ = 0;  // for an origin that is down
+  Version latest_{};                        // that was published
+  std::optional<Takeover> takeover_;        // of the next one
+  std::uint32_t publications_waiting_ = 0;  // for an origin that is down, or busy
   NodeIndex done_below_ = 1;                // these workers need no more; looked at after every event
   std::vector<Instant> published_at_;       // by publication
   std::vector<std::pair<NodeIndex, PayloadId>> newly_told_;

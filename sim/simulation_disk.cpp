@@ -41,12 +41,14 @@ void Simulation::handle_disk(const Event& event) {
     pump(index);
     return;
   }
+  if (operation.work == DiskWork::kTakeOver) return handle_taken_over(operation.growth);
   const Version version = id.version;
   const Payload& payload = payloads_.at(id);
   const Error full = fail(Errc::kNoSpace, Op::kWrite, "the disk is full");
   switch (operation.work) {
     case DiskWork::kMakePatch:
-    case DiskWork::kGrowPatch: return;
+    case DiskWork::kGrowPatch:
+    case DiskWork::kTakeOver: return;
     case DiskWork::kBegin: {
       if (operation.failed) {
         node.core->handle_payload_begun(local(index), id, full);

@@ -16,31 +16,86 @@ Digest digest_of_chunk(PayloadId payload, ChunkIndex chunk) {
 
 }  // namespace
 
+MadePayload Simulation::so_far(const Payload& payload) {
+  MadePayload made{nullptr, {payload.digests.begin(), payload.digests.begin() + payload.made_chunks}};
+  Manifest open = *payload.manifest;
+  open.open = true;
+  open.expected_bytes = std::exchange(open.payload_bytes, std::uint64_t{payload.made_chunks} * open.chunk_bytes);
+  open.part_digests.resize(payload.made_chunks / open.part_chunks);
+  if (open.kind == PayloadKind::kFull) open.snapshot_digest = {};
+  made.manifest = std::make_shared<const Manifest>(std::move(open));
+  return made;
+}
+
 void Simulation::publish() {
   Node& node = nodes_[0];
-  if (!node.origin || node.stalls > 0) {
+  if (!node.origin || node.stalls > 0 || takeover_) {
     ++publications_waiting_;
     return;
   }
-  const Version version{latest().value + 1};
+  const Version version{latest_.value + 1};
   const Plan plan = node.origin->plan_for(local(0), options_.payload_bytes);
-  const Payload& payload =
+  Payload& payload =
       payload_of_size(version, options_.payload_bytes,
                       options_.chunk_bytes.value_or(std::max(plan.chunk_bytes, options_.chunk_bytes_min)));
-  node.origin->handle_publish(local(0), local(0), payload.manifest, payload.digests);
+  takeover_ = Takeover{version, now_, local(0)};
+  if (options_.takeover.growths == 0) return handle_published();
+  payload.made_chunks = 0;
+  node.origin->handle_publish_begun(local(0), so_far(payload).manifest);
+  pump(0);
+  go_on_taking_over(1);
+}
+
+void Simulation::go_on_taking_over(std::uint32_t growth) {
+  DiskOperation operation;
+  operation.work = DiskWork::kTakeOver;
+  operation.growth = growth;
+  start_disk_work(now_ + options_.takeover.lasts / options_.takeover.growths, operation);
+}
+
+void Simulation::handle_taken_over(std::uint32_t growth) {
+  OriginCore& origin = *nodes_[0].origin;
+  const Version version = takeover_->version;
+  Payload& payload = payloads_.at(version);
+  if (growth < options_.takeover.growths) {
+    const Manifest& whole = *payload.manifest;
+    payload.made_chunks =
+        whole.chunk_count() / whole.part_chunks * growth / options_.takeover.growths * whole.part_chunks;
+    origin.handle_publish_grown(local(0), so_far(payload));
+    pump(0);
+    return go_on_taking_over(growth + 1);
+  }
+  if (!random_.chance(options_.takeover.refused_probability)) return handle_published();
+  ++result_.versions_refused;
+  takeover_.reset();
+  origin.handle_publish_failed(local(0), version);
+  pump(0);
+  publish();
+}
+
+void Simulation::handle_published() {
+  OriginCore& origin = *nodes_[0].origin;
+  const Takeover takeover = *std::exchange(takeover_, std::nullopt);
+  Payload& payload = payloads_.at(takeover.version);
+  payload.complete = true;
+  payload.made_chunks = payload.manifest->chunk_count();
+  latest_ = takeover.version;
+  quiet_since_ = now_;
+  origin.handle_publish(local(0), takeover.local_at, {payload.manifest, payload.digests});
 
   PublicationResult& publication = result_.publications.emplace_back();
-  publication.version = version;
+  publication.version = takeover.version;
   publication.chunk_bytes = payload.manifest->chunk_bytes;
   publication.installed.resize(options_.workers);
-  if (const Plan* made = node.origin->latest_plan()) {
+  if (const Plan* made = origin.latest_plan()) {
     publication.topology = made->topology;
     publication.predicted = made->predicted_t100;
     publication.bound = made->bound;
   }
-  published_at_.push_back(now_);
+  published_at_.push_back(takeover.at);
   done_below_ = 1;
   pump(0);
+  publish_what_waits();
 }
 
 Simulation::Payload& Simulation::payload_of_size(PayloadId id, std::uint64_t bytes, std::uint32_t chunk_bytes) {
@@ -48,7 +103,7 @@ Simulation::Payload& Simulation::payload_of_size(PayloadId id, std::uint64_t byt
   if (!added) return made->second;
   Manifest manifest;
   if (id.is_patch() && options_.patches.growths > 0) manifest.part_chunks = options_.patches.part_chunks;
-  made->second.complete = !id.is_patch();
+  if (!id.is_patch() && options_.takeover.growths > 0) manifest.part_chunks = options_.takeover.part_chunks;
   manifest.model_id = "simulated";
   manifest.version = id.version;
   manifest.base_version = id.base;
@@ -85,14 +140,10 @@ void Simulation::handle_make_patch(PayloadId id) {
   Payload& payload = payload_of_size(id, bytes, chunk_bytes);
   if (options_.patches.growths == 0) {
     payload.complete = true;
-    return origin.handle_patch_made(local(0), id, MadePatch{payload.manifest, payload.digests});
+    return origin.handle_patch_made(local(0), id, MadePayload{payload.manifest, payload.digests});
   }
   payload.made_chunks = 0;
-  Manifest open = *payload.manifest;
-  open.open = true;
-  open.expected_bytes = std::exchange(open.payload_bytes, 0);
-  open.part_digests.clear();
-  origin.handle_patch_begun(local(0), std::make_shared<const Manifest>(std::move(open)));
+  origin.handle_patch_begun(local(0), so_far(payload).manifest);
   start_growth(id, 1);
 }
 
@@ -116,16 +167,11 @@ void Simulation::handle_grow_patch(PayloadId id, std::uint32_t growth) {
     }
     payload.complete = true;
     payload.made_chunks = whole.chunk_count();
-    return origin.handle_patch_made(local(0), id, MadePatch{payload.manifest, payload.digests});
+    return origin.handle_patch_made(local(0), id, MadePayload{payload.manifest, payload.digests});
   }
   const std::uint32_t parts = whole.chunk_count() / whole.part_chunks * growth / options_.patches.growths;
   payload.made_chunks = parts * whole.part_chunks;
-  Manifest open = whole;
-  open.open = true;
-  open.expected_bytes = std::exchange(open.payload_bytes, std::uint64_t{payload.made_chunks} * whole.chunk_bytes);
-  open.part_digests.resize(parts);
-  origin.handle_patch_grown(local(0), {std::make_shared<const Manifest>(std::move(open)),
-                                       {payload.digests.begin(), payload.digests.begin() + payload.made_chunks}});
+  origin.handle_patch_grown(local(0), so_far(payload));
   start_growth(id, growth + 1);
 }
 

@@ -55,7 +55,8 @@ int main(int argc, char** argv) {
   } else {
     for (std::uint64_t i = 0; i < schedules; ++i) seeds.push_back(first + i);
   }
-  std::uint64_t done = 0, events = 0, chunks = 0, twice = 0, patches = 0, unfit = 0, withdrawn = 0, hash = 0;
+  std::uint64_t done = 0, events = 0, chunks = 0, twice = 0, patches = 0, unfit = 0, withdrawn = 0, refused = 0,
+                hash = 0;
   std::vector<std::uint64_t> failed;
   for (const std::uint64_t seed : seeds) {
     sim::SimOptions options = sim::random_schedule(seed);
@@ -72,6 +73,7 @@ int main(int argc, char** argv) {
     patches += result.patches_installed;
     unfit += result.patches_unfit;
     withdrawn += result.patches_withdrawn;
+    refused += result.versions_refused;
     hash = hash * 31 + result.hash;
     if (!result.violation) continue;
     failed.push_back(seed);
@@ -83,7 +85,7 @@ int main(int argc, char** argv) {
   if (!failed.empty()) fmt::print("violated by seeds {}\n", fmt::join(failed, " "));
   fmt::print(
       "{} schedules, {} violations, {} events, {} chunks of which {} came twice, {} patches installed, {} unfit, {} "
-      "withdrawn, hash {:016x}\n",
-      done, failed.size(), events, chunks, twice, patches, unfit, withdrawn, hash);
+      "withdrawn, {} versions refused, hash {:016x}\n",
+      done, failed.size(), events, chunks, twice, patches, unfit, withdrawn, refused, hash);
   return failed.empty() ? 0 : 1;
 }

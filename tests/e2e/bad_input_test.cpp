@@ -110,6 +110,16 @@ TEST_F(OneWorker, WeightsThatAreNotFiniteNeedConsent) {
   EXPECT_TRUE(cluster.holds("a", cluster.temp().file("bad.safetensors")));
 }
 
+TEST_F(OneWorker, WeightsThatTurnOutNotToBeFiniteAreTakenBackFromWhoHasSomeOfThem) {
+  std::string bytes(64 * kMiB, '\0');
+  bytes.replace(bytes.size() - 4, 4, std::string("\x00\x00\xc0\x7f", 4));
+  const std::string header =
+      fmt::format(R"({{"w":{{"dtype":"F32","shape":[{}],"data_offsets":[0,{}]}}}})", bytes.size() / 4, bytes.size());
+  for (int i = 0; i < 3; ++i) expect_refused(safetensors_bytes(header, bytes), "--allow-nonfinite");
+  expect_still_works();
+  EXPECT_THAT(cluster.log("a"), HasSubstr("came to nothing")) << "it had begun to receive them";
+}
+
 TEST_F(OneWorker, VersionsMustGrow) {
   const std::string source = write_snapshot(cluster.temp().file("model.safetensors"), 1000, 1);
   ASSERT_EQ(cluster.publish(source, 5).status, 0);

@@ -65,6 +65,23 @@ TEST_F(ThreeWorkers, ShardedDirectoryReachesEveryoneByteForByte) {
   for (const char* name : {"a", "b", "c"}) EXPECT_TRUE(cluster.holds(name, source));
 }
 
+TEST(Takeover, ChunksLeaveBeforeItIsDone) {
+  Cluster cluster;
+  cluster.start_origin();
+  cluster.start_worker("a");
+  const std::string source = write_snapshot(cluster.temp().file("model.safetensors"), 192 * kMiB, 1);
+  const Ran ran = cluster.publish(source, 1);
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  const double take_s = nlohmann::json::parse(ran.out).at("take_s");
+  Result<Client> client = Client::open(cluster.state("origin"));
+  ASSERT_TRUE(client.has_value());
+  const Result<local::StatusReply> status = client->status();
+  ASSERT_TRUE(status.has_value());
+  EXPECT_GT(status->nodes(0).first_sent_s(), 0);
+  EXPECT_LT(status->nodes(0).first_sent_s(), take_s);
+  EXPECT_TRUE(cluster.holds("a", source));
+}
+
 TEST_F(ThreeWorkers, StatusTellsOfEveryNode) {
   const std::string source = write_snapshot(cluster.temp().file("model.safetensors"), 100'000, 1);
   ASSERT_EQ(cluster.publish(source, 1).status, 0);

@@ -73,7 +73,8 @@ class Harness {
   }
 
   void step(Input& input) {
-    switch (input.byte() % 9) {
+    const std::uint8_t what = input.byte();
+    switch (what % 9) {
       case 0: {
         const ConnId conn = core_->next_conn();
         open(conn);
@@ -133,11 +134,16 @@ class Harness {
       }
       case 7: answer(input.byte()); break;
       case 8:
-        if (origin_ != nullptr && origin_->latest().value < 200) {
+        if (origin_ != nullptr && !taking_over_ && origin_->latest().value < 200) {
           const Version version{origin_->latest().value + 1};
-          if (origin_->check_version(version).has_value()) {
-            origin_->handle_publish(now_, now_, manifest_of(version, kPublishedChunks),
-                                    chunk_digests(version, kPublishedChunks));
+          if (!origin_->check_version(version).has_value()) break;
+          taking_over_ = what / 9 % 2 == 1;
+          if (taking_over_) {
+            origin_->handle_publish_begun(now_, taken_over_manifest(version, 0, kPublishedChunks));
+            asked_.push_back({Asked::kTakeover, version, {}, kGrowingPartChunks});
+          } else {
+            origin_->handle_publish(now_, now_,
+                                    {manifest_of(version, kPublishedChunks), chunk_digests(version, kPublishedChunks)});
           }
         }
         break;
@@ -147,7 +153,7 @@ class Harness {
 
  private:
   struct Asked {
-    enum { kBegin, kStore, kFinish, kPatch, kGrowth } what;
+    enum { kBegin, kStore, kFinish, kPatch, kGrowth, kTakeover } what;
     PayloadId payload{};
     ChunkIndex chunk{};
     std::uint32_t chunks = 0;
@@ -190,17 +196,27 @@ class Harness {
         manifest->base_version = asked.payload.base;
         manifest->kind = PayloadKind::kPatch;
         const auto digests = chunk_digests(asked.payload.version, kPatchChunks);
-        return origin_->handle_patch_made(now_, asked.payload, MadePatch{std::move(manifest), digests});
+        return origin_->handle_patch_made(now_, asked.payload, MadePayload{std::move(manifest), digests});
       }
       case Asked::kGrowth: {
         if (!status.has_value()) return origin_->handle_patch_made(now_, asked.payload, status.error());
         const auto digests = chunk_digests(asked.payload.version, asked.chunks);
         if (asked.chunks == 3 * kGrowingPartChunks) {
           return origin_->handle_patch_made(now_, asked.payload,
-                                            MadePatch{growing_manifest(asked.payload, asked.chunks, false), digests});
+                                            MadePayload{growing_manifest(asked.payload, asked.chunks, false), digests});
         }
         asked_.push_back({Asked::kGrowth, asked.payload, {}, asked.chunks + kGrowingPartChunks});
-        return origin_->handle_patch_grown(now_, MadePatch{growing_manifest(asked.payload, asked.chunks), digests});
+        return origin_->handle_patch_grown(now_, MadePayload{growing_manifest(asked.payload, asked.chunks), digests});
+      }
+      case Asked::kTakeover: {
+        const Version version = asked.payload.version;
+        const std::uint32_t chunks = std::min(asked.chunks, kPublishedChunks);
+        const MadePayload made{taken_over_manifest(version, chunks, kPublishedChunks), chunk_digests(version, chunks)};
+        taking_over_ = status.has_value() && made.manifest->open;
+        if (!status.has_value()) return origin_->handle_publish_failed(now_, version);
+        if (!taking_over_) return origin_->handle_publish(now_, now_, made);
+        asked_.push_back({Asked::kTakeover, version, {}, chunks + kGrowingPartChunks});
+        return origin_->handle_publish_grown(now_, made);
       }
     }
   }
@@ -283,6 +299,7 @@ class Harness {
   std::set<PayloadId> open_;
   std::map<std::pair<PayloadId, ChunkIndex>, std::set<Digest, DigestLess>> arrived_;
   Version installed_{};
+  bool taking_over_ = false;
   int actions_ = 0;
 };
 

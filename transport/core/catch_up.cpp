@@ -21,7 +21,7 @@ const Holding* longest_from(const Holdings& holdings, Version base) {
 }  // namespace
 
 CatchUp choose_payload(const Holdings& holdings, const CatchUpRequest& request) {
-  const std::uint64_t full_bytes = holdings.at(request.latest).manifest().payload_bytes;
+  const std::uint64_t full_bytes = holdings.at(request.latest).manifest().planned_bytes();
   const CatchUp full{request.latest, full_bytes, false};
   if (request.installed == kNoVersion || !request.patches_fit) return full;
   const PayloadId direct{request.latest, request.installed};
@@ -55,7 +55,7 @@ std::set<PayloadId> useful_chain(const Holdings& holdings, Version latest, std::
     }
     if (step == nullptr) break;
     total_bytes += step->manifest().planned_bytes();
-    if (!is_small(total_bytes, full->second.manifest().payload_bytes)) break;
+    if (!is_small(total_bytes, full->second.manifest().planned_bytes())) break;
     chain.insert(step->manifest().id());
     at = step->manifest().base_version;
   }

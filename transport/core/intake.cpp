@@ -13,7 +13,8 @@ namespace {
 
 // A worker whose own disk failed tries the same version again after this.
 constexpr Duration kRetryAfter = std::chrono::seconds(10);
-// After a version was announced under another manifest: until what the disk still writes of the first one is done.
+// After a payload was given up that is announced again, of other bytes: until what the disk still writes of the first
+// one is done.
 constexpr Duration kReplaceAfter = std::chrono::seconds(1);
 // Old payloads beyond those kept that stay because children are still fetching them.
 constexpr std::size_t kFetchedVersionsMax = 2;
@@ -42,8 +43,13 @@ void Intake::handle_rejoined() {
 }
 
 void Intake::handle_not_available(Instant now, PayloadId payload) {
+  if (announced_ && announced_->manifest->id() == payload) announced_.reset();
   if (!is_incoming(payload)) return;
   incoming_->download->handle_gone();
+  // An open version that the origin does not go on with is no version, and nobody has all of it.
+  if (incoming_->source.manifest->open && !payload.is_patch()) {
+    return abandon_incoming(now, "it came to nothing at the origin");
+  }
   if (announced_) abandon_incoming(now, kNotKept);
 }
 
@@ -57,13 +63,12 @@ void Intake::handle_announce(Instant now, const wire::Announce& announce) {
   if (manifest->version <= installed_) return send_installed();
   const bool same_id = is_incoming(manifest->id());
   if (same_id) {
-    // A restarted origin makes an open payload anew, the same bytes again, and may not have come as far yet.
-    const std::shared_ptr<const Manifest>& here = incoming_->source.manifest;
-    const bool grown = continues(*here, *manifest);
-    if (grown || continues(*manifest, *here)) {
+    if (goes_on_as(*manifest)) {
       incoming_->download->handle_announced();
       handle_assignment(now, announce.assignment());
-      if (grown) grow_incoming(now, std::make_shared<const Manifest>(std::move(*manifest)));
+      if (continues(*incoming_->source.manifest, *manifest)) {
+        grow_incoming(now, std::make_shared<const Manifest>(std::move(*manifest)));
+      }
       return;
     }
   }
@@ -73,15 +78,20 @@ void Intake::handle_announce(Instant now, const wire::Announce& announce) {
   const bool behind = incoming_ && incoming_->id.version > announced_->manifest->version;
   if (behind && !incoming_->download->gone()) return;
   retry_at_.reset();
-  if (same_id) {
-    retry_at_ = now + kReplaceAfter;
-    return abandon_incoming(now, "the origin announces other bytes under its number");
-  }
+  if (same_id) return abandon_incoming(now, "the origin announces other bytes under its number");
   if (incoming_ && incoming_->download->gone()) return abandon_incoming(now, kNotKept);
   if (incoming_ && cheaper_than_incoming(*announced_->manifest)) {
     return abandon_incoming(now, "what is announced takes fewer bytes than are missing of it");
   }
   take_up_newest(now);
+}
+
+bool Intake::goes_on_as(const Manifest& manifest) const {
+  const Manifest& here = *incoming_->source.manifest;
+  if (continues(here, manifest)) return true;
+  // A restarted origin makes an open patch anew, the same bytes again, and may not have come as far yet. A version that
+  // it takes over anew may be another.
+  return here.id().is_patch() && continues(manifest, here);
 }
 
 bool Intake::fits(const Manifest& manifest) const {
@@ -197,6 +207,10 @@ void Intake::handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk) {
 
 void Intake::take_up_newest(Instant now) {
   if (incoming_ || !announced_ || retry_at_) return;
+  if (announced_->manifest->id() == abandoned_ && now < abandoned_at_ + kReplaceAfter) {
+    retry_at_ = abandoned_at_ + kReplaceAfter;
+    return;
+  }
   Announced next = *std::exchange(announced_, std::nullopt);
   // A patch on another version than is installed by now: the origin hears what is, and assigns what fits.
   if (next.manifest->version <= installed_ || !fits(*next.manifest)) return;
@@ -321,8 +335,11 @@ void Intake::fail_incoming(Instant now, const Error& why, bool discard) {
 
 void Intake::abandon_incoming(Instant now, std::string_view why) {
   const PayloadId payload = incoming_->id;
-  actions_.push(action::info(fmt::format("version {}: {}; going on with version {}", payload.version.value, why,
-                                         announced_->manifest->version.value)));
+  actions_.push(action::info(
+      fmt::format("version {}: {}{}", payload.version.value, why,
+                  announced_ ? fmt::format("; going on with version {}", announced_->manifest->version.value) : "")));
+  abandoned_ = payload;
+  abandoned_at_ = now;
   incoming_->download->cancel();
   actions_.push(action::DiscardPayload{payload});
   uploads_.handle_gone(payload, why);

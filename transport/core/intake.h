@@ -26,7 +26,7 @@ namespace weightcast {
 /// damaged or another, is told to the origin, which then assigns the full payload; until that is installed no patch is
 /// taken.
 ///
-/// A patch may be open: still being made at the origin, which says on the control connection what it has grown to. It
+/// A payload may be open: still being made at the origin, which says on the control connection what it has grown to. It
 /// is received, forwarded and stored like any other, and installed only when it is not open any more; until then a
 /// failure or a restart throws away what is here of it.
 ///
@@ -109,8 +109,11 @@ class Intake {
   void take_up_newest(Instant now);
   void finish_if_complete(Instant now);
   void fail_incoming(Instant now, const Error& why, bool discard);
-  /// Gives up what is arriving for what was announced since.
+  /// Gives up what is arriving, for what was announced since if there is something.
   void abandon_incoming(Instant now, std::string_view why);
+  /// Whether `manifest`, of the payload that is arriving, is about the same bytes; then what is here grows to it, or
+  /// stays if it has more.
+  [[nodiscard]] bool goes_on_as(const Manifest& manifest) const;
   /// Whether it could be installed on what is installed now.
   [[nodiscard]] bool fits(const Manifest& manifest) const;
   [[nodiscard]] bool cheaper_than_incoming(const Manifest& manifest) const;
@@ -127,6 +130,8 @@ class Intake {
   std::optional<Announced> announced_;  // the newest that is neither installed nor arriving
   std::optional<Incoming> incoming_;
   std::optional<Instant> retry_at_;  // after a failure of our own (a full disk)
+  PayloadId abandoned_{};            // last, and when: its writes may still be under way
+  Instant abandoned_at_{};
   Version installed_{};
   std::shared_ptr<const Manifest> installed_manifest_;
   bool base_unusable_ = false;

@@ -23,7 +23,24 @@ Status check_extent(const Manifest& m) {
   if (m.part_digests.size() != m.part_count()) return bad("number of part digests does not fit the number of chunks");
   if (!m.open) return {};
   if (m.payload_bytes % (std::uint64_t{m.chunk_bytes} * m.part_chunks) != 0) return bad("open, and no whole parts");
-  if (m.payload_bytes > m.snapshot_bytes()) return bad("an open patch that is larger than its snapshot");
+  if (m.payload_bytes > m.snapshot_bytes()) return bad("open, and larger than its snapshot");
+  return {};
+}
+
+/// A full payload is its files; a patch is for being smaller.
+Status check_size(const Manifest& m) {
+  if (m.kind == PayloadKind::kFull && !m.open && m.snapshot_bytes() != m.payload_bytes) {
+    return bad("files and payload differ in size");
+  }
+  return {};
+}
+
+/// The digest of a full payload is known with its end.
+bool is_digest_due(const Manifest& m) { return m.kind == PayloadKind::kPatch || !m.open; }
+
+Status read_digest(const std::string& text, Digest& digest) {
+  if (text.size() != Digest::kBytes) return bad("snapshot digest is not 16 bytes");
+  std::memcpy(digest.bytes.data(), text.data(), Digest::kBytes);
   return {};
 }
 
@@ -75,7 +92,6 @@ Result<Manifest> manifest_from_wire(const wire::Manifest& message) {
   if (message.part_chunks() > 0) m.part_chunks = message.part_chunks();
   m.open = message.open();
   m.expected_bytes = m.open ? message.expected_bytes() : 0;
-  if (m.open && m.kind != PayloadKind::kPatch) return bad("open, and no patch");
   WC_ASSIGN(m.part_digests, digests_from(message.part_digests()));
 
   if (message.files().empty() || std::size_t(message.files_size()) > kFilesMax) return bad("number of files");
@@ -84,11 +100,8 @@ Result<Manifest> manifest_from_wire(const wire::Manifest& message) {
   if (!table.has_value()) return bad(table.error().detail);
   if (table->size_bytes() > kPayloadBytesMax) return bad("files too large");
   WC_TRY(check_extent(m));
-  if (m.kind == PayloadKind::kFull && table->size_bytes() != m.payload_bytes) {
-    return bad("files and payload differ in size");
-  }
-  if (message.snapshot_digest().size() != Digest::kBytes) return bad("snapshot digest is not 16 bytes");
-  std::memcpy(m.snapshot_digest.bytes.data(), message.snapshot_digest().data(), Digest::kBytes);
+  WC_TRY(check_size(m));
+  if (is_digest_due(m)) WC_TRY(read_digest(message.snapshot_digest(), m.snapshot_digest));
   m.published_unix_ms = message.published_unix_ms();
   return m;
 }
@@ -117,8 +130,8 @@ wire::Manifest manifest_to_wire(const Manifest& m) {
 
 bool continues(const Manifest& earlier, const Manifest& later) {
   const bool same = earlier.id() == later.id() && earlier.chunk_bytes == later.chunk_bytes &&
-                    earlier.part_chunks == later.part_chunks && earlier.snapshot_digest == later.snapshot_digest;
-  if (!same) return false;
+                    earlier.part_chunks == later.part_chunks && earlier.files == later.files;
+  if (!same || (is_digest_due(earlier) && earlier.snapshot_digest != later.snapshot_digest)) return false;
   if (!earlier.open) {
     return !later.open && earlier.payload_bytes == later.payload_bytes && earlier.part_digests == later.part_digests;
   }
@@ -139,6 +152,10 @@ Result<Manifest> grown_by(const Manifest& manifest, const wire::Growth& growth) 
   if (!grown.open) grown.expected_bytes = 0;
   WC_TRY(check_extent(grown));
   if (grown.payload_bytes > grown.snapshot_bytes()) return bad("a patch that is larger than its snapshot");
+  WC_TRY(check_size(grown));
+  if (!is_digest_due(manifest) && is_digest_due(grown)) {
+    WC_TRY(read_digest(growth.snapshot_digest(), grown.snapshot_digest));
+  }
   if (continues(manifest, grown)) return grown;
   if (continues(grown, manifest)) return manifest;
   return bad("growth of other bytes than those known");
@@ -154,6 +171,9 @@ wire::Growth growth_between(const Manifest& earlier, const Manifest& later) {
     growth.mutable_part_digests()->append(bytes_of(later.part_digests[part]));
   }
   growth.set_open(later.open);
+  if (!is_digest_due(earlier) && is_digest_due(later)) {
+    growth.set_snapshot_digest(std::string(bytes_of(later.snapshot_digest)));
+  }
   return growth;
 }
 

@@ -20,11 +20,11 @@ namespace weightcast {
 enum class PayloadKind : std::uint8_t { kFull, kPatch };
 
 /// What one version is, after every check that can be made without its bytes. Immutable once made.
-/// An open one is that of a patch which is still being made: it has whole parts only, and its successors have more, up
-/// to the one that is not open.
+/// An open one is that of a payload which is still being made: it has whole parts only, and its successors have more,
+/// up to the one that is not open. A patch knows its result's digest from the start, a full payload at its end.
 /// Invariants: chunk_bytes is a power of two within its limits; chunk_count() * chunk_bytes covers payload_bytes;
-/// there is one part digest per part_chunks chunks; for a full payload the files' sizes add up to payload_bytes;
-/// file names are safe to create in a directory of ours; an open payload has at most snapshot_bytes().
+/// there is one part digest per part_chunks chunks; for a full payload that is not open the files' sizes add up to
+/// payload_bytes; file names are safe to create in a directory of ours; an open payload has at most snapshot_bytes().
 struct Manifest {
   std::string model_id;
   Version version{};
@@ -34,7 +34,7 @@ struct Manifest {
   std::uint32_t chunk_bytes = 0;
   std::vector<Digest> part_digests;
   std::vector<SnapshotFile> files;  ///< of the resulting snapshot, in the order of the snapshot stream
-  Digest snapshot_digest{};         ///< see patch/snapshot_digest.h
+  Digest snapshot_digest{};         ///< see patch/snapshot_digest.h; all 0 in an open full payload
   std::int64_t published_unix_ms = 0;
   std::uint32_t part_chunks = kDigestsPerPart;
   bool open = false;
@@ -73,7 +73,8 @@ struct Manifest {
 [[nodiscard]] bool continues(const Manifest& earlier, const Manifest& later);
 
 /// What an open manifest grows to by the parts of `growth` that it has not got yet; equal to it where there are none.
-/// Errors: kCorrupt (another payload's, or out of its limits, or a gap, or other parts than those known).
+/// Errors: kCorrupt (another payload's, or out of its limits, or a gap, or other parts than those known, or the end of
+/// a full payload without its digest).
 [[nodiscard]] Result<Manifest> grown_by(const Manifest& manifest, const wire::Growth& growth);
 /// What takes `earlier` to `later`, which continues it.
 [[nodiscard]] wire::Growth growth_between(const Manifest& earlier, const Manifest& later);

@@ -58,10 +58,9 @@ void OriginCore::stop(std::string_view reason) {
   for (const auto& [payload, holding] : holdings_) uploads_.handle_gone(payload, reason);
 }
 
-void OriginCore::handle_publish(Instant now, Instant started_at, std::shared_ptr<const Manifest> manifest,
-                                const std::vector<Digest>& chunk_digests) {
+void OriginCore::handle_publish(Instant now, Instant started_at, const MadePayload& made) {
   reachability_.forget_lost();
-  publications_.handle_publish(now, started_at, std::move(manifest), chunk_digests);
+  publications_.handle_publish(now, started_at, made);
 }
 
 // ---- connections

@@ -47,26 +47,35 @@ class OriginCore final : public Core {
   /// Whether `version` may be published: greater than any before. Errors: kAlreadyExists, kInvalidArgument (0).
   [[nodiscard]] Status check_version(Version version) const { return publications_.check_version(version); }
 
-  /// A new version, complete in the store. `started_at` is when the publication began, for T_bcast. The manifest's
-  /// chunk size is kept, whatever a plan would choose now.
-  void handle_publish(Instant now, Instant started_at, std::shared_ptr<const Manifest> manifest,
-                      const std::vector<Digest>& chunk_digests);
+  /// A new version is being taken over: its open manifest, which is announced at once, then ever more of it, whose
+  /// chunks can be read. The manifests continue one another; what is grown has all chunk digests so far. It ends with
+  /// handle_publish() or handle_publish_failed(). The manifest's chunk size is kept, whatever a plan would choose now.
+  void handle_publish_begun(Instant now, std::shared_ptr<const Manifest> manifest) {
+    publications_.handle_publish_begun(now, std::move(manifest));
+  }
+  void handle_publish_grown(Instant now, const MadePayload& grown) { publications_.handle_publish_grown(now, grown); }
+  /// A new version is complete in the store, whether or not it was begun. `started_at` is when the publication began,
+  /// for T_bcast.
+  void handle_publish(Instant now, Instant started_at, const MadePayload& made);
+  /// What was begun comes to nothing: it is withdrawn, and its number may be used again. Harmless if nothing was.
+  void handle_publish_failed(Instant now, Version version) { publications_.handle_publish_failed(now, version); }
 
   /// Answers to action::MakePatch, as it is being made: first an open manifest, which is announced at once, then ever
   /// more of it, whose chunks can be read. The manifests continue one another; `chunk_digests` are all so far.
   void handle_patch_begun(Instant now, std::shared_ptr<const Manifest> manifest) {
     publications_.handle_patch_begun(now, std::move(manifest));
   }
-  void handle_patch_grown(Instant now, const MadePatch& grown) { publications_.handle_patch_grown(now, grown); }
+  void handle_patch_grown(Instant now, const MadePayload& grown) { publications_.handle_patch_grown(now, grown); }
   /// The last answer to action::MakePatch, whether or not others came before it. An error says that no such patch is to
   /// be had, or none that is worth it (kTooLarge): one that was begun is withdrawn.
-  void handle_patch_made(Instant now, PayloadId payload, const Result<MadePatch>& made) {
+  void handle_patch_made(Instant now, PayloadId payload, const Result<MadePayload>& made) {
     publications_.handle_patch_made(now, payload, made);
   }
 
   [[nodiscard]] std::optional<PublicationProgress> progress(Version version) const {
     return publications_.progress(version);
   }
+  /// Of the last publication, be it still being taken over.
   [[nodiscard]] Version latest() const { return publications_.latest(); }
   [[nodiscard]] const Membership& members() const { return members_; }
   [[nodiscard]] const Holdings& holdings() const override { return holdings_; }

@@ -49,6 +49,8 @@ class Publication {
   void repair(Instant now);
   /// Gives each of these, who are in the plan, the manifest and its assignment.
   void announce(const std::vector<const Member*>& members);
+  /// Whether a member was told of the payload, on its connection of now.
+  [[nodiscard]] bool has_told(PeerId member) const { return told_.contains(member); }
   /// Sends it to everyone who was told of the payload.
   void tell_all(const wire::Message& message);
   void grow(std::shared_ptr<const Manifest> manifest) { manifest_ = std::move(manifest); }

@@ -82,14 +82,38 @@ Status Publications::check_version(Version version) const {
   return {};
 }
 
-void Publications::handle_publish(Instant now, Instant started_at, std::shared_ptr<const Manifest> manifest,
-                                  const std::vector<Digest>& chunk_digests) {
+// ---- new versions
+
+bool Publications::taking_over() const { return latest_ != kNoVersion && holdings_.at(latest_).open(); }
+
+Version Publications::newest_before(Version version) const {
+  Version newest = kNoVersion;
+  for (const auto& [payload, holding] : holdings_) {
+    if (!payload.is_patch() && payload.version < version) newest = payload.version;  // in the order of versions
+  }
+  return newest;
+}
+
+void Publications::handle_publish_begun(Instant now, std::shared_ptr<const Manifest> manifest) {
   const Version version = manifest->version;
-  WC_CHECK(version > latest_);
-  Holding holding = whole(std::move(manifest), chunk_digests);
-  WC_CHECK(holding.complete());
-  holdings_.emplace(version, std::move(holding));
-  const Version previous = std::exchange(latest_, version);
+  WC_CHECK(manifest->open && version > latest_ && !taking_over());
+  holdings_.emplace(version, Holding(std::move(manifest)));
+  latest_ = version;
+  assign_all(now);
+}
+
+void Publications::handle_publish_grown(Instant now, const MadePayload& grown) {
+  WC_CHECK(taking_over() && grown.manifest->id() == latest_);
+  grow(grown);
+  uploads_.handle_known(now, latest_);
+}
+
+void Publications::handle_publish(Instant now, Instant started_at, const MadePayload& made) {
+  const Version version = made.manifest->version;
+  WC_CHECK(taking_over() ? version == latest_ : version > latest_);
+  complete(made);
+  latest_ = version;
+  const Version previous = newest_before(version);
 
   judge(times_.handle_published(version, started_at));
   members_.forget_lost(now, [&](PeerId id) {
@@ -101,6 +125,15 @@ void Publications::handle_publish(Instant now, Instant started_at, std::shared_p
   assign_all(now);
   uploads_.handle_known(now, version);
   judge(times_.count(now, members_, version));
+  forget_old_versions();
+  repair_outdated(now);
+}
+
+void Publications::handle_publish_failed(Instant now, Version version) {
+  if (!taking_over() || version != latest_) return;
+  withdraw(version);
+  latest_ = newest_before(version);
+  assign_all(now);
   forget_old_versions();
   repair_outdated(now);
 }
@@ -128,14 +161,14 @@ void Publications::handle_patch_begun(Instant now, std::shared_ptr<const Manifes
   repair_outdated(now);
 }
 
-void Publications::handle_patch_grown(Instant now, const MadePatch& grown) {
+void Publications::handle_patch_grown(Instant now, const MadePayload& grown) {
   const PayloadId payload = grown.manifest->id();
   if (!making_.contains(payload) || !holdings_.contains(payload)) return;
   grow(grown);
   uploads_.handle_known(now, payload);
 }
 
-void Publications::grow(const MadePatch& grown) {
+void Publications::grow(const MadePayload& grown) {
   const PayloadId payload = grown.manifest->id();
   Holding& holding = holdings_.at(payload);
   wire::Message message;
@@ -147,6 +180,15 @@ void Publications::grow(const MadePatch& grown) {
   if (publication == nullptr) return;
   publication->grow(grown.manifest);
   publication->tell_all(message);
+}
+
+void Publications::complete(const MadePayload& made) {
+  const PayloadId payload = made.manifest->id();
+  WC_CHECK(!made.manifest->open);
+  if (holdings_.contains(payload)) return grow(made);
+  Holding holding = whole(made.manifest, made.chunk_digests);
+  WC_CHECK(holding.complete());
+  holdings_.emplace(payload, std::move(holding));
 }
 
 void Publications::withdraw(PayloadId payload) {
@@ -165,19 +207,13 @@ void Publications::withdraw(PayloadId payload) {
   }
 }
 
-void Publications::handle_patch_made(Instant now, PayloadId payload, const Result<MadePatch>& made) {
+void Publications::handle_patch_made(Instant now, PayloadId payload, const Result<MadePayload>& made) {
   if (making_.erase(payload) == 0) return;
   if (made.has_value()) {
-    WC_CHECK(!made->manifest->open && made->manifest->id() == payload);
+    WC_CHECK(made->manifest->id() == payload);
     actions_.push(action::info(fmt::format("patch from version {} to {}: {}", payload.base.value, payload.version.value,
                                            format_bytes(made->manifest->payload_bytes))));
-    if (holdings_.contains(payload)) {
-      grow(*made);
-    } else {
-      Holding holding = whole(made->manifest, made->chunk_digests);
-      WC_CHECK(holding.complete());
-      holdings_.emplace(payload, std::move(holding));
-    }
+    complete(*made);
     uploads_.handle_known(now, payload);
   } else {
     withdraw(payload);
@@ -223,9 +259,12 @@ void Publications::assign(Instant now, const std::vector<Member*>& members) {
   std::map<PayloadId, std::vector<Member*>> takers;
   for (Member* member : members) {
     if (!member->active() || member->installed >= latest_) continue;
-    times_.handle_wanted(now, latest_);
-    const CatchUp way = choose_payload(holdings_, {member->installed, latest_, !member->base_unusable,
-                                                   config_.anchor_interval, [&](PayloadId p) { return can_make(p); }});
+    CatchUp way = way_to(latest_, *member);
+    if (way.make && taking_over()) {
+      if (member->installed >= newest_whole()) continue;
+      way = way_to(newest_whole(), *member);
+    }
+    if (!taking_over()) times_.handle_wanted(now, latest_);
     if (way.make) {
       make_patch(way.next);
     } else if (member->assigned != way.next) {
@@ -235,12 +274,18 @@ void Publications::assign(Instant now, const std::vector<Member*>& members) {
   for (const auto& [payload, some] : takers) take_in(now, payload, some);
 }
 
+CatchUp Publications::way_to(Version version, const Member& member) const {
+  return choose_payload(holdings_, {member.installed, version, !member.base_unusable, config_.anchor_interval,
+                                    [&](PayloadId p) { return can_make(p); }});
+}
+
 Way Publications::way_of(PayloadId payload, const Member& member) const {
   if (!payload.is_patch()) return Way::kFull;
   // The last of several patches in turn is one of them, too.
+  const Version latest = newest_whole();
   const bool goes_on =
-      member.assigned_way == Way::kChain && member.installed < latest_ && payload.base == member.installed;
-  if (payload.version < latest_ || goes_on) return Way::kChain;
+      member.assigned_way == Way::kChain && member.installed < latest && payload.base == member.installed;
+  if (payload.version < latest || goes_on) return Way::kChain;
   const bool over_others = std::ranges::any_of(holdings_, [&](const auto& held) {
     return held.first.version > payload.base && held.first.version < payload.version;
   });
@@ -282,8 +327,8 @@ void Publications::resume_receiving(Instant now, Member& member) {
   Publication& publication = publication_of(payload);
   publication.handle_resumed(member.id);
   publication.repair(now);
-  // Whether a patch had come to its end when the member was last told is not known.
-  if (payload.is_patch()) publication.announce({&member});
+  // Whether it had come to its end when the member was last told is not known.
+  publication.announce({&member});
 }
 
 void Publications::repair_all(Instant now) {
@@ -320,7 +365,11 @@ void Publications::handle_lost(Instant now, Member& member) {
 
 void Publications::handle_receiving(Instant now, Member& member, PayloadId payload) {
   member.receiving = payload;
-  if (Publication* again = find(payload); again != nullptr && again->readmit(member.id)) again->repair(now);
+  Publication* publication = find(payload);
+  if (publication != nullptr && publication->readmit(member.id)) publication->repair(now);
+  // What it took up before it joined again has grown since, or is no more: on this connection it has heard nothing of
+  // it.
+  if (publication == nullptr || !publication->has_told(member.id)) resume_receiving(now, member);
   repair_outdated(now);
 }
 
@@ -459,6 +508,7 @@ bool Publications::in_use(PayloadId payload) const {
 }
 
 void Publications::forget_old_versions() {
+  if (taking_over()) return;
   const std::set<PayloadId> chain = useful_chain(holdings_, latest_, config_.anchor_interval);
   // Until the last link is made, it is not known which of the others lead anywhere.
   const bool chain_open = std::ranges::any_of(making_, [&](PayloadId p) { return p.version == latest_; });

@@ -14,8 +14,8 @@
 
 namespace weightcast {
 
-/// What was made of action::MakePatch, or of a part of it.
-struct MadePatch {
+/// A payload that the origin has made itself, or as much of it as there is.
+struct MadePayload {
   std::shared_ptr<const Manifest> manifest;
   std::vector<Digest> chunk_digests;
 };
@@ -43,8 +43,10 @@ struct PublicationProgress {
 ///
 /// Several payloads may be under way, of one version and of several: each has a plan of its own, over the members that
 /// need it or have it. Who is behind gets what choose_payload() says; patches are made when somebody needs them, once.
-/// Invariants: versions only grow; every active member that lacks the latest version has an assignment that leads
-/// towards it, or waits for a patch that is being made.
+/// The latest version may still be taken over: then its full payload is open, and goes to those who need it whole,
+/// while to who will take a patch the one before is the latest. Nothing is forgotten before the end, as it may come to
+/// nothing. Invariants: versions only grow, but for one that came to nothing; every active member that lacks the latest
+/// version has an assignment that leads towards it, or waits for a patch that is being made or will be.
 class Publications {
  public:
   Publications(const OriginConfig& config, Membership& members, Holdings& holdings, Uploads& uploads,
@@ -53,11 +55,13 @@ class Publications {
   /// See OriginCore.
   void restore(std::shared_ptr<const Manifest> manifest, const std::vector<Digest>& chunk_digests);
   [[nodiscard]] Status check_version(Version version) const;
-  void handle_publish(Instant now, Instant started_at, std::shared_ptr<const Manifest> manifest,
-                      const std::vector<Digest>& chunk_digests);
+  void handle_publish_begun(Instant now, std::shared_ptr<const Manifest> manifest);
+  void handle_publish_grown(Instant now, const MadePayload& grown);
+  void handle_publish(Instant now, Instant started_at, const MadePayload& made);
+  void handle_publish_failed(Instant now, Version version);
   void handle_patch_begun(Instant now, std::shared_ptr<const Manifest> manifest);
-  void handle_patch_grown(Instant now, const MadePatch& grown);
-  void handle_patch_made(Instant now, PayloadId payload, const Result<MadePatch>& made);
+  void handle_patch_grown(Instant now, const MadePayload& grown);
+  void handle_patch_made(Instant now, PayloadId payload, const Result<MadePayload>& made);
 
   /// A member's connection was made, or made anew; it has what it told, and `held` besides.
   void handle_joined(Instant now, Member& member, const std::vector<PayloadId>& held);
@@ -99,10 +103,20 @@ class Publications {
   /// Whether that patch can be had, or is being made already.
   [[nodiscard]] bool can_make(PayloadId payload) const;
   void make_patch(PayloadId payload);
-  /// What is held of a patch that is being made becomes this; tells everyone who was told of it.
-  void grow(const MadePatch& grown);
-  /// Nobody gets any more of a patch that was begun.
+  /// What is held of a payload that is being made becomes this; tells everyone who was told of it.
+  void grow(const MadePayload& grown);
+  /// All of it is there: it is held, whether or not some of it was before.
+  void complete(const MadePayload& made);
+  /// Nobody gets any more of a payload that was begun.
   void withdraw(PayloadId payload);
+  /// The newest version that is held and older than this one; kNoVersion if there is none.
+  [[nodiscard]] Version newest_before(Version version) const;
+  /// Whether the latest version is still being taken over.
+  [[nodiscard]] bool taking_over() const;
+  /// The newest version that is not.
+  [[nodiscard]] Version newest_whole() const { return taking_over() ? newest_before(latest_) : latest_; }
+  /// What brings `member` to `version`, which is held and newer than what it has.
+  [[nodiscard]] CatchUp way_to(Version version, const Member& member) const;
   /// What to do with the payload that a member is in the middle of as it joins: a plan for it, or word that there is
   /// none.
   void resume_receiving(Instant now, Member& member);

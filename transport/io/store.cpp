@@ -172,7 +172,7 @@ void StoreImpl::start_applying(Incoming& incoming) {
 void StoreImpl::start_check(Incoming& incoming) {
   if (incoming.check) return;
   incoming.check = std::make_unique<SnapshotCheck>(loop_, incoming.files);
-  incoming.leaves.emplace(incoming.manifest().payload_bytes);
+  incoming.leaves.emplace(incoming.manifest().snapshot_bytes());
   for (auto chunk = incoming.held.next_in(ChunkIndex{0}); chunk;
        chunk = incoming.held.next_in(ChunkIndex{chunk->value + 1})) {
     incoming.check->handle_stored(incoming.manifest().chunk_offset(*chunk), incoming.manifest().chunk_size(*chunk));

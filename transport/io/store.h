@@ -155,7 +155,8 @@ class Store {
   virtual void finish(PayloadId payload, std::function<void(Result<StoredVersion>)> done) = 0;
 
   /// Makes room for a version that this node makes itself, whose manifest is not known before its bytes are. The caller
-  /// fills the files, on any thread, and hashes what it wrote. A crash before finish_import() leaves nothing.
+  /// fills the files, on any thread, and hashes what it wrote; grow_making() says how far it is. A crash before
+  /// finish_import() leaves nothing.
   /// Errors: those of begin().
   virtual void begin_import(Version version, std::vector<SnapshotFile> files,
                             std::function<void(Result<ImportTarget>)> done) = 0;
@@ -170,9 +171,9 @@ class Store {
   /// Makes room for a patch between two versions that are here: gives the path of an empty file for its payload.
   /// Errors: those of begin_import(), and kNotFound (the version that it leads to is not here).
   virtual void begin_patch(PayloadId patch, std::function<void(Result<std::filesystem::path>)> done) = 0;
-  /// The file of begin_patch() holds what this open manifest says: its chunks can be read. Harmless if it was
-  /// discarded.
-  virtual void grow_patch(const Manifest& manifest) = 0;
+  /// The files of begin_import() or begin_patch() hold what this open manifest says: its chunks can be read. Harmless
+  /// if it was discarded.
+  virtual void grow_making(const Manifest& manifest) = 0;
   /// The file of begin_patch() holds all of it: the patch is kept. Errors: those of finish_import(); after kNoSpace and
   /// kIo it is gone.
   virtual void finish_patch(const Manifest& manifest, const std::vector<Digest>& chunk_digests,

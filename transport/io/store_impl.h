@@ -67,7 +67,7 @@ class StoreImpl final : public Store {
   void finish_import(const Manifest& manifest, const std::vector<Digest>& chunk_digests,
                      std::function<void(Result<StoredVersion>)> done) override;
   void begin_patch(PayloadId patch, std::function<void(Result<std::filesystem::path>)> done) override;
-  void grow_patch(const Manifest& manifest) override;
+  void grow_making(const Manifest& manifest) override;
   void finish_patch(const Manifest& manifest, const std::vector<Digest>& chunk_digests,
                     std::function<void(Status)> done) override;
   void discard(PayloadId payload) override;
@@ -121,7 +121,7 @@ class StoreImpl final : public Store {
   struct Import {
     std::vector<SnapshotFile> table;
     FilesRef files;
-    std::optional<Manifest> so_far = std::nullopt;  // of a patch that is served while it is made
+    std::optional<Manifest> so_far = std::nullopt;  // of one that is served while it is made
     bool finishing = false;
   };
   using IncomingRef = std::shared_ptr<Incoming>;

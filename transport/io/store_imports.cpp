@@ -51,7 +51,7 @@ void StoreImpl::begin_patch(PayloadId patch, std::function<void(Result<std::file
   });
 }
 
-void StoreImpl::grow_patch(const Manifest& manifest) {
+void StoreImpl::grow_making(const Manifest& manifest) {
   if (const auto found = imports_.find(manifest.id()); found != imports_.end()) found->second.so_far = manifest;
 }
 

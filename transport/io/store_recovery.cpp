@@ -130,7 +130,7 @@ class Recovery {
     const auto record = records_.find(payload);
     if (record == records_.end()) return fail(Errc::kCorrupt, Op::kOpen, "it has no record");
     const Manifest& manifest = record->second.manifest;
-    if (manifest.open) return fail(Errc::kCorrupt, Op::kOpen, "the patch was still being made");
+    if (manifest.open) return fail(Errc::kCorrupt, Op::kOpen, "it was still being made");
     WC_ASSIGN(FileTable table, payload.is_patch() ? payload_files(manifest) : FileTable::make(manifest.files));
     WC_ASSIGN(std::shared_ptr<VersionFiles> files, VersionFiles::open(path, std::move(table)));
     return RecoveredVersion{record->second, std::move(files), ChunkSet()};

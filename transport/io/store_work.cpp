@@ -53,7 +53,8 @@ Result<FilesRef> make_files(const StoreLayout& layout, PayloadId payload, const 
 Result<FilesRef> make_incoming(const StoreLayout& layout, const VersionRecord& record) {
   const PayloadId payload = record.manifest.id();
   WC_ASSIGN(const FileTable table, payload_files(record.manifest));
-  const auto size = record.manifest.open ? VersionFiles::Size::kEmpty : VersionFiles::Size::kFull;
+  // How long an open patch becomes is not known.
+  const auto size = payload.is_patch() && record.manifest.open ? VersionFiles::Size::kEmpty : VersionFiles::Size::kFull;
   WC_ASSIGN(FilesRef files, make_files(layout, payload, table.files(), size));
   const Status written = write_record(layout.record(payload), record);
   if (written.has_value()) return files;
@@ -69,11 +70,14 @@ Result<FilesRef> make_target(const StoreLayout& layout, const Manifest& manifest
 }
 
 Status seal(const StoreLayout& layout, const VersionRecord& record) {
-  const std::filesystem::path path = layout.incoming(record.manifest.id()) / kPatchFileName;
-  std::error_code error;
-  std::filesystem::resize_file(path, record.manifest.payload_bytes, error);
-  if (error) return fail_errno(error.value(), Op::kWrite, path.native());
-  return write_record(layout.record(record.manifest.id()), record);
+  const PayloadId payload = record.manifest.id();
+  if (payload.is_patch()) {
+    const std::filesystem::path path = layout.incoming(payload) / kPatchFileName;
+    std::error_code error;
+    std::filesystem::resize_file(path, record.manifest.payload_bytes, error);
+    if (error) return fail_errno(error.value(), Op::kWrite, path.native());
+  }
+  return write_record(layout.record(payload), record);
 }
 
 Status install(const StoreLayout& layout, Version version, double& switch_s) {

@@ -26,7 +26,7 @@ using FilesRef = std::shared_ptr<VersionFiles>;
 /// The files that a patch is applied to. What an earlier attempt left goes.
 [[nodiscard]] Result<FilesRef> make_target(const StoreLayout& layout, const Manifest& manifest);
 
-/// A patch that was open has come to its end: its file and its record become those of one that never was.
+/// A payload that was open has come to its end: its files and its record become those of one that never was.
 [[nodiscard]] Status seal(const StoreLayout& layout, const VersionRecord& record);
 
 /// incoming/N becomes versions/N, and `current` if it is newer; sets `switch_s` to how long the latter took.

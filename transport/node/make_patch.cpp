@@ -188,17 +188,17 @@ class PatchMaking : public std::enable_shared_from_this<PatchMaking> {
     if (whole == grown_chunks_) return;
     grown_chunks_ = whole;
     grow_at_ = std::chrono::steady_clock::now() + kGrowthInterval;
-    MadePatch grown = made_of(digests.begin(), digests.begin() + std::ptrdiff_t(whole), true);
+    MadePayload grown = made_of(digests.begin(), digests.begin() + std::ptrdiff_t(whole), true);
     loop_.post([self = shared_from_this(), grown = std::move(grown)]() mutable {
-      self->store_.grow_patch(*grown.manifest);
+      self->store_.grow_making(*grown.manifest);
       self->observer_.grown(std::move(grown));
     });
   }
 
   /// What these chunks amount to.
   template <typename Iterator>
-  MadePatch made_of(Iterator first, Iterator last, bool open) const {
-    MadePatch made{nullptr, std::vector<Digest>(first, last)};
+  MadePayload made_of(Iterator first, Iterator last, bool open) const {
+    MadePayload made{nullptr, std::vector<Digest>(first, last)};
     auto manifest = std::make_shared<Manifest>(manifest_);
     manifest->open = open;
     if (!open) manifest->expected_bytes = 0;
@@ -211,10 +211,10 @@ class PatchMaking : public std::enable_shared_from_this<PatchMaking> {
   void finish() {
     if (error_) return abandon();
     const std::vector<Digest>& digests = hasher_->digests();
-    MadePatch made = made_of(digests.begin(), digests.end(), false);
+    MadePayload made = made_of(digests.begin(), digests.end(), false);
     const std::shared_ptr<const Manifest> manifest = made.manifest;
     store_.finish_patch(*manifest, digests, [self = shared_from_this(), made = std::move(made)](const Status& status) {
-      self->observer_.done(status.has_value() ? Result<MadePatch>(made) : Result<MadePatch>(status.error()));
+      self->observer_.done(status.has_value() ? Result<MadePayload>(made) : Result<MadePayload>(status.error()));
     });
   }
 

@@ -20,9 +20,9 @@ struct PatchObserver {
   /// Encoding begins: an open manifest without any parts. Not called for a patch that is not begun.
   std::function<void(std::shared_ptr<const Manifest>)> begun;
   /// What was made so far can be read from the store, as whole parts; every 10 ms at most.
-  std::function<void(MadePatch)> grown;
+  std::function<void(MadePayload)> grown;
   /// The last call. After an error what could be read so far is gone when it returns.
-  std::function<void(Result<MadePatch>)> done;
+  std::function<void(Result<MadePayload>)> done;
 };
 
 /// Compares two complete versions of the store, which must stay until it is done, and puts the patch between them into

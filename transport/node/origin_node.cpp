@@ -89,18 +89,30 @@ void OriginNode::publish(const local::PublishRequest& request, std::function<voi
   takeover.model_id = config_.model_id;
   takeover.allow_nonfinite = request.allow_nonfinite();
   takeover.choose_chunk_bytes = [this](std::uint64_t bytes) { return core_->plan_for(loop_.now(), bytes).chunk_bytes; };
-  take_over(loop_, *store_, std::move(takeover),
-            [this, version, started_at, taken = std::move(taken)](Result<TakenOver> copy) {
-              if (!copy.has_value()) {
-                log_warning("version {} was not published: {}", version.value, copy.error().message());
-                return taken(copy.error());
-              }
-              started_[version] = {started_at, driver_->chunk_bytes_sent(), {}};
-              while (started_.size() > kStartedMax) started_.erase(started_.begin());
-              core_->handle_publish(loop_.now(), started_at, copy->manifest, copy->chunk_digests);
-              driver_->pump();
-              taken(copy->snapshot_bytes);
-            });
+  TakeoverObserver observer;
+  observer.begun = [this, version, started_at](std::shared_ptr<const Manifest> manifest) {
+    started_[version] = {started_at, driver_->chunk_bytes_sent(), {}};
+    while (started_.size() > kStartedMax) started_.erase(started_.begin());
+    core_->handle_publish_begun(loop_.now(), std::move(manifest));
+    driver_->pump();
+  };
+  observer.grown = [this](MadePayload grown) {
+    core_->handle_publish_grown(loop_.now(), std::move(grown));
+    driver_->pump();
+  };
+  observer.done = [this, version, started_at, taken = std::move(taken)](Result<MadePayload> copy) {
+    if (!copy.has_value()) {
+      log_warning("version {} was not published: {}", version.value, copy.error().message());
+      started_.erase(version);
+      core_->handle_publish_failed(loop_.now(), version);
+      driver_->pump();
+      return taken(copy.error());
+    }
+    core_->handle_publish(loop_.now(), started_at, *copy);
+    driver_->pump();
+    taken(copy->manifest->payload_bytes);
+  };
+  take_over(loop_, *store_, std::move(takeover), std::move(observer));
 }
 
 void OriginNode::make(PayloadId patch) {
@@ -112,11 +124,11 @@ void OriginNode::make(PayloadId patch) {
     core_->handle_patch_begun(loop_.now(), std::move(manifest));
     driver_->pump();
   };
-  observer.grown = [this](MadePatch grown) {
+  observer.grown = [this](MadePayload grown) {
     core_->handle_patch_grown(loop_.now(), std::move(grown));
     driver_->pump();
   };
-  observer.done = [this, patch, began_at = loop_.now()](Result<MadePatch> made) {
+  observer.done = [this, patch, began_at = loop_.now()](Result<MadePayload> made) {
     encode_s_ = to_seconds(loop_.now() - began_at);
     core_->handle_patch_made(loop_.now(), patch, std::move(made));
     driver_->pump();

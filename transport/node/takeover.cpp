@@ -20,9 +20,23 @@ namespace {
 
 // The copy is bound by memory; a second thread hides the first one's page faults, more add nothing.
 constexpr unsigned kThreads = 2;
+// Parts are leaves as long as there are not more than these: workers hear of each.
+constexpr std::uint32_t kPartsMax = 4096;
+// What has been told grows by this share at least, so that a large snapshot does not take thousands of messages to each
+// worker. Copying is faster than sending: nobody waits for what is not told yet.
+constexpr double kGrowthShare = 0.5;
+
+/// Chunks of a part of a payload that is sent while it is copied.
+std::uint32_t choose_part_chunks(std::uint64_t payload_bytes, std::uint32_t chunk_bytes) {
+  const std::uint64_t leaf_chunks = kDigestBlockBytes / chunk_bytes;
+  const std::uint64_t chunks = payload_bytes / chunk_bytes + 1;
+  return static_cast<std::uint32_t>(
+      std::clamp<std::uint64_t>(std::max(leaf_chunks, chunks / kPartsMax), 1, kDigestsPerPart));
+}
 
 // What a worker would refuse is refused here, where somebody reads why.
-Status check_fits_the_wire(const Manifest& manifest) {
+Status check_fits_the_wire(Manifest manifest) {
+  manifest.part_digests.resize(manifest.part_count());
   const wire::Manifest message = manifest_to_wire(manifest);
   if (message.ByteSizeLong() > kControlBytesMax / 2) {
     return fail(Errc::kTooLarge, Op::kPublish,
@@ -36,8 +50,8 @@ Status check_fits_the_wire(const Manifest& manifest) {
 // One takeover; kept alive by the closures of its steps.
 class Takeover : public std::enable_shared_from_this<Takeover> {
  public:
-  Takeover(EventLoop& loop, Store& store, TakeoverRequest request, std::function<void(Result<TakenOver>)> done)
-      : loop_(loop), store_(store), request_(std::move(request)), done_(std::move(done)) {}
+  Takeover(EventLoop& loop, Store& store, TakeoverRequest request, TakeoverObserver observer)
+      : loop_(loop), store_(store), request_(std::move(request)), observer_(std::move(observer)) {}
 
   void start() {
     loop_.offload([self = shared_from_this()] { self->open_source(); },
@@ -56,11 +70,22 @@ class Takeover : public std::enable_shared_from_this<Takeover> {
   }
 
   void begin_import() {
-    if (error_) return done_(*error_);
-    for (const SnapshotFile& file : source_->file_table().files()) files_.push_back({file.name, file.size_bytes});
-    chunk_bytes_ = request_.choose_chunk_bytes(source_->size_bytes());
-    store_.begin_import(request_.version, files_, [self = shared_from_this()](Result<ImportTarget> target) {
-      if (!target.has_value()) return self->done_(target.error());
+    if (error_) return observer_.done(*error_);
+    manifest_.model_id = request_.model_id;
+    manifest_.version = request_.version;
+    manifest_.kind = PayloadKind::kFull;
+    manifest_.payload_bytes = source_->size_bytes();
+    manifest_.files = source_->file_table().files();
+    manifest_.chunk_bytes = request_.choose_chunk_bytes(manifest_.payload_bytes);
+    manifest_.part_chunks = choose_part_chunks(manifest_.payload_bytes, manifest_.chunk_bytes);
+    manifest_.published_unix_ms =
+        std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
+            .count();
+    if (Status fits = check_fits_the_wire(manifest_); !fits.has_value()) return observer_.done(fits.error());
+    // Workers make room while this node does.
+    observer_.begun(made_of(0, true).manifest);
+    store_.begin_import(request_.version, manifest_.files, [self = shared_from_this()](Result<ImportTarget> target) {
+      if (!target.has_value()) return self->observer_.done(target.error());  // there is nothing to throw away
       for (const auto& path : target->paths) {
         auto file = open_file(path, O_WRONLY);
         if (!file.has_value()) return self->abandon(file.error());
@@ -72,7 +97,8 @@ class Takeover : public std::enable_shared_from_this<Takeover> {
 
   void copy() {
     digest_.emplace(source_->file_table());
-    chunk_digests_.resize((source_->size_bytes() + chunk_bytes_ - 1) / chunk_bytes_);
+    chunk_digests_.resize(manifest_.chunk_count());
+    copied_.resize(digest_->leaf_count());
     copying_ = kThreads;
     for (unsigned i = 0; i < kThreads; ++i) {
       loop_.offload([self = shared_from_this()] { self->copy_leaves(); },
@@ -94,15 +120,48 @@ class Takeover : public std::enable_shared_from_this<Takeover> {
         if (Status scanned = scan_->scan(offset, bytes); !scanned.has_value()) return note(scanned.error());
         if (scan_->any()) continue;  // refused already; what is left is to count
       }
-      for (std::uint64_t at = 0; at < bytes.size(); at += chunk_bytes_) {
-        const auto chunk = Bytes(bytes).subspan(at, std::min<std::uint64_t>(chunk_bytes_, bytes.size() - at));
-        chunk_digests_[(offset + at) / chunk_bytes_] = digest_of(chunk);
+      const std::uint32_t chunk_bytes = manifest_.chunk_bytes;
+      for (std::uint64_t at = 0; at < bytes.size(); at += chunk_bytes) {
+        const auto chunk = Bytes(bytes).subspan(at, std::min<std::uint64_t>(chunk_bytes, bytes.size() - at));
+        chunk_digests_[(offset + at) / chunk_bytes] = digest_of(chunk);
       }
       if (Status written = write_leaf(offset, bytes); !written.has_value()) return note(written.error());
-      const Digest leaf_digest = digest_of(bytes);
-      const std::lock_guard lock(mutex_);
-      digest_->set_leaf(leaf, leaf_digest);
+      handle_leaf(leaf, digest_of(bytes));
     }
+  }
+
+  // What is whole from the first byte on is told, while copying goes on.
+  void handle_leaf(std::size_t leaf, const Digest& digest) {
+    const std::lock_guard lock(mutex_);
+    digest_->set_leaf(leaf, digest);
+    copied_[leaf] = true;
+    while (first_missing_ < copied_.size() && copied_[first_missing_]) ++first_missing_;
+    if (failed_ || (scan_ && scan_->any()) || first_missing_ == copied_.size()) return;
+    const std::uint64_t chunks = digest_->leaf_offset_bytes(first_missing_) / manifest_.chunk_bytes;
+    const auto whole = static_cast<std::uint32_t>(chunks / manifest_.part_chunks * manifest_.part_chunks);
+    if (whole <= told_chunks_ || double(whole - told_chunks_) < kGrowthShare * double(told_chunks_)) return;
+    told_chunks_ = whole;
+    loop_.post([self = shared_from_this(), grown = made_of(whole, true)]() mutable {
+      if (self->finishing_) return;  // that tells all
+      self->store_.grow_making(*grown.manifest);
+      self->observer_.grown(std::move(grown));
+    });
+  }
+
+  /// What the first `chunks` amount to.
+  [[nodiscard]] MadePayload made_of(std::uint32_t chunks, bool open) const {
+    MadePayload made{nullptr, {chunk_digests_.begin(), chunk_digests_.begin() + chunks}};
+    auto manifest = std::make_shared<Manifest>(manifest_);
+    if (open) {
+      manifest->open = true;
+      manifest->expected_bytes = manifest_.payload_bytes;
+      manifest->payload_bytes = std::uint64_t{chunks} * manifest_.chunk_bytes;
+    } else {
+      manifest->snapshot_digest = digest_->root();
+    }
+    manifest->part_digests = part_digests_of(made.chunk_digests, manifest_.part_chunks);
+    made.manifest = std::move(manifest);
+    return made;
   }
 
   Status write_leaf(std::uint64_t offset, Bytes bytes) {
@@ -110,36 +169,27 @@ class Takeover : public std::enable_shared_from_this<Takeover> {
     const std::lock_guard lock(write_mutex_);
     for (const FilePiece& piece : source_->file_table().pieces(offset, bytes.size())) {
       WC_TRY(write_fully(targets_[piece.file], piece.offset_bytes, bytes.first(piece.size_bytes),
-                         files_[piece.file].name));
+                         manifest_.files[piece.file].name));
       bytes = bytes.subspan(piece.size_bytes);
     }
     return {};
   }
 
   void finish() {
+    finishing_ = true;
     if (!error_) {
       if (Status same = source_->check_unchanged(); !same.has_value()) note(same.error());
     }
     if (scan_ && !error_) refuse_non_finite();
     if (error_) return abandon(*error_);
-    auto manifest = std::make_shared<Manifest>();
-    manifest->model_id = request_.model_id;
-    manifest->version = request_.version;
-    manifest->kind = PayloadKind::kFull;
-    manifest->payload_bytes = source_->size_bytes();
-    manifest->chunk_bytes = chunk_bytes_;
-    manifest->part_digests = part_digests_of(chunk_digests_);
-    manifest->files = files_;
-    manifest->snapshot_digest = digest_->root();
-    manifest->published_unix_ms =
-        std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
-            .count();
-    if (Status fits = check_fits_the_wire(*manifest); !fits.has_value()) return abandon(fits.error());
-    store_.finish_import(*manifest, chunk_digests_,
-                         [self = shared_from_this(), manifest](Result<StoredVersion> stored) {
-                           if (!stored.has_value()) return self->abandon(stored.error());
-                           self->done_(TakenOver{manifest, std::move(self->chunk_digests_), manifest->payload_bytes});
-                         });
+    MadePayload made = made_of(manifest_.chunk_count(), false);
+    const std::shared_ptr<const Manifest> manifest = made.manifest;
+    store_.finish_import(
+        *manifest, chunk_digests_,
+        [self = shared_from_this(), made = std::move(made)](const Result<StoredVersion>& stored) mutable {
+          if (!stored.has_value()) return self->abandon(stored.error());
+          self->observer_.done(std::move(made));
+        });
   }
 
   void refuse_non_finite() {
@@ -151,9 +201,10 @@ class Takeover : public std::enable_shared_from_this<Takeover> {
                           request_.path, found->elements, found->tensors, found->first_tensor)));
   }
 
+  // Who is being sent some of it hears that it ends before it is gone.
   void abandon(const Error& why) {
+    observer_.done(why);
     store_.discard(request_.version);
-    done_(why);
   }
 
   void note(Error error) {
@@ -165,27 +216,30 @@ class Takeover : public std::enable_shared_from_this<Takeover> {
   EventLoop& loop_;
   Store& store_;
   TakeoverRequest request_;
-  std::function<void(Result<TakenOver>)> done_;
+  TakeoverObserver observer_;
 
   std::optional<SnapshotSource> source_;
   std::optional<NonFiniteScan> scan_;  // unless such elements are allowed
-  std::vector<SnapshotFile> files_;
-  std::uint32_t chunk_bytes_ = 0;
+  Manifest manifest_;                  // but for its digests, which come with the bytes
   std::vector<File> targets_;
   std::optional<SnapshotDigest> digest_;
   std::vector<Digest> chunk_digests_;
   std::atomic<std::size_t> next_leaf_{0};
   std::atomic<bool> failed_{false};
   unsigned copying_ = 0;
+  bool finishing_ = false;
   std::mutex write_mutex_;
-  std::mutex mutex_;  // guards error_ and digest_ while threads copy
+  std::mutex mutex_;  // guards what follows, and digest_, while threads copy
   std::optional<Error> error_;
+  std::vector<bool> copied_;       // by leaf
+  std::size_t first_missing_ = 0;  // of those
+  std::uint32_t told_chunks_ = 0;
 };
 
 }  // namespace
 
-void take_over(EventLoop& loop, Store& store, TakeoverRequest request, std::function<void(Result<TakenOver>)> done) {
-  std::make_shared<Takeover>(loop, store, std::move(request), std::move(done))->start();
+void take_over(EventLoop& loop, Store& store, TakeoverRequest request, TakeoverObserver observer) {
+  std::make_shared<Takeover>(loop, store, std::move(request), std::move(observer))->start();
 }
 
 }  // namespace weightcast

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "transport/core/manifest.h"
+#include "transport/core/publications.h"
 #include "transport/io/event_loop.h"
 #include "transport/io/store.h"
 
@@ -21,16 +21,21 @@ struct TakeoverRequest {
   std::function<std::uint32_t(std::uint64_t payload_bytes)> choose_chunk_bytes;
 };
 
-struct TakenOver {
-  std::shared_ptr<const Manifest> manifest;
-  std::vector<Digest> chunk_digests;
-  std::uint64_t snapshot_bytes = 0;
+/// Who is told how far it is; all on the loop.
+struct TakeoverObserver {
+  /// There is a snapshot to copy: an open manifest without any parts. Not called for one that is refused before.
+  std::function<void(std::shared_ptr<const Manifest>)> begun;
+  /// What was copied so far can be read from the store, as whole parts: first a few MiB, then ever more at a time, so
+  /// that a snapshot of any size takes some hundred calls.
+  std::function<void(MadePayload)> grown;
+  /// The last call. When it succeeded the version is complete and current in the store; after an error what could be
+  /// read so far is gone when it returns.
+  std::function<void(Result<MadePayload>)> done;
 };
 
-/// Makes the origin's own copy of a snapshot in its store, hashing as it copies, off the loop; `done` runs on the loop.
-/// When it succeeds the version is complete and current in the store; when it fails nothing of it is left.
+/// Makes the origin's own copy of a snapshot in its store, hashing as it copies, off the loop.
 /// Errors: those of SnapshotSource; kInvalidArgument (a tensor that is not finite); kCorrupt (the source changed while
-/// it was read); kNoSpace, kIo.
-void take_over(EventLoop& loop, Store& store, TakeoverRequest request, std::function<void(Result<TakenOver>)> done);
+/// it was read); kTooLarge (a manifest that cannot be sent); kNoSpace, kIo.
+void take_over(EventLoop& loop, Store& store, TakeoverRequest request, TakeoverObserver observer);
 
 }  // namespace weightcast

@@ -10,6 +10,22 @@ constexpr std::uint16_t kFirstPort = 1000;
 
 Error refused(std::string what) { return fail(Errc::kClosed, Op::kConnect, std::move(what)); }
 
+/// What there is of a payload after `growth` of `growths` steps: whole parts of two chunks, and all of it in the end.
+MadePayload grown(Manifest manifest, std::uint32_t growth, std::uint32_t growths) {
+  MadePayload made{nullptr, fleet_digests(manifest.id(), manifest.chunk_count())};
+  manifest.part_chunks = 2;
+  manifest.open = growth < growths;
+  if (manifest.open) {
+    manifest.expected_bytes = manifest.payload_bytes;
+    made.chunk_digests.resize(manifest.chunk_count() / 2 * growth / growths * 2);
+    manifest.payload_bytes = made.chunk_digests.size() * manifest.chunk_bytes;
+    if (manifest.kind == PayloadKind::kFull) manifest.snapshot_digest = {};
+  }
+  manifest.part_digests = part_digests_of(made.chunk_digests, manifest.part_chunks);
+  made.manifest = std::make_shared<const Manifest>(std::move(manifest));
+  return made;
+}
+
 }  // namespace
 
 Digest fleet_digest(PayloadId payload, ChunkIndex chunk) {
@@ -96,9 +112,26 @@ void Fleet::thaw(Node& node) {
 }
 
 void Fleet::publish(std::uint64_t version, std::uint32_t chunks) {
-  origin_->handle_publish(now_, now_, fleet_manifest(Version{version}, chunks),
-                          fleet_digests(Version{version}, chunks));
+  if (takeover_growths > 0) {
+    grow_version(Version{version}, chunks, 0);
+  } else {
+    origin_->handle_publish(
+        now_, now_, MadePayload{fleet_manifest(Version{version}, chunks), fleet_digests(Version{version}, chunks)});
+  }
   pump(0);
+}
+
+void Fleet::grow_version(Version version, std::uint32_t chunks, std::uint32_t growth) {
+  const MadePayload made = grown(*fleet_manifest(version, chunks), growth, takeover_growths);
+  if (!made.manifest->open && refuses_versions) return origin_->handle_publish_failed(now_, version);
+  if (!made.manifest->open) return origin_->handle_publish(now_, now_, made);
+  if (growth == 0) {
+    origin_->handle_publish_begun(now_, made.manifest);
+  } else {
+    origin_->handle_publish_grown(now_, made);
+  }
+  later_at(0, ConnId{}, now_ + kGrowthTime,
+           [this, version, chunks, growth](Node&) { grow_version(version, chunks, growth + 1); });
 }
 
 void Fleet::later(Instant at, std::function<void()> what) {
@@ -245,30 +278,22 @@ void Fleet::make_patch(PayloadId payload) {
     return origin_->handle_patch_made(now_, payload, fail(Errc::kTooLarge, Op::kEncode, "everything changed"));
   }
   if (patch_growths > 0) return grow_patch(payload, 0);
-  origin_->handle_patch_made(now_, payload, MadePatch{fleet_manifest(payload, chunks), fleet_digests(payload, chunks)});
+  origin_->handle_patch_made(now_, payload,
+                             MadePayload{fleet_manifest(payload, chunks), fleet_digests(payload, chunks)});
 }
 
 void Fleet::grow_patch(PayloadId payload, std::uint32_t growth) {
-  Manifest manifest = *fleet_manifest(payload, patch_chunks_(payload));
-  std::vector<Digest> digests = fleet_digests(payload, manifest.chunk_count());
-  manifest.part_chunks = 2;
-  manifest.files = {{"model.safetensors", kMiB}};
   if (growth == patch_growths && withdraws_patches) {
     return origin_->handle_patch_made(now_, payload, fail(Errc::kTooLarge, Op::kEncode, "more changed than it seemed"));
   }
-  manifest.open = growth < patch_growths;
-  if (manifest.open) {
-    manifest.expected_bytes = manifest.payload_bytes;
-    digests.resize(manifest.chunk_count() / 2 * growth / patch_growths * 2);
-    manifest.payload_bytes = digests.size() * kChunkBytesMin;
-  }
-  manifest.part_digests = part_digests_of(digests, manifest.part_chunks);
-  const auto shared = std::make_shared<const Manifest>(manifest);
-  if (!manifest.open) return origin_->handle_patch_made(now_, payload, MadePatch{shared, digests});
+  Manifest manifest = *fleet_manifest(payload, patch_chunks_(payload));
+  manifest.files = {{"model.safetensors", kMiB}};
+  const MadePayload made = grown(std::move(manifest), growth, patch_growths);
+  if (!made.manifest->open) return origin_->handle_patch_made(now_, payload, made);
   if (growth == 0) {
-    origin_->handle_patch_begun(now_, shared);
+    origin_->handle_patch_begun(now_, made.manifest);
   } else {
-    origin_->handle_patch_grown(now_, MadePatch{shared, digests});
+    origin_->handle_patch_grown(now_, made);
   }
   later_at(0, ConnId{}, now_ + kGrowthTime, [this, payload, growth](Node&) { grow_patch(payload, growth + 1); });
 }

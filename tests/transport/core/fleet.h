@@ -73,6 +73,9 @@ class Fleet {
   /// one that is withdrawn, none. 0: it is there at once.
   std::uint32_t patch_growths = 0;
   bool withdraws_patches = false;
+  /// The same of a version that is taken over, of which nothing comes if it is refused at the end.
+  std::uint32_t takeover_growths = 0;
+  bool refuses_versions = false;
   static constexpr Duration kGrowthTime = std::chrono::milliseconds(50);
 
   /// Without `patch_chunks` every version is sent whole.
@@ -118,6 +121,7 @@ class Fleet {
   void start(std::size_t index);
   void make_patch(PayloadId payload);
   void grow_patch(PayloadId payload, std::uint32_t growth);
+  void grow_version(Version version, std::uint32_t chunks, std::uint32_t growth);
 
   Instant now_{std::chrono::hours(1)};
   std::uint64_t sequence_ = 0;

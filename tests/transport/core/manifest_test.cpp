@@ -7,6 +7,7 @@
 
 #include "proto/wire.pb.h"
 #include "tests/transport/core/payload_fixture.h"
+#include "transport/core/payload_wire.h"
 
 namespace weightcast {
 namespace {
@@ -130,7 +131,7 @@ TEST(OpenManifest, RoundTripsOverTheWire) {
   EXPECT_EQ(*manifest_from_wire(manifest_to_wire(whole)), whole);
 }
 
-TEST(OpenManifest, IsAPatchOfWholePartsAndNoLargerThanItsSnapshot) {
+TEST(OpenManifest, HasWholePartsAndIsNoLargerThanItsSnapshot) {
   const auto refused = [](const std::function<void(wire::Manifest&)>& spoil) {
     wire::Manifest message = manifest_to_wire(*growing_manifest(kPatch, 8));
     spoil(message);
@@ -141,11 +142,6 @@ TEST(OpenManifest, IsAPatchOfWholePartsAndNoLargerThanItsSnapshot) {
   EXPECT_TRUE(refused([](auto& m) { m.set_part_chunks(kDigestsPerPart + 1); }));
   EXPECT_TRUE(refused([](auto& m) { m.mutable_files(0)->set_size_bytes(8 * kChunkBytesMin - 1); }));
   EXPECT_TRUE(refused([](auto& m) { m.mutable_part_digests()->pop_back(); }));
-  EXPECT_TRUE(refused([](auto& m) {
-    m.set_kind(wire::PAYLOAD_KIND_FULL);
-    m.set_base_version(0);
-    m.mutable_files(0)->set_size_bytes(m.payload_bytes());
-  }));
   EXPECT_TRUE(refused([](auto& m) { m.set_open(false), m.set_payload_bytes(0), m.clear_part_digests(); }));
 }
 
@@ -156,6 +152,38 @@ TEST(OpenManifest, GrowsByWhatIsNewUpToItsEnd) {
   EXPECT_EQ(*grown_by(four, growth_between(four, whole)), whole);
   EXPECT_EQ(*grown_by(eight, growth_between(four, whole)), whole) << "what is known already is told again";
   EXPECT_EQ(*grown_by(whole, growth_between(four, eight)), whole) << "and late";
+}
+
+TEST(OpenManifest, OfAFullPayloadGrowsUpToItsFilesAndLearnsItsDigestThere) {
+  const Manifest none = *taken_over_manifest(Version{7}, 0, 10), eight = *taken_over_manifest(Version{7}, 8, 10);
+  const Manifest whole = *taken_over_manifest(Version{7}, 10, 10);
+  for (const Manifest& m : {none, eight, whole}) {
+    EXPECT_EQ(*manifest_from_wire(manifest_to_wire(m)), m);
+  }
+  EXPECT_EQ(*grown_by(none, growth_between(none, eight)), eight);
+  EXPECT_EQ(*grown_by(eight, growth_between(eight, whole)), whole);
+  EXPECT_EQ(*grown_by(whole, growth_between(none, eight)), whole) << "late";
+  EXPECT_EQ(*grown_by(whole, growth_between(eight, whole)), whole) << "twice";
+}
+
+TEST(OpenManifest, OfAFullPayloadRefusesAnEndThatIsNone) {
+  const Manifest eight = *taken_over_manifest(Version{7}, 8, 10), whole = *taken_over_manifest(Version{7}, 10, 10);
+  wire::Growth without_digest = growth_between(eight, whole);
+  without_digest.clear_snapshot_digest();
+  EXPECT_FALSE(grown_by(eight, without_digest).has_value());
+  wire::Growth too_soon = growth_between(*taken_over_manifest(Version{7}, 4, 10), eight);
+  too_soon.set_open(false);
+  too_soon.set_snapshot_digest(std::string(bytes_of(whole.snapshot_digest)));
+  EXPECT_FALSE(grown_by(*taken_over_manifest(Version{7}, 4, 10), too_soon).has_value()) << "its files are longer";
+}
+
+TEST(OpenManifest, OfAFullPayloadContinuesUnderAnyDigestButNotWithOtherFiles) {
+  const Manifest eight = *taken_over_manifest(Version{7}, 8, 10), whole = *taken_over_manifest(Version{7}, 10, 10);
+  EXPECT_TRUE(continues(eight, whole));
+  EXPECT_FALSE(continues(whole, eight));
+  Manifest renamed = whole;
+  renamed.files[0].name = "other.safetensors";
+  EXPECT_FALSE(continues(eight, renamed));
 }
 
 TEST(OpenManifest, RefusesGrowthThatIsNotItsOwn) {

@@ -48,6 +48,19 @@ inline std::shared_ptr<const Manifest> growing_manifest(PayloadId patch, std::ui
   return manifest;
 }
 
+/// `chunks` of the `all` of a version that is being taken over; or, if it is not open, all of it.
+inline std::shared_ptr<const Manifest> taken_over_manifest(Version version, std::uint32_t chunks, std::uint32_t all) {
+  auto manifest = std::make_shared<Manifest>(*manifest_of(version, all));
+  manifest->part_chunks = kGrowingPartChunks;
+  manifest->open = chunks < all;
+  manifest->part_digests = part_digests_of(chunk_digests(version, chunks), kGrowingPartChunks);
+  if (!manifest->open) return manifest;
+  manifest->expected_bytes = manifest->payload_bytes;
+  manifest->payload_bytes = std::uint64_t{chunks} * kChunkBytesMin;
+  manifest->snapshot_digest = {};
+  return manifest;
+}
+
 inline wire::DigestPart growing_part_of(PayloadId patch, std::uint32_t part) {
   const std::vector<Digest> all = chunk_digests(patch.version, (part + 1) * kGrowingPartChunks);
   wire::DigestPart message;

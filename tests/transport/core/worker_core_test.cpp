@@ -132,6 +132,36 @@ TEST_F(WorkerCoreTest, OtherBytesUnderTheSameNumberReplaceWhatIsArriving) {
   EXPECT_EQ(begun.size(), 2u);
 }
 
+TEST_F(WorkerCoreTest, VersionThatIsTakenOverAnewIsNotTakenForTheOneBefore) {
+  // The origin was lost in the middle, and takes over what begins alike and may end otherwise.
+  announce(taken_over_manifest(Version{1}, 8, 12), 1);
+  announce(taken_over_manifest(Version{1}, 4, 12), 2);
+  EXPECT_EQ(worker.receiving(), kNoVersion);
+  for (int i = 0; i < 100 && worker.receiving() == kNoVersion; ++i) {
+    now = std::max(now, *worker.poll_deadline());
+    worker.handle_timeout(now);
+    run();
+  }
+  EXPECT_EQ(worker.receiving(), Version{1});
+  EXPECT_EQ(worker.holdings().at(Version{1}).manifest().chunk_count(), 4u);
+}
+
+TEST_F(WorkerCoreTest, VersionThatComesToNothingIsGivenUpAndSoIsOneThatWaits) {
+  announce(taken_over_manifest(Version{1}, 8, 12), 1);
+  wire::Message gone;
+  gone.mutable_not_available()->set_version(1);
+  tell(gone);
+  EXPECT_EQ(worker.receiving(), kNoVersion);
+  EXPECT_TRUE(worker.holdings().empty());
+  announce(2, 2);
+  announce(taken_over_manifest(Version{3}, 8, 200), 3);
+  gone.mutable_not_available()->set_version(3);
+  tell(gone);
+  gone.mutable_not_available()->set_version(2);
+  tell(gone);
+  EXPECT_EQ(worker.receiving(), Version{2}) << "there is nothing else to go on to";
+}
+
 TEST_F(WorkerCoreTest, DialsWhomTheOriginAsksAboutAndSaysHowItWent) {
   wire::Message ask;
   ask.mutable_probe()->set_peer_id(9);

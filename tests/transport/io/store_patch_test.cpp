@@ -388,7 +388,7 @@ TEST_P(StoreOpenPatchTest, OriginServesWhatItHasMadeSoFar) {
   std::ofstream file(*path, std::ios::binary);
   const auto half = 3 * whole.manifest.chunk_bytes;
   file << whole.stream.substr(0, half) << std::flush;
-  store_->grow_patch(so_far(whole, 1).manifest);
+  store_->grow_making(so_far(whole, 1).manifest);
   const auto read = [&](std::uint32_t chunk) {
     std::optional<Result<BufferRef>> bytes;
     store_->read_chunk(id(), ChunkIndex{chunk}, [&](auto r) { bytes = std::move(r); });
