@@ -99,6 +99,22 @@ std::uint32_t weigh8(const std::byte* cells, std::size_t blocks, const HazardMod
   return begin;
 }
 
+/// Of cells that have no exponent, and so all the same weight.
+std::uint32_t weigh_alike(std::size_t blocks, const HazardModel& model, WeightedChunk& out) {
+  const std::uint16_t weight = model.weights[model.class_of(0)];
+  const __m256i weights = _mm256_set1_epi16(short(weight));
+  const __m128i sums = _mm_set1_epi32(weight * int(kGroupCells));
+  std::uint32_t begin = 0;
+  for (std::size_t b = 0; b < blocks; ++b, begin += std::uint32_t(weight * kBlockCells)) {
+    auto* at = reinterpret_cast<__m256i*>(out.weights.data() + b * kBlockCells);
+    _mm256_store_si256(at, weights);
+    _mm256_store_si256(at + 1, weights);
+    _mm_store_si128(reinterpret_cast<__m128i*>(out.group_sums.data() + b * kBlockGroups), sums);
+    out.block_begins[b] = begin;
+  }
+  return begin;
+}
+
 void weigh(CellKind kind, const std::byte* cells, std::size_t count, const HazardModel& model, WeightedChunk& out) {
   std::size_t blocks = count / kBlockCells;
   std::uint32_t end = 0;
@@ -108,7 +124,8 @@ void weigh(CellKind kind, const std::byte* cells, std::size_t count, const Hazar
     case CellKind::kF32: end = weigh32(cells, blocks, model, out); break;
     case CellKind::kF8E4M3: end = weigh8<3, 4>(cells, blocks, model, out); break;
     case CellKind::kF8E5M2: end = weigh8<2, 5>(cells, blocks, model, out); break;
-    default: blocks = 0; break;
+    case CellKind::kF64: blocks = 0; break;
+    default: end = weigh_alike(blocks, model, out); break;
   }
   out.block_begins[blocks] = end;
   with_cell_kind(kind, [&]<CellKind Kind>() { weigh_cells<Kind>(cells, blocks * kBlockCells, count, model, out); });
