@@ -18,7 +18,10 @@ Result<FilesRef> take_spare(const StoreLayout& layout, PayloadId payload, const 
   const std::filesystem::directory_iterator spares(layout.spare(), error);
   if (error || spares == std::filesystem::directory_iterator()) return fail(Errc::kNotFound, Op::kOpen, "none");
   Result<FilesRef> taken = VersionFiles::reuse(spares->path(), layout.incoming(payload), files);
-  if (!taken.has_value()) static_cast<void>(layout.throw_away(layout.incoming(payload)));
+  // Their directory, empty now, goes with the next spare: to remove it can take as long as the file system's journal is
+  // being written, and a payload waits here.
+  if (taken.has_value()) return taken;
+  static_cast<void>(layout.throw_away(layout.incoming(payload)));
   layout.drop_spare();
   layout.empty_trash();
   return taken;

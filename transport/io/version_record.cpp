@@ -131,7 +131,6 @@ Status write_record(const std::filesystem::path& path, const VersionRecord& reco
   {
     WC_ASSIGN(const File file, open_file(temporary, O_WRONLY | O_CREAT | O_TRUNC));
     WC_TRY(write_fully(file, 0, bytes_of(text), temporary.native()));
-    if (::fdatasync(file.fd()) != 0) return fail_errno(errno, Op::kSync, temporary.native());
   }
   return rename_path(temporary, path);
 }

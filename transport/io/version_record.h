@@ -49,12 +49,14 @@ struct VersionRecord {
   bool durable = false;
 };
 
-/// Writes a new record with the manifest and what digests are known. Blocks. A crash leaves the old file or the new
-/// one, and perhaps `path` with ".tmp" behind it.
+/// Writes a new record with the manifest and what digests are known. Blocks, but not for the disk: a payload's first
+/// chunk and a version's installation wait for it, and the disk may be busy with the version before. A process that is
+/// killed leaves the old file or the new one, and perhaps `path` with ".tmp" behind it. What a loss of power leaves is
+/// no record (kCorrupt), as long as append_durable_mark() has not returned.
 [[nodiscard]] Status write_record(const std::filesystem::path& path, const VersionRecord& record);
 [[nodiscard]] Status append_digest_part(const std::filesystem::path& path, Version version, std::uint32_t part,
                                         std::span<const Digest> digests);
-/// Appends the mark and syncs the record. Only after the version's files were synced.
+/// Appends the mark and syncs the record, all of it. Only after the version's files and its name were synced.
 [[nodiscard]] Status append_durable_mark(const std::filesystem::path& path);
 
 /// Reads a record as far as it is whole. Errors: kCorrupt when there is no whole manifest in it, kIo.
