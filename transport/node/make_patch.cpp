@@ -28,7 +28,10 @@ constexpr double kChangedShareMax = 0.5;
 constexpr double kExpectedBytesPerWord = 1.0;
 // Workers hear of it each time, so neither for every few chunks nor so late that they would wait for it.
 constexpr std::uint64_t kPartBytes = 32 * kKiB;
-constexpr std::uint32_t kPartsMax = 4096;
+// A manifest carries a digest of 16 bytes for each: so many if the patch becomes what the samples say, and so many at
+// the most, if it becomes as long as one that is worth it may be.
+constexpr std::uint64_t kPartsExpected = 2048;
+constexpr std::uint64_t kPartsMax = 16384;
 constexpr std::chrono::milliseconds kGrowthInterval{10};
 
 /// A complete version, read by offset: a file that somebody cut short is an error then, and not a signal.
@@ -147,9 +150,10 @@ class PatchMaking : public std::enable_shared_from_this<PatchMaking> {
     manifest_.payload_bytes = 0;
     manifest_.part_digests.clear();
     manifest_.chunk_bytes = request_.choose_chunk_bytes(manifest_.expected_bytes);
-    const std::uint64_t chunks_max = full_bytes / manifest_.chunk_bytes + 1;
-    manifest_.part_chunks = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
-        std::max(kPartBytes / manifest_.chunk_bytes, chunks_max / kPartsMax), 1, kDigestsPerPart));
+    const auto part_bytes = std::max({kPartBytes, manifest_.expected_bytes / kPartsExpected,
+                                      static_cast<std::uint64_t>(kPatchShareMax * double(full_bytes)) / kPartsMax});
+    manifest_.part_chunks = static_cast<std::uint32_t>(
+        std::clamp<std::uint64_t>((part_bytes - 1) / manifest_.chunk_bytes + 1, 1, kDigestsPerPart));
     hasher_.emplace(manifest_.chunk_bytes);
     observer_.begun(std::make_shared<const Manifest>(manifest_));
   }
