@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
+#include <string>
 
 namespace weightcast {
 
@@ -34,18 +36,31 @@ using PeerId = StrongId<struct PeerIdTag, std::uint32_t>;
 using ConnId = StrongId<struct ConnIdTag, std::uint64_t>;
 
 inline constexpr Version kNoVersion{0};
+/// The snapshot that holds nothing: what a packed full payload is a patch from. Nobody can publish it.
+inline constexpr Version kEmptyVersion{std::numeric_limits<std::uint64_t>::max()};
 inline constexpr PeerId kOriginId{0};
 
-/// One payload of a version: the whole snapshot, or what turns `base` into it. A version alone names its full payload.
+/// One payload of a version: the whole snapshot as it is, or what turns `base` into it. A version alone names its full
+/// payload.
 struct PayloadId {
   Version version{};
-  Version base{};  ///< kNoVersion: full
+  Version base{};  ///< kNoVersion: full; kEmptyVersion: full, too, but packed
 
   constexpr PayloadId() = default;
   constexpr PayloadId(Version v, Version b = kNoVersion) : version(v), base(b) {}
   constexpr auto operator<=>(const PayloadId&) const = default;
+  /// Coded: other bytes than the snapshot's own.
   [[nodiscard]] constexpr bool is_patch() const { return base != kNoVersion; }
+  [[nodiscard]] constexpr bool is_packed() const { return base == kEmptyVersion; }
+  /// Worth nothing without another version.
+  [[nodiscard]] constexpr bool needs_base() const { return is_patch() && !is_packed(); }
 };
+
+/// The packed full payload of `version`.
+[[nodiscard]] constexpr PayloadId packed_of(Version version) { return {version, kEmptyVersion}; }
+
+/// "version 7", "packed version 7", "patch from version 6 to 7".
+[[nodiscard]] std::string to_string(PayloadId payload);
 
 }  // namespace weightcast
 

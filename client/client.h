@@ -34,7 +34,7 @@ struct PublishOptions {
 
 struct PublishOutcome {
   Version version{};
-  std::string kind;  ///< "full", "patch", or "undecided" while a patch is being made
+  std::string kind;  ///< "full", "packed" (full, but coded), "patch", or "undecided" while that is being made
   std::uint64_t payload_bytes = 0;
   std::uint32_t workers = 0;  ///< active when the call returned
   std::uint32_t installed = 0;

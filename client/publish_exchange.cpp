@@ -44,9 +44,10 @@ Result<PublishOutcome> receive_outcome(LocalChannel& channel, Version version, d
     const local::PublishResult& result = reply.publish_result();
     PublishOutcome outcome;
     outcome.version = Version{result.version()};
-    outcome.kind = result.kind() == wire::PAYLOAD_KIND_PATCH  ? "patch"
-                   : result.kind() == wire::PAYLOAD_KIND_FULL ? "full"
-                                                              : "undecided";
+    outcome.kind = result.packed()                             ? "packed"
+                   : result.kind() == wire::PAYLOAD_KIND_PATCH ? "patch"
+                   : result.kind() == wire::PAYLOAD_KIND_FULL  ? "full"
+                                                               : "undecided";
     outcome.payload_bytes = result.payload_bytes();
     outcome.workers = result.workers();
     outcome.installed = result.installed();

@@ -13,7 +13,7 @@ namespace {
 
 struct Flags {
   std::string role, listen = "127.0.0.1:0", origin, uplink = "unlimited", downlink = "unlimited", topology = "auto",
-                    disk = "auto", log_level = "info";
+                    packing = "auto", disk = "auto", log_level = "info";
   double hop_delay_ms = 0.5;
   double single_copy_wait_s = 60;
   bool no_pace = false;
@@ -37,6 +37,9 @@ Status run(Flags flags) {
   WC_ASSIGN(config.uplink, parse_rate(flags.uplink));
   WC_ASSIGN(config.downlink, parse_rate(flags.downlink));
   WC_ASSIGN(config.topology, parse_topology(flags.topology));
+  config.packing = flags.packing == "never"    ? Packing::kNever
+                   : flags.packing == "always" ? Packing::kAlways
+                                               : Packing::kAuto;
   config.hop_delay = from_seconds(flags.hop_delay_ms / 1e3);
   config.single_copy_wait = from_seconds(flags.single_copy_wait_s);
   config.pace = !flags.no_pace;
@@ -80,6 +83,11 @@ void add_daemon_command(const Commands& commands) {
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   app->add_flag("!--no-patches", config.patches, "Send every version whole (origin)");
+  app->add_option("--pack", flags->packing,
+                  "Pack full payloads: auto, where the links are slower than packing; always; never (origin). Nothing "
+                  "that would not become a tenth smaller is packed")
+      ->check(CLI::IsMember({"auto", "always", "never"}))
+      ->capture_default_str();
   app->add_option("--anchor-interval", config.anchor_interval,
                   "Stored patches in a row that may catch a worker up; one further behind gets a full payload (origin)")
       ->check(CLI::Range(1, 1000))

@@ -26,28 +26,62 @@ struct Flags {
   bool json = false;
 };
 
-/// The files that a patch leads to. A patch file tells a snapshot's bytes, not its files' names: those are the base's,
-/// or, for a result of one file, the one that a single file always has.
-Result<FileTable> result_files(const FileTable& base, std::uint64_t result_bytes) {
-  if (base.files().size() == 1) return FileTable::make({{base.files()[0].name, result_bytes}});
-  if (base.size_bytes() == result_bytes) return base;
-  return fail(Errc::kUnsupported, Op::kEncode,
-              "the snapshots have several files whose sizes differ; a patch file cannot tell them apart");
-}
+// In the place of OLD: a whole snapshot is packed, and unpacked.
+constexpr const char* kNothing = "none";
+constexpr const char* kSingleFileName = "model.safetensors";
+
+/// What a patch is made from: a snapshot, or nothing.
+class OldSnapshot {
+ public:
+  static Result<OldSnapshot> open(const std::string& path) {
+    OldSnapshot old;
+    if (path == kNothing) return old;
+    WC_ASSIGN(SnapshotSource source, SnapshotSource::open(path));
+    old.source_ = std::make_unique<SnapshotSource>(std::move(source));
+    old.stream_ = std::make_unique<SnapshotStream>(*old.source_);
+    return old;
+  }
+
+  [[nodiscard]] SnapshotLayout layout() const { return source_ ? layout_of(*source_) : SnapshotLayout{}; }
+  [[nodiscard]] const ByteSource& stream() const { return *stream_; }
+  /// Zero of nothing.
+  [[nodiscard]] Result<Digest> digest(unsigned threads) const {
+    return source_ ? snapshot_digest(*source_, threads) : Result<Digest>(Digest{});
+  }
+  [[nodiscard]] Status check_unchanged() const { return source_ ? source_->check_unchanged() : Status(); }
+  [[nodiscard]] Version version(std::uint64_t said) const { return source_ ? Version{said} : kEmptyVersion; }
+
+  /// The files that a patch leads to. A patch file tells a snapshot's bytes, not its files' names: those are the
+  /// base's, or, for a result of one file, the one that a single file always has.
+  [[nodiscard]] Result<FileTable> result_files(std::uint64_t result_bytes) const {
+    if (!source_) return FileTable::make({{kSingleFileName, result_bytes}});
+    const FileTable& base = source_->file_table();
+    if (base.files().size() == 1) return FileTable::make({{base.files()[0].name, result_bytes}});
+    if (base.size_bytes() == result_bytes) return base;
+    return fail(Errc::kUnsupported, Op::kEncode,
+                "the snapshots have several files whose sizes differ; a patch file cannot tell them apart");
+  }
+
+ private:
+  OldSnapshot() : stream_(std::make_unique<MemorySource>(Bytes())) {}
+
+  std::unique_ptr<SnapshotSource> source_;  // null: nothing
+  std::unique_ptr<ByteSource> stream_;
+};
 
 Status make(const Flags& flags) {
-  WC_ASSIGN(const SnapshotSource base, SnapshotSource::open(flags.base));
+  WC_ASSIGN(const OldSnapshot base, OldSnapshot::open(flags.base));
   WC_ASSIGN(const SnapshotSource result, SnapshotSource::open(flags.other));
-  WC_ASSIGN(const FileTable files, result_files(base.file_table(), result.size_bytes()));
+  WC_ASSIGN(const FileTable files, base.result_files(result.size_bytes()));
   if (files.files() != result.file_table().files()) {
     return fail(Errc::kUnsupported, Op::kEncode,
                 fmt::format("{} and {} consist of other files; give both as one file, or with the same shards",
                             flags.base, flags.other));
   }
-  PatchIdentity identity{flags.model_id, Version{flags.base_version}, Version{flags.version}, {}, {}};
-  WC_ASSIGN(identity.base_digest, snapshot_digest(base, flags.threads));
+  PatchIdentity identity{flags.model_id, base.version(flags.base_version), Version{flags.version}, {}, {}};
+  WC_ASSIGN(identity.base_digest, base.digest(flags.threads));
   WC_ASSIGN(identity.result_digest, snapshot_digest(result, flags.threads));
-  WC_ASSIGN(const PatchHead head, make_head(identity, layout_of(base), layout_of(result)));
+  WC_ASSIGN(const PatchHead head, make_head(identity, base.layout(), layout_of(result)));
 
   OutputFile out(flags.output);
   WC_TRY(out.open());
@@ -59,8 +93,7 @@ Status make(const Flags& flags) {
     written += bytes.size();
     return {};
   };
-  WC_ASSIGN(const PatchSummary summary,
-            encode_patch(head, SnapshotStream(base), SnapshotStream(result), options, sink));
+  WC_ASSIGN(const PatchSummary summary, encode_patch(head, base.stream(), SnapshotStream(result), options, sink));
   WC_TRY(base.check_unchanged());
   WC_TRY(result.check_unchanged());
   WC_TRY(out.finish(written));
@@ -86,22 +119,21 @@ Result<PatchEnd> read_patch(Bytes patch, PatchReader& reader, Handle handle) {
 }
 
 Status apply(const Flags& flags) {
-  WC_ASSIGN(const SnapshotSource base, SnapshotSource::open(flags.base));
+  WC_ASSIGN(const OldSnapshot base, OldSnapshot::open(flags.base));
   WC_ASSIGN(const MappedFile patch, MappedFile::open(flags.other));
-  const SnapshotStream base_stream(base);
   std::optional<OutputSnapshot> out;
   std::optional<PatchApplier> applier;
   std::optional<FileTable> files;
 
   const auto start = [&](const PatchHead& head) -> Status {
-    WC_ASSIGN(const Digest held, snapshot_digest(base, flags.threads));
+    WC_ASSIGN(const Digest held, base.digest(flags.threads));
     PatchIdentity identity = head.identity;
     identity.base_digest = held;
     WC_TRY(check_applies(head.identity, identity));
-    WC_ASSIGN(files, result_files(base.file_table(), head.result_bytes));
+    WC_ASSIGN(files, base.result_files(head.result_bytes));
     out.emplace(*files);
     WC_TRY(out->open(flags.output));
-    WC_ASSIGN(applier, PatchApplier::start(head, base_stream, *out));
+    WC_ASSIGN(applier, PatchApplier::start(head, base.stream(), *out));
     return {};
   };
   PatchReader reader;
@@ -170,12 +202,13 @@ Status inspect(const Flags& flags) {
     return {};
   }));
   const PatchHead& head = *reader.head();
+  const bool from_nothing = head.identity.base_version == kEmptyVersion;
   const auto bits = [](double bytes, double changed) { return changed > 0 ? 8 * bytes / changed : 0.0; };
 
   if (!flags.json) {
     fmt::print("version {} from {}, model '{}'\nbase {}, result {}\n", head.identity.version.value,
-               head.identity.base_version.value, head.identity.model_id, head.identity.base_digest.hex(),
-               head.identity.result_digest.hex());
+               from_nothing ? "nothing" : std::to_string(head.identity.base_version.value), head.identity.model_id,
+               head.identity.base_digest.hex(), head.identity.result_digest.hex());
     fmt::print("{} in {} segments: {} of {} cells changed, {:.2f} bits per changed cell\n\n",
                format_bytes(patch.size_bytes()), segments, changed_cells, cells,
                bits(double(patch.size_bytes()), double(changed_cells)));
@@ -202,18 +235,19 @@ Status inspect(const Flags& flags) {
     }
   }
   if (flags.json) {
-    const nlohmann::json out = {{"version", head.identity.version.value},
-                                {"base_version", head.identity.base_version.value},
-                                {"model", head.identity.model_id},
-                                {"base_digest", head.identity.base_digest.hex()},
-                                {"result_digest", head.identity.result_digest.hex()},
-                                {"bytes", patch.size_bytes()},
-                                {"segments", segments},
-                                {"cells", cells},
-                                {"changed", changed_cells},
-                                {"bits_per_changed", bits(double(patch.size_bytes()), double(changed_cells))},
-                                {"removed", head.removed},
-                                {"tensors", tensors}};
+    const nlohmann::json out = {
+        {"version", head.identity.version.value},
+        {"base_version", from_nothing ? nlohmann::json() : nlohmann::json(head.identity.base_version.value)},
+        {"model", head.identity.model_id},
+        {"base_digest", head.identity.base_digest.hex()},
+        {"result_digest", head.identity.result_digest.hex()},
+        {"bytes", patch.size_bytes()},
+        {"segments", segments},
+        {"cells", cells},
+        {"changed", changed_cells},
+        {"bits_per_changed", bits(double(patch.size_bytes()), double(changed_cells))},
+        {"removed", head.removed},
+        {"tensors", tensors}};
     fmt::print("{}\n", out.dump());
   }
   return {};
@@ -234,8 +268,9 @@ void add_patch_command(const Commands& commands) {
     sub->add_option("--threads", flags.threads, "Threads; the result does not depend on it")->check(CLI::Range(1, 256));
   };
 
-  const auto [make_app, make_flags] = add("make", "Write the patch that leads from OLD to NEW", make);
-  make_app->add_option("OLD", make_flags->base, "A snapshot: safetensors file or directory")->required();
+  const auto [make_app, make_flags] = add("make", "Write the patch that leads from OLD to NEW, or NEW packed", make);
+  make_app->add_option("OLD", make_flags->base, "A snapshot: safetensors file or directory; none: NEW is packed")
+      ->required();
   make_app->add_option("NEW", make_flags->other, "A snapshot")->required();
   make_app->add_option("-o,--output", make_flags->output, "The patch file")->required();
   make_app->add_option("--base-version", make_flags->base_version, "Number to record for OLD");
@@ -243,8 +278,9 @@ void add_patch_command(const Commands& commands) {
   make_app->add_option("--model", make_flags->model_id, "Model id to record");
   add_threads(make_app, *make_flags);
 
-  const auto [apply_app, apply_flags] = add("apply", "Make NEW from OLD and a patch, bit for bit", apply);
-  apply_app->add_option("OLD", apply_flags->base, "The snapshot that the patch was made from")->required();
+  const auto [apply_app, apply_flags] = add("apply", "Make NEW from OLD and a patch, or unpack it, bit for bit", apply);
+  apply_app->add_option("OLD", apply_flags->base, "The snapshot that the patch was made from; none: NEW was packed")
+      ->required();
   apply_app->add_option("PATCH", apply_flags->other, "The patch file")->required();
   apply_app->add_option("-o,--output", apply_flags->output, "NEW: a file, or a directory if OLD is one")->required();
   add_threads(apply_app, *apply_flags);

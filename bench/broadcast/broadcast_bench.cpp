@@ -36,12 +36,12 @@ Status measure_lines(Network& network, BroadcastCase& measured) {
   return {};
 }
 
-Result<BroadcastCase> measure(const BroadcastCase& wanted, std::uint32_t versions, const FleetFlags& flags,
-                              std::uint64_t seed) {
+Result<BroadcastCase> measure(const BroadcastCase& wanted, const BroadcastBenchOptions& bench, std::uint64_t seed) {
+  const FleetFlags& flags = bench.flags;
   WC_ASSIGN(const std::unique_ptr<Network> network, flags.make_network(rates_of(wanted)));
   WC_ASSIGN(const Scratch scratch, Scratch::make(flags.scratch));
   const std::filesystem::path path = scratch.path() / "model.safetensors";
-  WC_ASSIGN(Payload payload, make_payload(path, wanted.payload_bytes, seed));
+  WC_ASSIGN(Payload payload, make_payload(path, wanted.payload_bytes, seed, bench.content));
   BroadcastCase measured = wanted;
   measured.workers.resize(wanted.peers.size());
   WC_TRY(measure_lines(*network, measured));
@@ -52,11 +52,15 @@ Result<BroadcastCase> measure(const BroadcastCase& wanted, std::uint32_t version
   options.topology = wanted.topology;
   WC_ASSIGN(const std::unique_ptr<Fleet> fleet, Fleet::start(*network, wanted.peers.size(), options));
   WC_ASSIGN(Broadcast broadcast, fleet->broadcast(Version{1}, payload, {}));
-  for (std::uint64_t version = 2; version <= versions; ++version) {
-    WC_ASSIGN(payload, make_payload(path, wanted.payload_bytes, seed + version));
+  for (std::uint64_t version = 2; version <= bench.versions; ++version) {
+    WC_ASSIGN(payload, make_payload(path, wanted.payload_bytes, seed + version, bench.content));
     WC_ASSIGN(broadcast, fleet->broadcast(Version{version}, payload, {}));
   }
 
+  WC_ASSIGN(Client client, Client::open(fleet->state(1)));
+  WC_ASSIGN(const local::StatusReply own, client.status());
+  measured.kind = own.nodes(0).payload();
+  measured.travel_bytes = own.nodes(0).payload_bytes();
   measured.planned_topology = broadcast.outcome.topology;
   measured.predicted_s = broadcast.outcome.predicted_s;
   measured.take_s = broadcast.outcome.take_s;
@@ -110,7 +114,7 @@ Result<Measured> run_broadcast_bench(BroadcastBenchOptions options,
   for (const BroadcastCase& wanted : options.cases) {
     Measured repetitions;
     for (std::uint32_t i = 0; i < options.repetitions; ++i) {
-      WC_ASSIGN(repetitions.emplace_back(), measure(wanted, options.versions, options.flags, i));
+      WC_ASSIGN(repetitions.emplace_back(), measure(wanted, options, i));
     }
     results.push_back(median_of(std::move(repetitions)));
     on_case(results.back());
@@ -157,6 +161,8 @@ nlohmann::json to_json(const Measured& cases) {
                     {"uplink_bps", c.uplink.bits_per_s()},  // 0: unlimited
                     {"peer_bps", c.peers.front().downlink.bits_per_s()},
                     {"payload_bytes", c.payload_bytes},
+                    {"kind", c.kind},
+                    {"travel_bytes", c.travel_bytes},
                     {"t50_s", json_or_null(c.t50_s)},
                     {"t90_s", json_or_null(c.t90_s)},
                     {"t100_s", json_or_null(c.t100_s)},
@@ -176,19 +182,19 @@ nlohmann::json to_json(const Measured& cases) {
 }
 
 std::string broadcast_heading() {
-  return fmt::format("{:<8} {:>3} {:>12} {:>12} {:>9} {:>8} {:>8} {:>8} {:>8} {:>7} {:>9} {:>9} {:>8}", "topology", "n",
-                     "uplink", "peer", "payload", "t50_s", "t90_s", "t100_s", "line_s", "ratio", "egress/M",
-                     "cpu_s/GiB", "RssAnon");
+  return fmt::format("{:<8} {:>3} {:>12} {:>12} {:>9} {:>8} {:>8} {:>8} {:>8} {:>7} {:>9} {:>9} {:>8} {:>7} {:>9}",
+                     "topology", "n", "uplink", "peer", "payload", "t50_s", "t90_s", "t100_s", "line_s", "ratio",
+                     "egress/M", "cpu_s/GiB", "RssAnon", "kind", "travels");
 }
 
 std::string broadcast_line(const BroadcastCase& c) {
   const auto mebibytes = [](std::uint64_t bytes) { return fmt::format("{:.0f} MiB", double(bytes) / double(kMiB)); };
-  return fmt::format("{:<8} {:>3} {:>12} {:>12} {:>9} {:>8} {:>8} {:>8} {:>8.3f} {:>7} {:>9.3f} {:>9.2f} {:>8}",
-                     to_string(c.topology), c.peers.size(), format_rate(c.uplink),
-                     format_rate(c.peers.front().downlink), format_bytes(c.payload_bytes), seconds_or_dash(c.t50_s),
-                     seconds_or_dash(c.t90_s), seconds_or_dash(c.t100_s), c.line_s, seconds_or_dash(c.ratio()),
-                     double(c.origin_egress_bytes) / double(c.payload_bytes), c.cpu_s_per_delivered_gib(),
-                     mebibytes(c.rss_anon_bytes_max));
+  return fmt::format(
+      "{:<8} {:>3} {:>12} {:>12} {:>9} {:>8} {:>8} {:>8} {:>8.3f} {:>7} {:>9.3f} {:>9.2f} {:>8} {:>7} {:>9}",
+      to_string(c.topology), c.peers.size(), format_rate(c.uplink), format_rate(c.peers.front().downlink),
+      format_bytes(c.payload_bytes), seconds_or_dash(c.t50_s), seconds_or_dash(c.t90_s), seconds_or_dash(c.t100_s),
+      c.line_s, seconds_or_dash(c.ratio()), double(c.origin_egress_bytes) / double(c.payload_bytes),
+      c.cpu_s_per_delivered_gib(), mebibytes(c.rss_anon_bytes_max), c.kind, format_bytes(c.travel_bytes));
 }
 
 Figure broadcast_figure(const Measured& cases, Figure::Scale scale) {

@@ -14,11 +14,13 @@ namespace weightcast::bench {
 /// One measurement: what is asked, and what came out of its median repetition (by t100).
 struct BroadcastCase {
   Topology topology = Topology::kChain;
-  Rate uplink{};                 ///< of the origin
-  std::vector<LinkRates> peers;  ///< by worker
-  std::uint64_t payload_bytes = 0;
+  Rate uplink{};                    ///< of the origin
+  std::vector<LinkRates> peers;     ///< by worker
+  std::uint64_t payload_bytes = 0;  ///< of the snapshot: what line times and ratios are over
 
-  std::string planned_topology;  ///< what `auto` chose
+  std::string kind;                ///< of the payload that travelled: "full", "packed"
+  std::uint64_t travel_bytes = 0;  ///< of it
+  std::string planned_topology;    ///< what `auto` chose
   std::optional<double> t50_s, t90_s, t100_s;
   double line_s = 0;      ///< a plain TCP stream of the payload, from the origin to the first worker
   double line_cpu_s = 0;  ///< what that costs both ends: the floor of what a payload can cost per worker
@@ -45,6 +47,7 @@ struct BroadcastBenchOptions {
   /// Published to the same fleet one after the other, of which the last is measured: from the third on, nodes write to
   /// the files of a version that was forgotten.
   std::uint32_t versions = 1;
+  Content content = Content::kRandom;
   FleetFlags flags;
 };
 

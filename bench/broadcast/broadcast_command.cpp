@@ -23,6 +23,7 @@ struct Arguments {
   std::string scale = "linear";
   std::uint32_t repetitions = 1;
   std::uint32_t versions = 1;
+  std::string content = "random";
   FleetFlags flags;
 };
 
@@ -58,14 +59,15 @@ Result<std::vector<BroadcastCase>> cases_of(const Arguments& arguments) {
 
 Status run(const Arguments& arguments) {
   WC_ASSIGN(auto wanted, cases_of(arguments));
+  WC_ASSIGN(const Content content, parse_content(arguments.content));
   fmt::print("{}\n", broadcast_heading());
   std::fflush(stdout);
-  WC_ASSIGN(const auto cases,
-            run_broadcast_bench({std::move(wanted), arguments.repetitions, arguments.versions, arguments.flags},
-                                [](const BroadcastCase& c) {
-                                  fmt::print("{}\n", broadcast_line(c));
-                                  std::fflush(stdout);
-                                }));
+  WC_ASSIGN(const auto cases, run_broadcast_bench({std::move(wanted), arguments.repetitions, arguments.versions,
+                                                   content, arguments.flags},
+                                                  [](const BroadcastCase& c) {
+                                                    fmt::print("{}\n", broadcast_line(c));
+                                                    std::fflush(stdout);
+                                                  }));
   WC_TRY(write_result(arguments.flags.json_path, to_json(cases).dump(2) + "\n"));
   const auto scale = arguments.scale == "log" ? Figure::Scale::kLog : Figure::Scale::kLinear;
   return write_result(arguments.flags.svg_path, to_svg(broadcast_figure(cases, scale)));
@@ -88,6 +90,13 @@ void add_broadcast_command(CLI::App& app) {
   command->add_option("--peers", arguments->peers, "The same, worker by worker; --peer for those not given")
       ->delimiter(',');
   command->add_option("--size", arguments->size, "Payload")->check(bytes_validator())->capture_default_str();
+  command
+      ->add_option("--content", arguments->content,
+                   "Of the snapshot: random bits, which nothing makes smaller, or weights, which are packed where that "
+                   "is faster (--daemon-flags \"--pack never\" sends them as they are); line_s and ratio are over the "
+                   "snapshot's bytes, however they travel")
+      ->check(CLI::IsMember({"random", "weights"}))
+      ->capture_default_str();
   command
       ->add_option("--topology", arguments->topologies, "star, chain, tree, striped or auto; several for several cases")
       ->delimiter(',')

@@ -7,10 +7,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <utility>
 #include <vector>
 
 #include "base/units.h"
+#include "bench/codec/trace.h"
 #include "patch/safetensors.h"
 #include "transport/io/unique_fd.h"
 
@@ -34,6 +36,20 @@ class SplitMix {
 
 // Without the highest bit of its exponent a BF16 number is finite.
 constexpr std::uint64_t kFiniteBf16 = 0xbfff'bfff'bfff'bfff;
+
+constexpr float kWeightSd = 0.02f;
+
+/// The next cells of a tensor, from cell `first` on.
+void fill(Content content, std::uint64_t seed, std::uint64_t first, std::span<std::uint16_t> cells, SplitMix& random) {
+  if (content == Content::kWeights) {
+    for (std::size_t i = 0; i < cells.size(); ++i) cells[i] = to_bf16(kWeightSd * normal_draw(seed, first + i));
+    return;
+  }
+  for (std::size_t i = 0; i < cells.size(); i += 4) {
+    const std::uint64_t four = random.next() & kFiniteBf16;
+    std::memcpy(&cells[i], &four, sizeof four);
+  }
+}
 
 Status write_all(int fd, Bytes bytes, const std::string& path) {
   while (!bytes.empty()) {
@@ -61,7 +77,14 @@ Scratch::~Scratch() {
   if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
 }
 
-Result<Payload> make_payload(const std::filesystem::path& path, std::uint64_t bytes, std::uint64_t seed) {
+Result<Content> parse_content(std::string_view text) {
+  if (text == "random") return Content::kRandom;
+  if (text == "weights") return Content::kWeights;
+  return fail(Errc::kInvalidArgument, Op::kConfigure, fmt::format("content '{}': random or weights", text));
+}
+
+Result<Payload> make_payload(const std::filesystem::path& path, std::uint64_t bytes, std::uint64_t seed,
+                             Content content) {
   constexpr std::uint64_t kBytesMin = 4 * kKiB;
   if (bytes < kBytesMin || bytes % 2 != 0) {
     return fail(Errc::kInvalidArgument, Op::kConfigure,
@@ -88,13 +111,13 @@ Result<Payload> make_payload(const std::filesystem::path& path, std::uint64_t by
   };
   WC_TRY(append(std::as_bytes(std::span(layout.header))));
   SplitMix random(seed);
-  std::vector<std::uint64_t> block(128 * kKiB);
-  for (std::uint64_t left = tensor.size_bytes; left > 0;) {
-    for (std::uint64_t& cell : block) cell = random.next() & kFiniteBf16;
+  std::vector<std::uint16_t> block(512 * kKiB);
+  for (std::uint64_t done = 0; done < tensor.size_bytes;) {
+    fill(content, seed, done / 2, block, random);
     const Bytes piece = std::as_bytes(std::span(block));
-    const std::uint64_t size = std::min<std::uint64_t>(left, piece.size());
+    const std::uint64_t size = std::min<std::uint64_t>(tensor.size_bytes - done, piece.size());
     WC_TRY(append(piece.first(size)));
-    left -= size;
+    done += size;
   }
   return Payload{path, bytes, digest.digest()};
 }

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 
 #include "base/digest.h"
 #include "base/result.h"
@@ -25,7 +26,15 @@ class Scratch {
   std::filesystem::path path_;
 };
 
-/// A snapshot to publish: a safetensors file of exactly `bytes`, of random finite BF16 numbers that differ by `seed`.
+/// What the BF16 numbers of a payload are.
+enum class Content : std::uint8_t {
+  kRandom,  ///< finite, and else any bits: nothing can make them smaller
+  kWeights  ///< normal with a standard deviation of 0.02, as a trained model's are
+};
+/// Errors: kInvalidArgument, listing the names.
+[[nodiscard]] Result<Content> parse_content(std::string_view text);
+
+/// A snapshot to publish: a safetensors file of exactly `bytes`, of numbers that differ by seed.
 struct Payload {
   std::filesystem::path path;
   std::uint64_t bytes = 0;
@@ -33,7 +42,8 @@ struct Payload {
 };
 
 /// Errors: kInvalidArgument (fewer than 4 KiB), kNoSpace, kIo.
-[[nodiscard]] Result<Payload> make_payload(const std::filesystem::path& path, std::uint64_t bytes, std::uint64_t seed);
+[[nodiscard]] Result<Payload> make_payload(const std::filesystem::path& path, std::uint64_t bytes, std::uint64_t seed,
+                                           Content content = Content::kRandom);
 
 /// Whether the snapshot that a node has installed is the payload, byte for byte. Errors: kCorrupt if not; kNotFound.
 [[nodiscard]] Status check_installed(const std::filesystem::path& state, const Payload& payload);

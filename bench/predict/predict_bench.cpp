@@ -65,8 +65,10 @@ Result<std::vector<PredictCase>> run_predict_bench(const PredictBenchOptions& op
   double efficiency = 1;
   for (const Topology topology : options.topologies) {
     for (const std::size_t workers : options.measured_workers) {
-      WC_ASSIGN(auto measured, run_broadcast_bench({{wanted(topology, workers)}, options.repetitions, 1, options.flags},
-                                                   [](const BroadcastCase&) {}));
+      WC_ASSIGN(
+          auto measured,
+          run_broadcast_bench({{wanted(topology, workers)}, options.repetitions, 1, Content::kRandom, options.flags},
+                              [](const BroadcastCase&) {}));
       BroadcastCase& real = measured.front();
       efficiency = double(options.links.payload_bytes) / real.line_s / options.links.peer.downlink.bytes_per_s;
       WC_ASSIGN(PredictCase result, simulate_case(std::move(real), true, efficiency, options.one_way_delay));

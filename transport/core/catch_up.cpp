@@ -13,17 +13,26 @@ bool is_small(std::uint64_t bytes, std::uint64_t full_bytes) {
 const Holding* longest_from(const Holdings& holdings, Version base) {
   const Holding* best = nullptr;
   for (const auto& [payload, holding] : holdings) {
-    if (payload.base == base && payload.is_patch()) best = &holding;  // in the order of versions
+    if (payload.base == base && payload.needs_base()) best = &holding;  // in the order of versions
   }
   return best;
+}
+
+CatchUp full_payload(const Holdings& holdings, const CatchUpRequest& request) {
+  const PayloadId packed = packed_of(request.latest);
+  if (request.patches_fit) {
+    if (const auto held = holdings.find(packed); held != holdings.end()) {
+      return {packed, held->second.manifest().planned_bytes(), false};
+    }
+    if (request.can_make(packed)) return {packed, 0, true};
+  }
+  return {request.latest, holdings.at(request.latest).manifest().planned_bytes(), false};
 }
 
 }  // namespace
 
 CatchUp choose_payload(const Holdings& holdings, const CatchUpRequest& request) {
-  const std::uint64_t full_bytes = holdings.at(request.latest).manifest().planned_bytes();
-  const CatchUp full{request.latest, full_bytes, false};
-  if (request.installed == kNoVersion || !request.patches_fit) return full;
+  if (request.installed == kNoVersion || !request.patches_fit) return full_payload(holdings, request);
   const PayloadId direct{request.latest, request.installed};
   if (const auto held = holdings.find(direct); held != holdings.end()) {
     return {direct, held->second.manifest().planned_bytes(), false};
@@ -34,12 +43,13 @@ CatchUp choose_payload(const Holdings& holdings, const CatchUpRequest& request) 
   Version at = request.installed;
   for (std::uint32_t patches = 0; at != request.latest; ++patches) {
     const Holding* step = longest_from(holdings, at);
-    if (step == nullptr || patches == request.patches_max) return full;
+    if (step == nullptr || patches == request.patches_max) return full_payload(holdings, request);
     if (patches == 0) chain.next = step->manifest().id();
     chain.total_bytes += step->manifest().planned_bytes();
     at = step->manifest().version;
   }
-  return is_small(chain.total_bytes, full_bytes) ? chain : full;
+  const std::uint64_t full_bytes = holdings.at(request.latest).manifest().planned_bytes();
+  return is_small(chain.total_bytes, full_bytes) ? chain : full_payload(holdings, request);
 }
 
 std::set<PayloadId> useful_chain(const Holdings& holdings, Version latest, std::uint32_t patches_max) {
@@ -51,7 +61,7 @@ std::set<PayloadId> useful_chain(const Holdings& holdings, Version latest, std::
     // Of the patches that lead to it, the one from the nearest version is what was made when it was published.
     const Holding* step = nullptr;
     for (const auto& [payload, holding] : holdings) {
-      if (payload.version == at && payload.is_patch()) step = &holding;
+      if (payload.version == at && payload.needs_base()) step = &holding;
     }
     if (step == nullptr) break;
     total_bytes += step->manifest().planned_bytes();

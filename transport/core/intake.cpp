@@ -95,7 +95,9 @@ bool Intake::goes_on_as(const Manifest& manifest) const {
 }
 
 bool Intake::fits(const Manifest& manifest) const {
-  return manifest.base_version == kNoVersion || (manifest.base_version == installed_ && !base_unusable_);
+  const PayloadId payload = manifest.id();
+  if (!payload.is_patch()) return true;
+  return !base_unusable_ && (payload.is_packed() || payload.base == installed_);
 }
 
 bool Intake::cheaper_than_incoming(const Manifest& manifest) const {
@@ -215,6 +217,7 @@ void Intake::take_up_newest(Instant now) {
   // A patch on another version than is installed by now: the origin hears what is, and assigns what fits.
   if (next.manifest->version <= installed_ || !fits(*next.manifest)) return;
   const PayloadId payload = next.manifest->id();
+  forget_packed();
   const auto [holding, added] = holdings_.try_emplace(payload, next.manifest);
   WC_CHECK(added);
   incoming_.emplace();
@@ -253,7 +256,7 @@ void Intake::handle_begun(Instant now, PayloadId payload, Result<RestoredPayload
 void Intake::handle_stored(Instant now, PayloadId payload, ChunkIndex chunk, const Status& status) {
   if (!is_incoming(payload)) return;
   if (!status.has_value()) {
-    return fail_incoming(now, status.error(), payload.is_patch() && asks_for_full(status.error().code));
+    return fail_incoming(now, status.error(), asks_for_full(payload, status.error().code));
   }
   // Also of an earlier attempt at this version: what that one stored is stored.
   if (chunk.value < incoming_->stored.size()) incoming_->stored.insert(chunk);
@@ -265,7 +268,7 @@ void Intake::finish_if_complete(Instant now) {
   if (!incoming_->stored.complete()) return;
   incoming_->phase = Phase::kFinishing;
   incoming_->stored_at = now;
-  if (config_.single_copy && incoming_->id.is_patch()) {
+  if (config_.single_copy && incoming_->id.needs_base()) {
     const PayloadId base{incoming_->id.base};
     uploads_.handle_gone(base, "this node has one copy, which the next version takes");
     holdings_.erase(base);
@@ -322,7 +325,7 @@ void Intake::fail_incoming(Instant now, const Error& why, bool discard) {
   uploads_.handle_gone(payload, "this node could not store the version");
   // A patch that does not fit never will: the origin sends the version whole. What was announced since is newer; else
   // the same is tried again, later and from what is on disk.
-  const bool hopeless = payload.is_patch() && asks_for_full(why.code);
+  const bool hopeless = asks_for_full(payload, why.code);
   if (hopeless) base_unusable_ = true;
   if (!announced_ && !hopeless) {
     announced_ = std::move(incoming_->source);
@@ -346,6 +349,19 @@ void Intake::abandon_incoming(Instant now, std::string_view why) {
   incoming_.reset();
   holdings_.erase(payload);
   take_up_newest(now);
+}
+
+/// As large as most of a snapshot, and only for the children of its own publication: it makes room for what comes.
+void Intake::forget_packed() {
+  for (auto held = holdings_.begin(); held != holdings_.end();) {
+    const PayloadId payload = held->first;
+    if (!payload.is_packed() || uploads_.wanted(payload)) {
+      ++held;
+      continue;
+    }
+    uploads_.handle_gone(payload, "this node takes up a newer version");
+    held = holdings_.erase(held);
+  }
 }
 
 void Intake::forget_old_versions() {

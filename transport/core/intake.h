@@ -24,7 +24,7 @@ namespace weightcast {
 ///
 /// A patch is taken only on the version that is installed. One that turns out not to fit it, because the base is
 /// damaged or another, is told to the origin, which then assigns the full payload; until that is installed no patch is
-/// taken.
+/// taken. So is a packed payload that is none, or for which there is no room.
 ///
 /// A payload may be open: still being made at the origin, which says on the control connection what it has grown to. It
 /// is received, forwarded and stored like any other, and installed only when it is not open any more; until then a
@@ -119,6 +119,7 @@ class Intake {
   [[nodiscard]] bool cheaper_than_incoming(const Manifest& manifest) const;
   void report_faults();
   void send_installed();
+  void forget_packed();
   void forget_old_versions();
 
   const WorkerConfig& config_;

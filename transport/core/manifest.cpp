@@ -74,14 +74,16 @@ Result<Manifest> manifest_from_wire(const wire::Manifest& message) {
   m.model_id = message.model_id();
   m.version = Version{message.version()};
   m.base_version = Version{message.base_version()};
-  if (m.version == kNoVersion) return bad("version 0");
+  if (m.version == kNoVersion || m.version == kEmptyVersion) {
+    return bad(fmt::format("version {}", m.version.value));
+  }
   switch (message.kind()) {
     case wire::PAYLOAD_KIND_FULL: m.kind = PayloadKind::kFull; break;
     case wire::PAYLOAD_KIND_PATCH: m.kind = PayloadKind::kPatch; break;
     default: return bad("unknown payload kind; is the origin a newer release?");
   }
   if ((m.kind == PayloadKind::kPatch) != (m.base_version != kNoVersion)) return bad("base version and kind disagree");
-  if (m.base_version >= m.version) return bad("base version is not before the version");
+  if (m.base_version >= m.version && !m.id().is_packed()) return bad("base version is not before the version");
 
   m.chunk_bytes = message.chunk_bytes();
   if (m.chunk_bytes < kChunkBytesMin || m.chunk_bytes > kChunkBytesMax || !std::has_single_bit(m.chunk_bytes)) {

@@ -8,6 +8,7 @@ std::string_view to_string(Way way) {
   switch (way) {
     case Way::kUnknown: return "";
     case Way::kFull: return "full";
+    case Way::kPacked: return "packed";
     case Way::kDirect: return "direct";
     case Way::kFolded: return "folded";
     case Way::kChain: return "chain";

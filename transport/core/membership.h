@@ -19,6 +19,7 @@ namespace weightcast {
 enum class Way : std::uint8_t {
   kUnknown,  ///< before this origin started, or before it joined
   kFull,
+  kPacked,  ///< full, but coded
   kDirect,  ///< by the patch between two neighbours
   kFolded,  ///< by one patch over several versions
   kChain,   ///< by stored patches in turn
@@ -48,7 +49,7 @@ struct Member {
   Way assigned_way = Way::kUnknown;
   Way installed_way = Way::kUnknown;
   std::uint64_t installed_bytes = 0;  ///< of the payload that brought it; 0 if that is not known
-  bool base_unusable = false;         ///< patches do not fit what it has installed: it needs a full payload
+  bool base_unusable = false;         ///< neither patches nor packed payloads are of use to it until it has a full one
   std::uint32_t chunks_verified = 0;
   std::uint32_t chunks_total = 0;
   double receive_bytes_per_s = 0;

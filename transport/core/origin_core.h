@@ -50,8 +50,10 @@ class OriginCore final : public Core {
   /// A new version is being taken over: its open manifest, which is announced at once, then ever more of it, whose
   /// chunks can be read. The manifests continue one another; what is grown has all chunk digests so far. It ends with
   /// handle_publish() or handle_publish_failed(). The manifest's chunk size is kept, whatever a plan would choose now.
-  void handle_publish_begun(Instant now, std::shared_ptr<const Manifest> manifest) {
-    publications_.handle_publish_begun(now, std::move(manifest));
+  /// `packable`: as far as samples tell packing makes it smaller. If that is worth it, who needs it whole waits for the
+  /// end, from which it is packed.
+  void handle_publish_begun(Instant now, std::shared_ptr<const Manifest> manifest, bool packable = true) {
+    publications_.handle_publish_begun(now, std::move(manifest), packable);
   }
   void handle_publish_grown(Instant now, const MadePayload& grown) { publications_.handle_publish_grown(now, grown); }
   /// A new version is complete in the store, whether or not it was begun. `started_at` is when the publication began,

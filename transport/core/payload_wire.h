@@ -35,10 +35,12 @@ void set_payload(Message& message, PayloadId payload) {
   return message;
 }
 
-/// Whether a patch that could not be installed for this reason never can be: the worker needs the full payload.
-[[nodiscard]] inline bool asks_for_full(Errc code) {
+/// Whether a payload that could not be installed for this reason never can be: the worker needs the full one as it is.
+/// A packed one takes more room than that, beside what is made of it.
+[[nodiscard]] inline bool asks_for_full(PayloadId payload, Errc code) {
+  if (!payload.is_patch()) return false;
   return code == Errc::kWrongBase || code == Errc::kCorrupt || code == Errc::kInvalidArgument ||
-         code == Errc::kUnsupported;
+         code == Errc::kUnsupported || (payload.is_packed() && code == Errc::kNoSpace);
 }
 
 }  // namespace weightcast

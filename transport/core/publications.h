@@ -25,6 +25,7 @@ struct PublicationProgress {
   Version version{};
   bool undecided = false;                 ///< a patch is being made: it is not known yet what will travel
   PayloadKind kind = PayloadKind::kFull;  ///< of what most workers get
+  bool packed = false;                    ///< it is full, but packed
   std::uint64_t payload_bytes = 0;        ///< of that
   std::uint32_t active = 0;               ///< workers that count: connected, not standby
   std::uint32_t installed = 0;            ///< of those
@@ -42,11 +43,12 @@ struct PublicationProgress {
 /// says of the relays. Pure. Called by the OriginCore that owns it, which knows of connections.
 ///
 /// Several payloads may be under way, of one version and of several: each has a plan of its own, over the members that
-/// need it or have it. Who is behind gets what choose_payload() says; patches are made when somebody needs them, once.
-/// The latest version may still be taken over: then its full payload is open, and goes to those who need it whole,
-/// while to who will take a patch the one before is the latest. Nothing is forgotten before the end, as it may come to
-/// nothing. Invariants: versions only grow, but for one that came to nothing; every active member that lacks the latest
-/// version has an assignment that leads towards it, or waits for a patch that is being made or will be.
+/// need it or have it. Who is behind gets what choose_payload() says; patches and packed payloads are made when
+/// somebody needs them, once. The latest version may still be taken over: then its full payload is open, and goes to
+/// those who need it whole, unless it is to be packed; to who will take a patch the one before is the latest. Nothing
+/// is forgotten before the end, as it may come to nothing. Invariants: versions only grow, but for one that came to
+/// nothing; every active member that lacks the latest version has an assignment that leads towards it, or waits for a
+/// patch or packed payload that is being made or will be.
 class Publications {
  public:
   Publications(const OriginConfig& config, Membership& members, Holdings& holdings, Uploads& uploads,
@@ -55,7 +57,7 @@ class Publications {
   /// See OriginCore.
   void restore(std::shared_ptr<const Manifest> manifest, const std::vector<Digest>& chunk_digests);
   [[nodiscard]] Status check_version(Version version) const;
-  void handle_publish_begun(Instant now, std::shared_ptr<const Manifest> manifest);
+  void handle_publish_begun(Instant now, std::shared_ptr<const Manifest> manifest, bool packable);
   void handle_publish_grown(Instant now, const MadePayload& grown);
   void handle_publish(Instant now, Instant started_at, const MadePayload& made);
   void handle_publish_failed(Instant now, Version version);
@@ -100,8 +102,10 @@ class Publications {
   [[nodiscard]] Publication* find(PayloadId payload);
   /// The one of that version that most members get.
   [[nodiscard]] const Publication* main_publication(Version version) const;
-  /// Whether that patch can be had, or is being made already.
+  /// Whether that patch or packed payload can be had, or is being made already.
   [[nodiscard]] bool can_make(PayloadId payload) const;
+  /// Whether the latest version would arrive sooner if it was packed, as far as rates tell.
+  [[nodiscard]] bool packing_pays(Instant now) const;
   void make_patch(PayloadId payload);
   /// What is held of a payload that is being made becomes this; tells everyone who was told of it.
   void grow(const MadePayload& grown);
@@ -116,7 +120,8 @@ class Publications {
   /// The newest version that is not.
   [[nodiscard]] Version newest_whole() const { return taking_over() ? newest_before(latest_) : latest_; }
   /// What brings `member` to `version`, which is held and newer than what it has.
-  [[nodiscard]] CatchUp way_to(Version version, const Member& member) const;
+  [[nodiscard]] CatchUp way_to(Version version, const Member& member,
+                               const std::function<bool(PayloadId)>& can_make) const;
   /// What to do with the payload that a member is in the middle of as it joins: a plan for it, or word that there is
   /// none.
   void resume_receiving(Instant now, Member& member);
@@ -136,8 +141,8 @@ class Publications {
   PublicationContext context_;
   BroadcastTimes times_;
   std::map<PayloadId, Publication> publications_;
-  std::set<PayloadId> making_;   // patches that were asked for
-  std::set<PayloadId> useless_;  // patches that could not be made, or would not be small
+  std::set<PayloadId> making_;   // patches and packed payloads that were asked for
+  std::set<PayloadId> useless_;  // those that could not be made, or would not be small
   Version latest_{};
   std::uint64_t ended_count_ = 0;
 };

@@ -101,7 +101,8 @@ struct PatchedSnapshot::Work {
   }
 
   Status start(const PatchHead& head) {
-    WC_TRY(check_head(head, identity, base->table().size_bytes(), target->table().size_bytes()));
+    // A head for a base of no bytes has no segment that reads it.
+    WC_TRY(check_head(head, identity, base ? base->table().size_bytes() : 0, target->table().size_bytes()));
     const std::size_t segments = plan_segments(head).size();
     taken.resize(segments);
     results.resize(segments);

@@ -31,7 +31,7 @@ namespace weightcast {
 class PatchedSnapshot {
  public:
   /// `patch` is the one file of the payload, `target` files of full size that nobody looks at yet. `identity` says
-  /// what the patch has to be: it is compared with what its head says.
+  /// what the patch has to be: it is compared with what its head says. `base` is null for a packed payload.
   PatchedSnapshot(EventLoop& loop, PatchIdentity identity, std::shared_ptr<VersionFiles> base,
                   std::shared_ptr<VersionFiles> patch, std::shared_ptr<VersionFiles> target);
   /// What is under way on pool threads stops after the segment at hand.

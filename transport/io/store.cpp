@@ -42,10 +42,7 @@ StoreImpl::StoreImpl(EventLoop& loop, StoreOptions options, File lock, std::uniq
 }
 
 Error StoreImpl::no_such(PayloadId payload) {
-  return fail(Errc::kNotFound, Op::kOpen,
-              payload.is_patch() ? fmt::format("patch from version {} to {}: not in the store", payload.base.value,
-                                               payload.version.value)
-                                 : fmt::format("version {}: not in the store", payload.version.value));
+  return fail(Errc::kNotFound, Op::kOpen, to_string(payload) + ": not in the store");
 }
 
 Error StoreImpl::about(Version version, Error error) const {
@@ -74,7 +71,7 @@ void StoreImpl::begin(const Manifest& manifest, std::function<void(Result<Partia
   const PayloadId payload = manifest.id();
   if (refuse_new(payload, done)) return;
   CompleteRef base;
-  if (payload.is_patch()) {
+  if (payload.needs_base()) {
     const auto found = complete_.find(payload.base);
     if (found == complete_.end()) {
       later([payload, done = std::move(done)] {
@@ -126,7 +123,7 @@ void StoreImpl::begin(const Manifest& manifest, std::function<void(Result<Partia
   auto made = std::make_shared<Made>();
   if (!there) made->record = std::make_shared<VersionRecord>(VersionRecord{manifest, ChunkDigests(manifest)});
   serial_.run(
-      [layout = layout_, made, manifest, beside = payload.is_patch() && !options_.single_copy] {
+      [layout = layout_, made, manifest, beside = is_made_beside(payload)] {
         if (beside) made->target = make_target(layout, manifest);
         if (!made->target.has_value() || !made->record) return;
         made->files = make_incoming(layout, *made->record);
@@ -151,21 +148,20 @@ void StoreImpl::begin(const Manifest& manifest, std::function<void(Result<Partia
           if (incoming->base) --incoming->base->users;
           incoming->base = base;
           ++base->users;
-          incoming->target = std::move(*made->target);
-          if (!options_.single_copy) start_applying(*incoming);
-        } else {
-          start_check(*incoming);
         }
+        incoming->target = std::move(*made->target);
+        if (is_made_beside(payload)) start_applying(*incoming);
+        if (!payload.is_patch()) start_check(*incoming);
         done(partial_of(*incoming));
       });
 }
 
 void StoreImpl::start_applying(Incoming& incoming) {
   const Manifest& manifest = incoming.manifest();
-  const PatchIdentity identity{manifest.model_id, manifest.base_version, manifest.version,
-                               incoming.base->stored.manifest.snapshot_digest, manifest.snapshot_digest};
-  incoming.applied =
-      std::make_unique<PatchedSnapshot>(loop_, identity, incoming.base->files, incoming.files, incoming.target);
+  PatchIdentity identity{manifest.model_id, manifest.base_version, manifest.version, {}, manifest.snapshot_digest};
+  if (incoming.base) identity.base_digest = incoming.base->stored.manifest.snapshot_digest;
+  incoming.applied = std::make_unique<PatchedSnapshot>(loop_, identity, incoming.base ? incoming.base->files : nullptr,
+                                                       incoming.files, incoming.target);
   incoming.applied->handle_prefix(incoming.prefix_bytes());
 }
 
@@ -379,7 +375,7 @@ void StoreImpl::finish(PayloadId payload, std::function<void(Result<StoredVersio
   const IncomingRef incoming = found->second;
   WC_CHECK(incoming->held.complete() && incoming->record.digests.complete() && !incoming->finishing);
   incoming->finishing = true;
-  if (payload.is_patch() && options_.single_copy) return finish_in_place(incoming, std::move(done));
+  if (payload.is_patch() && !is_made_beside(payload)) return finish_in_place(incoming, std::move(done));
   auto handle = [this, incoming, done = std::move(done)](const Result<Digest>& digest) {
     handle_digest(incoming, digest, done);
   };
@@ -490,7 +486,7 @@ void StoreImpl::discard(PayloadId payload) {
   }
   if (!there) return;
   // First what the patch was applied to: it has no record before it is whole.
-  if (payload.is_patch() && !options_.single_copy && !complete_.contains(payload.version)) {
+  if (is_made_beside(payload) && !complete_.contains(payload.version)) {
     remove(payload.version, layout_.incoming(payload.version));
   }
   remove(payload, layout_.incoming(payload));

@@ -65,8 +65,9 @@ struct ImportTarget {
 ///   DIR/lock              held (flock) while a daemon runs
 ///   DIR/incoming/N/       files of a version that is arriving, preallocated to their full size
 ///   DIR/incoming/N-B/     the patch from version B to N while it arrives; N/ beside it is what it is applied to
+///   DIR/incoming/N-packed/  the packed payload of version N while it arrives; N/ beside it is what is made of it
 ///   DIR/versions/N/       a complete, verified version: byte for byte what was published, nothing else
-///   DIR/patches/N-B/      the payload of a complete patch, for children
+///   DIR/patches/N-B/      the payload of a complete patch, for children; N-packed/ is not kept over a restart
 ///   DIR/records/N, N-B    manifest and chunk digests of a version or patch (length-prefixed protobuf with a digest of
 ///                         its own); N and B are written with 12 digits everywhere
 ///   DIR/current           symbolic link to versions/N, replaced by rename: readers see the old or the new one

@@ -99,9 +99,9 @@ class StoreImpl final : public Store {
     std::unordered_map<ChunkIndex, BufferRef> unwritten;  // handed in, not on disk yet
     std::unique_ptr<SnapshotCheck> check;                 // of a full payload, from begin() on
     std::optional<LeafDigests> leaves;                    // ... of what passed through memory since
-    FilesRef target;                                      // of a patch, from begin() on
-    CompleteRef base;                                     // of a patch, from begin() on
-    std::unique_ptr<PatchedSnapshot> applied;             // of a patch, from begin() on, but not in the only copy
+    CompleteRef base;                                     // of a patch that needs one, from begin() on
+    FilesRef target;                                      // of what is made beside, from begin() on
+    std::unique_ptr<PatchedSnapshot> applied;             // of what is made beside, from begin() on
     std::shared_ptr<std::atomic<bool>> wanted = std::make_shared<std::atomic<bool>>(true);  // of one in the only copy
     bool finishing = false;
     std::optional<Instant> waits_since;  // for those who read the only copy
@@ -109,7 +109,7 @@ class StoreImpl final : public Store {
 
     [[nodiscard]] const Manifest& manifest() const { return record.manifest; }
     [[nodiscard]] PayloadId id() const { return record.manifest.id(); }
-    [[nodiscard]] bool begun() const { return check || base; }
+    [[nodiscard]] bool begun() const { return check || applied || base; }
     /// Bytes on disk, counted from the first without a gap.
     [[nodiscard]] std::uint64_t prefix_bytes() const {
       const auto gap = held.next_missing(ChunkIndex{0});
@@ -135,6 +135,11 @@ class StoreImpl final : public Store {
     loop_.post([task = std::move(task), alive = std::weak_ptr(alive_)] {
       if (!alive.expired()) task();
     });
+  }
+
+  /// Whether it becomes files of their own while it arrives. Else it is those files, or changes the only copy.
+  [[nodiscard]] bool is_made_beside(PayloadId payload) const {
+    return payload.is_patch() && !(options_.single_copy && payload.needs_base());
   }
 
   static Error no_such(PayloadId payload);

@@ -34,9 +34,7 @@ void StoreImpl::begin_import(Version version, std::vector<SnapshotFile> files,
 void StoreImpl::begin_patch(PayloadId patch, std::function<void(Result<std::filesystem::path>)> done) {
   if (patches_.contains(patch) || preparing_.contains(patch) || imports_.contains(patch)) {
     later([patch, done = std::move(done)] {
-      done(fail(Errc::kBusy, Op::kOpen,
-                fmt::format("patch from version {} to {}: it is here, or being made", patch.base.value,
-                            patch.version.value)));
+      done(fail(Errc::kBusy, Op::kOpen, to_string(patch) + ": it is here, or being made"));
     });
     return;
   }

@@ -19,10 +19,12 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kVersionDigits = 12;
+constexpr std::string_view kPackedSuffix = "-packed";
 constexpr unsigned kNamesTried = 1'000'000;
 
 std::string name_of(PayloadId payload) {
   const std::string version = fmt::format("{:0{}}", payload.version.value, kVersionDigits);
+  if (payload.is_packed()) return version + std::string(kPackedSuffix);
   return payload.is_patch() ? fmt::format("{}-{:0{}}", version, payload.base.value, kVersionDigits) : version;
 }
 
@@ -63,7 +65,9 @@ fs::path StoreLayout::undo(PayloadId payload) const { return undo() / name_of(pa
 std::optional<PayloadId> StoreLayout::payload_of(std::string_view name) {
   const std::size_t dash = name.find('-');
   const auto version = parse_version(name.substr(0, dash));
-  const auto base = dash == name.npos ? kNoVersion : parse_version(name.substr(dash + 1));
+  const auto base = dash == name.npos                    ? kNoVersion
+                    : name.substr(dash) == kPackedSuffix ? kEmptyVersion
+                                                         : parse_version(name.substr(dash + 1));
   if (!version || !base || name_of({*version, *base}) != name) return std::nullopt;
   return PayloadId{*version, *base};
 }

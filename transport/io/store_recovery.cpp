@@ -173,6 +173,11 @@ class Recovery {
     WC_ASSIGN(const std::set<PayloadId> patches, payloads_in(layout_.patches()));
     for (const PayloadId patch : patches) {
       const fs::path path = layout_.patch(patch);
+      if (patch.is_packed()) {
+        // To look at it would cost a start as much as to look at the version.
+        WC_TRY(layout_.throw_away(path));
+        continue;
+      }
       Result<RecoveredVersion> found = open_recorded(patch, path);
       if (!found.has_value()) {
         if (found.error().code == Errc::kIo) return found.error();

@@ -5,6 +5,7 @@
 
 #include "base/result.h"
 #include "base/units.h"
+#include "transport/core/origin_config.h"
 #include "transport/core/plan.h"
 #include "transport/core/timeouts.h"
 #include "transport/io/disk.h"
@@ -29,6 +30,7 @@ struct DaemonConfig {
   Duration hop_delay = std::chrono::microseconds(500);  ///< origin only
   std::uint32_t versions_kept = 2;
   bool patches = true;                 ///< origin only; false: full payloads only
+  Packing packing = Packing::kAuto;    ///< origin only
   std::uint32_t anchor_interval = 16;  ///< origin only: patches kept in a row for workers that are behind
   std::string congestion;              ///< "" leaves the host's default
   std::uint32_t streams = 1;           ///< worker only: connections to each parent

@@ -157,6 +157,7 @@ void Driver::perform(action::Close close) {
 
 void Driver::perform(action::BeginPayload begin) {
   const PayloadId payload = begin.manifest->id();
+  retain_holdings();  // what is not needed any more makes room for it
   store_.begin(*begin.manifest, [this, alive = alive_, payload](Result<PartialVersion> begun) {
     if (!*alive) return;
     if (begun.has_value()) {

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "patch/codec.h"
+#include "patch/planes.h"
 #include "patch/snapshot_stream.h"
 #include "transport/core/catch_up.h"
 #include "transport/io/posix_file.h"
@@ -18,6 +19,9 @@ namespace {
 
 // A worker holds two at a time, with their code: so it stays below 16 MiB.
 constexpr std::uint32_t kSegmentBytes = 7 * kMiB;
+// Nothing is sent before the first is made, and the last is unpacked when everything has arrived: a few milliseconds
+// each. Of a snapshot that would have too many they are longer.
+constexpr std::uint32_t kPackedSegmentBytes = kMiB;
 constexpr unsigned kThreads = 2;
 // Encoding a snapshot in which everything changed takes seconds per gigabyte, in which nothing would be sent. So first
 // these are looked at; a patch of cells of two bytes takes about as much as the full payload when half of them changed.
@@ -65,6 +69,29 @@ Result<double> changed_share(const SnapshotSource& base, const SnapshotSource& r
   return words == 0 ? 1.0 : double(changed) / double(words);
 }
 
+/// The share of their size that cells at equal places take when they are packed. Each sample is of one tensor.
+Result<double> packed_share(const SnapshotSource& result) {
+  const SnapshotLayout layout = layout_of(result);
+  WC_ASSIGN(const PatchHead head, make_head({}, SnapshotLayout{}, layout, kSegmentBytes));
+  std::vector<std::byte> cells, packed;
+  std::uint64_t cells_bytes = 0, packed_bytes = 0;
+  auto piece = head.pieces.begin();
+  for (std::uint64_t i = 0; i < kSamples; ++i) {
+    const std::uint64_t at = layout.size_bytes / kSamples * i;
+    while (piece != head.pieces.end() && piece->result_offset + piece->size_bytes <= at) ++piece;
+    if (piece == head.pieces.end()) break;
+    const std::uint64_t width = geometry_of(piece->kind).bytes;
+    const std::uint64_t begin = (at - std::min(at, piece->result_offset)) / width * width;
+    cells.resize(std::min<std::uint64_t>(kSampleBytes, piece->size_bytes - begin) / width * width);
+    WC_TRY(result.read_at(piece->result_offset + begin, cells));
+    packed.clear();
+    encode_planes(piece->kind, cells, nullptr, cells.size(), packed);
+    cells_bytes += cells.size();
+    packed_bytes += std::min(packed.size(), cells.size());
+  }
+  return cells_bytes == 0 ? 1.0 : double(packed_bytes) / double(cells_bytes);
+}
+
 /// The digests of a stream's chunks, made as the stream is.
 class ChunkHasher {
  public:
@@ -107,28 +134,47 @@ class PatchMaking : public std::enable_shared_from_this<PatchMaking> {
   void start() {
     const StoredVersion* base = store_.find(request_.payload.base);
     const StoredVersion* result = store_.find(request_.payload.version);
-    if (base == nullptr || result == nullptr) {
+    if (result == nullptr || (base == nullptr && !is_packed())) {
       return loop_.post([self = shared_from_this()] {
-        self->observer_.done(
-            fail(Errc::kNotFound, Op::kEncode, "one of the two versions is not in the store any more"));
+        self->observer_.done(fail(Errc::kNotFound, Op::kEncode, "what it is made from is not in the store any more"));
       });
     }
-    base_path_ = base->path;
     result_path_ = result->path;
-    base_digest_ = base->manifest.snapshot_digest;
+    if (base != nullptr) {
+      base_path_ = base->path;
+      base_digest_ = base->manifest.snapshot_digest;
+    }
     manifest_ = result->manifest;
     loop_.offload([self = shared_from_this()] { self->note(self->open()); },
                   [self = shared_from_this()] { self->begin(); });
   }
 
  private:
+  [[nodiscard]] bool is_packed() const { return request_.payload.is_packed(); }
+
   Status open() {
-    WC_ASSIGN(base_, SnapshotSource::open(base_path_.string()));
     WC_ASSIGN(result_, SnapshotSource::open(result_path_.string()));
-    WC_ASSIGN(changed_share_, changed_share(*base_, *result_));
-    if (changed_share_ < kChangedShareMax) return {};
-    return fail(Errc::kTooLarge, Op::kEncode, fmt::format("{:.0f} % of it has changed", 100 * changed_share_));
+    if (is_packed()) return look_at_result();
+    WC_ASSIGN(base_, SnapshotSource::open(base_path_.string()));
+    return compare();
   }
+
+  Status compare() {
+    WC_ASSIGN(const double changed, changed_share(*base_, *result_));
+    if (changed >= kChangedShareMax) {
+      return fail(Errc::kTooLarge, Op::kEncode, fmt::format("{:.0f} % of it has changed", 100 * changed));
+    }
+    expected_share_ = changed / 2 * kExpectedBytesPerWord;
+    return {};
+  }
+
+  Status look_at_result() {
+    WC_ASSIGN(expected_share_, packed_share(*result_));
+    if (expected_share_ < share_max()) return {};
+    return fail(Errc::kTooLarge, Op::kEncode, fmt::format("it would take {:.0f} % of it", 100 * expected_share_));
+  }
+
+  [[nodiscard]] double share_max() const { return is_packed() ? kPackedShareMax : kPatchShareMax; }
 
   void begin() {
     if (error_) return observer_.done(*error_);
@@ -145,8 +191,8 @@ class PatchMaking : public std::enable_shared_from_this<PatchMaking> {
     manifest_.kind = PayloadKind::kPatch;
     manifest_.base_version = request_.payload.base;
     manifest_.open = true;
-    manifest_.expected_bytes = std::max<std::uint64_t>(
-        1, static_cast<std::uint64_t>(changed_share_ * double(full_bytes / 2) * kExpectedBytesPerWord));
+    manifest_.expected_bytes =
+        std::max<std::uint64_t>(1, static_cast<std::uint64_t>(expected_share_ * double(full_bytes)));
     manifest_.payload_bytes = 0;
     manifest_.part_digests.clear();
     manifest_.chunk_bytes = request_.choose_chunk_bytes(manifest_.expected_bytes);
@@ -161,17 +207,20 @@ class PatchMaking : public std::enable_shared_from_this<PatchMaking> {
   Status encode() {
     PatchIdentity identity{request_.model_id, request_.payload.base, request_.payload.version, base_digest_,
                            manifest_.snapshot_digest};
-    WC_ASSIGN(const PatchHead head,
-              make_head(std::move(identity), layout_of(*base_), layout_of(*result_), kSegmentBytes));
+    WC_ASSIGN(const PatchHead head, make_head(std::move(identity), base_ ? layout_of(*base_) : SnapshotLayout{},
+                                              layout_of(*result_), segment_bytes()));
     WC_ASSIGN(const File file, open_file(path_, O_WRONLY));
-    const double limit_bytes = kPatchShareMax * double(manifest_.snapshot_bytes());
+    const double limit_bytes = share_max() * double(manifest_.snapshot_bytes());
     EncodeOptions options;
     options.threads = kThreads;
-    const VersionSource before(*base_), after(*result_);
-    Result<PatchSummary> summary = encode_patch(head, before, after, options, [&](Bytes bytes) -> Status {
+    const VersionSource after(*result_);
+    const std::unique_ptr<ByteSource> before =
+        base_ ? std::unique_ptr<ByteSource>(std::make_unique<VersionSource>(*base_))
+              : std::make_unique<MemorySource>(Bytes());
+    Result<PatchSummary> summary = encode_patch(head, *before, after, options, [&](Bytes bytes) -> Status {
       if (double(bytes_ + bytes.size()) >= limit_bytes) {
         return fail(Errc::kTooLarge, Op::kEncode,
-                    fmt::format("it takes more than {:.0f} % of the full payload", 100 * kPatchShareMax));
+                    fmt::format("it takes more than {:.0f} % of the full payload", 100 * share_max()));
       }
       WC_TRY(write_fully(file, bytes_, bytes, path_.native()));
       bytes_ += bytes.size();
@@ -183,6 +232,12 @@ class PatchMaking : public std::enable_shared_from_this<PatchMaking> {
     grow();
     hasher_->finish();
     return {};
+  }
+
+  [[nodiscard]] std::uint32_t segment_bytes() const {
+    if (!is_packed()) return kSegmentBytes;
+    const std::uint64_t least = result_->size_bytes() / (kSegmentsMax / 2);
+    return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(least, kPackedSegmentBytes, kSegmentBytes));
   }
 
   // Encoding goes on while the loop tells of it. On the thread that encodes.
@@ -241,7 +296,7 @@ class PatchMaking : public std::enable_shared_from_this<PatchMaking> {
   Digest base_digest_{};
   Manifest manifest_;  // as it was announced
   std::optional<SnapshotSource> base_, result_;
-  double changed_share_ = 0;
+  double expected_share_ = 0;  // of the full payload
   // Of the thread that encodes, until it is done.
   std::uint64_t bytes_ = 0;
   std::optional<ChunkHasher> hasher_;

@@ -27,9 +27,9 @@ struct PatchObserver {
 
 /// Compares two complete versions of the store, which must stay until it is done, and puts the patch between them into
 /// the store, off the loop. It makes no difference whether the two are neighbours: a patch over several versions
-/// carries the latest value of each cell, once. Errors: kTooLarge (it would not be smaller than the full payload by
-/// kPatchShareMax: found by looking at samples first, then while encoding), and those of encode_patch(), SnapshotSource
-/// and the store.
+/// carries the latest value of each cell, once. A packed payload is made in the same way, from one version and nothing.
+/// Errors: kTooLarge (it would not be smaller than the full payload by kPatchShareMax, a packed one by kPackedShareMax:
+/// found by looking at samples first, then while encoding), and those of encode_patch(), SnapshotSource and the store.
 void make_patch(EventLoop& loop, Store& store, MakePatchRequest request, PatchObserver observer);
 
 }  // namespace weightcast

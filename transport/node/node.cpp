@@ -6,6 +6,10 @@
 
 namespace weightcast {
 
+std::string_view kind_of(PayloadId payload) {
+  return payload.is_packed() ? "packed" : payload.is_patch() ? "patch" : "full";
+}
+
 Status Node::open_base(const DaemonConfig& config) {
   config_ = config;
   socket_options_.congestion = config.congestion;
@@ -43,7 +47,7 @@ local::VersionsReply Node::versions() {
   for (const StoredVersion& stored : store_->versions()) {
     local::VersionEntry* entry = reply.add_versions();
     entry->set_version(stored.manifest.version.value);
-    entry->set_kind(stored.manifest.kind == PayloadKind::kFull ? "full" : "patch");
+    entry->set_kind(std::string(kind_of(stored.manifest.id())));
     entry->set_snapshot_bytes(stored.manifest.snapshot_bytes());
     entry->set_payload_bytes(stored.manifest.payload_bytes);
     entry->set_digest(stored.manifest.snapshot_digest.hex());

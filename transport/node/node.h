@@ -14,6 +14,9 @@
 
 namespace weightcast {
 
+/// "full", "packed" or "patch": what programs are told.
+[[nodiscard]] std::string_view kind_of(PayloadId payload);
+
 /// What origin and worker have in common: the store, the limits, the listeners. Members are in the order in which they
 /// may be destroyed from the last to the first.
 class Node : public LocalService {

@@ -36,6 +36,7 @@ Status OriginNode::start() {
   config.hop_delay = config_.hop_delay;
   config.versions_kept = config_.versions_kept;
   config.patches = config_.patches;
+  config.packing = config_.packing;
   config.anchor_interval = config_.anchor_interval;
   config.timeouts = config_.timeouts;
   core_ = std::make_unique<OriginCore>(std::move(config));
@@ -144,6 +145,7 @@ std::optional<local::PublishResult> OriginNode::publish_result(Version version, 
   result.set_kind(progress->undecided                    ? wire::PAYLOAD_KIND_UNSPECIFIED
                   : progress->kind == PayloadKind::kFull ? wire::PAYLOAD_KIND_FULL
                                                          : wire::PAYLOAD_KIND_PATCH);
+  result.set_packed(progress->packed);
   result.set_payload_bytes(progress->payload_bytes);
   result.set_workers(progress->active);
   result.set_installed(progress->installed);

@@ -71,7 +71,7 @@ local::StatusReply WorkerNode::status() {
   self->set_finish_s(core_->intake().finish_s());
   if (const StoredVersion* stored = store_->find(core_->installed_version())) {
     self->set_switch_s(stored->switch_s);
-    self->set_payload(stored->manifest.kind == PayloadKind::kPatch ? "patch" : "full");
+    self->set_payload(std::string(kind_of(stored->manifest.id())));
     self->set_payload_bytes(stored->manifest.payload_bytes);
   }
   return reply;

@@ -95,6 +95,35 @@ TEST(CatchUp, DamagedBaseGetsTheFullPayloadWhateverThereIs) {
   EXPECT_FALSE(choose_payload(chain(10), r).make);
 }
 
+TEST(CatchUp, FullPayloadIsPackedWhereThatIsHeld) {
+  Holdings holdings = chain(10);
+  add(holdings, packed_of(Version{5}), 660'000);
+  const CatchUp way = choose_payload(holdings, request(0));
+  EXPECT_EQ(way.next, packed_of(Version{5}));
+  EXPECT_EQ(way.total_bytes, 660'000u);
+  EXPECT_EQ(choose_payload(holdings, request(4)).next, patch(4, 5)) << "a patch goes before it";
+  CatchUpRequest damaged = request(4);
+  damaged.patches_fit = false;
+  EXPECT_EQ(choose_payload(holdings, damaged).next, PayloadId(Version{5}));
+}
+
+TEST(CatchUp, PackedPayloadThatCanBeMadeIsWaitedForWhereNoPatchLeads) {
+  CatchUpRequest r = request(0);
+  r.can_make = [](PayloadId p) { return p.is_packed(); };
+  const CatchUp way = choose_payload(chain(10), r);
+  EXPECT_TRUE(way.make);
+  EXPECT_EQ(way.next, packed_of(Version{5}));
+  r.installed = Version{1};
+  EXPECT_EQ(choose_payload(chain(10), r).next, patch(1, 2));
+  EXPECT_EQ(choose_payload(chain(150'000), r).next, packed_of(Version{5})) << "nor a chain that is worth it";
+}
+
+TEST(UsefulChain, PackedPayloadIsNoLinkOfIt) {
+  Holdings holdings = chain(10);
+  add(holdings, packed_of(Version{5}), 10);
+  EXPECT_EQ(useful_chain(holdings, Version{5}, 2), (std::set<PayloadId>{patch(3, 4), patch(4, 5)}));
+}
+
 TEST(UsefulChain, KeepsWhatLeadsToTheLatestVersionWithinItsBounds) {
   EXPECT_EQ(useful_chain(chain(10), Version{5}, 16).size(), 4u);
   EXPECT_EQ(useful_chain(chain(10), Version{5}, 2), (std::set<PayloadId>{patch(3, 4), patch(4, 5)}));

@@ -35,6 +35,10 @@ TEST(Manifest, RoundTripsOverTheWire) {
   patch.payload_bytes = 4097 * std::uint64_t{1024};  // 1025 chunks: two parts
   patch.part_digests = {digest_of({}), Digest{}};
   EXPECT_EQ(*manifest_from_wire(manifest_to_wire(patch)), patch);
+
+  patch.base_version = kEmptyVersion;
+  EXPECT_TRUE(patch.id().is_packed());
+  EXPECT_EQ(*manifest_from_wire(manifest_to_wire(patch)), patch);
 }
 
 TEST(Manifest, KnowsPositionAndSizeOfEveryChunk) {
@@ -56,6 +60,7 @@ TEST(Manifest, RefusesEachBadFieldAndNamesIt) {
   const BadField cases[] = {
       {"model id", [](auto& m) { m.set_model_id(std::string(256, 'x')); }, "model id"},
       {"no version", [](auto& m) { m.set_version(0); }, "version 0"},
+      {"the version that holds nothing", [](auto& m) { m.set_version(kEmptyVersion.value); }, "version 18446"},
       {"kind missing", [](auto& m) { m.clear_kind(); }, "payload kind"},
       {"kind unknown", [](auto& m) { m.set_kind(static_cast<wire::PayloadKind>(99)); }, "payload kind"},
       {"full with a base", [](auto& m) { m.set_base_version(6); }, "base version and kind"},

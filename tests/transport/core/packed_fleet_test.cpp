@@ -1,0 +1,182 @@
+// Whole stories of full payloads that travel packed, told by real cores over queues.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/transport/core/fleet.h"
+
+namespace weightcast {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr std::uint32_t kFullChunks = 100;
+constexpr std::uint32_t kPackedChunks = 66;
+
+PayloadId full(std::uint64_t version) { return Version{version}; }
+PayloadId packed(std::uint64_t version) { return packed_of(Version{version}); }
+PayloadId patch(std::uint64_t base, std::uint64_t version) { return {Version{version}, Version{base}}; }
+
+OriginConfig origin_config(Rate uplink = Rate::bits(100e6), Packing packing = Packing::kAuto) {
+  OriginConfig config;
+  config.topology = Topology::kChain;
+  config.uplink = uplink;
+  config.packing = packing;
+  return config;
+}
+
+WorkerConfig worker_config(Rate rate = Rate::bits(100e6)) {
+  WorkerConfig config;
+  config.uplink = config.downlink = rate;
+  return config;
+}
+
+std::uint32_t chunks_of(PayloadId payload) { return payload.is_packed() ? kPackedChunks : 2; }
+
+struct PackedFleet : testing::Test {
+  Fleet fleet{origin_config(), chunks_of};
+  Fleet::Node& a = fleet.add("a", worker_config());
+  Fleet::Node& b = (fleet.run_for(10ms), fleet.add("b", worker_config()));
+
+  void SetUp() override {
+    ASSERT_TRUE(fleet.run_until([&] { return b.worker->joined(); }));
+  }
+  void publish(std::uint64_t version) {
+    fleet.publish(version, kFullChunks);
+    ASSERT_TRUE(fleet.run_until_installed(version));
+    fleet.run_for(10ms);  // so that the origin knows
+  }
+};
+
+/// What one worker on such a link receives of a first version.
+std::vector<PayloadId> first_payloads(const OriginConfig& config, const WorkerConfig& worker) {
+  Fleet fleet(config, chunks_of);
+  Fleet::Node& w = fleet.add("w", worker);
+  EXPECT_TRUE(fleet.run_until([&] { return w.worker->joined(); }));
+  fleet.publish(1, kFullChunks);
+  EXPECT_TRUE(fleet.run_until_installed(1));
+  return fleet.payloads_to("w");
+}
+
+TEST_F(PackedFleet, FirstVersionTravelsPackedFromParentToChild) {
+  publish(1);
+  EXPECT_THAT(fleet.payloads_to("a"), ElementsAre(packed(1)));
+  EXPECT_THAT(fleet.payloads_to("b"), ElementsAre(packed(1)));
+  EXPECT_EQ(fleet.deliveries_to("b"), kPackedChunks);
+  EXPECT_GT(std::ranges::count_if(fleet.deliveries(), [](const auto& d) { return d.from == "a" && d.to == "b"; }), 0);
+  const auto progress = fleet.origin().progress(Version{1});
+  EXPECT_EQ(progress->kind, PayloadKind::kFull);
+  EXPECT_TRUE(progress->packed);
+  EXPECT_EQ(fleet.member("a").installed_way, Way::kPacked);
+  publish(2);
+  EXPECT_THAT(fleet.payloads_to("a"), ElementsAre(packed(1), patch(1, 2)));
+}
+
+TEST(Packing, IsTriedOnlyWhereSendingTakesLongerByRatesThatAreKnown) {
+  const WorkerConfig slow = worker_config(), fast = worker_config(Rate::bits(10e9)), unknown = worker_config(Rate{});
+  EXPECT_THAT(first_payloads(origin_config(), slow), ElementsAre(packed(1)));
+  EXPECT_THAT(first_payloads(origin_config(Rate::bits(10e9)), fast), ElementsAre(full(1)));
+  EXPECT_THAT(first_payloads(origin_config(), unknown), ElementsAre(full(1)));
+  EXPECT_THAT(first_payloads(origin_config(Rate{}), slow), ElementsAre(full(1)));
+  EXPECT_THAT(first_payloads(origin_config(Rate{}, Packing::kAlways), unknown), ElementsAre(packed(1)));
+  EXPECT_THAT(first_payloads(origin_config(Rate::bits(100e6), Packing::kNever), slow), ElementsAre(full(1)));
+}
+
+TEST(Packing, ThatIsOfNoUseIsTriedOncePerVersion) {
+  int asked = 0;
+  Fleet fleet(origin_config(), [&](PayloadId p) {
+    asked += p.is_packed() ? 1 : 0;
+    return 0u;
+  });
+  Fleet::Node& w = fleet.add("w", worker_config());
+  ASSERT_TRUE(fleet.run_until([&] { return w.worker->joined(); }));
+  for (std::uint64_t version = 1; version <= 2; ++version) {
+    fleet.publish(version, kFullChunks);
+    ASSERT_TRUE(fleet.run_until_installed(version));
+  }
+  fleet.add("late", worker_config());
+  ASSERT_TRUE(fleet.run_until_installed(2));
+  EXPECT_THAT(fleet.payloads_to("w"), ElementsAre(full(1), full(2)));
+  EXPECT_THAT(fleet.payloads_to("late"), ElementsAre(full(2)));
+  EXPECT_EQ(asked, 2);
+}
+
+TEST_F(PackedFleet, LateJoinerGetsWhatWasPackedForTheOthers) {
+  publish(1);
+  fleet.add("late", worker_config());
+  ASSERT_TRUE(fleet.run_until_installed(1));
+  EXPECT_THAT(fleet.payloads_to("late"), ElementsAre(packed(1)));
+}
+
+TEST_F(PackedFleet, WhoGetsTheVersionAsItIsGoesOnWithThat) {
+  Fleet other(origin_config(Rate::bits(10e9)), chunks_of);
+  Fleet::Node& fast = other.add("fast", worker_config(Rate::bits(10e9)));
+  ASSERT_TRUE(other.run_until([&] { return fast.worker->joined(); }));
+  other.publish(1, kFullChunks);
+  ASSERT_TRUE(other.run_until([&] { return fast.worker->intake().chunks_verified() > 10; }));
+  other.add("slow", worker_config());
+  ASSERT_TRUE(other.run_until_installed(1));
+  EXPECT_THAT(other.payloads_to("fast"), ElementsAre(full(1)));
+  EXPECT_THAT(other.payloads_to("slow"), ElementsAre(packed(1)));
+}
+
+TEST_F(PackedFleet, WorkerThatCannotUnpackGetsTheVersionAsItIs) {
+  a.damaged_base = true;  // nothing that is coded can be made into a version there
+  publish(1);
+  EXPECT_THAT(fleet.payloads_to("a"), ElementsAre(packed(1), full(1)));
+  EXPECT_THAT(fleet.payloads_to("b"), Not(Contains(full(1))));
+  a.damaged_base = false;
+  publish(2);
+  EXPECT_THAT(fleet.payloads_to("a"), Contains(patch(1, 2)));
+}
+
+TEST_F(PackedFleet, WorkerWithoutRoomForBothGetsTheVersionAsItIs) {
+  a.disk_full = true;
+  fleet.publish(1, kFullChunks);
+  ASSERT_TRUE(fleet.run_until([&] { return !a.worker->last_error().empty(); }));
+  a.disk_full = false;
+  ASSERT_TRUE(fleet.run_until_installed(1, 5s)) << "not ten seconds later, and the same again";
+  EXPECT_THAT(fleet.payloads_to("a"), Contains(full(1)));
+}
+
+TEST_F(PackedFleet, IsForgottenWithTheNextVersion) {
+  publish(1);
+  EXPECT_TRUE(fleet.origin().holdings().contains(packed(1)));
+  EXPECT_TRUE(a.worker->holdings().contains(packed(1)));
+  publish(2);
+  EXPECT_FALSE(fleet.origin().holdings().contains(packed(1)));
+  EXPECT_FALSE(a.worker->holdings().contains(packed(1)));
+  EXPECT_FALSE(b.worker->holdings().contains(packed(1)));
+}
+
+TEST_F(PackedFleet, ThatIsWithdrawnIsMadeUpForByTheVersionAsItIs) {
+  fleet.patch_growths = 4;
+  fleet.withdraws_patches = true;
+  publish(1);
+  EXPECT_THAT(fleet.payloads_to("b"), ElementsAre(packed(1), full(1)));
+  EXPECT_FALSE(fleet.origin().holdings().contains(packed(1)));
+}
+
+TEST_F(PackedFleet, WorkerThatRestartsInTheMiddleGetsAllOfIt) {
+  fleet.patch_growths = 4;
+  fleet.publish(1, kFullChunks);
+  ASSERT_TRUE(fleet.run_until([&] { return b.worker->intake().chunks_verified() > 10; }));
+  fleet.kill(b);
+  fleet.run_for(20ms);
+  fleet.restart(b);
+  ASSERT_TRUE(fleet.run_until_installed(1));
+  EXPECT_THAT(fleet.payloads_to("b"), ElementsAre(packed(1)));
+}
+
+TEST(Packing, NumberOfTheVersionThatHoldsNothingCannotBePublished) {
+  Fleet fleet(origin_config(), chunks_of);
+  const Status refused = fleet.origin().check_version(kEmptyVersion);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_THAT(refused.error().detail, HasSubstr("18446744073709551615"));
+}
+
+}  // namespace
+}  // namespace weightcast
