@@ -224,14 +224,4 @@ Status PlanesDecoder::finish() {
   return {};
 }
 
-Status decode_planes(CellKind kind, Bytes coded, MutableBytes cells) {
-  // A multiple of every cell's width, and small enough to stay in the cache from plane to plane.
-  constexpr std::size_t kWindowBytes = 64 * 1024;
-  WC_ASSIGN(PlanesDecoder decoder, PlanesDecoder::start(kind, coded, cells.size()));
-  for (std::size_t at = 0; at < cells.size(); at += kWindowBytes) {
-    WC_TRY(decoder.next({}, cells.subspan(at, std::min(kWindowBytes, cells.size() - at))));
-  }
-  return decoder.finish();
-}
-
 }  // namespace weightcast

@@ -45,7 +45,4 @@ class PlanesDecoder {
   std::vector<std::byte> window_;  // of one plane
 };
 
-/// All cells at once, of planes that were made without old cells. Errors: kCorrupt.
-Status decode_planes(CellKind kind, Bytes coded, MutableBytes cells);
-
 }  // namespace weightcast

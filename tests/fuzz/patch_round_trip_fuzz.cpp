@@ -1,5 +1,5 @@
 // Arbitrary old and new cells: every kernel makes the same segment, and it gives the new cells back. The first byte
-// chooses the kind; of the rest, one half is old and the other half new.
+// chooses the kind; of the rest, one half is old and the other half new. From 128 on there are no old ones.
 #include "patch/segment_codec.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -8,11 +8,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   SegmentRange range;
   range.kind = CellKind(data[0] % kCellKinds);
   const unsigned width = geometry_of(range.kind).bytes;
-  range.size_bytes = std::uint32_t((size - 1) / 2 / width * width);
-  range.base_offset = 0;
+  const bool has_base = data[0] < 128;
+  range.size_bytes = std::uint32_t((size - 1) / (has_base ? 2 : 1) / width * width);
+  range.base_offset = has_base ? 0 : kNoBase;
   if (range.size_bytes == 0) return 0;
   const Bytes cells = std::as_bytes(std::span(data + 1, size - 1));
-  const Bytes before = cells.first(range.size_bytes), after = cells.subspan(range.size_bytes, range.size_bytes);
+  const Bytes before = has_base ? cells.first(range.size_bytes) : Bytes();
+  const Bytes after = cells.subspan(before.size(), range.size_bytes);
   std::vector<std::byte> first;
   for (const Kernels* kernels : available_kernels()) {
     std::vector<std::byte> frame, result(range.size_bytes);

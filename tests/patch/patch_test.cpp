@@ -41,6 +41,40 @@ std::pair<std::vector<OwnedSegment>, PatchEnd> split(Bytes patch, std::size_t by
   return {std::move(segments), *reader.end()};
 }
 
+PatchIdentity packed_identity() {
+  PatchIdentity identity = test::make_identity();
+  identity.base_version = kEmptyVersion;
+  return identity;
+}
+
+TEST(Patch, FromNothingPacksBF16WeightsToTwoThirdsAndGivesThemBack) {
+  Snapshot snapshot;
+  const auto cells = test::make_cells(CellKind::kBf16, 1'200'000, test::Structure::kNone, 0, 1);
+  snapshot.add("w", "BF16", {1'200'000}, cells.before);
+  const std::vector<std::byte> packed = make_patch(Snapshot(), snapshot, 1u << 20, {}, packed_identity());
+  EXPECT_LT(double(packed.size()), 0.70 * double(snapshot.stream.size()));
+  expect_leads_to(Snapshot(), snapshot, packed);
+  EncodeOptions options;
+  options.threads = 3;
+  EXPECT_EQ(make_patch(Snapshot(), snapshot, 1u << 20, options, packed_identity()), packed);
+}
+
+TEST(Patch, FromNothingGivesBackEveryKindAndRefusesWhatIsCutShortOrDamaged) {
+  const auto [snapshot, other] = make_versions(400, 0, 5);
+  const std::vector<std::byte> packed = make_patch(Snapshot(), snapshot, 65536, {}, packed_identity());
+  expect_leads_to(Snapshot(), snapshot, packed);
+  std::vector<std::byte> result(snapshot.stream.size());
+  for (std::size_t size = 0; size < packed.size(); ++size) {
+    ASSERT_FALSE(apply_to(Snapshot(), Bytes(packed).first(size), result).has_value()) << size;
+  }
+  for (std::size_t at = 0; at < packed.size(); ++at) {
+    std::vector<std::byte> damaged = packed;
+    damaged[at] ^= std::byte{1};
+    ASSERT_FALSE(apply_to(Snapshot(), damaged, result).has_value()) << at;
+  }
+  EXPECT_EQ(apply_to(other, packed, result).error().code, Errc::kWrongBase);
+}
+
 TEST(Patch, LeadsFromOneVersionToTheNext) {
   const auto [before, after] = make_versions(50000, 0.01, 1);
   const std::vector<std::byte> patch = make_patch(before, after);
