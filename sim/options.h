@@ -9,6 +9,7 @@
 #include "base/time.h"
 #include "base/units.h"
 #include "sim/fault.h"
+#include "transport/core/origin_config.h"
 #include "transport/core/plan.h"
 #include "transport/core/timeouts.h"
 #include "transport/core/worker_core.h"
@@ -33,10 +34,13 @@ struct DiskOptions {
   Duration finish_delay{};                               ///< from the last chunk to the visible version
 };
 
-/// What it takes to send the difference of two versions only. Without it every version is sent whole.
+/// What it takes to send the difference of two versions only, and packed payloads. Without it every version is sent
+/// whole, as it is.
 struct PatchOptions {
   bool enabled = false;
   double share = 0.01;  ///< of the payload, for one version's change
+  Packing packing = Packing::kNever;
+  double packed_share = 0.67;  ///< of the payload, for a packed one; what follows is said of those, too
   Duration make_delay = std::chrono::milliseconds(50);
   double useless_probability = 0;    ///< that a patch turns out not to be worth it
   double unfit_probability = 0;      ///< that a worker finds its base damaged when it applies one
@@ -97,6 +101,7 @@ struct SimResult {
   std::uint64_t origin_egress_bytes = 0;
   std::uint64_t chunks_delivered = 0;
   std::uint64_t patches_installed = 0;       ///< by all workers
+  std::uint64_t packed_installed = 0;        ///< by all workers
   std::uint64_t patches_unfit = 0;           ///< refused for a damaged base, and made up for by full payloads
   std::uint64_t patches_withdrawn = 0;       ///< by the origin, after it had begun to send them
   std::uint64_t versions_refused = 0;        ///< the same

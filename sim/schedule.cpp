@@ -126,6 +126,20 @@ SimOptions random_schedule(std::uint64_t seed) {
     options.takeover.part_chunks = static_cast<std::uint32_t>(takeover_random.between(1, 9));
     options.takeover.refused_probability = takeover_random.chance(0.3) ? 0.3 : 0;
   }
+  // And again: packed payloads.
+  Random packed_random(seed ^ 0x7061636b65642121);
+  if (packed_random.chance(0.4)) {
+    options.patches.packing = packed_random.chance(0.5) ? Packing::kAuto : Packing::kAlways;
+    options.patches.packed_share = 0.001 * double(packed_random.between(300, 950));
+    if (!options.patches.enabled) {
+      options.patches.make_delay = packed_random.duration(Duration(1), seconds(2));
+      options.patches.growths = static_cast<std::uint32_t>(packed_random.between(0, 12));
+      options.patches.part_chunks = static_cast<std::uint32_t>(packed_random.between(1, 9));
+      options.patches.useless_probability = packed_random.chance(0.3) ? 0.3 : 0;
+      options.patches.unfit_probability = packed_random.chance(0.5) ? 0.2 : 0;
+      options.patches.withdrawn_probability = packed_random.chance(0.3) ? 0.3 : 0;
+    }
+  }
   // As slow as a star or a disk may be, several times over; and then what the core's own waits may take.
   double least_bytes_per_s =
       std::min({options.network.origin_uplink.bytes_per_s, options.network.worker_uplink.bytes_per_s,

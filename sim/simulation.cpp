@@ -124,9 +124,11 @@ void Simulation::start_node(NodeIndex index) {
     config.hop_delay = options_.network.one_way_delay;
     config.timeouts = options_.timeouts;
     config.patches = options_.patches.enabled;
+    config.packing = options_.patches.packing;
     auto core = std::make_unique<OriginCore>(config);
     for (const auto& [id, payload] : payloads_) {
-      if (payload.complete) core->restore(payload.manifest, payload.digests);
+      // A store keeps no packed payload over a restart.
+      if (payload.complete && !payload.manifest->id().is_packed()) core->restore(payload.manifest, payload.digests);
     }
     node.origin = core.get();
     node.core = std::move(core);
@@ -146,6 +148,7 @@ void Simulation::start_node(NodeIndex index) {
     for (const auto& [version, finished] : node.disk.finished()) {
       const Payload& payload = payloads_.at(finished.payload);
       core->restore(payload.manifest, payload.digests);
+      if (finished.payload.is_packed()) continue;
       if (finished.payload.is_patch()) core->restore_patch(payload.manifest, payload.digests);
       node.handed.put(finished.payload, ChunkSet(payload.manifest->chunk_count(), true));
     }

@@ -54,6 +54,8 @@ void Simulation::handle_disk(const Event& event) {
         node.core->handle_payload_begun(local(index), id, full);
         break;
       }
+      // What the origin makes anew is another manifest until it has come to its end.
+      if (operation.open) node.disk.discard(id);
       Disk::Partial& partial = node.disk.begin(id, payload.manifest->chunk_count(), payload.manifest->part_count());
       partial.open = operation.open;
       partial.room_chunks = operation.chunks;
@@ -89,10 +91,12 @@ void Simulation::handle_disk(const Event& event) {
       }
       if (id.is_patch() && random_.chance(options_.patches.unfit_probability)) {
         ++result_.patches_unfit;
-        node.core->handle_finished(local(index), id, fail(Errc::kWrongBase, Op::kDecode, "the base is damaged"));
+        const Errc code = id.is_packed() ? Errc::kCorrupt : Errc::kWrongBase;
+        node.core->handle_finished(local(index), id, fail(code, Op::kDecode, "nothing can be made of it"));
         break;
       }
-      if (id.is_patch()) ++result_.patches_installed;
+      if (id.needs_base()) ++result_.patches_installed;
+      if (id.is_packed()) ++result_.packed_installed;
       if (version <= node.installed) {
         return violate(
             fmt::format("{} goes back from version {} to {}", name_of(index), node.installed.value, version.value));

@@ -14,6 +14,13 @@ Digest digest_of_chunk(PayloadId payload, ChunkIndex chunk) {
   return digest;
 }
 
+/// What a patch or packed payload takes of its full one.
+double share_of(PayloadId id, const PatchOptions& options) {
+  if (id.is_packed()) return options.packed_share;
+  // Most cells that change in two versions are not the same, so a fold grows; but less than the sum.
+  return options.share * (1 + 0.8 * double(id.version.value - id.base.value - 1));
+}
+
 }  // namespace
 
 MadePayload Simulation::so_far(const Payload& payload) {
@@ -128,14 +135,13 @@ void Simulation::handle_make_patch(PayloadId id) {
   if (!payloads_.contains(id) && random.chance(options_.patches.useless_probability)) {
     return origin.handle_patch_made(local(0), id, fail(Errc::kTooLarge, Op::kEncode, "everything has changed"));
   }
-  // Most cells that change in two versions are not the same, so a fold grows; but less than the sum.
-  const double versions = double(id.version.value - id.base.value);
-  const double share = options_.patches.share * (1 + 0.8 * (versions - 1));
-  if (share >= kPatchShareMax) {
+  const double share = share_of(id, options_.patches);
+  if (share >= (id.is_packed() ? kPackedShareMax : kPatchShareMax)) {
     return origin.handle_patch_made(local(0), id, fail(Errc::kTooLarge, Op::kEncode, "too much has changed"));
   }
   const auto bytes = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(share * double(options_.payload_bytes)));
-  const std::uint32_t chunk_bytes = options_.chunk_bytes ? std::max(*options_.chunk_bytes / 16, kChunkBytesMin)
+  const std::uint32_t smaller = id.is_packed() ? 1 : 16;
+  const std::uint32_t chunk_bytes = options_.chunk_bytes ? std::max(*options_.chunk_bytes / smaller, kChunkBytesMin)
                                                          : origin.plan_for(local(0), bytes).chunk_bytes;
   Payload& payload = payload_of_size(id, bytes, chunk_bytes);
   if (options_.patches.growths == 0) {

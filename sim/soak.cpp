@@ -55,8 +55,8 @@ int main(int argc, char** argv) {
   } else {
     for (std::uint64_t i = 0; i < schedules; ++i) seeds.push_back(first + i);
   }
-  std::uint64_t done = 0, events = 0, chunks = 0, twice = 0, patches = 0, unfit = 0, withdrawn = 0, refused = 0,
-                hash = 0;
+  std::uint64_t done = 0, events = 0, chunks = 0, twice = 0, patches = 0, packed = 0, unfit = 0, withdrawn = 0,
+                refused = 0, hash = 0;
   std::vector<std::uint64_t> failed;
   for (const std::uint64_t seed : seeds) {
     sim::SimOptions options = sim::random_schedule(seed);
@@ -71,6 +71,7 @@ int main(int argc, char** argv) {
     chunks += result.chunks_delivered;
     twice += result.chunks_delivered_twice;
     patches += result.patches_installed;
+    packed += result.packed_installed;
     unfit += result.patches_unfit;
     withdrawn += result.patches_withdrawn;
     refused += result.versions_refused;
@@ -84,8 +85,8 @@ int main(int argc, char** argv) {
   }
   if (!failed.empty()) fmt::print("violated by seeds {}\n", fmt::join(failed, " "));
   fmt::print(
-      "{} schedules, {} violations, {} events, {} chunks of which {} came twice, {} patches installed, {} unfit, {} "
-      "withdrawn, {} versions refused, hash {:016x}\n",
-      done, failed.size(), events, chunks, twice, patches, unfit, withdrawn, refused, hash);
+      "{} schedules, {} violations, {} events, {} chunks of which {} came twice, {} patches and {} packed payloads "
+      "installed, {} unfit, {} withdrawn, {} versions refused, hash {:016x}\n",
+      done, failed.size(), events, chunks, twice, patches, packed, unfit, withdrawn, refused, hash);
   return failed.empty() ? 0 : 1;
 }
