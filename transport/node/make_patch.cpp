@@ -9,10 +9,10 @@
 #include <optional>
 
 #include "patch/codec.h"
-#include "patch/planes.h"
 #include "patch/snapshot_stream.h"
 #include "transport/core/catch_up.h"
 #include "transport/io/posix_file.h"
+#include "transport/node/packed_share.h"
 
 namespace weightcast {
 namespace {
@@ -67,29 +67,6 @@ Result<double> changed_share(const SnapshotSource& base, const SnapshotSource& r
     words += size / 2;
   }
   return words == 0 ? 1.0 : double(changed) / double(words);
-}
-
-/// The share of their size that cells at equal places take when they are packed. Each sample is of one tensor.
-Result<double> packed_share(const SnapshotSource& result) {
-  const SnapshotLayout layout = layout_of(result);
-  WC_ASSIGN(const PatchHead head, make_head({}, SnapshotLayout{}, layout, kSegmentBytes));
-  std::vector<std::byte> cells, packed;
-  std::uint64_t cells_bytes = 0, packed_bytes = 0;
-  auto piece = head.pieces.begin();
-  for (std::uint64_t i = 0; i < kSamples; ++i) {
-    const std::uint64_t at = layout.size_bytes / kSamples * i;
-    while (piece != head.pieces.end() && piece->result_offset + piece->size_bytes <= at) ++piece;
-    if (piece == head.pieces.end()) break;
-    const std::uint64_t width = geometry_of(piece->kind).bytes;
-    const std::uint64_t begin = (at - std::min(at, piece->result_offset)) / width * width;
-    cells.resize(std::min<std::uint64_t>(kSampleBytes, piece->size_bytes - begin) / width * width);
-    WC_TRY(result.read_at(piece->result_offset + begin, cells));
-    packed.clear();
-    encode_planes(piece->kind, cells, nullptr, cells.size(), packed);
-    cells_bytes += cells.size();
-    packed_bytes += std::min(packed.size(), cells.size());
-  }
-  return cells_bytes == 0 ? 1.0 : double(packed_bytes) / double(cells_bytes);
 }
 
 /// The digests of a stream's chunks, made as the stream is.

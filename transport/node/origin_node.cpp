@@ -89,12 +89,14 @@ void OriginNode::publish(const local::PublishRequest& request, std::function<voi
   takeover.path = request.path();
   takeover.model_id = config_.model_id;
   takeover.allow_nonfinite = request.allow_nonfinite();
+  takeover.look_whether_packable =
+      config_.packing == Packing::kAlways || (config_.packing == Packing::kAuto && config_.uplink.limited());
   takeover.choose_chunk_bytes = [this](std::uint64_t bytes) { return core_->plan_for(loop_.now(), bytes).chunk_bytes; };
   TakeoverObserver observer;
-  observer.begun = [this, version, started_at](std::shared_ptr<const Manifest> manifest) {
+  observer.begun = [this, version, started_at](std::shared_ptr<const Manifest> manifest, bool packable) {
     started_[version] = {started_at, driver_->chunk_bytes_sent(), {}};
     while (started_.size() > kStartedMax) started_.erase(started_.begin());
-    core_->handle_publish_begun(loop_.now(), std::move(manifest));
+    core_->handle_publish_begun(loop_.now(), std::move(manifest), packable);
     driver_->pump();
   };
   observer.grown = [this](MadePayload grown) {

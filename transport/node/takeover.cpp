@@ -14,6 +14,7 @@
 #include "patch/snapshot_digest.h"
 #include "proto/wire.pb.h"
 #include "transport/io/posix_file.h"
+#include "transport/node/packed_share.h"
 
 namespace weightcast {
 namespace {
@@ -67,6 +68,11 @@ class Takeover : public std::enable_shared_from_this<Takeover> {
       return note(fail(Errc::kInvalidArgument, Op::kPublish, fmt::format("{}: holds nothing", request_.path)));
     }
     if (!request_.allow_nonfinite) scan_.emplace(*source_);
+    if (!request_.look_whether_packable) return;
+    // Before the copy: what does not become smaller is sent meanwhile.
+    const Result<double> share = packed_share(*source_);
+    if (!share.has_value()) return note(share.error());
+    packable_ = *share < kPackedShareMax;
   }
 
   void begin_import() {
@@ -83,7 +89,7 @@ class Takeover : public std::enable_shared_from_this<Takeover> {
             .count();
     if (Status fits = check_fits_the_wire(manifest_); !fits.has_value()) return observer_.done(fits.error());
     // Workers make room while this node does.
-    observer_.begun(made_of(0, true).manifest);
+    observer_.begun(made_of(0, true).manifest, packable_);
     store_.begin_import(request_.version, manifest_.files, [self = shared_from_this()](Result<ImportTarget> target) {
       if (!target.has_value()) return self->observer_.done(target.error());  // there is nothing to throw away
       for (const auto& path : target->paths) {
@@ -219,6 +225,7 @@ class Takeover : public std::enable_shared_from_this<Takeover> {
   TakeoverObserver observer_;
 
   std::optional<SnapshotSource> source_;
+  bool packable_ = true;
   std::optional<NonFiniteScan> scan_;  // unless such elements are allowed
   Manifest manifest_;                  // but for its digests, which come with the bytes
   std::vector<File> targets_;

@@ -17,14 +17,16 @@ struct TakeoverRequest {
   std::string path;  ///< a safetensors file or a directory
   std::string model_id;
   bool allow_nonfinite = false;
+  bool look_whether_packable = false;
   /// Called on the loop's thread with the payload's size.
   std::function<std::uint32_t(std::uint64_t payload_bytes)> choose_chunk_bytes;
 };
 
 /// Who is told how far it is; all on the loop.
 struct TakeoverObserver {
-  /// There is a snapshot to copy: an open manifest without any parts. Not called for one that is refused before.
-  std::function<void(std::shared_ptr<const Manifest>)> begun;
+  /// There is a snapshot to copy: an open manifest without any parts, and whether packing would make it smaller (true
+  /// unless it was looked at). Not called for one that is refused before.
+  std::function<void(std::shared_ptr<const Manifest>, bool packable)> begun;
   /// What was copied so far can be read from the store, as whole parts: first a few MiB, then ever more at a time, so
   /// that a snapshot of any size takes some hundred calls.
   std::function<void(MadePayload)> grown;
