@@ -126,7 +126,7 @@ void Fleet::grow_version(Version version, std::uint32_t chunks, std::uint32_t gr
   if (!made.manifest->open && refuses_versions) return origin_->handle_publish_failed(now_, version);
   if (!made.manifest->open) return origin_->handle_publish(now_, now_, made);
   if (growth == 0) {
-    origin_->handle_publish_begun(now_, made.manifest);
+    origin_->handle_publish_begun(now_, made.manifest, packable);
   } else {
     origin_->handle_publish_grown(now_, made);
   }

@@ -76,6 +76,7 @@ class Fleet {
   /// The same of a version that is taken over, of which nothing comes if it is refused at the end.
   std::uint32_t takeover_growths = 0;
   bool refuses_versions = false;
+  bool packable = true;  ///< as is said when it begins
   static constexpr Duration kGrowthTime = std::chrono::milliseconds(50);
 
   /// Without `patch_chunks` every version is sent whole.

@@ -152,6 +152,39 @@ TEST_F(PackedFleet, IsForgottenWithTheNextVersion) {
   EXPECT_FALSE(b.worker->holdings().contains(packed(1)));
 }
 
+TEST_F(PackedFleet, WhoWouldGetItPackedWaitsUntilItIsTakenOver) {
+  fleet.takeover_growths = 4;
+  publish(1);
+  EXPECT_THAT(fleet.payloads_to("a"), ElementsAre(packed(1)));
+  EXPECT_THAT(fleet.payloads_to("b"), ElementsAre(packed(1)));
+}
+
+TEST_F(PackedFleet, WhatIsNotPackableIsSentWhileItIsTakenOver) {
+  fleet.takeover_growths = 4;
+  fleet.packable = false;
+  fleet.publish(1, kFullChunks);
+  ASSERT_TRUE(fleet.run_until([&] { return b.worker->intake().chunks_verified() > 0; }));
+  EXPECT_TRUE(fleet.origin().holdings().at(full(1)).open());
+  ASSERT_TRUE(fleet.run_until_installed(1));
+  EXPECT_THAT(fleet.payloads_to("b"), ElementsAre(full(1)));
+  fleet.packable = true;
+  fleet.add("late", worker_config());
+  ASSERT_TRUE(fleet.run_until_installed(1));
+  EXPECT_THAT(fleet.payloads_to("late"), ElementsAre(full(1))) << "nor later";
+}
+
+TEST_F(PackedFleet, RefusedVersionMayBePackableUnderItsNumberTheNextTime) {
+  fleet.takeover_growths = 4;
+  fleet.packable = false;
+  fleet.refuses_versions = true;
+  fleet.publish(1, kFullChunks);
+  fleet.run_for(1s);
+  fleet.packable = true;
+  fleet.refuses_versions = false;
+  publish(1);
+  EXPECT_THAT(fleet.payloads_to("b"), Contains(packed(1)));
+}
+
 TEST_F(PackedFleet, ThatIsWithdrawnIsMadeUpForByTheVersionAsItIs) {
   fleet.patch_growths = 4;
   fleet.withdraws_patches = true;
