@@ -8,7 +8,7 @@
 namespace weightcast {
 
 /// Every length that another process can send has its bound here; a larger one is refused before memory is taken.
-inline constexpr std::uint32_t kProtocolVersion = 3;
+inline constexpr std::uint32_t kProtocolVersion = 4;
 inline constexpr std::size_t kControlBytesMax = 4 * kMiB;
 inline constexpr std::uint32_t kChunkBytesMin = 4 * kKiB;
 inline constexpr std::uint32_t kChunkBytesMax = 4 * kMiB;

@@ -15,11 +15,11 @@ constexpr std::size_t kMissingNamesMax = 8;
 constexpr std::size_t kPublicationsMax = 8;
 // Old versions beyond those kept that stay because workers are still receiving them.
 constexpr std::size_t kReceivedVersionsMax = 2;
-// Sending has to take longer than this for packing to be tried. Packing takes 3.3 s of a core of 2.6 GHz per GiB, so
-// 1.7 s on the two threads that do it, and unpacking 1.1 s on two; both go on while the payload travels. So links that
-// carry more than 2.9 Gbit/s to each worker get payloads as they are: below that there is something left to be gained
-// for hosts that are half as fast.
-constexpr double kPackSecondsPerByte = 3.0 / double(kGiB);
+// Sending has to take longer than this for packing to be tried. Packing takes 3.4 s per GiB of a core of 2.6 GHz, and
+// unpacking 2.2 s; both go on while the payload travels, on two threads each, beside what it takes to write and send
+// it. So this leaves something to be gained on hosts that have one core to spare, and links that carry more than
+// 1.4 Gbit/s to each worker get payloads as they are.
+constexpr double kPackSecondsPerByte = 6.0 / double(kGiB);
 
 /// What a child's complaint says about its parent's forwarding; nothing if it need not be its failing.
 std::optional<PeerFault> failing_of(wire::FaultKind kind, const Member& parent, const Member& child,
