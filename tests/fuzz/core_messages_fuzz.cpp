@@ -1,7 +1,8 @@
 // Arbitrary messages, chunks and disk answers, in any order, to a worker or an origin: it must not stop the process,
 // nor go on for ever, nor send or install what was not verified.
 //
-// The first byte chooses the core (even: a worker), then each step is an operation and its arguments:
+// The first byte chooses the core (bit 0: an origin, which packs with bit 1; else a worker), then each step is an
+// operation and its arguments:
 //   0         a connection comes in
 //   1 C L l M message M of 256 * L + l bytes on connection C (counted from the latest)
 //   2 C V k f chunk k of version V; f: bit 0 damaged, bit 1 of another size, the others: of a patch from version f / 4
@@ -51,7 +52,7 @@ class Input {
 /// Drives one core, and checks what it wants done.
 class Harness {
  public:
-  explicit Harness(bool worker) {
+  Harness(bool worker, bool packs) {
     if (worker) {
       WorkerConfig config;
       config.name = "w";
@@ -64,6 +65,7 @@ class Harness {
     } else {
       OriginConfig config;
       config.uplink = Rate::bits(300e6);
+      config.packing = packs ? Packing::kAlways : Packing::kNever;
       auto core = std::make_unique<OriginCore>(config);
       origin_ = core.get();
       core_ = std::move(core);
@@ -308,7 +310,8 @@ class Harness {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   weightcast::Input input(data, size);
-  weightcast::Harness harness(input.byte() % 2 == 0);
+  const std::uint8_t which = input.byte();
+  weightcast::Harness harness((which & 1) == 0, (which & 2) != 0);
   while (!input.empty()) harness.step(input);
   return 0;
 }
