@@ -20,8 +20,7 @@ struct RelayCase {
   std::uint64_t payload_bytes = 0;
   Plain plain;
   Plain stored;
-  double relay_s =
-      0;  ///< from the first chunk's leaving until the leaf has installed it; taking over goes on meanwhile
+  double relay_s = 0;    ///< from the first chunk's leaving, while it is taken over, until the leaf has installed it
   double publish_s = 0;  ///< from the publish call on
   double cpu_s = 0;      ///< origin, relay and leaf, the takeover included
   std::uint64_t rss_anon_bytes_max = 0;

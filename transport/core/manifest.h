@@ -28,8 +28,7 @@ enum class PayloadKind : std::uint8_t { kFull, kPatch };
 struct Manifest {
   std::string model_id;
   Version version{};
-  Version
-      base_version{};  ///< kNoVersion for a full payload; kEmptyVersion for one that is packed, whose kind is kPatch
+  Version base_version{};  ///< kNoVersion for a full payload; kEmptyVersion for a packed one, whose kind is kPatch
   PayloadKind kind = PayloadKind::kFull;
   std::uint64_t payload_bytes = 0;
   std::uint32_t chunk_bytes = 0;
