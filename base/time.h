@@ -26,8 +26,12 @@ using UnixMillis = std::int64_t;
 
 [[nodiscard]] constexpr double to_seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
 
+/// Thirty years at most either way, so that it can be added to any Instant of ours; 0 for what is no number.
 [[nodiscard]] constexpr Duration from_seconds(double seconds) {
-  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+  constexpr double kMax = 1e9;
+  if (seconds != seconds) return Duration::zero();
+  const double bounded = seconds > kMax ? kMax : seconds < -kMax ? -kMax : seconds;
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(bounded));
 }
 
 }  // namespace weightcast

@@ -220,7 +220,7 @@ void Intake::take_up_newest(Instant now) {
   forget_packed();
   const auto [holding, added] = holdings_.try_emplace(payload, next.manifest);
   WC_CHECK(added);
-  incoming_.emplace();
+  incoming_ = Incoming{};
   incoming_->id = payload;
   incoming_->source = next;
   incoming_->download =

@@ -25,7 +25,7 @@ double rate_or_unknown(Rate rate) { return rate.limited() ? rate.bytes_per_s : k
 class Filling {
  public:
   Filling(const PlanNetwork& network, const Forest& forest, const std::vector<TreeView>& views)
-      : network_(network), forest_(forest), views_(views), nodes_(network.node_count()) {
+      : forest_(forest), views_(views), nodes_(network.node_count()) {
     links_.resize(2 * nodes_);
     for (PlanNode node = 0; node < nodes_; ++node) {
       links_[uplink_of(node)].left = network.uplink[node];
@@ -106,7 +106,6 @@ class Filling {
     }
   }
 
-  const PlanNetwork& network_;
   const Forest& forest_;
   const std::vector<TreeView>& views_;
   const std::uint32_t nodes_;

@@ -2,7 +2,6 @@
 #include <cmath>
 #include <numeric>
 #include <optional>
-#include <ranges>
 
 #include "base/result.h"
 #include "proto/limits.h"
@@ -149,7 +148,8 @@ Forest striped_forest(const PlanNetwork& network, const std::vector<PlanNode>& r
     std::stable_sort(interior[s].begin(), interior[s].end(),
                      [&](PlanNode a, PlanNode b) { return slots[s][a] > slots[s][b]; });
     for (const PlanNode relay : interior[s]) stripe_of[relay] = s;
-    for (const PlanNode relay : interior[s] | std::views::take(origin_slots[s])) from_origin[relay] += weights[s];
+    const std::size_t fed = std::min<std::size_t>(origin_slots[s], interior[s].size());
+    for (std::size_t i = 0; i < fed; ++i) from_origin[interior[s][i]] += weights[s];
   }
 
   Forest forest;
