@@ -315,7 +315,6 @@ void Network::handle(Instant now, const Event& event) {
       Link& link = links_[event.a];
       const auto end = static_cast<std::uint8_t>(event.b);
       if (!link.ends[end].open) return;
-      if (hold(now, event)) return;
       link.ends[end].open = false;
       drop_queue(link, end);
       handler_.on_closed(link.ends[end].node, link.ends[end].conn,
@@ -327,7 +326,6 @@ void Network::handle(Instant now, const Event& event) {
 }
 
 void Network::arrive(Instant now, const Event& event) {
-  if (hold(now, event)) return;
   Frame frame = std::move(frames_[event.a]);
   free_frame(event.a);
   Link& link = links_[frame.link];

@@ -59,8 +59,9 @@ class Network {
   /// A new process: its connections are counted from the start again.
   void handle_restart(NodeIndex node) { nodes_[node].links.clear(); }
 
-  /// Whether a partition holds back what comes off a link; then it comes again when it is over. To be asked of an event
-  /// before it is set aside for a node that does not listen: those behind it on the link must not come first.
+  /// Whether a partition holds back what comes off a link; then it comes again when it is over. To be asked of each
+  /// event once, when it comes, and before it is set aside for a node that does not listen: else what is behind it on
+  /// the link may come first.
   bool hold(Instant now, const Event& event);
   /// For the kinds of events that are the network's.
   void handle(Instant now, const Event& event);

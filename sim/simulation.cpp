@@ -189,7 +189,6 @@ void Simulation::stop_node(NodeIndex index, bool host_too) {
 }
 
 void Simulation::dispatch(const Event& event) {
-  NodeIndex index = kNone;
   switch (event.kind) {
     case EventKind::kFault:
       --faults_left_;
@@ -205,11 +204,18 @@ void Simulation::dispatch(const Event& event) {
       quiet_since_ = now_;
       end_fault(options_.faults[event.a]);
       return;
+    default:
+      if (!network_.hold(now_, event)) deliver(event);
+  }
+}
+
+void Simulation::deliver(const Event& event) {
+  NodeIndex index = kNone;
+  switch (event.kind) {
     case EventKind::kTimer: index = event.a; break;
     case EventKind::kDisk: index = disk_operations_[event.a].node; break;
     default: index = network_.node_of(event);
   }
-  if (network_.hold(now_, event)) return;
   if (index != kNone) {
     Node& node = nodes_[index];
     if (node.stalls > 0 && node.core) {
@@ -232,7 +238,7 @@ void Simulation::dispatch(const Event& event) {
 
 void Simulation::resume(NodeIndex index) {
   // In the order in which they came; what they cause comes after them, as it is scheduled for now or later.
-  for (const Event& event : std::exchange(nodes_[index].deferred, {})) dispatch(event);
+  for (const Event& event : std::exchange(nodes_[index].deferred, {})) deliver(event);
 }
 
 void Simulation::read_on(NodeIndex index) {

@@ -114,6 +114,8 @@ class Simulation final : private NetworkHandler {
   void start_node(NodeIndex node);
   void stop_node(NodeIndex node, bool host_too);
   void dispatch(const Event& event);
+  /// What no partition holds back.
+  void deliver(const Event& event);
   void handle_timer(const Event& event);
   void handle_disk(const Event& event);
   void publish();
