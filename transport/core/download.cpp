@@ -22,6 +22,8 @@ constexpr double kSlowShare = 0.5;
 constexpr double kChunksJudged = 12;
 // With nobody else to turn to, silence is waited out this many times longer before the connection is made anew.
 constexpr int kOnlyParentPatience = 20;
+// However slow the plan says that a parent is.
+constexpr Duration kPatienceMax = std::chrono::hours(1);
 
 std::vector<std::uint32_t> split_weights(const std::vector<std::uint32_t>& weights, std::uint32_t streams) {
   std::vector<std::uint32_t> split;
@@ -383,7 +385,8 @@ void Download::accept(Instant now, const ChunkArrival& chunk) {
 Duration Download::patience(const Stripe& stripe) const {
   Duration patience = timeouts_.parent_silence;
   if (stripe.expected_bytes_per_s > 0) {
-    patience = std::max(patience, from_seconds(4.0 * holding_.manifest().chunk_bytes / stripe.expected_bytes_per_s));
+    const Duration chunks = from_seconds(4.0 * holding_.manifest().chunk_bytes / stripe.expected_bytes_per_s);
+    patience = std::max(patience, std::min(chunks, kPatienceMax));
   }
   return stripe.ancestors.size() > 1 ? patience : kOnlyParentPatience * patience;
 }
