@@ -12,6 +12,7 @@
 #include "patch/snapshot_stream.h"
 #include "transport/core/catch_up.h"
 #include "transport/io/posix_file.h"
+#include "transport/node/chunk_hasher.h"
 #include "transport/node/packed_share.h"
 
 namespace weightcast {
@@ -68,39 +69,6 @@ Result<double> changed_share(const SnapshotSource& base, const SnapshotSource& r
   }
   return words == 0 ? 1.0 : double(changed) / double(words);
 }
-
-/// The digests of a stream's chunks, made as the stream is.
-class ChunkHasher {
- public:
-  explicit ChunkHasher(std::uint32_t chunk_bytes) : chunk_bytes_(chunk_bytes) {}
-
-  void update(Bytes bytes) {
-    while (!bytes.empty()) {
-      const Bytes piece = bytes.first(std::min<std::size_t>(bytes.size(), chunk_bytes_ - filled_));
-      digest_.update(piece);
-      filled_ += static_cast<std::uint32_t>(piece.size());
-      bytes = bytes.subspan(piece.size());
-      if (filled_ == chunk_bytes_) end_chunk();
-    }
-  }
-  /// The last chunk may be short.
-  void finish() {
-    if (filled_ > 0) end_chunk();
-  }
-  [[nodiscard]] const std::vector<Digest>& digests() const { return digests_; }
-
- private:
-  void end_chunk() {
-    digests_.push_back(digest_.digest());
-    digest_.reset();
-    filled_ = 0;
-  }
-
-  const std::uint32_t chunk_bytes_;
-  DigestStream digest_;
-  std::uint32_t filled_ = 0;
-  std::vector<Digest> digests_;  // of whole chunks
-};
 
 /// One patch being made; kept alive by the closures of its steps.
 class PatchMaking : public std::enable_shared_from_this<PatchMaking> {

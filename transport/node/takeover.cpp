@@ -14,6 +14,7 @@
 #include "patch/snapshot_digest.h"
 #include "proto/wire.pb.h"
 #include "transport/io/posix_file.h"
+#include "transport/node/chunk_hasher.h"
 #include "transport/node/packed_share.h"
 
 namespace weightcast {
@@ -21,6 +22,9 @@ namespace {
 
 // The copy is bound by memory; a second thread hides the first one's page faults, more add nothing.
 constexpr unsigned kThreads = 2;
+// Read, scanned, hashed and written from the second-level cache; and little memory to touch before the first chunk can
+// leave.
+constexpr std::size_t kPieceBytes = 256 * kKiB;
 // Parts are leaves as long as there are not more than these: workers hear of each.
 constexpr std::uint32_t kPartsMax = 4096;
 // What has been told grows by this share at least, so that a large snapshot does not take thousands of messages to each
@@ -114,26 +118,36 @@ class Takeover : public std::enable_shared_from_this<Takeover> {
     }
   }
 
-  // Leaves are multiples of chunks, so each leaf is scanned, and its chunks are hashed, by the thread that has them in
-  // its cache.
   void copy_leaves() {
-    std::vector<std::byte> buffer(std::min<std::uint64_t>(kDigestBlockBytes, source_->size_bytes()));
+    std::vector<std::byte> buffer(std::min<std::uint64_t>(kPieceBytes, source_->size_bytes()));
     for (std::size_t leaf = next_leaf_++; leaf < digest_->leaf_count() && !failed_; leaf = next_leaf_++) {
-      const std::uint64_t offset = digest_->leaf_offset_bytes(leaf);
-      const MutableBytes bytes(buffer.data(), digest_->leaf_size_bytes(leaf));
-      if (Status read = source_->read_at(offset, bytes); !read.has_value()) return note(read.error());
+      if (Status copied = copy_leaf(leaf, buffer); !copied.has_value()) return note(copied.error());
+    }
+  }
+
+  // Leaves are multiples of chunks, so that each is scanned and hashed, and its chunks are, by the thread that has it.
+  Status copy_leaf(std::size_t leaf, std::vector<std::byte>& buffer) {
+    std::uint64_t offset = digest_->leaf_offset_bytes(leaf);
+    const std::uint64_t end = offset + digest_->leaf_size_bytes(leaf);
+    const std::uint64_t first_chunk = offset / manifest_.chunk_bytes;
+    ChunkHasher chunks(manifest_.chunk_bytes);
+    DigestStream digest;
+    for (; offset < end; offset += buffer.size()) {
+      const MutableBytes piece = MutableBytes(buffer).first(std::min<std::uint64_t>(buffer.size(), end - offset));
+      WC_TRY(source_->read_at(offset, piece));
       if (scan_) {
-        if (Status scanned = scan_->scan(offset, bytes); !scanned.has_value()) return note(scanned.error());
+        WC_TRY(scan_->scan(offset, piece));
         if (scan_->any()) continue;  // refused already; what is left is to count
       }
-      const std::uint32_t chunk_bytes = manifest_.chunk_bytes;
-      for (std::uint64_t at = 0; at < bytes.size(); at += chunk_bytes) {
-        const auto chunk = Bytes(bytes).subspan(at, std::min<std::uint64_t>(chunk_bytes, bytes.size() - at));
-        chunk_digests_[(offset + at) / chunk_bytes] = digest_of(chunk);
-      }
-      if (Status written = write_leaf(offset, bytes); !written.has_value()) return note(written.error());
-      handle_leaf(leaf, digest_of(bytes));
+      chunks.update(piece);
+      digest.update(piece);
+      WC_TRY(write_piece(offset, piece));
     }
+    if (scan_ && scan_->any()) return {};
+    chunks.finish();
+    std::ranges::copy(chunks.digests(), chunk_digests_.begin() + static_cast<std::ptrdiff_t>(first_chunk));
+    handle_leaf(leaf, digest.digest());
+    return {};
   }
 
   // What is whole from the first byte on is told, while copying goes on.
@@ -170,7 +184,7 @@ class Takeover : public std::enable_shared_from_this<Takeover> {
     return made;
   }
 
-  Status write_leaf(std::uint64_t offset, Bytes bytes) {
+  Status write_piece(std::uint64_t offset, Bytes bytes) {
     // The kernel lets one writer at a time into a file, and the others spin: here they sleep, and somebody hashes.
     const std::lock_guard lock(write_mutex_);
     for (const FilePiece& piece : source_->file_table().pieces(offset, bytes.size())) {
