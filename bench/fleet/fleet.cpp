@@ -142,6 +142,7 @@ Status Fleet::start_node(NodeIndex node) {
   if (!paced) spec.argv.push_back("--no-pace");
   if (network_.keeps_rates()) spec.argv.push_back("--insecure-beyond-loopback");
   spec.argv.insert(spec.argv.end(), options_.daemon_flags.begin(), options_.daemon_flags.end());
+  if (node != 0) spec.argv.insert(spec.argv.end(), options_.worker_flags.begin(), options_.worker_flags.end());
   spec.network_fd = network_.namespace_fd(node);
   spec.log_path = options_.scratch / (name + ".log");
   WC_ASSIGN(Process process, Process::start(spec));

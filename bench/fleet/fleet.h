@@ -21,6 +21,7 @@ struct FleetOptions {
   std::filesystem::path scratch;  ///< state directories and logs go there; on a real disk, to measure storing
   Topology topology = Topology::kAuto;
   std::vector<std::string> daemon_flags;  ///< further flags for every node
+  std::vector<std::string> worker_flags;  ///< and for workers only
   std::uint32_t versions_kept = 1;
   /// Nodes on capped links keep this share of their rates by themselves, so that their own queues are the ones that
   /// fill, and who sends shares its uplink out evenly. Without it the links alone keep them.

@@ -6,12 +6,21 @@
 #include <cerrno>
 #include <cstdio>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 
 #include "bench/fleet/interrupt.h"
 #include "tools/command.h"
 
 namespace weightcast::bench {
+namespace {
+
+std::vector<std::string> split(const std::string& flags) {
+  std::istringstream words(flags);
+  return {std::istream_iterator<std::string>(words), {}};
+}
+
+}  // namespace
 
 void FleetFlags::add_to(CLI::App& command) {
   command.add_flag("--netns", netns, "Give each node a host of its own: a network namespace with capped links (root)");
@@ -26,14 +35,8 @@ void FleetFlags::add_to(CLI::App& command) {
                   "leave; without it the links alone keep them")
       ->check(CLI::Range(0.1, 1.0));
   command.add_option("--daemon-flags", daemon_flags, "Further flags for every daemon, in one argument");
+  command.add_option("--worker-flags", worker_flags, "The same for workers only");
   command.add_option("--json", json_path, "Also write the results to this file; - is stdout");
-}
-
-std::vector<std::string> FleetFlags::extra_flags() const {
-  std::vector<std::string> flags;
-  std::istringstream words(daemon_flags);
-  for (std::string word; words >> word;) flags.push_back(word);
-  return flags;
 }
 
 Result<std::unique_ptr<Network>> FleetFlags::make_network(std::vector<LinkRates> rates) const {
@@ -45,7 +48,8 @@ FleetOptions FleetFlags::options(const std::filesystem::path& scratch_path) cons
   FleetOptions options;
   options.program = program.empty() ? beside_this_program("weightcast") : program;
   options.scratch = scratch_path;
-  options.daemon_flags = extra_flags();
+  options.daemon_flags = split(daemon_flags);
+  options.worker_flags = split(worker_flags);
   options.paced_share = paced_share;
   return options;
 }

@@ -24,12 +24,12 @@ struct FleetFlags {
   std::string json_path;
   std::string svg_path;
   std::string daemon_flags;  ///< separated by spaces
+  std::string worker_flags;
   std::optional<double> paced_share;
 
-  /// --netns, --pace, --warm-memory, --weightcast, --scratch, --daemon-flags, --json
+  /// --netns, --pace, --warm-memory, --weightcast, --scratch, --daemon-flags, --worker-flags, --json
   void add_to(CLI::App& command);
 
-  [[nodiscard]] std::vector<std::string> extra_flags() const;
   [[nodiscard]] Result<std::unique_ptr<Network>> make_network(std::vector<LinkRates> rates) const;
   /// Options for a fleet whose state is under `scratch`.
   [[nodiscard]] FleetOptions options(const std::filesystem::path& scratch) const;
