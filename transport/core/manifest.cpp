@@ -21,17 +21,12 @@ Status check_extent(const Manifest& m) {
   }
   if ((m.payload_bytes + m.chunk_bytes - 1) / m.chunk_bytes > kChunksMax) return bad("too many chunks");
   if (m.part_digests.size() != m.part_count()) return bad("number of part digests does not fit the number of chunks");
+  if (!m.open && m.kind == PayloadKind::kFull && m.payload_bytes != m.snapshot_bytes()) {
+    return bad("files and payload differ in size");
+  }
   if (!m.open) return {};
   if (m.payload_bytes % (std::uint64_t{m.chunk_bytes} * m.part_chunks) != 0) return bad("open, and no whole parts");
   if (m.payload_bytes > m.snapshot_bytes()) return bad("open, and larger than its snapshot");
-  return {};
-}
-
-/// A full payload is its files; a patch is for being smaller.
-Status check_size(const Manifest& m) {
-  if (m.kind == PayloadKind::kFull && !m.open && m.snapshot_bytes() != m.payload_bytes) {
-    return bad("files and payload differ in size");
-  }
   return {};
 }
 
@@ -102,7 +97,6 @@ Result<Manifest> manifest_from_wire(const wire::Manifest& message) {
   if (!table.has_value()) return bad(table.error().detail);
   if (table->size_bytes() > kPayloadBytesMax) return bad("files too large");
   WC_TRY(check_extent(m));
-  WC_TRY(check_size(m));
   if (is_digest_due(m)) WC_TRY(read_digest(message.snapshot_digest(), m.snapshot_digest));
   m.published_unix_ms = message.published_unix_ms();
   return m;
@@ -154,7 +148,6 @@ Result<Manifest> grown_by(const Manifest& manifest, const wire::Growth& growth) 
   if (!grown.open) grown.expected_bytes = 0;
   WC_TRY(check_extent(grown));
   if (grown.payload_bytes > grown.snapshot_bytes()) return bad("a patch that is larger than its snapshot");
-  WC_TRY(check_size(grown));
   if (!is_digest_due(manifest) && is_digest_due(grown)) {
     WC_TRY(read_digest(growth.snapshot_digest(), grown.snapshot_digest));
   }
