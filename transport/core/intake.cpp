@@ -63,12 +63,14 @@ void Intake::handle_announce(Instant now, const wire::Announce& announce) {
   if (manifest->version <= installed_) return send_installed();
   const bool same_id = is_incoming(manifest->id());
   if (same_id) {
-    if (goes_on_as(*manifest)) {
+    const Manifest& here = *incoming_->source.manifest;
+    const bool grown = continues(here, *manifest);
+    // A restarted origin makes an open patch anew, the same bytes again, and may not have come as far yet. A version
+    // that it takes over anew may be another.
+    if (grown || (here.id().is_patch() && continues(*manifest, here))) {
       incoming_->download->handle_announced();
       handle_assignment(now, announce.assignment());
-      if (continues(*incoming_->source.manifest, *manifest)) {
-        grow_incoming(now, std::make_shared<const Manifest>(std::move(*manifest)));
-      }
+      if (grown) grow_incoming(now, std::make_shared<const Manifest>(std::move(*manifest)));
       return;
     }
   }
@@ -84,14 +86,6 @@ void Intake::handle_announce(Instant now, const wire::Announce& announce) {
     return abandon_incoming(now, "what is announced takes fewer bytes than are missing of it");
   }
   take_up_newest(now);
-}
-
-bool Intake::goes_on_as(const Manifest& manifest) const {
-  const Manifest& here = *incoming_->source.manifest;
-  if (continues(here, manifest)) return true;
-  // A restarted origin makes an open patch anew, the same bytes again, and may not have come as far yet. A version that
-  // it takes over anew may be another.
-  return here.id().is_patch() && continues(manifest, here);
 }
 
 bool Intake::fits(const Manifest& manifest) const {

@@ -111,9 +111,6 @@ class Intake {
   void fail_incoming(Instant now, const Error& why, bool discard);
   /// Gives up what is arriving, for what was announced since if there is something.
   void abandon_incoming(Instant now, std::string_view why);
-  /// Whether `manifest`, of the payload that is arriving, is about the same bytes; then what is here grows to it, or
-  /// stays if it has more.
-  [[nodiscard]] bool goes_on_as(const Manifest& manifest) const;
   /// Whether it could be installed on what is installed now.
   [[nodiscard]] bool fits(const Manifest& manifest) const;
   [[nodiscard]] bool cheaper_than_incoming(const Manifest& manifest) const;
