@@ -142,7 +142,7 @@ class PatchMaking : public std::enable_shared_from_this<PatchMaking> {
     manifest_.part_digests.clear();
     manifest_.chunk_bytes = request_.choose_chunk_bytes(manifest_.expected_bytes);
     const auto part_bytes = std::max({kPartBytes, manifest_.expected_bytes / kPartsExpected,
-                                      static_cast<std::uint64_t>(kPatchShareMax * double(full_bytes)) / kPartsMax});
+                                      static_cast<std::uint64_t>(share_max() * double(full_bytes)) / kPartsMax});
     manifest_.part_chunks = static_cast<std::uint32_t>(
         std::clamp<std::uint64_t>((part_bytes - 1) / manifest_.chunk_bytes + 1, 1, kDigestsPerPart));
     hasher_.emplace(manifest_.chunk_bytes);
