@@ -21,6 +21,11 @@ double share_of(PayloadId id, const PatchOptions& options) {
   return options.share * (1 + 0.8 * double(id.version.value - id.base.value - 1));
 }
 
+/// Of whole parts, after `growth` of `growths` equal steps.
+std::uint32_t chunks_after(const Manifest& whole, std::uint32_t growth, std::uint32_t growths) {
+  return whole.chunk_count() / whole.part_chunks * growth / growths * whole.part_chunks;
+}
+
 }  // namespace
 
 MadePayload Simulation::so_far(const Payload& payload) {
@@ -65,9 +70,7 @@ void Simulation::handle_taken_over(std::uint32_t growth) {
   const Version version = takeover_->version;
   Payload& payload = payloads_.at(version);
   if (growth < options_.takeover.growths) {
-    const Manifest& whole = *payload.manifest;
-    payload.made_chunks =
-        whole.chunk_count() / whole.part_chunks * growth / options_.takeover.growths * whole.part_chunks;
+    payload.made_chunks = chunks_after(*payload.manifest, growth, options_.takeover.growths);
     origin.handle_publish_grown(local(0), so_far(payload));
     pump(0);
     return go_on_taking_over(growth + 1);
@@ -175,8 +178,7 @@ void Simulation::handle_grow_patch(PayloadId id, std::uint32_t growth) {
     payload.made_chunks = whole.chunk_count();
     return origin.handle_patch_made(local(0), id, MadePayload{payload.manifest, payload.digests});
   }
-  const std::uint32_t parts = whole.chunk_count() / whole.part_chunks * growth / options_.patches.growths;
-  payload.made_chunks = parts * whole.part_chunks;
+  payload.made_chunks = chunks_after(whole, growth, options_.patches.growths);
   origin.handle_patch_grown(local(0), so_far(payload));
   start_growth(id, growth + 1);
 }
