@@ -46,7 +46,7 @@ TEST_F(PackedTest, WorkerThatIsKilledInTheMiddleGoesOnAndHasItBitForBit) {
   start();
   publish(1, {});
   ASSERT_TRUE(Cluster::eventually([&] { return cluster.self("a").at("chunks_verified") > 0; }));
-  std::this_thread::sleep_for(500ms);
+  std::this_thread::sleep_for(500ms);  // some of it is unpacked by then, and the rest is still to come
   EXPECT_EQ(cluster.end("a", SIGKILL), 128 + SIGKILL);
   cluster.restart("a");
   for (const char* name : {"a", "b"}) {

@@ -13,6 +13,16 @@
 
 namespace weightcast {
 
+[[nodiscard]] inline PayloadId full(std::uint64_t version) { return Version{version}; }
+[[nodiscard]] inline PayloadId patch(std::uint64_t base, std::uint64_t version) {
+  return {Version{version}, Version{base}};
+}
+[[nodiscard]] inline OriginConfig chain_config() {
+  OriginConfig config;
+  config.topology = Topology::kChain;
+  return config;
+}
+
 /// A manifest of `chunks` chunks of the least size, whose chunk digests are fleet_digest(payload, chunk).
 [[nodiscard]] std::shared_ptr<const Manifest> fleet_manifest(PayloadId payload, std::uint32_t chunks);
 [[nodiscard]] Digest fleet_digest(PayloadId payload, ChunkIndex chunk);

@@ -16,13 +16,10 @@ using testing::Not;
 constexpr std::uint32_t kFullChunks = 100;
 constexpr std::uint32_t kPackedChunks = 66;
 
-PayloadId full(std::uint64_t version) { return Version{version}; }
 PayloadId packed(std::uint64_t version) { return packed_of(Version{version}); }
-PayloadId patch(std::uint64_t base, std::uint64_t version) { return {Version{version}, Version{base}}; }
 
 OriginConfig origin_config(Rate uplink = Rate::bits(100e6), Packing packing = Packing::kAuto) {
-  OriginConfig config;
-  config.topology = Topology::kChain;
+  OriginConfig config = chain_config();
   config.uplink = uplink;
   config.packing = packing;
   return config;

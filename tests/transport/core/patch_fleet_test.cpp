@@ -15,15 +15,8 @@ using testing::Not;
 
 constexpr std::uint32_t kFullChunks = 100;
 
-PayloadId full(std::uint64_t version) { return Version{version}; }
-PayloadId patch(std::uint64_t base, std::uint64_t version) { return {Version{version}, Version{base}}; }
-
 struct PatchFleet : testing::Test {
-  OriginConfig config = [] {
-    OriginConfig c;
-    c.topology = Topology::kChain;
-    return c;
-  }();
+  OriginConfig config = chain_config();
   // Two chunks for a step, and less for a fold than for the steps that it stands for.
   Fleet fleet{config, [](PayloadId p) { return std::uint32_t(1 + p.version.value - p.base.value); }};
   Fleet::Node& a = fleet.add("a");
@@ -197,12 +190,7 @@ TEST_F(PatchFleet, VersionThatAWorkerIsStillReceivingIsKept) {
 
 /// Patches of 16 chunks that grow four times while they are made.
 struct OpenPatchFleet : testing::Test {
-  Fleet fleet{[] {
-                OriginConfig c;
-                c.topology = Topology::kChain;
-                return c;
-              }(),
-              [](PayloadId) { return 16u; }};
+  Fleet fleet{chain_config(), [](PayloadId) { return 16u; }};
   Fleet::Node& a = fleet.add("a");
   Fleet::Node& b = (fleet.run_for(10ms), fleet.add("b"));
 

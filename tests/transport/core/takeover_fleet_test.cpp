@@ -14,18 +14,9 @@ using testing::Not;
 
 constexpr std::uint32_t kChunks = 100;
 
-PayloadId full(std::uint64_t version) { return Version{version}; }
-PayloadId patch(std::uint64_t base, std::uint64_t version) { return {Version{version}, Version{base}}; }
-
-OriginConfig chain() {
-  OriginConfig config;
-  config.topology = Topology::kChain;
-  return config;
-}
-
 /// Two workers in a chain, and versions that take 200 ms to take over, with three steps between.
 struct TakeoverFleet : testing::Test {
-  explicit TakeoverFleet(Fleet::PatchChunks patch_chunks = nullptr) : fleet(chain(), std::move(patch_chunks)) {}
+  explicit TakeoverFleet(Fleet::PatchChunks patch_chunks = nullptr) : fleet(chain_config(), std::move(patch_chunks)) {}
 
   Fleet fleet;
   Fleet::Node& a = fleet.add("a");
