@@ -69,6 +69,7 @@ Result<BroadcastCase> measure(const BroadcastCase& wanted, const BroadcastBenchO
   measured.t100_s = broadcast.t_s(1.0);
   measured.origin_egress_bytes = broadcast.origin_egress_bytes;
   measured.cpu_s = broadcast.cpu_s;
+  measured.stolen_s = broadcast.stolen_s;
   measured.rss_anon_bytes_max = broadcast.rss_anon_bytes_max;
   for (std::size_t i = 0; i < measured.workers.size(); ++i) {
     measured.workers[i].t_s = broadcast.installed_s[i];
@@ -174,6 +175,7 @@ nlohmann::json to_json(const Measured& cases) {
                     {"origin_egress_bytes", c.origin_egress_bytes},
                     {"cpu_s", c.cpu_s},
                     {"cpu_s_per_delivered_gib", c.cpu_s_per_delivered_gib()},
+                    {"stolen_s", c.stolen_s},
                     {"rss_anon_bytes_max", c.rss_anon_bytes_max},
                     {"t100_s_of_repetitions", std::move(repetitions)},
                     {"per_worker", std::move(workers)}});
@@ -182,19 +184,20 @@ nlohmann::json to_json(const Measured& cases) {
 }
 
 std::string broadcast_heading() {
-  return fmt::format("{:<8} {:>3} {:>12} {:>12} {:>9} {:>8} {:>8} {:>8} {:>8} {:>7} {:>9} {:>9} {:>8} {:>7} {:>9}",
-                     "topology", "n", "uplink", "peer", "payload", "t50_s", "t90_s", "t100_s", "line_s", "ratio",
-                     "egress/M", "cpu_s/GiB", "RssAnon", "kind", "travels");
+  return fmt::format(
+      "{:<8} {:>3} {:>12} {:>12} {:>9} {:>8} {:>8} {:>8} {:>8} {:>7} {:>9} {:>9} {:>8} {:>8} {:>7} {:>9}", "topology",
+      "n", "uplink", "peer", "payload", "t50_s", "t90_s", "t100_s", "line_s", "ratio", "egress/M", "cpu_s/GiB",
+      "stolen_s", "RssAnon", "kind", "travels");
 }
 
 std::string broadcast_line(const BroadcastCase& c) {
   const auto mebibytes = [](std::uint64_t bytes) { return fmt::format("{:.0f} MiB", double(bytes) / double(kMiB)); };
   return fmt::format(
-      "{:<8} {:>3} {:>12} {:>12} {:>9} {:>8} {:>8} {:>8} {:>8.3f} {:>7} {:>9.3f} {:>9.2f} {:>8} {:>7} {:>9}",
+      "{:<8} {:>3} {:>12} {:>12} {:>9} {:>8} {:>8} {:>8} {:>8.3f} {:>7} {:>9.3f} {:>9.2f} {:>8.2f} {:>8} {:>7} {:>9}",
       to_string(c.topology), c.peers.size(), format_rate(c.uplink), format_rate(c.peers.front().downlink),
       format_bytes(c.payload_bytes), seconds_or_dash(c.t50_s), seconds_or_dash(c.t90_s), seconds_or_dash(c.t100_s),
       c.line_s, seconds_or_dash(c.ratio()), double(c.origin_egress_bytes) / double(c.payload_bytes),
-      c.cpu_s_per_delivered_gib(), mebibytes(c.rss_anon_bytes_max), c.kind, format_bytes(c.travel_bytes));
+      c.cpu_s_per_delivered_gib(), c.stolen_s, mebibytes(c.rss_anon_bytes_max), c.kind, format_bytes(c.travel_bytes));
 }
 
 Figure broadcast_figure(const Measured& cases, Figure::Scale scale) {

@@ -28,6 +28,7 @@ struct BroadcastCase {
   double take_s = 0;  ///< until the origin had taken the snapshot over; part of all times
   std::uint64_t origin_egress_bytes = 0;
   double cpu_s = 0;
+  double stolen_s = 0;  ///< processor time that the host gave to others meanwhile
   std::uint64_t rss_anon_bytes_max = 0;
   struct Worker {
     std::optional<double> t_s;

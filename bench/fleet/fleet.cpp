@@ -201,6 +201,7 @@ std::uint64_t Fleet::rss_anon_bytes_max() {
 Result<Fleet::Counters> Fleet::read_counters() {
   Counters counters;
   counters.cpu_s = cpu_s();
+  counters.stolen_s = stolen_s();
   WC_ASSIGN(const local::StatusReply reply, status());
   counters.origin_sent_bytes = reply.nodes(0).bytes_sent();
   if (network_.keeps_rates()) {
@@ -267,6 +268,7 @@ Result<Broadcast> Fleet::broadcast(Version version, const Payload& payload, cons
 
   WC_ASSIGN(const Counters after, read_counters());
   result.cpu_s = after.cpu_s - before.cpu_s;
+  result.stolen_s = after.stolen_s - before.stolen_s;
   result.origin_egress_bytes = after.origin_sent_bytes - before.origin_sent_bytes;
   for (std::size_t worker = 0; worker < worker_count(); ++worker) {
     const std::uint64_t received = after.received_bytes[worker];

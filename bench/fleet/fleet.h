@@ -34,6 +34,7 @@ struct Broadcast {
   std::vector<std::optional<double>> installed_s;  ///< by worker: when its own node told a subscriber
   std::vector<std::uint64_t> received_bytes;       ///< by worker, chunks only; 0 for one that ended
   double cpu_s = 0;                                ///< all nodes
+  double stolen_s = 0;                    ///< processor time that the host gave to others, of all this machine's cores
   std::uint64_t origin_egress_bytes = 0;  ///< by the interface where hosts have one, else as the origin counts chunks
   std::uint64_t rss_anon_bytes_max = 0;   ///< of any node, at any time
 
@@ -86,6 +87,7 @@ class Fleet {
 
   struct Counters {
     double cpu_s = 0;
+    double stolen_s = 0;
     std::uint64_t origin_sent_bytes = 0;
     std::vector<std::uint64_t> received_bytes;
   };

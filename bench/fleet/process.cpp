@@ -66,6 +66,17 @@ double own_cpu_s() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
+double stolen_s() {
+  std::ifstream stat("/proc/stat");
+  std::string skipped;
+  stat >> skipped;
+  // user, nice, system, idle, iowait, irq and softirq come before it.
+  for (int field = 0; field < 7; ++field) stat >> skipped;
+  double stolen_ticks = 0;
+  stat >> stolen_ticks;
+  return stolen_ticks / double(::sysconf(_SC_CLK_TCK));
+}
+
 Result<Process> Process::start(const ProcessSpec& spec) {
   const UniqueFd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   UniqueFd log;

@@ -20,6 +20,9 @@ struct ProcessUsage {
 
 /// User and system time of this process so far, all threads.
 [[nodiscard]] double own_cpu_s();
+/// Processor time since boot that this machine wanted and its host gave to others: what is measured meanwhile is the
+/// host's. 0 where there is no host, or none that tells.
+[[nodiscard]] double stolen_s();
 
 struct ProcessSpec {
   std::vector<std::string> argv;  ///< argv[0] is looked up in PATH if it has no slash

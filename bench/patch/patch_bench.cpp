@@ -93,6 +93,7 @@ Result<PatchBenchCase> measure(Fleet& fleet, const PatchBenchOptions& options, V
   c.t100_s = broadcast.t_s(1.0);
   c.origin_egress_bytes = broadcast.origin_egress_bytes;
   c.cpu_s = broadcast.cpu_s;
+  c.stolen_s = broadcast.stolen_s;
   c.rss_anon_bytes_max = broadcast.rss_anon_bytes_max;
   WC_ASSIGN(const local::StatusReply status, fleet.status());
   c.encode_s = status.nodes(0).encode_s();
@@ -160,6 +161,7 @@ nlohmann::json to_json(const PatchBenchResult& result) {
                      {"switch_s", c.switch_s},
                      {"origin_egress_bytes", c.origin_egress_bytes},
                      {"cpu_s", c.cpu_s},
+                     {"stolen_s", c.stolen_s},
                      {"rss_anon_bytes_max", c.rss_anon_bytes_max}});
   }
   return {{"cases", cases}, {"ten_steps_bytes", result.steps_bytes}, {"fold_bytes", result.fold_bytes}};

@@ -31,6 +31,7 @@ struct PatchBenchCase {
   double transfer_s = 0, finish_s = 0, switch_s = 0;  ///< the slowest worker's; see local.proto
   std::uint64_t origin_egress_bytes = 0;
   double cpu_s = 0;
+  double stolen_s = 0;  ///< processor time that the host gave to others meanwhile
   std::uint64_t rss_anon_bytes_max = 0;
 };
 

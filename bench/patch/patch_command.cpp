@@ -24,12 +24,14 @@ Status run(Arguments& arguments) {
   WC_ASSIGN(const PatchBenchResult result, run_patch_bench(options));
   fmt::print(
       "version  kind   payload     line s   take s   encode s   first s  t50 s    t100 s   transfer s  finish s   "
-      "switch ms  CPU s\n");
+      "switch ms  CPU s  stolen s\n");
   for (const PatchBenchCase& c : result.cases) {
     fmt::print(
-        "{:<8} {:<6} {:<11} {:<8.3f} {:<8.3f} {:<10.3f} {:<8.3f} {:<8} {:<8} {:<11.3f} {:<10.3f} {:<10.3f} {:.2f}\n",
+        "{:<8} {:<6} {:<11} {:<8.3f} {:<8.3f} {:<10.3f} {:<8.3f} {:<8} {:<8} {:<11.3f} {:<10.3f} {:<10.3f} {:<6.2f} "
+        "{:.2f}\n",
         c.version, c.kind, format_bytes(c.payload_bytes), c.line_s, c.take_s, c.encode_s, c.first_sent_s,
-        seconds_or_dash(c.t50_s), seconds_or_dash(c.t100_s), c.transfer_s, c.finish_s, 1e3 * c.switch_s, c.cpu_s);
+        seconds_or_dash(c.t50_s), seconds_or_dash(c.t100_s), c.transfer_s, c.finish_s, 1e3 * c.switch_s, c.cpu_s,
+        c.stolen_s);
   }
   fmt::print("ten steps: {} as ten patches, {} as one fold ({:.2f})\n", format_bytes(result.steps_bytes),
              format_bytes(result.fold_bytes), double(result.fold_bytes) / double(result.steps_bytes));

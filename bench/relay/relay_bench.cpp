@@ -140,6 +140,7 @@ Result<std::vector<RelayCase>> run_relay_bench(const RelayBenchOptions& options,
     WC_ASSIGN(const local::StatusReply status, fleet->status());
     measured.relay_s = *all_s - status.nodes(0).first_sent_s();
     measured.cpu_s = broadcast.cpu_s;
+    measured.stolen_s = broadcast.stolen_s;
     measured.rss_anon_bytes_max = broadcast.rss_anon_bytes_max;
     if (repetition < kWarmUps) continue;
     cases.push_back(measured);
@@ -162,24 +163,25 @@ nlohmann::json to_json(const std::vector<RelayCase>& cases) {
                     {"stored_ratio", c.stored_ratio()},
                     {"cpu_s", c.cpu_s},
                     {"cpu_s_per_relayed_gib", c.cpu_s / gibibytes(c.payload_bytes)},
+                    {"stolen_s", c.stolen_s},
                     {"rss_anon_bytes_max", c.rss_anon_bytes_max}});
   }
   return {{"cases", std::move(list)}};
 }
 
 std::string relay_heading() {
-  return fmt::format("{:>10} {:>12} {:>13} {:>12} {:>9} {:>10} {:>16} {:>17} {:>16} {:>8}", "payload", "plain MiB/s",
-                     "stored MiB/s", "relay MiB/s", "of plain", "of stored", "plain cpu_s/GiB", "stored cpu_s/GiB",
-                     "relay cpu_s/GiB", "RssAnon");
+  return fmt::format("{:>10} {:>12} {:>13} {:>12} {:>9} {:>10} {:>16} {:>17} {:>16} {:>8} {:>8}", "payload",
+                     "plain MiB/s", "stored MiB/s", "relay MiB/s", "of plain", "of stored", "plain cpu_s/GiB",
+                     "stored cpu_s/GiB", "relay cpu_s/GiB", "stolen_s", "RssAnon");
 }
 
 std::string relay_line(const RelayCase& c) {
   const double mebibytes = double(c.payload_bytes) / double(kMiB);
   const double gib = gibibytes(c.payload_bytes);
   return fmt::format(
-      "{:>10} {:>12.0f} {:>13.0f} {:>12.0f} {:>9.3f} {:>10.3f} {:>16.2f} {:>17.2f} {:>16.2f} {:>4.0f} MiB",
+      "{:>10} {:>12.0f} {:>13.0f} {:>12.0f} {:>9.3f} {:>10.3f} {:>16.2f} {:>17.2f} {:>16.2f} {:>8.2f} {:>4.0f} MiB",
       format_bytes(c.payload_bytes), mebibytes / c.plain.seconds, mebibytes / c.stored.seconds, mebibytes / c.relay_s,
-      c.ratio(), c.stored_ratio(), c.plain.cpu_s / gib, c.stored.cpu_s / gib, c.cpu_s / gib,
+      c.ratio(), c.stored_ratio(), c.plain.cpu_s / gib, c.stored.cpu_s / gib, c.cpu_s / gib, c.stolen_s,
       double(c.rss_anon_bytes_max) / double(kMiB));
 }
 

@@ -23,6 +23,7 @@ struct RelayCase {
   double relay_s = 0;    ///< from the first chunk's leaving, while it is taken over, until the leaf has installed it
   double publish_s = 0;  ///< from the publish call on
   double cpu_s = 0;      ///< origin, relay and leaf, the takeover included
+  double stolen_s = 0;   ///< processor time that the host gave to others meanwhile
   std::uint64_t rss_anon_bytes_max = 0;
 
   /// Of throughputs.
