@@ -22,10 +22,12 @@ constexpr std::array kWords{
     Named{FaultKind::kDelay, "delay"},         Named{FaultKind::kSlowDisk, "slowdisk"},
     Named{FaultKind::kFullDisk, "fulldisk"},   Named{FaultKind::kSkew, "skew"},
     Named{FaultKind::kDrift, "drift"},         Named{FaultKind::kLeave, "leave"},
-    Named{FaultKind::kPublish, "publish"},
+    Named{FaultKind::kPublish, "publish"},     Named{FaultKind::kChoke, "choke"},
 };
 
-bool has_rate(FaultKind kind) { return kind == FaultKind::kThrottle || kind == FaultKind::kSlowDisk; }
+bool has_rate(FaultKind kind) {
+  return kind == FaultKind::kThrottle || kind == FaultKind::kChoke || kind == FaultKind::kSlowDisk;
+}
 bool has_time(FaultKind kind) { return kind == FaultKind::kDelay || kind == FaultKind::kSkew; }
 bool has_share(FaultKind kind) { return kind == FaultKind::kLoss || kind == FaultKind::kDrift; }
 

@@ -17,6 +17,7 @@ enum class FaultKind : std::uint8_t {
   kCrash,      ///< the host dies, and what was not synced with it. As above.
   kStall,      ///< the process stands still (SIGSTOP)
   kThrottle,   ///< its uplink falls to `rate`
+  kChoke,      ///< its downlink falls to `rate`
   kPartition,  ///< nothing passes between it and `peer` (everyone, without a peer); `one_way`: only its own words are
                ///< lost
   kReset,      ///< its connections end; both sides are told
@@ -57,10 +58,10 @@ struct Fault {
 ///   at TIME WHAT WHO [from WHO] [oneway] [to RATE] [by AMOUNT] [for TIME]
 ///
 ///   TIME    1.5s, 200ms; `at` counts from the first publication
-///   WHAT    kill, crash, stall, throttle, partition, reset, corrupt, loss, delay, slowdisk, fulldisk, skew, drift,
-///           leave, publish
+///   WHAT    kill, crash, stall, throttle, choke, partition, reset, corrupt, loss, delay, slowdisk, fulldisk, skew,
+///           drift, leave, publish
 ///   WHO     worker 3, workers 3-6, origin, all; `publish` has none
-///   to      the rate of throttle and slowdisk
+///   to      the rate of throttle, choke and slowdisk
 ///   by      how many chunks (corrupt), what share of frames (loss: 0.01), how much time (delay, skew), what share of
 ///           time (drift: 0.001)
 ///   from    whom a partition cuts it off from; everybody without it

@@ -41,6 +41,29 @@ TEST_F(FaultBounds, ForwarderThrottledCostsThreeSeconds) {
   EXPECT_LE(cost_s(broadcast_with("at 2.5s throttle worker 1 to 5mbit")), 3.0);
 }
 
+TEST_F(FaultBounds, ForwarderThatIsFedSlowlyCostsTheOthersThreeSeconds) {
+  // Its own time is that of its link.
+  for (const char* fault : {"at 2.5s choke worker 1 to 5mbit for 8s", "at 2.5s choke worker 5 to 5mbit for 8s"}) {
+    const SimResult result = broadcast_with(fault);
+    const SimResult undisturbed = broadcast_with("");
+    const auto others = result.publications.at(0).reached(11.0 / 12);
+    ASSERT_TRUE(others.has_value()) << fault;
+    EXPECT_LE(to_seconds(*others - *undisturbed.publications.at(0).reached(1.0)), 3.0) << fault;
+  }
+}
+
+TEST_F(FaultBounds, ASlowEdgeMovesNobodyButThoseAtItsEnds) {
+  // Those further down are fed as slowly, but by parents that have no more: were they to leave them, all at once, the
+  // origin would have to feed a good part of the chain.
+  for (const char* fault : {"at 2.5s throttle worker 1 to 30mbit", "at 2.5s choke worker 1 to 30mbit",
+                            "at 2.5s throttle worker 5 to 30mbit", "at 2.5s choke worker 5 to 30mbit"}) {
+    const SimResult result = broadcast_with(fault);
+    const SimResult undisturbed = broadcast_with("");
+    EXPECT_LE(double(result.origin_egress_bytes) / double(undisturbed.origin_egress_bytes), 1.15) << fault;
+    EXPECT_LE(result.chunks_delivered_twice, 40u) << fault;
+  }
+}
+
 TEST_F(FaultBounds, ForwarderStalledCostsThreeSecondsToTheOthers) {
   // Its own time is what it stood still for; the others have theirs.
   const SimResult result = broadcast_with("at 2.5s stall worker 1");

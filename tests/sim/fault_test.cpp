@@ -21,9 +21,10 @@ TEST(Faults, ReadsEveryClause) {
       "at 1s corrupt origin by 4\n"
       "at 1s loss all by 0.01 for 2s\n"
       "at 2s skew worker 2 by 500ms\n"
-      "at 3s publish\n");
+      "at 3s publish\n"
+      "at 3s choke worker 2 to 1mbit\n");
   ASSERT_TRUE(faults.has_value()) << faults.error().message();
-  ASSERT_EQ(faults->size(), 7u);
+  ASSERT_EQ(faults->size(), 8u);
   EXPECT_EQ((*faults)[0].kind, FaultKind::kKill);
   EXPECT_EQ((*faults)[0].at, milliseconds(1500));
   EXPECT_EQ((*faults)[0].node, 3u);
@@ -38,6 +39,8 @@ TEST(Faults, ReadsEveryClause) {
   EXPECT_EQ((*faults)[4].probability, 0.01);
   EXPECT_EQ((*faults)[5].by, milliseconds(500));
   EXPECT_EQ((*faults)[6].kind, FaultKind::kPublish);
+  EXPECT_EQ((*faults)[7].kind, FaultKind::kChoke);
+  EXPECT_EQ((*faults)[7].rate, Rate::bits(1e6));
 }
 
 TEST(Faults, RefusesWhatItDoesNotUnderstandAndNamesTheLine) {

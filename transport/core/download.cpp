@@ -99,7 +99,7 @@ Status Download::assign(Instant now, PeerId self, const wire::Assignment& assign
     }
     stripe.ancestors = above;
     const double predicted = source.predicted_bytes_per_s() / streams_;
-    stripe.expected_bytes_per_s = std::isfinite(predicted) ? predicted : 0;
+    stripe.expected_bytes_per_s = std::isfinite(predicted) ? predicted * stripe.share_hoped_for : 0;
     stripe.at = 0;
     stripe.retry_at.reset();
     if (stays) continue;
@@ -215,19 +215,37 @@ void Download::cancel() {
   }
 }
 
-void Download::leave(Instant now, Stripe& stripe, wire::FaultKind why) {
+wire::ParentFault Download::fault_of(const Stripe& stripe, wire::FaultKind why) const {
   wire::ParentFault fault;
   set_payload(fault, holding_.manifest().id());
   fault.set_epoch(epoch_.value);
   fault.set_stripe(index_of(stripe) / streams_);
   fault.set_parent_id(stripe.ancestors[stripe.at].peer_id());
+  fault.set_now_from_id(fault.parent_id());
   fault.set_kind(why);
+  return fault;
+}
+
+void Download::expect_less(Stripe& stripe) {
+  stripe.share_hoped_for *= kSlowShare;
+  stripe.expected_bytes_per_s *= kSlowShare;
+}
+
+void Download::handle_slow(Instant now, Stripe& stripe) {
+  if (stripe.ancestors.size() > 1) return leave(now, stripe, wire::FAULT_KIND_SLOW);
+  faults_.push_back(fault_of(stripe, wire::FAULT_KIND_SLOW));
+  expect_less(stripe);
+  restart_window(now, stripe);
+}
+
+void Download::leave(Instant now, Stripe& stripe, wire::FaultKind why) {
+  wire::ParentFault fault = fault_of(stripe, why);
   const ConnId left = stripe.conn;
   if (why == wire::FAULT_KIND_STARVED) detach(stripe);
   stripe.subscribed = false;
   stripe.conn = ConnId{};
   // What the parent still has on the way is not waited for: it may be most of a second.
-  const bool drop = why == wire::FAULT_KIND_SLOW || why == wire::FAULT_KIND_CORRUPT;
+  const bool drop = why == wire::FAULT_KIND_SLOW || why == wire::FAULT_KIND_SILENT || why == wire::FAULT_KIND_CORRUPT;
   if (drop && links_.is_link(left)) {
     links_.close(left);
     for (Stripe& other : stripes_) {
@@ -235,7 +253,7 @@ void Download::leave(Instant now, Stripe& stripe, wire::FaultKind why) {
       if (other.conn == left) leave(now, other, why);
     }
   }
-  if (why == wire::FAULT_KIND_SLOW) stripe.expected_bytes_per_s *= kSlowShare;  // so that it settles somewhere
+  if (why == wire::FAULT_KIND_SLOW || why == wire::FAULT_KIND_SILENT) expect_less(stripe);
   stripe.at = (stripe.at + 1) % stripe.ancestors.size();
   ++stripe.failures;
   fault.set_now_from_id(stripe.ancestors[stripe.at].peer_id());
@@ -402,7 +420,7 @@ void Download::handle_timeout(Instant now) {
     if (stripe.drained_from != ConnId{} && now >= stripe.drained_by) end_draining(now, stripe);
     if (!stripe.subscribed) continue;  // dialling has a bound of its own
     if (now - stripe.heard_at >= patience(stripe)) {
-      leave(now, stripe, wire::FAULT_KIND_SLOW);
+      leave(now, stripe, wire::FAULT_KIND_SILENT);
       continue;
     }
     if (stripe.missing > 0 && stripe.ancestors.size() > 1 && now - stripe.fed_at >= timeouts_.starvation) {
@@ -410,7 +428,7 @@ void Download::handle_timeout(Instant now) {
       continue;
     }
     if (!is_judged(stripe) || now < stripe.quarter_start + window(stripe) / 4) continue;
-    if (is_slow(now, stripe)) leave(now, stripe, wire::FAULT_KIND_SLOW);
+    if (is_slow(now, stripe)) handle_slow(now, stripe);
   }
   due_.reset();
   for (const Stripe& stripe : stripes_) note_due(stripe);

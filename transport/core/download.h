@@ -81,6 +81,7 @@ class Download {
     bool subscribed = false;
     std::uint32_t missing = 0;
     double expected_bytes_per_s = 0;  // 0: unknown, and slowness cannot be judged
+    double share_hoped_for = 1;       // of what plans predict, by what parents have given so far
     std::uint32_t failures = 0;       // since the last chunk
     std::optional<Instant> retry_at;  // waiting before the next attempt
     ConnId drained_from{};  // a parent that was left, whose last chunks are waited for before the next is asked
@@ -107,11 +108,17 @@ class Download {
   [[nodiscard]] Duration patience(const Stripe& stripe) const;
   /// Whether there is something to wait for from the parent.
   [[nodiscard]] bool wants_more(const Stripe& stripe) const { return stripe.missing > 0 || holding_.open(); }
-  /// Whether the parent can be slow: there is something to expect, and somebody else to turn to. While the payload is
-  /// open it comes as fast as it is made.
+  /// Whether the parent can be slow: there is something to expect. While the payload is open it comes as fast as it is
+  /// made.
   [[nodiscard]] bool is_judged(const Stripe& stripe) const {
-    return stripe.ancestors.size() > 1 && stripe.expected_bytes_per_s > 0 && !holding_.open();
+    return stripe.expected_bytes_per_s > 0 && !holding_.open();
   }
+  /// So that it settles somewhere, with patience: it may be its own link that is slow.
+  static void expect_less(Stripe& stripe);
+  /// The parent is slow: leaves it, if there is somebody else to turn to, or else says so to the origin alone.
+  void handle_slow(Instant now, Stripe& stripe);
+  /// Of the stripe's parent, before it is left.
+  [[nodiscard]] wire::ParentFault fault_of(const Stripe& stripe, wire::FaultKind why) const;
   /// Leaves `conn` until the payload has grown: it is further ahead than what waits here may be.
   void pause(ConnId conn);
   /// Of a parent's rate: so long that a dozen chunks are expected in it, as only whole ones are seen.

@@ -143,7 +143,7 @@ void Intake::grow_incoming(Instant now, std::shared_ptr<const Manifest> manifest
     actions_.push(action::GrowPayload{std::move(manifest)});
   }
   incoming_->download->handle_grown(now);
-  uploads_.handle_known(now, payload);
+  uploads_.handle_known(payload);
   report_faults();
   finish_if_complete(now);
 }
@@ -169,7 +169,7 @@ void Intake::handle_message(Instant now, ConnId conn, const wire::Message& messa
       if (Status s = download.handle_digest_part(now, conn, message.digest_part()); !s.has_value()) {
         actions_.push(action::warning(s.error().message()));
       } else {
-        uploads_.handle_known(now, incoming_->id);  // it may have released chunks that came before it
+        uploads_.handle_known(incoming_->id);  // it may have released chunks that came before it
       }
       break;
     case Kind::kUpToDate:
@@ -195,7 +195,7 @@ void Intake::handle_message(Instant now, ConnId conn, const wire::Message& messa
 void Intake::handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk) {
   if (!is_incoming(chunk.payload) || incoming_->phase != Phase::kReceiving) return;
   bytes_received_ += chunk.size_bytes;
-  if (incoming_->download->handle_chunk(now, conn, chunk)) uploads_.handle_verified(now, chunk.payload, chunk.chunk);
+  if (incoming_->download->handle_chunk(now, conn, chunk)) uploads_.handle_verified(chunk.payload, chunk.chunk);
   report_faults();
 }
 
@@ -225,7 +225,7 @@ void Intake::take_up_newest(Instant now) {
     return fail_incoming(now, s.error(), false);
   }
   links_.close_unless([&](ConnId conn) { return incoming_->download->uses(conn); });
-  uploads_.handle_known(now, payload);
+  uploads_.handle_known(payload);
   // The origin plans a payload with those who receive it: it should not learn half a second late that this one does.
   if (origin_.joined()) send_heartbeat(now);
 }
@@ -243,7 +243,7 @@ void Intake::handle_begun(Instant now, PayloadId payload, Result<RestoredPayload
   incoming_->phase = Phase::kReceiving;
   if (incoming_->begun_open) actions_.push(action::GrowPayload{holding.shared_manifest()});
   incoming_->download->handle_storage_ready(now);
-  uploads_.handle_known(now, payload);
+  uploads_.handle_known(payload);
   finish_if_complete(now);
 }
 

@@ -273,7 +273,7 @@ void OriginCore::handle_chunk(Instant now, ConnId conn, const ChunkArrival&) {
 
 void OriginCore::handle_chunk_sent(Instant now, ConnId conn) {
   driven_at_ = now;
-  uploads_.handle_chunk_sent(now, conn);
+  uploads_.handle_chunk_sent(conn);
 }
 
 void OriginCore::handle_payload_begun(Instant, PayloadId, Result<RestoredPayload>) {}

@@ -112,14 +112,38 @@ void Publication::handle_resumed(PeerId member) {
   told_.insert_or_assign(member, std::string());
 }
 
-bool Publication::believes_slow(PeerId child, PeerId parent) {
-  // A slow edge may be slow at either end. One who fails its own children is no witness, and one without children
-  // needs a second one: it has helped itself, and nobody waits behind it.
-  auto& witnesses = called_slow_[parent];
+bool Publication::relays(PeerId member) const {
+  return std::ranges::any_of(plan_.stripes,
+                             [&](const StripePlan& stripe) { return std::ranges::count(stripe.parents, member) > 0; });
+}
+
+bool Publication::believes(PeerId child, PeerId parent) {
+  // One who fails its own children is no witness, and one without children needs a second one: it has helped itself,
+  // and nobody waits behind it.
+  auto& witnesses = accused_by_[parent];
   witnesses.insert(child);
-  const bool relays = std::ranges::any_of(
-      plan_.stripes, [&](const StripePlan& stripe) { return std::ranges::count(stripe.parents, child) > 0; });
-  return !demoted_.contains(child) && (relays || witnesses.size() >= 2);
+  return !demoted_.contains(child) && (relays(child) || witnesses.size() >= 2);
+}
+
+std::optional<PeerId> Publication::blame_slow(PeerId child, PeerId parent) {
+  auto& parents = slow_parents_[child];
+  parents.insert(parent);
+  // Whom nobody feeds fast enough is slow itself.
+  if (parents.size() >= 2) return child;
+  return parent != kOriginId && believes(child, parent) ? std::optional(parent) : std::nullopt;
+}
+
+bool Publication::pass_by(PeerId child, PeerId parent) {
+  if (!relays(child)) return false;
+  if (parent == kOriginId) {
+    // Where many of those that it feeds say so, it is the origin's own uplink that is slow, and passing them by would
+    // have it send even more.
+    const auto fed = std::ranges::count_if(
+        plan_.members, [&](PeerId member) { return std::ranges::count(parents_of(member), kOriginId) > 0; });
+    const auto slow = std::ranges::count_if(slow_parents_, [](const auto& p) { return p.second.contains(kOriginId); });
+    if (slow > 1 && 4 * slow > fed) return false;
+  }
+  return demote(child);
 }
 
 bool Publication::demote(PeerId relay) {

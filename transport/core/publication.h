@@ -3,6 +3,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -67,8 +68,15 @@ class Publication {
   /// It is in the middle of this payload, of which this connection has not said anything: repair() tells it.
   void handle_resumed(PeerId member);
 
-  /// A child has left its parent in this plan as slow. Returns whether that says something about the parent.
-  [[nodiscard]] bool believes_slow(PeerId child, PeerId parent);
+  /// Whether the plan has it feed others.
+  [[nodiscard]] bool relays(PeerId member) const;
+  /// A child has left its parent in this plan, which fails it. Returns whether that says something about the parent.
+  [[nodiscard]] bool believes(PeerId child, PeerId parent);
+  /// The same of one, or of the origin, that had more to send all the time and sent too little. An edge may be slow at
+  /// either end: returns who is to blame, if that can be told.
+  [[nodiscard]] std::optional<PeerId> blame_slow(PeerId child, PeerId parent);
+  /// It is fed slowly, by its own word, whoever is to blame: nobody is to wait behind it. Returns what demote() does.
+  [[nodiscard]] bool pass_by(PeerId child, PeerId parent);
   /// A leaf for the rest of this publication. Returns whether that is new; it is refused where most relays seem to
   /// fail.
   [[nodiscard]] bool demote(PeerId relay);
@@ -81,11 +89,12 @@ class Publication {
   PublicationContext& context_;
   std::shared_ptr<const Manifest> manifest_;
   Plan plan_;
-  std::set<PeerId> failed_;                         // could not store it: neither fed nor relays
-  std::set<PeerId> demoted_;                        // a child left it: a leaf for the rest of this publication
-  std::map<PeerId, std::set<PeerId>> called_slow_;  // by which children
-  std::map<PeerId, std::string> told_;              // the assignment that each member was sent last, without its epoch
-  std::set<PeerId> holders_;                        // have it whole
+  std::set<PeerId> failed_;                          // could not store it: neither fed nor relays
+  std::set<PeerId> demoted_;                         // a child left it: a leaf for the rest of this publication
+  std::map<PeerId, std::set<PeerId>> accused_by_;    // by which children
+  std::map<PeerId, std::set<PeerId>> slow_parents_;  // whom a child called slow
+  std::map<PeerId, std::string> told_;               // the assignment that each member was sent last, without its epoch
+  std::set<PeerId> holders_;                         // have it whole
 };
 
 }  // namespace weightcast

@@ -26,7 +26,7 @@ std::optional<PeerFault> failing_of(wire::FaultKind kind, const Member& parent, 
                                     PayloadId payload) {
   switch (kind) {
     case wire::FAULT_KIND_CORRUPT: return PeerFault::kCorrupt;
-    case wire::FAULT_KIND_SLOW: return PeerFault::kSlow;
+    case wire::FAULT_KIND_SILENT: return PeerFault::kSlow;
     case wire::FAULT_KIND_NOT_AVAILABLE: return std::nullopt;
     case wire::FAULT_KIND_STARVED: {
       // By its own word it has more than it passes on.
@@ -111,10 +111,10 @@ void Publications::handle_publish_begun(Instant now, std::shared_ptr<const Manif
   assign_all(now);
 }
 
-void Publications::handle_publish_grown(Instant now, const MadePayload& grown) {
+void Publications::handle_publish_grown(const MadePayload& grown) {
   WC_CHECK(taking_over() && grown.manifest->id() == latest_);
   grow(grown);
-  uploads_.handle_known(now, latest_);
+  uploads_.handle_known(latest_);
 }
 
 void Publications::handle_publish(Instant now, Instant started_at, const MadePayload& made) {
@@ -132,7 +132,7 @@ void Publications::handle_publish(Instant now, Instant started_at, const MadePay
   // Also when nobody needs it now: a worker that comes back later can be caught up by what is stored.
   if (const PayloadId step{version, previous}; previous != kNoVersion && can_make(step)) make_patch(step);
   assign_all(now);
-  uploads_.handle_known(now, version);
+  uploads_.handle_known(version);
   judge(times_.count(now, members_, version));
   forget_old_versions();
   repair_outdated(now);
@@ -177,16 +177,16 @@ void Publications::handle_patch_begun(Instant now, std::shared_ptr<const Manifes
   if (!making_.contains(payload)) return;
   WC_CHECK(manifest->open);
   holdings_.emplace(payload, Holding(std::move(manifest)));
-  uploads_.handle_known(now, payload);
+  uploads_.handle_known(payload);
   assign_all(now);
   repair_outdated(now);
 }
 
-void Publications::handle_patch_grown(Instant now, const MadePayload& grown) {
+void Publications::handle_patch_grown(const MadePayload& grown) {
   const PayloadId payload = grown.manifest->id();
   if (!making_.contains(payload) || !holdings_.contains(payload)) return;
   grow(grown);
-  uploads_.handle_known(now, payload);
+  uploads_.handle_known(payload);
 }
 
 void Publications::grow(const MadePayload& grown) {
@@ -234,7 +234,7 @@ void Publications::handle_patch_made(Instant now, PayloadId payload, const Resul
     WC_CHECK(made->manifest->id() == payload);
     actions_.push(action::info(fmt::format("{}: {}", to_string(payload), format_bytes(made->manifest->payload_bytes))));
     complete(*made);
-    uploads_.handle_known(now, payload);
+    uploads_.handle_known(payload);
   } else {
     withdraw(payload);
     useless_.insert(payload);
@@ -455,14 +455,17 @@ void Publications::handle_installed(Instant now, Member& member, const wire::Ins
 void Publications::handle_parent_fault(Instant now, Member& member, const wire::ParentFault& fault) {
   const PeerId parent_id{fault.parent_id()};
   Member* parent = members_.find(parent_id);
-  actions_.push(action::warning(fmt::format("worker {} left its parent {} ({})", member.name,
-                                            parent != nullptr ? parent->name : config_.name,
-                                            wire::FaultKind_Name(fault.kind()))));
+  const bool stays = fault.now_from_id() == fault.parent_id();
+  actions_.push(action::warning(
+      fmt::format("worker {} {} {} ({})", member.name, stays ? "is fed by" : "left its parent",
+                  parent != nullptr ? parent->name : config_.name, wire::FaultKind_Name(fault.kind()))));
   Publication* publication = find(payload_of(fault));
-  if (parent == nullptr || parent_id == member.id || publication == nullptr) return;
+  if (publication == nullptr || parent_id == member.id) return;
   // Only who was meant to feed it can fail it; a child that wanders has left others of its own accord.
   if (std::ranges::count(publication->parents_of(member.id), parent_id) == 0) return;
-  if (fault.kind() == wire::FAULT_KIND_SLOW && !publication->believes_slow(member.id, parent_id)) return;
+  if (fault.kind() == wire::FAULT_KIND_SLOW) return handle_slow_edge(now, *publication, member, parent_id);
+  if (parent == nullptr) return;
+  if (fault.kind() == wire::FAULT_KIND_SILENT && !publication->believes(member.id, parent_id)) return;
   if (const std::optional<PeerFault> failing = failing_of(fault.kind(), *parent, member, payload_of(fault))) {
     parent->score.handle_failed(now);
     parent->standing.handle_fault(*failing);
@@ -470,6 +473,18 @@ void Publications::handle_parent_fault(Instant now, Member& member, const wire::
     return;  // whoever is above it may be to blame; the child helps itself
   }
   if (publication->demote(parent_id)) publication->repair(now);
+}
+
+void Publications::handle_slow_edge(Instant now, Publication& publication, const Member& child, PeerId parent) {
+  bool changed = false;
+  if (const std::optional<PeerId> blamed = publication.blame_slow(child.id, parent)) {
+    Member& member = *members_.find(*blamed);
+    member.score.handle_failed(now);
+    member.standing.handle_fault(PeerFault::kSlow);
+    changed = publication.demote(member.id);
+  }
+  changed |= publication.pass_by(child.id, parent);
+  if (changed) publication.repair(now);
 }
 
 void Publications::judge(const std::vector<Version>& ended) {

@@ -58,11 +58,11 @@ class Publications {
   void restore(std::shared_ptr<const Manifest> manifest, const std::vector<Digest>& chunk_digests);
   [[nodiscard]] Status check_version(Version version) const;
   void handle_publish_begun(Instant now, std::shared_ptr<const Manifest> manifest, bool packable);
-  void handle_publish_grown(Instant now, const MadePayload& grown);
+  void handle_publish_grown(const MadePayload& grown);
   void handle_publish(Instant now, Instant started_at, const MadePayload& made);
   void handle_publish_failed(Instant now, Version version);
   void handle_patch_begun(Instant now, std::shared_ptr<const Manifest> manifest);
-  void handle_patch_grown(Instant now, const MadePayload& grown);
+  void handle_patch_grown(const MadePayload& grown);
   void handle_patch_made(Instant now, PayloadId payload, const Result<MadePayload>& made);
 
   /// A member's connection was made, or made anew; it has what it told, and `held` besides.
@@ -127,6 +127,8 @@ class Publications {
   void resume_receiving(Instant now, Member& member);
   /// Repairs the plans of older versions' payloads that some have gone past.
   void repair_outdated(Instant now);
+  /// By the child's word its parent, which has more, sends too little.
+  void handle_slow_edge(Instant now, Publication& publication, const Member& child, PeerId parent);
   /// These publications have ended. Standing changes now, and only now.
   void judge(const std::vector<Version>& ended);
   /// Whether a member still waits for more of it.

@@ -21,7 +21,7 @@ struct Timeouts {
   /// A child's subscription to a version that this node has not begun. Shorter than a child's patience, so that a
   /// parent which is busy with an older version says so before it is taken for a silent one.
   Duration unknown_version = std::chrono::milliseconds(500);
-  /// A parent tells a child that waits that it has nothing more, this often.
+  /// A parent tells a child that it has nothing more, or had not for a moment since it said so last, this often.
   Duration up_to_date = std::chrono::milliseconds(250);
   /// A child's patience with a parent that sends neither chunks nor that it has none.
   Duration parent_silence = std::chrono::milliseconds(1000);

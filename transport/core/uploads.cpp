@@ -38,7 +38,7 @@ Status Uploads::handle_subscribe(Instant now, ConnId conn, const wire::Subscribe
   if (!weights_ok) return fail(Errc::kCorrupt, Op::kReceive, "subscribe: stripes out of their limits");
   s.held_bytes = request.chunks_held();
   s.parts_held = request.parts_held();
-  s.idle_since = now;
+  s.told_at = now;
   if (s.held_bytes.size() > kChunksMax / 8)
     return fail(Errc::kTooLarge, Op::kReceive, "subscribe: more chunks held than exist");
   const PayloadId payload = payload_of(request);
@@ -51,11 +51,11 @@ Status Uploads::handle_subscribe(Instant now, ConnId conn, const wire::Subscribe
   s.in_flight = static_cast<std::uint32_t>(std::ranges::count(child.in_flight, key, &InFlight::key));
   s.tag = child.tag;
   Subscription& kept = child.subscriptions[key] = std::move(s);
-  start(now, payload, kept, child);
+  start(payload, kept, child);
   return {};
 }
 
-void Uploads::start(Instant now, PayloadId payload, Subscription& s, ChildState& child) {
+void Uploads::start(PayloadId payload, Subscription& s, ChildState& child) {
   const auto holding = holdings_.find(payload);
   if (holding == holdings_.end()) {
     // One that may still come: handle_known() or the time-out will tell. A node takes one payload of a version, and
@@ -67,7 +67,7 @@ void Uploads::start(Instant now, PayloadId payload, Subscription& s, ChildState&
   }
   s.ready = true;
   grow(holding->second.manifest(), s);
-  pump(now, child);
+  pump(child);
 }
 
 void Uploads::grow(const Manifest& manifest, Subscription& s) {
@@ -86,7 +86,7 @@ void Uploads::grow(const Manifest& manifest, Subscription& s) {
   if (!manifest.open) s.held_bytes = {};
 }
 
-void Uploads::pump(Instant now, ChildState& child) {
+void Uploads::pump(ChildState& child) {
   while (child.in_flight.size() < kInFlightChunksMin || child.in_flight_bytes < kInFlightBytes) {
     const Key* key = nullptr;
     Subscription* next = nullptr;
@@ -97,7 +97,7 @@ void Uploads::pump(Instant now, ChildState& child) {
       const auto found = holding.verified().next_in_without(candidate.done, candidate.cursor);
       if (!found) {
         candidate.exhausted = true;
-        note_due(candidate);
+        note_idle(candidate);
         continue;
       }
       key = &candidate_key;
@@ -105,11 +105,11 @@ void Uploads::pump(Instant now, ChildState& child) {
       chunk = *found;
     }
     if (next == nullptr) return;
-    send(now, *key, *next, chunk, child);
+    send(*key, *next, chunk, child);
   }
 }
 
-void Uploads::send(Instant now, const Key& key, Subscription& s, ChunkIndex chunk, ChildState& child) {
+void Uploads::send(const Key& key, Subscription& s, ChunkIndex chunk, ChildState& child) {
   const PayloadId payload = key.first;
   const Holding& holding = holdings_.at(payload);
   const std::uint32_t part = holding.manifest().part_of(chunk);
@@ -126,7 +126,6 @@ void Uploads::send(Instant now, const Key& key, Subscription& s, ChunkIndex chun
   s.done.insert(chunk);
   s.cursor = ChunkIndex{chunk.value + 1};
   ++s.in_flight;
-  s.idle_since = now;
   child.tag = s.tag;
   s.tag += kTagPerChunk / s.weights[s.stripe];
   const std::uint32_t bytes = holding.manifest().chunk_size(chunk);
@@ -135,10 +134,10 @@ void Uploads::send(Instant now, const Key& key, Subscription& s, ChunkIndex chun
   actions_.push(action::SendChunk{s.conn, payload, chunk});
 }
 
-void Uploads::resume(Instant now, Subscription& s, ChildState& child) {
+void Uploads::resume(Subscription& s, ChildState& child) {
   // One that had nothing to send has no claim to the turns it let pass.
   if (std::exchange(s.exhausted, false)) s.tag = std::max(s.tag, child.tag);
-  pump(now, child);
+  pump(child);
 }
 
 void Uploads::handle_unsubscribe(ConnId conn, const wire::Unsubscribe& request) {
@@ -164,7 +163,7 @@ void Uploads::answer_drained(ConnId conn, ChildState& child) {
 
 void Uploads::handle_closed(ConnId conn) { children_.erase(conn); }
 
-void Uploads::handle_chunk_sent(Instant now, ConnId conn) {
+void Uploads::handle_chunk_sent(ConnId conn) {
   const auto found = children_.find(conn);
   if (found == children_.end() || found->second.in_flight.empty()) return;
   ChildState& child = found->second;
@@ -176,13 +175,12 @@ void Uploads::handle_chunk_sent(Instant now, ConnId conn) {
   const auto s = child.subscriptions.find(key);
   if (s != child.subscriptions.end()) {  // else unsubscribed meanwhile
     --s->second.in_flight;
-    s->second.idle_since = now;
-    note_due(s->second);
+    note_idle(s->second);
   }
-  pump(now, child);
+  pump(child);
 }
 
-void Uploads::handle_known(Instant now, PayloadId payload) {
+void Uploads::handle_known(PayloadId payload) {
   for (auto& [conn, child] : children_) {
     // All of them first: each one's turn may be the next.
     for (auto& [key, s] : child.subscriptions) {
@@ -192,20 +190,20 @@ void Uploads::handle_known(Instant now, PayloadId payload) {
       if (key.first != payload) continue;
       if (s.ready) {
         s.cursor = ChunkIndex{0};  // digests may have made chunks of any place whole
-        resume(now, s, child);
+        resume(s, child);
       } else {
-        start(now, payload, s, child);
+        start(payload, s, child);
       }
     }
   }
 }
 
-void Uploads::handle_verified(Instant now, PayloadId payload, ChunkIndex chunk) {
+void Uploads::handle_verified(PayloadId payload, ChunkIndex chunk) {
   for (auto& [conn, child] : children_) {
     for (auto& [key, s] : child.subscriptions) {
       if (key.first != payload || !s.ready || s.done.contains(chunk)) continue;
       if (chunk < s.cursor) s.cursor = chunk;
-      resume(now, s, child);
+      resume(s, child);
     }
   }
 }
@@ -236,17 +234,18 @@ void Uploads::handle_timeout(Instant now) {
   for (auto& [conn, child] : children_) {
     for (auto s = child.subscriptions.begin(); s != child.subscriptions.end();) {
       const auto& [payload, stripe] = s->first;
-      if (!s->second.ready && now - s->second.idle_since >= timeouts_.unknown_version) {
+      if (!s->second.ready && now - s->second.told_at >= timeouts_.unknown_version) {
         refuse(conn, payload, "this node has not heard of the version");
         s = child.subscriptions.erase(s);
         continue;
       }
-      if (is_idle(s->second) && now - s->second.idle_since >= timeouts_.up_to_date) {
+      if (s->second.was_idle && now - s->second.told_at >= timeouts_.up_to_date) {
         wire::Message message;
         set_payload(*message.mutable_up_to_date(), payload);
         message.mutable_up_to_date()->set_stripe(stripe);
         actions_.push(action::Send{conn, std::move(message)});
-        s->second.idle_since = now;
+        s->second.told_at = now;
+        s->second.was_idle = is_idle(s->second);
       }
       note_due(s->second);
       ++s;
@@ -254,9 +253,15 @@ void Uploads::handle_timeout(Instant now) {
   }
 }
 
+void Uploads::note_idle(Subscription& s) {
+  if (!is_idle(s)) return;
+  s.was_idle = true;
+  note_due(s);
+}
+
 void Uploads::note_due(const Subscription& s) {
-  if (s.ready && !is_idle(s)) return;
-  const Instant due = s.idle_since + (s.ready ? timeouts_.up_to_date : timeouts_.unknown_version);
+  if (s.ready && !s.was_idle) return;
+  const Instant due = s.told_at + (s.ready ? timeouts_.up_to_date : timeouts_.unknown_version);
   due_ = due_ ? std::min(*due_, due) : due;
 }
 

@@ -33,11 +33,11 @@ class Uploads {
   Status handle_subscribe(Instant now, ConnId conn, const wire::Subscribe& request);
   void handle_unsubscribe(ConnId conn, const wire::Unsubscribe& request);
   void handle_closed(ConnId conn);
-  void handle_chunk_sent(Instant now, ConnId conn);
+  void handle_chunk_sent(ConnId conn);
 
   /// A holding was added, has grown, or got the digests of a part.
-  void handle_known(Instant now, PayloadId payload);
-  void handle_verified(Instant now, PayloadId payload, ChunkIndex chunk);
+  void handle_known(PayloadId payload);
+  void handle_verified(PayloadId payload, ChunkIndex chunk);
   /// Nobody gets `payload` from here any more.
   void handle_gone(PayloadId payload, std::string_view reason);
   /// Whether a child waits for more of it.
@@ -67,7 +67,8 @@ class Uploads {
     std::uint64_t tag = 0;
     std::vector<bool> parts_sent;
     std::uint32_t in_flight = 0;
-    Instant idle_since{};  // for up_to_date; or since when the payload is unknown
+    bool was_idle = false;  // for a moment at least, since the child was told
+    Instant told_at{};      // that it is up to date; or when it asked
   };
   using Key = std::pair<PayloadId, std::uint32_t>;  // payload and stripe
   struct InFlight {
@@ -83,21 +84,23 @@ class Uploads {
     std::vector<Key> draining;  // ended, and the child waits for the last of it
   };
 
-  void start(Instant now, PayloadId payload, Subscription& subscription, ChildState& child);
+  void start(PayloadId payload, Subscription& subscription, ChildState& child);
   /// Takes in the chunks that it does not know of yet.
   static void grow(const Manifest& manifest, Subscription& subscription);
   /// Fills the window, which all stripes of a connection share, so that none waits behind many chunks of another: those
   /// that have something take turns in proportion to their weights.
-  void pump(Instant now, ChildState& child);
-  void send(Instant now, const Key& key, Subscription& subscription, ChunkIndex chunk, ChildState& child);
+  void pump(ChildState& child);
+  void send(const Key& key, Subscription& subscription, ChunkIndex chunk, ChildState& child);
   /// There is something to send again.
-  void resume(Instant now, Subscription& subscription, ChildState& child);
-  /// Everything that is verified here has left, and the child waits for more.
+  void resume(Subscription& subscription, ChildState& child);
+  /// Everything that is verified here has left, and the child waits for more. One who ever gets there feeds its child
+  /// as fast as it is fed itself.
   [[nodiscard]] static bool is_idle(const Subscription& subscription) {
     return subscription.ready && subscription.exhausted && subscription.in_flight == 0;
   }
   void refuse(ConnId conn, PayloadId payload, std::string_view reason);
   void answer_drained(ConnId conn, ChildState& child);
+  void note_idle(Subscription& subscription);
   /// Sees to it that due_ is not after what a subscription waits for.
   void note_due(const Subscription& subscription);
 

@@ -181,7 +181,7 @@ void WorkerCore::handle_chunk(Instant now, ConnId conn, const ChunkArrival& chun
   intake_.handle_chunk(now, conn, chunk);
 }
 
-void WorkerCore::handle_chunk_sent(Instant now, ConnId conn) { uploads_.handle_chunk_sent(now, conn); }
+void WorkerCore::handle_chunk_sent(Instant /*now*/, ConnId conn) { uploads_.handle_chunk_sent(conn); }
 
 void WorkerCore::handle_payload_begun(Instant now, PayloadId payload, Result<RestoredPayload> restored) {
   intake_.handle_begun(now, payload, std::move(restored));

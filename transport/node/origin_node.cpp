@@ -100,7 +100,7 @@ void OriginNode::publish(const local::PublishRequest& request, std::function<voi
     driver_->pump();
   };
   observer.grown = [this](MadePayload grown) {
-    core_->handle_publish_grown(loop_.now(), std::move(grown));
+    core_->handle_publish_grown(std::move(grown));
     driver_->pump();
   };
   observer.done = [this, version, started_at, taken = std::move(taken)](Result<MadePayload> copy) {
@@ -128,7 +128,7 @@ void OriginNode::make(PayloadId patch) {
     driver_->pump();
   };
   observer.grown = [this](MadePayload grown) {
-    core_->handle_patch_grown(loop_.now(), std::move(grown));
+    core_->handle_patch_grown(std::move(grown));
     driver_->pump();
   };
   observer.done = [this, patch, began_at = loop_.now()](Result<MadePayload> made) {

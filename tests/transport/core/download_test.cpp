@@ -224,6 +224,34 @@ TEST_F(DownloadRate, ParentThatFallsToATwentiethIsLeftWithinEightTenthsOfASecond
   EXPECT_THAT(fault_kinds(), ElementsAre(wire::FAULT_KIND_SLOW));
 }
 
+TEST_F(DownloadRate, ParentThatPassesOnAllThatItGetsIsNotSlow) {
+  start_expecting(40);
+  for (int i = 0; i < 20; ++i) {
+    feed(2, 2, timeouts.up_to_date);
+    download.handle_up_to_date(now, conn_to(2), 0);
+  }
+  EXPECT_TRUE(download.uses(conn_to(2)));
+  EXPECT_THAT(fault_kinds(), ElementsAre());
+}
+
+TEST_F(DownloadRate, WhoHasNobodyElseToTurnToStaysAndSaysThatItIsFedSlowly) {
+  wire::Assignment plan = assignment(1, {{0}});
+  plan.mutable_stripes(0)->set_predicted_bytes_per_s(40 * kChunkBytesMin);
+  start(plan);
+  ASSERT_TRUE(download.handle_digest_part(now, conn_to(0), part_of(kVersion, kChunks)).has_value());
+  feed(0, 40, 1s);
+  feed(0, 4, 10s);
+  EXPECT_TRUE(download.uses(conn_to(0)));
+  const auto faults = download.take_faults();
+  ASSERT_FALSE(faults.empty());
+  EXPECT_LE(faults.size(), 3u) << "it expects half as much each time";
+  for (const wire::ParentFault& fault : faults) {
+    EXPECT_EQ(fault.kind(), wire::FAULT_KIND_SLOW);
+    EXPECT_EQ(fault.parent_id(), kOriginId.value);
+    EXPECT_EQ(fault.now_from_id(), kOriginId.value);
+  }
+}
+
 TEST_F(DownloadRate, PauseOfFourTenthsOfASecondIsForgiven) {
   start_expecting(40);
   for (int i = 0; i < 3; ++i) {

@@ -128,7 +128,7 @@ void Fleet::grow_version(Version version, std::uint32_t chunks, std::uint32_t gr
   if (growth == 0) {
     origin_->handle_publish_begun(now_, made.manifest, packable);
   } else {
-    origin_->handle_publish_grown(now_, made);
+    origin_->handle_publish_grown(made);
   }
   later_at(0, ConnId{}, now_ + kGrowthTime,
            [this, version, chunks, growth](Node&) { grow_version(version, chunks, growth + 1); });
@@ -293,7 +293,7 @@ void Fleet::grow_patch(PayloadId payload, std::uint32_t growth) {
   if (growth == 0) {
     origin_->handle_patch_begun(now_, made.manifest);
   } else {
-    origin_->handle_patch_grown(now_, made);
+    origin_->handle_patch_grown(made);
   }
   later_at(0, ConnId{}, now_ + kGrowthTime, [this, payload, growth](Node&) { grow_patch(payload, growth + 1); });
 }

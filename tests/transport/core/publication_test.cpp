@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/transport/core/payload_fixture.h"
 
 namespace weightcast {
@@ -113,11 +115,41 @@ TEST_F(PublicationTest, RelaysAreNotDemotedWhereMostSeemToFail) {
   EXPECT_FALSE(publication.demote(place(2)));
 }
 
-TEST_F(PublicationTest, LeafNeedsAnotherWitnessToCallItsParentSlow) {
+TEST_F(PublicationTest, LeafNeedsAnotherWitnessAgainstItsParent) {
   begin();
-  EXPECT_TRUE(publication.believes_slow(place(1), place(0))) << "it feeds others, which wait";
-  EXPECT_FALSE(publication.believes_slow(place(3), place(2)));
-  EXPECT_FALSE(publication.believes_slow(place(3), place(2))) << "the same once more";
+  EXPECT_TRUE(publication.believes(place(1), place(0))) << "it feeds others, which wait";
+  EXPECT_FALSE(publication.believes(place(3), place(2)));
+  EXPECT_FALSE(publication.believes(place(3), place(2))) << "the same once more";
+}
+
+TEST_F(PublicationTest, WhoCallsTwoParentsSlowIsSlowItself) {
+  begin();
+  EXPECT_EQ(publication.blame_slow(place(1), place(0)), place(0));
+  EXPECT_EQ(publication.blame_slow(place(1), kOriginId), place(1));
+  EXPECT_EQ(publication.blame_slow(place(2), kOriginId), std::nullopt) << "nobody can blame the origin";
+}
+
+TEST_F(PublicationTest, RelayThatIsFedSlowlyIsPassedBy) {
+  begin();
+  EXPECT_FALSE(publication.pass_by(place(3), place(2))) << "nobody waits behind a leaf";
+  const PeerId relay = place(1);
+  EXPECT_TRUE(publication.pass_by(relay, place(0)));
+  publication.repair(now);
+  EXPECT_FALSE(publication.relays(relay));
+}
+
+TEST_F(PublicationTest, OriginThatIsSlowItselfPassesByOneRelayAtMost) {
+  begin();
+  for (int i = 0; i < 4; ++i) {
+    const auto& members_now = publication.plan().members;
+    const auto first = std::ranges::find_if(members_now, [&](PeerId member) {
+      return publication.relays(member) && testing::Value(publication.parents_of(member), ElementsAre(kOriginId));
+    });
+    ASSERT_NE(first, members_now.end());
+    (void)publication.blame_slow(*first, kOriginId);
+    EXPECT_EQ(publication.pass_by(*first, kOriginId), i == 0) << "or else it would feed ever more of them";
+    publication.repair(now);
+  }
 }
 
 }  // namespace

@@ -60,7 +60,7 @@ TEST_F(UploadsTest, KeepsAWindowOfChunksInTheConnectionsHands) {
   hold_all();
   subscribe();
   EXPECT_EQ(sent().size(), kWindow);
-  uploads.handle_chunk_sent(now, kChild);
+  uploads.handle_chunk_sent(kChild);
   EXPECT_EQ(sent(), std::vector<std::uint32_t>{kWindow});
 }
 
@@ -70,7 +70,7 @@ TEST_F(UploadsTest, RepeatedSubscribeSharesTheWindowOfTheOneBefore) {
   ASSERT_EQ(sent().size(), kWindow);
   for (int i = 0; i < 10; ++i) subscribe();
   EXPECT_TRUE(sent().empty()) << "else a child could have it hold any amount of memory";
-  for (std::uint32_t i = 0; i < kWindow; ++i) uploads.handle_chunk_sent(now, kChild);
+  for (std::uint32_t i = 0; i < kWindow; ++i) uploads.handle_chunk_sent(kChild);
   EXPECT_EQ(sent().size(), kWindow);
 }
 
@@ -83,7 +83,7 @@ TEST_F(UploadsTest, SubscribeAfterUnsubscribeStillWaitsForWhatIsInTheConnections
   uploads.handle_unsubscribe(kChild, end);
   subscribe();
   EXPECT_TRUE(sent().empty());
-  uploads.handle_chunk_sent(now, kChild);
+  uploads.handle_chunk_sent(kChild);
   EXPECT_EQ(sent().size(), 1u);
 }
 
@@ -95,9 +95,9 @@ TEST_F(UploadsTest, AnswersAnUnsubscribeBehindTheLastChunkOnItsWay) {
   end.set_answer(true);
   uploads.handle_unsubscribe(kChild, end);
   (void)actions();
-  for (std::uint32_t i = 0; i + 1 < kWindow; ++i) uploads.handle_chunk_sent(now, kChild);
+  for (std::uint32_t i = 0; i + 1 < kWindow; ++i) uploads.handle_chunk_sent(kChild);
   EXPECT_TRUE(only<action::Send>(actions()).empty());
-  uploads.handle_chunk_sent(now, kChild);
+  uploads.handle_chunk_sent(kChild);
   const auto said = only<action::Send>(actions());
   ASSERT_EQ(said.size(), 1u);
   EXPECT_TRUE(said[0].message.has_unsubscribed());
@@ -114,7 +114,7 @@ TEST_F(UploadsTest, ChunksThatWaitedForTheirDigestsAreSentThoughLaterOnesWentBef
   // Two that came early are verified at once by the digests of their part; only that is announced.
   verify(holding, ChunkIndex{5});
   verify(holding, ChunkIndex{6});
-  uploads.handle_known(now, kVersion);
+  uploads.handle_known(kVersion);
   EXPECT_EQ(sent(), (std::vector<std::uint32_t>{5, 6}));
 }
 
@@ -131,7 +131,7 @@ struct UploadsOfStripesTest : UploadsTest {
   }
   /// How many chunks of each stripe leave while `count` others do.
   std::array<int, 2> next(std::uint32_t count) {
-    for (std::uint32_t i = 0; i < count; ++i) uploads.handle_chunk_sent(now, kChild);
+    for (std::uint32_t i = 0; i < count; ++i) uploads.handle_chunk_sent(kChild);
     std::array<int, 2> of{};
     for (const std::uint32_t chunk : sent()) ++of[stripes.stripe_of(ChunkIndex{chunk})];
     return of;
@@ -158,7 +158,7 @@ TEST_F(UploadsOfStripesTest, OneThatHadNothingToSendHasNoClaimToTheTurnsItMissed
   EXPECT_EQ(next(100), (std::array<int, 2>{kWindow + 100, 0}));
   for (const ChunkIndex chunk : second) {
     verify(holding, chunk);
-    uploads.handle_verified(now, kVersion, chunk);
+    uploads.handle_verified(kVersion, chunk);
   }
   EXPECT_NEAR(next(100)[1], 75, 1);
 }
@@ -172,12 +172,41 @@ TEST_F(UploadsOfStripesTest, OneThatWaitsForItsTurnDoesNotSayThatItHasNothing) {
   EXPECT_TRUE(only<action::Send>(actions()).empty());
 }
 
+TEST_F(UploadsTest, OneThatHadNothingForAMomentSaysSoThoughItHasMoreByThen) {
+  Holding& holding = hold(kVersion);
+  put_parts(holding);
+  verify(holding, ChunkIndex{0});
+  subscribe();
+  uploads.handle_chunk_sent(kChild);
+  verify(holding, ChunkIndex{1});
+  uploads.handle_verified(kVersion, ChunkIndex{1});
+  (void)actions();
+  uploads.handle_timeout(now += timeouts.up_to_date - 1ms);
+  EXPECT_TRUE(only<action::Send>(actions()).empty()) << "too soon";
+  uploads.handle_timeout(now += 1ms);
+  const auto said = only<action::Send>(actions());
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_TRUE(said[0].message.has_up_to_date());
+  uploads.handle_timeout(now += timeouts.up_to_date);
+  EXPECT_TRUE(only<action::Send>(actions()).empty()) << "it has been busy since";
+}
+
+TEST_F(UploadsTest, OneThatAlwaysHasMoreNeverSaysThatItHasNothing) {
+  hold_all();
+  subscribe();
+  for (int i = 0; i < 20; ++i) {
+    uploads.handle_chunk_sent(kChild);
+    uploads.handle_timeout(now += timeouts.up_to_date);
+  }
+  for (const auto& said : only<action::Send>(actions())) EXPECT_FALSE(said.message.has_up_to_date());
+}
+
 TEST_F(UploadsTest, CountsTheBytesThatHaveLeft) {
   hold_all();
   subscribe();
   EXPECT_EQ(uploads.bytes_sent(), 0u);
-  uploads.handle_chunk_sent(now, kChild);
-  uploads.handle_chunk_sent(now, kChild);
+  uploads.handle_chunk_sent(kChild);
+  uploads.handle_chunk_sent(kChild);
   EXPECT_EQ(uploads.bytes_sent(), 2 * kChunkBytesMin);
 }
 
@@ -206,7 +235,7 @@ TEST_F(UploadsTest, SendsWhatAnOpenPayloadGrowsByExceptWhatTheChildHad) {
   const auto grow = [&](std::uint32_t chunks, bool open) {
     holding.grow(growing_manifest(kPatch, chunks, open));
     holding.restore(chunk_digests(kVersion, chunks), ChunkSet(chunks, true));
-    uploads.handle_known(now, kPatch);
+    uploads.handle_known(kPatch);
   };
   grow(4, true);
   wire::Subscribe request;
@@ -239,7 +268,7 @@ TEST_F(UploadsTest, StripesOfAnOpenPayloadGrowTogether) {
   EXPECT_THAT(sent(), testing::ElementsAre());
   holding.grow(growing_manifest(kPatch, 4));
   holding.restore(chunk_digests(kVersion, 4), ChunkSet(4, true));
-  uploads.handle_known(now, kPatch);
+  uploads.handle_known(kPatch);
   EXPECT_THAT(sent(), testing::UnorderedElementsAre(0, 1, 2, 3));
 }
 
