@@ -273,6 +273,14 @@ void Download::restart_window(Instant now, Stripe& stripe) {
   stripe.quarters = 0;
 }
 
+void Download::excuse(Instant now, Stripe& stripe) {
+  restart_window(now, stripe);
+  if (stripe.expected_bytes_per_s <= 0) return;
+  const double expected = stripe.expected_bytes_per_s * to_seconds(window(stripe)) / 4;
+  stripe.quarters = 3;
+  std::fill_n(stripe.quarter_bytes.begin(), stripe.quarters, std::uint64_t(expected));
+}
+
 Duration Download::window(const Stripe& stripe) const {
   return std::max(timeouts_.rate_window,
                   from_seconds(kChunksJudged * holding_.manifest().chunk_bytes / stripe.expected_bytes_per_s));
@@ -345,7 +353,7 @@ void Download::handle_up_to_date(Instant now, ConnId conn, std::uint32_t stripe_
   if (stripe_index >= stripes_.size() || stripes_[stripe_index].conn != conn) return;
   stripes_[stripe_index].heard_at = now;
   stripes_[stripe_index].failures = 0;
-  restart_window(now, stripes_[stripe_index]);
+  excuse(now, stripes_[stripe_index]);
 }
 
 void Download::handle_not_available(Instant now, ConnId conn) {

@@ -103,6 +103,9 @@ class Download {
   void subscribe_if_ready(Instant now, Stripe& stripe);
   void end_draining(Instant now, Stripe& stripe);
   void restart_window(Instant now, Stripe& stripe);
+  /// Up to now the parent had no more: it counts as having sent what was expected, so that what follows tells as soon
+  /// as it would after that.
+  void excuse(Instant now, Stripe& stripe);
   void accept(Instant now, const ChunkArrival& chunk);
   void count_missing();
   [[nodiscard]] Duration patience(const Stripe& stripe) const;

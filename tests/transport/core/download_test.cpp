@@ -224,6 +224,16 @@ TEST_F(DownloadRate, ParentThatFallsToATwentiethIsLeftWithinEightTenthsOfASecond
   EXPECT_THAT(fault_kinds(), ElementsAre(wire::FAULT_KIND_SLOW));
 }
 
+TEST_F(DownloadRate, ParentThatFallsRightAfterItHadNothingMoreIsLeftAsSoon) {
+  start_expecting(40);
+  feed(2, 40, 1500ms);
+  download.handle_up_to_date(now, conn_to(2), 0);
+  const Instant slow_since = now;
+  feed(2, 2, 5s);
+  EXPECT_LE(now - slow_since, 800ms);
+  EXPECT_THAT(fault_kinds(), ElementsAre(wire::FAULT_KIND_SLOW));
+}
+
 TEST_F(DownloadRate, ParentThatPassesOnAllThatItGetsIsNotSlow) {
   start_expecting(40);
   for (int i = 0; i < 20; ++i) {
