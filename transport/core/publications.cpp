@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "base/units.h"
 #include "transport/core/payload_wire.h"
@@ -13,8 +14,6 @@ namespace {
 constexpr std::size_t kMissingNamesMax = 8;
 // Publications whose plans are still looked after though nobody needs them.
 constexpr std::size_t kPublicationsMax = 8;
-// Old versions beyond those kept that stay because workers are still receiving them.
-constexpr std::size_t kReceivedVersionsMax = 2;
 // Sending has to take longer than this for packing to be tried. Packing takes 3.4 s per GiB of a core of 2.6 GHz, and
 // unpacking 2.2 s; both go on while the payload travels, on two threads each, beside what it takes to write and send
 // it. So this leaves something to be gained on hosts that have one core to spare, and links that carry more than
@@ -38,32 +37,21 @@ std::optional<PeerFault> failing_of(wire::FaultKind kind, const Member& parent, 
   }
 }
 
-/// One that is complete, and ours.
-Holding whole(std::shared_ptr<const Manifest> manifest, const std::vector<Digest>& chunk_digests) {
-  const std::uint32_t chunks = manifest->chunk_count();
-  Holding holding(std::move(manifest));
-  holding.restore(chunk_digests, ChunkSet(chunks, true));
-  return holding;
-}
-
 }  // namespace
 
 Publications::Publications(const OriginConfig& config, Membership& members, Holdings& holdings, Uploads& uploads,
                            ActionQueue& actions)
     : config_(config),
       members_(members),
-      holdings_(holdings),
+      payloads_(config, holdings, actions),
       uploads_(uploads),
       actions_(actions),
       context_{config, members, actions} {}
 
 void Publications::restore(std::shared_ptr<const Manifest> manifest, const std::vector<Digest>& chunk_digests) {
-  Holding holding = whole(manifest, chunk_digests);
-  if (!holding.complete()) return;
-  holdings_.emplace(manifest->id(), std::move(holding));
-  if (manifest->kind != PayloadKind::kFull) return;
-  times_.restore(manifest->version);
-  latest_ = std::max(latest_, manifest->version);
+  const bool full = manifest->kind == PayloadKind::kFull;
+  const Version version = manifest->version;
+  if (payloads_.restore(std::move(manifest), chunk_digests) && full) times_.restore(version);
 }
 
 Plan Publications::plan_for(Instant now, std::uint64_t payload_bytes) const {
@@ -75,9 +63,10 @@ Status Publications::check_version(Version version) const {
     return fail(Errc::kInvalidArgument, Op::kPublish,
                 fmt::format("version {}: versions start at 1 and end at {}", version.value, kEmptyVersion.value - 1));
   }
-  if (version <= latest_) {
-    return fail(Errc::kAlreadyExists, Op::kPublish,
-                fmt::format("version {}: the latest is {}; versions must grow", version.value, latest_.value));
+  if (version <= payloads_.latest()) {
+    return fail(
+        Errc::kAlreadyExists, Op::kPublish,
+        fmt::format("version {}: the latest is {}; versions must grow", version.value, payloads_.latest().value));
   }
   for (const auto& [id, member] : members_.all()) {
     if (!member.connected() || member.installed < version) continue;
@@ -92,37 +81,21 @@ Status Publications::check_version(Version version) const {
 
 // ---- new versions
 
-bool Publications::taking_over() const { return latest_ != kNoVersion && holdings_.at(latest_).open(); }
-
-Version Publications::newest_before(Version version) const {
-  Version newest = kNoVersion;
-  for (const auto& [payload, holding] : holdings_) {
-    if (!payload.is_patch() && payload.version < version) newest = payload.version;  // in the order of versions
-  }
-  return newest;
-}
-
 void Publications::handle_publish_begun(Instant now, std::shared_ptr<const Manifest> manifest, bool packable) {
-  const Version version = manifest->version;
-  WC_CHECK(manifest->open && version > latest_ && !taking_over());
-  if (!packable) useless_.insert(packed_of(version));
-  holdings_.emplace(version, Holding(std::move(manifest)));
-  latest_ = version;
+  payloads_.begin_version(std::move(manifest), packable);
   assign_all(now);
 }
 
 void Publications::handle_publish_grown(const MadePayload& grown) {
-  WC_CHECK(taking_over() && grown.manifest->id() == latest_);
-  grow(grown);
-  uploads_.handle_known(latest_);
+  WC_CHECK(payloads_.taking_over() && grown.manifest->id() == payloads_.latest());
+  handle_grown(grown, payloads_.grow(grown));
+  uploads_.handle_known(payloads_.latest());
 }
 
 void Publications::handle_publish(Instant now, Instant started_at, const MadePayload& made) {
   const Version version = made.manifest->version;
-  WC_CHECK(taking_over() ? version == latest_ : version > latest_);
-  complete(made);
-  latest_ = version;
-  const Version previous = newest_before(version);
+  handle_grown(made, payloads_.complete_version(made));
+  const Version previous = payloads_.newest_before(version);
 
   judge(times_.handle_published(version, started_at));
   members_.forget_lost(now, [&](PeerId id) {
@@ -130,7 +103,7 @@ void Publications::handle_publish(Instant now, Instant started_at, const MadePay
                                 [&](const auto& p) { return std::ranges::count(p.second.plan().members, id) > 0; });
   });
   // Also when nobody needs it now: a worker that comes back later can be caught up by what is stored.
-  if (const PayloadId step{version, previous}; previous != kNoVersion && can_make(step)) make_patch(step);
+  if (const PayloadId step{version, previous}; previous != kNoVersion && payloads_.can_make(step)) payloads_.make(step);
   assign_all(now);
   uploads_.handle_known(version);
   judge(times_.count(now, members_, version));
@@ -139,9 +112,8 @@ void Publications::handle_publish(Instant now, Instant started_at, const MadePay
 }
 
 void Publications::handle_publish_failed(Instant now, Version version) {
-  if (!taking_over() || version != latest_) return;
+  if (!payloads_.taking_over() || version != payloads_.latest()) return;
   withdraw(version);
-  latest_ = newest_before(version);
   assign_all(now);
   forget_old_versions();
   repair_outdated(now);
@@ -149,17 +121,11 @@ void Publications::handle_publish_failed(Instant now, Version version) {
 
 // ---- patches
 
-bool Publications::can_make(PayloadId payload) const {
-  if (making_.contains(payload)) return true;
-  if (useless_.contains(payload) || !holdings_.contains(payload.version)) return false;
-  return payload.is_packed() ? config_.packing != Packing::kNever : config_.patches && holdings_.contains(payload.base);
-}
-
 bool Publications::packing_pays(Instant now) const {
   if (config_.packing == Packing::kAlways) return true;
-  const std::uint64_t bytes = holdings_.at(latest_).manifest().planned_bytes();
+  const std::uint64_t bytes = payloads_.held().at(payloads_.latest()).manifest().planned_bytes();
   const PlanRequest request =
-      plan_request(context_, now, bytes, [&](const Member& member) { return member.installed < latest_; });
+      plan_request(context_, now, bytes, [&](const Member& member) { return member.installed < payloads_.latest(); });
   // What is not known may be faster than anything.
   const bool known = request.origin_uplink.limited() && std::ranges::all_of(request.members, [](const PlanMember& m) {
                        return m.downlink.limited() && (m.uplink.limited() || !m.can_relay);
@@ -167,16 +133,9 @@ bool Publications::packing_pays(Instant now) const {
   return known && to_seconds(make_plan(request).predicted_t100) > kPackSecondsPerByte * double(bytes);
 }
 
-void Publications::make_patch(PayloadId payload) {
-  if (holdings_.contains(payload) || !making_.insert(payload).second) return;
-  actions_.push(action::MakePatch{payload});
-}
-
 void Publications::handle_patch_begun(Instant now, std::shared_ptr<const Manifest> manifest) {
   const PayloadId payload = manifest->id();
-  if (!making_.contains(payload)) return;
-  WC_CHECK(manifest->open);
-  holdings_.emplace(payload, Holding(std::move(manifest)));
+  if (!payloads_.begin_made(std::move(manifest))) return;
   uploads_.handle_known(payload);
   assign_all(now);
   repair_outdated(now);
@@ -184,36 +143,20 @@ void Publications::handle_patch_begun(Instant now, std::shared_ptr<const Manifes
 
 void Publications::handle_patch_grown(const MadePayload& grown) {
   const PayloadId payload = grown.manifest->id();
-  if (!making_.contains(payload) || !holdings_.contains(payload)) return;
-  grow(grown);
+  if (!payloads_.is_making(payload) || !payloads_.holds(payload)) return;
+  handle_grown(grown, payloads_.grow(grown));
   uploads_.handle_known(payload);
 }
 
-void Publications::grow(const MadePayload& grown) {
-  const PayloadId payload = grown.manifest->id();
-  Holding& holding = holdings_.at(payload);
-  wire::Message message;
-  *message.mutable_growth() = growth_between(holding.manifest(), *grown.manifest);
-  holding.grow(grown.manifest);
-  holding.restore(grown.chunk_digests, ChunkSet(grown.manifest->chunk_count(), true));
-  WC_CHECK(holding.verified().complete());
-  Publication* publication = find(payload);
-  if (publication == nullptr) return;
+void Publications::handle_grown(const MadePayload& grown, const std::optional<wire::Message>& growth) {
+  Publication* publication = find(grown.manifest->id());
+  if (!growth || publication == nullptr) return;
   publication->grow(grown.manifest);
-  publication->tell_all(message);
-}
-
-void Publications::complete(const MadePayload& made) {
-  const PayloadId payload = made.manifest->id();
-  WC_CHECK(!made.manifest->open);
-  if (holdings_.contains(payload)) return grow(made);
-  Holding holding = whole(made.manifest, made.chunk_digests);
-  WC_CHECK(holding.complete());
-  holdings_.emplace(payload, std::move(holding));
+  publication->tell_all(*growth);
 }
 
 void Publications::withdraw(PayloadId payload) {
-  if (holdings_.erase(payload) == 0) return;
+  if (!payloads_.withdraw(payload)) return;
   constexpr std::string_view kWhy = "it could not be made to its end";
   uploads_.handle_gone(payload, kWhy);
   Publication* publication = find(payload);
@@ -229,15 +172,15 @@ void Publications::withdraw(PayloadId payload) {
 }
 
 void Publications::handle_patch_made(Instant now, PayloadId payload, const Result<MadePayload>& made) {
-  if (making_.erase(payload) == 0) return;
+  if (!payloads_.end_making(payload)) return;
   if (made.has_value()) {
     WC_CHECK(made->manifest->id() == payload);
     actions_.push(action::info(fmt::format("{}: {}", to_string(payload), format_bytes(made->manifest->payload_bytes))));
-    complete(*made);
+    handle_grown(*made, payloads_.complete(*made));
     uploads_.handle_known(payload);
   } else {
     withdraw(payload);
-    useless_.insert(payload);
+    payloads_.give_up(payload);
     std::string text = fmt::format("no {}: {}", to_string(payload), made.error().detail);
     const bool expected = made.error().code == Errc::kTooLarge;
     actions_.push(expected ? action::info(std::move(text)) : action::warning(std::move(text)));
@@ -250,7 +193,7 @@ void Publications::handle_patch_made(Instant now, PayloadId payload, const Resul
 // ---- who gets what
 
 Publication& Publications::publication_of(PayloadId payload) {
-  return publications_.try_emplace(payload, context_, holdings_.at(payload).shared_manifest()).first->second;
+  return publications_.try_emplace(payload, context_, payloads_.held().at(payload).shared_manifest()).first->second;
 }
 
 Publication* Publications::find(PayloadId payload) {
@@ -274,28 +217,28 @@ void Publications::assign_all(Instant now) {
 }
 
 void Publications::assign(Instant now, const std::vector<Member*>& members) {
-  if (latest_ == kNoVersion) return;
+  if (payloads_.latest() == kNoVersion) return;
   std::map<PayloadId, std::vector<Member*>> takers;
   std::optional<bool> pays;  // the same for all
   const auto can = [&](PayloadId payload) {
-    if (!can_make(payload)) return false;
-    if (!payload.is_packed() || making_.contains(payload)) return true;
-    if (payload.version != latest_) return false;
+    if (!payloads_.can_make(payload)) return false;
+    if (!payload.is_packed() || payloads_.is_making(payload)) return true;
+    if (payload.version != payloads_.latest()) return false;
     if (!pays) pays = packing_pays(now);
     return *pays;
   };
   for (Member* member : members) {
-    if (!member->active() || member->installed >= latest_) continue;
-    CatchUp way = way_to(latest_, *member, can);
+    if (!member->active() || member->installed >= payloads_.latest()) continue;
+    CatchUp way = way_to(payloads_.latest(), *member, can);
     // Who was given it as it is goes on with that.
-    if (way.next.is_packed() && member->assigned == PayloadId(latest_)) continue;
-    if (way.make && taking_over()) {
-      if (way.next.is_packed() || member->installed >= newest_whole()) continue;
-      way = way_to(newest_whole(), *member, can);
+    if (way.next.is_packed() && member->assigned == PayloadId(payloads_.latest())) continue;
+    if (way.make && payloads_.taking_over()) {
+      if (way.next.is_packed() || member->installed >= payloads_.newest_whole()) continue;
+      way = way_to(payloads_.newest_whole(), *member, can);
     }
-    if (!taking_over()) times_.handle_wanted(now, latest_);
+    if (!payloads_.taking_over()) times_.handle_wanted(now, payloads_.latest());
     if (way.make) {
-      make_patch(way.next);
+      payloads_.make(way.next);
     } else if (member->assigned != way.next) {
       takers[way.next].push_back(member);
     }
@@ -305,19 +248,18 @@ void Publications::assign(Instant now, const std::vector<Member*>& members) {
 
 CatchUp Publications::way_to(Version version, const Member& member,
                              const std::function<bool(PayloadId)>& can_make) const {
-  return choose_payload(holdings_,
-                        {member.installed, version, !member.base_unusable, config_.anchor_interval, can_make});
+  return payloads_.way_to(version, member.installed, !member.base_unusable, can_make);
 }
 
 Way Publications::way_of(PayloadId payload, const Member& member) const {
   if (!payload.is_patch()) return Way::kFull;
   if (payload.is_packed()) return Way::kPacked;
   // The last of several patches in turn is one of them, too.
-  const Version latest = newest_whole();
+  const Version latest = payloads_.newest_whole();
   const bool goes_on =
       member.assigned_way == Way::kChain && member.installed < latest && payload.base == member.installed;
   if (payload.version < latest || goes_on) return Way::kChain;
-  const bool over_others = std::ranges::any_of(holdings_, [&](const auto& held) {
+  const bool over_others = std::ranges::any_of(payloads_.held(), [&](const auto& held) {
     return held.first.version > payload.base && held.first.version < payload.version;
   });
   return over_others ? Way::kFolded : Way::kDirect;
@@ -334,7 +276,8 @@ void Publications::take_in(Instant now, PayloadId payload, const std::vector<Mem
   publication.repair(now);
   publication.announce({takers.begin(), takers.end()});
   for (const PayloadId other : left) {
-    if (Publication* before = find(other); before != nullptr && other.version == latest_) before->repair(now);
+    if (Publication* before = find(other); before != nullptr && other.version == payloads_.latest())
+      before->repair(now);
   }
   const Plan& plan = publication.plan();
   if (takers.size() < plan.members.size()) return;
@@ -347,7 +290,7 @@ void Publications::take_in(Instant now, PayloadId payload, const std::vector<Mem
 void Publications::resume_receiving(Instant now, Member& member) {
   const PayloadId payload = member.receiving;
   if (payload.version == kNoVersion || payload == member.assigned) return;
-  if (!holdings_.contains(payload) || !member.active()) {
+  if (!payloads_.holds(payload) || !member.active()) {
     wire::Message message;
     set_payload(*message.mutable_not_available(), payload);
     message.mutable_not_available()->set_reason("the origin plans newer versions only");
@@ -368,7 +311,7 @@ void Publications::repair_all(Instant now) {
 void Publications::repair_outdated(Instant now) {
   for (auto& [payload, publication] : publications_) {
     // take_in() sees to those of the latest.
-    if (payload.version != latest_ && publication.outdated()) publication.repair(now);
+    if (payload.version != payloads_.latest() && publication.outdated()) publication.repair(now);
   }
 }
 
@@ -378,7 +321,7 @@ void Publications::handle_joined(Instant now, Member& member, const std::vector<
   for (auto& [payload, publication] : publications_) publication.handle_gone(member.id);
   times_.handle_joined();
   for (const PayloadId payload : held) {
-    if (holdings_.contains(payload)) publication_of(payload).handle_holder(member.id);
+    if (payloads_.holds(payload)) publication_of(payload).handle_holder(member.id);
   }
   assign(now, {&member});
   resume_receiving(now, member);
@@ -439,7 +382,7 @@ void Publications::handle_installed(Instant now, Member& member, const wire::Ins
     const bool as_assigned = publication != nullptr && member.assigned == publication->id();
     member.installed_way = as_assigned ? member.assigned_way : Way::kUnknown;
     member.installed_bytes = as_assigned ? publication->manifest().payload_bytes : 0;
-    if (version >= latest_) member.assigned_way = Way::kUnknown;
+    if (version >= payloads_.latest()) member.assigned_way = Way::kUnknown;
   }
   member.installed = std::max(member.installed, version);
   member.last_error.clear();
@@ -523,11 +466,10 @@ std::optional<PublicationProgress> Publications::progress(Version version) const
     progress.payload_bytes = publication->manifest().planned_bytes();
     progress.topology = publication->plan().topology;
     progress.predicted = publication->plan().predicted_t100;
-  } else if (const auto full = holdings_.find(version); full != holdings_.end()) {
+  } else if (const auto full = payloads_.held().find(version); full != payloads_.held().end()) {
     progress.payload_bytes = full->second.manifest().payload_bytes;
   }
-  progress.undecided =
-      publication == nullptr && std::ranges::any_of(making_, [&](PayloadId p) { return p.version == version; });
+  progress.undecided = publication == nullptr && payloads_.is_making_for(version);
   for (const auto& [id, member] : members_.all()) {
     if (!member.active()) continue;
     ++progress.active;
@@ -541,7 +483,7 @@ std::optional<PublicationProgress> Publications::progress(Version version) const
 }
 
 const Plan* Publications::latest_plan() const {
-  const Publication* publication = main_publication(latest_);
+  const Publication* publication = main_publication(payloads_.latest());
   return publication == nullptr ? nullptr : &publication->plan();
 }
 
@@ -554,39 +496,13 @@ bool Publications::in_use(PayloadId payload) const {
 }
 
 void Publications::forget_old_versions() {
-  if (taking_over()) return;
-  const std::set<PayloadId> chain = useful_chain(holdings_, latest_, config_.anchor_interval);
-  // Until the last link is made, it is not known which of the others lead anywhere.
-  const bool chain_open =
-      std::ranges::any_of(making_, [&](PayloadId p) { return p.version == latest_ && p.needs_base(); });
-  std::size_t newer = 0;  // full payloads met on the way from the newest to the oldest
-  std::vector<PayloadId> old;
-  for (auto held = holdings_.rbegin(); held != holdings_.rend(); ++held) {
-    const PayloadId payload = held->first;
-    bool keep = false;
-    if (payload.is_packed()) {
-      keep = payload.version == latest_ || making_.contains(payload) ||
-             (newer < config_.versions_kept + kReceivedVersionsMax && in_use(payload));
-    } else if (payload.is_patch()) {
-      keep = chain_open || payload.version == latest_ || making_.contains(payload) || chain.contains(payload) ||
-             in_use(payload);
-    } else {
-      const bool compared = std::ranges::any_of(
-          making_, [&](PayloadId p) { return p.base == payload.version || p.version == payload.version; });
-      keep = newer < config_.versions_kept || compared ||
-             (newer < config_.versions_kept + kReceivedVersionsMax && in_use(payload));
-      if (keep) ++newer;
-    }
-    if (!keep) old.push_back(payload);
-  }
-  for (const PayloadId payload : old) {
+  if (payloads_.taking_over()) return;
+  for (const PayloadId payload : payloads_.forget_old([&](PayloadId p) { return in_use(p); })) {
     uploads_.handle_gone(payload, "the origin keeps newer versions only");
-    holdings_.erase(payload);
   }
-  std::erase_if(useless_, [&](PayloadId p) { return p.version != latest_; });
   for (auto publication = publications_.begin();
        publications_.size() > kPublicationsMax && publication != publications_.end();) {
-    const bool keep = publication->first.version == latest_ || in_use(publication->first);
+    const bool keep = publication->first.version == payloads_.latest() || in_use(publication->first);
     publication = keep ? std::next(publication) : publications_.erase(publication);
   }
 }

@@ -2,23 +2,15 @@
 
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "transport/core/broadcast_times.h"
-#include "transport/core/catch_up.h"
-#include "transport/core/holdings.h"
+#include "transport/core/origin_payloads.h"
 #include "transport/core/publication.h"
 #include "transport/core/uploads.h"
 
 namespace weightcast {
-
-/// A payload that the origin has made itself, or as much of it as there is.
-struct MadePayload {
-  std::shared_ptr<const Manifest> manifest;
-  std::vector<Digest> chunk_digests;
-};
 
 /// How far one publication has come. Times count from its start; absent until reached.
 struct PublicationProgress {
@@ -39,8 +31,8 @@ struct PublicationProgress {
   }
 };
 
-/// All that an origin publishes: who gets which payload, which patches are made, who has installed what, and what that
-/// says of the relays. Pure. Called by the OriginCore that owns it, which knows of connections.
+/// All that an origin publishes: who gets which payload, who has installed what, and what that says of the relays.
+/// Pure. Called by the OriginCore that owns it, which knows of connections.
 ///
 /// Several payloads may be under way, of one version and of several: each has a plan of its own, over the members that
 /// need it or have it. Who is behind gets what choose_payload() says; patches and packed payloads are made when
@@ -81,7 +73,7 @@ class Publications {
   void handle_install_failed(Instant now, Member& member, const wire::InstallFailed& failed);
   void handle_parent_fault(Instant now, Member& member, const wire::ParentFault& fault);
 
-  [[nodiscard]] Version latest() const { return latest_; }
+  [[nodiscard]] Version latest() const { return payloads_.latest(); }
   [[nodiscard]] std::optional<PublicationProgress> progress(Version version) const;
   /// How most members get the latest version; null if nobody does.
   [[nodiscard]] const Plan* latest_plan() const;
@@ -102,23 +94,12 @@ class Publications {
   [[nodiscard]] Publication* find(PayloadId payload);
   /// The one of that version that most members get.
   [[nodiscard]] const Publication* main_publication(Version version) const;
-  /// Whether that patch or packed payload can be had, or is being made already.
-  [[nodiscard]] bool can_make(PayloadId payload) const;
   /// Whether the latest version would arrive sooner if it was packed, as far as rates tell.
   [[nodiscard]] bool packing_pays(Instant now) const;
-  void make_patch(PayloadId payload);
-  /// What is held of a payload that is being made becomes this; tells everyone who was told of it.
-  void grow(const MadePayload& grown);
-  /// All of it is there: it is held, whether or not some of it was before.
-  void complete(const MadePayload& made);
+  /// A payload that was begun has grown, or has come to its end: tells everyone who was told of it.
+  void handle_grown(const MadePayload& grown, const std::optional<wire::Message>& growth);
   /// Nobody gets any more of a payload that was begun.
   void withdraw(PayloadId payload);
-  /// The newest version that is held and older than this one; kNoVersion if there is none.
-  [[nodiscard]] Version newest_before(Version version) const;
-  /// Whether the latest version is still being taken over.
-  [[nodiscard]] bool taking_over() const;
-  /// The newest version that is not.
-  [[nodiscard]] Version newest_whole() const { return taking_over() ? newest_before(latest_) : latest_; }
   /// What brings `member` to `version`, which is held and newer than what it has.
   [[nodiscard]] CatchUp way_to(Version version, const Member& member,
                                const std::function<bool(PayloadId)>& can_make) const;
@@ -137,15 +118,12 @@ class Publications {
 
   const OriginConfig& config_;
   Membership& members_;
-  Holdings& holdings_;  // changed here alone
+  OriginPayloads payloads_;
   Uploads& uploads_;
   ActionQueue& actions_;
   PublicationContext context_;
   BroadcastTimes times_;
   std::map<PayloadId, Publication> publications_;
-  std::set<PayloadId> making_;   // patches and packed payloads that were asked for
-  std::set<PayloadId> useless_;  // those that could not be made, or would not be small
-  Version latest_{};
   std::uint64_t ended_count_ = 0;
 };
 
