@@ -125,6 +125,13 @@ void Network::serve(Instant now, NodeIndex index) {
     way.first = frame.next;
     if (way.first == kNone) way.last = kNone;
     way.in_flight_bytes += frame.bytes;
+    if (frame.kind != FrameKind::kChunk) {
+      const Duration cost = time_to_send(frame.bytes, node.uplink);
+      node.owed += cost;
+      node.round.push_front({link, end});
+      launch(now + cost, sending);
+      continue;
+    }
     node.sending = sending;
     const Duration cost = time_to_send(frame.bytes, node.uplink) + std::exchange(node.owed, Duration::zero());
     events_.schedule(now + cost, EventKind::kTransmitted, index, node.generation);

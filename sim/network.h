@@ -31,11 +31,11 @@ class NetworkHandler {
 ///
 /// A node's uplink is one server: it sends one frame at a time at its rate, taking turns among the connections that
 /// have something to send, first in first out within each. Control messages do not wait for other connections' chunks,
-/// but are paid for by the frame that comes next. A frame then takes the one-way delay, the connection's share of
-/// jitter and the delays of faults, and the receiver's downlink admits chunks at its rate (cut through: the first bit
-/// passes before the last has come). A connection keeps its order whatever happens to a frame: a lost one holds up
-/// those behind it, as with TCP. At most `in_flight_bytes_max` of a connection are between sender and receiver.
-/// A partition loses nothing for good: what it caught comes after it, when the sender tries again.
+/// nor take a chunk's turn, but are paid for by the frame that comes next. A frame then takes the one-way delay, the
+/// connection's share of jitter and the delays of faults, and the receiver's downlink admits chunks at its rate (cut
+/// through: the first bit passes before the last has come). A connection keeps its order whatever happens to a frame: a
+/// lost one holds up those behind it, as with TCP. At most `in_flight_bytes_max` of a connection are between sender and
+/// receiver. A partition loses nothing for good: what it caught comes after it, when the sender tries again.
 ///
 /// Connecting takes two round trips (TCP and TLS 1.3). Invariant: a frame is in exactly one place - a connection's
 /// queue, an uplink, an event, or held by a partition.
