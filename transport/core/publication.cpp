@@ -138,9 +138,12 @@ bool Publication::pass_by(PeerId child, PeerId parent) {
   if (parent == kOriginId) {
     // Where many of those that it feeds say so, it is the origin's own uplink that is slow, and passing them by would
     // have it send even more.
-    const auto fed = std::ranges::count_if(
-        plan_.members, [&](PeerId member) { return std::ranges::count(parents_of(member), kOriginId) > 0; });
-    const auto slow = std::ranges::count_if(slow_parents_, [](const auto& p) { return p.second.contains(kOriginId); });
+    std::size_t fed = 0;
+    for (std::size_t at = 0; at < plan_.members.size(); ++at) {
+      fed += std::ranges::any_of(plan_.stripes, [&](const StripePlan& s) { return s.parents[at] == kOriginId; });
+    }
+    const auto slow =
+        std::size_t(std::ranges::count_if(slow_parents_, [](const auto& p) { return p.second.contains(kOriginId); }));
     if (slow > 1 && 4 * slow > fed) return false;
   }
   return demote(child);

@@ -398,9 +398,9 @@ void Publications::handle_installed(Instant now, Member& member, const wire::Ins
 void Publications::handle_parent_fault(Instant now, Member& member, const wire::ParentFault& fault) {
   const PeerId parent_id{fault.parent_id()};
   Member* parent = members_.find(parent_id);
-  const bool stays = fault.now_from_id() == fault.parent_id();
+  const bool stays = fault.kind() == wire::FAULT_KIND_SLOW && fault.now_from_id() == fault.parent_id();
   actions_.push(action::warning(
-      fmt::format("worker {} {} {} ({})", member.name, stays ? "is fed by" : "left its parent",
+      fmt::format("worker {} {} {} ({})", member.name, stays ? "is fed slowly by" : "left its parent",
                   parent != nullptr ? parent->name : config_.name, wire::FaultKind_Name(fault.kind()))));
   Publication* publication = find(payload_of(fault));
   if (publication == nullptr || parent_id == member.id) return;

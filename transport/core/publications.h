@@ -108,7 +108,7 @@ class Publications {
   void resume_receiving(Instant now, Member& member);
   /// Repairs the plans of older versions' payloads that some have gone past.
   void repair_outdated(Instant now);
-  /// By the child's word its parent, which has more, sends too little.
+  /// By the child's word its parent, or the origin, which has more, sends too little.
   void handle_slow_edge(Instant now, Publication& publication, const Member& child, PeerId parent);
   /// These publications have ended. Standing changes now, and only now.
   void judge(const std::vector<Version>& ended);

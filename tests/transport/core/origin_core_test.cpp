@@ -132,6 +132,21 @@ TEST_F(OriginCoreTest, LeafThatFindsItsParentSlowIsNotBelievedAlone) {
   EXPECT_TRUE(children_of(*origin.latest_plan(), member("a").id, 0).empty());
 }
 
+TEST_F(OriginCoreTest, RelayThatTheOriginItselfFeedsSlowlyIsPassedBy) {
+  join("a"), join("b"), join("c");
+  publish(1);
+  const double before = member("a").score_at(now);
+  ASSERT_EQ(children_of(*origin.latest_plan(), member("a").id, 0).size(), 1u);
+  wire::Message message;
+  message.mutable_parent_fault()->set_version(1);
+  message.mutable_parent_fault()->set_parent_id(kOriginId.value);
+  message.mutable_parent_fault()->set_now_from_id(kOriginId.value);
+  message.mutable_parent_fault()->set_kind(wire::FAULT_KIND_SLOW);
+  tell("a", message);
+  EXPECT_TRUE(children_of(*origin.latest_plan(), member("a").id, 0).empty());
+  EXPECT_EQ(member("a").score_at(now), before) << "it has failed nobody";
+}
+
 TEST_F(OriginCoreTest, StarvingChildIsBelievedIfTheParentHasMoreByItsOwnWord) {
   join("a"), join("b"), join("c");
   publish(1);
