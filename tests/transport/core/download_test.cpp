@@ -206,6 +206,12 @@ struct DownloadRate : DownloadTest {
       download.handle_timeout(now);
     }
   }
+  void expect_left_soon_when_fallen() {
+    const Instant slow_since = now;
+    feed(2, 2, 5s);
+    EXPECT_LE(now - slow_since, 800ms);
+    EXPECT_THAT(fault_kinds(), ElementsAre(wire::FAULT_KIND_SLOW));
+  }
   void start_expecting(double chunks_per_s) {
     wire::Assignment plan = assignment(1, {{2, 0}});
     plan.mutable_stripes(0)->set_predicted_bytes_per_s(chunks_per_s * kChunkBytesMin);
@@ -218,20 +224,14 @@ TEST_F(DownloadRate, ParentThatFallsToATwentiethIsLeftWithinEightTenthsOfASecond
   start_expecting(40);
   feed(2, 40, 1500ms);
   ASSERT_TRUE(download.uses(conn_to(2)));
-  const Instant slow_since = now;
-  feed(2, 2, 5s);
-  EXPECT_LE(now - slow_since, 800ms);
-  EXPECT_THAT(fault_kinds(), ElementsAre(wire::FAULT_KIND_SLOW));
+  expect_left_soon_when_fallen();
 }
 
 TEST_F(DownloadRate, ParentThatFallsRightAfterItHadNothingMoreIsLeftAsSoon) {
   start_expecting(40);
   feed(2, 40, 1500ms);
   download.handle_up_to_date(now, conn_to(2), 0);
-  const Instant slow_since = now;
-  feed(2, 2, 5s);
-  EXPECT_LE(now - slow_since, 800ms);
-  EXPECT_THAT(fault_kinds(), ElementsAre(wire::FAULT_KIND_SLOW));
+  expect_left_soon_when_fallen();
 }
 
 TEST_F(DownloadRate, ParentThatPassesOnAllThatItGetsIsNotSlow) {
