@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
+#include <limits>
 
 #include "plan_fixture.h"
 
@@ -156,17 +158,24 @@ TEST(Auto, TakesTheStarForAFewAndTheChainForMore) {
   EXPECT_EQ(make_plan(echo_request(24, Topology::kAuto)).topology, Topology::kChain);
 }
 
-TEST(Auto, PlansTenThousandInUnderASecond) {
-  PlanRequest request = echo_request(10'000, Topology::kAuto);
-  for (std::size_t i = 0; i < request.members.size(); ++i) {
-    request.members[i].uplink = Rate::bits(20e6 + 1e6 * double(i * 7919 % 101));
-    request.members[i].can_relay = i % 10 != 0;
-  }
-  const auto before = std::chrono::steady_clock::now();
-  const Plan plan = make_plan(request);
-  const auto took = std::chrono::steady_clock::now() - before;
-  EXPECT_EQ(plan.members.size(), 10'000u);
-  EXPECT_LT(took, 1s);
+TEST(Auto, PlansTenThousandInLittleMoreThanTenTimesTheTimeOfAThousand) {
+  // Processor time, and the least of three: what else runs here must not decide.
+  const auto cost = [](std::uint32_t members) {
+    PlanRequest request = echo_request(members, Topology::kAuto);
+    for (std::uint32_t i = 0; i < members; ++i) {
+      request.members[i].uplink = Rate::bits(20e6 + 1e6 * double(i * 7919 % 101));
+      request.members[i].can_relay = i % 10 != 0;
+    }
+    std::clock_t least = std::numeric_limits<std::clock_t>::max();
+    for (int i = 0; i < 3; ++i) {
+      const std::clock_t before = std::clock();
+      EXPECT_EQ(make_plan(request).members.size(), members);
+      least = std::min(least, std::clock() - before);
+    }
+    return double(least) / CLOCKS_PER_SEC;
+  };
+  const double of_a_thousand = cost(1'000);
+  EXPECT_LT(cost(10'000), 35 * of_a_thousand) << "a hundred times would be quadratic";
 }
 
 TEST(Plan, PredictsTheTimeOfAFractionOfTheMembers) {
