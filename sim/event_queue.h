@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -61,6 +62,13 @@ class EventQueue {
   }
 
   [[nodiscard]] bool empty() const { return heap_.empty(); }
+
+  /// Moves every event to the time that `moved` gives for it. Takes as long as sorting them all.
+  template <typename Moved>
+  void move_all(const Moved& moved) {
+    for (Event& event : heap_) event.at = moved(event);
+    std::sort(heap_.begin(), heap_.end(), before);  // which is a heap
+  }
 
  private:
   static constexpr std::size_t kArity = 4;

@@ -163,6 +163,31 @@ void Network::launch(Instant now, FrameIndex index) {
   events_.schedule(way.last_arrival, EventKind::kArrive, index);
 }
 
+void Network::set_downlink(Instant now, NodeIndex index, Rate rate) {
+  Node& node = nodes_[index];
+  const Rate before = std::exchange(node.downlink, rate);
+  if (!before.limited() || !rate.limited()) return;
+  const double stretch = before.bytes_per_s / rate.bytes_per_s;
+  const auto moved = [stretch](Instant at, Instant from) {
+    return at > from ? from + from_seconds(to_seconds(at - from) * stretch) : at;
+  };
+  // Only the wait for the downlink is another, not the way there, nor that for the sender to try again.
+  const auto moved_on = [&](Instant at, const Link& link, std::uint8_t from_end) {
+    return moved(at, std::max(now + delay(link, link.ends[from_end].node, index), link.ways[from_end].held_until));
+  };
+  node.downlink_free = moved(node.downlink_free, now);
+  for (const LinkIndex l : node.links) {
+    Link& link = links_[l];
+    const std::uint8_t from_end = 1 - end_of(link, index);
+    link.ways[from_end].last_arrival = moved_on(link.ways[from_end].last_arrival, link, from_end);
+  }
+  events_.move_all([&](const Event& event) {
+    if (event.kind != EventKind::kArrive || node_of(event) != index) return event.at;
+    const Frame& frame = frames_[event.a];
+    return moved_on(event.at, links_[frame.link], frame.from_end);
+  });
+}
+
 // ---- connections
 
 LinkIndex Network::dial(Instant now, NodeIndex from, ConnId conn, NodeIndex to) {

@@ -74,7 +74,8 @@ class Network {
 
   // Faults.
   void set_uplink(NodeIndex node, Rate rate) { nodes_[node].uplink = rate; }
-  void set_downlink(NodeIndex node, Rate rate) { nodes_[node].downlink = rate; }
+  /// What is on its way there waits for the new rate, too.
+  void set_downlink(Instant now, NodeIndex node, Rate rate);
   void add_delay(NodeIndex node, Duration by) { nodes_[node].extra_delay += by; }
   void add_loss(NodeIndex node, double probability) { nodes_[node].extra_loss += probability; }
   void corrupt_next(NodeIndex node, std::uint32_t chunks) { nodes_[node].corrupt_next += chunks; }

@@ -111,6 +111,20 @@ SimOptions random_schedule(std::uint64_t seed) {
       ++publications;
     }
   }
+  // And downlinks that fall.
+  Random choke_random(seed ^ 0x63686f6b65212121);
+  if (choke_random.chance(0.3)) {
+    Fault choke;
+    choke.kind = FaultKind::kChoke;
+    choke.at = choke_random.duration(Duration::zero(), span);
+    choke.lasts = choke_random.duration(milliseconds(200), seconds(12));
+    choke.node = static_cast<NodeIndex>(choke_random.between(1, options.workers));
+    choke.node_last = choke_random.chance(0.7)
+                          ? choke.node
+                          : static_cast<NodeIndex>(choke_random.between(choke.node, options.workers));
+    choke.rate = Rate::bits(1e3 * double(choke_random.between(500, 20'000)));
+    options.faults.push_back(choke);
+  }
   // The same again: patches that are sent while they are made.
   Random open_random(seed ^ 0x67726f7774682121);
   if (options.patches.enabled && open_random.chance(0.7)) {

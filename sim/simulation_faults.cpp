@@ -14,7 +14,7 @@ void Simulation::begin_fault(const Fault& fault) {
       case FaultKind::kCrash: stop_node(index, true); break;
       case FaultKind::kStall: ++node.stalls; break;
       case FaultKind::kThrottle: network_.set_uplink(index, fault.rate); break;
-      case FaultKind::kChoke: network_.set_downlink(index, fault.rate); break;
+      case FaultKind::kChoke: network_.set_downlink(now_, index, fault.rate); break;
       case FaultKind::kReset: network_.reset_links_of(now_, index); break;
       case FaultKind::kCorrupt: network_.corrupt_next(index, fault.count); break;
       case FaultKind::kLoss: network_.add_loss(index, fault.probability); break;
@@ -59,7 +59,7 @@ void Simulation::end_fault(const Fault& fault) {
         network_.set_uplink(index, index == 0 ? options_.network.origin_uplink : options_.network.worker_uplink);
         break;
       case FaultKind::kChoke:
-        network_.set_downlink(index, index == 0 ? Rate{} : options_.network.worker_downlink);
+        network_.set_downlink(now_, index, index == 0 ? Rate{} : options_.network.worker_downlink);
         break;
       case FaultKind::kLoss: network_.add_loss(index, -fault.probability); break;
       case FaultKind::kDelay: network_.add_delay(index, -fault.by); break;
