@@ -45,8 +45,9 @@ TEST_F(PackedTest, FirstVersionAndALateJoinerGetItPackedBitForBit) {
 TEST_F(PackedTest, WorkerThatIsKilledInTheMiddleGoesOnAndHasItBitForBit) {
   start();
   publish(1, {});
-  ASSERT_TRUE(Cluster::eventually([&] { return cluster.self("a").at("chunks_verified") > 0; }));
-  std::this_thread::sleep_for(500ms);  // some of it is unpacked by then, and the rest is still to come
+  ASSERT_TRUE(Cluster::eventually([&] { return received("a") > model.file_bytes() / 6; }))
+      << "some of it is unpacked by then, and the rest is still to come";
+  ASSERT_EQ(cluster.version("a"), 0u);
   EXPECT_EQ(cluster.end("a", SIGKILL), 128 + SIGKILL);
   cluster.restart("a");
   for (const char* name : {"a", "b"}) {

@@ -158,7 +158,7 @@ TEST(Auto, TakesTheStarForAFewAndTheChainForMore) {
   EXPECT_EQ(make_plan(echo_request(24, Topology::kAuto)).topology, Topology::kChain);
 }
 
-TEST(Auto, PlansTenThousandInLittleMoreThanTenTimesTheTimeOfAThousand) {
+TEST(Auto, CostOfPlanningDoesNotGrowWithTheSquareOfTheMembers) {
   // Processor time, and the least of three: what else runs here must not decide.
   const auto cost = [](std::uint32_t members) {
     PlanRequest request = echo_request(members, Topology::kAuto);
