@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "base/units.h"
 #include "transport/core/deadline.h"
@@ -18,6 +19,10 @@ constexpr std::size_t kEarlyBytesMax = 16 * kMiB;
 constexpr std::size_t kEarlyPartsMax = 1024;
 // A parent below this share of what the plan predicts, while it has more to send, is slow.
 constexpr double kSlowShare = 0.5;
+// Judged by all quarters of the window; known to be as fast as hoped when none of them is one that was made up.
+constexpr std::uint32_t kQuartersJudged = 4;
+constexpr std::uint32_t kQuartersMadeUp = kQuartersJudged - 1;
+constexpr std::uint32_t kQuartersKnown = kQuartersMadeUp + kQuartersJudged;
 // A rate is judged over so many chunks at least: with fewer, one that is just being sent makes it look like half.
 constexpr double kChunksJudged = 12;
 // With nobody else to turn to, silence is waited out this many times longer before the connection is made anew.
@@ -231,6 +236,12 @@ void Download::expect_less(Stripe& stripe) {
   stripe.expected_bytes_per_s *= kSlowShare;
 }
 
+void Download::expect_more(Stripe& stripe) {
+  const double share = std::min(1.0, stripe.share_hoped_for / kSlowShare);
+  stripe.expected_bytes_per_s *= share / stripe.share_hoped_for;
+  stripe.share_hoped_for = share;
+}
+
 void Download::handle_slow(Instant now, Stripe& stripe) {
   if (stripe.ancestors.size() > 1) return leave(now, stripe, wire::FAULT_KIND_SLOW);
   faults_.push_back(fault_of(stripe, wire::FAULT_KIND_SLOW));
@@ -253,7 +264,8 @@ void Download::leave(Instant now, Stripe& stripe, wire::FaultKind why) {
       if (other.conn == left) leave(now, other, why);
     }
   }
-  if (why == wire::FAULT_KIND_SLOW || why == wire::FAULT_KIND_SILENT) expect_less(stripe);
+  // One silent parent says nothing of this node's own link; one after the other does.
+  if (why == wire::FAULT_KIND_SLOW || (why == wire::FAULT_KIND_SILENT && stripe.failures > 0)) expect_less(stripe);
   stripe.at = (stripe.at + 1) % stripe.ancestors.size();
   ++stripe.failures;
   fault.set_now_from_id(stripe.ancestors[stripe.at].peer_id());
@@ -271,14 +283,16 @@ void Download::restart_window(Instant now, Stripe& stripe) {
   stripe.quarter_start = now;
   stripe.quarter_bytes = {};
   stripe.quarters = 0;
+  stripe.excused = false;
 }
 
-void Download::excuse(Instant now, Stripe& stripe) {
+void Download::end_excuse(Instant now, Stripe& stripe) {
   restart_window(now, stripe);
   if (stripe.expected_bytes_per_s <= 0) return;
-  const double expected = stripe.expected_bytes_per_s * to_seconds(window(stripe)) / 4;
-  stripe.quarters = 3;
-  std::fill_n(stripe.quarter_bytes.begin(), stripe.quarters, std::uint64_t(expected));
+  stripe.quarters = kQuartersMadeUp;
+  std::fill_n(stripe.quarter_bytes.begin(), kQuartersMadeUp,
+              stripe.expected_bytes_per_s * to_seconds(window(stripe)) / kQuartersJudged);
+  note_due(stripe);
 }
 
 Duration Download::window(const Stripe& stripe) const {
@@ -286,18 +300,21 @@ Duration Download::window(const Stripe& stripe) const {
                   from_seconds(kChunksJudged * holding_.manifest().chunk_bytes / stripe.expected_bytes_per_s));
 }
 
-bool Download::is_slow(Instant now, Stripe& stripe) {
+Download::Verdict Download::judge(Instant now, Stripe& stripe) {
   // A quarter that was noticed late counts as the longer one that it was.
-  const double late = to_seconds(now - stripe.quarter_start) / to_seconds(window(stripe) / 4);
-  stripe.quarters = std::min<std::uint32_t>(stripe.quarters + 1, 4);
-  double bytes = 0;
-  for (std::size_t i = 4 - stripe.quarters; i < 4; ++i) bytes += double(stripe.quarter_bytes[i]);
+  const double late = to_seconds(now - stripe.quarter_start) / to_seconds(window(stripe) / kQuartersJudged);
+  stripe.quarters = std::min(stripe.quarters + 1, kQuartersKnown);
+  auto& quarters = stripe.quarter_bytes;
+  const double bytes = std::accumulate(quarters.begin(), quarters.end(), 0.0);
   const double expected = stripe.expected_bytes_per_s * to_seconds(window(stripe)) * (3 + late) / 4;
-  const bool slow = stripe.quarters == 4 && bytes < kSlowShare * expected;
-  std::shift_left(stripe.quarter_bytes.begin(), stripe.quarter_bytes.end(), 1);
-  stripe.quarter_bytes.back() = 0;
+  const bool nothing_came = quarters[2] + quarters[3] == 0;
+  std::shift_left(quarters.begin(), quarters.end(), 1);
+  quarters.back() = 0;
   stripe.quarter_start = now;
-  return slow;
+  if (stripe.quarters < kQuartersJudged) return Verdict::kFine;
+  if (bytes < kSlowShare * expected) return nothing_came ? Verdict::kSilent : Verdict::kSlow;
+  if (stripe.quarters == kQuartersKnown && bytes >= expected) expect_more(stripe);
+  return Verdict::kFine;
 }
 
 void Download::count_bytes(Instant now, std::uint32_t bytes) {
@@ -353,7 +370,7 @@ void Download::handle_up_to_date(Instant now, ConnId conn, std::uint32_t stripe_
   if (stripe_index >= stripes_.size() || stripes_[stripe_index].conn != conn) return;
   stripes_[stripe_index].heard_at = now;
   stripes_[stripe_index].failures = 0;
-  excuse(now, stripes_[stripe_index]);
+  stripes_[stripe_index].excused = true;
 }
 
 void Download::handle_not_available(Instant now, ConnId conn) {
@@ -376,7 +393,10 @@ bool Download::handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk)
       stripe.failures = 0;
     }
     owner.fed_at = now;
-    if (owner.conn == conn) owner.quarter_bytes.back() += chunk.size_bytes;
+    if (owner.conn == conn) {
+      if (owner.excused) end_excuse(now, owner);
+      owner.quarter_bytes.back() += chunk.size_bytes;
+    }
     count_bytes(now, chunk.size_bytes);
     accept(now, chunk);
     if (!wants_more(owner)) detach(owner);
@@ -435,8 +455,18 @@ void Download::handle_timeout(Instant now) {
       leave(now, stripe, wire::FAULT_KIND_STARVED);
       continue;
     }
-    if (!is_judged(stripe) || now < stripe.quarter_start + window(stripe) / 4) continue;
-    if (is_slow(now, stripe)) handle_slow(now, stripe);
+    if (!is_judged(stripe) || now < stripe.quarter_start + window(stripe) / kQuartersJudged) continue;
+    switch (judge(now, stripe)) {
+      case Verdict::kFine: break;
+      case Verdict::kSlow: handle_slow(now, stripe); break;
+      case Verdict::kSilent:
+        if (stripe.ancestors.size() > 1) {
+          leave(now, stripe, wire::FAULT_KIND_SILENT);
+        } else {
+          stripe.excused = true;  // for a longer silence: patience()
+        }
+        break;
+    }
   }
   due_.reset();
   for (const Stripe& stripe : stripes_) note_due(stripe);
@@ -452,7 +482,7 @@ void Download::note_due(const Stripe& stripe) {
     earliest.consider(stripe.drained_by);
   } else if (stripe.subscribed) {
     earliest.consider(stripe.heard_at + patience(stripe));
-    if (is_judged(stripe)) earliest.consider(stripe.quarter_start + window(stripe) / 4);
+    if (is_judged(stripe)) earliest.consider(stripe.quarter_start + window(stripe) / kQuartersJudged);
     if (stripe.missing > 0 && stripe.ancestors.size() > 1) earliest.consider(stripe.fed_at + timeouts_.starvation);
   }
   due_ = earliest.first();

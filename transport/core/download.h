@@ -70,7 +70,7 @@ class Download {
   /// The first stripe's parent now, for status.
   [[nodiscard]] std::string parent_name() const;
 
-  /// Parents that were left since the last call, for the origin.
+  /// Parents that were left since the last call, and those that are slow but stay, for the origin.
   [[nodiscard]] std::vector<wire::ParentFault> take_faults() { return std::exchange(faults_, {}); }
 
  private:
@@ -90,8 +90,9 @@ class Download {
     Instant fed_at{};  // the last chunk, or when it was asked for
     // A window that slides by a quarter at a time: what came in each, the youngest last.
     Instant quarter_start{};
-    std::array<std::uint64_t, 4> quarter_bytes{};
-    std::uint32_t quarters = 0;  // that have passed since it was restarted, at most all
+    std::array<double, 4> quarter_bytes{};
+    std::uint32_t quarters = 0;  // that have passed since it was restarted, until there are enough
+    bool excused = false;        // it had no more, or cannot be left: not judged until it sends again
   };
 
   void attach(Instant now, Stripe& stripe);
@@ -103,9 +104,9 @@ class Download {
   void subscribe_if_ready(Instant now, Stripe& stripe);
   void end_draining(Instant now, Stripe& stripe);
   void restart_window(Instant now, Stripe& stripe);
-  /// Up to now the parent had no more: it counts as having sent what was expected, so that what follows tells as soon
+  /// The parent sends again: up to now it counts as having sent what was expected, so that what follows tells as soon
   /// as it would after that.
-  void excuse(Instant now, Stripe& stripe);
+  void end_excuse(Instant now, Stripe& stripe);
   void accept(Instant now, const ChunkArrival& chunk);
   void count_missing();
   [[nodiscard]] Duration patience(const Stripe& stripe) const;
@@ -114,10 +115,12 @@ class Download {
   /// Whether the parent can be slow: there is something to expect. While the payload is open it comes as fast as it is
   /// made.
   [[nodiscard]] bool is_judged(const Stripe& stripe) const {
-    return stripe.expected_bytes_per_s > 0 && !holding_.open();
+    return stripe.expected_bytes_per_s > 0 && !stripe.excused && !holding_.open();
   }
   /// So that it settles somewhere, with patience: it may be its own link that is slow.
   static void expect_less(Stripe& stripe);
+  /// A whole window brought what was expected: maybe the link has recovered.
+  static void expect_more(Stripe& stripe);
   /// The parent is slow: leaves it, if there is somebody else to turn to, or else says so to the origin alone.
   void handle_slow(Instant now, Stripe& stripe);
   /// Of the stripe's parent, before it is left.
@@ -126,8 +129,10 @@ class Download {
   void pause(ConnId conn);
   /// Of a parent's rate: so long that a dozen chunks are expected in it, as only whole ones are seen.
   [[nodiscard]] Duration window(const Stripe& stripe) const;
-  /// A quarter of the window has passed: was it too little, all four together?
-  [[nodiscard]] bool is_slow(Instant now, Stripe& stripe);
+  enum class Verdict { kFine, kSlow, kSilent };
+  /// A quarter of the window has passed. All four together, it was enough or too little, or nothing at all came in the
+  /// last two.
+  [[nodiscard]] Verdict judge(Instant now, Stripe& stripe);
   void count_bytes(Instant now, std::uint32_t bytes);
   /// Sees to it that due_ is not after what the stripe waits for.
   void note_due(const Stripe& stripe);

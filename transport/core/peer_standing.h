@@ -17,7 +17,7 @@ enum class Standing : std::uint8_t {
 
 [[nodiscard]] std::string_view to_string(Standing standing);
 
-/// What a child says about the parent that it left.
+/// What a member did wrong, by the word of those that it fed; or, if two fed it slowly, by its own.
 enum class PeerFault : std::uint8_t { kClosed, kSlow, kCorrupt };
 
 /// What outlives the process.

@@ -120,9 +120,10 @@ bool Publication::relays(PeerId member) const {
 bool Publication::believes(PeerId child, PeerId parent) {
   // One who fails its own children is no witness, and one without children needs a second one: it has helped itself,
   // and nobody waits behind it.
+  if (demoted_.contains(child)) return false;
   auto& witnesses = accused_by_[parent];
   witnesses.insert(child);
-  return !demoted_.contains(child) && (relays(child) || witnesses.size() >= 2);
+  return relays(child) || witnesses.size() >= 2;
 }
 
 std::optional<PeerId> Publication::blame_slow(PeerId child, PeerId parent) {
@@ -140,10 +141,11 @@ bool Publication::pass_by(PeerId child, PeerId parent) {
     // have it send even more.
     std::size_t fed = 0;
     for (std::size_t at = 0; at < plan_.members.size(); ++at) {
+      if (holders_.contains(plan_.members[at])) continue;
       fed += std::ranges::any_of(plan_.stripes, [&](const StripePlan& s) { return s.parents[at] == kOriginId; });
     }
-    const auto slow =
-        std::size_t(std::ranges::count_if(slow_parents_, [](const auto& p) { return p.second.contains(kOriginId); }));
+    const auto slow = std::size_t(std::ranges::count_if(
+        slow_parents_, [&](const auto& p) { return p.second.contains(kOriginId) && !holders_.contains(p.first); }));
     if (slow > 1 && 4 * slow > fed) return false;
   }
   return demote(child);

@@ -90,7 +90,7 @@ class Publication {
   std::shared_ptr<const Manifest> manifest_;
   Plan plan_;
   std::set<PeerId> failed_;                          // could not store it: neither fed nor relays
-  std::set<PeerId> demoted_;                         // a child left it: a leaf for the rest of this publication
+  std::set<PeerId> demoted_;                         // failed a child, or is fed slowly: leaves for the rest of this
   std::map<PeerId, std::set<PeerId>> accused_by_;    // by which children
   std::map<PeerId, std::set<PeerId>> slow_parents_;  // whom a child called slow
   std::map<PeerId, std::string> told_;               // the assignment that each member was sent last, without its epoch

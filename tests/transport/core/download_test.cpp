@@ -206,32 +206,94 @@ struct DownloadRate : DownloadTest {
       download.handle_timeout(now);
     }
   }
-  void expect_left_soon_when_fallen() {
-    const Instant slow_since = now;
-    feed(2, 2, 5s);
-    EXPECT_LE(now - slow_since, 800ms);
-    EXPECT_THAT(fault_kinds(), ElementsAre(wire::FAULT_KIND_SLOW));
-  }
-  void start_expecting(double chunks_per_s) {
-    wire::Assignment plan = assignment(1, {{2, 0}});
+  void start_expecting(double chunks_per_s, std::vector<std::uint32_t> ancestors = {2, 0}) {
+    wire::Assignment plan = assignment(1, {ancestors});
     plan.mutable_stripes(0)->set_predicted_bytes_per_s(chunks_per_s * kChunkBytesMin);
     start(plan);
-    ASSERT_TRUE(download.handle_digest_part(now, conn_to(2), part_of(kVersion, kChunks)).has_value());
+    const ConnId parent = conn_to(ancestors[0]);
+    ASSERT_TRUE(download.handle_digest_part(now, parent, part_of(kVersion, kManyChunks)).has_value());
   }
+  static constexpr std::uint32_t kManyChunks = 1000;
+  DownloadRate() : DownloadTest(manifest_of(kVersion, kManyChunks)) {}
 };
 
 TEST_F(DownloadRate, ParentThatFallsToATwentiethIsLeftWithinEightTenthsOfASecond) {
   start_expecting(40);
   feed(2, 40, 1500ms);
   ASSERT_TRUE(download.uses(conn_to(2)));
-  expect_left_soon_when_fallen();
+  const Instant slow_since = now;
+  feed(2, 2, 5s);
+  EXPECT_LE(now - slow_since, 800ms);
+  EXPECT_THAT(fault_kinds(), ElementsAre(wire::FAULT_KIND_SLOW));
 }
 
-TEST_F(DownloadRate, ParentThatFallsRightAfterItHadNothingMoreIsLeftAsSoon) {
+TEST_F(DownloadRate, ParentThatFallsRightAfterItHadNothingMoreIsLeftAsSoonCountedFromWhatItSendsNext) {
   start_expecting(40);
   feed(2, 40, 1500ms);
   download.handle_up_to_date(now, conn_to(2), 0);
-  expect_left_soon_when_fallen();
+  const Instant slow_since = now;
+  feed(2, 8, 5s);
+  EXPECT_LE(now - slow_since, 125ms + 800ms);
+  EXPECT_THAT(fault_kinds(), ElementsAre(wire::FAULT_KIND_SLOW));
+}
+
+TEST_F(DownloadRate, ParentThatFallsSilentIsLeftAsSoonAndNotCalledSlow) {
+  start_expecting(40);
+  feed(2, 40, 1500ms);
+  const Instant silent_since = now;
+  feed(2, 0.001, 5s);
+  EXPECT_LE(now - silent_since, 800ms);
+  EXPECT_THAT(fault_kinds(), ElementsAre(wire::FAULT_KIND_SILENT));
+}
+
+TEST_F(DownloadRate, ParentThatHadNothingMoreMaySayNothingForAlmostAsLongAsAnyOther) {
+  start_expecting(40);
+  feed(2, 40, 1500ms);
+  for (int i = 0; i < 3; ++i) {
+    download.handle_up_to_date(now, conn_to(2), 0);
+    feed(2, 0.001, timeouts.parent_silence - 100ms);
+    feed(2, 40, 500ms);
+  }
+  EXPECT_TRUE(download.uses(conn_to(2)));
+  EXPECT_THAT(fault_kinds(), ElementsAre());
+}
+
+TEST_F(DownloadRate, OnlyParentThatStopsForAWhileIsNotCalledSlowForIt) {
+  start_expecting(40, {0});
+  feed(0, 40, 1s);
+  feed(0, 0.001, 5s);
+  feed(0, 40, 5s);
+  EXPECT_THAT(fault_kinds(), ElementsAre());
+  feed(0, 15, 1300ms);
+  EXPECT_THAT(fault_kinds(), ElementsAre(wire::FAULT_KIND_SLOW)) << "as much is expected of it as before";
+}
+
+TEST_F(DownloadRate, OnlyParentThatStaysSilentIsLeftWhenTwentyTimesThePatienceIsOver) {
+  start_expecting(40, {0});
+  feed(0, 40, 1s);
+  const Instant silent_since = now;
+  feed(0, 0.001, 100s);
+  EXPECT_GE(now - silent_since, 20 * timeouts.parent_silence - 50ms);
+  EXPECT_LE(now - silent_since, 20 * timeouts.parent_silence);
+  EXPECT_THAT(fault_kinds(), ElementsAre(wire::FAULT_KIND_SILENT));
+}
+
+TEST_F(DownloadRate, AsMuchIsExpectedAsBeforeOfAParentThatHasRecovered) {
+  start_expecting(40, {0});
+  feed(0, 40, 1s);
+  feed(0, 4, 3s);
+  EXPECT_FALSE(fault_kinds().empty());
+  feed(0, 40, 10s);
+  EXPECT_THAT(fault_kinds(), ElementsAre());
+  feed(0, 15, 1300ms);
+  EXPECT_THAT(fault_kinds(), ElementsAre(wire::FAULT_KIND_SLOW));
+}
+
+TEST_F(DownloadRate, RateBeyondAllNumbersIsLivedWith) {
+  start_expecting(1e30);
+  download.handle_up_to_date(now, conn_to(2), 0);
+  feed(2, 40, 5s);
+  EXPECT_FALSE(download.uses(conn_to(2))) << "whatever it sends, it is too slow for that";
 }
 
 TEST_F(DownloadRate, ParentThatPassesOnAllThatItGetsIsNotSlow) {
@@ -245,10 +307,7 @@ TEST_F(DownloadRate, ParentThatPassesOnAllThatItGetsIsNotSlow) {
 }
 
 TEST_F(DownloadRate, WhoHasNobodyElseToTurnToStaysAndSaysThatItIsFedSlowly) {
-  wire::Assignment plan = assignment(1, {{0}});
-  plan.mutable_stripes(0)->set_predicted_bytes_per_s(40 * kChunkBytesMin);
-  start(plan);
-  ASSERT_TRUE(download.handle_digest_part(now, conn_to(0), part_of(kVersion, kChunks)).has_value());
+  start_expecting(40, {0});
   feed(0, 40, 1s);
   feed(0, 4, 10s);
   EXPECT_TRUE(download.uses(conn_to(0)));

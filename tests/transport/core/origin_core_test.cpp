@@ -76,12 +76,20 @@ struct OriginCoreTest : testing::Test {
     origin.handle_message(now, conns.at(name), message);
     run();
   }
-  void complain(const std::string& child, const std::string& parent, wire::FaultKind kind) {
+  void complain(const std::string& child, PeerId parent, wire::FaultKind kind) {
     wire::Message message;
     message.mutable_parent_fault()->set_version(1);
-    message.mutable_parent_fault()->set_parent_id(member(parent).id.value);
+    message.mutable_parent_fault()->set_parent_id(parent.value);
     message.mutable_parent_fault()->set_kind(kind);
     tell(child, message);
+  }
+  void complain(const std::string& child, const std::string& parent, wire::FaultKind kind) {
+    complain(child, member(parent).id, kind);
+  }
+  PeerId parent_of(const std::string& name) {
+    const Plan& plan = *origin.latest_plan();
+    const auto at = std::ranges::find(plan.members, member(name).id) - plan.members.begin();
+    return plan.stripes.at(0).parents.at(std::size_t(at));
   }
   std::vector<wire::Message> heard_by(const std::string& name, wire::Message::KindCase kind) {
     std::vector<wire::Message> found;
@@ -137,14 +145,33 @@ TEST_F(OriginCoreTest, RelayThatTheOriginItselfFeedsSlowlyIsPassedBy) {
   publish(1);
   const double before = member("a").score_at(now);
   ASSERT_EQ(children_of(*origin.latest_plan(), member("a").id, 0).size(), 1u);
-  wire::Message message;
-  message.mutable_parent_fault()->set_version(1);
-  message.mutable_parent_fault()->set_parent_id(kOriginId.value);
-  message.mutable_parent_fault()->set_now_from_id(kOriginId.value);
-  message.mutable_parent_fault()->set_kind(wire::FAULT_KIND_SLOW);
-  tell("a", message);
+  complain("a", kOriginId, wire::FAULT_KIND_SLOW);
   EXPECT_TRUE(children_of(*origin.latest_plan(), member("a").id, 0).empty());
   EXPECT_EQ(member("a").score_at(now), before) << "it has failed nobody";
+}
+
+TEST_F(OriginCoreTest, WhoIsFedSlowlyByTwoIsBlamedItselfAndTheSecondIsNot) {
+  join("a"), join("b"), join("c"), join("d");
+  publish(1);
+  const PeerId first = parent_of("b");
+  ASSERT_NE(first, kOriginId);
+  complain("b", first, wire::FAULT_KIND_SLOW);
+  const PeerId second = parent_of("b");
+  ASSERT_NE(second, first);
+  const double before = member("b").score_at(now);
+  complain("b", second, wire::FAULT_KIND_SLOW);
+  EXPECT_LT(member("b").score_at(now), before);
+}
+
+TEST_F(OriginCoreTest, SilentParentIsPassedByAndItsChildIsNot) {
+  join("a"), join("b"), join("c");
+  publish(1);
+  ASSERT_EQ(parent_of("b"), member("a").id);
+  const double before = member("a").score_at(now);
+  complain("b", "a", wire::FAULT_KIND_SILENT);
+  EXPECT_LT(member("a").score_at(now), before);
+  EXPECT_TRUE(children_of(*origin.latest_plan(), member("a").id, 0).empty());
+  EXPECT_FALSE(children_of(*origin.latest_plan(), member("b").id, 0).empty());
 }
 
 TEST_F(OriginCoreTest, StarvingChildIsBelievedIfTheParentHasMoreByItsOwnWord) {

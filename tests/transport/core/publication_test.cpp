@@ -122,6 +122,13 @@ TEST_F(PublicationTest, LeafNeedsAnotherWitnessAgainstItsParent) {
   EXPECT_FALSE(publication.believes(place(3), place(2))) << "the same once more";
 }
 
+TEST_F(PublicationTest, WhoFailsItsOwnChildrenIsNoWitnessNorASecondOne) {
+  begin();
+  EXPECT_TRUE(publication.demote(place(1)));
+  EXPECT_FALSE(publication.believes(place(1), place(2)));
+  EXPECT_FALSE(publication.believes(place(3), place(2))) << "a leaf, and the first whose word counts";
+}
+
 TEST_F(PublicationTest, WhoCallsTwoParentsSlowIsSlowItself) {
   begin();
   EXPECT_EQ(publication.blame_slow(place(1), place(0)), place(0));
