@@ -6,8 +6,6 @@
 #include <atomic>
 #include <thread>
 
-#include "patch/undo.h"
-
 namespace weightcast {
 
 Status check_applies(const PatchIdentity& patch, const PatchIdentity& held) {
@@ -28,18 +26,17 @@ Status check_applies(const PatchIdentity& patch, const PatchIdentity& held) {
 }
 
 PatchApplier::PatchApplier(std::vector<SegmentRange> plan, const ByteSource& base, ByteTarget& target,
-                           UndoJournal* journal, const Kernels& kernels)
+                           const Kernels& kernels)
     : plan_(std::move(plan)),
       base_(&base),
       target_(&target),
-      journal_(journal),
       kernels_(&kernels),
       mutex_(std::make_unique<std::mutex>()),
       states_(plan_.size(), State::kMissing),
       results_(plan_.size()) {}
 
 Result<PatchApplier> PatchApplier::start(const PatchHead& head, const ByteSource& base, ByteTarget& target,
-                                         UndoJournal* journal, const Kernels& kernels) {
+                                         const Kernels& kernels) {
   if (base.size_bytes() != head.base_bytes) {
     return fail(
         Errc::kWrongBase, Op::kDecode,
@@ -49,17 +46,7 @@ Result<PatchApplier> PatchApplier::start(const PatchHead& head, const ByteSource
     return fail(Errc::kInvalidArgument, Op::kDecode,
                 fmt::format("the result has {} bytes, the target {}", head.result_bytes, target.size_bytes()));
   }
-  std::vector<SegmentRange> plan = plan_segments(head);
-  if (journal != nullptr) {
-    const bool moves = std::any_of(plan.begin(), plan.end(), [](const SegmentRange& range) {
-      return range.has_base() && range.base_offset != range.result_offset;
-    });
-    if (moves || head.base_bytes != head.result_bytes) {
-      return fail(Errc::kInvalidArgument, Op::kDecode,
-                  "a patch that moves tensors cannot be applied in place; apply it to a second copy");
-    }
-  }
-  return PatchApplier(std::move(plan), base, target, journal, kernels);
+  return PatchApplier(plan_segments(head), base, target, kernels);
 }
 
 Status PatchApplier::make(const Segment& segment, Buffers& buffers) {
@@ -68,17 +55,6 @@ Status PatchApplier::make(const Segment& segment, Buffers& buffers) {
   Bytes before;
   if (range.has_base()) {
     WC_ASSIGN(before, base_->view(range.base_offset, range.size_bytes, before_scratch));
-  }
-  if (journal_ != nullptr) {
-    Bytes old = before;
-    if (!range.has_base()) {
-      WC_ASSIGN(old, base_->view(range.result_offset, range.size_bytes, before_scratch));
-    }
-    after_scratch.resize(range.size_bytes);
-    WC_TRY(decode_segment(segment, before, after_scratch, *kernels_));
-    if (segment.header.mode == SegmentMode::kUnchanged) return {};
-    WC_TRY(journal_->record(range.result_offset, old, after_scratch));
-    return target_->write(range.result_offset, after_scratch);
   }
   if (const MutableBytes direct = target_->direct(range.result_offset, range.size_bytes); !direct.empty()) {
     return decode_segment(segment, before, direct, *kernels_);
@@ -131,8 +107,7 @@ Status PatchApplier::finish(const PatchEnd& end) const {
   return {};
 }
 
-Status apply_patch(Bytes patch, const ByteSource& base, ByteTarget& target, unsigned threads, UndoJournal* journal,
-                   const Kernels& kernels) {
+Status apply_patch(Bytes patch, const ByteSource& base, ByteTarget& target, unsigned threads, const Kernels& kernels) {
   // Reading is checking digests, a hundredth of the work of applying: one reader, shared by all threads.
   PatchReader reader;
   std::optional<PatchApplier> applier;
@@ -148,7 +123,7 @@ Status apply_patch(Bytes patch, const ByteSource& base, ByteTarget& target, unsi
       }
       patch = patch.subspan(*taken);
       if (!applier && reader.head() != nullptr) {
-        Result<PatchApplier> started = PatchApplier::start(*reader.head(), base, target, journal, kernels);
+        Result<PatchApplier> started = PatchApplier::start(*reader.head(), base, target, kernels);
         if (!started) {
           failed = started.error();
           break;

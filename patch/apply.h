@@ -8,8 +8,6 @@
 
 namespace weightcast {
 
-class UndoJournal;
-
 /// Whether a patch is for the snapshot that the caller holds. Errors: kInvalidArgument for another model's patch,
 /// kWrongBase for another version's, or where the digests differ (an all-zero digest on either side says that it is not
 /// known).
@@ -19,13 +17,10 @@ Status check_applies(const PatchIdentity& patch, const PatchIdentity& held);
 /// until finish() has succeeded. Invariant: each segment of the plan is applied at most once.
 class PatchApplier {
  public:
-  /// Base, target and journal outlive the applier. Without a journal the target is another stream than the base. With
-  /// one, it is the same: each segment is made aside and checked, its old bytes are journalled, and only then is it
-  /// written, so that an error or a crash leaves a target that the journal turns back. For that, the layouts must be
-  /// equal. Errors: kWrongBase where the base has another length, kInvalidArgument where the target has, or where a
-  /// patch that moves tensors is to be applied in place.
+  /// Base and target are two streams, which outlive the applier. Errors: kWrongBase where the base has another length,
+  /// kInvalidArgument where the target has.
   static Result<PatchApplier> start(const PatchHead& head, const ByteSource& base, ByteTarget& target,
-                                    UndoJournal* journal = nullptr, const Kernels& kernels = best_kernels());
+                                    const Kernels& kernels = best_kernels());
 
   /// Errors: those of decode_segment() and of the streams; kCorrupt for a segment that the head does not plan;
   /// kAlreadyExists for one that was applied (harmless). After another error than kAlreadyExists the segment may be
@@ -40,8 +35,7 @@ class PatchApplier {
  private:
   enum class State : std::uint8_t { kMissing, kTaken, kApplied };
 
-  PatchApplier(std::vector<SegmentRange> plan, const ByteSource& base, ByteTarget& target, UndoJournal* journal,
-               const Kernels& kernels);
+  PatchApplier(std::vector<SegmentRange> plan, const ByteSource& base, ByteTarget& target, const Kernels& kernels);
   /// Of one segment. Kept from one to the next: memory that is new to the process costs more than decoding into it.
   struct Buffers {
     std::vector<std::byte> before, after;
@@ -51,7 +45,6 @@ class PatchApplier {
   std::vector<SegmentRange> plan_;
   const ByteSource* base_;
   ByteTarget* target_;
-  UndoJournal* journal_;
   const Kernels* kernels_;
   std::unique_ptr<std::mutex> mutex_;
   std::vector<State> states_;
@@ -62,6 +55,6 @@ class PatchApplier {
 /// Applies a whole patch that lies in memory. `threads` segments at a time. Errors: those of PatchReader and
 /// PatchApplier; kCorrupt where the patch is cut short.
 Status apply_patch(Bytes patch, const ByteSource& base, ByteTarget& target, unsigned threads = 1,
-                   UndoJournal* journal = nullptr, const Kernels& kernels = best_kernels());
+                   const Kernels& kernels = best_kernels());
 
 }  // namespace weightcast

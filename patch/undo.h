@@ -13,9 +13,9 @@ namespace weightcast {
 
 /// A write-ahead journal of old bytes, which makes an apply in place revertible, also after the process was killed or
 /// the machine lost power. The order that makes it so:
-///   1. record(): the old bytes are appended, and with Sync::kPower they are on the disk before it returns;
-///   2. the caller overwrites them;
-///   3. ... and so on for every range, then the caller puts the data on the disk;
+///   1. record(): the old bytes are appended; so for any number of ranges;
+///   2. sync(): they are on the disk before it returns;
+///   3. the caller overwrites those ranges, perhaps goes on with 1, and in the end puts the data on the disk;
 ///   4. commit(): the journal is removed, and the removal is on the disk before it returns.
 /// While the journal exists the data is a mixture, and recover() makes it the old version again: it writes back whole
 /// records only; a record that is cut short was not synced, and so the bytes that it is about were not yet overwritten;
@@ -24,14 +24,9 @@ namespace weightcast {
 /// Invariant: every byte that differs from the old version stands in a whole record.
 class UndoJournal {
  public:
-  enum class Sync {
-    kProcess,  ///< survives the death of the process (kill -9): the kernel keeps what was written
-    kPower,    ///< survives the loss of power too: waits for the disk at each record
-  };
-
   /// Starts a journal for one apply. `tag` names what it is about (a version, say) and comes back from recover(), at
   /// most 4096 bytes. Errors: kAlreadyExists where there is one, which must be recovered first; kNoSpace and kIo.
-  static Result<UndoJournal> create(const std::string& path, std::string_view tag, Sync sync);
+  static Result<UndoJournal> create(const std::string& path, std::string_view tag);
 
   UndoJournal(UndoJournal&&) noexcept;
   UndoJournal& operator=(UndoJournal&&) noexcept;
@@ -42,15 +37,17 @@ class UndoJournal {
   /// Errors: kNoSpace, kIo: nothing may be overwritten then.
   Status record(std::uint64_t offset, Bytes before, Bytes after);
 
+  /// Waits for the disk. Until then what was recorded survives the death of the process only. Errors: kIo.
+  Status sync();
+
   /// Ends the journal: the new version stands. Errors: kIo.
   Status commit();
 
  private:
   struct File;
-  UndoJournal(std::unique_ptr<File> file, Sync sync);
+  explicit UndoJournal(std::unique_ptr<File> file);
 
   std::unique_ptr<File> file_;
-  Sync sync_;
 };
 
 struct Recovered {

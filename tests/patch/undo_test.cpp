@@ -11,7 +11,6 @@
 #include <filesystem>
 #include <fstream>
 
-#include "patch/apply.h"
 #include "tests/patch/cells.h"
 
 namespace weightcast {
@@ -27,10 +26,23 @@ class UndoJournalTest : public ::testing::Test {
   ~UndoJournalTest() override { std::filesystem::remove_all(folder_); }
 
   [[nodiscard]] std::string path() const { return folder_ / "undo"; }
-  UndoJournal create(UndoJournal::Sync sync = UndoJournal::Sync::kPower) {
-    auto journal = UndoJournal::create(path(), "version 8", sync);
+  UndoJournal create() {
+    auto journal = UndoJournal::create(path(), "version 8");
     WC_CHECK(journal.has_value());
     return std::move(*journal);
+  }
+  /// Makes `data` into `after`, as the journal wants it, up to `bytes`.
+  static Status overwrite(MutableBytes data, Bytes after, UndoJournal& journal, std::size_t bytes) {
+    constexpr std::size_t kRange = 4096;
+    for (const bool write : {false, true}) {
+      for (std::size_t at = 0; at < data.size(); at += kRange) {
+        const std::size_t size = std::min(kRange, data.size() - at);
+        if (!write) WC_TRY(journal.record(at, data.subspan(at, size), after.subspan(at, size)));
+        if (write && at < bytes) std::ranges::copy(after.subspan(at, size), data.begin() + std::ptrdiff_t(at));
+      }
+      if (!write) WC_TRY(journal.sync());
+    }
+    return {};
   }
   Result<Recovered> recover_into(MutableBytes data) {
     return recover(
@@ -48,12 +60,10 @@ class UndoJournalTest : public ::testing::Test {
 
 TEST_F(UndoJournalTest, PutsBackWhatWasOverwritten) {
   const auto [before, after] = test::make_versions(20000, 0.02, 1);
-  const std::vector<std::byte> patch = test::make_patch(before, after, 8192);
   std::vector<std::byte> data = before.stream;
-  MemoryTarget target(data);
   {
     UndoJournal journal = create();
-    ASSERT_TRUE(apply_patch(patch, MemorySource(data), target, 2, &journal).has_value());
+    ASSERT_TRUE(overwrite(data, after.stream, journal, data.size()).has_value());
     EXPECT_EQ(data, after.stream);
   }
   EXPECT_LT(std::filesystem::file_size(path()), before.stream.size() / 4);
@@ -66,21 +76,18 @@ TEST_F(UndoJournalTest, PutsBackWhatWasOverwritten) {
 
 TEST_F(UndoJournalTest, IsGoneAfterACommit) {
   UndoJournal journal = create();
-  EXPECT_EQ(UndoJournal::create(path(), "", UndoJournal::Sync::kProcess).error().code, Errc::kAlreadyExists);
+  EXPECT_EQ(UndoJournal::create(path(), "").error().code, Errc::kAlreadyExists);
   ASSERT_TRUE(journal.commit().has_value());
   std::vector<std::byte> nothing;
   EXPECT_EQ(recover_into(nothing).error().code, Errc::kNotFound);
 }
 
-TEST_F(UndoJournalTest, LeavesTheOldVersionWhereThePatchFails) {
+TEST_F(UndoJournalTest, PutsBackWhatWasOverwrittenInPart) {
   const auto [before, after] = test::make_versions(20000, 0.02, 1);
-  const std::vector<std::byte> patch = test::make_patch(before, after, 8192);
   std::vector<std::byte> data = before.stream;
-  MemoryTarget target(data);
   {
     UndoJournal journal = create();
-    EXPECT_FALSE(
-        apply_patch(Bytes(patch).first(patch.size() / 2), MemorySource(data), target, 1, &journal).has_value());
+    ASSERT_TRUE(overwrite(data, after.stream, journal, data.size() / 2).has_value());
     EXPECT_NE(data, before.stream);
   }
   ASSERT_TRUE(recover_into(data).has_value());
@@ -91,14 +98,14 @@ TEST_F(UndoJournalTest, LeavesTheOldVersionWhereThePatchFails) {
 TEST_F(UndoJournalTest, IgnoresATornRecord) {
   std::vector<std::byte> old(64, std::byte{1}), fresh(64, std::byte{2});
   {
-    UndoJournal journal = create(UndoJournal::Sync::kProcess);
+    UndoJournal journal = create();
     ASSERT_TRUE(journal.record(0, old, fresh).has_value());
   }
   const auto first_end = std::filesystem::file_size(path());
   std::filesystem::copy_file(path(), folder_ / "one");
   std::filesystem::remove(path());
   {
-    UndoJournal journal = create(UndoJournal::Sync::kProcess);
+    UndoJournal journal = create();
     ASSERT_TRUE(journal.record(0, old, fresh).has_value());
     ASSERT_TRUE(journal.record(64, old, fresh).has_value());
   }
@@ -139,7 +146,7 @@ TEST_F(UndoJournalTest, RefusesWhatIsNoJournalAndLeavesIt) {
 
 TEST_F(UndoJournalTest, SaysThatTheDiskIsFullAndStaysWhole) {
   std::vector<std::byte> old(100000), fresh(100000, std::byte{2});
-  UndoJournal journal = create(UndoJournal::Sync::kProcess);
+  UndoJournal journal = create();
   rlimit limit{}, small{};
   ::getrlimit(RLIMIT_FSIZE, &limit);
   small = limit;
@@ -157,7 +164,6 @@ TEST_F(UndoJournalTest, SaysThatTheDiskIsFullAndStaysWhole) {
 // The data is a shared mapping of a file, as a worker with one copy has it; the child is killed while it applies.
 TEST_F(UndoJournalTest, GivesBackTheOldVersionAfterKill9) {
   const auto [before, after] = test::make_versions(400000, 0.02, 1);
-  const std::vector<std::byte> patch = test::make_patch(before, after, 4096);
   const std::string data_path = folder_ / "data";
   std::ofstream(data_path, std::ios::binary)
       .write(reinterpret_cast<const char*>(before.stream.data()), std::streamsize(before.stream.size()));
@@ -169,9 +175,8 @@ TEST_F(UndoJournalTest, GivesBackTheOldVersionAfterKill9) {
   for (int delay_us = 100; delay_us < 200000 && !killed_inside; delay_us = delay_us * 3 / 2) {
     const pid_t child = ::fork();
     if (child == 0) {
-      MemoryTarget target(data);
-      auto journal = UndoJournal::create(path(), "", UndoJournal::Sync::kProcess);
-      if (!journal || !apply_patch(patch, MemorySource(data), target, 1, &*journal)) ::_exit(1);
+      auto journal = UndoJournal::create(path(), "");
+      if (!journal || !overwrite(data, after.stream, *journal, data.size())) ::_exit(1);
       for (;;) ::pause();
     }
     ::usleep(useconds_t(delay_us));

@@ -3,13 +3,17 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <mutex>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "base/units.h"
-#include "patch/apply.h"
+#include "patch/codec.h"
+#include "patch/snapshot_digest.h"
 #include "patch/undo.h"
 #include "transport/io/log.h"
+#include "transport/io/parallel.h"
 #include "transport/io/patched_snapshot.h"
 #include "transport/io/snapshot_check.h"
 #include "transport/io/store_work.h"
@@ -20,23 +24,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kReadBytes = 256 * kKiB;
-
-/// A version's files, as what a patch is applied to and as what comes of it.
-class OnlyCopy final : public ByteSource, public ByteTarget {
- public:
-  explicit OnlyCopy(VersionFiles& files) : files_(files) {}
-  std::uint64_t size_bytes() const override { return files_.table().size_bytes(); }
-  Result<Bytes> view(std::uint64_t offset, std::size_t size, std::vector<std::byte>& scratch) const override {
-    scratch.resize(size);
-    WC_TRY(read_base(files_, offset, scratch));
-    return Bytes(scratch);
-  }
-  MutableBytes direct(std::uint64_t, std::size_t) override { return {}; }
-  Status write(std::uint64_t offset, Bytes bytes) override { return write_stream(files_, offset, bytes); }
-
- private:
-  VersionFiles& files_;
-};
+// Small enough to stay in a core's cache from the read to the write.
+constexpr std::size_t kWindowBytes = 256 * kKiB;
+constexpr std::uint64_t kParallelBytesMin = 64 * kMiB;
 
 Status sync_files(VersionFiles& files) {
   for (std::size_t i = 0; i < files.table().files().size(); ++i) {
@@ -46,58 +36,193 @@ Status sync_files(VersionFiles& files) {
   return {};
 }
 
-Result<PatchApplier> start(const PatchHead& head, const InPlaceWork& work, OnlyCopy& copy, UndoJournal& journal) {
-  const Manifest& manifest = work.record.manifest;
-  WC_TRY(check_head(
-      head, {manifest.model_id, manifest.base_version, manifest.version, work.base_digest, manifest.snapshot_digest},
-      copy.size_bytes(), copy.size_bytes()));
-  Result<PatchApplier> applier = PatchApplier::start(head, copy, copy, &journal);
-  if (applier.has_value() || applier.error().code != Errc::kInvalidArgument) return applier;
-  // Nothing is wrong with it, but only the whole version helps.
-  return fail(Errc::kWrongBase, Op::kDecode, applier.error().detail);
+/// Where the segments of a patch are, by their place in the plan, which is their order in the files.
+struct Segments {
+  std::vector<SegmentRange> plan;
+  std::vector<SegmentPlace> places;
+  std::vector<Digest> results;
+};
+
+Status check_end(const Segments& segments, const PatchEnd& end) {
+  DigestStream results;
+  for (const Digest& digest : segments.results) results.update(digest.bytes);
+  if (end.segments == segments.plan.size() && results.digest() == end.results_digest) return {};
+  return fail(Errc::kCorrupt, Op::kVerify, "the patch's end belongs to other segments");
 }
 
-Status apply(const InPlaceWork& work, UndoJournal& journal, const std::atomic<bool>& wanted) {
-  OnlyCopy copy(*work.files);
+Result<Segments> plan_of(const PatchHead& head, const InPlaceWork& work) {
+  const Manifest& manifest = work.record.manifest;
+  const std::uint64_t bytes = work.files->table().size_bytes();
+  WC_TRY(check_head(
+      head, {manifest.model_id, manifest.base_version, manifest.version, work.base_digest, manifest.snapshot_digest},
+      bytes, bytes));
+  Segments segments{plan_segments(head), {}, {}};
+  for (const SegmentRange& range : segments.plan) {
+    if (!range.has_base() || range.base_offset == range.result_offset) continue;
+    // Nothing is wrong with it, but only the whole version helps.
+    return fail(Errc::kWrongBase, Op::kDecode, "a patch that moves tensors cannot be applied in place");
+  }
+  segments.places.resize(segments.plan.size());
+  segments.results.resize(segments.plan.size());
+  return segments;
+}
+
+/// Reads the whole patch once.
+Result<Segments> find_segments(const InPlaceWork& work) {
   PatchReader reader;
-  std::optional<PatchApplier> applier;
+  std::optional<Segments> segments;
+  std::size_t found = 0;
   std::vector<std::byte> bytes;
   const std::uint64_t patch_bytes = work.record.manifest.payload_bytes;  // its file was made for the most it might be
   for (std::uint64_t at = 0; at < patch_bytes;) {
     bytes.resize(std::min<std::uint64_t>(patch_bytes - at, kReadBytes));
     WC_TRY(read_stream(*work.patch, at, bytes));
-    at += bytes.size();
     for (Bytes left = bytes; !left.empty();) {
       WC_ASSIGN(const std::size_t taken, reader.handle_bytes(left));
       left = left.subspan(taken);
-      if (!applier && reader.head() != nullptr) {
-        WC_ASSIGN(applier, start(*reader.head(), work, copy, journal));
+      at += taken;
+      if (!segments && reader.head() != nullptr) {
+        WC_ASSIGN(segments, plan_of(*reader.head(), work));
       }
       const std::optional<OwnedSegment> segment = reader.poll_segment();
       if (!segment) continue;
-      if (!wanted) return fail(Errc::kNotFound, Op::kDecode, "it is not wanted any more");
-      WC_TRY(applier->apply(segment->view()));
+      const SegmentHeader& header = segment->header();
+      SegmentPlace& place = segments->places[header.range.index];
+      found += place.size_bytes == 0;
+      place.size_bytes = kSegmentHeaderBytes + header.payload_bytes;
+      place.offset_bytes = at - place.size_bytes;
+      segments->results[header.range.index] = header.result_digest;
     }
   }
-  if (!applier || reader.end() == nullptr) {
+  if (!segments || reader.end() == nullptr || found != segments->plan.size()) {
     return fail(Errc::kCorrupt, Op::kDecode, "the patch ends before it is complete");
   }
-  return applier->finish(*reader.end());
+  WC_TRY(check_end(*segments, *reader.end()));
+  return std::move(*segments);
 }
 
-Status change(const StoreLayout& layout, const InPlaceWork& work, UndoJournal& journal, const std::atomic<bool>& wanted,
-              double& switch_s) {
-  const Manifest& manifest = work.record.manifest;
-  WC_TRY(rename_path(layout.complete(manifest.base_version), layout.incoming(manifest.version)));
-  // Only now: from here on nobody can open them by a name that he knows.
-  work.files->close_all();
-  WC_TRY(check_unused(layout.incoming(manifest.version), work.files->table()));
-  WC_TRY(apply(work, journal, wanted));
-  WC_ASSIGN(const Digest digest, files_digest(*work.files));
-  if (digest != manifest.snapshot_digest) {
+/// What one thread decodes segments with.
+class SegmentWindows {
+ public:
+  explicit SegmentWindows(const InPlaceWork& work) : work_(work), before_(kWindowBytes), after_(kWindowBytes) {}
+
+  /// Calls `take(offset, before, after)` for the segment's cells, a window at a time, in order. Returns how they are
+  /// told.
+  template <typename Take>
+  Result<SegmentMode> decode(const SegmentPlace& place, const Take& take) {
+    frame_.resize(place.size_bytes);
+    WC_TRY(read_stream(*work_.patch, place.offset_bytes, frame_));
+    WC_ASSIGN(const Segment segment, read_segment(frame_));
+    WC_ASSIGN(SegmentDecoder decoder, SegmentDecoder::start(segment));
+    const SegmentRange& range = segment.header.range;
+    for (std::uint64_t done = 0; done < range.size_bytes;) {
+      const std::size_t bytes = std::min<std::uint64_t>(range.size_bytes - done, kWindowBytes);
+      const MutableBytes before = MutableBytes(before_).first(bytes), after = MutableBytes(after_).first(bytes);
+      WC_TRY(read_base(*work_.files, range.result_offset + done, before));
+      WC_TRY(decoder.next(range.has_base() ? Bytes(before) : Bytes(), after));
+      WC_TRY(take(range.result_offset + done, before, after));
+      done += bytes;
+    }
+    WC_TRY(decoder.finish());
+    return segment.header.mode;
+  }
+
+ private:
+  const InPlaceWork& work_;
+  std::vector<std::byte> frame_, before_, after_;
+};
+
+/// The leaves of a snapshot's digest, from bytes that come in order.
+class DigestInOrder {
+ public:
+  explicit DigestInOrder(const FileTable& table) : digest_(table) {}
+
+  void update(Bytes bytes) {
+    while (!bytes.empty()) {
+      const Bytes part = bytes.first(std::min<std::uint64_t>(bytes.size(), digest_.leaf_size_bytes(leaf_) - in_leaf_));
+      stream_.update(part);
+      in_leaf_ += part.size();
+      bytes = bytes.subspan(part.size());
+      if (in_leaf_ < digest_.leaf_size_bytes(leaf_)) continue;
+      digest_.set_leaf(leaf_++, std::exchange(stream_, DigestStream()).digest());
+      in_leaf_ = 0;
+    }
+  }
+  [[nodiscard]] Digest root() const { return digest_.root(); }
+
+ private:
+  SnapshotDigest digest_;
+  DigestStream stream_;
+  std::size_t leaf_ = 0;
+  std::uint64_t in_leaf_ = 0;
+};
+
+Result<std::vector<SegmentPlace>> note_changes(const InPlaceWork& work, UndoJournal& journal,
+                                               const std::atomic<bool>& wanted) {
+  WC_ASSIGN(const Segments segments, find_segments(work));
+  std::vector<SegmentPlace> changes;
+  DigestInOrder digest(work.files->table());
+  SegmentWindows windows(work);
+  for (const SegmentPlace& place : segments.places) {
+    if (!wanted) return fail(Errc::kNotFound, Op::kDecode, "it is not wanted any more");
+    WC_ASSIGN(const SegmentMode mode, windows.decode(place, [&](std::uint64_t offset, Bytes before, Bytes after) {
+      digest.update(after);
+      return journal.record(offset, before, after);
+    }));
+    if (mode != SegmentMode::kUnchanged) changes.push_back(place);
+  }
+  if (digest.root() != work.record.manifest.snapshot_digest) {
     return fail(Errc::kCorrupt, Op::kVerify, "the patch leads to other bytes than its manifest says");
   }
-  return install_patched(layout, manifest, switch_s);
+  WC_TRY(journal.sync());
+  return changes;
+}
+
+Status write_changes(const InPlaceWork& work, const std::vector<SegmentPlace>& changes,
+                     const std::atomic<bool>& wanted) {
+  std::mutex mutex;  // guards `status` and `idle`
+  Status status;
+  std::vector<SegmentWindows> idle;
+  const auto write = [&](std::uint64_t offset, Bytes, Bytes after) { return write_stream(*work.files, offset, after); };
+  for_each_index(static_cast<std::uint32_t>(changes.size()), work.files->table().size_bytes() >= kParallelBytesMin,
+                 [&](std::uint32_t i) {
+                   std::optional<SegmentWindows> windows;
+                   {
+                     const std::lock_guard lock(mutex);
+                     if (!status.has_value()) return;
+                     if (!wanted) status = fail(Errc::kNotFound, Op::kDecode, "it is not wanted any more");
+                     if (!idle.empty()) {
+                       windows.emplace(std::move(idle.back()));
+                       idle.pop_back();
+                     }
+                   }
+                   if (!windows) windows.emplace(work);
+                   const Result<SegmentMode> written = windows->decode(changes[i], write);
+                   const std::lock_guard lock(mutex);
+                   idle.push_back(std::move(*windows));
+                   if (!written.has_value()) status = written.error();
+                 });
+  return status;
+}
+
+/// Steps 3 to 5.
+Status change(const StoreLayout& layout, const InPlaceWork& work, const std::vector<SegmentPlace>& changes,
+              const std::atomic<bool>& wanted, double& switch_s) {
+  WC_TRY(write_changes(work, changes, wanted));
+  return install_patched(layout, work.record.manifest, switch_s);
+}
+
+/// Step 2. Errors: kBusy, with everything where it was; kUnsupported, kIo.
+Status hide(const StoreLayout& layout, const InPlaceWork& work) {
+  const Manifest& manifest = work.record.manifest;
+  const fs::path home = layout.complete(manifest.base_version), hidden = layout.incoming(manifest.version);
+  WC_TRY(rename_path(home, hidden));
+  // Only now: from here on nobody can open them by a name that he knows.
+  work.files->close_all();
+  const Status unused = check_unused(hidden, work.files->table());
+  if (unused.has_value() || unused.error().code != Errc::kBusy) return unused;
+  WC_TRY(rename_path(hidden, home));
+  return unused;
 }
 
 /// Whatever step it ended at: the old version, under its own name.
@@ -171,22 +296,32 @@ std::vector<PayloadId> journals(const StoreLayout& layout) {
 
 }  // namespace
 
-InPlaceResult install_in_place(const StoreLayout& layout, const InPlaceWork& work, const std::atomic<bool>& wanted) {
-  InPlaceResult result;
+Result<std::vector<SegmentPlace>> prepare_in_place(const StoreLayout& layout, const InPlaceWork& work,
+                                                   const std::atomic<bool>& wanted) {
   const PayloadId payload = work.record.manifest.id();
   const fs::path path = layout.undo(payload);
-  {
-    // Through a loss of power too: the version that is overwritten is marked durable.
-    Result<UndoJournal> journal =
-        UndoJournal::create(path.native(), path.filename().native(), UndoJournal::Sync::kPower);
-    if (!journal.has_value()) {
-      result.status = journal.error();
-      // What a full disk leaves of it holds nothing.
-      if (result.status.error().code == Errc::kNoSpace) static_cast<void>(remove_file(path));
-      return result;
-    }
-    result.status = change(layout, work, *journal, wanted, result.switch_s);
+  Result<UndoJournal> journal = UndoJournal::create(path.native(), path.filename().native());
+  if (!journal.has_value()) {
+    // What a full disk leaves of it holds nothing.
+    if (journal.error().code == Errc::kNoSpace) WC_TRY(remove_file(path));
+    return journal.error();
   }
+  Result<std::vector<SegmentPlace>> changes = note_changes(work, *journal, wanted);
+  if (!changes.has_value()) WC_TRY(abandon_in_place(layout, payload));
+  return changes;
+}
+
+Status abandon_in_place(const StoreLayout& layout, PayloadId payload) { return remove_file(layout.undo(payload)); }
+
+InPlaceResult install_in_place(const StoreLayout& layout, const InPlaceWork& work,
+                               const std::vector<SegmentPlace>& changes, const std::atomic<bool>& wanted) {
+  InPlaceResult result;
+  const PayloadId payload = work.record.manifest.id();
+  const auto hidden_at = std::chrono::steady_clock::now();
+  result.status = hide(layout, work);
+  if (!result.status.has_value() && result.status.error().code == Errc::kBusy) return result;
+  if (result.status.has_value()) result.status = change(layout, work, changes, wanted, result.switch_s);
+  result.hidden_s = to_seconds(std::chrono::steady_clock::now() - hidden_at);
   if (result.status.has_value()) return result;
   const Status reverted = revert(layout, payload, work.files->table());
   result.base_lost = !reverted.has_value();

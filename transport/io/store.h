@@ -102,8 +102,8 @@ class Store {
   [[nodiscard]] virtual const StoredVersion* find(Version version) const = 0;
   /// The one that `current` names, or kNoVersion.
   [[nodiscard]] virtual Version current() const = 0;
-  /// With single_copy: the version that wants to take the place of the current one's files, from finish() until it
-  /// calls back; who has them open or mapped is waited for. Else kNoVersion.
+  /// With single_copy: the version that wants to take the place of the current one's files, from when it is prepared
+  /// until finish() calls back; who has them open or mapped is waited for. Else kNoVersion.
   [[nodiscard]] virtual Version taking_place() const = 0;
   /// Complete patches, oldest first.
   [[nodiscard]] virtual std::vector<StoredPatch> patches() const = 0;

@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "transport/io/chunk_cache.h"
+#include "transport/io/in_place.h"
 #include "transport/io/leaf_digests.h"
 #include "transport/io/patched_snapshot.h"
 #include "transport/io/serial_work.h"
@@ -104,7 +105,8 @@ class StoreImpl final : public Store {
     std::unique_ptr<PatchedSnapshot> applied;             // of what is made beside, from begin() on
     std::shared_ptr<std::atomic<bool>> wanted = std::make_shared<std::atomic<bool>>(true);  // of one in the only copy
     bool finishing = false;
-    std::optional<Instant> waits_since;  // for those who read the only copy
+    std::optional<std::vector<SegmentPlace>> changes;  // of one in the only copy, once it is prepared
+    std::optional<Instant> waits_since;                // for those who read the only copy
     bool discarded = false;
 
     [[nodiscard]] const Manifest& manifest() const { return record.manifest; }
@@ -161,9 +163,14 @@ class StoreImpl final : public Store {
                      const std::function<void(Result<StoredVersion>)>& done);
   void add_patch(VersionRecord record, FilesRef files);
   void finish_in_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done);
+  void prepare_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done);
   void take_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done);
   void change_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done);
   static std::string why_in_use(const Complete& base);
+  static InPlaceWork work_of(const Incoming& incoming) {
+    const Complete& base = *incoming.base;
+    return {base.files, incoming.files, incoming.record, base.stored.manifest.snapshot_digest};
+  }
   void wait_for_place(const IncomingRef& incoming, const std::string& why,
                       std::function<void(Result<StoredVersion>)> done);
   void give_up_waiting(const IncomingRef& incoming, const std::string& why,

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "transport/io/file_users.h"
-#include "transport/io/in_place.h"
 #include "transport/io/log.h"
 #include "transport/io/store_impl.h"
 
@@ -16,12 +15,31 @@ constexpr Duration kAskAgain = std::chrono::milliseconds(50);
 }  // namespace
 
 void StoreImpl::finish_in_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done) {
-  taking_place_ = incoming->manifest().version;
   // Whatever comes of it, nobody has to let go any more when he hears of it.
-  take_place(incoming, [this, done = std::move(done)](Result<StoredVersion> result) {
+  take_place(incoming, [this, incoming, done = std::move(done)](Result<StoredVersion> result) {
     taking_place_ = kNoVersion;
-    done(std::move(result));
+    if (!incoming->changes) return done(std::move(result));
+    incoming->changes.reset();
+    serial_.run([layout = layout_, id = incoming->id()] { static_cast<void>(abandon_in_place(layout, id)); },
+                [done, result] { done(result); });
   });
+}
+
+/// While others still read the base.
+void StoreImpl::prepare_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done) {
+  auto changes = std::make_shared<std::optional<Result<std::vector<SegmentPlace>>>>();
+  serial_.run([layout = layout_, work = work_of(*incoming), wanted = incoming->wanted,
+               changes] { *changes = prepare_in_place(layout, work, *wanted); },
+              [this, incoming, changes, done = std::move(done)]() mutable {
+                if (!(*changes)->has_value()) {
+                  if (incoming->discarded) return done(no_such(incoming->id()));
+                  return give_up(incoming, (*changes)->error(), done);
+                }
+                incoming->changes = std::move(**changes).value();
+                incoming->waits_since.reset();
+                if (incoming->discarded) return done(no_such(incoming->id()));
+                take_place(incoming, std::move(done));
+              });
 }
 
 void StoreImpl::wait_for_place(const IncomingRef& incoming, const std::string& why,
@@ -71,6 +89,8 @@ std::string StoreImpl::why_in_use(const Complete& base) {
 void StoreImpl::take_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done) {
   const CompleteRef base = incoming->base;
   const Version version = base->stored.manifest.version;
+  if (base->stored.durable && !incoming->changes) return prepare_place(incoming, std::move(done));
+  taking_place_ = incoming->manifest().version;
   if (std::string why = why_in_use(*base); !why.empty()) return wait_for_place(incoming, why, std::move(done));
   base->files->close_all();
   auto status = std::make_shared<Status>();
@@ -98,11 +118,14 @@ void StoreImpl::change_place(const IncomingRef& incoming, std::function<void(Res
   const Version version = base->stored.manifest.version;
   complete_.erase(version);
   auto result = std::make_shared<InPlaceResult>();
-  const InPlaceWork work{base->files, incoming->files, incoming->record, base->stored.manifest.snapshot_digest};
-  serial_.run([layout = layout_, work, wanted = incoming->wanted,
-               result] { *result = install_in_place(layout, work, *wanted); },
+  serial_.run([layout = layout_, work = work_of(*incoming), incoming,
+               result] { *result = install_in_place(layout, work, *incoming->changes, *incoming->wanted); },
               [this, incoming, base, version, result, done = std::move(done)]() mutable {
+                const bool busy = !result->status.has_value() && result->status.error().code == Errc::kBusy;
+                if (!busy) incoming->changes.reset();
                 if (result->status.has_value()) {
+                  log_info("store: version {} has taken the place of version {}; nobody could open it for {:.3f} s",
+                           incoming->manifest().version.value, version.value, result->hidden_s);
                   incoming->target = base->files;
                   return handle_moved(incoming, result->switch_s, done);
                 }
@@ -112,7 +135,7 @@ void StoreImpl::change_place(const IncomingRef& incoming, std::function<void(Res
                   complete_[version] = base;
                 }
                 if (incoming->discarded) return done(no_such(incoming->id()));
-                if (result->status.error().code == Errc::kBusy) {
+                if (busy) {
                   return wait_for_place(incoming, result->status.error().detail, std::move(done));
                 }
                 give_up(incoming, result->status.error(), done);

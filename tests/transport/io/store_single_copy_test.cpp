@@ -33,12 +33,16 @@ class SingleCopyTest : public StorePatchTest {
   fs::path file(Version version) { return layout().complete(version) / "model.safetensors"; }
   /// Nothing but what version `p` needs.
   void expect_only(const Publication& p) {
+    expect_current(p);
+    EXPECT_TRUE(fs::is_empty(layout().undo()));
+  }
+  /// Nothing but that, and what the next one has been prepared with.
+  void expect_current(const Publication& p) {
     const Version version = p.manifest.version;
     EXPECT_EQ(store_->current(), version);
     EXPECT_TRUE(holds(directory() / "current", p));
     EXPECT_EQ(std::distance(fs::directory_iterator(layout().versions()), {}), 1);
     EXPECT_TRUE(fs::is_empty(layout().spare()));
-    EXPECT_TRUE(fs::is_empty(layout().undo()));
     for (const auto& entry : fs::directory_iterator(layout().incoming())) {
       EXPECT_TRUE(StoreLayout::payload_of(entry.path().filename().native())->is_patch()) << entry.path();
     }
@@ -128,10 +132,11 @@ TEST_P(SingleCopyTest, WaitsForWhoeverHasTheFiles) {
     ASSERT_TRUE(put(step, all_of(step)).has_value());
     std::optional<Result<StoredVersion>> stored;
     store_->finish(step.manifest.id(), [&](auto r) { stored = std::move(r); });
-    EXPECT_EQ(store_->taking_place(), to.manifest.version);
+    EXPECT_EQ(store_->taking_place(), kNoVersion) << "nobody has to let go while it is prepared";
     settle();
+    EXPECT_EQ(store_->taking_place(), to.manifest.version);
     EXPECT_FALSE(stored.has_value());
-    expect_only(from);
+    expect_current(from);
     held.reset();
     ASSERT_TRUE(await(stored).has_value()) << stored->error().message();
     EXPECT_EQ(store_->taking_place(), kNoVersion);
@@ -249,8 +254,11 @@ TEST_P(SingleCopyTest, PowerThatGoesBeforeItIsDurableBringsTheOldVersionBack) {
     {
       const auto files = VersionFiles::open(layout().complete(Version{1}), *FileTable::make(one.manifest.files));
       const auto payload = VersionFiles::open(layout().incoming(id()), *payload_files(patch.manifest));
-      const InPlaceResult made =
-          install_in_place(layout(), {*files, *payload, record, one.manifest.snapshot_digest}, std::atomic<bool>(true));
+      const InPlaceWork work{*files, *payload, record, one.manifest.snapshot_digest};
+      const std::atomic<bool> wanted = true;
+      const auto changes = prepare_in_place(layout(), work, wanted);
+      ASSERT_TRUE(changes.has_value()) << changes.error().message();
+      const InPlaceResult made = install_in_place(layout(), work, *changes, wanted);
       ASSERT_TRUE(made.status.has_value()) << made.status.error().message();
     }
     EXPECT_FALSE(fs::is_empty(layout().undo()));
