@@ -1,5 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <bit>
+
 #include "patch/head.h"
 #include "patch/segment_codec.h"
 
@@ -67,6 +70,28 @@ TEST(Golden, UnchangedSegment) {
   });
   EXPECT_TRUE(std::equal(fields.begin(), fields.end(), frame.begin()));
   EXPECT_EQ(read_segment(frame)->header.result_digest, digest_of(std::as_bytes(std::span(cells))));
+}
+
+// A packed snapshot is of such segments. Integers only, so that every machine makes the same cells: exponents as those
+// of weights, mantissas of all kinds.
+TEST(Golden, PackedSegment) {
+  std::vector<std::uint16_t> cells(100'000);
+  std::uint64_t state = 1;
+  for (std::uint16_t& cell : cells) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    const auto halvings = std::uint16_t(std::countl_zero(state | 1));
+    cell = std::uint16_t((state >> 20 & 0x807f) | (0x7a - std::min<std::uint16_t>(halvings, 30)) << 7);
+  }
+  const Bytes bytes_of_cells = std::as_bytes(std::span(cells));
+  const SegmentRange range{0, 0, SegmentRange().base_offset, std::uint32_t(bytes_of_cells.size()), CellKind::kBf16};
+  std::vector<std::byte> frame;
+  const SegmentHeader header = SegmentEncoder().encode(range, {}, bytes_of_cells, frame);
+  EXPECT_EQ(header.mode, SegmentMode::kPlanes);
+  EXPECT_EQ(header.payload_bytes, 125'266u);
+  EXPECT_EQ(digest_of(frame).hex(), "c36d6d35ade36daf434269da97638b9e");
+  std::vector<std::uint16_t> unpacked(cells.size());
+  ASSERT_TRUE(decode_segment(*read_segment(frame), {}, std::as_writable_bytes(std::span(unpacked))).has_value());
+  EXPECT_EQ(unpacked, cells);
 }
 
 TEST(Golden, End) {
