@@ -171,11 +171,12 @@ void Network::set_downlink(Instant now, NodeIndex index, Rate rate) {
   const auto moved = [stretch](Instant at, Instant from) {
     return at > from ? from + from_seconds(to_seconds(at - from) * stretch) : at;
   };
-  // Only the wait for the downlink is another, not the way there, nor that for the sender to try again.
+  // Only the wait for the downlink is another, not the way there, nor, after a partition, that for the sender to try
+  // again. A lost frame's pause counts as such a wait.
   const auto moved_on = [&](Instant at, const Link& link, std::uint8_t from_end) {
     return moved(at, std::max(now + delay(link, link.ends[from_end].node, index), link.ways[from_end].held_until));
   };
-  node.downlink_free = moved(node.downlink_free, now);
+  node.downlink_free = moved(node.downlink_free, now + options_.one_way_delay + node.extra_delay);
   for (const LinkIndex l : node.links) {
     Link& link = links_[l];
     const std::uint8_t from_end = 1 - end_of(link, index);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "base/units.h"
 #include "transport/core/deadline.h"
@@ -23,6 +24,8 @@ constexpr double kSlowShare = 0.5;
 constexpr std::uint32_t kQuartersJudged = 4;
 constexpr std::uint32_t kQuartersMadeUp = kQuartersJudged - 1;
 constexpr std::uint32_t kQuartersKnown = kQuartersMadeUp + kQuartersJudged;
+// What is expected goes up only where the new rate would not be called slow for a chunk less.
+constexpr double kRecovered = 1.5;
 // A rate is judged over so many chunks at least: with fewer, one that is just being sent makes it look like half.
 constexpr double kChunksJudged = 12;
 // With nobody else to turn to, silence is waited out this many times longer before the connection is made anew.
@@ -313,7 +316,10 @@ Download::Verdict Download::judge(Instant now, Stripe& stripe) {
   stripe.quarter_start = now;
   if (stripe.quarters < kQuartersJudged) return Verdict::kFine;
   if (bytes < kSlowShare * expected) return nothing_came ? Verdict::kSilent : Verdict::kSlow;
-  if (stripe.quarters == kQuartersKnown && bytes >= expected) expect_more(stripe);
+  if (stripe.quarters == kQuartersKnown) {
+    stripe.stopped_before = false;
+    if (bytes >= kRecovered * expected) expect_more(stripe);
+  }
   return Verdict::kFine;
 }
 
@@ -462,6 +468,8 @@ void Download::handle_timeout(Instant now) {
       case Verdict::kSilent:
         if (stripe.ancestors.size() > 1) {
           leave(now, stripe, wire::FAULT_KIND_SILENT);
+        } else if (std::exchange(stripe.stopped_before, true)) {
+          handle_slow(now, stripe);  // a chunk now and then
         } else {
           stripe.excused = true;  // for a longer silence: patience()
         }

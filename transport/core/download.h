@@ -91,8 +91,9 @@ class Download {
     // A window that slides by a quarter at a time: what came in each, the youngest last.
     Instant quarter_start{};
     std::array<double, 4> quarter_bytes{};
-    std::uint32_t quarters = 0;  // that have passed since it was restarted, until there are enough
-    bool excused = false;        // it had no more, or cannot be left: not judged until it sends again
+    std::uint32_t quarters = 0;   // that have passed since it was restarted, until there are enough
+    bool excused = false;         // it had no more, or cannot be left: not judged until it sends again
+    bool stopped_before = false;  // it could not be left, and has not been well since
   };
 
   void attach(Instant now, Stripe& stripe);
@@ -119,7 +120,7 @@ class Download {
   }
   /// So that it settles somewhere, with patience: it may be its own link that is slow.
   static void expect_less(Stripe& stripe);
-  /// A whole window brought what was expected: maybe the link has recovered.
+  /// A whole window brought more than was expected: the link may have recovered.
   static void expect_more(Stripe& stripe);
   /// The parent is slow: leaves it, if there is somebody else to turn to, or else says so to the origin alone.
   void handle_slow(Instant now, Stripe& stripe);

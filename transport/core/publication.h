@@ -72,8 +72,8 @@ class Publication {
   [[nodiscard]] bool relays(PeerId member) const;
   /// A child has left its parent in this plan, which fails it. Returns whether that says something about the parent.
   [[nodiscard]] bool believes(PeerId child, PeerId parent);
-  /// The same of one, or of the origin, that had more to send all the time and sent too little. An edge may be slow at
-  /// either end: returns who is to blame, if that can be told.
+  /// The same of one, or of the origin, that had more to send all the time and sent too little or nothing. An edge may
+  /// be slow at either end: returns who is to blame, if that can be told.
   [[nodiscard]] std::optional<PeerId> blame_slow(PeerId child, PeerId parent);
   /// It is fed slowly, by its own word, whoever is to blame: nobody is to wait behind it. Returns what demote() does.
   [[nodiscard]] bool pass_by(PeerId child, PeerId parent);
@@ -92,7 +92,7 @@ class Publication {
   std::set<PeerId> failed_;                          // could not store it: neither fed nor relays
   std::set<PeerId> demoted_;                         // failed a child, or is fed slowly: leaves for the rest of this
   std::map<PeerId, std::set<PeerId>> accused_by_;    // by which children
-  std::map<PeerId, std::set<PeerId>> slow_parents_;  // whom a child called slow
+  std::map<PeerId, std::set<PeerId>> slow_parents_;  // whom a child called slow or silent
   std::map<PeerId, std::string> told_;               // the assignment that each member was sent last, without its epoch
   std::set<PeerId> holders_;                         // have it whole
 };

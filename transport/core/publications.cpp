@@ -25,7 +25,6 @@ std::optional<PeerFault> failing_of(wire::FaultKind kind, const Member& parent, 
                                     PayloadId payload) {
   switch (kind) {
     case wire::FAULT_KIND_CORRUPT: return PeerFault::kCorrupt;
-    case wire::FAULT_KIND_SILENT: return PeerFault::kSlow;
     case wire::FAULT_KIND_NOT_AVAILABLE: return std::nullopt;
     case wire::FAULT_KIND_STARVED: {
       // By its own word it has more than it passes on.
@@ -406,9 +405,10 @@ void Publications::handle_parent_fault(Instant now, Member& member, const wire::
   if (publication == nullptr || parent_id == member.id) return;
   // Only who was meant to feed it can fail it; a child that wanders has left others of its own accord.
   if (std::ranges::count(publication->parents_of(member.id), parent_id) == 0) return;
-  if (fault.kind() == wire::FAULT_KIND_SLOW) return handle_slow_edge(now, *publication, member, parent_id);
+  if (fault.kind() == wire::FAULT_KIND_SLOW || fault.kind() == wire::FAULT_KIND_SILENT) {
+    return handle_slow_edge(now, *publication, member, parent_id, fault.kind());
+  }
   if (parent == nullptr) return;
-  if (fault.kind() == wire::FAULT_KIND_SILENT && !publication->believes(member.id, parent_id)) return;
   if (const std::optional<PeerFault> failing = failing_of(fault.kind(), *parent, member, payload_of(fault))) {
     parent->score.handle_failed(now);
     parent->standing.handle_fault(*failing);
@@ -418,15 +418,20 @@ void Publications::handle_parent_fault(Instant now, Member& member, const wire::
   if (publication->demote(parent_id)) publication->repair(now);
 }
 
-void Publications::handle_slow_edge(Instant now, Publication& publication, const Member& child, PeerId parent) {
+void Publications::handle_slow_edge(Instant now, Publication& publication, const Member& child, PeerId parent,
+                                    wire::FaultKind kind) {
+  const bool silent = kind == wire::FAULT_KIND_SILENT;
   bool changed = false;
   if (const std::optional<PeerId> blamed = publication.blame_slow(child.id, parent)) {
     Member& member = *members_.find(*blamed);
-    member.score.handle_failed(now);
-    member.standing.handle_fault(PeerFault::kSlow);
+    // To whom two were silent need not have done wrong: they may both have stopped.
+    if (!silent || member.id != child.id) {
+      member.score.handle_failed(now);
+      member.standing.handle_fault(PeerFault::kSlow);
+    }
     changed = publication.demote(member.id);
   }
-  changed |= publication.pass_by(child.id, parent);
+  if (!silent) changed |= publication.pass_by(child.id, parent);
   if (changed) publication.repair(now);
 }
 

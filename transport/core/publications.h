@@ -108,8 +108,9 @@ class Publications {
   void resume_receiving(Instant now, Member& member);
   /// Repairs the plans of older versions' payloads that some have gone past.
   void repair_outdated(Instant now);
-  /// By the child's word its parent, or the origin, which has more, sends too little.
-  void handle_slow_edge(Instant now, Publication& publication, const Member& child, PeerId parent);
+  /// By the child's word its parent, or the origin, which has more, sends too little, or nothing at all.
+  void handle_slow_edge(Instant now, Publication& publication, const Member& child, PeerId parent,
+                        wire::FaultKind kind);
   /// These publications have ended. Standing changes now, and only now.
   void judge(const std::vector<Version>& ended);
   /// Whether a member still waits for more of it.

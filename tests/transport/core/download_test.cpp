@@ -289,6 +289,23 @@ TEST_F(DownloadRate, AsMuchIsExpectedAsBeforeOfAParentThatHasRecovered) {
   EXPECT_THAT(fault_kinds(), ElementsAre(wire::FAULT_KIND_SLOW));
 }
 
+TEST_F(DownloadRate, OnlyParentThatSendsAChunkNowAndThenIsCalledSlow) {
+  start_expecting(40, {0});
+  feed(0, 40, 1s);
+  feed(0, 1.1, 5s);
+  EXPECT_THAT(fault_kinds(), testing::Contains(wire::FAULT_KIND_SLOW)) << "though it is silent most of the time";
+}
+
+TEST_F(DownloadRate, WhoHasMovedSettlesWithAlmostHalfOfTheRate) {
+  start_expecting(40);
+  feed(2, 8, 5s);
+  EXPECT_THAT(fault_kinds(), ElementsAre(wire::FAULT_KIND_SLOW));
+  open_all();
+  for (const double chunks_per_s : {19.0, 21.0, 19.0}) feed(0, chunks_per_s, 10s);
+  EXPECT_TRUE(download.uses(conn_to(0)));
+  EXPECT_THAT(fault_kinds(), ElementsAre());
+}
+
 TEST_F(DownloadRate, RateBeyondAllNumbersIsLivedWith) {
   start_expecting(1e30);
   download.handle_up_to_date(now, conn_to(2), 0);

@@ -163,6 +163,18 @@ TEST_F(OriginCoreTest, WhoIsFedSlowlyByTwoIsBlamedItselfAndTheSecondIsNot) {
   EXPECT_LT(member("b").score_at(now), before);
 }
 
+TEST_F(OriginCoreTest, ToWhomTwoAreSilentIsPassedByItselfAndNobodyElseIs) {
+  join("a"), join("b"), join("c"), join("d");
+  publish(1);
+  complain("b", parent_of("b"), wire::FAULT_KIND_SILENT);
+  EXPECT_FALSE(children_of(*origin.latest_plan(), member("b").id, 0).empty());
+  const PeerId second = parent_of("b");
+  const double before = member("b").score_at(now);
+  complain("b", second, wire::FAULT_KIND_SILENT);
+  EXPECT_TRUE(children_of(*origin.latest_plan(), member("b").id, 0).empty());
+  EXPECT_EQ(member("b").score_at(now), before) << "both may have stopped";
+}
+
 TEST_F(OriginCoreTest, SilentParentIsPassedByAndItsChildIsNot) {
   join("a"), join("b"), join("c");
   publish(1);
