@@ -95,16 +95,11 @@ std::size_t PatchApplier::missing() const {
 }
 
 Status PatchApplier::finish(const PatchEnd& end) const {
-  if (const std::size_t left = missing(); left > 0 || end.segments != plan_.size()) {
+  if (const std::size_t left = missing(); left > 0) {
     return fail(Errc::kCorrupt, Op::kDecode,
                 fmt::format("{} of {} patch segments are missing; fetch them", left, plan_.size()));
   }
-  DigestStream results;
-  for (const Digest& digest : results_) results.update(digest.bytes);
-  if (results.digest() != end.results_digest) {
-    return fail(Errc::kCorrupt, Op::kVerify, "the patch's end belongs to other segments; fetch the patch again");
-  }
-  return {};
+  return check_end(end, results_);
 }
 
 Status apply_patch(Bytes patch, const ByteSource& base, ByteTarget& target, unsigned threads, const Kernels& kernels) {

@@ -289,6 +289,13 @@ Result<PatchHead> read_head(Bytes frame) {
   return head;
 }
 
+Status check_end(const PatchEnd& end, std::span<const Digest> results) {
+  DigestStream all;
+  for (const Digest& digest : results) all.update(digest.bytes);
+  if (end.segments == results.size() && all.digest() == end.results_digest) return {};
+  return fail(Errc::kCorrupt, Op::kVerify, "the patch's end belongs to other segments; fetch the patch again");
+}
+
 void write_end(const PatchEnd& end, std::vector<std::byte>& out) {
   const std::size_t begin = out.size();
   ByteWriter writer(out);

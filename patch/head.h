@@ -96,6 +96,9 @@ struct PatchEnd {
 
   bool operator==(const PatchEnd&) const = default;
 };
+/// Whether the end is that of the segments with these results. Errors: kCorrupt.
+[[nodiscard]] Status check_end(const PatchEnd& end, std::span<const Digest> results);
+
 inline constexpr std::uint32_t kEndMagic = 0x444e4557;  // "WEND"
 inline constexpr std::size_t kEndBytes = 40;
 

@@ -151,7 +151,6 @@ Status restore(Bytes body, const std::function<Status(std::uint64_t, Bytes)>& wr
 struct UndoJournal::File {
   std::string path;
   int fd = -1;
-  std::mutex mutex;
   std::uint64_t end = 0;
   ~File() { ::close(fd); }
 };
@@ -176,7 +175,11 @@ Result<UndoJournal> UndoJournal::create(const std::string& path, std::string_vie
   writer.digest(digest_of(bytes));
   WC_TRY(write_all(fd, path, bytes));
   file->end = bytes.size();
-  return UndoJournal(std::move(file));
+  // At once: by its first bytes, and by its name, it is known that there is nothing else to put back.
+  UndoJournal journal(std::move(file));
+  WC_TRY(journal.sync());
+  WC_TRY(sync_folder(std::filesystem::path(path).parent_path()));
+  return journal;
 }
 
 Status UndoJournal::record(std::uint64_t offset, Bytes before, Bytes after) {
@@ -190,7 +193,6 @@ Status UndoJournal::record(std::uint64_t offset, Bytes before, Bytes after) {
   writer.fixed(std::uint64_t{body.size()});
   writer.digest(record_digest(record, body));
   writer.bytes(body);
-  const std::lock_guard lock(file_->mutex);
   if (Status written = write_all(file_->fd, file_->path, record); !written) {
     // A torn record would hide those that follow it.
     if (::ftruncate(file_->fd, off_t(file_->end)) != 0 || ::lseek(file_->fd, off_t(file_->end), SEEK_SET) < 0) {
@@ -204,8 +206,7 @@ Status UndoJournal::record(std::uint64_t offset, Bytes before, Bytes after) {
 
 Status UndoJournal::sync() {
   if (::fdatasync(file_->fd) != 0) return fail_errno(errno, Op::kSync, file_->path);
-  // The name must survive as well, or there would be nothing to recover from.
-  return sync_folder(std::filesystem::path(file_->path).parent_path());
+  return {};
 }
 
 Status UndoJournal::commit() { return remove_journal(file_->path); }

@@ -2,7 +2,6 @@
 
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -33,7 +32,7 @@ class UndoJournal {
   /// Leaves the file, so that recovery is possible.
   ~UndoJournal();
 
-  /// Records the bytes of `before`, which stand at `offset`, wherever `after` has others. Several threads may call it.
+  /// Records the bytes of `before`, which stand at `offset`, wherever `after` has others.
   /// Errors: kNoSpace, kIo: nothing may be overwritten then.
   Status record(std::uint64_t offset, Bytes before, Bytes after);
 

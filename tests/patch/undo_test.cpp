@@ -7,9 +7,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <new>
 
 #include "tests/patch/cells.h"
 
@@ -161,34 +164,40 @@ TEST_F(UndoJournalTest, SaysThatTheDiskIsFullAndStaysWhole) {
   EXPECT_EQ(recover_into(fresh)->records, 1u);
 }
 
-// The data is a shared mapping of a file, as a worker with one copy has it; the child is killed while it applies.
+// The data is a shared mapping of a file, as a worker with one copy has it; the child is killed when half is
+// overwritten.
 TEST_F(UndoJournalTest, GivesBackTheOldVersionAfterKill9) {
   const auto [before, after] = test::make_versions(400000, 0.02, 1);
   const std::string data_path = folder_ / "data";
   std::ofstream(data_path, std::ios::binary)
       .write(reinterpret_cast<const char*>(before.stream.data()), std::streamsize(before.stream.size()));
   const int fd = ::open(data_path.c_str(), O_RDWR);
-  void* mapping = ::mmap(nullptr, before.stream.size(), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  ASSERT_NE(mapping, MAP_FAILED);
-  const MutableBytes data(static_cast<std::byte*>(mapping), before.stream.size());
-  bool killed_inside = false;
-  for (int delay_us = 100; delay_us < 200000 && !killed_inside; delay_us = delay_us * 3 / 2) {
-    const pid_t child = ::fork();
-    if (child == 0) {
-      auto journal = UndoJournal::create(path(), "");
-      if (!journal || !overwrite(data, after.stream, *journal, data.size())) ::_exit(1);
-      for (;;) ::pause();
-    }
-    ::usleep(useconds_t(delay_us));
-    ::kill(child, SIGKILL);
-    ::waitpid(child, nullptr, 0);
-    killed_inside = !std::equal(data.begin(), data.end(), before.stream.begin());
-    const auto recovered = recover_into(data);
-    ASSERT_TRUE(recovered.has_value() || recovered.error().code == Errc::kNotFound) << recovered.error().message();
-    ASSERT_TRUE(std::equal(data.begin(), data.end(), before.stream.begin()));
+  const auto share = [](int file, std::size_t size) {
+    void* mapping = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | (file < 0 ? MAP_ANONYMOUS : 0), file, 0);
+    WC_CHECK(mapping != MAP_FAILED);
+    return MutableBytes(static_cast<std::byte*>(mapping), size);
+  };
+  const MutableBytes data = share(fd, before.stream.size());
+  const MutableBytes flag = share(-1, sizeof(std::atomic<bool>));
+  auto* half_done = new (flag.data()) std::atomic<bool>(false);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    auto journal = UndoJournal::create(path(), "");
+    if (!journal || !overwrite(data, after.stream, *journal, data.size() / 2)) ::_exit(1);
+    *half_done = true;
+    for (;;) ::pause();
   }
-  EXPECT_TRUE(killed_inside);
-  ::munmap(mapping, before.stream.size());
+  for (int i = 0; i < 3000 && !*half_done; ++i) ::usleep(10'000);
+  EXPECT_TRUE(*half_done);
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  EXPECT_FALSE(std::ranges::equal(data, before.stream));
+  EXPECT_FALSE(std::ranges::equal(data, after.stream));
+  const auto recovered = recover_into(data);
+  ASSERT_TRUE(recovered.has_value()) << recovered.error().message();
+  EXPECT_TRUE(std::ranges::equal(data, before.stream));
+  ::munmap(data.data(), data.size());
+  ::munmap(flag.data(), flag.size());
   ::close(fd);
 }
 

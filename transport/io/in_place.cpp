@@ -26,7 +26,8 @@ namespace fs = std::filesystem;
 constexpr std::size_t kReadBytes = 256 * kKiB;
 // Small enough to stay in a core's cache from the read to the write.
 constexpr std::size_t kWindowBytes = 256 * kKiB;
-constexpr std::uint64_t kParallelBytesMin = 64 * kMiB;
+// A thread takes as long to start as a few windows to write.
+constexpr std::uint64_t kParallelBytesMin = 2 * kMiB;
 
 Status sync_files(VersionFiles& files) {
   for (std::size_t i = 0; i < files.table().files().size(); ++i) {
@@ -42,13 +43,6 @@ struct Segments {
   std::vector<SegmentPlace> places;
   std::vector<Digest> results;
 };
-
-Status check_end(const Segments& segments, const PatchEnd& end) {
-  DigestStream results;
-  for (const Digest& digest : segments.results) results.update(digest.bytes);
-  if (end.segments == segments.plan.size() && results.digest() == end.results_digest) return {};
-  return fail(Errc::kCorrupt, Op::kVerify, "the patch's end belongs to other segments");
-}
 
 Result<Segments> plan_of(const PatchHead& head, const InPlaceWork& work) {
   const Manifest& manifest = work.record.manifest;
@@ -97,7 +91,7 @@ Result<Segments> find_segments(const InPlaceWork& work) {
   if (!segments || reader.end() == nullptr || found != segments->plan.size()) {
     return fail(Errc::kCorrupt, Op::kDecode, "the patch ends before it is complete");
   }
-  WC_TRY(check_end(*segments, *reader.end()));
+  WC_TRY(check_end(*reader.end(), segments->results));
   return std::move(*segments);
 }
 
@@ -303,7 +297,7 @@ Result<std::vector<SegmentPlace>> prepare_in_place(const StoreLayout& layout, co
   Result<UndoJournal> journal = UndoJournal::create(path.native(), path.filename().native());
   if (!journal.has_value()) {
     // What a full disk leaves of it holds nothing.
-    if (journal.error().code == Errc::kNoSpace) WC_TRY(remove_file(path));
+    if (journal.error().code != Errc::kAlreadyExists) WC_TRY(remove_file(path));
     return journal.error();
   }
   Result<std::vector<SegmentPlace>> changes = note_changes(work, *journal, wanted);

@@ -211,13 +211,10 @@ struct PatchedSnapshot::Work {
 
   Status complete() {
     const std::lock_guard lock(mutex);
-    if (reader.end() == nullptr || applied != taken.size() || reader.end()->segments != applied) {
+    if (reader.end() == nullptr || applied != taken.size()) {
       return fail(Errc::kCorrupt, Op::kDecode, "the patch ends before it is complete");
     }
-    DigestStream all;
-    for (const Digest& digest : results) all.update(digest.bytes);
-    if (all.digest() == reader.end()->results_digest) return {};
-    return fail(Errc::kCorrupt, Op::kVerify, "the patch's end belongs to other segments");
+    return check_end(*reader.end(), results);
   }
 };
 

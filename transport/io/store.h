@@ -105,6 +105,8 @@ class Store {
   /// With single_copy: the version that wants to take the place of the current one's files, from when it is prepared
   /// until finish() calls back; who has them open or mapped is waited for. Else kNoVersion.
   [[nodiscard]] virtual Version taking_place() const = 0;
+  /// Calls `changed` each time that it becomes another.
+  virtual void on_taking_place(std::function<void()> changed) = 0;
   /// Complete patches, oldest first.
   [[nodiscard]] virtual std::vector<StoredPatch> patches() const = 0;
 

@@ -27,6 +27,7 @@ class StoreImpl final : public Store {
   [[nodiscard]] DiskBackend backend() const override { return disk_->backend(); }
   [[nodiscard]] Version current() const override { return current_; }
   [[nodiscard]] Version taking_place() const override { return taking_place_; }
+  void on_taking_place(std::function<void()> changed) override { on_taking_place_ = std::move(changed); }
 
   [[nodiscard]] std::vector<StoredVersion> versions() const override {
     std::vector<StoredVersion> all;
@@ -162,6 +163,7 @@ class StoreImpl final : public Store {
   void handle_digest(const IncomingRef& incoming, const Result<Digest>& digest,
                      const std::function<void(Result<StoredVersion>)>& done);
   void add_patch(VersionRecord record, FilesRef files);
+  void set_taking_place(Version version);
   void finish_in_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done);
   void prepare_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done);
   void take_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done);
@@ -207,6 +209,7 @@ class StoreImpl final : public Store {
   /// Payloads whose files are being made; what they point to says whether they are still wanted.
   std::map<PayloadId, std::shared_ptr<bool>> preparing_;
   Version taking_place_{};
+  std::function<void()> on_taking_place_;
   std::vector<std::function<void()>> waiting_for_place_;
   Timer place_timer_;
   ChunkCache cache_;

@@ -14,14 +14,23 @@ constexpr Duration kAskAgain = std::chrono::milliseconds(50);
 
 }  // namespace
 
+void StoreImpl::set_taking_place(Version version) {
+  if (std::exchange(taking_place_, version) != version && on_taking_place_) on_taking_place_();
+}
+
 void StoreImpl::finish_in_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done) {
   // Whatever comes of it, nobody has to let go any more when he hears of it.
   take_place(incoming, [this, incoming, done = std::move(done)](Result<StoredVersion> result) {
-    taking_place_ = kNoVersion;
+    set_taking_place(kNoVersion);
     if (!incoming->changes) return done(std::move(result));
     incoming->changes.reset();
-    serial_.run([layout = layout_, id = incoming->id()] { static_cast<void>(abandon_in_place(layout, id)); },
-                [done, result] { done(result); });
+    serial_.run(
+        [layout = layout_, id = incoming->id()] {
+          if (const Status gone = abandon_in_place(layout, id); !gone.has_value()) {
+            log_warning("store: {}", gone.error().message());
+          }
+        },
+        [done, result] { done(result); });
   });
 }
 
@@ -90,7 +99,7 @@ void StoreImpl::take_place(const IncomingRef& incoming, std::function<void(Resul
   const CompleteRef base = incoming->base;
   const Version version = base->stored.manifest.version;
   if (base->stored.durable && !incoming->changes) return prepare_place(incoming, std::move(done));
-  taking_place_ = incoming->manifest().version;
+  if (incoming->changes) set_taking_place(incoming->manifest().version);
   if (std::string why = why_in_use(*base); !why.empty()) return wait_for_place(incoming, why, std::move(done));
   base->files->close_all();
   auto status = std::make_shared<Status>();

@@ -35,6 +35,7 @@ Status Node::serve(Core& core) {
   const ConnectionContext local{loop_, buffers_, *local_pacer_, *local_pacer_, {}};
   WC_ASSIGN(api_, LocalApi::open(local, config_.state + "/api.sock", *this));
   driver_->on_change([this] { api_->handle_change(); });
+  store_->on_taking_place([this] { api_->handle_change(); });
   driver_->start();
   log_info("{} {} listens on {}, keeps its state in {}, {} disk", config_.role == Role::kOrigin ? "origin" : "worker",
            config_.name, endpoint().to_string(), config_.state,

@@ -146,6 +146,23 @@ TEST_P(SingleCopyTest, WaitsForWhoeverHasTheFiles) {
   }
 }
 
+TEST_P(SingleCopyTest, NobodyHasToLetGoBeforeItIsPrepared) {
+  Publication from = one;
+  std::vector<std::pair<std::uint64_t, bool>> told;  // what takes its place, and whether its journal is there
+  store_->on_taking_place([&] {
+    const PayloadId step{Version{from.manifest.version.value + 1}, from.manifest.version};
+    told.emplace_back(store_->taking_place().value, fs::exists(layout().undo(step)));
+  });
+  // The second one's base is not on the disk yet when the patch is there.
+  for (int i = 0; i < 2; ++i) {
+    const Publication to = next_of(from, from.manifest.version.value + 1);
+    ASSERT_TRUE(apply(patch_of(from, to)).has_value());
+    from = to;
+  }
+  const std::vector<std::pair<std::uint64_t, bool>> expected{{2, true}, {0, true}, {3, true}, {0, true}};
+  EXPECT_EQ(told, expected);
+}
+
 TEST_P(SingleCopyTest, WhoWaitsCanBeDiscarded) {
   const File reader = *open_file(file(Version{1}), O_RDONLY);
   ASSERT_TRUE(begin(patch).has_value());
