@@ -155,12 +155,15 @@ class StoreFixture : public testing::TestWithParam<DiskBackend> {
     return finish(p);
   }
 
-  void await_durable(Version version) {
+  /// Whether it comes true, in the end.
+  [[nodiscard]] bool eventually(const std::function<bool()>& holds) {
     const Instant limit = loop_.now() + std::chrono::seconds(20);
-    while (!store_->find(version)->durable && loop_.now() < limit) {
-      loop_.run_until(loop_.now() + std::chrono::milliseconds(5));
-    }
-    ASSERT_TRUE(store_->find(version)->durable);
+    while (!holds() && loop_.now() < limit) loop_.run_until(loop_.now() + std::chrono::milliseconds(5));
+    return holds();
+  }
+
+  void await_durable(Version version) {
+    ASSERT_TRUE(eventually([&] { return store_->find(version)->durable; }));
   }
 
   /// Whether the files under `path` are exactly those of `p`.

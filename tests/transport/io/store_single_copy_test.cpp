@@ -133,8 +133,8 @@ TEST_P(SingleCopyTest, WaitsForWhoeverHasTheFiles) {
     std::optional<Result<StoredVersion>> stored;
     store_->finish(step.manifest.id(), [&](auto r) { stored = std::move(r); });
     EXPECT_EQ(store_->taking_place(), kNoVersion) << "nobody has to let go while it is prepared";
+    EXPECT_TRUE(eventually([&] { return store_->taking_place() == to.manifest.version; }));
     settle();
-    EXPECT_EQ(store_->taking_place(), to.manifest.version);
     EXPECT_FALSE(stored.has_value());
     expect_current(from);
     held.reset();
