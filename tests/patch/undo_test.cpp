@@ -187,7 +187,7 @@ TEST_F(UndoJournalTest, GivesBackTheOldVersionAfterKill9) {
     *half_done = true;
     for (;;) ::pause();
   }
-  for (int i = 0; i < 3000 && !*half_done; ++i) ::usleep(10'000);
+  for (int i = 0; i < 3000 && !*half_done; ++i) ::usleep(10'000);  // a bound, for a child that fails
   EXPECT_TRUE(*half_done);
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);

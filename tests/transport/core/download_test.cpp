@@ -213,6 +213,13 @@ struct DownloadRate : DownloadTest {
     const ConnId parent = conn_to(ancestors[0]);
     ASSERT_TRUE(download.handle_digest_part(now, parent, part_of(kVersion, kManyChunks)).has_value());
   }
+  /// When from now on so much comes from parent 2.
+  void expect_left(double chunks_per_s, Duration within, wire::FaultKind why) {
+    const Instant since = now;
+    feed(2, chunks_per_s, 5s);
+    EXPECT_LE(now - since, within);
+    EXPECT_THAT(fault_kinds(), ElementsAre(why));
+  }
   static constexpr std::uint32_t kManyChunks = 1000;
   DownloadRate() : DownloadTest(manifest_of(kVersion, kManyChunks)) {}
 };
@@ -221,29 +228,20 @@ TEST_F(DownloadRate, ParentThatFallsToATwentiethIsLeftWithinEightTenthsOfASecond
   start_expecting(40);
   feed(2, 40, 1500ms);
   ASSERT_TRUE(download.uses(conn_to(2)));
-  const Instant slow_since = now;
-  feed(2, 2, 5s);
-  EXPECT_LE(now - slow_since, 800ms);
-  EXPECT_THAT(fault_kinds(), ElementsAre(wire::FAULT_KIND_SLOW));
+  expect_left(2, 800ms, wire::FAULT_KIND_SLOW);
 }
 
 TEST_F(DownloadRate, ParentThatFallsRightAfterItHadNothingMoreIsLeftAsSoonCountedFromWhatItSendsNext) {
   start_expecting(40);
   feed(2, 40, 1500ms);
   download.handle_up_to_date(now, conn_to(2), 0);
-  const Instant slow_since = now;
-  feed(2, 8, 5s);
-  EXPECT_LE(now - slow_since, 125ms + 800ms);
-  EXPECT_THAT(fault_kinds(), ElementsAre(wire::FAULT_KIND_SLOW));
+  expect_left(8, 125ms + 800ms, wire::FAULT_KIND_SLOW);
 }
 
 TEST_F(DownloadRate, ParentThatFallsSilentIsLeftAsSoonAndNotCalledSlow) {
   start_expecting(40);
   feed(2, 40, 1500ms);
-  const Instant silent_since = now;
-  feed(2, 0.001, 5s);
-  EXPECT_LE(now - silent_since, 800ms);
-  EXPECT_THAT(fault_kinds(), ElementsAre(wire::FAULT_KIND_SILENT));
+  expect_left(0.001, 800ms, wire::FAULT_KIND_SILENT);
 }
 
 TEST_F(DownloadRate, ParentThatHadNothingMoreMaySayNothingForAlmostAsLongAsAnyOther) {

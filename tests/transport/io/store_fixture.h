@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -100,9 +101,7 @@ class StoreFixture : public testing::TestWithParam<DiskBackend> {
   /// Turns the loop until `value` is there.
   template <typename T>
   T await(const std::optional<T>& value) {
-    const Instant limit = loop_.now() + std::chrono::seconds(20);
-    while (!value && loop_.now() < limit) loop_.run_until(loop_.now() + std::chrono::milliseconds(50));
-    if (!value) throw std::runtime_error("nothing called back");
+    if (!eventually([&] { return value.has_value(); })) throw std::runtime_error("nothing called back");
     return *value;
   }
 

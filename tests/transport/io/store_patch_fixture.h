@@ -103,6 +103,14 @@ class StorePatchTest : public StoreBackendFixture {
     stream.seekp(static_cast<std::streamoff>(at));
     stream.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   }
+  /// Whether half of `to`'s bytes stand in the files that are made of a payload which is not complete.
+  [[nodiscard]] bool eventually_half_made(const Publication& to) {
+    return eventually([&] {
+      const std::string target = *read_file(layout().incoming(to.manifest.version) / "model.safetensors", kGiB);
+      const auto equal = std::mismatch(target.begin(), target.end(), to.stream.begin()).first - target.begin();
+      return equal > std::ptrdiff_t(kBytes / 2);
+    });
+  }
   /// Lets the store do what it put off.
   void settle() {
     const Instant limit = loop_.now() + std::chrono::milliseconds(200);

@@ -65,11 +65,7 @@ TEST_P(StorePatchTest, SegmentsAreAppliedBeforeThePatchIsComplete) {
   std::vector<std::uint32_t> chunks = all_of(patch);
   chunks.pop_back();
   ASSERT_TRUE(put(patch, chunks).has_value());
-  EXPECT_TRUE(eventually([&] {
-    const std::string target = *read_file(layout().incoming(Version{2}) / "model.safetensors", kGiB);
-    const auto equal = std::mismatch(target.begin(), target.end(), two.stream.begin()).first - target.begin();
-    return equal > std::ptrdiff_t(kBytes / 2);
-  }));
+  EXPECT_TRUE(eventually_half_made(two));
 }
 
 TEST_P(StorePatchTest, ServesThePatchFromMemoryAndFromDisk) {
