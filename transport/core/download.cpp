@@ -309,7 +309,8 @@ Download::Verdict Download::judge(Instant now, Stripe& stripe) {
   stripe.quarters = std::min(stripe.quarters + 1, kQuartersKnown);
   auto& quarters = stripe.quarter_bytes;
   const double bytes = std::accumulate(quarters.begin(), quarters.end(), 0.0);
-  const double expected = stripe.expected_bytes_per_s * to_seconds(window(stripe)) * (3 + late) / 4;
+  const double expected =
+      stripe.expected_bytes_per_s * to_seconds(window(stripe)) * (kQuartersMadeUp + late) / kQuartersJudged;
   const bool nothing_came = quarters[2] + quarters[3] == 0;
   std::shift_left(quarters.begin(), quarters.end(), 1);
   quarters.back() = 0;

@@ -70,10 +70,8 @@ class Publication {
 
   /// Whether the plan has it feed others.
   [[nodiscard]] bool relays(PeerId member) const;
-  /// A child has left its parent in this plan, which fails it. Returns whether that says something about the parent.
-  [[nodiscard]] bool believes(PeerId child, PeerId parent);
-  /// The same of one, or of the origin, that had more to send all the time and sent too little or nothing. An edge may
-  /// be slow at either end: returns who is to blame, if that can be told.
+  /// By the child's word its parent in this plan, or the origin, had more to send all the time and sent too little or
+  /// nothing. An edge may be slow at either end: returns who is to blame, if that can be told.
   [[nodiscard]] std::optional<PeerId> blame_slow(PeerId child, PeerId parent);
   /// It is fed slowly, by its own word, whoever is to blame: nobody is to wait behind it. Returns what demote() does.
   [[nodiscard]] bool pass_by(PeerId child, PeerId parent);
@@ -85,6 +83,8 @@ class Publication {
   [[nodiscard]] wire::Assignment assignment_for(const PlanIndex& index, const Member& member) const;
   [[nodiscard]] wire::NodeAddress address_of(PeerId id) const;
   [[nodiscard]] std::size_t place_of(PeerId member) const;
+  /// Whether the child's word says something about its parent.
+  [[nodiscard]] bool believes(PeerId child, PeerId parent);
 
   PublicationContext& context_;
   std::shared_ptr<const Manifest> manifest_;

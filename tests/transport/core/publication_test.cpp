@@ -117,16 +117,16 @@ TEST_F(PublicationTest, RelaysAreNotDemotedWhereMostSeemToFail) {
 
 TEST_F(PublicationTest, LeafNeedsAnotherWitnessAgainstItsParent) {
   begin();
-  EXPECT_TRUE(publication.believes(place(1), place(0))) << "it feeds others, which wait";
-  EXPECT_FALSE(publication.believes(place(3), place(2)));
-  EXPECT_FALSE(publication.believes(place(3), place(2))) << "the same once more";
+  EXPECT_EQ(publication.blame_slow(place(1), place(0)), place(0)) << "it feeds others, which wait";
+  EXPECT_EQ(publication.blame_slow(place(3), place(2)), std::nullopt);
+  EXPECT_EQ(publication.blame_slow(place(3), place(2)), std::nullopt) << "the same once more";
 }
 
 TEST_F(PublicationTest, WhoFailsItsOwnChildrenIsNoWitnessNorASecondOne) {
   begin();
   EXPECT_TRUE(publication.demote(place(1)));
-  EXPECT_FALSE(publication.believes(place(1), place(2)));
-  EXPECT_FALSE(publication.believes(place(3), place(2))) << "a leaf, and the first whose word counts";
+  EXPECT_EQ(publication.blame_slow(place(1), place(2)), std::nullopt);
+  EXPECT_EQ(publication.blame_slow(place(3), place(2)), std::nullopt) << "a leaf, and the first whose word counts";
 }
 
 TEST_F(PublicationTest, WhoCallsTwoParentsSlowIsSlowItself) {
