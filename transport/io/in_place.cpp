@@ -37,9 +37,10 @@ Status sync_files(VersionFiles& files) {
   return {};
 }
 
+Error unwanted() { return fail(Errc::kNotFound, Op::kDecode, "it is not wanted any more"); }
+
 /// Where the segments of a patch are, by their place in the plan, which is their order in the files.
 struct Segments {
-  std::vector<SegmentRange> plan;
   std::vector<SegmentPlace> places;
   std::vector<Digest> results;
 };
@@ -50,15 +51,13 @@ Result<Segments> plan_of(const PatchHead& head, const InPlaceWork& work) {
   WC_TRY(check_head(
       head, {manifest.model_id, manifest.base_version, manifest.version, work.base_digest, manifest.snapshot_digest},
       bytes, bytes));
-  Segments segments{plan_segments(head), {}, {}};
-  for (const SegmentRange& range : segments.plan) {
+  const std::vector<SegmentRange> plan = plan_segments(head);
+  for (const SegmentRange& range : plan) {
     if (!range.has_base() || range.base_offset == range.result_offset) continue;
     // Nothing is wrong with it, but only the whole version helps.
     return fail(Errc::kWrongBase, Op::kDecode, "a patch that moves tensors cannot be applied in place");
   }
-  segments.places.resize(segments.plan.size());
-  segments.results.resize(segments.plan.size());
-  return segments;
+  return Segments{std::vector<SegmentPlace>(plan.size()), std::vector<Digest>(plan.size())};
 }
 
 /// Reads the whole patch once.
@@ -88,7 +87,7 @@ Result<Segments> find_segments(const InPlaceWork& work) {
       segments->results[header.range.index] = header.result_digest;
     }
   }
-  if (!segments || reader.end() == nullptr || found != segments->plan.size()) {
+  if (!segments || reader.end() == nullptr || found != segments->places.size()) {
     return fail(Errc::kCorrupt, Op::kDecode, "the patch ends before it is complete");
   }
   WC_TRY(check_end(*reader.end(), segments->results));
@@ -158,7 +157,7 @@ Result<std::vector<SegmentPlace>> note_changes(const InPlaceWork& work, UndoJour
   DigestInOrder digest(work.files->table());
   SegmentWindows windows(work);
   for (const SegmentPlace& place : segments.places) {
-    if (!wanted) return fail(Errc::kNotFound, Op::kDecode, "it is not wanted any more");
+    if (!wanted) return unwanted();
     WC_ASSIGN(const SegmentMode mode, windows.decode(place, [&](std::uint64_t offset, Bytes before, Bytes after) {
       digest.update(after);
       return journal.record(offset, before, after);
@@ -183,8 +182,8 @@ Status write_changes(const InPlaceWork& work, const std::vector<SegmentPlace>& c
                    std::optional<SegmentWindows> windows;
                    {
                      const std::lock_guard lock(mutex);
+                     if (status.has_value() && !wanted) status = unwanted();
                      if (!status.has_value()) return;
-                     if (!wanted) status = fail(Errc::kNotFound, Op::kDecode, "it is not wanted any more");
                      if (!idle.empty()) {
                        windows.emplace(std::move(idle.back()));
                        idle.pop_back();
