@@ -11,7 +11,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "base/time.h"
-#include "patch/tensor.h"
+#include "patch/snapshot/tensor.h"
 #include "proto/local.pb.h"
 
 namespace weightcast {

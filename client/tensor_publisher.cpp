@@ -9,7 +9,7 @@
 
 #include "client/client.h"
 #include "client/publish_exchange.h"
-#include "patch/safetensors.h"
+#include "patch/snapshot/safetensors.h"
 
 namespace weightcast {
 namespace {

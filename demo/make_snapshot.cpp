@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/units.h"
-#include "patch/safetensors.h"
+#include "patch/snapshot/safetensors.h"
 
 namespace weightcast {
 namespace {

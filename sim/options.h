@@ -9,10 +9,10 @@
 #include "base/time.h"
 #include "base/units.h"
 #include "sim/fault.h"
-#include "transport/core/origin_config.h"
-#include "transport/core/plan.h"
+#include "transport/core/origin/origin_config.h"
+#include "transport/core/plan/plan.h"
 #include "transport/core/timeouts.h"
-#include "transport/core/worker_core.h"
+#include "transport/core/worker/worker_core.h"
 
 namespace weightcast::sim {
 

@@ -14,8 +14,8 @@
 #include "sim/options.h"
 #include "sim/payload_map.h"
 #include "sim/random.h"
-#include "transport/core/origin_core.h"
-#include "transport/core/worker_core.h"
+#include "transport/core/origin/origin_core.h"
+#include "transport/core/worker/worker_core.h"
 
 namespace weightcast::sim {
 

@@ -2,8 +2,8 @@
 
 #include <cstdio>
 
-#include "transport/core/plan.h"
-#include "transport/io/frame_connection.h"
+#include "transport/core/plan/plan.h"
+#include "transport/io/net/frame_connection.h"
 
 namespace weightcast {
 namespace {

@@ -7,7 +7,7 @@
 #include "base/units.h"
 #include "patch/interop/hf_sparse.h"
 #include "patch/interop/slime_delta.h"
-#include "patch/snapshot_stream.h"
+#include "patch/snapshot/snapshot_stream.h"
 #include "tools/output_files.h"
 
 namespace weightcast {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "patch/file_table.h"
-#include "patch/stream.h"
+#include "patch/snapshot/file_table.h"
+#include "patch/codec/stream.h"
 
 namespace weightcast {
 

@@ -7,11 +7,11 @@
 #include <thread>
 
 #include "base/units.h"
-#include "patch/apply.h"
-#include "patch/codec.h"
-#include "patch/mapped_file.h"
-#include "patch/snapshot_digest.h"
-#include "patch/snapshot_stream.h"
+#include "patch/apply/apply.h"
+#include "patch/codec/codec.h"
+#include "patch/snapshot/mapped_file.h"
+#include "patch/snapshot/snapshot_digest.h"
+#include "patch/snapshot/snapshot_stream.h"
 #include "tools/command.h"
 #include "tools/interop_command.h"
 #include "tools/output_files.h"

@@ -7,7 +7,7 @@
 
 #include "base/digest.h"
 #include "base/result.h"
-#include "patch/tensor.h"
+#include "patch/snapshot/tensor.h"
 
 namespace weightcast::bench {
 

@@ -4,7 +4,7 @@
 #include <span>
 
 #include "base/digest.h"
-#include "patch/tensor.h"
+#include "patch/snapshot/tensor.h"
 
 namespace weightcast::bench {
 

@@ -3,7 +3,7 @@
 
 #include "bench/codec/codec.h"
 #include "bench/codec/parallel.h"
-#include "patch/segment_codec.h"
+#include "patch/codec/segment_codec.h"
 
 // The segments of a patch, one after the other, without the patch's own head. Unlike the rivals', every one carries the
 // digest of itself and of its result, and applying checks both.

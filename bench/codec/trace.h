@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "patch/tensor.h"
+#include "patch/snapshot/tensor.h"
 
 namespace weightcast::bench {
 

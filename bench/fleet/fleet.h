@@ -12,7 +12,7 @@
 #include "bench/fleet/process.h"
 #include "bench/fleet/scratch.h"
 #include "client/client.h"
-#include "transport/core/plan.h"
+#include "transport/core/plan/plan.h"
 
 namespace weightcast::bench {
 

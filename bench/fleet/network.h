@@ -8,7 +8,7 @@
 
 #include "base/result.h"
 #include "base/units.h"
-#include "transport/io/frame_connection.h"
+#include "transport/io/net/frame_connection.h"
 
 namespace weightcast::bench {
 

@@ -13,7 +13,7 @@
 
 #include "base/units.h"
 #include "bench/codec/trace.h"
-#include "patch/safetensors.h"
+#include "patch/snapshot/safetensors.h"
 #include "transport/io/unique_fd.h"
 
 namespace weightcast::bench {

@@ -2,7 +2,7 @@
 
 #include "base/digest.h"
 #include "base/result.h"
-#include "transport/io/frame_connection.h"
+#include "transport/io/net/frame_connection.h"
 #include "transport/io/unique_fd.h"
 
 namespace weightcast::bench {

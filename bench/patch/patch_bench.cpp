@@ -7,9 +7,9 @@
 #include <thread>
 
 #include "bench/codec/trace.h"
-#include "patch/codec.h"
-#include "patch/safetensors.h"
-#include "transport/io/posix_file.h"
+#include "patch/codec/codec.h"
+#include "patch/snapshot/safetensors.h"
+#include "transport/io/disk/posix_file.h"
 
 namespace weightcast::bench {
 namespace {

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "bench/fleet/tcp.h"
-#include "transport/io/posix_file.h"
+#include "transport/io/disk/posix_file.h"
 
 namespace weightcast::bench {
 namespace {

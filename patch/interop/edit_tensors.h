@@ -3,8 +3,8 @@
 #include <functional>
 #include <span>
 
-#include "patch/head.h"
-#include "patch/stream.h"
+#include "patch/codec/head.h"
+#include "patch/codec/stream.h"
 
 namespace weightcast {
 

@@ -7,8 +7,8 @@
 #include <unordered_map>
 
 #include "patch/kernels/kernels.h"
-#include "patch/mapped_file.h"
-#include "patch/write_file.h"
+#include "patch/snapshot/mapped_file.h"
+#include "patch/snapshot/write_file.h"
 
 namespace weightcast {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "base/ids.h"
 #include "patch/interop/edit_tensors.h"
-#include "patch/safetensors.h"
+#include "patch/snapshot/safetensors.h"
 
 namespace weightcast {
 

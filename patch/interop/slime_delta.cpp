@@ -8,9 +8,9 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "patch/safetensors.h"
-#include "patch/snapshot.h"
-#include "patch/write_file.h"
+#include "patch/snapshot/safetensors.h"
+#include "patch/snapshot/snapshot.h"
+#include "patch/snapshot/write_file.h"
 
 namespace weightcast {
 namespace {

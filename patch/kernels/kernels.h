@@ -6,8 +6,8 @@
 #include <span>
 #include <string_view>
 
-#include "patch/cell.h"
-#include "patch/hazard.h"
+#include "patch/codec/cell.h"
+#include "patch/codec/hazard.h"
 
 namespace weightcast {
 

@@ -13,7 +13,7 @@
 
 #include "base/units.h"
 #include "client/client.h"
-#include "patch/mapped_file.h"
+#include "patch/snapshot/mapped_file.h"
 #include "tests/e2e/patch_fixture.h"
 
 namespace weightcast {

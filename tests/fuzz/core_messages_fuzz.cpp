@@ -18,8 +18,8 @@
 #include <set>
 
 #include "tests/transport/core/payload_fixture.h"
-#include "transport/core/origin_core.h"
-#include "transport/core/worker_core.h"
+#include "transport/core/origin/origin_core.h"
+#include "transport/core/worker/worker_core.h"
 
 namespace weightcast {
 namespace {

@@ -1,7 +1,7 @@
 // Arbitrary bytes as a segment's payload, as someone would forge it who can make digests: the decoder must refuse it,
 // or give cells that match their digest. The first four bytes choose kind, mode, changed cells and length; modes that
 // need no base have none where theirs is 128 or more.
-#include "patch/segment_codec.h"
+#include "patch/codec/segment_codec.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace weightcast;

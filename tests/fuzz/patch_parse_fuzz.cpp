@@ -1,5 +1,5 @@
 // Arbitrary bytes as a patch, fed in pieces: errors, never anything worse, and never more memory than the head allows.
-#include "patch/codec.h"
+#include "patch/codec/codec.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace weightcast;

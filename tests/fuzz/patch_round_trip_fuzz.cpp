@@ -1,6 +1,6 @@
 // Arbitrary old and new cells: every kernel makes the same segment, and it gives the new cells back. The first byte
 // chooses the kind; of the rest, one half is old and the other half new. From 128 on there are no old ones.
-#include "patch/segment_codec.h"
+#include "patch/codec/segment_codec.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace weightcast;

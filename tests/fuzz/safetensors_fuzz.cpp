@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <span>
 
-#include "patch/safetensors.h"
+#include "patch/snapshot/safetensors.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace weightcast;

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "patch/cell.h"
-#include "patch/codec.h"
+#include "patch/codec/cell.h"
+#include "patch/codec/codec.h"
 
 namespace weightcast::test {
 

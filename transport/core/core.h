@@ -8,7 +8,7 @@
 #include "base/time.h"
 #include "transport/core/action.h"
 #include "transport/core/deadline.h"
-#include "transport/core/holdings.h"
+#include "transport/core/edge/holdings.h"
 
 namespace weightcast {
 

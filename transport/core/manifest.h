@@ -7,7 +7,7 @@
 #include "base/digest.h"
 #include "base/ids.h"
 #include "base/result.h"
-#include "patch/file_table.h"
+#include "patch/snapshot/file_table.h"
 #include "proto/limits.h"
 
 namespace weightcast::wire {
@@ -34,7 +34,7 @@ struct Manifest {
   std::uint32_t chunk_bytes = 0;
   std::vector<Digest> part_digests;
   std::vector<SnapshotFile> files;  ///< of the resulting snapshot, in the order of the snapshot stream
-  Digest snapshot_digest{};         ///< see patch/snapshot_digest.h; all 0 in an open full payload
+  Digest snapshot_digest{};         ///< see patch/snapshot/snapshot_digest.h; all 0 in an open full payload
   std::int64_t published_unix_ms = 0;
   std::uint32_t part_chunks = kDigestsPerPart;
   bool open = false;

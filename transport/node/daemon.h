@@ -5,11 +5,11 @@
 
 #include "base/result.h"
 #include "base/units.h"
-#include "transport/core/origin_config.h"
-#include "transport/core/plan.h"
+#include "transport/core/origin/origin_config.h"
+#include "transport/core/plan/plan.h"
 #include "transport/core/timeouts.h"
-#include "transport/io/disk.h"
-#include "transport/io/frame_connection.h"
+#include "transport/io/disk/disk.h"
+#include "transport/io/net/frame_connection.h"
 
 namespace weightcast {
 

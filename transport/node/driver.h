@@ -7,8 +7,8 @@
 
 #include "transport/core/core.h"
 #include "transport/io/event_loop.h"
-#include "transport/io/frame_connection.h"
-#include "transport/io/store.h"
+#include "transport/io/net/frame_connection.h"
+#include "transport/io/store/store.h"
 
 namespace weightcast {
 

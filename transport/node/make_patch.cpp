@@ -8,10 +8,10 @@
 #include <cstring>
 #include <optional>
 
-#include "patch/codec.h"
-#include "patch/snapshot_stream.h"
-#include "transport/core/catch_up.h"
-#include "transport/io/posix_file.h"
+#include "patch/codec/codec.h"
+#include "patch/snapshot/snapshot_stream.h"
+#include "transport/core/origin/catch_up.h"
+#include "transport/io/disk/posix_file.h"
 #include "transport/node/chunk_hasher.h"
 #include "transport/node/packed_share.h"
 

@@ -2,9 +2,9 @@
 
 #include <functional>
 
-#include "transport/core/publications.h"
+#include "transport/core/origin/publications.h"
 #include "transport/io/event_loop.h"
-#include "transport/io/store.h"
+#include "transport/io/store/store.h"
 
 namespace weightcast {
 

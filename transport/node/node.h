@@ -5,9 +5,9 @@
 
 #include "transport/io/buffer.h"
 #include "transport/io/event_loop.h"
-#include "transport/io/frame_connection.h"
-#include "transport/io/pacer.h"
-#include "transport/io/store.h"
+#include "transport/io/net/frame_connection.h"
+#include "transport/io/net/pacer.h"
+#include "transport/io/store/store.h"
 #include "transport/node/daemon.h"
 #include "transport/node/driver.h"
 #include "transport/node/local_api.h"

@@ -3,7 +3,7 @@
 #include <map>
 #include <optional>
 
-#include "transport/core/origin_core.h"
+#include "transport/core/origin/origin_core.h"
 #include "transport/node/node.h"
 
 namespace weightcast {

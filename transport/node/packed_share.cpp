@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "base/units.h"
-#include "patch/planes.h"
-#include "patch/snapshot_stream.h"
+#include "patch/codec/planes.h"
+#include "patch/snapshot/snapshot_stream.h"
 
 namespace weightcast {
 namespace {

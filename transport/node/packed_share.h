@@ -1,6 +1,6 @@
 #pragma once
 
-#include "patch/snapshot.h"
+#include "patch/snapshot/snapshot.h"
 
 namespace weightcast {
 

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "transport/io/log.h"
-#include "transport/io/posix_file.h"
+#include "transport/io/disk/posix_file.h"
 
 namespace weightcast {
 namespace {

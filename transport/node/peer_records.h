@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "transport/core/origin_core.h"
+#include "transport/core/origin/origin_core.h"
 
 namespace weightcast {
 

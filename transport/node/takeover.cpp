@@ -9,11 +9,11 @@
 #include <mutex>
 #include <optional>
 
-#include "patch/finite.h"
-#include "patch/snapshot.h"
-#include "patch/snapshot_digest.h"
+#include "patch/snapshot/finite.h"
+#include "patch/snapshot/snapshot.h"
+#include "patch/snapshot/snapshot_digest.h"
 #include "proto/wire.pb.h"
-#include "transport/io/posix_file.h"
+#include "transport/io/disk/posix_file.h"
 #include "transport/node/chunk_hasher.h"
 #include "transport/node/packed_share.h"
 

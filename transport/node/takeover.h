@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "transport/core/publications.h"
+#include "transport/core/origin/publications.h"
 #include "transport/io/event_loop.h"
-#include "transport/io/store.h"
+#include "transport/io/store/store.h"
 
 namespace weightcast {
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "transport/core/worker_core.h"
+#include "transport/core/worker/worker_core.h"
 #include "transport/node/node.h"
 
 namespace weightcast {

@@ -6,9 +6,9 @@
 
 #include "patch/interop/hf_sparse.h"
 #include "patch/interop/slime_delta.h"
-#include "patch/safetensors.h"
-#include "patch/snapshot.h"
-#include "patch/snapshot_stream.h"
+#include "patch/snapshot/safetensors.h"
+#include "patch/snapshot/snapshot.h"
+#include "patch/snapshot/snapshot_stream.h"
 #include "tests/patch/cells.h"
 #include "tests/patch/temp_dir.h"
 

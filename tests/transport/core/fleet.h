@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "transport/core/origin_core.h"
-#include "transport/core/worker_core.h"
+#include "transport/core/origin/origin_core.h"
+#include "transport/core/worker/worker_core.h"
 
 namespace weightcast {
 

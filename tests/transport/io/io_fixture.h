@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "transport/io/frame_connection.h"
+#include "transport/io/net/frame_connection.h"
 
 namespace weightcast {
 

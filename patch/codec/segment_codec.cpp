@@ -1,0 +1,145 @@
+#include "patch/codec/segment_codec.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace weightcast {
+namespace {
+
+// Below it, nothing but the sparse code can be short: planes take at least a bit for a cell that may be anything.
+constexpr double kSparseShareMax = 0.25;
+
+}  // namespace
+
+void SegmentEncoder::consider(SegmentMode mode, SegmentHeader& header) {
+  if (candidate_.size() < best_.size()) {
+    best_.swap(candidate_);
+    header.mode = mode;
+  }
+}
+
+SegmentHeader SegmentEncoder::encode(const SegmentRange& range, Bytes before, Bytes after,
+                                     std::vector<std::byte>& out) {
+  WC_CHECK(after.size() == range.size_bytes && before.size() == (range.has_base() ? range.size_bytes : 0));
+  SegmentHeader header;
+  header.range = range;
+  best_.clear();
+  bool try_planes = true;
+  if (range.has_base()) {
+    const SparseEncoder::Outcome outcome = sparse_.encode(range.kind, before, after, best_);
+    header.mode = outcome.changed_cells == 0 ? SegmentMode::kUnchanged
+                  : outcome.too_many         ? SegmentMode::kRaw
+                                             : SegmentMode::kSparse;
+    if (outcome.too_many) best_.assign(after.begin(), after.end());
+    header.changed_cells = outcome.changed_cells;
+    header.result_digest = outcome.result_digest;
+    const bool dense = double(best_.size()) > kSparseShareMax * range.size_bytes;
+    // What dense changes take is as much as planes will.
+    if (dense) sparse_.release();
+    if (dense || outcome.clustered) {
+      candidate_.clear();
+      encode_planes(range.kind, after, before.data(), best_.size(), candidate_);
+      consider(SegmentMode::kXorPlanes, header);
+    }
+    try_planes = dense && double(best_.size()) > kSparseShareMax * range.size_bytes;
+  } else {
+    header.changed_cells = range.size_bytes / geometry_of(range.kind).bytes;
+    header.result_digest = digest_of(after);
+    best_.assign(after.begin(), after.end());
+    header.mode = SegmentMode::kRaw;
+  }
+  if (try_planes) {
+    candidate_.clear();
+    encode_planes(range.kind, after, nullptr, best_.size(), candidate_);
+    consider(SegmentMode::kPlanes, header);
+  }
+  if (best_.size() >= after.size()) {
+    best_.assign(after.begin(), after.end());
+    header.mode = SegmentMode::kRaw;
+  }
+  header.payload_bytes = std::uint32_t(best_.size());
+  write_segment(header, best_, out);
+  return header;
+}
+
+Result<SegmentDecoder> SegmentDecoder::start(const Segment& segment, const Kernels& kernels) {
+  const SegmentHeader& header = segment.header;
+  const SegmentRange& range = header.range;
+  switch (header.mode) {
+    case SegmentMode::kUnchanged: break;
+    case SegmentMode::kSparse: {
+      WC_ASSIGN(SparseDecoder sparse, SparseDecoder::start(range.kind, segment.payload, header.changed_cells, kernels));
+      return SegmentDecoder(header, std::move(sparse));
+    }
+    case SegmentMode::kXorPlanes:
+    case SegmentMode::kPlanes: {
+      WC_ASSIGN(PlanesDecoder planes, PlanesDecoder::start(range.kind, segment.payload, range.size_bytes));
+      return SegmentDecoder(header, std::move(planes));
+    }
+    case SegmentMode::kRaw:
+      if (segment.payload.size() != range.size_bytes) {
+        return fail(Errc::kCorrupt, Op::kDecode, "raw cells of the wrong length");
+      }
+      return SegmentDecoder(header, segment.payload);
+  }
+  return SegmentDecoder(header, Nothing());
+}
+
+Status SegmentDecoder::next(Bytes before, MutableBytes after) {
+  WC_CHECK(before.size() == (header_.range.has_base() ? after.size() : 0));
+  WC_CHECK(after.size() <= header_.range.size_bytes - done_bytes_);
+  if (auto* sparse = std::get_if<SparseDecoder>(&payload_)) {
+    // The old cells steer its every step: what it takes for damage is theirs.
+    if (!sparse->next(before, after, digest_)) return mismatch();
+  } else {
+    if (auto* planes = std::get_if<PlanesDecoder>(&payload_)) {
+      WC_TRY(planes->next(header_.mode == SegmentMode::kXorPlanes ? before : Bytes(), after));
+    } else {
+      const auto* raw = std::get_if<Bytes>(&payload_);
+      const Bytes from = raw != nullptr ? raw->subspan(done_bytes_, after.size()) : before;
+      if (after.data() != from.data()) std::memcpy(after.data(), from.data(), after.size());
+    }
+    digest_.update(after);
+  }
+  done_bytes_ += std::uint32_t(after.size());
+  return {};
+}
+
+Status SegmentDecoder::finish() {
+  WC_CHECK(done_bytes_ == header_.range.size_bytes);
+  if (auto* planes = std::get_if<PlanesDecoder>(&payload_)) WC_TRY(planes->finish());
+  const auto* sparse = std::get_if<SparseDecoder>(&payload_);
+  if ((sparse != nullptr && !sparse->finish()) || digest_.digest() != header_.result_digest) return mismatch();
+  return {};
+}
+
+// The segment's own digest has been checked, so only the old cells can be other than they were.
+Error SegmentDecoder::mismatch() const {
+  const SegmentRange& range = header_.range;
+  if (header_.mode == SegmentMode::kPlanes || header_.mode == SegmentMode::kRaw) {
+    return fail(
+        Errc::kCorrupt, Op::kDecode,
+        fmt::format("patch segment {}: its cells do not match their digest; fetch the patch again", range.index));
+  }
+  return fail(
+      Errc::kWrongBase, Op::kDecode,
+      fmt::format("patch segment {}: the base's {} bytes at {} are not those that it was made from; verify the base, "
+                  "and fetch it again where it is damaged",
+                  range.index, range.size_bytes, range.base_offset));
+}
+
+Status decode_segment(const Segment& segment, Bytes before, MutableBytes after, const Kernels& kernels) {
+  // A multiple of every cell's width, and small enough to stay in the cache while it is looked at several times.
+  constexpr std::size_t kWindowBytes = 64 * 1024;
+  WC_CHECK(after.size() == segment.header.range.size_bytes);
+  WC_ASSIGN(SegmentDecoder decoder, SegmentDecoder::start(segment, kernels));
+  for (std::size_t at = 0; at < after.size(); at += kWindowBytes) {
+    const std::size_t bytes = std::min(kWindowBytes, after.size() - at);
+    WC_TRY(decoder.next(before.empty() ? before : before.subspan(at, bytes), after.subspan(at, bytes)));
+  }
+  return decoder.finish();
+}
+
+}  // namespace weightcast

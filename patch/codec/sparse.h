@@ -1,0 +1,154 @@
+#pragma once
+
+#include <vector>
+
+#include "base/digest.h"
+#include "base/result.h"
+#include "patch/codec/cell.h"
+#include "patch/kernels/kernels.h"
+#include "patch/codec/prefetch.h"
+#include "patch/codec/rans.h"
+#include "patch/codec/step_model.h"
+
+namespace weightcast {
+
+/// Codes the cells that differ between two ranges: positions as hazard.h says, values as step_model.h says. Keeps its
+/// buffers from one range to the next; one thread at a time. Memory: four bytes and a cell per changed cell, and what
+/// their code takes.
+class SparseEncoder {
+ public:
+  /// Bounds the memory of one encoder to 16 MiB (a default segment of eight-byte cells has half as many) and what the
+  /// code takes. Where more change, they are half of all BF16 cells of a default segment, and other modes come close.
+  static constexpr std::size_t kChangesMax = std::size_t{1} << 21;
+
+  explicit SparseEncoder(const Kernels& kernels) : kernels_(kernels) {}
+
+  struct Outcome {
+    std::uint32_t changed_cells = 0;
+    Digest result_digest;
+    /// The changes come in heaps, which the model does not expect: another mode may be shorter.
+    bool clustered = false;
+    /// More cells changed than kChangesMax: they were counted and digested, but not coded.
+    bool too_many = false;
+  };
+
+  /// `before` and `after` have equal sizes, a multiple of the cell's width. Appends the payload to `out`, nothing where
+  /// no cell or too many changed. Reads both ranges once, a sample of 1/16 twice, and both once more where the sample
+  /// misled it.
+  Outcome encode(CellKind kind, Bytes before, Bytes after, std::vector<std::byte>& out);
+
+  /// Gives back what the last range's changes took.
+  void release();
+
+ private:
+  /// Where a changed cell begins, counted in units from the end of the one before, and its class in the high bits. As
+  /// small as it can be: of dense changes there are two million to keep.
+  struct Place {
+    static constexpr unsigned kClassShift = 28;
+    std::uint32_t packed;
+
+    [[nodiscard]] std::uint32_t distance() const { return packed & ((1u << kClassShift) - 1); }
+    [[nodiscard]] unsigned hazard_class() const { return packed >> kClassShift; }
+  };
+  static_assert(kHazardClasses == 16 && GapCurve(kScaleBitsMax).reach() <= 1u << Place::kClassShift);
+  /// Escapes in front of a change.
+  struct Escapes {
+    std::size_t change;
+    std::size_t count;
+  };
+
+  template <CellKind Kind>
+  void sample(Bytes before, Bytes after);
+  template <CellKind Kind>
+  void scan(Bytes before, Bytes after);
+  /// Records the step of a changed cell; returns its class.
+  template <CellKind Kind>
+  unsigned collect(const std::byte* before, const std::byte* after, std::size_t change);
+  void position_cell(std::size_t cell, std::uint64_t chunk_begin, unsigned hazard_class, std::size_t change);
+  /// Makes room for as many changes as the sample lets expect: growing to them would take twice the memory.
+  void reserve_changes(std::size_t cells, std::size_t cell_bytes);
+  void resize_changes(std::size_t count, std::size_t cell_bytes);
+  /// What the positions that the scan saw cost.
+  [[nodiscard]] double coded_position_bits() const;
+  /// Replaces the model by one fitted to what the scan saw, if that would shorten the coded positions enough.
+  bool refit(std::size_t cells);
+  template <CellKind Kind>
+  void put_batch(std::size_t first, std::size_t last, const StepCoder& steps);
+  template <CellKind Kind>
+  void put_changes(std::size_t first, std::size_t last, const StepCoder& steps);
+  template <CellKind Kind>
+  void write(std::vector<std::byte>& out);
+
+  const Kernels& kernels_;
+  HazardModel model_;
+  GapCurve curve_{kScaleBitsMax};
+  KeyCounts sampled_;
+  std::size_t sampled_cells_ = 0;
+  KeyCounts exact_;  // of changed cells only
+  WeightedChunk chunk_;
+  ChangedCells changed_;
+  std::vector<Place> places_;     // the first changed_cells_ are this range's
+  std::vector<std::byte> steps_;  // one cell each
+  std::vector<Escapes> escapes_;
+  RansEncoder position_coder_;
+  RansEncoder step_coder_;
+  StepCounts step_counts_;
+  std::uint64_t origin_ = 0;
+  std::size_t changed_cells_ = 0;
+  std::uint32_t touched_blocks_ = 0;
+  Digest result_digest_;
+};
+
+/// Makes the changes of a payload in the cells of a range as they come by, in windows of any length: what it holds does
+/// not grow with the range. One thread at a time. Memory: less than 200 KiB.
+class SparseDecoder {
+ public:
+  /// `payload` outlives the decoder, `changed_cells` is the segment header's. Errors: kCorrupt, of the payload alone.
+  static Result<SparseDecoder> start(CellKind kind, Bytes payload, std::uint32_t changed_cells, const Kernels& kernels);
+
+  /// Writes into `after` the cells of `before`, which follow those of the last call, with their changes, and gives them
+  /// to `digest`. Both are as long, of whole cells; `before` may be `after` itself; on error `after` holds anything.
+  /// Errors: kCorrupt where the payload is damaged or `before` is not what it was made from, which only the caller can
+  /// tell apart.
+  Status next(Bytes before, MutableBytes after, DigestStream& digest);
+
+  /// After the last cell. Errors: as next().
+  [[nodiscard]] Status finish() const;
+
+ private:
+  /// Where the decoder is. Apart from the models, so that a loop can keep it in registers.
+  struct Place {
+    RansDecoder positions;
+    RansDecoder values;
+    std::uint32_t left;        // changes
+    std::uint64_t line = 0;    // hazard before the current chunk
+    std::uint64_t origin = 0;  // end of the last changed cell, plus escapes
+    std::uint64_t target = 0;  // a point inside the next changed cell
+  };
+
+  SparseDecoder(CellKind kind, const Kernels& kernels, const HazardModel& model, StepDecoder steps, Place place)
+      : kind_(kind),
+        kernels_(&kernels),
+        model_(model),
+        steps_(std::move(steps)),
+        curve_(model.scale_bits),
+        place_(place) {}
+
+  [[nodiscard]] bool draw(Place& place) const;
+  template <CellKind Kind>
+  void change(RansDecoder& values, std::byte* at) const;
+  template <CellKind Kind>
+  [[nodiscard]] bool change_chunk(const WeightedChunk& chunk, std::byte* cells, ChunkPrefetch<true>& prefetch,
+                                  Place& place) const;
+  template <CellKind Kind>
+  Status next_cells(Bytes before, MutableBytes after, DigestStream& digest);
+
+  CellKind kind_;
+  const Kernels* kernels_;
+  HazardModel model_;
+  StepDecoder steps_;
+  GapCurve curve_;
+  Place place_;
+};
+
+}  // namespace weightcast

@@ -1,0 +1,93 @@
+#include "patch/snapshot/finite.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "patch/snapshot/snapshot.h"
+
+namespace weightcast {
+namespace {
+
+// Copied to an aligned array of this size first, so that the compiler makes vectors of the loop over it whatever the
+// alignment of the data; it stays in the first-level cache. Also bounds what the narrow per-block counters must hold.
+constexpr std::size_t kBlockBytes = 4096;
+
+/// Elements of `data` that, under `mask`, equal `mask`: an exponent of all ones.
+template <typename Word, Word mask>
+std::uint64_t count_masked(Bytes data) {
+  constexpr std::size_t kWords = kBlockBytes / sizeof(Word);
+  alignas(64) std::array<Word, kWords> block;
+  std::uint64_t total = 0;
+  for (; data.size() >= kBlockBytes; data = data.subspan(kBlockBytes)) {
+    std::memcpy(block.data(), data.data(), kBlockBytes);
+    // The dot is in Word's own width, which keeps the vectors full; checked for being nonzero only.
+    Word any = 0;
+    for (const Word word : block) any |= static_cast<Word>((word & mask) == mask);
+    if (any == 0) continue;
+    for (const Word word : block) total += (word & mask) == mask;
+  }
+  for (; data.size() >= sizeof(Word); data = data.subspan(sizeof(Word))) {
+    Word word;
+    std::memcpy(&word, data.data(), sizeof word);
+    total += (word & mask) == mask;
+  }
+  return total;
+}
+
+}  // namespace
+
+std::uint64_t count_non_finite(std::string_view dtype, Bytes data) {
+  if (dtype == "BF16") return count_masked<std::uint16_t, 0x7f80>(data);
+  if (dtype == "F16") return count_masked<std::uint16_t, 0x7c00>(data);
+  if (dtype == "F32" || dtype == "C64") return count_masked<std::uint32_t, 0x7f800000>(data);
+  if (dtype == "F64") return count_masked<std::uint64_t, 0x7ff0000000000000>(data);
+  if (dtype == "F8_E5M2") return count_masked<std::uint8_t, 0x7c>(data);
+  if (dtype == "F8_E4M3") return count_masked<std::uint8_t, 0x7f>(data);
+  if (dtype == "F8_E8M0") return count_masked<std::uint8_t, 0xff>(data);
+  return 0;
+}
+
+NonFiniteScan::NonFiniteScan(const SnapshotSource& source) : source_(source), elements_(source.tensors().size()) {}
+
+Status NonFiniteScan::scan(std::uint64_t offset_bytes, Bytes piece) {
+  const std::vector<TensorInfo>& tensors = source_.tensors();
+  const std::uint64_t piece_end = offset_bytes + piece.size();
+  auto tensor = std::ranges::partition_point(
+      tensors, [&](const TensorInfo& t) { return t.offset_bytes + t.size_bytes <= offset_bytes; });
+  for (; tensor != tensors.end() && tensor->offset_bytes < piece_end; ++tensor) {
+    const std::uint64_t element_bytes = dtype_bits(tensor->dtype) / 8;
+    if (element_bytes == 0) continue;  // none of those has anything but finite values
+    const std::uint64_t tensor_end = tensor->offset_bytes + tensor->size_bytes;
+    std::uint64_t begin = std::max(offset_bytes, tensor->offset_bytes);
+    begin += (element_bytes - (begin - tensor->offset_bytes) % element_bytes) % element_bytes;
+    const std::uint64_t end = std::min(piece_end, tensor_end);
+    if (begin >= end) continue;
+    const std::uint64_t whole_bytes = (end - begin) / element_bytes * element_bytes;
+    std::uint64_t found = count_non_finite(tensor->dtype, piece.subspan(begin - offset_bytes, whole_bytes));
+    if (begin + whole_bytes < end && begin + whole_bytes + element_bytes <= tensor_end) {
+      std::array<std::byte, 16> last;
+      const MutableBytes element = MutableBytes(last).first(element_bytes);
+      WC_TRY(source_.read_at(begin + whole_bytes, element));
+      found += count_non_finite(tensor->dtype, element);
+    }
+    if (found == 0) continue;
+    elements_[static_cast<std::size_t>(tensor - tensors.begin())] += found;
+    any_ = true;
+  }
+  return {};
+}
+
+std::optional<NonFinite> NonFiniteScan::result() const {
+  NonFinite found;
+  for (std::size_t i = 0; i < elements_.size(); ++i) {
+    if (elements_[i] == 0) continue;
+    if (found.tensors == 0) found.first_tensor = source_.tensors()[i].name;
+    ++found.tensors;
+    found.elements += elements_[i];
+  }
+  if (found.tensors == 0) return std::nullopt;
+  return found;
+}
+
+}  // namespace weightcast

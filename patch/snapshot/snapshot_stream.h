@@ -1,0 +1,26 @@
+#pragma once
+
+#include "patch/codec/head.h"
+#include "patch/snapshot/snapshot.h"
+#include "patch/codec/stream.h"
+
+namespace weightcast {
+
+/// A snapshot on disk as the codec reads it: mapped where a range lies in one file, else copied. The source outlives
+/// it, and must not be cut short meanwhile (see MappedFile::bytes()).
+class SnapshotStream final : public ByteSource {
+ public:
+  explicit SnapshotStream(const SnapshotSource& source) : source_(source) {}
+  std::uint64_t size_bytes() const override { return source_.size_bytes(); }
+  /// Errors: those of SnapshotSource::read_at().
+  Result<Bytes> view(std::uint64_t offset, std::size_t size, std::vector<std::byte>& scratch) const override;
+
+ private:
+  const SnapshotSource& source_;
+};
+
+[[nodiscard]] inline SnapshotLayout layout_of(const SnapshotSource& source) {
+  return {source.size_bytes(), source.tensors()};
+}
+
+}  // namespace weightcast

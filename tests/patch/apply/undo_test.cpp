@@ -1,0 +1,205 @@
+#include "patch/apply/undo.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <new>
+
+#include "tests/patch/cells.h"
+
+namespace weightcast {
+namespace {
+
+class UndoJournalTest : public ::testing::Test {
+ protected:
+  UndoJournalTest() {
+    std::string name = (std::filesystem::temp_directory_path() / "weightcast-undo-XXXXXX").string();
+    WC_CHECK(::mkdtemp(name.data()) != nullptr);
+    folder_ = name;
+  }
+  ~UndoJournalTest() override { std::filesystem::remove_all(folder_); }
+
+  [[nodiscard]] std::string path() const { return folder_ / "undo"; }
+  UndoJournal create() {
+    auto journal = UndoJournal::create(path(), "version 8");
+    WC_CHECK(journal.has_value());
+    return std::move(*journal);
+  }
+  /// Makes `data` into `after`, as the journal wants it, up to `bytes`.
+  static Status overwrite(MutableBytes data, Bytes after, UndoJournal& journal, std::size_t bytes) {
+    constexpr std::size_t kRange = 4096;
+    for (const bool write : {false, true}) {
+      for (std::size_t at = 0; at < data.size(); at += kRange) {
+        const std::size_t size = std::min(kRange, data.size() - at);
+        if (!write) WC_TRY(journal.record(at, data.subspan(at, size), after.subspan(at, size)));
+        if (write && at < bytes) std::ranges::copy(after.subspan(at, size), data.begin() + std::ptrdiff_t(at));
+      }
+      if (!write) WC_TRY(journal.sync());
+    }
+    return {};
+  }
+  Result<Recovered> recover_into(MutableBytes data) {
+    return recover(
+        path(),
+        [&](std::uint64_t offset, Bytes old) {
+          WC_CHECK(offset + old.size() <= data.size());
+          std::copy(old.begin(), old.end(), data.begin() + std::ptrdiff_t(offset));
+          return Status();
+        },
+        [] { return Status(); });
+  }
+
+  std::filesystem::path folder_;
+};
+
+TEST_F(UndoJournalTest, PutsBackWhatWasOverwritten) {
+  const auto [before, after] = test::make_versions(20000, 0.02, 1);
+  std::vector<std::byte> data = before.stream;
+  {
+    UndoJournal journal = create();
+    ASSERT_TRUE(overwrite(data, after.stream, journal, data.size()).has_value());
+    EXPECT_EQ(data, after.stream);
+  }
+  EXPECT_LT(std::filesystem::file_size(path()), before.stream.size() / 4);
+  const auto recovered = recover_into(data);
+  ASSERT_TRUE(recovered.has_value()) << recovered.error().message();
+  EXPECT_EQ(recovered->tag, "version 8");
+  EXPECT_EQ(data, before.stream);
+  EXPECT_EQ(recover_into(data).error().code, Errc::kNotFound);
+}
+
+TEST_F(UndoJournalTest, IsGoneAfterACommit) {
+  UndoJournal journal = create();
+  EXPECT_EQ(UndoJournal::create(path(), "").error().code, Errc::kAlreadyExists);
+  ASSERT_TRUE(journal.commit().has_value());
+  std::vector<std::byte> nothing;
+  EXPECT_EQ(recover_into(nothing).error().code, Errc::kNotFound);
+}
+
+TEST_F(UndoJournalTest, PutsBackWhatWasOverwrittenInPart) {
+  const auto [before, after] = test::make_versions(20000, 0.02, 1);
+  std::vector<std::byte> data = before.stream;
+  {
+    UndoJournal journal = create();
+    ASSERT_TRUE(overwrite(data, after.stream, journal, data.size() / 2).has_value());
+    EXPECT_NE(data, before.stream);
+  }
+  ASSERT_TRUE(recover_into(data).has_value());
+  EXPECT_EQ(data, before.stream);
+}
+
+// A torn record was not yet relied on: whatever its length, the whole records before it count.
+TEST_F(UndoJournalTest, IgnoresATornRecord) {
+  std::vector<std::byte> old(64, std::byte{1}), fresh(64, std::byte{2});
+  {
+    UndoJournal journal = create();
+    ASSERT_TRUE(journal.record(0, old, fresh).has_value());
+  }
+  const auto first_end = std::filesystem::file_size(path());
+  std::filesystem::copy_file(path(), folder_ / "one");
+  std::filesystem::remove(path());
+  {
+    UndoJournal journal = create();
+    ASSERT_TRUE(journal.record(0, old, fresh).has_value());
+    ASSERT_TRUE(journal.record(64, old, fresh).has_value());
+  }
+  const auto second_end = std::filesystem::file_size(path());
+  std::filesystem::copy_file(path(), folder_ / "two");
+  for (auto size = first_end; size < second_end; ++size) {
+    std::filesystem::copy_file(folder_ / "two", path(), std::filesystem::copy_options::overwrite_existing);
+    std::filesystem::resize_file(path(), size);
+    std::vector<std::byte> data(128, std::byte{2});
+    const auto recovered = recover_into(data);
+    ASSERT_TRUE(recovered.has_value());
+    ASSERT_EQ(recovered->records, 1u);
+    ASSERT_TRUE(data[0] == std::byte{1} && data[63] == std::byte{1} && data[64] == std::byte{2});
+  }
+}
+
+TEST_F(UndoJournalTest, JournalThatWasCutShortWhileItWasMadeHoldsNothing) {
+  static_cast<void>(create());
+  const auto whole = std::filesystem::file_size(path());
+  std::filesystem::remove(path());
+  for (std::uintmax_t size = 0; size < whole; ++size) {
+    static_cast<void>(create());
+    std::filesystem::resize_file(path(), size);
+    std::vector<std::byte> nothing;
+    const auto recovered = recover_into(nothing);
+    ASSERT_TRUE(recovered.has_value()) << size;
+    EXPECT_EQ(recovered->records, 0u);
+    EXPECT_FALSE(std::filesystem::exists(path()));
+  }
+}
+
+TEST_F(UndoJournalTest, RefusesWhatIsNoJournalAndLeavesIt) {
+  std::ofstream(path()) << "something else that is long enough to be read";
+  std::vector<std::byte> nothing;
+  EXPECT_EQ(recover_into(nothing).error().code, Errc::kCorrupt);
+  EXPECT_TRUE(std::filesystem::exists(path()));
+}
+
+TEST_F(UndoJournalTest, SaysThatTheDiskIsFullAndStaysWhole) {
+  std::vector<std::byte> old(100000), fresh(100000, std::byte{2});
+  UndoJournal journal = create();
+  rlimit limit{}, small{};
+  ::getrlimit(RLIMIT_FSIZE, &limit);
+  small = limit;
+  small.rlim_cur = 50000;
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  ::setrlimit(RLIMIT_FSIZE, &small);
+  const Status full = journal.record(0, old, fresh);
+  ::setrlimit(RLIMIT_FSIZE, &limit);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_FALSE(full.has_value());
+  ASSERT_TRUE(journal.record(7, Bytes(old).first(10), Bytes(fresh).first(10)).has_value());
+  EXPECT_EQ(recover_into(fresh)->records, 1u);
+}
+
+// The data is a shared mapping of a file, as a worker with one copy has it; the child is killed when half is
+// overwritten.
+TEST_F(UndoJournalTest, GivesBackTheOldVersionAfterKill9) {
+  const auto [before, after] = test::make_versions(400000, 0.02, 1);
+  const std::string data_path = folder_ / "data";
+  std::ofstream(data_path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(before.stream.data()), std::streamsize(before.stream.size()));
+  const int fd = ::open(data_path.c_str(), O_RDWR);
+  const auto share = [](int file, std::size_t size) {
+    void* mapping = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | (file < 0 ? MAP_ANONYMOUS : 0), file, 0);
+    WC_CHECK(mapping != MAP_FAILED);
+    return MutableBytes(static_cast<std::byte*>(mapping), size);
+  };
+  const MutableBytes data = share(fd, before.stream.size());
+  const MutableBytes flag = share(-1, sizeof(std::atomic<bool>));
+  auto* half_done = new (flag.data()) std::atomic<bool>(false);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    auto journal = UndoJournal::create(path(), "");
+    if (!journal || !overwrite(data, after.stream, *journal, data.size() / 2)) ::_exit(1);
+    *half_done = true;
+    for (;;) ::pause();
+  }
+  for (int i = 0; i < 3000 && !*half_done; ++i) ::usleep(10'000);  // a bound, for a child that fails
+  EXPECT_TRUE(*half_done);
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  EXPECT_FALSE(std::ranges::equal(data, before.stream));
+  EXPECT_FALSE(std::ranges::equal(data, after.stream));
+  const auto recovered = recover_into(data);
+  ASSERT_TRUE(recovered.has_value()) << recovered.error().message();
+  EXPECT_TRUE(std::ranges::equal(data, before.stream));
+  ::munmap(data.data(), data.size());
+  ::munmap(flag.data(), flag.size());
+  ::close(fd);
+}
+
+}  // namespace
+}  // namespace weightcast

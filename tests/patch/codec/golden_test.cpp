@@ -1,0 +1,110 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "patch/codec/head.h"
+#include "patch/codec/segment_codec.h"
+
+namespace weightcast {
+namespace {
+
+std::vector<std::byte> bytes(std::initializer_list<int> values) {
+  std::vector<std::byte> out;
+  for (const int value : values) out.push_back(std::byte(value));
+  return out;
+}
+
+// The worked example of FORMAT.md.
+TEST(Golden, SparsePayload) {
+  std::vector<std::uint16_t> before(64, 0x3c00);
+  before[10] = 0xbd80;
+  std::vector<std::uint16_t> after = before;
+  after[10] = 0xbd81;
+  after[40] = 0x3c02;
+  const std::vector<std::byte> expected = bytes({
+      0x78, 0x0f,                                               // key_low, scale_bits
+      0x89, 0x06,                                               // hazard of class 0: 777 units
+      0x01, 0x01,                                               // classes 1, 2
+      0xf2, 0xe2, 0x02,                                         // class 3: 45426 units
+      1,    1,    1,    1, 1,    1,    1,    1,    1, 1, 1, 1,  // classes 4 to 15
+      0x00, 0x00,                                               // one step table
+      0x03, 0x80, 0x10, 0, 0x80, 0x10,                          // its tokens: 0 and 2, half each
+      0x08,                                                     // bytes of the positions
+      0x49, 0,    0,    0, 0xc6, 0xb7, 0x26, 0x1c,              // positions: state, no words
+      0x02, 0,    0,    0, 0,    0x10, 0,    0,                 // steps: state, no words
+  });
+  for (const Kernels* kernels : available_kernels()) {
+    std::vector<std::byte> payload;
+    const auto outcome = SparseEncoder(*kernels).encode(CellKind::kBf16, std::as_bytes(std::span(before)),
+                                                        std::as_bytes(std::span(after)), payload);
+    EXPECT_EQ(outcome.changed_cells, 2u);
+    EXPECT_EQ(payload, expected) << kernels->name;
+  }
+  std::vector<std::uint16_t> result(64);
+  DigestStream digest;
+  auto decoder = SparseDecoder::start(CellKind::kBf16, expected, 2, best_kernels());
+  ASSERT_TRUE(decoder.has_value());
+  ASSERT_TRUE(
+      decoder->next(std::as_bytes(std::span(before)), std::as_writable_bytes(std::span(result)), digest).has_value());
+  ASSERT_TRUE(decoder->finish().has_value());
+  EXPECT_EQ(result, after);
+  EXPECT_EQ(digest.digest(), digest_of(std::as_bytes(std::span(after))));
+}
+
+TEST(Golden, UnchangedSegment) {
+  const std::vector<std::uint16_t> cells(64, 0x3c00);
+  const SegmentRange range{5, 0x108, 0x208, 128, CellKind::kBf16};
+  std::vector<std::byte> frame;
+  SegmentEncoder().encode(range, std::as_bytes(std::span(cells)), std::as_bytes(std::span(cells)), frame);
+  ASSERT_EQ(frame.size(), kSegmentHeaderBytes);
+  const std::vector<std::byte> fields = bytes({
+      'W',  'S',  'E', 'G',              // magic
+      5,    0,    0,   0,                // index
+      0x08, 0x01, 0,   0,   0, 0, 0, 0,  // offset in the result
+      0x08, 0x02, 0,   0,   0, 0, 0, 0,  // offset in the base
+      128,  0,    0,   0,                // bytes of the range
+      4,    0,    0,   0,                // BF16, unchanged, reserved
+      0,    0,    0,   0,                // bytes of the payload
+      0,    0,    0,   0,                // changed cells
+  });
+  EXPECT_TRUE(std::equal(fields.begin(), fields.end(), frame.begin()));
+  EXPECT_EQ(read_segment(frame)->header.result_digest, digest_of(std::as_bytes(std::span(cells))));
+}
+
+// A packed snapshot is of such segments. Integers only, so that every machine makes the same cells: exponents as those
+// of weights, mantissas of all kinds.
+TEST(Golden, PackedSegment) {
+  std::vector<std::uint16_t> cells(100'000);
+  std::uint64_t state = 1;
+  for (std::uint16_t& cell : cells) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    const auto halvings = std::uint16_t(std::countl_zero(state | 1));
+    cell = std::uint16_t((state >> 20 & 0x807f) | (0x7a - std::min<std::uint16_t>(halvings, 30)) << 7);
+  }
+  const Bytes bytes_of_cells = std::as_bytes(std::span(cells));
+  const SegmentRange range{0, 0, SegmentRange().base_offset, std::uint32_t(bytes_of_cells.size()), CellKind::kBf16};
+  std::vector<std::byte> frame;
+  const SegmentHeader header = SegmentEncoder().encode(range, {}, bytes_of_cells, frame);
+  EXPECT_EQ(header.mode, SegmentMode::kPlanes);
+  EXPECT_EQ(header.payload_bytes, 125'266u);
+  EXPECT_EQ(digest_of(frame).hex(), "c36d6d35ade36daf434269da97638b9e");
+  std::vector<std::uint16_t> unpacked(cells.size());
+  ASSERT_TRUE(decode_segment(*read_segment(frame), {}, std::as_writable_bytes(std::span(unpacked))).has_value());
+  EXPECT_EQ(unpacked, cells);
+}
+
+TEST(Golden, End) {
+  std::vector<std::byte> frame;
+  write_end({3, digest_of({})}, frame);
+  ASSERT_EQ(frame.size(), kEndBytes);
+  const std::vector<std::byte> fields = bytes({
+      'W', 'E', 'N', 'D',  // magic
+      3, 0, 0, 0,          // segments
+  });
+  EXPECT_TRUE(std::equal(fields.begin(), fields.end(), frame.begin()));
+  EXPECT_EQ(read_end(frame)->results_digest, digest_of({}));
+}
+
+}  // namespace
+}  // namespace weightcast

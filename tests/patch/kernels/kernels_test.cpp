@@ -1,0 +1,78 @@
+#include "patch/kernels/kernels.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include "patch/codec/group_search.h"
+#include "tests/patch/cells.h"
+
+namespace weightcast {
+namespace {
+
+HazardModel random_model(std::mt19937_64& random) {
+  HazardModel model;
+  model.key_low = std::uint8_t(random() % 256);
+  for (auto& weight : model.weights) weight = std::uint16_t(1 + random() % 65535);
+  return model;
+}
+
+TEST(Kernels, SayWhichOnesThisProcessorRuns) {
+  EXPECT_EQ(available_kernels()[0]->name, "scalar");
+  if (avx2_kernels() == nullptr) std::printf("no AVX2 here: those kernels were not compared\n");
+  if (avx512_kernels() == nullptr) std::printf("no AVX-512 here: those kernels were not compared\n");
+}
+
+RC_GTEST_PROP(Kernels, AllEqualScalar, ()) {
+  std::mt19937_64 random(*rc::gen::arbitrary<std::uint64_t>());
+  const CellKind kind =
+      *rc::gen::elementOf(std::vector<CellKind>(std::begin(test::kAllKinds), std::end(test::kAllKinds)));
+  const std::size_t count = *rc::gen::element<std::size_t>(0, 1, 31, 32, 33, 1000, kChunkCells - 1, kChunkCells);
+  const unsigned misaligned = *rc::gen::inRange(0, 8);
+  const double density = *rc::gen::element(0.0, 0.01, 0.3, 1.0);
+  const auto pair = test::make_cells(kind, count + 8, test::Structure::kIndependent, density, random());
+  const std::byte* before = pair.before.data() + misaligned;
+  const std::byte* after = pair.after.data() + misaligned;
+  const HazardModel model = random_model(random);
+  const auto expected = std::make_unique<WeightedChunk>(), found = std::make_unique<WeightedChunk>();
+  scalar_kernels().weigh(kind, before, count, model, *expected);
+  ChangedCells expected_changes, found_changes;
+  const unsigned width = geometry_of(kind).bytes;
+  const std::size_t changes = scalar_kernels().diff(width, before, after, count, expected_changes);
+  for (const Kernels* kernels : available_kernels()) {
+    std::memset(static_cast<void*>(found.get()), 0xcd, sizeof *found);
+    kernels->weigh(kind, before, count, model, *found);
+    RC_ASSERT(found->weights == expected->weights);
+    RC_ASSERT(found->group_sums == expected->group_sums);
+    RC_ASSERT(found->block_begins == expected->block_begins);
+    RC_ASSERT(kernels->diff(width, before, after, count, found_changes) == changes);
+    RC_ASSERT(std::equal(expected_changes.begin(), expected_changes.begin() + std::ptrdiff_t(changes),
+                         found_changes.begin()));
+  }
+}
+
+RC_GTEST_PROP(GroupSearch, FindsTheCellThatAPointFallsInto, ()) {
+  alignas(16) std::array<std::uint16_t, kGroupCells> weights;
+  std::uint32_t total = 0;
+  for (auto& weight : weights) {
+    weight = std::uint16_t(*rc::gen::weightedOneOf<int>({{3, rc::gen::inRange(1, 65536)}, {1, rc::gen::just(0)}}));
+    total += weight;
+  }
+  RC_PRE(total > 0u);
+  const auto point = std::uint32_t(*rc::gen::inRange<std::int64_t>(0, total));
+  const GroupHit hit = find_in_group(weights.data(), point);
+  RC_ASSERT(hit.before <= point);
+  RC_ASSERT(point < hit.before + weights[hit.index]);
+  RC_ASSERT(sum_in_group(weights.data(), hit.index) == hit.before);
+}
+
+RC_GTEST_PROP(GapCurve, InverseIsTheGreatestDistanceNotBeyondTheSlot, ()) {
+  const GapCurve curve(unsigned(*rc::gen::inRange<int>(kScaleBitsMin, kScaleBitsMax + 1)));
+  const auto slot = std::uint32_t(*rc::gen::inRange<std::int64_t>(0, GapCurve::escape_start()));
+  const std::uint64_t distance = curve.inverse(slot);
+  RC_ASSERT(distance < curve.reach());
+  RC_ASSERT(curve.at(distance) <= slot);
+  RC_ASSERT(curve.at(distance + 1) > slot);
+}
+
+}  // namespace
+}  // namespace weightcast

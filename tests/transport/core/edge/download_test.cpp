@@ -1,0 +1,446 @@
+#include "transport/core/edge/download.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/transport/core/payload_fixture.h"
+
+namespace weightcast {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::ElementsAre;
+
+constexpr Version kVersion{3};
+constexpr std::uint32_t kChunks = 100;
+constexpr PeerId kSelf{5};
+
+wire::Assignment assignment(std::uint64_t epoch, std::vector<std::vector<std::uint32_t>> stripes) {
+  wire::Assignment assignment;
+  assignment.set_epoch(epoch);
+  assignment.set_version(kVersion.value);
+  for (const auto& ancestors : stripes) {
+    wire::StripeSource* source = assignment.add_stripes();
+    for (const std::uint32_t peer : ancestors) {
+      wire::NodeAddress* address = source->add_ancestors();
+      address->set_peer_id(peer);
+      address->mutable_address()->set_host("host");
+      address->mutable_address()->set_port(1000 + peer);
+    }
+    assignment.add_stripe_weights(1);
+  }
+  return assignment;
+}
+
+struct DownloadTest : testing::Test {
+  explicit DownloadTest(std::shared_ptr<const Manifest> manifest = manifest_of(kVersion, kChunks))
+      : holding(std::move(manifest)) {}
+
+  Timeouts timeouts;
+  ActionQueue queue;
+  ConnIds ids;
+  Links links{ids, queue};
+  Holding holding;
+  Download download{timeouts, 1, holding, links, queue};
+  Instant now{1h};
+  std::vector<action::Connect> dialled;
+
+  void SetUp() override { links.set_origin("origin", 1); }
+
+  std::vector<Action> actions() {
+    auto all = drain([&] { return queue.poll(); });
+    for (const auto& connect : only<action::Connect>(all)) dialled.push_back(connect);
+    return all;
+  }
+  /// Assigns, and makes the connections that it asks for.
+  void start(const wire::Assignment& plan) {
+    ASSERT_TRUE(download.assign(now, kSelf, plan).has_value());
+    download.handle_storage_ready(now);
+    open_all();
+  }
+  void open_all() {
+    const std::size_t from = dialled.size();
+    (void)actions();
+    for (std::size_t i = from; i < dialled.size(); ++i) {
+      links.handle_connected(dialled[i].conn);
+      download.handle_open(now, dialled[i].conn);
+    }
+  }
+  ConnId conn_to(std::uint32_t peer) {
+    for (auto c = dialled.rbegin(); c != dialled.rend(); ++c) {
+      if (c->port == (peer == 0 ? 1 : 1000 + peer)) return c->conn;
+    }
+    return ConnId{};
+  }
+  std::vector<wire::FaultKind> fault_kinds() {
+    std::vector<wire::FaultKind> kinds;
+    for (const auto& fault : download.take_faults()) kinds.push_back(fault.kind());
+    return kinds;
+  }
+};
+
+TEST_F(DownloadTest, OneWhoIsToldToFeedItselfDialsTheNextAncestor) {
+  start(assignment(1, {{kSelf.value, 2, 0}}));
+  ASSERT_EQ(dialled.size(), 1u);
+  EXPECT_EQ(dialled[0].port, 1002);
+}
+
+TEST_F(DownloadTest, NobodyButItselfAboveIsNoAssignment) {
+  EXPECT_FALSE(download.assign(now, kSelf, assignment(1, {{kSelf.value}})).has_value());
+}
+
+TEST_F(DownloadTest, PortsThatAreNoneAreRefused) {
+  for (const std::uint32_t port : {0u, 65536u, 65537u, 0xffffffffu}) {
+    wire::Assignment plan = assignment(1, {{2, 0}});
+    plan.mutable_stripes(0)->mutable_ancestors(0)->mutable_address()->set_port(port);
+    EXPECT_FALSE(download.assign(now, kSelf, plan).has_value()) << port;
+  }
+  EXPECT_TRUE(only<action::Connect>(actions()).empty());
+}
+
+TEST_F(DownloadTest, EarlyChunkThatIsWrongIsBlamedOnItsSenderAndNotOnWhoBroughtTheDigests) {
+  start(assignment(1, {{2, 0}, {3, 0}}));
+  ASSERT_EQ(dialled.size(), 2u);
+  EXPECT_FALSE(download.handle_chunk(now, conn_to(2), chunk_of(kVersion, ChunkIndex{0}, true)));
+  ASSERT_TRUE(download.handle_digest_part(now, conn_to(3), part_of(kVersion, kChunks)).has_value());
+  const auto faults = download.take_faults();
+  ASSERT_EQ(faults.size(), 1u);
+  EXPECT_EQ(faults[0].parent_id(), 2u);
+  EXPECT_EQ(faults[0].kind(), wire::FAULT_KIND_CORRUPT);
+}
+
+TEST_F(DownloadTest, ParentWithoutTheVersionIsLeftWithoutBlameForItsConnection) {
+  start(assignment(1, {{2, 0}}));
+  download.handle_not_available(now, conn_to(2));
+  EXPECT_THAT(fault_kinds(), ElementsAre(wire::FAULT_KIND_NOT_AVAILABLE));
+  open_all();
+  EXPECT_EQ(dialled.back().port, 1) << "the origin is next";
+  EXPECT_FALSE(download.gone());
+  download.handle_not_available(now, conn_to(0));
+  EXPECT_TRUE(download.gone());
+}
+
+TEST_F(DownloadTest, ParentThatOnlyEverSaysThatItHasNothingIsLeftInTheEnd) {
+  start(assignment(1, {{2, 0}}));
+  const Instant asked = now;
+  while (now - asked < 2 * timeouts.starvation && fault_kinds().empty()) {
+    now += 200ms;
+    download.handle_up_to_date(now, conn_to(2), 0);
+    download.handle_timeout(now);
+    if (download.uses(conn_to(2))) continue;
+    break;
+  }
+  EXPECT_GE(now - asked, timeouts.starvation);
+  EXPECT_LT(now - asked, timeouts.starvation + 500ms);
+  open_all();
+  EXPECT_TRUE(download.uses(conn_to(0)));
+}
+
+TEST_F(DownloadTest, ParentThatFeedsSlowlyButDoesIsNotTakenForAStarvingOne) {
+  start(assignment(1, {{2, 0}}));
+  ASSERT_TRUE(download.handle_digest_part(now, conn_to(2), part_of(kVersion, kChunks)).has_value());
+  for (std::uint32_t c = 0; c < 5; ++c) {
+    for (Duration waited{}; waited < timeouts.starvation * 4 / 5; waited += 200ms) {
+      now += 200ms;
+      download.handle_up_to_date(now, conn_to(2), 0);
+      download.handle_timeout(now);
+    }
+    EXPECT_TRUE(download.handle_chunk(now, conn_to(2), chunk_of(kVersion, ChunkIndex{c})));
+  }
+  EXPECT_THAT(fault_kinds(), ElementsAre());
+}
+
+struct DownloadMoved : DownloadTest {
+  void SetUp() override {
+    DownloadTest::SetUp();
+    start(assignment(1, {{2, 0}}));
+    ASSERT_TRUE(download.assign(now, kSelf, assignment(2, {{3, 0}})).has_value());
+    open_all();
+  }
+  /// Of what it has said since the last call.
+  std::vector<ConnId> asked() {
+    std::vector<ConnId> conns;
+    for (const auto& send : only<action::Send>(actions())) {
+      if (send.message.has_subscribe()) conns.push_back(send.conn);
+    }
+    return conns;
+  }
+};
+
+TEST_F(DownloadMoved, AsksTheNewParentWhenTheOldOneHasNothingOnTheWay) {
+  EXPECT_TRUE(asked().empty());
+  download.handle_unsubscribed(now, conn_to(3), 0);
+  EXPECT_TRUE(asked().empty()) << "that is not whom it waits for";
+  download.handle_unsubscribed(now, conn_to(2), 0);
+  EXPECT_THAT(asked(), ElementsAre(conn_to(3)));
+}
+
+TEST_F(DownloadMoved, AsksTheNewParentWhenTheOldOneCloses) {
+  links.handle_closed(conn_to(2));
+  download.handle_closed(now, conn_to(2));
+  EXPECT_THAT(asked(), ElementsAre(conn_to(3)));
+}
+
+TEST_F(DownloadMoved, DoesNotWaitForTheOldParentForLong) {
+  now += timeouts.draining;
+  ASSERT_TRUE(download.poll_deadline());
+  EXPECT_LE(*download.poll_deadline(), now);
+  download.handle_timeout(now);
+  EXPECT_THAT(asked(), ElementsAre(conn_to(3)));
+}
+
+struct DownloadRate : DownloadTest {
+  std::uint32_t next = 0;
+
+  /// From the parent, at an even rate, until `until` or until it is left.
+  void feed(std::uint32_t parent, double chunks_per_s, Duration span) {
+    const Instant until = now + span;
+    Instant chunk_at = now + from_seconds(1 / chunks_per_s);
+    while (now < until && download.uses(conn_to(parent))) {
+      const Instant due = download.poll_deadline().value_or(until);
+      now = std::min({until, chunk_at, due});
+      if (now == chunk_at) {
+        (void)download.handle_chunk(now, conn_to(parent), chunk_of(kVersion, ChunkIndex{next++}));
+        chunk_at += from_seconds(1 / chunks_per_s);
+      }
+      download.handle_timeout(now);
+    }
+  }
+  void start_expecting(double chunks_per_s, std::vector<std::uint32_t> ancestors = {2, 0}) {
+    wire::Assignment plan = assignment(1, {ancestors});
+    plan.mutable_stripes(0)->set_predicted_bytes_per_s(chunks_per_s * kChunkBytesMin);
+    start(plan);
+    const ConnId parent = conn_to(ancestors[0]);
+    ASSERT_TRUE(download.handle_digest_part(now, parent, part_of(kVersion, kManyChunks)).has_value());
+  }
+  /// When from now on so much comes from parent 2.
+  void expect_left(double chunks_per_s, Duration within, wire::FaultKind why) {
+    const Instant since = now;
+    feed(2, chunks_per_s, 5s);
+    EXPECT_LE(now - since, within);
+    EXPECT_THAT(fault_kinds(), ElementsAre(why));
+  }
+  static constexpr std::uint32_t kManyChunks = 1000;
+  DownloadRate() : DownloadTest(manifest_of(kVersion, kManyChunks)) {}
+};
+
+TEST_F(DownloadRate, ParentThatFallsToATwentiethIsLeftWithinEightTenthsOfASecond) {
+  start_expecting(40);
+  feed(2, 40, 1500ms);
+  ASSERT_TRUE(download.uses(conn_to(2)));
+  expect_left(2, 800ms, wire::FAULT_KIND_SLOW);
+}
+
+TEST_F(DownloadRate, ParentThatFallsRightAfterItHadNothingMoreIsLeftAsSoonCountedFromWhatItSendsNext) {
+  start_expecting(40);
+  feed(2, 40, 1500ms);
+  download.handle_up_to_date(now, conn_to(2), 0);
+  expect_left(8, 125ms + 800ms, wire::FAULT_KIND_SLOW);
+}
+
+TEST_F(DownloadRate, ParentThatFallsSilentIsLeftAsSoonAndNotCalledSlow) {
+  start_expecting(40);
+  feed(2, 40, 1500ms);
+  expect_left(0.001, 800ms, wire::FAULT_KIND_SILENT);
+}
+
+TEST_F(DownloadRate, ParentThatHadNothingMoreMaySayNothingForAlmostAsLongAsAnyOther) {
+  start_expecting(40);
+  feed(2, 40, 1500ms);
+  for (int i = 0; i < 3; ++i) {
+    download.handle_up_to_date(now, conn_to(2), 0);
+    feed(2, 0.001, timeouts.parent_silence - 100ms);
+    feed(2, 40, 500ms);
+  }
+  EXPECT_TRUE(download.uses(conn_to(2)));
+  EXPECT_THAT(fault_kinds(), ElementsAre());
+}
+
+TEST_F(DownloadRate, OnlyParentThatStopsForAWhileIsNotCalledSlowForIt) {
+  start_expecting(40, {0});
+  feed(0, 40, 1s);
+  feed(0, 0.001, 5s);
+  feed(0, 40, 5s);
+  EXPECT_THAT(fault_kinds(), ElementsAre());
+  feed(0, 15, 1300ms);
+  EXPECT_THAT(fault_kinds(), ElementsAre(wire::FAULT_KIND_SLOW)) << "as much is expected of it as before";
+}
+
+TEST_F(DownloadRate, OnlyParentThatStaysSilentIsLeftWhenTwentyTimesThePatienceIsOver) {
+  start_expecting(40, {0});
+  feed(0, 40, 1s);
+  const Instant silent_since = now;
+  feed(0, 0.001, 100s);
+  EXPECT_GE(now - silent_since, 20 * timeouts.parent_silence - 50ms);
+  EXPECT_LE(now - silent_since, 20 * timeouts.parent_silence);
+  EXPECT_THAT(fault_kinds(), ElementsAre(wire::FAULT_KIND_SILENT));
+}
+
+TEST_F(DownloadRate, AsMuchIsExpectedAsBeforeOfAParentThatHasRecovered) {
+  start_expecting(40, {0});
+  feed(0, 40, 1s);
+  feed(0, 4, 3s);
+  EXPECT_FALSE(fault_kinds().empty());
+  feed(0, 40, 10s);
+  EXPECT_THAT(fault_kinds(), ElementsAre());
+  feed(0, 15, 1300ms);
+  EXPECT_THAT(fault_kinds(), ElementsAre(wire::FAULT_KIND_SLOW));
+}
+
+TEST_F(DownloadRate, OnlyParentThatSendsAChunkNowAndThenIsCalledSlow) {
+  start_expecting(40, {0});
+  feed(0, 40, 1s);
+  feed(0, 1.1, 5s);
+  EXPECT_THAT(fault_kinds(), testing::Contains(wire::FAULT_KIND_SLOW)) << "though it is silent most of the time";
+}
+
+TEST_F(DownloadRate, WhoHasMovedSettlesWithAlmostHalfOfTheRate) {
+  start_expecting(40);
+  feed(2, 8, 5s);
+  EXPECT_THAT(fault_kinds(), ElementsAre(wire::FAULT_KIND_SLOW));
+  open_all();
+  for (const double chunks_per_s : {19.0, 21.0, 19.0}) feed(0, chunks_per_s, 10s);
+  EXPECT_TRUE(download.uses(conn_to(0)));
+  EXPECT_THAT(fault_kinds(), ElementsAre());
+}
+
+TEST_F(DownloadRate, RateBeyondAllNumbersIsLivedWith) {
+  start_expecting(1e30);
+  download.handle_up_to_date(now, conn_to(2), 0);
+  feed(2, 40, 5s);
+  EXPECT_FALSE(download.uses(conn_to(2))) << "whatever it sends, it is too slow for that";
+}
+
+TEST_F(DownloadRate, ParentThatPassesOnAllThatItGetsIsNotSlow) {
+  start_expecting(40);
+  for (int i = 0; i < 20; ++i) {
+    feed(2, 2, timeouts.up_to_date);
+    download.handle_up_to_date(now, conn_to(2), 0);
+  }
+  EXPECT_TRUE(download.uses(conn_to(2)));
+  EXPECT_THAT(fault_kinds(), ElementsAre());
+}
+
+TEST_F(DownloadRate, WhoHasNobodyElseToTurnToStaysAndSaysThatItIsFedSlowly) {
+  start_expecting(40, {0});
+  feed(0, 40, 1s);
+  feed(0, 4, 10s);
+  EXPECT_TRUE(download.uses(conn_to(0)));
+  const auto faults = download.take_faults();
+  ASSERT_FALSE(faults.empty());
+  EXPECT_LE(faults.size(), 3u) << "it expects half as much each time";
+  for (const wire::ParentFault& fault : faults) {
+    EXPECT_EQ(fault.kind(), wire::FAULT_KIND_SLOW);
+    EXPECT_EQ(fault.parent_id(), kOriginId.value);
+    EXPECT_EQ(fault.now_from_id(), kOriginId.value);
+  }
+}
+
+TEST_F(DownloadRate, PauseOfFourTenthsOfASecondIsForgiven) {
+  start_expecting(40);
+  for (int i = 0; i < 3; ++i) {
+    feed(2, 40, 600ms);
+    feed(2, 0.001, 400ms);
+  }
+  EXPECT_TRUE(download.uses(conn_to(2)));
+}
+
+TEST_F(DownloadRate, ParentAtThreeFifthsOfTheRateIsKept) {
+  start_expecting(20);
+  feed(2, 12, 8s);
+  EXPECT_TRUE(download.uses(conn_to(2)));
+}
+
+TEST_F(DownloadRate, ChunksThatTakeSecondsEachAreNotTakenForSlowness) {
+  start_expecting(0.4);
+  feed(2, 0.4, 100s);
+  EXPECT_TRUE(download.uses(conn_to(2)));
+  EXPECT_EQ(next, 40u);
+}
+
+constexpr PayloadId kPatch{kVersion, Version{2}};
+
+struct OpenDownloadTest : DownloadTest {
+  OpenDownloadTest() : DownloadTest(growing_manifest(kPatch, 4)) {}
+
+  void grow(std::uint32_t chunks, bool open) {
+    holding.grow(growing_manifest(kPatch, chunks, open));
+    download.handle_grown(now);
+  }
+  bool take(std::uint32_t chunk) {
+    return download.handle_chunk(now, conn_to(2), chunk_of(kVersion, ChunkIndex{chunk}));
+  }
+  void take_part(std::uint32_t part) {
+    ASSERT_TRUE(download.handle_digest_part(now, conn_to(2), growing_part_of(kPatch, part)).has_value());
+  }
+  std::vector<std::uint32_t> stored() {
+    std::vector<std::uint32_t> chunks;
+    for (const auto& store : only<action::StoreChunk>(actions())) chunks.push_back(store.chunk.value);
+    return chunks;
+  }
+};
+
+TEST_F(OpenDownloadTest, StaysWithItsParentThoughNothingIsMissingUntilTheEndIsKnown) {
+  start(assignment(1, {{2, 0}}));
+  take_part(0);
+  for (const std::uint32_t chunk : {0u, 1u, 2u, 3u}) EXPECT_TRUE(take(chunk));
+  EXPECT_TRUE(download.uses(conn_to(2)));
+  EXPECT_FALSE(holding.complete());
+  grow(4, false);
+  EXPECT_FALSE(download.uses(conn_to(2)));
+  EXPECT_TRUE(holding.complete());
+}
+
+TEST_F(OpenDownloadTest, WhatComesBeforeTheOriginsWordWaitsForIt) {
+  start(assignment(1, {{2, 0}}));
+  take_part(1);
+  EXPECT_FALSE(take(5));
+  EXPECT_THAT(stored(), ElementsAre());
+  grow(8, true);
+  EXPECT_THAT(stored(), ElementsAre(5));
+  EXPECT_TRUE(take(6)) << "its digests are known by now";
+  EXPECT_TRUE(fault_kinds().empty());
+}
+
+TEST_F(OpenDownloadTest, WhatComesBeforeTheOriginsWordAndIsWrongIsBlamedThen) {
+  start(assignment(1, {{2, 0}}));
+  take_part(1);
+  EXPECT_FALSE(download.handle_chunk(now, conn_to(2), chunk_of(kVersion, ChunkIndex{5}, true)));
+  EXPECT_TRUE(fault_kinds().empty());
+  grow(8, true);
+  EXPECT_THAT(fault_kinds(), ElementsAre(wire::FAULT_KIND_CORRUPT));
+  EXPECT_THAT(stored(), ElementsAre());
+}
+
+TEST_F(OpenDownloadTest, ParentThatIsFarAheadIsLeftWithoutBlameUntilThePayloadHasGrown) {
+  start(assignment(1, {{2, 0}}));
+  for (std::uint32_t chunk = 4; download.uses(conn_to(2)); ++chunk) {
+    ASSERT_LE(chunk, 10'000u);
+    EXPECT_FALSE(take(chunk));
+  }
+  EXPECT_TRUE(fault_kinds().empty());
+  now += 1min;
+  download.handle_timeout(now);
+  EXPECT_TRUE(fault_kinds().empty()) << "nobody is asked, so nobody is silent";
+  (void)actions();
+  grow(8, true);
+  const auto messages = only<action::Send>(actions());
+  ASSERT_EQ(messages.size(), 1u);
+  EXPECT_TRUE(messages[0].message.has_subscribe());
+}
+
+TEST_F(OpenDownloadTest, ParentIsNotCalledSlowOrStarvingForWhatIsNotMadeYet) {
+  wire::Assignment plan = assignment(1, {{2, 0}});
+  plan.mutable_stripes(0)->set_predicted_bytes_per_s(1e9);
+  start(plan);
+  take_part(0);
+  for (const std::uint32_t chunk : {0u, 1u, 2u, 3u}) EXPECT_TRUE(take(chunk));
+  for (const Instant until = now + 2 * timeouts.starvation; now < until; now += 50ms) {
+    if ((until - now) % 200ms == 0ms) take_part(0);  // says something, but not that it is up to date
+    download.handle_timeout(now);
+  }
+  EXPECT_TRUE(fault_kinds().empty());
+}
+
+}  // namespace
+}  // namespace weightcast

@@ -1,0 +1,276 @@
+#include "transport/core/edge/uploads.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "tests/transport/core/payload_fixture.h"
+
+namespace weightcast {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Version kVersion{3};
+constexpr std::uint32_t kChunks = 1500;  // two parts
+constexpr std::uint32_t kWindow = 64;    // 256 KiB of chunks of the least size
+constexpr ConnId kChild{7};
+
+struct UploadsTest : testing::Test {
+  Timeouts timeouts;
+  Holdings holdings;
+  ActionQueue queue;
+  Uploads uploads{timeouts, holdings, queue};
+  Instant now{1h};
+
+  Holding& hold(Version version) {
+    return holdings.emplace(version, Holding(manifest_of(version, kChunks))).first->second;
+  }
+  void put_parts(Holding& holding) {
+    for (std::uint32_t part : {0u, 1u}) {
+      const wire::DigestPart message = part_of(holding.manifest().version, kChunks, part);
+      ASSERT_TRUE(holding.put_part(part, std::as_bytes(std::span(message.digests()))).has_value());
+    }
+  }
+  static void verify(Holding& holding, ChunkIndex chunk) {
+    const Version version = holding.manifest().version;
+    ASSERT_TRUE(holding.verify(chunk, kChunkBytesMin, chunk_digest(version, chunk)).has_value());
+  }
+  void hold_all() { hold(kVersion).restore(chunk_digests(kVersion, kChunks), ChunkSet(kChunks, true)); }
+
+  void subscribe(Version version = kVersion) {
+    wire::Subscribe request;
+    request.set_version(version.value);
+    ASSERT_TRUE(uploads.handle_subscribe(now, kChild, request).has_value());
+  }
+  void SetUp() override { uploads.handle_hello(kChild, {PeerId{1}, "child"}); }
+
+  std::vector<Action> actions() {
+    return drain([&] { return queue.poll(); });
+  }
+  std::vector<std::uint32_t> sent() {
+    std::vector<std::uint32_t> chunks;
+    for (const auto& chunk : only<action::SendChunk>(actions())) chunks.push_back(chunk.chunk.value);
+    return chunks;
+  }
+};
+
+TEST_F(UploadsTest, KeepsAWindowOfChunksInTheConnectionsHands) {
+  hold_all();
+  subscribe();
+  EXPECT_EQ(sent().size(), kWindow);
+  uploads.handle_chunk_sent(kChild);
+  EXPECT_EQ(sent(), std::vector<std::uint32_t>{kWindow});
+}
+
+TEST_F(UploadsTest, RepeatedSubscribeSharesTheWindowOfTheOneBefore) {
+  hold_all();
+  subscribe();
+  ASSERT_EQ(sent().size(), kWindow);
+  for (int i = 0; i < 10; ++i) subscribe();
+  EXPECT_TRUE(sent().empty()) << "else a child could have it hold any amount of memory";
+  for (std::uint32_t i = 0; i < kWindow; ++i) uploads.handle_chunk_sent(kChild);
+  EXPECT_EQ(sent().size(), kWindow);
+}
+
+TEST_F(UploadsTest, SubscribeAfterUnsubscribeStillWaitsForWhatIsInTheConnectionsHands) {
+  hold_all();
+  subscribe();
+  ASSERT_EQ(sent().size(), kWindow);
+  wire::Unsubscribe end;
+  end.set_version(kVersion.value);
+  uploads.handle_unsubscribe(kChild, end);
+  subscribe();
+  EXPECT_TRUE(sent().empty());
+  uploads.handle_chunk_sent(kChild);
+  EXPECT_EQ(sent().size(), 1u);
+}
+
+TEST_F(UploadsTest, AnswersAnUnsubscribeBehindTheLastChunkOnItsWay) {
+  hold_all();
+  subscribe();
+  wire::Unsubscribe end;
+  end.set_version(kVersion.value);
+  end.set_answer(true);
+  uploads.handle_unsubscribe(kChild, end);
+  (void)actions();
+  for (std::uint32_t i = 0; i + 1 < kWindow; ++i) uploads.handle_chunk_sent(kChild);
+  EXPECT_TRUE(only<action::Send>(actions()).empty());
+  uploads.handle_chunk_sent(kChild);
+  const auto said = only<action::Send>(actions());
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_TRUE(said[0].message.has_unsubscribed());
+  uploads.handle_unsubscribe(kChild, end);
+  EXPECT_EQ(only<action::Send>(actions()).size(), 1u) << "at once if there is nothing on its way";
+}
+
+TEST_F(UploadsTest, ChunksThatWaitedForTheirDigestsAreSentThoughLaterOnesWentBefore) {
+  Holding& holding = hold(kVersion);
+  put_parts(holding);
+  verify(holding, ChunkIndex{1100});
+  subscribe();
+  ASSERT_EQ(sent(), std::vector<std::uint32_t>{1100});
+  // Two that came early are verified at once by the digests of their part; only that is announced.
+  verify(holding, ChunkIndex{5});
+  verify(holding, ChunkIndex{6});
+  uploads.handle_known(kVersion);
+  EXPECT_EQ(sent(), (std::vector<std::uint32_t>{5, 6}));
+}
+
+struct UploadsOfStripesTest : UploadsTest {
+  const std::vector<std::uint32_t> weights{1, 3};
+  StripeMap stripes{weights};
+
+  void subscribe_to(std::uint32_t stripe) {
+    wire::Subscribe request;
+    request.set_version(kVersion.value);
+    request.set_stripe(stripe);
+    request.mutable_stripe_weights()->Add(weights.begin(), weights.end());
+    ASSERT_TRUE(uploads.handle_subscribe(now, kChild, request).has_value());
+  }
+  /// How many chunks of each stripe leave while `count` others do.
+  std::array<int, 2> next(std::uint32_t count) {
+    for (std::uint32_t i = 0; i < count; ++i) uploads.handle_chunk_sent(kChild);
+    std::array<int, 2> of{};
+    for (const std::uint32_t chunk : sent()) ++of[stripes.stripe_of(ChunkIndex{chunk})];
+    return of;
+  }
+};
+
+TEST_F(UploadsOfStripesTest, ShareOneWindowInProportionToTheirWeights) {
+  hold_all();
+  subscribe_to(0);
+  EXPECT_EQ(next(0), (std::array<int, 2>{kWindow, 0}));
+  subscribe_to(1);
+  EXPECT_EQ(next(0), (std::array<int, 2>{0, 0})) << "else the second would wait behind two windows of the first";
+  EXPECT_NEAR(next(400)[1], 300, 1);
+}
+
+TEST_F(UploadsOfStripesTest, OneThatHadNothingToSendHasNoClaimToTheTurnsItMissed) {
+  Holding& holding = hold(kVersion);
+  put_parts(holding);
+  std::vector<ChunkIndex> first, second;
+  for (std::uint32_t c = 0; c < kChunks; ++c) (stripes.stripe_of(ChunkIndex{c}) == 0 ? first : second).emplace_back(c);
+  for (const ChunkIndex chunk : first) verify(holding, chunk);
+  subscribe_to(0);
+  subscribe_to(1);
+  EXPECT_EQ(next(100), (std::array<int, 2>{kWindow + 100, 0}));
+  for (const ChunkIndex chunk : second) {
+    verify(holding, chunk);
+    uploads.handle_verified(kVersion, chunk);
+  }
+  EXPECT_NEAR(next(100)[1], 75, 1);
+}
+
+TEST_F(UploadsOfStripesTest, OneThatWaitsForItsTurnDoesNotSayThatItHasNothing) {
+  hold_all();
+  subscribe_to(0);
+  subscribe_to(1);
+  (void)actions();
+  uploads.handle_timeout(now + timeouts.up_to_date);
+  EXPECT_TRUE(only<action::Send>(actions()).empty());
+}
+
+TEST_F(UploadsTest, OneThatHadNothingForAMomentSaysSoThoughItHasMoreByThen) {
+  Holding& holding = hold(kVersion);
+  put_parts(holding);
+  verify(holding, ChunkIndex{0});
+  subscribe();
+  uploads.handle_chunk_sent(kChild);
+  verify(holding, ChunkIndex{1});
+  uploads.handle_verified(kVersion, ChunkIndex{1});
+  (void)actions();
+  uploads.handle_timeout(now += timeouts.up_to_date - 1ms);
+  EXPECT_TRUE(only<action::Send>(actions()).empty()) << "too soon";
+  uploads.handle_timeout(now += 1ms);
+  const auto said = only<action::Send>(actions());
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_TRUE(said[0].message.has_up_to_date());
+  uploads.handle_timeout(now += timeouts.up_to_date);
+  EXPECT_TRUE(only<action::Send>(actions()).empty()) << "it has been busy since";
+}
+
+TEST_F(UploadsTest, OneThatAlwaysHasMoreNeverSaysThatItHasNothing) {
+  hold_all();
+  subscribe();
+  for (int i = 0; i < 20; ++i) {
+    uploads.handle_chunk_sent(kChild);
+    uploads.handle_timeout(now += timeouts.up_to_date);
+  }
+  for (const auto& said : only<action::Send>(actions())) EXPECT_FALSE(said.message.has_up_to_date());
+}
+
+TEST_F(UploadsTest, CountsTheBytesThatHaveLeft) {
+  hold_all();
+  subscribe();
+  EXPECT_EQ(uploads.bytes_sent(), 0u);
+  uploads.handle_chunk_sent(kChild);
+  uploads.handle_chunk_sent(kChild);
+  EXPECT_EQ(uploads.bytes_sent(), 2 * kChunkBytesMin);
+}
+
+TEST_F(UploadsTest, VersionThatDoesNotComeIsRefusedBeforeTheChildLosesPatience) {
+  subscribe(Version{9});
+  ASSERT_TRUE(uploads.poll_deadline());
+  EXPECT_LT(*uploads.poll_deadline() - now, timeouts.parent_silence);
+  uploads.handle_timeout(*uploads.poll_deadline());
+  const auto said = only<action::Send>(actions());
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_EQ(said[0].message.not_available().version(), 9u);
+  EXPECT_FALSE(uploads.poll_deadline());
+}
+
+TEST_F(UploadsTest, StripesOutOfTheirLimitsAreRefused) {
+  wire::Subscribe request;
+  request.set_version(kVersion.value);
+  request.set_stripe(1);
+  EXPECT_FALSE(uploads.handle_subscribe(now, kChild, request).has_value());
+  EXPECT_FALSE(uploads.handle_subscribe(now, ConnId{99}, request).has_value()) << "it never said hello";
+}
+
+TEST_F(UploadsTest, SendsWhatAnOpenPayloadGrowsByExceptWhatTheChildHad) {
+  constexpr PayloadId kPatch{kVersion, Version{2}};
+  Holding& holding = holdings.emplace(kPatch, Holding(growing_manifest(kPatch, 4))).first->second;
+  const auto grow = [&](std::uint32_t chunks, bool open) {
+    holding.grow(growing_manifest(kPatch, chunks, open));
+    holding.restore(chunk_digests(kVersion, chunks), ChunkSet(chunks, true));
+    uploads.handle_known(kPatch);
+  };
+  grow(4, true);
+  wire::Subscribe request;
+  request.set_version(kVersion.value);
+  request.set_base_version(2);
+  ChunkSet held(8);
+  held.insert(ChunkIndex{1});
+  held.insert(ChunkIndex{5});  // its other parent is further
+  request.set_chunks_held(held.to_bytes());
+  ASSERT_TRUE(uploads.handle_subscribe(now, kChild, request).has_value());
+  EXPECT_THAT(sent(), testing::ElementsAre(0, 2, 3));
+  grow(8, true);
+  EXPECT_THAT(sent(), testing::ElementsAre(4, 6, 7));
+  grow(10, false);
+  EXPECT_THAT(sent(), testing::ElementsAre(8, 9));
+}
+
+TEST_F(UploadsTest, StripesOfAnOpenPayloadGrowTogether) {
+  constexpr PayloadId kPatch{kVersion, Version{2}};
+  Holding& holding = holdings.emplace(kPatch, Holding(growing_manifest(kPatch, 0))).first->second;
+  for (const std::uint32_t stripe : {0u, 1u}) {
+    wire::Subscribe request;
+    request.set_version(kVersion.value);
+    request.set_base_version(2);
+    request.set_stripe(stripe);
+    request.add_stripe_weights(1);
+    request.add_stripe_weights(1);
+    ASSERT_TRUE(uploads.handle_subscribe(now, kChild, request).has_value());
+  }
+  EXPECT_THAT(sent(), testing::ElementsAre());
+  holding.grow(growing_manifest(kPatch, 4));
+  holding.restore(chunk_digests(kVersion, 4), ChunkSet(4, true));
+  uploads.handle_known(kPatch);
+  EXPECT_THAT(sent(), testing::UnorderedElementsAre(0, 1, 2, 3));
+}
+
+}  // namespace
+}  // namespace weightcast

@@ -1,0 +1,55 @@
+#include "transport/core/origin/membership.h"
+
+#include <gtest/gtest.h>
+
+namespace weightcast {
+namespace {
+
+using namespace std::chrono_literals;
+
+const auto anyone = [](PeerId) { return true; };
+
+TEST(Membership, LostMemberIsFoundAgainByItsNameUntilItIsForgotten) {
+  Membership members;
+  Member& a = members.by_name("a");
+  const PeerId before = a.id;
+  a.heard_at = Instant{1h};
+  members.forget_lost(Instant{1h + Membership::kKeepLost / 2}, anyone);
+  EXPECT_EQ(members.by_name("a").id, before);
+  members.forget_lost(Instant{1h + Membership::kKeepLost}, anyone);
+  EXPECT_TRUE(members.all().empty());
+  EXPECT_GT(members.by_name("a").id, before) << "a number is never used again";
+}
+
+TEST(Membership, ConnectedAndNeededMembersStay) {
+  Membership members;
+  members.connect(members.by_name("connected"), ConnId{1});
+  const PeerId planned = members.by_name("planned").id;
+  (void)members.by_name("lost");
+  members.forget_lost(Instant{100h}, [&](PeerId id) { return id != planned; });
+  EXPECT_EQ(members.all().size(), 2u);
+  EXPECT_NE(members.by_conn(ConnId{1}), nullptr);
+}
+
+TEST(Membership, WhoForwardedBadlyIsRememberedWhileThereIsRoom) {
+  Membership members;
+  PeerStandingRecord barred;
+  barred.corrupt = PeerStanding::kCorruptToBar;
+  const PeerId bad = members.by_name("bad").id;
+  members.by_name("bad").standing = PeerStanding(barred);
+  for (std::size_t i = 0; i < 10; ++i) (void)members.by_name("good" + std::to_string(i));
+  members.forget_lost(Instant{100h}, anyone);
+  ASSERT_EQ(members.all().size(), 1u);
+  EXPECT_EQ(members.all().begin()->first, bad);
+  for (std::size_t i = 0; i < 2 * Membership::kLostMax; ++i) {
+    Member& member = members.by_name("bad" + std::to_string(i));
+    member.standing = PeerStanding(barred);
+    member.heard_at = Instant{100h + std::chrono::seconds(i)};
+  }
+  members.forget_lost(Instant{200h}, anyone);
+  EXPECT_EQ(members.all().size(), Membership::kLostMax);
+  EXPECT_EQ(members.find(bad), nullptr) << "the longest lost go first";
+}
+
+}  // namespace
+}  // namespace weightcast

@@ -1,0 +1,351 @@
+// One origin, spoken to message by message; whole fleets are in fleet_test.cpp.
+#include "transport/core/origin/origin_core.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/transport/core/payload_fixture.h"
+
+namespace weightcast {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+
+struct OriginCoreTest : testing::Test {
+  OriginConfig config = [] {
+    OriginConfig c;
+    c.patches = false;  // nobody here makes them
+    c.topology = Topology::kChain;
+    c.uplink = Rate::bits(100e6);
+    return c;
+  }();
+  OriginCore origin{config};
+  Instant now{1h};
+  std::map<std::string, ConnId> conns;
+  std::map<ConnId, action::Connect> probes;
+  std::map<ConnId, std::vector<wire::Message>> said;
+
+  void run() {
+    for (const Action& action : drain([&] { return origin.poll_action(); })) {
+      if (const auto* send = std::get_if<action::Send>(&action)) said[send->conn].push_back(send->message);
+      if (const auto* connect = std::get_if<action::Connect>(&action)) probes[connect->conn] = *connect;
+    }
+  }
+  void SetUp() override { origin.start(now); }
+
+  static wire::Message join_message(const std::string& name) {
+    wire::Message message;
+    wire::Join* join = message.mutable_join();
+    join->set_protocol(kProtocolVersion);
+    join->set_name(name);
+    join->set_incarnation(1);
+    join->mutable_listen()->set_host(name);
+    join->mutable_listen()->set_port(1);
+    join->set_uplink_bytes_per_s(12.5e6);
+    join->set_downlink_bytes_per_s(12.5e6);
+    return message;
+  }
+  void join(const std::string& name, wire::Message message) {
+    const ConnId conn = origin.next_conn();
+    conns[name] = conn;
+    origin.handle_accepted(now, conn, "host");
+    origin.handle_message(now, conn, message);
+    run();
+  }
+  void join(const std::string& name) { join(name, join_message(name)); }
+  void answer_probes(bool reached) {
+    for (const auto& [conn, connect] : std::exchange(probes, {})) {
+      if (reached) {
+        origin.handle_connected(now, conn);
+      } else {
+        origin.handle_closed(now, conn, fail(Errc::kClosed, Op::kConnect, "no way there"));
+      }
+    }
+    run();
+  }
+  void publish(std::uint64_t version) {
+    origin.handle_publish(now, now, {manifest_of(Version{version}, 100), chunk_digests(Version{version}, 100)});
+    run();
+  }
+  const Member& member(const std::string& name) {
+    const auto& all = origin.members().all();
+    return std::ranges::find_if(all, [&](const auto& m) { return m.second.name == name; })->second;
+  }
+  void tell(const std::string& name, wire::Message message) {
+    origin.handle_message(now, conns.at(name), message);
+    run();
+  }
+  void complain(const std::string& child, PeerId parent, wire::FaultKind kind) {
+    wire::Message message;
+    message.mutable_parent_fault()->set_version(1);
+    message.mutable_parent_fault()->set_parent_id(parent.value);
+    message.mutable_parent_fault()->set_kind(kind);
+    tell(child, message);
+  }
+  void complain(const std::string& child, const std::string& parent, wire::FaultKind kind) {
+    complain(child, member(parent).id, kind);
+  }
+  PeerId parent_of(const std::string& name) {
+    const Plan& plan = *origin.latest_plan();
+    const auto at = std::ranges::find(plan.members, member(name).id) - plan.members.begin();
+    return plan.stripes.at(0).parents.at(std::size_t(at));
+  }
+  std::vector<wire::Message> heard_by(const std::string& name, wire::Message::KindCase kind) {
+    std::vector<wire::Message> found;
+    for (const auto& message : said[conns.at(name)]) {
+      if (message.kind_case() == kind) found.push_back(message);
+    }
+    return found;
+  }
+};
+
+using Kind = wire::Message::KindCase;
+
+TEST_F(OriginCoreTest, PortThatIsNoneIsRefusedWithItsNumber) {
+  wire::Message message = join_message("a");
+  message.mutable_join()->mutable_listen()->set_port(65537);
+  join("a", message);
+  ASSERT_EQ(heard_by("a", Kind::kBye).size(), 1u);
+  EXPECT_THAT(heard_by("a", Kind::kBye)[0].bye().reason(), HasSubstr("65537"));
+  EXPECT_EQ(origin.members().active_count(), 0u);
+}
+
+TEST_F(OriginCoreTest, ParentThatHasNotGotTheVersionKeepsItsScore) {
+  join("a"), join("b"), join("c");
+  publish(1);
+  const double before = member("a").score_at(now);
+  complain("b", "a", wire::FAULT_KIND_NOT_AVAILABLE);
+  EXPECT_EQ(member("a").score_at(now), before);
+  EXPECT_TRUE(children_of(*origin.latest_plan(), member("a").id, 0).empty()) << "but it feeds nobody this time";
+}
+
+TEST_F(OriginCoreTest, ClosedConnectionLowersTheScore) {
+  join("a"), join("b"), join("c");
+  publish(1);
+  const double before = member("a").score_at(now);
+  complain("b", "a", wire::FAULT_KIND_CLOSED);
+  EXPECT_LT(member("a").score_at(now), before);
+}
+
+TEST_F(OriginCoreTest, LeafThatFindsItsParentSlowIsNotBelievedAlone) {
+  join("a"), join("b"), join("c");
+  publish(1);
+  const double before = member("b").score_at(now);
+  complain("c", "b", wire::FAULT_KIND_SLOW);
+  EXPECT_EQ(member("b").score_at(now), before) << "it may be the leaf that is slow";
+  EXPECT_EQ(children_of(*origin.latest_plan(), member("b").id, 0).size(), 1u) << "b is not hung below it";
+  complain("b", "a", wire::FAULT_KIND_SLOW);
+  EXPECT_LT(member("a").score_at(now), member("b").score_at(now));
+  EXPECT_TRUE(children_of(*origin.latest_plan(), member("a").id, 0).empty());
+}
+
+TEST_F(OriginCoreTest, RelayThatTheOriginItselfFeedsSlowlyIsPassedBy) {
+  join("a"), join("b"), join("c");
+  publish(1);
+  const double before = member("a").score_at(now);
+  ASSERT_EQ(children_of(*origin.latest_plan(), member("a").id, 0).size(), 1u);
+  complain("a", kOriginId, wire::FAULT_KIND_SLOW);
+  EXPECT_TRUE(children_of(*origin.latest_plan(), member("a").id, 0).empty());
+  EXPECT_EQ(member("a").score_at(now), before) << "it has failed nobody";
+}
+
+TEST_F(OriginCoreTest, WhoIsFedSlowlyByTwoIsBlamedItselfAndTheSecondIsNot) {
+  join("a"), join("b"), join("c"), join("d");
+  publish(1);
+  const PeerId first = parent_of("b");
+  ASSERT_NE(first, kOriginId);
+  complain("b", first, wire::FAULT_KIND_SLOW);
+  const PeerId second = parent_of("b");
+  ASSERT_NE(second, first);
+  const double before = member("b").score_at(now);
+  complain("b", second, wire::FAULT_KIND_SLOW);
+  EXPECT_LT(member("b").score_at(now), before);
+}
+
+TEST_F(OriginCoreTest, ToWhomTwoAreSilentIsPassedByItselfAndNobodyElseIs) {
+  join("a"), join("b"), join("c"), join("d");
+  publish(1);
+  complain("b", parent_of("b"), wire::FAULT_KIND_SILENT);
+  EXPECT_FALSE(children_of(*origin.latest_plan(), member("b").id, 0).empty());
+  const PeerId second = parent_of("b");
+  const double before = member("b").score_at(now);
+  complain("b", second, wire::FAULT_KIND_SILENT);
+  EXPECT_TRUE(children_of(*origin.latest_plan(), member("b").id, 0).empty());
+  EXPECT_EQ(member("b").score_at(now), before) << "both may have stopped";
+}
+
+TEST_F(OriginCoreTest, SilentParentIsPassedByAndItsChildIsNot) {
+  join("a"), join("b"), join("c");
+  publish(1);
+  ASSERT_EQ(parent_of("b"), member("a").id);
+  const double before = member("a").score_at(now);
+  complain("b", "a", wire::FAULT_KIND_SILENT);
+  EXPECT_LT(member("a").score_at(now), before);
+  EXPECT_TRUE(children_of(*origin.latest_plan(), member("a").id, 0).empty());
+  EXPECT_FALSE(children_of(*origin.latest_plan(), member("b").id, 0).empty());
+}
+
+TEST_F(OriginCoreTest, StarvingChildIsBelievedIfTheParentHasMoreByItsOwnWord) {
+  join("a"), join("b"), join("c");
+  publish(1);
+  const double before = member("a").score_at(now);
+  complain("b", "a", wire::FAULT_KIND_STARVED);
+  EXPECT_EQ(member("a").score_at(now), before);
+  EXPECT_FALSE(children_of(*origin.latest_plan(), member("a").id, 0).empty());
+  wire::Message beat;
+  beat.mutable_heartbeat()->set_receiving_version(1);
+  beat.mutable_heartbeat()->set_chunks_verified(50);
+  tell("a", beat);
+  complain("b", "a", wire::FAULT_KIND_STARVED);
+  EXPECT_LT(member("a").score_at(now), before);
+  EXPECT_TRUE(children_of(*origin.latest_plan(), member("a").id, 0).empty());
+}
+
+TEST_F(OriginCoreTest, PromotedStandbyStaysPromotedWhenItJoinsAgain) {
+  join("a");
+  wire::Message spare = join_message("spare");
+  spare.mutable_join()->set_standby(true);
+  join("spare", spare);
+  EXPECT_TRUE(member("spare").standby);
+  origin.handle_closed(now, conns.at("a"), fail(Errc::kClosed, Op::kReceive, "gone"));
+  run();
+  ASSERT_FALSE(member("spare").standby);
+  origin.handle_closed(now, conns.at("spare"), fail(Errc::kClosed, Op::kReceive, "gone"));
+  run();
+  join("spare", spare);
+  EXPECT_FALSE(member("spare").standby) << "else the place that it took is empty once more";
+}
+
+TEST_F(OriginCoreTest, WorkerThatJoinsInTheMiddleOfAnOlderVersionIsToldItsPlanOfNow) {
+  join("a"), join("b");
+  publish(1);
+  wire::Message beat;
+  beat.mutable_heartbeat()->set_receiving_version(1);
+  tell("a", beat), tell("b", beat);
+  publish(2);
+  origin.handle_closed(now, conns.at("b"), fail(Errc::kClosed, Op::kReceive, "reset"));
+  run();
+  wire::Message again = join_message("b");
+  again.mutable_join()->set_receiving_version(1);
+  join("b", again);
+  const auto assignments = heard_by("b", Kind::kAssignment);
+  ASSERT_EQ(assignments.size(), 1u);
+  EXPECT_EQ(assignments[0].assignment().version(), 1u);
+  const auto announced = heard_by("b", Kind::kAnnounce);
+  ASSERT_EQ(announced.size(), 2u);
+  EXPECT_EQ(announced[0].announce().manifest().version(), 2u);
+  EXPECT_EQ(announced[1].announce().manifest().version(), 1u) << "it may have missed its end";
+}
+
+TEST_F(OriginCoreTest, WorkerThatTookUpWhatWaitedBeforeItJoinedAgainIsToldWhatBecameOfIt) {
+  join("a"), join("b");
+  publish(1), publish(2), publish(3);
+  origin.handle_closed(now, conns.at("b"), fail(Errc::kClosed, Op::kReceive, "reset"));
+  run();
+  join("b");  // it says later that it is in the middle of something
+  const auto announced_before = heard_by("b", Kind::kAnnounce).size();
+  wire::Message beat;
+  beat.mutable_heartbeat()->set_receiving_version(2);
+  tell("b", beat);
+  const auto announced = heard_by("b", Kind::kAnnounce);
+  ASSERT_EQ(announced.size(), announced_before + 1);
+  EXPECT_EQ(announced.back().announce().manifest().version(), 2u);
+  beat.mutable_heartbeat()->set_receiving_version(1);
+  tell("b", beat);
+  const auto gone = heard_by("b", Kind::kNotAvailable);
+  ASSERT_EQ(gone.size(), 1u);
+  EXPECT_EQ(gone[0].not_available().version(), 1u);
+}
+
+TEST_F(OriginCoreTest, WorkerThatJoinsInTheMiddleOfAVersionThatIsNoMoreIsToldSo) {
+  join("a");
+  for (std::uint64_t version = 1; version <= 3; ++version) publish(version);
+  wire::Message late = join_message("b");
+  late.mutable_join()->set_receiving_version(1);
+  join("b", late);
+  const auto told = heard_by("b", Kind::kNotAvailable);
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].not_available().version(), 1u);
+}
+
+TEST_F(OriginCoreTest, WhoSkipsAVersionFeedsNobodyWithIt) {
+  join("a"), join("b"), join("c");
+  publish(1);
+  wire::Message beat;
+  beat.mutable_heartbeat()->set_receiving_version(1);
+  tell("a", beat), tell("c", beat);
+  wire::Message ahead;
+  ahead.mutable_heartbeat()->set_receiving_version(2);
+  publish(2);
+  tell("b", ahead);  // it had not begun the first when the second came
+  const auto told = heard_by("c", Kind::kAssignment);
+  ASSERT_FALSE(told.empty());
+  EXPECT_EQ(told.back().assignment().version(), 1u);
+  EXPECT_EQ(told.back().assignment().stripes(0).ancestors(0).name(), "a");
+}
+
+TEST_F(OriginCoreTest, WorkerThatTheOriginCannotDialRelaysOnceAnotherHasReachedIt) {
+  join("a"), join("b");
+  answer_probes(false);
+  EXPECT_FALSE(member("a").can_relay());
+  ASSERT_EQ(heard_by("b", Kind::kProbe).size(), 1u);
+  EXPECT_EQ(heard_by("b", Kind::kProbe)[0].probe().peer_id(), member("a").id.value);
+  EXPECT_EQ(heard_by("b", Kind::kProbe)[0].probe().address().port(), 1u);
+  wire::Message probed;
+  probed.mutable_probed()->set_peer_id(member("a").id.value);
+  probed.mutable_probed()->set_reached(false);
+  tell("b", probed);
+  EXPECT_FALSE(member("a").can_relay());
+  probed.mutable_probed()->set_reached(true);
+  tell("b", probed);
+  EXPECT_TRUE(member("a").can_relay());
+  EXPECT_FALSE(member("b").can_relay()) << "nobody has reached that one";
+  join("c");
+  EXPECT_EQ(heard_by("c", Kind::kProbe).size(), 1u) << "who joins is asked to try";
+}
+
+TEST_F(OriginCoreTest, LostWorkerIsForgottenWhenNoPlanNeedsItAnyMore) {
+  join("a"), join("b");
+  publish(1);
+  origin.handle_closed(now, conns.at("b"), fail(Errc::kClosed, Op::kReceive, "gone"));
+  run();
+  EXPECT_EQ(origin.members().all().size(), 2u);
+  now += 2 * Membership::kKeepLost;
+  for (std::uint64_t version = 2; version <= 7; ++version) publish(version);
+  EXPECT_EQ(origin.members().all().size(), 1u);
+}
+
+TEST_F(OriginCoreTest, TimesOfFractionsAreThoseOfTheInstallsThatFilledThem) {
+  for (char name = 'a'; name < 'a' + 20; ++name) join(std::string(1, name));
+  publish(1);
+  const Instant published = now;
+  const auto installed = [&](char name) {
+    now += 1s;
+    wire::Message message;
+    message.mutable_installed()->set_version(1);
+    const Digest digest = origin.holdings().at(Version{1}).manifest().snapshot_digest;
+    message.mutable_installed()->set_snapshot_digest(digest.bytes.data(), Digest::kBytes);
+    tell(std::string(1, name), message);
+  };
+  for (char name = 'a'; name < 'a' + 9; ++name) installed(name);
+  EXPECT_FALSE(origin.progress(Version{1})->t50);
+  // One of those who lack it goes: half of the rest is nine and a half.
+  origin.handle_closed(now, conns.at("t"), fail(Errc::kClosed, Op::kReceive, "gone"));
+  run();
+  EXPECT_FALSE(origin.progress(Version{1})->t50);
+  for (char name = 'a' + 9; name < 'a' + 19; ++name) installed(name);
+  const auto progress = origin.progress(Version{1});
+  EXPECT_EQ(progress->t50, now - published - 9s);
+  EXPECT_EQ(progress->t90, now - published - 1s);
+  EXPECT_EQ(progress->t100, now - published);
+}
+
+TEST_F(OriginCoreTest, ManyWorkersAreToldToReportLessOften) {
+  for (int i = 0; i < 5000; ++i) join("w" + std::to_string(i));
+  EXPECT_EQ(heard_by("w0", Kind::kJoined)[0].joined().heartbeat_ms(), 500u);
+  EXPECT_EQ(heard_by("w4999", Kind::kJoined)[0].joined().heartbeat_ms(), 1000u);
+}
+
+}  // namespace
+}  // namespace weightcast

@@ -1,0 +1,207 @@
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/transport/io/io_fixture.h"
+#include "transport/io/net/frame_connection.h"
+#include "transport/io/net/socket.h"
+
+namespace weightcast {
+namespace {
+
+using std::chrono::milliseconds;
+
+using Dialed = std::optional<Result<std::unique_ptr<FrameConnection>>>;
+
+Dial::Done store_in(Dialed& result) {
+  return [&result](Result<std::unique_ptr<FrameConnection>> c) { result.emplace(std::move(c)); };
+}
+
+Listener::OnConnection ignore() {
+  return [](std::unique_ptr<FrameConnection>) {};
+}
+
+class LocalSocket : public testing::Test {
+ protected:
+  LocalSocket() {
+    std::string name = (std::filesystem::temp_directory_path() / "weightcast-io-XXXXXX").string();
+    directory_ = ::mkdtemp(name.data());
+    path_ = (directory_ / "api.sock").string();
+  }
+  ~LocalSocket() override { std::filesystem::remove_all(directory_); }
+
+  std::filesystem::path directory_;
+  std::string path_;
+  Net net_;
+};
+
+TEST(Dial, RefusedSaysSo) {
+  Net net;
+  Endpoint endpoint;
+  {
+    auto listener = Listener::tcp(net.context(), {"127.0.0.1", 0}, ignore());
+    ASSERT_TRUE(listener.has_value());
+    endpoint = (*listener)->endpoint();
+  }
+  Dialed result;
+  Dial dial(net.context(), endpoint, store_in(result));
+  EXPECT_FALSE(result.has_value());
+  ASSERT_TRUE(net.run_until([&] { return result.has_value(); }));
+  ASSERT_FALSE(result->has_value());
+  EXPECT_EQ(result->error().code, Errc::kIo);
+  EXPECT_NE(result->error().detail.find("refused"), std::string::npos);
+}
+
+TEST(Dial, NoAnswerTimesOut) {
+  Net net;
+  net.socket.connect_timeout = milliseconds(50);
+  // A listener that accepts nothing, with a full queue: the kernel drops further attempts to connect.
+  const auto any = SocketAddress::numeric({"127.0.0.1", 0});
+  ASSERT_TRUE(any.has_value());
+  SocketAddress address = *any;
+  const auto deaf = open_socket(address, Op::kListen);
+  ASSERT_TRUE(deaf.has_value());
+  ASSERT_EQ(::bind(deaf->get(), address.get(), address.size), 0);
+  ASSERT_EQ(::listen(deaf->get(), 0), 0);
+  ASSERT_EQ(::getsockname(deaf->get(), address.get(), &address.size), 0);
+  const auto filler = open_socket(address, Op::kConnect);
+  ASSERT_TRUE(filler.has_value());
+  ::connect(filler->get(), address.get(), address.size);
+
+  Dialed result;
+  Dial dial(net.context(), address.endpoint(), store_in(result));
+  ASSERT_TRUE(net.run_until([&] { return result.has_value(); }));
+  ASSERT_FALSE(result->has_value());
+  EXPECT_EQ(result->error().code, Errc::kTimedOut);
+}
+
+TEST(Dial, NamesAreResolved) {
+  Net net;
+  End accepted;
+  auto listener = Listener::tcp(net.context(), {"localhost", 0},
+                                [&](std::unique_ptr<FrameConnection> c) { accepted.adopt(std::move(c)); });
+  ASSERT_TRUE(listener.has_value()) << listener.error().message();
+  Dialed result;
+  Dial dial(net.context(), {"localhost", (*listener)->endpoint().port}, store_in(result));
+  ASSERT_TRUE(net.run_until([&] { return result.has_value() && accepted.connection; }));
+  EXPECT_TRUE(result->has_value());
+}
+
+TEST(Dial, DroppingItCancels) {
+  Net net;
+  auto listener = Listener::tcp(net.context(), {"127.0.0.1", 0}, ignore());
+  ASSERT_TRUE(listener.has_value());
+  for (const char* host : {"127.0.0.1", "localhost"}) {
+    Dialed result;
+    { Dial dial(net.context(), {host, (*listener)->endpoint().port}, store_in(result)); }
+    net.run_for(milliseconds(20));
+    EXPECT_FALSE(result.has_value());
+  }
+}
+
+TEST(Dial, MayBeDroppedByItsOwnCallback) {
+  Net net;
+  auto listener = Listener::tcp(net.context(), {"127.0.0.1", 0}, ignore());
+  ASSERT_TRUE(listener.has_value());
+  std::unique_ptr<Dial> dial;
+  bool done = false;
+  dial = std::make_unique<Dial>(net.context(), (*listener)->endpoint(), [&](const auto&) {
+    dial.reset();
+    done = true;
+  });
+  EXPECT_TRUE(net.run_until([&] { return done; }));
+}
+
+TEST(Listener, APortThatIsTakenIsBusy) {
+  Net net;
+  auto first = Listener::tcp(net.context(), {"127.0.0.1", 0}, ignore());
+  ASSERT_TRUE(first.has_value());
+  const auto second = Listener::tcp(net.context(), (*first)->endpoint(), ignore());
+  ASSERT_FALSE(second.has_value());
+  EXPECT_EQ(second.error().code, Errc::kBusy);
+  EXPECT_EQ(second.error().op, Op::kListen);
+  EXPECT_NE(second.error().detail.find((*first)->endpoint().to_string()), std::string::npos);
+}
+
+TEST(Listener, AnAddressOfAnotherHostIsRefused) {
+  Net net;
+  const auto listener = Listener::tcp(net.context(), {"192.0.2.1", 0}, ignore());
+  ASSERT_FALSE(listener.has_value());
+  EXPECT_EQ(listener.error().code, Errc::kIo);
+}
+
+TEST(Listener, MayBeDestroyedByItsCallback) {
+  Net net;
+  Result<std::unique_ptr<Listener>> listener =
+      Listener::tcp(net.context(), {"127.0.0.1", 0}, [&](std::unique_ptr<FrameConnection>) { (*listener).reset(); });
+  ASSERT_TRUE(listener.has_value());
+  Dialed one, two;
+  Dial first(net.context(), (*listener)->endpoint(), store_in(one));
+  Dial second(net.context(), (*listener)->endpoint(), store_in(two));
+  EXPECT_TRUE(net.run_until([&] { return *listener == nullptr; }));
+}
+
+TEST_F(LocalSocket, CarriesFramesAndBelongsToItsOwner) {
+  End accepted, dialed;
+  auto listener = Listener::local(net_.context(), path_, [&](std::unique_ptr<FrameConnection> c) {
+    accepted.adopt(std::move(c));
+    accepted.connection->send_control("hello");
+  });
+  ASSERT_TRUE(listener.has_value());
+  struct stat info {};
+  ASSERT_EQ(::stat(path_.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+  DialLocal dial(net_.context(), path_, [&](Result<std::unique_ptr<FrameConnection>> c) {
+    ASSERT_TRUE(c.has_value());
+    dialed.adopt(std::move(*c));
+  });
+  ASSERT_TRUE(net_.run_until([&] { return dialed.controls.size() == 1; }));
+  EXPECT_EQ(dialed.connection->peer_host(), "local");
+  listener->reset();
+  EXPECT_FALSE(std::filesystem::exists(path_));
+}
+
+TEST_F(LocalSocket, IsReplacedOnlyIfNobodyAnswers) {
+  auto first = Listener::local(net_.context(), path_, ignore());
+  ASSERT_TRUE(first.has_value());
+  const auto second = Listener::local(net_.context(), path_, ignore());
+  ASSERT_FALSE(second.has_value());
+  EXPECT_EQ(second.error().code, Errc::kBusy);
+  first->reset();
+
+  // What a killed process leaves behind.
+  const auto address = SocketAddress::local(path_);
+  {
+    const auto dead = open_socket(*address, Op::kListen);
+    ASSERT_EQ(::bind(dead->get(), address->get(), address->size), 0);
+  }
+  EXPECT_TRUE(Listener::local(net_.context(), path_, ignore()).has_value());
+}
+
+TEST_F(LocalSocket, AFileThatIsNoSocketIsLeftAlone) {
+  std::ofstream(path_) << "precious";
+  const auto listener = Listener::local(net_.context(), path_, ignore());
+  ASSERT_FALSE(listener.has_value());
+  EXPECT_EQ(listener.error().code, Errc::kAlreadyExists);
+  EXPECT_TRUE(std::filesystem::exists(path_));
+}
+
+TEST_F(LocalSocket, APathTooLongIsRefused) {
+  const auto listener = Listener::local(net_.context(), path_ + std::string(200, 'x'), ignore());
+  ASSERT_FALSE(listener.has_value());
+  EXPECT_EQ(listener.error().code, Errc::kInvalidArgument);
+}
+
+TEST_F(LocalSocket, DialToNobodyFails) {
+  Dialed result;
+  DialLocal dial(net_.context(), path_, store_in(result));
+  ASSERT_TRUE(net_.run_until([&] { return result.has_value(); }));
+  ASSERT_FALSE(result->has_value());
+  EXPECT_EQ(result->error().code, Errc::kNotFound);
+}
+
+}  // namespace
+}  // namespace weightcast

@@ -1,0 +1,131 @@
+#include "transport/io/net/pacer.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+namespace weightcast {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Moves whatever it may, and notes when.
+class Greedy final : public Pacer::Client {
+ public:
+  struct Passed {
+    Instant at;
+    std::size_t bytes;
+  };
+
+  Greedy(EventLoop& loop, Pacer& pacer, std::vector<Passed>& log) : loop_(loop), pacer_(pacer), log_(log) {
+    pacer_.request(*this);
+  }
+  ~Greedy() override { pacer_.forget(*this); }
+
+  Moved move_bytes(std::size_t bytes_max) override {
+    log_.push_back({loop_.now(), bytes_max});
+    total_bytes_ += bytes_max;
+    return {bytes_max, true};
+  }
+
+  [[nodiscard]] std::size_t total_bytes() const { return total_bytes_; }
+
+ private:
+  EventLoop& loop_;
+  Pacer& pacer_;
+  std::vector<Passed>& log_;
+  std::size_t total_bytes_ = 0;
+};
+
+std::size_t most_in_any(Duration window, const std::vector<Greedy::Passed>& passed) {
+  std::size_t bytes = 0, most = 0, first = 0;
+  for (const auto& p : passed) {
+    bytes += p.bytes;
+    while (p.at - passed[first].at >= window) bytes -= passed[first++].bytes;
+    most = std::max(most, bytes);
+  }
+  return most;
+}
+
+// Time that the host's scheduler took from the loop, beyond the lateness that the rate's bounds can make up for.
+Duration stolen(Rate rate, const std::vector<Greedy::Passed>& passed) {
+  const Duration excused = from_seconds((double(RateLimiter::kWindowSlackBytes) / 2) / rate.bytes_per_s);
+  Duration sum{};
+  for (std::size_t i = 1; i < passed.size(); ++i) {
+    const Duration pause = passed[i].at - passed[i - 1].at;
+    const Duration planned = from_seconds(double(passed[i - 1].bytes) / rate.bytes_per_s);
+    sum += std::max(Duration{}, pause - planned - excused);
+  }
+  return sum;
+}
+
+class PacerAtRate : public testing::TestWithParam<double> {};
+
+TEST_P(PacerAtRate, FillsTheRateEvenlyWithinItsBounds) {
+  EventLoop loop;
+  const Rate rate = Rate::bits(GetParam());
+  Pacer pacer(loop, rate);
+  std::vector<Greedy::Passed> log;
+  Greedy one(loop, pacer, log), two(loop, pacer, log);
+  const Instant start = loop.now();
+  while (loop.now() - start < std::chrono::seconds(1)) loop.run_until(start + std::chrono::seconds(1));
+  const double share = rate.bytes_per_s * to_seconds(loop.now() - start);
+  const auto total = double(one.total_bytes() + two.total_bytes());
+  EXPECT_GE(total, 0.97 * share - rate.bytes_per_s * to_seconds(stolen(rate, log)));
+  EXPECT_LE(total, 1.03 * share);
+  EXPECT_NEAR(double(one.total_bytes()), double(two.total_bytes()), 64.0 * kKiB);
+  EXPECT_LE(double(most_in_any(RateLimiter::kWindow, log)),
+            rate.bytes_per_s * to_seconds(RateLimiter::kWindow) + double(RateLimiter::kWindowSlackBytes));
+}
+
+INSTANTIATE_TEST_SUITE_P(Rates, PacerAtRate, testing::Values(20e6, 100e6, 300e6));
+
+TEST(Pacer, GivesNoTurnInsideRequestEvenWithoutALimit) {
+  EventLoop loop;
+  Pacer pacer(loop, Rate{});
+  std::vector<Greedy::Passed> log;
+  Greedy client(loop, pacer, log);
+  EXPECT_TRUE(log.empty());
+  loop.run_until(loop.now() + milliseconds(1));
+  EXPECT_FALSE(log.empty());
+}
+
+TEST(Pacer, ChargedBytesAreMadeUpFor) {
+  EventLoop loop;
+  Pacer pacer(loop, Rate{10e6});
+  pacer.charge(500'000);
+  std::vector<Greedy::Passed> log;
+  Greedy client(loop, pacer, log);
+  const Instant start = loop.now();
+  while (log.empty()) loop.run_until(start + std::chrono::seconds(1));
+  EXPECT_GE(log.front().at - start, milliseconds(30));
+}
+
+TEST(Pacer, AClientMayForgetItselfAndOthersDuringItsTurn) {
+  struct Leaver final : Pacer::Client {
+    Leaver(Pacer& p, std::unique_ptr<Greedy>& n) : pacer(p), neighbour(n) { pacer.request(*this); }
+    Moved move_bytes(std::size_t) override {
+      neighbour.reset();
+      pacer.forget(*this);
+      left = true;
+      return {1, true};
+    }
+    Pacer& pacer;
+    std::unique_ptr<Greedy>& neighbour;
+    bool left = false;
+  };
+  EventLoop loop;
+  Pacer pacer(loop, Rate{1e6});
+  std::vector<Greedy::Passed> log;
+  std::unique_ptr<Greedy> neighbour;
+  Leaver leaver(pacer, neighbour);
+  neighbour = std::make_unique<Greedy>(loop, pacer, log);
+  loop.run_until(loop.now() + milliseconds(50));
+  EXPECT_TRUE(leaver.left);
+  EXPECT_TRUE(log.empty());
+}
+
+}  // namespace
+}  // namespace weightcast

@@ -1,0 +1,201 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "patch/snapshot/snapshot_digest.h"
+#include "proto/limits.h"
+#include "tests/patch/temp_dir.h"
+#include "transport/io/disk/posix_file.h"
+#include "transport/io/store/store.h"
+#include "transport/io/store/store_layout.h"
+#include "transport/io/store/version_files.h"
+#include "transport/io/store/version_record.h"
+
+namespace weightcast {
+
+/// A version to be stored, with all of its bytes.
+struct Publication {
+  Manifest manifest;
+  std::vector<Digest> digests;
+  std::string stream;
+
+  /// The digests of what `stream` holds, chunk by chunk.
+  void digest_chunks() {
+    digests.clear();
+    for (std::uint32_t i = 0; i < manifest.chunk_count(); ++i) {
+      const ChunkIndex index{i};
+      digests.push_back(digest_of(bytes().subspan(manifest.chunk_offset(index), manifest.chunk_size(index))));
+    }
+    manifest.part_digests = part_digests_of(digests);
+  }
+
+  /// The digest of the snapshot that `stream` is.
+  void digest_snapshot() {
+    SnapshotDigest digest(*FileTable::make(manifest.files));
+    for (std::size_t leaf = 0; leaf < digest.leaf_count(); ++leaf) {
+      digest.set_leaf(leaf, digest_of(bytes().subspan(digest.leaf_offset_bytes(leaf), digest.leaf_size_bytes(leaf))));
+    }
+    manifest.snapshot_digest = digest.root();
+  }
+
+  [[nodiscard]] Bytes bytes() const { return std::as_bytes(std::span(stream)); }
+
+  [[nodiscard]] BufferRef chunk(ChunkIndex index) const {
+    auto buffer = std::make_shared<Buffer>(manifest.chunk_size(index));
+    buffer->set_size(manifest.chunk_size(index));
+    stream.copy(reinterpret_cast<char*>(buffer->data()), buffer->size(), manifest.chunk_offset(index));
+    return buffer;
+  }
+};
+
+/// `files` with bytes that differ by version and place.
+inline Publication publication(std::uint64_t version, std::vector<SnapshotFile> files,
+                               std::uint32_t chunk_bytes = kChunkBytesMin) {
+  Publication made;
+  Manifest& m = made.manifest;
+  m.model_id = "test";
+  m.version = Version{version};
+  m.chunk_bytes = chunk_bytes;
+  m.files = std::move(files);
+  m.payload_bytes = m.snapshot_bytes();
+  std::uint64_t state = version * 0x9E3779B97F4A7C15u;
+  made.stream.reserve(m.payload_bytes);
+  while (made.stream.size() < m.payload_bytes) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    made.stream.push_back(static_cast<char>(state >> 56));
+  }
+  made.digest_chunks();
+  made.digest_snapshot();
+  return made;
+}
+
+/// Chunks of 4 KiB straddle the borders; empty files stand at the front, between and at the end.
+inline Publication publication(std::uint64_t version) {
+  return publication(version,
+                     {{"empty-first", 0}, {"a", 10'000}, {"tiny", 1}, {"empty", 0}, {"b", 70'001}, {"empty-last", 0}});
+}
+
+/// One directory, one loop, and a store that is opened and closed as the test says.
+class StoreFixture : public testing::TestWithParam<DiskBackend> {
+ protected:
+  StoreFixture() { options_.directory = directory(); }
+  ~StoreFixture() override { store_.reset(); }
+
+  [[nodiscard]] std::filesystem::path directory() const { return std::filesystem::path(temp_.path()) / "state"; }
+  [[nodiscard]] StoreLayout layout() const { return StoreLayout(directory()); }
+
+  void open() {
+    store_.reset();
+    Result<std::unique_ptr<Store>> opened = Store::open(loop_, options_);
+    ASSERT_TRUE(opened.has_value()) << opened.error().message();
+    store_ = std::move(*opened);
+  }
+
+  /// Turns the loop until `value` is there.
+  template <typename T>
+  T await(const std::optional<T>& value) {
+    if (!eventually([&] { return value.has_value(); })) throw std::runtime_error("nothing called back");
+    return *value;
+  }
+
+  Result<PartialVersion> begin(const Publication& p) {
+    std::optional<Result<PartialVersion>> result;
+    store_->begin(p.manifest, [&](auto r) { result = std::move(r); });
+    return await(result);
+  }
+
+  void put_digests(const Publication& p) {
+    for (std::uint32_t part = 0; part < p.manifest.part_count(); ++part) {
+      const auto first = p.digests.begin() + std::ptrdiff_t{part} * kDigestsPerPart;
+      const auto count = std::min<std::ptrdiff_t>(kDigestsPerPart, p.digests.end() - first);
+      store_->put_digest_part(p.manifest.id(), part, {first, first + count});
+    }
+  }
+
+  /// Writes chunks [first, end) and waits for all of them; the first error is the result.
+  Status write(const Publication& p, std::uint32_t first, std::uint32_t end) {
+    std::uint32_t left = end - first;
+    Status status;
+    std::optional<bool> all;
+    for (std::uint32_t i = first; i < end; ++i) {
+      store_->write_chunk(p.manifest.id(), ChunkIndex{i}, p.chunk(ChunkIndex{i}), [&](Status s) {
+        if (!s.has_value() && status.has_value()) status = s;
+        if (--left == 0) all = true;
+      });
+    }
+    if (left > 0) await(all);
+    return status;
+  }
+  Status write(const Publication& p) { return write(p, 0, p.manifest.chunk_count()); }
+
+  Result<BufferRef> read(Version version, std::uint32_t chunk) {
+    std::optional<Result<BufferRef>> result;
+    store_->read_chunk(version, ChunkIndex{chunk}, [&](auto r) { result = std::move(r); });
+    return await(result);
+  }
+
+  Result<StoredVersion> finish(const Publication& p) {
+    std::optional<Result<StoredVersion>> result;
+    store_->finish(p.manifest.id(), [&](auto r) { result = std::move(r); });
+    return await(result);
+  }
+
+  Result<StoredVersion> install(const Publication& p) {
+    WC_TRY(begin(p));
+    put_digests(p);
+    WC_TRY(write(p));
+    return finish(p);
+  }
+
+  /// Whether it comes true, in the end.
+  [[nodiscard]] bool eventually(const std::function<bool()>& holds) {
+    const Instant limit = loop_.now() + std::chrono::seconds(20);
+    while (!holds() && loop_.now() < limit) loop_.run_until(loop_.now() + std::chrono::milliseconds(5));
+    return holds();
+  }
+
+  void await_durable(Version version) {
+    ASSERT_TRUE(eventually([&] { return store_->find(version)->durable; }));
+  }
+
+  /// Whether the files under `path` are exactly those of `p`.
+  static bool holds(const std::filesystem::path& path, const Publication& p) {
+    std::string stream;
+    for (const SnapshotFile& file : p.manifest.files) {
+      Result<std::string> content = read_file(path / file.name, kGiB);
+      if (!content.has_value() || content->size() != file.size_bytes) return false;
+      stream += *content;
+    }
+    const auto count = std::distance(std::filesystem::directory_iterator(path), {});
+    return stream == p.stream && static_cast<std::size_t>(count) == p.manifest.files.size();
+  }
+
+  TempDir temp_;
+  EventLoop loop_;
+  StoreOptions options_;
+  std::unique_ptr<Store> store_;
+};
+
+/// The same once for each backend that this kernel has.
+class StoreBackendFixture : public StoreFixture {
+ protected:
+  void SetUp() override {
+    options_.backend = GetParam();
+    if (GetParam() == DiskBackend::kIoUring && !Disk::open(loop_, GetParam()).has_value()) {
+      GTEST_SKIP() << "this kernel refuses io_uring";
+    }
+  }
+};
+
+inline std::string backend_name(const testing::TestParamInfo<DiskBackend>& info) {
+  return info.param == DiskBackend::kIoUring ? "IoUring" : "ThreadPool";
+}
+
+}  // namespace weightcast

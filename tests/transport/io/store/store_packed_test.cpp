@@ -1,0 +1,180 @@
+// Packed full payloads in a store: unpacked while they arrive, kept for children, and put in order after a crash.
+#include <algorithm>
+#include <filesystem>
+
+#include "patch/snapshot/mapped_file.h"
+#include "tests/transport/io/store/store_patch_fixture.h"
+
+namespace weightcast {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// `result` packed, in several segments.
+Publication packed_payload(const Publication& result) {
+  SnapshotLayout layout;
+  layout.size_bytes = result.stream.size();
+  TensorInfo tensor;
+  tensor.name = "weight";
+  tensor.dtype = "BF16";
+  tensor.shape = {layout.size_bytes / 2};
+  tensor.size_bytes = layout.size_bytes / 2 * 2;
+  layout.tensors.push_back(tensor);
+  const PatchIdentity identity{"test", kEmptyVersion, result.manifest.version, {}, result.manifest.snapshot_digest};
+  const Result<PatchHead> head = make_head(identity, SnapshotLayout{}, layout, 256 * 1024);
+  WC_CHECK(head.has_value());
+  std::string bytes;
+  const MemorySource after(std::as_bytes(std::span(result.stream)));
+  const auto summary = encode_patch(*head, MemorySource(Bytes()), after, {}, [&](Bytes some) -> Status {
+    bytes.append(reinterpret_cast<const char*>(some.data()), some.size());
+    return {};
+  });
+  WC_CHECK(summary.has_value());
+  Publication nothing;
+  nothing.manifest.version = kEmptyVersion;
+  return payload_of(nothing, result, std::move(bytes));
+}
+
+/// BF16 cells whose exponents are predictable.
+Publication weights(std::uint64_t version, std::vector<SnapshotFile> files) {
+  Publication made = publication(version, std::move(files));
+  for (std::size_t i = 1; i < made.stream.size(); i += 2)
+    made.stream[i] = static_cast<char>(0x3c + (i % 6 == 1 ? 1 : 0));
+  made.digest_chunks();
+  made.digest_snapshot();
+  return made;
+}
+
+class StorePackedTest : public StorePatchTest {
+ protected:
+  void SetUp() override {
+    StoreBackendFixture::SetUp();
+    if (!IsSkipped()) open();
+  }
+
+  // All chunks at once: to wait for each takes a turn of the loop.
+  Status put_all(const Publication& p) {
+    put_digests(p);
+    return write(p);
+  }
+  Result<StoredVersion> apply_at_once(const Publication& p) {
+    WC_TRY(begin(p));
+    WC_TRY(put_all(p));
+    return finish(p);
+  }
+
+  const Publication result = weights(1, {{"model.safetensors", kBytes}});
+  const Publication packed = packed_payload(result);
+  const PayloadId payload = packed_of(Version{1});
+};
+
+TEST_P(StorePackedTest, UnpacksWhatArrivedAndInstallsItBitForBit) {
+  ASSERT_EQ(packed.manifest.id(), payload);
+  EXPECT_LT(packed.stream.size(), 7 * kBytes / 10);
+  const Result<StoredVersion> stored = apply_at_once(packed);
+  ASSERT_TRUE(stored.has_value()) << stored.error().message();
+  EXPECT_TRUE(holds(directory() / "current", result));
+  ASSERT_EQ(store_->patches().size(), 1u);
+  EXPECT_EQ(store_->patches()[0].manifest.id(), payload);
+  EXPECT_TRUE(fs::exists(directory() / "patches" / "000000000001-packed"));
+  std::optional<Result<BufferRef>> read;
+  store_->read_chunk(payload, ChunkIndex{1}, [&](auto r) { read = std::move(r); });
+  EXPECT_EQ(digest_of((*await(read))->bytes()), packed.digests[1]) << "for children";
+  const Publication next = next_of(result, 2);
+  ASSERT_TRUE(apply_at_once(patch_of(result, next)).has_value());
+  EXPECT_TRUE(holds(directory() / "current", next)) << "patches follow";
+}
+
+TEST_P(StorePackedTest, UnpacksFilesWhosePagesAndLeavesAreNotTheSegments) {
+  const Publication many = weights(3, {{"a", 5'000'001}, {"empty", 0}, {"b", 4'500'001}});
+  const Result<StoredVersion> stored = apply_at_once(packed_payload(many));
+  ASSERT_TRUE(stored.has_value()) << stored.error().message();
+  EXPECT_TRUE(holds(directory() / "current", many));
+}
+
+TEST_P(StorePackedTest, SegmentsAreUnpackedBeforeThePayloadIsComplete) {
+  ASSERT_TRUE(begin(packed).has_value());
+  put_digests(packed);
+  ASSERT_TRUE(write(packed, 0, packed.manifest.chunk_count() - 1).has_value());
+  EXPECT_TRUE(eventually_half_made(result));
+  EXPECT_EQ(store_->current(), kNoVersion);
+}
+
+TEST_P(StorePackedTest, RestartGoesOnWithTheChunksThatAreHere) {
+  ASSERT_TRUE(begin(packed).has_value());
+  ASSERT_TRUE(put(packed, {0, 1, 3}).has_value());
+  settle();  // so that the digests are in the record
+  open();
+  EXPECT_FALSE(fs::exists(layout().incoming(Version{1}))) << "what was half made is thrown away";
+  const Result<PartialVersion> begun = begin(packed);
+  ASSERT_TRUE(begun.has_value()) << begun.error().message();
+  EXPECT_EQ(begun->held.count(), 3u);
+  ASSERT_TRUE(put_all(packed).has_value());
+  ASSERT_TRUE(finish(packed).has_value());
+  EXPECT_TRUE(holds(directory() / "current", result));
+}
+
+TEST_P(StorePackedTest, RestartKeepsTheVersionAndNotThePayload) {
+  ASSERT_TRUE(apply_at_once(packed).has_value());
+  for (const bool durable : {false, true}) {
+    if (durable) await_durable(Version{1});
+    open();
+    EXPECT_EQ(store_->current(), Version{1});
+    EXPECT_TRUE(holds(directory() / "current", result));
+    EXPECT_TRUE(store_->patches().empty());
+    EXPECT_FALSE(fs::exists(layout().patch(payload)));
+    EXPECT_FALSE(fs::exists(layout().record(payload)));
+  }
+}
+
+TEST_P(StorePackedTest, VersionAsItIsTakesThePlaceOfAPackedOneThatWasBegun) {
+  ASSERT_TRUE(begin(packed).has_value());
+  ASSERT_TRUE(put(packed, {0, 1}).has_value());
+  ASSERT_TRUE(install(result).has_value());
+  EXPECT_TRUE(holds(directory() / "current", result));
+  settle();
+  EXPECT_TRUE(fs::is_empty(directory() / "incoming"));
+}
+
+TEST_P(StorePackedTest, PayloadThatIsNoneIsThrownAway) {
+  Publication damaged = packed;
+  damaged.stream[damaged.stream.size() / 2] ^= 1;
+  damaged.digest_chunks();
+  Status put_there = begin(damaged).has_value() ? put_all(damaged) : Status();
+  const Errc code = put_there.has_value() ? finish(damaged).error().code : put_there.error().code;
+  EXPECT_EQ(code, Errc::kCorrupt);
+  store_->discard(payload);
+  settle();
+  EXPECT_EQ(store_->current(), kNoVersion);
+  ASSERT_TRUE(install(result).has_value());
+}
+
+TEST_P(StorePackedTest, PatchThatClaimsToNeedNoBaseIsRefused) {
+  const Publication next = next_of(result, 2);
+  ASSERT_TRUE(install(result).has_value());
+  Publication forged = patch_of(result, next);
+  forged.manifest.base_version = kEmptyVersion;
+  ASSERT_TRUE(begin(forged).has_value());
+  const Status stored = put_all(forged);
+  EXPECT_FALSE(stored.has_value() && finish(forged).has_value());
+  EXPECT_EQ(store_->current(), Version{1});
+}
+
+TEST_P(StorePackedTest, OnlyCopyIsReplacedFromBeside) {
+  options_.single_copy = true;
+  open();
+  ASSERT_TRUE(apply_at_once(packed).has_value());
+  await_durable(Version{1});
+  const Publication three = weights(3, {{"model.safetensors", kBytes}});
+  ASSERT_TRUE(apply_at_once(packed_payload(three)).has_value());
+  EXPECT_TRUE(holds(directory() / "current", three));
+  settle();
+  EXPECT_FALSE(fs::exists(layout().complete(Version{1})));
+  EXPECT_TRUE(fs::is_empty(directory() / "undo"));
+}
+
+INSTANTIATE_TEST_SUITE_P(, StorePackedTest, testing::Values(DiskBackend::kIoUring, DiskBackend::kThreadPool),
+                         backend_name);
+
+}  // namespace
+}  // namespace weightcast

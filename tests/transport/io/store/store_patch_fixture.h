@@ -1,0 +1,155 @@
+#pragma once
+
+#include <fcntl.h>
+#include <sys/mount.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <random>
+
+#include "patch/codec/codec.h"
+#include "tests/transport/io/store/store_fixture.h"
+
+namespace weightcast {
+
+inline constexpr std::uint64_t kBytes = 3'000'000;
+
+/// `base` with some of its 2-byte cells moved by one, as version `version`; whole.
+inline Publication next_of(const Publication& base, std::uint64_t version) {
+  Publication made = base;
+  std::mt19937 random(static_cast<unsigned>(version));
+  for (std::size_t i = 0; i + 1 < made.stream.size(); i += 2 + 2 * (random() % 100)) made.stream[i] ^= 1;
+  made.manifest.version = Version{version};
+  made.digest_chunks();
+  made.digest_snapshot();
+  return made;
+}
+
+/// A payload of `bytes` that claims to lead from `base` to `result`.
+inline Publication payload_of(const Publication& base, const Publication& result, std::string bytes) {
+  Publication made;
+  made.manifest = result.manifest;
+  Manifest& m = made.manifest;
+  m.kind = PayloadKind::kPatch;
+  m.base_version = base.manifest.version;
+  m.payload_bytes = bytes.size();
+  m.chunk_bytes = kChunkBytesMin;
+  made.stream = std::move(bytes);
+  made.digest_chunks();
+  return made;
+}
+
+/// The patch from `base` to `result`, of several segments.
+inline Publication patch_of(const Publication& base, const Publication& result,
+                            std::uint32_t segment_bytes = 256 * 1024) {
+  SnapshotLayout layout;
+  layout.size_bytes = base.stream.size();
+  TensorInfo tensor;
+  tensor.name = "weight";
+  tensor.dtype = "BF16";
+  tensor.shape = {base.stream.size() / 2};
+  tensor.offset_bytes = 0;
+  tensor.size_bytes = base.stream.size();
+  layout.tensors.push_back(tensor);
+  const PatchIdentity identity{"test", base.manifest.version, result.manifest.version, base.manifest.snapshot_digest,
+                               result.manifest.snapshot_digest};
+  const Result<PatchHead> head = make_head(identity, layout, layout, segment_bytes);
+  WC_CHECK(head.has_value());
+  std::string bytes;
+  const MemorySource before(std::as_bytes(std::span(base.stream))), after(std::as_bytes(std::span(result.stream)));
+  const auto summary = encode_patch(*head, before, after, {}, [&](Bytes some) -> Status {
+    bytes.append(reinterpret_cast<const char*>(some.data()), some.size());
+    return {};
+  });
+  WC_CHECK(summary.has_value());
+  return payload_of(base, result, std::move(bytes));
+}
+
+class StorePatchTest : public StoreBackendFixture {
+ protected:
+  void SetUp() override {
+    StoreBackendFixture::SetUp();
+    if (IsSkipped()) return;
+    open();
+    ASSERT_TRUE(install(one).has_value());
+  }
+
+  PayloadId id() const { return patch.manifest.id(); }
+
+  Status put(const Publication& p, const std::vector<std::uint32_t>& chunks) {
+    put_digests(p);
+    for (const std::uint32_t chunk : chunks) {
+      std::optional<Status> stored;
+      store_->write_chunk(p.manifest.id(), ChunkIndex{chunk}, p.chunk(ChunkIndex{chunk}),
+                          [&](Status s) { stored = s; });
+      WC_TRY(await(stored));
+    }
+    return {};
+  }
+  static std::vector<std::uint32_t> all_of(const Publication& p) {
+    std::vector<std::uint32_t> chunks(p.manifest.chunk_count());
+    std::iota(chunks.begin(), chunks.end(), 0);
+    return chunks;
+  }
+  Result<StoredVersion> apply(const Publication& p) {
+    WC_TRY(begin(p));
+    WC_TRY(put(p, all_of(p)));
+    return finish(p);
+  }
+  void overwrite(const std::filesystem::path& file, std::uint64_t at, std::string_view bytes) {
+    std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+    stream.seekp(static_cast<std::streamoff>(at));
+    stream.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  }
+  /// Whether half of `to`'s bytes stand in the files that are made of a payload which is not complete.
+  [[nodiscard]] bool eventually_half_made(const Publication& to) {
+    return eventually([&] {
+      const std::string target = *read_file(layout().incoming(to.manifest.version) / "model.safetensors", kGiB);
+      const auto equal = std::mismatch(target.begin(), target.end(), to.stream.begin()).first - target.begin();
+      return equal > std::ptrdiff_t(kBytes / 2);
+    });
+  }
+  /// Lets the store do what it put off.
+  void settle() {
+    const Instant limit = loop_.now() + std::chrono::milliseconds(200);
+    while (loop_.now() < limit) loop_.run_until(limit);
+  }
+
+  const Publication one = publication(1, {{"model.safetensors", kBytes}});
+  const Publication two = next_of(one, 2);
+  const Publication patch = patch_of(one, two);
+};
+
+/// A store on a file system of its own, which can be filled.
+class SmallDiskTest : public StorePatchTest {
+ protected:
+  void SetUp() override {
+    StoreBackendFixture::SetUp();
+    if (IsSkipped()) return;
+    std::filesystem::create_directories(directory());
+    mounted_ = ::mount("none", directory().c_str(), "tmpfs", 0, "size=16m") == 0;
+    if (!mounted_) GTEST_SKIP() << "needs root, to mount a tmpfs";
+    open();
+    ASSERT_TRUE(install(one).has_value());
+    await_durable(Version{1});
+  }
+  void TearDown() override {
+    store_.reset();
+    loop_.run_until(loop_.now());
+    if (mounted_) ::umount2(directory().c_str(), MNT_DETACH);
+  }
+
+  void fill() {
+    const File filler = *open_file(directory() / "filler", O_WRONLY | O_CREAT | O_APPEND);
+    const std::string page(4096, 'x');
+    while (::write(filler.fd(), page.data(), page.size()) > 0) continue;
+  }
+  void make_room() { std::filesystem::remove(directory() / "filler"); }
+
+ private:
+  bool mounted_ = false;
+};
+
+}  // namespace weightcast

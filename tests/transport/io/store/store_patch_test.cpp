@@ -1,0 +1,531 @@
+// Patches in a store: applied while they arrive, kept for children, and put in order after a crash at any moment.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include "patch/snapshot/mapped_file.h"
+#include "tests/transport/io/store/store_patch_fixture.h"
+#include "transport/io/store/store.h"
+
+namespace weightcast {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST_P(StorePatchTest, AppliesWhatArrivedAndInstallsItBitForBit) {
+  const Result<StoredVersion> stored = apply(patch);
+  ASSERT_TRUE(stored.has_value()) << stored.error().message();
+  EXPECT_EQ(stored->manifest, patch.manifest);
+  EXPECT_TRUE(holds(directory() / "current", two));
+  EXPECT_TRUE(holds(layout().complete(Version{1}), one)) << "the base is untouched";
+  ASSERT_EQ(store_->patches().size(), 1u);
+  EXPECT_EQ(store_->patches()[0].chunk_digests, patch.digests);
+}
+
+TEST_P(StorePatchTest, PatchesFilesWhosePagesAndLeavesAreNotTheSegments) {
+  const Publication three = publication(3, {{"a", 5'000'001}, {"empty", 0}, {"b", 4'500'001}}, 64 * 1024);
+  const Publication four = next_of(three, 4);
+  ASSERT_TRUE(install(three).has_value());
+  const Result<StoredVersion> stored = apply(patch_of(three, four));
+  ASSERT_TRUE(stored.has_value()) << stored.error().message();
+  EXPECT_TRUE(holds(directory() / "current", four));
+}
+
+// The code of a segment whose cells all changed is as long as they are: such segments are taken one at a time.
+TEST_P(StorePatchTest, AppliesSegmentsWhoseCodeIsLong) {
+  const Publication three = publication(3, {{"model.safetensors", 25'000'000}}, 1024 * 1024);
+  const Publication four = publication(4, {{"model.safetensors", 25'000'000}}, 1024 * 1024);
+  ASSERT_TRUE(install(three).has_value());
+  Publication dense = patch_of(three, four, kSegmentBytesDefault);
+  dense.manifest.chunk_bytes = 1024 * 1024;
+  dense.digest_chunks();
+  ASSERT_GT(dense.stream.size(), 24'000'000u);
+  const Result<StoredVersion> stored = apply(dense);
+  ASSERT_TRUE(stored.has_value()) << stored.error().message();
+  EXPECT_TRUE(holds(directory() / "current", four));
+}
+
+TEST_P(StorePatchTest, TakesChunksInAnyOrder) {
+  ASSERT_TRUE(begin(patch).has_value());
+  std::vector<std::uint32_t> chunks = all_of(patch);
+  std::shuffle(chunks.begin(), chunks.end(), std::mt19937(3));
+  ASSERT_TRUE(put(patch, chunks).has_value());
+  ASSERT_TRUE(finish(patch).has_value());
+  EXPECT_TRUE(holds(directory() / "current", two));
+}
+
+TEST_P(StorePatchTest, SegmentsAreAppliedBeforeThePatchIsComplete) {
+  ASSERT_TRUE(begin(patch).has_value());
+  std::vector<std::uint32_t> chunks = all_of(patch);
+  chunks.pop_back();
+  ASSERT_TRUE(put(patch, chunks).has_value());
+  EXPECT_TRUE(eventually_half_made(two));
+}
+
+TEST_P(StorePatchTest, ServesThePatchFromMemoryAndFromDisk) {
+  for (const std::size_t cache_bytes : {std::size_t{16 * kMiB}, std::size_t{0}}) {
+    store_.reset();
+    fs::remove_all(directory());
+    options_.cache_bytes_max = cache_bytes;
+    open();
+    ASSERT_TRUE(install(one).has_value());
+    ASSERT_TRUE(apply(patch).has_value());
+    for (std::uint32_t i = 0; i < patch.manifest.chunk_count(); ++i) {
+      std::optional<Result<BufferRef>> read;
+      store_->read_chunk(id(), ChunkIndex{i}, [&](auto r) { read = std::move(r); });
+      const Result<BufferRef> bytes = await(read);
+      ASSERT_TRUE(bytes.has_value()) << bytes.error().message();
+      EXPECT_EQ(digest_of((*bytes)->bytes()), patch.digests[i]);
+    }
+    std::optional<Result<BufferRef>> whole;
+    store_->read_chunk(Version{2}, ChunkIndex{0}, [&](auto r) { whole = std::move(r); });
+    EXPECT_EQ(await(whole).error().code, Errc::kNotFound) << "nobody knows the chunks of the full payload here";
+  }
+}
+
+TEST_P(StorePatchTest, RestartGoesOnWithTheChunksThatAreHere) {
+  ASSERT_TRUE(begin(patch).has_value());
+  ASSERT_TRUE(put(patch, {0, 1, 3}).has_value());
+  settle();  // so that the digests are in the record
+  open();
+  EXPECT_EQ(store_->current(), Version{1});
+  const Result<PartialVersion> begun = begin(patch);
+  ASSERT_TRUE(begun.has_value()) << begun.error().message();
+  EXPECT_EQ(begun->held.count(), 3u);
+  ASSERT_TRUE(put(patch, all_of(patch)).has_value());
+  ASSERT_TRUE(finish(patch).has_value());
+  EXPECT_TRUE(holds(directory() / "current", two));
+}
+
+TEST_P(StorePatchTest, RestartAfterTheLastChunkAppliesThePatchAnew) {
+  ASSERT_TRUE(begin(patch).has_value());
+  ASSERT_TRUE(put(patch, all_of(patch)).has_value());
+  settle();
+  open();
+  EXPECT_FALSE(fs::exists(layout().incoming(Version{2}))) << "what was half made is thrown away";
+  ASSERT_EQ(begin(patch)->held.count(), patch.manifest.chunk_count());
+  ASSERT_TRUE(finish(patch).has_value());
+  EXPECT_TRUE(holds(directory() / "current", two));
+}
+
+TEST_P(StorePatchTest, RestartFindsVersionAndPatchWhenBothAreWhole) {
+  ASSERT_TRUE(apply(patch).has_value());
+  for (const bool durable : {false, true}) {
+    if (durable) await_durable(Version{2});
+    open();
+    EXPECT_EQ(store_->current(), Version{2});
+    EXPECT_EQ(store_->find(Version{2})->manifest, patch.manifest);
+    EXPECT_EQ(store_->patches().size(), 1u);
+    EXPECT_TRUE(holds(directory() / "current", two));
+  }
+}
+
+TEST_P(StorePatchTest, DeathBetweenTheStepsOfInstallingLeavesTheOldVersionOrTheNew) {
+  ASSERT_TRUE(apply(patch).has_value());
+  store_.reset();
+  // Backwards through what install does: the patch not moved yet, `current` not switched, the version not moved.
+  fs::rename(layout().patch(id()), layout().incoming(id()));
+  open();
+  EXPECT_EQ(store_->current(), Version{2});
+  EXPECT_TRUE(holds(directory() / "current", two));
+  EXPECT_TRUE(store_->patches().empty());
+
+  store_.reset();
+  ASSERT_TRUE(layout().switch_current(Version{1}).has_value());
+  open();
+  EXPECT_EQ(store_->current(), Version{2});
+
+  store_.reset();
+  ASSERT_TRUE(layout().switch_current(Version{1}).has_value());
+  fs::rename(layout().complete(Version{2}), layout().incoming(Version{2}));
+  open();
+  EXPECT_EQ(store_->current(), Version{1});
+  EXPECT_TRUE(holds(directory() / "current", one));
+  EXPECT_FALSE(fs::exists(layout().record(Version{2})));
+  ASSERT_TRUE(apply(patch).has_value());
+  EXPECT_TRUE(holds(directory() / "current", two));
+}
+
+TEST_P(StorePatchTest, VersionThatWasNotSyncedAndIsDamagedIsThrownAway) {
+  ASSERT_TRUE(apply(patch).has_value());
+  store_.reset();
+  // As after a power cut: without its mark, and with other bytes.
+  Result<VersionRecord> record = read_record(layout().record(Version{2}));
+  record->durable = false;
+  ASSERT_TRUE(write_record(layout().record(Version{2}), *record).has_value());
+  overwrite(layout().complete(Version{2}) / "model.safetensors", 1000, "damage");
+  open();
+  EXPECT_EQ(store_->current(), Version{1});
+  EXPECT_TRUE(holds(directory() / "current", one));
+}
+
+TEST_P(StorePatchTest, DamagedPatchIsNotServedAfterARestart) {
+  ASSERT_TRUE(apply(patch).has_value());
+  await_durable(Version{2});
+  store_.reset();
+  overwrite(layout().patch(id()) / kPatchFileName, 100, "damage");
+  open();
+  EXPECT_TRUE(store_->patches().empty());
+  EXPECT_EQ(store_->current(), Version{2});
+}
+
+TEST_P(StorePatchTest, BaseThatIsNotHereIsAWrongBase) {
+  const Publication three = next_of(two, 3);
+  EXPECT_EQ(begin(patch_of(two, three)).error().code, Errc::kWrongBase);
+}
+
+TEST_P(StorePatchTest, DamagedBaseIsToldApartAndLeavesEverythingAsItWas) {
+  overwrite(layout().complete(Version{1}) / "model.safetensors", 2'000'000, "damage");
+  const Result<StoredVersion> stored = apply(patch);
+  ASSERT_FALSE(stored.has_value());
+  EXPECT_EQ(stored.error().code, Errc::kWrongBase) << stored.error().message();
+  EXPECT_EQ(store_->current(), Version{1});
+  store_->discard(id());
+  ASSERT_TRUE(install(two).has_value()) << "the whole version repairs it";
+  EXPECT_TRUE(holds(directory() / "current", two));
+}
+
+TEST_P(StorePatchTest, BaseThatWasCutShortIsAWrongBase) {
+  fs::resize_file(layout().complete(Version{1}) / "model.safetensors", 1'000'000);
+  EXPECT_EQ(apply(patch).error().code, Errc::kWrongBase);
+}
+
+TEST_P(StorePatchTest, PatchOfAnotherBaseUnderTheSameNumberIsAWrongBase) {
+  Publication other = next_of(one, 7);
+  other.manifest.version = Version{1};
+  EXPECT_EQ(apply(patch_of(other, next_of(other, 2))).error().code, Errc::kWrongBase);
+}
+
+TEST_P(StorePatchTest, BytesThatAreNoPatchAreCorruptThoughTheirChunksMatch) {
+  for (const std::size_t cut : {std::size_t{10}, std::size_t{1000}, patch.stream.size() - 1}) {
+    const Publication bad = payload_of(one, two, patch.stream.substr(0, cut));
+    const Result<StoredVersion> stored = apply(bad);
+    ASSERT_FALSE(stored.has_value());
+    EXPECT_EQ(stored.error().code, Errc::kCorrupt) << cut;
+    store_->discard(bad.manifest.id());
+  }
+  std::string flipped = patch.stream;
+  flipped[flipped.size() / 2] ^= 1;
+  EXPECT_EQ(apply(payload_of(one, two, flipped)).error().code, Errc::kCorrupt);
+  EXPECT_EQ(store_->current(), Version{1});
+  EXPECT_TRUE(holds(directory() / "current", one));
+}
+
+TEST_P(StorePatchTest, PatchToAnotherResultThanItsManifestSaysIsCorrupt) {
+  Publication lying = patch;
+  lying.manifest.snapshot_digest = one.manifest.snapshot_digest;
+  EXPECT_EQ(apply(lying).error().code, Errc::kCorrupt);
+}
+
+TEST_P(StorePatchTest, PayloadsOfOneVersionReplaceOneAnother) {
+  ASSERT_TRUE(begin(patch).has_value());
+  ASSERT_TRUE(put(patch, {0, 1}).has_value());
+  ASSERT_TRUE(begin(two).has_value());
+  put_digests(two);
+  ASSERT_TRUE(write(two, 0, 10).has_value());
+  ASSERT_TRUE(apply(patch).has_value());
+  EXPECT_TRUE(holds(directory() / "current", two));
+  settle();
+  EXPECT_TRUE(fs::is_empty(directory() / "incoming"));
+}
+
+TEST_P(StorePatchTest, DiscardLeavesNothingAndTheBaseStays) {
+  ASSERT_TRUE(begin(patch).has_value());
+  ASSERT_TRUE(put(patch, all_of(patch)).has_value());
+  store_->discard(id());
+  settle();
+  EXPECT_TRUE(fs::is_empty(directory() / "incoming"));
+  EXPECT_FALSE(fs::exists(layout().record(id())));
+  EXPECT_TRUE(holds(directory() / "current", one));
+}
+
+TEST_P(StorePatchTest, WhatIsInUseStaysAndOtherPatchesGo) {
+  options_.versions_kept = 1;
+  open();
+  store_->retain({Version{1}});
+  ASSERT_TRUE(apply(patch).has_value());
+  settle();
+  EXPECT_NE(store_->find(Version{1}), nullptr) << "it is in use";
+  EXPECT_EQ(store_->patches().size(), 0u) << "it is not";
+  EXPECT_FALSE(fs::exists(layout().patch(id())));
+  EXPECT_NE(store_->find(Version{2}), nullptr);
+  store_->retain({});
+  settle();
+  EXPECT_EQ(store_->find(Version{1}), nullptr);
+  EXPECT_NE(store_->find(Version{2}), nullptr) << "the newest stays whatever is said";
+}
+
+TEST_P(StorePatchTest, BaseStaysWhileAPatchIsAppliedToIt) {
+  options_.versions_kept = 1;
+  open();
+  const Publication nine = next_of(one, 9);
+  ASSERT_TRUE(begin(nine).has_value());
+  put_digests(nine);
+  ASSERT_TRUE(write(nine).has_value());
+  ASSERT_TRUE(begin(patch).has_value());
+  ASSERT_TRUE(finish(nine).has_value());
+  settle();
+  EXPECT_NE(store_->find(Version{1}), nullptr);
+  store_->discard(id());
+  store_->retain({});
+  settle();
+  EXPECT_EQ(store_->find(Version{1}), nullptr);
+}
+
+TEST_P(StorePatchTest, OriginPutsItsOwnPatchBesideTheVersions) {
+  ASSERT_TRUE(install(two).has_value());
+  std::optional<Result<fs::path>> begun;
+  store_->begin_patch(id(), [&](auto r) { begun = std::move(r); });
+  const Result<fs::path> path = await(begun);
+  ASSERT_TRUE(path.has_value()) << path.error().message();
+  std::ofstream(*path, std::ios::binary) << patch.stream;
+  std::optional<Status> finished;
+  store_->finish_patch(patch.manifest, patch.digests, [&](Status s) { finished = s; });
+  ASSERT_TRUE(await(finished).has_value());
+  ASSERT_EQ(store_->patches().size(), 1u);
+  EXPECT_EQ(store_->find(Version{2})->manifest, two.manifest) << "the version is what it was";
+  open();
+  ASSERT_EQ(store_->patches().size(), 1u);
+  EXPECT_EQ(store_->patches()[0].manifest, patch.manifest);
+}
+
+/// The same in parts of two chunks, so that it can grow by them.
+Publication in_small_parts(Publication p) {
+  p.manifest.part_chunks = 2;
+  p.manifest.part_digests = part_digests_of(p.digests, 2);
+  return p;
+}
+
+/// What is known of it while `parts` parts are there.
+Publication so_far(const Publication& whole, std::uint32_t parts) {
+  Publication p = whole;
+  p.manifest.open = true;
+  p.manifest.payload_bytes = std::uint64_t{parts} * 2 * p.manifest.chunk_bytes;
+  p.manifest.part_digests.resize(parts);
+  return p;
+}
+
+struct StoreOpenPatchTest : StorePatchTest {
+  const Publication whole = in_small_parts(patch);
+
+  Status put(std::uint32_t part, std::vector<std::uint32_t> chunks) {
+    const auto first = whole.digests.begin() + 2 * part;
+    const auto count = std::min<std::ptrdiff_t>(2, whole.digests.end() - first);
+    store_->put_digest_part(id(), part, {first, first + count});
+    for (const std::uint32_t chunk : chunks) {
+      std::optional<Status> stored;
+      store_->write_chunk(id(), ChunkIndex{chunk}, whole.chunk(ChunkIndex{chunk}), [&](Status s) { stored = s; });
+      WC_TRY(await(stored));
+    }
+    return {};
+  }
+  Status put_rest(std::uint32_t from_part) {
+    for (std::uint32_t part = from_part; part < whole.manifest.part_count(); ++part) {
+      std::vector<std::uint32_t> chunks{2 * part};
+      if (2 * part + 1 < whole.manifest.chunk_count()) chunks.push_back(2 * part + 1);
+      WC_TRY(put(part, chunks));
+    }
+    return {};
+  }
+};
+
+TEST_P(StoreOpenPatchTest, IsAppliedAsItGrowsAndInstalledAtItsEnd) {
+  ASSERT_GT(whole.manifest.part_count(), 3u);
+  ASSERT_TRUE(begin(so_far(whole, 0)).has_value());
+  store_->grow(so_far(whole, 2).manifest);
+  ASSERT_TRUE(put(1, {3, 2}).has_value());
+  ASSERT_TRUE(put(0, {0, 1}).has_value());
+  store_->grow(whole.manifest);
+  ASSERT_TRUE(put_rest(2).has_value());
+  const Result<StoredVersion> stored = finish(whole);
+  ASSERT_TRUE(stored.has_value()) << stored.error().message();
+  EXPECT_TRUE(holds(directory() / "current", two));
+  open();
+  ASSERT_EQ(store_->patches().size(), 1u) << "its record and its file are those of one that never was open";
+  EXPECT_EQ(store_->patches()[0].manifest, whole.manifest);
+  EXPECT_EQ(store_->current(), Version{2});
+}
+
+TEST_P(StoreOpenPatchTest, NothingIsKeptOverARestartBeforeItsEnd) {
+  ASSERT_TRUE(begin(so_far(whole, 1)).has_value());
+  ASSERT_TRUE(put(0, {0, 1}).has_value());
+  settle();
+  open();
+  EXPECT_TRUE(store_->partial().empty());
+  EXPECT_FALSE(fs::exists(layout().incoming(id())));
+  EXPECT_FALSE(fs::exists(layout().incoming(Version{2})));
+  EXPECT_EQ(begin(whole)->held.count(), 0u);
+}
+
+TEST_P(StoreOpenPatchTest, WhatIsHereIsKeptOverARestartAfterItsEnd) {
+  ASSERT_TRUE(begin(so_far(whole, 1)).has_value());
+  ASSERT_TRUE(put(0, {0, 1}).has_value());
+  store_->grow(whole.manifest);
+  ASSERT_TRUE(put(1, {2}).has_value());
+  settle();
+  open();
+  EXPECT_EQ(begin(whole)->held.count(), 3u);
+  ASSERT_TRUE(put_rest(0).has_value());
+  ASSERT_TRUE(finish(whole).has_value());
+  EXPECT_TRUE(holds(directory() / "current", two));
+}
+
+TEST_P(StoreOpenPatchTest, OriginServesWhatItHasMadeSoFar) {
+  ASSERT_TRUE(install(two).has_value());
+  std::optional<Result<fs::path>> begun;
+  store_->begin_patch(id(), [&](auto r) { begun = std::move(r); });
+  const Result<fs::path> path = await(begun);
+  ASSERT_TRUE(path.has_value()) << path.error().message();
+  std::ofstream file(*path, std::ios::binary);
+  const auto half = 3 * whole.manifest.chunk_bytes;
+  file << whole.stream.substr(0, half) << std::flush;
+  store_->grow_making(so_far(whole, 1).manifest);
+  const auto read = [&](std::uint32_t chunk) {
+    std::optional<Result<BufferRef>> bytes;
+    store_->read_chunk(id(), ChunkIndex{chunk}, [&](auto r) { bytes = std::move(r); });
+    return await(bytes);
+  };
+  for (const std::uint32_t chunk : {0u, 1u}) {
+    const Result<BufferRef> bytes = read(chunk);
+    ASSERT_TRUE(bytes.has_value()) << bytes.error().message();
+    EXPECT_EQ(digest_of((*bytes)->bytes()), whole.digests[chunk]);
+  }
+  EXPECT_EQ(read(2).error().code, Errc::kNotFound) << "of a part that is not whole";
+  file << whole.stream.substr(half) << std::flush;
+  std::optional<Status> finished;
+  store_->finish_patch(whole.manifest, whole.digests, [&](Status s) { finished = s; });
+  ASSERT_TRUE(await(finished).has_value());
+  EXPECT_EQ(digest_of((*read(2))->bytes()), whole.digests[2]);
+}
+
+TEST_P(StorePatchTest, ForgottenVersionsFilesAreWrittenAnew) {
+  options_.versions_kept = 1;
+  open();
+  const auto inode = [](const fs::path& path) {
+    struct stat info {};
+    return ::stat(path.c_str(), &info) == 0 ? info.st_ino : 0;
+  };
+  const auto first = inode(layout().complete(Version{1}) / "model.safetensors");
+  ASSERT_TRUE(apply(patch).has_value());
+  await_durable(Version{2});
+  settle();
+  const Publication three = next_of(two, 3);
+  ASSERT_TRUE(apply(patch_of(two, three)).has_value());
+  EXPECT_EQ(inode(directory() / "current/model.safetensors"), first);
+  EXPECT_TRUE(holds(directory() / "current", three));
+}
+
+TEST_P(StorePatchTest, FilesThatAReaderHasAreLeftAsTheyAre) {
+  options_.versions_kept = 1;
+  for (const bool mapped : {false, true}) {
+    for (const bool linked : {false, true}) {
+      store_.reset();
+      fs::remove_all(directory());
+      open();
+      ASSERT_TRUE(install(one).has_value());
+      await_durable(Version{1});
+      const fs::path path = layout().complete(Version{1}) / "model.safetensors";
+      std::optional<MappedFile> reader;
+      std::optional<File> opened;
+      if (linked) {
+        fs::create_hard_link(path, directory() / "kept");
+      } else if (mapped) {
+        reader = *MappedFile::open(path.string());
+      } else {
+        opened = *open_file(path, O_RDONLY);
+      }
+      ASSERT_TRUE(apply(patch).has_value());
+      await_durable(Version{2});
+      settle();
+      const Publication three = next_of(two, 3);
+      ASSERT_TRUE(apply(patch_of(two, three)).has_value());
+      EXPECT_TRUE(holds(directory() / "current", three));
+      std::string seen(kBytes, '\0');
+      if (linked) {
+        seen = *read_file(directory() / "kept", kGiB);
+      } else if (mapped) {
+        std::memcpy(seen.data(), reader->bytes().data(), kBytes);
+      } else {
+        ASSERT_TRUE(read_fully(*opened, 0, std::as_writable_bytes(std::span(seen)), "old").has_value());
+      }
+      EXPECT_EQ(seen, one.stream);
+    }
+  }
+}
+
+TEST_P(StorePatchTest, DirectoryThatAReaderHoldsDoesNotTurnIntoAnotherVersion) {
+  options_.versions_kept = 1;
+  open();
+  const File held = *open_file(layout().complete(Version{1}), O_RDONLY | O_DIRECTORY);
+  ASSERT_TRUE(apply(patch).has_value());
+  await_durable(Version{2});
+  settle();
+  const Publication three = next_of(two, 3);
+  ASSERT_TRUE(begin(patch_of(two, three)).has_value());
+  EXPECT_FALSE(open_file_at(held, "model.safetensors", O_RDONLY).has_value());
+}
+
+TEST_P(StorePatchTest, SpareFilesMakeRoomForOthers) {
+  options_.versions_kept = 1;
+  open();
+  ASSERT_TRUE(apply(patch).has_value());
+  await_durable(Version{2});
+  settle();
+  EXPECT_FALSE(fs::is_empty(layout().spare()));
+  ASSERT_TRUE(install(publication(3)).has_value()) << "which has other files";
+  settle();
+  EXPECT_TRUE(holds(directory() / "current", publication(3)));
+  open();
+  EXPECT_TRUE(fs::is_empty(layout().spare()));
+}
+
+TEST_P(SmallDiskTest, PatchThatFindsNoRoomLeavesNothingBehind) {
+  fill();
+  EXPECT_EQ(begin(patch).error().code, Errc::kNoSpace);
+  EXPECT_TRUE(fs::is_empty(layout().incoming()));
+  EXPECT_FALSE(fs::exists(layout().record(id())));
+  EXPECT_TRUE(holds(directory() / "current", one));
+  make_room();
+  ASSERT_TRUE(apply(patch).has_value());
+  EXPECT_TRUE(holds(directory() / "current", two));
+}
+
+TEST_P(SmallDiskTest, PatchIsAppliedAnewWhenThereIsRoomAgain) {
+  ASSERT_TRUE(begin(patch).has_value());
+  // As where a file system cannot set blocks aside.
+  const File target = *open_file(layout().incoming(Version{2}) / "model.safetensors", O_RDWR);
+  ASSERT_EQ(::fallocate(target.fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kBytes), 0);
+  fill();
+  Status status = put(patch, all_of(patch));
+  if (status.has_value()) {
+    const Result<StoredVersion> stored = finish(patch);
+    ASSERT_FALSE(stored.has_value());
+    status = stored.error();
+  }
+  EXPECT_EQ(status.error().code, Errc::kNoSpace) << status.error().message();
+  EXPECT_EQ(store_->current(), Version{1});
+  EXPECT_TRUE(holds(directory() / "current", one));
+  make_room();
+  const Result<PartialVersion> begun = begin(patch);
+  ASSERT_TRUE(begun.has_value()) << begun.error().message();
+  EXPECT_GT(begun->held.count(), 0u) << "chunks that arrived are not fetched again";
+  ASSERT_TRUE(put(patch, all_of(patch)).has_value());
+  ASSERT_TRUE(finish(patch).has_value());
+  EXPECT_TRUE(holds(directory() / "current", two));
+}
+
+INSTANTIATE_TEST_SUITE_P(, SmallDiskTest, testing::Values(DiskBackend::kIoUring, DiskBackend::kThreadPool),
+                         backend_name);
+INSTANTIATE_TEST_SUITE_P(, StoreOpenPatchTest, testing::Values(DiskBackend::kIoUring, DiskBackend::kThreadPool),
+                         backend_name);
+INSTANTIATE_TEST_SUITE_P(, StorePatchTest, testing::Values(DiskBackend::kIoUring, DiskBackend::kThreadPool),
+                         backend_name);
+
+}  // namespace
+}  // namespace weightcast

@@ -1,0 +1,217 @@
+#include "transport/io/store/store_recovery.h"
+
+#include <fcntl.h>
+
+#include <fstream>
+#include <functional>
+
+#include "tests/transport/io/store/store_fixture.h"
+
+namespace weightcast {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Constructs what a process leaves that died at some moment, then opens a store on it.
+class StoreRecovery : public StoreFixture {
+ protected:
+  StoreRecovery() { EXPECT_TRUE(layout().create().has_value()); }
+
+  void make_files(const fs::path& path, const Publication& p, bool with_bytes) {
+    const auto files = VersionFiles::create(path, *FileTable::make(p.manifest.files));
+    ASSERT_TRUE(files.has_value());
+    std::size_t at = 0;
+    for (const SnapshotFile& entry : p.manifest.files) {
+      const File file = *open_file(path / entry.name, O_WRONLY);
+      const Bytes bytes = std::as_bytes(std::span(p.stream)).subspan(at, entry.size_bytes);
+      if (with_bytes) {
+        ASSERT_TRUE(write_fully(file, 0, bytes, "file").has_value());
+      }
+      at += entry.size_bytes;
+    }
+  }
+  void make_record(const Publication& p, bool durable = false) {
+    VersionRecord record{p.manifest, ChunkDigests(p.manifest)};
+    record.digests.chunks = p.digests;
+    record.digests.parts = ChunkSet(p.manifest.part_count(), true);
+    record.durable = durable;
+    ASSERT_TRUE(write_record(layout().record(p.manifest.version), record).has_value());
+  }
+  void make_installed(const Publication& p, bool durable) {
+    make_files(layout().complete(p.manifest.version), p, true);
+    make_record(p, durable);
+  }
+  /// Nothing but what a healthy store has.
+  void expect_tidy() {
+    EXPECT_TRUE(fs::is_empty(layout().trash()));
+    EXPECT_FALSE(fs::exists(fs::symlink_status(directory() / "current.tmp")));
+    std::size_t records = 0;
+    for (const auto& entry : fs::directory_iterator(layout().records())) {
+      EXPECT_NE(entry.path().extension(), ".tmp");
+      ++records;
+    }
+    EXPECT_EQ(records, store_->versions().size() + store_->partial().size());
+  }
+
+  static void damage(const fs::path& path, std::uint64_t at) {
+    const File file = *open_file(path, O_RDWR);
+    std::byte b{};
+    ASSERT_TRUE(read_fully(file, at, {&b, 1}, "file").has_value());
+    b ^= std::byte{1};
+    ASSERT_TRUE(write_fully(file, at, {&b, 1}, "file").has_value());
+  }
+
+  const Publication old_ = publication(4);
+  const Publication new_ = publication(5);
+};
+
+TEST_F(StoreRecovery, BeginFilesWithoutRecordAreThrownAway) {
+  make_files(layout().incoming(Version{5}), new_, true);
+  open();
+  EXPECT_TRUE(store_->partial().empty());
+  EXPECT_TRUE(fs::is_empty(layout().incoming()));
+  expect_tidy();
+}
+
+TEST_F(StoreRecovery, BeginHalfWrittenRecordIsThrownAway) {
+  make_files(layout().incoming(Version{5}), new_, false);
+  std::ofstream(layout().record(Version{5}).native() + ".tmp") << "wcrec";
+  open();
+  EXPECT_TRUE(store_->partial().empty());
+  expect_tidy();
+}
+
+TEST_F(StoreRecovery, ArrivingHoldsOnlyChunksThatMatch) {
+  make_files(layout().incoming(Version{5}), new_, true);
+  make_record(new_);
+  damage(layout().incoming(Version{5}) / "b", 30'000);  // byte 40,001 of the stream, in chunk 9
+  open();
+  ASSERT_EQ(store_->partial().size(), 1u);
+  const ChunkSet held = store_->partial()[0].held;
+  EXPECT_EQ(held.count(), held.size() - 1);
+  EXPECT_FALSE(held.contains(ChunkIndex{9}));
+  expect_tidy();
+}
+
+TEST_F(StoreRecovery, ArrivingHolesAreNotHeld) {
+  make_files(layout().incoming(Version{5}), new_, false);
+  make_record(new_);
+  open();
+  ASSERT_EQ(store_->partial().size(), 1u);
+  EXPECT_EQ(store_->partial()[0].held.count(), 0u);
+}
+
+TEST_F(StoreRecovery, FinishRenamedButNotSwitched) {
+  make_installed(old_, true);
+  ASSERT_TRUE(layout().switch_current(Version{4}).has_value());
+  make_installed(new_, false);
+  open();
+  EXPECT_EQ(store_->current(), Version{5});
+  EXPECT_TRUE(holds(directory() / "current", new_));
+  await_durable(Version{5});
+  expect_tidy();
+}
+
+TEST_F(StoreRecovery, FinishLinkMadeButNotRenamed) {
+  make_installed(old_, true);
+  ASSERT_TRUE(layout().switch_current(Version{4}).has_value());
+  make_installed(new_, false);
+  fs::create_symlink("versions/000000000005", directory() / "current.tmp");
+  open();
+  EXPECT_TRUE(holds(directory() / "current", new_));
+  expect_tidy();
+}
+
+TEST_F(StoreRecovery, FinishSwitchedButLostByThePowerCut) {
+  make_installed(old_, true);
+  make_installed(new_, false);
+  ASSERT_TRUE(layout().switch_current(Version{5}).has_value());
+  damage(layout().complete(Version{5}) / "b", 500);
+  open();
+  EXPECT_EQ(store_->current(), Version{4});
+  EXPECT_TRUE(holds(directory() / "current", old_));
+  EXPECT_EQ(store_->find(Version{5}), nullptr);
+  expect_tidy();
+}
+
+TEST_F(StoreRecovery, FinishTheOnlyVersionLostByThePowerCut) {
+  make_installed(new_, false);
+  ASSERT_TRUE(layout().switch_current(Version{5}).has_value());
+  fs::resize_file(layout().complete(Version{5}) / "b", 3);
+  open();
+  EXPECT_EQ(store_->current(), kNoVersion);
+  EXPECT_FALSE(fs::exists(fs::symlink_status(directory() / "current")));
+  expect_tidy();
+}
+
+TEST_F(StoreRecovery, ImportRecordedButNotMovedCanBeFinished) {
+  make_files(layout().incoming(Version{5}), new_, true);
+  make_record(new_);
+  open();
+  const Result<PartialVersion> begun = begin(new_);
+  ASSERT_TRUE(begun.has_value());
+  EXPECT_TRUE(begun->held.complete());
+  const Result<StoredVersion> stored = finish(new_);
+  ASSERT_TRUE(stored.has_value()) << stored.error().message();
+  EXPECT_TRUE(holds(directory() / "current", new_));
+}
+
+TEST_F(StoreRecovery, ForgottenButRecordStillThere) {
+  make_installed(new_, true);
+  make_record(old_, true);
+  make_files(layout().trash() / "000000000004.0", old_, true);
+  open();
+  ASSERT_EQ(store_->versions().size(), 1u);
+  EXPECT_EQ(store_->current(), Version{5});
+  expect_tidy();
+}
+
+TEST_F(StoreRecovery, DiscardedButRecordStillThere) {
+  make_record(new_);
+  open();
+  EXPECT_TRUE(store_->partial().empty());
+  expect_tidy();
+}
+
+TEST_F(StoreRecovery, CompleteAndArrivingKeepsTheComplete) {
+  make_installed(new_, true);
+  make_files(layout().incoming(Version{5}), new_, false);
+  open();
+  EXPECT_TRUE(holds(directory() / "current", new_));
+  EXPECT_TRUE(store_->partial().empty());
+  expect_tidy();
+}
+
+TEST_F(StoreRecovery, StrangersAreKeptAside) {
+  make_installed(new_, true);
+  for (const char* folder : {"incoming", "versions", "records"})
+    std::ofstream(directory() / folder / "notes") << folder;
+  fs::create_directory(directory() / "current");
+  open();
+  EXPECT_EQ(store_->current(), Version{5});
+  EXPECT_TRUE(holds(directory() / "current", new_));
+  EXPECT_EQ(std::distance(fs::directory_iterator(layout().aside()), {}), 4);
+  expect_tidy();
+}
+
+TEST_F(StoreRecovery, RecordCutAnywhereNeverMakesAWrongVersion) {
+  make_files(layout().incoming(Version{5}), new_, true);
+  make_record(new_);
+  const std::string whole = *read_file(layout().record(Version{5}), kMiB);
+  for (std::size_t size = 0; size <= whole.size(); size += 1) {
+    std::ofstream(directory() / "cut", std::ios::trunc) << whole.substr(0, size);
+    const Result<VersionRecord> record = read_record(directory() / "cut");
+    if (record.has_value()) {
+      EXPECT_EQ(record->manifest, new_.manifest);
+      EXPECT_EQ(record->digests.complete(), size == whole.size());
+    }
+    EXPECT_FALSE(record.has_value() && record->durable);
+  }
+  std::string damaged = whole;
+  damaged[20] ^= 1;
+  std::ofstream(directory() / "cut", std::ios::trunc) << damaged;
+  EXPECT_EQ(read_record(directory() / "cut").error().code, Errc::kCorrupt);
+}
+
+}  // namespace
+}  // namespace weightcast

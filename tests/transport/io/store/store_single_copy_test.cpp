@@ -1,0 +1,384 @@
+// Patches that take the place of the only copy: readers are waited for, and whatever fails, the old version is there.
+#include <gmock/gmock.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <csignal>
+#include <cstring>
+#include <functional>
+
+#include "patch/snapshot/mapped_file.h"
+#include "tests/transport/io/store/store_patch_fixture.h"
+#include "transport/io/store/in_place.h"
+
+namespace weightcast {
+namespace {
+
+namespace fs = std::filesystem;
+
+MATCHER_P2(FailsWith, code, words, "fails for that reason") {
+  if (arg.has_value()) return false;
+  *result_listener << arg.error().message();
+  return arg.error().code == code && arg.error().detail.find(words) != std::string::npos;
+}
+
+class SingleCopyTest : public StorePatchTest {
+ protected:
+  SingleCopyTest() { options_.single_copy = true; }
+  void SetUp() override {
+    StorePatchTest::SetUp();
+    if (!IsSkipped()) await_durable(Version{1});
+  }
+  fs::path file(Version version) { return layout().complete(version) / "model.safetensors"; }
+  /// Nothing but what version `p` needs.
+  void expect_only(const Publication& p) {
+    expect_current(p);
+    EXPECT_TRUE(fs::is_empty(layout().undo()));
+  }
+  /// Nothing but that, and what the next one has been prepared with.
+  void expect_current(const Publication& p) {
+    const Version version = p.manifest.version;
+    EXPECT_EQ(store_->current(), version);
+    EXPECT_TRUE(holds(directory() / "current", p));
+    EXPECT_EQ(std::distance(fs::directory_iterator(layout().versions()), {}), 1);
+    EXPECT_TRUE(fs::is_empty(layout().spare()));
+    for (const auto& entry : fs::directory_iterator(layout().incoming())) {
+      EXPECT_TRUE(StoreLayout::payload_of(entry.path().filename().native())->is_patch()) << entry.path();
+    }
+  }
+  /// A process that applies the patch to the only copy; `before_finish` runs in it when all has arrived, `after_finish`
+  /// when it is installed.
+  pid_t fork_apply(
+      const std::function<void()>& before_finish, const std::function<void()>& after_finish = [] {}) {
+    store_.reset();
+    const pid_t child = ::fork();
+    if (child != 0) return child;
+    EventLoop* loop = new EventLoop;
+    auto opened = Store::open(*loop, options_);
+    if (!opened.has_value()) ::_exit(1);
+    Store& store = **opened;
+    store.begin(patch.manifest, [&](Result<PartialVersion> partial) {
+      if (!partial.has_value()) ::_exit(0);
+      store.put_digest_part(id(), 0, patch.digests);
+      auto left = std::make_shared<std::uint32_t>(patch.manifest.chunk_count());
+      for (std::uint32_t i = 0; i < patch.manifest.chunk_count(); ++i) {
+        store.write_chunk(id(), ChunkIndex{i}, patch.chunk(ChunkIndex{i}), [&, left](const Status&) {
+          if (--*left > 0) return;
+          // Again, since its answer comes after the digests are written down, on a slow machine too.
+          store.begin(patch.manifest, [&](const auto&) {
+            before_finish();
+            store.finish(id(), [&](const auto&) { after_finish(); });
+          });
+        });
+      }
+    });
+    for (;;) loop->run_until(loop->now() + std::chrono::milliseconds(50));
+  }
+};
+
+TEST_P(SingleCopyTest, PatchTakesThePlaceOfItsBase) {
+  struct stat before {
+  }, after{};
+  ASSERT_EQ(::stat(file(Version{1}).c_str(), &before), 0);
+  const Result<StoredVersion> stored = apply(patch);
+  ASSERT_TRUE(stored.has_value()) << stored.error().message();
+  EXPECT_EQ(stored->manifest, patch.manifest);
+  ASSERT_EQ(::stat(file(Version{2}).c_str(), &after), 0);
+  EXPECT_EQ(before.st_ino, after.st_ino);
+  EXPECT_EQ(store_->find(Version{1}), nullptr);
+  EXPECT_EQ(store_->taking_place(), kNoVersion);
+  await_durable(Version{2});
+  settle();
+  expect_only(two);
+  EXPECT_FALSE(fs::exists(layout().record(Version{1})));
+  EXPECT_EQ(store_->patches().size(), 1u) << "for children";
+  const Publication three = next_of(two, 3);
+  ASSERT_TRUE(apply(patch_of(two, three)).has_value());
+  await_durable(Version{3});
+  open();
+  expect_only(three);
+}
+
+TEST_P(SingleCopyTest, NothingIsTouchedBeforeThePatchIsWhole) {
+  ASSERT_TRUE(begin(patch).has_value());
+  std::vector<std::uint32_t> chunks = all_of(patch);
+  chunks.pop_back();
+  ASSERT_TRUE(put(patch, chunks).has_value());
+  settle();
+  expect_only(one);
+}
+
+TEST_P(SingleCopyTest, WaitsForWhoeverHasTheFiles) {
+  const auto readers = {
+      std::function([](const fs::path& path) -> std::shared_ptr<void> {
+        return std::make_shared<File>(std::move(*open_file(path, O_RDONLY)));
+      }),
+      std::function([](const fs::path& path) -> std::shared_ptr<void> {
+        return std::make_shared<MappedFile>(std::move(*MappedFile::open(path.native())));
+      }),
+      std::function([](const fs::path& path) -> std::shared_ptr<void> {
+        const fs::path link = path.parent_path().parent_path().parent_path() / "kept";
+        fs::create_hard_link(path, link);
+        return {nullptr, [link](void*) { fs::remove(link); }};
+      }),
+  };
+  Publication from = one;
+  for (const auto& reader : readers) {
+    const Publication to = next_of(from, from.manifest.version.value + 1);
+    const Publication step = patch_of(from, to);
+    std::shared_ptr<void> held = reader(file(from.manifest.version));
+    ASSERT_TRUE(begin(step).has_value());
+    ASSERT_TRUE(put(step, all_of(step)).has_value());
+    std::optional<Result<StoredVersion>> stored;
+    store_->finish(step.manifest.id(), [&](auto r) { stored = std::move(r); });
+    EXPECT_EQ(store_->taking_place(), kNoVersion) << "nobody has to let go while it is prepared";
+    EXPECT_TRUE(eventually([&] { return store_->taking_place() == to.manifest.version; }));
+    settle();
+    EXPECT_FALSE(stored.has_value());
+    expect_current(from);
+    held.reset();
+    ASSERT_TRUE(await(stored).has_value()) << stored->error().message();
+    EXPECT_EQ(store_->taking_place(), kNoVersion);
+    await_durable(to.manifest.version);
+    expect_only(to);
+    from = to;
+  }
+}
+
+TEST_P(SingleCopyTest, NobodyHasToLetGoBeforeItIsPrepared) {
+  Publication from = one;
+  std::vector<std::pair<std::uint64_t, bool>> told;  // what takes its place, and whether its journal is there
+  store_->on_taking_place([&] {
+    const PayloadId step{Version{from.manifest.version.value + 1}, from.manifest.version};
+    told.emplace_back(store_->taking_place().value, fs::exists(layout().undo(step)));
+  });
+  // The second one's base is not on the disk yet when the patch is there.
+  for (int i = 0; i < 2; ++i) {
+    const Publication to = next_of(from, from.manifest.version.value + 1);
+    ASSERT_TRUE(apply(patch_of(from, to)).has_value());
+    from = to;
+  }
+  const std::vector<std::pair<std::uint64_t, bool>> expected{{2, true}, {0, true}, {3, true}, {0, true}};
+  EXPECT_EQ(told, expected);
+}
+
+TEST_P(SingleCopyTest, WhoWaitsCanBeDiscarded) {
+  const File reader = *open_file(file(Version{1}), O_RDONLY);
+  ASSERT_TRUE(begin(patch).has_value());
+  ASSERT_TRUE(put(patch, all_of(patch)).has_value());
+  std::optional<Result<StoredVersion>> stored;
+  store_->finish(id(), [&](auto r) { stored = std::move(r); });
+  settle();
+  store_->discard(id());
+  EXPECT_EQ(await(stored).error().code, Errc::kNotFound);
+  EXPECT_EQ(store_->taking_place(), kNoVersion);
+  settle();
+  expect_only(one);
+}
+
+TEST_P(SingleCopyTest, WhoWaitsTooLongHearsWhoHasTheFilesAndMayTryAgain) {
+  options_.single_copy_wait = std::chrono::milliseconds(100);
+  open();
+  const std::string me = "(process " + std::to_string(::getpid()) + ")";
+  const fs::path link = directory() / "kept";
+  std::optional<File> opened = *open_file(file(Version{1}), O_RDONLY);
+  EXPECT_THAT(apply(patch), FailsWith(Errc::kTimedOut, me));
+  expect_only(one);
+  std::optional<MappedFile> mapped = *MappedFile::open(file(Version{1}).native());
+  opened.reset();
+  EXPECT_THAT(apply(patch), FailsWith(Errc::kTimedOut, me));
+  mapped.reset();
+  fs::create_hard_link(file(Version{1}), link);
+  EXPECT_THAT(apply(patch), FailsWith(Errc::kTimedOut, "has another name"));
+  EXPECT_EQ(store_->taking_place(), kNoVersion);
+  fs::remove(link);
+  ASSERT_TRUE(apply(patch).has_value());
+  await_durable(Version{2});
+  expect_only(two);
+}
+
+TEST_P(SingleCopyTest, VersionThatWasWaitedForInVainMakesWayForANewerOne) {
+  options_.single_copy_wait = std::chrono::milliseconds(100);
+  open();
+  std::optional<File> reader = *open_file(file(Version{1}), O_RDONLY);
+  EXPECT_THAT(apply(patch), FailsWith(Errc::kTimedOut, "in use by"));
+  reader.reset();
+  const Publication three = next_of(two, 3);
+  const Result<StoredVersion> stored = apply(patch_of(one, three));
+  ASSERT_TRUE(stored.has_value()) << stored.error().message();
+  await_durable(Version{3});
+  settle();
+  expect_only(three);
+  EXPECT_TRUE(store_->partial().empty());
+}
+
+TEST_P(SingleCopyTest, BadPatchesAreReverted) {
+  std::string flipped = patch.stream;
+  flipped[flipped.size() / 2] ^= 1;
+  Publication lying = patch;
+  lying.manifest.snapshot_digest = one.manifest.snapshot_digest;
+  for (const Publication& bad :
+       {payload_of(one, two, flipped), lying, payload_of(one, two, patch.stream.substr(0, patch.stream.size() - 1)),
+        payload_of(one, two, patch.stream.substr(0, patch.stream.size() / 2))}) {
+    const Result<StoredVersion> stored = apply(bad);
+    ASSERT_FALSE(stored.has_value());
+    EXPECT_EQ(stored.error().code, Errc::kCorrupt) << stored.error().message();
+    settle();
+    expect_only(one);
+  }
+  ASSERT_TRUE(apply(patch).has_value());
+  EXPECT_TRUE(holds(directory() / "current", two));
+}
+
+TEST_P(SingleCopyTest, DamagedBaseStaysAsItWasAndTheWholeVersionRepairsIt) {
+  overwrite(file(Version{1}), 2'000'000, "damage");
+  const std::string damaged = *read_file(file(Version{1}), kGiB);
+  const Result<StoredVersion> stored = apply(patch);
+  ASSERT_FALSE(stored.has_value());
+  EXPECT_EQ(stored.error().code, Errc::kWrongBase) << stored.error().message();
+  EXPECT_EQ(store_->current(), Version{1});
+  EXPECT_EQ(*read_file(file(Version{1}), kGiB), damaged);
+  ASSERT_TRUE(install(two).has_value());
+  settle();
+  expect_only(two);
+}
+
+TEST_P(SingleCopyTest, PatchToOtherFilesIsRefused) {
+  Publication other = two;
+  other.manifest.files = {{"model-1.safetensors", kBytes}};
+  other.digest_snapshot();
+  EXPECT_EQ(begin(patch_of(one, other)).error().code, Errc::kWrongBase);
+  expect_only(one);
+}
+
+TEST_P(SingleCopyTest, PowerThatGoesBeforeItIsDurableBringsTheOldVersionBack) {
+  ASSERT_TRUE(apply(patch).has_value());
+  store_.reset();
+  // As if the mark had not come to the disk, nor the journal's end, and of the files only a part.
+  for (const bool torn : {false, true}) {
+    SCOPED_TRACE(torn);
+    fs::remove_all(directory());
+    open();
+    ASSERT_TRUE(install(one).has_value());
+    await_durable(Version{1});
+    VersionRecord record{patch.manifest, ChunkDigests(patch.manifest)};
+    record.digests.chunks = patch.digests;
+    record.digests.parts = ChunkSet(patch.manifest.part_count(), true);
+    ASSERT_TRUE(begin(patch).has_value());
+    ASSERT_TRUE(put(patch, all_of(patch)).has_value());
+    store_.reset();
+    {
+      const auto files = VersionFiles::open(layout().complete(Version{1}), *FileTable::make(one.manifest.files));
+      const auto payload = VersionFiles::open(layout().incoming(id()), *payload_files(patch.manifest));
+      const InPlaceWork work{*files, *payload, record, one.manifest.snapshot_digest};
+      const std::atomic<bool> wanted = true;
+      const auto changes = prepare_in_place(layout(), work, wanted);
+      ASSERT_TRUE(changes.has_value()) << changes.error().message();
+      const InPlaceResult made = install_in_place(layout(), work, *changes, wanted);
+      ASSERT_TRUE(made.status.has_value()) << made.status.error().message();
+    }
+    EXPECT_FALSE(fs::is_empty(layout().undo()));
+    if (torn) overwrite(file(Version{2}), 1'000'000, std::string_view(one.stream).substr(1'000'000, 50'000));
+    open();
+    EXPECT_EQ(store_->versions().size(), 1u);
+    settle();
+    EXPECT_EQ(store_->current(), torn ? Version{1} : Version{2});
+    EXPECT_TRUE(holds(directory() / "current", torn ? one : two));
+    EXPECT_TRUE(fs::is_empty(layout().undo()));
+  }
+}
+
+// A write past the limit kills the process at a place that is always the same: in the journal's head, in a record, in
+// the first segment, between two, in the last.
+TEST_P(SingleCopyTest, DeathAtAnyWriteLeavesTheOldVersion) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "ThreadSanitizer ends a child that starts threads after a fork";
+#endif
+  for (const rlim_t limit : {10, 100, 5'000, 20'000, 300'000, 1'000'000, 1'048'576, 2'999'000}) {
+    SCOPED_TRACE(limit);
+    const pid_t child = fork_apply([limit] {
+      const rlimit size{limit, limit};
+      ::setrlimit(RLIMIT_FSIZE, &size);
+    });
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(status));
+    EXPECT_EQ(WTERMSIG(status), SIGXFSZ);
+    EXPECT_FALSE(fs::is_empty(layout().undo())) << "it died in between";
+    open();
+    expect_only(one);
+  }
+  ASSERT_TRUE(apply(patch).has_value());
+  EXPECT_TRUE(holds(directory() / "current", two));
+}
+
+TEST_P(SingleCopyTest, DeathAtAnyMomentLeavesTheOldVersionOrTheNew) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "ThreadSanitizer ends a child that starts threads after a fork";
+#endif
+  int old_seen = 0, new_seen = 0;
+  constexpr unsigned kRounds = 20;
+  for (unsigned round = 0; round < kRounds; ++round) {
+    int ready[2];
+    ASSERT_EQ(::pipe(ready), 0);
+    const auto tell = [&] { static_cast<void>(!::write(ready[1], "x", 1)); };
+    const pid_t child = fork_apply(tell, tell);
+    char byte = 0;
+    ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+    // However slow the machine is, the last one gets to the end.
+    if (round + 1 < kRounds) {
+      ::usleep(2000 * round);
+    } else {
+      ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+    }
+    ::kill(child, SIGKILL);
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    ::close(ready[0]);
+    ::close(ready[1]);
+    open();
+    const Version current = store_->current();
+    ++(current == Version{1} ? old_seen : new_seen);
+    expect_only(current == Version{1} ? one : two);
+    if (current == Version{1}) continue;
+    store_.reset();
+    fs::remove_all(directory());
+    open();
+    ASSERT_TRUE(install(one).has_value());
+    await_durable(Version{1});
+  }
+  EXPECT_GT(old_seen, 0);
+  EXPECT_GT(new_seen, 0);
+}
+
+class SingleCopySmallDiskTest : public SmallDiskTest {
+ protected:
+  SingleCopySmallDiskTest() { options_.single_copy = true; }
+};
+
+TEST_P(SingleCopySmallDiskTest, JournalThatFindsNoRoomLeavesTheOldVersion) {
+  ASSERT_TRUE(begin(patch).has_value());
+  ASSERT_TRUE(put(patch, all_of(patch)).has_value());
+  fill();
+  // Room for a few segments' old bytes, for none, and for all.
+  for (const std::uintmax_t room : {std::uintmax_t{40'960}, std::uintmax_t{0}}) {
+    fs::resize_file(directory() / "filler", fs::file_size(directory() / "filler") - room);
+    const Result<StoredVersion> stored = finish(patch);
+    ASSERT_FALSE(stored.has_value());
+    EXPECT_EQ(stored.error().code, Errc::kNoSpace) << stored.error().message();
+    EXPECT_TRUE(holds(directory() / "current", one));
+    EXPECT_TRUE(fs::is_empty(layout().undo()));
+    fill();
+  }
+  make_room();
+  ASSERT_TRUE(finish(patch).has_value());
+  EXPECT_TRUE(holds(directory() / "current", two));
+}
+
+constexpr auto kBackends = {DiskBackend::kIoUring, DiskBackend::kThreadPool};
+INSTANTIATE_TEST_SUITE_P(, SingleCopyTest, testing::ValuesIn(kBackends), backend_name);
+INSTANTIATE_TEST_SUITE_P(, SingleCopySmallDiskTest, testing::ValuesIn(kBackends), backend_name);
+
+}  // namespace
+}  // namespace weightcast

@@ -1,0 +1,302 @@
+#include "transport/io/store/store.h"
+
+#include <fcntl.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "tests/transport/io/disk/faulty_disk.h"
+#include "tests/transport/io/store/store_fixture.h"
+
+namespace weightcast {
+namespace {
+
+namespace fs = std::filesystem;
+
+using StoreTest = StoreBackendFixture;
+
+TEST_P(StoreTest, InstallsWhatArrivedBitForBit) {
+  const Publication p = publication(7);
+  open();
+  const Result<StoredVersion> stored = install(p);
+  ASSERT_TRUE(stored.has_value()) << stored.error().message();
+  EXPECT_TRUE(holds(stored->path, p));
+  EXPECT_TRUE(holds(directory() / "current", p));
+  EXPECT_EQ(store_->current(), Version{7});
+  EXPECT_EQ(stored->chunk_digests, p.digests);
+  await_durable(Version{7});
+  open();
+  ASSERT_NE(store_->find(Version{7}), nullptr);
+  EXPECT_TRUE(store_->find(Version{7})->durable);
+  EXPECT_EQ(store_->find(Version{7})->manifest, p.manifest);
+  EXPECT_EQ(store_->find(Version{7})->chunk_digests, p.digests);
+}
+
+TEST_P(StoreTest, ReadsEveryChunkFromMemoryAndFromDisk) {
+  const Publication p = publication(7);
+  for (const std::size_t cache_bytes : {std::size_t{16 * kMiB}, std::size_t{0}}) {
+    fs::remove_all(directory());
+    options_.cache_bytes_max = cache_bytes;
+    open();
+    ASSERT_TRUE(begin(p).has_value());
+    put_digests(p);
+    bool stored = false;
+    store_->write_chunk(Version{7}, ChunkIndex{0}, p.chunk(ChunkIndex{0}), [&](const Status&) { stored = true; });
+    // At once, before the disk has it, whatever the size of the cache.
+    ASSERT_NE(store_->cached_chunk(Version{7}, ChunkIndex{0}), nullptr);
+    EXPECT_FALSE(stored);
+    ASSERT_TRUE(write(p, 1, p.manifest.chunk_count()).has_value());
+    for (const bool finished : {false, true}) {
+      if (finished) {
+        ASSERT_TRUE(finish(p).has_value());
+      }
+      for (std::uint32_t i = 0; i < p.manifest.chunk_count(); ++i) {
+        const Result<BufferRef> bytes = read(Version{7}, i);
+        ASSERT_TRUE(bytes.has_value()) << bytes.error().message();
+        EXPECT_EQ(digest_of((*bytes)->bytes()), p.digests[i]);
+      }
+    }
+    store_.reset();
+  }
+}
+
+TEST_P(StoreTest, RefusesChunksThatItDoesNotHave) {
+  const Publication p = publication(7);
+  open();
+  EXPECT_EQ(read(Version{7}, 0).error().code, Errc::kNotFound);
+  ASSERT_TRUE(begin(p).has_value());
+  EXPECT_EQ(read(Version{7}, 0).error().code, Errc::kNotFound);
+}
+
+TEST_P(StoreTest, ResumesFromWhatIsOnDisk) {
+  const Publication p = publication(7);
+  open();
+  ASSERT_TRUE(begin(p).has_value());
+  put_digests(p);
+  ASSERT_TRUE(write(p, 3, 9).has_value());
+  open();
+  ASSERT_EQ(store_->partial().size(), 1u);
+  const Result<PartialVersion> resumed = begin(p);
+  ASSERT_TRUE(resumed.has_value());
+  EXPECT_EQ(resumed->held.count(), 6u);
+  EXPECT_EQ(resumed->held.next_in(ChunkIndex{0}), ChunkIndex{3});
+  EXPECT_EQ(resumed->chunk_digests, p.digests);
+  ASSERT_TRUE(write(p, 0, 3).has_value());
+  ASSERT_TRUE(write(p, 9, p.manifest.chunk_count()).has_value());
+  const Result<StoredVersion> stored = finish(p);
+  ASSERT_TRUE(stored.has_value()) << stored.error().message();
+  EXPECT_TRUE(holds(stored->path, p));
+}
+
+TEST_P(StoreTest, ThrowsAwayAPartUnderAnotherManifest) {
+  const Publication p = publication(7);
+  Publication other = publication(7, {{"x", 9'000}});
+  open();
+  ASSERT_TRUE(begin(p).has_value());
+  put_digests(p);
+  ASSERT_TRUE(write(p, 0, 4).has_value());
+  EXPECT_EQ(begin(other)->held.count(), 0u);
+  put_digests(other);
+  ASSERT_TRUE(write(other).has_value());
+  const Result<StoredVersion> stored = finish(other);
+  ASSERT_TRUE(stored.has_value()) << stored.error().message();
+  EXPECT_TRUE(holds(stored->path, other));
+  EXPECT_EQ(begin(p).error().code, Errc::kAlreadyExists);
+}
+
+TEST_P(StoreTest, RefusesASnapshotThatDoesNotMatchItsDigest) {
+  Publication p = publication(7);
+  p.manifest.snapshot_digest.bytes[0] ^= std::byte{1};
+  open();
+  EXPECT_EQ(install(p).error().code, Errc::kCorrupt);
+  EXPECT_EQ(store_->current(), kNoVersion);
+  EXPECT_TRUE(store_->partial().empty());
+  EXPECT_FALSE(fs::exists(directory() / "current"));
+  // Thrown away on a pool thread; a store that ends before that finds the files again, and throws them away then.
+  const Instant limit = loop_.now() + std::chrono::seconds(10);
+  while (fs::exists(layout().record(p.manifest.version)) && loop_.now() < limit) {
+    loop_.run_until(loop_.now() + std::chrono::milliseconds(5));
+  }
+  open();
+  EXPECT_TRUE(store_->partial().empty());
+}
+
+TEST_P(StoreTest, NeverMovesCurrentBack) {
+  open();
+  ASSERT_TRUE(install(publication(9)).has_value());
+  ASSERT_TRUE(install(publication(8)).has_value());
+  EXPECT_EQ(store_->current(), Version{9});
+  EXPECT_TRUE(holds(directory() / "current", publication(9)));
+}
+
+TEST_P(StoreTest, KeepsTheLastVersions) {
+  open();
+  for (const std::uint64_t v : {1, 2, 3, 5}) ASSERT_TRUE(install(publication(v)).has_value());
+  ASSERT_EQ(store_->versions().size(), 2u);
+  EXPECT_EQ(store_->versions()[0].manifest.version, Version{3});
+  EXPECT_TRUE(holds(directory() / "current", publication(5)));
+  await_durable(Version{5});
+  EXPECT_FALSE(fs::exists(layout().complete(Version{2})));
+  EXPECT_FALSE(fs::exists(layout().record(Version{2})));
+  EXPECT_TRUE(holds(layout().complete(Version{3}), publication(3)));
+}
+
+TEST_P(StoreTest, DiscardLeavesNothingAndTellsWhoWaits) {
+  const Publication p = publication(7);
+  open();
+  ASSERT_TRUE(begin(p).has_value());
+  std::optional<Status> wrote;
+  store_->write_chunk(Version{7}, ChunkIndex{0}, p.chunk(ChunkIndex{0}), [&](Status s) { wrote = s; });
+  store_->discard(Version{7});
+  EXPECT_EQ(await(wrote).error().code, Errc::kNotFound);
+  EXPECT_EQ(store_->cached_chunk(Version{7}, ChunkIndex{0}), nullptr);
+  ASSERT_TRUE(install(p).has_value());  // after the discard, which therefore has ended
+}
+
+TEST_P(StoreTest, ImportsWhatTheCallerWrote) {
+  const Publication p = publication(7);
+  open();
+  std::optional<Result<ImportTarget>> target;
+  store_->begin_import(Version{7}, p.manifest.files, [&](auto r) { target = std::move(r); });
+  EXPECT_TRUE(await(target).has_value());
+  const Bytes stream = std::as_bytes(std::span(p.stream));
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < p.manifest.files.size(); ++i) {
+    const File file = *open_file((*target)->paths[i], O_WRONLY);
+    ASSERT_TRUE(write_fully(file, 0, stream.subspan(at, p.manifest.files[i].size_bytes), "file").has_value());
+    at += p.manifest.files[i].size_bytes;
+  }
+  EXPECT_EQ(begin(p).error().code, Errc::kBusy);
+  std::optional<Result<StoredVersion>> refused, stored;
+  store_->finish_import(p.manifest, {}, [&](auto r) { refused = std::move(r); });
+  EXPECT_EQ(await(refused).error().code, Errc::kInvalidArgument);
+  store_->finish_import(p.manifest, p.digests, [&](auto r) { stored = std::move(r); });
+  ASSERT_TRUE(await(stored).has_value()) << (*stored).error().message();
+  EXPECT_TRUE(holds(directory() / "current", p));
+  EXPECT_EQ(digest_of((*read(Version{7}, 2))->bytes()), p.digests[2]);
+  open();  // not synced yet, perhaps: looked at again
+  EXPECT_EQ(store_->current(), Version{7});
+}
+
+TEST_P(StoreTest, SaysWhoHoldsTheLock) {
+  open();
+  const Result<std::unique_ptr<Store>> second = Store::open(loop_, options_);
+  ASSERT_FALSE(second.has_value());
+  EXPECT_EQ(second.error().code, Errc::kBusy);
+  EXPECT_NE(second.error().detail.find(std::to_string(::getpid())), std::string::npos) << second.error().detail;
+}
+
+TEST_P(StoreTest, SaysThatTheDirectoryCannotBeWritten) {
+  if (::geteuid() != 0) {
+    options_.directory = "/proc/weightcast";
+    EXPECT_FALSE(Store::open(loop_, options_).has_value());
+    return;
+  }
+  // Root may write anywhere but on a read-only mount.
+  fs::create_directories(directory());
+  if (::mount("none", directory().c_str(), "tmpfs", MS_RDONLY, "size=1m") != 0) GTEST_SKIP() << "cannot mount here";
+  const Result<std::unique_ptr<Store>> refused = Store::open(loop_, options_);
+  ::umount(directory().c_str());
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, Errc::kNotAllowed);
+}
+
+TEST_P(StoreTest, LeavesNothingBehindWhenThereIsNoRoom) {
+  fs::create_directories(directory());
+  if (::mount("none", directory().c_str(), "tmpfs", 0, "size=2m") != 0) GTEST_SKIP() << "needs root, to mount a tmpfs";
+  open();
+  const Result<PartialVersion> refused = begin(publication(7, {{"a", 100'000}, {"b", 4 * kMiB}}));
+  EXPECT_EQ(refused.error().code, Errc::kNoSpace);
+  EXPECT_TRUE(fs::is_empty(layout().incoming()));
+  EXPECT_TRUE(fs::is_empty(layout().records()));
+  EXPECT_TRUE(install(publication(8)).has_value());
+  store_.reset();
+  loop_.run_until(loop_.now());
+  ::umount2(directory().c_str(), MNT_DETACH);
+}
+
+TEST_P(StoreTest, GoesOnAfterAWriteThatFailed) {
+  const Publication p = publication(7);
+  for (const Errc code : {Errc::kNoSpace, Errc::kIo}) {
+    fs::remove_all(directory());
+    auto faulty = std::make_unique<FaultyDisk>(*Disk::open(loop_, GetParam()));
+    FaultyDisk& disk = *faulty;
+    store_ = std::move(*Store::open(loop_, options_, std::move(faulty)));
+    ASSERT_TRUE(begin(p).has_value());
+    put_digests(p);
+    disk.fail_after(5, code);
+    const Status failed = write(p);
+    ASSERT_FALSE(failed.has_value());
+    EXPECT_EQ(failed.error().code, code);
+    EXPECT_NE(failed.error().detail.find("version 7"), std::string::npos) << failed.error().detail;
+    const std::uint32_t held = begin(p)->held.count();
+    EXPECT_EQ(held, p.manifest.chunk_count() - 1);
+    ASSERT_TRUE(write(p).has_value());
+    const Result<StoredVersion> stored = finish(p);
+    ASSERT_TRUE(stored.has_value()) << stored.error().message();
+    EXPECT_TRUE(holds(stored->path, p));
+    store_.reset();
+  }
+}
+
+// A process that is killed at random moments, over and over: whatever is visible is whole.
+TEST_P(StoreTest, SurvivesKillAtAnyMoment) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "ThreadSanitizer ends a child that starts threads after a fork";
+#endif
+  const Publication p1 = publication(1, {{"a", 300'000}, {"b", 700'001}});
+  const Publication p2 = publication(2, {{"a", 300'000}, {"b", 700'001}});
+  int installed_seen = 0;
+  for (unsigned round = 0; round < 30; ++round) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      // No thread and no loop of the parent is used here: all is made anew.
+      EventLoop* loop = new EventLoop;
+      auto opened = Store::open(*loop, options_);
+      if (!opened.has_value()) ::_exit(1);
+      Store& store = **opened;
+      const Publication& p = store.current() == kNoVersion ? p1 : p2;
+      store.begin(p.manifest, [&](Result<PartialVersion> partial) {
+        if (!partial.has_value()) ::_exit(0);
+        store.put_digest_part(p.manifest.version, 0, p.digests);
+        auto left = std::make_shared<std::uint32_t>(p.manifest.chunk_count());
+        for (std::uint32_t i = 0; i < p.manifest.chunk_count(); ++i) {
+          store.write_chunk(p.manifest.version, ChunkIndex{i}, p.chunk(ChunkIndex{i}), [&, left](const Status&) {
+            if (--*left == 0) store.finish(p.manifest.version, [](auto) {});
+          });
+        }
+      });
+      for (;;) loop->run_until(loop->now() + std::chrono::milliseconds(50));
+    }
+    ::usleep(1000 + 1500 * round);
+    ::kill(child, SIGKILL);
+    int status = 0;
+    ::waitpid(child, &status, 0);
+
+    open();
+    const Version current = store_->current();
+    if (current == kNoVersion) {
+      EXPECT_FALSE(fs::exists(fs::symlink_status(directory() / "current")));
+    } else {
+      ++installed_seen;
+      EXPECT_TRUE(holds(directory() / "current", current == Version{1} ? p1 : p2));
+    }
+    for (const PartialVersion& partial : store_->partial()) {
+      const Publication& p = partial.manifest.version == Version{1} ? p1 : p2;
+      for (auto chunk = partial.held.next_in(ChunkIndex{0}); chunk;
+           chunk = partial.held.next_in(ChunkIndex{chunk->value + 1})) {
+        ASSERT_EQ(begin(p)->manifest, p.manifest);
+        EXPECT_EQ(digest_of((*read(p.manifest.version, chunk->value))->bytes()), p.digests[chunk->value]);
+      }
+    }
+    store_.reset();
+  }
+  EXPECT_GT(installed_seen, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(, StoreTest, testing::Values(DiskBackend::kIoUring, DiskBackend::kThreadPool), backend_name);
+
+}  // namespace
+}  // namespace weightcast

@@ -1,0 +1,170 @@
+#pragma once
+
+#include <array>
+#include <optional>
+#include <vector>
+
+#include "base/time.h"
+#include "transport/core/action.h"
+#include "transport/core/edge/holdings.h"
+#include "transport/core/edge/links.h"
+#include "transport/core/plan/stripes.h"
+#include "transport/core/timeouts.h"
+
+namespace weightcast {
+
+/// The child's side of every edge, for one payload: subscribes each stripe at its parent, verifies what comes, and
+/// moves to the next ancestor when the parent is gone, slow or wrong. Pure. Called by the core that owns it.
+/// While the payload is open it stays with its parents though nothing is missing; what they send beyond what is known
+/// of the payload waits, within bounds, until the origin has said that it has grown.
+/// Invariant: a chunk is handed to the store once, and only after its digest matched.
+class Download {
+ public:
+  /// `streams` connections to each parent: every stripe of the plan is split into that many of equal share, each on a
+  /// connection of its own. At least 1.
+  Download(const Timeouts& timeouts, std::uint32_t streams, Holding& holding, Links& links, ActionQueue& actions);
+
+  /// The plan for this version, or a newer one: of an epoch that is not greater nothing changes. A stripe whose parent
+  /// stays keeps its subscription. `self` is taken out of the ancestors: nobody can feed itself.
+  /// Errors: kCorrupt (stripes, ancestors or ports out of their limits, or no ancestor but `self`).
+  Status assign(Instant now, PeerId self, const wire::Assignment& assignment);
+
+  /// A control connection was made anew: the origin may have restarted and counts its epochs from the beginning. What
+  /// it says on one connection is in order, so nothing older can come any more.
+  void handle_rejoined() { epoch_ = Epoch{}; }
+
+  /// Until then parents are dialled but not asked: what is on disk is not known yet.
+  void handle_storage_ready(Instant now);
+
+  /// The holding has grown.
+  void handle_grown(Instant now);
+
+  void handle_open(Instant now, ConnId conn);
+  void handle_closed(Instant now, ConnId conn);
+  /// Errors (the sender's fault; the download has left it already): kCorrupt.
+  Status handle_digest_part(Instant now, ConnId conn, const wire::DigestPart& part);
+  void handle_up_to_date(Instant now, ConnId conn, std::uint32_t stripe);
+  void handle_not_available(Instant now, ConnId conn);
+  void handle_unsubscribed(Instant now, ConnId conn, std::uint32_t stripe);
+  /// The origin said so without being asked, or announced it again.
+  void handle_gone() { gone_ = true; }
+  void handle_announced() { gone_ = false; }
+
+  /// Whether the chunk was new and right; then it is verified in the holding and on its way to the store.
+  bool handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk);
+
+  void handle_timeout(Instant now);
+  [[nodiscard]] std::optional<Instant> poll_deadline() const { return due_; }
+
+  /// The origin said that it has the version no more: what is missing will not come from anyone.
+  [[nodiscard]] bool gone() const { return gone_; }
+
+  /// Leaves all parents.
+  void cancel();
+
+  [[nodiscard]] bool uses(ConnId conn) const;
+  [[nodiscard]] Epoch epoch() const { return epoch_; }
+  /// Over the last rate window that was full; of all stripes.
+  [[nodiscard]] double bytes_per_s() const { return bytes_per_s_; }
+  [[nodiscard]] std::optional<Instant> first_chunk_at() const { return first_chunk_at_; }
+  /// The first stripe's parent now, for status.
+  [[nodiscard]] std::string parent_name() const;
+
+  /// Parents that were left since the last call, and those that are slow but stay, for the origin.
+  [[nodiscard]] std::vector<wire::ParentFault> take_faults() { return std::exchange(faults_, {}); }
+
+ private:
+  struct Stripe {
+    std::vector<wire::NodeAddress> ancestors;
+    std::size_t at = 0;  // whom it is fed by
+    ConnId conn{};
+    bool subscribed = false;
+    std::uint32_t missing = 0;
+    double expected_bytes_per_s = 0;  // 0: unknown, and slowness cannot be judged
+    double share_hoped_for = 1;       // of what plans predict, by what parents have given so far
+    std::uint32_t failures = 0;       // since the last chunk
+    std::optional<Instant> retry_at;  // waiting before the next attempt
+    ConnId drained_from{};  // a parent that was left, whose last chunks are waited for before the next is asked
+    Instant drained_by{};
+    Instant heard_at{};
+    Instant fed_at{};  // the last chunk, or when it was asked for
+    // A window that slides by a quarter at a time: what came in each, the youngest last.
+    Instant quarter_start{};
+    std::array<double, 4> quarter_bytes{};
+    std::uint32_t quarters = 0;   // that have passed since it was restarted, until there are enough
+    bool excused = false;         // it had no more, or cannot be left: not judged until it sends again
+    bool stopped_before = false;  // it could not be left, and has not been well since
+  };
+
+  void attach(Instant now, Stripe& stripe);
+  void subscribe(Instant now, Stripe& stripe);
+  void leave(Instant now, Stripe& stripe, wire::FaultKind why);
+  /// Leaves the parent, if there is one, which has done nothing wrong. `answer`: it says when its last chunk has left.
+  void detach(Stripe& stripe, bool answer = false);
+  /// Asks the parent, if it can be asked now.
+  void subscribe_if_ready(Instant now, Stripe& stripe);
+  void end_draining(Instant now, Stripe& stripe);
+  void restart_window(Instant now, Stripe& stripe);
+  /// The parent sends again: up to now it counts as having sent what was expected, so that what follows tells as soon
+  /// as it would after that.
+  void end_excuse(Instant now, Stripe& stripe);
+  void accept(Instant now, const ChunkArrival& chunk);
+  void count_missing();
+  [[nodiscard]] Duration patience(const Stripe& stripe) const;
+  /// Whether there is something to wait for from the parent.
+  [[nodiscard]] bool wants_more(const Stripe& stripe) const { return stripe.missing > 0 || holding_.open(); }
+  /// Whether the parent can be slow: there is something to expect. While the payload is open it comes as fast as it is
+  /// made.
+  [[nodiscard]] bool is_judged(const Stripe& stripe) const {
+    return stripe.expected_bytes_per_s > 0 && !stripe.excused && !holding_.open();
+  }
+  /// So that it settles somewhere, with patience: it may be its own link that is slow.
+  static void expect_less(Stripe& stripe);
+  /// A whole window brought more than was expected: the link may have recovered.
+  static void expect_more(Stripe& stripe);
+  /// The parent is slow: leaves it, if there is somebody else to turn to, or else says so to the origin alone.
+  void handle_slow(Instant now, Stripe& stripe);
+  /// Of the stripe's parent, before it is left.
+  [[nodiscard]] wire::ParentFault fault_of(const Stripe& stripe, wire::FaultKind why) const;
+  /// Leaves `conn` until the payload has grown: it is further ahead than what waits here may be.
+  void pause(ConnId conn);
+  /// Of a parent's rate: so long that a dozen chunks are expected in it, as only whole ones are seen.
+  [[nodiscard]] Duration window(const Stripe& stripe) const;
+  enum class Verdict { kFine, kSlow, kSilent };
+  /// A quarter of the window has passed. All four together, it was enough or too little, or nothing at all came in the
+  /// last two.
+  [[nodiscard]] Verdict judge(Instant now, Stripe& stripe);
+  void count_bytes(Instant now, std::uint32_t bytes);
+  /// Sees to it that due_ is not after what the stripe waits for.
+  void note_due(const Stripe& stripe);
+  [[nodiscard]] std::uint32_t index_of(const Stripe& stripe) const {
+    return static_cast<std::uint32_t>(&stripe - stripes_.data());
+  }
+
+  [[nodiscard]] std::uint32_t lane_of(const Stripe& stripe) const { return index_of(stripe) % streams_; }
+
+  const Timeouts& timeouts_;
+  const std::uint32_t streams_wanted_;
+  std::uint32_t streams_ = 1;  // what kStripesMax leaves of them
+  Holding& holding_;
+  Links& links_;
+  ActionQueue& actions_;
+  Epoch epoch_{};
+  bool storage_ready_ = false;
+  bool gone_ = false;
+  std::vector<std::uint32_t> weights_;
+  std::optional<StripeMap> stripe_map_;
+  std::vector<Stripe> stripes_;                                   // lane by lane within each stripe of the plan
+  std::vector<std::pair<ConnId, ChunkArrival>> early_;            // came before the digests of their part
+  std::vector<std::pair<ConnId, wire::DigestPart>> early_parts_;  // came before the origin's word of them
+  std::vector<wire::ParentFault> faults_;
+  std::optional<Instant> first_chunk_at_;
+  // Not after anything is due; too early at most, as what arrives does not move it. So nobody looks at all stripes
+  // after every chunk.
+  std::optional<Instant> due_;
+  Instant counted_since_{};
+  std::uint64_t counted_bytes_ = 0;
+  double bytes_per_s_ = 0;
+};
+
+}  // namespace weightcast

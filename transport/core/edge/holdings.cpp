@@ -1,0 +1,77 @@
+#include "transport/core/edge/holdings.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+namespace weightcast {
+
+Holding::Holding(std::shared_ptr<const Manifest> manifest)
+    : manifest_(std::move(manifest)), parts_(manifest_->part_count()), verified_(manifest_->chunk_count()) {}
+
+std::uint32_t Holding::parts_from_start() const {
+  std::uint32_t known = 0;
+  while (part_known(known)) ++known;
+  return known;
+}
+
+void Holding::grow(std::shared_ptr<const Manifest> manifest) {
+  WC_CHECK(continues(*manifest_, *manifest));
+  manifest_ = std::move(manifest);
+  parts_.resize(manifest_->part_count());
+  verified_.grow(manifest_->chunk_count());
+}
+
+Status Holding::put_part(std::uint32_t part, Bytes digests) {
+  if (part >= parts_.size() && open())
+    return fail(Errc::kNotFound, Op::kVerify, fmt::format("digest part {}: not there yet", part));
+  if (part >= parts_.size())
+    return fail(Errc::kCorrupt, Op::kVerify, fmt::format("digest part {}: no such part", part));
+  if (part_known(part)) return {};
+  if (digest_of(digests) != manifest_->part_digests[part]) {
+    return fail(
+        Errc::kCorrupt, Op::kVerify,
+        fmt::format("digest part {} of version {}: not what the manifest says", part, manifest_->version.value));
+  }
+  // The length is right too: it went into the digest that just matched.
+  parts_[part].resize(digests.size() / Digest::kBytes);
+  std::memcpy(parts_[part].data(), digests.data(), digests.size());
+  return {};
+}
+
+Status Holding::verify(ChunkIndex chunk, std::uint32_t size_bytes, const Digest& digest) {
+  if (chunk.value >= manifest_->chunk_count() && open()) {
+    return fail(Errc::kNotFound, Op::kVerify, fmt::format("chunk {}: not there yet", chunk.value));
+  }
+  if (chunk.value >= manifest_->chunk_count() || size_bytes != manifest_->chunk_size(chunk)) {
+    return fail(Errc::kInvalidArgument, Op::kVerify,
+                fmt::format("chunk {} of {} bytes: version {} has none such", chunk.value, size_bytes,
+                            manifest_->version.value));
+  }
+  const std::uint32_t part = manifest_->part_of(chunk);
+  if (!part_known(part)) return fail(Errc::kNotFound, Op::kVerify, fmt::format("digest part {}: not here yet", part));
+  if (verified_.contains(chunk)) {
+    return fail(Errc::kAlreadyExists, Op::kVerify, fmt::format("chunk {}: verified before", chunk.value));
+  }
+  if (parts_[part][chunk.value % manifest_->part_chunks] != digest) {
+    return fail(
+        Errc::kCorrupt, Op::kVerify,
+        fmt::format("chunk {} of version {}: does not match its digest", chunk.value, manifest_->version.value));
+  }
+  verified_.insert(chunk);
+  return {};
+}
+
+void Holding::restore(const std::vector<Digest>& digests, const ChunkSet& held) {
+  const std::size_t part_chunks = manifest_->part_chunks;
+  for (std::uint32_t p = 0; p < parts_.size() && p * part_chunks < digests.size(); ++p) {
+    const auto first = std::span(digests).subspan(p * part_chunks);
+    // A part that does not match is left unknown, and its chunks with it.
+    (void)put_part(p, std::as_bytes(first.first(std::min(first.size(), part_chunks))));
+  }
+  for (auto chunk = held.next_in(ChunkIndex{0}); chunk; chunk = held.next_in(ChunkIndex{chunk->value + 1})) {
+    if (chunk->value < verified_.size() && part_known(manifest_->part_of(*chunk))) verified_.insert(*chunk);
+  }
+}
+
+}  // namespace weightcast

@@ -1,0 +1,276 @@
+#include "transport/core/edge/uploads.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/units.h"
+#include "transport/core/payload_wire.h"
+
+namespace weightcast {
+namespace {
+
+// Enough in the connection's hands to fill its socket while the next chunk is fetched; at least two chunks.
+constexpr std::uint64_t kInFlightBytes = 256 * kKiB;
+constexpr std::size_t kInFlightChunksMin = 2;
+// What a chunk adds to the tag of a stripe of weight 1.
+constexpr std::uint64_t kTagPerChunk = 1 << 20;
+// A child takes one version at a time, and turns to the next; more than this it cannot want.
+constexpr std::size_t kSubscriptionsMax = 2 * kStripesMax;
+
+}  // namespace
+
+Uploads::Uploads(const Timeouts& timeouts, const Holdings& holdings, ActionQueue& actions)
+    : timeouts_(timeouts), holdings_(holdings), actions_(actions) {}
+
+void Uploads::handle_hello(ConnId conn, Child child) { children_[conn].child = std::move(child); }
+
+Status Uploads::handle_subscribe(Instant now, ConnId conn, const wire::Subscribe& request) {
+  const auto found = children_.find(conn);
+  if (found == children_.end()) return fail(Errc::kNotAllowed, Op::kReceive, "subscribe: no hello came before it");
+  Subscription s;
+  s.conn = conn;
+  s.stripe = request.stripe();
+  s.weights.assign(request.stripe_weights().begin(), request.stripe_weights().end());
+  if (s.weights.empty()) s.weights.push_back(1);
+  const bool weights_ok = are_stripe_weights(s.weights) && s.stripe < s.weights.size();
+  if (!weights_ok) return fail(Errc::kCorrupt, Op::kReceive, "subscribe: stripes out of their limits");
+  s.held_bytes = request.chunks_held();
+  s.parts_held = request.parts_held();
+  s.told_at = now;
+  if (s.held_bytes.size() > kChunksMax / 8)
+    return fail(Errc::kTooLarge, Op::kReceive, "subscribe: more chunks held than exist");
+  const PayloadId payload = payload_of(request);
+  ChildState& child = found->second;
+  if (child.subscriptions.size() >= kSubscriptionsMax && !child.subscriptions.contains({payload, s.stripe})) {
+    return fail(Errc::kTooLarge, Op::kReceive, fmt::format("subscribe: {} subscriptions already", kSubscriptionsMax));
+  }
+  // What a subscription before this one left in the connection's hands fills the same window.
+  const Key key{payload, s.stripe};
+  s.in_flight = static_cast<std::uint32_t>(std::ranges::count(child.in_flight, key, &InFlight::key));
+  s.tag = child.tag;
+  Subscription& kept = child.subscriptions[key] = std::move(s);
+  start(payload, kept, child);
+  return {};
+}
+
+void Uploads::start(PayloadId payload, Subscription& s, ChildState& child) {
+  const auto holding = holdings_.find(payload);
+  if (holding == holdings_.end()) {
+    // One that may still come: handle_known() or the time-out will tell. A node takes one payload of a version, and
+    // versions older than what is here never come.
+    if (holdings_.empty() || payload.version > holdings_.rbegin()->first.version) return note_due(s);
+    const ConnId conn = s.conn;
+    child.subscriptions.erase({payload, s.stripe});
+    return refuse(conn, payload, "this node has other payloads only");
+  }
+  s.ready = true;
+  grow(holding->second.manifest(), s);
+  pump(child);
+}
+
+void Uploads::grow(const Manifest& manifest, Subscription& s) {
+  if (s.done.size() == manifest.chunk_count()) return;
+  const ChunkSet held = ChunkSet::from_bytes(manifest.chunk_count(), s.held_bytes);
+  const StripeMap stripes(s.weights);
+  ChunkIndex c{s.done.size()};
+  s.done.grow(manifest.chunk_count());
+  for (; c.value < manifest.chunk_count(); ++c) {
+    // Other stripes' chunks count as done, so that the search for the next one never visits them again.
+    if (held.contains(c) || stripes.stripe_of(c) != s.stripe) s.done.insert(c);
+  }
+  for (auto part = static_cast<std::uint32_t>(s.parts_sent.size()); part < manifest.part_count(); ++part) {
+    s.parts_sent.push_back(part < s.parts_held);
+  }
+  if (!manifest.open) s.held_bytes = {};
+}
+
+void Uploads::pump(ChildState& child) {
+  while (child.in_flight.size() < kInFlightChunksMin || child.in_flight_bytes < kInFlightBytes) {
+    const Key* key = nullptr;
+    Subscription* next = nullptr;
+    ChunkIndex chunk{};
+    for (auto& [candidate_key, candidate] : child.subscriptions) {
+      if (!candidate.ready || candidate.exhausted || (next != nullptr && candidate.tag >= next->tag)) continue;
+      const Holding& holding = holdings_.at(candidate_key.first);
+      const auto found = holding.verified().next_in_without(candidate.done, candidate.cursor);
+      if (!found) {
+        candidate.exhausted = true;
+        note_idle(candidate);
+        continue;
+      }
+      key = &candidate_key;
+      next = &candidate;
+      chunk = *found;
+    }
+    if (next == nullptr) return;
+    send(*key, *next, chunk, child);
+  }
+}
+
+void Uploads::send(const Key& key, Subscription& s, ChunkIndex chunk, ChildState& child) {
+  const PayloadId payload = key.first;
+  const Holding& holding = holdings_.at(payload);
+  const std::uint32_t part = holding.manifest().part_of(chunk);
+  if (!s.parts_sent[part]) {
+    wire::Message message;
+    wire::DigestPart* out = message.mutable_digest_part();
+    set_payload(*out, payload);
+    out->set_part(part);
+    const auto& digests = holding.part(part);
+    out->set_digests(digests.data(), digests.size() * Digest::kBytes);
+    actions_.push(action::Send{s.conn, std::move(message)});
+    s.parts_sent[part] = true;
+  }
+  s.done.insert(chunk);
+  s.cursor = ChunkIndex{chunk.value + 1};
+  ++s.in_flight;
+  child.tag = s.tag;
+  s.tag += kTagPerChunk / s.weights[s.stripe];
+  const std::uint32_t bytes = holding.manifest().chunk_size(chunk);
+  child.in_flight.push_back({key, bytes});
+  child.in_flight_bytes += bytes;
+  actions_.push(action::SendChunk{s.conn, payload, chunk});
+}
+
+void Uploads::resume(Subscription& s, ChildState& child) {
+  // One that had nothing to send has no claim to the turns it let pass.
+  if (std::exchange(s.exhausted, false)) s.tag = std::max(s.tag, child.tag);
+  pump(child);
+}
+
+void Uploads::handle_unsubscribe(ConnId conn, const wire::Unsubscribe& request) {
+  const auto child = children_.find(conn);
+  if (child == children_.end()) return;
+  const Key key{payload_of(request), request.stripe()};
+  child->second.subscriptions.erase(key);
+  if (!request.answer() || child->second.draining.size() >= kSubscriptionsMax) return;
+  child->second.draining.push_back(key);
+  answer_drained(conn, child->second);
+}
+
+void Uploads::answer_drained(ConnId conn, ChildState& child) {
+  std::erase_if(child.draining, [&](const Key& key) {
+    if (std::ranges::find(child.in_flight, key, &InFlight::key) != child.in_flight.end()) return false;
+    wire::Message message;
+    set_payload(*message.mutable_unsubscribed(), key.first);
+    message.mutable_unsubscribed()->set_stripe(key.second);
+    actions_.push(action::Send{conn, std::move(message)});
+    return true;
+  });
+}
+
+void Uploads::handle_closed(ConnId conn) { children_.erase(conn); }
+
+void Uploads::handle_chunk_sent(ConnId conn) {
+  const auto found = children_.find(conn);
+  if (found == children_.end() || found->second.in_flight.empty()) return;
+  ChildState& child = found->second;
+  const auto [key, bytes] = child.in_flight.front();
+  child.in_flight.pop_front();
+  child.in_flight_bytes -= bytes;
+  bytes_sent_ += bytes;
+  if (!child.draining.empty()) answer_drained(conn, child);
+  const auto s = child.subscriptions.find(key);
+  if (s != child.subscriptions.end()) {  // else unsubscribed meanwhile
+    --s->second.in_flight;
+    note_idle(s->second);
+  }
+  pump(child);
+}
+
+void Uploads::handle_known(PayloadId payload) {
+  for (auto& [conn, child] : children_) {
+    // All of them first: each one's turn may be the next.
+    for (auto& [key, s] : child.subscriptions) {
+      if (key.first == payload && s.ready) grow(holdings_.at(payload).manifest(), s);
+    }
+    for (auto& [key, s] : child.subscriptions) {
+      if (key.first != payload) continue;
+      if (s.ready) {
+        s.cursor = ChunkIndex{0};  // digests may have made chunks of any place whole
+        resume(s, child);
+      } else {
+        start(payload, s, child);
+      }
+    }
+  }
+}
+
+void Uploads::handle_verified(PayloadId payload, ChunkIndex chunk) {
+  for (auto& [conn, child] : children_) {
+    for (auto& [key, s] : child.subscriptions) {
+      if (key.first != payload || !s.ready || s.done.contains(chunk)) continue;
+      if (chunk < s.cursor) s.cursor = chunk;
+      resume(s, child);
+    }
+  }
+}
+
+void Uploads::refuse(ConnId conn, PayloadId payload, std::string_view reason) {
+  wire::Message message;
+  set_payload(*message.mutable_not_available(), payload);
+  message.mutable_not_available()->set_reason(std::string(reason));
+  actions_.push(action::Send{conn, std::move(message)});
+}
+
+void Uploads::handle_gone(PayloadId payload, std::string_view reason) {
+  for (auto& [conn, child] : children_) {
+    const auto erased = std::erase_if(child.subscriptions, [&](const auto& s) { return s.first.first == payload; });
+    if (erased > 0) refuse(conn, payload, reason);
+  }
+}
+
+bool Uploads::wanted(PayloadId payload) const {
+  return std::ranges::any_of(children_, [&](const auto& child) {
+    return std::ranges::any_of(child.second.subscriptions, [&](const auto& s) { return s.first.first == payload; });
+  });
+}
+
+void Uploads::handle_timeout(Instant now) {
+  if (!due_ || now < *due_) return;
+  due_.reset();
+  for (auto& [conn, child] : children_) {
+    for (auto s = child.subscriptions.begin(); s != child.subscriptions.end();) {
+      const auto& [payload, stripe] = s->first;
+      if (!s->second.ready && now - s->second.told_at >= timeouts_.unknown_version) {
+        refuse(conn, payload, "this node has not heard of the version");
+        s = child.subscriptions.erase(s);
+        continue;
+      }
+      if (s->second.was_idle && now - s->second.told_at >= timeouts_.up_to_date) {
+        wire::Message message;
+        set_payload(*message.mutable_up_to_date(), payload);
+        message.mutable_up_to_date()->set_stripe(stripe);
+        actions_.push(action::Send{conn, std::move(message)});
+        s->second.told_at = now;
+        s->second.was_idle = is_idle(s->second);
+      }
+      note_due(s->second);
+      ++s;
+    }
+  }
+}
+
+void Uploads::note_idle(Subscription& s) {
+  if (!is_idle(s)) return;
+  s.was_idle = true;
+  note_due(s);
+}
+
+void Uploads::note_due(const Subscription& s) {
+  if (s.ready && !s.was_idle) return;
+  const Instant due = s.told_at + (s.ready ? timeouts_.up_to_date : timeouts_.unknown_version);
+  due_ = due_ ? std::min(*due_, due) : due;
+}
+
+std::vector<std::string> Uploads::children() const {
+  std::vector<std::string> names;
+  for (const auto& [conn, child] : children_) {
+    if (!child.subscriptions.empty()) names.push_back(child.child.name);
+  }
+  return names;
+}
+
+}  // namespace weightcast

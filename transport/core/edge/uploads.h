@@ -1,0 +1,117 @@
+#pragma once
+
+#include <map>
+#include <unordered_map>
+#include <vector>
+
+#include "base/time.h"
+#include "transport/core/action.h"
+#include "transport/core/edge/holdings.h"
+#include "transport/core/plan/stripes.h"
+#include "transport/core/timeouts.h"
+
+namespace weightcast {
+
+/// The parent's side of every edge: sends each child the chunks it asked for, in order, as they become verified here.
+/// Pure: no I/O, no clock. Called by the core that owns it.
+/// Invariant: a chunk is sent only if it is in Holding::verified(), and at most once per subscription.
+class Uploads {
+ public:
+  Uploads(const Timeouts& timeouts, const Holdings& holdings, ActionQueue& actions);
+
+  struct Child {
+    PeerId id{};
+    std::string name;
+  };
+
+  void handle_hello(ConnId conn, Child child);
+  /// Whether `conn` said hello.
+  [[nodiscard]] bool is_child(ConnId conn) const { return children_.contains(conn); }
+
+  /// Errors (the caller closes the connection): kCorrupt for weights out of their limits, kTooLarge for more than a
+  /// child can want, kNotAllowed without hello.
+  Status handle_subscribe(Instant now, ConnId conn, const wire::Subscribe& request);
+  void handle_unsubscribe(ConnId conn, const wire::Unsubscribe& request);
+  void handle_closed(ConnId conn);
+  void handle_chunk_sent(ConnId conn);
+
+  /// A holding was added, has grown, or got the digests of a part.
+  void handle_known(PayloadId payload);
+  void handle_verified(PayloadId payload, ChunkIndex chunk);
+  /// Nobody gets `payload` from here any more.
+  void handle_gone(PayloadId payload, std::string_view reason);
+  /// Whether a child waits for more of it.
+  [[nodiscard]] bool wanted(PayloadId payload) const;
+
+  void handle_timeout(Instant now);
+  [[nodiscard]] std::optional<Instant> poll_deadline() const { return due_; }
+
+  /// Names of the children that are subscribed to something, for status.
+  [[nodiscard]] std::vector<std::string> children() const;
+  /// Of chunks whose last byte has left, since the start.
+  [[nodiscard]] std::uint64_t bytes_sent() const { return bytes_sent_; }
+
+ private:
+  struct Subscription {
+    ConnId conn{};
+    std::uint32_t stripe = 0;
+    std::vector<std::uint32_t> weights;
+    std::string held_bytes;  // until the payload is known to its end
+    std::uint32_t parts_held = 0;
+
+    bool ready = false;
+    ChunkSet done;           // held there, sent, or of another stripe
+    ChunkIndex cursor{};     // nothing below is both verified here and missing there
+    bool exhausted = false;  // nothing above is either, until a further chunk is verified
+    // Start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996): what was sent so far over the stripe's weight.
+    std::uint64_t tag = 0;
+    std::vector<bool> parts_sent;
+    std::uint32_t in_flight = 0;
+    bool was_idle = false;  // for a moment at least, since the child was told
+    Instant told_at{};      // that it is up to date; or when it asked
+  };
+  using Key = std::pair<PayloadId, std::uint32_t>;  // payload and stripe
+  struct InFlight {
+    Key key;
+    std::uint32_t bytes = 0;
+  };
+  struct ChildState {
+    Child child;
+    std::map<Key, Subscription> subscriptions;
+    std::deque<InFlight> in_flight;  // in the order of SendChunk
+    std::uint64_t in_flight_bytes = 0;
+    std::uint64_t tag = 0;      // of the subscription that was served last
+    std::vector<Key> draining;  // ended, and the child waits for the last of it
+  };
+
+  void start(PayloadId payload, Subscription& subscription, ChildState& child);
+  /// Takes in the chunks that it does not know of yet.
+  static void grow(const Manifest& manifest, Subscription& subscription);
+  /// Fills the window, which all stripes of a connection share, so that none waits behind many chunks of another: those
+  /// that have something take turns in proportion to their weights.
+  void pump(ChildState& child);
+  void send(const Key& key, Subscription& subscription, ChunkIndex chunk, ChildState& child);
+  /// There is something to send again.
+  void resume(Subscription& subscription, ChildState& child);
+  /// Everything that is verified here has left, and the child waits for more. One who ever gets there feeds its child
+  /// as fast as it is fed itself.
+  [[nodiscard]] static bool is_idle(const Subscription& subscription) {
+    return subscription.ready && subscription.exhausted && subscription.in_flight == 0;
+  }
+  void refuse(ConnId conn, PayloadId payload, std::string_view reason);
+  void answer_drained(ConnId conn, ChildState& child);
+  void note_idle(Subscription& subscription);
+  /// Sees to it that due_ is not after what a subscription waits for.
+  void note_due(const Subscription& subscription);
+
+  const Timeouts& timeouts_;
+  const Holdings& holdings_;
+  ActionQueue& actions_;
+  std::map<ConnId, ChildState> children_;
+  std::uint64_t bytes_sent_ = 0;
+  // Not after anything is due; too early at most, as being busy again does not move it. So nobody looks at all children
+  // after every chunk.
+  std::optional<Instant> due_;
+};
+
+}  // namespace weightcast

@@ -1,0 +1,65 @@
+#include "transport/core/origin/membership.h"
+
+#include <algorithm>
+
+namespace weightcast {
+
+std::string_view to_string(Way way) {
+  switch (way) {
+    case Way::kUnknown: return "";
+    case Way::kFull: return "full";
+    case Way::kPacked: return "packed";
+    case Way::kDirect: return "direct";
+    case Way::kFolded: return "folded";
+    case Way::kChain: return "chain";
+  }
+  return "";
+}
+
+Member& Membership::by_name(const std::string& name) {
+  const auto [known, added] = ids_.try_emplace(name, PeerId{last_id_ + 1});
+  if (added) {
+    ++last_id_;
+    Member& member = members_[known->second];
+    member.id = known->second;
+    member.name = name;
+  }
+  return members_.at(known->second);
+}
+
+Member* Membership::find(PeerId id) {
+  const auto found = members_.find(id);
+  return found == members_.end() ? nullptr : &found->second;
+}
+
+const Member* Membership::find(PeerId id) const {
+  const auto found = members_.find(id);
+  return found == members_.end() ? nullptr : &found->second;
+}
+
+Member* Membership::by_conn(ConnId conn) {
+  const auto found = conns_.find(conn);
+  return found == conns_.end() ? nullptr : find(found->second);
+}
+
+void Membership::connect(Member& member, ConnId conn) {
+  disconnect(member);
+  member.conn = conn;
+  conns_[conn] = member.id;
+}
+
+void Membership::disconnect(Member& member) {
+  conns_.erase(member.conn);  // none of the number zero: those who are not connected have it
+  member.conn = ConnId{};
+}
+
+void Membership::erase(PeerId id) {
+  ids_.erase(members_.at(id).name);
+  members_.erase(id);
+}
+
+std::uint32_t Membership::active_count() const {
+  return static_cast<std::uint32_t>(std::ranges::count_if(members_, [](const auto& m) { return m.second.active(); }));
+}
+
+}  // namespace weightcast

@@ -1,0 +1,127 @@
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/time.h"
+#include "base/units.h"
+#include "transport/core/origin/peer_score.h"
+#include "transport/core/origin/peer_standing.h"
+
+namespace weightcast {
+
+/// How a worker came to a version.
+enum class Way : std::uint8_t {
+  kUnknown,  ///< before this origin started, or before it joined
+  kFull,
+  kPacked,  ///< full, but coded
+  kDirect,  ///< by the patch between two neighbours
+  kFolded,  ///< by one patch over several versions
+  kChain,   ///< by stored patches in turn
+};
+[[nodiscard]] std::string_view to_string(Way way);
+
+/// One worker as the origin knows it. Kept for a while after it has gone: its number and history are found again by its
+/// name.
+struct Member {
+  PeerId id{};
+  std::string name;
+  std::uint64_t incarnation = 0;
+  ConnId conn{};         ///< zero while it is not connected
+  Duration heartbeat{};  ///< how often it was told to report
+  std::string host;
+  std::uint16_t port = 0;
+  Rate uplink{};
+  Rate downlink{};
+  bool leaf_only = false;    ///< by its own word
+  bool unreachable = false;  ///< the origin dialled it in vain, and no other worker has reached it
+  bool standby = false;
+  bool promoted = false;  ///< from standby, for as long as this origin runs
+
+  Version installed{};
+  PayloadId receiving{};
+  PayloadId assigned{};  ///< what it was told to take last, on this connection
+  Way assigned_way = Way::kUnknown;
+  Way installed_way = Way::kUnknown;
+  std::uint64_t installed_bytes = 0;  ///< of the payload that brought it; 0 if that is not known
+  bool base_unusable = false;         ///< neither patches nor packed payloads are of use to it until it has a full one
+  std::uint32_t chunks_verified = 0;
+  std::uint32_t chunks_total = 0;
+  double receive_bytes_per_s = 0;
+  std::uint64_t bytes_received = 0;
+  std::uint64_t bytes_sent = 0;
+  Instant heard_at{};  ///< of a lost one: when it was
+  Version failed{};    ///< the version that it could not install; none since
+  PeerScore score;     ///< of its forwarding
+  PeerStanding standing;
+  std::string last_error;
+
+  [[nodiscard]] bool connected() const { return conn != ConnId{}; }
+  /// Connected and meant to serve.
+  [[nodiscard]] bool active() const { return connected() && !standby; }
+  /// Of its forwarding, against its own line rate.
+  [[nodiscard]] double score_at(Instant now) const { return score.score(now, uplink.limited() ? uplink : Rate{}); }
+  /// May stand between others and the origin.
+  [[nodiscard]] bool can_relay() const {
+    return !leaf_only && !unreachable && standing.standing() != Standing::kRolloutOnly;
+  }
+};
+
+/// The origin's members by number, name and connection. Pure.
+/// Invariant: a name has one number until it is forgotten, and numbers are never used again; a connection belongs to at
+/// most one member.
+class Membership {
+ public:
+  /// The member of that name, made if it is new.
+  Member& by_name(const std::string& name);
+  [[nodiscard]] Member* find(PeerId id);
+  [[nodiscard]] const Member* find(PeerId id) const;
+  [[nodiscard]] Member* by_conn(ConnId conn);
+
+  void connect(Member& member, ConnId conn);
+  void disconnect(Member& member);
+
+  /// Forgets those who were lost more than kKeepLost before `now`, and the longest lost beyond kLostMax, if `may_go`
+  /// holds. Whose forwarding has been bad is remembered for as long as there is room: else a new start would pardon it.
+  template <typename MayGo>
+  void forget_lost(Instant now, MayGo may_go);
+
+  static constexpr Duration kKeepLost = std::chrono::hours(1);
+  static constexpr std::size_t kLostMax = 4096;
+
+  [[nodiscard]] const std::map<PeerId, Member>& all() const { return members_; }
+  [[nodiscard]] std::map<PeerId, Member>& all() { return members_; }
+  [[nodiscard]] std::uint32_t active_count() const;
+  [[nodiscard]] std::size_t connected_count() const { return conns_.size(); }
+
+ private:
+  void erase(PeerId id);
+
+  std::map<PeerId, Member> members_;
+  std::unordered_map<std::string, PeerId> ids_;
+  std::unordered_map<ConnId, PeerId> conns_;
+  std::uint32_t last_id_ = 0;
+};
+
+template <typename MayGo>
+void Membership::forget_lost(Instant now, MayGo may_go) {
+  std::vector<std::pair<Instant, PeerId>> lost;
+  for (const auto& [id, member] : members_) {
+    if (!member.connected() && may_go(id)) lost.push_back({member.heard_at, id});
+  }
+  std::sort(lost.begin(), lost.end());
+  std::size_t left = lost.size();
+  for (const auto& [since, id] : lost) {
+    const bool clean = members_.at(id).standing.standing() == Standing::kSeed;
+    if (left <= kLostMax && (!clean || now - since < kKeepLost)) continue;
+    erase(id);
+    --left;
+  }
+}
+
+}  // namespace weightcast

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include "base/units.h"
+#include "transport/core/plan/plan.h"
+#include "transport/core/timeouts.h"
+
+namespace weightcast {
+
+/// Whether full payloads are packed.
+enum class Packing : std::uint8_t {
+  kNever,
+  kAuto,   ///< where that is faster, by the links' rates
+  kAlways  ///< whatever the rates are
+};
+
+struct OriginConfig {
+  std::string name = "origin";
+  std::string model_id;  ///< "" accepts workers of any
+  Rate uplink{};         ///< B
+  Topology topology = Topology::kAuto;
+  Duration hop_delay = std::chrono::microseconds(500);
+  std::uint32_t versions_kept = 2;
+  bool patches = true;  ///< false: full payloads only
+  Packing packing = Packing::kNever;
+  std::uint32_t anchor_interval = 16;  ///< a worker further behind than this many stored patches gets a full payload
+  Timeouts timeouts{};
+};
+
+}  // namespace weightcast

@@ -1,0 +1,325 @@
+#include "transport/core/origin/origin_core.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "transport/core/payload_wire.h"
+
+namespace weightcast {
+namespace {
+
+// Heartbeats of all workers together come no more often than one in so long; beyond that each speaks less often.
+constexpr Duration kHeartbeatSpacing = std::chrono::microseconds(200);
+
+Rate rate_from_wire(double bytes_per_s) {
+  return std::isfinite(bytes_per_s) && bytes_per_s > 0 ? Rate{bytes_per_s} : Rate{};
+}
+
+}  // namespace
+
+OriginCore::OriginCore(OriginConfig config)
+    : config_(std::move(config)),
+      uploads_(config_.timeouts, holdings_, actions_),
+      strangers_(config_.timeouts.greeting),
+      reachability_(members_, conn_ids_, actions_),
+      publications_(config_, members_, holdings_, uploads_, actions_) {}
+
+void OriginCore::restore(std::shared_ptr<const Manifest> manifest, const std::vector<Digest>& chunk_digests) {
+  publications_.restore(std::move(manifest), chunk_digests);
+}
+
+void OriginCore::start(Instant) {}
+
+void OriginCore::restore_peers(Instant now, const std::vector<PeerRecord>& records) {
+  for (const PeerRecord& record : records) {
+    Member& member = members_.by_name(record.name);
+    member.score = PeerScore(record.score, now);
+    member.standing = PeerStanding(record.standing);
+    member.heard_at = now;
+  }
+}
+
+std::vector<PeerRecord> OriginCore::peer_records(Instant now) const {
+  std::vector<PeerRecord> records;
+  for (const auto& [id, member] : members_.all()) {
+    records.push_back({member.name, member.score.record(now), member.standing.record()});
+  }
+  return records;
+}
+
+void OriginCore::stop(std::string_view reason) {
+  for (auto& [id, member] : members_.all()) {
+    if (!member.connected()) continue;
+    refuse(member.conn, fail(Errc::kClosed, Op::kSend, std::string(reason)));
+    members_.disconnect(member);
+  }
+  for (const auto& [payload, holding] : holdings_) uploads_.handle_gone(payload, reason);
+}
+
+void OriginCore::handle_publish(Instant now, Instant started_at, const MadePayload& made) {
+  reachability_.forget_lost();
+  publications_.handle_publish(now, started_at, made);
+}
+
+// ---- connections
+
+void OriginCore::handle_accepted(Instant now, ConnId conn, std::string_view peer_host) {
+  strangers_.add(now, conn, peer_host);
+}
+
+void OriginCore::handle_connected(Instant, ConnId conn) { reachability_.handle_connected(conn); }
+
+void OriginCore::handle_closed(Instant now, ConnId conn, const Error& why) {
+  if (reachability_.is_probe(conn)) {
+    if (reachability_.handle_closed(conn, why.detail)) publications_.repair_all(now);
+    return;
+  }
+  strangers_.erase(conn);
+  uploads_.handle_closed(conn);
+  if (Member* member = members_.by_conn(conn)) lose(now, *member, why.detail);
+}
+
+void OriginCore::refuse(ConnId conn, const Error& why) {
+  actions_.push(action::Send{conn, bye_of(why)});
+  actions_.push(action::Close{conn});
+  strangers_.erase(conn);
+  uploads_.handle_closed(conn);
+}
+
+void OriginCore::lose(Instant now, Member& member, std::string_view why) {
+  actions_.push(action::warning(fmt::format("lost worker {}: {}", member.name, why)));
+  members_.disconnect(member);
+  member.last_error = why;
+  publications_.handle_lost(now, member);
+  promote_standby(now);
+  publications_.count_installed(now);
+}
+
+void OriginCore::promote_standby(Instant now) {
+  for (auto& [id, standby] : members_.all()) {
+    if (!standby.connected() || !standby.standby) continue;
+    standby.standby = false;
+    standby.promoted = true;
+    actions_.push(action::info(fmt::format("standby worker {} takes its place", standby.name)));
+    return publications_.handle_activated(now, standby);
+  }
+}
+
+Status OriginCore::check_join(Instant now, const wire::Join& join) {
+  if (join.protocol() != kProtocolVersion) {
+    return fail(
+        Errc::kUnsupported, Op::kJoin,
+        fmt::format("it speaks protocol {}, this origin {}; run the same release", join.protocol(), kProtocolVersion));
+  }
+  if (join.name().empty() || join.name().size() > kNameBytesMax) {
+    return fail(Errc::kInvalidArgument, Op::kJoin, "its name is empty or longer than 255 bytes");
+  }
+  if (!config_.model_id.empty() && !join.model_id().empty() && join.model_id() != config_.model_id) {
+    return fail(Errc::kInvalidArgument, Op::kJoin,
+                fmt::format("it serves model '{}', this origin publishes '{}'",
+                            join.model_id().substr(0, kNameBytesMax), config_.model_id));
+  }
+  const Version installed{join.installed_version()};
+  const auto held = holdings_.find(installed);
+  if (held != holdings_.end() && join.installed_digest() != bytes_of(held->second.manifest().snapshot_digest)) {
+    return fail(Errc::kInvalidArgument, Op::kJoin,
+                fmt::format("its version {} is not the one that this origin published; it belongs to another run: "
+                            "empty its --state directory",
+                            installed.value));
+  }
+  if (join.listen().port() != 0 && !is_port(join.listen().port())) {
+    return fail(Errc::kInvalidArgument, Op::kJoin,
+                fmt::format("it listens on port {}, which is none", join.listen().port()));
+  }
+  const Member& member = members_.by_name(join.name());
+  if (member.connected() && member.incarnation != join.incarnation() && now - member.heard_at < 2 * member.heartbeat) {
+    return fail(Errc::kAlreadyExists, Op::kJoin,
+                fmt::format("a worker of that name is connected from {}; give each a --name of its own", member.host));
+  }
+  return {};
+}
+
+void OriginCore::take_over(Instant now, Member& member, ConnId conn, const wire::Join& join) {
+  members_.connect(member, conn);
+  member.incarnation = join.incarnation();
+  const std::string& given = join.listen().host();
+  const bool unspecified = given.empty() || given == "0.0.0.0" || given == "::";
+  member.host = unspecified ? strangers_.host(conn) : given.substr(0, kNameBytesMax);
+  member.port = static_cast<std::uint16_t>(join.listen().port());
+  member.uplink = rate_from_wire(join.uplink_bytes_per_s());
+  member.downlink = rate_from_wire(join.downlink_bytes_per_s());
+  member.leaf_only = join.leaf_only() || member.port == 0;
+  member.standby = join.standby() && !member.promoted;
+  const Version installed{join.installed_version()};
+  if (member.installed != installed) {
+    member.installed_way = Way::kUnknown;
+    member.installed_bytes = 0;
+  }
+  member.installed = installed;
+  member.receiving = {Version{join.receiving_version()}, Version{join.receiving_base_version()}};
+  member.assigned = {};
+  member.base_unusable = join.base_unusable();
+  member.heard_at = now;
+  member.heartbeat = heartbeat_period();
+  member.last_error.clear();
+}
+
+void OriginCore::handle_join(Instant now, ConnId conn, const wire::Join& join) {
+  if (const Status ok = check_join(now, join); !ok.has_value()) {
+    actions_.push(action::warning(
+        fmt::format("refusing worker '{}': {}", join.name().substr(0, kNameBytesMax), ok.error().detail)));
+    return refuse(conn, ok.error());
+  }
+  Member& member = members_.by_name(join.name());
+  if (member.connected()) actions_.push(action::Close{member.conn});
+  take_over(now, member, conn, join);
+  strangers_.erase(conn);
+  const Instant silent_at = now + config_.timeouts.silence;
+  silence_due_ = silence_due_ ? std::min(*silence_due_, silent_at) : silent_at;
+
+  wire::Message message;
+  message.mutable_joined()->set_peer_id(member.id.value);
+  message.mutable_joined()->set_heartbeat_ms(
+      static_cast<std::uint32_t>(std::chrono::duration_cast<std::chrono::milliseconds>(member.heartbeat).count()));
+  message.mutable_joined()->set_latest_version(latest().value);
+  actions_.push(action::Send{conn, std::move(message)});
+  actions_.push(action::info(fmt::format("worker {} joined as peer {} at {}:{}, on version {}", member.name,
+                                         member.id.value, member.host, member.port, member.installed.value)));
+  reachability_.handle_joined(member);
+  std::vector<PayloadId> held;
+  for (int i = 0; i < std::min(join.held_size(), int(kHeldMax)); ++i) held.push_back(payload_of(join.held(i)));
+  publications_.handle_joined(now, member, held);
+}
+
+Duration OriginCore::heartbeat_period() const {
+  return std::max(config_.timeouts.heartbeat, std::min(config_.timeouts.silence * 2 / 5,
+                                                       kHeartbeatSpacing * std::int64_t(members_.connected_count())));
+}
+
+// ---- messages
+
+void OriginCore::handle_message(Instant now, ConnId conn, const wire::Message& message) {
+  driven_at_ = now;
+  Member* member = members_.by_conn(conn);
+  if (member == nullptr) return handle_stranger_message(now, conn, message);
+  member->heard_at = now;
+  handle_member_message(now, *member, message);
+}
+
+void OriginCore::handle_member_message(Instant now, Member& member, const wire::Message& message) {
+  using Kind = wire::Message::KindCase;
+  switch (message.kind_case()) {
+    case Kind::kHeartbeat: return handle_heartbeat(now, member, message.heartbeat());
+    case Kind::kInstalled: return publications_.handle_installed(now, member, message.installed());
+    case Kind::kInstallFailed: return publications_.handle_install_failed(now, member, message.install_failed());
+    case Kind::kParentFault: return publications_.handle_parent_fault(now, member, message.parent_fault());
+    case Kind::kProbed:
+      if (reachability_.handle_probed(message.probed())) publications_.repair_all(now);
+      return;
+    case Kind::kLeave:
+      actions_.push(action::Close{member.conn});
+      return lose(now, member, "it left: " + message.leave().reason().substr(0, kReasonBytesMax));
+    default: return;  // a newer worker may say more
+  }
+}
+
+void OriginCore::handle_heartbeat(Instant now, Member& member, const wire::Heartbeat& beat) {
+  const PayloadId receiving{Version{beat.receiving_version()}, Version{beat.receiving_base_version()}};
+  if (member.receiving != receiving) publications_.handle_receiving(now, member, receiving);
+  member.chunks_verified = beat.chunks_verified();
+  member.chunks_total = beat.chunks_total();
+  member.receive_bytes_per_s = beat.receive_bytes_per_s();
+  member.bytes_received = beat.bytes_received();
+  member.bytes_sent = beat.bytes_sent();
+  wire::Message ack;
+  ack.mutable_heartbeat_ack();
+  actions_.push(action::Send{member.conn, std::move(ack)});
+}
+
+void OriginCore::handle_stranger_message(Instant now, ConnId conn, const wire::Message& message) {
+  using Kind = wire::Message::KindCase;
+  switch (message.kind_case()) {
+    case Kind::kJoin:
+      if (strangers_.contains(conn)) handle_join(now, conn, message.join());
+      break;
+    case Kind::kHello:
+      strangers_.erase(conn);
+      if (message.hello().protocol() != kProtocolVersion) {
+        return refuse(conn, fail(Errc::kUnsupported, Op::kReceive, "hello: another protocol than this origin's"));
+      }
+      uploads_.handle_hello(conn, {PeerId{message.hello().peer_id()}, message.hello().name().substr(0, kNameBytesMax)});
+      break;
+    case Kind::kSubscribe:
+      if (Status s = uploads_.handle_subscribe(now, conn, message.subscribe()); !s.has_value()) {
+        actions_.push(action::warning(s.error().message()));
+        refuse(conn, s.error());
+      }
+      break;
+    case Kind::kUnsubscribe: uploads_.handle_unsubscribe(conn, message.unsubscribe()); break;
+    default:
+      if (!uploads_.is_child(conn)) {
+        refuse(conn, fail(Errc::kNotAllowed, Op::kReceive, "the first message is neither join nor hello"));
+      }
+  }
+}
+
+void OriginCore::handle_chunk(Instant now, ConnId conn, const ChunkArrival&) {
+  refuse(conn, fail(Errc::kNotAllowed, Op::kReceive, "a chunk for the origin: nobody sends it any"));
+  if (Member* member = members_.by_conn(conn))
+    lose(now, *member, "it sent a chunk, which no worker sends to its origin");
+}
+
+void OriginCore::handle_chunk_sent(Instant now, ConnId conn) {
+  driven_at_ = now;
+  uploads_.handle_chunk_sent(conn);
+}
+
+void OriginCore::handle_payload_begun(Instant, PayloadId, Result<RestoredPayload>) {}
+void OriginCore::handle_chunk_stored(Instant, PayloadId, ChunkIndex, Status) {}
+void OriginCore::handle_finished(Instant, PayloadId, Status) {}
+
+// ---- time
+
+void OriginCore::handle_timeout(Instant now) {
+  look_for_silence(now);
+  driven_at_ = now;
+  for (const ConnId conn : strangers_.overdue(now)) {
+    refuse(conn, fail(Errc::kTimedOut, Op::kReceive, "a connection that said nothing after it was made"));
+  }
+  uploads_.handle_timeout(now);
+}
+
+void OriginCore::look_for_silence(Instant now) {
+  const Duration silence = config_.timeouts.silence;
+  // After a stall of this process everybody looks silent; what they said meanwhile is still to be read.
+  const bool stalled = driven_at_ && now - *driven_at_ > silence / 2;
+  if (!stalled && (!silence_due_ || now < *silence_due_)) return;
+  silence_due_.reset();
+  for (auto& [id, member] : members_.all()) {
+    if (!member.connected()) continue;
+    if (stalled) member.heard_at = now;
+    if (now - member.heard_at < silence) {
+      const Instant due = member.heard_at + silence;
+      silence_due_ = silence_due_ ? std::min(*silence_due_, due) : due;
+      continue;
+    }
+    actions_.push(action::Close{member.conn});
+    lose(now, member, fmt::format("silent for {:.1f} s", to_seconds(now - member.heard_at)));
+  }
+}
+
+std::optional<Instant> OriginCore::poll_deadline() const {
+  EarliestDeadline earliest;
+  if (silence_due_) {
+    earliest.consider(silence_due_);
+    // Often enough that a time-out which comes late means a stall of this process, and not that nothing was due.
+    if (driven_at_) earliest.consider(*driven_at_ + config_.timeouts.silence / 4);
+  }
+  earliest.consider(strangers_.poll_deadline());
+  earliest.consider(uploads_.poll_deadline());
+  return earliest.first();
+}
+
+}  // namespace weightcast

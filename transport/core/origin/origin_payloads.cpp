@@ -1,0 +1,142 @@
+#include "transport/core/origin/origin_payloads.h"
+
+#include <algorithm>
+
+#include "transport/core/payload_wire.h"
+
+namespace weightcast {
+namespace {
+
+// Old versions beyond those kept that stay because workers are still receiving them.
+constexpr std::size_t kReceivedVersionsMax = 2;
+
+/// One that is complete, and ours.
+Holding whole(std::shared_ptr<const Manifest> manifest, const std::vector<Digest>& chunk_digests) {
+  const std::uint32_t chunks = manifest->chunk_count();
+  Holding holding(std::move(manifest));
+  holding.restore(chunk_digests, ChunkSet(chunks, true));
+  return holding;
+}
+
+}  // namespace
+
+bool OriginPayloads::taking_over() const { return latest_ != kNoVersion && holdings_.at(latest_).open(); }
+
+Version OriginPayloads::newest_before(Version version) const {
+  Version newest = kNoVersion;
+  for (const auto& [payload, holding] : holdings_) {
+    if (!payload.is_patch() && payload.version < version) newest = payload.version;  // in the order of versions
+  }
+  return newest;
+}
+
+bool OriginPayloads::restore(std::shared_ptr<const Manifest> manifest, const std::vector<Digest>& chunk_digests) {
+  Holding holding = whole(manifest, chunk_digests);
+  if (!holding.complete()) return false;
+  holdings_.emplace(manifest->id(), std::move(holding));
+  if (manifest->kind == PayloadKind::kFull) latest_ = std::max(latest_, manifest->version);
+  return true;
+}
+
+void OriginPayloads::begin_version(std::shared_ptr<const Manifest> manifest, bool packable) {
+  const Version version = manifest->version;
+  WC_CHECK(manifest->open && version > latest_ && !taking_over());
+  if (!packable) useless_.insert(packed_of(version));
+  holdings_.emplace(version, Holding(std::move(manifest)));
+  latest_ = version;
+}
+
+std::optional<wire::Message> OriginPayloads::complete_version(const MadePayload& made) {
+  const Version version = made.manifest->version;
+  WC_CHECK(taking_over() ? version == latest_ : version > latest_);
+  auto message = complete(made);
+  latest_ = version;
+  return message;
+}
+
+bool OriginPayloads::can_make(PayloadId payload) const {
+  if (making_.contains(payload)) return true;
+  if (useless_.contains(payload) || !holdings_.contains(payload.version)) return false;
+  return payload.is_packed() ? config_.packing != Packing::kNever : config_.patches && holdings_.contains(payload.base);
+}
+
+bool OriginPayloads::is_making_for(Version version) const {
+  return std::ranges::any_of(making_, [&](PayloadId payload) { return payload.version == version; });
+}
+
+void OriginPayloads::make(PayloadId payload) {
+  if (holdings_.contains(payload) || !making_.insert(payload).second) return;
+  actions_.push(action::MakePatch{payload});
+}
+
+bool OriginPayloads::begin_made(std::shared_ptr<const Manifest> manifest) {
+  const PayloadId payload = manifest->id();
+  if (!making_.contains(payload)) return false;
+  WC_CHECK(manifest->open);
+  holdings_.emplace(payload, Holding(std::move(manifest)));
+  return true;
+}
+
+wire::Message OriginPayloads::grow(const MadePayload& grown) {
+  Holding& holding = holdings_.at(grown.manifest->id());
+  wire::Message message;
+  *message.mutable_growth() = growth_between(holding.manifest(), *grown.manifest);
+  holding.grow(grown.manifest);
+  holding.restore(grown.chunk_digests, ChunkSet(grown.manifest->chunk_count(), true));
+  WC_CHECK(holding.verified().complete());
+  return message;
+}
+
+std::optional<wire::Message> OriginPayloads::complete(const MadePayload& made) {
+  const PayloadId payload = made.manifest->id();
+  WC_CHECK(!made.manifest->open);
+  if (holdings_.contains(payload)) return grow(made);
+  Holding holding = whole(made.manifest, made.chunk_digests);
+  WC_CHECK(holding.complete());
+  holdings_.emplace(payload, std::move(holding));
+  return std::nullopt;
+}
+
+bool OriginPayloads::withdraw(PayloadId payload) {
+  if (holdings_.erase(payload) == 0) return false;
+  if (payload == PayloadId(latest_)) latest_ = newest_before(latest_);
+  return true;
+}
+
+CatchUp OriginPayloads::way_to(Version version, Version installed, bool patches_fit,
+                               const std::function<bool(PayloadId)>& can_make) const {
+  return choose_payload(holdings_, {installed, version, patches_fit, config_.anchor_interval, can_make});
+}
+
+std::vector<PayloadId> OriginPayloads::forget_old(const std::function<bool(PayloadId)>& in_use) {
+  WC_CHECK(!taking_over());
+  const std::set<PayloadId> chain = useful_chain(holdings_, latest_, config_.anchor_interval);
+  // Until the last link is made, it is not known which of the others lead anywhere.
+  const bool chain_open =
+      std::ranges::any_of(making_, [&](PayloadId p) { return p.version == latest_ && p.needs_base(); });
+  std::size_t newer = 0;  // full payloads met on the way from the newest to the oldest
+  std::vector<PayloadId> old;
+  for (auto held = holdings_.rbegin(); held != holdings_.rend(); ++held) {
+    const PayloadId payload = held->first;
+    bool keep = false;
+    if (payload.is_packed()) {
+      keep = payload.version == latest_ || making_.contains(payload) ||
+             (newer < config_.versions_kept + kReceivedVersionsMax && in_use(payload));
+    } else if (payload.is_patch()) {
+      keep = chain_open || payload.version == latest_ || making_.contains(payload) || chain.contains(payload) ||
+             in_use(payload);
+    } else {
+      const bool compared = std::ranges::any_of(
+          making_, [&](PayloadId p) { return p.base == payload.version || p.version == payload.version; });
+      keep = newer < config_.versions_kept || compared ||
+             (newer < config_.versions_kept + kReceivedVersionsMax && in_use(payload));
+      if (keep) ++newer;
+    }
+    if (!keep) old.push_back(payload);
+  }
+  for (const PayloadId payload : old) holdings_.erase(payload);
+  std::erase_if(useless_, [&](PayloadId p) { return p.version != latest_; });
+  return old;
+}
+
+}  // namespace weightcast

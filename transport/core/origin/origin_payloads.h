@@ -1,0 +1,88 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "transport/core/action.h"
+#include "transport/core/origin/catch_up.h"
+#include "transport/core/edge/holdings.h"
+#include "transport/core/origin/origin_config.h"
+
+namespace weightcast {
+
+/// A payload that the origin has made itself, or as much of it as there is.
+struct MadePayload {
+  std::shared_ptr<const Manifest> manifest;
+  std::vector<Digest> chunk_digests;
+};
+
+/// What an origin holds, is making and could make: full payloads, patches, packed payloads. Pure. Called by the
+/// Publications that own it, which know who needs what. A payload begins open and is held from then on, grows, and
+/// comes to its end or is withdrawn.
+/// Invariants: everything held is ours, so all of it that is known is verified; versions only grow, but for one that
+/// was withdrawn; the latest is held in full.
+class OriginPayloads {
+ public:
+  /// All outlive it. `holdings` is changed here alone.
+  OriginPayloads(const OriginConfig& config, Holdings& holdings, ActionQueue& actions)
+      : config_(config), holdings_(holdings), actions_(actions) {}
+
+  [[nodiscard]] const Holdings& held() const { return holdings_; }
+  [[nodiscard]] bool holds(PayloadId payload) const { return holdings_.contains(payload); }
+  [[nodiscard]] Version latest() const { return latest_; }
+  /// Whether the latest version is still being taken over.
+  [[nodiscard]] bool taking_over() const;
+  /// The newest version that is not.
+  [[nodiscard]] Version newest_whole() const { return taking_over() ? newest_before(latest_) : latest_; }
+  /// The newest version that is held and older than this one; kNoVersion if there is none.
+  [[nodiscard]] Version newest_before(Version version) const;
+
+  /// One that was found on disk. Returns whether it is whole, and so held.
+  bool restore(std::shared_ptr<const Manifest> manifest, const std::vector<Digest>& chunk_digests);
+  /// The full payload of a new version, open; it is the latest from now on. `packable`: see OriginCore.
+  void begin_version(std::shared_ptr<const Manifest> manifest, bool packable);
+  /// The same, whole, whether or not it was begun. Returns what to tell those who were told of its beginning, if it
+  /// was.
+  std::optional<wire::Message> complete_version(const MadePayload& made);
+
+  /// Whether that patch or packed payload can be had, or is being made already.
+  [[nodiscard]] bool can_make(PayloadId payload) const;
+  [[nodiscard]] bool is_making(PayloadId payload) const { return making_.contains(payload); }
+  /// Whether any is being made that leads to this version.
+  [[nodiscard]] bool is_making_for(Version version) const;
+  /// Has it made, unless it is held or being made.
+  void make(PayloadId payload);
+  /// It is being made: from now on it is held, open. Returns whether it was asked for.
+  bool begin_made(std::shared_ptr<const Manifest> manifest);
+  /// It was made, or came to nothing. Returns whether it was asked for.
+  bool end_making(PayloadId payload) { return making_.erase(payload) > 0; }
+  /// It is not to be made again while its version is the latest.
+  void give_up(PayloadId payload) { useless_.insert(payload); }
+
+  /// What is held of one that was begun becomes this. Returns what to tell those who were told of it.
+  [[nodiscard]] wire::Message grow(const MadePayload& grown);
+  /// All of it is there. As complete_version().
+  std::optional<wire::Message> complete(const MadePayload& made);
+  /// It is held no more; a version that it led to as the latest is none any more. Returns whether it was held.
+  bool withdraw(PayloadId payload);
+
+  /// What brings one who has `installed` to `version`, which is held and newer.
+  [[nodiscard]] CatchUp way_to(Version version, Version installed, bool patches_fit,
+                               const std::function<bool(PayloadId)>& can_make) const;
+  /// Lets go of what helps nobody any more, and returns it. Not while a version is taken over, as that may come to
+  /// nothing. `in_use`: whether somebody still waits for more of it.
+  std::vector<PayloadId> forget_old(const std::function<bool(PayloadId)>& in_use);
+
+ private:
+  const OriginConfig& config_;
+  Holdings& holdings_;
+  ActionQueue& actions_;
+  std::set<PayloadId> making_;   // patches and packed payloads that were asked for
+  std::set<PayloadId> useless_;  // those that could not be made, or would not be small
+  Version latest_{};
+};
+
+}  // namespace weightcast

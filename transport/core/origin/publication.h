@@ -1,0 +1,100 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "transport/core/action.h"
+#include "transport/core/origin/membership.h"
+#include "transport/core/origin/origin_config.h"
+#include "transport/core/plan/plan.h"
+#include "transport/core/plan/plan_repair.h"
+
+namespace weightcast {
+
+/// What the publications of one origin share.
+struct PublicationContext {
+  const OriginConfig& config;
+  Membership& members;
+  ActionQueue& actions;
+  Epoch epoch{};  ///< of the last plan
+};
+
+/// The active members in rank order, of those for whom `takes_part` holds.
+[[nodiscard]] PlanRequest plan_request(const PublicationContext& context, Instant now, std::uint64_t payload_bytes,
+                                       const std::function<bool(const Member&)>& takes_part);
+
+/// One payload, its plan, and those who take part in it. Pure. Called by the Publications that owns it.
+/// Invariants: an epoch is used once; a member that was told of the payload hears of every change of its assignment.
+class Publication {
+ public:
+  Publication(PublicationContext& context, std::shared_ptr<const Manifest> manifest)
+      : context_(context), manifest_(std::move(manifest)) {}
+
+  [[nodiscard]] const Manifest& manifest() const { return *manifest_; }
+  [[nodiscard]] PayloadId id() const { return manifest_->id(); }
+  [[nodiscard]] const Plan& plan() const { return plan_; }
+  /// By the plan, one for each stripe; none if the member is not in it.
+  [[nodiscard]] std::vector<PeerId> parents_of(PeerId member) const;
+
+  /// Whether `member` can get this payload, or give it: those who have it, and those who were told of it and have not
+  /// gone past it. A worker skips what is superseded before it is begun.
+  [[nodiscard]] bool takes_part(const Member& member) const;
+  /// Whether the plan has others than those who take part.
+  [[nodiscard]] bool outdated() const;
+  /// Fits the plan to the members of now, and tells those for whom something changed.
+  void repair(Instant now);
+  /// Gives each of these, who are in the plan, the manifest and its assignment.
+  void announce(const std::vector<const Member*>& members);
+  /// Whether a member was told of the payload, on its connection of now.
+  [[nodiscard]] bool has_told(PeerId member) const { return told_.contains(member); }
+  /// Sends it to everyone who was told of the payload.
+  void tell_all(const wire::Message& message);
+  void grow(std::shared_ptr<const Manifest> manifest) { manifest_ = std::move(manifest); }
+
+  /// It may be planned again, though it could not store the payload. Returns whether it could not.
+  bool readmit(PeerId member) { return failed_.erase(member) > 0; }
+  /// It could not store the payload: neither fed nor a relay.
+  void handle_failed(PeerId member) { failed_.insert(member); }
+  void handle_holder(PeerId member) { holders_.insert(member); }
+  /// Its connection is gone, or made anew: what it was told and has is not known any more.
+  void handle_gone(PeerId member);
+  /// It is assigned this payload: announce() follows.
+  void handle_assigned(PeerId member);
+  /// It is in the middle of this payload, of which this connection has not said anything: repair() tells it.
+  void handle_resumed(PeerId member);
+
+  /// Whether the plan has it feed others.
+  [[nodiscard]] bool relays(PeerId member) const;
+  /// By the child's word its parent in this plan, or the origin, had more to send all the time and sent too little or
+  /// nothing. An edge may be slow at either end: returns who is to blame, if that can be told.
+  [[nodiscard]] std::optional<PeerId> blame_slow(PeerId child, PeerId parent);
+  /// It is fed slowly, by its own word, whoever is to blame: nobody is to wait behind it. Returns what demote() does.
+  [[nodiscard]] bool pass_by(PeerId child, PeerId parent);
+  /// A leaf for the rest of this publication. Returns whether that is new; it is refused where most relays seem to
+  /// fail.
+  [[nodiscard]] bool demote(PeerId relay);
+
+ private:
+  [[nodiscard]] wire::Assignment assignment_for(const PlanIndex& index, const Member& member) const;
+  [[nodiscard]] wire::NodeAddress address_of(PeerId id) const;
+  [[nodiscard]] std::size_t place_of(PeerId member) const;
+  /// Whether the child's word says something about its parent.
+  [[nodiscard]] bool believes(PeerId child, PeerId parent);
+
+  PublicationContext& context_;
+  std::shared_ptr<const Manifest> manifest_;
+  Plan plan_;
+  std::set<PeerId> failed_;                          // could not store it: neither fed nor relays
+  std::set<PeerId> demoted_;                         // failed a child, or is fed slowly: leaves for the rest of this
+  std::map<PeerId, std::set<PeerId>> accused_by_;    // by which children
+  std::map<PeerId, std::set<PeerId>> slow_parents_;  // whom a child called slow or silent
+  std::map<PeerId, std::string> told_;               // the assignment that each member was sent last, without its epoch
+  std::set<PeerId> holders_;                         // have it whole
+};
+
+}  // namespace weightcast

@@ -1,0 +1,515 @@
+#include "transport/core/origin/publications.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/units.h"
+#include "transport/core/payload_wire.h"
+
+namespace weightcast {
+namespace {
+
+constexpr std::size_t kMissingNamesMax = 8;
+// Publications whose plans are still looked after though nobody needs them.
+constexpr std::size_t kPublicationsMax = 8;
+// Sending has to take longer than this for packing to be tried. Packing takes 3.4 s per GiB of a core of 2.6 GHz, and
+// unpacking 2.2 s; both go on while the payload travels, on two threads each, beside what it takes to write and send
+// it. So this leaves something to be gained on hosts that have one core to spare, and links that carry more than
+// 1.4 Gbit/s to each worker get payloads as they are.
+constexpr double kPackSecondsPerByte = 6.0 / double(kGiB);
+
+/// What a child's complaint says about its parent's forwarding; nothing if it need not be its failing.
+std::optional<PeerFault> failing_of(wire::FaultKind kind, const Member& parent, const Member& child,
+                                    PayloadId payload) {
+  switch (kind) {
+    case wire::FAULT_KIND_CORRUPT: return PeerFault::kCorrupt;
+    case wire::FAULT_KIND_NOT_AVAILABLE: return std::nullopt;
+    case wire::FAULT_KIND_STARVED: {
+      // By its own word it has more than it passes on.
+      const bool has_more = parent.installed == payload.version ||
+                            (parent.receiving == payload && parent.chunks_verified > child.chunks_verified);
+      return has_more ? std::optional(PeerFault::kSlow) : std::nullopt;
+    }
+    default: return PeerFault::kClosed;
+  }
+}
+
+}  // namespace
+
+Publications::Publications(const OriginConfig& config, Membership& members, Holdings& holdings, Uploads& uploads,
+                           ActionQueue& actions)
+    : config_(config),
+      members_(members),
+      payloads_(config, holdings, actions),
+      uploads_(uploads),
+      actions_(actions),
+      context_{config, members, actions} {}
+
+void Publications::restore(std::shared_ptr<const Manifest> manifest, const std::vector<Digest>& chunk_digests) {
+  const bool full = manifest->kind == PayloadKind::kFull;
+  const Version version = manifest->version;
+  if (payloads_.restore(std::move(manifest), chunk_digests) && full) times_.restore(version);
+}
+
+Plan Publications::plan_for(Instant now, std::uint64_t payload_bytes) const {
+  return make_plan(plan_request(context_, now, payload_bytes, [](const Member&) { return true; }));
+}
+
+Status Publications::check_version(Version version) const {
+  if (version == kNoVersion || version == kEmptyVersion) {
+    return fail(Errc::kInvalidArgument, Op::kPublish,
+                fmt::format("version {}: versions start at 1 and end at {}", version.value, kEmptyVersion.value - 1));
+  }
+  if (version <= payloads_.latest()) {
+    return fail(
+        Errc::kAlreadyExists, Op::kPublish,
+        fmt::format("version {}: the latest is {}; versions must grow", version.value, payloads_.latest().value));
+  }
+  for (const auto& [id, member] : members_.all()) {
+    if (!member.connected() || member.installed < version) continue;
+    return fail(
+        Errc::kAlreadyExists, Op::kPublish,
+        fmt::format("version {}: worker {} is on version {} already, from an earlier run; publish a greater one, "
+                    "or empty its --state directory",
+                    version.value, member.name, member.installed.value));
+  }
+  return {};
+}
+
+// ---- new versions
+
+void Publications::handle_publish_begun(Instant now, std::shared_ptr<const Manifest> manifest, bool packable) {
+  payloads_.begin_version(std::move(manifest), packable);
+  assign_all(now);
+}
+
+void Publications::handle_publish_grown(const MadePayload& grown) {
+  WC_CHECK(payloads_.taking_over() && grown.manifest->id() == payloads_.latest());
+  handle_grown(grown, payloads_.grow(grown));
+  uploads_.handle_known(payloads_.latest());
+}
+
+void Publications::handle_publish(Instant now, Instant started_at, const MadePayload& made) {
+  const Version version = made.manifest->version;
+  handle_grown(made, payloads_.complete_version(made));
+  const Version previous = payloads_.newest_before(version);
+
+  judge(times_.handle_published(version, started_at));
+  members_.forget_lost(now, [&](PeerId id) {
+    return std::ranges::none_of(publications_,
+                                [&](const auto& p) { return std::ranges::count(p.second.plan().members, id) > 0; });
+  });
+  // Also when nobody needs it now: a worker that comes back later can be caught up by what is stored.
+  if (const PayloadId step{version, previous}; previous != kNoVersion && payloads_.can_make(step)) payloads_.make(step);
+  assign_all(now);
+  uploads_.handle_known(version);
+  judge(times_.count(now, members_, version));
+  forget_old_versions();
+  repair_outdated(now);
+}
+
+void Publications::handle_publish_failed(Instant now, Version version) {
+  if (!payloads_.taking_over() || version != payloads_.latest()) return;
+  withdraw(version);
+  assign_all(now);
+  forget_old_versions();
+  repair_outdated(now);
+}
+
+// ---- patches
+
+bool Publications::packing_pays(Instant now) const {
+  if (config_.packing == Packing::kAlways) return true;
+  const std::uint64_t bytes = payloads_.held().at(payloads_.latest()).manifest().planned_bytes();
+  const PlanRequest request =
+      plan_request(context_, now, bytes, [&](const Member& member) { return member.installed < payloads_.latest(); });
+  // What is not known may be faster than anything.
+  const bool known = request.origin_uplink.limited() && std::ranges::all_of(request.members, [](const PlanMember& m) {
+                       return m.downlink.limited() && (m.uplink.limited() || !m.can_relay);
+                     });
+  return known && to_seconds(make_plan(request).predicted_t100) > kPackSecondsPerByte * double(bytes);
+}
+
+void Publications::handle_patch_begun(Instant now, std::shared_ptr<const Manifest> manifest) {
+  const PayloadId payload = manifest->id();
+  if (!payloads_.begin_made(std::move(manifest))) return;
+  uploads_.handle_known(payload);
+  assign_all(now);
+  repair_outdated(now);
+}
+
+void Publications::handle_patch_grown(const MadePayload& grown) {
+  const PayloadId payload = grown.manifest->id();
+  if (!payloads_.is_making(payload) || !payloads_.holds(payload)) return;
+  handle_grown(grown, payloads_.grow(grown));
+  uploads_.handle_known(payload);
+}
+
+void Publications::handle_grown(const MadePayload& grown, const std::optional<wire::Message>& growth) {
+  Publication* publication = find(grown.manifest->id());
+  if (!growth || publication == nullptr) return;
+  publication->grow(grown.manifest);
+  publication->tell_all(*growth);
+}
+
+void Publications::withdraw(PayloadId payload) {
+  if (!payloads_.withdraw(payload)) return;
+  constexpr std::string_view kWhy = "it could not be made to its end";
+  uploads_.handle_gone(payload, kWhy);
+  Publication* publication = find(payload);
+  if (publication == nullptr) return;
+  wire::Message message;
+  set_payload(*message.mutable_not_available(), payload);
+  message.mutable_not_available()->set_reason(std::string(kWhy));
+  publication->tell_all(message);
+  publications_.erase(payload);
+  for (auto& [id, member] : members_.all()) {
+    if (member.assigned == payload) member.assigned = {};
+  }
+}
+
+void Publications::handle_patch_made(Instant now, PayloadId payload, const Result<MadePayload>& made) {
+  if (!payloads_.end_making(payload)) return;
+  if (made.has_value()) {
+    WC_CHECK(made->manifest->id() == payload);
+    actions_.push(action::info(fmt::format("{}: {}", to_string(payload), format_bytes(made->manifest->payload_bytes))));
+    handle_grown(*made, payloads_.complete(*made));
+    uploads_.handle_known(payload);
+  } else {
+    withdraw(payload);
+    payloads_.give_up(payload);
+    std::string text = fmt::format("no {}: {}", to_string(payload), made.error().detail);
+    const bool expected = made.error().code == Errc::kTooLarge;
+    actions_.push(expected ? action::info(std::move(text)) : action::warning(std::move(text)));
+  }
+  assign_all(now);
+  forget_old_versions();
+  repair_outdated(now);
+}
+
+// ---- who gets what
+
+Publication& Publications::publication_of(PayloadId payload) {
+  return publications_.try_emplace(payload, context_, payloads_.held().at(payload).shared_manifest()).first->second;
+}
+
+Publication* Publications::find(PayloadId payload) {
+  const auto found = publications_.find(payload);
+  return found == publications_.end() ? nullptr : &found->second;
+}
+
+const Publication* Publications::main_publication(Version version) const {
+  const Publication* most = nullptr;
+  for (const auto& [payload, publication] : publications_) {
+    if (payload.version != version) continue;
+    if (most == nullptr || publication.plan().members.size() >= most->plan().members.size()) most = &publication;
+  }
+  return most;
+}
+
+void Publications::assign_all(Instant now) {
+  std::vector<Member*> all;
+  for (auto& [id, member] : members_.all()) all.push_back(&member);
+  assign(now, all);
+}
+
+void Publications::assign(Instant now, const std::vector<Member*>& members) {
+  if (payloads_.latest() == kNoVersion) return;
+  std::map<PayloadId, std::vector<Member*>> takers;
+  std::optional<bool> pays;  // the same for all
+  const auto can = [&](PayloadId payload) {
+    if (!payloads_.can_make(payload)) return false;
+    if (!payload.is_packed() || payloads_.is_making(payload)) return true;
+    if (payload.version != payloads_.latest()) return false;
+    if (!pays) pays = packing_pays(now);
+    return *pays;
+  };
+  for (Member* member : members) {
+    if (!member->active() || member->installed >= payloads_.latest()) continue;
+    CatchUp way = way_to(payloads_.latest(), *member, can);
+    // Who was given it as it is goes on with that.
+    if (way.next.is_packed() && member->assigned == PayloadId(payloads_.latest())) continue;
+    if (way.make && payloads_.taking_over()) {
+      if (way.next.is_packed() || member->installed >= payloads_.newest_whole()) continue;
+      way = way_to(payloads_.newest_whole(), *member, can);
+    }
+    if (!payloads_.taking_over()) times_.handle_wanted(now, payloads_.latest());
+    if (way.make) {
+      payloads_.make(way.next);
+    } else if (member->assigned != way.next) {
+      takers[way.next].push_back(member);
+    }
+  }
+  for (const auto& [payload, some] : takers) take_in(now, payload, some);
+}
+
+CatchUp Publications::way_to(Version version, const Member& member,
+                             const std::function<bool(PayloadId)>& can_make) const {
+  return payloads_.way_to(version, member.installed, !member.base_unusable, can_make);
+}
+
+Way Publications::way_of(PayloadId payload, const Member& member) const {
+  if (!payload.is_patch()) return Way::kFull;
+  if (payload.is_packed()) return Way::kPacked;
+  // The last of several patches in turn is one of them, too.
+  const Version latest = payloads_.newest_whole();
+  const bool goes_on =
+      member.assigned_way == Way::kChain && member.installed < latest && payload.base == member.installed;
+  if (payload.version < latest || goes_on) return Way::kChain;
+  const bool over_others = std::ranges::any_of(payloads_.held(), [&](const auto& held) {
+    return held.first.version > payload.base && held.first.version < payload.version;
+  });
+  return over_others ? Way::kFolded : Way::kDirect;
+}
+
+void Publications::take_in(Instant now, PayloadId payload, const std::vector<Member*>& takers) {
+  Publication& publication = publication_of(payload);
+  std::set<PayloadId> left;
+  for (Member* member : takers) {
+    left.insert(std::exchange(member->assigned, payload));
+    member->assigned_way = way_of(payload, *member);
+    publication.handle_assigned(member->id);
+  }
+  publication.repair(now);
+  publication.announce({takers.begin(), takers.end()});
+  for (const PayloadId other : left) {
+    if (Publication* before = find(other); before != nullptr && other.version == payloads_.latest())
+      before->repair(now);
+  }
+  const Plan& plan = publication.plan();
+  if (takers.size() < plan.members.size()) return;
+  actions_.push(action::info(
+      fmt::format("publishing {}: {} to {} workers by {}, chunks of {}, predicted {:.3f} s", to_string(payload),
+                  format_bytes(publication.manifest().planned_bytes()), takers.size(), to_string(plan.topology),
+                  format_bytes(publication.manifest().chunk_bytes), to_seconds(plan.predicted_t100))));
+}
+
+void Publications::resume_receiving(Instant now, Member& member) {
+  const PayloadId payload = member.receiving;
+  if (payload.version == kNoVersion || payload == member.assigned) return;
+  if (!payloads_.holds(payload) || !member.active()) {
+    wire::Message message;
+    set_payload(*message.mutable_not_available(), payload);
+    message.mutable_not_available()->set_reason("the origin plans newer versions only");
+    actions_.push(action::Send{member.conn, std::move(message)});
+    return;
+  }
+  Publication& publication = publication_of(payload);
+  publication.handle_resumed(member.id);
+  publication.repair(now);
+  // Whether it had come to its end when the member was last told is not known.
+  publication.announce({&member});
+}
+
+void Publications::repair_all(Instant now) {
+  for (auto& [payload, publication] : publications_) publication.repair(now);
+}
+
+void Publications::repair_outdated(Instant now) {
+  for (auto& [payload, publication] : publications_) {
+    // take_in() sees to those of the latest.
+    if (payload.version != payloads_.latest() && publication.outdated()) publication.repair(now);
+  }
+}
+
+// ---- what members say, and what becomes of them
+
+void Publications::handle_joined(Instant now, Member& member, const std::vector<PayloadId>& held) {
+  for (auto& [payload, publication] : publications_) publication.handle_gone(member.id);
+  times_.handle_joined();
+  for (const PayloadId payload : held) {
+    if (payloads_.holds(payload)) publication_of(payload).handle_holder(member.id);
+  }
+  assign(now, {&member});
+  resume_receiving(now, member);
+  repair_outdated(now);
+}
+
+void Publications::handle_lost(Instant now, Member& member) {
+  member.assigned = {};
+  for (auto& [payload, publication] : publications_) {
+    publication.handle_gone(member.id);
+    publication.repair(now);
+  }
+}
+
+void Publications::handle_receiving(Instant now, Member& member, PayloadId payload) {
+  member.receiving = payload;
+  Publication* publication = find(payload);
+  if (publication != nullptr && publication->readmit(member.id)) publication->repair(now);
+  // What it took up before it joined again has grown since, or is no more: on this connection it has heard nothing of
+  // it.
+  if (publication == nullptr || !publication->has_told(member.id)) resume_receiving(now, member);
+  repair_outdated(now);
+}
+
+void Publications::handle_install_failed(Instant now, Member& member, const wire::InstallFailed& failed) {
+  const PayloadId payload = payload_of(failed);
+  member.last_error = failed.detail().substr(0, kReasonBytesMax);
+  member.failed = payload.version;
+  actions_.push(action::warning(fmt::format("worker {} could not install version {}: {}", member.name,
+                                            payload.version.value, member.last_error)));
+  if (Publication* publication = find(payload)) {
+    publication->handle_failed(member.id);
+    publication->repair(now);
+  }
+  if (!asks_for_full(payload, static_cast<Errc>(failed.code()))) return;
+  member.base_unusable = true;
+  if (member.assigned == payload) member.assigned = {};
+  assign(now, {&member});
+}
+
+void Publications::handle_installed(Instant now, Member& member, const wire::Installed& installed) {
+  const Version version{installed.version()};
+  Publication* publication = find(payload_of(installed));
+  if (publication != nullptr && installed.snapshot_digest() != bytes_of(publication->manifest().snapshot_digest)) {
+    actions_.push(action::warning(fmt::format("worker {} says that it installed version {}, but with another digest",
+                                              member.name, version.value)));
+    return;
+  }
+  if (publication != nullptr && member.installed < version && installed.seconds() > 0) {
+    // Forwarding is what is scored: the relays that fed it did well.
+    const Rate rate{double(publication->manifest().payload_bytes) / installed.seconds()};
+    for (const PeerId id : publication->parents_of(member.id)) {
+      if (Member* parent = members_.find(id)) parent->score.handle_ok(now, rate);
+    }
+  }
+  if (version > member.installed) {
+    member.base_unusable = false;
+    const bool as_assigned = publication != nullptr && member.assigned == publication->id();
+    member.installed_way = as_assigned ? member.assigned_way : Way::kUnknown;
+    member.installed_bytes = as_assigned ? publication->manifest().payload_bytes : 0;
+    if (version >= payloads_.latest()) member.assigned_way = Way::kUnknown;
+  }
+  member.installed = std::max(member.installed, version);
+  member.last_error.clear();
+  member.failed = kNoVersion;
+  member.receiving = {};
+  if (publication != nullptr) publication->handle_holder(member.id);
+  judge(times_.handle_installed(now, members_));
+  assign(now, {&member});
+  forget_old_versions();
+  repair_outdated(now);
+}
+
+void Publications::handle_parent_fault(Instant now, Member& member, const wire::ParentFault& fault) {
+  const PeerId parent_id{fault.parent_id()};
+  Member* parent = members_.find(parent_id);
+  const bool stays = fault.kind() == wire::FAULT_KIND_SLOW && fault.now_from_id() == fault.parent_id();
+  actions_.push(action::warning(
+      fmt::format("worker {} {} {} ({})", member.name, stays ? "is fed slowly by" : "left its parent",
+                  parent != nullptr ? parent->name : config_.name, wire::FaultKind_Name(fault.kind()))));
+  Publication* publication = find(payload_of(fault));
+  if (publication == nullptr || parent_id == member.id) return;
+  // Only who was meant to feed it can fail it; a child that wanders has left others of its own accord.
+  if (std::ranges::count(publication->parents_of(member.id), parent_id) == 0) return;
+  if (fault.kind() == wire::FAULT_KIND_SLOW || fault.kind() == wire::FAULT_KIND_SILENT) {
+    return handle_slow_edge(now, *publication, member, parent_id, fault.kind());
+  }
+  if (parent == nullptr) return;
+  if (const std::optional<PeerFault> failing = failing_of(fault.kind(), *parent, member, payload_of(fault))) {
+    parent->score.handle_failed(now);
+    parent->standing.handle_fault(*failing);
+  } else if (fault.kind() == wire::FAULT_KIND_STARVED) {
+    return;  // whoever is above it may be to blame; the child helps itself
+  }
+  if (publication->demote(parent_id)) publication->repair(now);
+}
+
+void Publications::handle_slow_edge(Instant now, Publication& publication, const Member& child, PeerId parent,
+                                    wire::FaultKind kind) {
+  const bool silent = kind == wire::FAULT_KIND_SILENT;
+  bool changed = false;
+  if (const std::optional<PeerId> blamed = publication.blame_slow(child.id, parent)) {
+    Member& member = *members_.find(*blamed);
+    // To whom two were silent need not have done wrong: they may both have stopped.
+    if (!silent || member.id != child.id) {
+      member.score.handle_failed(now);
+      member.standing.handle_fault(PeerFault::kSlow);
+    }
+    changed = publication.demote(member.id);
+  }
+  if (!silent) changed |= publication.pass_by(child.id, parent);
+  if (changed) publication.repair(now);
+}
+
+void Publications::judge(const std::vector<Version>& ended) {
+  for (const Version version : ended) {
+    std::set<PeerId> planned;
+    for (const auto& [payload, publication] : publications_) {
+      if (payload.version != version) continue;
+      planned.insert(publication.plan().members.begin(), publication.plan().members.end());
+    }
+    for (const PeerId id : planned) {
+      Member* member = members_.find(id);
+      const Standing before = member->standing.standing();
+      member->standing.handle_publication_end(member->installed >= version);
+      const Standing after = member->standing.standing();
+      if (after == before) continue;
+      actions_.push(action::info(fmt::format("worker {} is now {}", member->name, to_string(after))));
+    }
+    ++ended_count_;
+  }
+}
+
+// ---- what there is
+
+std::optional<PublicationProgress> Publications::progress(Version version) const {
+  const BroadcastTimes::Times* times = times_.find(version);
+  if (times == nullptr) return std::nullopt;
+  PublicationProgress progress;
+  progress.version = version;
+  progress.t50 = times->t50;
+  progress.t90 = times->t90;
+  progress.t100 = times->t100;
+  const Publication* publication = main_publication(version);
+  if (publication != nullptr) {
+    progress.packed = publication->id().is_packed();
+    progress.kind = progress.packed ? PayloadKind::kFull : publication->manifest().kind;
+    progress.payload_bytes = publication->manifest().planned_bytes();
+    progress.topology = publication->plan().topology;
+    progress.predicted = publication->plan().predicted_t100;
+  } else if (const auto full = payloads_.held().find(version); full != payloads_.held().end()) {
+    progress.payload_bytes = full->second.manifest().payload_bytes;
+  }
+  progress.undecided = publication == nullptr && payloads_.is_making_for(version);
+  for (const auto& [id, member] : members_.all()) {
+    if (!member.active()) continue;
+    ++progress.active;
+    if (member.installed >= version) {
+      ++progress.installed;
+    } else if (progress.missing.size() < kMissingNamesMax) {
+      progress.missing.push_back(member.name);
+    }
+  }
+  return progress;
+}
+
+const Plan* Publications::latest_plan() const {
+  const Publication* publication = main_publication(payloads_.latest());
+  return publication == nullptr ? nullptr : &publication->plan();
+}
+
+bool Publications::in_use(PayloadId payload) const {
+  return uploads_.wanted(payload) || std::ranges::any_of(members_.all(), [&](const auto& entry) {
+           const Member& member = entry.second;
+           return member.active() && member.installed < payload.version &&
+                  (member.assigned == payload || member.receiving == payload);
+         });
+}
+
+void Publications::forget_old_versions() {
+  if (payloads_.taking_over()) return;
+  for (const PayloadId payload : payloads_.forget_old([&](PayloadId p) { return in_use(p); })) {
+    uploads_.handle_gone(payload, "the origin keeps newer versions only");
+  }
+  for (auto publication = publications_.begin();
+       publications_.size() > kPublicationsMax && publication != publications_.end();) {
+    const bool keep = publication->first.version == payloads_.latest() || in_use(publication->first);
+    publication = keep ? std::next(publication) : publications_.erase(publication);
+  }
+}
+
+}  // namespace weightcast

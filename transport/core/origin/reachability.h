@@ -1,0 +1,44 @@
+#pragma once
+
+#include <map>
+#include <set>
+#include <string_view>
+
+#include "transport/core/action.h"
+#include "transport/core/edge/links.h"
+#include "transport/core/origin/membership.h"
+
+namespace weightcast {
+
+/// Finds out which members can be dialled, since only those can be relays: the origin dials each once after it joined,
+/// and has others try those that it cannot reach itself. Pure. Called by the OriginCore that owns it.
+/// Invariant: Member::unreachable is set here alone.
+class Reachability {
+ public:
+  Reachability(Membership& members, ConnIds& conn_ids, ActionQueue& actions)
+      : members_(members), conn_ids_(conn_ids), actions_(actions) {}
+
+  /// `member` has joined: it is taken to be reachable, dialled unless it is `leaf_only`, and asked to try those that
+  /// are not.
+  void handle_joined(Member& member);
+  void handle_connected(ConnId conn);
+  /// Whether `conn` was a probe.
+  [[nodiscard]] bool is_probe(ConnId conn) const { return probes_.contains(conn); }
+  /// A probe came to nothing. Returns whether a member is unreachable now: plans have to be fitted to that.
+  [[nodiscard]] bool handle_closed(ConnId conn, std::string_view why);
+  /// A member's word on another. Returns whether one can be reached now that could not.
+  [[nodiscard]] bool handle_probed(const wire::Probed& probed);
+  /// Before lost members are forgotten.
+  void forget_lost();
+
+ private:
+  void ask_to_probe(const Member& prober, const Member& member);
+
+  Membership& members_;
+  ConnIds& conn_ids_;
+  ActionQueue& actions_;
+  std::map<ConnId, PeerId> probes_;  // dialled to see whether the member can be
+  std::set<PeerId> unreachable_;     // whose Member::unreachable is set; some may be lost by now
+};
+
+}  // namespace weightcast

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "base/ids.h"
+#include "transport/core/plan/plan.h"
+#include "transport/core/plan/plan_evaluate.h"
+
+namespace weightcast {
+
+/// Answers who feeds whom in one plan, which must outlive it. Making one costs O(n * stripes).
+class PlanIndex {
+ public:
+  explicit PlanIndex(const Plan& plan);
+
+  [[nodiscard]] bool contains(PeerId member) const { return nodes_.contains(member) && member != kOriginId; }
+
+  /// The parent, its parent and so on, the origin last; of a longer way the nearest kAncestorsMax - 1 and the origin.
+  /// This is the list that a child dials down when its parent fails. `member` must be in the plan.
+  [[nodiscard]] std::vector<PeerId> ancestors_of(PeerId member, std::uint32_t stripe) const;
+
+  /// In rank order. `node` may be the origin; one that is not in the plan has no children.
+  [[nodiscard]] std::vector<PeerId> children_of(PeerId node, std::uint32_t stripe) const;
+
+ private:
+  friend Plan repair_plan(const Plan& plan, const PlanRequest& request);
+
+  [[nodiscard]] PeerId id_of(PlanNode node) const { return node == kOriginNode ? kOriginId : plan_.members[node - 1]; }
+
+  const Plan& plan_;
+  std::unordered_map<PeerId, PlanNode> nodes_;
+  std::vector<std::vector<PlanNode>> parents_;  // by stripe and node
+  std::vector<TreeView> views_;                 // by stripe
+};
+
+/// For a single question; see PlanIndex.
+[[nodiscard]] std::vector<PeerId> ancestors_of(const Plan& plan, PeerId member, std::uint32_t stripe);
+[[nodiscard]] std::vector<PeerId> children_of(const Plan& plan, PeerId node, std::uint32_t stripe);
+
+/// Fits a plan in use to who is there now, moving as few as it can. `request` gives the members and their rates in rank
+/// order: a member of the plan that is missing from it is lost, one that can relay no longer is demoted, one that the
+/// plan does not have is a late joiner. Its payload and topology are ignored where the plan has them: stripes keep
+/// their weights and chunks their size, because both are in use.
+/// - An orphan moves to its nearest ancestor that can still relay, the same that it dials by itself; where more orphans
+///   come to one ancestor than it lost children, the rest are placed like joiners.
+/// - A demoted member becomes a leaf at the tail of its chain, behind those whom it fed.
+/// - A joiner goes where it receives fastest, and of such places to the one nearest the origin: in chains, to the
+///   shortest chain's tail.
+/// `finish` is predicted as if the payload began anew. Deterministic. Cost: O(n * stripes), and O(n) for each member
+/// that is placed.
+[[nodiscard]] Plan repair_plan(const Plan& plan, const PlanRequest& request);
+
+}  // namespace weightcast

@@ -1,0 +1,433 @@
+#include "transport/core/worker/intake.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "transport/core/deadline.h"
+#include "transport/core/payload_wire.h"
+
+namespace weightcast {
+namespace {
+
+// A worker whose own disk failed tries the same version again after this.
+constexpr Duration kRetryAfter = std::chrono::seconds(10);
+// After a payload was given up that is announced again, of other bytes: until what the disk still writes of the first
+// one is done.
+constexpr Duration kReplaceAfter = std::chrono::seconds(1);
+// Old payloads beyond those kept that stay because children are still fetching them.
+constexpr std::size_t kFetchedVersionsMax = 2;
+constexpr std::string_view kNotKept = "the origin keeps it no longer";
+
+}  // namespace
+
+void Intake::restore(std::shared_ptr<const Manifest> manifest) {
+  if (manifest->version < installed_) return;
+  installed_ = manifest->version;
+  installed_manifest_ = std::move(manifest);
+}
+
+void Intake::stop() {
+  if (incoming_) incoming_->download->cancel();
+}
+
+// ---- what the origin says
+
+void Intake::handle_rejoined() {
+  if (incoming_) incoming_->download->handle_rejoined();
+  // What is to come next is said anew: this origin may have another plan for it by now, or not have it at all.
+  announced_.reset();
+  retry_at_.reset();
+  last_error_.clear();
+}
+
+void Intake::handle_not_available(Instant now, PayloadId payload) {
+  if (announced_ && announced_->manifest->id() == payload) announced_.reset();
+  if (!is_incoming(payload)) return;
+  incoming_->download->handle_gone();
+  // An open version that the origin does not go on with is no version, and nobody has all of it.
+  if (incoming_->source.manifest->open && !payload.is_patch()) {
+    return abandon_incoming(now, "it came to nothing at the origin");
+  }
+  if (announced_) abandon_incoming(now, kNotKept);
+}
+
+void Intake::handle_announce(Instant now, const wire::Announce& announce) {
+  Result<Manifest> manifest = manifest_from_wire(announce.manifest());
+  if (!manifest.has_value()) {
+    last_error_ = manifest.error().message();
+    actions_.push(action::warning(last_error_));
+    return;
+  }
+  if (manifest->version <= installed_) return send_installed();
+  const bool same_id = is_incoming(manifest->id());
+  if (same_id) {
+    const Manifest& here = *incoming_->source.manifest;
+    const bool grown = continues(here, *manifest);
+    // A restarted origin makes an open patch anew, the same bytes again, and may not have come as far yet. A version
+    // that it takes over anew may be another.
+    if (grown || (here.id().is_patch() && continues(*manifest, here))) {
+      incoming_->download->handle_announced();
+      handle_assignment(now, announce.assignment());
+      if (grown) grow_incoming(now, std::make_shared<const Manifest>(std::move(*manifest)));
+      return;
+    }
+  }
+  // What is said last counts: an origin that no longer has what is arriving leads this worker on from what it
+  // installed.
+  announced_ = Announced{std::make_shared<const Manifest>(std::move(*manifest)), announce.assignment()};
+  const bool behind = incoming_ && incoming_->id.version > announced_->manifest->version;
+  if (behind && !incoming_->download->gone()) return;
+  retry_at_.reset();
+  if (same_id) return abandon_incoming(now, "the origin announces other bytes under its number");
+  if (incoming_ && incoming_->download->gone()) return abandon_incoming(now, kNotKept);
+  if (incoming_ && cheaper_than_incoming(*announced_->manifest)) {
+    return abandon_incoming(now, "what is announced takes fewer bytes than are missing of it");
+  }
+  take_up_newest(now);
+}
+
+bool Intake::fits(const Manifest& manifest) const {
+  const PayloadId payload = manifest.id();
+  if (!payload.is_patch()) return true;
+  return !base_unusable_ && (payload.is_packed() || payload.base == installed_);
+}
+
+bool Intake::cheaper_than_incoming(const Manifest& manifest) const {
+  if (incoming_->phase == Phase::kFinishing || !fits(manifest)) return false;
+  const Holding& holding = holdings_.at(incoming_->id);
+  const std::uint64_t here_bytes = std::uint64_t{holding.verified().count()} * holding.manifest().chunk_bytes;
+  return manifest.planned_bytes() + here_bytes < holding.manifest().planned_bytes();
+}
+
+void Intake::handle_assignment(Instant now, const wire::Assignment& assignment) {
+  const PayloadId payload = payload_of(assignment);
+  if (is_incoming(payload)) {
+    incoming_->source.assignment = assignment;
+    if (Status s = incoming_->download->assign(now, origin_.id(), assignment); !s.has_value()) {
+      actions_.push(action::warning(s.error().message()));
+    }
+    report_faults();
+  } else if (announced_ && announced_->manifest->id() == payload &&
+             assignment.epoch() > announced_->assignment.epoch()) {
+    announced_->assignment = assignment;
+  }
+}
+
+void Intake::handle_growth(Instant now, const wire::Growth& growth) {
+  Announced* grows = nullptr;
+  if (is_incoming(payload_of(growth))) {
+    grows = &incoming_->source;
+  } else if (announced_ && announced_->manifest->id() == payload_of(growth)) {
+    grows = &*announced_;
+  }
+  if (grows == nullptr) return;
+  Result<Manifest> grown = grown_by(*grows->manifest, growth);
+  if (!grown.has_value()) return actions_.push(action::warning(grown.error().message()));
+  auto manifest = std::make_shared<const Manifest>(std::move(*grown));
+  if (announced_ && grows == &*announced_) {
+    announced_->manifest = std::move(manifest);
+  } else {
+    grow_incoming(now, std::move(manifest));
+  }
+}
+
+void Intake::grow_incoming(Instant now, std::shared_ptr<const Manifest> manifest) {
+  if (!incoming_->source.manifest->open) return;
+  const PayloadId payload = incoming_->id;
+  incoming_->source.manifest = manifest;
+  holdings_.at(payload).grow(manifest);
+  if (incoming_->phase != Phase::kBeginning) {
+    incoming_->stored.grow(manifest->chunk_count());
+    actions_.push(action::GrowPayload{std::move(manifest)});
+  }
+  incoming_->download->handle_grown(now);
+  uploads_.handle_known(payload);
+  report_faults();
+  finish_if_complete(now);
+}
+
+// ---- what comes from parents
+
+void Intake::handle_open(Instant now, ConnId conn) {
+  if (incoming_) incoming_->download->handle_open(now, conn);
+}
+
+void Intake::handle_closed(Instant now, ConnId conn) {
+  if (incoming_) incoming_->download->handle_closed(now, conn);
+  report_faults();
+}
+
+void Intake::handle_message(Instant now, ConnId conn, const wire::Message& message) {
+  using Kind = wire::Message::KindCase;
+  if (!incoming_) return;
+  Download& download = *incoming_->download;
+  switch (message.kind_case()) {
+    case Kind::kDigestPart:
+      if (payload_of(message.digest_part()) != incoming_->id) break;
+      if (Status s = download.handle_digest_part(now, conn, message.digest_part()); !s.has_value()) {
+        actions_.push(action::warning(s.error().message()));
+      } else {
+        uploads_.handle_known(incoming_->id);  // it may have released chunks that came before it
+      }
+      break;
+    case Kind::kUpToDate:
+      if (payload_of(message.up_to_date()) == incoming_->id) {
+        download.handle_up_to_date(now, conn, message.up_to_date().stripe());
+      }
+      break;
+    case Kind::kUnsubscribed:
+      if (payload_of(message.unsubscribed()) == incoming_->id) {
+        download.handle_unsubscribed(now, conn, message.unsubscribed().stripe());
+      }
+      break;
+    case Kind::kNotAvailable:
+      if (payload_of(message.not_available()) != incoming_->id) break;
+      download.handle_not_available(now, conn);
+      if (download.gone() && announced_) return abandon_incoming(now, kNotKept);
+      break;
+    default: break;
+  }
+  report_faults();
+}
+
+void Intake::handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk) {
+  if (!is_incoming(chunk.payload) || incoming_->phase != Phase::kReceiving) return;
+  bytes_received_ += chunk.size_bytes;
+  if (incoming_->download->handle_chunk(now, conn, chunk)) uploads_.handle_verified(chunk.payload, chunk.chunk);
+  report_faults();
+}
+
+// ---- one version, from announced to installed
+
+void Intake::take_up_newest(Instant now) {
+  if (incoming_ || !announced_ || retry_at_) return;
+  if (announced_->manifest->id() == abandoned_ && now < abandoned_at_ + kReplaceAfter) {
+    retry_at_ = abandoned_at_ + kReplaceAfter;
+    return;
+  }
+  Announced next = *std::exchange(announced_, std::nullopt);
+  // A patch on another version than is installed by now: the origin hears what is, and assigns what fits.
+  if (next.manifest->version <= installed_ || !fits(*next.manifest)) return;
+  const PayloadId payload = next.manifest->id();
+  forget_packed();
+  const auto [holding, added] = holdings_.try_emplace(payload, next.manifest);
+  WC_CHECK(added);
+  incoming_ = Incoming{};
+  incoming_->id = payload;
+  incoming_->source = next;
+  incoming_->download =
+      std::make_unique<Download>(config_.timeouts, config_.streams, holding->second, links_, actions_);
+  incoming_->begun_open = next.manifest->open;
+  actions_.push(action::BeginPayload{next.manifest});
+  if (Status s = incoming_->download->assign(now, origin_.id(), next.assignment); !s.has_value()) {
+    return fail_incoming(now, s.error(), false);
+  }
+  links_.close_unless([&](ConnId conn) { return incoming_->download->uses(conn); });
+  uploads_.handle_known(payload);
+  // The origin plans a payload with those who receive it: it should not learn half a second late that this one does.
+  if (origin_.joined()) send_heartbeat(now);
+}
+
+void Intake::handle_begun(Instant now, PayloadId payload, Result<RestoredPayload> restored) {
+  if (!is_incoming(payload) || incoming_->phase != Phase::kBeginning) return;
+  if (!restored.has_value()) return fail_incoming(now, restored.error(), false);
+  Holding& holding = holdings_.at(payload);
+  holding.restore(restored->chunk_digests, restored->held);
+  if (holding.verified().count() > 0) {
+    actions_.push(action::info(fmt::format("version {}: {} of {} chunks were here already", payload.version.value,
+                                           holding.verified().count(), holding.manifest().chunk_count())));
+  }
+  incoming_->stored = holding.verified();
+  incoming_->phase = Phase::kReceiving;
+  if (incoming_->begun_open) actions_.push(action::GrowPayload{holding.shared_manifest()});
+  incoming_->download->handle_storage_ready(now);
+  uploads_.handle_known(payload);
+  finish_if_complete(now);
+}
+
+void Intake::handle_stored(Instant now, PayloadId payload, ChunkIndex chunk, const Status& status) {
+  if (!is_incoming(payload)) return;
+  if (!status.has_value()) {
+    return fail_incoming(now, status.error(), asks_for_full(payload, status.error().code));
+  }
+  // Also of an earlier attempt at this version: what that one stored is stored.
+  if (chunk.value < incoming_->stored.size()) incoming_->stored.insert(chunk);
+  finish_if_complete(now);
+}
+
+void Intake::finish_if_complete(Instant now) {
+  if (incoming_->phase != Phase::kReceiving || !holdings_.at(incoming_->id).complete()) return;
+  if (!incoming_->stored.complete()) return;
+  incoming_->phase = Phase::kFinishing;
+  incoming_->stored_at = now;
+  if (config_.single_copy && incoming_->id.needs_base()) {
+    const PayloadId base{incoming_->id.base};
+    uploads_.handle_gone(base, "this node has one copy, which the next version takes");
+    holdings_.erase(base);
+  }
+  actions_.push(action::FinishPayload{incoming_->id});
+}
+
+void Intake::handle_finished(Instant now, PayloadId payload, const Status& status) {
+  if (!is_incoming(payload) || incoming_->phase != Phase::kFinishing) return;
+  if (!status.has_value()) {
+    const Errc code = status.error().code;
+    return fail_incoming(now, status.error(), code == Errc::kCorrupt || code == Errc::kWrongBase);
+  }
+  installed_ = payload.version;
+  installed_manifest_ = holdings_.at(payload).shared_manifest();
+  base_unusable_ = false;
+  transfer_s_ = to_seconds(incoming_->stored_at - incoming_->download->first_chunk_at().value_or(incoming_->stored_at));
+  finish_s_ = to_seconds(now - incoming_->stored_at);
+  installed_seconds_ = to_seconds(now - incoming_->download->first_chunk_at().value_or(now));
+  last_error_.clear();
+  incoming_.reset();
+  actions_.push(action::info(
+      fmt::format("version {} installed, {:.3f} s after its first chunk", installed_.value, installed_seconds_)));
+  send_installed();
+  forget_old_versions();
+  take_up_newest(now);
+}
+
+void Intake::send_installed() {
+  wire::Message message;
+  wire::Installed* done = message.mutable_installed();
+  done->set_version(installed_.value);
+  if (installed_manifest_) {
+    done->set_base_version(installed_manifest_->base_version.value);
+    done->set_snapshot_digest(std::string(bytes_of(installed_manifest_->snapshot_digest)));
+  }
+  done->set_bytes_received(bytes_received_);
+  done->set_seconds(installed_seconds_);
+  origin_.send(std::move(message));
+}
+
+void Intake::fail_incoming(Instant now, const Error& why, bool discard) {
+  const PayloadId payload = incoming_->id;
+  last_error_ = fmt::format("version {}: {}", payload.version.value, why.message());
+  actions_.push(action::warning(last_error_));
+  wire::Message message;
+  set_payload(*message.mutable_install_failed(), payload);
+  message.mutable_install_failed()->set_code(static_cast<std::uint32_t>(why.code));
+  message.mutable_install_failed()->set_detail(why.detail.substr(0, kReasonBytesMax));
+  origin_.send(std::move(message));
+
+  incoming_->download->cancel();
+  if (discard || incoming_->source.manifest->open) actions_.push(action::DiscardPayload{payload});
+  uploads_.handle_gone(payload, "this node could not store the version");
+  // A patch that does not fit never will: the origin sends the version whole. What was announced since is newer; else
+  // the same is tried again, later and from what is on disk.
+  const bool hopeless = asks_for_full(payload, why.code);
+  if (hopeless) base_unusable_ = true;
+  if (!announced_ && !hopeless) {
+    announced_ = std::move(incoming_->source);
+    retry_at_ = now + kRetryAfter;
+  }
+  incoming_.reset();
+  holdings_.erase(payload);
+  take_up_newest(now);
+}
+
+void Intake::abandon_incoming(Instant now, std::string_view why) {
+  const PayloadId payload = incoming_->id;
+  actions_.push(action::info(
+      fmt::format("version {}: {}{}", payload.version.value, why,
+                  announced_ ? fmt::format("; going on with version {}", announced_->manifest->version.value) : "")));
+  abandoned_ = payload;
+  abandoned_at_ = now;
+  incoming_->download->cancel();
+  actions_.push(action::DiscardPayload{payload});
+  uploads_.handle_gone(payload, why);
+  incoming_.reset();
+  holdings_.erase(payload);
+  take_up_newest(now);
+}
+
+/// As large as most of a snapshot, and only for the children of its own publication: it makes room for what comes.
+void Intake::forget_packed() {
+  for (auto held = holdings_.begin(); held != holdings_.end();) {
+    const PayloadId payload = held->first;
+    if (!payload.is_packed() || uploads_.wanted(payload)) {
+      ++held;
+      continue;
+    }
+    uploads_.handle_gone(payload, "this node takes up a newer version");
+    held = holdings_.erase(held);
+  }
+}
+
+void Intake::forget_old_versions() {
+  std::set<Version> versions;
+  for (const auto& [payload, holding] : holdings_) versions.insert(payload.version);
+  for (auto held = holdings_.begin(); held != holdings_.end() && versions.size() > config_.versions_kept;) {
+    const PayloadId payload = held->first;
+    if (payload.version == installed_) break;
+    const bool fetched = uploads_.wanted(payload) && versions.size() <= config_.versions_kept + kFetchedVersionsMax;
+    if (fetched) {
+      ++held;
+      continue;
+    }
+    uploads_.handle_gone(payload, "this node keeps newer versions only");
+    held = holdings_.erase(held);
+    if (held == holdings_.end() || held->first.version != payload.version) versions.erase(payload.version);
+  }
+}
+
+void Intake::report_faults() {
+  if (!incoming_) return;
+  for (wire::ParentFault& fault : incoming_->download->take_faults()) {
+    wire::Message message;
+    *message.mutable_parent_fault() = std::move(fault);
+    origin_.send(std::move(message));
+  }
+}
+
+void Intake::send_heartbeat(Instant now) {
+  wire::Message message;
+  wire::Heartbeat* beat = message.mutable_heartbeat();
+  beat->set_installed_version(installed_.value);
+  beat->set_receiving_version(receiving().version.value);
+  beat->set_receiving_base_version(receiving().base.value);
+  beat->set_chunks_verified(chunks_verified());
+  beat->set_chunks_total(chunks_total());
+  beat->set_bytes_received(bytes_received_);
+  beat->set_bytes_sent(uploads_.bytes_sent());
+  beat->set_receive_bytes_per_s(receive_bytes_per_s());
+  origin_.send_heartbeat(now, std::move(message));
+}
+
+void Intake::describe(wire::Join& join) const {
+  join.set_installed_version(installed_.value);
+  join.set_receiving_version(receiving().version.value);
+  join.set_receiving_base_version(receiving().base.value);
+  if (installed_manifest_) join.set_installed_digest(std::string(bytes_of(installed_manifest_->snapshot_digest)));
+  join.set_base_unusable(base_unusable_);
+}
+
+// ---- time
+
+void Intake::handle_timeout(Instant now) {
+  if (incoming_) incoming_->download->handle_timeout(now);
+  report_faults();
+  if (retry_at_ && now >= *retry_at_) {
+    retry_at_.reset();
+    take_up_newest(now);
+  }
+}
+
+std::optional<Instant> Intake::poll_deadline() const {
+  EarliestDeadline earliest;
+  earliest.consider(retry_at_);
+  if (incoming_) earliest.consider(incoming_->download->poll_deadline());
+  return earliest.first();
+}
+
+std::uint32_t Intake::chunks_verified() const { return incoming_ ? holdings_.at(incoming_->id).verified().count() : 0; }
+
+std::uint32_t Intake::chunks_total() const {
+  return incoming_ ? holdings_.at(incoming_->id).manifest().chunk_count() : 0;
+}
+
+}  // namespace weightcast

@@ -1,0 +1,143 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "transport/core/edge/download.h"
+#include "transport/core/edge/holdings.h"
+#include "transport/core/edge/links.h"
+#include "transport/core/worker/origin_link.h"
+#include "transport/core/edge/uploads.h"
+#include "transport/core/worker/worker_config.h"
+
+namespace weightcast {
+
+/// The one payload that a worker receives, from announced to installed, and the one that is installed. Pure. Called by
+/// the WorkerCore that owns it.
+///
+/// One version is received at a time; of those announced meanwhile the newest is next, the others are skipped. A
+/// version that is being received is finished first: otherwise a trainer that publishes faster than the links carry
+/// would leave every worker with nothing; it is given up only when the origin itself has it no more, or for a newer one
+/// of fewer bytes than are missing of it.
+///
+/// A patch is taken only on the version that is installed. One that turns out not to fit it, because the base is
+/// damaged or another, is told to the origin, which then assigns the full payload; until that is installed no patch is
+/// taken. So is a packed payload that is none, or for which there is no room.
+///
+/// A payload may be open: still being made at the origin, which says on the control connection what it has grown to. It
+/// is received, forwarded and stored like any other, and installed only when it is not open any more; until then a
+/// failure or a restart throws away what is here of it.
+///
+/// Invariants: nothing unverified is stored, forwarded or installed; installed_version() never goes back.
+class Intake {
+ public:
+  Intake(const WorkerConfig& config, OriginLink& origin, Links& links, Holdings& holdings, Uploads& uploads,
+         ActionQueue& actions)
+      : config_(config), origin_(origin), links_(links), holdings_(holdings), uploads_(uploads), actions_(actions) {}
+
+  /// A complete version that a store recovered. The newest is the installed one.
+  void restore(std::shared_ptr<const Manifest> manifest);
+  void stop();
+
+  // What the origin says.
+
+  /// A control connection was made anew.
+  void handle_rejoined();
+  void handle_announce(Instant now, const wire::Announce& announce);
+  void handle_assignment(Instant now, const wire::Assignment& assignment);
+  void handle_growth(Instant now, const wire::Growth& growth);
+  void handle_not_available(Instant now, PayloadId payload);
+
+  // What comes from parents.
+
+  void handle_open(Instant now, ConnId conn);
+  void handle_closed(Instant now, ConnId conn);
+  void handle_message(Instant now, ConnId conn, const wire::Message& message);
+  void handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk);
+
+  // What the store says.
+
+  void handle_begun(Instant now, PayloadId payload, Result<RestoredPayload> restored);
+  void handle_stored(Instant now, PayloadId payload, ChunkIndex chunk, const Status& status);
+  void handle_finished(Instant now, PayloadId payload, const Status& status);
+
+  void handle_timeout(Instant now);
+  [[nodiscard]] std::optional<Instant> poll_deadline() const;
+
+  /// Tells the origin how far it is.
+  void send_heartbeat(Instant now);
+  /// What an origin is told of it by one who joins.
+  void describe(wire::Join& join) const;
+
+  [[nodiscard]] Version installed_version() const { return installed_; }
+  /// The payload that is arriving; of kNoVersion if none is.
+  [[nodiscard]] PayloadId receiving() const { return incoming_ ? incoming_->id : PayloadId{}; }
+  [[nodiscard]] std::uint32_t chunks_verified() const;
+  [[nodiscard]] std::uint32_t chunks_total() const;
+  [[nodiscard]] double receive_bytes_per_s() const { return incoming_ ? incoming_->download->bytes_per_s() : 0; }
+  [[nodiscard]] std::uint64_t bytes_received() const { return bytes_received_; }
+  [[nodiscard]] std::string parent_name() const {
+    return incoming_ ? incoming_->download->parent_name() : std::string();
+  }
+  /// Why the last attempt came to nothing; "" after one that did not.
+  [[nodiscard]] const std::string& last_error() const { return last_error_; }
+  /// Of the last installation: from the first chunk until all were stored, and from there on.
+  [[nodiscard]] double transfer_s() const { return transfer_s_; }
+  [[nodiscard]] double finish_s() const { return finish_s_; }
+
+ private:
+  enum class Phase : std::uint8_t { kBeginning, kReceiving, kFinishing };
+  struct Announced {
+    std::shared_ptr<const Manifest> manifest;
+    wire::Assignment assignment;
+  };
+  struct Incoming {
+    PayloadId id{};
+    Phase phase = Phase::kBeginning;
+    bool begun_open = false;
+    std::unique_ptr<Download> download;
+    ChunkSet stored;
+    Instant stored_at{};  // all of it
+    Announced source;
+  };
+
+  [[nodiscard]] bool is_incoming(PayloadId payload) const { return incoming_ && incoming_->id == payload; }
+  /// What is arriving has grown to `manifest`.
+  void grow_incoming(Instant now, std::shared_ptr<const Manifest> manifest);
+  void take_up_newest(Instant now);
+  void finish_if_complete(Instant now);
+  void fail_incoming(Instant now, const Error& why, bool discard);
+  /// Gives up what is arriving, for what was announced since if there is something.
+  void abandon_incoming(Instant now, std::string_view why);
+  /// Whether it could be installed on what is installed now.
+  [[nodiscard]] bool fits(const Manifest& manifest) const;
+  [[nodiscard]] bool cheaper_than_incoming(const Manifest& manifest) const;
+  void report_faults();
+  void send_installed();
+  void forget_packed();
+  void forget_old_versions();
+
+  const WorkerConfig& config_;
+  OriginLink& origin_;
+  Links& links_;
+  Holdings& holdings_;
+  Uploads& uploads_;
+  ActionQueue& actions_;
+  std::optional<Announced> announced_;  // the newest that is neither installed nor arriving
+  std::optional<Incoming> incoming_;
+  std::optional<Instant> retry_at_;  // after a failure of our own (a full disk)
+  PayloadId abandoned_{};            // last, and when: its writes may still be under way
+  Instant abandoned_at_{};
+  Version installed_{};
+  std::shared_ptr<const Manifest> installed_manifest_;
+  bool base_unusable_ = false;
+  double installed_seconds_ = 0;
+  double transfer_s_ = 0;
+  double finish_s_ = 0;
+  std::uint64_t bytes_received_ = 0;
+  std::string last_error_;
+};
+
+}  // namespace weightcast

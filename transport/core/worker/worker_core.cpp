@@ -1,0 +1,219 @@
+#include "transport/core/worker/worker_core.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "transport/core/payload_wire.h"
+
+namespace weightcast {
+namespace {
+
+// The origin asks for one per worker that it cannot dial itself, as they join.
+constexpr std::size_t kProbesMax = 64;
+
+}  // namespace
+
+WorkerCore::WorkerCore(WorkerConfig config)
+    : config_(std::move(config)),
+      links_(conn_ids_, actions_),
+      uploads_(config_.timeouts, holdings_, actions_),
+      origin_(config_, conn_ids_, actions_),
+      intake_(config_, origin_, links_, holdings_, uploads_, actions_),
+      strangers_(config_.timeouts.greeting) {
+  links_.set_origin(config_.origin_host, config_.origin_port);
+}
+
+void WorkerCore::restore(std::shared_ptr<const Manifest> manifest, const std::vector<Digest>& chunk_digests) {
+  WC_CHECK(!started_);
+  if (manifest->kind == PayloadKind::kFull) {
+    Holding holding(manifest);
+    holding.restore(chunk_digests, ChunkSet(manifest->chunk_count(), true));
+    if (!holding.complete()) return;
+    holdings_.emplace(manifest->id(), std::move(holding));
+  }
+  intake_.restore(std::move(manifest));
+}
+
+void WorkerCore::restore_patch(std::shared_ptr<const Manifest> manifest, const std::vector<Digest>& chunk_digests) {
+  WC_CHECK(!started_);
+  Holding holding(manifest);
+  holding.restore(chunk_digests, ChunkSet(manifest->chunk_count(), true));
+  if (holding.complete()) holdings_.emplace(manifest->id(), std::move(holding));
+}
+
+void WorkerCore::start(Instant now) {
+  started_ = true;
+  origin_.start(now);
+}
+
+void WorkerCore::stop(std::string_view reason) {
+  wire::Message message;
+  message.mutable_leave()->set_reason(std::string(reason));
+  origin_.send(std::move(message));
+  for (const auto& [payload, holding] : holdings_) uploads_.handle_gone(payload, reason);
+  intake_.stop();
+  links_.close_unless([](ConnId) { return false; });
+  origin_.stop();
+}
+
+// ---- connections
+
+void WorkerCore::handle_accepted(Instant now, ConnId conn, std::string_view peer_host) {
+  strangers_.add(now, conn, peer_host);
+}
+
+void WorkerCore::handle_connected(Instant now, ConnId conn) {
+  if (origin_.is(conn)) return join(now);
+  if (end_probe(conn, true)) return actions_.push(action::Close{conn});
+  if (!links_.is_link(conn)) return;
+  links_.handle_connected(conn);
+  say_hello(conn);
+  intake_.handle_open(now, conn);
+}
+
+void WorkerCore::join(Instant now) {
+  wire::Join join;
+  intake_.describe(join);
+  for (auto held = holdings_.rbegin(); held != holdings_.rend() && join.held_size() < int(kHeldMax); ++held) {
+    if (held->second.complete()) set_payload(*join.add_held(), held->first);
+  }
+  origin_.handle_connected(now, std::move(join));
+}
+
+void WorkerCore::say_hello(ConnId conn) {
+  wire::Message message;
+  message.mutable_hello()->set_protocol(kProtocolVersion);
+  message.mutable_hello()->set_peer_id(id().value);
+  message.mutable_hello()->set_name(config_.name);
+  message.mutable_hello()->set_model_id(config_.model_id);
+  actions_.push(action::Send{conn, std::move(message)});
+}
+
+void WorkerCore::handle_probe(const wire::Probe& probe) {
+  if (!is_port(probe.address().port()) || probes_.size() >= kProbesMax) return;
+  const ConnId conn = conn_ids_.next();
+  probes_[conn] = PeerId{probe.peer_id()};
+  actions_.push(action::Connect{conn, probe.address().host(), static_cast<std::uint16_t>(probe.address().port())});
+}
+
+bool WorkerCore::end_probe(ConnId conn, bool reached) {
+  const auto probe = probes_.find(conn);
+  if (probe == probes_.end()) return false;
+  wire::Message message;
+  message.mutable_probed()->set_peer_id(probe->second.value);
+  message.mutable_probed()->set_reached(reached);
+  origin_.send(std::move(message));
+  probes_.erase(probe);
+  return true;
+}
+
+void WorkerCore::handle_closed(Instant now, ConnId conn, const Error& why) {
+  strangers_.erase(conn);
+  uploads_.handle_closed(conn);
+  if (origin_.is(conn)) return origin_.handle_closed(now, why);
+  if (end_probe(conn, false) || !links_.is_link(conn)) return;
+  links_.handle_closed(conn);
+  intake_.handle_closed(now, conn);
+}
+
+void WorkerCore::refuse(ConnId conn, const Error& why) {
+  actions_.push(action::warning(fmt::format("closing a connection: {}", why.message())));
+  actions_.push(action::Send{conn, bye_of(why)});
+  actions_.push(action::Close{conn});
+  strangers_.erase(conn);
+  uploads_.handle_closed(conn);
+}
+
+// ---- messages
+
+void WorkerCore::handle_message(Instant now, ConnId conn, const wire::Message& message) {
+  if (origin_.is(conn)) return handle_origin_message(now, message);
+  if (links_.is_link(conn)) return intake_.handle_message(now, conn, message);
+  handle_stranger_message(now, conn, message);
+}
+
+void WorkerCore::handle_origin_message(Instant now, const wire::Message& message) {
+  using Kind = wire::Message::KindCase;
+  origin_.handle_heard(now);
+  switch (message.kind_case()) {
+    case Kind::kJoined: intake_.handle_rejoined(); return origin_.handle_joined(now, message.joined());
+    case Kind::kAnnounce: return intake_.handle_announce(now, message.announce());
+    case Kind::kAssignment: return intake_.handle_assignment(now, message.assignment());
+    case Kind::kGrowth: return intake_.handle_growth(now, message.growth());
+    case Kind::kNotAvailable: return intake_.handle_not_available(now, payload_of(message.not_available()));
+    case Kind::kProbe: return handle_probe(message.probe());
+    case Kind::kBye: return origin_.handle_bye(message.bye());
+    default: return;  // a newer origin may say more
+  }
+}
+
+void WorkerCore::handle_stranger_message(Instant now, ConnId conn, const wire::Message& message) {
+  using Kind = wire::Message::KindCase;
+  switch (message.kind_case()) {
+    case Kind::kHello:
+      strangers_.erase(conn);
+      if (message.hello().protocol() != kProtocolVersion) {
+        return refuse(conn, fail(Errc::kUnsupported, Op::kReceive,
+                                 fmt::format("hello: protocol {}, this node speaks {}", message.hello().protocol(),
+                                             kProtocolVersion)));
+      }
+      uploads_.handle_hello(conn, {PeerId{message.hello().peer_id()}, message.hello().name().substr(0, kNameBytesMax)});
+      break;
+    case Kind::kSubscribe:
+      if (Status s = uploads_.handle_subscribe(now, conn, message.subscribe()); !s.has_value()) refuse(conn, s.error());
+      break;
+    case Kind::kUnsubscribe: uploads_.handle_unsubscribe(conn, message.unsubscribe()); break;
+    case Kind::kJoin:
+      refuse(conn, fail(Errc::kNotAllowed, Op::kJoin, "this node is a worker; join the origin instead"));
+      break;
+    default:
+      if (!uploads_.is_child(conn)) {
+        refuse(conn, fail(Errc::kNotAllowed, Op::kReceive, "the first message is neither hello nor join"));
+      }
+  }
+}
+
+void WorkerCore::handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk) {
+  if (!links_.is_link(conn)) {
+    return refuse(conn, fail(Errc::kNotAllowed, Op::kReceive, "a chunk from a connection that was not asked for one"));
+  }
+  intake_.handle_chunk(now, conn, chunk);
+}
+
+void WorkerCore::handle_chunk_sent(Instant /*now*/, ConnId conn) { uploads_.handle_chunk_sent(conn); }
+
+void WorkerCore::handle_payload_begun(Instant now, PayloadId payload, Result<RestoredPayload> restored) {
+  intake_.handle_begun(now, payload, std::move(restored));
+}
+
+void WorkerCore::handle_chunk_stored(Instant now, PayloadId payload, ChunkIndex chunk, Status status) {
+  intake_.handle_stored(now, payload, chunk, status);
+}
+
+void WorkerCore::handle_finished(Instant now, PayloadId payload, Status status) {
+  intake_.handle_finished(now, payload, status);
+}
+
+// ---- time
+
+void WorkerCore::handle_timeout(Instant now) {
+  if (origin_.heartbeat_due(now)) intake_.send_heartbeat(now);
+  origin_.handle_timeout(now);
+  for (const ConnId conn : strangers_.overdue(now)) {
+    refuse(conn, fail(Errc::kTimedOut, Op::kReceive, "a connection that said nothing after it was made"));
+  }
+  uploads_.handle_timeout(now);
+  intake_.handle_timeout(now);
+}
+
+std::optional<Instant> WorkerCore::poll_deadline() const {
+  EarliestDeadline earliest;
+  earliest.consider(origin_.poll_deadline());
+  earliest.consider(intake_.poll_deadline());
+  earliest.consider(strangers_.poll_deadline());
+  earliest.consider(uploads_.poll_deadline());
+  return earliest.first();
+}
+
+}  // namespace weightcast

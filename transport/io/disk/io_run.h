@@ -1,0 +1,62 @@
+#pragma once
+
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/digest.h"
+#include "base/units.h"
+#include "transport/io/disk/disk.h"
+#include "transport/io/disk/posix_file.h"
+
+namespace weightcast {
+
+/// Operations on one file that go to the kernel as one: a read, a sync, or writes that follow each other without a
+/// gap. Keeps the place when the kernel does less than it was asked. Pure.
+class IoRun {
+ public:
+  enum class Kind { kRead, kWrite, kSync };
+
+  static constexpr std::size_t kBytesMax = kWriteBytes;  ///< past this a run takes no more
+  static constexpr std::size_t kPiecesMax = 128;         ///< far below IOV_MAX
+
+  IoRun(Kind kind, int fd, std::uint64_t offset) : kind_(kind), fd_(fd), offset_(offset), end_(offset) {}
+
+  [[nodiscard]] Kind kind() const { return kind_; }
+  [[nodiscard]] int fd() const { return fd_; }
+  [[nodiscard]] bool full() const { return bytes_ >= kBytesMax || dones_.size() >= kPiecesMax; }
+
+  /// Whether a write of `fd` at `offset` continues this one.
+  [[nodiscard]] bool continues(int fd, std::uint64_t offset) const {
+    return kind_ == Kind::kWrite && fd == fd_ && offset == end_ && !full();
+  }
+  void add(iovec piece, Disk::Done done);
+
+  /// What is left to ask the kernel for. Nothing is left of a run without bytes that is no sync.
+  [[nodiscard]] std::uint64_t offset() const { return offset_; }
+  [[nodiscard]] std::span<const iovec> pieces() const { return std::span(pieces_).subspan(first_piece_); }
+  [[nodiscard]] bool ended() const { return ended_; }
+
+  /// Takes the kernel's answer: bytes moved, or -errno. If the run has not ended() then, it wants to be asked again.
+  void handle_result(ssize_t result);
+
+  /// Tells everyone who waits. Once, last.
+  void run_callbacks();
+
+ private:
+  Kind kind_;
+  int fd_;
+  std::uint64_t offset_;
+  std::uint64_t end_;
+  std::size_t bytes_ = 0;
+  std::size_t first_piece_ = 0;
+  bool ended_ = false;
+  Status status_;
+  std::vector<iovec> pieces_;
+  std::vector<Disk::Done> dones_;
+};
+
+}  // namespace weightcast

@@ -1,0 +1,172 @@
+#include <fmt/format.h>
+#include <netdb.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "transport/io/net/frame_connection.h"
+#include "transport/io/net/socket.h"
+
+namespace weightcast {
+
+/// One attempt to connect, to the first of some addresses that answers.
+class Connector : public std::enable_shared_from_this<Connector> {
+ public:
+  Connector(const ConnectionContext& context, std::string target, Dial::Done on_done)
+      : context_(context),
+        target_(std::move(target)),
+        on_done_(std::move(on_done)),
+        timeout_(context.loop, [this] { handle_timeout(); }),
+        soon_(context.loop, [this] { try_next(); }) {
+    timeout_.arm(context.loop.now() + context.socket.connect_timeout);
+  }
+
+  void start(const Endpoint& to) {
+    if (auto address = SocketAddress::numeric(to)) return start(std::vector{*address});
+    resolve(to);
+  }
+
+  void start(Result<SocketAddress> address) {
+    if (address) return start(std::vector{*address});
+    last_error_ = address.error();
+    soon_.schedule();
+  }
+
+  void start(std::vector<SocketAddress> addresses) {
+    addresses_ = std::move(addresses);
+    soon_.schedule();
+  }
+
+  void cancel() {
+    done_ = true;
+    watch_.reset();
+    fd_.reset();
+    timeout_.disarm();
+  }
+
+ private:
+  void resolve(const Endpoint& to) {
+    struct Lookup {
+      std::vector<SocketAddress> addresses;
+      int status = 0;
+    };
+    const auto lookup = std::make_shared<Lookup>();
+    const auto work = [lookup, to] {
+      addrinfo hints{};
+      hints.ai_socktype = SOCK_STREAM;
+      addrinfo* found = nullptr;
+      lookup->status = ::getaddrinfo(to.host.c_str(), std::to_string(to.port).c_str(), &hints, &found);
+      if (lookup->status != 0) return;
+      for (const addrinfo* a = found; a != nullptr; a = a->ai_next) {
+        SocketAddress address;
+        std::copy_n(reinterpret_cast<const char*>(a->ai_addr), a->ai_addrlen,
+                    reinterpret_cast<char*>(&address.storage));
+        address.size = a->ai_addrlen;
+        lookup->addresses.push_back(address);
+      }
+      ::freeaddrinfo(found);
+    };
+    const auto done = [lookup, weak = weak_from_this()] {
+      const auto self = weak.lock();
+      if (!self || self->done_) return;
+      if (lookup->status != 0) {
+        self->last_error_ =
+            fail(Errc::kIo, Op::kConnect, fmt::format("to {}: {}", self->target_, ::gai_strerror(lookup->status)));
+      }
+      self->addresses_ = std::move(lookup->addresses);
+      self->try_next();
+    };
+    context_.loop.offload(work, done);
+  }
+
+  void try_next() {
+    const auto keep = shared_from_this();
+    while (!done_ && next_ < addresses_.size()) {
+      const SocketAddress& address = addresses_[next_++];
+      auto fd = open_socket(address, Op::kConnect);
+      if (!fd) {
+        last_error_ = fd.error();
+        continue;
+      }
+      fd_ = std::move(*fd);
+      is_tcp_ = address.storage.ss_family != AF_UNIX;
+      if (is_tcp_) configure_tcp(fd_.get(), context_.socket, context_.uplink.rate());
+      if (::connect(fd_.get(), address.get(), address.size) == 0) return succeed();
+      if (errno == EINPROGRESS) {
+        watch_.emplace(context_.loop, fd_.get(), [this](FdWatch::Ready) { handle_ready(); });
+        watch_->watch(false, true);
+        return;
+      }
+      note_failure(errno);
+    }
+    if (!done_) finish(last_error_);
+  }
+
+  void handle_ready() {
+    const auto keep = shared_from_this();
+    int error_number = 0;
+    socklen_t size = sizeof error_number;
+    ::getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &error_number, &size);
+    watch_.reset();
+    if (error_number == 0) return succeed();
+    note_failure(error_number);
+    try_next();
+  }
+
+  void handle_timeout() {
+    const auto keep = shared_from_this();
+    finish(fail(Errc::kTimedOut, Op::kConnect,
+                fmt::format("to {}: no answer within {:.3g} s; check the address, and that no firewall is between",
+                            target_, to_seconds(context_.socket.connect_timeout))));
+  }
+
+  void note_failure(int error_number) {
+    last_error_ = fail_errno(error_number, Op::kConnect, "to " + target_);
+    if (error_number == ECONNREFUSED) last_error_.detail += "; is the daemon running there?";
+    fd_.reset();
+  }
+
+  void succeed() {
+    std::string host = is_tcp_ ? peer_address(fd_.get()).endpoint().host : "local";
+    finish(FrameConnection::over(context_, std::move(fd_), std::move(host)));
+  }
+
+  void finish(Result<std::unique_ptr<FrameConnection>> result) {
+    cancel();
+    on_done_(std::move(result));
+  }
+
+  ConnectionContext context_;
+  std::string target_;
+  Dial::Done on_done_;
+  std::vector<SocketAddress> addresses_;
+  std::size_t next_ = 0;
+  UniqueFd fd_;
+  bool is_tcp_ = true;
+  std::optional<FdWatch> watch_;
+  Error last_error_ = fail(Errc::kIo, Op::kConnect, "the name has no address");
+  bool done_ = false;
+  Timer timeout_;
+  Deferred soon_;
+};
+
+Dial::Dial(const ConnectionContext& context, const Endpoint& to, Done on_done)
+    : connector_(std::make_shared<Connector>(context, to.to_string(), std::move(on_done))) {
+  connector_->start(to);
+}
+
+Dial::~Dial() { connector_->cancel(); }
+
+DialLocal::DialLocal(const ConnectionContext& context, const std::string& path, Dial::Done on_done)
+    : connector_(std::make_shared<Connector>(context, path, std::move(on_done))) {
+  connector_->start(SocketAddress::local(path));
+}
+
+DialLocal::~DialLocal() { connector_->cancel(); }
+
+}  // namespace weightcast

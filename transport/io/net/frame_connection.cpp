@@ -1,0 +1,510 @@
+#include "transport/io/net/frame_connection.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "transport/io/net/incoming_frame.h"
+#include "transport/io/net/stream.h"
+
+namespace weightcast {
+namespace {
+
+// A wake-up per so many bytes of a chunk: enough that waking is cheap beside copying, and little beside a socket's
+// receive buffer, so that the sender never runs into a closed window while the reader sleeps.
+constexpr std::size_t kLowWaterBytesMax = 64 * kKiB;
+// Frames that one system call may send.
+constexpr std::size_t kFramesPerWrite = 8;
+// What a peer may still send after our end, before it hears of it.
+constexpr std::size_t kDiscardBytesMax = 4 * kMiB;
+
+iovec piece(Bytes bytes) { return {.iov_base = const_cast<std::byte*>(bytes.data()), .iov_len = bytes.size()}; }
+
+std::size_t total_bytes(std::span<const iovec> pieces) {
+  std::size_t bytes = 0;
+  for (const iovec& p : pieces) bytes += p.iov_len;
+  return bytes;
+}
+
+/// A frame that waits to be sent, or is being sent.
+struct OutgoingFrame {
+  FrameHeaderBytes header;
+  std::string text;  // a control message's body
+  BufferRef buffer;  // a chunk's body
+  std::function<void()> on_sent;
+  std::size_t sent_bytes = 0;
+
+  [[nodiscard]] Bytes body() const { return buffer ? buffer->bytes() : std::as_bytes(std::span(text)); }
+  [[nodiscard]] std::size_t bytes_left() const { return header.size() + body().size() - sent_bytes; }
+};
+
+/// What a connection is made of. It outlives its FrameConnection for as long as it flushes, and, kept alive by each of
+/// its entry points, until a handler that destroyed its FrameConnection has returned.
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(const ConnectionContext& context, UniqueFd socket, std::string peer_host)
+      : context_(context),
+        peer_host_(std::move(peer_host)),
+        stream_(context.loop, std::move(socket), peer_host_, [this](FdWatch::Ready ready) { handle_ready(ready); }),
+        incoming_(context.buffers),
+        control_turn_(context.loop, [this] { handle_control_turn(); }),
+        timeout_(context.loop, [this] { handle_timeout(); }),
+        receiver_(*this),
+        sender_(*this) {
+    stream_.watch(true, false);
+  }
+
+  void set_handlers(FrameConnection::Handlers handlers) {
+    WC_CHECK(handlers.on_control && handlers.on_chunk && handlers.on_closed);
+    handlers_ = std::move(handlers);
+  }
+
+  void send_control(std::string body) {
+    if (state_ != State::kOpen) return;
+    WC_CHECK(body.size() <= kControlBytesMax);
+    const FrameHeader header{.type = FrameType::kControl, .body_bytes = static_cast<std::uint32_t>(body.size())};
+    control_.push_back({.header = encode_frame_header(header), .text = std::move(body), .buffer = {}, .on_sent = {}});
+    control_bytes_ += control_.back().bytes_left();
+    control_turn_.schedule();
+  }
+
+  void send_chunk(PayloadId payload, ChunkIndex chunk, BufferRef bytes, std::function<void()> on_sent) {
+    if (state_ != State::kOpen) return;
+    WC_CHECK(bytes->size() <= kChunkBytesMax);
+    const FrameHeader header{.type = FrameType::kChunk,
+                             .body_bytes = static_cast<std::uint32_t>(bytes->size()),
+                             .chunk = chunk,
+                             .payload = payload};
+    chunks_.push_back(
+        {.header = encode_frame_header(header), .text = {}, .buffer = std::move(bytes), .on_sent = std::move(on_sent)});
+    if (!write_blocked_) context_.uplink.request(sender_);
+  }
+
+  void close() {
+    if (state_ != State::kOpen) return;
+    if (failure_) return shut();
+    // The last moment at which the pacers are certain to be there.
+    leave_pacers();
+    chunks_.resize(control_.empty() || !chunk_begun() ? 0 : 1);
+    for (OutgoingFrame& frame : chunks_) frame.on_sent = {};
+    context_.uplink.charge(control_bytes_ + (chunks_.empty() ? 0 : chunks_.front().bytes_left()));
+    state_ = State::kFlushing;
+    self_ = shared_from_this();
+    timeout_.arm(context_.loop.now() + FrameConnection::kFlushTimeout);
+    control_turn_.schedule();
+  }
+
+  /// The FrameConnection goes away.
+  void handle_dropped() {
+    if (state_ == State::kOpen) shut();
+  }
+
+  void pause_reading() { reading_paused_ = true; }
+
+  void resume_reading() {
+    if (!std::exchange(reading_paused_, false) || state_ != State::kOpen) return;
+    last_progress_ = context_.loop.now();
+    watch_timeout();
+    request_read();
+  }
+
+  [[nodiscard]] const std::string& peer_host() const { return peer_host_; }
+  [[nodiscard]] std::uint64_t bytes_received() const { return bytes_received_; }
+  [[nodiscard]] std::uint64_t bytes_sent() const { return bytes_sent_; }
+
+ private:
+  enum class State { kOpen, kFlushing, kClosed };
+
+  using Moved = Pacer::Client::Moved;
+
+  struct Receiver final : Pacer::Client {
+    explicit Receiver(Connection& c) : connection(c) {}
+    Moved move_bytes(std::size_t bytes_max) override { return connection.receive(bytes_max); }
+    Connection& connection;
+  };
+  struct Sender final : Pacer::Client {
+    explicit Sender(Connection& c) : connection(c) {}
+    Moved move_bytes(std::size_t bytes_max) override { return connection.send(bytes_max); }
+    Connection& connection;
+  };
+
+  // --- entry points: what the loop and the pacers call ---
+
+  void handle_ready(FdWatch::Ready ready) {
+    const auto keep = shared_from_this();
+    if (state_ == State::kFlushing) return flush();
+    if (ready.failed) {
+      return handle_broken(fail(Errc::kIo, Op::kReceive, fmt::format("from {}: the connection broke", peer_host_)));
+    }
+    if (ready.readable) {
+      // Ready again although a turn has been asked for, or reading is paused: stop looking until then.
+      if (read_requested_ || reading_paused_) {
+        watch_reads_ = false;
+      } else {
+        request_read();
+      }
+    }
+    if (ready.writable) {
+      if (std::exchange(write_blocked_, false)) {
+        control_turn_.schedule();
+        if (!chunks_.empty()) context_.uplink.request(sender_);
+      } else {
+        watch_writes_ = false;
+      }
+    }
+    watch();
+  }
+
+  void handle_control_turn() {
+    const auto keep = shared_from_this();
+    if (state_ == State::kFlushing) return flush();
+    if (failure_) return fail_now();
+    write_control();
+    if (control_bytes_ > FrameConnection::kControlQueueBytesMax) {
+      failure_ =
+          fail(Errc::kTooLarge, Op::kSend,
+               fmt::format("to {}: {} bytes of messages wait and the peer does not read", peer_host_, control_bytes_));
+      fail_now();
+    }
+  }
+
+  void handle_timeout() {
+    const auto keep = shared_from_this();
+    if (state_ == State::kFlushing) return shut();
+    if (!incoming_.begun() || reading_paused_) return;
+    const Instant now = context_.loop.now();
+    if (stream_.bytes_waiting() > 0) {
+      // The peer sends; it is the low-water mark or the downlink's turn that these bytes wait for.
+      stream_.set_low_water(1);
+      last_progress_ = now;
+    }
+    if (now - last_progress_ >= context_.socket.body_timeout) {
+      failure_ = fail(Errc::kTimedOut, Op::kReceive,
+                      fmt::format("from {}: a frame began, but its rest did not come for {:.3g} s", peer_host_,
+                                  to_seconds(context_.socket.body_timeout)));
+      return fail_now();
+    }
+    watch_timeout();
+  }
+
+  /// The downlink's turn.
+  Moved receive(std::size_t bytes_max) {
+    const auto keep = shared_from_this();
+    Moved moved;
+    while (state_ == State::kOpen && !reading_paused_ && moved.bytes < bytes_max) {
+      const std::span<iovec> space = incoming_.space(bytes_max - moved.bytes);
+      const std::size_t asked = total_bytes(space);
+      const Result<Stream::Moved> got = stream_.read(space);
+      if (!got) failure_ = got.error();
+      if (got && got->ended) failure_ = end_of_stream();
+      if (failure_) {
+        fail_now();
+        return moved;
+      }
+      if (got->bytes == 0) break;
+      moved.bytes += got->bytes;
+      bytes_received_ += got->bytes;
+      handle_bytes(got->bytes);
+      if (got->bytes < asked) break;
+    }
+    if (state_ != State::kOpen) return moved;
+    if (moved.bytes > 0) last_progress_ = context_.loop.now();
+    if (moved.bytes == bytes_max && !reading_paused_) return {moved.bytes, true};
+    read_requested_ = false;
+    if (broken_) {
+      failure_ = broken_;
+      fail_now();
+      return moved;
+    }
+    set_low_water();
+    watch_timeout();
+    watch_reads_ = !reading_paused_;
+    watch();
+    return moved;
+  }
+
+  /// The uplink's turn.
+  Moved send(std::size_t bytes_max) {
+    const auto keep = shared_from_this();
+    Moved moved;
+    while (state_ == State::kOpen && !write_blocked_ && !chunks_.empty() && moved.bytes < bytes_max) {
+      moved.bytes += write(bytes_max - moved.bytes);
+    }
+    moved.wants_more = state_ == State::kOpen && !write_blocked_ && !chunks_.empty() && moved.bytes > 0;
+    return moved;
+  }
+
+  // --- receiving ---
+
+  void request_read() {
+    read_requested_ = true;
+    context_.downlink.request(receiver_);
+  }
+
+  void handle_bytes(std::size_t bytes) {
+    do {
+      const Result<std::size_t> left = incoming_.take(bytes);
+      if (!left) {
+        failure_ =
+            fail(left.error().code, left.error().op, fmt::format("from {}: {}", peer_host_, left.error().detail));
+        return fail_now();
+      }
+      bytes = *left;
+      if (!incoming_.complete()) continue;
+      if (incoming_.is_chunk()) {
+        handlers_.on_chunk(incoming_.take_chunk());
+      } else if (const Status status = handlers_.on_control(incoming_.take_control()); !status) {
+        failure_ = status.error();
+        return fail_now();
+      }
+    } while (bytes > 0 && state_ == State::kOpen);
+  }
+
+  [[nodiscard]] Error end_of_stream() const {
+    if (!incoming_.begun())
+      return fail(Errc::kClosed, Op::kReceive, fmt::format("from {}: the peer closed", peer_host_));
+    return fail(Errc::kIo, Op::kReceive, fmt::format("from {}: the stream ended inside a frame", peer_host_));
+  }
+
+  void set_low_water() {
+    // With a limit the reader sleeps for its turns, not for packets.
+    if (context_.downlink.rate().limited()) return;
+    const std::size_t wanted = std::clamp<std::size_t>(incoming_.body_bytes_left(), 1, kLowWaterBytesMax);
+    // Lowering is a must, for more may not come; raising is worth a system call if it saves some wake-ups.
+    if (wanted < stream_.low_water() || wanted >= 4 * stream_.low_water()) stream_.set_low_water(wanted);
+  }
+
+  void watch_timeout() {
+    // Not armed anew per read: when it is due, handle_timeout() looks at what has come meanwhile.
+    if (incoming_.begun() && !reading_paused_ && !timeout_.armed()) {
+      timeout_.arm(last_progress_ + context_.socket.body_timeout);
+    }
+  }
+
+  // --- sending ---
+
+  [[nodiscard]] bool chunk_begun() const { return !chunks_.empty() && chunks_.front().sent_bytes > 0; }
+
+  void write_control() {
+    while (state_ == State::kOpen && !write_blocked_ && !control_.empty() && !chunk_begun()) write(0);
+  }
+
+  /// Frames in the order in which they go out: one that has begun, then control messages, then chunks.
+  [[nodiscard]] std::vector<OutgoingFrame*>& next_frames(std::size_t chunk_bytes_max) {
+    next_.clear();
+    auto chunk = chunks_.begin();
+    const auto add_chunk = [&] {
+      chunk_bytes_max -= std::min(chunk_bytes_max, chunk->bytes_left());
+      next_.push_back(&*chunk++);
+    };
+    if (chunk_begun()) {
+      const bool ends = chunk->bytes_left() <= chunk_bytes_max;
+      if (chunk_bytes_max > 0) add_chunk();
+      if (!ends) return next_;
+    }
+    for (OutgoingFrame& frame : control_) {
+      if (next_.size() == kFramesPerWrite) return next_;
+      next_.push_back(&frame);
+    }
+    while (chunk != chunks_.end() && next_.size() < kFramesPerWrite && chunk_bytes_max > 0) add_chunk();
+    return next_;
+  }
+
+  /// Writes frames, at most `chunk_bytes_max` bytes of chunks; returns how many of those it wrote. Control bytes are
+  /// charged here.
+  std::size_t write(std::size_t chunk_bytes_max) {
+    std::array<iovec, 2 * kFramesPerWrite> pieces;
+    std::size_t count = 0;
+    std::size_t allowed = chunk_bytes_max;
+    for (const OutgoingFrame* frame : next_frames(chunk_bytes_max)) {
+      const std::size_t header_bytes = frame->header.size();
+      const bool free = !frame->buffer;
+      const auto add = [&](Bytes bytes) {
+        if (!free) {
+          bytes = bytes.first(std::min(bytes.size(), allowed));
+          allowed -= bytes.size();
+        }
+        if (!bytes.empty()) pieces[count++] = piece(bytes);
+      };
+      if (frame->sent_bytes < header_bytes) add(Bytes(frame->header).subspan(frame->sent_bytes));
+      add(frame->body().subspan(std::max(frame->sent_bytes, header_bytes) - header_bytes));
+    }
+    const std::span<iovec> out = std::span(pieces).first(count);
+    const Result<Stream::Moved> put = stream_.write(out);
+    if (!put) {
+      write_blocked_ = true;
+      if (state_ == State::kFlushing) failure_ = put.error();
+      if (state_ == State::kOpen) handle_broken(put.error());
+      return 0;
+    }
+    bytes_sent_ += put->bytes;
+    if (put->bytes < total_bytes(out)) {
+      write_blocked_ = true;
+      watch_writes_ = true;
+      watch();
+    }
+    return handle_written(put->bytes);
+  }
+
+  std::size_t handle_written(std::size_t bytes) {
+    std::size_t chunk_bytes = 0;
+    std::size_t control_bytes = 0;
+    std::vector<std::function<void()>> sent;
+    for (OutgoingFrame* frame : next_) {
+      const std::size_t of_frame = std::min(bytes, frame->bytes_left());
+      frame->sent_bytes += of_frame;
+      bytes -= of_frame;
+      const bool done = frame->bytes_left() == 0;
+      if (frame->buffer) {
+        chunk_bytes += of_frame;
+        if (done) sent.push_back(std::move(frame->on_sent));
+      } else {
+        control_bytes += of_frame;
+      }
+      if (!done) break;
+    }
+    while (!control_.empty() && control_.front().bytes_left() == 0) control_.pop_front();
+    while (!chunks_.empty() && chunks_.front().bytes_left() == 0) chunks_.pop_front();
+    control_bytes_ -= control_bytes;
+    if (state_ != State::kOpen) return chunk_bytes;
+    if (control_bytes > 0) context_.uplink.charge(control_bytes);
+    for (const auto& on_sent : sent) {
+      if (on_sent && state_ == State::kOpen) on_sent();
+    }
+    return chunk_bytes;
+  }
+
+  // --- the end ---
+
+  /// Nothing more can be written, or watched. What the peer said before it went is read first, and why it went.
+  void handle_broken(const Error& error) {
+    write_blocked_ = true;
+    watch_writes_ = false;
+    if (reading_paused_) {
+      failure_ = error;
+      control_turn_.schedule();
+      return;
+    }
+    broken_ = error;
+    request_read();
+  }
+
+  void flush() {
+    while (state_ == State::kFlushing && !(control_.empty() && chunks_.empty())) {
+      write_blocked_ = false;
+      write(chunks_.empty() ? 0 : chunks_.front().bytes_left());
+      if (failure_) return shut();
+      if (write_blocked_) return stream_.watch(false, true);
+    }
+    // The peer's own bytes are read until it ends, too: closing before that would make the kernel throw away what we
+    // have just sent.
+    if (!std::exchange(writing_ended_, true)) {
+      stream_.end_writing();
+      stream_.set_low_water(1);
+    }
+    stream_.watch(true, false);
+    std::array<std::byte, 16 * kKiB> scratch;
+    for (;;) {
+      iovec into = piece(MutableBytes(scratch));
+      const auto got = stream_.read({&into, 1});
+      if (!got || got->ended || discarded_bytes_ > kDiscardBytesMax) return shut();
+      if (got->bytes == 0) return;
+      discarded_bytes_ += got->bytes;
+    }
+  }
+
+  void fail_now() {
+    if (state_ != State::kOpen) return;
+    const Error error = *failure_;
+    shut();
+    handlers_.on_closed(error);
+  }
+
+  void leave_pacers() {
+    context_.uplink.forget(sender_);
+    context_.downlink.forget(receiver_);
+  }
+
+  void shut() {
+    if (state_ == State::kOpen) leave_pacers();
+    state_ = State::kClosed;
+    timeout_.disarm();
+    stream_.close();
+    self_.reset();
+  }
+
+  void watch() {
+    if (state_ == State::kOpen) stream_.watch(watch_reads_, watch_writes_);
+  }
+
+  ConnectionContext context_;
+  std::string peer_host_;
+  FrameConnection::Handlers handlers_;
+  State state_ = State::kOpen;
+  std::optional<Error> failure_;
+  Stream stream_;
+  bool watch_reads_ = true;
+  bool watch_writes_ = false;
+  std::optional<Error> broken_;  // told if the read has nothing better to tell
+
+  IncomingFrame incoming_;
+  bool read_requested_ = false;
+  bool reading_paused_ = false;
+  std::uint64_t bytes_received_ = 0;
+  Instant last_progress_{};
+
+  std::deque<OutgoingFrame> control_;
+  std::deque<OutgoingFrame> chunks_;
+  std::vector<OutgoingFrame*> next_;
+  std::size_t control_bytes_ = 0;
+  bool write_blocked_ = false;
+  std::uint64_t bytes_sent_ = 0;
+
+  bool writing_ended_ = false;
+  std::size_t discarded_bytes_ = 0;
+
+  Deferred control_turn_;
+  Timer timeout_;  // of a frame that has begun; while flushing, of the flush
+  Receiver receiver_;
+  Sender sender_;
+  std::shared_ptr<Connection> self_;  // while flushing
+};
+
+/// The owner's end of a Connection.
+class OwnedConnection final : public FrameConnection {
+ public:
+  explicit OwnedConnection(std::shared_ptr<Connection> connection) : connection_(std::move(connection)) {}
+  ~OwnedConnection() override { connection_->handle_dropped(); }
+  OwnedConnection(const OwnedConnection&) = delete;
+  OwnedConnection& operator=(const OwnedConnection&) = delete;
+
+  void set_handlers(Handlers handlers) override { connection_->set_handlers(std::move(handlers)); }
+  void send_control(std::string body) override { connection_->send_control(std::move(body)); }
+  void send_chunk(PayloadId payload, ChunkIndex chunk, BufferRef bytes, std::function<void()> on_sent) override {
+    connection_->send_chunk(payload, chunk, std::move(bytes), std::move(on_sent));
+  }
+  void close() override { connection_->close(); }
+  void pause_reading() override { connection_->pause_reading(); }
+  void resume_reading() override { connection_->resume_reading(); }
+  [[nodiscard]] std::string peer_host() const override { return connection_->peer_host(); }
+  [[nodiscard]] std::uint64_t bytes_received() const override { return connection_->bytes_received(); }
+  [[nodiscard]] std::uint64_t bytes_sent() const override { return connection_->bytes_sent(); }
+
+ private:
+  std::shared_ptr<Connection> connection_;
+};
+
+}  // namespace
+
+std::unique_ptr<FrameConnection> FrameConnection::over(const ConnectionContext& context, UniqueFd socket,
+                                                       std::string peer_host) {
+  return std::make_unique<OwnedConnection>(
+      std::make_shared<Connection>(context, std::move(socket), std::move(peer_host)));
+}
+
+}  // namespace weightcast

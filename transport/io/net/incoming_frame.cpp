@@ -1,0 +1,70 @@
+#include "transport/io/net/incoming_frame.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace weightcast {
+
+std::span<iovec> IncomingFrame::space(std::size_t bytes_max) {
+  std::size_t count = 0;
+  const auto add = [&](MutableBytes bytes) {
+    bytes = bytes.first(std::min(bytes.size(), bytes_max));
+    bytes_max -= bytes.size();
+    if (!bytes.empty()) pieces_[count++] = {.iov_base = bytes.data(), .iov_len = bytes.size()};
+  };
+  if (header_) add(body().subspan(body_have_bytes_));
+  add(MutableBytes(next_header_).subspan(header_have_bytes_));
+  return std::span(pieces_).first(count);
+}
+
+Result<std::size_t> IncomingFrame::take(std::size_t bytes) {
+  if (!header_) {
+    const std::size_t of_header = std::min(bytes, next_header_.size() - header_have_bytes_);
+    header_have_bytes_ += of_header;
+    bytes -= of_header;
+    if (header_have_bytes_ == next_header_.size()) WC_TRY(begin_body());
+    return bytes;
+  }
+  const std::size_t of_body = std::min(bytes, body_bytes_left());
+  if (buffer_) digest_.update(body().subspan(body_have_bytes_, of_body));
+  body_have_bytes_ += of_body;
+  return bytes - of_body;
+}
+
+ReceivedChunk IncomingFrame::take_chunk() {
+  buffer_->set_size(header_->body_bytes);
+  ReceivedChunk chunk{header_->payload, header_->chunk, std::move(buffer_), digest_.digest()};
+  end();
+  return chunk;
+}
+
+std::string IncomingFrame::take_control() {
+  std::string body = std::exchange(text_, {});
+  end();
+  return body;
+}
+
+MutableBytes IncomingFrame::body() {
+  if (buffer_) return {buffer_->data(), header_->body_bytes};
+  return std::as_writable_bytes(std::span(text_));
+}
+
+Status IncomingFrame::begin_body() {
+  WC_ASSIGN(header_, decode_frame_header(next_header_));
+  header_have_bytes_ = 0;
+  if (is_chunk()) {
+    buffer_ = buffers_.take(std::max<std::size_t>(1, header_->body_bytes));
+    digest_.reset();
+  } else {
+    text_.resize(header_->body_bytes);
+  }
+  return {};
+}
+
+void IncomingFrame::end() {
+  header_.reset();
+  buffer_.reset();
+  body_have_bytes_ = 0;
+}
+
+}  // namespace weightcast

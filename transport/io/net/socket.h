@@ -1,0 +1,39 @@
+#pragma once
+
+#include <sys/socket.h>
+
+#include <string>
+
+#include "base/units.h"
+#include "transport/io/net/frame_connection.h"
+#include "transport/io/unique_fd.h"
+
+namespace weightcast {
+
+/// An IPv4, IPv6 or Unix address.
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t size = 0;
+
+  [[nodiscard]] const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+  [[nodiscard]] sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
+  /// The numeric host ("local" for a Unix address; IPv4 inside IPv6 as IPv4) and the port (0 for a Unix address).
+  [[nodiscard]] Endpoint endpoint() const;
+
+  /// Errors: kInvalidArgument when `host` is a name and not a number.
+  [[nodiscard]] static Result<SocketAddress> numeric(const Endpoint& endpoint);
+  /// Errors: kInvalidArgument when the path is longer than the kernel allows (107 bytes).
+  [[nodiscard]] static Result<SocketAddress> local(const std::string& path);
+};
+
+/// A non-blocking stream socket for addresses like `address`. Errors: kIo.
+[[nodiscard]] Result<UniqueFd> open_socket(const SocketAddress& address, Op op);
+
+/// Makes a connected TCP socket behave as `options` say. Options that the kernel refuses are logged, once per process
+/// and option, with what it would take; the connection works without them.
+void configure_tcp(int fd, const SocketOptions& options, Rate uplink);
+
+/// The address of the other end.
+[[nodiscard]] SocketAddress peer_address(int fd);
+
+}  // namespace weightcast

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "base/result.h"
+#include "base/units.h"
+#include "patch/snapshot/snapshot_digest.h"
+#include "transport/io/event_loop.h"
+#include "transport/io/store/version_files.h"
+
+namespace weightcast {
+
+/// The digest of a snapshot's leaf `leaf`, read from its files. Blocks; any thread. Errors: kCorrupt, kIo.
+[[nodiscard]] Result<Digest> leaf_digest(VersionFiles& files, std::size_t leaf);
+
+/// The digest of a whole snapshot, read from its files by two threads if there is much of it. Blocks; any thread.
+/// Errors: kCorrupt, kIo.
+[[nodiscard]] Result<Digest> files_digest(VersionFiles& files);
+
+/// Computes the digest of a snapshot while it is still being written: each leaf is read back (from the page cache,
+/// where it was just put) and hashed on a pool thread as soon as its last byte is stored, unless whoever wrote it has
+/// hashed it already. Loop thread only.
+class SnapshotCheck {
+ public:
+  SnapshotCheck(EventLoop& loop, std::shared_ptr<VersionFiles> files);
+
+  /// The digest of a leaf's bytes as they were handed to the kernel: it is not read back. Before handle_stored() of
+  /// the last of them.
+  void handle_hashed(std::size_t leaf, const Digest& digest);
+
+  /// [offset, offset + length) of the snapshot stream is in the files. Each byte once.
+  void handle_stored(std::uint64_t offset, std::uint64_t length);
+
+  /// Calls `done` with the digest when every leaf is hashed, perhaps at once; the last byte must have been stored.
+  /// Errors: kCorrupt, kIo; then finish() may be called again.
+  void finish(std::function<void(Result<Digest>)> done);
+
+ private:
+  void hash_ready();
+
+  EventLoop& loop_;
+  std::shared_ptr<VersionFiles> files_;
+  SnapshotDigest digest_;
+  std::vector<std::uint64_t> bytes_missing_;  // by leaf
+  std::vector<bool> hashed_;                  // by leaf: need not be read back
+  std::vector<std::size_t> ready_;            // leaves to be hashed
+  std::vector<std::size_t> failed_;           // leaves that could not be read, the last one for this reason
+  Error error_{};
+  bool hashing_ = false;
+  std::function<void(Result<Digest>)> done_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>();  // expires with this: callbacks look first
+};
+
+}  // namespace weightcast

@@ -1,0 +1,589 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "transport/io/log.h"
+#include "transport/io/store/store_impl.h"
+
+namespace weightcast {
+namespace {
+
+// For chunks on their way from the disk to a child that is behind.
+constexpr std::size_t kReadBuffersKeptBytesMax = 4 * kMiB;
+
+}  // namespace
+
+StoreImpl::StoreImpl(EventLoop& loop, StoreOptions options, File lock, std::unique_ptr<Disk> disk, RecoveredStore found)
+    : loop_(loop),
+      options_(std::move(options)),
+      layout_(options_.directory),
+      lock_(std::move(lock)),
+      current_(found.current),
+      place_timer_(loop,
+                   [this] {
+                     for (const auto& task : std::exchange(waiting_for_place_, {})) task();
+                   }),
+      cache_(options_.cache_bytes_max),
+      read_buffers_(kReadBuffersKeptBytesMax),
+      serial_(loop),
+      disk_(std::move(disk)) {
+  for (RecoveredVersion& version : found.partial) {
+    const PayloadId payload = version.record.manifest.id();
+    incoming_.emplace(payload, std::make_shared<Incoming>(std::move(version)));
+  }
+  for (RecoveredVersion& patch : found.patches) add_patch(std::move(patch.record), std::move(patch.files));
+  for (RecoveredVersion& version : found.complete) {
+    const bool durable = version.record.durable;
+    const auto added = add_complete(std::move(version.record), std::move(version.files));
+    if (!durable) make_durable(added);
+  }
+  forget_old();
+}
+
+Error StoreImpl::no_such(PayloadId payload) {
+  return fail(Errc::kNotFound, Op::kOpen, to_string(payload) + ": not in the store");
+}
+
+Error StoreImpl::about(Version version, Error error) const {
+  error.detail = fmt::format("version {} in {}: {}", version.value, layout_.directory().native(), error.detail);
+  if (error.code == Errc::kNoSpace) error.detail += "; make room there, and it goes on from where it is";
+  return error;
+}
+
+/// Whether `payload` cannot be begun or imported now; then it has been refused.
+bool StoreImpl::refuse_new(PayloadId payload, const std::function<void(Error)>& refuse) {
+  const Version version = payload.version;
+  std::optional<Error> error;
+  if (version == kNoVersion) {
+    error = fail(Errc::kInvalidArgument, Op::kOpen, "version 0 stands for none");
+  } else if (complete_.contains(version)) {
+    error = fail(Errc::kAlreadyExists, Op::kOpen, fmt::format("version {}: complete already", version.value));
+  } else if (preparing_.contains(payload) || imports_.contains(payload)) {
+    error = fail(Errc::kBusy, Op::kOpen, fmt::format("version {}: begun already", version.value));
+  }
+  if (!error) return false;
+  later([refuse, error = *error] { refuse(error); });
+  return true;
+}
+
+void StoreImpl::begin(const Manifest& manifest, std::function<void(Result<PartialVersion>)> done) {
+  const PayloadId payload = manifest.id();
+  if (refuse_new(payload, done)) return;
+  CompleteRef base;
+  if (payload.needs_base()) {
+    const auto found = complete_.find(payload.base);
+    if (found == complete_.end()) {
+      later([payload, done = std::move(done)] {
+        done(fail(Errc::kWrongBase, Op::kOpen,
+                  fmt::format("a patch from version {} to {}: the former is not here", payload.base.value,
+                              payload.version.value)));
+      });
+      return;
+    }
+    base = found->second;
+    if (options_.single_copy && base->stored.manifest.files != manifest.files) {
+      later([payload, done = std::move(done)] {
+        done(fail(Errc::kWrongBase, Op::kOpen,
+                  fmt::format("version {} has other files than version {}, which cannot take their place",
+                              payload.version.value, payload.base.value)));
+      });
+      return;
+    }
+  }
+  IncomingRef there;
+  std::vector<PayloadId> others;
+  for (const auto& [other, incoming] : incoming_) {
+    if (other == payload && incoming->manifest() == manifest) {
+      there = incoming;
+    } else if (other.version <= payload.version) {
+      others.push_back(other);
+    }
+  }
+  for (const PayloadId other : others) {
+    log_warning("store: version {} is {}; the {} chunks here of version {} are thrown away", payload.version.value,
+                other.version == payload.version ? "announced anew under another manifest" : "newer",
+                incoming_.at(other)->held.count(), other.version.value);
+    discard(other);
+  }
+  if (there && !payload.is_patch()) {
+    start_check(*there);
+    later([there, done = std::move(done)] { done(partial_of(*there)); });
+    return;
+  }
+
+  auto wanted = std::make_shared<bool>(true);
+  preparing_[payload] = wanted;
+  if (base) ++base->users;
+  struct Made {
+    std::shared_ptr<VersionRecord> record;  // null if the payload's files were here
+    Result<FilesRef> files = FilesRef();
+    Result<FilesRef> target = FilesRef();
+  };
+  auto made = std::make_shared<Made>();
+  if (!there) made->record = std::make_shared<VersionRecord>(VersionRecord{manifest, ChunkDigests(manifest)});
+  serial_.run(
+      [layout = layout_, made, manifest, beside = is_made_beside(payload)] {
+        if (beside) made->target = make_target(layout, manifest);
+        if (!made->target.has_value() || !made->record) return;
+        made->files = make_incoming(layout, *made->record);
+        if (made->files.has_value() || !beside) return;
+        static_cast<void>(layout.throw_away(layout.incoming(manifest.version)));
+        layout.empty_trash();
+      },
+      [this, payload, wanted, there, base, made, done = std::move(done)] {
+        if (base) --base->users;
+        if (!*wanted) return done(no_such(payload));
+        preparing_.erase(payload);
+        if (!made->target.has_value()) return done(made->target.error());
+        if (!made->files.has_value()) return done(made->files.error());
+        IncomingRef incoming = there;
+        if (!incoming) {
+          const std::uint32_t chunks = made->record->manifest.chunk_count();
+          incoming = std::make_shared<Incoming>(
+              RecoveredVersion{std::move(*made->record), std::move(*made->files), ChunkSet(chunks)});
+          incoming_[payload] = incoming;
+        }
+        if (base) {
+          if (incoming->base) --incoming->base->users;
+          incoming->base = base;
+          ++base->users;
+        }
+        incoming->target = std::move(*made->target);
+        if (is_made_beside(payload)) start_applying(*incoming);
+        if (!payload.is_patch()) start_check(*incoming);
+        done(partial_of(*incoming));
+      });
+}
+
+void StoreImpl::start_applying(Incoming& incoming) {
+  const Manifest& manifest = incoming.manifest();
+  PatchIdentity identity{manifest.model_id, manifest.base_version, manifest.version, {}, manifest.snapshot_digest};
+  if (incoming.base) identity.base_digest = incoming.base->stored.manifest.snapshot_digest;
+  incoming.applied = std::make_unique<PatchedSnapshot>(loop_, identity, incoming.base ? incoming.base->files : nullptr,
+                                                       incoming.files, incoming.target);
+  incoming.applied->handle_prefix(incoming.prefix_bytes());
+}
+
+void StoreImpl::start_check(Incoming& incoming) {
+  if (incoming.check) return;
+  incoming.check = std::make_unique<SnapshotCheck>(loop_, incoming.files);
+  incoming.leaves.emplace(incoming.manifest().snapshot_bytes());
+  for (auto chunk = incoming.held.next_in(ChunkIndex{0}); chunk;
+       chunk = incoming.held.next_in(ChunkIndex{chunk->value + 1})) {
+    incoming.check->handle_stored(incoming.manifest().chunk_offset(*chunk), incoming.manifest().chunk_size(*chunk));
+  }
+}
+
+void StoreImpl::grow(const Manifest& manifest) {
+  const auto found = incoming_.find(manifest.id());
+  if (found == incoming_.end()) return;
+  const IncomingRef& incoming = found->second;
+  incoming->record.manifest = manifest;
+  incoming->record.digests.grow(manifest);
+  incoming->held.grow(manifest.chunk_count());
+  if (manifest.open) return;
+  serial_.run(
+      [layout = layout_, record = incoming->record] {
+        // Costs a restart the patch, nothing else.
+        if (Status sealed = seal(layout, record); !sealed.has_value())
+          log_warning("store: {}", sealed.error().message());
+      },
+      [] {});
+}
+
+void StoreImpl::put_digest_part(PayloadId payload, std::uint32_t part, const std::vector<Digest>& digests) {
+  const auto found = incoming_.find(payload);
+  if (found == incoming_.end()) return;
+  VersionRecord& record = found->second->record;
+  if (record.digests.parts.contains(ChunkIndex{part})) return;
+  WC_CHECK(record.digests.put_part(record.manifest, part, digests).has_value());
+  if (record.manifest.open) return;  // grow() writes it down with the end
+  serial_.run(
+      [path = layout_.record(payload), payload, part, digests] {
+        const Status appended = append_digest_part(path, payload.version, part, digests);
+        // Costs a restart the part, nothing else.
+        if (!appended.has_value()) log_warning("store: {}", appended.error().message());
+      },
+      [] {});
+}
+
+void StoreImpl::for_pieces(VersionFiles& files, std::uint64_t offset, std::uint64_t length, const Operation& operation,
+                           Disk::Done done) {
+  const std::vector<FilePiece> pieces = files.table().pieces(offset, length);
+  std::vector<FileRef> opened;
+  opened.reserve(pieces.size());
+  for (const FilePiece& piece : pieces) {
+    Result<FileRef> file = files.file(piece.file);
+    if (!file.has_value()) {
+      later([done = std::move(done), error = file.error()] { done(error); });
+      return;
+    }
+    opened.push_back(std::move(*file));
+  }
+  // The files stay open until all has ended, whatever becomes of the version.
+  Disk::Done joint = Disk::joint(pieces.size(), [opened, done = std::move(done)](const Status& s) { done(s); });
+  const std::size_t last = pieces.size() - 1;
+  for (std::size_t i = 0; i < last; ++i) operation(opened[i], pieces[i], joint);
+  operation(opened[last], pieces[last], std::move(joint));
+}
+
+void StoreImpl::write_chunk(PayloadId payload, ChunkIndex chunk, BufferRef bytes, std::function<void(Status)> done) {
+  const auto found = incoming_.find(payload);
+  if (found == incoming_.end() || !found->second->begun()) {
+    later([payload, done = std::move(done)] { done(no_such(payload)); });
+    return;
+  }
+  const IncomingRef incoming = found->second;
+  const Manifest& manifest = incoming->manifest();
+  WC_CHECK(chunk.value < manifest.chunk_count() && bytes->size() == manifest.chunk_size(chunk));
+  if (incoming->held.contains(chunk)) {
+    later([done = std::move(done)] { done({}); });
+    return;
+  }
+  cache_.put({payload, chunk}, bytes);
+  incoming->unwritten[chunk] = bytes;
+
+  const std::uint64_t begin = manifest.chunk_offset(chunk);
+  if (incoming->check) hash_leaf(*incoming, begin, bytes->bytes());
+  std::uint64_t written = 0;
+  for_pieces(
+      *incoming->files, begin, bytes->size(),
+      [&](const FileRef& file, const FilePiece& piece, Disk::Done piece_done) {
+        disk_->write(file->fd(), piece.offset_bytes, bytes->bytes().subspan(written, piece.size_bytes),
+                     std::move(piece_done));
+        written += piece.size_bytes;
+      },
+      [this, incoming, chunk, bytes, done = std::move(done)](const Status& status) {
+        handle_written(incoming, chunk, bytes, status, done);
+      });
+  // The last chunk has no neighbour to wait for.
+  if (incoming->held.count() + incoming->unwritten.size() == manifest.chunk_count()) disk_->flush();
+}
+
+void StoreImpl::hash_leaf(Incoming& incoming, std::uint64_t offset, Bytes bytes) {
+  static_assert(kDigestBlockBytes % kChunkBytesMax == 0, "a chunk is in one leaf");
+  // While the chunk is in this core's cache; those that come out of their order are read back.
+  std::optional<DigestStream> digest = incoming.leaves->take(offset);
+  if (!digest) return;
+  digest->update(bytes);
+  const auto leaf = incoming.leaves->put(offset + bytes.size(), std::move(*digest));
+  if (leaf) incoming.check->handle_hashed(offset / kDigestBlockBytes, *leaf);
+}
+
+void StoreImpl::handle_written(const IncomingRef& incoming, ChunkIndex chunk, const BufferRef& bytes, Status status,
+                               const std::function<void(Status)>& done) {
+  const Manifest& manifest = incoming->manifest();
+  if (incoming->discarded) return done(no_such(incoming->id()));
+  const auto mine = incoming->unwritten.find(chunk);
+  if (mine != incoming->unwritten.end() && mine->second == bytes) incoming->unwritten.erase(mine);
+  if (!status.has_value()) {
+    if (!incoming->held.contains(chunk)) cache_.erase({incoming->id(), chunk});
+    return done(about(manifest.version, status.error()));
+  }
+  if (incoming->held.insert(chunk)) {
+    if (incoming->check) incoming->check->handle_stored(manifest.chunk_offset(chunk), manifest.chunk_size(chunk));
+    if (incoming->applied) incoming->applied->handle_prefix(incoming->prefix_bytes());
+  }
+  if (incoming->applied && incoming->applied->error()) {
+    return done(about(manifest.version, *incoming->applied->error()));
+  }
+  done({});
+}
+
+BufferRef StoreImpl::cached_chunk(PayloadId payload, ChunkIndex chunk) const {
+  if (BufferRef recent = cache_.find({payload, chunk})) return recent;
+  const auto found = incoming_.find(payload);
+  if (found == incoming_.end()) return nullptr;
+  const auto waiting = found->second->unwritten.find(chunk);
+  return waiting == found->second->unwritten.end() ? nullptr : waiting->second;
+}
+
+void StoreImpl::read_chunk(PayloadId payload, ChunkIndex chunk, ReadDone done) {
+  if (BufferRef recent = cached_chunk(payload, chunk)) {
+    later([recent = std::move(recent), done = std::move(done)] { done(recent); });
+    return;
+  }
+  const Manifest* manifest = nullptr;
+  FilesRef files;
+  std::size_t* users = nullptr;
+  std::shared_ptr<void> owner;  // of `users`
+  const auto complete = payload.is_patch() ? complete_.end() : complete_.find(payload.version);
+  const auto patch = patches_.find(payload);
+  const auto incoming = incoming_.find(payload);
+  const auto import = imports_.find(payload);
+  if (complete != complete_.end() && complete->second->stored.manifest.kind == PayloadKind::kFull) {
+    manifest = &complete->second->stored.manifest;
+    files = complete->second->files;
+    users = &complete->second->users;
+    owner = complete->second;
+  } else if (patch != patches_.end()) {
+    manifest = &patch->second->stored.manifest;
+    files = patch->second->files;
+    users = &patch->second->reads_under_way;
+    owner = patch->second;
+  } else if (incoming != incoming_.end() && incoming->second->held.contains(chunk)) {
+    manifest = &incoming->second->manifest();
+    files = incoming->second->files;
+  } else if (import != imports_.end() && import->second.so_far) {
+    manifest = &*import->second.so_far;
+    files = import->second.files;
+  }
+  if (manifest == nullptr || chunk.value >= manifest->chunk_count()) {
+    later([payload, done = std::move(done)] { done(no_such(payload)); });
+    return;
+  }
+
+  const ChunkKey key{payload, chunk};
+  const auto [readers, first] = reading_.try_emplace(key);
+  readers->second.push_back(std::move(done));
+  if (!first) return;
+  if (users != nullptr) ++*users;
+  const BufferRef bytes = read_buffers_.take(manifest->chunk_size(chunk));
+  bytes->set_size(manifest->chunk_size(chunk));
+  std::uint64_t read = 0;
+  for_pieces(
+      *files, manifest->chunk_offset(chunk), bytes->size(),
+      [&](const FileRef& file, const FilePiece& piece, Disk::Done piece_done) {
+        disk_->read(file->fd(), piece.offset_bytes, MutableBytes(bytes->data() + read, piece.size_bytes),
+                    std::move(piece_done));
+        read += piece.size_bytes;
+      },
+      [this, key, bytes, users, owner](const Status& status) {
+        if (owner) {
+          --*users;
+          // Nothing arrives for a complete payload: what is kept here takes no place from a chunk that will be asked
+          // for.
+          if (status.has_value()) cache_.put(key, bytes);
+        }
+        handle_read(key, status.has_value() ? Result<BufferRef>(bytes) : about(key.payload.version, status.error()));
+        if (owner) forget_old();
+      });
+}
+
+void StoreImpl::handle_read(const ChunkKey& key, Result<BufferRef> result) {
+  const auto readers = reading_.extract(key);
+  for (const ReadDone& done : readers.mapped()) done(result);
+}
+
+void StoreImpl::finish(PayloadId payload, std::function<void(Result<StoredVersion>)> done) {
+  const auto found = incoming_.find(payload);
+  if (found == incoming_.end() || !found->second->begun()) {
+    later([payload, done = std::move(done)] { done(no_such(payload)); });
+    return;
+  }
+  const IncomingRef incoming = found->second;
+  WC_CHECK(incoming->held.complete() && incoming->record.digests.complete() && !incoming->finishing);
+  incoming->finishing = true;
+  if (payload.is_patch() && !is_made_beside(payload)) return finish_in_place(incoming, std::move(done));
+  auto handle = [this, incoming, done = std::move(done)](const Result<Digest>& digest) {
+    handle_digest(incoming, digest, done);
+  };
+  incoming->check ? incoming->check->finish(std::move(handle)) : incoming->applied->finish(std::move(handle));
+}
+
+void StoreImpl::handle_digest(const IncomingRef& incoming, const Result<Digest>& digest,
+                              const std::function<void(Result<StoredVersion>)>& done) {
+  if (!digest.has_value()) return give_up(incoming, digest.error(), done);
+  const Manifest& manifest = incoming->manifest();
+  if (*digest == manifest.snapshot_digest) return install_checked(incoming, done);
+  const Error error =
+      fail(Errc::kCorrupt, Op::kVerify,
+           fmt::format("version {}: its chunks match their digests, its files do not match the snapshot's ({} "
+                       "instead of {}); thrown away",
+                       manifest.version.value, digest->hex(), manifest.snapshot_digest.hex()));
+  discard(incoming->id());
+  later([error, done] { done(error); });
+}
+
+void StoreImpl::give_up(const IncomingRef& incoming, const Error& error,
+                        const std::function<void(Result<StoredVersion>)>& done) {
+  incoming->finishing = false;
+  // Another try would end the same.
+  const bool useless = error.code == Errc::kWrongBase || error.code == Errc::kCorrupt;
+  if (useless && incoming->id().is_patch()) discard(incoming->id());
+  later([error = about(incoming->manifest().version, error), done] { done(error); });
+}
+
+void StoreImpl::install_checked(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done) {
+  auto status = std::make_shared<Status>();
+  auto switch_s = std::make_shared<double>(0);
+  serial_.run(
+      [layout = layout_, incoming, status, switch_s] {
+        const Manifest& manifest = incoming->manifest();
+        *status = manifest.kind == PayloadKind::kPatch ? install_patched(layout, manifest, *switch_s)
+                                                       : install(layout, manifest.version, *switch_s);
+      },
+      [this, incoming, status, switch_s, done = std::move(done)] {
+        const Version version = incoming->manifest().version;
+        if (incoming->discarded) return done(no_such(incoming->id()));
+        incoming->finishing = false;
+        if (!status->has_value()) return done(about(version, status->error()));
+        handle_moved(incoming, *switch_s, done);
+      });
+}
+
+void StoreImpl::handle_moved(const IncomingRef& incoming, double switch_s,
+                             const std::function<void(Result<StoredVersion>)>& done) {
+  incoming_.erase(incoming->id());
+  if (incoming->base) --std::exchange(incoming->base, nullptr)->users;
+  incoming->applied.reset();
+  if (incoming->id().is_patch()) {
+    VersionRecord record{incoming->manifest(), ChunkDigests(incoming->manifest())};
+    add_patch(std::move(incoming->record), std::move(incoming->files));
+    handle_installed(std::move(record), std::move(incoming->target), switch_s, done);
+  } else {
+    handle_installed(std::move(incoming->record), std::move(incoming->files), switch_s, done);
+  }
+}
+
+void StoreImpl::add_patch(VersionRecord record, FilesRef files) {
+  const PayloadId payload = record.manifest.id();
+  auto patch = std::make_shared<Patch>();
+  patch->stored = {std::move(record.manifest), std::move(record.digests.chunks)};
+  patch->files = std::move(files);
+  patches_[payload] = std::move(patch);
+}
+
+StoreImpl::CompleteRef StoreImpl::add_complete(VersionRecord record, FilesRef files) {
+  const Version version = record.manifest.version;
+  auto complete = std::make_shared<Complete>();
+  complete->stored = {std::move(record.manifest), std::move(record.digests.chunks), layout_.complete(version),
+                      record.durable, 0};
+  complete->files = std::move(files);
+  complete_[version] = complete;
+  current_ = std::max(current_, version);
+  return complete;
+}
+
+void StoreImpl::handle_installed(VersionRecord record, FilesRef files, double switch_s,
+                                 const std::function<void(Result<StoredVersion>)>& done) {
+  const CompleteRef complete = add_complete(std::move(record), std::move(files));
+  complete->stored.switch_s = switch_s;
+  done(complete->stored);
+  forget_old();
+  make_durable(complete);
+}
+
+void StoreImpl::discard(PayloadId payload) {
+  bool there = imports_.erase(payload) > 0;
+  if (const auto found = preparing_.find(payload); found != preparing_.end()) {
+    *found->second = false;
+    preparing_.erase(found);
+    there = true;
+  }
+  if (const auto found = incoming_.find(payload); found != incoming_.end()) {
+    const IncomingRef incoming = found->second;
+    incoming->discarded = true;
+    incoming->check.reset();
+    incoming->applied.reset();
+    *incoming->wanted = false;
+    if (incoming->base) --std::exchange(incoming->base, nullptr)->users;
+    for (std::uint32_t i = 0; i < incoming->manifest().chunk_count(); ++i) cache_.erase({payload, ChunkIndex{i}});
+    incoming->unwritten.clear();
+    incoming_.erase(found);
+    there = true;
+  }
+  if (!there) return;
+  // First what the patch was applied to: it has no record before it is whole.
+  if (is_made_beside(payload) && !complete_.contains(payload.version)) {
+    remove(payload.version, layout_.incoming(payload.version));
+  }
+  remove(payload, layout_.incoming(payload));
+}
+
+void StoreImpl::remove(PayloadId payload, const std::filesystem::path& path) {
+  serial_.run(
+      [layout = layout_, payload, path] {
+        const Status removed = remove_recorded(layout, path, payload);
+        if (!removed.has_value()) log_warning("store: {}", removed.error().message());
+        layout.empty_trash();
+      },
+      [] {});
+}
+
+void StoreImpl::forget_old_patches() {
+  if (!retained_) return;
+  for (auto it = patches_.begin(); it != patches_.end();) {
+    if (it->second->reads_under_way > 0 || retained_->contains(it->first)) {
+      ++it;
+      continue;
+    }
+    remove(it->first, layout_.patch(it->first));
+    it = patches_.erase(it);
+  }
+}
+
+void StoreImpl::forget_old() {
+  forget_old_patches();
+  const std::size_t kept = options_.single_copy ? 1 : std::max<std::size_t>(options_.versions_kept, 1);
+  if (complete_.size() <= kept) return;
+  std::size_t excess = complete_.size() - kept;
+  for (auto it = complete_.begin(); excess > 0; --excess) {
+    const auto& [version, complete] = *it;
+    if (complete->users > 0 || (retained_ && retained_->contains(version))) {
+      ++it;
+      continue;
+    }
+    log_info("store: version {} is forgotten; the last {} are kept", version.value, kept);
+    if (options_.reuse_files && !options_.single_copy) {
+      serial_.run(
+          [layout = layout_, version = version] {
+            const Status retired = retire(layout, version);
+            if (!retired.has_value()) log_warning("store: {}", retired.error().message());
+            layout.empty_trash();
+          },
+          [] {});
+    } else {
+      remove(version, complete->stored.path);
+    }
+    it = complete_.erase(it);
+  }
+}
+
+void StoreImpl::make_durable(const CompleteRef& complete) { sync_files_from(0, complete); }
+
+void StoreImpl::sync_files_from(std::size_t file, const CompleteRef& complete) {
+  const Version version = complete->stored.manifest.version;
+  const auto forgotten = [this, version, complete] {
+    const auto found = complete_.find(version);
+    return found == complete_.end() || found->second != complete;
+  };
+  const auto report = [version](const Error& error) {
+    log_error("store: version {} is installed, but not safe from a power cut: {}", version.value, error.message());
+  };
+  if (forgotten()) return;
+  if (file < complete->files->table().files().size()) {
+    const Result<FileRef> opened = complete->files->file(file);
+    if (!opened.has_value()) return report(opened.error());
+    disk_->sync((*opened)->fd(), [this, file, complete, report, open = *opened](const Status& status) {
+      if (!status.has_value()) return report(status.error());
+      sync_files_from(file + 1, complete);
+    });
+    return;
+  }
+  auto status = std::make_shared<Status>();
+  serial_.run([layout = layout_, version, files = complete->files,
+               status] { *status = sync_names_and_mark(layout, version, *files); },
+              [complete, status, report, forgotten] {
+                if (forgotten()) return;
+                if (!status->has_value()) return report(status->error());
+                complete->stored.durable = true;
+              });
+}
+
+Result<std::unique_ptr<Store>> Store::open(EventLoop& loop, StoreOptions options) {
+  WC_ASSIGN(std::unique_ptr<Disk> disk, Disk::open(loop, options.backend));
+  return open(loop, std::move(options), std::move(disk));
+}
+
+Result<std::unique_ptr<Store>> Store::open(EventLoop& loop, StoreOptions options, std::unique_ptr<Disk> disk) {
+  const StoreLayout layout(options.directory);
+  WC_TRY(layout.create());
+  WC_ASSIGN(File lock, layout.acquire());
+  WC_ASSIGN(RecoveredStore found, recover_store(layout));
+  return std::unique_ptr<Store>(
+      std::make_unique<StoreImpl>(loop, std::move(options), std::move(lock), std::move(disk), std::move(found)));
+}
+
+}  // namespace weightcast

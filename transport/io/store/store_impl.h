@@ -1,0 +1,224 @@
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <optional>
+#include <set>
+#include <unordered_map>
+
+#include "transport/io/store/chunk_cache.h"
+#include "transport/io/store/in_place.h"
+#include "transport/io/store/leaf_digests.h"
+#include "transport/io/store/patched_snapshot.h"
+#include "transport/io/serial_work.h"
+#include "transport/io/store/snapshot_check.h"
+#include "transport/io/store/store.h"
+#include "transport/io/store/store_recovery.h"
+#include "transport/io/store/store_work.h"
+
+namespace weightcast {
+
+/// The Store. What arrives, is kept and is forgotten stands in store.cpp, what the node makes itself in
+/// store_imports.cpp, what takes the place of the only copy in store_single_copy.cpp.
+class StoreImpl final : public Store {
+ public:
+  StoreImpl(EventLoop& loop, StoreOptions options, File lock, std::unique_ptr<Disk> disk, RecoveredStore found);
+
+  [[nodiscard]] DiskBackend backend() const override { return disk_->backend(); }
+  [[nodiscard]] Version current() const override { return current_; }
+  [[nodiscard]] Version taking_place() const override { return taking_place_; }
+  void on_taking_place(std::function<void()> changed) override { on_taking_place_ = std::move(changed); }
+
+  [[nodiscard]] std::vector<StoredVersion> versions() const override {
+    std::vector<StoredVersion> all;
+    for (const auto& [version, complete] : complete_) all.push_back(complete->stored);
+    return all;
+  }
+
+  [[nodiscard]] const StoredVersion* find(Version version) const override {
+    const auto found = complete_.find(version);
+    return found == complete_.end() ? nullptr : &found->second->stored;
+  }
+
+  [[nodiscard]] std::vector<PartialVersion> partial() const override {
+    std::vector<PartialVersion> all;
+    for (const auto& [version, incoming] : incoming_) all.push_back(partial_of(*incoming));
+    return all;
+  }
+
+  [[nodiscard]] std::vector<StoredPatch> patches() const override {
+    std::vector<StoredPatch> all;
+    for (const auto& [payload, patch] : patches_) all.push_back(patch->stored);
+    return all;
+  }
+
+  void retain(const std::vector<PayloadId>& payloads) override {
+    retained_ = std::set<PayloadId>(payloads.begin(), payloads.end());
+    forget_old();
+  }
+
+  void begin(const Manifest& manifest, std::function<void(Result<PartialVersion>)> done) override;
+  void grow(const Manifest& manifest) override;
+  void put_digest_part(PayloadId payload, std::uint32_t part, const std::vector<Digest>& digests) override;
+  void write_chunk(PayloadId payload, ChunkIndex chunk, BufferRef bytes, std::function<void(Status)> done) override;
+  [[nodiscard]] BufferRef cached_chunk(PayloadId payload, ChunkIndex chunk) const override;
+  void read_chunk(PayloadId payload, ChunkIndex chunk, std::function<void(Result<BufferRef>)> done) override;
+  void finish(PayloadId payload, std::function<void(Result<StoredVersion>)> done) override;
+  void begin_import(Version version, std::vector<SnapshotFile> files,
+                    std::function<void(Result<ImportTarget>)> done) override;
+  void finish_import(const Manifest& manifest, const std::vector<Digest>& chunk_digests,
+                     std::function<void(Result<StoredVersion>)> done) override;
+  void begin_patch(PayloadId patch, std::function<void(Result<std::filesystem::path>)> done) override;
+  void grow_making(const Manifest& manifest) override;
+  void finish_patch(const Manifest& manifest, const std::vector<Digest>& chunk_digests,
+                    std::function<void(Status)> done) override;
+  void discard(PayloadId payload) override;
+
+ private:
+  struct Complete {
+    StoredVersion stored;
+    FilesRef files;
+    std::size_t users = 0;  // reads under way, patches that are applied to it
+  };
+  using CompleteRef = std::shared_ptr<Complete>;
+
+  /// A complete patch.
+  struct Patch {
+    StoredPatch stored;
+    FilesRef files;
+    std::size_t reads_under_way = 0;
+  };
+  using PatchRef = std::shared_ptr<Patch>;
+
+  /// A payload that is arriving. Shared by the callbacks of its writes, which may outlive its place in the store.
+  struct Incoming {
+    explicit Incoming(RecoveredVersion from)
+        : record(std::move(from.record)), files(std::move(from.files)), held(std::move(from.held)) {}
+
+    VersionRecord record;
+    FilesRef files;
+    ChunkSet held;                                        // on disk
+    std::unordered_map<ChunkIndex, BufferRef> unwritten;  // handed in, not on disk yet
+    std::unique_ptr<SnapshotCheck> check;                 // of a full payload, from begin() on
+    std::optional<LeafDigests> leaves;                    // ... of what passed through memory since
+    CompleteRef base;                                     // of a patch that needs one, from begin() on
+    FilesRef target;                                      // of what is made beside, from begin() on
+    std::unique_ptr<PatchedSnapshot> applied;             // of what is made beside, from begin() on
+    std::shared_ptr<std::atomic<bool>> wanted = std::make_shared<std::atomic<bool>>(true);  // of one in the only copy
+    bool finishing = false;
+    std::optional<std::vector<SegmentPlace>> changes;  // of one in the only copy, once it is prepared
+    std::optional<Instant> waits_since;                // for those who read the only copy
+    bool discarded = false;
+
+    [[nodiscard]] const Manifest& manifest() const { return record.manifest; }
+    [[nodiscard]] PayloadId id() const { return record.manifest.id(); }
+    [[nodiscard]] bool begun() const { return check || applied || base; }
+    /// Bytes on disk, counted from the first without a gap.
+    [[nodiscard]] std::uint64_t prefix_bytes() const {
+      const auto gap = held.next_missing(ChunkIndex{0});
+      return gap ? manifest().chunk_offset(*gap) : manifest().payload_bytes;
+    }
+  };
+
+  /// A version or patch that an origin makes itself.
+  struct Import {
+    std::vector<SnapshotFile> table;
+    FilesRef files;
+    std::optional<Manifest> so_far = std::nullopt;  // of one that is served while it is made
+    bool finishing = false;
+  };
+  using IncomingRef = std::shared_ptr<Incoming>;
+  using ReadDone = std::function<void(Result<BufferRef>)>;
+
+  /// On a piece of one file; its end is told to `done`.
+  using Operation = std::function<void(const FileRef& file, const FilePiece& piece, Disk::Done done)>;
+
+  /// Runs `task` on the loop, soon, unless the store is gone by then.
+  void later(std::function<void()> task) {
+    loop_.post([task = std::move(task), alive = std::weak_ptr(alive_)] {
+      if (!alive.expired()) task();
+    });
+  }
+
+  /// Whether it becomes files of their own while it arrives. Else it is those files, or changes the only copy.
+  [[nodiscard]] bool is_made_beside(PayloadId payload) const {
+    return payload.is_patch() && !(options_.single_copy && payload.needs_base());
+  }
+
+  static Error no_such(PayloadId payload);
+  /// Says of what version `error` is, and what to do about a full disk.
+  [[nodiscard]] Error about(Version version, Error error) const;
+  static PartialVersion partial_of(const Incoming& incoming) {
+    return {incoming.manifest(), incoming.record.digests.prefix(), incoming.held};
+  }
+
+  void for_pieces(VersionFiles& files, std::uint64_t offset, std::uint64_t length, const Operation& operation,
+                  Disk::Done done);
+  void hash_leaf(Incoming& incoming, std::uint64_t offset, Bytes bytes);
+  void handle_written(const IncomingRef& incoming, ChunkIndex chunk, const BufferRef& bytes, Status status,
+                      const std::function<void(Status)>& done);
+  void handle_read(const ChunkKey& key, Result<BufferRef> result);
+  void start_check(Incoming& incoming);
+  void start_applying(Incoming& incoming);
+  void handle_digest(const IncomingRef& incoming, const Result<Digest>& digest,
+                     const std::function<void(Result<StoredVersion>)>& done);
+  void add_patch(VersionRecord record, FilesRef files);
+  void set_taking_place(Version version);
+  void finish_in_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done);
+  void prepare_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done);
+  void take_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done);
+  void change_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done);
+  static std::string why_in_use(const Complete& base);
+  static InPlaceWork work_of(const Incoming& incoming) {
+    const Complete& base = *incoming.base;
+    return {base.files, incoming.files, incoming.record, base.stored.manifest.snapshot_digest};
+  }
+  void wait_for_place(const IncomingRef& incoming, const std::string& why,
+                      std::function<void(Result<StoredVersion>)> done);
+  void give_up_waiting(const IncomingRef& incoming, const std::string& why,
+                       std::function<void(Result<StoredVersion>)> done);
+  void handle_moved(const IncomingRef& incoming, double switch_s,
+                    const std::function<void(Result<StoredVersion>)>& done);
+  void give_up(const IncomingRef& incoming, const Error& error, const std::function<void(Result<StoredVersion>)>& done);
+  void install_checked(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done);
+  CompleteRef add_complete(VersionRecord record, FilesRef files);
+  void handle_installed(VersionRecord record, FilesRef files, double switch_s,
+                        const std::function<void(Result<StoredVersion>)>& done);
+  void forget_old();
+  void forget_old_patches();
+  void remove(PayloadId payload, const std::filesystem::path& path);
+  void make_durable(const CompleteRef& complete);
+  void sync_files_from(std::size_t file, const CompleteRef& complete);
+  bool refuse_new(PayloadId payload, const std::function<void(Error)>& refuse);
+  void begin_making(PayloadId payload, const std::vector<SnapshotFile>& table,
+                    std::function<void(Result<ImportTarget>)> done);
+  std::shared_ptr<VersionRecord> close_import(PayloadId payload, const Manifest& manifest,
+                                              const std::vector<Digest>& chunk_digests,
+                                              const std::function<void(Error)>& refuse);
+
+  EventLoop& loop_;
+  const StoreOptions options_;
+  const StoreLayout layout_;
+  File lock_;
+  Version current_;
+  std::map<PayloadId, IncomingRef> incoming_;
+  std::map<PayloadId, Import> imports_;
+  std::map<Version, CompleteRef> complete_;
+  std::map<PayloadId, PatchRef> patches_;
+  std::optional<std::set<PayloadId>> retained_;
+  /// Payloads whose files are being made; what they point to says whether they are still wanted.
+  std::map<PayloadId, std::shared_ptr<bool>> preparing_;
+  Version taking_place_{};
+  std::function<void()> on_taking_place_;
+  std::vector<std::function<void()>> waiting_for_place_;
+  Timer place_timer_;
+  ChunkCache cache_;
+  BufferPool read_buffers_;
+  std::unordered_map<ChunkKey, std::vector<ReadDone>> reading_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>();
+  // Last, so that they end first: their destructors wait for what uses the rest.
+  SerialWork serial_;
+  std::unique_ptr<Disk> disk_;
+};
+
+}  // namespace weightcast

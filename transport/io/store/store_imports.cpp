@@ -1,0 +1,122 @@
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "transport/io/store/store_impl.h"
+
+namespace weightcast {
+
+void StoreImpl::begin_making(PayloadId payload, const std::vector<SnapshotFile>& table,
+                             std::function<void(Result<ImportTarget>)> done) {
+  discard(payload);
+  auto wanted = std::make_shared<bool>(true);
+  preparing_[payload] = wanted;
+  auto made = std::make_shared<Result<FilesRef>>();
+  // A patch's file is as long as what has been written to it.
+  const auto size = payload.is_patch() ? VersionFiles::Size::kEmpty : VersionFiles::Size::kFull;
+  serial_.run([layout = layout_, payload, table, size, made] { *made = make_files(layout, payload, table, size); },
+              [this, payload, table, wanted, made, done = std::move(done)] {
+                if (!*wanted) return done(no_such(payload));
+                preparing_.erase(payload);
+                if (!made->has_value()) return done(made->error());
+                imports_[payload] = {table, std::move(**made)};
+                ImportTarget target{layout_.incoming(payload), {}};
+                for (const SnapshotFile& file : table) target.paths.push_back(target.directory / file.name);
+                done(std::move(target));
+              });
+}
+
+void StoreImpl::begin_import(Version version, std::vector<SnapshotFile> files,
+                             std::function<void(Result<ImportTarget>)> done) {
+  if (!refuse_new(version, done)) begin_making(version, files, std::move(done));
+}
+
+void StoreImpl::begin_patch(PayloadId patch, std::function<void(Result<std::filesystem::path>)> done) {
+  if (patches_.contains(patch) || preparing_.contains(patch) || imports_.contains(patch)) {
+    later([patch, done = std::move(done)] {
+      done(fail(Errc::kBusy, Op::kOpen, to_string(patch) + ": it is here, or being made"));
+    });
+    return;
+  }
+  const auto result = complete_.find(patch.version);
+  if (result == complete_.end()) {
+    later([patch, done = std::move(done)] { done(no_such(patch.version)); });
+    return;
+  }
+  const std::uint64_t bytes_max = result->second->stored.manifest.snapshot_bytes();
+  begin_making(patch, {{kPatchFileName, bytes_max}}, [done = std::move(done)](const Result<ImportTarget>& target) {
+    target.has_value() ? done(target->paths.front()) : done(target.error());
+  });
+}
+
+void StoreImpl::grow_making(const Manifest& manifest) {
+  if (const auto found = imports_.find(manifest.id()); found != imports_.end()) found->second.so_far = manifest;
+}
+
+/// The record of an import that ends with `manifest`; null if it cannot: then it has been refused.
+std::shared_ptr<VersionRecord> StoreImpl::close_import(PayloadId payload, const Manifest& manifest,
+                                                       const std::vector<Digest>& chunk_digests,
+                                                       const std::function<void(Error)>& refuse) {
+  const auto refuse_later = [&](const Error& error) {
+    later([refuse, error] { refuse(error); });
+    return nullptr;
+  };
+  const auto found = imports_.find(payload);
+  if (found == imports_.end() || found->second.finishing) return refuse_later(no_such(payload));
+  // How long a patch becomes is not known when its file is made.
+  const bool same_files = payload.is_patch() || found->second.table == manifest.files;
+  if (manifest.id() != payload || !same_files || chunk_digests.size() != manifest.chunk_count() ||
+      part_digests_of(chunk_digests, manifest.part_chunks) != manifest.part_digests) {
+    return refuse_later(fail(
+        Errc::kInvalidArgument, Op::kPublish,
+        fmt::format("version {}: the manifest disagrees with the imported files or digests", payload.version.value)));
+  }
+  found->second.finishing = true;
+  auto record = std::make_shared<VersionRecord>(VersionRecord{manifest, ChunkDigests(manifest)});
+  record->digests.chunks = chunk_digests;
+  record->digests.parts = ChunkSet(manifest.part_count(), true);
+  return record;
+}
+
+void StoreImpl::finish_import(const Manifest& manifest, const std::vector<Digest>& chunk_digests,
+                              std::function<void(Result<StoredVersion>)> done) {
+  const Version version = manifest.version;
+  const std::shared_ptr<VersionRecord> record = close_import(version, manifest, chunk_digests, done);
+  if (!record) return;
+  auto status = std::make_shared<Status>();
+  auto switch_s = std::make_shared<double>(0);
+  const FilesRef files = imports_.at(version).files;
+  serial_.run(
+      [layout = layout_, version, record, status, switch_s] {
+        *status = write_record(layout.record(version), *record);
+        if (status->has_value()) *status = install(layout, version, *switch_s);
+      },
+      [this, version, files, record, status, switch_s, done = std::move(done)] {
+        const auto import = imports_.find(version);
+        if (import == imports_.end() || import->second.files != files) return done(no_such(version));
+        import->second.finishing = false;
+        if (!status->has_value()) return done(about(version, status->error()));
+        imports_.erase(import);
+        handle_installed(std::move(*record), files, *switch_s, done);
+      });
+}
+
+void StoreImpl::finish_patch(const Manifest& manifest, const std::vector<Digest>& chunk_digests,
+                             std::function<void(Status)> done) {
+  const PayloadId patch = manifest.id();
+  const std::shared_ptr<VersionRecord> record = close_import(patch, manifest, chunk_digests, done);
+  if (!record) return;
+  auto files = std::make_shared<Result<FilesRef>>();
+  serial_.run([layout = layout_, record, files] { *files = keep_patch(layout, *record); },
+              [this, patch, record, files, done = std::move(done)] {
+                if (imports_.erase(patch) == 0) return done(no_such(patch));
+                if (!files->has_value()) {
+                  remove(patch, layout_.incoming(patch));
+                  return done(about(patch.version, files->error()));
+                }
+                add_patch(std::move(*record), std::move(**files));
+                done({});
+              });
+}
+
+}  // namespace weightcast

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <vector>
+
+#include "base/result.h"
+#include "transport/io/store/store_layout.h"
+#include "transport/io/store/version_files.h"
+#include "transport/io/store/version_record.h"
+
+namespace weightcast {
+
+/// A version that was found on disk.
+struct RecoveredVersion {
+  VersionRecord record;
+  std::shared_ptr<VersionFiles> files;
+  ChunkSet held;  ///< of an arriving one
+};
+
+struct RecoveredStore {
+  std::vector<RecoveredVersion> complete;  ///< oldest first
+  std::vector<RecoveredVersion> patches;   ///< complete payloads, oldest first
+  std::vector<RecoveredVersion> partial;   ///< oldest first
+  Version current{};
+};
+
+/// Finds out what a store's directory holds and puts it in order, whatever moment the last process died at. Blocks, and
+/// hashes what cannot be trusted. Errors: kNotAllowed, kNoSpace, kIo.
+///
+/// The moments, and what each leaves. Every step below is one rename, link or unlink, so there are no others.
+///   begin          files made, no record           nothing had been promised: thrown away
+///                  record under its ".tmp" name    as above
+///   arriving       any chunks, any torn write       kept; chunks that match their digests are held
+///   open patch     begun, arriving                 thrown away: only what is known to its end is kept
+///                  of its final size, record old   as above
+///                  record written anew             an arriving patch, with the chunks that match
+///   finish         in versions/, `current` older   complete after a look at its bytes; `current` moves on
+///                  "current.tmp" made              removed; as above
+///                  `current` moved, not synced     complete after a look at its bytes
+///                  synced, not marked               as above
+///   import         files made, no record           thrown away
+///                  record written, not moved       an arriving version with every chunk: finish() completes it
+///   forget         in trash/, record still there   the record goes
+///   discard        in trash/, record still there   the record goes
+///                  trash half emptied              emptied
+///   patch          target files made or written    thrown away; the patch is applied again from what is here of it
+///                  record of the version written   as above
+///                  version moved, patch not yet    the version is complete; the patch is thrown away
+///   making a patch no record                       thrown away
+///                  record written, not moved       thrown away by the origin, which makes it again when it is wanted
+/// What was under way in the only copy of a version is settled before anything else (transport/io/store/in_place.h).
+/// After a power cut, besides: a version in versions/ whose bytes do not match its digest is thrown away, and a record
+/// or a version may be missing or empty as if it had never been begun.
+[[nodiscard]] Result<RecoveredStore> recover_store(const StoreLayout& layout);
+
+}  // namespace weightcast

@@ -1,0 +1,154 @@
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "transport/io/store/file_users.h"
+#include "transport/io/log.h"
+#include "transport/io/store/store_impl.h"
+
+namespace weightcast {
+namespace {
+
+// A reader that lets go is noticed after this.
+constexpr Duration kAskAgain = std::chrono::milliseconds(50);
+
+}  // namespace
+
+void StoreImpl::set_taking_place(Version version) {
+  if (std::exchange(taking_place_, version) != version && on_taking_place_) on_taking_place_();
+}
+
+void StoreImpl::finish_in_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done) {
+  // Whatever comes of it, nobody has to let go any more when he hears of it.
+  take_place(incoming, [this, incoming, done = std::move(done)](Result<StoredVersion> result) {
+    set_taking_place(kNoVersion);
+    if (!incoming->changes) return done(std::move(result));
+    incoming->changes.reset();
+    serial_.run(
+        [layout = layout_, id = incoming->id()] {
+          if (const Status gone = abandon_in_place(layout, id); !gone.has_value()) {
+            log_warning("store: {}", gone.error().message());
+          }
+        },
+        [done, result] { done(result); });
+  });
+}
+
+/// While others still read the base.
+void StoreImpl::prepare_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done) {
+  auto changes = std::make_shared<std::optional<Result<std::vector<SegmentPlace>>>>();
+  serial_.run([layout = layout_, work = work_of(*incoming), wanted = incoming->wanted,
+               changes] { *changes = prepare_in_place(layout, work, *wanted); },
+              [this, incoming, changes, done = std::move(done)]() mutable {
+                if (!(*changes)->has_value()) {
+                  if (incoming->discarded) return done(no_such(incoming->id()));
+                  return give_up(incoming, (*changes)->error(), done);
+                }
+                incoming->changes = std::move(**changes).value();
+                incoming->waits_since.reset();
+                if (incoming->discarded) return done(no_such(incoming->id()));
+                take_place(incoming, std::move(done));
+              });
+}
+
+void StoreImpl::wait_for_place(const IncomingRef& incoming, const std::string& why,
+                               std::function<void(Result<StoredVersion>)> done) {
+  if (!incoming->waits_since) {
+    log_info("store: version {} waits until nobody has the files of version {} open, mapped or linked",
+             incoming->manifest().version.value, incoming->manifest().base_version.value);
+    incoming->waits_since = loop_.now();
+  }
+  if (loop_.now() - *incoming->waits_since >= options_.single_copy_wait) {
+    return give_up_waiting(incoming, why, std::move(done));
+  }
+  waiting_for_place_.push_back([this, incoming, done = std::move(done)]() mutable {
+    if (incoming->discarded) return done(no_such(incoming->id()));
+    take_place(incoming, std::move(done));
+  });
+  if (!place_timer_.armed()) place_timer_.arm(loop_.now() + kAskAgain);
+}
+
+void StoreImpl::give_up_waiting(const IncomingRef& incoming, const std::string& why,
+                                std::function<void(Result<StoredVersion>)> done) {
+  incoming->waits_since.reset();
+  auto users = std::make_shared<std::string>();
+  const CompleteRef base = incoming->base;
+  const Version version = base->stored.manifest.version;
+  serial_.run([path = layout_.complete(version), base, users] { *users = users_of(path, base->files->table()); },
+              [this, incoming, version, why, users, done = std::move(done)] {
+                if (incoming->discarded) return done(no_such(incoming->id()));
+                give_up(incoming,
+                        fail(Errc::kTimedOut, Op::kInstall,
+                             fmt::format("waited {:.3g} s for version {}, which stays: {}{}{}",
+                                         to_seconds(options_.single_copy_wait), version.value, why,
+                                         users->empty() ? "" : "; in use by ", *users)),
+                        done);
+              });
+}
+
+/// What this store itself does with the only copy; "" if nothing. Reads and syncing have its files open, and what is
+/// not durable yet may have a journal of its own.
+std::string StoreImpl::why_in_use(const Complete& base) {
+  if (base.users > 1) return "it is being read for other workers";
+  return base.stored.durable ? "" : "it is not on the disk yet";
+}
+
+/// First a look whether anybody has the files, while they are still in their place: who is late must not see `current`
+/// come and go.
+void StoreImpl::take_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done) {
+  const CompleteRef base = incoming->base;
+  const Version version = base->stored.manifest.version;
+  if (base->stored.durable && !incoming->changes) return prepare_place(incoming, std::move(done));
+  if (incoming->changes) set_taking_place(incoming->manifest().version);
+  if (std::string why = why_in_use(*base); !why.empty()) return wait_for_place(incoming, why, std::move(done));
+  base->files->close_all();
+  auto status = std::make_shared<Status>();
+  serial_.run([layout = layout_, version, base,
+               status] { *status = check_unused(layout.complete(version), base->files->table()); },
+              [this, incoming, base, version, status, done = std::move(done)]() mutable {
+                if (incoming->discarded) return done(no_such(incoming->id()));
+                std::string why = why_in_use(*base);
+                if (status->has_value() && why.empty()) return change_place(incoming, std::move(done));
+                if (!status->has_value() && status->error().code == Errc::kBusy) why = status->error().detail;
+                if (!why.empty()) return wait_for_place(incoming, why, std::move(done));
+                const bool cannot_tell = status->error().code == Errc::kUnsupported;
+                Error error = status->error();
+                if (cannot_tell) {
+                  error = fail(
+                      Errc::kWrongBase, Op::kOpen,
+                      fmt::format("version {}: this file system cannot tell whether somebody reads it", version.value));
+                }
+                give_up(incoming, error, done);
+              });
+}
+
+void StoreImpl::change_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done) {
+  const CompleteRef base = incoming->base;
+  const Version version = base->stored.manifest.version;
+  complete_.erase(version);
+  auto result = std::make_shared<InPlaceResult>();
+  serial_.run([layout = layout_, work = work_of(*incoming), incoming,
+               result] { *result = install_in_place(layout, work, *incoming->changes, *incoming->wanted); },
+              [this, incoming, base, version, result, done = std::move(done)]() mutable {
+                const bool busy = !result->status.has_value() && result->status.error().code == Errc::kBusy;
+                if (!busy) incoming->changes.reset();
+                if (result->status.has_value()) {
+                  log_info("store: version {} has taken the place of version {}; nobody could open it for {:.3f} s",
+                           incoming->manifest().version.value, version.value, result->hidden_s);
+                  incoming->target = base->files;
+                  return handle_moved(incoming, result->switch_s, done);
+                }
+                if (result->base_lost) {
+                  log_error("store: {}", result->status.error().message());
+                } else {
+                  complete_[version] = base;
+                }
+                if (incoming->discarded) return done(no_such(incoming->id()));
+                if (busy) {
+                  return wait_for_place(incoming, result->status.error().detail, std::move(done));
+                }
+                give_up(incoming, result->status.error(), done);
+              });
+}
+
+}  // namespace weightcast

@@ -1,0 +1,179 @@
+#include "transport/io/store/version_record.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <string_view>
+
+#include "base/units.h"
+#include "proto/record.pb.h"
+#include "transport/io/disk/posix_file.h"
+
+namespace weightcast {
+namespace {
+
+constexpr std::string_view kMagic = "wcrecord";
+constexpr std::uint32_t kForm = 1;
+constexpr std::size_t kHeadBytes = kMagic.size() + 4;
+constexpr std::size_t kEntryHeadBytes = 4 + Digest::kBytes;
+// The largest entry is a manifest with kFilesMax long names; the largest record has all digests besides.
+constexpr std::size_t kEntryBytesMax = 16 * kMiB;
+constexpr std::size_t kRecordBytesMax = kEntryBytesMax + 2 * std::size_t{kChunksMax} * Digest::kBytes;
+
+void put_u32(std::string& out, std::uint32_t value) {
+  for (int shift = 0; shift < 32; shift += 8) out.push_back(static_cast<char>(value >> shift));
+}
+
+std::uint32_t get_u32(std::string_view in) {
+  std::uint32_t value = 0;
+  for (std::size_t i = 0; i < 4; ++i) value |= std::uint32_t{static_cast<unsigned char>(in[i])} << (8 * i);
+  return value;
+}
+
+Bytes bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
+
+void put_entry(std::string& out, const record::Entry& entry) {
+  const std::string body = entry.SerializeAsString();
+  put_u32(out, static_cast<std::uint32_t>(body.size()));
+  const Digest digest = digest_of(bytes_of(body));
+  out.append(reinterpret_cast<const char*>(digest.bytes.data()), Digest::kBytes);
+  out += body;
+}
+
+/// Takes the first entry off `in`; nothing when it is not whole.
+std::optional<record::Entry> take_entry(std::string_view& in) {
+  if (in.size() < kEntryHeadBytes) return std::nullopt;
+  const std::size_t body_bytes = get_u32(in);
+  if (body_bytes > kEntryBytesMax || in.size() - kEntryHeadBytes < body_bytes) return std::nullopt;
+  const std::string_view body = in.substr(kEntryHeadBytes, body_bytes);
+  const Digest digest = digest_of(bytes_of(body));
+  if (std::memcmp(digest.bytes.data(), in.data() + 4, Digest::kBytes) != 0) return std::nullopt;
+  record::Entry entry;
+  if (!entry.ParseFromArray(body.data(), static_cast<int>(body.size()))) return std::nullopt;
+  in.remove_prefix(kEntryHeadBytes + body_bytes);
+  return entry;
+}
+
+record::Entry digest_part_entry(Version version, std::uint32_t part, std::span<const Digest> digests) {
+  record::Entry entry;
+  wire::DigestPart* message = entry.mutable_digest_part();
+  message->set_version(version.value);
+  message->set_part(part);
+  message->set_digests(digests.data(), digests.size_bytes());
+  return entry;
+}
+
+/// Appends in one write, so that a crash leaves all of the entry or a torn one, which the reader stops at.
+Status append(const File& file, const record::Entry& entry, const std::filesystem::path& path) {
+  std::string text;
+  put_entry(text, entry);
+  ssize_t put = -1;
+  do {
+    put = ::write(file.fd(), text.data(), text.size());
+  } while (put < 0 && errno == EINTR);
+  if (put < 0) return fail_errno(errno, Op::kWrite, path.native());
+  if (static_cast<std::size_t>(put) < text.size()) return fail_errno(ENOSPC, Op::kWrite, path.native());
+  return {};
+}
+
+}  // namespace
+
+ChunkDigests::ChunkDigests(const Manifest& manifest)
+    : chunks(manifest.chunk_count()), parts(manifest.part_count()), part_chunks(manifest.part_chunks) {}
+
+void ChunkDigests::grow(const Manifest& manifest) {
+  chunks.resize(manifest.chunk_count());
+  parts.grow(manifest.part_count());
+}
+
+std::span<const Digest> ChunkDigests::part(std::uint32_t part) const {
+  const std::size_t first = std::size_t{part} * part_chunks;
+  return std::span(chunks).subspan(first, std::min<std::size_t>(part_chunks, chunks.size() - first));
+}
+
+Status ChunkDigests::put_part(const Manifest& manifest, std::uint32_t part, std::span<const Digest> digests) {
+  if (part >= parts.size()) return fail(Errc::kCorrupt, Op::kVerify, "a digest part past the manifest's last");
+  if (this->part(part).size() != digests.size() || digest_of(std::as_bytes(digests)) != manifest.part_digests[part]) {
+    return fail(Errc::kCorrupt, Op::kVerify, "a digest part that does not match the manifest");
+  }
+  std::copy(digests.begin(), digests.end(), chunks.begin() + std::ptrdiff_t{part} * part_chunks);
+  parts.insert(ChunkIndex{part});
+  return {};
+}
+
+std::vector<Digest> ChunkDigests::prefix() const {
+  const std::optional<ChunkIndex> gap = parts.next_missing(ChunkIndex{0});
+  if (!gap) return chunks;
+  return {chunks.begin(), chunks.begin() + std::ptrdiff_t{gap->value} * part_chunks};
+}
+
+Status write_record(const std::filesystem::path& path, const VersionRecord& record) {
+  std::string text(kMagic);
+  put_u32(text, kForm);
+  record::Entry first;
+  *first.mutable_manifest() = manifest_to_wire(record.manifest);
+  put_entry(text, first);
+  for (std::uint32_t part = 0; part < record.digests.parts.size(); ++part) {
+    if (!record.digests.parts.contains(ChunkIndex{part})) continue;
+    put_entry(text, digest_part_entry(record.manifest.version, part, record.digests.part(part)));
+  }
+  if (record.durable) {
+    record::Entry mark;
+    mark.mutable_durable();
+    put_entry(text, mark);
+  }
+  std::filesystem::path temporary = path;
+  temporary += ".tmp";
+  {
+    WC_ASSIGN(const File file, open_file(temporary, O_WRONLY | O_CREAT | O_TRUNC));
+    WC_TRY(write_fully(file, 0, bytes_of(text), temporary.native()));
+  }
+  return rename_path(temporary, path);
+}
+
+Status append_digest_part(const std::filesystem::path& path, Version version, std::uint32_t part,
+                          std::span<const Digest> digests) {
+  WC_ASSIGN(const File file, open_file(path, O_WRONLY | O_APPEND));
+  return append(file, digest_part_entry(version, part, digests), path);
+}
+
+Status append_durable_mark(const std::filesystem::path& path) {
+  WC_ASSIGN(const File file, open_file(path, O_WRONLY | O_APPEND));
+  record::Entry mark;
+  mark.mutable_durable();
+  WC_TRY(append(file, mark, path));
+  if (::fdatasync(file.fd()) != 0) return fail_errno(errno, Op::kSync, path.native());
+  return {};
+}
+
+Result<VersionRecord> read_record(const std::filesystem::path& path) {
+  WC_ASSIGN(const std::string text, read_file(path, kRecordBytesMax));
+  std::string_view left = text;
+  if (left.size() < kHeadBytes || !left.starts_with(kMagic) || get_u32(left.substr(kMagic.size())) != kForm) {
+    return fail(Errc::kCorrupt, Op::kParse, path.native() + ": not a record of this release");
+  }
+  left.remove_prefix(kHeadBytes);
+  const std::optional<record::Entry> first = take_entry(left);
+  if (!first || !first->has_manifest()) {
+    return fail(Errc::kCorrupt, Op::kParse, path.native() + ": does not begin with a whole manifest");
+  }
+  WC_ASSIGN(Manifest manifest, manifest_from_wire(first->manifest()));
+  VersionRecord record{manifest, ChunkDigests(manifest)};
+  while (const std::optional<record::Entry> entry = take_entry(left)) {
+    if (entry->has_durable()) {
+      record.durable = record.digests.complete();
+    } else if (entry->has_digest_part()) {
+      const std::string& text_of_part = entry->digest_part().digests();
+      std::vector<Digest> digests(text_of_part.size() / Digest::kBytes);
+      if (!digests.empty()) std::memcpy(digests.data(), text_of_part.data(), digests.size() * Digest::kBytes);
+      if (!record.digests.put_part(manifest, entry->digest_part().part(), digests).has_value()) break;
+    }
+  }
+  return record;
+}
+
+}  // namespace weightcast
