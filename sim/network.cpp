@@ -75,7 +75,7 @@ void Network::send_chunk(Instant now, LinkIndex index, NodeIndex from, PayloadId
   frame.bytes = static_cast<std::uint32_t>(FrameHeader::kBytes) + bytes;
   frame.payload = payload;
   frame.chunk = chunk;
-  link.ways[end].brought_chunks = true;
+  link.directions[end].brought_chunks = true;
   enqueue(now, made);
 }
 
@@ -84,22 +84,22 @@ void Network::enqueue(Instant now, FrameIndex index) {
   frame.next = kNone;
   Link& link = links_[frame.link];
   const NodeIndex from = link.ends[frame.from_end].node;
-  Way& way = link.ways[frame.from_end];
-  if (frame.kind != FrameKind::kChunk && way.first == kNone && !way.takes_turns) {
+  Direction& direction = link.directions[frame.from_end];
+  if (frame.kind != FrameKind::kChunk && direction.first == kNone && !direction.takes_turns) {
     const Duration cost = time_to_send(frame.bytes, nodes_[from].uplink);
     nodes_[from].owed += cost;
-    way.in_flight_bytes += frame.bytes;
+    direction.in_flight_bytes += frame.bytes;
     launch(now + cost, index);
     return;
   }
-  if (way.last == kNone) {
-    way.first = index;
+  if (direction.last == kNone) {
+    direction.first = index;
   } else {
-    frames_[way.last].next = index;
+    frames_[direction.last].next = index;
   }
-  way.last = index;
-  if (!way.takes_turns && !way.full) {
-    way.takes_turns = true;
+  direction.last = index;
+  if (!direction.takes_turns && !direction.full) {
+    direction.takes_turns = true;
     nodes_[from].round.push_back({frame.link, frame.from_end});
   }
   serve(now, from);
@@ -110,21 +110,21 @@ void Network::serve(Instant now, NodeIndex index) {
   while (node.sending == kNone && !node.round.empty()) {
     const auto [link, end] = node.round.front();
     node.round.pop_front();
-    Way& way = links_[link].ways[end];
-    if (way.first == kNone) {
-      way.takes_turns = false;
+    Direction& direction = links_[link].directions[end];
+    if (direction.first == kNone) {
+      direction.takes_turns = false;
       continue;
     }
-    if (way.in_flight_bytes >= options_.in_flight_bytes_max) {
-      way.takes_turns = false;
-      way.full = true;
+    if (direction.in_flight_bytes >= options_.in_flight_bytes_max) {
+      direction.takes_turns = false;
+      direction.full = true;
       continue;
     }
-    const FrameIndex sending = way.first;
+    const FrameIndex sending = direction.first;
     Frame& frame = frames_[sending];
-    way.first = frame.next;
-    if (way.first == kNone) way.last = kNone;
-    way.in_flight_bytes += frame.bytes;
+    direction.first = frame.next;
+    if (direction.first == kNone) direction.last = kNone;
+    direction.in_flight_bytes += frame.bytes;
     if (frame.kind != FrameKind::kChunk) {
       const Duration cost = time_to_send(frame.bytes, node.uplink);
       node.owed += cost;
@@ -145,7 +145,7 @@ Duration Network::delay(const Link& link, NodeIndex from, NodeIndex to) const {
 void Network::launch(Instant now, FrameIndex index) {
   const Frame& frame = frames_[index];
   Link& link = links_[frame.link];
-  Way& way = link.ways[frame.from_end];
+  Direction& direction = link.directions[frame.from_end];
   const NodeIndex from = link.ends[frame.from_end].node, to = link.ends[1 - frame.from_end].node;
   Instant arrival = now + delay(link, from, to);
   const double loss = options_.loss_probability + nodes_[from].extra_loss;
@@ -159,8 +159,8 @@ void Network::launch(Instant now, FrameIndex index) {
     arrival = std::max(arrival, receiver.downlink_free + time_to_send(frame.bytes, receiver.downlink));
     receiver.downlink_free = std::max(receiver.downlink_free, arrival);
   }
-  way.last_arrival = std::max(way.last_arrival, arrival);
-  events_.schedule(way.last_arrival, EventKind::kArrive, index);
+  direction.last_arrival = std::max(direction.last_arrival, arrival);
+  events_.schedule(direction.last_arrival, EventKind::kArrive, index);
 }
 
 void Network::set_downlink(Instant now, NodeIndex index, Rate rate) {
@@ -174,13 +174,14 @@ void Network::set_downlink(Instant now, NodeIndex index, Rate rate) {
   // Only the wait for the downlink is another, not the way there, nor, after a partition, that for the sender to try
   // again. A lost frame's pause counts as such a wait.
   const auto moved_on = [&](Instant at, const Link& link, std::uint8_t from_end) {
-    return moved(at, std::max(now + delay(link, link.ends[from_end].node, index), link.ways[from_end].held_until));
+    return moved(at,
+                 std::max(now + delay(link, link.ends[from_end].node, index), link.directions[from_end].held_until));
   };
   node.downlink_free = moved(node.downlink_free, now + options_.one_way_delay + node.extra_delay);
   for (const LinkIndex l : node.links) {
     Link& link = links_[l];
     const std::uint8_t from_end = 1 - end_of(link, index);
-    link.ways[from_end].last_arrival = moved_on(link.ways[from_end].last_arrival, link, from_end);
+    link.directions[from_end].last_arrival = moved_on(link.directions[from_end].last_arrival, link, from_end);
   }
   events_.move_all([&](const Event& event) {
     if (event.kind != EventKind::kArrive || node_of(event) != index) return event.at;
@@ -203,13 +204,13 @@ LinkIndex Network::dial(Instant now, NodeIndex from, ConnId conn, NodeIndex to) 
 }
 
 void Network::drop_queue(Link& link, std::uint8_t end) {
-  Way& way = link.ways[end];
-  while (way.first != kNone) {
-    const FrameIndex next = frames_[way.first].next;
-    free_frame(way.first);
-    way.first = next;
+  Direction& direction = link.directions[end];
+  while (direction.first != kNone) {
+    const FrameIndex next = frames_[direction.first].next;
+    free_frame(direction.first);
+    direction.first = next;
   }
-  way.last = kNone;
+  direction.last = kNone;
 }
 
 void Network::close(Instant now, LinkIndex index, NodeIndex from) {
@@ -249,13 +250,13 @@ void Network::drop_node(Instant now, NodeIndex index) {
     const std::uint8_t other = 1 - end;
     if (!link.ends[other].open) continue;
     const Instant told = now + delay(link, index, link.ends[other].node);
-    events_.schedule(std::max(told, link.ways[end].last_arrival), EventKind::kClosed, l, other);
+    events_.schedule(std::max(told, link.directions[end].last_arrival), EventKind::kClosed, l, other);
   }
   if (node.sending != kNone) {
-    links_[frames_[node.sending].link].ways[frames_[node.sending].from_end].takes_turns = false;
+    links_[frames_[node.sending].link].directions[frames_[node.sending].from_end].takes_turns = false;
     free_frame(std::exchange(node.sending, kNone));
   }
-  for (const auto& [link, end] : node.round) links_[link].ways[end].takes_turns = false;
+  for (const auto& [link, end] : node.round) links_[link].directions[end].takes_turns = false;
   node.round.clear();
   node.owed = Duration::zero();
   ++node.generation;
@@ -283,7 +284,7 @@ NodeIndex Network::node_of(const Event& event) const {
 bool Network::is_behind_chunks(const Event& event) const {
   if (event.kind != EventKind::kArrive) return false;
   const Frame& frame = frames_[event.a];
-  return links_[frame.link].ways[frame.from_end].brought_chunks;
+  return links_[frame.link].directions[frame.from_end].brought_chunks;
 }
 
 void Network::handle(Instant now, const Event& event) {
@@ -334,7 +335,7 @@ void Network::handle(Instant now, const Event& event) {
       link.ends[1].open = true;
       nodes_[link.ends[1].node].links.push_back(event.a);
       // The dialler hears of it before anything that is said on it.
-      link.ways[1].last_arrival = now + one_way;
+      link.directions[1].last_arrival = now + one_way;
       events_.schedule(now + one_way, EventKind::kConnected, event.a);
       link.ends[1].conn = handler_.on_accept(link.ends[1].node, link.ends[0].node, event.a);
       return;
@@ -362,12 +363,12 @@ void Network::arrive(Instant now, const Event& event) {
   Frame frame = std::move(frames_[event.a]);
   free_frame(event.a);
   Link& link = links_[frame.link];
-  Way& way = link.ways[frame.from_end];
-  way.in_flight_bytes -= frame.bytes;
+  Direction& direction = link.directions[frame.from_end];
+  direction.in_flight_bytes -= frame.bytes;
   const End from = link.ends[frame.from_end];
-  if (way.full) {
-    way.full = false;
-    way.takes_turns = true;
+  if (direction.full) {
+    direction.full = false;
+    direction.takes_turns = true;
     nodes_[from.node].round.push_back({frame.link, frame.from_end});
     serve(now, from.node);
   }
@@ -410,8 +411,8 @@ bool Network::hold(Instant now, const Event& event, LinkIndex index, std::uint8_
     held_.push_back(event);
     return true;
   }
-  if (now >= link.ways[from_end].held_until) return false;
-  events_.schedule(link.ways[from_end].held_until, event.kind, event.a, event.b);
+  if (now >= link.directions[from_end].held_until) return false;
+  events_.schedule(link.directions[from_end].held_until, event.kind, event.a, event.b);
   return true;
 }
 
@@ -428,10 +429,11 @@ void Network::end_partition(Instant now, const Fault& fault) {
       held_.push_back(event);
       continue;
     }
-    Way& way = link.ways[from_end];
+    Direction& direction = link.directions[from_end];
     // The sender's retransmission timer is anywhere in its period.
-    if (way.held_until <= now) way.held_until = now + random_.duration(Duration(1), std::chrono::seconds(1));
-    events_.schedule(way.held_until, event.kind, event.a, event.b);
+    if (direction.held_until <= now)
+      direction.held_until = now + random_.duration(Duration(1), std::chrono::seconds(1));
+    events_.schedule(direction.held_until, event.kind, event.a, event.b);
   }
 }
 
@@ -444,10 +446,11 @@ std::string Network::describe(const Event& event) const {
     case EventKind::kArrive: {
       const Frame& frame = frames_[event.a];
       const Link& link = links_[frame.link];
-      const std::string way = name(link.ends[frame.from_end].node) + " -> " + name(link.ends[1 - frame.from_end].node);
-      if (frame.kind == FrameKind::kEnd) return way + ": end";
-      if (frame.kind == FrameKind::kControl) return way + ": " + frame.message->ShortDebugString().substr(0, 160);
-      return fmt::format("{}: version {} chunk {}{}", way, frame.payload.version.value, frame.chunk.value,
+      const std::string direction =
+          name(link.ends[frame.from_end].node) + " -> " + name(link.ends[1 - frame.from_end].node);
+      if (frame.kind == FrameKind::kEnd) return direction + ": end";
+      if (frame.kind == FrameKind::kControl) return direction + ": " + frame.message->ShortDebugString().substr(0, 160);
+      return fmt::format("{}: version {} chunk {}{}", direction, frame.payload.version.value, frame.chunk.value,
                          frame.damaged ? ", damaged" : "");
     }
     case EventKind::kDial:

@@ -31,11 +31,11 @@ class NetworkHandler {
 ///
 /// A node's uplink is one server: it sends one frame at a time at its rate, taking turns among the connections that
 /// have something to send, first in first out within each. Control messages do not wait for other connections' chunks,
-/// nor take a chunk's turn, but are paid for by the frame that comes next. A frame then takes the one-way delay, the
-/// connection's share of jitter and the delays of faults, and the receiver's downlink admits chunks at its rate (cut
-/// through: the first bit passes before the last has come). A connection keeps its order whatever happens to a frame: a
-/// lost one holds up those behind it, as with TCP. At most `in_flight_bytes_max` of a connection are between sender and
-/// receiver. A partition loses nothing for good: what it caught comes after it, when the sender tries again.
+/// nor take a chunk's turn, but are paid for by the frame that comes next. A frame then takes the one-direction delay,
+/// the connection's share of jitter and the delays of faults, and the receiver's downlink admits chunks at its rate
+/// (cut through: the first bit passes before the last has come). A connection keeps its order whatever happens to a
+/// frame: a lost one holds up those behind it, as with TCP. At most `in_flight_bytes_max` of a connection are between
+/// sender and receiver. A partition loses nothing for good: what it caught comes after it, when the sender tries again.
 ///
 /// Connecting takes two round trips (TCP and TLS 1.3). Invariant: a frame is in exactly one place - a connection's
 /// queue, an uplink, an event, or held by a partition.
@@ -74,7 +74,7 @@ class Network {
 
   // Faults.
   void set_uplink(NodeIndex node, Rate rate) { nodes_[node].uplink = rate; }
-  /// What is on its way there waits for the new rate, too.
+  /// What is on its direction there waits for the new rate, too.
   void set_downlink(Instant now, NodeIndex node, Rate rate);
   void add_delay(NodeIndex node, Duration by) { nodes_[node].extra_delay += by; }
   void add_loss(NodeIndex node, double probability) { nodes_[node].extra_loss += probability; }
@@ -98,8 +98,8 @@ class Network {
     PayloadId payload{};
     std::unique_ptr<wire::Message> message;
   };
-  /// One way of a link.
-  struct Way {
+  /// One direction of a link.
+  struct Direction {
     FrameIndex first = kNone, last = kNone;  // queued
     bool takes_turns = false;                // in its node's round, or being sent
     bool full = false;                       // waits for in_flight_bytes to fall
@@ -114,14 +114,14 @@ class Network {
     bool open = false;  // its node believes in it
   };
   struct Link {
-    End ends[2];  // the one that dialled first
-    Way ways[2];  // from ends[i]
+    End ends[2];              // the one that dialled first
+    Direction directions[2];  // from ends[i]
     Duration jitter{};
     bool failed = false;  // reset, or dialled in vain
   };
   struct Node {
     Rate uplink{}, downlink{};
-    std::deque<std::pair<LinkIndex, std::uint8_t>> round;  // ways that have something to send
+    std::deque<std::pair<LinkIndex, std::uint8_t>> round;  // directions that have something to send
     FrameIndex sending = kNone;
     Duration owed{};  // for control messages that went ahead
     Instant downlink_free{};

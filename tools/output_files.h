@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "patch/snapshot/file_table.h"
 #include "patch/codec/stream.h"
+#include "patch/snapshot/file_table.h"
 
 namespace weightcast {
 

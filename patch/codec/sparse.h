@@ -5,10 +5,10 @@
 #include "base/digest.h"
 #include "base/result.h"
 #include "patch/codec/cell.h"
-#include "patch/kernels/kernels.h"
 #include "patch/codec/prefetch.h"
 #include "patch/codec/rans.h"
 #include "patch/codec/step_model.h"
+#include "patch/kernels/kernels.h"
 
 namespace weightcast {
 

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "patch/codec/head.h"
-#include "patch/snapshot/snapshot.h"
 #include "patch/codec/stream.h"
+#include "patch/snapshot/snapshot.h"
 
 namespace weightcast {
 

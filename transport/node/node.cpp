@@ -35,7 +35,7 @@ Status Node::serve(Core& core) {
   const ConnectionContext local{loop_, buffers_, *local_pacer_, *local_pacer_, {}};
   WC_ASSIGN(api_, LocalApi::open(local, config_.state + "/api.sock", *this));
   driver_->on_change([this] { api_->handle_change(); });
-  store_->on_taking_place([this] { api_->handle_change(); });
+  store_->on_pending_in_place_update([this] { api_->handle_change(); });
   driver_->start();
   log_info("{} {} listens on {}, keeps its state in {}, {} disk", config_.role == Role::kOrigin ? "origin" : "worker",
            config_.name, endpoint().to_string(), config_.state,
@@ -71,9 +71,9 @@ std::optional<local::VersionInstalled> Node::installed() {
 }
 
 std::optional<local::VersionPreparing> Node::preparing() {
-  if (store_->taking_place() == kNoVersion) return std::nullopt;
+  if (store_->pending_in_place_update() == kNoVersion) return std::nullopt;
   local::VersionPreparing preparing;
-  preparing.set_version(store_->taking_place().value);
+  preparing.set_version(store_->pending_in_place_update().value);
   return preparing;
 }
 

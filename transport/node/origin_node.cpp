@@ -226,7 +226,7 @@ local::StatusReply OriginNode::status() {
     node.set_bytes_received(member.bytes_received);
     node.set_bytes_sent(member.bytes_sent);
     node.set_last_error(member.last_error);
-    node.set_payload(std::string(to_string(member.installed_way)));
+    node.set_payload(std::string(to_string(member.installed_path)));
     node.set_payload_bytes(member.installed_bytes);
     node.set_score(member.score_at(loop_.now()));
     node.set_standing(member.leaf_only     ? "leaf"

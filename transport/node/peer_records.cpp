@@ -4,8 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "transport/io/log.h"
 #include "transport/io/disk/posix_file.h"
+#include "transport/io/log.h"
 
 namespace weightcast {
 namespace {

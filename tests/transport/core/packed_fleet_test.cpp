@@ -67,7 +67,7 @@ TEST_F(PackedFleet, FirstVersionTravelsPackedFromParentToChild) {
   const auto progress = fleet.origin().progress(Version{1});
   EXPECT_EQ(progress->kind, PayloadKind::kFull);
   EXPECT_TRUE(progress->packed);
-  EXPECT_EQ(fleet.member("a").installed_way, Way::kPacked);
+  EXPECT_EQ(fleet.member("a").installed_path, CatchUpPath::kPacked);
   publish(2);
   EXPECT_THAT(fleet.payloads_to("a"), ElementsAre(packed(1), patch(1, 2)));
 }

@@ -4,14 +4,14 @@
 
 namespace weightcast {
 
-std::string_view to_string(Way way) {
-  switch (way) {
-    case Way::kUnknown: return "";
-    case Way::kFull: return "full";
-    case Way::kPacked: return "packed";
-    case Way::kDirect: return "direct";
-    case Way::kFolded: return "folded";
-    case Way::kChain: return "chain";
+std::string_view to_string(CatchUpPath path) {
+  switch (path) {
+    case CatchUpPath::kUnknown: return "";
+    case CatchUpPath::kFull: return "full";
+    case CatchUpPath::kPacked: return "packed";
+    case CatchUpPath::kDirect: return "direct";
+    case CatchUpPath::kFolded: return "folded";
+    case CatchUpPath::kChain: return "chain";
   }
   return "";
 }

@@ -16,7 +16,7 @@
 namespace weightcast {
 
 /// How a worker came to a version.
-enum class Way : std::uint8_t {
+enum class CatchUpPath : std::uint8_t {
   kUnknown,  ///< before this origin started, or before it joined
   kFull,
   kPacked,  ///< full, but coded
@@ -24,7 +24,7 @@ enum class Way : std::uint8_t {
   kFolded,  ///< by one patch over several versions
   kChain,   ///< by stored patches in turn
 };
-[[nodiscard]] std::string_view to_string(Way way);
+[[nodiscard]] std::string_view to_string(CatchUpPath path);
 
 /// One worker as the origin knows it. Kept for a while after it has gone: its number and history are found again by its
 /// name.
@@ -46,8 +46,8 @@ struct Member {
   Version installed{};
   PayloadId receiving{};
   PayloadId assigned{};  ///< what it was told to take last, on this connection
-  Way assigned_way = Way::kUnknown;
-  Way installed_way = Way::kUnknown;
+  CatchUpPath assigned_path = CatchUpPath::kUnknown;
+  CatchUpPath installed_path = CatchUpPath::kUnknown;
   std::uint64_t installed_bytes = 0;  ///< of the payload that brought it; 0 if that is not known
   bool base_unusable = false;         ///< neither patches nor packed payloads are of use to it until it has a full one
   std::uint32_t chunks_verified = 0;

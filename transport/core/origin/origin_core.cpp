@@ -22,7 +22,7 @@ Rate rate_from_wire(double bytes_per_s) {
 OriginCore::OriginCore(OriginConfig config)
     : config_(std::move(config)),
       uploads_(config_.timeouts, holdings_, actions_),
-      strangers_(config_.timeouts.greeting),
+      unidentified_(config_.timeouts.greeting),
       reachability_(members_, conn_ids_, actions_),
       publications_(config_, members_, holdings_, uploads_, actions_) {}
 
@@ -66,7 +66,7 @@ void OriginCore::handle_publish(Instant now, Instant started_at, const MadePaylo
 // ---- connections
 
 void OriginCore::handle_accepted(Instant now, ConnId conn, std::string_view peer_host) {
-  strangers_.add(now, conn, peer_host);
+  unidentified_.add(now, conn, peer_host);
 }
 
 void OriginCore::handle_connected(Instant, ConnId conn) { reachability_.handle_connected(conn); }
@@ -76,7 +76,7 @@ void OriginCore::handle_closed(Instant now, ConnId conn, const Error& why) {
     if (reachability_.handle_closed(conn, why.detail)) publications_.repair_all(now);
     return;
   }
-  strangers_.erase(conn);
+  unidentified_.erase(conn);
   uploads_.handle_closed(conn);
   if (Member* member = members_.by_conn(conn)) lose(now, *member, why.detail);
 }
@@ -84,7 +84,7 @@ void OriginCore::handle_closed(Instant now, ConnId conn, const Error& why) {
 void OriginCore::refuse(ConnId conn, const Error& why) {
   actions_.push(action::Send{conn, bye_of(why)});
   actions_.push(action::Close{conn});
-  strangers_.erase(conn);
+  unidentified_.erase(conn);
   uploads_.handle_closed(conn);
 }
 
@@ -146,7 +146,7 @@ void OriginCore::take_over(Instant now, Member& member, ConnId conn, const wire:
   member.incarnation = join.incarnation();
   const std::string& given = join.listen().host();
   const bool unspecified = given.empty() || given == "0.0.0.0" || given == "::";
-  member.host = unspecified ? strangers_.host(conn) : given.substr(0, kNameBytesMax);
+  member.host = unspecified ? unidentified_.host(conn) : given.substr(0, kNameBytesMax);
   member.port = static_cast<std::uint16_t>(join.listen().port());
   member.uplink = rate_from_wire(join.uplink_bytes_per_s());
   member.downlink = rate_from_wire(join.downlink_bytes_per_s());
@@ -154,7 +154,7 @@ void OriginCore::take_over(Instant now, Member& member, ConnId conn, const wire:
   member.standby = join.standby() && !member.promoted;
   const Version installed{join.installed_version()};
   if (member.installed != installed) {
-    member.installed_way = Way::kUnknown;
+    member.installed_path = CatchUpPath::kUnknown;
     member.installed_bytes = 0;
   }
   member.installed = installed;
@@ -175,7 +175,7 @@ void OriginCore::handle_join(Instant now, ConnId conn, const wire::Join& join) {
   Member& member = members_.by_name(join.name());
   if (member.connected()) actions_.push(action::Close{member.conn});
   take_over(now, member, conn, join);
-  strangers_.erase(conn);
+  unidentified_.erase(conn);
   const Instant silent_at = now + config_.timeouts.silence;
   silence_due_ = silence_due_ ? std::min(*silence_due_, silent_at) : silent_at;
 
@@ -203,7 +203,7 @@ Duration OriginCore::heartbeat_period() const {
 void OriginCore::handle_message(Instant now, ConnId conn, const wire::Message& message) {
   driven_at_ = now;
   Member* member = members_.by_conn(conn);
-  if (member == nullptr) return handle_stranger_message(now, conn, message);
+  if (member == nullptr) return handle_first_message(now, conn, message);
   member->heard_at = now;
   handle_member_message(now, *member, message);
 }
@@ -238,14 +238,14 @@ void OriginCore::handle_heartbeat(Instant now, Member& member, const wire::Heart
   actions_.push(action::Send{member.conn, std::move(ack)});
 }
 
-void OriginCore::handle_stranger_message(Instant now, ConnId conn, const wire::Message& message) {
+void OriginCore::handle_first_message(Instant now, ConnId conn, const wire::Message& message) {
   using Kind = wire::Message::KindCase;
   switch (message.kind_case()) {
     case Kind::kJoin:
-      if (strangers_.contains(conn)) handle_join(now, conn, message.join());
+      if (unidentified_.contains(conn)) handle_join(now, conn, message.join());
       break;
     case Kind::kHello:
-      strangers_.erase(conn);
+      unidentified_.erase(conn);
       if (message.hello().protocol() != kProtocolVersion) {
         return refuse(conn, fail(Errc::kUnsupported, Op::kReceive, "hello: another protocol than this origin's"));
       }
@@ -285,7 +285,7 @@ void OriginCore::handle_finished(Instant, PayloadId, Status) {}
 void OriginCore::handle_timeout(Instant now) {
   look_for_silence(now);
   driven_at_ = now;
-  for (const ConnId conn : strangers_.overdue(now)) {
+  for (const ConnId conn : unidentified_.overdue(now)) {
     refuse(conn, fail(Errc::kTimedOut, Op::kReceive, "a connection that said nothing after it was made"));
   }
   uploads_.handle_timeout(now);
@@ -317,7 +317,7 @@ std::optional<Instant> OriginCore::poll_deadline() const {
     // Often enough that a time-out which comes late means a stall of this process, and not that nothing was due.
     if (driven_at_) earliest.consider(*driven_at_ + config_.timeouts.silence / 4);
   }
-  earliest.consider(strangers_.poll_deadline());
+  earliest.consider(unidentified_.poll_deadline());
   earliest.consider(uploads_.poll_deadline());
   return earliest.first();
 }

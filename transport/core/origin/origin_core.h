@@ -7,12 +7,12 @@
 
 #include "transport/core/core.h"
 #include "transport/core/edge/links.h"
+#include "transport/core/edge/uploads.h"
 #include "transport/core/origin/membership.h"
 #include "transport/core/origin/origin_config.h"
 #include "transport/core/origin/publications.h"
 #include "transport/core/origin/reachability.h"
-#include "transport/core/origin/strangers.h"
-#include "transport/core/edge/uploads.h"
+#include "transport/core/unidentified_connections.h"
 
 namespace weightcast {
 
@@ -25,7 +25,7 @@ struct PeerRecord {
 
 /// The origin: knows the members and their connections, and serves the first chunk of everything. Who gets what, and by
 /// which plan, is the business of its Publications.
-/// Invariant: a connection is a member's, a child's, a probe or a stranger's.
+/// Invariant: a connection is a member's, a child's, a probe, or unidentified.
 class OriginCore final : public Core {
  public:
   explicit OriginCore(OriginConfig config);
@@ -104,7 +104,7 @@ class OriginCore final : public Core {
 
  private:
   void handle_member_message(Instant now, Member& member, const wire::Message& message);
-  void handle_stranger_message(Instant now, ConnId conn, const wire::Message& message);
+  void handle_first_message(Instant now, ConnId conn, const wire::Message& message);
   void handle_heartbeat(Instant now, Member& member, const wire::Heartbeat& beat);
   void handle_join(Instant now, ConnId conn, const wire::Join& join);
   /// Why that worker cannot join.
@@ -124,7 +124,7 @@ class OriginCore final : public Core {
   Holdings holdings_;
   Uploads uploads_;
   Membership members_;
-  Strangers strangers_;
+  UnidentifiedConnections unidentified_;
   Reachability reachability_;
   Publications publications_;
   // Not after anybody's silence has lasted too long; too early, at most, as who speaks does not move it.

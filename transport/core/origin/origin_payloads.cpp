@@ -103,8 +103,8 @@ bool OriginPayloads::withdraw(PayloadId payload) {
   return true;
 }
 
-CatchUp OriginPayloads::way_to(Version version, Version installed, bool patches_fit,
-                               const std::function<bool(PayloadId)>& can_make) const {
+CatchUp OriginPayloads::catch_up_to(Version version, Version installed, bool patches_fit,
+                                    const std::function<bool(PayloadId)>& can_make) const {
   return choose_payload(holdings_, {installed, version, patches_fit, config_.anchor_interval, can_make});
 }
 

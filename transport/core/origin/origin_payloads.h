@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "transport/core/action.h"
-#include "transport/core/origin/catch_up.h"
 #include "transport/core/edge/holdings.h"
+#include "transport/core/origin/catch_up.h"
 #include "transport/core/origin/origin_config.h"
 
 namespace weightcast {
@@ -70,8 +70,8 @@ class OriginPayloads {
   bool withdraw(PayloadId payload);
 
   /// What brings one who has `installed` to `version`, which is held and newer.
-  [[nodiscard]] CatchUp way_to(Version version, Version installed, bool patches_fit,
-                               const std::function<bool(PayloadId)>& can_make) const;
+  [[nodiscard]] CatchUp catch_up_to(Version version, Version installed, bool patches_fit,
+                                    const std::function<bool(PayloadId)>& can_make) const;
   /// Lets go of what helps nobody any more, and returns it. Not while a version is taken over, as that may come to
   /// nothing. `in_use`: whether somebody still waits for more of it.
   std::vector<PayloadId> forget_old(const std::function<bool(PayloadId)>& in_use);

@@ -228,40 +228,40 @@ void Publications::assign(Instant now, const std::vector<Member*>& members) {
   };
   for (Member* member : members) {
     if (!member->active() || member->installed >= payloads_.latest()) continue;
-    CatchUp way = way_to(payloads_.latest(), *member, can);
+    CatchUp catch_up = catch_up_to(payloads_.latest(), *member, can);
     // Who was given it as it is goes on with that.
-    if (way.next.is_packed() && member->assigned == PayloadId(payloads_.latest())) continue;
-    if (way.make && payloads_.taking_over()) {
-      if (way.next.is_packed() || member->installed >= payloads_.newest_whole()) continue;
-      way = way_to(payloads_.newest_whole(), *member, can);
+    if (catch_up.next.is_packed() && member->assigned == PayloadId(payloads_.latest())) continue;
+    if (catch_up.make && payloads_.taking_over()) {
+      if (catch_up.next.is_packed() || member->installed >= payloads_.newest_whole()) continue;
+      catch_up = catch_up_to(payloads_.newest_whole(), *member, can);
     }
     if (!payloads_.taking_over()) times_.handle_wanted(now, payloads_.latest());
-    if (way.make) {
-      payloads_.make(way.next);
-    } else if (member->assigned != way.next) {
-      takers[way.next].push_back(member);
+    if (catch_up.make) {
+      payloads_.make(catch_up.next);
+    } else if (member->assigned != catch_up.next) {
+      takers[catch_up.next].push_back(member);
     }
   }
   for (const auto& [payload, some] : takers) take_in(now, payload, some);
 }
 
-CatchUp Publications::way_to(Version version, const Member& member,
-                             const std::function<bool(PayloadId)>& can_make) const {
-  return payloads_.way_to(version, member.installed, !member.base_unusable, can_make);
+CatchUp Publications::catch_up_to(Version version, const Member& member,
+                                  const std::function<bool(PayloadId)>& can_make) const {
+  return payloads_.catch_up_to(version, member.installed, !member.base_unusable, can_make);
 }
 
-Way Publications::way_of(PayloadId payload, const Member& member) const {
-  if (!payload.is_patch()) return Way::kFull;
-  if (payload.is_packed()) return Way::kPacked;
+CatchUpPath Publications::catch_up_path_of(PayloadId payload, const Member& member) const {
+  if (!payload.is_patch()) return CatchUpPath::kFull;
+  if (payload.is_packed()) return CatchUpPath::kPacked;
   // The last of several patches in turn is one of them, too.
   const Version latest = payloads_.newest_whole();
   const bool goes_on =
-      member.assigned_way == Way::kChain && member.installed < latest && payload.base == member.installed;
-  if (payload.version < latest || goes_on) return Way::kChain;
+      member.assigned_path == CatchUpPath::kChain && member.installed < latest && payload.base == member.installed;
+  if (payload.version < latest || goes_on) return CatchUpPath::kChain;
   const bool over_others = std::ranges::any_of(payloads_.held(), [&](const auto& held) {
     return held.first.version > payload.base && held.first.version < payload.version;
   });
-  return over_others ? Way::kFolded : Way::kDirect;
+  return over_others ? CatchUpPath::kFolded : CatchUpPath::kDirect;
 }
 
 void Publications::take_in(Instant now, PayloadId payload, const std::vector<Member*>& takers) {
@@ -269,7 +269,7 @@ void Publications::take_in(Instant now, PayloadId payload, const std::vector<Mem
   std::set<PayloadId> left;
   for (Member* member : takers) {
     left.insert(std::exchange(member->assigned, payload));
-    member->assigned_way = way_of(payload, *member);
+    member->assigned_path = catch_up_path_of(payload, *member);
     publication.handle_assigned(member->id);
   }
   publication.repair(now);
@@ -379,9 +379,9 @@ void Publications::handle_installed(Instant now, Member& member, const wire::Ins
   if (version > member.installed) {
     member.base_unusable = false;
     const bool as_assigned = publication != nullptr && member.assigned == publication->id();
-    member.installed_way = as_assigned ? member.assigned_way : Way::kUnknown;
+    member.installed_path = as_assigned ? member.assigned_path : CatchUpPath::kUnknown;
     member.installed_bytes = as_assigned ? publication->manifest().payload_bytes : 0;
-    if (version >= payloads_.latest()) member.assigned_way = Way::kUnknown;
+    if (version >= payloads_.latest()) member.assigned_path = CatchUpPath::kUnknown;
   }
   member.installed = std::max(member.installed, version);
   member.last_error.clear();

@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "transport/core/edge/uploads.h"
 #include "transport/core/origin/broadcast_times.h"
 #include "transport/core/origin/origin_payloads.h"
 #include "transport/core/origin/publication.h"
-#include "transport/core/edge/uploads.h"
 
 namespace weightcast {
 
@@ -86,7 +86,7 @@ class Publications {
   void assign(Instant now, const std::vector<Member*>& members);
   void assign_all(Instant now);
   /// How `member` comes to the payload's version if it takes this payload.
-  [[nodiscard]] Way way_of(PayloadId payload, const Member& member) const;
+  [[nodiscard]] CatchUpPath catch_up_path_of(PayloadId payload, const Member& member) const;
   /// Makes or repairs the plan of a payload so that `takers` are in it, and tells them.
   void take_in(Instant now, PayloadId payload, const std::vector<Member*>& takers);
   /// The publication of a payload that is held; made if there is none.
@@ -101,8 +101,8 @@ class Publications {
   /// Nobody gets any more of a payload that was begun.
   void withdraw(PayloadId payload);
   /// What brings `member` to `version`, which is held and newer than what it has.
-  [[nodiscard]] CatchUp way_to(Version version, const Member& member,
-                               const std::function<bool(PayloadId)>& can_make) const;
+  [[nodiscard]] CatchUp catch_up_to(Version version, const Member& member,
+                                    const std::function<bool(PayloadId)>& can_make) const;
   /// What to do with the payload that a member is in the middle of as it joins: a plan for it, or word that there is
   /// none.
   void resume_receiving(Instant now, Member& member);

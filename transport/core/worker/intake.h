@@ -8,8 +8,8 @@
 #include "transport/core/edge/download.h"
 #include "transport/core/edge/holdings.h"
 #include "transport/core/edge/links.h"
-#include "transport/core/worker/origin_link.h"
 #include "transport/core/edge/uploads.h"
+#include "transport/core/worker/origin_link.h"
 #include "transport/core/worker/worker_config.h"
 
 namespace weightcast {

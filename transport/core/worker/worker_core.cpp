@@ -20,7 +20,7 @@ WorkerCore::WorkerCore(WorkerConfig config)
       uploads_(config_.timeouts, holdings_, actions_),
       origin_(config_, conn_ids_, actions_),
       intake_(config_, origin_, links_, holdings_, uploads_, actions_),
-      strangers_(config_.timeouts.greeting) {
+      unidentified_(config_.timeouts.greeting) {
   links_.set_origin(config_.origin_host, config_.origin_port);
 }
 
@@ -60,7 +60,7 @@ void WorkerCore::stop(std::string_view reason) {
 // ---- connections
 
 void WorkerCore::handle_accepted(Instant now, ConnId conn, std::string_view peer_host) {
-  strangers_.add(now, conn, peer_host);
+  unidentified_.add(now, conn, peer_host);
 }
 
 void WorkerCore::handle_connected(Instant now, ConnId conn) {
@@ -109,7 +109,7 @@ bool WorkerCore::end_probe(ConnId conn, bool reached) {
 }
 
 void WorkerCore::handle_closed(Instant now, ConnId conn, const Error& why) {
-  strangers_.erase(conn);
+  unidentified_.erase(conn);
   uploads_.handle_closed(conn);
   if (origin_.is(conn)) return origin_.handle_closed(now, why);
   if (end_probe(conn, false) || !links_.is_link(conn)) return;
@@ -121,7 +121,7 @@ void WorkerCore::refuse(ConnId conn, const Error& why) {
   actions_.push(action::warning(fmt::format("closing a connection: {}", why.message())));
   actions_.push(action::Send{conn, bye_of(why)});
   actions_.push(action::Close{conn});
-  strangers_.erase(conn);
+  unidentified_.erase(conn);
   uploads_.handle_closed(conn);
 }
 
@@ -130,7 +130,7 @@ void WorkerCore::refuse(ConnId conn, const Error& why) {
 void WorkerCore::handle_message(Instant now, ConnId conn, const wire::Message& message) {
   if (origin_.is(conn)) return handle_origin_message(now, message);
   if (links_.is_link(conn)) return intake_.handle_message(now, conn, message);
-  handle_stranger_message(now, conn, message);
+  handle_first_message(now, conn, message);
 }
 
 void WorkerCore::handle_origin_message(Instant now, const wire::Message& message) {
@@ -148,11 +148,11 @@ void WorkerCore::handle_origin_message(Instant now, const wire::Message& message
   }
 }
 
-void WorkerCore::handle_stranger_message(Instant now, ConnId conn, const wire::Message& message) {
+void WorkerCore::handle_first_message(Instant now, ConnId conn, const wire::Message& message) {
   using Kind = wire::Message::KindCase;
   switch (message.kind_case()) {
     case Kind::kHello:
-      strangers_.erase(conn);
+      unidentified_.erase(conn);
       if (message.hello().protocol() != kProtocolVersion) {
         return refuse(conn, fail(Errc::kUnsupported, Op::kReceive,
                                  fmt::format("hello: protocol {}, this node speaks {}", message.hello().protocol(),
@@ -200,7 +200,7 @@ void WorkerCore::handle_finished(Instant now, PayloadId payload, Status status) 
 void WorkerCore::handle_timeout(Instant now) {
   if (origin_.heartbeat_due(now)) intake_.send_heartbeat(now);
   origin_.handle_timeout(now);
-  for (const ConnId conn : strangers_.overdue(now)) {
+  for (const ConnId conn : unidentified_.overdue(now)) {
     refuse(conn, fail(Errc::kTimedOut, Op::kReceive, "a connection that said nothing after it was made"));
   }
   uploads_.handle_timeout(now);
@@ -211,7 +211,7 @@ std::optional<Instant> WorkerCore::poll_deadline() const {
   EarliestDeadline earliest;
   earliest.consider(origin_.poll_deadline());
   earliest.consider(intake_.poll_deadline());
-  earliest.consider(strangers_.poll_deadline());
+  earliest.consider(unidentified_.poll_deadline());
   earliest.consider(uploads_.poll_deadline());
   return earliest.first();
 }

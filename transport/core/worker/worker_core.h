@@ -8,17 +8,17 @@
 
 #include "transport/core/core.h"
 #include "transport/core/edge/holdings.h"
-#include "transport/core/worker/intake.h"
 #include "transport/core/edge/links.h"
-#include "transport/core/worker/origin_link.h"
-#include "transport/core/origin/strangers.h"
 #include "transport/core/edge/uploads.h"
+#include "transport/core/unidentified_connections.h"
+#include "transport/core/worker/intake.h"
+#include "transport/core/worker/origin_link.h"
 #include "transport/core/worker/worker_config.h"
 
 namespace weightcast {
 
 /// A worker: joins its origin, serves its children, and leaves what arrives to its Intake.
-/// Invariant: a connection is the origin's, a parent's, a child's, a probe or a stranger's.
+/// Invariant: a connection is the origin's, a parent's, a child's, a probe, or unidentified.
 class WorkerCore final : public Core {
  public:
   explicit WorkerCore(WorkerConfig config);
@@ -63,7 +63,7 @@ class WorkerCore final : public Core {
 
  private:
   void handle_origin_message(Instant now, const wire::Message& message);
-  void handle_stranger_message(Instant now, ConnId conn, const wire::Message& message);
+  void handle_first_message(Instant now, ConnId conn, const wire::Message& message);
   void join(Instant now);
   void refuse(ConnId conn, const Error& why);
   void say_hello(ConnId conn);
@@ -79,7 +79,7 @@ class WorkerCore final : public Core {
   Uploads uploads_;
   OriginLink origin_;
   Intake intake_;
-  Strangers strangers_;
+  UnidentifiedConnections unidentified_;
   std::map<ConnId, PeerId> probes_;  // dialled for the origin, to see whether they can be
   bool started_ = false;
 };

@@ -11,8 +11,8 @@
 #include <optional>
 #include <utility>
 
-#include "transport/io/net/frame_connection.h"
 #include "transport/io/log.h"
+#include "transport/io/net/frame_connection.h"
 #include "transport/io/net/socket.h"
 
 namespace weightcast {

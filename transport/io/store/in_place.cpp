@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/units.h"
+#include "patch/apply/undo.h"
 #include "patch/codec/codec.h"
 #include "patch/snapshot/snapshot_digest.h"
-#include "patch/apply/undo.h"
 #include "transport/io/log.h"
 #include "transport/io/parallel.h"
 #include "transport/io/store/patched_snapshot.h"

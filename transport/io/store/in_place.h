@@ -11,8 +11,8 @@
 namespace weightcast {
 
 // A version's only copy becomes the next version, for hosts without room for two. What is overwritten goes to a journal
-// first (patch/apply/undo.h): while that exists, the old version can be had back. The steps, and what a crash after each
-// leaves, once settle_in_place() has looked:
+// first (patch/apply/undo.h): while that exists, the old version can be had back. The steps, and what a crash after
+// each leaves, once settle_in_place() has looked:
 //
 //   1. the patch is decoded beside the files,     B: what the journal holds is written back, which is there already
 //      and their old bytes put into DIR/undo/N-B,

@@ -74,8 +74,9 @@ struct ImportTarget {
 ///   DIR/trash/            what is being deleted; emptied at start
 ///   DIR/spare/            files of the version that was forgotten last; the next one is written to them, unless some
 ///                         reader has one of them open, mapped or linked; emptied at start
-///   DIR/undo/N-B          with single_copy: what version B held before N was made of it (transport/io/store/in_place.h)
-///   DIR/aside/            what was found in the folders above and is not ours; never deleted
+///   DIR/undo/N-B          with single_copy: what version B held before N was made of it
+///   (transport/io/store/in_place.h) DIR/aside/            what was found in the folders above and is not ours; never
+///   deleted
 ///
 /// What is verified is found again by looking: after a restart the bytes of an arriving version are hashed against
 /// their digests (holes are skipped), so no bookkeeping can disagree with the data. Sync policy: chunk writes are not
@@ -104,9 +105,9 @@ class Store {
   [[nodiscard]] virtual Version current() const = 0;
   /// With single_copy: the version that wants to take the place of the current one's files, from when it is prepared
   /// until finish() calls back; who has them open or mapped is waited for. Else kNoVersion.
-  [[nodiscard]] virtual Version taking_place() const = 0;
+  [[nodiscard]] virtual Version pending_in_place_update() const = 0;
   /// Calls `changed` each time that it becomes another.
-  virtual void on_taking_place(std::function<void()> changed) = 0;
+  virtual void on_pending_in_place_update(std::function<void()> changed) = 0;
   /// Complete patches, oldest first.
   [[nodiscard]] virtual std::vector<StoredPatch> patches() const = 0;
 

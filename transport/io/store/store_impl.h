@@ -6,11 +6,11 @@
 #include <set>
 #include <unordered_map>
 
+#include "transport/io/serial_work.h"
 #include "transport/io/store/chunk_cache.h"
 #include "transport/io/store/in_place.h"
 #include "transport/io/store/leaf_digests.h"
 #include "transport/io/store/patched_snapshot.h"
-#include "transport/io/serial_work.h"
 #include "transport/io/store/snapshot_check.h"
 #include "transport/io/store/store.h"
 #include "transport/io/store/store_recovery.h"
@@ -26,8 +26,10 @@ class StoreImpl final : public Store {
 
   [[nodiscard]] DiskBackend backend() const override { return disk_->backend(); }
   [[nodiscard]] Version current() const override { return current_; }
-  [[nodiscard]] Version taking_place() const override { return taking_place_; }
-  void on_taking_place(std::function<void()> changed) override { on_taking_place_ = std::move(changed); }
+  [[nodiscard]] Version pending_in_place_update() const override { return pending_in_place_update_; }
+  void on_pending_in_place_update(std::function<void()> changed) override {
+    on_pending_in_place_update_ = std::move(changed);
+  }
 
   [[nodiscard]] std::vector<StoredVersion> versions() const override {
     std::vector<StoredVersion> all;
@@ -163,7 +165,7 @@ class StoreImpl final : public Store {
   void handle_digest(const IncomingRef& incoming, const Result<Digest>& digest,
                      const std::function<void(Result<StoredVersion>)>& done);
   void add_patch(VersionRecord record, FilesRef files);
-  void set_taking_place(Version version);
+  void set_pending_in_place_update(Version version);
   void finish_in_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done);
   void prepare_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done);
   void take_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done);
@@ -208,8 +210,8 @@ class StoreImpl final : public Store {
   std::optional<std::set<PayloadId>> retained_;
   /// Payloads whose files are being made; what they point to says whether they are still wanted.
   std::map<PayloadId, std::shared_ptr<bool>> preparing_;
-  Version taking_place_{};
-  std::function<void()> on_taking_place_;
+  Version pending_in_place_update_{};
+  std::function<void()> on_pending_in_place_update_;
   std::vector<std::function<void()>> waiting_for_place_;
   Timer place_timer_;
   ChunkCache cache_;

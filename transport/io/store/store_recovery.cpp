@@ -9,9 +9,9 @@
 #include <set>
 #include <system_error>
 
-#include "transport/io/store/in_place.h"
 #include "transport/io/log.h"
 #include "transport/io/parallel.h"
+#include "transport/io/store/in_place.h"
 #include "transport/io/store/snapshot_check.h"
 
 namespace weightcast {
@@ -84,17 +84,17 @@ class Recovery {
   /// The payloads that a folder has entries for; what is not named like one is moved aside.
   Result<std::set<PayloadId>> payloads_in(const fs::path& folder) {
     std::set<PayloadId> payloads;
-    std::vector<fs::path> strangers;
+    std::vector<fs::path> unexpected;
     std::error_code error;
     for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
       if (const auto payload = StoreLayout::payload_of(entry.path().filename().native())) {
         payloads.insert(*payload);
       } else {
-        strangers.push_back(entry.path());
+        unexpected.push_back(entry.path());
       }
     }
     if (error) return fail_errno(error.value(), Op::kRead, folder.native());
-    for (const fs::path& stranger : strangers) layout_.move_aside(stranger);
+    for (const fs::path& entry : unexpected) layout_.move_aside(entry);
     return payloads;
   }
 

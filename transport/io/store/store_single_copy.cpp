@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "transport/io/store/file_users.h"
 #include "transport/io/log.h"
+#include "transport/io/store/file_users.h"
 #include "transport/io/store/store_impl.h"
 
 namespace weightcast {
@@ -14,14 +14,15 @@ constexpr Duration kAskAgain = std::chrono::milliseconds(50);
 
 }  // namespace
 
-void StoreImpl::set_taking_place(Version version) {
-  if (std::exchange(taking_place_, version) != version && on_taking_place_) on_taking_place_();
+void StoreImpl::set_pending_in_place_update(Version version) {
+  if (std::exchange(pending_in_place_update_, version) != version && on_pending_in_place_update_)
+    on_pending_in_place_update_();
 }
 
 void StoreImpl::finish_in_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done) {
   // Whatever comes of it, nobody has to let go any more when he hears of it.
   take_place(incoming, [this, incoming, done = std::move(done)](Result<StoredVersion> result) {
-    set_taking_place(kNoVersion);
+    set_pending_in_place_update(kNoVersion);
     if (!incoming->changes) return done(std::move(result));
     incoming->changes.reset();
     serial_.run(
@@ -99,7 +100,7 @@ void StoreImpl::take_place(const IncomingRef& incoming, std::function<void(Resul
   const CompleteRef base = incoming->base;
   const Version version = base->stored.manifest.version;
   if (base->stored.durable && !incoming->changes) return prepare_place(incoming, std::move(done));
-  if (incoming->changes) set_taking_place(incoming->manifest().version);
+  if (incoming->changes) set_pending_in_place_update(incoming->manifest().version);
   if (std::string why = why_in_use(*base); !why.empty()) return wait_for_place(incoming, why, std::move(done));
   base->files->close_all();
   auto status = std::make_shared<Status>();

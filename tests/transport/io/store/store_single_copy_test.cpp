@@ -87,7 +87,7 @@ TEST_P(SingleCopyTest, PatchTakesThePlaceOfItsBase) {
   ASSERT_EQ(::stat(file(Version{2}).c_str(), &after), 0);
   EXPECT_EQ(before.st_ino, after.st_ino);
   EXPECT_EQ(store_->find(Version{1}), nullptr);
-  EXPECT_EQ(store_->taking_place(), kNoVersion);
+  EXPECT_EQ(store_->pending_in_place_update(), kNoVersion);
   await_durable(Version{2});
   settle();
   expect_only(two);
@@ -132,14 +132,14 @@ TEST_P(SingleCopyTest, WaitsForWhoeverHasTheFiles) {
     ASSERT_TRUE(put(step, all_of(step)).has_value());
     std::optional<Result<StoredVersion>> stored;
     store_->finish(step.manifest.id(), [&](auto r) { stored = std::move(r); });
-    EXPECT_EQ(store_->taking_place(), kNoVersion) << "nobody has to let go while it is prepared";
-    EXPECT_TRUE(eventually([&] { return store_->taking_place() == to.manifest.version; }));
+    EXPECT_EQ(store_->pending_in_place_update(), kNoVersion) << "nobody has to let go while it is prepared";
+    EXPECT_TRUE(eventually([&] { return store_->pending_in_place_update() == to.manifest.version; }));
     settle();
     EXPECT_FALSE(stored.has_value());
     expect_current(from);
     held.reset();
     ASSERT_TRUE(await(stored).has_value()) << stored->error().message();
-    EXPECT_EQ(store_->taking_place(), kNoVersion);
+    EXPECT_EQ(store_->pending_in_place_update(), kNoVersion);
     await_durable(to.manifest.version);
     expect_only(to);
     from = to;
@@ -149,9 +149,9 @@ TEST_P(SingleCopyTest, WaitsForWhoeverHasTheFiles) {
 TEST_P(SingleCopyTest, NobodyHasToLetGoBeforeItIsPrepared) {
   Publication from = one;
   std::vector<std::pair<std::uint64_t, bool>> told;  // what takes its place, and whether its journal is there
-  store_->on_taking_place([&] {
+  store_->on_pending_in_place_update([&] {
     const PayloadId step{Version{from.manifest.version.value + 1}, from.manifest.version};
-    told.emplace_back(store_->taking_place().value, fs::exists(layout().undo(step)));
+    told.emplace_back(store_->pending_in_place_update().value, fs::exists(layout().undo(step)));
   });
   // The second one's base is not on the disk yet when the patch is there.
   for (int i = 0; i < 2; ++i) {
@@ -172,7 +172,7 @@ TEST_P(SingleCopyTest, WhoWaitsCanBeDiscarded) {
   settle();
   store_->discard(id());
   EXPECT_EQ(await(stored).error().code, Errc::kNotFound);
-  EXPECT_EQ(store_->taking_place(), kNoVersion);
+  EXPECT_EQ(store_->pending_in_place_update(), kNoVersion);
   settle();
   expect_only(one);
 }
@@ -191,7 +191,7 @@ TEST_P(SingleCopyTest, WhoWaitsTooLongHearsWhoHasTheFilesAndMayTryAgain) {
   mapped.reset();
   fs::create_hard_link(file(Version{1}), link);
   EXPECT_THAT(apply(patch), FailsWith(Errc::kTimedOut, "has another name"));
-  EXPECT_EQ(store_->taking_place(), kNoVersion);
+  EXPECT_EQ(store_->pending_in_place_update(), kNoVersion);
   fs::remove(link);
   ASSERT_TRUE(apply(patch).has_value());
   await_durable(Version{2});

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "transport/core/action.h"
+
+namespace weightcast {
+
+/// Connections that came from outside and have not said yet who they are. Pure.
+class UnidentifiedConnections {
+ public:
+  /// `patience`: how long one may say nothing.
+  explicit UnidentifiedConnections(Duration patience) : patience_(patience) {}
+
+  /// `host` is where it comes from.
+  void add(Instant now, ConnId conn, std::string_view host) { unidentified_[conn] = {now, std::string(host)}; }
+  /// It has said who it is, or is gone.
+  void erase(ConnId conn) { unidentified_.erase(conn); }
+  [[nodiscard]] bool contains(ConnId conn) const { return unidentified_.contains(conn); }
+  /// Of one that is contained.
+  [[nodiscard]] const std::string& host(ConnId conn) const { return unidentified_.at(conn).host; }
+
+  [[nodiscard]] std::vector<ConnId> overdue(Instant now) const {
+    std::vector<ConnId> conns;
+    for (const auto& [conn, waiting] : unidentified_) {
+      if (now - waiting.since >= patience_) conns.push_back(conn);
+    }
+    return conns;
+  }
+  [[nodiscard]] std::optional<Instant> poll_deadline() const {
+    // Numbered as they come: the first has waited longest.
+    if (unidentified_.empty()) return std::nullopt;
+    return unidentified_.begin()->second.since + patience_;
+  }
+
+ private:
+  struct Waiting {
+    Instant since{};
+    std::string host;
+  };
+
+  const Duration patience_;
+  std::map<ConnId, Waiting> unidentified_;
+};
+
+}  // namespace weightcast
