@@ -3,7 +3,7 @@
 #include <cstdio>
 
 #include "transport/core/plan/plan.h"
-#include "transport/io/net/frame_connection.h"
+#include "transport/io/net/endpoint.h"
 
 namespace weightcast {
 namespace {

@@ -9,7 +9,7 @@
 #include "transport/core/plan/plan.h"
 #include "transport/core/timeouts.h"
 #include "transport/io/disk/disk.h"
-#include "transport/io/net/frame_connection.h"
+#include "transport/io/net/endpoint.h"
 
 namespace weightcast {
 

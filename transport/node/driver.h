@@ -7,6 +7,7 @@
 
 #include "transport/core/core.h"
 #include "transport/io/event_loop.h"
+#include "transport/io/net/dial.h"
 #include "transport/io/net/frame_connection.h"
 #include "transport/io/store/store.h"
 

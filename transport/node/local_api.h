@@ -10,6 +10,7 @@
 #include "proto/local.pb.h"
 #include "transport/io/event_loop.h"
 #include "transport/io/net/frame_connection.h"
+#include "transport/io/net/listener.h"
 
 namespace weightcast {
 

@@ -6,6 +6,7 @@
 #include "transport/io/buffer.h"
 #include "transport/io/event_loop.h"
 #include "transport/io/net/frame_connection.h"
+#include "transport/io/net/listener.h"
 #include "transport/io/net/pacer.h"
 #include "transport/io/store/store.h"
 #include "transport/node/daemon.h"

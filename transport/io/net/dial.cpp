@@ -1,3 +1,5 @@
+#include "transport/io/net/dial.h"
+
 #include <fmt/format.h>
 #include <netdb.h>
 #include <sys/socket.h>
@@ -9,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "transport/io/net/frame_connection.h"
 #include "transport/io/net/socket.h"
 
 namespace weightcast {

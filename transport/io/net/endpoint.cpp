@@ -1,8 +1,8 @@
+#include "transport/io/net/endpoint.h"
+
 #include <fmt/format.h>
 
 #include <charconv>
-
-#include "transport/io/net/frame_connection.h"
 
 namespace weightcast {
 

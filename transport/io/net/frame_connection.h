@@ -14,18 +14,6 @@
 
 namespace weightcast {
 
-/// A host and a port. `host` is numeric or a name; name resolution is bounded by the connect time-out.
-struct Endpoint {
-  std::string host;
-  std::uint16_t port = 0;
-
-  /// Reads "HOST:PORT" and "[V6]:PORT". Errors: kInvalidArgument.
-  [[nodiscard]] static Result<Endpoint> parse(std::string_view text);
-  [[nodiscard]] std::string to_string() const;
-  /// Whether the host is a numeric loopback address or "localhost".
-  [[nodiscard]] bool is_loopback() const;
-};
-
 struct ReceivedChunk {
   PayloadId payload{};
   ChunkIndex chunk{};
@@ -92,49 +80,6 @@ class FrameConnection {
   [[nodiscard]] virtual std::string peer_host() const = 0;  ///< numeric; "local" on a Unix socket
   [[nodiscard]] virtual std::uint64_t bytes_received() const = 0;
   [[nodiscard]] virtual std::uint64_t bytes_sent() const = 0;
-};
-
-/// Starts to connect; `on_done` runs once, later, with the connection or the error (kTimedOut, kIo). Dropping the
-/// handle cancels, from inside `on_done` too. A host with several addresses is tried at each, one after the other.
-class Dial {
- public:
-  using Done = std::function<void(Result<std::unique_ptr<FrameConnection>>)>;
-  Dial(const ConnectionContext& context, const Endpoint& to, Done on_done);
-  ~Dial();
-  Dial(const Dial&) = delete;
-  Dial& operator=(const Dial&) = delete;
-
- private:
-  std::shared_ptr<class Connector> connector_;  // shared with itself while it calls back
-};
-
-/// Connects to a Unix socket at `path`, as Dial does.
-class DialLocal {
- public:
-  DialLocal(const ConnectionContext& context, const std::string& path, Dial::Done on_done);
-  ~DialLocal();
-  DialLocal(const DialLocal&) = delete;
-  DialLocal& operator=(const DialLocal&) = delete;
-
- private:
-  std::shared_ptr<class Connector> connector_;
-};
-
-/// Accepts connections.
-class Listener {
- public:
-  using OnConnection = std::function<void(std::unique_ptr<FrameConnection>)>;
-
-  /// Port 0 takes a free one. Errors (the detail has the address and what to do): kBusy (taken), kNotAllowed, kIo.
-  [[nodiscard]] static Result<std::unique_ptr<Listener>> tcp(const ConnectionContext& context, const Endpoint& at,
-                                                             OnConnection on_connection);
-  /// A Unix socket that only its owner may use (mode 0600). A socket file that nobody listens on is replaced.
-  /// Errors: kBusy (somebody answers on it), kAlreadyExists (not a socket), kNotAllowed, kIo.
-  [[nodiscard]] static Result<std::unique_ptr<Listener>> local(const ConnectionContext& context,
-                                                               const std::string& path, OnConnection on_connection);
-  virtual ~Listener() = default;
-  /// With the port that was really taken.
-  [[nodiscard]] virtual Endpoint endpoint() const = 0;
 };
 
 }  // namespace weightcast

@@ -1,3 +1,5 @@
+#include "transport/io/net/listener.h"
+
 #include <fmt/format.h>
 #include <netdb.h>
 #include <sys/socket.h>
@@ -12,7 +14,6 @@
 #include <utility>
 
 #include "transport/io/log.h"
-#include "transport/io/net/frame_connection.h"
 #include "transport/io/net/socket.h"
 
 namespace weightcast {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/units.h"
+#include "transport/io/net/endpoint.h"
 #include "transport/io/net/frame_connection.h"
 #include "transport/io/unique_fd.h"
 

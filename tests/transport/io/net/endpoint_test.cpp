@@ -1,6 +1,6 @@
-#include <gtest/gtest.h>
+#include "transport/io/net/endpoint.h"
 
-#include "transport/io/net/frame_connection.h"
+#include <gtest/gtest.h>
 
 namespace weightcast {
 namespace {

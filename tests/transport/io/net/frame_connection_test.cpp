@@ -8,6 +8,8 @@
 #include <random>
 
 #include "tests/transport/io/io_fixture.h"
+#include "transport/io/net/dial.h"
+#include "transport/io/net/listener.h"
 
 namespace weightcast {
 namespace {
