@@ -407,12 +407,13 @@ bool Network::hold(Instant now, const Event& event) {
 
 bool Network::hold(Instant now, const Event& event, LinkIndex index, std::uint8_t from_end) {
   Link& link = links_[index];
-  if (!partitions_.empty() && cut(link.ends[from_end].node, link.ends[1 - from_end].node)) {
-    held_.push_back(event);
+  // Behind what an earlier partition held, also where another one has begun since: that is met by all of them in order.
+  if (now < link.directions[from_end].held_until) {
+    events_.schedule(link.directions[from_end].held_until, event.kind, event.a, event.b);
     return true;
   }
-  if (now >= link.directions[from_end].held_until) return false;
-  events_.schedule(link.directions[from_end].held_until, event.kind, event.a, event.b);
+  if (partitions_.empty() || !cut(link.ends[from_end].node, link.ends[1 - from_end].node)) return false;
+  held_.push_back(event);
   return true;
 }
 

@@ -301,6 +301,13 @@ void Publications::resume_receiving(Instant now, Member& member) {
   publication.repair(now);
   // Whether it had come to its end when the member was last told is not known.
   publication.announce({&member});
+  // A worker that gives up or finishes this one goes on with what was announced last: that has to be what it is
+  // assigned.
+  Publication* next = find(member.assigned);
+  if (next == nullptr || !payloads_.holds(member.assigned)) return;
+  next->handle_assigned(member.id);
+  next->repair(now);
+  next->announce({&member});
 }
 
 void Publications::repair_all(Instant now) {

@@ -103,8 +103,8 @@ class Publications {
   /// What brings `member` to `version`, which is held and newer than what it has.
   [[nodiscard]] CatchUp catch_up_to(Version version, const Member& member,
                                     const std::function<bool(PayloadId)>& can_make) const;
-  /// What to do with the payload that a member is in the middle of as it joins: a plan for it, or word that there is
-  /// none.
+  /// Tells a member about the payload that it is in the middle of: a plan for it, or word that there is none. What the
+  /// member is assigned remains the last that was announced to it.
   void resume_receiving(Instant now, Member& member);
   /// Repairs the plans of older versions' payloads that some have gone past.
   void repair_outdated(Instant now);

@@ -69,6 +69,7 @@ void Intake::handle_announce(Instant now, const wire::Announce& announce) {
     // that it takes over anew may be another.
     if (grown || (here.id().is_patch() && continues(*manifest, here))) {
       incoming_->download->handle_announced();
+      announced_.reset();  // what is said last counts: should this one fail, it is this one that is tried again
       handle_assignment(now, announce.assignment());
       if (grown) grow_incoming(now, std::make_shared<const Manifest>(std::move(*manifest)));
       return;
@@ -317,8 +318,8 @@ void Intake::fail_incoming(Instant now, const Error& why, bool discard) {
   incoming_->download->cancel();
   if (discard || incoming_->source.manifest->open) actions_.push(action::DiscardPayload{payload});
   uploads_.handle_gone(payload, "this node could not store the version");
-  // A patch that does not fit never will: the origin sends the version whole. What was announced since is newer; else
-  // the same is tried again, later and from what is on disk.
+  // A patch that does not fit never will: the origin sends the version whole. What was announced since takes its place;
+  // else the same is tried again, later and from what is on disk.
   const bool hopeless = asks_for_full(payload, why.code);
   if (hopeless) base_unusable_ = true;
   if (!announced_ && !hopeless) {

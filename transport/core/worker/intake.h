@@ -17,7 +17,7 @@ namespace weightcast {
 /// The one payload that a worker receives, from announced to installed, and the one that is installed. Pure. Called by
 /// the WorkerCore that owns it.
 ///
-/// One version is received at a time; of those announced meanwhile the newest is next, the others are skipped. A
+/// One version is received at a time; of those announced meanwhile the last is next, the others are skipped. A
 /// version that is being received is finished first: otherwise a trainer that publishes faster than the links carry
 /// would leave every worker with nothing; it is given up only when the origin itself has it no more, or for a newer one
 /// of fewer bytes than are missing of it.
@@ -125,7 +125,7 @@ class Intake {
   Holdings& holdings_;
   Uploads& uploads_;
   ActionQueue& actions_;
-  std::optional<Announced> announced_;  // the newest that is neither installed nor arriving
+  std::optional<Announced> announced_;  // what the origin announced last, unless that is installed or arriving
   std::optional<Incoming> incoming_;
   std::optional<Instant> retry_at_;  // after a failure of our own (a full disk)
   PayloadId abandoned_{};            // last, and when: its writes may still be under way

@@ -233,9 +233,30 @@ TEST_F(OriginCoreTest, WorkerThatJoinsInTheMiddleOfAnOlderVersionIsToldItsPlanOf
   ASSERT_EQ(assignments.size(), 1u);
   EXPECT_EQ(assignments[0].assignment().version(), 1u);
   const auto announced = heard_by("b", Kind::kAnnounce);
-  ASSERT_EQ(announced.size(), 2u);
-  EXPECT_EQ(announced[0].announce().manifest().version(), 2u);
+  ASSERT_EQ(announced.size(), 3u);
   EXPECT_EQ(announced[1].announce().manifest().version(), 1u) << "it may have missed its end";
+  EXPECT_EQ(announced[2].announce().manifest().version(), 2u) << "what it is assigned is said last";
+}
+
+TEST_F(OriginCoreTest, WorkerWhoseDiskFailedInTheMiddleOfAnOlderVersionIsStillAssignedTheLatest) {
+  join("a"), join("b");
+  publish(1), publish(2);
+  origin.handle_closed(now, conns.at("b"), fail(Errc::kClosed, Op::kReceive, "reset"));
+  run();
+  wire::Message again = join_message("b");
+  again.mutable_join()->set_receiving_version(1);
+  join("b", again);
+  wire::Message failed;
+  failed.mutable_install_failed()->set_version(2);
+  tell("b", failed);
+  wire::Message beat;
+  beat.mutable_heartbeat();
+  tell("b", beat);
+  beat.mutable_heartbeat()->set_receiving_version(1);
+  tell("b", beat);  // as it began it before it joined
+  const auto announced = heard_by("b", Kind::kAnnounce);
+  EXPECT_EQ(announced.back().announce().manifest().version(), 2u);
+  EXPECT_EQ(announced.back().announce().assignment().stripes_size(), 1);
 }
 
 TEST_F(OriginCoreTest, WorkerThatTookUpWhatWaitedBeforeItJoinedAgainIsToldWhatBecameOfIt) {
@@ -249,8 +270,9 @@ TEST_F(OriginCoreTest, WorkerThatTookUpWhatWaitedBeforeItJoinedAgainIsToldWhatBe
   beat.mutable_heartbeat()->set_receiving_version(2);
   tell("b", beat);
   const auto announced = heard_by("b", Kind::kAnnounce);
-  ASSERT_EQ(announced.size(), announced_before + 1);
-  EXPECT_EQ(announced.back().announce().manifest().version(), 2u);
+  ASSERT_EQ(announced.size(), announced_before + 2);
+  EXPECT_EQ(announced[announced_before].announce().manifest().version(), 2u);
+  EXPECT_EQ(announced.back().announce().manifest().version(), 3u) << "what it is assigned is said last";
   beat.mutable_heartbeat()->set_receiving_version(1);
   tell("b", beat);
   const auto gone = heard_by("b", Kind::kNotAvailable);

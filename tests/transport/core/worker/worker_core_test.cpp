@@ -116,6 +116,22 @@ TEST_F(WorkerCoreTest, OlderVersionIsTakenUpOnlyIfTheOneThatArrivesIsNoMore) {
   EXPECT_EQ(worker.receiving(), Version{3});
 }
 
+TEST_F(WorkerCoreTest, AfterAFailureOfItsDiskItTriesWhatWasAnnouncedLast) {
+  announce(2, 1);
+  announce(1, 2);
+  announce(2, 3);
+  ASSERT_EQ(worker.receiving(), Version{2});
+  worker.handle_payload_begun(now, Version{2}, fail(Errc::kNoSpace, Op::kWrite, "the disk is full"));
+  run();
+  for (int i = 0; i < 100 && worker.receiving() == kNoVersion; ++i) {
+    now = std::max(now, *worker.poll_deadline());
+    worker.handle_timeout(now);
+    run();
+  }
+  EXPECT_EQ(worker.receiving(), Version{2});
+  EXPECT_THAT(begun, testing::ElementsAre(Version{2}, Version{2}));
+}
+
 TEST_F(WorkerCoreTest, OtherBytesUnderTheSameNumberReplaceWhatIsArriving) {
   announce(1, 1);
   auto other = std::make_shared<Manifest>(*manifest_of(Version{1}, 100));

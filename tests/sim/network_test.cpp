@@ -1,0 +1,92 @@
+// The simulated network alone: what faults may do to a connection, and what they may not.
+#include "sim/network.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace weightcast::sim {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// Node 0 says numbers to node 1, over one connection that node 1 dials.
+class Pair : private NetworkHandler {
+ public:
+  explicit Pair(std::uint64_t seed) : random_(seed), network_(NetworkOptions{}, 2, random_, events_, *this) {
+    network_.dial(now_, 1, ConnId{1}, 0);
+    run_for(1s);
+  }
+
+  Network& network() { return network_; }
+  [[nodiscard]] Instant now() const { return now_; }
+  [[nodiscard]] const std::vector<std::uint32_t>& heard() const { return heard_; }
+
+  void say(std::uint32_t number) {
+    wire::Message message;
+    message.mutable_joined()->set_peer_id(number);
+    network_.send_message(now_, link_, 0, std::move(message));
+  }
+
+  void run_for(Duration span) {
+    const Instant until = now_ + span;
+    events_.schedule(until, EventKind::kTimer);
+    for (;;) {
+      const Event event = *events_.pop();
+      now_ = event.at;
+      if (event.kind == EventKind::kTimer) return;
+      if (!network_.hold(now_, event)) network_.handle(now_, event);
+    }
+  }
+
+ private:
+  bool is_up(NodeIndex) const override { return true; }
+  ConnId on_accept(NodeIndex, NodeIndex, LinkIndex link) override {
+    link_ = link;
+    return ConnId{1};
+  }
+  void on_connected(NodeIndex, ConnId) override {}
+  void on_closed(NodeIndex, ConnId, const Error&) override {}
+  void on_message(NodeIndex, ConnId, NodeIndex, const wire::Message& message) override {
+    heard_.push_back(message.joined().peer_id());
+  }
+  void on_chunk(NodeIndex, ConnId, PayloadId, ChunkIndex, bool) override {}
+  void on_chunk_sent(NodeIndex, ConnId) override {}
+
+  Random random_;
+  EventQueue events_;
+  Network network_;
+  Instant now_{};
+  LinkIndex link_ = kNone;
+  std::vector<std::uint32_t> heard_;
+};
+
+Fault partition_of_everybody(Duration at) {
+  Fault fault;
+  fault.kind = FaultKind::kPartition;
+  fault.at = at;
+  return fault;
+}
+
+TEST(Network, KeepsTheOrderOfAConnectionWhenOnePartitionFollowsTheOther) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    Pair pair(seed);
+    const Fault first = partition_of_everybody(1s), second = partition_of_everybody(2s);
+    pair.network().begin_partition(first);
+    pair.say(1);
+    pair.run_for(100ms);
+    pair.network().end_partition(pair.now(), first);
+    // The sender has not tried the first message again yet.
+    pair.network().begin_partition(second);
+    pair.say(2);
+    pair.run_for(2s);
+    EXPECT_TRUE(pair.heard().empty());
+    pair.network().end_partition(pair.now(), second);
+    pair.run_for(2s);
+    EXPECT_THAT(pair.heard(), testing::ElementsAre(1, 2)) << "seed " << seed;
+  }
+}
+
+}  // namespace
+}  // namespace weightcast::sim
