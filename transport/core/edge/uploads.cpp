@@ -29,29 +29,32 @@ void Uploads::handle_hello(ConnId conn, Child child) { children_[conn].child = s
 Status Uploads::handle_subscribe(Instant now, ConnId conn, const wire::Subscribe& request) {
   const auto found = children_.find(conn);
   if (found == children_.end()) return fail(Errc::kNotAllowed, Op::kReceive, "subscribe: no hello came before it");
-  Subscription s;
-  s.conn = conn;
-  s.stripe = request.stripe();
-  s.weights.assign(request.stripe_weights().begin(), request.stripe_weights().end());
-  if (s.weights.empty()) s.weights.push_back(1);
-  const bool weights_ok = are_stripe_weights(s.weights) && s.stripe < s.weights.size();
-  if (!weights_ok) return fail(Errc::kCorrupt, Op::kReceive, "subscribe: stripes out of their limits");
+  std::vector<std::uint32_t> weights;
+  weights.assign(request.stripe_weights().begin(), request.stripe_weights().end());
+  if (weights.empty()) weights.push_back(1);
+  if (!are_stripe_weights(weights) || request.stripe() >= weights.size()) {
+    return fail(Errc::kCorrupt, Op::kReceive, "subscribe: stripes out of their limits");
+  }
+  if (request.chunks_held().size() > kChunksMax / 8) {
+    return fail(Errc::kTooLarge, Op::kReceive, "subscribe: more chunks held than exist");
+  }
+  const PayloadId payload = payload_of(request);
+  const Key key{payload, request.stripe()};
+  ChildState& child = found->second;
+  if (child.subscriptions.contains(key)) {
+    return fail(Errc::kAlreadyExists, Op::kReceive, "subscribe: again, with no unsubscribe before it");
+  }
+  if (child.subscriptions.size() >= kSubscriptionsMax) {
+    return fail(Errc::kTooLarge, Op::kReceive, fmt::format("subscribe: {} subscriptions already", kSubscriptionsMax));
+  }
+  Subscription s(conn, request.stripe(), weights);
   s.held_bytes = request.chunks_held();
   s.parts_held = request.parts_held();
   s.told_at = now;
-  if (s.held_bytes.size() > kChunksMax / 8)
-    return fail(Errc::kTooLarge, Op::kReceive, "subscribe: more chunks held than exist");
-  const PayloadId payload = payload_of(request);
-  ChildState& child = found->second;
-  if (child.subscriptions.size() >= kSubscriptionsMax && !child.subscriptions.contains({payload, s.stripe})) {
-    return fail(Errc::kTooLarge, Op::kReceive, fmt::format("subscribe: {} subscriptions already", kSubscriptionsMax));
-  }
   // What a subscription before this one left in the connection's hands fills the same window.
-  const Key key{payload, s.stripe};
   s.in_flight = static_cast<std::uint32_t>(std::ranges::count(child.in_flight, key, &InFlight::key));
   s.tag = child.tag;
-  Subscription& kept = child.subscriptions[key] = std::move(s);
-  start(payload, kept, child);
+  start(payload, child.subscriptions.emplace(key, std::move(s)).first->second, child);
   return {};
 }
 
@@ -73,17 +76,22 @@ void Uploads::start(PayloadId payload, Subscription& s, ChildState& child) {
 void Uploads::grow(const Manifest& manifest, Subscription& s) {
   if (s.done.size() == manifest.chunk_count()) return;
   const ChunkSet held = ChunkSet::from_bytes(manifest.chunk_count(), s.held_bytes);
-  const StripeMap stripes(s.weights);
-  ChunkIndex c{s.done.size()};
+  ChunkIndex from{s.done.size()};
   s.done.grow(manifest.chunk_count());
-  for (; c.value < manifest.chunk_count(); ++c) {
-    // Other stripes' chunks count as done, so that the search for the next one never visits them again.
-    if (held.contains(c) || stripes.stripe_of(c) != s.stripe) s.done.insert(c);
-  }
+  for (auto c = held.next_in(from); c; c = held.next_in(ChunkIndex{c->value + 1})) s.done.insert(*c);
   for (auto part = static_cast<std::uint32_t>(s.parts_sent.size()); part < manifest.part_count(); ++part) {
     s.parts_sent.push_back(part < s.parts_held);
   }
   if (!manifest.open) s.held_bytes = {};
+}
+
+std::optional<ChunkIndex> Uploads::next_chunk(const Holding& holding, Subscription& s) {
+  while (const auto chunk = holding.verified().next_in_without(s.done, s.cursor)) {
+    s.cursor = *chunk;
+    if (s.stripes.stripe_of(*chunk) == s.stripe) return chunk;
+    s.done.insert(*chunk);  // so that no later search visits it again
+  }
+  return std::nullopt;
 }
 
 void Uploads::pump(ChildState& child) {
@@ -93,8 +101,7 @@ void Uploads::pump(ChildState& child) {
     ChunkIndex chunk{};
     for (auto& [candidate_key, candidate] : child.subscriptions) {
       if (!candidate.ready || candidate.exhausted || (next != nullptr && candidate.tag >= next->tag)) continue;
-      const Holding& holding = holdings_.at(candidate_key.first);
-      const auto found = holding.verified().next_in_without(candidate.done, candidate.cursor);
+      const auto found = next_chunk(holdings_.at(candidate_key.first), candidate);
       if (!found) {
         candidate.exhausted = true;
         note_idle(candidate);
@@ -127,7 +134,7 @@ void Uploads::send(const Key& key, Subscription& s, ChunkIndex chunk, ChildState
   s.cursor = ChunkIndex{chunk.value + 1};
   ++s.in_flight;
   child.tag = s.tag;
-  s.tag += kTagPerChunk / s.weights[s.stripe];
+  s.tag += kTagPerChunk / s.weight;
   const std::uint32_t bytes = holding.manifest().chunk_size(chunk);
   child.in_flight.push_back({key, bytes});
   child.in_flight_bytes += bytes;
@@ -201,7 +208,8 @@ void Uploads::handle_known(PayloadId payload) {
 void Uploads::handle_verified(PayloadId payload, ChunkIndex chunk) {
   for (auto& [conn, child] : children_) {
     for (auto& [key, s] : child.subscriptions) {
-      if (key.first != payload || !s.ready || s.done.contains(chunk)) continue;
+      if (key.first != payload || !s.ready || s.done.contains(chunk) || s.stripes.stripe_of(chunk) != s.stripe)
+        continue;
       if (chunk < s.cursor) s.cursor = chunk;
       resume(s, child);
     }

@@ -28,8 +28,9 @@ class Uploads {
   /// Whether `conn` said hello.
   [[nodiscard]] bool is_child(ConnId conn) const { return children_.contains(conn); }
 
-  /// Errors (the caller closes the connection): kCorrupt for weights out of their limits, kTooLarge for more than a
-  /// child can want, kNotAllowed without hello.
+  /// Costs no more than reading the request. Errors (the caller closes the connection): kCorrupt for weights out of
+  /// their limits, kTooLarge for more than a child can want, kNotAllowed without hello, kAlreadyExists for what it is
+  /// subscribed to.
   Status handle_subscribe(Instant now, ConnId conn, const wire::Subscribe& request);
   void handle_unsubscribe(ConnId conn, const wire::Unsubscribe& request);
   void handle_closed(ConnId conn);
@@ -53,14 +54,18 @@ class Uploads {
 
  private:
   struct Subscription {
-    ConnId conn{};
-    std::uint32_t stripe = 0;
-    std::vector<std::uint32_t> weights;
+    Subscription(ConnId to, std::uint32_t wanted, std::span<const std::uint32_t> weights)
+        : conn(to), stripe(wanted), weight(weights[wanted]), stripes(weights) {}
+
+    ConnId conn;
+    std::uint32_t stripe;
+    std::uint32_t weight;
+    StripeMap stripes;
     std::string held_bytes;  // until the payload is known to its end
     std::uint32_t parts_held = 0;
 
     bool ready = false;
-    ChunkSet done;           // held there, sent, or of another stripe
+    ChunkSet done;           // held there, sent, or seen to be of another stripe
     ChunkIndex cursor{};     // nothing below is both verified here and missing there
     bool exhausted = false;  // nothing above is either, until a further chunk is verified
     // Start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996): what was sent so far over the stripe's weight.
@@ -85,6 +90,8 @@ class Uploads {
   };
 
   void start(PayloadId payload, Subscription& subscription, ChildState& child);
+  /// The next chunk that is verified here and missing there; moves the cursor to it.
+  [[nodiscard]] static std::optional<ChunkIndex> next_chunk(const Holding& holding, Subscription& subscription);
   /// Takes in the chunks that it does not know of yet.
   static void grow(const Manifest& manifest, Subscription& subscription);
   /// Fills the window, which all stripes of a connection share, so that none waits behind many chunks of another: those

@@ -6,12 +6,16 @@
 #include "base/result.h"
 #include "proto/limits.h"
 #include "transport/core/plan/plan_topologies.h"
+#include "transport/core/plan/stripes.h"
 
 namespace weightcast {
 namespace {
 
 constexpr std::uint32_t kWeightScale = 256;  // a stripe's share is exact to 0.4 % of the largest
-constexpr double kSlowDownlink = 0.8;        // of the median: below this a member would hold up those under it
+// Of the largest stripe: below this are_stripe_weights() may refuse them when each is split among streams.
+constexpr std::uint32_t kWeightMin = kWeightScale / 16;
+static_assert(kStripesMax * kWeightScale <= kStripeShareMin * kWeightMin);
+constexpr double kSlowDownlink = 0.8;  // of the median: below this a member would hold up those under it
 constexpr int kBisections = 40;
 
 /// The relays of each stripe, so that the stripes' uplinks differ little: the largest first, each to the stripe with
@@ -30,7 +34,8 @@ std::vector<std::vector<PlanNode>> deal_relays(const PlanNetwork& network, std::
   return dealt;
 }
 
-/// A stripe's share of the payload is its relays' share of all uplinks; equal ones give weights of 1.
+/// A stripe's share of the payload is its relays' share of all uplinks; equal ones give weights of 1, and
+/// none is below kWeightMin / kWeightScale of the largest.
 std::vector<std::uint32_t> weights_of(const PlanNetwork& network, const std::vector<std::vector<PlanNode>>& dealt) {
   std::vector<double> sums;
   for (const auto& relays : dealt) {
@@ -41,7 +46,8 @@ std::vector<std::uint32_t> weights_of(const PlanNetwork& network, const std::vec
   std::vector<std::uint32_t> weights;
   std::uint32_t divisor = 0;
   for (const double sum : sums) {
-    weights.push_back(static_cast<std::uint32_t>(std::max(1.0, std::round(kWeightScale * sum / largest))));
+    weights.push_back(
+        static_cast<std::uint32_t>(std::max<double>(kWeightMin, std::round(kWeightScale * sum / largest))));
     divisor = std::gcd(divisor, weights.back());
   }
   for (std::uint32_t& weight : weights) weight /= divisor;
