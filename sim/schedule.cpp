@@ -166,4 +166,8 @@ SimOptions random_schedule(std::uint64_t seed) {
   return options;
 }
 
+std::uint64_t fresh_seed(Duration since_epoch) {
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<seconds>(since_epoch).count()) * kSeedsPerSecond;
+}
+
 }  // namespace weightcast::sim

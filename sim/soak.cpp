@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <fstream>
@@ -10,6 +11,7 @@
 #include "sim/schedule.h"
 
 // sim_soak: random worlds, one seed each; goes on after one that breaks an invariant, and lists those at the end.
+//   sim_soak --schedules 500               as many seeds that no soak has used before, by the time of day
 //   sim_soak --schedules 500 --seed 1      seeds 1 to 500
 //   sim_soak --seeds tests/sim/seeds.txt   those that a file lists, one a line, `#` starts a comment
 // Exit status: 0 nothing was violated, 1 something was (with what led there, the first few times), 2 usage.
@@ -34,12 +36,13 @@ std::vector<std::uint64_t> read_seeds(const std::string& path) {
 int main(int argc, char** argv) {
   using namespace weightcast;
   CLI::App app{"Random fault schedules against the transport's core"};
-  std::uint64_t schedules = 200, first = 1;
+  std::uint64_t schedules = 200;
+  std::uint64_t first = sim::fresh_seed(std::chrono::system_clock::now().time_since_epoch());
   std::uint64_t failures_max = 0;
   std::string seeds_path;
   bool verbose = false;
   app.add_option("--schedules", schedules, "How many");
-  app.add_option("--seed", first, "The first seed; the others follow it");
+  app.add_option("--seed", first, "The first seed; the others follow it. Without it, one that no soak has used before");
   app.add_option("--seeds", seeds_path, "Run the seeds of this file instead")->check(CLI::ExistingFile);
   app.add_option("--failures", failures_max, "Stop after so many violations; 0: never");
   app.add_flag("--verbose", verbose, "Print what the nodes log");
@@ -54,6 +57,8 @@ int main(int argc, char** argv) {
     seeds = read_seeds(seeds_path);
   } else {
     for (std::uint64_t i = 0; i < schedules; ++i) seeds.push_back(first + i);
+    fmt::print("the same again: ./run soak --schedules {} --seed {}\n", schedules, first);
+    std::fflush(stdout);
   }
   std::uint64_t done = 0, events = 0, chunks = 0, twice = 0, patches = 0, packed = 0, unfit = 0, withdrawn = 0,
                 refused = 0, hash = 0;
@@ -83,7 +88,11 @@ int main(int argc, char** argv) {
     std::fflush(stdout);
     if (failed.size() == failures_max) break;
   }
-  if (!failed.empty()) fmt::print("violated by seeds {}\n", fmt::join(failed, " "));
+  if (!failed.empty()) {
+    fmt::print("violated by seeds {}\n", fmt::join(failed, " "));
+    fmt::print("one again, with what the nodes log: ./run soak --schedules 1 --seed {} --verbose\n", failed.front());
+    fmt::print("each of them belongs into tests/sim/seeds.txt, with the fix\n");
+  }
   fmt::print(
       "{} schedules, {} violations, {} events, {} chunks of which {} came twice, {} patches and {} packed payloads "
       "installed, {} unfit, {} withdrawn, {} versions refused, hash {:016x}\n",

@@ -54,5 +54,11 @@ TEST(Simulation, ASeedIsTheWholeRun) {
   }
 }
 
+TEST(Schedule, SoaksThatBeginInTwoSecondsShareNoSeed) {
+  const Duration begin = std::chrono::hours(24 * 365 * 50);
+  EXPECT_GT(fresh_seed(begin), 10'000'000u) << "seeds below were used before there was a rule";
+  EXPECT_EQ(fresh_seed(begin + std::chrono::seconds(1)), fresh_seed(begin) + kSeedsPerSecond);
+}
+
 }  // namespace
 }  // namespace weightcast::sim
