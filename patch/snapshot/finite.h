@@ -15,8 +15,8 @@ namespace weightcast {
 class SnapshotSource;
 
 /// NaNs and infinities among the elements of `data`, which need not be aligned; an incomplete last element is ignored.
-/// Reads BF16, F16, F32, F64, C64 (each half counts), F8_E5M2, F8_E4M3 (the variant without infinities) and F8_E8M0;
-/// other dtypes hold none.
+/// Reads BF16, F16, F32, F64, C64 (each half counts), F8_E5M2, F8_E4M3 (the variant without infinities), F8_E8M0,
+/// F8_E4M3FNUZ and F8_E5M2FNUZ; other dtypes hold none.
 [[nodiscard]] std::uint64_t count_non_finite(std::string_view dtype, Bytes data);
 
 struct NonFinite {

@@ -13,6 +13,7 @@
 #include <tuple>
 #include <utility>
 
+#include "patch/snapshot/json_text.h"
 #include "patch/snapshot/write_file.h"
 
 namespace weightcast {
@@ -171,7 +172,9 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   bool start_skipping() {
     at_ = At::kSkipping;
     ++skipped_depth_;
-    return true;
+    constexpr std::size_t kAround = 2;  // the header and the tensor
+    if (skipped_depth_ <= kHeaderDepthMax - kAround) return true;
+    return refuse(fmt::format("{}: more than {} levels of objects and arrays", subject(), kHeaderDepthMax));
   }
   bool end_skipping() {
     if (--skipped_depth_ == 0) at_ = At::kTensor;
@@ -332,6 +335,9 @@ Result<SafetensorsHeader> parse_safetensors_header(Bytes prefix, std::uint64_t f
   const std::size_t json_bytes = header.data_offset_bytes - kLengthBytes;
   if (json_bytes == 0 || json[0] != '{') return refuse(Errc::kCorrupt, "its header does not start with '{'");
 
+  if (const auto at = find_nul({json, json_bytes})) {
+    return refuse(Errc::kCorrupt, fmt::format("its header is not JSON: byte {} of it is a NUL", *at));
+  }
   HeaderReader reader(header);
   if (!nlohmann::json::sax_parse(json, json + json_bytes, &reader)) return refuse(reader.code(), reader.problem());
   if (const auto name = find_duplicate(header.tensors)) {

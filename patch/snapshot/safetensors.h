@@ -16,7 +16,7 @@ namespace weightcast {
 // The safetensors format (https://github.com/huggingface/safetensors, "Format"):
 //
 //   u64 LE   length N of the header, at most 100,000,000
-//   N bytes  JSON in UTF-8, from '{'; spaces may follow its end
+//   N bytes  JSON in UTF-8, from '{'; spaces may follow its end, and nothing else
 //            {"NAME": {"dtype": "BF16", "shape": [2, 3], "data_offsets": [BEGIN, END]}, ...,
 //             "__metadata__": {"KEY": "VALUE", ...}}
 //   rest     the tensors' bytes: little-endian, row-major; BEGIN and END count from here
@@ -30,6 +30,8 @@ inline constexpr std::size_t kTensorNameBytesMax = 16384;
 inline constexpr std::size_t kTensorsMax = 1'000'000;
 inline constexpr std::size_t kTensorRankMax = 64;
 inline constexpr std::size_t kMetadataEntriesMax = 100'000;
+/// The reference implementation's limit on nested objects and arrays, the outermost object included.
+inline constexpr std::size_t kHeaderDepthMax = 127;
 
 using SafetensorsMetadata = std::map<std::string, std::string>;
 
@@ -48,9 +50,9 @@ struct SafetensorsHeader {
                                                             std::string_view file);
 
 /// Reads the header of a file that starts with `prefix`, which holds all of the header, and is `file_bytes` long.
-/// Accepts what the reference implementation accepts, less: duplicate names (it keeps the last), headers that do not
-/// start with '{' (it tells writers not to) and what exceeds the limits above. Also accepts dtypes that the format does
-/// not name; their size is what the offsets say.
+/// Refuses what the reference implementation refuses. Exception: a dtype that the format does not name is accepted, and
+/// its size is what the offsets say. Also refuses duplicate names (the reference keeps the last), headers that do not
+/// start with '{', tensors that are not objects, and what exceeds the limits above.
 /// Errors: kTooLarge (a limit), kCorrupt (any other rule); the detail names file, tensor and rule.
 [[nodiscard]] Result<SafetensorsHeader> parse_safetensors_header(Bytes prefix, std::uint64_t file_bytes,
                                                                  std::string_view file);

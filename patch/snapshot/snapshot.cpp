@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "patch/snapshot/json_text.h"
 #include "patch/snapshot/safetensors.h"
 
 namespace weightcast {
@@ -116,6 +117,9 @@ Result<WeightMap> read_index(const MappedFile& index) {
                         fmt::format("{} bytes exceed the limit of {}", index.size_bytes(), kSidecarBytesMax));
   }
   WC_ASSIGN(const std::string text, read_all(index));
+  if (const auto at = find_nul(text)) {
+    return refuse_index(index, Errc::kCorrupt, fmt::format("it is not JSON: byte {} is a NUL", *at));
+  }
   IndexReader reader;
   if (!nlohmann::json::sax_parse(text, &reader)) return refuse_index(index, Errc::kCorrupt, reader.problem());
   if (!reader.has_map()) return refuse_index(index, Errc::kCorrupt, "it has no weight_map");

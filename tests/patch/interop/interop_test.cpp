@@ -286,6 +286,8 @@ TEST(Interop, RefusesSlimeIndexesThatItCannotFollow) {
   for (const char* text : {"", "[]", "{}", R"({"metadata":{}})", R"({"metadata":[],"weight_map":{}})"}) {
     EXPECT_EQ(read_slime_index(text, "i").error().code, Errc::kCorrupt) << text;
   }
+  const std::string with_more = index("xor", "zstd", "xxh3-128") + '\0' + "more";
+  EXPECT_EQ(read_slime_index(with_more, "i").error().code, Errc::kCorrupt);
 }
 
 TEST(Interop, AZstdFrameCannotClaimMoreThanItsTensorNeeds) {

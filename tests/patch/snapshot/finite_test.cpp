@@ -34,6 +34,8 @@ TEST(CountNonFinite, CountsEveryPatternOfTheNarrowDtypes) {
   EXPECT_EQ(count_non_finite("F8_E5M2", bytes_of(all_8)), 2u * 4);
   EXPECT_EQ(count_non_finite("F8_E4M3", bytes_of(all_8)), 2u);
   EXPECT_EQ(count_non_finite("F8_E8M0", bytes_of(all_8)), 1u);
+  EXPECT_EQ(count_non_finite("F8_E4M3FNUZ", bytes_of(all_8)), 1u);
+  EXPECT_EQ(count_non_finite("F8_E5M2FNUZ", bytes_of(all_8)), 1u);
   EXPECT_EQ(count_non_finite("I16", bytes_of(all_16)), 0u);
   EXPECT_EQ(count_non_finite("UNKNOWN", bytes_of(all_16)), 0u);
 }

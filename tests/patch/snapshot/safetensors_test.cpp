@@ -92,9 +92,10 @@ TEST(Safetensors, ReadsAnyOrderPaddingAndUnknownField) {
 TEST(Safetensors, ReadsEveryDtypeOfTheFormat) {
   // Eight elements of a dtype take as many bytes as one element has bits.
   for (const auto& [dtype, bits] : std::map<std::string, unsigned>{
-           {"BOOL", 8}, {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"U8", 8},   {"I8", 8},    {"F8_E5M2", 8},
-           {"I16", 16}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"U16", 16},    {"F16", 16}, {"BF16", 16}, {"I32", 32},
-           {"U32", 32}, {"F32", 32},    {"C64", 64},    {"F64", 64},    {"I64", 64}, {"U64", 64}}) {
+           {"BOOL", 8},    {"F4", 4},   {"F6_E2M3", 6},     {"F6_E3M2", 6},    {"U8", 8},   {"I8", 8},
+           {"F8_E5M2", 8}, {"I16", 16}, {"F8_E4M3", 8},     {"F8_E8M0", 8},    {"U16", 16}, {"F16", 16},
+           {"BF16", 16},   {"I32", 32}, {"U32", 32},        {"F32", 32},       {"C64", 64}, {"F64", 64},
+           {"I64", 64},    {"U64", 64}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}}) {
     EXPECT_EQ(dtype_bits(dtype), bits) << dtype;
     const auto entry = fmt::format(R"({{"t":{{"dtype":"{}","shape":[2,4],"data_offsets":[0,{}]}}}})", dtype, bits);
     EXPECT_TRUE(parse(entry, bits).has_value()) << dtype;
@@ -182,6 +183,151 @@ TEST(Safetensors, RefusesEachBrokenRuleWithItsOwnMessage) {
     EXPECT_THAT(header.error().message(), HasSubstr("f.safetensors"));
     EXPECT_LT(header.error().message().size(), 1000u);
   }
+}
+
+enum class Verdict { kAccepted, kRefused };
+constexpr auto kAccepted = Verdict::kAccepted, kRefused = Verdict::kRefused;
+
+struct Ruling {
+  std::string header;
+  std::size_t data_bytes;
+  Verdict reference;  // what safetensors 0.8.0 said, asked by its Python binding's deserialize()
+  Verdict ours;
+};
+
+// One tensor of U8 with a field replaced.
+std::string tensor(std::string_view shape, std::string_view offsets, std::string_view dtype = "U8",
+                   std::string_view more = "") {
+  return fmt::format(R"({{"a":{{"dtype":"{}","shape":{},"data_offsets":{}{}}}}})", dtype, shape, offsets, more);
+}
+
+std::string nested(std::size_t levels) { return std::string(levels, '[') + std::string(levels, ']'); }
+
+// An entry of no bytes under a name in JSON's spelling.
+std::string named(std::string_view name) {
+  return fmt::format(R"({{"{}":{{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}}})", name);
+}
+
+TEST(Safetensors, RefusesWhatTheReferenceImplementationRefuses) {
+  using namespace std::string_literals;
+  const std::vector<Ruling> rulings{
+      // What may stand around the object.
+      {"{}", 0, kAccepted, kAccepted},
+      {"{}  ", 0, kAccepted, kAccepted},
+      {"{}\n\t\r ", 0, kAccepted, kAccepted},
+      {" {}", 0, kAccepted, kRefused},
+      {"\xef\xbb\xbf{}", 0, kRefused, kRefused},
+      {"{}\0"s, 0, kRefused, kRefused},
+      {"{}\0}"s, 0, kRefused, kRefused},
+      {"{} \0 "s, 0, kRefused, kRefused},
+      {"{}\0\xff\xff"s, 0, kRefused, kRefused},
+      {"{\"a\":\0"s, 0, kRefused, kRefused},
+      {"{}{}", 0, kRefused, kRefused},
+      {"{},", 0, kRefused, kRefused},
+      {"{}//", 0, kRefused, kRefused},
+      {"{}\xff", 0, kRefused, kRefused},
+      {"[]", 0, kRefused, kRefused},
+      {"null", 0, kRefused, kRefused},
+      // JSON.
+      {tensor("[1]", "[0,1]"), 1, kAccepted, kAccepted},
+      {tensor("[1,]", "[0,1]"), 1, kRefused, kRefused},
+      {tensor("[1]", "[0,1]", "U8", ","), 1, kRefused, kRefused},
+      {"{/**/}", 0, kRefused, kRefused},
+      {"{'a':{}}", 0, kRefused, kRefused},
+      {tensor("[0]", "[0,0]", "U8", R"(,"x":NaN)"), 0, kRefused, kRefused},
+      {tensor("[0]", "[0,0]", "U8", R"(,"x":1e400)"), 0, kRefused, kRefused},
+      {tensor("[0]", "[0,0]", "U8", R"(,"x":1,"x":2)"), 0, kAccepted, kAccepted},
+      {tensor("[0]", "[0,0]", "U8", R"(,"x":)" + nested(125)), 0, kAccepted, kAccepted},
+      {tensor("[0]", "[0,0]", "U8", R"(,"x":)" + nested(126)), 0, kRefused, kRefused},
+      {tensor("[0]", "[0,0]", "U8", R"(,"x":)" + nested(100'000)), 0, kRefused, kRefused},
+      // Names.
+      {named(""), 0, kAccepted, kAccepted},
+      {named(R"(\u0000)"), 0, kAccepted, kAccepted},
+      {named("a\0"s), 0, kRefused, kRefused},
+      {named("a\n"), 0, kRefused, kRefused},
+      {named(R"(\x)"), 0, kRefused, kRefused},
+      {named(R"(\ud83d\ude00)"), 0, kAccepted, kAccepted},
+      {named(R"(\ud800)"), 0, kRefused, kRefused},
+      {named(R"(\udc00\ud800)"), 0, kRefused, kRefused},
+      {named("\xc0\x80"), 0, kRefused, kRefused},
+      {named("\xed\xa0\x80"), 0, kRefused, kRefused},
+      {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
+       1, kAccepted, kRefused},
+      // Types of values.
+      {R"({"a":null})", 0, kRefused, kRefused},
+      {R"({"a":"x"})", 0, kRefused, kRefused},
+      {R"({"a":["U8",[0],[0,0]]})", 0, kAccepted, kRefused},
+      {R"({"a":{"dtype":{"U8":null},"shape":[0],"data_offsets":[0,0]}})", 0, kAccepted, kRefused},
+      {R"({"a":{"shape":[0],"data_offsets":[0,0]}})", 0, kRefused, kRefused},
+      {R"({"a":{"dtype":"U8","data_offsets":[0,0]}})", 0, kRefused, kRefused},
+      {R"({"a":{"dtype":"U8","shape":[0]}})", 0, kRefused, kRefused},
+      {R"({"a":{"dtype":"U8","dtype":"U8","shape":[0],"data_offsets":[0,0]}})", 0, kRefused, kRefused},
+      {tensor("[01]", "[0,1]"), 1, kRefused, kRefused},
+      {tensor("[+1]", "[0,1]"), 1, kRefused, kRefused},
+      {tensor("[-0]", "[0,0]"), 0, kRefused, kRefused},
+      {tensor("[1.0]", "[0,1]"), 1, kRefused, kRefused},
+      {tensor("[1e0]", "[0,1]"), 1, kRefused, kRefused},
+      {tensor(R"(["1"])", "[0,1]"), 1, kRefused, kRefused},
+      {tensor("[null]", "[0,1]"), 1, kRefused, kRefused},
+      {tensor("null", "[0,1]"), 1, kRefused, kRefused},
+      {tensor("1", "[0,1]"), 1, kRefused, kRefused},
+      {tensor("{}", "[0,1]"), 1, kRefused, kRefused},
+      {tensor("[1]", "[0]"), 1, kRefused, kRefused},
+      {tensor("[1]", "[0,1,1]"), 1, kRefused, kRefused},
+      {tensor("[1]", "[0,1.0]"), 1, kRefused, kRefused},
+      {tensor("[1]", R"({"0":0,"1":1})"), 1, kRefused, kRefused},
+      // Offsets: from 0, without a hole or an overlap, to the file's end.
+      {tensor("[1]", "[1,2]"), 2, kRefused, kRefused},
+      {tensor("[1]", "[1,0]"), 1, kRefused, kRefused},
+      {tensor("[1]", "[0,1]"), 2, kRefused, kRefused},
+      {tensor("[2]", "[0,2]"), 1, kRefused, kRefused},
+      {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}})",
+       3, kRefused, kRefused},
+      {R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})",
+       3, kRefused, kRefused},
+      {R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})",
+       2, kRefused, kRefused},
+      {R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[0],"data_offsets":[1,1]}})",
+       2, kRefused, kRefused},
+      {R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})",
+       2, kAccepted, kAccepted},
+      // Sizes: shape times dtype, whole bytes, below 2^64.
+      {tensor("[2]", "[0,1]"), 1, kRefused, kRefused},
+      {tensor("[18446744073709551616]", "[0,0]"), 0, kRefused, kRefused},
+      {tensor("[18446744073709551615,0]", "[0,0]"), 0, kAccepted, kAccepted},
+      {tensor("[0,18446744073709551615,2]", "[0,0]"), 0, kAccepted, kAccepted},
+      {tensor("[18446744073709551615,2,0]", "[0,0]"), 0, kRefused, kRefused},
+      {tensor("[2]", "[0,1]", "F4"), 1, kAccepted, kAccepted},
+      {tensor("[3]", "[0,1]", "F4"), 1, kRefused, kRefused},
+      {tensor("[3]", "[0,2]", "F4"), 2, kRefused, kRefused},
+      {tensor("[4]", "[0,3]", "F6_E2M3"), 3, kAccepted, kAccepted},
+      {tensor("[1]", "[0,1]", "F6_E2M3"), 1, kRefused, kRefused},
+      {tensor("[4]", "[0,3]", "F6_E3M2"), 3, kAccepted, kAccepted},
+      {tensor("[1]", "[0,8]", "C64"), 8, kAccepted, kAccepted},
+      {tensor("[1]", "[0,1]", "F8_E4M3FNUZ"), 1, kAccepted, kAccepted},
+      {tensor("[2]", "[0,1]", "F8_E5M2FNUZ"), 1, kRefused, kRefused},
+      {tensor("[1]", "[0,1]", "u8"), 1, kRefused, kAccepted},  // a dtype that it does not know: raw bytes
+      // Metadata: strings by strings.
+      {R"({"__metadata__":null})", 0, kAccepted, kAccepted},
+      {R"({"__metadata__":{}})", 0, kAccepted, kAccepted},
+      {R"({"__met\u0061data__":{"k":"v"}})", 0, kAccepted, kAccepted},
+      {R"({"__metadata__":{"k":"v","k":"w"}})", 0, kAccepted, kRefused},
+      {R"({"__metadata__":{},"__metadata__":{}})", 0, kRefused, kRefused},
+      {R"({"__metadata__":null,"__metadata__":null})", 0, kRefused, kRefused},
+      {R"({"__metadata__":[]})", 0, kRefused, kRefused},
+      {R"({"__metadata__":1})", 0, kRefused, kRefused},
+      {R"({"__metadata__":{"k":1}})", 0, kRefused, kRefused},
+      {R"({"__metadata__":{"k":null}})", 0, kRefused, kRefused},
+      {R"({"__metadata__":{"k":{}}})", 0, kRefused, kRefused},
+      {R"({"__metadata__":{"k":["v"]}})", 0, kRefused, kRefused},
+  };
+  std::size_t laxer = 0;
+  for (const Ruling& ruling : rulings) {
+    const auto header = parse(ruling.header, ruling.data_bytes);
+    EXPECT_EQ(header.has_value() ? kAccepted : kRefused, ruling.ours) << quoted_name(ruling.header);
+    laxer += ruling.reference == kRefused && ruling.ours == kAccepted;
+  }
+  EXPECT_EQ(laxer, 1u) << "only unknown dtypes are accepted beyond what the reference accepts";
 }
 
 TEST(Safetensors, AcceptsNamesThatLookLikeNumbersOrControl) {

@@ -120,6 +120,7 @@ TEST(SnapshotSource, RefusesAnIndexThatDisagreesWithItsShards) {
   const std::vector<std::pair<std::string, std::string>> refusals{
       {R"([])", "not an object"},
       {R"({"weight_map":)", "not JSON"},
+      {std::string(R"({"weight_map":{"a":"s-1.safetensors","b":"s-2.safetensors"}})") + '\0' + "more", "is a NUL"},
       {R"({"weights":{}})", "no weight_map"},
       {R"({"weight_map":["a"]})", "no weight_map"},
       {R"({"x":[{"weight_map":{"a":"b"}}]})", "no weight_map"},
