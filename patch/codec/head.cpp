@@ -15,12 +15,18 @@ namespace weightcast {
 namespace {
 
 constexpr int kZstdLevel = 3;
-constexpr std::size_t kRankMax = 64;
-// A tensor takes at least this many bytes of a head, a piece one: bounds what a count may make us reserve.
-constexpr std::size_t kTensorBytesMin = 6;
+// A tensor takes at least this many bytes of a head: a count that the rest cannot hold is refused at once.
+constexpr std::size_t kTensorBytesMin = 5;
+// zstd: a block takes at least this many bytes, and gives at most this many.
+constexpr std::size_t kBlockPackedBytesMin = 3;
+constexpr std::size_t kBlockBytesMax = 128 * 1024;
 
 Error corrupt(std::string what) {
   return fail(Errc::kCorrupt, Op::kParse, "patch head: " + std::move(what) + "; fetch it again");
+}
+
+Error too_large(std::string_view what, std::size_t limit) {
+  return fail(Errc::kTooLarge, Op::kParse, fmt::format("patch head: it claims more than {} {}", limit, what));
 }
 
 CellKind kind_of(const TensorInfo& tensor) {
@@ -67,6 +73,57 @@ Error name_too_long(std::string_view name) {
   return fail(Errc::kTooLarge, Op::kEncode,
               fmt::format("the name {} has {} bytes, above the limit of {}", quoted_name(name), name.size(),
                           kTensorNameBytesMax));
+}
+
+// What is compressed.
+std::vector<std::byte> body_of(const PatchHead& head) {
+  std::vector<std::byte> body;
+  ByteWriter writer(body);
+  writer.text(head.identity.model_id);
+  writer.varint(head.identity.base_version.value);
+  writer.varint(head.identity.version.value);
+  writer.digest(head.identity.base_digest);
+  writer.digest(head.identity.result_digest);
+  writer.varint(head.base_bytes);
+  writer.varint(head.result_bytes);
+  writer.varint(head.segment_bytes);
+  writer.varint(head.tensors.size());
+  std::uint64_t end = 0;
+  for (const TensorInfo& tensor : head.tensors) {
+    writer.text(tensor.name);
+    writer.text(tensor.dtype);
+    writer.varint(tensor.shape.size());
+    for (const std::uint64_t extent : tensor.shape) writer.varint(extent);
+    writer.varint(tensor.offset_bytes - end);
+    writer.varint(tensor.size_bytes);
+    end = tensor.offset_bytes + tensor.size_bytes;
+  }
+  for (const PatchPiece& piece : head.pieces) writer.varint(piece.base_offset == kNoBase ? 0 : piece.base_offset + 1);
+  writer.varint(head.removed.size());
+  for (const std::string& name : head.removed) writer.text(name);
+  return body;
+}
+
+// What a reader refuses is not written.
+Status check_limits(const PatchHead& head) {
+  const auto exceeds = [](std::string_view what, std::size_t limit) {
+    return fail(Errc::kTooLarge, Op::kEncode, fmt::format("a patch's head holds at most {} {}", limit, what));
+  };
+  if (head.tensors.size() > kHeadTensorsMax) return exceeds("tensors", kHeadTensorsMax);
+  if (head.removed.size() > kHeadRemovedMax) return exceeds("removed tensors", kHeadRemovedMax);
+  std::size_t extents = 0;
+  for (const TensorInfo& tensor : head.tensors) {
+    if (tensor.shape.size() > kTensorRankMax) return exceeds("dimensions of a tensor", kTensorRankMax);
+    extents += tensor.shape.size();
+  }
+  if (extents > kHeadExtentsMax) return exceeds("dimensions of all tensors", kHeadExtentsMax);
+  if (segments_at_most(head) > kSegmentsMax) {
+    return fail(
+        Errc::kTooLarge, Op::kEncode,
+        fmt::format("{} bytes make more than {} segments; choose longer ones", head.result_bytes, kSegmentsMax));
+  }
+  if (body_of(head).size() > kHeadBytesMax) return exceeds("bytes", kHeadBytesMax);
+  return {};
 }
 
 Status check_names(const SnapshotLayout& layout) {
@@ -123,11 +180,7 @@ Result<PatchHead> make_head(PatchIdentity identity, const SnapshotLayout& base, 
   for (const TensorInfo& tensor : base.tensors) {
     if (!kept.contains(tensor.name)) head.removed.push_back(tensor.name);
   }
-  if (segments_at_most(head) > kSegmentsMax) {
-    return fail(
-        Errc::kTooLarge, Op::kEncode,
-        fmt::format("{} bytes make more than {} segments; choose longer ones", head.result_bytes, kSegmentsMax));
-  }
+  WC_TRY(check_limits(head));
   return head;
 }
 
@@ -158,31 +211,7 @@ std::vector<SegmentRange> plan_segments(const PatchHead& head) {
 }
 
 void write_head(const PatchHead& head, std::vector<std::byte>& out) {
-  std::vector<std::byte> body;
-  ByteWriter writer(body);
-  writer.text(head.identity.model_id);
-  writer.varint(head.identity.base_version.value);
-  writer.varint(head.identity.version.value);
-  writer.digest(head.identity.base_digest);
-  writer.digest(head.identity.result_digest);
-  writer.varint(head.base_bytes);
-  writer.varint(head.result_bytes);
-  writer.varint(head.segment_bytes);
-  writer.varint(head.tensors.size());
-  std::uint64_t end = 0;
-  for (const TensorInfo& tensor : head.tensors) {
-    writer.text(tensor.name);
-    writer.text(tensor.dtype);
-    writer.varint(tensor.shape.size());
-    for (const std::uint64_t extent : tensor.shape) writer.varint(extent);
-    writer.varint(tensor.offset_bytes - end);
-    writer.varint(tensor.size_bytes);
-    end = tensor.offset_bytes + tensor.size_bytes;
-  }
-  for (const PatchPiece& piece : head.pieces) writer.varint(piece.base_offset == kNoBase ? 0 : piece.base_offset + 1);
-  writer.varint(head.removed.size());
-  for (const std::string& name : head.removed) writer.text(name);
-
+  const std::vector<std::byte> body = body_of(head);
   std::vector<std::byte> packed(ZSTD_compressBound(body.size()));
   const std::size_t packed_bytes = ZSTD_compress(packed.data(), packed.size(), body.data(), body.size(), kZstdLevel);
   WC_CHECK(ZSTD_isError(packed_bytes) == 0);
@@ -232,6 +261,8 @@ Result<PatchHead> read_head(Bytes frame) {
 
   // The digest matches, but anyone can make one: every field is checked as if it did not.
   const Bytes packed = frame.subspan(kHeadPrefixBytes);
+  if (body_bytes / kBlockBytesMax > packed.size() / kBlockPackedBytesMin)
+    return corrupt("it is too short for the length that it claims");
   if (ZSTD_getFrameContentSize(packed.data(), packed.size()) != body_bytes)
     return corrupt("its length is not what it says");
   std::vector<std::byte> body(body_bytes);
@@ -250,16 +281,18 @@ Result<PatchHead> read_head(Bytes frame) {
   const std::uint64_t segment_bytes = reader.varint();
   const std::uint64_t tensors = reader.varint();
   if (!reader.ok() || tensors > reader.remaining() / kTensorBytesMin) return corrupt("a field is cut short");
+  if (tensors > kHeadTensorsMax) return too_large("tensors", kHeadTensorsMax);
   if (segment_bytes < kSegmentBytesMin || segment_bytes > kSegmentBytesMax)
     return corrupt("its segment size is out of range");
   head.segment_bytes = std::uint32_t(segment_bytes);
   head.tensors.resize(std::size_t(tensors));
-  std::uint64_t end = 0;
+  std::uint64_t end = 0, extents = 0;
   for (TensorInfo& tensor : head.tensors) {
     tensor.name = reader.text(kTensorNameBytesMax);
     tensor.dtype = reader.text(kTensorNameBytesMax);
     const std::uint64_t rank = reader.varint();
-    if (rank > kRankMax) return corrupt("a tensor has too many dimensions");
+    if (rank > kTensorRankMax) return too_large("dimensions of a tensor", kTensorRankMax);
+    if ((extents += rank) > kHeadExtentsMax) return too_large("dimensions of all tensors", kHeadExtentsMax);
     tensor.shape.resize(std::size_t(rank));
     for (std::uint64_t& extent : tensor.shape) extent = reader.varint();
     const std::uint64_t gap = reader.varint();
@@ -271,6 +304,7 @@ Result<PatchHead> read_head(Bytes frame) {
     end = tensor.offset_bytes + tensor.size_bytes;
   }
   if (!cut_pieces(head.tensors, head.result_bytes, head.pieces)) return corrupt("its tensors overlap");
+  if (segments_at_most(head) > kSegmentsMax) return too_large("segments", kSegmentsMax);
   for (PatchPiece& piece : head.pieces) {
     const std::uint64_t base = reader.varint();
     if (base == 0) continue;
@@ -281,11 +315,10 @@ Result<PatchHead> read_head(Bytes frame) {
   }
   const std::uint64_t removed = reader.varint();
   if (!reader.ok() || removed > reader.remaining()) return corrupt("a field is cut short");
+  if (removed > kHeadRemovedMax) return too_large("removed tensors", kHeadRemovedMax);
+  head.removed.reserve(std::size_t(removed));
   for (std::uint64_t i = 0; i < removed; ++i) head.removed.push_back(reader.text(kTensorNameBytesMax));
   if (!reader.ok() || reader.remaining() != 0) return corrupt("it is cut short or has bytes left over");
-  if (segments_at_most(head) > kSegmentsMax) {
-    return fail(Errc::kTooLarge, Op::kParse, fmt::format("patch head: it claims more than {} segments", kSegmentsMax));
-  }
   return head;
 }
 

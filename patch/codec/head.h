@@ -43,9 +43,16 @@ struct PatchPiece {
 };
 inline constexpr std::uint32_t kNoTensor = ~std::uint32_t{0};
 
-/// Limits on what a head may claim; above them nothing is allocated.
+/// Limits on what a head may claim. Each is checked before memory is taken for what it limits, so that reading a head
+/// takes at most kHeadMemoryBytesMax, whatever it claims, beside the head's own bytes.
 inline constexpr std::uint32_t kHeadBytesMax = 64u << 20;
 inline constexpr std::size_t kSegmentsMax = 1u << 20;
+/// Each tensor that has bytes takes at least two of the segments that the head is checked for.
+inline constexpr std::size_t kHeadTensorsMax = kSegmentsMax / 2;
+inline constexpr std::size_t kHeadRemovedMax = kHeadTensorsMax;
+/// Of all tensors together: eight for each on average.
+inline constexpr std::size_t kHeadExtentsMax = 8 * kHeadTensorsMax;
+inline constexpr std::size_t kHeadMemoryBytesMax = std::size_t{320} << 20;
 inline constexpr std::uint32_t kSegmentBytesMin = 4096;
 
 /// What stands before the segments: everything that is needed to plan them and to tell what a patch is.
@@ -68,8 +75,8 @@ struct PatchHead {
 /// Compares the layouts. A tensor is told as a difference where the base has one of the same name, dtype and size,
 /// whatever the shape and place; raw bytes where the raw range of the same ordinal has the same size; all else on its
 /// own. Errors: kInvalidArgument where a layout's tensors overlap, leave its stream or are out of order, or
-/// `segment_bytes` is not within [kSegmentBytesMin, kSegmentBytesMax]; kTooLarge where there would be too many
-/// segments, or a name is longer than kTensorNameBytesMax.
+/// `segment_bytes` is not within [kSegmentBytesMin, kSegmentBytesMax]; kTooLarge where a limit above would be exceeded,
+/// or a name is longer than kTensorNameBytesMax.
 Result<PatchHead> make_head(PatchIdentity identity, const SnapshotLayout& base, const SnapshotLayout& result,
                             std::uint32_t segment_bytes = kSegmentBytesDefault);
 
@@ -85,7 +92,8 @@ void write_head(const PatchHead& head, std::vector<std::byte>& out);
 /// Length of the whole head, from its first kHeadPrefixBytes. Errors: kCorrupt, kUnsupported (a later format),
 /// kTooLarge.
 Result<std::size_t> peek_head(Bytes prefix);
-/// `frame` is the head, no more. Errors: as peek_head(); kCorrupt where its digest or a field is wrong.
+/// `frame` is the head, no more. Errors: as peek_head(); kCorrupt where its digest or a field is wrong; kTooLarge where
+/// it claims more than the limits above.
 Result<PatchHead> read_head(Bytes frame);
 
 /// What stands after the segments.
