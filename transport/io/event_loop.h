@@ -1,54 +1,93 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <vector>
 
 #include "base/time.h"
 
-struct uv_loop_s;
-
 namespace weightcast {
 
-/// One libuv loop on one thread. Everything in transport/io belongs to one loop and is used on its thread only; post()
-/// is the exception. Destroying it waits for work that offload() still runs and for connections that still flush after
-/// their close(); any other open handle is a bug by then and ends the process with its name.
+class Timer;
+class Deferred;
+
+/// What a node's code runs on: time, turns, and threads for what blocks. UvLoop is the one of the daemon, sim::SimLoop
+/// the simulator's. Everything that is made with a loop belongs to its thread; post() and now() alone are for any
+/// thread. Timers and Deferreds go away before their loop.
 class EventLoop {
  public:
-  EventLoop();
-  ~EventLoop();
   EventLoop(const EventLoop&) = delete;
   EventLoop& operator=(const EventLoop&) = delete;
+  virtual ~EventLoop();
 
-  /// Monotonic, read afresh at each call.
-  [[nodiscard]] Instant now() const;
+  /// Monotonic, read afresh at each call. From any thread.
+  [[nodiscard]] virtual Instant now() const = 0;
+  /// The wall clock, for records that leave the host.
+  [[nodiscard]] virtual UnixMillis unix_ms() const = 0;
 
-  /// Runs until stop() or until nothing is left to wait for: what post() and on_terminate() may bring does not count.
-  void run();
-  /// One turn: runs what is ready, waiting at most until `deadline` for something to be.
-  void run_until(Instant deadline);
-  void stop();
+  /// Runs `task` on the loop's thread, soon, never from inside this call. From any thread; tasks keep their order per
+  /// thread.
+  virtual void post(std::function<void()> task) = 0;
 
-  /// Runs `task` on the loop's thread, soon. From any thread; tasks keep their order per thread.
-  void post(std::function<void()> task);
+  /// Work that was handed to offload().
+  class Job {
+   public:
+    virtual ~Job() = default;
+    /// Blocks until the work has ended. `done` still follows, at a turn of the loop. Loop thread only.
+    virtual void wait() = 0;
+  };
 
-  /// Runs `work` on a pool thread, then `done` on the loop's thread. There are few such threads (UV_THREADPOOL_SIZE,
-  /// 4).
-  void offload(std::function<void()> work, std::function<void()> done);
+  /// Runs `work` on a pool thread, then `done` on the loop's thread. There are few such threads
+  /// (UV_THREADPOOL_SIZE, 4). The handle may be dropped.
+  virtual std::shared_ptr<Job> offload(std::function<void()> work, std::function<void()> done) = 0;
 
-  /// Calls `handler` on the loop's thread for SIGINT and SIGTERM, instead of the default action.
-  void on_terminate(std::function<void(int signal)> handler);
+  /// How many threads the work of one job may use, its own included. One in a simulation, where nothing runs at the
+  /// same time as anything else.
+  [[nodiscard]] virtual unsigned threads_per_job_max() const = 0;
 
-  [[nodiscard]] uv_loop_s* uv() { return uv_; }
+ protected:
+  EventLoop() = default;
+
+  /// The earliest deadline of any timer.
+  [[nodiscard]] std::optional<Instant> next_due() const;
+  /// Runs the timers whose time has come, in the order of their deadlines. What they arm waits for the next call.
+  void run_due_timers();
+  /// next_due() is not what it was.
+  virtual void handle_due_changed() = 0;
+
+  /// Runs what was deferred, and again what that deferred, at most a few rounds. Whether something is left.
+  bool run_deferred();
+  /// Something was deferred: run_deferred() is wanted at the end of this turn.
+  virtual void handle_deferred() = 0;
+  /// Runs `task` as if somebody had deferred it.
+  void defer(std::function<void()> task);
+
+  /// Timers and Deferreds that exist.
+  [[nodiscard]] std::size_t dependants() const { return dependants_; }
 
  private:
+  friend class Timer;
   friend class Deferred;
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
-  uv_loop_s* uv_;
+
+  void arm(Timer& timer, Instant due);
+  void disarm(Timer& timer);
+  void remove(Timer& timer);
+  void place(Timer* timer, std::size_t index);
+  void sift_up(std::size_t index);
+  void sift_down(std::size_t index);
+
+  std::vector<Timer*> heap_;    // armed, the earliest first; a binary heap
+  std::vector<Timer*> firing_;  // due, about to run; null where one went away
+  std::uint64_t arms_ = 0;      // how often any timer was armed: the order of equal deadlines
+  std::vector<Deferred*> scheduled_;
+  std::vector<Deferred*> running_;  // null where one went away
+  std::vector<std::function<void()>> tasks_;
+  std::size_t dependants_ = 0;
 };
 
-/// One deadline, exact to tens of microseconds (timerfd): libuv's own timers count in milliseconds, which is 125 KB at
-/// 1 Gbit/s.
+/// One deadline. Arming costs no system call unless it becomes the loop's earliest.
 class Timer {
  public:
   Timer(EventLoop& loop, std::function<void()> on_due);
@@ -59,11 +98,19 @@ class Timer {
   /// Replaces any earlier deadline. A time that has passed is due at the next turn of the loop.
   void arm(Instant due);
   void disarm();
-  [[nodiscard]] bool armed() const;
+  [[nodiscard]] bool armed() const { return armed_; }
 
  private:
-  struct Impl;
-  Impl* impl_;  // freed by libuv's close callback
+  friend class EventLoop;
+  static constexpr std::size_t kNotInHeap = SIZE_MAX;
+
+  EventLoop& loop_;
+  // Shared with the loop while it runs, because the action may destroy this object.
+  std::shared_ptr<const std::function<void()>> on_due_;
+  bool armed_ = false;
+  Instant due_{};
+  std::uint64_t order_ = 0;
+  std::size_t index_ = kNotInHeap;
 };
 
 /// An action that is put off to the end of the loop's present turn, when everything that was ready has been looked at:
@@ -75,7 +122,7 @@ class Deferred {
   Deferred(const Deferred&) = delete;
   Deferred& operator=(const Deferred&) = delete;
 
-  /// Harmless if it is scheduled already. Scheduled from inside an action, it waits for the next turn.
+  /// Harmless if it is scheduled already. Scheduled from inside an action, it waits for the next round.
   void schedule();
 
  private:
@@ -84,28 +131,6 @@ class Deferred {
   // Shared with the loop while it runs, because the action may destroy this object.
   std::shared_ptr<const std::function<void()>> action_;
   bool scheduled_ = false;
-};
-
-/// Watches a file descriptor that somebody else owns, and that outlives the watch.
-class FdWatch {
- public:
-  struct Ready {
-    bool readable = false;
-    bool writable = false;
-    bool failed = false;  ///< an error waits on the descriptor; watching has stopped
-  };
-
-  FdWatch(EventLoop& loop, int fd, std::function<void(Ready)> on_ready);
-  ~FdWatch();
-  FdWatch(const FdWatch&) = delete;
-  FdWatch& operator=(const FdWatch&) = delete;
-
-  /// Level-triggered: `on_ready` runs again each turn until the cause is gone or is no longer watched.
-  void watch(bool readable, bool writable);
-
- private:
-  struct Impl;
-  Impl* impl_;  // freed by libuv's close callback
 };
 
 }  // namespace weightcast

@@ -16,8 +16,7 @@ namespace {
 // How long peers have to take our goodbye.
 constexpr Duration kGoodbye = std::chrono::milliseconds(1200);
 
-// A connection takes two descriptors (its socket, its timer), and the usual soft limit of 1024 would end a fleet at
-// some 500 workers.
+// A connection takes a descriptor, and the usual soft limit of 1024 would end a fleet at some 1000 workers.
 void raise_descriptor_limit() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return;
@@ -62,7 +61,7 @@ Status run_daemon(DaemonConfig config) {
   set_up_heap();
   raise_descriptor_limit();
   WC_ASSIGN(const std::unique_ptr<Node> node, open_node(config));
-  EventLoop& loop = node->loop();
+  UvLoop& loop = node->loop();
   Timer goodbye(loop, [&] { loop.stop(); });
   bool stopping = false;
   loop.on_terminate([&](int signal) {

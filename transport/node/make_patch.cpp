@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <optional>
 
@@ -23,7 +22,6 @@ constexpr std::uint32_t kSegmentBytes = 7 * kMiB;
 // Nothing is sent before the first is made, and the last is unpacked when everything has arrived: a few milliseconds
 // each. Of a snapshot that would have too many they are longer.
 constexpr std::uint32_t kPackedSegmentBytes = kMiB;
-constexpr unsigned kThreads = 2;
 // Encoding a snapshot in which everything changed takes seconds per gigabyte, in which nothing would be sent. So first
 // these are looked at; a patch of cells of two bytes takes about as much as the full payload when half of them changed.
 constexpr std::uint64_t kSamples = 64;
@@ -157,7 +155,7 @@ class PatchMaking : public std::enable_shared_from_this<PatchMaking> {
     WC_ASSIGN(const File file, open_file(path_, O_WRONLY));
     const double limit_bytes = share_max() * double(manifest_.snapshot_bytes());
     EncodeOptions options;
-    options.threads = kThreads;
+    options.threads = loop_.threads_per_job_max();
     const VersionSource after(*result_);
     const std::unique_ptr<ByteSource> before =
         base_ ? std::unique_ptr<ByteSource>(std::make_unique<VersionSource>(*base_))
@@ -170,7 +168,7 @@ class PatchMaking : public std::enable_shared_from_this<PatchMaking> {
       WC_TRY(write_fully(file, bytes_, bytes, path_.native()));
       bytes_ += bytes.size();
       hasher_->update(bytes);
-      if (std::chrono::steady_clock::now() >= grow_at_) grow();
+      if (loop_.now() >= grow_at_) grow();
       return {};
     });
     if (!summary.has_value()) return summary.error();
@@ -191,7 +189,7 @@ class PatchMaking : public std::enable_shared_from_this<PatchMaking> {
     const std::size_t whole = digests.size() / manifest_.part_chunks * manifest_.part_chunks;
     if (whole == grown_chunks_) return;
     grown_chunks_ = whole;
-    grow_at_ = std::chrono::steady_clock::now() + kGrowthInterval;
+    grow_at_ = loop_.now() + kGrowthInterval;
     MadePayload grown = made_of(digests.begin(), digests.begin() + std::ptrdiff_t(whole), true);
     loop_.post([self = shared_from_this(), grown = std::move(grown)]() mutable {
       self->store_.grow_making(*grown.manifest);
@@ -246,7 +244,7 @@ class PatchMaking : public std::enable_shared_from_this<PatchMaking> {
   std::uint64_t bytes_ = 0;
   std::optional<ChunkHasher> hasher_;
   std::size_t grown_chunks_ = 0;
-  std::chrono::steady_clock::time_point grow_at_{};
+  Instant grow_at_{};
   std::optional<Error> error_;
 };
 

@@ -4,11 +4,11 @@
 #include <string>
 
 #include "transport/io/buffer.h"
-#include "transport/io/event_loop.h"
 #include "transport/io/net/frame_connection.h"
 #include "transport/io/net/listener.h"
 #include "transport/io/net/pacer.h"
 #include "transport/io/store/store.h"
+#include "transport/io/uv_loop.h"
 #include "transport/node/daemon.h"
 #include "transport/node/driver.h"
 #include "transport/node/local_api.h"
@@ -31,7 +31,7 @@ class Node : public LocalService {
   virtual void stop(std::string_view reason) = 0;
 
   [[nodiscard]] Endpoint endpoint() const { return listener_->endpoint(); }
-  [[nodiscard]] EventLoop& loop() { return loop_; }
+  [[nodiscard]] UvLoop& loop() { return loop_; }
 
   local::VersionsReply versions() override;
   std::optional<local::VersionInstalled> installed() override;
@@ -42,7 +42,7 @@ class Node : public LocalService {
   /// Starts to accept nodes and local clients.
   [[nodiscard]] Status serve(Core& core);
 
-  EventLoop loop_;
+  UvLoop loop_;
   DaemonConfig config_;
   BufferPool buffers_{16 * kMiB};
   SocketOptions socket_options_;

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <mutex>
 #include <optional>
 
@@ -88,9 +87,7 @@ class Takeover : public std::enable_shared_from_this<Takeover> {
     manifest_.files = source_->file_table().files();
     manifest_.chunk_bytes = request_.choose_chunk_bytes(manifest_.payload_bytes);
     manifest_.part_chunks = choose_part_chunks(manifest_.payload_bytes, manifest_.chunk_bytes);
-    manifest_.published_unix_ms =
-        std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
-            .count();
+    manifest_.published_unix_ms = loop_.unix_ms();
     if (Status fits = check_fits_the_wire(manifest_); !fits.has_value()) return observer_.done(fits.error());
     // Workers make room while this node does.
     observer_.begun(made_of(0, true).manifest, packable_);

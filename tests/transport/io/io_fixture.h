@@ -13,7 +13,7 @@ namespace weightcast {
 
 /// A node's worth of transport, and a loop to run it on.
 struct Net {
-  EventLoop loop;
+  UvLoop loop;
   BufferPool buffers{16 * kMiB};
   Pacer uplink;
   Pacer downlink;

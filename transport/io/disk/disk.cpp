@@ -16,7 +16,7 @@ std::string_view to_string(DiskBackend backend) {
   return "unknown";
 }
 
-Result<std::unique_ptr<Disk>> Disk::open(EventLoop& loop, DiskBackend backend) {
+Result<std::unique_ptr<Disk>> Disk::open(UvLoop& loop, DiskBackend backend) {
   if (backend != DiskBackend::kThreadPool) {
     Result<std::unique_ptr<Disk>> uring = open_uring_disk(loop);
     if (uring.has_value()) {

@@ -5,11 +5,13 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "base/time.h"
 #include "base/units.h"
 #include "transport/io/buffer.h"
-#include "transport/io/event_loop.h"
 
 namespace weightcast {
+
+class UvLoop;
 
 enum class DiskBackend { kAuto, kIoUring, kThreadPool };
 
@@ -38,7 +40,7 @@ class Disk {
   static constexpr std::size_t kWaitingBytesMax = 512 * kKiB;
 
   /// Errors: kUnsupported when kIoUring was asked for and the kernel refuses.
-  [[nodiscard]] static Result<std::unique_ptr<Disk>> open(EventLoop& loop, DiskBackend backend);
+  [[nodiscard]] static Result<std::unique_ptr<Disk>> open(UvLoop& loop, DiskBackend backend);
   virtual ~Disk() = default;
 
   [[nodiscard]] virtual DiskBackend backend() const = 0;

@@ -1,4 +1,5 @@
 #include "transport/io/disk/disk_batching.h"
+#include "transport/io/uv_loop.h"
 
 #include <uv.h>
 
@@ -6,7 +7,7 @@
 
 namespace weightcast {
 
-BatchingDisk::BatchingDisk(EventLoop& loop, std::size_t runs_in_flight_max)
+BatchingDisk::BatchingDisk(UvLoop& loop, std::size_t runs_in_flight_max)
     : runs_in_flight_max_(runs_in_flight_max), end_of_turn_(new uv_prepare_t), write_delay_(new uv_timer_t) {
   WC_CHECK(uv_prepare_init(loop.uv(), end_of_turn_) == 0);
   WC_CHECK(uv_timer_init(loop.uv(), write_delay_) == 0);

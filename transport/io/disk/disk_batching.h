@@ -22,7 +22,7 @@ class BatchingDisk : public Disk {
   void sync(int fd, Done done) final;
 
  protected:
-  BatchingDisk(EventLoop& loop, std::size_t runs_in_flight_max);
+  BatchingDisk(UvLoop& loop, std::size_t runs_in_flight_max);
   ~BatchingDisk() override;
   BatchingDisk(const BatchingDisk&) = delete;
   BatchingDisk& operator=(const BatchingDisk&) = delete;

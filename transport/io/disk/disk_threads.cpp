@@ -6,6 +6,7 @@
 
 #include "transport/io/disk/disk_backends.h"
 #include "transport/io/disk/disk_batching.h"
+#include "transport/io/uv_loop.h"
 
 namespace weightcast {
 namespace {
@@ -28,7 +29,7 @@ ssize_t perform(const IoRun& run) {
 
 class ThreadDisk final : public BatchingDisk {
  public:
-  explicit ThreadDisk(EventLoop& loop) : BatchingDisk(loop, kRunsInFlightMax), loop_(loop) {}
+  explicit ThreadDisk(UvLoop& loop) : BatchingDisk(loop, kRunsInFlightMax), loop_(loop) {}
 
   ~ThreadDisk() override {
     std::unique_lock lock(under_way_->mutex);
@@ -65,13 +66,13 @@ class ThreadDisk final : public BatchingDisk {
 
   void submit() override {}
 
-  EventLoop& loop_;
+  UvLoop& loop_;
   std::shared_ptr<UnderWay> under_way_ = std::make_shared<UnderWay>();
   std::shared_ptr<bool> alive_ = std::make_shared<bool>();  // expires with the disk
 };
 
 }  // namespace
 
-std::unique_ptr<Disk> open_thread_disk(EventLoop& loop) { return std::make_unique<ThreadDisk>(loop); }
+std::unique_ptr<Disk> open_thread_disk(UvLoop& loop) { return std::make_unique<ThreadDisk>(loop); }
 
 }  // namespace weightcast

@@ -10,6 +10,7 @@
 #include "transport/io/disk/disk_backends.h"
 #include "transport/io/disk/disk_batching.h"
 #include "transport/io/disk/posix_file.h"
+#include "transport/io/uv_loop.h"
 
 namespace weightcast {
 namespace {
@@ -53,7 +54,7 @@ class Ring {
 
 class UringDisk final : public BatchingDisk {
  public:
-  UringDisk(EventLoop& loop, std::unique_ptr<Ring> ring, File completions)
+  UringDisk(UvLoop& loop, std::unique_ptr<Ring> ring, File completions)
       : BatchingDisk(loop, kRunsInFlightMax),
         ring_(std::move(ring)),
         completions_(std::move(completions)),
@@ -141,7 +142,7 @@ class UringDisk final : public BatchingDisk {
 
 }  // namespace
 
-Result<std::unique_ptr<Disk>> open_uring_disk(EventLoop& loop) {
+Result<std::unique_ptr<Disk>> open_uring_disk(UvLoop& loop) {
   auto ring = std::make_unique<Ring>();
   WC_TRY(ring->open());
   File completions(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));

@@ -8,7 +8,7 @@
 #include "base/result.h"
 #include "proto/frame.h"
 #include "transport/io/buffer.h"
-#include "transport/io/event_loop.h"
+#include "transport/io/uv_loop.h"
 #include "transport/io/net/pacer.h"
 #include "transport/io/unique_fd.h"
 
@@ -31,7 +31,7 @@ struct SocketOptions {
 /// What a connection shares with the others of its node. All outlive it; what a close() still sends needs the loop
 /// only.
 struct ConnectionContext {
-  EventLoop& loop;
+  UvLoop& loop;
   BufferPool& buffers;
   Pacer& uplink;
   Pacer& downlink;

@@ -19,7 +19,7 @@ bool must_wait(int error_number) { return error_number == EAGAIN || error_number
 
 }  // namespace
 
-Stream::Stream(EventLoop& loop, UniqueFd fd, std::string peer, std::function<void(FdWatch::Ready)> on_ready)
+Stream::Stream(UvLoop& loop, UniqueFd fd, std::string peer, std::function<void(FdWatch::Ready)> on_ready)
     : fd_(std::move(fd)), peer_(std::move(peer)), is_tcp_(speaks_tcp(fd_.get())) {
   watch_.emplace(loop, fd_.get(), std::move(on_ready));
 }

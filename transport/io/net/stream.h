@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "transport/io/event_loop.h"
+#include "transport/io/uv_loop.h"
 #include "transport/io/unique_fd.h"
 
 namespace weightcast {
@@ -22,7 +22,7 @@ class Stream {
     bool ended = false;  ///< read only: the peer will send nothing more
   };
 
-  Stream(EventLoop& loop, UniqueFd fd, std::string peer, std::function<void(FdWatch::Ready)> on_ready);
+  Stream(UvLoop& loop, UniqueFd fd, std::string peer, std::function<void(FdWatch::Ready)> on_ready);
 
   /// Errors: kIo, with the peer in the detail.
   [[nodiscard]] Result<Moved> read(std::span<iovec> into);

@@ -5,6 +5,7 @@
 
 #include "transport/io/log.h"
 #include "transport/io/store/store_impl.h"
+#include "transport/io/uv_loop.h"
 
 namespace weightcast {
 namespace {
@@ -572,7 +573,7 @@ void StoreImpl::sync_files_from(std::size_t file, const CompleteRef& complete) {
               });
 }
 
-Result<std::unique_ptr<Store>> Store::open(EventLoop& loop, StoreOptions options) {
+Result<std::unique_ptr<Store>> Store::open(UvLoop& loop, StoreOptions options) {
   WC_ASSIGN(std::unique_ptr<Disk> disk, Disk::open(loop, options.backend));
   return open(loop, std::move(options), std::move(disk));
 }

@@ -87,7 +87,7 @@ class Store {
  public:
   /// Locks the directory and recovers what is there. Blocks (hashing) on start only.
   /// Errors: kBusy when another daemon holds it (the detail says its pid), kNotAllowed, kIo.
-  [[nodiscard]] static Result<std::unique_ptr<Store>> open(EventLoop& loop, StoreOptions options);
+  [[nodiscard]] static Result<std::unique_ptr<Store>> open(UvLoop& loop, StoreOptions options);
   /// The same on a disk of the caller's, for tests that make it fail.
   [[nodiscard]] static Result<std::unique_ptr<Store>> open(EventLoop& loop, StoreOptions options,
                                                            std::unique_ptr<Disk> disk);

@@ -10,6 +10,7 @@
 #include "tests/patch/temp_dir.h"
 #include "transport/io/disk/io_run.h"
 #include "transport/io/disk/posix_file.h"
+#include "transport/io/uv_loop.h"
 
 namespace weightcast {
 namespace {
@@ -76,7 +77,7 @@ class DiskTest : public testing::TestWithParam<DiskBackend> {
   }
 
   TempDir temp_;
-  EventLoop loop_;
+  UvLoop loop_;
   std::unique_ptr<Disk> disk_;
   File file_ = *open_file(std::filesystem::path(temp_.path()) / "file", O_RDWR | O_CREAT);
 };

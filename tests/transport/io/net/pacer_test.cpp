@@ -1,4 +1,5 @@
 #include "transport/io/net/pacer.h"
+#include "transport/io/uv_loop.h"
 
 #include <gtest/gtest.h>
 
@@ -64,7 +65,7 @@ Duration stolen(Rate rate, const std::vector<Greedy::Passed>& passed) {
 class PacerAtRate : public testing::TestWithParam<double> {};
 
 TEST_P(PacerAtRate, FillsTheRateEvenlyWithinItsBounds) {
-  EventLoop loop;
+  UvLoop loop;
   const Rate rate = Rate::bits(GetParam());
   Pacer pacer(loop, rate);
   std::vector<Greedy::Passed> log;
@@ -83,7 +84,7 @@ TEST_P(PacerAtRate, FillsTheRateEvenlyWithinItsBounds) {
 INSTANTIATE_TEST_SUITE_P(Rates, PacerAtRate, testing::Values(20e6, 100e6, 300e6));
 
 TEST(Pacer, GivesNoTurnInsideRequestEvenWithoutALimit) {
-  EventLoop loop;
+  UvLoop loop;
   Pacer pacer(loop, Rate{});
   std::vector<Greedy::Passed> log;
   Greedy client(loop, pacer, log);
@@ -93,7 +94,7 @@ TEST(Pacer, GivesNoTurnInsideRequestEvenWithoutALimit) {
 }
 
 TEST(Pacer, ChargedBytesAreMadeUpFor) {
-  EventLoop loop;
+  UvLoop loop;
   Pacer pacer(loop, Rate{10e6});
   pacer.charge(500'000);
   std::vector<Greedy::Passed> log;
@@ -116,7 +117,7 @@ TEST(Pacer, AClientMayForgetItselfAndOthersDuringItsTurn) {
     std::unique_ptr<Greedy>& neighbour;
     bool left = false;
   };
-  EventLoop loop;
+  UvLoop loop;
   Pacer pacer(loop, Rate{1e6});
   std::vector<Greedy::Passed> log;
   std::unique_ptr<Greedy> neighbour;

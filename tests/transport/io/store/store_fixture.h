@@ -17,6 +17,7 @@
 #include "transport/io/store/store_layout.h"
 #include "transport/io/store/version_files.h"
 #include "transport/io/store/version_record.h"
+#include "transport/io/uv_loop.h"
 
 namespace weightcast {
 
@@ -178,7 +179,7 @@ class StoreFixture : public testing::TestWithParam<DiskBackend> {
   }
 
   TempDir temp_;
-  EventLoop loop_;
+  UvLoop loop_;
   StoreOptions options_;
   std::unique_ptr<Store> store_;
 };

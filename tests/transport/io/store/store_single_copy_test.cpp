@@ -54,7 +54,7 @@ class SingleCopyTest : public StorePatchTest {
     store_.reset();
     const pid_t child = ::fork();
     if (child != 0) return child;
-    EventLoop* loop = new EventLoop;
+    UvLoop* loop = new UvLoop;
     auto opened = Store::open(*loop, options_);
     if (!opened.has_value()) ::_exit(1);
     Store& store = **opened;

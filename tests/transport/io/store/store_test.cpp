@@ -253,7 +253,7 @@ TEST_P(StoreTest, SurvivesKillAtAnyMoment) {
     const pid_t child = ::fork();
     if (child == 0) {
       // No thread and no loop of the parent is used here: all is made anew.
-      EventLoop* loop = new EventLoop;
+      UvLoop* loop = new UvLoop;
       auto opened = Store::open(*loop, options_);
       if (!opened.has_value()) ::_exit(1);
       Store& store = **opened;
