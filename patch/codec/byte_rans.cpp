@@ -1,61 +1,57 @@
 #include "patch/codec/byte_rans.h"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 
+#include "base/result.h"
+#include "patch/codec/byte_io.h"
 #include "patch/codec/fixed_math.h"
 
 namespace weightcast {
 namespace {
 
-constexpr unsigned kBits = 12;
-constexpr std::uint32_t kTotal = 1u << kBits;
-constexpr std::uint32_t kLow = 1u << 16;
-constexpr std::size_t kLanes = 4;
-
 using Frequencies = std::array<std::uint16_t, 256>;
 
 // At least 1 for each byte that occurs; what is missing or too much is settled with the most frequent, first on a tie.
+// With two bytes or more none has all.
 Frequencies normalise(const ByteCounts& counts) {
   const std::uint64_t total = std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
   Frequencies frequencies{};
   std::uint32_t given = 0;
   for (unsigned i = 0; i < 256; ++i) {
     if (counts[i] == 0) continue;
-    frequencies[i] = std::uint16_t(std::max<std::uint64_t>(std::uint64_t{counts[i]} * kTotal / total, 1));
+    frequencies[i] = std::uint16_t(std::max<std::uint64_t>(std::uint64_t{counts[i]} * kByteTotal / total, 1));
     given += frequencies[i];
   }
-  while (given != kTotal) {
+  while (given != kByteTotal) {
     auto& most = *std::max_element(frequencies.begin(), frequencies.end());
     const std::uint32_t before = most;
-    if (given < kTotal) {
-      most = std::uint16_t(most + (kTotal - given));
+    if (given < kByteTotal) {
+      most = std::uint16_t(most + (kByteTotal - given));
     } else {
-      most = std::uint16_t(most - std::min<std::uint32_t>(given - kTotal, (most + 1u) / 2u));
+      most = std::uint16_t(most - std::min<std::uint32_t>(given - kByteTotal, (most + 1u) / 2u));
     }
     given = given + most - before;
   }
   return frequencies;
 }
 
-std::array<std::uint16_t, 256> starts_of(const Frequencies& frequencies) {
-  std::array<std::uint16_t, 256> starts{};
-  std::exclusive_scan(frequencies.begin(), frequencies.end(), starts.begin(), std::uint16_t{0});
-  return starts;
-}
-
 }  // namespace
 
 ByteCounts count_bytes(Bytes data) {
-  // Two tables, because equal neighbours would wait for each other's increment.
-  std::array<ByteCounts, 2> counts{};
+  // Eight tables, because equal neighbours would wait for each other's increment.
+  std::array<ByteCounts, 8> counts{};
   std::size_t i = 0;
-  for (; i + 2 <= data.size(); i += 2) {
-    ++counts[0][std::to_integer<std::size_t>(data[i])];
-    ++counts[1][std::to_integer<std::size_t>(data[i + 1])];
+  for (; i + 8 <= data.size(); i += 8) {
+    std::uint64_t eight;
+    std::memcpy(&eight, data.data() + i, sizeof eight);
+    for (unsigned lane = 0; lane < 8; ++lane) ++counts[lane][eight >> (8 * lane) & 0xff];
   }
-  if (i < data.size()) ++counts[0][std::to_integer<std::size_t>(data[i])];
-  for (unsigned b = 0; b < 256; ++b) counts[0][b] += counts[1][b];
+  for (; i < data.size(); ++i) ++counts[0][std::to_integer<std::size_t>(data[i])];
+  for (unsigned b = 0; b < 256; ++b) {
+    for (unsigned lane = 1; lane < 8; ++lane) counts[0][b] += counts[lane][b];
+  }
   return counts[0];
 }
 
@@ -68,73 +64,77 @@ double order0_bits(const ByteCounts& counts) {
   return bits;
 }
 
-void encode_bytes(Bytes data, const ByteCounts& counts, std::vector<std::byte>& out) {
+void encode_bytes(const Kernels& kernels, Bytes data, const ByteCounts& counts, std::vector<std::uint16_t>& scratch,
+                  std::vector<std::byte>& out) {
   const Frequencies frequencies = normalise(counts);
-  const auto starts = starts_of(frequencies);
   ByteWriter writer(out);
-  for (const std::uint16_t frequency : frequencies) writer.varint(frequency);
-  std::array<std::uint32_t, kLanes> states;
-  states.fill(kLow);
-  std::vector<std::uint16_t> words;
-  words.reserve(data.size() / 2);
-  for (std::size_t i = data.size(); i-- > 0;) {
-    std::uint32_t& state = states[i % kLanes];
-    const auto symbol = std::to_integer<std::size_t>(data[i]);
-    const std::uint32_t frequency = frequencies[symbol];
-    if (std::uint64_t{state} >= (std::uint64_t{kLow >> kBits} << 16) * frequency) {
-      words.push_back(std::uint16_t(state));
-      state >>= 16;
-    }
-    state = ((state / frequency) << kBits) + state % frequency + starts[symbol];
+  ByteSymbols symbols{};
+  std::uint32_t start = 0;
+  for (unsigned byte = 0; byte < 256; ++byte) {
+    writer.varint(frequencies[byte]);
+    symbols[byte] = frequencies[byte] | start << 16;
+    start += frequencies[byte];
   }
+  WC_CHECK(*std::max_element(frequencies.begin(), frequencies.end()) < kByteTotal);
+
+  ByteStates states;
+  states.fill(kByteStateLow);
+  if (scratch.size() < data.size() + kByteWordsSlack) scratch.resize(data.size() + kByteWordsSlack);
+  std::uint16_t* words = scratch.data() + scratch.size();
+  const std::size_t whole = data.size() / kByteLanes * kByteLanes;
+  // The last group may be short: the first lanes have one byte more than the others.
+  words = scalar_kernels().put_bytes(symbols, states, data.data() + whole, data.size() - whole, words);
+  words = kernels.put_bytes(symbols, states, data.data(), whole, words);
   for (const std::uint32_t state : states) writer.fixed(state);
-  out.reserve(out.size() + 2 * words.size());
-  for (auto word = words.rbegin(); word != words.rend(); ++word) writer.fixed(*word);
+  static_assert(std::endian::native == std::endian::little);
+  writer.bytes(std::as_bytes(std::span(words, scratch.data() + scratch.size())));
 }
 
-bool ByteDecoder::start(Bytes coded) {
-  static_assert(ByteDecoder::kBits == weightcast::kBits && ByteDecoder::kLanes == weightcast::kLanes);
+bool ByteDecoder::start(const Kernels& kernels, Bytes coded) {
+  kernels_ = &kernels;
   ByteReader reader(coded);
-  std::uint32_t total = 0;
-  for (std::uint16_t& frequency : frequencies_) {
-    const std::uint64_t value = reader.varint();
-    if (value > kTotal - total) return false;
-    frequency = std::uint16_t(value);
-    total += frequency;
+  std::uint32_t slot = 0;
+  for (std::uint32_t byte = 0; byte < 256; ++byte) {
+    const std::uint64_t frequency = reader.varint();
+    if (frequency >= kByteTotal || frequency > kByteTotal - slot) return false;
+    for (std::uint32_t i = 0; i < frequency; ++i) {
+      slots_[slot++] = std::uint32_t(frequency) | i << 12 | byte << 24;
+    }
   }
-  if (total != kTotal) return false;
-  starts_ = starts_of(frequencies_);
-  for (unsigned i = 0; i < 256; ++i) {
-    std::fill_n(symbols_.begin() + starts_[i], frequencies_[i], std::uint8_t(i));
+  if (slot != kByteTotal) return false;
+  for (std::uint32_t& state : states_) {
+    state = reader.fixed<std::uint32_t>();
+    if (state < kByteStateLow || state >= kByteStateEnd) return false;
   }
-  for (std::uint32_t& state : states_) state = reader.fixed<std::uint32_t>();
   words_ = coded.subspan(reader.position());
   return reader.ok();
 }
 
+bool ByteDecoder::take_one(std::uint32_t& state, std::byte& byte) {
+  const std::uint32_t slot = slots_[state % kByteTotal];
+  byte = std::byte(slot >> 24);
+  state = (slot & 0xfff) * (state >> kByteBits) + (slot >> 12 & 0xfff);
+  if (state >= kByteStateLow) return true;
+  if (words_.size() < 2) return false;
+  state = (state << 16) | std::to_integer<std::uint32_t>(words_[0]) | std::to_integer<std::uint32_t>(words_[1]) << 8;
+  words_ = words_.subspan(2);
+  return true;
+}
+
 bool ByteDecoder::next(MutableBytes data) {
-  std::array<std::uint32_t, kLanes> states = states_;
-  std::size_t position = 0;
-  for (std::size_t i = 0; i < data.size(); ++i) {
-    std::uint32_t& state = states[i % kLanes];
-    const std::uint32_t slot = state & (kTotal - 1);
-    const std::uint8_t symbol = symbols_[slot];
-    data[i] = std::byte(symbol);
-    state = frequencies_[symbol] * (state >> kBits) + slot - starts_[symbol];
-    if (state < kLow) {
-      if (words_.size() - position < 2) return false;
-      state = (state << 16) | std::to_integer<std::uint32_t>(words_[position]) |
-              std::to_integer<std::uint32_t>(words_[position + 1]) << 8;
-      position += 2;
-    }
+  const std::byte* words = words_.data();
+  std::size_t done = kernels_->take_bytes(slots_, states_, words, words + words_.size(), data.data(), data.size());
+  words_ = words_.subspan(std::size_t(words - words_.data()));
+  for (; done < data.size(); ++done) {
+    if (!take_one(states_[done % kByteLanes], data[done])) return false;
   }
-  words_ = words_.subspan(position);
-  std::rotate_copy(states.begin(), states.begin() + data.size() % kLanes, states.end(), states_.begin());
+  std::rotate(states_.begin(), states_.begin() + data.size() % kByteLanes, states_.end());
   return true;
 }
 
 bool ByteDecoder::finished() const {
-  return words_.empty() && std::all_of(states_.begin(), states_.end(), [](auto state) { return state == kLow; });
+  return words_.empty() &&
+         std::all_of(states_.begin(), states_.end(), [](auto state) { return state == kByteStateLow; });
 }
 
 }  // namespace weightcast

@@ -1,11 +1,9 @@
 #pragma once
 
-#include <array>
-#include <cstdint>
 #include <vector>
 
 #include "base/digest.h"
-#include "patch/codec/byte_io.h"
+#include "patch/kernels/kernels.h"
 
 namespace weightcast {
 
@@ -15,29 +13,31 @@ using ByteCounts = std::array<std::uint32_t, 256>;
 /// What an ideal order-0 code would take.
 [[nodiscard]] double order0_bits(const ByteCounts& counts);
 
-/// Order-0 entropy code of bytes with one static table: frequencies in 1/4096, then four interleaved rANS streams,
-/// which a processor decodes side by side. `data` is not empty and `counts` is count_bytes(data). Appends to `out`.
-void encode_bytes(Bytes data, const ByteCounts& counts, std::vector<std::byte>& out);
+/// Order-0 entropy code of bytes with one static table: frequencies in 1/4096, then 32 interleaved rANS streams (Duda,
+/// arXiv 1311.2540), whose words of 16 bits lie one after the other in the order in which they are read, as in Giesen's
+/// "Interleaved entropy coders" (arXiv 1402.3392). A processor decodes them side by side in its vectors.
+/// `counts` is count_bytes(data); at least two bytes differ. Appends to `out`; `scratch` grows as needed, and what it
+/// holds is of no interest before and after.
+void encode_bytes(const Kernels& kernels, Bytes data, const ByteCounts& counts, std::vector<std::uint16_t>& scratch,
+                  std::vector<std::byte>& out);
 
-/// Reads what encode_bytes() wrote, some bytes at a time.
+/// Reads what encode_bytes() wrote, some bytes at a time. 16 KiB.
 class ByteDecoder {
  public:
   /// `coded` outlives the decoder. False when it cannot be what encode_bytes() makes.
-  [[nodiscard]] bool start(Bytes coded);
+  [[nodiscard]] bool start(const Kernels& kernels, Bytes coded);
   /// The next bytes, all of `data`; false when the code ends before.
   [[nodiscard]] bool next(MutableBytes data);
   /// Nothing is left over.
   [[nodiscard]] bool finished() const;
 
  private:
-  static constexpr unsigned kBits = 12;
-  static constexpr std::size_t kLanes = 4;
+  bool take_one(std::uint32_t& state, std::byte& byte);
 
-  std::array<std::uint16_t, 256> frequencies_{};
-  std::array<std::uint16_t, 256> starts_{};
-  std::array<std::uint8_t, 1 << kBits> symbols_{};  // by slot
-  std::array<std::uint32_t, kLanes> states_{};      // the first one's turn is next
-  Bytes words_;                                     // not read yet
+  const Kernels* kernels_ = nullptr;
+  ByteSlots slots_{};
+  ByteStates states_{};  // the first one's turn is next
+  Bytes words_;          // not read yet
 };
 
 }  // namespace weightcast

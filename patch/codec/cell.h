@@ -33,6 +33,8 @@ struct CellGeometry {
   [[nodiscard]] constexpr bool is_float() const { return exponent_bits > 0; }
 };
 
+inline constexpr unsigned kCellBytesMax = 8;
+
 [[nodiscard]] constexpr CellGeometry geometry_of(CellKind kind) {
   switch (kind) {
     case CellKind::kRaw8: return {1, 0, 0};

@@ -3,6 +3,7 @@
 #include <zstd.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 #include <memory>
@@ -13,99 +14,120 @@
 namespace weightcast {
 namespace {
 
-enum class PlaneMethod : std::uint8_t { kRaw = 0, kRepeat = 1, kOrder0 = 2, kZstd = 3 };
+// 2 was an order-0 code of four streams.
+enum class PlaneMethod : std::uint8_t { kRaw = 0, kRepeat = 1, kZstd = 3, kOrder0 = 4 };
 
 constexpr int kZstdLevel = 1;
 // Long enough to see repetition, short enough to cost little where there is none.
 constexpr std::size_t kProbeBytes = 64 * 1024;
+constexpr std::size_t kRepeatProbeBytes = 16 * 1024;
+constexpr double kRepeatShareMin = 0.02;
+// A plane of mantissas is as good as random: these samples of it tell, where all of it would take as long as coding.
+constexpr std::size_t kSampleBytes = 512;
+constexpr std::size_t kSamples = 64;
+// Of its length, what coding has to save.
+constexpr double kWorthShare = 0.99;
 
 Error corrupt(const char* what) {
   return fail(Errc::kCorrupt, Op::kDecode, std::string("byte planes: ") + what + "; fetch the segment again");
 }
 
-template <CellKind Kind>
-void gather(Bytes cells, const std::byte* before, unsigned plane, MutableBytes out) {
-  using Cell = typename CellOps<Kind>::Cell;
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    Cell cell = CellOps<Kind>::load(cells.data() + i * sizeof(Cell));
-    if (before != nullptr) {
-      cell = Cell(cell ^ CellOps<Kind>::load(before + i * sizeof(Cell)));
-    } else if constexpr (CellOps<Kind>::kGeometry.is_float()) {
-      cell = std::rotl(cell, 1);
-    }
-    out[i] = std::byte(cell >> (8 * plane));
-  }
+Bytes middle_of(Bytes data, std::size_t size_max) {
+  const std::size_t size = std::min(data.size(), size_max);
+  return data.subspan((data.size() - size) / 2, size);
 }
 
-// Planes come one after the other. The first starts from the old cells, or from nothing; the rotation is undone plane
-// by plane, since it only moves bits.
-template <CellKind Kind>
-void scatter(Bytes in, unsigned plane, bool rotated, std::byte* cells) {
-  using Cell = typename CellOps<Kind>::Cell;
-  for (std::size_t i = 0; i < in.size(); ++i) {
-    Cell cell = CellOps<Kind>::load(cells + i * sizeof(Cell));
-    Cell bits = Cell(std::to_integer<std::uint8_t>(in[i]));
-    bits = Cell(bits << (8 * plane));
-    cell = Cell(cell ^ (rotated ? std::rotr(bits, 1) : bits));
-    CellOps<Kind>::store(cells + i * sizeof(Cell), cell);
+/// Whether runs of eight bytes come again within a few kilobytes: what zstd can make use of and an order-0 code cannot.
+bool repeats(Bytes data) {
+  constexpr unsigned kTableBits = 11;
+  std::array<std::uint64_t, std::size_t{1} << kTableBits> seen{};
+  std::size_t found = 0;
+  for (std::size_t i = 0; i + 8 <= data.size(); ++i) {
+    std::uint64_t eight;
+    std::memcpy(&eight, data.data() + i, sizeof eight);
+    std::uint64_t& place = seen[eight * 0x9e3779b97f4a7c15u >> (64 - kTableBits)];
+    found += place == eight ? 1 : 0;
+    if (i % 8 == 0) place = eight;
   }
+  return double(found) > kRepeatShareMin * double(data.size());
 }
 
-std::size_t zstd_bytes(Bytes data, std::vector<std::byte>& out) {
-  out.resize(ZSTD_compressBound(data.size()));
-  const std::size_t size = ZSTD_compress(out.data(), out.size(), data.data(), data.size(), kZstdLevel);
+double order0_share(const ByteCounts& counts, std::size_t size) { return order0_bits(counts) / 8 / double(size); }
+
+/// By samples; all of a short plane is one. A little below the truth, as not every byte is met.
+bool looks_random(Bytes plane) {
+  if (plane.size() <= kSamples * kSampleBytes) return order0_share(count_bytes(plane), plane.size()) >= kWorthShare;
+  std::array<std::byte, kSamples * kSampleBytes> samples;
+  for (std::size_t i = 0; i < kSamples; ++i) {
+    std::memcpy(samples.data() + i * kSampleBytes, plane.data() + plane.size() / kSamples * i, kSampleBytes);
+  }
+  return order0_share(count_bytes(samples), samples.size()) >= kWorthShare;
+}
+
+}  // namespace
+
+void PlanesEncoder::release() {
+  planes_ = {};
+  coded_ = {};
+  words_ = {};
+}
+
+std::size_t PlanesEncoder::zstd_bytes(Bytes data) {
+  coded_.resize(ZSTD_compressBound(data.size()));
+  const std::size_t size = ZSTD_compress(coded_.data(), coded_.size(), data.data(), data.size(), kZstdLevel);
   WC_CHECK(ZSTD_isError(size) == 0);  // the bound is zstd's own
-  out.resize(size);
+  coded_.resize(size);
   return size;
 }
 
-void encode_plane(Bytes plane, std::vector<std::byte>& scratch, std::vector<std::byte>& out) {
+void PlanesEncoder::encode_plane(Bytes plane, std::vector<std::byte>& out) {
   ByteWriter writer(out);
   const auto write = [&writer](PlaneMethod method, Bytes coded) {
     writer.fixed(std::uint8_t(method));
     writer.varint(coded.size());
     writer.bytes(coded);
   };
+  const bool repeating = repeats(middle_of(plane, kRepeatProbeBytes));
+  if (!repeating && looks_random(plane)) return write(PlaneMethod::kRaw, plane);
   const ByteCounts counts = count_bytes(plane);
   const std::uint32_t most = *std::max_element(counts.begin(), counts.end());
   if (most == plane.size()) return write(PlaneMethod::kRepeat, plane.first(1));
 
-  // 300 bytes: the frequency table of the order-0 code.
-  const double order0_bytes = order0_bits(counts) / 8 + 300;
-  const Bytes probe =
-      plane.subspan((plane.size() - std::min(plane.size(), kProbeBytes)) / 2, std::min(plane.size(), kProbeBytes));
+  // 400 bytes: the frequency table and the final states of the order-0 code.
+  const double order0_bytes = order0_bits(counts) / 8 + 400;
   const double expected = std::min(order0_bytes / double(plane.size()), 1.0);
-  if (double(zstd_bytes(probe, scratch)) < 0.97 * expected * double(probe.size()) || most > plane.size() / 100 * 97) {
-    if (double(zstd_bytes(plane, scratch)) < std::min(order0_bytes, double(plane.size()))) {
-      return write(PlaneMethod::kZstd, scratch);
+  const Bytes probe = middle_of(plane, kProbeBytes);
+  if ((repeating && double(zstd_bytes(probe)) < 0.97 * expected * double(probe.size())) ||
+      most > plane.size() / 100 * 97) {
+    if (double(zstd_bytes(plane)) < std::min(order0_bytes, double(plane.size()))) {
+      return write(PlaneMethod::kZstd, coded_);
     }
   }
-  if (order0_bytes < 0.99 * double(plane.size())) {
-    scratch.clear();
-    encode_bytes(plane, counts, scratch);
-    if (scratch.size() < plane.size()) return write(PlaneMethod::kOrder0, scratch);
+  if (order0_bytes < kWorthShare * double(plane.size())) {
+    coded_.clear();
+    encode_bytes(kernels_, plane, counts, words_, coded_);
+    if (coded_.size() < plane.size()) return write(PlaneMethod::kOrder0, coded_);
   }
   write(PlaneMethod::kRaw, plane);
 }
 
-}  // namespace
-
-void encode_planes(CellKind kind, Bytes cells, const std::byte* before, std::size_t limit_bytes,
-                   std::vector<std::byte>& out) {
+void PlanesEncoder::encode(CellKind kind, Bytes cells, const std::byte* before, std::size_t limit_bytes,
+                           std::vector<std::byte>& out) {
   if (cells.empty()) return;
-  const unsigned width = geometry_of(kind).bytes;
-  WC_CHECK(cells.size() % width == 0);
-  std::vector<std::byte> plane(cells.size() / width), scratch;
-  for (unsigned p = 0; p < width && out.size() < limit_bytes; ++p) {
-    with_cell_kind(kind, [&]<CellKind Kind>() { gather<Kind>(cells, before, p, plane); });
-    encode_plane(plane, scratch, out);
-  }
+  const CellGeometry geometry = geometry_of(kind);
+  WC_CHECK(cells.size() % geometry.bytes == 0);
+  const std::size_t count = cells.size() / geometry.bytes;
+  if (planes_.size() < cells.size()) planes_.resize(cells.size());
+  std::array<std::byte*, kCellBytesMax> planes{};
+  for (unsigned p = 0; p < geometry.bytes; ++p) planes[p] = planes_.data() + p * count;
+  kernels_.split(geometry.bytes, geometry.is_float(), cells.data(), before, count, planes.data());
+  for (unsigned p = 0; p < geometry.bytes && out.size() < limit_bytes; ++p) encode_plane({planes[p], count}, out);
 }
 
 /// One plane's bytes, some at a time.
 class PlanesDecoder::Plane {
  public:
-  static Result<Plane> start(ByteReader& reader, std::size_t bytes) {
+  static Result<Plane> start(const Kernels& kernels, ByteReader& reader, std::size_t bytes) {
     Plane plane;
     plane.method_ = PlaneMethod(reader.fixed<std::uint8_t>());
     plane.coded_ = reader.bytes(reader.varint());
@@ -119,7 +141,7 @@ class PlanesDecoder::Plane {
         return plane;
       case PlaneMethod::kOrder0:
         plane.order0_ = std::make_unique<ByteDecoder>();
-        if (!plane.order0_->start(plane.coded_)) return corrupt("an entropy code is damaged");
+        if (!plane.order0_->start(kernels, plane.coded_)) return corrupt("an entropy code is damaged");
         return plane;
       case PlaneMethod::kZstd: {
         plane.zstd_.reset(ZSTD_createDCtx());
@@ -130,22 +152,24 @@ class PlanesDecoder::Plane {
         return plane;
       }
     }
-    return corrupt("a plane's method is unknown");
+    return corrupt("a plane's method is unknown (another release may have written it)");
   }
 
-  Status next(MutableBytes bytes) {
+  /// The plane's next bytes: in `room`, or where they stand as they are.
+  Result<Bytes> next(MutableBytes room) {
     switch (method_) {
-      case PlaneMethod::kRaw:
-        std::memcpy(bytes.data(), coded_.data(), bytes.size());
-        coded_ = coded_.subspan(bytes.size());
-        return {};
-      case PlaneMethod::kRepeat: std::fill(bytes.begin(), bytes.end(), coded_[0]); return {};
+      case PlaneMethod::kRaw: {
+        const Bytes bytes = coded_.first(room.size());
+        coded_ = coded_.subspan(room.size());
+        return bytes;
+      }
+      case PlaneMethod::kRepeat: std::fill(room.begin(), room.end(), coded_[0]); break;
       case PlaneMethod::kOrder0:
-        if (!order0_->next(bytes)) return corrupt("an entropy code is damaged");
-        return {};
-      case PlaneMethod::kZstd: return unzstd(bytes);
+        if (!order0_->next(room)) return corrupt("an entropy code is damaged");
+        break;
+      case PlaneMethod::kZstd: WC_TRY(unzstd(room)); break;
     }
-    return {};
+    return Bytes(room);
   }
 
   Status finish() {
@@ -184,18 +208,19 @@ class PlanesDecoder::Plane {
   bool ended_ = false;  // the zstd frame
 };
 
-PlanesDecoder::PlanesDecoder(CellKind kind) : kind_(kind) {}
+PlanesDecoder::PlanesDecoder(const Kernels& kernels, CellKind kind) : kernels_(&kernels), kind_(kind) {}
 PlanesDecoder::PlanesDecoder(PlanesDecoder&&) noexcept = default;
 PlanesDecoder& PlanesDecoder::operator=(PlanesDecoder&&) noexcept = default;
 PlanesDecoder::~PlanesDecoder() = default;
 
-Result<PlanesDecoder> PlanesDecoder::start(CellKind kind, Bytes coded, std::size_t cells_bytes) {
+Result<PlanesDecoder> PlanesDecoder::start(const Kernels& kernels, CellKind kind, Bytes coded,
+                                           std::size_t cells_bytes) {
   const unsigned width = geometry_of(kind).bytes;
   WC_CHECK(cells_bytes % width == 0);
-  PlanesDecoder decoder(kind);
+  PlanesDecoder decoder(kernels, kind);
   ByteReader reader(coded);
   for (unsigned p = 0; p < width && cells_bytes > 0; ++p) {
-    WC_ASSIGN(Plane plane, Plane::start(reader, cells_bytes / width));
+    WC_ASSIGN(Plane plane, Plane::start(kernels, reader, cells_bytes / width));
     decoder.planes_.push_back(std::move(plane));
   }
   if (reader.remaining() != 0) return corrupt("bytes are left over");
@@ -205,17 +230,16 @@ Result<PlanesDecoder> PlanesDecoder::start(CellKind kind, Bytes coded, std::size
 Status PlanesDecoder::next(Bytes before, MutableBytes after) {
   const CellGeometry geometry = geometry_of(kind_);
   WC_CHECK(after.size() % geometry.bytes == 0 && (before.empty() || before.size() == after.size()));
-  if (before.empty()) {
-    std::memset(after.data(), 0, after.size());
-  } else if (before.data() != after.data()) {
-    std::memcpy(after.data(), before.data(), after.size());
+  if (after.empty()) return {};
+  const std::size_t count = after.size() / geometry.bytes;
+  window_.resize(after.size());
+  std::array<const std::byte*, kCellBytesMax> planes{};
+  for (unsigned p = 0; p < geometry.bytes; ++p) {
+    WC_ASSIGN(const Bytes plane, planes_[p].next(MutableBytes(window_).subspan(p * count, count)));
+    planes[p] = plane.data();
   }
-  window_.resize(after.size() / geometry.bytes);
-  const bool rotated = before.empty() && geometry.is_float();
-  for (unsigned p = 0; p < planes_.size(); ++p) {
-    WC_TRY(planes_[p].next(window_));
-    with_cell_kind(kind_, [&]<CellKind Kind>() { scatter<Kind>(window_, p, rotated, after.data()); });
-  }
+  kernels_->merge(geometry.bytes, geometry.is_float(), planes.data(), before.empty() ? nullptr : before.data(), count,
+                  after.data());
   return {};
 }
 

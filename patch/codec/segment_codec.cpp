@@ -13,11 +13,14 @@ constexpr double kSparseShareMax = 0.25;
 
 }  // namespace
 
-void SegmentEncoder::consider(SegmentMode mode, SegmentHeader& header) {
-  if (candidate_.size() < best_.size()) {
-    best_.swap(candidate_);
-    header.mode = mode;
-  }
+void SegmentEncoder::try_planes(const SegmentRange& range, SegmentMode mode, Bytes after, const std::byte* before,
+                                Bytes& best, SegmentHeader& header) {
+  std::vector<std::byte>& payload = mode == SegmentMode::kXorPlanes ? xor_payload_ : planes_payload_;
+  payload.clear();
+  planes_.encode(range.kind, after, before, best.size(), payload);
+  if (payload.size() >= best.size()) return;
+  best = payload;
+  header.mode = mode;
 }
 
 SegmentHeader SegmentEncoder::encode(const SegmentRange& range, Bytes before, Bytes after,
@@ -25,42 +28,34 @@ SegmentHeader SegmentEncoder::encode(const SegmentRange& range, Bytes before, By
   WC_CHECK(after.size() == range.size_bytes && before.size() == (range.has_base() ? range.size_bytes : 0));
   SegmentHeader header;
   header.range = range;
-  best_.clear();
-  bool try_planes = true;
+  header.mode = SegmentMode::kRaw;
+  Bytes best = after;
+  bool dense = true;
   if (range.has_base()) {
-    const SparseEncoder::Outcome outcome = sparse_.encode(range.kind, before, after, best_);
-    header.mode = outcome.changed_cells == 0 ? SegmentMode::kUnchanged
-                  : outcome.too_many         ? SegmentMode::kRaw
-                                             : SegmentMode::kSparse;
-    if (outcome.too_many) best_.assign(after.begin(), after.end());
+    sparse_payload_.clear();
+    const SparseEncoder::Outcome outcome = sparse_.encode(range.kind, before, after, sparse_payload_);
+    if (outcome.changed_cells == 0) {
+      header.mode = SegmentMode::kUnchanged;
+      best = {};
+    } else if (!outcome.too_many && sparse_payload_.size() < after.size()) {
+      header.mode = SegmentMode::kSparse;
+      best = sparse_payload_;
+    }
     header.changed_cells = outcome.changed_cells;
     header.result_digest = outcome.result_digest;
-    const bool dense = double(best_.size()) > kSparseShareMax * range.size_bytes;
+    const auto is_dense = [&] { return double(best.size()) > kSparseShareMax * range.size_bytes; };
+    dense = is_dense();
     // What dense changes take is as much as planes will.
     if (dense) sparse_.release();
-    if (dense || outcome.clustered) {
-      candidate_.clear();
-      encode_planes(range.kind, after, before.data(), best_.size(), candidate_);
-      consider(SegmentMode::kXorPlanes, header);
-    }
-    try_planes = dense && double(best_.size()) > kSparseShareMax * range.size_bytes;
+    if (dense || outcome.clustered) try_planes(range, SegmentMode::kXorPlanes, after, before.data(), best, header);
+    dense = dense && is_dense();
   } else {
     header.changed_cells = range.size_bytes / geometry_of(range.kind).bytes;
     header.result_digest = digest_of(after);
-    best_.assign(after.begin(), after.end());
-    header.mode = SegmentMode::kRaw;
   }
-  if (try_planes) {
-    candidate_.clear();
-    encode_planes(range.kind, after, nullptr, best_.size(), candidate_);
-    consider(SegmentMode::kPlanes, header);
-  }
-  if (best_.size() >= after.size()) {
-    best_.assign(after.begin(), after.end());
-    header.mode = SegmentMode::kRaw;
-  }
-  header.payload_bytes = std::uint32_t(best_.size());
-  write_segment(header, best_, out);
+  if (dense) try_planes(range, SegmentMode::kPlanes, after, nullptr, best, header);
+  header.payload_bytes = std::uint32_t(best.size());
+  write_segment(header, best, out);
   return header;
 }
 
@@ -75,7 +70,7 @@ Result<SegmentDecoder> SegmentDecoder::start(const Segment& segment, const Kerne
     }
     case SegmentMode::kXorPlanes:
     case SegmentMode::kPlanes: {
-      WC_ASSIGN(PlanesDecoder planes, PlanesDecoder::start(range.kind, segment.payload, range.size_bytes));
+      WC_ASSIGN(PlanesDecoder planes, PlanesDecoder::start(kernels, range.kind, segment.payload, range.size_bytes));
       return SegmentDecoder(header, std::move(planes));
     }
     case SegmentMode::kRaw:

@@ -13,18 +13,22 @@ namespace weightcast {
 /// One thread at a time; keeps its buffers, so use one object for many segments.
 class SegmentEncoder {
  public:
-  explicit SegmentEncoder(const Kernels& kernels = best_kernels()) : sparse_(kernels) {}
+  explicit SegmentEncoder(const Kernels& kernels = best_kernels()) : sparse_(kernels), planes_(kernels) {}
 
   /// Appends one segment to `out` and returns its header. `before` are the old cells (empty where the range has no
   /// base), `after` the new ones; both as long as the range says.
   SegmentHeader encode(const SegmentRange& range, Bytes before, Bytes after, std::vector<std::byte>& out);
 
  private:
-  void consider(SegmentMode mode, SegmentHeader& header);
+  /// Planes of the cells, if they are shorter than `best`.
+  void try_planes(const SegmentRange& range, SegmentMode mode, Bytes after, const std::byte* before, Bytes& best,
+                  SegmentHeader& header);
 
   SparseEncoder sparse_;
-  std::vector<std::byte> best_;
-  std::vector<std::byte> candidate_;
+  PlanesEncoder planes_;
+  std::vector<std::byte> sparse_payload_;
+  std::vector<std::byte> xor_payload_;
+  std::vector<std::byte> planes_payload_;
 };
 
 /// Makes the new cells of one segment in windows, in order, so that each byte is looked at while it is in the cache,

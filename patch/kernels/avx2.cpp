@@ -192,10 +192,280 @@ std::size_t diff(unsigned cell_bytes, const std::byte* before, const std::byte* 
   }
 }
 
+void store(std::byte* at, __m256i bytes) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(at), bytes); }
+
+template <unsigned CellBytes>
+__m256i rotate_left(__m256i cells) {
+  if constexpr (CellBytes == 1) {
+    const __m256i high = _mm256_and_si256(_mm256_srli_epi16(cells, 7), _mm256_set1_epi8(1));
+    return _mm256_or_si256(_mm256_add_epi8(cells, cells), high);
+  }
+  if constexpr (CellBytes == 2) return _mm256_or_si256(_mm256_slli_epi16(cells, 1), _mm256_srli_epi16(cells, 15));
+  return _mm256_or_si256(_mm256_slli_epi32(cells, 1), _mm256_srli_epi32(cells, 31));
+}
+
+template <unsigned CellBytes>
+__m256i rotate_right(__m256i cells) {
+  if constexpr (CellBytes == 1) {
+    const __m256i low = _mm256_and_si256(_mm256_srli_epi16(cells, 1), _mm256_set1_epi8(0x7f));
+    return _mm256_or_si256(low, _mm256_slli_epi16(_mm256_and_si256(cells, _mm256_set1_epi8(1)), 7));
+  }
+  if constexpr (CellBytes == 2) return _mm256_or_si256(_mm256_srli_epi16(cells, 1), _mm256_slli_epi16(cells, 15));
+  return _mm256_or_si256(_mm256_srli_epi32(cells, 1), _mm256_slli_epi32(cells, 31));
+}
+
+// What is split of the 32 bytes at `offset`.
+template <unsigned CellBytes>
+[[gnu::always_inline]] inline __m256i to_split(bool rotate, const std::byte* cells, const std::byte* before,
+                                               std::size_t offset) {
+  const __m256i now = load(cells + offset);
+  if (before != nullptr) return _mm256_xor_si256(now, load(before + offset));
+  return rotate ? rotate_left<CellBytes>(now) : now;
+}
+
+template <unsigned CellBytes>
+[[gnu::always_inline]] inline void store_merged(bool rotate, __m256i merged, const std::byte* before,
+                                                std::size_t offset, std::byte* cells) {
+  if (before != nullptr) {
+    merged = _mm256_xor_si256(merged, load(before + offset));
+  } else if (rotate) {
+    merged = rotate_right<CellBytes>(merged);
+  }
+  store(cells + offset, merged);
+}
+
+// Within each half of a vector: the first bytes of four cells, then their second ones, ...
+__m256i bytes_of_four(__m256i cells) {
+  const __m128i order = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  return _mm256_shuffle_epi8(cells, _mm256_broadcastsi128_si256(order));
+}
+
+template <unsigned CellBytes>
+void split_blocks(bool rotate, const std::byte* cells, const std::byte* before, std::size_t blocks,
+                  std::byte* const* planes) {
+  for (std::size_t b = 0; b < blocks; ++b) {
+    const std::size_t at = b * kBlockCells * CellBytes, i = b * kBlockCells;
+    const auto part = [&](std::size_t n) { return to_split<CellBytes>(rotate, cells, before, at + 32 * n); };
+    if constexpr (CellBytes == 1) {
+      store(planes[0] + i, part(0));
+    } else if constexpr (CellBytes == 2) {
+      const __m256i x = part(0), y = part(1), low = _mm256_set1_epi16(0xff);
+      const __m256i first = _mm256_packus_epi16(_mm256_and_si256(x, low), _mm256_and_si256(y, low));
+      const __m256i second = _mm256_packus_epi16(_mm256_srli_epi16(x, 8), _mm256_srli_epi16(y, 8));
+      store(planes[0] + i, _mm256_permute4x64_epi64(first, 0xd8));
+      store(planes[1] + i, _mm256_permute4x64_epi64(second, 0xd8));
+    } else {
+      const __m256i a = bytes_of_four(part(0)), c = bytes_of_four(part(1));
+      const __m256i d = bytes_of_four(part(2)), e = bytes_of_four(part(3));
+      const __m256i low_ac = _mm256_unpacklo_epi32(a, c), high_ac = _mm256_unpackhi_epi32(a, c);
+      const __m256i low_de = _mm256_unpacklo_epi32(d, e), high_de = _mm256_unpackhi_epi32(d, e);
+      const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+      const auto put = [&](unsigned p, __m256i plane) {
+        store(planes[p] + i, _mm256_permutevar8x32_epi32(plane, order));
+      };
+      put(0, _mm256_unpacklo_epi64(low_ac, low_de));
+      put(1, _mm256_unpackhi_epi64(low_ac, low_de));
+      put(2, _mm256_unpacklo_epi64(high_ac, high_de));
+      put(3, _mm256_unpackhi_epi64(high_ac, high_de));
+    }
+  }
+}
+
+template <unsigned CellBytes>
+void merge_blocks(bool rotate, const std::byte* const* planes, const std::byte* before, std::size_t blocks,
+                  std::byte* cells) {
+  for (std::size_t b = 0; b < blocks; ++b) {
+    const std::size_t at = b * kBlockCells * CellBytes, i = b * kBlockCells;
+    const auto put = [&](std::size_t n, __m256i merged) {
+      store_merged<CellBytes>(rotate, merged, before, at + 32 * n, cells);
+    };
+    if constexpr (CellBytes == 1) {
+      put(0, load(planes[0] + i));
+    } else if constexpr (CellBytes == 2) {
+      // Unpacking works within halves: so the quarters that belong there go there first.
+      const __m256i first = _mm256_permute4x64_epi64(load(planes[0] + i), 0xd8);
+      const __m256i second = _mm256_permute4x64_epi64(load(planes[1] + i), 0xd8);
+      put(0, _mm256_unpacklo_epi8(first, second));
+      put(1, _mm256_unpackhi_epi8(first, second));
+    } else {
+      const __m256i order = _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7);
+      const auto plane = [&](unsigned p) { return _mm256_permutevar8x32_epi32(load(planes[p] + i), order); };
+      const __m256i a = plane(0), c = plane(1), d = plane(2), e = plane(3);
+      const __m256i low_ac = _mm256_unpacklo_epi32(a, c), high_ac = _mm256_unpackhi_epi32(a, c);
+      const __m256i low_de = _mm256_unpacklo_epi32(d, e), high_de = _mm256_unpackhi_epi32(d, e);
+      put(0, bytes_of_four(_mm256_unpacklo_epi64(low_ac, low_de)));
+      put(1, bytes_of_four(_mm256_unpackhi_epi64(low_ac, low_de)));
+      put(2, bytes_of_four(_mm256_unpacklo_epi64(high_ac, high_de)));
+      put(3, bytes_of_four(_mm256_unpackhi_epi64(high_ac, high_de)));
+    }
+  }
+}
+
+template <unsigned CellBytes>
+void split_all(bool rotate, const std::byte* cells, const std::byte* before, std::size_t count,
+               std::byte* const* planes) {
+  const std::size_t blocks = count / kBlockCells;
+  split_blocks<CellBytes>(rotate, cells, before, blocks, planes);
+  split_cells<CellBytes>(rotate, cells, before, blocks * kBlockCells, count, planes);
+}
+
+template <unsigned CellBytes>
+void merge_all(bool rotate, const std::byte* const* planes, const std::byte* before, std::size_t count,
+               std::byte* cells) {
+  const std::size_t blocks = count / kBlockCells;
+  merge_blocks<CellBytes>(rotate, planes, before, blocks, cells);
+  merge_cells<CellBytes>(rotate, planes, before, blocks * kBlockCells, count, cells);
+}
+
+void split(unsigned cell_bytes, bool rotate, const std::byte* cells, const std::byte* before, std::size_t count,
+           std::byte* const* planes) {
+  switch (cell_bytes) {
+    case 1: return split_all<1>(rotate, cells, before, count, planes);
+    case 2: return split_all<2>(rotate, cells, before, count, planes);
+    case 4: return split_all<4>(rotate, cells, before, count, planes);
+    default: return split_cells<8>(rotate, cells, before, 0, count, planes);
+  }
+}
+
+void merge(unsigned cell_bytes, bool rotate, const std::byte* const* planes, const std::byte* before, std::size_t count,
+           std::byte* cells) {
+  switch (cell_bytes) {
+    case 1: return merge_all<1>(rotate, planes, before, count, cells);
+    case 2: return merge_all<2>(rotate, planes, before, count, cells);
+    case 4: return merge_all<4>(rotate, planes, before, count, cells);
+    default: return merge_cells<8>(rotate, planes, before, 0, count, cells);
+  }
+}
+
+// For each mask of eight lanes: which lane each place of a vector takes.
+using Permutations = std::array<std::array<std::uint32_t, 8>, 256>;
+
+// The lanes of the mask take what follows in the stream, in their order.
+alignas(32) constexpr Permutations kExpand = [] {
+  Permutations all{};
+  for (unsigned mask = 0; mask < 256; ++mask) {
+    for (unsigned lane = 0, next = 0; lane < 8; ++lane) {
+      all[mask][lane] = next;
+      next += mask >> lane & 1;
+    }
+  }
+  return all;
+}();
+
+// The lanes of the mask go to the end of the vector, in their order.
+alignas(32) constexpr Permutations kCompress = [] {
+  Permutations all{};
+  for (unsigned mask = 0; mask < 256; ++mask) {
+    unsigned place = 8 - unsigned(std::popcount(mask));
+    for (unsigned lane = 0; lane < 8; ++lane) {
+      if ((mask >> lane & 1) != 0) all[mask][place++] = lane;
+    }
+  }
+  return all;
+}();
+
+__m256i permutation(const Permutations& all, unsigned mask) {
+  return _mm256_load_si256(reinterpret_cast<const __m256i*>(all[mask].data()));
+}
+
+struct LaneStates {
+  __m256i vectors[4];
+
+  explicit LaneStates(const ByteStates& states) {
+    for (unsigned v = 0; v < 4; ++v) {
+      vectors[v] = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(states.data() + 8 * v));
+    }
+  }
+  void store(ByteStates& states) const {
+    for (unsigned v = 0; v < 4; ++v) {
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(states.data() + 8 * v), vectors[v]);
+    }
+  }
+};
+
+unsigned mask_of(__m256i lanes) { return unsigned(_mm256_movemask_ps(_mm256_castsi256_ps(lanes))); }
+
+// state = (state / f << 12) + state % f + start. The quotient is below 2^19, so that one of single precision is wrong
+// by one at most; the remainder tells.
+__m256i put_symbol(__m256i state, __m256i frequency, __m256i start) {
+  const __m256 divided = _mm256_div_ps(_mm256_cvtepi32_ps(state), _mm256_cvtepi32_ps(frequency));
+  __m256i quotient = _mm256_cvttps_epi32(divided);
+  __m256i rest = _mm256_sub_epi32(state, _mm256_mullo_epi32(quotient, frequency));
+  const __m256i negative = _mm256_srai_epi32(rest, 31);
+  quotient = _mm256_add_epi32(quotient, negative);
+  rest = _mm256_add_epi32(rest, _mm256_and_si256(negative, frequency));
+  const __m256i fits = _mm256_cmpgt_epi32(frequency, rest);
+  quotient = _mm256_add_epi32(quotient, _mm256_andnot_si256(fits, _mm256_set1_epi32(1)));
+  rest = _mm256_sub_epi32(rest, _mm256_andnot_si256(fits, frequency));
+  return _mm256_add_epi32(_mm256_add_epi32(_mm256_slli_epi32(quotient, kByteBits), rest), start);
+}
+
+std::uint16_t* put_bytes(const ByteSymbols& symbols, ByteStates& states, const std::byte* bytes, std::size_t count,
+                         std::uint16_t* words) {
+  LaneStates lanes(states);
+  const __m256i low16 = _mm256_set1_epi32(0xffff);
+  for (std::size_t i = count; i > 0;) {
+    i -= kByteLanes;
+    for (unsigned v = 4; v-- > 0;) {
+      const __m128i eight = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(bytes + i + 8 * v));
+      const __m256i symbol = _mm256_i32gather_epi32(reinterpret_cast<const int*>(symbols.data()),
+                                                    _mm256_cvtepu8_epi32(eight), sizeof symbols[0]);
+      const __m256i frequency = _mm256_and_si256(symbol, low16), start = _mm256_srli_epi32(symbol, 16);
+      __m256i& state = lanes.vectors[v];
+      const __m256i fits = _mm256_cmpgt_epi32(_mm256_slli_epi32(frequency, 31 - kByteBits), state);
+      const unsigned full = mask_of(fits) ^ 0xff;
+      const __m256i put = _mm256_permutevar8x32_epi32(_mm256_and_si256(state, low16), permutation(kCompress, full));
+      const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(put, put), 0x08);
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(words - 8), _mm256_castsi256_si128(packed));
+      words -= std::popcount(full);
+      state = _mm256_blendv_epi8(_mm256_srli_epi32(state, 16), state, fits);
+      state = put_symbol(state, frequency, start);
+    }
+  }
+  lanes.store(states);
+  return words;
+}
+
+std::size_t take_bytes(const ByteSlots& slots, ByteStates& states, const std::byte*& words, const std::byte* words_end,
+                       std::byte* bytes, std::size_t count) {
+  LaneStates lanes(states);
+  const __m256i low12 = _mm256_set1_epi32(kByteTotal - 1), lowest = _mm256_set1_epi32(kByteStateLow);
+  const std::byte* next = words;
+  std::size_t i = 0;
+  for (; i + kByteLanes <= count && words_end - next >= std::ptrdiff_t(kByteGroupWordBytes); i += kByteLanes) {
+    __m256i taken[4];
+#pragma GCC unroll 4
+    for (unsigned v = 0; v < 4; ++v) {
+      __m256i& state = lanes.vectors[v];
+      const __m256i slot = _mm256_i32gather_epi32(reinterpret_cast<const int*>(slots.data()),
+                                                  _mm256_and_si256(state, low12), sizeof slots[0]);
+      taken[v] = _mm256_srli_epi32(slot, 24);
+      const __m256i product = _mm256_mullo_epi32(_mm256_and_si256(slot, low12), _mm256_srli_epi32(state, kByteBits));
+      state = _mm256_add_epi32(product, _mm256_and_si256(_mm256_srli_epi32(slot, 12), low12));
+    }
+#pragma GCC unroll 4
+    for (unsigned v = 0; v < 4; ++v) {
+      __m256i& state = lanes.vectors[v];
+      const __m256i wants = _mm256_cmpgt_epi32(lowest, state);
+      const unsigned mask = mask_of(wants);
+      const __m256i eight = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(next)));
+      const __m256i word = _mm256_permutevar8x32_epi32(eight, permutation(kExpand, mask));
+      state = _mm256_blendv_epi8(state, _mm256_or_si256(_mm256_slli_epi32(state, 16), word), wants);
+      next += 2 * std::popcount(mask);
+    }
+    const __m256i low = _mm256_packus_epi32(taken[0], taken[1]), high = _mm256_packus_epi32(taken[2], taken[3]);
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    store(bytes + i, _mm256_permutevar8x32_epi32(_mm256_packus_epi16(low, high), order));
+  }
+  lanes.store(states);
+  words = next;
+  return i;
+}
+
 }  // namespace
 
 const Kernels* avx2_kernels() {
-  static constexpr Kernels kernels{"avx2", weigh, diff};
+  static constexpr Kernels kernels{"avx2", weigh, diff, split, merge, put_bytes, take_bytes};
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("popcnt") ? &kernels
                                                                                                              : nullptr;
 }

@@ -63,6 +63,33 @@ std::size_t diff(unsigned cell_bytes, const std::byte* before, const std::byte* 
   }
 }
 
+std::size_t take_bytes(const ByteSlots& slots, ByteStates& states, const std::byte*& words, const std::byte* words_end,
+                       std::byte* bytes, std::size_t count) {
+  __m512i lanes[2] = {_mm512_loadu_si512(states.data()), _mm512_loadu_si512(states.data() + 16)};
+  const __m512i low12 = _mm512_set1_epi32(kByteTotal - 1), lowest = _mm512_set1_epi32(kByteStateLow);
+  const std::byte* next = words;
+  std::size_t i = 0;
+  for (; i + kByteLanes <= count && words_end - next >= std::ptrdiff_t(kByteGroupWordBytes); i += kByteLanes) {
+#pragma GCC unroll 2
+    for (unsigned v = 0; v < 2; ++v) {
+      const __m512i slot = _mm512_i32gather_epi32(_mm512_and_si512(lanes[v], low12), slots.data(), sizeof slots[0]);
+      const __m128i taken = _mm512_cvtepi32_epi8(_mm512_srli_epi32(slot, 24));
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(bytes + i + 16 * v), taken);
+      const __m512i product = _mm512_mullo_epi32(_mm512_and_si512(slot, low12), _mm512_srli_epi32(lanes[v], kByteBits));
+      const __m512i state = _mm512_add_epi32(product, _mm512_and_si512(_mm512_srli_epi32(slot, 12), low12));
+      const __mmask16 wants = _mm512_cmplt_epi32_mask(state, lowest);
+      const __m512i sixteen = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(next)));
+      const __m512i word = _mm512_maskz_expand_epi32(wants, sixteen);
+      lanes[v] = _mm512_or_si512(_mm512_mask_slli_epi32(state, wants, state, 16), word);
+      next += 2 * std::popcount(unsigned{wants});
+    }
+  }
+  _mm512_storeu_si512(states.data(), lanes[0]);
+  _mm512_storeu_si512(states.data() + 16, lanes[1]);
+  words = next;
+  return i;
+}
+
 }  // namespace
 
 const Kernels* avx512_kernels() {
@@ -71,7 +98,7 @@ const Kernels* avx512_kernels() {
       !__builtin_cpu_supports("avx512vbmi2")) {
     return nullptr;
   }
-  static const Kernels kernels{"avx512", avx2->weigh, diff};
+  static const Kernels kernels{"avx512", avx2->weigh, diff, avx2->split, avx2->merge, avx2->put_bytes, take_bytes};
   return &kernels;
 }
 

@@ -8,6 +8,7 @@
 
 #include "patch/codec/cell.h"
 #include "patch/codec/hazard.h"
+#include "patch/kernels/byte_code.h"
 
 namespace weightcast {
 
@@ -36,7 +37,7 @@ struct WeightedChunk {
 /// Indices of changed cells within a chunk, in order. The spare places are scratch for the kernels.
 using ChangedCells = std::array<std::uint16_t, kChunkCells + kBlockCells>;
 
-/// The two loops over every cell, for one instruction set. All sets give equal results; tests hold them to it.
+/// The loops over every cell, for one instruction set. All sets give equal results; tests hold them to it.
 struct Kernels {
   std::string_view name;
   /// `count` <= kChunkCells cells of `kind` at `cells`, of any alignment.
@@ -44,6 +45,21 @@ struct Kernels {
   /// `count` <= kChunkCells cells of `cell_bytes` at each of `before` and `after`. Returns how many differ.
   std::size_t (*diff)(unsigned cell_bytes, const std::byte* before, const std::byte* after, std::size_t count,
                       ChangedCells& out);
+  /// Byte p of cell i goes to planes[p][i], for `count` cells of `cell_bytes`. With `before` of the exclusive or of
+  /// both; without it of the cell itself, rotated left by one bit if `rotate`.
+  void (*split)(unsigned cell_bytes, bool rotate, const std::byte* cells, const std::byte* before, std::size_t count,
+                std::byte* const* planes);
+  /// The way back: cells from planes. `before` may be `cells`; null where it was null in split().
+  void (*merge)(unsigned cell_bytes, bool rotate, const std::byte* const* planes, const std::byte* before,
+                std::size_t count, std::byte* cells);
+  /// Puts `count` bytes, a multiple of kByteLanes, the last one first. Words go down from `words`, below which there is
+  /// room for `count` and kByteWordsSlack more. Returns the lowest word.
+  std::uint16_t* (*put_bytes)(const ByteSymbols& symbols, ByteStates& states, const std::byte* bytes, std::size_t count,
+                              std::uint16_t* words);
+  /// Takes bytes in groups of kByteLanes, at most `count`, as long as a group cannot read beyond `words_end`. Returns
+  /// how many, and moves `words`. States are below kByteStateEnd, and stay so.
+  std::size_t (*take_bytes)(const ByteSlots& slots, ByteStates& states, const std::byte*& words,
+                            const std::byte* words_end, std::byte* bytes, std::size_t count);
 };
 
 [[nodiscard]] const Kernels& scalar_kernels();

@@ -4,6 +4,7 @@
 // vector code there; in an unnamed namespace, so that the linker cannot replace one file's copy by another's, which may
 // hold instructions that the processor lacks.
 
+#include <bit>
 #include <cstring>
 
 #include "patch/kernels/kernels.h"
@@ -51,6 +52,42 @@ std::size_t diff_cells(const std::byte* before, const std::byte* after, std::siz
     changed += a != b;
   }
   return changed;
+}
+
+template <unsigned CellBytes>
+void split_cells(bool rotate, const std::byte* cells, const std::byte* before, std::size_t begin, std::size_t end,
+                 std::byte* const* planes) {
+  using Cell = typename CellInt<CellBytes>::Unsigned;
+  for (std::size_t i = begin; i < end; ++i) {
+    Cell cell, old;
+    std::memcpy(&cell, cells + i * CellBytes, CellBytes);
+    if (before != nullptr) {
+      std::memcpy(&old, before + i * CellBytes, CellBytes);
+      cell = Cell(cell ^ old);
+    } else if (rotate) {
+      cell = std::rotl(cell, 1);
+    }
+    for (unsigned p = 0; p < CellBytes; ++p) planes[p][i] = std::byte(cell >> (8 * p));
+  }
+}
+
+template <unsigned CellBytes>
+void merge_cells(bool rotate, const std::byte* const* planes, const std::byte* before, std::size_t begin,
+                 std::size_t end, std::byte* cells) {
+  using Cell = typename CellInt<CellBytes>::Unsigned;
+  for (std::size_t i = begin; i < end; ++i) {
+    Cell cell = 0, old;
+    for (unsigned p = 0; p < CellBytes; ++p) {
+      cell = Cell(cell | Cell(Cell(std::to_integer<std::uint8_t>(planes[p][i])) << (8 * p)));
+    }
+    if (before != nullptr) {
+      std::memcpy(&old, before + i * CellBytes, CellBytes);
+      cell = Cell(cell ^ old);
+    } else if (rotate) {
+      cell = std::rotr(cell, 1);
+    }
+    std::memcpy(cells + i * CellBytes, &cell, CellBytes);
+  }
 }
 
 }  // namespace

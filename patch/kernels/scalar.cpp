@@ -18,10 +18,67 @@ std::size_t diff(unsigned cell_bytes, const std::byte* before, const std::byte* 
   }
 }
 
+void split(unsigned cell_bytes, bool rotate, const std::byte* cells, const std::byte* before, std::size_t count,
+           std::byte* const* planes) {
+  switch (cell_bytes) {
+    case 1: return split_cells<1>(rotate, cells, before, 0, count, planes);
+    case 2: return split_cells<2>(rotate, cells, before, 0, count, planes);
+    case 4: return split_cells<4>(rotate, cells, before, 0, count, planes);
+    default: return split_cells<8>(rotate, cells, before, 0, count, planes);
+  }
+}
+
+void merge(unsigned cell_bytes, bool rotate, const std::byte* const* planes, const std::byte* before, std::size_t count,
+           std::byte* cells) {
+  switch (cell_bytes) {
+    case 1: return merge_cells<1>(rotate, planes, before, 0, count, cells);
+    case 2: return merge_cells<2>(rotate, planes, before, 0, count, cells);
+    case 4: return merge_cells<4>(rotate, planes, before, 0, count, cells);
+    default: return merge_cells<8>(rotate, planes, before, 0, count, cells);
+  }
+}
+
+std::uint16_t* put_bytes(const ByteSymbols& symbols, ByteStates& states, const std::byte* bytes, std::size_t count,
+                         std::uint16_t* words) {
+  for (std::size_t i = count; i-- > 0;) {
+    std::uint32_t& state = states[i % kByteLanes];
+    const std::uint32_t symbol = symbols[std::to_integer<std::size_t>(bytes[i])];
+    const std::uint32_t frequency = symbol & 0xffff, start = symbol >> 16;
+    if (state >= frequency << (31 - kByteBits)) {
+      *--words = std::uint16_t(state);
+      state >>= 16;
+    }
+    state = (state / frequency << kByteBits) + state % frequency + start;
+  }
+  return words;
+}
+
+std::size_t take_bytes(const ByteSlots& slots, ByteStates& states, const std::byte*& words, const std::byte* words_end,
+                       std::byte* bytes, std::size_t count) {
+  const std::byte* next = words;
+  std::size_t i = 0;
+  for (; i + kByteLanes <= count && words_end - next >= std::ptrdiff_t(kByteGroupWordBytes); i += kByteLanes) {
+    for (std::size_t lane = 0; lane < kByteLanes; ++lane) {
+      std::uint32_t& state = states[lane];
+      const std::uint32_t slot = slots[state % kByteTotal];
+      bytes[i + lane] = std::byte(slot >> 24);
+      state = (slot & 0xfff) * (state >> kByteBits) + (slot >> 12 & 0xfff);
+      // Without a branch, which would be guessed wrong: the word is read in any case, and taken where it is wanted.
+      std::uint16_t word;
+      std::memcpy(&word, next, sizeof word);
+      const std::uint32_t low = state < kByteStateLow;
+      state = (state << (16 * low)) | (word & (0 - low));
+      next += 2 * low;
+    }
+  }
+  words = next;
+  return i;
+}
+
 }  // namespace
 
 const Kernels& scalar_kernels() {
-  static constexpr Kernels kernels{"scalar", weigh, diff};
+  static constexpr Kernels kernels{"scalar", weigh, diff, split, merge, put_bytes, take_bytes};
   return kernels;
 }
 

@@ -19,6 +19,7 @@ constexpr std::uint64_t kSampleBytes = 32 * kKiB;
 Result<double> packed_share(const SnapshotSource& snapshot) {
   WC_ASSIGN(const PatchHead head, make_head({}, SnapshotLayout{}, layout_of(snapshot)));
   std::vector<std::byte> cells, packed;
+  PlanesEncoder planes(best_kernels());
   std::uint64_t cells_bytes = 0, packed_bytes = 0;
   auto piece = head.pieces.begin();
   for (std::uint64_t i = 0; i < kSamples; ++i) {
@@ -29,7 +30,7 @@ Result<double> packed_share(const SnapshotSource& snapshot) {
     cells.resize(std::min(kSampleBytes, piece->size_bytes - begin) / width * width);
     WC_TRY(snapshot.read_at(piece->result_offset + begin, cells));
     packed.clear();
-    encode_planes(piece->kind, cells, nullptr, cells.size(), packed);
+    planes.encode(piece->kind, cells, nullptr, cells.size(), packed);
     cells_bytes += cells.size();
     packed_bytes += std::min(packed.size(), cells.size());
   }

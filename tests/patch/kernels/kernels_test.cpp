@@ -50,6 +50,38 @@ RC_GTEST_PROP(Kernels, AllEqualScalar, ()) {
   }
 }
 
+RC_GTEST_PROP(Kernels, SplitAndMergeAsScalarDoes, ()) {
+  std::mt19937_64 random(*rc::gen::arbitrary<std::uint64_t>());
+  const unsigned width = *rc::gen::element(1u, 2u, 4u, 8u);
+  const std::size_t count = *rc::gen::element<std::size_t>(0, 1, 31, 32, 33, 1000);
+  const bool rotate = *rc::gen::arbitrary<bool>();
+  const bool has_before = *rc::gen::arbitrary<bool>();
+  const std::size_t misaligned = *rc::gen::inRange<std::size_t>(0, 8);
+  std::vector<std::byte> cells(count * width + misaligned), before(cells.size());
+  for (std::byte& byte : cells) byte = std::byte(random());
+  for (std::byte& byte : before) byte = std::byte(random());
+  const std::byte* old = has_before ? before.data() + misaligned : nullptr;
+  const auto split = [&](const Kernels& kernels) {
+    std::vector<std::byte> planes(count * width);
+    std::array<std::byte*, kCellBytesMax> at{};
+    for (unsigned p = 0; p < width; ++p) at[p] = planes.data() + p * count;
+    kernels.split(width, rotate, cells.data() + misaligned, old, count, at.data());
+    return planes;
+  };
+  const std::vector<std::byte> expected = split(scalar_kernels());
+  for (const Kernels* kernels : available_kernels()) {
+    RC_ASSERT(split(*kernels) == expected);
+    std::array<const std::byte*, kCellBytesMax> at{};
+    for (unsigned p = 0; p < width; ++p) at[p] = expected.data() + p * count;
+    // Over the old cells, as a change in place does.
+    std::vector<std::byte> merged = before;
+    kernels->merge(width, rotate, at.data(), has_before ? merged.data() + misaligned : nullptr, count,
+                   merged.data() + misaligned);
+    RC_ASSERT(std::equal(merged.begin() + std::ptrdiff_t(misaligned), merged.end(),
+                         cells.begin() + std::ptrdiff_t(misaligned)));
+  }
+}
+
 RC_GTEST_PROP(GroupSearch, FindsTheCellThatAPointFallsInto, ()) {
   alignas(16) std::array<std::uint16_t, kGroupCells> weights;
   std::uint32_t total = 0;
