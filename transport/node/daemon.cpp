@@ -4,17 +4,22 @@
 #include <sys/resource.h>
 
 #include <cerrno>
+#include <condition_variable>
+#include <cstdlib>
 #include <cstring>
+#include <mutex>
+#include <random>
+#include <thread>
+#include <utility>
 
 #include "base/heap.h"
 #include "transport/io/log.h"
+#include "transport/io/net/socket_network.h"
+#include "transport/io/uv_loop.h"
 #include "transport/node/node.h"
 
 namespace weightcast {
 namespace {
-
-// How long peers have to take our goodbye.
-constexpr Duration kGoodbye = std::chrono::milliseconds(1200);
 
 // A connection takes a descriptor, and the usual soft limit of 1024 would end a fleet at some 1000 workers.
 void raise_descriptor_limit() {
@@ -56,20 +61,56 @@ Status validate(const DaemonConfig& config) {
   return {};
 }
 
+namespace {
+
+/// Ends the process if stopping it takes longer than kStopTimeout: a disk that hangs holds the threads that wait for
+/// it, and those who wait for the threads. Nothing is lost that kill -9 would not lose, which the store survives.
+class StopDeadline {
+ public:
+  void start() {
+    thread_ = std::jthread([](const std::stop_token& stopped) {
+      std::mutex mutex;
+      std::unique_lock lock(mutex);
+      std::condition_variable_any changed;
+      changed.wait_for(lock, stopped, kStopTimeout, [] { return false; });
+      if (stopped.stop_requested()) return;
+      log_warning("the disk did not let go of what is under way within {:.3g} s; ending all the same",
+                  to_seconds(kStopTimeout));
+      std::_Exit(EXIT_SUCCESS);
+    });
+  }
+
+ private:
+  std::jthread thread_;
+};
+
+std::uint64_t host_entropy() {
+  std::random_device entropy;
+  return (std::uint64_t{entropy()} << 32) | entropy();
+}
+
+}  // namespace
+
 Status run_daemon(DaemonConfig config) {
   WC_TRY(validate(config));
   set_up_heap();
   raise_descriptor_limit();
-  WC_ASSIGN(const std::unique_ptr<Node> node, open_node(config));
-  UvLoop& loop = node->loop();
+  StopDeadline deadline;  // outlives all that may take long to end
+  UvLoop loop;
+  SocketOptions sockets;
+  sockets.congestion = config.congestion;
+  SocketNetwork network(loop, config.pace ? config.uplink : Rate{}, config.pace ? config.downlink : Rate{}, sockets);
+  const auto open_store = [&](StoreOptions options) { return Store::open(loop, std::move(options)); };
+  WC_ASSIGN(const std::unique_ptr<Node> node, open_node(config, {loop, network, open_store, host_entropy}));
   Timer goodbye(loop, [&] { loop.stop(); });
   bool stopping = false;
   loop.on_terminate([&](int signal) {
     if (stopping) return loop.stop();
     stopping = true;
+    deadline.start();
     log_info("signal {}: stopping", signal);
     node->stop("it was stopped");
-    goodbye.arm(loop.now() + kGoodbye);
+    goodbye.arm(loop.now() + Node::kGoodbye);
   });
   loop.run();
   return {};

@@ -35,6 +35,7 @@ struct DaemonConfig {
   std::string congestion;              ///< "" leaves the host's default
   std::uint32_t streams = 1;           ///< worker only: connections to each parent
   DiskBackend disk = DiskBackend::kAuto;
+  std::uint64_t storing_bytes_max = 24 * kMiB;           ///< of chunks on their way to the disk
   bool single_copy = false;                              ///< worker only: patches are applied to the only copy
   Duration single_copy_wait = std::chrono::seconds(60);  ///< ... at most so long after they arrived
   bool leaf_only = false;
@@ -47,7 +48,11 @@ struct DaemonConfig {
 /// Checks what can be checked without touching the host. Errors: kInvalidArgument, kNotAllowed.
 [[nodiscard]] Status validate(const DaemonConfig& config);
 
-/// Runs a node until SIGINT or SIGTERM. Blocks. Errors: what kept it from starting.
+/// From the signal to the end of the process, at most: a second for goodbyes, the rest for a disk that is slow.
+inline constexpr Duration kStopTimeout = std::chrono::seconds(4);
+
+/// Runs a node until SIGINT or SIGTERM, and for kStopTimeout longer at most, whatever is under way: what a job or the
+/// disk has not ended by then is cut off, as kill -9 would. Blocks. Errors: what kept it from starting.
 [[nodiscard]] Status run_daemon(DaemonConfig config);
 
 }  // namespace weightcast

@@ -6,23 +6,21 @@
 #include "transport/io/log.h"
 
 namespace weightcast {
-namespace {
-
-// Chunks on their way to the disk. A disk that is slower than the network slows the network, not the memory.
-constexpr std::uint64_t kStoringBytesMax = 24 * kMiB;
-
-}  // namespace
-
-Driver::Driver(Core& core, Store& store, const ConnectionContext& context)
-    : core_(core), store_(store), context_(context), timer_(context.loop, [this] {
-        core_.handle_timeout(context_.loop.now());
+Driver::Driver(Core& core, Store& store, EventLoop& loop, Network& network, std::uint64_t storing_bytes_max)
+    : core_(core),
+      store_(store),
+      loop_(loop),
+      network_(network),
+      storing_bytes_max_(storing_bytes_max),
+      timer_(loop, [this] {
+        core_.handle_timeout(loop_.now());
         pump();
       }) {}
 
 Driver::~Driver() { *alive_ = false; }
 
 void Driver::start() {
-  core_.start(context_.loop.now());
+  core_.start(loop_.now());
   pump();
 }
 
@@ -30,7 +28,7 @@ void Driver::accept(std::unique_ptr<FrameConnection> connection) {
   const ConnId conn = core_.next_conn();
   const std::string host = connection->peer_host();
   adopt(conn, std::move(connection));
-  core_.handle_accepted(context_.loop.now(), conn, host);
+  core_.handle_accepted(loop_.now(), conn, host);
   pump();
 }
 
@@ -41,20 +39,22 @@ void Driver::adopt(ConnId conn, std::unique_ptr<FrameConnection> connection) {
     if (!message.ParseFromString(body)) {
       return fail(Errc::kCorrupt, Op::kParse, "control message: not what this protocol sends");
     }
-    core_.handle_message(context_.loop.now(), conn, message);
+    core_.handle_message(loop_.now(), conn, message);
     pump();
     return {};
   };
   handlers.on_chunk = [this, conn](ReceivedChunk chunk) {
-    peers_.at(conn).brings_chunks = true;
-    core_.handle_chunk(context_.loop.now(), conn,
+    Peer& peer = peers_.at(conn);
+    peer.brings_chunks = true;
+    throttle(peer);
+    core_.handle_chunk(loop_.now(), conn,
                        {chunk.payload, chunk.chunk, static_cast<std::uint32_t>(chunk.bytes->size()), chunk.digest,
                         std::move(chunk.bytes)});
     pump();
   };
   handlers.on_closed = [this, conn](const Error& why) {
     drop(conn);
-    core_.handle_closed(context_.loop.now(), conn, why);
+    core_.handle_closed(loop_.now(), conn, why);
     pump();
   };
   connection->set_handlers(std::move(handlers));
@@ -65,7 +65,7 @@ void Driver::drop(ConnId conn) {
   const auto found = peers_.find(conn);
   if (found == peers_.end()) return;
   // Its own callback may be running: let go of it at the next turn.
-  context_.loop.post([peer = std::make_shared<Peer>(std::move(found->second))] {});
+  loop_.post([peer = std::make_shared<Peer>(std::move(found->second))] {});
   peers_.erase(found);
 }
 
@@ -99,17 +99,16 @@ void Driver::perform(Action action) {
 
 void Driver::perform(action::Connect connect) {
   const ConnId conn = connect.conn;
-  Peer& peer = peers_[conn];
-  peer.dial = std::make_unique<Dial>(
-      context_, Endpoint{connect.host, connect.port}, [this, conn](Result<std::unique_ptr<FrameConnection>> made) {
+  peers_[conn].attempt =
+      network_.dial({connect.host, connect.port}, [this, conn](Result<std::unique_ptr<FrameConnection>> made) {
         if (!made.has_value()) {
           drop(conn);
-          core_.handle_closed(context_.loop.now(), conn, made.error());
+          core_.handle_closed(loop_.now(), conn, made.error());
         } else {
-          // The dial's own callback is running: it must outlive it.
-          context_.loop.post([dial = std::shared_ptr<Dial>(std::move(peers_[conn].dial))] {});
+          // The attempt's own callback is running: it must outlive it.
+          loop_.post([attempt = std::shared_ptr<Network::Attempt>(std::move(peers_[conn].attempt))] {});
           adopt(conn, std::move(*made));
-          core_.handle_connected(context_.loop.now(), conn);
+          core_.handle_connected(loop_.now(), conn);
         }
         pump();
       });
@@ -132,7 +131,7 @@ void Driver::perform(action::SendChunk send) {
     log_error("version {}, chunk {}: {}", send.payload.version.value, send.chunk.value, bytes.error().message());
     peer->second.connection->close();
     drop(send.conn);
-    core_.handle_closed(context_.loop.now(), send.conn, bytes.error());
+    core_.handle_closed(loop_.now(), send.conn, bytes.error());
     pump();
   });
 }
@@ -143,7 +142,7 @@ void Driver::send_chunk(const action::SendChunk& send, BufferRef bytes) {
   const std::size_t size = bytes->size();
   peer->second.connection->send_chunk(send.payload, send.chunk, std::move(bytes), [this, conn = send.conn, size] {
     chunk_bytes_sent_ += size;
-    core_.handle_chunk_sent(context_.loop.now(), conn);
+    core_.handle_chunk_sent(loop_.now(), conn);
     pump();
   });
 }
@@ -161,10 +160,10 @@ void Driver::perform(action::BeginPayload begin) {
   store_.begin(*begin.manifest, [this, alive = alive_, payload](Result<PartialVersion> begun) {
     if (!*alive) return;
     if (begun.has_value()) {
-      core_.handle_payload_begun(context_.loop.now(), payload,
+      core_.handle_payload_begun(loop_.now(), payload,
                                  RestoredPayload{std::move(begun->chunk_digests), std::move(begun->held)});
     } else {
-      core_.handle_payload_begun(context_.loop.now(), payload, begun.error());
+      core_.handle_payload_begun(loop_.now(), payload, begun.error());
     }
     pump();
   });
@@ -183,26 +182,30 @@ void Driver::perform(action::StoreChunk store) {
                        if (!*alive) return;
                        storing_bytes_ -= size;
                        throttle_reading();
-                       core_.handle_chunk_stored(context_.loop.now(), payload, chunk, std::move(status));
+                       core_.handle_chunk_stored(loop_.now(), payload, chunk, std::move(status));
                        pump();
                      });
 }
 
 void Driver::throttle_reading() {
   // Resumed at half, so that a disk at its limit does not toggle this for every chunk.
-  const bool pause = storing_bytes_ > (reading_paused_ ? kStoringBytesMax / 2 : kStoringBytesMax);
-  if (pause == reading_paused_) return;
-  reading_paused_ = pause;
-  for (auto& [conn, peer] : peers_) {
-    if (!peer.connection || !peer.brings_chunks) continue;
-    pause ? peer.connection->pause_reading() : peer.connection->resume_reading();
-  }
+  const bool behind = storing_bytes_ > (disk_is_behind_ ? storing_bytes_max_ / 2 : storing_bytes_max_);
+  if (behind == disk_is_behind_) return;
+  disk_is_behind_ = behind;
+  for (auto& [conn, peer] : peers_) throttle(peer);
+}
+
+void Driver::throttle(Peer& peer) {
+  const bool pause = disk_is_behind_ && peer.brings_chunks;
+  if (!peer.connection || pause == peer.paused) return;
+  peer.paused = pause;
+  pause ? peer.connection->pause_reading() : peer.connection->resume_reading();
 }
 
 void Driver::perform(action::FinishPayload finish) {
   store_.finish(finish.payload, [this, alive = alive_, payload = finish.payload](Result<StoredVersion> done) {
     if (!*alive) return;
-    core_.handle_finished(context_.loop.now(), payload, done.has_value() ? Status{} : Status{done.error()});
+    core_.handle_finished(loop_.now(), payload, done.has_value() ? Status{} : Status{done.error()});
     pump();
   });
 }

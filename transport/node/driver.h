@@ -7,17 +7,20 @@
 
 #include "transport/core/core.h"
 #include "transport/io/event_loop.h"
-#include "transport/io/net/dial.h"
-#include "transport/io/net/frame_connection.h"
+#include "transport/io/net/network.h"
 #include "transport/io/store/store.h"
 
 namespace weightcast {
 
 /// Runs a Core over real connections and a real store: performs its actions, feeds it what happens. One per node, on
-/// the loop's thread. `core` and `store` outlive it.
+/// the loop's thread. What it is made with outlives it.
+///
+/// Back-pressure: chunks that are handed to the store and not on disk yet take `storing_bytes_max` at most, and one
+/// chunk of each connection more. While they do, no connection that ever brought a chunk is read, whenever it was made:
+/// a disk that is slower than the network slows the network, not the memory.
 class Driver {
  public:
-  Driver(Core& core, Store& store, const ConnectionContext& context);
+  Driver(Core& core, Store& store, EventLoop& loop, Network& network, std::uint64_t storing_bytes_max);
   ~Driver();
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
@@ -34,12 +37,15 @@ class Driver {
   void on_change(std::function<void()> observer) { observer_ = std::move(observer); }
 
   [[nodiscard]] std::uint64_t chunk_bytes_sent() const { return chunk_bytes_sent_; }
+  /// Of chunks that are on their way to the disk.
+  [[nodiscard]] std::uint64_t storing_bytes() const { return storing_bytes_; }
 
  private:
   struct Peer {
     std::unique_ptr<FrameConnection> connection;  // null while dialling
-    std::unique_ptr<Dial> dial;
+    std::unique_ptr<Network::Attempt> attempt;    // while dialling
     bool brings_chunks = false;
+    bool paused = false;
   };
 
   void perform(Action action);
@@ -60,12 +66,16 @@ class Driver {
   void drop(ConnId conn);
   void send_chunk(const action::SendChunk& send, BufferRef bytes);
   void throttle_reading();
+  /// Pauses or resumes one connection, as the disk now wants it.
+  void throttle(Peer& peer);
   /// The store keeps what the core may be asked for.
   void retain_holdings();
 
   Core& core_;
   Store& store_;
-  ConnectionContext context_;
+  EventLoop& loop_;
+  Network& network_;
+  const std::uint64_t storing_bytes_max_;
   Timer timer_;
   Instant timer_due_{};  // while it is armed
   std::map<ConnId, Peer> peers_;
@@ -73,7 +83,7 @@ class Driver {
   std::function<void(PayloadId)> make_patch_;
   std::vector<PayloadId> retained_;
   std::uint64_t storing_bytes_ = 0;
-  bool reading_paused_ = false;
+  bool disk_is_behind_ = false;
   bool pumping_ = false;
   std::uint64_t chunk_bytes_sent_ = 0;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for callbacks that may come after us

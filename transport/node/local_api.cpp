@@ -15,18 +15,18 @@ constexpr double kTimeoutMax_s = 7 * 24 * 3600.0;
 
 }  // namespace
 
-Result<std::unique_ptr<LocalApi>> LocalApi::open(const ConnectionContext& context, const std::string& socket_path,
+Result<std::unique_ptr<LocalApi>> LocalApi::open(EventLoop& loop, Network& network, const std::string& socket_path,
                                                  LocalService& service) {
-  std::unique_ptr<LocalApi> api(new LocalApi(context, service));
+  std::unique_ptr<LocalApi> api(new LocalApi(loop, service));
   WC_ASSIGN(api->listener_,
-            Listener::local(api->context_, socket_path, [raw = api.get()](std::unique_ptr<FrameConnection> connection) {
+            network.listen_locally(socket_path, [raw = api.get()](std::unique_ptr<FrameConnection> connection) {
               raw->accept(std::move(connection));
             }));
   return api;
 }
 
-LocalApi::LocalApi(const ConnectionContext& context, LocalService& service)
-    : context_(context), service_(service), timer_(context.loop, [this] { check_waits(true); }) {}
+LocalApi::LocalApi(EventLoop& loop, LocalService& service)
+    : loop_(loop), service_(service), timer_(loop, [this] { check_waits(true); }) {}
 
 LocalApi::~LocalApi() { *alive_ = false; }
 
@@ -52,7 +52,7 @@ void LocalApi::accept(std::unique_ptr<FrameConnection> connection) {
     if (!held) return;
     held->closed = true;
     sessions_.remove(held);
-    context_.loop.post([held] {});  // its own callback is running
+    loop_.post([held] {});  // its own callback is running
   };
   session->connection->set_handlers(std::move(handlers));
   sessions_.push_back(std::move(session));
@@ -88,7 +88,7 @@ Status LocalApi::handle(const std::shared_ptr<Session>& session, const local::Me
                                      request.version(), queue_.size())));
         break;
       }
-      queue_.push_back({session, request, context_.loop.now()});
+      queue_.push_back({session, request, loop_.now()});
       start_next_publish();
       break;
     }
@@ -115,7 +115,7 @@ void LocalApi::finish_publish(const Queued& queued, Result<std::uint64_t> taken)
   const auto session = queued.session.lock();
   if (!session || session->closed) return;  // the publication goes on without the one who asked for it
   if (!taken.has_value()) return reply_error(*session, taken.error());
-  const Instant now = context_.loop.now();
+  const Instant now = loop_.now();
   local::Message out;
   out.mutable_publish_taken()->set_version(queued.request.version());
   out.mutable_publish_taken()->set_snapshot_bytes(*taken);
@@ -130,7 +130,7 @@ void LocalApi::finish_publish(const Queued& queued, Result<std::uint64_t> taken)
 void LocalApi::handle_change() { check_waits(false); }
 
 void LocalApi::check_waits(bool send_progress) {
-  const Instant now = context_.loop.now();
+  const Instant now = loop_.now();
   std::optional<local::VersionInstalled> installed;
   const std::optional<local::VersionPreparing> preparing = service_.preparing();
   bool somebody_waits = false;

@@ -9,8 +9,7 @@
 
 #include "proto/local.pb.h"
 #include "transport/io/event_loop.h"
-#include "transport/io/net/frame_connection.h"
-#include "transport/io/net/listener.h"
+#include "transport/io/net/network.h"
 
 namespace weightcast {
 
@@ -42,7 +41,7 @@ class LocalApi {
   static constexpr std::size_t kPublishQueueMax = 8;
   static constexpr std::size_t kSessionsMax = 256;
 
-  [[nodiscard]] static Result<std::unique_ptr<LocalApi>> open(const ConnectionContext& context,
+  [[nodiscard]] static Result<std::unique_ptr<LocalApi>> open(EventLoop& loop, Network& network,
                                                               const std::string& socket_path, LocalService& service);
   ~LocalApi();
   LocalApi(const LocalApi&) = delete;
@@ -72,7 +71,7 @@ class LocalApi {
     Instant received_at{};
   };
 
-  LocalApi(const ConnectionContext& context, LocalService& service);
+  LocalApi(EventLoop& loop, LocalService& service);
   void accept(std::unique_ptr<FrameConnection> connection);
   Status handle(const std::shared_ptr<Session>& session, const local::Message& message);
   void start_next_publish();
@@ -83,7 +82,7 @@ class LocalApi {
   void reply(Session& session, const local::Message& message);
   void reply_error(Session& session, const Error& error);
 
-  ConnectionContext context_;
+  EventLoop& loop_;
   LocalService& service_;
   std::unique_ptr<Listener> listener_;
   Timer timer_;

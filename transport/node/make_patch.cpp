@@ -71,14 +71,14 @@ Result<double> changed_share(const SnapshotSource& base, const SnapshotSource& r
 /// One patch being made; kept alive by the closures of its steps.
 class PatchMaking : public std::enable_shared_from_this<PatchMaking> {
  public:
-  PatchMaking(EventLoop& loop, Store& store, MakePatchRequest request, PatchObserver observer)
-      : loop_(loop), store_(store), request_(std::move(request)), observer_(std::move(observer)) {}
+  PatchMaking(Jobs& jobs, Store& store, MakePatchRequest request, PatchObserver observer)
+      : jobs_(jobs), store_(store), request_(std::move(request)), observer_(std::move(observer)) {}
 
   void start() {
     const StoredVersion* base = store_.find(request_.payload.base);
     const StoredVersion* result = store_.find(request_.payload.version);
     if (result == nullptr || (base == nullptr && !is_packed())) {
-      return loop_.post([self = shared_from_this()] {
+      return jobs_.post([self = shared_from_this()] {
         self->observer_.done(fail(Errc::kNotFound, Op::kEncode, "what it is made from is not in the store any more"));
       });
     }
@@ -88,8 +88,8 @@ class PatchMaking : public std::enable_shared_from_this<PatchMaking> {
       base_digest_ = base->manifest.snapshot_digest;
     }
     manifest_ = result->manifest;
-    loop_.offload([self = shared_from_this()] { self->note(self->open()); },
-                  [self = shared_from_this()] { self->begin(); });
+    jobs_.run([self = shared_from_this()] { self->note(self->open()); },
+              [self = shared_from_this()] { self->begin(); });
   }
 
  private:
@@ -125,7 +125,7 @@ class PatchMaking : public std::enable_shared_from_this<PatchMaking> {
       if (!path.has_value()) return self->observer_.done(path.error());
       self->path_ = *path;
       self->announce();
-      self->loop_.offload([self] { self->note(self->encode()); }, [self] { self->finish(); });
+      self->jobs_.run([self] { self->note(self->encode()); }, [self] { self->finish(); });
     });
   }
 
@@ -155,12 +155,13 @@ class PatchMaking : public std::enable_shared_from_this<PatchMaking> {
     WC_ASSIGN(const File file, open_file(path_, O_WRONLY));
     const double limit_bytes = share_max() * double(manifest_.snapshot_bytes());
     EncodeOptions options;
-    options.threads = loop_.threads_per_job_max();
+    options.threads = jobs_.loop().threads_per_job_max();
     const VersionSource after(*result_);
     const std::unique_ptr<ByteSource> before =
         base_ ? std::unique_ptr<ByteSource>(std::make_unique<VersionSource>(*base_))
               : std::make_unique<MemorySource>(Bytes());
     Result<PatchSummary> summary = encode_patch(head, *before, after, options, [&](Bytes bytes) -> Status {
+      if (jobs_.cancelled()) return Jobs::cancelled_error(Op::kEncode);
       if (double(bytes_ + bytes.size()) >= limit_bytes) {
         return fail(Errc::kTooLarge, Op::kEncode,
                     fmt::format("it takes more than {:.0f} % of the full payload", 100 * share_max()));
@@ -168,7 +169,7 @@ class PatchMaking : public std::enable_shared_from_this<PatchMaking> {
       WC_TRY(write_fully(file, bytes_, bytes, path_.native()));
       bytes_ += bytes.size();
       hasher_->update(bytes);
-      if (loop_.now() >= grow_at_) grow();
+      if (jobs_.loop().now() >= grow_at_) grow();
       return {};
     });
     if (!summary.has_value()) return summary.error();
@@ -189,9 +190,9 @@ class PatchMaking : public std::enable_shared_from_this<PatchMaking> {
     const std::size_t whole = digests.size() / manifest_.part_chunks * manifest_.part_chunks;
     if (whole == grown_chunks_) return;
     grown_chunks_ = whole;
-    grow_at_ = loop_.now() + kGrowthInterval;
+    grow_at_ = jobs_.loop().now() + kGrowthInterval;
     MadePayload grown = made_of(digests.begin(), digests.begin() + std::ptrdiff_t(whole), true);
-    loop_.post([self = shared_from_this(), grown = std::move(grown)]() mutable {
+    jobs_.post([self = shared_from_this(), grown = std::move(grown)]() mutable {
       self->store_.grow_making(*grown.manifest);
       self->observer_.grown(std::move(grown));
     });
@@ -230,7 +231,7 @@ class PatchMaking : public std::enable_shared_from_this<PatchMaking> {
     if (!status.has_value()) error_ = status.error();
   }
 
-  EventLoop& loop_;
+  Jobs& jobs_;
   Store& store_;
   MakePatchRequest request_;
   PatchObserver observer_;
@@ -250,8 +251,8 @@ class PatchMaking : public std::enable_shared_from_this<PatchMaking> {
 
 }  // namespace
 
-void make_patch(EventLoop& loop, Store& store, MakePatchRequest request, PatchObserver observer) {
-  std::make_shared<PatchMaking>(loop, store, std::move(request), std::move(observer))->start();
+void make_patch(Jobs& jobs, Store& store, MakePatchRequest request, PatchObserver observer) {
+  std::make_shared<PatchMaking>(jobs, store, std::move(request), std::move(observer))->start();
 }
 
 }  // namespace weightcast

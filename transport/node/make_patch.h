@@ -3,7 +3,7 @@
 #include <functional>
 
 #include "transport/core/origin/publications.h"
-#include "transport/io/event_loop.h"
+#include "transport/io/jobs.h"
 #include "transport/io/store/store.h"
 
 namespace weightcast {
@@ -30,6 +30,6 @@ struct PatchObserver {
 /// carries the latest value of each cell, once. A packed payload is made in the same way, from one version and nothing.
 /// Errors: kTooLarge (it would not be smaller than the full payload by kPatchShareMax, a packed one by kPackedShareMax:
 /// found by looking at samples first, then while encoding), and those of encode_patch(), SnapshotSource and the store.
-void make_patch(EventLoop& loop, Store& store, MakePatchRequest request, PatchObserver observer);
+void make_patch(Jobs& jobs, Store& store, MakePatchRequest request, PatchObserver observer);
 
 }  // namespace weightcast

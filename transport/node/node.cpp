@@ -12,28 +12,24 @@ std::string_view kind_of(PayloadId payload) {
 
 Status Node::open_base(const DaemonConfig& config) {
   config_ = config;
-  socket_options_.congestion = config.congestion;
-  uplink_ = std::make_unique<Pacer>(loop_, config.pace ? config.uplink : Rate{});
-  downlink_ = std::make_unique<Pacer>(loop_, config.pace ? config.downlink : Rate{});
-  local_pacer_ = std::make_unique<Pacer>(loop_, Rate{});
   StoreOptions options;
   options.directory = config.state;
   options.versions_kept = config.versions_kept;
   options.single_copy = config.single_copy;
   options.single_copy_wait = config.single_copy_wait;
   options.backend = config.disk;
-  WC_ASSIGN(store_, Store::open(loop_, options));
+  WC_ASSIGN(store_, environment_.open_store(std::move(options)));
   // Accepted connections wait in the listener's backlog until there is a driver: none is accepted before the loop runs.
-  WC_ASSIGN(listener_, Listener::tcp(context(), config.listen, [this](std::unique_ptr<FrameConnection> connection) {
-              driver_->accept(std::move(connection));
-            }));
+  WC_ASSIGN(listener_, environment_.network.listen(config.listen, [this](std::unique_ptr<FrameConnection> connection) {
+    driver_->accept(std::move(connection));
+  }));
+  endpoint_ = listener_->endpoint();
   return {};
 }
 
-Status Node::serve(Core& core) {
-  driver_ = std::make_unique<Driver>(core, *store_, context());
-  const ConnectionContext local{loop_, buffers_, *local_pacer_, *local_pacer_, {}};
-  WC_ASSIGN(api_, LocalApi::open(local, config_.state + "/api.sock", *this));
+Status Node::serve() {
+  driver_ = std::make_unique<Driver>(core(), *store_, loop(), environment_.network, config_.storing_bytes_max);
+  WC_ASSIGN(api_, LocalApi::open(loop(), environment_.network, config_.state + "/api.sock", *this));
   driver_->on_change([this] { api_->handle_change(); });
   store_->on_pending_in_place_update([this] { api_->handle_change(); });
   driver_->start();
@@ -41,6 +37,21 @@ Status Node::serve(Core& core) {
            config_.name, endpoint().to_string(), config_.state,
            store_->backend() == DiskBackend::kIoUring ? "io_uring" : "thread-pool");
   return {};
+}
+
+void Node::stop(std::string_view reason) {
+  listener_.reset();
+  jobs_.cancel();
+  core().stop(reason);
+  driver_->pump();
+}
+
+void Node::close() {
+  jobs_.stop();
+  api_.reset();
+  listener_.reset();
+  driver_.reset();
+  store_.reset();
 }
 
 local::VersionsReply Node::versions() {
@@ -77,12 +88,12 @@ std::optional<local::VersionPreparing> Node::preparing() {
   return preparing;
 }
 
-Result<std::unique_ptr<Node>> open_node(const DaemonConfig& config) {
+Result<std::unique_ptr<Node>> open_node(const DaemonConfig& config, NodeEnvironment environment) {
   std::unique_ptr<Node> node;
   if (config.role == Role::kOrigin) {
-    node = std::make_unique<OriginNode>();
+    node = std::make_unique<OriginNode>(std::move(environment));
   } else {
-    node = std::make_unique<WorkerNode>();
+    node = std::make_unique<WorkerNode>(std::move(environment));
   }
   WC_TRY(node->open_base(config));
   WC_TRY(node->start());

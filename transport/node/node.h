@@ -2,60 +2,64 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
-#include "transport/io/buffer.h"
-#include "transport/io/net/frame_connection.h"
-#include "transport/io/net/listener.h"
-#include "transport/io/net/pacer.h"
-#include "transport/io/store/store.h"
-#include "transport/io/uv_loop.h"
+#include "transport/io/jobs.h"
 #include "transport/node/daemon.h"
 #include "transport/node/driver.h"
 #include "transport/node/local_api.h"
+#include "transport/node/node_environment.h"
 
 namespace weightcast {
 
 /// "full", "packed" or "patch": what programs are told.
 [[nodiscard]] std::string_view kind_of(PayloadId payload);
 
-/// What origin and worker have in common: the store, the limits, the listeners. Members are in the order in which they
-/// may be destroyed from the last to the first.
+/// What origin and worker have in common: the store, the listeners. Members are in the order in which they may be
+/// destroyed from the last to the first; jobs end before anything that they use.
 class Node : public LocalService {
  public:
+  /// How long peers have to take our goodbye.
+  static constexpr Duration kGoodbye = std::chrono::milliseconds(1200);
+
+  explicit Node(NodeEnvironment environment) : environment_(std::move(environment)) {}
+
   /// Takes the state directory and the port; nothing is promised to anyone yet.
   /// Errors: kBusy (another daemon has the directory), and those of Store::open() and Listener::tcp().
   [[nodiscard]] Status open_base(const DaemonConfig& config);
-  /// Serves until the loop is stopped.
+  /// Serves from the loop's next turn on.
   virtual Status start() = 0;
-  /// Says goodbye; the loop runs a little longer so that it is heard.
-  virtual void stop(std::string_view reason) = 0;
+  /// Takes nothing new, calls off what is under way and says goodbye; kGoodbye later, when it has been heard, the node
+  /// may be destroyed. That waits for jobs to reach the end of the piece at hand, and for the disk.
+  void stop(std::string_view reason);
 
-  [[nodiscard]] Endpoint endpoint() const { return listener_->endpoint(); }
-  [[nodiscard]] UvLoop& loop() { return loop_; }
+  [[nodiscard]] const Endpoint& endpoint() const { return endpoint_; }
+  [[nodiscard]] const Store& store() const { return *store_; }
+  [[nodiscard]] const Driver& driver() const { return *driver_; }
 
   local::VersionsReply versions() override;
   std::optional<local::VersionInstalled> installed() override;
   std::optional<local::VersionPreparing> preparing() override;
 
  protected:
-  [[nodiscard]] ConnectionContext context() { return {loop_, buffers_, *uplink_, *downlink_, socket_options_}; }
+  [[nodiscard]] EventLoop& loop() const { return environment_.loop; }
+  [[nodiscard]] virtual Core& core() = 0;
   /// Starts to accept nodes and local clients.
-  [[nodiscard]] Status serve(Core& core);
+  [[nodiscard]] Status serve();
+  /// Ends jobs, then all that calls back into the core: to be called first by the destructor of whoever owns the core.
+  void close();
 
-  UvLoop loop_;
+  NodeEnvironment environment_;
   DaemonConfig config_;
-  BufferPool buffers_{16 * kMiB};
-  SocketOptions socket_options_;
-  std::unique_ptr<Pacer> uplink_;
-  std::unique_ptr<Pacer> downlink_;
-  std::unique_ptr<Pacer> local_pacer_;  // the local socket is not the network
   std::unique_ptr<Store> store_;
   std::unique_ptr<Driver> driver_;
-  std::unique_ptr<Listener> listener_;
+  std::unique_ptr<Listener> listener_;  // until stop()
+  Endpoint endpoint_;
   std::unique_ptr<LocalApi> api_;
+  Jobs jobs_{environment_.loop};
 };
 
 /// Errors: what kept the node from being made. See Node::open_base().
-[[nodiscard]] Result<std::unique_ptr<Node>> open_node(const DaemonConfig& config);
+[[nodiscard]] Result<std::unique_ptr<Node>> open_node(const DaemonConfig& config, NodeEnvironment environment);
 
 }  // namespace weightcast

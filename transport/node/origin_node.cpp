@@ -22,10 +22,7 @@ std::string_view state_of(const Member& member, Version latest) {
 
 }  // namespace
 
-OriginNode::~OriginNode() {
-  api_.reset();
-  driver_.reset();
-}
+OriginNode::~OriginNode() { close(); }
 
 Status OriginNode::start() {
   OriginConfig config;
@@ -46,10 +43,10 @@ Status OriginNode::start() {
   for (const StoredPatch& stored : store_->patches()) {
     core_->restore(std::make_shared<const Manifest>(stored.manifest), stored.chunk_digests);
   }
-  core_->restore_peers(loop_.now(), PeerRecordsFile(config_.state).read());
+  core_->restore_peers(loop().now(), PeerRecordsFile(config_.state).read());
   // Whatever an origin finds half-made was never announced.
   for (const PartialVersion& partial : store_->partial()) store_->discard(partial.manifest.id());
-  WC_TRY(serve(*core_));
+  WC_TRY(serve());
   driver_->on_make_patch([this](PayloadId patch) { make(patch); });
   driver_->on_change([this] { handle_change(); });
   return {};
@@ -58,30 +55,26 @@ Status OriginNode::start() {
 void OriginNode::handle_change() {
   if (!started_.empty()) {
     Started& newest = started_.rbegin()->second;
-    if (!newest.first_sent_at && driver_->chunk_bytes_sent() > newest.egress_bytes) newest.first_sent_at = loop_.now();
+    if (!newest.first_sent_at && driver_->chunk_bytes_sent() > newest.egress_bytes) newest.first_sent_at = loop().now();
   }
   api_->handle_change();
   const std::uint64_t generation = core_->peer_records_generation();
   if (writing_peer_records_ || generation == peer_records_written_) return;
   writing_peer_records_ = true;
   peer_records_written_ = generation;
-  loop_.offload(
-      [file = PeerRecordsFile(config_.state), records = core_->peer_records(loop_.now())] {
+  jobs_.run(
+      [file = PeerRecordsFile(config_.state), records = core_->peer_records(loop().now())] {
         if (Status s = file.write(records); !s.has_value()) log_warning("peer records: {}", s.error().message());
       },
       [this] { writing_peer_records_ = false; });
 }
 
-void OriginNode::stop(std::string_view reason) {
-  core_->stop(reason);
-  driver_->pump();
-}
-
 void OriginNode::publish(const local::PublishRequest& request, std::function<void(Result<std::uint64_t>)> taken) {
   const Version version{request.version()};
-  const Instant started_at = loop_.now();
-  if (Status ok = core_->check_version(version); !ok.has_value()) {
-    loop_.post([taken = std::move(taken), error = ok.error()] { taken(error); });
+  const Instant started_at = loop().now();
+  const Status ok = jobs_.cancelled() ? Status{Jobs::cancelled_error(Op::kPublish)} : core_->check_version(version);
+  if (!ok.has_value()) {
+    jobs_.post([taken = std::move(taken), error = ok.error()] { taken(error); });
     return;
   }
   TakeoverRequest takeover;
@@ -91,12 +84,14 @@ void OriginNode::publish(const local::PublishRequest& request, std::function<voi
   takeover.allow_nonfinite = request.allow_nonfinite();
   takeover.look_whether_packable =
       config_.packing == Packing::kAlways || (config_.packing == Packing::kAuto && config_.uplink.limited());
-  takeover.choose_chunk_bytes = [this](std::uint64_t bytes) { return core_->plan_for(loop_.now(), bytes).chunk_bytes; };
+  takeover.choose_chunk_bytes = [this](std::uint64_t bytes) {
+    return core_->plan_for(loop().now(), bytes).chunk_bytes;
+  };
   TakeoverObserver observer;
   observer.begun = [this, version, started_at](std::shared_ptr<const Manifest> manifest, bool packable) {
     started_[version] = {started_at, driver_->chunk_bytes_sent(), {}};
     while (started_.size() > kStartedMax) started_.erase(started_.begin());
-    core_->handle_publish_begun(loop_.now(), std::move(manifest), packable);
+    core_->handle_publish_begun(loop().now(), std::move(manifest), packable);
     driver_->pump();
   };
   observer.grown = [this](MadePayload grown) {
@@ -107,36 +102,36 @@ void OriginNode::publish(const local::PublishRequest& request, std::function<voi
     if (!copy.has_value()) {
       log_warning("version {} was not published: {}", version.value, copy.error().message());
       started_.erase(version);
-      core_->handle_publish_failed(loop_.now(), version);
+      core_->handle_publish_failed(loop().now(), version);
       driver_->pump();
       return taken(copy.error());
     }
-    core_->handle_publish(loop_.now(), started_at, *copy);
+    core_->handle_publish(loop().now(), started_at, *copy);
     driver_->pump();
     taken(copy->manifest->payload_bytes);
   };
-  take_over(loop_, *store_, std::move(takeover), std::move(observer));
+  take_over(jobs_, *store_, std::move(takeover), std::move(observer));
 }
 
 void OriginNode::make(PayloadId patch) {
   const auto choose_chunk_bytes = [this](std::uint64_t bytes) {
-    return core_->plan_for(loop_.now(), bytes).chunk_bytes;
+    return core_->plan_for(loop().now(), bytes).chunk_bytes;
   };
   PatchObserver observer;
   observer.begun = [this](std::shared_ptr<const Manifest> manifest) {
-    core_->handle_patch_begun(loop_.now(), std::move(manifest));
+    core_->handle_patch_begun(loop().now(), std::move(manifest));
     driver_->pump();
   };
   observer.grown = [this](MadePayload grown) {
     core_->handle_patch_grown(std::move(grown));
     driver_->pump();
   };
-  observer.done = [this, patch, began_at = loop_.now()](Result<MadePayload> made) {
-    encode_s_ = to_seconds(loop_.now() - began_at);
-    core_->handle_patch_made(loop_.now(), patch, std::move(made));
+  observer.done = [this, patch, began_at = loop().now()](Result<MadePayload> made) {
+    encode_s_ = to_seconds(loop().now() - began_at);
+    core_->handle_patch_made(loop().now(), patch, std::move(made));
     driver_->pump();
   };
-  make_patch(loop_, *store_, {patch, config_.model_id, choose_chunk_bytes}, std::move(observer));
+  make_patch(jobs_, *store_, {patch, config_.model_id, choose_chunk_bytes}, std::move(observer));
 }
 
 std::optional<local::PublishResult> OriginNode::publish_result(Version version, double fraction) {
@@ -169,7 +164,7 @@ local::PublishProgress OriginNode::publish_progress(Version version) {
   progress.set_version(version.value);
   if (const auto now = core_->progress(version)) progress.set_payload_bytes(now->payload_bytes);
   if (const auto started = started_.find(version); started != started_.end()) {
-    progress.set_elapsed_s(to_seconds(loop_.now() - started->second.at));
+    progress.set_elapsed_s(to_seconds(loop().now() - started->second.at));
   }
   for (const auto& [id, member] : core_->members().all()) {
     if (!member.active()) continue;
@@ -228,7 +223,7 @@ local::StatusReply OriginNode::status() {
     node.set_last_error(member.last_error);
     node.set_payload(std::string(to_string(member.installed_path)));
     node.set_payload_bytes(member.installed_bytes);
-    node.set_score(member.score_at(loop_.now()));
+    node.set_score(member.score_at(loop().now()));
     node.set_standing(member.leaf_only     ? "leaf"
                       : member.unreachable ? "unreachable"
                                            : std::string(to_string(member.standing.standing())));

@@ -11,15 +11,18 @@ namespace weightcast {
 /// The node on the trainer's host.
 class OriginNode final : public Node {
  public:
+  using Node::Node;
   ~OriginNode() override;
 
   Status start() override;
-  void stop(std::string_view reason) override;
 
   local::StatusReply status() override;
   void publish(const local::PublishRequest& request, std::function<void(Result<std::uint64_t>)> taken) override;
   std::optional<local::PublishResult> publish_result(Version version, double fraction) override;
   local::PublishProgress publish_progress(Version version) override;
+
+ protected:
+  Core& core() override { return *core_; }
 
  private:
   struct Started {

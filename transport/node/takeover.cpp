@@ -54,12 +54,12 @@ Status check_fits_the_wire(Manifest manifest) {
 // One takeover; kept alive by the closures of its steps.
 class Takeover : public std::enable_shared_from_this<Takeover> {
  public:
-  Takeover(EventLoop& loop, Store& store, TakeoverRequest request, TakeoverObserver observer)
-      : loop_(loop), store_(store), request_(std::move(request)), observer_(std::move(observer)) {}
+  Takeover(Jobs& jobs, Store& store, TakeoverRequest request, TakeoverObserver observer)
+      : jobs_(jobs), store_(store), request_(std::move(request)), observer_(std::move(observer)) {}
 
   void start() {
-    loop_.offload([self = shared_from_this()] { self->open_source(); },
-                  [self = shared_from_this()] { self->begin_import(); });
+    jobs_.run([self = shared_from_this()] { self->open_source(); },
+              [self = shared_from_this()] { self->begin_import(); });
   }
 
  private:
@@ -87,7 +87,7 @@ class Takeover : public std::enable_shared_from_this<Takeover> {
     manifest_.files = source_->file_table().files();
     manifest_.chunk_bytes = request_.choose_chunk_bytes(manifest_.payload_bytes);
     manifest_.part_chunks = choose_part_chunks(manifest_.payload_bytes, manifest_.chunk_bytes);
-    manifest_.published_unix_ms = loop_.unix_ms();
+    manifest_.published_unix_ms = jobs_.loop().unix_ms();
     if (Status fits = check_fits_the_wire(manifest_); !fits.has_value()) return observer_.done(fits.error());
     // Workers make room while this node does.
     observer_.begun(made_of(0, true).manifest, packable_);
@@ -108,10 +108,10 @@ class Takeover : public std::enable_shared_from_this<Takeover> {
     copied_.resize(digest_->leaf_count());
     copying_ = kThreads;
     for (unsigned i = 0; i < kThreads; ++i) {
-      loop_.offload([self = shared_from_this()] { self->copy_leaves(); },
-                    [self = shared_from_this()] {
-                      if (--self->copying_ == 0) self->finish();
-                    });
+      jobs_.run([self = shared_from_this()] { self->copy_leaves(); },
+                [self = shared_from_this()] {
+                  if (--self->copying_ == 0) self->finish();
+                });
     }
   }
 
@@ -130,6 +130,7 @@ class Takeover : public std::enable_shared_from_this<Takeover> {
     ChunkHasher chunks(manifest_.chunk_bytes);
     DigestStream digest;
     for (; offset < end; offset += buffer.size()) {
+      if (jobs_.cancelled()) return Jobs::cancelled_error(Op::kPublish);
       const MutableBytes piece = MutableBytes(buffer).first(std::min<std::uint64_t>(buffer.size(), end - offset));
       WC_TRY(source_->read_at(offset, piece));
       if (scan_) {
@@ -158,7 +159,7 @@ class Takeover : public std::enable_shared_from_this<Takeover> {
     const auto whole = static_cast<std::uint32_t>(chunks / manifest_.part_chunks * manifest_.part_chunks);
     if (whole <= told_chunks_ || double(whole - told_chunks_) < kGrowthShare * double(told_chunks_)) return;
     told_chunks_ = whole;
-    loop_.post([self = shared_from_this(), grown = made_of(whole, true)]() mutable {
+    jobs_.post([self = shared_from_this(), grown = made_of(whole, true)]() mutable {
       if (self->finishing_) return;  // that tells all
       self->store_.grow_making(*grown.manifest);
       self->observer_.grown(std::move(grown));
@@ -230,7 +231,7 @@ class Takeover : public std::enable_shared_from_this<Takeover> {
     failed_ = true;
   }
 
-  EventLoop& loop_;
+  Jobs& jobs_;
   Store& store_;
   TakeoverRequest request_;
   TakeoverObserver observer_;
@@ -256,8 +257,8 @@ class Takeover : public std::enable_shared_from_this<Takeover> {
 
 }  // namespace
 
-void take_over(EventLoop& loop, Store& store, TakeoverRequest request, TakeoverObserver observer) {
-  std::make_shared<Takeover>(loop, store, std::move(request), std::move(observer))->start();
+void take_over(Jobs& jobs, Store& store, TakeoverRequest request, TakeoverObserver observer) {
+  std::make_shared<Takeover>(jobs, store, std::move(request), std::move(observer))->start();
 }
 
 }  // namespace weightcast

@@ -7,7 +7,7 @@
 
 #include "base/ids.h"
 #include "transport/core/origin/publications.h"
-#include "transport/io/event_loop.h"
+#include "transport/io/jobs.h"
 #include "transport/io/store/store.h"
 
 namespace weightcast {
@@ -37,7 +37,7 @@ struct TakeoverObserver {
 
 /// Makes the origin's own copy of a snapshot in its store, hashing as it copies, off the loop.
 /// Errors: those of SnapshotSource; kInvalidArgument (a tensor that is not finite); kCorrupt (the source changed while
-/// it was read); kTooLarge (a manifest that cannot be sent); kNoSpace, kIo.
-void take_over(EventLoop& loop, Store& store, TakeoverRequest request, TakeoverObserver observer);
+/// it was read); kClosed (the jobs were cancelled); kTooLarge (a manifest that cannot be sent); kNoSpace, kIo.
+void take_over(Jobs& jobs, Store& store, TakeoverRequest request, TakeoverObserver observer);
 
 }  // namespace weightcast

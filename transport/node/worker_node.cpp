@@ -2,21 +2,15 @@
 
 #include <fmt/format.h>
 
-#include <random>
-
 namespace weightcast {
 
-WorkerNode::~WorkerNode() {
-  api_.reset();
-  driver_.reset();
-}
+WorkerNode::~WorkerNode() { close(); }
 
 Status WorkerNode::start() {
   WorkerConfig config;
   config.name = config_.name;
   config.model_id = config_.model_id;
-  std::random_device entropy;
-  config.incarnation = (std::uint64_t{entropy()} << 32) | entropy();
+  config.incarnation = environment_.entropy();
   config.origin_host = config_.origin->host;
   config.origin_port = config_.origin->port;
   config.listen_host = config_.listen.host;
@@ -36,12 +30,7 @@ Status WorkerNode::start() {
   for (const StoredPatch& stored : store_->patches()) {
     core_->restore_patch(std::make_shared<const Manifest>(stored.manifest), stored.chunk_digests);
   }
-  return serve(*core_);
-}
-
-void WorkerNode::stop(std::string_view reason) {
-  core_->stop(reason);
-  driver_->pump();
+  return serve();
 }
 
 local::StatusReply WorkerNode::status() {
@@ -81,7 +70,7 @@ void WorkerNode::publish(const local::PublishRequest& request, std::function<voi
   const Error refused = fail(Errc::kNotAllowed, Op::kPublish,
                              fmt::format("version {}: this node is a worker; publish on the origin, {}",
                                          request.version(), config_.origin->to_string()));
-  loop_.post([taken = std::move(taken), refused] { taken(refused); });
+  jobs_.post([taken = std::move(taken), refused] { taken(refused); });
 }
 
 std::optional<local::PublishResult> WorkerNode::publish_result(Version, double) { return std::nullopt; }

@@ -8,9 +8,9 @@
 #include "base/result.h"
 #include "proto/frame.h"
 #include "transport/io/buffer.h"
-#include "transport/io/uv_loop.h"
 #include "transport/io/net/pacer.h"
 #include "transport/io/unique_fd.h"
+#include "transport/io/uv_loop.h"
 
 namespace weightcast {
 

@@ -1,0 +1,41 @@
+#include "transport/io/net/socket_network.h"
+
+#include <utility>
+
+#include "transport/io/net/dial.h"
+
+namespace weightcast {
+namespace {
+
+class SocketAttempt final : public Network::Attempt {
+ public:
+  SocketAttempt(const ConnectionContext& context, const Endpoint& to, Network::OnDialled on_dialled)
+      : dial_(context, to, std::move(on_dialled)) {}
+
+ private:
+  Dial dial_;
+};
+
+}  // namespace
+
+SocketNetwork::SocketNetwork(UvLoop& loop, Rate uplink, Rate downlink, SocketOptions options)
+    : loop_(loop),
+      options_(std::move(options)),
+      uplink_(loop, uplink),
+      downlink_(loop, downlink),
+      unpaced_(loop, Rate{}) {}
+
+std::unique_ptr<Network::Attempt> SocketNetwork::dial(const Endpoint& to, OnDialled on_dialled) {
+  return std::make_unique<SocketAttempt>(context(), to, std::move(on_dialled));
+}
+
+Result<std::unique_ptr<Listener>> SocketNetwork::listen(const Endpoint& at, Listener::OnConnection on_connection) {
+  return Listener::tcp(context(), at, std::move(on_connection));
+}
+
+Result<std::unique_ptr<Listener>> SocketNetwork::listen_locally(const std::string& path,
+                                                                Listener::OnConnection on_connection) {
+  return Listener::local({loop_, buffers_, unpaced_, unpaced_, {}}, path, std::move(on_connection));
+}
+
+}  // namespace weightcast

@@ -1,0 +1,31 @@
+#pragma once
+
+#include "base/units.h"
+#include "transport/io/net/network.h"
+#include "transport/io/net/pacer.h"
+
+namespace weightcast {
+
+/// The host's sockets, with a node's rates and its buffers.
+class SocketNetwork final : public Network {
+ public:
+  /// A rate of nothing is not paced.
+  SocketNetwork(UvLoop& loop, Rate uplink, Rate downlink, SocketOptions options);
+
+  std::unique_ptr<Attempt> dial(const Endpoint& to, OnDialled on_dialled) override;
+  Result<std::unique_ptr<Listener>> listen(const Endpoint& at, Listener::OnConnection on_connection) override;
+  Result<std::unique_ptr<Listener>> listen_locally(const std::string& path,
+                                                   Listener::OnConnection on_connection) override;
+
+ private:
+  [[nodiscard]] ConnectionContext context() { return {loop_, buffers_, uplink_, downlink_, options_}; }
+
+  UvLoop& loop_;
+  const SocketOptions options_;
+  BufferPool buffers_{16 * kMiB};
+  Pacer uplink_;
+  Pacer downlink_;
+  Pacer unpaced_;  // of local sockets
+};
+
+}  // namespace weightcast

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "transport/io/event_loop.h"
+#include "transport/io/net/network.h"
+#include "transport/io/store/store.h"
+
+namespace weightcast {
+
+/// What a node needs of the world around it. run_daemon() gives it the host's; the simulator gives it a host of its own
+/// making. All outlive the node.
+struct NodeEnvironment {
+  EventLoop& loop;
+  Network& network;
+  /// Opens the node's store, on the disk that it is to use. Called once.
+  std::function<Result<std::unique_ptr<Store>>(StoreOptions)> open_store;
+  /// Tells one run of a node from another: no two numbers are alike.
+  std::function<std::uint64_t()> entropy;
+};
+
+}  // namespace weightcast
