@@ -2,6 +2,8 @@
 
 #include <cstdio>
 
+#include "base/text.h"
+#include "proto/names.h"
 #include "transport/core/plan/plan.h"
 #include "transport/io/net/endpoint.h"
 
@@ -23,6 +25,14 @@ CLI::Validator validator(std::string type, Parse parse) {
 CLI::Validator rate_validator() { return validator("RATE", parse_rate); }
 CLI::Validator bytes_validator() { return validator("BYTES", parse_bytes); }
 CLI::Validator endpoint_validator() { return validator("HOST:PORT", Endpoint::parse); }
+CLI::Validator node_name_validator() {
+  return CLI::Validator(
+      [](const std::string& name) {
+        const Status status = check_node_name(name);
+        return status.has_value() ? std::string() : status.error().detail;
+      },
+      "NAME");
+}
 CLI::Validator topology_validator() { return validator("TOPOLOGY", parse_topology); }
 
 int run_commands(CLI::App& app, const CommandBody& selected, int argc, char** argv) {
@@ -40,7 +50,7 @@ int run_commands(CLI::App& app, const CommandBody& selected, int argc, char** ar
   }
   const Status status = selected();
   if (status.has_value()) return 0;
-  std::fprintf(stderr, "weightcast: %s\n", status.error().message().c_str());
+  std::fprintf(stderr, "weightcast: %s\n", printable(status.error().message()).c_str());
   return 1;
 }
 

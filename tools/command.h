@@ -30,6 +30,7 @@ void add_simulate_command(const Commands& commands);
 [[nodiscard]] CLI::Validator rate_validator();
 [[nodiscard]] CLI::Validator bytes_validator();
 [[nodiscard]] CLI::Validator endpoint_validator();
+[[nodiscard]] CLI::Validator node_name_validator();
 [[nodiscard]] CLI::Validator topology_validator();
 
 }  // namespace weightcast

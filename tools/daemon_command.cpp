@@ -64,7 +64,8 @@ void add_daemon_command(const Commands& commands) {
       ->check(endpoint_validator())
       ->capture_default_str();
   app->add_option("--origin", flags->origin, "The origin's address (workers)")->check(endpoint_validator());
-  app->add_option("--name", config.name, "This node's name, unique in the fleet; default: the host's name");
+  app->add_option("--name", config.name, "This node's name, unique in the fleet; default: the host's name")
+      ->check(node_name_validator());
   app->add_option("--model", config.model_id, "Model id; nodes of another model are refused");
   app->add_option("--uplink", flags->uplink, "What this node may send, e.g. 300mbit")
       ->check(rate_validator())

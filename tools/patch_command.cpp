@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <thread>
 
+#include "base/json_text.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "patch/apply/apply.h"
 #include "patch/codec/codec.h"
@@ -207,8 +208,8 @@ Status inspect(const Flags& flags) {
 
   if (!flags.json) {
     fmt::print("version {} from {}, model '{}'\nbase {}, result {}\n", head.identity.version.value,
-               from_nothing ? "nothing" : std::to_string(head.identity.base_version.value), head.identity.model_id,
-               head.identity.base_digest.hex(), head.identity.result_digest.hex());
+               from_nothing ? "nothing" : std::to_string(head.identity.base_version.value),
+               printable(head.identity.model_id), head.identity.base_digest.hex(), head.identity.result_digest.hex());
     fmt::print("{} in {} segments: {} of {} cells changed, {:.2f} bits per changed cell\n\n",
                format_bytes(patch.size_bytes()), segments, changed_cells, cells,
                bits(double(patch.size_bytes()), double(changed_cells)));
@@ -230,8 +231,8 @@ Status inspect(const Flags& flags) {
                        {"bytes", f.bytes},
                        {"bits_per_changed", bits(f.bytes, f.changed)}});
     if (!flags.json) {
-      fmt::print("{:<48} {:<8} {:>14.0f} {:>12.0f} {:>8.3f}% {:<10} {:>8.2f}\n", name, dtype, f.cells, f.changed,
-                 100 * density, f.mode(), bits(f.bytes, f.changed));
+      fmt::print("{:<48} {:<8} {:>14.0f} {:>12.0f} {:>8.3f}% {:<10} {:>8.2f}\n", printable(name), printable(dtype),
+                 f.cells, f.changed, 100 * density, f.mode(), bits(f.bytes, f.changed));
     }
   }
   if (flags.json) {
@@ -248,7 +249,7 @@ Status inspect(const Flags& flags) {
         {"bits_per_changed", bits(double(patch.size_bytes()), double(changed_cells))},
         {"removed", head.removed},
         {"tensors", tensors}};
-    fmt::print("{}\n", out.dump());
+    fmt::print("{}\n", json_text(out));
   }
   return {};
 }

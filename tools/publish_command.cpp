@@ -6,8 +6,9 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "client/client.h"
 #include "tools/command.h"
@@ -55,7 +56,7 @@ class ProgressView {
       }
       const double fraction = fraction_of(worker);
       const int full = static_cast<int>(fraction * kBarWidth);
-      out += fmt::format("\x1b[2K  {:<16.16} [{:#<{}}{:.<{}}] {:3.0f} %  {}\n", worker.name(), "", full, "",
+      out += fmt::format("\x1b[2K  {:<16.16} [{:#<{}}{:.<{}}] {:3.0f} %  {}\n", printable(worker.name()), "", full, "",
                          kBarWidth - full, 100 * fraction,
                          worker.installed() ? "installed" : format_rate(Rate{worker.receive_bytes_per_s()}));
       ++drawn_;
@@ -120,7 +121,7 @@ Status run(const Flags& flags) {
   WC_ASSIGN(const PublishOutcome outcome, client.publish(Version{flags.version}, path.string(), options));
 
   if (flags.json) {
-    fmt::print("{}\n", to_json(outcome).dump());
+    fmt::print("{}\n", json_text(to_json(outcome)));
   } else if (flags.wait > 0) {
     fmt::print("version {} ({}, {}): {} of {} workers installed\n", outcome.version.value, outcome.kind,
                format_bytes(outcome.payload_bytes), outcome.installed, outcome.workers);

@@ -3,9 +3,10 @@
 #include <cstdio>
 #include <fstream>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/json_text.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "sim/options.h"
 #include "tools/command.h"
@@ -122,7 +123,7 @@ Status run(const Flags& flags) {
                format_bytes(result.origin_egress_bytes));
     std::fflush(stdout);
   }
-  if (flags.json) fmt::print("{}\n", nlohmann::json{{"cases", cases}}.dump());
+  if (flags.json) fmt::print("{}\n", json_text({{"cases", cases}}));
   return {};
 }
 

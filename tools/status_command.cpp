@@ -5,9 +5,10 @@
 #include <cstdio>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <thread>
 
+#include "base/json_text.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "client/client.h"
 #include "tools/command.h"
@@ -61,7 +62,7 @@ std::string describe(const local::NodeStatus& n) {
   }
   if (!n.payload().empty()) line += fmt::format("  {} {}", n.payload(), format_bytes(n.payload_bytes()));
   if (n.role() == "worker" && n.score() > 0) line += fmt::format("  score {:.2f} {}", n.score(), n.standing());
-  if (!n.last_error().empty()) line += "  ! " + n.last_error();
+  if (!n.last_error().empty()) line += "  ! " + printable(n.last_error());
   return line;
 }
 
@@ -72,8 +73,8 @@ void append_tree(const std::map<std::string, const local::NodeStatus*>& nodes, c
   if (found == nodes.end() || depth > 10'000) return;
   const local::NodeStatus& node = *found->second;
   const std::string label =
-      std::string(std::size_t(2 * std::min(depth, 12)), ' ') + (depth > 0 ? "> " : "") + node.name();
-  out += fmt::format("{:<36} {:<22} {}\n", label, node.address(), describe(node));
+      std::string(std::size_t(2 * std::min(depth, 12)), ' ') + (depth > 0 ? "> " : "") + printable(node.name());
+  out += fmt::format("{:<36} {:<22} {}\n", label, printable(node.address()), describe(node));
   for (const std::string& child : node.children()) append_tree(nodes, child, depth + 1, out);
 }
 
@@ -97,7 +98,7 @@ Status run(const Flags& flags) {
   WC_ASSIGN(Client client, Client::open(flags.state));
   for (;;) {
     WC_ASSIGN(const local::StatusReply reply, client.status());
-    const std::string text = flags.json ? to_json(reply).dump() + "\n" : render(reply);
+    const std::string text = flags.json ? json_text(to_json(reply)) + "\n" : render(reply);
     if (flags.watch && !flags.json && ::isatty(STDOUT_FILENO) == 1) std::fputs("\x1b[H\x1b[2J", stdout);
     std::fputs(text.c_str(), stdout);
     std::fflush(stdout);
@@ -130,7 +131,8 @@ void add_versions_command(const Commands& commands) {
       for (const local::VersionEntry& v : reply.versions()) {
         if (!flags->json) {
           fmt::print("{} version {:<8} {:<6} {:>12} {} {}{}\n", v.current() ? '*' : ' ', v.version(), v.kind(),
-                     format_bytes(v.snapshot_bytes()), v.digest(), v.path(), v.durable() ? "" : " (syncing)");
+                     format_bytes(v.snapshot_bytes()), v.digest(), printable(v.path()),
+                     v.durable() ? "" : " (syncing)");
         }
         list.push_back({{"version", v.version()},
                         {"kind", v.kind()},
@@ -142,7 +144,7 @@ void add_versions_command(const Commands& commands) {
                         {"durable", v.durable()},
                         {"published_unix_ms", v.published_unix_ms()}});
       }
-      if (flags->json) fmt::print("{}\n", nlohmann::json{{"versions", list}}.dump());
+      if (flags->json) fmt::print("{}\n", json_text({{"versions", list}}));
       return {};
     };
   });

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "base/json_text.h"
 #include "bench/broadcast/broadcast_bench.h"
 #include "tools/command.h"
 
@@ -68,7 +69,7 @@ Status run(const Arguments& arguments) {
                                                     fmt::print("{}\n", broadcast_line(c));
                                                     std::fflush(stdout);
                                                   }));
-  WC_TRY(write_result(arguments.flags.json_path, to_json(cases).dump(2) + "\n"));
+  WC_TRY(write_result(arguments.flags.json_path, json_text(to_json(cases), 2) + "\n"));
   const auto scale = arguments.scale == "log" ? Figure::Scale::kLog : Figure::Scale::kLinear;
   return write_result(arguments.flags.svg_path, to_svg(broadcast_figure(cases, scale)));
 }

@@ -12,6 +12,7 @@
 #include <string>
 #include <thread>
 
+#include "base/json_text.h"
 #include "bench/codec/codec_bench.h"
 
 namespace weightcast::bench {
@@ -41,7 +42,7 @@ Status run(const Arguments& arguments) {
               std::fflush(stdout);
             }));
   if (arguments.json_path.empty()) return {};
-  return write_file(arguments.json_path, to_json(cases).dump(2) + "\n");
+  return write_file(arguments.json_path, json_text(to_json(cases), 2) + "\n");
 }
 
 }  // namespace

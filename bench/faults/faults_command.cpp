@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "base/json_text.h"
 #include "bench/faults/faults_bench.h"
 #include "tools/command.h"
 
@@ -28,7 +29,7 @@ Status run(Arguments& arguments) {
               fmt::print("{}\n", faults_line(result));
               std::fflush(stdout);
             }));
-  WC_TRY(write_result(options.flags.json_path, to_json(results).dump(2) + "\n"));
+  WC_TRY(write_result(options.flags.json_path, json_text(to_json(results), 2) + "\n"));
   for (const FaultResult& result : results) {
     if (result.survivors_s) continue;
     return fail(Errc::kTimedOut, Op::kInstall,

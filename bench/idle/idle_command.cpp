@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
+#include "base/json_text.h"
 #include "bench/idle/idle_bench.h"
 
 namespace weightcast::bench {
@@ -22,7 +23,7 @@ Status run(Arguments& arguments) {
              result.seconds, 100 * result.origin_cpu_share, 100 * result.worker_cpu_share);
   fmt::print("one more worker: from its start until it had installed 64 KiB, {:.1f} ms\n",
              1e3 * result.join_to_installed_s);
-  return write_result(arguments.options.flags.json_path, to_json(result).dump(2) + "\n");
+  return write_result(arguments.options.flags.json_path, json_text(to_json(result), 2) + "\n");
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
+#include "base/json_text.h"
 #include "bench/patch/patch_bench.h"
 #include "tools/command.h"
 
@@ -35,7 +36,7 @@ Status run(Arguments& arguments) {
   }
   fmt::print("ten steps: {} as ten patches, {} as one fold ({:.2f})\n", format_bytes(result.steps_bytes),
              format_bytes(result.fold_bytes), double(result.fold_bytes) / double(result.steps_bytes));
-  return write_result(options.flags.json_path, to_json(result).dump(2) + "\n");
+  return write_result(options.flags.json_path, json_text(to_json(result), 2) + "\n");
 }
 
 }  // namespace

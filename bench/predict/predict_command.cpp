@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "base/json_text.h"
 #include "bench/predict/predict_bench.h"
 #include "tools/command.h"
 
@@ -36,7 +37,7 @@ Status run(Arguments& arguments) {
               fmt::print("{}\n", predict_line(c));
               std::fflush(stdout);
             }));
-  WC_TRY(write_result(options.flags.json_path, to_json(cases).dump(2) + "\n"));
+  WC_TRY(write_result(options.flags.json_path, json_text(to_json(cases), 2) + "\n"));
   const auto scale = arguments.scale == "log" ? Figure::Scale::kLog : Figure::Scale::kLinear;
   WC_TRY(write_result(options.flags.svg_path, to_svg(predict_figure(cases, scale))));
   for (const PredictCase& c : cases) {

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
+#include "base/json_text.h"
 #include "bench/publish/publish_bench.h"
 #include "tools/command.h"
 
@@ -24,7 +25,7 @@ Status run(Arguments& arguments) {
       "the first call for {:.3f} s; the origin has its own copy after {:.3f} s\n",
       format_bytes(result.tensor_bytes), result.tensors, result.publish_s, result.ratio(), result.copy_s,
       result.first_publish_s, result.taken_s);
-  return write_result(arguments.options.flags.json_path, to_json(result).dump(2) + "\n");
+  return write_result(arguments.options.flags.json_path, json_text(to_json(result), 2) + "\n");
 }
 
 }  // namespace

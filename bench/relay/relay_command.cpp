@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "base/json_text.h"
 #include "bench/relay/relay_bench.h"
 #include "tools/command.h"
 
@@ -25,7 +26,7 @@ Status run(Arguments& arguments) {
               fmt::print("{}\n", relay_line(c));
               std::fflush(stdout);
             }));
-  return write_result(arguments.options.flags.json_path, to_json(cases).dump(2) + "\n");
+  return write_result(arguments.options.flags.json_path, json_text(to_json(cases), 2) + "\n");
 }
 
 }  // namespace

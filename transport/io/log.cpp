@@ -3,8 +3,13 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include "base/text.h"
+
 namespace weightcast {
 namespace {
+
+// A message may quote what a peer sent; a line of a log is for reading.
+constexpr std::size_t kLineBytesMax = 4096;
 
 spdlog::level::level_enum to_spdlog(LogLevel level) {
   switch (level) {
@@ -27,7 +32,7 @@ void set_up_log(const std::string& level) {
 void log_line(LogLevel level, fmt::string_view format, fmt::format_args arguments) {
   spdlog::logger& logger = *spdlog::default_logger_raw();
   if (!logger.should_log(to_spdlog(level))) return;
-  const std::string text = fmt::vformat(format, arguments);
+  const std::string text = printable(cut_text(fmt::vformat(format, arguments), kLineBytesMax));
   logger.log(to_spdlog(level), spdlog::string_view_t(text));
 }
 

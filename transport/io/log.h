@@ -12,8 +12,9 @@ enum class LogLevel { kInfo, kWarning, kError };
 /// on: a name that spdlog knows, such as "info" or "off". Once, before threads are started.
 void set_up_log(const std::string& level);
 
-/// Writes one line, unless the level is off. From any thread. Not a template, so that a file that logs need not compile
-/// spdlog, which takes seconds of each.
+/// Writes one line, unless the level is off, of 4 KiB at most before it is made printable() (base/text.h): what peers
+/// send can neither forge a line nor drive a terminal. From any thread. Not a template, so that a file that logs need
+/// not compile spdlog, which takes seconds of each.
 void log_line(LogLevel level, fmt::string_view format, fmt::format_args arguments);
 
 template <typename... Args>

@@ -13,6 +13,8 @@
 #include <utility>
 
 #include "base/heap.h"
+#include "proto/limits.h"
+#include "proto/names.h"
 #include "transport/io/log.h"
 #include "transport/io/net/socket_network.h"
 #include "transport/io/uv_loop.h"
@@ -35,8 +37,11 @@ void raise_descriptor_limit() {
 Status validate(const DaemonConfig& config) {
   const auto refuse = [](Errc code, std::string why) -> Status { return fail(code, Op::kConfigure, std::move(why)); };
   if (config.state.empty()) return refuse(Errc::kInvalidArgument, "--state: a directory is needed");
-  if (config.name.empty() || config.name.size() > kNameBytesMax) {
-    return refuse(Errc::kInvalidArgument, "--name: empty or longer than 255 bytes");
+  if (const Status name = check_node_name(config.name); !name.has_value()) {
+    return refuse(Errc::kInvalidArgument, "--name: " + name.error().detail);
+  }
+  if (config.model_id.size() > kNameBytesMax) {
+    return refuse(Errc::kInvalidArgument, fmt::format("--model: longer than {} bytes", kNameBytesMax));
   }
   if (config.role == Role::kWorker && !config.origin) {
     return refuse(Errc::kInvalidArgument, "--origin HOST:PORT: a worker needs to know its origin");

@@ -2,8 +2,7 @@
 
 #include <fcntl.h>
 
-#include <nlohmann/json.hpp>
-
+#include "base/json_text.h"
 #include "transport/io/disk/posix_file.h"
 #include "transport/io/log.h"
 
@@ -70,7 +69,7 @@ std::vector<PeerRecord> PeerRecordsFile::read() const {
 Status PeerRecordsFile::write(const std::vector<PeerRecord>& records) const {
   json list = json::array();
   for (const PeerRecord& record : records) list.push_back(to_json(record));
-  const std::string text = list.dump(1) + "\n";
+  const std::string text = json_text(list, 1) + "\n";
   std::filesystem::path fresh = path_;
   fresh += ".tmp";
   {

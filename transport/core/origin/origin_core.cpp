@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/text.h"
+#include "proto/names.h"
 #include "transport/core/payload_wire.h"
 
 namespace weightcast {
@@ -113,8 +115,14 @@ Status OriginCore::check_join(Instant now, const wire::Join& join) {
         Errc::kUnsupported, Op::kJoin,
         fmt::format("it speaks protocol {}, this origin {}; run the same release", join.protocol(), kProtocolVersion));
   }
-  if (join.name().empty() || join.name().size() > kNameBytesMax) {
-    return fail(Errc::kInvalidArgument, Op::kJoin, "its name is empty or longer than 255 bytes");
+  if (const Status name = check_node_name(join.name()); !name.has_value()) {
+    return fail(Errc::kInvalidArgument, Op::kJoin, name.error().detail);
+  }
+  if (join.name() == config_.name) {
+    return fail(Errc::kAlreadyExists, Op::kJoin, "that is this origin's own name; give the worker another --name");
+  }
+  if (const Status host = check_host(join.listen().host()); !host.has_value()) {
+    return fail(Errc::kInvalidArgument, Op::kJoin, host.error().detail);
   }
   if (!config_.model_id.empty() && !join.model_id().empty() && join.model_id() != config_.model_id) {
     return fail(Errc::kInvalidArgument, Op::kJoin,
@@ -169,7 +177,7 @@ void OriginCore::take_over(Instant now, Member& member, ConnId conn, const wire:
 void OriginCore::handle_join(Instant now, ConnId conn, const wire::Join& join) {
   if (const Status ok = check_join(now, join); !ok.has_value()) {
     actions_.push(action::warning(
-        fmt::format("refusing worker '{}': {}", join.name().substr(0, kNameBytesMax), ok.error().detail)));
+        fmt::format("refusing worker '{}': {}", printable(cut_text(join.name(), kNameBytesMax)), ok.error().detail)));
     return refuse(conn, ok.error());
   }
   Member& member = members_.by_name(join.name());

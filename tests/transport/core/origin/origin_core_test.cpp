@@ -111,6 +111,29 @@ TEST_F(OriginCoreTest, PortThatIsNoneIsRefusedWithItsNumber) {
   EXPECT_EQ(origin.members().active_count(), 0u);
 }
 
+TEST_F(OriginCoreTest, NamesAndHostsThatCannotBeShownAreRefused) {
+  for (const std::string name : {"", "gpu-\xff", "a\nerror forged", "\x1b[2J", "-v", "two words"}) {
+    wire::Message message = join_message(name);
+    message.mutable_join()->mutable_listen()->set_host("10.0.0.1");
+    join(name, message);
+    ASSERT_EQ(heard_by(name, Kind::kBye).size(), 1u) << name;
+    EXPECT_THAT(heard_by(name, Kind::kBye)[0].bye().reason(), HasSubstr("a name has 1 to 255 bytes"));
+  }
+  wire::Message message = join_message("a");
+  message.mutable_join()->mutable_listen()->set_host("10.0.0.1\x1b[2J");
+  join("a", message);
+  ASSERT_EQ(heard_by("a", Kind::kBye).size(), 1u);
+  EXPECT_THAT(heard_by("a", Kind::kBye)[0].bye().reason(), HasSubstr("10.0.0.1\\x1b[2J"));
+  EXPECT_TRUE(origin.members().all().empty());
+}
+
+TEST_F(OriginCoreTest, WorkerNamedLikeTheOriginIsRefused) {
+  join(config.name);
+  ASSERT_EQ(heard_by(config.name, Kind::kBye).size(), 1u);
+  EXPECT_THAT(heard_by(config.name, Kind::kBye)[0].bye().reason(), HasSubstr("--name"));
+  EXPECT_TRUE(origin.members().all().empty());
+}
+
 TEST_F(OriginCoreTest, ParentThatHasNotGotTheVersionKeepsItsScore) {
   join("a"), join("b"), join("c");
   publish(1);

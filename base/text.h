@@ -1,0 +1,18 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace weightcast {
+
+/// `text` as a log, a terminal or an error message may show it: valid UTF-8, one line, nothing that a terminal obeys.
+/// Bytes that are no UTF-8 and control characters become `\xNN` (line feed, carriage return and tab: `\n`, `\r`, `\t`);
+/// characters that turn the direction of writing or end a line become `\u{NNNN}`. All else stays, backslashes too.
+[[nodiscard]] std::string printable(std::string_view text);
+
+/// The beginning of `text`: at most `bytes_max` bytes, cut between two characters. Text that is not UTF-8 is cut at
+/// most three bytes earlier than that.
+[[nodiscard]] std::string_view cut_text(std::string_view text, std::size_t bytes_max);
+
+}  // namespace weightcast
