@@ -15,6 +15,7 @@ constexpr std::size_t kStartedMax = 8;
 std::string_view state_of(const Member& member, Version latest) {
   if (!member.connected()) return "lost";
   if (member.standby) return "standby";
+  if (member.foreign) return "foreign";
   if (member.failed != kNoVersion && member.failed == latest) return "failed";
   if (member.receiving != PayloadId{}) return "receiving";
   return member.installed >= latest ? "idle" : "stale";

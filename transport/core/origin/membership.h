@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -41,13 +42,16 @@ struct Member {
   bool leaf_only = false;    ///< by its own word
   bool unreachable = false;  ///< the origin dialled it in vain, and no other worker has reached it
   bool standby = false;
-  bool promoted = false;  ///< from standby, for as long as this origin runs
 
   Version installed{};
+  /// What it has installed is greater than any version of this origin's: it is from another run. Nothing is planned for
+  /// it, and nobody waits for it, until this origin publishes a greater one.
+  bool foreign = false;
   PayloadId receiving{};
   PayloadId assigned{};  ///< what it was told to take last, on this connection
   CatchUpPath assigned_path = CatchUpPath::kUnknown;
   CatchUpPath installed_path = CatchUpPath::kUnknown;
+  std::string installed_digest;       ///< of the version that it joined with
   std::uint64_t installed_bytes = 0;  ///< of the payload that brought it; 0 if that is not known
   bool base_unusable = false;         ///< neither patches nor packed payloads are of use to it until it has a full one
   std::uint32_t chunks_verified = 0;
@@ -63,7 +67,13 @@ struct Member {
 
   [[nodiscard]] bool connected() const { return conn != ConnId{}; }
   /// Connected and meant to serve.
-  [[nodiscard]] bool active() const { return connected() && !standby; }
+  [[nodiscard]] bool active() const { return connected() && !standby && !foreign; }
+  /// Has received something of this origin's, by its own word.
+  [[nodiscard]] bool has_received() const { return chunks_verified > 0 || (installed != kNoVersion && !foreign); }
+  /// Whether more is known of it than that it came.
+  [[nodiscard]] bool has_history() const {
+    return has_received() || !score.empty() || !(standing.record() == PeerStandingRecord{});
+  }
   /// Of its forwarding, against its own line rate.
   [[nodiscard]] double score_at(Instant now) const { return score.score(now, uplink.limited() ? uplink : Rate{}); }
   /// May stand between others and the origin.
@@ -86,18 +96,27 @@ class Membership {
   void connect(Member& member, ConnId conn);
   void disconnect(Member& member);
 
-  /// Forgets those who were lost more than kKeepLost before `now`, and the longest lost beyond kLostMax, if `may_go`
-  /// holds. Whose forwarding has been bad is remembered for as long as there is room: else a new start would pardon it.
+  /// Forgets lost members for whom `may_go` holds:
+  ///
+  ///   of whom nothing is known but that they came   after kKeepStranger; the longest lost beyond kStrangersMax
+  ///   that have received or forwarded something     after kKeepLost; the longest lost beyond kLostMax
+  ///   whose forwarding has been bad                 the longest lost beyond kLostMax: a new start is not to
+  ///                                                 exonerate them
+  ///
+  /// Returns when the next is to be forgotten.
   template <typename MayGo>
-  void forget_lost(Instant now, MayGo may_go);
+  std::optional<Instant> forget_lost(Instant now, MayGo may_go);
 
+  static constexpr Duration kKeepStranger = std::chrono::minutes(1);
   static constexpr Duration kKeepLost = std::chrono::hours(1);
+  static constexpr std::size_t kStrangersMax = 256;
   static constexpr std::size_t kLostMax = 4096;
 
   [[nodiscard]] const std::map<PeerId, Member>& all() const { return members_; }
   [[nodiscard]] std::map<PeerId, Member>& all() { return members_; }
   [[nodiscard]] std::uint32_t active_count() const;
   [[nodiscard]] std::size_t connected_count() const { return conns_.size(); }
+  [[nodiscard]] std::size_t lost_count() const { return members_.size() - conns_.size(); }
 
  private:
   void erase(PeerId id);
@@ -109,19 +128,29 @@ class Membership {
 };
 
 template <typename MayGo>
-void Membership::forget_lost(Instant now, MayGo may_go) {
-  std::vector<std::pair<Instant, PeerId>> lost;
+std::optional<Instant> Membership::forget_lost(Instant now, MayGo may_go) {
+  std::vector<std::pair<Instant, PeerId>> strangers, known;
   for (const auto& [id, member] : members_) {
-    if (!member.connected() && may_go(id)) lost.push_back({member.heard_at, id});
+    if (member.connected() || !may_go(id)) continue;
+    (member.has_history() ? known : strangers).push_back({member.heard_at, id});
   }
-  std::sort(lost.begin(), lost.end());
-  std::size_t left = lost.size();
-  for (const auto& [since, id] : lost) {
-    const bool clean = members_.at(id).standing.standing() == Standing::kSeed;
-    if (left <= kLostMax && (!clean || now - since < kKeepLost)) continue;
-    erase(id);
-    --left;
-  }
+  std::optional<Instant> next;
+  const auto forget = [&](std::vector<std::pair<Instant, PeerId>>& lost, std::size_t most, Duration keep) {
+    std::sort(lost.begin(), lost.end());
+    std::size_t left = lost.size();
+    for (const auto& [since, id] : lost) {
+      const bool bad = members_.at(id).standing.standing() != Standing::kSeed;
+      if (left > most || (!bad && now - since >= keep)) {
+        erase(id);
+        --left;
+      } else if (!bad) {
+        next = next ? std::min(*next, since + keep) : since + keep;
+      }
+    }
+  };
+  forget(strangers, kStrangersMax, kKeepStranger);
+  forget(known, kLostMax, kKeepLost);
+  return next;
 }
 
 }  // namespace weightcast

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <unordered_set>
 
 #include "base/text.h"
 #include "proto/names.h"
@@ -26,6 +27,7 @@ OriginCore::OriginCore(OriginConfig config)
       uploads_(config_.timeouts, holdings_, actions_),
       unidentified_(config_.timeouts.greeting),
       reachability_(members_, conn_ids_, actions_),
+      standby_places_(members_),
       publications_(config_, members_, holdings_, uploads_, actions_) {}
 
 void OriginCore::restore(std::shared_ptr<const Manifest> manifest, const std::vector<Digest>& chunk_digests) {
@@ -61,7 +63,6 @@ void OriginCore::stop(std::string_view reason) {
 }
 
 void OriginCore::handle_publish(Instant now, Instant started_at, const MadePayload& made) {
-  reachability_.forget_lost();
   publications_.handle_publish(now, started_at, made);
 }
 
@@ -92,21 +93,30 @@ void OriginCore::refuse(ConnId conn, const Error& why) {
 
 void OriginCore::lose(Instant now, Member& member, std::string_view why) {
   actions_.push(action::warning(fmt::format("lost worker {}: {}", member.name, why)));
+  const bool served = member.active() && member.has_received();
   members_.disconnect(member);
-  member.last_error = why;
+  member.last_error = why.substr(0, kReasonBytesMax);
   publications_.handle_lost(now, member);
-  promote_standby(now);
-  publications_.count_installed(now);
+  if (Member* stand_in = standby_places_.handle_lost(member, served)) {
+    actions_.push(action::info(fmt::format("standby worker {} takes its place", stand_in->name)));
+    publications_.handle_activated(now, *stand_in);
+  }
+  // The sooner the more there are, and not for each of many that are lost at once.
+  const bool many = members_.lost_count() % Membership::kStrangersMax == 0;
+  const Instant due = now + (many ? Duration::zero() : Membership::kKeepStranger);
+  forget_due_ = forget_due_ ? std::min(*forget_due_, due) : due;
 }
 
-void OriginCore::promote_standby(Instant now) {
-  for (auto& [id, standby] : members_.all()) {
-    if (!standby.connected() || !standby.standby) continue;
-    standby.standby = false;
-    standby.promoted = true;
-    actions_.push(action::info(fmt::format("standby worker {} takes its place", standby.name)));
-    return publications_.handle_activated(now, standby);
+void OriginCore::forget_lost(Instant now) {
+  if (!forget_due_ || now < *forget_due_) return;
+  if (const auto settled_at = publications_.poll_deadline()) {
+    forget_due_ = settled_at;  // until then plans have them
+    return;
   }
+  reachability_.forget_lost();
+  const std::unordered_set<PeerId> planned = publications_.planned();
+  forget_due_ = members_.forget_lost(now, [&](PeerId id) { return !planned.contains(id); });
+  standby_places_.forget_lost();
 }
 
 Status OriginCore::check_join(Instant now, const wire::Join& join) {
@@ -159,19 +169,31 @@ void OriginCore::take_over(Instant now, Member& member, ConnId conn, const wire:
   member.uplink = rate_from_wire(join.uplink_bytes_per_s());
   member.downlink = rate_from_wire(join.downlink_bytes_per_s());
   member.leaf_only = join.leaf_only() || member.port == 0;
-  member.standby = join.standby() && !member.promoted;
+  if (Member* stand_in = standby_places_.handle_joined(member, join.standby())) {
+    actions_.push(action::info(fmt::format("standby worker {} steps back for {}", stand_in->name, member.name)));
+    publications_.handle_lost(now, *stand_in);
+  }
   const Version installed{join.installed_version()};
   if (member.installed != installed) {
     member.installed_path = CatchUpPath::kUnknown;
     member.installed_bytes = 0;
   }
   member.installed = installed;
+  member.installed_digest = join.installed_digest().substr(0, Digest::kBytes);
   member.receiving = {Version{join.receiving_version()}, Version{join.receiving_base_version()}};
   member.assigned = {};
   member.base_unusable = join.base_unusable();
   member.heard_at = now;
   member.heartbeat = heartbeat_period();
   member.last_error.clear();
+  member.foreign = installed > latest();
+  if (member.foreign) {
+    member.last_error = fmt::format(
+        "its version {} is from another run: the latest here is {}; it gets the next that is greater than its own, or "
+        "empty its --state directory",
+        installed.value, latest().value);
+    actions_.push(action::warning(fmt::format("worker {}: {}", member.name, member.last_error)));
+  }
 }
 
 void OriginCore::handle_join(Instant now, ConnId conn, const wire::Join& join) {
@@ -297,6 +319,8 @@ void OriginCore::handle_timeout(Instant now) {
     refuse(conn, fail(Errc::kTimedOut, Op::kReceive, "a connection that said nothing after it was made"));
   }
   uploads_.handle_timeout(now);
+  publications_.handle_timeout(now);
+  forget_lost(now);
 }
 
 void OriginCore::look_for_silence(Instant now) {
@@ -327,6 +351,8 @@ std::optional<Instant> OriginCore::poll_deadline() const {
   }
   earliest.consider(unidentified_.poll_deadline());
   earliest.consider(uploads_.poll_deadline());
+  earliest.consider(publications_.poll_deadline());
+  earliest.consider(forget_due_);
   return earliest.first();
 }
 

@@ -12,6 +12,7 @@
 #include "transport/core/origin/origin_config.h"
 #include "transport/core/origin/publications.h"
 #include "transport/core/origin/reachability.h"
+#include "transport/core/origin/standby_places.h"
 #include "transport/core/unidentified_connections.h"
 
 namespace weightcast {
@@ -44,7 +45,8 @@ class OriginCore final : public Core {
     return publications_.plan_for(now, payload_bytes);
   }
 
-  /// Whether `version` may be published: greater than any before. Errors: kAlreadyExists, kInvalidArgument (0).
+  /// Whether `version` may be published: greater than any that this origin has published, whatever workers have from
+  /// other runs. Errors: kAlreadyExists, kInvalidArgument (0).
   [[nodiscard]] Status check_version(Version version) const { return publications_.check_version(version); }
 
   /// A new version is being taken over: its open manifest, which is announced at once, then ever more of it, whose
@@ -85,6 +87,8 @@ class OriginCore final : public Core {
   /// How most members get the latest version, for status; null if nobody does.
   [[nodiscard]] const Plan* latest_plan() const { return publications_.latest_plan(); }
   [[nodiscard]] std::vector<std::string> children() const { return uploads_.children(); }
+  /// Plans were repaired so many times.
+  [[nodiscard]] std::uint64_t repair_count() const { return publications_.repair_count(); }
 
   void start(Instant now) override;
   void stop(std::string_view reason) override;
@@ -112,7 +116,8 @@ class OriginCore final : public Core {
   /// What a worker says of itself as it joins.
   void take_over(Instant now, Member& member, ConnId conn, const wire::Join& join);
   void lose(Instant now, Member& member, std::string_view why);
-  void promote_standby(Instant now);
+  /// Of members that have been lost for long, or that are too many.
+  void forget_lost(Instant now);
   void refuse(ConnId conn, const Error& why);
   void look_for_silence(Instant now);
   /// For one who joins now.
@@ -126,9 +131,12 @@ class OriginCore final : public Core {
   Membership members_;
   UnidentifiedConnections unidentified_;
   Reachability reachability_;
+  StandbyPlaces standby_places_;
   Publications publications_;
-  // Not after anybody's silence has lasted too long; too early, at most, as who speaks does not move it.
+  // A lower bound of when somebody's silence has lasted too long. Heartbeats do not move it, so it may fire early,
+  // never late.
   std::optional<Instant> silence_due_;
+  std::optional<Instant> forget_due_;
   std::optional<Instant> driven_at_;  // the last time anything was handled: a stall of our own is not the members'
 };
 

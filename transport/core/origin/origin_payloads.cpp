@@ -7,7 +7,7 @@
 namespace weightcast {
 namespace {
 
-// Old versions beyond those kept that stay because workers are still receiving them.
+// Old versions beyond those kept whose payloads stay because workers are still receiving them.
 constexpr std::size_t kReceivedVersionsMax = 2;
 
 /// One that is complete, and ours.
@@ -114,25 +114,29 @@ std::vector<PayloadId> OriginPayloads::forget_old(const std::function<bool(Paylo
   // Until the last link is made, it is not known which of the others lead anywhere.
   const bool chain_open =
       std::ranges::any_of(making_, [&](PayloadId p) { return p.version == latest_ && p.needs_base(); });
-  std::size_t newer = 0;  // full payloads met on the way from the newest to the oldest
+  std::size_t newer = 0;       // full payloads met on the way from the newest to the oldest
+  std::set<Version> received;  // versions that stay for those alone who are still receiving them
   std::vector<PayloadId> old;
   for (auto held = holdings_.rbegin(); held != holdings_.rend(); ++held) {
     const PayloadId payload = held->first;
-    bool keep = false;
+    bool keep = making_.contains(payload);
     if (payload.is_packed()) {
-      keep = payload.version == latest_ || making_.contains(payload) ||
-             (newer < config_.versions_kept + kReceivedVersionsMax && in_use(payload));
+      keep = keep || payload.version == latest_;
     } else if (payload.is_patch()) {
-      keep = chain_open || payload.version == latest_ || making_.contains(payload) || chain.contains(payload) ||
-             in_use(payload);
+      keep = keep || chain_open || payload.version == latest_ || chain.contains(payload);
     } else {
       const bool compared = std::ranges::any_of(
           making_, [&](PayloadId p) { return p.base == payload.version || p.version == payload.version; });
-      keep = newer < config_.versions_kept || compared ||
-             (newer < config_.versions_kept + kReceivedVersionsMax && in_use(payload));
-      if (keep) ++newer;
+      keep = keep || newer++ < config_.versions_kept || compared;
     }
-    if (!keep) old.push_back(payload);
+    if (keep) continue;
+    // A child that reads nothing keeps no more than these from being forgotten.
+    const bool room = received.size() < kReceivedVersionsMax || received.contains(payload.version);
+    if (room && in_use(payload)) {
+      received.insert(payload.version);
+    } else {
+      old.push_back(payload);
+    }
   }
   for (const PayloadId payload : old) holdings_.erase(payload);
   std::erase_if(useless_, [&](PayloadId p) { return p.version != latest_; });

@@ -41,6 +41,8 @@ class PeerScore {
 
   /// The mean of the last kRatesMax transfers; nothing before the first.
   [[nodiscard]] std::optional<Rate> rate() const;
+  /// Whether it has not been seen to forward anything.
+  [[nodiscard]] bool empty() const { return ok_ + failed_ == 0; }
   [[nodiscard]] PeerScoreRecord record(Instant now) const;
 
  private:

@@ -55,8 +55,6 @@ class PeerStanding {
   void handle_fault(PeerFault fault);
   /// `took_part`: it received the payload. One that did not earns no trust by the time that passes.
   void handle_publication_end(bool took_part);
-  /// An operator has looked into it: everything is forgotten.
-  void pardon() { *this = PeerStanding(); }
 
   [[nodiscard]] Standing standing() const { return record_.standing; }
   [[nodiscard]] bool barred() const { return record_.corrupt >= kCorruptToBar; }

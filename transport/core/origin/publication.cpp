@@ -1,6 +1,7 @@
 #include "transport/core/origin/publication.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "transport/core/payload_wire.h"
 
@@ -63,6 +64,7 @@ void Publication::repair(Instant now) {
   for (PlanMember& m : request.members) m.can_relay = m.can_relay && !demoted_.contains(m.id);
   plan_ = plan_.members.empty() ? make_plan(request) : repair_plan(plan_, request);
   ++context_.epoch;
+  ++repair_count_;
   const PlanIndex index(plan_);
   for (const PeerId peer : plan_.members) {
     const Member& member = *context_.members.find(peer);
@@ -80,17 +82,22 @@ void Publication::repair(Instant now) {
   }
 }
 
-void Publication::announce(const std::vector<const Member*>& members) {
+void Publication::announce(bool to_assigned) {
+  if (to_announce_.empty()) return;
   const PlanIndex index(plan_);
-  for (const Member* member : members) {
-    wire::Assignment assignment = assignment_for(index, *member);
-    told_[member->id] = assignment.SerializeAsString();
+  std::erase_if(to_announce_, [&](PeerId peer) {
+    if (!index.contains(peer)) return true;
+    const Member& member = *context_.members.find(peer);
+    if ((member.assigned == id()) != to_assigned) return false;
+    wire::Assignment assignment = assignment_for(index, member);
+    told_[peer] = assignment.SerializeAsString();
     assignment.set_epoch(context_.epoch.value);
     wire::Message message;
     *message.mutable_announce()->mutable_manifest() = manifest_to_wire(*manifest_);
     *message.mutable_announce()->mutable_assignment() = std::move(assignment);
-    context_.actions.push(action::Send{member->conn, std::move(message)});
-  }
+    context_.actions.push(action::Send{member.conn, std::move(message)});
+    return true;
+  });
 }
 
 void Publication::tell_all(const wire::Message& message) {
@@ -100,16 +107,19 @@ void Publication::tell_all(const wire::Message& message) {
 void Publication::handle_gone(PeerId member) {
   told_.erase(member);
   holders_.erase(member);
+  to_announce_.erase(member);
 }
 
 void Publication::handle_assigned(PeerId member) {
   failed_.erase(member);
   told_.erase(member);
+  announce_to(member);
 }
 
 void Publication::handle_resumed(PeerId member) {
   failed_.erase(member);
   told_.insert_or_assign(member, std::string());
+  announce_to(member);
 }
 
 bool Publication::relays(PeerId member) const {
@@ -173,7 +183,7 @@ wire::NodeAddress Publication::address_of(PeerId id) const {
 }
 
 wire::Assignment Publication::assignment_for(const PlanIndex& index, const Member& member) const {
-  const std::size_t at = place_of(member.id);
+  const std::size_t at = index.place_of(member.id);
   std::uint32_t weights = 0;
   for (const StripePlan& stripe : plan_.stripes) weights += stripe.weight;
 

@@ -48,8 +48,12 @@ class Publication {
   [[nodiscard]] bool outdated() const;
   /// Fits the plan to the members of now, and tells those for whom something changed.
   void repair(Instant now);
-  /// Gives each of these, who are in the plan, the manifest and its assignment.
-  void announce(const std::vector<const Member*>& members);
+  /// `member` is to be given the manifest and its assignment: announce() does so.
+  void announce_to(PeerId member) { to_announce_.insert(member); }
+  /// Announces to those in the plan who wait for it: either those who are assigned this payload, or the others.
+  void announce(bool to_assigned);
+  /// How often that was done.
+  [[nodiscard]] std::uint64_t repair_count() const { return repair_count_; }
   /// Whether a member was told of the payload, on its connection of now.
   [[nodiscard]] bool has_told(PeerId member) const { return told_.contains(member); }
   /// Sends it to everyone who was told of the payload.
@@ -63,9 +67,10 @@ class Publication {
   void handle_holder(PeerId member) { holders_.insert(member); }
   /// Its connection is gone, or made anew: what it was told and has is not known any more.
   void handle_gone(PeerId member);
-  /// It is assigned this payload: announce() follows.
+  /// It is assigned this payload: repair() and announce() follow.
   void handle_assigned(PeerId member);
-  /// It is in the middle of this payload, of which this connection has not said anything: repair() tells it.
+  /// It is in the middle of this payload, of which this connection has not said anything: repair() and
+  /// announce() tell it its assignment, and what became of the payload.
   void handle_resumed(PeerId member);
 
   /// Whether the plan has it feed others.
@@ -95,6 +100,8 @@ class Publication {
   std::map<PeerId, std::set<PeerId>> slow_parents_;  // whom a child called slow or silent
   std::map<PeerId, std::string> told_;               // the assignment that each member was sent last, without its epoch
   std::set<PeerId> holders_;                         // have it whole
+  std::set<PeerId> to_announce_;
+  std::uint64_t repair_count_ = 0;
 };
 
 }  // namespace weightcast

@@ -36,6 +36,10 @@ std::optional<PeerFault> failing_of(wire::FaultKind kind, const Member& parent, 
   }
 }
 
+// Repairing a plan and telling those whom it concerns takes some 2 us for each member of it: so a fleet in which
+// somebody comes or goes all the time takes a third of a core at most.
+constexpr Duration kSettlingPerMember = std::chrono::microseconds(5);
+
 }  // namespace
 
 Publications::Publications(const OriginConfig& config, Membership& members, Holdings& holdings, Uploads& uploads,
@@ -67,55 +71,57 @@ Status Publications::check_version(Version version) const {
         Errc::kAlreadyExists, Op::kPublish,
         fmt::format("version {}: the latest is {}; versions must grow", version.value, payloads_.latest().value));
   }
-  for (const auto& [id, member] : members_.all()) {
-    if (!member.connected() || member.installed < version) continue;
-    return fail(
-        Errc::kAlreadyExists, Op::kPublish,
-        fmt::format("version {}: worker {} is on version {} already, from an earlier run; publish a greater one, "
-                    "or empty its --state directory",
-                    version.value, member.name, member.installed.value));
-  }
   return {};
 }
 
 // ---- new versions
 
 void Publications::handle_publish_begun(Instant now, std::shared_ptr<const Manifest> manifest, bool packable) {
+  if (const Status ok = check_version(manifest->version);
+      !ok.has_value() || !manifest->open || payloads_.taking_over()) {
+    actions_.push(action::warning(fmt::format("version {} is not begun: {}", manifest->version.value,
+                                              ok.has_value() ? "another one is" : ok.error().detail)));
+    return;
+  }
+  adopt_foreign(*manifest);
   payloads_.begin_version(std::move(manifest), packable);
   assign_all(now);
+  settle(now);
 }
 
 void Publications::handle_publish_grown(const MadePayload& grown) {
-  WC_CHECK(payloads_.taking_over() && grown.manifest->id() == payloads_.latest());
+  if (!payloads_.taking_over() || grown.manifest->id() != payloads_.latest()) return;  // it was withdrawn
   handle_grown(grown, payloads_.grow(grown));
   uploads_.handle_known(payloads_.latest());
 }
 
 void Publications::handle_publish(Instant now, Instant started_at, const MadePayload& made) {
   const Version version = made.manifest->version;
+  const bool begun = payloads_.taking_over() && version == payloads_.latest();
+  if (const Status ok = check_version(version); !begun && (!ok.has_value() || payloads_.taking_over())) {
+    actions_.push(action::warning(fmt::format("version {} is not published: {}", version.value,
+                                              ok.has_value() ? "another one is being taken over" : ok.error().detail)));
+    return;
+  }
   handle_grown(made, payloads_.complete_version(made));
   const Version previous = payloads_.newest_before(version);
 
   judge(times_.handle_published(version, started_at));
-  members_.forget_lost(now, [&](PeerId id) {
-    return std::ranges::none_of(publications_,
-                                [&](const auto& p) { return std::ranges::count(p.second.plan().members, id) > 0; });
-  });
+  adopt_foreign(*made.manifest);
   // Also when nobody needs it now: a worker that comes back later can be caught up by what is stored.
   if (const PayloadId step{version, previous}; previous != kNoVersion && payloads_.can_make(step)) payloads_.make(step);
   assign_all(now);
   uploads_.handle_known(version);
-  judge(times_.count(now, members_, version));
-  forget_old_versions();
-  repair_outdated(now);
+  count_all_ = true;
+  settle(now);
 }
 
 void Publications::handle_publish_failed(Instant now, Version version) {
   if (!payloads_.taking_over() || version != payloads_.latest()) return;
   withdraw(version);
+  for (auto& [id, member] : members_.all()) member.foreign = member.installed > payloads_.latest();
   assign_all(now);
-  forget_old_versions();
-  repair_outdated(now);
+  settle(now);
 }
 
 // ---- patches
@@ -134,10 +140,11 @@ bool Publications::packing_pays(Instant now) const {
 
 void Publications::handle_patch_begun(Instant now, std::shared_ptr<const Manifest> manifest) {
   const PayloadId payload = manifest->id();
+  if (payloads_.holds(payload)) return;
   if (!payloads_.begin_made(std::move(manifest))) return;
   uploads_.handle_known(payload);
   assign_all(now);
-  repair_outdated(now);
+  settle(now);
 }
 
 void Publications::handle_patch_grown(const MadePayload& grown) {
@@ -165,6 +172,7 @@ void Publications::withdraw(PayloadId payload) {
   message.mutable_not_available()->set_reason(std::string(kWhy));
   publication->tell_all(message);
   publications_.erase(payload);
+  unsettled_.erase(payload);
   for (auto& [id, member] : members_.all()) {
     if (member.assigned == payload) member.assigned = {};
   }
@@ -173,7 +181,6 @@ void Publications::withdraw(PayloadId payload) {
 void Publications::handle_patch_made(Instant now, PayloadId payload, const Result<MadePayload>& made) {
   if (!payloads_.end_making(payload)) return;
   if (made.has_value()) {
-    WC_CHECK(made->manifest->id() == payload);
     actions_.push(action::info(fmt::format("{}: {}", to_string(payload), format_bytes(made->manifest->payload_bytes))));
     handle_grown(*made, payloads_.complete(*made));
     uploads_.handle_known(payload);
@@ -185,8 +192,7 @@ void Publications::handle_patch_made(Instant now, PayloadId payload, const Resul
     actions_.push(expected ? action::info(std::move(text)) : action::warning(std::move(text)));
   }
   assign_all(now);
-  forget_old_versions();
-  repair_outdated(now);
+  settle(now);
 }
 
 // ---- who gets what
@@ -266,24 +272,13 @@ CatchUpPath Publications::catch_up_path_of(PayloadId payload, const Member& memb
 
 void Publications::take_in(Instant now, PayloadId payload, const std::vector<Member*>& takers) {
   Publication& publication = publication_of(payload);
-  std::set<PayloadId> left;
+  unsettle(now, payload);
   for (Member* member : takers) {
-    left.insert(std::exchange(member->assigned, payload));
+    const PayloadId left = std::exchange(member->assigned, payload);
+    if (left.version == payloads_.latest()) unsettle(now, left);
     member->assigned_path = catch_up_path_of(payload, *member);
     publication.handle_assigned(member->id);
   }
-  publication.repair(now);
-  publication.announce({takers.begin(), takers.end()});
-  for (const PayloadId other : left) {
-    if (Publication* before = find(other); before != nullptr && other.version == payloads_.latest())
-      before->repair(now);
-  }
-  const Plan& plan = publication.plan();
-  if (takers.size() < plan.members.size()) return;
-  actions_.push(action::info(
-      fmt::format("publishing {}: {} to {} workers by {}, chunks of {}, predicted {:.3f} s", to_string(payload),
-                  format_bytes(publication.manifest().planned_bytes()), takers.size(), to_string(plan.topology),
-                  format_bytes(publication.manifest().chunk_bytes), to_seconds(plan.predicted_t100))));
 }
 
 void Publications::resume_receiving(Instant now, Member& member) {
@@ -296,28 +291,86 @@ void Publications::resume_receiving(Instant now, Member& member) {
     actions_.push(action::Send{member.conn, std::move(message)});
     return;
   }
-  Publication& publication = publication_of(payload);
-  publication.handle_resumed(member.id);
-  publication.repair(now);
-  // Whether it had come to its end when the member was last told is not known.
-  publication.announce({&member});
-  // A worker that gives up or finishes this one goes on with what was announced last: that has to be what it is
-  // assigned.
-  Publication* next = find(member.assigned);
-  if (next == nullptr || !payloads_.holds(member.assigned)) return;
-  next->handle_assigned(member.id);
-  next->repair(now);
-  next->announce({&member});
+  publication_of(payload).handle_resumed(member.id);
+  unsettle(now, payload);
+  if (Publication* next = find(member.assigned); next != nullptr && payloads_.holds(member.assigned)) {
+    next->handle_assigned(member.id);
+    unsettle(now, next->id());
+  }
 }
 
 void Publications::repair_all(Instant now) {
-  for (auto& [payload, publication] : publications_) publication.repair(now);
+  for (auto& [payload, publication] : publications_) unsettle(now, payload);
 }
 
-void Publications::repair_outdated(Instant now) {
+// ---- settling
+
+void Publications::unsettle(Instant now, PayloadId payload) {
+  unsettled_.insert(payload);
+  note_settling(now);
+}
+
+void Publications::note_settling(Instant now) {
+  const Instant earliest =
+      settled_at_ ? *settled_at_ + kSettlingPerMember * std::int64_t(members_.connected_count()) : now;
+  if (!settle_due_) settle_due_ = std::max(now, earliest);
+}
+
+void Publications::handle_timeout(Instant now) {
+  if (settle_due_ && now >= *settle_due_) settle(now);
+}
+
+void Publications::settle(Instant now) {
+  settle_due_.reset();
+  settled_at_ = now;
+  if (std::exchange(count_all_, false)) judge(times_.count(now, members_));
+  forget_old_versions();
+  unsettle_outdated();
+  std::vector<Publication*> repaired;
+  for (const PayloadId payload : std::exchange(unsettled_, {})) {
+    Publication* publication = find(payload);
+    if (publication == nullptr) continue;
+    repaired.push_back(publication);
+    const std::size_t before = publication->plan().members.size();
+    publication->repair(now);
+    ++repair_count_;
+    const Plan& plan = publication->plan();
+    if (before > 0 || plan.members.empty()) continue;
+    actions_.push(action::info(fmt::format(
+        "publishing {}: {} to {} workers by {}, chunks of {}, predicted {:.3f} s", to_string(payload),
+        format_bytes(publication->manifest().planned_bytes()), plan.members.size(), to_string(plan.topology),
+        format_bytes(publication->manifest().chunk_bytes), to_seconds(plan.predicted_t100))));
+  }
+  // A worker that gives up or finishes what it is in the middle of goes on with what was announced last: that has to be
+  // what it is assigned.
+  for (const bool to_assigned : {false, true}) {
+    for (Publication* publication : repaired) publication->announce(to_assigned);
+  }
+}
+
+void Publications::unsettle_outdated() {
   for (auto& [payload, publication] : publications_) {
     // take_in() sees to those of the latest.
-    if (payload.version != payloads_.latest() && publication.outdated()) publication.repair(now);
+    if (payload.version != payloads_.latest() && publication.outdated()) unsettled_.insert(payload);
+  }
+}
+
+std::unordered_set<PeerId> Publications::planned() const {
+  std::unordered_set<PeerId> planned;
+  for (const auto& [payload, publication] : publications_) {
+    planned.insert(publication.plan().members.begin(), publication.plan().members.end());
+  }
+  return planned;
+}
+
+void Publications::adopt_foreign(const Manifest& manifest) {
+  for (auto& [id, member] : members_.all()) {
+    if (!member.foreign || member.installed > manifest.version) continue;
+    const bool same = member.installed == manifest.version;
+    if (same && (manifest.open || member.installed_digest != bytes_of(manifest.snapshot_digest))) continue;
+    member.foreign = false;
+    member.last_error.clear();
+    if (!same) member.base_unusable = true;  // this origin has nothing, or something else, under that number
   }
 }
 
@@ -331,25 +384,25 @@ void Publications::handle_joined(Instant now, Member& member, const std::vector<
   }
   assign(now, {&member});
   resume_receiving(now, member);
-  repair_outdated(now);
+  note_settling(now);
 }
 
 void Publications::handle_lost(Instant now, Member& member) {
   member.assigned = {};
-  for (auto& [payload, publication] : publications_) {
-    publication.handle_gone(member.id);
-    publication.repair(now);
-  }
+  for (auto& [payload, publication] : publications_) publication.handle_gone(member.id);
+  repair_all(now);
+  count_all_ = true;
+  note_settling(now);
 }
 
 void Publications::handle_receiving(Instant now, Member& member, PayloadId payload) {
   member.receiving = payload;
   Publication* publication = find(payload);
-  if (publication != nullptr && publication->readmit(member.id)) publication->repair(now);
+  if (publication != nullptr && publication->readmit(member.id)) unsettle(now, payload);
   // What it took up before it joined again has grown since, or is no more: on this connection it has heard nothing of
   // it.
   if (publication == nullptr || !publication->has_told(member.id)) resume_receiving(now, member);
-  repair_outdated(now);
+  note_settling(now);
 }
 
 void Publications::handle_install_failed(Instant now, Member& member, const wire::InstallFailed& failed) {
@@ -360,7 +413,7 @@ void Publications::handle_install_failed(Instant now, Member& member, const wire
                                             payload.version.value, member.last_error)));
   if (Publication* publication = find(payload)) {
     publication->handle_failed(member.id);
-    publication->repair(now);
+    unsettle(now, payload);
   }
   if (!asks_for_full(payload, static_cast<Errc>(failed.code()))) return;
   member.base_unusable = true;
@@ -370,6 +423,11 @@ void Publications::handle_install_failed(Instant now, Member& member, const wire
 
 void Publications::handle_installed(Instant now, Member& member, const wire::Installed& installed) {
   const Version version{installed.version()};
+  if (version > payloads_.latest()) {
+    actions_.push(action::warning(fmt::format(
+        "worker {} says that it installed version {}, which is none of this origin's", member.name, version.value)));
+    return;
+  }
   Publication* publication = find(payload_of(installed));
   if (publication != nullptr && installed.snapshot_digest() != bytes_of(publication->manifest().snapshot_digest)) {
     actions_.push(action::warning(fmt::format("worker {} says that it installed version {}, but with another digest",
@@ -397,8 +455,7 @@ void Publications::handle_installed(Instant now, Member& member, const wire::Ins
   if (publication != nullptr) publication->handle_holder(member.id);
   judge(times_.handle_installed(now, members_));
   assign(now, {&member});
-  forget_old_versions();
-  repair_outdated(now);
+  note_settling(now);
 }
 
 void Publications::handle_parent_fault(Instant now, Member& member, const wire::ParentFault& fault) {
@@ -422,7 +479,7 @@ void Publications::handle_parent_fault(Instant now, Member& member, const wire::
   } else if (fault.kind() == wire::FAULT_KIND_STARVED) {
     return;  // whoever is above it may be to blame; the child helps itself
   }
-  if (publication->demote(parent_id)) publication->repair(now);
+  if (publication->demote(parent_id)) unsettle(now, publication->id());
 }
 
 void Publications::handle_slow_edge(Instant now, Publication& publication, const Member& child, PeerId parent,
@@ -439,7 +496,7 @@ void Publications::handle_slow_edge(Instant now, Publication& publication, const
     changed = publication.demote(member.id);
   }
   if (!silent) changed |= publication.pass_by(child.id, parent);
-  if (changed) publication.repair(now);
+  if (changed) unsettle(now, publication.id());
 }
 
 void Publications::judge(const std::vector<Version>& ended) {

@@ -2,7 +2,9 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "transport/core/edge/uploads.h"
@@ -35,7 +37,8 @@ struct PublicationProgress {
 /// Pure. Called by the OriginCore that owns it, which knows of connections.
 ///
 /// Several payloads may be under way, of one version and of several: each has a plan of its own, over the members that
-/// need it or have it. Who is behind gets what choose_payload() says; patches and packed payloads are made when
+/// need it or have it. What changes plans is only noted; settle() then fits each of them once, however many members
+/// were lost or joined. Who is behind gets what choose_payload() says; patches and packed payloads are made when
 /// somebody needs them, once. The latest version may still be taken over: then its full payload is open, and goes to
 /// those who need it whole, unless it is to be packed; to who will take a patch the one before is the latest. Nothing
 /// is forgotten before the end, as it may come to nothing. Invariants: versions only grow, but for one that came to
@@ -61,12 +64,20 @@ class Publications {
   void handle_joined(Instant now, Member& member, const std::vector<PayloadId>& held);
   /// A standby member is to serve from now on.
   void handle_activated(Instant now, Member& member) { assign(now, {&member}); }
-  /// A member's connection is gone.
+  /// A member's connection is gone, or it serves no longer.
   void handle_lost(Instant now, Member& member);
-  /// Everybody who counts is counted anew.
-  void count_installed(Instant now) { judge(times_.count(now, members_)); }
   /// Who can be a relay has changed.
   void repair_all(Instant now);
+
+  /// When what has changed is to be settled: at once, or so long after the last time that a fleet which is in motion
+  /// leaves the loop time for other things.
+  [[nodiscard]] std::optional<Instant> poll_deadline() const { return settle_due_; }
+  void handle_timeout(Instant now);
+
+  /// Plans were repaired so many times.
+  [[nodiscard]] std::uint64_t repair_count() const { return repair_count_; }
+  /// All members that some plan has.
+  [[nodiscard]] std::unordered_set<PeerId> planned() const;
   /// By its own word `member` is in the middle of this payload, and not of that which it told before.
   void handle_receiving(Instant now, Member& member, PayloadId payload);
   void handle_installed(Instant now, Member& member, const wire::Installed& installed);
@@ -87,8 +98,16 @@ class Publications {
   void assign_all(Instant now);
   /// How `member` comes to the payload's version if it takes this payload.
   [[nodiscard]] CatchUpPath catch_up_path_of(PayloadId payload, const Member& member) const;
-  /// Makes or repairs the plan of a payload so that `takers` are in it, and tells them.
+  /// The payload's plan is to have `takers`, who are to be told of it.
   void take_in(Instant now, PayloadId payload, const std::vector<Member*>& takers);
+  /// The plan of that payload is to be repaired.
+  void unsettle(Instant now, PayloadId payload);
+  void note_settling(Instant now);
+  /// Repairs plans, counts who has installed what, forgets what nobody needs any more.
+  void settle(Instant now);
+  /// This origin has a new version, which may be greater than what members have from other runs, or the same by its
+  /// digest. An open payload has none yet.
+  void adopt_foreign(const Manifest& manifest);
   /// The publication of a payload that is held; made if there is none.
   Publication& publication_of(PayloadId payload);
   [[nodiscard]] Publication* find(PayloadId payload);
@@ -106,8 +125,8 @@ class Publications {
   /// Tells a member about the payload that it is in the middle of: a plan for it, or word that there is none. What the
   /// member is assigned remains the last that was announced to it.
   void resume_receiving(Instant now, Member& member);
-  /// Repairs the plans of older versions' payloads that some have gone past.
-  void repair_outdated(Instant now);
+  /// The plans of older versions' payloads that some have gone past are to be repaired.
+  void unsettle_outdated();
   /// By the child's word its parent, or the origin, which has more, sends too little, or nothing at all.
   void handle_slow_edge(Instant now, Publication& publication, const Member& child, PeerId parent,
                         wire::FaultKind kind);
@@ -125,6 +144,11 @@ class Publications {
   PublicationContext context_;
   BroadcastTimes times_;
   std::map<PayloadId, Publication> publications_;
+  std::set<PayloadId> unsettled_;  // whose plans are to be repaired
+  bool count_all_ = false;         // who has installed what is to be counted anew
+  std::optional<Instant> settle_due_;
+  std::optional<Instant> settled_at_;
+  std::uint64_t repair_count_ = 0;
   std::uint64_t ended_count_ = 0;
 };
 

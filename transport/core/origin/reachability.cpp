@@ -58,7 +58,10 @@ bool Reachability::handle_probed(const wire::Probed& probed) {
 }
 
 void Reachability::forget_lost() {
-  std::erase_if(unreachable_, [&](PeerId id) { return !members_.find(id)->connected(); });
+  std::erase_if(unreachable_, [&](PeerId id) {
+    const Member* member = members_.find(id);
+    return member == nullptr || !member->connected();
+  });
 }
 
 void Reachability::ask_to_probe(const Member& prober, const Member& member) {

@@ -28,7 +28,7 @@ class Reachability {
   [[nodiscard]] bool handle_closed(ConnId conn, std::string_view why);
   /// A member's word on another. Returns whether one can be reached now that could not.
   [[nodiscard]] bool handle_probed(const wire::Probed& probed);
-  /// Before lost members are forgotten.
+  /// Keeps nothing of members that are not connected.
   void forget_lost();
 
  private:

@@ -16,6 +16,8 @@ class PlanIndex {
   explicit PlanIndex(const Plan& plan);
 
   [[nodiscard]] bool contains(PeerId member) const { return nodes_.contains(member) && member != kOriginId; }
+  /// Where in Plan::members; `member` must be in the plan.
+  [[nodiscard]] std::size_t place_of(PeerId member) const { return nodes_.at(member) - 1; }
 
   /// The parent, its parent and so on, the origin last; of a longer way the nearest kAncestorsMax - 1 and the origin.
   /// This is the list that a child dials down when its parent fails. `member` must be in the plan.

@@ -13,12 +13,28 @@ TEST(Membership, LostMemberIsFoundAgainByItsNameUntilItIsForgotten) {
   Membership members;
   Member& a = members.by_name("a");
   const PeerId before = a.id;
+  a.installed = Version{1};
   a.heard_at = Instant{1h};
-  members.forget_lost(Instant{1h + Membership::kKeepLost / 2}, anyone);
+  (void)members.forget_lost(Instant{1h + Membership::kKeepLost / 2}, anyone);
   EXPECT_EQ(members.by_name("a").id, before);
-  members.forget_lost(Instant{1h + Membership::kKeepLost}, anyone);
+  (void)members.forget_lost(Instant{1h + Membership::kKeepLost}, anyone);
   EXPECT_TRUE(members.all().empty());
   EXPECT_GT(members.by_name("a").id, before) << "a number is never used again";
+}
+
+TEST(Membership, StrangerIsForgottenSoonerAndDisplacesNobodyWhoHasServed) {
+  Membership members;
+  members.by_name("served").installed = Version{1};
+  for (std::size_t i = 0; i < 2 * Membership::kLostMax; ++i) {
+    members.by_name("stranger" + std::to_string(i)).heard_at = Instant{1s};
+  }
+  const auto next = members.forget_lost(Instant{2s}, anyone);
+  EXPECT_EQ(members.all().size(), Membership::kStrangersMax + 1);
+  ASSERT_TRUE(next);
+  EXPECT_EQ(*next, Instant{1s} + Membership::kKeepStranger);
+  (void)members.forget_lost(*next, anyone);
+  ASSERT_EQ(members.all().size(), 1u);
+  EXPECT_EQ(members.all().begin()->second.name, "served");
 }
 
 TEST(Membership, ConnectedAndNeededMembersStay) {
@@ -26,7 +42,7 @@ TEST(Membership, ConnectedAndNeededMembersStay) {
   members.connect(members.by_name("connected"), ConnId{1});
   const PeerId planned = members.by_name("planned").id;
   (void)members.by_name("lost");
-  members.forget_lost(Instant{100h}, [&](PeerId id) { return id != planned; });
+  (void)members.forget_lost(Instant{100h}, [&](PeerId id) { return id != planned; });
   EXPECT_EQ(members.all().size(), 2u);
   EXPECT_NE(members.by_conn(ConnId{1}), nullptr);
 }
@@ -38,7 +54,7 @@ TEST(Membership, WhoForwardedBadlyIsRememberedWhileThereIsRoom) {
   const PeerId bad = members.by_name("bad").id;
   members.by_name("bad").standing = PeerStanding(barred);
   for (std::size_t i = 0; i < 10; ++i) (void)members.by_name("good" + std::to_string(i));
-  members.forget_lost(Instant{100h}, anyone);
+  (void)members.forget_lost(Instant{100h}, anyone);
   ASSERT_EQ(members.all().size(), 1u);
   EXPECT_EQ(members.all().begin()->first, bad);
   for (std::size_t i = 0; i < 2 * Membership::kLostMax; ++i) {
@@ -46,7 +62,7 @@ TEST(Membership, WhoForwardedBadlyIsRememberedWhileThereIsRoom) {
     member.standing = PeerStanding(barred);
     member.heard_at = Instant{100h + std::chrono::seconds(i)};
   }
-  members.forget_lost(Instant{200h}, anyone);
+  (void)members.forget_lost(Instant{200h}, anyone);
   EXPECT_EQ(members.all().size(), Membership::kLostMax);
   EXPECT_EQ(members.find(bad), nullptr) << "the longest lost go first";
 }

@@ -82,7 +82,7 @@ TEST(PeerStanding, NeedsTwiceAsLongAfterEachDemotion) {
   }
 }
 
-TEST(PeerStanding, IsBarredForGoodAfterTwoCorruptChunksUntilPardoned) {
+TEST(PeerStanding, IsBarredForGoodAfterTwoCorruptChunks) {
   PeerStanding peer;
   faulty(peer, PeerFault::kCorrupt);
   EXPECT_FALSE(peer.barred());
@@ -92,8 +92,6 @@ TEST(PeerStanding, IsBarredForGoodAfterTwoCorruptChunksUntilPardoned) {
   EXPECT_EQ(peer.standing(), Standing::kRolloutOnly);
   clean(peer, 1000);
   EXPECT_EQ(peer.standing(), Standing::kRolloutOnly);
-  peer.pardon();
-  EXPECT_EQ(peer.standing(), Standing::kSeed);
 }
 
 TEST(PeerStanding, SurvivesARestartAndTamesARecordThatIsNotPlausible) {

@@ -35,8 +35,9 @@ struct PublicationTest : testing::Test {
     return conns_told;
   }
   void begin() {
+    for (const Member* member : all) publication.announce_to(member->id);
     publication.repair(now);
-    publication.announce({all.begin(), all.end()});
+    publication.announce(true);
     static_cast<void>(told());
   }
   /// In the order of the chain.
