@@ -57,6 +57,15 @@ struct TakeoverOptions {
   double refused_probability = 0;  ///< that it comes to nothing at the end, and the same number is published again
 };
 
+/// What people configure of the nodes.
+struct NodeOptions {
+  bool rates_configured = true;  ///< without it nobody predicts anything, and no parent is slow
+  std::uint32_t streams = 1;     ///< connections to each parent
+  std::uint32_t leaves = 0;      ///< so many workers, the last ones, forward nothing
+  std::uint32_t versions_kept = 2;
+  std::uint32_t anchor_interval = 16;
+};
+
 /// The whole world. Nothing else decides how a run goes.
 struct SimOptions {
   std::uint64_t seed = 1;
@@ -66,6 +75,7 @@ struct SimOptions {
   std::uint32_t chunk_bytes_min = 0;         ///< enlarges the planner's choice
   Topology topology = Topology::kAuto;
   NetworkOptions network;
+  NodeOptions nodes;
   DiskOptions disk;
   TakeoverOptions takeover;
   PatchOptions patches;

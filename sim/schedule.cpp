@@ -154,6 +154,17 @@ SimOptions random_schedule(std::uint64_t seed) {
       options.patches.withdrawn_probability = packed_random.chance(0.3) ? 0.3 : 0;
     }
   }
+  // And again: nodes that are not configured as most are.
+  Random node_random(seed ^ 0x6e6f646573212121);
+  if (node_random.chance(0.4)) {
+    options.nodes.rates_configured = node_random.chance(0.5);
+    if (node_random.chance(0.4)) options.nodes.streams = static_cast<std::uint32_t>(node_random.between(2, 4));
+    if (node_random.chance(0.3)) {
+      options.nodes.leaves = static_cast<std::uint32_t>(node_random.between(1, options.workers));
+    }
+    options.nodes.versions_kept = static_cast<std::uint32_t>(node_random.between(1, 4));
+    if (node_random.chance(0.3)) options.nodes.anchor_interval = static_cast<std::uint32_t>(node_random.between(1, 3));
+  }
   // As slow as a star or a disk may be, several times over; and then what the core's own waits may take.
   double least_bytes_per_s =
       std::min({options.network.origin_uplink.bytes_per_s, options.network.worker_uplink.bytes_per_s,

@@ -119,12 +119,14 @@ void Simulation::start_node(NodeIndex index) {
   network_.handle_restart(index);
   if (index == 0) {
     OriginConfig config;
-    config.uplink = options_.network.origin_uplink;
+    if (options_.nodes.rates_configured) config.uplink = options_.network.origin_uplink;
     config.topology = options_.topology;
     config.hop_delay = options_.network.one_way_delay;
     config.timeouts = options_.timeouts;
     config.patches = options_.patches.enabled;
     config.packing = options_.patches.packing;
+    config.versions_kept = options_.nodes.versions_kept;
+    config.anchor_interval = options_.nodes.anchor_interval;
     auto core = std::make_unique<OriginCore>(config);
     for (const auto& [id, payload] : payloads_) {
       // A store keeps no packed payload over a restart.
@@ -140,8 +142,13 @@ void Simulation::start_node(NodeIndex index) {
     config.origin_port = kPort;
     config.listen_host = host_of(index);
     config.listen_port = kPort;
-    config.uplink = options_.network.worker_uplink;
-    config.downlink = options_.network.worker_downlink;
+    if (options_.nodes.rates_configured) {
+      config.uplink = options_.network.worker_uplink;
+      config.downlink = options_.network.worker_downlink;
+    }
+    config.leaf_only = index + options_.nodes.leaves > options_.workers;
+    config.versions_kept = options_.nodes.versions_kept;
+    config.streams = options_.nodes.streams;
     config.timeouts = options_.timeouts;
     auto core = std::make_unique<WorkerCore>(config);
     node.handed.clear();
