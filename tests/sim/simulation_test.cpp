@@ -45,6 +45,21 @@ TEST(Simulation, ASlowDiskSlowsTheNetworkToItsRate) {
   EXPECT_NEAR(t100_s(options), formula_s, formula_s * 0.01);
 }
 
+TEST(Simulation, SlowLinksOfUnknownRatesAreWaitedFor) {
+  // A chunk takes longer than a parent may be silent for, on every link.
+  for (const auto& [topology, workers] : {std::pair(Topology::kChain, 2u), std::pair(Topology::kStar, 6u)}) {
+    SimOptions options;
+    options.workers = workers;
+    options.topology = topology;
+    options.nodes.rates_configured = false;
+    options.chunk_bytes = 512 * kKiB;
+    options.payload_bytes = 4 * kMiB;
+    options.network.origin_uplink = options.network.worker_uplink = Rate::bits(1e6);
+    options.settle_max = 4 * from_seconds(workers * 4.0 * kMiB * 8 / 1e6);
+    (void)t100_s(options);
+  }
+}
+
 TEST(Simulation, ASeedIsTheWholeRun) {
   for (const std::uint64_t seed : {3u, 11u, 19u}) {
     const SimResult once = simulate(random_schedule(seed)), again = simulate(random_schedule(seed));

@@ -32,6 +32,8 @@ constexpr double kChunksJudged = 12;
 constexpr int kOnlyParentPatience = 20;
 // However slow the plan says that a parent is.
 constexpr Duration kPatienceMax = std::chrono::hours(1);
+// Where the plan says nothing: the largest chunk at 1 Mbit/s takes half of it.
+constexpr Duration kUnknownPatienceMax = std::chrono::minutes(1);
 
 std::vector<std::uint32_t> split_weights(const std::vector<std::uint32_t>& weights, std::uint32_t streams) {
   std::vector<std::uint32_t> split;
@@ -198,7 +200,7 @@ void Download::subscribe(Instant now, Stripe& stripe) {
   s->set_parts_held(holding_.parts_from_start());
   actions_.push(action::Send{stripe.conn, std::move(message)});
   stripe.subscribed = true;
-  stripe.heard_at = stripe.fed_at = now;
+  stripe.heard_at = stripe.fed_at = stripe.prompt_since = now;
   restart_window(now, stripe);
   note_due(stripe);
 }
@@ -243,6 +245,13 @@ void Download::expect_more(Stripe& stripe) {
   const double share = std::min(1.0, stripe.share_hoped_for / kSlowShare);
   stripe.expected_bytes_per_s *= share / stripe.share_hoped_for;
   stripe.share_hoped_for = share;
+}
+
+void Download::note_pace(Instant now, Stripe& stripe) {
+  if (now - stripe.fed_at > timeouts_.parent_silence / 2) stripe.prompt_since = now;
+  if (stripe.expected_bytes_per_s > 0 || now - stripe.prompt_since < timeouts_.rate_window) return;
+  stripe.prompt_since = now;
+  expect_more(stripe);
 }
 
 void Download::handle_slow(Instant now, Stripe& stripe) {
@@ -399,11 +408,12 @@ bool Download::handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk)
       stripe.heard_at = now;
       stripe.failures = 0;
     }
-    owner.fed_at = now;
     if (owner.conn == conn) {
+      note_pace(now, owner);
       if (owner.excused) end_excuse(now, owner);
       owner.quarter_bytes.back() += chunk.size_bytes;
     }
+    owner.fed_at = now;
     count_bytes(now, chunk.size_bytes);
     accept(now, chunk);
     if (!wants_more(owner)) detach(owner);
@@ -440,6 +450,8 @@ Duration Download::patience(const Stripe& stripe) const {
   if (stripe.expected_bytes_per_s > 0) {
     const Duration chunks = from_seconds(4.0 * holding_.manifest().chunk_bytes / stripe.expected_bytes_per_s);
     patience = std::max(patience, std::min(chunks, kPatienceMax));
+  } else {
+    patience = from_seconds(std::min(to_seconds(patience) / stripe.share_hoped_for, to_seconds(kUnknownPatienceMax)));
   }
   return stripe.ancestors.size() > 1 ? patience : kOnlyParentPatience * patience;
 }

@@ -81,8 +81,9 @@ class Download {
     bool subscribed = false;
     std::uint32_t missing = 0;
     double expected_bytes_per_s = 0;  // 0: unknown, and slowness cannot be judged
-    double share_hoped_for = 1;       // of what plans predict, by what parents have given so far
-    std::uint32_t failures = 0;       // since the last chunk
+    double share_hoped_for = 1;  // of what plans predict, by what parents have given so far; of a chunk's pace, too
+    Instant prompt_since{};      // chunks have come without a long pause
+    std::uint32_t failures = 0;  // since the last chunk
     std::optional<Instant> retry_at;  // waiting before the next attempt
     ConnId drained_from{};  // a parent that was left, whose last chunks are waited for before the next is asked
     Instant drained_by{};
@@ -110,6 +111,8 @@ class Download {
   void end_excuse(Instant now, Stripe& stripe);
   void accept(Instant now, const ChunkArrival& chunk);
   void count_missing();
+  /// Before a parent counts as silent. Where no rate is predicted, it grows with every further parent that was: a chunk
+  /// may take longer than the patience on each of their links, and a parent that is left takes with it what had come.
   [[nodiscard]] Duration patience(const Stripe& stripe) const;
   /// Whether there is something to wait for from the parent.
   [[nodiscard]] bool wants_more(const Stripe& stripe) const { return stripe.missing > 0 || holding_.open(); }
@@ -122,6 +125,8 @@ class Download {
   static void expect_less(Stripe& stripe);
   /// A whole window brought more than was expected: the link may have recovered.
   static void expect_more(Stripe& stripe);
+  /// A chunk came. Where no rate is predicted, a whole window without a long pause counts as recovered.
+  void note_pace(Instant now, Stripe& stripe);
   /// The parent is slow: leaves it, if there is somebody else to turn to, or else says so to the origin alone.
   void handle_slow(Instant now, Stripe& stripe);
   /// Of the stripe's parent, before it is left.

@@ -150,6 +150,50 @@ TEST_F(DownloadTest, ParentThatFeedsSlowlyButDoesIsNotTakenForAStarvingOne) {
   EXPECT_THAT(fault_kinds(), ElementsAre());
 }
 
+/// No rate is predicted, and a chunk takes 3 s on each link.
+struct DownloadOfUnknownRate : DownloadTest {
+  void SetUp() override {
+    DownloadTest::SetUp();
+    start(assignment(1, {{2, 0}}));
+    ASSERT_TRUE(download.handle_digest_part(now, conn_to(2), part_of(kVersion, kChunks)).has_value());
+  }
+  [[nodiscard]] ConnId used() {
+    for (const auto& connect : dialled) {
+      if (download.uses(connect.conn)) return connect.conn;
+    }
+    return ConnId{};
+  }
+  /// Until a chunk has come, or for `limit`.
+  bool wait_for_chunk(Duration chunk_time, Duration limit) {
+    const Instant until = now + limit;
+    for (Instant asked = now; now < until; now += 50ms) {
+      const ConnId before = used();
+      download.handle_timeout(now);
+      open_all();
+      if (used() != before) asked = now;
+      if (used() == ConnId{} || now - asked < chunk_time) continue;
+      return download.handle_chunk(now, used(), chunk_of(kVersion, ChunkIndex{next++}));
+    }
+    return false;
+  }
+  std::uint32_t next = 0;
+};
+
+TEST_F(DownloadOfUnknownRate, ChunksThatTakeLongerThanThePatienceOnEveryLinkAreWaitedForInTheEnd) {
+  ASSERT_TRUE(wait_for_chunk(3s, 60s));
+  (void)download.take_faults();
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(wait_for_chunk(3s, 4s));
+  EXPECT_THAT(fault_kinds(), ElementsAre());
+}
+
+TEST_F(DownloadOfUnknownRate, PatienceIsAsShortAsBeforeOnceChunksComeWithoutPauses) {
+  ASSERT_TRUE(wait_for_chunk(3s, 60s));
+  for (int i = 0; i < 50; ++i) EXPECT_TRUE(wait_for_chunk(100ms, 200ms));
+  (void)download.take_faults();
+  EXPECT_FALSE(wait_for_chunk(1h, timeouts.parent_silence + 100ms));
+  EXPECT_THAT(fault_kinds(), ElementsAre(wire::FAULT_KIND_SILENT));
+}
+
 struct DownloadMoved : DownloadTest {
   void SetUp() override {
     DownloadTest::SetUp();
