@@ -252,6 +252,7 @@ void Download::note_pace(Instant now, Stripe& stripe) {
   if (stripe.expected_bytes_per_s > 0 || now - stripe.prompt_since < timeouts_.rate_window) return;
   stripe.prompt_since = now;
   expect_more(stripe);
+  note_due(stripe);
 }
 
 void Download::handle_slow(Instant now, Stripe& stripe) {

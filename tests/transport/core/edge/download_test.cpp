@@ -120,6 +120,27 @@ TEST_F(DownloadTest, ParentWithoutTheVersionIsLeftWithoutBlameForItsConnection) 
   EXPECT_TRUE(download.gone());
 }
 
+TEST_F(DownloadTest, OnceAllAncestorsHaveFailedThePauseBeforeTheNextDoubles) {
+  start(assignment(1, {{2, 0}}));
+  std::vector<Duration> pauses;
+  for (int failures = 0; failures < 9; ++failures) {
+    const std::size_t dialled_before = dialled.size();
+    const ConnId conn = dialled.back().conn;
+    links.handle_closed(conn);
+    download.handle_closed(now, conn);
+    open_all();
+    const Instant failed_at = now;
+    while (dialled.size() == dialled_before) {
+      ASSERT_TRUE(download.poll_deadline());
+      now = std::max(now, *download.poll_deadline());
+      download.handle_timeout(now);
+      open_all();
+    }
+    pauses.push_back(now - failed_at);
+  }
+  EXPECT_THAT(pauses, ElementsAre(0ms, 50ms, 100ms, 200ms, 400ms, 800ms, 1600ms, 2000ms, 2000ms));
+}
+
 TEST_F(DownloadTest, ParentThatOnlyEverSaysThatItHasNothingIsLeftInTheEnd) {
   start(assignment(1, {{2, 0}}));
   const Instant asked = now;
@@ -188,7 +209,7 @@ TEST_F(DownloadOfUnknownRate, ChunksThatTakeLongerThanThePatienceOnEveryLinkAreW
 
 TEST_F(DownloadOfUnknownRate, PatienceIsAsShortAsBeforeOnceChunksComeWithoutPauses) {
   ASSERT_TRUE(wait_for_chunk(3s, 60s));
-  for (int i = 0; i < 50; ++i) EXPECT_TRUE(wait_for_chunk(100ms, 200ms));
+  for (int i = 0; i < 25; ++i) EXPECT_TRUE(wait_for_chunk(100ms, 200ms));
   (void)download.take_faults();
   EXPECT_FALSE(wait_for_chunk(1h, timeouts.parent_silence + 100ms));
   EXPECT_THAT(fault_kinds(), ElementsAre(wire::FAULT_KIND_SILENT));

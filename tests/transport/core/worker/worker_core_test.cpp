@@ -123,6 +123,7 @@ TEST_F(WorkerCoreTest, AfterAFailureOfItsDiskItTriesWhatWasAnnouncedLast) {
   ASSERT_EQ(worker.receiving(), Version{2});
   worker.handle_payload_begun(now, Version{2}, fail(Errc::kNoSpace, Op::kWrite, "the disk is full"));
   run();
+  const Instant failed_at = now;
   for (int i = 0; i < 100 && worker.receiving() == kNoVersion; ++i) {
     now = std::max(now, *worker.poll_deadline());
     worker.handle_timeout(now);
@@ -130,6 +131,22 @@ TEST_F(WorkerCoreTest, AfterAFailureOfItsDiskItTriesWhatWasAnnouncedLast) {
   }
   EXPECT_EQ(worker.receiving(), Version{2});
   EXPECT_THAT(begun, testing::ElementsAre(Version{2}, Version{2}));
+  EXPECT_EQ(now - failed_at, 10s);
+}
+
+TEST_F(WorkerCoreTest, ConnectionThatDoesNotSayWhoItIsIsClosed) {
+  const ConnId silent = worker.next_conn();
+  worker.handle_accepted(now, silent, "host");
+  const Instant accepted_at = now;
+  while (now - accepted_at < 2 * config.timeouts.greeting) {
+    now = std::max(now, *worker.poll_deadline());
+    worker.handle_timeout(now);
+    if (!only<action::Close>(drain([&] { return worker.poll_action(); })).empty()) break;
+    wire::Message ack;
+    ack.mutable_heartbeat_ack();
+    worker.handle_message(now, origin, ack);
+  }
+  EXPECT_EQ(now - accepted_at, config.timeouts.greeting);
 }
 
 TEST_F(WorkerCoreTest, OtherBytesUnderTheSameNumberReplaceWhatIsArriving) {
@@ -139,6 +156,7 @@ TEST_F(WorkerCoreTest, OtherBytesUnderTheSameNumberReplaceWhatIsArriving) {
   announce(other, 2);
   EXPECT_EQ(worker.receiving(), kNoVersion) << "the disk is still busy with the old ones";
   ASSERT_TRUE(worker.poll_deadline());
+  const Instant given_up_at = now;
   for (int i = 0; i < 100 && worker.receiving() == kNoVersion; ++i) {
     now = std::max(now, *worker.poll_deadline());
     worker.handle_timeout(now);
@@ -146,6 +164,7 @@ TEST_F(WorkerCoreTest, OtherBytesUnderTheSameNumberReplaceWhatIsArriving) {
   }
   EXPECT_EQ(worker.receiving(), Version{1});
   EXPECT_EQ(begun.size(), 2u);
+  EXPECT_EQ(now - given_up_at, 1s);
 }
 
 TEST_F(WorkerCoreTest, VersionThatIsTakenOverAnewIsNotTakenForTheOneBefore) {
