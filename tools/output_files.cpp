@@ -17,7 +17,7 @@ OutputFile::~OutputFile() {
 }
 
 Status OutputFile::open() {
-  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  fd_ = ::open(temporary_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (fd_ < 0) return fail_errno(errno, Op::kOpen, temporary_);
   return {};
 }
@@ -27,6 +27,18 @@ Status OutputFile::write_at(std::uint64_t offset, Bytes bytes) {
     const ssize_t n = ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return fail_errno(errno, Op::kWrite, temporary_);
+    offset += static_cast<std::uint64_t>(n);
+    bytes = bytes.subspan(static_cast<std::size_t>(n));
+  }
+  return {};
+}
+
+Status OutputFile::read_at(std::uint64_t offset, MutableBytes bytes) const {
+  while (!bytes.empty()) {
+    const ssize_t n = ::pread(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return fail_errno(errno, Op::kRead, temporary_);
+    if (n == 0) return fail(Errc::kCorrupt, Op::kRead, fmt::format("{}: somebody cut it short", temporary_));
     offset += static_cast<std::uint64_t>(n);
     bytes = bytes.subspan(static_cast<std::size_t>(n));
   }
@@ -61,6 +73,14 @@ Status OutputSnapshot::finish() {
 Status OutputSnapshot::write(std::uint64_t offset, Bytes bytes) {
   for (const FilePiece& piece : table_.pieces(offset, bytes.size())) {
     WC_TRY(files_[piece.file]->write_at(piece.offset_bytes, bytes.first(piece.size_bytes)));
+    bytes = bytes.subspan(piece.size_bytes);
+  }
+  return {};
+}
+
+Status OutputSnapshot::read(std::uint64_t offset, MutableBytes bytes) const {
+  for (const FilePiece& piece : table_.pieces(offset, bytes.size())) {
+    WC_TRY(files_[piece.file]->read_at(piece.offset_bytes, bytes.first(piece.size_bytes)));
     bytes = bytes.subspan(piece.size_bytes);
   }
   return {};

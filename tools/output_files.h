@@ -19,6 +19,8 @@ class OutputFile {
 
   Status open();
   Status write_at(std::uint64_t offset, Bytes bytes);
+  /// Of what was written.
+  Status read_at(std::uint64_t offset, MutableBytes bytes) const;
   Status finish(std::uint64_t size_bytes);
 
  private:
@@ -38,8 +40,9 @@ class OutputSnapshot final : public ByteTarget {
   Status finish();
 
   std::uint64_t size_bytes() const override { return table_.size_bytes(); }
-  MutableBytes direct(std::uint64_t, std::size_t) override { return {}; }
   Status write(std::uint64_t offset, Bytes bytes) override;
+  /// Of what was written.
+  Status read(std::uint64_t offset, MutableBytes bytes) const;
 
  private:
   FileTable table_;

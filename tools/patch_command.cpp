@@ -8,7 +8,7 @@
 #include "base/json_text.h"
 #include "base/text.h"
 #include "base/units.h"
-#include "patch/apply/apply.h"
+#include "patch/apply/patch_applier.h"
 #include "patch/codec/codec.h"
 #include "patch/snapshot/mapped_file.h"
 #include "patch/snapshot/snapshot_digest.h"
@@ -119,43 +119,63 @@ Result<PatchEnd> read_patch(Bytes patch, PatchReader& reader, Handle handle) {
   return *reader.end();
 }
 
+/// From a snapshot in files to one that is being made.
+class FileStreams final : public ApplyStreams {
+ public:
+  FileStreams(const ByteSource& base, OutputSnapshot& out) : base_(base), out_(out) {}
+
+  Status read_base(std::uint64_t offset, MutableBytes cells) override {
+    WC_ASSIGN(const Bytes old, base_.view(offset, cells.size(), scratch_));
+    std::ranges::copy(old, cells.begin());
+    return {};
+  }
+  Status write_result(std::uint64_t offset, Bytes, Bytes after) override { return out_.write(offset, after); }
+  Status read_result(std::uint64_t offset, MutableBytes cells) override { return out_.read(offset, cells); }
+
+ private:
+  const ByteSource& base_;
+  OutputSnapshot& out_;
+  std::vector<std::byte> scratch_;
+};
+
+/// One patch being applied: from its head on there is something to apply it with.
+struct Application {
+  Application(const ByteSource& base, const FileTable& files, std::vector<SegmentRange> plan)
+      : out(files), streams(base, out), applier(std::move(plan), files, streams) {}
+
+  OutputSnapshot out;
+  FileStreams streams;
+  PatchApplier applier;
+};
+
 Status apply(const Flags& flags) {
   WC_ASSIGN(const OldSnapshot base, OldSnapshot::open(flags.base));
   WC_ASSIGN(const MappedFile patch, MappedFile::open(flags.other));
-  std::optional<OutputSnapshot> out;
-  std::optional<PatchApplier> applier;
-  std::optional<FileTable> files;
+  std::optional<Application> application;
 
   const auto start = [&](const PatchHead& head) -> Status {
-    WC_ASSIGN(const Digest held, base.digest(flags.threads));
-    PatchIdentity identity = head.identity;
-    identity.base_digest = held;
-    WC_TRY(check_applies(head.identity, identity));
-    WC_ASSIGN(files, base.result_files(head.result_bytes));
-    out.emplace(*files);
-    WC_TRY(out->open(flags.output));
-    WC_ASSIGN(applier, PatchApplier::start(head, base.stream(), *out));
-    return {};
+    PatchIdentity held = head.identity;
+    WC_ASSIGN(held.base_digest, base.digest(flags.threads));
+    WC_TRY(check_head(head, held, base.stream().size_bytes(), head.result_bytes));
+    WC_ASSIGN(const FileTable files, base.result_files(head.result_bytes));
+    application.emplace(base.stream(), files, plan_segments(head));
+    return application->out.open(flags.output);
   };
   PatchReader reader;
   WC_ASSIGN(const PatchEnd end,
             read_patch(patch.bytes(), reader, [&](const PatchHead& head, const OwnedSegment& segment) -> Status {
-              if (!applier) {
-                WC_TRY(start(head));
-              }
-              return applier->apply(segment.view());
+              if (!application) WC_TRY(start(head));
+              return application->applier.apply(segment.view());
             }));
-  if (!applier) {
-    WC_TRY(start(*reader.head()));
-  }
-  WC_TRY(applier->finish(end));
-  WC_TRY(out->finish());
-  WC_ASSIGN(const SnapshotSource made, SnapshotSource::open(flags.output));
-  WC_ASSIGN(const Digest digest, snapshot_digest(made, flags.threads));
-  if (digest != reader.head()->identity.result_digest) {
+  const PatchHead& head = *reader.head();
+  if (!application) WC_TRY(start(head));
+  WC_ASSIGN(const Digest digest, application->applier.finish(end));
+  if (digest != head.identity.result_digest) {
     return fail(Errc::kCorrupt, Op::kVerify, fmt::format("{}: not the snapshot that the patch leads to", flags.output));
   }
-  fmt::print("{}: {}, digest {}\n", flags.output, format_bytes(made.size_bytes()), digest.hex());
+  WC_TRY(base.check_unchanged());
+  WC_TRY(application->out.finish());
+  fmt::print("{}: {}, digest {}\n", flags.output, format_bytes(head.result_bytes), digest.hex());
   return {};
 }
 

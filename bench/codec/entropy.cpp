@@ -69,10 +69,6 @@ void count_tensor(CellFormat format, const std::byte* base, const std::byte* res
 
 }  // namespace
 
-double PatchEntropy::unchanged_share() const {
-  return cells == 0 ? 1.0 : 1.0 - static_cast<double>(changed) / static_cast<double>(cells);
-}
-
 double PatchEntropy::bits_per_changed() const {
   return changed == 0 ? 0.0 : (position_bits + value_bits) / static_cast<double>(changed);
 }

@@ -19,7 +19,6 @@ struct PatchEntropy {
   double position_bits = 0;
   double value_bits = 0;
 
-  [[nodiscard]] double unchanged_share() const;
   /// Zero when nothing changed.
   [[nodiscard]] double bits_per_changed() const;
 };

@@ -209,8 +209,6 @@ Status UndoJournal::sync() {
   return {};
 }
 
-Status UndoJournal::commit() { return remove_journal(file_->path); }
-
 Result<Recovered> recover(const std::string& path, const std::function<Status(std::uint64_t, Bytes)>& write,
                           const std::function<Status()>& sync) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);

@@ -15,7 +15,7 @@ namespace weightcast {
 ///   1. record(): the old bytes are appended; so for any number of ranges;
 ///   2. sync(): they are on the disk before it returns;
 ///   3. the caller overwrites those ranges, perhaps goes on with 1, and in the end puts the data on the disk;
-///   4. commit(): the journal is removed, and the removal is on the disk before it returns.
+///   4. the caller removes the journal's file.
 /// While the journal exists the data is a mixture, and recover() makes it the old version again: it writes back whole
 /// records only; a record that is cut short was not synced, and so the bytes that it is about were not yet overwritten;
 /// nor was anything where the journal's own first bytes are cut short.
@@ -38,9 +38,6 @@ class UndoJournal {
 
   /// Waits for the disk. Until then what was recorded survives the death of the process only. Errors: kIo.
   Status sync();
-
-  /// Ends the journal: the new version stands. Errors: kIo.
-  Status commit();
 
  private:
   struct File;

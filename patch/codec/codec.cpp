@@ -118,7 +118,6 @@ Result<PatchSummary> encode_patch(const PatchHead& head, const ByteSource& base,
       results.update(finished.header.result_digest.bytes);
       summary.cells += finished.header.range.size_bytes / geometry_of(finished.header.range.kind).bytes;
       summary.changed_cells += finished.header.changed_cells;
-      ++summary.segments_by_mode[std::size_t(finished.header.mode)];
     }
   }
   summary.segments = std::uint32_t(plan.size());

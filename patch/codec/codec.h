@@ -24,7 +24,6 @@ struct PatchSummary {
   std::uint64_t cells = 0;
   std::uint64_t changed_cells = 0;
   std::uint32_t segments = 0;
-  std::array<std::uint32_t, kSegmentModes> segments_by_mode{};
 };
 
 /// Writes a patch to `sink`: the head at once, each segment when it and those before it are ready, then the end. The

@@ -17,7 +17,6 @@ namespace weightcast {
 // first.
 
 inline constexpr std::uint64_t kRansLow = std::uint64_t{1} << 31;
-inline constexpr unsigned kRansBitsMax = 28;
 
 /// A symbol's division by its frequency is done beside the chain of states, which it would stretch by half: as a
 /// product with this, which for a state below 2^63 gives the quotient or one less.

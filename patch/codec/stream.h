@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstring>
 #include <vector>
 
 #include "base/digest.h"
@@ -24,8 +23,6 @@ class ByteTarget {
  public:
   virtual ~ByteTarget() = default;
   [[nodiscard]] virtual std::uint64_t size_bytes() const = 0;
-  /// Memory in which the bytes may be made, or empty where there is none and write() must be used.
-  [[nodiscard]] virtual MutableBytes direct(std::uint64_t offset, std::size_t size) = 0;
   /// Errors: those of the medium.
   virtual Status write(std::uint64_t offset, Bytes bytes) = 0;
 };
@@ -41,22 +38,6 @@ class MemorySource final : public ByteSource {
 
  private:
   Bytes bytes_;
-};
-
-class MemoryTarget final : public ByteTarget {
- public:
-  explicit MemoryTarget(MutableBytes bytes) : bytes_(bytes) {}
-  std::uint64_t size_bytes() const override { return bytes_.size(); }
-  MutableBytes direct(std::uint64_t offset, std::size_t size) override {
-    return bytes_.subspan(std::size_t(offset), size);
-  }
-  Status write(std::uint64_t offset, Bytes bytes) override {
-    std::memcpy(bytes_.data() + offset, bytes.data(), bytes.size());
-    return {};
-  }
-
- private:
-  MutableBytes bytes_;
 };
 
 }  // namespace weightcast

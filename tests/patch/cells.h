@@ -1,12 +1,18 @@
 #pragma once
 
+#include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <mutex>
+#include <optional>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "patch/apply/patch_applier.h"
 #include "patch/codec/cell.h"
 #include "patch/codec/codec.h"
 
@@ -107,6 +113,90 @@ inline PatchIdentity make_identity(std::uint64_t base_version = 7) {
   identity.base_version = Version(base_version);
   identity.version = Version(base_version + 1);
   return identity;
+}
+
+/// From bytes in memory to bytes in memory.
+class MemoryStreams final : public ApplyStreams {
+ public:
+  MemoryStreams(Bytes base, MutableBytes result) : base_(base), result_(result) {}
+
+  Status read_base(std::uint64_t offset, MutableBytes cells) override {
+    std::ranges::copy(base_.subspan(offset, cells.size()), cells.begin());
+    return {};
+  }
+  Status write_result(std::uint64_t offset, Bytes, Bytes after) override {
+    std::ranges::copy(after, result_.begin() + std::ptrdiff_t(offset));
+    return {};
+  }
+  Status read_result(std::uint64_t offset, MutableBytes cells) override {
+    ++reads_back;
+    std::ranges::copy(Bytes(result_).subspan(offset, cells.size()), cells.begin());
+    return {};
+  }
+
+  std::atomic<unsigned> reads_back = 0;
+
+ private:
+  const Bytes base_;
+  const MutableBytes result_;
+};
+
+inline FileTable one_file(std::uint64_t bytes) { return *FileTable::make({{"model.safetensors", bytes}}); }
+
+/// Applies a whole patch by `threads` threads, as far as it goes.
+inline Result<Digest> apply_patch(Bytes patch, Bytes base, MutableBytes result, unsigned threads = 1,
+                                  ApplyOptions options = {}) {
+  MemoryStreams streams(base, result);
+  PatchReader reader;
+  std::optional<PatchApplier> applier;
+  std::mutex mutex;
+  std::optional<Error> failed;
+  const auto next = [&]() -> std::optional<OwnedSegment> {
+    const std::lock_guard lock(mutex);
+    while (!failed && !patch.empty()) {
+      const Result<std::size_t> taken = reader.handle_bytes(patch);
+      if (!taken) {
+        failed = taken.error();
+        break;
+      }
+      patch = patch.subspan(*taken);
+      if (!applier && reader.head() != nullptr) {
+        const PatchHead& head = *reader.head();
+        if (const Status checked = check_head(head, head.identity, base.size(), result.size()); !checked) {
+          failed = checked.error();
+          break;
+        }
+        applier.emplace(plan_segments(head), one_file(result.size()), streams, options);
+      }
+      if (std::optional<OwnedSegment> segment = reader.poll_segment()) return segment;
+    }
+    return std::nullopt;
+  };
+  const auto work = [&] {
+    while (const std::optional<OwnedSegment> segment = next()) {
+      if (const Status applied = applier->apply(segment->view()); !applied) {
+        const std::lock_guard lock(mutex);
+        if (!failed) failed = applied.error();
+      }
+    }
+  };
+  {
+    std::vector<std::jthread> others;
+    for (unsigned i = 1; i < threads; ++i) others.emplace_back(work);
+    work();
+  }
+  if (failed) return *failed;
+  if (reader.end() == nullptr) return fail(Errc::kCorrupt, Op::kParse, "patch: it is cut short");
+  return applier->finish(*reader.end());
+}
+
+/// The digest of a snapshot in one file.
+inline Digest digest_of_file(Bytes stream) {
+  SnapshotDigest digest(one_file(stream.size()));
+  for (std::size_t leaf = 0; leaf < digest.leaf_count(); ++leaf) {
+    digest.set_leaf(leaf, digest_of(stream.subspan(digest.leaf_offset_bytes(leaf), digest.leaf_size_bytes(leaf))));
+  }
+  return digest.root();
 }
 
 /// The whole patch, which must be possible.

@@ -47,6 +47,19 @@ Result<SlimeSummary> export_slime(const Snapshot& before, const Snapshot& after,
 }
 
 /// What an import makes of the base, or its error.
+class MemoryTarget final : public ByteTarget {
+ public:
+  explicit MemoryTarget(MutableBytes bytes) : bytes_(bytes) {}
+  std::uint64_t size_bytes() const override { return bytes_.size(); }
+  Status write(std::uint64_t offset, Bytes bytes) override {
+    std::ranges::copy(bytes, bytes_.begin() + std::ptrdiff_t(offset));
+    return {};
+  }
+
+ private:
+  MutableBytes bytes_;
+};
+
 template <typename Import>
 Result<std::vector<std::byte>> imported(const Snapshot& base, const std::string& path, Import import) {
   std::vector<std::byte> made(base.stream.size());

@@ -9,9 +9,8 @@
 #include <vector>
 
 #include "base/units.h"
+#include "patch/apply/patch_applier.h"
 #include "patch/apply/undo.h"
-#include "patch/codec/codec.h"
-#include "patch/snapshot/snapshot_digest.h"
 #include "transport/io/log.h"
 #include "transport/io/parallel.h"
 #include "transport/io/store/patched_snapshot.h"
@@ -25,7 +24,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kReadBytes = 256 * kKiB;
 // Small enough to stay in a core's cache from the read to the write.
-constexpr std::size_t kWindowBytes = 256 * kKiB;
+constexpr std::uint32_t kWindowBytes = 256 * kKiB;
 // A thread takes as long to start as a few windows to write.
 constexpr std::uint64_t kParallelBytesMin = 2 * kMiB;
 
@@ -39,32 +38,31 @@ Status sync_files(VersionFiles& files) {
 
 Error unwanted() { return fail(Errc::kNotFound, Op::kDecode, "it is not wanted any more"); }
 
-/// Where the segments of a patch are, by their place in the plan, which is their order in the files.
-struct Segments {
-  std::vector<SegmentPlace> places;
-  std::vector<Digest> results;
+/// What reading the whole patch once tells.
+struct FoundSegments {
+  InPlaceChanges all;  ///< every segment, in the order of the plan, which is their order in the files
+  PatchEnd end;
 };
 
-Result<Segments> plan_of(const PatchHead& head, const InPlaceWork& work) {
+Result<InPlaceChanges> plan_of(const PatchHead& head, const InPlaceWork& work) {
   const Manifest& manifest = work.record.manifest;
   const std::uint64_t bytes = work.files->table().size_bytes();
   WC_TRY(check_head(
       head, {manifest.model_id, manifest.base_version, manifest.version, work.base_digest, manifest.snapshot_digest},
       bytes, bytes));
-  const std::vector<SegmentRange> plan = plan_segments(head);
+  std::vector<SegmentRange> plan = plan_segments(head);
   for (const SegmentRange& range : plan) {
     if (!range.has_base() || range.base_offset == range.result_offset) continue;
     // Nothing is wrong with it, but only the whole version helps.
     return fail(Errc::kWrongBase, Op::kDecode, "a patch that moves tensors cannot be applied in place");
   }
-  return Segments{std::vector<SegmentPlace>(plan.size()), std::vector<Digest>(plan.size())};
+  const std::size_t segments = plan.size();
+  return InPlaceChanges{std::move(plan), std::vector<SegmentPlace>(segments)};
 }
 
-/// Reads the whole patch once.
-Result<Segments> find_segments(const InPlaceWork& work) {
+Result<FoundSegments> find_segments(const InPlaceWork& work) {
   PatchReader reader;
-  std::optional<Segments> segments;
-  std::size_t found = 0;
+  std::optional<InPlaceChanges> all;
   std::vector<std::byte> bytes;
   const std::uint64_t patch_bytes = work.record.manifest.payload_bytes;  // its file was made for the most it might be
   for (std::uint64_t at = 0; at < patch_bytes;) {
@@ -74,132 +72,128 @@ Result<Segments> find_segments(const InPlaceWork& work) {
       WC_ASSIGN(const std::size_t taken, reader.handle_bytes(left));
       left = left.subspan(taken);
       at += taken;
-      if (!segments && reader.head() != nullptr) {
-        WC_ASSIGN(segments, plan_of(*reader.head(), work));
+      if (!all && reader.head() != nullptr) {
+        WC_ASSIGN(all, plan_of(*reader.head(), work));
       }
       const std::optional<OwnedSegment> segment = reader.poll_segment();
       if (!segment) continue;
       const SegmentHeader& header = segment->header();
-      SegmentPlace& place = segments->places[header.range.index];
-      found += place.size_bytes == 0;
+      SegmentPlace& place = all->places[header.range.index];
       place.size_bytes = kSegmentHeaderBytes + header.payload_bytes;
       place.offset_bytes = at - place.size_bytes;
-      segments->results[header.range.index] = header.result_digest;
     }
   }
-  if (!segments || reader.end() == nullptr || found != segments->places.size()) {
+  if (!all || reader.end() == nullptr) {
     return fail(Errc::kCorrupt, Op::kDecode, "the patch ends before it is complete");
   }
-  WC_TRY(check_end(*reader.end(), segments->results));
-  return std::move(*segments);
+  return FoundSegments{std::move(*all), *reader.end()};
 }
 
-/// What one thread decodes segments with.
-class SegmentWindows {
+/// The old bytes go to the journal; nothing is written.
+class NoteChanges final : public ApplyStreams {
  public:
-  explicit SegmentWindows(const InPlaceWork& work) : work_(work), before_(kWindowBytes), after_(kWindowBytes) {}
+  NoteChanges(const InPlaceWork& work, UndoJournal& journal) : work_(work), journal_(journal) {}
 
-  /// Calls `take(offset, before, after)` for the segment's cells, a window at a time, in order. Returns how they are
-  /// told.
-  template <typename Take>
-  Result<SegmentMode> decode(const SegmentPlace& place, const Take& take) {
-    frame_.resize(place.size_bytes);
-    WC_TRY(read_stream(*work_.patch, place.offset_bytes, frame_));
-    WC_ASSIGN(const Segment segment, read_segment(frame_));
-    WC_ASSIGN(SegmentDecoder decoder, SegmentDecoder::start(segment));
-    const SegmentRange& range = segment.header.range;
-    for (std::uint64_t done = 0; done < range.size_bytes;) {
-      const std::size_t bytes = std::min<std::uint64_t>(range.size_bytes - done, kWindowBytes);
-      const MutableBytes before = MutableBytes(before_).first(bytes), after = MutableBytes(after_).first(bytes);
-      WC_TRY(read_base(*work_.files, range.result_offset + done, before));
-      WC_TRY(decoder.next(range.has_base() ? Bytes(before) : Bytes(), after));
-      WC_TRY(take(range.result_offset + done, before, after));
-      done += bytes;
-    }
-    WC_TRY(decoder.finish());
-    return segment.header.mode;
+  Status read_base(std::uint64_t offset, MutableBytes cells) override {
+    return weightcast::read_base(*work_.files, offset, cells);
+  }
+  Status write_result(std::uint64_t offset, Bytes before, Bytes after) override {
+    if (!before.empty()) return journal_.record(offset, before, after);
+    // New cells in the place of whatever stands there.
+    overwritten_.resize(after.size());
+    WC_TRY(read_base(offset, overwritten_));
+    return journal_.record(offset, overwritten_, after);
+  }
+  // Segments come in order, one at a time: each goes on where the one before it ended.
+  Status read_result(std::uint64_t, MutableBytes) override {
+    return fail(Errc::kUnsupported, Op::kRead, "nothing was written yet");
   }
 
  private:
   const InPlaceWork& work_;
-  std::vector<std::byte> frame_, before_, after_;
+  UndoJournal& journal_;
+  std::vector<std::byte> overwritten_;
 };
 
-/// The leaves of a snapshot's digest, from bytes that come in order.
-class DigestInOrder {
+/// The new bytes go where the old ones are.
+class WriteChanges final : public ApplyStreams {
  public:
-  explicit DigestInOrder(const FileTable& table) : digest_(table) {}
+  explicit WriteChanges(const InPlaceWork& work) : work_(work) {}
 
-  void update(Bytes bytes) {
-    while (!bytes.empty()) {
-      const Bytes part = bytes.first(std::min<std::uint64_t>(bytes.size(), digest_.leaf_size_bytes(leaf_) - in_leaf_));
-      stream_.update(part);
-      in_leaf_ += part.size();
-      bytes = bytes.subspan(part.size());
-      if (in_leaf_ < digest_.leaf_size_bytes(leaf_)) continue;
-      digest_.set_leaf(leaf_++, std::exchange(stream_, DigestStream()).digest());
-      in_leaf_ = 0;
-    }
+  Status read_base(std::uint64_t offset, MutableBytes cells) override {
+    return weightcast::read_base(*work_.files, offset, cells);
   }
-  [[nodiscard]] Digest root() const { return digest_.root(); }
+  Status write_result(std::uint64_t offset, Bytes, Bytes after) override {
+    return write_stream(*work_.files, offset, after);
+  }
+  Status read_result(std::uint64_t offset, MutableBytes cells) override {
+    return read_stream(*work_.files, offset, cells);
+  }
 
  private:
-  SnapshotDigest digest_;
-  DigestStream stream_;
-  std::size_t leaf_ = 0;
-  std::uint64_t in_leaf_ = 0;
+  const InPlaceWork& work_;
 };
 
-Result<std::vector<SegmentPlace>> note_changes(const InPlaceWork& work, UndoJournal& journal,
-                                               const std::atomic<bool>& wanted) {
-  WC_ASSIGN(const Segments segments, find_segments(work));
-  std::vector<SegmentPlace> changes;
-  DigestInOrder digest(work.files->table());
-  SegmentWindows windows(work);
-  for (const SegmentPlace& place : segments.places) {
+/// Applies the segment that stands at `place` in the patch's file, and says how it is told.
+Result<SegmentMode> apply_at(const SegmentPlace& place, const InPlaceWork& work, PatchApplier& applier,
+                             std::vector<std::byte>& frame) {
+  frame.resize(place.size_bytes);
+  WC_TRY(read_stream(*work.patch, place.offset_bytes, frame));
+  WC_ASSIGN(const Segment segment, read_segment(frame));
+  WC_TRY(applier.apply(segment));
+  return segment.header.mode;
+}
+
+Result<InPlaceChanges> note_changes(const InPlaceWork& work, UndoJournal& journal, const std::atomic<bool>& wanted) {
+  WC_ASSIGN(FoundSegments found, find_segments(work));
+  InPlaceChanges changes{std::move(found.all.plan), {}};
+  NoteChanges streams(work, journal);
+  PatchApplier applier(changes.plan, work.files->table(), streams,
+                       {.window_bytes = kWindowBytes, .keeps_before = true});
+  std::vector<std::byte> frame;
+  for (const SegmentPlace& place : found.all.places) {
     if (!wanted) return unwanted();
-    WC_ASSIGN(const SegmentMode mode, windows.decode(place, [&](std::uint64_t offset, Bytes before, Bytes after) {
-      digest.update(after);
-      return journal.record(offset, before, after);
-    }));
-    if (mode != SegmentMode::kUnchanged) changes.push_back(place);
+    if (place.size_bytes == 0) return fail(Errc::kCorrupt, Op::kDecode, "the patch ends before it is complete");
+    WC_ASSIGN(const SegmentMode mode, apply_at(place, work, applier, frame));
+    if (mode != SegmentMode::kUnchanged) changes.places.push_back(place);
   }
-  if (digest.root() != work.record.manifest.snapshot_digest) {
+  WC_ASSIGN(const Digest digest, applier.finish(found.end));
+  if (digest != work.record.manifest.snapshot_digest) {
     return fail(Errc::kCorrupt, Op::kVerify, "the patch leads to other bytes than its manifest says");
   }
   WC_TRY(journal.sync());
   return changes;
 }
 
-Status write_changes(const InPlaceWork& work, const std::vector<SegmentPlace>& changes,
-                     const std::atomic<bool>& wanted) {
+Status write_changes(const InPlaceWork& work, const InPlaceChanges& changes, const std::atomic<bool>& wanted) {
+  WriteChanges streams(work);
+  // What they lead to was hashed before.
+  PatchApplier applier(changes.plan, work.files->table(), streams, {.window_bytes = kWindowBytes, .hashes = false});
   std::mutex mutex;  // guards `status` and `idle`
   Status status;
-  std::vector<SegmentWindows> idle;
-  const auto write = [&](std::uint64_t offset, Bytes, Bytes after) { return write_stream(*work.files, offset, after); };
-  for_each_index(static_cast<std::uint32_t>(changes.size()), work.files->table().size_bytes() >= kParallelBytesMin,
-                 [&](std::uint32_t i) {
-                   std::optional<SegmentWindows> windows;
+  std::vector<std::vector<std::byte>> idle;
+  for_each_index(static_cast<std::uint32_t>(changes.places.size()),
+                 work.files->table().size_bytes() >= kParallelBytesMin, [&](std::uint32_t i) {
+                   std::vector<std::byte> frame;
                    {
                      const std::lock_guard lock(mutex);
                      if (status.has_value() && !wanted) status = unwanted();
                      if (!status.has_value()) return;
                      if (!idle.empty()) {
-                       windows.emplace(std::move(idle.back()));
+                       frame = std::move(idle.back());
                        idle.pop_back();
                      }
                    }
-                   if (!windows) windows.emplace(work);
-                   const Result<SegmentMode> written = windows->decode(changes[i], write);
+                   const Result<SegmentMode> written = apply_at(changes.places[i], work, applier, frame);
                    const std::lock_guard lock(mutex);
-                   idle.push_back(std::move(*windows));
+                   idle.push_back(std::move(frame));
                    if (!written.has_value()) status = written.error();
                  });
   return status;
 }
 
 /// Steps 3 to 5.
-Status change(const StoreLayout& layout, const InPlaceWork& work, const std::vector<SegmentPlace>& changes,
+Status change(const StoreLayout& layout, const InPlaceWork& work, const InPlaceChanges& changes,
               const std::atomic<bool>& wanted, double& switch_s) {
   WC_TRY(write_changes(work, changes, wanted));
   return install_patched(layout, work.record.manifest, switch_s);
@@ -289,8 +283,8 @@ std::vector<PayloadId> journals(const StoreLayout& layout) {
 
 }  // namespace
 
-Result<std::vector<SegmentPlace>> prepare_in_place(const StoreLayout& layout, const InPlaceWork& work,
-                                                   const std::atomic<bool>& wanted) {
+Result<InPlaceChanges> prepare_in_place(const StoreLayout& layout, const InPlaceWork& work,
+                                        const std::atomic<bool>& wanted) {
   const PayloadId payload = work.record.manifest.id();
   const fs::path path = layout.undo(payload);
   Result<UndoJournal> journal = UndoJournal::create(path.native(), path.filename().native());
@@ -299,15 +293,15 @@ Result<std::vector<SegmentPlace>> prepare_in_place(const StoreLayout& layout, co
     if (journal.error().code != Errc::kAlreadyExists) WC_TRY(remove_file(path));
     return journal.error();
   }
-  Result<std::vector<SegmentPlace>> changes = note_changes(work, *journal, wanted);
+  Result<InPlaceChanges> changes = note_changes(work, *journal, wanted);
   if (!changes.has_value()) WC_TRY(abandon_in_place(layout, payload));
   return changes;
 }
 
 Status abandon_in_place(const StoreLayout& layout, PayloadId payload) { return remove_file(layout.undo(payload)); }
 
-InPlaceResult install_in_place(const StoreLayout& layout, const InPlaceWork& work,
-                               const std::vector<SegmentPlace>& changes, const std::atomic<bool>& wanted) {
+InPlaceResult install_in_place(const StoreLayout& layout, const InPlaceWork& work, const InPlaceChanges& changes,
+                               const std::atomic<bool>& wanted) {
   InPlaceResult result;
   const PayloadId payload = work.record.manifest.id();
   const auto hidden_at = std::chrono::steady_clock::now();

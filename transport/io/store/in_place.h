@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "patch/codec/segment.h"
 #include "transport/io/store/store_layout.h"
 #include "transport/io/store/version_files.h"
 #include "transport/io/store/version_record.h"
@@ -41,13 +42,19 @@ struct SegmentPlace {
   std::uint64_t size_bytes = 0;
 };
 
+/// What is to be written: some of a plan's segments.
+struct InPlaceChanges {
+  std::vector<SegmentRange> plan;
+  std::vector<SegmentPlace> places;
+};
+
 /// Step 1. Returns the segments that change something. Stops early when `wanted` becomes false; after an error no
 /// journal is left. Memory: the code of one segment, and a window of its cells.
 /// Errors: kAlreadyExists (it was prepared before), kWrongBase (the patch does not fit the version, or cannot be
 /// applied in place, because tensors move), kCorrupt (the patch is none, or leads elsewhere than its manifest says),
 /// kNotFound (not wanted any more), kNoSpace, kIo.
-[[nodiscard]] Result<std::vector<SegmentPlace>> prepare_in_place(const StoreLayout& layout, const InPlaceWork& work,
-                                                                 const std::atomic<bool>& wanted);
+[[nodiscard]] Result<InPlaceChanges> prepare_in_place(const StoreLayout& layout, const InPlaceWork& work,
+                                                      const std::atomic<bool>& wanted);
 
 /// Takes step 1 back.
 [[nodiscard]] Status abandon_in_place(const StoreLayout& layout, PayloadId payload);
@@ -64,7 +71,7 @@ struct InPlaceResult {
 /// everything is undone, step 1 as well. Stops early when `wanted` becomes false. Errors: those of prepare_in_place(),
 /// too, where the files are not any more what they were.
 [[nodiscard]] InPlaceResult install_in_place(const StoreLayout& layout, const InPlaceWork& work,
-                                             const std::vector<SegmentPlace>& changes, const std::atomic<bool>& wanted);
+                                             const InPlaceChanges& changes, const std::atomic<bool>& wanted);
 
 /// Step 7. Harmless where `version` was not made in place.
 [[nodiscard]] Status end_in_place(const StoreLayout& layout, Version version);

@@ -5,29 +5,21 @@
 #include <memory>
 #include <optional>
 
-#include "patch/codec/head.h"
+#include "patch/apply/patch_applier.h"
 #include "transport/io/event_loop.h"
-#include "transport/io/store/snapshot_check.h"
 #include "transport/io/store/version_files.h"
 
 namespace weightcast {
-
-/// Whether a patch's head is what its manifest says, for a base and a result of these sizes. Errors: kCorrupt where it
-/// leads elsewhere, kWrongBase where it is for another base.
-[[nodiscard]] Status check_head(const PatchHead& head, const PatchIdentity& wanted, std::uint64_t base_bytes,
-                                std::uint64_t result_bytes);
 
 /// Fills `cells` with a base's bytes from `offset` on. By reading, not by mapping: a file that somebody cut short is an
 /// error then, and not a signal. Errors: kWrongBase.
 [[nodiscard]] Status read_base(VersionFiles& base, std::uint64_t offset, MutableBytes cells);
 
-/// Makes the files of a version out of its base's and of a patch, while the patch arrives: each segment is decoded,
-/// hashed and written, a window at a time, on a pool thread as soon as its last byte is stored. What is hashed is what
-/// is handed to the kernel: a write that the kernel reports as done is believed, as that of a chunk is, and not read
-/// again (but where two segments share a leaf and the first of them is not done before the second begins, the second's
-/// part is read back). Memory: the code of two segments, or of one if it is long, and a window of each. Loop thread
-/// only; what pool threads use outlives it. Invariant: bytes of the patch are read only below what handle_prefix()
-/// told.
+/// Makes the files of a version out of its base's and of a patch, while the patch arrives: each segment is applied on a
+/// pool thread as soon as its last byte is stored. What is hashed is what is handed to the kernel: a write that the
+/// kernel reports as done is believed, as that of a chunk is. Memory: the code of two segments, or of one if it is
+/// long, and a window of each. Loop thread only; what pool threads use outlives it. Invariant: bytes of the patch are
+/// read only below what handle_prefix() told.
 class PatchedSnapshot {
  public:
   /// `patch` is the one file of the payload, `target` files of full size that nobody looks at yet. `identity` says
@@ -61,7 +53,6 @@ class PatchedSnapshot {
 
   EventLoop& loop_;
   std::shared_ptr<Work> work_;
-  SnapshotCheck check_;
   std::uint64_t prefix_bytes_ = 0;
   unsigned jobs_ = 0;
   bool starved_ = true;  // the last job found no whole segment: more bytes are needed

@@ -6,10 +6,10 @@
 #include <set>
 #include <unordered_map>
 
+#include "patch/apply/leaf_digests.h"
 #include "transport/io/serial_work.h"
 #include "transport/io/store/chunk_cache.h"
 #include "transport/io/store/in_place.h"
-#include "transport/io/store/leaf_digests.h"
 #include "transport/io/store/patched_snapshot.h"
 #include "transport/io/store/snapshot_check.h"
 #include "transport/io/store/store.h"
@@ -108,8 +108,8 @@ class StoreImpl final : public Store {
     std::unique_ptr<PatchedSnapshot> applied;             // of what is made beside, from begin() on
     std::shared_ptr<std::atomic<bool>> wanted = std::make_shared<std::atomic<bool>>(true);  // of one in the only copy
     bool finishing = false;
-    std::optional<std::vector<SegmentPlace>> changes;  // of one in the only copy, once it is prepared
-    std::optional<Instant> waits_since;                // for those who read the only copy
+    std::optional<InPlaceChanges> changes;  // of one in the only copy, once it is prepared
+    std::optional<Instant> waits_since;     // for those who read the only copy
     bool discarded = false;
 
     [[nodiscard]] const Manifest& manifest() const { return record.manifest; }

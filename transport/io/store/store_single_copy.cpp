@@ -37,7 +37,7 @@ void StoreImpl::finish_in_place(const IncomingRef& incoming, std::function<void(
 
 /// While others still read the base.
 void StoreImpl::prepare_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done) {
-  auto changes = std::make_shared<std::optional<Result<std::vector<SegmentPlace>>>>();
+  auto changes = std::make_shared<std::optional<Result<InPlaceChanges>>>();
   serial_.run([layout = layout_, work = work_of(*incoming), wanted = incoming->wanted,
                changes] { *changes = prepare_in_place(layout, work, *wanted); },
               [this, incoming, changes, done = std::move(done)]() mutable {

@@ -1,4 +1,4 @@
-#include "transport/io/store/leaf_digests.h"
+#include "patch/apply/leaf_digests.h"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,196 @@
+#include "patch/apply/patch_applier.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "tests/patch/cells.h"
+
+namespace weightcast {
+namespace {
+
+using test::make_patch;
+using test::make_versions;
+using test::MemoryStreams;
+using test::Snapshot;
+
+struct Parts {
+  PatchHead head;
+  std::vector<OwnedSegment> segments;
+  PatchEnd end;
+};
+
+Parts split(Bytes patch) {
+  PatchReader reader;
+  Parts parts;
+  while (!patch.empty()) {
+    const auto taken = reader.handle_bytes(patch);
+    WC_CHECK(taken.has_value());
+    patch = patch.subspan(*taken);
+    if (auto segment = reader.poll_segment()) parts.segments.push_back(std::move(*segment));
+  }
+  parts.head = *reader.head();
+  parts.end = *reader.end();
+  return parts;
+}
+
+TEST(PatchApplier, AppliesInAnyOrderAndSaysWhatIsDoubledOrMissing) {
+  const auto [before, after] = make_versions(40000, 0.01, 1);
+  Parts parts = split(make_patch(before, after, 8192));
+  std::shuffle(parts.segments.begin(), parts.segments.end(), std::mt19937_64(3));
+  std::vector<std::byte> result(after.stream.size());
+  MemoryStreams streams(before.stream, result);
+  PatchApplier applier(plan_segments(parts.head), test::one_file(result.size()), streams);
+  for (std::size_t i = 0; i < parts.segments.size(); ++i) {
+    EXPECT_EQ(applier.finish(parts.end).error().code, Errc::kCorrupt);
+    EXPECT_EQ(applier.missing(), parts.segments.size() - i);
+    EXPECT_TRUE(applier.apply(parts.segments[i].view()).has_value());
+    EXPECT_EQ(applier.apply(parts.segments[i].view()).error().code, Errc::kAlreadyExists);
+  }
+  const Result<Digest> digest = applier.finish(parts.end);
+  ASSERT_TRUE(digest.has_value()) << digest.error().message();
+  EXPECT_EQ(*digest, test::digest_of_file(after.stream));
+  EXPECT_EQ(result, after.stream);
+  parts.end.results_digest.bytes[0] ^= std::byte{1};
+  EXPECT_EQ(applier.finish(parts.end).error().code, Errc::kCorrupt);
+}
+
+TEST(PatchApplier, ReadsNothingBackOfSegmentsThatComeInOrder) {
+  const auto [before, after] = make_versions(3'000'000, 0.01, 1);
+  const Parts parts = split(make_patch(before, after, 100'000));
+  std::vector<std::byte> result(after.stream.size());
+  MemoryStreams streams(before.stream, result);
+  PatchApplier applier(plan_segments(parts.head), test::one_file(result.size()), streams);
+  for (const OwnedSegment& segment : parts.segments) ASSERT_TRUE(applier.apply(segment.view()).has_value());
+  EXPECT_EQ(*applier.finish(parts.end), test::digest_of_file(after.stream));
+  EXPECT_EQ(streams.reads_back, 0u);
+}
+
+// Leaves of 4 MiB that many segments share, begun anywhere.
+TEST(PatchApplier, HashesWhatItWritesInAnyOrderAndByAnyThread) {
+  const auto [before, after] = make_versions(3'000'000, 0.01, 1);
+  const Digest expected = test::digest_of_file(after.stream);
+  Parts parts = split(make_patch(before, after, 100'000));
+  for (unsigned seed = 0; seed < 4; ++seed) {
+    std::shuffle(parts.segments.begin(), parts.segments.end(), std::mt19937_64(seed));
+    std::vector<std::byte> result(after.stream.size());
+    MemoryStreams streams(before.stream, result);
+    PatchApplier applier(plan_segments(parts.head), test::one_file(result.size()), streams, {.window_bytes = 4096});
+    std::atomic<std::size_t> next = 0;
+    const auto work = [&] {
+      for (std::size_t i = next++; i < parts.segments.size(); i = next++) {
+        EXPECT_TRUE(applier.apply(parts.segments[i].view()).has_value());
+      }
+    };
+    {
+      const std::jthread other(work);
+      work();
+    }
+    const Result<Digest> digest = applier.finish(parts.end);
+    ASSERT_TRUE(digest.has_value()) << digest.error().message();
+    EXPECT_EQ(*digest, expected) << seed;
+    EXPECT_EQ(result, after.stream) << seed;
+  }
+}
+
+// Whatever the window, and wherever a file begins in the stream.
+TEST(PatchApplier, EndsWindowsAtMultiplesInTheFile) {
+  class Watched final : public ApplyStreams {
+   public:
+    Watched(ApplyStreams& streams, const FileTable& table) : streams_(streams), table_(table) {}
+    Status read_base(std::uint64_t offset, MutableBytes cells) override { return streams_.read_base(offset, cells); }
+    Status write_result(std::uint64_t offset, Bytes before, Bytes after) override {
+      EXPECT_TRUE(before.empty());
+      const std::uint64_t begin = table_.pieces(offset, 1).front().offset_bytes;
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(after.data()) % 4096, begin % 4096);
+      // An eight-byte cell may reach over the end of a window that it begins in.
+      EXPECT_LE(begin % 8192 + after.size(), 8192u + 7);
+      return streams_.write_result(offset, before, after);
+    }
+    Status read_result(std::uint64_t offset, MutableBytes cells) override {
+      return streams_.read_result(offset, cells);
+    }
+
+   private:
+    ApplyStreams& streams_;
+    const FileTable& table_;
+  };
+  const auto [before, after] = make_versions(40000, 0.01, 1);
+  const Parts parts = split(make_patch(before, after, 20'000));
+  std::vector<std::byte> result(after.stream.size());
+  const FileTable table = *FileTable::make({{"a.safetensors", 12'345}, {"b.safetensors", result.size() - 12'345}});
+  MemoryStreams memory(before.stream, result);
+  Watched streams(memory, table);
+  PatchApplier applier(plan_segments(parts.head), table, streams, {.window_bytes = 8192});
+  for (const OwnedSegment& segment : parts.segments) ASSERT_TRUE(applier.apply(segment.view()).has_value());
+  EXPECT_TRUE(applier.finish(parts.end).has_value());
+  EXPECT_EQ(result, after.stream);
+}
+
+TEST(PatchApplier, ShowsTheOldCellsIfTheyAreToBeKept) {
+  class Kept final : public ApplyStreams {
+   public:
+    Kept(Bytes base, Bytes result) : base_(base), result_(result) {}
+    Status read_base(std::uint64_t offset, MutableBytes cells) override {
+      std::ranges::copy(base_.subspan(offset, cells.size()), cells.begin());
+      return {};
+    }
+    Status write_result(std::uint64_t offset, Bytes before, Bytes after) override {
+      EXPECT_TRUE(std::ranges::equal(before, base_.subspan(offset, before.size())));
+      EXPECT_EQ(before.size(), after.size());
+      EXPECT_TRUE(std::ranges::equal(after, result_.subspan(offset, after.size())));
+      seen_bytes += after.size();
+      return {};
+    }
+    Status read_result(std::uint64_t, MutableBytes) override { return fail(Errc::kIo, Op::kRead, "not written"); }
+
+    std::size_t seen_bytes = 0;
+
+   private:
+    const Bytes base_, result_;
+  };
+  const auto [before, after] = make_versions(40000, 0.01, 1);
+  const Parts parts = split(make_patch(before, after, 20'000));
+  Kept streams(before.stream, after.stream);
+  PatchApplier applier(plan_segments(parts.head), test::one_file(after.stream.size()), streams, {.keeps_before = true});
+  for (const OwnedSegment& segment : parts.segments) ASSERT_TRUE(applier.apply(segment.view()).has_value());
+  EXPECT_TRUE(applier.finish(parts.end).has_value());
+  EXPECT_EQ(streams.seen_bytes, after.stream.size());
+}
+
+TEST(PatchApplier, RefusesASegmentThatThePlanDoesNotHave) {
+  const auto [before, after] = make_versions(40000, 0.01, 1);
+  const Parts parts = split(make_patch(before, after, 8192));
+  std::vector<std::byte> result(after.stream.size());
+  MemoryStreams streams(before.stream, result);
+  PatchApplier applier(plan_segments(parts.head), test::one_file(result.size()), streams);
+  for (const auto& change : std::vector<std::function<void(SegmentRange&)>>{
+           [](SegmentRange& range) { range.index = 1'000'000; },
+           [](SegmentRange& range) { range.result_offset = ~std::uint64_t{0} - range.size_bytes; },
+           [](SegmentRange& range) { range.base_offset = std::uint64_t{1} << 60; },
+           [](SegmentRange& range) { range.size_bytes *= 2; }}) {
+    Segment segment = parts.segments[0].view();
+    change(segment.header.range);
+    EXPECT_EQ(applier.apply(segment).error().code, Errc::kCorrupt);
+  }
+  EXPECT_TRUE(applier.apply(parts.segments[0].view()).has_value());
+}
+
+TEST(PatchApplier, IsNeverCompleteAfterASegmentThatFailed) {
+  const auto [before, after] = make_versions(40000, 0.01, 1);
+  const Parts parts = split(make_patch(before, after, 8192));
+  std::vector<std::byte> base = before.stream, result(after.stream.size());
+  for (std::byte& byte : base) byte ^= std::byte{1};
+  MemoryStreams streams(base, result);
+  PatchApplier applier(plan_segments(parts.head), test::one_file(result.size()), streams);
+  for (const OwnedSegment& segment : parts.segments) {
+    const Status applied = applier.apply(segment.view());
+    if (!applied.has_value()) {
+      EXPECT_EQ(applied.error().code, Errc::kWrongBase);
+    }
+  }
+  EXPECT_EQ(applier.finish(parts.end).error().code, Errc::kCorrupt);
+}
+
+}  // namespace
+}  // namespace weightcast
