@@ -1,33 +1,68 @@
-# weightcast_library(NAME SOURCES... LINK targets...): one layer, as a static library that sees the repository root.
+# weightcast_library(NAME SOURCES... LINK targets... [APART sources...]): one layer, as a static library that sees the
+# repository root. APART: those of its sources that WEIGHTCAST_UNITY compiles alone, since another one has the same name
+# in its anonymous namespace.
 function(weightcast_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LINK;PRIVATE_LINK" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK;PRIVATE_LINK;APART" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})
   target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PUBLIC ${ARG_LINK} PRIVATE ${ARG_PRIVATE_LINK})
+  set_source_files_properties(${ARG_APART} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
-# weightcast_test(NAME SOURCES... LINK targets... LABEL fast|sim|long|net [THREADS] [MEMORY] [TIMEOUT_S n]): one
-# GoogleTest program; every TEST in it becomes one ctest test. THREADS: what runs under ThreadSanitizer; there its label
-# is "threads". MEMORY: what runs under AddressSanitizer although it is not fast elsewhere; there it is. The targets
-# tests_LABEL build all programs of a label.
+# weightcast_test(NAME SOURCES... LINK targets... LABEL fast|sim|net|long|bench [THREADS] [MEMORY] [SHARDS n]
+#   [APART sources...] [TEST_LIMIT_S n] [TIMEOUT_S n]): one GoogleTest program, which is one ctest test; tests/test_main.cpp writes how each
+# TEST in it ended. SHARDS: as many ctest tests, each with a share of the TESTs, so that they run beside each other.
+# TEST_LIMIT_S bounds one TEST, TIMEOUT_S the program. THREADS: what runs under ThreadSanitizer; there its label is
+# "threads". MEMORY: what runs under AddressSanitizer although it is not fast elsewhere; there it is. The targets
+# tests_LABEL build all that the tests of a label take.
 function(weightcast_test name)
-  cmake_parse_arguments(ARG "THREADS;MEMORY" "LABEL;TIMEOUT_S" "SOURCES;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "THREADS;MEMORY" "LABEL;SHARDS;TEST_LIMIT_S;TIMEOUT_S" "SOURCES;LINK;APART" ${ARGN})
   if(ARG_THREADS AND WEIGHTCAST_SANITIZE STREQUAL "thread")
     set(ARG_LABEL threads)
   endif()
   if(ARG_MEMORY AND WEIGHTCAST_SANITIZE MATCHES "address")
     set(ARG_LABEL fast)
   endif()
-  if(NOT ARG_TIMEOUT_S)
-    set(ARG_TIMEOUT_S 60)
+  if(NOT ARG_TEST_LIMIT_S)
+    set(ARG_TEST_LIMIT_S 300)
   endif()
+  if(NOT ARG_TIMEOUT_S)
+    set(ARG_TIMEOUT_S 1800)
+  endif()
+  if(NOT ARG_SHARDS)
+    set(ARG_SHARDS 1)
+  endif()
+  weightcast_test_main()
   add_executable(${name} ${ARG_SOURCES})
+  set_source_files_properties(${ARG_APART} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   # Tests are compiled more often than they run: these halve the time that it takes.
-  target_compile_options(${name} PRIVATE -O1 -g1)
-  target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gtest GTest::gmock GTest::gtest_main rapidcheck)
-  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT_S})
+  if(NOT WEIGHTCAST_SANITIZE)
+    target_compile_options(${name} PRIVATE -O1 -g1)
+  endif()
+  target_link_libraries(${name} PRIVATE ${ARG_LINK} weightcast_test_main GTest::gtest GTest::gmock rapidcheck)
   weightcast_label_target(${name} ${ARG_LABEL})
+
+  math(EXPR last "${ARG_SHARDS} - 1")
+  foreach(shard RANGE ${last})
+    set(test ${name})
+    if(ARG_SHARDS GREATER 1)
+      set(test ${name}.${shard})
+    endif()
+    add_test(NAME ${test} COMMAND ${name} --gtest_brief=1)
+    set_tests_properties(${test} PROPERTIES
+      LABELS ${ARG_LABEL}
+      TIMEOUT ${ARG_TIMEOUT_S}
+      ENVIRONMENT "GTEST_TOTAL_SHARDS=${ARG_SHARDS};GTEST_SHARD_INDEX=${shard};WEIGHTCAST_TEST_RESULTS=${PROJECT_BINARY_DIR}/results/${test}.txt;WEIGHTCAST_TEST_LIMIT_S=${ARG_TEST_LIMIT_S}")
+  endforeach()
+endfunction()
+
+# The main() that all test programs share, compiled once.
+function(weightcast_test_main)
+  if(NOT TARGET weightcast_test_main)
+    add_library(weightcast_test_main STATIC ${PROJECT_SOURCE_DIR}/tests/test_main.cpp)
+    target_link_libraries(weightcast_test_main PUBLIC GTest::gtest GTest::gmock)
+  endif()
 endfunction()
 
 # Adds a program to the target tests_LABEL.
@@ -49,7 +84,7 @@ function(weightcast_fuzz name source corpus)
   else()
     add_executable(${name} ${source} ${PROJECT_SOURCE_DIR}/tests/fuzz/replay_main.cpp)
     add_test(NAME ${name}.replays_corpus COMMAND ${name} ${corpus})
-    set_tests_properties(${name}.replays_corpus PROPERTIES LABELS fast TIMEOUT 60)
+    set_tests_properties(${name}.replays_corpus PROPERTIES LABELS fast TIMEOUT 300)
     weightcast_label_target(${name} fast)
   endif()
   target_link_libraries(${name} PRIVATE ${ARG_LINK})

@@ -1,0 +1,24 @@
+# shellcheck shell=bash
+# Configures and compiles. Read by ./run.
+
+# What cmake and ctest are started by, where they need something around them.
+launcher=()
+
+# build PRESET [TARGET...]
+build() {
+  local preset=$1 directory=$PWD/build/$1
+  shift
+  mkdir -p "$directory"
+  say "building ${*:-everything} ($preset)"
+  need_space "$directory" 1000 "building $preset" && need_memory 700 "a compiler" || return 1
+  if ! cmake --preset "$preset" >"$directory/configure.log" 2>&1; then
+    cat "$directory/configure.log"
+    blame_machine "$directory/configure.log" "$directory"
+    return 1
+  fi
+  if ! "${launcher[@]}" cmake --build "$directory" --parallel "$(jobs_max)" ${1:+--target "$@"} |
+    tee "$directory/build.log"; then
+    blame_machine "$directory/build.log" "$directory" "${TMPDIR:-/tmp}"
+    return 1
+  fi
+}

@@ -1,0 +1,172 @@
+# shellcheck shell=bash
+# Builds and runs tests, and counts how they ended. Read by ./run.
+
+passed=0 failed=0 skipped=0
+test_dir=''
+
+# All that tests write lies in one directory, so that what a crash leaves can be found: on a disk, since some want more
+# than a file system in memory should give.
+make_test_dir() {
+  test_dir=$(mktemp -d "${TMPDIR:-/var/tmp}/weightcast-tests-XXXXXX")
+  export TMPDIR=$test_dir
+  trap remove_test_dir EXIT
+  trap 'exit 130' INT TERM
+}
+
+remove_test_dir() {
+  end_leftovers
+  rm -rf "$test_dir"
+}
+
+# Ends the processes that tests left behind: those that inherited this run's directory, and no others.
+end_leftovers() {
+  local environment pid
+  while IFS=/ read -r _ _ pid environment; do
+    # The grep that looked for them is gone by now.
+    [[ $pid =~ ^[0-9]+$ && -d /proc/$pid ]] || continue
+    say "ending what tests left running: $pid $(tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null || true)"
+    kill -KILL "$pid" 2>/dev/null || true
+  done <<<"$(grep -lszxF -- "TMPDIR=$test_dir" /proc/[0-9]*/environ || true)"
+}
+
+# Adds up how tests ended. A test program wrote that for each of its own (tests/test_main.cpp); of what else ctest runs
+# it knows it itself. What did not come to its end failed, and so did what never began.
+count_results() {
+  local report=$1 results=$2 name status
+  while read -r name status; do
+    case $status in
+      skipped) skipped=$((skipped + 1)) ;;
+      *) if [[ -f $results/$name.txt ]]; then
+        count_program "$name" "$status" "$results/$name.txt"
+      elif [[ $status == run ]]; then
+        passed=$((passed + 1))
+      else
+        failed=$((failed + 1))
+      fi ;;
+    esac
+  done < <(awk '
+    function flush() { if (name != "") print name, status }
+    /<testcase / {
+      flush()
+      match($0, / name="[^"]*"/); name = substr($0, RSTART + 7, RLENGTH - 8)
+      match($0, / status="[^"]*"/); status = substr($0, RSTART + 9, RLENGTH - 10)
+    }
+    /<skipped message="SKIP_/ || /status="disabled"/ { status = "skipped" }
+    END { flush() }' "$report")
+}
+
+# count_program NAME STATUS RESULTS: STATUS is "run" if the program ended well.
+count_program() {
+  local name=$1 status=$2 planned ended_well itself unfinished lost
+  read -r planned ended_well itself unfinished < <(awk '
+    $1 == "planned" { planned = $2 }
+    $1 == "began" { current = $2 }
+    $1 == "passed" { ++passed; current = "" }
+    $1 == "skipped" { ++skipped; current = "" }
+    $1 == "failed" { current = "" }
+    END { print planned + 0, passed + 0, skipped + 0, current == "" ? "-" : current }' "$3")
+  lost=$((planned - ended_well - itself))
+  [[ $unfinished == - ]] ||
+    say "$name ended in the middle of $unfinished: that one, and those that it did not come to, count as failed"
+  if ((lost == 0)) && { [[ $status != run ]] || ((planned == 0)); }; then
+    say "$name failed although each of its tests passed (a leak that was found at its end?): counted as one failed test"
+    lost=1
+  fi
+  passed=$((passed + ended_well))
+  skipped=$((skipped + itself))
+  failed=$((failed + lost))
+}
+
+# run_tests PRESET LABEL JOBS
+run_tests() {
+  local preset=$1 label=$2 jobs=$3 before=$failed status=0
+  local directory=$PWD/build/$preset
+  local report=$directory/results-$label.xml
+  rm -rf "$report" "$directory/results"
+  mkdir -p "$directory/results"
+  say "tests labelled $label ($preset)"
+  "${launcher[@]}" ctest --test-dir "$directory" --label-regex "^$label\$" --parallel "$jobs" --output-on-failure \
+    --output-junit "$report" --no-tests=error | tee "$directory/tests-$label.log" | sed -E '/ +Start +[0-9]+: /d' || status=$?
+  [[ ! -f $report ]] || count_results "$report" "$directory/results"
+  # A failure that the report does not know (ctest itself, a report that was not written) is one all the same.
+  ((status == 0 || failed > before)) || failed=$((failed + 1))
+  ((failed == before)) || blame_machine "$directory/tests-$label.log" "$directory" "$test_dir"
+  end_leftovers
+}
+
+# ThreadSanitizer needs the kernel to place memory less randomly than some do.
+without_randomisation() {
+  if (($(cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null || echo 0) > 28)) && setarch -R true 2>/dev/null; then
+    launcher=(setarch -R)
+  fi
+}
+
+# stage WHAT COMMAND...: what could not be done counts as one failed test.
+stage() {
+  local what=$1
+  shift
+  if "$@"; then return 0; fi
+  say "$what: could not be done; counted as one failed test"
+  failed=$((failed + 1))
+  return 1
+}
+
+# In a shell of its own, so that die() does not end the tests without their last line.
+packages_stage() (install_packages "$@")
+
+# Before each label, since what ran before may have filled the disk.
+tests_stage() {
+  stage "tests labelled $2 ($1)" need_space "$test_dir" 2000 "testing" || return 0
+  stage "tests labelled $2 ($1)" need_memory 1000 "testing" || return 0
+  run_tests "$@"
+}
+
+dev_stages() {
+  local label jobs
+  stage "building the tests" build dev "${@/#/tests_}" || return 0
+  for label in "$@"; do
+    # Tests with real processes and rates want the machine for themselves.
+    [[ $label == net || $label == long || $label == bench ]] && jobs=1 || jobs=$(nproc)
+    tests_stage dev "$label" "$jobs"
+  done
+}
+
+sanitizer_stages() {
+  if stage "building for AddressSanitizer" build asan tests_fast; then tests_stage asan fast "$(nproc)"; fi
+  without_randomisation
+  if stage "building for ThreadSanitizer" build tsan tests_threads; then tests_stage tsan threads 1; fi
+}
+
+cmd_test() {
+  local label labels=("$@") started=$SECONDS
+  for label in "$@"; do
+    [[ $label =~ ^(fast|sim|net|long|bench)$ ]] ||
+      die "test: '$label' is no label; there are fast, sim, net, long and bench"
+  done
+  (($#)) || labels=(fast sim net long bench)
+  make_test_dir
+  if stage "installing packages" packages_stage "${packages_build[@]}" "${packages_bench[@]}"; then
+    dev_stages "${labels[@]}"
+    (($#)) || sanitizer_stages
+  fi
+  report_tests "$started"
+}
+
+cmd_sanitize() {
+  local started=$SECONDS
+  make_test_dir
+  if stage "installing packages" packages_stage "${packages_build[@]}"; then sanitizer_stages; fi
+  report_tests "$started"
+}
+
+# Says how long it took since $1 and, in the last line, how many passed and failed; its status says whether all did.
+report_tests() {
+  local started=$1
+  say "tests took $(((SECONDS - started) / 60)) min $(((SECONDS - started) % 60)) s"
+  ((skipped == 0)) || say "$skipped skipped themselves and say why: no GPU here, or a sanitizer in the way"
+  # The last line is the last thing said.
+  trap - EXIT
+  remove_test_dir
+  printf '%d passed, %d failed\n' "$passed" "$failed"
+  ((failed == 0 && passed > 0))
+}
