@@ -149,12 +149,12 @@ TEST_F(OneWorker, PathThatIsNotUtf8IsAnErrorInOneLine) {
 
 TEST_F(OneWorker, PortThatIsTakenIsNamed) {
   cluster.launch("second", {"--role", "origin", "--listen", cluster.address("origin")});
-  EXPECT_EQ(cluster.process("second").wait(10s), 1);
+  EXPECT_EQ(cluster.process("second").wait(60s), 1);
   EXPECT_THAT(cluster.log("second"), HasSubstr(cluster.address("origin")));
 }
 
 TEST_F(OneWorker, StateDirectoryOfAnotherDaemonIsLeftAlone) {
-  const Ran ran = cluster.run({"daemon", "--role", "origin", "--insecure", "--state", cluster.state("a")}, 10s);
+  const Ran ran = cluster.run({"daemon", "--role", "origin", "--insecure", "--state", cluster.state("a")});
   EXPECT_EQ(ran.status, 1);
   EXPECT_THAT(ran.err, AllOf(HasSubstr(cluster.state("a")), HasSubstr(std::to_string(cluster.process("a").pid()))));
   expect_still_works();
@@ -163,7 +163,7 @@ TEST_F(OneWorker, StateDirectoryOfAnotherDaemonIsLeftAlone) {
 TEST(StateDirectory, ThatCannotBeMadeIsNamed) {
   Cluster cluster;
   const std::string file = cluster.temp().write("file", "in the way");
-  const Ran ran = cluster.run({"daemon", "--role", "origin", "--insecure", "--state", file + "/state"}, 10s);
+  const Ran ran = cluster.run({"daemon", "--role", "origin", "--insecure", "--state", file + "/state"});
   EXPECT_EQ(ran.status, 1);
   EXPECT_THAT(ran.err, HasSubstr(file));
 }
@@ -180,7 +180,7 @@ TEST(Worker, KeepsDiallingAnOriginThatIsNotThereAndSaysSo) {
   }));
   EXPECT_EQ(cluster.self("a").at("state"), "dialling");
   cluster.restart("origin");
-  EXPECT_TRUE(Cluster::eventually([&] { return cluster.self("a").at("state") == "idle"; }, 5s));
+  EXPECT_TRUE(Cluster::eventually([&] { return cluster.self("a").at("state") == "idle"; }));
   EXPECT_EQ(cluster.self("a").at("last_error"), "");
 }
 
@@ -195,7 +195,7 @@ class RawPeer {
     to.sin_port = htons(static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
     ::inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
     WC_CHECK(::connect(fd_, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0);
-    const timeval limit{15, 0};
+    const timeval limit{60, 0};
     ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   }
   ~RawPeer() { ::close(fd_); }
@@ -205,7 +205,7 @@ class RawPeer {
   bool send(std::string_view bytes) {
     return ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL) == ssize_t(bytes.size());
   }
-  /// Whether the daemon ended the connection within 15 s; what it says before is passed over.
+  /// Whether the daemon ended the connection within a minute; what it says before is passed over.
   bool is_closed() {
     char buffer[4096];
     for (;;) {
@@ -320,14 +320,15 @@ TEST(FullDisk, WorkerSaysSoKeepsServingAndRecoversWhenThereIsRoom) {
   const std::string second = write_snapshot(cluster.temp().file("second.safetensors"), 6 * kMiB, 3);
   const Ran ran = cluster.publish(second, 2, {"--wait", "1", "--timeout", "3"});
   EXPECT_EQ(ran.status, 1);
-  EXPECT_TRUE(cluster.holds("b", second)) << "the others are not held up";
+  EXPECT_TRUE(Cluster::eventually([&] { return cluster.version("b") == 2; })) << "the others are not held up";
+  EXPECT_TRUE(cluster.holds("b", second));
+  EXPECT_TRUE(Cluster::eventually([&] { return cluster.node("origin", "a").at("state") == "failed"; }));
   EXPECT_TRUE(cluster.holds("a", first)) << "it keeps what it has";
   EXPECT_THAT(cluster.self("a").at("last_error").get<std::string>(), HasSubstr("version 2"));
   EXPECT_THAT(cluster.node("origin", "a").at("last_error").get<std::string>(), HasSubstr("room"));
-  EXPECT_EQ(cluster.node("origin", "a").at("state"), "failed");
 
   std::filesystem::remove(filler);
-  EXPECT_TRUE(Cluster::eventually([&] { return cluster.version("a") == 2; }, 30s)) << cluster.log("a");
+  EXPECT_TRUE(Cluster::eventually([&] { return cluster.version("a") == 2; })) << cluster.log("a");
   EXPECT_TRUE(cluster.holds("a", second));
 }
 

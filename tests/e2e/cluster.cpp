@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr auto kStartLimit = std::chrono::seconds(20);
+constexpr auto kStartLimit = std::chrono::seconds(60);
 
 // xorshift: fast, the same everywhere, and nothing in it compresses.
 std::string noise(std::uint64_t bytes, unsigned seed) {

@@ -27,7 +27,7 @@ class Cluster {
 
   /// `number` is sent to the daemon; returns its exit status, or nothing if it lives on after `limit`.
   std::optional<int> end(const std::string& name, int number,
-                         std::chrono::milliseconds limit = std::chrono::seconds(10));
+                         std::chrono::milliseconds limit = std::chrono::seconds(30));
   /// Starts an ended daemon again, on the same address.
   void restart(const std::string& name);
 
@@ -38,7 +38,7 @@ class Cluster {
   [[nodiscard]] const TempDir& temp() const { return temp_; }
 
   /// Runs the command line.
-  [[nodiscard]] Ran run(const Flags& arguments, std::chrono::milliseconds limit = std::chrono::seconds(60)) const;
+  [[nodiscard]] Ran run(const Flags& arguments, std::chrono::milliseconds limit = std::chrono::minutes(4)) const;
   /// Publishes from the origin with --json; `flags` may say more.
   [[nodiscard]] Ran publish(const std::string& path, std::uint64_t version, const Flags& flags = {"--wait", "1"}) const;
   /// `status --json` of one daemon; null if it does not answer.
@@ -52,9 +52,10 @@ class Cluster {
   /// Whether `current` of that node holds exactly the files of `snapshot` (a file or a directory).
   [[nodiscard]] testing::AssertionResult holds(const std::string& name, const std::string& snapshot) const;
 
+  /// Waits for it. The limit is for what never comes, not for a host that is slow.
   template <typename Condition>
   [[nodiscard]] static bool eventually(Condition condition,
-                                       std::chrono::milliseconds limit = std::chrono::seconds(20)) {
+                                       std::chrono::milliseconds limit = std::chrono::seconds(60)) {
     const auto deadline = std::chrono::steady_clock::now() + limit;
     while (!condition()) {
       if (std::chrono::steady_clock::now() >= deadline) return false;

@@ -17,8 +17,12 @@ struct PackedTest : PatchTest {
   // 4.6 MB of the model's 8 MB in a second and a half.
   const Cluster::Flags link{"--uplink", "25mbit", "--downlink", "25mbit"};
 
-  void start(Cluster::Flags origin_flags = {}) {
-    origin_flags.insert(origin_flags.begin(), {"--uplink", "25mbit", "--topology", "chain"});
+  // Seven seconds, for tests that have to be in the middle of it.
+  const Cluster::Flags slow_link{"--uplink", "5mbit", "--downlink", "5mbit"};
+
+  void start(Cluster::Flags origin_flags = {}) { start_on(link, std::move(origin_flags)); }
+  void start_on(const Cluster::Flags& link, Cluster::Flags origin_flags = {}) {
+    origin_flags.insert(origin_flags.begin(), {link[0], link[1], "--topology", "chain"});
     cluster.start_origin(origin_flags);
     for (const char* name : {"a", "b"}) cluster.start_worker(name, link);
   }
@@ -43,7 +47,7 @@ TEST_F(PackedTest, FirstVersionAndALateJoinerGetItPackedBitForBit) {
 }
 
 TEST_F(PackedTest, WorkerThatIsKilledInTheMiddleGoesOnAndHasItBitForBit) {
-  start();
+  start_on(slow_link);
   publish(1, {});
   ASSERT_TRUE(Cluster::eventually([&] { return received("a") > model.file_bytes() / 6; }))
       << "some of it is unpacked by then, and the rest is still to come";
@@ -59,7 +63,7 @@ TEST_F(PackedTest, WorkerThatIsKilledInTheMiddleGoesOnAndHasItBitForBit) {
 }
 
 TEST_F(PackedTest, RestartedOriginPacksAgainForWhoIsInTheMiddle) {
-  start();
+  start_on(slow_link);
   publish(1, {});
   ASSERT_TRUE(Cluster::eventually([&] { return cluster.self("b").at("chunks_verified") > 0; }));
   cluster.end("origin", SIGKILL);

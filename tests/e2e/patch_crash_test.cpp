@@ -39,7 +39,7 @@ TEST_F(PatchCrashTest, KilledWhileItAppliesAPatchAWorkerHasTheOldVersionOrTheNew
     });
     publish(version, {});
     crash.join();
-    ASSERT_TRUE(cluster.process("a").wait(5s));
+    ASSERT_TRUE(cluster.process("a").wait(60s));
     const std::string found = read_file(cluster.state("a") + "/current/model.safetensors");
     EXPECT_TRUE(found == before || found == after) << "version " << version;
     cluster.restart("a");
@@ -76,7 +76,7 @@ TEST_F(PatchCrashTest, OriginThatDiesWhileItSendsAPatchThatItIsMakingMakesItAgai
   Reader a_reader(cluster.state("a")), b_reader(cluster.state("b"));
   bool was_open = false;
   std::uint64_t version = 2;
-  for (; version <= 7 && !was_open; ++version) {
+  for (; version <= 25 && !was_open; ++version) {
     large.step();
     published.insert(large.digest());
     std::thread publishing([&] { static_cast<void>(cluster.publish(large.path(), version, {})); });
@@ -116,7 +116,8 @@ TEST_F(PatchCrashTest, SingleCopyWorkerThatDiesWhileItChangesItsFilesHasTheOldVe
   const fs::path file = state / "current" / "model.safetensors";
   std::string before = read_file(model.path());
   int changing_at_death = 0;
-  for (std::uint64_t version = 2; version <= 7; ++version) {
+  // On a busy host it may take more than three of them to meet those milliseconds.
+  for (std::uint64_t version = 2; version <= 7 || (changing_at_death == 0 && version <= 31); ++version) {
     model.step();
     const std::string after = read_file(model.path());
     publish(version, {});
@@ -126,7 +127,7 @@ TEST_F(PatchCrashTest, SingleCopyWorkerThatDiesWhileItChangesItsFilesHasTheOldVe
     const bool soon = version % 2 == 0;
     const fs::path journal = state / "undo" / patch_name(version);
     const auto begun = [&] { return soon ? fs::exists(journal) && !fs::exists(file) : fs::exists(journal); };
-    const auto give_up_at = std::chrono::steady_clock::now() + 30s;
+    const auto give_up_at = std::chrono::steady_clock::now() + 120s;
     while (!begun() && !fs::exists(made)) ASSERT_LT(std::chrono::steady_clock::now(), give_up_at);
     std::this_thread::sleep_for(std::chrono::microseconds(random() % (soon ? 500 : 20'000)));
     ASSERT_EQ(cluster.end("single", SIGKILL), 128 + SIGKILL);

@@ -58,7 +58,7 @@ struct PatchTest : testing::Test {
   Cluster cluster;
   Model model{cluster.temp().file("model.safetensors"), 4'000'000};
 
-  nlohmann::json publish(std::uint64_t version, const Cluster::Flags& flags = {"--wait", "1", "--timeout", "30"}) {
+  nlohmann::json publish(std::uint64_t version, const Cluster::Flags& flags = {"--wait", "1", "--timeout", "120"}) {
     const Ran ran = cluster.publish(model.path(), version, flags);
     EXPECT_EQ(ran.status, 0) << ran.err;
     return ran.status == 0 ? nlohmann::json::parse(ran.out) : nlohmann::json();

@@ -182,7 +182,7 @@ TEST_F(PatchTest, TrainerThatPublishesFasterThanLinksCarryStillReachesEveryone) 
   for (const char* name : {"a", "b"}) cluster.start_worker(name, {"--uplink", "20mbit", "--downlink", "20mbit"});
   for (std::uint64_t version = 1; version <= 12; ++version) model.step(), publish(version, {});
   for (const char* name : {"a", "b"}) {
-    ASSERT_TRUE(Cluster::eventually([&] { return cluster.version(name) == 12; }, 60s)) << cluster.log(name);
+    ASSERT_TRUE(Cluster::eventually([&] { return cluster.version(name) == 12; })) << cluster.log(name);
     EXPECT_TRUE(cluster.holds(name, model.path()));
   }
 }
@@ -195,7 +195,7 @@ TEST_F(PatchTest, SingleCopyIsChangedWhenTheEngineHasLetGoOfIt) {
   const std::string versions = cluster.state("single") + "/versions";
   auto engine = VersionSubscription::open(cluster.state("single"));
   ASSERT_TRUE(engine.has_value());
-  const Result<InstalledVersion> first = engine->next(10s);
+  const Result<InstalledVersion> first = engine->next(60s);
   ASSERT_TRUE(first.has_value()) << first.error().message();
   std::optional<MappedFile> mapped = *MappedFile::open(first->path + "/model.safetensors");
   const std::string seen(reinterpret_cast<const char*>(mapped->bytes().data()), mapped->bytes().size());
@@ -205,12 +205,15 @@ TEST_F(PatchTest, SingleCopyIsChangedWhenTheEngineHasLetGoOfIt) {
   std::vector<std::uint64_t> prepared;
   engine->on_prepare([&](Version version) { prepared.push_back(version.value); });
   // It is told, and while it does not let go nothing changes.
-  EXPECT_EQ(engine->next(1s).error().code, Errc::kTimedOut);
+  EXPECT_TRUE(Cluster::eventually([&] {
+    EXPECT_EQ(engine->next(1s).error().code, Errc::kTimedOut);
+    return !prepared.empty();
+  }));
   EXPECT_THAT(prepared, testing::ElementsAre(2));
   EXPECT_EQ(std::memcmp(mapped->bytes().data(), seen.data(), seen.size()), 0);
   EXPECT_EQ(cluster.version("single"), 1u);
   mapped.reset();
-  const Result<InstalledVersion> second = engine->next(10s);
+  const Result<InstalledVersion> second = engine->next(60s);
   ASSERT_TRUE(second.has_value()) << second.error().message();
   EXPECT_EQ(second->version, Version{2});
   EXPECT_TRUE(cluster.holds("single", model.path()));
@@ -231,9 +234,9 @@ TEST_F(PatchTest, SingleCopyThatIsNotLetGoOfStaysAndTheOriginHearsWhoHasIt) {
   const std::string seen = read_file(model.path());
   model.step();
   EXPECT_EQ(cluster.publish(model.path(), 2, {"--wait", "1", "--timeout", "3"}).status, 1);
+  EXPECT_TRUE(Cluster::eventually([&] { return cluster.node("origin", "single").at("state") == "failed"; }));
   const nlohmann::json node = cluster.node("origin", "single");
   EXPECT_EQ(node.at("version"), 1);
-  EXPECT_EQ(node.at("state"), "failed");
   EXPECT_THAT(node.at("last_error").get<std::string>(),
               AllOf(HasSubstr("waited 0.5 s"), HasSubstr(fmt::format("(process {})", ::getpid()))));
   EXPECT_EQ(std::memcmp(mapped->bytes().data(), seen.data(), seen.size()), 0);

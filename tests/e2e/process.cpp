@@ -2,7 +2,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,22 +13,36 @@
 
 #include "base/result.h"
 
-extern char** environ;
-
 namespace weightcast {
+namespace {
+
+constexpr int kCannotStart = 127;
+
+// Between fork() and exec(), in a process that may have had other threads: system calls only.
+[[noreturn]] void become(char** argv, const char* out_file, const char* err_file, pid_t parent) {
+  constexpr int kAppend = O_WRONLY | O_CREAT | O_APPEND;
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  const int in = ::open("/dev/null", O_RDONLY), out = ::open(out_file, kAppend, 0600),
+            err = ::open(err_file, kAppend, 0600);
+  const bool ready = in >= 0 && out >= 0 && err >= 0 && ::dup2(in, 0) == 0 && ::dup2(out, 1) == 1 &&
+                     ::dup2(err, 2) == 2 && ::getppid() == parent;
+  if (ready) {
+    for (const int fd : {in, out, err}) ::close(fd);
+    ::execv(argv[0], argv);
+  }
+  ::_exit(kCannotStart);
+}
+
+}  // namespace
 
 Process::Process(const std::vector<std::string>& arguments, const std::string& out_file, const std::string& err_file) {
   std::vector<char*> argv;
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
-  posix_spawn_file_actions_t actions;
-  WC_CHECK(::posix_spawn_file_actions_init(&actions) == 0);
-  constexpr int kAppend = O_WRONLY | O_CREAT | O_APPEND;
-  WC_CHECK(::posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0) == 0);
-  WC_CHECK(::posix_spawn_file_actions_addopen(&actions, 1, out_file.c_str(), kAppend, 0600) == 0);
-  WC_CHECK(::posix_spawn_file_actions_addopen(&actions, 2, err_file.c_str(), kAppend, 0600) == 0);
-  WC_CHECK(::posix_spawn(&pid_, argv[0], &actions, nullptr, argv.data(), environ) == 0);
-  ::posix_spawn_file_actions_destroy(&actions);
+  const pid_t parent = ::getpid();
+  pid_ = ::fork();
+  WC_CHECK(pid_ >= 0);
+  if (pid_ == 0) become(argv.data(), out_file.c_str(), err_file.c_str(), parent);
 }
 
 Process::~Process() {

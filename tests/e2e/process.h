@@ -9,8 +9,8 @@
 
 namespace weightcast {
 
-/// A program that this test started. Ended (SIGKILL) and reaped at the latest with this object; no other process is
-/// ever signalled.
+/// A program that this test started. Ended (SIGKILL) and reaped at the latest with this object, and ended with the
+/// thread that started it if that dies first; no other process is ever signalled.
 class Process {
  public:
   /// `out_file`, `err_file`: where its stdout and stderr go, appended to.
@@ -39,6 +39,6 @@ struct Ran {
 
 [[nodiscard]] std::string read_file(const std::string& path);
 [[nodiscard]] Ran run_program(const std::vector<std::string>& arguments, const std::string& scratch_dir,
-                              std::chrono::milliseconds limit = std::chrono::seconds(60));
+                              std::chrono::milliseconds limit = std::chrono::minutes(4));
 
 }  // namespace weightcast

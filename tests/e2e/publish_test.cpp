@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <set>
+#include <sstream>
 
 #include "base/units.h"
 #include "client/client.h"
@@ -69,17 +70,21 @@ TEST(Takeover, ChunksLeaveBeforeItIsDone) {
   Cluster cluster;
   cluster.start_origin();
   cluster.start_worker("a");
-  const std::string source = write_snapshot(cluster.temp().file("model.safetensors"), 192 * kMiB, 1);
-  const Ran ran = cluster.publish(source, 1);
-  ASSERT_EQ(ran.status, 0) << ran.err;
-  const double take_s = nlohmann::json::parse(ran.out).at("take_s");
   Result<Client> client = Client::open(cluster.state("origin"));
   ASSERT_TRUE(client.has_value());
-  const Result<local::StatusReply> status = client->status();
-  ASSERT_TRUE(status.has_value());
-  EXPECT_GT(status->nodes(0).first_sent_s(), 0);
-  EXPECT_LT(status->nodes(0).first_sent_s(), take_s);
-  EXPECT_TRUE(cluster.holds("a", source));
+  // On a busy host the worker may be too late to ask for a chunk in time, but not every time.
+  bool early = false;
+  for (unsigned version = 1; version <= 6 && !early; ++version) {
+    const std::string source = write_snapshot(cluster.temp().file("model.safetensors"), 192 * kMiB, version);
+    const Ran ran = cluster.publish(source, version);
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    const Result<local::StatusReply> status = client->status();
+    ASSERT_TRUE(status.has_value());
+    EXPECT_GT(status->nodes(0).first_sent_s(), 0);
+    early = status->nodes(0).first_sent_s() < nlohmann::json::parse(ran.out).at("take_s").get<double>();
+    EXPECT_TRUE(cluster.holds("a", source));
+  }
+  EXPECT_TRUE(early);
 }
 
 TEST_F(ThreeWorkers, StatusTellsOfEveryNode) {
@@ -100,12 +105,23 @@ TEST_F(ThreeWorkers, StatusTellsOfEveryNode) {
 
 TEST_F(ThreeWorkers, PublishJsonHasTheDocumentedKeysAndNullForWhatWasNotReached) {
   const std::string source = write_snapshot(cluster.temp().file("model.safetensors"), 1000, 1);
-  const auto result = nlohmann::json::parse(cluster.publish(source, 1, {}).out);
-  for (const char* key : {"version", "kind", "payload_bytes", "workers", "installed", "t50_s", "t90_s", "t100_s"}) {
-    EXPECT_TRUE(result.contains(key)) << key;
+  const std::vector<const char*> workers{"a", "b", "c"}, times{"t50_s", "t90_s", "t100_s"};
+  // Workers that stand still install nothing.
+  for (const char* name : workers) cluster.process(name).signal(SIGSTOP);
+  const auto pending = nlohmann::json::parse(cluster.publish(source, 1, {}).out);
+  for (const char* name : workers) cluster.process(name).signal(SIGCONT);
+  const auto reached = nlohmann::json::parse(cluster.publish(source, 2).out);
+  for (const nlohmann::json* result : {&pending, &reached}) {
+    for (const char* key : {"version", "kind", "payload_bytes", "workers", "installed", "t50_s", "t90_s", "t100_s"}) {
+      EXPECT_TRUE(result->contains(key)) << key;
+    }
   }
-  for (const char* key : {"t50_s", "t90_s", "t100_s"})
-    EXPECT_TRUE(result.at(key).is_null() || result.at(key).is_number());
+  EXPECT_EQ(pending.at("installed"), 0);
+  EXPECT_EQ(reached.at("installed"), 3);
+  for (const char* key : times) {
+    EXPECT_TRUE(pending.at(key).is_null()) << pending;
+    EXPECT_TRUE(reached.at(key).is_number()) << reached;
+  }
 }
 
 TEST_F(ThreeWorkers, OldVersionsAreForgottenAndTheCurrentOneIsListed) {
@@ -138,7 +154,7 @@ TEST_F(ThreeWorkers, TensorsFromMemoryArriveAndAreAnnouncedToSubscribers) {
   const TensorSource tensor = f32_tensor(1000, weights);
   PublishOptions options;
   options.wait_fraction = 1;
-  options.timeout = 20s;
+  options.timeout = 120s;
   for (std::uint64_t v = 1; v <= 3; ++v) {
     weights.front() = float(v);
     ASSERT_TRUE(publisher->publish(Version{v}, {&tensor, 1}, options).has_value());
@@ -146,7 +162,7 @@ TEST_F(ThreeWorkers, TensorsFromMemoryArriveAndAreAnnouncedToSubscribers) {
     const auto outcome = publisher->wait();
     ASSERT_TRUE(outcome.has_value()) << outcome.error().message();
     EXPECT_TRUE(outcome->reached);
-    const auto told = subscription->next(10s);
+    const auto told = subscription->next(60s);
     ASSERT_TRUE(told.has_value()) << told.error().message();
     EXPECT_EQ(told->version, Version{v});
     const std::string bytes = read_file(told->path + "/model.safetensors");
@@ -168,8 +184,16 @@ TEST_F(ThreeWorkers, PublisherRefusesATensorOfAnotherSizeThanItSays) {
   EXPECT_THAT(refused.error().detail, HasSubstr("'w'"));
 }
 
+/// How many connections to this Unix socket there are, accepted or not.
+std::size_t connections_to(const std::string& socket) {
+  std::istringstream lines(read_file("/proc/net/unix"));
+  std::size_t found = 0;
+  for (std::string line; std::getline(lines, line);) found += line.ends_with(" " + socket);
+  return found - 1;  // the listening one
+}
+
 TEST_F(ThreeWorkers, PublicationsQueueInOrderAndTooManyAreRefused) {
-  // The first is large, so that the others come while it is taken over.
+  // The first is large, and the origin stands still while the others come, so that they come while it is taken over.
   const std::string large = write_snapshot(cluster.temp().file("large.safetensors"), 256 * kMiB, 1);
   const std::string small = write_snapshot(cluster.temp().file("small.safetensors"), 1000, 2);
   std::vector<Process> running;
@@ -182,10 +206,15 @@ TEST_F(ThreeWorkers, PublicationsQueueInOrderAndTooManyAreRefused) {
   start(large, 1);
   ASSERT_TRUE(
       Cluster::eventually([&] { return std::filesystem::exists(cluster.state("origin") + "/incoming/000000000001"); }));
+  cluster.process("origin").signal(SIGSTOP);
+  const std::string socket = cluster.state("origin") + "/api.sock";
+  const std::size_t connected = connections_to(socket);
   for (unsigned v = 2; v <= 14; ++v) start(small, v);
+  EXPECT_TRUE(Cluster::eventually([&] { return connections_to(socket) == connected + 13; }));
+  cluster.process("origin").signal(SIGCONT);
   unsigned done = 0, busy = 0;
   for (unsigned v = 1; v <= 14; ++v) {
-    const auto status = running[v - 1].wait(60s);
+    const auto status = running[v - 1].wait(120s);
     ASSERT_TRUE(status.has_value());
     const std::string error = read_file(cluster.temp().file("publish-" + std::to_string(v) + ".err"));
     if (*status == 0) {
@@ -220,9 +249,9 @@ TEST(Wait, ThatIsNotReachedEndsInTimeWithStatusOneAndTheNames) {
   Cluster cluster;
   cluster.start_origin();
   cluster.start_worker("a");
-  cluster.start_worker("slow", {"--downlink", "8mbit"});
+  cluster.start_worker("slow", {"--downlink", "1mbit"});
   const std::string source = write_snapshot(cluster.temp().file("model.safetensors"), 8'000'000, 1);
-  const Ran ran = cluster.publish(source, 1, {"--wait", "1", "--timeout", "2"});
+  const Ran ran = cluster.publish(source, 1, {"--wait", "1", "--timeout", "6"});
   EXPECT_EQ(ran.status, 1);
   EXPECT_THAT(ran.err, HasSubstr("slow"));
   const auto result = nlohmann::json::parse(ran.out);
@@ -240,14 +269,15 @@ TEST(Wait, WithoutAnyWorkerIsNotReached) {
   EXPECT_THAT(ran.err, HasSubstr("no worker is connected"));
 }
 
-TEST(Terminate, EndsADaemonWithinTwoSecondsWhateverItDoes) {
+TEST(Terminate, EndsADaemonWithoutWaitingForWhatItSends) {
   Cluster cluster;
   cluster.start_origin({"--uplink", "20mbit"});
   cluster.start_worker("idle");
   cluster.start_worker("busy");
-  const std::string source = write_snapshot(cluster.temp().file("model.safetensors"), 32 * kMiB, 1);
+  const std::string source = write_snapshot(cluster.temp().file("model.safetensors"), 192 * kMiB, 1);
   ASSERT_EQ(cluster.publish(source, 1, {}).status, 0);
-  for (const char* name : {"busy", "idle", "origin"}) EXPECT_EQ(cluster.end(name, SIGTERM, 2s), 0) << name;
+  // To send it takes 80 s; to end takes a moment, and more of them on a busy host.
+  for (const char* name : {"busy", "idle", "origin"}) EXPECT_EQ(cluster.end(name, SIGTERM, 20s), 0) << name;
 }
 
 }  // namespace

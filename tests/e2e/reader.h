@@ -30,6 +30,11 @@ class Reader {
     stopping_ = true;
     if (thread_.joinable()) thread_.join();
   }
+  /// Returns when it has read one more time from beginning to end.
+  void read_once_more() const {
+    for (const unsigned before = reads_; reads_ < before + 2;)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   /// After stop().
   [[nodiscard]] const std::map<Digest, unsigned>& seen() const { return seen_; }
 
@@ -45,12 +50,14 @@ class Reader {
         }
         ::close(fd);
         ++seen_[digest.digest()];
+        ++reads_;
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(3));
     }
   }
 
   std::atomic<bool> stopping_{false};
+  std::atomic<unsigned> reads_{0};
   std::map<Digest, unsigned> seen_;
   std::thread thread_;
 };

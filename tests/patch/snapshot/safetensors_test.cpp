@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
+#include <ctime>
 #include <fstream>
 #include <iterator>
 
@@ -414,7 +414,7 @@ RC_GTEST_PROP(Safetensors, ReadsBackWhatItWritesInAnyOrder, ()) {
   RC_ASSERT(write() == file);
 }
 
-TEST(Safetensors, ReadsAHundredThousandTensorsWithinASecond) {
+TEST(Safetensors, ReadsAHundredThousandTensorsWithinASecondOfProcessorTime) {
   std::vector<TensorInfo> tensors;
   for (int i = 0; i < 100'000; ++i) {
     tensors.push_back(
@@ -422,14 +422,14 @@ TEST(Safetensors, ReadsAHundredThousandTensorsWithinASecond) {
   }
   const auto layout = lay_out_safetensors(tensors);
   ASSERT_TRUE(layout.has_value());
-  const auto begin = std::chrono::steady_clock::now();
+  const std::clock_t begin = std::clock();
   const auto header = parse_safetensors_header(as_bytes(layout->header), layout->file_bytes, "many");
-  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+  const double taken_s = double(std::clock() - begin) / CLOCKS_PER_SEC;
   ASSERT_TRUE(header.has_value());
   EXPECT_EQ(header->tensors.size(), tensors.size());
-  RecordProperty("seconds", fmt::format("{:.3f}", taken.count()));
+  RecordProperty("seconds", fmt::format("{:.3f}", taken_s));
 #if defined(NDEBUG)  // sanitizers are not what the bound is for
-  EXPECT_LT(taken.count(), 1.0);
+  EXPECT_LT(taken_s, 1.0);
 #endif
 }
 

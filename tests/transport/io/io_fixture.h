@@ -23,9 +23,9 @@ struct Net {
 
   [[nodiscard]] ConnectionContext context() { return {loop, buffers, uplink, downlink, socket}; }
 
-  /// Turns the loop until `done` holds, for ten seconds at most.
+  /// Turns the loop until `done` holds, for a minute at most.
   template <typename Condition>
-  [[nodiscard]] testing::AssertionResult run_until(Condition done, Duration limit = std::chrono::seconds(10)) {
+  [[nodiscard]] testing::AssertionResult run_until(Condition done, Duration limit = std::chrono::seconds(60)) {
     const Instant deadline = loop.now() + limit;
     while (!done()) {
       if (loop.now() >= deadline)

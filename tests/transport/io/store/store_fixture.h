@@ -157,7 +157,7 @@ class StoreFixture : public testing::TestWithParam<DiskBackend> {
 
   /// Whether it comes true, in the end.
   [[nodiscard]] bool eventually(const std::function<bool()>& holds) {
-    const Instant limit = loop_.now() + std::chrono::seconds(20);
+    const Instant limit = loop_.now() + std::chrono::seconds(60);
     while (!holds() && loop_.now() < limit) loop_.run_until(loop_.now() + std::chrono::milliseconds(5));
     return holds();
   }
