@@ -21,10 +21,10 @@ struct PackedTest : PatchTest {
   const Cluster::Flags slow_link{"--uplink", "5mbit", "--downlink", "5mbit"};
 
   void start(Cluster::Flags origin_flags = {}) { start_on(link, std::move(origin_flags)); }
-  void start_on(const Cluster::Flags& link, Cluster::Flags origin_flags = {}) {
-    origin_flags.insert(origin_flags.begin(), {link[0], link[1], "--topology", "chain"});
+  void start_on(const Cluster::Flags& rates, Cluster::Flags origin_flags = {}) {
+    origin_flags.insert(origin_flags.begin(), {rates[0], rates[1], "--topology", "chain"});
     cluster.start_origin(origin_flags);
-    for (const char* name : {"a", "b"}) cluster.start_worker(name, link);
+    for (const char* name : {"a", "b"}) cluster.start_worker(name, rates);
   }
 };
 
