@@ -68,39 +68,104 @@ Result<double> changed_share(const SnapshotSource& base, const SnapshotSource& r
   return words == 0 ? 1.0 : double(changed) / double(words);
 }
 
-/// One patch being made; kept alive by the closures of its steps.
-class PatchMaking : public std::enable_shared_from_this<PatchMaking> {
+/// The source of a patch, or of a packed payload: complete versions of the store.
+class VersionEncoding final : public PayloadSource {
  public:
-  PatchMaking(Jobs& jobs, Store& store, MakePatchRequest request, PatchObserver observer)
-      : jobs_(jobs), store_(store), request_(std::move(request)), observer_(std::move(observer)) {}
+  /// `base` is null for a packed payload.
+  VersionEncoding(Jobs& jobs, MakePatchRequest request, const StoredVersion* base, const StoredVersion& result)
+      : jobs_(jobs),
+        request_(std::move(request)),
+        base_path_(base != nullptr ? base->path : std::filesystem::path()),
+        base_digest_(base != nullptr ? base->manifest.snapshot_digest : Digest{}),
+        result_path_(result.path),
+        manifest_(result.manifest),
+        snapshot_bytes_(result.manifest.snapshot_bytes()) {}
 
-  void start() {
-    const StoredVersion* base = store_.find(request_.payload.base);
-    const StoredVersion* result = store_.find(request_.payload.version);
-    if (result == nullptr || (base == nullptr && !is_packed())) {
-      return jobs_.post([self = shared_from_this()] {
-        self->observer_.done(fail(Errc::kNotFound, Op::kEncode, "what it is made from is not in the store any more"));
-      });
-    }
-    result_path_ = result->path;
-    if (base != nullptr) {
-      base_path_ = base->path;
-      base_digest_ = base->manifest.snapshot_digest;
-    }
-    manifest_ = result->manifest;
-    jobs_.run([self = shared_from_this()] { self->note(self->open()); },
-              [self = shared_from_this()] { self->begin(); });
-  }
-
- private:
-  [[nodiscard]] bool is_packed() const { return request_.payload.is_packed(); }
-
-  Status open() {
+  Status open() override {
     WC_ASSIGN(result_, SnapshotSource::open(result_path_.string()));
     if (is_packed()) return look_at_result();
     WC_ASSIGN(base_, SnapshotSource::open(base_path_.string()));
     return compare();
   }
+
+  Result<Announcement> announce() override {
+    manifest_.kind = PayloadKind::kPatch;
+    manifest_.base_version = request_.payload.base;
+    manifest_.open = true;
+    manifest_.expected_bytes =
+        std::max<std::uint64_t>(1, static_cast<std::uint64_t>(expected_share_ * double(snapshot_bytes_)));
+    manifest_.payload_bytes = 0;
+    manifest_.part_digests.clear();
+    manifest_.chunk_bytes = request_.choose_chunk_bytes(manifest_.expected_bytes);
+    const auto part_bytes = std::max({kPartBytes, manifest_.expected_bytes / kPartsExpected,
+                                      static_cast<std::uint64_t>(share_max() * double(snapshot_bytes_)) / kPartsMax});
+    manifest_.part_chunks = static_cast<std::uint32_t>(
+        std::clamp<std::uint64_t>((part_bytes - 1) / manifest_.chunk_bytes + 1, 1, kDigestsPerPart));
+    return Announcement{manifest_, true, {.interval_min = kGrowthInterval}};
+  }
+
+  void begin(Store& store, std::function<void(Status)> done) override {
+    store.begin_patch(request_.payload, [this, done = std::move(done)](const Result<std::filesystem::path>& path) {
+      if (path.has_value()) path_ = *path;
+      done(path.has_value() ? Status() : Status(path.error()));
+    });
+  }
+
+  // Segments are encoded by threads of the encoder's own.
+  [[nodiscard]] unsigned jobs() const override { return 1; }
+
+  Status produce(const Report& report) override {
+    PatchIdentity identity{request_.model_id, request_.payload.base, request_.payload.version, base_digest_,
+                           manifest_.snapshot_digest};
+    WC_ASSIGN(const PatchHead head, make_head(std::move(identity), base_ ? layout_of(*base_) : SnapshotLayout{},
+                                              layout_of(*result_), segment_bytes()));
+    WC_ASSIGN(const File file, open_file(path_, O_WRONLY));
+    const double limit_bytes = share_max() * double(snapshot_bytes_);
+    ChunkHasher hasher(manifest_.chunk_bytes);
+    std::uint32_t reported = 0;
+    const auto report_new = [&] {
+      const std::span<const Digest> fresh = std::span(hasher.digests()).subspan(reported);
+      if (fresh.empty()) return;
+      const std::uint64_t begin = std::uint64_t{reported} * manifest_.chunk_bytes;
+      report(reported, fresh, std::min<std::uint64_t>(bytes_ - begin, fresh.size() * manifest_.chunk_bytes));
+      reported += static_cast<std::uint32_t>(fresh.size());
+    };
+    EncodeOptions options;
+    options.threads = jobs_.loop().threads_per_job_max();
+    const VersionSource after(*result_);
+    const std::unique_ptr<ByteSource> before =
+        base_ ? std::unique_ptr<ByteSource>(std::make_unique<VersionSource>(*base_))
+              : std::make_unique<MemorySource>(Bytes());
+    const Result<PatchSummary> summary = encode_patch(head, *before, after, options, [&](Bytes bytes) -> Status {
+      if (jobs_.cancelled()) return Jobs::cancelled_error(Op::kEncode);
+      if (double(bytes_ + bytes.size()) >= limit_bytes) {
+        return fail(Errc::kTooLarge, Op::kEncode,
+                    fmt::format("it takes more than {:.0f} % of the full payload", 100 * share_max()));
+      }
+      WC_TRY(write_fully(file, bytes_, bytes, path_.native()));
+      bytes_ += bytes.size();
+      hasher.update(bytes);
+      report_new();
+      return {};
+    });
+    if (!summary.has_value()) return summary.error();
+    hasher.finish();
+    report_new();
+    return {};
+  }
+
+  // There is one job, and so no other that could fail.
+  void stop() override {}
+
+  Result<Digest> end() override { return manifest_.snapshot_digest; }
+
+  void finish(Store& store, const MadePayload& made, std::function<void(Status)> done) override {
+    store.finish_patch(*made.manifest, made.chunk_digests, std::move(done));
+  }
+
+ private:
+  [[nodiscard]] bool is_packed() const { return request_.payload.is_packed(); }
+  [[nodiscard]] double share_max() const { return is_packed() ? kPackedShareMax : kPatchShareMax; }
 
   Status compare() {
     WC_ASSIGN(const double changed, changed_share(*base_, *result_));
@@ -117,142 +182,37 @@ class PatchMaking : public std::enable_shared_from_this<PatchMaking> {
     return fail(Errc::kTooLarge, Op::kEncode, fmt::format("it would take {:.0f} % of it", 100 * expected_share_));
   }
 
-  [[nodiscard]] double share_max() const { return is_packed() ? kPackedShareMax : kPatchShareMax; }
-
-  void begin() {
-    if (error_) return observer_.done(*error_);
-    store_.begin_patch(request_.payload, [self = shared_from_this()](Result<std::filesystem::path> path) {
-      if (!path.has_value()) return self->observer_.done(path.error());
-      self->path_ = *path;
-      self->announce();
-      self->jobs_.run([self] { self->note(self->encode()); }, [self] { self->finish(); });
-    });
-  }
-
-  void announce() {
-    const std::uint64_t full_bytes = manifest_.snapshot_bytes();
-    manifest_.kind = PayloadKind::kPatch;
-    manifest_.base_version = request_.payload.base;
-    manifest_.open = true;
-    manifest_.expected_bytes =
-        std::max<std::uint64_t>(1, static_cast<std::uint64_t>(expected_share_ * double(full_bytes)));
-    manifest_.payload_bytes = 0;
-    manifest_.part_digests.clear();
-    manifest_.chunk_bytes = request_.choose_chunk_bytes(manifest_.expected_bytes);
-    const auto part_bytes = std::max({kPartBytes, manifest_.expected_bytes / kPartsExpected,
-                                      static_cast<std::uint64_t>(share_max() * double(full_bytes)) / kPartsMax});
-    manifest_.part_chunks = static_cast<std::uint32_t>(
-        std::clamp<std::uint64_t>((part_bytes - 1) / manifest_.chunk_bytes + 1, 1, kDigestsPerPart));
-    hasher_.emplace(manifest_.chunk_bytes);
-    observer_.begun(std::make_shared<const Manifest>(manifest_));
-  }
-
-  Status encode() {
-    PatchIdentity identity{request_.model_id, request_.payload.base, request_.payload.version, base_digest_,
-                           manifest_.snapshot_digest};
-    WC_ASSIGN(const PatchHead head, make_head(std::move(identity), base_ ? layout_of(*base_) : SnapshotLayout{},
-                                              layout_of(*result_), segment_bytes()));
-    WC_ASSIGN(const File file, open_file(path_, O_WRONLY));
-    const double limit_bytes = share_max() * double(manifest_.snapshot_bytes());
-    EncodeOptions options;
-    options.threads = jobs_.loop().threads_per_job_max();
-    const VersionSource after(*result_);
-    const std::unique_ptr<ByteSource> before =
-        base_ ? std::unique_ptr<ByteSource>(std::make_unique<VersionSource>(*base_))
-              : std::make_unique<MemorySource>(Bytes());
-    Result<PatchSummary> summary = encode_patch(head, *before, after, options, [&](Bytes bytes) -> Status {
-      if (jobs_.cancelled()) return Jobs::cancelled_error(Op::kEncode);
-      if (double(bytes_ + bytes.size()) >= limit_bytes) {
-        return fail(Errc::kTooLarge, Op::kEncode,
-                    fmt::format("it takes more than {:.0f} % of the full payload", 100 * share_max()));
-      }
-      WC_TRY(write_fully(file, bytes_, bytes, path_.native()));
-      bytes_ += bytes.size();
-      hasher_->update(bytes);
-      if (jobs_.loop().now() >= grow_at_) grow();
-      return {};
-    });
-    if (!summary.has_value()) return summary.error();
-    grow();
-    hasher_->finish();
-    return {};
-  }
-
   [[nodiscard]] std::uint32_t segment_bytes() const {
     if (!is_packed()) return kSegmentBytes;
     const std::uint64_t least = result_->size_bytes() / (kSegmentsMax / 2);
     return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(least, kPackedSegmentBytes, kSegmentBytes));
   }
 
-  // Encoding goes on while the loop tells of it. On the thread that encodes.
-  void grow() {
-    const std::vector<Digest>& digests = hasher_->digests();
-    const std::size_t whole = digests.size() / manifest_.part_chunks * manifest_.part_chunks;
-    if (whole == grown_chunks_) return;
-    grown_chunks_ = whole;
-    grow_at_ = jobs_.loop().now() + kGrowthInterval;
-    MadePayload grown = made_of(digests.begin(), digests.begin() + std::ptrdiff_t(whole), true);
-    jobs_.post([self = shared_from_this(), grown = std::move(grown)]() mutable {
-      self->store_.grow_making(*grown.manifest);
-      self->observer_.grown(std::move(grown));
-    });
-  }
-
-  /// What these chunks amount to.
-  template <typename Iterator>
-  MadePayload made_of(Iterator first, Iterator last, bool open) const {
-    MadePayload made{nullptr, std::vector<Digest>(first, last)};
-    auto manifest = std::make_shared<Manifest>(manifest_);
-    manifest->open = open;
-    if (!open) manifest->expected_bytes = 0;
-    manifest->payload_bytes = open ? made.chunk_digests.size() * manifest_.chunk_bytes : bytes_;
-    manifest->part_digests = part_digests_of(made.chunk_digests, manifest_.part_chunks);
-    made.manifest = std::move(manifest);
-    return made;
-  }
-
-  void finish() {
-    if (error_) return abandon();
-    const std::vector<Digest>& digests = hasher_->digests();
-    MadePayload made = made_of(digests.begin(), digests.end(), false);
-    const std::shared_ptr<const Manifest> manifest = made.manifest;
-    store_.finish_patch(*manifest, digests, [self = shared_from_this(), made = std::move(made)](const Status& status) {
-      self->observer_.done(status.has_value() ? Result<MadePayload>(made) : Result<MadePayload>(status.error()));
-    });
-  }
-
-  // Who is being sent some of it hears that it ends before it is gone.
-  void abandon() {
-    observer_.done(*error_);
-    store_.discard(request_.payload);
-  }
-
-  void note(Status status) {
-    if (!status.has_value()) error_ = status.error();
-  }
-
   Jobs& jobs_;
-  Store& store_;
-  MakePatchRequest request_;
-  PatchObserver observer_;
-
-  std::filesystem::path base_path_, result_path_, path_;
-  Digest base_digest_{};
-  Manifest manifest_;  // as it was announced
+  const MakePatchRequest request_;
+  const std::filesystem::path base_path_;
+  const Digest base_digest_;
+  const std::filesystem::path result_path_;
+  Manifest manifest_;  // the result's, then the one that is announced
+  const std::uint64_t snapshot_bytes_;
+  std::filesystem::path path_;
   std::optional<SnapshotSource> base_, result_;
   double expected_share_ = 0;  // of the full payload
-  // Of the thread that encodes, until it is done.
-  std::uint64_t bytes_ = 0;
-  std::optional<ChunkHasher> hasher_;
-  std::size_t grown_chunks_ = 0;
-  Instant grow_at_{};
-  std::optional<Error> error_;
+  std::uint64_t bytes_ = 0;    // written
 };
 
 }  // namespace
 
-void make_patch(Jobs& jobs, Store& store, MakePatchRequest request, PatchObserver observer) {
-  std::make_shared<PatchMaking>(jobs, store, std::move(request), std::move(observer))->start();
+void make_patch(Jobs& jobs, Store& store, MakePatchRequest request, PayloadObserver observer) {
+  const StoredVersion* base = store.find(request.payload.base);
+  const StoredVersion* result = store.find(request.payload.version);
+  if (result == nullptr || (base == nullptr && !request.payload.is_packed())) {
+    return jobs.post([done = std::move(observer.done)] {
+      done(fail(Errc::kNotFound, Op::kEncode, "what it is made from is not in the store any more"));
+    });
+  }
+  auto source = std::make_unique<VersionEncoding>(jobs, std::move(request), base, *result);
+  std::make_shared<PayloadProducer>(jobs, store, std::move(source), std::move(observer))->start();
 }
 
 }  // namespace weightcast

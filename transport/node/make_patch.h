@@ -5,6 +5,7 @@
 #include "transport/core/origin/publications.h"
 #include "transport/io/jobs.h"
 #include "transport/io/store/store.h"
+#include "transport/node/payload_producer.h"
 
 namespace weightcast {
 
@@ -15,21 +16,11 @@ struct MakePatchRequest {
   std::function<std::uint32_t(std::uint64_t payload_bytes)> choose_chunk_bytes;
 };
 
-/// Who is told how far it is; all on the loop.
-struct PatchObserver {
-  /// Encoding begins: an open manifest without any parts. Not called for a patch that is not begun.
-  std::function<void(std::shared_ptr<const Manifest>)> begun;
-  /// What was made so far can be read from the store, as whole parts; every 10 ms at most.
-  std::function<void(MadePayload)> grown;
-  /// The last call. After an error what could be read so far is gone when it returns.
-  std::function<void(Result<MadePayload>)> done;
-};
-
 /// Compares two complete versions of the store, which must stay until it is done, and puts the patch between them into
 /// the store, off the loop. It makes no difference whether the two are neighbours: a patch over several versions
 /// carries the latest value of each cell, once. A packed payload is made in the same way, from one version and nothing.
 /// Errors: kTooLarge (it would not be smaller than the full payload by kPatchShareMax, a packed one by kPackedShareMax:
 /// found by looking at samples first, then while encoding), and those of encode_patch(), SnapshotSource and the store.
-void make_patch(Jobs& jobs, Store& store, MakePatchRequest request, PatchObserver observer);
+void make_patch(Jobs& jobs, Store& store, MakePatchRequest request, PayloadObserver observer);
 
 }  // namespace weightcast

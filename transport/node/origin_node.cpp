@@ -88,7 +88,7 @@ void OriginNode::publish(const local::PublishRequest& request, std::function<voi
   takeover.choose_chunk_bytes = [this](std::uint64_t bytes) {
     return core_->plan_for(loop().now(), bytes).chunk_bytes;
   };
-  TakeoverObserver observer;
+  PayloadObserver observer;
   observer.begun = [this, version, started_at](std::shared_ptr<const Manifest> manifest, bool packable) {
     started_[version] = {started_at, driver_->chunk_bytes_sent(), {}};
     while (started_.size() > kStartedMax) started_.erase(started_.begin());
@@ -118,8 +118,8 @@ void OriginNode::make(PayloadId patch) {
   const auto choose_chunk_bytes = [this](std::uint64_t bytes) {
     return core_->plan_for(loop().now(), bytes).chunk_bytes;
   };
-  PatchObserver observer;
-  observer.begun = [this](std::shared_ptr<const Manifest> manifest) {
+  PayloadObserver observer;
+  observer.begun = [this](std::shared_ptr<const Manifest> manifest, bool) {
     core_->handle_patch_begun(loop().now(), std::move(manifest));
     driver_->pump();
   };
