@@ -66,6 +66,10 @@ count_program() {
     $1 == "failed" { current = "" }
     END { print planned + 0, passed + 0, skipped + 0, current == "" ? "-" : current }' "$3")
   lost=$((planned - ended_well - itself))
+  if ((lost < 0)); then
+    say "$name wrote of more tests than it had planned: counted as one failed test"
+    lost=1
+  fi
   [[ $unfinished == - ]] ||
     say "$name ended in the middle of $unfinished: that one, and those that it did not come to, count as failed"
   if ((lost == 0)) && { [[ $status != run ]] || ((planned == 0)); }; then
@@ -134,7 +138,7 @@ dev_stages() {
 sanitizer_stages() {
   if stage "building for AddressSanitizer" build asan tests_fast; then tests_stage asan fast "$(nproc)"; fi
   without_randomisation
-  if stage "building for ThreadSanitizer" build tsan tests_threads; then tests_stage tsan threads 1; fi
+  if stage "building for ThreadSanitizer" build tsan tests_threads; then tests_stage tsan threads "$(nproc)"; fi
 }
 
 cmd_test() {

@@ -7,7 +7,9 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <span>
 #include <string>
+#include <string_view>
 
 namespace {
 
@@ -52,12 +54,21 @@ class TestLimit : public testing::EmptyTestEventListener {
   unsigned limit_s_;
 };
 
+/// A death test starts its own program again: that one's results are not the program's.
+bool runs_a_death_test(int argc, char** argv) {
+  for (const std::string_view argument : std::span(argv, static_cast<std::size_t>(argc))) {
+    if (argument.starts_with("--gtest_internal_run_death_test")) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  const bool counts = !runs_a_death_test(argc, argv);
   testing::InitGoogleMock(&argc, argv);
   testing::TestEventListeners& listeners = testing::UnitTest::GetInstance()->listeners();
-  if (const char* path = std::getenv("WEIGHTCAST_TEST_RESULTS")) {
+  if (const char* path = std::getenv("WEIGHTCAST_TEST_RESULTS"); path != nullptr && counts) {
     std::FILE* out = std::fopen(path, "w");
     if (out == nullptr) {
       std::perror(path);
