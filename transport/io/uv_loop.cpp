@@ -11,6 +11,7 @@
 #include <csignal>
 #include <ctime>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -247,15 +248,26 @@ struct FdWatch::Impl {
   uv_poll_t poll{};
   int events = 0;
   std::function<void(Ready)> on_ready;
+  std::optional<Deferred> refused;  // the kernel does not watch it: tells that
 };
 
 FdWatch::FdWatch(UvLoop& loop, int fd, std::function<void(Ready)> on_ready) : impl_(new Impl) {
   impl_->on_ready = std::move(on_ready);
   impl_->poll.data = impl_;
-  WC_CHECK(uv_poll_init(loop.uv(), &impl_->poll, fd) == 0);
+  // No memory, too many watches, or a descriptor of a kind that cannot be watched.
+  if (uv_poll_init(loop.uv(), &impl_->poll, fd) != 0) {
+    impl_->refused.emplace(loop, [impl = impl_, tell = impl_->on_ready] {
+      impl->events = 0;
+      tell({.failed = true});
+    });
+  }
 }
 
 FdWatch::~FdWatch() {
+  if (impl_->refused) {
+    delete impl_;
+    return;
+  }
   uv_close(as_handle(&impl_->poll), [](uv_handle_t* handle) { delete static_cast<Impl*>(handle->data); });
 }
 
@@ -263,6 +275,10 @@ void FdWatch::watch(bool readable, bool writable) {
   const int events = (readable ? UV_READABLE : 0) | (writable ? UV_WRITABLE : 0);
   if (events == impl_->events) return;
   impl_->events = events;
+  if (impl_->refused) {
+    if (events != 0) impl_->refused->schedule();
+    return;
+  }
   const auto on_ready = [](uv_poll_t* poll, int status, int ready) {
     auto* impl = static_cast<Impl*>(poll->data);
     if (status < 0) impl->events = 0;  // libuv has stopped watching

@@ -53,7 +53,7 @@ class FdWatch {
   struct Ready {
     bool readable = false;
     bool writable = false;
-    bool failed = false;  ///< an error waits on the descriptor; watching has stopped
+    bool failed = false;  ///< an error waits on the descriptor, or it cannot be watched; watching has stopped
   };
 
   FdWatch(UvLoop& loop, int fd, std::function<void(Ready)> on_ready);

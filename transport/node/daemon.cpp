@@ -23,7 +23,11 @@
 namespace weightcast {
 namespace {
 
-// A connection takes a descriptor, and the usual soft limit of 1024 would end a fleet at some 1000 workers.
+// A worker hears from its origin, and a child that has subscribed from its parent, several times a second. One that has
+// not keeps its connection for the next version, so long.
+constexpr Duration kIdleTimeout = std::chrono::seconds(120);
+
+// A connection takes a descriptor, and the usual soft limit of 1024 would end a fleet at some 500 workers.
 void raise_descriptor_limit() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return;
@@ -100,10 +104,12 @@ Status run_daemon(DaemonConfig config) {
   WC_TRY(validate(config));
   set_up_heap();
   raise_descriptor_limit();
+  config.admission = AdmissionLimits::of_this_process();
   StopDeadline deadline;  // outlives all that may take long to end
   UvLoop loop;
   SocketOptions sockets;
   sockets.congestion = config.congestion;
+  sockets.idle_timeout = kIdleTimeout;
   SocketNetwork network(loop, config.pace ? config.uplink : Rate{}, config.pace ? config.downlink : Rate{}, sockets);
   const auto open_store = [&](StoreOptions options) { return Store::open(loop, std::move(options)); };
   WC_ASSIGN(const std::unique_ptr<Node> node, open_node(config, {loop, network, open_store, host_entropy}));

@@ -9,6 +9,7 @@
 #include "transport/core/plan/plan.h"
 #include "transport/core/timeouts.h"
 #include "transport/io/disk/disk.h"
+#include "transport/io/net/admission.h"
 #include "transport/io/net/endpoint.h"
 
 namespace weightcast {
@@ -35,6 +36,7 @@ struct DaemonConfig {
   std::string congestion;              ///< "" leaves the host's default
   std::uint32_t streams = 1;           ///< worker only: connections to each parent
   DiskBackend disk = DiskBackend::kAuto;
+  AdmissionLimits admission;                             ///< run_daemon() sets it by the descriptors that there are
   std::uint64_t storing_bytes_max = 24 * kMiB;           ///< of chunks on their way to the disk
   bool single_copy = false;                              ///< worker only: patches are applied to the only copy
   Duration single_copy_wait = std::chrono::seconds(60);  ///< ... at most so long after they arrived

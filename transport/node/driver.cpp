@@ -6,16 +6,30 @@
 #include "transport/io/log.h"
 
 namespace weightcast {
-Driver::Driver(Core& core, Store& store, EventLoop& loop, Network& network, std::uint64_t storing_bytes_max)
+namespace {
+
+// Frames that arrive on connections that others made: they bring messages alone, the largest a subscription's bitmap.
+constexpr std::size_t kReceiveBudgetBytes = 32 * kMiB;
+constexpr std::size_t kAcceptedControlBytesMax = kMiB;
+// A name, an address, a list of what is held.
+constexpr std::size_t kUnidentifiedControlBytesMax = 4 * kKiB;
+constexpr Duration kRefusalTellInterval = std::chrono::seconds(10);
+
+}  // namespace
+
+Driver::Driver(Core& core, Store& store, EventLoop& loop, Network& network, const DriverLimits& limits)
     : core_(core),
       store_(store),
       loop_(loop),
       network_(network),
-      storing_bytes_max_(storing_bytes_max),
-      timer_(loop, [this] {
-        core_.handle_timeout(loop_.now());
-        pump();
-      }) {}
+      storing_bytes_max_(limits.storing_bytes_max),
+      timer_(loop,
+             [this] {
+               core_.handle_timeout(loop_.now());
+               pump();
+             }),
+      receive_budget_(kReceiveBudgetBytes),
+      admission_(limits.admission) {}
 
 Driver::~Driver() { *alive_ = false; }
 
@@ -27,9 +41,43 @@ void Driver::start() {
 void Driver::accept(std::unique_ptr<FrameConnection> connection) {
   const ConnId conn = core_.next_conn();
   const std::string host = connection->peer_host();
+  if (!admit(conn, host)) return;  // dropped, and closed with it
+  connection->set_receive_limits(
+      {.control_bytes_max = kUnidentifiedControlBytesMax, .chunk_bytes_max = 0, .budget = &receive_budget_});
+  // Counted for as long as it has a descriptor.
+  connection->keep_while_open(std::shared_ptr<void>(nullptr, [this, alive = alive_, conn](std::nullptr_t) {
+    if (*alive) admission_.erase(conn);
+  }));
   adopt(conn, std::move(connection));
   core_.handle_accepted(loop_.now(), conn, host);
   pump();
+}
+
+bool Driver::admit(ConnId conn, const std::string& host) {
+  if (const Status status = admission_.admit(conn, host); !status.has_value()) {
+    ++refused_;
+    const Instant now = loop_.now();
+    if (!refusal_told_at_ || now - *refusal_told_at_ >= kRefusalTellInterval) {
+      log_warning("{} connections refused, the last one {}", refused_, status.error().detail);
+      refusal_told_at_ = now;
+      refused_ = 0;
+    }
+    return false;
+  }
+  if (const auto crowded_out = admission_.crowded_out()) {
+    peers_.erase(*crowded_out);  // at once, and without a word: there may be thousands
+    core_.handle_closed(loop_.now(), *crowded_out,
+                        fail(Errc::kBusy, Op::kReceive, "too many connections have not said who they are"));
+  }
+  return true;
+}
+
+void Driver::handle_first_message(ConnId conn, const wire::Message& message) {
+  const auto peer = peers_.find(conn);
+  if (peer == peers_.end() || !(message.has_join() || message.has_hello())) return;
+  admission_.identify(conn);
+  peer->second.connection->set_receive_limits(
+      {.control_bytes_max = kAcceptedControlBytesMax, .chunk_bytes_max = 0, .budget = &receive_budget_});
 }
 
 void Driver::adopt(ConnId conn, std::unique_ptr<FrameConnection> connection) {
@@ -41,6 +89,7 @@ void Driver::adopt(ConnId conn, std::unique_ptr<FrameConnection> connection) {
     }
     core_.handle_message(loop_.now(), conn, message);
     pump();
+    if (admission_.is_unidentified(conn)) handle_first_message(conn, message);
     return {};
   };
   handlers.on_chunk = [this, conn](ReceivedChunk chunk) {
@@ -64,6 +113,7 @@ void Driver::adopt(ConnId conn, std::unique_ptr<FrameConnection> connection) {
 void Driver::drop(ConnId conn) {
   const auto found = peers_.find(conn);
   if (found == peers_.end()) return;
+  admission_.identify(conn);  // nobody waits for its greeting
   // Its own callback may be running: let go of it at the next turn.
   loop_.post([peer = std::make_shared<Peer>(std::move(found->second))] {});
   peers_.erase(found);

@@ -7,10 +7,16 @@
 
 #include "transport/core/core.h"
 #include "transport/io/event_loop.h"
+#include "transport/io/net/admission.h"
 #include "transport/io/net/network.h"
 #include "transport/io/store/store.h"
 
 namespace weightcast {
+
+struct DriverLimits {
+  std::uint64_t storing_bytes_max = 24 * kMiB;
+  AdmissionLimits admission;
+};
 
 /// Runs a Core over real connections and a real store: performs its actions, feeds it what happens. One per node, on
 /// the loop's thread. What it is made with outlives it.
@@ -20,7 +26,7 @@ namespace weightcast {
 /// a disk that is slower than the network slows the network, not the memory.
 class Driver {
  public:
-  Driver(Core& core, Store& store, EventLoop& loop, Network& network, std::uint64_t storing_bytes_max);
+  Driver(Core& core, Store& store, EventLoop& loop, Network& network, const DriverLimits& limits);
   ~Driver();
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
@@ -63,6 +69,10 @@ class Driver {
   void perform(const action::Log& log);
 
   void adopt(ConnId conn, std::unique_ptr<FrameConnection> connection);
+  /// Whether there is room for one more from `host`; closes an unidentified connection that has to make it.
+  [[nodiscard]] bool admit(ConnId conn, const std::string& host);
+  /// What came first on a connection that others made; the core may have refused it.
+  void handle_first_message(ConnId conn, const wire::Message& message);
   void drop(ConnId conn);
   void send_chunk(const action::SendChunk& send, BufferRef bytes);
   void throttle_reading();
@@ -78,6 +88,10 @@ class Driver {
   const std::uint64_t storing_bytes_max_;
   Timer timer_;
   Instant timer_due_{};  // while it is armed
+  ReceiveBudget receive_budget_;
+  Admission admission_;
+  std::uint64_t refused_ = 0;  // connections, since it was told
+  std::optional<Instant> refusal_told_at_;
   std::map<ConnId, Peer> peers_;
   std::function<void()> observer_;
   std::function<void(PayloadId)> make_patch_;

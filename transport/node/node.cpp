@@ -5,7 +5,6 @@
 #include "transport/node/worker_node.h"
 
 namespace weightcast {
-
 std::string_view kind_of(PayloadId payload) {
   return payload.is_packed() ? "packed" : payload.is_patch() ? "patch" : "full";
 }
@@ -28,7 +27,8 @@ Status Node::open_base(const DaemonConfig& config) {
 }
 
 Status Node::serve() {
-  driver_ = std::make_unique<Driver>(core(), *store_, loop(), environment_.network, config_.storing_bytes_max);
+  driver_ = std::make_unique<Driver>(core(), *store_, loop(), environment_.network,
+                                     DriverLimits{config_.storing_bytes_max, config_.admission});
   WC_ASSIGN(api_, LocalApi::open(loop(), environment_.network, config_.state + "/api.sock", *this));
   driver_->on_change([this] { api_->handle_change(); });
   store_->on_pending_in_place_update([this] { api_->handle_change(); });

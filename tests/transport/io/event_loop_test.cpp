@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +16,8 @@
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "transport/io/unique_fd.h"
 
 namespace weightcast {
 namespace {
@@ -276,6 +279,19 @@ TEST(Deferred, MayScheduleItselfAndDestroyItselfAndOthers) {
   second->schedule();
   loop.run();
   EXPECT_EQ(ran, 3);
+}
+
+TEST(FdWatch, WhatCannotBeWatchedIsToldAsFailed) {
+  UvLoop loop;
+  const UniqueFd file(::memfd_create("file", MFD_CLOEXEC));  // always ready, so the kernel refuses to watch it
+  int failed = 0;
+  FdWatch watch(loop, file.get(), [&](FdWatch::Ready ready) { failed += ready.failed ? 1 : 0; });
+  loop.run_until(loop.now() + std::chrono::milliseconds(1));
+  EXPECT_EQ(failed, 0) << "nobody watches yet";
+  watch.watch(true, false);
+  EXPECT_EQ(failed, 0) << "not from inside the call";
+  loop.run_until(loop.now() + std::chrono::milliseconds(1));
+  EXPECT_EQ(failed, 1);
 }
 
 }  // namespace

@@ -41,6 +41,10 @@ struct OutgoingFrame {
 
   [[nodiscard]] Bytes body() const { return buffer ? buffer->bytes() : std::as_bytes(std::span(text)); }
   [[nodiscard]] std::size_t bytes_left() const { return header.size() + body().size() - sent_bytes; }
+  /// What it takes, with the allocator's share; a short message costs several times its bytes.
+  [[nodiscard]] std::size_t memory_bytes() const { return sizeof(OutgoingFrame) + text.capacity() + kAllocationBytes; }
+
+  static constexpr std::size_t kAllocationBytes = 16;
 };
 
 /// What a connection is made of. It outlives its FrameConnection for as long as it flushes, and, kept alive by each of
@@ -55,8 +59,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
         control_turn_(context.loop, [this] { handle_control_turn(); }),
         timeout_(context.loop, [this] { handle_timeout(); }),
         receiver_(*this),
-        sender_(*this) {
+        sender_(*this),
+        budget_share_([this] { handle_budget(); }) {
     stream_.watch(true, false);
+    last_progress_ = last_moved_ = context_.loop.now();
+    watch_timeout();
   }
 
   void set_handlers(FrameConnection::Handlers handlers) {
@@ -64,18 +71,26 @@ class Connection : public std::enable_shared_from_this<Connection> {
     handlers_ = std::move(handlers);
   }
 
+  void set_receive_limits(const ReceiveLimits& limits) {
+    budget_ = limits.budget;
+    incoming_.set_limits(limits);
+  }
+
+  void keep_while_open(std::shared_ptr<void> token) { token_ = std::move(token); }
+
   void send_control(std::string body) {
     if (state_ != State::kOpen) return;
-    WC_CHECK(body.size() <= kControlBytesMax);
+    if (body.size() > kControlBytesMax) return refuse_to_send("a message", body.size(), kControlBytesMax);
     const FrameHeader header{.type = FrameType::kControl, .body_bytes = static_cast<std::uint32_t>(body.size())};
     control_.push_back({.header = encode_frame_header(header), .text = std::move(body), .buffer = {}, .on_sent = {}});
     control_bytes_ += control_.back().bytes_left();
+    control_memory_bytes_ += control_.back().memory_bytes();
     control_turn_.schedule();
   }
 
   void send_chunk(PayloadId payload, ChunkIndex chunk, BufferRef bytes, std::function<void()> on_sent) {
     if (state_ != State::kOpen) return;
-    WC_CHECK(bytes->size() <= kChunkBytesMax);
+    if (bytes->size() > kChunkBytesMax) return refuse_to_send("a chunk", bytes->size(), kChunkBytesMax);
     const FrameHeader header{.type = FrameType::kChunk,
                              .body_bytes = static_cast<std::uint32_t>(bytes->size()),
                              .chunk = chunk,
@@ -88,8 +103,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void close() {
     if (state_ != State::kOpen) return;
     if (failure_) return shut();
-    // The last moment at which the pacers are certain to be there.
+    // The last moment at which the pacers and the budget are certain to be there.
     leave_pacers();
+    budget_share_.give_back();
     chunks_.resize(control_.empty() || !chunk_begun() ? 0 : 1);
     for (OutgoingFrame& frame : chunks_) frame.on_sent = {};
     context_.uplink.charge(control_bytes_ + (chunks_.empty() ? 0 : chunks_.front().bytes_left()));
@@ -108,9 +124,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   void resume_reading() {
     if (!std::exchange(reading_paused_, false) || state_ != State::kOpen) return;
-    last_progress_ = context_.loop.now();
+    last_progress_ = last_moved_ = context_.loop.now();
     watch_timeout();
-    request_read();
+    if (!budget_share_.waiting()) request_read();
   }
 
   [[nodiscard]] const std::string& peer_host() const { return peer_host_; }
@@ -143,7 +159,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     }
     if (ready.readable) {
       // Ready again although a turn has been asked for, or reading is paused: stop looking until then.
-      if (read_requested_ || reading_paused_) {
+      if (read_requested_ || !may_read()) {
         watch_reads_ = false;
       } else {
         request_read();
@@ -165,29 +181,44 @@ class Connection : public std::enable_shared_from_this<Connection> {
     if (state_ == State::kFlushing) return flush();
     if (failure_) return fail_now();
     write_control();
-    if (control_bytes_ > FrameConnection::kControlQueueBytesMax) {
-      failure_ =
-          fail(Errc::kTooLarge, Op::kSend,
-               fmt::format("to {}: {} bytes of messages wait and the peer does not read", peer_host_, control_bytes_));
+    if (control_memory_bytes_ > FrameConnection::kControlQueueBytesMax) {
+      failure_ = fail(Errc::kTooLarge, Op::kSend,
+                      fmt::format("to {}: {} messages of {} bytes wait and the peer does not read", peer_host_,
+                                  control_.size(), control_bytes_));
       fail_now();
     }
+  }
+
+  /// There is memory for the frame that has begun. From inside another connection's turn.
+  void handle_budget() {
+    budget_taken_at_ = last_progress_ = last_moved_ = context_.loop.now();
+    if (!reading_paused_) request_read();
   }
 
   void handle_timeout() {
     const auto keep = shared_from_this();
     if (state_ == State::kFlushing) return shut();
-    if (!incoming_.begun() || reading_paused_) return;
+    if (!may_read()) return;  // it is this end that holds the peer up
     const Instant now = context_.loop.now();
-    if (stream_.bytes_waiting() > 0) {
+    const auto fail_timed_out = [&](std::string_view what, Duration bound) {
+      failure_ = fail(Errc::kTimedOut, Op::kReceive,
+                      fmt::format("from {}: {} for {:.3g} s", peer_host_, what, to_seconds(bound)));
+      fail_now();
+    };
+    if (incoming_.begun() && stream_.bytes_waiting() > 0) {
       // The peer sends; it is the low-water mark or the downlink's turn that these bytes wait for.
       stream_.set_low_water(1);
-      last_progress_ = now;
+      last_progress_ = last_moved_ = now;
     }
-    if (now - last_progress_ >= context_.socket.body_timeout) {
-      failure_ = fail(Errc::kTimedOut, Op::kReceive,
-                      fmt::format("from {}: a frame began, but its rest did not come for {:.3g} s", peer_host_,
-                                  to_seconds(context_.socket.body_timeout)));
-      return fail_now();
+    const SocketOptions& bounds = context_.socket;
+    if (incoming_.begun() && now - last_progress_ >= bounds.body_timeout) {
+      return fail_timed_out("a frame began, but its rest did not come", bounds.body_timeout);
+    }
+    if (budget_share_.taken() && now - budget_taken_at_ >= ReceiveLimits::kBudgetHoldTimeout) {
+      return fail_timed_out("a frame has been coming", ReceiveLimits::kBudgetHoldTimeout);
+    }
+    if (bounds.idle_timeout > Duration{} && now - last_moved_ >= bounds.idle_timeout) {
+      return fail_timed_out("nothing came or went", bounds.idle_timeout);
     }
     watch_timeout();
   }
@@ -196,7 +227,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Moved receive(std::size_t bytes_max) {
     const auto keep = shared_from_this();
     Moved moved;
-    while (state_ == State::kOpen && !reading_paused_ && moved.bytes < bytes_max) {
+    while (state_ == State::kOpen && may_read() && moved.bytes < bytes_max) {
       const std::span<iovec> space = incoming_.space(bytes_max - moved.bytes);
       const std::size_t asked = total_bytes(space);
       const Result<Stream::Moved> got = stream_.read(space);
@@ -213,8 +244,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
       if (got->bytes < asked) break;
     }
     if (state_ != State::kOpen) return moved;
-    if (moved.bytes > 0) last_progress_ = context_.loop.now();
-    if (moved.bytes == bytes_max && !reading_paused_) return {moved.bytes, true};
+    if (moved.bytes > 0) last_progress_ = last_moved_ = context_.loop.now();
+    if (moved.bytes == bytes_max && may_read()) return {moved.bytes, true};
     read_requested_ = false;
     if (broken_) {
       failure_ = broken_;
@@ -223,7 +254,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     }
     set_low_water();
     watch_timeout();
-    watch_reads_ = !reading_paused_;
+    watch_reads_ = may_read();
     watch();
     return moved;
   }
@@ -241,6 +272,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   // --- receiving ---
 
+  [[nodiscard]] bool may_read() const { return !reading_paused_ && !budget_share_.waiting(); }
+
   void request_read() {
     read_requested_ = true;
     context_.downlink.request(receiver_);
@@ -255,7 +288,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
         return fail_now();
       }
       bytes = *left;
-      if (!incoming_.complete()) continue;
+      if (!incoming_.complete()) {
+        take_budget();
+        continue;
+      }
+      budget_share_.give_back();
       if (incoming_.is_chunk()) {
         handlers_.on_chunk(incoming_.take_chunk());
       } else if (const Status status = handlers_.on_control(incoming_.take_control()); !status) {
@@ -263,6 +300,15 @@ class Connection : public std::enable_shared_from_this<Connection> {
         return fail_now();
       }
     } while (bytes > 0 && state_ == State::kOpen);
+  }
+
+  /// Nothing of a large body is read before there is memory for it. What came with the header has found its place.
+  void take_budget() {
+    if (budget_ == nullptr || budget_share_.taken() || budget_share_.waiting()) return;
+    const std::size_t bytes = incoming_.body_bytes_left();
+    if (bytes > ReceiveLimits::kFreeFrameBytes && budget_share_.take(*budget_, bytes)) {
+      budget_taken_at_ = context_.loop.now();
+    }
   }
 
   [[nodiscard]] Error end_of_stream() const {
@@ -281,12 +327,23 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   void watch_timeout() {
     // Not armed anew per read: when it is due, handle_timeout() looks at what has come meanwhile.
-    if (incoming_.begun() && !reading_paused_ && !timeout_.armed()) {
-      timeout_.arm(last_progress_ + context_.socket.body_timeout);
-    }
+    if (!may_read()) return;
+    const SocketOptions& bounds = context_.socket;
+    std::optional<Instant> due;
+    if (bounds.idle_timeout > Duration{}) due = last_moved_ + bounds.idle_timeout;
+    if (incoming_.begun()) due = std::min(due.value_or(Instant::max()), last_progress_ + bounds.body_timeout);
+    if (!due || (timeout_.armed() && timeout_due_ <= *due)) return;
+    timeout_.arm(*due);
+    timeout_due_ = *due;
   }
 
   // --- sending ---
+
+  void refuse_to_send(std::string_view what, std::size_t bytes, std::size_t bytes_max) {
+    failure_ = fail(Errc::kTooLarge, Op::kSend,
+                    fmt::format("to {}: {} of {} bytes, at most {} can be sent", peer_host_, what, bytes, bytes_max));
+    control_turn_.schedule();
+  }
 
   [[nodiscard]] bool chunk_begun() const { return !chunks_.empty() && chunks_.front().sent_bytes > 0; }
 
@@ -368,11 +425,16 @@ class Connection : public std::enable_shared_from_this<Connection> {
       }
       if (!done) break;
     }
-    while (!control_.empty() && control_.front().bytes_left() == 0) control_.pop_front();
+    while (!control_.empty() && control_.front().bytes_left() == 0) {
+      control_memory_bytes_ -= control_.front().memory_bytes();
+      control_.pop_front();
+    }
     while (!chunks_.empty() && chunks_.front().bytes_left() == 0) chunks_.pop_front();
     control_bytes_ -= control_bytes;
     if (state_ != State::kOpen) return chunk_bytes;
+    if (control_bytes + chunk_bytes > 0) last_moved_ = context_.loop.now();
     if (control_bytes > 0) context_.uplink.charge(control_bytes);
+    if (control_bytes > 0 && control_.empty() && handlers_.on_control_sent) handlers_.on_control_sent();
     for (const auto& on_sent : sent) {
       if (on_sent && state_ == State::kOpen) on_sent();
     }
@@ -433,8 +495,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void shut() {
     if (state_ == State::kOpen) leave_pacers();
     state_ = State::kClosed;
+    budget_share_.give_back();
     timeout_.disarm();
     stream_.close();
+    token_.reset();
     self_.reset();
   }
 
@@ -456,12 +520,16 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool read_requested_ = false;
   bool reading_paused_ = false;
   std::uint64_t bytes_received_ = 0;
-  Instant last_progress_{};
+  Instant last_progress_{};  // of the frame that is arriving
+  Instant last_moved_{};     // anything, either way
+  ReceiveBudget* budget_ = nullptr;
+  Instant budget_taken_at_{};
 
   std::deque<OutgoingFrame> control_;
   std::deque<OutgoingFrame> chunks_;
   std::vector<OutgoingFrame*> next_;
   std::size_t control_bytes_ = 0;
+  std::size_t control_memory_bytes_ = 0;
   bool write_blocked_ = false;
   std::uint64_t bytes_sent_ = 0;
 
@@ -469,9 +537,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::size_t discarded_bytes_ = 0;
 
   Deferred control_turn_;
-  Timer timeout_;  // of a frame that has begun; while flushing, of the flush
+  Instant timeout_due_{};  // while it is armed
+  Timer timeout_;          // of a frame that has begun, or of idleness; while flushing, of the flush
   Receiver receiver_;
   Sender sender_;
+  ReceiveBudget::Share budget_share_;
+  std::shared_ptr<void> token_;
   std::shared_ptr<Connection> self_;  // while flushing
 };
 
@@ -484,6 +555,8 @@ class OwnedConnection final : public FrameConnection {
   OwnedConnection& operator=(const OwnedConnection&) = delete;
 
   void set_handlers(Handlers handlers) override { connection_->set_handlers(std::move(handlers)); }
+  void set_receive_limits(const ReceiveLimits& limits) override { connection_->set_receive_limits(limits); }
+  void keep_while_open(std::shared_ptr<void> token) override { connection_->keep_while_open(std::move(token)); }
   void send_control(std::string body) override { connection_->send_control(std::move(body)); }
   void send_chunk(PayloadId payload, ChunkIndex chunk, BufferRef bytes, std::function<void()> on_sent) override {
     connection_->send_chunk(payload, chunk, std::move(bytes), std::move(on_sent));

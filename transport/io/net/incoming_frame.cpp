@@ -1,9 +1,17 @@
 #include "transport/io/net/incoming_frame.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
 namespace weightcast {
+namespace {
+
+// What a message may take before any of it has come.
+constexpr std::size_t kFirstTextBytes = 4 * kKiB;
+
+}  // namespace
 
 std::span<iovec> IncomingFrame::space(std::size_t bytes_max) {
   std::size_t count = 0;
@@ -12,7 +20,12 @@ std::span<iovec> IncomingFrame::space(std::size_t bytes_max) {
     bytes_max -= bytes.size();
     if (!bytes.empty()) pieces_[count++] = {.iov_base = bytes.data(), .iov_len = bytes.size()};
   };
+  if (header_ && !buffer_ && text_.size() == body_have_bytes_) {
+    text_.resize(std::min<std::size_t>(header_->body_bytes, std::max(kFirstTextBytes, 2 * text_.size())));
+  }
   if (header_) add(body().subspan(body_have_bytes_));
+  // The next header lies behind all of this body.
+  if (header_ && body().size() < header_->body_bytes) return std::span(pieces_).first(count);
   add(MutableBytes(next_header_).subspan(header_have_bytes_));
   return std::span(pieces_).first(count);
 }
@@ -52,13 +65,20 @@ MutableBytes IncomingFrame::body() {
 Status IncomingFrame::begin_body() {
   WC_ASSIGN(header_, decode_frame_header(next_header_));
   header_have_bytes_ = 0;
+  WC_TRY(check_limits());
   if (is_chunk()) {
     buffer_ = buffers_.take(std::max<std::size_t>(1, header_->body_bytes));
     digest_.reset();
-  } else {
-    text_.resize(header_->body_bytes);
   }
   return {};
+}
+
+Status IncomingFrame::check_limits() const {
+  const std::size_t limit = is_chunk() ? limits_.chunk_bytes_max : limits_.control_bytes_max;
+  if (is_chunk() && limit == 0) return fail(Errc::kNotAllowed, Op::kReceive, "a chunk, which nobody sends to this end");
+  if (header_->body_bytes <= limit) return {};
+  return fail(Errc::kTooLarge, Op::kReceive,
+              fmt::format("a frame of {} bytes, at most {} are taken from this peer", header_->body_bytes, limit));
 }
 
 void IncomingFrame::end() {

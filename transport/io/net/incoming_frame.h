@@ -15,11 +15,15 @@
 namespace weightcast {
 
 /// The frame that is arriving on a connection: its header first, then its body, straight into its last place; a chunk
-/// is hashed as it comes. The caller reads into space(), counts with take(), and takes each frame when it is complete.
+/// is hashed as it comes. A message's memory grows with what has come, not with what its header says; a chunk's is
+/// untouched by then, and so only promised by the kernel. The caller reads into space(), counts with take(), and takes
+/// each frame when it is complete.
 class IncomingFrame {
  public:
   /// `buffers`, which must outlive it, gives the memory of chunks.
   explicit IncomingFrame(BufferPool& buffers) : buffers_(buffers) {}
+
+  void set_limits(const ReceiveLimits& limits) { limits_ = limits; }
 
   /// Whether some of it is here.
   [[nodiscard]] bool begun() const { return header_.has_value() || header_have_bytes_ > 0; }
@@ -32,7 +36,7 @@ class IncomingFrame {
   [[nodiscard]] std::span<iovec> space(std::size_t bytes_max);
 
   /// Counts `bytes` that were put into space(), up to the end of a frame; returns those that are left of them then.
-  /// Errors: those of decode_frame_header().
+  /// Errors: those of decode_frame_header(); kTooLarge (above the limits), kNotAllowed (a chunk where none is taken).
   [[nodiscard]] Result<std::size_t> take(std::size_t bytes);
 
   /// Whether the complete frame is a chunk; then take_chunk(), else take_control().
@@ -42,10 +46,12 @@ class IncomingFrame {
 
  private:
   [[nodiscard]] MutableBytes body();
+  [[nodiscard]] Status check_limits() const;
   [[nodiscard]] Status begin_body();
   void end();
 
   BufferPool& buffers_;
+  ReceiveLimits limits_;
   std::optional<FrameHeader> header_;
   std::string text_;
   BufferRef buffer_;

@@ -1,5 +1,6 @@
 #include "transport/io/net/listener.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <netdb.h>
 #include <sys/socket.h>
@@ -22,8 +23,11 @@ namespace {
 constexpr int kBacklog = 512;
 // What one turn of the loop accepts, so that a flood of connections does not keep the others waiting.
 constexpr int kAcceptsPerTurn = 64;
-// How long nobody is accepted when the process has no descriptor left.
+// How long nobody is accepted when the process has no descriptor left, and how often that is told.
 constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
+constexpr Duration kTellInterval = std::chrono::seconds(10);
+
+UniqueFd spare_descriptor() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
 Error listen_error(int error_number, const std::string& where) {
   Error error = fail_errno(error_number, Op::kListen, "on " + where);
@@ -48,7 +52,7 @@ class SocketListener final : public Listener {
         endpoint_(std::move(endpoint)),
         path_(std::move(path)),
         on_connection_(std::make_shared<const OnConnection>(std::move(on_connection))),
-        watch_(context.loop, fd_.get(), [this](FdWatch::Ready) { handle_ready(); }),
+        watch_(context.loop, fd_.get(), [this](FdWatch::Ready ready) { handle_ready(ready); }),
         pause_(context.loop, [this] { watch_.watch(true, false); }) {
     watch_.watch(true, false);
   }
@@ -60,7 +64,8 @@ class SocketListener final : public Listener {
   [[nodiscard]] Endpoint endpoint() const override { return endpoint_; }
 
  private:
-  void handle_ready() {
+  void handle_ready(FdWatch::Ready ready) {
+    if (ready.failed) return pause(ENOMEM);
     // The callback may destroy this object.
     const std::weak_ptr<const OnConnection> here = on_connection_;
     for (int i = 0; i < kAcceptsPerTurn && !here.expired(); ++i) {
@@ -80,12 +85,23 @@ class SocketListener final : public Listener {
     }
   }
 
+  /// Waits for descriptors, or whatever lacks. What is first in the queue hears of it: with the spare descriptor it is
+  /// accepted and closed at once.
   void pause(int error_number) {
-    log_warning("cannot accept a connection on {}: {}; trying again in {} ms",
-                path_.empty() ? endpoint_.to_string() : path_, std::strerror(error_number),
-                std::chrono::duration_cast<std::chrono::milliseconds>(kAcceptPause).count());
+    if (error_number == EMFILE || error_number == ENFILE) {
+      spare_.reset();
+      UniqueFd(::accept4(fd_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)).reset();
+      spare_ = spare_descriptor();
+    }
+    const Instant now = context_.loop.now();
+    if (!told_at_ || now - *told_at_ >= kTellInterval) {
+      told_at_ = now;
+      log_warning("cannot accept a connection on {}: {}; trying again every {} ms",
+                  path_.empty() ? endpoint_.to_string() : path_, std::strerror(error_number),
+                  std::chrono::duration_cast<std::chrono::milliseconds>(kAcceptPause).count());
+    }
     watch_.watch(false, false);
-    pause_.arm(context_.loop.now() + kAcceptPause);
+    pause_.arm(now + kAcceptPause);
   }
 
   ConnectionContext context_;
@@ -93,6 +109,8 @@ class SocketListener final : public Listener {
   Endpoint endpoint_;
   std::string path_;
   std::shared_ptr<const OnConnection> on_connection_;
+  UniqueFd spare_ = spare_descriptor();
+  std::optional<Instant> told_at_;
   FdWatch watch_;
   Timer pause_;
 };

@@ -9,6 +9,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <fstream>
 
@@ -35,6 +36,21 @@ SocketAddress from(const Address& address, std::size_t size = sizeof(Address)) {
 template <typename Value>
 bool set_option(int fd, int level, int name, const Value& value) {
   return ::setsockopt(fd, level, name, &value, sizeof value) == 0;
+}
+
+// A peer that went without a word (its host lost power, a path broke) is noticed: by what is not acknowledged, or,
+// where nothing is under way, by probes. The kernel's own patience is a quarter of an hour, and two hours.
+constexpr unsigned kUnacknowledgedMax_ms = 60'000;
+constexpr int kProbeAfter_s = 30;
+constexpr int kProbeEvery_s = 10;
+constexpr int kProbes = 3;
+
+void set_patience(int fd) {
+  static_cast<void>(set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, kUnacknowledgedMax_ms) &&
+                    set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, kProbeAfter_s) &&
+                    set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, kProbeEvery_s) &&
+                    set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, kProbes) &&
+                    set_option(fd, SOL_SOCKET, SO_KEEPALIVE, int{1}));
 }
 
 void set_congestion(int fd, const std::string& name) {
@@ -69,6 +85,14 @@ Endpoint SocketAddress::endpoint() const {
     return {text.data(), ntohs(v6.sin6_port)};
   }
   return {"local", 0};
+}
+
+void SocketAddress::set_port(std::uint16_t port) {
+  // Both kinds have it behind their family.
+  static_assert(offsetof(sockaddr_in, sin_port) == offsetof(sockaddr_in6, sin6_port));
+  const std::uint16_t in_network_order = htons(port);
+  std::memcpy(reinterpret_cast<char*>(&storage) + offsetof(sockaddr_in, sin_port), &in_network_order,
+              sizeof in_network_order);
 }
 
 Result<SocketAddress> SocketAddress::numeric(const Endpoint& endpoint) {
@@ -109,6 +133,7 @@ void configure_tcp(int fd, const SocketOptions& options, Rate uplink) {
     static std::atomic_flag told;
     if (!told.test_and_set()) log_warning("cannot set TCP options: {}", std::strerror(errno));
   }
+  set_patience(fd);
   set_congestion(fd, options.congestion);
   if (uplink.limited()) {
     // What a slow receiver made pile up in the kernel must not leave it faster than the node may send.

@@ -20,6 +20,8 @@ struct SocketAddress {
   [[nodiscard]] sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
   /// The numeric host ("local" for a Unix address; IPv4 inside IPv6 as IPv4) and the port (0 for a Unix address).
   [[nodiscard]] Endpoint endpoint() const;
+  /// Of an IPv4 or IPv6 address.
+  void set_port(std::uint16_t port);
 
   /// Errors: kInvalidArgument when `host` is a name and not a number.
   [[nodiscard]] static Result<SocketAddress> numeric(const Endpoint& endpoint);

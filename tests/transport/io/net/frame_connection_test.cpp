@@ -1,6 +1,7 @@
 #include "transport/io/net/frame_connection.h"
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -421,7 +422,7 @@ TEST(FrameConnection, CloseSendsWhatIsQueuedEvenIfTheOwnerIsGone) {
   for (int i = 0; i < 100; ++i) pair.dialed.connection->send_control(std::string(10'000, 'x'));
   // Not read by the closing end: the kernel would reset the stream if that counted.
   pair.accepted.connection->send_control("crossing");
-  net.run_for(milliseconds(0));
+  net.run_for(milliseconds(1));
   pair.dialed.connection->close();
   pair.dialed.connection.reset();
   ASSERT_TRUE(net.run_until([&] { return pair.accepted.closed.has_value(); }));
@@ -465,6 +466,222 @@ TEST(FrameConnection, TheLastWordsOfAPeerAreReadAlthoughWritingFails) {
     pair.dialed.connection->send_chunk(Version{1}, ChunkIndex{i}, buffer, nullptr);
   ASSERT_TRUE(net.run_until([&] { return pair.dialed.closed.has_value(); }));
   EXPECT_EQ(pair.dialed.controls, std::vector<std::string>{"the reason"});
+}
+
+// ---- what a peer can make this end hold
+
+// Bytes that the allocator has handed out.
+std::size_t allocated_bytes() {
+  const struct mallinfo2 info = ::mallinfo2();
+  return info.uordblks + info.hblkhd;
+}
+
+TEST(FrameConnection, HeadersAloneTakeNoMemory) {
+  Net net;
+  std::vector<std::unique_ptr<BarePeer>> peers;
+  for (int i = 0; i < 100; ++i) peers.push_back(std::make_unique<BarePeer>(net));
+  const std::size_t before = allocated_bytes();
+  for (const auto& peer : peers) peer->write(control_header(kControlBytesMax));
+  net.run_for(milliseconds(50));
+  EXPECT_LT(allocated_bytes() - before, 100 * 16 * kKiB) << "the headers promise " << 100 * kControlBytesMax;
+  for (const auto& peer : peers) EXPECT_FALSE(peer->end.closed.has_value());
+}
+
+TEST(FrameConnection, MemoryOfAMessageGrowsWithWhatHasCome) {
+  Net net;
+  BarePeer peer(net);
+  peer.write(control_header(kControlBytesMax));
+  std::string sent;
+  const std::size_t before = allocated_bytes();
+  const std::string piece = "0123456789abcdef";
+  while (sent.size() < kControlBytesMax) {
+    std::string part;
+    while (part.size() < 64 * kKiB) part += piece;
+    sent += part;
+    peer.write(std::as_bytes(std::span(part)));
+    net.run_for(milliseconds(1));
+    if (sent.size() == 256 * kKiB) {
+      EXPECT_LT(allocated_bytes() - before, 2 * kMiB);
+    }
+  }
+  ASSERT_TRUE(net.run_until([&] { return peer.end.controls.size() == 1; }));
+  EXPECT_EQ(peer.end.controls[0], sent);
+}
+
+TEST(FrameConnection, FramesAboveThePeersLimitsAreRefusedByTheirHeaders) {
+  Net net;
+  BarePeer message(net), chunk(net), empty_chunk(net);
+  for (BarePeer* peer : {&message, &chunk, &empty_chunk}) {
+    peer->end.connection->set_receive_limits({.control_bytes_max = 4 * kKiB, .chunk_bytes_max = 0});
+  }
+  message.write(control_header(4 * kKiB + 1));
+  chunk.write(encode_frame_header({.type = FrameType::kChunk, .body_bytes = 4096}));
+  empty_chunk.write(encode_frame_header({.type = FrameType::kChunk, .body_bytes = 0}));
+  ASSERT_TRUE(net.run_until([&] { return message.end.closed && chunk.end.closed && empty_chunk.end.closed; }));
+  EXPECT_EQ(message.end.closed->code, Errc::kTooLarge);
+  EXPECT_EQ(chunk.end.closed->code, Errc::kNotAllowed);
+  EXPECT_EQ(empty_chunk.end.closed->code, Errc::kNotAllowed);
+  EXPECT_TRUE(empty_chunk.end.chunks.empty());
+}
+
+TEST(FrameConnection, LimitsThatWereWidenedCountFromTheNextFrameOn) {
+  Net net;
+  BarePeer peer(net);
+  peer.end.connection->set_receive_limits({.control_bytes_max = 4});
+  peer.write(control_header(4));
+  peer.write(std::as_bytes(std::span("join", 4)));
+  ASSERT_TRUE(net.run_until([&] { return peer.end.controls.size() == 1; }));
+  peer.end.connection->set_receive_limits({.control_bytes_max = 9});
+  peer.write(control_header(9));
+  peer.write(std::as_bytes(std::span("subscribe", 9)));
+  ASSERT_TRUE(net.run_until([&] { return peer.end.controls.size() == 2; }));
+}
+
+// Two large messages at a time, of four; small ones pass meanwhile.
+TEST(FrameConnection, LargeFramesWaitForTheBudgetAndSmallOnesDoNot) {
+  constexpr std::size_t kBody = 64 * kKiB;
+  Net net;
+  ReceiveBudget budget(2 * kBody);
+  const std::string body(kBody, 'x');
+  const std::string half(kBody / 2, 'x');
+  std::vector<std::unique_ptr<BarePeer>> peers;
+  for (int i = 0; i < 5; ++i) {
+    peers.push_back(std::make_unique<BarePeer>(net));
+    peers.back()->end.connection->set_receive_limits({.budget = &budget});
+  }
+  const auto has = [&](std::size_t i) { return peers[i]->end.controls.size() == 1; };
+  for (std::size_t i = 0; i < 4; ++i) {
+    peers[i]->write(control_header(kBody));
+    peers[i]->write(std::as_bytes(std::span(i < 2 ? half : body)));
+    net.run_for(milliseconds(5));
+  }
+  peers[4]->write(control_header(5));
+  peers[4]->write(std::as_bytes(std::span("small", 5)));
+  ASSERT_TRUE(net.run_until([&] { return has(4); }));
+  EXPECT_EQ(budget.taken_bytes(), 2 * kBody);
+  EXPECT_FALSE(has(2) || has(3)) << "they came whole, but are not read";
+
+  peers[0]->write(std::as_bytes(std::span(half)));
+  ASSERT_TRUE(net.run_until([&] { return has(0) && has(2); }));
+  peers[1]->socket.reset();  // ends inside its frame
+  ASSERT_TRUE(net.run_until([&] { return has(3) && peers[1]->end.closed; }));
+  EXPECT_EQ(budget.taken_bytes(), 0u);
+}
+
+TEST(FrameConnection, AConnectionThatGoesAwayGivesItsBudgetBack) {
+  Net net;
+  ReceiveBudget budget(10 * kKiB);
+  const std::string body(8 * kKiB, 'x');
+  BarePeer first(net), second(net);
+  for (BarePeer* peer : {&first, &second}) {
+    peer->end.connection->set_receive_limits({.budget = &budget});
+    peer->write(control_header(8 * kKiB));
+    net.run_for(milliseconds(5));
+  }
+  second.write(std::as_bytes(std::span(body)));
+  net.run_for(milliseconds(5));
+  EXPECT_TRUE(second.end.controls.empty());
+  first.end.connection.reset();
+  ASSERT_TRUE(net.run_until([&] { return second.end.controls.size() == 1; }));
+  EXPECT_EQ(budget.taken_bytes(), 0u);
+}
+
+TEST(FrameConnection, WaitingForTheBudgetIsNotThePeersSilence) {
+  Net net;
+  net.socket.body_timeout = milliseconds(40);
+  ReceiveBudget budget(10 * kKiB);
+  ReceiveBudget::Share held([] {});
+  const std::string body(8 * kKiB, 'x');
+  ASSERT_TRUE(held.take(budget, 10 * kKiB));
+  BarePeer peer(net);
+  peer.end.connection->set_receive_limits({.budget = &budget});
+  peer.write(control_header(8 * kKiB));
+  peer.write(std::as_bytes(std::span(body)));
+  net.run_for(milliseconds(120));
+  ASSERT_FALSE(peer.end.closed.has_value());
+  held.give_back();
+  EXPECT_TRUE(net.run_until([&] { return peer.end.controls.size() == 1; }));
+}
+
+// What an acknowledgement costs while it waits is several times its bytes.
+TEST(FrameConnection, ManySmallMessagesThatNobodyReadsAreBoundedByTheirMemory) {
+  Net net;
+  BarePeer peer(net);
+  const std::size_t before = allocated_bytes();
+  std::size_t most = 0;
+  for (int i = 0; i < 2'000'000 && !peer.end.closed; ++i) {
+    peer.end.connection->send_control("\x22");
+    if (i % 1000 == 0) {
+      net.run_for(milliseconds(1));
+      most = std::max(most, allocated_bytes() - before);
+    }
+  }
+  ASSERT_TRUE(peer.end.closed.has_value());
+  EXPECT_EQ(peer.end.closed->code, Errc::kTooLarge);
+  EXPECT_LT(most, FrameConnection::kControlQueueBytesMax * 5 / 4);
+}
+
+TEST(FrameConnection, AMessageTooLargeToSendClosesTheConnectionAndNothingElse) {
+  Net net;
+  BarePeer message(net), chunk(net);
+  message.end.connection->send_control(std::string(kControlBytesMax + 1, 'x'));
+  chunk.end.connection->send_chunk(Version{1}, ChunkIndex{0}, random_buffer(net.buffers, kChunkBytesMax + 1, 1),
+                                   nullptr);
+  EXPECT_FALSE(message.end.closed.has_value()) << "not from inside the call";
+  ASSERT_TRUE(net.run_until([&] { return message.end.closed && chunk.end.closed; }));
+  EXPECT_EQ(message.end.closed->code, Errc::kTooLarge);
+  EXPECT_EQ(chunk.end.closed->code, Errc::kTooLarge);
+}
+
+TEST(FrameConnection, TellsWhenAllMessagesHaveLeft) {
+  Net net;
+  TcpPair pair(net);
+  int told = 0;
+  pair.dialed.connection->set_handlers({.on_control = [](const std::string&) { return Status{}; },
+                                        .on_chunk = [](const ReceivedChunk&) {},
+                                        .on_closed = [](const Error&) {},
+                                        .on_control_sent = [&] { ++told; }});
+  for (int i = 0; i < 3; ++i) pair.dialed.connection->send_control(std::string(kMiB, 'x'));
+  EXPECT_EQ(told, 0);
+  ASSERT_TRUE(net.run_until([&] { return told > 0; }));
+  ASSERT_TRUE(net.run_until([&] { return pair.accepted.controls.size() == 3; }));
+  EXPECT_EQ(told, 1);
+}
+
+// ---- connections on which nothing happens
+
+TEST(FrameConnection, AnIdleConnectionIsClosedInTime) {
+  Net net;
+  net.socket.idle_timeout = milliseconds(60);
+  BarePeer peer(net);
+  const Instant start = net.loop.now();
+  ASSERT_TRUE(net.run_until([&] { return peer.end.closed.has_value(); }));
+  EXPECT_EQ(peer.end.closed->code, Errc::kTimedOut);
+  EXPECT_GE(net.loop.now() - start, milliseconds(60));
+}
+
+TEST(FrameConnection, TrafficOfEitherDirectionKeepsAConnection) {
+  Net net;
+  net.socket.idle_timeout = milliseconds(100);
+  BarePeer writes(net), reads(net);
+  for (int i = 0; i < 8; ++i) {
+    net.run_for(milliseconds(30));
+    writes.write(control_header(0));
+    reads.end.connection->send_control("");
+  }
+  net.run_for(milliseconds(1));
+  EXPECT_FALSE(writes.end.closed.has_value());
+  EXPECT_FALSE(reads.end.closed.has_value());
+  EXPECT_TRUE(net.run_until([&] { return writes.end.closed && reads.end.closed; }));
+}
+
+TEST(FrameConnection, AFrameThatNeverEndsTimesOutBeforeIdlenessDoes) {
+  Net net;
+  net.socket.idle_timeout = seconds(60);
+  net.socket.body_timeout = milliseconds(50);
+  BarePeer peer(net);
+  peer.write(Bytes(control_header(100)).first(8));
+  EXPECT_TRUE(net.run_until([&] { return peer.end.closed.has_value(); }, seconds(5)));
 }
 
 }  // namespace

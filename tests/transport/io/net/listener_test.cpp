@@ -1,9 +1,13 @@
 #include "transport/io/net/listener.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 
@@ -56,6 +60,60 @@ TEST(Listener, AnAddressOfAnotherHostIsRefused) {
   const auto listener = Listener::tcp(net.context(), {"192.0.2.1", 0}, ignore());
   ASSERT_FALSE(listener.has_value());
   EXPECT_EQ(listener.error().code, Errc::kIo);
+}
+
+/// As few descriptors as this process has now, while it lives.
+class NoDescriptorsLeft {
+ public:
+  NoDescriptorsLeft() {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    rlimit limit = before_;
+    limit.rlim_cur = static_cast<rlim_t>(UniqueFd(::open("/dev/null", O_RDONLY)).get());  // the lowest that is free
+    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  }
+  ~NoDescriptorsLeft() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  NoDescriptorsLeft(const NoDescriptorsLeft&) = delete;
+  NoDescriptorsLeft& operator=(const NoDescriptorsLeft&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+TEST(Listener, WithoutDescriptorsItTellsTheFirstWaitsAndGoesOn) {
+  Net net;
+  std::vector<std::unique_ptr<FrameConnection>> accepted;
+  auto listener = Listener::tcp(net.context(), {"127.0.0.1", 0}, [&](std::unique_ptr<FrameConnection> c) {
+    c->set_handlers({.on_control = [](const std::string&) { return Status{}; },
+                     .on_chunk = [](const ReceivedChunk&) {},
+                     .on_closed = [](const Error&) {}});
+    accepted.push_back(std::move(c));
+  });
+  ASSERT_TRUE(listener.has_value());
+  const auto to = SocketAddress::numeric((*listener)->endpoint());
+  std::vector<UniqueFd> peers;
+  for (int i = 0; i < 20; ++i) {
+    auto peer = open_socket(*to, Op::kConnect);
+    ASSERT_TRUE(peer.has_value());
+    ::connect(peer->get(), to->get(), to->size);
+    peers.push_back(std::move(*peer));
+  }
+  const auto closed = [&] {
+    return std::ranges::count_if(peers, [](const UniqueFd& peer) {
+      char byte = 0;
+      return ::recv(peer.get(), &byte, 1, MSG_DONTWAIT) == 0;
+    });
+  };
+  {
+    const NoDescriptorsLeft none;
+    const std::clock_t before = std::clock();
+    net.run_for(milliseconds(350));
+    EXPECT_LT(double(std::clock() - before) / CLOCKS_PER_SEC, 0.1) << "it does not spin";
+    EXPECT_TRUE(accepted.empty());
+    EXPECT_GE(closed(), 1);
+    EXPECT_LE(closed(), 5) << "one each time that it looks";
+  }
+  ASSERT_TRUE(net.run_until([&] { return accepted.size() + std::size_t(closed()) == peers.size(); }));
+  EXPECT_GE(accepted.size(), 15u);
 }
 
 TEST(Listener, MayBeDestroyedByItsCallback) {
