@@ -24,7 +24,8 @@ class LocalChannel;  // client/local_channel.h
 struct PublishOptions {
   /// Return when this fraction of the active workers has installed the version; 0: when the origin has taken it over.
   double wait_fraction = 0;
-  /// Bound on the whole call.
+  /// Bound on the whole call. The daemon keeps it while it waits for workers; one that does not answer at all is given
+  /// two seconds more.
   Duration timeout = std::chrono::seconds(300);
   /// Publish although a tensor holds NaN or infinity.
   bool allow_nonfinite = false;
@@ -63,6 +64,7 @@ class Client {
   /// taken over in time. A wait_fraction that was not reached is no error: see PublishOutcome::reached.
   [[nodiscard]] Result<PublishOutcome> publish(Version version, const std::string& path, const PublishOptions& options);
 
+  /// All nodes that the daemon knows. Errors, here and below: kTimedOut (a late answer is discarded), kClosed.
   [[nodiscard]] Result<local::StatusReply> status(Duration timeout = std::chrono::seconds(5));
   [[nodiscard]] Result<local::VersionsReply> versions(Duration timeout = std::chrono::seconds(5));
 
@@ -79,7 +81,8 @@ struct TensorSource {
 
 /// Publishes tensors from memory. publish() blocks for one copy of the tensors into shared memory, never for hashing,
 /// encoding or sending. The shared memory is kept between calls: the first call also pays for its pages, unless
-/// reserve() did.
+/// reserve() did. Invariant: it is written only while the origin cannot read it, which is so before it is offered and
+/// after the origin has said that it has its copy, or will not make one.
 class TensorPublisher {
  public:
   [[nodiscard]] static Result<TensorPublisher> open(const std::string& state_dir);
@@ -87,12 +90,14 @@ class TensorPublisher {
   TensorPublisher& operator=(TensorPublisher&&) noexcept;
   ~TensorPublisher();
 
-  /// Makes room for snapshots of up to `bytes` ahead of time. Errors: kNoSpace (/dev/shm is too small), kIo.
+  /// Makes room for snapshots of up to `bytes` ahead of time. Errors: kNoSpace (/dev/shm is too small), kIo, kBusy (the
+  /// origin is still copying).
   [[nodiscard]] Status reserve(std::uint64_t bytes);
 
   /// Hands the tensors over under `version`. If the origin is still copying the call before, waits for that first, at
-  /// most `options.timeout`. Errors: as Client::publish, those that only the origin finds come from wait() or from the
-  /// next publish(); kInvalidArgument (names, sizes).
+  /// most `options.timeout`: past that nothing is written or sent, and the call may be repeated (kTimedOut). Errors: as
+  /// Client::publish, those that only the origin finds come from wait() or from the next publish(); kInvalidArgument
+  /// (names, sizes); kClosed (the daemon ended: open another publisher).
   [[nodiscard]] Status publish(Version version, std::span<const TensorSource> tensors, const PublishOptions& options);
 
   /// Waits for the outcome of the last publish(), as its options say.
@@ -130,8 +135,9 @@ class VersionSubscription {
   [[nodiscard]] Result<InstalledVersion> next(Duration timeout);
 
  private:
-  explicit VersionSubscription(std::unique_ptr<LocalChannel> channel);
+  VersionSubscription(std::unique_ptr<LocalChannel> channel, std::uint64_t request);
   std::unique_ptr<LocalChannel> channel_;
+  std::uint64_t request_;
   std::function<void(Version)> prepare_;
 };
 

@@ -6,6 +6,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -32,6 +33,9 @@ Result<std::unique_ptr<LocalChannel>> LocalChannel::open(const std::string& stat
       continue;
     }
     if (errno == EINTR) continue;
+    if (errno == EAGAIN) {
+      return fail(Errc::kTimedOut, Op::kConnect, fmt::format("{}: the daemon did not answer in time", path));
+    }
     if (errno == EACCES) {
       return fail(Errc::kNotAllowed, Op::kConnect, fmt::format("{}: belongs to another user; run as that user", path));
     }
@@ -58,28 +62,50 @@ Status LocalChannel::wait(short events, Clock::time_point deadline, Op op) const
   }
 }
 
-Status LocalChannel::send(const local::Message& message, Clock::time_point deadline) {
-  const std::string body = message.SerializeAsString();
+Result<std::uint64_t> LocalChannel::send(local::Message request, Clock::time_point deadline) {
+  if (broken_) {
+    return fail(Errc::kClosed, Op::kSend,
+                "local socket: an earlier request timed out before all of it was sent; open it again");
+  }
+  request.set_request_id(++last_request_id_);
+  const std::string body = request.SerializeAsString();
+  if (body.size() > kControlBytesMax) {
+    return fail(
+        Errc::kTooLarge, Op::kSend,
+        fmt::format("local socket: a request of {} bytes, at most {} can be sent", body.size(), kControlBytesMax));
+  }
   FrameHeader header;
   header.body_bytes = static_cast<std::uint32_t>(body.size());
   const FrameHeaderBytes head = encode_frame_header(header);
   std::string frame(reinterpret_cast<const char*>(head.data()), head.size());
   frame += body;
+  broken_ = true;
   for (std::size_t sent = 0; sent < frame.size();) {
     const ssize_t n = ::send(fd_, frame.data() + sent, frame.size() - sent, MSG_NOSIGNAL);
     if (n > 0) {
       sent += static_cast<std::size_t>(n);
     } else if (errno == EAGAIN) {
-      WC_TRY(wait(POLLOUT, deadline, Op::kSend));
+      if (const Status ready = wait(POLLOUT, deadline, Op::kSend); !ready.has_value()) {
+        broken_ = sent > 0;
+        return ready.error();
+      }
     } else if (errno != EINTR) {
       return fail(Errc::kClosed, Op::kSend,
                   fmt::format("local socket: the daemon closed it ({})", std::strerror(errno)));
     }
   }
-  return {};
+  broken_ = false;
+  return last_request_id_;
 }
 
-Result<local::Message> LocalChannel::receive(Clock::time_point deadline) {
+Result<local::Message> LocalChannel::receive(std::uint64_t request_id, Clock::time_point deadline) {
+  for (;;) {
+    WC_ASSIGN(local::Message message, receive_any(deadline));
+    if (message.request_id() == request_id) return message;
+  }
+}
+
+Result<local::Message> LocalChannel::receive_any(Clock::time_point deadline) {
   for (;;) {
     if (received_.size() >= FrameHeader::kBytes) {
       WC_ASSIGN(const FrameHeader header, decode_frame_header(std::as_bytes(std::span(received_))));
@@ -90,10 +116,6 @@ Result<local::Message> LocalChannel::receive(Clock::time_point deadline) {
           return fail(Errc::kCorrupt, Op::kReceive, "local socket: not a message of this release");
         }
         received_.erase(0, frame_bytes);
-        if (message.has_error_reply()) {
-          return fail(static_cast<Errc>(message.error_reply().code()), static_cast<Op>(message.error_reply().op()),
-                      message.error_reply().detail());
-        }
         return message;
       }
     }
@@ -109,6 +131,17 @@ Result<local::Message> LocalChannel::receive(Clock::time_point deadline) {
       return fail_errno(errno, Op::kReceive, "local socket");
     }
   }
+}
+
+Status check_answer(const local::Message& answer) {
+  if (!answer.has_error_reply()) return {};
+  const local::ErrorReply& error = answer.error_reply();
+  return fail(static_cast<Errc>(error.code()), static_cast<Op>(error.op()), error.detail());
+}
+
+LocalChannel::Clock::time_point deadline_after(Duration timeout) {
+  constexpr Duration kLongest = std::chrono::hours(24 * 365);
+  return LocalChannel::Clock::now() + std::clamp(timeout, Duration{}, kLongest);
 }
 
 }  // namespace weightcast

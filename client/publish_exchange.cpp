@@ -5,43 +5,40 @@
 namespace weightcast {
 namespace {
 
-// The daemon keeps the time-out; this is how much longer a reply may take to arrive.
+// The daemon keeps the time-out of an outcome; this is how much longer its answer may take to arrive.
 constexpr auto kGrace = std::chrono::seconds(2);
 
 }  // namespace
 
-Status send_publish(LocalChannel& channel, Version version, const std::string& path, local::SourceKind source,
-                    const PublishOptions& options, LocalChannel::Clock::time_point deadline) {
+Result<std::uint64_t> send_publish(LocalChannel& channel, Version version, const std::string& path,
+                                   const PublishOptions& options, LocalChannel::Clock::time_point deadline) {
   local::Message message;
   local::PublishRequest* request = message.mutable_publish_request();
   request->set_version(version.value);
   request->set_path(path);
-  request->set_source(source);
   request->set_wait_fraction(options.wait_fraction);
   request->set_timeout_s(std::max(0.0, to_seconds(deadline - LocalChannel::Clock::now())));
   request->set_progress(options.on_progress != nullptr);
   request->set_allow_nonfinite(options.allow_nonfinite);
-  return channel.send(message, deadline);
+  return channel.send(std::move(message), deadline);
 }
 
-Result<double> receive_taken(LocalChannel& channel, Version version, LocalChannel::Clock::time_point deadline) {
+Result<Taken> receive_taken(LocalChannel& channel, std::uint64_t request, LocalChannel::Clock::time_point deadline) {
   for (;;) {
-    WC_ASSIGN(const local::Message reply, channel.receive(deadline + kGrace));
-    if (reply.has_publish_taken() && reply.publish_taken().version() == version.value) {
-      return reply.publish_taken().seconds();
-    }
+    WC_ASSIGN(const local::Message answer, channel.receive(request, deadline));
+    if (answer.has_publish_taken()) return Taken{{}, answer.publish_taken().seconds()};
+    if (answer.has_error_reply()) return Taken{check_answer(answer), 0};
   }
 }
 
-Result<PublishOutcome> receive_outcome(LocalChannel& channel, Version version, double take_s,
+Result<PublishOutcome> receive_outcome(LocalChannel& channel, std::uint64_t request, double take_s,
                                        const PublishOptions& options, LocalChannel::Clock::time_point deadline) {
   for (;;) {
-    WC_ASSIGN(const local::Message reply, channel.receive(deadline + kGrace));
-    if (reply.has_publish_progress() && reply.publish_progress().version() == version.value) {
-      if (options.on_progress) options.on_progress(reply.publish_progress());
-    }
-    if (!reply.has_publish_result() || reply.publish_result().version() != version.value) continue;
-    const local::PublishResult& result = reply.publish_result();
+    WC_ASSIGN(const local::Message answer, channel.receive(request, deadline + kGrace));
+    WC_TRY(check_answer(answer));
+    if (answer.has_publish_progress() && options.on_progress) options.on_progress(answer.publish_progress());
+    if (!answer.has_publish_result()) continue;
+    const local::PublishResult& result = answer.publish_result();
     PublishOutcome outcome;
     outcome.version = Version{result.version()};
     outcome.kind = result.packed()                             ? "packed"

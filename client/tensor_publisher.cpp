@@ -32,8 +32,10 @@ class SharedMemory {
     if (bytes <= capacity_) return {};
     if (fd_ < 0) {
       static std::atomic<unsigned> count{0};
-      path_ = fmt::format("/dev/shm/weightcast-{}-{}.safetensors", ::getpid(), count++);
-      fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+      do {  // a killed process of that number may have left some
+        path_ = fmt::format("/dev/shm/weightcast-{}-{}.safetensors", ::getpid(), count++);
+        fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+      } while (fd_ < 0 && errno == EEXIST);
       if (fd_ < 0) return fail_errno(errno, Op::kOpen, path_);
     }
     // Allocated, not just sized: a write to a page that /dev/shm has no room for would end the process.
@@ -81,19 +83,24 @@ struct TensorPublisher::Impl {
   bool waiting = false;  // an outcome is due
   double take_s = 0;
   Version version{};
+  std::uint64_t request = 0;
   PublishOptions options;
   LocalChannel::Clock::time_point deadline;
 
-  Status finish_taking() {
+  /// Until the origin has its copy, or will have none. An error that leaves `taking` set is no answer of the origin's:
+  /// the memory is not ours to write.
+  Status finish_taking(LocalChannel::Clock::time_point until) {
     if (!taking) return {};
-    taking = false;
-    auto taken = receive_taken(*channel, version, deadline);
+    const Result<Taken> taken = receive_taken(*channel, request, until);
     if (!taken.has_value()) {
-      waiting = false;
-      return taken.error();
+      Error error = taken.error();
+      error.detail += fmt::format("; the origin may still be reading version {} from shared memory", version.value);
+      return error;
     }
-    take_s = *taken;
-    return {};
+    taking = false;
+    take_s = taken->seconds;
+    if (!taken->status.has_value()) waiting = false;
+    return taken->status;
   }
 };
 
@@ -104,15 +111,22 @@ TensorPublisher::~TensorPublisher() = default;
 
 Result<TensorPublisher> TensorPublisher::open(const std::string& state_dir) {
   auto impl = std::make_unique<Impl>();
-  WC_ASSIGN(impl->channel, LocalChannel::open(state_dir, LocalChannel::Clock::now() + std::chrono::seconds(5)));
+  WC_ASSIGN(impl->channel, LocalChannel::open(state_dir, deadline_after(std::chrono::seconds(5))));
   return TensorPublisher(std::move(impl));
 }
 
-Status TensorPublisher::reserve(std::uint64_t bytes) { return impl_->memory.reserve(bytes); }
+Status TensorPublisher::reserve(std::uint64_t bytes) {
+  if (impl_->taking) {
+    return fail(Errc::kBusy, Op::kPublish,
+                fmt::format("version {} is still being read from shared memory; wait() first", impl_->version.value));
+  }
+  return impl_->memory.reserve(bytes);
+}
 
 Status TensorPublisher::publish(Version version, std::span<const TensorSource> tensors, const PublishOptions& options) {
+  const auto deadline = deadline_after(options.timeout);
   // The memory is free once the origin has its copy; how that publication ends is not waited for.
-  WC_TRY(impl_->finish_taking());
+  WC_TRY(impl_->finish_taking(deadline));
   std::vector<TensorInfo> infos;
   infos.reserve(tensors.size());
   for (const TensorSource& tensor : tensors) {
@@ -125,9 +139,10 @@ Status TensorPublisher::publish(Version version, std::span<const TensorSource> t
   }
   if (infos != impl_->laid_out) {
     WC_ASSIGN(impl_->layout, lay_out_safetensors(infos));
-    impl_->laid_out = std::move(infos);
+    impl_->laid_out.clear();  // until there is memory for it
     WC_TRY(impl_->memory.reserve(impl_->layout.file_bytes));
     WC_TRY(impl_->memory.trim(impl_->layout.file_bytes));
+    impl_->laid_out = std::move(infos);
   }
   const SafetensorsLayout& layout = impl_->layout;
   char* const out = impl_->memory.data();
@@ -136,11 +151,12 @@ Status TensorPublisher::publish(Version version, std::span<const TensorSource> t
     if (!tensors[i].data.empty())
       std::memcpy(out + layout.offsets_bytes[i], tensors[i].data.data(), tensors[i].data.size());
   }
-  impl_->options = options;
-  impl_->deadline = LocalChannel::Clock::now() + options.timeout;
-  WC_TRY(send_publish(*impl_->channel, version, impl_->memory.path(), local::SOURCE_KIND_SHARED, options,
-                      impl_->deadline));
+  impl_->waiting = false;
+  // A request that is not sent whole is none: the origin does not read what it names.
+  WC_ASSIGN(impl_->request, send_publish(*impl_->channel, version, impl_->memory.path(), options, deadline));
   impl_->version = version;
+  impl_->options = options;
+  impl_->deadline = deadline;
   impl_->taking = impl_->waiting = true;
   return {};
 }
@@ -148,9 +164,9 @@ Status TensorPublisher::publish(Version version, std::span<const TensorSource> t
 Result<PublishOutcome> TensorPublisher::wait() {
   if (!impl_->waiting)
     return fail(Errc::kInvalidArgument, Op::kPublish, "nothing was published that could be waited for");
-  WC_TRY(impl_->finish_taking());
+  WC_TRY(impl_->finish_taking(impl_->deadline));
   impl_->waiting = false;
-  return receive_outcome(*impl_->channel, impl_->version, impl_->take_s, impl_->options, impl_->deadline);
+  return receive_outcome(*impl_->channel, impl_->request, impl_->take_s, impl_->options, impl_->deadline);
 }
 
 }  // namespace weightcast

@@ -49,16 +49,17 @@ class ProgressView {
     if (drawn_ > 0) out += fmt::format("\x1b[{}A", drawn_);
     drawn_ = 0;
     for (const local::WorkerProgress& worker : progress.workers()) {
-      if (drawn_ == rows - 1 && progress.workers_size() > rows) {
-        out += fmt::format("\x1b[2K  ... and {} more\n", progress.workers_size() - drawn_);
-        ++drawn_;
-        break;
-      }
+      if (drawn_ == rows - 1 && progress.workers_total() > static_cast<unsigned>(rows)) break;
       const double fraction = fraction_of(worker);
       const int full = static_cast<int>(fraction * kBarWidth);
       out += fmt::format("\x1b[2K  {:<16.16} [{:#<{}}{:.<{}}] {:3.0f} %  {}\n", printable(worker.name()), "", full, "",
                          kBarWidth - full, 100 * fraction,
                          worker.installed() ? "installed" : format_rate(Rate{worker.receive_bytes_per_s()}));
+      ++drawn_;
+    }
+    if (const auto drawn = static_cast<unsigned>(drawn_); drawn < progress.workers_total()) {
+      out += fmt::format("\x1b[2K  ... and {} more, {} of {} installed\n", progress.workers_total() - drawn,
+                         progress.installed(), progress.workers_total());
       ++drawn_;
     }
     std::fputs(out.c_str(), stderr);
@@ -68,15 +69,8 @@ class ProgressView {
   void print(const local::PublishProgress& progress) {
     if (progress.elapsed_s() < next_line_s_) return;
     next_line_s_ = progress.elapsed_s() + 1;
-    double sum = 0;
-    int installed = 0;
-    for (const local::WorkerProgress& worker : progress.workers()) {
-      sum += fraction_of(worker);
-      installed += worker.installed() ? 1 : 0;
-    }
-    const int count = std::max(1, progress.workers_size());
-    std::fprintf(stderr, "%5.1f s: %d of %d workers installed, %.0f %% received\n", progress.elapsed_s(), installed,
-                 progress.workers_size(), 100 * sum / count);
+    std::fprintf(stderr, "%5.1f s: %u of %u workers installed, %.0f %% received\n", progress.elapsed_s(),
+                 progress.installed(), progress.workers_total(), 100 * progress.received());
   }
 
   bool enabled_;

@@ -1,11 +1,15 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <map>
 #include <memory>
+#include <set>
 #include <thread>
+#include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "base/json_text.h"
 #include "base/text.h"
@@ -66,32 +70,54 @@ std::string describe(const local::NodeStatus& n) {
   return line;
 }
 
-// The plan as a tree: each node below its parent.
-void append_tree(const std::map<std::string, const local::NodeStatus*>& nodes, const std::string& name, int depth,
-                 std::string& out) {
-  const auto found = nodes.find(name);
-  if (found == nodes.end() || depth > 10'000) return;
-  const local::NodeStatus& node = *found->second;
-  const std::string label =
-      std::string(std::size_t(2 * std::min(depth, 12)), ' ') + (depth > 0 ? "> " : "") + printable(node.name());
-  out += fmt::format("{:<36} {:<22} {}\n", label, printable(node.address()), describe(node));
-  for (const std::string& child : node.children()) append_tree(nodes, child, depth + 1, out);
-}
+/// The plan as a tree, each node below its parent. What belongs to no tree (its parent is unknown, or by two reports of
+/// different moments they are each other's) stands at the end.
+class Tree {
+ public:
+  explicit Tree(const local::StatusReply& reply) : reply_(reply), printed_(std::size_t(reply.nodes_size())) {
+    for (int i = 0; i < reply.nodes_size(); ++i) index_of_.emplace(reply.nodes(i).name(), i);
+  }
+
+  std::string render() {
+    std::set<std::string> children;
+    for (const local::NodeStatus& n : reply_.nodes()) children.insert(n.children().begin(), n.children().end());
+    for (int i = 0; i < reply_.nodes_size(); ++i) {
+      if (!children.contains(reply_.nodes(i).name())) append(i);
+    }
+    for (int i = 0; i < reply_.nodes_size(); ++i) append(i);
+    return std::move(out_);
+  }
+
+ private:
+  /// A node and all below it. Not by recursion: a chain may have thousands.
+  void append(int root) {
+    std::vector<std::pair<int, int>> waiting = {{root, 0}};  // node, depth
+    while (!waiting.empty()) {
+      const auto [index, depth] = waiting.back();
+      waiting.pop_back();
+      if (printed_[std::size_t(index)]) continue;
+      printed_[std::size_t(index)] = true;
+      const local::NodeStatus& node = reply_.nodes(index);
+      const std::string label =
+          std::string(std::size_t(2 * std::min(depth, 12)), ' ') + (depth > 0 ? "> " : "") + printable(node.name());
+      out_ += fmt::format("{:<36} {:<22} {}\n", label, printable(node.address()), describe(node));
+      for (int i = node.children_size(); i-- > 0;) {
+        const auto child = index_of_.find(node.children(i));
+        if (child != index_of_.end()) waiting.emplace_back(child->second, depth + 1);
+      }
+    }
+  }
+
+  const local::StatusReply& reply_;
+  std::unordered_map<std::string, int> index_of_;
+  std::vector<bool> printed_;
+  std::string out_;
+};
 
 std::string render(const local::StatusReply& reply) {
-  std::map<std::string, const local::NodeStatus*> nodes;
-  for (const local::NodeStatus& n : reply.nodes()) nodes[n.name()] = &n;
   std::string out = fmt::format("latest version {}", reply.latest_version());
   if (!reply.topology().empty()) out += fmt::format(", {} (predicted {:.2f} s)", reply.topology(), reply.predicted_s());
-  out += '\n';
-  std::map<std::string, bool> placed;
-  for (const local::NodeStatus& n : reply.nodes()) {
-    for (const std::string& child : n.children()) placed[child] = true;
-  }
-  for (const local::NodeStatus& n : reply.nodes()) {
-    if (!placed[n.name()]) append_tree(nodes, n.name(), 0, out);
-  }
-  return out;
+  return out + '\n' + Tree(reply).render();
 }
 
 Status run(const Flags& flags) {

@@ -18,6 +18,7 @@ class LocalService {
  public:
   virtual ~LocalService() = default;
 
+  /// All nodes, of any number; LocalApi cuts it to messages. A single node fits one.
   [[nodiscard]] virtual local::StatusReply status() = 0;
   [[nodiscard]] virtual local::VersionsReply versions() = 0;
   /// The version in use, if any.
@@ -35,11 +36,16 @@ class LocalService {
 
 /// The server side of DIR/api.sock. Publications are taken over one after another, in the order in which they were
 /// asked for; at most kPublishQueueMax wait, further ones are refused with kBusy. Requests of one connection are
-/// answered in order. Loop thread only.
+/// answered in order, and no further one is read while an answer has not left. Loop thread only.
 class LocalApi {
  public:
   static constexpr std::size_t kPublishQueueMax = 8;
   static constexpr std::size_t kSessionsMax = 256;
+  static constexpr std::size_t kRequestBytesMax = 64 * kKiB;
+  /// Nodes of a StatusReply, but for the last one in it.
+  static constexpr std::size_t kStatusPageBytes = 256 * kKiB;
+  /// What a client that does not read may leave waiting beside the answer to its last request.
+  static constexpr std::size_t kOutboxBytesMax = 32 * kMiB;
 
   [[nodiscard]] static Result<std::unique_ptr<LocalApi>> open(EventLoop& loop, Network& network,
                                                               const std::string& socket_path, LocalService& service);
@@ -51,36 +57,51 @@ class LocalApi {
   void handle_change();
 
  private:
+  using RequestId = std::uint64_t;
+
   struct Session {
     std::unique_ptr<FrameConnection> connection;
     bool closed = false;
-    bool subscribed = false;
+
+    std::deque<std::string> outbox;  // one is with the connection, these come after it
+    std::size_t outbox_bytes = 0;
+    bool sending = false;
+
+    std::optional<RequestId> subscription;
     Version told{};       // the last version that a subscriber was told of
     Version preparing{};  // the one that he was told to let go for
     struct Wait {
+      RequestId request{};
       Version version{};
       double fraction = 0;
       Instant deadline{};
       bool progress = false;
     };
-    std::optional<Wait> wait;
+    std::optional<Wait> wait;  // of the last publication that this session asked for
   };
   struct Queued {
     std::weak_ptr<Session> session;
+    RequestId id{};
     local::PublishRequest request;
     Instant received_at{};
   };
 
   LocalApi(EventLoop& loop, LocalService& service);
   void accept(std::unique_ptr<FrameConnection> connection);
+  void handle_closed(const std::shared_ptr<Session>& session);
   Status handle(const std::shared_ptr<Session>& session, const local::Message& message);
+  void handle_publish(const std::shared_ptr<Session>& session, RequestId id, const local::PublishRequest& request);
   void start_next_publish();
   void finish_publish(const Queued& queued, Result<std::uint64_t> taken);
   void check_waits(bool send_progress);
   void tell_subscriber(Session& session, const std::optional<local::VersionInstalled>& installed,
                        const std::optional<local::VersionPreparing>& preparing);
-  void reply(Session& session, const local::Message& message);
-  void reply_error(Session& session, const Error& error);
+
+  void reply_status(Session& session, RequestId id);
+  void reply(Session& session, RequestId id, local::Message message);
+  void reply_error(Session& session, RequestId id, const Error& error);
+  void send(Session& session, std::string body);
+  void send_next(Session& session);
 
   EventLoop& loop_;
   LocalService& service_;

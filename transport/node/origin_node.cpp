@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/text.h"
+#include "proto/limits.h"
 #include "transport/io/log.h"
 #include "transport/node/make_patch.h"
 #include "transport/node/peer_records.h"
@@ -11,6 +13,14 @@ namespace weightcast {
 namespace {
 
 constexpr std::size_t kStartedMax = 8;
+// Bars that a terminal may show; of more workers the sums are told.
+constexpr int kProgressWorkersMax = 256;
+
+double received_by(const Member& member, Version version) {
+  if (member.installed >= version) return 1;
+  if (member.receiving.version != version || member.chunks_total == 0) return 0;
+  return std::min(1.0, double(member.chunks_verified) / member.chunks_total);
+}
 
 std::string_view state_of(const Member& member, Version latest) {
   if (!member.connected()) return "lost";
@@ -167,8 +177,7 @@ local::PublishProgress OriginNode::publish_progress(Version version) {
   if (const auto started = started_.find(version); started != started_.end()) {
     progress.set_elapsed_s(to_seconds(loop().now() - started->second.at));
   }
-  for (const auto& [id, member] : core_->members().all()) {
-    if (!member.active()) continue;
+  const auto add = [&](const Member& member) {
     local::WorkerProgress* worker = progress.add_workers();
     worker->set_name(member.name);
     worker->set_installed(member.installed >= version);
@@ -177,7 +186,26 @@ local::PublishProgress OriginNode::publish_progress(Version version) {
       worker->set_chunks_total(member.chunks_total);
       worker->set_receive_bytes_per_s(member.receive_bytes_per_s);
     }
+  };
+  std::uint32_t workers = 0, installed = 0;
+  double received = 0;
+  for (const auto& [id, member] : core_->members().all()) {
+    if (!member.active()) continue;
+    ++workers;
+    installed += member.installed >= version ? 1 : 0;
+    received += received_by(member, version);
   }
+  // A fleet that fits keeps its order, so that bars stay where they are.
+  const bool all_fit = workers <= kProgressWorkersMax;
+  for (const bool done : {false, true}) {
+    for (const auto& [id, member] : core_->members().all()) {
+      if (progress.workers_size() == kProgressWorkersMax) break;
+      if (member.active() && (all_fit ? !done : done == (member.installed >= version))) add(member);
+    }
+  }
+  progress.set_workers_total(workers);
+  progress.set_installed(installed);
+  progress.set_received(workers > 0 ? received / workers : 0);
   return progress;
 }
 
@@ -221,7 +249,7 @@ local::StatusReply OriginNode::status() {
     node.set_downlink_bytes_per_s(member.downlink.bytes_per_s);
     node.set_bytes_received(member.bytes_received);
     node.set_bytes_sent(member.bytes_sent);
-    node.set_last_error(member.last_error);
+    node.set_last_error(std::string(cut_text(member.last_error, kReasonBytesMax)));
     node.set_payload(std::string(to_string(member.installed_path)));
     node.set_payload_bytes(member.installed_bytes);
     node.set_score(member.score_at(loop().now()));
@@ -233,9 +261,9 @@ local::StatusReply OriginNode::status() {
     reply.set_topology(std::string(to_string(plan->topology)));
     reply.set_predicted_s(to_seconds(plan->predicted_t100));
     for (std::size_t i = 0; i < plan->members.size(); ++i) {
-      const PeerId parent = plan->stripes[0].parents[i];
-      nodes[plan->members[i]].set_parent(name_of(parent));
-      nodes[parent].add_children(name_of(plan->members[i]));
+      // A member that was lost may still be planned when it is not known any more.
+      const auto node = nodes.find(plan->members[i]);
+      if (node != nodes.end()) node->second.set_parent(name_of(plan->stripes[0].parents[i]));
     }
   }
   for (auto& [id, node] : nodes) *reply.add_nodes() = std::move(node);

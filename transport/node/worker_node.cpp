@@ -2,7 +2,16 @@
 
 #include <fmt/format.h>
 
+#include "base/text.h"
+#include "proto/limits.h"
+
 namespace weightcast {
+namespace {
+
+// Names of children that status tells, so that a node fits a message.
+constexpr int kChildrenMax = 1000;
+
+}  // namespace
 
 WorkerNode::~WorkerNode() { close(); }
 
@@ -44,7 +53,10 @@ local::StatusReply WorkerNode::status() {
   self->set_version(core_->installed_version().value);
   self->set_address(endpoint().to_string());
   self->set_parent(core_->intake().parent_name());
-  for (const std::string& child : core_->children()) self->add_children(child);
+  for (const std::string& child : core_->children()) {
+    if (self->children_size() == kChildrenMax) break;
+    self->add_children(child);
+  }
   const bool receiving = core_->receiving() != PayloadId{};
   self->set_state(!core_->joined() ? "dialling" : receiving ? "receiving" : "idle");
   self->set_receiving_version(core_->receiving().version.value);
@@ -55,7 +67,7 @@ local::StatusReply WorkerNode::status() {
   self->set_downlink_bytes_per_s(config_.downlink.bytes_per_s);
   self->set_bytes_received(core_->bytes_received());
   self->set_bytes_sent(driver_->chunk_bytes_sent());
-  self->set_last_error(core_->last_error());
+  self->set_last_error(std::string(cut_text(core_->last_error(), kReasonBytesMax)));
   self->set_transfer_s(core_->intake().transfer_s());
   self->set_finish_s(core_->intake().finish_s());
   if (const StoredVersion* stored = store_->find(core_->installed_version())) {

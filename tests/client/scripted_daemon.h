@@ -1,0 +1,125 @@
+#pragma once
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <future>
+#include <optional>
+#include <string>
+
+#include "proto/frame.h"
+#include "proto/local.pb.h"
+
+namespace weightcast {
+
+/// The other end of a state directory's api.sock, in the test's hands: one connection, message by message. Whatever
+/// does not come within five seconds is absent.
+class ScriptedDaemon {
+ public:
+  ScriptedDaemon() {
+    std::string name = (std::filesystem::temp_directory_path() / "weightcast-client-XXXXXX").string();
+    directory_ = ::mkdtemp(name.data());
+    listener_ = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::strncpy(address.sun_path, (directory_ / "api.sock").c_str(), sizeof address.sun_path - 1);
+    EXPECT_EQ(::bind(listener_, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    EXPECT_EQ(::listen(listener_, 8), 0);
+  }
+  ~ScriptedDaemon() {
+    if (playing_.valid()) playing_.wait();
+    end();
+    ::close(listener_);
+    std::filesystem::remove_all(directory_);
+  }
+  ScriptedDaemon(const ScriptedDaemon&) = delete;
+  ScriptedDaemon& operator=(const ScriptedDaemon&) = delete;
+
+  [[nodiscard]] std::string state_dir() const { return directory_.string(); }
+
+  /// Runs `script` beside the test; the one before has ended by then.
+  void play(std::function<void()> script) {
+    if (playing_.valid()) playing_.wait();
+    playing_ = std::async(std::launch::async, std::move(script));
+  }
+
+  /// The next request, of whoever has connected first.
+  std::optional<local::Message> receive() {
+    if (connection_ < 0) {
+      if (!readable(listener_)) return std::nullopt;
+      connection_ = ::accept(listener_, nullptr, nullptr);
+    }
+    const auto head = read_bytes(FrameHeader::kBytes);
+    if (!head) return std::nullopt;
+    const auto header = decode_frame_header(std::as_bytes(std::span(*head)));
+    EXPECT_TRUE(header.has_value());
+    const auto body = read_bytes(header->body_bytes);
+    local::Message message;
+    if (!body || !message.ParseFromString(*body)) return std::nullopt;
+    return message;
+  }
+
+  /// Whoever has gone hears nothing.
+  void send(local::Message message, std::uint64_t request_id) {
+    message.set_request_id(request_id);
+    const std::string body = message.SerializeAsString();
+    const FrameHeaderBytes header =
+        encode_frame_header({.type = FrameType::kControl, .body_bytes = static_cast<std::uint32_t>(body.size())});
+    const std::string frame = std::string(reinterpret_cast<const char*>(header.data()), header.size()) + body;
+    static_cast<void>(::send(connection_, frame.data(), frame.size(), MSG_NOSIGNAL));
+  }
+
+  void end() {
+    if (connection_ >= 0) ::close(connection_);
+    connection_ = -1;
+  }
+
+ private:
+  static bool readable(int fd) {
+    pollfd p{fd, POLLIN, 0};
+    return ::poll(&p, 1, 5000) == 1;
+  }
+  std::optional<std::string> read_bytes(std::size_t bytes) {
+    std::string out(bytes, '\0');
+    for (std::size_t have = 0; have < bytes;) {
+      if (!readable(connection_)) return std::nullopt;
+      const ssize_t n = ::recv(connection_, out.data() + have, bytes - have, 0);
+      if (n <= 0) return std::nullopt;
+      have += std::size_t(n);
+    }
+    return out;
+  }
+
+  std::filesystem::path directory_;
+  int listener_ = -1;
+  int connection_ = -1;
+  std::future<void> playing_;
+};
+
+inline local::Message error_reply(Errc code, const std::string& detail) {
+  local::Message message;
+  message.mutable_error_reply()->set_code(static_cast<std::uint32_t>(code));
+  message.mutable_error_reply()->set_detail(detail);
+  return message;
+}
+
+inline local::Message taken_reply(std::uint64_t version) {
+  local::Message message;
+  message.mutable_publish_taken()->set_version(version);
+  return message;
+}
+
+inline local::Message result_reply(std::uint64_t version) {
+  local::Message message;
+  message.mutable_publish_result()->set_version(version);
+  message.mutable_publish_result()->set_reached(true);
+  return message;
+}
+
+}  // namespace weightcast

@@ -1,0 +1,154 @@
+// A node with few descriptors, in a process of its own, and a host that takes all that it can get.
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <vector>
+
+#include "proto/frame.h"
+#include "proto/limits.h"
+#include "proto/wire.pb.h"
+#include "transport/io/net/socket_network.h"
+#include "transport/io/unique_fd.h"
+#include "transport/node/node.h"
+
+namespace weightcast {
+namespace {
+
+constexpr rlim_t kDescriptors = 128;
+
+class LimitedOrigin : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (std::filesystem::temp_directory_path() / "weightcast-node-XXXXXX").string();
+    directory_ = ::mkdtemp(name.data());
+    int ends[2];
+    ASSERT_EQ(::pipe(ends), 0);
+    child_ = ::fork();
+    if (child_ == 0) run(ends[1]);
+    ASSERT_EQ(::read(ends[0], &port_, sizeof port_), ssize_t(sizeof port_));
+    ::close(ends[0]);
+    ::close(ends[1]);
+  }
+  void TearDown() override {
+    ::kill(child_, SIGKILL);
+    ::waitpid(child_, nullptr, 0);
+    std::filesystem::remove_all(directory_);
+  }
+
+  [[nodiscard]] bool alive() const { return ::waitpid(child_, nullptr, WNOHANG) == 0; }
+
+  /// A connection from `host`, a loopback address, on which `message` was said.
+  [[nodiscard]] UniqueFd say(const char* host, const wire::Message& message) const {
+    UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    ::inet_pton(AF_INET, host, &address.sin_addr);
+    EXPECT_EQ(::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    ::inet_pton(AF_INET, "127.0.0.1", &address.sin_addr);
+    address.sin_port = htons(port_);
+    EXPECT_EQ(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    const timeval patience{10, 0};
+    ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    const std::string body = message.SerializeAsString();
+    const auto header = encode_frame_header({.body_bytes = static_cast<std::uint32_t>(body.size())});
+    const std::string frame = std::string(reinterpret_cast<const char*>(header.data()), header.size()) + body;
+    ::send(fd.get(), frame.data(), frame.size(), MSG_NOSIGNAL);
+    return fd;
+  }
+  static wire::Message hello() {
+    wire::Message message;
+    message.mutable_hello()->set_protocol(kProtocolVersion);
+    message.mutable_hello()->set_peer_id(1);
+    return message;
+  }
+  static wire::Message join(const std::string& name) {
+    wire::Message message;
+    message.mutable_join()->set_protocol(kProtocolVersion);
+    message.mutable_join()->set_name(name);
+    message.mutable_join()->set_leaf_only(true);
+    return message;
+  }
+  /// Whether a first frame comes, and not the end.
+  static bool answered(const UniqueFd& fd) {
+    char header[FrameHeader::kBytes];
+    return ::recv(fd.get(), header, sizeof header, MSG_WAITALL) == ssize_t(sizeof header);
+  }
+  static bool ended(const UniqueFd& fd) {
+    char byte = 0;
+    const ssize_t got = ::recv(fd.get(), &byte, 1, MSG_DONTWAIT);
+    return got == 0 || (got < 0 && errno == ECONNRESET);
+  }
+
+ private:
+  [[noreturn]] void run(int out) {
+    const rlimit limit{kDescriptors, kDescriptors};
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+    DaemonConfig config;
+    config.role = Role::kOrigin;
+    config.name = "origin";
+    config.state = (directory_ / "origin").string();
+    config.disk = DiskBackend::kThreadPool;
+    config.admission = AdmissionLimits::of_this_process();
+    UvLoop loop;
+    SocketNetwork network(loop, Rate{}, Rate{}, SocketOptions{});
+    const auto open_store = [&](StoreOptions options) { return Store::open(loop, std::move(options)); };
+    auto node = open_node(config, {loop, network, open_store, [] { return std::uint64_t{1}; }});
+    if (!node.has_value()) ::_exit(1);
+    const std::uint16_t port = (*node)->endpoint().port;
+    if (::write(out, &port, sizeof port) != ssize_t(sizeof port)) ::_exit(1);
+    loop.run();
+    ::_exit(0);
+  }
+
+  std::filesystem::path directory_;
+  pid_t child_ = -1;
+  std::uint16_t port_ = 0;
+};
+
+TEST_F(LimitedOrigin, SurvivesAHostThatSaysHelloForEverAndServesOthers) {
+  std::vector<UniqueFd> flood;
+  for (int i = 0; i < 400; ++i) flood.push_back(say("127.0.0.1", hello()));
+  const UniqueFd worker = say("127.0.0.2", join("w"));
+  EXPECT_TRUE(answered(worker));
+  EXPECT_TRUE(alive());
+  const auto refused = std::ranges::count_if(flood, ended);
+  EXPECT_GE(refused, 400 - int(kDescriptors) / 2) << "half of the descriptors are for connections";
+  EXPECT_LT(refused, 400);
+}
+
+TEST_F(LimitedOrigin, SurvivesAHostThatSaysNothing) {
+  std::vector<UniqueFd> flood;
+  for (int i = 0; i < 400; ++i) {
+    UniqueFd silent = say("127.0.0.1", wire::Message());
+    flood.push_back(std::move(silent));
+  }
+  const UniqueFd same_host = say("127.0.0.1", join("a"));
+  EXPECT_TRUE(answered(same_host)) << "who says who he is comes in";
+  EXPECT_TRUE(alive());
+}
+
+TEST_F(LimitedOrigin, RoomThatWasGivenBackIsUsedAgain) {
+  for (int round = 0; round < 3; ++round) {
+    std::vector<UniqueFd> flood;
+    for (int i = 0; i < 200; ++i) flood.push_back(say("127.0.0.1", hello()));
+    flood.clear();
+    bool joined = false;
+    for (int attempt = 0; attempt < 100 && !joined; ++attempt) {
+      joined = answered(say("127.0.0.1", join("w" + std::to_string(round))));
+      if (!joined) ::usleep(20'000);
+    }
+    EXPECT_TRUE(joined) << round;
+  }
+  EXPECT_TRUE(alive());
+}
+
+}  // namespace
+}  // namespace weightcast

@@ -1,0 +1,189 @@
+// What real nodes, run on the test's own thread, say of themselves.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "proto/limits.h"
+#include "proto/wire.pb.h"
+#include "tests/transport/io/io_fixture.h"
+#include "transport/io/net/dial.h"
+#include "transport/io/net/socket_network.h"
+#include "transport/node/node.h"
+
+namespace weightcast {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::HasSubstr;
+
+struct NodeStatusTest : testing::Test {
+  std::filesystem::path directory = [] {
+    std::string name = (std::filesystem::temp_directory_path() / "weightcast-node-XXXXXX").string();
+    return std::filesystem::path(::mkdtemp(name.data()));
+  }();
+  Net net;  // the peers' end
+  UvLoop loop;
+  SocketNetwork network{loop, Rate{}, Rate{}, SocketOptions{}};
+
+  ~NodeStatusTest() override { std::filesystem::remove_all(directory); }
+
+  DaemonConfig config(const std::string& name, Role role) {
+    DaemonConfig config;
+    config.role = role;
+    config.name = name;
+    config.state = (directory / name).string();
+    config.disk = DiskBackend::kThreadPool;
+    if (role == Role::kWorker) config.origin = Endpoint{"127.0.0.1", 1};
+    return config;
+  }
+  std::unique_ptr<Node> open(const DaemonConfig& config) {
+    const auto open_store = [this](StoreOptions options) { return Store::open(loop, std::move(options)); };
+    auto node = open_node(config, {loop, network, open_store, [] { return std::uint64_t{1}; }});
+    EXPECT_TRUE(node.has_value()) << node.error().message();
+    return std::move(*node);
+  }
+  /// Turns both loops until `done` holds.
+  template <typename Condition>
+  [[nodiscard]] testing::AssertionResult run_until(Condition done) {
+    const Instant deadline = net.loop.now() + std::chrono::seconds(20);
+    while (!done()) {
+      if (net.loop.now() >= deadline) return testing::AssertionFailure() << "did not happen in 20 s";
+      loop.run_until(loop.now() + milliseconds(1));
+      net.loop.run_until(net.loop.now());
+    }
+    return testing::AssertionSuccess();
+  }
+  static wire::Message join_message(const std::string& name) {
+    wire::Message message;
+    message.mutable_join()->set_protocol(kProtocolVersion);
+    message.mutable_join()->set_name(name);
+    message.mutable_join()->set_incarnation(1);
+    message.mutable_join()->set_leaf_only(true);
+    return message;
+  }
+};
+
+struct Peer : End {
+  std::optional<Dial> dial;
+  Peer(Net& net, const Endpoint& to, const wire::Message& first) {
+    dial.emplace(net.context(), to, [this, first](Result<std::unique_ptr<FrameConnection>> made) {
+      ASSERT_TRUE(made.has_value()) << made.error().message();
+      adopt(std::move(*made));
+      connection->send_control(first.SerializeAsString());
+    });
+  }
+};
+
+TEST_F(NodeStatusTest, OfAnOriginAlone) {
+  DaemonConfig settings = config("trainer", Role::kOrigin);
+  settings.model_id = "m";
+  settings.uplink = Rate{1e6};
+  const auto node = open(settings);
+  const local::StatusReply status = node->status();
+  EXPECT_EQ(status.latest_version(), 0u);
+  EXPECT_EQ(status.model_id(), "m");
+  ASSERT_EQ(status.nodes_size(), 1);
+  EXPECT_EQ(status.nodes(0).name(), "trainer");
+  EXPECT_EQ(status.nodes(0).role(), "origin");
+  EXPECT_EQ(status.nodes(0).state(), "idle");
+  EXPECT_EQ(status.nodes(0).address(), node->endpoint().to_string());
+  EXPECT_EQ(status.nodes(0).uplink_bytes_per_s(), 1e6);
+  EXPECT_EQ(node->versions().versions_size(), 0);
+  EXPECT_FALSE(node->installed().has_value());
+}
+
+TEST_F(NodeStatusTest, OfAWorkerThatCannotReachItsOrigin) {
+  const auto node = open(config("a", Role::kWorker));
+  ASSERT_TRUE(run_until([&] { return !node->status().nodes(0).last_error().empty(); }));
+  const local::StatusReply status = node->status();
+  ASSERT_EQ(status.nodes_size(), 1);
+  EXPECT_EQ(status.nodes(0).name(), "a");
+  EXPECT_EQ(status.nodes(0).role(), "worker");
+  EXPECT_EQ(status.nodes(0).state(), "dialling");
+  EXPECT_THAT(status.nodes(0).last_error(), HasSubstr("127.0.0.1:1"));
+}
+
+TEST_F(NodeStatusTest, OfAWorkerDoesNotPublish) {
+  const auto node = open(config("a", Role::kWorker));
+  std::optional<Error> refused;
+  node->publish({}, [&](Result<std::uint64_t> taken) { refused = taken.error(); });
+  ASSERT_TRUE(run_until([&] { return refused.has_value(); }));
+  EXPECT_EQ(refused->code, Errc::kNotAllowed);
+}
+
+TEST_F(NodeStatusTest, TellsMembersTheirStateAndWhyTheyWereLost) {
+  const auto node = open(config("origin", Role::kOrigin));
+  Peer worker(net, node->endpoint(), join_message("gpu-1"));
+  ASSERT_TRUE(run_until([&] { return node->status().nodes_size() == 2; }));
+  EXPECT_EQ(node->status().nodes(1).name(), "gpu-1");
+  EXPECT_EQ(node->status().nodes(1).state(), "idle");
+  EXPECT_EQ(node->status().nodes(1).standing(), "leaf");
+  wire::Message leave;
+  leave.mutable_leave()->set_reason(std::string(3000, 'x'));
+  worker.connection->send_control(leave.SerializeAsString());
+  ASSERT_TRUE(run_until([&] { return node->status().nodes(1).state() == "lost"; }));
+  EXPECT_THAT(node->status().nodes(1).last_error(), HasSubstr("xxx"));
+  EXPECT_LE(node->status().nodes(1).last_error().size(), kReasonBytesMax);
+}
+
+TEST_F(NodeStatusTest, NamesThatCannotBeShownNeverBecomeMembers) {
+  const auto node = open(config("origin", Role::kOrigin));
+  for (const char* name : {"gpu-\xff", "a\nb", "\x1b[2J", "origin", ""}) {
+    Peer peer(net, node->endpoint(), join_message(name));
+    ASSERT_TRUE(run_until([&] { return peer.closed.has_value(); })) << name;
+    ASSERT_EQ(peer.controls.size(), 1u);
+    wire::Message bye;
+    ASSERT_TRUE(bye.ParseFromString(peer.controls[0]));
+    EXPECT_FALSE(bye.bye().reason().empty());
+  }
+  EXPECT_EQ(node->status().nodes_size(), 1);
+}
+
+// The origin remembers some of those that were lost.
+TEST_F(NodeStatusTest, OfManyThatCameAndWentIsReadInParts) {
+  const auto node = open(config("origin", Role::kOrigin));
+  constexpr int kMembers = 1000;
+  const std::string long_name(200, 'n');
+  wire::Message leave;
+  leave.mutable_leave()->set_reason(std::string(kReasonBytesMax, 'x'));
+  for (int done = 0; done < kMembers; done += 100) {
+    std::vector<std::unique_ptr<Peer>> peers;
+    for (int i = 0; i < 100; ++i) {
+      peers.push_back(
+          std::make_unique<Peer>(net, node->endpoint(), join_message(std::to_string(done + i) + long_name)));
+    }
+    ASSERT_TRUE(run_until(
+        [&] { return std::ranges::all_of(peers, [](const auto& peer) { return !peer->controls.empty(); }); }));
+    for (const auto& peer : peers) peer->connection->send_control(leave.SerializeAsString());
+    ASSERT_TRUE(run_until(
+        [&] { return std::ranges::all_of(peers, [](const auto& peer) { return peer->closed.has_value(); }); }));
+  }
+  const int nodes = node->status().nodes_size();
+  ASSERT_GT(node->status().ByteSizeLong(), LocalApi::kStatusPageBytes);
+
+  End program;
+  DialLocal dial(net.context(), (directory / "origin" / "api.sock").string(),
+                 [&](Result<std::unique_ptr<FrameConnection>> made) {
+                   ASSERT_TRUE(made.has_value());
+                   program.adopt(std::move(*made));
+                   local::Message request;
+                   request.mutable_status_request();
+                   program.connection->send_control(request.SerializeAsString());
+                 });
+  local::StatusReply all;
+  std::size_t parts = 0;
+  ASSERT_TRUE(run_until([&] {
+    for (; parts < program.controls.size(); ++parts) {
+      local::Message part;
+      EXPECT_TRUE(part.ParseFromString(program.controls[parts]));
+      all.MergeFrom(part.status_reply());
+    }
+    return all.last();
+  }));
+  EXPECT_EQ(all.nodes_size(), nodes);
+  EXPECT_GT(parts, 1u);
+}
+
+}  // namespace
+}  // namespace weightcast
