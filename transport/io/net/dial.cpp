@@ -1,7 +1,6 @@
 #include "transport/io/net/dial.h"
 
 #include <fmt/format.h>
-#include <netdb.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "transport/io/net/name_lookup.h"
 #include "transport/io/net/socket.h"
 
 namespace weightcast {
@@ -45,6 +45,7 @@ class Connector : public std::enable_shared_from_this<Connector> {
 
   void cancel() {
     done_ = true;
+    lookup_.reset();
     watch_.reset();
     fd_.reset();
     timeout_.disarm();
@@ -52,37 +53,12 @@ class Connector : public std::enable_shared_from_this<Connector> {
 
  private:
   void resolve(const Endpoint& to) {
-    struct Lookup {
-      std::vector<SocketAddress> addresses;
-      int status = 0;
-    };
-    const auto lookup = std::make_shared<Lookup>();
-    const auto work = [lookup, to] {
-      addrinfo hints{};
-      hints.ai_socktype = SOCK_STREAM;
-      addrinfo* found = nullptr;
-      lookup->status = ::getaddrinfo(to.host.c_str(), std::to_string(to.port).c_str(), &hints, &found);
-      if (lookup->status != 0) return;
-      for (const addrinfo* a = found; a != nullptr; a = a->ai_next) {
-        SocketAddress address;
-        std::copy_n(reinterpret_cast<const char*>(a->ai_addr), a->ai_addrlen,
-                    reinterpret_cast<char*>(&address.storage));
-        address.size = a->ai_addrlen;
-        lookup->addresses.push_back(address);
-      }
-      ::freeaddrinfo(found);
-    };
-    const auto done = [lookup, weak = weak_from_this()] {
-      const auto self = weak.lock();
-      if (!self || self->done_) return;
-      if (lookup->status != 0) {
-        self->last_error_ =
-            fail(Errc::kIo, Op::kConnect, fmt::format("to {}: {}", self->target_, ::gai_strerror(lookup->status)));
-      }
-      self->addresses_ = std::move(lookup->addresses);
-      self->try_next();
-    };
-    context_.loop.offload(work, done);
+    lookup_.emplace(context_.loop, context_.socket.name_servers, to,
+                    [this](Result<std::vector<SocketAddress>> addresses) {
+                      if (!addresses.has_value()) last_error_ = addresses.error();
+                      if (addresses.has_value()) addresses_ = std::move(*addresses);
+                      try_next();
+                    });
   }
 
   void try_next() {
@@ -147,6 +123,7 @@ class Connector : public std::enable_shared_from_this<Connector> {
   Dial::Done on_done_;
   std::vector<SocketAddress> addresses_;
   std::size_t next_ = 0;
+  std::optional<NameLookup> lookup_;
   UniqueFd fd_;
   bool is_tcp_ = true;
   std::optional<FdWatch> watch_;

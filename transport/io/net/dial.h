@@ -11,7 +11,8 @@
 namespace weightcast {
 
 /// Starts to connect; `on_done` runs once, later, with the connection or the error (kTimedOut, kIo). Dropping the
-/// handle cancels, from inside `on_done` too. A host with several addresses is tried at each, one after the other.
+/// handle cancels, from inside `on_done` too. A name is looked up anew for each dial, within the same time; a host with
+/// several addresses is tried at each, one after the other.
 class Dial {
  public:
   using Done = std::function<void(Result<std::unique_ptr<FrameConnection>>)>;

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "base/result.h"
-#include "transport/io/uv_loop.h"
 #include "transport/io/unique_fd.h"
+#include "transport/io/uv_loop.h"
 
 namespace weightcast {
 
