@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/posix_file_system.h"
 #include "base/units.h"
 #include "patch/snapshot/safetensors.h"
 
@@ -62,11 +63,10 @@ Status make_snapshot(const std::string& directory, std::uint64_t size_bytes, std
   }
 
   const std::string path = directory + "/model.safetensors";
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (fd < 0) return fail_errno(errno, Op::kOpen, path);
-  const Status written = write_safetensors(fd, path, layout, data);
-  ::close(fd);
-  return written;
+  PosixFileSystem files;
+  WC_ASSIGN(const std::unique_ptr<File> file, files.open(path, {.write = true, .create = Create::kEmpty}));
+  FileWriter out(*file, path);
+  return write_safetensors(out, layout, data);
 }
 
 Status run(const std::string& directory, const std::string& size, const std::string& seed_text) {

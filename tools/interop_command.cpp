@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "base/posix_file_system.h"
 #include "base/units.h"
 #include "patch/interop/hf_sparse.h"
 #include "patch/interop/slime_delta.h"
@@ -47,8 +48,9 @@ Result<bool> same_besides_tensors(const SnapshotSource& base, const SnapshotSour
 }
 
 Status export_version(const Flags& flags) {
-  WC_ASSIGN(const SnapshotSource base, SnapshotSource::open(flags.base));
-  WC_ASSIGN(const SnapshotSource result, SnapshotSource::open(flags.other));
+  PosixFileSystem file_system;
+  WC_ASSIGN(const SnapshotSource base, SnapshotSource::open(file_system, flags.base));
+  WC_ASSIGN(const SnapshotSource result, SnapshotSource::open(file_system, flags.other));
   const SnapshotStream base_stream(base), result_stream(result);
   std::string path = flags.output;
   std::size_t changed_tensors = 0;
@@ -56,14 +58,14 @@ Status export_version(const Flags& flags) {
   if (flags.format == kSlime) {
     const SlimeEncoding encoding = flags.encoding == "xor" ? SlimeEncoding::kXor : SlimeEncoding::kOverwrite;
     const SlimeIndex index{Version{flags.version}, Version{flags.base_version}, encoding};
-    WC_ASSIGN(const SlimeSummary made,
-              export_slime_delta(layout_of(base), base_stream, layout_of(result), result_stream, index, flags.output));
+    WC_ASSIGN(const SlimeSummary made, export_slime_delta(file_system, layout_of(base), base_stream, layout_of(result),
+                                                          result_stream, index, flags.output));
     path = made.path;
     changed_tensors = made.changed_tensors;
     bytes = made.bytes;
   } else {
-    WC_ASSIGN(const HfSparseInfo made, export_hf_sparse(layout_of(base), base_stream, layout_of(result), result_stream,
-                                                        Version{flags.version}, flags.output));
+    WC_ASSIGN(const HfSparseInfo made, export_hf_sparse(file_system, layout_of(base), base_stream, layout_of(result),
+                                                        result_stream, Version{flags.version}, flags.output));
     changed_tensors = made.changed_tensors;
     bytes = made.bytes;
   }
@@ -81,16 +83,17 @@ Status export_version(const Flags& flags) {
 }
 
 Status import_version(const Flags& flags) {
-  WC_ASSIGN(const SnapshotSource base, SnapshotSource::open(flags.base));
+  PosixFileSystem file_system;
+  WC_ASSIGN(const SnapshotSource base, SnapshotSource::open(file_system, flags.base));
   const SnapshotStream base_stream(base);
   OutputSnapshot out(base.file_table());
   WC_TRY(out.open(flags.output));
   std::string step;
   if (flags.format == kSlime) {
-    WC_ASSIGN(const SlimeIndex index, import_slime_delta(flags.other, layout_of(base), base_stream, out));
+    WC_ASSIGN(const SlimeIndex index, import_slime_delta(file_system, flags.other, layout_of(base), base_stream, out));
     step = fmt::format("version {} from {}", index.version.value, index.base_version.value);
   } else {
-    WC_ASSIGN(const HfSparseInfo info, import_hf_sparse(flags.other, layout_of(base), base_stream, out));
+    WC_ASSIGN(const HfSparseInfo info, import_hf_sparse(file_system, flags.other, layout_of(base), base_stream, out));
     step = fmt::format("version {}, {} elements changed", info.version.value, info.changed_elements);
   }
   WC_TRY(base.check_unchanged());

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/json_text.h"
+#include "base/posix_file_system.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "patch/apply/patch_applier.h"
@@ -34,10 +35,10 @@ constexpr const char* kSingleFileName = "model.safetensors";
 /// What a patch is made from: a snapshot, or nothing.
 class OldSnapshot {
  public:
-  static Result<OldSnapshot> open(const std::string& path) {
+  static Result<OldSnapshot> open(FileSystem& file_system, const std::string& path) {
     OldSnapshot old;
     if (path == kNothing) return old;
-    WC_ASSIGN(SnapshotSource source, SnapshotSource::open(path));
+    WC_ASSIGN(SnapshotSource source, SnapshotSource::open(file_system, path));
     old.source_ = std::make_unique<SnapshotSource>(std::move(source));
     old.stream_ = std::make_unique<SnapshotStream>(*old.source_);
     return old;
@@ -71,8 +72,9 @@ class OldSnapshot {
 };
 
 Status make(const Flags& flags) {
-  WC_ASSIGN(const OldSnapshot base, OldSnapshot::open(flags.base));
-  WC_ASSIGN(const SnapshotSource result, SnapshotSource::open(flags.other));
+  PosixFileSystem file_system;
+  WC_ASSIGN(const OldSnapshot base, OldSnapshot::open(file_system, flags.base));
+  WC_ASSIGN(const SnapshotSource result, SnapshotSource::open(file_system, flags.other));
   WC_ASSIGN(const FileTable files, base.result_files(result.size_bytes()));
   if (files.files() != result.file_table().files()) {
     return fail(Errc::kUnsupported, Op::kEncode,
@@ -149,8 +151,9 @@ struct Application {
 };
 
 Status apply(const Flags& flags) {
-  WC_ASSIGN(const OldSnapshot base, OldSnapshot::open(flags.base));
-  WC_ASSIGN(const MappedFile patch, MappedFile::open(flags.other));
+  PosixFileSystem file_system;
+  WC_ASSIGN(const OldSnapshot base, OldSnapshot::open(file_system, flags.base));
+  WC_ASSIGN(const MappedFile patch, MappedFile::open(file_system, flags.other));
   std::optional<Application> application;
 
   const auto start = [&](const PatchHead& head) -> Status {
@@ -195,7 +198,8 @@ struct TensorFigures {
 };
 
 Status inspect(const Flags& flags) {
-  WC_ASSIGN(const MappedFile patch, MappedFile::open(flags.base));
+  PosixFileSystem file_system;
+  WC_ASSIGN(const MappedFile patch, MappedFile::open(file_system, flags.base));
   std::map<std::uint32_t, TensorFigures> figures;  // by tensor; kNoTensor for raw bytes
   std::uint64_t changed_cells = 0, cells = 0, segments = 0;
   std::size_t first_piece = 0;

@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <thread>
 
+#include "base/posix_file_system.h"
 #include "bench/codec/trace.h"
 #include "patch/codec/codec.h"
 #include "patch/snapshot/safetensors.h"
-#include "transport/io/disk/posix_file.h"
 
 namespace weightcast::bench {
 namespace {
@@ -41,12 +41,13 @@ Result<Payload> write_snapshot(const std::filesystem::path& path, Bytes weights,
   tensor.size_bytes = bytes / 2 * 2;
   tensor.shape = {tensor.size_bytes / 2};
   WC_ASSIGN(const SafetensorsLayout layout, lay_out_safetensors(std::span(&tensor, 1), {}));
-  WC_ASSIGN(const File file, open_file(path, O_WRONLY | O_CREAT | O_TRUNC));
+  PosixFileSystem files;
+  WC_ASSIGN(const std::unique_ptr<File> file, files.open(path, {.write = true, .create = Create::kEmpty}));
   DigestStream digest;
   std::uint64_t at = 0;
   const auto append = [&](Bytes piece) -> Status {
     digest.update(piece);
-    WC_TRY(write_fully(file, at, piece, path.native()));
+    WC_TRY(write_fully(*file, at, piece, path.native()));
     at += piece.size();
     return {};
   };

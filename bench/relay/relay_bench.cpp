@@ -9,8 +9,8 @@
 #include <optional>
 #include <thread>
 
+#include "base/posix_file_system.h"
 #include "bench/fleet/tcp.h"
-#include "transport/io/disk/posix_file.h"
 
 namespace weightcast::bench {
 namespace {
@@ -40,20 +40,20 @@ Status receive_chunks(const UniqueFd& from, const std::function<Status(Bytes)>& 
 /// What one end of the plain way does with the chunks that it gets, besides hashing and sending them.
 class ChunkFile {
  public:
-  static Result<ChunkFile> open(const std::filesystem::path& path) {
-    WC_ASSIGN(File file, open_file(path, O_WRONLY | O_CREAT));
+  static Result<ChunkFile> open(FileSystem& files, const std::filesystem::path& path) {
+    WC_ASSIGN(std::unique_ptr<File> file, files.open(path, {.write = true, .create = Create::kIfMissing}));
     return ChunkFile(std::move(file), path);
   }
   Status append(Bytes chunk) {
-    WC_TRY(write_fully(file_, offset_, chunk, path_.native()));
+    WC_TRY(write_fully(*file_, offset_, chunk, path_.native()));
     offset_ += chunk.size();
     return {};
   }
 
  private:
-  ChunkFile(File file, std::filesystem::path path) : file_(std::move(file)), path_(std::move(path)) {}
+  ChunkFile(std::unique_ptr<File> file, std::filesystem::path path) : file_(std::move(file)), path_(std::move(path)) {}
 
-  File file_;
+  std::unique_ptr<File> file_;
   std::filesystem::path path_;
   std::uint64_t offset_ = 0;
 };
@@ -61,10 +61,11 @@ class ChunkFile {
 /// Until the sink has the last byte. Copier and sink store what they get in `directory`, if there is one.
 Result<RelayCase::Plain> plain_relay(std::uint64_t payload_bytes,
                                      const std::optional<std::filesystem::path>& directory) {
+  PosixFileSystem files;
   std::optional<ChunkFile> copier_file, sink_file;
   if (directory) {
-    WC_ASSIGN(copier_file, ChunkFile::open(*directory / "plain-copier"));
-    WC_ASSIGN(sink_file, ChunkFile::open(*directory / "plain-sink"));
+    WC_ASSIGN(copier_file, ChunkFile::open(files, *directory / "plain-copier"));
+    WC_ASSIGN(sink_file, ChunkFile::open(files, *directory / "plain-sink"));
   }
   WC_ASSIGN(TcpListener at_sink, tcp_listen(any_port()));
   WC_ASSIGN(TcpListener at_copier, tcp_listen(any_port()));

@@ -1,18 +1,12 @@
 #include "patch/apply/undo.h"
 
-#include <fcntl.h>
-#include <fmt/format.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
+#include <array>
 #include <bit>
-#include <cerrno>
 #include <cstring>
 #include <filesystem>
 
 #include "patch/codec/byte_io.h"
-#include "patch/snapshot/write_file.h"
 
 namespace weightcast {
 namespace {
@@ -66,9 +60,9 @@ std::vector<std::byte> make_body(std::uint64_t offset, Bytes before, Bytes after
   return body;
 }
 
-Status remove_journal(const std::string& path) {
-  if (::unlink(path.c_str()) != 0) return fail_errno(errno, Op::kWrite, path);
-  return sync_folder(std::filesystem::path(path).parent_path());
+Status remove_journal(FileSystem& files, const std::string& path) {
+  WC_TRY(files.remove(path));
+  return sync_directory(files, std::filesystem::path(path).parent_path());
 }
 
 /// Positions of the whole records' bodies, in order.
@@ -77,22 +71,9 @@ struct Records {
   std::vector<std::pair<std::uint64_t, std::uint64_t>> bodies;  // offset in the file, length
 };
 
-Status read_exactly(int fd, const std::string& path, std::uint64_t offset, MutableBytes out) {
-  while (!out.empty()) {
-    const ssize_t got = ::pread(fd, out.data(), out.size(), off_t(offset));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return fail_errno(errno, Op::kRead, path);
-    if (got == 0) return fail(Errc::kCorrupt, Op::kRead, path + ": it ends early");
-    offset += std::uint64_t(got);
-    out = out.subspan(std::size_t(got));
-  }
-  return {};
-}
-
-Result<Records> scan(int fd, const std::string& path) {
-  struct stat info {};
-  if (::fstat(fd, &info) != 0) return fail_errno(errno, Op::kRead, path);
-  const auto size = std::uint64_t(info.st_size);
+Result<Records> scan(File& file, const std::string& path) {
+  WC_ASSIGN(const FileInfo info, file.info());
+  const std::uint64_t size = info.size_bytes;
   const auto damaged = [&] {
     return fail(
         Errc::kCorrupt, Op::kParse,
@@ -100,7 +81,7 @@ Result<Records> scan(int fd, const std::string& path) {
   };
   Records records;
   std::vector<std::byte> bytes(std::min<std::uint64_t>(size, 8 + 4 + kTagBytesMax + Digest::kBytes));
-  WC_TRY(read_exactly(fd, path, 0, bytes));
+  WC_TRY(read_fully(file, 0, bytes, path));
   ByteReader reader(bytes);
   const auto magic = reader.fixed<std::uint64_t>();
   const auto tag_bytes = reader.fixed<std::uint32_t>();
@@ -116,14 +97,14 @@ Result<Records> scan(int fd, const std::string& path) {
   std::vector<std::byte> body;
   for (std::uint64_t at = reader.position(); at + kRecordPrefixBytes <= size;) {
     std::array<std::byte, kRecordPrefixBytes> prefix;
-    WC_TRY(read_exactly(fd, path, at, prefix));
+    WC_TRY(read_fully(file, at, prefix, path));
     ByteReader fields(prefix);
     const auto record_magic = fields.fixed<std::uint32_t>();
     const auto body_bytes = fields.fixed<std::uint64_t>();
     const std::uint64_t body_at = at + kRecordPrefixBytes;
     if (record_magic != kRecordMagic || body_bytes > size - body_at) break;
     body.resize(std::size_t(body_bytes));
-    WC_TRY(read_exactly(fd, path, body_at, body));
+    WC_TRY(read_fully(file, body_at, body, path));
     if (fields.digest() != record_digest(Bytes(prefix).first(12), body)) break;
     records.bodies.emplace_back(body_at, body_bytes);
     at = body_at + body_bytes;
@@ -148,38 +129,32 @@ Status restore(Bytes body, const std::function<Status(std::uint64_t, Bytes)>& wr
 
 }  // namespace
 
-struct UndoJournal::File {
+struct UndoJournal::Opened {
+  FileSystem& files;
   std::string path;
-  int fd = -1;
+  std::unique_ptr<File> file;
   std::uint64_t end = 0;
-  ~File() { ::close(fd); }
 };
 
-UndoJournal::UndoJournal(std::unique_ptr<File> file) : file_(std::move(file)) {}
+UndoJournal::UndoJournal(std::unique_ptr<Opened> opened) : opened_(std::move(opened)) {}
 UndoJournal::UndoJournal(UndoJournal&&) noexcept = default;
 UndoJournal& UndoJournal::operator=(UndoJournal&&) noexcept = default;
 UndoJournal::~UndoJournal() = default;
 
-Result<UndoJournal> UndoJournal::create(const std::string& path, std::string_view tag) {
+Result<UndoJournal> UndoJournal::create(FileSystem& files, const std::string& path, std::string_view tag) {
   WC_CHECK(tag.size() <= kTagBytesMax);
-  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (fd < 0) return fail_errno(errno, Op::kOpen, path);
-  auto file = std::make_unique<File>();
-  file->path = path;
-  file->fd = fd;
+  WC_ASSIGN(std::unique_ptr<File> file, files.open(path, {.write = true, .create = Create::kNew, .permissions = 0600}));
   std::vector<std::byte> bytes;
   ByteWriter writer(bytes);
   writer.fixed(kFileMagic);
   writer.fixed(std::uint32_t(tag.size()));
   writer.bytes(std::as_bytes(std::span(tag.data(), tag.size())));
   writer.digest(digest_of(bytes));
-  WC_TRY(write_all(fd, path, bytes));
-  file->end = bytes.size();
+  WC_TRY(write_fully(*file, 0, bytes, path));
   // At once: by its first bytes, and by its name, it is known that there is nothing else to put back.
-  UndoJournal journal(std::move(file));
-  WC_TRY(journal.sync());
-  WC_TRY(sync_folder(std::filesystem::path(path).parent_path()));
-  return journal;
+  WC_TRY(file->sync_data());
+  WC_TRY(sync_directory(files, std::filesystem::path(path).parent_path()));
+  return UndoJournal(std::make_unique<Opened>(Opened{files, path, std::move(file), bytes.size()}));
 }
 
 Status UndoJournal::record(std::uint64_t offset, Bytes before, Bytes after) {
@@ -193,36 +168,30 @@ Status UndoJournal::record(std::uint64_t offset, Bytes before, Bytes after) {
   writer.fixed(std::uint64_t{body.size()});
   writer.digest(record_digest(record, body));
   writer.bytes(body);
-  if (Status written = write_all(file_->fd, file_->path, record); !written) {
+  if (Status written = write_fully(*opened_->file, opened_->end, record, opened_->path); !written) {
     // A torn record would hide those that follow it.
-    if (::ftruncate(file_->fd, off_t(file_->end)) != 0 || ::lseek(file_->fd, off_t(file_->end), SEEK_SET) < 0) {
-      return fail_errno(errno, Op::kWrite, file_->path);
-    }
+    WC_TRY(opened_->file->truncate(opened_->end));
     return written;
   }
-  file_->end += record.size();
+  opened_->end += record.size();
   return {};
 }
 
-Status UndoJournal::sync() {
-  if (::fdatasync(file_->fd) != 0) return fail_errno(errno, Op::kSync, file_->path);
-  return {};
-}
+Status UndoJournal::sync() { return opened_->file->sync_data(); }
 
-Result<Recovered> recover(const std::string& path, const std::function<Status(std::uint64_t, Bytes)>& write,
+Result<Recovered> recover(FileSystem& files, const std::string& path,
+                          const std::function<Status(std::uint64_t, Bytes)>& write,
                           const std::function<Status()>& sync) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return fail_errno(errno, Op::kOpen, path);
-  const std::unique_ptr<const int, void (*)(const int*)> closer(&fd, [](const int* open) { ::close(*open); });
-  WC_ASSIGN(const Records records, scan(fd, path));
+  WC_ASSIGN(const std::unique_ptr<File> file, files.open(path, {}));
+  WC_ASSIGN(const Records records, scan(*file, path));
   std::vector<std::byte> body;
   for (auto at = records.bodies.rbegin(); at != records.bodies.rend(); ++at) {
     body.resize(std::size_t(at->second));
-    WC_TRY(read_exactly(fd, path, at->first, body));
+    WC_TRY(read_fully(*file, at->first, body, path));
     WC_TRY(restore(body, write));
   }
   WC_TRY(sync());
-  WC_TRY(remove_journal(path));
+  WC_TRY(remove_journal(files, path));
   return Recovered{records.tag, records.bodies.size()};
 }
 

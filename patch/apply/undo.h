@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/digest.h"
+#include "base/file_system.h"
 #include "base/result.h"
 
 namespace weightcast {
@@ -25,7 +26,7 @@ class UndoJournal {
  public:
   /// Starts a journal for one apply. `tag` names what it is about (a version, say) and comes back from recover(), at
   /// most 4096 bytes. Errors: kAlreadyExists where there is one, which must be recovered first; kNoSpace and kIo.
-  static Result<UndoJournal> create(const std::string& path, std::string_view tag);
+  static Result<UndoJournal> create(FileSystem& files, const std::string& path, std::string_view tag);
 
   UndoJournal(UndoJournal&&) noexcept;
   UndoJournal& operator=(UndoJournal&&) noexcept;
@@ -40,10 +41,10 @@ class UndoJournal {
   Status sync();
 
  private:
-  struct File;
-  explicit UndoJournal(std::unique_ptr<File> file);
+  struct Opened;
+  explicit UndoJournal(std::unique_ptr<Opened> opened);
 
-  std::unique_ptr<File> file_;
+  std::unique_ptr<Opened> opened_;
 };
 
 struct Recovered {
@@ -55,7 +56,8 @@ struct Recovered {
 /// after the last, and must put the data on the disk; then the journal is removed. To revert an apply that failed,
 /// destroy its journal and call this. Errors: kNotFound (no journal: nothing to do), kCorrupt (its first bytes are not
 /// a journal's; it is left in place), and those of the callbacks (it is left in place, too).
-Result<Recovered> recover(const std::string& path, const std::function<Status(std::uint64_t offset, Bytes old)>& write,
+Result<Recovered> recover(FileSystem& files, const std::string& path,
+                          const std::function<Status(std::uint64_t offset, Bytes old)>& write,
                           const std::function<Status()>& sync);
 
 }  // namespace weightcast

@@ -136,8 +136,9 @@ Status apply_hf_sparse_tensor(const HfSparseTensor& change, MutableBytes cells) 
   return {};
 }
 
-Result<HfSparseInfo> export_hf_sparse(const SnapshotLayout& before, const ByteSource& base, const SnapshotLayout& after,
-                                      const ByteSource& result, Version version, const std::string& path) {
+Result<HfSparseInfo> export_hf_sparse(FileSystem& files, const SnapshotLayout& before, const ByteSource& base,
+                                      const SnapshotLayout& after, const ByteSource& result, Version version,
+                                      const std::string& path) {
   WC_ASSIGN(const std::vector<TensorPair> pairs, pair_tensors(before, after));
   HfSparseInfo info;
   info.version = version;
@@ -174,15 +175,14 @@ Result<HfSparseInfo> export_hf_sparse(const SnapshotLayout& before, const ByteSo
                                           {"sparsity", fmt::format("{:.6f}", share)},
                                           {"changed_params", fmt::format("{}", info.changed_elements)}}));
   const std::vector<Bytes> data(parts.begin(), parts.end());
-  WC_TRY(
-      write_new_file(path, [&](int fd, std::string_view name) { return write_safetensors(fd, name, layout, data); }));
+  WC_TRY(write_new_file(files, path, [&](FileWriter& out) { return write_safetensors(out, layout, data); }));
   info.bytes = layout.file_bytes;
   return info;
 }
 
-Result<HfSparseInfo> import_hf_sparse(const std::string& path, const SnapshotLayout& before, const ByteSource& base,
-                                      ByteTarget& target) {
-  WC_ASSIGN(const MappedFile file, MappedFile::open(path));
+Result<HfSparseInfo> import_hf_sparse(FileSystem& files, const std::string& path, const SnapshotLayout& before,
+                                      const ByteSource& base, ByteTarget& target) {
+  WC_ASSIGN(const MappedFile file, MappedFile::open(files, path));
   HfSparseInfo info;
   WC_ASSIGN(const std::vector<HfSparseTensor> changes, read_hf_sparse(file.bytes(), path, info));
   std::unordered_map<std::string_view, const HfSparseTensor*> by_name;

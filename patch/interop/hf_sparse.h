@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "base/file_system.h"
 #include "base/ids.h"
 #include "patch/interop/edit_tensors.h"
 #include "patch/snapshot/safetensors.h"
@@ -39,12 +40,13 @@ Status apply_hf_sparse_tensor(const HfSparseTensor& change, MutableBytes cells);
 
 /// Writes `path`, which appears when it is complete. Takes memory for the file. Errors: those of pair_tensors();
 /// kUnsupported (elements that are not whole bytes; a changed element beyond 2^31); fail_errno().
-Result<HfSparseInfo> export_hf_sparse(const SnapshotLayout& before, const ByteSource& base, const SnapshotLayout& after,
-                                      const ByteSource& result, Version version, const std::string& path);
+Result<HfSparseInfo> export_hf_sparse(FileSystem& files, const SnapshotLayout& before, const ByteSource& base,
+                                      const SnapshotLayout& after, const ByteSource& result, Version version,
+                                      const std::string& path);
 
 /// Writes to `target` what the file makes of the base. Errors: those of read_hf_sparse() and apply_hf_sparse_tensor();
 /// kInvalidArgument (a tensor that the base has not, or in another dtype); those of the streams.
-Result<HfSparseInfo> import_hf_sparse(const std::string& path, const SnapshotLayout& before, const ByteSource& base,
-                                      ByteTarget& target);
+Result<HfSparseInfo> import_hf_sparse(FileSystem& files, const std::string& path, const SnapshotLayout& before,
+                                      const ByteSource& base, ByteTarget& target);
 
 }  // namespace weightcast

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "patch/snapshot/json_text.h"
+#include "patch/snapshot/mapped_file.h"
 #include "patch/snapshot/safetensors.h"
 #include "patch/snapshot/snapshot.h"
 #include "patch/snapshot/write_file.h"
@@ -101,7 +102,7 @@ Status read_shards(const SnapshotSource& delta, CodedTensors& coded) {
   const std::vector<SnapshotFile>& files = delta.file_table().files();
   for (std::size_t f = 0; f < files.size(); ++f) {
     if (!files[f].name.ends_with(".safetensors")) continue;
-    const Bytes bytes = delta.mapping(f);
+    WC_ASSIGN(const Bytes bytes, delta.mapping(f));
     WC_ASSIGN(const SafetensorsHeader header, parse_safetensors_header(bytes, bytes.size(), files[f].name));
     for (const TensorInfo& tensor : header.tensors) {
       const auto checksum = header.metadata.find(tensor.name);
@@ -204,7 +205,7 @@ std::string slime_checksum(SlimeChecksum checksum, Bytes bytes) {
   return checksum == SlimeChecksum::kXxh3_128 ? digest_of(bytes).hex() : fmt::format("{:08x}", adler32(bytes));
 }
 
-Result<SlimeSummary> export_slime_delta(const SnapshotLayout& before, const ByteSource& base,
+Result<SlimeSummary> export_slime_delta(FileSystem& files, const SnapshotLayout& before, const ByteSource& base,
                                         const SnapshotLayout& after, const ByteSource& result, const SlimeIndex& index,
                                         const std::string& directory) {
   WC_ASSIGN(const std::vector<TensorPair> pairs, pair_tensors(before, after));
@@ -235,27 +236,26 @@ Result<SlimeSummary> export_slime_delta(const SnapshotLayout& before, const Byte
   SlimeSummary summary;
   summary.path = (fs::path(directory) / fmt::format("weight_v{:06d}", index.version.value)).string();
   summary.changed_tensors = tensors.size();
-  NewDirectory made(summary.path);
+  NewDirectory made(files, summary.path);
   WC_TRY(made.create());
   if (!tensors.empty()) {
     WC_ASSIGN(const SafetensorsLayout layout, lay_out_safetensors(tensors, checksums));
     const std::vector<Bytes> data(frames.begin(), frames.end());
-    WC_TRY(write_new_file(made.temporary() / kShardName,
-                          [&](int fd, std::string_view name) { return write_safetensors(fd, name, layout, data); }));
+    WC_TRY(write_new_file(files, made.temporary() / kShardName,
+                          [&](FileWriter& out) { return write_safetensors(out, layout, data); }));
     summary.bytes += layout.file_bytes;
   }
   const std::string text = root.dump();
-  WC_TRY(write_new_file(made.temporary() / kIndexName, [&](int fd, std::string_view name) {
-    return write_all(fd, name, std::as_bytes(std::span(text)));
-  }));
+  WC_TRY(write_new_file(files, made.temporary() / kIndexName,
+                        [&](FileWriter& out) { return out.write(std::as_bytes(std::span(text))); }));
   summary.bytes += text.size();
   WC_TRY(made.publish());
   return summary;
 }
 
-Result<SlimeIndex> import_slime_delta(const std::string& directory, const SnapshotLayout& before,
+Result<SlimeIndex> import_slime_delta(FileSystem& files, const std::string& directory, const SnapshotLayout& before,
                                       const ByteSource& base, ByteTarget& target) {
-  WC_ASSIGN(const MappedFile index_file, MappedFile::open((fs::path(directory) / kIndexName).string()));
+  WC_ASSIGN(const MappedFile index_file, MappedFile::open(files, (fs::path(directory) / kIndexName).string()));
   if (index_file.size_bytes() > kSidecarBytesMax) {
     return fail(Errc::kTooLarge, Op::kOpen,
                 fmt::format("{}: {} bytes exceed the limit of {}", index_file.path(), index_file.size_bytes(),
@@ -268,7 +268,7 @@ Result<SlimeIndex> import_slime_delta(const std::string& directory, const Snapsh
   std::optional<SnapshotSource> delta;  // owns what `coded` points to
   CodedTensors coded;
   if (!index.empty) {
-    WC_ASSIGN(delta, SnapshotSource::open(directory));
+    WC_ASSIGN(delta, SnapshotSource::open(files, directory));
     WC_TRY(read_shards(*delta, coded));
   }
   std::size_t found = 0;

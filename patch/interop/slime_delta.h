@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "base/file_system.h"
 #include "base/ids.h"
 #include "patch/interop/edit_tensors.h"
 
@@ -59,7 +60,7 @@ struct SlimeSummary {
 
 /// Writes `directory`/weight_v{N:06d}, which appears when it is complete. Takes memory for the compressed delta.
 /// Errors: those of pair_tensors() and encode_slime_tensor(); kAlreadyExists where the directory does; fail_errno().
-Result<SlimeSummary> export_slime_delta(const SnapshotLayout& before, const ByteSource& base,
+Result<SlimeSummary> export_slime_delta(FileSystem& files, const SnapshotLayout& before, const ByteSource& base,
                                         const SnapshotLayout& after, const ByteSource& result, const SlimeIndex& index,
                                         const std::string& directory);
 
@@ -67,7 +68,7 @@ Result<SlimeSummary> export_slime_delta(const SnapshotLayout& before, const Byte
 /// against its checksum; whether those that did not change are those of the base version, the format cannot say.
 /// Errors: those of read_slime_index() and SnapshotSource::open(); kInvalidArgument (a tensor that the base has not),
 /// kCorrupt (a frame; a checksum, because the delta is damaged or the base another version), those of the streams.
-Result<SlimeIndex> import_slime_delta(const std::string& directory, const SnapshotLayout& before,
+Result<SlimeIndex> import_slime_delta(FileSystem& files, const std::string& directory, const SnapshotLayout& before,
                                       const ByteSource& base, ByteTarget& target);
 
 }  // namespace weightcast

@@ -1,94 +1,58 @@
 #include "patch/snapshot/mapped_file.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <cerrno>
 #include <utility>
 
 namespace weightcast {
-namespace {
 
-std::int64_t modified_ns_of(const struct stat& info) {
-  return std::int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
-}
-
-}  // namespace
-
-Result<MappedFile> MappedFile::open(const std::string& path) {
-  MappedFile file;
-  file.path_ = path;
-  // O_NONBLOCK: a FIFO must be refused, not waited for.
-  file.fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file.fd_ < 0) return fail_errno(errno, Op::kOpen, path);
-  struct stat info {};
-  if (::fstat(file.fd_, &info) != 0) return fail_errno(errno, Op::kOpen, path);
-  if (!S_ISREG(info.st_mode)) {
-    return fail(Errc::kInvalidArgument, Op::kOpen, fmt::format("{}: not a regular file", path));
-  }
-  file.size_bytes_ = static_cast<std::uint64_t>(info.st_size);
-  file.modified_ns_ = modified_ns_of(info);
-  if (file.size_bytes_ > 0) {
-    void* mapping = ::mmap(nullptr, file.size_bytes_, PROT_READ, MAP_SHARED | MAP_NORESERVE, file.fd_, 0);
-    if (mapping == MAP_FAILED) return fail_errno(errno, Op::kOpen, path);
-    file.data_ = static_cast<const std::byte*>(mapping);
-    ::madvise(mapping, file.size_bytes_, MADV_SEQUENTIAL);  // advice only: a refusal changes nothing
-  }
+Result<std::unique_ptr<File>> open_source_file(FileSystem& files, const std::string& path) {
+  // A FIFO must be refused, not waited for.
+  WC_ASSIGN(std::unique_ptr<File> file, files.open(path, {.wait = false}));
+  WC_ASSIGN(const FileInfo info, file->info());
+  if (!info.is_file()) return fail(Errc::kInvalidArgument, Op::kOpen, fmt::format("{}: not a regular file", path));
   return file;
 }
 
-MappedFile::MappedFile(MappedFile&& other) noexcept { *this = std::move(other); }
-
-MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
-  if (this == &other) return *this;
-  close();
-  path_ = std::move(other.path_);
-  fd_ = std::exchange(other.fd_, -1);
-  data_ = std::exchange(other.data_, nullptr);
-  size_bytes_ = std::exchange(other.size_bytes_, 0);
-  modified_ns_ = other.modified_ns_;
-  return *this;
-}
-
-MappedFile::~MappedFile() { close(); }
-
-void MappedFile::close() noexcept {
-  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_bytes_);
-  if (fd_ >= 0) ::close(fd_);
-  data_ = nullptr;
-  fd_ = -1;
-}
-
-Status MappedFile::read_at(std::uint64_t offset_bytes, MutableBytes out) const {
+Status read_source_file(File& file, std::uint64_t offset_bytes, MutableBytes out, const std::string& path,
+                        std::uint64_t size_bytes) {
   while (!out.empty()) {
-    const ssize_t got = ::pread(fd_, out.data(), out.size(), static_cast<off_t>(offset_bytes));
-    if (got < 0) {
-      if (errno == EINTR) continue;
-      return fail_errno(errno, Op::kRead, path_);
-    }
+    WC_ASSIGN(const std::size_t got, file.read_at(offset_bytes, out));
     if (got == 0) {
       return fail(
           Errc::kCorrupt, Op::kRead,
           fmt::format("{}: ends at byte {} of the {} that it had when it was opened; publish files that nothing "
                       "writes to any more",
-                      path_, offset_bytes, size_bytes_));
+                      path, offset_bytes, size_bytes));
     }
-    offset_bytes += static_cast<std::uint64_t>(got);
-    out = out.subspan(static_cast<std::size_t>(got));
+    offset_bytes += got;
+    out = out.subspan(got);
   }
   return {};
 }
 
-Status MappedFile::check_unchanged() const {
-  struct stat info {};
-  if (::fstat(fd_, &info) != 0) return fail_errno(errno, Op::kRead, path_);
-  if (static_cast<std::uint64_t>(info.st_size) == size_bytes_ && modified_ns_of(info) == modified_ns_) return {};
+Status check_same_file(const FileInfo& found, const FileInfo& now, const std::string& path) {
+  if (now.same_file(found) && now.size_bytes == found.size_bytes && now.modified_ns == found.modified_ns) return {};
   return fail(Errc::kCorrupt, Op::kRead,
-              fmt::format("{}: changed while it was being read; publish files that nothing writes to any more", path_));
+              fmt::format("{}: changed while it was being read; publish files that nothing writes to any more", path));
+}
+
+Result<MappedFile> MappedFile::open(FileSystem& files, const std::string& path) {
+  MappedFile opened;
+  opened.path_ = path;
+  WC_ASSIGN(opened.file_, open_source_file(files, path));
+  WC_ASSIGN(opened.found_, opened.file_->info());
+  WC_ASSIGN(opened.mapping_, opened.file_->map());
+  return opened;
+}
+
+Status MappedFile::read_at(std::uint64_t offset_bytes, MutableBytes out) const {
+  return read_source_file(*file_, offset_bytes, out, path_, found_.size_bytes);
+}
+
+Status MappedFile::check_unchanged() const {
+  WC_ASSIGN(const FileInfo now, file_->info());
+  return check_same_file(found_, now, path_);
 }
 
 }  // namespace weightcast

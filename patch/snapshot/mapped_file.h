@@ -1,31 +1,28 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "base/digest.h"
+#include "base/file_system.h"
 #include "base/result.h"
 
 namespace weightcast {
 
 /// A regular file, open and mapped for reading. Nothing is read until it is asked for, so its size may exceed memory.
-/// Symbolic links are followed. Owns the descriptor and the mapping. Safe to read from several threads.
+/// Symbolic links are followed. Owns the open file and the mapping. Safe to read from several threads.
 class MappedFile {
  public:
   /// Errors: those of fail_errno(); kInvalidArgument if it is not a regular file.
-  [[nodiscard]] static Result<MappedFile> open(const std::string& path);
-
-  MappedFile(MappedFile&& other) noexcept;
-  MappedFile& operator=(MappedFile&& other) noexcept;
-  ~MappedFile();
+  [[nodiscard]] static Result<MappedFile> open(FileSystem& files, const std::string& path);
 
   [[nodiscard]] const std::string& path() const { return path_; }
   /// As of open().
-  [[nodiscard]] std::uint64_t size_bytes() const { return size_bytes_; }
+  [[nodiscard]] std::uint64_t size_bytes() const { return found_.size_bytes; }
 
-  /// The whole file. To touch a page of it that another process has cut off since open() ends this one with SIGBUS:
-  /// for files that are ours; use read_at() for those that are not.
-  [[nodiscard]] Bytes bytes() const { return {data_, static_cast<std::size_t>(size_bytes_)}; }
+  /// The whole file: see Mapping for when that is safe; use read_at() for files that are not ours.
+  [[nodiscard]] Bytes bytes() const { return mapping_->bytes(); }
 
   /// Fills `out` from `offset_bytes` without the mapping. Errors: kCorrupt if the file ends before; fail_errno().
   [[nodiscard]] Status read_at(std::uint64_t offset_bytes, MutableBytes out) const;
@@ -35,13 +32,19 @@ class MappedFile {
 
  private:
   MappedFile() = default;
-  void close() noexcept;
 
   std::string path_;
-  int fd_ = -1;
-  const std::byte* data_ = nullptr;
-  std::uint64_t size_bytes_ = 0;
-  std::int64_t modified_ns_ = 0;
+  std::unique_ptr<File> file_;
+  std::unique_ptr<Mapping> mapping_;
+  FileInfo found_;
 };
+
+/// Opens a file that somebody else wrote: errors as for MappedFile::open().
+[[nodiscard]] Result<std::unique_ptr<File>> open_source_file(FileSystem& files, const std::string& path);
+/// Fills `out` from a file of `size_bytes` that somebody else may cut short. Errors: kCorrupt if so; fail_errno().
+[[nodiscard]] Status read_source_file(File& file, std::uint64_t offset_bytes, MutableBytes out, const std::string& path,
+                                      std::uint64_t size_bytes);
+/// Errors: kCorrupt if `now` is not the same file any more, or has another size or time of modification.
+[[nodiscard]] Status check_same_file(const FileInfo& found, const FileInfo& now, const std::string& path);
 
 }  // namespace weightcast

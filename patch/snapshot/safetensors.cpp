@@ -14,7 +14,6 @@
 #include <utility>
 
 #include "patch/snapshot/json_text.h"
-#include "patch/snapshot/write_file.h"
 
 namespace weightcast {
 namespace {
@@ -451,13 +450,13 @@ Result<SafetensorsLayout> lay_out_safetensors(std::span<const TensorInfo> tensor
   return layout;
 }
 
-Status write_safetensors(int fd, std::string_view file, const SafetensorsLayout& layout, std::span<const Bytes> data) {
+Status write_safetensors(FileWriter& out, const SafetensorsLayout& layout, std::span<const Bytes> data) {
   WC_CHECK(data.size() == layout.order.size());
-  WC_TRY(write_all(fd, file, std::as_bytes(std::span(layout.header))));
+  WC_TRY(out.write(std::as_bytes(std::span(layout.header))));
   std::uint64_t position = layout.header.size();
   for (const std::size_t i : layout.order) {
     WC_CHECK(position == layout.offsets_bytes[i]);
-    WC_TRY(write_all(fd, file, data[i]));
+    WC_TRY(out.write(data[i]));
     position += data[i].size();
   }
   WC_CHECK(position == layout.file_bytes);

@@ -10,6 +10,7 @@
 #include "base/digest.h"
 #include "base/result.h"
 #include "patch/snapshot/tensor.h"
+#include "patch/snapshot/write_file.h"
 
 namespace weightcast {
 
@@ -76,11 +77,9 @@ struct SafetensorsLayout {
 [[nodiscard]] Result<SafetensorsLayout> lay_out_safetensors(std::span<const TensorInfo> tensors,
                                                             const SafetensorsMetadata& metadata = {});
 
-/// Writes a file of that layout to `fd` from its current position; `data` holds each tensor's bytes, in the order in
-/// which lay_out_safetensors() was given them. Does not sync. `file` is the name that errors carry. Errors:
-/// fail_errno().
-[[nodiscard]] Status write_safetensors(int fd, std::string_view file, const SafetensorsLayout& layout,
-                                       std::span<const Bytes> data);
+/// Writes a file of that layout; `data` holds each tensor's bytes, in the order in which lay_out_safetensors() was
+/// given them. Does not sync. Errors: those of `out`.
+[[nodiscard]] Status write_safetensors(FileWriter& out, const SafetensorsLayout& layout, std::span<const Bytes> data);
 
 /// The bytes that `shape` takes in `dtype`, a dtype that the format names.
 /// Errors: kTooLarge (above 2^64 bits), kInvalidArgument (unknown dtype; sub-byte elements that do not fill their last

@@ -6,12 +6,14 @@
 #include <array>
 #include <filesystem>
 #include <map>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <unordered_map>
 #include <utility>
 
 #include "patch/snapshot/json_text.h"
+#include "patch/snapshot/mapped_file.h"
 #include "patch/snapshot/safetensors.h"
 
 namespace weightcast {
@@ -101,22 +103,40 @@ class IndexReader final : public nlohmann::json_sax<nlohmann::json> {
   std::string problem_;
 };
 
-Result<std::string> read_all(const MappedFile& file) {
-  std::string text(file.size_bytes(), '\0');
-  WC_TRY(file.read_at(0, std::as_writable_bytes(std::span(text))));
-  return text;
-}
+/// A file as it was found.
+struct FoundFile {
+  std::string path;
+  FileInfo info;
+};
 
-Error refuse_index(const MappedFile& index, Errc code, std::string_view problem) {
-  return fail(code, Op::kOpen, fmt::format("{}: {}; write the index and its shards again", index.path(), problem));
-}
+/// Both of one file, open while its header is read.
+struct OpenedFile {
+  FoundFile found;
+  std::unique_ptr<File> file;
 
-Result<WeightMap> read_index(const MappedFile& index) {
-  if (index.size_bytes() > kSidecarBytesMax) {
-    return refuse_index(index, Errc::kTooLarge,
-                        fmt::format("{} bytes exceed the limit of {}", index.size_bytes(), kSidecarBytesMax));
+  static Result<OpenedFile> open(FileSystem& files, const std::string& path) {
+    WC_ASSIGN(std::unique_ptr<File> file, open_source_file(files, path));
+    WC_ASSIGN(const FileInfo info, file->info());
+    return OpenedFile{{path, info}, std::move(file)};
   }
-  WC_ASSIGN(const std::string text, read_all(index));
+  [[nodiscard]] std::uint64_t size_bytes() const { return found.info.size_bytes; }
+  [[nodiscard]] Status read_at(std::uint64_t offset_bytes, MutableBytes out) const {
+    return read_source_file(*file, offset_bytes, out, found.path, size_bytes());
+  }
+};
+
+Error refuse_index(const std::string& index, Errc code, std::string_view problem) {
+  return fail(code, Op::kOpen, fmt::format("{}: {}; write the index and its shards again", index, problem));
+}
+
+Result<WeightMap> read_index(const OpenedFile& opened) {
+  const std::string& index = opened.found.path;
+  if (opened.size_bytes() > kSidecarBytesMax) {
+    return refuse_index(index, Errc::kTooLarge,
+                        fmt::format("{} bytes exceed the limit of {}", opened.size_bytes(), kSidecarBytesMax));
+  }
+  std::string text(opened.size_bytes(), '\0');
+  WC_TRY(opened.read_at(0, std::as_writable_bytes(std::span(text))));
   if (const auto at = find_nul(text)) {
     return refuse_index(index, Errc::kCorrupt, fmt::format("it is not JSON: byte {} is a NUL", *at));
   }
@@ -127,13 +147,13 @@ Result<WeightMap> read_index(const MappedFile& index) {
 }
 
 /// Reads the header by read_at(): what is not ours may shrink under a mapping.
-Result<std::vector<TensorInfo>> read_tensors(const MappedFile& file) {
+Result<std::vector<TensorInfo>> read_tensors(const OpenedFile& file) {
   std::vector<std::byte> prefix(std::min<std::uint64_t>(file.size_bytes(), 8));
   WC_TRY(file.read_at(0, prefix));
-  WC_ASSIGN(const std::uint64_t header_bytes, safetensors_data_offset(prefix, file.size_bytes(), file.path()));
+  WC_ASSIGN(const std::uint64_t header_bytes, safetensors_data_offset(prefix, file.size_bytes(), file.found.path));
   prefix.resize(header_bytes);
   WC_TRY(file.read_at(0, prefix));
-  WC_ASSIGN(SafetensorsHeader header, parse_safetensors_header(prefix, file.size_bytes(), file.path()));
+  WC_ASSIGN(SafetensorsHeader header, parse_safetensors_header(prefix, file.size_bytes(), file.found.path));
   return std::move(header.tensors);
 }
 
@@ -144,30 +164,26 @@ bool is_sidecar(const std::string& name) {
 }
 
 /// Names of the sidecars in `directory`, ordered.
-Result<std::vector<std::string>> list_sidecars(const std::string& directory) {
+Result<std::vector<std::string>> list_sidecars(FileSystem& files, const std::string& directory) {
   std::vector<std::string> names;
-  std::error_code error;
-  fs::directory_iterator entry(directory, error);
-  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
-    std::string name = entry->path().filename().string();
-    std::error_code gone;  // a link to nothing is not a regular file
-    if (!is_sidecar(name) || !fs::is_regular_file(entry->path(), gone)) continue;
-    const std::uintmax_t size_bytes = fs::file_size(entry->path(), gone);
-    if (!gone && size_bytes > kSidecarBytesMax) {
+  WC_ASSIGN(std::vector<std::string> all, files.list(directory));
+  for (std::string& name : all) {
+    if (!is_sidecar(name)) continue;
+    const Result<FileInfo> info = files.info(fs::path(directory) / name);
+    if (!info.has_value() || !info->is_file()) continue;  // nor is a link to nothing
+    if (info->size_bytes > kSidecarBytesMax) {
       return fail(
           Errc::kInvalidArgument, Op::kOpen,
           fmt::format("{}/{}: {} bytes exceed the limit of {} for files that accompany the weights; move it away",
-                      directory, name, size_bytes, kSidecarBytesMax));
+                      directory, name, info->size_bytes, kSidecarBytesMax));
     }
     names.push_back(std::move(name));
   }
-  if (error) return fail_errno(error.value(), Op::kRead, directory);
-  std::sort(names.begin(), names.end());
   return names;
 }
 
 /// Checks that index and shards name the same tensors in the same places.
-Status check_agreement(const MappedFile& index, const WeightMap& weight_map, const std::vector<std::string>& shards,
+Status check_agreement(const std::string& index, const WeightMap& weight_map, const std::vector<std::string>& shards,
                        const std::vector<std::vector<TensorInfo>>& tensors) {
   std::size_t found = 0;
   for (std::size_t i = 0; i < shards.size(); ++i) {
@@ -204,31 +220,56 @@ Status check_agreement(const MappedFile& index, const WeightMap& weight_map, con
 
 }  // namespace
 
-Result<SnapshotSource> SnapshotSource::open(const std::string& path) {
+/// What reads go to. Not moved: files are opened by it on several threads.
+struct SnapshotSource::OpenedFiles {
+  explicit OpenedFiles(FileSystem& from) : files(from), group(from.open_files()) {}
+
+  Result<FileRef> get(std::size_t index) {
+    return group.get(index, [&]() -> Result<std::unique_ptr<File>> {
+      const FoundFile& wanted = found[index];
+      WC_ASSIGN(std::unique_ptr<File> file, open_source_file(files, wanted.path));
+      WC_ASSIGN(const FileInfo now, file->info());
+      if (now.same_file(wanted.info)) return file;
+      return check_same_file(wanted.info, now, wanted.path).error();
+    });
+  }
+
+  FileSystem& files;
+  std::vector<FoundFile> found;
+  OpenFiles::Group group;
+  std::mutex mutex;  // guards what follows
+  std::vector<std::unique_ptr<Mapping>> mappings;
+};
+
+SnapshotSource::SnapshotSource(FileTable table, std::unique_ptr<OpenedFiles> opened)
+    : table_(std::move(table)), opened_(std::move(opened)) {}
+SnapshotSource::SnapshotSource(SnapshotSource&&) noexcept = default;
+SnapshotSource& SnapshotSource::operator=(SnapshotSource&&) noexcept = default;
+SnapshotSource::~SnapshotSource() = default;
+
+Result<SnapshotSource> SnapshotSource::open(FileSystem& files, const std::string& path) {
   std::vector<SnapshotFile> table;
-  std::vector<MappedFile> files;
+  auto opened = std::make_unique<OpenedFiles>(files);
   std::vector<std::vector<TensorInfo>> tensors;
-  const auto add = [&](std::string name, MappedFile file) {
+  const auto add = [&](std::string name, OpenedFile file) {
     table.push_back({std::move(name), file.size_bytes()});
-    files.push_back(std::move(file));
+    opened->found.push_back(std::move(file.found));
   };
   const auto add_weights = [&](std::string name, const std::string& from) -> Status {
-    WC_ASSIGN(MappedFile file, MappedFile::open(from));
+    WC_ASSIGN(OpenedFile file, OpenedFile::open(files, from));
     WC_ASSIGN(std::vector<TensorInfo> found, read_tensors(file));
     tensors.push_back(std::move(found));
     add(std::move(name), std::move(file));
     return {};
   };
 
-  std::error_code error;
-  const fs::file_status status = fs::status(path, error);
-  if (error) return fail_errno(error.value(), Op::kOpen, path);
-  if (!fs::is_directory(status)) {
+  WC_ASSIGN(const FileInfo info, files.info(path));
+  if (!info.is_directory()) {
     WC_TRY(add_weights(kSingleName, path));
   } else {
     const std::string base = path.ends_with('/') ? path : path + '/';
-    const bool has_single = fs::exists(base + kSingleName, error);
-    const bool has_index = fs::exists(base + kIndexName, error);
+    const bool has_single = exists(files, base + kSingleName);
+    const bool has_index = exists(files, base + kIndexName);
     if (has_single && has_index) {
       return fail(
           Errc::kInvalidArgument, Op::kOpen,
@@ -242,34 +283,33 @@ Result<SnapshotSource> SnapshotSource::open(const std::string& path) {
     if (has_single) {
       WC_TRY(add_weights(kSingleName, base + kSingleName));
     } else {
-      WC_ASSIGN(MappedFile index, MappedFile::open(base + kIndexName));
+      WC_ASSIGN(OpenedFile index, OpenedFile::open(files, base + kIndexName));
       WC_ASSIGN(const WeightMap weight_map, read_index(index));
       std::set<std::string> distinct;
       for (const auto& [tensor, shard] : weight_map) distinct.insert(shard);
       const std::vector<std::string> shards(distinct.begin(), distinct.end());
       for (const std::string& shard : shards) {
         if (const Status safe = check_file_name(shard); !safe.has_value()) {
-          return refuse_index(index, Errc::kInvalidArgument, safe.error().detail);
+          return refuse_index(index.found.path, Errc::kInvalidArgument, safe.error().detail);
         }
         if (!shard.ends_with(".safetensors")) {
-          return refuse_index(index, Errc::kInvalidArgument,
+          return refuse_index(index.found.path, Errc::kInvalidArgument,
                               fmt::format("shard {} is not a .safetensors file", quoted_name(shard)));
         }
         WC_TRY(add_weights(shard, base + shard));
       }
-      WC_TRY(check_agreement(index, weight_map, shards, tensors));
+      WC_TRY(check_agreement(index.found.path, weight_map, shards, tensors));
       add(kIndexName, std::move(index));
     }
-    WC_ASSIGN(const std::vector<std::string> sidecars, list_sidecars(path));
+    WC_ASSIGN(const std::vector<std::string> sidecars, list_sidecars(files, path));
     for (const std::string& name : sidecars) {
-      WC_ASSIGN(MappedFile sidecar, MappedFile::open(base + name));
+      WC_ASSIGN(OpenedFile sidecar, OpenedFile::open(files, base + name));
       add(name, std::move(sidecar));
     }
   }
 
   WC_ASSIGN(FileTable checked, FileTable::make(std::move(table)));
-  SnapshotSource source(std::move(checked));
-  source.files_ = std::move(files);
+  SnapshotSource source(std::move(checked), std::move(opened));
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     for (TensorInfo& tensor : tensors[i]) {
       tensor.offset_bytes += source.table_.offset_bytes(i);
@@ -281,21 +321,35 @@ Result<SnapshotSource> SnapshotSource::open(const std::string& path) {
 
 Status SnapshotSource::read_at(std::uint64_t offset_bytes, MutableBytes out) const {
   for (const FilePiece& piece : table_.pieces(offset_bytes, out.size())) {
-    WC_TRY(files_[piece.file].read_at(piece.offset_bytes, out.first(piece.size_bytes)));
+    WC_ASSIGN(const FileRef file, opened_->get(piece.file));
+    const FoundFile& found = opened_->found[piece.file];
+    WC_TRY(read_source_file(*file, piece.offset_bytes, out.first(piece.size_bytes), found.path, found.info.size_bytes));
     out = out.subspan(piece.size_bytes);
   }
   return {};
 }
 
-Bytes SnapshotSource::mapping(const TensorInfo& tensor) const {
-  const std::vector<FilePiece> pieces = table_.pieces(tensor.offset_bytes, tensor.size_bytes);
-  if (pieces.empty()) return {};
-  WC_CHECK(pieces.size() == 1);
-  return mapping(pieces[0].file).subspan(pieces[0].offset_bytes, pieces[0].size_bytes);
+Result<Bytes> SnapshotSource::mapping(std::size_t file) const {
+  const std::lock_guard lock(opened_->mutex);
+  opened_->mappings.resize(opened_->found.size());
+  std::unique_ptr<Mapping>& mapping = opened_->mappings[file];
+  if (!mapping) {
+    WC_ASSIGN(const FileRef opened, opened_->get(file));
+    const FoundFile& found = opened_->found[file];
+    WC_ASSIGN(const FileInfo now, opened->info());
+    // What the table says of its size has to hold of the mapping.
+    WC_TRY(check_same_file(found.info, now, found.path));
+    WC_ASSIGN(mapping, opened->map());
+  }
+  return mapping->bytes();
 }
 
 Status SnapshotSource::check_unchanged() const {
-  for (const MappedFile& file : files_) WC_TRY(file.check_unchanged());
+  for (std::size_t i = 0; i < opened_->found.size(); ++i) {
+    WC_ASSIGN(const FileRef file, opened_->get(i));
+    WC_ASSIGN(const FileInfo now, file->info());
+    WC_TRY(check_same_file(opened_->found[i].info, now, opened_->found[i].path));
+  }
   return {};
 }
 

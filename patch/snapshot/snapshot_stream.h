@@ -7,12 +7,12 @@
 namespace weightcast {
 
 /// A snapshot on disk as the codec reads it: mapped where a range lies in one file, else copied. The source outlives
-/// it, and must not be cut short meanwhile (see MappedFile::bytes()).
+/// it, and must not be cut short meanwhile (see Mapping).
 class SnapshotStream final : public ByteSource {
  public:
   explicit SnapshotStream(const SnapshotSource& source) : source_(source) {}
   std::uint64_t size_bytes() const override { return source_.size_bytes(); }
-  /// Errors: those of SnapshotSource::read_at().
+  /// Errors: those of SnapshotSource::read_at() and mapping().
   Result<Bytes> view(std::uint64_t offset, std::size_t size, std::vector<std::byte>& scratch) const override;
 
  private:

@@ -3,28 +3,39 @@
 #include <filesystem>
 #include <functional>
 #include <string>
-#include <string_view>
 
 #include "base/digest.h"
+#include "base/file_system.h"
 #include "base/result.h"
 
 namespace weightcast {
 
-/// Writes at the descriptor's position. `file` is the name that errors carry. Errors: fail_errno().
-Status write_all(int fd, std::string_view file, Bytes bytes);
+/// Writes a file from its beginning to its end. `name` is what errors carry.
+class FileWriter {
+ public:
+  FileWriter(File& file, std::string name) : file_(file), name_(std::move(name)) {}
+  /// Errors: those of the file.
+  Status write(Bytes bytes) {
+    WC_TRY(write_fully(file_, end_, bytes, name_));
+    end_ += bytes.size();
+    return {};
+  }
 
-/// Makes the names in a folder durable; empty is the working directory. Errors: fail_errno().
-Status sync_folder(const std::filesystem::path& folder);
+ private:
+  File& file_;
+  std::string name_;
+  std::uint64_t end_ = 0;
+};
 
 /// Writes and syncs a file that appears under its name, in place of what had it, when `write` has succeeded; after an
-/// error nothing is left. `write` gets a descriptor and the name for errors. Errors: those of `write`; fail_errno().
-Status write_new_file(const std::filesystem::path& path,
-                      const std::function<Status(int fd, std::string_view name)>& write);
+/// error nothing is left. Errors: those of `write`; fail_errno().
+Status write_new_file(FileSystem& files, const std::filesystem::path& path,
+                      const std::function<Status(FileWriter& out)>& write);
 
 /// A directory that appears under its name when it is complete. Errors, of all: those of the file system.
 class NewDirectory {
  public:
-  explicit NewDirectory(std::filesystem::path path);
+  NewDirectory(FileSystem& files, std::filesystem::path path);
   /// Deletes what was not published.
   ~NewDirectory();
   NewDirectory(const NewDirectory&) = delete;
@@ -36,6 +47,7 @@ class NewDirectory {
   Status publish();
 
  private:
+  FileSystem& files_;
   std::filesystem::path path_;
   std::filesystem::path temporary_;
   bool created_ = false;

@@ -15,6 +15,7 @@
 #include "client/client.h"
 #include "patch/snapshot/mapped_file.h"
 #include "tests/e2e/patch_fixture.h"
+#include "tests/real_files.h"
 
 namespace weightcast {
 namespace {
@@ -197,7 +198,7 @@ TEST_F(PatchTest, SingleCopyIsChangedWhenTheEngineHasLetGoOfIt) {
   ASSERT_TRUE(engine.has_value());
   const Result<InstalledVersion> first = engine->next(60s);
   ASSERT_TRUE(first.has_value()) << first.error().message();
-  std::optional<MappedFile> mapped = *MappedFile::open(first->path + "/model.safetensors");
+  std::optional<MappedFile> mapped = *MappedFile::open(real_files(), first->path + "/model.safetensors");
   const std::string seen(reinterpret_cast<const char*>(mapped->bytes().data()), mapped->bytes().size());
 
   model.step();
@@ -230,7 +231,8 @@ TEST_F(PatchTest, SingleCopyThatIsNotLetGoOfStaysAndTheOriginHearsWhoHasIt) {
   cluster.start_origin({"--keep", "3"});
   cluster.start_worker("single", {"--single-copy", "--single-copy-wait", "0.5"});
   publish(1);
-  std::optional<MappedFile> mapped = *MappedFile::open(cluster.state("single") + "/current/model.safetensors");
+  std::optional<MappedFile> mapped =
+      *MappedFile::open(real_files(), cluster.state("single") + "/current/model.safetensors");
   const std::string seen = read_file(model.path());
   model.step();
   EXPECT_EQ(cluster.publish(model.path(), 2, {"--wait", "1", "--timeout", "3"}).status, 1);

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/heap.h"
+#include "base/posix_file_system.h"
 #include "proto/limits.h"
 #include "proto/names.h"
 #include "transport/io/log.h"
@@ -106,13 +107,14 @@ Status run_daemon(DaemonConfig config) {
   raise_descriptor_limit();
   config.admission = AdmissionLimits::of_this_process();
   StopDeadline deadline;  // outlives all that may take long to end
+  PosixFileSystem files;  // takes its share of that limit
   UvLoop loop;
   SocketOptions sockets;
   sockets.congestion = config.congestion;
   sockets.idle_timeout = kIdleTimeout;
   SocketNetwork network(loop, config.pace ? config.uplink : Rate{}, config.pace ? config.downlink : Rate{}, sockets);
-  const auto open_store = [&](StoreOptions options) { return Store::open(loop, std::move(options)); };
-  WC_ASSIGN(const std::unique_ptr<Node> node, open_node(config, {loop, network, open_store, host_entropy}));
+  const auto open_store = [&](StoreOptions options) { return Store::open(loop, files, std::move(options)); };
+  WC_ASSIGN(const std::unique_ptr<Node> node, open_node(config, {loop, network, files, open_store, host_entropy}));
   Timer goodbye(loop, [&] { loop.stop(); });
   bool stopping = false;
   loop.on_terminate([&](int signal) {

@@ -1,6 +1,5 @@
 #include "transport/node/make_patch.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,7 +9,6 @@
 #include "patch/codec/codec.h"
 #include "patch/snapshot/snapshot_stream.h"
 #include "transport/core/origin/catch_up.h"
-#include "transport/io/disk/posix_file.h"
 #include "transport/node/chunk_hasher.h"
 #include "transport/node/packed_share.h"
 
@@ -72,8 +70,10 @@ Result<double> changed_share(const SnapshotSource& base, const SnapshotSource& r
 class VersionEncoding final : public PayloadSource {
  public:
   /// `base` is null for a packed payload.
-  VersionEncoding(Jobs& jobs, MakePatchRequest request, const StoredVersion* base, const StoredVersion& result)
+  VersionEncoding(Jobs& jobs, FileSystem& files, MakePatchRequest request, const StoredVersion* base,
+                  const StoredVersion& result)
       : jobs_(jobs),
+        files_(files),
         request_(std::move(request)),
         base_path_(base != nullptr ? base->path : std::filesystem::path()),
         base_digest_(base != nullptr ? base->manifest.snapshot_digest : Digest{}),
@@ -82,9 +82,9 @@ class VersionEncoding final : public PayloadSource {
         snapshot_bytes_(result.manifest.snapshot_bytes()) {}
 
   Status open() override {
-    WC_ASSIGN(result_, SnapshotSource::open(result_path_.string()));
+    WC_ASSIGN(result_, SnapshotSource::open(files_, result_path_.string()));
     if (is_packed()) return look_at_result();
-    WC_ASSIGN(base_, SnapshotSource::open(base_path_.string()));
+    WC_ASSIGN(base_, SnapshotSource::open(files_, base_path_.string()));
     return compare();
   }
 
@@ -119,7 +119,7 @@ class VersionEncoding final : public PayloadSource {
                            manifest_.snapshot_digest};
     WC_ASSIGN(const PatchHead head, make_head(std::move(identity), base_ ? layout_of(*base_) : SnapshotLayout{},
                                               layout_of(*result_), segment_bytes()));
-    WC_ASSIGN(const File file, open_file(path_, O_WRONLY));
+    WC_ASSIGN(const std::unique_ptr<File> file, files_.open(path_, {.write = true}));
     const double limit_bytes = share_max() * double(snapshot_bytes_);
     ChunkHasher hasher(manifest_.chunk_bytes);
     std::uint32_t reported = 0;
@@ -142,7 +142,7 @@ class VersionEncoding final : public PayloadSource {
         return fail(Errc::kTooLarge, Op::kEncode,
                     fmt::format("it takes more than {:.0f} % of the full payload", 100 * share_max()));
       }
-      WC_TRY(write_fully(file, bytes_, bytes, path_.native()));
+      WC_TRY(write_fully(*file, bytes_, bytes, path_.native()));
       bytes_ += bytes.size();
       hasher.update(bytes);
       report_new();
@@ -189,6 +189,7 @@ class VersionEncoding final : public PayloadSource {
   }
 
   Jobs& jobs_;
+  FileSystem& files_;
   const MakePatchRequest request_;
   const std::filesystem::path base_path_;
   const Digest base_digest_;
@@ -203,7 +204,7 @@ class VersionEncoding final : public PayloadSource {
 
 }  // namespace
 
-void make_patch(Jobs& jobs, Store& store, MakePatchRequest request, PayloadObserver observer) {
+void make_patch(Jobs& jobs, FileSystem& files, Store& store, MakePatchRequest request, PayloadObserver observer) {
   const StoredVersion* base = store.find(request.payload.base);
   const StoredVersion* result = store.find(request.payload.version);
   if (result == nullptr || (base == nullptr && !request.payload.is_packed())) {
@@ -211,7 +212,7 @@ void make_patch(Jobs& jobs, Store& store, MakePatchRequest request, PayloadObser
       done(fail(Errc::kNotFound, Op::kEncode, "what it is made from is not in the store any more"));
     });
   }
-  auto source = std::make_unique<VersionEncoding>(jobs, std::move(request), base, *result);
+  auto source = std::make_unique<VersionEncoding>(jobs, files, std::move(request), base, *result);
   std::make_shared<PayloadProducer>(jobs, store, std::move(source), std::move(observer))->start();
 }
 

@@ -21,6 +21,6 @@ struct MakePatchRequest {
 /// carries the latest value of each cell, once. A packed payload is made in the same way, from one version and nothing.
 /// Errors: kTooLarge (it would not be smaller than the full payload by kPatchShareMax, a packed one by kPackedShareMax:
 /// found by looking at samples first, then while encoding), and those of encode_patch(), SnapshotSource and the store.
-void make_patch(Jobs& jobs, Store& store, MakePatchRequest request, PayloadObserver observer);
+void make_patch(Jobs& jobs, FileSystem& files, Store& store, MakePatchRequest request, PayloadObserver observer);
 
 }  // namespace weightcast

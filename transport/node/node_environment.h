@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 
+#include "base/file_system.h"
 #include "transport/io/event_loop.h"
 #include "transport/io/net/network.h"
 #include "transport/io/store/store.h"
@@ -15,6 +16,7 @@ namespace weightcast {
 struct NodeEnvironment {
   EventLoop& loop;
   Network& network;
+  FileSystem& files;
   /// Opens the node's store, on the disk that it is to use. Called once.
   std::function<Result<std::unique_ptr<Store>>(StoreOptions)> open_store;
   /// Tells one run of a node from another: no two numbers are alike.

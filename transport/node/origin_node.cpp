@@ -54,7 +54,7 @@ Status OriginNode::start() {
   for (const StoredPatch& stored : store_->patches()) {
     core_->restore(std::make_shared<const Manifest>(stored.manifest), stored.chunk_digests);
   }
-  core_->restore_peers(loop().now(), PeerRecordsFile(config_.state).read());
+  core_->restore_peers(loop().now(), PeerRecordsFile(environment_.files, config_.state).read());
   // Whatever an origin finds half-made was never announced.
   for (const PartialVersion& partial : store_->partial()) store_->discard(partial.manifest.id());
   WC_TRY(serve());
@@ -74,7 +74,7 @@ void OriginNode::handle_change() {
   writing_peer_records_ = true;
   peer_records_written_ = generation;
   jobs_.run(
-      [file = PeerRecordsFile(config_.state), records = core_->peer_records(loop().now())] {
+      [file = PeerRecordsFile(environment_.files, config_.state), records = core_->peer_records(loop().now())] {
         if (Status s = file.write(records); !s.has_value()) log_warning("peer records: {}", s.error().message());
       },
       [this] { writing_peer_records_ = false; });
@@ -121,7 +121,7 @@ void OriginNode::publish(const local::PublishRequest& request, std::function<voi
     driver_->pump();
     taken(copy->manifest->payload_bytes);
   };
-  take_over(jobs_, *store_, std::move(takeover), std::move(observer));
+  take_over(jobs_, environment_.files, *store_, std::move(takeover), std::move(observer));
 }
 
 void OriginNode::make(PayloadId patch) {
@@ -142,7 +142,7 @@ void OriginNode::make(PayloadId patch) {
     core_->handle_patch_made(loop().now(), patch, std::move(made));
     driver_->pump();
   };
-  make_patch(jobs_, *store_, {patch, config_.model_id, choose_chunk_bytes}, std::move(observer));
+  make_patch(jobs_, environment_.files, *store_, {patch, config_.model_id, choose_chunk_bytes}, std::move(observer));
 }
 
 std::optional<local::PublishResult> OriginNode::publish_result(Version version, double fraction) {

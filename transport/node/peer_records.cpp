@@ -1,9 +1,6 @@
 #include "transport/node/peer_records.h"
 
-#include <fcntl.h>
-
 #include "base/json_text.h"
-#include "transport/io/disk/posix_file.h"
 #include "transport/io/log.h"
 
 namespace weightcast {
@@ -50,7 +47,7 @@ PeerRecord from_json(const json& entry) {
 }  // namespace
 
 std::vector<PeerRecord> PeerRecordsFile::read() const {
-  const Result<std::string> text = read_file(path_, kFileBytesMax);
+  const Result<std::string> text = read_file(*files_, path_, kFileBytesMax);
   if (!text.has_value()) {
     if (text.error().code != Errc::kNotFound) log_warning("peer records: {}", text.error().message());
     return {};
@@ -73,10 +70,10 @@ Status PeerRecordsFile::write(const std::vector<PeerRecord>& records) const {
   std::filesystem::path fresh = path_;
   fresh += ".tmp";
   {
-    WC_ASSIGN(const File file, open_file(fresh, O_WRONLY | O_CREAT | O_TRUNC));
-    WC_TRY(write_fully(file, 0, std::as_bytes(std::span(text)), fresh.native()));
+    WC_ASSIGN(const std::unique_ptr<File> file, files_->open(fresh, {.write = true, .create = Create::kEmpty}));
+    WC_TRY(write_fully(*file, 0, std::as_bytes(std::span(text)), fresh.native()));
   }
-  return rename_path(fresh, path_);
+  return files_->rename(fresh, path_);
 }
 
 }  // namespace weightcast

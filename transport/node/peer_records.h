@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <vector>
 
+#include "base/file_system.h"
 #include "transport/core/origin/origin_core.h"
 
 namespace weightcast {
@@ -11,7 +12,8 @@ namespace weightcast {
 /// deleted: then everyone starts without history.
 class PeerRecordsFile {
  public:
-  explicit PeerRecordsFile(const std::filesystem::path& directory) : path_(directory / "peers.json") {}
+  PeerRecordsFile(FileSystem& files, const std::filesystem::path& directory)
+      : files_(&files), path_(directory / "peers.json") {}
 
   /// Nothing if there is no such file, or none that can be read; the latter is logged.
   [[nodiscard]] std::vector<PeerRecord> read() const;
@@ -19,6 +21,7 @@ class PeerRecordsFile {
   [[nodiscard]] Status write(const std::vector<PeerRecord>& records) const;
 
  private:
+  FileSystem* files_;
   std::filesystem::path path_;
 };
 

@@ -1,6 +1,5 @@
 #include "transport/node/takeover.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +11,7 @@
 #include "patch/snapshot/snapshot.h"
 #include "patch/snapshot/snapshot_digest.h"
 #include "proto/wire.pb.h"
-#include "transport/io/disk/posix_file.h"
+#include "transport/io/store/version_files.h"
 #include "transport/node/chunk_hasher.h"
 #include "transport/node/packed_share.h"
 
@@ -54,10 +53,11 @@ Status check_fits_the_wire(Manifest manifest) {
 /// The source of a full payload: a snapshot of the trainer's, which is copied into the store.
 class SnapshotCopy final : public PayloadSource {
  public:
-  SnapshotCopy(Jobs& jobs, TakeoverRequest request) : jobs_(jobs), request_(std::move(request)) {}
+  SnapshotCopy(Jobs& jobs, FileSystem& file_system, TakeoverRequest request)
+      : jobs_(jobs), file_system_(file_system), request_(std::move(request)) {}
 
   Status open() override {
-    WC_ASSIGN(source_, SnapshotSource::open(request_.path));
+    WC_ASSIGN(source_, SnapshotSource::open(file_system_, request_.path));
     if (source_->size_bytes() == 0) {
       return fail(Errc::kInvalidArgument, Op::kPublish, fmt::format("{}: holds nothing", request_.path));
     }
@@ -89,13 +89,11 @@ class SnapshotCopy final : public PayloadSource {
   }
 
   void begin(Store& store, std::function<void(Status)> done) override {
-    store.begin_import(request_.version, files_,
-                       [this, &store, done = std::move(done)](const Result<ImportTarget>& target) {
-                         if (!target.has_value()) return done(target.error());
-                         const Status opened = open_targets(*target);
-                         if (!opened.has_value()) store.discard(request_.version);
-                         done(opened);
-                       });
+    store.begin_import(request_.version, files_, [this, done = std::move(done)](const Result<ImportTarget>& target) {
+      if (!target.has_value()) return done(target.error());
+      target_ = target->files;
+      done({});
+    });
   }
 
   [[nodiscard]] unsigned jobs() const override { return kThreads; }
@@ -117,7 +115,7 @@ class SnapshotCopy final : public PayloadSource {
   }
 
   void finish(Store& store, const MadePayload& made, std::function<void(Status)> done) override {
-    targets_.clear();
+    target_.reset();
     store.finish_import(*made.manifest, made.chunk_digests,
                         [done = std::move(done)](const Result<StoredVersion>& stored) {
                           done(stored.has_value() ? Status() : Status(stored.error()));
@@ -125,14 +123,6 @@ class SnapshotCopy final : public PayloadSource {
   }
 
  private:
-  Status open_targets(const ImportTarget& target) {
-    for (const auto& path : target.paths) {
-      WC_ASSIGN(File file, open_file(path, O_WRONLY));
-      targets_.push_back(std::move(file));
-    }
-    return {};
-  }
-
   // Leaves are multiples of chunks, so that each is scanned and hashed, and its chunks are, by the thread that has it.
   Status copy_leaf(std::size_t leaf, std::vector<std::byte>& buffer, const Report& report) {
     std::uint64_t offset = digest_->leaf_offset_bytes(leaf);
@@ -165,12 +155,7 @@ class SnapshotCopy final : public PayloadSource {
   Status write_piece(std::uint64_t offset, Bytes bytes) {
     // The kernel lets one writer at a time into a file, and the others spin: here they sleep, and somebody hashes.
     const std::lock_guard lock(write_mutex_);
-    for (const FilePiece& piece : source_->file_table().pieces(offset, bytes.size())) {
-      WC_TRY(write_fully(targets_[piece.file], piece.offset_bytes, bytes.first(piece.size_bytes),
-                         files_[piece.file].name));
-      bytes = bytes.subspan(piece.size_bytes);
-    }
-    return {};
+    return write_stream(*target_, offset, bytes);
   }
 
   Status check_finite() const {
@@ -183,13 +168,14 @@ class SnapshotCopy final : public PayloadSource {
   }
 
   Jobs& jobs_;
+  FileSystem& file_system_;
   const TakeoverRequest request_;
   std::optional<SnapshotSource> source_;
   bool packable_ = true;
   std::optional<NonFiniteScan> scan_;  // unless such elements are allowed
   std::vector<SnapshotFile> files_;
   std::uint32_t chunk_bytes_ = 0;
-  std::vector<File> targets_;
+  std::shared_ptr<VersionFiles> target_;
   std::atomic<std::size_t> next_leaf_{0};
   std::atomic<bool> stopped_{false};
   std::mutex write_mutex_;
@@ -199,8 +185,8 @@ class SnapshotCopy final : public PayloadSource {
 
 }  // namespace
 
-void take_over(Jobs& jobs, Store& store, TakeoverRequest request, PayloadObserver observer) {
-  auto source = std::make_unique<SnapshotCopy>(jobs, std::move(request));
+void take_over(Jobs& jobs, FileSystem& files, Store& store, TakeoverRequest request, PayloadObserver observer) {
+  auto source = std::make_unique<SnapshotCopy>(jobs, files, std::move(request));
   std::make_shared<PayloadProducer>(jobs, store, std::move(source), std::move(observer))->start();
 }
 

@@ -28,6 +28,6 @@ struct TakeoverRequest {
 /// some hundred of them.
 /// Errors: those of SnapshotSource; kInvalidArgument (a tensor that is not finite); kCorrupt (the source changed while
 /// it was read); kClosed (the jobs were cancelled); kTooLarge (a manifest that cannot be sent); kNoSpace, kIo.
-void take_over(Jobs& jobs, Store& store, TakeoverRequest request, PayloadObserver observer);
+void take_over(Jobs& jobs, FileSystem& files, Store& store, TakeoverRequest request, PayloadObserver observer);
 
 }  // namespace weightcast

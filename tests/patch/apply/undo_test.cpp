@@ -15,6 +15,7 @@
 #include <new>
 
 #include "tests/patch/cells.h"
+#include "tests/real_files.h"
 
 namespace weightcast {
 namespace {
@@ -30,7 +31,7 @@ class UndoJournalTest : public ::testing::Test {
 
   [[nodiscard]] std::string path() const { return folder_ / "undo"; }
   UndoJournal create() {
-    auto journal = UndoJournal::create(path(), "version 8");
+    auto journal = UndoJournal::create(real_files(), path(), "version 8");
     WC_CHECK(journal.has_value());
     return std::move(*journal);
   }
@@ -49,7 +50,7 @@ class UndoJournalTest : public ::testing::Test {
   }
   Result<Recovered> recover_into(MutableBytes data) {
     return recover(
-        path(),
+        real_files(), path(),
         [&](std::uint64_t offset, Bytes old) {
           WC_CHECK(offset + old.size() <= data.size());
           std::copy(old.begin(), old.end(), data.begin() + std::ptrdiff_t(offset));
@@ -79,7 +80,7 @@ TEST_F(UndoJournalTest, PutsBackWhatWasOverwritten) {
 
 TEST_F(UndoJournalTest, RefusesASecondOneWhileThereIsOne) {
   const UndoJournal journal = create();
-  EXPECT_EQ(UndoJournal::create(path(), "").error().code, Errc::kAlreadyExists);
+  EXPECT_EQ(UndoJournal::create(real_files(), path(), "").error().code, Errc::kAlreadyExists);
 }
 
 TEST_F(UndoJournalTest, PutsBackWhatWasOverwrittenInPart) {
@@ -179,7 +180,7 @@ TEST_F(UndoJournalTest, GivesBackTheOldVersionAfterKill9) {
   auto* half_done = new (flag.data()) std::atomic<bool>(false);
   const pid_t child = ::fork();
   if (child == 0) {
-    auto journal = UndoJournal::create(path(), "");
+    auto journal = UndoJournal::create(real_files(), path(), "");
     if (!journal || !overwrite(data, after.stream, *journal, data.size() / 2)) ::_exit(1);
     *half_done = true;
     for (;;) ::pause();

@@ -11,6 +11,7 @@
 #include "patch/snapshot/snapshot_stream.h"
 #include "tests/patch/cells.h"
 #include "tests/patch/temp_dir.h"
+#include "tests/real_files.h"
 
 namespace weightcast {
 namespace {
@@ -27,7 +28,7 @@ std::string contents(const fs::path& path) {
 }
 
 Snapshot read_snapshot(const std::string& path) {
-  const auto source = SnapshotSource::open(path);
+  const auto source = SnapshotSource::open(real_files(), path);
   WC_CHECK(source.has_value());
   Snapshot snapshot;
   snapshot.layout = layout_of(*source);
@@ -42,8 +43,8 @@ SlimeIndex index_of(SlimeEncoding encoding, SlimeChecksum checksum = SlimeChecks
 
 Result<SlimeSummary> export_slime(const Snapshot& before, const Snapshot& after, const SlimeIndex& index,
                                   const std::string& directory) {
-  return export_slime_delta(before.layout, MemorySource(before.stream), after.layout, MemorySource(after.stream), index,
-                            directory);
+  return export_slime_delta(real_files(), before.layout, MemorySource(before.stream), after.layout,
+                            MemorySource(after.stream), index, directory);
 }
 
 /// What an import makes of the base, or its error.
@@ -64,7 +65,7 @@ template <typename Import>
 Result<std::vector<std::byte>> imported(const Snapshot& base, const std::string& path, Import import) {
   std::vector<std::byte> made(base.stream.size());
   MemoryTarget target(made);
-  WC_TRY(import(path, base.layout, MemorySource(base.stream), target));
+  WC_TRY(import(real_files(), path, base.layout, MemorySource(base.stream), target));
   return made;
 }
 
@@ -97,7 +98,7 @@ RC_GTEST_PROP(Interop, EveryFormatGivesTheNewVersionBack, ()) {
   RC_ASSERT(applied.has_value());
   RC_ASSERT(*applied == after.stream);
   const std::string file = dir.file("sparse.safetensors");
-  const auto made = export_hf_sparse(before.layout, MemorySource(before.stream), after.layout,
+  const auto made = export_hf_sparse(real_files(), before.layout, MemorySource(before.stream), after.layout,
                                      MemorySource(after.stream), Version{8}, file);
   RC_ASSERT(made.has_value());
   RC_ASSERT(made->bytes == fs::file_size(file));
@@ -123,8 +124,8 @@ TEST(Interop, WritesTheSparseTensorsThatAnotherHandWrote) {
   const Snapshot base = read_snapshot(kGolden + "/base.safetensors");
   const Snapshot result = read_snapshot(kGolden + "/new.safetensors");
   const TempDir dir;
-  const auto made = export_hf_sparse(base.layout, MemorySource(base.stream), result.layout, MemorySource(result.stream),
-                                     Version{8}, dir.file("out"));
+  const auto made = export_hf_sparse(real_files(), base.layout, MemorySource(base.stream), result.layout,
+                                     MemorySource(result.stream), Version{8}, dir.file("out"));
   ASSERT_TRUE(made.has_value());
   // The order of tensors is each writer's own: headers and bytes are compared by name.
   const std::string ours = contents(dir.file("out")), theirs = contents(kGolden + "/hf_sparse.safetensors");

@@ -14,6 +14,7 @@
 #include "patch/snapshot/snapshot.h"
 #include "tests/patch/safetensors_bytes.h"
 #include "tests/patch/temp_dir.h"
+#include "tests/real_files.h"
 
 namespace weightcast {
 namespace {
@@ -86,9 +87,9 @@ TEST(NonFiniteScan, NamesTheFirstTensorAndCountsAll) {
   const std::string one("\x00\x00\x80\x3f", 4), bf16_nan("\x80\x3f\xc0\x7f", 4), ones("\xff\xff\xff\xff", 4);
   const std::string zero(8, '\0'), infinity("\x00\x00\x00\x00\x00\x00\xf0\xff", 8);
   const auto clean =
-      SnapshotSource::open(dir.write("clean", safetensors_bytes(header, one + one + zero + zero + ones)));
-  const auto dirty =
-      SnapshotSource::open(dir.write("dirty", safetensors_bytes(header, one + bf16_nan + infinity + infinity + ones)));
+      SnapshotSource::open(real_files(), dir.write("clean", safetensors_bytes(header, one + one + zero + zero + ones)));
+  const auto dirty = SnapshotSource::open(
+      real_files(), dir.write("dirty", safetensors_bytes(header, one + bf16_nan + infinity + infinity + ones)));
   ASSERT_TRUE(clean.has_value() && dirty.has_value());
   for (std::uint64_t piece_bytes = 1; piece_bytes <= dirty->size_bytes(); ++piece_bytes) {
     EXPECT_FALSE(scan_backwards(*clean, piece_bytes)) << piece_bytes;

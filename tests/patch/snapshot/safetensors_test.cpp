@@ -14,6 +14,7 @@
 
 #include "tests/patch/safetensors_bytes.h"
 #include "tests/patch/temp_dir.h"
+#include "tests/real_files.h"
 
 namespace weightcast {
 namespace {
@@ -39,10 +40,10 @@ std::string write_to_string(std::span<const TensorInfo> tensors, std::span<const
   const TempDir dir;
   const auto layout = lay_out_safetensors(tensors, metadata);
   EXPECT_TRUE(layout.has_value()) << layout.error().message();
-  const int fd = ::open(dir.file("out").c_str(), O_WRONLY | O_CREAT, 0600);
-  const Status written = write_safetensors(fd, "out", *layout, data);
-  EXPECT_TRUE(written.has_value());
-  ::close(fd);
+  const auto file = real_files().open(dir.file("out"), {.write = true, .create = Create::kNew});
+  EXPECT_TRUE(file.has_value());
+  FileWriter out(**file, "out");
+  EXPECT_TRUE(write_safetensors(out, *layout, data).has_value());
   return read_file(dir.file("out"));
 }
 

@@ -6,6 +6,7 @@
 #include "patch/snapshot/snapshot.h"
 #include "tests/patch/safetensors_bytes.h"
 #include "tests/patch/temp_dir.h"
+#include "tests/real_files.h"
 
 namespace weightcast {
 namespace {
@@ -74,7 +75,7 @@ TEST(SnapshotDigest, OfASourceIsThatOfItsLeavesForAnyNumberOfThreads) {
   const std::string file = safetensors_bytes(R"({"w":{"dtype":"U8","shape":[)" + std::to_string(size) +
                                                  R"(],"data_offsets":[0,)" + std::to_string(size) + "]}}",
                                              data);
-  const auto source = SnapshotSource::open(dir.write("model.safetensors", file));
+  const auto source = SnapshotSource::open(real_files(), dir.write("model.safetensors", file));
   ASSERT_TRUE(source.has_value()) << source.error().message();
   SnapshotDigest expected(source->file_table());
   for (std::size_t i = 0; i < expected.leaf_count(); ++i) {

@@ -11,6 +11,7 @@
 
 #include "tests/patch/safetensors_bytes.h"
 #include "tests/patch/temp_dir.h"
+#include "tests/real_files.h"
 
 namespace weightcast {
 namespace {
@@ -53,7 +54,7 @@ struct Sharded {
 };
 
 Error error_of(const std::string& path) {
-  auto source = SnapshotSource::open(path);
+  auto source = SnapshotSource::open(real_files(), path);
   EXPECT_FALSE(source.has_value());
   return source.has_value() ? Error{} : source.error();
 }
@@ -61,7 +62,7 @@ Error error_of(const std::string& path) {
 TEST(SnapshotSource, OpensOneFileByItsUsualName) {
   const TempDir dir;
   const std::string bytes = one_tensor("w", "12345");
-  const auto source = SnapshotSource::open(dir.write("checkpoint-7.safetensors", bytes));
+  const auto source = SnapshotSource::open(real_files(), dir.write("checkpoint-7.safetensors", bytes));
   ASSERT_TRUE(source.has_value()) << source.error().message();
   EXPECT_THAT(names_of(*source), ElementsAre("model.safetensors"));
   EXPECT_EQ(stream_of(*source), bytes);
@@ -81,7 +82,7 @@ TEST(SnapshotSource, OrdersShardsIndexAndSidecars) {
   std::filesystem::create_directory(sharded.dir.file("folder.json"));
   ASSERT_EQ(::mkfifo(sharded.dir.file("pipe.txt").c_str(), 0600), 0);
 
-  const auto source = SnapshotSource::open(sharded.dir.path());
+  const auto source = SnapshotSource::open(real_files(), sharded.dir.path());
   ASSERT_TRUE(source.has_value()) << source.error().message();
   EXPECT_THAT(names_of(*source), ElementsAre("s-1.safetensors", "s-2.safetensors", "model.safetensors.index.json",
                                              "chat_template.jinja", "config.json", "merges.txt", "tokenizer.model"));
@@ -89,7 +90,9 @@ TEST(SnapshotSource, OrdersShardsIndexAndSidecars) {
   EXPECT_EQ(stream, sharded.shard_1 + sharded.shard_2 + sharded.index + "J{}T");
   ASSERT_EQ(source->tensors().size(), 2u);
   EXPECT_EQ(stream.substr(source->tensors()[1].offset_bytes, 2), "bb");
-  EXPECT_EQ(std::to_integer<char>(source->mapping(source->tensors()[1])[0]), 'b');
+  EXPECT_EQ(std::to_integer<char>(
+                (*source->mapping(1))[source->tensors()[1].offset_bytes - source->file_table().offset_bytes(1)]),
+            'b');
 }
 
 TEST(SnapshotSource, FollowsLinksLikeThoseOfTheHuggingFaceCache) {
@@ -99,7 +102,7 @@ TEST(SnapshotSource, FollowsLinksLikeThoseOfTheHuggingFaceCache) {
   std::filesystem::create_symlink(blobs.write("5f3a", bytes), dir.file("model.safetensors"));
   std::filesystem::create_symlink(blobs.write("77aa", "{}"), dir.file("config.json"));
   std::filesystem::create_symlink(blobs.file("absent"), dir.file("dangling.json"));
-  const auto source = SnapshotSource::open(dir.path());
+  const auto source = SnapshotSource::open(real_files(), dir.path());
   ASSERT_TRUE(source.has_value()) << source.error().message();
   EXPECT_THAT(names_of(*source), ElementsAre("model.safetensors", "config.json"));
   EXPECT_EQ(stream_of(*source), bytes + "{}");
@@ -158,7 +161,7 @@ TEST(SnapshotSource, RefusesASidecarAboveItsLimit) {
   dir.write("model.safetensors", one_tensor("w", "1"));
   dir.write("big.json", "");
   ASSERT_EQ(::truncate(dir.file("big.json").c_str(), kSidecarBytesMax), 0);
-  EXPECT_TRUE(SnapshotSource::open(dir.path()).has_value());
+  EXPECT_TRUE(SnapshotSource::open(real_files(), dir.path()).has_value());
   ASSERT_EQ(::truncate(dir.file("big.json").c_str(), kSidecarBytesMax + 1), 0);
   EXPECT_THAT(error_of(dir.path()).message(), HasSubstr("big.json: 33554433 bytes exceed"));
 }
@@ -166,7 +169,7 @@ TEST(SnapshotSource, RefusesASidecarAboveItsLimit) {
 TEST(SnapshotSource, SurvivesAFileThatIsCutOffWhileOpen) {
   const TempDir dir;
   const std::string path = dir.write("w.safetensors", one_tensor("w", std::string(100'000, 'w')));
-  const auto source = SnapshotSource::open(path);
+  const auto source = SnapshotSource::open(real_files(), path);
   ASSERT_TRUE(source.has_value());
   ASSERT_EQ(::truncate(path.c_str(), 5000), 0);
   std::vector<std::byte> out(source->size_bytes());
@@ -195,7 +198,7 @@ TEST(SnapshotSource, OpensAFileLargerThanMemoryWithoutReadingIt) {
     GTEST_SKIP() << "the file system does not hold a sparse file of 64 GiB";
   }
   const std::uint64_t before_kib = anonymous_kib();
-  const auto source = SnapshotSource::open(path);
+  const auto source = SnapshotSource::open(real_files(), path);
   ASSERT_TRUE(source.has_value()) << source.error().message();
   std::vector<std::byte> end(16, std::byte{1});
   ASSERT_TRUE(source->read_at(source->size_bytes() - 16, end).has_value());

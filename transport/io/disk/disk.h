@@ -4,6 +4,7 @@
 #include <memory>
 #include <string_view>
 
+#include "base/file_system.h"
 #include "base/result.h"
 #include "base/time.h"
 #include "base/units.h"
@@ -20,8 +21,8 @@ enum class DiskBackend { kAuto, kIoUring, kThreadPool };
 /// Reads and writes at offsets, without blocking the loop. io_uring where the kernel allows it, else a thread pool;
 /// which one is decided once, at run time, and logged. Loop thread only; callbacks run on the loop, never from inside
 /// the call. A buffer belongs to the operation until its callback. Order between operations is not kept: whoever
-/// needs it waits for the callback. Short reads and writes are completed here; end of file before the length is
-/// kCorrupt, a full disk kNoSpace, everything else kIo.
+/// needs it waits for the callback. An operation keeps its file open until then. Short reads and writes are completed
+/// here; end of file before the length is kCorrupt, a full disk kNoSpace, everything else kIo.
 ///
 /// Writes wait up to kWriteDelay, or for kWaitingBytesMax of them, and then go to the kernel together, those that touch
 /// in a file as one: waking a kernel worker, and being woken by it, costs more than copying the bytes of a small chunk.
@@ -45,12 +46,12 @@ class Disk {
 
   [[nodiscard]] virtual DiskBackend backend() const = 0;
 
-  virtual void read(int fd, std::uint64_t offset, MutableBytes into, Done done) = 0;
-  virtual void write(int fd, std::uint64_t offset, Bytes from, Done done) = 0;
+  virtual void read(FileRef file, std::uint64_t offset, MutableBytes into, Done done) = 0;
+  virtual void write(FileRef file, std::uint64_t offset, Bytes from, Done done) = 0;
   /// Starts the writes that still wait for neighbours: the caller has nothing more for now.
   virtual void flush() = 0;
   /// fdatasync: covers the writes whose callbacks have run.
-  virtual void sync(int fd, Done done) = 0;
+  virtual void sync(FileRef file, Done done) = 0;
 };
 
 }  // namespace weightcast

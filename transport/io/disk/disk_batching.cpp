@@ -4,6 +4,7 @@
 #include <uv.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace weightcast {
 
@@ -22,34 +23,34 @@ BatchingDisk::~BatchingDisk() {
            [](uv_handle_t* handle) { delete reinterpret_cast<uv_timer_t*>(handle); });
 }
 
-void BatchingDisk::read(int fd, std::uint64_t offset, MutableBytes into, Done done) {
-  auto run = std::make_unique<IoRun>(IoRun::Kind::kRead, fd, offset);
+void BatchingDisk::read(FileRef file, std::uint64_t offset, MutableBytes into, Done done) {
+  auto run = std::make_unique<IoRun>(IoRun::Kind::kRead, std::move(file), offset);
   run->add({into.data(), into.size()}, std::move(done));
   queue(std::move(run));
 }
 
-void BatchingDisk::sync(int fd, Done done) {
-  auto run = std::make_unique<IoRun>(IoRun::Kind::kSync, fd, 0);
+void BatchingDisk::sync(FileRef file, Done done) {
+  auto run = std::make_unique<IoRun>(IoRun::Kind::kSync, std::move(file), 0);
   run->add({nullptr, 0}, std::move(done));
   queue(std::move(run));
 }
 
-void BatchingDisk::write(int fd, std::uint64_t offset, Bytes from, Done done) {
-  if (from.size() <= kWriteBytes) return write_piece(fd, offset, from, std::move(done));
+void BatchingDisk::write(FileRef file, std::uint64_t offset, Bytes from, Done done) {
+  if (from.size() <= kWriteBytes) return write_piece(file, offset, from, std::move(done));
   const Done joint = Disk::joint((from.size() + kWriteBytes - 1) / kWriteBytes, std::move(done));
   for (; !from.empty(); from = from.subspan(std::min(from.size(), kWriteBytes))) {
     const Bytes piece = from.first(std::min(from.size(), kWriteBytes));
-    write_piece(fd, offset, piece, joint);
+    write_piece(file, offset, piece, joint);
     offset += piece.size();
   }
 }
 
-void BatchingDisk::write_piece(int fd, std::uint64_t offset, Bytes from, Done done) {
+void BatchingDisk::write_piece(const FileRef& file, std::uint64_t offset, Bytes from, Done done) {
   const iovec piece{const_cast<std::byte*>(from.data()), from.size()};
   auto run = std::find_if(waiting_writes_.begin(), waiting_writes_.end(),
-                          [&](const auto& waiting) { return waiting->continues(fd, offset); });
+                          [&](const auto& waiting) { return waiting->continues(*file, offset); });
   if (run == waiting_writes_.end()) {
-    waiting_writes_.push_back(std::make_unique<IoRun>(IoRun::Kind::kWrite, fd, offset));
+    waiting_writes_.push_back(std::make_unique<IoRun>(IoRun::Kind::kWrite, file, offset));
     run = std::prev(waiting_writes_.end());
   }
   (*run)->add(piece, std::move(done));

@@ -16,10 +16,10 @@ namespace weightcast {
 /// to the backend once per turn of the loop, no more at a time than it can take.
 class BatchingDisk : public Disk {
  public:
-  void read(int fd, std::uint64_t offset, MutableBytes into, Done done) final;
-  void write(int fd, std::uint64_t offset, Bytes from, Done done) final;
+  void read(FileRef file, std::uint64_t offset, MutableBytes into, Done done) final;
+  void write(FileRef file, std::uint64_t offset, Bytes from, Done done) final;
   void flush() final;
-  void sync(int fd, Done done) final;
+  void sync(FileRef file, Done done) final;
 
  protected:
   BatchingDisk(UvLoop& loop, std::size_t runs_in_flight_max);
@@ -37,7 +37,7 @@ class BatchingDisk : public Disk {
 
  private:
   /// Of at most kWriteBytes.
-  void write_piece(int fd, std::uint64_t offset, Bytes from, Done done);
+  void write_piece(const FileRef& file, std::uint64_t offset, Bytes from, Done done);
   void queue(std::unique_ptr<IoRun> run);
   void release_waiting_writes();
   void dispatch();

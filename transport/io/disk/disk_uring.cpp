@@ -9,7 +9,7 @@
 
 #include "transport/io/disk/disk_backends.h"
 #include "transport/io/disk/disk_batching.h"
-#include "transport/io/disk/posix_file.h"
+#include "transport/io/unique_fd.h"
 #include "transport/io/uv_loop.h"
 
 namespace weightcast {
@@ -54,12 +54,12 @@ class Ring {
 
 class UringDisk final : public BatchingDisk {
  public:
-  UringDisk(UvLoop& loop, std::unique_ptr<Ring> ring, File completions)
+  UringDisk(UvLoop& loop, std::unique_ptr<Ring> ring, UniqueFd completions)
       : BatchingDisk(loop, kRunsInFlightMax),
         ring_(std::move(ring)),
         completions_(std::move(completions)),
         poll_(new uv_poll_t) {
-    WC_CHECK(uv_poll_init(loop.uv(), poll_, completions_.fd()) == 0);
+    WC_CHECK(uv_poll_init(loop.uv(), poll_, completions_.get()) == 0);
     poll_->data = this;
     WC_CHECK(uv_poll_start(poll_, UV_READABLE, [](uv_poll_t* poll, int, int) {
                static_cast<UringDisk*>(poll->data)->handle_completions();
@@ -119,7 +119,7 @@ class UringDisk final : public BatchingDisk {
 
   void handle_completions() {
     std::uint64_t count = 0;
-    [[maybe_unused]] const ssize_t got = ::read(completions_.fd(), &count, sizeof count);
+    [[maybe_unused]] const ssize_t got = ::read(completions_.get(), &count, sizeof count);
     // A callback may queue more, which start in this turn's end, so what is peeked here is finite.
     for (io_uring_cqe* cqe = nullptr; io_uring_peek_cqe(ring_->get(), &cqe) == 0;) {
       std::unique_ptr<IoRun> run = take(cqe);
@@ -135,7 +135,7 @@ class UringDisk final : public BatchingDisk {
   }
 
   std::unique_ptr<Ring> ring_;
-  File completions_;
+  UniqueFd completions_;
   uv_poll_t* poll_;  // freed by libuv's close callback
   std::size_t in_flight_ = 0;
 };
@@ -145,9 +145,9 @@ class UringDisk final : public BatchingDisk {
 Result<std::unique_ptr<Disk>> open_uring_disk(UvLoop& loop) {
   auto ring = std::make_unique<Ring>();
   WC_TRY(ring->open());
-  File completions(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (completions.fd() < 0) return Ring::unsupported(errno, "completions");
-  if (const int rc = io_uring_register_eventfd(ring->get(), completions.fd()); rc < 0) {
+  UniqueFd completions(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!completions.valid()) return Ring::unsupported(errno, "completions");
+  if (const int rc = io_uring_register_eventfd(ring->get(), completions.get()); rc < 0) {
     return Ring::unsupported(-rc, "completions");
   }
   return std::unique_ptr<Disk>(std::make_unique<UringDisk>(loop, std::move(ring), std::move(completions)));

@@ -5,12 +5,13 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/digest.h"
+#include "base/file_system.h"
 #include "base/units.h"
 #include "transport/io/disk/disk.h"
-#include "transport/io/disk/posix_file.h"
 
 namespace weightcast {
 
@@ -23,15 +24,16 @@ class IoRun {
   static constexpr std::size_t kBytesMax = kWriteBytes;  ///< past this a run takes no more
   static constexpr std::size_t kPiecesMax = 128;         ///< far below IOV_MAX
 
-  IoRun(Kind kind, int fd, std::uint64_t offset) : kind_(kind), fd_(fd), offset_(offset), end_(offset) {}
+  IoRun(Kind kind, FileRef file, std::uint64_t offset)
+      : kind_(kind), file_(std::move(file)), offset_(offset), end_(offset) {}
 
   [[nodiscard]] Kind kind() const { return kind_; }
-  [[nodiscard]] int fd() const { return fd_; }
+  [[nodiscard]] int fd() const { return file_->fd(); }
   [[nodiscard]] bool full() const { return bytes_ >= kBytesMax || dones_.size() >= kPiecesMax; }
 
-  /// Whether a write of `fd` at `offset` continues this one.
-  [[nodiscard]] bool continues(int fd, std::uint64_t offset) const {
-    return kind_ == Kind::kWrite && fd == fd_ && offset == end_ && !full();
+  /// Whether a write of `file` at `offset` continues this one.
+  [[nodiscard]] bool continues(const File& file, std::uint64_t offset) const {
+    return kind_ == Kind::kWrite && &file == file_.get() && offset == end_ && !full();
   }
   void add(iovec piece, Disk::Done done);
 
@@ -48,7 +50,7 @@ class IoRun {
 
  private:
   Kind kind_;
-  int fd_;
+  FileRef file_;
   std::uint64_t offset_;
   std::uint64_t end_;
   std::size_t bytes_ = 0;

@@ -1,10 +1,8 @@
 #include "transport/io/store/in_place.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <mutex>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -31,7 +29,7 @@ constexpr std::uint64_t kParallelBytesMin = 2 * kMiB;
 Status sync_files(VersionFiles& files) {
   for (std::size_t i = 0; i < files.table().files().size(); ++i) {
     WC_ASSIGN(const FileRef file, files.file(i));
-    if (::fdatasync(file->fd()) != 0) return fail_errno(errno, Op::kSync, files.table().files()[i].name);
+    WC_TRY(file->sync_data());
   }
   return {};
 }
@@ -203,12 +201,12 @@ Status change(const StoreLayout& layout, const InPlaceWork& work, const InPlaceC
 Status hide(const StoreLayout& layout, const InPlaceWork& work) {
   const Manifest& manifest = work.record.manifest;
   const fs::path home = layout.complete(manifest.base_version), hidden = layout.incoming(manifest.version);
-  WC_TRY(rename_path(home, hidden));
+  WC_TRY(layout.files().rename(home, hidden));
   // Only now: from here on nobody can open them by a name that he knows.
   work.files->close_all();
-  const Status unused = check_unused(hidden, work.files->table());
+  const Status unused = check_unused(layout.files(), hidden, work.files->table());
   if (unused.has_value() || unused.error().code != Errc::kBusy) return unused;
-  WC_TRY(rename_path(hidden, home));
+  WC_TRY(layout.files().rename(hidden, home));
   return unused;
 }
 
@@ -216,25 +214,26 @@ Status hide(const StoreLayout& layout, const InPlaceWork& work) {
 Status revert(const StoreLayout& layout, PayloadId payload, const FileTable& table) {
   const fs::path home = layout.complete(payload.base);
   for (const fs::path& path : {layout.complete(payload.version), layout.incoming(payload.version)}) {
-    std::error_code ignored;
-    if (!fs::exists(home, ignored) && fs::exists(path, ignored)) WC_TRY(rename_path(path, home));
+    if (!exists(layout.files(), home) && exists(layout.files(), path)) WC_TRY(layout.files().rename(path, home));
   }
   // Before the journal goes: with it what has become of the version is known.
   if (layout.read_current() == payload.version) WC_TRY(layout.switch_current(payload.base));
-  WC_TRY(remove_file(layout.record(payload.version)));
-  WC_ASSIGN(const std::shared_ptr<VersionFiles> files, VersionFiles::open(home, table));
+  WC_TRY(remove_if_there(layout.files(), layout.record(payload.version)));
+  WC_ASSIGN(const std::shared_ptr<VersionFiles> files, VersionFiles::open(layout.files(), home, table));
   const Result<Recovered> recovered = recover(
-      layout.undo(payload).native(), [&](std::uint64_t offset, Bytes old) { return write_stream(*files, offset, old); },
+      layout.files(), layout.undo(payload).native(),
+      [&](std::uint64_t offset, Bytes old) { return write_stream(*files, offset, old); },
       [&] { return sync_files(*files); });
   return recovered.has_value() ? Status() : Status(recovered.error());
 }
 
 /// Whether versions/N is what was to be made; then it is made durable.
 Result<bool> is_made(const StoreLayout& layout, Version version) {
-  const Result<VersionRecord> record = read_record(layout.record(version));
+  const Result<VersionRecord> record = read_record(layout.files(), layout.record(version));
   if (!record.has_value()) return false;
   WC_ASSIGN(FileTable table, FileTable::make(record->manifest.files));
-  const Result<std::shared_ptr<VersionFiles>> files = VersionFiles::open(layout.complete(version), std::move(table));
+  const Result<std::shared_ptr<VersionFiles>> files =
+      VersionFiles::open(layout.files(), layout.complete(version), std::move(table));
   if (!files.has_value()) return false;
   if (record->durable) return true;
   const Result<Digest> digest = files_digest(**files);
@@ -248,7 +247,7 @@ Status settle(const StoreLayout& layout, PayloadId payload) {
   WC_ASSIGN(const bool made, is_made(layout, payload.version));
   if (made) return end_in_place(layout, payload.version);
   const auto put_back = [&]() -> Status {
-    WC_ASSIGN(const VersionRecord base, read_record(layout.record(payload.base)));
+    WC_ASSIGN(const VersionRecord base, read_record(layout.files(), layout.record(payload.base)));
     WC_ASSIGN(const FileTable table, FileTable::make(base.manifest.files));
     return revert(layout, payload, table);
   };
@@ -266,17 +265,17 @@ Status settle(const StoreLayout& layout, PayloadId payload) {
        {layout.complete(payload.version), layout.incoming(payload.version), layout.complete(payload.base)}) {
     WC_TRY(layout.throw_away(path));
   }
-  WC_TRY(remove_file(layout.record(payload.version)));
-  WC_TRY(remove_file(layout.record(payload.base)));
-  return remove_file(layout.undo(payload));
+  WC_TRY(remove_if_there(layout.files(), layout.record(payload.version)));
+  WC_TRY(remove_if_there(layout.files(), layout.record(payload.base)));
+  return remove_if_there(layout.files(), layout.undo(payload));
 }
 
 /// Whose journals are there: N-B of each version N that was made, or begun to be made, of B's files.
-std::vector<PayloadId> journals(const StoreLayout& layout) {
-  std::error_code error;
+Result<std::vector<PayloadId>> journals(const StoreLayout& layout) {
   std::vector<PayloadId> found;
-  for (const fs::directory_entry& entry : fs::directory_iterator(layout.undo(), error)) {
-    if (const auto payload = StoreLayout::payload_of(entry.path().filename().native())) found.push_back(*payload);
+  WC_ASSIGN(const std::vector<std::string> names, layout.files().list(layout.undo()));
+  for (const std::string& name : names) {
+    if (const auto payload = StoreLayout::payload_of(name)) found.push_back(*payload);
   }
   return found;
 }
@@ -287,10 +286,10 @@ Result<InPlaceChanges> prepare_in_place(const StoreLayout& layout, const InPlace
                                         const std::atomic<bool>& wanted) {
   const PayloadId payload = work.record.manifest.id();
   const fs::path path = layout.undo(payload);
-  Result<UndoJournal> journal = UndoJournal::create(path.native(), path.filename().native());
+  Result<UndoJournal> journal = UndoJournal::create(layout.files(), path.native(), path.filename().native());
   if (!journal.has_value()) {
     // What a full disk leaves of it holds nothing.
-    if (journal.error().code != Errc::kAlreadyExists) WC_TRY(remove_file(path));
+    if (journal.error().code != Errc::kAlreadyExists) WC_TRY(remove_if_there(layout.files(), path));
     return journal.error();
   }
   Result<InPlaceChanges> changes = note_changes(work, *journal, wanted);
@@ -298,7 +297,9 @@ Result<InPlaceChanges> prepare_in_place(const StoreLayout& layout, const InPlace
   return changes;
 }
 
-Status abandon_in_place(const StoreLayout& layout, PayloadId payload) { return remove_file(layout.undo(payload)); }
+Status abandon_in_place(const StoreLayout& layout, PayloadId payload) {
+  return remove_if_there(layout.files(), layout.undo(payload));
+}
 
 InPlaceResult install_in_place(const StoreLayout& layout, const InPlaceWork& work, const InPlaceChanges& changes,
                                const std::atomic<bool>& wanted) {
@@ -321,16 +322,18 @@ InPlaceResult install_in_place(const StoreLayout& layout, const InPlaceWork& wor
 }
 
 Status end_in_place(const StoreLayout& layout, Version version) {
-  for (const PayloadId payload : journals(layout)) {
+  WC_ASSIGN(const std::vector<PayloadId> found, journals(layout));
+  for (const PayloadId payload : found) {
     if (payload.version != version) continue;
-    WC_TRY(remove_file(layout.record(payload.base)));
-    WC_TRY(remove_file(layout.undo(payload)));
+    WC_TRY(remove_if_there(layout.files(), layout.record(payload.base)));
+    WC_TRY(remove_if_there(layout.files(), layout.undo(payload)));
   }
   return {};
 }
 
 Status settle_in_place(const StoreLayout& layout) {
-  for (const PayloadId payload : journals(layout)) WC_TRY(settle(layout, payload));
+  WC_ASSIGN(const std::vector<PayloadId> found, journals(layout));
+  for (const PayloadId payload : found) WC_TRY(settle(layout, payload));
   return {};
 }
 

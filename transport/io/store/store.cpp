@@ -15,10 +15,11 @@ constexpr std::size_t kReadBuffersKeptBytesMax = 4 * kMiB;
 
 }  // namespace
 
-StoreImpl::StoreImpl(EventLoop& loop, StoreOptions options, File lock, std::unique_ptr<Disk> disk, RecoveredStore found)
+StoreImpl::StoreImpl(EventLoop& loop, StoreOptions options, FileSystem& files, std::unique_ptr<File> lock,
+                     std::unique_ptr<Disk> disk, RecoveredStore found)
     : loop_(loop),
       options_(std::move(options)),
-      layout_(options_.directory),
+      layout_(files, options_.directory),
       lock_(std::move(lock)),
       current_(found.current),
       place_timer_(loop,
@@ -201,8 +202,9 @@ void StoreImpl::put_digest_part(PayloadId payload, std::uint32_t part, const std
   WC_CHECK(record.digests.put_part(record.manifest, part, digests).has_value());
   if (record.manifest.open) return;  // grow() writes it down with the end
   serial_.run(
-      [path = layout_.record(payload), payload, part, digests] {
-        const Status appended = append_digest_part(path, payload.version, part, digests);
+      [layout = layout_, payload, part, digests] {
+        const Status appended =
+            append_digest_part(layout.files(), layout.record(payload), payload.version, part, digests);
         // Costs a restart the part, nothing else.
         if (!appended.has_value()) log_warning("store: {}", appended.error().message());
       },
@@ -222,8 +224,7 @@ void StoreImpl::for_pieces(VersionFiles& files, std::uint64_t offset, std::uint6
     }
     opened.push_back(std::move(*file));
   }
-  // The files stay open until all has ended, whatever becomes of the version.
-  Disk::Done joint = Disk::joint(pieces.size(), [opened, done = std::move(done)](const Status& s) { done(s); });
+  Disk::Done joint = Disk::joint(pieces.size(), std::move(done));
   const std::size_t last = pieces.size() - 1;
   for (std::size_t i = 0; i < last; ++i) operation(opened[i], pieces[i], joint);
   operation(opened[last], pieces[last], std::move(joint));
@@ -251,7 +252,7 @@ void StoreImpl::write_chunk(PayloadId payload, ChunkIndex chunk, BufferRef bytes
   for_pieces(
       *incoming->files, begin, bytes->size(),
       [&](const FileRef& file, const FilePiece& piece, Disk::Done piece_done) {
-        disk_->write(file->fd(), piece.offset_bytes, bytes->bytes().subspan(written, piece.size_bytes),
+        disk_->write(file, piece.offset_bytes, bytes->bytes().subspan(written, piece.size_bytes),
                      std::move(piece_done));
         written += piece.size_bytes;
       },
@@ -346,7 +347,7 @@ void StoreImpl::read_chunk(PayloadId payload, ChunkIndex chunk, ReadDone done) {
   for_pieces(
       *files, manifest->chunk_offset(chunk), bytes->size(),
       [&](const FileRef& file, const FilePiece& piece, Disk::Done piece_done) {
-        disk_->read(file->fd(), piece.offset_bytes, MutableBytes(bytes->data() + read, piece.size_bytes),
+        disk_->read(file, piece.offset_bytes, MutableBytes(bytes->data() + read, piece.size_bytes),
                     std::move(piece_done));
         read += piece.size_bytes;
       },
@@ -557,7 +558,7 @@ void StoreImpl::sync_files_from(std::size_t file, const CompleteRef& complete) {
   if (file < complete->files->table().files().size()) {
     const Result<FileRef> opened = complete->files->file(file);
     if (!opened.has_value()) return report(opened.error());
-    disk_->sync((*opened)->fd(), [this, file, complete, report, open = *opened](const Status& status) {
+    disk_->sync(*opened, [this, file, complete, report](const Status& status) {
       if (!status.has_value()) return report(status.error());
       sync_files_from(file + 1, complete);
     });
@@ -573,18 +574,19 @@ void StoreImpl::sync_files_from(std::size_t file, const CompleteRef& complete) {
               });
 }
 
-Result<std::unique_ptr<Store>> Store::open(UvLoop& loop, StoreOptions options) {
+Result<std::unique_ptr<Store>> Store::open(UvLoop& loop, FileSystem& files, StoreOptions options) {
   WC_ASSIGN(std::unique_ptr<Disk> disk, Disk::open(loop, options.backend));
-  return open(loop, std::move(options), std::move(disk));
+  return open(loop, files, std::move(options), std::move(disk));
 }
 
-Result<std::unique_ptr<Store>> Store::open(EventLoop& loop, StoreOptions options, std::unique_ptr<Disk> disk) {
-  const StoreLayout layout(options.directory);
+Result<std::unique_ptr<Store>> Store::open(EventLoop& loop, FileSystem& files, StoreOptions options,
+                                           std::unique_ptr<Disk> disk) {
+  const StoreLayout layout(files, options.directory);
   WC_TRY(layout.create());
-  WC_ASSIGN(File lock, layout.acquire());
+  WC_ASSIGN(std::unique_ptr<File> lock, layout.acquire());
   WC_ASSIGN(RecoveredStore found, recover_store(layout));
   return std::unique_ptr<Store>(
-      std::make_unique<StoreImpl>(loop, std::move(options), std::move(lock), std::move(disk), std::move(found)));
+      std::make_unique<StoreImpl>(loop, std::move(options), files, std::move(lock), std::move(disk), std::move(found)));
 }
 
 }  // namespace weightcast

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/file_system.h"
 #include "base/ids.h"
 #include "base/result.h"
 #include "base/units.h"
@@ -54,10 +55,13 @@ struct PartialVersion {
   ChunkSet held;                      ///< chunks whose bytes on disk match their digests
 };
 
+class VersionFiles;
+
 /// Where an origin puts the bytes of a version that it makes itself.
 struct ImportTarget {
   std::filesystem::path directory;
   std::vector<std::filesystem::path> paths;  ///< one per file, of full size; to be filled in by any means
+  std::shared_ptr<VersionFiles> files;       ///< the same files, for write_stream()
 };
 
 /// A node's versions on disk. Loop thread only; callbacks run on the loop, never from inside the call.
@@ -85,11 +89,11 @@ struct ImportTarget {
 /// used, and thrown away (and `current` set back to the newest good one) if it does not match.
 class Store {
  public:
-  /// Locks the directory and recovers what is there. Blocks (hashing) on start only.
+  /// Locks the directory and recovers what is there. Blocks (hashing) on start only. `files` outlives the store.
   /// Errors: kBusy when another daemon holds it (the detail says its pid), kNotAllowed, kIo.
-  [[nodiscard]] static Result<std::unique_ptr<Store>> open(UvLoop& loop, StoreOptions options);
-  /// The same on a disk of the caller's, for tests that make it fail.
-  [[nodiscard]] static Result<std::unique_ptr<Store>> open(EventLoop& loop, StoreOptions options,
+  [[nodiscard]] static Result<std::unique_ptr<Store>> open(UvLoop& loop, FileSystem& files, StoreOptions options);
+  /// The same with a Disk of the caller's over those files: a simulated one, or one that a test makes fail.
+  [[nodiscard]] static Result<std::unique_ptr<Store>> open(EventLoop& loop, FileSystem& files, StoreOptions options,
                                                            std::unique_ptr<Disk> disk);
   /// Waits for what is under way on pool threads and in the kernel; callbacks that have not run never will. Not from
   /// inside a callback.

@@ -22,7 +22,8 @@ namespace weightcast {
 /// store_imports.cpp, what takes the place of the only copy in store_single_copy.cpp.
 class StoreImpl final : public Store {
  public:
-  StoreImpl(EventLoop& loop, StoreOptions options, File lock, std::unique_ptr<Disk> disk, RecoveredStore found);
+  StoreImpl(EventLoop& loop, StoreOptions options, FileSystem& files, std::unique_ptr<File> lock,
+            std::unique_ptr<Disk> disk, RecoveredStore found);
 
   [[nodiscard]] DiskBackend backend() const override { return disk_->backend(); }
   [[nodiscard]] Version current() const override { return current_; }
@@ -201,7 +202,7 @@ class StoreImpl final : public Store {
   EventLoop& loop_;
   const StoreOptions options_;
   const StoreLayout layout_;
-  File lock_;
+  const std::unique_ptr<File> lock_;
   Version current_;
   std::map<PayloadId, IncomingRef> incoming_;
   std::map<PayloadId, Import> imports_;

@@ -20,7 +20,7 @@ void StoreImpl::begin_making(PayloadId payload, const std::vector<SnapshotFile>&
                 preparing_.erase(payload);
                 if (!made->has_value()) return done(made->error());
                 imports_[payload] = {table, std::move(**made)};
-                ImportTarget target{layout_.incoming(payload), {}};
+                ImportTarget target{layout_.incoming(payload), {}, imports_[payload].files};
                 for (const SnapshotFile& file : table) target.paths.push_back(target.directory / file.name);
                 done(std::move(target));
               });
@@ -88,7 +88,7 @@ void StoreImpl::finish_import(const Manifest& manifest, const std::vector<Digest
   const FilesRef files = imports_.at(version).files;
   serial_.run(
       [layout = layout_, version, record, status, switch_s] {
-        *status = write_record(layout.record(version), *record);
+        *status = write_record(layout.files(), layout.record(version), *record);
         if (status->has_value()) *status = install(layout, version, *switch_s);
       },
       [this, version, files, record, status, switch_s, done = std::move(done)] {

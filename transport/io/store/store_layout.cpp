@@ -1,15 +1,9 @@
 #include "transport/io/store/store_layout.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
-#include <cstring>
-#include <system_error>
 
 #include "transport/io/log.h"
 
@@ -35,21 +29,19 @@ std::optional<Version> parse_version(std::string_view text) {
   return Version{value};
 }
 
-Error refused(int error_number, Op op, const fs::path& path) {
-  if (error_number != EACCES && error_number != EPERM && error_number != EROFS) {
-    return fail_errno(error_number, op, path.native());
+/// Says what to do about a directory that this user may not write to.
+Status with_advice(Status status) {
+  if (!status.has_value() && status.error().code == Errc::kNotAllowed) {
+    status.error().detail += "; give this user the right to write there, or choose another directory with --state";
   }
-  return fail(Errc::kNotAllowed, op,
-              fmt::format("{}: {}; give this user the right to write there, or choose another directory with --state",
-                          path.native(), std::strerror(error_number)));
+  return status;
 }
 
 /// A name in `folder` that is not taken yet.
-fs::path free_name(const fs::path& folder, const std::string& stem) {
-  std::error_code ignored;
+fs::path free_name(FileSystem& files, const fs::path& folder, const std::string& stem) {
   for (unsigned i = 0; i < kNamesTried; ++i) {
     fs::path candidate = folder / fmt::format("{}.{}", stem, i);
-    if (!fs::exists(fs::symlink_status(candidate, ignored))) return candidate;
+    if (!files.link_info(candidate).has_value()) return candidate;
   }
   return folder / stem;
 }
@@ -75,81 +67,79 @@ std::optional<PayloadId> StoreLayout::payload_of(std::string_view name) {
 Status StoreLayout::create() const {
   for (const fs::path& path :
        {directory_, incoming(), versions(), patches(), records(), trash(), spare(), undo(), aside()}) {
-    std::error_code error;
-    fs::create_directories(path, error);
-    if (error) return refused(error.value(), Op::kOpen, path);
-    if (::access(path.c_str(), W_OK | X_OK) != 0) return refused(errno, Op::kOpen, path);
+    WC_TRY(with_advice(make_directories(*files_, path)));
+    WC_TRY(with_advice(files_->check_writable(path)));
   }
   return {};
 }
 
-Result<File> StoreLayout::acquire() const {
-  File file(::open(lock().c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-  if (file.fd() < 0) return refused(errno, Op::kLock, lock());
-  if (::flock(file.fd(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK) return refused(errno, Op::kLock, lock());
+Result<std::unique_ptr<File>> StoreLayout::acquire() const {
+  Result<std::unique_ptr<File>> opened = files_->open(lock(), {.write = true, .create = Create::kIfMissing});
+  if (!opened.has_value()) return with_advice(opened.error()).error();
+  std::unique_ptr<File> file = std::move(*opened);
+  if (const Status locked = file->lock(); !locked.has_value()) {
+    if (locked.error().code != Errc::kBusy) return locked.error();
     std::string pid(32, '\0');
-    const ssize_t got = ::pread(file.fd(), pid.data(), pid.size(), 0);
-    pid.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+    pid.resize(file->read_at(0, std::as_writable_bytes(std::span(pid))).value_or(0));
     while (!pid.empty() && pid.back() == '\n') pid.pop_back();
     return fail(Errc::kBusy, Op::kLock,
                 fmt::format("{}: in use by process {}; stop it, or choose another directory with --state",
                             directory_.native(), pid.empty() ? "(unknown)" : pid));
   }
-  const std::string pid = fmt::format("{}\n", ::getpid());
-  if (::ftruncate(file.fd(), 0) != 0) return refused(errno, Op::kLock, lock());
-  WC_TRY(write_fully(file, 0, std::as_bytes(std::span(pid)), lock().native()));
+  const std::string pid = fmt::format("{}\n", files_->process_number());
+  WC_TRY(file->truncate(0));
+  WC_TRY(write_fully(*file, 0, std::as_bytes(std::span(pid)), lock().native()));
   return file;
 }
 
 Status StoreLayout::switch_current(Version version) const {
   const fs::path temporary = directory_ / "current.tmp";
-  WC_TRY(remove_file(temporary));
-  const fs::path target = fs::path("versions") / name_of(version);  // relative, so that the directory may be moved
-  if (::symlink(target.c_str(), temporary.c_str()) != 0) return fail_errno(errno, Op::kWrite, temporary.native());
-  return rename_path(temporary, current());
+  WC_TRY(remove_if_there(*files_, temporary));
+  // Relative, so that the directory may be moved.
+  WC_TRY(files_->make_link(fs::path("versions") / name_of(version), temporary));
+  return files_->rename(temporary, current());
 }
 
 std::optional<Version> StoreLayout::read_current() const {
-  std::error_code error;
-  const fs::path target = fs::read_symlink(current(), error);
-  if (error || target.parent_path() != "versions") return std::nullopt;
-  const std::optional<PayloadId> named = payload_of(target.filename().native());
+  const Result<fs::path> target = files_->read_link(current());
+  if (!target.has_value() || target->parent_path() != "versions") return std::nullopt;
+  const std::optional<PayloadId> named = payload_of(target->filename().native());
   if (!named || named->is_patch()) return std::nullopt;
   return named->version;
 }
 
 Status StoreLayout::throw_away(const fs::path& path) const {
-  Status moved = rename_path(path, free_name(trash(), path.filename()));
+  Status moved = files_->rename(path, free_name(*files_, trash(), path.filename()));
   if (!moved.has_value() && moved.error().code == Errc::kNotFound) return {};
   return moved;
 }
 
 void StoreLayout::empty_trash() const {
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(trash(), error)) {
-    std::error_code not_removed;
-    fs::remove_all(entry.path(), not_removed);
-    if (not_removed) log_warning("store: cannot remove {}: {}", entry.path().native(), not_removed.message());
+  const Result<std::vector<std::string>> names = files_->list(trash());
+  if (!names.has_value()) return log_warning("store: {}", names.error().message());
+  for (const std::string& name : *names) {
+    const Status removed = remove_all(*files_, trash() / name);
+    if (!removed.has_value()) log_warning("store: {}", removed.error().message());
   }
 }
 
 Status StoreLayout::make_spare(const fs::path& path) const {
   drop_spare();
-  return rename_path(path, spare() / path.filename());
+  return files_->rename(path, spare() / path.filename());
 }
 
 void StoreLayout::drop_spare() const {
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(spare(), error)) {
-    const Status moved = throw_away(entry.path());
+  const Result<std::vector<std::string>> names = files_->list(spare());
+  if (!names.has_value()) return log_warning("store: {}", names.error().message());
+  for (const std::string& name : *names) {
+    const Status moved = throw_away(spare() / name);
     if (!moved.has_value()) log_warning("store: {}", moved.error().message());
   }
 }
 
 void StoreLayout::move_aside(const fs::path& path) const {
-  const fs::path to = free_name(aside(), path.filename());
-  const Status moved = rename_path(path, to);
+  const fs::path to = free_name(*files_, aside(), path.filename());
+  const Status moved = files_->rename(path, to);
   if (moved.has_value()) {
     log_warning("store: {} is not ours; moved to {}", path.native(), to.native());
   } else {

@@ -1,19 +1,23 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string_view>
 
+#include "base/file_system.h"
 #include "base/ids.h"
 #include "base/result.h"
-#include "transport/io/disk/posix_file.h"
 
 namespace weightcast {
 
-/// Where things are in a store's directory (the picture stands in store.h).
+/// Where things are in a store's directory (the picture stands in store.h), and the file system that it is on, which
+/// outlives it.
 class StoreLayout {
  public:
-  explicit StoreLayout(std::filesystem::path directory) : directory_(std::move(directory)) {}
+  StoreLayout(FileSystem& files, std::filesystem::path directory) : files_(&files), directory_(std::move(directory)) {}
+
+  [[nodiscard]] FileSystem& files() const { return *files_; }
 
   [[nodiscard]] const std::filesystem::path& directory() const { return directory_; }
   [[nodiscard]] std::filesystem::path lock() const { return directory_ / "lock"; }
@@ -45,7 +49,7 @@ class StoreLayout {
 
   /// Takes the lock for this process, for as long as the File lives. Errors: kBusy, which names the process that has
   /// it; kNotAllowed, kIo.
-  [[nodiscard]] Result<File> acquire() const;
+  [[nodiscard]] Result<std::unique_ptr<File>> acquire() const;
 
   /// Points `current` at `version`, by rename: readers see the old or the new one. Errors: kIo, kNoSpace.
   [[nodiscard]] Status switch_current(Version version) const;
@@ -62,6 +66,7 @@ class StoreLayout {
   void move_aside(const std::filesystem::path& path) const;
 
  private:
+  FileSystem* files_;
   std::filesystem::path directory_;
 };
 

@@ -1,13 +1,9 @@
 #include "transport/io/store/store_recovery.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <map>
 #include <optional>
 #include <set>
-#include <system_error>
 
 #include "transport/io/log.h"
 #include "transport/io/parallel.h"
@@ -27,9 +23,10 @@ bool has_data(VersionFiles& files, std::uint64_t offset, std::uint64_t length) {
   for (const FilePiece& piece : files.table().pieces(offset, length)) {
     const Result<FileRef> file = files.file(piece.file);
     if (!file.has_value()) return true;
-    const off_t data = ::lseek((*file)->fd(), static_cast<off_t>(piece.offset_bytes), SEEK_DATA);
-    if (data < 0 && errno == ENXIO) continue;  // nothing but a hole up to the end
-    if (data < 0 || static_cast<std::uint64_t>(data) < piece.offset_bytes + piece.size_bytes) return true;
+    const Result<std::optional<std::uint64_t>> data = (*file)->next_data(piece.offset_bytes);
+    if (!data.has_value()) return true;
+    // Else nothing but a hole, up to the piece's end at least.
+    if (*data && **data < piece.offset_bytes + piece.size_bytes) return true;
   }
   return false;
 }
@@ -66,14 +63,14 @@ class Recovery {
     layout_.drop_spare();
     layout_.empty_trash();
     WC_TRY(settle_in_place(layout_));
-    WC_TRY(remove_file(layout_.directory() / "current.tmp"));
+    WC_TRY(remove_if_there(layout_.files(), layout_.directory() / "current.tmp"));
     WC_TRY(read_records());
     WC_TRY(look_at_complete());
     WC_TRY(look_at_patches());
     WC_TRY(look_at_incoming());
     for (const auto& [payload, _] : records_) {
       log_info("store: {} has no files; removed", layout_.record(payload).native());
-      WC_TRY(remove_file(layout_.record(payload)));
+      WC_TRY(remove_if_there(layout_.files(), layout_.record(payload)));
     }
     WC_TRY(settle_current());
     layout_.empty_trash();
@@ -84,32 +81,27 @@ class Recovery {
   /// The payloads that a folder has entries for; what is not named like one is moved aside.
   Result<std::set<PayloadId>> payloads_in(const fs::path& folder) {
     std::set<PayloadId> payloads;
-    std::vector<fs::path> unexpected;
-    std::error_code error;
-    for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
-      if (const auto payload = StoreLayout::payload_of(entry.path().filename().native())) {
+    WC_ASSIGN(const std::vector<std::string> names, layout_.files().list(folder));
+    for (const std::string& name : names) {
+      if (const auto payload = StoreLayout::payload_of(name)) {
         payloads.insert(*payload);
       } else {
-        unexpected.push_back(entry.path());
+        layout_.move_aside(folder / name);
       }
     }
-    if (error) return fail_errno(error.value(), Op::kRead, folder.native());
-    for (const fs::path& entry : unexpected) layout_.move_aside(entry);
     return payloads;
   }
 
   Status read_records() {
-    std::error_code error;
-    std::vector<fs::path> unfinished;
-    for (const fs::directory_entry& entry : fs::directory_iterator(layout_.records(), error)) {
-      const fs::path name = entry.path().filename();
-      if (name.extension() == ".tmp" && StoreLayout::payload_of(name.stem().native()))
-        unfinished.push_back(entry.path());
+    WC_ASSIGN(const std::vector<std::string> names, layout_.files().list(layout_.records()));
+    for (const std::string& name : names) {
+      const fs::path path = layout_.records() / name;
+      if (path.extension() != ".tmp" || !StoreLayout::payload_of(path.stem().native())) continue;
+      WC_TRY(remove_if_there(layout_.files(), path));
     }
-    for (const fs::path& path : unfinished) WC_TRY(remove_file(path));
     WC_ASSIGN(const std::set<PayloadId> payloads, payloads_in(layout_.records()));
     for (const PayloadId payload : payloads) {
-      Result<VersionRecord> record = read_record(layout_.record(payload));
+      Result<VersionRecord> record = read_record(layout_.files(), layout_.record(payload));
       // A version's record has the manifest of the payload that brought it, which may be a patch.
       if (record.has_value() &&
           (record->manifest.id() == payload || (!payload.is_patch() && record->manifest.version == payload.version))) {
@@ -120,7 +112,7 @@ class Recovery {
       if (!record.has_value() && record.error().code == Errc::kIo) return record.error();
       log_warning("store: {} is damaged; removed ({})", layout_.record(payload).native(),
                   record.has_value() ? "it is that of another version" : record.error().detail);
-      WC_TRY(remove_file(layout_.record(payload)));
+      WC_TRY(remove_if_there(layout_.files(), layout_.record(payload)));
     }
     return {};
   }
@@ -132,7 +124,7 @@ class Recovery {
     const Manifest& manifest = record->second.manifest;
     if (manifest.open) return fail(Errc::kCorrupt, Op::kOpen, "it was still being made");
     WC_ASSIGN(FileTable table, payload.is_patch() ? payload_files(manifest) : FileTable::make(manifest.files));
-    WC_ASSIGN(std::shared_ptr<VersionFiles> files, VersionFiles::open(path, std::move(table)));
+    WC_ASSIGN(std::shared_ptr<VersionFiles> files, VersionFiles::open(layout_.files(), path, std::move(table)));
     return RecoveredVersion{record->second, std::move(files), ChunkSet()};
   }
 
@@ -140,7 +132,7 @@ class Recovery {
     log_warning("store: {} thrown away: {}", path.native(), reason);
     WC_TRY(layout_.throw_away(path));
     records_.erase(payload);
-    return remove_file(layout_.record(payload));
+    return remove_if_there(layout_.files(), layout_.record(payload));
   }
 
   Status look_at_complete() {
@@ -228,11 +220,10 @@ class Recovery {
 
   Status settle_current() {
     found_.current = found_.complete.empty() ? kNoVersion : found_.complete.back().record.manifest.version;
-    std::error_code ignored;
-    const fs::file_status link = fs::symlink_status(layout_.current(), ignored);
-    if (fs::exists(link) && !fs::is_symlink(link)) layout_.move_aside(layout_.current());
+    const Result<FileInfo> link = layout_.files().link_info(layout_.current());
+    if (link.has_value() && !link->is_link()) layout_.move_aside(layout_.current());
     const std::optional<Version> named = layout_.read_current();
-    if (found_.current == kNoVersion) return remove_file(layout_.current());
+    if (found_.current == kNoVersion) return remove_if_there(layout_.files(), layout_.current());
     if (named == found_.current) return {};
     log_info("store: current version is {} now", found_.current.value);
     return layout_.switch_current(found_.current);

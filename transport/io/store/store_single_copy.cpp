@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "transport/io/log.h"
-#include "transport/io/store/file_users.h"
 #include "transport/io/store/store_impl.h"
 
 namespace weightcast {
@@ -75,16 +74,22 @@ void StoreImpl::give_up_waiting(const IncomingRef& incoming, const std::string& 
   auto users = std::make_shared<std::string>();
   const CompleteRef base = incoming->base;
   const Version version = base->stored.manifest.version;
-  serial_.run([path = layout_.complete(version), base, users] { *users = users_of(path, base->files->table()); },
-              [this, incoming, version, why, users, done = std::move(done)] {
-                if (incoming->discarded) return done(no_such(incoming->id()));
-                give_up(incoming,
-                        fail(Errc::kTimedOut, Op::kInstall,
-                             fmt::format("waited {:.3g} s for version {}, which stays: {}{}{}",
-                                         to_seconds(options_.single_copy_wait), version.value, why,
-                                         users->empty() ? "" : "; in use by ", *users)),
-                        done);
-              });
+  serial_.run(
+      [layout = layout_, version, base, users] {
+        std::vector<std::filesystem::path> paths;
+        for (const SnapshotFile& file : base->files->table().files())
+          paths.push_back(layout.complete(version) / file.name);
+        *users = layout.files().users_of(paths);
+      },
+      [this, incoming, version, why, users, done = std::move(done)] {
+        if (incoming->discarded) return done(no_such(incoming->id()));
+        give_up(incoming,
+                fail(Errc::kTimedOut, Op::kInstall,
+                     fmt::format("waited {:.3g} s for version {}, which stays: {}{}{}",
+                                 to_seconds(options_.single_copy_wait), version.value, why,
+                                 users->empty() ? "" : "; in use by ", *users)),
+                done);
+      });
 }
 
 /// What this store itself does with the only copy; "" if nothing. Reads and syncing have its files open, and what is
@@ -105,7 +110,7 @@ void StoreImpl::take_place(const IncomingRef& incoming, std::function<void(Resul
   base->files->close_all();
   auto status = std::make_shared<Status>();
   serial_.run([layout = layout_, version, base,
-               status] { *status = check_unused(layout.complete(version), base->files->table()); },
+               status] { *status = check_unused(layout.files(), layout.complete(version), base->files->table()); },
               [this, incoming, base, version, status, done = std::move(done)]() mutable {
                 if (incoming->discarded) return done(no_such(incoming->id()));
                 std::string why = why_in_use(*base);

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <system_error>
 
 #include "base/time.h"
 #include "base/units.h"
@@ -14,10 +13,10 @@ namespace {
 
 /// The spare files under a new name, if there are such and nobody else has them.
 Result<FilesRef> take_spare(const StoreLayout& layout, PayloadId payload, const FileTable& files) {
-  std::error_code error;
-  const std::filesystem::directory_iterator spares(layout.spare(), error);
-  if (error || spares == std::filesystem::directory_iterator()) return fail(Errc::kNotFound, Op::kOpen, "none");
-  Result<FilesRef> taken = VersionFiles::reuse(spares->path(), layout.incoming(payload), files);
+  WC_ASSIGN(const std::vector<std::string> spares, layout.files().list(layout.spare()));
+  if (spares.empty()) return fail(Errc::kNotFound, Op::kOpen, "none");
+  Result<FilesRef> taken =
+      VersionFiles::reuse(layout.files(), layout.spare() / spares.front(), layout.incoming(payload), files);
   // Their directory, empty now, goes with the next spare: to remove it can take as long as the file system's journal is
   // being written, and a payload waits here.
   if (taken.has_value()) return taken;
@@ -36,19 +35,17 @@ Result<FilesRef> make_files(const StoreLayout& layout, PayloadId payload, const 
     if (Result<FilesRef> taken = take_spare(layout, payload, files); taken.has_value()) return taken;
   }
   const std::uint64_t needed_bytes = files.size_bytes();
-  Result<FilesRef> made = VersionFiles::create(layout.incoming(payload), files, size);
+  Result<FilesRef> made = VersionFiles::create(layout.files(), layout.incoming(payload), files, size);
   if (!made.has_value() && made.error().code == Errc::kNoSpace) {
     layout.drop_spare();
     layout.empty_trash();
-    made = VersionFiles::create(layout.incoming(payload), std::move(files), size);
+    made = VersionFiles::create(layout.files(), layout.incoming(payload), std::move(files), size);
   }
   if (!made.has_value() && made.error().code == Errc::kNoSpace) {
-    std::error_code ignored;
-    const std::filesystem::space_info space = std::filesystem::space(layout.directory(), ignored);
     return fail(Errc::kNoSpace, Op::kWrite,
                 fmt::format("version {} needs {} in {}, of which {} are free; make room there, or keep fewer versions",
                             payload.version.value, format_bytes(needed_bytes), layout.directory().native(),
-                            format_bytes(space.available)));
+                            format_bytes(layout.files().free_bytes(layout.directory()).value_or(0))));
   }
   return made;
 }
@@ -59,7 +56,7 @@ Result<FilesRef> make_incoming(const StoreLayout& layout, const VersionRecord& r
   // How long an open patch becomes is not known.
   const auto size = payload.is_patch() && record.manifest.open ? VersionFiles::Size::kEmpty : VersionFiles::Size::kFull;
   WC_ASSIGN(FilesRef files, make_files(layout, payload, table.files(), size));
-  const Status written = write_record(layout.record(payload), record);
+  const Status written = write_record(layout.files(), layout.record(payload), record);
   if (written.has_value()) return files;
   static_cast<void>(layout.throw_away(layout.incoming(payload)));
   layout.empty_trash();
@@ -76,55 +73,54 @@ Status seal(const StoreLayout& layout, const VersionRecord& record) {
   const PayloadId payload = record.manifest.id();
   if (payload.is_patch()) {
     const std::filesystem::path path = layout.incoming(payload) / kPatchFileName;
-    std::error_code error;
-    std::filesystem::resize_file(path, record.manifest.payload_bytes, error);
-    if (error) return fail_errno(error.value(), Op::kWrite, path.native());
+    WC_ASSIGN(const std::unique_ptr<File> file, layout.files().open(path, {.write = true}));
+    WC_TRY(file->truncate(record.manifest.payload_bytes));
   }
-  return write_record(layout.record(payload), record);
+  return write_record(layout.files(), layout.record(payload), record);
 }
 
 Status install(const StoreLayout& layout, Version version, double& switch_s) {
-  WC_TRY(rename_path(layout.incoming(version), layout.complete(version)));
+  WC_TRY(layout.files().rename(layout.incoming(version), layout.complete(version)));
   if (layout.read_current().value_or(kNoVersion) >= version) return {};
   const auto began_at = std::chrono::steady_clock::now();
   const Status switched = layout.switch_current(version);
   switch_s = to_seconds(std::chrono::steady_clock::now() - began_at);
   if (switched.has_value()) return {};
   // As it was before, so that it can be done again.
-  WC_TRY(rename_path(layout.complete(version), layout.incoming(version)));
+  WC_TRY(layout.files().rename(layout.complete(version), layout.incoming(version)));
   return switched;
 }
 
 Status install_patched(const StoreLayout& layout, const Manifest& manifest, double& switch_s) {
-  WC_TRY(write_record(layout.record(manifest.version), {manifest, ChunkDigests(manifest)}));
+  WC_TRY(write_record(layout.files(), layout.record(manifest.version), {manifest, ChunkDigests(manifest)}));
   WC_TRY(install(layout, manifest.version, switch_s));
-  return rename_path(layout.incoming(manifest.id()), layout.patch(manifest.id()));
+  return layout.files().rename(layout.incoming(manifest.id()), layout.patch(manifest.id()));
 }
 
 Result<FilesRef> keep_patch(const StoreLayout& layout, const VersionRecord& record) {
   const PayloadId patch = record.manifest.id();
-  WC_TRY(write_record(layout.record(patch), record));
-  WC_TRY(rename_path(layout.incoming(patch), layout.patch(patch)));
+  WC_TRY(write_record(layout.files(), layout.record(patch), record));
+  WC_TRY(layout.files().rename(layout.incoming(patch), layout.patch(patch)));
   WC_ASSIGN(FileTable table, payload_files(record.manifest));
-  return VersionFiles::open(layout.patch(patch), std::move(table));
+  return VersionFiles::open(layout.files(), layout.patch(patch), std::move(table));
 }
 
 Status retire(const StoreLayout& layout, Version version) {
   WC_TRY(layout.make_spare(layout.complete(version)));
-  return remove_file(layout.record(version));
+  return remove_if_there(layout.files(), layout.record(version));
 }
 
 Status remove_recorded(const StoreLayout& layout, const std::filesystem::path& path, PayloadId payload) {
   WC_TRY(layout.throw_away(path));
-  return remove_file(layout.record(payload));
+  return remove_if_there(layout.files(), layout.record(payload));
 }
 
 Status sync_names_and_mark(const StoreLayout& layout, Version version, const VersionFiles& files) {
   WC_TRY(files.sync_names());
   for (const auto& directory : {layout.versions(), layout.incoming(), layout.records(), layout.directory()}) {
-    WC_TRY(sync_directory(directory));
+    WC_TRY(sync_directory(layout.files(), directory));
   }
-  WC_TRY(append_durable_mark(layout.record(version)));
+  WC_TRY(append_durable_mark(layout.files(), layout.record(version)));
   return end_in_place(layout, version);
 }
 

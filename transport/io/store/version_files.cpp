@@ -1,13 +1,6 @@
 #include "transport/io/store/version_files.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <cerrno>
-#include <system_error>
 
 namespace weightcast {
 
@@ -20,101 +13,75 @@ Result<FileTable> payload_files(const Manifest& manifest) {
   return FileTable::make(manifest.files);
 }
 
-Result<std::shared_ptr<VersionFiles>> VersionFiles::create(const fs::path& path, FileTable table, Size size) {
+Result<std::shared_ptr<VersionFiles>> VersionFiles::create(FileSystem& files, const fs::path& path, FileTable table,
+                                                           Size size) {
   const auto make = [&]() -> Result<std::shared_ptr<VersionFiles>> {
-    if (::mkdir(path.c_str(), 0755) != 0) return fail_errno(errno, Op::kOpen, path.native());
-    WC_ASSIGN(File directory, open_file(path, O_RDONLY | O_DIRECTORY));
+    WC_TRY(files.make_directory(path));
+    WC_ASSIGN(std::unique_ptr<Directory> directory, files.open_directory(path));
     for (const SnapshotFile& entry : table.files()) {
-      const std::string what = (path / entry.name).native();
-      WC_ASSIGN(const File file, open_file_at(directory, entry.name, O_RDWR | O_CREAT | O_EXCL));
-      if (size == Size::kFull) WC_TRY(preallocate(file, entry.size_bytes, what));
+      WC_ASSIGN(const std::unique_ptr<File> file, directory->open(entry.name, {.write = true, .create = Create::kNew}));
+      if (size == Size::kFull) WC_TRY(preallocate(files, *file, entry.size_bytes, path / entry.name));
     }
-    return std::shared_ptr<VersionFiles>(new VersionFiles(std::move(directory), std::move(table)));
+    return std::shared_ptr<VersionFiles>(new VersionFiles(files, std::move(directory), std::move(table)));
   };
   Result<std::shared_ptr<VersionFiles>> made = make();
-  if (!made.has_value()) {
-    std::error_code ignored;
-    fs::remove_all(path, ignored);
-  }
+  if (!made.has_value()) static_cast<void>(remove_all(files, path));
   return made;
 }
 
-Status check_unused(const fs::path& path, const FileTable& table) {
+Status check_unused(FileSystem& files, const fs::path& path, const FileTable& table) {
   for (const SnapshotFile& entry : table.files()) {
-    WC_ASSIGN(const File file, open_file(path / entry.name, O_RDWR | O_NOFOLLOW));
-    struct stat info {};
-    if (::fstat(file.fd(), &info) != 0) return fail_errno(errno, Op::kOpen, entry.name);
-    if (info.st_nlink != 1) return fail(Errc::kBusy, Op::kOpen, entry.name + ": has another name somewhere");
-    if (::fcntl(file.fd(), F_SETLEASE, F_WRLCK) != 0) {
-      const bool open_elsewhere = errno == EAGAIN || errno == EACCES;
-      return fail(open_elsewhere ? Errc::kBusy : Errc::kUnsupported, Op::kOpen, entry.name + ": may be open elsewhere");
-    }
-    ::fcntl(file.fd(), F_SETLEASE, F_UNLCK);
+    WC_ASSIGN(const std::unique_ptr<File> file, files.open(path / entry.name, {.write = true, .follow_links = false}));
+    WC_ASSIGN(const FileInfo info, file->info());
+    if (info.links != 1) return fail(Errc::kBusy, Op::kOpen, entry.name + ": has another name somewhere");
+    WC_TRY(file->check_unshared());
   }
   return {};
 }
 
-Result<std::shared_ptr<VersionFiles>> VersionFiles::reuse(const fs::path& spare, const fs::path& path,
-                                                          FileTable table) {
-  if (!open(spare, table).has_value()) {
+Result<std::shared_ptr<VersionFiles>> VersionFiles::reuse(FileSystem& files, const fs::path& spare,
+                                                          const fs::path& path, FileTable table) {
+  if (!open(files, spare, table).has_value()) {
     return fail(Errc::kInvalidArgument, Op::kOpen, spare.native() + ": holds other files than are wanted");
   }
-  if (::mkdir(path.c_str(), 0755) != 0) return fail_errno(errno, Op::kOpen, path.native());
+  WC_TRY(files.make_directory(path));
   // One by one, into a directory of their own: who holds the old one open finds nothing there, and not these.
-  for (const SnapshotFile& entry : table.files()) WC_TRY(rename_path(spare / entry.name, path / entry.name));
+  for (const SnapshotFile& entry : table.files()) WC_TRY(files.rename(spare / entry.name, path / entry.name));
   // From here on nobody can open them by a name that he knows. Who has them open already is found.
-  WC_TRY(check_unused(path, table));
-  return open(path, std::move(table));
+  WC_TRY(check_unused(files, path, table));
+  return open(files, path, std::move(table));
 }
 
-Result<std::shared_ptr<VersionFiles>> VersionFiles::open(const fs::path& path, FileTable table) {
-  WC_ASSIGN(File directory, open_file(path, O_RDONLY | O_DIRECTORY));
+Result<std::shared_ptr<VersionFiles>> VersionFiles::open(FileSystem& files, const fs::path& path, FileTable table) {
+  WC_ASSIGN(std::unique_ptr<Directory> directory, files.open_directory(path));
   for (const SnapshotFile& entry : table.files()) {
-    struct stat info {};
-    const bool same = ::fstatat(directory.fd(), entry.name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 &&
-                      S_ISREG(info.st_mode) && static_cast<std::uint64_t>(info.st_size) == entry.size_bytes;
-    if (!same) {
+    const Result<FileInfo> info = directory->info(entry.name);
+    if (!info.has_value() && info.error().code != Errc::kNotFound) return info.error();
+    if (!info.has_value() || !info->is_file() || info->size_bytes != entry.size_bytes) {
       return fail(Errc::kCorrupt, Op::kOpen,
                   fmt::format("{}: missing, or not of {} bytes", (path / entry.name).native(), entry.size_bytes));
     }
   }
-  std::error_code error;
-  const auto count = std::distance(fs::directory_iterator(path, error), fs::directory_iterator());
-  if (error || static_cast<std::size_t>(count) != table.files().size()) {
+  WC_ASSIGN(const std::vector<std::string> names, files.list(path));
+  if (names.size() != table.files().size()) {
     return fail(Errc::kCorrupt, Op::kOpen, path.native() + ": holds a file that is not of its version");
   }
-  return std::shared_ptr<VersionFiles>(new VersionFiles(std::move(directory), std::move(table)));
+  return std::shared_ptr<VersionFiles>(new VersionFiles(files, std::move(directory), std::move(table)));
 }
 
 Result<FileRef> VersionFiles::file(std::size_t index) {
-  const std::lock_guard lock(mutex_);
-  if (const auto found = open_.find(index); found != open_.end()) {
-    recent_.splice(recent_.end(), recent_, found->second.place);
-    return found->second.file;
-  }
-  WC_ASSIGN(File opened, open_file_at(directory_, table_.files()[index].name, O_RDWR));
-  // Reads are of whole chunks and leaves. Read-ahead would only fill the page cache with zeros from where nothing has
-  // been written yet, just before it is.
-  ::posix_fadvise(opened.fd(), 0, 0, POSIX_FADV_RANDOM);
-  if (open_.size() == kOpenMax) {
-    open_.erase(recent_.front());
-    recent_.pop_front();
-  }
-  auto file = std::make_shared<const File>(std::move(opened));
-  open_[index] = {file, recent_.insert(recent_.end(), index)};
-  return FileRef(file);
+  return opened_.get(index, [&]() -> Result<std::unique_ptr<File>> {
+    WC_ASSIGN(std::unique_ptr<File> file, directory_->open(table_.files()[index].name, {.write = true}));
+    // Reads are of whole chunks and leaves. Read-ahead would only fill the page cache with zeros from where nothing has
+    // been written yet, just before it is.
+    file->advise_random();
+    return file;
+  });
 }
 
-void VersionFiles::close_all() {
-  const std::lock_guard lock(mutex_);
-  open_.clear();
-  recent_.clear();
-}
+void VersionFiles::close_all() { opened_.close_all(); }
 
-Status VersionFiles::sync_names() const {
-  if (::fsync(directory_.fd()) != 0) return fail_errno(errno, Op::kSync, "a version's directory");
-  return {};
-}
+Status VersionFiles::sync_names() const { return directory_->sync(); }
 
 Status read_stream(VersionFiles& files, std::uint64_t offset, MutableBytes into) {
   for (const FilePiece& piece : files.table().pieces(offset, into.size())) {

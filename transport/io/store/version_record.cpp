@@ -1,8 +1,5 @@
 #include "transport/io/store/version_record.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -11,7 +8,6 @@
 
 #include "base/units.h"
 #include "proto/record.pb.h"
-#include "transport/io/disk/posix_file.h"
 
 namespace weightcast {
 namespace {
@@ -68,16 +64,16 @@ record::Entry digest_part_entry(Version version, std::uint32_t part, std::span<c
 }
 
 /// Appends in one write, so that a crash leaves all of the entry or a torn one, which the reader stops at.
-Status append(const File& file, const record::Entry& entry, const std::filesystem::path& path) {
+Status append(File& file, const record::Entry& entry, const std::filesystem::path& path) {
   std::string text;
   put_entry(text, entry);
-  ssize_t put = -1;
-  do {
-    put = ::write(file.fd(), text.data(), text.size());
-  } while (put < 0 && errno == EINTR);
-  if (put < 0) return fail_errno(errno, Op::kWrite, path.native());
-  if (static_cast<std::size_t>(put) < text.size()) return fail_errno(ENOSPC, Op::kWrite, path.native());
+  WC_ASSIGN(const std::size_t put, file.append(bytes_of(text)));
+  if (put < text.size()) return fail_errno(ENOSPC, Op::kWrite, path.native());
   return {};
+}
+
+Result<std::unique_ptr<File>> open_to_append(FileSystem& files, const std::filesystem::path& path) {
+  return files.open(path, {.write = true, .append = true});
 }
 
 }  // namespace
@@ -111,7 +107,7 @@ std::vector<Digest> ChunkDigests::prefix() const {
   return {chunks.begin(), chunks.begin() + std::ptrdiff_t{gap->value} * part_chunks};
 }
 
-Status write_record(const std::filesystem::path& path, const VersionRecord& record) {
+Status write_record(FileSystem& files, const std::filesystem::path& path, const VersionRecord& record) {
   std::string text(kMagic);
   put_u32(text, kForm);
   record::Entry first;
@@ -129,29 +125,28 @@ Status write_record(const std::filesystem::path& path, const VersionRecord& reco
   std::filesystem::path temporary = path;
   temporary += ".tmp";
   {
-    WC_ASSIGN(const File file, open_file(temporary, O_WRONLY | O_CREAT | O_TRUNC));
-    WC_TRY(write_fully(file, 0, bytes_of(text), temporary.native()));
+    WC_ASSIGN(const std::unique_ptr<File> file, files.open(temporary, {.write = true, .create = Create::kEmpty}));
+    WC_TRY(write_fully(*file, 0, bytes_of(text), temporary.native()));
   }
-  return rename_path(temporary, path);
+  return files.rename(temporary, path);
 }
 
-Status append_digest_part(const std::filesystem::path& path, Version version, std::uint32_t part,
+Status append_digest_part(FileSystem& files, const std::filesystem::path& path, Version version, std::uint32_t part,
                           std::span<const Digest> digests) {
-  WC_ASSIGN(const File file, open_file(path, O_WRONLY | O_APPEND));
-  return append(file, digest_part_entry(version, part, digests), path);
+  WC_ASSIGN(const std::unique_ptr<File> file, open_to_append(files, path));
+  return append(*file, digest_part_entry(version, part, digests), path);
 }
 
-Status append_durable_mark(const std::filesystem::path& path) {
-  WC_ASSIGN(const File file, open_file(path, O_WRONLY | O_APPEND));
+Status append_durable_mark(FileSystem& files, const std::filesystem::path& path) {
+  WC_ASSIGN(const std::unique_ptr<File> file, open_to_append(files, path));
   record::Entry mark;
   mark.mutable_durable();
-  WC_TRY(append(file, mark, path));
-  if (::fdatasync(file.fd()) != 0) return fail_errno(errno, Op::kSync, path.native());
-  return {};
+  WC_TRY(append(*file, mark, path));
+  return file->sync_data();
 }
 
-Result<VersionRecord> read_record(const std::filesystem::path& path) {
-  WC_ASSIGN(const std::string text, read_file(path, kRecordBytesMax));
+Result<VersionRecord> read_record(FileSystem& files, const std::filesystem::path& path) {
+  WC_ASSIGN(const std::string text, read_file(files, path, kRecordBytesMax));
   std::string_view left = text;
   if (left.size() < kHeadBytes || !left.starts_with(kMagic) || get_u32(left.substr(kMagic.size())) != kForm) {
     return fail(Errc::kCorrupt, Op::kParse, path.native() + ": not a record of this release");

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/file_system.h"
 #include "base/result.h"
 #include "transport/core/chunk_set.h"
 #include "transport/core/manifest.h"
@@ -53,13 +54,13 @@ struct VersionRecord {
 /// chunk and a version's installation wait for it, and the disk may be busy with the version before. A process that is
 /// killed leaves the old file or the new one, and perhaps `path` with ".tmp" behind it. What a loss of power leaves is
 /// no record (kCorrupt), as long as append_durable_mark() has not returned.
-[[nodiscard]] Status write_record(const std::filesystem::path& path, const VersionRecord& record);
-[[nodiscard]] Status append_digest_part(const std::filesystem::path& path, Version version, std::uint32_t part,
-                                        std::span<const Digest> digests);
+[[nodiscard]] Status write_record(FileSystem& files, const std::filesystem::path& path, const VersionRecord& record);
+[[nodiscard]] Status append_digest_part(FileSystem& files, const std::filesystem::path& path, Version version,
+                                        std::uint32_t part, std::span<const Digest> digests);
 /// Appends the mark and syncs the record, all of it. Only after the version's files and its name were synced.
-[[nodiscard]] Status append_durable_mark(const std::filesystem::path& path);
+[[nodiscard]] Status append_durable_mark(FileSystem& files, const std::filesystem::path& path);
 
 /// Reads a record as far as it is whole. Errors: kCorrupt when there is no whole manifest in it, kIo.
-[[nodiscard]] Result<VersionRecord> read_record(const std::filesystem::path& path);
+[[nodiscard]] Result<VersionRecord> read_record(FileSystem& files, const std::filesystem::path& path);
 
 }  // namespace weightcast

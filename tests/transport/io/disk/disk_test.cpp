@@ -8,23 +8,29 @@
 #include <optional>
 
 #include "tests/patch/temp_dir.h"
+#include "tests/real_files.h"
 #include "transport/io/disk/io_run.h"
-#include "transport/io/disk/posix_file.h"
 #include "transport/io/uv_loop.h"
 
 namespace weightcast {
 namespace {
 
+FileRef some_file(const TempDir& temp, std::string_view name) {
+  return *real_files().open(temp.file(name), {.write = true, .create = Create::kNew});
+}
+
 TEST(IoRun, GoesOnWhereAShortWriteEnded) {
+  const TempDir temp;
+  const FileRef file = some_file(temp, "one"), other = some_file(temp, "other");
   std::string a(100, 'a');
   std::string b(50, 'b');
-  IoRun run(IoRun::Kind::kWrite, 3, 1000);
+  IoRun run(IoRun::Kind::kWrite, file, 1000);
   int called = 0;
   const auto count = [&](const Status& status) { called += status.has_value() ? 1 : 100; };
   run.add({a.data(), a.size()}, count);
-  ASSERT_TRUE(run.continues(3, 1100));
-  EXPECT_FALSE(run.continues(3, 1101));
-  EXPECT_FALSE(run.continues(4, 1100));
+  ASSERT_TRUE(run.continues(*file, 1100));
+  EXPECT_FALSE(run.continues(*file, 1101));
+  EXPECT_FALSE(run.continues(*other, 1100));
   run.add({b.data(), b.size()}, count);
 
   run.handle_result(120);
@@ -42,9 +48,11 @@ TEST(IoRun, GoesOnWhereAShortWriteEnded) {
 }
 
 TEST(IoRun, TellsEveryWriterOfAFailure) {
+  const TempDir temp;
+  const FileRef file = some_file(temp, "one");
   std::string a(100, 'a');
   for (const auto& [result, code] : {std::pair{-ENOSPC, Errc::kNoSpace}, {-EIO, Errc::kIo}, {0, Errc::kIo}}) {
-    IoRun run(IoRun::Kind::kWrite, 3, 0);
+    IoRun run(IoRun::Kind::kWrite, file, 0);
     int failed = 0;
     for (int i = 0; i < 2; ++i) {
       run.add({a.data(), a.size()}, [&, want = code](const Status& s) { failed += s.error().code == want ? 1 : 0; });
@@ -79,21 +87,21 @@ class DiskTest : public testing::TestWithParam<DiskBackend> {
   TempDir temp_;
   UvLoop loop_;
   std::unique_ptr<Disk> disk_;
-  File file_ = *open_file(std::filesystem::path(temp_.path()) / "file", O_RDWR | O_CREAT);
+  FileRef file_ = some_file(temp_, "file");
 };
 
 TEST_P(DiskTest, ReadsWhatItWroteAtAnyOffset) {
   std::string out(300'000, 0);
   std::iota(out.begin(), out.end(), 0);
   std::optional<Status> wrote, read, synced;
-  disk_->write(file_.fd(), 123, std::as_bytes(std::span(out)), into(wrote));
+  disk_->write(file_, 123, std::as_bytes(std::span(out)), into(wrote));
   EXPECT_FALSE(wrote);
   ASSERT_TRUE(await(wrote).has_value());
   std::string in(out.size(), 'x');
-  disk_->read(file_.fd(), 123, std::as_writable_bytes(std::span(in)), into(read));
+  disk_->read(file_, 123, std::as_writable_bytes(std::span(in)), into(read));
   ASSERT_TRUE(await(read).has_value());
   EXPECT_TRUE(in == out);
-  disk_->sync(file_.fd(), into(synced));
+  disk_->sync(file_, into(synced));
   EXPECT_TRUE(await(synced).has_value());
 }
 
@@ -105,7 +113,7 @@ TEST_P(DiskTest, CallsBackOnceForEachOfManyWrites) {
   for (std::size_t i = 0; i < kCount; ++i) {
     // Every second place first, so that some runs join and some do not.
     const std::size_t place = i < kCount / 2 ? 2 * i : 2 * (i - kCount / 2) + 1;
-    disk_->write(file_.fd(), place * block.size(), std::as_bytes(std::span(block)), [&](const Status& status) {
+    disk_->write(file_, place * block.size(), std::as_bytes(std::span(block)), [&](const Status& status) {
       EXPECT_TRUE(status.has_value());
       if (++called == kCount) last = status;
     });
@@ -117,20 +125,20 @@ TEST_P(DiskTest, CallsBackOnceForEachOfManyWrites) {
 
 TEST_P(DiskTest, NothingToMoveCallsBackLater) {
   std::optional<Status> wrote;
-  disk_->write(file_.fd(), 0, {}, into(wrote));
+  disk_->write(file_, 0, {}, into(wrote));
   EXPECT_FALSE(wrote);
   EXPECT_TRUE(await(wrote).has_value());
 }
 
 TEST_P(DiskTest, SaysWhatWentWrong) {
   std::string in(10, 'x');
-  std::optional<Status> past_end, closed, full;
-  disk_->read(file_.fd(), 0, std::as_writable_bytes(std::span(in)), into(past_end));
+  std::optional<Status> past_end, read_only, full;
+  disk_->read(file_, 0, std::as_writable_bytes(std::span(in)), into(past_end));
   EXPECT_EQ(await(past_end).error().code, Errc::kCorrupt);
-  disk_->write(-1, 0, std::as_bytes(std::span(in)), into(closed));
-  EXPECT_EQ(await(closed).error().code, Errc::kIo);
-  const File no_space = *open_file("/dev/full", O_RDWR);
-  disk_->write(no_space.fd(), 0, std::as_bytes(std::span(in)), into(full));
+  disk_->write(FileRef(*real_files().open(temp_.file("file"), {})), 0, std::as_bytes(std::span(in)), into(read_only));
+  EXPECT_EQ(await(read_only).error().code, Errc::kIo);
+  const FileRef no_space = *real_files().open("/dev/full", {.write = true});
+  disk_->write(no_space, 0, std::as_bytes(std::span(in)), into(full));
   EXPECT_EQ(await(full).error().code, Errc::kNoSpace);
 }
 
@@ -138,7 +146,7 @@ TEST_P(DiskTest, EndsWhatIsUnderWayWhenDestroyed) {
   const std::string block(1 << 20, 'b');
   bool called = false;
   for (std::size_t i = 0; i < 8; ++i) {
-    disk_->write(file_.fd(), i * block.size(), std::as_bytes(std::span(block)), [&](const Status&) { called = true; });
+    disk_->write(file_, i * block.size(), std::as_bytes(std::span(block)), [&](const Status&) { called = true; });
   }
   disk_.reset();
   loop_.run_until(loop_.now() + std::chrono::milliseconds(20));

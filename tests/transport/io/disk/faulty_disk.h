@@ -16,21 +16,21 @@ class FaultyDisk final : public Disk {
   void fail_after(unsigned operations, Errc code) { fault_ = {operations, code}; }
 
   [[nodiscard]] DiskBackend backend() const override { return disk_->backend(); }
-  void read(int fd, std::uint64_t offset, MutableBytes into, Done done) override {
-    disk_->read(fd, offset, into, std::move(done));
+  void read(FileRef file, std::uint64_t offset, MutableBytes into, Done done) override {
+    disk_->read(std::move(file), offset, into, std::move(done));
   }
-  void write(int fd, std::uint64_t offset, Bytes from, Done done) override {
+  void write(FileRef file, std::uint64_t offset, Bytes from, Done done) override {
     if (fault_ && fault_->first-- == 0) {
       const Errc code = fault_->second;
       fault_.reset();
       // Half of it arrives, as on a disk that fills up.
-      return disk_->write(fd, offset, from.first(from.size() / 2),
+      return disk_->write(std::move(file), offset, from.first(from.size() / 2),
                           [code, done = std::move(done)](const Status&) { done(fail(code, Op::kWrite, "injected")); });
     }
-    disk_->write(fd, offset, from, std::move(done));
+    disk_->write(std::move(file), offset, from, std::move(done));
   }
   void flush() override { disk_->flush(); }
-  void sync(int fd, Done done) override { disk_->sync(fd, std::move(done)); }
+  void sync(FileRef file, Done done) override { disk_->sync(std::move(file), std::move(done)); }
 
  private:
   std::unique_ptr<Disk> disk_;

@@ -12,7 +12,7 @@
 #include "patch/snapshot/snapshot_digest.h"
 #include "proto/limits.h"
 #include "tests/patch/temp_dir.h"
-#include "transport/io/disk/posix_file.h"
+#include "tests/real_files.h"
 #include "transport/io/store/store.h"
 #include "transport/io/store/store_layout.h"
 #include "transport/io/store/version_files.h"
@@ -90,11 +90,11 @@ class StoreFixture : public testing::TestWithParam<DiskBackend> {
   ~StoreFixture() override { store_.reset(); }
 
   [[nodiscard]] std::filesystem::path directory() const { return std::filesystem::path(temp_.path()) / "state"; }
-  [[nodiscard]] StoreLayout layout() const { return StoreLayout(directory()); }
+  [[nodiscard]] StoreLayout layout() const { return StoreLayout(real_files(), directory()); }
 
   void open() {
     store_.reset();
-    Result<std::unique_ptr<Store>> opened = Store::open(loop_, options_);
+    Result<std::unique_ptr<Store>> opened = Store::open(loop_, real_files(), options_);
     ASSERT_TRUE(opened.has_value()) << opened.error().message();
     store_ = std::move(*opened);
   }
@@ -170,7 +170,7 @@ class StoreFixture : public testing::TestWithParam<DiskBackend> {
   static bool holds(const std::filesystem::path& path, const Publication& p) {
     std::string stream;
     for (const SnapshotFile& file : p.manifest.files) {
-      Result<std::string> content = read_file(path / file.name, kGiB);
+      Result<std::string> content = read_file(real_files(), path / file.name, kGiB);
       if (!content.has_value() || content->size() != file.size_bytes) return false;
       stream += *content;
     }

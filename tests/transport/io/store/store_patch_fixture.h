@@ -106,7 +106,8 @@ class StorePatchTest : public StoreBackendFixture {
   /// Whether half of `to`'s bytes stand in the files that are made of a payload which is not complete.
   [[nodiscard]] bool eventually_half_made(const Publication& to) {
     return eventually([&] {
-      const std::string target = *read_file(layout().incoming(to.manifest.version) / "model.safetensors", kGiB);
+      const std::string target =
+          *read_file(real_files(), layout().incoming(to.manifest.version) / "model.safetensors", kGiB);
       const auto equal = std::mismatch(target.begin(), target.end(), to.stream.begin()).first - target.begin();
       return equal > std::ptrdiff_t(kBytes / 2);
     });
@@ -142,9 +143,10 @@ class SmallDiskTest : public StorePatchTest {
   }
 
   void fill() {
-    const File filler = *open_file(directory() / "filler", O_WRONLY | O_CREAT | O_APPEND);
+    const FileRef filler =
+        *real_files().open(directory() / "filler", {.write = true, .create = Create::kIfMissing, .append = true});
     const std::string page(4096, 'x');
-    while (::write(filler.fd(), page.data(), page.size()) > 0) continue;
+    while (filler->append(std::as_bytes(std::span(page))).has_value()) continue;
   }
   void make_room() { std::filesystem::remove(directory() / "filler"); }
 

@@ -156,9 +156,9 @@ TEST_P(StorePatchTest, VersionThatWasNotSyncedAndIsDamagedIsThrownAway) {
   ASSERT_TRUE(apply(patch).has_value());
   store_.reset();
   // As after a power cut: without its mark, and with other bytes.
-  Result<VersionRecord> record = read_record(layout().record(Version{2}));
+  Result<VersionRecord> record = read_record(real_files(), layout().record(Version{2}));
   record->durable = false;
-  ASSERT_TRUE(write_record(layout().record(Version{2}), *record).has_value());
+  ASSERT_TRUE(write_record(real_files(), layout().record(Version{2}), *record).has_value());
   overwrite(layout().complete(Version{2}) / "model.safetensors", 1000, "damage");
   open();
   EXPECT_EQ(store_->current(), Version{1});
@@ -432,13 +432,13 @@ TEST_P(StorePatchTest, FilesThatAReaderHasAreLeftAsTheyAre) {
       await_durable(Version{1});
       const fs::path path = layout().complete(Version{1}) / "model.safetensors";
       std::optional<MappedFile> reader;
-      std::optional<File> opened;
+      FileRef opened;
       if (linked) {
         fs::create_hard_link(path, directory() / "kept");
       } else if (mapped) {
-        reader = *MappedFile::open(path.string());
+        reader = *MappedFile::open(real_files(), path.string());
       } else {
-        opened = *open_file(path, O_RDONLY);
+        opened = *real_files().open(path, {});
       }
       ASSERT_TRUE(apply(patch).has_value());
       await_durable(Version{2});
@@ -448,7 +448,7 @@ TEST_P(StorePatchTest, FilesThatAReaderHasAreLeftAsTheyAre) {
       EXPECT_TRUE(holds(directory() / "current", three));
       std::string seen(kBytes, '\0');
       if (linked) {
-        seen = *read_file(directory() / "kept", kGiB);
+        seen = *read_file(real_files(), directory() / "kept", kGiB);
       } else if (mapped) {
         std::memcpy(seen.data(), reader->bytes().data(), kBytes);
       } else {
@@ -462,13 +462,13 @@ TEST_P(StorePatchTest, FilesThatAReaderHasAreLeftAsTheyAre) {
 TEST_P(StorePatchTest, DirectoryThatAReaderHoldsDoesNotTurnIntoAnotherVersion) {
   options_.versions_kept = 1;
   open();
-  const File held = *open_file(layout().complete(Version{1}), O_RDONLY | O_DIRECTORY);
+  const auto held = *real_files().open_directory(layout().complete(Version{1}));
   ASSERT_TRUE(apply(patch).has_value());
   await_durable(Version{2});
   settle();
   const Publication three = next_of(two, 3);
   ASSERT_TRUE(begin(patch_of(two, three)).has_value());
-  EXPECT_FALSE(open_file_at(held, "model.safetensors", O_RDONLY).has_value());
+  EXPECT_FALSE(held->open("model.safetensors", {}).has_value());
 }
 
 TEST_P(StorePatchTest, SpareFilesMakeRoomForOthers) {
@@ -499,8 +499,8 @@ TEST_P(SmallDiskTest, PatchThatFindsNoRoomLeavesNothingBehind) {
 TEST_P(SmallDiskTest, PatchIsAppliedAnewWhenThereIsRoomAgain) {
   ASSERT_TRUE(begin(patch).has_value());
   // As where a file system cannot set blocks aside.
-  const File target = *open_file(layout().incoming(Version{2}) / "model.safetensors", O_RDWR);
-  ASSERT_EQ(::fallocate(target.fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kBytes), 0);
+  const FileRef target = *real_files().open(layout().incoming(Version{2}) / "model.safetensors", {.write = true});
+  ASSERT_EQ(::fallocate(target->fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kBytes), 0);
   fill();
   Status status = put(patch, all_of(patch));
   if (status.has_value()) {

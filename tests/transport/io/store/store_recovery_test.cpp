@@ -18,14 +18,14 @@ class StoreRecovery : public StoreFixture {
   StoreRecovery() { EXPECT_TRUE(layout().create().has_value()); }
 
   void make_files(const fs::path& path, const Publication& p, bool with_bytes) {
-    const auto files = VersionFiles::create(path, *FileTable::make(p.manifest.files));
+    const auto files = VersionFiles::create(real_files(), path, *FileTable::make(p.manifest.files));
     ASSERT_TRUE(files.has_value());
     std::size_t at = 0;
     for (const SnapshotFile& entry : p.manifest.files) {
-      const File file = *open_file(path / entry.name, O_WRONLY);
+      const FileRef file = *real_files().open(path / entry.name, {.write = true});
       const Bytes bytes = std::as_bytes(std::span(p.stream)).subspan(at, entry.size_bytes);
       if (with_bytes) {
-        ASSERT_TRUE(write_fully(file, 0, bytes, "file").has_value());
+        ASSERT_TRUE(write_fully(*file, 0, bytes, "file").has_value());
       }
       at += entry.size_bytes;
     }
@@ -35,7 +35,7 @@ class StoreRecovery : public StoreFixture {
     record.digests.chunks = p.digests;
     record.digests.parts = ChunkSet(p.manifest.part_count(), true);
     record.durable = durable;
-    ASSERT_TRUE(write_record(layout().record(p.manifest.version), record).has_value());
+    ASSERT_TRUE(write_record(real_files(), layout().record(p.manifest.version), record).has_value());
   }
   void make_installed(const Publication& p, bool durable) {
     make_files(layout().complete(p.manifest.version), p, true);
@@ -54,11 +54,11 @@ class StoreRecovery : public StoreFixture {
   }
 
   static void damage(const fs::path& path, std::uint64_t at) {
-    const File file = *open_file(path, O_RDWR);
+    const FileRef file = *real_files().open(path, {.write = true});
     std::byte b{};
-    ASSERT_TRUE(read_fully(file, at, {&b, 1}, "file").has_value());
+    ASSERT_TRUE(read_fully(*file, at, {&b, 1}, "file").has_value());
     b ^= std::byte{1};
-    ASSERT_TRUE(write_fully(file, at, {&b, 1}, "file").has_value());
+    ASSERT_TRUE(write_fully(*file, at, {&b, 1}, "file").has_value());
   }
 
   const Publication old_ = publication(4);
@@ -197,10 +197,10 @@ TEST_F(StoreRecovery, StrangersAreKeptAside) {
 TEST_F(StoreRecovery, RecordCutAnywhereNeverMakesAWrongVersion) {
   make_files(layout().incoming(Version{5}), new_, true);
   make_record(new_);
-  const std::string whole = *read_file(layout().record(Version{5}), kMiB);
+  const std::string whole = *read_file(real_files(), layout().record(Version{5}), kMiB);
   for (std::size_t size = 0; size <= whole.size(); size += 1) {
     std::ofstream(directory() / "cut", std::ios::trunc) << whole.substr(0, size);
-    const Result<VersionRecord> record = read_record(directory() / "cut");
+    const Result<VersionRecord> record = read_record(real_files(), directory() / "cut");
     if (record.has_value()) {
       EXPECT_EQ(record->manifest, new_.manifest);
       EXPECT_EQ(record->digests.complete(), size == whole.size());
@@ -210,7 +210,7 @@ TEST_F(StoreRecovery, RecordCutAnywhereNeverMakesAWrongVersion) {
   std::string damaged = whole;
   damaged[20] ^= 1;
   std::ofstream(directory() / "cut", std::ios::trunc) << damaged;
-  EXPECT_EQ(read_record(directory() / "cut").error().code, Errc::kCorrupt);
+  EXPECT_EQ(read_record(real_files(), directory() / "cut").error().code, Errc::kCorrupt);
 }
 
 }  // namespace

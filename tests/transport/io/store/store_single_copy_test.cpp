@@ -55,7 +55,7 @@ class SingleCopyTest : public StorePatchTest {
     const pid_t child = ::fork();
     if (child != 0) return child;
     UvLoop* loop = new UvLoop;
-    auto opened = Store::open(*loop, options_);
+    auto opened = Store::open(*loop, real_files(), options_);
     if (!opened.has_value()) ::_exit(1);
     Store& store = **opened;
     store.begin(patch.manifest, [&](Result<PartialVersion> partial) {
@@ -111,11 +111,10 @@ TEST_P(SingleCopyTest, NothingIsTouchedBeforeThePatchIsWhole) {
 
 TEST_P(SingleCopyTest, WaitsForWhoeverHasTheFiles) {
   const auto readers = {
+      std::function(
+          [](const fs::path& path) -> std::shared_ptr<void> { return FileRef(*real_files().open(path, {})); }),
       std::function([](const fs::path& path) -> std::shared_ptr<void> {
-        return std::make_shared<File>(std::move(*open_file(path, O_RDONLY)));
-      }),
-      std::function([](const fs::path& path) -> std::shared_ptr<void> {
-        return std::make_shared<MappedFile>(std::move(*MappedFile::open(path.native())));
+        return std::make_shared<MappedFile>(std::move(*MappedFile::open(real_files(), path.native())));
       }),
       std::function([](const fs::path& path) -> std::shared_ptr<void> {
         const fs::path link = path.parent_path().parent_path().parent_path() / "kept";
@@ -164,7 +163,7 @@ TEST_P(SingleCopyTest, NobodyHasToLetGoBeforeItIsPrepared) {
 }
 
 TEST_P(SingleCopyTest, WhoWaitsCanBeDiscarded) {
-  const File reader = *open_file(file(Version{1}), O_RDONLY);
+  const FileRef reader = *real_files().open(file(Version{1}), {});
   ASSERT_TRUE(begin(patch).has_value());
   ASSERT_TRUE(put(patch, all_of(patch)).has_value());
   std::optional<Result<StoredVersion>> stored;
@@ -182,10 +181,10 @@ TEST_P(SingleCopyTest, WhoWaitsTooLongHearsWhoHasTheFilesAndMayTryAgain) {
   open();
   const std::string me = "(process " + std::to_string(::getpid()) + ")";
   const fs::path link = directory() / "kept";
-  std::optional<File> opened = *open_file(file(Version{1}), O_RDONLY);
+  FileRef opened = *real_files().open(file(Version{1}), {});
   EXPECT_THAT(apply(patch), FailsWith(Errc::kTimedOut, me));
   expect_only(one);
-  std::optional<MappedFile> mapped = *MappedFile::open(file(Version{1}).native());
+  std::optional<MappedFile> mapped = *MappedFile::open(real_files(), file(Version{1}).native());
   opened.reset();
   EXPECT_THAT(apply(patch), FailsWith(Errc::kTimedOut, me));
   mapped.reset();
@@ -201,7 +200,7 @@ TEST_P(SingleCopyTest, WhoWaitsTooLongHearsWhoHasTheFilesAndMayTryAgain) {
 TEST_P(SingleCopyTest, VersionThatWasWaitedForInVainMakesWayForANewerOne) {
   options_.single_copy_wait = std::chrono::milliseconds(100);
   open();
-  std::optional<File> reader = *open_file(file(Version{1}), O_RDONLY);
+  FileRef reader = *real_files().open(file(Version{1}), {});
   EXPECT_THAT(apply(patch), FailsWith(Errc::kTimedOut, "in use by"));
   reader.reset();
   const Publication three = next_of(two, 3);
@@ -233,12 +232,12 @@ TEST_P(SingleCopyTest, BadPatchesAreReverted) {
 
 TEST_P(SingleCopyTest, DamagedBaseStaysAsItWasAndTheWholeVersionRepairsIt) {
   overwrite(file(Version{1}), 2'000'000, "damage");
-  const std::string damaged = *read_file(file(Version{1}), kGiB);
+  const std::string damaged = *read_file(real_files(), file(Version{1}), kGiB);
   const Result<StoredVersion> stored = apply(patch);
   ASSERT_FALSE(stored.has_value());
   EXPECT_EQ(stored.error().code, Errc::kWrongBase) << stored.error().message();
   EXPECT_EQ(store_->current(), Version{1});
-  EXPECT_EQ(*read_file(file(Version{1}), kGiB), damaged);
+  EXPECT_EQ(*read_file(real_files(), file(Version{1}), kGiB), damaged);
   ASSERT_TRUE(install(two).has_value());
   settle();
   expect_only(two);
@@ -269,8 +268,9 @@ TEST_P(SingleCopyTest, PowerThatGoesBeforeItIsDurableBringsTheOldVersionBack) {
     ASSERT_TRUE(put(patch, all_of(patch)).has_value());
     store_.reset();
     {
-      const auto files = VersionFiles::open(layout().complete(Version{1}), *FileTable::make(one.manifest.files));
-      const auto payload = VersionFiles::open(layout().incoming(id()), *payload_files(patch.manifest));
+      const auto files =
+          VersionFiles::open(real_files(), layout().complete(Version{1}), *FileTable::make(one.manifest.files));
+      const auto payload = VersionFiles::open(real_files(), layout().incoming(id()), *payload_files(patch.manifest));
       const InPlaceWork work{*files, *payload, record, one.manifest.snapshot_digest};
       const std::atomic<bool> wanted = true;
       const auto changes = prepare_in_place(layout(), work, wanted);

@@ -164,8 +164,8 @@ TEST_P(StoreTest, ImportsWhatTheCallerWrote) {
   const Bytes stream = std::as_bytes(std::span(p.stream));
   std::size_t at = 0;
   for (std::size_t i = 0; i < p.manifest.files.size(); ++i) {
-    const File file = *open_file((*target)->paths[i], O_WRONLY);
-    ASSERT_TRUE(write_fully(file, 0, stream.subspan(at, p.manifest.files[i].size_bytes), "file").has_value());
+    const FileRef file = *real_files().open((*target)->paths[i], {.write = true});
+    ASSERT_TRUE(write_fully(*file, 0, stream.subspan(at, p.manifest.files[i].size_bytes), "file").has_value());
     at += p.manifest.files[i].size_bytes;
   }
   EXPECT_EQ(begin(p).error().code, Errc::kBusy);
@@ -182,7 +182,7 @@ TEST_P(StoreTest, ImportsWhatTheCallerWrote) {
 
 TEST_P(StoreTest, SaysWhoHoldsTheLock) {
   open();
-  const Result<std::unique_ptr<Store>> second = Store::open(loop_, options_);
+  const Result<std::unique_ptr<Store>> second = Store::open(loop_, real_files(), options_);
   ASSERT_FALSE(second.has_value());
   EXPECT_EQ(second.error().code, Errc::kBusy);
   EXPECT_NE(second.error().detail.find(std::to_string(::getpid())), std::string::npos) << second.error().detail;
@@ -191,13 +191,13 @@ TEST_P(StoreTest, SaysWhoHoldsTheLock) {
 TEST_P(StoreTest, SaysThatTheDirectoryCannotBeWritten) {
   if (::geteuid() != 0) {
     options_.directory = "/proc/weightcast";
-    EXPECT_FALSE(Store::open(loop_, options_).has_value());
+    EXPECT_FALSE(Store::open(loop_, real_files(), options_).has_value());
     return;
   }
   // Root may write anywhere but on a read-only mount.
   fs::create_directories(directory());
   if (::mount("none", directory().c_str(), "tmpfs", MS_RDONLY, "size=1m") != 0) GTEST_SKIP() << "cannot mount here";
-  const Result<std::unique_ptr<Store>> refused = Store::open(loop_, options_);
+  const Result<std::unique_ptr<Store>> refused = Store::open(loop_, real_files(), options_);
   ::umount(directory().c_str());
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code, Errc::kNotAllowed);
@@ -223,7 +223,7 @@ TEST_P(StoreTest, GoesOnAfterAWriteThatFailed) {
     fs::remove_all(directory());
     auto faulty = std::make_unique<FaultyDisk>(*Disk::open(loop_, GetParam()));
     FaultyDisk& disk = *faulty;
-    store_ = std::move(*Store::open(loop_, options_, std::move(faulty)));
+    store_ = std::move(*Store::open(loop_, real_files(), options_, std::move(faulty)));
     ASSERT_TRUE(begin(p).has_value());
     put_digests(p);
     disk.fail_after(5, code);
@@ -255,7 +255,7 @@ TEST_P(StoreTest, SurvivesKillAtAnyMoment) {
     if (child == 0) {
       // No thread and no loop of the parent is used here: all is made anew.
       UvLoop* loop = new UvLoop;
-      auto opened = Store::open(*loop, options_);
+      auto opened = Store::open(*loop, real_files(), options_);
       if (!opened.has_value()) ::_exit(1);
       Store& store = **opened;
       const Publication& p = store.current() == kNoVersion ? p1 : p2;

@@ -1,4 +1,4 @@
-#include "transport/io/store/file_users.h"
+#include "base/file_users.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -23,11 +23,11 @@ struct Wanted {
 };
 using WantedFiles = std::unordered_map<ino_t, Wanted>;
 
-WantedFiles files_of(const fs::path& path, const FileTable& table) {
+WantedFiles files_of(const std::vector<fs::path>& paths) {
   WantedFiles files;
-  for (const SnapshotFile& entry : table.files()) {
+  for (const fs::path& path : paths) {
     struct stat info {};
-    if (::stat((path / entry.name).c_str(), &info) == 0) files[info.st_ino] = {info.st_dev, entry.name};
+    if (::stat(path.c_str(), &info) == 0) files[info.st_ino] = {info.st_dev, path.filename().native()};
   }
   return files;
 }
@@ -65,8 +65,8 @@ std::string name_of(const fs::path& process) {
 
 }  // namespace
 
-std::string users_of(const fs::path& path, const FileTable& table) {
-  const WantedFiles files = files_of(path, table);
+std::string users_in_proc(const std::vector<fs::path>& paths) {
+  const WantedFiles files = files_of(paths);
   std::vector<std::string> names;
   std::size_t found = 0;
   std::error_code error;

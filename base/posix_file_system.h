@@ -1,0 +1,33 @@
+#pragma once
+
+#include "base/file_system.h"
+
+namespace weightcast {
+
+/// The host's own files. Any thread.
+class PosixFileSystem final : public FileSystem {
+ public:
+  /// Keeps a quarter of the files open that this process may have open now: the rest is for sockets, for files in use,
+  /// and for the program that this one is part of.
+  PosixFileSystem();
+  /// For tests: keeps so many.
+  explicit PosixFileSystem(std::size_t files_kept_open) : FileSystem(files_kept_open) {}
+
+  [[nodiscard]] Result<std::unique_ptr<File>> open(const Path& path, const OpenOptions& options) override;
+  [[nodiscard]] Result<std::unique_ptr<Directory>> open_directory(const Path& path) override;
+  [[nodiscard]] Result<std::vector<std::string>> list(const Path& path) override;
+  [[nodiscard]] Result<FileInfo> info(const Path& path) override;
+  [[nodiscard]] Result<FileInfo> link_info(const Path& path) override;
+  [[nodiscard]] Status make_directory(const Path& path) override;
+  [[nodiscard]] Status rename(const Path& from, const Path& to) override;
+  [[nodiscard]] Status make_link(const Path& target, const Path& path) override;
+  [[nodiscard]] Result<Path> read_link(const Path& path) override;
+  [[nodiscard]] Status remove(const Path& path) override;
+  [[nodiscard]] Status remove_directory(const Path& path) override;
+  [[nodiscard]] Result<std::uint64_t> free_bytes(const Path& path) override;
+  [[nodiscard]] Status check_writable(const Path& path) override;
+  [[nodiscard]] std::string users_of(const std::vector<Path>& paths) override;
+  [[nodiscard]] std::uint64_t process_number() override;
+};
+
+}  // namespace weightcast
