@@ -5,9 +5,13 @@
 namespace weightcast {
 
 std::string to_string(PayloadId payload) {
-  if (payload.is_packed()) return fmt::format("packed version {}", payload.version.value);
-  if (!payload.is_patch()) return fmt::format("version {}", payload.version.value);
-  return fmt::format("patch from version {} to {}", payload.base.value, payload.version.value);
+  switch (payload.kind) {
+    case PayloadKind::kFull: return fmt::format("version {}", payload.version.value);
+    case PayloadKind::kPacked: return fmt::format("packed version {}", payload.version.value);
+    case PayloadKind::kPatch:
+      return fmt::format("patch from version {} to {}", payload.base.value, payload.version.value);
+  }
+  return {};
 }
 
 }  // namespace weightcast

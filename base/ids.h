@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <string>
 
 namespace weightcast {
@@ -36,28 +35,38 @@ using PeerId = StrongId<struct PeerIdTag, std::uint32_t>;
 using ConnId = StrongId<struct ConnIdTag, std::uint64_t>;
 
 inline constexpr Version kNoVersion{0};
-/// The snapshot that holds nothing: what a packed full payload is a patch from. Nobody can publish it.
-inline constexpr Version kEmptyVersion{std::numeric_limits<std::uint64_t>::max()};
 inline constexpr PeerId kOriginId{0};
 
-/// One payload of a version: the whole snapshot as it is, or what turns `base` into it. A version alone names its full
-/// payload.
-struct PayloadId {
-  Version version{};
-  Version base{};  ///< kNoVersion: full; kEmptyVersion: full, too, but packed
-
-  constexpr PayloadId() = default;
-  constexpr PayloadId(Version v, Version b = kNoVersion) : version(v), base(b) {}
-  constexpr auto operator<=>(const PayloadId&) const = default;
-  /// Coded: other bytes than the snapshot's own.
-  [[nodiscard]] constexpr bool is_patch() const { return base != kNoVersion; }
-  [[nodiscard]] constexpr bool is_packed() const { return base == kEmptyVersion; }
-  /// Worth nothing without another version.
-  [[nodiscard]] constexpr bool needs_base() const { return is_patch() && !is_packed(); }
+/// How a payload says what its version is. Values are those of the wire.
+enum class PayloadKind : std::uint8_t {
+  kFull = 1,    ///< the snapshot as it is
+  kPacked = 2,  ///< the snapshot, encoded; needs no other version
+  kPatch = 3,   ///< what turns a base version into it
 };
 
-/// The packed full payload of `version`.
-[[nodiscard]] constexpr PayloadId packed_of(Version version) { return {version, kEmptyVersion}; }
+/// One payload of a version. A version alone names its full payload. Invariant: `base` is kNoVersion but for a patch.
+struct PayloadId {
+  Version version{};
+  PayloadKind kind = PayloadKind::kFull;
+  Version base{};
+
+  constexpr PayloadId() = default;
+  constexpr PayloadId(Version v) : version(v) {}
+  constexpr PayloadId(Version v, PayloadKind k, Version b = kNoVersion) : version(v), kind(k), base(b) {}
+  constexpr auto operator<=>(const PayloadId&) const = default;
+  [[nodiscard]] constexpr bool is_full() const { return kind == PayloadKind::kFull; }
+  [[nodiscard]] constexpr bool is_packed() const { return kind == PayloadKind::kPacked; }
+  [[nodiscard]] constexpr bool is_patch() const { return kind == PayloadKind::kPatch; }
+  /// Other bytes than the snapshot's own: it is decoded before it is installed.
+  [[nodiscard]] constexpr bool is_encoded() const { return !is_full(); }
+};
+
+/// The packed payload of `version`.
+[[nodiscard]] constexpr PayloadId packed_of(Version version) { return {version, PayloadKind::kPacked}; }
+/// The patch that turns `base` into `version`.
+[[nodiscard]] constexpr PayloadId patch_of(Version version, Version base) {
+  return {version, PayloadKind::kPatch, base};
+}
 
 /// "version 7", "packed version 7", "patch from version 6 to 7".
 [[nodiscard]] std::string to_string(PayloadId payload);
@@ -72,6 +81,6 @@ struct std::hash<weightcast::StrongId<Tag, Int>> {
 template <>
 struct std::hash<weightcast::PayloadId> {
   std::size_t operator()(const weightcast::PayloadId& id) const noexcept {
-    return id.version.value * 0x9e3779b97f4a7c15u ^ id.base.value;
+    return (id.version.value * 0x9e3779b97f4a7c15u ^ id.base.value) * 4 + static_cast<std::size_t>(id.kind);
   }
 };

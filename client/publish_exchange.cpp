@@ -41,7 +41,7 @@ Result<PublishOutcome> receive_outcome(LocalChannel& channel, std::uint64_t requ
     const local::PublishResult& result = answer.publish_result();
     PublishOutcome outcome;
     outcome.version = Version{result.version()};
-    outcome.kind = result.packed()                             ? "packed"
+    outcome.kind = result.kind() == wire::PAYLOAD_KIND_PACKED  ? "packed"
                    : result.kind() == wire::PAYLOAD_KIND_PATCH ? "patch"
                    : result.kind() == wire::PAYLOAD_KIND_FULL  ? "full"
                                                                : "undecided";

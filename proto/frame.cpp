@@ -33,6 +33,7 @@ FrameHeaderBytes encode_frame_header(const FrameHeader& header) {
   FrameHeaderBytes out{};
   std::memcpy(out.data(), kMagic.data(), kMagic.size());
   put(out, 4, static_cast<std::uint8_t>(header.type));
+  if (header.type == FrameType::kChunk) put(out, 5, static_cast<std::uint8_t>(header.payload.kind));
   put(out, 8, header.body_bytes);
   put(out, 12, header.chunk.value);
   put(out, 16, header.payload.version.value);
@@ -56,20 +57,29 @@ Result<FrameHeader> decode_frame_header(Bytes bytes) {
     return fail(Errc::kUnsupported, Op::kParse, fmt::format("frame: type {} is not known here", type));
   }
   header.type = static_cast<FrameType>(type);
-  if (bytes[5] != std::byte{0} || bytes[6] != std::byte{0} || bytes[7] != std::byte{0}) {
+  if (bytes[6] != std::byte{0} || bytes[7] != std::byte{0}) {
     return fail(Errc::kCorrupt, Op::kParse, "frame: reserved bytes are not zero");
   }
   header.body_bytes = get<std::uint32_t>(bytes, 8);
   header.chunk = ChunkIndex{get<std::uint32_t>(bytes, 12)};
-  header.payload = {Version{get<std::uint64_t>(bytes, 16)}, Version{get<std::uint64_t>(bytes, 24)}};
+  const auto kind = get<std::uint8_t>(bytes, 5);
+  header.payload.version = Version{get<std::uint64_t>(bytes, 16)};
+  header.payload.base = Version{get<std::uint64_t>(bytes, 24)};
   const std::size_t limit = header.type == FrameType::kControl ? kControlBytesMax : std::size_t{kChunkBytesMax};
   if (header.body_bytes > limit) {
     return fail(Errc::kTooLarge, Op::kParse,
                 fmt::format("frame: body of {} bytes, at most {} are allowed", header.body_bytes, limit));
   }
-  if (header.type == FrameType::kControl && (header.chunk.value != 0 || header.payload != PayloadId{})) {
-    return fail(Errc::kCorrupt, Op::kParse, "frame: a control frame names a chunk");
+  if (header.type == FrameType::kControl) {
+    if (kind != 0 || header.chunk.value != 0 || header.payload != PayloadId{}) {
+      return fail(Errc::kCorrupt, Op::kParse, "frame: a control frame names a chunk");
+    }
+    return header;
   }
+  if (kind < std::uint8_t(PayloadKind::kFull) || kind > std::uint8_t(PayloadKind::kPatch)) {
+    return fail(Errc::kUnsupported, Op::kParse, fmt::format("frame: payload kind {} is not known here", kind));
+  }
+  header.payload.kind = static_cast<PayloadKind>(kind);
   return header;
 }
 

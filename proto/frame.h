@@ -16,7 +16,8 @@ namespace weightcast {
 ///   offset  size  field
 ///        0     4  magic "WCF2"
 ///        4     1  type
-///        5     3  zero
+///        5     1  payload kind (chunk frames; else 0)
+///        6     2  zero
 ///        8     4  body length in bytes
 ///       12     4  chunk index (chunk frames; else 0)
 ///       16     8  version (chunk frames; else 0)

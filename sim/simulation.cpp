@@ -156,7 +156,7 @@ void Simulation::start_node(NodeIndex index) {
       const Payload& payload = payloads_.at(finished.payload);
       core->restore(payload.manifest, payload.digests);
       if (finished.payload.is_packed()) continue;
-      if (finished.payload.is_patch()) core->restore_patch(payload.manifest, payload.digests);
+      if (finished.payload.is_encoded()) core->restore_patch(payload.manifest, payload.digests);
       node.handed.put(finished.payload, ChunkSet(payload.manifest->chunk_count(), true));
     }
     node.installed = node.disk.finished().empty() ? kNoVersion : node.disk.finished().rbegin()->first;

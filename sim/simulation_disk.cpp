@@ -89,13 +89,13 @@ void Simulation::handle_disk(const Event& event) {
         node.core->handle_finished(local(index), id, full);
         break;
       }
-      if (id.is_patch() && random_.chance(options_.patches.unfit_probability)) {
+      if (id.is_encoded() && random_.chance(options_.patches.unfit_probability)) {
         ++result_.patches_unfit;
         const Errc code = id.is_packed() ? Errc::kCorrupt : Errc::kWrongBase;
         node.core->handle_finished(local(index), id, fail(code, Op::kDecode, "nothing can be made of it"));
         break;
       }
-      if (id.needs_base()) ++result_.patches_installed;
+      if (id.is_patch()) ++result_.patches_installed;
       if (id.is_packed()) ++result_.packed_installed;
       if (version <= node.installed) {
         return violate(

@@ -130,7 +130,7 @@ void Simulation::perform(NodeIndex index, action::BeginPayload& begin) {
     return violate(
         fmt::format("{} begins version {} under another manifest", name_of(index), operation.payload.version.value));
   }
-  if (operation.payload.needs_base() && nodes_[index].installed != operation.payload.base) {
+  if (operation.payload.is_patch() && nodes_[index].installed != operation.payload.base) {
     return violate(fmt::format("{} begins a patch from version {}, and has version {}", name_of(index),
                                operation.payload.base.value, nodes_[index].installed.value));
   }

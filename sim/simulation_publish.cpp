@@ -5,7 +5,7 @@ namespace weightcast::sim {
 namespace {
 
 Digest digest_of_chunk(PayloadId payload, ChunkIndex chunk) {
-  Random random(payload.version.value * 0x100000001b3 ^ payload.base.value * 0x9e3779b97f4a7c15 ^ chunk.value);
+  Random random(payload.version.value * 0x100000001b3 ^ std::hash<PayloadId>()(payload) ^ chunk.value);
   Digest digest;
   for (std::size_t i = 0; i < Digest::kBytes; i += 8) {
     const std::uint64_t word = random.next();
@@ -112,12 +112,12 @@ Simulation::Payload& Simulation::payload_of_size(PayloadId id, std::uint64_t byt
   const auto [made, added] = payloads_.try_emplace(id);
   if (!added) return made->second;
   Manifest manifest;
-  if (id.is_patch() && options_.patches.growths > 0) manifest.part_chunks = options_.patches.part_chunks;
-  if (!id.is_patch() && options_.takeover.growths > 0) manifest.part_chunks = options_.takeover.part_chunks;
+  if (id.is_encoded() && options_.patches.growths > 0) manifest.part_chunks = options_.patches.part_chunks;
+  if (!id.is_encoded() && options_.takeover.growths > 0) manifest.part_chunks = options_.takeover.part_chunks;
   manifest.model_id = "simulated";
   manifest.version = id.version;
   manifest.base_version = id.base;
-  manifest.kind = id.is_patch() ? PayloadKind::kPatch : PayloadKind::kFull;
+  manifest.kind = id.kind;
   manifest.payload_bytes = bytes;
   manifest.chunk_bytes = chunk_bytes;
   manifest.files.push_back({"model.safetensors", options_.payload_bytes});
@@ -134,7 +134,7 @@ Simulation::Payload& Simulation::payload_of_size(PayloadId id, std::uint64_t byt
 void Simulation::handle_make_patch(PayloadId id) {
   OriginCore& origin = *nodes_[0].origin;
   // Always the same of one id, also after a restart of the origin.
-  Random random(options_.seed ^ (id.version.value << 20) ^ id.base.value);
+  Random random(options_.seed ^ (id.version.value << 20) ^ std::hash<PayloadId>()(id));
   if (!payloads_.contains(id) && random.chance(options_.patches.useless_probability)) {
     return origin.handle_patch_made(local(0), id, fail(Errc::kTooLarge, Op::kEncode, "everything has changed"));
   }

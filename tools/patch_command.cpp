@@ -51,7 +51,7 @@ class OldSnapshot {
     return source_ ? snapshot_digest(*source_, threads) : Result<Digest>(Digest{});
   }
   [[nodiscard]] Status check_unchanged() const { return source_ ? source_->check_unchanged() : Status(); }
-  [[nodiscard]] Version version(std::uint64_t said) const { return source_ ? Version{said} : kEmptyVersion; }
+  [[nodiscard]] Version version(std::uint64_t said) const { return source_ ? Version{said} : kNoVersion; }
 
   /// The files that a patch leads to. A patch file tells a snapshot's bytes, not its files' names: those are the
   /// base's, or, for a result of one file, the one that a single file always has.
@@ -227,7 +227,7 @@ Status inspect(const Flags& flags) {
     return {};
   }));
   const PatchHead& head = *reader.head();
-  const bool from_nothing = head.identity.base_version == kEmptyVersion;
+  const bool from_nothing = head.from_nothing();
   const auto bits = [](double bytes, double changed) { return changed > 0 ? 8 * bytes / changed : 0.0; };
 
   if (!flags.json) {

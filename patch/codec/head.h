@@ -22,7 +22,7 @@ struct SnapshotLayout {
 /// carries them and compares them, no more.
 struct PatchIdentity {
   std::string model_id;
-  Version base_version;
+  Version base_version;  ///< kNoVersion of a packed snapshot
   Version version;
   Digest base_digest;
   Digest result_digest;
@@ -70,6 +70,8 @@ struct PatchHead {
   std::vector<PatchPiece> pieces;
 
   bool operator==(const PatchHead&) const = default;
+  /// It packs a snapshot: there is no base to decode it from.
+  [[nodiscard]] bool from_nothing() const { return base_bytes == 0; }
 };
 
 /// Compares the layouts. A tensor is told as a difference where the base has one of the same name, dtype and size,

@@ -101,7 +101,7 @@ class Harness {
         if (conn == ConnId{} || dialling_.contains(conn)) break;
         ChunkArrival chunk = chunk_of(version, index, (flags & 1) != 0);
         if ((flags & 2) != 0) chunk.size_bytes = 17;
-        chunk.payload = {version, Version{std::uint64_t{flags} / 4}};
+        if (flags >= 4) chunk.payload = patch_of(version, Version{std::uint64_t{flags} / 4});
         arrived_[{chunk.payload, index}].insert(chunk.digest);
         core_->handle_chunk(now_, conn, chunk);
         break;
@@ -196,7 +196,7 @@ class Harness {
         }
         auto manifest = std::make_shared<Manifest>(*manifest_of(asked.payload.version, kPatchChunks));
         manifest->base_version = asked.payload.base;
-        manifest->kind = PayloadKind::kPatch;
+        manifest->kind = asked.payload.kind;
         const auto digests = chunk_digests(asked.payload.version, kPatchChunks);
         return origin_->handle_patch_made(now_, asked.payload, MadePayload{std::move(manifest), digests});
       }

@@ -11,7 +11,7 @@ FrameHeader chunk_header() {
   header.type = FrameType::kChunk;
   header.body_bytes = 32 * kKiB;
   header.chunk = ChunkIndex{7};
-  header.payload = {Version{42}, Version{41}};
+  header.payload = patch_of(Version{42}, Version{41});
   return header;
 }
 
@@ -25,7 +25,7 @@ TEST(FrameHeader, HasTheDocumentedBytes) {
   const FrameHeaderBytes bytes = encode_frame_header(chunk_header());
   const std::array<unsigned, 32> expected{
       'W', 'C',  'F', '2',              // magic
-      2,   0,    0,   0,                // type chunk, reserved
+      2,   3,    0,   0,                // type chunk, kind patch, reserved
       0,   0x80, 0,   0,                // body: 32768 bytes
       7,   0,    0,   0,                // chunk 7
       42,  0,    0,   0,   0, 0, 0, 0,  // version 42
@@ -50,6 +50,14 @@ TEST(FrameHeader, RefusesLengthsAboveTheLimitOfTheirType) {
   FrameHeader control;
   control.body_bytes = kControlBytesMax + 1;
   EXPECT_EQ(decode_frame_header(encode_frame_header(control)).error().code, Errc::kTooLarge);
+}
+
+TEST(FrameHeader, RefusesPayloadKindsThatAreNone) {
+  for (const unsigned kind : {0u, 4u, 255u}) {
+    FrameHeader header = chunk_header();
+    header.payload.kind = static_cast<PayloadKind>(kind);
+    EXPECT_EQ(decode_frame_header(encode_frame_header(header)).error().code, Errc::kUnsupported) << kind;
+  }
 }
 
 RC_GTEST_PROP(FrameHeader, RefusesNoise, (const std::array<std::uint8_t, FrameHeader::kBytes>& noise)) {

@@ -31,12 +31,27 @@ Status check_extent(const Manifest& m) {
 }
 
 /// The digest of a full payload is known with its end.
-bool is_digest_due(const Manifest& m) { return m.kind == PayloadKind::kPatch || !m.open; }
+bool is_digest_due(const Manifest& m) { return m.kind != PayloadKind::kFull || !m.open; }
 
 Status read_digest(const std::string& text, Digest& digest) {
   if (text.size() != Digest::kBytes) return bad("snapshot digest is not 16 bytes");
   std::memcpy(digest.bytes.data(), text.data(), Digest::kBytes);
   return {};
+}
+
+Status read_payload(const wire::PayloadId& payload, Manifest& m) {
+  const PayloadId id = payload_from_wire(payload);
+  m.version = id.version;
+  m.kind = id.kind;
+  m.base_version = id.base;
+  if (id != PayloadId{}) return {};
+  if (payload.version() == 0 || payload.version() > kVersionMax.value) {
+    return bad(fmt::format("version {}; versions start at 1 and end at {}", payload.version(), kVersionMax.value));
+  }
+  if (payload.kind() < wire::PAYLOAD_KIND_FULL || payload.kind() > wire::PAYLOAD_KIND_PATCH) {
+    return bad("unknown payload kind; is the origin a newer release?");
+  }
+  return bad(fmt::format("base version {} of version {}", payload.base_version(), payload.version()));
 }
 
 Result<std::vector<Digest>> digests_from(const std::string& text) {
@@ -67,18 +82,7 @@ Result<Manifest> manifest_from_wire(const wire::Manifest& message) {
   Manifest m;
   if (message.model_id().size() > kNameBytesMax) return bad("model id longer than 255 bytes");
   m.model_id = message.model_id();
-  m.version = Version{message.version()};
-  m.base_version = Version{message.base_version()};
-  if (m.version == kNoVersion || m.version == kEmptyVersion) {
-    return bad(fmt::format("version {}", m.version.value));
-  }
-  switch (message.kind()) {
-    case wire::PAYLOAD_KIND_FULL: m.kind = PayloadKind::kFull; break;
-    case wire::PAYLOAD_KIND_PATCH: m.kind = PayloadKind::kPatch; break;
-    default: return bad("unknown payload kind; is the origin a newer release?");
-  }
-  if ((m.kind == PayloadKind::kPatch) != (m.base_version != kNoVersion)) return bad("base version and kind disagree");
-  if (m.base_version >= m.version && !m.id().is_packed()) return bad("base version is not before the version");
+  WC_TRY(read_payload(message.payload(), m));
 
   m.chunk_bytes = message.chunk_bytes();
   if (m.chunk_bytes < kChunkBytesMin || m.chunk_bytes > kChunkBytesMax || !std::has_single_bit(m.chunk_bytes)) {
@@ -105,9 +109,7 @@ Result<Manifest> manifest_from_wire(const wire::Manifest& message) {
 wire::Manifest manifest_to_wire(const Manifest& m) {
   wire::Manifest message;
   message.set_model_id(m.model_id);
-  message.set_version(m.version.value);
-  message.set_base_version(m.base_version.value);
-  message.set_kind(m.kind == PayloadKind::kFull ? wire::PAYLOAD_KIND_FULL : wire::PAYLOAD_KIND_PATCH);
+  set_payload(message, m.id());
   message.set_payload_bytes(m.payload_bytes);
   message.set_chunk_bytes(m.chunk_bytes);
   for (const Digest& digest : m.part_digests) message.mutable_part_digests()->append(bytes_of(digest));
@@ -158,8 +160,7 @@ Result<Manifest> grown_by(const Manifest& manifest, const wire::Growth& growth) 
 
 wire::Growth growth_between(const Manifest& earlier, const Manifest& later) {
   wire::Growth growth;
-  growth.set_version(later.version.value);
-  growth.set_base_version(later.base_version.value);
+  set_payload(growth, later.id());
   growth.set_payload_bytes(later.payload_bytes);
   growth.set_parts_before(earlier.part_count());
   for (std::size_t part = earlier.part_count(); part < later.part_count(); ++part) {

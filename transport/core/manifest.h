@@ -17,19 +17,17 @@ class Manifest;
 
 namespace weightcast {
 
-enum class PayloadKind : std::uint8_t { kFull, kPatch };
-
 /// What one version is, after every check that can be made without its bytes. Immutable once made.
 /// An open one is that of a payload which is still being made: it has whole parts only, and its successors have more,
-/// up to the one that is not open. A patch knows its result's digest from the start, a full payload at its end.
+/// up to the one that is not open. An encoded payload knows its result's digest from the start, a full one at its end.
 /// Invariants: chunk_bytes is a power of two within its limits; chunk_count() * chunk_bytes covers payload_bytes;
 /// there is one part digest per part_chunks chunks; for a full payload that is not open the files' sizes add up to
 /// payload_bytes; file names are safe to create in a directory of ours; an open payload has at most snapshot_bytes().
 struct Manifest {
   std::string model_id;
   Version version{};
-  Version base_version{};  ///< kNoVersion for a full payload; kEmptyVersion for a packed one, whose kind is kPatch
   PayloadKind kind = PayloadKind::kFull;
+  Version base_version{};  ///< of a patch; else kNoVersion
   std::uint64_t payload_bytes = 0;
   std::uint32_t chunk_bytes = 0;
   std::vector<Digest> part_digests;
@@ -42,7 +40,7 @@ struct Manifest {
 
   bool operator==(const Manifest&) const = default;
 
-  [[nodiscard]] PayloadId id() const { return {version, base_version}; }
+  [[nodiscard]] PayloadId id() const { return {version, kind, base_version}; }
   [[nodiscard]] std::uint32_t chunk_count() const {
     return static_cast<std::uint32_t>((payload_bytes + chunk_bytes - 1) / chunk_bytes);
   }

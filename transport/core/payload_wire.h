@@ -10,16 +10,19 @@
 
 namespace weightcast {
 
-/// The payload that a control message names by `version` and `base_version`.
+/// What a peer named; PayloadId{}, which names nothing, for what cannot be the name of a payload.
+[[nodiscard]] PayloadId payload_from_wire(const wire::PayloadId& message);
+void payload_to_wire(PayloadId payload, wire::PayloadId& message);
+
+/// The payload that a control message is about.
 template <typename Message>
 [[nodiscard]] PayloadId payload_of(const Message& message) {
-  return {Version{message.version()}, Version{message.base_version()}};
+  return payload_from_wire(message.payload());
 }
 
 template <typename Message>
 void set_payload(Message& message, PayloadId payload) {
-  message.set_version(payload.version.value);
-  message.set_base_version(payload.base.value);
+  payload_to_wire(payload, *message.mutable_payload());
 }
 
 /// A digest as a message's field holds it.
@@ -38,7 +41,7 @@ void set_payload(Message& message, PayloadId payload) {
 /// Whether a payload that could not be installed for this reason never can be: the worker needs the full one as it is.
 /// A packed one takes more room than that, beside what is made of it.
 [[nodiscard]] inline bool asks_for_full(PayloadId payload, Errc code) {
-  if (!payload.is_patch()) return false;
+  if (!payload.is_encoded()) return false;
   return code == Errc::kWrongBase || code == Errc::kCorrupt || code == Errc::kInvalidArgument ||
          code == Errc::kUnsupported || (payload.is_packed() && code == Errc::kNoSpace);
 }

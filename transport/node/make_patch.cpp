@@ -89,7 +89,7 @@ class VersionEncoding final : public PayloadSource {
   }
 
   Result<Announcement> announce() override {
-    manifest_.kind = PayloadKind::kPatch;
+    manifest_.kind = request_.payload.kind;
     manifest_.base_version = request_.payload.base;
     manifest_.open = true;
     manifest_.expected_bytes =

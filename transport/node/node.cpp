@@ -6,7 +6,7 @@
 
 namespace weightcast {
 std::string_view kind_of(PayloadId payload) {
-  return payload.is_packed() ? "packed" : payload.is_patch() ? "patch" : "full";
+  return payload.is_packed() ? "packed" : payload.is_encoded() ? "patch" : "full";
 }
 
 Status Node::open_base(const DaemonConfig& config) {

@@ -150,10 +150,7 @@ std::optional<local::PublishResult> OriginNode::publish_result(Version version, 
   if (!progress) return std::nullopt;
   local::PublishResult result;
   result.set_version(version.value);
-  result.set_kind(progress->undecided                    ? wire::PAYLOAD_KIND_UNSPECIFIED
-                  : progress->kind == PayloadKind::kFull ? wire::PAYLOAD_KIND_FULL
-                                                         : wire::PAYLOAD_KIND_PATCH);
-  result.set_packed(progress->packed);
+  if (!progress->undecided) result.set_kind(static_cast<wire::PayloadKind>(progress->kind));
   result.set_payload_bytes(progress->payload_bytes);
   result.set_workers(progress->active);
   result.set_installed(progress->installed);

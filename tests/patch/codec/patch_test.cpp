@@ -42,7 +42,7 @@ std::pair<std::vector<OwnedSegment>, PatchEnd> split(Bytes patch, std::size_t by
 
 PatchIdentity packed_identity() {
   PatchIdentity identity = test::make_identity();
-  identity.base_version = kEmptyVersion;
+  identity.base_version = kNoVersion;
   return identity;
 }
 

@@ -29,7 +29,7 @@ MadePayload grown(Manifest manifest, std::uint32_t growth, std::uint32_t growths
 }  // namespace
 
 Digest fleet_digest(PayloadId payload, ChunkIndex chunk) {
-  const std::array<std::uint64_t, 3> content{payload.version.value, payload.base.value, chunk.value};
+  const std::array<std::uint64_t, 2> content{std::hash<PayloadId>()(payload), chunk.value};
   return digest_of(std::as_bytes(std::span(content)));
 }
 
@@ -43,7 +43,7 @@ std::shared_ptr<const Manifest> fleet_manifest(PayloadId payload, std::uint32_t 
   auto manifest = std::make_shared<Manifest>();
   manifest->version = payload.version;
   manifest->base_version = payload.base;
-  manifest->kind = payload.is_patch() ? PayloadKind::kPatch : PayloadKind::kFull;
+  manifest->kind = payload.kind;
   manifest->chunk_bytes = kChunkBytesMin;
   manifest->payload_bytes = std::uint64_t{chunks} * kChunkBytesMin - 1;  // the last one is short
   manifest->part_digests = part_digests_of(fleet_digests(payload, chunks));
@@ -86,7 +86,7 @@ void Fleet::restart(Node& node) {
   for (const auto& [payload, disk] : node.disk) {
     if (!disk.complete) continue;
     core->restore(disk.manifest, disk.digests);
-    if (payload.is_patch()) core->restore_patch(disk.manifest, disk.digests);
+    if (payload.is_encoded()) core->restore_patch(disk.manifest, disk.digests);
   }
   node.worker = core.get();
   node.core = std::move(core);
@@ -255,7 +255,7 @@ void Fleet::perform(std::size_t index, Node& node, Action action) {
     Status status;
     if (node.damages_snapshots) {
       status = fail(Errc::kCorrupt, Op::kInstall, "the snapshot digest does not match");
-    } else if (node.damaged_base && finish->payload.is_patch()) {
+    } else if (node.damaged_base && finish->payload.is_encoded()) {
       status = fail(Errc::kWrongBase, Op::kDecode, "the base is not the one that the patch was made from");
     } else {
       node.disk.at(finish->payload).complete = true;

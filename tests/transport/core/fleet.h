@@ -15,7 +15,7 @@ namespace weightcast {
 
 [[nodiscard]] inline PayloadId full(std::uint64_t version) { return Version{version}; }
 [[nodiscard]] inline PayloadId patch(std::uint64_t base, std::uint64_t version) {
-  return {Version{version}, Version{base}};
+  return patch_of(Version{version}, Version{base});
 }
 [[nodiscard]] inline OriginConfig chain_config() {
   OriginConfig config;

@@ -1,5 +1,6 @@
 // Whole stories, told by real cores over queues: who gets what, from whom, and what happens when someone fails.
 #include "tests/transport/core/fleet.h"
+#include "transport/core/payload_wire.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -118,7 +119,7 @@ TEST_F(ChainOfThree, WhoIsMovedByANewPlanGetsNothingTwice) {
   // Everything below it hangs elsewhere from now on, and its own place changes as it comes back.
   fleet.origin().handle_message(fleet.now(), fleet.member("a").conn, [] {
     wire::Message message;
-    message.mutable_install_failed()->set_version(1);
+    set_payload(*message.mutable_install_failed(), Version{1});
     return message;
   }());
   ASSERT_TRUE(fleet.run_until([&] { return b.installed() == Version{1} && c.installed() == Version{1}; }));

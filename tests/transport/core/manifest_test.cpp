@@ -36,7 +36,8 @@ TEST(Manifest, RoundTripsOverTheWire) {
   patch.part_digests = {digest_of({}), Digest{}};
   EXPECT_EQ(*manifest_from_wire(manifest_to_wire(patch)), patch);
 
-  patch.base_version = kEmptyVersion;
+  patch.kind = PayloadKind::kPacked;
+  patch.base_version = kNoVersion;
   EXPECT_TRUE(patch.id().is_packed());
   EXPECT_EQ(*manifest_from_wire(manifest_to_wire(patch)), patch);
 }
@@ -59,18 +60,27 @@ struct BadField {
 TEST(Manifest, RefusesEachBadFieldAndNamesIt) {
   const BadField cases[] = {
       {"model id", [](auto& m) { m.set_model_id(std::string(256, 'x')); }, "model id"},
-      {"no version", [](auto& m) { m.set_version(0); }, "version 0"},
-      {"the version that holds nothing", [](auto& m) { m.set_version(kEmptyVersion.value); }, "version 18446"},
-      {"kind missing", [](auto& m) { m.clear_kind(); }, "payload kind"},
-      {"kind unknown", [](auto& m) { m.set_kind(static_cast<wire::PayloadKind>(99)); }, "payload kind"},
-      {"full with a base", [](auto& m) { m.set_base_version(6); }, "base version and kind"},
-      {"patch without one", [](auto& m) { m.set_kind(wire::PAYLOAD_KIND_PATCH); }, "base version and kind"},
+      {"no version", [](auto& m) { m.mutable_payload()->set_version(0); }, "version 0"},
+      {"past the last version", [](auto& m) { m.mutable_payload()->set_version(kVersionMax.value + 1); },
+       "version 9223372036854775808; versions start at 1 and end at 9223372036854775807"},
+      {"kind missing", [](auto& m) { m.mutable_payload()->clear_kind(); }, "payload kind"},
+      {"kind unknown", [](auto& m) { m.mutable_payload()->set_kind(static_cast<wire::PayloadKind>(99)); },
+       "payload kind"},
+      {"packed with a base",
+       [](auto& m) {
+         m.mutable_payload()->set_kind(wire::PAYLOAD_KIND_PACKED);
+         m.mutable_payload()->set_base_version(6);
+       },
+       "base version 6"},
+      {"no payload", [](auto& m) { m.clear_payload(); }, "version 0"},
+      {"full with a base", [](auto& m) { m.mutable_payload()->set_base_version(6); }, "base version 6"},
+      {"patch without one", [](auto& m) { m.mutable_payload()->set_kind(wire::PAYLOAD_KIND_PATCH); }, "base version 0"},
       {"base is itself",
        [](auto& m) {
-         m.set_kind(wire::PAYLOAD_KIND_PATCH);
-         m.set_base_version(7);
+         m.mutable_payload()->set_kind(wire::PAYLOAD_KIND_PATCH);
+         m.mutable_payload()->set_base_version(7);
        },
-       "base version is not before"},
+       "base version 7 of version 7"},
       {"chunk size zero", [](auto& m) { m.set_chunk_bytes(0); }, "chunk size 0"},
       {"chunk below limit", [](auto& m) { m.set_chunk_bytes(2048); }, "chunk size 2048"},
       {"chunk above limit", [](auto& m) { m.set_chunk_bytes(8 << 20); }, "chunk size 8388608"},
@@ -124,7 +134,7 @@ TEST(Manifest, GroupsDigestsIntoPartsTheLastOneShort) {
   EXPECT_NE(parts[0], parts[1]);
 }
 
-constexpr PayloadId kPatch{Version{7}, Version{6}};
+constexpr PayloadId kPatch = patch_of(Version{7}, Version{6});
 
 TEST(OpenManifest, RoundTripsOverTheWire) {
   for (const std::uint32_t chunks : {0u, 8u}) {

@@ -65,8 +65,7 @@ TEST_F(PackedFleet, FirstVersionTravelsPackedFromParentToChild) {
   EXPECT_EQ(fleet.deliveries_to("b"), kPackedChunks);
   EXPECT_GT(std::ranges::count_if(fleet.deliveries(), [](const auto& d) { return d.from == "a" && d.to == "b"; }), 0);
   const auto progress = fleet.origin().progress(Version{1});
-  EXPECT_EQ(progress->kind, PayloadKind::kFull);
-  EXPECT_TRUE(progress->packed);
+  EXPECT_EQ(progress->kind, PayloadKind::kPacked);
   EXPECT_EQ(fleet.member("a").installed_path, CatchUpPath::kPacked);
   publish(2);
   EXPECT_THAT(fleet.payloads_to("a"), ElementsAre(packed(1), patch(1, 2)));
@@ -199,13 +198,6 @@ TEST_F(PackedFleet, WorkerThatRestartsInTheMiddleGetsAllOfIt) {
   fleet.restart(b);
   ASSERT_TRUE(fleet.run_until_installed(1));
   EXPECT_THAT(fleet.payloads_to("b"), ElementsAre(packed(1)));
-}
-
-TEST(Packing, NumberOfTheVersionThatHoldsNothingCannotBePublished) {
-  Fleet fleet(origin_config(), chunks_of);
-  const Status refused = fleet.origin().check_version(kEmptyVersion);
-  ASSERT_FALSE(refused.has_value());
-  EXPECT_THAT(refused.error().detail, HasSubstr("18446744073709551615"));
 }
 
 }  // namespace

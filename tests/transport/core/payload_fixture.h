@@ -7,6 +7,7 @@
 
 #include "transport/core/action.h"
 #include "transport/core/manifest.h"
+#include "transport/core/payload_wire.h"
 
 namespace weightcast {
 
@@ -39,7 +40,7 @@ inline constexpr std::uint32_t kGrowingPartChunks = 4;
 inline std::shared_ptr<const Manifest> growing_manifest(PayloadId patch, std::uint32_t chunks, bool open = true) {
   auto manifest = std::make_shared<Manifest>(*manifest_of(patch.version, chunks));
   manifest->base_version = patch.base;
-  manifest->kind = PayloadKind::kPatch;
+  manifest->kind = patch.kind;
   manifest->open = open;
   manifest->part_chunks = kGrowingPartChunks;
   manifest->part_digests = part_digests_of(chunk_digests(patch.version, chunks), kGrowingPartChunks);
@@ -64,8 +65,7 @@ inline std::shared_ptr<const Manifest> taken_over_manifest(Version version, std:
 inline wire::DigestPart growing_part_of(PayloadId patch, std::uint32_t part) {
   const std::vector<Digest> all = chunk_digests(patch.version, (part + 1) * kGrowingPartChunks);
   wire::DigestPart message;
-  message.set_version(patch.version.value);
-  message.set_base_version(patch.base.value);
+  set_payload(message, patch);
   message.set_part(part);
   message.set_digests(&all[part * kGrowingPartChunks], kGrowingPartChunks * Digest::kBytes);
   return message;
@@ -80,7 +80,7 @@ inline ChunkArrival chunk_of(Version version, ChunkIndex chunk, bool damaged = f
 inline wire::DigestPart part_of(Version version, std::uint32_t chunks, std::uint32_t part = 0) {
   const std::vector<Digest> all = chunk_digests(version, chunks);
   wire::DigestPart message;
-  message.set_version(version.value);
+  set_payload(message, version);
   message.set_part(part);
   const auto first = std::size_t{part} * kDigestsPerPart;
   const std::size_t count = std::min<std::size_t>(all.size() - first, kDigestsPerPart);

@@ -13,7 +13,7 @@ bool is_small(std::uint64_t bytes, std::uint64_t full_bytes) {
 const Holding* longest_from(const Holdings& holdings, Version base) {
   const Holding* best = nullptr;
   for (const auto& [payload, holding] : holdings) {
-    if (payload.base == base && payload.needs_base()) best = &holding;  // in the order of versions
+    if (payload.base == base && payload.is_patch()) best = &holding;  // in the order of versions
   }
   return best;
 }
@@ -33,7 +33,7 @@ CatchUp full_payload(const Holdings& holdings, const CatchUpRequest& request) {
 
 CatchUp choose_payload(const Holdings& holdings, const CatchUpRequest& request) {
   if (request.installed == kNoVersion || !request.patches_fit) return full_payload(holdings, request);
-  const PayloadId direct{request.latest, request.installed};
+  const PayloadId direct = patch_of(request.latest, request.installed);
   if (const auto held = holdings.find(direct); held != holdings.end()) {
     return {direct, held->second.manifest().planned_bytes(), false};
   }
@@ -61,7 +61,7 @@ std::set<PayloadId> useful_chain(const Holdings& holdings, Version latest, std::
     // Of the patches that lead to it, the one from the nearest version is what was made when it was published.
     const Holding* step = nullptr;
     for (const auto& [payload, holding] : holdings) {
-      if (payload.version == at && payload.needs_base()) step = &holding;
+      if (payload.version == at && payload.is_patch()) step = &holding;
     }
     if (step == nullptr) break;
     total_bytes += step->manifest().planned_bytes();

@@ -140,6 +140,10 @@ Status OriginCore::check_join(Instant now, const wire::Join& join) {
                             join.model_id().substr(0, kNameBytesMax), config_.model_id));
   }
   const Version installed{join.installed_version()};
+  if (installed > kVersionMax) {
+    return fail(Errc::kInvalidArgument, Op::kJoin,
+                fmt::format("it has version {} installed; versions end at {}", installed.value, kVersionMax.value));
+  }
   const auto held = holdings_.find(installed);
   if (held != holdings_.end() && join.installed_digest() != bytes_of(held->second.manifest().snapshot_digest)) {
     return fail(Errc::kInvalidArgument, Op::kJoin,
@@ -180,7 +184,7 @@ void OriginCore::take_over(Instant now, Member& member, ConnId conn, const wire:
   }
   member.installed = installed;
   member.installed_digest = join.installed_digest().substr(0, Digest::kBytes);
-  member.receiving = {Version{join.receiving_version()}, Version{join.receiving_base_version()}};
+  member.receiving = payload_from_wire(join.receiving());
   member.assigned = {};
   member.base_unusable = join.base_unusable();
   member.heard_at = now;
@@ -219,7 +223,7 @@ void OriginCore::handle_join(Instant now, ConnId conn, const wire::Join& join) {
                                          member.id.value, member.host, member.port, member.installed.value)));
   reachability_.handle_joined(member);
   std::vector<PayloadId> held;
-  for (int i = 0; i < std::min(join.held_size(), int(kHeldMax)); ++i) held.push_back(payload_of(join.held(i)));
+  for (int i = 0; i < std::min(join.held_size(), int(kHeldMax)); ++i) held.push_back(payload_from_wire(join.held(i)));
   publications_.handle_joined(now, member, held);
 }
 
@@ -256,7 +260,7 @@ void OriginCore::handle_member_message(Instant now, Member& member, const wire::
 }
 
 void OriginCore::handle_heartbeat(Instant now, Member& member, const wire::Heartbeat& beat) {
-  const PayloadId receiving{Version{beat.receiving_version()}, Version{beat.receiving_base_version()}};
+  const PayloadId receiving = payload_from_wire(beat.receiving());
   if (member.receiving != receiving) publications_.handle_receiving(now, member, receiving);
   member.chunks_verified = beat.chunks_verified();
   member.chunks_total = beat.chunks_total();

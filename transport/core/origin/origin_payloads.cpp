@@ -25,7 +25,7 @@ bool OriginPayloads::taking_over() const { return latest_ != kNoVersion && holdi
 Version OriginPayloads::newest_before(Version version) const {
   Version newest = kNoVersion;
   for (const auto& [payload, holding] : holdings_) {
-    if (!payload.is_patch() && payload.version < version) newest = payload.version;  // in the order of versions
+    if (!payload.is_encoded() && payload.version < version) newest = payload.version;  // in the order of versions
   }
   return newest;
 }
@@ -113,7 +113,7 @@ std::vector<PayloadId> OriginPayloads::forget_old(const std::function<bool(Paylo
   const std::set<PayloadId> chain = useful_chain(holdings_, latest_, config_.anchor_interval);
   // Until the last link is made, it is not known which of the others lead anywhere.
   const bool chain_open =
-      std::ranges::any_of(making_, [&](PayloadId p) { return p.version == latest_ && p.needs_base(); });
+      std::ranges::any_of(making_, [&](PayloadId p) { return p.version == latest_ && p.is_patch(); });
   std::size_t newer = 0;       // full payloads met on the way from the newest to the oldest
   std::set<Version> received;  // versions that stay for those alone who are still receiving them
   std::vector<PayloadId> old;

@@ -62,9 +62,9 @@ Plan Publications::plan_for(Instant now, std::uint64_t payload_bytes) const {
 }
 
 Status Publications::check_version(Version version) const {
-  if (version == kNoVersion || version == kEmptyVersion) {
+  if (version == kNoVersion || version > kVersionMax) {
     return fail(Errc::kInvalidArgument, Op::kPublish,
-                fmt::format("version {}: versions start at 1 and end at {}", version.value, kEmptyVersion.value - 1));
+                fmt::format("version {}: versions start at 1 and end at {}", version.value, kVersionMax.value));
   }
   if (version <= payloads_.latest()) {
     return fail(
@@ -109,7 +109,8 @@ void Publications::handle_publish(Instant now, Instant started_at, const MadePay
   judge(times_.handle_published(version, started_at));
   adopt_foreign(*made.manifest);
   // Also when nobody needs it now: a worker that comes back later can be caught up by what is stored.
-  if (const PayloadId step{version, previous}; previous != kNoVersion && payloads_.can_make(step)) payloads_.make(step);
+  if (const PayloadId step = patch_of(version, previous); previous != kNoVersion && payloads_.can_make(step))
+    payloads_.make(step);
   assign_all(now);
   uploads_.handle_known(version);
   count_all_ = true;
@@ -257,7 +258,7 @@ CatchUp Publications::catch_up_to(Version version, const Member& member,
 }
 
 CatchUpPath Publications::catch_up_path_of(PayloadId payload, const Member& member) const {
-  if (!payload.is_patch()) return CatchUpPath::kFull;
+  if (!payload.is_encoded()) return CatchUpPath::kFull;
   if (payload.is_packed()) return CatchUpPath::kPacked;
   // The last of several patches in turn is one of them, too.
   const Version latest = payloads_.newest_whole();
@@ -422,7 +423,7 @@ void Publications::handle_install_failed(Instant now, Member& member, const wire
 }
 
 void Publications::handle_installed(Instant now, Member& member, const wire::Installed& installed) {
-  const Version version{installed.version()};
+  const Version version = payload_of(installed).version;
   if (version > payloads_.latest()) {
     actions_.push(action::warning(fmt::format(
         "worker {} says that it installed version {}, which is none of this origin's", member.name, version.value)));
@@ -530,8 +531,7 @@ std::optional<PublicationProgress> Publications::progress(Version version) const
   progress.t100 = times->t100;
   const Publication* publication = main_publication(version);
   if (publication != nullptr) {
-    progress.packed = publication->id().is_packed();
-    progress.kind = progress.packed ? PayloadKind::kFull : publication->manifest().kind;
+    progress.kind = publication->id().kind;
     progress.payload_bytes = publication->manifest().planned_bytes();
     progress.topology = publication->plan().topology;
     progress.predicted = publication->plan().predicted_t100;

@@ -19,7 +19,6 @@ struct PublicationProgress {
   Version version{};
   bool undecided = false;                 ///< a patch is being made: it is not known yet what will travel
   PayloadKind kind = PayloadKind::kFull;  ///< of what most workers get
-  bool packed = false;                    ///< it is full, but packed
   std::uint64_t payload_bytes = 0;        ///< of that
   std::uint32_t active = 0;               ///< workers that count: connected, not standby
   std::uint32_t installed = 0;            ///< of those

@@ -47,7 +47,7 @@ void Intake::handle_not_available(Instant now, PayloadId payload) {
   if (!is_incoming(payload)) return;
   incoming_->download->handle_gone();
   // An open version that the origin does not go on with is no version, and nobody has all of it.
-  if (incoming_->source.manifest->open && !payload.is_patch()) {
+  if (incoming_->source.manifest->open && !payload.is_encoded()) {
     return abandon_incoming(now, "it came to nothing at the origin");
   }
   if (announced_) abandon_incoming(now, kNotKept);
@@ -67,7 +67,7 @@ void Intake::handle_announce(Instant now, const wire::Announce& announce) {
     const bool grown = continues(here, *manifest);
     // A restarted origin makes an open patch anew, the same bytes again, and may not have come as far yet. A version
     // that it takes over anew may be another.
-    if (grown || (here.id().is_patch() && continues(*manifest, here))) {
+    if (grown || (here.id().is_encoded() && continues(*manifest, here))) {
       incoming_->download->handle_announced();
       announced_.reset();  // what is said last counts: should this one fail, it is this one that is tried again
       handle_assignment(now, announce.assignment());
@@ -91,7 +91,7 @@ void Intake::handle_announce(Instant now, const wire::Announce& announce) {
 
 bool Intake::fits(const Manifest& manifest) const {
   const PayloadId payload = manifest.id();
-  if (!payload.is_patch()) return true;
+  if (!payload.is_encoded()) return true;
   return !base_unusable_ && (payload.is_packed() || payload.base == installed_);
 }
 
@@ -263,7 +263,7 @@ void Intake::finish_if_complete(Instant now) {
   if (!incoming_->stored.complete()) return;
   incoming_->phase = Phase::kFinishing;
   incoming_->stored_at = now;
-  if (config_.single_copy && incoming_->id.needs_base()) {
+  if (config_.single_copy && incoming_->id.is_patch()) {
     const PayloadId base{incoming_->id.base};
     uploads_.handle_gone(base, "this node has one copy, which the next version takes");
     holdings_.erase(base);
@@ -295,9 +295,8 @@ void Intake::handle_finished(Instant now, PayloadId payload, const Status& statu
 void Intake::send_installed() {
   wire::Message message;
   wire::Installed* done = message.mutable_installed();
-  done->set_version(installed_.value);
+  set_payload(*done, installed_manifest_ ? installed_manifest_->id() : PayloadId{installed_});
   if (installed_manifest_) {
-    done->set_base_version(installed_manifest_->base_version.value);
     done->set_snapshot_digest(std::string(bytes_of(installed_manifest_->snapshot_digest)));
   }
   done->set_bytes_received(bytes_received_);
@@ -389,8 +388,7 @@ void Intake::send_heartbeat(Instant now) {
   wire::Message message;
   wire::Heartbeat* beat = message.mutable_heartbeat();
   beat->set_installed_version(installed_.value);
-  beat->set_receiving_version(receiving().version.value);
-  beat->set_receiving_base_version(receiving().base.value);
+  if (incoming_) payload_to_wire(incoming_->id, *beat->mutable_receiving());
   beat->set_chunks_verified(chunks_verified());
   beat->set_chunks_total(chunks_total());
   beat->set_bytes_received(bytes_received_);
@@ -401,8 +399,7 @@ void Intake::send_heartbeat(Instant now) {
 
 void Intake::describe(wire::Join& join) const {
   join.set_installed_version(installed_.value);
-  join.set_receiving_version(receiving().version.value);
-  join.set_receiving_base_version(receiving().base.value);
+  if (incoming_) payload_to_wire(incoming_->id, *join.mutable_receiving());
   if (installed_manifest_) join.set_installed_digest(std::string(bytes_of(installed_manifest_->snapshot_digest)));
   join.set_base_unusable(base_unusable_);
 }

@@ -76,7 +76,7 @@ void WorkerCore::join(Instant now) {
   wire::Join join;
   intake_.describe(join);
   for (auto held = holdings_.rbegin(); held != holdings_.rend() && join.held_size() < int(kHeldMax); ++held) {
-    if (held->second.complete()) set_payload(*join.add_held(), held->first);
+    if (held->second.complete()) payload_to_wire(held->first, *join.add_held());
   }
   origin_.handle_connected(now, std::move(join));
 }

@@ -73,7 +73,7 @@ void StoreImpl::begin(const Manifest& manifest, std::function<void(Result<Partia
   const PayloadId payload = manifest.id();
   if (refuse_new(payload, done)) return;
   CompleteRef base;
-  if (payload.needs_base()) {
+  if (payload.is_patch()) {
     const auto found = complete_.find(payload.base);
     if (found == complete_.end()) {
       later([payload, done = std::move(done)] {
@@ -108,7 +108,7 @@ void StoreImpl::begin(const Manifest& manifest, std::function<void(Result<Partia
                 incoming_.at(other)->held.count(), other.version.value);
     discard(other);
   }
-  if (there && !payload.is_patch()) {
+  if (there && !payload.is_encoded()) {
     start_check(*there);
     later([there, done = std::move(done)] { done(partial_of(*there)); });
     return;
@@ -153,7 +153,7 @@ void StoreImpl::begin(const Manifest& manifest, std::function<void(Result<Partia
         }
         incoming->target = std::move(*made->target);
         if (is_made_beside(payload)) start_applying(*incoming);
-        if (!payload.is_patch()) start_check(*incoming);
+        if (!payload.is_encoded()) start_check(*incoming);
         done(partial_of(*incoming));
       });
 }
@@ -204,7 +204,7 @@ void StoreImpl::put_digest_part(PayloadId payload, std::uint32_t part, const std
   serial_.run(
       [layout = layout_, payload, part, digests] {
         const Status appended =
-            append_digest_part(layout.files(), layout.record(payload), payload.version, part, digests);
+            append_digest_part(layout.files(), layout.record(payload), part, digests);
         // Costs a restart the part, nothing else.
         if (!appended.has_value()) log_warning("store: {}", appended.error().message());
       },
@@ -310,7 +310,7 @@ void StoreImpl::read_chunk(PayloadId payload, ChunkIndex chunk, ReadDone done) {
   FilesRef files;
   std::size_t* users = nullptr;
   std::shared_ptr<void> owner;  // of `users`
-  const auto complete = payload.is_patch() ? complete_.end() : complete_.find(payload.version);
+  const auto complete = payload.is_encoded() ? complete_.end() : complete_.find(payload.version);
   const auto patch = patches_.find(payload);
   const auto incoming = incoming_.find(payload);
   const auto import = imports_.find(payload);
@@ -377,7 +377,7 @@ void StoreImpl::finish(PayloadId payload, std::function<void(Result<StoredVersio
   const IncomingRef incoming = found->second;
   WC_CHECK(incoming->held.complete() && incoming->record.digests.complete() && !incoming->finishing);
   incoming->finishing = true;
-  if (payload.is_patch() && !is_made_beside(payload)) return finish_in_place(incoming, std::move(done));
+  if (payload.is_encoded() && !is_made_beside(payload)) return finish_in_place(incoming, std::move(done));
   auto handle = [this, incoming, done = std::move(done)](const Result<Digest>& digest) {
     handle_digest(incoming, digest, done);
   };
@@ -403,7 +403,7 @@ void StoreImpl::give_up(const IncomingRef& incoming, const Error& error,
   incoming->finishing = false;
   // Another try would end the same.
   const bool useless = error.code == Errc::kWrongBase || error.code == Errc::kCorrupt;
-  if (useless && incoming->id().is_patch()) discard(incoming->id());
+  if (useless && incoming->id().is_encoded()) discard(incoming->id());
   later([error = about(incoming->manifest().version, error), done] { done(error); });
 }
 
@@ -413,8 +413,8 @@ void StoreImpl::install_checked(const IncomingRef& incoming, std::function<void(
   serial_.run(
       [layout = layout_, incoming, status, switch_s] {
         const Manifest& manifest = incoming->manifest();
-        *status = manifest.kind == PayloadKind::kPatch ? install_patched(layout, manifest, *switch_s)
-                                                       : install(layout, manifest.version, *switch_s);
+        *status = manifest.id().is_encoded() ? install_patched(layout, manifest, *switch_s)
+                                             : install(layout, manifest.version, *switch_s);
       },
       [this, incoming, status, switch_s, done = std::move(done)] {
         const Version version = incoming->manifest().version;
@@ -430,7 +430,7 @@ void StoreImpl::handle_moved(const IncomingRef& incoming, double switch_s,
   incoming_.erase(incoming->id());
   if (incoming->base) --std::exchange(incoming->base, nullptr)->users;
   incoming->applied.reset();
-  if (incoming->id().is_patch()) {
+  if (incoming->id().is_encoded()) {
     VersionRecord record{incoming->manifest(), ChunkDigests(incoming->manifest())};
     add_patch(std::move(incoming->record), std::move(incoming->files));
     handle_installed(std::move(record), std::move(incoming->target), switch_s, done);

@@ -145,7 +145,7 @@ class StoreImpl final : public Store {
 
   /// Whether it becomes files of their own while it arrives. Else it is those files, or changes the only copy.
   [[nodiscard]] bool is_made_beside(PayloadId payload) const {
-    return payload.is_patch() && !(options_.single_copy && payload.needs_base());
+    return payload.is_encoded() && !(options_.single_copy && payload.is_patch());
   }
 
   static Error no_such(PayloadId payload);

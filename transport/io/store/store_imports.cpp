@@ -13,7 +13,7 @@ void StoreImpl::begin_making(PayloadId payload, const std::vector<SnapshotFile>&
   preparing_[payload] = wanted;
   auto made = std::make_shared<Result<FilesRef>>();
   // A patch's file is as long as what has been written to it.
-  const auto size = payload.is_patch() ? VersionFiles::Size::kEmpty : VersionFiles::Size::kFull;
+  const auto size = payload.is_encoded() ? VersionFiles::Size::kEmpty : VersionFiles::Size::kFull;
   serial_.run([layout = layout_, payload, table, size, made] { *made = make_files(layout, payload, table, size); },
               [this, payload, table, wanted, made, done = std::move(done)] {
                 if (!*wanted) return done(no_such(payload));
@@ -64,7 +64,7 @@ std::shared_ptr<VersionRecord> StoreImpl::close_import(PayloadId payload, const 
   const auto found = imports_.find(payload);
   if (found == imports_.end() || found->second.finishing) return refuse_later(no_such(payload));
   // How long a patch becomes is not known when its file is made.
-  const bool same_files = payload.is_patch() || found->second.table == manifest.files;
+  const bool same_files = payload.is_encoded() || found->second.table == manifest.files;
   if (manifest.id() != payload || !same_files || chunk_digests.size() != manifest.chunk_count() ||
       part_digests_of(chunk_digests, manifest.part_chunks) != manifest.part_digests) {
     return refuse_later(fail(

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "proto/limits.h"
 #include "transport/io/log.h"
 
 namespace weightcast {
@@ -25,7 +26,8 @@ std::string name_of(PayloadId payload) {
 std::optional<Version> parse_version(std::string_view text) {
   std::uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value == 0) return std::nullopt;
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  if (value == 0 || value > kVersionMax.value) return std::nullopt;
   return Version{value};
 }
 
@@ -57,11 +59,16 @@ fs::path StoreLayout::undo(PayloadId payload) const { return undo() / name_of(pa
 std::optional<PayloadId> StoreLayout::payload_of(std::string_view name) {
   const std::size_t dash = name.find('-');
   const auto version = parse_version(name.substr(0, dash));
-  const auto base = dash == name.npos                    ? kNoVersion
-                    : name.substr(dash) == kPackedSuffix ? kEmptyVersion
-                                                         : parse_version(name.substr(dash + 1));
-  if (!version || !base || name_of({*version, *base}) != name) return std::nullopt;
-  return PayloadId{*version, *base};
+  if (!version) return std::nullopt;
+  PayloadId payload{*version};
+  if (dash != name.npos && name.substr(dash) == kPackedSuffix) {
+    payload = packed_of(*version);
+  } else if (dash != name.npos) {
+    const auto base = parse_version(name.substr(dash + 1));
+    if (!base) return std::nullopt;
+    payload = patch_of(*version, *base);
+  }
+  return name_of(payload) == name ? std::optional(payload) : std::nullopt;
 }
 
 Status StoreLayout::create() const {
@@ -104,7 +111,7 @@ std::optional<Version> StoreLayout::read_current() const {
   const Result<fs::path> target = files_->read_link(current());
   if (!target.has_value() || target->parent_path() != "versions") return std::nullopt;
   const std::optional<PayloadId> named = payload_of(target->filename().native());
-  if (!named || named->is_patch()) return std::nullopt;
+  if (!named || named->is_encoded()) return std::nullopt;
   return named->version;
 }
 

@@ -103,13 +103,15 @@ class Recovery {
     for (const PayloadId payload : payloads) {
       Result<VersionRecord> record = read_record(layout_.files(), layout_.record(payload));
       // A version's record has the manifest of the payload that brought it, which may be a patch.
-      if (record.has_value() &&
-          (record->manifest.id() == payload || (!payload.is_patch() && record->manifest.version == payload.version))) {
+      if (record.has_value() && (record->manifest.id() == payload ||
+                                 (!payload.is_encoded() && record->manifest.version == payload.version))) {
         records_.emplace(payload, std::move(*record));
         continue;
       }
-      // Unreadable is not the same as wrong: another start may succeed.
-      if (!record.has_value() && record.error().code == Errc::kIo) return record.error();
+      // Unreadable is not the same as wrong: another start, or another release, may succeed.
+      const bool unreadable =
+          !record.has_value() && (record.error().code == Errc::kIo || record.error().code == Errc::kUnsupported);
+      if (unreadable) return record.error();
       log_warning("store: {} is damaged; removed ({})", layout_.record(payload).native(),
                   record.has_value() ? "it is that of another version" : record.error().detail);
       WC_TRY(remove_if_there(layout_.files(), layout_.record(payload)));
@@ -123,7 +125,7 @@ class Recovery {
     if (record == records_.end()) return fail(Errc::kCorrupt, Op::kOpen, "it has no record");
     const Manifest& manifest = record->second.manifest;
     if (manifest.open) return fail(Errc::kCorrupt, Op::kOpen, "it was still being made");
-    WC_ASSIGN(FileTable table, payload.is_patch() ? payload_files(manifest) : FileTable::make(manifest.files));
+    WC_ASSIGN(FileTable table, payload.is_encoded() ? payload_files(manifest) : FileTable::make(manifest.files));
     WC_ASSIGN(std::shared_ptr<VersionFiles> files, VersionFiles::open(layout_.files(), path, std::move(table)));
     return RecoveredVersion{record->second, std::move(files), ChunkSet()};
   }
@@ -138,7 +140,7 @@ class Recovery {
   Status look_at_complete() {
     WC_ASSIGN(const std::set<PayloadId> versions, payloads_in(layout_.versions()));
     for (const PayloadId version : versions) {
-      if (version.is_patch()) {
+      if (version.is_encoded()) {
         layout_.move_aside(layout_.versions() / layout_.patch(version).filename());
         continue;
       }
@@ -150,7 +152,7 @@ class Recovery {
         continue;
       }
       const VersionRecord& record = found->record;
-      const bool servable = record.manifest.kind == PayloadKind::kPatch || record.digests.complete();
+      const bool servable = record.manifest.id().is_encoded() || record.digests.complete();
       if (!record.durable && !(servable && snapshot_matches(record.manifest, *found->files))) {
         WC_TRY(throw_away(version, path, "it had not been synced, and does not match its digest"));
         continue;
@@ -205,7 +207,7 @@ class Recovery {
         WC_TRY(throw_away(payload, path, found.error().detail));
         continue;
       }
-      if (!payload.is_patch() && found->record.manifest.kind == PayloadKind::kPatch) {
+      if (payload.is_full() && found->record.manifest.id().is_encoded()) {
         WC_TRY(throw_away(payload, path, "a patch was being applied to it"));
         continue;
       }

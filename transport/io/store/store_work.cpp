@@ -31,7 +31,7 @@ Result<FilesRef> take_spare(const StoreLayout& layout, PayloadId payload, const 
 Result<FilesRef> make_files(const StoreLayout& layout, PayloadId payload, const std::vector<SnapshotFile>& table,
                             VersionFiles::Size size) {
   WC_ASSIGN(FileTable files, FileTable::make(table));
-  if (!payload.is_patch()) {
+  if (!payload.is_encoded()) {
     if (Result<FilesRef> taken = take_spare(layout, payload, files); taken.has_value()) return taken;
   }
   const std::uint64_t needed_bytes = files.size_bytes();
@@ -54,7 +54,8 @@ Result<FilesRef> make_incoming(const StoreLayout& layout, const VersionRecord& r
   const PayloadId payload = record.manifest.id();
   WC_ASSIGN(const FileTable table, payload_files(record.manifest));
   // How long an open patch becomes is not known.
-  const auto size = payload.is_patch() && record.manifest.open ? VersionFiles::Size::kEmpty : VersionFiles::Size::kFull;
+  const auto size =
+      payload.is_encoded() && record.manifest.open ? VersionFiles::Size::kEmpty : VersionFiles::Size::kFull;
   WC_ASSIGN(FilesRef files, make_files(layout, payload, table.files(), size));
   const Status written = write_record(layout.files(), layout.record(payload), record);
   if (written.has_value()) return files;
@@ -71,7 +72,7 @@ Result<FilesRef> make_target(const StoreLayout& layout, const Manifest& manifest
 
 Status seal(const StoreLayout& layout, const VersionRecord& record) {
   const PayloadId payload = record.manifest.id();
-  if (payload.is_patch()) {
+  if (payload.is_encoded()) {
     const std::filesystem::path path = layout.incoming(payload) / kPatchFileName;
     WC_ASSIGN(const std::unique_ptr<File> file, layout.files().open(path, {.write = true}));
     WC_TRY(file->truncate(record.manifest.payload_bytes));

@@ -7,7 +7,7 @@ namespace weightcast {
 namespace fs = std::filesystem;
 
 Result<FileTable> payload_files(const Manifest& manifest) {
-  if (manifest.kind == PayloadKind::kPatch) {
+  if (manifest.id().is_encoded()) {
     return FileTable::make({{kPatchFileName, manifest.open ? manifest.snapshot_bytes() : manifest.payload_bytes}});
   }
   return FileTable::make(manifest.files);

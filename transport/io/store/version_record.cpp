@@ -1,5 +1,7 @@
 #include "transport/io/store/version_record.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -13,7 +15,7 @@ namespace weightcast {
 namespace {
 
 constexpr std::string_view kMagic = "wcrecord";
-constexpr std::uint32_t kForm = 1;
+constexpr std::uint32_t kForm = 2;
 constexpr std::size_t kHeadBytes = kMagic.size() + 4;
 constexpr std::size_t kEntryHeadBytes = 4 + Digest::kBytes;
 // The largest entry is a manifest with kFilesMax long names; the largest record has all digests besides.
@@ -54,10 +56,9 @@ std::optional<record::Entry> take_entry(std::string_view& in) {
   return entry;
 }
 
-record::Entry digest_part_entry(Version version, std::uint32_t part, std::span<const Digest> digests) {
+record::Entry digest_part_entry(std::uint32_t part, std::span<const Digest> digests) {
   record::Entry entry;
   wire::DigestPart* message = entry.mutable_digest_part();
-  message->set_version(version.value);
   message->set_part(part);
   message->set_digests(digests.data(), digests.size_bytes());
   return entry;
@@ -115,7 +116,7 @@ Status write_record(FileSystem& files, const std::filesystem::path& path, const 
   put_entry(text, first);
   for (std::uint32_t part = 0; part < record.digests.parts.size(); ++part) {
     if (!record.digests.parts.contains(ChunkIndex{part})) continue;
-    put_entry(text, digest_part_entry(record.manifest.version, part, record.digests.part(part)));
+    put_entry(text, digest_part_entry(part, record.digests.part(part)));
   }
   if (record.durable) {
     record::Entry mark;
@@ -131,10 +132,10 @@ Status write_record(FileSystem& files, const std::filesystem::path& path, const 
   return files.rename(temporary, path);
 }
 
-Status append_digest_part(FileSystem& files, const std::filesystem::path& path, Version version, std::uint32_t part,
+Status append_digest_part(FileSystem& files, const std::filesystem::path& path, std::uint32_t part,
                           std::span<const Digest> digests) {
   WC_ASSIGN(const std::unique_ptr<File> file, open_to_append(files, path));
-  return append(*file, digest_part_entry(version, part, digests), path);
+  return append(*file, digest_part_entry(part, digests), path);
 }
 
 Status append_durable_mark(FileSystem& files, const std::filesystem::path& path) {
@@ -148,8 +149,14 @@ Status append_durable_mark(FileSystem& files, const std::filesystem::path& path)
 Result<VersionRecord> read_record(FileSystem& files, const std::filesystem::path& path) {
   WC_ASSIGN(const std::string text, read_file(files, path, kRecordBytesMax));
   std::string_view left = text;
-  if (left.size() < kHeadBytes || !left.starts_with(kMagic) || get_u32(left.substr(kMagic.size())) != kForm) {
-    return fail(Errc::kCorrupt, Op::kParse, path.native() + ": not a record of this release");
+  if (left.size() < kHeadBytes || !left.starts_with(kMagic)) {
+    return fail(Errc::kCorrupt, Op::kParse, path.native() + ": not a record");
+  }
+  if (const std::uint32_t form = get_u32(left.substr(kMagic.size())); form != kForm) {
+    return fail(Errc::kUnsupported, Op::kParse,
+                fmt::format("{}: a record of form {}, this release reads form {}; run the release that wrote it, or "
+                            "give another directory with --state",
+                            path.native(), form, kForm));
   }
   left.remove_prefix(kHeadBytes);
   const std::optional<record::Entry> first = take_entry(left);

@@ -35,7 +35,7 @@ struct ChunkDigests {
 /// What DIR/records/N says. The file is a log:
 ///
 ///   8 bytes    "wcrecord"
-///   4 bytes    form of the file, little endian: 1
+///   4 bytes    form of the file, little endian: 2
 ///   then entries, each
 ///     4 bytes    length of the body, little endian
 ///     16 bytes   XXH3-128 of the body
@@ -55,12 +55,13 @@ struct VersionRecord {
 /// killed leaves the old file or the new one, and perhaps `path` with ".tmp" behind it. What a loss of power leaves is
 /// no record (kCorrupt), as long as append_durable_mark() has not returned.
 [[nodiscard]] Status write_record(FileSystem& files, const std::filesystem::path& path, const VersionRecord& record);
-[[nodiscard]] Status append_digest_part(FileSystem& files, const std::filesystem::path& path, Version version,
-                                        std::uint32_t part, std::span<const Digest> digests);
+[[nodiscard]] Status append_digest_part(FileSystem& files, const std::filesystem::path& path, std::uint32_t part,
+                                        std::span<const Digest> digests);
 /// Appends the mark and syncs the record, all of it. Only after the version's files and its name were synced.
 [[nodiscard]] Status append_durable_mark(FileSystem& files, const std::filesystem::path& path);
 
-/// Reads a record as far as it is whole. Errors: kCorrupt when there is no whole manifest in it, kIo.
+/// Reads a record as far as it is whole. Errors: kCorrupt when there is no whole manifest in it,
+/// kUnsupported when another release wrote it, kIo.
 [[nodiscard]] Result<VersionRecord> read_record(FileSystem& files, const std::filesystem::path& path);
 
 }  // namespace weightcast

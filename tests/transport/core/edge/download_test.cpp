@@ -18,7 +18,7 @@ constexpr PeerId kSelf{5};
 wire::Assignment assignment(std::uint64_t epoch, std::vector<std::vector<std::uint32_t>> stripes) {
   wire::Assignment assignment;
   assignment.set_epoch(epoch);
-  assignment.set_version(kVersion.value);
+  set_payload(assignment, kVersion);
   for (const auto& ancestors : stripes) {
     wire::StripeSource* source = assignment.add_stripes();
     for (const std::uint32_t peer : ancestors) {
@@ -423,7 +423,7 @@ TEST_F(DownloadRate, ChunksThatTakeSecondsEachAreNotTakenForSlowness) {
   EXPECT_EQ(next, 40u);
 }
 
-constexpr PayloadId kPatch{kVersion, Version{2}};
+constexpr PayloadId kPatch = patch_of(kVersion, Version{2});
 
 struct OpenDownloadTest : DownloadTest {
   OpenDownloadTest() : DownloadTest(growing_manifest(kPatch, 4)) {}

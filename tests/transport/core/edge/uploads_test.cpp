@@ -42,7 +42,7 @@ struct UploadsTest : testing::Test {
 
   void subscribe(Version version = kVersion) {
     wire::Subscribe request;
-    request.set_version(version.value);
+    set_payload(request, version);
     ASSERT_TRUE(uploads.handle_subscribe(now, kChild, request).has_value());
   }
   void SetUp() override { uploads.handle_hello(kChild, {PeerId{1}, "child"}); }
@@ -69,7 +69,7 @@ TEST_F(UploadsTest, RepeatedSubscribeIsRefused) {
   hold_all();
   subscribe();
   wire::Subscribe again;
-  again.set_version(kVersion.value);
+  set_payload(again, kVersion);
   const Status refused = uploads.handle_subscribe(now, kChild, again);
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code, Errc::kAlreadyExists);
@@ -80,10 +80,10 @@ TEST_F(UploadsTest, SubscribingCostsNoMoreThanItsMessageSays) {
   // The most and heaviest stripes that are allowed, and the lightest of them asked for: 568 KiB of such messages once
   // took 7 s of CPU time.
   wire::Subscribe request;
-  request.set_version(kVersion.value);
+  set_payload(request, kVersion);
   for (std::uint32_t s = 0; s < kStripesMax; ++s) request.add_stripe_weights(s == 0 ? 64 : kStripeWeightMax);
   wire::Unsubscribe end;
-  end.set_version(kVersion.value);
+  set_payload(end, kVersion);
   const std::clock_t began = std::clock();
   for (std::size_t bytes = 0; bytes < 568 * kKiB; bytes += request.ByteSizeLong()) {
     ASSERT_TRUE(uploads.handle_subscribe(now, kChild, request).has_value());
@@ -97,7 +97,7 @@ TEST_F(UploadsTest, SubscribeAfterUnsubscribeStillWaitsForWhatIsInTheConnections
   subscribe();
   ASSERT_EQ(sent().size(), kWindow);
   wire::Unsubscribe end;
-  end.set_version(kVersion.value);
+  set_payload(end, kVersion);
   uploads.handle_unsubscribe(kChild, end);
   subscribe();
   EXPECT_TRUE(sent().empty());
@@ -109,7 +109,7 @@ TEST_F(UploadsTest, AnswersAnUnsubscribeBehindTheLastChunkOnItsWay) {
   hold_all();
   subscribe();
   wire::Unsubscribe end;
-  end.set_version(kVersion.value);
+  set_payload(end, kVersion);
   end.set_answer(true);
   uploads.handle_unsubscribe(kChild, end);
   (void)actions();
@@ -142,7 +142,7 @@ struct UploadsOfStripesTest : UploadsTest {
 
   void subscribe_to(std::uint32_t stripe) {
     wire::Subscribe request;
-    request.set_version(kVersion.value);
+    set_payload(request, kVersion);
     request.set_stripe(stripe);
     request.mutable_stripe_weights()->Add(weights.begin(), weights.end());
     ASSERT_TRUE(uploads.handle_subscribe(now, kChild, request).has_value());
@@ -235,20 +235,20 @@ TEST_F(UploadsTest, VersionThatDoesNotComeIsRefusedBeforeTheChildLosesPatience) 
   uploads.handle_timeout(*uploads.poll_deadline());
   const auto said = only<action::Send>(actions());
   ASSERT_EQ(said.size(), 1u);
-  EXPECT_EQ(said[0].message.not_available().version(), 9u);
+  EXPECT_EQ(payload_of(said[0].message.not_available()).version.value, 9u);
   EXPECT_FALSE(uploads.poll_deadline());
 }
 
 TEST_F(UploadsTest, StripesOutOfTheirLimitsAreRefused) {
   wire::Subscribe request;
-  request.set_version(kVersion.value);
+  set_payload(request, kVersion);
   request.set_stripe(1);
   EXPECT_FALSE(uploads.handle_subscribe(now, kChild, request).has_value());
   EXPECT_FALSE(uploads.handle_subscribe(now, ConnId{99}, request).has_value()) << "it never said hello";
 }
 
 TEST_F(UploadsTest, SendsWhatAnOpenPayloadGrowsByExceptWhatTheChildHad) {
-  constexpr PayloadId kPatch{kVersion, Version{2}};
+  constexpr PayloadId kPatch = patch_of(kVersion, Version{2});
   Holding& holding = holdings.emplace(kPatch, Holding(growing_manifest(kPatch, 4))).first->second;
   const auto grow = [&](std::uint32_t chunks, bool open) {
     holding.grow(growing_manifest(kPatch, chunks, open));
@@ -257,8 +257,7 @@ TEST_F(UploadsTest, SendsWhatAnOpenPayloadGrowsByExceptWhatTheChildHad) {
   };
   grow(4, true);
   wire::Subscribe request;
-  request.set_version(kVersion.value);
-  request.set_base_version(2);
+  set_payload(request, patch_of(kVersion, Version{2}));
   ChunkSet held(8);
   held.insert(ChunkIndex{1});
   held.insert(ChunkIndex{5});  // its other parent is further
@@ -272,12 +271,11 @@ TEST_F(UploadsTest, SendsWhatAnOpenPayloadGrowsByExceptWhatTheChildHad) {
 }
 
 TEST_F(UploadsTest, StripesOfAnOpenPayloadGrowTogether) {
-  constexpr PayloadId kPatch{kVersion, Version{2}};
+  constexpr PayloadId kPatch = patch_of(kVersion, Version{2});
   Holding& holding = holdings.emplace(kPatch, Holding(growing_manifest(kPatch, 0))).first->second;
   for (const std::uint32_t stripe : {0u, 1u}) {
     wire::Subscribe request;
-    request.set_version(kVersion.value);
-    request.set_base_version(2);
+    set_payload(request, patch_of(kVersion, Version{2}));
     request.set_stripe(stripe);
     request.add_stripe_weights(1);
     request.add_stripe_weights(1);

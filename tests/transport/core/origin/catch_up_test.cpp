@@ -12,14 +12,14 @@ void add(Holdings& holdings, PayloadId payload, std::uint64_t bytes) {
   auto manifest = std::make_shared<Manifest>();
   manifest->version = payload.version;
   manifest->base_version = payload.base;
-  manifest->kind = payload.is_patch() ? PayloadKind::kPatch : PayloadKind::kFull;
+  manifest->kind = payload.kind;
   manifest->payload_bytes = bytes;
   manifest->chunk_bytes = kChunkBytesMin;
   manifest->part_digests.resize(manifest->part_count());
   holdings.emplace(payload, Holding(manifest));
 }
 
-PayloadId patch(std::uint64_t base, std::uint64_t version) { return {Version{version}, Version{base}}; }
+PayloadId patch(std::uint64_t base, std::uint64_t version) { return patch_of(Version{version}, Version{base}); }
 
 /// Version 5 whole, and patches 1 -> 2 -> ... -> 5 of `bytes` each.
 Holdings chain(std::uint64_t bytes) {
@@ -160,7 +160,7 @@ RC_GTEST_PROP(CatchUp, EveryWayThatIsKeptEndsAtTheLatestVersion, ()) {
     RC_ASSERT(steps < 16);
     const CatchUp way = choose_payload(holdings, r);
     RC_ASSERT(holdings.contains(way.next));
-    RC_ASSERT(!way.next.is_patch() || way.next.base == r.installed);
+    RC_ASSERT(!way.next.is_encoded() || way.next.base == r.installed);
     bytes += holdings.at(way.next).manifest().payload_bytes;
     r.installed = way.next.version;
   }

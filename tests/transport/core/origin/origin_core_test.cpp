@@ -93,14 +93,14 @@ struct OriginCoreTest : testing::Test {
   }
   void installed(const std::string& name, std::uint64_t version) {
     wire::Message message;
-    message.mutable_installed()->set_version(version);
+    set_payload(*message.mutable_installed(), Version{version});
     const Digest digest = origin.holdings().at(Version{version}).manifest().snapshot_digest;
     message.mutable_installed()->set_snapshot_digest(digest.bytes.data(), Digest::kBytes);
     tell(name, message);
   }
   void complain(const std::string& child, PeerId parent, wire::FaultKind kind) {
     wire::Message message;
-    message.mutable_parent_fault()->set_version(1);
+    set_payload(*message.mutable_parent_fault(), Version{1});
     message.mutable_parent_fault()->set_parent_id(parent.value);
     message.mutable_parent_fault()->set_kind(kind);
     tell(child, message);
@@ -154,6 +154,25 @@ TEST_F(OriginCoreTest, WorkerNamedLikeTheOriginIsRefused) {
   ASSERT_EQ(heard_by(config.name, Kind::kBye).size(), 1u);
   EXPECT_THAT(heard_by(config.name, Kind::kBye)[0].bye().reason(), HasSubstr("--name"));
   EXPECT_TRUE(origin.members().all().empty());
+}
+
+TEST_F(OriginCoreTest, VersionsPastTheLastAreNeitherJoinedWithNorPublished) {
+  const Version past{kVersionMax.value + 1};
+  wire::Message message = join_message("a");
+  message.mutable_join()->set_installed_version(past.value);
+  join("a", message);
+  ASSERT_EQ(heard_by("a", Kind::kBye).size(), 1u);
+  EXPECT_THAT(heard_by("a", Kind::kBye)[0].bye().reason(), HasSubstr("versions end at 9223372036854775807"));
+  EXPECT_EQ(origin.check_version(past).error().code, Errc::kInvalidArgument);
+  EXPECT_TRUE(origin.check_version(kVersionMax).has_value());
+}
+
+TEST_F(OriginCoreTest, WorkerOfAnEarlierProtocolIsToldBothVersions) {
+  wire::Message message = join_message("a");
+  message.mutable_join()->set_protocol(kProtocolVersion - 1);
+  join("a", message);
+  ASSERT_EQ(heard_by("a", Kind::kBye).size(), 1u);
+  EXPECT_THAT(heard_by("a", Kind::kBye)[0].bye().reason(), HasSubstr("it speaks protocol 4, this origin 5"));
 }
 
 TEST_F(OriginCoreTest, ParentThatHasNotGotTheVersionKeepsItsScore) {
@@ -239,7 +258,7 @@ TEST_F(OriginCoreTest, StarvingChildIsBelievedIfTheParentHasMoreByItsOwnWord) {
   EXPECT_EQ(member("a").score_at(now), before);
   EXPECT_FALSE(children_of(*origin.latest_plan(), member("a").id, 0).empty());
   wire::Message beat;
-  beat.mutable_heartbeat()->set_receiving_version(1);
+  payload_to_wire(Version{1}, *beat.mutable_heartbeat()->mutable_receiving());
   beat.mutable_heartbeat()->set_chunks_verified(50);
   tell("a", beat);
   complain("b", "a", wire::FAULT_KIND_STARVED);
@@ -303,7 +322,7 @@ TEST_F(OriginCoreTest, WorkerFromAnotherRunGetsTheNextGreaterVersionWhole) {
   EXPECT_TRUE(heard_by("a", Kind::kAnnounce).empty()) << "its own version 9 is another one, for all that is known";
   publish(10);
   ASSERT_EQ(heard_by("a", Kind::kAnnounce).size(), 1u);
-  EXPECT_EQ(heard_by("a", Kind::kAnnounce)[0].announce().manifest().base_version(), 0u);
+  EXPECT_EQ(heard_by("a", Kind::kAnnounce)[0].announce().manifest().payload().kind(), wire::PAYLOAD_KIND_FULL);
   EXPECT_FALSE(member("a").foreign);
   EXPECT_EQ(member("a").last_error, "");
 }
@@ -324,7 +343,7 @@ TEST_F(OriginCoreTest, InstalledVersionThatNobodyPublishedIsNotBelieved) {
   join("a");
   publish(1);
   wire::Message message;
-  message.mutable_installed()->set_version(77);
+  set_payload(*message.mutable_installed(), Version{77});
   tell("a", message);
   EXPECT_EQ(member("a").installed, kNoVersion);
 }
@@ -393,8 +412,7 @@ TEST_F(OriginCoreTest, ChildrenThatReadNothingKeepTwoOldPatchesAtMost) {
       const auto manifest = growing_manifest(make.payload, 48, false);
       core.handle_patch_made(now, make.payload, MadePayload{manifest, chunk_digests(make.payload.version, 48)});
       wire::Message subscribe;
-      subscribe.mutable_subscribe()->set_version(make.payload.version.value);
-      subscribe.mutable_subscribe()->set_base_version(make.payload.base.value);
+      set_payload(*subscribe.mutable_subscribe(), make.payload);
       core.handle_message(now, child, subscribe);
     }
   }
@@ -436,21 +454,21 @@ TEST_F(OriginCoreTest, WorkerThatJoinsInTheMiddleOfAnOlderVersionIsToldItsPlanOf
   join("a"), join("b");
   publish(1);
   wire::Message beat;
-  beat.mutable_heartbeat()->set_receiving_version(1);
+  payload_to_wire(Version{1}, *beat.mutable_heartbeat()->mutable_receiving());
   tell("a", beat), tell("b", beat);
   publish(2);
   origin.handle_closed(now, conns.at("b"), fail(Errc::kClosed, Op::kReceive, "reset"));
   run();
   wire::Message again = join_message("b");
-  again.mutable_join()->set_receiving_version(1);
+  payload_to_wire(Version{1}, *again.mutable_join()->mutable_receiving());
   join("b", again);
   const auto assignments = heard_by("b", Kind::kAssignment);
   ASSERT_EQ(assignments.size(), 1u);
-  EXPECT_EQ(assignments[0].assignment().version(), 1u);
+  EXPECT_EQ(assignments[0].assignment().payload().version(), 1u);
   const auto announced = heard_by("b", Kind::kAnnounce);
   ASSERT_EQ(announced.size(), 2u);
-  EXPECT_EQ(announced[0].announce().manifest().version(), 1u) << "it may have missed its end";
-  EXPECT_EQ(announced[1].announce().manifest().version(), 2u) << "what it is assigned is said last";
+  EXPECT_EQ(announced[0].announce().manifest().payload().version(), 1u) << "it may have missed its end";
+  EXPECT_EQ(announced[1].announce().manifest().payload().version(), 2u) << "what it is assigned is said last";
 }
 
 TEST_F(OriginCoreTest, WorkerWhoseDiskFailedInTheMiddleOfAnOlderVersionIsStillAssignedTheLatest) {
@@ -459,18 +477,18 @@ TEST_F(OriginCoreTest, WorkerWhoseDiskFailedInTheMiddleOfAnOlderVersionIsStillAs
   origin.handle_closed(now, conns.at("b"), fail(Errc::kClosed, Op::kReceive, "reset"));
   run();
   wire::Message again = join_message("b");
-  again.mutable_join()->set_receiving_version(1);
+  payload_to_wire(Version{1}, *again.mutable_join()->mutable_receiving());
   join("b", again);
   wire::Message failed;
-  failed.mutable_install_failed()->set_version(2);
+  set_payload(*failed.mutable_install_failed(), Version{2});
   tell("b", failed);
   wire::Message beat;
   beat.mutable_heartbeat();
   tell("b", beat);
-  beat.mutable_heartbeat()->set_receiving_version(1);
+  payload_to_wire(Version{1}, *beat.mutable_heartbeat()->mutable_receiving());
   tell("b", beat);  // as it began it before it joined
   const auto announced = heard_by("b", Kind::kAnnounce);
-  EXPECT_EQ(announced.back().announce().manifest().version(), 2u);
+  EXPECT_EQ(announced.back().announce().manifest().payload().version(), 2u);
   EXPECT_EQ(announced.back().announce().assignment().stripes_size(), 1);
 }
 
@@ -482,43 +500,43 @@ TEST_F(OriginCoreTest, WorkerThatTookUpWhatWaitedBeforeItJoinedAgainIsToldWhatBe
   join("b");  // it says later that it is in the middle of something
   const auto announced_before = heard_by("b", Kind::kAnnounce).size();
   wire::Message beat;
-  beat.mutable_heartbeat()->set_receiving_version(2);
+  payload_to_wire(Version{2}, *beat.mutable_heartbeat()->mutable_receiving());
   tell("b", beat);
   const auto announced = heard_by("b", Kind::kAnnounce);
   ASSERT_EQ(announced.size(), announced_before + 2);
-  EXPECT_EQ(announced[announced_before].announce().manifest().version(), 2u);
-  EXPECT_EQ(announced.back().announce().manifest().version(), 3u) << "what it is assigned is said last";
-  beat.mutable_heartbeat()->set_receiving_version(1);
+  EXPECT_EQ(announced[announced_before].announce().manifest().payload().version(), 2u);
+  EXPECT_EQ(announced.back().announce().manifest().payload().version(), 3u) << "what it is assigned is said last";
+  payload_to_wire(Version{1}, *beat.mutable_heartbeat()->mutable_receiving());
   tell("b", beat);
   const auto gone = heard_by("b", Kind::kNotAvailable);
   ASSERT_EQ(gone.size(), 1u);
-  EXPECT_EQ(gone[0].not_available().version(), 1u);
+  EXPECT_EQ(gone[0].not_available().payload().version(), 1u);
 }
 
 TEST_F(OriginCoreTest, WorkerThatJoinsInTheMiddleOfAVersionThatIsNoMoreIsToldSo) {
   join("a");
   for (std::uint64_t version = 1; version <= 3; ++version) publish(version);
   wire::Message late = join_message("b");
-  late.mutable_join()->set_receiving_version(1);
+  payload_to_wire(Version{1}, *late.mutable_join()->mutable_receiving());
   join("b", late);
   const auto told = heard_by("b", Kind::kNotAvailable);
   ASSERT_EQ(told.size(), 1u);
-  EXPECT_EQ(told[0].not_available().version(), 1u);
+  EXPECT_EQ(told[0].not_available().payload().version(), 1u);
 }
 
 TEST_F(OriginCoreTest, WhoSkipsAVersionFeedsNobodyWithIt) {
   join("a"), join("b"), join("c");
   publish(1);
   wire::Message beat;
-  beat.mutable_heartbeat()->set_receiving_version(1);
+  payload_to_wire(Version{1}, *beat.mutable_heartbeat()->mutable_receiving());
   tell("a", beat), tell("c", beat);
   wire::Message ahead;
-  ahead.mutable_heartbeat()->set_receiving_version(2);
+  payload_to_wire(Version{2}, *ahead.mutable_heartbeat()->mutable_receiving());
   publish(2);
   tell("b", ahead);  // it had not begun the first when the second came
   const auto told = heard_by("c", Kind::kAssignment);
   ASSERT_FALSE(told.empty());
-  EXPECT_EQ(told.back().assignment().version(), 1u);
+  EXPECT_EQ(told.back().assignment().payload().version(), 1u);
   EXPECT_EQ(told.back().assignment().stripes(0).ancestors(0).name(), "a");
 }
 

@@ -61,7 +61,7 @@ struct WorkerCoreTest : testing::Test {
     *message.mutable_announce()->mutable_manifest() = manifest_to_wire(*manifest);
     wire::Assignment* assignment = message.mutable_announce()->mutable_assignment();
     assignment->set_epoch(epoch);
-    assignment->set_version(manifest->version.value);
+    set_payload(*assignment, manifest->version);
     assignment->add_stripes()->add_ancestors()->set_peer_id(0);
     assignment->add_stripe_weights(1);
     tell(message);
@@ -80,7 +80,7 @@ using Kind = wire::Message::KindCase;
 TEST_F(WorkerCoreTest, TellsTheOriginAtOnceWhatItTakesUp) {
   announce(1, 1);
   ASSERT_NE(last_said(Kind::kHeartbeat), nullptr);
-  EXPECT_EQ(last_said(Kind::kHeartbeat)->heartbeat().receiving_version(), 1u);
+  EXPECT_EQ(last_said(Kind::kHeartbeat)->heartbeat().receiving().version(), 1u);
 }
 
 TEST_F(WorkerCoreTest, JoinsAgainWithTheVersionThatItIsInTheMiddleOf) {
@@ -88,7 +88,7 @@ TEST_F(WorkerCoreTest, JoinsAgainWithTheVersionThatItIsInTheMiddleOf) {
   lose_origin();
   join();
   ASSERT_NE(last_said(Kind::kJoin), nullptr);
-  EXPECT_EQ(last_said(Kind::kJoin)->join().receiving_version(), 1u);
+  EXPECT_EQ(last_said(Kind::kJoin)->join().receiving().version(), 1u);
 }
 
 TEST_F(WorkerCoreTest, WhatWaitedBeforeItJoinedAgainIsTakenUpAsItIsAnnouncedThen) {
@@ -97,7 +97,7 @@ TEST_F(WorkerCoreTest, WhatWaitedBeforeItJoinedAgainIsTakenUpAsItIsAnnouncedThen
   lose_origin();
   join();
   wire::Message gone;
-  gone.mutable_not_available()->set_version(1);
+  set_payload(*gone.mutable_not_available(), Version{1});
   tell(gone);
   EXPECT_EQ(worker.receiving(), Version{1}) << "there is nothing else, yet";
   announce(3, 1);  // of an origin that has restarted, and counts anew
@@ -111,7 +111,7 @@ TEST_F(WorkerCoreTest, OlderVersionIsTakenUpOnlyIfTheOneThatArrivesIsNoMore) {
   announce(3, 2);
   EXPECT_EQ(worker.receiving(), Version{4});
   wire::Message gone;
-  gone.mutable_not_available()->set_version(4);
+  set_payload(*gone.mutable_not_available(), Version{4});
   tell(gone);
   EXPECT_EQ(worker.receiving(), Version{3});
 }
@@ -184,15 +184,15 @@ TEST_F(WorkerCoreTest, VersionThatIsTakenOverAnewIsNotTakenForTheOneBefore) {
 TEST_F(WorkerCoreTest, VersionThatComesToNothingIsGivenUpAndSoIsOneThatWaits) {
   announce(taken_over_manifest(Version{1}, 8, 12), 1);
   wire::Message gone;
-  gone.mutable_not_available()->set_version(1);
+  set_payload(*gone.mutable_not_available(), Version{1});
   tell(gone);
   EXPECT_EQ(worker.receiving(), kNoVersion);
   EXPECT_TRUE(worker.holdings().empty());
   announce(2, 2);
   announce(taken_over_manifest(Version{3}, 8, 200), 3);
-  gone.mutable_not_available()->set_version(3);
+  set_payload(*gone.mutable_not_available(), Version{3});
   tell(gone);
-  gone.mutable_not_available()->set_version(2);
+  set_payload(*gone.mutable_not_available(), Version{2});
   tell(gone);
   EXPECT_EQ(worker.receiving(), Version{2}) << "there is nothing else to go on to";
 }
@@ -228,7 +228,7 @@ TEST_F(WorkerCoreTest, SaysHowMuchItHasSentOn) {
   wire::Message message;
   message.mutable_hello()->set_protocol(kProtocolVersion);
   worker.handle_message(now, child, message);
-  message.mutable_subscribe()->set_version(1);
+  set_payload(*message.mutable_subscribe(), Version{1});
   worker.handle_message(now, child, message);
   worker.handle_chunk_sent(now, child);
   now += config.timeouts.heartbeat;
@@ -260,8 +260,7 @@ TEST(WorkerCoreSingleCopy, ServesItsBaseUntilAPatchTakesItsPlace) {
     *message.mutable_announce()->mutable_manifest() = manifest_to_wire(patch);
     wire::Assignment* assignment = message.mutable_announce()->mutable_assignment();
     assignment->set_epoch(1);
-    assignment->set_version(2);
-    assignment->set_base_version(1);
+    set_payload(*assignment, patch_of(Version{2}, Version{1}));
     assignment->add_stripes()->add_ancestors()->set_peer_id(0);
     assignment->add_stripe_weights(1);
     worker.handle_message(now, origin, message);

@@ -122,7 +122,7 @@ TEST(FrameConnection, CarriesFramesOfAnySizeBothWays) {
     sent_chunks.push_back(random_buffer(net.buffers, bytes + random() % 7, i));
     sent_controls.emplace_back(random() % 3000, char('a' + i % 26));
     for (End* end : {&pair.dialed, &pair.accepted}) {
-      end->connection->send_chunk({Version{9}, Version{8}}, ChunkIndex{i}, sent_chunks.back(), nullptr);
+      end->connection->send_chunk(patch_of(Version{9}, Version{8}), ChunkIndex{i}, sent_chunks.back(), nullptr);
       end->connection->send_control(sent_controls.back());
     }
   }
@@ -131,7 +131,7 @@ TEST(FrameConnection, CarriesFramesOfAnySizeBothWays) {
     EXPECT_EQ(end->controls, sent_controls);
     for (std::size_t i = 0; i < sent_chunks.size(); ++i) {
       const ReceivedChunk& chunk = end->chunks[i];
-      EXPECT_EQ(chunk.payload, (PayloadId{Version{9}, Version{8}}));
+      EXPECT_EQ(chunk.payload, patch_of(Version{9}, Version{8}));
       EXPECT_EQ(chunk.chunk.value, i);
       ASSERT_TRUE(std::ranges::equal(chunk.bytes->bytes(), sent_chunks[i]->bytes())) << i;
       EXPECT_EQ(chunk.digest, digest_of(sent_chunks[i]->bytes()));

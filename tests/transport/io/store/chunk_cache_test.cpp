@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kChunkBytes = 64 * kKiB;
 
-ChunkKey key_of(std::uint32_t chunk) { return {{Version{1}, kNoVersion}, ChunkIndex{chunk}}; }
+ChunkKey key_of(std::uint32_t chunk) { return {Version{1}, ChunkIndex{chunk}}; }
 
 void put(ChunkCache& cache, std::uint32_t chunk, std::size_t bytes = kChunkBytes) {
   cache.put(key_of(chunk), std::make_shared<Buffer>(bytes));

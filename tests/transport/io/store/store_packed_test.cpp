@@ -20,7 +20,7 @@ Publication packed_payload(const Publication& result) {
   tensor.shape = {layout.size_bytes / 2};
   tensor.size_bytes = layout.size_bytes / 2 * 2;
   layout.tensors.push_back(tensor);
-  const PatchIdentity identity{"test", kEmptyVersion, result.manifest.version, {}, result.manifest.snapshot_digest};
+  const PatchIdentity identity{"test", kNoVersion, result.manifest.version, {}, result.manifest.snapshot_digest};
   const Result<PatchHead> head = make_head(identity, SnapshotLayout{}, layout, 256 * 1024);
   WC_CHECK(head.has_value());
   std::string bytes;
@@ -30,9 +30,9 @@ Publication packed_payload(const Publication& result) {
     return {};
   });
   WC_CHECK(summary.has_value());
-  Publication nothing;
-  nothing.manifest.version = kEmptyVersion;
-  return payload_of(nothing, result, std::move(bytes));
+  Publication made = payload_of(Publication(), result, std::move(bytes));
+  made.manifest.kind = PayloadKind::kPacked;
+  return made;
 }
 
 /// BF16 cells whose exponents are predictable.
@@ -153,7 +153,8 @@ TEST_P(StorePackedTest, PatchThatClaimsToNeedNoBaseIsRefused) {
   const Publication next = next_of(result, 2);
   ASSERT_TRUE(install(result).has_value());
   Publication forged = patch_of(result, next);
-  forged.manifest.base_version = kEmptyVersion;
+  forged.manifest.kind = PayloadKind::kPacked;
+  forged.manifest.base_version = kNoVersion;
   ASSERT_TRUE(begin(forged).has_value());
   const Status stored = put_all(forged);
   EXPECT_FALSE(stored.has_value() && finish(forged).has_value());

@@ -65,6 +65,20 @@ class StoreRecovery : public StoreFixture {
   const Publication new_ = publication(5);
 };
 
+TEST_F(StoreRecovery, RecordOfAnotherReleaseIsNamedAndNothingIsTouched) {
+  make_installed(old_, true);
+  const FileRef record = *real_files().open(layout().record(Version{4}), {.write = true});
+  const std::byte form_1[4] = {std::byte{1}};
+  ASSERT_TRUE(write_fully(*record, 8, form_1, "record").has_value());
+  const Result<RecoveredStore> refused = recover_store(layout());
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, Errc::kUnsupported);
+  EXPECT_NE(refused.error().detail.find("a record of form 1, this release reads form 2"), std::string::npos)
+      << refused.error().detail;
+  EXPECT_TRUE(fs::exists(layout().record(Version{4})));
+  EXPECT_TRUE(fs::exists(layout().complete(Version{4})));
+}
+
 TEST_F(StoreRecovery, BeginFilesWithoutRecordAreThrownAway) {
   make_files(layout().incoming(Version{5}), new_, true);
   open();

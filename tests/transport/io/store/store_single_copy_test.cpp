@@ -44,7 +44,7 @@ class SingleCopyTest : public StorePatchTest {
     EXPECT_EQ(std::distance(fs::directory_iterator(layout().versions()), {}), 1);
     EXPECT_TRUE(fs::is_empty(layout().spare()));
     for (const auto& entry : fs::directory_iterator(layout().incoming())) {
-      EXPECT_TRUE(StoreLayout::payload_of(entry.path().filename().native())->is_patch()) << entry.path();
+      EXPECT_TRUE(StoreLayout::payload_of(entry.path().filename().native())->is_encoded()) << entry.path();
     }
   }
   /// A process that applies the patch to the only copy; `before_finish` runs in it when all has arrived, `after_finish`
@@ -149,7 +149,7 @@ TEST_P(SingleCopyTest, NobodyHasToLetGoBeforeItIsPrepared) {
   Publication from = one;
   std::vector<std::pair<std::uint64_t, bool>> told;  // what takes its place, and whether its journal is there
   store_->on_pending_in_place_update([&] {
-    const PayloadId step{Version{from.manifest.version.value + 1}, from.manifest.version};
+    const PayloadId step = patch_of(Version{from.manifest.version.value + 1}, from.manifest.version);
     told.emplace_back(store_->pending_in_place_update().value, fs::exists(layout().undo(step)));
   });
   // The second one's base is not on the disk yet when the patch is there.

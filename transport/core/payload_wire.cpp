@@ -1,0 +1,22 @@
+#include "transport/core/payload_wire.h"
+
+namespace weightcast {
+
+PayloadId payload_from_wire(const wire::PayloadId& message) {
+  const Version version{message.version()}, base{message.base_version()};
+  if (version == kNoVersion || version > kVersionMax) return {};
+  switch (message.kind()) {
+    case wire::PAYLOAD_KIND_FULL: return base == kNoVersion ? PayloadId{version} : PayloadId{};
+    case wire::PAYLOAD_KIND_PACKED: return base == kNoVersion ? packed_of(version) : PayloadId{};
+    case wire::PAYLOAD_KIND_PATCH: return base != kNoVersion && base < version ? patch_of(version, base) : PayloadId{};
+    default: return {};
+  }
+}
+
+void payload_to_wire(PayloadId payload, wire::PayloadId& message) {
+  message.set_version(payload.version.value);
+  message.set_kind(static_cast<wire::PayloadKind>(payload.kind));
+  message.set_base_version(payload.base.value);
+}
+
+}  // namespace weightcast
