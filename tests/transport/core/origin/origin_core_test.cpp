@@ -296,7 +296,7 @@ TEST_F(OriginCoreTest, StrangerThatJoinsAndLeavesCostsNoStandbyWorker) {
 // ---- versions of other runs
 
 TEST_F(OriginCoreTest, WorkerOnAGreaterVersionOfAnotherRunDisturbsNoPublication) {
-  for (const std::uint64_t left_over : {std::uint64_t{9}, kEmptyVersion.value - 1}) {
+  for (const std::uint64_t left_over : {std::uint64_t{9}, kVersionMax.value}) {
     const std::string name = "w" + std::to_string(left_over);
     wire::Message message = join_message(name);
     message.mutable_join()->set_installed_version(left_over);
@@ -424,7 +424,7 @@ TEST_F(OriginCoreTest, ChildrenThatReadNothingKeepTwoOldPatchesAtMost) {
 TEST_F(OriginCoreTest, PublicationsOutOfOrderAreRefusedAndEndNothing) {
   join("a");
   publish(5);
-  publish(5), publish(4), publish(kEmptyVersion.value);
+  publish(5), publish(4), publish(kVersionMax.value + 1);
   EXPECT_EQ(origin.latest(), Version{5});
   origin.handle_publish_grown({taken_over_manifest(Version{6}, 4, 8), chunk_digests(Version{6}, 4)});
   origin.handle_publish_begun(now, taken_over_manifest(Version{6}, 0, 8));
