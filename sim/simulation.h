@@ -80,7 +80,7 @@ class Simulation final : private NetworkHandler {
     std::map<PayloadId, std::vector<NodeIndex>> told;  // its parents, by stripe
   };
 
-  enum class DiskWork : std::uint8_t { kBegin, kStore, kFinish, kMakePatch, kGrowPatch, kTakeOver };
+  enum class DiskWork : std::uint8_t { kBegin, kStore, kFinish, kMakePatch, kGrowPatch, kTakeOver, kCheck };
   struct DiskOperation {
     DiskWork work{};
     NodeIndex node = 0;
@@ -156,6 +156,7 @@ class Simulation final : private NetworkHandler {
   void perform(NodeIndex node, action::FinishPayload& finish);
   void perform(NodeIndex node, action::DiscardPayload& discard);
   void perform(NodeIndex node, action::MakePatch& make);
+  void perform(NodeIndex node, action::CheckChunk& check);
   void perform(NodeIndex node, action::Log& log);
   void start_disk_work(Instant due, DiskOperation operation);
   [[nodiscard]] LinkIndex link_of(NodeIndex node, ConnId conn) const;

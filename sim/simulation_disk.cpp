@@ -49,6 +49,9 @@ void Simulation::handle_disk(const Event& event) {
     case DiskWork::kMakePatch:
     case DiskWork::kGrowPatch:
     case DiskWork::kTakeOver: return;
+    case DiskWork::kCheck:  // nothing rots here
+      node.core->handle_chunk_checked(local(index), id, operation.chunk, payload.digests[operation.chunk.value]);
+      break;
     case DiskWork::kBegin: {
       if (operation.failed) {
         node.core->handle_payload_begun(local(index), id, full);

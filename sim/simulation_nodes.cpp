@@ -213,6 +213,15 @@ void Simulation::perform(NodeIndex node, action::MakePatch& make) {
   start_disk_work(now_ + options_.patches.make_delay, operation);
 }
 
+void Simulation::perform(NodeIndex node, action::CheckChunk& check) {
+  DiskOperation operation;
+  operation.work = DiskWork::kCheck;
+  operation.node = node;
+  operation.payload = check.payload;
+  operation.chunk = check.chunk;
+  start_disk_work(now_, operation);
+}
+
 void Simulation::perform(NodeIndex node, action::Log& log) {
   if (options_.log) options_.log(now_ - Instant{}, node, log);
   remember(node, std::move(log.text));

@@ -13,7 +13,7 @@ namespace {
 
 struct Flags {
   std::string role, listen = "127.0.0.1:0", origin, uplink = "unlimited", downlink = "unlimited", topology = "auto",
-                    packing = "auto", disk = "auto", log_level = "info";
+                    packing = "auto", disk = "auto", log_level = "info", snapshot_max;
   double hop_delay_ms = 0.5;
   double single_copy_wait_s = 60;
   bool no_pace = false;
@@ -40,6 +40,9 @@ Status run(Flags flags) {
   config.packing = flags.packing == "never"    ? Packing::kNever
                    : flags.packing == "always" ? Packing::kAlways
                                                : Packing::kAuto;
+  if (!flags.snapshot_max.empty()) {
+    WC_ASSIGN(config.snapshot_bytes_max, parse_bytes(flags.snapshot_max));
+  }
   config.hop_delay = from_seconds(flags.hop_delay_ms / 1e3);
   config.single_copy_wait = from_seconds(flags.single_copy_wait_s);
   config.pace = !flags.no_pace;
@@ -107,6 +110,8 @@ void add_daemon_command(const Commands& commands) {
                   "Seconds that --single-copy waits for that; then the version is reported as failed and tried again")
       ->check(CLI::Range(0.1, 86'400.0))
       ->capture_default_str();
+  app->add_option("--snapshot-max", flags->snapshot_max,
+                  "Refuse versions larger than this, e.g. 100GiB; default: 4 TiB (workers)");
   app->add_flag("--leaf-only", config.leaf_only, "Others cannot dial this worker: never plan it as a relay");
   app->add_flag("--standby", config.standby, "Wait until another worker is lost, then take its place");
   app->add_flag("--insecure", config.insecure, "Plain TCP, neither encrypted nor authenticated");

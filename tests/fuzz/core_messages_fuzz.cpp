@@ -13,6 +13,11 @@
 //   7 f       the disk answers what it was asked first; f: bit 0 with an error, bit 1 that error is corruption
 //             (and so does who compares versions)
 //   8         the origin publishes the next version
+// and from 128 on what a peer says that means harm:
+//   128 C V n l  C announces version V of n chunks, whose first part has the digest of a list of l bytes
+//   129 C V p l  C sends part p of version V: that list
+//   130 C b k    C names version 2^b - 1 of kind k wherever a message names a payload
+//   131 C V k    C says that chunk k of version V is damaged
 #include <deque>
 #include <map>
 #include <set>
@@ -28,6 +33,14 @@ constexpr int kActionsMax = 2'000'000;  // for one input; a subscription to a la
 constexpr std::size_t kConnsMax = 64;
 constexpr std::uint32_t kPublishedChunks = 40;
 constexpr std::uint32_t kPatchChunks = 3;
+constexpr std::uint8_t kMalice = 128;
+
+/// The list of digests that stands in one part and fits its digest, whatever its length.
+std::string list_of(std::size_t size) {
+  std::string list(size, '\0');
+  for (std::size_t i = 0; i < size; ++i) list[i] = static_cast<char>(7 * i);
+  return list;
+}
 
 class Input {
  public:
@@ -76,6 +89,7 @@ class Harness {
 
   void step(Input& input) {
     const std::uint8_t what = input.byte();
+    if (what >= kMalice) return (void)be_malicious(what, input), drain();
     switch (what % 9) {
       case 0: {
         const ConnId conn = core_->next_conn();
@@ -154,8 +168,64 @@ class Harness {
   }
 
  private:
+  void be_malicious(std::uint8_t what, Input& input) {
+    const ConnId conn = conn_at(input.byte());
+    std::vector<wire::Message> messages(1);
+    switch (what % 4) {
+      case 0: {
+        const Version version{input.byte()};
+        const std::uint32_t chunks = 1u + input.byte();
+        const std::string list = list_of(input.byte());
+        Manifest manifest = *manifest_of(version, chunks);
+        manifest.part_digests = {digest_of(std::as_bytes(std::span(list)))};
+        wire::Announce* announce = messages[0].mutable_announce();
+        *announce->mutable_manifest() = manifest_to_wire(manifest);
+        set_payload(*announce->mutable_assignment(), manifest.id());
+        announce->mutable_assignment()->set_epoch(version.value);
+        announce->mutable_assignment()->add_stripes()->add_ancestors();
+        announce->mutable_assignment()->add_stripe_weights(1);
+        break;
+      }
+      case 1:
+        set_payload(*messages[0].mutable_digest_part(), Version{input.byte()});
+        messages[0].mutable_digest_part()->set_part(input.byte());
+        messages[0].mutable_digest_part()->set_digests(list_of(input.byte()));
+        break;
+      case 2: {
+        const unsigned bits = input.byte() % 65;
+        wire::PayloadId named;
+        named.set_version(bits == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << bits) - 1);
+        named.set_kind(static_cast<wire::PayloadKind>(input.byte() % 5));
+        messages = naming(named);
+        break;
+      }
+      case 3:
+        set_payload(*messages[0].mutable_chunk_damaged(), Version{input.byte()});
+        messages[0].mutable_chunk_damaged()->set_chunk(input.byte());
+        break;
+    }
+    for (const wire::Message& message : messages) {
+      if (conn != ConnId{} && !dialling_.contains(conn)) core_->handle_message(now_, conn, message);
+    }
+  }
+
+  static std::vector<wire::Message> naming(const wire::PayloadId& named) {
+    std::vector<wire::Message> messages(9);
+    *messages[0].mutable_subscribe()->mutable_payload() = named;
+    *messages[1].mutable_unsubscribe()->mutable_payload() = named;
+    *messages[2].mutable_heartbeat()->mutable_receiving() = named;
+    *messages[3].mutable_installed()->mutable_payload() = named;
+    *messages[4].mutable_install_failed()->mutable_payload() = named;
+    *messages[5].mutable_parent_fault()->mutable_payload() = named;
+    *messages[6].mutable_growth()->mutable_payload() = named;
+    *messages[7].mutable_announce()->mutable_manifest() = manifest_to_wire(*manifest_of(Version{1}, 1));
+    *messages[7].mutable_announce()->mutable_manifest()->mutable_payload() = named;
+    *messages[8].mutable_not_available()->mutable_payload() = named;
+    return messages;
+  }
+
   struct Asked {
-    enum { kBegin, kStore, kFinish, kPatch, kGrowth, kTakeover } what;
+    enum { kBegin, kStore, kFinish, kPatch, kGrowth, kTakeover, kCheck } what;
     PayloadId payload{};
     ChunkIndex chunk{};
     std::uint32_t chunks = 0;
@@ -183,7 +253,12 @@ class Harness {
     switch (asked.what) {
       case Asked::kBegin:
         if (!status.has_value()) return core_->handle_payload_begun(now_, asked.payload, status.error());
+        begun_.insert(asked.payload);
         return core_->handle_payload_begun(now_, asked.payload, RestoredPayload{{}, ChunkSet(asked.chunks)});
+      case Asked::kCheck:
+        if (!status.has_value()) return core_->handle_chunk_checked(now_, asked.payload, asked.chunk, status.error());
+        return core_->handle_chunk_checked(now_, asked.payload, asked.chunk,
+                                           chunk_digest(asked.payload.version, asked.chunk));
       case Asked::kStore:
         if (status.has_value()) stored_[asked.payload].insert(asked.chunk);
         return core_->handle_chunk_stored(now_, asked.payload, asked.chunk, status);
@@ -263,11 +338,16 @@ class Harness {
   }
   void perform(const action::DiscardPayload& discard) {
     stored_.erase(discard.payload);
+    begun_.erase(discard.payload);
     std::erase_if(asked_, [&](const Asked& a) { return a.payload == discard.payload && a.what == Asked::kStore; });
   }
   void perform(const action::MakePatch& make) { asked_.push_back({Asked::kPatch, make.payload, {}, 0}); }
   void perform(const action::Send&) {}
-  void perform(const action::PutDigestPart&) {}
+  void perform(const action::PutDigestPart& put) {
+    WC_CHECK(begun_.contains(put.payload));  // a store has no place for it before
+    WC_CHECK(put.digests.size() == worker_->holdings().at(put.payload).manifest().part_size(put.part));
+  }
+  void perform(const action::CheckChunk& check) { asked_.push_back({Asked::kCheck, check.payload, check.chunk, 0}); }
   void perform(const action::Log&) {}
 
   void note_extent(const Manifest& manifest) {
@@ -299,6 +379,7 @@ class Harness {
   std::map<PayloadId, std::set<ChunkIndex>> stored_;
   std::map<PayloadId, std::uint32_t> chunks_;
   std::set<PayloadId> open_;
+  std::set<PayloadId> begun_;
   std::map<std::pair<PayloadId, ChunkIndex>, std::set<Digest, DigestLess>> arrived_;
   Version installed_{};
   bool taking_over_ = false;

@@ -35,7 +35,9 @@ struct Send {
   wire::Message message;
 };
 
-/// Read a verified chunk and send it. -> handle_chunk_sent(conn), once the kernel has its last byte
+/// Read a verified chunk and send it, in the order in which the actions of a connection come.
+/// -> handle_chunk_sent(conn), once the kernel has its last byte; handle_chunk_unreadable(payload, chunk), if it cannot
+/// be read, before the connection is closed
 struct SendChunk {
   ConnId conn{};
   PayloadId payload{};
@@ -88,6 +90,12 @@ struct MakePatch {
   PayloadId payload{};
 };
 
+/// Read a chunk that is held, from the disk and not from memory, and hash it. -> handle_chunk_checked(payload, ...)
+struct CheckChunk {
+  PayloadId payload{};
+  ChunkIndex chunk{};
+};
+
 /// Something that a person may want to read.
 struct Log {
   enum class Level : std::uint8_t { kInfo, kWarning } level = Level::kInfo;
@@ -100,7 +108,7 @@ struct Log {
 
 using Action = std::variant<action::Connect, action::Send, action::SendChunk, action::Close, action::BeginPayload,
                             action::GrowPayload, action::PutDigestPart, action::StoreChunk, action::FinishPayload,
-                            action::DiscardPayload, action::MakePatch, action::Log>;
+                            action::DiscardPayload, action::MakePatch, action::CheckChunk, action::Log>;
 
 /// First in, first out; the parts of one core share one.
 class ActionQueue {

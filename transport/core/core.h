@@ -32,6 +32,9 @@ class Core {
   virtual void handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk) = 0;
   virtual void handle_chunk_sent(Instant now, ConnId conn) = 0;
 
+  virtual void handle_chunk_unreadable(Instant now, PayloadId payload, ChunkIndex chunk) = 0;
+  virtual void handle_chunk_checked(Instant now, PayloadId payload, ChunkIndex chunk, Result<Digest> digest) = 0;
+
   virtual void handle_payload_begun(Instant now, PayloadId payload, Result<RestoredPayload> restored) = 0;
   virtual void handle_chunk_stored(Instant now, PayloadId payload, ChunkIndex chunk, Status status) = 0;
   virtual void handle_finished(Instant now, PayloadId payload, Status status) = 0;

@@ -69,6 +69,18 @@ std::uint64_t Manifest::snapshot_bytes() const {
   return total;
 }
 
+bool Manifest::can_be_part(std::uint32_t part, std::size_t list_bytes) const {
+  if (part < part_count()) return list_bytes == std::size_t{part_size(part)} * Digest::kBytes;
+  const bool whole = list_bytes > 0 && list_bytes % Digest::kBytes == 0;
+  if (!open || !whole || list_bytes / Digest::kBytes > part_chunks) return false;
+  return part < kChunksMax / part_chunks && can_be_chunk(ChunkIndex{part * part_chunks}, 1);
+}
+
+bool Manifest::can_be_chunk(ChunkIndex chunk, std::size_t size_bytes) const {
+  if (chunk.value < chunk_count()) return size_bytes == chunk_size(chunk);
+  return open && size_bytes > 0 && size_bytes <= chunk_bytes && chunk_offset(chunk) < snapshot_bytes();
+}
+
 std::vector<Digest> part_digests_of(const std::vector<Digest>& chunks, std::uint32_t part_chunks) {
   std::vector<Digest> parts;
   for (std::size_t first = 0; first < chunks.size(); first += part_chunks) {

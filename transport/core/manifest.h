@@ -57,6 +57,15 @@ struct Manifest {
     return static_cast<std::uint32_t>(left < chunk_bytes ? left : chunk_bytes);
   }
   [[nodiscard]] std::uint64_t snapshot_bytes() const;
+  /// Chunks of a part; the last one may have fewer.
+  [[nodiscard]] std::uint32_t part_size(std::uint32_t part) const {
+    const std::uint32_t left = chunk_count() - part * part_chunks;
+    return left < part_chunks ? left : part_chunks;
+  }
+  /// Whether a list of digests of this length can be that of `part`: now, or, of an open payload, once it has grown.
+  [[nodiscard]] bool can_be_part(std::uint32_t part, std::size_t list_bytes) const;
+  /// Whether a chunk of this length can be that of the payload: now, or, if it is open, once it has grown.
+  [[nodiscard]] bool can_be_chunk(ChunkIndex chunk, std::size_t size_bytes) const;
 };
 
 /// Checks everything that a peer could have got wrong. Errors: kCorrupt, naming the field.

@@ -8,6 +8,7 @@
 #include "transport/core/origin/origin_config.h"
 #include "transport/core/plan/plan.h"
 #include "transport/core/timeouts.h"
+#include "transport/core/worker/worker_config.h"
 #include "transport/io/disk/disk.h"
 #include "transport/io/net/admission.h"
 #include "transport/io/net/endpoint.h"
@@ -40,6 +41,7 @@ struct DaemonConfig {
   std::uint64_t storing_bytes_max = 24 * kMiB;           ///< of chunks on their way to the disk
   bool single_copy = false;                              ///< worker only: patches are applied to the only copy
   Duration single_copy_wait = std::chrono::seconds(60);  ///< ... at most so long after they arrived
+  std::uint64_t snapshot_bytes_max = WorkerConfig{}.snapshot_bytes_max;  ///< worker only
   bool leaf_only = false;
   bool standby = false;
   bool insecure = false;                  ///< plain TCP; refused without

@@ -171,29 +171,56 @@ void Driver::perform(action::Send send) {
 }
 
 void Driver::perform(action::SendChunk send) {
-  // What has just come in is in memory: then it goes on at once.
-  if (BufferRef bytes = store_.cached_chunk(send.payload, send.chunk)) return send_chunk(send, std::move(bytes));
-  store_.read_chunk(send.payload, send.chunk, [this, alive = alive_, send](Result<BufferRef> bytes) {
+  const auto peer = peers_.find(send.conn);
+  if (peer == peers_.end() || !peer->second.connection) return;
+  // What has just come in is in memory: then it goes on at once, if nothing before it waits for the disk.
+  BufferRef cached = store_.cached_chunk(send.payload, send.chunk);
+  const bool in_memory = cached != nullptr;
+  const std::uint64_t place = peer->second.order.add({send.payload, send.chunk, std::move(cached)});
+  if (in_memory) return send_ready(send.conn);
+  store_.read_chunk(send.payload, send.chunk, [this, alive = alive_, send, place](Result<BufferRef> bytes) {
     if (!*alive) return;
-    if (bytes.has_value()) return send_chunk(send, std::move(*bytes));
-    const auto peer = peers_.find(send.conn);
-    if (peer == peers_.end() || !peer->second.connection) return;
+    const auto found = peers_.find(send.conn);
+    if (found == peers_.end() || !found->second.connection) return;
+    if (bytes.has_value()) {
+      found->second.order.fill(place, std::move(*bytes));
+      return send_ready(send.conn);
+    }
     log_error("version {}, chunk {}: {}", send.payload.version.value, send.chunk.value, bytes.error().message());
-    peer->second.connection->close();
+    core_.handle_chunk_unreadable(loop_.now(), send.payload, send.chunk);
+    found->second.connection->close();
     drop(send.conn);
     core_.handle_closed(loop_.now(), send.conn, bytes.error());
     pump();
   });
 }
 
-void Driver::send_chunk(const action::SendChunk& send, BufferRef bytes) {
-  const auto peer = peers_.find(send.conn);
-  if (peer == peers_.end() || !peer->second.connection) return;
-  const std::size_t size = bytes->size();
-  peer->second.connection->send_chunk(send.payload, send.chunk, std::move(bytes), [this, conn = send.conn, size] {
-    chunk_bytes_sent_ += size;
-    core_.handle_chunk_sent(loop_.now(), conn);
-    pump();
+void Driver::send_ready(ConnId conn) {
+  const auto peer = peers_.find(conn);
+  while (std::optional<SendOrder::Chunk> next = peer->second.order.poll()) {
+    const std::size_t size = next->bytes->size();
+    peer->second.connection->send_chunk(next->payload, next->chunk, std::move(next->bytes), [this, conn, size] {
+      chunk_bytes_sent_ += size;
+      core_.handle_chunk_sent(loop_.now(), conn);
+      pump();
+    });
+  }
+}
+
+void Driver::perform(const action::CheckChunk& check) {
+  store_.read_chunk(check.payload, check.chunk, [this, alive = alive_, check](Result<BufferRef> bytes) {
+    if (!*alive) return;
+    if (!bytes.has_value()) {
+      core_.handle_chunk_checked(loop_.now(), check.payload, check.chunk, bytes.error());
+      return pump();
+    }
+    auto digest = std::make_shared<Digest>();
+    loop_.offload([digest, held = *bytes] { *digest = digest_of(held->bytes()); },
+                  [this, alive, check, digest] {
+                    if (!*alive) return;
+                    core_.handle_chunk_checked(loop_.now(), check.payload, check.chunk, *digest);
+                    pump();
+                  });
   });
 }
 

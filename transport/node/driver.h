@@ -9,6 +9,7 @@
 #include "transport/io/event_loop.h"
 #include "transport/io/net/admission.h"
 #include "transport/io/net/network.h"
+#include "transport/io/net/send_order.h"
 #include "transport/io/store/store.h"
 
 namespace weightcast {
@@ -50,6 +51,7 @@ class Driver {
   struct Peer {
     std::unique_ptr<FrameConnection> connection;  // null while dialling
     std::unique_ptr<Network::Attempt> attempt;    // while dialling
+#include "transport/io/net/send_order.h"
     bool brings_chunks = false;
     bool paused = false;
   };
@@ -66,6 +68,7 @@ class Driver {
   void perform(action::FinishPayload finish);
   void perform(action::DiscardPayload discard);
   void perform(action::MakePatch make);
+  void perform(const action::CheckChunk& check);
   void perform(const action::Log& log);
 
   void adopt(ConnId conn, std::unique_ptr<FrameConnection> connection);
@@ -74,7 +77,8 @@ class Driver {
   /// What came first on a connection that others made; the core may have refused it.
   void handle_first_message(ConnId conn, const wire::Message& message);
   void drop(ConnId conn);
-  void send_chunk(const action::SendChunk& send, BufferRef bytes);
+  /// Hands the connection what is next and has come from the disk.
+  void send_ready(ConnId conn);
   void throttle_reading();
   /// Pauses or resumes one connection, as the disk now wants it.
   void throttle(Peer& peer);

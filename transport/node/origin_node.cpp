@@ -227,6 +227,7 @@ local::StatusReply OriginNode::status() {
   self.set_downlink_bytes_per_s(config_.downlink.bytes_per_s);
   self.set_bytes_sent(driver_->chunk_bytes_sent());
   self.set_encode_s(encode_s_);
+  self.set_last_error(core_->last_error());
   if (const auto newest = started_.rbegin(); newest != started_.rend() && newest->second.first_sent_at) {
     self.set_first_sent_s(to_seconds(*newest->second.first_sent_at - newest->second.at));
   }

@@ -30,6 +30,7 @@ Status WorkerNode::start() {
   config.standby = config_.standby;
   config.versions_kept = config_.single_copy ? 1 : config_.versions_kept;
   config.single_copy = config_.single_copy;
+  config.snapshot_bytes_max = config_.snapshot_bytes_max;
   config.streams = config_.streams;
   config.timeouts = config_.timeouts;
   core_ = std::make_unique<WorkerCore>(std::move(config));

@@ -201,7 +201,7 @@ void Fleet::perform(std::size_t index, Node& node, Action action) {
     if (end == node.ends.end()) return;
     end->second.free_at = std::max(now_, end->second.free_at) + node.chunk_time;
     Digest digest = fleet_digest(chunk->payload, chunk->chunk);
-    if (node.damages_chunks) digest.bytes[0] ^= std::byte{1};
+    if (node.damages_chunks || node.rotten.contains({chunk->payload, chunk->chunk})) digest.bytes[0] ^= std::byte{1};
     later_at(end->second.peer, end->second.peer_conn, end->second.free_at + kLatency,
              [this, from = index, conn = end->second.peer_conn, sent = *chunk, digest](Node& peer) {
                const Node& sender = *nodes_[from];
@@ -265,6 +265,12 @@ void Fleet::perform(std::size_t index, Node& node, Action action) {
     });
   } else if (const auto* discard = std::get_if<action::DiscardPayload>(&action)) {
     node.disk.erase(discard->payload);
+  } else if (const auto* check = std::get_if<action::CheckChunk>(&action)) {
+    later_at(index, ConnId{}, now_ + kLatency, [this, check = *check](Node& self) {
+      Digest digest = fleet_digest(check.payload, check.chunk);
+      if (self.rotten.contains({check.payload, check.chunk})) digest.bytes[0] ^= std::byte{1};
+      self.core->handle_chunk_checked(now_, check.payload, check.chunk, digest);
+    });
   } else if (const auto* make = std::get_if<action::MakePatch>(&action)) {
     later_at(index, ConnId{}, now_ + kLatency, [this, payload = make->payload](Node&) { make_patch(payload); });
   } else if (const auto* log = std::get_if<action::Log>(&action)) {

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,10 +48,11 @@ class Fleet {
     std::unique_ptr<Core> core;    ///< null while it is dead
     WorkerCore* worker = nullptr;  ///< core, if it is a worker's
     Duration chunk_time = std::chrono::milliseconds(1);
-    bool damages_chunks = false;     ///< what it sends does not match its digest
-    bool disk_full = false;          ///< chunks and new versions are refused with kNoSpace
-    bool damages_snapshots = false;  ///< what it stores fails the check of the whole
-    bool damaged_base = false;       ///< patches do not fit what it has installed
+    bool damages_chunks = false;                        ///< what it sends does not match its digest
+    bool disk_full = false;                             ///< chunks and new versions are refused with kNoSpace
+    bool damages_snapshots = false;                     ///< what it stores fails the check of the whole
+    bool damaged_base = false;                          ///< patches do not fit what it has installed
+    std::set<std::pair<PayloadId, ChunkIndex>> rotten;  ///< chunks whose bytes on disk are wrong
     std::vector<std::string> log;
 
     [[nodiscard]] Version installed() const { return worker->installed_version(); }

@@ -1,11 +1,12 @@
 // Whole stories, told by real cores over queues: who gets what, from whom, and what happens when someone fails.
 #include "tests/transport/core/fleet.h"
-#include "transport/core/payload_wire.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <set>
+
+#include "transport/core/payload_wire.h"
 
 namespace weightcast {
 namespace {
@@ -99,6 +100,26 @@ TEST_F(ChainOfThree, DamagedChunkIsNeitherForwardedNorStored) {
   for (const auto& d : fleet.deliveries()) from_a += d.from == "a" ? 1 : 0;
   EXPECT_LE(from_a, 64u) << "b and c leave it at the first damaged chunk; what was on its way is all they get";
   EXPECT_GT(fleet.member("a").standing.record().corrupt, 0u);
+}
+
+TEST_F(ChainOfThree, VersionThatHasRottenAtTheOriginHoldsNobodyUp) {
+  fleet["origin"].rotten.insert({Version{1}, ChunkIndex{50}});
+  fleet.publish(1, 100);
+  ASSERT_TRUE(fleet.run_until([&] { return !fleet.origin().last_error().empty(); }, 2s));
+  EXPECT_THAT(fleet.origin().last_error(), HasSubstr("version 1, chunk 50"));
+  fleet.publish(2, 100);
+  ASSERT_TRUE(fleet.run_until_installed(2, 5s));
+  for (Fleet::Node* node : {&a, &b, &c}) EXPECT_FALSE(node->worker->holdings().contains(Version{1}));
+}
+
+TEST_F(ChainOfThree, RelayWhoseCopyHasRottenFindsOutAndItsChildrenGetItElsewhere) {
+  fleet.publish(1, 100);
+  ASSERT_TRUE(fleet.run_until_installed(1));
+  c.rotten.insert({Version{1}, ChunkIndex{50}});
+  Fleet::Node& late = fleet.add("late");
+  ASSERT_TRUE(fleet.run_until([&] { return late.installed() == Version{1}; }, 5s));
+  EXPECT_THAT(c.worker->last_error(), HasSubstr("version 1, chunk 50"));
+  EXPECT_FALSE(c.worker->holdings().contains(Version{1}));
 }
 
 TEST_F(ChainOfThree, DeathOfRelayMovesItsChildToTheNextAncestorAndNothingIsSentTwice) {

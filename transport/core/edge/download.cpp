@@ -15,9 +15,8 @@
 namespace weightcast {
 namespace {
 
-// Parallel streams of one edge may bring chunks before the digests that judge them; more than this is a fault.
-constexpr std::size_t kEarlyBytesMax = 16 * kMiB;
-constexpr std::size_t kEarlyPartsMax = 1024;
+// In a row from the origin, before the payload is given up: the first may have been damaged on its way.
+constexpr std::uint32_t kDamagedByOriginMax = 3;
 // A parent below this share of what the plan predicts, while it has more to send, is slow.
 constexpr double kSlowShare = 0.5;
 // Judged by all quarters of the window; known to be as fast as hoped when none of them is one that was made up.
@@ -44,22 +43,8 @@ std::vector<std::uint32_t> split_weights(const std::vector<std::uint32_t>& weigh
   return split;
 }
 
-/// What a child may dial of what the plan names; empty for what breaks a limit.
-std::vector<wire::NodeAddress> ancestors_from(const wire::StripeSource& source, PeerId self) {
-  if (std::size_t(source.ancestors_size()) > kAncestorsMax) return {};
-  std::vector<wire::NodeAddress> ancestors;
-  for (const wire::NodeAddress& ancestor : source.ancestors()) {
-    const PeerId id{ancestor.peer_id()};
-    if (id == self && self != kOriginId) continue;
-    if (id != kOriginId && !is_port(ancestor.address().port())) return {};
-    ancestors.push_back(ancestor);
-  }
-  return ancestors;
-}
-
-bool same_parent(const wire::NodeAddress& a, const wire::NodeAddress& b) {
-  return a.peer_id() == b.peer_id() && a.address().host() == b.address().host() &&
-         a.address().port() == b.address().port();
+bool same_parent(const NodeAddress& a, const NodeAddress& b) {
+  return a.id == b.id && a.host == b.host && a.port == b.port;
 }
 
 }  // namespace
@@ -72,21 +57,19 @@ Download::Download(const Timeouts& timeouts, std::uint32_t streams, Holding& hol
       links_(links),
       actions_(actions) {}
 
-Status Download::assign(Instant now, PeerId self, const wire::Assignment& assignment) {
-  const Epoch epoch{assignment.epoch()};
-  if (epoch <= epoch_) return {};
-  const std::size_t count = static_cast<std::size_t>(assignment.stripes_size());
-  std::vector<std::uint32_t> weights(assignment.stripe_weights().begin(), assignment.stripe_weights().end());
-  if (weights.empty()) weights.push_back(1);
-  const bool weights_ok = weights.size() == count && are_stripe_weights(weights);
-  std::vector<std::vector<wire::NodeAddress>> ancestors;
-  for (const wire::StripeSource& source : assignment.stripes()) ancestors.push_back(ancestors_from(source, self));
-  const bool ancestors_ok = std::ranges::none_of(ancestors, [](const auto& a) { return a.empty(); });
-  if (!weights_ok || !ancestors_ok) return fail(Errc::kCorrupt, Op::kPlan, "assignment: out of its limits");
+Status Download::assign(Instant now, PeerId self, const Assignment& assignment) {
+  if (assignment.epoch <= epoch_) return {};
+  std::vector<std::vector<NodeAddress>> ancestors;
+  for (const StripeSource& source : assignment.stripes) {
+    ancestors.push_back(source.ancestors);
+    if (self != kOriginId) std::erase_if(ancestors.back(), [&](const NodeAddress& a) { return a.id == self; });
+    if (ancestors.back().empty()) return fail(Errc::kCorrupt, Op::kPlan, "assignment: nobody but this node itself");
+  }
 
-  epoch_ = epoch;
+  epoch_ = assignment.epoch;
+  const std::size_t count = assignment.stripes.size();
   streams_ = std::min(streams_wanted_, static_cast<std::uint32_t>(kStripesMax / count));
-  weights = split_weights(weights, streams_);
+  std::vector<std::uint32_t> weights = split_weights(assignment.stripe_weights, streams_);
   const bool restriped = weights != weights_;
   if (restriped) {
     for (Stripe& stripe : stripes_) detach(stripe);
@@ -96,7 +79,7 @@ Status Download::assign(Instant now, PeerId self, const wire::Assignment& assign
   }
   for (std::size_t i = 0; i < stripes_.size(); ++i) {
     Stripe& stripe = stripes_[i];
-    const wire::StripeSource& source = assignment.stripes(static_cast<int>(i / streams_));
+    const StripeSource& source = assignment.stripes[i / streams_];
     const auto& above = ancestors[i / streams_];
     const bool stays = !restriped && !stripe.ancestors.empty() &&
                        same_parent(stripe.ancestors[stripe.at], above.front()) && !stripe.retry_at;
@@ -108,8 +91,7 @@ Status Download::assign(Instant now, PeerId self, const wire::Assignment& assign
       detach(stripe, true);
     }
     stripe.ancestors = above;
-    const double predicted = source.predicted_bytes_per_s() / streams_;
-    stripe.expected_bytes_per_s = std::isfinite(predicted) ? predicted * stripe.share_hoped_for : 0;
+    stripe.expected_bytes_per_s = source.predicted_bytes_per_s / streams_ * stripe.share_hoped_for;
     stripe.at = 0;
     stripe.retry_at.reset();
     if (stays) continue;
@@ -147,8 +129,10 @@ void Download::handle_grown(Instant now) {
     restart_window(now, stripe);
   }
   count_missing();
-  for (const auto& [sender, part] : std::exchange(early_parts_, {})) (void)handle_digest_part(now, sender, part);
-  for (const auto& [sender, chunk] : std::exchange(early_, {})) (void)handle_chunk(now, sender, chunk);
+  for (const EarlyArrivals::Part& early : early_.take_parts()) {
+    (void)handle_digest_part(now, early.sender, early.part, early.digests);
+  }
+  replay_early_chunks(now);
   for (Stripe& stripe : stripes_) {
     const bool paused = stripe.conn == ConnId{} && !stripe.retry_at;
     if (!wants_more(stripe)) {
@@ -162,11 +146,27 @@ void Download::handle_grown(Instant now) {
 }
 
 void Download::pause(ConnId conn) {
-  std::erase_if(early_, [&](const auto& early) { return early.first == conn; });
-  std::erase_if(early_parts_, [&](const auto& early) { return early.first == conn; });
+  early_.erase(conn);
   for (Stripe& stripe : stripes_) {
     if (stripe.conn == conn) detach(stripe);
   }
+}
+
+void Download::leave_corrupt(Instant now, ConnId conn) {
+  for (Stripe& stripe : stripes_) {
+    if (stripe.conn != conn) continue;
+    if (stripe.ancestors[stripe.at].id == kOriginId) ++stripe.damaged_by_origin;
+    leave(now, stripe, wire::FAULT_KIND_CORRUPT);
+  }
+}
+
+void Download::replay_early_chunks(Instant now) {
+  // Each is answered for by who sent it, and that need not be who sent the digests.
+  for (const EarlyArrivals::Chunk& early : early_.take_chunks()) (void)handle_chunk(now, early.sender, early.arrival);
+}
+
+bool Download::damaged_at_origin() const {
+  return std::ranges::any_of(stripes_, [](const Stripe& s) { return s.damaged_by_origin >= kDamagedByOriginMax; });
 }
 
 void Download::attach(Instant now, Stripe& stripe) {
@@ -230,7 +230,7 @@ wire::ParentFault Download::fault_of(const Stripe& stripe, wire::FaultKind why) 
   set_payload(fault, holding_.manifest().id());
   fault.set_epoch(epoch_.value);
   fault.set_stripe(index_of(stripe) / streams_);
-  fault.set_parent_id(stripe.ancestors[stripe.at].peer_id());
+  fault.set_parent_id(stripe.ancestors[stripe.at].id.value);
   fault.set_now_from_id(fault.parent_id());
   fault.set_kind(why);
   return fault;
@@ -281,7 +281,7 @@ void Download::leave(Instant now, Stripe& stripe, wire::FaultKind why) {
   if (why == wire::FAULT_KIND_SLOW || (why == wire::FAULT_KIND_SILENT && stripe.failures > 0)) expect_less(stripe);
   stripe.at = (stripe.at + 1) % stripe.ancestors.size();
   ++stripe.failures;
-  fault.set_now_from_id(stripe.ancestors[stripe.at].peer_id());
+  fault.set_now_from_id(stripe.ancestors[stripe.at].id.value);
   faults_.push_back(std::move(fault));
   if (stripe.failures < stripe.ancestors.size()) {
     attach(now, stripe);
@@ -359,27 +359,22 @@ void Download::handle_unsubscribed(Instant now, ConnId conn, std::uint32_t strip
   if (stripe < stripes_.size() && stripes_[stripe].drained_from == conn) end_draining(now, stripes_[stripe]);
 }
 
-Status Download::handle_digest_part(Instant now, ConnId conn, const wire::DigestPart& part) {
-  const bool known = holding_.part_known(part.part());
-  const auto text = std::span(part.digests().data(), part.digests().size());
-  if (Status put = holding_.put_part(part.part(), std::as_bytes(text)); !put.has_value()) {
+Status Download::handle_digest_part(Instant now, ConnId conn, std::uint32_t part, Bytes digests) {
+  const bool known = holding_.part_known(part);
+  if (Status put = holding_.put_part(part, digests); !put.has_value()) {
     if (put.error().code == Errc::kNotFound) {
-      if (early_parts_.size() == kEarlyPartsMax) pause(conn);
-      if (uses(conn)) early_parts_.emplace_back(conn, part);
+      if (uses(conn) && !early_.add(conn, part, digests)) pause(conn);
       return {};
     }
-    for (Stripe& stripe : stripes_) {
-      if (stripe.conn == conn) leave(now, stripe, wire::FAULT_KIND_CORRUPT);
-    }
+    leave_corrupt(now, conn);
     return put;
   }
   for (Stripe& stripe : stripes_) {
     if (stripe.conn == conn) stripe.heard_at = now;
   }
   if (known) return {};
-  actions_.push(action::PutDigestPart{holding_.manifest().id(), part.part(), holding_.part(part.part())});
-  // Each is answered for by who sent it, and that need not be who sent the digests.
-  for (const auto& [sender, chunk] : std::exchange(early_, {})) (void)handle_chunk(now, sender, chunk);
+  actions_.push(action::PutDigestPart{holding_.manifest().id(), part, holding_.part(part)});
+  replay_early_chunks(now);
   return {};
 }
 
@@ -393,7 +388,7 @@ void Download::handle_up_to_date(Instant now, ConnId conn, std::uint32_t stripe_
 void Download::handle_not_available(Instant now, ConnId conn) {
   for (Stripe& stripe : stripes_) {
     if (stripe.conn != conn) continue;
-    if (PeerId{stripe.ancestors[stripe.at].peer_id()} == kOriginId) gone_ = true;
+    if (stripe.ancestors[stripe.at].id == kOriginId) gone_ = true;
     stripe.subscribed = false;
     leave(now, stripe, wire::FAULT_KIND_NOT_AVAILABLE);
   }
@@ -407,7 +402,7 @@ bool Download::handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk)
     for (Stripe& stripe : stripes_) {
       if (stripe.conn != conn) continue;
       stripe.heard_at = now;
-      stripe.failures = 0;
+      stripe.failures = stripe.damaged_by_origin = 0;
     }
     if (owner.conn == conn) {
       note_pace(now, owner);
@@ -423,22 +418,26 @@ bool Download::handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk)
   switch (verdict.error().code) {
     case Errc::kAlreadyExists: return false;
     case Errc::kNotFound:
-      if (early_.size() * holding_.manifest().chunk_bytes < kEarlyBytesMax) {
-        early_.emplace_back(conn, chunk);
-        return false;
-      }
+      if (!uses(conn) || early_.add(conn, chunk)) return false;
       if (holding_.open()) {
         pause(conn);
         return false;
       }
-      [[fallthrough]];
-    default:
-      actions_.push(action::Log{action::Log::Level::kWarning, verdict.error().message()});
-      for (Stripe& stripe : stripes_) {
-        if (stripe.conn == conn) leave(now, stripe, wire::FAULT_KIND_CORRUPT);
-      }
-      return false;
+      break;
+    case Errc::kCorrupt: say_damaged(conn, chunk.chunk); break;
+    default: break;
   }
+  actions_.push(action::Log{action::Log::Level::kWarning, verdict.error().message()});
+  leave_corrupt(now, conn);
+  return false;
+}
+
+void Download::say_damaged(ConnId conn, ChunkIndex chunk) {
+  if (!uses(conn)) return;
+  wire::Message message;
+  set_payload(*message.mutable_chunk_damaged(), holding_.manifest().id());
+  message.mutable_chunk_damaged()->set_chunk(chunk.value);
+  actions_.push(action::Send{conn, std::move(message)});
 }
 
 void Download::accept(Instant now, const ChunkArrival& chunk) {
@@ -516,7 +515,7 @@ bool Download::uses(ConnId conn) const {
 
 std::string Download::parent_name() const {
   if (stripes_.empty() || stripes_[0].ancestors.empty()) return {};
-  return stripes_[0].ancestors[stripes_[0].at].name();
+  return stripes_[0].ancestors[stripes_[0].at].name;
 }
 
 }  // namespace weightcast

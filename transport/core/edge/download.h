@@ -6,6 +6,7 @@
 
 #include "base/time.h"
 #include "transport/core/action.h"
+#include "transport/core/edge/early_arrivals.h"
 #include "transport/core/edge/holdings.h"
 #include "transport/core/edge/links.h"
 #include "transport/core/plan/stripes.h"
@@ -26,8 +27,8 @@ class Download {
 
   /// The plan for this version, or a newer one: of an epoch that is not greater nothing changes. A stripe whose parent
   /// stays keeps its subscription. `self` is taken out of the ancestors: nobody can feed itself.
-  /// Errors: kCorrupt (stripes, ancestors or ports out of their limits, or no ancestor but `self`).
-  Status assign(Instant now, PeerId self, const wire::Assignment& assignment);
+  /// Errors: kCorrupt (a stripe has no ancestor but `self`).
+  Status assign(Instant now, PeerId self, const Assignment& assignment);
 
   /// A control connection was made anew: the origin may have restarted and counts its epochs from the beginning. What
   /// it says on one connection is in order, so nothing older can come any more.
@@ -42,7 +43,7 @@ class Download {
   void handle_open(Instant now, ConnId conn);
   void handle_closed(Instant now, ConnId conn);
   /// Errors (the sender's fault; the download has left it already): kCorrupt.
-  Status handle_digest_part(Instant now, ConnId conn, const wire::DigestPart& part);
+  Status handle_digest_part(Instant now, ConnId conn, std::uint32_t part, Bytes digests);
   void handle_up_to_date(Instant now, ConnId conn, std::uint32_t stripe);
   void handle_not_available(Instant now, ConnId conn);
   void handle_unsubscribed(Instant now, ConnId conn, std::uint32_t stripe);
@@ -58,6 +59,9 @@ class Download {
 
   /// The origin said that it has the version no more: what is missing will not come from anyone.
   [[nodiscard]] bool gone() const { return gone_; }
+
+  /// The origin itself has sent what is damaged several times in a row, and there is nobody above it.
+  [[nodiscard]] bool damaged_at_origin() const;
 
   /// Leaves all parents.
   void cancel();
@@ -75,7 +79,7 @@ class Download {
 
  private:
   struct Stripe {
-    std::vector<wire::NodeAddress> ancestors;
+    std::vector<NodeAddress> ancestors;
     std::size_t at = 0;  // whom it is fed by
     ConnId conn{};
     bool subscribed = false;
@@ -84,7 +88,8 @@ class Download {
     double share_hoped_for = 1;  // of what plans predict, by what parents have given so far; of a chunk's pace, too
     Instant prompt_since{};      // chunks have come without a long pause
     std::uint32_t failures = 0;  // since the last chunk
-    std::optional<Instant> retry_at;  // waiting before the next attempt
+    std::uint32_t damaged_by_origin = 0;  // of those
+    std::optional<Instant> retry_at;      // waiting before the next attempt
     ConnId drained_from{};  // a parent that was left, whose last chunks are waited for before the next is asked
     Instant drained_by{};
     Instant heard_at{};
@@ -133,6 +138,11 @@ class Download {
   [[nodiscard]] wire::ParentFault fault_of(const Stripe& stripe, wire::FaultKind why) const;
   /// Leaves `conn` until the payload has grown: it is further ahead than what waits here may be.
   void pause(ConnId conn);
+  /// `conn` sent what is not of this payload, or damaged.
+  void leave_corrupt(Instant now, ConnId conn);
+  void replay_early_chunks(Instant now);
+  /// So that the parent looks at what it has.
+  void say_damaged(ConnId conn, ChunkIndex chunk);
   /// Of a parent's rate: so long that a dozen chunks are expected in it, as only whole ones are seen.
   [[nodiscard]] Duration window(const Stripe& stripe) const;
   enum class Verdict { kFine, kSlow, kSilent };
@@ -159,9 +169,8 @@ class Download {
   bool gone_ = false;
   std::vector<std::uint32_t> weights_;
   std::optional<StripeMap> stripe_map_;
-  std::vector<Stripe> stripes_;                                   // lane by lane within each stripe of the plan
-  std::vector<std::pair<ConnId, ChunkArrival>> early_;            // came before the digests of their part
-  std::vector<std::pair<ConnId, wire::DigestPart>> early_parts_;  // came before the origin's word of them
+  std::vector<Stripe> stripes_;  // lane by lane within each stripe of the plan
+  EarlyArrivals early_;
   std::vector<wire::ParentFault> faults_;
   std::optional<Instant> first_chunk_at_;
   // Not after anything is due; too early at most, as what arrives does not move it. So nobody looks at all stripes

@@ -23,30 +23,33 @@ void Holding::grow(std::shared_ptr<const Manifest> manifest) {
 }
 
 Status Holding::put_part(std::uint32_t part, Bytes digests) {
-  if (part >= parts_.size() && open())
-    return fail(Errc::kNotFound, Op::kVerify, fmt::format("digest part {}: not there yet", part));
+  // First of all: 16 bytes can be chosen so that they have any digest.
+  if (!manifest_->can_be_part(part, digests.size())) {
+    return fail(Errc::kCorrupt, Op::kVerify,
+                fmt::format("digest part {} of {} bytes: version {} has none such", part, digests.size(),
+                            manifest_->version.value));
+  }
   if (part >= parts_.size())
-    return fail(Errc::kCorrupt, Op::kVerify, fmt::format("digest part {}: no such part", part));
+    return fail(Errc::kNotFound, Op::kVerify, fmt::format("digest part {}: not there yet", part));
   if (part_known(part)) return {};
   if (digest_of(digests) != manifest_->part_digests[part]) {
     return fail(
         Errc::kCorrupt, Op::kVerify,
         fmt::format("digest part {} of version {}: not what the manifest says", part, manifest_->version.value));
   }
-  // The length is right too: it went into the digest that just matched.
   parts_[part].resize(digests.size() / Digest::kBytes);
   std::memcpy(parts_[part].data(), digests.data(), digests.size());
   return {};
 }
 
 Status Holding::verify(ChunkIndex chunk, std::uint32_t size_bytes, const Digest& digest) {
-  if (chunk.value >= manifest_->chunk_count() && open()) {
-    return fail(Errc::kNotFound, Op::kVerify, fmt::format("chunk {}: not there yet", chunk.value));
-  }
-  if (chunk.value >= manifest_->chunk_count() || size_bytes != manifest_->chunk_size(chunk)) {
+  if (!manifest_->can_be_chunk(chunk, size_bytes)) {
     return fail(Errc::kInvalidArgument, Op::kVerify,
                 fmt::format("chunk {} of {} bytes: version {} has none such", chunk.value, size_bytes,
                             manifest_->version.value));
+  }
+  if (chunk.value >= manifest_->chunk_count()) {
+    return fail(Errc::kNotFound, Op::kVerify, fmt::format("chunk {}: not there yet", chunk.value));
   }
   const std::uint32_t part = manifest_->part_of(chunk);
   if (!part_known(part)) return fail(Errc::kNotFound, Op::kVerify, fmt::format("digest part {}: not here yet", part));
@@ -60,6 +63,11 @@ Status Holding::verify(ChunkIndex chunk, std::uint32_t size_bytes, const Digest&
   }
   verified_.insert(chunk);
   return {};
+}
+
+std::optional<Digest> Holding::digest(ChunkIndex chunk) const {
+  if (chunk.value >= verified_.size() || !verified_.contains(chunk)) return std::nullopt;
+  return parts_[manifest_->part_of(chunk)][chunk.value % manifest_->part_chunks];
 }
 
 void Holding::restore(const std::vector<Digest>& digests, const ChunkSet& held) {

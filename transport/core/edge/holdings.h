@@ -2,6 +2,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "transport/core/chunk_set.h"
@@ -31,13 +32,18 @@ class Holding {
   /// `manifest` continues the one of now.
   void grow(std::shared_ptr<const Manifest> manifest);
 
-  /// Takes the digests of one part after comparing them with the manifest. Already known is fine.
-  /// Errors: kCorrupt (they are not the manifest's, or no such part), kNotFound (of an open payload: no such part yet).
+  /// Takes the digests of one part after comparing their number and then the list with the manifest. Already known is
+  /// fine. Errors: kCorrupt (they are not the manifest's, or no such part), kNotFound (of an open payload: no such part
+  /// yet; the list is no longer than a part's).
   Status put_part(std::uint32_t part, Bytes digests);
 
   /// Compares and, if equal, records. Errors: kInvalidArgument (index, size), kNotFound (the part's digests are not
-  /// known yet, or the payload has not grown so far), kAlreadyExists (verified before; harmless), kCorrupt.
+  /// known yet, or the payload has not grown so far; the chunk is no longer than one), kAlreadyExists (verified before;
+  /// harmless), kCorrupt.
   Status verify(ChunkIndex chunk, std::uint32_t size_bytes, const Digest& digest);
+
+  /// The digest that a verified chunk must have; nothing of one that is not verified.
+  [[nodiscard]] std::optional<Digest> digest(ChunkIndex chunk) const;
 
   /// Takes over what a store found to be verified: digests of whole parts from the first, and a set of chunks within
   /// them.

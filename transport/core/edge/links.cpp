@@ -7,8 +7,8 @@ void Links::set_origin(std::string host, std::uint16_t port) {
   origin_port_ = port;
 }
 
-ConnId Links::open(const wire::NodeAddress& peer, std::uint32_t lane) {
-  Link wanted{PeerId{peer.peer_id()}, lane, peer.address().host(), static_cast<std::uint16_t>(peer.address().port())};
+ConnId Links::open(const NodeAddress& peer, std::uint32_t lane) {
+  Link wanted{peer.id, lane, peer.host, peer.port};
   if (wanted.peer == kOriginId) {
     wanted.host = origin_host_;
     wanted.port = origin_port_;

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "transport/core/action.h"
+#include "transport/core/assignment.h"
 
 namespace weightcast {
 
@@ -29,7 +30,7 @@ class Links {
   void set_origin(std::string host, std::uint16_t port);
 
   /// The connection to `peer` on `lane`, opened if there is none.
-  ConnId open(const wire::NodeAddress& peer, std::uint32_t lane);
+  ConnId open(const NodeAddress& peer, std::uint32_t lane);
   [[nodiscard]] bool is_link(ConnId conn) const { return links_.contains(conn); }
   [[nodiscard]] bool is_open(ConnId conn) const;
   /// Marks the connection as made. The caller then says hello on it.

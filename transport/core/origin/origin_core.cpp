@@ -25,6 +25,7 @@ Rate rate_from_wire(double bytes_per_s) {
 OriginCore::OriginCore(OriginConfig config)
     : config_(std::move(config)),
       uploads_(config_.timeouts, holdings_, actions_),
+      self_check_(holdings_, actions_),
       unidentified_(config_.timeouts.greeting),
       reachability_(members_, conn_ids_, actions_),
       standby_places_(members_),
@@ -291,6 +292,11 @@ void OriginCore::handle_first_message(Instant now, ConnId conn, const wire::Mess
         refuse(conn, s.error());
       }
       break;
+    case Kind::kChunkDamaged:
+      if (!uploads_.is_child(conn)) return;
+      self_check_.handle_suspected(now, payload_of(message.chunk_damaged()),
+                                   ChunkIndex{message.chunk_damaged().chunk()});
+      break;
     case Kind::kUnsubscribe: uploads_.handle_unsubscribe(conn, message.unsubscribe()); break;
     default:
       if (!uploads_.is_child(conn)) {
@@ -308,6 +314,15 @@ void OriginCore::handle_chunk(Instant now, ConnId conn, const ChunkArrival&) {
 void OriginCore::handle_chunk_sent(Instant now, ConnId conn) {
   driven_at_ = now;
   uploads_.handle_chunk_sent(conn);
+}
+
+void OriginCore::handle_chunk_checked(Instant now, PayloadId payload, ChunkIndex chunk, Result<Digest> digest) {
+  driven_at_ = now;
+  const std::optional<Error> wrong = self_check_.handle_checked(now, payload, chunk, digest);
+  if (!wrong) return;
+  last_error_ = wrong->message();
+  actions_.push(action::warning(fmt::format("{}; it is withdrawn: publish a newer version", last_error_)));
+  publications_.handle_damaged(now, payload);
 }
 
 void OriginCore::handle_payload_begun(Instant, PayloadId, Result<RestoredPayload>) {}

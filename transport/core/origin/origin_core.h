@@ -7,6 +7,7 @@
 
 #include "transport/core/core.h"
 #include "transport/core/edge/links.h"
+#include "transport/core/edge/self_check.h"
 #include "transport/core/edge/uploads.h"
 #include "transport/core/origin/membership.h"
 #include "transport/core/origin/origin_config.h"
@@ -89,6 +90,8 @@ class OriginCore final : public Core {
   [[nodiscard]] std::vector<std::string> children() const { return uploads_.children(); }
   /// Plans were repaired so many times.
   [[nodiscard]] std::uint64_t repair_count() const { return publications_.repair_count(); }
+  /// What was last found to be wrong with what this node holds; "" if nothing was.
+  [[nodiscard]] const std::string& last_error() const { return last_error_; }
 
   void start(Instant now) override;
   void stop(std::string_view reason) override;
@@ -99,6 +102,10 @@ class OriginCore final : public Core {
   void handle_message(Instant now, ConnId conn, const wire::Message& message) override;
   void handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk) override;
   void handle_chunk_sent(Instant now, ConnId conn) override;
+  void handle_chunk_unreadable(Instant now, PayloadId payload, ChunkIndex chunk) override {
+    self_check_.handle_suspected(now, payload, chunk);
+  }
+  void handle_chunk_checked(Instant now, PayloadId payload, ChunkIndex chunk, Result<Digest> digest) override;
   void handle_payload_begun(Instant now, PayloadId payload, Result<RestoredPayload> restored) override;
   void handle_chunk_stored(Instant now, PayloadId payload, ChunkIndex chunk, Status status) override;
   void handle_finished(Instant now, PayloadId payload, Status status) override;
@@ -128,6 +135,7 @@ class OriginCore final : public Core {
   ConnIds conn_ids_;
   Holdings holdings_;
   Uploads uploads_;
+  SelfCheck self_check_;
   Membership members_;
   UnidentifiedConnections unidentified_;
   Reachability reachability_;
@@ -137,6 +145,7 @@ class OriginCore final : public Core {
   // never late.
   std::optional<Instant> silence_due_;
   std::optional<Instant> forget_due_;
+  std::string last_error_;
   std::optional<Instant> driven_at_;  // the last time anything was handled: a stall of our own is not the members'
 };
 

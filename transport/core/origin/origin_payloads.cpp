@@ -98,7 +98,10 @@ std::optional<wire::Message> OriginPayloads::complete(const MadePayload& made) {
 }
 
 bool OriginPayloads::withdraw(PayloadId payload) {
-  if (holdings_.erase(payload) == 0) return false;
+  const auto held = holdings_.find(payload);
+  if (held == holdings_.end()) return false;
+  if (payload.is_full() && !held->second.open()) last_used_ = std::max(last_used_, payload.version);
+  holdings_.erase(held);
   if (payload == PayloadId(latest_)) latest_ = newest_before(latest_);
   return true;
 }

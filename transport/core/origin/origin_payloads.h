@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -33,6 +34,8 @@ class OriginPayloads {
   [[nodiscard]] const Holdings& held() const { return holdings_; }
   [[nodiscard]] bool holds(PayloadId payload) const { return holdings_.contains(payload); }
   [[nodiscard]] Version latest() const { return latest_; }
+  /// The greatest number that a whole version ever had.
+  [[nodiscard]] Version last_used() const { return std::max(last_used_, latest_); }
   /// Whether the latest version is still being taken over.
   [[nodiscard]] bool taking_over() const;
   /// The newest version that is not.
@@ -83,6 +86,7 @@ class OriginPayloads {
   std::set<PayloadId> making_;   // patches and packed payloads that were asked for
   std::set<PayloadId> useless_;  // those that could not be made, or would not be small
   Version latest_{};
+  Version last_used_{};
 };
 
 }  // namespace weightcast

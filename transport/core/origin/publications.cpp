@@ -40,6 +40,8 @@ std::optional<PeerFault> failing_of(wire::FaultKind kind, const Member& parent, 
 // somebody comes or goes all the time takes a third of a core at most.
 constexpr Duration kSettlingPerMember = std::chrono::microseconds(5);
 
+constexpr std::string_view kNotMade = "it could not be made to its end";
+
 }  // namespace
 
 Publications::Publications(const OriginConfig& config, Membership& members, Holdings& holdings, Uploads& uploads,
@@ -66,10 +68,10 @@ Status Publications::check_version(Version version) const {
     return fail(Errc::kInvalidArgument, Op::kPublish,
                 fmt::format("version {}: versions start at 1 and end at {}", version.value, kVersionMax.value));
   }
-  if (version <= payloads_.latest()) {
+  if (version <= payloads_.last_used()) {
     return fail(
         Errc::kAlreadyExists, Op::kPublish,
-        fmt::format("version {}: the latest is {}; versions must grow", version.value, payloads_.latest().value));
+        fmt::format("version {}: the latest is {}; versions must grow", version.value, payloads_.last_used().value));
   }
   return {};
 }
@@ -119,8 +121,18 @@ void Publications::handle_publish(Instant now, Instant started_at, const MadePay
 
 void Publications::handle_publish_failed(Instant now, Version version) {
   if (!payloads_.taking_over() || version != payloads_.latest()) return;
-  withdraw(version);
+  withdraw(version, kNotMade);
   for (auto& [id, member] : members_.all()) member.foreign = member.installed > payloads_.latest();
+  assign_all(now);
+  settle(now);
+}
+
+void Publications::handle_damaged(Instant now, PayloadId payload) {
+  const auto held = payloads_.held().find(payload);
+  if (held == payloads_.held().end() || held->second.open()) return;
+  withdraw(payload, "the origin's copy is damaged");
+  // What was made from it, or would be, leads to other bytes than its digest says.
+  if (payload.is_encoded()) payloads_.give_up(payload);
   assign_all(now);
   settle(now);
 }
@@ -162,15 +174,14 @@ void Publications::handle_grown(const MadePayload& grown, const std::optional<wi
   publication->tell_all(*growth);
 }
 
-void Publications::withdraw(PayloadId payload) {
+void Publications::withdraw(PayloadId payload, std::string_view why) {
   if (!payloads_.withdraw(payload)) return;
-  constexpr std::string_view kWhy = "it could not be made to its end";
-  uploads_.handle_gone(payload, kWhy);
+  uploads_.handle_gone(payload, why);
   Publication* publication = find(payload);
   if (publication == nullptr) return;
   wire::Message message;
   set_payload(*message.mutable_not_available(), payload);
-  message.mutable_not_available()->set_reason(std::string(kWhy));
+  message.mutable_not_available()->set_reason(std::string(why));
   publication->tell_all(message);
   publications_.erase(payload);
   unsettled_.erase(payload);
@@ -186,7 +197,7 @@ void Publications::handle_patch_made(Instant now, PayloadId payload, const Resul
     handle_grown(*made, payloads_.complete(*made));
     uploads_.handle_known(payload);
   } else {
-    withdraw(payload);
+    withdraw(payload, kNotMade);
     payloads_.give_up(payload);
     std::string text = fmt::format("no {}: {}", to_string(payload), made.error().detail);
     const bool expected = made.error().code == Errc::kTooLarge;

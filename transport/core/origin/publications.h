@@ -55,6 +55,9 @@ class Publications {
   void handle_publish_grown(const MadePayload& grown);
   void handle_publish(Instant now, Instant started_at, const MadePayload& made);
   void handle_publish_failed(Instant now, Version version);
+  /// What is held of it was found to be damaged: it is offered to nobody any more. A version of which this was the full
+  /// payload is none any more, but its number stays used.
+  void handle_damaged(Instant now, PayloadId payload);
   void handle_patch_begun(Instant now, std::shared_ptr<const Manifest> manifest);
   void handle_patch_grown(const MadePayload& grown);
   void handle_patch_made(Instant now, PayloadId payload, const Result<MadePayload>& made);
@@ -117,7 +120,7 @@ class Publications {
   /// A payload that was begun has grown, or has come to its end: tells everyone who was told of it.
   void handle_grown(const MadePayload& grown, const std::optional<wire::Message>& growth);
   /// Nobody gets any more of a payload that was begun.
-  void withdraw(PayloadId payload);
+  void withdraw(PayloadId payload, std::string_view why);
   /// What brings `member` to `version`, which is held and newer than what it has.
   [[nodiscard]] CatchUp catch_up_to(Version version, const Member& member,
                                     const std::function<bool(PayloadId)>& can_make) const;

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <set>
+#include <span>
 
+#include "base/units.h"
 #include "transport/core/deadline.h"
 #include "transport/core/payload_wire.h"
 
@@ -55,12 +57,22 @@ void Intake::handle_not_available(Instant now, PayloadId payload) {
 
 void Intake::handle_announce(Instant now, const wire::Announce& announce) {
   Result<Manifest> manifest = manifest_from_wire(announce.manifest());
-  if (!manifest.has_value()) {
-    last_error_ = manifest.error().message();
-    actions_.push(action::warning(last_error_));
-    return;
-  }
+  if (!manifest.has_value()) return refuse_announced(manifest.error());
   if (manifest->version <= installed_) return send_installed();
+  if (const std::uint64_t bytes = std::max(manifest->snapshot_bytes(), manifest->payload_bytes);
+      bytes > config_.snapshot_bytes_max) {
+    const Error why =
+        fail(Errc::kTooLarge, Op::kInstall,
+             fmt::format("version {} takes {}; this worker takes at most {}: see --snapshot-max",
+                         manifest->version.value, format_bytes(bytes), format_bytes(config_.snapshot_bytes_max)));
+    say_failed(manifest->id(), why);
+    return refuse_announced(why);
+  }
+  Result<Assignment> assignment = assignment_from_wire(announce.assignment());
+  if (!assignment.has_value()) return refuse_announced(assignment.error());
+  if (assignment->payload != manifest->id()) {
+    return refuse_announced(fail(Errc::kCorrupt, Op::kPlan, "announce: an assignment of another payload"));
+  }
   const bool same_id = is_incoming(manifest->id());
   if (same_id) {
     const Manifest& here = *incoming_->source.manifest;
@@ -70,14 +82,14 @@ void Intake::handle_announce(Instant now, const wire::Announce& announce) {
     if (grown || (here.id().is_encoded() && continues(*manifest, here))) {
       incoming_->download->handle_announced();
       announced_.reset();  // what is said last counts: should this one fail, it is this one that is tried again
-      handle_assignment(now, announce.assignment());
+      assign(now, std::move(*assignment));
       if (grown) grow_incoming(now, std::make_shared<const Manifest>(std::move(*manifest)));
       return;
     }
   }
   // What is said last counts: an origin that no longer has what is arriving leads this worker on from what it
   // installed.
-  announced_ = Announced{std::make_shared<const Manifest>(std::move(*manifest)), announce.assignment()};
+  announced_ = Announced{std::make_shared<const Manifest>(std::move(*manifest)), std::move(*assignment)};
   const bool behind = incoming_ && incoming_->id.version > announced_->manifest->version;
   if (behind && !incoming_->download->gone()) return;
   retry_at_.reset();
@@ -87,6 +99,11 @@ void Intake::handle_announce(Instant now, const wire::Announce& announce) {
     return abandon_incoming(now, "what is announced takes fewer bytes than are missing of it");
   }
   take_up_newest(now);
+}
+
+void Intake::refuse_announced(const Error& why) {
+  last_error_ = why.message();
+  actions_.push(action::warning(last_error_));
 }
 
 bool Intake::fits(const Manifest& manifest) const {
@@ -102,17 +119,22 @@ bool Intake::cheaper_than_incoming(const Manifest& manifest) const {
   return manifest.planned_bytes() + here_bytes < holding.manifest().planned_bytes();
 }
 
-void Intake::handle_assignment(Instant now, const wire::Assignment& assignment) {
-  const PayloadId payload = payload_of(assignment);
+void Intake::handle_assignment(Instant now, const wire::Assignment& message) {
+  Result<Assignment> assignment = assignment_from_wire(message);
+  if (!assignment.has_value()) return actions_.push(action::warning(assignment.error().message()));
+  assign(now, std::move(*assignment));
+}
+
+void Intake::assign(Instant now, Assignment assignment) {
+  const PayloadId payload = assignment.payload;
   if (is_incoming(payload)) {
-    incoming_->source.assignment = assignment;
     if (Status s = incoming_->download->assign(now, origin_.id(), assignment); !s.has_value()) {
-      actions_.push(action::warning(s.error().message()));
+      return actions_.push(action::warning(s.error().message()));
     }
-    report_faults();
-  } else if (announced_ && announced_->manifest->id() == payload &&
-             assignment.epoch() > announced_->assignment.epoch()) {
-    announced_->assignment = assignment;
+    incoming_->source.assignment = std::move(assignment);
+    report_faults(now);
+  } else if (announced_ && announced_->manifest->id() == payload && assignment.epoch > announced_->assignment.epoch) {
+    announced_->assignment = std::move(assignment);
   }
 }
 
@@ -135,7 +157,7 @@ void Intake::handle_growth(Instant now, const wire::Growth& growth) {
 }
 
 void Intake::grow_incoming(Instant now, std::shared_ptr<const Manifest> manifest) {
-  if (!incoming_->source.manifest->open) return;
+  if (!is_incoming(manifest->id()) || !incoming_->source.manifest->open) return;
   const PayloadId payload = incoming_->id;
   incoming_->source.manifest = manifest;
   holdings_.at(payload).grow(manifest);
@@ -145,7 +167,7 @@ void Intake::grow_incoming(Instant now, std::shared_ptr<const Manifest> manifest
   }
   incoming_->download->handle_grown(now);
   uploads_.handle_known(payload);
-  report_faults();
+  report_faults(now);
   finish_if_complete(now);
 }
 
@@ -157,7 +179,7 @@ void Intake::handle_open(Instant now, ConnId conn) {
 
 void Intake::handle_closed(Instant now, ConnId conn) {
   if (incoming_) incoming_->download->handle_closed(now, conn);
-  report_faults();
+  report_faults(now);
 }
 
 void Intake::handle_message(Instant now, ConnId conn, const wire::Message& message) {
@@ -166,8 +188,11 @@ void Intake::handle_message(Instant now, ConnId conn, const wire::Message& messa
   Download& download = *incoming_->download;
   switch (message.kind_case()) {
     case Kind::kDigestPart:
-      if (payload_of(message.digest_part()) != incoming_->id) break;
-      if (Status s = download.handle_digest_part(now, conn, message.digest_part()); !s.has_value()) {
+      // Before the store has begun nobody was asked for any, and the store could not keep them.
+      if (payload_of(message.digest_part()) != incoming_->id || incoming_->phase != Phase::kReceiving) break;
+      if (Status s = download.handle_digest_part(now, conn, message.digest_part().part(),
+                                                 std::as_bytes(std::span(message.digest_part().digests())));
+          !s.has_value()) {
         actions_.push(action::warning(s.error().message()));
       } else {
         uploads_.handle_known(incoming_->id);  // it may have released chunks that came before it
@@ -190,14 +215,14 @@ void Intake::handle_message(Instant now, ConnId conn, const wire::Message& messa
       break;
     default: break;
   }
-  report_faults();
+  report_faults(now);
 }
 
 void Intake::handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk) {
   if (!is_incoming(chunk.payload) || incoming_->phase != Phase::kReceiving) return;
   bytes_received_ += chunk.size_bytes;
   if (incoming_->download->handle_chunk(now, conn, chunk)) uploads_.handle_verified(chunk.payload, chunk.chunk);
-  report_faults();
+  report_faults(now);
 }
 
 // ---- one version, from announced to installed
@@ -259,7 +284,7 @@ void Intake::handle_stored(Instant now, PayloadId payload, ChunkIndex chunk, con
 }
 
 void Intake::finish_if_complete(Instant now) {
-  if (incoming_->phase != Phase::kReceiving || !holdings_.at(incoming_->id).complete()) return;
+  if (!incoming_ || incoming_->phase != Phase::kReceiving || !holdings_.at(incoming_->id).complete()) return;
   if (!incoming_->stored.complete()) return;
   incoming_->phase = Phase::kFinishing;
   incoming_->stored_at = now;
@@ -292,6 +317,20 @@ void Intake::handle_finished(Instant now, PayloadId payload, const Status& statu
   take_up_newest(now);
 }
 
+void Intake::handle_damaged(Instant now, PayloadId payload, const Error& why) {
+  if (is_incoming(payload)) {
+    // What finishes is read again as a whole, and judged by that.
+    if (incoming_->phase != Phase::kFinishing) fail_incoming(now, why, true);
+    return;
+  }
+  const auto held = holdings_.find(payload);
+  if (held == holdings_.end()) return;
+  last_error_ = why.message();
+  actions_.push(action::warning(fmt::format("{}; it is served to nobody any more", last_error_)));
+  uploads_.handle_gone(payload, "what this node has of it is damaged");
+  holdings_.erase(held);
+}
+
 void Intake::send_installed() {
   wire::Message message;
   wire::Installed* done = message.mutable_installed();
@@ -304,16 +343,19 @@ void Intake::send_installed() {
   origin_.send(std::move(message));
 }
 
-void Intake::fail_incoming(Instant now, const Error& why, bool discard) {
-  const PayloadId payload = incoming_->id;
-  last_error_ = fmt::format("version {}: {}", payload.version.value, why.message());
-  actions_.push(action::warning(last_error_));
+void Intake::say_failed(PayloadId payload, const Error& why) {
   wire::Message message;
   set_payload(*message.mutable_install_failed(), payload);
   message.mutable_install_failed()->set_code(static_cast<std::uint32_t>(why.code));
   message.mutable_install_failed()->set_detail(why.detail.substr(0, kReasonBytesMax));
   origin_.send(std::move(message));
+}
 
+void Intake::fail_incoming(Instant now, const Error& why, bool discard) {
+  const PayloadId payload = incoming_->id;
+  last_error_ = fmt::format("version {}: {}", payload.version.value, why.message());
+  actions_.push(action::warning(last_error_));
+  say_failed(payload, why);
   incoming_->download->cancel();
   if (discard || incoming_->source.manifest->open) actions_.push(action::DiscardPayload{payload});
   uploads_.handle_gone(payload, "this node could not store the version");
@@ -375,13 +417,15 @@ void Intake::forget_old_versions() {
   }
 }
 
-void Intake::report_faults() {
+void Intake::report_faults(Instant now) {
   if (!incoming_) return;
   for (wire::ParentFault& fault : incoming_->download->take_faults()) {
     wire::Message message;
     *message.mutable_parent_fault() = std::move(fault);
     origin_.send(std::move(message));
   }
+  if (incoming_->phase == Phase::kFinishing || !incoming_->download->damaged_at_origin()) return;
+  fail_incoming(now, fail(Errc::kCorrupt, Op::kVerify, "the origin's own copy is damaged, time and again"), false);
 }
 
 void Intake::send_heartbeat(Instant now) {
@@ -408,7 +452,7 @@ void Intake::describe(wire::Join& join) const {
 
 void Intake::handle_timeout(Instant now) {
   if (incoming_) incoming_->download->handle_timeout(now);
-  report_faults();
+  report_faults(now);
   if (retry_at_ && now >= *retry_at_) {
     retry_at_.reset();
     take_up_newest(now);

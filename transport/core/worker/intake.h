@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "transport/core/assignment.h"
 #include "transport/core/edge/download.h"
 #include "transport/core/edge/holdings.h"
 #include "transport/core/edge/links.h"
@@ -46,7 +47,7 @@ class Intake {
   /// A control connection was made anew.
   void handle_rejoined();
   void handle_announce(Instant now, const wire::Announce& announce);
-  void handle_assignment(Instant now, const wire::Assignment& assignment);
+  void handle_assignment(Instant now, const wire::Assignment& message);
   void handle_growth(Instant now, const wire::Growth& growth);
   void handle_not_available(Instant now, PayloadId payload);
 
@@ -62,6 +63,9 @@ class Intake {
   void handle_begun(Instant now, PayloadId payload, Result<RestoredPayload> restored);
   void handle_stored(Instant now, PayloadId payload, ChunkIndex chunk, const Status& status);
   void handle_finished(Instant now, PayloadId payload, const Status& status);
+
+  /// What is here of `payload` was found to be damaged.
+  void handle_damaged(Instant now, PayloadId payload, const Error& why);
 
   void handle_timeout(Instant now);
   [[nodiscard]] std::optional<Instant> poll_deadline() const;
@@ -91,7 +95,7 @@ class Intake {
   enum class Phase : std::uint8_t { kBeginning, kReceiving, kFinishing };
   struct Announced {
     std::shared_ptr<const Manifest> manifest;
-    wire::Assignment assignment;
+    Assignment assignment;
   };
   struct Incoming {
     PayloadId id{};
@@ -103,6 +107,10 @@ class Intake {
     Announced source;
   };
 
+  /// A part in the plan of what arrives, or of what was announced.
+  void assign(Instant now, Assignment assignment);
+  void refuse_announced(const Error& why);
+  void say_failed(PayloadId payload, const Error& why);
   [[nodiscard]] bool is_incoming(PayloadId payload) const { return incoming_ && incoming_->id == payload; }
   /// What is arriving has grown to `manifest`.
   void grow_incoming(Instant now, std::shared_ptr<const Manifest> manifest);
@@ -114,7 +122,8 @@ class Intake {
   /// Whether it could be installed on what is installed now.
   [[nodiscard]] bool fits(const Manifest& manifest) const;
   [[nodiscard]] bool cheaper_than_incoming(const Manifest& manifest) const;
-  void report_faults();
+  /// Tells the origin of parents that were left; gives up what even the origin has damaged.
+  void report_faults(Instant now);
   void send_installed();
   void forget_packed();
   void forget_old_versions();

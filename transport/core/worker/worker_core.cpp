@@ -18,6 +18,7 @@ WorkerCore::WorkerCore(WorkerConfig config)
     : config_(std::move(config)),
       links_(conn_ids_, actions_),
       uploads_(config_.timeouts, holdings_, actions_),
+      self_check_(holdings_, actions_),
       origin_(config_, conn_ids_, actions_),
       intake_(config_, origin_, links_, holdings_, uploads_, actions_),
       unidentified_(config_.timeouts.greeting) {
@@ -44,6 +45,8 @@ void WorkerCore::restore_patch(std::shared_ptr<const Manifest> manifest, const s
 
 void WorkerCore::start(Instant now) {
   started_ = true;
+  // What leads to a version that is not here any more helps nobody; it may be announced again, under the same name.
+  std::erase_if(holdings_, [&](const auto& held) { return held.first.version > installed_version(); });
   origin_.start(now);
 }
 
@@ -164,6 +167,11 @@ void WorkerCore::handle_first_message(Instant now, ConnId conn, const wire::Mess
       if (Status s = uploads_.handle_subscribe(now, conn, message.subscribe()); !s.has_value()) refuse(conn, s.error());
       break;
     case Kind::kUnsubscribe: uploads_.handle_unsubscribe(conn, message.unsubscribe()); break;
+    case Kind::kChunkDamaged:
+      if (!uploads_.is_child(conn)) return;
+      self_check_.handle_suspected(now, payload_of(message.chunk_damaged()),
+                                   ChunkIndex{message.chunk_damaged().chunk()});
+      break;
     case Kind::kJoin:
       refuse(conn, fail(Errc::kNotAllowed, Op::kJoin, "this node is a worker; join the origin instead"));
       break;
@@ -182,6 +190,11 @@ void WorkerCore::handle_chunk(Instant now, ConnId conn, const ChunkArrival& chun
 }
 
 void WorkerCore::handle_chunk_sent(Instant /*now*/, ConnId conn) { uploads_.handle_chunk_sent(conn); }
+
+void WorkerCore::handle_chunk_checked(Instant now, PayloadId payload, ChunkIndex chunk, Result<Digest> digest) {
+  const std::optional<Error> wrong = self_check_.handle_checked(now, payload, chunk, digest);
+  if (wrong) intake_.handle_damaged(now, payload, *wrong);
+}
 
 void WorkerCore::handle_payload_begun(Instant now, PayloadId payload, Result<RestoredPayload> restored) {
   intake_.handle_begun(now, payload, std::move(restored));

@@ -9,6 +9,7 @@
 #include "transport/core/core.h"
 #include "transport/core/edge/holdings.h"
 #include "transport/core/edge/links.h"
+#include "transport/core/edge/self_check.h"
 #include "transport/core/edge/uploads.h"
 #include "transport/core/unidentified_connections.h"
 #include "transport/core/worker/intake.h"
@@ -38,6 +39,10 @@ class WorkerCore final : public Core {
   void handle_message(Instant now, ConnId conn, const wire::Message& message) override;
   void handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk) override;
   void handle_chunk_sent(Instant now, ConnId conn) override;
+  void handle_chunk_unreadable(Instant now, PayloadId payload, ChunkIndex chunk) override {
+    self_check_.handle_suspected(now, payload, chunk);
+  }
+  void handle_chunk_checked(Instant now, PayloadId payload, ChunkIndex chunk, Result<Digest> digest) override;
   void handle_payload_begun(Instant now, PayloadId payload, Result<RestoredPayload> restored) override;
   void handle_chunk_stored(Instant now, PayloadId payload, ChunkIndex chunk, Status status) override;
   void handle_finished(Instant now, PayloadId payload, Status status) override;
@@ -77,6 +82,7 @@ class WorkerCore final : public Core {
   Links links_;
   Holdings holdings_;
   Uploads uploads_;
+  SelfCheck self_check_;
   OriginLink origin_;
   Intake intake_;
   UnidentifiedConnections unidentified_;

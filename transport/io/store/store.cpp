@@ -199,7 +199,9 @@ void StoreImpl::put_digest_part(PayloadId payload, std::uint32_t part, const std
   if (found == incoming_.end()) return;
   VersionRecord& record = found->second->record;
   if (record.digests.parts.contains(ChunkIndex{part})) return;
-  WC_CHECK(record.digests.put_part(record.manifest, part, digests).has_value());
+  if (const Status put = record.digests.put_part(record.manifest, part, digests); !put.has_value()) {
+    return log_warning("store: {}, digest part {}: {}", to_string(payload), part, put.error().message());
+  }
   if (record.manifest.open) return;  // grow() writes it down with the end
   serial_.run(
       [layout = layout_, payload, part, digests] {
@@ -375,7 +377,12 @@ void StoreImpl::finish(PayloadId payload, std::function<void(Result<StoredVersio
     return;
   }
   const IncomingRef incoming = found->second;
-  WC_CHECK(incoming->held.complete() && incoming->record.digests.complete() && !incoming->finishing);
+  if (!incoming->held.complete() || !incoming->record.digests.complete() || incoming->finishing) {
+    later([payload, done = std::move(done)] {
+      done(fail(Errc::kCorrupt, Op::kInstall, fmt::format("{}: not all of it is here", to_string(payload))));
+    });
+    return;
+  }
   incoming->finishing = true;
   if (payload.is_encoded() && !is_made_beside(payload)) return finish_in_place(incoming, std::move(done));
   auto handle = [this, incoming, done = std::move(done)](const Result<Digest>& digest) {

@@ -170,6 +170,7 @@ Result<VersionRecord> read_record(FileSystem& files, const std::filesystem::path
       record.durable = record.digests.complete();
     } else if (entry->has_digest_part()) {
       const std::string& text_of_part = entry->digest_part().digests();
+      if (text_of_part.size() % Digest::kBytes != 0) break;
       std::vector<Digest> digests(text_of_part.size() / Digest::kBytes);
       if (!digests.empty()) std::memcpy(digests.data(), text_of_part.data(), digests.size() * Digest::kBytes);
       if (!record.digests.put_part(manifest, entry->digest_part().part(), digests).has_value()) break;

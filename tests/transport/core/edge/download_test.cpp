@@ -15,19 +15,16 @@ constexpr Version kVersion{3};
 constexpr std::uint32_t kChunks = 100;
 constexpr PeerId kSelf{5};
 
-wire::Assignment assignment(std::uint64_t epoch, std::vector<std::vector<std::uint32_t>> stripes) {
-  wire::Assignment assignment;
-  assignment.set_epoch(epoch);
-  set_payload(assignment, kVersion);
+Assignment assignment(std::uint64_t epoch, const std::vector<std::vector<std::uint32_t>>& stripes) {
+  Assignment assignment;
+  assignment.epoch = Epoch{epoch};
+  assignment.payload = kVersion;
   for (const auto& ancestors : stripes) {
-    wire::StripeSource* source = assignment.add_stripes();
+    StripeSource& source = assignment.stripes.emplace_back();
     for (const std::uint32_t peer : ancestors) {
-      wire::NodeAddress* address = source->add_ancestors();
-      address->set_peer_id(peer);
-      address->mutable_address()->set_host("host");
-      address->mutable_address()->set_port(1000 + peer);
+      source.ancestors.push_back({PeerId{peer}, "", "host", static_cast<std::uint16_t>(1000 + peer)});
     }
-    assignment.add_stripe_weights(1);
+    assignment.stripe_weights.push_back(1);
   }
   return assignment;
 }
@@ -53,7 +50,7 @@ struct DownloadTest : testing::Test {
     return all;
   }
   /// Assigns, and makes the connections that it asks for.
-  void start(const wire::Assignment& plan) {
+  void start(const Assignment& plan) {
     ASSERT_TRUE(download.assign(now, kSelf, plan).has_value());
     download.handle_storage_ready(now);
     open_all();
@@ -72,6 +69,9 @@ struct DownloadTest : testing::Test {
     }
     return ConnId{};
   }
+  Status take_part(std::uint32_t peer, const wire::DigestPart& part) {
+    return download.handle_digest_part(now, conn_to(peer), part.part(), std::as_bytes(std::span(part.digests())));
+  }
   std::vector<wire::FaultKind> fault_kinds() {
     std::vector<wire::FaultKind> kinds;
     for (const auto& fault : download.take_faults()) kinds.push_back(fault.kind());
@@ -89,20 +89,11 @@ TEST_F(DownloadTest, NobodyButItselfAboveIsNoAssignment) {
   EXPECT_FALSE(download.assign(now, kSelf, assignment(1, {{kSelf.value}})).has_value());
 }
 
-TEST_F(DownloadTest, PortsThatAreNoneAreRefused) {
-  for (const std::uint32_t port : {0u, 65536u, 65537u, 0xffffffffu}) {
-    wire::Assignment plan = assignment(1, {{2, 0}});
-    plan.mutable_stripes(0)->mutable_ancestors(0)->mutable_address()->set_port(port);
-    EXPECT_FALSE(download.assign(now, kSelf, plan).has_value()) << port;
-  }
-  EXPECT_TRUE(only<action::Connect>(actions()).empty());
-}
-
 TEST_F(DownloadTest, EarlyChunkThatIsWrongIsBlamedOnItsSenderAndNotOnWhoBroughtTheDigests) {
   start(assignment(1, {{2, 0}, {3, 0}}));
   ASSERT_EQ(dialled.size(), 2u);
   EXPECT_FALSE(download.handle_chunk(now, conn_to(2), chunk_of(kVersion, ChunkIndex{0}, true)));
-  ASSERT_TRUE(download.handle_digest_part(now, conn_to(3), part_of(kVersion, kChunks)).has_value());
+  ASSERT_TRUE(take_part(3, part_of(kVersion, kChunks)).has_value());
   const auto faults = download.take_faults();
   ASSERT_EQ(faults.size(), 1u);
   EXPECT_EQ(faults[0].parent_id(), 2u);
@@ -159,7 +150,7 @@ TEST_F(DownloadTest, ParentThatOnlyEverSaysThatItHasNothingIsLeftInTheEnd) {
 
 TEST_F(DownloadTest, ParentThatFeedsSlowlyButDoesIsNotTakenForAStarvingOne) {
   start(assignment(1, {{2, 0}}));
-  ASSERT_TRUE(download.handle_digest_part(now, conn_to(2), part_of(kVersion, kChunks)).has_value());
+  ASSERT_TRUE(take_part(2, part_of(kVersion, kChunks)).has_value());
   for (std::uint32_t c = 0; c < 5; ++c) {
     for (Duration waited{}; waited < timeouts.starvation * 4 / 5; waited += 200ms) {
       now += 200ms;
@@ -176,7 +167,7 @@ struct DownloadOfUnknownRate : DownloadTest {
   void SetUp() override {
     DownloadTest::SetUp();
     start(assignment(1, {{2, 0}}));
-    ASSERT_TRUE(download.handle_digest_part(now, conn_to(2), part_of(kVersion, kChunks)).has_value());
+    ASSERT_TRUE(take_part(2, part_of(kVersion, kChunks)).has_value());
   }
   [[nodiscard]] ConnId used() {
     for (const auto& connect : dialled) {
@@ -272,11 +263,13 @@ struct DownloadRate : DownloadTest {
     }
   }
   void start_expecting(double chunks_per_s, std::vector<std::uint32_t> ancestors = {2, 0}) {
-    wire::Assignment plan = assignment(1, {ancestors});
-    plan.mutable_stripes(0)->set_predicted_bytes_per_s(chunks_per_s * kChunkBytesMin);
+    Assignment plan = assignment(1, {ancestors});
+    plan.stripes[0].predicted_bytes_per_s = chunks_per_s * kChunkBytesMin;
     start(plan);
     const ConnId parent = conn_to(ancestors[0]);
-    ASSERT_TRUE(download.handle_digest_part(now, parent, part_of(kVersion, kManyChunks)).has_value());
+    const wire::DigestPart part = part_of(kVersion, kManyChunks);
+    ASSERT_TRUE(
+        download.handle_digest_part(now, parent, part.part(), std::as_bytes(std::span(part.digests()))).has_value());
   }
   /// When from now on so much comes from parent 2.
   void expect_left(double chunks_per_s, Duration within, wire::FaultKind why) {
@@ -436,7 +429,7 @@ struct OpenDownloadTest : DownloadTest {
     return download.handle_chunk(now, conn_to(2), chunk_of(kVersion, ChunkIndex{chunk}));
   }
   void take_part(std::uint32_t part) {
-    ASSERT_TRUE(download.handle_digest_part(now, conn_to(2), growing_part_of(kPatch, part)).has_value());
+    ASSERT_TRUE(DownloadTest::take_part(2, growing_part_of(kPatch, part)).has_value());
   }
   std::vector<std::uint32_t> stored() {
     std::vector<std::uint32_t> chunks;
@@ -494,9 +487,77 @@ TEST_F(OpenDownloadTest, ParentThatIsFarAheadIsLeftWithoutBlameUntilThePayloadHa
   EXPECT_TRUE(messages[0].message.has_subscribe());
 }
 
+/// Of chunks that the download has let go of again the bytes are gone.
+struct Memory {
+  std::size_t bytes = 0, bytes_max = 0;
+  std::shared_ptr<Buffer> make(std::size_t size) {
+    bytes += size;
+    bytes_max = std::max(bytes_max, bytes);
+    return {reinterpret_cast<Buffer*>(this), [this, size](Buffer*) { bytes -= size; }};
+  }
+};
+
+TEST_F(OpenDownloadTest, ChunksBeyondWhatIsKnownTakeNoMoreThanTheDocumentedBound) {
+  // What matters is what a chunk takes, and not what chunks of the payload usually take.
+  for (const std::uint32_t size : {kChunkBytesMax, kChunkBytesMin, 1u}) {
+    Memory memory;
+    start(assignment(1, {{2, 0}}));
+    for (std::uint32_t i = 0; i < 20'000; ++i) {
+      if (!download.uses(conn_to(2))) break;
+      ChunkArrival chunk = chunk_of(kVersion, ChunkIndex{4 + i % 1000});
+      chunk.size_bytes = size;
+      chunk.bytes = memory.make(std::max(size, kChunkBytesMin));
+      (void)download.handle_chunk(now, conn_to(2), chunk);
+    }
+    EXPECT_FALSE(download.uses(conn_to(2)));
+    EXPECT_LE(memory.bytes_max, 16 * kMiB + kChunkBytesMax) << size;
+    grow(8, true);
+    open_all();
+    download.cancel();
+    (void)fault_kinds();
+  }
+}
+
+TEST_F(OpenDownloadTest, DigestPartsBeyondWhatIsKnownThatAreTooLongAreCorrupt) {
+  start(assignment(1, {{2, 0}}));
+  wire::DigestPart part = growing_part_of(kPatch, 5);
+  part.set_digests(std::string(kControlBytesMax / 2, 'x'));
+  EXPECT_FALSE(DownloadTest::take_part(2, part).has_value());
+  EXPECT_THAT(fault_kinds(), ElementsAre(wire::FAULT_KIND_CORRUPT));
+}
+
+TEST_F(DownloadTest, ParentIsToldOfTheChunkThatDoesNotMatch) {
+  start(assignment(1, {{2, 0}}));
+  ASSERT_TRUE(take_part(2, part_of(kVersion, kChunks)).has_value());
+  (void)actions();
+  EXPECT_FALSE(download.handle_chunk(now, conn_to(2), chunk_of(kVersion, ChunkIndex{9}, true)));
+  const auto sent = only<action::Send>(actions());
+  ASSERT_FALSE(sent.empty());
+  EXPECT_EQ(sent[0].conn, conn_to(2));
+  EXPECT_EQ(payload_of(sent[0].message.chunk_damaged()), PayloadId(kVersion));
+  EXPECT_EQ(sent[0].message.chunk_damaged().chunk(), 9u);
+}
+
+TEST_F(DownloadTest, OriginThatSendsDamageIsTriedSoOftenAndNoMore) {
+  start(assignment(1, {{2, 0}}));
+  ASSERT_TRUE(take_part(2, part_of(kVersion, kChunks)).has_value());
+  int tries = 0;
+  for (; !download.damaged_at_origin() && tries < 100; ++tries) {
+    open_all();
+    const std::uint32_t parent = download.uses(conn_to(2)) ? 2 : 0;
+    EXPECT_FALSE(download.handle_chunk(now, conn_to(parent), chunk_of(kVersion, ChunkIndex{0}, true)));
+    while (download.poll_deadline() && !download.uses(conn_to(0)) && !download.uses(conn_to(2))) {
+      now = *download.poll_deadline();
+      download.handle_timeout(now);
+      open_all();
+    }
+  }
+  EXPECT_LT(tries, 10);
+}
+
 TEST_F(OpenDownloadTest, ParentIsNotCalledSlowOrStarvingForWhatIsNotMadeYet) {
-  wire::Assignment plan = assignment(1, {{2, 0}});
-  plan.mutable_stripes(0)->set_predicted_bytes_per_s(1e9);
+  Assignment plan = assignment(1, {{2, 0}});
+  plan.stripes[0].predicted_bytes_per_s = 1e9;
   start(plan);
   take_part(0);
   for (const std::uint32_t chunk : {0u, 1u, 2u, 3u}) EXPECT_TRUE(take(chunk));

@@ -175,6 +175,23 @@ TEST_F(OriginCoreTest, WorkerOfAnEarlierProtocolIsToldBothVersions) {
   EXPECT_THAT(heard_by("a", Kind::kBye)[0].bye().reason(), HasSubstr("it speaks protocol 4, this origin 5"));
 }
 
+TEST_F(OriginCoreTest, VersionThatIsDamagedHereIsWithdrawnAndItsNumberStaysUsed) {
+  join("a");
+  publish(1);
+  origin.handle_chunk_unreadable(now, Version{1}, ChunkIndex{2});
+  origin.handle_chunk_checked(now, Version{1}, ChunkIndex{2}, fail(Errc::kIo, Op::kRead, "the file is shorter"));
+  run();
+  EXPECT_EQ(origin.latest(), kNoVersion);
+  EXPECT_TRUE(origin.holdings().empty());
+  const auto gone = heard_by("a", Kind::kNotAvailable);
+  ASSERT_EQ(gone.size(), 1u);
+  EXPECT_EQ(payload_of(gone[0].not_available()), PayloadId(Version{1}));
+  EXPECT_THAT(origin.last_error(), HasSubstr("the file is shorter"));
+  EXPECT_EQ(origin.check_version(Version{1}).error().code, Errc::kAlreadyExists) << "workers may have its other bytes";
+  publish(2);
+  EXPECT_EQ(heard_by("a", Kind::kAnnounce).back().announce().manifest().payload().version(), 2u);
+}
+
 TEST_F(OriginCoreTest, ParentThatHasNotGotTheVersionKeepsItsScore) {
   join("a"), join("b"), join("c");
   publish(1);

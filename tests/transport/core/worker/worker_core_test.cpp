@@ -77,6 +77,127 @@ struct WorkerCoreTest : testing::Test {
 
 using Kind = wire::Message::KindCase;
 
+struct WorkerWhoseOriginIsDamaged : WorkerCoreTest {
+  std::vector<action::PutDigestPart> put;
+
+  /// Until `done`: makes what is dialled, and has the origin answer each subscription with a chunk that is damaged.
+  void serve_damage(Version version, const std::function<bool()>& done) {
+    for (int i = 0; i < 1000 && !done(); ++i) {
+      const ConnId conn = dialled.back().conn;
+      if (conn != origin) {
+        worker.handle_connected(now, conn);
+        wire::Message part;
+        *part.mutable_digest_part() = part_of(version, 100);
+        worker.handle_message(now, conn, part);
+        worker.handle_chunk(now, conn, chunk_of(version, ChunkIndex{7}, true));
+        run();
+      }
+      if (const auto due = worker.poll_deadline()) now = std::max(now, *due);
+      worker.handle_message(now, origin, wire::Message());
+      worker.handle_timeout(now);
+      run();
+    }
+  }
+};
+
+TEST_F(WorkerWhoseOriginIsDamaged, SaysSoAfterAFewTriesAndGoesOnWithWhatIsAnnouncedNext) {
+  announce(1, 1);
+  worker.handle_payload_begun(now, Version{1}, RestoredPayload{});
+  run();
+  announce(2, 2);
+  ASSERT_EQ(worker.receiving(), Version{1}) << "what it receives it finishes first, as long as it can";
+  const std::size_t dialled_before = dialled.size();
+  serve_damage(Version{1}, [&] { return worker.receiving() == Version{2}; });
+  EXPECT_EQ(worker.receiving(), Version{2});
+  EXPECT_LT(dialled.size() - dialled_before, 10u);
+  ASSERT_NE(last_said(Kind::kInstallFailed), nullptr);
+  EXPECT_EQ(last_said(Kind::kInstallFailed)->install_failed().code(), std::uint32_t(Errc::kCorrupt));
+  EXPECT_THAT(worker.last_error(), testing::HasSubstr("damaged"));
+}
+
+TEST_F(WorkerWhoseOriginIsDamaged, WaitsBeforeItTriesTheSameAgain) {
+  announce(1, 1);
+  worker.handle_payload_begun(now, Version{1}, RestoredPayload{});
+  run();
+  serve_damage(Version{1}, [&] { return worker.receiving() == kNoVersion; });
+  EXPECT_EQ(worker.receiving(), kNoVersion);
+  announce(2, 2);
+  EXPECT_EQ(worker.receiving(), Version{2}) << "but not for what is new";
+}
+
+TEST_F(WorkerCoreTest, DigestPartThatComesBeforeTheStoreHasBegunIsNotKept) {
+  announce(1, 1);
+  const ConnId parent = dialled.back().conn;
+  worker.handle_connected(now, parent);
+  wire::Message part;
+  *part.mutable_digest_part() = part_of(Version{1}, 100);
+  worker.handle_message(now, parent, part);
+  const auto put = [&] { return only<action::PutDigestPart>(drain([&] { return worker.poll_action(); })).size(); };
+  EXPECT_EQ(put(), 0u) << "the store has no place for it yet, and would miss it in the end";
+  worker.handle_payload_begun(now, Version{1}, RestoredPayload{});
+  worker.handle_message(now, parent, part);
+  EXPECT_EQ(put(), 1u);
+}
+
+TEST_F(WorkerCoreTest, SnapshotLargerThanItTakesIsRefusedBeforeRoomIsMadeForIt) {
+  auto huge = std::make_shared<Manifest>(*taken_over_manifest(Version{1}, 0, 8));
+  huge->files = {{"model.safetensors", config.snapshot_bytes_max + 1}};
+  announce(huge, 1);
+  EXPECT_TRUE(begun.empty());
+  ASSERT_NE(last_said(Kind::kInstallFailed), nullptr);
+  EXPECT_EQ(last_said(Kind::kInstallFailed)->install_failed().code(), std::uint32_t(Errc::kTooLarge));
+  EXPECT_THAT(worker.last_error(), testing::HasSubstr("--snapshot-max"));
+}
+
+TEST_F(WorkerCoreTest, PatchWhoseVersionIsNotHereIsForgottenAndTakenAnew) {
+  WorkerCore fresh(config);
+  const PayloadId step = patch_of(Version{2}, Version{1});
+  const auto patch = growing_manifest(step, 8, false);
+  fresh.restore(manifest_of(Version{1}, 100), chunk_digests(Version{1}, 100));
+  fresh.restore_patch(patch, chunk_digests(Version{2}, 8));
+  fresh.start(now);
+  EXPECT_FALSE(fresh.holdings().contains(step));
+  const auto actions = [&] { return drain([&] { return fresh.poll_action(); }); };
+  const ConnId control = only<action::Connect>(actions()).at(0).conn;
+  fresh.handle_connected(now, control);
+  wire::Message joined;
+  joined.mutable_joined()->set_peer_id(5);
+  fresh.handle_message(now, control, joined);
+  wire::Message message;
+  *message.mutable_announce()->mutable_manifest() = manifest_to_wire(*patch);
+  wire::Assignment* assignment = message.mutable_announce()->mutable_assignment();
+  assignment->set_epoch(1);
+  set_payload(*assignment, step);
+  assignment->add_stripes()->add_ancestors()->set_peer_id(0);
+  assignment->add_stripe_weights(1);
+  fresh.handle_message(now, control, message);
+  EXPECT_EQ(fresh.receiving(), step);
+}
+
+TEST_F(WorkerCoreTest, ServesNobodyWhatItFindsDamagedOnItsDisk) {
+  WorkerCore fresh(config);
+  fresh.restore(manifest_of(Version{1}, 100), chunk_digests(Version{1}, 100));
+  fresh.start(now);
+  const auto actions = [&] { return drain([&] { return fresh.poll_action(); }); };
+  (void)actions();
+  const ConnId child = fresh.next_conn();
+  fresh.handle_accepted(now, child, "host");
+  wire::Message message;
+  message.mutable_hello()->set_protocol(kProtocolVersion);
+  fresh.handle_message(now, child, message);
+  wire::Message damaged;
+  set_payload(*damaged.mutable_chunk_damaged(), Version{1});
+  damaged.mutable_chunk_damaged()->set_chunk(7);
+  fresh.handle_message(now, child, damaged);
+  const auto checks = only<action::CheckChunk>(actions());
+  ASSERT_EQ(checks.size(), 1u);
+  EXPECT_EQ(checks[0].chunk, ChunkIndex{7});
+  fresh.handle_chunk_checked(now, Version{1}, ChunkIndex{7}, digest_of({}));
+  EXPECT_TRUE(fresh.holdings().empty());
+  EXPECT_EQ(fresh.installed_version(), Version{1}) << "there is nothing better";
+  EXPECT_THAT(fresh.last_error(), testing::HasSubstr("version 1, chunk 7"));
+}
+
 TEST_F(WorkerCoreTest, TellsTheOriginAtOnceWhatItTakesUp) {
   announce(1, 1);
   ASSERT_NE(last_said(Kind::kHeartbeat), nullptr);

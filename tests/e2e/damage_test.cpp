@@ -1,0 +1,67 @@
+// What rots on a node's disk is found, said and served to nobody; newer versions are not held up by it.
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/units.h"
+#include "tests/e2e/cluster.h"
+
+namespace weightcast {
+namespace {
+
+using testing::HasSubstr;
+
+struct DamageTest : testing::Test {
+  Cluster cluster;
+  std::string source;
+  std::filesystem::path copy;  // the origin's own, of version 1
+
+  void SetUp() override {
+    cluster.start_origin({"--no-patches", "--pack", "never"});
+    source = write_snapshot(cluster.temp().file("model.safetensors"), 4 * kMiB, 1);
+    ASSERT_EQ(cluster.publish(source, 1, {}).status, 0);
+    copy = std::filesystem::path(cluster.state("origin")) / "versions/000000000001/model.safetensors";
+    ASSERT_TRUE(Cluster::eventually([&] {
+      const Ran versions = cluster.run({"versions", "--state", cluster.state("origin"), "--json"});
+      return versions.out.find("\"durable\":true") != std::string::npos ||
+             versions.out.find("\"durable\": true") != std::string::npos;
+    })) << "what is not durable is looked at when the origin starts";
+  }
+
+  void expect_that_version_2_is_not_held_up() {
+    cluster.start_worker("late");
+    ASSERT_TRUE(Cluster::eventually([&] { return cluster.self("origin").at("last_error") != ""; }))
+        << cluster.log("origin") << cluster.log("late");
+    EXPECT_THAT(cluster.self("origin").at("last_error").get<std::string>(), HasSubstr("version 1, chunk"));
+    EXPECT_THAT(cluster.log("origin"), HasSubstr("it is withdrawn"));
+    EXPECT_EQ(cluster.version("late"), 0u);
+    const std::string next = write_snapshot(cluster.temp().file("next.safetensors"), 4 * kMiB, 2);
+    EXPECT_EQ(cluster.publish(next, 2).status, 0) << cluster.log("late");
+    EXPECT_TRUE(cluster.holds("late", next));
+  }
+};
+
+TEST_F(DamageTest, BitThatFlipsInTheOriginsCopyHoldsNoWorkerUp) {
+  ASSERT_EQ(cluster.end("origin", SIGTERM), 0);
+  {
+    std::fstream file(copy, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(3 * kMiB);
+    const char byte = static_cast<char>(file.get());
+    file.seekp(3 * kMiB);
+    file.put(static_cast<char>(byte ^ 1));
+    ASSERT_TRUE(file.good());
+  }
+  cluster.restart("origin");
+  ASSERT_EQ(cluster.version("origin"), 1u) << "what is durable is trusted";
+  expect_that_version_2_is_not_held_up();
+}
+
+TEST_F(DamageTest, FileThatIsCutShortUnderTheOriginHoldsNoWorkerUp) {
+  std::filesystem::resize_file(copy, 3 * kMiB);
+  expect_that_version_2_is_not_held_up();
+}
+
+}  // namespace
+}  // namespace weightcast
