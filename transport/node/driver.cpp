@@ -196,8 +196,12 @@ void Driver::perform(action::SendChunk send) {
 }
 
 void Driver::send_ready(ConnId conn) {
-  const auto peer = peers_.find(conn);
-  while (std::optional<SendOrder::Chunk> next = peer->second.order.poll()) {
+  for (;;) {
+    // To send one may end the connection.
+    const auto peer = peers_.find(conn);
+    if (peer == peers_.end()) return;
+    std::optional<SendOrder::Chunk> next = peer->second.order.poll();
+    if (!next) return;
     const std::size_t size = next->bytes->size();
     peer->second.connection->send_chunk(next->payload, next->chunk, std::move(next->bytes), [this, conn, size] {
       chunk_bytes_sent_ += size;

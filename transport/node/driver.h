@@ -51,7 +51,7 @@ class Driver {
   struct Peer {
     std::unique_ptr<FrameConnection> connection;  // null while dialling
     std::unique_ptr<Network::Attempt> attempt;    // while dialling
-#include "transport/io/net/send_order.h"
+    SendOrder order;
     bool brings_chunks = false;
     bool paused = false;
   };
