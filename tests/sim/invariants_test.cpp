@@ -27,6 +27,12 @@ class Canary : public Core {
     worker_->handle_chunk(now, conn, chunk);
   }
   void handle_chunk_sent(Instant now, ConnId conn) override { worker_->handle_chunk_sent(now, conn); }
+  void handle_chunk_unreadable(Instant now, PayloadId payload, ChunkIndex chunk) override {
+    worker_->handle_chunk_unreadable(now, payload, chunk);
+  }
+  void handle_chunk_checked(Instant now, PayloadId payload, ChunkIndex chunk, Result<Digest> digest) override {
+    worker_->handle_chunk_checked(now, payload, chunk, std::move(digest));
+  }
   void handle_payload_begun(Instant now, PayloadId payload, Result<RestoredPayload> restored) override {
     worker_->handle_payload_begun(now, payload, std::move(restored));
   }
