@@ -15,6 +15,7 @@
 #include "proto/frame.h"
 #include "proto/limits.h"
 #include "proto/wire.pb.h"
+#include "tests/real_files.h"
 #include "transport/io/net/socket_network.h"
 #include "transport/io/unique_fd.h"
 #include "transport/node/node.h"
@@ -99,8 +100,8 @@ class LimitedOrigin : public testing::Test {
     config.admission = AdmissionLimits::of_this_process();
     UvLoop loop;
     SocketNetwork network(loop, Rate{}, Rate{}, SocketOptions{});
-    const auto open_store = [&](StoreOptions options) { return Store::open(loop, std::move(options)); };
-    auto node = open_node(config, {loop, network, open_store, [] { return std::uint64_t{1}; }});
+    const auto open_store = [&](StoreOptions options) { return Store::open(loop, real_files(), std::move(options)); };
+    auto node = open_node(config, {loop, network, real_files(), open_store, [] { return std::uint64_t{1}; }});
     if (!node.has_value()) ::_exit(1);
     const std::uint16_t port = (*node)->endpoint().port;
     if (::write(out, &port, sizeof port) != ssize_t(sizeof port)) ::_exit(1);

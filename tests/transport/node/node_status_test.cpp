@@ -6,6 +6,7 @@
 
 #include "proto/limits.h"
 #include "proto/wire.pb.h"
+#include "tests/real_files.h"
 #include "tests/transport/io/io_fixture.h"
 #include "transport/io/net/dial.h"
 #include "transport/io/net/socket_network.h"
@@ -38,8 +39,10 @@ struct NodeStatusTest : testing::Test {
     return config;
   }
   std::unique_ptr<Node> open(const DaemonConfig& config) {
-    const auto open_store = [this](StoreOptions options) { return Store::open(loop, std::move(options)); };
-    auto node = open_node(config, {loop, network, open_store, [] { return std::uint64_t{1}; }});
+    const auto open_store = [this](StoreOptions options) {
+      return Store::open(loop, real_files(), std::move(options));
+    };
+    auto node = open_node(config, {loop, network, real_files(), open_store, [] { return std::uint64_t{1}; }});
     EXPECT_TRUE(node.has_value()) << node.error().message();
     return std::move(*node);
   }
