@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <bit>
+#include <fstream>
+#include <iterator>
 
 #include "patch/codec/head.h"
 #include "patch/codec/segment_codec.h"
+#include "tests/patch/cells.h"
 
 namespace weightcast {
 namespace {
@@ -104,6 +107,81 @@ TEST(Golden, End) {
   });
   EXPECT_TRUE(std::equal(fields.begin(), fields.end(), frame.begin()));
   EXPECT_EQ(read_end(frame)->results_digest, digest_of({}));
+}
+
+// Whole payloads as files, which every later build must read: FORMAT.md's promise. What stands behind their heads is
+// made again to the same bytes; a head is one zstd frame, whose bytes are those of one zstd release.
+struct GoldenSnapshots {
+  test::Snapshot base, result;
+};
+
+GoldenSnapshots golden_snapshots() {
+  GoldenSnapshots made;
+  std::uint32_t state = 1;
+  const auto random = [&state] { return state = state * 1664525 + 1013904223; };
+  const auto add = [&](const char* name, const char* dtype, std::size_t cells, std::size_t width, auto before,
+                       auto after) {
+    std::vector<std::byte> old_bytes(cells * width), new_bytes(cells * width);
+    for (std::size_t i = 0; i < cells; ++i) {
+      const std::uint64_t old_cell = before(), new_cell = after(old_cell);
+      for (std::size_t b = 0; b < width; ++b) {
+        old_bytes[i * width + b] = std::byte(old_cell >> (8 * b));
+        new_bytes[i * width + b] = std::byte(new_cell >> (8 * b));
+      }
+    }
+    made.base.add(name, dtype, {cells}, old_bytes);
+    made.result.add(name, dtype, {cells}, new_bytes);
+  };
+  made.base.add_raw(test::text_bytes("a header of the base"));
+  made.result.add_raw(test::text_bytes("a header of result 2"));
+  // A few exponents, any mantissa and sign; some in a hundred move to a neighbour.
+  add(
+      "w", "BF16", 20'000, 2, [&] { return 0x3b80u | (random() >> 16 & 0x81ffu); },
+      [&](std::uint64_t cell) { return random() >> 24 < 5 ? cell ^ 1 : cell; });
+  add(
+      "norm", "F32", 600, 4, [&] { return 0x3f000000u | random() >> 9; },
+      [&](std::uint64_t cell) { return random() >> 24 < 100 ? cell + 1 : cell; });
+  add(
+      "table", "I64", 100, 8, [&] { return std::uint64_t{random() >> 20}; }, [](std::uint64_t cell) { return cell; });
+  return made;
+}
+
+PatchIdentity golden_identity(Version base_version, Bytes base, Bytes result) {
+  return {"golden", base_version, Version{2}, base.empty() ? Digest{} : test::digest_of_file(base),
+          test::digest_of_file(result)};
+}
+
+void expect_golden(const std::string& name, const test::Snapshot& base, const test::Snapshot& result,
+                   const PatchIdentity& identity) {
+  std::ifstream in(std::string(WEIGHTCAST_CODEC_GOLDEN) + "/" + name, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  const Bytes golden = test::text_bytes(text);
+  ASSERT_FALSE(golden.empty()) << name;
+  const Result<std::size_t> head_bytes = peek_head(golden);
+  ASSERT_TRUE(head_bytes.has_value()) << head_bytes.error().message();
+  const Result<PatchHead> head = read_head(golden.first(*head_bytes));
+  ASSERT_TRUE(head.has_value()) << head.error().message();
+  EXPECT_TRUE(*head == *make_head(identity, base.layout, result.layout, 16'384));
+  std::vector<std::byte> made(result.stream.size());
+  const Result<Digest> digest = test::apply_patch(golden, base.stream, made);
+  ASSERT_TRUE(digest.has_value()) << digest.error().message();
+  EXPECT_EQ(*digest, identity.result_digest);
+  EXPECT_EQ(made, result.stream);
+
+  const std::vector<std::byte> again = test::make_patch(base, result, 16'384, {}, identity);
+  const Bytes fresh = Bytes(again).subspan(*peek_head(again));
+  EXPECT_TRUE(std::ranges::equal(golden.subspan(*head_bytes), fresh)) << name << ": it is encoded differently now";
+}
+
+TEST(Golden, PackedPayload) {
+  const GoldenSnapshots snapshots = golden_snapshots();
+  expect_golden("packed.wcpatch", {}, snapshots.result, golden_identity(kNoVersion, {}, snapshots.result.stream));
+}
+
+TEST(Golden, Patch) {
+  const GoldenSnapshots snapshots = golden_snapshots();
+  expect_golden("patch.wcpatch", snapshots.base, snapshots.result,
+                golden_identity(Version{1}, snapshots.base.stream, snapshots.result.stream));
 }
 
 }  // namespace
