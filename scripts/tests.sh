@@ -136,9 +136,9 @@ dev_stages() {
 }
 
 sanitizer_stages() {
-  if stage "building for AddressSanitizer" build asan tests_fast; then tests_stage asan fast "$(nproc)"; fi
+  if stage "building for AddressSanitizer" build_in_batches asan tests_fast; then tests_stage asan fast "$(nproc)"; fi
   without_randomisation
-  if stage "building for ThreadSanitizer" build tsan tests_threads; then tests_stage tsan threads "$(nproc)"; fi
+  if stage "building for ThreadSanitizer" build_in_batches tsan tests_threads; then tests_stage tsan threads "$(nproc)"; fi
 }
 
 cmd_test() {
