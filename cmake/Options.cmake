@@ -24,8 +24,11 @@ endif()
 if(WEIGHTCAST_UNITY)
   set(CMAKE_UNITY_BUILD ON)
   set(CMAKE_UNITY_BUILD_BATCH_SIZE 8)
-  # What one file of a batch declares is no shadow in the next one.
+  # What one file of a batch declares is no shadow in the next one, and an anonymous namespace in a batch is its own.
   add_compile_options(-Wno-shadow)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    add_compile_options(-Wno-subobject-linkage)
+  endif()
 endif()
 if(WEIGHTCAST_SANITIZE)
   add_compile_options(-fsanitize=${WEIGHTCAST_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -O1 -g1)
