@@ -60,7 +60,8 @@ Status make_directories(FileSystem& files, const fs::path& path) {
   const fs::path parent = path.parent_path();
   if (!there.has_value() && parent != path) WC_TRY(make_directories(files, parent));
   Status made = files.make_directory(path);
-  if (made.has_value() || made.error().code != Errc::kAlreadyExists) return made;
+  if (made.has_value()) return sync_directory(files, parent);
+  if (made.error().code != Errc::kAlreadyExists) return made;
   const Result<FileInfo> now = files.info(path);  // another process may have been faster
   return now.has_value() && now->is_directory() ? Status() : made;
 }

@@ -206,7 +206,7 @@ inline constexpr std::size_t kWriteBytes = 64 * kKiB;
 
 /// Whether there is such a name; of a link, whether it leads to something.
 [[nodiscard]] bool exists(FileSystem& files, const std::filesystem::path& path);
-/// The directory and those above it that are missing. Harmless where it is there.
+/// The directory and those above it that are missing; their names survive a power cut. Harmless where it is there.
 [[nodiscard]] Status make_directories(FileSystem& files, const std::filesystem::path& path);
 /// A name, and what is below it if it is a directory. Links are not followed. Harmless where there is none. Goes on
 /// after an error, and returns the first.

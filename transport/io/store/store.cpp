@@ -28,6 +28,7 @@ StoreImpl::StoreImpl(EventLoop& loop, StoreOptions options, FileSystem& files, s
                    }),
       cache_(options_.cache_bytes_max),
       read_buffers_(kReadBuffersKeptBytesMax),
+      syncing_(loop),
       serial_(loop),
       disk_(std::move(disk)) {
   for (RecoveredVersion& version : found.partial) {
@@ -125,10 +126,10 @@ void StoreImpl::begin(const Manifest& manifest, std::function<void(Result<Partia
   auto made = std::make_shared<Made>();
   if (!there) made->record = std::make_shared<VersionRecord>(VersionRecord{manifest, ChunkDigests(manifest)});
   serial_.run(
-      [layout = layout_, made, manifest, beside = is_made_beside(payload)] {
-        if (beside) made->target = make_target(layout, manifest);
+      [layout = layout_, made, manifest, spare = spare_ready_, beside = is_made_beside(payload)] {
+        if (beside) made->target = make_target(layout, manifest, spare);
         if (!made->target.has_value() || !made->record) return;
-        made->files = make_incoming(layout, *made->record);
+        made->files = make_incoming(layout, *made->record, spare);
         if (made->files.has_value() || !beside) return;
         static_cast<void>(layout.throw_away(layout.incoming(manifest.version)));
         layout.empty_trash();
@@ -528,26 +529,44 @@ void StoreImpl::forget_old() {
   const std::size_t kept = options_.single_copy ? 1 : std::max<std::size_t>(options_.versions_kept, 1);
   if (complete_.size() <= kept) return;
   std::size_t excess = complete_.size() - kept;
+  Version newest_durable{};
+  for (const auto& [version, complete] : complete_) {
+    if (complete->stored.durable) newest_durable = version;
+  }
   for (auto it = complete_.begin(); excess > 0; --excess) {
     const auto& [version, complete] = *it;
-    if (complete->users > 0 || (retained_ && retained_->contains(version))) {
+    // If the power failed now, the newest one that is on the disk would be all that is left.
+    if (version == newest_durable || complete->users > 0 || (retained_ && retained_->contains(version))) {
       ++it;
       continue;
     }
     log_info("store: version {} is forgotten; the last {} are kept", version.value, kept);
     if (options_.reuse_files && !options_.single_copy) {
-      serial_.run(
-          [layout = layout_, version = version] {
-            const Status retired = retire(layout, version);
-            if (!retired.has_value()) log_warning("store: {}", retired.error().message());
-            layout.empty_trash();
-          },
-          [] {});
+      keep_files_of(version);
     } else {
       remove(version, complete->stored.path);
     }
     it = complete_.erase(it);
   }
+}
+
+void StoreImpl::keep_files_of(Version version) {
+  spare_ready_ = kNoVersion;
+  auto status = std::make_shared<Status>();
+  serial_.run(
+      [layout = layout_, version, status] {
+        *status = retire(layout, version);
+        if (!status->has_value()) log_warning("store: {}", status->error().message());
+        layout.empty_trash();
+      },
+      [this, version, status] {
+        if (!status->has_value()) return;
+        // Not among the other jobs: they would wait for the disk.
+        syncing_.run([layout = layout_, status] { *status = sync_records(layout); },
+                     [this, version, status] {
+                       if (status->has_value()) spare_ready_ = version;
+                     });
+      });
 }
 
 void StoreImpl::make_durable(const CompleteRef& complete) { sync_files_from(0, complete); }
@@ -574,10 +593,11 @@ void StoreImpl::sync_files_from(std::size_t file, const CompleteRef& complete) {
   auto status = std::make_shared<Status>();
   serial_.run([layout = layout_, version, files = complete->files,
                status] { *status = sync_names_and_mark(layout, version, *files); },
-              [complete, status, report, forgotten] {
+              [this, complete, status, report, forgotten] {
                 if (forgotten()) return;
                 if (!status->has_value()) return report(status->error());
                 complete->stored.durable = true;
+                forget_old();
               });
 }
 

@@ -20,7 +20,8 @@ namespace weightcast {
 
 struct StoreOptions {
   std::filesystem::path directory;
-  std::uint32_t versions_kept = 2;  ///< installed versions on disk, the current one included; at least 1
+  /// Installed versions on disk, the current one included; at least 1. Until the newest ones are durable, one more.
+  std::uint32_t versions_kept = 2;
   DiskBackend backend = DiskBackend::kAuto;
   /// A patch changes the files of its base instead of new ones: room for one copy is enough, versions_kept and
   /// reuse_files do not count, and no version is visible while that goes on. See retain() and finish().

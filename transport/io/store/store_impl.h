@@ -189,6 +189,7 @@ class StoreImpl final : public Store {
                         const std::function<void(Result<StoredVersion>)>& done);
   void forget_old();
   void forget_old_patches();
+  void keep_files_of(Version version);
   void remove(PayloadId payload, const std::filesystem::path& path);
   void make_durable(const CompleteRef& complete);
   void sync_files_from(std::size_t file, const CompleteRef& complete);
@@ -219,7 +220,10 @@ class StoreImpl final : public Store {
   BufferPool read_buffers_;
   std::unordered_map<ChunkKey, std::vector<ReadDone>> reading_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>();
+  /// The version whose files are spare and may be written to, or kNoVersion.
+  Version spare_ready_{};
   // Last, so that they end first: their destructors wait for what uses the rest.
+  SerialWork syncing_;
   SerialWork serial_;
   std::unique_ptr<Disk> disk_;
 };

@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
 
 #include "transport/io/log.h"
 #include "transport/io/parallel.h"
@@ -163,6 +164,21 @@ class Recovery {
     return {};
   }
 
+  /// Why nobody can use a patch, although it may be whole. Those to versions before the newest are links of a chain,
+  /// and outlive what they lead to. But the number of a version that was lost may come back with other bytes.
+  [[nodiscard]] std::optional<std::string> why_useless(const Manifest& patch) const {
+    if (found_.complete.empty() || found_.complete.back().record.manifest.version < patch.version) {
+      return "the version that it leads to is not here";
+    }
+    for (const RecoveredVersion& version : found_.complete) {
+      const Manifest& there = version.record.manifest;
+      if (there.version == patch.version && there.snapshot_digest != patch.snapshot_digest) {
+        return "it leads to another version of this number";
+      }
+    }
+    return std::nullopt;
+  }
+
   Status look_at_patches() {
     WC_ASSIGN(const std::set<PayloadId> patches, payloads_in(layout_.patches()));
     for (const PayloadId patch : patches) {
@@ -176,6 +192,10 @@ class Recovery {
       if (!found.has_value()) {
         if (found.error().code == Errc::kIo) return found.error();
         WC_TRY(throw_away(patch, path, found.error().detail));
+        continue;
+      }
+      if (const std::optional<std::string> reason = why_useless(found->record.manifest)) {
+        WC_TRY(throw_away(patch, path, *reason));
         continue;
       }
       // Small, and never synced: looked at each time.

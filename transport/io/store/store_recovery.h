@@ -47,6 +47,7 @@ struct RecoveredStore {
 ///                  version moved, patch not yet    the version is complete; the patch is thrown away
 ///   making a patch no record                       thrown away
 ///                  record written, not moved       thrown away by the origin, which makes it again when it is wanted
+///   patch kept     its version lost, or another    thrown away: its number may come back with other bytes
 /// What was under way in the only copy of a version is settled before anything else (transport/io/store/in_place.h).
 /// After a power cut, besides: a version in versions/ whose bytes do not match its digest is thrown away, and a record
 /// or a version may be missing or empty as if it had never been begun.

@@ -11,10 +11,12 @@
 namespace weightcast {
 namespace {
 
-/// The spare files under a new name, if there are such and nobody else has them.
-Result<FilesRef> take_spare(const StoreLayout& layout, PayloadId payload, const FileTable& files) {
+/// The files of the spare version under a new name, if it is there and nobody else has them.
+Result<FilesRef> take_spare(const StoreLayout& layout, PayloadId payload, const FileTable& files, Version spare) {
   WC_ASSIGN(const std::vector<std::string> spares, layout.files().list(layout.spare()));
-  if (spares.empty()) return fail(Errc::kNotFound, Op::kOpen, "none");
+  if (spares.empty() || StoreLayout::payload_of(spares.front()) != PayloadId(spare)) {
+    return fail(Errc::kNotFound, Op::kOpen, "none");
+  }
   Result<FilesRef> taken =
       VersionFiles::reuse(layout.files(), layout.spare() / spares.front(), layout.incoming(payload), files);
   // Their directory, empty now, goes with the next spare: to remove it can take as long as the file system's journal is
@@ -29,10 +31,10 @@ Result<FilesRef> take_spare(const StoreLayout& layout, PayloadId payload, const 
 }  // namespace
 
 Result<FilesRef> make_files(const StoreLayout& layout, PayloadId payload, const std::vector<SnapshotFile>& table,
-                            VersionFiles::Size size) {
+                            Version spare, VersionFiles::Size size) {
   WC_ASSIGN(FileTable files, FileTable::make(table));
-  if (!payload.is_encoded()) {
-    if (Result<FilesRef> taken = take_spare(layout, payload, files); taken.has_value()) return taken;
+  if (!payload.is_encoded() && spare != kNoVersion) {
+    if (Result<FilesRef> taken = take_spare(layout, payload, files, spare); taken.has_value()) return taken;
   }
   const std::uint64_t needed_bytes = files.size_bytes();
   Result<FilesRef> made = VersionFiles::create(layout.files(), layout.incoming(payload), files, size);
@@ -50,13 +52,12 @@ Result<FilesRef> make_files(const StoreLayout& layout, PayloadId payload, const 
   return made;
 }
 
-Result<FilesRef> make_incoming(const StoreLayout& layout, const VersionRecord& record) {
+Result<FilesRef> make_incoming(const StoreLayout& layout, const VersionRecord& record, Version spare) {
   const PayloadId payload = record.manifest.id();
   WC_ASSIGN(const FileTable table, payload_files(record.manifest));
   // How long an open patch becomes is not known.
-  const auto size =
-      payload.is_encoded() && record.manifest.open ? VersionFiles::Size::kEmpty : VersionFiles::Size::kFull;
-  WC_ASSIGN(FilesRef files, make_files(layout, payload, table.files(), size));
+  const auto size = payload.is_encoded() && record.manifest.open ? VersionFiles::Size::kEmpty : VersionFiles::Size::kFull;
+  WC_ASSIGN(FilesRef files, make_files(layout, payload, table.files(), spare, size));
   const Status written = write_record(layout.files(), layout.record(payload), record);
   if (written.has_value()) return files;
   static_cast<void>(layout.throw_away(layout.incoming(payload)));
@@ -64,10 +65,10 @@ Result<FilesRef> make_incoming(const StoreLayout& layout, const VersionRecord& r
   return written.error();
 }
 
-Result<FilesRef> make_target(const StoreLayout& layout, const Manifest& manifest) {
+Result<FilesRef> make_target(const StoreLayout& layout, const Manifest& manifest, Version spare) {
   WC_TRY(layout.throw_away(layout.incoming(manifest.version)));
   layout.empty_trash();
-  return make_files(layout, manifest.version, manifest.files);
+  return make_files(layout, manifest.version, manifest.files, spare);
 }
 
 Status seal(const StoreLayout& layout, const VersionRecord& record) {
@@ -110,6 +111,8 @@ Status retire(const StoreLayout& layout, Version version) {
   WC_TRY(layout.make_spare(layout.complete(version)));
   return remove_if_there(layout.files(), layout.record(version));
 }
+
+Status sync_records(const StoreLayout& layout) { return sync_directory(layout.files(), layout.records()); }
 
 Status remove_recorded(const StoreLayout& layout, const std::filesystem::path& path, PayloadId payload) {
   WC_TRY(layout.throw_away(path));

@@ -1,0 +1,43 @@
+#include "sim/sim_disk.h"
+
+#include <utility>
+
+namespace weightcast::sim {
+
+void SimDisk::read(FileRef file, std::uint64_t offset, MutableBytes into, Done done) {
+  start([file = std::move(file), offset, into] { return read_fully(*file, offset, into, "file"); }, std::move(done));
+}
+
+void SimDisk::write(FileRef file, std::uint64_t offset, Bytes from, Done done) {
+  start([file = std::move(file), offset, from] { return write_fully(*file, offset, from, "file"); }, std::move(done));
+}
+
+void SimDisk::sync(FileRef file, Done done) {
+  start([file = std::move(file)] { return file->sync_data(); }, std::move(done));
+}
+
+void SimDisk::start(std::function<Status()> operation, Done done) {
+  ++under_way_;
+  loop_.after_some_time(delay_max_,
+                        [this, alive = alive_, operation = std::move(operation), done = std::move(done)]() mutable {
+                          if (*alive) perform(std::move(operation), std::move(done));
+                        });
+}
+
+void SimDisk::perform(std::function<Status()> operation, Done done) {
+  if (loop_.now() < stalled_until_) {
+    loop_.at(stalled_until_,
+             [this, alive = alive_, operation = std::move(operation), done = std::move(done)]() mutable {
+               if (*alive) perform(std::move(operation), std::move(done));
+             });
+    return;
+  }
+  Status status = operation();
+  loop_.after_some_time(delay_max_, [this, alive = alive_, status = std::move(status), done = std::move(done)] {
+    if (!*alive) return;
+    --under_way_;
+    done(status);
+  });
+}
+
+}  // namespace weightcast::sim

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <memory>
+
+#include "sim/sim_loop.h"
+#include "transport/io/disk/disk.h"
+
+namespace weightcast::sim {
+
+/// The Disk of a simulated node, over the files of its SimFileSystem. Operations end later, in an order that the seed
+/// chooses; each takes effect, whole or as far as it comes, at a moment of its own. An operation that fails moves no
+/// more bytes. Destroying it drops what has not taken effect, as killing the process may.
+class SimDisk final : public Disk {
+ public:
+  /// Operations take up to `delay_max` each.
+  explicit SimDisk(SimLoop& loop, Duration delay_max = std::chrono::milliseconds(20))
+      : loop_(loop), delay_max_(delay_max) {}
+  ~SimDisk() override { *alive_ = false; }
+
+  /// Nothing takes effect before that time: the disk does not answer.
+  void stall_until(Instant when) { stalled_until_ = when; }
+  /// Operations that have not ended.
+  [[nodiscard]] std::size_t under_way() const { return under_way_; }
+
+  [[nodiscard]] DiskBackend backend() const override { return DiskBackend::kThreadPool; }
+  void read(FileRef file, std::uint64_t offset, MutableBytes into, Done done) override;
+  void write(FileRef file, std::uint64_t offset, Bytes from, Done done) override;
+  void flush() override {}
+  void sync(FileRef file, Done done) override;
+
+ private:
+  void start(std::function<Status()> operation, Done done);
+  void perform(std::function<Status()> operation, Done done);
+
+  SimLoop& loop_;
+  const Duration delay_max_;
+  Instant stalled_until_{};
+  std::size_t under_way_ = 0;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace weightcast::sim
