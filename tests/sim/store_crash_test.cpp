@@ -174,7 +174,7 @@ void expect_current_whole(Host& host) {
   const Result<fs::path> target = host.files.read_link(kState / "current");
   if (!target.has_value() || !exists(host.files, kState / "current")) return;
   const auto named = StoreLayout::payload_of(target->filename().native());
-  ASSERT_TRUE(named && !named->is_patch()) << *target;
+  ASSERT_TRUE(named && named->is_full()) << *target;
   EXPECT_TRUE(host.holds(kState / "current", snapshot(named->version.value))) << *target;
 }
 

@@ -26,6 +26,7 @@ StoreImpl::StoreImpl(EventLoop& loop, StoreOptions options, FileSystem& files, s
                    [this] {
                      for (const auto& task : std::exchange(waiting_for_place_, {})) task();
                    }),
+      start_pieces_(loop, [this] { start_pieces(); }),
       cache_(options_.cache_bytes_max),
       read_buffers_(kReadBuffersKeptBytesMax),
       syncing_(loop),
@@ -206,31 +207,48 @@ void StoreImpl::put_digest_part(PayloadId payload, std::uint32_t part, const std
   if (record.manifest.open) return;  // grow() writes it down with the end
   serial_.run(
       [layout = layout_, payload, part, digests] {
-        const Status appended =
-            append_digest_part(layout.files(), layout.record(payload), part, digests);
+        const Status appended = append_digest_part(layout.files(), layout.record(payload), part, digests);
         // Costs a restart the part, nothing else.
         if (!appended.has_value()) log_warning("store: {}", appended.error().message());
       },
       [] {});
 }
 
-void StoreImpl::for_pieces(VersionFiles& files, std::uint64_t offset, std::uint64_t length, const Operation& operation,
-                           Disk::Done done) {
-  const std::vector<FilePiece> pieces = files.table().pieces(offset, length);
-  std::vector<FileRef> opened;
-  opened.reserve(pieces.size());
+void StoreImpl::for_pieces(const FilesRef& files, std::uint64_t offset, std::uint64_t length,
+                           const Operation& operation, Disk::Done done) {
+  const std::vector<FilePiece> pieces = files->table().pieces(offset, length);
+  const Disk::Done joint = Disk::joint(pieces.size(), std::move(done));
+  std::uint64_t at = 0;
   for (const FilePiece& piece : pieces) {
-    Result<FileRef> file = files.file(piece.file);
-    if (!file.has_value()) {
-      later([done = std::move(done), error = file.error()] { done(error); });
+    waiting_pieces_.push_back({files, piece, at, operation, joint});
+    at += piece.size_bytes;
+  }
+  start_pieces();
+}
+
+/// A chunk may span thousands of files, and thousands of chunks may be on their way: as many as there are descriptors
+/// for go to the disk at once, and one in any case.
+void StoreImpl::start_pieces() {
+  while (!waiting_pieces_.empty()) {
+    if (pieces_under_way_ > 0 && layout_.files().open_files().crowded()) {
+      disk_->flush();  // those under way wait for no more neighbours
       return;
     }
-    opened.push_back(std::move(*file));
+    PieceWork next = std::move(waiting_pieces_.front());
+    waiting_pieces_.pop_front();
+    const Result<FileRef> file = next.files->file(next.piece.file);
+    if (!file.has_value()) {
+      later([done = std::move(next.done), error = file.error()] { done(error); });
+      continue;
+    }
+    ++pieces_under_way_;
+    next.operation(*file, next.piece, next.at, [this, done = std::move(next.done)](const Status& status) {
+      --pieces_under_way_;
+      // At the end of the turn: this piece's file is still open.
+      if (!waiting_pieces_.empty()) start_pieces_.schedule();
+      done(status);
+    });
   }
-  Disk::Done joint = Disk::joint(pieces.size(), std::move(done));
-  const std::size_t last = pieces.size() - 1;
-  for (std::size_t i = 0; i < last; ++i) operation(opened[i], pieces[i], joint);
-  operation(opened[last], pieces[last], std::move(joint));
 }
 
 void StoreImpl::write_chunk(PayloadId payload, ChunkIndex chunk, BufferRef bytes, std::function<void(Status)> done) {
@@ -251,13 +269,10 @@ void StoreImpl::write_chunk(PayloadId payload, ChunkIndex chunk, BufferRef bytes
 
   const std::uint64_t begin = manifest.chunk_offset(chunk);
   if (incoming->check) hash_leaf(*incoming, begin, bytes->bytes());
-  std::uint64_t written = 0;
   for_pieces(
-      *incoming->files, begin, bytes->size(),
-      [&](const FileRef& file, const FilePiece& piece, Disk::Done piece_done) {
-        disk_->write(file, piece.offset_bytes, bytes->bytes().subspan(written, piece.size_bytes),
-                     std::move(piece_done));
-        written += piece.size_bytes;
+      incoming->files, begin, bytes->size(),
+      [this, bytes](const FileRef& file, const FilePiece& piece, std::uint64_t at, Disk::Done piece_done) {
+        disk_->write(file, piece.offset_bytes, bytes->bytes().subspan(at, piece.size_bytes), std::move(piece_done));
       },
       [this, incoming, chunk, bytes, done = std::move(done)](const Status& status) {
         handle_written(incoming, chunk, bytes, status, done);
@@ -346,13 +361,11 @@ void StoreImpl::read_chunk(PayloadId payload, ChunkIndex chunk, ReadDone done) {
   if (users != nullptr) ++*users;
   const BufferRef bytes = read_buffers_.take(manifest->chunk_size(chunk));
   bytes->set_size(manifest->chunk_size(chunk));
-  std::uint64_t read = 0;
   for_pieces(
-      *files, manifest->chunk_offset(chunk), bytes->size(),
-      [&](const FileRef& file, const FilePiece& piece, Disk::Done piece_done) {
-        disk_->read(file, piece.offset_bytes, MutableBytes(bytes->data() + read, piece.size_bytes),
+      files, manifest->chunk_offset(chunk), bytes->size(),
+      [this, bytes](const FileRef& file, const FilePiece& piece, std::uint64_t at, Disk::Done piece_done) {
+        disk_->read(file, piece.offset_bytes, MutableBytes(bytes->data() + at, piece.size_bytes),
                     std::move(piece_done));
-        read += piece.size_bytes;
       },
       [this, key, bytes, users, owner](const Status& status) {
         if (owner) {

@@ -90,7 +90,8 @@ struct ImportTarget {
 /// used, and thrown away (and `current` set back to the newest good one) if it does not match.
 class Store {
  public:
-  /// Locks the directory and recovers what is there. Blocks (hashing) on start only. `files` outlives the store.
+  /// Locks the directory and recovers what is there. Blocks (hashing) on start only. `files` outlives the loop: what is
+  /// under way holds open files.
   /// Errors: kBusy when another daemon holds it (the detail says its pid), kNotAllowed, kIo.
   [[nodiscard]] static Result<std::unique_ptr<Store>> open(UvLoop& loop, FileSystem& files, StoreOptions options);
   /// The same with a Disk of the caller's over those files: a simulated one, or one that a test makes fail.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -133,8 +134,15 @@ class StoreImpl final : public Store {
   using IncomingRef = std::shared_ptr<Incoming>;
   using ReadDone = std::function<void(Result<BufferRef>)>;
 
-  /// On a piece of one file; its end is told to `done`.
-  using Operation = std::function<void(const FileRef& file, const FilePiece& piece, Disk::Done done)>;
+  /// On a piece of one file, `at` bytes into the range that it is a piece of; its end is told to `done`.
+  using Operation = std::function<void(const FileRef& file, const FilePiece& piece, std::uint64_t at, Disk::Done done)>;
+  struct PieceWork {
+    FilesRef files;
+    FilePiece piece;
+    std::uint64_t at = 0;
+    Operation operation;
+    Disk::Done done;
+  };
 
   /// Runs `task` on the loop, soon, unless the store is gone by then.
   void later(std::function<void()> task) {
@@ -155,8 +163,9 @@ class StoreImpl final : public Store {
     return {incoming.manifest(), incoming.record.digests.prefix(), incoming.held};
   }
 
-  void for_pieces(VersionFiles& files, std::uint64_t offset, std::uint64_t length, const Operation& operation,
+  void for_pieces(const FilesRef& files, std::uint64_t offset, std::uint64_t length, const Operation& operation,
                   Disk::Done done);
+  void start_pieces();
   void hash_leaf(Incoming& incoming, std::uint64_t offset, Bytes bytes);
   void handle_written(const IncomingRef& incoming, ChunkIndex chunk, const BufferRef& bytes, Status status,
                       const std::function<void(Status)>& done);
@@ -216,6 +225,9 @@ class StoreImpl final : public Store {
   std::function<void()> on_pending_in_place_update_;
   std::vector<std::function<void()>> waiting_for_place_;
   Timer place_timer_;
+  std::deque<PieceWork> waiting_pieces_;
+  std::size_t pieces_under_way_ = 0;
+  Deferred start_pieces_;
   ChunkCache cache_;
   BufferPool read_buffers_;
   std::unordered_map<ChunkKey, std::vector<ReadDone>> reading_;

@@ -56,7 +56,8 @@ Result<FilesRef> make_incoming(const StoreLayout& layout, const VersionRecord& r
   const PayloadId payload = record.manifest.id();
   WC_ASSIGN(const FileTable table, payload_files(record.manifest));
   // How long an open patch becomes is not known.
-  const auto size = payload.is_encoded() && record.manifest.open ? VersionFiles::Size::kEmpty : VersionFiles::Size::kFull;
+  const auto size =
+      payload.is_encoded() && record.manifest.open ? VersionFiles::Size::kEmpty : VersionFiles::Size::kFull;
   WC_ASSIGN(FilesRef files, make_files(layout, payload, table.files(), spare, size));
   const Status written = write_record(layout.files(), layout.record(payload), record);
   if (written.has_value()) return files;

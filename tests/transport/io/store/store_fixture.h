@@ -179,6 +179,7 @@ class StoreFixture : public testing::TestWithParam<DiskBackend> {
   }
 
   TempDir temp_;
+  std::shared_ptr<void> outlives_loop_;  ///< for a test: what callbacks that never run may still hold
   UvLoop loop_;
   StoreOptions options_;
   std::unique_ptr<Store> store_;

@@ -1,5 +1,7 @@
 #include "transport/io/store/store.h"
 
+#include <sys/resource.h>
+
 #include <fcntl.h>
 #include <sys/mount.h>
 #include <sys/wait.h>
@@ -7,6 +9,7 @@
 
 #include <filesystem>
 
+#include "base/posix_file_system.h"
 #include "tests/transport/io/disk/faulty_disk.h"
 #include "tests/transport/io/store/store_fixture.h"
 
@@ -141,6 +144,58 @@ TEST_P(StoreTest, KeepsTheLastVersions) {
   EXPECT_FALSE(fs::exists(layout().complete(Version{2})));
   EXPECT_FALSE(fs::exists(layout().record(Version{2})));
   EXPECT_TRUE(holds(layout().complete(Version{3}), publication(3)));
+}
+
+/// Few descriptors for this process, and a file system that knows it.
+class FewDescriptors {
+ public:
+  explicit FewDescriptors(rlim_t count) {
+    WC_CHECK(::getrlimit(RLIMIT_NOFILE, &before_) == 0);
+    rlimit few = before_;
+    few.rlim_cur = count;
+    WC_CHECK(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+    files_.emplace();
+  }
+  ~FewDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  [[nodiscard]] FileSystem& files() { return *files_; }
+
+ private:
+  rlimit before_{};
+  std::optional<PosixFileSystem> files_;
+};
+
+TEST_P(StoreTest, SnapshotMayHaveMoreFilesThanTheProcessMayOpen) {
+  const auto few = std::make_shared<FewDescriptors>(128);
+  outlives_loop_ = few;
+  std::vector<SnapshotFile> table;
+  for (int i = 0; i < 4'000; ++i) table.push_back({"file-" + std::to_string(i), 3});
+  const Publication p = publication(1, table);  // a chunk spans some 1,400 files
+  store_ = std::move(*Store::open(loop_, few->files(), options_));
+  const Result<StoredVersion> stored = install(p);
+  ASSERT_TRUE(stored.has_value()) << stored.error().message();
+  EXPECT_LE(few->files().open_files().size(), few->files().open_files().files_max());
+  EXPECT_TRUE(holds(directory() / "current", p));
+  const Result<BufferRef> chunk = read(Version{1}, 1);
+  ASSERT_TRUE(chunk.has_value()) << chunk.error().message();
+  EXPECT_EQ(digest_of((*chunk)->bytes()), p.digests[1]);
+  store_.reset();
+}
+
+TEST_P(StoreTest, ManyVersionsTakeFewDescriptors) {
+  const auto few = std::make_shared<FewDescriptors>(256);
+  outlives_loop_ = few;
+  options_.versions_kept = 100;
+  store_ = std::move(*Store::open(loop_, few->files(), options_));
+  for (std::uint64_t v = 1; v <= 100; ++v) {
+    const Result<StoredVersion> stored = install(publication(v));
+    ASSERT_TRUE(stored.has_value()) << stored.error().message();
+  }
+  for (std::uint64_t v = 1; v <= 100; ++v) {
+    const Result<BufferRef> chunk = read(Version{v}, 3);
+    ASSERT_TRUE(chunk.has_value()) << chunk.error().message();
+  }
+  EXPECT_EQ(store_->versions().size(), 100u);
+  store_.reset();
 }
 
 TEST_P(StoreTest, DiscardLeavesNothingAndTellsWhoWaits) {
