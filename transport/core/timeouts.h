@@ -25,6 +25,8 @@ struct Timeouts {
   Duration up_to_date = std::chrono::milliseconds(250);
   /// A child's patience with a parent that sends neither chunks nor that it has none.
   Duration parent_silence = std::chrono::milliseconds(1000);
+  /// A child that has got nothing for so long says so to the origin, and again each half of it.
+  Duration starving = std::chrono::milliseconds(1000);
   /// A child's patience with a parent that says for ever that it has nothing more: far beyond a stall of the origin.
   Duration starvation = std::chrono::seconds(10);
   /// The span over which a parent's rate is judged; longer where chunks come more slowly than a dozen in it.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "transport/core/payload_wire.h"
+
 namespace weightcast {
 namespace {
 
@@ -199,6 +201,7 @@ void Fleet::perform(std::size_t index, Node& node, Action action) {
   } else if (const auto* chunk = std::get_if<action::SendChunk>(&action)) {
     const auto end = node.ends.find(chunk->conn);
     if (end == node.ends.end()) return;
+    if (node.withholds_chunks) return say_up_to_date(index, chunk->conn, chunk->payload);
     end->second.free_at = std::max(now_, end->second.free_at) + node.chunk_time;
     Digest digest = fleet_digest(chunk->payload, chunk->chunk);
     if (node.damages_chunks || node.rotten.contains({chunk->payload, chunk->chunk})) digest.bytes[0] ^= std::byte{1};
@@ -276,6 +279,14 @@ void Fleet::perform(std::size_t index, Node& node, Action action) {
   } else if (const auto* log = std::get_if<action::Log>(&action)) {
     node.log.push_back(log->text);
   }
+}
+
+void Fleet::say_up_to_date(std::size_t index, ConnId conn, PayloadId payload) {
+  wire::Message message;
+  set_payload(*message.mutable_up_to_date(), payload);
+  perform(index, *nodes_[index], action::Send{conn, message});
+  later_at(index, conn, now_ + std::chrono::milliseconds(250),
+           [this, index, conn, payload](Node&) { say_up_to_date(index, conn, payload); });
 }
 
 void Fleet::make_patch(PayloadId payload) {

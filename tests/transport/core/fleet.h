@@ -49,6 +49,7 @@ class Fleet {
     WorkerCore* worker = nullptr;  ///< core, if it is a worker's
     Duration chunk_time = std::chrono::milliseconds(1);
     bool damages_chunks = false;                        ///< what it sends does not match its digest
+    bool withholds_chunks = false;                      ///< it sends none, and says for ever that it has nothing more
     bool disk_full = false;                             ///< chunks and new versions are refused with kNoSpace
     bool damages_snapshots = false;                     ///< what it stores fails the check of the whole
     bool damaged_base = false;                          ///< patches do not fit what it has installed
@@ -132,6 +133,7 @@ class Fleet {
   void cut(std::size_t index, ConnId conn, Instant at);
   void perform(std::size_t index, Node& node, Action action);
   void start(std::size_t index);
+  void say_up_to_date(std::size_t index, ConnId conn, PayloadId payload);
   void make_patch(PayloadId payload);
   void grow_patch(PayloadId payload, std::uint32_t growth);
   void grow_version(Version version, std::uint32_t chunks, std::uint32_t growth);

@@ -275,6 +275,33 @@ TEST(Fleet, SilentWorkerIsLostEvenIfItIsTheOnlyOne) {
   EXPECT_TRUE(fleet.run_until([&] { return fleet.origin().members().active_count() == 1; }, 5s)) << "it dials again";
 }
 
+TEST(Fleet, RelayThatSaysForEverThatItHasNothingMoreCostsSecondsOnceAndFeedsNobodyAfterwards) {
+  for (const bool rates_known : {false, true}) {
+    OriginConfig config = chain_config();
+    WorkerConfig worker;
+    if (rates_known) config.uplink = worker.uplink = worker.downlink = Rate{4e6};
+    Fleet fleet(config);
+    for (const char* name : {"a", "b", "c", "d"}) fleet.add(name, worker).withholds_chunks = *name == 'a';
+    fleet.run_for(1s);
+    for (std::uint64_t version = 1; version <= 3; ++version) {
+      fleet.publish(version, 1000);  // a second on each link
+      const Duration bound = version == 1 ? 4s : 2s;
+      EXPECT_TRUE(fleet.run_until_installed(version, bound)) << version << (rates_known ? ", rates known" : "");
+      for (const char* name : {"b", "c", "d"}) EXPECT_NE(fleet.parent_of(name), "a") << version;
+      fleet.run_for(1s);
+    }
+  }
+}
+
+TEST(Fleet, TwoRelaysInARowThatWithholdEverythingDelayLittle) {
+  Fleet fleet(chain_config());
+  for (const char* name : {"a", "b", "c", "d", "e"}) fleet.add(name);
+  fleet.run_for(1s);
+  fleet["a"].withholds_chunks = fleet["b"].withholds_chunks = true;
+  fleet.publish(1, 1000);
+  EXPECT_TRUE(fleet.run_until_installed(1, 7s));
+}
+
 TEST(Fleet, StandbyWorkerIsGivenNothingUntilItTakesALostOnesPlace) {
   Fleet fleet;
   Fleet::Node& a = fleet.add("a");

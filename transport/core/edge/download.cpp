@@ -3,8 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <numeric>
+#include <limits>
 #include <utility>
 
 #include "base/units.h"
@@ -17,22 +16,6 @@ namespace {
 
 // In a row from the origin, before the payload is given up: the first may have been damaged on its way.
 constexpr std::uint32_t kDamagedByOriginMax = 3;
-// A parent below this share of what the plan predicts, while it has more to send, is slow.
-constexpr double kSlowShare = 0.5;
-// Judged by all quarters of the window; known to be as fast as hoped when none of them is one that was made up.
-constexpr std::uint32_t kQuartersJudged = 4;
-constexpr std::uint32_t kQuartersMadeUp = kQuartersJudged - 1;
-constexpr std::uint32_t kQuartersKnown = kQuartersMadeUp + kQuartersJudged;
-// What is expected goes up only where the new rate would not be called slow for a chunk less.
-constexpr double kRecovered = 1.5;
-// A rate is judged over so many chunks at least: with fewer, one that is just being sent makes it look like half.
-constexpr double kChunksJudged = 12;
-// With nobody else to turn to, silence is waited out this many times longer before the connection is made anew.
-constexpr int kOnlyParentPatience = 20;
-// However slow the plan says that a parent is.
-constexpr Duration kPatienceMax = std::chrono::hours(1);
-// Where the plan says nothing: the largest chunk at 1 Mbit/s takes half of it.
-constexpr Duration kUnknownPatienceMax = std::chrono::minutes(1);
 
 std::vector<std::uint32_t> split_weights(const std::vector<std::uint32_t>& weights, std::uint32_t streams) {
   std::vector<std::uint32_t> split;
@@ -75,7 +58,7 @@ Status Download::assign(Instant now, PeerId self, const Assignment& assignment) 
     for (Stripe& stripe : stripes_) detach(stripe);
     weights_ = std::move(weights);
     stripe_map_.emplace(weights_);
-    stripes_.assign(count * streams_, {});
+    stripes_.assign(count * streams_, Stripe(timeouts_));
   }
   for (std::size_t i = 0; i < stripes_.size(); ++i) {
     Stripe& stripe = stripes_[i];
@@ -91,29 +74,37 @@ Status Download::assign(Instant now, PeerId self, const Assignment& assignment) 
       detach(stripe, true);
     }
     stripe.ancestors = above;
-    stripe.expected_bytes_per_s = source.predicted_bytes_per_s / streams_ * stripe.share_hoped_for;
+    stripe.monitor.expect(source.predicted_bytes_per_s / streams_);
     stripe.at = 0;
     stripe.retry_at.reset();
     if (stays) continue;
-    count_missing();
+    count_missing(now);
     attach(now, stripe);
   }
-  count_missing();
+  count_missing(now);
   for (const Stripe& stripe : stripes_) note_due(stripe);
   return {};
 }
 
-void Download::count_missing() {
-  for (Stripe& stripe : stripes_) stripe.missing = 0;
+void Download::count_missing(Instant now) {
+  std::vector<std::uint32_t> missing(stripes_.size());
   const ChunkSet& verified = holding_.verified();
   for (auto c = verified.next_missing(ChunkIndex{0}); c; c = verified.next_missing(ChunkIndex{c->value + 1})) {
-    ++stripes_[stripe_map_->stripe_of(*c)].missing;
+    ++missing[stripe_map_->stripe_of(*c)];
   }
+  for (std::size_t i = 0; i < stripes_.size(); ++i) {
+    if (stripes_[i].missing == 0 && missing[i] > 0) stripes_[i].monitor.handle_hungry(now);
+    stripes_[i].missing = missing[i];
+  }
+}
+
+ParentMonitor::Edge Download::edge_of(const Stripe& stripe) const {
+  return {stripe.missing > 0, holding_.open(), stripe.ancestors.size() <= 1, holding_.manifest().chunk_bytes};
 }
 
 void Download::handle_storage_ready(Instant now) {
   storage_ready_ = true;
-  if (stripe_map_) count_missing();
+  if (stripe_map_) count_missing(now);
   for (Stripe& stripe : stripes_) {
     if (wants_more(stripe)) {
       subscribe_if_ready(now, stripe);
@@ -124,11 +115,8 @@ void Download::handle_storage_ready(Instant now) {
 }
 
 void Download::handle_grown(Instant now) {
-  for (Stripe& stripe : stripes_) {
-    if (stripe.missing == 0) stripe.fed_at = now;  // nothing was to come
-    restart_window(now, stripe);
-  }
-  count_missing();
+  for (Stripe& stripe : stripes_) stripe.monitor.handle_grown(now, stripe.missing > 0);
+  count_missing(now);
   for (const EarlyArrivals::Part& early : early_.take_parts()) {
     (void)handle_digest_part(now, early.sender, early.part, early.digests);
   }
@@ -174,8 +162,7 @@ void Download::attach(Instant now, Stripe& stripe) {
   stripe.retry_at.reset();
   stripe.conn = links_.open(stripe.ancestors[stripe.at], lane_of(stripe));
   stripe.subscribed = false;
-  stripe.heard_at = stripe.fed_at = now;
-  restart_window(now, stripe);
+  stripe.monitor.handle_asked(now);
   subscribe_if_ready(now, stripe);
   note_due(stripe);
 }
@@ -200,8 +187,7 @@ void Download::subscribe(Instant now, Stripe& stripe) {
   s->set_parts_held(holding_.parts_from_start());
   actions_.push(action::Send{stripe.conn, std::move(message)});
   stripe.subscribed = true;
-  stripe.heard_at = stripe.fed_at = stripe.prompt_since = now;
-  restart_window(now, stripe);
+  stripe.monitor.handle_asked(now);
   note_due(stripe);
 }
 
@@ -236,30 +222,14 @@ wire::ParentFault Download::fault_of(const Stripe& stripe, wire::FaultKind why) 
   return fault;
 }
 
-void Download::expect_less(Stripe& stripe) {
-  stripe.share_hoped_for *= kSlowShare;
-  stripe.expected_bytes_per_s *= kSlowShare;
-}
-
-void Download::expect_more(Stripe& stripe) {
-  const double share = std::min(1.0, stripe.share_hoped_for / kSlowShare);
-  stripe.expected_bytes_per_s *= share / stripe.share_hoped_for;
-  stripe.share_hoped_for = share;
-}
-
-void Download::note_pace(Instant now, Stripe& stripe) {
-  if (now - stripe.fed_at > timeouts_.parent_silence / 2) stripe.prompt_since = now;
-  if (stripe.expected_bytes_per_s > 0 || now - stripe.prompt_since < timeouts_.rate_window) return;
-  stripe.prompt_since = now;
-  expect_more(stripe);
-  note_due(stripe);
-}
-
-void Download::handle_slow(Instant now, Stripe& stripe) {
-  if (stripe.ancestors.size() > 1) return leave(now, stripe, wire::FAULT_KIND_SLOW);
-  faults_.push_back(fault_of(stripe, wire::FAULT_KIND_SLOW));
-  expect_less(stripe);
-  restart_window(now, stripe);
+void Download::report_starvation(Instant now, Stripe& stripe) {
+  const auto starvation = stripe.monitor.starvation(now, edge_of(stripe));
+  if (!starvation || stripe.ancestors.empty()) return;
+  wire::ParentFault fault =
+      fault_of(stripe, starvation->parent_idle ? wire::FAULT_KIND_STARVED : wire::FAULT_KIND_WAITING);
+  fault.set_starving_ms(static_cast<std::uint32_t>(std::min<std::int64_t>(
+      starvation->lasts / std::chrono::milliseconds(1), std::numeric_limits<std::uint32_t>::max())));
+  faults_.push_back(std::move(fault));
 }
 
 void Download::leave(Instant now, Stripe& stripe, wire::FaultKind why) {
@@ -277,8 +247,8 @@ void Download::leave(Instant now, Stripe& stripe, wire::FaultKind why) {
       if (other.conn == left) leave(now, other, why);
     }
   }
-  // One silent parent says nothing of this node's own link; one after the other does.
-  if (why == wire::FAULT_KIND_SLOW || (why == wire::FAULT_KIND_SILENT && stripe.failures > 0)) expect_less(stripe);
+  if (why == wire::FAULT_KIND_SLOW) stripe.monitor.handle_left(ParentMonitor::Verdict::kSlow, stripe.failures > 0);
+  if (why == wire::FAULT_KIND_SILENT) stripe.monitor.handle_left(ParentMonitor::Verdict::kSilent, stripe.failures > 0);
   stripe.at = (stripe.at + 1) % stripe.ancestors.size();
   ++stripe.failures;
   fault.set_now_from_id(stripe.ancestors[stripe.at].id.value);
@@ -290,48 +260,6 @@ void Download::leave(Instant now, Stripe& stripe, wire::FaultKind why) {
   const auto doublings = std::min<std::size_t>(stripe.failures - stripe.ancestors.size(), 10);
   stripe.retry_at = now + std::min(timeouts_.redial_max, timeouts_.redial_min * (std::int64_t{1} << doublings));
   note_due(stripe);
-}
-
-void Download::restart_window(Instant now, Stripe& stripe) {
-  stripe.quarter_start = now;
-  stripe.quarter_bytes = {};
-  stripe.quarters = 0;
-  stripe.excused = false;
-}
-
-void Download::end_excuse(Instant now, Stripe& stripe) {
-  restart_window(now, stripe);
-  if (stripe.expected_bytes_per_s <= 0) return;
-  stripe.quarters = kQuartersMadeUp;
-  std::fill_n(stripe.quarter_bytes.begin(), kQuartersMadeUp,
-              stripe.expected_bytes_per_s * to_seconds(window(stripe)) / kQuartersJudged);
-  note_due(stripe);
-}
-
-Duration Download::window(const Stripe& stripe) const {
-  return std::max(timeouts_.rate_window,
-                  from_seconds(kChunksJudged * holding_.manifest().chunk_bytes / stripe.expected_bytes_per_s));
-}
-
-Download::Verdict Download::judge(Instant now, Stripe& stripe) {
-  // A quarter that was noticed late counts as the longer one that it was.
-  const double late = to_seconds(now - stripe.quarter_start) / to_seconds(window(stripe) / kQuartersJudged);
-  stripe.quarters = std::min(stripe.quarters + 1, kQuartersKnown);
-  auto& quarters = stripe.quarter_bytes;
-  const double bytes = std::accumulate(quarters.begin(), quarters.end(), 0.0);
-  const double expected =
-      stripe.expected_bytes_per_s * to_seconds(window(stripe)) * (kQuartersMadeUp + late) / kQuartersJudged;
-  const bool nothing_came = quarters[2] + quarters[3] == 0;
-  std::shift_left(quarters.begin(), quarters.end(), 1);
-  quarters.back() = 0;
-  stripe.quarter_start = now;
-  if (stripe.quarters < kQuartersJudged) return Verdict::kFine;
-  if (bytes < kSlowShare * expected) return nothing_came ? Verdict::kSilent : Verdict::kSlow;
-  if (stripe.quarters == kQuartersKnown) {
-    stripe.stopped_before = false;
-    if (bytes >= kRecovered * expected) expect_more(stripe);
-  }
-  return Verdict::kFine;
 }
 
 void Download::count_bytes(Instant now, std::uint32_t bytes) {
@@ -370,7 +298,7 @@ Status Download::handle_digest_part(Instant now, ConnId conn, std::uint32_t part
     return put;
   }
   for (Stripe& stripe : stripes_) {
-    if (stripe.conn == conn) stripe.heard_at = now;
+    if (stripe.conn == conn) stripe.monitor.handle_heard(now);
   }
   if (known) return {};
   actions_.push(action::PutDigestPart{holding_.manifest().id(), part, holding_.part(part)});
@@ -380,9 +308,8 @@ Status Download::handle_digest_part(Instant now, ConnId conn, std::uint32_t part
 
 void Download::handle_up_to_date(Instant now, ConnId conn, std::uint32_t stripe_index) {
   if (stripe_index >= stripes_.size() || stripes_[stripe_index].conn != conn) return;
-  stripes_[stripe_index].heard_at = now;
   stripes_[stripe_index].failures = 0;
-  stripes_[stripe_index].excused = true;
+  stripes_[stripe_index].monitor.handle_up_to_date(now);
 }
 
 void Download::handle_not_available(Instant now, ConnId conn) {
@@ -401,15 +328,11 @@ bool Download::handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk)
     if (owner.missing > 0) --owner.missing;
     for (Stripe& stripe : stripes_) {
       if (stripe.conn != conn) continue;
-      stripe.heard_at = now;
+      stripe.monitor.handle_heard(now);
       stripe.failures = stripe.damaged_by_origin = 0;
     }
-    if (owner.conn == conn) {
-      note_pace(now, owner);
-      if (owner.excused) end_excuse(now, owner);
-      owner.quarter_bytes.back() += chunk.size_bytes;
-    }
-    owner.fed_at = now;
+    owner.monitor.handle_chunk(now, chunk.size_bytes, owner.conn == conn, edge_of(owner));
+    note_due(owner);
     count_bytes(now, chunk.size_bytes);
     accept(now, chunk);
     if (!wants_more(owner)) detach(owner);
@@ -445,48 +368,29 @@ void Download::accept(Instant now, const ChunkArrival& chunk) {
   actions_.push(action::StoreChunk{chunk.payload, chunk.chunk, chunk.bytes});
 }
 
-Duration Download::patience(const Stripe& stripe) const {
-  Duration patience = timeouts_.parent_silence;
-  if (stripe.expected_bytes_per_s > 0) {
-    const Duration chunks = from_seconds(4.0 * holding_.manifest().chunk_bytes / stripe.expected_bytes_per_s);
-    patience = std::max(patience, std::min(chunks, kPatienceMax));
-  } else {
-    patience = from_seconds(std::min(to_seconds(patience) / stripe.share_hoped_for, to_seconds(kUnknownPatienceMax)));
-  }
-  return stripe.ancestors.size() > 1 ? patience : kOnlyParentPatience * patience;
-}
-
 void Download::handle_timeout(Instant now) {
   if (!due_ || now < *due_) return;
   for (Stripe& stripe : stripes_) {
     if (!wants_more(stripe)) continue;
+    report_starvation(now, stripe);
     if (stripe.retry_at) {
       if (now >= *stripe.retry_at) attach(now, stripe);
       continue;
     }
     if (stripe.drained_from != ConnId{} && now >= stripe.drained_by) end_draining(now, stripe);
     if (!stripe.subscribed) continue;  // dialling has a bound of its own
-    if (now - stripe.heard_at >= patience(stripe)) {
-      leave(now, stripe, wire::FAULT_KIND_SILENT);
-      continue;
-    }
-    if (stripe.missing > 0 && stripe.ancestors.size() > 1 && now - stripe.fed_at >= timeouts_.starvation) {
-      leave(now, stripe, wire::FAULT_KIND_STARVED);
-      continue;
-    }
-    if (!is_judged(stripe) || now < stripe.quarter_start + window(stripe) / kQuartersJudged) continue;
-    switch (judge(now, stripe)) {
-      case Verdict::kFine: break;
-      case Verdict::kSlow: handle_slow(now, stripe); break;
-      case Verdict::kSilent:
+    switch (stripe.monitor.judge(now, edge_of(stripe))) {
+      case ParentMonitor::Verdict::kFine: break;
+      case ParentMonitor::Verdict::kSlow:
         if (stripe.ancestors.size() > 1) {
-          leave(now, stripe, wire::FAULT_KIND_SILENT);
-        } else if (std::exchange(stripe.stopped_before, true)) {
-          handle_slow(now, stripe);  // a chunk now and then
+          leave(now, stripe, wire::FAULT_KIND_SLOW);
         } else {
-          stripe.excused = true;  // for a longer silence: patience()
+          faults_.push_back(fault_of(stripe, wire::FAULT_KIND_SLOW));
+          stripe.monitor.handle_kept(now);
         }
         break;
+      case ParentMonitor::Verdict::kSilent: leave(now, stripe, wire::FAULT_KIND_SILENT); break;
+      case ParentMonitor::Verdict::kStarved: leave(now, stripe, wire::FAULT_KIND_STARVED); break;
     }
   }
   due_.reset();
@@ -497,14 +401,13 @@ void Download::note_due(const Stripe& stripe) {
   if (!wants_more(stripe)) return;
   EarliestDeadline earliest;
   earliest.consider(due_);
+  if (!stripe.ancestors.empty()) earliest.consider(stripe.monitor.starvation_due(edge_of(stripe)));
   if (stripe.retry_at) {
     earliest.consider(stripe.retry_at);
   } else if (stripe.drained_from != ConnId{}) {
     earliest.consider(stripe.drained_by);
   } else if (stripe.subscribed) {
-    earliest.consider(stripe.heard_at + patience(stripe));
-    if (is_judged(stripe)) earliest.consider(stripe.quarter_start + window(stripe) / kQuartersJudged);
-    if (stripe.missing > 0 && stripe.ancestors.size() > 1) earliest.consider(stripe.fed_at + timeouts_.starvation);
+    earliest.consider(stripe.monitor.deadline(edge_of(stripe)));
   }
   due_ = earliest.first();
 }

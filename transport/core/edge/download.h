@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <optional>
 #include <vector>
 
@@ -9,16 +8,17 @@
 #include "transport/core/edge/early_arrivals.h"
 #include "transport/core/edge/holdings.h"
 #include "transport/core/edge/links.h"
+#include "transport/core/edge/parent_monitor.h"
 #include "transport/core/plan/stripes.h"
 #include "transport/core/timeouts.h"
 
 namespace weightcast {
 
 /// The child's side of every edge, for one payload: subscribes each stripe at its parent, verifies what comes, and
-/// moves to the next ancestor when the parent is gone, slow or wrong. Pure. Called by the core that owns it.
-/// While the payload is open it stays with its parents though nothing is missing; what they send beyond what is known
-/// of the payload waits, within bounds, until the origin has said that it has grown.
-/// Invariant: a chunk is handed to the store once, and only after its digest matched.
+/// moves to the next ancestor when the parent is gone or wrong, or when the ParentMonitor says so. Pure. Called by the
+/// core that owns it. While the payload is open it stays with its parents though nothing is missing; what they send
+/// beyond what is known of the payload waits, within bounds, until the origin has said that it has grown. Invariant: a
+/// chunk is handed to the store once, and only after its digest matched.
 class Download {
  public:
   /// `streams` connections to each parent: every stripe of the plan is split into that many of equal share, each on a
@@ -74,7 +74,7 @@ class Download {
   /// The first stripe's parent now, for status.
   [[nodiscard]] std::string parent_name() const;
 
-  /// Parents that were left since the last call, and those that are slow but stay, for the origin.
+  /// For the origin: parents that were left since the last call, those that are slow but stay, and starvation.
   [[nodiscard]] std::vector<wire::ParentFault> take_faults() { return std::exchange(faults_, {}); }
 
  private:
@@ -84,22 +84,14 @@ class Download {
     ConnId conn{};
     bool subscribed = false;
     std::uint32_t missing = 0;
-    double expected_bytes_per_s = 0;  // 0: unknown, and slowness cannot be judged
-    double share_hoped_for = 1;  // of what plans predict, by what parents have given so far; of a chunk's pace, too
-    Instant prompt_since{};      // chunks have come without a long pause
-    std::uint32_t failures = 0;  // since the last chunk
+    std::uint32_t failures = 0;           // since the last chunk
     std::uint32_t damaged_by_origin = 0;  // of those
     std::optional<Instant> retry_at;      // waiting before the next attempt
     ConnId drained_from{};  // a parent that was left, whose last chunks are waited for before the next is asked
     Instant drained_by{};
-    Instant heard_at{};
-    Instant fed_at{};  // the last chunk, or when it was asked for
-    // A window that slides by a quarter at a time: what came in each, the youngest last.
-    Instant quarter_start{};
-    std::array<double, 4> quarter_bytes{};
-    std::uint32_t quarters = 0;   // that have passed since it was restarted, until there are enough
-    bool excused = false;         // it had no more, or cannot be left: not judged until it sends again
-    bool stopped_before = false;  // it could not be left, and has not been well since
+    ParentMonitor monitor;
+
+    explicit Stripe(const Timeouts& timeouts) : monitor(timeouts) {}
   };
 
   void attach(Instant now, Stripe& stripe);
@@ -110,30 +102,14 @@ class Download {
   /// Asks the parent, if it can be asked now.
   void subscribe_if_ready(Instant now, Stripe& stripe);
   void end_draining(Instant now, Stripe& stripe);
-  void restart_window(Instant now, Stripe& stripe);
-  /// The parent sends again: up to now it counts as having sent what was expected, so that what follows tells as soon
-  /// as it would after that.
-  void end_excuse(Instant now, Stripe& stripe);
   void accept(Instant now, const ChunkArrival& chunk);
-  void count_missing();
-  /// Before a parent counts as silent. Where no rate is predicted, it grows with every further parent that was: a chunk
-  /// may take longer than the patience on each of their links, and a parent that is left takes with it what had come.
-  [[nodiscard]] Duration patience(const Stripe& stripe) const;
+  void count_missing(Instant now);
   /// Whether there is something to wait for from the parent.
   [[nodiscard]] bool wants_more(const Stripe& stripe) const { return stripe.missing > 0 || holding_.open(); }
-  /// Whether the parent can be slow: there is something to expect. While the payload is open it comes as fast as it is
-  /// made.
-  [[nodiscard]] bool is_judged(const Stripe& stripe) const {
-    return stripe.expected_bytes_per_s > 0 && !stripe.excused && !holding_.open();
-  }
-  /// So that it settles somewhere, with patience: it may be its own link that is slow.
-  static void expect_less(Stripe& stripe);
-  /// A whole window brought more than was expected: the link may have recovered.
-  static void expect_more(Stripe& stripe);
-  /// A chunk came. Where no rate is predicted, a whole window without a long pause counts as recovered.
-  void note_pace(Instant now, Stripe& stripe);
-  /// The parent is slow: leaves it, if there is somebody else to turn to, or else says so to the origin alone.
-  void handle_slow(Instant now, Stripe& stripe);
+  /// What the parent of this stripe is judged by.
+  [[nodiscard]] ParentMonitor::Edge edge_of(const Stripe& stripe) const;
+  /// Nothing comes: says so to the origin, which sees who else says that.
+  void report_starvation(Instant now, Stripe& stripe);
   /// Of the stripe's parent, before it is left.
   [[nodiscard]] wire::ParentFault fault_of(const Stripe& stripe, wire::FaultKind why) const;
   /// Leaves `conn` until the payload has grown: it is further ahead than what waits here may be.
@@ -143,12 +119,6 @@ class Download {
   void replay_early_chunks(Instant now);
   /// So that the parent looks at what it has.
   void say_damaged(ConnId conn, ChunkIndex chunk);
-  /// Of a parent's rate: so long that a dozen chunks are expected in it, as only whole ones are seen.
-  [[nodiscard]] Duration window(const Stripe& stripe) const;
-  enum class Verdict { kFine, kSlow, kSilent };
-  /// A quarter of the window has passed. All four together, it was enough or too little, or nothing at all came in the
-  /// last two.
-  [[nodiscard]] Verdict judge(Instant now, Stripe& stripe);
   void count_bytes(Instant now, std::uint32_t bytes);
   /// Sees to it that due_ is not after what the stripe waits for.
   void note_due(const Stripe& stripe);
@@ -173,8 +143,8 @@ class Download {
   EarlyArrivals early_;
   std::vector<wire::ParentFault> faults_;
   std::optional<Instant> first_chunk_at_;
-  // Not after anything is due; too early at most, as what arrives does not move it. So nobody looks at all stripes
-  // after every chunk.
+  // A lower bound of the next deadline. What arrives does not move it, so it may fire early, never late, and nobody
+  // looks at all stripes after every chunk.
   std::optional<Instant> due_;
   Instant counted_since_{};
   std::uint64_t counted_bytes_ = 0;

@@ -136,7 +136,7 @@ void Uploads::send(const Key& key, Subscription& s, ChunkIndex chunk, ChildState
   child.tag = s.tag;
   s.tag += kTagPerChunk / s.weight;
   const std::uint32_t bytes = holding.manifest().chunk_size(chunk);
-  child.in_flight.push_back({key, bytes});
+  child.in_flight.push_back({key, bytes, s.stripes.count()});
   child.in_flight_bytes += bytes;
   actions_.push(action::SendChunk{s.conn, payload, chunk});
 }
@@ -174,10 +174,15 @@ void Uploads::handle_chunk_sent(ConnId conn) {
   const auto found = children_.find(conn);
   if (found == children_.end() || found->second.in_flight.empty()) return;
   ChildState& child = found->second;
-  const auto [key, bytes] = child.in_flight.front();
+  const auto [key, bytes, stripes] = child.in_flight.front();
   child.in_flight.pop_front();
   child.in_flight_bytes -= bytes;
   bytes_sent_ += bytes;
+  if (holdings_.contains(key.first)) {
+    Sent& sent = child.sent[key];
+    ++sent.chunks;
+    sent.stripes = stripes;
+  }
   if (!child.draining.empty()) answer_drained(conn, child);
   const auto s = child.subscriptions.find(key);
   if (s != child.subscriptions.end()) {  // else unsubscribed meanwhile
@@ -225,9 +230,21 @@ void Uploads::refuse(ConnId conn, PayloadId payload, std::string_view reason) {
 
 void Uploads::handle_gone(PayloadId payload, std::string_view reason) {
   for (auto& [conn, child] : children_) {
+    std::erase_if(child.sent, [&](const auto& sent) { return sent.first.first == payload; });
     const auto erased = std::erase_if(child.subscriptions, [&](const auto& s) { return s.first.first == payload; });
     if (erased > 0) refuse(conn, payload, reason);
   }
+}
+
+std::uint64_t Uploads::chunks_sent(PeerId id, PayloadId payload, std::uint32_t stripe, std::uint32_t stripes) const {
+  std::uint64_t chunks = 0;
+  for (const auto& [conn, child] : children_) {
+    if (child.child.id != id) continue;
+    for (const auto& [key, sent] : child.sent) {
+      if (key.first == payload && std::uint64_t{key.second} * stripes / sent.stripes == stripe) chunks += sent.chunks;
+    }
+  }
+  return chunks;
 }
 
 bool Uploads::wanted(PayloadId payload) const {

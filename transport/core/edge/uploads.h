@@ -41,6 +41,10 @@ class Uploads {
   void handle_verified(PayloadId payload, ChunkIndex chunk);
   /// Nobody gets `payload` from here any more.
   void handle_gone(PayloadId payload, std::string_view reason);
+  /// How many chunks of one of `stripes` of a plan have left to that child, on whatever connections, since it said
+  /// hello. A child may have split each stripe further.
+  [[nodiscard]] std::uint64_t chunks_sent(PeerId child, PayloadId payload, std::uint32_t stripe,
+                                          std::uint32_t stripes) const;
   /// Whether a child waits for more of it.
   [[nodiscard]] bool wanted(PayloadId payload) const;
 
@@ -79,12 +83,18 @@ class Uploads {
   struct InFlight {
     Key key;
     std::uint32_t bytes = 0;
+    std::uint32_t stripes = 1;  // in all, as the child splits the payload
+  };
+  struct Sent {
+    std::uint64_t chunks = 0;
+    std::uint32_t stripes = 1;
   };
   struct ChildState {
     Child child;
     std::map<Key, Subscription> subscriptions;
     std::deque<InFlight> in_flight;  // in the order of SendChunk
     std::uint64_t in_flight_bytes = 0;
+    std::map<Key, Sent> sent;   // of what is held here
     std::uint64_t tag = 0;      // of the subscription that was served last
     std::vector<Key> draining;  // ended, and the child waits for the last of it
   };

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "transport/core/action.h"
+#include "transport/core/assignment.h"
+#include "transport/core/origin/fault_attribution.h"
 #include "transport/core/origin/membership.h"
 #include "transport/core/origin/origin_config.h"
 #include "transport/core/plan/plan.h"
@@ -21,6 +23,7 @@ struct PublicationContext {
   const OriginConfig& config;
   Membership& members;
   ActionQueue& actions;
+  const FaultAttribution& faults;
   Epoch epoch{};  ///< of the last plan
 };
 
@@ -38,8 +41,6 @@ class Publication {
   [[nodiscard]] const Manifest& manifest() const { return *manifest_; }
   [[nodiscard]] PayloadId id() const { return manifest_->id(); }
   [[nodiscard]] const Plan& plan() const { return plan_; }
-  /// By the plan, one for each stripe; none if the member is not in it.
-  [[nodiscard]] std::vector<PeerId> parents_of(PeerId member) const;
 
   /// Whether `member` can get this payload, or give it: those who have it, and those who were told of it and have not
   /// gone past it. A worker skips what is superseded before it is begun.
@@ -73,33 +74,16 @@ class Publication {
   /// announce() tell it its assignment, and what became of the payload.
   void handle_resumed(PeerId member);
 
-  /// Whether the plan has it feed others.
-  [[nodiscard]] bool relays(PeerId member) const;
-  /// By the child's word its parent in this plan, or the origin, had more to send all the time and sent too little or
-  /// nothing. An edge may be slow at either end: returns who is to blame, if that can be told.
-  [[nodiscard]] std::optional<PeerId> blame_slow(PeerId child, PeerId parent);
-  /// It is fed slowly, by its own word, whoever is to blame: nobody is to wait behind it. Returns what demote() does.
-  [[nodiscard]] bool pass_by(PeerId child, PeerId parent);
-  /// A leaf for the rest of this publication. Returns whether that is new; it is refused where most relays seem to
-  /// fail.
-  [[nodiscard]] bool demote(PeerId relay);
-
  private:
-  [[nodiscard]] wire::Assignment assignment_for(const PlanIndex& index, const Member& member) const;
-  [[nodiscard]] wire::NodeAddress address_of(PeerId id) const;
-  [[nodiscard]] std::size_t place_of(PeerId member) const;
-  /// Whether the child's word says something about its parent.
-  [[nodiscard]] bool believes(PeerId child, PeerId parent);
+  [[nodiscard]] Assignment assignment_for(const PlanIndex& index, const Member& member) const;
+  [[nodiscard]] NodeAddress address_of(PeerId id) const;
 
   PublicationContext& context_;
   std::shared_ptr<const Manifest> manifest_;
   Plan plan_;
-  std::set<PeerId> failed_;                          // could not store it: neither fed nor relays
-  std::set<PeerId> demoted_;                         // failed a child, or is fed slowly: leaves for the rest of this
-  std::map<PeerId, std::set<PeerId>> accused_by_;    // by which children
-  std::map<PeerId, std::set<PeerId>> slow_parents_;  // whom a child called slow or silent
-  std::map<PeerId, std::string> told_;               // the assignment that each member was sent last, without its epoch
-  std::set<PeerId> holders_;                         // have it whole
+  std::set<PeerId> failed_;            // could not store it: neither fed nor relays
+  std::map<PeerId, Assignment> told_;  // the assignment that each member was sent last, without its epoch
+  std::set<PeerId> holders_;           // have it whole
   std::set<PeerId> to_announce_;
   std::uint64_t repair_count_ = 0;
 };

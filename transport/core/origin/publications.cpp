@@ -20,22 +20,6 @@ constexpr std::size_t kPublicationsMax = 8;
 // 1.4 Gbit/s to each worker get payloads as they are.
 constexpr double kPackSecondsPerByte = 6.0 / double(kGiB);
 
-/// What a child's complaint says about its parent's forwarding; nothing if it need not be its failing.
-std::optional<PeerFault> failing_of(wire::FaultKind kind, const Member& parent, const Member& child,
-                                    PayloadId payload) {
-  switch (kind) {
-    case wire::FAULT_KIND_CORRUPT: return PeerFault::kCorrupt;
-    case wire::FAULT_KIND_NOT_AVAILABLE: return std::nullopt;
-    case wire::FAULT_KIND_STARVED: {
-      // By its own word it has more than it passes on.
-      const bool has_more = parent.installed == payload.version ||
-                            (parent.receiving == payload && parent.chunks_verified > child.chunks_verified);
-      return has_more ? std::optional(PeerFault::kSlow) : std::nullopt;
-    }
-    default: return PeerFault::kClosed;
-  }
-}
-
 // Repairing a plan and telling those whom it concerns takes some 2 us for each member of it: so a fleet in which
 // somebody comes or goes all the time takes a third of a core at most.
 constexpr Duration kSettlingPerMember = std::chrono::microseconds(5);
@@ -51,7 +35,8 @@ Publications::Publications(const OriginConfig& config, Membership& members, Hold
       payloads_(config, holdings, actions),
       uploads_(uploads),
       actions_(actions),
-      context_{config, members, actions} {}
+      faults_(members, uploads, actions),
+      context_{config, members, actions, faults_} {}
 
 void Publications::restore(std::shared_ptr<const Manifest> manifest, const std::vector<Digest>& chunk_digests) {
   const bool full = manifest->kind == PayloadKind::kFull;
@@ -184,6 +169,7 @@ void Publications::withdraw(PayloadId payload, std::string_view why) {
   message.mutable_not_available()->set_reason(std::string(why));
   publication->tell_all(message);
   publications_.erase(payload);
+  faults_.forget(payload);
   unsettled_.erase(payload);
   for (auto& [id, member] : members_.all()) {
     if (member.assigned == payload) member.assigned = {};
@@ -449,9 +435,7 @@ void Publications::handle_installed(Instant now, Member& member, const wire::Ins
   if (publication != nullptr && member.installed < version && installed.seconds() > 0) {
     // Forwarding is what is scored: the relays that fed it did well.
     const Rate rate{double(publication->manifest().payload_bytes) / installed.seconds()};
-    for (const PeerId id : publication->parents_of(member.id)) {
-      if (Member* parent = members_.find(id)) parent->score.handle_ok(now, rate);
-    }
+    faults_.handle_fed(now, parents_of(publication->plan(), member.id), rate);
   }
   if (version > member.installed) {
     member.base_unusable = false;
@@ -472,43 +456,21 @@ void Publications::handle_installed(Instant now, Member& member, const wire::Ins
 
 void Publications::handle_parent_fault(Instant now, Member& member, const wire::ParentFault& fault) {
   const PeerId parent_id{fault.parent_id()};
-  Member* parent = members_.find(parent_id);
-  const bool stays = fault.kind() == wire::FAULT_KIND_SLOW && fault.now_from_id() == fault.parent_id();
-  actions_.push(action::warning(
-      fmt::format("worker {} {} {} ({})", member.name, stays ? "is fed slowly by" : "left its parent",
-                  parent != nullptr ? parent->name : config_.name, wire::FaultKind_Name(fault.kind()))));
-  Publication* publication = find(payload_of(fault));
-  if (publication == nullptr || parent_id == member.id) return;
-  // Only who was meant to feed it can fail it; a child that wanders has left others of its own accord.
-  if (std::ranges::count(publication->parents_of(member.id), parent_id) == 0) return;
-  if (fault.kind() == wire::FAULT_KIND_SLOW || fault.kind() == wire::FAULT_KIND_SILENT) {
-    return handle_slow_edge(now, *publication, member, parent_id, fault.kind());
+  const bool stays = fault.now_from_id() == fault.parent_id();
+  const bool starves = stays && (fault.kind() == wire::FAULT_KIND_STARVED || fault.kind() == wire::FAULT_KIND_WAITING);
+  if (!starves) {  // that is said again and again
+    const Member* parent = members_.find(parent_id);
+    actions_.push(action::warning(
+        fmt::format("worker {} {} {} ({})", member.name, stays ? "is fed slowly by" : "left its parent",
+                    parent != nullptr ? parent->name : config_.name, wire::FaultKind_Name(fault.kind()))));
   }
-  if (parent == nullptr) return;
-  if (const std::optional<PeerFault> failing = failing_of(fault.kind(), *parent, member, payload_of(fault))) {
-    parent->score.handle_failed(now);
-    parent->standing.handle_fault(*failing);
-  } else if (fault.kind() == wire::FAULT_KIND_STARVED) {
-    return;  // whoever is above it may be to blame; the child helps itself
-  }
-  if (publication->demote(parent_id)) unsettle(now, publication->id());
-}
-
-void Publications::handle_slow_edge(Instant now, Publication& publication, const Member& child, PeerId parent,
-                                    wire::FaultKind kind) {
-  const bool silent = kind == wire::FAULT_KIND_SILENT;
-  bool changed = false;
-  if (const std::optional<PeerId> blamed = publication.blame_slow(child.id, parent)) {
-    Member& member = *members_.find(*blamed);
-    // To whom two were silent need not have done wrong: they may both have stopped.
-    if (!silent || member.id != child.id) {
-      member.score.handle_failed(now);
-      member.standing.handle_fault(PeerFault::kSlow);
-    }
-    changed = publication.demote(member.id);
-  }
-  if (!silent) changed |= publication.pass_by(child.id, parent);
-  if (changed) unsettle(now, publication.id());
+  const PayloadId payload = payload_of(fault);
+  Publication* publication = find(payload);
+  if (publication == nullptr) return;
+  const bool changed = faults_.handle_report(now, publication->plan(),
+                                             {payload, member.id, parent_id, fault.stripe(), fault.kind(), stays,
+                                              std::chrono::milliseconds(fault.starving_ms())});
+  if (changed) unsettle(now, payload);
 }
 
 void Publications::judge(const std::vector<Version>& ended) {
@@ -518,14 +480,7 @@ void Publications::judge(const std::vector<Version>& ended) {
       if (payload.version != version) continue;
       planned.insert(publication.plan().members.begin(), publication.plan().members.end());
     }
-    for (const PeerId id : planned) {
-      Member* member = members_.find(id);
-      const Standing before = member->standing.standing();
-      member->standing.handle_publication_end(member->installed >= version);
-      const Standing after = member->standing.standing();
-      if (after == before) continue;
-      actions_.push(action::info(fmt::format("worker {} is now {}", member->name, to_string(after))));
-    }
+    faults_.handle_publication_end(version, planned);
     ++ended_count_;
   }
 }
@@ -583,7 +538,12 @@ void Publications::forget_old_versions() {
   for (auto publication = publications_.begin();
        publications_.size() > kPublicationsMax && publication != publications_.end();) {
     const bool keep = publication->first.version == payloads_.latest() || in_use(publication->first);
-    publication = keep ? std::next(publication) : publications_.erase(publication);
+    if (keep) {
+      ++publication;
+    } else {
+      faults_.forget(publication->first);
+      publication = publications_.erase(publication);
+    }
   }
 }
 

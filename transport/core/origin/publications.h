@@ -9,6 +9,7 @@
 
 #include "transport/core/edge/uploads.h"
 #include "transport/core/origin/broadcast_times.h"
+#include "transport/core/origin/fault_attribution.h"
 #include "transport/core/origin/origin_payloads.h"
 #include "transport/core/origin/publication.h"
 
@@ -129,9 +130,6 @@ class Publications {
   void resume_receiving(Instant now, Member& member);
   /// The plans of older versions' payloads that some have gone past are to be repaired.
   void unsettle_outdated();
-  /// By the child's word its parent, or the origin, which has more, sends too little, or nothing at all.
-  void handle_slow_edge(Instant now, Publication& publication, const Member& child, PeerId parent,
-                        wire::FaultKind kind);
   /// These publications have ended. Standing changes now, and only now.
   void judge(const std::vector<Version>& ended);
   /// Whether a member still waits for more of it.
@@ -143,6 +141,7 @@ class Publications {
   OriginPayloads payloads_;
   Uploads& uploads_;
   ActionQueue& actions_;
+  FaultAttribution faults_;
   PublicationContext context_;
   BroadcastTimes times_;
   std::map<PayloadId, Publication> publications_;

@@ -116,4 +116,18 @@ Plan make_plan(const PlanRequest& request) {
   return plan_from(request, network, best.topology, best.forest, best.chunk_bytes, best.forecast);
 }
 
+std::vector<PeerId> parents_of(const Plan& plan, PeerId member) {
+  std::vector<PeerId> parents;
+  const auto at = static_cast<std::size_t>(std::ranges::find(plan.members, member) - plan.members.begin());
+  for (const StripePlan& stripe : plan.stripes) {
+    if (at < stripe.parents.size()) parents.push_back(stripe.parents[at]);
+  }
+  return parents;
+}
+
+bool is_relay(const Plan& plan, PeerId member) {
+  return std::ranges::any_of(plan.stripes,
+                             [&](const StripePlan& stripe) { return std::ranges::count(stripe.parents, member) > 0; });
+}
+
 }  // namespace weightcast

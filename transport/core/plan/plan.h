@@ -59,6 +59,11 @@ struct Plan {
   [[nodiscard]] Duration predicted(double rho) const;
 };
 
+/// Who feeds `member`, one for each stripe; none if it is not in the plan.
+[[nodiscard]] std::vector<PeerId> parents_of(const Plan& plan, PeerId member);
+/// Whether the plan has `member` feed others.
+[[nodiscard]] bool is_relay(const Plan& plan, PeerId member);
+
 /// Makes a plan. Pure and deterministic: the same request gives the same plan on every machine. kAuto is the least
 /// predicted_t100; of those within 1 % of it the least mean of `finish`, so that one slow member does not decide for
 /// all; of those within 1 % of that the simplest. The free number of a topology (how many chains, what fan-out, how

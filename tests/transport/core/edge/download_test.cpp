@@ -72,11 +72,16 @@ struct DownloadTest : testing::Test {
   Status take_part(std::uint32_t peer, const wire::DigestPart& part) {
     return download.handle_digest_part(now, conn_to(peer), part.part(), std::as_bytes(std::span(part.digests())));
   }
+  /// But for the words of a child that gets nothing and stays: starvations().
   std::vector<wire::FaultKind> fault_kinds() {
     std::vector<wire::FaultKind> kinds;
-    for (const auto& fault : download.take_faults()) kinds.push_back(fault.kind());
+    for (const auto& fault : take_faults()) {
+      if (!is_starvation(fault)) kinds.push_back(fault.kind());
+    }
     return kinds;
   }
+  static bool is_starvation(const wire::ParentFault& fault) { return fault.starving_ms() > 0; }
+  std::vector<wire::ParentFault> take_faults() { return download.take_faults(); }
 };
 
 TEST_F(DownloadTest, OneWhoIsToldToFeedItselfDialsTheNextAncestor) {
@@ -204,6 +209,32 @@ TEST_F(DownloadOfUnknownRate, PatienceIsAsShortAsBeforeOnceChunksComeWithoutPaus
   (void)download.take_faults();
   EXPECT_FALSE(wait_for_chunk(1h, timeouts.parent_silence + 100ms));
   EXPECT_THAT(fault_kinds(), ElementsAre(wire::FAULT_KIND_SILENT));
+}
+
+TEST_F(DownloadTest, ChildThatGetsNothingSaysSoAndStaysWhetherOrNotItIsConnected) {
+  ASSERT_TRUE(download.assign(now, kSelf, assignment(1, {{2, 0}})).has_value());
+  (void)actions();
+  now += 1s;
+  download.handle_timeout(now);
+  auto faults = take_faults();
+  ASSERT_EQ(faults.size(), 1u);
+  EXPECT_EQ(faults[0].kind(), wire::FAULT_KIND_WAITING) << "it is still dialling";
+  EXPECT_EQ(faults[0].now_from_id(), faults[0].parent_id());
+  EXPECT_EQ(faults[0].starving_ms(), 1000u);
+  open_all();
+  for (const action::Connect& connect : dialled) {
+    links.handle_connected(connect.conn);
+    download.handle_open(now, connect.conn);
+  }
+  download.handle_storage_ready(now);
+  download.handle_up_to_date(now, conn_to(2), 0);
+  now += 500ms;
+  download.handle_timeout(now);
+  faults = take_faults();
+  ASSERT_EQ(faults.size(), 1u);
+  EXPECT_EQ(faults[0].kind(), wire::FAULT_KIND_STARVED) << "the parent says that it has nothing more";
+  EXPECT_EQ(faults[0].starving_ms(), 1500u);
+  EXPECT_TRUE(download.uses(conn_to(2)));
 }
 
 struct DownloadMoved : DownloadTest {

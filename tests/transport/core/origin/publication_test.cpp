@@ -46,7 +46,11 @@ struct PublicationTest : testing::Test {
   OriginConfig config;
   Membership members;
   ActionQueue actions;
-  PublicationContext context{config, members, actions};
+  Timeouts timeouts;
+  Holdings holdings;
+  Uploads uploads{timeouts, holdings, actions};
+  FaultAttribution faults{members, uploads, actions};
+  PublicationContext context{config, members, actions, faults};
   Publication publication{context, manifest_of(kVersion, 100)};
   std::vector<Member*> all;
   Instant now{1h};
@@ -98,66 +102,13 @@ TEST_F(PublicationTest, WhoseConnectionIsGoneIsNotToldAnyMore) {
   EXPECT_EQ(told().size(), 3u);
 }
 
-TEST_F(PublicationTest, DemotedRelayIsPlannedAsALeaf) {
+TEST_F(PublicationTest, LeafOfThisPublicationFeedsNobody) {
   begin();
   const PeerId relay = place(0);
-  EXPECT_TRUE(publication.demote(relay));
-  EXPECT_FALSE(publication.demote(relay)) << "it is one already";
+  ASSERT_TRUE(faults.handle_report(now, publication.plan(),
+                                   {kVersion, place(1), relay, 0, wire::FAULT_KIND_CLOSED, false, {}}));
   publication.repair(now);
-  for (const PeerId member : publication.plan().members) {
-    EXPECT_THAT(publication.parents_of(member), testing::Not(testing::Contains(relay)));
-  }
-}
-
-TEST_F(PublicationTest, RelaysAreNotDemotedWhereMostSeemToFail) {
-  begin();
-  EXPECT_TRUE(publication.demote(place(0)));
-  EXPECT_TRUE(publication.demote(place(1)));
-  EXPECT_FALSE(publication.demote(place(2)));
-}
-
-TEST_F(PublicationTest, LeafNeedsAnotherWitnessAgainstItsParent) {
-  begin();
-  EXPECT_EQ(publication.blame_slow(place(1), place(0)), place(0)) << "it feeds others, which wait";
-  EXPECT_EQ(publication.blame_slow(place(3), place(2)), std::nullopt);
-  EXPECT_EQ(publication.blame_slow(place(3), place(2)), std::nullopt) << "the same once more";
-}
-
-TEST_F(PublicationTest, WhoFailsItsOwnChildrenIsNoWitnessNorASecondOne) {
-  begin();
-  EXPECT_TRUE(publication.demote(place(1)));
-  EXPECT_EQ(publication.blame_slow(place(1), place(2)), std::nullopt);
-  EXPECT_EQ(publication.blame_slow(place(3), place(2)), std::nullopt) << "a leaf, and the first whose word counts";
-}
-
-TEST_F(PublicationTest, WhoCallsTwoParentsSlowIsSlowItself) {
-  begin();
-  EXPECT_EQ(publication.blame_slow(place(1), place(0)), place(0));
-  EXPECT_EQ(publication.blame_slow(place(1), kOriginId), place(1));
-  EXPECT_EQ(publication.blame_slow(place(2), kOriginId), std::nullopt) << "nobody can blame the origin";
-}
-
-TEST_F(PublicationTest, RelayThatIsFedSlowlyIsPassedBy) {
-  begin();
-  EXPECT_FALSE(publication.pass_by(place(3), place(2))) << "nobody waits behind a leaf";
-  const PeerId relay = place(1);
-  EXPECT_TRUE(publication.pass_by(relay, place(0)));
-  publication.repair(now);
-  EXPECT_FALSE(publication.relays(relay));
-}
-
-TEST_F(PublicationTest, OriginThatIsSlowItselfPassesByOneRelayAtMost) {
-  begin();
-  for (int i = 0; i < 4; ++i) {
-    const auto& members_now = publication.plan().members;
-    const auto first = std::ranges::find_if(members_now, [&](PeerId member) {
-      return publication.relays(member) && testing::Value(publication.parents_of(member), ElementsAre(kOriginId));
-    });
-    ASSERT_NE(first, members_now.end());
-    (void)publication.blame_slow(*first, kOriginId);
-    EXPECT_EQ(publication.pass_by(*first, kOriginId), i == 0) << "or else it would feed ever more of them";
-    publication.repair(now);
-  }
+  EXPECT_FALSE(is_relay(publication.plan(), relay));
 }
 
 }  // namespace

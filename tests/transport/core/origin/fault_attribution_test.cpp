@@ -1,0 +1,278 @@
+// Reads like the tables in fault_attribution.h: who is blamed for what a child reports, and who feeds nobody after it.
+#include "transport/core/origin/fault_attribution.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/transport/core/payload_fixture.h"
+#include "transport/core/payload_wire.h"
+
+namespace weightcast {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+constexpr PayloadId kPayload{Version{7}};
+constexpr PeerId kA{1}, kB{2}, kC{3}, kD{4}, kE{5};
+
+/// A chain: origin, A, B, C, D; and E, a second leaf below C.
+struct FaultAttributionTest : testing::Test {
+  FaultAttributionTest() {
+    for (const char* name : {"a", "b", "c", "d", "e"}) {
+      Member& member = members.by_name(name);
+      members.connect(member, ConnId{member.id.value});
+      member.receiving = kPayload;
+      plan.members.push_back(member.id);
+    }
+    plan.stripes = {{1, {kOriginId, kA, kB, kC, kC}}};
+    holdings.emplace(kPayload, Holding(manifest_of(kPayload.version, kChunks)));
+    holdings.at(kPayload).restore(chunk_digests(kPayload.version, kChunks), ChunkSet(kChunks, true));
+  }
+  bool report(PeerId child, PeerId parent, wire::FaultKind kind) {
+    return faults.handle_report(now, plan, {kPayload, child, parent, 0, kind, false, {}});
+  }
+  /// As a child does that gets nothing: every half second, while it and others that say the same are heard.
+  struct Saying {
+    PeerId child, parent;
+    wire::FaultKind kind = wire::FAULT_KIND_STARVED;
+  };
+  void starve(const std::vector<Saying>& all, int times = 4) {
+    for (int i = 0; i < times; ++i) {
+      for (auto& [id, member] : members.all()) member.heard_at = now;
+      for (const auto& [child, parent, kind] : all) {
+        (void)faults.handle_report(now, plan, {kPayload, child, parent, 0, kind, true, 1s + i * 500ms});
+      }
+      now += 500ms;
+    }
+  }
+  std::vector<PeerId> leaves() const {
+    std::vector<PeerId> found;
+    for (const PeerId id : plan.members) {
+      if (faults.is_leaf(kPayload, id)) found.push_back(id);
+    }
+    return found;
+  }
+  /// Whose score has fallen.
+  std::vector<PeerId> blamed() const {
+    std::vector<PeerId> found;
+    for (const auto& [id, member] : members.all()) {
+      if (!member.score.empty()) found.push_back(id);
+    }
+    return found;
+  }
+  Member& member(PeerId id) { return *members.find(id); }
+  /// The origin's own chunks have left to A: so many.
+  void send_to_a(int chunks) {
+    if (!uploads.is_child(ConnId{99})) {
+      uploads.handle_hello(ConnId{99}, {kA, "a"});
+      wire::Subscribe request;
+      set_payload(request, kPayload);
+      ASSERT_TRUE(uploads.handle_subscribe(now, ConnId{99}, request).has_value());
+    }
+    for (int i = 0; i < chunks; ++i) uploads.handle_chunk_sent(ConnId{99});
+  }
+
+  static constexpr std::uint32_t kChunks = 1000;
+  Membership members;
+  ActionQueue actions;
+  Timeouts timeouts;
+  Holdings holdings;
+  Uploads uploads{timeouts, holdings, actions};
+  FaultAttribution faults{members, uploads, actions};
+  Plan plan;
+  Instant now{1h};
+};
+
+TEST_F(FaultAttributionTest, ParentThatClosedOrSentDamagedChunksIsBlamedAndFeedsNobody) {
+  EXPECT_TRUE(report(kB, kA, wire::FAULT_KIND_CLOSED));
+  EXPECT_TRUE(report(kC, kB, wire::FAULT_KIND_CORRUPT));
+  EXPECT_THAT(blamed(), ElementsAre(kA, kB));
+  EXPECT_THAT(leaves(), ElementsAre(kA, kB));
+}
+
+TEST_F(FaultAttributionTest, ParentThatHasNotGotThePayloadFeedsNobodyButIsNotBlamed) {
+  EXPECT_TRUE(report(kB, kA, wire::FAULT_KIND_NOT_AVAILABLE));
+  EXPECT_THAT(blamed(), IsEmpty());
+  EXPECT_THAT(leaves(), ElementsAre(kA));
+}
+
+TEST_F(FaultAttributionTest, OnlyWhoIsMeantToFeedAChildCanFailIt) {
+  EXPECT_FALSE(report(kC, kA, wire::FAULT_KIND_CLOSED));
+  EXPECT_FALSE(report(kC, kC, wire::FAULT_KIND_CLOSED));
+  EXPECT_FALSE(report(PeerId{77}, kA, wire::FAULT_KIND_CLOSED));
+  EXPECT_FALSE(report(kA, kOriginId, wire::FAULT_KIND_CLOSED)) << "the origin is never blamed";
+  EXPECT_THAT(blamed(), IsEmpty());
+}
+
+TEST_F(FaultAttributionTest, OfASlowEdgeBothEndsFeedNobodyAndTheParentIsBlamed) {
+  EXPECT_TRUE(report(kB, kA, wire::FAULT_KIND_SLOW));
+  EXPECT_THAT(blamed(), ElementsAre(kA));
+  EXPECT_THAT(leaves(), ElementsAre(kA, kB));
+}
+
+TEST_F(FaultAttributionTest, SilentParentIsBlamedAndItsChildGoesOnFeedingOthers) {
+  EXPECT_TRUE(report(kB, kA, wire::FAULT_KIND_SILENT));
+  EXPECT_THAT(blamed(), ElementsAre(kA));
+  EXPECT_THAT(leaves(), ElementsAre(kA));
+}
+
+TEST_F(FaultAttributionTest, LeafNeedsAnotherWitnessAgainstItsParent) {
+  EXPECT_FALSE(report(kD, kC, wire::FAULT_KIND_SLOW));
+  EXPECT_FALSE(report(kD, kC, wire::FAULT_KIND_SLOW)) << "the same once more";
+  EXPECT_TRUE(report(kE, kC, wire::FAULT_KIND_SLOW));
+  EXPECT_THAT(blamed(), ElementsAre(kC));
+}
+
+TEST_F(FaultAttributionTest, WhoFailsItsOwnChildrenIsNoWitnessNorASecondOne) {
+  EXPECT_TRUE(report(kC, kB, wire::FAULT_KIND_CLOSED));
+  member(kB).score = {};
+  plan.stripes[0].parents = {kB, kOriginId, kA, kA, kC};  // B is a leaf, and A feeds C and D
+  EXPECT_FALSE(report(kD, kA, wire::FAULT_KIND_SILENT));
+  plan.stripes[0].parents = {kOriginId, kA, kA, kA, kC};
+  EXPECT_FALSE(report(kB, kA, wire::FAULT_KIND_SILENT));
+  EXPECT_THAT(blamed(), IsEmpty());
+}
+
+TEST_F(FaultAttributionTest, WhoCallsTwoParentsSlowIsBlamedItself) {
+  (void)report(kB, kA, wire::FAULT_KIND_SLOW);
+  member(kA).score = {};
+  plan.stripes[0].parents[1] = kOriginId;
+  (void)report(kB, kOriginId, wire::FAULT_KIND_SLOW);
+  EXPECT_THAT(blamed(), ElementsAre(kB));
+}
+
+TEST_F(FaultAttributionTest, WhoCallsTwoParentsSilentFeedsNobodyButIsNotBlamed) {
+  (void)report(kB, kA, wire::FAULT_KIND_SILENT);
+  member(kA).score = {};
+  plan.stripes[0].parents[1] = kOriginId;
+  EXPECT_TRUE(report(kB, kOriginId, wire::FAULT_KIND_SILENT));
+  EXPECT_THAT(blamed(), IsEmpty());
+  EXPECT_THAT(leaves(), ElementsAre(kA, kB));
+}
+
+TEST_F(FaultAttributionTest, RelayThatTheOriginFeedsSlowlyFeedsNobody) {
+  EXPECT_TRUE(report(kA, kOriginId, wire::FAULT_KIND_SLOW));
+  EXPECT_THAT(blamed(), IsEmpty());
+  EXPECT_THAT(leaves(), ElementsAre(kA));
+}
+
+TEST_F(FaultAttributionTest, OriginThatIsSlowItselfMakesOneLeafAtMost) {
+  plan.stripes[0].parents = {kOriginId, kOriginId, kA, kB, kB};
+  EXPECT_TRUE(report(kA, kOriginId, wire::FAULT_KIND_SLOW));
+  EXPECT_FALSE(report(kB, kOriginId, wire::FAULT_KIND_SLOW)) << "or else it would feed ever more of them";
+}
+
+TEST_F(FaultAttributionTest, NobodyBecomesALeafWhereMostRelaysSeemToFail) {
+  EXPECT_TRUE(report(kB, kA, wire::FAULT_KIND_CLOSED));
+  EXPECT_TRUE(report(kC, kB, wire::FAULT_KIND_CLOSED));
+  EXPECT_TRUE(report(kD, kC, wire::FAULT_KIND_CLOSED));
+  plan.stripes[0].parents[4] = kD;
+  EXPECT_FALSE(report(kE, kD, wire::FAULT_KIND_CLOSED));
+}
+
+// ---- starvation
+
+TEST_F(FaultAttributionTest, RelayThatDoesNotStarveWhileItsChildDoesIsBlamedWithinHalfASecondOfReports) {
+  starve({{kC, kB}, {kD, kC}, {kE, kC}}, 2);
+  EXPECT_THAT(blamed(), ElementsAre(kB)) << "C and those below it say that they get nothing; B and A do not";
+  EXPECT_THAT(leaves(), ElementsAre(kB));
+}
+
+TEST_F(FaultAttributionTest, OneReportBlamesNobody) {
+  starve({{kC, kB}}, 1);
+  EXPECT_THAT(leaves(), IsEmpty());
+}
+
+TEST_F(FaultAttributionTest, WhenTheOriginStopsNobodyIsBlamed) {
+  starve({{kA, kOriginId, wire::FAULT_KIND_WAITING}, {kB, kA}, {kC, kB}, {kD, kC}, {kE, kC}}, 20);
+  EXPECT_THAT(blamed(), IsEmpty());
+  EXPECT_THAT(leaves(), IsEmpty());
+}
+
+TEST_F(FaultAttributionTest, ReportsThatAllComeAtOnceAfterAStallOfTheOriginBlameNobody) {
+  for (auto& [id, member] : members.all()) member.heard_at = now;
+  for (int i = 0; i < 10; ++i) {
+    (void)faults.handle_report(now, plan, {kPayload, kC, kB, 0, wire::FAULT_KIND_STARVED, true, 1s + i * 500ms});
+  }
+  EXPECT_THAT(leaves(), IsEmpty());
+}
+
+TEST_F(FaultAttributionTest, RelayThatTheOriginDoesNotHearMayStarveForAllThatIsKnown) {
+  for (int i = 0; i < 4; ++i) {
+    (void)faults.handle_report(now, plan, {kPayload, kC, kB, 0, wire::FAULT_KIND_STARVED, true, 1s + i * 500ms});
+    now += 500ms;
+  }
+  EXPECT_THAT(leaves(), IsEmpty());
+}
+
+TEST_F(FaultAttributionTest, WordOfALeafAloneMovesItAndBlamesNobody) {
+  starve({{kD, kC}});
+  EXPECT_THAT(leaves(), ElementsAre(kC));
+  EXPECT_THAT(blamed(), IsEmpty());
+}
+
+TEST_F(FaultAttributionTest, RelayIsBlamedOnALeafsWordIfItsOwnWordIsThatItHasMore) {
+  member(kC).chunks_verified = 50;
+  member(kD).chunks_verified = 10;
+  starve({{kD, kC}});
+  EXPECT_THAT(blamed(), ElementsAre(kC));
+}
+
+TEST_F(FaultAttributionTest, RelayIsBlamedOnALeafsWordIfTheOriginHasSentItMoreThanItSays) {
+  plan.stripes[0].parents = {kOriginId, kA, kOriginId, kOriginId, kOriginId};
+  send_to_a(20);
+  starve({{kB, kA}});
+  EXPECT_THAT(blamed(), ElementsAre(kA));
+}
+
+TEST_F(FaultAttributionTest, SeedThatSaysThatItStarvesWhileTheOriginsChunksLeaveToItIsBlamed) {
+  for (int i = 0; i < 6; ++i) {
+    send_to_a(5);
+    starve({{kA, kOriginId, wire::FAULT_KIND_WAITING}, {kB, kA}}, 1);
+  }
+  EXPECT_THAT(blamed(), IsEmpty()) << "each report here is of a starvation of its own";
+  for (int i = 0; i < 6; ++i) {
+    send_to_a(5);
+    (void)faults.handle_report(now, plan, {kPayload, kA, kOriginId, 0, wire::FAULT_KIND_WAITING, true, 5s + i * 500ms});
+    now += 500ms;
+  }
+  EXPECT_THAT(blamed(), ElementsAre(kA));
+  EXPECT_THAT(leaves(), ElementsAre(kA));
+}
+
+TEST_F(FaultAttributionTest, ChildThatLeftAStarvingParentIsBelievedIfTheParentHasMoreByItsOwnWord) {
+  EXPECT_FALSE(report(kB, kA, wire::FAULT_KIND_STARVED));
+  member(kA).chunks_verified = 50;
+  EXPECT_TRUE(report(kB, kA, wire::FAULT_KIND_STARVED));
+  EXPECT_THAT(blamed(), ElementsAre(kA));
+}
+
+// ---- when it is cleared
+
+TEST_F(FaultAttributionTest, LeavesAreThoseOfOnePublication) {
+  EXPECT_TRUE(report(kB, kA, wire::FAULT_KIND_CLOSED));
+  EXPECT_FALSE(faults.is_leaf(PayloadId(Version{8}), kA));
+  faults.forget(kPayload);
+  EXPECT_FALSE(faults.is_leaf(kPayload, kA));
+}
+
+TEST_F(FaultAttributionTest, StandingsChangeWhenAPublicationEnds) {
+  for (int i = 0; i < 2; ++i) {
+    (void)report(kB, kA, wire::FAULT_KIND_CLOSED);
+    EXPECT_EQ(member(kA).standing.standing(), Standing::kSeed);
+    faults.forget(kPayload);
+    faults.handle_publication_end(kPayload.version, {kA, kB});
+  }
+  EXPECT_EQ(member(kA).standing.standing(), Standing::kTail);
+}
+
+TEST_F(FaultAttributionTest, WhoFedOthersWellRises) {
+  const double before = member(kA).score.score(now, Rate{100});
+  faults.handle_fed(now, {kA, kOriginId}, Rate{100});
+  EXPECT_GT(member(kA).score.score(now, Rate{100}), before);
+}
+
+}  // namespace
+}  // namespace weightcast

@@ -1,0 +1,123 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+
+#include "base/time.h"
+#include "transport/core/timeouts.h"
+
+namespace weightcast {
+
+/// The child's measurement of one parent for one stripe: how much came, when, and what the parent said. It judges; the
+/// Download that owns it moves. Pure.
+///
+///   verdict   when                                                                   then
+///   SLOW      a window brought less than half of what is expected, and the parent    the child leaves; an only parent
+///             had more to send all that time                                         it keeps, and reports
+///   SILENT    neither chunk, digest part nor UpToDate for the patience; or a window  the child leaves; for an only
+///             brought too little and its last half nothing                           parent the patience is 20 times
+///             as
+///                                                                                    long, and a second window like
+///                                                                                    that is SLOW
+///   STARVED   no chunk for Timeouts::starvation, whatever the parent says, though    the child leaves; an only parent
+///             there are chunks that it lacks                                         it keeps
+///   fine      else
+///
+/// window         Timeouts::rate_window, or the time of 12 chunks at the expected rate; it slides by quarters. A window
+///                is judged when it is full, not while the payload is open, and not after UpToDate until the next
+///                chunk: who has nothing more passes on all that it gets (head-of-line blocking is further up). The
+///                quarters before that chunk then count as having brought what was expected.
+/// expected rate  the plan's prediction; halved when a parent was SLOW, or a second one SILENT in a row, and doubled
+///                when a full window brought 1.5 times as much, so that a child on a slow link settles. Nothing is
+///                expected where the plan predicts nothing, and nobody is SLOW.
+/// patience       Timeouts::parent_silence, or the time of 4 chunks at the expected rate. Where nothing is expected it
+///                doubles with each further SILENT parent up to a minute, as a chunk may take longer than the patience
+///                on each of their links; and halves when a window has brought chunks without a pause.
+///
+/// A child that has been without a chunk for Timeouts::starving says so to the origin, again and again, and stays: see
+/// starvation(). That alone moves nobody; the origin sees which relays say the same of themselves.
+/// Invariant: a verdict other than fine is given once per window.
+class ParentMonitor {
+ public:
+  enum class Verdict : std::uint8_t { kFine, kSlow, kSilent, kStarved };
+
+  /// What the measurements are judged by.
+  struct Edge {
+    bool missing = false;      ///< chunks of the stripe are known and lacking
+    bool open = false;         ///< the payload is still being made
+    bool only_parent = false;  ///< there is no other ancestor
+    std::uint32_t chunk_bytes = 0;
+  };
+
+  /// What is said to the origin by a child that gets nothing.
+  struct Starvation {
+    bool parent_idle = false;  ///< the parent says that it has nothing more; else it is only late
+    Duration lasts{};
+  };
+
+  explicit ParentMonitor(const Timeouts& timeouts) : timeouts_(&timeouts) {}
+
+  /// By the plan; 0: it predicts nothing.
+  void expect(double bytes_per_s);
+  /// The parent was dialled, or asked: measuring begins anew.
+  void handle_asked(Instant now);
+  /// A digest part, or a chunk of whatever stripe.
+  void handle_heard(Instant now) { heard_at_ = now; }
+  void handle_up_to_date(Instant now);
+  /// A chunk of the stripe, which was lacking. `from_parent`: it came from the parent of now.
+  void handle_chunk(Instant now, std::uint32_t bytes, bool from_parent, const Edge& edge);
+  /// The payload has grown. `was_missing`: chunks of the stripe were lacking before.
+  void handle_grown(Instant now, bool was_missing);
+  /// The stripe lacks chunks from now on.
+  void handle_hungry(Instant now) { hungry_since_ = reported_at_ = now; }
+  /// The parent was left for this; `again`: no chunk has come since another was left.
+  void handle_left(Verdict verdict, bool again);
+  /// The only parent is SLOW, and kept.
+  void handle_kept(Instant now);
+
+  /// To be asked when deadline() has passed.
+  [[nodiscard]] Verdict judge(Instant now, const Edge& edge);
+  /// What is to be said to the origin now; nothing if there is nothing to say, or it was said a moment ago. Also while
+  /// no parent is connected.
+  [[nodiscard]] std::optional<Starvation> starvation(Instant now, const Edge& edge);
+
+  /// When judge() may have a verdict.
+  [[nodiscard]] Instant deadline(const Edge& edge) const;
+  /// When starvation() may have something to say; absent if nothing is missing.
+  [[nodiscard]] std::optional<Instant> starvation_due(const Edge& edge) const;
+
+ private:
+  static constexpr std::uint32_t kQuarters = 4;
+
+  [[nodiscard]] bool is_judged(const Edge& edge) const {
+    return expected_bytes_per_s_ > 0 && !parent_idle_ && !edge.open;
+  }
+  [[nodiscard]] Duration window(const Edge& edge) const;
+  [[nodiscard]] Duration patience(const Edge& edge) const;
+  /// Without a chunk for so long a child starves.
+  [[nodiscard]] Duration appetite(const Edge& edge) const;
+  [[nodiscard]] Verdict judge_window(Instant now, const Edge& edge);
+  void restart_window(Instant now);
+  void expect_less();
+  void expect_more();
+
+  const Timeouts* timeouts_;
+  double predicted_bytes_per_s_ = 0;
+  double expected_share_ = 1;  // of what is predicted, by what parents have given so far; of the pace of chunks, too
+  double expected_bytes_per_s_ = 0;
+  Instant steady_since_{};  // chunks have come without a long pause
+  Instant heard_at_{};
+  Instant fed_at_{};        // the last chunk, or when the parent was asked
+  Instant hungry_since_{};  // the last chunk, or when the stripe began to lack some, whoever was the parent
+  Instant reported_at_{};   // when the origin was told last; or hungry_since_
+  // A window that slides by a quarter at a time: what came in each, the youngest last.
+  Instant quarter_start_{};
+  std::array<double, kQuarters> quarter_bytes_{};
+  std::uint32_t quarters_ = 0;    // that have passed since it was restarted, until there are enough
+  bool parent_idle_ = false;      // it said that it has nothing more, or stalled and cannot be left
+  bool said_up_to_date_ = false;  // since the last chunk
+  bool stalled_before_ = false;   // it could not be left, and has not been well since
+};
+
+}  // namespace weightcast
