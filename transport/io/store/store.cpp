@@ -12,6 +12,8 @@ namespace {
 
 // For chunks on their way from the disk to a child that is behind.
 constexpr std::size_t kReadBuffersKeptBytesMax = 4 * kMiB;
+// A disk that could not sync may be able to later: it was full, or a path to it was down.
+constexpr Duration kSyncRetry = std::chrono::seconds(10);
 
 }  // namespace
 
@@ -27,6 +29,12 @@ StoreImpl::StoreImpl(EventLoop& loop, StoreOptions options, FileSystem& files, s
                      for (const auto& task : std::exchange(waiting_for_place_, {})) task();
                    }),
       start_pieces_(loop, [this] { start_pieces(); }),
+      sync_timer_(loop,
+                  [this] {
+                    for (const auto& [version, complete] : std::map(complete_)) {
+                      if (!complete->stored.durable && !complete->syncing) sync_again(complete);
+                    }
+                  }),
       cache_(options_.cache_bytes_max),
       read_buffers_(kReadBuffersKeptBytesMax),
       syncing_(loop),
@@ -582,7 +590,25 @@ void StoreImpl::keep_files_of(Version version) {
       });
 }
 
-void StoreImpl::make_durable(const CompleteRef& complete) { sync_files_from(0, complete); }
+void StoreImpl::make_durable(const CompleteRef& complete) {
+  if (!std::exchange(complete->syncing, true)) sync_files_from(0, complete);
+}
+
+// Once a sync has failed the kernel may take what it could not write for written: another sync says nothing of it. So
+// every byte is handed over once more, and checked as it is.
+void StoreImpl::sync_again(const CompleteRef& complete) {
+  complete->syncing = true;
+  auto status = std::make_shared<Status>();
+  syncing_.run([files = complete->files, digest = complete->stored.manifest.snapshot_digest,
+                status] { *status = write_again(*files, digest); },
+               [this, complete, status] {
+                 if (status->has_value()) return sync_files_from(0, complete);
+                 log_error("store: version {} cannot be made safe from a power cut: {}",
+                           complete->stored.manifest.version.value, status->error().message());
+                 complete->syncing = false;
+                 if (status->error().code != Errc::kCorrupt) sync_timer_.arm(loop_.now() + kSyncRetry);
+               });
+}
 
 void StoreImpl::sync_files_from(std::size_t file, const CompleteRef& complete) {
   const Version version = complete->stored.manifest.version;
@@ -590,8 +616,11 @@ void StoreImpl::sync_files_from(std::size_t file, const CompleteRef& complete) {
     const auto found = complete_.find(version);
     return found == complete_.end() || found->second != complete;
   };
-  const auto report = [version](const Error& error) {
-    log_error("store: version {} is installed, but not safe from a power cut: {}", version.value, error.message());
+  const auto report = [this, version, complete](const Error& error) {
+    log_error("store: version {} is installed, but not safe from a power cut: {}; trying again in {:.3g} s",
+              version.value, error.message(), to_seconds(kSyncRetry));
+    complete->syncing = false;
+    sync_timer_.arm(loop_.now() + kSyncRetry);
   };
   if (forgotten()) return;
   if (file < complete->files->table().files().size()) {

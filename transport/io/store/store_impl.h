@@ -83,6 +83,7 @@ class StoreImpl final : public Store {
     StoredVersion stored;
     FilesRef files;
     std::size_t users = 0;  // reads under way, patches that are applied to it
+    bool syncing = false;
   };
   using CompleteRef = std::shared_ptr<Complete>;
 
@@ -201,6 +202,7 @@ class StoreImpl final : public Store {
   void keep_files_of(Version version);
   void remove(PayloadId payload, const std::filesystem::path& path);
   void make_durable(const CompleteRef& complete);
+  void sync_again(const CompleteRef& complete);
   void sync_files_from(std::size_t file, const CompleteRef& complete);
   bool refuse_new(PayloadId payload, const std::function<void(Error)>& refuse);
   void begin_making(PayloadId payload, const std::vector<SnapshotFile>& table,
@@ -228,6 +230,7 @@ class StoreImpl final : public Store {
   std::deque<PieceWork> waiting_pieces_;
   std::size_t pieces_under_way_ = 0;
   Deferred start_pieces_;
+  Timer sync_timer_;
   ChunkCache cache_;
   BufferPool read_buffers_;
   std::unordered_map<ChunkKey, std::vector<ReadDone>> reading_;

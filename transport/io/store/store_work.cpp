@@ -6,6 +6,7 @@
 
 #include "base/time.h"
 #include "base/units.h"
+#include "patch/snapshot/snapshot_digest.h"
 #include "transport/io/store/in_place.h"
 
 namespace weightcast {
@@ -118,6 +119,26 @@ Status sync_records(const StoreLayout& layout) { return sync_directory(layout.fi
 Status remove_recorded(const StoreLayout& layout, const std::filesystem::path& path, PayloadId payload) {
   WC_TRY(layout.throw_away(path));
   return remove_if_there(layout.files(), layout.record(payload));
+}
+
+Status write_again(VersionFiles& files, const Digest& snapshot_digest) {
+  SnapshotDigest digest(files.table());
+  std::vector<std::byte> buffer(kWriteBytes);
+  for (std::size_t leaf = 0; leaf < digest.leaf_count(); ++leaf) {
+    std::uint64_t offset = digest.leaf_offset_bytes(leaf);
+    DigestStream bytes;
+    for (std::uint64_t left = digest.leaf_size_bytes(leaf); left > 0;) {
+      const MutableBytes piece = MutableBytes(buffer).first(std::min<std::uint64_t>(left, buffer.size()));
+      WC_TRY(read_stream(files, offset, piece));
+      WC_TRY(write_stream(files, offset, piece));
+      bytes.update(piece);
+      offset += piece.size();
+      left -= piece.size();
+    }
+    digest.set_leaf(leaf, bytes.digest());
+  }
+  if (digest.root() == snapshot_digest) return {};
+  return fail(Errc::kCorrupt, Op::kVerify, "its files do not match the snapshot's digest any more");
 }
 
 Status sync_names_and_mark(const StoreLayout& layout, Version version, const VersionFiles& files) {

@@ -50,6 +50,10 @@ using FilesRef = std::shared_ptr<VersionFiles>;
 /// Removes a directory and its record. In this order: files without a record are thrown away at start, too.
 [[nodiscard]] Status remove_recorded(const StoreLayout& layout, const std::filesystem::path& path, PayloadId payload);
 
+/// Hands a version's bytes to the kernel once more, as they are, so that a sync that failed can be repeated. Errors:
+/// kCorrupt when they are not the version's any more: what the kernel could not write is gone.
+[[nodiscard]] Status write_again(VersionFiles& files, const Digest& snapshot_digest);
+
 /// The last part of making a version durable: its files are synced already.
 [[nodiscard]] Status sync_names_and_mark(const StoreLayout& layout, Version version, const VersionFiles& files);
 
