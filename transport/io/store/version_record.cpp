@@ -16,6 +16,8 @@ namespace {
 
 constexpr std::string_view kMagic = "wcrecord";
 constexpr std::uint32_t kForm = 2;
+// A form beyond this is damage, and not a release to come: what is damaged is fetched again.
+constexpr std::uint32_t kFormMax = 9;
 constexpr std::size_t kHeadBytes = kMagic.size() + 4;
 constexpr std::size_t kEntryHeadBytes = 4 + Digest::kBytes;
 // The largest entry is a manifest with kFilesMax long names; the largest record has all digests besides.
@@ -153,6 +155,7 @@ Result<VersionRecord> read_record(FileSystem& files, const std::filesystem::path
     return fail(Errc::kCorrupt, Op::kParse, path.native() + ": not a record");
   }
   if (const std::uint32_t form = get_u32(left.substr(kMagic.size())); form != kForm) {
+    if (form == 0 || form > kFormMax) return fail(Errc::kCorrupt, Op::kParse, path.native() + ": not a record");
     return fail(Errc::kUnsupported, Op::kParse,
                 fmt::format("{}: a record of form {}, this release reads form {}; run the release that wrote it, or "
                             "give another directory with --state",
