@@ -210,20 +210,29 @@ Status hide(const StoreLayout& layout, const InPlaceWork& work) {
   return unused;
 }
 
-/// Whatever step it ended at: the old version, under its own name.
+/// Whatever step it ended at: the old version, under its own name. It gets that back when its bytes are on the disk:
+/// until then, and if they cannot be written, nobody finds the mixture.
 Status revert(const StoreLayout& layout, PayloadId payload, const FileTable& table) {
-  const fs::path home = layout.complete(payload.base);
-  for (const fs::path& path : {layout.complete(payload.version), layout.incoming(payload.version)}) {
-    if (!exists(layout.files(), home) && exists(layout.files(), path)) WC_TRY(layout.files().rename(path, home));
+  FileSystem& files = layout.files();
+  const fs::path home = layout.complete(payload.base), hidden = layout.incoming(payload.version);
+  const bool taken = exists(files, home) || exists(files, hidden);
+  if (!taken && exists(files, layout.complete(payload.version))) {
+    WC_TRY(files.rename(layout.complete(payload.version), hidden));
   }
+  const bool is_hidden = !exists(files, home);
   // Before the journal goes: with it what has become of the version is known.
   if (layout.read_current() == payload.version) WC_TRY(layout.switch_current(payload.base));
-  WC_TRY(remove_if_there(layout.files(), layout.record(payload.version)));
-  WC_ASSIGN(const std::shared_ptr<VersionFiles> files, VersionFiles::open(layout.files(), home, table));
+  WC_TRY(remove_if_there(files, layout.record(payload.version)));
+  WC_ASSIGN(const std::shared_ptr<VersionFiles> base, VersionFiles::open(files, is_hidden ? hidden : home, table));
+  const auto finish = [&]() -> Status {
+    WC_TRY(sync_files(*base));
+    if (is_hidden) WC_TRY(files.rename(hidden, home));
+    WC_TRY(sync_directory(files, layout.versions()));
+    return sync_directory(files, layout.incoming());
+  };
   const Result<Recovered> recovered = recover(
-      layout.files(), layout.undo(payload).native(),
-      [&](std::uint64_t offset, Bytes old) { return write_stream(*files, offset, old); },
-      [&] { return sync_files(*files); });
+      files, layout.undo(payload).native(),
+      [&](std::uint64_t offset, Bytes old) { return write_stream(*base, offset, old); }, finish);
   return recovered.has_value() ? Status() : Status(recovered.error());
 }
 
