@@ -14,14 +14,18 @@ struct Finished {
   std::vector<std::byte> frame;
 };
 
-/// Encodes the segments of a plan on several threads and hands them out in order.
+/// Encodes the segments of a plan, on several threads or on the caller's, and hands them out in order.
 /// Invariant: a segment is encoded only while fewer than `window` others wait between it and the next one to hand out.
 class EncodeQueue {
  public:
   EncodeQueue(const std::vector<SegmentRange>& plan, const ByteSource& base, const ByteSource& result,
               const EncodeOptions& options)
       : plan_(plan), base_(base), result_(result), slots_(2 * std::max(options.threads, 1u)) {
-    for (unsigned i = 0; i < std::max(options.threads, 1u); ++i) {
+    if (options.threads <= 1) {
+      own_.emplace(*options.kernels);
+      return;
+    }
+    for (unsigned i = 0; i < options.threads; ++i) {
       threads_.emplace_back([this, kernels = options.kernels] { work(*kernels); });
     }
   }
@@ -36,6 +40,7 @@ class EncodeQueue {
 
   /// Waits for the next segment in order.
   Result<Finished> pop() {
+    if (own_) return encode(plan_[handed_out_++], *own_, own_before_, own_after_);
     std::unique_lock lock(mutex_);
     auto& slot = slots_[handed_out_ % slots_.size()];
     changed_.wait(lock, [&] { return slot.has_value(); });
@@ -86,6 +91,8 @@ class EncodeQueue {
   std::size_t taken_ = 0;
   std::size_t handed_out_ = 0;
   bool stopped_ = false;
+  std::optional<SegmentEncoder> own_;  // where no thread is started
+  std::vector<std::byte> own_before_, own_after_;
   std::vector<std::thread> threads_;  // last: they use all of the above
 };
 

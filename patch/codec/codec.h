@@ -12,7 +12,7 @@ namespace weightcast {
 
 struct EncodeOptions {
   /// Segments encoded side by side. The bytes do not depend on it.
-  unsigned threads = 1;
+  unsigned threads = 1;  ///< 1: none is started
   const Kernels* kernels = &best_kernels();
 };
 
