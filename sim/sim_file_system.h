@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/file_system.h"
@@ -68,6 +69,13 @@ class SimFileSystem final : public FileSystem {
 
   /// Changes one bit of a file, as processes see it and on the platter. The file has such a byte.
   void flip_bit(const Path& path, std::uint64_t offset, unsigned bit);
+  /// Lets somebody look who is no process of this host: no call of `look(files)` fails by fault or by kill, or counts.
+  template <typename Look>
+  auto observe(const Look& look) {
+    const Observation observation(*this);
+    return look(static_cast<FileSystem&>(*this));
+  }
+
   /// Another process on this host opens a file, and has it open until this is gone or the power is.
   [[nodiscard]] std::shared_ptr<void> open_elsewhere(const Path& path);
 
@@ -89,6 +97,40 @@ class SimFileSystem final : public FileSystem {
 
  private:
   static constexpr std::size_t kPageBytes = 4096;
+
+  /// While it lives, the disk is looked at from outside.
+  class Observation {
+   public:
+    explicit Observation(SimFileSystem& disk)
+        : disk_(disk),
+          faults_(std::exchange(disk.faults_, {})),
+          fail_at_(std::exchange(disk.fail_at_, {})),
+          kill_at_(std::exchange(disk.kill_at_, {})),
+          killed_(std::exchange(disk.killed_, false)),
+          capacity_bytes_(std::exchange(disk.options_.capacity_bytes, kUnlimited)),
+          calls_(disk.calls_),
+          changes_(disk.changes_) {}
+    ~Observation() {
+      disk_.faults_ = faults_;
+      disk_.fail_at_ = fail_at_;
+      disk_.kill_at_ = kill_at_;
+      disk_.killed_ = killed_;
+      disk_.options_.capacity_bytes = capacity_bytes_;
+      disk_.calls_ = calls_;
+      disk_.changes_ = changes_;
+    }
+    Observation(const Observation&) = delete;
+    Observation& operator=(const Observation&) = delete;
+
+   private:
+    SimFileSystem& disk_;
+    const FileFaults faults_;
+    const std::optional<std::pair<std::uint64_t, int>> fail_at_;
+    const std::optional<std::uint64_t> kill_at_;
+    const bool killed_;
+    const std::uint64_t capacity_bytes_;
+    const std::uint64_t calls_, changes_;
+  };
 
   struct Inode;
   using InodeRef = std::shared_ptr<Inode>;

@@ -27,7 +27,7 @@ Status Node::open_base(const DaemonConfig& config) {
 }
 
 Status Node::serve() {
-  driver_ = std::make_unique<Driver>(core(), *store_, loop(), environment_.network,
+  driver_ = std::make_unique<Driver>(mutable_core(), *store_, loop(), environment_.network,
                                      DriverLimits{config_.storing_bytes_max, config_.admission});
   WC_ASSIGN(api_, LocalApi::open(loop(), environment_.network, config_.state + "/api.sock", *this));
   driver_->on_change([this] { api_->handle_change(); });
@@ -42,7 +42,7 @@ Status Node::serve() {
 void Node::stop(std::string_view reason) {
   listener_.reset();
   jobs_.cancel();
-  core().stop(reason);
+  mutable_core().stop(reason);
   driver_->pump();
 }
 

@@ -36,14 +36,15 @@ class Node : public LocalService {
   [[nodiscard]] const Endpoint& endpoint() const { return endpoint_; }
   [[nodiscard]] const Store& store() const { return *store_; }
   [[nodiscard]] const Driver& driver() const { return *driver_; }
+  [[nodiscard]] virtual const Core& core() const = 0;
 
   local::VersionsReply versions() override;
   std::optional<local::VersionInstalled> installed() override;
   std::optional<local::VersionPreparing> preparing() override;
 
  protected:
+  [[nodiscard]] virtual Core& mutable_core() = 0;
   [[nodiscard]] EventLoop& loop() const { return environment_.loop; }
-  [[nodiscard]] virtual Core& core() = 0;
   /// Starts to accept nodes and local clients.
   [[nodiscard]] Status serve();
   /// Ends jobs, then all that calls back into the core: to be called first by the destructor of whoever owns the core.

@@ -21,8 +21,10 @@ class OriginNode final : public Node {
   std::optional<local::PublishResult> publish_result(Version version, double fraction) override;
   local::PublishProgress publish_progress(Version version) override;
 
+  const Core& core() const override { return *core_; }
+
  protected:
-  Core& core() override { return *core_; }
+  Core& mutable_core() override { return *core_; }
 
  private:
   struct Started {

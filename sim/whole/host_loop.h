@@ -1,0 +1,47 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "sim/random.h"
+#include "sim/sim_loop.h"
+#include "transport/io/event_loop.h"
+
+namespace weightcast::sim {
+
+/// The event loop of one simulated process, on the clock that all processes share. Off-loop work runs in one piece, at
+/// a moment that the seed chooses. Destroying it is the end of the process: nothing that it was to run will run.
+class HostLoop final : public EventLoop {
+ public:
+  HostLoop(SimLoop& clock, std::uint64_t seed) : clock_(clock), random_(seed) {}
+  ~HostLoop() override;
+
+  [[nodiscard]] Instant now() const override { return clock_.now(); }
+  [[nodiscard]] UnixMillis unix_ms() const override { return clock_.unix_ms(); }
+  void post(std::function<void()> task) override { at(now(), std::move(task)); }
+  std::shared_ptr<Job> offload(std::function<void()> work, std::function<void()> done) override;
+  [[nodiscard]] unsigned threads_per_job_max() const override { return 1; }
+
+  /// Runs `task` at that time, unless the process has ended by then.
+  void at(Instant when, std::function<void()> task);
+  /// No work runs before that time, because it would touch a disk that does not answer.
+  void stall_until(Instant when) { stalled_until_ = when; }
+
+ protected:
+  void handle_due_changed() override;
+  void handle_deferred() override;
+
+ private:
+  class OffloadedJob;
+
+  SimLoop& clock_;
+  Random random_;
+  Instant stalled_until_{};
+  std::optional<Instant> wakes_at_;  // for the timers
+  bool deferred_soon_ = false;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>();  // expires with the process
+};
+
+}  // namespace weightcast::sim
