@@ -101,6 +101,7 @@ struct Host {
   std::uint64_t looked_at_change = 0;
   PayloadId receiving{};
   std::uint64_t verified = 0;
+  std::uint64_t early_bytes = 0;  // the most that waited to be verified, since its disk had room last
 
   [[nodiscard]] bool runs() const { return node != nullptr; }
 };
@@ -468,9 +469,14 @@ class World {
   /// What costs little: after every event.
   void look(Host& host) {
     const std::uint64_t storing = host.node->driver().storing_bytes();
-    if (storing > options_.storing_bytes_max + kStoringSlackBytes) {
+    if (storing <= options_.storing_bytes_max) host.early_bytes = 0;
+    // What waited in memory goes to the disk all at once, when the origin has said what it is.
+    if (storing > options_.storing_bytes_max + kStoringSlackBytes + host.early_bytes) {
       violate(host, fmt::format("{} bytes are on their way to the disk, at most {} should be", storing,
                                 options_.storing_bytes_max));
+    }
+    if (const auto* worker = dynamic_cast<const WorkerCore*>(&host.node->core())) {
+      host.early_bytes = std::max<std::uint64_t>(host.early_bytes, worker->intake().early_bytes());
     }
     if (host.disk->changes() == host.looked_at_change) return;
     host.looked_at_change = host.disk->changes();

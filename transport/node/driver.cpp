@@ -93,9 +93,6 @@ void Driver::adopt(ConnId conn, std::unique_ptr<FrameConnection> connection) {
     return {};
   };
   handlers.on_chunk = [this, conn](ReceivedChunk chunk) {
-    Peer& peer = peers_.at(conn);
-    peer.brings_chunks = true;
-    throttle(peer);
     core_.handle_chunk(loop_.now(), conn,
                        {chunk.payload, chunk.chunk, static_cast<std::uint32_t>(chunk.bytes->size()), chunk.digest,
                         std::move(chunk.bytes)});
@@ -167,6 +164,11 @@ void Driver::perform(action::Connect connect) {
 void Driver::perform(action::Send send) {
   const auto peer = peers_.find(send.conn);
   if (peer == peers_.end() || !peer->second.connection) return;  // closed meanwhile; the core will hear
+  // Before the first chunk: each new parent would bring one to a disk that is behind.
+  if (send.message.has_subscribe()) {
+    peer->second.brings_chunks = true;
+    throttle(peer->second);
+  }
   peer->second.connection->send_control(send.message.SerializeAsString());
 }
 

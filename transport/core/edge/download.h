@@ -67,6 +67,8 @@ class Download {
   void cancel();
 
   [[nodiscard]] bool uses(ConnId conn) const;
+  /// What came before it could be verified, and waits in memory.
+  [[nodiscard]] std::size_t early_bytes() const { return early_.bytes(); }
   [[nodiscard]] Epoch epoch() const { return epoch_; }
   /// Over the last rate window that was full; of all stripes.
   [[nodiscard]] double bytes_per_s() const { return bytes_per_s_; }

@@ -11,6 +11,8 @@ namespace weightcast {
 namespace {
 
 constexpr double kSlowShare = 0.5;
+// However long parents are silent: else it would take as many halvings back.
+constexpr double kShareMin = 1.0 / 1024;
 // What is expected goes up only where the new rate would not be called slow for a chunk less.
 constexpr double kRecovered = 1.5;
 // A rate is judged over so many chunks at least: with fewer, one that is just being sent makes it look like half.
@@ -30,8 +32,9 @@ void ParentMonitor::expect(double bytes_per_s) {
 }
 
 void ParentMonitor::expect_less() {
-  expected_share_ *= kSlowShare;
-  expected_bytes_per_s_ *= kSlowShare;
+  const double share = std::max(kShareMin, expected_share_ * kSlowShare);
+  expected_bytes_per_s_ *= share / expected_share_;
+  expected_share_ = share;
 }
 
 void ParentMonitor::expect_more() {

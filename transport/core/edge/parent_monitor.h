@@ -15,11 +15,9 @@ namespace weightcast {
 ///   verdict   when                                                                   then
 ///   SLOW      a window brought less than half of what is expected, and the parent    the child leaves; an only parent
 ///             had more to send all that time                                         it keeps, and reports
-///   SILENT    neither chunk, digest part nor UpToDate for the patience; or a window  the child leaves; for an only
-///             brought too little and its last half nothing                           parent the patience is 20 times
-///             as
-///                                                                                    long, and a second window like
-///                                                                                    that is SLOW
+///   SILENT    neither chunk, digest part nor UpToDate for the patience; or a window  the child leaves; an only parent
+///             brought too little and its last half nothing                           has 20 times the patience, and a
+///                                                                                    second such window is SLOW
 ///   STARVED   no chunk for Timeouts::starvation, whatever the parent says, though    the child leaves; an only parent
 ///             there are chunks that it lacks                                         it keeps
 ///   fine      else

@@ -290,6 +290,12 @@ void Uploads::note_due(const Subscription& s) {
   due_ = due_ ? std::min(*due_, due) : due;
 }
 
+std::vector<ConnId> Uploads::conns() const {
+  std::vector<ConnId> conns;
+  for (const auto& [conn, child] : children_) conns.push_back(conn);
+  return conns;
+}
+
 std::vector<std::string> Uploads::children() const {
   std::vector<std::string> names;
   for (const auto& [conn, child] : children_) {

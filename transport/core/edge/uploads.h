@@ -53,6 +53,8 @@ class Uploads {
 
   /// Names of the children that are subscribed to something, for status.
   [[nodiscard]] std::vector<std::string> children() const;
+  /// Of all children.
+  [[nodiscard]] std::vector<ConnId> conns() const;
   /// Of chunks whose last byte has left, since the start.
   [[nodiscard]] std::uint64_t bytes_sent() const { return bytes_sent_; }
 

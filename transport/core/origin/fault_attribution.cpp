@@ -32,7 +32,8 @@ bool FaultAttribution::handle_report(Instant now, const Plan& plan, const Report
       break;
     case wire::FAULT_KIND_NOT_AVAILABLE: break;
     case wire::FAULT_KIND_CORRUPT: blame(now, report.parent, PeerFault::kCorrupt); break;
-    default: blame(now, report.parent, PeerFault::kClosed); break;
+    case wire::FAULT_KIND_CLOSED: blame(now, report.parent, PeerFault::kClosed); break;
+    default: return false;
   }
   return report.parent != kOriginId && make_leaf(plan, known, report.parent);
 }
@@ -64,7 +65,7 @@ bool FaultAttribution::handle_starvation(Instant now, const Plan& plan, const Re
   const Instant since = now - report.starving;
   if (starving.parent != report.parent || since > starving.since + kSameStarvation ||
       now - starving.last_at > kStarvationForgotten) {
-    starving = {report.parent, false, since, now, now, sent_to(report.parent), sent_to(report.child), 0};
+    starving = {report.parent, false, since, now, now, sent_to(report.parent), sent_to(report.child), 0, false};
   }
   starving.accuses = report.kind == wire::FAULT_KIND_STARVED;
   starving.last_at = now;
@@ -82,7 +83,8 @@ bool FaultAttribution::handle_starvation(Instant now, const Plan& plan, const Re
   const auto own = known.starving.find({report.parent, report.stripe});
   if (own != known.starving.end() && now - own->second.last_at <= kStarvationForgotten) return false;
   if (!parent->connected() || parent->heard_at < starving.first_at) return false;
-  if (known.leaves.contains(report.parent)) return false;
+  if (known.leaves.contains(report.parent) || starving.judged) return false;
+  starving.judged = true;
   const bool disproved = has_more(report.payload, *parent, *members_.find(report.child)) ||
                          starving.parent_was_sent > parent->chunks_verified;
   if (disproved || believes(plan, known, report.child, report.parent)) blame(now, report.parent, PeerFault::kSlow);
@@ -125,7 +127,9 @@ bool FaultAttribution::believes(const Plan& plan, Case& known, PeerId child, Pee
 
 bool FaultAttribution::make_leaf(const Plan& plan, Case& known, PeerId member) {
   // If most relays seem slow it is not they who are: then the plan stays, and children help themselves.
-  if (2 * known.leaves.size() >= plan.members.size()) return false;
+  const auto leaves =
+      std::size_t(std::ranges::count_if(plan.members, [&](PeerId id) { return known.leaves.contains(id); }));
+  if (2 * leaves >= plan.members.size()) return false;
   return known.leaves.insert(member).second;
 }
 

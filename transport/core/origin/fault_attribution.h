@@ -24,10 +24,9 @@ namespace weightcast {
 ///   CLOSED                 the parent                                        parent          parent
 ///   CORRUPT                the parent                                        parent          parent
 ///   NOT_AVAILABLE          nobody                                            -               parent
-///   SLOW                   either end of the edge                            parent, if the  both, if they relay:
-///   nobody
-///                                                                            child is        is to wait behind a slow
-///                                                                            believed        edge
+///   SLOW                   either end of the edge                            parent, if the  both, if they relay, so
+///                                                                            child is        that nobody waits behind
+///                                                                            believed        a slow edge
 ///   SILENT                 the parent                                        parent, if the  parent, if the child is
 ///                                                                            child is        believed
 ///                                                                            believed
@@ -45,10 +44,9 @@ namespace weightcast {
 /// so (STARVED: my parent says that it has nothing more; WAITING: it is late). So the relay to blame is the one whose
 /// child starves and which does not starve itself:
 ///
-///   a child says STARVED of a parent for kStarvedFor, and the parent,             the parent is a leaf; blamed, if the
-///   child which was heard since, has not said that it starves, too                      is believed, or the parent's
-///   word on what
-///                                                                                 it has is disproved, either way
+///   a child says STARVED of a parent for kStarvedFor, and the parent,             the parent is a leaf; blamed, if
+///   which was heard since, has not said that it starves, too                      the child is believed or the
+///                                                                                 parent's own word is disproved
 ///   a child says of the origin that it starves, while the origin's chunks         the child is blamed, and a leaf
 ///   of that stripe left to it between kReportsDisproved reports in a row
 ///
@@ -98,6 +96,7 @@ class FaultAttribution {
     std::uint64_t parent_was_sent = 0;  // by the origin, when it was said first
     std::uint64_t was_sent = 0;         // by the origin, in this stripe, when it was said last
     std::uint32_t disproved = 0;        // in a row
+    bool judged = false;                // blamed and told, once
   };
   /// What is known of one payload's edges.
   struct Case {

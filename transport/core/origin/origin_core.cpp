@@ -60,7 +60,9 @@ void OriginCore::stop(std::string_view reason) {
     refuse(member.conn, fail(Errc::kClosed, Op::kSend, std::string(reason)));
     members_.disconnect(member);
   }
-  for (const auto& [payload, holding] : holdings_) uploads_.handle_gone(payload, reason);
+  // Not NotAvailable, which from the origin means that nobody will have the payload: children would give up what they
+  // have of it.
+  for (const ConnId conn : uploads_.conns()) refuse(conn, fail(Errc::kClosed, Op::kSend, std::string(reason)));
 }
 
 void OriginCore::handle_publish(Instant now, Instant started_at, const MadePayload& made) {

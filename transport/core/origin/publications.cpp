@@ -421,7 +421,8 @@ void Publications::handle_install_failed(Instant now, Member& member, const wire
 
 void Publications::handle_installed(Instant now, Member& member, const wire::Installed& installed) {
   const Version version = payload_of(installed).version;
-  if (version > payloads_.latest()) {
+  // A version that was withdrawn is one that a worker may have got to its end before it heard of that.
+  if (version > payloads_.last_used()) {
     actions_.push(action::warning(fmt::format(
         "worker {} says that it installed version {}, which is none of this origin's", member.name, version.value)));
     return;

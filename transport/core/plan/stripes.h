@@ -22,9 +22,8 @@ inline constexpr std::uint32_t kStripeShareMin = 1024;
 /// Says which stripe each chunk belongs to. All nodes compute the same map, so that no table travels. Pure.
 ///
 ///   equal weights    chunk c is of stripe c mod count
-///   other weights    the stripes' shares are neighbouring intervals of [0, 1), in their order; chunk c is of the
-///   stripe
-///                    in whose interval c times the golden ratio lies, without its whole part
+///   other weights    the stripes' shares are neighbouring intervals of [0, 1), in their order; the fraction of c
+///                    times the golden ratio lies in the interval of chunk c's stripe
 ///
 /// The multiples of the golden ratio fall evenly everywhere from the first one on (Knuth, TAOCP 3, section 6.4): of any
 /// number of chunks each stripe gets its share, but for a few.

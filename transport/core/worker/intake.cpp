@@ -234,8 +234,12 @@ void Intake::take_up_newest(Instant now) {
     return;
   }
   Announced next = *std::exchange(announced_, std::nullopt);
+  if (next.manifest->version <= installed_) return;
   // A patch on another version than is installed by now: the origin hears what is, and assigns what fits.
-  if (next.manifest->version <= installed_ || !fits(*next.manifest)) return;
+  if (!fits(*next.manifest)) {
+    if (installed_ != kNoVersion) send_installed();
+    return;
+  }
   const PayloadId payload = next.manifest->id();
   forget_packed();
   const auto [holding, added] = holdings_.try_emplace(payload, next.manifest);

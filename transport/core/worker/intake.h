@@ -79,6 +79,8 @@ class Intake {
   /// The payload that is arriving; of kNoVersion if none is.
   [[nodiscard]] PayloadId receiving() const { return incoming_ ? incoming_->id : PayloadId{}; }
   [[nodiscard]] std::uint32_t chunks_verified() const;
+  /// See Download::early_bytes().
+  [[nodiscard]] std::size_t early_bytes() const { return incoming_ ? incoming_->download->early_bytes() : 0; }
   [[nodiscard]] std::uint32_t chunks_total() const;
   [[nodiscard]] double receive_bytes_per_s() const { return incoming_ ? incoming_->download->bytes_per_s() : 0; }
   [[nodiscard]] std::uint64_t bytes_received() const { return bytes_received_; }

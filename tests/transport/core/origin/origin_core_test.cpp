@@ -124,6 +124,33 @@ struct OriginCoreTest : testing::Test {
 
 using Kind = wire::Message::KindCase;
 
+TEST_F(OriginCoreTest, StopTellsChildrenGoodbyeAndNotThatAPayloadIsGone) {
+  join("a");
+  publish(1);
+  const ConnId child = origin.next_conn();
+  origin.handle_accepted(now, child, "host");
+  wire::Message hello;
+  hello.mutable_hello()->set_protocol(kProtocolVersion);
+  hello.mutable_hello()->set_peer_id(member("a").id.value);
+  hello.mutable_hello()->set_name("a");
+  origin.handle_message(now, child, hello);
+  wire::Message subscribe;
+  set_payload(*subscribe.mutable_subscribe(), Version{1});
+  subscribe.mutable_subscribe()->add_stripe_weights(1);
+  origin.handle_message(now, child, subscribe);
+  run();
+  said.clear();
+  origin.stop("it is stopped");
+  std::set<ConnId> closed;
+  for (const Action& action : drain([&] { return origin.poll_action(); })) {
+    if (const auto* send = std::get_if<action::Send>(&action)) said[send->conn].push_back(send->message);
+    if (const auto* close = std::get_if<action::Close>(&action)) closed.insert(close->conn);
+  }
+  ASSERT_EQ(said[child].size(), 1u);
+  EXPECT_TRUE(said[child][0].has_bye()) << said[child][0].ShortDebugString();
+  EXPECT_TRUE(closed.contains(child));
+}
+
 TEST_F(OriginCoreTest, PortThatIsNoneIsRefusedWithItsNumber) {
   wire::Message message = join_message("a");
   message.mutable_join()->mutable_listen()->set_port(65537);

@@ -198,6 +198,33 @@ TEST_F(WorkerCoreTest, ServesNobodyWhatItFindsDamagedOnItsDisk) {
   EXPECT_THAT(fresh.last_error(), testing::HasSubstr("version 1, chunk 7"));
 }
 
+// Else both would wait for ever: the origin has assigned the patch, and the worker has dropped it.
+TEST_F(WorkerCoreTest, PatchOnAnotherVersionThanIsInstalledIsAnsweredWithWhatIsInstalled) {
+  WorkerCore fresh(config);
+  fresh.restore(manifest_of(Version{7}, 100), chunk_digests(Version{7}, 100));
+  fresh.start(now);
+  const ConnId control = only<action::Connect>(drain([&] { return fresh.poll_action(); })).at(0).conn;
+  fresh.handle_connected(now, control);
+  wire::Message joined;
+  joined.mutable_joined()->set_peer_id(5);
+  fresh.handle_message(now, control, joined);
+  drain([&] { return fresh.poll_action(); });
+  wire::Message message;
+  const PayloadId step = patch_of(Version{8}, Version{6});
+  *message.mutable_announce()->mutable_manifest() = manifest_to_wire(*growing_manifest(step, 8, false));
+  wire::Assignment* assignment = message.mutable_announce()->mutable_assignment();
+  assignment->set_epoch(1);
+  set_payload(*assignment, step);
+  assignment->add_stripes()->add_ancestors()->set_peer_id(0);
+  assignment->add_stripe_weights(1);
+  fresh.handle_message(now, control, message);
+  bool told = false;
+  for (const auto& send : only<action::Send>(drain([&] { return fresh.poll_action(); }))) {
+    told = told || (send.message.has_installed() && payload_of(send.message.installed()).version == Version{7});
+  }
+  EXPECT_TRUE(told);
+}
+
 TEST_F(WorkerCoreTest, TellsTheOriginAtOnceWhatItTakesUp) {
   announce(1, 1);
   ASSERT_NE(last_said(Kind::kHeartbeat), nullptr);
