@@ -38,7 +38,8 @@ class ProgressView {
  private:
   static double fraction_of(const local::WorkerProgress& worker) {
     if (worker.installed()) return 1;
-    return worker.chunks_total() > 0 ? double(worker.chunks_verified()) / worker.chunks_total() : 0;
+    // By the worker's own word, which may be anything.
+    return worker.chunks_total() > 0 ? std::min(1.0, double(worker.chunks_verified()) / worker.chunks_total()) : 0;
   }
 
   void draw(const local::PublishProgress& progress) {

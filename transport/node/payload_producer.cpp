@@ -42,6 +42,8 @@ void PayloadProducer::produce() {
 
 // Producing goes on while the loop tells of it.
 void PayloadProducer::report(std::uint32_t first, std::span<const Digest> digests, std::uint64_t bytes) {
+  // Several threads make parts: who is told of more is told last.
+  const std::lock_guard lock(telling_);
   std::optional<MadePayload> grown = payload_->handle_made(jobs_.loop().now(), first, digests, bytes);
   if (!grown) return;
   jobs_.post([self = shared_from_this(), grown = std::move(*grown)]() mutable {

@@ -81,6 +81,7 @@ class PayloadProducer : public std::enable_shared_from_this<PayloadProducer> {
   std::optional<OpenPayload> payload_;  // from announce() on
   unsigned running_ = 0;                // produce()s
   bool closed_ = false;                 // all is told
+  std::mutex telling_;                  // so that what is told grows
   std::mutex mutex_;                    // guards error_ while jobs run
   std::optional<Error> error_;
 };

@@ -32,7 +32,8 @@ StoreImpl::StoreImpl(EventLoop& loop, StoreOptions options, FileSystem& files, s
       sync_timer_(loop,
                   [this] {
                     for (const auto& [version, complete] : std::map(complete_)) {
-                      if (!complete->stored.durable && !complete->syncing) sync_again(complete);
+                      if (complete->stored.durable || complete->syncing) continue;
+                      complete->sync_failed ? sync_again(complete) : make_durable(complete);
                     }
                   }),
       cache_(options_.cache_bytes_max),
@@ -442,8 +443,13 @@ void StoreImpl::install_checked(const IncomingRef& incoming, std::function<void(
   serial_.run(
       [layout = layout_, incoming, status, switch_s] {
         const Manifest& manifest = incoming->manifest();
-        *status = manifest.id().is_encoded() ? install_patched(layout, manifest, *switch_s)
-                                             : install(layout, manifest.version, *switch_s);
+        if (manifest.id().is_encoded()) {
+          *status = install_patched(layout, manifest, *switch_s);
+          return;
+        }
+        // Whole: of the parts that were appended as they came, a full disk may have refused some.
+        *status = write_record(layout.files(), layout.record(manifest.version), incoming->record);
+        if (status->has_value()) *status = install(layout, manifest.version, *switch_s);
       },
       [this, incoming, status, switch_s, done = std::move(done)] {
         const Version version = incoming->manifest().version;
@@ -602,7 +608,10 @@ void StoreImpl::sync_again(const CompleteRef& complete) {
   syncing_.run([files = complete->files, digest = complete->stored.manifest.snapshot_digest,
                 status] { *status = write_again(*files, digest); },
                [this, complete, status] {
-                 if (status->has_value()) return sync_files_from(0, complete);
+                 if (status->has_value()) {
+                   complete->sync_failed = false;
+                   return sync_files_from(0, complete);
+                 }
                  log_error("store: version {} cannot be made safe from a power cut: {}",
                            complete->stored.manifest.version.value, status->error().message());
                  complete->syncing = false;
@@ -627,7 +636,10 @@ void StoreImpl::sync_files_from(std::size_t file, const CompleteRef& complete) {
     const Result<FileRef> opened = complete->files->file(file);
     if (!opened.has_value()) return report(opened.error());
     disk_->sync(*opened, [this, file, complete, report](const Status& status) {
-      if (!status.has_value()) return report(status.error());
+      if (!status.has_value()) {
+        complete->sync_failed = true;
+        return report(status.error());
+      }
       sync_files_from(file + 1, complete);
     });
     return;

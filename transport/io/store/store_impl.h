@@ -84,6 +84,7 @@ class StoreImpl final : public Store {
     FilesRef files;
     std::size_t users = 0;  // reads under way, patches that are applied to it
     bool syncing = false;
+    bool sync_failed = false;  // of one of its files: another sync would not say what is lost
   };
   using CompleteRef = std::shared_ptr<Complete>;
 

@@ -70,9 +70,12 @@ record::Entry digest_part_entry(std::uint32_t part, std::span<const Digest> dige
 Status append(File& file, const record::Entry& entry, const std::filesystem::path& path) {
   std::string text;
   put_entry(text, entry);
+  WC_ASSIGN(const FileInfo before, file.info());
   WC_ASSIGN(const std::size_t put, file.append(bytes_of(text)));
-  if (put < text.size()) return fail_errno(ENOSPC, Op::kWrite, path.native());
-  return {};
+  if (put == text.size()) return {};
+  // Else whatever is appended later would stand behind a torn entry, where no reader comes.
+  WC_TRY(file.truncate(before.size_bytes));
+  return fail_errno(ENOSPC, Op::kWrite, path.native());
 }
 
 Result<std::unique_ptr<File>> open_to_append(FileSystem& files, const std::filesystem::path& path) {
@@ -170,7 +173,8 @@ Result<VersionRecord> read_record(FileSystem& files, const std::filesystem::path
   VersionRecord record{manifest, ChunkDigests(manifest)};
   while (const std::optional<record::Entry> entry = take_entry(left)) {
     if (entry->has_durable()) {
-      record.durable = record.digests.complete();
+      // A version that a patch or packed payload brought has no chunk digests of its own.
+      record.durable = record.digests.complete() || manifest.id().is_encoded();
     } else if (entry->has_digest_part()) {
       const std::string& text_of_part = entry->digest_part().digests();
       if (text_of_part.size() % Digest::kBytes != 0) break;
