@@ -80,6 +80,9 @@ class NoDescriptorsLeft {
 };
 
 TEST(Listener, WithoutDescriptorsItTellsTheFirstWaitsAndGoesOn) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "UndefinedBehaviorSanitizer looks at objects through a pipe, which takes descriptors itself";
+#endif
   Net net;
   std::vector<std::unique_ptr<FrameConnection>> accepted;
   auto listener = Listener::tcp(net.context(), {"127.0.0.1", 0}, [&](std::unique_ptr<FrameConnection> c) {
