@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/result.h"
+#include "sim/offloaded_job.h"
 
 namespace weightcast::sim {
 namespace {
@@ -13,18 +14,6 @@ constexpr UnixMillis kEpochUnixMs = 1'700'000'000'000;
 constexpr Duration kWorkDelayMax = std::chrono::milliseconds(3);
 
 }  // namespace
-
-/// Runs its work once: when its time comes, or when somebody cannot wait for that.
-class SimLoop::OffloadedJob final : public Job {
- public:
-  explicit OffloadedJob(std::function<void()> work) : work_(std::move(work)) {}
-  void wait() override {
-    if (const auto work = std::exchange(work_, nullptr)) work();
-  }
-
- private:
-  std::function<void()> work_;
-};
 
 SimLoop::~SimLoop() { WC_CHECK(dependants() == 0); }
 

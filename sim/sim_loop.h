@@ -42,8 +42,6 @@ class SimLoop final : public EventLoop {
   void handle_deferred() override { deferred_ = true; }
 
  private:
-  class OffloadedJob;
-
   Random random_;
   Instant now_{std::chrono::hours(1)};
   std::uint64_t order_ = 0;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/result.h"
+#include "sim/offloaded_job.h"
 
 namespace weightcast::sim {
 namespace {
@@ -12,18 +13,6 @@ namespace {
 constexpr Duration kJobDelayMax = std::chrono::milliseconds(3);
 
 }  // namespace
-
-/// Runs its work once: when its time comes, or when somebody cannot wait for that.
-class HostLoop::OffloadedJob final : public Job {
- public:
-  explicit OffloadedJob(std::function<void()> work) : work_(std::move(work)) {}
-  void wait() override {
-    if (const auto work = std::exchange(work_, nullptr)) work();
-  }
-
- private:
-  std::function<void()> work_;
-};
 
 HostLoop::~HostLoop() { WC_CHECK(dependants() == 0); }
 

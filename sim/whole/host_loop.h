@@ -34,8 +34,6 @@ class HostLoop final : public EventLoop {
   void handle_deferred() override;
 
  private:
-  class OffloadedJob;
-
   SimLoop& clock_;
   Random random_;
   Instant stalled_until_{};

@@ -7,6 +7,7 @@
 #include <array>
 
 #include "tests/transport/io/io_fixture.h"
+#include "tests/transport/io/net/dial_fixture.h"
 #include "transport/io/net/listener.h"
 #include "transport/io/net/socket.h"
 
@@ -14,16 +15,6 @@ namespace weightcast {
 namespace {
 
 using std::chrono::milliseconds;
-
-using Dialed = std::optional<Result<std::unique_ptr<FrameConnection>>>;
-
-Dial::Done store_in(Dialed& result) {
-  return [&result](Result<std::unique_ptr<FrameConnection>> c) { result.emplace(std::move(c)); };
-}
-
-Listener::OnConnection ignore() {
-  return [](std::unique_ptr<FrameConnection>) {};
-}
 
 TEST(Dial, RefusedSaysSo) {
   Net net;

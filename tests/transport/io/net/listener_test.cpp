@@ -12,6 +12,7 @@
 #include <fstream>
 
 #include "tests/transport/io/io_fixture.h"
+#include "tests/transport/io/net/dial_fixture.h"
 #include "transport/io/net/dial.h"
 #include "transport/io/net/socket.h"
 
@@ -19,16 +20,6 @@ namespace weightcast {
 namespace {
 
 using std::chrono::milliseconds;
-
-using Dialed = std::optional<Result<std::unique_ptr<FrameConnection>>>;
-
-Dial::Done store_in(Dialed& result) {
-  return [&result](Result<std::unique_ptr<FrameConnection>> c) { result.emplace(std::move(c)); };
-}
-
-Listener::OnConnection ignore() {
-  return [](std::unique_ptr<FrameConnection>) {};
-}
 
 class LocalSocket : public testing::Test {
  protected:
