@@ -197,10 +197,11 @@ void StoreImpl::grow(const Manifest& manifest) {
   incoming->held.grow(manifest.chunk_count());
   if (manifest.open) return;
   serial_.run(
-      [layout = layout_, record = incoming->record] {
-        // Costs a restart the patch, nothing else.
-        if (Status sealed = seal(layout, record); !sealed.has_value())
-          log_warning("store: {}", sealed.error().message());
+      [layout = layout_, incoming, record = incoming->record] {
+        const Status sealed = seal(layout, record);
+        if (sealed.has_value()) return;
+        incoming->record_is_behind = true;
+        log_warning("store: {}", sealed.error().message());
       },
       [] {});
 }
@@ -215,10 +216,11 @@ void StoreImpl::put_digest_part(PayloadId payload, std::uint32_t part, const std
   }
   if (record.manifest.open) return;  // grow() writes it down with the end
   serial_.run(
-      [layout = layout_, payload, part, digests] {
+      [layout = layout_, payload, incoming = found->second, part, digests] {
         const Status appended = append_digest_part(layout.files(), layout.record(payload), part, digests);
-        // Costs a restart the part, nothing else.
-        if (!appended.has_value()) log_warning("store: {}", appended.error().message());
+        if (appended.has_value()) return;
+        incoming->record_is_behind = true;
+        log_warning("store: {}", appended.error().message());
       },
       [] {});
 }
@@ -447,8 +449,10 @@ void StoreImpl::install_checked(const IncomingRef& incoming, std::function<void(
           *status = install_patched(layout, manifest, *switch_s);
           return;
         }
-        // Whole: of the parts that were appended as they came, a full disk may have refused some.
-        *status = write_record(layout.files(), layout.record(manifest.version), incoming->record);
+        // Only where it must be: to replace a file makes some file systems write its data out at once.
+        if (incoming->record_is_behind) {
+          *status = write_record(layout.files(), layout.record(manifest.version), incoming->record);
+        }
         if (status->has_value()) *status = install(layout, manifest.version, *switch_s);
       },
       [this, incoming, status, switch_s, done = std::move(done)] {
