@@ -159,6 +159,8 @@ class SimFileSystem final : public FileSystem {
   Result<InodeRef> find_existing(const Path& path, bool follow, Op op);
   Result<InodeRef> find_directory(const Path& path, Op op);
   Result<std::unique_ptr<File>> open_at(const Place& place, const OpenOptions& options, const std::string& what);
+  std::unique_ptr<File> handle_of(InodeRef inode, const OpenOptions& options, const std::string& what);
+  std::unique_ptr<Directory> directory_handle_of(InodeRef inode, const std::string& path);
   static FileInfo info_of(const Inode& inode);
 
   InodeRef make_inode(FileInfo::Kind kind);
@@ -171,7 +173,6 @@ class SimFileSystem final : public FileSystem {
 
   void keep_some_names();
   void keep_some_bytes(Inode& inode);
-  void count_again();
   template <typename Visit>
   void for_each_inode(const Visit& visit) const;
 

@@ -1,0 +1,165 @@
+// What a simulated disk keeps after a sync, a power cut and a restart, and what rots on it.
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "sim/sim_file_system_inode.h"
+
+namespace weightcast::sim {
+
+void SimFileSystem::flip_bit(const Path& path, std::uint64_t offset, unsigned bit) {
+  const Result<InodeRef> inode = find_existing(path, true, Op::kRead);
+  WC_CHECK(inode.has_value() && offset < (*inode)->data->size());
+  const auto mask = std::byte{1} << (bit % 8);
+  (*(*inode)->data)[offset] ^= mask;
+  if (offset < (*inode)->durable.size()) (*inode)->durable[offset] ^= mask;
+  for (Change& change : (*inode)->changes) {
+    if (offset >= change.offset && offset - change.offset < change.bytes.size()) {
+      change.bytes[offset - change.offset] ^= mask;
+    }
+  }
+}
+
+void SimFileSystem::sync_names(const InodeRef& directory) {
+  // What touches the directory, and what the journal cannot have left out then.
+  std::vector<NameChange> kept;
+  std::vector<bool> goes(unsynced_names_.size());
+  for (std::size_t i = unsynced_names_.size(); i-- > 0;) {
+    const NameChange& change = unsynced_names_[i];
+    goes[i] = std::ranges::any_of(change.slots, [&](const auto& slot) { return slot.directory == directory; });
+    for (std::size_t later = i + 1; later < unsynced_names_.size() && !goes[i]; ++later) {
+      goes[i] = goes[later] && change.is_before(unsynced_names_[later]);
+    }
+  }
+  for (std::size_t i = 0; i < unsynced_names_.size(); ++i) {
+    if (!goes[i]) {
+      kept.push_back(std::move(unsynced_names_[i]));
+      continue;
+    }
+    for (const NameChange::Slot& slot : unsynced_names_[i].slots) {
+      if (slot.after) {
+        slot.directory->durable_entries[slot.name] = slot.after;
+      } else {
+        slot.directory->durable_entries.erase(slot.name);
+      }
+    }
+  }
+  unsynced_names_ = std::move(kept);
+}
+
+template <typename Visit>
+void SimFileSystem::for_each_inode(const Visit& visit) const {
+  std::set<const Inode*> seen;
+  std::vector<InodeRef> left{root_};
+  while (!left.empty()) {
+    const InodeRef inode = std::move(left.back());
+    left.pop_back();
+    const bool first = seen.insert(inode.get()).second;
+    visit(*inode, first);
+    if (!first) continue;
+    for (const auto& [_, entry] : inode->entries) left.push_back(entry);
+  }
+}
+
+void SimFileSystem::keep_some_names() {
+  enum class Way { kNone, kAll, kFirst, kAny };
+  const auto way = static_cast<Way>(random_.below(4));
+  const std::size_t first = unsynced_names_.empty() ? 0 : random_.below(unsynced_names_.size() + 1);
+  std::vector<bool> stays(unsynced_names_.size());
+  for (std::size_t i = unsynced_names_.size(); i-- > 0;) {
+    switch (way) {
+      case Way::kNone: break;
+      case Way::kAll: stays[i] = true; break;
+      case Way::kFirst: stays[i] = i < first; break;
+      case Way::kAny: stays[i] = random_.chance(0.5); break;
+    }
+    for (std::size_t later = i + 1; later < unsynced_names_.size() && !stays[i]; ++later) {
+      stays[i] = stays[later] && unsynced_names_[i].is_before(unsynced_names_[later]);
+    }
+  }
+  for (std::size_t i = 0; i < unsynced_names_.size(); ++i) {
+    if (!stays[i]) continue;
+    for (const NameChange::Slot& slot : unsynced_names_[i].slots) {
+      if (slot.after) {
+        slot.directory->durable_entries[slot.name] = slot.after;
+      } else {
+        slot.directory->durable_entries.erase(slot.name);
+      }
+    }
+  }
+  unsynced_names_.clear();
+}
+
+void SimFileSystem::keep_some_bytes(Inode& inode) {
+  enum class Way { kNone, kAll, kFirst, kAny };
+  const auto way = static_cast<Way>(random_.below(4));
+  const std::size_t first = random_.below(inode.changes.size() + 1);
+  const std::size_t sector_bytes = random_.chance(0.5) ? 512 : 4096;
+  const auto tear = [&](const Change& change) {
+    const std::uint64_t end = change.offset + change.bytes.size();
+    // The size may be there without the bytes.
+    if (random_.chance(0.5) && inode.durable.size() < end) inode.durable.resize(end);
+    for (std::uint64_t at = change.offset; at < end;) {
+      const std::uint64_t next = std::min<std::uint64_t>(end, (at / sector_bytes + 1) * sector_bytes);
+      if (random_.chance(0.5)) put(inode.durable, at, Bytes(change.bytes).subspan(at - change.offset, next - at));
+      at = next;
+    }
+  };
+  for (std::size_t i = 0; i < inode.changes.size(); ++i) {
+    const Change& change = inode.changes[i];
+    const bool torn = way == Way::kAny ? random_.below(3) == 0 : way == Way::kFirst && i == first;
+    const bool stays =
+        way == Way::kAll || (way == Way::kFirst && i < first) || (way == Way::kAny && random_.chance(0.5));
+    if (change.kind == Change::Kind::kResize) {
+      if (stays) inode.durable.resize(change.offset);
+    } else if (torn) {
+      tear(change);
+    } else if (stays) {
+      put(inode.durable, change.offset, change.bytes);
+    }
+  }
+  inode.changes.clear();
+}
+
+void SimFileSystem::power_cut() {
+  keep_some_names();
+  std::set<Inode*> seen;
+  std::vector<InodeRef> left{root_};
+  while (!left.empty()) {
+    const InodeRef inode = std::move(left.back());
+    left.pop_back();
+    if (!seen.insert(inode.get()).second) continue;
+    inode->entries = inode->durable_entries;
+    inode->opens_elsewhere = 0;
+    if (inode->kind == FileInfo::Kind::kFile) {
+      keep_some_bytes(*inode);
+      inode->data = std::make_shared<std::vector<std::byte>>(inode->durable);
+      // What was set aside and not written is lost with the rest; what is a hole now may have been read as zeros.
+      const std::size_t pages = pages_of(inode->durable.size(), kPageBytes);
+      inode->allocated.assign(pages, true);
+      inode->written.assign(pages, true);
+      inode->pages = pages;
+    }
+    for (const auto& [_, entry] : inode->entries) left.push_back(entry);
+  }
+  restart();
+}
+
+void SimFileSystem::restart() {
+  ++process_;
+  killed_ = false;
+  kill_at_.reset();
+  fail_at_.reset();
+  used_pages_ = 0;
+  for_each_inode([&](Inode& inode, bool first) {
+    if (first) {
+      inode.opens = 0;
+      inode.locked_by = nullptr;
+      inode.links = 0;
+      used_pages_ += inode.pages;
+    }
+    ++inode.links;
+  });
+}
+
+}  // namespace weightcast::sim

@@ -1,0 +1,132 @@
+// What has to hold in every world, whatever goes wrong.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <span>
+
+#include "sim/whole/world_run.h"
+#include "transport/core/worker/worker_core.h"
+#include "transport/io/log.h"
+
+namespace weightcast::sim {
+namespace {
+
+// One chunk of each connection that a worker may have had to a parent since its disk fell behind, beyond the bound.
+constexpr std::uint64_t kStoringSlackBytes = 12 * 4 * kKiB;
+
+}  // namespace
+
+Version version_of(const std::filesystem::path& path) {
+  return Version{std::strtoull(path.filename().c_str(), nullptr, 10)};
+}
+
+std::vector<Version> versions_in(FileSystem& disk) {
+  std::vector<Version> found;
+  for (const std::string& name : disk.list(kState / "versions").value_or(std::vector<std::string>{})) {
+    found.push_back(version_of(name));
+  }
+  return found;
+}
+
+void WorldRun::check_step(Host& host) {
+  const std::uint64_t storing = host.node->driver().storing_bytes();
+  if (storing <= options_.storing_bytes_max) host.early_bytes = 0;
+  // What waited in memory goes to the disk all at once, when the origin has said what it is.
+  if (storing > options_.storing_bytes_max + kStoringSlackBytes + host.early_bytes) {
+    violate(host, fmt::format("{} bytes are on their way to the disk, at most {} should be", storing,
+                              options_.storing_bytes_max));
+  }
+  if (const auto* worker = dynamic_cast<const WorkerCore*>(&host.node->core())) {
+    host.early_bytes = std::max<std::uint64_t>(host.early_bytes, worker->intake().early_bytes());
+  }
+  if (host.disk->changes() == host.checked_change) return;
+  host.checked_change = host.disk->changes();
+  const Version current = host.node->store().current();
+  if (const StoredVersion* stored = host.node->store().find(current); stored != nullptr && stored->durable) {
+    host.durable = std::max(host.durable, current);
+  }
+  if (current != host_current_[host.index]) {
+    host_current_[host.index] = current;
+    if (const StoredVersion* stored = host.node->store().find(current)) {
+      const PayloadId by = stored->manifest.id();
+      ++(by.is_packed() ? result_.counts.packed : by.is_patch() ? result_.counts.patches : result_.counts.full);
+    }
+    result_.counts.hash = result_.counts.hash * 31 + current.value * 7 + host.index;
+    check_all(host);
+  }
+}
+
+void WorldRun::check_all(Host& host) {
+  if (over()) return;
+  // After a power cut `current` may name what was torn, until the next start has looked at it.
+  if (host.runs() || !host.lost_power) check_disk(host);
+  if (host.runs()) check_node(host);
+}
+
+void WorldRun::check_disk(Host& host) {
+  host.disk->observe([&](FileSystem& disk) {
+    const auto link = disk.read_link(kState / "current");
+    if (link.has_value() && exists(disk, kState / "current"))
+      check_version(host, disk, kState / "current", version_of(*link));
+    if (host.config.single_copy) return;  // its files change in place, and `current` leads nowhere meanwhile
+    for (const Version version : versions_in(disk)) {
+      check_version(host, disk, kState / "versions" / fmt::format("{:012}", version.value), version);
+    }
+  });
+}
+
+void WorldRun::check_node(Host& host) {
+  for (const auto& [payload, holding] : host.node->core().holdings()) {
+    if (!holding.complete()) continue;
+    const Store& store = host.node->store();
+    const auto is_it = [payload](const auto& stored) { return stored.manifest.id() == payload; };
+    const bool there =
+        payload.is_full() ? store.find(payload.version) != nullptr : std::ranges::any_of(store.patches(), is_it);
+    if (!there && std::ranges::none_of(store.partial(), is_it)) {
+      violate(host, fmt::format("may be asked for {}, which its store does not have", to_string(payload)));
+    }
+  }
+  const auto* worker = dynamic_cast<const WorkerCore*>(&host.node->core());
+  if (worker == nullptr) return;
+  const PayloadId receiving = worker->receiving();
+  const std::uint64_t verified = worker->intake().chunks_verified();
+  if (disks_are_sound_ && receiving != PayloadId{} && receiving == host.receiving && verified < host.verified) {
+    violate(host, fmt::format("{} chunks of {} were verified, and now {} are", host.verified, to_string(receiving),
+                              verified));
+  }
+  host.receiving = receiving;
+  host.verified = verified;
+}
+
+void WorldRun::check_version(Host& host, FileSystem& disk, const std::filesystem::path& directory, Version version) {
+  if (host.rotten.contains(version)) return;
+  const auto names = disk.list(directory);
+  if (!names.has_value() || names->size() != 1) {
+    return violate(host, fmt::format("{} does not hold the one file of a version", directory.string()));
+  }
+  const auto expected = published_.find(version);
+  if (expected == published_.end())
+    return violate(host, fmt::format("version {} was never published", version.value));
+  if (refused_.contains(version)) {
+    return violate(host, fmt::format("has version {}, which was refused", version.value));
+  }
+  const auto text = read_file(disk, directory / names->front(), 64 * kMiB);
+  if (!text.has_value()) return violate(host, "cannot read what it shows: " + text.error().message());
+  if (digest_of(std::as_bytes(std::span(*text))) != expected->second) {
+    violate(host, fmt::format("{} is not what was published as version {}", directory.string(), version.value));
+  }
+}
+
+void WorldRun::violate(const Host& host, const std::string& what) {
+  if (over()) return;
+  result_.violation = fmt::format("seed {}, {:.6f} s, {}: {}", options_.seed, to_seconds(clock_.now() - began_),
+                                  host.config.name, what);
+  log_info("VIOLATION {}", *result_.violation);
+}
+
+void WorldRun::say(const Host& host, const std::string& what) const {
+  log_info("{:.6f} {}: {}", to_seconds(clock_.now() - began_), host.config.name, what);
+}
+
+}  // namespace weightcast::sim

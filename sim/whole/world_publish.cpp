@@ -1,0 +1,99 @@
+// The trainer of a world: what it publishes, and whether everybody has it in the end.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "sim/whole/world_run.h"
+
+namespace weightcast::sim {
+namespace {
+
+constexpr Duration kRetry = std::chrono::milliseconds(500);
+// After the faults: until somebody could publish, and from then on until everybody has it. What a worker is busy with
+// when it is told of the last version may take the first half.
+constexpr Duration kPublishLimit = std::chrono::seconds(90);
+constexpr Duration kCatchUpLimit = std::chrono::seconds(180);
+
+std::string state_of(Host& host) {
+  if (!host.runs()) return "it does not run";
+  const local::NodeStatus self = host.node->status().nodes(0);
+  return fmt::format("{}, has {} of {} chunks of version {} from {}, last error: {}", self.state(),
+                     self.chunks_verified(), self.chunks_total(), self.receiving_version(), self.parent(),
+                     self.last_error());
+}
+
+}  // namespace
+
+void WorldRun::publish() {
+  Host& origin = *hosts_[0];
+  if (publishing_ || over()) return;
+  if (!origin.runs() || origin.stopping) return;
+  const Version version{++last_number_};
+  weights_.step(options_.changed_share);
+  const std::string file = weights_.file();
+  published_[version] = digest_of(std::as_bytes(std::span(file)));
+  const std::filesystem::path source = fmt::format("/trainer/{}.safetensors", version.value);
+  origin.disk->observe([&](FileSystem& disk) {
+    static_cast<void>(make_directories(disk, "/trainer"));
+    for (const std::string& old : disk.list("/trainer").value_or(std::vector<std::string>{})) {
+      static_cast<void>(disk.remove("/trainer/" + old));
+    }
+    auto made = disk.open(source, {.write = true, .create = Create::kEmpty});
+    if (made.has_value()) static_cast<void>(write_fully(**made, 0, std::as_bytes(std::span(file)), "source"));
+  });
+  local::PublishRequest request;
+  request.set_path(source);
+  request.set_version(version.value);
+  publishing_ = true;
+  say(origin, fmt::format("is asked to publish version {}", version.value));
+  origin.node->publish(request,
+                       [this, version, &origin, process = origin.process](const Result<std::uint64_t>& taken) {
+                         if (process != origin.process)
+                           return violate(origin, "a publication called back after its process had ended");
+                         publishing_ = false;
+                         if (taken.has_value()) {
+                           ++result_.counts.published;
+                           last_published_ = version;
+                           say(origin, fmt::format("has published version {}", version.value));
+                         } else {
+                           ++result_.counts.refused;
+                           refused_.insert(version);
+                           say(origin, fmt::format("refused version {}: {}", version.value, taken.error().message()));
+                         }
+                       });
+}
+
+void WorldRun::publish_last() {
+  if (over()) return;
+  const Version before = last_published_;
+  std::function<void()> again = [&] {
+    if (last_published_ != before || over()) return;
+    publish();
+    clock_.at(clock_.now() + kRetry, again);
+  };
+  // What was under way when the faults ended may end first.
+  clock_.at(clock_.now() + kRetry, again);
+  if (!run_until(clock_.now() + kPublishLimit, [&] { return last_published_ != before; })) {
+    if (!over()) violate(*hosts_[0], "nothing can be published after the faults have ended");
+    return;
+  }
+  const Version last = last_published_;
+  const auto everybody = [&] {
+    return std::ranges::all_of(hosts_, [&](const auto& host) {
+      return host->config.standby || (host->runs() && host->node->store().current() == last);
+    });
+  };
+  const bool reached = run_until(clock_.now() + kCatchUpLimit, everybody);
+  again = nullptr;
+  if (reached || over()) return;
+  for (const auto& host : hosts_) {
+    if (host->config.standby) continue;
+    const Version has = host->runs() ? host->node->store().current() : kNoVersion;
+    if (has == last) continue;
+    violate(*host, fmt::format("has version {} and not {}, long after the faults have ended: {}", has.value,
+                               last.value, state_of(*host)));
+    return;
+  }
+}
+
+}  // namespace weightcast::sim

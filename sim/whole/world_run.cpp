@@ -1,0 +1,191 @@
+#include "sim/whole/world_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "sim/whole/planted_bugs.h"
+
+namespace weightcast::sim {
+namespace {
+
+constexpr std::uint16_t kPort = 7100;
+constexpr Duration kRetry = std::chrono::milliseconds(500);
+// Between two looks at everything that every disk holds, in events.
+constexpr std::uint64_t kCheckEvery = 400;
+
+}  // namespace
+
+WorldRun::WorldRun(const WorldOptions& options)
+    : options_(options),
+      random_(options.seed),
+      clock_(random_.next()),
+      cables_(clock_, random_.next(), static_cast<std::uint32_t>(options.hosts.size())),
+      weights_(random_, options.snapshot_bytes) {
+  using Kind = HostFault::Kind;
+  disks_are_sound_ = std::ranges::none_of(options.faults, [](const HostFault& fault) {
+    return fault.kind == Kind::kNoSpace || fault.kind == Kind::kDiskErrors || fault.kind == Kind::kBitRot;
+  });
+  if (options.bug == PlantedBug::kIgnoredPause) cables_.ignore_pauses();
+  for (HostIndex i = 0; i < options.hosts.size(); ++i) hosts_.push_back(make_host(i));
+}
+
+WorldRun::~WorldRun() {
+  for (auto& host : hosts_) end_process(*host);
+}
+
+WorldResult WorldRun::run() {
+  began_ = clock_.now();
+  for (auto& host : hosts_) start(*host);
+  for (const HostFault& fault : options_.faults) clock_.at(began_ + fault.at, [this, fault] { begin(fault); });
+  for (const Duration at : options_.publish_at) clock_.at(began_ + at, [this] { publish(); });
+  clock_.at(began_ + options_.calm_at, [this] { calm(); });
+  run_until(began_ + options_.calm_at + Duration(1), [] { return false; });
+  publish_last();
+  for (auto& host : hosts_) check_all(*host);
+  result_.counts.hash = result_.counts.hash * 31 + static_cast<std::uint64_t>(clock_.now().time_since_epoch().count());
+  return result_;
+}
+
+std::unique_ptr<Host> WorldRun::make_host(HostIndex index) {
+  const HostOptions& options = options_.hosts[index];
+  auto host = std::make_unique<Host>();
+  host->index = index;
+  host->disk = std::make_unique<SimFileSystem>(random_.next());
+  DaemonConfig& config = host->config;
+  config.role = index == 0 ? Role::kOrigin : Role::kWorker;
+  config.state = kState;
+  config.listen = {Cables::address_of(index), kPort};
+  if (index != 0) config.origin = Endpoint{Cables::address_of(0), kPort};
+  config.name = index == 0 ? "origin" : fmt::format("w{}", index);
+  config.model_id = "model";
+  config.uplink = options.uplink;
+  config.downlink = options.uplink;
+  config.topology = options_.topology;
+  config.packing = options_.packing;
+  config.versions_kept = options.versions_kept;
+  config.single_copy = options.single_copy;
+  config.standby = options.standby;
+  config.leaf_only = options.leaf_only;
+  config.streams = options.streams;
+  config.storing_bytes_max = options_.storing_bytes_max;
+  cables_.set_uplink(index, options.uplink);
+  cables_.set_latency(index, options.latency);
+  return host;
+}
+
+void WorldRun::start(Host& host) {
+  if (host.runs() || over()) return;
+  ++result_.counts.starts;
+  ++host.process;
+  host.disk->restart();
+  cables_.power_on(host.index);
+  host.loop = std::make_unique<HostLoop>(clock_, random_.next());
+  host.network = cables_.attach(host.index, *host.loop);
+  FileSystem* files = host.disk.get();
+  if (options_.bug == PlantedBug::kForgottenDirectorySync) {
+    host.buggy_files = forget_directory_syncs(*files);
+    files = host.buggy_files.get();
+  } else if (options_.bug == PlantedBug::kBelievedRecord) {
+    host.buggy_files = mark_records_durable(*files, &host.recovering);
+    files = host.buggy_files.get();
+  }
+  const auto open_store = [this, &host, files](StoreOptions options) -> Result<std::unique_ptr<Store>> {
+    auto disk = std::make_unique<SimDisk>(clock_, options_.hosts[host.index].disk_delay_max);
+    host.chunks = disk.get();
+    WC_ASSIGN(std::unique_ptr<Store> store, Store::open(*host.loop, *files, std::move(options), std::move(disk)));
+    if (options_.bug == PlantedBug::kForgottenBase) store = forget_bases(std::move(store));
+    return store;
+  };
+  host.recovering = true;
+  Result<std::unique_ptr<Node>> node =
+      open_node(host.config, {*host.loop, *host.network, *files, open_store, [this] { return random_.next(); }});
+  host.recovering = false;
+  if (!node.has_value()) {
+    say(host, "did not start: " + node.error().message());
+    if (calm_ && ++failed_starts_ > 20) violate(host, "does not start: " + node.error().message());
+    end_process(host);
+    // A bit of the record's form makes it another release's: the node refuses, and a person gives it a new directory.
+    if (node.error().code == Errc::kUnsupported && host.rotten_somewhere) wipe(host);
+    return start_later(host, kRetry);
+  }
+  host.node = std::move(*node);
+  host.lost_power = false;
+  say(host, fmt::format("started with version {}", host.node->store().current().value));
+  if (host.node->store().current() < host.durable && !host.rotten_somewhere) {
+    violate(host, fmt::format("version {} was reported durable, and after the start version {} is current",
+                              host.durable.value, host.node->store().current().value));
+  }
+  host.receiving = {};
+  check_all(host);
+}
+
+void WorldRun::start_later(Host& host, Duration after) {
+  clock_.at(clock_.now() + after, [this, &host] { start(host); });
+}
+
+void WorldRun::end_process(Host& host) {
+  host.node.reset();
+  host.chunks = nullptr;
+  host.network.reset();
+  if (host.buggy_files) old_files_.push_back(std::move(host.buggy_files));
+  host.loop.reset();
+  host.stopping = false;
+  host.ends_with.reset();
+  if (host.index == 0) publishing_ = false;
+}
+
+void WorldRun::die(Host& host, HostFault::Kind how, Duration back_after) {
+  if (!host.runs()) return;
+  say(host, how == HostFault::Kind::kPowerCut ? "loses power" : "is killed");
+  cables_.silence(host.index);
+  if (how == HostFault::Kind::kPowerCut) {
+    cables_.power_cut(host.index);
+    host.disk->power_cut();
+    host.lost_power = true;
+  } else {
+    host.disk->kill();
+  }
+  end_process(host);
+  if (how == HostFault::Kind::kWipe) wipe(host);
+  start_later(host, back_after);
+}
+
+void WorldRun::wipe(Host& host) {
+  old_files_.push_back(std::exchange(host.disk, std::make_unique<SimFileSystem>(random_.next())));
+  host.durable = {};
+  host.rotten.clear();
+  host.rotten_somewhere = false;
+}
+
+void WorldRun::stop(Host& host, Duration back_after) {
+  if (!host.runs() || host.stopping) return;
+  say(host, "is stopped");
+  host.stopping = true;
+  host.node->stop("it was stopped");
+  clock_.at(clock_.now() + Node::kGoodbye, [this, &host, back_after, process = host.process] {
+    if (host.process != process || !host.runs()) return;
+    end_process(host);
+    start_later(host, back_after);
+  });
+}
+
+bool WorldRun::run_until(Instant end, const std::function<bool()>& holds) {
+  while (!over() && !holds()) {
+    if (clock_.now() >= end || !clock_.run_one()) return holds();
+    ++result_.counts.events;
+    for (auto& host : hosts_) {
+      if (host->runs() && host->disk->killed()) {
+        const HostFault fault = host->ends_with.value_or(HostFault{HostFault::Kind::kKill});
+        die(*host, fault.kind, fault.lasts);
+      }
+      if (host->runs()) check_step(*host);
+    }
+    if (result_.counts.events % kCheckEvery == 0)
+      check_all(*hosts_[result_.counts.events / kCheckEvery % hosts_.size()]);
+  }
+  return !over() && holds();
+}
+
+}  // namespace weightcast::sim

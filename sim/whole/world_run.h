@@ -1,0 +1,125 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/digest.h"
+#include "sim/random.h"
+#include "sim/sim_disk.h"
+#include "sim/sim_file_system.h"
+#include "sim/whole/weights.h"
+#include "sim/whole/world.h"
+#include "transport/node/node.h"
+
+namespace weightcast::sim {
+
+/// One machine: a disk, and the process on it while it runs. Members of the process are in the order in which they are
+/// made.
+struct Host {
+  HostIndex index = 0;
+  DaemonConfig config;
+  std::unique_ptr<SimFileSystem> disk;
+
+  std::uint64_t process = 0;  ///< counts
+  std::unique_ptr<HostLoop> loop;
+  std::unique_ptr<Network> network;
+  std::unique_ptr<FileSystem> buggy_files;
+  SimDisk* chunks = nullptr;
+  std::unique_ptr<Node> node;
+  bool recovering = false;
+  bool stopping = false;
+  bool lost_power = false;             ///< and has not been started since
+  std::optional<HostFault> ends_with;  ///< killed in the middle of a change, by this
+
+  Version durable{};         ///< the latest that was reported so
+  std::set<Version> rotten;  ///< a bit of it has changed at rest
+  bool rotten_somewhere = false;
+  std::uint64_t checked_change = 0;
+  PayloadId receiving{};
+  std::uint64_t verified = 0;
+  std::uint64_t early_bytes = 0;  ///< the most that waited to be verified, since its disk had room last
+
+  [[nodiscard]] bool runs() const { return node != nullptr; }
+};
+
+/// One run of a world. world_run.cpp starts and ends processes, and world_faults.cpp, world_publish.cpp and
+/// world_invariants.cpp each hold what their names say.
+class WorldRun {
+ public:
+  explicit WorldRun(const WorldOptions& options);
+  ~WorldRun();
+
+  [[nodiscard]] WorldResult run();
+
+ private:
+  // The lives of hosts.
+  std::unique_ptr<Host> make_host(HostIndex index);
+  void start(Host& host);
+  void start_later(Host& host, Duration after);
+  /// Destroys what is there of the process, in the order in which the daemon does.
+  void end_process(Host& host);
+  void die(Host& host, HostFault::Kind how, Duration back_after);
+  void wipe(Host& host);
+  void stop(Host& host, Duration back_after);
+  /// Runs until `holds`, until that time, or until an invariant is broken. Whether it holds.
+  bool run_until(Instant end, const std::function<bool()>& holds);
+
+  // Faults.
+  void begin(const HostFault& fault);
+  void rot(Host& host);
+  /// Ends all faults.
+  void calm();
+
+  // Publications.
+  void publish();
+  /// Publishes once more after the faults, and waits until everybody has it.
+  void publish_last();
+
+  // Invariants.
+  /// What costs little: after every event.
+  void check_step(Host& host);
+  /// All that the disk shows, and what the node says of itself.
+  void check_all(Host& host);
+  void check_disk(Host& host);
+  void check_node(Host& host);
+  void check_version(Host& host, FileSystem& disk, const std::filesystem::path& directory, Version version);
+  [[nodiscard]] bool over() const { return result_.violation.has_value(); }
+  void violate(const Host& host, const std::string& what);
+  void say(const Host& host, const std::string& what) const;
+
+  const WorldOptions options_;
+  Random random_;
+  // Before the clock, whose events may hold open files.
+  std::vector<std::unique_ptr<Host>> hosts_;
+  std::vector<std::unique_ptr<FileSystem>> old_files_;
+  SimLoop clock_;
+  Cables cables_;
+  Weights weights_;
+  Instant began_{};
+  std::map<HostIndex, Version> host_current_;
+  std::map<Version, Digest> published_;  // or asked to be
+  std::set<Version> refused_;
+  std::uint64_t last_number_ = 0;
+  Version last_published_{};
+  bool publishing_ = false;
+  bool calm_ = false;
+  bool disks_are_sound_ = true;  // never full, never wrong
+  unsigned failed_starts_ = 0;
+  WorldResult result_;
+};
+
+/// Where each host keeps its node's state.
+inline const std::filesystem::path kState = "/state";
+
+/// The version that a path ends with, as in versions/000000000007.
+[[nodiscard]] Version version_of(const std::filesystem::path& path);
+/// The versions that are visible in a state directory.
+[[nodiscard]] std::vector<Version> versions_in(FileSystem& disk);
+
+}  // namespace weightcast::sim
