@@ -1,25 +1,44 @@
+#include "sim/soak.h"
+
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-#include <CLI/CLI.hpp>
+#include <atomic>
 #include <chrono>
-#include <cstdint>
+#include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
-#include <string>
-#include <vector>
+#include <map>
+#include <new>
+#include <utility>
 
+#include "base/result.h"
 #include "sim/schedule.h"
 
-// sim_soak: random worlds, one seed each; goes on after one that breaks an invariant, and lists those at the end.
-//   sim_soak --schedules 500               as many seeds that no soak has used before, by the time of day
-//   sim_soak --schedules 500 --seed 1      seeds 1 to 500
-//   sim_soak --seeds tests/sim/seeds.txt   those that a file lists, one a line, `#` starts a comment
-// Exit status: 0 nothing was violated, 1 something was (with what led there, the first few times), 2 usage.
-
+namespace weightcast::sim {
 namespace {
 
-// What led to a violation is a page each; after so many the seed and the first line do.
-constexpr std::size_t kToldInFull = 5;
+constexpr unsigned kJobsMax = 64;
+// What led to a violation may be a page; after so many the first line has to do.
+constexpr unsigned kToldInFull = 5;
+
+/// What a child says of one seed; small enough to be written to a pipe in one piece.
+struct Report {
+  std::uint64_t seed = 0;
+  bool violated = false;
+  std::uint64_t hash = 0;
+  std::array<std::uint64_t, SoakOutcome::kCountsMax> counts{};
+};
+
+/// What the processes share.
+struct Shared {
+  std::array<std::uint64_t, kJobsMax> at{};  ///< the index of the seed that a child is at, should it not come back
+  std::atomic<unsigned> told{0};             ///< violations
+};
 
 std::vector<std::uint64_t> read_seeds(const std::string& path) {
   std::vector<std::uint64_t> seeds;
@@ -31,71 +50,158 @@ std::vector<std::uint64_t> read_seeds(const std::string& path) {
   return seeds;
 }
 
+/// The processes of one run of the program.
+class Run {
+ public:
+  Run(const Soak& soak, std::vector<std::uint64_t> seeds, unsigned jobs, bool verbose)
+      : soak_(soak), seeds_(std::move(seeds)), jobs_(jobs), verbose_(verbose) {
+    void* memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    WC_CHECK(memory != MAP_FAILED);
+    shared_ = new (memory) Shared;
+    // The writing end stays open here, so that a child may be replaced.
+    WC_CHECK(::pipe(reports_.data()) == 0);
+    WC_CHECK(::fcntl(reports_[0], F_SETFL, O_NONBLOCK) == 0);
+  }
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
+
+  /// Until all seeds have run, or so many were violated; 0 is no limit.
+  void run(std::uint64_t failures_max) {
+    for (unsigned job = 0; job < jobs_; ++job) spawn(job, job);
+    while (!children_.empty() && (failures_max == 0 || failed_.size() < failures_max)) {
+      int status = 0;
+      const pid_t ended = ::waitpid(-1, &status, WNOHANG);
+      read_reports();
+      if (ended > 0) {
+        handle_ended(ended, status);
+      } else {
+        ::usleep(20'000);
+      }
+    }
+    for (const auto& [child, job] : children_) {
+      ::kill(child, SIGKILL);
+      ::waitpid(child, nullptr, 0);
+    }
+    read_reports();
+  }
+
+  [[nodiscard]] const std::vector<std::uint64_t>& failed() const { return failed_; }
+  [[nodiscard]] std::uint64_t done() const { return done_; }
+  [[nodiscard]] const Report& total() const { return total_; }
+
+ private:
+  void spawn(unsigned job, std::uint64_t from) {
+    if (from >= seeds_.size()) return;
+    const pid_t child = ::fork();
+    WC_CHECK(child >= 0);
+    if (child == 0) {
+      run_seeds(job, from);
+      std::_Exit(0);
+    }
+    children_[child] = job;
+  }
+
+  /// In a child: every `jobs_`-th seed.
+  void run_seeds(unsigned job, std::uint64_t from) {
+    for (std::uint64_t i = from; i < seeds_.size(); i += jobs_) {
+      shared_->at[job] = i;
+      const SoakOutcome outcome = soak_.run(seeds_[i], verbose_);
+      if (outcome.violation) tell(*outcome.violation);
+      const Report report{seeds_[i], outcome.violation.has_value(), outcome.hash, outcome.counts};
+      if (::write(reports_[1], &report, sizeof report) != sizeof report) std::_Exit(3);
+    }
+  }
+
+  void tell(const std::string& violation) {
+    const bool in_full = shared_->told++ < kToldInFull;
+    fmt::print("VIOLATION, {}\n", in_full ? violation : violation.substr(0, violation.find('\n')));
+    std::fflush(stdout);
+  }
+
+  void handle_ended(pid_t child, int status) {
+    const unsigned job = children_.at(child);
+    children_.erase(child);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
+    const std::uint64_t at = shared_->at[job];
+    tell(fmt::format("seed {}: ended the process ({} {})", seeds_[at], WIFSIGNALED(status) ? "signal" : "status",
+                     WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status)));
+    take({seeds_[at], true, 0, {}});
+    spawn(job, at + jobs_);
+  }
+
+  void read_reports() {
+    for (Report report; ::read(reports_[0], &report, sizeof report) == sizeof report;) take(report);
+  }
+
+  void take(const Report& report) {
+    ++done_;
+    if (report.violated) failed_.push_back(report.seed);
+    total_.hash += report.hash;  // a sum, so that the order of processes does not matter
+    for (std::size_t i = 0; i < report.counts.size(); ++i) total_.counts[i] += report.counts[i];
+  }
+
+  const Soak& soak_;
+  const std::vector<std::uint64_t> seeds_;
+  const unsigned jobs_;
+  const bool verbose_;
+  Shared* shared_ = nullptr;
+  std::array<int, 2> reports_{};
+  std::map<pid_t, unsigned> children_;
+  std::vector<std::uint64_t> failed_;
+  std::uint64_t done_ = 0;
+  Report total_;
+};
+
 }  // namespace
 
-int main(int argc, char** argv) {
-  using namespace weightcast;
-  CLI::App app{"Random fault schedules against the transport's core"};
+int run_soak(const Soak& soak, int argc, char** argv) {
+  CLI::App app{soak.about};
   std::uint64_t schedules = 200;
-  std::uint64_t first = sim::fresh_seed(std::chrono::system_clock::now().time_since_epoch());
-  std::uint64_t failures_max = 0;
+  std::uint64_t first = fresh_seed(std::chrono::system_clock::now().time_since_epoch());
   std::string seeds_path;
+  unsigned jobs = 2;
+  std::uint64_t failures_max = 0;
   bool verbose = false;
   app.add_option("--schedules", schedules, "How many");
   app.add_option("--seed", first, "The first seed; the others follow it. Without it, one that no soak has used before");
   app.add_option("--seeds", seeds_path, "Run the seeds of this file instead")->check(CLI::ExistingFile);
+  app.add_option("--jobs", jobs, "Processes")->check(CLI::Range(1u, kJobsMax));
   app.add_option("--failures", failures_max, "Stop after so many violations; 0: never");
   app.add_flag("--verbose", verbose, "Print what the nodes log");
+  soak.add_flags(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-
   std::vector<std::uint64_t> seeds;
   if (!seeds_path.empty()) {
     seeds = read_seeds(seeds_path);
   } else {
     for (std::uint64_t i = 0; i < schedules; ++i) seeds.push_back(first + i);
-    fmt::print("the same again: ./run soak --schedules {} --seed {}\n", schedules, first);
-    std::fflush(stdout);
+    fmt::print("the same again: {} --schedules {} --seed {}\n", soak.command, schedules, first);
   }
-  std::uint64_t done = 0, events = 0, chunks = 0, twice = 0, patches = 0, packed = 0, unfit = 0, withdrawn = 0,
-                refused = 0, hash = 0;
-  std::vector<std::uint64_t> failed;
-  for (const std::uint64_t seed : seeds) {
-    sim::SimOptions options = sim::random_schedule(seed);
-    if (verbose) {
-      options.log = [](Duration at, sim::NodeIndex node, const action::Log& log) {
-        fmt::print("{:.6f} {}: {}\n", to_seconds(at), node, log.text);
-      };
-    }
-    const sim::SimResult result = sim::simulate(options);
-    ++done;
-    events += result.events;
-    chunks += result.chunks_delivered;
-    twice += result.chunks_delivered_twice;
-    patches += result.patches_installed;
-    packed += result.packed_installed;
-    unfit += result.patches_unfit;
-    withdrawn += result.patches_withdrawn;
-    refused += result.versions_refused;
-    hash = hash * 31 + result.hash;
-    if (!result.violation) continue;
-    failed.push_back(seed);
-    const std::string& text = *result.violation;
-    fmt::print("VIOLATION, {}\n", failed.size() > kToldInFull ? text.substr(0, text.find('\n')) : text);
-    std::fflush(stdout);
-    if (failed.size() == failures_max) break;
+  std::fflush(stdout);
+  soak.begin(verbose);
+
+  const auto began = std::chrono::steady_clock::now();
+  Run run(soak, std::move(seeds), jobs, verbose);
+  run.run(failures_max);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+
+  if (!run.failed().empty()) {
+    fmt::print("violated by seeds {}\n", fmt::join(run.failed(), " "));
+    fmt::print("one again, with what the nodes log: {} --jobs 1 --schedules 1 --seed {} --verbose\n", soak.command,
+               run.failed().front());
+    fmt::print("each of them belongs into {}, with the fix\n", soak.seeds_file);
   }
-  if (!failed.empty()) {
-    fmt::print("violated by seeds {}\n", fmt::join(failed, " "));
-    fmt::print("one again, with what the nodes log: ./run soak --schedules 1 --seed {} --verbose\n", failed.front());
-    fmt::print("each of them belongs into tests/sim/seeds.txt, with the fix\n");
+  std::string counts;
+  for (std::size_t i = 0; i < soak.counts.size(); ++i) {
+    counts += fmt::format(", {} {}", run.total().counts[i], soak.counts[i]);
   }
-  fmt::print(
-      "{} schedules, {} violations, {} events, {} chunks of which {} came twice, {} patches and {} packed payloads "
-      "installed, {} unfit, {} withdrawn, {} versions refused, hash {:016x}\n",
-      done, failed.size(), events, chunks, twice, patches, packed, unfit, withdrawn, refused, hash);
-  return failed.empty() ? 0 : 1;
+  fmt::print("{} {} in {:.0f} s by {} processes, {} violations{}, hash {:016x}\n", run.done(), soak.schedules, seconds,
+             jobs, run.failed().size(), counts, run.total().hash);
+  return run.failed().empty() ? 0 : 1;
 }
+
+}  // namespace weightcast::sim
