@@ -62,6 +62,9 @@ class EventQueue {
   }
 
   [[nodiscard]] bool empty() const { return heap_.empty(); }
+  [[nodiscard]] std::optional<Instant> next_at() const {
+    return heap_.empty() ? std::nullopt : std::optional(heap_.front().at);
+  }
 
   /// Moves every event to the time that `moved` gives for it. Takes as long as sorting them all.
   template <typename Moved>

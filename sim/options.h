@@ -54,7 +54,9 @@ struct TakeoverOptions {
   std::uint32_t growths = 0;  ///< times that it is announced to have grown; 0: it is there at once
   Duration lasts = std::chrono::milliseconds(50);
   std::uint32_t part_chunks = 4;   ///< of one that grows
-  double refused_probability = 0;  ///< that it comes to nothing at the end, and the same number is published again
+  bool packable = true;            ///< what the samples of its source say
+  double refused_probability = 0;  ///< that it comes to nothing at the end
+  bool tries_again = true;         ///< and then the same number is published again
 };
 
 /// What people configure of the nodes.
@@ -64,6 +66,14 @@ struct NodeOptions {
   std::uint32_t leaves = 0;      ///< so many workers, the last ones, forward nothing
   std::uint32_t versions_kept = 2;
   std::uint32_t anchor_interval = 16;
+};
+
+/// A chunk that has reached a node.
+struct Delivery {
+  NodeIndex from = 0, to = 0;
+  PayloadId payload{};
+  ChunkIndex chunk{};
+  bool damaged = false;
 };
 
 /// The whole world. Nothing else decides how a run goes.
@@ -87,8 +97,15 @@ struct SimOptions {
   /// Whether told assignments are searched for cycles, and chunks asked for compared with chunks held.
   bool thorough = true;
 
+  /// The last word on how nodes are configured, for tests.
+  std::function<void(OriginConfig&)> configure_origin;
+  std::function<void(NodeIndex, WorkerConfig&)> configure_worker;
+  /// The size of a patch or packed payload, or nothing if it is not worth sending. Without it PatchOptions decide.
+  std::function<std::optional<std::uint64_t>(PayloadId)> encoded_bytes;
   /// Stands between the world and a worker's core: how a test plants a bug.
   std::function<std::unique_ptr<Core>(NodeIndex, std::unique_ptr<WorkerCore>)> wrap_worker;
+  /// Gets every chunk that reaches a node, before the node does.
+  std::function<void(const Delivery&)> on_delivery;
   /// Gets what the cores log, with the time since the run began.
   std::function<void(Duration, NodeIndex, const action::Log&)> log;
 };

@@ -46,18 +46,10 @@ SimResult Simulation::run() {
     ++faults_left_;
   }
   while (!result_.violation && !(faults_left_ == 0 && everyone_done())) {
-    const std::optional<Event> event = next_event();
-    if (!event) {
+    if (!step(Instant::max())) {
       violate("nothing will ever happen again, and work is left");
       break;
     }
-    now_ = event->at;
-    ++result_.events;
-    for (const std::uint64_t word : {std::uint64_t(now_.time_since_epoch().count()), std::uint64_t(event->kind),
-                                     std::uint64_t(event->a), std::uint64_t(event->b)}) {
-      result_.hash = (result_.hash ^ word) * 0x100000001b3;
-    }
-    dispatch(*event);
     if (faults_left_ == 0 && now_ - quiet_since_ > options_.settle_max && !everyone_done()) {
       std::string missing;
       for (NodeIndex node = 1; node < nodes_.size(); ++node) {
@@ -75,11 +67,25 @@ SimResult Simulation::run() {
   return std::move(result_);
 }
 
-std::optional<Event> Simulation::next_event() {
-  if (due_now_.empty()) return events_.pop();
-  const Event event = due_now_.front();
-  due_now_.pop_front();
-  return event;
+bool Simulation::step(Instant until) {
+  Event event;
+  if (!due_now_.empty()) {
+    event = due_now_.front();
+    due_now_.pop_front();
+  } else if (const auto at = events_.next_at(); at && *at <= until) {
+    event = *events_.pop();
+  } else {
+    now_ = std::max(now_, until);
+    return false;
+  }
+  now_ = event.at;
+  ++result_.events;
+  for (const std::uint64_t word : {std::uint64_t(now_.time_since_epoch().count()), std::uint64_t(event.kind),
+                                   std::uint64_t(event.a), std::uint64_t(event.b)}) {
+    result_.hash = (result_.hash ^ word) * 0x100000001b3;
+  }
+  dispatch(event);
+  return true;
 }
 
 bool Simulation::must_finish(NodeIndex node) const {
@@ -127,6 +133,7 @@ void Simulation::start_node(NodeIndex index) {
     config.packing = options_.patches.packing;
     config.versions_kept = options_.nodes.versions_kept;
     config.anchor_interval = options_.nodes.anchor_interval;
+    if (options_.configure_origin) options_.configure_origin(config);
     auto core = std::make_unique<OriginCore>(config);
     for (const auto& [id, payload] : payloads_) {
       // A store keeps no packed payload over a restart.
@@ -150,7 +157,9 @@ void Simulation::start_node(NodeIndex index) {
     config.versions_kept = options_.nodes.versions_kept;
     config.streams = options_.nodes.streams;
     config.timeouts = options_.timeouts;
+    if (options_.configure_worker) options_.configure_worker(index, config);
     auto core = std::make_unique<WorkerCore>(config);
+    node.worker = core.get();
     node.handed.clear();
     for (const auto& [version, finished] : node.disk.finished()) {
       const Payload& payload = payloads_.at(finished.payload);
@@ -179,6 +188,7 @@ void Simulation::stop_node(NodeIndex index, bool host_too) {
   if (host_too) node.disk.crash(now_);
   node.core.reset();
   node.origin = nullptr;
+  node.worker = nullptr;
   // Who publishes has not been told that it was done, and tries again.
   if (index == 0 && std::exchange(takeover_, std::nullopt)) ++publications_waiting_;
   node.timer_at.reset();

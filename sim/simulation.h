@@ -34,7 +34,36 @@ class Simulation final : private NetworkHandler {
  public:
   explicit Simulation(const SimOptions& options);
 
+  /// The schedule of the options, from the start of all nodes until everybody has everything.
   [[nodiscard]] SimResult run();
+
+  // --- Or step by step, for tests that act in the middle. No node runs until it is started.
+
+  void start_node(NodeIndex node);
+  /// Ends a process, and its host with it: then what was not synced is gone.
+  void stop_node(NodeIndex node, bool host_too);
+  /// What happens next, if it happens until then; else the time is that, and the result false.
+  bool step(Instant until);
+  /// Begins or ends one fault, whatever its `at` and `lasts`.
+  void begin_fault(const Fault& fault);
+  void end_fault(const Fault& fault);
+  /// Publishes the next version, of options().payload_bytes. It waits for an origin that is down or busy.
+  void publish();
+  /// May be changed between two steps, but for what a new world is made from.
+  [[nodiscard]] SimOptions& options() { return options_; }
+  [[nodiscard]] Instant now() const { return now_; }
+  [[nodiscard]] Instant local(NodeIndex node) const;
+  [[nodiscard]] OriginCore& origin() { return *nodes_[0].origin; }
+  [[nodiscard]] WorkerCore* worker(NodeIndex node) { return nodes_[node].worker; }  ///< null while it is down
+  [[nodiscard]] const std::optional<std::string>& violation() const { return result_.violation; }
+
+  /// What a node's disk does wrong from now on.
+  struct DiskTroubles {
+    bool damages_snapshots = false;                     ///< what it finishes fails the check of the whole
+    bool damages_bases = false;                         ///< and nothing encoded can be applied to what it has
+    std::set<std::pair<PayloadId, ChunkIndex>> rotten;  ///< chunks whose bytes have changed at rest
+  };
+  [[nodiscard]] DiskTroubles& disk_troubles(NodeIndex node) { return nodes_[node].troubles; }
 
  private:
   /// The bytes of a payload do not exist; this is what stands for them.
@@ -57,10 +86,12 @@ class Simulation final : private NetworkHandler {
 
     std::unique_ptr<Core> core;  // null while it is down
     OriginCore* origin = nullptr;
+    WorkerCore* worker = nullptr;
     std::uint32_t incarnation = 0;
     std::vector<LinkIndex> links;  // by connection number
     std::set<ConnId> dialling;     // each has a bound of its own
     Disk disk;
+    DiskTroubles troubles;
     Version installed{};
     PayloadMap<ChunkSet> handed;  // to the store, and intact
     std::uint64_t storing_bytes = 0;
@@ -110,15 +141,11 @@ class Simulation final : private NetworkHandler {
   static constexpr std::uint64_t kStoringBytesMax = 24 * kMiB;
 
   // The run.
-  [[nodiscard]] std::optional<Event> next_event();
-  void start_node(NodeIndex node);
-  void stop_node(NodeIndex node, bool host_too);
   void dispatch(const Event& event);
   /// What no partition holds back.
   void deliver(const Event& event);
   void handle_timer(const Event& event);
   void handle_disk(const Event& event);
-  void publish();
   void go_on_taking_over(std::uint32_t growth);
   /// Of what is being taken over there is more, for the `growth`th time; with the last it is whole, or refused.
   void handle_taken_over(std::uint32_t growth);
@@ -126,14 +153,14 @@ class Simulation final : private NetworkHandler {
   void publish_what_waits();
   /// Invents a payload, always the same of one id.
   Payload& payload_of_size(PayloadId id, std::uint64_t bytes, std::uint32_t chunk_bytes);
+  /// What a patch or packed payload takes; nothing if it is not worth sending.
+  [[nodiscard]] std::optional<std::uint64_t> encoded_bytes(PayloadId id) const;
   void handle_make_patch(PayloadId id);
   /// A patch that is being made has grown for the `growth`th time; with the last it is whole, or given up.
   void handle_grow_patch(PayloadId id, std::uint32_t growth);
   void start_growth(PayloadId id, std::uint32_t growth);
   /// As much of a payload as is made by now.
   [[nodiscard]] static MadePayload so_far(const Payload& payload);
-  void begin_fault(const Fault& fault);
-  void end_fault(const Fault& fault);
   void resume(NodeIndex node);
   void read_on(NodeIndex node);
   [[nodiscard]] bool everyone_done();
@@ -141,7 +168,6 @@ class Simulation final : private NetworkHandler {
   [[nodiscard]] bool must_finish(NodeIndex node) const;
 
   // One core.
-  [[nodiscard]] Instant local(NodeIndex node) const;
   [[nodiscard]] Instant world_time(NodeIndex node, Instant local) const;
   void pump(NodeIndex node);
   void arm(NodeIndex node);
@@ -181,7 +207,7 @@ class Simulation final : private NetworkHandler {
   [[nodiscard]] bool has_intact(const Node& node, PayloadId id, ChunkIndex chunk) const;
   void remember(NodeIndex node, std::string text);
 
-  const SimOptions options_;
+  SimOptions options_;
   Random random_;
   EventQueue events_;
   Network network_;

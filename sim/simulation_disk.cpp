@@ -49,9 +49,12 @@ void Simulation::handle_disk(const Event& event) {
     case DiskWork::kMakePatch:
     case DiskWork::kGrowPatch:
     case DiskWork::kTakeOver: return;
-    case DiskWork::kCheck:  // nothing rots here
-      node.core->handle_chunk_checked(local(index), id, operation.chunk, payload.digests[operation.chunk.value]);
+    case DiskWork::kCheck: {
+      const Digest& digest = payload.digests[operation.chunk.value];
+      const bool rotten = node.troubles.rotten.contains({id, operation.chunk});
+      node.core->handle_chunk_checked(local(index), id, operation.chunk, rotten ? wrong(digest) : digest);
       break;
+    }
     case DiskWork::kBegin: {
       if (operation.failed) {
         node.core->handle_payload_begun(local(index), id, full);
@@ -92,7 +95,11 @@ void Simulation::handle_disk(const Event& event) {
         node.core->handle_finished(local(index), id, full);
         break;
       }
-      if (id.is_encoded() && random_.chance(options_.patches.unfit_probability)) {
+      if (node.troubles.damages_snapshots) {
+        node.core->handle_finished(local(index), id, fail(Errc::kCorrupt, Op::kInstall, "the digest does not match"));
+        break;
+      }
+      if (id.is_encoded() && (node.troubles.damages_bases || random_.chance(options_.patches.unfit_probability))) {
         ++result_.patches_unfit;
         const Errc code = id.is_packed() ? Errc::kCorrupt : Errc::kWrongBase;
         node.core->handle_finished(local(index), id, fail(code, Op::kDecode, "nothing can be made of it"));

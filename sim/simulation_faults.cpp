@@ -34,6 +34,7 @@ void Simulation::begin_fault(const Fault& fault) {
           pump(index);
           for (const LinkIndex link : network_.links_of(index)) network_.close(now_, link, index);
           node.core.reset();
+          node.worker = nullptr;
         }
         break;
       default: break;

@@ -46,6 +46,9 @@ void Simulation::on_chunk(NodeIndex node, ConnId conn, PayloadId id, ChunkIndex 
   if (!nodes_[node].core) return;
   const Payload& payload = payloads_.at(id);
   ++result_.chunks_delivered;
+  if (options_.on_delivery) {
+    options_.on_delivery({network_.other_end(link_of(node, conn), node), node, id, chunk, damaged});
+  }
   if (!damaged && has_intact(nodes_[node], id, chunk)) ++result_.chunks_delivered_twice;
   const Digest& digest = payload.digests[chunk.value];
   nodes_[node].core->handle_chunk(

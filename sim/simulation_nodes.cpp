@@ -98,7 +98,6 @@ void Simulation::perform(NodeIndex node, action::Send& send) {
 void Simulation::perform(NodeIndex node, action::SendChunk& send) {
   const LinkIndex link = link_of(node, send.conn);
   const Manifest& manifest = *payloads_.at(send.payload).manifest;
-  bool damaged = false;
   if (node != 0 && !has_intact(nodes_[node], send.payload, send.chunk)) {
     return violate(fmt::format("{} forwards version {} chunk {}, which it has not verified", name_of(node),
                                send.payload.version.value, send.chunk.value));
@@ -109,6 +108,7 @@ void Simulation::perform(NodeIndex node, action::SendChunk& send) {
   }
   if (options_.thorough) check_sent_is_wanted(node, send);
   if (link != kNone) {
+    const bool damaged = nodes_[node].troubles.rotten.contains({send.payload, send.chunk});
     network_.send_chunk(now_, link, node, send.payload, send.chunk, manifest.chunk_size(send.chunk), damaged);
   }
 }

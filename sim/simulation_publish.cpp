@@ -53,7 +53,7 @@ void Simulation::publish() {
   takeover_ = Takeover{version, now_, local(0)};
   if (options_.takeover.growths == 0) return handle_published();
   payload.made_chunks = 0;
-  node.origin->handle_publish_begun(local(0), so_far(payload).manifest);
+  node.origin->handle_publish_begun(local(0), so_far(payload).manifest, options_.takeover.packable);
   pump(0);
   go_on_taking_over(1);
 }
@@ -80,7 +80,7 @@ void Simulation::handle_taken_over(std::uint32_t growth) {
   takeover_.reset();
   origin.handle_publish_failed(local(0), version);
   pump(0);
-  publish();
+  if (options_.takeover.tries_again) publish();
 }
 
 void Simulation::handle_published() {
@@ -131,22 +131,24 @@ Simulation::Payload& Simulation::payload_of_size(PayloadId id, std::uint64_t byt
   return made->second;
 }
 
-void Simulation::handle_make_patch(PayloadId id) {
-  OriginCore& origin = *nodes_[0].origin;
+std::optional<std::uint64_t> Simulation::encoded_bytes(PayloadId id) const {
+  if (options_.encoded_bytes) return options_.encoded_bytes(id);
   // Always the same of one id, also after a restart of the origin.
   Random random(options_.seed ^ (id.version.value << 20) ^ std::hash<PayloadId>()(id));
-  if (!payloads_.contains(id) && random.chance(options_.patches.useless_probability)) {
-    return origin.handle_patch_made(local(0), id, fail(Errc::kTooLarge, Op::kEncode, "everything has changed"));
-  }
+  if (!payloads_.contains(id) && random.chance(options_.patches.useless_probability)) return std::nullopt;
   const double share = share_of(id, options_.patches);
-  if (share >= (id.is_packed() ? kPackedShareMax : kPatchShareMax)) {
-    return origin.handle_patch_made(local(0), id, fail(Errc::kTooLarge, Op::kEncode, "too much has changed"));
-  }
-  const auto bytes = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(share * double(options_.payload_bytes)));
+  if (share >= (id.is_packed() ? kPackedShareMax : kPatchShareMax)) return std::nullopt;
+  return std::max<std::uint64_t>(1, static_cast<std::uint64_t>(share * double(options_.payload_bytes)));
+}
+
+void Simulation::handle_make_patch(PayloadId id) {
+  OriginCore& origin = *nodes_[0].origin;
+  const std::optional<std::uint64_t> bytes = encoded_bytes(id);
+  if (!bytes) return origin.handle_patch_made(local(0), id, fail(Errc::kTooLarge, Op::kEncode, "too much has changed"));
   const std::uint32_t smaller = id.is_packed() ? 1 : 16;
   const std::uint32_t chunk_bytes = options_.chunk_bytes ? std::max(*options_.chunk_bytes / smaller, kChunkBytesMin)
-                                                         : origin.plan_for(local(0), bytes).chunk_bytes;
-  Payload& payload = payload_of_size(id, bytes, chunk_bytes);
+                                                         : origin.plan_for(local(0), *bytes).chunk_bytes;
+  Payload& payload = payload_of_size(id, *bytes, chunk_bytes);
   if (options_.patches.growths == 0) {
     payload.complete = true;
     return origin.handle_patch_made(local(0), id, MadePayload{payload.manifest, payload.digests});

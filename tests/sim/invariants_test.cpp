@@ -2,84 +2,42 @@
 #include <gtest/gtest.h>
 
 #include "sim/options.h"
+#include "tests/sim/core_proxy.h"
 
 namespace weightcast::sim {
 namespace {
 
-/// A worker with a bug: everything goes through to a real one, and a subclass spoils one thing. The simulation has to
-/// notice, else nothing that it says is worth anything.
-class Canary : public Core {
- public:
-  explicit Canary(std::unique_ptr<WorkerCore> worker) : worker_(std::move(worker)) {}
-
-  void start(Instant now) override { worker_->start(now); }
-  void stop(std::string_view reason) override { worker_->stop(reason); }
-  ConnId next_conn() override { return worker_->next_conn(); }
-  void handle_accepted(Instant now, ConnId conn, std::string_view host) override {
-    worker_->handle_accepted(now, conn, host);
-  }
-  void handle_connected(Instant now, ConnId conn) override { worker_->handle_connected(now, conn); }
-  void handle_closed(Instant now, ConnId conn, const Error& why) override { worker_->handle_closed(now, conn, why); }
-  void handle_message(Instant now, ConnId conn, const wire::Message& message) override {
-    worker_->handle_message(now, conn, message);
-  }
-  void handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk) override {
-    worker_->handle_chunk(now, conn, chunk);
-  }
-  void handle_chunk_sent(Instant now, ConnId conn) override { worker_->handle_chunk_sent(now, conn); }
-  void handle_chunk_unreadable(Instant now, PayloadId payload, ChunkIndex chunk) override {
-    worker_->handle_chunk_unreadable(now, payload, chunk);
-  }
-  void handle_chunk_checked(Instant now, PayloadId payload, ChunkIndex chunk, Result<Digest> digest) override {
-    worker_->handle_chunk_checked(now, payload, chunk, std::move(digest));
-  }
-  void handle_payload_begun(Instant now, PayloadId payload, Result<RestoredPayload> restored) override {
-    worker_->handle_payload_begun(now, payload, std::move(restored));
-  }
-  void handle_chunk_stored(Instant now, PayloadId payload, ChunkIndex chunk, Status status) override {
-    worker_->handle_chunk_stored(now, payload, chunk, std::move(status));
-  }
-  void handle_finished(Instant now, PayloadId payload, Status status) override {
-    worker_->handle_finished(now, payload, std::move(status));
-  }
-  const Holdings& holdings() const override { return worker_->holdings(); }
-  void handle_timeout(Instant now) override { worker_->handle_timeout(now); }
-  std::optional<Action> poll_action() override { return worker_->poll_action(); }
-  std::optional<Instant> poll_deadline() const override { return worker_->poll_deadline(); }
-
- protected:
-  std::unique_ptr<WorkerCore> worker_;
-};
+// Workers with bugs. The simulation has to notice each, else nothing that it says is worth anything.
 
 /// Believes every chunk: whatever came gets the digest that it should have had.
-class SkipsVerification : public Canary {
+class SkipsVerification : public CoreProxy {
  public:
-  using Canary::Canary;
+  using CoreProxy::CoreProxy;
   void handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk) override {
     ChunkArrival believed = chunk;
     const Holding& holding = worker_->holdings().at(chunk.payload);
     const Manifest& manifest = holding.manifest();
     const std::uint32_t part = manifest.part_of(chunk.chunk);
     if (holding.part_known(part)) believed.digest = holding.part(part)[chunk.chunk.value % manifest.part_chunks];
-    Canary::handle_chunk(now, conn, believed);
+    CoreProxy::handle_chunk(now, conn, believed);
   }
 };
 
 /// Sends a chunk on before it has looked at it.
-class ForwardsBeforeVerifying : public Canary {
+class ForwardsBeforeVerifying : public CoreProxy {
  public:
-  using Canary::Canary;
+  using CoreProxy::CoreProxy;
   void handle_accepted(Instant now, ConnId conn, std::string_view host) override {
     child_ = conn;
-    Canary::handle_accepted(now, conn, host);
+    CoreProxy::handle_accepted(now, conn, host);
   }
   void handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk) override {
     if (child_ != ConnId{}) early_.push(action::SendChunk{child_, chunk.payload, chunk.chunk});
-    Canary::handle_chunk(now, conn, chunk);
+    CoreProxy::handle_chunk(now, conn, chunk);
   }
   std::optional<Action> poll_action() override {
     if (auto early = early_.poll()) return early;
-    return Canary::poll_action();
+    return CoreProxy::poll_action();
   }
 
  private:
@@ -88,11 +46,11 @@ class ForwardsBeforeVerifying : public Canary {
 };
 
 /// Says that it has nothing, whatever it has.
-class ForgetsWhatItHas : public Canary {
+class ForgetsWhatItHas : public CoreProxy {
  public:
-  using Canary::Canary;
+  using CoreProxy::CoreProxy;
   std::optional<Action> poll_action() override {
-    std::optional<Action> action = Canary::poll_action();
+    std::optional<Action> action = CoreProxy::poll_action();
     if (!action) return action;
     if (auto* send = std::get_if<action::Send>(&*action); send != nullptr && send->message.has_subscribe()) {
       send->message.mutable_subscribe()->clear_chunks_held();
@@ -102,23 +60,23 @@ class ForgetsWhatItHas : public Canary {
 };
 
 /// Never looks at the clock once it has joined: a silent parent is waited for until the end of time.
-class NeverLosesPatience : public Canary {
+class NeverLosesPatience : public CoreProxy {
  public:
-  using Canary::Canary;
+  using CoreProxy::CoreProxy;
   void handle_timeout(Instant) override {}
 };
 
 /// Installs at once.
-class InstallsTooSoon : public Canary {
+class InstallsTooSoon : public CoreProxy {
  public:
-  using Canary::Canary;
+  using CoreProxy::CoreProxy;
   void handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk) override {
     soon_.push(action::FinishPayload{chunk.payload});
-    Canary::handle_chunk(now, conn, chunk);
+    CoreProxy::handle_chunk(now, conn, chunk);
   }
   std::optional<Action> poll_action() override {
     if (auto soon = soon_.poll()) return soon;
-    return Canary::poll_action();
+    return CoreProxy::poll_action();
   }
 
  private:
@@ -126,12 +84,12 @@ class InstallsTooSoon : public Canary {
 };
 
 /// Does not tell its store that a payload has grown.
-class MakesNoRoom : public Canary {
+class MakesNoRoom : public CoreProxy {
  public:
-  using Canary::Canary;
+  using CoreProxy::CoreProxy;
   std::optional<Action> poll_action() override {
-    std::optional<Action> action = Canary::poll_action();
-    while (action && std::holds_alternative<action::GrowPayload>(*action)) action = Canary::poll_action();
+    std::optional<Action> action = CoreProxy::poll_action();
+    while (action && std::holds_alternative<action::GrowPayload>(*action)) action = CoreProxy::poll_action();
     return action;
   }
 };
@@ -159,7 +117,7 @@ std::string found_with() {
   return simulate(options).violation.value_or("nothing");
 }
 
-TEST(Invariants, HoldWithoutABug) { EXPECT_EQ(found_with<Canary>(), "nothing"); }
+TEST(Invariants, HoldWithoutABug) { EXPECT_EQ(found_with<CoreProxy>(), "nothing"); }
 
 TEST(Invariants, SkippedVerificationIsCaught) {
   EXPECT_THAT(found_with<SkipsVerification>(), testing::HasSubstr("which is damaged"));

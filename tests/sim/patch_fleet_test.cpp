@@ -1,10 +1,10 @@
-// Whole stories of versions that are sent as patches, told by real cores over queues.
+// Whole stories of versions that are sent as patches, told by cores in a simulation.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/transport/core/fleet.h"
+#include "tests/sim/fleet.h"
 
-namespace weightcast {
+namespace weightcast::sim {
 namespace {
 
 using namespace std::chrono_literals;
@@ -37,7 +37,7 @@ TEST_F(PatchFleet, StepTravelsAsAPatchFromParentToChild) {
   publish(2);
   EXPECT_THAT(fleet.payloads_to("a"), ElementsAre(full(1), patch(1, 2)));
   EXPECT_THAT(fleet.payloads_to("b"), ElementsAre(full(1), patch(1, 2)));
-  const auto from_a = std::ranges::count_if(fleet.deliveries(), [](const Fleet::Delivery& d) {
+  const auto from_a = std::ranges::count_if(fleet.deliveries(), [](const Fleet::Arrival& d) {
     return d.from == "a" && d.to == "b" && d.payload == patch(1, 2);
   });
   EXPECT_GT(from_a, 0) << "a relay forwards patches too";
@@ -57,12 +57,12 @@ TEST_F(PatchFleet, JoinerIsNotFedByWhoHasOnlyThePatch) {
   publish(2);
   fleet.add("late");
   ASSERT_TRUE(fleet.run_until_installed(2));
-  for (const Fleet::Delivery& d : fleet.deliveries()) {
+  for (const Fleet::Arrival& d : fleet.deliveries()) {
     if (d.payload == full(2)) {
       EXPECT_EQ(d.from, "origin");
     }
   }
-  EXPECT_EQ(fleet.member("a").score.record(fleet.now()).failed, 0u) << "nobody was sent to it in vain";
+  EXPECT_EQ(fleet.member("a").score.record(fleet.origin_now()).failed, 0u) << "nobody was sent to it in vain";
 }
 
 TEST_F(PatchFleet, WorkerThatIsTwoVersionsBehindGetsOneFold) {
@@ -102,18 +102,18 @@ TEST(PatchFleetKept, WorkerThatIsBehindGetsOneFoldFromAVersionThatIsKept) {
 }
 
 TEST_F(PatchFleet, WorkerWithADamagedBaseIsGivenTheFullPayloadAndTakesPatchesAgain) {
-  a.damaged_base = true;
+  fleet.disk(a).damages_bases = true;
   fleet.publish(2, kFullChunks);
   ASSERT_TRUE(fleet.run_until_installed(2));
   EXPECT_THAT(fleet.payloads_to("a"), ElementsAre(full(1), patch(1, 2), full(2)));
   EXPECT_THAT(fleet.payloads_to("b"), ElementsAre(full(1), patch(1, 2)));
-  a.damaged_base = false;
+  fleet.disk(a).damages_bases = false;
   publish(3);
   EXPECT_THAT(fleet.payloads_to("a"), Contains(patch(2, 3)));
 }
 
 TEST_F(PatchFleet, DamagedBaseIsToldAgainWhenTheOriginDidNotHearOfIt) {
-  a.damaged_base = true;
+  fleet.disk(a).damages_bases = true;
   fleet.publish(2, kFullChunks);
   ASSERT_TRUE(fleet.run_until([&] { return !a.worker->last_error().empty(); }));
   fleet.kill(b);
@@ -199,11 +199,11 @@ struct OpenPatchFleet : testing::Test {
     fleet.publish(1, kFullChunks);
     ASSERT_TRUE(fleet.run_until_installed(1));
     fleet.run_for(10ms);
-    fleet.patch_growths = 4;
+    fleet.grow_patches(4);
   }
   std::size_t patch_chunks_to(const std::string& name) {
     return static_cast<std::size_t>(std::ranges::count_if(
-        fleet.deliveries(), [&](const Fleet::Delivery& d) { return d.to == name && d.payload == patch(1, 2); }));
+        fleet.deliveries(), [&](const Fleet::Arrival& d) { return d.to == name && d.payload == patch(1, 2); }));
   }
   bool is_open() {
     const auto held = fleet.origin().holdings().find(patch(1, 2));
@@ -229,12 +229,12 @@ TEST_F(OpenPatchFleet, ChunksTravelDownTheChainWhileThePatchIsMadeAndNobodyInsta
 }
 
 TEST_F(OpenPatchFleet, WithdrawnPatchIsMadeUpForByTheFullPayload) {
-  fleet.withdraws_patches = true;
+  fleet.withdraw_patches(true);
   publish_until(8);
   ASSERT_TRUE(fleet.run_until_installed(2));
   EXPECT_THAT(fleet.payloads_to("b"), ElementsAre(full(1), patch(1, 2), full(2)));
   EXPECT_FALSE(fleet.origin().holdings().contains(patch(1, 2)));
-  fleet.withdraws_patches = false;
+  fleet.withdraw_patches(false);
   fleet.publish(3, kFullChunks);
   ASSERT_TRUE(fleet.run_until_installed(3));
   EXPECT_THAT(fleet.payloads_to("b"), Contains(patch(2, 3)));
@@ -268,4 +268,4 @@ TEST_F(OpenPatchFleet, RelayThatDiesInTheMiddleIsPassedBy) {
 }
 
 }  // namespace
-}  // namespace weightcast
+}  // namespace weightcast::sim

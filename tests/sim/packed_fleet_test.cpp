@@ -1,10 +1,10 @@
-// Whole stories of full payloads that travel packed, told by real cores over queues.
+// Whole stories of full payloads that travel packed, told by cores in a simulation.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/transport/core/fleet.h"
+#include "tests/sim/fleet.h"
 
-namespace weightcast {
+namespace weightcast::sim {
 namespace {
 
 using namespace std::chrono_literals;
@@ -120,20 +120,20 @@ TEST_F(PackedFleet, WhoGetsTheVersionAsItIsGoesOnWithThat) {
 }
 
 TEST_F(PackedFleet, WorkerThatCannotUnpackGetsTheVersionAsItIs) {
-  a.damaged_base = true;  // nothing that is coded can be made into a version there
+  fleet.disk(a).damages_bases = true;  // nothing that is coded can be made into a version there
   publish(1);
   EXPECT_THAT(fleet.payloads_to("a"), ElementsAre(packed(1), full(1)));
   EXPECT_THAT(fleet.payloads_to("b"), Not(Contains(full(1))));
-  a.damaged_base = false;
+  fleet.disk(a).damages_bases = false;
   publish(2);
   EXPECT_THAT(fleet.payloads_to("a"), Contains(patch(1, 2)));
 }
 
 TEST_F(PackedFleet, WorkerWithoutRoomForBothGetsTheVersionAsItIs) {
-  a.disk_full = true;
+  fleet.fill_disk(a);
   fleet.publish(1, kFullChunks);
   ASSERT_TRUE(fleet.run_until([&] { return !a.worker->last_error().empty(); }));
-  a.disk_full = false;
+  fleet.clear_disk(a);
   ASSERT_TRUE(fleet.run_until_installed(1, 5s)) << "not ten seconds later, and the same again";
   EXPECT_THAT(fleet.payloads_to("a"), Contains(full(1)));
 }
@@ -149,48 +149,48 @@ TEST_F(PackedFleet, IsForgottenWithTheNextVersion) {
 }
 
 TEST_F(PackedFleet, WhoWouldGetItPackedWaitsUntilItIsTakenOver) {
-  fleet.takeover_growths = 4;
+  fleet.grow_versions(4);
   publish(1);
   EXPECT_THAT(fleet.payloads_to("a"), ElementsAre(packed(1)));
   EXPECT_THAT(fleet.payloads_to("b"), ElementsAre(packed(1)));
 }
 
 TEST_F(PackedFleet, WhatIsNotPackableIsSentWhileItIsTakenOver) {
-  fleet.takeover_growths = 4;
-  fleet.packable = false;
+  fleet.grow_versions(4);
+  fleet.set_packable(false);
   fleet.publish(1, kFullChunks);
   ASSERT_TRUE(fleet.run_until([&] { return b.worker->intake().chunks_verified() > 0; }));
   EXPECT_TRUE(fleet.origin().holdings().at(full(1)).open());
   ASSERT_TRUE(fleet.run_until_installed(1));
   EXPECT_THAT(fleet.payloads_to("b"), ElementsAre(full(1)));
-  fleet.packable = true;
+  fleet.set_packable(true);
   fleet.add("late", worker_config());
   ASSERT_TRUE(fleet.run_until_installed(1));
   EXPECT_THAT(fleet.payloads_to("late"), ElementsAre(full(1))) << "nor later";
 }
 
 TEST_F(PackedFleet, RefusedVersionMayBePackableUnderItsNumberTheNextTime) {
-  fleet.takeover_growths = 4;
-  fleet.packable = false;
-  fleet.refuses_versions = true;
+  fleet.grow_versions(4);
+  fleet.set_packable(false);
+  fleet.refuse_versions(true);
   fleet.publish(1, kFullChunks);
   fleet.run_for(1s);
-  fleet.packable = true;
-  fleet.refuses_versions = false;
+  fleet.set_packable(true);
+  fleet.refuse_versions(false);
   publish(1);
   EXPECT_THAT(fleet.payloads_to("b"), Contains(packed(1)));
 }
 
 TEST_F(PackedFleet, ThatIsWithdrawnIsMadeUpForByTheVersionAsItIs) {
-  fleet.patch_growths = 4;
-  fleet.withdraws_patches = true;
+  fleet.grow_patches(4);
+  fleet.withdraw_patches(true);
   publish(1);
   EXPECT_THAT(fleet.payloads_to("b"), ElementsAre(packed(1), full(1)));
   EXPECT_FALSE(fleet.origin().holdings().contains(packed(1)));
 }
 
 TEST_F(PackedFleet, WorkerThatRestartsInTheMiddleGetsAllOfIt) {
-  fleet.patch_growths = 4;
+  fleet.grow_patches(4);
   fleet.publish(1, kFullChunks);
   ASSERT_TRUE(fleet.run_until([&] { return b.worker->intake().chunks_verified() > 10; }));
   fleet.kill(b);
@@ -201,4 +201,4 @@ TEST_F(PackedFleet, WorkerThatRestartsInTheMiddleGetsAllOfIt) {
 }
 
 }  // namespace
-}  // namespace weightcast
+}  // namespace weightcast::sim

@@ -1,10 +1,10 @@
-// Versions that are sent while the origin takes them over, told by real cores over queues.
+// Versions that are sent while the origin takes them over, told by cores in a simulation.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/transport/core/fleet.h"
+#include "tests/sim/fleet.h"
 
-namespace weightcast {
+namespace weightcast::sim {
 namespace {
 
 using namespace std::chrono_literals;
@@ -24,7 +24,7 @@ struct TakeoverFleet : testing::Test {
 
   void SetUp() override {
     ASSERT_TRUE(fleet.run_until([&] { return b.worker->joined(); }));
-    fleet.takeover_growths = 4;
+    fleet.grow_versions(4);
   }
   bool is_open(std::uint64_t version) {
     const auto held = fleet.origin().holdings().find(full(version));
@@ -52,7 +52,7 @@ TEST_F(TakeoverFleet, ChunksTravelDownTheChainBeforeTheVersionIsWhole) {
 }
 
 TEST_F(TakeoverFleet, RefusedVersionIsForgottenByAllAndItsNumberIsFree) {
-  fleet.refuses_versions = true;
+  fleet.refuse_versions(true);
   publish_until(1, 50);
   ASSERT_TRUE(fleet.run_until([&] { return fleet.origin().latest() == kNoVersion; }));
   fleet.run_for(100ms);
@@ -61,17 +61,18 @@ TEST_F(TakeoverFleet, RefusedVersionIsForgottenByAllAndItsNumberIsFree) {
   EXPECT_TRUE(a.worker->holdings().empty());
   EXPECT_FALSE(fleet.origin().progress(Version{1}).has_value());
   ASSERT_TRUE(fleet.origin().check_version(Version{1}).has_value());
-  fleet.refuses_versions = false;
+  fleet.refuse_versions(false);
   fleet.publish(1, kChunks);
   ASSERT_TRUE(fleet.run_until_installed(1));
 }
 
 TEST_F(TakeoverFleet, AfterARefusedVersionTheOneBeforeGoesOn) {
-  a.chunk_time = fleet["origin"].chunk_time = 5ms;
+  fleet.set_chunk_time(a, 5ms);
+  fleet.set_chunk_time(fleet["origin"], 5ms);
   fleet.publish(1, kChunks);
   ASSERT_TRUE(fleet.run_until([&] { return b.worker->intake().chunks_verified() >= 50; }));
   ASSERT_FALSE(is_open(1));
-  fleet.refuses_versions = true;
+  fleet.refuse_versions(true);
   fleet.publish(2, kChunks);
   fleet.run_for(1ms);
   EXPECT_EQ(fleet.origin().latest(), Version{2});
@@ -108,7 +109,7 @@ TEST_F(TakeoverFleet, WorkerThatMissedTheEndHearsOfItWhenItJoinsAgain) {
 }
 
 TEST_F(TakeoverFleet, WorkerThatMissedTheRefusalHearsOfItWhenItJoinsAgain) {
-  fleet.refuses_versions = true;
+  fleet.refuse_versions(true);
   publish_until(1, 20);
   fleet.freeze(b);
   ASSERT_TRUE(fleet.run_until([&] { return fleet.origin().latest() == kNoVersion; }));
@@ -141,9 +142,9 @@ TEST_F(PatchTakeoverFleet, WhoCanTakeAPatchWaitsForItWhileAJoinerIsSentTheRest) 
 }
 
 TEST_F(PatchTakeoverFleet, PatchOfTheVersionBeforeIsSentWhileTheNextOneIsTakenOver) {
-  fleet.takeover_growths = 0;
+  fleet.grow_versions(0);
   fleet.publish(2, kChunks);
-  fleet.takeover_growths = 100;  // 5 s
+  fleet.grow_versions(100);  // 5 s
   fleet.publish(3, kChunks);
   ASSERT_TRUE(fleet.run_until_installed(2));
   EXPECT_TRUE(is_open(3)) << "a trainer that publishes without a pause starves nobody";
@@ -156,14 +157,14 @@ TEST_F(PatchTakeoverFleet, NothingIsForgottenForAVersionThatIsRefused) {
   fleet.publish(2, kChunks);
   ASSERT_TRUE(fleet.run_until_installed(2));
   fleet.run_for(10ms);
-  fleet.refuses_versions = true;
+  fleet.refuse_versions(true);
   fleet.publish(3, kChunks);
   ASSERT_TRUE(fleet.run_until([&] { return fleet.origin().latest() == Version{2} && !is_open(3); }));
-  fleet.refuses_versions = false;
+  fleet.refuse_versions(false);
   fleet.publish(3, kChunks);
   ASSERT_TRUE(fleet.run_until_installed(3));
   EXPECT_THAT(fleet.payloads_to("a"), ElementsAre(full(1), patch(1, 2), patch(2, 3)));
 }
 
 }  // namespace
-}  // namespace weightcast
+}  // namespace weightcast::sim
