@@ -338,15 +338,4 @@ std::string SimFileSystem::users_of(const std::vector<Path>& paths) {
   return "";
 }
 
-std::shared_ptr<void> SimFileSystem::open_elsewhere(const Path& path) {
-  const Result<InodeRef> inode = find_existing(path, true, Op::kOpen);
-  WC_CHECK(inode.has_value());
-  ++(*inode)->opens_elsewhere;
-  return {nullptr, [this, inode = *inode](void*) {
-            if (inode->opens_elsewhere == 0) return;  // the power went meanwhile
-            --inode->opens_elsewhere;
-            release(*inode);
-          }};
-}
-
 }  // namespace weightcast::sim

@@ -76,8 +76,9 @@ class SimFileSystem final : public FileSystem {
     return look(static_cast<FileSystem&>(*this));
   }
 
-  /// Another process on this host opens a file, and has it open until this is gone or the power is.
-  [[nodiscard]] std::shared_ptr<void> open_elsewhere(const Path& path);
+  /// Another process on this host opens a file, and has it open until this is gone or the power is. It reads what is
+  /// in the file now. This outlives what is returned.
+  [[nodiscard]] std::unique_ptr<Mapping> open_elsewhere(const Path& path);
 
   [[nodiscard]] Result<std::unique_ptr<File>> open(const Path& path, const OpenOptions& options) override;
   [[nodiscard]] Result<std::unique_ptr<Directory>> open_directory(const Path& path) override;
@@ -139,6 +140,7 @@ class SimFileSystem final : public FileSystem {
   class OpenFile;
   class OpenDirectory;
   class OpenMapping;
+  class OpenElsewhere;
 
   /// A name in a directory, which may not exist.
   struct Place {

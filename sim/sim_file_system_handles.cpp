@@ -195,6 +195,29 @@ class SimFileSystem::OpenDirectory final : public Directory {
   const std::string path_;  // that it had when it was opened
 };
 
+class SimFileSystem::OpenElsewhere final : public Mapping {
+ public:
+  OpenElsewhere(SimFileSystem& owner, InodeRef inode) : owner_(owner), inode_(std::move(inode)) {
+    ++inode_->opens_elsewhere;
+  }
+  ~OpenElsewhere() override {
+    if (inode_->opens_elsewhere == 0) return;  // the power went meanwhile
+    --inode_->opens_elsewhere;
+    owner_.release(*inode_);
+  }
+  [[nodiscard]] Bytes bytes() const override { return *inode_->data; }
+
+ private:
+  SimFileSystem& owner_;
+  const InodeRef inode_;
+};
+
+std::unique_ptr<Mapping> SimFileSystem::open_elsewhere(const Path& path) {
+  const Result<InodeRef> inode = find_existing(path, true, Op::kOpen);
+  WC_CHECK(inode.has_value());
+  return std::make_unique<OpenElsewhere>(*this, *inode);
+}
+
 std::unique_ptr<File> SimFileSystem::handle_of(InodeRef inode, const OpenOptions& options, const std::string& what) {
   return std::make_unique<OpenFile>(*this, std::move(inode), options, what);
 }

@@ -22,6 +22,48 @@ Duration lasting(Random& random, HostFault::Kind kind) {
   }
 }
 
+/// What worlds had not always, drawn from a source of its own: a good part of the seeds mean what they have always
+/// meant.
+void add_more(std::uint64_t seed, WorldOptions& world) {
+  using Kind = HostFault::Kind;
+  using std::chrono::milliseconds;
+  Random random(seed ^ 0x6d6f7265776f726c);
+  if (random.chance(0.3)) return;
+  const auto workers = static_cast<HostIndex>(world.hosts.size() - 1);
+  if (random.chance(0.3)) world.files = static_cast<std::uint32_t>(random.between(2, 4));
+  if (random.chance(0.3)) world.reshaped_share = 0.25;
+  world.reuses_numbers = random.chance(0.3);
+  for (HostIndex i = 1; i <= workers; ++i) {
+    if (random.chance(0.2)) world.hosts[i].starts_at = random.duration(Duration(1), kFaultsUntil);
+  }
+  for (std::uint64_t i = random.below(8); i > 0; --i) {
+    Reader reader;
+    reader.host = static_cast<HostIndex>(random.between(random.chance(0.1) ? 0 : 1, workers));
+    reader.at = random.duration(kFaultsFrom, kFaultsUntil);
+    reader.lasts = random.duration(Duration(1), random.chance(0.5) ? milliseconds(300) : milliseconds(8000));
+    world.readers.push_back(reader);
+  }
+  for (HostFault& fault : world.faults) {
+    const bool ends = fault.kind == Kind::kKill || fault.kind == Kind::kPowerCut;
+    if (ends && random.chance(0.4)) fault.again_after = random.between(1, random.chance(0.5) ? 20 : 100);
+  }
+  for (std::uint64_t i = random.chance(0.3) ? random.between(1, 4) : 0; i > 0; --i) {
+    HostFault fault;
+    fault.kind = Kind::kFailedCall;
+    fault.host = static_cast<HostIndex>(random.below(workers + 1));
+    fault.at = random.duration(kFaultsFrom, kFaultsUntil);
+    fault.changes_later = random.between(1, random.chance(0.5) ? 40 : 400);
+    world.faults.push_back(fault);
+  }
+  if (random.chance(0.1)) {
+    HostFault blackout;
+    blackout.kind = Kind::kBlackout;
+    blackout.at = random.duration(kFaultsFrom, kFaultsUntil);
+    blackout.lasts = lasting(random, Kind::kPowerCut);
+    world.faults.push_back(blackout);
+  }
+}
+
 }  // namespace
 
 WorldOptions random_world(std::uint64_t seed) {
@@ -73,6 +115,7 @@ WorldOptions random_world(std::uint64_t seed) {
     if (random.chance(0.6)) fault.changes_later = random.between(1, 80);
     world.faults.push_back(fault);
   }
+  add_more(seed, world);
   world.calm_at = std::max(at, kFaultsUntil) + std::chrono::seconds(7);
   return world;
 }

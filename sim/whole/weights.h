@@ -1,26 +1,42 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
+#include "base/digest.h"
 #include "sim/random.h"
 
 namespace weightcast::sim {
 
+/// The files of a snapshot, by name.
+using SnapshotFiles = std::map<std::string, std::string>;
+
+/// Of names and contents.
+[[nodiscard]] Digest content_digest(const SnapshotFiles& files);
+
 /// BF16 weights as training leaves them: few exponents, and a step moves some of the mantissas.
 class Weights {
  public:
-  Weights(Random& random, std::uint64_t bytes);
+  /// `bytes` in so many safetensors files.
+  Weights(Random& random, std::uint64_t bytes, std::uint32_t files);
 
   void step(double changed_share);
+  /// Other shapes.
+  void resize(std::uint64_t bytes);
 
-  /// As a safetensors file of two tensors.
-  [[nodiscard]] std::string file() const;
+  /// Each file has two tensors. Several have an index and a configuration beside them, as Hugging Face has it.
+  [[nodiscard]] SnapshotFiles files() const;
 
  private:
+  [[nodiscard]] std::uint16_t cell();
+  /// A safetensors file of the tensors a and b, each with a number.
+  [[nodiscard]] std::string file(std::uint64_t first, std::uint64_t last, std::uint32_t number) const;
+
   Random& random_;
   std::vector<std::uint16_t> cells_;
+  const std::uint32_t files_;
 };
 
 }  // namespace weightcast::sim

@@ -9,6 +9,7 @@ WorldResult::Counts& WorldResult::Counts::operator+=(const Counts& other) {
   published += other.published;
   refused += other.refused;
   starts += other.starts;
+  readers += other.readers;
   patches += other.patches;
   packed += other.packed;
   full += other.full;

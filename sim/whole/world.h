@@ -39,6 +39,8 @@ struct HostFault {
     kReset,        ///< its connections with `other` break
     kSlowUplink,   ///< a fiftieth of its rate
     kCorrupt,      ///< some chunks that it sends are wrong
+    kFailedCall,   ///< one call of its disk fails with EIO or ENOSPC: the `changes_later`-th from then, or from its start
+    kBlackout,     ///< a power cut of all hosts
   };
   Kind kind{};
   HostIndex host = 0;
@@ -46,6 +48,7 @@ struct HostFault {
   Duration at{};
   Duration lasts{};                 ///< of those that end a process: until it is started again
   std::uint64_t changes_later = 0;  ///< of those that end a process: in the middle of what it does to its files
+  std::uint64_t again_after = 0;    ///< and again so many changes after its start, which may be in its recovery; 0: not
 };
 
 struct HostOptions {
@@ -57,6 +60,14 @@ struct HostOptions {
   bool standby = false;
   bool leaf_only = false;
   std::uint32_t streams = 1;
+  Duration starts_at{};  ///< joins
+};
+
+/// An inference engine that has the files of the current version open for a while.
+struct Reader {
+  HostIndex host = 0;
+  Duration at{};
+  Duration lasts{};
 };
 
 /// A whole world: its seed and this determine all that happens.
@@ -66,8 +77,12 @@ struct WorldOptions {
   Topology topology = Topology::kAuto;
   Packing packing = Packing::kAuto;
   std::uint64_t snapshot_bytes = 200 * kKiB;
+  std::uint32_t files = 1;      ///< of a snapshot; several have an index beside them
   double changed_share = 0.02;  ///< of the weights, from version to version
+  double reshaped_share = 0;    ///< of the versions: they have other sizes than the one before
+  bool reuses_numbers = false;  ///< what was refused is published again under its number, with other bytes
   std::vector<Duration> publish_at;
+  std::vector<Reader> readers;
   std::uint64_t storing_bytes_max = 32 * kKiB;
   std::vector<HostFault> faults;
   Duration calm_at = std::chrono::seconds(15);  ///< all faults have ended
@@ -81,6 +96,7 @@ struct WorldResult {
     std::uint64_t published = 0;
     std::uint64_t refused = 0;
     std::uint64_t starts = 0;                         ///< of processes, recoveries included
+    std::uint64_t readers = 0;                        ///< that opened a version
     std::uint64_t patches = 0, packed = 0, full = 0;  ///< installations, by what brought them
     std::uint64_t hash = 0;                           ///< of all that happened; a sum, so that order does not matter
 
@@ -97,6 +113,7 @@ struct WorldResult {
 ///   - a version that is complete anywhere holds what was published under its number; one that was refused is nowhere
 ///   - a version that was reported durable, or a later one, is current after any power cut
 ///   - what the core may be asked for can be read from the store
+///   - what a reader has opened does not change while it reads
 ///   - chunks on their way to a disk take no more memory than configured, and a little for each connection
 ///   - chunks that a worker has verified of what it is receiving do not become fewer while it lives
 ///   - a node starts from whatever its disk holds, and once faults have ended every worker gets the next version

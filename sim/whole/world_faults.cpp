@@ -33,10 +33,17 @@ void WorldRun::begin(const HostFault& fault) {
     case Kind::kKill:
     case Kind::kPowerCut:
     case Kind::kWipe:
-      if (fault.changes_later == 0 || !host.runs()) return die(host, fault.kind, fault.lasts);
-      host.ends_with = fault;
-      host.disk->kill_before_change(host.disk->changes() + fault.changes_later);
-      break;
+      if (fault.changes_later == 0 || !host.runs()) return die(host, fault);
+      return arm(host, fault);
+    case Kind::kBlackout:
+      for (auto& each : hosts_) die(*each, fault);
+      return;
+    case Kind::kFailedCall:
+      // A version that cannot be read at a start is thrown away, and fetched again.
+      host.rotten_somewhere = true;
+      if (host.runs()) return arm(host, fault);
+      host.starts_with = fault;
+      return;
     case Kind::kStop: return stop(host, fault.lasts);
     case Kind::kNoSpace: {
       host.disk->set_capacity(host.disk->used_bytes() + random_.below(options_.snapshot_bytes));
@@ -55,9 +62,10 @@ void WorldRun::begin(const HostFault& fault) {
       break;
     }
     case Kind::kStalledDisk:
+      host.stalled_until = std::max(host.stalled_until, now + fault.lasts);
       if (!host.runs()) return;
-      host.chunks->stall_until(now + fault.lasts);
-      host.loop->stall_until(now + fault.lasts);
+      host.chunks->stall_until(host.stalled_until);
+      host.loop->stall_until(host.stalled_until);
       break;
     case Kind::kBitRot: return rot(host);
     case Kind::kIsolate:
@@ -92,6 +100,7 @@ void WorldRun::rot(Host& host) {
   say(host, "a bit changes in " + victim.string());
   host.disk->flip_bit(victim, random_.below(size), static_cast<unsigned>(random_.below(8)));
   host.rotten_somewhere = true;
+  for (Host::OpenVersion& reader : host.readers) reader.rotten = true;
   host.disk->observe([&](FileSystem& disk) {
     for (const Version version : versions_in(disk)) host.rotten.insert(version);
   });
@@ -104,7 +113,15 @@ void WorldRun::calm() {
   for (auto& host : hosts_) {
     host->disk->set_faults({});
     host->disk->set_capacity(SimFileSystem::kUnlimited);
-    if (host->ends_with) die(*host, host->ends_with->kind, Duration(1));
+    host->stalled_until = {};
+    while (!host->readers.empty()) close_reader(*host, host->readers.front().number);
+    if (host->ends_with) {
+      HostFault fault = *host->ends_with;
+      fault.lasts = Duration(1);
+      fault.again_after = 0;
+      die(*host, fault);
+    }
+    host->starts_with.reset();
     start(*host);
   }
 }

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 
 #include "sim/whole/world_run.h"
 
@@ -22,32 +23,46 @@ std::string state_of(Host& host) {
                      self.last_error());
 }
 
+/// Puts the files where the trainer keeps its latest; what to publish.
+std::filesystem::path write_source(FileSystem& disk, const SnapshotFiles& files) {
+  const std::filesystem::path directory = "/trainer";
+  static_cast<void>(make_directories(disk, directory));
+  for (const std::string& old : disk.list(directory).value_or(std::vector<std::string>{})) {
+    static_cast<void>(disk.remove(directory / old));
+  }
+  for (const auto& [name, content] : files) {
+    const auto made = disk.open(directory / name, {.write = true, .create = Create::kEmpty});
+    WC_CHECK(made.has_value());
+    WC_CHECK(write_fully(**made, 0, std::as_bytes(std::span(content)), name).has_value());
+  }
+  return files.size() == 1 ? directory / files.begin()->first : directory;
+}
+
 }  // namespace
 
 void WorldRun::publish() {
   Host& origin = *hosts_[0];
   if (publishing_ || over()) return;
   if (!origin.runs() || origin.stopping) return;
-  const Version version{++last_number_};
-  weights_.step(options_.changed_share);
-  const std::string file = weights_.file();
-  published_[version] = digest_of(std::as_bytes(std::span(file)));
-  const std::filesystem::path source = fmt::format("/trainer/{}.safetensors", version.value);
-  origin.disk->observe([&](FileSystem& disk) {
-    static_cast<void>(make_directories(disk, "/trainer"));
-    for (const std::string& old : disk.list("/trainer").value_or(std::vector<std::string>{})) {
-      static_cast<void>(disk.remove("/trainer/" + old));
-    }
-    auto made = disk.open(source, {.write = true, .create = Create::kEmpty});
-    if (made.has_value()) static_cast<void>(write_fully(**made, 0, std::as_bytes(std::span(file)), "source"));
-  });
+  const bool again = free_number_.has_value();
+  const Version version = again ? *free_number_ : Version{last_number_.value + 1};
+  last_number_ = version;
+  free_number_.reset();
+  refused_.erase(version);
+  if (options_.reshaped_share > 0 && random_.chance(options_.reshaped_share)) {
+    weights_.resize(options_.snapshot_bytes / 2 + random_.below(options_.snapshot_bytes));
+  } else {
+    weights_.step(options_.changed_share);
+  }
+  const SnapshotFiles snapshot = weights_.files();
+  published_[version] = content_digest(snapshot);
   local::PublishRequest request;
-  request.set_path(source);
+  request.set_path(origin.disk->observe([&](FileSystem& disk) { return write_source(disk, snapshot); }));
   request.set_version(version.value);
   publishing_ = true;
   say(origin, fmt::format("is asked to publish version {}", version.value));
   origin.node->publish(request,
-                       [this, version, &origin, process = origin.process](const Result<std::uint64_t>& taken) {
+                       [this, version, again, &origin, process = origin.process](const Result<std::uint64_t>& taken) {
                          if (process != origin.process)
                            return violate(origin, "a publication called back after its process had ended");
                          publishing_ = false;
@@ -58,6 +73,7 @@ void WorldRun::publish() {
                          } else {
                            ++result_.counts.refused;
                            refused_.insert(version);
+                           if (options_.reuses_numbers && !again) free_number_ = version;
                            say(origin, fmt::format("refused version {}: {}", version.value, taken.error().message()));
                          }
                        });

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 
 #include "sim/whole/planted_bugs.h"
@@ -22,24 +23,36 @@ WorldRun::WorldRun(const WorldOptions& options)
       random_(options.seed),
       clock_(random_.next()),
       cables_(clock_, random_.next(), static_cast<std::uint32_t>(options.hosts.size())),
-      weights_(random_, options.snapshot_bytes) {
+      weights_(random_, options.snapshot_bytes, options.files) {
   using Kind = HostFault::Kind;
   disks_are_sound_ = std::ranges::none_of(options.faults, [](const HostFault& fault) {
-    return fault.kind == Kind::kNoSpace || fault.kind == Kind::kDiskErrors || fault.kind == Kind::kBitRot;
+    return fault.kind == Kind::kNoSpace || fault.kind == Kind::kDiskErrors || fault.kind == Kind::kFailedCall ||
+           fault.kind == Kind::kBitRot;
   });
   if (options.bug == PlantedBug::kIgnoredPause) cables_.ignore_pauses();
   for (HostIndex i = 0; i < options.hosts.size(); ++i) hosts_.push_back(make_host(i));
 }
 
 WorldRun::~WorldRun() {
-  for (auto& host : hosts_) end_process(*host);
+  for (auto& host : hosts_) {
+    host->readers.clear();
+    end_process(*host);
+  }
 }
 
 WorldResult WorldRun::run() {
   began_ = clock_.now();
-  for (auto& host : hosts_) start(*host);
+  for (auto& host : hosts_) {
+    const Duration at = options_.hosts[host->index].starts_at;
+    if (at == Duration::zero()) {
+      start(*host);
+    } else {
+      start_later(*host, at);
+    }
+  }
   for (const HostFault& fault : options_.faults) clock_.at(began_ + fault.at, [this, fault] { begin(fault); });
   for (const Duration at : options_.publish_at) clock_.at(began_ + at, [this] { publish(); });
+  for (const Reader& reader : options_.readers) clock_.at(began_ + reader.at, [this, reader] { open_current(reader); });
   clock_.at(began_ + options_.calm_at, [this] { calm(); });
   run_until(began_ + options_.calm_at + Duration(1), [] { return false; });
   publish_last();
@@ -80,6 +93,7 @@ void WorldRun::start(Host& host) {
   ++result_.counts.starts;
   ++host.process;
   host.disk->restart();
+  if (host.starts_with) arm(host, *std::exchange(host.starts_with, std::nullopt));
   cables_.power_on(host.index);
   host.loop = std::make_unique<HostLoop>(clock_, random_.next());
   host.network = cables_.attach(host.index, *host.loop);
@@ -102,6 +116,8 @@ void WorldRun::start(Host& host) {
   Result<std::unique_ptr<Node>> node =
       open_node(host.config, {*host.loop, *host.network, *files, open_store, [this] { return random_.next(); }});
   host.recovering = false;
+  if (node.has_value()) host.node = std::move(*node);
+  if (bury(host)) return;
   if (!node.has_value()) {
     say(host, "did not start: " + node.error().message());
     if (calm_ && ++failed_starts_ > 20) violate(host, "does not start: " + node.error().message());
@@ -110,8 +126,9 @@ void WorldRun::start(Host& host) {
     if (node.error().code == Errc::kUnsupported && host.rotten_somewhere) wipe(host);
     return start_later(host, kRetry);
   }
-  host.node = std::move(*node);
   host.lost_power = false;
+  host.chunks->stall_until(host.stalled_until);
+  host.loop->stall_until(host.stalled_until);
   say(host, fmt::format("started with version {}", host.node->store().current().value));
   if (host.node->store().current() < host.durable && !host.rotten_somewhere) {
     violate(host, fmt::format("version {} was reported durable, and after the start version {} is current",
@@ -136,20 +153,42 @@ void WorldRun::end_process(Host& host) {
   if (host.index == 0) publishing_ = false;
 }
 
-void WorldRun::die(Host& host, HostFault::Kind how, Duration back_after) {
-  if (!host.runs()) return;
-  say(host, how == HostFault::Kind::kPowerCut ? "loses power" : "is killed");
+void WorldRun::arm(Host& host, const HostFault& fault) {
+  if (fault.kind == HostFault::Kind::kFailedCall) {
+    return host.disk->fail_call(fault.changes_later, random_.chance(0.5) ? EIO : ENOSPC);
+  }
+  host.ends_with = fault;
+  host.disk->kill_before_change(host.disk->changes() + fault.changes_later);
+}
+
+bool WorldRun::bury(Host& host) {
+  if (!host.loop || !host.disk->killed()) return false;
+  die(host, host.ends_with.value_or(HostFault{HostFault::Kind::kKill}));
+  return true;
+}
+
+void WorldRun::die(Host& host, const HostFault& fault) {
+  if (!host.loop) return;
+  const bool loses_power = fault.kind == HostFault::Kind::kPowerCut || fault.kind == HostFault::Kind::kBlackout;
+  say(host, loses_power ? "loses power" : "is killed");
   cables_.silence(host.index);
-  if (how == HostFault::Kind::kPowerCut) {
+  if (loses_power) {
     cables_.power_cut(host.index);
     host.disk->power_cut();
+    host.readers.clear();
     host.lost_power = true;
   } else {
     host.disk->kill();
   }
+  const HostFault ended = fault;  // which may be the process's own
   end_process(host);
-  if (how == HostFault::Kind::kWipe) wipe(host);
-  start_later(host, back_after);
+  if (ended.kind == HostFault::Kind::kWipe) {
+    wipe(host);
+  } else if (ended.again_after > 0) {
+    host.starts_with = ended;
+    host.starts_with->changes_later = std::exchange(host.starts_with->again_after, 0);
+  }
+  start_later(host, ended.lasts);
 }
 
 void WorldRun::wipe(Host& host) {
@@ -176,11 +215,7 @@ bool WorldRun::run_until(Instant end, const std::function<bool()>& holds) {
     if (clock_.now() >= end || !clock_.run_one()) return holds();
     ++result_.counts.events;
     for (auto& host : hosts_) {
-      if (host->runs() && host->disk->killed()) {
-        const HostFault fault = host->ends_with.value_or(HostFault{HostFault::Kind::kKill});
-        die(*host, fault.kind, fault.lasts);
-      }
-      if (host->runs()) check_step(*host);
+      if (!bury(*host) && host->runs()) check_step(*host);
     }
     if (result_.counts.events % kCheckEvery == 0)
       check_all(*hosts_[result_.counts.events / kCheckEvery % hosts_.size()]);

@@ -34,8 +34,10 @@ struct Host {
   std::unique_ptr<Node> node;
   bool recovering = false;
   bool stopping = false;
-  bool lost_power = false;             ///< and has not been started since
-  std::optional<HostFault> ends_with;  ///< killed in the middle of a change, by this
+  bool lost_power = false;               ///< and has not been started since
+  std::optional<HostFault> ends_with;    ///< killed in the middle of a change, by this
+  std::optional<HostFault> starts_with;  ///< what happens to its next start
+  Instant stalled_until{};
 
   Version durable{};         ///< the latest that was reported so
   std::set<Version> rotten;  ///< a bit of it has changed at rest
@@ -44,6 +46,16 @@ struct Host {
   PayloadId receiving{};
   std::uint64_t verified = 0;
   std::uint64_t early_bytes = 0;  ///< the most that waited to be verified, since its disk had room last
+
+  struct OpenVersion {
+    Version version{};
+    std::uint64_t number = 0;
+    std::map<std::string, std::unique_ptr<Mapping>> files;
+    Digest digest{};
+    bool rotten = false;  ///< a bit has changed on the disk meanwhile
+  };
+  std::vector<OpenVersion> readers;
+  std::uint64_t readers_so_far = 0;
 
   [[nodiscard]] bool runs() const { return node != nullptr; }
 };
@@ -64,7 +76,11 @@ class WorldRun {
   void start_later(Host& host, Duration after);
   /// Destroys what is there of the process, in the order in which the daemon does.
   void end_process(Host& host);
-  void die(Host& host, HostFault::Kind how, Duration back_after);
+  void die(Host& host, const HostFault& fault);
+  /// What is to happen in the middle of the process's changes from now on.
+  void arm(Host& host, const HostFault& fault);
+  /// Whether the process was to die in the middle of something, and has.
+  bool bury(Host& host);
   void wipe(Host& host);
   void stop(Host& host, Duration back_after);
   /// Runs until `holds`, until that time, or until an invariant is broken. Whether it holds.
@@ -80,6 +96,10 @@ class WorldRun {
   void publish();
   /// Publishes once more after the faults, and waits until everybody has it.
   void publish_last();
+
+  // Readers.
+  void open_current(const Reader& reader);
+  void close_reader(Host& host, std::uint64_t number);
 
   // Invariants.
   /// What costs little: after every event.
@@ -105,7 +125,8 @@ class WorldRun {
   std::map<HostIndex, Version> host_current_;
   std::map<Version, Digest> published_;  // or asked to be
   std::set<Version> refused_;
-  std::uint64_t last_number_ = 0;
+  Version last_number_{};
+  std::optional<Version> free_number_;  // of what was refused
   Version last_published_{};
   bool publishing_ = false;
   bool calm_ = false;
@@ -113,6 +134,9 @@ class WorldRun {
   unsigned failed_starts_ = 0;
   WorldResult result_;
 };
+
+/// The files in a directory; none if it cannot be read.
+[[nodiscard]] SnapshotFiles read_files(FileSystem& disk, const std::filesystem::path& directory);
 
 /// Where each host keeps its node's state.
 inline const std::filesystem::path kState = "/state";
