@@ -13,29 +13,29 @@
 
 namespace weightcast::sim {
 
-/// What one host keeps of the versions: survives its processes, and of a crash of the host what was synced.
-/// Writing takes time (`write()` says when it is done); what is on disk is told from what was only handed over.
+/// The versions on one host's disk. They survive its processes; of a crash of the host, what was synced survives.
+/// Writing takes time, and write() says when it ends. The disk tells written chunks from those that are on their way.
 class Disk {
  public:
   struct Partial {
     ChunkSet written;
-    ChunkSet damaged;  ///< of those, the ones whose bytes are wrong: there are none, unless a core is broken
+    ChunkSet damaged;  ///< of `written`, those whose bytes are wrong: none, unless a core is broken
     std::vector<bool> parts;
     bool open = false;
-    std::uint32_t room_chunks = 0;  ///< what an open one has grown to
+    std::uint32_t room_chunks = 0;  ///< how many chunks an open payload has grown to
     std::deque<std::pair<Instant, ChunkIndex>> unsynced;
   };
 
   Disk(Rate write_rate, Duration sync_delay) : base_rate_(write_rate), rate_(write_rate), sync_delay_(sync_delay) {}
 
-  /// Makes room, or finds what is there already; of an open payload nothing is.
+  /// Makes room for a payload, or finds what is there of it. There is nothing of an open one.
   Partial& begin(PayloadId payload, std::uint32_t chunks, std::uint32_t parts);
   [[nodiscard]] Partial* find(PayloadId payload) { return partial_.find(payload); }
   void discard(PayloadId payload) { partial_.erase(payload); }
-  /// A process starts anew: what it had of open payloads is worth nothing.
+  /// Discards open payloads, as the start of a process does.
   void discard_open();
 
-  /// When a write of so many bytes that is asked for now will be done.
+  /// When a write of so many bytes ends that begins now.
   [[nodiscard]] Instant write(Instant now, std::uint32_t bytes);
   void handle_written(Instant now, Partial& partial, ChunkIndex chunk, bool damaged) const;
   void finish(Instant now, PayloadId payload);
@@ -47,7 +47,7 @@ class Disk {
   };
   [[nodiscard]] const std::map<Version, Finished>& finished() const { return finished_; }
 
-  /// The host loses power: what is younger than the sync delay is gone.
+  /// The host loses power. What is younger than the sync delay is gone.
   void crash(Instant now);
 
   bool full = false;

@@ -15,7 +15,7 @@ using FrameIndex = std::uint32_t;
 inline constexpr std::uint32_t kNone = 0xffffffff;
 
 enum class EventKind : std::uint8_t {
-  kTransmitted,  ///< a: node, b: its incarnation. Its uplink has sent the frame that it was busy with.
+  kTransmitted,  ///< a: node, b: its incarnation. Its uplink has sent a frame.
   kArrive,       ///< a: frame
   kDial,         ///< a: link, b: attempts so far. The first packet reaches the other host.
   kAccept,       ///< a: link
@@ -29,14 +29,14 @@ enum class EventKind : std::uint8_t {
 
 struct Event {
   Instant at{};
-  std::uint64_t order = 0;  ///< of being scheduled: what falls on one instant happens in that order
+  std::uint64_t order = 0;  ///< in which events were scheduled; of one instant they happen in that order
   EventKind kind{};
   std::uint32_t a = 0;
   std::uint32_t b = 0;
 };
 
-/// What will happen, the earliest first. A heap with four children per node: half the depth of a binary one, and a
-/// node's children share a cache line or two.
+/// Future events, the earliest first. A heap with four children per node: it has half the depth of a binary one, and the
+/// children of a node share a cache line or two.
 class EventQueue {
  public:
   void schedule(Instant at, EventKind kind, std::uint32_t a = 0, std::uint32_t b = 0) {
@@ -66,7 +66,7 @@ class EventQueue {
     return heap_.empty() ? std::nullopt : std::optional(heap_.front().at);
   }
 
-  /// Moves every event to the time that `moved` gives for it. Takes as long as sorting them all.
+  /// Moves every event to the time that `moved` gives for it, and sorts them all.
   template <typename Moved>
   void move_all(const Moved& moved) {
     for (Event& event : heap_) event.at = moved(event);

@@ -13,22 +13,21 @@
 namespace weightcast::sim {
 
 enum class FaultKind : std::uint8_t {
-  kKill,       ///< the process dies; what it wrote stays. It starts again when the fault ends, never without an end.
-  kCrash,      ///< the host dies, and what was not synced with it. As above.
+  kKill,       ///< the process dies, and its files stay; it starts again when the fault ends
+  kCrash,      ///< the host dies, and unsynced bytes with it; it starts again when the fault ends
   kStall,      ///< the process stands still (SIGSTOP)
   kThrottle,   ///< its uplink falls to `rate`
   kChoke,      ///< its downlink falls to `rate`
-  kPartition,  ///< nothing passes between it and `peer` (everyone, without a peer); `one_way`: only its own words are
-               ///< lost
-  kReset,      ///< its connections end; both sides are told
+  kPartition,  ///< nothing passes between it and `peer`, or anybody; with `one_way` only its own frames are held back
+  kReset,      ///< its connections break, and both sides are told
   kCorrupt,    ///< the next `count` chunks that it sends arrive damaged
-  kLoss,       ///< each of its frames is lost with `probability`, and comes later
+  kLoss,       ///< each of its frames is lost with `probability`, and sent again later
   kDelay,      ///< its frames take `by` longer
   kSlowDisk,   ///< its disk writes at `rate`
-  kFullDisk,   ///< its disk takes nothing
+  kFullDisk,   ///< its disk has no space left
   kSkew,       ///< its clock leaps ahead by `by`
   kDrift,      ///< its clock runs faster by `probability` (0.001: one second in a thousand)
-  kLeave,      ///< it is told to stop, says so to the others, and is gone
+  kLeave,      ///< it stops for good and says goodbye
   kPublish,    ///< no fault: the origin publishes the next version
 };
 
@@ -40,7 +39,7 @@ struct Fault {
   Duration at{};     ///< after the first publication
   Duration lasts{};  ///< zero: for good
   NodeIndex node = 0;
-  NodeIndex node_last = 0;  ///< the same happens to all nodes from `node` to this one
+  NodeIndex node_last = 0;  ///< the fault hits all nodes from `node` to this one
   NodeIndex peer = kEverybody;
   bool one_way = false;
   Rate rate{};
@@ -48,7 +47,7 @@ struct Fault {
   double probability = 0;
   std::uint32_t count = 1;
 
-  /// It does not end by itself.
+  /// Whether it never ends.
   [[nodiscard]] bool forever() const { return lasts == Duration::zero(); }
   bool operator==(const Fault&) const = default;
 };
@@ -62,9 +61,9 @@ struct Fault {
 ///           drift, leave, publish
 ///   WHO     worker 3, workers 3-6, origin, all; `publish` has none
 ///   to      the rate of throttle, choke and slowdisk
-///   by      how many chunks (corrupt), what share of frames (loss: 0.01), how much time (delay, skew), what share of
+///   by      the number of chunks (corrupt), the share of frames (loss: 0.01), the time (delay, skew), or the share of
 ///           time (drift: 0.001)
-///   from    whom a partition cuts it off from; everybody without it
+///   from    the other side of a partition; without it, everybody
 ///
 ///   at 1.5s kill worker 3
 ///   at 2s   partition workers 4-6 from origin oneway for 3s
@@ -72,7 +71,7 @@ struct Fault {
 /// Errors: kInvalidArgument, naming the line.
 [[nodiscard]] Result<std::vector<Fault>> parse_faults(std::string_view text);
 
-/// One line of a fault file; parse_faults() gives the same fault again.
+/// One line of a fault file, from which parse_faults() reads the same fault again.
 [[nodiscard]] std::string to_text(const Fault& fault);
 
 [[nodiscard]] std::string_view to_string(FaultKind kind);

@@ -29,16 +29,18 @@ class NetworkHandler {
 
 /// Links between nodes, in units of whole frames.
 ///
-/// A node's uplink is one server: it sends one frame at a time at its rate, taking turns among the connections that
-/// have something to send, first in first out within each. Control messages do not wait for other connections' chunks,
-/// nor take a chunk's turn, but are paid for by the frame that comes next. A frame then takes the one-direction delay,
-/// the connection's share of jitter and the delays of faults, and the receiver's downlink admits chunks at its rate
-/// (cut through: the first bit passes before the last has come). A connection keeps its order whatever happens to a
-/// frame: a lost one holds up those behind it, as with TCP. At most `in_flight_bytes_max` of a connection are between
-/// sender and receiver. A partition loses nothing for good: what it caught comes after it, when the sender tries again.
+/// | stage | rule |
+/// |---|---|
+/// | uplink | One frame at a time at the node's rate. Connections take turns; each is first in, first out. |
+/// | control messages | They do not wait for chunks of other connections. The next frame pays for their time. |
+/// | path | One-way delay, the connection's jitter, and the delays of faults. |
+/// | downlink | Admits chunks at its rate. The first bit passes before the last has come. |
+/// | order | A lost frame holds up those behind it on its connection, as with TCP. |
+/// | window | A connection has at most `in_flight_bytes_max` between sender and receiver. |
+/// | partition | It holds frames back. They arrive after its end, when the sender tries again. |
+/// | connecting | Takes two round trips, for TCP and TLS 1.3. |
 ///
-/// Connecting takes two round trips (TCP and TLS 1.3). Invariant: a frame is in exactly one place - a connection's
-/// queue, an uplink, an event, or held by a partition.
+/// Invariant: a frame is in exactly one place: a connection's queue, an uplink, an event, or held by a partition.
 class Network {
  public:
   Network(const NetworkOptions& options, std::uint32_t nodes, Random& random, EventQueue& events,
@@ -48,24 +50,23 @@ class Network {
   void send_message(Instant now, LinkIndex link, NodeIndex from, wire::Message message);
   void send_chunk(Instant now, LinkIndex link, NodeIndex from, PayloadId payload, ChunkIndex chunk, std::uint32_t bytes,
                   bool damaged);
-  /// Sends what is queued, then ends the connection; the other side is told.
+  /// Sends what is queued, then ends the connection and tells the other side.
   void close(Instant now, LinkIndex link, NodeIndex from);
-  /// The connection breaks: what is queued is lost and both sides are told.
+  /// Breaks the connection. What is queued is lost, and both sides are told.
   void reset(Instant now, LinkIndex link);
-  /// The process has died: its connections break, and nobody tells it.
+  /// Breaks the connections of a process that has died.
   void drop_node(Instant now, NodeIndex node);
   [[nodiscard]] const std::vector<LinkIndex>& links_of(NodeIndex node) const { return nodes_[node].links; }
   void reset_links_of(Instant now, NodeIndex node);
-  /// A new process: its connections are counted from the start again.
+  /// A new process begins, without connections.
   void handle_restart(NodeIndex node) { nodes_[node].links.clear(); }
 
-  /// Whether a partition holds back what comes off a link; then it comes again when it is over. To be asked of each
-  /// event once, when it comes, and before it is set aside for a node that does not listen: else what is behind it on
-  /// the link may come first.
+  /// Whether a partition holds this event back. If so, the event comes again after the partition. Ask this once for each
+  /// event, before setting it aside for a node that does not listen. Otherwise a later frame may overtake it.
   bool hold(Instant now, const Event& event);
-  /// For the kinds of events that are the network's.
+  /// Handles an event of one of the network's kinds.
   void handle(Instant now, const Event& event);
-  /// Who has to be awake for it to happen.
+  /// The node that must be awake for the event to happen.
   [[nodiscard]] NodeIndex node_of(const Event& event) const;
   /// Whether the event brings a chunk, or something that must not overtake one.
   [[nodiscard]] bool is_behind_chunks(const Event& event) const;
@@ -74,7 +75,7 @@ class Network {
 
   // Faults.
   void set_uplink(NodeIndex node, Rate rate) { nodes_[node].uplink = rate; }
-  /// What is on its direction there waits for the new rate, too.
+  /// Frames on their way to the node wait for the new rate, too.
   void set_downlink(Instant now, NodeIndex node, Rate rate);
   void add_delay(NodeIndex node, Duration by) { nodes_[node].extra_delay += by; }
   void add_loss(NodeIndex node, double probability) { nodes_[node].extra_loss += probability; }
@@ -82,7 +83,7 @@ class Network {
   void begin_partition(const Fault& fault) { partitions_.push_back(fault); }
   void end_partition(Instant now, const Fault& fault);
 
-  /// For a person: what is going on at `event`.
+  /// The event in words.
   [[nodiscard]] std::string describe(const Event& event) const;
 
  private:

@@ -7,8 +7,8 @@
 
 namespace weightcast::sim {
 
-/// What a simulated loop's offload() gives back. Runs its work once: when its time comes, or when somebody cannot wait
-/// for that.
+/// What a simulated loop's offload() returns. Runs its work once: when its time comes, or when somebody waits for it
+/// before.
 class OffloadedJob final : public EventLoop::Job {
  public:
   explicit OffloadedJob(std::function<void()> work) : work_(std::move(work)) {}

@@ -21,49 +21,49 @@ struct NetworkOptions {
   Rate worker_uplink = Rate::bits(100e6);  ///< b
   Rate worker_downlink = Rate::bits(100e6);
   Duration one_way_delay = std::chrono::microseconds(500);
-  Duration jitter_max{};        ///< of each connection, drawn once: frames of two may overtake one another
-  double loss_probability = 0;  ///< of each frame, always; faults add to it
+  Duration jitter_max{};        ///< each connection draws its share once, so frames of two may overtake one another
+  double loss_probability = 0;  ///< of each frame; faults add to it
   Duration retransmit_after = std::chrono::milliseconds(200);
-  std::uint32_t in_flight_bytes_max = 4 * kMiB;  ///< of one connection, as socket buffers bound it
+  std::uint32_t in_flight_bytes_max = 4 * kMiB;  ///< of one connection, for its socket buffers
   Duration connect_timeout = std::chrono::seconds(5);
 };
 
 struct DiskOptions {
-  Rate write_rate{};                                     ///< no limit: a chunk is stored at once
-  Duration sync_delay = std::chrono::milliseconds(500);  ///< what is younger than this does not survive a crash
+  Rate write_rate{};                                     ///< without a limit a chunk is stored at once
+  Duration sync_delay = std::chrono::milliseconds(500);  ///< a crash loses what is younger
   Duration finish_delay{};                               ///< from the last chunk to the visible version
 };
 
-/// What it takes to send the difference of two versions only, and packed payloads. Without it every version is sent
-/// whole, as it is.
+/// How the origin makes patches and packed payloads. All but `enabled`, `share` and `unfit_probability` hold for both.
+/// Without either the origin sends every version whole.
 struct PatchOptions {
   bool enabled = false;
-  double share = 0.01;  ///< of the payload, for one version's change
+  double share = 0.01;  ///< a patch's size for one version's change, of the full payload's
   Packing packing = Packing::kNever;
-  double packed_share = 0.67;  ///< of the payload, for a packed one; what follows is said of those, too
+  double packed_share = 0.67;  ///< a packed payload's size, of the full one's
   Duration make_delay = std::chrono::milliseconds(50);
-  double useless_probability = 0;    ///< that a patch turns out not to be worth it
-  double unfit_probability = 0;      ///< that a worker finds its base damaged when it applies one
-  std::uint32_t growths = 0;         ///< times that one is announced to have grown while it is made
+  double useless_probability = 0;    ///< that it would not be smaller, which the origin sees before it sends anything
+  double unfit_probability = 0;      ///< that a worker cannot apply it: its base is damaged
+  std::uint32_t growths = 0;         ///< how often the origin announces its growth; 0: it is there at once
   std::uint32_t part_chunks = 4;     ///< of one that grows
-  double withdrawn_probability = 0;  ///< that one that grew turns out not to be worth it
+  double withdrawn_probability = 0;  ///< that the origin withdraws one that grew
 };
 
-/// How the origin takes a new version over, which it sends meanwhile to those who need it whole.
+/// How the origin takes a new version over. Workers that need it whole get it meanwhile.
 struct TakeoverOptions {
-  std::uint32_t growths = 0;  ///< times that it is announced to have grown; 0: it is there at once
+  std::uint32_t growths = 0;  ///< how often the origin announces its growth; 0: it is there at once
   Duration lasts = std::chrono::milliseconds(50);
   std::uint32_t part_chunks = 4;   ///< of one that grows
-  bool packable = true;            ///< what the samples of its source say
-  double refused_probability = 0;  ///< that it comes to nothing at the end
-  bool tries_again = true;         ///< and then the same number is published again
+  bool packable = true;            ///< what samples of its source say
+  double refused_probability = 0;  ///< that the origin refuses it at the end
+  bool tries_again = true;         ///< the trainer then publishes the same number again
 };
 
-/// What people configure of the nodes.
+/// How people configure the nodes.
 struct NodeOptions {
-  bool rates_configured = true;  ///< without it nobody predicts anything, and no parent is slow
+  bool rates_configured = true;  ///< without rates nobody predicts anything, and no parent is slow
   std::uint32_t streams = 1;     ///< connections to each parent
-  std::uint32_t leaves = 0;      ///< so many workers, the last ones, forward nothing
+  std::uint32_t leaves = 0;      ///< how many workers forward nothing: the last ones
   std::uint32_t versions_kept = 2;
   std::uint32_t anchor_interval = 16;
 };
@@ -76,13 +76,13 @@ struct Delivery {
   bool damaged = false;
 };
 
-/// The whole world. Nothing else decides how a run goes.
+/// A whole world. Nothing else decides how a run goes.
 struct SimOptions {
   std::uint64_t seed = 1;
   std::uint32_t workers = 12;
   std::uint64_t payload_bytes = 64 * kMiB;
-  std::optional<std::uint32_t> chunk_bytes;  ///< the planner's choice without it
-  std::uint32_t chunk_bytes_min = 0;         ///< enlarges the planner's choice
+  std::optional<std::uint32_t> chunk_bytes;  ///< without it the planner chooses
+  std::uint32_t chunk_bytes_min = 0;         ///< a lower bound of the planner's choice
   Topology topology = Topology::kAuto;
   NetworkOptions network;
   NodeOptions nodes;
@@ -91,10 +91,10 @@ struct SimOptions {
   PatchOptions patches;
   Timeouts timeouts;
   std::vector<Fault> faults;
-  Duration publish_at = std::chrono::seconds(1);  ///< the first version; by then everyone has joined
-  /// Once nothing is wrong any more, everybody who runs has to have the latest version within this.
+  Duration publish_at = std::chrono::seconds(1);  ///< the first version, when everyone has joined
+  /// After the last fault every worker that runs gets the latest version within this.
   Duration settle_max = std::chrono::seconds(60);
-  /// Whether told assignments are searched for cycles, and chunks asked for compared with chunks held.
+  /// Whether to search assignments for cycles, and to compare chunks asked for with chunks held.
   bool thorough = true;
 
   /// The last word on how nodes are configured, for tests.
@@ -106,7 +106,7 @@ struct SimOptions {
   std::function<std::unique_ptr<Core>(NodeIndex, std::unique_ptr<WorkerCore>)> wrap_worker;
   /// Gets every chunk that reaches a node, before the node does.
   std::function<void(const Delivery&)> on_delivery;
-  /// Gets what the cores log, with the time since the run began.
+  /// Gets each line that a core logs, with the time since the run began.
   std::function<void(Duration, NodeIndex, const action::Log&)> log;
 };
 
@@ -119,7 +119,7 @@ struct PublicationResult {
   std::vector<std::optional<Duration>> installed;  ///< by worker, since the publication
   std::uint32_t workers = 0;                       ///< that were up when it was over
 
-  /// Until a fraction `rho` of the workers that count had it.
+  /// The time until a fraction `rho` of `workers` had it; nothing if fewer have it.
   [[nodiscard]] std::optional<Duration> reached(double rho) const;
 };
 
@@ -129,14 +129,14 @@ struct SimResult {
   std::uint64_t chunks_delivered = 0;
   std::uint64_t patches_installed = 0;       ///< by all workers
   std::uint64_t packed_installed = 0;        ///< by all workers
-  std::uint64_t patches_unfit = 0;           ///< refused for a damaged base, and made up for by full payloads
+  std::uint64_t patches_unfit = 0;           ///< that workers could not apply; full payloads replaced them
   std::uint64_t patches_withdrawn = 0;       ///< by the origin, after it had begun to send them
-  std::uint64_t versions_refused = 0;        ///< the same
-  std::uint64_t chunks_delivered_twice = 0;  ///< came to a node that had verified them before
+  std::uint64_t versions_refused = 0;        ///< by the origin, after it had begun to send them
+  std::uint64_t chunks_delivered_twice = 0;  ///< to a node that had verified them before
   std::uint64_t events = 0;
-  std::uint64_t hash = 0;  ///< of all that happened: equal for equal options
+  std::uint64_t hash = 0;  ///< of all events: equal for equal options
   Duration simulated{};
-  std::optional<std::string> violation;  ///< what, when, the seed, and the events before it
+  std::optional<std::string> violation;  ///< the first: what, when, the seed, and the events before it
 };
 
 [[nodiscard]] SimResult simulate(const SimOptions& options);

@@ -8,8 +8,8 @@
 
 namespace weightcast::sim {
 
-/// One value per payload, for the few payloads that a node keeps: looked up with every chunk, so that a tree's memory
-/// accesses would be most of a large run. The newest are found first. References hold until the next insertion.
+/// One value for each of the few payloads that a node keeps. Every chunk looks one up, so a tree's memory accesses would
+/// dominate a large run. Finds the newest first. References hold until the next insertion.
 template <typename T>
 class PayloadMap {
  public:
@@ -19,7 +19,7 @@ class PayloadMap {
     return found == entries_.rend() ? nullptr : &found->second;
   }
   [[nodiscard]] T* find(PayloadId payload) { return const_cast<T*>(std::as_const(*this).find(payload)); }
-  /// Keeps what is there already; whether there was nothing.
+  /// Keeps the value that is there already. Whether there was none.
   std::pair<T*, bool> emplace(PayloadId payload, T value) {
     if (T* kept = find(payload)) return {kept, false};
     return {&entries_.emplace_back(payload, std::move(value)).second, true};

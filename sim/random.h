@@ -6,8 +6,8 @@
 
 namespace weightcast::sim {
 
-/// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): the same numbers on every platform, which <random>'s distributions do
-/// not promise.
+/// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014). It gives the same numbers on every platform; the distributions of
+/// <random> do not promise that.
 class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed) {}

@@ -7,9 +7,9 @@
 
 namespace weightcast::sim {
 
-/// The Disk of a simulated node, over the files of its SimFileSystem. Operations end later, in an order that the seed
-/// chooses; each takes effect, whole or as far as it comes, at a moment of its own. An operation that fails moves no
-/// more bytes. Destroying it drops what has not taken effect, as killing the process may.
+/// The Disk of a simulated node, over the files of its SimFileSystem. The seed chooses the order in which operations end,
+/// and the moment at which each takes effect. An operation that fails may have moved some bytes, and moves no more.
+/// Destroying the disk drops operations that have not taken effect, as killing the process may.
 class SimDisk final : public Disk {
  public:
   /// Operations take up to `delay_max` each.
@@ -17,7 +17,7 @@ class SimDisk final : public Disk {
       : loop_(loop), delay_max_(delay_max) {}
   ~SimDisk() override { *alive_ = false; }
 
-  /// Nothing takes effect before that time: the disk does not answer.
+  /// The disk does not answer before that time: no operation takes effect.
   void stall_until(Instant when) { stalled_until_ = when; }
   /// Operations that have not ended.
   [[nodiscard]] std::size_t under_way() const { return under_way_; }

@@ -13,41 +13,42 @@
 
 namespace weightcast::sim {
 
-/// What goes wrong by chance, call by call.
+/// How probable it is that a call goes wrong.
 struct FileFaults {
   double error = 0;     ///< the call fails with EIO and does nothing
   double no_space = 0;  ///< a call that takes space fails with ENOSPC and does nothing
   double short_io = 0;  ///< read_at(), write_at() and append() move fewer bytes than asked, at least one
 };
 
-/// A disk in memory, with a process that uses it: in the spirit of LevelDB's FaultInjectionTestEnv and of
-/// FoundationDB's simulated disk. It keeps two states of everything: as processes see it, and as it is on the platter.
-/// What base/file_system.h promises moves from the first to the second when it is synced, and nothing else is sure to.
+/// A disk in memory, and a process that uses it, after LevelDB's FaultInjectionTestEnv and FoundationDB's simulated disk.
+/// It keeps two states: what processes see, and what is on the platter. A sync moves to the platter what
+/// base/file_system.h promises. Nothing else is sure to get there.
 ///
-///   kill(), kill_before_change()   the process ends: files close, locks go, what was written stays
-///   power_cut()                    the host ends: what was not synced is lost, kept, or kept in part. Writes are torn
-///                                  at 512 bytes or 4 KiB. Of the changes of names any set may stay that a file system
-///                                  with a journal can leave: a rename is whole or not at all, and what changed one
-///                                  name or one file stays in order
-///   faults                         EIO, ENOSPC, short reads and writes: by chance, or at the n-th call
-///   flip_bit()                     bit rot, at rest
+/// | call | effect |
+/// |---|---|
+/// | kill(), kill_before_change() | The process ends: files close, locks go, written bytes stay. |
+/// | power_cut() | The host ends. Each unsynced write is lost, kept, or torn at 512 bytes or 4 KiB. |
+/// | | Unsynced names are lost or kept in any combination that a journaling file system can leave. |
+/// | | A rename is whole or not at all. Changes of one name or of one file stay in order. |
+/// | set_faults(), fail_call() | EIO, ENOSPC, short reads and writes: by chance, or at the n-th call. |
+/// | flip_bit() | Bit rot at rest. |
 ///
-/// After a kill every call of the dead process fails without effect, so that a test may let its objects unwind; calls
-/// are the new process's from restart() on. Deterministic: seed and calls determine what happens. One thread.
+/// After a kill every call of the dead process fails without effect, so a test may let its objects unwind. The new
+/// process's calls begin with restart(). Seed and calls determine what happens. One thread.
 class SimFileSystem final : public FileSystem {
  public:
   static constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max();
   struct Options {
     std::uint64_t capacity_bytes = kUnlimited;
     std::size_t files_kept_open = 16;
-    bool can_allocate = true;  ///< false: fallocate() is not to be had
+    bool can_allocate = true;  ///< false: the file system has no fallocate()
   };
 
   explicit SimFileSystem(std::uint64_t seed) : SimFileSystem(seed, Options()) {}
   SimFileSystem(std::uint64_t seed, Options options);
   ~SimFileSystem() override;
 
-  /// Calls so far, and those among them that change something: both are what a script counts by.
+  /// Calls so far, and how many of them change something. Scripts count by either.
   [[nodiscard]] std::uint64_t calls() const { return calls_; }
   [[nodiscard]] std::uint64_t changes() const { return changes_; }
 
@@ -57,27 +58,28 @@ class SimFileSystem final : public FileSystem {
   /// The `n`-th call from now, the next being the first, fails with this errno value and does nothing.
   void fail_call(std::uint64_t n, int error_number) { fail_at_ = {calls_ + n, error_number}; }
 
-  /// kill -9, now. Nothing that the process calls from now on has any effect.
+  /// kill -9, now. No call of the process has any effect from now on.
   void kill() { killed_ = true; }
-  /// The same just before the change that would be number `change`; a write may have happened in part.
+  /// Kills the process just before change number `change`. If that is a write, some of it may have happened.
   void kill_before_change(std::uint64_t change) { kill_at_ = change; }
   [[nodiscard]] bool killed() const { return killed_; }
-  /// The host loses power, now; the process ends with it.
+  /// The host loses power, now, and all processes with it.
   void power_cut();
-  /// A new process begins, after a kill or a power cut; whoever else has files open keeps them after the former.
+  /// A new process begins, after a kill or a power cut. After a kill other processes still have their files open.
   void restart();
 
-  /// Changes one bit of a file, as processes see it and on the platter. The file has such a byte.
+  /// Changes one bit of a file, for processes and on the platter. The file has a byte at `offset`.
   void flip_bit(const Path& path, std::uint64_t offset, unsigned bit);
-  /// Lets somebody look who is no process of this host: no call of `look(files)` fails by fault or by kill, or counts.
+  /// Calls `look(files)` on behalf of an observer outside of the host. Its calls do not fail by faults or kills, and do
+  /// not count.
   template <typename Look>
   auto observe(const Look& look) {
     const Observation observation(*this);
     return look(static_cast<FileSystem&>(*this));
   }
 
-  /// Another process on this host opens a file, and has it open until this is gone or the power is. It reads what is
-  /// in the file now. This outlives what is returned.
+  /// Another process on this host opens a file. It has the file open until the handle is destroyed or the power is cut,
+  /// and reads the bytes that are there at the time. The file exists. This object outlives the handle.
   [[nodiscard]] std::unique_ptr<Mapping> open_elsewhere(const Path& path);
 
   [[nodiscard]] Result<std::unique_ptr<File>> open(const Path& path, const OpenOptions& options) override;
@@ -99,7 +101,7 @@ class SimFileSystem final : public FileSystem {
  private:
   static constexpr std::size_t kPageBytes = 4096;
 
-  /// While it lives, the disk is looked at from outside.
+  /// Suspends faults, kills and counts while it lives.
   class Observation {
    public:
     explicit Observation(SimFileSystem& disk)
@@ -142,15 +144,16 @@ class SimFileSystem final : public FileSystem {
   class OpenMapping;
   class OpenElsewhere;
 
-  /// A name in a directory, which may not exist.
+  /// A name in a directory; there may be nothing of that name.
   struct Place {
     InodeRef directory;
     std::string name;
     InodeRef inode;  ///< null if there is none
   };
 
-  /// Counts a call; the error that it ends with instead of doing anything, if it does.
+  /// Counts a call. An error means that the call fails with it and does nothing.
   Status call(Op op, const std::string& what);
+  /// As call(), for one that changes something.
   Status change(Op op, const std::string& what);
   /// As change(), for one that takes space.
   Status take_space(Op op, const std::string& what);

@@ -8,7 +8,7 @@
 
 #include "sim/sim_file_system.h"
 
-/// What a SimFileSystem keeps, for the files that implement it.
+/// The state of a SimFileSystem. Only its own .cpp files include this.
 namespace weightcast::sim {
 
 /// What happened to a file since it was last synced, in order.

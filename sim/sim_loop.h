@@ -11,9 +11,9 @@
 
 namespace weightcast::sim {
 
-/// An event loop without threads and without a clock: time stands still while something runs, and jumps to the next
-/// event after it. Off-loop work runs in one piece, at a moment between its offload() and its end that the seed
-/// chooses; what several jobs do is thus in an order that the seed chooses. Everything on one thread.
+/// An event loop without threads and without a clock. Time stands still while an event runs, and then jumps to the next
+/// event. Off-loop work runs in one piece at a moment that the seed chooses, so the seed also chooses the order of
+/// several jobs. One thread.
 class SimLoop final : public EventLoop {
  public:
   explicit SimLoop(std::uint64_t seed) : random_(seed) {}
@@ -25,16 +25,16 @@ class SimLoop final : public EventLoop {
   std::shared_ptr<Job> offload(std::function<void()> work, std::function<void()> done) override;
   [[nodiscard]] unsigned threads_per_job_max() const override { return 1; }
 
-  /// Runs `task` at that time; of several at one time in the order in which they were given.
+  /// Runs `task` at that time. Tasks of one time run in the order of these calls.
   void at(Instant when, std::function<void()> task);
-  /// The same some time from now that the seed chooses, at most `longest`.
+  /// Runs `task` after a time that the seed chooses, at most `longest`.
   void after_some_time(Duration longest, std::function<void()> task) {
     at(now_ + random_.duration(Duration(1), longest), std::move(task));
   }
 
-  /// Runs the earliest event, whatever its time. False if there is none: nothing will ever happen again.
+  /// Runs the earliest event, whatever its time. False if there is none, now or ever.
   bool run_one();
-  /// Runs until `holds`, or until nothing is left to happen before `limit`. Whether it holds.
+  /// Runs until `holds`, or until no event is left before `limit`. Whether it holds.
   bool run_until(const std::function<bool()>& holds, Duration limit = std::chrono::hours(1));
 
  protected:

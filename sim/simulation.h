@@ -19,17 +19,20 @@
 
 namespace weightcast::sim {
 
-/// One run: drives the cores as the daemon does (see transport/node/driver.h), on simulated links, disks and clocks,
-/// and looks at the invariants after every step. It knows what the cores cannot: which bytes are really intact.
+/// One run of the cores on simulated links, disks and clocks. It performs their actions as the daemon's Driver does
+/// (transport/node/driver.h), and checks the invariants after every step. It knows which bytes are really intact, which
+/// no core can know.
 ///
 /// Invariants, each a method check_*() or a call of violate():
-/// - nothing damaged is stored, forwarded or installed, and nothing is forwarded that is not there;
-/// - a worker's installed version does not go back, except with its host's disk;
-/// - nothing of an open payload is sent before it is made, stored before the store has room for it, or installed;
-/// - a chunk is handed to the store once, is not asked for again, and is not sent to who said that it has it;
-/// - what the origin tells the workers has no cycle;
-/// - no deadline stays in the past, and a node with work left always has one;
-/// - once every fault has ended, everyone who runs gets the latest version within settle_max.
+/// - no node stores, forwards or installs damaged bytes, nor forwards a chunk that it does not have;
+/// - a worker's installed version does not go back, except when its host loses bytes of its disk;
+/// - no chunk of an open payload is sent before it is made, nor stored before the store has room for it, and no open
+///   payload is installed;
+/// - a worker hands each chunk to its store once and never asks for it again; no parent sends a chunk to a child that
+///   has said it has that chunk;
+/// - the origin's assignments have no cycle;
+/// - no deadline stays in the past, and a node that has work left has a deadline;
+/// - once every fault has ended, every worker that runs gets the latest version within settle_max.
 class Simulation final : private NetworkHandler {
  public:
   explicit Simulation(const SimOptions& options);
@@ -42,39 +45,39 @@ class Simulation final : private NetworkHandler {
   void start_node(NodeIndex node);
   /// Ends a process, and its host with it: then what was not synced is gone.
   void stop_node(NodeIndex node, bool host_too);
-  /// What happens next, if it happens until then; else the time is that, and the result false.
+  /// Runs the next event if it is due by `until`. Otherwise moves the time to `until`; false.
   bool step(Instant until);
   /// Begins or ends one fault, whatever its `at` and `lasts`.
   void begin_fault(const Fault& fault);
   void end_fault(const Fault& fault);
-  /// Publishes the next version, of options().payload_bytes. It waits for an origin that is down or busy.
+  /// Publishes the next version, of options().payload_bytes; waits for an origin that is down or busy.
   void publish();
-  /// May be changed between two steps, but for what a new world is made from.
+  /// A test may change takeover, patches and payload_bytes between two steps.
   [[nodiscard]] SimOptions& options() { return options_; }
   [[nodiscard]] Instant now() const { return now_; }
-  [[nodiscard]] Instant local(NodeIndex node) const;
+  [[nodiscard]] Instant local(NodeIndex node) const;  ///< by that node's clock
   [[nodiscard]] OriginCore& origin() { return *nodes_[0].origin; }
   [[nodiscard]] WorkerCore* worker(NodeIndex node) { return nodes_[node].worker; }  ///< null while it is down
   [[nodiscard]] const std::optional<std::string>& violation() const { return result_.violation; }
 
-  /// What a node's disk does wrong from now on.
+  /// How a node's disk fails its store from now on.
   struct DiskTroubles {
-    bool damages_snapshots = false;                     ///< what it finishes fails the check of the whole
-    bool damages_bases = false;                         ///< and nothing encoded can be applied to what it has
+    bool damages_snapshots = false;                     ///< the snapshot digest does not match at the end
+    bool damages_bases = false;                         ///< no patch or packed payload can be applied
     std::set<std::pair<PayloadId, ChunkIndex>> rotten;  ///< chunks whose bytes have changed at rest
   };
   [[nodiscard]] DiskTroubles& disk_troubles(NodeIndex node) { return nodes_[node].troubles; }
 
  private:
-  /// The bytes of a payload do not exist; this is what stands for them.
+  /// Stands for the bytes of a payload, which do not exist.
   struct Payload {
-    std::shared_ptr<const Manifest> manifest;  // as it is at its end
+    std::shared_ptr<const Manifest> manifest;  // of the complete payload
     std::vector<Digest> digests;
     bool complete = false;          // in the origin's store
     std::uint32_t made_chunks = 0;  // so far; all of one that is complete
   };
 
-  /// A subscription as the parent was told of it.
+  /// A child's subscription, as its parent knows it.
   struct Asked {
     std::uint32_t stripe = 0;
     std::vector<std::uint32_t> weights;
@@ -137,34 +140,34 @@ class Simulation final : private NetworkHandler {
     std::string text;
   };
 
-  // Beyond this a slow disk slows the network, as in the daemon.
+  // Beyond this the node stops reading from its connections, as the daemon does.
   static constexpr std::uint64_t kStoringBytesMax = 24 * kMiB;
 
   // The run.
   void dispatch(const Event& event);
-  /// What no partition holds back.
+  /// Of an event that no partition holds back.
   void deliver(const Event& event);
   void handle_timer(const Event& event);
   void handle_disk(const Event& event);
   void go_on_taking_over(std::uint32_t growth);
-  /// Of what is being taken over there is more, for the `growth`th time; with the last it is whole, or refused.
+  /// The version that is being taken over has grown for the `growth`th time. The last time it is whole, or refused.
   void handle_taken_over(std::uint32_t growth);
   void handle_published();
   void publish_what_waits();
-  /// Invents a payload, always the same of one id.
+  /// Invents a payload; the same one for the same id.
   Payload& payload_of_size(PayloadId id, std::uint64_t bytes, std::uint32_t chunk_bytes);
   /// What a patch or packed payload takes; nothing if it is not worth sending.
   [[nodiscard]] std::optional<std::uint64_t> encoded_bytes(PayloadId id) const;
   void handle_make_patch(PayloadId id);
-  /// A patch that is being made has grown for the `growth`th time; with the last it is whole, or given up.
+  /// A patch that is being made has grown for the `growth`th time. The last time it is whole, or withdrawn.
   void handle_grow_patch(PayloadId id, std::uint32_t growth);
   void start_growth(PayloadId id, std::uint32_t growth);
-  /// As much of a payload as is made by now.
+  /// What there is of a payload by now.
   [[nodiscard]] static MadePayload so_far(const Payload& payload);
   void resume(NodeIndex node);
   void read_on(NodeIndex node);
   [[nodiscard]] bool everyone_done();
-  /// Whether the options leave it able to get everything in the end.
+  /// Whether no fault keeps it from getting everything in the end.
   [[nodiscard]] bool must_finish(NodeIndex node) const;
 
   // One core.
@@ -202,7 +205,8 @@ class Simulation final : private NetworkHandler {
   void check_asks_for_missing(NodeIndex node, const wire::Subscribe& subscribe);
   void check_sent_is_wanted(NodeIndex node, const action::SendChunk& send);
   void note_told(NodeIndex node, const wire::Assignment& assignment);
-  /// Of what was told since the last call, every way has to lead to the origin or to somebody who has it all.
+  /// Follows parents from each worker that was told since the last call. Each such path ends at the origin, or at a
+  /// worker that has the whole payload.
   void check_told();
   [[nodiscard]] bool has_intact(const Node& node, PayloadId id, ChunkIndex chunk) const;
   void remember(NodeIndex node, std::string text);
@@ -213,7 +217,7 @@ class Simulation final : private NetworkHandler {
   Network network_;
   std::deque<Node> nodes_;
   std::map<PayloadId, Payload> payloads_;
-  std::deque<Event> due_now_;  // of disks that take no time: after what is being handled, before all else
+  std::deque<Event> due_now_;  // of disks that take no time: these follow the event at hand, before all others
   std::vector<DiskOperation> disk_operations_;
   std::uint32_t free_disk_operation_ = kNone;
   Instant now_{};
@@ -222,7 +226,7 @@ class Simulation final : private NetworkHandler {
   Version latest_{};                        // that was published
   std::optional<Takeover> takeover_;        // of the next one
   std::uint32_t publications_waiting_ = 0;  // for an origin that is down, or busy
-  NodeIndex done_below_ = 1;                // these workers need no more; looked at after every event
+  NodeIndex done_below_ = 1;                // workers below have everything: what to check after every event
   std::vector<Instant> published_at_;       // by publication
   std::vector<std::pair<NodeIndex, PayloadId>> newly_told_;
   std::deque<Trace> trace_;

@@ -9,14 +9,14 @@
 #include "sim/event_queue.h"
 #include "transport/core/action.h"
 
-/// What stands for addresses and bytes in a simulation, which has neither.
+/// Stand-ins for addresses and bytes, since a simulation of cores has neither.
 namespace weightcast::sim {
 
 inline constexpr std::uint16_t kPort = 1;
 
 inline std::string host_of(NodeIndex node) { return "n" + std::to_string(node); }
 
-/// kNone for what is no host_of().
+/// The node of a host_of(); kNone for other text.
 inline NodeIndex node_at(std::string_view host) {
   NodeIndex node = kNone;
   if (host.starts_with('n')) std::from_chars(host.data() + 1, host.data() + host.size(), node);
@@ -30,7 +30,8 @@ inline Digest wrong(Digest digest) {
   return digest;
 }
 
-/// The core hands a chunk's buffer on without looking inside: so its address alone tells what the bytes would be.
+/// A core passes a chunk's buffer on and never looks inside. So the buffer's address alone says whether the bytes are
+/// intact.
 inline std::shared_ptr<Buffer> stand_in(bool damaged) {
   static char intact_mark, damaged_mark;
   return {std::shared_ptr<void>(), reinterpret_cast<Buffer*>(damaged ? &damaged_mark : &intact_mark)};

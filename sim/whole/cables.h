@@ -18,10 +18,10 @@ namespace weightcast::sim {
 
 using HostIndex = std::uint32_t;
 
-/// The network between simulated hosts: connections that carry the very frames, with their bytes. Each host has an
-/// uplink of its rate that its connections share, each frame takes a latency, and a connection holds back a sender
-/// whose receiver does not read. Loss is delay, as under TCP. Frames of a connection keep their order, but control
-/// frames go before chunks that wait.
+/// The network between simulated hosts. Its connections carry the frames of real nodes, with their bytes. The
+/// connections of a host share its uplink, and each frame takes a latency. A connection holds its sender back while the
+/// receiver does not read. Loss is delay, as under TCP. Frames of a connection keep their order, except that control
+/// frames overtake chunks that still wait.
 class Cables {
  public:
   Cables(SimLoop& clock, std::uint64_t seed, std::uint32_t hosts);
@@ -30,24 +30,24 @@ class Cables {
 
   [[nodiscard]] static std::string address_of(HostIndex host);
 
-  /// The network as a process on that host sees it. Destroying it is the end of the process: its connections break.
+  /// The network of a process on that host. Destroying it ends the process, and its connections break.
   [[nodiscard]] std::unique_ptr<Network> attach(HostIndex host, HostLoop& loop);
 
   void set_uplink(HostIndex host, Rate rate) { hosts_[host].uplink = rate; }
   void set_latency(HostIndex host, Duration latency) { hosts_[host].latency = latency; }
-  /// The share of the chunks that this host sends which arrive with a wrong bit.
+  /// This share of the chunks that the host sends arrives with a wrong bit.
   void set_corruption(HostIndex host, double share) { hosts_[host].corruption = share; }
-  /// Nothing passes between the two until then; what is sent arrives after.
+  /// Nothing passes between the two until then. Frames sent meanwhile arrive afterwards.
   void partition(HostIndex a, HostIndex b, Instant until);
   /// Breaks the connections between the two.
   void reset(HostIndex a, HostIndex b);
-  /// The host is dark from here on: nobody hears that its connections broke until it is back.
+  /// The host goes dark. Nobody hears that its connections broke until it is back.
   void power_cut(HostIndex host);
   void power_on(HostIndex host);
-  /// What the process sends from now on is lost: it was killed in the middle of something.
+  /// Frames that the process sends from now on are lost: it was killed in the middle of something.
   void silence(HostIndex host) { hosts_[host].silent = true; }
 
-  /// A planted bug: connections that are read although their reader asked for a pause.
+  /// A planted bug: connections keep reading although their reader asked for a pause.
   void ignore_pauses() { ignore_pauses_ = true; }
 
  private:

@@ -12,7 +12,7 @@
 namespace weightcast::sim {
 
 /// The event loop of one simulated process, on the clock that all processes share. Off-loop work runs in one piece, at
-/// a moment that the seed chooses. Destroying it is the end of the process: nothing that it was to run will run.
+/// a moment that the seed chooses. Destroying the loop ends the process: tasks that have not run never will.
 class HostLoop final : public EventLoop {
  public:
   HostLoop(SimLoop& clock, std::uint64_t seed) : clock_(clock), random_(seed) {}
@@ -26,7 +26,7 @@ class HostLoop final : public EventLoop {
 
   /// Runs `task` at that time, unless the process has ended by then.
   void at(Instant when, std::function<void()> task);
-  /// No work runs before that time, because it would touch a disk that does not answer.
+  /// No off-loop work runs before that time, because it would wait for a disk that does not answer.
   void stall_until(Instant when) { stalled_until_ = when; }
 
  protected:

@@ -7,11 +7,11 @@
 
 namespace weightcast::sim {
 
-/// `files`, whose directories say that they are synced, and are not.
+/// `files`, except that syncs of directories do nothing and succeed.
 [[nodiscard]] std::unique_ptr<FileSystem> forget_directory_syncs(FileSystem& files);
-/// `files`, whose records read as if the version were marked durable, while `*recovering`.
+/// `files`, except that while `*recovering` each record reads as if its version were marked durable.
 [[nodiscard]] std::unique_ptr<FileSystem> mark_records_durable(FileSystem& files, const bool* recovering);
-/// `store`, which is not told to keep more than the latest of what is retained.
+/// `store`, except that retain() keeps only the payloads of the latest version.
 [[nodiscard]] std::unique_ptr<Store> forget_bases(std::unique_ptr<Store> store);
 
 }  // namespace weightcast::sim

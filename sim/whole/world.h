@@ -13,8 +13,8 @@
 
 namespace weightcast::sim {
 
-/// Mistakes that a world can make on purpose, one in each layer, to show that it would be noticed. They sit in what the
-/// simulation puts under a node or around it: the node's own code has no place for them.
+/// Mistakes that a world can make on purpose, one in each layer, to show that the invariants notice them. They sit in
+/// the simulated parts below and around a node, so the node's own code knows nothing of them.
 enum class PlantedBug : std::uint8_t {
   kNothing,
   kForgottenDirectorySync,  ///< the store's syncs of directories do nothing
@@ -27,18 +27,18 @@ enum class PlantedBug : std::uint8_t {
 struct HostFault {
   enum class Kind : std::uint8_t {
     kKill,         ///< kill -9
-    kPowerCut,     ///< what was not synced is lost, kept or torn
+    kPowerCut,     ///< unsynced writes and names are lost, kept or torn
     kStop,         ///< SIGTERM
-    kWipe,         ///< killed, and all that it had is deleted; not the origin
+    kWipe,         ///< kill -9, and the disk is emptied; never the origin's
     kNoSpace,      ///< the disk is full
     kDiskErrors,   ///< EIO and short reads and writes, by chance
-    kStalledDisk,  ///< nothing that touches the disk ends
+    kStalledDisk,  ///< operations on chunks and off-loop work do not end
     kBitRot,       ///< one bit of one stored file changes
-    kIsolate,      ///< no packet reaches it
-    kPartition,    ///< none passes between it and `other`
+    kIsolate,      ///< nothing passes between it and anybody
+    kPartition,    ///< nothing passes between it and `other`
     kReset,        ///< its connections with `other` break
-    kSlowUplink,   ///< a fiftieth of its rate
-    kCorrupt,      ///< some chunks that it sends are wrong
+    kSlowUplink,   ///< its uplink has a fiftieth of its rate
+    kCorrupt,      ///< a tenth of the chunks that it sends have a wrong bit
     kFailedCall,   ///< one call of its disk fails with EIO or ENOSPC: the `changes_later`-th from then, or from its start
     kBlackout,     ///< a power cut of all hosts
   };
@@ -46,9 +46,9 @@ struct HostFault {
   HostIndex host = 0;
   HostIndex other = 0;
   Duration at{};
-  Duration lasts{};                 ///< of those that end a process: until it is started again
-  std::uint64_t changes_later = 0;  ///< of those that end a process: in the middle of what it does to its files
-  std::uint64_t again_after = 0;    ///< and again so many changes after its start, which may be in its recovery; 0: not
+  Duration lasts{};                 ///< for a fault that ends a process: until the process starts again
+  std::uint64_t changes_later = 0;  ///< such a fault comes just before this change of the disk; 0: at once
+  std::uint64_t again_after = 0;    ///< the next start ends the same way, this many changes on; 0: it does not
 };
 
 struct HostOptions {
@@ -60,17 +60,17 @@ struct HostOptions {
   bool standby = false;
   bool leaf_only = false;
   std::uint32_t streams = 1;
-  Duration starts_at{};  ///< joins
+  Duration starts_at{};  ///< later than 0: joins in the middle
 };
 
-/// An inference engine that has the files of the current version open for a while.
+/// An inference engine that opens the files of the current version, and keeps them open for a while.
 struct Reader {
   HostIndex host = 0;
   Duration at{};
   Duration lasts{};
 };
 
-/// A whole world: its seed and this determine all that happens.
+/// A whole world. Nothing else decides how a run goes.
 struct WorldOptions {
   std::uint64_t seed = 1;
   std::vector<HostOptions> hosts;  ///< the first is the origin's
@@ -79,18 +79,18 @@ struct WorldOptions {
   std::uint64_t snapshot_bytes = 200 * kKiB;
   std::uint32_t files = 1;      ///< of a snapshot; several have an index beside them
   double changed_share = 0.02;  ///< of the weights, from version to version
-  double reshaped_share = 0;    ///< of the versions: they have other sizes than the one before
-  bool reuses_numbers = false;  ///< what was refused is published again under its number, with other bytes
+  double reshaped_share = 0;    ///< of the versions; their tensors have other shapes than the version before
+  bool reuses_numbers = false;  ///< the trainer gives the number of a refused version to its next one
   std::vector<Duration> publish_at;
   std::vector<Reader> readers;
   std::uint64_t storing_bytes_max = 32 * kKiB;
   std::vector<HostFault> faults;
-  Duration calm_at = std::chrono::seconds(15);  ///< all faults have ended
+  Duration calm_at = std::chrono::seconds(15);  ///< when all faults end
   PlantedBug bug = PlantedBug::kNothing;
 };
 
 struct WorldResult {
-  /// What happened, to be added up over many worlds.
+  /// Counts of events, to be added up over many worlds.
   struct Counts {
     std::uint64_t events = 0;
     std::uint64_t published = 0;
@@ -98,29 +98,29 @@ struct WorldResult {
     std::uint64_t starts = 0;                         ///< of processes, recoveries included
     std::uint64_t readers = 0;                        ///< that opened a version
     std::uint64_t patches = 0, packed = 0, full = 0;  ///< installations, by what brought them
-    std::uint64_t hash = 0;                           ///< of all that happened; a sum, so that order does not matter
+    std::uint64_t hash = 0;                           ///< of all that happened
 
     Counts& operator+=(const Counts& other);
   };
 
-  std::optional<std::string> violation;  ///< the first, with when and where
+  std::optional<std::string> violation;  ///< the first: seed, time, host, what
   Counts counts;
 };
 
-/// Runs real nodes (core, driver, store, recovery, take-over, patches) on simulated hosts until the faults have ended
-/// and everybody has the last version, or until an invariant is broken. They are, looked at as the run goes on:
-///   - `current` names a complete version, byte for byte as it was published, or nothing
-///   - a version that is complete anywhere holds what was published under its number; one that was refused is nowhere
+/// Runs real nodes (core, driver, store, recovery, take over, patches) on simulated hosts. Ends when all faults have
+/// ended and every worker has one more version, or when an invariant is broken. Invariants, checked as the run goes on:
+///   - `current` names a complete version, byte for byte as published, or nothing
+///   - each complete version on any disk has the bytes that were published under its number; no disk has a refused one
 ///   - a version that was reported durable, or a later one, is current after any power cut
-///   - what the core may be asked for can be read from the store
-///   - what a reader has opened does not change while it reads
+///   - the store has every payload that the core offers to others
+///   - the bytes that a reader has opened do not change while it reads
 ///   - chunks on their way to a disk take no more memory than configured, and a little for each connection
-///   - chunks that a worker has verified of what it is receiving do not become fewer while it lives
-///   - a node starts from whatever its disk holds, and once faults have ended every worker gets the next version
-///   - a node that is stopped can be destroyed a moment later, whatever is under way
+///   - a worker that lives does not lose verified chunks of the payload that it receives
+///   - a node starts from any state of its disk, and once faults have ended every worker gets the next version
+///   - a node that was stopped can be destroyed Node::kGoodbye later, whatever is under way
 [[nodiscard]] WorldResult simulate(const WorldOptions& options);
 
-/// A world drawn by chance.
+/// Draws a world; the seed alone determines it.
 [[nodiscard]] WorldOptions random_world(std::uint64_t seed);
 
 }  // namespace weightcast::sim
