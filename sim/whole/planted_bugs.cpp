@@ -60,26 +60,15 @@ class ForgottenDirectorySyncs final : public FileSystemProxy {
   }
 };
 
-/// A file that goes on with `tail` where it ends; to be read only.
-class FileWithTail final : public File {
+/// Another open file.
+class FileProxy : public File {
  public:
-  FileWithTail(std::unique_ptr<File> file, std::string tail) : file_(std::move(file)), tail_(std::move(tail)) {}
+  explicit FileProxy(std::unique_ptr<File> file) : file_(std::move(file)) {}
 
-  Result<std::size_t> read_at(std::uint64_t offset, MutableBytes into) override {
-    WC_ASSIGN(const FileInfo real, file_->info());
-    if (offset < real.size_bytes) return file_->read_at(offset, into);
-    const std::uint64_t from = std::min<std::uint64_t>(offset - real.size_bytes, tail_.size());
-    const std::size_t bytes = std::min<std::size_t>(into.size(), tail_.size() - from);
-    if (bytes > 0) std::memcpy(into.data(), tail_.data() + from, bytes);
-    return bytes;
-  }
+  Result<std::size_t> read_at(std::uint64_t offset, MutableBytes into) override { return file_->read_at(offset, into); }
   Result<std::size_t> write_at(std::uint64_t offset, Bytes from) override { return file_->write_at(offset, from); }
   Result<std::size_t> append(Bytes from) override { return file_->append(from); }
-  Result<FileInfo> info() override {
-    WC_ASSIGN(FileInfo real, file_->info());
-    real.size_bytes += tail_.size();
-    return real;
-  }
+  Result<FileInfo> info() override { return file_->info(); }
   Status allocate(std::uint64_t size_bytes) override { return file_->allocate(size_bytes); }
   Status truncate(std::uint64_t size_bytes) override { return file_->truncate(size_bytes); }
   Result<std::optional<std::uint64_t>> next_data(std::uint64_t offset) override { return file_->next_data(offset); }
@@ -89,9 +78,46 @@ class FileWithTail final : public File {
   void advise_random() override { file_->advise_random(); }
   Result<std::unique_ptr<Mapping>> map() override { return file_->map(); }
 
- private:
+ protected:
   std::unique_ptr<File> file_;
+};
+
+/// A file that goes on with `tail` where it ends; to be read only.
+class FileWithTail final : public FileProxy {
+ public:
+  FileWithTail(std::unique_ptr<File> file, std::string tail) : FileProxy(std::move(file)), tail_(std::move(tail)) {}
+
+  Result<std::size_t> read_at(std::uint64_t offset, MutableBytes into) override {
+    WC_ASSIGN(const FileInfo real, file_->info());
+    if (offset < real.size_bytes) return file_->read_at(offset, into);
+    const std::uint64_t from = std::min<std::uint64_t>(offset - real.size_bytes, tail_.size());
+    const std::size_t bytes = std::min<std::size_t>(into.size(), tail_.size() - from);
+    if (bytes > 0) std::memcpy(into.data(), tail_.data() + from, bytes);
+    return bytes;
+  }
+  Result<FileInfo> info() override {
+    WC_ASSIGN(FileInfo real, file_->info());
+    real.size_bytes += tail_.size();
+    return real;
+  }
+
+ private:
   const std::string tail_;
+};
+
+class FileNeverShared final : public FileProxy {
+ public:
+  using FileProxy::FileProxy;
+  Status check_unshared() override { return {}; }
+};
+
+class IgnoredReaders final : public FileSystemProxy {
+ public:
+  using FileSystemProxy::FileSystemProxy;
+  Result<std::unique_ptr<File>> open(const Path& path, const OpenOptions& options) override {
+    WC_ASSIGN(std::unique_ptr<File> file, files_.open(path, options));
+    return std::unique_ptr<File>(std::make_unique<FileNeverShared>(std::move(file)));
+  }
 };
 
 class BelievedRecords final : public FileSystemProxy {
@@ -196,6 +222,8 @@ std::unique_ptr<FileSystem> forget_directory_syncs(FileSystem& files) {
 std::unique_ptr<FileSystem> mark_records_durable(FileSystem& files, const bool* recovering) {
   return std::make_unique<BelievedRecords>(files, recovering);
 }
+
+std::unique_ptr<FileSystem> ignore_readers(FileSystem& files) { return std::make_unique<IgnoredReaders>(files); }
 
 std::unique_ptr<Store> forget_bases(std::unique_ptr<Store> store) {
   return std::make_unique<ForgetfulStore>(std::move(store));

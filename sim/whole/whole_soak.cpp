@@ -21,6 +21,7 @@ int main(int argc, char** argv) {
         {"forgotten-directory-sync", sim::PlantedBug::kForgottenDirectorySync},
         {"believed-record", sim::PlantedBug::kBelievedRecord},
         {"ignored-pause", sim::PlantedBug::kIgnoredPause},
+        {"ignored-readers", sim::PlantedBug::kIgnoredReaders},
         {"forgotten-base", sim::PlantedBug::kForgottenBase}};
     app.add_option("--bug", bug, "Plant this mistake")->transform(CLI::CheckedTransformer(bugs));
   };

@@ -20,6 +20,7 @@ enum class PlantedBug : std::uint8_t {
   kForgottenDirectorySync,  ///< the store's syncs of directories do nothing
   kBelievedRecord,          ///< recovery finds every record marked durable
   kIgnoredPause,            ///< connections are read while the disk is behind
+  kIgnoredReaders,          ///< the store writes into files that readers have open
   kForgottenBase,           ///< the store is not told which versions patches are made from
 };
 

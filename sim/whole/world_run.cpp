@@ -104,6 +104,9 @@ void WorldRun::start(Host& host) {
   } else if (options_.bug == PlantedBug::kBelievedRecord) {
     host.buggy_files = mark_records_durable(*files, &host.recovering);
     files = host.buggy_files.get();
+  } else if (options_.bug == PlantedBug::kIgnoredReaders) {
+    host.buggy_files = ignore_readers(*files);
+    files = host.buggy_files.get();
   }
   const auto open_store = [this, &host, files](StoreOptions options) -> Result<std::unique_ptr<Store>> {
     auto disk = std::make_unique<SimDisk>(clock_, options_.hosts[host.index].disk_delay_max);

@@ -33,6 +33,10 @@ TEST(WholeWorldCanary, NoticesThatTheDriverDropsBackPressure) {
   EXPECT_TRUE(is_noticed(PlantedBug::kIgnoredPause, "on their way to the disk"));
 }
 
+TEST(WholeWorldCanary, NoticesThatTheStoreWritesIntoFilesThatReadersHaveOpen) {
+  EXPECT_TRUE(is_noticed(PlantedBug::kIgnoredReaders, "what a reader had open"));
+}
+
 TEST(WholeWorldCanary, NoticesThatABaseIsKeptTooShort) {
   EXPECT_TRUE(is_noticed(PlantedBug::kForgottenBase, "which its store does not have"));
 }
