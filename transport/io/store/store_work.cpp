@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <optional>
 
 #include "base/time.h"
 #include "base/units.h"
@@ -27,6 +28,33 @@ Result<FilesRef> take_spare(const StoreLayout& layout, PayloadId payload, const 
   layout.drop_spare();
   layout.empty_trash();
   return taken;
+}
+
+Status move_patch(const StoreLayout& layout, PayloadId patch) {
+  // A try that failed after this step has moved it already.
+  if (!exists(layout.files(), layout.incoming(patch)) && exists(layout.files(), layout.patch(patch))) return {};
+  // One is there if the version was here before, and was lost.
+  WC_TRY(layout.throw_away(layout.patch(patch)));
+  return layout.files().rename(layout.incoming(patch), layout.patch(patch));
+}
+
+/// What fails is as it was before, or can be done again all the same.
+Status install_with(const StoreLayout& layout, Version version, std::optional<PayloadId> patch, double& switch_s) {
+  // Only a failed try that could not be undone has left one there.
+  WC_TRY(layout.throw_away(layout.complete(version)));
+  WC_TRY(layout.files().rename(layout.incoming(version), layout.complete(version)));
+  const auto complete = [&]() -> Status {
+    if (patch) WC_TRY(move_patch(layout, *patch));
+    if (layout.read_current().value_or(kNoVersion) >= version) return {};
+    const auto began_at = std::chrono::steady_clock::now();
+    const Status switched = layout.switch_current(version);
+    switch_s = to_seconds(std::chrono::steady_clock::now() - began_at);
+    return switched;
+  };
+  const Status completed = complete();
+  if (completed.has_value()) return {};
+  WC_TRY(layout.files().rename(layout.complete(version), layout.incoming(version)));
+  return completed;
 }
 
 }  // namespace
@@ -84,21 +112,12 @@ Status seal(const StoreLayout& layout, const VersionRecord& record) {
 }
 
 Status install(const StoreLayout& layout, Version version, double& switch_s) {
-  WC_TRY(layout.files().rename(layout.incoming(version), layout.complete(version)));
-  if (layout.read_current().value_or(kNoVersion) >= version) return {};
-  const auto began_at = std::chrono::steady_clock::now();
-  const Status switched = layout.switch_current(version);
-  switch_s = to_seconds(std::chrono::steady_clock::now() - began_at);
-  if (switched.has_value()) return {};
-  // As it was before, so that it can be done again.
-  WC_TRY(layout.files().rename(layout.complete(version), layout.incoming(version)));
-  return switched;
+  return install_with(layout, version, std::nullopt, switch_s);
 }
 
 Status install_patched(const StoreLayout& layout, const Manifest& manifest, double& switch_s) {
   WC_TRY(write_record(layout.files(), layout.record(manifest.version), {manifest, ChunkDigests(manifest)}));
-  WC_TRY(install(layout, manifest.version, switch_s));
-  return layout.files().rename(layout.incoming(manifest.id()), layout.patch(manifest.id()));
+  return install_with(layout, manifest.version, manifest.id(), switch_s);
 }
 
 Result<FilesRef> keep_patch(const StoreLayout& layout, const VersionRecord& record) {

@@ -1,0 +1,78 @@
+// The last step of receiving a version, whose calls of the disk fail one by one.
+#include <gtest/gtest.h>
+
+#include <cerrno>
+
+#include "sim/sim_file_system.h"
+#include "transport/io/store/store_layout.h"
+#include "transport/io/store/store_work.h"
+
+namespace weightcast::sim {
+namespace {
+
+const Version kOld{1}, kNew{2};
+
+Manifest patch_manifest() {
+  Manifest manifest;
+  manifest.kind = PayloadKind::kPatch;
+  manifest.base_version = kOld;
+  manifest.version = kNew;
+  manifest.chunk_bytes = kChunkBytesMin;
+  manifest.payload_bytes = 10;
+  manifest.files = {{"model.safetensors", 5}};
+  return manifest;
+}
+
+/// A store that has version 1, and all of the patch to version 2 beside the files that it was applied to.
+struct AppliedPatch {
+  SimFileSystem files{1};
+  StoreLayout layout{files, "/state"};
+  Manifest manifest = patch_manifest();
+  double switch_s = 0;
+
+  AppliedPatch() {
+    EXPECT_TRUE(layout.create().has_value());
+    EXPECT_TRUE(files.make_directory(layout.complete(kOld)).has_value());
+    EXPECT_TRUE(layout.switch_current(kOld).has_value());
+    EXPECT_TRUE(files.make_directory(layout.incoming(manifest.id())).has_value());
+    apply();
+  }
+  /// As a try begins: whatever an earlier one has left in incoming/ goes.
+  void apply() { EXPECT_TRUE(make_target(layout, manifest, kNoVersion).has_value()); }
+  Status install() { return install_patched(layout, manifest, switch_s); }
+};
+
+TEST(InstallPatched, CanBeDoneAgainAfterAnyOfItsCallsHasFailed) {
+  AppliedPatch whole;
+  const std::uint64_t before = whole.files.calls();
+  ASSERT_TRUE(whole.install().has_value());
+  const std::uint64_t calls = whole.files.calls() - before;
+  ASSERT_GT(calls, 5u);
+  for (std::uint64_t call = 1; call <= calls; ++call) {
+    AppliedPatch store;
+    store.files.fail_call(call, EIO);
+    const bool failed = !store.install().has_value();
+    if (failed) {
+      EXPECT_EQ(store.layout.read_current(), kOld) << call;
+      store.apply();
+      const Status again = store.install();
+      EXPECT_TRUE(again.has_value()) << call << ": " << again.error().message();
+    }
+    EXPECT_EQ(store.layout.read_current(), kNew) << call;
+    EXPECT_TRUE(exists(store.files, store.layout.current() / "model.safetensors")) << call;
+    EXPECT_TRUE(exists(store.files, store.layout.patch(store.manifest.id()))) << call;
+  }
+}
+
+TEST(InstallPatched, CanBeDoneAgainAfterACallAndItsUndoingHaveFailed) {
+  // Every version and patch that a failed try may have moved lies where it was to go.
+  AppliedPatch store;
+  ASSERT_TRUE(store.install().has_value());
+  store.apply();
+  const Status again = store.install();
+  EXPECT_TRUE(again.has_value()) << again.error().message();
+  EXPECT_TRUE(exists(store.files, store.layout.current() / "model.safetensors"));
+}
+
+}  // namespace
+}  // namespace weightcast::sim
