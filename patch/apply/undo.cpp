@@ -15,7 +15,8 @@ namespace {
 // of the body, body. Body: offset, then runs of (bytes to skip, bytes to write, bytes), all numbers LEB128.
 constexpr std::uint64_t kFileMagic = 0x01'4f'44'4e'55'43'57'00;  // "\0WCUNDO" and the format's version
 constexpr std::uint32_t kRecordMagic = 0x4f444e57;               // "WNDO"
-constexpr std::size_t kTagBytesMax = 4096;
+// A disk writes a sector of 512 bytes whole or not at all, and the file's first bytes fit into one.
+constexpr std::size_t kTagBytesMax = 256;
 constexpr std::size_t kRecordPrefixBytes = 4 + 8 + Digest::kBytes;
 // Runs closer than this are joined: a run costs two numbers.
 constexpr std::size_t kJoinBytes = 4;
@@ -85,7 +86,8 @@ Result<Records> scan(File& file, const std::string& path) {
   ByteReader reader(bytes);
   const auto magic = reader.fixed<std::uint64_t>();
   const auto tag_bytes = reader.fixed<std::uint32_t>();
-  if (!reader.ok()) return records;  // cut short while it was made: nothing was overwritten yet
+  // Cut short, or lost by a power cut before its first sync, which leaves zeros: nothing was overwritten yet.
+  if (!reader.ok() || magic == 0u) return records;
   if (magic != kFileMagic || tag_bytes > kTagBytesMax) return damaged();
   const Bytes tag = reader.bytes(tag_bytes);
   const std::size_t fields_bytes = reader.position();

@@ -17,15 +17,15 @@ namespace weightcast {
 ///   2. sync(): they are on the disk before it returns;
 ///   3. the caller overwrites those ranges, perhaps goes on with 1, and in the end puts the data on the disk;
 ///   4. the caller removes the journal's file.
-/// While the journal exists the data is a mixture, and recover() makes it the old version again: it writes back whole
-/// records only; a record that is cut short was not synced, and so the bytes that it is about were not yet overwritten;
-/// nor was anything where the journal's own first bytes are cut short.
+/// While the journal exists the data is a mixture, and recover() makes it the old version again. It writes back whole
+/// records only. A record that is cut short was not synced, so nobody has overwritten the bytes that it holds. Nobody has
+/// overwritten anything where the journal's own first bytes are cut short or zero.
 /// Writing back is idempotent, so that recovery itself may be interrupted.
 /// Invariant: every byte that differs from the old version stands in a whole record.
 class UndoJournal {
  public:
   /// Starts a journal for one apply. `tag` names what it is about (a version, say) and comes back from recover(), at
-  /// most 4096 bytes. Errors: kAlreadyExists where there is one, which must be recovered first; kNoSpace and kIo.
+  /// most 256 bytes. Errors: kAlreadyExists where there is one, which must be recovered first; kNoSpace and kIo.
   static Result<UndoJournal> create(FileSystem& files, const std::string& path, std::string_view tag);
 
   UndoJournal(UndoJournal&&) noexcept;

@@ -138,6 +138,17 @@ TEST_F(UndoJournalTest, JournalThatWasCutShortWhileItWasMadeHoldsNothing) {
   }
 }
 
+TEST_F(UndoJournalTest, JournalOfWhichAPowerCutLeftTheSizeAndNoBytesHoldsNothing) {
+  static_cast<void>(create());
+  const auto size = std::filesystem::file_size(path());
+  std::ofstream(path(), std::ios::trunc) << std::string(size, '\0');
+  std::vector<std::byte> nothing;
+  const auto recovered = recover_into(nothing);
+  ASSERT_TRUE(recovered.has_value()) << recovered.error().message();
+  EXPECT_EQ(recovered->records, 0u);
+  EXPECT_FALSE(std::filesystem::exists(path()));
+}
+
 TEST_F(UndoJournalTest, RefusesWhatIsNoJournalAndLeavesIt) {
   std::ofstream(path()) << "something else that is long enough to be read";
   std::vector<std::byte> nothing;
