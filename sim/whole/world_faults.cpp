@@ -39,6 +39,7 @@ void WorldRun::begin(const HostFault& fault) {
       for (auto& each : hosts_) die(*each, fault);
       return;
     case Kind::kFailedCall:
+      host.has_sound_disk = false;
       // A version that cannot be read at a start is thrown away, and fetched again.
       host.rotten_somewhere = true;
       if (host.runs()) return arm(host, fault);
@@ -46,6 +47,7 @@ void WorldRun::begin(const HostFault& fault) {
       return;
     case Kind::kStop: return stop(host, fault.lasts);
     case Kind::kNoSpace: {
+      host.has_sound_disk = false;
       host.disk->set_capacity(host.disk->used_bytes() + random_.below(options_.snapshot_bytes));
       after([&host] { host.disk->set_capacity(SimFileSystem::kUnlimited); });
       break;
@@ -55,6 +57,7 @@ void WorldRun::begin(const HostFault& fault) {
       faults.error = 0.02;
       faults.no_space = 0.01;
       faults.short_io = 0.2;
+      host.has_sound_disk = false;
       // A version that cannot be read at a start is thrown away, and fetched again.
       host.rotten_somewhere = true;
       host.disk->set_faults(faults);
@@ -100,6 +103,7 @@ void WorldRun::rot(Host& host) {
   say(host, "a bit changes in " + victim.string());
   host.disk->flip_bit(victim, random_.below(size), static_cast<unsigned>(random_.below(8)));
   host.rotten_somewhere = true;
+  host.has_sound_disk = false;
   for (Host::OpenVersion& reader : host.readers) reader.rotten = true;
   host.disk->observe([&](FileSystem& disk) {
     for (const Version version : versions_in(disk)) host.rotten.insert(version);

@@ -98,7 +98,7 @@ void WorldRun::check_node(Host& host) {
   if (worker == nullptr) return;
   const PayloadId receiving = worker->receiving();
   const std::uint64_t verified = worker->intake().chunks_verified();
-  if (disks_are_sound_ && receiving != PayloadId{} && receiving == host.receiving && verified < host.verified) {
+  if (host.has_sound_disk && receiving != PayloadId{} && receiving == host.receiving && verified < host.verified) {
     violate(host, fmt::format("{} chunks of {} were verified, and now {} are", host.verified, to_string(receiving),
                               verified));
   }

@@ -24,11 +24,6 @@ WorldRun::WorldRun(const WorldOptions& options)
       clock_(random_.next()),
       cables_(clock_, random_.next(), static_cast<std::uint32_t>(options.hosts.size())),
       weights_(random_, options.snapshot_bytes, options.files) {
-  using Kind = HostFault::Kind;
-  disks_are_sound_ = std::ranges::none_of(options.faults, [](const HostFault& fault) {
-    return fault.kind == Kind::kNoSpace || fault.kind == Kind::kDiskErrors || fault.kind == Kind::kFailedCall ||
-           fault.kind == Kind::kBitRot;
-  });
   if (options.bug == PlantedBug::kIgnoredPause) cables_.ignore_pauses();
   for (HostIndex i = 0; i < options.hosts.size(); ++i) hosts_.push_back(make_host(i));
 }

@@ -42,6 +42,7 @@ struct Host {
   Version durable{};         ///< the latest that was reported so
   std::set<Version> rotten;  ///< a bit of it has changed at rest
   bool rotten_somewhere = false;
+  bool has_sound_disk = true;  ///< which was never full, and never failed
   std::uint64_t checked_change = 0;
   PayloadId receiving{};
   std::uint64_t verified = 0;
@@ -130,7 +131,6 @@ class WorldRun {
   Version last_published_{};
   bool publishing_ = false;
   bool calm_ = false;
-  bool disks_are_sound_ = true;  // never full, never wrong
   unsigned failed_starts_ = 0;
   WorldResult result_;
 };
