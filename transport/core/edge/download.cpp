@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
 #include <utility>
 
 #include "base/units.h"
@@ -333,6 +334,7 @@ bool Download::handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk)
     }
     owner.monitor.handle_chunk(now, chunk.size_bytes, owner.conn == conn, edge_of(owner));
     note_due(owner);
+    if (streams_ > 1) tell_streams_beside(now, owner, conn);
     count_bytes(now, chunk.size_bytes);
     accept(now, chunk);
     if (!wants_more(owner)) detach(owner);
@@ -353,6 +355,30 @@ bool Download::handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk)
   actions_.push(action::Log{action::Log::Level::kWarning, verdict.error().message()});
   leave_corrupt(now, conn);
   return false;
+}
+
+void Download::tell_streams_beside(Instant now, const Stripe& fed, ConnId conn) {
+  const std::size_t first = index_of(fed) / streams_ * streams_;
+  for (Stripe& other : std::span(stripes_).subspan(first, streams_)) {
+    if (&other == &fed) continue;
+    const bool same = fed.conn == conn && other.subscribed &&
+                      same_parent(fed.ancestors[fed.at], other.ancestors[other.at]);
+    other.monitor.handle_chunk_beside(now, same);
+    note_due(other);
+  }
+}
+
+void Download::redial(Instant now, ConnId stalled) {
+  actions_.push(action::info(fmt::format("version {}: one of {} streams from {} brings nothing; dialling it anew",
+                                         holding_.manifest().version.value, streams_, parent_name())));
+  links_.close(stalled);
+  for (Stripe& stripe : stripes_) {
+    if (stripe.drained_from == stalled) end_draining(now, stripe);
+    if (stripe.conn != stalled) continue;
+    stripe.subscribed = false;
+    stripe.conn = ConnId{};
+    attach(now, stripe);
+  }
 }
 
 void Download::say_damaged(ConnId conn, ChunkIndex chunk) {
@@ -391,6 +417,7 @@ void Download::handle_timeout(Instant now) {
         break;
       case ParentMonitor::Verdict::kSilent: leave(now, stripe, wire::FAULT_KIND_SILENT); break;
       case ParentMonitor::Verdict::kStarved: leave(now, stripe, wire::FAULT_KIND_STARVED); break;
+      case ParentMonitor::Verdict::kStalled: redial(now, stripe.conn); break;
     }
   }
   due_.reset();

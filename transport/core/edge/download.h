@@ -119,6 +119,10 @@ class Download {
   /// `conn` sent what is not of this payload, or damaged.
   void leave_corrupt(Instant now, ConnId conn);
   void replay_early_chunks(Instant now);
+  /// A chunk of `fed` came on `conn`: the other streams of the same stripe of the plan hear of it.
+  void tell_streams_beside(Instant now, const Stripe& fed, ConnId conn);
+  /// This stream has stalled, and not its parent: makes a new connection for all that asked on it.
+  void redial(Instant now, ConnId stalled);
   /// So that the parent looks at what it has.
   void say_damaged(ConnId conn, ChunkIndex chunk);
   void count_bytes(Instant now, std::uint32_t bytes);

@@ -44,13 +44,14 @@ void ParentMonitor::expect_more() {
 }
 
 void ParentMonitor::handle_asked(Instant now) {
-  heard_at_ = fed_at_ = steady_since_ = now;
+  handle_heard(now);
+  fed_at_ = steady_since_ = now;
   said_up_to_date_ = false;
   restart_window(now);
 }
 
 void ParentMonitor::handle_up_to_date(Instant now) {
-  heard_at_ = now;
+  handle_heard(now);
   parent_idle_ = true;
   said_up_to_date_ = true;
 }
@@ -72,8 +73,14 @@ void ParentMonitor::handle_chunk(Instant now, std::uint32_t bytes, bool from_par
     }
     quarter_bytes_.back() += bytes;
     said_up_to_date_ = false;
+    chunks_beside_max_ = kChunksBesideMin;
   }
   fed_at_ = hungry_since_ = reported_at_ = now;
+}
+
+void ParentMonitor::handle_chunk_beside(Instant now, bool same_parent) {
+  hungry_since_ = reported_at_ = now;
+  if (same_parent) ++chunks_beside_;
 }
 
 void ParentMonitor::handle_grown(Instant now, bool was_missing) {
@@ -122,6 +129,11 @@ Duration ParentMonitor::appetite(const Edge& edge) const {
 }
 
 ParentMonitor::Verdict ParentMonitor::judge(Instant now, const Edge& edge) {
+  if (edge.missing && chunks_beside_ >= chunks_beside_max_ && now - heard_at_ >= timeouts_->parent_silence) {
+    chunks_beside_max_ = std::min(2 * chunks_beside_max_, kChunksBesideMax);
+    chunks_beside_ = 0;
+    return Verdict::kStalled;
+  }
   if (now - heard_at_ >= patience(edge)) return Verdict::kSilent;
   if (edge.missing && !edge.only_parent && now - fed_at_ >= timeouts_->starvation) return Verdict::kStarved;
   if (!is_judged(edge) || now < quarter_start_ + window(edge) / kQuarters) return Verdict::kFine;
@@ -166,6 +178,7 @@ Instant ParentMonitor::deadline(const Edge& edge) const {
   earliest.consider(heard_at_ + patience(edge));
   if (is_judged(edge)) earliest.consider(quarter_start_ + window(edge) / kQuarters);
   if (edge.missing && !edge.only_parent) earliest.consider(fed_at_ + timeouts_->starvation);
+  if (edge.missing && chunks_beside_ >= chunks_beside_max_) earliest.consider(heard_at_ + timeouts_->parent_silence);
   return *earliest.first();
 }
 

@@ -20,6 +20,8 @@ namespace weightcast {
 ///                                                                                    second such window is SLOW
 ///   STARVED   no chunk for Timeouts::starvation, whatever the parent says, though    the child leaves; an only parent
 ///             there are chunks that it lacks                                         it keeps
+///   STALLED   this stream has been silent for Timeouts::parent_silence, while        the child dials the same parent
+///             another stream of the same edge brought 16 chunks of the same stripe   anew, and blames nobody
 ///   fine      else
 ///
 /// window         Timeouts::rate_window, or the time of 12 chunks at the expected rate; it slides by quarters. A window
@@ -33,12 +35,16 @@ namespace weightcast {
 ///                doubles with each further SILENT parent up to a minute, as a chunk may take longer than the patience
 ///                on each of their links; and halves when a window has brought chunks without a pause.
 ///
+/// The 16 chunks of STALLED double with each STALLED in a row, so that a stream which is much slower than the others
+/// brings its chunks in the end.
+///
 /// A child that has been without a chunk for Timeouts::starving says so to the origin, again and again, and stays: see
-/// starvation(). That alone moves nobody; the origin sees which relays say the same of themselves.
+/// starvation(). That alone moves nobody; the origin sees which relays say the same of themselves. Streams that share
+/// a stripe of the plan starve together or not at all.
 /// Invariant: a verdict other than fine is given once per window.
 class ParentMonitor {
  public:
-  enum class Verdict : std::uint8_t { kFine, kSlow, kSilent, kStarved };
+  enum class Verdict : std::uint8_t { kFine, kSlow, kSilent, kStarved, kStalled };
 
   /// What the measurements are judged by.
   struct Edge {
@@ -61,10 +67,15 @@ class ParentMonitor {
   /// The parent was dialled, or asked: measuring begins anew.
   void handle_asked(Instant now);
   /// A digest part, or a chunk of whatever stripe.
-  void handle_heard(Instant now) { heard_at_ = now; }
+  void handle_heard(Instant now) {
+    heard_at_ = now;
+    chunks_beside_ = 0;
+  }
   void handle_up_to_date(Instant now);
   /// A chunk of the stripe, which was lacking. `from_parent`: it came from the parent of now.
   void handle_chunk(Instant now, std::uint32_t bytes, bool from_parent, const Edge& edge);
+  /// A chunk came to another stream that shares this one's stripe of the plan. `same_parent`: from the same parent.
+  void handle_chunk_beside(Instant now, bool same_parent);
   /// The payload has grown. `was_missing`: chunks of the stripe were lacking before.
   void handle_grown(Instant now, bool was_missing);
   /// The stripe lacks chunks from now on.
@@ -87,6 +98,8 @@ class ParentMonitor {
 
  private:
   static constexpr std::uint32_t kQuarters = 4;
+  static constexpr std::uint32_t kChunksBesideMin = 16;
+  static constexpr std::uint32_t kChunksBesideMax = 1 << 20;
 
   [[nodiscard]] bool is_judged(const Edge& edge) const {
     return expected_bytes_per_s_ > 0 && !parent_idle_ && !edge.open;
@@ -116,6 +129,9 @@ class ParentMonitor {
   bool parent_idle_ = false;      // it said that it has nothing more, or stalled and cannot be left
   bool said_up_to_date_ = false;  // since the last chunk
   bool stalled_before_ = false;   // it could not be left, and has not been well since
+  // Of streams beside this one, since this one was heard; and how many of them make it STALLED.
+  std::uint32_t chunks_beside_ = 0;
+  std::uint32_t chunks_beside_max_ = kChunksBesideMin;
 };
 
 }  // namespace weightcast

@@ -30,15 +30,16 @@ Assignment assignment(std::uint64_t epoch, const std::vector<std::vector<std::ui
 }
 
 struct DownloadTest : testing::Test {
-  explicit DownloadTest(std::shared_ptr<const Manifest> manifest = manifest_of(kVersion, kChunks))
-      : holding(std::move(manifest)) {}
+  explicit DownloadTest(std::shared_ptr<const Manifest> manifest = manifest_of(kVersion, kChunks),
+                        std::uint32_t streams = 1)
+      : holding(std::move(manifest)), download(timeouts, streams, holding, links, queue) {}
 
   Timeouts timeouts;
   ActionQueue queue;
   ConnIds ids;
   Links links{ids, queue};
   Holding holding;
-  Download download{timeouts, 1, holding, links, queue};
+  Download download;
   Instant now{1h};
   std::vector<action::Connect> dialled;
 
@@ -235,6 +236,61 @@ TEST_F(DownloadTest, ChildThatGetsNothingSaysSoAndStaysWhetherOrNotItIsConnected
   EXPECT_EQ(faults[0].kind(), wire::FAULT_KIND_STARVED) << "the parent says that it has nothing more";
   EXPECT_EQ(faults[0].starving_ms(), 1500u);
   EXPECT_TRUE(download.uses(conn_to(2)));
+}
+
+/// Chunks of even index come by the first stream, the others by the second.
+struct DownloadByTwoStreams : DownloadTest {
+  DownloadByTwoStreams() : DownloadTest(manifest_of(kVersion, kChunks), 2) {}
+
+  /// Chunks come by the first stream alone, one each `pace`; `second_idle`: the parent says on the second that it has
+  /// nothing more.
+  void feed_first(int chunks, Duration pace, bool second_idle) {
+    for (int i = 0; i < chunks; ++i) {
+      now += pace;
+      download.handle_timeout(now);
+      open_all();
+      ASSERT_TRUE(download.handle_chunk(now, dialled[0].conn, chunk_of(kVersion, ChunkIndex{next})));
+      next += 2;
+      if (second_idle) download.handle_up_to_date(now, dialled[1].conn, 1);
+    }
+  }
+  void start_both(const std::vector<std::uint32_t>& ancestors) {
+    start(assignment(1, {ancestors}));
+    ASSERT_EQ(dialled.size(), 2u);
+    ASSERT_TRUE(take_part(ancestors[0], part_of(kVersion, kChunks)).has_value());
+  }
+  std::uint32_t next = 0;
+};
+
+TEST_F(DownloadByTwoStreams, DoesNotSayThatItStarvesWhileOneOfThemIsFed) {
+  start_both({2, 0});
+  feed_first(15, 200ms, true);
+  EXPECT_TRUE(take_faults().empty());
+  for (int i = 0; i < 5; ++i) {
+    now += 200ms;
+    for (const std::uint32_t stream : {0u, 1u}) download.handle_up_to_date(now, dialled[stream].conn, stream);
+    download.handle_timeout(now);
+  }
+  const auto faults = take_faults();
+  ASSERT_FALSE(faults.empty());
+  EXPECT_EQ(faults[0].kind(), wire::FAULT_KIND_STARVED);
+  EXPECT_EQ(faults[0].starving_ms(), 1000u) << "since the last chunk of either";
+}
+
+TEST_F(DownloadByTwoStreams, StreamThatIsSilentWhileTheOtherIsFedIsDialledAnewAndNobodyIsBlamed) {
+  start_both({0});
+  feed_first(30, 50ms, false);
+  ASSERT_EQ(dialled.size(), 3u);
+  EXPECT_EQ(dialled[2].port, dialled[1].port);
+  EXPECT_FALSE(download.uses(dialled[1].conn));
+  EXPECT_TRUE(download.uses(dialled[2].conn));
+  EXPECT_TRUE(take_faults().empty());
+}
+
+TEST_F(DownloadByTwoStreams, StreamThatIsMuchSlowerThanTheOtherIsGivenEverMoreTime) {
+  start_both({0});
+  feed_first(50, 100ms, false);
+  EXPECT_EQ(dialled.size(), 4u) << "after 16 chunks of the other, and after 32 more";
 }
 
 struct DownloadMoved : DownloadTest {

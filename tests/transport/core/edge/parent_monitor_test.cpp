@@ -83,6 +83,28 @@ INSTANTIATE_TEST_SUITE_P(
         Row{"UpToDate and nothing else for 10 s", 40, 0, true, false, false, 10100ms, Verdict::kStarved},
         Row{"UpToDate for ever, from the only parent", 40, 0, true, false, true, 60s, Verdict::kFine}));
 
+TEST_F(ParentMonitorTest, StreamIsStalledAfterASecondOfSilenceAndSixteenChunksBesideIt) {
+  edge.only_parent = true;  // else it is SILENT by then
+  for (int i = 0; i < 15; ++i) monitor.handle_chunk_beside(now, true);
+  now += 1s;
+  EXPECT_EQ(monitor.judge(now, edge), Verdict::kFine);
+  monitor.handle_chunk_beside(now, false);
+  EXPECT_EQ(monitor.judge(now, edge), Verdict::kFine) << "another parent's chunk proves nothing";
+  monitor.handle_chunk_beside(now, true);
+  EXPECT_LE(monitor.deadline(edge), now);
+  EXPECT_EQ(monitor.judge(now, edge), Verdict::kStalled);
+  EXPECT_EQ(monitor.judge(now, edge), Verdict::kFine) << "once";
+}
+
+TEST_F(ParentMonitorTest, StreamOnWhichTheParentSpeaksIsNotStalled) {
+  for (int i = 0; i < 30; ++i) {
+    monitor.handle_chunk_beside(now, true);
+    if (i % 5 == 0) monitor.handle_up_to_date(now);
+    now += 150ms;
+    EXPECT_EQ(monitor.judge(now, edge), Verdict::kFine);
+  }
+}
+
 TEST_F(ParentMonitorTest, StarvationIsSaidAfterASecondAndTwiceASecond) {
   int said = 0;
   for (const Instant began = now; now < began + 3s; now += 10ms) {
