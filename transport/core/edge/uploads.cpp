@@ -47,8 +47,12 @@ Status Uploads::handle_subscribe(Instant now, ConnId conn, const wire::Subscribe
   if (child.subscriptions.size() >= kSubscriptionsMax) {
     return fail(Errc::kTooLarge, Op::kReceive, fmt::format("subscribe: {} subscriptions already", kSubscriptionsMax));
   }
+  if (is_bitmap_too_much(payload, child, request.chunks_held().size())) {
+    refuse(conn, payload, "this node keeps no more requests for what it does not have yet");
+    return {};
+  }
   Subscription s(conn, request.stripe(), weights);
-  s.held_bytes = request.chunks_held();
+  s.held_bytes = keep_bitmap(request.chunks_held());
   s.parts_held = request.parts_held();
   s.told_at = now;
   // What a subscription before this one left in the connection's hands fills the same window.
@@ -56,6 +60,23 @@ Status Uploads::handle_subscribe(Instant now, ConnId conn, const wire::Subscribe
   s.tag = child.tag;
   start(payload, child.subscriptions.emplace(key, std::move(s)).first->second, child);
   return {};
+}
+
+std::shared_ptr<const std::string> Uploads::keep_bitmap(const std::string& bitmap) {
+  if (bitmap.empty()) return nullptr;
+  kept_bitmaps_bytes_ += bitmap.size();
+  return {new std::string(bitmap), [this](const std::string* kept) {
+            kept_bitmaps_bytes_ -= kept->size();
+            delete kept;
+          }};
+}
+
+bool Uploads::is_bitmap_too_much(PayloadId payload, const ChildState& child, std::size_t bytes) const {
+  const auto holding = holdings_.find(payload);
+  if (holding != holdings_.end() && !holding->second.open()) return false;
+  std::size_t kept = 0;
+  for (const auto& [key, s] : child.subscriptions) kept += s.held_bytes ? s.held_bytes->size() : 0;
+  return kept + bytes > kKeptBitmapBytesMax || kept_bitmaps_bytes_ + bytes > kKeptBitmapsBytesMax;
 }
 
 void Uploads::start(PayloadId payload, Subscription& s, ChildState& child) {
@@ -75,14 +96,15 @@ void Uploads::start(PayloadId payload, Subscription& s, ChildState& child) {
 
 void Uploads::grow(const Manifest& manifest, Subscription& s) {
   if (s.done.size() == manifest.chunk_count()) return;
-  const ChunkSet held = ChunkSet::from_bytes(manifest.chunk_count(), s.held_bytes);
+  const ChunkSet held =
+      ChunkSet::from_bytes(manifest.chunk_count(), s.held_bytes ? std::string_view(*s.held_bytes) : std::string_view());
   ChunkIndex from{s.done.size()};
   s.done.grow(manifest.chunk_count());
   for (auto c = held.next_in(from); c; c = held.next_in(ChunkIndex{c->value + 1})) s.done.insert(*c);
   for (auto part = static_cast<std::uint32_t>(s.parts_sent.size()); part < manifest.part_count(); ++part) {
     s.parts_sent.push_back(part < s.parts_held);
   }
-  if (!manifest.open) s.held_bytes = {};
+  if (!manifest.open) s.held_bytes.reset();
 }
 
 std::optional<ChunkIndex> Uploads::next_chunk(const Holding& holding, Subscription& s) {

@@ -1,10 +1,13 @@
 #pragma once
 
 #include <map>
-#include <unordered_map>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "base/time.h"
+#include "base/units.h"
+#include "proto/limits.h"
 #include "transport/core/action.h"
 #include "transport/core/edge/holdings.h"
 #include "transport/core/plan/stripes.h"
@@ -17,6 +20,10 @@ namespace weightcast {
 /// Invariant: a chunk is sent only if it is in Holding::verified(), and at most once per subscription.
 class Uploads {
  public:
+  /// Bytes of bitmaps that are kept, because their payload is not known here to its end: of one child, and of all.
+  static constexpr std::size_t kKeptBitmapBytesMax = kChunksMax / 8;
+  static constexpr std::size_t kKeptBitmapsBytesMax = 16 * kMiB;
+
   Uploads(const Timeouts& timeouts, const Holdings& holdings, ActionQueue& actions);
 
   struct Child {
@@ -28,7 +35,8 @@ class Uploads {
   /// Whether `conn` said hello.
   [[nodiscard]] bool is_child(ConnId conn) const { return children_.contains(conn); }
 
-  /// Costs no more than reading the request. Errors (the caller closes the connection): kCorrupt for weights out of
+  /// Costs no more than reading the request. A child is told that the payload is not available where its bitmap would
+  /// have to be kept beyond the bounds below. Errors (the caller closes the connection): kCorrupt for weights out of
   /// their limits, kTooLarge for more than a child can want, kNotAllowed without hello, kAlreadyExists for what it is
   /// subscribed to.
   Status handle_subscribe(Instant now, ConnId conn, const wire::Subscribe& request);
@@ -67,7 +75,7 @@ class Uploads {
     std::uint32_t stripe;
     std::uint32_t weight;
     StripeMap stripes;
-    std::string held_bytes;  // until the payload is known to its end
+    std::shared_ptr<const std::string> held_bytes;  // until the payload is known to its end; then null
     std::uint32_t parts_held = 0;
 
     bool ready = false;
@@ -101,6 +109,10 @@ class Uploads {
     std::vector<Key> draining;  // ended, and the child waits for the last of it
   };
 
+  /// The bitmap of a request, if it is to be kept; it counts until the last owner lets go of it.
+  [[nodiscard]] std::shared_ptr<const std::string> keep_bitmap(const std::string& bitmap);
+  /// Whether there is no room to keep that bitmap until `payload` is known to its end.
+  [[nodiscard]] bool is_bitmap_too_much(PayloadId payload, const ChildState& child, std::size_t bytes) const;
   void start(PayloadId payload, Subscription& subscription, ChildState& child);
   /// The next chunk that is verified here and missing there; moves the cursor to it.
   [[nodiscard]] static std::optional<ChunkIndex> next_chunk(const Holding& holding, Subscription& subscription);
@@ -126,6 +138,7 @@ class Uploads {
   const Timeouts& timeouts_;
   const Holdings& holdings_;
   ActionQueue& actions_;
+  std::size_t kept_bitmaps_bytes_ = 0;
   std::map<ConnId, ChildState> children_;
   std::uint64_t bytes_sent_ = 0;
   // Not after anything is due; too early at most, as being busy again does not move it. So nobody looks at all children

@@ -288,5 +288,34 @@ TEST_F(UploadsTest, StripesOfAnOpenPayloadGrowTogether) {
   EXPECT_THAT(sent(), testing::UnorderedElementsAre(0, 1, 2, 3));
 }
 
+TEST_F(UploadsTest, BitmapsOfPayloadsThatAreNotHereAreKeptWithinBounds) {
+  const auto ask = [&](ConnId conn, std::uint64_t version) {
+    wire::Subscribe request;
+    set_payload(request, Version{version});
+    request.set_chunks_held(std::string(Uploads::kKeptBitmapBytesMax, '\1'));
+    ASSERT_TRUE(uploads.handle_subscribe(now, conn, request).has_value());
+  };
+  const auto refused = [&] {
+    std::vector<ConnId> conns;
+    for (const auto& send : only<action::Send>(actions())) {
+      if (send.message.has_not_available()) conns.push_back(send.conn);
+    }
+    return conns;
+  };
+  constexpr std::size_t kChildren = Uploads::kKeptBitmapsBytesMax / Uploads::kKeptBitmapBytesMax;
+  for (std::uint64_t i = 0; i <= kChildren; ++i) uploads.handle_hello(ConnId{100 + i}, {PeerId{1}, "child"});
+  ask(ConnId{100}, 8);
+  ask(ConnId{100}, 9);
+  EXPECT_THAT(refused(), testing::ElementsAre(ConnId{100})) << "one child has its share";
+  for (std::uint64_t i = 1; i <= kChildren; ++i) ask(ConnId{100 + i}, 8);
+  EXPECT_THAT(refused(), testing::ElementsAre(ConnId{100 + kChildren})) << "and all together have theirs";
+  uploads.handle_closed(ConnId{100});
+  now += timeouts.unknown_version;
+  uploads.handle_timeout(now);
+  EXPECT_EQ(refused().size(), kChildren - 1) << "the version did not come";
+  ask(ConnId{100 + kChildren}, 8);
+  EXPECT_TRUE(refused().empty()) << "there is room again";
+}
+
 }  // namespace
 }  // namespace weightcast
