@@ -32,9 +32,15 @@ namespace weightcast {
 ///                                                                            believed
 ///   SLOW of a 2nd parent   the child's own link                              child           child
 ///   SILENT of a 2nd one    as above, but both parents may have stopped       -               child
-///   STARVED, it left       the parent, if it has more by its own word        parent          parent
+///   STARVED, it left       the parent, if it has more by its own word, or     parent, if it   parent
+///                          waits for one that does not starve                has more, or
+///                                                                            the child is
+///                                                                            believed
 ///   STARVED, it stays      below                                             below           below
 ///   WAITING                nobody: it exonerates the child                   -               -
+///
+/// Of whoever else a child says that it gets nothing from them, the word exonerates that child, and nothing more: a
+/// child may have moved on before the plan did.
 ///
 /// The origin is never blamed. Where more than one and more than a quarter of those that it feeds call it slow, its own
 /// uplink is, and none of them becomes a leaf for that. Nobody becomes a leaf where half of the members are already.
@@ -45,13 +51,16 @@ namespace weightcast {
 /// child starves and which does not starve itself:
 ///
 ///   a child says STARVED of a parent for kStarvedFor, and the parent,             the parent is a leaf; blamed, if
-///   which was heard since, has not said that it starves, too                      the child is believed or the
+///   which was heard since, does not starve by its own word                        the child is believed or the
 ///                                                                                 parent's own word is disproved
 ///   a child says of the origin that it starves, while the origin's chunks         the child is blamed, and a leaf
-///   of that stripe left to it between kReportsDisproved reports in a row
+///   of that stripe left to it: seen kReportsDisproved times in a row
 ///
-/// The parent's word is disproved if its heartbeats name more chunks than the child has, or fewer than the origin has
-/// sent to it, or it has installed the version.
+/// Whoever starves names its last chunk (`starving`). The word of a relay counts for nothing once its last chunk has
+/// moved on kMovesDisproved times while its child got none: an honest relay has passed those chunks on.
+/// The parent's word is disproved if it has installed the version, if the origin has sent it more chunks than its
+/// heartbeats name, or if those name more than the child has. Heartbeats count all stripes together. So in a plan of
+/// several stripes only a parent that has everything has more for certain.
 ///
 /// Cleared: a standing, as PeerStanding says; all else about a publication with forget().
 /// Invariant: scores and standings of members change here alone.
@@ -59,6 +68,7 @@ class FaultAttribution {
  public:
   static constexpr Duration kStarvedFor = std::chrono::milliseconds(400);
   static constexpr std::uint32_t kReportsDisproved = 3;
+  static constexpr std::uint32_t kMovesDisproved = 3;
 
   struct Report {
     PayloadId payload{};
@@ -89,13 +99,17 @@ class FaultAttribution {
   /// One child's word that nothing comes.
   struct Starving {
     PeerId parent{};
+    bool planned = false;  // the plan has that parent feed it
     bool accuses = false;
     Instant since{};     // the last chunk
     Instant first_at{};  // when it was said first, of this parent
     Instant last_at{};
     std::uint64_t parent_was_sent = 0;  // by the origin, when it was said first
-    std::uint64_t was_sent = 0;         // by the origin, in this stripe, when it was said last
+    Instant checked_at{};               // when was_sent was looked up last
+    std::uint64_t was_sent = 0;         // by the origin, in this stripe
     std::uint32_t disproved = 0;        // in a row
+    Instant parent_since{};             // the parent's last chunk, by the parent's own word
+    std::uint32_t parent_moves = 0;     // how often that has moved on
     bool judged = false;                // blamed and told, once
   };
   /// What is known of one payload's edges.
@@ -108,13 +122,24 @@ class FaultAttribution {
 
   [[nodiscard]] bool handle_slow_edge(Instant now, const Plan& plan, const Report& report, Case& known);
   [[nodiscard]] bool handle_starvation(Instant now, const Plan& plan, const Report& report, Case& known);
+  /// The child has left its parent after Timeouts::starvation.
+  [[nodiscard]] bool handle_starved_child_left(Instant now, const Plan& plan, const Report& report, Case& known);
+  /// Takes down what the child says.
+  Starving& note_starving(Instant now, const Plan& plan, const Report& report, Case& known) const;
+  /// A child says that the origin feeds it nothing. Returns whether the origin's own count of chunks disproves it.
+  [[nodiscard]] bool is_disproved(Instant now, const Plan& plan, const Report& report, Starving& starving) const;
+  /// The word of `member` that it starves in this stripe; null if it has not said so lately.
+  [[nodiscard]] static const Starving* word_of(Instant now, const Case& known, PeerId member, std::uint32_t stripe);
+  /// Whether the parent has got chunks again and again by its own word, while its child got none.
+  [[nodiscard]] static bool keeps_chunks(const Starving& parent, Starving& child);
   /// Whether the child's word says something about its parent.
   [[nodiscard]] static bool believes(const Plan& plan, Case& known, PeerId child, PeerId parent);
   [[nodiscard]] static bool make_leaf(const Plan& plan, Case& known, PeerId member);
   /// Whether the origin's own uplink is slow, by the word of those that it feeds.
   [[nodiscard]] bool origin_is_slow(const Plan& plan, const Case& known, PayloadId payload) const;
-  /// By its own word it has more than it passes on.
-  [[nodiscard]] static bool has_more(PayloadId payload, const Member& parent, const Member& child);
+  /// By its own word it has more than it passes on to a child that has got nothing since then.
+  [[nodiscard]] static bool has_more(const Plan& plan, PayloadId payload, const Member& parent, const Member& child,
+                                     Instant since);
   void blame(Instant now, PeerId member, PeerFault fault);
 
   Membership& members_;

@@ -56,6 +56,7 @@ struct Member {
   bool base_unusable = false;         ///< neither patches nor packed payloads are of use to it until it has a full one
   std::uint32_t chunks_verified = 0;
   std::uint32_t chunks_total = 0;
+  Instant progress_at{};  ///< when it said so
   double receive_bytes_per_s = 0;
   std::uint64_t bytes_received = 0;
   std::uint64_t bytes_sent = 0;

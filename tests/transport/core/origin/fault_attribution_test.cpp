@@ -37,12 +37,13 @@ struct FaultAttributionTest : testing::Test {
   struct Saying {
     PeerId child, parent;
     wire::FaultKind kind = wire::FAULT_KIND_STARVED;
+    bool moves = false;  // its last chunk is always one second old
   };
   void starve(const std::vector<Saying>& all, int times = 4) {
     for (int i = 0; i < times; ++i) {
-      for (auto& [id, member] : members.all()) member.heard_at = now;
-      for (const auto& [child, parent, kind] : all) {
-        (void)faults.handle_report(now, plan, {kPayload, child, parent, 0, kind, true, 1s + i * 500ms});
+      for (auto& [id, member] : members.all()) member.heard_at = member.progress_at = now;
+      for (const auto& [child, parent, kind, moves] : all) {
+        (void)faults.handle_report(now, plan, {kPayload, child, parent, 0, kind, true, 1s + (moves ? 0 : i) * 500ms});
       }
       now += 500ms;
     }
@@ -240,6 +241,83 @@ TEST_F(FaultAttributionTest, SeedThatSaysThatItStarvesWhileTheOriginsChunksLeave
   }
   EXPECT_THAT(blamed(), ElementsAre(kA));
   EXPECT_THAT(leaves(), ElementsAre(kA));
+}
+
+TEST_F(FaultAttributionTest, SeedThatSaysSoTwiceInOneMomentIsNoLessDisproved) {
+  for (int i = 0; i < 6; ++i) {
+    send_to_a(5);
+    for (int twice = 0; twice < 2; ++twice) {
+      (void)faults.handle_report(now, plan,
+                                 {kPayload, kA, kOriginId, 0, wire::FAULT_KIND_WAITING, true, 1s + i * 500ms});
+    }
+    now += 500ms;
+  }
+  EXPECT_THAT(blamed(), ElementsAre(kA));
+}
+
+TEST_F(FaultAttributionTest, SeedThatNamesANewStarvationInEachReportIsNotExcusedByIt) {
+  starve({{kA, kOriginId, wire::FAULT_KIND_WAITING, true}, {kB, kA}, {kC, kB}, {kD, kC}, {kE, kC}}, 6);
+  EXPECT_THAT(blamed(), ElementsAre(kA)) << "it names chunks that came after the last one that B got";
+  EXPECT_THAT(leaves(), ElementsAre(kA));
+}
+
+TEST_F(FaultAttributionTest, RelayThatHasAChunkMoreThanItsChildIsExcusedWhileThatMayBeOnItsWay) {
+  starve({{kB, kA}, {kA, kOriginId, wire::FAULT_KIND_WAITING}}, 2);
+  for (int i = 0; i < 6; ++i) {
+    for (auto& [id, member] : members.all()) member.heard_at = member.progress_at = now;
+    (void)faults.handle_report(now, plan, {kPayload, kA, kOriginId, 0, wire::FAULT_KIND_WAITING, true, 1s + i * 500ms});
+    (void)faults.handle_report(now, plan, {kPayload, kB, kA, 0, wire::FAULT_KIND_STARVED, true, 2s + i * 500ms});
+    now += 500ms;
+  }
+  EXPECT_THAT(blamed(), IsEmpty());
+}
+
+TEST_F(FaultAttributionTest, WordOfAParentThatThePlanDoesNotNameExoneratesTheChildAndAccusesNobody) {
+  starve({{kB, kOriginId, wire::FAULT_KIND_WAITING}, {kC, kB}, {kD, kC}, {kE, kC}}, 6);
+  EXPECT_THAT(blamed(), IsEmpty()) << "B has left A on its own, and starves";
+  starve({{kC, kA}}, 6);
+  EXPECT_THAT(leaves(), IsEmpty());
+}
+
+TEST_F(FaultAttributionTest, RelayThatSaysForEverThatItWaitsForOneThatDoesNotStarveIsBlamedWhenItsChildLeaves) {
+  starve({{kB, kA, wire::FAULT_KIND_WAITING}, {kC, kB}, {kD, kC}, {kE, kC}}, 18);
+  EXPECT_THAT(blamed(), IsEmpty());
+  EXPECT_TRUE(report(kC, kB, wire::FAULT_KIND_STARVED));
+  EXPECT_THAT(blamed(), ElementsAre(kB));
+  EXPECT_THAT(leaves(), ElementsAre(kB));
+}
+
+TEST_F(FaultAttributionTest, RelayThatWaitsForOneThatStarvesItselfIsNotBlamedWhenItsChildLeaves) {
+  starve({{kA, kOriginId, wire::FAULT_KIND_WAITING}, {kB, kA, wire::FAULT_KIND_WAITING}, {kC, kB}, {kD, kC}}, 18);
+  EXPECT_FALSE(report(kC, kB, wire::FAULT_KIND_STARVED));
+  EXPECT_FALSE(report(kB, kA, wire::FAULT_KIND_STARVED)) << "the origin feeds A by the plan, and may be late";
+  EXPECT_THAT(blamed(), IsEmpty());
+  EXPECT_THAT(leaves(), IsEmpty());
+}
+
+TEST_F(FaultAttributionTest, InAPlanOfSeveralStripesTotalsProveNothingUntilTheParentHasAll) {
+  plan.stripes.push_back(plan.stripes[0]);
+  member(kC).chunks_total = member(kD).chunks_total = 100;
+  member(kC).chunks_verified = 50;  // of the other stripe, perhaps
+  member(kD).chunks_verified = 10;
+  EXPECT_FALSE(report(kD, kC, wire::FAULT_KIND_STARVED));
+  starve({{kD, kC}});
+  EXPECT_THAT(blamed(), IsEmpty());
+  member(kC).chunks_verified = 100;
+  EXPECT_FALSE(report(kD, kC, wire::FAULT_KIND_STARVED)) << "it is a leaf already";
+  EXPECT_THAT(blamed(), ElementsAre(kC));
+}
+
+TEST_F(FaultAttributionTest, WhatAChildHadBeforeItsLastChunkProvesNothing) {
+  member(kC).chunks_verified = 50;
+  member(kD).chunks_verified = 10;
+  for (int i = 0; i < 4; ++i) {
+    for (auto& [id, member] : members.all()) member.heard_at = now;
+    member(kC).progress_at = now;  // D's heartbeat is older than its last chunk
+    (void)faults.handle_report(now, plan, {kPayload, kD, kC, 0, wire::FAULT_KIND_STARVED, true, 1s + i * 500ms});
+    now += 500ms;
+  }
+  EXPECT_THAT(blamed(), IsEmpty());
 }
 
 TEST_F(FaultAttributionTest, ChildThatLeftAStarvingParentIsBelievedIfTheParentHasMoreByItsOwnWord) {
