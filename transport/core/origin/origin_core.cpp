@@ -147,13 +147,6 @@ Status OriginCore::check_join(Instant now, const wire::Join& join) {
     return fail(Errc::kInvalidArgument, Op::kJoin,
                 fmt::format("it has version {} installed; versions end at {}", installed.value, kVersionMax.value));
   }
-  const auto held = holdings_.find(installed);
-  if (held != holdings_.end() && join.installed_digest() != bytes_of(held->second.manifest().snapshot_digest)) {
-    return fail(Errc::kInvalidArgument, Op::kJoin,
-                fmt::format("its version {} is not the one that this origin published; it belongs to another run: "
-                            "empty its --state directory",
-                            installed.value));
-  }
   if (join.listen().port() != 0 && !is_port(join.listen().port())) {
     return fail(Errc::kInvalidArgument, Op::kJoin,
                 fmt::format("it listens on port {}, which is none", join.listen().port()));
@@ -166,7 +159,7 @@ Status OriginCore::check_join(Instant now, const wire::Join& join) {
   return {};
 }
 
-void OriginCore::take_over(Instant now, Member& member, ConnId conn, const wire::Join& join) {
+void OriginCore::register_member(Instant now, Member& member, ConnId conn, const wire::Join& join) {
   members_.connect(member, conn);
   member.incarnation = join.incarnation();
   const std::string& given = join.listen().host();
@@ -193,13 +186,20 @@ void OriginCore::take_over(Instant now, Member& member, ConnId conn, const wire:
   member.heard_at = now;
   member.heartbeat = heartbeat_period();
   member.last_error.clear();
-  member.foreign = installed > latest();
+  const auto held = holdings_.find(installed);
+  const bool other_bytes =
+      held != holdings_.end() && join.installed_digest() != bytes_of(held->second.manifest().snapshot_digest);
+  member.foreign = installed > publications_.last_used() || (other_bytes && installed >= latest());
   if (member.foreign) {
     member.last_error = fmt::format(
         "its version {} is from another run: the latest here is {}; it gets the next that is greater than its own, or "
         "empty its --state directory",
         installed.value, latest().value);
     actions_.push(action::warning(fmt::format("worker {}: {}", member.name, member.last_error)));
+  } else if (other_bytes) {
+    member.base_unusable = true;  // patches from here are made from other bytes
+    actions_.push(action::warning(fmt::format("worker {}: its version {} is from another run; it gets version {} whole",
+                                              member.name, installed.value, latest().value)));
   }
 }
 
@@ -211,7 +211,7 @@ void OriginCore::handle_join(Instant now, ConnId conn, const wire::Join& join) {
   }
   Member& member = members_.by_name(join.name());
   if (member.connected()) actions_.push(action::Close{member.conn});
-  take_over(now, member, conn, join);
+  register_member(now, member, conn, join);
   unidentified_.erase(conn);
   const Instant silent_at = now + config_.timeouts.silence;
   silence_due_ = silence_due_ ? std::min(*silence_due_, silent_at) : silent_at;
@@ -267,6 +267,7 @@ void OriginCore::handle_heartbeat(Instant now, Member& member, const wire::Heart
   if (member.receiving != receiving) publications_.handle_receiving(now, member, receiving);
   member.chunks_verified = beat.chunks_verified();
   member.chunks_total = beat.chunks_total();
+  member.progress_at = now;
   member.receive_bytes_per_s = beat.receive_bytes_per_s();
   member.bytes_received = beat.bytes_received();
   member.bytes_sent = beat.bytes_sent();

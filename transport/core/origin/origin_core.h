@@ -121,7 +121,7 @@ class OriginCore final : public Core {
   /// Why that worker cannot join.
   [[nodiscard]] Status check_join(Instant now, const wire::Join& join);
   /// What a worker says of itself as it joins.
-  void take_over(Instant now, Member& member, ConnId conn, const wire::Join& join);
+  void register_member(Instant now, Member& member, ConnId conn, const wire::Join& join);
   void lose(Instant now, Member& member, std::string_view why);
   /// Of members that have been lost for long, or that are too many.
   void forget_lost(Instant now);

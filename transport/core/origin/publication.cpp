@@ -90,10 +90,9 @@ void Publication::tell_all(const wire::Message& message) {
   for (const auto& [id, _] : told_) context_.actions.push(action::Send{context_.members.find(id)->conn, message});
 }
 
-void Publication::handle_gone(PeerId member) {
-  told_.erase(member);
-  holders_.erase(member);
-  to_announce_.erase(member);
+bool Publication::handle_disconnected(PeerId member) {
+  const std::size_t known = told_.erase(member) + holders_.erase(member) + to_announce_.erase(member);
+  return known > 0;
 }
 
 void Publication::handle_assigned(PeerId member) {

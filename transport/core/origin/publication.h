@@ -66,8 +66,9 @@ class Publication {
   /// It could not store the payload: neither fed nor a relay.
   void handle_failed(PeerId member) { failed_.insert(member); }
   void handle_holder(PeerId member) { holders_.insert(member); }
-  /// Its connection is gone, or made anew: what it was told and has is not known any more.
-  void handle_gone(PeerId member);
+  /// Its connection is gone, or made anew: what it was told and has is not known any more. Returns whether it was known
+  /// to take part.
+  bool handle_disconnected(PeerId member);
   /// It is assigned this payload: repair() and announce() follow.
   void handle_assigned(PeerId member);
   /// It is in the middle of this payload, of which this connection has not said anything: repair() and

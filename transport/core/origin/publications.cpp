@@ -107,7 +107,7 @@ void Publications::handle_publish(Instant now, Instant started_at, const MadePay
 void Publications::handle_publish_failed(Instant now, Version version) {
   if (!payloads_.taking_over() || version != payloads_.latest()) return;
   withdraw(version, kNotMade);
-  for (auto& [id, member] : members_.all()) member.foreign = member.installed > payloads_.latest();
+  for (auto& [id, member] : members_.all()) member.foreign = member.foreign || member.installed > payloads_.last_used();
   assign_all(now);
   settle(now);
 }
@@ -375,7 +375,10 @@ void Publications::adopt_foreign(const Manifest& manifest) {
 // ---- what members say, and what becomes of them
 
 void Publications::handle_joined(Instant now, Member& member, const std::vector<PayloadId>& held) {
-  for (auto& [payload, publication] : publications_) publication.handle_gone(member.id);
+  // Over a connection that was still there, too: its place, its address and what it has may be others now.
+  for (auto& [payload, publication] : publications_) {
+    if (publication.handle_disconnected(member.id)) unsettle(now, payload);
+  }
   times_.handle_joined();
   for (const PayloadId payload : held) {
     if (payloads_.holds(payload)) publication_of(payload).handle_holder(member.id);
@@ -387,7 +390,7 @@ void Publications::handle_joined(Instant now, Member& member, const std::vector<
 
 void Publications::handle_lost(Instant now, Member& member) {
   member.assigned = {};
-  for (auto& [payload, publication] : publications_) publication.handle_gone(member.id);
+  for (auto& [payload, publication] : publications_) (void)publication.handle_disconnected(member.id);
   repair_all(now);
   count_all_ = true;
   note_settling(now);

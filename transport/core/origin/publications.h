@@ -88,6 +88,8 @@ class Publications {
   void handle_parent_fault(Instant now, Member& member, const wire::ParentFault& fault);
 
   [[nodiscard]] Version latest() const { return payloads_.latest(); }
+  /// The greatest number that a whole version ever had, withdrawn ones included.
+  [[nodiscard]] Version last_used() const { return payloads_.last_used(); }
   [[nodiscard]] std::optional<PublicationProgress> progress(Version version) const;
   /// How most members get the latest version; null if nobody does.
   [[nodiscard]] const Plan* latest_plan() const;

@@ -79,6 +79,13 @@ struct OriginCoreTest : testing::Test {
     origin.handle_publish(now, now, {manifest_of(Version{version}, 100), chunk_digests(Version{version}, 100)});
     run();
   }
+  /// The origin finds that its own copy is damaged.
+  void withdraw(std::uint64_t version) {
+    origin.handle_chunk_unreadable(now, Version{version}, ChunkIndex{2});
+    origin.handle_chunk_checked(now, Version{version}, ChunkIndex{2},
+                                fail(Errc::kIo, Op::kRead, "the file is shorter"));
+    run();
+  }
   const Member& member(const std::string& name) {
     const auto& all = origin.members().all();
     return std::ranges::find_if(all, [&](const auto& m) { return m.second.name == name; })->second;
@@ -205,9 +212,7 @@ TEST_F(OriginCoreTest, WorkerOfAnEarlierProtocolIsToldBothVersions) {
 TEST_F(OriginCoreTest, VersionThatIsDamagedHereIsWithdrawnAndItsNumberStaysUsed) {
   join("a");
   publish(1);
-  origin.handle_chunk_unreadable(now, Version{1}, ChunkIndex{2});
-  origin.handle_chunk_checked(now, Version{1}, ChunkIndex{2}, fail(Errc::kIo, Op::kRead, "the file is shorter"));
-  run();
+  withdraw(1);
   EXPECT_EQ(origin.latest(), kNoVersion);
   EXPECT_TRUE(origin.holdings().empty());
   const auto gone = heard_by("a", Kind::kNotAvailable);
@@ -381,6 +386,44 @@ TEST_F(OriginCoreTest, WorkerThatHasWhatThisOriginPublishesOnceMoreIsNotFromAnot
   publish(9);
   EXPECT_FALSE(member("a").foreign);
   EXPECT_TRUE(origin.progress(Version{9})->t100);
+}
+
+TEST_F(OriginCoreTest, WorkerFromAnotherRunIsNotRefusedWhenItJoinsAgain) {
+  wire::Message message = join_message("a");
+  message.mutable_join()->set_installed_version(9);
+  join("a", message);
+  publish(9);
+  lose("a");
+  join("a", message);
+  EXPECT_TRUE(heard_by("a", Kind::kBye).empty());
+  EXPECT_TRUE(member("a").foreign) << "its version 9 is not the one of this origin";
+  publish(10);
+  ASSERT_EQ(heard_by("a", Kind::kAnnounce).size(), 1u);
+  EXPECT_FALSE(member("a").foreign);
+}
+
+TEST_F(OriginCoreTest, WorkerThatHasOtherBytesUnderAnOldNumberGetsTheLatestWhole) {
+  publish(1);
+  publish(2);
+  wire::Message message = join_message("a");
+  message.mutable_join()->set_installed_version(1);
+  message.mutable_join()->set_installed_digest(std::string(Digest::kBytes, 'x'));
+  join("a", message);
+  EXPECT_FALSE(member("a").foreign);
+  EXPECT_TRUE(member("a").base_unusable) << "a patch from version 1 would not fit";
+  ASSERT_EQ(heard_by("a", Kind::kAnnounce).size(), 1u);
+}
+
+TEST_F(OriginCoreTest, WorkerWithAVersionThatWasWithdrawnIsNotFromAnotherRun) {
+  publish(1);
+  publish(2);
+  withdraw(2);
+  ASSERT_EQ(origin.latest(), Version{1});
+  wire::Message message = join_message("a");
+  message.mutable_join()->set_installed_version(2);
+  join("a", message);
+  EXPECT_FALSE(member("a").foreign);
+  EXPECT_TRUE(member("a").active());
 }
 
 TEST_F(OriginCoreTest, InstalledVersionThatNobodyPublishedIsNotBelieved) {
@@ -566,6 +609,26 @@ TEST_F(OriginCoreTest, WorkerThatJoinsInTheMiddleOfAVersionThatIsNoMoreIsToldSo)
   const auto told = heard_by("b", Kind::kNotAvailable);
   ASSERT_EQ(told.size(), 1u);
   EXPECT_EQ(told[0].not_available().payload().version(), 1u);
+}
+
+TEST_F(OriginCoreTest, RelayThatJoinsAgainOverALiveConnectionIsDialledAtItsNewAddress) {
+  join("a"), join("b");
+  publish(1);
+  const std::string relay = parent_of("b") == member("a").id ? "a" : "b", child = relay == "a" ? "b" : "a";
+  installed(relay, 1);
+  now += 2s;  // it was restarted, and its connection is not closed yet
+  wire::Message message = join_message(relay);
+  message.mutable_join()->set_incarnation(2);
+  message.mutable_join()->mutable_listen()->set_port(2);
+  message.mutable_join()->set_installed_version(1);
+  const Digest digest = origin.holdings().at(Version{1}).manifest().snapshot_digest;
+  message.mutable_join()->set_installed_digest(digest.bytes.data(), Digest::kBytes);
+  payload_to_wire(Version{1}, *message.mutable_join()->add_held());
+  join(relay, message);
+  ASSERT_EQ(parent_of(child), member(relay).id);
+  const auto told = heard_by(child, Kind::kAssignment);
+  ASSERT_FALSE(told.empty());
+  EXPECT_EQ(told.back().assignment().stripes(0).ancestors(0).address().port(), 2u);
 }
 
 TEST_F(OriginCoreTest, WhoSkipsAVersionFeedsNobodyWithIt) {

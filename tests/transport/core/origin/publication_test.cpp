@@ -97,7 +97,7 @@ TEST_F(PublicationTest, TellsOnlyThoseForWhomSomethingChanged) {
 
 TEST_F(PublicationTest, WhoseConnectionIsGoneIsNotToldAnyMore) {
   begin();
-  publication.handle_gone(place(1));
+  (void)publication.handle_disconnected(place(1));
   publication.tell_all({});
   EXPECT_EQ(told().size(), 3u);
 }
