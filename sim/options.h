@@ -102,8 +102,8 @@ struct SimOptions {
   std::function<void(NodeIndex, WorkerConfig&)> configure_worker;
   /// The size of a patch or packed payload, or nothing if it is not worth sending. Without it PatchOptions decide.
   std::function<std::optional<std::uint64_t>(PayloadId)> encoded_bytes;
-  /// Stands between the world and a worker's core: how a test plants a bug.
-  std::function<std::unique_ptr<Core>(NodeIndex, std::unique_ptr<WorkerCore>)> wrap_worker;
+  /// Makes the cores of workers, if it is set: how a test plants a bug.
+  std::function<std::unique_ptr<WorkerCore>(NodeIndex, const WorkerConfig&)> make_worker;
   /// Gets every chunk that reaches a node, before the node does.
   std::function<void(const Delivery&)> on_delivery;
   /// Gets each line that a core logs, with the time since the run began.

@@ -158,8 +158,7 @@ void Simulation::start_node(NodeIndex index) {
     config.streams = options_.nodes.streams;
     config.timeouts = options_.timeouts;
     if (options_.configure_worker) options_.configure_worker(index, config);
-    auto core = std::make_unique<WorkerCore>(config);
-    node.worker = core.get();
+    auto core = options_.make_worker ? options_.make_worker(index, config) : std::make_unique<WorkerCore>(config);
     node.handed.clear();
     for (const auto& [version, finished] : node.disk.finished()) {
       const Payload& payload = payloads_.at(finished.payload);
@@ -169,11 +168,8 @@ void Simulation::start_node(NodeIndex index) {
       node.handed.put(finished.payload, ChunkSet(payload.manifest->chunk_count(), true));
     }
     node.installed = node.disk.finished().empty() ? kNoVersion : node.disk.finished().rbegin()->first;
-    if (options_.wrap_worker) {
-      node.core = options_.wrap_worker(index, std::move(core));
-    } else {
-      node.core = std::move(core);
-    }
+    node.worker = core.get();
+    node.core = std::move(core);
   }
   node.core->start(local(index));
   pump(index);

@@ -88,8 +88,8 @@ class Simulation final : private NetworkHandler {
     explicit Node(const DiskOptions& disk_options) : disk(disk_options.write_rate, disk_options.sync_delay) {}
 
     std::unique_ptr<Core> core;  // null while it is down
-    OriginCore* origin = nullptr;
-    WorkerCore* worker = nullptr;
+    OriginCore* origin = nullptr;  // core, if it is the origin's
+    WorkerCore* worker = nullptr;  // core, if it is a worker's
     std::uint32_t incarnation = 0;
     std::vector<LinkIndex> links;  // by connection number
     std::set<ConnId> dialling;     // each has a bound of its own

@@ -57,7 +57,7 @@ void Simulation::handle_disk(const Event& event) {
     }
     case DiskWork::kBegin: {
       if (operation.failed) {
-        node.core->handle_payload_begun(local(index), id, full);
+        node.worker->handle_payload_begun(local(index), id, full);
         break;
       }
       // What the origin makes anew is another manifest until it has come to its end.
@@ -78,7 +78,7 @@ void Simulation::handle_disk(const Event& event) {
         restored.held.insert(*c);
       }
       node.handed.put(id, restored.held);
-      node.core->handle_payload_begun(local(index), id, std::move(restored));
+      node.worker->handle_payload_begun(local(index), id, std::move(restored));
       break;
     }
     case DiskWork::kStore: {
@@ -87,22 +87,22 @@ void Simulation::handle_disk(const Event& event) {
       Disk::Partial* partial = node.disk.find(id);
       const bool failed = operation.failed || partial == nullptr;
       if (!failed) node.disk.handle_written(now_, *partial, operation.chunk, operation.damaged);
-      node.core->handle_chunk_stored(local(index), id, operation.chunk, failed ? Status(full) : Status());
+      node.worker->handle_chunk_stored(local(index), id, operation.chunk, failed ? Status(full) : Status());
       break;
     }
     case DiskWork::kFinish:
       if (operation.failed) {
-        node.core->handle_finished(local(index), id, full);
+        node.worker->handle_finished(local(index), id, full);
         break;
       }
       if (node.troubles.damages_snapshots) {
-        node.core->handle_finished(local(index), id, fail(Errc::kCorrupt, Op::kInstall, "the digest does not match"));
+        node.worker->handle_finished(local(index), id, fail(Errc::kCorrupt, Op::kInstall, "the digest does not match"));
         break;
       }
       if (id.is_encoded() && (node.troubles.damages_bases || random_.chance(options_.patches.unfit_probability))) {
         ++result_.patches_unfit;
         const Errc code = id.is_packed() ? Errc::kCorrupt : Errc::kWrongBase;
-        node.core->handle_finished(local(index), id, fail(code, Op::kDecode, "nothing can be made of it"));
+        node.worker->handle_finished(local(index), id, fail(code, Op::kDecode, "nothing can be made of it"));
         break;
       }
       if (id.is_patch()) ++result_.patches_installed;
@@ -117,7 +117,7 @@ void Simulation::handle_disk(const Event& event) {
         auto& installed = result_.publications[i].installed[index - 1];
         if (result_.publications[i].version <= version && !installed) installed = now_ - published_at_[i];
       }
-      node.core->handle_finished(local(index), id, {});
+      node.worker->handle_finished(local(index), id, {});
       break;
   }
   pump(index);

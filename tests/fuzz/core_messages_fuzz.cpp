@@ -252,17 +252,17 @@ class Harness {
     const Status status = (flags & 1) != 0 ? Status(fail(code, Op::kWrite, "no")) : Status();
     switch (asked.what) {
       case Asked::kBegin:
-        if (!status.has_value()) return core_->handle_payload_begun(now_, asked.payload, status.error());
+        if (!status.has_value()) return worker_->handle_payload_begun(now_, asked.payload, status.error());
         begun_.insert(asked.payload);
-        return core_->handle_payload_begun(now_, asked.payload, RestoredPayload{{}, ChunkSet(asked.chunks)});
+        return worker_->handle_payload_begun(now_, asked.payload, RestoredPayload{{}, ChunkSet(asked.chunks)});
       case Asked::kCheck:
         if (!status.has_value()) return core_->handle_chunk_checked(now_, asked.payload, asked.chunk, status.error());
         return core_->handle_chunk_checked(now_, asked.payload, asked.chunk,
                                            chunk_digest(asked.payload.version, asked.chunk));
       case Asked::kStore:
         if (status.has_value()) stored_[asked.payload].insert(asked.chunk);
-        return core_->handle_chunk_stored(now_, asked.payload, asked.chunk, status);
-      case Asked::kFinish: return core_->handle_finished(now_, asked.payload, status);
+        return worker_->handle_chunk_stored(now_, asked.payload, asked.chunk, status);
+      case Asked::kFinish: return worker_->handle_finished(now_, asked.payload, status);
       case Asked::kPatch: {
         if (!status.has_value()) return origin_->handle_patch_made(now_, asked.payload, status.error());
         if ((flags & 4) != 0) {

@@ -6,7 +6,6 @@
 #include <set>
 #include <utility>
 
-#include "tests/sim/core_proxy.h"
 #include "transport/core/payload_wire.h"
 
 namespace weightcast::sim {
@@ -17,10 +16,9 @@ constexpr Rate kChunksPerMillisecond{kChunkBytesMin * 1000.0};
 std::uint64_t bytes_of(std::uint32_t chunks) { return std::uint64_t{chunks} * kChunkBytesMin - 1; }
 
 /// A relay that sends no chunk while `*withholds`, and says again and again that it has nothing more.
-class Withholding final : public CoreProxy {
+class Withholding final : public WorkerCore {
  public:
-  Withholding(std::unique_ptr<WorkerCore> worker, const bool* withholds)
-      : CoreProxy(std::move(worker)), withholds_(withholds) {}
+  Withholding(const WorkerConfig& config, const bool* withholds) : WorkerCore(config), withholds_(withholds) {}
 
   void handle_timeout(Instant now) override {
     now_ = now;
@@ -28,23 +26,23 @@ class Withholding final : public CoreProxy {
       says_again_at_ = now + kSaysAgainAfter;
       for (const auto& [conn, payload] : asked_) say(conn, payload);
     }
-    CoreProxy::handle_timeout(now);
+    WorkerCore::handle_timeout(now);
   }
   void handle_message(Instant now, ConnId conn, const wire::Message& message) override {
     now_ = now;
-    CoreProxy::handle_message(now, conn, message);
+    WorkerCore::handle_message(now, conn, message);
   }
   void handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk) override {
     now_ = now;
-    CoreProxy::handle_chunk(now, conn, chunk);
+    WorkerCore::handle_chunk(now, conn, chunk);
   }
   void handle_closed(Instant now, ConnId conn, const Error& why) override {
     std::erase_if(asked_, [conn](const auto& asked) { return asked.first == conn; });
-    CoreProxy::handle_closed(now, conn, why);
+    WorkerCore::handle_closed(now, conn, why);
   }
   std::optional<Action> poll_action() override {
     if (auto said = said_.poll()) return said;
-    std::optional<Action> action = CoreProxy::poll_action();
+    std::optional<Action> action = WorkerCore::poll_action();
     const auto* chunk = action ? std::get_if<action::SendChunk>(&*action) : nullptr;
     if (!*withholds_ || chunk == nullptr) return action;
     asked_.insert({chunk->conn, chunk->payload});
@@ -53,7 +51,7 @@ class Withholding final : public CoreProxy {
     return said_.poll();
   }
   std::optional<Instant> poll_deadline() const override {
-    const std::optional<Instant> deadline = CoreProxy::poll_deadline();
+    const std::optional<Instant> deadline = WorkerCore::poll_deadline();
     return deadline && says_again_at_ ? std::min(*deadline, *says_again_at_) : deadline;
   }
 
@@ -109,12 +107,12 @@ SimOptions Fleet::options(OriginConfig config, PatchChunks patch_chunks) {
     if (chunks == 0) return std::nullopt;
     return bytes_of(chunks);
   };
-  options.wrap_worker = [this](NodeIndex index, std::unique_ptr<WorkerCore> core) -> std::unique_ptr<Core> {
-    return std::make_unique<Withholding>(std::move(core), &nodes_[index]->withholds_chunks);
+  options.make_worker = [this](NodeIndex index, const WorkerConfig& made) {
+    return std::make_unique<Withholding>(made, &nodes_[index]->withholds_chunks);
   };
   options.on_delivery = [this](const Delivery& delivery) {
-    deliveries_.push_back({nodes_[delivery.from]->name, nodes_[delivery.to]->name, delivery.payload, delivery.chunk,
-                           delivery.damaged});
+    deliveries_.push_back(
+        {nodes_[delivery.from]->name, nodes_[delivery.to]->name, delivery.payload, delivery.chunk, delivery.damaged});
   };
   options.log = [this](Duration, NodeIndex index, const action::Log& log) { nodes_[index]->log.push_back(log.text); };
   return options;

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include "sim/options.h"
-#include "tests/sim/core_proxy.h"
 
 namespace weightcast::sim {
 namespace {
@@ -10,34 +9,34 @@ namespace {
 // Workers with bugs. The simulation has to notice each, else nothing that it says is worth anything.
 
 /// Believes every chunk: whatever came gets the digest that it should have had.
-class SkipsVerification : public CoreProxy {
+class SkipsVerification : public WorkerCore {
  public:
-  using CoreProxy::CoreProxy;
+  using WorkerCore::WorkerCore;
   void handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk) override {
     ChunkArrival believed = chunk;
-    const Holding& holding = worker_->holdings().at(chunk.payload);
+    const Holding& holding = holdings().at(chunk.payload);
     const Manifest& manifest = holding.manifest();
     const std::uint32_t part = manifest.part_of(chunk.chunk);
     if (holding.part_known(part)) believed.digest = holding.part(part)[chunk.chunk.value % manifest.part_chunks];
-    CoreProxy::handle_chunk(now, conn, believed);
+    WorkerCore::handle_chunk(now, conn, believed);
   }
 };
 
 /// Sends a chunk on before it has looked at it.
-class ForwardsBeforeVerifying : public CoreProxy {
+class ForwardsBeforeVerifying : public WorkerCore {
  public:
-  using CoreProxy::CoreProxy;
+  using WorkerCore::WorkerCore;
   void handle_accepted(Instant now, ConnId conn, std::string_view host) override {
     child_ = conn;
-    CoreProxy::handle_accepted(now, conn, host);
+    WorkerCore::handle_accepted(now, conn, host);
   }
   void handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk) override {
     if (child_ != ConnId{}) early_.push(action::SendChunk{child_, chunk.payload, chunk.chunk});
-    CoreProxy::handle_chunk(now, conn, chunk);
+    WorkerCore::handle_chunk(now, conn, chunk);
   }
   std::optional<Action> poll_action() override {
     if (auto early = early_.poll()) return early;
-    return CoreProxy::poll_action();
+    return WorkerCore::poll_action();
   }
 
  private:
@@ -46,11 +45,11 @@ class ForwardsBeforeVerifying : public CoreProxy {
 };
 
 /// Says that it has nothing, whatever it has.
-class ForgetsWhatItHas : public CoreProxy {
+class ForgetsWhatItHas : public WorkerCore {
  public:
-  using CoreProxy::CoreProxy;
+  using WorkerCore::WorkerCore;
   std::optional<Action> poll_action() override {
-    std::optional<Action> action = CoreProxy::poll_action();
+    std::optional<Action> action = WorkerCore::poll_action();
     if (!action) return action;
     if (auto* send = std::get_if<action::Send>(&*action); send != nullptr && send->message.has_subscribe()) {
       send->message.mutable_subscribe()->clear_chunks_held();
@@ -60,23 +59,23 @@ class ForgetsWhatItHas : public CoreProxy {
 };
 
 /// Never looks at the clock once it has joined: a silent parent is waited for until the end of time.
-class NeverLosesPatience : public CoreProxy {
+class NeverLosesPatience : public WorkerCore {
  public:
-  using CoreProxy::CoreProxy;
+  using WorkerCore::WorkerCore;
   void handle_timeout(Instant) override {}
 };
 
 /// Installs at once.
-class InstallsTooSoon : public CoreProxy {
+class InstallsTooSoon : public WorkerCore {
  public:
-  using CoreProxy::CoreProxy;
+  using WorkerCore::WorkerCore;
   void handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk) override {
     soon_.push(action::FinishPayload{chunk.payload});
-    CoreProxy::handle_chunk(now, conn, chunk);
+    WorkerCore::handle_chunk(now, conn, chunk);
   }
   std::optional<Action> poll_action() override {
     if (auto soon = soon_.poll()) return soon;
-    return CoreProxy::poll_action();
+    return WorkerCore::poll_action();
   }
 
  private:
@@ -84,12 +83,12 @@ class InstallsTooSoon : public CoreProxy {
 };
 
 /// Does not tell its store that a payload has grown.
-class MakesNoRoom : public CoreProxy {
+class MakesNoRoom : public WorkerCore {
  public:
-  using CoreProxy::CoreProxy;
+  using WorkerCore::WorkerCore;
   std::optional<Action> poll_action() override {
-    std::optional<Action> action = CoreProxy::poll_action();
-    while (action && std::holds_alternative<action::GrowPayload>(*action)) action = CoreProxy::poll_action();
+    std::optional<Action> action = WorkerCore::poll_action();
+    while (action && std::holds_alternative<action::GrowPayload>(*action)) action = WorkerCore::poll_action();
     return action;
   }
 };
@@ -111,13 +110,11 @@ constexpr std::string_view kTrouble = "at 200ms corrupt origin by 2\nat 300ms ki
 template <typename Bug>
 std::string found_with() {
   SimOptions options = small_chain(kTrouble);
-  options.wrap_worker = [](NodeIndex, std::unique_ptr<WorkerCore> worker) {
-    return std::make_unique<Bug>(std::move(worker));
-  };
+  options.make_worker = [](NodeIndex, const WorkerConfig& config) { return std::make_unique<Bug>(config); };
   return simulate(options).violation.value_or("nothing");
 }
 
-TEST(Invariants, HoldWithoutABug) { EXPECT_EQ(found_with<CoreProxy>(), "nothing"); }
+TEST(Invariants, HoldWithoutABug) { EXPECT_EQ(found_with<WorkerCore>(), "nothing"); }
 
 TEST(Invariants, SkippedVerificationIsCaught) {
   EXPECT_THAT(found_with<SkipsVerification>(), testing::HasSubstr("which is damaged"));
@@ -142,9 +139,7 @@ TEST(Invariants, StoringWhatThereIsNoRoomForIsCaught) {
   options.patches.make_delay = std::chrono::seconds(1);
   options.patches.share = 0.2;
   EXPECT_EQ(simulate(options).violation.value_or("nothing"), "nothing");
-  options.wrap_worker = [](NodeIndex, std::unique_ptr<WorkerCore> worker) {
-    return std::make_unique<MakesNoRoom>(std::move(worker));
-  };
+  options.make_worker = [](NodeIndex, const WorkerConfig& config) { return std::make_unique<MakesNoRoom>(config); };
   EXPECT_THAT(simulate(options).violation.value_or("nothing"), testing::HasSubstr("made no room"));
 }
 

@@ -9,42 +9,82 @@
 #include "transport/core/action.h"
 #include "transport/core/deadline.h"
 #include "transport/core/edge/holdings.h"
+#include "transport/core/edge/links.h"
+#include "transport/core/edge/self_check.h"
+#include "transport/core/edge/uploads.h"
+#include "transport/core/timeouts.h"
+#include "transport/core/unidentified_connections.h"
 
 namespace weightcast {
 
-/// The part of a node that decides: no I/O, no clock. Whoever drives it (the daemon, the simulator, a test) gives one
-/// input, performs poll_action() until it is empty, and comes back at poll_deadline(). `now` never goes back.
+/// The part of a node that decides, as far as both roles have it: it accepts connections, serves children from what the
+/// node holds, and looks again at what somebody finds damaged. OriginCore and WorkerCore add their roles. No I/O, no
+/// clock. Whoever drives a core (the daemon, the simulator, a test) gives one input, performs poll_action() until it is
+/// empty, and comes back at poll_deadline(). `now` never goes back.
+/// Invariant: a connection is unidentified, a child's, or of a kind that only the role knows.
 class Core {
  public:
   virtual ~Core() = default;
+  Core(const Core&) = delete;
+  Core& operator=(const Core&) = delete;
 
   virtual void start(Instant now) = 0;
   /// Tells everyone connected why, and closes everything.
   virtual void stop(std::string_view reason) = 0;
 
   /// Numbers a connection that comes from outside; handle_accepted() follows.
-  [[nodiscard]] virtual ConnId next_conn() = 0;
+  [[nodiscard]] ConnId next_conn() { return conn_ids_.next(); }
   /// `peer_host` is the numeric address that the connection comes from.
-  virtual void handle_accepted(Instant now, ConnId conn, std::string_view peer_host) = 0;
+  virtual void handle_accepted(Instant now, ConnId conn, std::string_view peer_host);
   virtual void handle_connected(Instant now, ConnId conn) = 0;
   virtual void handle_closed(Instant now, ConnId conn, const Error& why) = 0;
   virtual void handle_message(Instant now, ConnId conn, const wire::Message& message) = 0;
   virtual void handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk) = 0;
-  virtual void handle_chunk_sent(Instant now, ConnId conn) = 0;
+  /// The last byte of the oldest chunk of action::SendChunk has left on `conn`.
+  void handle_chunk_sent(Instant /*now*/, ConnId conn) { uploads_.handle_chunk_sent(conn); }
 
-  virtual void handle_chunk_unreadable(Instant now, PayloadId payload, ChunkIndex chunk) = 0;
-  virtual void handle_chunk_checked(Instant now, PayloadId payload, ChunkIndex chunk, Result<Digest> digest) = 0;
-
-  virtual void handle_payload_begun(Instant now, PayloadId payload, Result<RestoredPayload> restored) = 0;
-  virtual void handle_chunk_stored(Instant now, PayloadId payload, ChunkIndex chunk, Status status) = 0;
-  virtual void handle_finished(Instant now, PayloadId payload, Status status) = 0;
+  /// A chunk of action::SendChunk cannot be read; the connection is closed next.
+  void handle_chunk_unreadable(Instant now, PayloadId payload, ChunkIndex chunk);
+  /// The answer to action::CheckChunk: the digest of what is on disk, or why it cannot be read.
+  void handle_chunk_checked(Instant now, PayloadId payload, ChunkIndex chunk, const Result<Digest>& digest);
 
   /// What this node may be asked for. Whoever drives the core keeps all of it readable.
-  [[nodiscard]] virtual const Holdings& holdings() const = 0;
+  [[nodiscard]] const Holdings& holdings() const { return holdings_; }
+  /// Names of the children that are subscribed to something, for status.
+  [[nodiscard]] std::vector<std::string> children() const { return uploads_.children(); }
+  /// Of chunks whose last byte has left, since the start.
+  [[nodiscard]] std::uint64_t bytes_sent() const { return uploads_.bytes_sent(); }
 
-  virtual void handle_timeout(Instant now) = 0;
-  [[nodiscard]] virtual std::optional<Action> poll_action() = 0;
-  [[nodiscard]] virtual std::optional<Instant> poll_deadline() const = 0;
+  virtual void handle_timeout(Instant now);
+  [[nodiscard]] virtual std::optional<Action> poll_action() { return actions_.poll(); }
+  [[nodiscard]] virtual std::optional<Instant> poll_deadline() const;
+
+ protected:
+  explicit Core(const Timeouts& timeouts);
+
+  /// What is held of `payload` was found to be damaged on disk.
+  virtual void handle_damaged(Instant now, PayloadId payload, const Error& why) = 0;
+
+  /// A message on a connection that came from outside and is no member's. `greeting`: what the role expects there first.
+  void handle_child_message(Instant now, ConnId conn, const wire::Message& message, std::string_view greeting);
+  /// Says why, and closes. The connection is gone.
+  void close(ConnId conn, const Error& why);
+  /// The same for what the peer did wrong: that is logged, too.
+  void refuse(ConnId conn, const Error& why);
+  /// The connection of a child, or an unidentified one, is gone.
+  void forget(ConnId conn);
+
+  const Timeouts timeouts_;
+  ActionQueue actions_;
+  ConnIds conn_ids_;
+  Holdings holdings_;
+  Uploads uploads_;
+  UnidentifiedConnections unidentified_;
+
+ private:
+  void handle_hello(ConnId conn, const wire::Hello& hello);
+
+  SelfCheck self_check_;
 };
 
 }  // namespace weightcast

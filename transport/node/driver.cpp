@@ -238,15 +238,16 @@ void Driver::perform(action::Close close) {
 }
 
 void Driver::perform(action::BeginPayload begin) {
+  WC_CHECK(receiver_ != nullptr);
   const PayloadId payload = begin.manifest->id();
   retain_holdings();  // what is not needed any more makes room for it
   store_.begin(*begin.manifest, [this, alive = alive_, payload](Result<PartialVersion> begun) {
     if (!*alive) return;
     if (begun.has_value()) {
-      core_.handle_payload_begun(loop_.now(), payload,
-                                 RestoredPayload{std::move(begun->chunk_digests), std::move(begun->held)});
+      receiver_->handle_payload_begun(loop_.now(), payload,
+                                      RestoredPayload{std::move(begun->chunk_digests), std::move(begun->held)});
     } else {
-      core_.handle_payload_begun(loop_.now(), payload, begun.error());
+      receiver_->handle_payload_begun(loop_.now(), payload, begun.error());
     }
     pump();
   });
@@ -261,11 +262,11 @@ void Driver::perform(action::StoreChunk store) {
   storing_bytes_ += size;
   throttle_reading();
   store_.write_chunk(store.payload, store.chunk, std::move(store.bytes),
-                     [this, alive = alive_, payload = store.payload, chunk = store.chunk, size](Status status) {
+                     [this, alive = alive_, payload = store.payload, chunk = store.chunk, size](const Status& status) {
                        if (!*alive) return;
                        storing_bytes_ -= size;
                        throttle_reading();
-                       core_.handle_chunk_stored(loop_.now(), payload, chunk, std::move(status));
+                       receiver_->handle_chunk_stored(loop_.now(), payload, chunk, status);
                        pump();
                      });
 }
@@ -288,7 +289,7 @@ void Driver::throttle(Peer& peer) {
 void Driver::perform(action::FinishPayload finish) {
   store_.finish(finish.payload, [this, alive = alive_, payload = finish.payload](Result<StoredVersion> done) {
     if (!*alive) return;
-    core_.handle_finished(loop_.now(), payload, done.has_value() ? Status{} : Status{done.error()});
+    receiver_->handle_finished(loop_.now(), payload, done.has_value() ? Status{} : Status{done.error()});
     pump();
   });
 }

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "transport/core/core.h"
+#include "transport/core/worker/worker_core.h"
 #include "transport/io/event_loop.h"
 #include "transport/io/net/admission.h"
 #include "transport/io/net/network.h"
@@ -37,6 +37,8 @@ class Driver {
   void accept(std::unique_ptr<FrameConnection> connection);
   /// Performs what the core wants done. To be called after every call into the core that does not come from here.
   void pump();
+  /// What the store answers goes to `worker`, which is the core; a worker's only.
+  void receive_for(WorkerCore& worker) { receiver_ = &worker; }
   /// Compares two versions in the store; an origin's only. `make` answers to OriginCore::handle_patch_begun() and
   /// so on.
   void on_make_patch(std::function<void(PayloadId)> make) { make_patch_ = std::move(make); }
@@ -86,6 +88,7 @@ class Driver {
   void retain_holdings();
 
   Core& core_;
+  WorkerCore* receiver_ = nullptr;
   Store& store_;
   EventLoop& loop_;
   Network& network_;

@@ -40,7 +40,9 @@ Status WorkerNode::start() {
   for (const StoredPatch& stored : store_->patches()) {
     core_->restore_patch(std::make_shared<const Manifest>(stored.manifest), stored.chunk_digests);
   }
-  return serve();
+  WC_TRY(serve());
+  driver_->receive_for(*core_);
+  return {};
 }
 
 local::StatusReply WorkerNode::status() {

@@ -23,10 +23,8 @@ Rate rate_from_wire(double bytes_per_s) {
 }  // namespace
 
 OriginCore::OriginCore(OriginConfig config)
-    : config_(std::move(config)),
-      uploads_(config_.timeouts, holdings_, actions_),
-      self_check_(holdings_, actions_),
-      unidentified_(config_.timeouts.greeting),
+    : Core(config.timeouts),
+      config_(std::move(config)),
       reachability_(members_, conn_ids_, actions_),
       standby_places_(members_),
       publications_(config_, members_, holdings_, uploads_, actions_) {}
@@ -57,12 +55,12 @@ std::vector<PeerRecord> OriginCore::peer_records(Instant now) const {
 void OriginCore::stop(std::string_view reason) {
   for (auto& [id, member] : members_.all()) {
     if (!member.connected()) continue;
-    refuse(member.conn, fail(Errc::kClosed, Op::kSend, std::string(reason)));
+    close(member.conn, fail(Errc::kClosed, Op::kSend, std::string(reason)));
     members_.disconnect(member);
   }
   // Not NotAvailable, which from the origin means that nobody will have the payload: children would give up what they
   // have of it.
-  for (const ConnId conn : uploads_.conns()) refuse(conn, fail(Errc::kClosed, Op::kSend, std::string(reason)));
+  for (const ConnId conn : uploads_.conns()) close(conn, fail(Errc::kClosed, Op::kSend, std::string(reason)));
 }
 
 void OriginCore::handle_publish(Instant now, Instant started_at, const MadePayload& made) {
@@ -71,10 +69,6 @@ void OriginCore::handle_publish(Instant now, Instant started_at, const MadePaylo
 
 // ---- connections
 
-void OriginCore::handle_accepted(Instant now, ConnId conn, std::string_view peer_host) {
-  unidentified_.add(now, conn, peer_host);
-}
-
 void OriginCore::handle_connected(Instant, ConnId conn) { reachability_.handle_connected(conn); }
 
 void OriginCore::handle_closed(Instant now, ConnId conn, const Error& why) {
@@ -82,16 +76,8 @@ void OriginCore::handle_closed(Instant now, ConnId conn, const Error& why) {
     if (reachability_.handle_closed(conn, why.detail)) publications_.repair_all(now);
     return;
   }
-  unidentified_.erase(conn);
-  uploads_.handle_closed(conn);
+  forget(conn);
   if (Member* member = members_.by_conn(conn)) lose(now, *member, why.detail);
-}
-
-void OriginCore::refuse(ConnId conn, const Error& why) {
-  actions_.push(action::Send{conn, bye_of(why)});
-  actions_.push(action::Close{conn});
-  unidentified_.erase(conn);
-  uploads_.handle_closed(conn);
 }
 
 void OriginCore::lose(Instant now, Member& member, std::string_view why) {
@@ -207,13 +193,14 @@ void OriginCore::handle_join(Instant now, ConnId conn, const wire::Join& join) {
   if (const Status ok = check_join(now, join); !ok.has_value()) {
     actions_.push(action::warning(
         fmt::format("refusing worker '{}': {}", printable(cut_text(join.name(), kNameBytesMax)), ok.error().detail)));
-    return refuse(conn, ok.error());
+    return close(conn, ok.error());
   }
   Member& member = members_.by_name(join.name());
   if (member.connected()) actions_.push(action::Close{member.conn});
   register_member(now, member, conn, join);
   unidentified_.erase(conn);
   const Instant silent_at = now + config_.timeouts.silence;
+  if (!silence_due_) watched_at_ = now;
   silence_due_ = silence_due_ ? std::min(*silence_due_, silent_at) : silent_at;
 
   wire::Message message;
@@ -238,9 +225,12 @@ Duration OriginCore::heartbeat_period() const {
 // ---- messages
 
 void OriginCore::handle_message(Instant now, ConnId conn, const wire::Message& message) {
-  driven_at_ = now;
   Member* member = members_.by_conn(conn);
-  if (member == nullptr) return handle_first_message(now, conn, message);
+  if (member == nullptr) {
+    if (!message.has_join()) return handle_child_message(now, conn, message, "Join or Hello");
+    if (unidentified_.contains(conn)) handle_join(now, conn, message.join());
+    return;
+  }
   member->heard_at = now;
   handle_member_message(now, *member, message);
 }
@@ -276,71 +266,23 @@ void OriginCore::handle_heartbeat(Instant now, Member& member, const wire::Heart
   actions_.push(action::Send{member.conn, std::move(ack)});
 }
 
-void OriginCore::handle_first_message(Instant now, ConnId conn, const wire::Message& message) {
-  using Kind = wire::Message::KindCase;
-  switch (message.kind_case()) {
-    case Kind::kJoin:
-      if (unidentified_.contains(conn)) handle_join(now, conn, message.join());
-      break;
-    case Kind::kHello:
-      unidentified_.erase(conn);
-      if (message.hello().protocol() != kProtocolVersion) {
-        return refuse(conn, fail(Errc::kUnsupported, Op::kReceive, "hello: another protocol than this origin's"));
-      }
-      uploads_.handle_hello(conn, {PeerId{message.hello().peer_id()}, message.hello().name().substr(0, kNameBytesMax)});
-      break;
-    case Kind::kSubscribe:
-      if (Status s = uploads_.handle_subscribe(now, conn, message.subscribe()); !s.has_value()) {
-        actions_.push(action::warning(s.error().message()));
-        refuse(conn, s.error());
-      }
-      break;
-    case Kind::kChunkDamaged:
-      if (!uploads_.is_child(conn)) return;
-      self_check_.handle_suspected(now, payload_of(message.chunk_damaged()),
-                                   ChunkIndex{message.chunk_damaged().chunk()});
-      break;
-    case Kind::kUnsubscribe: uploads_.handle_unsubscribe(conn, message.unsubscribe()); break;
-    default:
-      if (!uploads_.is_child(conn)) {
-        refuse(conn, fail(Errc::kNotAllowed, Op::kReceive, "the first message is neither join nor hello"));
-      }
-  }
-}
-
 void OriginCore::handle_chunk(Instant now, ConnId conn, const ChunkArrival&) {
   refuse(conn, fail(Errc::kNotAllowed, Op::kReceive, "a chunk for the origin: nobody sends it any"));
   if (Member* member = members_.by_conn(conn))
     lose(now, *member, "it sent a chunk, which no worker sends to its origin");
 }
 
-void OriginCore::handle_chunk_sent(Instant now, ConnId conn) {
-  driven_at_ = now;
-  uploads_.handle_chunk_sent(conn);
-}
-
-void OriginCore::handle_chunk_checked(Instant now, PayloadId payload, ChunkIndex chunk, Result<Digest> digest) {
-  driven_at_ = now;
-  const std::optional<Error> wrong = self_check_.handle_checked(now, payload, chunk, digest);
-  if (!wrong) return;
-  last_error_ = wrong->message();
+void OriginCore::handle_damaged(Instant now, PayloadId payload, const Error& why) {
+  last_error_ = why.message();
   actions_.push(action::warning(fmt::format("{}; it is withdrawn: publish a newer version", last_error_)));
   publications_.handle_damaged(now, payload);
 }
-
-void OriginCore::handle_payload_begun(Instant, PayloadId, Result<RestoredPayload>) {}
-void OriginCore::handle_chunk_stored(Instant, PayloadId, ChunkIndex, Status) {}
-void OriginCore::handle_finished(Instant, PayloadId, Status) {}
 
 // ---- time
 
 void OriginCore::handle_timeout(Instant now) {
   look_for_silence(now);
-  driven_at_ = now;
-  for (const ConnId conn : unidentified_.overdue(now)) {
-    refuse(conn, fail(Errc::kTimedOut, Op::kReceive, "a connection that said nothing after it was made"));
-  }
-  uploads_.handle_timeout(now);
+  Core::handle_timeout(now);
   publications_.handle_timeout(now);
   forget_lost(now);
 }
@@ -348,7 +290,8 @@ void OriginCore::handle_timeout(Instant now) {
 void OriginCore::look_for_silence(Instant now) {
   const Duration silence = config_.timeouts.silence;
   // After a stall of this process everybody looks silent; what they said meanwhile is still to be read.
-  const bool stalled = driven_at_ && now - *driven_at_ > silence / 2;
+  const bool stalled = watched_at_ && now - *watched_at_ > silence / 2;
+  watched_at_ = now;
   if (!stalled && (!silence_due_ || now < *silence_due_)) return;
   silence_due_.reset();
   for (auto& [id, member] : members_.all()) {
@@ -369,10 +312,9 @@ std::optional<Instant> OriginCore::poll_deadline() const {
   if (silence_due_) {
     earliest.consider(silence_due_);
     // Often enough that a time-out which comes late means a stall of this process, and not that nothing was due.
-    if (driven_at_) earliest.consider(*driven_at_ + config_.timeouts.silence / 4);
+    if (watched_at_) earliest.consider(*watched_at_ + config_.timeouts.silence / 4);
   }
-  earliest.consider(unidentified_.poll_deadline());
-  earliest.consider(uploads_.poll_deadline());
+  earliest.consider(Core::poll_deadline());
   earliest.consider(publications_.poll_deadline());
   earliest.consider(forget_due_);
   return earliest.first();

@@ -6,15 +6,11 @@
 #include <vector>
 
 #include "transport/core/core.h"
-#include "transport/core/edge/links.h"
-#include "transport/core/edge/self_check.h"
-#include "transport/core/edge/uploads.h"
 #include "transport/core/origin/membership.h"
 #include "transport/core/origin/origin_config.h"
 #include "transport/core/origin/publications.h"
 #include "transport/core/origin/reachability.h"
 #include "transport/core/origin/standby_places.h"
-#include "transport/core/unidentified_connections.h"
 
 namespace weightcast {
 
@@ -27,7 +23,7 @@ struct PeerRecord {
 
 /// The origin: knows the members and their connections, and serves the first chunk of everything. Who gets what, and by
 /// which plan, is the business of its Publications.
-/// Invariant: a connection is a member's, a child's, a probe, or unidentified.
+/// Invariant: a connection is a member's, a probe, or one that Core knows.
 class OriginCore final : public Core {
  public:
   explicit OriginCore(OriginConfig config);
@@ -83,11 +79,9 @@ class OriginCore final : public Core {
   /// Of the last publication, be it still being taken over.
   [[nodiscard]] Version latest() const { return publications_.latest(); }
   [[nodiscard]] const Membership& members() const { return members_; }
-  [[nodiscard]] const Holdings& holdings() const override { return holdings_; }
   [[nodiscard]] const OriginConfig& config() const { return config_; }
   /// How most members get the latest version, for status; null if nobody does.
   [[nodiscard]] const Plan* latest_plan() const { return publications_.latest_plan(); }
-  [[nodiscard]] std::vector<std::string> children() const { return uploads_.children(); }
   /// Plans were repaired so many times.
   [[nodiscard]] std::uint64_t repair_count() const { return publications_.repair_count(); }
   /// What was last found to be wrong with what this node holds; "" if nothing was.
@@ -95,27 +89,16 @@ class OriginCore final : public Core {
 
   void start(Instant now) override;
   void stop(std::string_view reason) override;
-  [[nodiscard]] ConnId next_conn() override { return conn_ids_.next(); }
-  void handle_accepted(Instant now, ConnId conn, std::string_view peer_host) override;
   void handle_connected(Instant now, ConnId conn) override;
   void handle_closed(Instant now, ConnId conn, const Error& why) override;
   void handle_message(Instant now, ConnId conn, const wire::Message& message) override;
   void handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk) override;
-  void handle_chunk_sent(Instant now, ConnId conn) override;
-  void handle_chunk_unreadable(Instant now, PayloadId payload, ChunkIndex chunk) override {
-    self_check_.handle_suspected(now, payload, chunk);
-  }
-  void handle_chunk_checked(Instant now, PayloadId payload, ChunkIndex chunk, Result<Digest> digest) override;
-  void handle_payload_begun(Instant now, PayloadId payload, Result<RestoredPayload> restored) override;
-  void handle_chunk_stored(Instant now, PayloadId payload, ChunkIndex chunk, Status status) override;
-  void handle_finished(Instant now, PayloadId payload, Status status) override;
   void handle_timeout(Instant now) override;
-  [[nodiscard]] std::optional<Action> poll_action() override { return actions_.poll(); }
   [[nodiscard]] std::optional<Instant> poll_deadline() const override;
 
  private:
+  void handle_damaged(Instant now, PayloadId payload, const Error& why) override;
   void handle_member_message(Instant now, Member& member, const wire::Message& message);
-  void handle_first_message(Instant now, ConnId conn, const wire::Message& message);
   void handle_heartbeat(Instant now, Member& member, const wire::Heartbeat& beat);
   void handle_join(Instant now, ConnId conn, const wire::Join& join);
   /// Why that worker cannot join.
@@ -125,19 +108,12 @@ class OriginCore final : public Core {
   void lose(Instant now, Member& member, std::string_view why);
   /// Of members that have been lost for long, or that are too many.
   void forget_lost(Instant now);
-  void refuse(ConnId conn, const Error& why);
   void look_for_silence(Instant now);
   /// For one who joins now.
   [[nodiscard]] Duration heartbeat_period() const;
 
   OriginConfig config_;
-  ActionQueue actions_;
-  ConnIds conn_ids_;
-  Holdings holdings_;
-  Uploads uploads_;
-  SelfCheck self_check_;
   Membership members_;
-  UnidentifiedConnections unidentified_;
   Reachability reachability_;
   StandbyPlaces standby_places_;
   Publications publications_;
@@ -146,7 +122,7 @@ class OriginCore final : public Core {
   std::optional<Instant> silence_due_;
   std::optional<Instant> forget_due_;
   std::string last_error_;
-  std::optional<Instant> driven_at_;  // the last time anything was handled: a stall of our own is not the members'
+  std::optional<Instant> watched_at_;  // when silence was looked for last: a stall of our own is not the members'
 };
 
 }  // namespace weightcast

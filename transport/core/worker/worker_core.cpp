@@ -15,13 +15,11 @@ constexpr std::size_t kProbesMax = 64;
 }  // namespace
 
 WorkerCore::WorkerCore(WorkerConfig config)
-    : config_(std::move(config)),
+    : Core(config.timeouts),
+      config_(std::move(config)),
       links_(conn_ids_, actions_),
-      uploads_(config_.timeouts, holdings_, actions_),
-      self_check_(holdings_, actions_),
       origin_(config_, conn_ids_, actions_),
-      intake_(config_, origin_, links_, holdings_, uploads_, actions_),
-      unidentified_(config_.timeouts.greeting) {
+      intake_(config_, origin_, links_, holdings_, uploads_, actions_) {
   links_.set_origin(config_.origin_host, config_.origin_port);
 }
 
@@ -61,10 +59,6 @@ void WorkerCore::stop(std::string_view reason) {
 }
 
 // ---- connections
-
-void WorkerCore::handle_accepted(Instant now, ConnId conn, std::string_view peer_host) {
-  unidentified_.add(now, conn, peer_host);
-}
 
 void WorkerCore::handle_connected(Instant now, ConnId conn) {
   if (origin_.is(conn)) return join(now);
@@ -112,20 +106,11 @@ bool WorkerCore::end_probe(ConnId conn, bool reached) {
 }
 
 void WorkerCore::handle_closed(Instant now, ConnId conn, const Error& why) {
-  unidentified_.erase(conn);
-  uploads_.handle_closed(conn);
+  forget(conn);
   if (origin_.is(conn)) return origin_.handle_closed(now, why);
   if (end_probe(conn, false) || !links_.is_link(conn)) return;
   links_.handle_closed(conn);
   intake_.handle_closed(now, conn);
-}
-
-void WorkerCore::refuse(ConnId conn, const Error& why) {
-  actions_.push(action::warning(fmt::format("closing a connection: {}", why.message())));
-  actions_.push(action::Send{conn, bye_of(why)});
-  actions_.push(action::Close{conn});
-  unidentified_.erase(conn);
-  uploads_.handle_closed(conn);
 }
 
 // ---- messages
@@ -133,7 +118,10 @@ void WorkerCore::refuse(ConnId conn, const Error& why) {
 void WorkerCore::handle_message(Instant now, ConnId conn, const wire::Message& message) {
   if (origin_.is(conn)) return handle_origin_message(now, message);
   if (links_.is_link(conn)) return intake_.handle_message(now, conn, message);
-  handle_first_message(now, conn, message);
+  if (message.has_join()) {
+    return refuse(conn, fail(Errc::kNotAllowed, Op::kJoin, "this node is a worker; join the origin instead"));
+  }
+  handle_child_message(now, conn, message, "Hello");
 }
 
 void WorkerCore::handle_origin_message(Instant now, const wire::Message& message) {
@@ -151,37 +139,6 @@ void WorkerCore::handle_origin_message(Instant now, const wire::Message& message
   }
 }
 
-void WorkerCore::handle_first_message(Instant now, ConnId conn, const wire::Message& message) {
-  using Kind = wire::Message::KindCase;
-  switch (message.kind_case()) {
-    case Kind::kHello:
-      unidentified_.erase(conn);
-      if (message.hello().protocol() != kProtocolVersion) {
-        return refuse(conn, fail(Errc::kUnsupported, Op::kReceive,
-                                 fmt::format("hello: protocol {}, this node speaks {}", message.hello().protocol(),
-                                             kProtocolVersion)));
-      }
-      uploads_.handle_hello(conn, {PeerId{message.hello().peer_id()}, message.hello().name().substr(0, kNameBytesMax)});
-      break;
-    case Kind::kSubscribe:
-      if (Status s = uploads_.handle_subscribe(now, conn, message.subscribe()); !s.has_value()) refuse(conn, s.error());
-      break;
-    case Kind::kUnsubscribe: uploads_.handle_unsubscribe(conn, message.unsubscribe()); break;
-    case Kind::kChunkDamaged:
-      if (!uploads_.is_child(conn)) return;
-      self_check_.handle_suspected(now, payload_of(message.chunk_damaged()),
-                                   ChunkIndex{message.chunk_damaged().chunk()});
-      break;
-    case Kind::kJoin:
-      refuse(conn, fail(Errc::kNotAllowed, Op::kJoin, "this node is a worker; join the origin instead"));
-      break;
-    default:
-      if (!uploads_.is_child(conn)) {
-        refuse(conn, fail(Errc::kNotAllowed, Op::kReceive, "the first message is neither hello nor join"));
-      }
-  }
-}
-
 void WorkerCore::handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk) {
   if (!links_.is_link(conn)) {
     return refuse(conn, fail(Errc::kNotAllowed, Op::kReceive, "a chunk from a connection that was not asked for one"));
@@ -189,22 +146,19 @@ void WorkerCore::handle_chunk(Instant now, ConnId conn, const ChunkArrival& chun
   intake_.handle_chunk(now, conn, chunk);
 }
 
-void WorkerCore::handle_chunk_sent(Instant /*now*/, ConnId conn) { uploads_.handle_chunk_sent(conn); }
-
-void WorkerCore::handle_chunk_checked(Instant now, PayloadId payload, ChunkIndex chunk, Result<Digest> digest) {
-  const std::optional<Error> wrong = self_check_.handle_checked(now, payload, chunk, digest);
-  if (wrong) intake_.handle_damaged(now, payload, *wrong);
+void WorkerCore::handle_damaged(Instant now, PayloadId payload, const Error& why) {
+  intake_.handle_damaged(now, payload, why);
 }
 
 void WorkerCore::handle_payload_begun(Instant now, PayloadId payload, Result<RestoredPayload> restored) {
   intake_.handle_begun(now, payload, std::move(restored));
 }
 
-void WorkerCore::handle_chunk_stored(Instant now, PayloadId payload, ChunkIndex chunk, Status status) {
+void WorkerCore::handle_chunk_stored(Instant now, PayloadId payload, ChunkIndex chunk, const Status& status) {
   intake_.handle_stored(now, payload, chunk, status);
 }
 
-void WorkerCore::handle_finished(Instant now, PayloadId payload, Status status) {
+void WorkerCore::handle_finished(Instant now, PayloadId payload, const Status& status) {
   intake_.handle_finished(now, payload, status);
 }
 
@@ -213,10 +167,7 @@ void WorkerCore::handle_finished(Instant now, PayloadId payload, Status status) 
 void WorkerCore::handle_timeout(Instant now) {
   if (origin_.heartbeat_due(now)) intake_.send_heartbeat(now);
   origin_.handle_timeout(now);
-  for (const ConnId conn : unidentified_.overdue(now)) {
-    refuse(conn, fail(Errc::kTimedOut, Op::kReceive, "a connection that said nothing after it was made"));
-  }
-  uploads_.handle_timeout(now);
+  Core::handle_timeout(now);
   intake_.handle_timeout(now);
 }
 
@@ -224,8 +175,7 @@ std::optional<Instant> WorkerCore::poll_deadline() const {
   EarliestDeadline earliest;
   earliest.consider(origin_.poll_deadline());
   earliest.consider(intake_.poll_deadline());
-  earliest.consider(unidentified_.poll_deadline());
-  earliest.consider(uploads_.poll_deadline());
+  earliest.consider(Core::poll_deadline());
   return earliest.first();
 }
 

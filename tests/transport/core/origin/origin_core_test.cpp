@@ -699,6 +699,27 @@ TEST_F(OriginCoreTest, TimesOfFractionsAreThoseOfTheInstallsThatFilledThem) {
   EXPECT_EQ(progress->t100, now - published);
 }
 
+TEST_F(OriginCoreTest, StallOfTheOriginIsNotTheWorkersSilenceWhicheverIsHandledFirst) {
+  config.timeouts.silence = 5s;
+  OriginCore stalled{config};
+  stalled.start(now);
+  for (const char* name : {"a", "b"}) {
+    const ConnId conn = conns[name] = stalled.next_conn();
+    stalled.handle_accepted(now, conn, "host");
+    stalled.handle_message(now, conn, join_message(name));
+  }
+  now += 6s;
+  wire::Message beat;
+  beat.mutable_heartbeat();
+  stalled.handle_message(now, conns["a"], beat);  // B's is still to be read
+  stalled.handle_timeout(now);
+  EXPECT_EQ(stalled.members().active_count(), 2u);
+  now += 5s;
+  for (int i = 0; i < 10; ++i) stalled.handle_timeout(now - 5s + i * 500ms);
+  stalled.handle_timeout(now);
+  EXPECT_EQ(stalled.members().active_count(), 0u) << "now they have been silent, while the origin was not";
+}
+
 TEST_F(OriginCoreTest, ManyWorkersAreToldToReportLessOften) {
   for (int i = 0; i < 5000; ++i) join("w" + std::to_string(i));
   EXPECT_EQ(heard_by("w0", Kind::kJoined)[0].joined().heartbeat_ms(), 500u);

@@ -1,0 +1,86 @@
+#include "transport/core/core.h"
+
+#include <fmt/format.h>
+
+#include "proto/limits.h"
+#include "transport/core/payload_wire.h"
+
+namespace weightcast {
+
+Core::Core(const Timeouts& timeouts)
+    : timeouts_(timeouts),
+      uploads_(timeouts_, holdings_, actions_),
+      unidentified_(timeouts.greeting),
+      self_check_(holdings_, actions_) {}
+
+void Core::handle_accepted(Instant now, ConnId conn, std::string_view peer_host) {
+  unidentified_.add(now, conn, peer_host);
+}
+
+void Core::handle_child_message(Instant now, ConnId conn, const wire::Message& message, std::string_view greeting) {
+  using Kind = wire::Message::KindCase;
+  switch (message.kind_case()) {
+    case Kind::kHello: return handle_hello(conn, message.hello());
+    case Kind::kSubscribe:
+      if (Status s = uploads_.handle_subscribe(now, conn, message.subscribe()); !s.has_value()) refuse(conn, s.error());
+      return;
+    case Kind::kUnsubscribe: return uploads_.handle_unsubscribe(conn, message.unsubscribe());
+    case Kind::kChunkDamaged:
+      if (!uploads_.is_child(conn)) return;
+      return self_check_.handle_suspected(now, payload_of(message.chunk_damaged()),
+                                          ChunkIndex{message.chunk_damaged().chunk()});
+    default:
+      if (uploads_.is_child(conn)) return;  // a newer child may say more
+      refuse(conn, fail(Errc::kNotAllowed, Op::kReceive, fmt::format("the first message is no {}", greeting)));
+  }
+}
+
+void Core::handle_hello(ConnId conn, const wire::Hello& hello) {
+  unidentified_.erase(conn);
+  if (hello.protocol() != kProtocolVersion) {
+    return refuse(conn, fail(Errc::kUnsupported, Op::kReceive,
+                             fmt::format("hello: it speaks protocol {}, this node {}; run the same release",
+                                         hello.protocol(), kProtocolVersion)));
+  }
+  uploads_.handle_hello(conn, {PeerId{hello.peer_id()}, hello.name().substr(0, kNameBytesMax)});
+}
+
+void Core::close(ConnId conn, const Error& why) {
+  actions_.push(action::Send{conn, bye_of(why)});
+  actions_.push(action::Close{conn});
+  forget(conn);
+}
+
+void Core::refuse(ConnId conn, const Error& why) {
+  actions_.push(action::warning(fmt::format("closing a connection: {}", why.message())));
+  close(conn, why);
+}
+
+void Core::forget(ConnId conn) {
+  unidentified_.erase(conn);
+  uploads_.handle_closed(conn);
+}
+
+void Core::handle_chunk_unreadable(Instant now, PayloadId payload, ChunkIndex chunk) {
+  self_check_.handle_suspected(now, payload, chunk);
+}
+
+void Core::handle_chunk_checked(Instant now, PayloadId payload, ChunkIndex chunk, const Result<Digest>& digest) {
+  if (const auto wrong = self_check_.handle_checked(now, payload, chunk, digest)) handle_damaged(now, payload, *wrong);
+}
+
+void Core::handle_timeout(Instant now) {
+  for (const ConnId conn : unidentified_.overdue(now)) {
+    refuse(conn, fail(Errc::kTimedOut, Op::kReceive, "a connection that said nothing after it was made"));
+  }
+  uploads_.handle_timeout(now);
+}
+
+std::optional<Instant> Core::poll_deadline() const {
+  EarliestDeadline earliest;
+  earliest.consider(unidentified_.poll_deadline());
+  earliest.consider(uploads_.poll_deadline());
+  return earliest.first();
+}
+
+}  // namespace weightcast
