@@ -87,7 +87,7 @@ class Simulation final : private NetworkHandler {
   struct Node {
     explicit Node(const DiskOptions& disk_options) : disk(disk_options.write_rate, disk_options.sync_delay) {}
 
-    std::unique_ptr<Core> core;  // null while it is down
+    std::unique_ptr<Core> core;    // null while it is down
     OriginCore* origin = nullptr;  // core, if it is the origin's
     WorkerCore* worker = nullptr;  // core, if it is a worker's
     std::uint32_t incarnation = 0;

@@ -71,7 +71,7 @@ void Simulation::handle_taken_over(std::uint32_t growth) {
   Payload& payload = payloads_.at(version);
   if (growth < options_.takeover.growths) {
     payload.made_chunks = chunks_after(*payload.manifest, growth, options_.takeover.growths);
-    origin.handle_publish_grown(so_far(payload));
+    origin.handle_publish_grown(local(0), so_far(payload));
     pump(0);
     return go_on_taking_over(growth + 1);
   }
@@ -181,7 +181,7 @@ void Simulation::handle_grow_patch(PayloadId id, std::uint32_t growth) {
     return origin.handle_patch_made(local(0), id, MadePayload{payload.manifest, payload.digests});
   }
   payload.made_chunks = chunks_after(whole, growth, options_.patches.growths);
-  origin.handle_patch_grown(so_far(payload));
+  origin.handle_patch_grown(local(0), so_far(payload));
   start_growth(id, growth + 1);
 }
 

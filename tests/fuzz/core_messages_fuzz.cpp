@@ -283,7 +283,7 @@ class Harness {
                                             MadePayload{growing_manifest(asked.payload, asked.chunks, false), digests});
         }
         asked_.push_back({Asked::kGrowth, asked.payload, {}, asked.chunks + kGrowingPartChunks});
-        return origin_->handle_patch_grown(MadePayload{growing_manifest(asked.payload, asked.chunks), digests});
+        return origin_->handle_patch_grown(now_, MadePayload{growing_manifest(asked.payload, asked.chunks), digests});
       }
       case Asked::kTakeover: {
         const Version version = asked.payload.version;
@@ -293,7 +293,7 @@ class Harness {
         if (!status.has_value()) return origin_->handle_publish_failed(now_, version);
         if (!taking_over_) return origin_->handle_publish(now_, now_, made);
         asked_.push_back({Asked::kTakeover, version, {}, chunks + kGrowingPartChunks});
-        return origin_->handle_publish_grown(made);
+        return origin_->handle_publish_grown(now_, made);
       }
     }
   }

@@ -65,7 +65,8 @@ class Core {
   /// What is held of `payload` was found to be damaged on disk.
   virtual void handle_damaged(Instant now, PayloadId payload, const Error& why) = 0;
 
-  /// A message on a connection that came from outside and is no member's. `greeting`: what the role expects there first.
+  /// A message on a connection that came from outside and is no member's. `greeting`: what the role expects there
+  /// first.
   void handle_child_message(Instant now, ConnId conn, const wire::Message& message, std::string_view greeting);
   /// Says why, and closes. The connection is gone.
   void close(ConnId conn, const Error& why);

@@ -33,9 +33,10 @@ Status check_extent(const Manifest& m) {
 /// The digest of a full payload is known with its end.
 bool is_digest_due(const Manifest& m) { return m.kind != PayloadKind::kFull || !m.open; }
 
-Status read_digest(const std::string& text, Digest& digest) {
-  if (text.size() != Digest::kBytes) return bad("snapshot digest is not 16 bytes");
-  std::memcpy(digest.bytes.data(), text.data(), Digest::kBytes);
+Status read_digest(const std::string& field, Digest& digest) {
+  const std::optional<Digest> read = digest_from_wire(field);
+  if (!read) return bad("snapshot digest is not 16 bytes");
+  digest = *read;
   return {};
 }
 

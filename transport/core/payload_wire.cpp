@@ -1,5 +1,7 @@
 #include "transport/core/payload_wire.h"
 
+#include <cstring>
+
 namespace weightcast {
 
 PayloadId payload_from_wire(const wire::PayloadId& message) {
@@ -11,6 +13,13 @@ PayloadId payload_from_wire(const wire::PayloadId& message) {
     case wire::PAYLOAD_KIND_PATCH: return base != kNoVersion && base < version ? patch_of(version, base) : PayloadId{};
     default: return {};
   }
+}
+
+std::optional<Digest> digest_from_wire(std::string_view field) {
+  if (field.size() != Digest::kBytes) return std::nullopt;
+  Digest digest;
+  std::memcpy(digest.bytes.data(), field.data(), Digest::kBytes);
+  return digest;
 }
 
 void payload_to_wire(PayloadId payload, wire::PayloadId& message) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string_view>
 
 #include "base/digest.h"
@@ -29,6 +30,8 @@ void set_payload(Message& message, PayloadId payload) {
 [[nodiscard]] inline std::string_view bytes_of(const Digest& digest) {
   return {reinterpret_cast<const char*>(digest.bytes.data()), Digest::kBytes};
 }
+/// Nothing for a field that holds no digest.
+[[nodiscard]] std::optional<Digest> digest_from_wire(std::string_view field);
 
 /// What is said on a connection that is closed for this reason.
 [[nodiscard]] inline wire::Message bye_of(const Error& why) {

@@ -105,8 +105,8 @@ void OriginNode::publish(const local::PublishRequest& request, std::function<voi
     core_->handle_publish_begun(loop().now(), std::move(manifest), packable);
     driver_->pump();
   };
-  observer.grown = [this](MadePayload grown) {
-    core_->handle_publish_grown(std::move(grown));
+  observer.grown = [this](const MadePayload& grown) {
+    core_->handle_publish_grown(loop().now(), grown);
     driver_->pump();
   };
   observer.done = [this, version, started_at, taken = std::move(taken)](Result<MadePayload> copy) {
@@ -133,8 +133,8 @@ void OriginNode::make(PayloadId patch) {
     core_->handle_patch_begun(loop().now(), std::move(manifest));
     driver_->pump();
   };
-  observer.grown = [this](MadePayload grown) {
-    core_->handle_patch_grown(std::move(grown));
+  observer.grown = [this](const MadePayload& grown) {
+    core_->handle_patch_grown(loop().now(), grown);
     driver_->pump();
   };
   observer.done = [this, patch, began_at = loop().now()](Result<MadePayload> made) {

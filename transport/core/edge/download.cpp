@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <span>
 #include <utility>
 
@@ -52,8 +51,10 @@ Status Download::assign(Instant now, PeerId self, const Assignment& assignment) 
 
   epoch_ = assignment.epoch;
   const std::size_t count = assignment.stripes.size();
+  // As many as the limits of stripes leave: split further, a stripe of little weight would have too small a share.
   streams_ = std::min(streams_wanted_, static_cast<std::uint32_t>(kStripesMax / count));
   std::vector<std::uint32_t> weights = split_weights(assignment.stripe_weights, streams_);
+  while (streams_ > 1 && !are_stripe_weights(weights)) weights = split_weights(assignment.stripe_weights, --streams_);
   const bool restriped = weights != weights_;
   if (restriped) {
     for (Stripe& stripe : stripes_) detach(stripe);
@@ -212,29 +213,21 @@ void Download::cancel() {
   }
 }
 
-wire::ParentFault Download::fault_of(const Stripe& stripe, wire::FaultKind why) const {
-  wire::ParentFault fault;
-  set_payload(fault, holding_.manifest().id());
-  fault.set_epoch(epoch_.value);
-  fault.set_stripe(index_of(stripe) / streams_);
-  fault.set_parent_id(stripe.ancestors[stripe.at].id.value);
-  fault.set_now_from_id(fault.parent_id());
-  fault.set_kind(why);
-  return fault;
+ParentFault Download::fault_of(const Stripe& stripe, wire::FaultKind why) const {
+  const PeerId parent = stripe.ancestors[stripe.at].id;
+  return {holding_.manifest().id(), epoch_, index_of(stripe) / streams_, parent, parent, why, {}};
 }
 
 void Download::report_starvation(Instant now, Stripe& stripe) {
   const auto starvation = stripe.monitor.starvation(now, edge_of(stripe));
   if (!starvation || stripe.ancestors.empty()) return;
-  wire::ParentFault fault =
-      fault_of(stripe, starvation->parent_idle ? wire::FAULT_KIND_STARVED : wire::FAULT_KIND_WAITING);
-  fault.set_starving_ms(static_cast<std::uint32_t>(std::min<std::int64_t>(
-      starvation->lasts / std::chrono::milliseconds(1), std::numeric_limits<std::uint32_t>::max())));
-  faults_.push_back(std::move(fault));
+  ParentFault fault = fault_of(stripe, starvation->parent_idle ? wire::FAULT_KIND_STARVED : wire::FAULT_KIND_WAITING);
+  fault.starving = starvation->lasts;
+  faults_.push_back(fault);
 }
 
 void Download::leave(Instant now, Stripe& stripe, wire::FaultKind why) {
-  wire::ParentFault fault = fault_of(stripe, why);
+  ParentFault fault = fault_of(stripe, why);
   const ConnId left = stripe.conn;
   if (why == wire::FAULT_KIND_STARVED) detach(stripe);
   stripe.subscribed = false;
@@ -252,8 +245,8 @@ void Download::leave(Instant now, Stripe& stripe, wire::FaultKind why) {
   if (why == wire::FAULT_KIND_SILENT) stripe.monitor.handle_left(ParentMonitor::Verdict::kSilent, stripe.failures > 0);
   stripe.at = (stripe.at + 1) % stripe.ancestors.size();
   ++stripe.failures;
-  fault.set_now_from_id(stripe.ancestors[stripe.at].id.value);
-  faults_.push_back(std::move(fault));
+  fault.now_from = stripe.ancestors[stripe.at].id;
+  faults_.push_back(fault);
   if (stripe.failures < stripe.ancestors.size()) {
     attach(now, stripe);
     return;
@@ -316,7 +309,7 @@ void Download::handle_up_to_date(Instant now, ConnId conn, std::uint32_t stripe_
 void Download::handle_not_available(Instant now, ConnId conn) {
   for (Stripe& stripe : stripes_) {
     if (stripe.conn != conn) continue;
-    if (stripe.ancestors[stripe.at].id == kOriginId) gone_ = true;
+    if (stripe.ancestors[stripe.at].id == kOriginId) withdrawn_ = true;
     stripe.subscribed = false;
     leave(now, stripe, wire::FAULT_KIND_NOT_AVAILABLE);
   }
@@ -361,8 +354,8 @@ void Download::tell_streams_beside(Instant now, const Stripe& fed, ConnId conn) 
   const std::size_t first = index_of(fed) / streams_ * streams_;
   for (Stripe& other : std::span(stripes_).subspan(first, streams_)) {
     if (&other == &fed) continue;
-    const bool same = fed.conn == conn && other.subscribed &&
-                      same_parent(fed.ancestors[fed.at], other.ancestors[other.at]);
+    const bool same =
+        fed.conn == conn && other.subscribed && same_parent(fed.ancestors[fed.at], other.ancestors[other.at]);
     other.monitor.handle_chunk_beside(now, same);
     note_due(other);
   }

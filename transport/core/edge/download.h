@@ -8,6 +8,7 @@
 #include "transport/core/edge/early_arrivals.h"
 #include "transport/core/edge/holdings.h"
 #include "transport/core/edge/links.h"
+#include "transport/core/edge/parent_fault.h"
 #include "transport/core/edge/parent_monitor.h"
 #include "transport/core/plan/stripes.h"
 #include "transport/core/timeouts.h"
@@ -47,9 +48,9 @@ class Download {
   void handle_up_to_date(Instant now, ConnId conn, std::uint32_t stripe);
   void handle_not_available(Instant now, ConnId conn);
   void handle_unsubscribed(Instant now, ConnId conn, std::uint32_t stripe);
-  /// The origin said so without being asked, or announced it again.
-  void handle_gone() { gone_ = true; }
-  void handle_announced() { gone_ = false; }
+  /// The origin said so on the control connection, or announced the payload again.
+  void handle_withdrawn() { withdrawn_ = true; }
+  void handle_announced() { withdrawn_ = false; }
 
   /// Whether the chunk was new and right; then it is verified in the holding and on its way to the store.
   bool handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk);
@@ -58,7 +59,7 @@ class Download {
   [[nodiscard]] std::optional<Instant> poll_deadline() const { return due_; }
 
   /// The origin said that it has the version no more: what is missing will not come from anyone.
-  [[nodiscard]] bool gone() const { return gone_; }
+  [[nodiscard]] bool withdrawn() const { return withdrawn_; }
 
   /// The origin itself has sent what is damaged several times in a row, and there is nobody above it.
   [[nodiscard]] bool damaged_at_origin() const;
@@ -77,7 +78,7 @@ class Download {
   [[nodiscard]] std::string parent_name() const;
 
   /// For the origin: parents that were left since the last call, those that are slow but stay, and starvation.
-  [[nodiscard]] std::vector<wire::ParentFault> take_faults() { return std::exchange(faults_, {}); }
+  [[nodiscard]] std::vector<ParentFault> take_faults() { return std::exchange(faults_, {}); }
 
  private:
   struct Stripe {
@@ -113,7 +114,7 @@ class Download {
   /// Nothing comes: says so to the origin, which sees who else says that.
   void report_starvation(Instant now, Stripe& stripe);
   /// Of the stripe's parent, before it is left.
-  [[nodiscard]] wire::ParentFault fault_of(const Stripe& stripe, wire::FaultKind why) const;
+  [[nodiscard]] ParentFault fault_of(const Stripe& stripe, wire::FaultKind why) const;
   /// Leaves `conn` until the payload has grown: it is further ahead than what waits here may be.
   void pause(ConnId conn);
   /// `conn` sent what is not of this payload, or damaged.
@@ -136,18 +137,18 @@ class Download {
 
   const Timeouts& timeouts_;
   const std::uint32_t streams_wanted_;
-  std::uint32_t streams_ = 1;  // what kStripesMax leaves of them
+  std::uint32_t streams_ = 1;  // what the limits of stripes leave of them
   Holding& holding_;
   Links& links_;
   ActionQueue& actions_;
   Epoch epoch_{};
   bool storage_ready_ = false;
-  bool gone_ = false;
+  bool withdrawn_ = false;
   std::vector<std::uint32_t> weights_;
   std::optional<StripeMap> stripe_map_;
   std::vector<Stripe> stripes_;  // lane by lane within each stripe of the plan
   EarlyArrivals early_;
-  std::vector<wire::ParentFault> faults_;
+  std::vector<ParentFault> faults_;
   std::optional<Instant> first_chunk_at_;
   // A lower bound of the next deadline. What arrives does not move it, so it may fire early, never late, and nobody
   // looks at all stripes after every chunk.

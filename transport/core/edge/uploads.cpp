@@ -250,7 +250,7 @@ void Uploads::refuse(ConnId conn, PayloadId payload, std::string_view reason) {
   actions_.push(action::Send{conn, std::move(message)});
 }
 
-void Uploads::handle_gone(PayloadId payload, std::string_view reason) {
+void Uploads::withdraw(PayloadId payload, std::string_view reason) {
   for (auto& [conn, child] : children_) {
     std::erase_if(child.sent, [&](const auto& sent) { return sent.first.first == payload; });
     const auto erased = std::erase_if(child.subscriptions, [&](const auto& s) { return s.first.first == payload; });

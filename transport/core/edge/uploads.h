@@ -48,7 +48,7 @@ class Uploads {
   void handle_known(PayloadId payload);
   void handle_verified(PayloadId payload, ChunkIndex chunk);
   /// Nobody gets `payload` from here any more.
-  void handle_gone(PayloadId payload, std::string_view reason);
+  void withdraw(PayloadId payload, std::string_view reason);
   /// How many chunks of one of `stripes` of a plan have left to that child, on whatever connections, since it said
   /// hello. A child may have split each stripe further.
   [[nodiscard]] std::uint64_t chunks_sent(PeerId child, PayloadId payload, std::uint32_t stripe,

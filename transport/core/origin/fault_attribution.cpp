@@ -77,8 +77,7 @@ bool FaultAttribution::handle_starvation(Instant now, const Plan& plan, const Re
   const bool disproved = has_more(plan, report.payload, *parent, child, starving.since) ||
                          starving.parent_was_sent > parent->chunks_verified;
   if (disproved || believes(plan, known, report.child, report.parent)) blame(now, report.parent, PeerFault::kSlow);
-  actions_.push(
-      action::warning(fmt::format("worker {} has more than it passes on to {}", parent->name, child.name)));
+  actions_.push(action::warning(fmt::format("worker {} has more than it passes on to {}", parent->name, child.name)));
   return make_leaf(plan, known, report.parent);
 }
 
@@ -139,8 +138,8 @@ bool FaultAttribution::handle_starved_child_left(Instant now, const Plan& plan, 
     // A relay that starves has left its own parent by now, unless that starves, too.
     const Starving* own = word_of(now, known, report.parent, report.stripe);
     if (own == nullptr) return false;
-    const bool excused = own->parent == kOriginId ? own->planned
-                                                  : word_of(now, known, own->parent, report.stripe) != nullptr;
+    const bool excused =
+        own->parent == kOriginId ? own->planned : word_of(now, known, own->parent, report.stripe) != nullptr;
     if (excused) return false;
     blamed = believes(plan, known, report.child, report.parent);
   }

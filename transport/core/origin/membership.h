@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/digest.h"
 #include "base/ids.h"
 #include "base/time.h"
 #include "base/units.h"
@@ -51,9 +52,9 @@ struct Member {
   PayloadId assigned{};  ///< what it was told to take last, on this connection
   CatchUpPath assigned_path = CatchUpPath::kUnknown;
   CatchUpPath installed_path = CatchUpPath::kUnknown;
-  std::string installed_digest;       ///< of the version that it joined with
-  std::uint64_t installed_bytes = 0;  ///< of the payload that brought it; 0 if that is not known
-  bool base_unusable = false;         ///< neither patches nor packed payloads are of use to it until it has a full one
+  std::optional<Digest> installed_digest;  ///< of the version that it joined with; absent if it named none
+  std::uint64_t installed_bytes = 0;       ///< of the payload that brought it; 0 if that is not known
+  bool base_unusable = false;  ///< neither patches nor packed payloads are of use to it until it has a full one
   std::uint32_t chunks_verified = 0;
   std::uint32_t chunks_total = 0;
   Instant progress_at{};  ///< when it said so

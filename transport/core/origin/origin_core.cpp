@@ -165,7 +165,7 @@ void OriginCore::register_member(Instant now, Member& member, ConnId conn, const
     member.installed_bytes = 0;
   }
   member.installed = installed;
-  member.installed_digest = join.installed_digest().substr(0, Digest::kBytes);
+  member.installed_digest = digest_from_wire(join.installed_digest());
   member.receiving = payload_from_wire(join.receiving());
   member.assigned = {};
   member.base_unusable = join.base_unusable();
@@ -174,7 +174,7 @@ void OriginCore::register_member(Instant now, Member& member, ConnId conn, const
   member.last_error.clear();
   const auto held = holdings_.find(installed);
   const bool other_bytes =
-      held != holdings_.end() && join.installed_digest() != bytes_of(held->second.manifest().snapshot_digest);
+      held != holdings_.end() && member.installed_digest != held->second.manifest().snapshot_digest;
   member.foreign = installed > publications_.last_used() || (other_bytes && installed >= latest());
   if (member.foreign) {
     member.last_error = fmt::format(
@@ -241,7 +241,8 @@ void OriginCore::handle_member_message(Instant now, Member& member, const wire::
     case Kind::kHeartbeat: return handle_heartbeat(now, member, message.heartbeat());
     case Kind::kInstalled: return publications_.handle_installed(now, member, message.installed());
     case Kind::kInstallFailed: return publications_.handle_install_failed(now, member, message.install_failed());
-    case Kind::kParentFault: return publications_.handle_parent_fault(now, member, message.parent_fault());
+    case Kind::kParentFault:
+      return publications_.handle_parent_fault(now, member, parent_fault_from_wire(message.parent_fault()));
     case Kind::kProbed:
       if (reachability_.handle_probed(message.probed())) publications_.repair_all(now);
       return;

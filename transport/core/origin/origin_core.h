@@ -54,7 +54,7 @@ class OriginCore final : public Core {
   void handle_publish_begun(Instant now, std::shared_ptr<const Manifest> manifest, bool packable = true) {
     publications_.handle_publish_begun(now, std::move(manifest), packable);
   }
-  void handle_publish_grown(const MadePayload& grown) { publications_.handle_publish_grown(grown); }
+  void handle_publish_grown(Instant now, const MadePayload& grown) { publications_.handle_publish_grown(now, grown); }
   /// A new version is complete in the store, whether or not it was begun. `started_at` is when the publication began,
   /// for T_bcast.
   void handle_publish(Instant now, Instant started_at, const MadePayload& made);
@@ -66,7 +66,7 @@ class OriginCore final : public Core {
   void handle_patch_begun(Instant now, std::shared_ptr<const Manifest> manifest) {
     publications_.handle_patch_begun(now, std::move(manifest));
   }
-  void handle_patch_grown(const MadePayload& grown) { publications_.handle_patch_grown(grown); }
+  void handle_patch_grown(Instant now, const MadePayload& grown) { publications_.handle_patch_grown(now, grown); }
   /// The last answer to action::MakePatch, whether or not others came before it. An error says that no such patch is to
   /// be had, or none that is worth it (kTooLarge): one that was begun is withdrawn.
   void handle_patch_made(Instant now, PayloadId payload, const Result<MadePayload>& made) {

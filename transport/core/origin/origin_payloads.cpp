@@ -1,6 +1,9 @@
 #include "transport/core/origin/origin_payloads.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <string_view>
 
 #include "transport/core/payload_wire.h"
 
@@ -9,6 +12,12 @@ namespace {
 
 // Old versions beyond those kept whose payloads stay because workers are still receiving them.
 constexpr std::size_t kReceivedVersionsMax = 2;
+
+constexpr std::string_view kWrongDigests = "chunk digests are missing, or are not those of the manifest";
+
+Error bad(Errc code, PayloadId payload, std::string_view why) {
+  return fail(code, Op::kPublish, fmt::format("{}: {}", to_string(payload), why));
+}
 
 /// One that is complete, and ours.
 Holding whole(std::shared_ptr<const Manifest> manifest, const std::vector<Digest>& chunk_digests) {
@@ -46,11 +55,12 @@ void OriginPayloads::begin_version(std::shared_ptr<const Manifest> manifest, boo
   latest_ = version;
 }
 
-std::optional<wire::Message> OriginPayloads::complete_version(const MadePayload& made) {
+Result<std::optional<wire::Message>> OriginPayloads::complete_version(const MadePayload& made) {
   const Version version = made.manifest->version;
   WC_CHECK(taking_over() ? version == latest_ : version > latest_);
-  auto message = complete(made);
+  WC_ASSIGN(auto message, complete(made));
   latest_ = version;
+  std::erase_if(useless_, [&](PayloadId p) { return p.version != latest_; });
   return message;
 }
 
@@ -69,32 +79,42 @@ void OriginPayloads::make(PayloadId payload) {
   actions_.push(action::MakePatch{payload});
 }
 
-bool OriginPayloads::begin_made(std::shared_ptr<const Manifest> manifest) {
+Status OriginPayloads::begin_made(std::shared_ptr<const Manifest> manifest) {
   const PayloadId payload = manifest->id();
-  if (!making_.contains(payload)) return false;
-  WC_CHECK(manifest->open);
+  if (!making_.contains(payload)) return bad(Errc::kNotFound, payload, "nobody asked for it");
+  if (!manifest->open) return bad(Errc::kInvalidArgument, payload, "it begins without being open");
+  if (holdings_.contains(payload)) return bad(Errc::kAlreadyExists, payload, "it was begun before");
   holdings_.emplace(payload, Holding(std::move(manifest)));
-  return true;
+  return {};
 }
 
-wire::Message OriginPayloads::grow(const MadePayload& grown) {
-  Holding& holding = holdings_.at(grown.manifest->id());
+Result<wire::Message> OriginPayloads::grow(const MadePayload& grown) {
+  const PayloadId payload = grown.manifest->id();
+  const auto held = holdings_.find(payload);
+  if (held == holdings_.end()) return bad(Errc::kNotFound, payload, "it was not begun");
+  Holding& holding = held->second;
+  if (!continues(holding.manifest(), *grown.manifest)) {
+    return bad(Errc::kInvalidArgument, payload, "what was made does not continue what was announced");
+  }
   wire::Message message;
   *message.mutable_growth() = growth_between(holding.manifest(), *grown.manifest);
   holding.grow(grown.manifest);
   holding.restore(grown.chunk_digests, ChunkSet(grown.manifest->chunk_count(), true));
-  WC_CHECK(holding.verified().complete());
+  if (!holding.verified().complete()) return bad(Errc::kInvalidArgument, payload, kWrongDigests);
   return message;
 }
 
-std::optional<wire::Message> OriginPayloads::complete(const MadePayload& made) {
+Result<std::optional<wire::Message>> OriginPayloads::complete(const MadePayload& made) {
   const PayloadId payload = made.manifest->id();
-  WC_CHECK(!made.manifest->open);
-  if (holdings_.contains(payload)) return grow(made);
+  if (made.manifest->open) return bad(Errc::kInvalidArgument, payload, "it ends without its end being known");
+  if (holdings_.contains(payload)) {
+    WC_ASSIGN(wire::Message message, grow(made));
+    return std::optional(std::move(message));
+  }
   Holding holding = whole(made.manifest, made.chunk_digests);
-  WC_CHECK(holding.complete());
+  if (!holding.complete()) return bad(Errc::kInvalidArgument, payload, kWrongDigests);
   holdings_.emplace(payload, std::move(holding));
-  return std::nullopt;
+  return std::optional<wire::Message>();
 }
 
 bool OriginPayloads::withdraw(PayloadId payload) {
@@ -111,8 +131,8 @@ CatchUp OriginPayloads::catch_up_to(Version version, Version installed, bool pat
   return choose_payload(holdings_, {installed, version, patches_fit, config_.anchor_interval, can_make});
 }
 
-std::vector<PayloadId> OriginPayloads::forget_old(const std::function<bool(PayloadId)>& in_use) {
-  WC_CHECK(!taking_over());
+std::vector<PayloadId> OriginPayloads::unneeded(const std::function<bool(PayloadId)>& in_use) const {
+  if (taking_over()) return {};
   const std::set<PayloadId> chain = useful_chain(holdings_, latest_, config_.anchor_interval);
   // Until the last link is made, it is not known which of the others lead anywhere.
   const bool chain_open =
@@ -141,8 +161,6 @@ std::vector<PayloadId> OriginPayloads::forget_old(const std::function<bool(Paylo
       old.push_back(payload);
     }
   }
-  for (const PayloadId payload : old) holdings_.erase(payload);
-  std::erase_if(useless_, [&](PayloadId p) { return p.version != latest_; });
   return old;
 }
 

@@ -48,8 +48,8 @@ class OriginPayloads {
   /// The full payload of a new version, open; it is the latest from now on. `packable`: see OriginCore.
   void begin_version(std::shared_ptr<const Manifest> manifest, bool packable);
   /// The same, whole, whether or not it was begun. Returns what to tell those who were told of its beginning, if it
-  /// was.
-  std::optional<wire::Message> complete_version(const MadePayload& made);
+  /// was. Errors: as complete().
+  [[nodiscard]] Result<std::optional<wire::Message>> complete_version(const MadePayload& made);
 
   /// Whether that patch or packed payload can be had, or is being made already.
   [[nodiscard]] bool can_make(PayloadId payload) const;
@@ -58,26 +58,31 @@ class OriginPayloads {
   [[nodiscard]] bool is_making_for(Version version) const;
   /// Has it made, unless it is held or being made.
   void make(PayloadId payload);
-  /// It is being made: from now on it is held, open. Returns whether it was asked for.
-  bool begin_made(std::shared_ptr<const Manifest> manifest);
+  /// It is being made: from now on it is held, open. Errors: kNotFound (nobody asked for it), kInvalidArgument (the
+  /// manifest is not open), kAlreadyExists (it is held).
+  Status begin_made(std::shared_ptr<const Manifest> manifest);
   /// It was made, or came to nothing. Returns whether it was asked for.
   bool end_making(PayloadId payload) { return making_.erase(payload) > 0; }
   /// It is not to be made again while its version is the latest.
   void give_up(PayloadId payload) { useless_.insert(payload); }
 
-  /// What is held of one that was begun becomes this. Returns what to tell those who were told of it.
-  [[nodiscard]] wire::Message grow(const MadePayload& grown);
-  /// All of it is there. As complete_version().
-  std::optional<wire::Message> complete(const MadePayload& made);
+  /// What is held of one that was begun becomes this. Returns what to tell those who were told of it. Errors: kNotFound
+  /// (it was not begun), kInvalidArgument (it is not what was begun, or digests are missing or wrong). After an error
+  /// it is to be withdrawn.
+  [[nodiscard]] Result<wire::Message> grow(const MadePayload& grown);
+  /// All of it is there. As complete_version(). Errors: kInvalidArgument, as grow(), and for one that is open.
+  [[nodiscard]] Result<std::optional<wire::Message>> complete(const MadePayload& made);
   /// It is held no more; a version that it led to as the latest is none any more. Returns whether it was held.
   bool withdraw(PayloadId payload);
 
   /// What brings one who has `installed` to `version`, which is held and newer.
   [[nodiscard]] CatchUp catch_up_to(Version version, Version installed, bool patches_fit,
                                     const std::function<bool(PayloadId)>& can_make) const;
-  /// Lets go of what helps nobody any more, and returns it. Not while a version is taken over, as that may come to
-  /// nothing. `in_use`: whether somebody still waits for more of it.
-  std::vector<PayloadId> forget_old(const std::function<bool(PayloadId)>& in_use);
+  /// What helps nobody any more: nothing while a version is taken over, as that may come to nothing. `in_use`: whether
+  /// somebody still waits for more of it.
+  [[nodiscard]] std::vector<PayloadId> unneeded(const std::function<bool(PayloadId)>& in_use) const;
+  /// It is held no more.
+  void forget(PayloadId payload) { holdings_.erase(payload); }
 
  private:
   const OriginConfig& config_;

@@ -46,8 +46,8 @@ bool Publication::outdated() const {
 
 void Publication::repair(Instant now) {
   PlanRequest request =
-      plan_request(context_, now, manifest_->planned_bytes(), [&](const Member& member) { return takes_part(member); });
-  request.chunk_bytes = manifest_->chunk_bytes;
+      plan_request(context_, now, manifest().planned_bytes(), [&](const Member& member) { return takes_part(member); });
+  request.chunk_bytes = manifest().chunk_bytes;
   for (PlanMember& m : request.members) m.can_relay = m.can_relay && !context_.faults.is_leaf(id(), m.id);
   plan_ = plan_.members.empty() ? make_plan(request) : repair_plan(plan_, request);
   ++context_.epoch;
@@ -55,7 +55,7 @@ void Publication::repair(Instant now) {
   const PlanIndex index(plan_);
   for (const PeerId peer : plan_.members) {
     const Member& member = *context_.members.find(peer);
-    if (!member.connected() || member.installed >= manifest_->version) continue;
+    if (!member.connected() || member.installed >= manifest().version) continue;
     const auto told = told_.find(peer);
     if (told == told_.end()) continue;  // it was told of another payload, or will be told of this one
     Assignment assignment = assignment_for(index, member);
@@ -79,14 +79,14 @@ void Publication::announce(bool to_assigned) {
     told_[peer] = assignment;
     assignment.epoch = context_.epoch;
     wire::Message message;
-    *message.mutable_announce()->mutable_manifest() = manifest_to_wire(*manifest_);
+    *message.mutable_announce()->mutable_manifest() = manifest_to_wire(manifest());
     *message.mutable_announce()->mutable_assignment() = assignment_to_wire(assignment);
     context_.actions.push(action::Send{member.conn, std::move(message)});
     return true;
   });
 }
 
-void Publication::tell_all(const wire::Message& message) {
+void Publication::tell_all(const wire::Message& message) const {
   for (const auto& [id, _] : told_) context_.actions.push(action::Send{context_.members.find(id)->conn, message});
 }
 

@@ -2,7 +2,6 @@
 
 #include <functional>
 #include <map>
-#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -10,6 +9,7 @@
 
 #include "transport/core/action.h"
 #include "transport/core/assignment.h"
+#include "transport/core/edge/holdings.h"
 #include "transport/core/origin/fault_attribution.h"
 #include "transport/core/origin/membership.h"
 #include "transport/core/origin/origin_config.h"
@@ -31,15 +31,16 @@ struct PublicationContext {
 [[nodiscard]] PlanRequest plan_request(const PublicationContext& context, Instant now, std::uint64_t payload_bytes,
                                        const std::function<bool(const Member&)>& takes_part);
 
-/// One payload, its plan, and those who take part in it. Pure. Called by the Publications that owns it.
-/// Invariants: an epoch is used once; a member that was told of the payload hears of every change of its assignment.
+/// One payload that the origin holds, its plan, and those who take part in it. Pure. Called by the Publications that
+/// owns it. Invariants: an epoch is used once; a member that was told of the payload hears of every change of its
+/// assignment.
 class Publication {
  public:
-  Publication(PublicationContext& context, std::shared_ptr<const Manifest> manifest)
-      : context_(context), manifest_(std::move(manifest)) {}
+  /// Both outlive it; the holding may grow.
+  Publication(PublicationContext& context, const Holding& holding) : context_(context), holding_(holding) {}
 
-  [[nodiscard]] const Manifest& manifest() const { return *manifest_; }
-  [[nodiscard]] PayloadId id() const { return manifest_->id(); }
+  [[nodiscard]] const Manifest& manifest() const { return holding_.manifest(); }
+  [[nodiscard]] PayloadId id() const { return manifest().id(); }
   [[nodiscard]] const Plan& plan() const { return plan_; }
 
   /// Whether `member` can get this payload, or give it: those who have it, and those who were told of it and have not
@@ -58,8 +59,7 @@ class Publication {
   /// Whether a member was told of the payload, on its connection of now.
   [[nodiscard]] bool has_told(PeerId member) const { return told_.contains(member); }
   /// Sends it to everyone who was told of the payload.
-  void tell_all(const wire::Message& message);
-  void grow(std::shared_ptr<const Manifest> manifest) { manifest_ = std::move(manifest); }
+  void tell_all(const wire::Message& message) const;
 
   /// It may be planned again, though it could not store the payload. Returns whether it could not.
   bool readmit(PeerId member) { return failed_.erase(member) > 0; }
@@ -80,7 +80,7 @@ class Publication {
   [[nodiscard]] NodeAddress address_of(PeerId id) const;
 
   PublicationContext& context_;
-  std::shared_ptr<const Manifest> manifest_;
+  const Holding& holding_;
   Plan plan_;
   std::set<PeerId> failed_;            // could not store it: neither fed nor relays
   std::map<PeerId, Assignment> told_;  // the assignment that each member was sent last, without its epoch

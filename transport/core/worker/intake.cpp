@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 #include <span>
 
 #include "base/units.h"
@@ -18,17 +17,9 @@ constexpr Duration kRetryAfter = std::chrono::seconds(10);
 // After a payload was given up that is announced again, of other bytes: until what the disk still writes of the first
 // one is done.
 constexpr Duration kReplaceAfter = std::chrono::seconds(1);
-// Old payloads beyond those kept that stay because children are still fetching them.
-constexpr std::size_t kFetchedVersionsMax = 2;
 constexpr std::string_view kNotKept = "the origin keeps it no longer";
 
 }  // namespace
-
-void Intake::restore(std::shared_ptr<const Manifest> manifest) {
-  if (manifest->version < installed_) return;
-  installed_ = manifest->version;
-  installed_manifest_ = std::move(manifest);
-}
 
 void Intake::stop() {
   if (incoming_) incoming_->download->cancel();
@@ -47,9 +38,9 @@ void Intake::handle_rejoined() {
 void Intake::handle_not_available(Instant now, PayloadId payload) {
   if (announced_ && announced_->manifest->id() == payload) announced_.reset();
   if (!is_incoming(payload)) return;
-  incoming_->download->handle_gone();
+  incoming_->download->handle_withdrawn();
   // An open version that the origin does not go on with is no version, and nobody has all of it.
-  if (incoming_->source.manifest->open && !payload.is_encoded()) {
+  if (incoming_->holding->open() && !payload.is_encoded()) {
     return abandon_incoming(now, "it came to nothing at the origin");
   }
   if (announced_) abandon_incoming(now, kNotKept);
@@ -58,14 +49,14 @@ void Intake::handle_not_available(Instant now, PayloadId payload) {
 void Intake::handle_announce(Instant now, const wire::Announce& announce) {
   Result<Manifest> manifest = manifest_from_wire(announce.manifest());
   if (!manifest.has_value()) return refuse_announced(manifest.error());
-  if (manifest->version <= installed_) return send_installed();
+  if (manifest->version <= installed_version()) return send_installed();
   if (const std::uint64_t bytes = std::max(manifest->snapshot_bytes(), manifest->payload_bytes);
       bytes > config_.snapshot_bytes_max) {
     const Error why =
         fail(Errc::kTooLarge, Op::kInstall,
              fmt::format("version {} takes {}; this worker takes at most {}: see --snapshot-max",
                          manifest->version.value, format_bytes(bytes), format_bytes(config_.snapshot_bytes_max)));
-    say_failed(manifest->id(), why);
+    reports_.send_failed(manifest->id(), why);
     return refuse_announced(why);
   }
   Result<Assignment> assignment = assignment_from_wire(announce.assignment());
@@ -75,7 +66,7 @@ void Intake::handle_announce(Instant now, const wire::Announce& announce) {
   }
   const bool same_id = is_incoming(manifest->id());
   if (same_id) {
-    const Manifest& here = *incoming_->source.manifest;
+    const Manifest& here = incoming_->holding->manifest();
     const bool grown = continues(here, *manifest);
     // A restarted origin makes an open patch anew, the same bytes again, and may not have come as far yet. A version
     // that it takes over anew may be another.
@@ -91,10 +82,10 @@ void Intake::handle_announce(Instant now, const wire::Announce& announce) {
   // installed.
   announced_ = Announced{std::make_shared<const Manifest>(std::move(*manifest)), std::move(*assignment)};
   const bool behind = incoming_ && incoming_->id.version > announced_->manifest->version;
-  if (behind && !incoming_->download->gone()) return;
+  if (behind && !incoming_->download->withdrawn()) return;
   retry_at_.reset();
   if (same_id) return abandon_incoming(now, "the origin announces other bytes under its number");
-  if (incoming_ && incoming_->download->gone()) return abandon_incoming(now, kNotKept);
+  if (incoming_ && incoming_->download->withdrawn()) return abandon_incoming(now, kNotKept);
   if (incoming_ && cheaper_than_incoming(*announced_->manifest)) {
     return abandon_incoming(now, "what is announced takes fewer bytes than are missing of it");
   }
@@ -109,12 +100,12 @@ void Intake::refuse_announced(const Error& why) {
 bool Intake::fits(const Manifest& manifest) const {
   const PayloadId payload = manifest.id();
   if (!payload.is_encoded()) return true;
-  return !base_unusable_ && (payload.is_packed() || payload.base == installed_);
+  return !base_unusable_ && (payload.is_packed() || payload.base == installed_version());
 }
 
 bool Intake::cheaper_than_incoming(const Manifest& manifest) const {
   if (incoming_->phase == Phase::kFinishing || !fits(manifest)) return false;
-  const Holding& holding = holdings_.at(incoming_->id);
+  const Holding& holding = *incoming_->holding;
   const std::uint64_t here_bytes = std::uint64_t{holding.verified().count()} * holding.manifest().chunk_bytes;
   return manifest.planned_bytes() + here_bytes < holding.manifest().planned_bytes();
 }
@@ -131,7 +122,7 @@ void Intake::assign(Instant now, Assignment assignment) {
     if (Status s = incoming_->download->assign(now, origin_.id(), assignment); !s.has_value()) {
       return actions_.push(action::warning(s.error().message()));
     }
-    incoming_->source.assignment = std::move(assignment);
+    incoming_->assignment = std::move(assignment);
     report_faults(now);
   } else if (announced_ && announced_->manifest->id() == payload && assignment.epoch > announced_->assignment.epoch) {
     announced_->assignment = std::move(assignment);
@@ -139,17 +130,13 @@ void Intake::assign(Instant now, Assignment assignment) {
 }
 
 void Intake::handle_growth(Instant now, const wire::Growth& growth) {
-  Announced* grows = nullptr;
-  if (is_incoming(payload_of(growth))) {
-    grows = &incoming_->source;
-  } else if (announced_ && announced_->manifest->id() == payload_of(growth)) {
-    grows = &*announced_;
-  }
-  if (grows == nullptr) return;
-  Result<Manifest> grown = grown_by(*grows->manifest, growth);
+  const PayloadId payload = payload_of(growth);
+  const bool waits = !is_incoming(payload) && announced_ && announced_->manifest->id() == payload;
+  if (!is_incoming(payload) && !waits) return;
+  Result<Manifest> grown = grown_by(waits ? *announced_->manifest : incoming_->holding->manifest(), growth);
   if (!grown.has_value()) return actions_.push(action::warning(grown.error().message()));
   auto manifest = std::make_shared<const Manifest>(std::move(*grown));
-  if (announced_ && grows == &*announced_) {
+  if (waits) {
     announced_->manifest = std::move(manifest);
   } else {
     grow_incoming(now, std::move(manifest));
@@ -157,16 +144,14 @@ void Intake::handle_growth(Instant now, const wire::Growth& growth) {
 }
 
 void Intake::grow_incoming(Instant now, std::shared_ptr<const Manifest> manifest) {
-  if (!is_incoming(manifest->id()) || !incoming_->source.manifest->open) return;
-  const PayloadId payload = incoming_->id;
-  incoming_->source.manifest = manifest;
-  holdings_.at(payload).grow(manifest);
+  if (!is_incoming(manifest->id()) || !incoming_->holding->open()) return;
+  incoming_->holding->grow(manifest);
   if (incoming_->phase != Phase::kBeginning) {
     incoming_->stored.grow(manifest->chunk_count());
     actions_.push(action::GrowPayload{std::move(manifest)});
   }
   incoming_->download->handle_grown(now);
-  uploads_.handle_known(payload);
+  uploads_.handle_known(incoming_->id);
   report_faults(now);
   finish_if_complete(now);
 }
@@ -211,7 +196,7 @@ void Intake::handle_message(Instant now, ConnId conn, const wire::Message& messa
     case Kind::kNotAvailable:
       if (payload_of(message.not_available()) != incoming_->id) break;
       download.handle_not_available(now, conn);
-      if (download.gone() && announced_) return abandon_incoming(now, kNotKept);
+      if (download.withdrawn() && announced_) return abandon_incoming(now, kNotKept);
       break;
     default: break;
   }
@@ -234,21 +219,19 @@ void Intake::take_up_newest(Instant now) {
     return;
   }
   Announced next = *std::exchange(announced_, std::nullopt);
-  if (next.manifest->version <= installed_) return;
+  if (next.manifest->version <= installed_version()) return;
   // A patch on another version than is installed by now: the origin hears what is, and assigns what fits.
   if (!fits(*next.manifest)) {
-    if (installed_ != kNoVersion) send_installed();
+    if (installed_version() != kNoVersion) send_installed();
     return;
   }
   const PayloadId payload = next.manifest->id();
-  forget_packed();
-  const auto [holding, added] = holdings_.try_emplace(payload, next.manifest);
-  WC_CHECK(added);
   incoming_ = Incoming{};
   incoming_->id = payload;
-  incoming_->source = next;
+  incoming_->holding = &held_.begin(next.manifest);
+  incoming_->assignment = next.assignment;
   incoming_->download =
-      std::make_unique<Download>(config_.timeouts, config_.streams, holding->second, links_, actions_);
+      std::make_unique<Download>(config_.timeouts, config_.streams, *incoming_->holding, links_, actions_);
   incoming_->begun_open = next.manifest->open;
   actions_.push(action::BeginPayload{next.manifest});
   if (Status s = incoming_->download->assign(now, origin_.id(), next.assignment); !s.has_value()) {
@@ -263,7 +246,7 @@ void Intake::take_up_newest(Instant now) {
 void Intake::handle_begun(Instant now, PayloadId payload, Result<RestoredPayload> restored) {
   if (!is_incoming(payload) || incoming_->phase != Phase::kBeginning) return;
   if (!restored.has_value()) return fail_incoming(now, restored.error(), false);
-  Holding& holding = holdings_.at(payload);
+  Holding& holding = *incoming_->holding;
   holding.restore(restored->chunk_digests, restored->held);
   if (holding.verified().count() > 0) {
     actions_.push(action::info(fmt::format("version {}: {} of {} chunks were here already", payload.version.value,
@@ -288,14 +271,12 @@ void Intake::handle_stored(Instant now, PayloadId payload, ChunkIndex chunk, con
 }
 
 void Intake::finish_if_complete(Instant now) {
-  if (!incoming_ || incoming_->phase != Phase::kReceiving || !holdings_.at(incoming_->id).complete()) return;
+  if (!incoming_ || incoming_->phase != Phase::kReceiving || !incoming_->holding->complete()) return;
   if (!incoming_->stored.complete()) return;
   incoming_->phase = Phase::kFinishing;
   incoming_->stored_at = now;
   if (config_.single_copy && incoming_->id.is_patch()) {
-    const PayloadId base{incoming_->id.base};
-    uploads_.handle_gone(base, "this node has one copy, which the next version takes");
-    holdings_.erase(base);
+    held_.withdraw(incoming_->id.base, "this node has one copy, which the next version takes");
   }
   actions_.push(action::FinishPayload{incoming_->id});
 }
@@ -306,8 +287,7 @@ void Intake::handle_finished(Instant now, PayloadId payload, const Status& statu
     const Errc code = status.error().code;
     return fail_incoming(now, status.error(), code == Errc::kCorrupt || code == Errc::kWrongBase);
   }
-  installed_ = payload.version;
-  installed_manifest_ = holdings_.at(payload).shared_manifest();
+  held_.handle_installed(payload);
   base_unusable_ = false;
   transfer_s_ = to_seconds(incoming_->stored_at - incoming_->download->first_chunk_at().value_or(incoming_->stored_at));
   finish_s_ = to_seconds(now - incoming_->stored_at);
@@ -315,9 +295,8 @@ void Intake::handle_finished(Instant now, PayloadId payload, const Status& statu
   last_error_.clear();
   incoming_.reset();
   actions_.push(action::info(
-      fmt::format("version {} installed, {:.3f} s after its first chunk", installed_.value, installed_seconds_)));
+      fmt::format("version {} installed, {:.3f} s after its first chunk", payload.version.value, installed_seconds_)));
   send_installed();
-  forget_old_versions();
   take_up_newest(now);
 }
 
@@ -327,52 +306,30 @@ void Intake::handle_damaged(Instant now, PayloadId payload, const Error& why) {
     if (incoming_->phase != Phase::kFinishing) fail_incoming(now, why, true);
     return;
   }
-  const auto held = holdings_.find(payload);
-  if (held == holdings_.end()) return;
+  if (!held_.withdraw(payload, "what this node has of it is damaged")) return;
   last_error_ = why.message();
   actions_.push(action::warning(fmt::format("{}; it is served to nobody any more", last_error_)));
-  uploads_.handle_gone(payload, "what this node has of it is damaged");
-  holdings_.erase(held);
 }
 
-void Intake::send_installed() {
-  wire::Message message;
-  wire::Installed* done = message.mutable_installed();
-  set_payload(*done, installed_manifest_ ? installed_manifest_->id() : PayloadId{installed_});
-  if (installed_manifest_) {
-    done->set_snapshot_digest(std::string(bytes_of(installed_manifest_->snapshot_digest)));
-  }
-  done->set_bytes_received(bytes_received_);
-  done->set_seconds(installed_seconds_);
-  origin_.send(std::move(message));
-}
-
-void Intake::say_failed(PayloadId payload, const Error& why) {
-  wire::Message message;
-  set_payload(*message.mutable_install_failed(), payload);
-  message.mutable_install_failed()->set_code(static_cast<std::uint32_t>(why.code));
-  message.mutable_install_failed()->set_detail(why.detail.substr(0, kReasonBytesMax));
-  origin_.send(std::move(message));
-}
+void Intake::send_installed() { reports_.send_installed(bytes_received_, installed_seconds_); }
 
 void Intake::fail_incoming(Instant now, const Error& why, bool discard) {
   const PayloadId payload = incoming_->id;
   last_error_ = fmt::format("version {}: {}", payload.version.value, why.message());
   actions_.push(action::warning(last_error_));
-  say_failed(payload, why);
+  reports_.send_failed(payload, why);
   incoming_->download->cancel();
-  if (discard || incoming_->source.manifest->open) actions_.push(action::DiscardPayload{payload});
-  uploads_.handle_gone(payload, "this node could not store the version");
+  if (discard || incoming_->holding->open()) actions_.push(action::DiscardPayload{payload});
   // A patch that does not fit never will: the origin sends the version whole. What was announced since takes its place;
   // else the same is tried again, later and from what is on disk.
   const bool hopeless = asks_for_full(payload, why.code);
   if (hopeless) base_unusable_ = true;
   if (!announced_ && !hopeless) {
-    announced_ = std::move(incoming_->source);
+    announced_ = Announced{incoming_->holding->shared_manifest(), std::move(incoming_->assignment)};
     retry_at_ = now + kRetryAfter;
   }
   incoming_.reset();
-  holdings_.erase(payload);
+  held_.withdraw(payload, "this node could not store the version");
   take_up_newest(now);
 }
 
@@ -385,70 +342,29 @@ void Intake::abandon_incoming(Instant now, std::string_view why) {
   abandoned_at_ = now;
   incoming_->download->cancel();
   actions_.push(action::DiscardPayload{payload});
-  uploads_.handle_gone(payload, why);
   incoming_.reset();
-  holdings_.erase(payload);
+  held_.withdraw(payload, why);
   take_up_newest(now);
-}
-
-/// As large as most of a snapshot, and only for the children of its own publication: it makes room for what comes.
-void Intake::forget_packed() {
-  for (auto held = holdings_.begin(); held != holdings_.end();) {
-    const PayloadId payload = held->first;
-    if (!payload.is_packed() || uploads_.wanted(payload)) {
-      ++held;
-      continue;
-    }
-    uploads_.handle_gone(payload, "this node takes up a newer version");
-    held = holdings_.erase(held);
-  }
-}
-
-void Intake::forget_old_versions() {
-  std::set<Version> versions;
-  for (const auto& [payload, holding] : holdings_) versions.insert(payload.version);
-  for (auto held = holdings_.begin(); held != holdings_.end() && versions.size() > config_.versions_kept;) {
-    const PayloadId payload = held->first;
-    if (payload.version == installed_) break;
-    const bool fetched = uploads_.wanted(payload) && versions.size() <= config_.versions_kept + kFetchedVersionsMax;
-    if (fetched) {
-      ++held;
-      continue;
-    }
-    uploads_.handle_gone(payload, "this node keeps newer versions only");
-    held = holdings_.erase(held);
-    if (held == holdings_.end() || held->first.version != payload.version) versions.erase(payload.version);
-  }
 }
 
 void Intake::report_faults(Instant now) {
   if (!incoming_) return;
-  for (wire::ParentFault& fault : incoming_->download->take_faults()) {
-    wire::Message message;
-    *message.mutable_parent_fault() = std::move(fault);
-    origin_.send(std::move(message));
-  }
+  reports_.send_faults(incoming_->download->take_faults());
   if (incoming_->phase == Phase::kFinishing || !incoming_->download->damaged_at_origin()) return;
   fail_incoming(now, fail(Errc::kCorrupt, Op::kVerify, "the origin's own copy is damaged, time and again"), false);
 }
 
 void Intake::send_heartbeat(Instant now) {
-  wire::Message message;
-  wire::Heartbeat* beat = message.mutable_heartbeat();
-  beat->set_installed_version(installed_.value);
-  if (incoming_) payload_to_wire(incoming_->id, *beat->mutable_receiving());
-  beat->set_chunks_verified(chunks_verified());
-  beat->set_chunks_total(chunks_total());
-  beat->set_bytes_received(bytes_received_);
-  beat->set_bytes_sent(uploads_.bytes_sent());
-  beat->set_receive_bytes_per_s(receive_bytes_per_s());
-  origin_.send_heartbeat(now, std::move(message));
+  reports_.send_progress(now, {receiving(), chunks_verified(), chunks_total(), bytes_received_, uploads_.bytes_sent(),
+                               receive_bytes_per_s()});
 }
 
 void Intake::describe(wire::Join& join) const {
-  join.set_installed_version(installed_.value);
+  join.set_installed_version(installed_version().value);
   if (incoming_) payload_to_wire(incoming_->id, *join.mutable_receiving());
-  if (installed_manifest_) join.set_installed_digest(std::string(bytes_of(installed_manifest_->snapshot_digest)));
+  if (const Manifest* manifest = held_.installed_manifest()) {
+    join.set_installed_digest(std::string(bytes_of(manifest->snapshot_digest)));
+  }
   join.set_base_unusable(base_unusable_);
 }
 
@@ -470,10 +386,8 @@ std::optional<Instant> Intake::poll_deadline() const {
   return earliest.first();
 }
 
-std::uint32_t Intake::chunks_verified() const { return incoming_ ? holdings_.at(incoming_->id).verified().count() : 0; }
+std::uint32_t Intake::chunks_verified() const { return incoming_ ? incoming_->holding->verified().count() : 0; }
 
-std::uint32_t Intake::chunks_total() const {
-  return incoming_ ? holdings_.at(incoming_->id).manifest().chunk_count() : 0;
-}
+std::uint32_t Intake::chunks_total() const { return incoming_ ? incoming_->holding->manifest().chunk_count() : 0; }
 
 }  // namespace weightcast

@@ -7,10 +7,11 @@
 
 #include "transport/core/assignment.h"
 #include "transport/core/edge/download.h"
-#include "transport/core/edge/holdings.h"
 #include "transport/core/edge/links.h"
 #include "transport/core/edge/uploads.h"
+#include "transport/core/worker/held_payloads.h"
 #include "transport/core/worker/origin_link.h"
+#include "transport/core/worker/origin_reports.h"
 #include "transport/core/worker/worker_config.h"
 
 namespace weightcast {
@@ -34,12 +35,16 @@ namespace weightcast {
 /// Invariants: nothing unverified is stored, forwarded or installed; installed_version() never goes back.
 class Intake {
  public:
-  Intake(const WorkerConfig& config, OriginLink& origin, Links& links, Holdings& holdings, Uploads& uploads,
+  Intake(const WorkerConfig& config, OriginLink& origin, Links& links, HeldPayloads& held, Uploads& uploads,
          ActionQueue& actions)
-      : config_(config), origin_(origin), links_(links), holdings_(holdings), uploads_(uploads), actions_(actions) {}
+      : config_(config),
+        origin_(origin),
+        links_(links),
+        held_(held),
+        uploads_(uploads),
+        actions_(actions),
+        reports_(origin, held) {}
 
-  /// A complete version that a store recovered. The newest is the installed one.
-  void restore(std::shared_ptr<const Manifest> manifest);
   void stop();
 
   // What the origin says.
@@ -75,7 +80,7 @@ class Intake {
   /// What an origin is told of it by one who joins.
   void describe(wire::Join& join) const;
 
-  [[nodiscard]] Version installed_version() const { return installed_; }
+  [[nodiscard]] Version installed_version() const { return held_.installed(); }
   /// The payload that is arriving; of kNoVersion if none is.
   [[nodiscard]] PayloadId receiving() const { return incoming_ ? incoming_->id : PayloadId{}; }
   [[nodiscard]] std::uint32_t chunks_verified() const;
@@ -101,18 +106,18 @@ class Intake {
   };
   struct Incoming {
     PayloadId id{};
+    Holding* holding = nullptr;  // held_'s
+    Assignment assignment;
     Phase phase = Phase::kBeginning;
     bool begun_open = false;
     std::unique_ptr<Download> download;
     ChunkSet stored;
     Instant stored_at{};  // all of it
-    Announced source;
   };
 
   /// A part in the plan of what arrives, or of what was announced.
   void assign(Instant now, Assignment assignment);
   void refuse_announced(const Error& why);
-  void say_failed(PayloadId payload, const Error& why);
   [[nodiscard]] bool is_incoming(PayloadId payload) const { return incoming_ && incoming_->id == payload; }
   /// What is arriving has grown to `manifest`.
   void grow_incoming(Instant now, std::shared_ptr<const Manifest> manifest);
@@ -127,22 +132,19 @@ class Intake {
   /// Tells the origin of parents that were left; gives up what even the origin has damaged.
   void report_faults(Instant now);
   void send_installed();
-  void forget_packed();
-  void forget_old_versions();
 
   const WorkerConfig& config_;
   OriginLink& origin_;
   Links& links_;
-  Holdings& holdings_;
+  HeldPayloads& held_;
   Uploads& uploads_;
   ActionQueue& actions_;
+  OriginReports reports_;
   std::optional<Announced> announced_;  // what the origin announced last, unless that is installed or arriving
   std::optional<Incoming> incoming_;
   std::optional<Instant> retry_at_;  // after a failure of our own (a full disk)
   PayloadId abandoned_{};            // last, and when: its writes may still be under way
   Instant abandoned_at_{};
-  Version installed_{};
-  std::shared_ptr<const Manifest> installed_manifest_;
   bool base_unusable_ = false;
   double installed_seconds_ = 0;
   double transfer_s_ = 0;

@@ -18,33 +18,22 @@ WorkerCore::WorkerCore(WorkerConfig config)
     : Core(config.timeouts),
       config_(std::move(config)),
       links_(conn_ids_, actions_),
+      held_(config_, holdings_, uploads_),
       origin_(config_, conn_ids_, actions_),
-      intake_(config_, origin_, links_, holdings_, uploads_, actions_) {
+      intake_(config_, origin_, links_, held_, uploads_, actions_) {
   links_.set_origin(config_.origin_host, config_.origin_port);
 }
 
 void WorkerCore::restore(std::shared_ptr<const Manifest> manifest, const std::vector<Digest>& chunk_digests) {
-  WC_CHECK(!started_);
-  if (manifest->kind == PayloadKind::kFull) {
-    Holding holding(manifest);
-    holding.restore(chunk_digests, ChunkSet(manifest->chunk_count(), true));
-    if (!holding.complete()) return;
-    holdings_.emplace(manifest->id(), std::move(holding));
-  }
-  intake_.restore(std::move(manifest));
+  held_.restore(std::move(manifest), chunk_digests);
 }
 
 void WorkerCore::restore_patch(std::shared_ptr<const Manifest> manifest, const std::vector<Digest>& chunk_digests) {
-  WC_CHECK(!started_);
-  Holding holding(manifest);
-  holding.restore(chunk_digests, ChunkSet(manifest->chunk_count(), true));
-  if (holding.complete()) holdings_.emplace(manifest->id(), std::move(holding));
+  held_.restore_patch(std::move(manifest), chunk_digests);
 }
 
 void WorkerCore::start(Instant now) {
-  started_ = true;
-  // What leads to a version that is not here any more helps nobody; it may be announced again, under the same name.
-  std::erase_if(holdings_, [&](const auto& held) { return held.first.version > installed_version(); });
+  held_.handle_restored();
   origin_.start(now);
 }
 
@@ -52,7 +41,7 @@ void WorkerCore::stop(std::string_view reason) {
   wire::Message message;
   message.mutable_leave()->set_reason(std::string(reason));
   origin_.send(std::move(message));
-  for (const auto& [payload, holding] : holdings_) uploads_.handle_gone(payload, reason);
+  for (const auto& [payload, holding] : holdings_) uploads_.withdraw(payload, reason);
   intake_.stop();
   links_.close_unless([](ConnId) { return false; });
   origin_.stop();
@@ -72,9 +61,7 @@ void WorkerCore::handle_connected(Instant now, ConnId conn) {
 void WorkerCore::join(Instant now) {
   wire::Join join;
   intake_.describe(join);
-  for (auto held = holdings_.rbegin(); held != holdings_.rend() && join.held_size() < int(kHeldMax); ++held) {
-    if (held->second.complete()) payload_to_wire(held->first, *join.add_held());
-  }
+  for (const PayloadId payload : held_.complete(kHeldMax)) payload_to_wire(payload, *join.add_held());
   origin_.handle_connected(now, std::move(join));
 }
 

@@ -41,7 +41,7 @@ class WorkerCore : public Core {
   /// The answer to action::FinishPayload.
   void handle_finished(Instant now, PayloadId payload, const Status& status);
 
-  [[nodiscard]] Version installed_version() const { return intake_.installed_version(); }
+  [[nodiscard]] Version installed_version() const { return held_.installed(); }
   [[nodiscard]] bool joined() const { return origin_.joined(); }
   [[nodiscard]] PeerId id() const { return origin_.id(); }
   [[nodiscard]] const std::string& name() const { return config_.name; }
@@ -65,10 +65,10 @@ class WorkerCore : public Core {
 
   WorkerConfig config_;
   Links links_;
+  HeldPayloads held_;
   OriginLink origin_;
   Intake intake_;
   std::map<ConnId, PeerId> probes_;  // dialled for the origin, to see whether they can be
-  bool started_ = false;
 };
 
 }  // namespace weightcast

@@ -77,12 +77,12 @@ struct DownloadTest : testing::Test {
   std::vector<wire::FaultKind> fault_kinds() {
     std::vector<wire::FaultKind> kinds;
     for (const auto& fault : take_faults()) {
-      if (!is_starvation(fault)) kinds.push_back(fault.kind());
+      if (!is_starvation(fault)) kinds.push_back(fault.kind);
     }
     return kinds;
   }
-  static bool is_starvation(const wire::ParentFault& fault) { return fault.starving_ms() > 0; }
-  std::vector<wire::ParentFault> take_faults() { return download.take_faults(); }
+  static bool is_starvation(const ParentFault& fault) { return fault.starving > Duration::zero(); }
+  std::vector<ParentFault> take_faults() { return download.take_faults(); }
 };
 
 TEST_F(DownloadTest, OneWhoIsToldToFeedItselfDialsTheNextAncestor) {
@@ -102,8 +102,8 @@ TEST_F(DownloadTest, EarlyChunkThatIsWrongIsBlamedOnItsSenderAndNotOnWhoBroughtT
   ASSERT_TRUE(take_part(3, part_of(kVersion, kChunks)).has_value());
   const auto faults = download.take_faults();
   ASSERT_EQ(faults.size(), 1u);
-  EXPECT_EQ(faults[0].parent_id(), 2u);
-  EXPECT_EQ(faults[0].kind(), wire::FAULT_KIND_CORRUPT);
+  EXPECT_EQ(faults[0].parent, PeerId{2});
+  EXPECT_EQ(faults[0].kind, wire::FAULT_KIND_CORRUPT);
 }
 
 TEST_F(DownloadTest, ParentWithoutTheVersionIsLeftWithoutBlameForItsConnection) {
@@ -112,9 +112,9 @@ TEST_F(DownloadTest, ParentWithoutTheVersionIsLeftWithoutBlameForItsConnection) 
   EXPECT_THAT(fault_kinds(), ElementsAre(wire::FAULT_KIND_NOT_AVAILABLE));
   open_all();
   EXPECT_EQ(dialled.back().port, 1) << "the origin is next";
-  EXPECT_FALSE(download.gone());
+  EXPECT_FALSE(download.withdrawn());
   download.handle_not_available(now, conn_to(0));
-  EXPECT_TRUE(download.gone());
+  EXPECT_TRUE(download.withdrawn());
 }
 
 TEST_F(DownloadTest, OnceAllAncestorsHaveFailedThePauseBeforeTheNextDoubles) {
@@ -219,9 +219,9 @@ TEST_F(DownloadTest, ChildThatGetsNothingSaysSoAndStaysWhetherOrNotItIsConnected
   download.handle_timeout(now);
   auto faults = take_faults();
   ASSERT_EQ(faults.size(), 1u);
-  EXPECT_EQ(faults[0].kind(), wire::FAULT_KIND_WAITING) << "it is still dialling";
-  EXPECT_EQ(faults[0].now_from_id(), faults[0].parent_id());
-  EXPECT_EQ(faults[0].starving_ms(), 1000u);
+  EXPECT_EQ(faults[0].kind, wire::FAULT_KIND_WAITING) << "it is still dialling";
+  EXPECT_TRUE(faults[0].stays());
+  EXPECT_EQ(faults[0].starving, 1000ms);
   open_all();
   for (const action::Connect& connect : dialled) {
     links.handle_connected(connect.conn);
@@ -233,8 +233,8 @@ TEST_F(DownloadTest, ChildThatGetsNothingSaysSoAndStaysWhetherOrNotItIsConnected
   download.handle_timeout(now);
   faults = take_faults();
   ASSERT_EQ(faults.size(), 1u);
-  EXPECT_EQ(faults[0].kind(), wire::FAULT_KIND_STARVED) << "the parent says that it has nothing more";
-  EXPECT_EQ(faults[0].starving_ms(), 1500u);
+  EXPECT_EQ(faults[0].kind, wire::FAULT_KIND_STARVED) << "the parent says that it has nothing more";
+  EXPECT_EQ(faults[0].starving, 1500ms);
   EXPECT_TRUE(download.uses(conn_to(2)));
 }
 
@@ -273,8 +273,8 @@ TEST_F(DownloadByTwoStreams, DoesNotSayThatItStarvesWhileOneOfThemIsFed) {
   }
   const auto faults = take_faults();
   ASSERT_FALSE(faults.empty());
-  EXPECT_EQ(faults[0].kind(), wire::FAULT_KIND_STARVED);
-  EXPECT_EQ(faults[0].starving_ms(), 1000u) << "since the last chunk of either";
+  EXPECT_EQ(faults[0].kind, wire::FAULT_KIND_STARVED);
+  EXPECT_EQ(faults[0].starving, 1000ms) << "since the last chunk of either";
 }
 
 TEST_F(DownloadByTwoStreams, StreamThatIsSilentWhileTheOtherIsFedIsDialledAnewAndNobodyIsBlamed) {
@@ -291,6 +291,13 @@ TEST_F(DownloadByTwoStreams, StreamThatIsMuchSlowerThanTheOtherIsGivenEverMoreTi
   start_both({0});
   feed_first(50, 100ms, false);
   EXPECT_EQ(dialled.size(), 4u) << "after 16 chunks of the other, and after 32 more";
+}
+
+TEST_F(DownloadByTwoStreams, StripesThatAreTooUnequalToBeSplitAreNot) {
+  Assignment unequal = assignment(1, {{2, 0}, {3, 0}});
+  unequal.stripe_weights = {1, 1000};
+  start(unequal);
+  EXPECT_EQ(dialled.size(), 2u) << "one stream for each stripe";
 }
 
 struct DownloadMoved : DownloadTest {
@@ -475,9 +482,9 @@ TEST_F(DownloadRate, WhoHasNobodyElseToTurnToStaysAndSaysThatItIsFedSlowly) {
   ASSERT_FALSE(faults.empty());
   EXPECT_LE(faults.size(), 3u) << "it expects half as much each time";
   for (const wire::ParentFault& fault : faults) {
-    EXPECT_EQ(fault.kind(), wire::FAULT_KIND_SLOW);
-    EXPECT_EQ(fault.parent_id(), kOriginId.value);
-    EXPECT_EQ(fault.now_from_id(), kOriginId.value);
+    EXPECT_EQ(fault.kind, wire::FAULT_KIND_SLOW);
+    EXPECT_EQ(fault.parent, kOriginId);
+    EXPECT_EQ(fault.now_from, kOriginId);
   }
 }
 

@@ -513,16 +513,37 @@ TEST_F(OriginCoreTest, PublicationsOutOfOrderAreRefusedAndEndNothing) {
   publish(5);
   publish(5), publish(4), publish(kVersionMax.value + 1);
   EXPECT_EQ(origin.latest(), Version{5});
-  origin.handle_publish_grown({taken_over_manifest(Version{6}, 4, 8), chunk_digests(Version{6}, 4)});
+  origin.handle_publish_grown(now, {taken_over_manifest(Version{6}, 4, 8), chunk_digests(Version{6}, 4)});
   origin.handle_publish_begun(now, taken_over_manifest(Version{6}, 0, 8));
   origin.handle_publish_begun(now, taken_over_manifest(Version{7}, 0, 8));
   publish(7);
   origin.handle_publish_failed(now, Version{6});
-  origin.handle_publish_grown({taken_over_manifest(Version{6}, 4, 8), chunk_digests(Version{6}, 4)});
+  origin.handle_publish_grown(now, {taken_over_manifest(Version{6}, 4, 8), chunk_digests(Version{6}, 4)});
   run();
   EXPECT_EQ(origin.latest(), Version{5});
   publish(6);
   EXPECT_EQ(origin.latest(), Version{6});
+}
+
+TEST_F(OriginCoreTest, VersionThatGrowsToAnotherThanWasAnnouncedIsWithdrawn) {
+  join("a");
+  origin.handle_publish_begun(now, taken_over_manifest(Version{1}, 0, 8));
+  MadePayload other{taken_over_manifest(Version{1}, 4, 12), chunk_digests(Version{1}, 4)};
+  origin.handle_publish_grown(now, other);
+  run();
+  EXPECT_EQ(origin.latest(), kNoVersion);
+  EXPECT_EQ(heard_by("a", Kind::kNotAvailable).size(), 1u);
+  publish(1);
+  EXPECT_EQ(origin.latest(), Version{1}) << "the number is free again";
+}
+
+TEST_F(OriginCoreTest, VersionWhoseDigestsAreNotThoseOfItsManifestIsNotPublished) {
+  join("a");
+  origin.handle_publish(now, now, {manifest_of(Version{1}, 100), chunk_digests(Version{2}, 100)});
+  run();
+  EXPECT_EQ(origin.latest(), kNoVersion);
+  publish(1);
+  EXPECT_EQ(origin.latest(), Version{1});
 }
 
 TEST_F(OriginCoreTest, StrangersThatComeAndGoAreForgottenThoughNothingIsPublished) {

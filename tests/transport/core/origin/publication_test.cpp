@@ -51,7 +51,8 @@ struct PublicationTest : testing::Test {
   Uploads uploads{timeouts, holdings, actions};
   FaultAttribution faults{members, uploads, actions};
   PublicationContext context{config, members, actions, faults};
-  Publication publication{context, manifest_of(kVersion, 100)};
+  Holding holding{manifest_of(kVersion, 100)};
+  Publication publication{context, holding};
   std::vector<Member*> all;
   Instant now{1h};
   std::uint64_t conns = 0;

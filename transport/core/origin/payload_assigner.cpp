@@ -1,0 +1,117 @@
+#include "transport/core/origin/payload_assigner.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "base/units.h"
+#include "transport/core/payload_wire.h"
+
+namespace weightcast {
+namespace {
+
+// Sending has to take longer than this for packing to be tried. Packing takes 3.4 s per GiB of a core of 2.6 GHz, and
+// unpacking 2.2 s; both go on while the payload travels, on two threads each, beside what it takes to write and send
+// it. So this leaves something to be gained on hosts that have one core to spare, and links that carry more than
+// 1.4 Gbit/s to each worker get payloads as they are.
+constexpr double kPackSecondsPerByte = 6.0 / double(kGiB);
+
+}  // namespace
+
+bool PayloadAssigner::packing_pays(Instant now) const {
+  if (context_.config.packing == Packing::kAlways) return true;
+  const std::uint64_t bytes = payloads_.held().at(payloads_.latest()).manifest().planned_bytes();
+  const PlanRequest request =
+      plan_request(context_, now, bytes, [&](const Member& member) { return member.installed < payloads_.latest(); });
+  // What is not known may be faster than anything.
+  const bool known = request.origin_uplink.limited() && std::ranges::all_of(request.members, [](const PlanMember& m) {
+                       return m.downlink.limited() && (m.uplink.limited() || !m.can_relay);
+                     });
+  return known && to_seconds(make_plan(request).predicted_t100) > kPackSecondsPerByte * double(bytes);
+}
+
+void PayloadAssigner::assign_all(Instant now) {
+  std::vector<Member*> all;
+  for (auto& [id, member] : context_.members.all()) all.push_back(&member);
+  assign(now, all);
+}
+
+void PayloadAssigner::assign(Instant now, const std::vector<Member*>& members) {
+  if (payloads_.latest() == kNoVersion) return;
+  std::map<PayloadId, std::vector<Member*>> takers;
+  std::optional<bool> pays;  // the same for all
+  const auto can = [&](PayloadId payload) {
+    if (!payloads_.can_make(payload)) return false;
+    if (!payload.is_packed() || payloads_.is_making(payload)) return true;
+    if (payload.version != payloads_.latest()) return false;
+    if (!pays) pays = packing_pays(now);
+    return *pays;
+  };
+  for (Member* member : members) {
+    if (!member->active() || member->installed >= payloads_.latest()) continue;
+    CatchUp catch_up = catch_up_to(payloads_.latest(), *member, can);
+    // Who was given it as it is goes on with that.
+    if (catch_up.next.is_packed() && member->assigned == PayloadId(payloads_.latest())) continue;
+    if (catch_up.make && payloads_.taking_over()) {
+      if (catch_up.next.is_packed() || member->installed >= payloads_.newest_whole()) continue;
+      catch_up = catch_up_to(payloads_.newest_whole(), *member, can);
+    }
+    if (!payloads_.taking_over()) times_.handle_wanted(now, payloads_.latest());
+    if (catch_up.make) {
+      payloads_.make(catch_up.next);
+    } else if (member->assigned != catch_up.next) {
+      takers[catch_up.next].push_back(member);
+    }
+  }
+  for (const auto& [payload, some] : takers) take_in(now, payload, some);
+}
+
+CatchUp PayloadAssigner::catch_up_to(Version version, const Member& member,
+                                     const std::function<bool(PayloadId)>& can_make) const {
+  return payloads_.catch_up_to(version, member.installed, !member.base_unusable, can_make);
+}
+
+CatchUpPath PayloadAssigner::catch_up_path_of(PayloadId payload, const Member& member) const {
+  if (!payload.is_encoded()) return CatchUpPath::kFull;
+  if (payload.is_packed()) return CatchUpPath::kPacked;
+  // The last of several patches in turn is one of them, too.
+  const Version latest = payloads_.newest_whole();
+  const bool goes_on =
+      member.assigned_path == CatchUpPath::kChain && member.installed < latest && payload.base == member.installed;
+  if (payload.version < latest || goes_on) return CatchUpPath::kChain;
+  const bool over_others = std::ranges::any_of(payloads_.held(), [&](const auto& held) {
+    return held.first.version > payload.base && held.first.version < payload.version;
+  });
+  return over_others ? CatchUpPath::kFolded : CatchUpPath::kDirect;
+}
+
+void PayloadAssigner::take_in(Instant now, PayloadId payload, const std::vector<Member*>& takers) {
+  Publication& publication = plans_.of(payload);
+  plans_.unsettle(now, payload);
+  for (Member* member : takers) {
+    const PayloadId left = std::exchange(member->assigned, payload);
+    if (left.version == payloads_.latest()) plans_.unsettle(now, left);
+    member->assigned_path = catch_up_path_of(payload, *member);
+    publication.handle_assigned(member->id);
+  }
+}
+
+void PayloadAssigner::resume_receiving(Instant now, Member& member) {
+  const PayloadId payload = member.receiving;
+  if (payload.version == kNoVersion || payload == member.assigned) return;
+  if (!payloads_.holds(payload) || !member.active()) {
+    wire::Message message;
+    set_payload(*message.mutable_not_available(), payload);
+    message.mutable_not_available()->set_reason("the origin plans newer versions only");
+    context_.actions.push(action::Send{member.conn, std::move(message)});
+    return;
+  }
+  plans_.of(payload).handle_resumed(member.id);
+  plans_.unsettle(now, payload);
+  if (Publication* next = plans_.find(member.assigned); next != nullptr && payloads_.holds(member.assigned)) {
+    next->handle_assigned(member.id);
+    plans_.unsettle(now, next->id());
+  }
+}
+
+}  // namespace weightcast
