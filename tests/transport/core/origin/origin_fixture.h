@@ -1,0 +1,133 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tests/transport/core/payload_fixture.h"
+#include "transport/core/origin/origin_core.h"
+
+namespace weightcast {
+
+/// One origin, spoken to message by message.
+struct OriginCoreTest : testing::Test {
+  using Kind = wire::Message::KindCase;
+
+  OriginConfig config = [] {
+    OriginConfig c;
+    c.patches = false;  // nobody here makes them
+    c.topology = Topology::kChain;
+    c.uplink = Rate::bits(100e6);
+    c.timeouts.silence = std::chrono::hours(1000);  // nobody here sends heartbeats
+    return c;
+  }();
+  OriginCore origin{config};
+  Instant now{std::chrono::hours(1)};
+  std::map<std::string, ConnId> conns;
+  std::map<ConnId, action::Connect> probes;
+  std::map<ConnId, std::vector<wire::Message>> said;
+
+  /// What has changed is settled a moment later, by the core's own deadline.
+  void run() {
+    drain_actions();
+    for (auto due = origin.poll_deadline(); due && *due <= now + std::chrono::milliseconds(100);
+         due = origin.poll_deadline()) {
+      origin.handle_timeout(std::max(now, *due));
+      drain_actions();
+    }
+  }
+  void drain_actions() {
+    for (const Action& action : drain([&] { return origin.poll_action(); })) {
+      if (const auto* send = std::get_if<action::Send>(&action)) said[send->conn].push_back(send->message);
+      if (const auto* connect = std::get_if<action::Connect>(&action)) probes[connect->conn] = *connect;
+    }
+  }
+  void SetUp() override { origin.start(now); }
+
+  static wire::Message join_message(const std::string& name) {
+    wire::Message message;
+    wire::Join* join = message.mutable_join();
+    join->set_protocol(kProtocolVersion);
+    join->set_name(name);
+    join->set_incarnation(1);
+    join->mutable_listen()->set_host(name);
+    join->mutable_listen()->set_port(1);
+    join->set_uplink_bytes_per_s(12.5e6);
+    join->set_downlink_bytes_per_s(12.5e6);
+    return message;
+  }
+  void join(const std::string& name, wire::Message message) {
+    const ConnId conn = origin.next_conn();
+    conns[name] = conn;
+    origin.handle_accepted(now, conn, "host");
+    origin.handle_message(now, conn, message);
+    run();
+  }
+  void join(const std::string& name) { join(name, join_message(name)); }
+  void answer_probes(bool reached) {
+    for (const auto& [conn, connect] : std::exchange(probes, {})) {
+      if (reached) {
+        origin.handle_connected(now, conn);
+      } else {
+        origin.handle_closed(now, conn, fail(Errc::kClosed, Op::kConnect, "no way there"));
+      }
+    }
+    run();
+  }
+  void publish(std::uint64_t version) {
+    origin.handle_publish(now, now, {manifest_of(Version{version}, 100), chunk_digests(Version{version}, 100)});
+    run();
+  }
+  /// The origin finds that its own copy is damaged.
+  void withdraw(std::uint64_t version) {
+    origin.handle_chunk_unreadable(now, Version{version}, ChunkIndex{2});
+    origin.handle_chunk_checked(now, Version{version}, ChunkIndex{2},
+                                fail(Errc::kIo, Op::kRead, "the file is shorter"));
+    run();
+  }
+  const Member& member(const std::string& name) {
+    const auto& all = origin.members().all();
+    return std::ranges::find_if(all, [&](const auto& m) { return m.second.name == name; })->second;
+  }
+  void tell(const std::string& name, wire::Message message) {
+    origin.handle_message(now, conns.at(name), message);
+    run();
+  }
+  void lose(const std::string& name) {
+    origin.handle_closed(now, conns.at(name), fail(Errc::kClosed, Op::kReceive, "gone"));
+    run();
+  }
+  void installed(const std::string& name, std::uint64_t version) {
+    wire::Message message;
+    set_payload(*message.mutable_installed(), Version{version});
+    const Digest digest = origin.holdings().at(Version{version}).manifest().snapshot_digest;
+    message.mutable_installed()->set_snapshot_digest(digest.bytes.data(), Digest::kBytes);
+    tell(name, message);
+  }
+  void complain(const std::string& child, PeerId parent, wire::FaultKind kind) {
+    wire::Message message;
+    set_payload(*message.mutable_parent_fault(), Version{1});
+    message.mutable_parent_fault()->set_parent_id(parent.value);
+    message.mutable_parent_fault()->set_kind(kind);
+    tell(child, message);
+  }
+  void complain(const std::string& child, const std::string& parent, wire::FaultKind kind) {
+    complain(child, member(parent).id, kind);
+  }
+  PeerId parent_of(const std::string& name) {
+    const Plan& plan = *origin.latest_plan();
+    const auto at = std::ranges::find(plan.members, member(name).id) - plan.members.begin();
+    return plan.stripes.at(0).parents.at(std::size_t(at));
+  }
+  std::vector<wire::Message> heard_by(const std::string& name, wire::Message::KindCase kind) {
+    std::vector<wire::Message> found;
+    for (const auto& message : said[conns.at(name)]) {
+      if (message.kind_case() == kind) found.push_back(message);
+    }
+    return found;
+  }
+};
+
+}  // namespace weightcast
