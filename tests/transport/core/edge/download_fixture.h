@@ -18,17 +18,17 @@ struct DownloadTest : testing::Test {
 
   /// For each stripe the parent, then its ancestors.
   static Assignment assignment(std::uint64_t epoch, const std::vector<std::vector<std::uint32_t>>& stripes) {
-    Assignment assignment;
-    assignment.epoch = Epoch{epoch};
-    assignment.payload = kVersion;
+    Assignment plan;
+    plan.epoch = Epoch{epoch};
+    plan.payload = kVersion;
     for (const auto& ancestors : stripes) {
-      StripeSource& source = assignment.stripes.emplace_back();
+      StripeSource& source = plan.stripes.emplace_back();
       for (const std::uint32_t peer : ancestors) {
         source.ancestors.push_back({PeerId{peer}, "", "host", static_cast<std::uint16_t>(1000 + peer)});
       }
-      assignment.stripe_weights.push_back(1);
+      plan.stripe_weights.push_back(1);
     }
-    return assignment;
+    return plan;
   }
 
   explicit DownloadTest(std::shared_ptr<const Manifest> manifest = manifest_of(kVersion, kChunks),
@@ -41,7 +41,7 @@ struct DownloadTest : testing::Test {
   Links links{ids, queue};
   Holding holding;
   Download download;
-  Instant now{1h};
+  Instant now{std::chrono::hours(1)};
   std::vector<action::Connect> dialled;
 
   void SetUp() override { links.set_origin("origin", 1); }
