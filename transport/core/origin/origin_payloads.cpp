@@ -59,9 +59,13 @@ Result<std::optional<wire::Message>> OriginPayloads::complete_version(const Made
   const Version version = made.manifest->version;
   WC_CHECK(taking_over() ? version == latest_ : version > latest_);
   WC_ASSIGN(auto message, complete(made));
+  set_latest(version);
+  return message;
+}
+
+void OriginPayloads::set_latest(Version version) {
   latest_ = version;
   std::erase_if(useless_, [&](PayloadId p) { return p.version != latest_; });
-  return message;
 }
 
 bool OriginPayloads::can_make(PayloadId payload) const {
@@ -122,7 +126,7 @@ bool OriginPayloads::withdraw(PayloadId payload) {
   if (held == holdings_.end()) return false;
   if (payload.is_full() && !held->second.open()) last_used_ = std::max(last_used_, payload.version);
   holdings_.erase(held);
-  if (payload == PayloadId(latest_)) latest_ = newest_before(latest_);
+  if (payload == PayloadId(latest_)) set_latest(newest_before(latest_));
   return true;
 }
 

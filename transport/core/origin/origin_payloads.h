@@ -85,6 +85,9 @@ class OriginPayloads {
   void forget(PayloadId payload) { holdings_.erase(payload); }
 
  private:
+  /// What was of no use for another version may be of use when that number comes again.
+  void set_latest(Version version);
+
   const OriginConfig& config_;
   Holdings& holdings_;
   ActionQueue& actions_;

@@ -152,7 +152,7 @@ TEST_F(DownloadRate, WhoHasNobodyElseToTurnToStaysAndSaysThatItIsFedSlowly) {
   const auto faults = download.take_faults();
   ASSERT_FALSE(faults.empty());
   EXPECT_LE(faults.size(), 3u) << "it expects half as much each time";
-  for (const wire::ParentFault& fault : faults) {
+  for (const ParentFault& fault : faults) {
     EXPECT_EQ(fault.kind, wire::FAULT_KIND_SLOW);
     EXPECT_EQ(fault.parent, kOriginId);
     EXPECT_EQ(fault.now_from, kOriginId);
