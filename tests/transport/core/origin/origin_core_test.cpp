@@ -1,4 +1,4 @@
-// Who joins an origin, and what becomes of members; whole fleets are in fleet_test.cpp.
+// Who joins an origin, and what becomes of members; whole fleets are in tests/sim/fleet_test.cpp.
 #include "transport/core/origin/origin_core.h"
 
 #include <gmock/gmock.h>

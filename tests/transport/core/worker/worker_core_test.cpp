@@ -1,4 +1,4 @@
-// One worker, spoken to message by message; whole fleets are in fleet_test.cpp.
+// One worker, spoken to message by message; whole fleets are in tests/sim/fleet_test.cpp.
 #include "transport/core/worker/worker_core.h"
 
 #include <gmock/gmock.h>
