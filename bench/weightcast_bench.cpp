@@ -2,6 +2,7 @@
 
 #include "bench/broadcast/broadcast_command.h"
 #include "bench/codec/codec_command.h"
+#include "bench/codec/packed_command.h"
 #include "bench/faults/faults_command.h"
 #include "bench/idle/idle_command.h"
 #include "bench/patch/patch_command.h"
@@ -20,6 +21,7 @@ int main(int argc, char** argv) {
   weightcast::bench::add_publish_command(app);
   weightcast::bench::add_patch_command(app);
   weightcast::bench::add_codec_command(app);
+  weightcast::bench::add_packed_command(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {

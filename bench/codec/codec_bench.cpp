@@ -6,15 +6,13 @@
 #include <zstd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
-#include <ctime>
 #include <fstream>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/heap.h"
+#include "bench/codec/cost.h"
 #include "bench/codec/entropy.h"
 #include "bench/codec/rivals/rivals.h"
 #include "bench/codec/trace.h"
@@ -25,26 +23,6 @@ namespace {
 constexpr std::uint64_t kSizeTableCells = 1'000'000;
 constexpr std::uint64_t kSizeTableSeed = 1;
 constexpr std::string_view kZstdLine = "# libzstd ";
-
-/// What some work took: the least of several goes.
-struct Cost {
-  double wall_s = std::numeric_limits<double>::infinity();
-  double cpu_s = std::numeric_limits<double>::infinity();
-
-  [[nodiscard]] static double process_cpu_s() {
-    timespec now{};
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-    return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-  }
-
-  void measure(const auto& work) {
-    const auto start = std::chrono::steady_clock::now();
-    const double cpu_start_s = process_cpu_s();
-    work();
-    cpu_s = std::min(cpu_s, process_cpu_s() - cpu_start_s);
-    wall_s = std::min(wall_s, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-  }
-};
 
 /// Watches how far resident memory rises above its level at construction. Linux keeps the peak (VmHWM) and lets a
 /// process reset its own; unlike counting operator new, that sees libzstd's allocations too.

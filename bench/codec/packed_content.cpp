@@ -1,0 +1,88 @@
+#include "bench/codec/packed_content.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+
+#include "bench/codec/cells.h"
+#include "bench/codec/parallel.h"
+#include "bench/codec/trace.h"
+
+namespace weightcast::bench {
+namespace {
+
+constexpr std::uint64_t kRowCells = 2048;
+constexpr std::uint64_t kTensorRows = 2048;
+constexpr float kWeightSd = 0.02f;
+// Of 4 Mi normal draws one may be as far out.
+constexpr float kFarthestSd = 6.5f;
+constexpr float kF8Max = 448.0f;
+constexpr float kGradientSd = 0x1p-19f;
+// Of a first moment, over the gradients': sqrt((1 - beta1) / (1 + beta1)) with beta1 = 0.9.
+constexpr float kFirstMomentSd = 0.23f;
+
+constexpr std::array<PackedContentSpec, 4> kContents = {{
+    {"bf16", CellKind::kBf16},
+    {"f16", CellKind::kF16},
+    {"f8", CellKind::kF8E4M3},
+    {"moments", CellKind::kF32},
+}};
+
+/// Within a power of two of 1, as logarithms are uniform.
+float scale_of(std::uint64_t key, std::uint64_t index, float binades) {
+  return std::exp2(binades * std::clamp(normal_draw(key, index) / 2, -1.0f, 1.0f));
+}
+
+}  // namespace
+
+std::span<const PackedContentSpec> packed_contents() { return kContents; }
+
+std::uint16_t to_f16(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const auto sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000);
+  const float magnitude = std::fabs(value);
+  if (magnitude < 0x1p-14f) {
+    // Subnormals are multiples of 2^-24. Adding 2^23 leaves no fraction bits, so the addition itself rounds.
+    const float units = (magnitude * 0x1p24f + 0x1p23f) - 0x1p23f;
+    return static_cast<std::uint16_t>(sign | static_cast<std::uint16_t>(units));
+  }
+  const auto magnitude_bits = std::bit_cast<std::uint32_t>(magnitude);
+  const std::uint32_t round = 0xfff + ((magnitude_bits >> 13) & 1);
+  constexpr std::uint32_t kRebias = (127 - 15) << 10;
+  return static_cast<std::uint16_t>(sign | (((magnitude_bits + round) >> 13) - kRebias));
+}
+
+std::vector<std::byte> make_packed_content(const PackedContentSpec& spec, std::uint64_t bytes, std::uint64_t seed,
+                                           unsigned threads) {
+  const std::uint64_t row_bytes = kRowCells * geometry_of(spec.kind).bytes;
+  const std::uint64_t rows = std::max<std::uint64_t>(1, bytes / row_bytes);
+  std::vector<std::byte> content(rows * row_bytes);
+  const std::uint64_t tensor_key = seed * 4, row_key = seed * 4 + 1, cell_key = seed * 4 + 2;
+  for_each_index(rows, threads, [&](std::size_t row) {
+    std::byte* cells = content.data() + row * row_bytes;
+    const std::uint64_t tensor = row / kTensorRows;
+    const float tensor_sd = kWeightSd * scale_of(tensor_key, tensor, 2.0f);
+    const float sd = tensor_sd * scale_of(row_key, row, 0.3f);
+    const float gradient_sd = kGradientSd * scale_of(tensor_key, tensor, 3.0f) * scale_of(row_key, row, 3.0f);
+    for (std::uint64_t i = 0; i < kRowCells; ++i) {
+      const float normal = normal_draw(cell_key, row * kRowCells + i);
+      switch (spec.kind) {
+        case CellKind::kBf16: store_cell(cells, i, to_bf16(sd * normal)); break;
+        case CellKind::kF16: store_cell(cells, i, to_f16(sd * normal)); break;
+        case CellKind::kF8E4M3:
+          store_cell(cells, i, to_f8_e4m3(sd * normal * (kF8Max / (kFarthestSd * tensor_sd))));
+          break;
+        default: {
+          const bool first = tensor % 2 == 0;
+          const float moment = first ? gradient_sd * kFirstMomentSd * normal
+                                     : gradient_sd * gradient_sd * (0.25f + 0.75f * normal * normal);
+          store_cell(cells, i, std::bit_cast<std::uint32_t>(moment));
+        }
+      }
+    }
+  });
+  return content;
+}
+
+}  // namespace weightcast::bench
