@@ -37,22 +37,56 @@ Frequencies normalise(const ByteCounts& counts) {
   return frequencies;
 }
 
+class ByteCounter {
+ public:
+  void add(Bytes data) {
+    std::size_t i = 0;
+    for (; i + 8 <= data.size(); i += 8) {
+      std::uint64_t eight;
+      std::memcpy(&eight, data.data() + i, sizeof eight);
+      for (unsigned lane = 0; lane < 8; ++lane) ++tables_[lane][eight >> (8 * lane) & 0xff];
+    }
+    for (; i < data.size(); ++i) ++tables_[0][std::to_integer<std::size_t>(data[i])];
+  }
+  [[nodiscard]] ByteCounts counts() const {
+    ByteCounts sum = tables_[0];
+    for (unsigned b = 0; b < 256; ++b) {
+      for (unsigned lane = 1; lane < 8; ++lane) sum[b] += tables_[lane][b];
+    }
+    return sum;
+  }
+
+ private:
+  // Eight, because equal neighbours would wait for each other's increment.
+  std::array<ByteCounts, 8> tables_{};
+};
+
 }  // namespace
 
 ByteCounts count_bytes(Bytes data) {
-  // Eight tables, because equal neighbours would wait for each other's increment.
-  std::array<ByteCounts, 8> counts{};
-  std::size_t i = 0;
-  for (; i + 8 <= data.size(); i += 8) {
-    std::uint64_t eight;
-    std::memcpy(&eight, data.data() + i, sizeof eight);
-    for (unsigned lane = 0; lane < 8; ++lane) ++counts[lane][eight >> (8 * lane) & 0xff];
+  ByteCounter counter;
+  counter.add(data);
+  return counter.counts();
+}
+
+ByteCounts sample_bytes(const Kernels& kernels, Bytes data) {
+  // A run of every fourth, and no multiple of any length of a tensor's row, so that all columns are met.
+  constexpr std::size_t kRunBytes = 256, kStrideBytes = 1056;
+  // Rare bytes that the sample lacks get a share that they need not be worth. What few of them take is nothing; where
+  // there are many the plane is no range of exponents.
+  constexpr unsigned kUnseenMax = 8;
+  if (data.size() < 64 * kStrideBytes) return count_bytes(data);
+  ByteCounter counter;
+  for (std::size_t at = 0; at + kRunBytes <= data.size(); at += kStrideBytes) counter.add(data.subspan(at, kRunBytes));
+  ByteCounts counts = counter.counts();
+  const ByteRange range = kernels.range(data.data(), data.size());
+  unsigned unseen = 0;
+  for (unsigned byte = range.least; byte <= range.greatest; ++byte) {
+    if (counts[byte] != 0) continue;
+    counts[byte] = 1;
+    ++unseen;
   }
-  for (; i < data.size(); ++i) ++counts[0][std::to_integer<std::size_t>(data[i])];
-  for (unsigned b = 0; b < 256; ++b) {
-    for (unsigned lane = 1; lane < 8; ++lane) counts[0][b] += counts[lane][b];
-  }
-  return counts[0];
+  return unseen <= kUnseenMax ? counts : count_bytes(data);
 }
 
 double order0_bits(const ByteCounts& counts) {

@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstring>
 #include <memory>
+#include <numeric>
 
 #include "patch/codec/byte_io.h"
 #include "patch/codec/byte_rans.h"
@@ -24,9 +25,11 @@ constexpr std::size_t kRepeatProbeBytes = 16 * 1024;
 constexpr double kRepeatShareMin = 0.02;
 // A plane of mantissas is as good as random: these samples of it tell, where all of it would take as long as coding.
 constexpr std::size_t kSampleBytes = 512;
-constexpr std::size_t kSamples = 64;
+constexpr std::size_t kSamples = 64, kFirstSamples = 8;
 // Of its length, what coding has to save.
 constexpr double kWorthShare = 0.99;
+// Of so few samples not every byte is met, which takes up to a hundredth off.
+constexpr double kFirstShare = 0.95;
 
 Error corrupt(const char* what) {
   return fail(Errc::kCorrupt, Op::kDecode, std::string("byte planes: ") + what + "; fetch the segment again");
@@ -52,16 +55,26 @@ bool repeats(Bytes data) {
   return double(found) > kRepeatShareMin * double(data.size());
 }
 
-double order0_share(const ByteCounts& counts, std::size_t size) { return order0_bits(counts) / 8 / double(size); }
+/// Of a byte, what an ideal order-0 code takes.
+double order0_share(const ByteCounts& counts) {
+  return order0_bits(counts) / 8 / double(std::accumulate(counts.begin(), counts.end(), std::uint64_t{0}));
+}
 
-/// By samples; all of a short plane is one. A little below the truth, as not every byte is met.
-bool looks_random(Bytes plane) {
-  if (plane.size() <= kSamples * kSampleBytes) return order0_share(count_bytes(plane), plane.size()) >= kWorthShare;
-  std::array<std::byte, kSamples * kSampleBytes> samples;
-  for (std::size_t i = 0; i < kSamples; ++i) {
-    std::memcpy(samples.data() + i * kSampleBytes, plane.data() + plane.size() / kSamples * i, kSampleBytes);
+/// The share by samples from all over the plane, a little below the truth, as not every byte is met.
+template <std::size_t Samples>
+double sampled_share(Bytes plane) {
+  std::array<std::byte, Samples * kSampleBytes> samples;
+  for (std::size_t i = 0; i < Samples; ++i) {
+    std::memcpy(samples.data() + i * kSampleBytes, plane.data() + plane.size() / Samples * i, kSampleBytes);
   }
-  return order0_share(count_bytes(samples), samples.size()) >= kWorthShare;
+  return order0_share(count_bytes(samples));
+}
+
+/// By samples; all of a short plane is one.
+bool looks_random(Bytes plane) {
+  if (plane.size() <= kSamples * kSampleBytes) return order0_share(count_bytes(plane)) >= kWorthShare;
+  // A few tell what is far from it, as exponents are.
+  return sampled_share<kFirstSamples>(plane) >= kFirstShare && sampled_share<kSamples>(plane) >= kWorthShare;
 }
 
 }  // namespace
@@ -89,16 +102,16 @@ void PlanesEncoder::encode_plane(Bytes plane, std::vector<std::byte>& out) {
   };
   const bool repeating = repeats(middle_of(plane, kRepeatProbeBytes));
   if (!repeating && looks_random(plane)) return write(PlaneMethod::kRaw, plane);
-  const ByteCounts counts = count_bytes(plane);
+  const ByteCounts counts = sample_bytes(kernels_, plane);
+  const auto counted = std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
   const std::uint32_t most = *std::max_element(counts.begin(), counts.end());
-  if (most == plane.size()) return write(PlaneMethod::kRepeat, plane.first(1));
+  if (most == counted) return write(PlaneMethod::kRepeat, plane.first(1));
 
   // 400 bytes: the frequency table and the final states of the order-0 code.
-  const double order0_bytes = order0_bits(counts) / 8 + 400;
+  const double order0_bytes = order0_bits(counts) / 8 / double(counted) * double(plane.size()) + 400;
   const double expected = std::min(order0_bytes / double(plane.size()), 1.0);
   const Bytes probe = middle_of(plane, kProbeBytes);
-  if ((repeating && double(zstd_bytes(probe)) < 0.97 * expected * double(probe.size())) ||
-      most > plane.size() / 100 * 97) {
+  if ((repeating && double(zstd_bytes(probe)) < 0.97 * expected * double(probe.size())) || most > counted / 100 * 97) {
     if (double(zstd_bytes(plane)) < std::min(order0_bytes, double(plane.size()))) {
       return write(PlaneMethod::kZstd, coded_);
     }

@@ -34,11 +34,11 @@ std::string_view to_string(SegmentMode mode) {
   return "unknown";
 }
 
-void write_segment(const SegmentHeader& header, Bytes payload, std::vector<std::byte>& out) {
-  WC_CHECK(header.payload_bytes == payload.size());
-  const std::size_t begin = out.size();
-  out.reserve(begin + kSegmentHeaderBytes + payload.size());
-  ByteWriter writer(out);
+void close_segment(SegmentHeader& header, std::size_t begin, std::vector<std::byte>& out) {
+  header.payload_bytes = std::uint32_t(out.size() - begin - kSegmentHeaderBytes);
+  std::vector<std::byte> fields;
+  fields.reserve(kSegmentHeaderBytes);
+  ByteWriter writer(fields);
   writer.fixed(kSegmentMagic);
   writer.fixed(header.range.index);
   writer.fixed(header.range.result_offset);
@@ -51,9 +51,20 @@ void write_segment(const SegmentHeader& header, Bytes payload, std::vector<std::
   writer.fixed(header.changed_cells);
   writer.digest(header.result_digest);
   writer.digest(Digest{});
-  writer.bytes(payload);
+  WC_CHECK(fields.size() == kSegmentHeaderBytes);
+  std::copy(fields.begin(), fields.end(), out.begin() + std::ptrdiff_t(begin));
   const Digest digest = frame_digest(Bytes(out).subspan(begin));
   std::copy(digest.bytes.begin(), digest.bytes.end(), out.begin() + std::ptrdiff_t(begin + kFieldBytes));
+}
+
+void write_segment(const SegmentHeader& header, Bytes payload, std::vector<std::byte>& out) {
+  WC_CHECK(header.payload_bytes == payload.size());
+  const std::size_t begin = out.size();
+  out.reserve(begin + kSegmentHeaderBytes + payload.size());
+  out.resize(begin + kSegmentHeaderBytes);
+  out.insert(out.end(), payload.begin(), payload.end());
+  SegmentHeader closed = header;
+  close_segment(closed, begin, out);
 }
 
 Result<SegmentHeader> peek_segment(Bytes bytes) {

@@ -70,6 +70,10 @@ inline constexpr std::size_t kSegmentHeaderBytes = 72;
 /// Appends header and payload to `out`.
 void write_segment(const SegmentHeader& header, Bytes payload, std::vector<std::byte>& out);
 
+/// The same for a payload that is made in its place: kSegmentHeaderBytes at `begin` of `out` are for the header, and
+/// all behind them is the payload. Sets header.payload_bytes.
+void close_segment(SegmentHeader& header, std::size_t begin, std::vector<std::byte>& out);
+
 /// Reads the first kSegmentHeaderBytes of a segment, before its payload is there. Errors: kCorrupt where a field cannot
 /// be right, kTooLarge where a length exceeds its limit. The digest is not checked yet: use only to learn
 /// payload_bytes.

@@ -23,36 +23,50 @@ void SegmentEncoder::try_planes(const SegmentRange& range, SegmentMode mode, Byt
   header.mode = mode;
 }
 
+SegmentHeader SegmentEncoder::encode_whole(const SegmentRange& range, Bytes after, std::vector<std::byte>& out) {
+  SegmentHeader header;
+  header.range = range;
+  header.mode = SegmentMode::kPlanes;
+  header.changed_cells = range.size_bytes / geometry_of(range.kind).bytes;
+  header.result_digest = digest_of(after);
+  const std::size_t begin = out.size(), payload = begin + kSegmentHeaderBytes;
+  out.reserve(payload + after.size());
+  out.resize(payload);
+  planes_.encode(range.kind, after, nullptr, payload + after.size(), out);
+  if (out.size() - payload >= after.size()) {
+    out.resize(payload);
+    out.insert(out.end(), after.begin(), after.end());
+    header.mode = SegmentMode::kRaw;
+  }
+  close_segment(header, begin, out);
+  return header;
+}
+
 SegmentHeader SegmentEncoder::encode(const SegmentRange& range, Bytes before, Bytes after,
                                      std::vector<std::byte>& out) {
   WC_CHECK(after.size() == range.size_bytes && before.size() == (range.has_base() ? range.size_bytes : 0));
+  if (!range.has_base()) return encode_whole(range, after, out);
   SegmentHeader header;
   header.range = range;
   header.mode = SegmentMode::kRaw;
   Bytes best = after;
-  bool dense = true;
-  if (range.has_base()) {
-    sparse_payload_.clear();
-    const SparseEncoder::Outcome outcome = sparse_.encode(range.kind, before, after, sparse_payload_);
-    if (outcome.changed_cells == 0) {
-      header.mode = SegmentMode::kUnchanged;
-      best = {};
-    } else if (!outcome.too_many && sparse_payload_.size() < after.size()) {
-      header.mode = SegmentMode::kSparse;
-      best = sparse_payload_;
-    }
-    header.changed_cells = outcome.changed_cells;
-    header.result_digest = outcome.result_digest;
-    const auto is_dense = [&] { return double(best.size()) > kSparseShareMax * range.size_bytes; };
-    dense = is_dense();
-    // What dense changes take is as much as planes will.
-    if (dense) sparse_.release();
-    if (dense || outcome.clustered) try_planes(range, SegmentMode::kXorPlanes, after, before.data(), best, header);
-    dense = dense && is_dense();
-  } else {
-    header.changed_cells = range.size_bytes / geometry_of(range.kind).bytes;
-    header.result_digest = digest_of(after);
+  sparse_payload_.clear();
+  const SparseEncoder::Outcome outcome = sparse_.encode(range.kind, before, after, sparse_payload_);
+  if (outcome.changed_cells == 0) {
+    header.mode = SegmentMode::kUnchanged;
+    best = {};
+  } else if (!outcome.too_many && sparse_payload_.size() < after.size()) {
+    header.mode = SegmentMode::kSparse;
+    best = sparse_payload_;
   }
+  header.changed_cells = outcome.changed_cells;
+  header.result_digest = outcome.result_digest;
+  const auto is_dense = [&] { return double(best.size()) > kSparseShareMax * range.size_bytes; };
+  bool dense = is_dense();
+  // What dense changes take is as much as planes will.
+  if (dense) sparse_.release();
+  if (dense || outcome.clustered) try_planes(range, SegmentMode::kXorPlanes, after, before.data(), best, header);
+  dense = dense && is_dense();
   if (dense) try_planes(range, SegmentMode::kPlanes, after, nullptr, best, header);
   header.payload_bytes = std::uint32_t(best.size());
   write_segment(header, best, out);

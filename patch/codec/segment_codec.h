@@ -20,6 +20,8 @@ class SegmentEncoder {
   SegmentHeader encode(const SegmentRange& range, Bytes before, Bytes after, std::vector<std::byte>& out);
 
  private:
+  /// Of a range without base: planes, or the cells as they are, made in their place.
+  SegmentHeader encode_whole(const SegmentRange& range, Bytes after, std::vector<std::byte>& out);
   /// Planes of the cells, if they are shorter than `best`.
   void try_planes(const SegmentRange& range, SegmentMode mode, Bytes after, const std::byte* before, Bytes& best,
                   SegmentHeader& header);

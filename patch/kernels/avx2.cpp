@@ -1,5 +1,6 @@
 #include <immintrin.h>
 
+#include <algorithm>
 #include <bit>
 
 #include "patch/kernels/loops.h"
@@ -337,6 +338,33 @@ void merge(unsigned cell_bytes, bool rotate, const std::byte* const* planes, con
   }
 }
 
+ByteRange range(const std::byte* bytes, std::size_t count) {
+  constexpr std::size_t kVectors = 4;
+  __m256i least[kVectors], greatest[kVectors];
+  std::size_t i = 0;
+  std::fill(std::begin(least), std::end(least), _mm256_set1_epi8(char(bytes[0])));
+  std::fill(std::begin(greatest), std::end(greatest), _mm256_set1_epi8(char(bytes[0])));
+  for (; i + 32 * kVectors <= count; i += 32 * kVectors) {
+#pragma GCC unroll 4
+    for (std::size_t v = 0; v < kVectors; ++v) {
+      const __m256i block = load(bytes + i + 32 * v);
+      least[v] = _mm256_min_epu8(least[v], block);
+      greatest[v] = _mm256_max_epu8(greatest[v], block);
+    }
+  }
+  ByteRange all{255, 0};
+  const auto add = [&all](const std::byte* from, std::size_t size) {
+    for (std::size_t at = 0; at < size; ++at) {
+      all.least = std::min(all.least, std::to_integer<std::uint8_t>(from[at]));
+      all.greatest = std::max(all.greatest, std::to_integer<std::uint8_t>(from[at]));
+    }
+  };
+  add(bytes + i, count - i);
+  add(reinterpret_cast<const std::byte*>(least), sizeof least);
+  add(reinterpret_cast<const std::byte*>(greatest), sizeof greatest);
+  return all;
+}
+
 // For each mask of eight lanes: which lane each place of a vector takes.
 using Permutations = std::array<std::array<std::uint32_t, 8>, 256>;
 
@@ -385,28 +413,34 @@ struct LaneStates {
 
 unsigned mask_of(__m256i lanes) { return unsigned(_mm256_movemask_ps(_mm256_castsi256_ps(lanes))); }
 
-// state = (state / f << 12) + state % f + start. The quotient is below 2^19, so that one of single precision is wrong
-// by one at most; the remainder tells.
-__m256i put_symbol(__m256i state, __m256i frequency, __m256i start) {
-  const __m256 divided = _mm256_div_ps(_mm256_cvtepi32_ps(state), _mm256_cvtepi32_ps(frequency));
-  __m256i quotient = _mm256_cvttps_epi32(divided);
-  __m256i rest = _mm256_sub_epi32(state, _mm256_mullo_epi32(quotient, frequency));
-  const __m256i negative = _mm256_srai_epi32(rest, 31);
-  quotient = _mm256_add_epi32(quotient, negative);
-  rest = _mm256_add_epi32(rest, _mm256_and_si256(negative, frequency));
-  const __m256i fits = _mm256_cmpgt_epi32(frequency, rest);
-  quotient = _mm256_add_epi32(quotient, _mm256_andnot_si256(fits, _mm256_set1_epi32(1)));
-  rest = _mm256_sub_epi32(rest, _mm256_andnot_si256(fits, frequency));
-  return _mm256_add_epi32(_mm256_add_epi32(_mm256_slli_epi32(quotient, kByteBits), rest), start);
+// 1 / f, a little below it. An integer off the bits of a number makes it less by so many of its last places: by four,
+// which is more than what conversion, division and multiplication round up together.
+__m256 reciprocal_below(__m256i frequency) {
+  const __m256 reciprocal = _mm256_div_ps(_mm256_set1_ps(1), _mm256_cvtepi32_ps(frequency));
+  return _mm256_castsi256_ps(_mm256_sub_epi32(_mm256_castps_si256(reciprocal), _mm256_set1_epi32(4)));
+}
+
+// state = (state / f << 12) + state % f + start. The quotient is below 2^19, so that one of single precision by
+// reciprocal_below() is the true one or one less; the remainder tells.
+__m256i put_symbol(__m256i state, __m256i frequency, __m256 reciprocal, __m256i start) {
+  const __m256i quotient = _mm256_cvttps_epi32(_mm256_mul_ps(_mm256_cvtepi32_ps(state), reciprocal));
+  const __m256i rest = _mm256_sub_epi32(state, _mm256_mullo_epi32(quotient, frequency));
+  const __m256i right = _mm256_cmpgt_epi32(frequency, rest);
+  const __m256i next = _mm256_add_epi32(_mm256_add_epi32(_mm256_slli_epi32(quotient, kByteBits), start), rest);
+  // One more of the quotient, one frequency less of the remainder.
+  const __m256i step = _mm256_sub_epi32(_mm256_set1_epi32(kByteTotal), frequency);
+  return _mm256_add_epi32(next, _mm256_andnot_si256(right, step));
 }
 
 std::uint16_t* put_bytes(const ByteSymbols& symbols, ByteStates& states, const std::byte* bytes, std::size_t count,
                          std::uint16_t* words) {
   LaneStates lanes(states);
-  const __m256i low16 = _mm256_set1_epi32(0xffff);
+  const __m256i low16 = _mm256_set1_epi32(0xffff), sixteen = _mm256_set1_epi32(16);
   for (std::size_t i = count; i > 0;) {
     i -= kByteLanes;
-    for (unsigned v = 4; v-- > 0;) {
+#pragma GCC unroll 4
+    for (unsigned turn = 0; turn < 4; ++turn) {
+      const unsigned v = 3 - turn;
       const __m128i eight = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(bytes + i + 8 * v));
       const __m256i symbol = _mm256_i32gather_epi32(reinterpret_cast<const int*>(symbols.data()),
                                                     _mm256_cvtepu8_epi32(eight), sizeof symbols[0]);
@@ -418,8 +452,8 @@ std::uint16_t* put_bytes(const ByteSymbols& symbols, ByteStates& states, const s
       const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(put, put), 0x08);
       _mm_storeu_si128(reinterpret_cast<__m128i*>(words - 8), _mm256_castsi256_si128(packed));
       words -= std::popcount(full);
-      state = _mm256_blendv_epi8(_mm256_srli_epi32(state, 16), state, fits);
-      state = put_symbol(state, frequency, start);
+      state = _mm256_srlv_epi32(state, _mm256_andnot_si256(fits, sixteen));
+      state = put_symbol(state, frequency, reciprocal_below(frequency), start);
     }
   }
   lanes.store(states);
@@ -430,6 +464,7 @@ std::size_t take_bytes(const ByteSlots& slots, ByteStates& states, const std::by
                        std::byte* bytes, std::size_t count) {
   LaneStates lanes(states);
   const __m256i low12 = _mm256_set1_epi32(kByteTotal - 1), lowest = _mm256_set1_epi32(kByteStateLow);
+  const __m256i sixteen = _mm256_set1_epi32(16);
   const std::byte* next = words;
   std::size_t i = 0;
   for (; i + kByteLanes <= count && words_end - next >= std::ptrdiff_t(kByteGroupWordBytes); i += kByteLanes) {
@@ -450,7 +485,8 @@ std::size_t take_bytes(const ByteSlots& slots, ByteStates& states, const std::by
       const unsigned mask = mask_of(wants);
       const __m256i eight = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(next)));
       const __m256i word = _mm256_permutevar8x32_epi32(eight, permutation(kExpand, mask));
-      state = _mm256_blendv_epi8(state, _mm256_or_si256(_mm256_slli_epi32(state, 16), word), wants);
+      state =
+          _mm256_or_si256(_mm256_sllv_epi32(state, _mm256_and_si256(wants, sixteen)), _mm256_and_si256(wants, word));
       next += 2 * std::popcount(mask);
     }
     const __m256i low = _mm256_packus_epi32(taken[0], taken[1]), high = _mm256_packus_epi32(taken[2], taken[3]);
@@ -465,7 +501,7 @@ std::size_t take_bytes(const ByteSlots& slots, ByteStates& states, const std::by
 }  // namespace
 
 const Kernels* avx2_kernels() {
-  static constexpr Kernels kernels{"avx2", weigh, diff, split, merge, put_bytes, take_bytes};
+  static constexpr Kernels kernels{"avx2", weigh, diff, split, merge, range, put_bytes, take_bytes};
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("popcnt") ? &kernels
                                                                                                              : nullptr;
 }

@@ -7,9 +7,9 @@
 namespace weightcast {
 namespace {
 
-// AVX-512 F, BW and VBMI2, and only where they are faster: comparisons give masks, and a mask gives the indices of its
-// bits without a branch. Weighing is AVX2's: at twice the width it has two ports where AVX2 has three, and was measured
-// to be no faster.
+// AVX-512 F, BW and VBMI2, and only where they are faster: comparisons give masks, and a mask gives the indices of
+// its bits without a branch. Weighing is AVX2's: at twice the width it has two ports where AVX2 has three, and was
+// measured to be no faster.
 
 __m512i load(const std::byte* at) { return _mm512_loadu_si512(at); }
 
@@ -95,10 +95,11 @@ std::size_t take_bytes(const ByteSlots& slots, ByteStates& states, const std::by
 const Kernels* avx512_kernels() {
   static const Kernels* const avx2 = avx2_kernels();
   if (avx2 == nullptr || !__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
-      !__builtin_cpu_supports("avx512vbmi2")) {
+      !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512vbmi2")) {
     return nullptr;
   }
-  static const Kernels kernels{"avx512", avx2->weigh, diff, avx2->split, avx2->merge, avx2->put_bytes, take_bytes};
+  static const Kernels kernels{"avx512",    avx2->weigh,     diff,      avx2->split, avx2->merge,
+                               avx2->range, avx2->put_bytes, take_bytes};
   return &kernels;
 }
 

@@ -37,6 +37,10 @@ struct WeightedChunk {
 /// Indices of changed cells within a chunk, in order. The spare places are scratch for the kernels.
 using ChangedCells = std::array<std::uint16_t, kChunkCells + kBlockCells>;
 
+struct ByteRange {
+  std::uint8_t least, greatest;
+};
+
 /// The loops over every cell, for one instruction set. All sets give equal results; tests hold them to it.
 struct Kernels {
   std::string_view name;
@@ -52,6 +56,8 @@ struct Kernels {
   /// The way back: cells from planes. `before` may be `cells`; null where it was null in split().
   void (*merge)(unsigned cell_bytes, bool rotate, const std::byte* const* planes, const std::byte* before,
                 std::size_t count, std::byte* cells);
+  /// The least and the greatest of `count` bytes, of which there is one at least.
+  ByteRange (*range)(const std::byte* bytes, std::size_t count);
   /// Puts `count` bytes, a multiple of kByteLanes, the last one first. Words go down from `words`, below which there is
   /// room for `count` and kByteWordsSlack more. Returns the lowest word.
   std::uint16_t* (*put_bytes)(const ByteSymbols& symbols, ByteStates& states, const std::byte* bytes, std::size_t count,

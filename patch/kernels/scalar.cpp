@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "patch/kernels/loops.h"
 
 namespace weightcast {
@@ -36,6 +38,25 @@ void merge(unsigned cell_bytes, bool rotate, const std::byte* const* planes, con
     case 4: return merge_cells<4>(rotate, planes, before, 0, count, cells);
     default: return merge_cells<8>(rotate, planes, before, 0, count, cells);
   }
+}
+
+ByteRange range(const std::byte* bytes, std::size_t count) {
+  // A block of fixed length is what the compiler makes vectors of.
+  constexpr std::size_t kBlock = 32;
+  std::array<std::uint8_t, kBlock> least, greatest, block;
+  least.fill(255);
+  greatest.fill(0);
+  for (std::size_t i = 0; i < count; i += kBlock) {
+    // The last one may overlap the one before it; of a short plane it repeats the first byte.
+    const std::size_t size = std::min(kBlock, count);
+    if (size < kBlock) block.fill(std::to_integer<std::uint8_t>(bytes[0]));
+    std::memcpy(block.data(), bytes + std::min(i, count - size), size);
+    for (std::size_t lane = 0; lane < kBlock; ++lane) {
+      least[lane] = std::min(least[lane], block[lane]);
+      greatest[lane] = std::max(greatest[lane], block[lane]);
+    }
+  }
+  return {*std::min_element(least.begin(), least.end()), *std::max_element(greatest.begin(), greatest.end())};
 }
 
 std::uint16_t* put_bytes(const ByteSymbols& symbols, ByteStates& states, const std::byte* bytes, std::size_t count,
@@ -78,7 +99,7 @@ std::size_t take_bytes(const ByteSlots& slots, ByteStates& states, const std::by
 }  // namespace
 
 const Kernels& scalar_kernels() {
-  static constexpr Kernels kernels{"scalar", weigh, diff, split, merge, put_bytes, take_bytes};
+  static constexpr Kernels kernels{"scalar", weigh, diff, split, merge, range, put_bytes, take_bytes};
   return kernels;
 }
 

@@ -30,6 +30,68 @@ std::vector<std::byte> encode(const Kernels& kernels, Bytes data) {
   return coded;
 }
 
+TEST(ByteRans, AllKernelsDivideAnyStateByAnyFrequency) {
+  std::mt19937_64 random(1);
+  for (std::uint32_t frequency = 1; frequency < kByteTotal; ++frequency) {
+    ByteSymbols symbols{};
+    symbols[7] = frequency | (kByteTotal - frequency) << 16;
+    // States around multiples of the frequency, up to the greatest that takes no word and to the greatest of all.
+    ByteStates states;
+    const std::uint32_t full = frequency << (31 - kByteBits);
+    for (std::size_t lane = 0; lane < kByteLanes; ++lane) {
+      const std::uint32_t multiple = std::uint32_t(random() % full) / frequency * frequency;
+      const std::uint32_t near[] = {multiple, multiple - 1, full - 1, full, full - frequency, kByteStateEnd - 1};
+      states[lane] = std::clamp(near[lane % 6], kByteStateLow, kByteStateEnd - 1);
+    }
+    const std::vector<std::byte> bytes(kByteLanes, std::byte{7});
+    const auto put = [&](const Kernels& kernels) {
+      std::vector<std::uint16_t> words(kByteLanes + kByteWordsSlack);
+      ByteStates after = states;
+      const std::uint16_t* lowest =
+          kernels.put_bytes(symbols, after, bytes.data(), bytes.size(), words.data() + words.size());
+      return std::pair(after, std::vector(lowest, const_cast<const std::uint16_t*>(words.data() + words.size())));
+    };
+    const auto expected = put(scalar_kernels());
+    for (const Kernels* kernels : available_kernels()) ASSERT_EQ(put(*kernels), expected) << kernels->name << frequency;
+  }
+}
+
+RC_GTEST_PROP(ByteRans, ASampleHasEveryByteThatOccurs, ()) {
+  const std::size_t count = *rc::gen::element<std::size_t>(2, 1000, 67'583, 67'584, 100'000, 500'003);
+  std::vector<std::byte> data = make_bytes(count, *rc::gen::inRange(0u, 4u), *rc::gen::arbitrary<std::uint64_t>());
+  for (const auto rare : *rc::gen::container<std::vector<std::uint8_t>>(rc::gen::arbitrary<std::uint8_t>())) {
+    data[*rc::gen::inRange<std::size_t>(0, count)] = std::byte(rare);
+  }
+  const ByteCounts exact = count_bytes(data), sample = sample_bytes(scalar_kernels(), data);
+  for (unsigned byte = 0; byte < 256; ++byte) RC_ASSERT(exact[byte] == 0 || sample[byte] > 0);
+  for (const Kernels* kernels : available_kernels()) RC_ASSERT(sample_bytes(*kernels, data) == sample);
+  std::vector<std::uint16_t> scratch;
+  std::vector<std::byte> coded, decoded(count);
+  if (std::ranges::count_if(sample, [](auto n) { return n > 0; }) < 2) return;
+  encode_bytes(best_kernels(), data, sample, scratch, coded);
+  ByteDecoder decoder;
+  RC_ASSERT(decoder.start(best_kernels(), coded) && decoder.next(decoded) && decoder.finished());
+  RC_ASSERT(decoded == data);
+}
+
+TEST(ByteRans, ASampleCostsNextToNothing) {
+  // As a plane of exponents: by half from each to the next, with rows of 2048 of which each second is shifted.
+  std::vector<std::byte> data = make_bytes(1 << 19, 1, 3);
+  for (std::size_t i = 0; i < data.size(); ++i) data[i] = std::byte(std::to_integer<unsigned>(data[i]) + i / 2048 % 2);
+  std::vector<std::uint16_t> scratch;
+  std::vector<std::byte> coded;
+  encode_bytes(best_kernels(), data, sample_bytes(best_kernels(), data), scratch, coded);
+  EXPECT_LT(double(coded.size()), 1.001 * double(encode(best_kernels(), data).size()));
+  EXPECT_LT(double(coded.size()), 1.002 * order0_bits(count_bytes(data)) / 8 + 400);
+}
+
+TEST(ByteRans, ASampleIsExactWhereManyBytesWouldBeMissing) {
+  // Two bytes far apart: all between them would get a share.
+  std::vector<std::byte> data(100'000, std::byte{3});
+  for (std::size_t i = 0; i < data.size(); i += 2) data[i] = std::byte{250};
+  EXPECT_EQ(sample_bytes(best_kernels(), data), count_bytes(data));
+}
+
 /// Where the states begin.
 std::size_t table_bytes(Bytes coded) {
   ByteReader reader(coded);

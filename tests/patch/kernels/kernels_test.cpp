@@ -82,6 +82,18 @@ RC_GTEST_PROP(Kernels, SplitAndMergeAsScalarDoes, ()) {
   }
 }
 
+RC_GTEST_PROP(Kernels, AgreeOnTheRangeOfBytes, ()) {
+  const auto bytes =
+      *rc::gen::nonEmpty(rc::gen::container<std::vector<std::uint8_t>>(rc::gen::arbitrary<std::uint8_t>()));
+  std::vector<std::uint8_t> data(*rc::gen::element<std::size_t>(1, 7, 31, 32, 33, 127, 128, 129, 5000), bytes[0]);
+  for (const std::uint8_t byte : bytes) data[*rc::gen::inRange<std::size_t>(0, data.size())] = byte;
+  const auto [least, greatest] = std::ranges::minmax(data);
+  for (const Kernels* kernels : available_kernels()) {
+    const ByteRange range = kernels->range(reinterpret_cast<const std::byte*>(data.data()), data.size());
+    RC_ASSERT(range.least == least && range.greatest == greatest);
+  }
+}
+
 RC_GTEST_PROP(GroupSearch, FindsTheCellThatAPointFallsInto, ()) {
   alignas(16) std::array<std::uint16_t, kGroupCells> weights;
   std::uint32_t total = 0;
