@@ -163,6 +163,14 @@ bool is_sidecar(const std::string& name) {
                      [&](std::string_view suffix) { return name.ends_with(suffix); });
 }
 
+/// A file that cannot be asked about is not one that is missing.
+Result<bool> is_there(FileSystem& files, const std::string& path) {
+  const Result<FileInfo> info = files.info(path);
+  if (info.has_value()) return true;
+  if (info.error().code == Errc::kNotFound) return false;
+  return info.error();
+}
+
 /// Names of the sidecars in `directory`, ordered.
 Result<std::vector<std::string>> list_sidecars(FileSystem& files, const std::string& directory) {
   std::vector<std::string> names;
@@ -170,7 +178,9 @@ Result<std::vector<std::string>> list_sidecars(FileSystem& files, const std::str
   for (std::string& name : all) {
     if (!is_sidecar(name)) continue;
     const Result<FileInfo> info = files.info(fs::path(directory) / name);
-    if (!info.has_value() || !info->is_file()) continue;  // nor is a link to nothing
+    if (!info.has_value() && info.error().code == Errc::kNotFound) continue;  // a link to nothing
+    if (!info.has_value()) return info.error();
+    if (!info->is_file()) continue;
     if (info->size_bytes > kSidecarBytesMax) {
       return fail(
           Errc::kInvalidArgument, Op::kOpen,
@@ -268,8 +278,8 @@ Result<SnapshotSource> SnapshotSource::open(FileSystem& files, const std::string
     WC_TRY(add_weights(kSingleName, path));
   } else {
     const std::string base = path.ends_with('/') ? path : path + '/';
-    const bool has_single = exists(files, base + kSingleName);
-    const bool has_index = exists(files, base + kIndexName);
+    WC_ASSIGN(const bool has_single, is_there(files, base + kSingleName));
+    WC_ASSIGN(const bool has_index, is_there(files, base + kIndexName));
     if (has_single && has_index) {
       return fail(
           Errc::kInvalidArgument, Op::kOpen,
