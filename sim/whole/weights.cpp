@@ -8,10 +8,10 @@
 
 namespace weightcast::sim {
 
-Digest content_digest(const SnapshotFiles& files) {
-  std::string all;
-  for (const auto& [name, content] : files) all += fmt::format("{} {} ", name, content.size()) + content;
-  return digest_of(std::as_bytes(std::span(all)));
+FileDigests digests_of(const SnapshotFiles& files) {
+  FileDigests digests;
+  for (const auto& [name, content] : files) digests[name] = digest_of(std::as_bytes(std::span(content)));
+  return digests;
 }
 
 Weights::Weights(Random& random, std::uint64_t bytes, std::uint32_t files) : random_(random), files_(files) {

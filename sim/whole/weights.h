@@ -13,8 +13,9 @@ namespace weightcast::sim {
 /// The files of a snapshot, by name.
 using SnapshotFiles = std::map<std::string, std::string>;
 
-/// Of names and contents.
-[[nodiscard]] Digest content_digest(const SnapshotFiles& files);
+/// The digest of each file, by name.
+using FileDigests = std::map<std::string, Digest>;
+[[nodiscard]] FileDigests digests_of(const SnapshotFiles& files);
 
 /// BF16 weights as training leaves them: few exponents, and a step moves some of the mantissas.
 class Weights {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "sim/whole/world_run.h"
+#include "transport/core/worker/worker_core.h"
 
 namespace weightcast::sim {
 namespace {
@@ -109,6 +110,10 @@ void WorldRun::rot(Host& host) {
     for (const Version version : versions_in(disk)) host.rotten.insert(version);
   });
   host.rotten.insert(version_of(victim.parent_path()));  // of one that is arriving
+  // An in-place update hashes what the patch leads to, and reads the files that it leaves as they are no more after.
+  if (host.config.single_copy && host.runs()) {
+    host.rotten.insert(dynamic_cast<const WorkerCore&>(host.node->core()).receiving().version);
+  }
 }
 
 void WorldRun::calm() {

@@ -14,6 +14,17 @@ namespace {
 // One chunk of each connection that a worker may have had to a parent since its disk fell behind, beyond the bound.
 constexpr std::uint64_t kStoringSlackBytes = 12 * 4 * kKiB;
 
+std::string difference(const FileDigests& expected, const FileDigests& found) {
+  for (const auto& [name, digest] : expected) {
+    if (!found.contains(name)) return name + " is missing";
+    if (found.at(name) != digest) return name + " has other bytes";
+  }
+  for (const auto& [name, _] : found) {
+    if (!expected.contains(name)) return name + " is not of it";
+  }
+  return "nothing";
+}
+
 }  // namespace
 
 Version version_of(const std::filesystem::path& path) {
@@ -114,8 +125,10 @@ void WorldRun::check_version(Host& host, FileSystem& disk, const std::filesystem
   if (refused_.contains(version)) {
     return violate(host, fmt::format("has version {}, which was refused", version.value));
   }
-  if (content_digest(read_files(disk, directory)) != expected->second) {
-    violate(host, fmt::format("{} is not what was published as version {}", directory.string(), version.value));
+  const FileDigests found = digests_of(read_files(disk, directory));
+  if (found != expected->second) {
+    violate(host, fmt::format("{} is not what was published as version {}: {}", directory.string(), version.value,
+                              difference(expected->second, found)));
   }
 }
 

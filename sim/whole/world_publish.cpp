@@ -55,7 +55,7 @@ void WorldRun::publish() {
     weights_.step(options_.changed_share);
   }
   const SnapshotFiles snapshot = weights_.files();
-  published_[version] = content_digest(snapshot);
+  published_[version] = digests_of(snapshot);
   local::PublishRequest request;
   request.set_path(origin.disk->observe([&](FileSystem& disk) { return write_source(disk, snapshot); }));
   request.set_version(version.value);

@@ -8,13 +8,13 @@
 namespace weightcast::sim {
 namespace {
 
-Digest read_digest(const Host::OpenVersion& open) {
+FileDigests read_digests(const Host::OpenVersion& open) {
   SnapshotFiles files;
   for (const auto& [name, file] : open.files) {
     const Bytes bytes = file->bytes();
     files[name].assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   }
-  return content_digest(files);
+  return digests_of(files);
 }
 
 }  // namespace
@@ -34,7 +34,7 @@ void WorldRun::open_current(const Reader& reader) {
   });
   if (open.files.empty()) return;
   open.number = ++host.readers_so_far;
-  open.digest = read_digest(open);
+  open.digests = read_digests(open);
   ++result_.counts.readers;
   say(host, fmt::format("reader {} opens version {}", open.number, open.version.value));
   clock_.at(clock_.now() + reader.lasts, [this, &host, number = open.number] { close_reader(host, number); });
@@ -44,7 +44,7 @@ void WorldRun::open_current(const Reader& reader) {
 void WorldRun::close_reader(Host& host, std::uint64_t number) {
   const auto found = std::ranges::find(host.readers, number, &Host::OpenVersion::number);
   if (found == host.readers.end()) return;  // the power went meanwhile
-  if (read_digest(*found) != found->digest && !found->rotten) {
+  if (read_digests(*found) != found->digests && !found->rotten) {
     violate(host, fmt::format("what a reader had open of version {} has changed", found->version.value));
   }
   host.readers.erase(found);

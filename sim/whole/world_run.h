@@ -52,7 +52,7 @@ struct Host {
     Version version{};
     std::uint64_t number = 0;
     std::map<std::string, std::unique_ptr<Mapping>> files;
-    Digest digest{};
+    FileDigests digests;
     bool rotten = false;  ///< a bit has changed on the disk meanwhile
   };
   std::vector<OpenVersion> readers;
@@ -124,7 +124,7 @@ class WorldRun {
   Weights weights_;
   Instant began_{};
   std::map<HostIndex, Version> host_current_;
-  std::map<Version, Digest> published_;  // or asked to be
+  std::map<Version, FileDigests> published_;  // or asked to be
   std::set<Version> refused_;
   Version last_number_{};
   std::optional<Version> free_number_;  // of what was refused
