@@ -166,6 +166,22 @@ bool ByteDecoder::next(MutableBytes data) {
   return true;
 }
 
+bool ByteDecoder::next_cells(Bytes low, bool rotate, MutableBytes cells) {
+  const std::byte* words = words_.data();
+  const std::size_t done =
+      kernels_->take_cells(slots_, states_, words, words + words_.size(), low.data(), rotate, cells.data(), low.size());
+  words_ = words_.subspan(std::size_t(words - words_.data()));
+  // Whole groups are done, so the first state's turn is next. The last ones go piece by piece.
+  std::array<std::byte, 8 * kByteLanes> high;
+  for (std::size_t at = done; at < low.size(); at += high.size()) {
+    const std::size_t count = std::min(high.size(), low.size() - at);
+    if (!next(MutableBytes(high).first(count))) return false;
+    const std::byte* const planes[] = {low.data() + at, high.data()};
+    kernels_->merge(2, rotate, planes, nullptr, count, cells.data() + 2 * at);
+  }
+  return true;
+}
+
 bool ByteDecoder::finished() const {
   return words_.empty() &&
          std::all_of(states_.begin(), states_.end(), [](auto state) { return state == kByteStateLow; });

@@ -31,6 +31,8 @@ class ByteDecoder {
   [[nodiscard]] bool start(const Kernels& kernels, Bytes coded);
   /// The next bytes, all of `data`; false when the code ends before.
   [[nodiscard]] bool next(MutableBytes data);
+  /// The next bytes as the high ones of cells of two bytes; as Kernels::merge() of them and `low`, one for each cell.
+  [[nodiscard]] bool next_cells(Bytes low, bool rotate, MutableBytes cells);
   /// Nothing is left over.
   [[nodiscard]] bool finished() const;
 

@@ -185,6 +185,13 @@ class PlanesDecoder::Plane {
     return Bytes(room);
   }
 
+  [[nodiscard]] bool is_raw() const { return method_ == PlaneMethod::kRaw; }
+  [[nodiscard]] bool is_order0() const { return order0_ != nullptr; }
+  /// Of an order-0 code: its next bytes as the high ones of cells, whose low ones are `low`.
+  Status next_cells(Bytes low, bool rotate, MutableBytes cells) {
+    return order0_->next_cells(low, rotate, cells) ? Status() : Status(corrupt("an entropy code is damaged"));
+  }
+
   Status finish() {
     if (order0_ && !order0_->finished()) return corrupt("an entropy code is damaged");
     if (!zstd_) return {};
@@ -245,6 +252,10 @@ Status PlanesDecoder::next(Bytes before, MutableBytes after) {
   WC_CHECK(after.size() % geometry.bytes == 0 && (before.empty() || before.size() == after.size()));
   if (after.empty()) return {};
   const std::size_t count = after.size() / geometry.bytes;
+  if (before.empty() && geometry.bytes == 2 && planes_[0].is_raw() && planes_[1].is_order0()) {
+    WC_ASSIGN(const Bytes low, planes_[0].next(after.first(count)));
+    return planes_[1].next_cells(low, geometry.is_float(), after);
+  }
   window_.resize(after.size());
   std::array<const std::byte*, kCellBytesMax> planes{};
   for (unsigned p = 0; p < geometry.bytes; ++p) {

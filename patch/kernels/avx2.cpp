@@ -460,8 +460,11 @@ std::uint16_t* put_bytes(const ByteSymbols& symbols, ByteStates& states, const s
   return words;
 }
 
-std::size_t take_bytes(const ByteSlots& slots, ByteStates& states, const std::byte*& words, const std::byte* words_end,
-                       std::byte* bytes, std::size_t count) {
+// `put` is given the bytes of a group and where the group begins.
+template <typename Put>
+[[gnu::always_inline]] inline std::size_t take_groups(const ByteSlots& slots, ByteStates& states,
+                                                      const std::byte*& words, const std::byte* words_end,
+                                                      std::size_t count, const Put& put) {
   LaneStates lanes(states);
   const __m256i low12 = _mm256_set1_epi32(kByteTotal - 1), lowest = _mm256_set1_epi32(kByteStateLow);
   const __m256i sixteen = _mm256_set1_epi32(16);
@@ -491,17 +494,34 @@ std::size_t take_bytes(const ByteSlots& slots, ByteStates& states, const std::by
     }
     const __m256i low = _mm256_packus_epi32(taken[0], taken[1]), high = _mm256_packus_epi32(taken[2], taken[3]);
     const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-    store(bytes + i, _mm256_permutevar8x32_epi32(_mm256_packus_epi16(low, high), order));
+    put(_mm256_permutevar8x32_epi32(_mm256_packus_epi16(low, high), order), i);
   }
   lanes.store(states);
   words = next;
   return i;
 }
 
+std::size_t take_bytes(const ByteSlots& slots, ByteStates& states, const std::byte*& words, const std::byte* words_end,
+                       std::byte* bytes, std::size_t count) {
+  return take_groups(slots, states, words, words_end, count,
+                     [bytes](__m256i taken, std::size_t at) { store(bytes + at, taken); });
+}
+
+// A group waits for its loads, one after the other, so the merging costs next to nothing.
+std::size_t take_cells(const ByteSlots& slots, ByteStates& states, const std::byte*& words, const std::byte* words_end,
+                       const std::byte* low, bool rotate, std::byte* cells, std::size_t count) {
+  return take_groups(slots, states, words, words_end, count, [=](__m256i taken, std::size_t at) {
+    const __m256i first = _mm256_permute4x64_epi64(load(low + at), 0xd8);
+    const __m256i second = _mm256_permute4x64_epi64(taken, 0xd8);
+    store_merged<2>(rotate, _mm256_unpacklo_epi8(first, second), nullptr, 2 * at, cells);
+    store_merged<2>(rotate, _mm256_unpackhi_epi8(first, second), nullptr, 2 * at + 32, cells);
+  });
+}
+
 }  // namespace
 
 const Kernels* avx2_kernels() {
-  static constexpr Kernels kernels{"avx2", weigh, diff, split, merge, range, put_bytes, take_bytes};
+  static constexpr Kernels kernels{"avx2", weigh, diff, split, merge, range, put_bytes, take_bytes, take_cells};
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("popcnt") ? &kernels
                                                                                                              : nullptr;
 }

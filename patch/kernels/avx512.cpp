@@ -63,8 +63,11 @@ std::size_t diff(unsigned cell_bytes, const std::byte* before, const std::byte* 
   }
 }
 
-std::size_t take_bytes(const ByteSlots& slots, ByteStates& states, const std::byte*& words, const std::byte* words_end,
-                       std::byte* bytes, std::size_t count) {
+// `put` is given sixteen bytes and which they are.
+template <typename Put>
+[[gnu::always_inline]] inline std::size_t take_groups(const ByteSlots& slots, ByteStates& states,
+                                                      const std::byte*& words, const std::byte* words_end,
+                                                      std::size_t count, const Put& put) {
   __m512i lanes[2] = {_mm512_loadu_si512(states.data()), _mm512_loadu_si512(states.data() + 16)};
   const __m512i low12 = _mm512_set1_epi32(kByteTotal - 1), lowest = _mm512_set1_epi32(kByteStateLow);
   const std::byte* next = words;
@@ -73,8 +76,7 @@ std::size_t take_bytes(const ByteSlots& slots, ByteStates& states, const std::by
 #pragma GCC unroll 2
     for (unsigned v = 0; v < 2; ++v) {
       const __m512i slot = _mm512_i32gather_epi32(_mm512_and_si512(lanes[v], low12), slots.data(), sizeof slots[0]);
-      const __m128i taken = _mm512_cvtepi32_epi8(_mm512_srli_epi32(slot, 24));
-      _mm_storeu_si128(reinterpret_cast<__m128i*>(bytes + i + 16 * v), taken);
+      put(_mm512_cvtepi32_epi8(_mm512_srli_epi32(slot, 24)), i + 16 * v);
       const __m512i product = _mm512_mullo_epi32(_mm512_and_si512(slot, low12), _mm512_srli_epi32(lanes[v], kByteBits));
       const __m512i state = _mm512_add_epi32(product, _mm512_and_si512(_mm512_srli_epi32(slot, 12), low12));
       const __mmask16 wants = _mm512_cmplt_epi32_mask(state, lowest);
@@ -90,6 +92,24 @@ std::size_t take_bytes(const ByteSlots& slots, ByteStates& states, const std::by
   return i;
 }
 
+std::size_t take_bytes(const ByteSlots& slots, ByteStates& states, const std::byte*& words, const std::byte* words_end,
+                       std::byte* bytes, std::size_t count) {
+  return take_groups(slots, states, words, words_end, count, [bytes](__m128i taken, std::size_t at) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(bytes + at), taken);
+  });
+}
+
+std::size_t take_cells(const ByteSlots& slots, ByteStates& states, const std::byte*& words, const std::byte* words_end,
+                       const std::byte* low, bool rotate, std::byte* cells, std::size_t count) {
+  return take_groups(slots, states, words, words_end, count, [=](__m128i taken, std::size_t at) {
+    const __m128i first = _mm_loadu_si128(reinterpret_cast<const __m128i*>(low + at));
+    const __m256i high = _mm256_slli_epi16(_mm256_cvtepu8_epi16(taken), 8);
+    __m256i merged = _mm256_or_si256(_mm256_cvtepu8_epi16(first), high);
+    if (rotate) merged = _mm256_or_si256(_mm256_srli_epi16(merged, 1), _mm256_slli_epi16(merged, 15));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(cells + 2 * at), merged);
+  });
+}
+
 }  // namespace
 
 const Kernels* avx512_kernels() {
@@ -98,8 +118,8 @@ const Kernels* avx512_kernels() {
       !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512vbmi2")) {
     return nullptr;
   }
-  static const Kernels kernels{"avx512",    avx2->weigh,     diff,      avx2->split, avx2->merge,
-                               avx2->range, avx2->put_bytes, take_bytes};
+  static const Kernels kernels{"avx512",    avx2->weigh,     diff,       avx2->split, avx2->merge,
+                               avx2->range, avx2->put_bytes, take_bytes, take_cells};
   return &kernels;
 }
 

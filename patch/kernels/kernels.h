@@ -66,6 +66,11 @@ struct Kernels {
   /// how many, and moves `words`. States are below kByteStateEnd, and stay so.
   std::size_t (*take_bytes)(const ByteSlots& slots, ByteStates& states, const std::byte*& words,
                             const std::byte* words_end, std::byte* bytes, std::size_t count);
+  /// take_bytes() and merge() at once, of cells of two bytes without `before`: takes the high byte of each cell, and
+  /// the low ones stand at `low`. Returns how many cells, a multiple of kByteLanes.
+  std::size_t (*take_cells)(const ByteSlots& slots, ByteStates& states, const std::byte*& words,
+                            const std::byte* words_end, const std::byte* low, bool rotate, std::byte* cells,
+                            std::size_t count);
 };
 
 [[nodiscard]] const Kernels& scalar_kernels();

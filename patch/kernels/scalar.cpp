@@ -96,10 +96,22 @@ std::size_t take_bytes(const ByteSlots& slots, ByteStates& states, const std::by
   return i;
 }
 
+std::size_t take_cells(const ByteSlots& slots, ByteStates& states, const std::byte*& words, const std::byte* words_end,
+                       const std::byte* low, bool rotate, std::byte* cells, std::size_t count) {
+  std::array<std::byte, 16 * kByteLanes> high;
+  std::size_t done = 0;
+  for (std::size_t taken = high.size(); taken == high.size(); done += taken) {
+    taken = take_bytes(slots, states, words, words_end, high.data(), std::min(high.size(), count - done));
+    const std::byte* const planes[] = {low + done, high.data()};
+    merge_cells<2>(rotate, planes, nullptr, 0, taken, cells + 2 * done);
+  }
+  return done;
+}
+
 }  // namespace
 
 const Kernels& scalar_kernels() {
-  static constexpr Kernels kernels{"scalar", weigh, diff, split, merge, range, put_bytes, take_bytes};
+  static constexpr Kernels kernels{"scalar", weigh, diff, split, merge, range, put_bytes, take_bytes, take_cells};
   return kernels;
 }
 

@@ -30,6 +30,44 @@ std::vector<std::byte> encode(const Kernels& kernels, Bytes data) {
   return coded;
 }
 
+/// Where the states begin.
+std::size_t table_bytes(Bytes coded) {
+  ByteReader reader(coded);
+  for (unsigned byte = 0; byte < 256; ++byte) static_cast<void>(reader.varint());
+  return reader.position();
+}
+
+RC_GTEST_PROP(ByteRans, AllKernelsTakeCellsAsBytesThatAreMerged, ()) {
+  const std::size_t count = *rc::gen::element<std::size_t>(2, 31, 32, 33, 64, 1000, 4096, 50'001);
+  std::vector<std::byte> high = make_bytes(count, 1, *rc::gen::arbitrary<std::uint64_t>());
+  high[0] = high[1] ^ std::byte{1};
+  const std::vector<std::byte> low = make_bytes(count, 0, *rc::gen::arbitrary<std::uint64_t>());
+  const bool rotate = *rc::gen::arbitrary<bool>();
+  const std::byte* const planes[] = {low.data(), high.data()};
+  std::vector<std::byte> expected(2 * count);
+  scalar_kernels().merge(2, rotate, planes, nullptr, count, expected.data());
+  const std::vector<std::byte> coded = encode(scalar_kernels(), high);
+  for (const Kernels* kernels : available_kernels()) {
+    ByteDecoder decoder;
+    RC_ASSERT(decoder.start(*kernels, coded));
+    std::vector<std::byte> cells(2 * count);
+    for (std::size_t at = 0; at < count;) {
+      const std::size_t size =
+          std::min(count - at, *rc::gen::element<std::size_t>(1, 5, 32, 33, 64, 300, 5000, 60'000));
+      RC_ASSERT(
+          decoder.next_cells(Bytes(low).subspan(at, size), rotate, MutableBytes(cells).subspan(2 * at, 2 * size)));
+      at += size;
+    }
+    RC_ASSERT(cells == expected);
+    RC_ASSERT(decoder.finished());
+    // Without its last word it ends before the cells do.
+    ByteDecoder cut;
+    RC_ASSERT(cut.start(*kernels, Bytes(coded).first(coded.size() - 2)) ==
+              (coded.size() - 2 >= table_bytes(coded) + 128));
+    if (coded.size() - 2 >= table_bytes(coded) + 128) RC_ASSERT(!cut.next_cells(low, rotate, cells));
+  }
+}
+
 TEST(ByteRans, AllKernelsDivideAnyStateByAnyFrequency) {
   std::mt19937_64 random(1);
   for (std::uint32_t frequency = 1; frequency < kByteTotal; ++frequency) {
@@ -90,13 +128,6 @@ TEST(ByteRans, ASampleIsExactWhereManyBytesWouldBeMissing) {
   std::vector<std::byte> data(100'000, std::byte{3});
   for (std::size_t i = 0; i < data.size(); i += 2) data[i] = std::byte{250};
   EXPECT_EQ(sample_bytes(best_kernels(), data), count_bytes(data));
-}
-
-/// Where the states begin.
-std::size_t table_bytes(Bytes coded) {
-  ByteReader reader(coded);
-  for (unsigned byte = 0; byte < 256; ++byte) static_cast<void>(reader.varint());
-  return reader.position();
 }
 
 RC_GTEST_PROP(ByteRans, AllKernelsMakeTheSameAndReadItInWindowsOfAnyLength, ()) {
