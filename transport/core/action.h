@@ -54,13 +54,12 @@ struct BeginPayload {
   std::shared_ptr<const Manifest> manifest;
 };
 
-/// An open payload has grown to this: make room for more, or, if it is not open any more, keep what is here for a
-/// restart.
+/// An open payload has grown to this: make room for more. If it is not open any more, keep what is here over a restart.
 struct GrowPayload {
   std::shared_ptr<const Manifest> manifest;
 };
 
-/// Keep these digests for a restart.
+/// Keep these digests over a restart.
 struct PutDigestPart {
   PayloadId payload{};
   std::uint32_t part = 0;
@@ -74,17 +73,17 @@ struct StoreChunk {
   std::shared_ptr<Buffer> bytes;
 };
 
-/// Every chunk is stored: check the whole, make it visible. -> handle_finished(payload, status)
+/// All chunks are stored: check the whole payload, and install it. -> handle_finished(payload, status)
 struct FinishPayload {
   PayloadId payload{};
 };
 
-/// Throw away what has arrived of a payload.
+/// Discard what has arrived of a payload.
 struct DiscardPayload {
   PayloadId payload{};
 };
 
-/// Compare two complete versions. Origin only. -> OriginCore::handle_patch_begun(), handle_patch_grown(),
+/// Make a patch or a packed payload. Origin only. -> OriginCore::handle_patch_begun(), handle_patch_grown(),
 /// handle_patch_made(payload, ...)
 struct MakePatch {
   PayloadId payload{};
@@ -110,7 +109,7 @@ using Action = std::variant<action::Connect, action::Send, action::SendChunk, ac
                             action::GrowPayload, action::PutDigestPart, action::StoreChunk, action::FinishPayload,
                             action::DiscardPayload, action::MakePatch, action::CheckChunk, action::Log>;
 
-/// First in, first out; the parts of one core share one.
+/// What a core wants done, first in, first out. All parts of a core share one queue.
 class ActionQueue {
  public:
   void push(Action action) { actions_.push_back(std::move(action)); }
@@ -125,7 +124,7 @@ class ActionQueue {
   std::deque<Action> actions_;
 };
 
-/// A chunk as it came off a connection: `digest` was computed over its bytes, and compared with nothing yet.
+/// A chunk as it came off a connection. `digest` was computed over its bytes, and has not been compared yet.
 struct ChunkArrival {
   PayloadId payload{};
   ChunkIndex chunk{};
@@ -134,7 +133,7 @@ struct ChunkArrival {
   std::shared_ptr<Buffer> bytes;
 };
 
-/// What a store found on disk of a payload that begins.
+/// What a store found on disk when a payload begins.
 struct RestoredPayload {
   std::vector<Digest> chunk_digests;  ///< of whole parts, from the first
   ChunkSet held;

@@ -21,7 +21,7 @@ Result<StripeSource> source_from(const wire::StripeSource& message) {
   for (const wire::NodeAddress& ancestor : message.ancestors()) {
     const PeerId id{ancestor.peer_id()};
     const std::uint32_t port = ancestor.address().port();
-    if (id != kOriginId && !is_port(port)) return bad("a port that is none");
+    if (id != kOriginId && !is_port(port)) return bad("a port outside of 1 to 65535");
     if (ancestor.name().size() > kNameBytesMax || ancestor.address().host().size() > kNameBytesMax) {
       return bad("a name that is too long");
     }

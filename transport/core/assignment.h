@@ -17,13 +17,13 @@ namespace weightcast {
 struct NodeAddress {
   PeerId id{};
   std::string name;
-  std::string host;  ///< of the origin unused: everyone was given its address
+  std::string host;  ///< unused for the origin: every worker has its address by configuration
   std::uint16_t port = 0;
 
   bool operator==(const NodeAddress&) const = default;
 };
 
-/// Whom a worker gets one stripe from: the parent first, then its ancestors up to the origin.
+/// Who feeds one stripe to a worker: the parent first, then its ancestors up to the origin.
 struct StripeSource {
   std::vector<NodeAddress> ancestors;
   double predicted_bytes_per_s = 0;  ///< 0: not known
@@ -32,8 +32,8 @@ struct StripeSource {
 };
 
 /// A worker's part in the plan of one payload.
-/// Invariants of what assignment_from_wire() returns: one weight per stripe, within their limits; each stripe has
-/// ancestors, which can be dialled; rates are finite.
+/// Invariants of assignment_from_wire(): one weight per stripe, within the limits of stripes.h; each stripe has at
+/// least one ancestor; ancestors have valid ports; rates are finite.
 struct Assignment {
   Epoch epoch{};
   PayloadId payload{};

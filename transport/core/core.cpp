@@ -31,7 +31,7 @@ void Core::handle_child_message(Instant now, ConnId conn, const wire::Message& m
                                           ChunkIndex{message.chunk_damaged().chunk()});
     default:
       if (uploads_.is_child(conn)) return;  // a newer child may say more
-      refuse(conn, fail(Errc::kNotAllowed, Op::kReceive, fmt::format("the first message is no {}", greeting)));
+      refuse(conn, fail(Errc::kNotAllowed, Op::kReceive, fmt::format("the first message is not {}", greeting)));
   }
 }
 
@@ -71,7 +71,7 @@ void Core::handle_chunk_checked(Instant now, PayloadId payload, ChunkIndex chunk
 
 void Core::handle_timeout(Instant now) {
   for (const ConnId conn : unidentified_.overdue(now)) {
-    refuse(conn, fail(Errc::kTimedOut, Op::kReceive, "a connection that said nothing after it was made"));
+    refuse(conn, fail(Errc::kTimedOut, Op::kReceive, "neither Join nor Hello came in time on this connection"));
   }
   uploads_.handle_timeout(now);
 }

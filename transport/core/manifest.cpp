@@ -25,8 +25,9 @@ Status check_extent(const Manifest& m) {
     return bad("files and payload differ in size");
   }
   if (!m.open) return {};
-  if (m.payload_bytes % (std::uint64_t{m.chunk_bytes} * m.part_chunks) != 0) return bad("open, and no whole parts");
-  if (m.payload_bytes > m.snapshot_bytes()) return bad("open, and larger than its snapshot");
+  if (m.payload_bytes % (std::uint64_t{m.chunk_bytes} * m.part_chunks) != 0)
+    return bad("an open payload that is not whole parts");
+  if (m.payload_bytes > m.snapshot_bytes()) return bad("an open payload that is larger than its snapshot");
   return {};
 }
 
@@ -56,7 +57,7 @@ Status read_payload(const wire::PayloadId& payload, Manifest& m) {
 }
 
 Result<std::vector<Digest>> digests_from(const std::string& text) {
-  if (text.size() % Digest::kBytes != 0) return bad("part digests that are no whole number of digests");
+  if (text.size() % Digest::kBytes != 0) return bad("part digests are not a multiple of 16 bytes");
   std::vector<Digest> digests(text.size() / Digest::kBytes);
   if (!digests.empty()) std::memcpy(digests.data(), text.data(), text.size());
   return digests;
@@ -153,7 +154,7 @@ bool continues(const Manifest& earlier, const Manifest& later) {
 Result<Manifest> grown_by(const Manifest& manifest, const wire::Growth& growth) {
   const std::size_t known = manifest.part_digests.size();
   const std::size_t before = growth.parts_before();
-  if (before > known) return bad("growth that leaves a gap");
+  if (before > known) return bad("a growth leaves a gap");
   Manifest grown = manifest;
   grown.part_digests.resize(before);
   WC_ASSIGN(const std::vector<Digest> more, digests_from(growth.part_digests()));
@@ -168,7 +169,7 @@ Result<Manifest> grown_by(const Manifest& manifest, const wire::Growth& growth) 
   }
   if (continues(manifest, grown)) return grown;
   if (continues(grown, manifest)) return manifest;
-  return bad("growth of other bytes than those known");
+  return bad("a growth changes parts that are known");
 }
 
 wire::Growth growth_between(const Manifest& earlier, const Manifest& later) {

@@ -17,10 +17,10 @@ class Manifest;
 
 namespace weightcast {
 
-/// What one version is, after every check that can be made without its bytes. Immutable once made.
-/// An open one is that of a payload which is still being made: it has whole parts only, and its successors have more,
-/// up to the one that is not open. An encoded payload knows its result's digest from the start, a full one at its end.
-/// Invariants: chunk_bytes is a power of two within its limits; chunk_count() * chunk_bytes covers payload_bytes;
+/// What one payload is, after every check that needs none of its bytes. Immutable once made.
+/// An open manifest describes a payload that is still being made. It has whole parts only. Each successor has more
+/// parts, up to the one that is not open. An encoded payload has its result's digest from the start, a full one at its
+/// end. Invariants: chunk_bytes is a power of two within its limits; chunk_count() * chunk_bytes covers payload_bytes;
 /// there is one part digest per part_chunks chunks; for a full payload that is not open the files' sizes add up to
 /// payload_bytes; file names are safe to create in a directory of ours; an open payload has at most snapshot_bytes().
 struct Manifest {
@@ -36,7 +36,7 @@ struct Manifest {
   std::int64_t published_unix_ms = 0;
   std::uint32_t part_chunks = kDigestsPerPart;
   bool open = false;
-  std::uint64_t expected_bytes = 0;  ///< of an open one, as the origin guesses; else 0
+  std::uint64_t expected_bytes = 0;  ///< of an open one: the origin's estimate; else 0
 
   bool operator==(const Manifest&) const = default;
 
@@ -46,7 +46,7 @@ struct Manifest {
   }
   [[nodiscard]] std::uint32_t part_count() const { return (chunk_count() + part_chunks - 1) / part_chunks; }
   [[nodiscard]] std::uint32_t part_of(ChunkIndex chunk) const { return chunk.value / part_chunks; }
-  /// What to reckon with before the end is known.
+  /// The size to plan with: the estimate, while the end is not known.
   [[nodiscard]] std::uint64_t planned_bytes() const {
     return expected_bytes > payload_bytes ? expected_bytes : payload_bytes;
   }
@@ -62,9 +62,9 @@ struct Manifest {
     const std::uint32_t left = chunk_count() - part * part_chunks;
     return left < part_chunks ? left : part_chunks;
   }
-  /// Whether a list of digests of this length can be that of `part`: now, or, of an open payload, once it has grown.
+  /// Whether the digests of `part` can have this length: now, or, of an open payload, once it has grown.
   [[nodiscard]] bool can_be_part(std::uint32_t part, std::size_t list_bytes) const;
-  /// Whether a chunk of this length can be that of the payload: now, or, if it is open, once it has grown.
+  /// Whether `chunk` can have this length: now, or, of an open payload, once it has grown.
   [[nodiscard]] bool can_be_chunk(ChunkIndex chunk, std::size_t size_bytes) const;
 };
 
@@ -76,14 +76,14 @@ struct Manifest {
 [[nodiscard]] std::vector<Digest> part_digests_of(const std::vector<Digest>& chunks,
                                                   std::uint32_t part_chunks = kDigestsPerPart);
 
-/// Whether `later` is the same payload as `earlier`, or what that has grown to.
+/// Whether `later` is `earlier`, or what `earlier` can have grown to.
 [[nodiscard]] bool continues(const Manifest& earlier, const Manifest& later);
 
-/// What an open manifest grows to by the parts of `growth` that it has not got yet; equal to it where there are none.
-/// Errors: kCorrupt (another payload's, or out of its limits, or a gap, or other parts than those known, or the end of
-/// a full payload without its digest).
+/// What an open manifest grows to by the new parts of `growth`; the same manifest if there are none.
+/// Errors: kCorrupt (out of its limits, a gap, other parts than those known, or the end of a full payload without its
+/// digest).
 [[nodiscard]] Result<Manifest> grown_by(const Manifest& manifest, const wire::Growth& growth);
-/// What takes `earlier` to `later`, which continues it.
+/// The growth from `earlier` to `later`, which continues it.
 [[nodiscard]] wire::Growth growth_between(const Manifest& earlier, const Manifest& later);
 
 }  // namespace weightcast

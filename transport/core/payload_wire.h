@@ -11,7 +11,7 @@
 
 namespace weightcast {
 
-/// What a peer named; PayloadId{}, which names nothing, for what cannot be the name of a payload.
+/// The payload that a peer named; PayloadId{}, which names none, if the name breaks the rules.
 [[nodiscard]] PayloadId payload_from_wire(const wire::PayloadId& message);
 void payload_to_wire(PayloadId payload, wire::PayloadId& message);
 
@@ -33,7 +33,7 @@ void set_payload(Message& message, PayloadId payload) {
 /// Nothing for a field that holds no digest.
 [[nodiscard]] std::optional<Digest> digest_from_wire(std::string_view field);
 
-/// What is said on a connection that is closed for this reason.
+/// The last message on a connection that is closed for this reason.
 [[nodiscard]] inline wire::Message bye_of(const Error& why) {
   wire::Message message;
   message.mutable_bye()->set_code(static_cast<std::uint32_t>(why.code));
@@ -41,8 +41,8 @@ void set_payload(Message& message, PayloadId payload) {
   return message;
 }
 
-/// Whether a payload that could not be installed for this reason never can be: the worker needs the full one as it is.
-/// A packed one takes more room than that, beside what is made of it.
+/// Whether a worker that failed to install a payload for this reason needs the full payload as it is. A packed payload
+/// takes more room than the full one, because it lies beside its result.
 [[nodiscard]] inline bool asks_for_full(PayloadId payload, Errc code) {
   if (!payload.is_encoded()) return false;
   return code == Errc::kWrongBase || code == Errc::kCorrupt || code == Errc::kInvalidArgument ||

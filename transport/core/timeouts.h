@@ -10,24 +10,24 @@ struct Timeouts {
   Duration heartbeat = std::chrono::milliseconds(500);
   /// Origin: a worker that is silent for this long is lost.
   Duration silence = std::chrono::seconds(5);
-  /// Worker: an origin that is silent for this long is redialled. Longer, because who dials anew has left the plan and
-  /// comes back at another place of it, while downloads do well without an origin.
+  /// Worker: an origin that is silent for this long is redialled. Longer than `silence`, because a worker that dials
+  /// anew loses its place in the plan, and downloads go on without an origin.
   Duration origin_silence = std::chrono::seconds(10);
-  /// A parent that was left for another place in the plan may still have chunks on the way; until they have come, or
-  /// for this long, the new parent is not asked, so that nothing comes twice.
+  /// After a move by a new plan the old parent may still have chunks on the way. The child asks the new parent when
+  /// they have come, or after this long, so that no chunk comes twice.
   Duration draining = std::chrono::milliseconds(500);
   /// A connection that says nothing after it was made.
   Duration greeting = std::chrono::seconds(10);
-  /// A child's subscription to a version that this node has not begun. Shorter than a child's patience, so that a
-  /// parent which is busy with an older version says so before it is taken for a silent one.
+  /// How long a subscription waits for a version that this node has not begun. Shorter than a child's patience, so that
+  /// the child does not take a parent that is busy with an older version for a silent one.
   Duration unknown_version = std::chrono::milliseconds(500);
-  /// A parent tells a child that it has nothing more, or had not for a moment since it said so last, this often.
+  /// How often a parent says UpToDate while it has nothing more, or had nothing for a moment since the last one.
   Duration up_to_date = std::chrono::milliseconds(250);
-  /// A child's patience with a parent that sends neither chunks nor that it has none.
+  /// A child's patience with a parent that sends neither chunks nor UpToDate.
   Duration parent_silence = std::chrono::milliseconds(1000);
-  /// A child that has got nothing for so long says so to the origin, and again each half of it.
+  /// A child without a chunk for so long tells the origin, and repeats that after each half of it.
   Duration starving = std::chrono::milliseconds(1000);
-  /// A child's patience with a parent that says for ever that it has nothing more: far beyond a stall of the origin.
+  /// A child's patience with a parent that says UpToDate for ever; far beyond a stall of the origin.
   Duration starvation = std::chrono::seconds(10);
   /// The span over which a parent's rate is judged; longer where chunks come more slowly than a dozen in it.
   Duration rate_window = std::chrono::milliseconds(1000);

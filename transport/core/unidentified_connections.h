@@ -8,15 +8,16 @@
 
 namespace weightcast {
 
-/// Connections that came from outside and have not said yet who they are. Pure.
+/// Accepted connections on which neither Join nor Hello has come. Pure. Owned by a Core.
+/// Invariant: connections are numbered in the order in which they come.
 class UnidentifiedConnections {
  public:
-  /// `patience`: how long one may say nothing.
+  /// `patience`: how long a connection may stay unidentified.
   explicit UnidentifiedConnections(Duration patience) : patience_(patience) {}
 
   /// `host` is where it comes from.
   void add(Instant now, ConnId conn, std::string_view host) { unidentified_[conn] = {now, std::string(host)}; }
-  /// It has said who it is, or is gone.
+  /// The connection is identified, or gone.
   void erase(ConnId conn) { unidentified_.erase(conn); }
   [[nodiscard]] bool contains(ConnId conn) const { return unidentified_.contains(conn); }
   /// Of one that is contained.

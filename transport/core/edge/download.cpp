@@ -38,7 +38,8 @@ Download::Download(const Timeouts& timeouts, std::uint32_t streams, Holding& hol
       streams_wanted_(std::max<std::uint32_t>(1, streams)),
       holding_(holding),
       links_(links),
-      actions_(actions) {}
+      actions_(actions),
+      verifier_(timeouts, holding, actions) {}
 
 Status Download::assign(Instant now, PeerId self, const Assignment& assignment) {
   if (assignment.epoch <= epoch_) return {};
@@ -46,7 +47,8 @@ Status Download::assign(Instant now, PeerId self, const Assignment& assignment) 
   for (const StripeSource& source : assignment.stripes) {
     ancestors.push_back(source.ancestors);
     if (self != kOriginId) std::erase_if(ancestors.back(), [&](const NodeAddress& a) { return a.id == self; });
-    if (ancestors.back().empty()) return fail(Errc::kCorrupt, Op::kPlan, "assignment: nobody but this node itself");
+    if (ancestors.back().empty())
+      return fail(Errc::kCorrupt, Op::kPlan, "assignment: a stripe has no ancestor but this node itself");
   }
 
   epoch_ = assignment.epoch;
@@ -119,7 +121,7 @@ void Download::handle_storage_ready(Instant now) {
 void Download::handle_grown(Instant now) {
   for (Stripe& stripe : stripes_) stripe.monitor.handle_grown(now, stripe.missing > 0);
   count_missing(now);
-  for (const EarlyArrivals::Part& early : early_.take_parts()) {
+  for (const EarlyArrivals::Part& early : verifier_.take_early_parts()) {
     (void)handle_digest_part(now, early.sender, early.part, early.digests);
   }
   replay_early_chunks(now);
@@ -136,7 +138,7 @@ void Download::handle_grown(Instant now) {
 }
 
 void Download::pause(ConnId conn) {
-  early_.erase(conn);
+  verifier_.forget(conn);
   for (Stripe& stripe : stripes_) {
     if (stripe.conn == conn) detach(stripe);
   }
@@ -152,7 +154,8 @@ void Download::leave_corrupt(Instant now, ConnId conn) {
 
 void Download::replay_early_chunks(Instant now) {
   // Each is answered for by who sent it, and that need not be who sent the digests.
-  for (const EarlyArrivals::Chunk& early : early_.take_chunks()) (void)handle_chunk(now, early.sender, early.arrival);
+  for (const EarlyArrivals::Chunk& early : verifier_.take_early_chunks())
+    (void)handle_chunk(now, early.sender, early.arrival);
 }
 
 bool Download::damaged_at_origin() const {
@@ -256,14 +259,6 @@ void Download::leave(Instant now, Stripe& stripe, wire::FaultKind why) {
   note_due(stripe);
 }
 
-void Download::count_bytes(Instant now, std::uint32_t bytes) {
-  if (counted_bytes_ == 0) counted_since_ = now;
-  counted_bytes_ += bytes;
-  if (now - counted_since_ < timeouts_.rate_window) return;
-  bytes_per_s_ = double(counted_bytes_) / to_seconds(now - counted_since_);
-  counted_bytes_ = 0;
-}
-
 void Download::handle_open(Instant now, ConnId conn) {
   for (Stripe& stripe : stripes_) {
     if (stripe.conn == conn) subscribe_if_ready(now, stripe);
@@ -282,21 +277,20 @@ void Download::handle_unsubscribed(Instant now, ConnId conn, std::uint32_t strip
 }
 
 Status Download::handle_digest_part(Instant now, ConnId conn, std::uint32_t part, Bytes digests) {
-  const bool known = holding_.part_known(part);
-  if (Status put = holding_.put_part(part, digests); !put.has_value()) {
-    if (put.error().code == Errc::kNotFound) {
-      if (uses(conn) && !early_.add(conn, part, digests)) pause(conn);
-      return {};
-    }
+  const Result<ChunkVerifier::Verdict> verdict = verifier_.take_part(conn, part, digests, uses(conn));
+  if (!verdict.has_value()) {
     leave_corrupt(now, conn);
-    return put;
+    return verdict.error();
+  }
+  if (*verdict == ChunkVerifier::Verdict::kEarly) return {};
+  if (*verdict == ChunkVerifier::Verdict::kTooEarly) {
+    pause(conn);
+    return {};
   }
   for (Stripe& stripe : stripes_) {
     if (stripe.conn == conn) stripe.monitor.handle_heard(now);
   }
-  if (known) return {};
-  actions_.push(action::PutDigestPart{holding_.manifest().id(), part, holding_.part(part)});
-  replay_early_chunks(now);
+  if (*verdict == ChunkVerifier::Verdict::kNew) replay_early_chunks(now);
   return {};
 }
 
@@ -316,38 +310,31 @@ void Download::handle_not_available(Instant now, ConnId conn) {
 }
 
 bool Download::handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk) {
-  const Status verdict = holding_.verify(chunk.chunk, chunk.size_bytes, chunk.digest);
-  if (verdict.has_value()) {
-    Stripe& owner = stripes_[stripe_map_->stripe_of(chunk.chunk)];
-    if (owner.missing > 0) --owner.missing;
-    for (Stripe& stripe : stripes_) {
-      if (stripe.conn != conn) continue;
-      stripe.monitor.handle_heard(now);
-      stripe.failures = stripe.damaged_by_origin = 0;
-    }
-    owner.monitor.handle_chunk(now, chunk.size_bytes, owner.conn == conn, edge_of(owner));
-    note_due(owner);
-    if (streams_ > 1) tell_streams_beside(now, owner, conn);
-    count_bytes(now, chunk.size_bytes);
-    accept(now, chunk);
-    if (!wants_more(owner)) detach(owner);
-    return true;
+  using Verdict = ChunkVerifier::Verdict;
+  switch (verifier_.take_chunk(now, conn, chunk, uses(conn))) {
+    case Verdict::kNew: credit(now, conn, chunk); return true;
+    case Verdict::kKnown:
+    case Verdict::kEarly: return false;
+    case Verdict::kTooEarly: pause(conn); return false;
+    case Verdict::kDamaged: say_damaged(conn, chunk.chunk); break;
+    case Verdict::kForeign: break;
   }
-  switch (verdict.error().code) {
-    case Errc::kAlreadyExists: return false;
-    case Errc::kNotFound:
-      if (!uses(conn) || early_.add(conn, chunk)) return false;
-      if (holding_.open()) {
-        pause(conn);
-        return false;
-      }
-      break;
-    case Errc::kCorrupt: say_damaged(conn, chunk.chunk); break;
-    default: break;
-  }
-  actions_.push(action::Log{action::Log::Level::kWarning, verdict.error().message()});
   leave_corrupt(now, conn);
   return false;
+}
+
+void Download::credit(Instant now, ConnId conn, const ChunkArrival& chunk) {
+  Stripe& owner = stripes_[stripe_map_->stripe_of(chunk.chunk)];
+  if (owner.missing > 0) --owner.missing;
+  for (Stripe& stripe : stripes_) {
+    if (stripe.conn != conn) continue;
+    stripe.monitor.handle_heard(now);
+    stripe.failures = stripe.damaged_by_origin = 0;
+  }
+  owner.monitor.handle_chunk(now, chunk.size_bytes, owner.conn == conn, edge_of(owner));
+  note_due(owner);
+  if (streams_ > 1) tell_streams_beside(now, owner, conn);
+  if (!wants_more(owner)) detach(owner);
 }
 
 void Download::tell_streams_beside(Instant now, const Stripe& fed, ConnId conn) {
@@ -380,11 +367,6 @@ void Download::say_damaged(ConnId conn, ChunkIndex chunk) {
   set_payload(*message.mutable_chunk_damaged(), holding_.manifest().id());
   message.mutable_chunk_damaged()->set_chunk(chunk.value);
   actions_.push(action::Send{conn, std::move(message)});
-}
-
-void Download::accept(Instant now, const ChunkArrival& chunk) {
-  if (!first_chunk_at_) first_chunk_at_ = now;
-  actions_.push(action::StoreChunk{chunk.payload, chunk.chunk, chunk.bytes});
 }
 
 void Download::handle_timeout(Instant now) {

@@ -5,7 +5,7 @@
 
 #include "base/time.h"
 #include "transport/core/action.h"
-#include "transport/core/edge/early_arrivals.h"
+#include "transport/core/edge/chunk_verifier.h"
 #include "transport/core/edge/holdings.h"
 #include "transport/core/edge/links.h"
 #include "transport/core/edge/parent_fault.h"
@@ -15,27 +15,27 @@
 
 namespace weightcast {
 
-/// The child's side of every edge, for one payload: subscribes each stripe at its parent, verifies what comes, and
-/// moves to the next ancestor when the parent is gone or wrong, or when the ParentMonitor says so. Pure. Called by the
-/// core that owns it. While the payload is open it stays with its parents though nothing is missing; what they send
-/// beyond what is known of the payload waits, within bounds, until the origin has said that it has grown. Invariant: a
-/// chunk is handed to the store once, and only after its digest matched.
+/// The child's side of every edge, for one payload. Subscribes each stripe at its parent, and moves to the next
+/// ancestor when the parent is gone or wrong, or when the ParentMonitor says so. The ChunkVerifier judges what arrives.
+/// Pure. Called by the Intake that owns it. While the payload is open, the download stays with its parents though
+/// nothing is missing. Chunks beyond what the origin has told wait, within bounds, until the payload has grown.
+/// Invariant: a stripe has at most one parent.
 class Download {
  public:
-  /// `streams` connections to each parent: every stripe of the plan is split into that many of equal share, each on a
-  /// connection of its own. At least 1.
+  /// Makes `streams` connections to each parent, at least 1. Each stripe of the plan is split into that many of equal
+  /// share, unless the limits of stripes allow fewer; each has a connection of its own.
   Download(const Timeouts& timeouts, std::uint32_t streams, Holding& holding, Links& links, ActionQueue& actions);
 
-  /// The plan for this version, or a newer one: of an epoch that is not greater nothing changes. A stripe whose parent
-  /// stays keeps its subscription. `self` is taken out of the ancestors: nobody can feed itself.
-  /// Errors: kCorrupt (a stripe has no ancestor but `self`).
+  /// This node's part of the plan. An assignment whose epoch is not greater changes nothing. A stripe whose parent
+  /// stays keeps its subscription. `self` is removed from the ancestors, because no node can feed itself. Errors:
+  /// kCorrupt (a stripe has no ancestor but `self`).
   Status assign(Instant now, PeerId self, const Assignment& assignment);
 
-  /// A control connection was made anew: the origin may have restarted and counts its epochs from the beginning. What
-  /// it says on one connection is in order, so nothing older can come any more.
+  /// A control connection was made anew. A restarted origin counts its epochs from the beginning. Messages of one
+  /// connection are in order, so no older assignment can follow.
   void handle_rejoined() { epoch_ = Epoch{}; }
 
-  /// Until then parents are dialled but not asked: what is on disk is not known yet.
+  /// The store has told what is on disk. Until then the download dials parents and asks for nothing.
   void handle_storage_ready(Instant now);
 
   /// The holding has grown.
@@ -58,10 +58,10 @@ class Download {
   void handle_timeout(Instant now);
   [[nodiscard]] std::optional<Instant> poll_deadline() const { return due_; }
 
-  /// The origin said that it has the version no more: what is missing will not come from anyone.
+  /// The origin does not have the payload any more: no node will send what is missing.
   [[nodiscard]] bool withdrawn() const { return withdrawn_; }
 
-  /// The origin itself has sent what is damaged several times in a row, and there is nobody above it.
+  /// The origin itself has sent damaged bytes several times in a row, and no other node is above it.
   [[nodiscard]] bool damaged_at_origin() const;
 
   /// Leaves all parents.
@@ -69,11 +69,11 @@ class Download {
 
   [[nodiscard]] bool uses(ConnId conn) const;
   /// What came before it could be verified, and waits in memory.
-  [[nodiscard]] std::size_t early_bytes() const { return early_.bytes(); }
+  [[nodiscard]] std::size_t early_bytes() const { return verifier_.early_bytes(); }
   [[nodiscard]] Epoch epoch() const { return epoch_; }
   /// Over the last rate window that was full; of all stripes.
-  [[nodiscard]] double bytes_per_s() const { return bytes_per_s_; }
-  [[nodiscard]] std::optional<Instant> first_chunk_at() const { return first_chunk_at_; }
+  [[nodiscard]] double bytes_per_s() const { return verifier_.bytes_per_s(); }
+  [[nodiscard]] std::optional<Instant> first_chunk_at() const { return verifier_.first_chunk_at(); }
   /// The first stripe's parent now, for status.
   [[nodiscard]] std::string parent_name() const;
 
@@ -105,7 +105,8 @@ class Download {
   /// Asks the parent, if it can be asked now.
   void subscribe_if_ready(Instant now, Stripe& stripe);
   void end_draining(Instant now, Stripe& stripe);
-  void accept(Instant now, const ChunkArrival& chunk);
+  /// The chunk was new and right: its sender, and its stripe, have got on.
+  void credit(Instant now, ConnId conn, const ChunkArrival& chunk);
   void count_missing(Instant now);
   /// Whether there is something to wait for from the parent.
   [[nodiscard]] bool wants_more(const Stripe& stripe) const { return stripe.missing > 0 || holding_.open(); }
@@ -126,7 +127,6 @@ class Download {
   void redial(Instant now, ConnId stalled);
   /// So that the parent looks at what it has.
   void say_damaged(ConnId conn, ChunkIndex chunk);
-  void count_bytes(Instant now, std::uint32_t bytes);
   /// Sees to it that due_ is not after what the stripe waits for.
   void note_due(const Stripe& stripe);
   [[nodiscard]] std::uint32_t index_of(const Stripe& stripe) const {
@@ -147,15 +147,11 @@ class Download {
   std::vector<std::uint32_t> weights_;
   std::optional<StripeMap> stripe_map_;
   std::vector<Stripe> stripes_;  // lane by lane within each stripe of the plan
-  EarlyArrivals early_;
+  ChunkVerifier verifier_;
   std::vector<ParentFault> faults_;
-  std::optional<Instant> first_chunk_at_;
-  // A lower bound of the next deadline. What arrives does not move it, so it may fire early, never late, and nobody
+  // A lower bound of the next deadline. What arrives does not move it, so it may fire early, never late, and no code
   // looks at all stripes after every chunk.
   std::optional<Instant> due_;
-  Instant counted_since_{};
-  std::uint64_t counted_bytes_ = 0;
-  double bytes_per_s_ = 0;
 };
 
 }  // namespace weightcast

@@ -9,9 +9,9 @@
 
 namespace weightcast {
 
-/// What came before it can be judged: chunks before the digests of their part, and digest parts of an open payload
-/// before the origin has told of them. Pure. Owned by a Download.
-/// Invariant: what is kept takes at most kBytesMax of memory, however it is cut.
+/// What cannot be judged yet: chunks before the digests of their part, and digest parts of an open payload before the
+/// origin has told of them. Pure. Owned by a ChunkVerifier.
+/// Invariant: it takes at most kBytesMax of memory, whatever the sizes of its pieces.
 class EarlyArrivals {
  public:
   static constexpr std::size_t kBytesMax = 16 * kMiB;

@@ -26,7 +26,7 @@ Status Holding::put_part(std::uint32_t part, Bytes digests) {
   // First of all: 16 bytes can be chosen so that they have any digest.
   if (!manifest_->can_be_part(part, digests.size())) {
     return fail(Errc::kCorrupt, Op::kVerify,
-                fmt::format("digest part {} of {} bytes: version {} has none such", part, digests.size(),
+                fmt::format("digest part {} of {} bytes: version {} has no such part", part, digests.size(),
                             manifest_->version.value));
   }
   if (part >= parts_.size())
@@ -45,7 +45,7 @@ Status Holding::put_part(std::uint32_t part, Bytes digests) {
 Status Holding::verify(ChunkIndex chunk, std::uint32_t size_bytes, const Digest& digest) {
   if (!manifest_->can_be_chunk(chunk, size_bytes)) {
     return fail(Errc::kInvalidArgument, Op::kVerify,
-                fmt::format("chunk {} of {} bytes: version {} has none such", chunk.value, size_bytes,
+                fmt::format("chunk {} of {} bytes: version {} has no such chunk", chunk.value, size_bytes,
                             manifest_->version.value));
   }
   if (chunk.value >= manifest_->chunk_count()) {

@@ -32,21 +32,21 @@ class Holding {
   /// `manifest` continues the one of now.
   void grow(std::shared_ptr<const Manifest> manifest);
 
-  /// Takes the digests of one part after comparing their number and then the list with the manifest. Already known is
-  /// fine. Errors: kCorrupt (they are not the manifest's, or no such part), kNotFound (of an open payload: no such part
-  /// yet; the list is no longer than a part's).
+  /// Takes the digests of one part, if their number and then the list fit the manifest. A part that is known is fine.
+  /// Errors: kCorrupt (not the manifest's, or no such part), kNotFound (the open payload has no such part yet; the list
+  /// is no longer than a part's).
   Status put_part(std::uint32_t part, Bytes digests);
 
-  /// Compares and, if equal, records. Errors: kInvalidArgument (index, size), kNotFound (the part's digests are not
-  /// known yet, or the payload has not grown so far; the chunk is no longer than one), kAlreadyExists (verified before;
-  /// harmless), kCorrupt.
+  /// Compares a chunk's digest, and records the chunk if it matches. Errors: kInvalidArgument (index or size),
+  /// kNotFound (the part's digests are not known yet, or the payload has not grown so far; the chunk is no longer than
+  /// one of it), kAlreadyExists (verified before; harmless), kCorrupt.
   Status verify(ChunkIndex chunk, std::uint32_t size_bytes, const Digest& digest);
 
-  /// The digest that a verified chunk must have; nothing of one that is not verified.
+  /// The digest of a verified chunk; nothing for another one.
   [[nodiscard]] std::optional<Digest> digest(ChunkIndex chunk) const;
 
-  /// Takes over what a store found to be verified: digests of whole parts from the first, and a set of chunks within
-  /// them.
+  /// Adds what a store found on disk: digests of whole parts, from the first, and chunks of these parts. Parts that do
+  /// not match the manifest are left out, and their chunks with them.
   void restore(const std::vector<Digest>& digests, const ChunkSet& held);
 
  private:

@@ -8,7 +8,7 @@
 
 namespace weightcast {
 
-/// Whether somebody can listen there: what comes from the wire is wider.
+/// Whether a node can listen there. The field on the wire is wider.
 [[nodiscard]] constexpr bool is_port(std::uint32_t port) { return port >= 1 && port <= 65535; }
 
 /// Numbers connections; one per core.
@@ -20,13 +20,13 @@ class ConnIds {
   std::uint64_t last_ = 0;
 };
 
-/// The child's connections to its parents: one per parent and lane, shared by stripes and versions, kept while wanted.
-/// Lanes are parallel streams of one edge. Pure. Invariant: at most one connection per peer and lane.
+/// The child's connections to its parents: one per parent and lane, shared by stripes and versions, and kept while
+/// needed. Lanes are the parallel streams of one edge. Pure. Invariant: at most one connection per peer and lane.
 class Links {
  public:
   Links(ConnIds& ids, ActionQueue& actions) : ids_(ids), actions_(actions) {}
 
-  /// The origin's address as this node was given it: used for peer 0 whatever the plan says.
+  /// The origin's address in this node's configuration. It counts for peer 0, whatever the plan says.
   void set_origin(std::string host, std::uint16_t port);
 
   /// The connection to `peer` on `lane`, opened if there is none.

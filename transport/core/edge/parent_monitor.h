@@ -25,15 +25,16 @@ namespace weightcast {
 ///   fine      else
 ///
 /// window         Timeouts::rate_window, or the time of 12 chunks at the expected rate; it slides by quarters. A window
-///                is judged when it is full, not while the payload is open, and not after UpToDate until the next
-///                chunk: who has nothing more passes on all that it gets (head-of-line blocking is further up). The
-///                quarters before that chunk then count as having brought what was expected.
-/// expected rate  the plan's prediction; halved when a parent was SLOW, or a second one SILENT in a row, and doubled
-///                when a full window brought 1.5 times as much, so that a child on a slow link settles. Nothing is
-///                expected where the plan predicts nothing, and nobody is SLOW.
-/// patience       Timeouts::parent_silence, or the time of 4 chunks at the expected rate. Where nothing is expected it
-///                doubles with each further SILENT parent up to a minute, as a chunk may take longer than the patience
-///                on each of their links; and halves when a window has brought chunks without a pause.
+///                is judged when it is full, not while the payload is open, and not between UpToDate and the next
+///                chunk. A parent that has nothing more passes on all that it gets, so the delay is further up
+///                (head-of-line blocking). After UpToDate the quarters before the next chunk count as having brought
+///                what was expected.
+/// expected rate  the plan's prediction. A SLOW parent, or a second SILENT one in a row, halves it. A full window that
+///                brought 1.5 times as much doubles it. So a child on a slow link settles. Without a prediction nothing
+///                is expected, and no parent is SLOW.
+/// patience       Timeouts::parent_silence, or the time of 4 chunks at the expected rate. Without a prediction each
+///                further SILENT parent doubles it, up to a minute, because a chunk may take longer on all their links.
+///                A window of chunks without a pause halves it.
 ///
 /// The 16 chunks of STALLED double with each STALLED in a row, so that a stream which is much slower than the others
 /// brings its chunks in the end.
@@ -87,8 +88,8 @@ class ParentMonitor {
 
   /// To be asked when deadline() has passed.
   [[nodiscard]] Verdict judge(Instant now, const Edge& edge);
-  /// What is to be said to the origin now; nothing if there is nothing to say, or it was said a moment ago. Also while
-  /// no parent is connected.
+  /// What to tell the origin now; nothing if the stripe does not starve, or the origin was told a moment ago. Works
+  /// while no parent is connected, too.
   [[nodiscard]] std::optional<Starvation> starvation(Instant now, const Edge& edge);
 
   /// When judge() may have a verdict.

@@ -10,10 +10,9 @@
 
 namespace weightcast {
 
-/// Looks again at chunks of which somebody says that this node serves them damaged: has them read and hashed, and
-/// tells what came of it. Pure. Owned by a core.
-/// Invariant: at most kChecksMax are under way, and a chunk that was found right is not read again for kRecheckAfter: a
-/// child that lies costs little.
+/// Checks chunks that a child calls damaged: has them read from the disk and hashed. Pure. Owned by a Core.
+/// Invariant: at most kChecksMax checks are under way, and a chunk that was right is not read again for kRecheckAfter.
+/// So a child that lies costs little.
 class SelfCheck {
  public:
   static constexpr std::size_t kChecksMax = 4;

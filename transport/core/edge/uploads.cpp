@@ -48,7 +48,7 @@ Status Uploads::handle_subscribe(Instant now, ConnId conn, const wire::Subscribe
     return fail(Errc::kTooLarge, Op::kReceive, fmt::format("subscribe: {} subscriptions already", kSubscriptionsMax));
   }
   if (is_bitmap_too_much(payload, child, request.chunks_held().size())) {
-    refuse(conn, payload, "this node keeps no more requests for what it does not have yet");
+    refuse(conn, payload, "too many requests wait at this node for payloads that it does not have yet");
     return {};
   }
   Subscription s(conn, request.stripe(), weights);
@@ -87,7 +87,7 @@ void Uploads::start(PayloadId payload, Subscription& s, ChildState& child) {
     if (holdings_.empty() || payload.version > holdings_.rbegin()->first.version) return note_due(s);
     const ConnId conn = s.conn;
     child.subscriptions.erase({payload, s.stripe});
-    return refuse(conn, payload, "this node has other payloads only");
+    return refuse(conn, payload, "this node holds other payloads only");
   }
   s.ready = true;
   grow(holding->second.manifest(), s);
@@ -282,7 +282,7 @@ void Uploads::handle_timeout(Instant now) {
     for (auto s = child.subscriptions.begin(); s != child.subscriptions.end();) {
       const auto& [payload, stripe] = s->first;
       if (!s->second.ready && now - s->second.told_at >= timeouts_.unknown_version) {
-        refuse(conn, payload, "this node has not heard of the version");
+        refuse(conn, payload, "this node has not begun the version");
         s = child.subscriptions.erase(s);
         continue;
       }

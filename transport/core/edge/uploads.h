@@ -15,9 +15,9 @@
 
 namespace weightcast {
 
-/// The parent's side of every edge: sends each child the chunks it asked for, in order, as they become verified here.
-/// Pure: no I/O, no clock. Called by the core that owns it.
-/// Invariant: a chunk is sent only if it is in Holding::verified(), and at most once per subscription.
+/// The parent's side of every edge. Sends each child the chunks that it asked for, in order, as this node verifies
+/// them. Pure: no I/O, no clock. Called by the core that owns it. Invariant: a chunk is sent only if it is in
+/// Holding::verified(), and at most once per subscription.
 class Uploads {
  public:
   /// Bytes of bitmaps that are kept, because their payload is not known here to its end: of one child, and of all.
@@ -35,10 +35,9 @@ class Uploads {
   /// Whether `conn` said hello.
   [[nodiscard]] bool is_child(ConnId conn) const { return children_.contains(conn); }
 
-  /// Costs no more than reading the request. A child is told that the payload is not available where its bitmap would
-  /// have to be kept beyond the bounds below. Errors (the caller closes the connection): kCorrupt for weights out of
-  /// their limits, kTooLarge for more than a child can want, kNotAllowed without hello, kAlreadyExists for what it is
-  /// subscribed to.
+  /// Costs no more than reading the request. Answers NotAvailable where the child's bitmap would have to be kept beyond
+  /// the bounds above. Errors (the caller closes the connection): kCorrupt (weights out of their limits), kTooLarge
+  /// (more subscriptions or chunks than a child can want), kNotAllowed (no hello), kAlreadyExists (subscribed already).
   Status handle_subscribe(Instant now, ConnId conn, const wire::Subscribe& request);
   void handle_unsubscribe(ConnId conn, const wire::Unsubscribe& request);
   void handle_closed(ConnId conn);
@@ -49,8 +48,8 @@ class Uploads {
   void handle_verified(PayloadId payload, ChunkIndex chunk);
   /// Nobody gets `payload` from here any more.
   void withdraw(PayloadId payload, std::string_view reason);
-  /// How many chunks of one of `stripes` of a plan have left to that child, on whatever connections, since it said
-  /// hello. A child may have split each stripe further.
+  /// How many chunks of one of a plan's `stripes` have left to that child, on all its connections, since it said hello.
+  /// The child may have split each stripe further.
   [[nodiscard]] std::uint64_t chunks_sent(PeerId child, PayloadId payload, std::uint32_t stripe,
                                           std::uint32_t stripes) const;
   /// Whether a child waits for more of it.
@@ -124,8 +123,8 @@ class Uploads {
   void send(const Key& key, Subscription& subscription, ChunkIndex chunk, ChildState& child);
   /// There is something to send again.
   void resume(Subscription& subscription, ChildState& child);
-  /// Everything that is verified here has left, and the child waits for more. One who ever gets there feeds its child
-  /// as fast as it is fed itself.
+  /// All that is verified here has left, and the child waits for more. A parent that gets there feeds its child as fast
+  /// as it is fed itself.
   [[nodiscard]] static bool is_idle(const Subscription& subscription) {
     return subscription.ready && subscription.exhausted && subscription.in_flight == 0;
   }
@@ -141,8 +140,8 @@ class Uploads {
   std::size_t kept_bitmaps_bytes_ = 0;
   std::map<ConnId, ChildState> children_;
   std::uint64_t bytes_sent_ = 0;
-  // Not after anything is due; too early at most, as being busy again does not move it. So nobody looks at all children
-  // after every chunk.
+  // A lower bound of the next deadline. A subscription that is busy again does not move it, so it may fire early, never
+  // late, and no code looks at all children after every chunk.
   std::optional<Instant> due_;
 };
 

@@ -9,8 +9,8 @@
 
 namespace weightcast {
 
-/// When which fraction of the active members had installed each of the last versions. Pure. Called by the Publications
-/// that owns it. Invariant: a time, once there, does not change.
+/// T_bcast of the last versions: when which fraction of the active members had installed each. Pure. Called by the
+/// Publications that owns it. Invariant: a time that is known does not change.
 class BroadcastTimes {
  public:
   /// Times count from `started_at`; absent until reached.
@@ -18,7 +18,7 @@ class BroadcastTimes {
     std::optional<Duration> t50, t90, t100;
   };
 
-  /// One that was published before a restart: its time counts from the first who wants it.
+  /// A version that was published before a restart. Its time counts from the first member that needs it.
   void restore(Version version) { versions_[version]; }
   void handle_wanted(Instant now, Version version);
   /// A new version. Returns the older ones whose publication ends with that.
@@ -26,13 +26,13 @@ class BroadcastTimes {
 
   // The following return the versions that everybody has now: their publication has ended.
 
-  /// Somebody has installed something.
+  /// A member has installed a version.
   [[nodiscard]] std::vector<Version> handle_installed(Instant now, const Membership& members);
-  /// Everybody is counted anew.
+  /// Counts all members anew.
   [[nodiscard]] std::vector<Version> count(Instant now, const Membership& members);
   [[nodiscard]] std::vector<Version> count(Instant now, const Membership& members, Version version);
 
-  /// Somebody has joined, and is counted at the next install.
+  /// A member has joined. It counts from the next install on.
   void handle_joined();
 
   /// Null if it is not known any more.
@@ -41,10 +41,10 @@ class BroadcastTimes {
  private:
   struct Entry {
     Times times;
-    bool announced = false;  // false for one that was restored, and nobody wanted yet
-    bool ended = false;      // everyone has it, or a newer one came
+    bool announced = false;  // false for a restored version that no member has needed so far
+    bool ended = false;      // every member has it, or a newer one came
     Instant started_at{};
-    std::uint32_t installs_to_count = 0;  // before so many more no fraction that is asked for can be reached
+    std::uint32_t installs_to_count = 0;  // so many more are needed before the next fraction can be reached
   };
 
   /// Whether its publication ends with this.

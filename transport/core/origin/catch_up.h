@@ -8,16 +8,16 @@
 
 namespace weightcast {
 
-/// A patch is worth its applying only below this share of the full payload.
+/// A patch is worth applying only below this share of the full payload.
 inline constexpr double kPatchShareMax = 0.6;
-/// A packed payload is worth its making only below this one.
+/// A packed payload is worth making only below this share of the full payload.
 inline constexpr double kPackedShareMax = 0.9;
 
 /// What the origin gives to a worker that is behind.
 struct CatchUp {
   PayloadId next{};               ///< what it is to take now; meaningless while `make` is set
   std::uint64_t total_bytes = 0;  ///< of `next` and what follows it up to the latest version
-  bool make = false;              ///< the patch `next` is to be made first: nothing else is worth beginning
+  bool make = false;              ///< `next` has to be made first; nothing else is worth beginning
 };
 
 struct CatchUpRequest {
@@ -30,14 +30,14 @@ struct CatchUpRequest {
   std::function<bool(PayloadId)> can_make;
 };
 
-/// The way of least bytes from what is installed to the latest version: one patch (made for two neighbours, or folded
-/// over several versions), stored patches in turn, or the full payload. A direct patch that can still be made is waited
-/// for: it is as small as any chain, since it carries the latest value of each cell once. The full payload is packed if
-/// that is held, or can be made. Pure.
+/// The path of least bytes from the installed version to the latest: one patch (between two neighbours, or folded over
+/// several versions), stored patches in turn, or the full payload. A worker waits for a direct patch that can still be
+/// made. Such a patch is as small as any chain, because it carries the latest value of each cell once. The full payload
+/// is packed if the origin holds it packed, or can pack it. Pure.
 [[nodiscard]] CatchUp choose_payload(const Holdings& holdings, const CatchUpRequest& request);
 
-/// The stored patches of `holdings` that lead, one after the other, to the latest version: the last `patches_max` at
-/// most, and only as long as together they are smaller than the full payload by kPatchShareMax. The others help nobody.
+/// The stored patches of `holdings` that lead to the latest version in turn: at most the last `patches_max`, and
+/// together below kPatchShareMax of the full payload. Other patches help nobody.
 [[nodiscard]] std::set<PayloadId> useful_chain(const Holdings& holdings, Version latest, std::uint32_t patches_max);
 
 }  // namespace weightcast

@@ -39,15 +39,15 @@ namespace weightcast {
 ///   STARVED, it stays      below                                             below           below
 ///   WAITING                nobody: it exonerates the child                   -               -
 ///
-/// Of whoever else a child says that it gets nothing from them, the word exonerates that child, and nothing more: a
-/// child may have moved on before the plan did.
+/// A report of starvation about a parent that the plan does not name exonerates the child, and accuses nobody: a child
+/// may move before the plan does.
 ///
-/// The origin is never blamed. Where more than one and more than a quarter of those that it feeds call it slow, its own
-/// uplink is, and none of them becomes a leaf for that. Nobody becomes a leaf where half of the members are already.
-/// A child is believed if it relays, or is the second one to say so; not if it has become a leaf for failing others.
+/// The origin is never blamed. If more than one child, and more than a quarter of its children, call it slow, its own
+/// uplink is the cause, and none of them becomes a leaf for that. If half of the members are leaves, nobody else
+/// becomes one. A child is believed if it relays, or is the second one to say so. A child that became a leaf is not.
 ///
-/// Starvation. When a publication is held up, everybody below that place gets nothing, and everybody who is honest says
-/// so (STARVED: my parent says that it has nothing more; WAITING: it is late). So the relay to blame is the one whose
+/// Starvation. When a publication is held up, everybody below that place gets nothing, and honest members say so
+/// (STARVED: my parent says that it has nothing more; WAITING: it is late). So the relay to blame is the one whose
 /// child starves and which does not starve itself:
 ///
 ///   a child says STARVED of a parent for kStarvedFor, and the parent,             the parent is a leaf; blamed, if

@@ -28,8 +28,8 @@ enum class CatchUpPath : std::uint8_t {
 };
 [[nodiscard]] std::string_view to_string(CatchUpPath path);
 
-/// One worker as the origin knows it. Kept for a while after it has gone: its number and history are found again by its
-/// name.
+/// One worker as the origin knows it. The origin keeps a lost worker for a while, and finds its number and history
+/// again by its name.
 struct Member {
   PeerId id{};
   std::string name;
@@ -40,13 +40,13 @@ struct Member {
   std::uint16_t port = 0;
   Rate uplink{};
   Rate downlink{};
-  bool leaf_only = false;    ///< by its own word
+  bool leaf_only = false;    ///< it says that it cannot relay
   bool unreachable = false;  ///< the origin dialled it in vain, and no other worker has reached it
   bool standby = false;
 
   Version installed{};
-  /// What it has installed is greater than any version of this origin's: it is from another run. Nothing is planned for
-  /// it, and nobody waits for it, until this origin publishes a greater one.
+  /// Its installed version is from another run: greater than any of this origin's, or the latest with other bytes. The
+  /// origin plans nothing for it and does not await it, until it publishes a greater version.
   bool foreign = false;
   PayloadId receiving{};
   PayloadId assigned{};  ///< what it was told to take last, on this connection
@@ -54,7 +54,7 @@ struct Member {
   CatchUpPath installed_path = CatchUpPath::kUnknown;
   std::optional<Digest> installed_digest;  ///< of the version that it joined with; absent if it named none
   std::uint64_t installed_bytes = 0;       ///< of the payload that brought it; 0 if that is not known
-  bool base_unusable = false;  ///< neither patches nor packed payloads are of use to it until it has a full one
+  bool base_unusable = false;              ///< only the full payload as it is can be installed, until one was
   std::uint32_t chunks_verified = 0;
   std::uint32_t chunks_total = 0;
   Instant progress_at{};  ///< when it said so
@@ -62,7 +62,7 @@ struct Member {
   std::uint64_t bytes_received = 0;
   std::uint64_t bytes_sent = 0;
   Instant heard_at{};  ///< of a lost one: when it was
-  Version failed{};    ///< the version that it could not install; none since
+  Version failed{};    ///< the version that it could not install, if it has installed none since
   PeerScore score;     ///< of its forwarding
   PeerStanding standing;
   std::string last_error;
@@ -70,9 +70,9 @@ struct Member {
   [[nodiscard]] bool connected() const { return conn != ConnId{}; }
   /// Connected and meant to serve.
   [[nodiscard]] bool active() const { return connected() && !standby && !foreign; }
-  /// Has received something of this origin's, by its own word.
+  /// Says that it has received something of this origin's.
   [[nodiscard]] bool has_received() const { return chunks_verified > 0 || (installed != kNoVersion && !foreign); }
-  /// Whether more is known of it than that it came.
+  /// Whether the origin knows more of it than that it joined.
   [[nodiscard]] bool has_history() const {
     return has_received() || !score.empty() || !(standing.record() == PeerStandingRecord{});
   }
@@ -85,7 +85,7 @@ struct Member {
 };
 
 /// The origin's members by number, name and connection. Pure.
-/// Invariant: a name has one number until it is forgotten, and numbers are never used again; a connection belongs to at
+/// Invariants: a name has one number until it is forgotten; a number is never used again; a connection belongs to at
 /// most one member.
 class Membership {
  public:
@@ -100,10 +100,10 @@ class Membership {
 
   /// Forgets lost members for whom `may_go` holds:
   ///
-  ///   of whom nothing is known but that they came   after kKeepStranger; the longest lost beyond kStrangersMax
-  ///   that have received or forwarded something     after kKeepLost; the longest lost beyond kLostMax
-  ///   whose forwarding has been bad                 the longest lost beyond kLostMax: a new start is not to
-  ///                                                 exonerate them
+  ///   never received or forwarded anything   after kKeepStranger; the longest lost beyond kStrangersMax
+  ///   received or forwarded something        after kKeepLost; the longest lost beyond kLostMax
+  ///   forwarded badly                        the longest lost beyond kLostMax, so that a new start does not exonerate
+  ///                                          them
   ///
   /// Returns when the next is to be forgotten.
   template <typename MayGo>

@@ -135,7 +135,7 @@ Status OriginCore::check_join(Instant now, const wire::Join& join) {
   }
   if (join.listen().port() != 0 && !is_port(join.listen().port())) {
     return fail(Errc::kInvalidArgument, Op::kJoin,
-                fmt::format("it listens on port {}, which is none", join.listen().port()));
+                fmt::format("it listens on port {}; ports are 1 to 65535", join.listen().port()));
   }
   const Member& member = members_.by_name(join.name());
   if (member.connected() && member.incarnation != join.incarnation() && now - member.heard_at < 2 * member.heartbeat) {
@@ -268,7 +268,7 @@ void OriginCore::handle_heartbeat(Instant now, Member& member, const wire::Heart
 }
 
 void OriginCore::handle_chunk(Instant now, ConnId conn, const ChunkArrival&) {
-  refuse(conn, fail(Errc::kNotAllowed, Op::kReceive, "a chunk for the origin: nobody sends it any"));
+  refuse(conn, fail(Errc::kNotAllowed, Op::kReceive, "a chunk, which no node sends to an origin"));
   if (Member* member = members_.by_conn(conn))
     lose(now, *member, "it sent a chunk, which no worker sends to its origin");
 }

@@ -21,9 +21,8 @@ struct PeerRecord {
   PeerStandingRecord standing;
 };
 
-/// The origin: knows the members and their connections, and serves the first chunk of everything. Who gets what, and by
-/// which plan, is the business of its Publications.
-/// Invariant: a connection is a member's, a probe, or one that Core knows.
+/// The origin: knows the members and their connections, and serves the first copy of each chunk. Its Publications
+/// decide who gets what, and by which plan. Invariant: a connection is a member's, a probe, or one that Core knows.
 class OriginCore final : public Core {
  public:
   explicit OriginCore(OriginConfig config);
@@ -34,7 +33,7 @@ class OriginCore final : public Core {
   /// What peer_records() gave before a restart; before start().
   void restore_peers(Instant now, const std::vector<PeerRecord>& records);
   [[nodiscard]] std::vector<PeerRecord> peer_records(Instant now) const;
-  /// Grows whenever peer_records() has something new that is worth keeping.
+  /// Grows when peer_records() has changed enough to be written.
   [[nodiscard]] std::uint64_t peer_records_generation() const { return publications_.ended_count(); }
 
   /// What make_plan() says of a payload of this size for the members of now.
@@ -46,29 +45,31 @@ class OriginCore final : public Core {
   /// other runs. Errors: kAlreadyExists, kInvalidArgument (0).
   [[nodiscard]] Status check_version(Version version) const { return publications_.check_version(version); }
 
-  /// A new version is being taken over: its open manifest, which is announced at once, then ever more of it, whose
-  /// chunks can be read. The manifests continue one another; what is grown has all chunk digests so far. It ends with
-  /// handle_publish() or handle_publish_failed(). The manifest's chunk size is kept, whatever a plan would choose now.
-  /// `packable`: as far as samples tell packing makes it smaller. If that is worth it, who needs it whole waits for the
-  /// end, from which it is packed.
+  /// Takes a new version over: first its open manifest, which the origin announces at once, then ever more chunks,
+  /// which can be read. Each manifest continues the one before, and `grown` has all chunk digests so far. The take-over
+  /// ends with handle_publish() or handle_publish_failed(). The plan keeps the manifest's chunk size. `packable`:
+  /// samples tell that packing makes the version smaller. If packing pays, workers that need the whole version wait for
+  /// the end, because the origin packs its own copy. A manifest that breaks these rules is logged, and the version
+  /// withdrawn.
   void handle_publish_begun(Instant now, std::shared_ptr<const Manifest> manifest, bool packable = true) {
     publications_.handle_publish_begun(now, std::move(manifest), packable);
   }
   void handle_publish_grown(Instant now, const MadePayload& grown) { publications_.handle_publish_grown(now, grown); }
-  /// A new version is complete in the store, whether or not it was begun. `started_at` is when the publication began,
-  /// for T_bcast.
+  /// A new version is complete in the store, whether or not it was begun. T_bcast counts from `started_at`. A version
+  /// out of order, or with digests that are not its manifest's, is logged and not published.
   void handle_publish(Instant now, Instant started_at, const MadePayload& made);
-  /// What was begun comes to nothing: it is withdrawn, and its number may be used again. Harmless if nothing was.
+  /// Withdraws the version that was begun; its number may be used again. Harmless if none was begun.
   void handle_publish_failed(Instant now, Version version) { publications_.handle_publish_failed(now, version); }
 
-  /// Answers to action::MakePatch, as it is being made: first an open manifest, which is announced at once, then ever
-  /// more of it, whose chunks can be read. The manifests continue one another; `chunk_digests` are all so far.
+  /// Answers to action::MakePatch while the payload is made: first an open manifest, which the origin announces at
+  /// once, then ever more chunks, which can be read. Each manifest continues the one before; `chunk_digests` are all so
+  /// far.
   void handle_patch_begun(Instant now, std::shared_ptr<const Manifest> manifest) {
     publications_.handle_patch_begun(now, std::move(manifest));
   }
   void handle_patch_grown(Instant now, const MadePayload& grown) { publications_.handle_patch_grown(now, grown); }
-  /// The last answer to action::MakePatch, whether or not others came before it. An error says that no such patch is to
-  /// be had, or none that is worth it (kTooLarge): one that was begun is withdrawn.
+  /// The last answer to action::MakePatch, whether or not others came before it. After an error the origin withdraws
+  /// what was begun. kTooLarge: the payload would not be worth sending.
   void handle_patch_made(Instant now, PayloadId payload, const Result<MadePayload>& made) {
     publications_.handle_patch_made(now, payload, made);
   }
@@ -76,15 +77,15 @@ class OriginCore final : public Core {
   [[nodiscard]] std::optional<PublicationProgress> progress(Version version) const {
     return publications_.progress(version);
   }
-  /// Of the last publication, be it still being taken over.
+  /// The version of the last publication, also while it is taken over.
   [[nodiscard]] Version latest() const { return publications_.latest(); }
   [[nodiscard]] const Membership& members() const { return members_; }
   [[nodiscard]] const OriginConfig& config() const { return config_; }
-  /// How most members get the latest version, for status; null if nobody does.
+  /// How most members get the latest version, for status; null if no member gets it.
   [[nodiscard]] const Plan* latest_plan() const { return publications_.latest_plan(); }
   /// Plans were repaired so many times.
   [[nodiscard]] std::uint64_t repair_count() const { return publications_.repair_count(); }
-  /// What was last found to be wrong with what this node holds; "" if nothing was.
+  /// The last damage that this node found in what it holds; "" if there was none.
   [[nodiscard]] const std::string& last_error() const { return last_error_; }
 
   void start(Instant now) override;

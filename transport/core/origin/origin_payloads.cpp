@@ -85,8 +85,8 @@ void OriginPayloads::make(PayloadId payload) {
 
 Status OriginPayloads::begin_made(std::shared_ptr<const Manifest> manifest) {
   const PayloadId payload = manifest->id();
-  if (!making_.contains(payload)) return bad(Errc::kNotFound, payload, "nobody asked for it");
-  if (!manifest->open) return bad(Errc::kInvalidArgument, payload, "it begins without being open");
+  if (!making_.contains(payload)) return bad(Errc::kNotFound, payload, "the origin did not ask for it");
+  if (!manifest->open) return bad(Errc::kInvalidArgument, payload, "its first manifest is not open");
   if (holdings_.contains(payload)) return bad(Errc::kAlreadyExists, payload, "it was begun before");
   holdings_.emplace(payload, Holding(std::move(manifest)));
   return {};
@@ -110,7 +110,7 @@ Result<wire::Message> OriginPayloads::grow(const MadePayload& grown) {
 
 Result<std::optional<wire::Message>> OriginPayloads::complete(const MadePayload& made) {
   const PayloadId payload = made.manifest->id();
-  if (made.manifest->open) return bad(Errc::kInvalidArgument, payload, "it ends without its end being known");
+  if (made.manifest->open) return bad(Errc::kInvalidArgument, payload, "its last manifest is still open");
   if (holdings_.contains(payload)) {
     WC_ASSIGN(wire::Message message, grow(made));
     return std::optional(std::move(message));

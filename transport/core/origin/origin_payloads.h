@@ -20,11 +20,11 @@ struct MadePayload {
   std::vector<Digest> chunk_digests;
 };
 
-/// What an origin holds, is making and could make: full payloads, patches, packed payloads. Pure. Called by the
-/// Publications that own it, which know who needs what. A payload begins open and is held from then on, grows, and
-/// comes to its end or is withdrawn.
-/// Invariants: everything held is ours, so all of it that is known is verified; versions only grow, but for one that
-/// was withdrawn; the latest is held in full.
+/// What an origin holds, is making and could make: full payloads, patches, packed payloads. Pure. Owned by a
+/// Publications, which knows who needs what. A payload begins open and is held from then on. It grows, and then is
+/// complete or withdrawn.
+/// Invariants: the origin's holdings change here alone; all known chunks of what is held are verified; versions only
+/// grow, except after a withdrawal; the latest is held in full.
 class OriginPayloads {
  public:
   /// All outlive it. `holdings` is changed here alone.
@@ -34,52 +34,54 @@ class OriginPayloads {
   [[nodiscard]] const Holdings& held() const { return holdings_; }
   [[nodiscard]] bool holds(PayloadId payload) const { return holdings_.contains(payload); }
   [[nodiscard]] Version latest() const { return latest_; }
-  /// The greatest number that a whole version ever had.
+  /// The greatest number that a complete version ever had, withdrawn ones included.
   [[nodiscard]] Version last_used() const { return std::max(last_used_, latest_); }
   /// Whether the latest version is still being taken over.
   [[nodiscard]] bool taking_over() const;
-  /// The newest version that is not.
+  /// The newest version that is not being taken over.
   [[nodiscard]] Version newest_whole() const { return taking_over() ? newest_before(latest_) : latest_; }
   /// The newest version that is held and older than this one; kNoVersion if there is none.
   [[nodiscard]] Version newest_before(Version version) const;
 
-  /// One that was found on disk. Returns whether it is whole, and so held.
+  /// A payload that was found on disk. Returns whether it is complete, and so held.
   bool restore(std::shared_ptr<const Manifest> manifest, const std::vector<Digest>& chunk_digests);
   /// The full payload of a new version, open; it is the latest from now on. `packable`: see OriginCore.
   void begin_version(std::shared_ptr<const Manifest> manifest, bool packable);
-  /// The same, whole, whether or not it was begun. Returns what to tell those who were told of its beginning, if it
-  /// was. Errors: as complete().
+  /// The full payload is complete, whether or not it was begun. Returns the message for the members that were told of
+  /// its beginning, if it was begun. Errors: as complete().
   [[nodiscard]] Result<std::optional<wire::Message>> complete_version(const MadePayload& made);
 
-  /// Whether that patch or packed payload can be had, or is being made already.
+  /// Whether that patch or packed payload can be made, or is being made.
   [[nodiscard]] bool can_make(PayloadId payload) const;
   [[nodiscard]] bool is_making(PayloadId payload) const { return making_.contains(payload); }
   /// Whether any is being made that leads to this version.
   [[nodiscard]] bool is_making_for(Version version) const;
-  /// Has it made, unless it is held or being made.
+  /// Asks for the payload, unless it is held or being made.
   void make(PayloadId payload);
   /// It is being made: from now on it is held, open. Errors: kNotFound (nobody asked for it), kInvalidArgument (the
   /// manifest is not open), kAlreadyExists (it is held).
   Status begin_made(std::shared_ptr<const Manifest> manifest);
-  /// It was made, or came to nothing. Returns whether it was asked for.
+  /// It was made, or could not be. Returns whether it was asked for.
   bool end_making(PayloadId payload) { return making_.erase(payload) > 0; }
-  /// It is not to be made again while its version is the latest.
+  /// Does not have it made again while its version is the latest.
   void give_up(PayloadId payload) { useless_.insert(payload); }
 
-  /// What is held of one that was begun becomes this. Returns what to tell those who were told of it. Errors: kNotFound
-  /// (it was not begun), kInvalidArgument (it is not what was begun, or digests are missing or wrong). After an error
-  /// it is to be withdrawn.
+  /// A payload that was begun has grown to this. Returns the message for the members that were told of it. Errors:
+  /// kNotFound (it was not begun), kInvalidArgument (it does not continue what was begun, or digests are missing or
+  /// wrong). The caller withdraws it after an error.
   [[nodiscard]] Result<wire::Message> grow(const MadePayload& grown);
-  /// All of it is there. As complete_version(). Errors: kInvalidArgument, as grow(), and for one that is open.
+  /// A payload is complete, whether or not it was begun. Returns the same as complete_version(). Errors: as grow(), and
+  /// kInvalidArgument for a manifest that is open.
   [[nodiscard]] Result<std::optional<wire::Message>> complete(const MadePayload& made);
-  /// It is held no more; a version that it led to as the latest is none any more. Returns whether it was held.
+  /// Holds the payload no more. If it was the latest version, the one before is the latest again. Returns whether it
+  /// was held.
   bool withdraw(PayloadId payload);
 
   /// What brings one who has `installed` to `version`, which is held and newer.
   [[nodiscard]] CatchUp catch_up_to(Version version, Version installed, bool patches_fit,
                                     const std::function<bool(PayloadId)>& can_make) const;
-  /// What helps nobody any more: nothing while a version is taken over, as that may come to nothing. `in_use`: whether
-  /// somebody still waits for more of it.
+  /// The payloads that help nobody any more; none while a version is taken over, because that may be withdrawn.
+  /// `in_use`: whether a worker still waits for chunks of the payload.
   [[nodiscard]] std::vector<PayloadId> unneeded(const std::function<bool(PayloadId)>& in_use) const;
   /// It is held no more.
   void forget(PayloadId payload) { holdings_.erase(payload); }
@@ -92,7 +94,7 @@ class OriginPayloads {
   Holdings& holdings_;
   ActionQueue& actions_;
   std::set<PayloadId> making_;   // patches and packed payloads that were asked for
-  std::set<PayloadId> useless_;  // those that could not be made, or would not be small
+  std::set<PayloadId> useless_;  // could not be made, or would not be small
   Version latest_{};
   Version last_used_{};
 };

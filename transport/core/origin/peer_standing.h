@@ -17,7 +17,7 @@ enum class Standing : std::uint8_t {
 
 [[nodiscard]] std::string_view to_string(Standing standing);
 
-/// What a member did wrong, by the word of those that it fed; or, if two fed it slowly, by its own.
+/// What a member did wrong. Its children say so; if two parents fed it slowly, its own reports do.
 enum class PeerFault : std::uint8_t { kClosed, kSlow, kCorrupt };
 
 /// What outlives the process.
@@ -37,9 +37,9 @@ struct PeerStandingRecord {
 ///     any --bar--> kRolloutOnly, for good                 bar: kCorruptToBar corrupt chunks, ever
 ///   kRolloutOnly --readmit--> kTail --readmit--> kSeed    readmit: clean_needed() clean publications in a row
 ///
-/// A publication with faults adds at most one strike, for all children of a failing relay complain at once; a clean
-/// one takes one away. The clean publications needed double with every demotion up to kCleanMax, so that a member that
-/// comes and goes does not take a chain with it each time.
+/// A publication with faults adds at most one strike, because all children of a failing relay complain at once. A clean
+/// one takes one away. Each demotion doubles the clean publications needed, up to kCleanMax. So a member that comes and
+/// goes does not take a chain with it each time.
 /// Invariant: strikes < kStrikesToDemote between publications; barred() implies kRolloutOnly.
 class PeerStanding {
  public:
@@ -53,7 +53,7 @@ class PeerStanding {
   explicit PeerStanding(const PeerStandingRecord& record);
 
   void handle_fault(PeerFault fault);
-  /// `took_part`: it received the payload. One that did not earns no trust by the time that passes.
+  /// `took_part`: it received the payload. A member earns no trust by publications that it did not receive.
   void handle_publication_end(bool took_part);
 
   [[nodiscard]] Standing standing() const { return record_.standing; }
@@ -76,8 +76,8 @@ struct RankedPeer {
   double score = 0;
 };
 
-/// Sorts the best first: by standing, then by score in steps of 0.05, so that noise does not move connections about,
-/// then by id, which is the order of joining.
+/// Sorts the best first: by standing, then by score, then by id, which is the order of joining. Scores count in steps
+/// of 0.05, so that noise does not move connections about.
 void rank_peers(std::vector<RankedPeer>& peers);
 
 }  // namespace weightcast

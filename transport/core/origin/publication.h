@@ -43,36 +43,36 @@ class Publication {
   [[nodiscard]] PayloadId id() const { return manifest().id(); }
   [[nodiscard]] const Plan& plan() const { return plan_; }
 
-  /// Whether `member` can get this payload, or give it: those who have it, and those who were told of it and have not
-  /// gone past it. A worker skips what is superseded before it is begun.
+  /// Whether `member` can receive or serve this payload: it has the payload, or was told of it and has not gone past
+  /// it. A worker skips a payload that is superseded before the worker begins it.
   [[nodiscard]] bool takes_part(const Member& member) const;
-  /// Whether the plan has others than those who take part.
+  /// Whether the plan's members are not those that take part.
   [[nodiscard]] bool outdated() const;
-  /// Fits the plan to the members of now, and tells those for whom something changed.
+  /// Fits the plan to the members of now, and sends each changed assignment.
   void repair(Instant now);
   /// `member` is to be given the manifest and its assignment: announce() does so.
   void announce_to(PeerId member) { to_announce_.insert(member); }
-  /// Announces to those in the plan who wait for it: either those who are assigned this payload, or the others.
+  /// Announces the payload to the waiting members of the plan: those assigned this payload, or the others.
   void announce(bool to_assigned);
-  /// How often that was done.
+  /// How often the plan was repaired.
   [[nodiscard]] std::uint64_t repair_count() const { return repair_count_; }
   /// Whether a member was told of the payload, on its connection of now.
   [[nodiscard]] bool has_told(PeerId member) const { return told_.contains(member); }
   /// Sends it to everyone who was told of the payload.
   void tell_all(const wire::Message& message) const;
 
-  /// It may be planned again, though it could not store the payload. Returns whether it could not.
+  /// Plans `member` again, which could not store the payload. Returns whether that was so.
   bool readmit(PeerId member) { return failed_.erase(member) > 0; }
-  /// It could not store the payload: neither fed nor a relay.
+  /// `member` could not store the payload: the plan neither feeds it nor has it relay.
   void handle_failed(PeerId member) { failed_.insert(member); }
   void handle_holder(PeerId member) { holders_.insert(member); }
-  /// Its connection is gone, or made anew: what it was told and has is not known any more. Returns whether it was known
-  /// to take part.
+  /// Its connection is gone, or made anew. The origin does not know any more what it was told and has. Returns whether
+  /// it was known to take part.
   bool handle_disconnected(PeerId member);
   /// It is assigned this payload: repair() and announce() follow.
   void handle_assigned(PeerId member);
-  /// It is in the middle of this payload, of which this connection has not said anything: repair() and
-  /// announce() tell it its assignment, and what became of the payload.
+  /// It is receiving this payload, and was told nothing of it on this connection. repair() and announce() follow: they
+  /// tell it its assignment and the payload's manifest of now.
   void handle_resumed(PeerId member);
 
  private:

@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kMissingNamesMax = 8;
 // Publications whose plans are still looked after though nobody needs them.
 constexpr std::size_t kPublicationsMax = 8;
-constexpr std::string_view kNotMade = "it could not be made to its end";
+constexpr std::string_view kNotMade = "the origin could not complete it";
 
 }  // namespace
 

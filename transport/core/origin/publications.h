@@ -38,8 +38,8 @@ struct PublicationProgress {
 ///
 /// Several payloads may be under way, of one version and of several: each has a plan of its own, over the members that
 /// need it or have it. The PayloadAssigner decides who gets which, PublicationPlans keeps the plans fitted, and
-/// FaultAttribution judges the relays. The latest version may still be taken over; nothing is forgotten before that
-/// ends, as it may come to nothing. Invariant: versions only grow, but for one that came to nothing.
+/// FaultAttribution judges the relays. While the latest version is taken over, nothing is forgotten, because that
+/// version may still be withdrawn. Invariant: versions only grow, except after a withdrawal.
 class Publications {
  public:
   Publications(const OriginConfig& config, Membership& members, Holdings& holdings, Uploads& uploads,
@@ -52,18 +52,18 @@ class Publications {
   void handle_publish_grown(Instant now, const MadePayload& grown);
   void handle_publish(Instant now, Instant started_at, const MadePayload& made);
   void handle_publish_failed(Instant now, Version version);
-  /// What is held of it was found to be damaged: it is offered to nobody any more. A version of which this was the full
-  /// payload is none any more, but its number stays used.
+  /// The origin's copy of a payload is damaged: nobody is offered it any more. If it was a version's full payload, that
+  /// version is withdrawn, and its number stays used.
   void handle_damaged(Instant now, PayloadId payload);
   void handle_patch_begun(Instant now, std::shared_ptr<const Manifest> manifest);
   void handle_patch_grown(Instant now, const MadePayload& grown);
   void handle_patch_made(Instant now, PayloadId payload, const Result<MadePayload>& made);
 
-  /// A member's connection was made, or made anew; it has what it told, and `held` besides.
+  /// A member's connection was made, or made anew. The member can serve `held`.
   void handle_joined(Instant now, Member& member, const std::vector<PayloadId>& held);
   /// A standby member is to serve from now on.
   void handle_activated(Instant now, Member& member) { assigner_.assign(now, {&member}); }
-  /// A member's connection is gone, or it serves no longer.
+  /// A member's connection is gone, or the member does not serve any more.
   void handle_lost(Instant now, Member& member);
   /// Who can be a relay has changed.
   void repair_all(Instant now) { plans_.unsettle_all(now); }
@@ -76,7 +76,7 @@ class Publications {
   [[nodiscard]] std::uint64_t repair_count() const { return plans_.repair_count(); }
   /// All members that some plan has.
   [[nodiscard]] std::unordered_set<PeerId> planned() const { return plans_.planned(); }
-  /// By its own word `member` is in the middle of this payload, and not of that which it told before.
+  /// `member` says that it receives this payload now.
   void handle_receiving(Instant now, Member& member, PayloadId payload);
   void handle_installed(Instant now, Member& member, const wire::Installed& installed);
   void handle_install_failed(Instant now, Member& member, const wire::InstallFailed& failed);
@@ -89,14 +89,14 @@ class Publications {
   /// How most members get the latest version; null if nobody does.
   [[nodiscard]] const Plan* latest_plan() const;
   [[nodiscard]] Plan plan_for(Instant now, std::uint64_t payload_bytes) const;
-  /// How many have ended: only then standings change.
+  /// How many publications have ended. Standings change only then.
   [[nodiscard]] std::uint64_t ended_count() const { return ended_count_; }
 
  private:
   /// Counts who has installed what, forgets what nobody needs any more, repairs plans.
   void settle(Instant now);
-  /// This origin has a new version, which may be greater than what members have from other runs, or the same by its
-  /// digest. An open payload has none yet.
+  /// Members whose version is from another run take part again, if this origin's new version is greater than theirs, or
+  /// the same by its digest. An open full payload has no digest yet.
   void adopt_foreign(const Manifest& manifest);
   /// What was begun of a version comes to nothing.
   void abandon_version(Instant now, Version version);
@@ -106,7 +106,7 @@ class Publications {
   void tell(PayloadId payload, const std::optional<wire::Message>& growth);
   /// A patch or packed payload was made. Errors: why there is none.
   Status hold_made(PayloadId payload, const Result<MadePayload>& made);
-  /// Nobody gets any more of a payload that was begun.
+  /// Takes a payload back from everybody who was told of it.
   void withdraw(PayloadId payload, std::string_view why);
   /// Nobody asks about its plan any more. To be called before it is held no more.
   void end_publication(PayloadId payload);

@@ -10,23 +10,23 @@
 
 namespace weightcast {
 
-/// Finds out which members can be dialled, since only those can be relays: the origin dials each once after it joined,
-/// and has others try those that it cannot reach itself. Pure. Called by the OriginCore that owns it.
+/// Finds out which members can be dialled, because only those can be relays. The origin dials each member once after it
+/// joined, and has others try those that it cannot reach itself. Pure. Called by the OriginCore that owns it.
 /// Invariant: Member::unreachable is set here alone.
 class Reachability {
  public:
   Reachability(Membership& members, ConnIds& conn_ids, ActionQueue& actions)
       : members_(members), conn_ids_(conn_ids), actions_(actions) {}
 
-  /// `member` has joined: it is taken to be reachable, dialled unless it is `leaf_only`, and asked to try those that
-  /// are not.
+  /// `member` has joined. It counts as reachable, is dialled unless it is `leaf_only`, and is asked to try unreachable
+  /// members.
   void handle_joined(Member& member);
   void handle_connected(ConnId conn);
   /// Whether `conn` was a probe.
   [[nodiscard]] bool is_probe(ConnId conn) const { return probes_.contains(conn); }
-  /// A probe came to nothing. Returns whether a member is unreachable now: plans have to be fitted to that.
+  /// A probe failed. Returns whether a member is unreachable now, so that plans have to be repaired.
   [[nodiscard]] bool handle_closed(ConnId conn, std::string_view why);
-  /// A member's word on another. Returns whether one can be reached now that could not.
+  /// A member has tried another one. Returns whether a member that was unreachable is reachable now.
   [[nodiscard]] bool handle_probed(const wire::Probed& probed);
   /// Keeps nothing of members that are not connected.
   void forget_lost();

@@ -19,11 +19,11 @@ class PlanIndex {
   /// Where in Plan::members; `member` must be in the plan.
   [[nodiscard]] std::size_t place_of(PeerId member) const { return nodes_.at(member) - 1; }
 
-  /// The parent, its parent and so on, the origin last; of a longer way the nearest kAncestorsMax - 1 and the origin.
-  /// This is the list that a child dials down when its parent fails. `member` must be in the plan.
+  /// The parent, its parent and so on, the origin last; at most the nearest kAncestorsMax - 1 and the origin. A child
+  /// dials down this list when its parent fails. `member` must be in the plan.
   [[nodiscard]] std::vector<PeerId> ancestors_of(PeerId member, std::uint32_t stripe) const;
 
-  /// In rank order. `node` may be the origin; one that is not in the plan has no children.
+  /// In rank order. `node` may be the origin. A node outside of the plan has no children.
   [[nodiscard]] std::vector<PeerId> children_of(PeerId node, std::uint32_t stripe) const;
 
  private:
@@ -41,15 +41,17 @@ class PlanIndex {
 [[nodiscard]] std::vector<PeerId> ancestors_of(const Plan& plan, PeerId member, std::uint32_t stripe);
 [[nodiscard]] std::vector<PeerId> children_of(const Plan& plan, PeerId node, std::uint32_t stripe);
 
-/// Fits a plan in use to who is there now, moving as few as it can. `request` gives the members and their rates in rank
-/// order: a member of the plan that is missing from it is lost, one that can relay no longer is demoted, one that the
-/// plan does not have is a late joiner. Its payload and topology are ignored where the plan has them: stripes keep
-/// their weights and chunks their size, because both are in use.
-/// - An orphan moves to its nearest ancestor that can still relay, the same that it dials by itself; where more orphans
-///   come to one ancestor than it lost children, the rest are placed like joiners.
-/// - A demoted member becomes a leaf at the tail of its chain, behind those whom it fed.
-/// - A joiner goes where it receives fastest, and of such places to the one nearest the origin: in chains, to the
-///   shortest chain's tail.
+/// Fits a plan in use to the members of now, and moves as few as it can. `request` has the members and their rates in
+/// rank order. A member of the plan that is not in the request is lost; one that cannot relay any more is demoted. A
+/// member of the request that is not in the plan is a late joiner. The plan's payload and topology count, not the
+/// request's: stripes keep their weights and chunks their size, because both are in use.
+/// - An orphan moves to its nearest ancestor that can still relay, which is the one that it dials by itself. An
+/// ancestor
+///   takes as many orphans as it lost children; the others are placed like joiners.
+/// - A demoted member becomes a leaf at the tail of its chain, behind its former children.
+/// - A joiner goes where it receives fastest; of several such places it takes the one nearest the origin. In chains
+/// that
+///   is the tail of the shortest chain.
 /// `finish` is predicted as if the payload began anew. Deterministic. Cost: O(n * stripes), and O(n) for each member
 /// that is placed.
 [[nodiscard]] Plan repair_plan(const Plan& plan, const PlanRequest& request);

@@ -41,7 +41,7 @@ void Intake::handle_not_available(Instant now, PayloadId payload) {
   incoming_->download->handle_withdrawn();
   // An open version that the origin does not go on with is no version, and nobody has all of it.
   if (incoming_->holding->open() && !payload.is_encoded()) {
-    return abandon_incoming(now, "it came to nothing at the origin");
+    return abandon_incoming(now, "the origin withdrew it");
   }
   if (announced_) abandon_incoming(now, kNotKept);
 }
@@ -276,7 +276,7 @@ void Intake::finish_if_complete(Instant now) {
   incoming_->phase = Phase::kFinishing;
   incoming_->stored_at = now;
   if (config_.single_copy && incoming_->id.is_patch()) {
-    held_.withdraw(incoming_->id.base, "this node has one copy, which the next version takes");
+    held_.withdraw(incoming_->id.base, "this node updates its only copy in place");
   }
   actions_.push(action::FinishPayload{incoming_->id});
 }
@@ -308,7 +308,7 @@ void Intake::handle_damaged(Instant now, PayloadId payload, const Error& why) {
   }
   if (!held_.withdraw(payload, "what this node has of it is damaged")) return;
   last_error_ = why.message();
-  actions_.push(action::warning(fmt::format("{}; it is served to nobody any more", last_error_)));
+  actions_.push(action::warning(fmt::format("{}; this node does not serve it any more", last_error_)));
 }
 
 void Intake::send_installed() { reports_.send_installed(bytes_received_, installed_seconds_); }
@@ -351,7 +351,8 @@ void Intake::report_faults(Instant now) {
   if (!incoming_) return;
   reports_.send_faults(incoming_->download->take_faults());
   if (incoming_->phase == Phase::kFinishing || !incoming_->download->damaged_at_origin()) return;
-  fail_incoming(now, fail(Errc::kCorrupt, Op::kVerify, "the origin's own copy is damaged, time and again"), false);
+  fail_incoming(now, fail(Errc::kCorrupt, Op::kVerify, "the origin has sent damaged bytes several times in a row"),
+                false);
 }
 
 void Intake::send_heartbeat(Instant now) {

@@ -19,18 +19,18 @@ namespace weightcast {
 /// The one payload that a worker receives, from announced to installed, and the one that is installed. Pure. Called by
 /// the WorkerCore that owns it.
 ///
-/// One version is received at a time; of those announced meanwhile the last is next, the others are skipped. A
-/// version that is being received is finished first: otherwise a trainer that publishes faster than the links carry
-/// would leave every worker with nothing; it is given up only when the origin itself has it no more, or for a newer one
-/// of fewer bytes than are missing of it.
+/// A worker receives one version at a time, and finishes it before it begins the last one announced meanwhile.
+/// Otherwise a trainer that publishes faster than the links carry would leave every worker with nothing. The worker
+/// gives a version up in two cases: the origin does not have it any more, or a newer one takes fewer bytes than are
+/// missing.
 ///
-/// A patch is taken only on the version that is installed. One that turns out not to fit it, because the base is
-/// damaged or another, is told to the origin, which then assigns the full payload; until that is installed no patch is
-/// taken. So is a packed payload that is none, or for which there is no room.
+/// A patch is taken only if its base is installed. If it does not fit, because the base is damaged or another, the
+/// worker tells the origin, and the origin assigns the full payload. Until that is installed, the worker takes no
+/// patch. The same holds for a packed payload that cannot be unpacked, or for which there is no room.
 ///
-/// A payload may be open: still being made at the origin, which says on the control connection what it has grown to. It
-/// is received, forwarded and stored like any other, and installed only when it is not open any more; until then a
-/// failure or a restart throws away what is here of it.
+/// A payload may be open: the origin still makes it, and tells its growth on the control connection. The worker
+/// receives, forwards and stores it like any other, and installs it once it is not open any more. Until then a failure
+/// or a restart discards what is here of it.
 ///
 /// Invariants: nothing unverified is stored, forwarded or installed; installed_version() never goes back.
 class Intake {
@@ -81,7 +81,7 @@ class Intake {
   void describe(wire::Join& join) const;
 
   [[nodiscard]] Version installed_version() const { return held_.installed(); }
-  /// The payload that is arriving; of kNoVersion if none is.
+  /// The payload that arrives; of kNoVersion if none does.
   [[nodiscard]] PayloadId receiving() const { return incoming_ ? incoming_->id : PayloadId{}; }
   [[nodiscard]] std::uint32_t chunks_verified() const;
   /// See Download::early_bytes().
@@ -92,7 +92,7 @@ class Intake {
   [[nodiscard]] std::string parent_name() const {
     return incoming_ ? incoming_->download->parent_name() : std::string();
   }
-  /// Why the last attempt came to nothing; "" after one that did not.
+  /// Why the last attempt failed; "" after a success.
   [[nodiscard]] const std::string& last_error() const { return last_error_; }
   /// Of the last installation: from the first chunk until all were stored, and from there on.
   [[nodiscard]] double transfer_s() const { return transfer_s_; }
@@ -124,12 +124,12 @@ class Intake {
   void take_up_newest(Instant now);
   void finish_if_complete(Instant now);
   void fail_incoming(Instant now, const Error& why, bool discard);
-  /// Gives up what is arriving, for what was announced since if there is something.
+  /// Gives up what arrives, and takes up what was announced since, if anything.
   void abandon_incoming(Instant now, std::string_view why);
   /// Whether it could be installed on what is installed now.
   [[nodiscard]] bool fits(const Manifest& manifest) const;
   [[nodiscard]] bool cheaper_than_incoming(const Manifest& manifest) const;
-  /// Tells the origin of parents that were left; gives up what even the origin has damaged.
+  /// Tells the origin of faults of parents. Gives up a payload that the origin itself sends damaged.
   void report_faults(Instant now);
   void send_installed();
 

@@ -128,7 +128,7 @@ void WorkerCore::handle_origin_message(Instant now, const wire::Message& message
 
 void WorkerCore::handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk) {
   if (!links_.is_link(conn)) {
-    return refuse(conn, fail(Errc::kNotAllowed, Op::kReceive, "a chunk from a connection that was not asked for one"));
+    return refuse(conn, fail(Errc::kNotAllowed, Op::kReceive, "a chunk on a connection that leads to no parent"));
   }
   intake_.handle_chunk(now, conn, chunk);
 }

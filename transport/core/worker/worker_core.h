@@ -19,8 +19,8 @@ class WorkerCore : public Core {
  public:
   explicit WorkerCore(WorkerConfig config);
 
-  /// A complete version that a store recovered; before start(). The newest is the installed one. Of a version that came
-  /// as a patch the digests are of no interest.
+  /// A complete version that a store recovered; before start(). The newest is the installed one. Chunk digests that are
+  /// not those of a full payload's manifest leave the version out. For other kinds they are ignored.
   void restore(std::shared_ptr<const Manifest> manifest, const std::vector<Digest>& chunk_digests);
   /// A complete patch that a store recovered, for children; before start().
   void restore_patch(std::shared_ptr<const Manifest> manifest, const std::vector<Digest>& chunk_digests);
@@ -49,7 +49,7 @@ class WorkerCore : public Core {
   [[nodiscard]] const Intake& intake() const { return intake_; }
   [[nodiscard]] PayloadId receiving() const { return intake_.receiving(); }
   [[nodiscard]] std::uint64_t bytes_received() const { return intake_.bytes_received(); }
-  /// Why it is not joined, or else why the last version could not be installed.
+  /// Why the worker has not joined; else why it could not install the last version.
   [[nodiscard]] const std::string& last_error() const {
     return origin_.last_error().empty() ? intake_.last_error() : origin_.last_error();
   }
