@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/parallel.h"
 #include "bench/codec/codec.h"
-#include "bench/codec/parallel.h"
 #include "patch/codec/segment_codec.h"
 
 // The segments of a patch, one after the other, without the patch's own head. Unlike the rivals', every one carries the

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/parallel.h"
 #include "base/result.h"
 #include "bench/codec/cells.h"
-#include "bench/codec/parallel.h"
 
 // Determinism. Random numbers come from a counter (SplitMix64 addressed by position), so a cell's history needs no
 // state of its neighbours. Normal deviates are a count of random bits, made smooth by a dither: integers, then one

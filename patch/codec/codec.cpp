@@ -4,7 +4,8 @@
 
 #include <condition_variable>
 #include <mutex>
-#include <thread>
+
+#include "base/parallel.h"
 
 namespace weightcast {
 namespace {
@@ -21,13 +22,10 @@ class EncodeQueue {
   EncodeQueue(const std::vector<SegmentRange>& plan, const ByteSource& base, const ByteSource& result,
               const EncodeOptions& options)
       : plan_(plan), base_(base), result_(result), slots_(2 * std::max(options.threads, 1u)) {
-    if (options.threads <= 1) {
-      own_.emplace(*options.kernels);
-      return;
+    const unsigned wanted = options.threads > 1 ? options.threads : 0;
+    while (threads_.size() < wanted && add_thread(threads_, [this, kernels = options.kernels] { work(*kernels); })) {
     }
-    for (unsigned i = 0; i < options.threads; ++i) {
-      threads_.emplace_back([this, kernels = options.kernels] { work(*kernels); });
-    }
+    if (threads_.empty()) own_.emplace(*options.kernels);
   }
   ~EncodeQueue() {
     {
@@ -35,7 +33,7 @@ class EncodeQueue {
       stopped_ = true;
     }
     changed_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();  // joins
   }
 
   /// Waits for the next segment in order.
@@ -91,9 +89,9 @@ class EncodeQueue {
   std::size_t taken_ = 0;
   std::size_t handed_out_ = 0;
   bool stopped_ = false;
-  std::optional<SegmentEncoder> own_;  // where no thread is started
+  std::optional<SegmentEncoder> own_;  // where no thread was started
   std::vector<std::byte> own_before_, own_after_;
-  std::vector<std::thread> threads_;  // last: they use all of the above
+  std::vector<std::jthread> threads_;  // last: they use all of the above
 };
 
 Error corrupt(std::string what) { return fail(Errc::kCorrupt, Op::kParse, "patch: " + std::move(what)); }

@@ -12,11 +12,11 @@ namespace weightcast {
 
 struct EncodeOptions {
   /// Segments encoded side by side. The bytes do not depend on it.
-  unsigned threads = 1;  ///< 1: none is started
+  unsigned threads = 1;  ///< 1: none is started; fewer where the machine allows no more
   const Kernels* kernels = &best_kernels();
 };
 
-/// Takes the next bytes of a patch, which are gone when it returns. An error ends the encoding.
+/// Takes the next bytes of a patch, which are valid only during the call. An error ends the encoding.
 using PatchSink = std::function<Status(Bytes)>;
 
 struct PatchSummary {
@@ -26,10 +26,10 @@ struct PatchSummary {
   std::uint32_t segments = 0;
 };
 
-/// Writes a patch to `sink`: the head at once, each segment when it and those before it are ready, then the end. The
-/// sink runs on the caller's thread and holds the encoders back: at most 2 * threads segments wait for it, each with
-/// its buffers (four bytes and a cell per changed cell). Errors: those of the sources and of the sink; kInvalidArgument
-/// where a source is not as long as the head says.
+/// Writes a patch to `sink`: the head at once, then the segments in order, then the end. The sink runs on the caller's
+/// thread. A slow sink holds the encoders back: at most 2 * threads segments wait for it, each with its buffers (four
+/// bytes and a cell per changed cell). Errors: those of the sources and of the sink; kInvalidArgument (a source is not
+/// as long as the head says).
 Result<PatchSummary> encode_patch(const PatchHead& head, const ByteSource& base, const ByteSource& result,
                                   const EncodeOptions& options, const PatchSink& sink);
 
@@ -46,16 +46,16 @@ class OwnedSegment {
   std::vector<std::byte> frame_;
 };
 
-/// Reads a patch as its bytes arrive, and gives out segments as they become complete. Pure: no I/O, no clock.
-/// Invariant: holds the bytes of one incomplete frame, no more. After an error it stays in error.
+/// Reads a patch as its bytes arrive, and returns segments as they become complete. Pure: no I/O, no clock.
+/// Invariant: holds the bytes of at most one incomplete frame. After an error, every call returns that error.
 class PatchReader {
  public:
-  /// Takes bytes until a frame is complete, and returns how many; the rest is to be given again after polling. Bytes
-  /// after the end are an error. Errors: those of read_head(), peek_segment(), read_segment(), read_end(); kCorrupt for
-  /// a segment that the head does not plan.
+  /// Takes bytes until a frame is complete, and returns how many it took. The caller polls, then passes the rest.
+  /// Errors: those of read_head(), peek_segment(), read_segment(), read_end(); kCorrupt (bytes after the end, or a
+  /// segment that the head does not plan).
   Result<std::size_t> handle_bytes(Bytes bytes);
 
-  /// The segment that became complete, once.
+  /// The segment that has become complete. Each is returned once.
   [[nodiscard]] std::optional<OwnedSegment> poll_segment();
 
   /// Set once the head is complete.

@@ -6,8 +6,8 @@
 #include <mutex>
 #include <optional>
 #include <string_view>
-#include <thread>
 
+#include "base/parallel.h"
 #include "patch/snapshot/snapshot.h"
 
 namespace weightcast {
@@ -78,7 +78,8 @@ Result<Digest> snapshot_digest(const SnapshotSource& source, unsigned threads) {
     }
   };
   std::vector<std::jthread> others;
-  for (unsigned i = 1; i < threads; ++i) others.emplace_back(work);
+  while (others.size() + 1 < threads && add_thread(others, work)) {
+  }
   work();
   others.clear();  // joins
   if (error) return *error;

@@ -32,7 +32,7 @@ inline constexpr std::uint64_t kDigestBlockBytes = std::uint64_t{4} << 20;
 ///            = 082e451e47937c0cd3d2b60ba4f95e46
 class SnapshotDigest {
  public:
-  /// Takes what it needs of `table`. The number of leaves is bounded by kSnapshotBytesMax.
+  /// Copies what it needs of `table`. kSnapshotBytesMax bounds the number of leaves.
   explicit SnapshotDigest(const FileTable& table);
 
   [[nodiscard]] std::size_t leaf_count() const { return leaves_.size(); }
@@ -45,7 +45,7 @@ class SnapshotDigest {
   /// Whether every leaf is set.
   [[nodiscard]] bool complete() const { return leaves_set_ == leaves_.size(); }
 
-  /// Only when complete().
+  /// The root. Only when complete().
   [[nodiscard]] Digest root() const;
 
  private:
@@ -56,8 +56,8 @@ class SnapshotDigest {
   std::size_t leaves_set_ = 0;
 };
 
-/// Reads all of `source` (by read_at()) with `threads` threads, each with a buffer of one leaf, and returns the root.
-/// Errors: those of SnapshotSource::read_at().
+/// Reads all of `source` with read_at() on at most `threads` threads, each with a buffer of one leaf, and returns the
+/// root. Errors: those of SnapshotSource::read_at().
 [[nodiscard]] Result<Digest> snapshot_digest(const SnapshotSource& source, unsigned threads = 1);
 
 }  // namespace weightcast

@@ -6,11 +6,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/parallel.h"
 #include "base/units.h"
 #include "patch/apply/patch_applier.h"
 #include "patch/apply/undo.h"
 #include "transport/io/log.h"
-#include "transport/io/parallel.h"
 #include "transport/io/store/patched_snapshot.h"
 #include "transport/io/store/snapshot_check.h"
 #include "transport/io/store/store_work.h"
@@ -170,8 +170,8 @@ Status write_changes(const InPlaceWork& work, const InPlaceChanges& changes, con
   std::mutex mutex;  // guards `status` and `idle`
   Status status;
   std::vector<std::vector<std::byte>> idle;
-  for_each_index(static_cast<std::uint32_t>(changes.places.size()),
-                 work.files->table().size_bytes() >= kParallelBytesMin, [&](std::uint32_t i) {
+  for_each_index(changes.places.size(), work.files->table().size_bytes() >= kParallelBytesMin ? 2 : 1,
+                 [&](std::size_t i) {
                    std::vector<std::byte> frame;
                    {
                      const std::lock_guard lock(mutex);

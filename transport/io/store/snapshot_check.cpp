@@ -4,7 +4,7 @@
 #include <mutex>
 #include <utility>
 
-#include "transport/io/parallel.h"
+#include "base/parallel.h"
 
 namespace weightcast {
 namespace {
@@ -38,16 +38,15 @@ Result<Digest> files_digest(VersionFiles& files) {
   SnapshotDigest digest(files.table());
   std::mutex mutex;  // guards `digest` and `status`
   Status status;
-  for_each_index(static_cast<std::uint32_t>(digest.leaf_count()), files.table().size_bytes() >= kParallelBytesMin,
-                 [&](std::uint32_t leaf) {
-                   const Result<Digest> found = leaf_digest(files, leaf);
-                   const std::lock_guard lock(mutex);
-                   if (found.has_value()) {
-                     digest.set_leaf(leaf, *found);
-                   } else {
-                     status = found.error();
-                   }
-                 });
+  for_each_index(digest.leaf_count(), files.table().size_bytes() >= kParallelBytesMin ? 2 : 1, [&](std::size_t leaf) {
+    const Result<Digest> found = leaf_digest(files, leaf);
+    const std::lock_guard lock(mutex);
+    if (found.has_value()) {
+      digest.set_leaf(leaf, *found);
+    } else {
+      status = found.error();
+    }
+  });
   WC_TRY(status);
   return digest.root();
 }

@@ -6,8 +6,8 @@
 #include <set>
 #include <string>
 
+#include "base/parallel.h"
 #include "transport/io/log.h"
-#include "transport/io/parallel.h"
 #include "transport/io/store/in_place.h"
 #include "transport/io/store/snapshot_check.h"
 
@@ -35,8 +35,8 @@ bool has_data(VersionFiles& files, std::uint64_t offset, std::uint64_t length) {
 ChunkSet verify_chunks(const VersionRecord& record, VersionFiles& files) {
   const Manifest& manifest = record.manifest;
   std::vector<char> matches(manifest.chunk_count(), 0);  // not vector<bool>: two threads write
-  for_each_index(manifest.chunk_count(), manifest.payload_bytes >= kParallelBytesMin, [&](std::uint32_t i) {
-    const ChunkIndex chunk{i};
+  for_each_index(manifest.chunk_count(), manifest.payload_bytes >= kParallelBytesMin ? 2 : 1, [&](std::size_t i) {
+    const ChunkIndex chunk{static_cast<std::uint32_t>(i)};
     if (!record.digests.knows(chunk)) return;
     if (!has_data(files, manifest.chunk_offset(chunk), manifest.chunk_size(chunk))) return;
     std::vector<std::byte> bytes(manifest.chunk_size(chunk));

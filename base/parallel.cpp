@@ -1,0 +1,29 @@
+#include "base/parallel.h"
+
+#include <atomic>
+#include <system_error>
+#include <utility>
+
+namespace weightcast {
+
+bool add_thread(std::vector<std::jthread>& threads, std::function<void()> work) {
+  try {
+    threads.emplace_back(std::move(work));
+    return true;
+  } catch (const std::system_error&) {
+    return false;
+  }
+}
+
+void for_each_index(std::size_t count, unsigned threads_max, const std::function<void(std::size_t)>& body) {
+  std::atomic<std::size_t> next{0};
+  const auto drain = [&] {
+    for (std::size_t i = next++; i < count; i = next++) body(i);
+  };
+  std::vector<std::jthread> others;
+  while (others.size() + 1 < threads_max && others.size() + 1 < count && add_thread(others, drain)) {
+  }
+  drain();
+}
+
+}  // namespace weightcast

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <thread>
+#include <vector>
+
+namespace weightcast {
+
+/// Adds a thread that runs `work`, or returns false where the machine allows no more threads. Then whoever shares the
+/// work goes on with fewer.
+[[nodiscard]] bool add_thread(std::vector<std::jthread>& threads, std::function<void()> work);
+
+/// Calls `body(i)` once for each i below `count`, on the caller's thread and at most `threads_max` - 1 others. Returns
+/// when all calls have ended. `body` must allow calls at the same time.
+void for_each_index(std::size_t count, unsigned threads_max, const std::function<void(std::size_t)>& body);
+
+}  // namespace weightcast
