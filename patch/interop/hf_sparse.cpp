@@ -119,8 +119,13 @@ Result<std::vector<HfSparseTensor>> read_hf_sparse(Bytes file, std::string_view 
 
 Status apply_hf_sparse_tensor(const HfSparseTensor& change, MutableBytes cells) {
   const std::size_t width = element_bytes(change.dtype);
-  WC_CHECK(width > 0 && cells.size() % width == 0 &&
-           change.values.size() / width == change.indices.size() / kIndexBytes);
+  if (width == 0 || cells.size() % width != 0 || change.indices.size() % kIndexBytes != 0 ||
+      change.values.size() != change.indices.size() / kIndexBytes * width) {
+    return fail(
+        Errc::kInvalidArgument, Op::kDecode,
+        fmt::format("tensor {} of dtype {}: {} bytes of indices and {} of values do not fit its {} bytes",
+                    quoted_name(change.name), change.dtype, change.indices.size(), change.values.size(), cells.size()));
+  }
   const std::size_t elements = cells.size() / width;
   std::int64_t last = -1;
   for (std::size_t i = 0; i < change.indices.size() / kIndexBytes; ++i) {

@@ -329,7 +329,11 @@ Result<SafetensorsHeader> parse_safetensors_header(Bytes prefix, std::uint64_t f
   const auto refuse = [file](Errc code, std::string_view problem) {
     return fail(code, Op::kParse, fmt::format("{}: {}; write the file again", file, problem));
   };
-  WC_CHECK(prefix.size() >= header.data_offset_bytes);
+  if (prefix.size() < header.data_offset_bytes) {
+    return fail(Errc::kInvalidArgument, Op::kParse,
+                fmt::format("{}: {} bytes of it were read, and its header ends at {}; read as far as that", file,
+                            prefix.size(), header.data_offset_bytes));
+  }
   const char* json = reinterpret_cast<const char*>(prefix.data()) + kLengthBytes;
   const std::size_t json_bytes = header.data_offset_bytes - kLengthBytes;
   if (json_bytes == 0 || json[0] != '{') return refuse(Errc::kCorrupt, "its header does not start with '{'");
@@ -451,15 +455,24 @@ Result<SafetensorsLayout> lay_out_safetensors(std::span<const TensorInfo> tensor
 }
 
 Status write_safetensors(FileWriter& out, const SafetensorsLayout& layout, std::span<const Bytes> data) {
-  WC_CHECK(data.size() == layout.order.size());
-  WC_TRY(out.write(std::as_bytes(std::span(layout.header))));
-  std::uint64_t position = layout.header.size();
-  for (const std::size_t i : layout.order) {
-    WC_CHECK(position == layout.offsets_bytes[i]);
-    WC_TRY(out.write(data[i]));
-    position += data[i].size();
+  const auto refuse = [](std::string problem) {
+    return fail(Errc::kInvalidArgument, Op::kEncode, problem + "; lay the file out for the data that it is to hold");
+  };
+  if (data.size() != layout.order.size()) {
+    return refuse(fmt::format("data of {} tensors for a layout of {}", data.size(), layout.order.size()));
   }
-  WC_CHECK(position == layout.file_bytes);
+  // Before the first byte: a file with a wrong tensor in the middle would be of use to nobody.
+  for (std::size_t k = 0; k < layout.order.size(); ++k) {
+    const std::size_t i = layout.order[k];
+    const std::uint64_t end =
+        k + 1 < layout.order.size() ? layout.offsets_bytes[layout.order[k + 1]] : layout.file_bytes;
+    if (data[i].size() != end - layout.offsets_bytes[i]) {
+      return refuse(fmt::format("tensor number {} has {} bytes of data, and the layout {}", i, data[i].size(),
+                                end - layout.offsets_bytes[i]));
+    }
+  }
+  WC_TRY(out.write(std::as_bytes(std::span(layout.header))));
+  for (const std::size_t i : layout.order) WC_TRY(out.write(data[i]));
   return {};
 }
 

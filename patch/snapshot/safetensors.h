@@ -54,7 +54,8 @@ struct SafetensorsHeader {
 /// Refuses what the reference implementation refuses. Exception: a dtype that the format does not name is accepted, and
 /// its size is what the offsets say. Also refuses duplicate names (the reference keeps the last), headers that do not
 /// start with '{', tensors that are not objects, and what exceeds the limits above.
-/// Errors: kTooLarge (a limit), kCorrupt (any other rule); the detail names file, tensor and rule.
+/// Errors: kTooLarge (a limit), kInvalidArgument (a prefix that ends within the header), kCorrupt (any other rule); the
+/// detail names file, tensor and rule.
 [[nodiscard]] Result<SafetensorsHeader> parse_safetensors_header(Bytes prefix, std::uint64_t file_bytes,
                                                                  std::string_view file);
 
@@ -78,7 +79,8 @@ struct SafetensorsLayout {
                                                             const SafetensorsMetadata& metadata = {});
 
 /// Writes a file of that layout; `data` holds each tensor's bytes, in the order in which lay_out_safetensors() was
-/// given them. Does not sync. Errors: those of `out`.
+/// given them. Does not sync. Errors: kInvalidArgument where `data` is not what was laid out (nothing is written then);
+/// those of `out`.
 [[nodiscard]] Status write_safetensors(FileWriter& out, const SafetensorsLayout& layout, std::span<const Bytes> data);
 
 /// The bytes that `shape` takes in `dtype`, a dtype that the format names.

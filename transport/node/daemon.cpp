@@ -28,6 +28,9 @@ namespace {
 // not keeps its connection for the next version, so long.
 constexpr Duration kIdleTimeout = std::chrono::seconds(120);
 
+// For the loop, the store, the local socket and a few connections. With fewer libuv ends the process.
+constexpr rlim_t kDescriptorsMin = 64;
+
 // A connection takes a descriptor, and the usual soft limit of 1024 would end a fleet at some 500 workers.
 void raise_descriptor_limit() {
   rlimit limit{};
@@ -35,6 +38,14 @@ void raise_descriptor_limit() {
   limit.rlim_cur = limit.rlim_max;
   if (::setrlimit(RLIMIT_NOFILE, &limit) != 0)
     log_warning("cannot raise the limit of open files: {}", std::strerror(errno));
+}
+
+Status check_descriptor_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= kDescriptorsMin) return {};
+  return fail(Errc::kNotAllowed, Op::kConfigure,
+              fmt::format("this process may open {} files, and a node needs {}: raise the limit (ulimit -n)",
+                          limit.rlim_cur, kDescriptorsMin));
 }
 
 }  // namespace
@@ -105,6 +116,7 @@ Status run_daemon(DaemonConfig config) {
   WC_TRY(validate(config));
   set_up_heap();
   raise_descriptor_limit();
+  WC_TRY(check_descriptor_limit());
   config.admission = AdmissionLimits::of_this_process();
   StopDeadline deadline;  // outlives all that may take long to end
   PosixFileSystem files;  // takes its share of that limit

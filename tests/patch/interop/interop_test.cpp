@@ -312,5 +312,18 @@ TEST(Interop, AZstdFrameCannotClaimMoreThanItsTensorNeeds) {
   EXPECT_EQ(apply_slime_tensor(SlimeEncoding::kOverwrite, *frame, cells).error().code, Errc::kCorrupt);
 }
 
+TEST(Interop, ASparseChangeThatDoesNotFitItsTensorIsRefused) {
+  const std::vector<std::byte> bytes(8);
+  const auto code = [&](const char* dtype, std::size_t indices, std::size_t values, std::size_t cell_bytes) {
+    std::vector<std::byte> cells(cell_bytes);
+    const Bytes all(bytes);
+    return apply_hf_sparse_tensor({"w", dtype, all.first(indices), all.first(values)}, cells).error().code;
+  };
+  EXPECT_EQ(code("F64", 4, 8, 6), Errc::kInvalidArgument) << "the base's tensor has other elements";
+  EXPECT_EQ(code("BF16", 4, 4, 8), Errc::kInvalidArgument) << "one index, two values";
+  EXPECT_EQ(code("BF16", 3, 0, 8), Errc::kInvalidArgument) << "less than an index";
+  EXPECT_EQ(code("F4", 4, 4, 8), Errc::kInvalidArgument) << "elements that are not whole bytes";
+}
+
 }  // namespace
 }  // namespace weightcast

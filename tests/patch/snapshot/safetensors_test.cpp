@@ -47,6 +47,34 @@ std::string write_to_string(std::span<const TensorInfo> tensors, std::span<const
   return read_file(dir.file("out"));
 }
 
+TEST(Safetensors, RefusesAPrefixThatEndsWithinTheHeader) {
+  const std::string file = safetensors_bytes(R"({"w":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", "abcd");
+  const auto header = parse_safetensors_header(as_bytes(file).first(20), file.size(), "f.safetensors");
+  ASSERT_FALSE(header.has_value());
+  EXPECT_EQ(header.error().code, Errc::kInvalidArgument);
+}
+
+TEST(Safetensors, WritesNothingOfDataThatWasNotLaidOut) {
+  const std::vector<TensorInfo> tensors{{"a", "U8", {3}, 0, 3}, {"b", "BF16", {2}, 0, 4}};
+  const auto layout = lay_out_safetensors(tensors);
+  ASSERT_TRUE(layout.has_value());
+  const TempDir dir;
+  const auto file = real_files().open(dir.file("out"), {.write = true, .create = Create::kNew});
+  ASSERT_TRUE(file.has_value());
+  FileWriter out(**file, "out");
+  const std::string bytes = "abcdefg";
+  const Bytes all = as_bytes(bytes);
+  for (const std::vector<Bytes>& data : {std::vector<Bytes>{all.first(3)},
+                                         {all.first(4), all.first(3)},
+                                         {all.first(3), all.first(4), all.first(1)},
+                                         {all.first(3), all.first(5)}}) {
+    const Status written = write_safetensors(out, *layout, data);
+    ASSERT_FALSE(written.has_value());
+    EXPECT_EQ(written.error().code, Errc::kInvalidArgument);
+  }
+  EXPECT_EQ(read_file(dir.file("out")), "");
+}
+
 TEST(Safetensors, WritesTheGoldenFile) {
   const std::vector<TensorInfo> tensors{
       {"b", "U8", {3}, 0, 3}, {"a\"\n", "BF16", {1, 2}, 0, 4}, {"e", "F32", {0}, 0, 0}};

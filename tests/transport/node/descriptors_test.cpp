@@ -151,5 +151,22 @@ TEST_F(LimitedOrigin, RoomThatWasGivenBackIsUsedAgain) {
   EXPECT_TRUE(alive());
 }
 
+TEST(DescriptorLimit, TooFewForANodeAreRefusedBeforeItStarts) {
+  DaemonConfig config;
+  config.role = Role::kOrigin;
+  config.name = "origin";
+  config.state = "never-made";
+  config.insecure = true;
+  const auto run_with = [&](rlim_t descriptors) {
+    const rlimit limit{descriptors, descriptors};
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+    const Status ran = run_daemon(config);
+    std::fputs(ran.has_value() ? "it ran" : ran.error().message().c_str(), stderr);
+    ::_exit(1);
+  };
+  // With 8, libuv would end the process.
+  EXPECT_EXIT(run_with(8), testing::ExitedWithCode(1), "may open 8 files, and a node needs 64: raise the limit");
+}
+
 }  // namespace
 }  // namespace weightcast
