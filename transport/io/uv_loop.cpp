@@ -235,6 +235,8 @@ std::shared_ptr<EventLoop::Job> UvLoop::offload(std::function<void()> work, std:
   return job;
 }
 
+std::size_t UvLoop::jobs_under_way() const { return impl_->offloaded; }
+
 void UvLoop::on_terminate(std::function<void(int signal)> handler) {
   impl_->on_signal = std::move(handler);
   const auto call = [](uv_signal_t* handle, int signal) { static_cast<Impl*>(handle->data)->on_signal(signal); };

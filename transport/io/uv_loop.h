@@ -9,12 +9,12 @@ struct uv_loop_s;
 
 namespace weightcast {
 
-/// The daemon's loop: libuv, on the thread that runs it, with libuv's pool of threads. Destroying it waits for work
-/// that offload() still runs and for connections that still flush after their close(); any other open handle is a bug
-/// by then and ends the process with its name.
+/// The daemon's loop: libuv, on the thread that runs it, with libuv's thread pool. The destructor waits for work of
+/// offload() and for connections that still flush after their close(). Any other open handle is a bug by then, and ends
+/// the process with the handle's name.
 ///
-/// All timers share one timerfd, exact to tens of microseconds: libuv's own count in milliseconds, which is 125 KB at
-/// 1 Gbit/s, and a descriptor for each timer would halve the connections that a process can have.
+/// All timers share one timerfd, exact to tens of microseconds. libuv's own timers count milliseconds, which are 125 KB
+/// at 1 Gbit/s. A descriptor for each timer would halve the number of connections that a process can have.
 class UvLoop final : public EventLoop {
  public:
   UvLoop();
@@ -26,14 +26,17 @@ class UvLoop final : public EventLoop {
   std::shared_ptr<Job> offload(std::function<void()> work, std::function<void()> done) override;
   [[nodiscard]] unsigned threads_per_job_max() const override { return 2; }
 
-  /// Runs until stop() or until nothing is left to wait for: what post() and on_terminate() may bring does not count.
+  /// Runs until stop(), or until there is nothing to wait for. Future calls of post() and signals do not count.
   void run();
-  /// One turn: runs what is ready, waiting at most until `deadline` for something to be.
+  /// Runs one turn: waits for an event, at most until `deadline`, and handles what is ready.
   void run_until(Instant deadline);
   void stop();
 
   /// Calls `handler` on the loop's thread for SIGINT and SIGTERM, instead of the default action.
   void on_terminate(std::function<void(int signal)> handler);
+
+  /// Calls of offload() whose `done` has not run yet.
+  [[nodiscard]] std::size_t jobs_under_way() const;
 
   [[nodiscard]] uv_loop_s* uv() { return uv_; }
 
@@ -47,13 +50,13 @@ class UvLoop final : public EventLoop {
   uv_loop_s* uv_;
 };
 
-/// Watches a file descriptor that somebody else owns, and that outlives the watch.
+/// Watches a file descriptor. Somebody else owns it, and it outlives the watch.
 class FdWatch {
  public:
   struct Ready {
     bool readable = false;
     bool writable = false;
-    bool failed = false;  ///< an error waits on the descriptor, or it cannot be watched; watching has stopped
+    bool failed = false;  ///< the descriptor has an error or cannot be watched; watching has stopped
   };
 
   FdWatch(UvLoop& loop, int fd, std::function<void(Ready)> on_ready);
@@ -61,7 +64,7 @@ class FdWatch {
   FdWatch(const FdWatch&) = delete;
   FdWatch& operator=(const FdWatch&) = delete;
 
-  /// Level-triggered: `on_ready` runs again each turn until the cause is gone or is no longer watched.
+  /// Level-triggered: `on_ready` runs in each turn until the cause is gone or is no longer watched.
   void watch(bool readable, bool writable);
 
  private:

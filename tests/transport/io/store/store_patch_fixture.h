@@ -112,10 +112,13 @@ class StorePatchTest : public StoreBackendFixture {
       return equal > std::ptrdiff_t(kBytes / 2);
     });
   }
-  /// Lets the store do what it put off.
+  /// Lets the store do what it put off: until no job has run for a while.
   void settle() {
-    const Instant limit = loop_.now() + std::chrono::milliseconds(200);
-    while (loop_.now() < limit) loop_.run_until(limit);
+    constexpr int kQuietTurns = 25;
+    for (int quiet = 0; quiet < kQuietTurns;) {
+      loop_.run_until(loop_.now() + std::chrono::milliseconds(2));
+      quiet = loop_.jobs_under_way() == 0 ? quiet + 1 : 0;
+    }
   }
 
   const Publication one = publication(1, {{"model.safetensors", kBytes}});
