@@ -1,14 +1,6 @@
 #include <CLI/CLI.hpp>
 
-#include "bench/broadcast/broadcast_command.h"
-#include "bench/codec/codec_command.h"
-#include "bench/codec/packed_command.h"
-#include "bench/faults/faults_command.h"
-#include "bench/idle/idle_command.h"
-#include "bench/patch/patch_command.h"
-#include "bench/predict/predict_command.h"
-#include "bench/publish/publish_command.h"
-#include "bench/relay/relay_command.h"
+#include "bench/commands.h"
 
 int main(int argc, char** argv) {
   CLI::App app{"weightcast-bench: what weightcast does, measured on real processes and real bytes", "weightcast-bench"};

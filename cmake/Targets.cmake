@@ -9,14 +9,18 @@ function(weightcast_library name)
   set_source_files_properties(${ARG_APART} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
-# weightcast_test(NAME SOURCES... LINK targets... LABEL fast|sim|net|long|bench [THREADS] [MEMORY] [SHARDS n]
-#   [APART sources...] [TEST_LIMIT_S n] [TIMEOUT_S n]): one GoogleTest program, which is one ctest test; tests/test_main.cpp writes how each
-# TEST in it ended. SHARDS: as many ctest tests, each with a share of the TESTs, so that they run beside each other.
-# TEST_LIMIT_S bounds one TEST, TIMEOUT_S the program. THREADS: what runs under ThreadSanitizer; there its label is
-# "threads". MEMORY: what runs under AddressSanitizer although it is not fast elsewhere; there it is. The targets
-# tests_LABEL build all that the tests of a label take.
+# weightcast_test(NAME SOURCES... LINK targets... LABEL fast|sim|net|long|bench [THREADS] [MEMORY] [ALONE]
+#   [COST_S n] [SHARDS n] [APART sources...] [TEST_LIMIT_S n] [TIMEOUT_S n]): one GoogleTest program, which is one ctest
+# test; tests/test_main.cpp writes how each TEST in it ended.
+#   THREADS        it also runs under ThreadSanitizer, where its label is "threads"
+#   MEMORY         it also runs under AddressSanitizer, although its label is not "fast"
+#   ALONE          it measures rates, so nothing runs beside it
+#   COST_S         about how long it takes: ctest starts the longest first
+#   SHARDS         it is as many ctest tests, each with a share of the TESTs, which run beside each other
+#   TEST_LIMIT_S   bounds one TEST, TIMEOUT_S the program
+# The targets tests_LABEL build all that the tests of a label take.
 function(weightcast_test name)
-  cmake_parse_arguments(ARG "THREADS;MEMORY" "LABEL;SHARDS;TEST_LIMIT_S;TIMEOUT_S" "SOURCES;LINK;APART" ${ARGN})
+  cmake_parse_arguments(ARG "THREADS;MEMORY;ALONE" "LABEL;COST_S;SHARDS;TEST_LIMIT_S;TIMEOUT_S" "SOURCES;LINK;APART" ${ARGN})
   if(ARG_THREADS AND WEIGHTCAST_SANITIZE STREQUAL "thread")
     set(ARG_LABEL threads)
   endif()
@@ -29,6 +33,9 @@ function(weightcast_test name)
   if(NOT ARG_TIMEOUT_S)
     set(ARG_TIMEOUT_S 1800)
   endif()
+  if(NOT ARG_COST_S)
+    set(ARG_COST_S 1)
+  endif()
   if(NOT ARG_SHARDS)
     set(ARG_SHARDS 1)
   endif()
@@ -36,10 +43,6 @@ function(weightcast_test name)
   add_executable(${name} ${ARG_SOURCES})
   set_source_files_properties(${ARG_APART} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
-  # Tests are compiled more often than they run: these halve the time that it takes.
-  if(NOT WEIGHTCAST_SANITIZE)
-    target_compile_options(${name} PRIVATE -O1 -g1)
-  endif()
   target_link_libraries(${name} PRIVATE ${ARG_LINK} weightcast_test_main GTest::gtest GTest::gmock rapidcheck)
   weightcast_label_target(${name} ${ARG_LABEL})
 
@@ -53,6 +56,8 @@ function(weightcast_test name)
     set_tests_properties(${test} PROPERTIES
       LABELS ${ARG_LABEL}
       TIMEOUT ${ARG_TIMEOUT_S}
+      COST ${ARG_COST_S}
+      RUN_SERIAL ${ARG_ALONE}
       ENVIRONMENT "GTEST_TOTAL_SHARDS=${ARG_SHARDS};GTEST_SHARD_INDEX=${shard};WEIGHTCAST_TEST_RESULTS=${PROJECT_BINARY_DIR}/results/${test}.txt;WEIGHTCAST_TEST_LIMIT_S=${ARG_TEST_LIMIT_S}")
   endforeach()
 endfunction()

@@ -81,20 +81,22 @@ count_program() {
   failed=$((failed + lost))
 }
 
-# run_tests PRESET LABEL JOBS
+# run_tests PRESET LABEL...: in one run, so that long tests of one label run beside short ones of another.
 run_tests() {
-  local preset=$1 label=$2 jobs=$3 before=$failed status=0
+  local preset=$1 before=$failed status=0 labels
+  shift
   local directory=$PWD/build/$preset
-  local report=$directory/results-$label.xml
+  local report=$directory/results.xml
   rm -rf "$report" "$directory/results"
   mkdir -p "$directory/results"
-  say "tests labelled $label ($preset)"
-  "${launcher[@]}" ctest --test-dir "$directory" --label-regex "^$label\$" --parallel "$jobs" --output-on-failure \
-    --output-junit "$report" --no-tests=error | tee "$directory/tests-$label.log" | sed -E '/ +Start +[0-9]+: /d' || status=$?
+  labels=$(IFS='|' && printf '%s' "$*")
+  say "tests labelled $* ($preset)"
+  "${launcher[@]}" ctest --test-dir "$directory" --label-regex "^($labels)\$" --parallel "$(nproc)" --output-on-failure \
+    --output-junit "$report" --no-tests=error | tee "$directory/tests.log" | sed -E '/ +Start +[0-9]+: /d' || status=$?
   [[ ! -f $report ]] || count_results "$report" "$directory/results"
   # A failure that the report does not know (ctest itself, a report that was not written) is one all the same.
   ((status == 0 || failed > before)) || failed=$((failed + 1))
-  ((failed == before)) || blame_machine "$directory/tests-$label.log" "$directory" "$test_dir"
+  ((failed == before)) || blame_machine "$directory/tests.log" "$directory" "$test_dir"
   end_leftovers
 }
 
@@ -118,27 +120,21 @@ stage() {
 # In a shell of its own, so that die() does not end the tests without their last line.
 packages_stage() (install_packages "$@")
 
-# Before each label, since what ran before may have filled the disk.
+# Before each run, since what ran before may have filled the disk.
 tests_stage() {
-  stage "tests labelled $2 ($1)" need_space "$test_dir" 2000 "testing" || return 0
-  stage "tests labelled $2 ($1)" need_memory 1000 "testing" || return 0
+  stage "tests ($1)" need_space "$test_dir" 2000 "testing" || return 0
+  stage "tests ($1)" need_memory 1000 "testing" || return 0
   run_tests "$@"
 }
 
 dev_stages() {
-  local label jobs
-  stage "building the tests" build dev "${@/#/tests_}" || return 0
-  for label in "$@"; do
-    # Tests with real processes and rates want the machine for themselves.
-    [[ $label == net || $label == long || $label == bench ]] && jobs=1 || jobs=$(nproc)
-    tests_stage dev "$label" "$jobs"
-  done
+  if stage "building the tests" build_in_batches test "${@/#/tests_}"; then tests_stage test "$@"; fi
 }
 
 sanitizer_stages() {
-  if stage "building for AddressSanitizer" build_in_batches asan tests_fast; then tests_stage asan fast "$(nproc)"; fi
+  if stage "building for AddressSanitizer" build_in_batches asan tests_fast; then tests_stage asan fast; fi
   without_randomisation
-  if stage "building for ThreadSanitizer" build_in_batches tsan tests_threads; then tests_stage tsan threads "$(nproc)"; fi
+  if stage "building for ThreadSanitizer" build_in_batches tsan tests_threads; then tests_stage tsan threads; fi
 }
 
 cmd_test() {

@@ -11,7 +11,7 @@
 namespace weightcast {
 namespace {
 
-struct Flags {
+struct DaemonFlags {
   std::string role, listen = "127.0.0.1:0", origin, uplink = "unlimited", downlink = "unlimited", topology = "auto",
                     packing = "auto", disk = "auto", log_level = "info", snapshot_max;
   double hop_delay_ms = 0.5;
@@ -26,7 +26,7 @@ std::string host_name() {
   return name.data();
 }
 
-Status run(Flags flags) {
+Status run(DaemonFlags flags) {
   set_up_log(flags.log_level);
   DaemonConfig& config = flags.config;
   config.role = flags.role == "origin" ? Role::kOrigin : Role::kWorker;
@@ -56,7 +56,7 @@ Status run(Flags flags) {
 }  // namespace
 
 void add_daemon_command(const Commands& commands) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<DaemonFlags>();
   DaemonConfig& config = flags->config;
   CLI::App* app = commands.app.add_subcommand(
       "daemon", "Run a node: the origin on the trainer's host, a worker on each inference host");

@@ -17,7 +17,7 @@ namespace {
 constexpr const char* kSlime = "slime";
 constexpr const char* kHfSparse = "hf-sparse";
 
-struct Flags {
+struct InteropFlags {
   std::string base, other, output, format;
   std::string encoding = "xor";
   std::uint64_t base_version = 0, version = 1;
@@ -47,7 +47,7 @@ Result<bool> same_besides_tensors(const SnapshotSource& base, const SnapshotSour
   return same_until(base.size_bytes());
 }
 
-Status export_version(const Flags& flags) {
+Status export_version(const InteropFlags& flags) {
   PosixFileSystem file_system;
   WC_ASSIGN(const SnapshotSource base, SnapshotSource::open(file_system, flags.base));
   WC_ASSIGN(const SnapshotSource result, SnapshotSource::open(file_system, flags.other));
@@ -82,7 +82,7 @@ Status export_version(const Flags& flags) {
   return {};
 }
 
-Status import_version(const Flags& flags) {
+Status import_version(const InteropFlags& flags) {
   PosixFileSystem file_system;
   WC_ASSIGN(const SnapshotSource base, SnapshotSource::open(file_system, flags.base));
   const SnapshotStream base_stream(base);
@@ -105,8 +105,8 @@ Status import_version(const Flags& flags) {
 }  // namespace
 
 void add_interop_commands(CLI::App& patch, CommandBody& selected) {
-  const auto add = [&](const char* name, const char* help, Status (*body)(const Flags&)) {
-    auto flags = std::make_shared<Flags>();
+  const auto add = [&](const char* name, const char* help, Status (*body)(const InteropFlags&)) {
+    auto flags = std::make_shared<InteropFlags>();
     CLI::App* sub = patch.add_subcommand(name, help);
     sub->add_option("--format", flags->format, "slime: a delta directory; hf-sparse: sparse safetensors")
         ->required()

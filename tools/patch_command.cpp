@@ -21,7 +21,7 @@
 namespace weightcast {
 namespace {
 
-struct Flags {
+struct PatchFlags {
   std::string base, other, output, model_id;
   std::uint64_t base_version = 0, version = 1;
   unsigned threads = std::max(1u, std::thread::hardware_concurrency());
@@ -60,8 +60,10 @@ class OldSnapshot {
     const FileTable& base = source_->file_table();
     if (base.files().size() == 1) return FileTable::make({{base.files()[0].name, result_bytes}});
     if (base.size_bytes() == result_bytes) return base;
-    return fail(Errc::kUnsupported, Op::kEncode,
-                "the snapshots have several files whose sizes differ; a patch file cannot tell them apart");
+    return fail(
+        Errc::kUnsupported, Op::kEncode,
+        "the snapshots have several files of different total size, and a patch file does not hold file names; give "
+        "both as one file");
   }
 
  private:
@@ -71,14 +73,14 @@ class OldSnapshot {
   std::unique_ptr<ByteSource> stream_;
 };
 
-Status make(const Flags& flags) {
+Status make(const PatchFlags& flags) {
   PosixFileSystem file_system;
   WC_ASSIGN(const OldSnapshot base, OldSnapshot::open(file_system, flags.base));
   WC_ASSIGN(const SnapshotSource result, SnapshotSource::open(file_system, flags.other));
   WC_ASSIGN(const FileTable files, base.result_files(result.size_bytes()));
   if (files.files() != result.file_table().files()) {
     return fail(Errc::kUnsupported, Op::kEncode,
-                fmt::format("{} and {} consist of other files; give both as one file, or with the same shards",
+                fmt::format("{} and {} consist of different files; give both as one file, or with the same shards",
                             flags.base, flags.other));
   }
   PatchIdentity identity{flags.model_id, base.version(flags.base_version), Version{flags.version}, {}, {}};
@@ -150,7 +152,7 @@ struct Application {
   PatchApplier applier;
 };
 
-Status apply(const Flags& flags) {
+Status apply(const PatchFlags& flags) {
   PosixFileSystem file_system;
   WC_ASSIGN(const OldSnapshot base, OldSnapshot::open(file_system, flags.base));
   WC_ASSIGN(const MappedFile patch, MappedFile::open(file_system, flags.other));
@@ -197,7 +199,7 @@ struct TensorFigures {
   }
 };
 
-Status inspect(const Flags& flags) {
+Status inspect(const PatchFlags& flags) {
   PosixFileSystem file_system;
   WC_ASSIGN(const MappedFile patch, MappedFile::open(file_system, flags.base));
   std::map<std::uint32_t, TensorFigures> figures;  // by tensor; kNoTensor for raw bytes
@@ -283,13 +285,13 @@ Status inspect(const Flags& flags) {
 void add_patch_command(const Commands& commands) {
   CLI::App* app = commands.app.add_subcommand("patch", "Make, apply and look into patches between snapshots");
   app->require_subcommand(1);
-  const auto add = [&](const char* name, const char* help, Status (*body)(const Flags&)) {
-    auto flags = std::make_shared<Flags>();
+  const auto add = [&](const char* name, const char* help, Status (*body)(const PatchFlags&)) {
+    auto flags = std::make_shared<PatchFlags>();
     CLI::App* sub = app->add_subcommand(name, help);
     sub->callback([flags, body, selected = &commands.selected] { *selected = [flags, body] { return body(*flags); }; });
     return std::pair(sub, flags);
   };
-  const auto add_threads = [](CLI::App* sub, Flags& flags) {
+  const auto add_threads = [](CLI::App* sub, PatchFlags& flags) {
     sub->add_option("--threads", flags.threads, "Threads; the result does not depend on it")->check(CLI::Range(1, 256));
   };
 

@@ -16,7 +16,7 @@
 namespace weightcast {
 namespace {
 
-struct Flags {
+struct PublishFlags {
   std::string path, state;
   std::uint64_t version = 0;
   double wait = 0;
@@ -101,7 +101,7 @@ nlohmann::json to_json(const PublishOutcome& outcome) {
           {"missing", outcome.missing}};
 }
 
-Status run(const Flags& flags) {
+Status run(const PublishFlags& flags) {
   WC_ASSIGN(Client client, Client::open(flags.state));
   PublishOptions options;
   options.wait_fraction = flags.wait;
@@ -140,7 +140,7 @@ Status run(const Flags& flags) {
 }  // namespace
 
 void add_publish_command(const Commands& commands) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<PublishFlags>();
   CLI::App* app = commands.app.add_subcommand("publish", "Publish a snapshot from the trainer's host");
   app->add_option("PATH", flags->path,
                   "A safetensors file, or a directory with model.safetensors or shards and their index")

@@ -1,11 +1,11 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <fstream>
 #include <memory>
-#include <sstream>
 
+#include "base/file_system.h"
 #include "base/json_text.h"
+#include "base/posix_file_system.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "sim/options.h"
@@ -14,7 +14,7 @@
 namespace weightcast {
 namespace {
 
-struct Flags {
+struct SimulateFlags {
   std::uint32_t workers = 12;
   std::string uplink = "300mbit";
   std::string peer = "100mbit";
@@ -33,6 +33,7 @@ struct Flags {
 constexpr std::uint64_t kDeliveriesMax = 8'000'000;
 // Where there are more workers, every message's share in cycles and re-requests is not looked at.
 constexpr std::uint32_t kThoroughWorkersMax = 200;
+constexpr std::uint64_t kFaultsBytesMax = kMiB;
 
 /// The values were checked when they were parsed.
 template <typename T>
@@ -42,14 +43,12 @@ T value_of(Result<T> parsed) {
 
 Result<std::vector<sim::Fault>> read_faults(const std::string& path) {
   if (path.empty()) return std::vector<sim::Fault>{};
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file) return fail(Errc::kIo, Op::kRead, fmt::format("{}: is it readable?", path));
-  return sim::parse_faults(text.str());
+  PosixFileSystem files;
+  WC_ASSIGN(const std::string text, read_file(files, path, kFaultsBytesMax));
+  return sim::parse_faults(text);
 }
 
-sim::SimOptions options_of(const Flags& flags, Topology topology) {
+sim::SimOptions options_of(const SimulateFlags& flags, Topology topology) {
   sim::SimOptions options;
   options.seed = flags.seed;
   options.workers = flags.workers;
@@ -79,7 +78,7 @@ nlohmann::json seconds_or_null(std::optional<Duration> d) {
 
 std::string seconds_or_dash(std::optional<Duration> d) { return d ? fmt::format("{:.3f}", to_seconds(*d)) : "-"; }
 
-Status run(const Flags& flags) {
+Status run(const SimulateFlags& flags) {
   WC_ASSIGN(const std::vector<sim::Fault> faults, read_faults(flags.faults_path));
   nlohmann::json cases = nlohmann::json::array();
   if (!flags.json) {
@@ -130,7 +129,7 @@ Status run(const Flags& flags) {
 }  // namespace
 
 void add_simulate_command(const Commands& commands) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<SimulateFlags>();
   CLI::App* app = commands.app.add_subcommand(
       "simulate", "Predict a broadcast: the daemon's own core over a simulated network, without sending a byte");
   app->add_option("--workers", flags->workers, "How many")->check(CLI::Range(1u, 100'000u));

@@ -20,7 +20,7 @@
 namespace weightcast {
 namespace {
 
-struct Flags {
+struct StatusFlags {
   std::string state;
   bool json = false;
   bool watch = false;
@@ -120,7 +120,7 @@ std::string render(const local::StatusReply& reply) {
   return out + '\n' + Tree(reply).render();
 }
 
-Status run(const Flags& flags) {
+Status run(const StatusFlags& flags) {
   WC_ASSIGN(Client client, Client::open(flags.state));
   for (;;) {
     WC_ASSIGN(const local::StatusReply reply, client.status());
@@ -136,7 +136,7 @@ Status run(const Flags& flags) {
 }  // namespace
 
 void add_status_command(const Commands& commands) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<StatusFlags>();
   CLI::App* app = commands.app.add_subcommand("status", "Show the nodes: chains, progress, rates, versions");
   app->add_option("--state", flags->state, "The daemon's state directory")->required();
   app->add_flag("--json", flags->json, "JSON; with --watch one object a line");
@@ -145,7 +145,7 @@ void add_status_command(const Commands& commands) {
 }
 
 void add_versions_command(const Commands& commands) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<StatusFlags>();
   CLI::App* app = commands.app.add_subcommand("versions", "List the versions on this host");
   app->add_option("--state", flags->state, "The daemon's state directory")->required();
   app->add_flag("--json", flags->json, "JSON");

@@ -1,4 +1,4 @@
-#include "bench/broadcast/broadcast_command.h"
+#include "bench/commands.h"
 
 #include <fmt/format.h>
 
@@ -13,7 +13,7 @@
 namespace weightcast::bench {
 namespace {
 
-struct Arguments {
+struct BroadcastArguments {
   std::vector<std::size_t> workers;
   std::vector<std::string> uplinks{"300mbit"};
   std::string peer = "100mbit";
@@ -28,7 +28,7 @@ struct Arguments {
   FleetFlags flags;
 };
 
-Result<std::vector<BroadcastCase>> cases_of(const Arguments& arguments) {
+Result<std::vector<BroadcastCase>> cases_of(const BroadcastArguments& arguments) {
   WC_ASSIGN(const std::uint64_t payload_bytes, parse_bytes(arguments.size));
   std::vector<std::size_t> workers = arguments.workers;
   if (arguments.figure == "echo2") {
@@ -58,7 +58,7 @@ Result<std::vector<BroadcastCase>> cases_of(const Arguments& arguments) {
   return cases;
 }
 
-Status run(const Arguments& arguments) {
+Status run(const BroadcastArguments& arguments) {
   WC_ASSIGN(auto wanted, cases_of(arguments));
   WC_ASSIGN(const Content content, parse_content(arguments.content));
   fmt::print("{}\n", broadcast_heading());
@@ -77,7 +77,7 @@ Status run(const Arguments& arguments) {
 }  // namespace
 
 void add_broadcast_command(CLI::App& app) {
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<BroadcastArguments>();
   CLI::App* command = app.add_subcommand("broadcast", "Time until every worker of a fleet has installed a snapshot");
   command->add_option("--workers", arguments->workers, "Numbers of workers, e.g. 3,6,12,24")
       ->delimiter(',')

@@ -1,4 +1,4 @@
-#include "bench/codec/codec_command.h"
+#include "bench/commands.h"
 
 #include <fmt/format.h>
 
@@ -18,7 +18,7 @@
 namespace weightcast::bench {
 namespace {
 
-struct Arguments {
+struct CodecArguments {
   CodecBenchOptions options;
   std::string json_path;
   std::string sizes_path;
@@ -31,7 +31,7 @@ Status write_file(const std::string& path, const std::string& text) {
   return {};
 }
 
-Status run(const Arguments& arguments) {
+Status run(const CodecArguments& arguments) {
   if (!arguments.sizes_path.empty()) {
     WC_ASSIGN(const std::string table, size_table(arguments.options.threads));
     return write_file(arguments.sizes_path, table);
@@ -49,7 +49,7 @@ Status run(const Arguments& arguments) {
 
 void add_codec_command(CLI::App& app) {
   // Shared with the callback, which outlives this call.
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<CodecArguments>();
   CodecBenchOptions& options = arguments->options;
   options.threads = std::max(1u, std::thread::hardware_concurrency());
 

@@ -1,4 +1,4 @@
-#include "bench/codec/packed_command.h"
+#include "bench/commands.h"
 
 #include <fmt/format.h>
 
@@ -19,13 +19,13 @@
 namespace weightcast::bench {
 namespace {
 
-struct Arguments {
+struct PackedArguments {
   PackedBenchOptions options;
   std::string size = "1GiB";
   std::string json_path;
 };
 
-Status run(Arguments& arguments) {
+Status run(PackedArguments& arguments) {
   WC_ASSIGN(arguments.options.size_bytes, parse_bytes(arguments.size));
   fmt::print("{}\n", packed_table_heading());
   const auto print = [](const PackedCase& packed_case) {
@@ -45,7 +45,7 @@ Status run(Arguments& arguments) {
 
 void add_packed_command(CLI::App& app) {
   // Shared with the callback, which outlives this call.
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<PackedArguments>();
   PackedBenchOptions& options = arguments->options;
   options.threads = std::max(1u, std::thread::hardware_concurrency());
 

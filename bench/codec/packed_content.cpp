@@ -5,8 +5,8 @@
 #include <bit>
 #include <cmath>
 
+#include "base/parallel.h"
 #include "bench/codec/cells.h"
-#include "bench/codec/parallel.h"
 #include "bench/codec/trace.h"
 
 namespace weightcast::bench {

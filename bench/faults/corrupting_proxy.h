@@ -11,9 +11,9 @@
 
 namespace weightcast::bench {
 
-/// A relay that lies: sits in front of a node, on the node's own host, and flips one bit in every `kFlipEvery` bytes
-/// that the node sends to those who dialled it. Whoever dials the node from outside gets the proxy (a NAT rule of the
-/// host); the node knows nothing of it.
+/// A proxy in front of a node, on the node's host, which makes it a lying relay: it flips one bit in every `kFlipEvery`
+/// bytes that the node sends to peers that dialled it. A NAT rule of the host leads incoming connections to the proxy.
+/// The node does not notice.
 class CorruptingProxy {
  public:
   static constexpr std::uint64_t kFlipEvery = 4 * kMiB;

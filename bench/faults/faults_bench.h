@@ -18,7 +18,7 @@ struct FaultResult {
   std::size_t workers = 0;
   std::size_t survivors = 0;  ///< workers from whom it was awaited
   std::size_t finished = 0;   ///< of those
-  /// From the fault until no survivor received at less than 80 % of its rate before it any more.
+  /// From the fault until every survivor received at 80 % or more of its rate before the fault.
   std::optional<double> recovery_s;
   std::uint64_t extra_bytes = 0;  ///< chunk bytes that survivors received beyond one payload each
   std::uint64_t corrupted = 0;    ///< bits flipped by a lying relay
@@ -40,8 +40,8 @@ struct FaultsBenchOptions {
 /// Names of all scenarios, with what they do.
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> fault_scenarios();
 
-/// Runs each scenario on a fleet of its own, after one without a fault. What survivors installed is compared with the
-/// payload. That survivors do not finish is no error but a result. Errors: those of the fleet; kCorrupt.
+/// Runs each scenario on a fleet of its own, after a run without a fault. Compares the survivors' snapshots with the
+/// payload. If survivors do not finish, that is a result, not an error. Errors: those of the fleet; kCorrupt.
 [[nodiscard]] Result<std::vector<FaultResult>> run_faults_bench(
     const FaultsBenchOptions& options, const std::function<void(const FaultResult&)>& on_result);
 

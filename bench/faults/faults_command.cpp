@@ -1,4 +1,4 @@
-#include "bench/faults/faults_command.h"
+#include "bench/commands.h"
 
 #include <fmt/format.h>
 
@@ -13,13 +13,13 @@
 namespace weightcast::bench {
 namespace {
 
-struct Arguments {
+struct FaultsArguments {
   LinkFlags links;
   std::string topology = "chain";
   FaultsBenchOptions options;
 };
 
-Status run(Arguments& arguments) {
+Status run(FaultsArguments& arguments) {
   FaultsBenchOptions& options = arguments.options;
   WC_ASSIGN(options.links, arguments.links.parse());
   WC_ASSIGN(options.topology, parse_topology(arguments.topology));
@@ -41,7 +41,7 @@ Status run(Arguments& arguments) {
 }  // namespace
 
 void add_faults_command(CLI::App& app) {
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<FaultsArguments>();
   CLI::App* command = app.add_subcommand("faults", "Broadcasts with a fault in their middle, against one without");
   std::vector<std::string> names;
   std::string footer = "Scenarios (those that need hosts of their own run with --netns):\n";

@@ -23,12 +23,12 @@ struct FleetOptions {
   std::vector<std::string> daemon_flags;  ///< further flags for every node
   std::vector<std::string> worker_flags;  ///< and for workers only
   std::uint32_t versions_kept = 1;
-  /// Nodes on capped links keep this share of their rates by themselves, so that their own queues are the ones that
-  /// fill, and who sends shares its uplink out evenly. Without it the links alone keep them.
+  /// On capped links, nodes limit themselves to this share of their rates. So their own queues fill, not the link's,
+  /// and a sender shares its uplink evenly. Without it only the links limit them.
   std::optional<double> paced_share;
 };
 
-/// One broadcast, as it was seen from outside the nodes. Seconds count from the call of publish().
+/// One broadcast, as observed from outside the nodes. Seconds count from the call of publish().
 struct Broadcast {
   PublishOutcome outcome;                          ///< what the origin says
   std::vector<std::optional<double>> installed_s;  ///< by worker: when its own node told a subscriber
@@ -38,22 +38,23 @@ struct Broadcast {
   std::uint64_t origin_egress_bytes = 0;  ///< by the interface where hosts have one, else as the origin counts chunks
   std::uint64_t rss_anon_bytes_max = 0;   ///< of any node, at any time
 
-  /// When the fraction `rho` of all workers, rounded up, had it; absent if they never did.
+  /// When the fraction `rho` of all workers, rounded up, had installed it; absent if they never did.
   [[nodiscard]] std::optional<double> t_s(double rho) const;
 };
 
-/// An origin and its workers as real processes on a network. Workers join before start() returns. Everything it
-/// started ends with it.
+/// An origin and its workers as real processes on a network. All workers have joined when start() returns. The
+/// destructor ends all processes.
 class Fleet {
  public:
-  /// Errors: those of Process::start() and Client::open(); kTimedOut (who did not join, and the end of its log).
+  /// Errors: those of Process::start() and Client::open(); kTimedOut, with the name of a worker that did not join and
+  /// the end of its log.
   [[nodiscard]] static Result<std::unique_ptr<Fleet>> start(Network& network, std::size_t workers,
                                                             const FleetOptions& options);
   Fleet(const Fleet&) = delete;
   Fleet& operator=(const Fleet&) = delete;
 
   /// Starts one more worker on the network's next host. Returns the seconds from the start of its process until it has
-  /// installed `version` (or a later one), which the origin has. Errors: kTimedOut.
+  /// installed `version` or a later one. The origin has `version`. Errors: kTimedOut.
   [[nodiscard]] Result<double> add_worker(Version version);
 
   [[nodiscard]] std::size_t worker_count() const { return nodes_.size() - 1; }
@@ -62,20 +63,20 @@ class Fleet {
   [[nodiscard]] Network& network() { return network_; }
   [[nodiscard]] Result<local::StatusReply> status();
   [[nodiscard]] double cpu_s();
-  /// Chunk bytes by worker, from the workers themselves: what the origin knows is as old as their last heartbeat.
-  /// Absent from one that does not answer or is not `asked`, as one that stands still would be waited for.
+  /// Chunk bytes by worker. The workers are asked, because the origin's figures are as old as their last heartbeats.
+  /// Absent for a worker that does not answer or is not `asked`; a stopped worker would have to be waited for.
   [[nodiscard]] std::vector<std::optional<std::uint64_t>> received_bytes(
       const std::function<bool(NodeIndex)>& asked = {});
 
   struct BroadcastOptions {
     Duration timeout = std::chrono::seconds(600);
-    /// Called about every 20 ms with the seconds since publish() was called: where faults are made.
+    /// Called about every 20 ms with the seconds since publish() was called. Faults are injected here.
     std::function<Status(double elapsed_s)> on_tick;
-    /// Workers from whom no installation is awaited, because a fault will take them.
+    /// Workers that are not waited for, because a fault stops them.
     std::function<bool(NodeIndex)> is_expected;
   };
-  /// Publishes and waits until every expected worker has it. A worker that does not get it is no error: see
-  /// Broadcast. Errors: what the origin says; kClosed (interrupted).
+  /// Publishes and waits until every expected worker has installed it. A worker that does not is no error, but a result
+  /// in Broadcast. Errors: the origin's; kClosed (interrupted).
   [[nodiscard]] Result<Broadcast> broadcast(Version version, const Payload& payload, const BroadcastOptions& options);
 
  private:

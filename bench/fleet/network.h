@@ -27,9 +27,9 @@ class Network {
  public:
   virtual ~Network() = default;
 
-  /// Whether the network keeps the rates. If not, the nodes must.
+  /// Whether the network enforces the rates. If not, the nodes must.
   [[nodiscard]] virtual bool keeps_rates() const = 0;
-  /// Where node `node` is to listen.
+  /// The address on which node `node` listens.
   [[nodiscard]] virtual Endpoint endpoint(NodeIndex node) const = 0;
   /// The network namespace of a node; -1: ours.
   [[nodiscard]] virtual int namespace_fd(NodeIndex node) const = 0;
@@ -47,7 +47,7 @@ class Network {
   [[nodiscard]] Status on_host(NodeIndex node, const std::function<Status()>& body) const;
 };
 
-/// All hosts are this one; `rates[i]` is for node i to keep.
+/// All nodes run on this host. Node i has to keep `rates[i]` itself.
 [[nodiscard]] std::unique_ptr<Network> make_loopback_network(std::vector<LinkRates> rates);
 
 /// Each host is a network namespace, joined to a bridge (in a namespace of its own) by a veth pair with a token bucket

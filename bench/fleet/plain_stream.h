@@ -9,9 +9,9 @@ struct PlainStream {
   double cpu_s = 0;    ///< user and system time of both ends
 };
 
-/// A plain blocking TCP stream of `bytes` from one host to another, which nobody hashes or stores. Where the network
-/// keeps no rates, the sender keeps `cap`, with the limiter that nodes use. Errors: kIo, kTimedOut; kClosed when
-/// interrupted.
+/// Sends `bytes` over a plain blocking TCP stream from one host to another, without hashing or storing. If the network
+/// does not enforce rates, the sender keeps `cap` with the limiter of the nodes. Errors: kIo, kTimedOut; kClosed
+/// (interrupted).
 [[nodiscard]] Result<PlainStream> time_plain_stream(const Network& network, NodeIndex from, NodeIndex to,
                                                     std::uint64_t bytes, Rate cap);
 

@@ -12,7 +12,7 @@
 
 namespace weightcast::bench {
 
-/// What a process has used so far.
+/// The resources that a process has used so far.
 struct ProcessUsage {
   double cpu_s = 0;                  ///< user and system, all threads
   std::uint64_t rss_anon_bytes = 0;  ///< anonymous memory now
@@ -20,8 +20,8 @@ struct ProcessUsage {
 
 /// User and system time of this process so far, all threads.
 [[nodiscard]] double own_cpu_s();
-/// Processor time since boot that this machine wanted and its host gave to others: what is measured meanwhile is the
-/// host's. 0 where there is no host, or none that tells.
+/// Processor time since boot that this machine wanted and its host gave to others ("steal"). 0 if there is no host, or
+/// if it does not report it.
 [[nodiscard]] double stolen_s();
 
 struct ProcessSpec {
@@ -30,22 +30,22 @@ struct ProcessSpec {
   std::string log_path;           ///< takes stdout and stderr; "" for /dev/null
 };
 
-/// A child process of ours. Ends with its owner, at the latest with the thread that started it: nothing that a bench
-/// starts outlives it, even if it is killed. Owner: one thread.
+/// A child process. It ends with this object, and at the latest with the thread that started it, so no process outlives
+/// a bench, even if the bench is killed. One thread owns it.
 class Process {
  public:
-  /// Errors: kIo; that the program could not be run is told by its early exit.
+  /// Errors: kIo. If the program cannot be run, the process exits early.
   [[nodiscard]] static Result<Process> start(const ProcessSpec& spec);
   Process(Process&& other) noexcept;
   Process& operator=(Process&& other) noexcept;
   ~Process();
 
   [[nodiscard]] pid_t pid() const { return pid_; }
-  /// Sends `signal_number`. Harmless to one that has ended.
+  /// Sends `signal_number`. Harmless if the process has ended.
   void signal(int signal_number);
-  /// Whether it has not ended yet; reaps it when it has.
+  /// Whether the process runs. Reaps it if it has ended.
   [[nodiscard]] bool running();
-  /// SIGCONT and SIGTERM, then, after `patience`, SIGKILL; returns when it has ended.
+  /// Sends SIGCONT and SIGTERM, then, after `patience`, SIGKILL. Returns when the process has ended.
   void end(Duration patience = std::chrono::milliseconds(2500));
   /// Absent once it has ended.
   [[nodiscard]] std::optional<ProcessUsage> usage() const;
@@ -55,10 +55,10 @@ class Process {
   pid_t pid_;  // -1 once reaped
 };
 
-/// Runs a program of the system to its end with `input` on stdin. Errors: kIo, with what it said on stderr.
+/// Runs a program of the system to its end with `input` on stdin. Errors: kIo, with its output on stderr.
 [[nodiscard]] Status run_tool(const std::vector<std::string>& argv, const std::string& input, int network_fd);
 
-/// What `path` in the directory of this very program would be.
+/// The path of `path` in the directory of this program.
 [[nodiscard]] std::string beside_this_program(const std::string& name);
 
 }  // namespace weightcast::bench

@@ -9,8 +9,8 @@
 
 namespace weightcast::bench {
 
-/// A directory of our own that is removed with everything in it. Under `parent`, or else under TMPDIR, or else under
-/// /var/tmp, which is a disk where /tmp may be memory.
+/// A temporary directory, which the destructor removes with all its contents. It is made under `parent`, else under
+/// TMPDIR, else under /var/tmp, because /tmp may be memory.
 class Scratch {
  public:
   /// Errors: kIo, kNotFound, kNoSpace.
@@ -34,7 +34,7 @@ enum class Content : std::uint8_t {
 /// Errors: kInvalidArgument, listing the names.
 [[nodiscard]] Result<Content> parse_content(std::string_view text);
 
-/// A snapshot to publish: a safetensors file of exactly `bytes`, of numbers that differ by seed.
+/// A snapshot to publish: a safetensors file of exactly `bytes`, whose numbers depend on the seed.
 struct Payload {
   std::filesystem::path path;
   std::uint64_t bytes = 0;
@@ -45,7 +45,7 @@ struct Payload {
 [[nodiscard]] Result<Payload> make_payload(const std::filesystem::path& path, std::uint64_t bytes, std::uint64_t seed,
                                            Content content = Content::kRandom);
 
-/// Whether the snapshot that a node has installed is the payload, byte for byte. Errors: kCorrupt if not; kNotFound.
+/// Checks that the snapshot that a node has installed equals the payload. Errors: kCorrupt (it differs), kNotFound.
 [[nodiscard]] Status check_installed(const std::filesystem::path& state, const Payload& payload);
 
 }  // namespace weightcast::bench

@@ -7,14 +7,14 @@
 
 namespace weightcast::bench {
 
-// Blocking TCP, as plain as it gets: what the engine is compared with.
+// Plain blocking TCP, with which the engine is compared.
 
 struct TcpListener {
   UniqueFd socket;
   Endpoint endpoint;
 };
 
-/// Port 0 takes a free one.
+/// Listens on a port; 0 takes a free one.
 [[nodiscard]] Result<TcpListener> tcp_listen(const Endpoint& endpoint);
 [[nodiscard]] Result<UniqueFd> tcp_connect(const Endpoint& endpoint);
 /// Waits for a connection, 5 s at most. Errors: kTimedOut, kIo.

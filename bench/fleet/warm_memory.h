@@ -6,13 +6,13 @@
 
 namespace weightcast::bench {
 
-/// Free memory that the host really has given to us, for as long as this lives.
+/// Keeps free memory of a virtual machine backed by its host, while this object lives.
 ///
 /// A virtual machine may return free memory to its host in blocks of 2 MiB (free page reporting), and get it back page
-/// by page on first touch: at 4 CPU s/GiB where we measured it, several times what a node spends on receiving, checking
-/// and storing. That would drown what is measured, and says nothing about the program. This touches memory and frees
-/// all of it but one page in every 128 KiB: nothing that large is free then, so nothing is returned, and what a page
-/// cache asks for comes from there.
+/// by page on first touch. That was measured at 4 CPU s/GiB, several times the cost of receiving, checking and storing.
+/// It would dominate the measurement and says nothing about the program. This object touches memory and frees all but
+/// one page in every 128 KiB. So no free block is large enough to be returned, and the page cache takes memory from
+/// there.
 class WarmMemory {
  public:
   /// Warms about `bytes`. Errors: kNoSpace when more than three quarters of what is available was asked for.

@@ -1,4 +1,4 @@
-#include "bench/idle/idle_command.h"
+#include "bench/commands.h"
 
 #include <fmt/format.h>
 
@@ -11,12 +11,12 @@
 namespace weightcast::bench {
 namespace {
 
-struct Arguments {
+struct IdleArguments {
   double seconds = 10;
   IdleBenchOptions options;
 };
 
-Status run(Arguments& arguments) {
+Status run(IdleArguments& arguments) {
   arguments.options.duration = from_seconds(arguments.seconds);
   WC_ASSIGN(const IdleResult result, run_idle_bench(arguments.options));
   fmt::print("{} idle workers for {:.1f} s: the origin used {:.2f} % of a core, each worker {:.3f} %\n", result.workers,
@@ -29,7 +29,7 @@ Status run(Arguments& arguments) {
 }  // namespace
 
 void add_idle_command(CLI::App& app) {
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<IdleArguments>();
   CLI::App* command = app.add_subcommand("idle", "What a fleet costs that has nothing to do, and how fast one joins");
   command->add_option("--workers", arguments->options.workers, "Workers, all on loopback")
       ->check(CLI::Range(std::size_t{1}, std::size_t{1000}))

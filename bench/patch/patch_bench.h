@@ -42,9 +42,9 @@ struct PatchBenchResult {
   std::uint64_t fold_bytes = 0;   ///< of one patch over the same ten steps
 };
 
-/// Publishes a sequence of versions as an optimiser makes them (bench/codec/trace.h; a trace of at most 16 Mi cells is
-/// repeated to the wanted size) to real processes, and compares what each worker has installed with what was published.
-/// Errors: those of the fleet; kTimedOut where a worker does not finish.
+/// Publishes consecutive versions of an optimiser to real processes, and compares each installed snapshot with the
+/// published one. The versions come from a trace of at most 16 Mi cells (bench/codec/trace.h), repeated to the wanted
+/// size. Errors: those of the fleet; kTimedOut (a worker does not finish).
 [[nodiscard]] Result<PatchBenchResult> run_patch_bench(const PatchBenchOptions& options);
 [[nodiscard]] nlohmann::json to_json(const PatchBenchResult& result);
 

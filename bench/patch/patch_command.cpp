@@ -1,4 +1,4 @@
-#include "bench/patch/patch_command.h"
+#include "bench/commands.h"
 
 #include <fmt/format.h>
 
@@ -12,13 +12,13 @@
 namespace weightcast::bench {
 namespace {
 
-struct Arguments {
+struct PatchArguments {
   LinkFlags links{.size = "1GiB"};
   std::string topology = "chain";
   PatchBenchOptions options;
 };
 
-Status run(Arguments& arguments) {
+Status run(PatchArguments& arguments) {
   PatchBenchOptions& options = arguments.options;
   WC_ASSIGN(options.links, arguments.links.parse());
   WC_ASSIGN(options.topology, parse_topology(arguments.topology));
@@ -42,7 +42,7 @@ Status run(Arguments& arguments) {
 }  // namespace
 
 void add_patch_command(CLI::App& app) {
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<PatchArguments>();
   PatchBenchOptions& options = arguments->options;
   CLI::App* command = app.add_subcommand("patch", "Versions of an optimiser's steps through a fleet, as patches");
   arguments->links.add_to(*command);

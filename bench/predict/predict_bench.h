@@ -4,7 +4,7 @@
 
 namespace weightcast::bench {
 
-/// One broadcast, simulated, and measured if it was not too many workers for that.
+/// One broadcast, simulated, and measured too unless it has too many workers for that.
 struct PredictCase {
   BroadcastCase real;  ///< only what was asked, if it was not measured
   bool measured = false;
@@ -14,7 +14,7 @@ struct PredictCase {
 
   /// Of a real time: without taking the snapshot over, which is not simulated.
   [[nodiscard]] std::optional<double> sent_s(const std::optional<double>& t_s) const;
-  /// How far the simulated t100 is off, as a share of the real one. Negative: it was too optimistic.
+  /// The error of the simulated t100, as a share of the real one. Negative if the simulation was too optimistic.
   [[nodiscard]] std::optional<double> error() const;
 };
 
@@ -28,9 +28,9 @@ struct PredictBenchOptions {
   FleetFlags flags;
 };
 
-/// Measures, then simulates with the rates that a plain TCP stream was measured to reach through the same caps: what
-/// headers and the kernel's buckets cost is not the simulation's to know. Errors: those of run_broadcast_bench();
-/// kCorrupt (the simulation broke an invariant).
+/// Measures, then simulates. The simulation gets the rates that a plain TCP stream reached through the same caps,
+/// because it does not model headers and the kernel's token buckets. Errors: those of run_broadcast_bench(); kCorrupt
+/// (the simulation broke an invariant).
 [[nodiscard]] Result<std::vector<PredictCase>> run_predict_bench(
     const PredictBenchOptions& options, const std::function<void(const PredictCase&)>& on_case);
 

@@ -1,4 +1,4 @@
-#include "bench/predict/predict_command.h"
+#include "bench/commands.h"
 
 #include <fmt/format.h>
 
@@ -14,7 +14,7 @@
 namespace weightcast::bench {
 namespace {
 
-struct Arguments {
+struct PredictArguments {
   LinkFlags links;
   std::vector<std::string> topologies{"star", "chain", "tree", "striped"};
   double delay_ms = 0.1;
@@ -23,7 +23,7 @@ struct Arguments {
   PredictBenchOptions options;
 };
 
-Status run(Arguments& arguments) {
+Status run(PredictArguments& arguments) {
   PredictBenchOptions& options = arguments.options;
   WC_ASSIGN(options.links, arguments.links.parse());
   options.one_way_delay = from_seconds(arguments.delay_ms / 1e3);
@@ -55,7 +55,7 @@ Status run(Arguments& arguments) {
 }  // namespace
 
 void add_predict_command(CLI::App& app) {
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<PredictArguments>();
   PredictBenchOptions& options = arguments->options;
   CLI::App* command = app.add_subcommand("predict", "The simulation's prediction beside what real processes do");
   options.measured_workers = {3, 6, 12, 24};

@@ -1,4 +1,4 @@
-#include "bench/publish/publish_command.h"
+#include "bench/commands.h"
 
 #include <fmt/format.h>
 
@@ -12,12 +12,12 @@
 namespace weightcast::bench {
 namespace {
 
-struct Arguments {
+struct PublishArguments {
   std::string size = "1GiB";
   PublishBenchOptions options;
 };
 
-Status run(Arguments& arguments) {
+Status run(PublishArguments& arguments) {
   WC_ASSIGN(arguments.options.tensor_bytes, parse_bytes(arguments.size));
   WC_ASSIGN(const PublishBenchResult result, run_publish_bench(arguments.options));
   fmt::print(
@@ -31,7 +31,7 @@ Status run(Arguments& arguments) {
 }  // namespace
 
 void add_publish_command(CLI::App& app) {
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<PublishArguments>();
   CLI::App* command = app.add_subcommand("publish", "How long publishing from memory blocks the trainer");
   command->add_option("--size", arguments->size, "All tensors together")
       ->check(bytes_validator())

@@ -1,4 +1,4 @@
-#include "bench/relay/relay_command.h"
+#include "bench/commands.h"
 
 #include <fmt/format.h>
 
@@ -13,12 +13,12 @@
 namespace weightcast::bench {
 namespace {
 
-struct Arguments {
+struct RelayArguments {
   std::string size = "512MiB";
   RelayBenchOptions options;
 };
 
-Status run(Arguments& arguments) {
+Status run(RelayArguments& arguments) {
   WC_ASSIGN(arguments.options.payload_bytes, parse_bytes(arguments.size));
   fmt::print("One warm-up publication first; it is not shown.\n{}\n", relay_heading());
   std::fflush(stdout);
@@ -32,7 +32,7 @@ Status run(Arguments& arguments) {
 }  // namespace
 
 void add_relay_command(CLI::App& app) {
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<RelayArguments>();
   CLI::App* command = app.add_subcommand("relay", "Throughput of one hop of store and forward, without limits");
   command->add_option("--size", arguments->size, "Payload")->check(bytes_validator())->capture_default_str();
   command->add_option("--repeat", arguments->options.repetitions, "Repetitions, each of the plain way and of ours")

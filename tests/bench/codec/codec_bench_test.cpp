@@ -10,7 +10,7 @@
 #include <set>
 #include <sstream>
 
-#include "bench/codec/codec_command.h"
+#include "bench/commands.h"
 
 namespace weightcast::bench {
 namespace {

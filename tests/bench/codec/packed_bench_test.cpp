@@ -8,10 +8,10 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "bench/codec/packed_command.h"
 #include "bench/codec/packed_content.h"
 #include "bench/codec/packer.h"
 #include "bench/codec/zipnn_rival.h"
+#include "bench/commands.h"
 #include "patch/kernels/kernels.h"
 
 namespace weightcast::bench {

@@ -1,0 +1,31 @@
+#pragma once
+
+namespace CLI {
+class App;
+}
+
+namespace weightcast::bench {
+
+// Each adds one command to weightcast-bench. A command prints a line for each case as it is measured. Its error becomes
+// one line on stderr and exit status 1.
+
+/// Time until every worker of a fleet of real processes has installed a snapshot.
+void add_broadcast_command(CLI::App& app);
+/// Sizes and speeds of patch codecs.
+void add_codec_command(CLI::App& app);
+/// Broadcasts with a fault in the middle, each against one without.
+void add_faults_command(CLI::App& app);
+/// The cost of idle workers, and the time to serve one more.
+void add_idle_command(CLI::App& app);
+/// Consecutive versions, sent as patches.
+void add_patch_command(CLI::App& app);
+/// Simulated broadcasts against measured ones.
+void add_predict_command(CLI::App& app);
+/// Sizes and speeds of packed snapshots.
+void add_packed_command(CLI::App& app);
+/// How long publishing from memory blocks the trainer.
+void add_publish_command(CLI::App& app);
+/// Throughput of one store-and-forward hop without limits.
+void add_relay_command(CLI::App& app);
+
+}  // namespace weightcast::bench
