@@ -13,8 +13,7 @@ namespace weightcast {
 using Bytes = std::span<const std::byte>;
 using MutableBytes = std::span<std::byte>;
 
-/// XXH3-128 in its canonical (big-endian) byte order. Detects damage, not forgery: forgery is what the manifest's
-/// signature is for.
+/// XXH3-128 in its canonical (big-endian) byte order. It detects damage, not forgery.
 struct Digest {
   static constexpr std::size_t kBytes = 16;
   std::array<std::byte, kBytes> bytes{};

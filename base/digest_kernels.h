@@ -1,7 +1,7 @@
 #pragma once
 
-// XXH3 as compiled for one instruction set: same bits, other speed. Included once per instruction set, each time in a
-// file of its own with that set's compiler flags; everything here is `static` so that the linker cannot mix them up.
+// XXH3 for one instruction set. All sets give the same bits, at other speeds. One file per instruction set includes
+// this header, with that set's compiler flags. All names are `static`, so that the linker cannot mix the copies up.
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>

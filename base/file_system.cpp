@@ -12,7 +12,10 @@ namespace fs = std::filesystem;
 Status read_fully(File& file, std::uint64_t offset, MutableBytes into, std::string_view what) {
   while (!into.empty()) {
     WC_ASSIGN(const std::size_t got, file.read_at(offset, into));
-    if (got == 0) return fail(Errc::kCorrupt, Op::kRead, fmt::format("{}: ends at byte {}", what, offset));
+    if (got == 0) {
+      return fail(Errc::kCorrupt, Op::kRead,
+                  fmt::format("{}: ends at byte {}, {} bytes too early; it was truncated", what, offset, into.size()));
+    }
     into = into.subspan(got);
     offset += got;
   }

@@ -19,14 +19,14 @@ namespace weightcast {
 // PosixFileSystem (base/posix_file_system.h) is what a node runs on; sim::SimFileSystem (sim/sim_file_system.h) is a
 // disk in memory that loses power, fills up and fails on purpose.
 //
-// Who calls, and where. Calls block; the store makes them on pool threads, or on the loop's thread before the loop
-// runs; chunks go through Disk (transport/io/disk/disk.h), which does not block. The Posix side may be called from any
-// thread, and one File by several at once. The simulated side is called from one thread.
+// Threads. Calls block. The store makes them on pool threads, or on the loop's thread before the loop runs. Chunks go
+// through Disk (transport/io/disk/disk.h), which does not block. Any thread may call the Posix side, and several
+// threads may use one File at once. One thread calls the simulated side.
 //
-// Errors are those of fail_errno(), with the path in the detail, where nothing else is said.
+// Errors are those of fail_errno(), with the path in the detail, unless a function names others.
 //
-// Durability. The process may be killed after any call: what a call changed before it returned is seen by whoever
-// comes after. The power may fail after any call: then only what was synced is sure to be there.
+// Durability. After a kill, the next process sees all that calls had changed before they returned. After a power cut,
+// only what was synced is sure to be there.
 //   File::sync_data()    the file's bytes and its size; not its name
 //   Directory::sync()    the names in this directory: creations, renames in and out, removals; not the files' bytes,
 //                        and not the name of the directory itself
@@ -67,8 +67,8 @@ struct OpenOptions {
   unsigned permissions = 0644;  ///< of a new file, less the process's umask
 };
 
-/// A file's bytes, mapped for reading for as long as this lives. To touch a page that somebody has cut off the file
-/// meanwhile ends the process with SIGBUS: for files that are ours.
+/// A file's bytes, mapped for reading while this object lives. Only for files of our own: if somebody truncates the
+/// file meanwhile, a read beyond its new end ends the process with SIGBUS.
 class Mapping {
  public:
   virtual ~Mapping() = default;
@@ -87,16 +87,17 @@ class File {
   [[nodiscard]] virtual Result<std::size_t> read_at(std::uint64_t offset, MutableBytes into) = 0;
   /// Up to `from.size()` bytes, perhaps fewer, at least one. pwrite(2). Errors: kNoSpace.
   [[nodiscard]] virtual Result<std::size_t> write_at(std::uint64_t offset, Bytes from) = 0;
-  /// At the end, in one piece as far as other processes see; perhaps fewer bytes than given. Of a file opened for it.
+  /// Appends up to `from.size()` bytes, perhaps fewer. Other processes see them all at once. Only for a file that was
+  /// opened for appending.
   [[nodiscard]] virtual Result<std::size_t> append(Bytes from) = 0;
 
   [[nodiscard]] virtual Result<FileInfo> info() = 0;
-  /// Makes the file so long, at least, and sets the blocks for it aside, so that writing them cannot run out of space.
+  /// Makes the file at least this long and reserves its blocks, so that later writes cannot run out of space.
   /// fallocate(2). Errors: kNoSpace; kUnsupported where the file system cannot.
   [[nodiscard]] virtual Status allocate(std::uint64_t size_bytes) = 0;
   /// Makes the file exactly so long.
   [[nodiscard]] virtual Status truncate(std::uint64_t size_bytes) = 0;
-  /// Where the first byte from `offset` on stands that was ever written; nothing if only a hole follows. SEEK_DATA.
+  /// The offset of the first written byte at or after `offset`; nothing if only a hole follows. SEEK_DATA.
   [[nodiscard]] virtual Result<std::optional<std::uint64_t>> next_data(std::uint64_t offset) = 0;
 
   /// Waits until the bytes and the size are on the disk. fdatasync(2).
@@ -104,21 +105,21 @@ class File {
 
   /// Takes the file's lock for this process until the file is closed. flock(2). Errors: kBusy.
   [[nodiscard]] virtual Status lock() = 0;
-  /// Whether nobody else has this file open or mapped, this process included: asks for a lease, and gives it back.
-  /// Errors: kBusy (somebody has), kUnsupported (the file system cannot tell).
+  /// Succeeds if nothing else has this file open or mapped, in this process or another. Takes a lease and returns it.
+  /// Errors: kBusy (something has), kUnsupported (the file system cannot tell).
   [[nodiscard]] virtual Status check_unshared() = 0;
 
-  /// Says that reads jump about: nothing is read ahead.
+  /// Tells the kernel that reads come in random order, so that it reads nothing ahead.
   virtual void advise_random() = 0;
 
   /// All of it, as long as it is now. Errors: kIo when the process has too many mappings.
   [[nodiscard]] virtual Result<std::unique_ptr<Mapping>> map() = 0;
 
-  /// For io_uring, which takes numbers. -1 for a simulated one.
+  /// The descriptor, for io_uring. -1 for a simulated file.
   [[nodiscard]] virtual int fd() const { return -1; }
 };
 
-/// An open directory; what is done through it is done to this directory, whatever happens to its name.
+/// An open directory. Calls act on this directory even if it is renamed.
 class Directory {
  public:
   Directory() = default;
@@ -133,7 +134,7 @@ class Directory {
   [[nodiscard]] virtual Status sync() = 0;
 };
 
-/// Names, and what they lead to. One per process, made by whoever wires it, and outlives all that it opened.
+/// Paths, and what they lead to. A process has one, and it outlives all that it opened.
 class FileSystem {
  public:
   using Path = std::filesystem::path;
@@ -146,7 +147,7 @@ class FileSystem {
   [[nodiscard]] virtual Result<std::unique_ptr<File>> open(const Path& path, const OpenOptions& options) = 0;
   [[nodiscard]] virtual Result<std::unique_ptr<Directory>> open_directory(const Path& path) = 0;
 
-  /// The names in a directory, ordered, so that what is done with them does not depend on the host.
+  /// The names in a directory, sorted, so that callers behave the same on every host.
   [[nodiscard]] virtual Result<std::vector<std::string>> list(const Path& path) = 0;
   /// Of what a link leads to. Errors: kNotFound.
   [[nodiscard]] virtual Result<FileInfo> info(const Path& path) = 0;
@@ -167,11 +168,11 @@ class FileSystem {
   [[nodiscard]] virtual Result<std::uint64_t> free_bytes(const Path& path) = 0;
   /// Errors: kNotAllowed where this user may not make names in the directory.
   [[nodiscard]] virtual Status check_writable(const Path& path) = 0;
-  /// The processes that have one of these files open or mapped, as a person reads them: "python3 (process 71)", several
-  /// with commas; "" if none is found. Only those that this process may look into: of its own user, on its own host or
-  /// in its own container. Looks at all of /proc: takes milliseconds.
+  /// The processes that have one of these files open or mapped, for a message: "python3 (process 71)", separated by
+  /// commas; "" if none is found. Finds only processes that this one may inspect: of its own user, on its own host or
+  /// in its own container. Reads all of /proc, which takes milliseconds.
   [[nodiscard]] virtual std::string users_of(const std::vector<Path>& paths) = 0;
-  /// Identifies this process to a person who looks at its lock file.
+  /// This process, for a person who reads its lock file.
   [[nodiscard]] virtual std::uint64_t process_number() = 0;
 
   /// The one owner of files that stay open between their uses.
@@ -184,34 +185,34 @@ class FileSystem {
   OpenFiles open_files_;
 };
 
-// What follows is made of the calls above.
+// The functions below use only the calls above.
 
-/// What goes to a file goes in pieces of this size. Larger ones are hardly cheaper per byte, and the page cache takes
-/// them in folios of higher order, which are dear to come by where memory is fragmented or given back to a host: 128
-/// KiB at a time was measured at 1.7 CPU s/GiB where 64 KiB took 0.25.
+/// The size of one write to a file. Larger writes are hardly cheaper per byte, and the page cache takes them in folios
+/// of higher order, which are expensive where memory is fragmented or given back to a host: 128 KiB at a time was
+/// measured at 1.7 CPU s/GiB where 64 KiB took 0.25.
 inline constexpr std::size_t kWriteBytes = 64 * kKiB;
 
-/// Exactly `into.size()` bytes. Errors: kCorrupt when the file ends before. `what` names the file.
+/// Reads exactly `into.size()` bytes. `what` names the file in errors. Errors: kCorrupt when the file ends before.
 [[nodiscard]] Status read_fully(File& file, std::uint64_t offset, MutableBytes into, std::string_view what);
 [[nodiscard]] Status write_fully(File& file, std::uint64_t offset, Bytes from, std::string_view what);
 
-/// Gives `file` its full size and, where the file system can, the blocks for it, so that a write cannot run out of
-/// space later. `path` is its own. Errors: kNoSpace.
+/// Gives `file` its full size and, where the file system can, its blocks, so that later writes cannot run out of space.
+/// `path` is the file's, for errors. Errors: kNoSpace.
 [[nodiscard]] Status preallocate(FileSystem& files, File& file, std::uint64_t size_bytes,
                                  const std::filesystem::path& path);
 
-/// A file whole. Errors: kTooLarge past `bytes_max`.
+/// The contents of a file. Errors: kTooLarge beyond `bytes_max`.
 [[nodiscard]] Result<std::string> read_file(FileSystem& files, const std::filesystem::path& path,
                                             std::uint64_t bytes_max);
 
-/// Whether there is such a name; of a link, whether it leads to something.
+/// Whether `path` exists. A link exists if its target does.
 [[nodiscard]] bool exists(FileSystem& files, const std::filesystem::path& path);
-/// The directory and those above it that are missing; their names survive a power cut. Harmless where it is there.
+/// Makes the directory and those above it that are missing. Their names survive a power cut. Harmless if it exists.
 [[nodiscard]] Status make_directories(FileSystem& files, const std::filesystem::path& path);
-/// A name, and what is below it if it is a directory. Links are not followed. Harmless where there is none. Goes on
+/// Removes `path` and, if it is a directory, all below it. Does not follow links. Harmless if there is nothing. Goes on
 /// after an error, and returns the first.
 [[nodiscard]] Status remove_all(FileSystem& files, const std::filesystem::path& path);
-/// remove(), harmless where there is no such name.
+/// remove(), harmless if there is nothing.
 [[nodiscard]] Status remove_if_there(FileSystem& files, const std::filesystem::path& path);
 /// Makes the names in a directory survive a power cut; "" is the working directory.
 [[nodiscard]] Status sync_directory(FileSystem& files, const std::filesystem::path& path);

@@ -4,10 +4,10 @@
 
 namespace weightcast {
 
-/// What a daemon asks of glibc's allocator, and a bench that measures what one holds. Chunks come and go: with the
-/// allocator's own 128 KiB the heap's end is returned and faulted in again many times a second; 16 MiB are a fraction
-/// of what a relay may keep. It also keeps glibc from raising the size from which a block is given back when it is
-/// freed.
+/// Sets glibc's allocator up for a daemon, or for a bench that measures a daemon's memory. A daemon allocates and frees
+/// chunks all the time. With the default threshold of 128 KiB, glibc returns the end of the heap and faults it in again
+/// many times a second. 16 MiB are a fraction of what a relay may keep. A fixed threshold also stops glibc from raising
+/// the size from which it returns a freed block at once.
 inline void set_up_heap() { ::mallopt(M_TRIM_THRESHOLD, 16 << 20); }
 
 }  // namespace weightcast

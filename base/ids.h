@@ -27,7 +27,7 @@ struct StrongId {
 using Version = StrongId<struct VersionTag, std::uint64_t>;
 /// The position of a chunk in its payload.
 using ChunkIndex = StrongId<struct ChunkIndexTag, std::uint32_t>;
-/// A plan's generation; a node ignores a plan of an epoch that is not greater than the one it has.
+/// A plan's generation. A node ignores a plan unless its epoch is greater than that of the plan it has.
 using Epoch = StrongId<struct EpochTag, std::uint64_t>;
 /// A member, numbered by the origin when it joins; the origin itself is 0.
 using PeerId = StrongId<struct PeerIdTag, std::uint32_t>;
@@ -37,14 +37,14 @@ using ConnId = StrongId<struct ConnIdTag, std::uint64_t>;
 inline constexpr Version kNoVersion{0};
 inline constexpr PeerId kOriginId{0};
 
-/// How a payload says what its version is. Values are those of the wire.
+/// How a payload's bytes represent its version. The values are those on the wire.
 enum class PayloadKind : std::uint8_t {
   kFull = 1,    ///< the snapshot as it is
   kPacked = 2,  ///< the snapshot, encoded; needs no other version
   kPatch = 3,   ///< what turns a base version into it
 };
 
-/// One payload of a version. A version alone names its full payload. Invariant: `base` is kNoVersion but for a patch.
+/// One payload of a version. A version alone names its full payload. Invariant: only a patch has a `base`.
 struct PayloadId {
   Version version{};
   PayloadKind kind = PayloadKind::kFull;
@@ -57,7 +57,7 @@ struct PayloadId {
   [[nodiscard]] constexpr bool is_full() const { return kind == PayloadKind::kFull; }
   [[nodiscard]] constexpr bool is_packed() const { return kind == PayloadKind::kPacked; }
   [[nodiscard]] constexpr bool is_patch() const { return kind == PayloadKind::kPatch; }
-  /// Other bytes than the snapshot's own: it is decoded before it is installed.
+  /// Whether a node has to decode the payload before it can install the snapshot.
   [[nodiscard]] constexpr bool is_encoded() const { return !is_full(); }
 };
 

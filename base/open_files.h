@@ -14,11 +14,11 @@
 namespace weightcast {
 
 class File;
-/// Shared by those who use a file at one time; closed when the last of them and OpenFiles have let go.
+/// An open file, shared by its users. It is closed when the last user and OpenFiles have released it.
 using FileRef = std::shared_ptr<File>;
 
-/// The one owner of files that stay open between their uses: at most so many, whatever the number of snapshots and of
-/// files in them. The one that was used longest ago is closed first, and opened again when it is wanted. Any thread.
+/// Keeps files open between their uses, and bounds how many, whatever the number of snapshots and of files in them. It
+/// closes the least recently used file first, and opens it again on demand. Any thread.
 /// Invariant: size() <= files_max().
 class OpenFiles {
  public:
@@ -28,7 +28,7 @@ class OpenFiles {
   OpenFiles(const OpenFiles&) = delete;
   OpenFiles& operator=(const OpenFiles&) = delete;
 
-  /// Files that belong together: a version's, a snapshot's. Forgets them at its end.
+  /// Files that belong together, as those of a version. Its destructor forgets them.
   class Group {
    public:
     explicit Group(OpenFiles& owner) : owner_(owner), number_(owner.next_group_++) {}
@@ -36,11 +36,11 @@ class OpenFiles {
     Group(const Group&) = delete;
     Group& operator=(const Group&) = delete;
 
-    /// File `index` of the group; `open` opens it where it is not open. Errors: those of `open`.
+    /// File `index` of the group. Calls `open` if it is not open yet. Errors: those of `open`.
     [[nodiscard]] Result<FileRef> get(std::size_t index, const std::function<Result<std::unique_ptr<File>>()>& open) {
       return owner_.get(number_, index, open);
     }
-    /// Closes what nobody uses now; what is in use closes after that.
+    /// Closes unused files now, and each of the others after its last use.
     void close_all() { owner_.close_group(number_); }
 
    private:
@@ -49,9 +49,9 @@ class OpenFiles {
   };
 
   [[nodiscard]] std::size_t files_max() const { return files_max_; }
-  /// Files kept here.
+  /// How many files this object keeps open.
   [[nodiscard]] std::size_t size() const;
-  /// Whether those in use and those kept are twice the bound: who can wait with opening another one should.
+  /// Whether used and kept files together reach twice the bound. A caller that can postpone opening a file then should.
   [[nodiscard]] bool crowded() const { return lent_->load() >= 2 * files_max_; }
 
  private:
@@ -65,11 +65,11 @@ class OpenFiles {
   Result<FileRef> get(std::uint64_t group, std::size_t index,
                       const std::function<Result<std::unique_ptr<File>>()>& open);
   void close_group(std::uint64_t group);
-  /// Where it is kept, as the one that was used last; nothing if it is not. With the lock held.
+  /// A kept file, moved to the most recent place; null if it is not kept. The caller holds the lock.
   FileRef find(std::uint64_t group, std::size_t index);
 
   const std::size_t files_max_;
-  /// Files that get() gave out or keeps, not closed yet. Outlives this with the last of them.
+  /// How many files that get() opened are not closed yet. Shared with those files, which may outlive this object.
   std::shared_ptr<std::atomic<std::size_t>> lent_;
   std::atomic<std::uint64_t> next_group_{0};
   mutable std::mutex mutex_;  // guards what follows

@@ -4,13 +4,13 @@
 
 namespace weightcast {
 
-/// The host's own files. Any thread.
+/// The host's file system. Any thread.
 class PosixFileSystem final : public FileSystem {
  public:
-  /// Keeps a quarter of the files open that this process may have open now: the rest is for sockets, for files in use,
-  /// and for the program that this one is part of.
+  /// Keeps at most a quarter of this process's descriptors open between uses. The rest is for sockets, for files in
+  /// use, and for the program that links this library.
   PosixFileSystem();
-  /// For tests: keeps so many.
+  /// For tests: keeps at most `files_kept_open`.
   explicit PosixFileSystem(std::size_t files_kept_open) : FileSystem(files_kept_open) {}
 
   [[nodiscard]] Result<std::unique_ptr<File>> open(const Path& path, const OpenOptions& options) override;

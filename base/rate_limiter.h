@@ -9,13 +9,12 @@
 
 namespace weightcast {
 
-/// Decides how many bytes may pass now, so that
-///   over any second, no more than 1.03 of the rate's share passes, and all of it if the caller always has bytes;
-///   over any 10 ms, no more than the rate's share plus 64 KiB passes.
-/// Two bounds make that robust against late timers: a token bucket keeps the average, and a sliding window of 10 ms
-/// keeps the bursts short. A caller that wakes late by no more than what the rate takes for half of the slack (2.6 ms
-/// at 100 Mbit/s, 0.26 ms at 1 Gbit/s) loses nothing.
-/// Pure: no clock. One owner, one thread.
+/// Decides how many bytes may pass now. Bounds:
+///   any second   at most 1.03 of the rate's share passes, and all of it if the caller always has bytes
+///   any 10 ms    at most the rate's share plus 64 KiB passes
+/// A token bucket keeps the average, and a sliding window of 10 ms keeps bursts short. A caller may wake late by the
+/// time in which half of the slack passes (2.6 ms at 100 Mbit/s, 0.26 ms at 1 Gbit/s) and loses nothing. Pure: no
+/// clock. One owner, one thread.
 class RateLimiter {
  public:
   static constexpr Duration kWindow = std::chrono::milliseconds(10);
@@ -29,12 +28,12 @@ class RateLimiter {
   /// Bytes that may pass at `now`. `now` never goes back.
   [[nodiscard]] std::size_t available(Instant now);
 
-  /// Records that `bytes` passed at `now`: at most available(now), for the bounds above to hold. What could not wait
-  /// may exceed it; then nothing more is available until the rate has made up for it.
+  /// Records that `bytes` passed at `now`. The bounds above hold if `bytes` is at most available(now). Urgent bytes may
+  /// exceed it; then nothing is available until the rate has made up for them.
   void consume(Instant now, std::size_t bytes);
 
-  /// The earliest time at which `bytes` may pass, if nothing passes before; `now` if they may already. `bytes` above
-  /// quantum_bytes() wait for the quantum only.
+  /// The earliest time at which `bytes` may pass, if nothing passes before. `now` if they may pass already. For more
+  /// than quantum_bytes(), the time of the first quantum.
   [[nodiscard]] Instant ready_at(Instant now, std::size_t bytes);
 
   /// A batch worth waking up for: about 2 ms of the rate.

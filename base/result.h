@@ -7,7 +7,7 @@
 
 namespace weightcast {
 
-/// A code exists if and only if some caller reacts to it; everything else is told by `Error::detail`.
+/// A code exists if and only if some caller reacts to it. `Error::detail` says everything else.
 enum class Errc {
   kInvalidArgument,  ///< the caller's input is wrong; repeating the call cannot help
   kCorrupt,          ///< bytes do not match their digest or their format; fetch them again from elsewhere

@@ -11,8 +11,8 @@ namespace weightcast {
 /// characters that turn the direction of writing or end a line become `\u{NNNN}`. All else stays, backslashes too.
 [[nodiscard]] std::string printable(std::string_view text);
 
-/// The beginning of `text`: at most `bytes_max` bytes, cut between two characters. Text that is not UTF-8 is cut at
-/// most three bytes earlier than that.
+/// The beginning of `text`: at most `bytes_max` bytes, cut between two characters. In text that is not UTF-8 the cut is
+/// at most three bytes earlier.
 [[nodiscard]] std::string_view cut_text(std::string_view text, std::size_t bytes_max);
 
 }  // namespace weightcast

@@ -8,8 +8,8 @@ namespace weightcast {
 /// A span of time, in nanoseconds.
 using Duration = std::chrono::nanoseconds;
 
-/// A tag clock: an Instant is handed in by whoever drives the code (the event loop, the simulator, a test). Nothing in
-/// the core reads a clock, so there is no now().
+/// A tag clock. The driver of the code (event loop, simulator, test) passes each Instant in. The core reads no clock,
+/// so there is no now().
 struct DrivenClock {
   using rep = std::int64_t;
   using period = std::nano;
@@ -26,7 +26,7 @@ using UnixMillis = std::int64_t;
 
 [[nodiscard]] constexpr double to_seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
 
-/// Thirty years at most either way, so that it can be added to any Instant of ours; 0 for what is no number.
+/// `seconds` as a Duration, limited to thirty years either way, so that it can be added to any Instant. NaN gives 0.
 [[nodiscard]] constexpr Duration from_seconds(double seconds) {
   constexpr double kMax = 1e9;
   if (seconds != seconds) return Duration::zero();

@@ -49,7 +49,8 @@ Result<FrameHeader> decode_frame_header(Bytes bytes) {
                 "frame: does not start with WCF2; the peer does not speak this protocol, or is of an older release");
   }
   if (get<std::uint64_t>(bytes, kCheckedBytes) != XXH3_64bits(bytes.data(), kCheckedBytes)) {
-    return fail(Errc::kCorrupt, Op::kParse, "frame: header check does not match");
+    return fail(Errc::kCorrupt, Op::kParse,
+                "frame: the header's check does not match; bytes were lost or changed on the way");
   }
   FrameHeader header;
   const auto type = get<std::uint8_t>(bytes, 4);

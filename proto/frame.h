@@ -24,7 +24,7 @@ namespace weightcast {
 ///       24     8  base version (chunk frames of a patch; else 0)
 ///       32     8  XXH3-64 of bytes 0 to 31
 ///
-/// The check makes a stream that lost its place, or never had one, an error at once instead of a wild length.
+/// The check detects at once a stream that is out of step or of another protocol; without it, any length could be read.
 enum class FrameType : std::uint8_t {
   kControl = 1,  ///< body: a protobuf Message; at most kControlBytesMax
   kChunk = 2,    ///< body: the chunk's bytes; at most kChunkBytesMax

@@ -8,9 +8,9 @@
 
 namespace weightcast {
 
-/// Every length that another process can send has its bound here; a larger one is refused before memory is taken.
+/// Bounds of every length that another process can send. The receiver refuses a larger one before it takes memory.
 inline constexpr std::uint32_t kProtocolVersion = 5;
-/// The last that anybody can publish. A negative number that became an unsigned one lies above it.
+/// The greatest version that can be published. Negative numbers that were converted to unsigned ones lie above it.
 inline constexpr Version kVersionMax{(std::uint64_t{1} << 63) - 1};
 inline constexpr std::size_t kControlBytesMax = 4 * kMiB;
 inline constexpr std::uint32_t kChunkBytesMin = 4 * kKiB;

@@ -39,15 +39,15 @@ Status check_node_name(std::string_view name) {
   };
   if (name.empty()) return refuse("is empty");
   if (name.size() > kNameBytesMax) return refuse("is too long");
-  if (!has_only(name, kNameMarks)) return refuse("has other characters");
-  if (!is_letter_or_digit(name.front())) return refuse("begins with a mark");
+  if (!has_only(name, kNameMarks)) return refuse("has a character that is not allowed");
+  if (!is_letter_or_digit(name.front())) return refuse("does not begin with a letter or a digit");
   return {};
 }
 
 Status check_host(std::string_view host) {
   if (host.size() <= kNameBytesMax && has_only(host, kHostMarks)) return {};
   return fail(Errc::kInvalidArgument, Op::kConfigure,
-              fmt::format("the address {} is none; a host has at most {} bytes: letters, digits and {}", quoted(host),
+              fmt::format("{} is not a host; a host has at most {} bytes: letters, digits and {}", quoted(host),
                           kNameBytesMax, kHostMarks));
 }
 

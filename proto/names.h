@@ -6,14 +6,14 @@
 
 namespace weightcast {
 
-/// What a node may be called, where its name is given (`--name`) and where it arrives (`Join`): 1 to kNameBytesMax
-/// bytes; letters, digits and - _ . : / @ of ASCII; a letter or a digit first. So host names, names of pods,
-/// "rack/host" and "user@host" fit, a name looks the same in logs, JSON and shells, and is never taken for an option.
+/// Checks a node's name, given by `--name` or received in `Join`: 1 to kNameBytesMax bytes of ASCII letters, digits and
+/// - _ . : / @, beginning with a letter or a digit. Host names, names of pods, "rack/host" and "user@host" fit. A name
+/// looks the same in logs, JSON and shells, and no program takes it for an option.
 /// Errors: kInvalidArgument; the detail quotes the name so that it can be printed.
 [[nodiscard]] Status check_node_name(std::string_view name);
 
-/// Whether `host` can stand in an address: a name, IPv4 or IPv6 (letters, digits and - _ . : % of ASCII, at most
-/// kNameBytesMax bytes), or nothing, where the receiver knows it. Errors: kInvalidArgument, as above.
+/// Checks the host of an address: a name, IPv4 or IPv6 (ASCII letters, digits and - _ . : %, at most kNameBytesMax
+/// bytes). It may be empty, where the receiver knows the host. Errors: kInvalidArgument, as above.
 [[nodiscard]] Status check_host(std::string_view host);
 
 }  // namespace weightcast

@@ -7,7 +7,7 @@
 
 namespace weightcast {
 
-/// What a subcommand runs once its flags are parsed; its error is printed as one line and the exit status is 1.
+/// The action of a subcommand, after its flags are parsed. Its error is printed on one line, and the exit status is 1.
 using CommandBody = std::function<Status()>;
 
 /// Every add_*_command() adds one subcommand to `app` and sets `selected` when it was chosen.

@@ -4,9 +4,9 @@
 
 namespace weightcast {
 
-/// Gives `app` the option --config FILE: a TOML file whose keys are the names of the options that `app` gets after
-/// this, without their dashes. What stands on the command line wins. CLI11's own set_config() reads nothing for
-/// subcommands. A key that is no option, a section and a file that cannot be read are usage errors.
+/// Adds the option --config FILE to `app`: a TOML file whose keys are the names, without dashes, of the options that
+/// are added to `app` after this call. The command line takes precedence. An unknown key, a section and an unreadable
+/// file are usage errors. CLI11's own set_config() does not work for subcommands.
 void add_config_option(CLI::App& app);
 
 }  // namespace weightcast

@@ -38,7 +38,10 @@ Status OutputFile::read_at(std::uint64_t offset, MutableBytes bytes) const {
     const ssize_t n = ::pread(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return fail_errno(errno, Op::kRead, temporary_);
-    if (n == 0) return fail(Errc::kCorrupt, Op::kRead, fmt::format("{}: somebody cut it short", temporary_));
+    if (n == 0) {
+      return fail(Errc::kCorrupt, Op::kRead,
+                  fmt::format("{}: another program truncated it while it was written; run this again", temporary_));
+    }
     offset += static_cast<std::uint64_t>(n);
     bytes = bytes.subspan(static_cast<std::size_t>(n));
   }

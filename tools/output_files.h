@@ -9,7 +9,7 @@
 
 namespace weightcast {
 
-/// A file that appears under its name when it is complete, and not at all before.
+/// A file that takes its name when it is complete.
 class OutputFile {
  public:
   explicit OutputFile(std::string path) : path_(std::move(path)), temporary_(path_ + ".tmp") {}
@@ -30,7 +30,7 @@ class OutputFile {
   bool finished_ = false;
 };
 
-/// The files of a snapshot that is being made.
+/// The files of a snapshot that is being written.
 class OutputSnapshot final : public ByteTarget {
  public:
   explicit OutputSnapshot(FileTable table) : table_(std::move(table)) {}

@@ -9,17 +9,18 @@
 
 namespace weightcast {
 
-/// Hashes a snapshot's leaves while their bytes pass through memory, in pieces of any order: who has a piece takes the
-/// digest of what stands before it in the leaf, goes on with it, and puts it back for who has the next piece. Nobody
-/// waits: where the piece before is not done yet, the leaf is for somebody else to read back. Any thread.
+/// Holds the unfinished digests of a snapshot's leaves, so that pieces can be hashed while they pass through memory. A
+/// thread takes the digest of the bytes before its piece, updates it, and puts it back for the next piece. If the piece
+/// before is not done yet, there is no such digest; the thread does not wait, and the leaf is read back later. Any
+/// thread.
 class LeafDigests {
  public:
   explicit LeafDigests(std::uint64_t stream_bytes) : stream_bytes_(stream_bytes) {}
 
-  /// What to update with the bytes from `offset` on; nothing if those before are not known.
+  /// The digest of the leaf's bytes before `offset`; nothing if it is not known.
   [[nodiscard]] std::optional<DigestStream> take(std::uint64_t offset);
 
-  /// `digest` is up to date as far as `end`. The digest of the leaf if that is its end.
+  /// Puts back a digest that covers the leaf up to `end`. Returns the leaf's digest if `end` is the leaf's end.
   std::optional<Digest> put(std::uint64_t end, DigestStream digest);
 
  private:

@@ -13,62 +13,60 @@
 
 namespace weightcast {
 
-/// Whether a patch is for the snapshot that the caller holds. Errors: kInvalidArgument for another model's patch,
-/// kWrongBase for another version's, or where the digests differ (an all-zero digest on either side says that it is not
-/// known).
+/// Checks that a patch fits the snapshot that the caller holds. An all-zero digest on either side means "not known",
+/// and is not compared. Errors: kInvalidArgument (another model), kWrongBase (another base version, or another digest).
 [[nodiscard]] Status check_applies(const PatchIdentity& patch, const PatchIdentity& held);
 
-/// Whether a patch's head is what `wanted` says, for a base and a result of these sizes. Errors: kCorrupt where it
-/// leads elsewhere, kWrongBase where it is for another base.
+/// Checks that a patch's head is what `wanted` says, for a base and a result of these sizes. Errors: kCorrupt (it leads
+/// to another result), kWrongBase (it is for another base).
 [[nodiscard]] Status check_head(const PatchHead& head, const PatchIdentity& wanted, std::uint64_t base_bytes,
                                 std::uint64_t result_bytes);
 
-/// Where a patch's old bytes come from and where its new ones go. Called by the threads that apply, for ranges that do
-/// not overlap.
+/// Gives a patch's old bytes and takes its new ones. The threads that apply call it, for ranges that do not overlap.
 class ApplyStreams {
  public:
   virtual ~ApplyStreams() = default;
   /// Fills `cells` with the base's bytes from `offset` on. Errors: kWrongBase where they cannot be read.
   [[nodiscard]] virtual Status read_base(std::uint64_t offset, MutableBytes cells) = 0;
-  /// The result holds `after` from `offset` on. `before`: the old cells, where ApplyOptions::keeps_before is set and
-  /// the range has a base; else empty. Errors: those of the medium.
+  /// Writes `after` to the result at `offset`. `before` has the old cells if ApplyOptions::keeps_before is set and the
+  /// range has a base; else it is empty. Errors: those of the medium.
   [[nodiscard]] virtual Status write_result(std::uint64_t offset, Bytes before, Bytes after) = 0;
-  /// Reads back what write_result() was given.
+  /// Reads back bytes that write_result() has written.
   [[nodiscard]] virtual Status read_result(std::uint64_t offset, MutableBytes cells) = 0;
 };
 
 struct ApplyOptions {
-  /// What one write_result() is given at most: small enough to stay in a core's cache from the read to the write. A
-  /// window ends at a multiple of it in the result's file. A power of two, from 4 KiB.
+  /// The most bytes of one write_result(): few enough to stay in a core's cache from the read to the write. Windows end
+  /// at multiples of it in the result's file. A power of two, at least 4 KiB.
   std::uint32_t window_bytes = 64 * 1024;
-  /// write_result() is shown the old cells.
+  /// Whether write_result() gets the old cells.
   bool keeps_before = false;
-  /// The result's digest is wanted.
+  /// Whether to compute the result's digest.
   bool hashes = true;
   const Kernels* kernels = &best_kernels();
 };
 
-/// Turns a base into a result, segment by segment, in any order and from several threads. Each segment is read,
-/// decoded, hashed and written a window at a time. What is hashed is what write_result() is given: it is read back only
-/// where two segments share a leaf of the digest and the first of them is not done before the second begins. Memory:
-/// two windows for each thread. Invariant: each segment of the plan is applied once at most.
+/// Turns a base into a result, segment by segment, in any order and from several threads. It reads, decodes, hashes and
+/// writes each segment a window at a time. It hashes the bytes that it gives to write_result(). It reads bytes back
+/// only where two segments share a leaf of the digest and the second begins before the first is done. Memory: two
+/// windows for each thread. Invariant: each segment of the plan is applied at most once.
 class PatchApplier {
  public:
-  /// `plan` is that of the patch's head, whose sizes have been checked; `table` says what files the result consists of.
-  /// The streams outlive the applier.
+  /// `plan` is the plan of a head that check_head() has accepted. `table` names the files of the result. The streams
+  /// outlive the applier.
   PatchApplier(std::vector<SegmentRange> plan, FileTable table, ApplyStreams& streams, ApplyOptions options = {});
   ~PatchApplier();
 
-  /// Errors: those of SegmentDecoder and of the streams; kCorrupt for a segment that the head does not plan;
-  /// kAlreadyExists for one that was applied or is being applied. After kCorrupt for such a segment, and after
-  /// kAlreadyExists, nothing has happened; after any other error the result cannot become complete.
+  /// Applies one segment. Errors that change nothing: kCorrupt (the head does not plan this segment), kAlreadyExists
+  /// (it was applied or is being applied). After any other error, of SegmentDecoder or the streams, the result cannot
+  /// become complete.
   Status apply(const Segment& segment);
 
-  /// Segments that are not applied yet.
+  /// How many segments are not applied yet.
   [[nodiscard]] std::size_t missing() const;
 
-  /// The result's digest once it is complete; zero where none was wanted. Not while apply() runs. Errors: kCorrupt
-  /// where segments are missing, or where the digest of all results is not what the end says.
+  /// The digest of the complete result; zero if ApplyOptions::hashes is not set. Not while apply() runs. Errors:
+  /// kCorrupt (segments are missing, or the digest of all results differs from the one in `end`).
   Result<Digest> finish(const PatchEnd& end) const;
 
  private:

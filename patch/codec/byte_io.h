@@ -37,8 +37,8 @@ class ByteWriter {
   std::vector<std::byte>& out_;
 };
 
-/// Reads what ByteWriter wrote from bytes that anyone may have sent. A read past the end, or a malformed field, returns
-/// zero and makes ok() false for good, so that a caller may check once after a group of fields.
+/// Reads fields of ByteWriter from untrusted bytes. A read past the end or of a malformed field returns zero, and ok()
+/// is false from then on. So a caller may check once after a group of fields.
 class ByteReader {
  public:
   explicit ByteReader(Bytes data) : data_(data) {}

@@ -24,12 +24,12 @@ using ByteCounts = std::array<std::uint32_t, 256>;
 void encode_bytes(const Kernels& kernels, Bytes data, const ByteCounts& counts, std::vector<std::uint16_t>& scratch,
                   std::vector<std::byte>& out);
 
-/// Reads what encode_bytes() wrote, some bytes at a time. 16 KiB.
+/// Decodes the output of encode_bytes(), some bytes at a time. Takes 16 KiB.
 class ByteDecoder {
  public:
-  /// `coded` outlives the decoder. False when it cannot be what encode_bytes() makes.
+  /// `coded` outlives the decoder. Returns false if encode_bytes() could not have made it.
   [[nodiscard]] bool start(const Kernels& kernels, Bytes coded);
-  /// The next bytes, all of `data`; false when the code ends before.
+  /// Fills `data` with the next bytes. Returns false if the code ends before.
   [[nodiscard]] bool next(MutableBytes data);
   /// The next bytes as the high ones of cells of two bytes; as Kernels::merge() of them and `low`, one for each cell.
   [[nodiscard]] bool next_cells(Bytes low, bool rotate, MutableBytes cells);

@@ -8,7 +8,7 @@
 
 namespace weightcast {
 
-/// How the codec reads the cells of a range: their width, and for floating point where the exponent stands. The values
+/// How the codec reads the cells of a range: their width and, for floating point, the place of the exponent. The values
 /// are part of the patch format.
 enum class CellKind : std::uint8_t {
   kRaw8 = 0,
@@ -51,8 +51,7 @@ inline constexpr unsigned kCellBytesMax = 8;
   return {1, 0, 0};
 }
 
-/// The kind for a safetensors dtype name; kRaw8 for a name that is not known, and for elements that are not whole
-/// bytes.
+/// The kind for a safetensors dtype name. kRaw8 for unknown names and for elements that are not whole bytes.
 [[nodiscard]] CellKind cell_kind_of(std::string_view dtype);
 [[nodiscard]] std::string_view to_string(CellKind kind);
 
@@ -96,8 +95,8 @@ struct CellOps {
   }
   static void store(std::byte* at, Cell cell) { std::memcpy(at, &cell, sizeof cell); }
 
-  /// What the hazard classes are cut from: the biased exponent, 0 for raw cells. The eleven bits of F64 are moved and
-  /// clamped so that 2^-192 and below is 0 and 2^63 and above is 255.
+  /// The key of a cell's hazard class: its biased exponent, 0 for raw cells. The eleven bits of F64 are shifted and
+  /// clamped, so that 2^-192 and below give 0, and 2^63 and above give 255.
   static constexpr unsigned key(Cell cell) {
     if constexpr (!kGeometry.is_float()) {
       return 0;
@@ -112,7 +111,7 @@ struct CellOps {
     }
   }
 
-  // Signs are as good as random, and a branch on one would be guessed wrong every other time: below, masks instead.
+  // Signs are as good as random, so a branch on one would be mispredicted half of the time. The code below uses masks.
 
   /// A bijection to integers in which neighbouring representable numbers differ by one; +0 is 0 and -0 is -1. Raw
   /// cells are their own integers.
@@ -140,7 +139,7 @@ struct CellOps {
   static constexpr Cell negate_where(Cell mask, Cell integer) { return Cell(Cell(integer ^ mask) - mask); }
 };
 
-/// Calls `body.template operator()<Kind>()` for the kind that is known at run time only.
+/// Calls `body.template operator()<Kind>()` for a kind that is known only at run time.
 template <typename Body>
 decltype(auto) with_cell_kind(CellKind kind, Body&& body) {
   switch (kind) {

@@ -8,15 +8,15 @@
 
 namespace weightcast {
 
-// How positions of changed cells are coded.
+// The code of the positions of changed cells.
 //
-// A cell's class, cut from its old exponent, gives it a hazard -ln(1 - p), p being how likely it changes. Laid end to
-// end, the cells of a segment make a line on which each cell is as long as its hazard; on that line changes are a
-// Poisson process, so that the distance from one to the next is exponential whatever mix of classes lies between. A
-// position is therefore one symbol: the interval that the cell owns in the exponential distribution's cumulative
-// function F, counted from the end of the previous changed cell. Its length is the probability that the model gives to
-// "no change up to here, then this cell", so the cost is exact for light and heavy cells alike, and both ends need
-// nothing but the old cells.
+// A cell's class comes from its old exponent and gives it a hazard -ln(1 - p), where p is its probability of change.
+// The cells of a segment, laid end to end, make a line on which each cell is as long as its hazard. On that line
+// changes are a Poisson process, so the distance from one change to the next is exponential, whatever mix of classes
+// lies between. A position is therefore one symbol: the interval that the cell owns in the exponential distribution's
+// cumulative function F, counted from the end of the previous changed cell. The interval's length is the model's
+// probability of "no change up to here, then this cell", so the cost is exact for light and heavy cells alike. Both
+// ends need only the old cells.
 
 inline constexpr unsigned kHazardClasses = 16;
 /// A hazard of one nat is 2^scale_bits units long.
@@ -24,12 +24,12 @@ inline constexpr unsigned kScaleBitsMin = 10;
 inline constexpr unsigned kScaleBitsMax = 20;
 /// F is counted in 1/2^28.
 inline constexpr unsigned kGapBits = 28;
-/// F is linear between points 1/16 nat apart, and ends after four nats: a longer way is told by escapes, each of which
-/// advances by four nats (an exponential distribution has no memory, so escapes lose nothing).
+/// F is linear between points 1/16 nat apart, and ends after four nats. An escape advances by four nats. It loses
+/// nothing, because an exponential distribution has no memory.
 inline constexpr unsigned kGapBuckets = 64;
 inline constexpr unsigned kGapBucketsPerNatBits = 4;
 
-/// What one segment says of its positions.
+/// The position model of one segment.
 struct HazardModel {
   /// Class of key k: clamp(k - key_low, 0, 15).
   std::uint8_t key_low = 0;
@@ -54,11 +54,11 @@ struct KeyCounts {
 /// every machine.
 [[nodiscard]] HazardModel fit_hazard(const KeyCounts& counts);
 
-/// What the counted positions cost at least under the model's classes, in bits.
+/// A lower bound of the counted positions' cost under the model's classes, in bits.
 [[nodiscard]] double position_bits(const KeyCounts& counts, const HazardModel& model);
 
 void write_hazard(const HazardModel& model, ByteWriter& out);
-/// False when the bytes are no model that fit_hazard() could have made.
+/// Returns false if fit_hazard() could not have made this model.
 [[nodiscard]] bool read_hazard(ByteReader& in, HazardModel& model);
 
 namespace gap_detail {
@@ -110,7 +110,7 @@ class GapCurve {
  public:
   constexpr explicit GapCurve(unsigned scale_bits) : bucket_bits_(scale_bits - kGapBucketsPerNatBits) {}
 
-  /// The first distance that F does not reach.
+  /// The first distance beyond F's end.
   [[nodiscard]] constexpr std::uint64_t reach() const { return std::uint64_t{kGapBuckets} << bucket_bits_; }
   static constexpr std::uint32_t escape_start() { return gap_detail::kCumulative[kGapBuckets]; }
   static constexpr std::uint32_t escape_frequency() { return (1u << kGapBits) - escape_start(); }

@@ -11,15 +11,15 @@
 
 namespace weightcast {
 
-/// What a snapshot's stream holds: tensors in the order of their bytes, which do not overlap; what they leave out (file
-/// headers, other files) is raw bytes.
+/// The contents of a snapshot's stream: tensors in the order of their bytes, without overlap. All other bytes (file
+/// headers, other files) are raw.
 struct SnapshotLayout {
   std::uint64_t size_bytes = 0;
   std::vector<TensorInfo> tensors;
 };
 
-/// Which versions a patch leads from and to. The digests are those by which the caller knows whole snapshots; the codec
-/// carries them and compares them, no more.
+/// The base and the result of a patch. The digests identify whole snapshots for the caller; the codec only carries and
+/// compares them.
 struct PatchIdentity {
   std::string model_id;
   Version base_version;  ///< kNoVersion of a packed snapshot
@@ -30,7 +30,7 @@ struct PatchIdentity {
   bool operator==(const PatchIdentity&) const = default;
 };
 
-/// A part of the result's stream and where its old bytes stand.
+/// A part of the result's stream, with the place of its old bytes.
 struct PatchPiece {
   std::uint64_t result_offset = 0;
   std::uint64_t size_bytes = 0;
@@ -43,8 +43,8 @@ struct PatchPiece {
 };
 inline constexpr std::uint32_t kNoTensor = ~std::uint32_t{0};
 
-/// Limits on what a head may claim. Each is checked before memory is taken for what it limits, so that reading a head
-/// takes at most kHeadMemoryBytesMax, whatever it claims, beside the head's own bytes.
+/// Limits on a head's claims. The reader checks each before it takes memory. So reading a head takes at most
+/// kHeadMemoryBytesMax beside the head's own bytes, whatever it claims.
 inline constexpr std::uint32_t kHeadBytesMax = 64u << 20;
 inline constexpr std::size_t kSegmentsMax = 1u << 20;
 /// Each tensor that has bytes takes at least two of the segments that the head is checked for.
@@ -55,7 +55,7 @@ inline constexpr std::size_t kHeadExtentsMax = 8 * kHeadTensorsMax;
 inline constexpr std::size_t kHeadMemoryBytesMax = std::size_t{320} << 20;
 inline constexpr std::uint32_t kSegmentBytesMin = 4096;
 
-/// What stands before the segments: everything that is needed to plan them and to tell what a patch is.
+/// The beginning of a patch: all that a reader needs to identify the patch and to plan its segments.
 struct PatchHead {
   PatchIdentity identity;
   std::uint64_t base_bytes = 0;
@@ -63,27 +63,27 @@ struct PatchHead {
   std::uint32_t segment_bytes = kSegmentBytesDefault;
   /// Of the result.
   std::vector<TensorInfo> tensors;
-  /// Names of the base's tensors that the result has not.
+  /// Names of the base's tensors that the result lacks.
   std::vector<std::string> removed;
-  /// Cover the result's stream without gap or overlap, in order. Invariant of every head that make_head() or
-  /// read_head() returns.
+  /// In order, they cover the result's stream without gap or overlap. make_head() and read_head() guarantee that.
   std::vector<PatchPiece> pieces;
 
   bool operator==(const PatchHead&) const = default;
-  /// It packs a snapshot: there is no base to decode it from.
+  /// Whether this packs a snapshot and so has no base.
   [[nodiscard]] bool from_nothing() const { return base_bytes == 0; }
 };
 
-/// Compares the layouts. A tensor is told as a difference where the base has one of the same name, dtype and size,
-/// whatever the shape and place; raw bytes where the raw range of the same ordinal has the same size; all else on its
-/// own. Errors: kInvalidArgument where a layout's tensors overlap, leave its stream or are out of order, or
-/// `segment_bytes` is not within [kSegmentBytesMin, kSegmentBytesMax]; kTooLarge where a limit above would be exceeded,
-/// or a name is longer than kTensorNameBytesMax.
+/// Compares the layouts and pairs what can be encoded as a difference:
+///   a tensor    with the base's tensor of the same name, dtype and size, whatever its shape and place
+///   raw bytes   with the base's raw range of the same ordinal, if it has the same size
+/// All else is encoded without a base. Errors: kInvalidArgument (a layout's tensors overlap, leave its stream or are
+/// out of order; `segment_bytes` is not within [kSegmentBytesMin, kSegmentBytesMax]), kTooLarge (a limit above; a name
+/// longer than kTensorNameBytesMax).
 Result<PatchHead> make_head(PatchIdentity identity, const SnapshotLayout& base, const SnapshotLayout& result,
                             std::uint32_t segment_bytes = kSegmentBytesDefault);
 
-/// The ranges of all segments, in order: neighbouring pieces of one kind that are neighbours in the base too are cut
-/// together, at a piece's end where half a segment has come together, else evenly.
+/// The ranges of all segments, in order. Pieces of one kind that adjoin in the result and in the base are joined until
+/// they fill half a segment. A run that is longer than a segment is cut evenly.
 [[nodiscard]] std::vector<SegmentRange> plan_segments(const PatchHead& head);
 
 /// "WCPATCH" and the format's version.
@@ -94,19 +94,19 @@ void write_head(const PatchHead& head, std::vector<std::byte>& out);
 /// Length of the whole head, from its first kHeadPrefixBytes. Errors: kCorrupt, kUnsupported (a later format),
 /// kTooLarge.
 Result<std::size_t> peek_head(Bytes prefix);
-/// `frame` is the head, no more. Errors: as peek_head(); kCorrupt where its digest or a field is wrong; kTooLarge where
-/// it claims more than the limits above.
+/// Reads a head. `frame` is exactly the head. Errors: those of peek_head(); kCorrupt (its digest or a field is wrong),
+/// kTooLarge (a limit above).
 Result<PatchHead> read_head(Bytes frame);
 
-/// What stands after the segments.
+/// The end of a patch, after the segments.
 struct PatchEnd {
   std::uint32_t segments = 0;
-  /// Of the segments' result digests, one after the other in the order of their indices.
+  /// The digest of the segments' result digests, concatenated in the order of their indices.
   Digest results_digest;
 
   bool operator==(const PatchEnd&) const = default;
 };
-/// Whether the end is that of the segments with these results. Errors: kCorrupt.
+/// Checks that the end belongs to segments with these results. Errors: kCorrupt.
 [[nodiscard]] Status check_end(const PatchEnd& end, std::span<const Digest> results);
 
 inline constexpr std::uint32_t kEndMagic = 0x444e4557;  // "WEND"

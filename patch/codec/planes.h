@@ -9,21 +9,22 @@
 
 namespace weightcast {
 
-/// Codes cells as byte planes (the first byte of every cell, then the second, ...), each by the least of: one repeated
-/// byte, an order-0 entropy code, zstd, as it is. For what the sparse code is wrong for: cells without a base, dense
-/// and repetitive changes, and full payloads. The bytes depend on the cells alone, not on the kernels. One thread at a
-/// time; keeps its buffers, about three times the cells, so use one object for many segments.
+/// Codes cells as byte planes: the first byte of every cell, then the second, and so on. Each plane takes the shortest
+/// of four methods: one repeated byte, an order-0 entropy code, zstd, raw. For data that the sparse code does not suit:
+/// cells without a base, dense and repetitive changes, full payloads. The output depends on the cells alone, not on the
+/// kernels. One thread at a time. Use one object for many segments, because it keeps its buffers of about three times
+/// the cells.
 class PlanesEncoder {
  public:
   explicit PlanesEncoder(const Kernels& kernels) : kernels_(kernels) {}
 
-  /// What is split: with `before` (as many bytes as `cells`) the exclusive or of both; without it the cells themselves,
-  /// floating point ones rotated left by one bit, so that the whole exponent stands in the highest bytes.
-  /// `cells` is a multiple of the cell's width. Appends to `out`; once that holds `limit_bytes` or more the rest of the
-  /// planes is left out, because nobody wants them then.
+  /// Appends the planes to `out`. With `before` (as long as `cells`) it splits the exclusive or of both. Without, it
+  /// splits the cells, and rotates floating point cells left by one bit first, so that the highest bytes hold the whole
+  /// exponent. `cells` is a multiple of the cell's width. Stops before the next plane once `out` holds `limit_bytes`,
+  /// because the caller then drops the result.
   void encode(CellKind kind, Bytes cells, const std::byte* before, std::size_t limit_bytes,
               std::vector<std::byte>& out);
-  /// Gives its memory back.
+  /// Frees the buffers.
   void release();
 
  private:
@@ -36,9 +37,9 @@ class PlanesEncoder {
   std::vector<std::uint16_t> words_;  // of an entropy code
 };
 
-/// Reads what PlanesEncoder wrote in windows of cells, all planes side by side, so that what it holds does not grow
-/// with the cells: 16 KiB for a plane of an entropy code, and for a zstd frame its window (half a MiB in ours, and
-/// never more than the plane) with half a MiB of zstd's own.
+/// Decodes the output of PlanesEncoder in windows of cells, all planes side by side. So its memory does not grow with
+/// the cells: 16 KiB for a plane with an entropy code. A zstd frame takes its window (half a MiB in our frames, and
+/// never more than the plane) and half a MiB of zstd's own.
 class PlanesDecoder {
  public:
   /// `coded` outlives the decoder; `cells_bytes` is the length of all cells. Errors: kCorrupt.
@@ -47,10 +48,10 @@ class PlanesDecoder {
   PlanesDecoder& operator=(PlanesDecoder&&) noexcept;
   ~PlanesDecoder();
 
-  /// Fills `after` with the cells that follow those of the last call. `before`: as many old cells, perhaps `after`
-  /// itself, where the exclusive or was split; else empty. Whole cells. Errors: kCorrupt.
+  /// Fills `after` with the next cells, all whole. If the exclusive or was split, `before` has as many old cells and
+  /// may be `after` itself; else it is empty. Errors: kCorrupt.
   Status next(Bytes before, MutableBytes after);
-  /// After the last cell. Errors: kCorrupt where bytes are left over.
+  /// To be called after the last cell. Errors: kCorrupt (bytes are left over).
   Status finish();
 
  private:

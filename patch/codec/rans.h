@@ -12,9 +12,8 @@
 namespace weightcast {
 
 // Range asymmetric numeral systems (Duda, arXiv 1311.2540) with a 63-bit state that is refilled 32 bits at a time. A
-// symbol owns [start, start + frequency) of 2^bits; frequencies of up to 28 bits cost no table, because the caller
-// computes the interval. The decoder reads forwards what the encoder wrote backwards: put() takes the last symbol
-// first.
+// symbol owns [start, start + frequency) of 2^bits. The caller computes the interval, so frequencies of up to 28 bits
+// need no table. The encoder writes backwards and the decoder reads forwards: put() takes the last symbol first.
 
 inline constexpr std::uint64_t kRansLow = std::uint64_t{1} << 31;
 
@@ -24,7 +23,7 @@ inline constexpr std::uint64_t kRansLow = std::uint64_t{1} << 31;
 
 class RansEncoder {
  public:
-  /// To be called before as many symbols are put; a symbol takes one word at most.
+  /// Makes room for as many symbols, each of at most one word. To be called before put().
   void make_room(std::size_t symbols) {
     if (words_.size() - used_ < symbols) words_.resize(std::max(words_.size() + words_.size() / 2, used_ + symbols));
   }
@@ -33,20 +32,20 @@ class RansEncoder {
     shrink(((kRansLow >> bits) << 32) * frequency);
     std::uint64_t quotient = multiply_high(state_, reciprocal);
     std::uint64_t rest = state_ - quotient * frequency;
-    // Without a branch, which would be guessed wrong.
+    // No branch, because it would be mispredicted.
     const std::uint64_t low = rest >= frequency;
     quotient += low;
     rest -= frequency & (0 - low);
     state_ = (quotient << bits) + rest + start;
   }
-  /// `bits` <= 16 that are equally likely to be anything.
+  /// Puts `bits` <= 16 uniformly distributed bits.
   void put_uniform(std::uint32_t value, unsigned bits) {
     shrink((kRansLow >> bits) << 32);
     state_ = (state_ << bits) + value;
   }
 
-  /// Appends the stream to `out`: the final state, then the words in the order in which they are read. The encoder is
-  /// as new, but keeps its memory.
+  /// Appends the stream to `out`: the final state, then the words in the order of reading. Resets the encoder, which
+  /// keeps its memory.
   void finish(std::vector<std::byte>& out) {
     std::size_t end = out.size();
     out.resize(end + size_bytes());
@@ -64,8 +63,8 @@ class RansEncoder {
   [[nodiscard]] std::size_t size_bytes() const { return 4 * (used_ + 2); }
 
  private:
-  /// Moves a word out of a state that would grow too large. Both cases are as good as random, so that a branch would be
-  /// guessed wrong: the word is written in any case, and stays if it is counted.
+  /// Moves a word out of a state that would grow too large. Both cases are as good as random, and a branch would be
+  /// mispredicted. So this always writes the word, and counts it only if it is needed.
   void shrink(std::uint64_t limit) {
     const bool full = state_ >= limit;
     words_[used_] = std::uint32_t(state_);
@@ -101,7 +100,7 @@ class RansDecoder {
       if (low != 0) state_ = (state_ << 32) | next_word();
       return;
     }
-    // Without a branch, which would be guessed wrong: the word is read in any case, and taken where it is wanted.
+    // No branch, because it would be mispredicted: this always reads the word, and uses it only if it is needed.
     std::uint32_t word;
     std::memcpy(&word, stream_.data() + position_, sizeof word);
     state_ = (state_ << (low << 5)) | (word & (0 - low));
@@ -113,9 +112,9 @@ class RansDecoder {
     return value;
   }
 
-  /// Nothing was read beyond the end.
+  /// Whether all reads so far lay within the stream.
   [[nodiscard]] bool ok() const { return ok_; }
-  /// Everything was read, nothing beyond it, and the state is where the encoder began.
+  /// Whether exactly the whole stream was read, and the state is the encoder's initial one.
   [[nodiscard]] bool finished() const { return ok_ && position_ == stream_.size() && state_ == kRansLow; }
 
  private:

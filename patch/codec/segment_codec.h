@@ -9,14 +9,14 @@
 
 namespace weightcast {
 
-/// Makes segments, each in the mode that takes fewest bytes. The bytes depend on the cells alone, not on the kernels.
-/// One thread at a time; keeps its buffers, so use one object for many segments.
+/// Encodes segments, each in the mode that takes fewest bytes. The output depends on the cells alone, not on the
+/// kernels. One thread at a time. Use one object for many segments, because it keeps its buffers.
 class SegmentEncoder {
  public:
   explicit SegmentEncoder(const Kernels& kernels = best_kernels()) : sparse_(kernels), planes_(kernels) {}
 
-  /// Appends one segment to `out` and returns its header. `before` are the old cells (empty where the range has no
-  /// base), `after` the new ones; both as long as the range says.
+  /// Appends one segment to `out` and returns its header. `before` has the old cells (none if the range has no base),
+  /// `after` the new ones. Both are as long as the range.
   SegmentHeader encode(const SegmentRange& range, Bytes before, Bytes after, std::vector<std::byte>& out);
 
  private:
@@ -33,21 +33,21 @@ class SegmentEncoder {
   std::vector<std::byte> planes_payload_;
 };
 
-/// Makes the new cells of one segment in windows, in order, so that each byte is looked at while it is in the cache,
-/// and what it holds does not grow with the segment. One thread at a time.
+/// Decodes one segment in windows, in order. So each byte is used while it is in the cache, and the memory does not
+/// grow with the segment. One thread at a time.
 class SegmentDecoder {
  public:
-  /// The payload that `segment` points to outlives the decoder. Errors: kCorrupt where the payload, though its digest
-  /// matched, is no encoding of anything.
+  /// The payload of `segment` outlives the decoder. Errors: kCorrupt (the payload is no valid encoding although its
+  /// digest matches).
   static Result<SegmentDecoder> start(const Segment& segment, const Kernels& kernels = best_kernels());
 
-  /// Writes the next new cells into `after`. `before` are the old ones, empty for a range without base; it may be
-  /// `after` itself, but must not overlap it otherwise. Whole cells, not beyond the range. What comes out can be wrong
-  /// until finish() has said that it is not. Errors: those of finish(); then `after` holds anything.
+  /// Writes the next new cells into `after`: whole cells, not beyond the range. `before` has the old cells, none for a
+  /// range without a base. It may be `after` itself, but no other overlap is allowed. The output is verified only when
+  /// finish() succeeds. Errors: those of finish(); `after` then holds anything.
   Status next(Bytes before, MutableBytes after);
 
-  /// After the last cell. Errors: kWrongBase where the segment is sound and the old cells are not what it was made
-  /// from; kCorrupt as start().
+  /// To be called after the last cell. Errors: kWrongBase (the segment is sound, but the old cells are not those that
+  /// it was made from), kCorrupt as start().
   Status finish();
 
  private:
@@ -65,8 +65,8 @@ class SegmentDecoder {
   DigestStream digest_;
 };
 
-/// All cells of a segment at once; sizes are the range's. `before` and errors: as SegmentDecoder::next() and finish().
-/// On error `after` holds anything.
+/// Decodes all cells of a segment. `after` is as long as its range. `before` and errors are as for
+/// SegmentDecoder::next() and finish(). After an error `after` holds anything.
 Status decode_segment(const Segment& segment, Bytes before, MutableBytes after,
                       const Kernels& kernels = best_kernels());
 

@@ -12,13 +12,12 @@
 
 namespace weightcast {
 
-/// Codes the cells that differ between two ranges: positions as hazard.h says, values as step_model.h says. Keeps its
-/// buffers from one range to the next; one thread at a time. Memory: four bytes and a cell per changed cell, and what
-/// their code takes.
+/// Codes the cells that differ between two ranges: positions by hazard.h, values by step_model.h. One thread at a time.
+/// Keeps its buffers from one range to the next. Memory: four bytes and a cell per changed cell, and their code.
 class SparseEncoder {
  public:
-  /// Bounds the memory of one encoder to 16 MiB (a default segment of eight-byte cells has half as many) and what the
-  /// code takes. Where more change, they are half of all BF16 cells of a default segment, and other modes come close.
+  /// Bounds the memory of one encoder to 16 MiB and its code. It is half of the BF16 cells of a default segment. If
+  /// more cells change, other modes are about as short.
   static constexpr std::size_t kChangesMax = std::size_t{1} << 21;
 
   explicit SparseEncoder(const Kernels& kernels) : kernels_(kernels) {}
@@ -26,18 +25,18 @@ class SparseEncoder {
   struct Outcome {
     std::uint32_t changed_cells = 0;
     Digest result_digest;
-    /// The changes come in heaps, which the model does not expect: another mode may be shorter.
+    /// The changes are clustered, which the model does not expect. Another mode may be shorter.
     bool clustered = false;
-    /// More cells changed than kChangesMax: they were counted and digested, but not coded.
+    /// More than kChangesMax cells changed. They were counted and digested, but not coded.
     bool too_many = false;
   };
 
-  /// `before` and `after` have equal sizes, a multiple of the cell's width. Appends the payload to `out`, nothing where
-  /// no cell or too many changed. Reads both ranges once, a sample of 1/16 twice, and both once more where the sample
-  /// misled it.
+  /// `before` and `after` have equal sizes, a multiple of the cell's width. Appends the payload to `out`, or nothing if
+  /// no cells or too many changed. Reads both ranges once, a sample of 1/16 twice, and both once more if the sample was
+  /// misleading.
   Outcome encode(CellKind kind, Bytes before, Bytes after, std::vector<std::byte>& out);
 
-  /// Gives back what the last range's changes took.
+  /// Frees the buffers of the last range's changes.
   void release();
 
  private:
@@ -99,20 +98,20 @@ class SparseEncoder {
   Digest result_digest_;
 };
 
-/// Makes the changes of a payload in the cells of a range as they come by, in windows of any length: what it holds does
-/// not grow with the range. One thread at a time. Memory: less than 200 KiB.
+/// Applies the changes of a payload to the cells of a range, in windows of any length. One thread at a time. Memory:
+/// less than 200 KiB, whatever the length of the range.
 class SparseDecoder {
  public:
   /// `payload` outlives the decoder, `changed_cells` is the segment header's. Errors: kCorrupt, of the payload alone.
   static Result<SparseDecoder> start(CellKind kind, Bytes payload, std::uint32_t changed_cells, const Kernels& kernels);
 
-  /// Writes into `after` the cells of `before`, which follow those of the last call, with their changes, and gives them
-  /// to `digest`. Both are as long, of whole cells; `before` may be `after` itself; on error `after` holds anything.
-  /// Errors: kCorrupt where the payload is damaged or `before` is not what it was made from, which only the caller can
-  /// tell apart.
+  /// Writes the cells of `before`, which follow those of the last call, with their changes into `after`, and updates
+  /// `digest` with them. Both have the same length, of whole cells. `before` may be `after` itself. Errors: kCorrupt
+  /// (the payload is damaged, or `before` is not the base; only the caller can distinguish these). `after` then holds
+  /// anything.
   Status next(Bytes before, MutableBytes after, DigestStream& digest);
 
-  /// After the last cell. Errors: as next().
+  /// To be called after the last cell. Errors: as next().
   [[nodiscard]] Status finish() const;
 
  private:

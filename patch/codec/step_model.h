@@ -11,9 +11,10 @@
 
 namespace weightcast {
 
-// How new values are coded: as the number of steps from the old one (CellOps::step), split into a token, which carries
-// a probability, and extra bits, which do not. A token is 2 * t + (steps towards zero); with v = |steps| - 1, t is v
-// below 8, and above it two tokens per power of two, followed by the bits of v below the two highest.
+// A new value is coded as the number of steps from the old one (CellOps::step), split into a token, which has a
+// probability, and extra bits, which are uniform. A token is 2 * t + (1 if the steps lead towards zero). With
+// v = |steps| - 1, t is v below 8. Above, there are two values of t per power of two, and the bits of v below the two
+// highest are the extra bits.
 
 inline constexpr unsigned kStepTokens = 260;
 inline constexpr unsigned kStepTableBits = 12;
@@ -102,7 +103,8 @@ class StepCoder {
   std::vector<Symbol> symbols_;  // kStepTokens for each table
 };
 
-/// Splits the classes into runs where separate tables save more than they cost to send. Deterministic across machines.
+/// Splits the classes into runs with tables of their own, where that saves more than a table costs. Deterministic
+/// across machines.
 [[nodiscard]] StepModel fit_steps(const StepCounts& counts);
 
 void write_steps(const StepModel& model, ByteWriter& out);
@@ -110,7 +112,7 @@ void write_steps(const StepModel& model, ByteWriter& out);
 /// A step model with the lookup that decoding needs.
 class StepDecoder {
  public:
-  /// False when the bytes are no model.
+  /// Returns false if the bytes are no model.
   [[nodiscard]] bool read(ByteReader& in);
 
   [[nodiscard, gnu::always_inline]] unsigned take_token(RansDecoder& decoder, unsigned hazard_class) const {

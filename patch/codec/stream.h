@@ -12,8 +12,8 @@ class ByteSource {
  public:
   virtual ~ByteSource() = default;
   [[nodiscard]] virtual std::uint64_t size_bytes() const = 0;
-  /// `size` bytes from `offset`, which lie inside the stream: where they stand, or read into `scratch`, which the
-  /// result may point to. Errors: those of the medium.
+  /// `size` bytes at `offset`, inside the stream. Returns a view of the medium, or reads into `scratch` and returns a
+  /// view of that. Errors: those of the medium.
   [[nodiscard]] virtual Result<Bytes> view(std::uint64_t offset, std::size_t size,
                                            std::vector<std::byte>& scratch) const = 0;
 };

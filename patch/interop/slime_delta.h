@@ -27,13 +27,13 @@ namespace weightcast {
 enum class SlimeEncoding : std::uint8_t { kXor, kOverwrite };
 enum class SlimeChecksum : std::uint8_t { kXxh3_128, kAdler32 };
 
-/// What an index says of its delta.
+/// The metadata of a delta's index.
 struct SlimeIndex {
   Version version;
   Version base_version;
   SlimeEncoding encoding = SlimeEncoding::kXor;
   SlimeChecksum checksum = SlimeChecksum::kXxh3_128;
-  /// Nothing changed: there are no files but the index.
+  /// Whether nothing changed. The delta then consists of its index.
   bool empty = false;
 };
 
@@ -41,11 +41,11 @@ struct SlimeIndex {
 /// encoding, compression or checksum that this build does not know).
 Result<SlimeIndex> read_slime_index(std::string_view json, std::string_view file);
 
-/// The frame for one tensor, both versions equally long; empty where nothing changed. Deterministic for one zstd
-/// release. Errors: kUnsupported (overwriting a tensor of 4 GiB or more).
+/// The frame for one tensor, empty if nothing changed. Both versions are equally long. Deterministic for one release of
+/// zstd. Errors: kUnsupported (overwriting a tensor of 4 GiB or more).
 Result<std::vector<std::byte>> encode_slime_tensor(SlimeEncoding encoding, Bytes before, Bytes after);
 
-/// Makes the old `cells` the new ones. Errors: kCorrupt; `cells` then hold anything.
+/// Turns the old `cells` into the new ones. Errors: kCorrupt; `cells` then hold anything.
 Status apply_slime_tensor(SlimeEncoding encoding, Bytes frame, MutableBytes cells);
 
 /// In hexadecimal, as slime writes it.
@@ -58,16 +58,17 @@ struct SlimeSummary {
   std::uint64_t bytes = 0;
 };
 
-/// Writes `directory`/weight_v{N:06d}, which appears when it is complete. Takes memory for the compressed delta.
-/// Errors: those of pair_tensors() and encode_slime_tensor(); kAlreadyExists where the directory does; fail_errno().
+/// Writes `directory`/weight_v{N:06d}, which appears when it is complete. Takes as much memory as the compressed delta.
+/// Errors: those of pair_tensors() and encode_slime_tensor(); kAlreadyExists (the directory exists); fail_errno().
 Result<SlimeSummary> export_slime_delta(FileSystem& files, const SnapshotLayout& before, const ByteSource& base,
                                         const SnapshotLayout& after, const ByteSource& result, const SlimeIndex& index,
                                         const std::string& directory);
 
-/// Writes to `target` what the delta in `directory` (a weight_v...) makes of the base. Every changed tensor is checked
-/// against its checksum; whether those that did not change are those of the base version, the format cannot say.
-/// Errors: those of read_slime_index() and SnapshotSource::open(); kInvalidArgument (a tensor that the base has not),
-/// kCorrupt (a frame; a checksum, because the delta is damaged or the base another version), those of the streams.
+/// Applies the delta in `directory` (a weight_v...) to the base, and writes the result to `target`. Checks every
+/// changed tensor against its checksum. The format has no checksum of unchanged tensors. Errors: those of
+/// read_slime_index() and SnapshotSource::open(); kInvalidArgument (the base lacks a tensor), kCorrupt (a frame is
+/// damaged; a checksum does not match, because the delta is damaged or the base is another version); those of the
+/// streams.
 Result<SlimeIndex> import_slime_delta(FileSystem& files, const std::string& directory, const SnapshotLayout& before,
                                       const ByteSource& base, ByteTarget& target);
 

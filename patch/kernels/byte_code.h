@@ -17,9 +17,9 @@ inline constexpr std::uint32_t kByteTotal = 1u << kByteBits;
 /// which is what vectors compare and convert.
 inline constexpr std::uint32_t kByteStateLow = 1u << 15;
 inline constexpr std::uint32_t kByteStateEnd = 1u << 31;
-/// A byte takes one word at most; a group reads no further than this, whatever it takes.
+/// The most words that a group reads: one for each byte.
 inline constexpr std::size_t kByteGroupWordBytes = 2 * kByteLanes;
-/// Words that a vector may overwrite below those that it puts.
+/// How many words a vector may overwrite below those that it writes.
 inline constexpr std::size_t kByteWordsSlack = 16;
 
 using ByteStates = std::array<std::uint32_t, kByteLanes>;

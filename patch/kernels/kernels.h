@@ -12,21 +12,21 @@
 
 namespace weightcast {
 
-/// Cells are looked at a chunk at a time, small enough that its old cells, new cells and weights and the next chunk's
-/// cells fit in the first-level cache; a chunk has blocks, a block has groups.
+/// Kernels work on a chunk of cells at a time. A chunk's old cells, new cells and weights, with the next chunk's cells,
+/// fit in the first-level cache. A chunk has blocks, and a block has groups.
 inline constexpr std::size_t kChunkCells = 2048;
 inline constexpr std::size_t kBlockCells = 32;
 inline constexpr std::size_t kGroupCells = 8;
 inline constexpr std::size_t kBlockGroups = kBlockCells / kGroupCells;
 inline constexpr std::size_t kChunkBlocks = kChunkCells / kBlockCells;
-/// How many blocks the decoder's search looks at together.
+/// How many blocks one step of the decoder's search compares.
 inline constexpr std::size_t kSearchBlocks = 16;
 
 /// The cells of one chunk on the hazard line. Cells beyond the last have weight 0.
 struct WeightedChunk {
   alignas(64) std::array<std::uint16_t, kChunkCells> weights;
   alignas(64) std::array<std::uint32_t, kChunkBlocks * kBlockGroups> group_sums;
-  /// Where each block begins, then where the last one ends, then kBeyond.
+  /// The beginning of each block, then the end of the last one, then kBeyond.
   alignas(64) std::array<std::uint32_t, kChunkBlocks + 1 + kSearchBlocks> block_begins;
 
   /// More than any chunk's length, and positive as a signed number.
@@ -34,7 +34,7 @@ struct WeightedChunk {
   [[nodiscard]] std::uint32_t total() const { return block_begins[kChunkBlocks]; }
 };
 
-/// Indices of changed cells within a chunk, in order. The spare places are scratch for the kernels.
+/// Indices of changed cells within a chunk, in order. The kernels use the spare places as scratch.
 using ChangedCells = std::array<std::uint16_t, kChunkCells + kBlockCells>;
 
 struct ByteRange {
@@ -49,11 +49,11 @@ struct Kernels {
   /// `count` <= kChunkCells cells of `cell_bytes` at each of `before` and `after`. Returns how many differ.
   std::size_t (*diff)(unsigned cell_bytes, const std::byte* before, const std::byte* after, std::size_t count,
                       ChangedCells& out);
-  /// Byte p of cell i goes to planes[p][i], for `count` cells of `cell_bytes`. With `before` of the exclusive or of
-  /// both; without it of the cell itself, rotated left by one bit if `rotate`.
+  /// Writes byte p of cell i to planes[p][i], for `count` cells of `cell_bytes`. With `before` it splits the exclusive
+  /// or of both; without, the cell itself, rotated left by one bit if `rotate` is set.
   void (*split)(unsigned cell_bytes, bool rotate, const std::byte* cells, const std::byte* before, std::size_t count,
                 std::byte* const* planes);
-  /// The way back: cells from planes. `before` may be `cells`; null where it was null in split().
+  /// The inverse of split(). `before` may be `cells`. It is null if it was null in split().
   void (*merge)(unsigned cell_bytes, bool rotate, const std::byte* const* planes, const std::byte* before,
                 std::size_t count, std::byte* cells);
   /// The least and the greatest of `count` bytes, of which there is one at least.
@@ -62,8 +62,8 @@ struct Kernels {
   /// room for `count` and kByteWordsSlack more. Returns the lowest word.
   std::uint16_t* (*put_bytes)(const ByteSymbols& symbols, ByteStates& states, const std::byte* bytes, std::size_t count,
                               std::uint16_t* words);
-  /// Takes bytes in groups of kByteLanes, at most `count`, as long as a group cannot read beyond `words_end`. Returns
-  /// how many, and moves `words`. States are below kByteStateEnd, and stay so.
+  /// Decodes at most `count` bytes in groups of kByteLanes, while a group cannot read beyond `words_end`. Returns how
+  /// many, and advances `words`. States are below kByteStateEnd, and stay so.
   std::size_t (*take_bytes)(const ByteSlots& slots, ByteStates& states, const std::byte*& words,
                             const std::byte* words_end, std::byte* bytes, std::size_t count);
   /// take_bytes() and merge() at once, of cells of two bytes without `before`: takes the high byte of each cell, and
@@ -74,7 +74,7 @@ struct Kernels {
 };
 
 [[nodiscard]] const Kernels& scalar_kernels();
-/// Null where they were not compiled or the processor lacks the instructions.
+/// Null if they were not compiled, or if the processor lacks the instructions.
 [[nodiscard]] const Kernels* avx2_kernels();
 [[nodiscard]] const Kernels* avx512_kernels();
 

@@ -23,7 +23,7 @@ void weigh_cells(const std::byte* cells, std::size_t begin, std::size_t end, con
   }
 }
 
-/// Sums from `block` on, where the blocks before it are done, after clearing the weights beyond `count`.
+/// Clears the weights beyond `count`, then computes the sums from `block` on. The blocks before it have theirs.
 inline void finish_sums(std::size_t block, std::size_t count, WeightedChunk& out) {
   std::memset(out.weights.data() + count, 0, (kChunkCells - count) * sizeof out.weights[0]);
   std::uint32_t begin = block == 0 ? 0 : out.block_begins[block];

@@ -11,7 +11,7 @@ namespace weightcast {
 
 inline constexpr std::size_t kSnapshotFilesMax = 100'000;
 inline constexpr std::size_t kFileNameBytesMax = 255;
-/// Bounds what a file table from the network can make its reader allocate: 16 bytes of digest for every 4 MiB.
+/// Bounds the memory that a file table from the network makes its reader take: 16 bytes of digest for every 4 MiB.
 inline constexpr std::uint64_t kSnapshotBytesMax = std::uint64_t{64} << 40;
 
 struct SnapshotFile {
@@ -30,8 +30,8 @@ struct FilePiece {
   bool operator==(const FilePiece&) const = default;
 };
 
-/// Refuses a name that could reach outside the directory in which it is created, or hide in it: empty, longer than
-/// kFileNameBytesMax, with '/' or NUL in it, or beginning with '.'. Errors: kInvalidArgument.
+/// Refuses a name that could lead out of its directory or be hidden in it: a name that is empty, is longer than
+/// kFileNameBytesMax, contains '/' or NUL, or begins with '.'. Errors: kInvalidArgument.
 [[nodiscard]] Status check_file_name(std::string_view name);
 
 /// A snapshot's files in order, and with them the *snapshot stream*: the concatenation of their bytes in that order.

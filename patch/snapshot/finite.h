@@ -20,26 +20,26 @@ class SnapshotSource;
 [[nodiscard]] std::uint64_t count_non_finite(std::string_view dtype, Bytes data);
 
 struct NonFinite {
-  /// The first tensor that holds any, in the order of the snapshot stream.
+  /// The first tensor with a NaN or an infinity, in the order of the snapshot stream.
   std::string first_tensor;
   std::uint64_t tensors = 0;
   std::uint64_t elements = 0;
 };
 
-/// Finds NaNs and infinities in a snapshot while something else reads it: piece by piece, in any order, from several
+/// Finds NaNs and infinities in a snapshot while another task reads it, piece by piece, in any order, from several
 /// threads.
 class NonFiniteScan {
  public:
-  /// `source` stays the caller's and outlives this.
+  /// The caller owns `source`, which outlives this object.
   explicit NonFiniteScan(const SnapshotSource& source);
 
-  /// `piece` is what the snapshot stream holds from `offset_bytes` on. Counts the elements that begin in it; one that
-  /// ends behind it is read from the source. Errors: those of SnapshotSource::read_at().
+  /// Scans `piece`, the bytes of the snapshot stream at `offset_bytes`. Counts the elements that begin in it. If the
+  /// last one ends beyond it, reads that element from the source. Errors: those of SnapshotSource::read_at().
   [[nodiscard]] Status scan(std::uint64_t offset_bytes, Bytes piece);
 
-  /// Whether any was found so far.
+  /// Whether a NaN or an infinity was found so far.
   [[nodiscard]] bool any() const { return any_; }
-  /// What the pieces that were scanned held. Nothing if every element is finite. Not while scan() runs.
+  /// What the scanned pieces hold; nothing if every element is finite. Not while scan() runs.
   [[nodiscard]] std::optional<NonFinite> result() const;
 
  private:

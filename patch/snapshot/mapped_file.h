@@ -10,8 +10,8 @@
 
 namespace weightcast {
 
-/// A regular file, open and mapped for reading. Nothing is read until it is asked for, so its size may exceed memory.
-/// Symbolic links are followed. Owns the open file and the mapping. Safe to read from several threads.
+/// A regular file, open and mapped for reading. The kernel reads pages on demand, so the file may be larger than
+/// memory. Follows symbolic links. Owns the open file and the mapping. Several threads may read.
 class MappedFile {
  public:
   /// Errors: those of fail_errno(); kInvalidArgument if it is not a regular file.
@@ -24,7 +24,7 @@ class MappedFile {
   /// The whole file: see Mapping for when that is safe; use read_at() for files that are not ours.
   [[nodiscard]] Bytes bytes() const { return mapping_->bytes(); }
 
-  /// Fills `out` from `offset_bytes` without the mapping. Errors: kCorrupt if the file ends before; fail_errno().
+  /// Fills `out` from `offset_bytes` without the mapping. Errors: kCorrupt (the file ends before); fail_errno().
   [[nodiscard]] Status read_at(std::uint64_t offset_bytes, MutableBytes out) const;
 
   /// Errors: kCorrupt if the file's size or time of modification is no longer what open() found.
@@ -39,9 +39,9 @@ class MappedFile {
   FileInfo found_;
 };
 
-/// Opens a file that somebody else wrote: errors as for MappedFile::open().
+/// Opens a file that another program owns. Errors: as for MappedFile::open().
 [[nodiscard]] Result<std::unique_ptr<File>> open_source_file(FileSystem& files, const std::string& path);
-/// Fills `out` from a file of `size_bytes` that somebody else may cut short. Errors: kCorrupt if so; fail_errno().
+/// Fills `out` from a file of `size_bytes` that another program may truncate. Errors: kCorrupt (it did); fail_errno().
 [[nodiscard]] Status read_source_file(File& file, std::uint64_t offset_bytes, MutableBytes out, const std::string& path,
                                       std::uint64_t size_bytes);
 /// Errors: kCorrupt if `now` is not the same file any more, or has another size or time of modification.

@@ -6,8 +6,8 @@
 
 namespace weightcast {
 
-/// A snapshot on disk as the codec reads it: mapped where a range lies in one file, else copied. The source outlives
-/// it, and must not be cut short meanwhile (see Mapping).
+/// A snapshot on disk for the codec. A range in one file is mapped; a range over several is copied. The source outlives
+/// this object, and nobody truncates its files meanwhile (see Mapping).
 class SnapshotStream final : public ByteSource {
  public:
   explicit SnapshotStream(const SnapshotSource& source) : source_(source) {}

@@ -9,7 +9,7 @@
 
 namespace weightcast {
 
-/// The part of a tensor's description that travels and is compared: what safetensors says of it.
+/// A tensor's description in a safetensors header.
 struct TensorInfo {
   std::string name;
   /// As written in the header ("BF16", "F8_E4M3", "I64", or a name that this build does not know).
@@ -26,12 +26,12 @@ struct TensorInfo {
 /// carried as raw bytes). F4 is 4; the format's other sub-byte types likewise.
 [[nodiscard]] unsigned dtype_bits(std::string_view dtype);
 
-/// The place of a dtype in the order that the reference implementation lays tensors out by, the highest first; 0 for a
-/// name that the format does not know. Grows with dtype_bits(), except that BOOL stands below the sub-byte types.
+/// The rank of a dtype in the reference implementation's layout of tensors, which puts the highest first. 0 for a name
+/// that the format does not know. Grows with dtype_bits(), except that BOOL ranks below the sub-byte types.
 [[nodiscard]] unsigned dtype_rank(std::string_view dtype);
 
-/// A name from outside, quoted for a message on one line: control characters escaped, the middle of a long one left
-/// out.
+/// A name from outside, quoted for a message of one line. Escapes control characters, and omits the middle of a long
+/// name.
 [[nodiscard]] std::string quoted_name(std::string_view name);
 
 }  // namespace weightcast

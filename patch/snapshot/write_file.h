@@ -10,7 +10,7 @@
 
 namespace weightcast {
 
-/// Writes a file from its beginning to its end. `name` is what errors carry.
+/// Writes a file from its beginning to its end. Errors call it `name`.
 class FileWriter {
  public:
   FileWriter(File& file, std::string name) : file_(file), name_(std::move(name)) {}
@@ -27,8 +27,8 @@ class FileWriter {
   std::uint64_t end_ = 0;
 };
 
-/// Writes and syncs a file that appears under its name, in place of what had it, when `write` has succeeded; after an
-/// error nothing is left. Errors: those of `write`; fail_errno().
+/// Writes and syncs a file, which takes its name when `write` has succeeded, and replaces what had it. After an error
+/// nothing is left. Errors: those of `write`; fail_errno().
 Status write_new_file(FileSystem& files, const std::filesystem::path& path,
                       const std::function<Status(FileWriter& out)>& write);
 
@@ -36,12 +36,12 @@ Status write_new_file(FileSystem& files, const std::filesystem::path& path,
 class NewDirectory {
  public:
   NewDirectory(FileSystem& files, std::filesystem::path path);
-  /// Deletes what was not published.
+  /// Deletes the directory unless it was published.
   ~NewDirectory();
   NewDirectory(const NewDirectory&) = delete;
   NewDirectory& operator=(const NewDirectory&) = delete;
 
-  /// Where files are to be put. Errors: kAlreadyExists where the directory, or a half-made one, is there.
+  /// Makes temporary(), where the files go. Errors: kAlreadyExists (the directory, or a half-made one, exists).
   Status create();
   [[nodiscard]] const std::filesystem::path& temporary() const { return temporary_; }
   Status publish();

@@ -8,8 +8,8 @@
 
 namespace weightcast {
 
-/// Bytes of one chunk, aligned to a page. Alignment is a matter of speed: the kernel's copies to a buffer that lies a
-/// few bytes past the source's place in its page run at a fifth of the speed on some processors.
+/// Bytes of one chunk, aligned to a page. The alignment is for speed: on some processors the kernel copies at a fifth
+/// of the speed if the target lies a few bytes further into its page than the source.
 class Buffer {
  public:
   static constexpr std::size_t kAlignment = 4096;
@@ -32,11 +32,11 @@ class Buffer {
   std::size_t size_ = 0;
 };
 
-/// Shared while a chunk is being hashed, stored and forwarded at once; nobody writes to it after it is shared.
+/// A chunk's buffer, shared while it is hashed, stored and forwarded. Nobody writes to a shared buffer.
 using BufferRef = std::shared_ptr<Buffer>;
 
-/// Hands out buffers and takes them back, so that steady state allocates nothing. Loop thread only; buffers may be
-/// released on any thread. Keeps at most `kept_bytes_max` of free buffers.
+/// Hands buffers out and takes them back, so that the steady state allocates nothing. Loop thread only, but any thread
+/// may release a buffer. Keeps at most `kept_bytes_max` of free buffers.
 class BufferPool {
  public:
   explicit BufferPool(std::size_t kept_bytes_max);

@@ -13,38 +13,38 @@ namespace weightcast {
 class Timer;
 class Deferred;
 
-/// What a node's code runs on: time, turns, and threads for what blocks. UvLoop is the one of the daemon, sim::SimLoop
-/// the simulator's. Everything that is made with a loop belongs to its thread; post() and now() alone are for any
-/// thread. Timers and Deferreds go away before their loop.
+/// Time, turns and worker threads for a node's code. The daemon has a UvLoop, the simulator a sim::SimLoop. All objects
+/// that use a loop belong to its thread; any thread may call post() and now(). Timers and Deferreds are destroyed
+/// before their loop.
 class EventLoop {
  public:
   EventLoop(const EventLoop&) = delete;
   EventLoop& operator=(const EventLoop&) = delete;
   virtual ~EventLoop();
 
-  /// Monotonic, read afresh at each call. From any thread.
+  /// Monotonic time, read at each call. Any thread.
   [[nodiscard]] virtual Instant now() const = 0;
   /// The wall clock, for records that leave the host.
   [[nodiscard]] virtual UnixMillis unix_ms() const = 0;
 
-  /// Runs `task` on the loop's thread, soon, never from inside this call. From any thread; tasks keep their order per
-  /// thread.
+  /// Runs `task` on the loop's thread, soon, never from inside this call. Any thread. The tasks of one thread keep
+  /// their order.
   virtual void post(std::function<void()> task) = 0;
 
-  /// Work that was handed to offload().
+  /// Work that was given to offload().
   class Job {
    public:
     virtual ~Job() = default;
-    /// Blocks until the work has ended. `done` still follows, at a turn of the loop. Loop thread only.
+    /// Blocks until the work has ended. `done` still follows, in a later turn of the loop. Loop thread only.
     virtual void wait() = 0;
   };
 
-  /// Runs `work` on a pool thread, then `done` on the loop's thread. There are few such threads
-  /// (UV_THREADPOOL_SIZE, 4). The handle may be dropped.
+  /// Runs `work` on a pool thread, then `done` on the loop's thread. The pool has few threads (UV_THREADPOOL_SIZE, 4).
+  /// The caller may drop the handle.
   virtual std::shared_ptr<Job> offload(std::function<void()> work, std::function<void()> done) = 0;
 
-  /// How many threads the work of one job may use, its own included. One in a simulation, where nothing runs at the
-  /// same time as anything else.
+  /// How many threads the work of one job may use, its own included. One in a simulation, which runs one thing at a
+  /// time.
   [[nodiscard]] virtual unsigned threads_per_job_max() const = 0;
 
  protected:
@@ -52,19 +52,19 @@ class EventLoop {
 
   /// The earliest deadline of any timer.
   [[nodiscard]] std::optional<Instant> next_due() const;
-  /// Runs the timers whose time has come, in the order of their deadlines. What they arm waits for the next call.
+  /// Runs the due timers in the order of their deadlines. Timers that they arm wait for the next call.
   void run_due_timers();
-  /// next_due() is not what it was.
+  /// next_due() has changed.
   virtual void handle_due_changed() = 0;
 
-  /// Runs what was deferred, and again what that deferred, at most a few rounds. Whether something is left.
+  /// Runs deferred actions, then those that they deferred, for at most a few rounds. Returns whether any are left.
   bool run_deferred();
-  /// Something was deferred: run_deferred() is wanted at the end of this turn.
+  /// An action was deferred, so the loop must call run_deferred() at the end of this turn.
   virtual void handle_deferred() = 0;
-  /// Runs `task` as if somebody had deferred it.
+  /// Runs `task` as a deferred action.
   void defer(std::function<void()> task);
 
-  /// Timers and Deferreds that exist.
+  /// How many Timers and Deferreds exist.
   [[nodiscard]] std::size_t dependants() const { return dependants_; }
 
  private:
@@ -95,7 +95,7 @@ class Timer {
   Timer(const Timer&) = delete;
   Timer& operator=(const Timer&) = delete;
 
-  /// Replaces any earlier deadline. A time that has passed is due at the next turn of the loop.
+  /// Sets the deadline, in place of any other. A deadline in the past is due in the next turn of the loop.
   void arm(Instant due);
   void disarm();
   [[nodiscard]] bool armed() const { return armed_; }
@@ -113,8 +113,8 @@ class Timer {
   std::size_t index_ = kNotInHeap;
 };
 
-/// An action that is put off to the end of the loop's present turn, when everything that was ready has been looked at:
-/// many reasons to act become one act, and no caller finds itself called back from inside its own call.
+/// An action that runs at the end of the loop's present turn, after all ready events. So many reasons to act cause one
+/// action, and no caller is called back from inside its own call.
 class Deferred {
  public:
   Deferred(EventLoop& loop, std::function<void()> action);
@@ -122,7 +122,8 @@ class Deferred {
   Deferred(const Deferred&) = delete;
   Deferred& operator=(const Deferred&) = delete;
 
-  /// Harmless if it is scheduled already. Scheduled from inside an action, it waits for the next round.
+  /// Schedules the action. Harmless if it is scheduled already. An action that is scheduled by an action waits for the
+  /// next round.
   void schedule();
 
  private:

@@ -10,8 +10,8 @@
 
 namespace weightcast {
 
-/// The off-loaded jobs of one owner, which can be called off. Loop thread only, but for post(). Once stop() has
-/// returned, or this is destroyed, none of them runs and no callback follows: what they use may go.
+/// One owner's offloaded jobs, which can be cancelled. Loop thread only, except post(). After stop() or destruction no
+/// job runs and no callback follows, so the objects that they use may be destroyed.
 class Jobs {
  public:
   explicit Jobs(EventLoop& loop) : loop_(loop) {}
@@ -27,13 +27,13 @@ class Jobs {
   /// As EventLoop::post(), but dropped after stop(). From any thread.
   void post(std::function<void()> task);
 
-  /// Whether nobody wants the results any more. From any thread.
+  /// Whether the jobs have been cancelled. Any thread.
   [[nodiscard]] bool cancelled() const { return stopping_.stop_requested(); }
   [[nodiscard]] static Error cancelled_error(Op op) { return fail(Errc::kClosed, op, "the node is being stopped"); }
 
-  /// Asks the jobs to end soon; their callbacks still follow.
+  /// Asks the jobs to end soon. Their callbacks still follow.
   void cancel() { stopping_.request_stop(); }
-  /// cancel(), and waits until they have ended. Their callbacks do not follow.
+  /// Cancels the jobs and waits until they have ended. Their callbacks do not follow.
   void stop();
 
  private:

@@ -8,13 +8,13 @@ namespace weightcast {
 
 enum class LogLevel { kInfo, kWarning, kError };
 
-/// Sends what is logged to stderr (stdout is for what scripts read), one line each with time and level, from `level`
-/// on: a name that spdlog knows, such as "info" or "off". Once, before threads are started.
+/// Sets the log up: lines of at least `level`, with time and level, go to stderr, because scripts read stdout. `level`
+/// is a name of spdlog's, such as "info" or "off". To be called once, before there are threads.
 void set_up_log(const std::string& level);
 
-/// Writes one line, unless the level is off, of 4 KiB at most before it is made printable() (base/text.h): what peers
-/// send can neither forge a line nor drive a terminal. From any thread. Not a template, so that a file that logs need
-/// not compile spdlog, which takes seconds of each.
+/// Writes one line, unless the level is off. Cuts the text at 4 KiB, then makes it printable() (base/text.h), so that
+/// text from peers can neither forge a line nor control a terminal. Any thread. Not a template, so that only log.cpp
+/// compiles spdlog, which takes seconds.
 void log_line(LogLevel level, fmt::string_view format, fmt::format_args arguments);
 
 template <typename... Args>

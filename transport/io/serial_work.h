@@ -8,8 +8,8 @@
 
 namespace weightcast {
 
-/// Blocking jobs of one owner, one after the other on pool threads, in the order in which they were given. Loop thread
-/// only. Destroying it waits for the job under way, drops the others and all callbacks.
+/// One owner's blocking jobs, which run one after the other on pool threads, in the order of their arrival. Loop thread
+/// only. The destructor waits for the running job, and drops the others and all callbacks.
 class SerialWork {
  public:
   explicit SerialWork(EventLoop& loop) : loop_(loop) {}
@@ -17,7 +17,7 @@ class SerialWork {
   SerialWork(const SerialWork&) = delete;
   SerialWork& operator=(const SerialWork&) = delete;
 
-  /// `work` runs on a pool thread and must not touch what the loop's thread uses; `done` follows on the loop.
+  /// Runs `work` on a pool thread, where it must not use the loop thread's objects. `done` follows on the loop.
   void run(std::function<void()> work, std::function<void()> done);
   [[nodiscard]] bool idle() const { return queue_.empty(); }
 

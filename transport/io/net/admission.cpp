@@ -33,10 +33,11 @@ AdmissionLimits AdmissionLimits::of_this_process() {
 
 Status Admission::admit(ConnId conn, const std::string& host) {
   const auto refuse = [&](const std::string& whose, std::size_t count) {
-    return fail(Errc::kBusy, Op::kListen,
-                fmt::format("from {}: {} connections {} are open, which is the limit; raise RLIMIT_NOFILE if they are "
-                            "meant",
-                            host, count, whose));
+    return fail(
+        Errc::kBusy, Op::kListen,
+        fmt::format("from {}: {} connections {} are open, which is the limit; if the fleet is that large, raise the "
+                    "limit of open files (RLIMIT_NOFILE)",
+                    host, count, whose));
   };
   if (count() >= limits_.connections_max) return refuse("of others", count());
   const auto known = hosts_.find(host);

@@ -11,35 +11,37 @@
 
 namespace weightcast {
 
-/// How many connections others may have to this node. Unidentified ones have not said yet who they are.
+/// Limits on incoming connections. A connection is unidentified until its peer has introduced itself.
 struct AdmissionLimits {
   std::size_t connections_max = 32'768;
   std::size_t connections_per_host_max = 24'576;
   std::size_t unidentified_max = 1024;
   std::size_t unidentified_per_host_max = 512;
 
-  /// What a process with so many descriptors can afford: half of them, since the store's files, the node's own dialling
-  /// and the local socket need some, too. One host gets three quarters of that (many workers may share an address).
+  /// The limits for a process with this many descriptors. Connections get half of them, because the store's files, the
+  /// node's own dialling and the local socket need some too. One host gets three quarters of that half, because many
+  /// workers may share an address.
   [[nodiscard]] static AdmissionLimits for_descriptors(std::uint64_t descriptors_max);
-  /// The same, by this process's RLIMIT_NOFILE as it is now.
+  /// The same for this process's present RLIMIT_NOFILE.
   [[nodiscard]] static AdmissionLimits of_this_process();
 };
 
-/// Counts the connections that others made to this node and says which to refuse. Pure: whoever accepts asks, and
-/// closes. Established ones are never given up for new ones; of unidentified ones the newest stays and the one that
-/// has been silent for longest goes, so that a flood of silent connections keeps out nobody who introduces himself.
-/// Invariant: connections are counted once by host, and no host without any is kept.
+/// Counts incoming connections and decides which to refuse. Pure: the listener asks, and closes what is refused. An
+/// identified connection never makes way for a new one. When there are too many unidentified ones, the oldest makes way
+/// for the newest. So a flood of silent connections does not keep out a peer that introduces itself.
+/// Invariant: each connection counts once, for its host, and no host without connections is kept.
 class Admission {
  public:
   explicit Admission(const AdmissionLimits& limits) : limits_(limits) {}
 
-  /// A connection from `host`. Connections are numbered as they come. Errors: kBusy (not counted; to be closed).
+  /// Counts a connection from `host`. Numbers grow in the order of arrival. Errors: kBusy (the connection is not
+  /// counted, and the caller closes it).
   [[nodiscard]] Status admit(ConnId conn, const std::string& host);
-  /// After admit(): an unidentified connection that is one too many. To be closed, and erased.
+  /// After admit(): the unidentified connection that makes way. The caller closes and erases it.
   [[nodiscard]] std::optional<ConnId> crowded_out() const;
-  /// It has said who it is. Ignored for a connection that is not counted, here and below.
+  /// The peer has introduced itself. This and erase() ignore a connection that is not counted.
   void identify(ConnId conn);
-  /// Its descriptor is free.
+  /// The connection's descriptor has been closed.
   void erase(ConnId conn);
 
   [[nodiscard]] std::size_t count() const { return hosts_of_.size(); }

@@ -10,9 +10,9 @@
 
 namespace weightcast {
 
-/// Starts to connect; `on_done` runs once, later, with the connection or the error (kTimedOut, kIo). Dropping the
-/// handle cancels, from inside `on_done` too. A name is looked up anew for each dial, within the same time; a host with
-/// several addresses is tried at each, one after the other.
+/// Starts to connect. `on_done` runs once, later, with the connection or the error (kTimedOut, kIo). Destroying this
+/// object cancels, even from inside `on_done`. Each dial looks the name up again, and the lookup counts towards the
+/// connect timeout. If a host has several addresses, they are tried one after the other.
 class Dial {
  public:
   using Done = std::function<void(Result<std::unique_ptr<FrameConnection>>)>;

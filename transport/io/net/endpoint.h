@@ -8,7 +8,7 @@
 
 namespace weightcast {
 
-/// A host and a port. `host` is numeric or a name; name resolution is bounded by the connect time-out.
+/// A host and a port. `host` is numeric or a name.
 struct Endpoint {
   std::string host;
   std::uint16_t port = 0;

@@ -21,32 +21,32 @@ struct ReceivedChunk {
   PayloadId payload{};
   ChunkIndex chunk{};
   BufferRef bytes;
-  Digest digest{};  ///< computed here, while the bytes were hot; nobody has compared it yet
+  Digest digest{};  ///< computed while the bytes arrived; the receiver has to compare it
 };
 
 struct SocketOptions {
   std::string congestion;                          ///< "" leaves the kernel's default; "bbr", "cubic", ...
   std::size_t send_buffer_bytes_max = 256 * kKiB;  ///< kept unsent in the kernel (TCP_NOTSENT_LOWAT)
   Duration connect_timeout = std::chrono::seconds(5);
-  Duration body_timeout = std::chrono::seconds(30);  ///< a frame whose bytes stop coming for this long is given up
+  Duration body_timeout = std::chrono::seconds(30);  ///< how long the bytes of a begun frame may pause
   std::vector<Endpoint> name_servers;                ///< numeric; none: those of /etc/resolv.conf
-  Duration idle_timeout{};  ///< a connection on which nothing moves for this long is closed; zero: never
+  Duration idle_timeout{};                           ///< how long a connection may carry nothing; zero: for ever
 };
 
-/// What a peer may make this end hold. Whoever owns the connection widens it as it learns who the peer is.
+/// Limits on the memory that a peer can make this end hold. The connection's owner widens them when it knows the peer.
 struct ReceiveLimits {
   std::size_t control_bytes_max = kControlBytesMax;
   std::size_t chunk_bytes_max = kChunkBytesMax;  ///< 0: no chunk at all, not even an empty one
-  /// Frames above kFreeFrameBytes take their memory from here and must be complete within kBudgetHoldTimeout. Null: no
-  /// bound over connections. Outlives the connection.
+  /// Frames above kFreeFrameBytes take their memory from this budget, and must then arrive within kBudgetHoldTimeout.
+  /// Null: connections have no common bound. Outlives the connection.
   ReceiveBudget* budget = nullptr;
 
   static constexpr std::size_t kFreeFrameBytes = 4 * kKiB;
   static constexpr Duration kBudgetHoldTimeout = std::chrono::seconds(120);
 };
 
-/// What a connection shares with the others of its node. All outlive it; what a close() still sends needs the loop
-/// only.
+/// What a connection shares with the others of its node. All outlive it. While a close() still sends, only the loop has
+/// to exist.
 struct ConnectionContext {
   UvLoop& loop;
   BufferPool& buffers;
@@ -55,53 +55,55 @@ struct ConnectionContext {
   SocketOptions socket;
 };
 
-/// One stream (TCP or Unix) of frames. Loop thread only. Control messages go out before waiting chunks (between
-/// frames, never inside one) and are charged to the uplink without waiting for it; chunks wait for the uplink's turn.
-/// Reading waits for the downlink's turn. A frame that does not parse, that exceeds the receive limits, or whose bytes
-/// stop coming for `body_timeout`, closes the connection with an error; so does a message to be sent that is too large.
-/// Handlers run on the loop, never from inside a call; they may destroy the connection, which closes it at once.
+/// One stream (TCP or Unix) of frames. Loop thread only.
+///   control messages   overtake waiting chunks, between frames; the uplink is charged for them but does not delay them
+///   chunks             wait for their turn at the uplink
+///   reading            waits for its turn at the downlink
+/// The connection closes with an error when an incoming frame does not parse, exceeds the receive limits or pauses for
+/// `body_timeout`, and when a message to be sent is too large. Handlers run on the loop, never from inside a call. They
+/// may destroy the connection, which closes it at once.
 class FrameConnection {
  public:
-  /// Memory that control messages may take while they wait for a peer that does not read, what is kept beside each
-  /// message included; past that the connection is closed (kTooLarge).
+  /// Memory that control messages may take while they wait for the peer to read, with the overhead of each message. If
+  /// they exceed it, the connection closes (kTooLarge).
   static constexpr std::size_t kControlQueueBytesMax = 32 * kMiB;
   static constexpr Duration kFlushTimeout = std::chrono::seconds(1);
 
   struct Handlers {
-    /// Body of a control frame. An error closes the connection with it.
+    /// Receives the body of a control frame. If it returns an error, the connection closes with that error.
     std::function<Status(std::string body)> on_control;
     std::function<void(ReceivedChunk)> on_chunk;
-    /// Once, last. kClosed for an end of stream between frames; kTimedOut, kIo (an end inside a frame, too), kTooLarge
-    /// (the peer does not read, or a message exceeds its limit, either way), and what a frame that does not parse or
-    /// on_control brought.
+    /// Runs once, last. Errors: kClosed (the stream ended between frames), kTimedOut, kIo (also a stream that ended
+    /// inside a frame), kTooLarge (the peer does not read, or a message in either direction exceeds its limit), and
+    /// those of decode_frame_header() and of on_control.
     std::function<void(Error)> on_closed;
-    /// May be absent: the last control message that waited has left.
+    /// Optional. Runs when the last waiting control message has left.
     std::function<void()> on_control_sent = {};
   };
 
-  /// Takes over a connected stream socket. `peer_host` is what peer_host() will say.
+  /// Takes over a connected stream socket. `peer_host` is what peer_host() returns.
   [[nodiscard]] static std::unique_ptr<FrameConnection> over(const ConnectionContext& context, UniqueFd socket,
                                                              std::string peer_host);
   virtual ~FrameConnection() = default;
 
-  /// Before the first turn of the loop after it was made.
+  /// To be called before the loop's next turn.
   virtual void set_handlers(Handlers handlers) = 0;
-  /// Counts from the next frame on.
+  /// Applies from the next frame on.
   virtual void set_receive_limits(const ReceiveLimits& limits) = 0;
 
-  /// Lets go of `token` when the socket is closed: with this object or, after a close(), up to kFlushTimeout later.
+  /// Releases `token` when the socket is closed: with this object or, after a close(), up to kFlushTimeout later.
   virtual void keep_while_open(std::shared_ptr<void> token) = 0;
 
-  /// At most kControlBytesMax; a longer one closes the connection (kTooLarge).
+  /// Queues a control message of at most kControlBytesMax. A longer one closes the connection (kTooLarge).
   virtual void send_control(std::string body) = 0;
-  /// `on_sent` runs when the kernel has taken the last byte; not at all if the connection closes before. At most
-  /// kChunkBytesMax, as above.
+  /// Queues a chunk of at most kChunkBytesMax. A longer one closes the connection (kTooLarge). `on_sent` runs when the
+  /// kernel has taken the last byte. It does not run if the connection closes before.
   virtual void send_chunk(PayloadId payload, ChunkIndex chunk, BufferRef bytes, std::function<void()> on_sent) = 0;
-  /// Sends what control messages are queued (and the rest of a chunk that has begun, because they come after it), for
-  /// at most kFlushTimeout, then closes. No handler runs after this. The object may go away meanwhile.
+  /// Sends the queued control messages for at most kFlushTimeout, then closes. If a chunk has begun, its rest goes
+  /// first; other chunks are dropped. No handler runs after this call. The object may be destroyed meanwhile.
   virtual void close() = 0;
 
-  /// Back-pressure: no frame arrives while paused, nor is the end of the stream seen.
+  /// Back-pressure: while paused, the connection delivers no frame and does not notice the end of the stream.
   virtual void pause_reading() = 0;
   virtual void resume_reading() = 0;
 

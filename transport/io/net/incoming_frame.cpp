@@ -75,10 +75,13 @@ Status IncomingFrame::begin_body() {
 
 Status IncomingFrame::check_limits() const {
   const std::size_t limit = is_chunk() ? limits_.chunk_bytes_max : limits_.control_bytes_max;
-  if (is_chunk() && limit == 0) return fail(Errc::kNotAllowed, Op::kReceive, "a chunk, which nobody sends to this end");
+  if (is_chunk() && limit == 0) {
+    return fail(Errc::kNotAllowed, Op::kReceive, "a chunk, and this node takes none from this peer");
+  }
   if (header_->body_bytes <= limit) return {};
-  return fail(Errc::kTooLarge, Op::kReceive,
-              fmt::format("a frame of {} bytes, at most {} are taken from this peer", header_->body_bytes, limit));
+  return fail(
+      Errc::kTooLarge, Op::kReceive,
+      fmt::format("a frame of {} bytes, and this node takes at most {} from this peer", header_->body_bytes, limit));
 }
 
 void IncomingFrame::end() {

@@ -14,32 +14,32 @@
 
 namespace weightcast {
 
-/// The frame that is arriving on a connection: its header first, then its body, straight into its last place; a chunk
-/// is hashed as it comes. A message's memory grows with what has come, not with what its header says; a chunk's is
-/// untouched by then, and so only promised by the kernel. The caller reads into space(), counts with take(), and takes
-/// each frame when it is complete.
+/// The frame that is arriving on a connection: first its header, then its body, which is read straight into its final
+/// place and hashed if it is a chunk. A message's memory grows with the bytes that have arrived, not with the length in
+/// the header. A chunk's buffer has its full length at once, but the kernel backs only the pages that were written. The
+/// caller reads into space(), reports bytes with take(), and takes each frame when it is complete.
 class IncomingFrame {
  public:
-  /// `buffers`, which must outlive it, gives the memory of chunks.
+  /// Chunks take their memory from `buffers`, which outlives this object.
   explicit IncomingFrame(BufferPool& buffers) : buffers_(buffers) {}
 
   void set_limits(const ReceiveLimits& limits) { limits_ = limits; }
 
-  /// Whether some of it is here.
+  /// Whether a frame has begun to arrive.
   [[nodiscard]] bool begun() const { return header_.has_value() || header_have_bytes_ > 0; }
   [[nodiscard]] bool complete() const { return header_ && body_have_bytes_ == header_->body_bytes; }
-  /// Bytes that are certain to come before the frame ends; 0 while its header is not known.
+  /// Bytes that the frame still lacks. 0 while its header is incomplete.
   [[nodiscard]] std::size_t body_bytes_left() const { return header_ ? header_->body_bytes - body_have_bytes_ : 0; }
 
-  /// Where the next bytes go: the rest of this frame and the header of the next, so that one system call per chunk is
-  /// enough. At most `bytes_max`. Good until the next call of anything here.
+  /// Where the next bytes go, at most `bytes_max`: the rest of this frame and the header of the next, so that one
+  /// system call per chunk is enough. Valid until the next call of a member.
   [[nodiscard]] std::span<iovec> space(std::size_t bytes_max);
 
-  /// Counts `bytes` that were put into space(), up to the end of a frame; returns those that are left of them then.
-  /// Errors: those of decode_frame_header(); kTooLarge (above the limits), kNotAllowed (a chunk where none is taken).
+  /// Takes `bytes` that were read into space(), at most to the end of the frame. Returns how many are left over.
+  /// Errors: those of decode_frame_header(); kTooLarge (above the limits), kNotAllowed (chunks are not accepted here).
   [[nodiscard]] Result<std::size_t> take(std::size_t bytes);
 
-  /// Whether the complete frame is a chunk; then take_chunk(), else take_control().
+  /// Whether the complete frame is a chunk. If so, call take_chunk(), else take_control().
   [[nodiscard]] bool is_chunk() const { return header_->type == FrameType::kChunk; }
   [[nodiscard]] ReceivedChunk take_chunk();
   [[nodiscard]] std::string take_control();

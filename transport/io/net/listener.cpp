@@ -136,7 +136,8 @@ Status remove_stale(const SocketAddress& address, const std::string& path) {
   struct stat info {};
   if (::lstat(path.c_str(), &info) != 0) return {};  // nothing there; anything else is for bind() to tell
   if (!S_ISSOCK(info.st_mode)) {
-    return fail(Errc::kAlreadyExists, Op::kListen, fmt::format("on {}: there is something that is no socket", path));
+    return fail(Errc::kAlreadyExists, Op::kListen,
+                fmt::format("on {}: a file that is not a socket has this name; move it away", path));
   }
   WC_ASSIGN(const UniqueFd probe, open_socket(address, Op::kListen));
   // Connected, or too busy to be: somebody listens.

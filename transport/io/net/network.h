@@ -11,11 +11,11 @@
 
 namespace weightcast {
 
-/// Where a node's connections come from: SocketNetwork in the daemon, sim::SimNetwork in the simulator. One per node,
-/// on its loop's thread; outlives the node.
+/// The source of a node's connections: SocketNetwork in the daemon, sim::SimNetwork in the simulator. A node has one,
+/// on its loop's thread. It outlives the node.
 class Network {
  public:
-  /// A connection that is being made. Dropping it cancels, from inside its callback too.
+  /// A connection attempt. Destroying it cancels, even from inside its callback.
   class Attempt {
    public:
     virtual ~Attempt() = default;
@@ -32,7 +32,7 @@ class Network {
   /// As Listener::tcp().
   [[nodiscard]] virtual Result<std::unique_ptr<Listener>> listen(const Endpoint& at,
                                                                  Listener::OnConnection on_connection) = 0;
-  /// As Listener::local(). Its connections are not the network's: they share no rate.
+  /// As Listener::local(). The node's rates do not apply to its connections.
   [[nodiscard]] virtual Result<std::unique_ptr<Listener>> listen_locally(const std::string& path,
                                                                          Listener::OnConnection on_connection) = 0;
 };

@@ -7,17 +7,17 @@
 
 namespace weightcast {
 
-/// Shares one RateLimiter (a node's uplink, or its downlink) among connections: whoever has bytes to move waits its
-/// turn, round-robin by quantum, so that the rate is filled by those who can and shared evenly by those who want.
+/// Shares one RateLimiter (a node's uplink or downlink) among connections. Clients with bytes to move take turns, one
+/// quantum each. So clients that can send fill the rate, and share it evenly.
 class Pacer {
  public:
-  /// Something that moves bytes when it is allowed to.
+  /// An object that moves bytes in its turn.
   class Client {
    public:
     virtual ~Client() = default;
-    /// Moves at most `bytes_max` and returns how many it moved. `wants_more` says whether it wants another turn at
-    /// once; a client that is held up elsewhere (socket full) says false and calls request() when it can go on.
-    /// It may call request() and forget(), for itself and for others, and go away.
+    /// Moves at most `bytes_max` and returns how many it moved. `wants_more` says whether to queue the client again. A
+    /// client that cannot go on (its socket is full) returns false, and calls request() later. The call may request()
+    /// or forget() any client, and may destroy this one.
     struct Moved {
       std::size_t bytes = 0;
       bool wants_more = false;
@@ -30,29 +30,29 @@ class Pacer {
   };
 
   Pacer(EventLoop& loop, Rate rate);
-  /// Every client has been forgotten.
+  /// All clients have been forgotten by now.
   ~Pacer();
   Pacer(const Pacer&) = delete;
   Pacer& operator=(const Pacer&) = delete;
 
   [[nodiscard]] Rate rate() const { return limiter_.rate(); }
 
-  /// Queues `client` for a turn; harmless if it is queued already. With no limit the turn comes at the end of the
-  /// loop's present turn: never from inside this call.
+  /// Queues `client` for a turn. Harmless if it is queued already. Without a limit the turn comes at the end of the
+  /// loop's present turn. It never comes from inside this call.
   void request(Client& client);
-  /// Takes `client` out of the queue; to be called before it goes away.
+  /// Takes `client` out of the queue. A client calls it before it is destroyed.
   void forget(Client& client);
-  /// Counts bytes that could not wait (control messages); those who wait make up for them.
+  /// Counts bytes that did not wait for a turn (control messages). Waiting clients get that much less.
   void charge(std::size_t bytes);
 
  private:
-  /// At most so many bytes pass before the loop looks at its sockets again.
+  /// The most bytes that pass before the loop polls its sockets again.
   static constexpr std::size_t kServeBytesMax = 4 * kMiB;
-  /// A turn where no rate sets the quantum.
+  /// The quantum without a limit.
   static constexpr std::size_t kUnlimitedTurnBytes = 1 * kMiB;
 
   void serve();
-  /// Gives the first in the queue its turn; returns the bytes that it moved.
+  /// Gives the first client in the queue its turn. Returns the bytes that it moved.
   std::size_t give_turn(std::size_t bytes_max);
 
   EventLoop& loop_;

@@ -6,10 +6,10 @@
 
 namespace weightcast {
 
-/// Bounds the memory of frames that are still arriving, over many connections. A frame takes its whole length before
-/// its body is read; while that is not to be had its connection is not read, which its peer feels through TCP. First
-/// come, first served. Loop thread only; outlives its shares.
-/// Invariant: taken_bytes() <= bytes_max, and nobody waits while the first in the queue would fit.
+/// Bounds the memory of arriving frames over many connections. A connection takes a frame's whole length before it
+/// reads the body. While the budget lacks that much, the connection does not read, and TCP holds the peer back. First
+/// come, first served. Loop thread only. Outlives its shares. Invariant: taken_bytes() <= bytes_max, and the first
+/// share in the queue waits only while it does not fit.
 class ReceiveBudget {
  public:
   explicit ReceiveBudget(std::size_t bytes_max) : bytes_max_(bytes_max) {}
@@ -18,20 +18,20 @@ class ReceiveBudget {
 
   [[nodiscard]] std::size_t taken_bytes() const { return taken_bytes_; }
 
-  /// What one connection has of a budget, or waits for.
+  /// One connection's part of a budget, or its place in the queue.
   class Share {
    public:
-    /// `on_taken` runs when what was waited for is there: from inside another share's give_back(), so it must not call
-    /// anything here.
+    /// `on_taken` runs when a waiting share has got its bytes. It runs from inside another share's give_back(), so it
+    /// must not call a budget or a share.
     explicit Share(std::function<void()> on_taken) : on_taken_(std::move(on_taken)) {}
     ~Share() { give_back(); }
     Share(const Share&) = delete;
     Share& operator=(const Share&) = delete;
 
-    /// Takes `bytes` (all there is, if that is less) of `budget`, at once or, when false is returned, later. The share
-    /// is empty before.
+    /// Takes `bytes` of `budget`, or the whole budget if it is smaller. Returns whether it did so at once; if not, the
+    /// share waits. The share is empty before the call.
     [[nodiscard]] bool take(ReceiveBudget& budget, std::size_t bytes);
-    /// Gives back what was taken, or stops waiting.
+    /// Returns the bytes to the budget, or stops waiting.
     void give_back();
 
     [[nodiscard]] bool taken() const { return budget_ != nullptr && !waiting_; }

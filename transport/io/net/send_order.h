@@ -9,15 +9,15 @@
 
 namespace weightcast {
 
-/// The chunks that one connection is to send, in the order in which the core asked for them, although some are in
-/// memory and others come from the disk: a child hashes and writes in order what comes in order, and is told that a
-/// stripe has ended only behind its last chunk. Owned by a Driver, one per connection.
+/// The chunks that one connection is going to send, in the order in which the core asked for them. Some are in memory
+/// and others come from the disk, but none overtakes another: a child hashes and writes chunks in their order, and a
+/// message that ends a stripe has to follow its last chunk. A Driver owns one per connection.
 class SendOrder {
  public:
   struct Chunk {
     PayloadId payload{};
     ChunkIndex chunk{};
-    BufferRef bytes;  ///< null until they are there
+    BufferRef bytes;  ///< null until they have been read
   };
 
   /// Takes the next place. Returns its number, for fill().
@@ -25,9 +25,9 @@ class SendOrder {
     chunks_.push_back(std::move(chunk));
     return first_ + chunks_.size() - 1;
   }
-  /// The bytes for a place that was added without them.
+  /// Gives the bytes of a place that was added without them.
   void fill(std::uint64_t place, BufferRef bytes) { chunks_.at(place - first_).bytes = std::move(bytes); }
-  /// The next chunk, if its bytes are there.
+  /// The next chunk, if it has its bytes.
   [[nodiscard]] std::optional<Chunk> poll() {
     if (chunks_.empty() || !chunks_.front().bytes) return std::nullopt;
     std::optional<Chunk> next(std::move(chunks_.front()));

@@ -18,7 +18,7 @@ struct SocketAddress {
 
   [[nodiscard]] const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
   [[nodiscard]] sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
-  /// The numeric host ("local" for a Unix address; IPv4 inside IPv6 as IPv4) and the port (0 for a Unix address).
+  /// The numeric host and the port. IPv4 inside IPv6 gives IPv4. A Unix address gives "local" and 0.
   [[nodiscard]] Endpoint endpoint() const;
   /// Of an IPv4 or IPv6 address.
   void set_port(std::uint16_t port);
@@ -32,8 +32,8 @@ struct SocketAddress {
 /// A non-blocking stream socket for addresses like `address`. Errors: kIo.
 [[nodiscard]] Result<UniqueFd> open_socket(const SocketAddress& address, Op op);
 
-/// Makes a connected TCP socket behave as `options` say. Options that the kernel refuses are logged, once per process
-/// and option, with what it would take; the connection works without them.
+/// Applies `options` to a connected TCP socket. If the kernel refuses an option, this logs once per process and option
+/// what the kernel would need, and the connection works without the option.
 void configure_tcp(int fd, const SocketOptions& options, Rate uplink);
 
 /// The address of the other end.

@@ -6,10 +6,10 @@
 
 namespace weightcast {
 
-/// The host's sockets, with a node's rates and its buffers.
+/// Connections over the host's sockets, with a node's rates and its buffers.
 class SocketNetwork final : public Network {
  public:
-  /// A rate of nothing is not paced.
+  /// A rate of zero is no limit.
   SocketNetwork(UvLoop& loop, Rate uplink, Rate downlink, SocketOptions options);
 
   std::unique_ptr<Attempt> dial(const Endpoint& to, OnDialled on_dialled) override;

@@ -12,11 +12,11 @@
 
 namespace weightcast {
 
-/// The bytes of one connected, non-blocking socket, TCP or Unix: what frames are read from and written to. Nothing
-/// above it knows how the bytes travel, so that encryption has one place to go.
+/// The bytes of one connected, non-blocking socket, TCP or Unix. Frames are read from it and written to it. The layers
+/// above do not know how the bytes travel, so encryption has one place to go.
 class Stream {
  public:
-  /// What one call moved. Fewer bytes than asked for: the rest would have to wait.
+  /// What one call moved. If it moved fewer bytes than asked for, the rest would block.
   struct Moved {
     std::size_t bytes = 0;
     bool ended = false;  ///< read only: the peer will send nothing more
@@ -27,16 +27,16 @@ class Stream {
   /// Errors: kIo, with the peer in the detail.
   [[nodiscard]] Result<Moved> read(std::span<iovec> into);
   [[nodiscard]] Result<Moved> write(std::span<iovec> from);
-  /// Nothing more will be written; what was written still arrives.
+  /// Ends the outgoing direction. Bytes that were written still arrive.
   void end_writing();
 
   void watch(bool readable, bool writable) { watch_->watch(readable, writable); }
 
-  /// Wakes the reader when that many bytes are there (or the stream ends), not at every packet. The caller is certain
-  /// that they will come.
+  /// Wakes the reader when `bytes` bytes have arrived or the stream has ended, instead of at every packet. The caller
+  /// knows that they will come.
   void set_low_water(std::size_t bytes);
   [[nodiscard]] std::size_t low_water() const { return low_water_; }
-  /// Bytes that wait to be read.
+  /// How many bytes wait to be read.
   [[nodiscard]] std::size_t bytes_waiting() const;
 
   /// Closes the socket. Nothing but the destructor may be called after this.
