@@ -30,7 +30,7 @@ constexpr unsigned kToldInFull = 5;
 /// What a child says of one seed; small enough to be written to a pipe in one piece.
 struct Report {
   std::uint64_t seed = 0;
-  bool violated = false;
+  std::uint64_t violated = 0;  ///< 1 if it was: as wide as the others, so that no byte is left unset
   std::uint64_t hash = 0;
   std::array<std::uint64_t, SoakOutcome::kCountsMax> counts{};
 };
@@ -116,7 +116,7 @@ class Run {
       shared_->at[job] = i;
       const SoakOutcome outcome = soak_.run(seeds_[i], verbose_);
       if (outcome.violation) tell(*outcome.violation);
-      const Report report{seeds_[i], outcome.violation.has_value(), outcome.hash, outcome.counts};
+      const Report report{seeds_[i], outcome.violation ? 1u : 0u, outcome.hash, outcome.counts};
       if (::write(reports_[1], &report, sizeof report) != sizeof report) std::_Exit(3);
     }
   }
@@ -134,7 +134,7 @@ class Run {
     const std::uint64_t at = shared_->at[job];
     tell(fmt::format("seed {}: ended the process ({} {})", seeds_[at], WIFSIGNALED(status) ? "signal" : "status",
                      WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status)));
-    take({seeds_[at], true, 0, {}});
+    take({seeds_[at], 1, 0, {}});
     spawn(job, at + jobs_);
   }
 
@@ -144,7 +144,7 @@ class Run {
 
   void take(const Report& report) {
     ++done_;
-    if (report.violated) failed_.push_back(report.seed);
+    if (report.violated != 0) failed_.push_back(report.seed);
     total_.hash += report.hash;  // a sum, so that the order of processes does not matter
     for (std::size_t i = 0; i < report.counts.size(); ++i) total_.counts[i] += report.counts[i];
   }
