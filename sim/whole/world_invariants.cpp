@@ -57,6 +57,11 @@ void WorldRun::check_step(Host& host) {
   }
   if (const auto* worker = dynamic_cast<const WorkerCore*>(&host.node->core())) {
     host.early_bytes = std::max<std::uint64_t>(host.early_bytes, worker->intake().early_bytes());
+    // It may give a payload up for another, and take up the first again, between two calls of check_node().
+    if (worker->receiving() != host.receiving) {
+      host.receiving = worker->receiving();
+      host.verified = 0;
+    }
   }
   if (host.disk->changes() == host.checked_change) return;
   host.checked_change = host.disk->changes();
