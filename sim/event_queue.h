@@ -35,8 +35,8 @@ struct Event {
   std::uint32_t b = 0;
 };
 
-/// Future events, the earliest first. A heap with four children per node: it has half the depth of a binary one, and the
-/// children of a node share a cache line or two.
+/// Future events, the earliest first. A heap with four children per node: it has half the depth of a binary one, and
+/// the children of a node share a cache line or two.
 class EventQueue {
  public:
   void schedule(Instant at, EventKind kind, std::uint32_t a = 0, std::uint32_t b = 0) {

@@ -61,8 +61,8 @@ class Network {
   /// A new process begins, without connections.
   void handle_restart(NodeIndex node) { nodes_[node].links.clear(); }
 
-  /// Whether a partition holds this event back. If so, the event comes again after the partition. Ask this once for each
-  /// event, before setting it aside for a node that does not listen. Otherwise a later frame may overtake it.
+  /// Whether a partition holds this event back. If so, the event comes again after the partition. Ask this once for
+  /// each event, before setting it aside for a node that does not listen. Otherwise a later frame may overtake it.
   bool hold(Instant now, const Event& event);
   /// Handles an event of one of the network's kinds.
   void handle(Instant now, const Event& event);

@@ -8,8 +8,8 @@
 
 namespace weightcast::sim {
 
-/// One value for each of the few payloads that a node keeps. Every chunk looks one up, so a tree's memory accesses would
-/// dominate a large run. Finds the newest first. References hold until the next insertion.
+/// One value for each of the few payloads that a node keeps. Every chunk looks one up, so a tree's memory accesses
+/// would dominate a large run. Finds the newest first. References hold until the next insertion.
 template <typename T>
 class PayloadMap {
  public:

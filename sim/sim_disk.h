@@ -7,9 +7,9 @@
 
 namespace weightcast::sim {
 
-/// The Disk of a simulated node, over the files of its SimFileSystem. The seed chooses the order in which operations end,
-/// and the moment at which each takes effect. An operation that fails may have moved some bytes, and moves no more.
-/// Destroying the disk drops operations that have not taken effect, as killing the process may.
+/// The Disk of a simulated node, over the files of its SimFileSystem. The seed chooses the order in which operations
+/// end, and the moment at which each takes effect. An operation that fails may have moved some bytes, and moves no
+/// more. Destroying the disk drops operations that have not taken effect, as killing the process may.
 class SimDisk final : public Disk {
  public:
   /// Operations take up to `delay_max` each.

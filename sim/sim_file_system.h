@@ -20,8 +20,8 @@ struct FileFaults {
   double short_io = 0;  ///< read_at(), write_at() and append() move fewer bytes than asked, at least one
 };
 
-/// A disk in memory, and a process that uses it, after LevelDB's FaultInjectionTestEnv and FoundationDB's simulated disk.
-/// It keeps two states: what processes see, and what is on the platter. A sync moves to the platter what
+/// A disk in memory, and a process that uses it, after LevelDB's FaultInjectionTestEnv and FoundationDB's simulated
+/// disk. It keeps two states: what processes see, and what is on the platter. A sync moves to the platter what
 /// base/file_system.h promises. Nothing else is sure to get there.
 ///
 /// | call | effect |

@@ -27,11 +27,11 @@ int main(int argc, char** argv) {
       };
     }
     const sim::SimResult result = sim::simulate(options);
-    return sim::SoakOutcome{result.violation,
-                            result.hash,
-                            {result.events, result.chunks_delivered, result.chunks_delivered_twice,
-                             result.patches_installed, result.packed_installed, result.patches_unfit,
-                             result.patches_withdrawn, result.versions_refused}};
+    return sim::SoakOutcome{
+        result.violation,
+        result.hash,
+        {result.events, result.chunks_delivered, result.chunks_delivered_twice, result.patches_installed,
+         result.packed_installed, result.patches_unfit, result.patches_withdrawn, result.versions_refused}};
   };
   return sim::run_soak(soak, argc, argv);
 }

@@ -16,7 +16,7 @@ struct SoakOutcome {
 
   /// What was violated, when, and what led there; its first line alone tells what and when.
   std::optional<std::string> violation;
-  std::uint64_t hash = 0;                         ///< of all that happened
+  std::uint64_t hash = 0;                          ///< of all that happened
   std::array<std::uint64_t, kCountsMax> counts{};  ///< in the order of Soak::counts
 };
 

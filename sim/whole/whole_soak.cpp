@@ -1,5 +1,5 @@
-// whole_soak: random worlds of whole nodes. sim/soak.h has its flags; --bug plants a mistake, to see how long it takes to
-// be found.
+// whole_soak: random worlds of whole nodes. sim/soak.h has its flags; --bug plants a mistake, to see how long it takes
+// to be found.
 #include <map>
 #include <string>
 
@@ -31,11 +31,10 @@ int main(int argc, char** argv) {
     world.bug = bug;
     const sim::WorldResult result = sim::simulate(world);
     const sim::WorldResult::Counts& counts = result.counts;
-    return sim::SoakOutcome{
-        result.violation,
-        counts.hash,
-        {counts.events, counts.starts, counts.readers, counts.published, counts.refused, counts.full, counts.packed,
-         counts.patches}};
+    return sim::SoakOutcome{result.violation,
+                            counts.hash,
+                            {counts.events, counts.starts, counts.readers, counts.published, counts.refused,
+                             counts.full, counts.packed, counts.patches}};
   };
   return sim::run_soak(soak, argc, argv);
 }

@@ -40,7 +40,8 @@ struct HostFault {
     kReset,        ///< its connections with `other` break
     kSlowUplink,   ///< its uplink has a fiftieth of its rate
     kCorrupt,      ///< a tenth of the chunks that it sends have a wrong bit
-    kFailedCall,   ///< one call of its disk fails with EIO or ENOSPC: the `changes_later`-th from then, or from its start
+    kFailedCall,   ///< one call of its disk fails with EIO or ENOSPC: the `changes_later`-th from then, or from its
+                   ///< start
     kBlackout,     ///< a power cut of all hosts
   };
   Kind kind{};

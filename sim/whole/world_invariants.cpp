@@ -125,8 +125,7 @@ void WorldRun::check_node(Host& host) {
 void WorldRun::check_version(Host& host, FileSystem& disk, const std::filesystem::path& directory, Version version) {
   if (host.rotten.contains(version)) return;
   const auto expected = published_.find(version);
-  if (expected == published_.end())
-    return violate(host, fmt::format("version {} was never published", version.value));
+  if (expected == published_.end()) return violate(host, fmt::format("version {} was never published", version.value));
   if (refused_.contains(version)) {
     return violate(host, fmt::format("has version {}, which was refused", version.value));
   }

@@ -106,8 +106,8 @@ void WorldRun::publish_last() {
     if (host->config.standby) continue;
     const Version has = host->runs() ? host->node->store().current() : kNoVersion;
     if (has == last) continue;
-    violate(*host, fmt::format("has version {} and not {}, long after the faults have ended: {}", has.value,
-                               last.value, state_of(*host)));
+    violate(*host, fmt::format("has version {} and not {}, long after the faults have ended: {}", has.value, last.value,
+                               state_of(*host)));
     return;
   }
 }

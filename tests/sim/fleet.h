@@ -20,7 +20,8 @@ namespace weightcast::sim {
 }
 
 /// A Simulation whose nodes have names, for tests that act in the middle of a run. Chunks are of the least size, and an
-/// uplink sends one in kChunkTime; everything takes kLatency. What breaks an invariant of the simulation fails the test.
+/// uplink sends one in kChunkTime; everything takes kLatency. What breaks an invariant of the simulation fails the
+/// test.
 class Fleet {
  public:
   static constexpr Duration kLatency = std::chrono::milliseconds(1);
