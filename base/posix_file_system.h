@@ -4,6 +4,9 @@
 
 namespace weightcast {
 
+/// A file that is open already, closed with the object; `name` is what errors carry.
+[[nodiscard]] std::unique_ptr<File> adopt_file(int fd, std::string name);
+
 /// The host's file system. Any thread.
 class PosixFileSystem final : public FileSystem {
  public:

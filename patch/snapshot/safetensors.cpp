@@ -379,7 +379,7 @@ Result<SafetensorsHeader> parse_safetensors_header(Bytes prefix, std::uint64_t f
 }
 
 Result<SafetensorsLayout> lay_out_safetensors(std::span<const TensorInfo> tensors,
-                                              const SafetensorsMetadata& metadata) {
+                                              const SafetensorsMetadata& metadata, std::size_t alignment_bytes) {
   if (tensors.size() > kTensorsMax || metadata.size() > kMetadataEntriesMax) {
     return fail(Errc::kTooLarge, Op::kEncode,
                 fmt::format("{} tensors and {} entries of metadata; the limits are {} and {}", tensors.size(),
@@ -438,7 +438,9 @@ Result<SafetensorsLayout> lay_out_safetensors(std::span<const TensorInfo> tensor
                    dtype_json, fmt::join(tensor.shape, ","), begin, data_bytes);
   }
   json.push_back('}');
-  json.resize((json.size() + 7) / 8 * 8, ' ');
+  const std::size_t file_header_bytes =
+      (kLengthBytes + json.size() + alignment_bytes - 1) / alignment_bytes * alignment_bytes;
+  json.resize(file_header_bytes - kLengthBytes, ' ');
   if (json.size() > kSafetensorsHeaderBytesMax) {
     return fail(Errc::kTooLarge, Op::kEncode,
                 fmt::format("the header would take {} bytes, above the format's limit of {}; use several files",

@@ -61,7 +61,7 @@ struct SafetensorsHeader {
 
 /// A file that is to be written: its header, and the place of each tensor.
 struct SafetensorsLayout {
-  /// The length, the JSON and its padding: the file's first bytes. A multiple of 8.
+  /// The length, the JSON and its padding: the file's first bytes. A multiple of the alignment that was asked for.
   std::string header;
   /// For each given tensor, in the order given, where its bytes begin in the file.
   std::vector<std::uint64_t> offsets_bytes;
@@ -72,11 +72,13 @@ struct SafetensorsLayout {
 
 /// Lays out `tensors` (their `offset_bytes` are ignored) as the reference implementation does: by dtype, the widest
 /// first, then by name; so the same tensors make the same bytes, whatever their order. Unknown dtypes come last.
-/// Metadata is ordered by key.
+/// Metadata is ordered by key. The tensors' bytes begin at a multiple of `alignment_bytes`, which is one of 8; the
+/// reference implementation takes 8.
 /// Errors: kInvalidArgument (a name that is not UTF-8, is given twice or is "__metadata__"; a size that is not what
 /// shape and dtype say); kTooLarge (a limit above).
 [[nodiscard]] Result<SafetensorsLayout> lay_out_safetensors(std::span<const TensorInfo> tensors,
-                                                            const SafetensorsMetadata& metadata = {});
+                                                            const SafetensorsMetadata& metadata = {},
+                                                            std::size_t alignment_bytes = 8);
 
 /// Writes a file of that layout; `data` holds each tensor's bytes, in the order in which lay_out_safetensors() was
 /// given them. Does not sync. Errors: kInvalidArgument where `data` is not what was laid out (nothing is written then);

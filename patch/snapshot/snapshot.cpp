@@ -107,6 +107,8 @@ class IndexReader final : public nlohmann::json_sax<nlohmann::json> {
 struct FoundFile {
   std::string path;
   FileInfo info;
+  FileRef held = nullptr;              // one without a path
+  std::vector<std::byte> header = {};  // its first bytes, as they were when they were checked
 };
 
 /// Both of one file, open while its header is read.
@@ -146,14 +148,16 @@ Result<WeightMap> read_index(const OpenedFile& opened) {
   return reader.take();
 }
 
-/// Reads the header by read_at(): what is not ours may shrink under a mapping.
-Result<std::vector<TensorInfo>> read_tensors(const OpenedFile& file) {
-  std::vector<std::byte> prefix(std::min<std::uint64_t>(file.size_bytes(), 8));
-  WC_TRY(file.read_at(0, prefix));
-  WC_ASSIGN(const std::uint64_t header_bytes, safetensors_data_offset(prefix, file.size_bytes(), file.found.path));
+/// Reads the header by read_at(): what is not ours may shrink under a mapping. Leaves the bytes in `prefix`.
+Result<std::vector<TensorInfo>> read_tensors(File& file, const FoundFile& found, std::vector<std::byte>& prefix) {
+  const std::uint64_t size_bytes = found.info.size_bytes;
+  prefix.resize(std::min<std::uint64_t>(size_bytes, 8));
+  WC_TRY(read_source_file(file, 0, prefix, found.path, size_bytes));
+  WC_ASSIGN(const std::uint64_t header_bytes, safetensors_data_offset(prefix, size_bytes, found.path));
+  const std::size_t length_bytes = prefix.size();
   prefix.resize(header_bytes);
-  WC_TRY(file.read_at(0, prefix));
-  WC_ASSIGN(SafetensorsHeader header, parse_safetensors_header(prefix, file.size_bytes(), file.found.path));
+  WC_TRY(read_source_file(file, length_bytes, MutableBytes(prefix).subspan(length_bytes), found.path, size_bytes));
+  WC_ASSIGN(SafetensorsHeader header, parse_safetensors_header(prefix, size_bytes, found.path));
   return std::move(header.tensors);
 }
 
@@ -235,6 +239,7 @@ struct SnapshotSource::OpenedFiles {
   explicit OpenedFiles(FileSystem& from) : files(from), group(from.open_files()) {}
 
   Result<FileRef> get(std::size_t index) {
+    if (found[index].held) return found[index].held;
     return group.get(index, [&]() -> Result<std::unique_ptr<File>> {
       const FoundFile& wanted = found[index];
       WC_ASSIGN(std::unique_ptr<File> file, open_source_file(files, wanted.path));
@@ -267,7 +272,8 @@ Result<SnapshotSource> SnapshotSource::open(FileSystem& files, const std::string
   };
   const auto add_weights = [&](std::string name, const std::string& from) -> Status {
     WC_ASSIGN(OpenedFile file, OpenedFile::open(files, from));
-    WC_ASSIGN(std::vector<TensorInfo> found, read_tensors(file));
+    std::vector<std::byte> prefix;
+    WC_ASSIGN(std::vector<TensorInfo> found, read_tensors(*file.file, file.found, prefix));
     tensors.push_back(std::move(found));
     add(std::move(name), std::move(file));
     return {};
@@ -329,11 +335,27 @@ Result<SnapshotSource> SnapshotSource::open(FileSystem& files, const std::string
   return source;
 }
 
+Result<SnapshotSource> SnapshotSource::over(FileSystem& files, FileRef file, std::string name) {
+  auto opened = std::make_unique<OpenedFiles>(files);
+  WC_ASSIGN(const FileInfo info, file->info());
+  FoundFile found{std::move(name), info, std::move(file)};
+  WC_ASSIGN(std::vector<TensorInfo> tensors, read_tensors(*found.held, found, found.header));
+  WC_ASSIGN(FileTable table, FileTable::make({{kSingleName, info.size_bytes}}));
+  opened->found.push_back(std::move(found));
+  SnapshotSource source(std::move(table), std::move(opened));
+  source.tensors_ = std::move(tensors);
+  return source;
+}
+
 Status SnapshotSource::read_at(std::uint64_t offset_bytes, MutableBytes out) const {
   for (const FilePiece& piece : table_.pieces(offset_bytes, out.size())) {
     WC_ASSIGN(const FileRef file, opened_->get(piece.file));
     const FoundFile& found = opened_->found[piece.file];
     WC_TRY(read_source_file(*file, piece.offset_bytes, out.first(piece.size_bytes), found.path, found.info.size_bytes));
+    if (piece.offset_bytes < found.header.size()) {
+      const Bytes header = Bytes(found.header).subspan(piece.offset_bytes);
+      std::copy_n(header.begin(), std::min<std::uint64_t>(header.size(), piece.size_bytes), out.begin());
+    }
     out = out.subspan(piece.size_bytes);
   }
   return {};

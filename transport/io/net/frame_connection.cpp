@@ -129,6 +129,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     if (!budget_share_.waiting()) request_read();
   }
 
+  [[nodiscard]] UniqueFd take_descriptor() { return stream_.take_descriptor(); }
   [[nodiscard]] const std::string& peer_host() const { return peer_host_; }
   [[nodiscard]] std::uint64_t bytes_received() const { return bytes_received_; }
   [[nodiscard]] std::uint64_t bytes_sent() const { return bytes_sent_; }
@@ -564,6 +565,7 @@ class OwnedConnection final : public FrameConnection {
   void close() override { connection_->close(); }
   void pause_reading() override { connection_->pause_reading(); }
   void resume_reading() override { connection_->resume_reading(); }
+  [[nodiscard]] UniqueFd take_descriptor() override { return connection_->take_descriptor(); }
   [[nodiscard]] std::string peer_host() const override { return connection_->peer_host(); }
   [[nodiscard]] std::uint64_t bytes_received() const override { return connection_->bytes_received(); }
   [[nodiscard]] std::uint64_t bytes_sent() const override { return connection_->bytes_sent(); }

@@ -107,6 +107,10 @@ class FrameConnection {
   virtual void pause_reading() = 0;
   virtual void resume_reading() = 0;
 
+  /// The oldest descriptor that the peer has sent with its frames and that nobody has taken; none where there is none,
+  /// as on every connection but a Unix socket's. One that belongs to a frame is here before its handler runs.
+  [[nodiscard]] virtual UniqueFd take_descriptor() { return {}; }
+
   [[nodiscard]] virtual std::string peer_host() const = 0;  ///< numeric; "local" on a Unix socket
   [[nodiscard]] virtual std::uint64_t bytes_received() const = 0;
   [[nodiscard]] virtual std::uint64_t bytes_sent() const = 0;

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <cstring>
 #include <utility>
 
 namespace weightcast {
@@ -26,12 +27,42 @@ Stream::Stream(UvLoop& loop, UniqueFd fd, std::string peer, std::function<void(F
 
 Result<Stream::Moved> Stream::read(std::span<iovec> into) {
   for (;;) {
-    const ssize_t got = ::readv(fd_.get(), into.data(), static_cast<int>(into.size()));
+    const ssize_t got = read_once(into);
     if (got > 0) return Moved{.bytes = static_cast<std::size_t>(got)};
     if (got == 0) return Moved{.ended = true};
     if (must_wait(errno)) return Moved{};
     if (errno != EINTR) return fail_errno(errno, Op::kReceive, "from " + peer_);
   }
+}
+
+ssize_t Stream::read_once(std::span<iovec> into) {
+  if (is_tcp_) return ::readv(fd_.get(), into.data(), static_cast<int>(into.size()));
+  msghdr message{};
+  message.msg_iov = into.data();
+  message.msg_iovlen = into.size();
+  alignas(cmsghdr) char control[CMSG_SPACE(kDescriptorsMax * sizeof(int))];
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  // The kernel closes what finds no room in `control`.
+  const ssize_t got = ::recvmsg(fd_.get(), &message, MSG_CMSG_CLOEXEC);
+  if (got < 0) return got;
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    for (std::size_t at = CMSG_LEN(0); at + sizeof(int) <= header->cmsg_len; at += sizeof(int)) {
+      int number = -1;
+      std::memcpy(&number, reinterpret_cast<const char*>(header) + at, sizeof number);
+      UniqueFd descriptor(number);
+      if (descriptors_.size() < kDescriptorsMax) descriptors_.push_back(std::move(descriptor));
+    }
+  }
+  return got;
+}
+
+UniqueFd Stream::take_descriptor() {
+  if (descriptors_.empty()) return {};
+  UniqueFd oldest = std::move(descriptors_.front());
+  descriptors_.pop_front();
+  return oldest;
 }
 
 Result<Stream::Moved> Stream::write(std::span<iovec> from) {
@@ -64,6 +95,7 @@ std::size_t Stream::bytes_waiting() const {
 void Stream::close() {
   watch_.reset();
   fd_.reset();
+  descriptors_.clear();
 }
 
 }  // namespace weightcast

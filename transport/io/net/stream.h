@@ -2,6 +2,7 @@
 
 #include <sys/uio.h>
 
+#include <deque>
 #include <optional>
 #include <span>
 #include <string>
@@ -24,8 +25,13 @@ class Stream {
 
   Stream(UvLoop& loop, UniqueFd fd, std::string peer, std::function<void(FdWatch::Ready)> on_ready);
 
+  /// Descriptors that a peer on a Unix socket sends and nobody takes; further ones are closed.
+  static constexpr std::size_t kDescriptorsMax = 4;
+
   /// Errors: kIo, with the peer in the detail.
   [[nodiscard]] Result<Moved> read(std::span<iovec> into);
+  /// The oldest descriptor that came with the bytes read so far, if any.
+  [[nodiscard]] UniqueFd take_descriptor();
   [[nodiscard]] Result<Moved> write(std::span<iovec> from);
   /// Ends the outgoing direction. Bytes that were written still arrive.
   void end_writing();
@@ -43,10 +49,13 @@ class Stream {
   void close();
 
  private:
+  [[nodiscard]] ssize_t read_once(std::span<iovec> into);
+
   UniqueFd fd_;
   std::string peer_;
   std::optional<FdWatch> watch_;
   bool is_tcp_;
+  std::deque<UniqueFd> descriptors_;
   std::size_t low_water_ = 1;
 };
 
