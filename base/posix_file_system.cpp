@@ -209,9 +209,7 @@ class PosixDirectory final : public Directory {
 
 }  // namespace
 
-std::unique_ptr<File> adopt_file(int fd, std::string name) {
-  return std::make_unique<PosixFile>(fd, std::move(name));
-}
+std::unique_ptr<File> adopt_file(int fd, std::string name) { return std::make_unique<PosixFile>(fd, std::move(name)); }
 
 PosixFileSystem::PosixFileSystem() : FileSystem(quarter_of_limit()) {}
 

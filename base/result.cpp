@@ -24,6 +24,7 @@ std::string_view to_string(Errc code) {
     case Errc::kNoSpace: return "no space";
     case Errc::kIo: return "input/output";
     case Errc::kNotAllowed: return "not allowed";
+    case Errc::kCancelled: return "cancelled";
   }
   return "unknown";
 }

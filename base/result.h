@@ -22,6 +22,7 @@ enum class Errc {
   kNoSpace,          ///< the disk or a quota is full
   kIo,               ///< the operating system refused; the detail carries its words
   kNotAllowed,       ///< this role or peer may not do that
+  kCancelled,        ///< the caller has called it off
 };
 
 /// What was being done when it failed: the first word of the message that a person reads.

@@ -1,99 +1,347 @@
 #include "client/client.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
 #include <unordered_map>
+#include <utility>
 
-#include "client/local_channel.h"
-#include "client/publish_exchange.h"
-
-namespace weightcast {
+namespace weightcast::client {
 namespace {
 
-constexpr Duration kOpenTimeout = std::chrono::seconds(5);
+// Finished ones that wc_wait() can still tell of.
+constexpr std::size_t kPublicationsMax = 64;
+// The daemon keeps a wait's deadline; its answer may take so much longer. A call returns within 100 ms of its deadline.
+constexpr auto kGrace = std::chrono::milliseconds(80);
 
 /// The origin tells parents alone.
-void fill_in_children(local::StatusReply& status) {
-  std::unordered_map<std::string, int> index_of;
-  for (int i = 0; i < status.nodes_size(); ++i) index_of.emplace(status.nodes(i).name(), i);
-  for (int i = 0; i < status.nodes_size(); ++i) {
-    const auto parent = index_of.find(status.nodes(i).parent());
+void fill_in_children(StatusReply& status) {
+  std::unordered_map<std::string, std::size_t> index_of;
+  for (std::size_t i = 0; i < status.nodes.size(); ++i) index_of.emplace(status.nodes[i].name, i);
+  for (std::size_t i = 0; i < status.nodes.size(); ++i) {
+    const auto parent = index_of.find(status.nodes[i].parent);
     if (parent == index_of.end() || parent->second == i) continue;
-    status.mutable_nodes(parent->second)->add_children(status.nodes(i).name());
+    status.nodes[parent->second].children.push_back(status.nodes[i].name);
   }
+}
+
+double seconds_until(Deadline deadline) {
+  return std::max(0.0, std::chrono::duration<double>(deadline - Clock::now()).count());
+}
+
+/// What another message than the expected one is.
+Error unexpected() {
+  return fail(Errc::kUnsupported, Op::kReceive,
+              "local socket: an answer that this release does not know; daemon and library are of different releases");
 }
 
 }  // namespace
 
-Client::Client(std::unique_ptr<LocalChannel> channel) : channel_(std::move(channel)) {}
-Client::Client(Client&&) noexcept = default;
-Client& Client::operator=(Client&&) noexcept = default;
-Client::~Client() = default;
-
-Result<Client> Client::open(const std::string& state_dir, Duration timeout) {
-  WC_ASSIGN(auto channel, LocalChannel::open(state_dir, deadline_after(timeout)));
-  return Client(std::move(channel));
+Result<std::unique_ptr<Client>> Client::open(std::string state_dir, Deadline deadline) {
+  std::unique_ptr<Client> client(new Client(std::move(state_dir)));
+  if (client->cancellation_.fd() < 0) {
+    return fail(Errc::kIo, Op::kConnect, "no descriptor is left in this process; raise 'ulimit -n'");
+  }
+  WC_TRY(client->connect(deadline));
+  return client;
 }
 
-Result<PublishOutcome> Client::publish(Version version, const std::string& path, const PublishOptions& options) {
-  const auto deadline = deadline_after(options.timeout);
-  WC_ASSIGN(const std::uint64_t request, send_publish(*channel_, version, path, options, deadline));
-  WC_ASSIGN(const Taken taken, receive_taken(*channel_, request, deadline));
-  WC_TRY(taken.status);
-  return receive_outcome(*channel_, request, taken.seconds, options, deadline);
-}
+// ---- the connection
 
-Result<local::StatusReply> Client::status(Duration timeout) {
-  const auto deadline = deadline_after(timeout);
-  local::Message message;
-  message.mutable_status_request();
-  WC_ASSIGN(const std::uint64_t request, channel_->send(std::move(message), deadline));
-  local::StatusReply all;
-  do {
-    WC_ASSIGN(local::Message answer, channel_->receive(request, deadline));
-    WC_TRY(check_answer(answer));
-    all.MergeFrom(answer.status_reply());
-  } while (!all.last());
-  fill_in_children(all);
-  return all;
-}
-
-Result<local::VersionsReply> Client::versions(Duration timeout) {
-  const auto deadline = deadline_after(timeout);
-  local::Message message;
-  message.mutable_versions_request();
-  WC_ASSIGN(const std::uint64_t request, channel_->send(std::move(message), deadline));
-  WC_ASSIGN(local::Message answer, channel_->receive(request, deadline));
-  WC_TRY(check_answer(answer));
-  return std::move(*answer.mutable_versions_reply());
-}
-
-VersionSubscription::VersionSubscription(std::unique_ptr<LocalChannel> channel, std::uint64_t request)
-    : channel_(std::move(channel)), request_(request) {}
-VersionSubscription::VersionSubscription(VersionSubscription&&) noexcept = default;
-VersionSubscription& VersionSubscription::operator=(VersionSubscription&&) noexcept = default;
-VersionSubscription::~VersionSubscription() = default;
-
-Result<VersionSubscription> VersionSubscription::open(const std::string& state_dir) {
-  const auto deadline = deadline_after(kOpenTimeout);
-  WC_ASSIGN(auto channel, LocalChannel::open(state_dir, deadline));
-  local::Message message;
-  message.mutable_subscribe_request();
-  WC_ASSIGN(const std::uint64_t request, channel->send(std::move(message), deadline));
-  return VersionSubscription(std::move(channel), request);
-}
-
-Result<InstalledVersion> VersionSubscription::next(Duration timeout) {
-  const auto deadline = deadline_after(timeout);
-  for (;;) {
-    WC_ASSIGN(const local::Message message, channel_->receive(request_, deadline));
-    WC_TRY(check_answer(message));
-    if (message.has_version_preparing()) {
-      if (prepare_) prepare_(Version{message.version_preparing().version()});
-      continue;
+Status Client::connect(Deadline deadline) {
+  while (channel_) {
+    const Result<std::optional<Message>> message = channel_->poll();
+    if (!message.has_value()) {
+      disconnect();
+      break;
     }
-    if (!message.has_version_installed()) continue;
-    const local::VersionInstalled& installed = message.version_installed();
-    return InstalledVersion{Version{installed.version()}, installed.path(), installed.digest()};
+    if (!*message) return {};
+    take_for_publication(**message);
+  }
+  WC_ASSIGN(channel_, LocalChannel::open(state_dir_, deadline, cancellation_));
+  return {};
+}
+
+void Client::disconnect() {
+  channel_.reset();
+  for (Publication& publication : publications_) {
+    if (!publication.open()) continue;
+    publication.state = Publication::State::kLost;
+    publication.region = nullptr;
+  }
+  // A daemon that has closed the connection may live on, and read on.
+  regions_.abandon_sent();
+}
+
+Result<std::optional<Message>> Client::receive(Deadline deadline) {
+  if (!channel_) return fail(Errc::kClosed, Op::kReceive, "local socket: the daemon closed it");
+  Result<Message> message = channel_->receive(deadline);
+  if (!message.has_value()) {
+    const Errc code = message.error().code;
+    if (code != Errc::kTimedOut && code != Errc::kCancelled) disconnect();
+    return message.error();
+  }
+  if (take_for_publication(*message)) return std::optional<Message>();
+  return std::optional(*std::move(message));
+}
+
+bool Client::take_for_publication(const Message& message) {
+  const auto found = std::find_if(publications_.begin(), publications_.end(), [&](const Publication& publication) {
+    return publication.open() && publication.request_id == message.request_id;
+  });
+  if (found == publications_.end()) return false;
+  if (const auto* accepted = message.get<PublishAccepted>()) {
+    found->version = accepted->version;
+    found->state = Publication::State::kAccepted;
+  } else if (const auto* taken = message.get<PublishTaken>()) {
+    found->version = taken->version;
+    found->take_s = taken->seconds;
+    end(*found, Publication::State::kTaken);
+  } else if (const auto* error = message.get<ErrorReply>()) {
+    found->error = error_of(*error);
+    end(*found, Publication::State::kFailed);
+  }
+  return true;
+}
+
+void Client::end(Publication& publication, Publication::State state) {
+  publication.state = state;
+  if (publication.region != nullptr) regions_.release(*std::exchange(publication.region, nullptr));
+}
+
+Result<std::uint64_t> Client::send(Message::Kind request, Deadline deadline) {
+  WC_TRY(connect(deadline));
+  const Result<std::uint64_t> sent = channel_->send({.kind = std::move(request)}, deadline);
+  if (!sent.has_value() && sent.error().code == Errc::kClosed) disconnect();
+  return sent;
+}
+
+Result<Message> Client::answer(std::uint64_t request_id, Deadline deadline) {
+  for (;;) {
+    WC_ASSIGN(std::optional<Message> message, receive(deadline));
+    if (!message || message->request_id != request_id) continue;  // a late one, of a call that gave up
+    if (const auto* error = message->get<ErrorReply>()) return error_of(*error);
+    return *std::move(message);
   }
 }
 
-}  // namespace weightcast
+// ---- questions
+
+Result<StatusReply> Client::status(Deadline deadline) {
+  WC_ASSIGN(const std::uint64_t request, send(StatusRequest{}, deadline));
+  std::optional<StatusReply> all;
+  do {
+    WC_ASSIGN(Message message, answer(request, deadline));
+    auto* page = std::get_if<StatusReply>(&message.kind);
+    if (page == nullptr) return unexpected();
+    if (!all) {
+      all = std::move(*page);
+      continue;
+    }
+    all->last = page->last;
+    std::move(page->nodes.begin(), page->nodes.end(), std::back_inserter(all->nodes));
+  } while (!all->last);
+  fill_in_children(*all);
+  return *std::move(all);
+}
+
+Result<VersionsReply> Client::versions(Deadline deadline) {
+  WC_ASSIGN(const std::uint64_t request, send(VersionsRequest{}, deadline));
+  WC_ASSIGN(Message message, answer(request, deadline));
+  auto* reply = std::get_if<VersionsReply>(&message.kind);
+  if (reply == nullptr) return unexpected();
+  return std::move(*reply);
+}
+
+Result<std::uint64_t> Client::next_version(Deadline deadline) {
+  WC_ASSIGN(const std::uint64_t request, send(NextVersionRequest{}, deadline));
+  WC_ASSIGN(const Message message, answer(request, deadline));
+  const auto* reply = message.get<NextVersionReply>();
+  if (reply == nullptr) return unexpected();
+  return reply->version;
+}
+
+// ---- publishing
+
+Status Client::begin(const PublishOptions& options, std::span<const wc_tensor> tensors, void** addresses,
+                     Deadline deadline) {
+  if (begun_) {
+    return fail(Errc::kBusy, Op::kPublish, "a publication was begun already; commit or abort it first");
+  }
+  WC_TRY(regions_.lay_out(tensors));
+  // What the origin has said meanwhile may free a region. It need not be there for that, nor for filling one.
+  while (channel_) {
+    const Result<std::optional<Message>> message = channel_->poll();
+    if (!message.has_value()) disconnect();
+    if (!message.has_value() || !*message) break;
+    take_for_publication(**message);
+  }
+  for (;;) {
+    WC_ASSIGN(Region * region, regions_.take(options.second_region));
+    if (region != nullptr) {
+      begun_ = Begun{region, options};
+      for (std::size_t i = 0; i < tensors.size(); ++i) addresses[i] = region->data() + regions_.offsets_bytes()[i];
+      return {};
+    }
+    const Result<std::optional<Message>> message = receive(deadline);
+    if (message.has_value()) continue;
+    Error error = message.error();
+    if (error.code == Errc::kClosed) continue;  // what the origin was reading will not be used again
+    error.detail += "; the origin may still be reading the last version from memory";
+    return error;
+  }
+}
+
+Result<std::uint64_t> Client::commit(const std::optional<PublishOptions>& options, Deadline deadline) {
+  if (!begun_) return fail(Errc::kInvalidArgument, Op::kPublish, "nothing was begun that could be committed");
+  if (options) begun_->options = *options;
+  PublishRequest request;
+  request.version = begun_->options.version;
+  request.allow_nonfinite = begun_->options.allow_nonfinite;
+  request.region = true;
+  return send_publish(std::move(request), begun_->region, deadline);
+}
+
+Result<std::uint64_t> Client::publish_path(const PublishOptions& options, const std::string& path, Deadline deadline) {
+  PublishRequest request;
+  request.version = options.version;
+  request.allow_nonfinite = options.allow_nonfinite;
+  request.path = path;
+  return send_publish(std::move(request), nullptr, deadline);
+}
+
+Result<std::uint64_t> Client::send_publish(PublishRequest request, Region* region, Deadline deadline) {
+  WC_TRY(connect(deadline));
+  const Result<std::uint64_t> sent =
+      channel_->send({.kind = std::move(request)}, deadline, region != nullptr ? region->fd() : -1);
+  if (!sent.has_value()) {
+    if (sent.error().code == Errc::kClosed) disconnect();
+    return sent.error();  // the origin acts on nothing of it
+  }
+  while (publications_.size() >= kPublicationsMax) {
+    const auto done = std::find_if(publications_.begin(), publications_.end(),
+                                   [](const Publication& publication) { return !publication.open(); });
+    // Without a region none is kept from being read; the origin refuses so many anyway.
+    publications_.erase(done != publications_.end() ? done : publications_.begin());
+  }
+  Publication& publication = publications_.emplace_back();
+  publication.request_id = *sent;
+  publication.region = region;
+  std::optional<Begun> begun;
+  if (region != nullptr) {
+    regions_.hand_over(*region);
+    begun.swap(begun_);
+  }
+  while (publication.state == Publication::State::kSent) {
+    const Result<std::optional<Message>> message = receive(deadline);
+    if (message.has_value()) continue;
+    Error error = message.error();
+    // Whatever ended the connection, the caller is to know that the origin may have the publication.
+    if (error.code != Errc::kTimedOut && error.code != Errc::kCancelled) error.code = Errc::kClosed;
+    return error;
+  }
+  if (publication.state != Publication::State::kFailed) return publication.version;
+  // Refused: the origin has not looked at the weights, and the caller may ask again.
+  const Error refused = *publication.error;
+  publications_.pop_back();
+  if (region != nullptr) {
+    regions_.take_back(*region);
+    begun_ = begun;
+  }
+  return refused;
+}
+
+void Client::abort() {
+  if (begun_) regions_.release(*begun_->region);
+  begun_.reset();
+}
+
+Status Client::reserve(std::span<const wc_tensor> tensors, std::size_t regions) {
+  if (begun_) return fail(Errc::kBusy, Op::kPublish, "a publication was begun; commit or abort it first");
+  WC_TRY(regions_.lay_out(tensors));
+  return regions_.reserve(regions);
+}
+
+Result<std::uint64_t> Client::publish(const PublishOptions& options, std::span<const wc_tensor> tensors,
+                                      Deadline deadline) {
+  std::vector<void*> addresses(tensors.size());
+  WC_TRY(begin(options, tensors, addresses.data(), deadline));
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const TensorInfo& info = regions_.tensors()[i];
+    if (info.size_bytes == 0) continue;
+    if (tensors[i].data == nullptr) {
+      abort();
+      return fail(Errc::kInvalidArgument, Op::kPublish,
+                  fmt::format("tensor {}: its data is NULL", quoted_name(info.name)));
+    }
+    std::memcpy(addresses[i], tensors[i].data, info.size_bytes);
+  }
+  Result<std::uint64_t> version = commit(std::nullopt, deadline);
+  if (!version.has_value()) abort();
+  return version;
+}
+
+Result<int> Client::region_fd() const {
+  if (!begun_) return fail(Errc::kInvalidArgument, Op::kPublish, "nothing was begun, so there is no region");
+  return begun_->region->fd();
+}
+
+// ---- waiting
+
+Client::Publication* Client::find(std::uint64_t version) {
+  const auto found = std::find_if(publications_.rbegin(), publications_.rend(), [&](const Publication& publication) {
+    return version == 0 || publication.version == version;
+  });
+  return found != publications_.rend() ? &*found : nullptr;
+}
+
+Result<Outcome> Client::wait(std::uint64_t version, const WaitOptions& options, Deadline deadline) {
+  const Publication* const mine = find(version);
+  if (version == 0 && mine == nullptr) {
+    return fail(Errc::kNotFound, Op::kPublish, "nothing was committed that could be waited for");
+  }
+  while (mine != nullptr && mine->state == Publication::State::kSent) {
+    const Result<std::optional<Message>> message = receive(deadline);
+    if (!message.has_value()) return message.error();
+  }
+  if (mine != nullptr) version = mine->version;
+  if (mine != nullptr && mine->state == Publication::State::kFailed) return *mine->error;
+  if (version == 0) {
+    return fail(Errc::kClosed, Op::kPublish,
+                "the connection ended before the origin had given the publication a number; ask for the versions");
+  }
+  const WaitRequest request{.version = version,
+                            .fraction = options.fraction,
+                            .timeout_s = seconds_until(deadline),
+                            .progress = options.on_progress != nullptr};
+  WC_ASSIGN(const std::uint64_t request_id, send(request, deadline));
+  const Result<Outcome> outcome = receive_outcome(request_id, options, deadline + kGrace);
+  if (mine == nullptr) return outcome;
+  if (mine->state == Publication::State::kFailed) return *mine->error;
+  if (mine->state != Publication::State::kTaken) return outcome;
+  if (outcome.has_value()) return Outcome{outcome->result, mine->take_s};
+  if (outcome.error().code != Errc::kNotFound || options.fraction > 0) return outcome;
+  // The origin has forgotten it, but its word stands.
+  Outcome taken;
+  taken.take_s = mine->take_s;
+  taken.result.version = version;
+  taken.result.reached = true;
+  return taken;
+}
+
+Result<Outcome> Client::receive_outcome(std::uint64_t request_id, const WaitOptions& options, Deadline deadline) {
+  for (;;) {
+    WC_ASSIGN(const Message message, answer(request_id, deadline));
+    if (const auto* progress = message.get<PublishProgress>()) {
+      if (options.on_progress) options.on_progress(*progress);
+    } else if (const auto* result = message.get<PublishResult>()) {
+      return Outcome{*result, std::nullopt};
+    } else {
+      return unexpected();
+    }
+  }
+}
+
+}  // namespace weightcast::client

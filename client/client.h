@@ -1,144 +1,104 @@
 #pragma once
 
+#include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
-#include <vector>
 
-#include "base/digest.h"
-#include "base/ids.h"
-#include "base/result.h"
-#include "base/time.h"
-#include "patch/snapshot/tensor.h"
-#include "proto/local.pb.h"
+#include "client/cancellation.h"
+#include "client/local_channel.h"
+#include "client/region_pool.h"
+#include "weightcast/weightcast.h"
 
-namespace weightcast {
-
-// What trainers and inference engines link: the local API of a daemon, over DIR/api.sock. Everything here blocks, with
-// a bound; nothing here starts a thread. An object is used by one thread at a time.
-
-class LocalChannel;  // client/local_channel.h
+namespace weightcast::client {
 
 struct PublishOptions {
-  /// Return when this fraction of the active workers has installed the version; 0: when the origin has taken it over.
-  double wait_fraction = 0;
-  /// Bound on the whole call. The daemon keeps it while it waits for workers; one that does not answer at all is given
-  /// two seconds more.
-  Duration timeout = std::chrono::seconds(300);
-  /// Publish although a tensor holds NaN or infinity.
+  std::uint64_t version = WC_NEXT_VERSION;
   bool allow_nonfinite = false;
-  /// Called a few times a second while waiting.
-  std::function<void(const local::PublishProgress&)> on_progress;
+  bool second_region = false;
 };
 
-struct PublishOutcome {
-  Version version{};
-  std::string kind;  ///< "full", "packed" (full, but coded), "patch", or "undecided" while that is being made
-  std::uint64_t payload_bytes = 0;
-  std::uint32_t workers = 0;  ///< active when the call returned
-  std::uint32_t installed = 0;
-  /// T_bcast(0.5), (0.9), (1.0) in seconds since the origin began; absent where not reached.
-  std::optional<double> t50_s, t90_s, t100_s;
-  bool reached = false;  ///< wait_fraction was reached in time
-  std::string topology;
-  double predicted_s = 0;
-  std::uint64_t origin_egress_bytes = 0;  ///< chunk bytes that the origin sent since the publication began
-  double take_s = 0;                      ///< until the origin had its own copy
-  std::vector<std::string> missing;
+struct WaitOptions {
+  double fraction = 0;  ///< of the active workers; 0: the origin has its own copy
+  std::function<void(const PublishProgress&)> on_progress;
 };
 
-/// Requests to the daemon whose state directory is `state_dir`.
+struct Outcome {
+  PublishResult result;
+  std::optional<double> take_s;
+};
+
+/// What is behind a wc_client; weightcast.h says what each call does. Used by one thread at a time, but for cancel().
+///
+/// Publications are answered long after they were sent, between the answers to other requests. So every message that
+/// comes is first looked at for the publication that it belongs to.
 class Client {
  public:
-  /// Errors: kNotFound (no daemon runs there), kTimedOut, kNotAllowed (another user's).
-  [[nodiscard]] static Result<Client> open(const std::string& state_dir, Duration timeout = std::chrono::seconds(5));
-  Client(Client&&) noexcept;
-  Client& operator=(Client&&) noexcept;
-  ~Client();
+  [[nodiscard]] static Result<std::unique_ptr<Client>> open(std::string state_dir, Deadline deadline);
 
-  /// Publishes a safetensors file or a Hugging Face style directory. The source may be changed once this returns
-  /// without error. Errors of the origin come as they are: kAlreadyExists (version not greater than the last),
-  /// kNotAllowed (a worker was asked), kBusy, kCorrupt (not a readable snapshot), kNoSpace; kTimedOut if nothing was
-  /// taken over in time. A wait_fraction that was not reached is no error: see PublishOutcome::reached.
-  [[nodiscard]] Result<PublishOutcome> publish(Version version, const std::string& path, const PublishOptions& options);
+  [[nodiscard]] Result<StatusReply> status(Deadline deadline);
+  [[nodiscard]] Result<VersionsReply> versions(Deadline deadline);
+  [[nodiscard]] Result<std::uint64_t> next_version(Deadline deadline);
 
-  /// All nodes that the daemon knows. Errors, here and below: kTimedOut (a late answer is discarded), kClosed.
-  [[nodiscard]] Result<local::StatusReply> status(Duration timeout = std::chrono::seconds(5));
-  [[nodiscard]] Result<local::VersionsReply> versions(Duration timeout = std::chrono::seconds(5));
+  /// Writes one address per tensor.
+  [[nodiscard]] Status begin(const PublishOptions& options, std::span<const wc_tensor> tensors, void** addresses,
+                             Deadline deadline);
+  [[nodiscard]] Result<std::uint64_t> commit(const std::optional<PublishOptions>& options, Deadline deadline);
+  void abort();
+  [[nodiscard]] Status reserve(std::span<const wc_tensor> tensors, std::size_t regions);
+  [[nodiscard]] Result<std::uint64_t> publish(const PublishOptions& options, std::span<const wc_tensor> tensors,
+                                              Deadline deadline);
+  [[nodiscard]] Result<std::uint64_t> publish_path(const PublishOptions& options, const std::string& path,
+                                                   Deadline deadline);
+  /// `version` 0: the last one committed. An outcome that is not `reached` means that the time was over.
+  [[nodiscard]] Result<Outcome> wait(std::uint64_t version, const WaitOptions& options, Deadline deadline);
+  [[nodiscard]] Result<int> region_fd() const;
+
+  Cancellation& cancellation() { return cancellation_; }
 
  private:
-  explicit Client(std::unique_ptr<LocalChannel> channel);
+  /// One that was sent. It ends when the origin reads its source no more, or when nobody can say.
+  struct Publication {
+    enum class State { kSent, kAccepted, kTaken, kFailed, kLost };
+    std::uint64_t request_id = 0;
+    std::uint64_t version = 0;  // 0 while the origin has not given it one
+    Region* region = nullptr;   // that the origin may be reading
+    State state = State::kSent;
+    double take_s = 0;
+    std::optional<Error> error;
+
+    [[nodiscard]] bool open() const { return state == State::kSent || state == State::kAccepted; }
+  };
+  struct Begun {
+    Region* region = nullptr;
+    PublishOptions options;
+  };
+
+  explicit Client(std::string state_dir) : state_dir_(std::move(state_dir)) {}
+  /// Takes what has come, and connects where the connection is lost.
+  Status connect(Deadline deadline);
+  void disconnect();
+  /// Receives one message. It is given back if it belongs to no publication.
+  Result<std::optional<Message>> receive(Deadline deadline);
+  bool take_for_publication(const Message& message);
+  void end(Publication& publication, Publication::State state);
+
+  /// Sends a request and receives its next answer. An ErrorReply is an error.
+  Result<std::uint64_t> send(Message::Kind request, Deadline deadline);
+  Result<Message> answer(std::uint64_t request_id, Deadline deadline);
+  Result<std::uint64_t> send_publish(PublishRequest request, Region* region, Deadline deadline);
+  Publication* find(std::uint64_t version);
+  Result<Outcome> receive_outcome(std::uint64_t request_id, const WaitOptions& options, Deadline deadline);
+
+  const std::string state_dir_;
+  Cancellation cancellation_;
   std::unique_ptr<LocalChannel> channel_;
+  RegionPool regions_;
+  std::optional<Begun> begun_;
+  std::deque<Publication> publications_;  // the last ones
 };
 
-/// A tensor in the trainer's memory: `data` stays the caller's and is read only during publish().
-struct TensorSource {
-  TensorInfo info;  ///< offset_bytes is ignored
-  Bytes data;       ///< info.size_bytes long, little-endian, row-major
-};
-
-/// Publishes tensors from memory. publish() blocks for one copy of the tensors into shared memory, never for hashing,
-/// encoding or sending. The shared memory is kept between calls: the first call also pays for its pages, unless
-/// reserve() did. Invariant: it is written only while the origin cannot read it, which is so before it is offered and
-/// after the origin has said that it has its copy, or will not make one.
-class TensorPublisher {
- public:
-  [[nodiscard]] static Result<TensorPublisher> open(const std::string& state_dir);
-  TensorPublisher(TensorPublisher&&) noexcept;
-  TensorPublisher& operator=(TensorPublisher&&) noexcept;
-  ~TensorPublisher();
-
-  /// Makes room for snapshots of up to `bytes` ahead of time. Errors: kNoSpace (/dev/shm is too small), kIo, kBusy (the
-  /// origin is still copying).
-  [[nodiscard]] Status reserve(std::uint64_t bytes);
-
-  /// Hands the tensors over under `version`. If the origin is still copying the call before, waits for that first, at
-  /// most `options.timeout`: past that nothing is written or sent, and the call may be repeated (kTimedOut). Errors: as
-  /// Client::publish, those that only the origin finds come from wait() or from the next publish(); kInvalidArgument
-  /// (names, sizes); kClosed (the daemon ended: open another publisher).
-  [[nodiscard]] Status publish(Version version, std::span<const TensorSource> tensors, const PublishOptions& options);
-
-  /// Waits for the outcome of the last publish(), as its options say.
-  [[nodiscard]] Result<PublishOutcome> wait();
-
- private:
-  struct Impl;
-  explicit TensorPublisher(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
-};
-
-struct InstalledVersion {
-  Version version{};
-  std::string path;  ///< a directory with the snapshot's files; stays for as long as the daemon keeps the version
-  std::string snapshot_digest;
-};
-
-/// Tells an inference engine what to use: the version in use now first, then each that follows.
-///
-/// A worker with --single-copy makes a version of the files of the one before, and waits until nobody has them open or
-/// mapped. The engine is told so ("prepare"): it stops reading, closes and unmaps the files (what it has copied, to a
-/// device say, it may go on using), and takes the version that next() returns after that, which is the old one if the
-/// new one came to nothing. In between `current` leads nowhere, and what is still mapped is never changed.
-class VersionSubscription {
- public:
-  [[nodiscard]] static Result<VersionSubscription> open(const std::string& state_dir);
-  VersionSubscription(VersionSubscription&&) noexcept;
-  VersionSubscription& operator=(VersionSubscription&&) noexcept;
-  ~VersionSubscription();
-
-  /// Calls `prepare` from inside next(), with the version that waits, when its files have to be let go.
-  void on_prepare(std::function<void(Version)> prepare) { prepare_ = std::move(prepare); }
-
-  /// Errors: kTimedOut (none in time; call again), kClosed (the daemon ended).
-  [[nodiscard]] Result<InstalledVersion> next(Duration timeout);
-
- private:
-  VersionSubscription(std::unique_ptr<LocalChannel> channel, std::uint64_t request);
-  std::unique_ptr<LocalChannel> channel_;
-  std::uint64_t request_;
-  std::function<void(Version)> prepare_;
-};
-
-}  // namespace weightcast
+}  // namespace weightcast::client

@@ -9,32 +9,70 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <span>
 
 #include "proto/frame.h"
 
-namespace weightcast {
+namespace weightcast::client {
+namespace {
 
-Result<std::unique_ptr<LocalChannel>> LocalChannel::open(const std::string& state_dir, Clock::time_point deadline) {
+// A Unix socket whose backlog is full cannot be polled for room.
+constexpr int kConnectRetry_ms = 10;
+
+Error timed_out(Op op) { return fail(Errc::kTimedOut, op, "the daemon did not answer in time"); }
+
+std::string to_frame(const std::string& body) {
+  FrameHeader header;
+  header.body_bytes = static_cast<std::uint32_t>(body.size());
+  const FrameHeaderBytes head = encode_frame_header(header);
+  return std::string(reinterpret_cast<const char*>(head.data()), head.size()) + body;
+}
+
+}  // namespace
+
+Deadline deadline_after(std::int64_t timeout_ms) {
+  constexpr std::int64_t kLongest_ms = std::int64_t{365} * 24 * 3600 * 1000;
+  return Clock::now() + std::chrono::milliseconds(std::clamp<std::int64_t>(timeout_ms, 0, kLongest_ms));
+}
+
+Status wait_for(int fd, short events, Deadline deadline, const Cancellation& cancellation, Op op) {
+  for (;;) {
+    pollfd watched[2] = {{fd, events, 0}, {cancellation.fd(), POLLIN, 0}};
+    const auto left_ms = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    const int ready = ::poll(watched, 2, static_cast<int>(std::clamp<long long>(left_ms, 0, 1'000'000)));
+    if (ready < 0 && errno != EINTR) return fail_errno(errno, op, "local socket");
+    if (ready > 0 && watched[1].revents != 0) return fail(Errc::kCancelled, op, "the call was cancelled");
+    if (ready > 0) return {};
+    if (Clock::now() >= deadline) return timed_out(op);
+  }
+}
+
+Result<std::unique_ptr<LocalChannel>> LocalChannel::open(const std::string& state_dir, Deadline deadline,
+                                                         const Cancellation& cancellation) {
   const std::string path = state_dir + "/api.sock";
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path) {
     return fail(Errc::kInvalidArgument, Op::kConnect,
-                fmt::format("{}: longer than the {} bytes that a socket's path may have; use a shorter --state", path,
-                            sizeof address.sun_path - 1));
+                fmt::format("{}: longer than {} bytes, which is what a local socket can have; use a shorter state "
+                            "directory",
+                            path, sizeof address.sun_path - 1));
   }
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return fail_errno(errno, Op::kConnect, path);
-  std::unique_ptr<LocalChannel> channel(new LocalChannel(fd));
+  std::unique_ptr<LocalChannel> channel(new LocalChannel(fd, cancellation));
   while (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
-    if (errno == EAGAIN && Clock::now() < deadline) {  // its backlog is full: a Unix socket cannot be polled for that
-      ::poll(nullptr, 0, 10);
-      continue;
-    }
     if (errno == EINTR) continue;
     if (errno == EAGAIN) {
-      return fail(Errc::kTimedOut, Op::kConnect, fmt::format("{}: the daemon did not answer in time", path));
+      if (Clock::now() >= deadline) {
+        return fail(Errc::kTimedOut, Op::kConnect, fmt::format("{}: the daemon did not answer in time", path));
+      }
+      const Deadline retry = std::min(deadline, Clock::now() + std::chrono::milliseconds(kConnectRetry_ms));
+      // Nothing to wait for but cancellation.
+      const Status waited = wait_for(-1, 0, retry, cancellation, Op::kConnect);
+      if (!waited.has_value() && waited.error().code != Errc::kTimedOut) return waited.error();
+      continue;
     }
     if (errno == EACCES) {
       return fail(Errc::kNotAllowed, Op::kConnect, fmt::format("{}: belongs to another user; run as that user", path));
@@ -51,97 +89,99 @@ Result<std::unique_ptr<LocalChannel>> LocalChannel::open(const std::string& stat
 
 LocalChannel::~LocalChannel() { ::close(fd_); }
 
-Status LocalChannel::wait(short events, Clock::time_point deadline, Op op) const {
+Result<std::size_t> LocalChannel::send_some(std::string_view bytes, int descriptor, Deadline deadline) {
+  iovec piece{const_cast<char*>(bytes.data()), bytes.size()};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof descriptor)] = {};
+  if (descriptor >= 0) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof descriptor);
+    std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
+  }
   for (;;) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
-    if (left <= 0) return fail(Errc::kTimedOut, op, "the daemon did not answer in time");
-    pollfd p{fd_, events, 0};
-    const int ready = ::poll(&p, 1, static_cast<int>(std::min<long long>(left, 1'000'000)));
-    if (ready > 0) return {};
-    if (ready < 0 && errno != EINTR) return fail_errno(errno, op, "local socket");
-  }
-}
-
-Result<std::uint64_t> LocalChannel::send(local::Message request, Clock::time_point deadline) {
-  if (broken_) {
-    return fail(Errc::kClosed, Op::kSend,
-                "local socket: an earlier request timed out before all of it was sent; open it again");
-  }
-  request.set_request_id(++last_request_id_);
-  const std::string body = request.SerializeAsString();
-  if (body.size() > kControlBytesMax) {
-    return fail(
-        Errc::kTooLarge, Op::kSend,
-        fmt::format("local socket: a request of {} bytes, at most {} can be sent", body.size(), kControlBytesMax));
-  }
-  FrameHeader header;
-  header.body_bytes = static_cast<std::uint32_t>(body.size());
-  const FrameHeaderBytes head = encode_frame_header(header);
-  std::string frame(reinterpret_cast<const char*>(head.data()), head.size());
-  frame += body;
-  broken_ = true;
-  for (std::size_t sent = 0; sent < frame.size();) {
-    const ssize_t n = ::send(fd_, frame.data() + sent, frame.size() - sent, MSG_NOSIGNAL);
-    if (n > 0) {
-      sent += static_cast<std::size_t>(n);
-    } else if (errno == EAGAIN) {
-      if (const Status ready = wait(POLLOUT, deadline, Op::kSend); !ready.has_value()) {
-        broken_ = sent > 0;
-        return ready.error();
-      }
+    const ssize_t sent = ::sendmsg(fd_, &message, MSG_NOSIGNAL);
+    if (sent > 0) return static_cast<std::size_t>(sent);
+    if (errno == EAGAIN) {
+      WC_TRY(wait_for(fd_, POLLOUT, deadline, cancellation_, Op::kSend));
     } else if (errno != EINTR) {
       return fail(Errc::kClosed, Op::kSend,
                   fmt::format("local socket: the daemon closed it ({})", std::strerror(errno)));
     }
   }
-  broken_ = false;
+}
+
+Result<std::uint64_t> LocalChannel::send(Message request, Deadline deadline, int descriptor) {
+  if (broken_) {
+    return fail(Errc::kClosed, Op::kSend,
+                "local socket: an earlier request was not sent whole; the connection is lost");
+  }
+  request.request_id = ++last_request_id_;
+  const std::string body = encode(request);
+  if (body.size() > kControlBytesMax) {
+    return fail(
+        Errc::kTooLarge, Op::kSend,
+        fmt::format("local socket: a request of {} bytes, at most {} can be sent", body.size(), kControlBytesMax));
+  }
+  const std::string frame = to_frame(body);
+  for (std::size_t sent = 0; sent < frame.size();) {
+    // The descriptor travels with the first byte.
+    WC_ASSIGN(const std::size_t more,
+              send_some(std::string_view(frame).substr(sent), sent == 0 ? descriptor : -1, deadline));
+    sent += more;
+    broken_ = sent < frame.size();
+  }
   return last_request_id_;
 }
 
-Result<local::Message> LocalChannel::receive(std::uint64_t request_id, Clock::time_point deadline) {
-  for (;;) {
-    WC_ASSIGN(local::Message message, receive_any(deadline));
-    if (message.request_id() == request_id) return message;
-  }
+bool LocalChannel::has_message() const {
+  if (received_.size() < FrameHeader::kBytes) return false;
+  const Result<FrameHeader> header = decode_frame_header(std::as_bytes(std::span(received_)));
+  return !header.has_value() || received_.size() >= FrameHeader::kBytes + header->body_bytes;
 }
 
-Result<local::Message> LocalChannel::receive_any(Clock::time_point deadline) {
+Result<std::optional<Message>> LocalChannel::take_message() {
+  if (!has_message()) return std::optional<Message>();
+  WC_ASSIGN(const FrameHeader header, decode_frame_header(std::as_bytes(std::span(received_))));
+  WC_ASSIGN(Message message, decode(std::string_view(received_).substr(FrameHeader::kBytes, header.body_bytes)));
+  received_.erase(0, FrameHeader::kBytes + header.body_bytes);
+  return std::optional(std::move(message));
+}
+
+Result<std::optional<Message>> LocalChannel::poll() {
   for (;;) {
-    if (received_.size() >= FrameHeader::kBytes) {
-      WC_ASSIGN(const FrameHeader header, decode_frame_header(std::as_bytes(std::span(received_))));
-      const std::size_t frame_bytes = FrameHeader::kBytes + header.body_bytes;
-      if (received_.size() >= frame_bytes) {
-        local::Message message;
-        if (!message.ParseFromArray(received_.data() + FrameHeader::kBytes, static_cast<int>(header.body_bytes))) {
-          return fail(Errc::kCorrupt, Op::kReceive, "local socket: not a message of this release");
-        }
-        received_.erase(0, frame_bytes);
-        return message;
-      }
-    }
+    WC_ASSIGN(std::optional<Message> message, take_message());
+    if (message) return message;
     char buffer[65536];
-    const ssize_t n = ::recv(fd_, buffer, sizeof buffer, 0);
-    if (n > 0) {
-      received_.append(buffer, static_cast<std::size_t>(n));
-    } else if (n == 0) {
+    const ssize_t got = ::recv(fd_, buffer, sizeof buffer, 0);
+    if (got > 0) {
+      received_.append(buffer, static_cast<std::size_t>(got));
+    } else if (got == 0) {
       return fail(Errc::kClosed, Op::kReceive, "local socket: the daemon ended");
     } else if (errno == EAGAIN) {
-      WC_TRY(wait(POLLIN, deadline, Op::kReceive));
+      return std::optional<Message>();
     } else if (errno != EINTR) {
-      return fail_errno(errno, Op::kReceive, "local socket");
+      return fail(Errc::kClosed, Op::kReceive,
+                  fmt::format("local socket: the daemon closed it ({})", std::strerror(errno)));
     }
   }
 }
 
-Status check_answer(const local::Message& answer) {
-  if (!answer.has_error_reply()) return {};
-  const local::ErrorReply& error = answer.error_reply();
-  return fail(static_cast<Errc>(error.code()), static_cast<Op>(error.op()), error.detail());
+Result<Message> LocalChannel::receive(Deadline deadline) {
+  for (;;) {
+    WC_ASSIGN(std::optional<Message> message, poll());
+    if (message) return *std::move(message);
+    WC_TRY(wait_for(fd_, POLLIN, deadline, cancellation_, Op::kReceive));
+  }
 }
 
-LocalChannel::Clock::time_point deadline_after(Duration timeout) {
-  constexpr Duration kLongest = std::chrono::hours(24 * 365);
-  return LocalChannel::Clock::now() + std::clamp(timeout, Duration{}, kLongest);
+Error error_of(const ErrorReply& reply) {
+  return fail(static_cast<Errc>(reply.code), static_cast<Op>(reply.op), reply.detail);
 }
 
-}  // namespace weightcast
+}  // namespace weightcast::client

@@ -1,50 +1,65 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/result.h"
-#include "base/time.h"
-#include "proto/local.pb.h"
+#include "client/cancellation.h"
+#include "client/local_messages.h"
 
-namespace weightcast {
+namespace weightcast::client {
 
-/// A blocking connection to DIR/api.sock that sends and receives whole local messages in frames (proto/frame.h). Each
-/// request gets a number, which its answers carry.
+using Clock = std::chrono::steady_clock;
+using Deadline = Clock::time_point;
+
+/// `timeout_ms` from now: at least nothing, a year at most.
+[[nodiscard]] Deadline deadline_after(std::int64_t timeout_ms);
+
+/// Waits until `fd` is ready for `events` or the call is cancelled. Errors: kTimedOut, kCancelled, kIo.
+[[nodiscard]] Status wait_for(int fd, short events, Deadline deadline, const Cancellation& cancellation, Op op);
+
+/// A connection to DIR/api.sock that sends and receives whole local messages in frames (proto/frame.h). Used by one
+/// thread at a time. After an error other than kTimedOut, kCancelled and kTooLarge it is of no more use.
 class LocalChannel {
  public:
-  using Clock = std::chrono::steady_clock;
-
-  /// Errors: kNotFound, kTimedOut, kNotAllowed, kInvalidArgument (path too long for a socket).
-  [[nodiscard]] static Result<std::unique_ptr<LocalChannel>> open(const std::string& state_dir,
-                                                                  Clock::time_point deadline);
+  /// Errors: kNotFound (no daemon runs there), kTimedOut, kCancelled, kNotAllowed (another user's), kInvalidArgument
+  /// (the path is too long for a socket), kIo.
+  [[nodiscard]] static Result<std::unique_ptr<LocalChannel>> open(const std::string& state_dir, Deadline deadline,
+                                                                  const Cancellation& cancellation);
   ~LocalChannel();
   LocalChannel(const LocalChannel&) = delete;
   LocalChannel& operator=(const LocalChannel&) = delete;
 
-  /// Numbers the request and sends it. Errors: kTimedOut; kClosed (the daemon ended; or an earlier request was sent in
-  /// part only, so that nothing can follow it); kTooLarge (a request above kControlBytesMax).
-  [[nodiscard]] Result<std::uint64_t> send(local::Message request, Clock::time_point deadline);
-  /// The next answer to that request; those to earlier ones are passed over. An ErrorReply is an answer, too: see
-  /// check_answer(). A time-out in the middle of a message keeps what came. Errors: kTimedOut, kClosed, kCorrupt.
-  [[nodiscard]] Result<local::Message> receive(std::uint64_t request_id, Clock::time_point deadline);
+  /// Numbers the request and sends it, with `descriptor` if that is one. After an error the daemon has no part of the
+  /// request that it would act on. Errors: kTimedOut, kCancelled; kClosed (the daemon ended; or an earlier request was
+  /// sent in part, so that nothing can follow it); kTooLarge.
+  [[nodiscard]] Result<std::uint64_t> send(Message request, Deadline deadline, int descriptor = -1);
+  /// The next message. A time-out in the middle of one keeps what came. Errors: kTimedOut, kCancelled, kClosed,
+  /// kCorrupt.
+  [[nodiscard]] Result<Message> receive(Deadline deadline);
+  /// One that is there already. Errors: kClosed, kCorrupt.
+  [[nodiscard]] Result<std::optional<Message>> poll();
+
+  [[nodiscard]] int fd() const { return fd_; }
+  /// Whether poll() would give a message that has been read from the socket already.
+  [[nodiscard]] bool has_message() const;
 
  private:
-  explicit LocalChannel(int fd) : fd_(fd) {}
-  Result<local::Message> receive_any(Clock::time_point deadline);
-  Status wait(short events, Clock::time_point deadline, Op op) const;
+  LocalChannel(int fd, const Cancellation& cancellation) : fd_(fd), cancellation_(cancellation) {}
+  Result<std::size_t> send_some(std::string_view bytes, int descriptor, Deadline deadline);
+  Result<std::optional<Message>> take_message();
 
-  int fd_;
+  const int fd_;
+  const Cancellation& cancellation_;
   std::uint64_t last_request_id_ = 0;
   bool broken_ = false;   // the last request is with the daemon in part
   std::string received_;  // the start of the next frame
 };
 
 /// The Error that an ErrorReply carries.
-[[nodiscard]] Status check_answer(const local::Message& answer);
+[[nodiscard]] Error error_of(const ErrorReply& reply);
 
-/// `timeout` from now; a year at most, so that any Duration of a caller's makes a deadline.
-[[nodiscard]] LocalChannel::Clock::time_point deadline_after(Duration timeout);
-
-}  // namespace weightcast
+}  // namespace weightcast::client

@@ -3,14 +3,17 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <span>
 
 #include "base/json_text.h"
 #include "base/text.h"
+#include "base/time.h"
 #include "base/units.h"
-#include "client/client.h"
+#include "client/attempt.h"
 #include "tools/command.h"
 
 namespace weightcast {
@@ -30,48 +33,48 @@ class ProgressView {
  public:
   explicit ProgressView(bool enabled) : enabled_(enabled), terminal_(::isatty(STDERR_FILENO) == 1) {}
 
-  void show(const local::PublishProgress& progress) {
+  void show(const wc_progress& progress) {
     if (!enabled_) return;
     terminal_ ? draw(progress) : print(progress);
   }
 
  private:
-  static double fraction_of(const local::WorkerProgress& worker) {
-    if (worker.installed()) return 1;
+  static double fraction_of(const wc_worker_progress& worker) {
+    if (worker.installed != 0) return 1;
     // By the worker's own word, which may be anything.
-    return worker.chunks_total() > 0 ? std::min(1.0, double(worker.chunks_verified()) / worker.chunks_total()) : 0;
+    return worker.chunks_total > 0 ? std::min(1.0, double(worker.chunks_verified) / worker.chunks_total) : 0;
   }
 
-  void draw(const local::PublishProgress& progress) {
+  void draw(const wc_progress& progress) {
     constexpr int kBarWidth = 32;
     winsize window{};
     const int rows = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_row > 4 ? window.ws_row - 2 : 22;
     std::string out;
     if (drawn_ > 0) out += fmt::format("\x1b[{}A", drawn_);
     drawn_ = 0;
-    for (const local::WorkerProgress& worker : progress.workers()) {
-      if (drawn_ == rows - 1 && progress.workers_total() > static_cast<unsigned>(rows)) break;
+    for (const wc_worker_progress& worker : std::span(progress.worker, progress.worker_count)) {
+      if (drawn_ == rows - 1 && progress.workers > static_cast<unsigned>(rows)) break;
       const double fraction = fraction_of(worker);
       const int full = static_cast<int>(fraction * kBarWidth);
-      out += fmt::format("\x1b[2K  {:<16.16} [{:#<{}}{:.<{}}] {:3.0f} %  {}\n", printable(worker.name()), "", full, "",
+      out += fmt::format("\x1b[2K  {:<16.16} [{:#<{}}{:.<{}}] {:3.0f} %  {}\n", printable(worker.name), "", full, "",
                          kBarWidth - full, 100 * fraction,
-                         worker.installed() ? "installed" : format_rate(Rate{worker.receive_bytes_per_s()}));
+                         worker.installed != 0 ? "installed" : format_rate(Rate{worker.receive_bytes_per_s}));
       ++drawn_;
     }
-    if (const auto drawn = static_cast<unsigned>(drawn_); drawn < progress.workers_total()) {
-      out += fmt::format("\x1b[2K  ... and {} more, {} of {} installed\n", progress.workers_total() - drawn,
-                         progress.installed(), progress.workers_total());
+    if (const auto drawn = static_cast<unsigned>(drawn_); drawn < progress.workers) {
+      out += fmt::format("\x1b[2K  ... and {} more, {} of {} installed\n", progress.workers - drawn, progress.installed,
+                         progress.workers);
       ++drawn_;
     }
     std::fputs(out.c_str(), stderr);
     std::fflush(stderr);
   }
 
-  void print(const local::PublishProgress& progress) {
-    if (progress.elapsed_s() < next_line_s_) return;
-    next_line_s_ = progress.elapsed_s() + 1;
-    std::fprintf(stderr, "%5.1f s: %u of %u workers installed, %.0f %% received\n", progress.elapsed_s(),
-                 progress.installed(), progress.workers_total(), 100 * progress.received());
+  void print(const wc_progress& progress) {
+    if (progress.elapsed_s < next_line_s_) return;
+    next_line_s_ = progress.elapsed_s + 1;
+    std::fprintf(stderr, "%5.1f s: %u of %u workers installed, %.0f %% received\n", progress.elapsed_s,
+                 progress.installed, progress.workers, 100 * progress.received);
   }
 
   bool enabled_;
@@ -84,10 +87,20 @@ std::string seconds_or_dash(const std::optional<double>& seconds) {
   return seconds ? fmt::format("{:.3f} s", *seconds) : std::string("-");
 }
 
-nlohmann::json to_json(const PublishOutcome& outcome) {
+/// "undecided" while the payload is being made.
+std::string_view kind_of(const wc::Outcome& outcome) {
+  switch (outcome.payload) {
+    case WC_FULL: return "full";
+    case WC_PACKED: return "packed";
+    case WC_PATCH: return "patch";
+    default: return "undecided";
+  }
+}
+
+nlohmann::json to_json(const wc::Outcome& outcome) {
   const auto seconds = [](const std::optional<double>& s) { return s ? nlohmann::json(*s) : nlohmann::json(); };
-  return {{"version", outcome.version.value},
-          {"kind", outcome.kind},
+  return {{"version", outcome.version},
+          {"kind", kind_of(outcome)},
           {"payload_bytes", outcome.payload_bytes},
           {"workers", outcome.workers},
           {"installed", outcome.installed},
@@ -96,35 +109,49 @@ nlohmann::json to_json(const PublishOutcome& outcome) {
           {"t100_s", seconds(outcome.t100_s)},
           {"topology", outcome.topology},
           {"predicted_s", outcome.predicted_s},
-          {"take_s", outcome.take_s},
+          {"take_s", seconds(outcome.take_s)},
           {"origin_egress_bytes", outcome.origin_egress_bytes},
           {"missing", outcome.missing}};
 }
 
-Status run(const PublishFlags& flags) {
-  WC_ASSIGN(Client client, Client::open(flags.state));
-  PublishOptions options;
-  options.wait_fraction = flags.wait;
-  options.timeout = from_seconds(flags.timeout_s);
+/// Until the origin has its own copy and the workers that are waited for have installed it.
+wc::Outcome publish(const PublishFlags& flags, const std::string& path) {
+  const auto deadline = std::chrono::steady_clock::now() + from_seconds(flags.timeout_s);
+  const auto left = [&] { return std::chrono::ceil<wc::Milliseconds>(deadline - std::chrono::steady_clock::now()); };
+  wc::Client client(flags.state);
+  wc::PublishOptions options;
+  options.version = flags.version;
   options.allow_nonfinite = flags.allow_nonfinite;
-  ProgressView view(flags.wait > 0 && !flags.json);
-  options.on_progress = [&](const local::PublishProgress& progress) { view.show(progress); };
+  const std::uint64_t version = client.publish_path(path, options, left());
+  wc::WaitOptions wait;
+  wc::Outcome outcome = client.wait(version, wait, left());
+  if (flags.wait <= 0) return outcome;
+  ProgressView view(!flags.json);
+  wait.fraction = flags.wait;
+  wait.on_progress = [&](const wc_progress& progress) { view.show(progress); };
+  return client.wait(version, wait, left());
+}
+
+Status run(const PublishFlags& flags) {
   // The daemon reads the path, from wherever it was started.
   std::error_code error;
   const auto path = std::filesystem::absolute(flags.path, error);
   if (error) return fail(Errc::kInvalidArgument, Op::kPublish, fmt::format("{}: {}", flags.path, error.message()));
-  WC_ASSIGN(const PublishOutcome outcome, client.publish(Version{flags.version}, path.string(), options));
+  if (flags.version == WC_NEXT_VERSION) {
+    return fail(Errc::kInvalidArgument, Op::kPublish, "version 0: versions start at 1");
+  }
+  WC_ASSIGN(const wc::Outcome outcome, attempt([&] { return publish(flags, path.string()); }));
 
   if (flags.json) {
     fmt::print("{}\n", json_text(to_json(outcome)));
   } else if (flags.wait > 0) {
-    fmt::print("version {} ({}, {}): {} of {} workers installed\n", outcome.version.value, outcome.kind,
+    fmt::print("version {} ({}, {}): {} of {} workers installed\n", outcome.version, kind_of(outcome),
                format_bytes(outcome.payload_bytes), outcome.installed, outcome.workers);
     fmt::print("T_bcast(0.5) {}, T_bcast(0.9) {}, T_bcast(1.0) {}; {} predicted {:.3f} s\n",
                seconds_or_dash(outcome.t50_s), seconds_or_dash(outcome.t90_s), seconds_or_dash(outcome.t100_s),
                outcome.topology, outcome.predicted_s);
   } else {
-    fmt::print("version {} published ({}, {}), {} workers to go\n", outcome.version.value, outcome.kind,
+    fmt::print("version {} published ({}, {}), {} workers to go\n", outcome.version, kind_of(outcome),
                format_bytes(outcome.payload_bytes), outcome.workers - outcome.installed);
   }
   std::fflush(stdout);
@@ -132,7 +159,7 @@ Status run(const PublishFlags& flags) {
   return fail(Errc::kTimedOut, Op::kPublish,
               fmt::format("version {}: {} of {} workers installed it within {} s, {} were to; missing: {}; see "
                           "'weightcast status'",
-                          outcome.version.value, outcome.installed, outcome.workers, flags.timeout_s, flags.wait,
+                          outcome.version, outcome.installed, outcome.workers, flags.timeout_s, flags.wait,
                           outcome.missing.empty() ? "no worker is connected"
                                                   : fmt::format("{}", fmt::join(outcome.missing, ", "))));
 }

@@ -4,17 +4,18 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "base/json_text.h"
 #include "base/text.h"
 #include "base/units.h"
-#include "client/client.h"
+#include "client/attempt.h"
 #include "tools/command.h"
 
 namespace weightcast {
@@ -26,47 +27,27 @@ struct StatusFlags {
   bool watch = false;
 };
 
-nlohmann::json to_json(const local::StatusReply& reply) {
-  nlohmann::json nodes = nlohmann::json::array();
-  for (const local::NodeStatus& n : reply.nodes()) {
-    nodes.push_back({{"name", n.name()},
-                     {"role", n.role()},
-                     {"peer_id", n.peer_id()},
-                     {"version", n.version()},
-                     {"parent", n.parent()},
-                     {"children", std::vector<std::string>(n.children().begin(), n.children().end())},
-                     {"score", n.score()},
-                     {"standing", n.standing()},
-                     {"state", n.state()},
-                     {"address", n.address()},
-                     {"receiving_version", n.receiving_version()},
-                     {"chunks_verified", n.chunks_verified()},
-                     {"chunks_total", n.chunks_total()},
-                     {"receive_bytes_per_s", n.receive_bytes_per_s()},
-                     {"uplink_bytes_per_s", n.uplink_bytes_per_s()},
-                     {"downlink_bytes_per_s", n.downlink_bytes_per_s()},
-                     {"bytes_received", n.bytes_received()},
-                     {"bytes_sent", n.bytes_sent()},
-                     {"payload", n.payload()},
-                     {"payload_bytes", n.payload_bytes()},
-                     {"last_error", n.last_error()}});
-  }
-  return {{"latest_version", reply.latest_version()},
-          {"model", reply.model_id()},
-          {"topology", reply.topology()},
-          {"predicted_s", reply.predicted_s()},
-          {"nodes", std::move(nodes)}};
-}
+using nlohmann::json;
 
-std::string describe(const local::NodeStatus& n) {
-  std::string line = fmt::format("version {:<6} {:<10}", n.version(), n.state());
-  if (n.chunks_total() > 0) {
-    line += fmt::format(" {:>3.0f} % of {}", 100.0 * n.chunks_verified() / n.chunks_total(), n.receiving_version());
-    if (n.receive_bytes_per_s() > 0) line += fmt::format(" at {}", format_rate(Rate{n.receive_bytes_per_s()}));
+std::string text_of(const json& node, const char* key) { return node.at(key).get<std::string>(); }
+double number_of(const json& node, const char* key) { return node.at(key).get<double>(); }
+std::uint64_t count_of(const json& node, const char* key) { return node.at(key).get<std::uint64_t>(); }
+
+std::string describe(const json& n) {
+  std::string line = fmt::format("version {:<6} {:<10}", count_of(n, "version"), text_of(n, "state"));
+  if (const double total = number_of(n, "chunks_total"); total > 0) {
+    line += fmt::format(" {:>3.0f} % of {}", 100.0 * number_of(n, "chunks_verified") / total,
+                        count_of(n, "receiving_version"));
+    const double rate = number_of(n, "receive_bytes_per_s");
+    if (rate > 0) line += fmt::format(" at {}", format_rate(Rate{rate}));
   }
-  if (!n.payload().empty()) line += fmt::format("  {} {}", n.payload(), format_bytes(n.payload_bytes()));
-  if (n.role() == "worker" && n.score() > 0) line += fmt::format("  score {:.2f} {}", n.score(), n.standing());
-  if (!n.last_error().empty()) line += "  ! " + printable(n.last_error());
+  if (const std::string payload = text_of(n, "payload"); !payload.empty()) {
+    line += fmt::format("  {} {}", payload, format_bytes(count_of(n, "payload_bytes")));
+  }
+  if (const double score = number_of(n, "score"); text_of(n, "role") == "worker" && score > 0) {
+    line += fmt::format("  score {:.2f} {}", score, text_of(n, "standing"));
+  }
+  if (const std::string error = text_of(n, "last_error"); !error.empty()) line += "  ! " + printable(error);
   return line;
 }
 
@@ -74,63 +55,86 @@ std::string describe(const local::NodeStatus& n) {
 /// different moments they are each other's) stands at the end.
 class Tree {
  public:
-  explicit Tree(const local::StatusReply& reply) : reply_(reply), printed_(std::size_t(reply.nodes_size())) {
-    for (int i = 0; i < reply.nodes_size(); ++i) index_of_.emplace(reply.nodes(i).name(), i);
+  explicit Tree(const json& nodes) : nodes_(nodes), printed_(nodes.size()) {
+    for (std::size_t i = 0; i < nodes.size(); ++i) index_of_.emplace(text_of(nodes[i], "name"), i);
   }
 
   std::string render() {
     std::set<std::string> children;
-    for (const local::NodeStatus& n : reply_.nodes()) children.insert(n.children().begin(), n.children().end());
-    for (int i = 0; i < reply_.nodes_size(); ++i) {
-      if (!children.contains(reply_.nodes(i).name())) append(i);
+    for (const json& n : nodes_) {
+      for (const json& child : n.at("children")) children.insert(child.get<std::string>());
     }
-    for (int i = 0; i < reply_.nodes_size(); ++i) append(i);
+    for (std::size_t i = 0; i < nodes_.size(); ++i) {
+      if (!children.contains(text_of(nodes_[i], "name"))) append(i);
+    }
+    for (std::size_t i = 0; i < nodes_.size(); ++i) append(i);
     return std::move(out_);
   }
 
  private:
   /// A node and all below it. Not by recursion: a chain may have thousands.
-  void append(int root) {
-    std::vector<std::pair<int, int>> waiting = {{root, 0}};  // node, depth
+  void append(std::size_t root) {
+    std::vector<std::pair<std::size_t, int>> waiting = {{root, 0}};  // node, depth
     while (!waiting.empty()) {
       const auto [index, depth] = waiting.back();
       waiting.pop_back();
-      if (printed_[std::size_t(index)]) continue;
-      printed_[std::size_t(index)] = true;
-      const local::NodeStatus& node = reply_.nodes(index);
-      const std::string label =
-          std::string(std::size_t(2 * std::min(depth, 12)), ' ') + (depth > 0 ? "> " : "") + printable(node.name());
-      out_ += fmt::format("{:<36} {:<22} {}\n", label, printable(node.address()), describe(node));
-      for (int i = node.children_size(); i-- > 0;) {
-        const auto child = index_of_.find(node.children(i));
+      if (printed_[index]) continue;
+      printed_[index] = true;
+      const json& node = nodes_[index];
+      const std::string label = std::string(std::size_t(2 * std::min(depth, 12)), ' ') + (depth > 0 ? "> " : "") +
+                                printable(text_of(node, "name"));
+      out_ += fmt::format("{:<36} {:<22} {}\n", label, printable(text_of(node, "address")), describe(node));
+      const json& children = node.at("children");
+      for (auto name = children.rbegin(); name != children.rend(); ++name) {
+        const auto child = index_of_.find(name->get<std::string>());
         if (child != index_of_.end()) waiting.emplace_back(child->second, depth + 1);
       }
     }
   }
 
-  const local::StatusReply& reply_;
-  std::unordered_map<std::string, int> index_of_;
+  const json& nodes_;
+  std::unordered_map<std::string, std::size_t> index_of_;
   std::vector<bool> printed_;
   std::string out_;
 };
 
-std::string render(const local::StatusReply& reply) {
-  std::string out = fmt::format("latest version {}", reply.latest_version());
-  if (!reply.topology().empty()) out += fmt::format(", {} (predicted {:.2f} s)", reply.topology(), reply.predicted_s());
-  return out + '\n' + Tree(reply).render();
+std::string render(const json& status) {
+  std::string out = fmt::format("latest version {}", count_of(status, "latest_version"));
+  if (const std::string topology = text_of(status, "topology"); !topology.empty()) {
+    out += fmt::format(", {} (predicted {:.2f} s)", topology, number_of(status, "predicted_s"));
+  }
+  return out + '\n' + Tree(status.at("nodes")).render();
 }
 
-Status run(const StatusFlags& flags) {
-  WC_ASSIGN(Client client, Client::open(flags.state));
+void run_status(const StatusFlags& flags) {
+  wc::Client client(flags.state);
   for (;;) {
-    WC_ASSIGN(const local::StatusReply reply, client.status());
-    const std::string text = flags.json ? json_text(to_json(reply)) + "\n" : render(reply);
+    const std::string status = client.status();
+    const std::string text = flags.json ? status + "\n" : render(json::parse(status));
     if (flags.watch && !flags.json && ::isatty(STDOUT_FILENO) == 1) std::fputs("\x1b[H\x1b[2J", stdout);
     std::fputs(text.c_str(), stdout);
     std::fflush(stdout);
-    if (!flags.watch) return {};
+    if (!flags.watch) return;
     std::this_thread::sleep_for(std::chrono::milliseconds(250));
   }
+}
+
+void run_versions(const StatusFlags& flags) {
+  const std::string text = wc::Client(flags.state).versions();
+  if (flags.json) {
+    fmt::print("{}\n", text);
+    return;
+  }
+  for (const json& v : json::parse(text).at("versions")) {
+    fmt::print("{} version {:<8} {:<6} {:>12} {} {}{}\n", v.at("current").get<bool>() ? '*' : ' ',
+               count_of(v, "version"), text_of(v, "kind"), format_bytes(count_of(v, "snapshot_bytes")),
+               text_of(v, "digest"), printable(text_of(v, "path")), v.at("durable").get<bool>() ? "" : " (syncing)");
+  }
+}
+
+/// A command's function; what the library throws becomes the error that the program ends with.
+std::function<Status()> command_of(void (*run)(const StatusFlags&), std::shared_ptr<StatusFlags> flags) {
+  return [run, flags = std::move(flags)] { return attempt([&] { run(*flags); }); };
 }
 
 }  // namespace
@@ -141,7 +145,7 @@ void add_status_command(const Commands& commands) {
   app->add_option("--state", flags->state, "The daemon's state directory")->required();
   app->add_flag("--json", flags->json, "JSON; with --watch one object a line");
   app->add_flag("--watch", flags->watch, "Again four times a second, until interrupted");
-  app->callback([flags, selected = &commands.selected] { *selected = [flags] { return run(*flags); }; });
+  app->callback([flags, selected = &commands.selected] { *selected = command_of(run_status, flags); });
 }
 
 void add_versions_command(const Commands& commands) {
@@ -149,31 +153,7 @@ void add_versions_command(const Commands& commands) {
   CLI::App* app = commands.app.add_subcommand("versions", "List the versions on this host");
   app->add_option("--state", flags->state, "The daemon's state directory")->required();
   app->add_flag("--json", flags->json, "JSON");
-  app->callback([flags, selected = &commands.selected] {
-    *selected = [flags]() -> Status {
-      WC_ASSIGN(Client client, Client::open(flags->state));
-      WC_ASSIGN(const local::VersionsReply reply, client.versions());
-      nlohmann::json list = nlohmann::json::array();
-      for (const local::VersionEntry& v : reply.versions()) {
-        if (!flags->json) {
-          fmt::print("{} version {:<8} {:<6} {:>12} {} {}{}\n", v.current() ? '*' : ' ', v.version(), v.kind(),
-                     format_bytes(v.snapshot_bytes()), v.digest(), printable(v.path()),
-                     v.durable() ? "" : " (syncing)");
-        }
-        list.push_back({{"version", v.version()},
-                        {"kind", v.kind()},
-                        {"snapshot_bytes", v.snapshot_bytes()},
-                        {"payload_bytes", v.payload_bytes()},
-                        {"digest", v.digest()},
-                        {"path", v.path()},
-                        {"current", v.current()},
-                        {"durable", v.durable()},
-                        {"published_unix_ms", v.published_unix_ms()}});
-      }
-      if (flags->json) fmt::print("{}\n", json_text({{"versions", list}}));
-      return {};
-    };
-  });
+  app->callback([flags, selected = &commands.selected] { *selected = command_of(run_versions, flags); });
 }
 
 }  // namespace weightcast

@@ -57,13 +57,12 @@ Result<BroadcastCase> measure(const BroadcastCase& wanted, const BroadcastBenchO
     WC_ASSIGN(broadcast, fleet->broadcast(Version{version}, payload, {}));
   }
 
-  WC_ASSIGN(Client client, Client::open(fleet->state(1)));
-  WC_ASSIGN(const local::StatusReply own, client.status());
-  measured.kind = own.nodes(0).payload();
-  measured.travel_bytes = own.nodes(0).payload_bytes();
+  WC_ASSIGN(const nlohmann::json own, fleet->status(1));
+  own.at("nodes")[0].at("payload").get_to(measured.kind);
+  own.at("nodes")[0].at("payload_bytes").get_to(measured.travel_bytes);
   measured.planned_topology = broadcast.outcome.topology;
   measured.predicted_s = broadcast.outcome.predicted_s;
-  measured.take_s = broadcast.outcome.take_s;
+  measured.take_s = broadcast.outcome.take_s.value_or(0);
   measured.t50_s = broadcast.t_s(0.5);
   measured.t90_s = broadcast.t_s(0.9);
   measured.t100_s = broadcast.t_s(1.0);

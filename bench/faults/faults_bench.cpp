@@ -62,12 +62,12 @@ struct Places {
 
 Result<Places> find_places(Fleet& fleet) {
   Places places;
-  WC_ASSIGN(const local::StatusReply reply, fleet.status());
+  WC_ASSIGN(const nlohmann::json reply, fleet.status());
   for (const bool fed_by_origin : {true, false}) {
-    for (const local::NodeStatus& node : reply.nodes()) {
-      if (node.role() == "origin" || (node.parent() == "origin") != fed_by_origin) continue;
-      const NodeIndex index = std::stoul(node.name().substr(1));
-      (node.children_size() > 0 ? places.forwarders : places.leaves).push_back(index);
+    for (const nlohmann::json& node : reply.at("nodes")) {
+      if (node.at("role") == "origin" || (node.at("parent") == "origin") != fed_by_origin) continue;
+      const NodeIndex index = std::stoul(node.at("name").get<std::string>().substr(1));
+      (node.at("children").empty() ? places.leaves : places.forwarders).push_back(index);
     }
   }
   if (places.forwarders.empty() || places.leaves.empty()) {

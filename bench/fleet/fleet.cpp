@@ -47,12 +47,11 @@ class Watcher {
 
  private:
   void watch(const std::string& state, Version version) {
-    auto subscription = VersionSubscription::open(state);
+    auto subscription = attempt([&] { return wc::Subscription(state); });
     while (subscription.has_value() && !stop_) {
-      const auto next = subscription->next(std::chrono::milliseconds(200));
-      if (!next.has_value() && next.error().code == Errc::kTimedOut) continue;
+      const auto next = attempt([&] { return subscription->next(std::chrono::milliseconds(200)); });
       if (!next.has_value()) return;
-      if (next->version < version) continue;
+      if (!*next || (*next)->kind != WC_EVENT_INSTALLED || (*next)->version < version.value) continue;
       installed_at_ns_ = Duration(Clock::now().time_since_epoch()).count();
       return;
     }
@@ -84,7 +83,7 @@ Result<std::unique_ptr<Fleet>> Fleet::start(Network& network, std::size_t worker
     WC_TRY(sleep_for(std::chrono::milliseconds(5)));
     const auto status = fleet->status();
     if (status.has_value()) {
-      fleet->origin_address_ = status->nodes(0).address();
+      fleet->origin_address_ = status->at("nodes")[0].at("address");
     } else if (Clock::now() >= deadline || !fleet->process(0).running()) {
       return fail(Errc::kTimedOut, Op::kJoin, fmt::format("the origin did not start: {}", fleet->log_tail(0)));
     }
@@ -102,11 +101,12 @@ Result<double> Fleet::add_worker(Version version) {
   while (Clock::now() < deadline) {
     WC_TRY(check_interrupt());
     // Its socket appears a little after its process.
-    auto subscription = VersionSubscription::open(nodes_[node].state);
-    while (subscription.has_value()) {
-      const auto next = subscription->next(kStartTimeout);
+    auto subscription = attempt([&] { return wc::Subscription(nodes_[node].state); });
+    while (subscription.has_value() && Clock::now() < deadline) {
+      const auto next = attempt([&] { return subscription->next(std::chrono::milliseconds(200)); });
       if (!next.has_value()) break;
-      if (next->version >= version) return to_seconds(Clock::now() - start);
+      if (!*next || (*next)->kind != WC_EVENT_INSTALLED) continue;
+      if ((*next)->version >= version.value) return to_seconds(Clock::now() - start);
     }
     std::this_thread::sleep_for(std::chrono::microseconds(500));
   }
@@ -153,12 +153,13 @@ Status Fleet::start_node(NodeIndex node) {
 Status Fleet::wait_for_members() {
   const auto deadline = Clock::now() + kStartTimeout;
   for (;;) {
-    WC_ASSIGN(const local::StatusReply reply, status());
-    if (std::size_t(reply.nodes_size()) == nodes_.size()) return {};
+    WC_ASSIGN(const nlohmann::json reply, status());
+    const std::size_t there = reply.at("nodes").size();
+    if (there == nodes_.size()) return {};
     for (NodeIndex node = 0; node < nodes_.size(); ++node) {
       if (nodes_[node].process.running() && Clock::now() < deadline) continue;
       return fail(Errc::kTimedOut, Op::kJoin,
-                  fmt::format("{} of {} nodes are there; log of {}: {}", reply.nodes_size(), nodes_.size(),
+                  fmt::format("{} of {} nodes are there; log of {}: {}", there, nodes_.size(),
                               nodes_[node].state.filename().string(), log_tail(node)));
     }
     WC_TRY(sleep_for(kPoll));
@@ -172,9 +173,13 @@ std::string Fleet::log_tail(NodeIndex node) const {
   return last;
 }
 
-Result<local::StatusReply> Fleet::status() {
-  WC_ASSIGN(Client client, Client::open(nodes_.at(0).state));
-  return client.status();
+Result<nlohmann::json> Fleet::status(NodeIndex node, Duration timeout) const {
+  const auto bound = std::chrono::ceil<wc::Milliseconds>(timeout);
+  return attempt([&] { return nlohmann::json::parse(wc::Client(nodes_.at(node).state, bound).status(bound)); });
+}
+
+Result<nlohmann::json> Fleet::versions(NodeIndex node) const {
+  return attempt([&] { return nlohmann::json::parse(wc::Client(nodes_.at(node).state).versions()); });
 }
 
 double Fleet::cpu_s() {
@@ -202,8 +207,8 @@ Result<Fleet::Counters> Fleet::read_counters() {
   Counters counters;
   counters.cpu_s = cpu_s();
   counters.stolen_s = stolen_s();
-  WC_ASSIGN(const local::StatusReply reply, status());
-  counters.origin_sent_bytes = reply.nodes(0).bytes_sent();
+  WC_ASSIGN(const nlohmann::json reply, status());
+  counters.origin_sent_bytes = reply.at("nodes")[0].at("bytes_sent");
   if (network_.keeps_rates()) {
     WC_ASSIGN(counters.origin_sent_bytes, network_.bytes_sent(0));
   }
@@ -215,9 +220,8 @@ std::vector<std::optional<std::uint64_t>> Fleet::received_bytes(const std::funct
   std::vector<std::optional<std::uint64_t>> received(worker_count());
   for (NodeIndex node = 1; node < nodes_.size(); ++node) {
     if (!nodes_[node].process.running() || (asked && !asked(node))) continue;
-    auto client = Client::open(nodes_[node].state, kStatusTimeout);
-    const auto own = client.has_value() ? client->status(kStatusTimeout) : Result<local::StatusReply>(client.error());
-    if (own.has_value()) received[node - 1] = own->nodes(0).bytes_received();
+    const Result<nlohmann::json> own = status(node, kStatusTimeout);
+    if (own.has_value()) received[node - 1] = own->at("nodes")[0].at("bytes_received").get<std::uint64_t>();
   }
   return received;
 }
@@ -231,13 +235,17 @@ Result<Broadcast> Fleet::broadcast(Version version, const Payload& payload, cons
   WC_ASSIGN(const Counters before, read_counters());
 
   std::atomic<bool> taken_over{false};
-  Result<PublishOutcome> outcome = fail(Errc::kTimedOut, Op::kPublish, "it was not taken over");
+  Result<wc::Outcome> outcome = fail(Errc::kTimedOut, Op::kPublish, "it was not taken over");
   const auto start = Clock::now();
   std::jthread publisher([&] {
-    PublishOptions publish;  // until it is taken over: who has it is seen at the workers
-    publish.timeout = options.timeout;
-    auto client = Client::open(nodes_[0].state);
-    outcome = client.has_value() ? client->publish(version, payload.path.string(), publish) : client.error();
+    const auto timeout = std::chrono::ceil<wc::Milliseconds>(options.timeout);
+    wc::PublishOptions publish;
+    publish.version = version.value;
+    // Until it is taken over: who has it is seen at the workers.
+    outcome = attempt([&] {
+      wc::Client client(nodes_[0].state);
+      return client.wait(client.publish_path(payload.path.string(), publish, timeout), {}, timeout);
+    });
     taken_over = true;
   });
   const auto everybody_has_it = [&] {

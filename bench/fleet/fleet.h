@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,7 +12,7 @@
 #include "bench/fleet/network.h"
 #include "bench/fleet/process.h"
 #include "bench/fleet/scratch.h"
-#include "client/client.h"
+#include "client/attempt.h"
 #include "transport/core/plan/plan.h"
 
 namespace weightcast::bench {
@@ -30,7 +31,7 @@ struct FleetOptions {
 
 /// One broadcast, as observed from outside the nodes. Seconds count from the call of publish().
 struct Broadcast {
-  PublishOutcome outcome;                          ///< what the origin says
+  wc::Outcome outcome;                             ///< what the origin says
   std::vector<std::optional<double>> installed_s;  ///< by worker: when its own node told a subscriber
   std::vector<std::uint64_t> received_bytes;       ///< by worker, chunks only; 0 for one that ended
   double cpu_s = 0;                                ///< all nodes
@@ -46,7 +47,7 @@ struct Broadcast {
 /// destructor ends all processes.
 class Fleet {
  public:
-  /// Errors: those of Process::start() and Client::open(); kTimedOut, with the name of a worker that did not join and
+  /// Errors: those of Process::start() and wc_open(); kTimedOut, with the name of a worker that did not join and
   /// the end of its log.
   [[nodiscard]] static Result<std::unique_ptr<Fleet>> start(Network& network, std::size_t workers,
                                                             const FleetOptions& options);
@@ -61,7 +62,9 @@ class Fleet {
   [[nodiscard]] Process& process(NodeIndex node) { return nodes_.at(node).process; }
   [[nodiscard]] std::filesystem::path state(NodeIndex node) const { return nodes_.at(node).state; }
   [[nodiscard]] Network& network() { return network_; }
-  [[nodiscard]] Result<local::StatusReply> status();
+  /// What a node says of itself and others: the JSON of wc_status(), and of wc_versions(). Errors: theirs.
+  [[nodiscard]] Result<nlohmann::json> status(NodeIndex node = 0, Duration timeout = std::chrono::seconds(5)) const;
+  [[nodiscard]] Result<nlohmann::json> versions(NodeIndex node) const;
   [[nodiscard]] double cpu_s();
   /// Chunk bytes by worker. The workers are asked, because the origin's figures are as old as their last heartbeats.
   /// Absent for a worker that does not answer or is not `asked`; a stopped worker would have to be waited for.

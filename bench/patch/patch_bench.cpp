@@ -88,7 +88,7 @@ Result<PatchBenchCase> measure(Fleet& fleet, const PatchBenchOptions& options, V
   WC_ASSIGN(const Broadcast broadcast, fleet.broadcast(version, payload, {}));
   PatchBenchCase c;
   c.version = version.value;
-  c.take_s = broadcast.outcome.take_s;
+  c.take_s = broadcast.outcome.take_s.value_or(0);
   c.t50_s = broadcast.t_s(0.5);
   c.t90_s = broadcast.t_s(0.9);
   c.t100_s = broadcast.t_s(1.0);
@@ -96,22 +96,22 @@ Result<PatchBenchCase> measure(Fleet& fleet, const PatchBenchOptions& options, V
   c.cpu_s = broadcast.cpu_s;
   c.stolen_s = broadcast.stolen_s;
   c.rss_anon_bytes_max = broadcast.rss_anon_bytes_max;
-  WC_ASSIGN(const local::StatusReply status, fleet.status());
-  c.encode_s = status.nodes(0).encode_s();
-  c.first_sent_s = status.nodes(0).first_sent_s();
+  WC_ASSIGN(const nlohmann::json status, fleet.status());
+  status.at("nodes")[0].at("encode_s").get_to(c.encode_s);
+  status.at("nodes")[0].at("first_sent_s").get_to(c.first_sent_s);
   for (NodeIndex node = 1; node <= options.workers; ++node) {
     WC_TRY(check_installed(fleet.state(node), payload));
-    WC_ASSIGN(Client client, Client::open(fleet.state(node)));
-    WC_ASSIGN(const local::StatusReply own, client.status());
-    c.transfer_s = std::max(c.transfer_s, own.nodes(0).transfer_s());
-    c.finish_s = std::max(c.finish_s, own.nodes(0).finish_s());
-    c.switch_s = std::max(c.switch_s, own.nodes(0).switch_s());
+    WC_ASSIGN(const nlohmann::json own, fleet.status(node));
+    const nlohmann::json& self = own.at("nodes")[0];
+    c.transfer_s = std::max(c.transfer_s, self.at("transfer_s").get<double>());
+    c.finish_s = std::max(c.finish_s, self.at("finish_s").get<double>());
+    c.switch_s = std::max(c.switch_s, self.at("switch_s").get<double>());
     if (node > 1) continue;
-    WC_ASSIGN(const local::VersionsReply versions, client.versions());
-    for (const local::VersionEntry& entry : versions.versions()) {
-      if (entry.version() != version.value) continue;
-      c.kind = entry.kind();
-      c.payload_bytes = entry.payload_bytes();
+    WC_ASSIGN(const nlohmann::json versions, fleet.versions(node));
+    for (const nlohmann::json& entry : versions.at("versions")) {
+      if (entry.at("version") != version.value) continue;
+      entry.at("kind").get_to(c.kind);
+      entry.at("payload_bytes").get_to(c.payload_bytes);
     }
   }
   c.line_s = double(c.payload_bytes) / options.links.peer.downlink.bytes_per_s;

@@ -21,10 +21,11 @@ Status run(PublishArguments& arguments) {
   WC_ASSIGN(arguments.options.tensor_bytes, parse_bytes(arguments.size));
   WC_ASSIGN(const PublishBenchResult result, run_publish_bench(arguments.options));
   fmt::print(
-      "{} in {} tensors: publish() blocks for {:.3f} s, {:.2f} times one copy in memory ({:.3f} s); "
-      "the first call for {:.3f} s; the origin has its own copy after {:.3f} s\n",
-      format_bytes(result.tensor_bytes), result.tensors, result.publish_s, result.ratio(), result.copy_s,
-      result.first_publish_s, result.taken_s);
+      "{} in {} tensors: begin {:.3f} ms, fill {:.3f} s, commit {:.3f} ms (begin and commit at most {:.3f} ms); {:.2f} "
+      "times one copy in memory ({:.3f} s); {} of memory beside the tensors; the origin has its own copy after {:.3f} "
+      "s\n",
+      format_bytes(result.tensor_bytes), result.tensors, 1e3 * result.begin_s, result.fill_s, 1e3 * result.commit_s,
+      1e3 * result.calls_s_max, result.ratio(), result.copy_s, format_bytes(result.extra_bytes), result.taken_s);
   return write_result(arguments.options.flags.json_path, json_text(to_json(result), 2) + "\n");
 }
 
@@ -32,7 +33,7 @@ Status run(PublishArguments& arguments) {
 
 void add_publish_command(CLI::App& app) {
   const auto arguments = std::make_shared<PublishArguments>();
-  CLI::App* command = app.add_subcommand("publish", "How long publishing from memory blocks the trainer");
+  CLI::App* command = app.add_subcommand("publish", "What publishing from memory costs the trainer");
   command->add_option("--size", arguments->size, "All tensors together")
       ->check(bytes_validator())
       ->capture_default_str();

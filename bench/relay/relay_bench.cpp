@@ -138,8 +138,8 @@ Result<std::vector<RelayCase>> run_relay_bench(const RelayBenchOptions& options,
     if (!all_s) return fail(Errc::kTimedOut, Op::kInstall, "the leaf did not install it");
     for (NodeIndex node = 1; node <= kWorkers; ++node) WC_TRY(check_installed(fleet->state(node), payload));
     measured.publish_s = *all_s;
-    WC_ASSIGN(const local::StatusReply status, fleet->status());
-    measured.relay_s = *all_s - status.nodes(0).first_sent_s();
+    WC_ASSIGN(const nlohmann::json status, fleet->status());
+    measured.relay_s = *all_s - status.at("nodes")[0].at("first_sent_s").get<double>();
     measured.cpu_s = broadcast.cpu_s;
     measured.stolen_s = broadcast.stolen_s;
     measured.rss_anon_bytes_max = broadcast.rss_anon_bytes_max;

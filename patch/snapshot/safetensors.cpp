@@ -378,8 +378,8 @@ Result<SafetensorsHeader> parse_safetensors_header(Bytes prefix, std::uint64_t f
   return header;
 }
 
-Result<SafetensorsLayout> lay_out_safetensors(std::span<const TensorInfo> tensors,
-                                              const SafetensorsMetadata& metadata, std::size_t alignment_bytes) {
+Result<SafetensorsLayout> lay_out_safetensors(std::span<const TensorInfo> tensors, const SafetensorsMetadata& metadata,
+                                              std::size_t alignment_bytes) {
   if (tensors.size() > kTensorsMax || metadata.size() > kMetadataEntriesMax) {
     return fail(Errc::kTooLarge, Op::kEncode,
                 fmt::format("{} tensors and {} entries of metadata; the limits are {} and {}", tensors.size(),

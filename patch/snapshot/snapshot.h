@@ -37,8 +37,8 @@ class SnapshotSource {
   [[nodiscard]] static Result<SnapshotSource> open(FileSystem& files, const std::string& path);
 
   /// The one safetensors file of a snapshot, which has no name that could be opened: `name` is what errors carry. Its
-  /// owner may write to it meanwhile, but not change its size: the header is read once, so that what read_at() gives has
-  /// the tensors that tensors() tells. Errors: kCorrupt, kTooLarge (its header).
+  /// owner may write to it meanwhile, but not change its size: the header is read once, so that what read_at() gives
+  /// has the tensors that tensors() tells. Errors: kCorrupt, kTooLarge (its header).
   [[nodiscard]] static Result<SnapshotSource> over(FileSystem& files, FileRef file, std::string name);
 
   [[nodiscard]] const FileTable& file_table() const { return table_; }

@@ -162,6 +162,7 @@ class ForgetfulStore final : public Store {
     store_->retain(kept);
   }
 
+  void pin(std::vector<Version> versions) override { store_->pin(std::move(versions)); }
   DiskBackend backend() const override { return store_->backend(); }
   std::vector<StoredVersion> versions() const override { return store_->versions(); }
   const StoredVersion* find(Version version) const override { return store_->find(version); }

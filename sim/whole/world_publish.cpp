@@ -56,12 +56,12 @@ void WorldRun::publish() {
   }
   const SnapshotFiles snapshot = weights_.files();
   published_[version] = digests_of(snapshot);
-  local::PublishRequest request;
-  request.set_path(origin.disk->observe([&](FileSystem& disk) { return write_source(disk, snapshot); }));
-  request.set_version(version.value);
+  PublishOrder order;
+  order.path = origin.disk->observe([&](FileSystem& disk) { return write_source(disk, snapshot); });
+  order.version = version;
   publishing_ = true;
   say(origin, fmt::format("is asked to publish version {}", version.value));
-  origin.node->publish(request,
+  origin.node->publish(std::move(order),
                        [this, version, again, &origin, process = origin.process](const Result<std::uint64_t>& taken) {
                          if (process != origin.process)
                            return violate(origin, "a publication called back after its process had ended");

@@ -1,54 +1,71 @@
-#include "client/client.h"
-
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <atomic>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <thread>
 
+#include "client/attempt.h"
 #include "tests/client/scripted_daemon.h"
 
 namespace weightcast {
 namespace {
 
-using std::chrono::milliseconds;
-using std::chrono::seconds;
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+using testing::HasSubstr;
+
+/// The code that `call` ends with.
+template <typename Call>
+wc_code code_of(const Call& call) {
+  try {
+    static_cast<void>(call());
+    return WC_OK;
+  } catch (const wc::Error& error) {
+    return error.code();
+  }
+}
 
 struct ClientTest : testing::Test {
   ScriptedDaemon daemon;
-  Client client = [this] {
-    auto opened = Client::open(daemon.state_dir());
-    EXPECT_TRUE(opened.has_value());
-    return std::move(*opened);
-  }();
+  wc::Client client{daemon.state_dir()};
+
+  static local::Message last_page() {
+    local::Message page;
+    page.mutable_status_reply()->set_last(true);
+    return page;
+  }
 };
 
 TEST(Client, WithoutADaemonSaysSo) {
-  const auto client = Client::open("/nowhere");
+  const auto client = attempt([] { return wc::Client("/nowhere"); });
   ASSERT_FALSE(client.has_value());
   EXPECT_EQ(client.error().code, Errc::kNotFound);
+  EXPECT_EQ(client.error().op, Op::kConnect);
+  EXPECT_THAT(client.error().message(), HasSubstr("cannot connect: /nowhere/api.sock: no daemon runs there"));
+}
+
+TEST(Client, RefusesAStateDirectoryThatNoSocketCanHave) {
+  EXPECT_EQ(code_of([] { return wc::Client(std::string(200, 'x')); }), WC_INVALID_ARGUMENT);
 }
 
 TEST_F(ClientTest, LateAnswerIsNotTakenForTheNextCalls) {
-  const auto late = client.status(milliseconds(30));
-  ASSERT_FALSE(late.has_value());
-  EXPECT_EQ(late.error().code, Errc::kTimedOut);
+  EXPECT_EQ(code_of([&] { return client.status(30ms); }), WC_TIMED_OUT);
   daemon.play([this] {
     const auto status = daemon.receive();
     const auto versions = daemon.receive();
     ASSERT_TRUE(status && versions);
-    local::Message answer;
-    answer.mutable_status_reply()->set_last(true);
-    daemon.send(answer, status->request_id());
+    daemon.send(last_page(), status->request_id());
     daemon.send(error_reply(Errc::kBusy, "the first call's"), status->request_id());
     local::Message wanted;
     wanted.mutable_versions_reply()->add_versions()->set_version(7);
     daemon.send(wanted, versions->request_id());
   });
-  const auto versions = client.versions(seconds(5));
-  ASSERT_TRUE(versions.has_value()) << versions.error().message();
-  ASSERT_EQ(versions->versions_size(), 1);
-  EXPECT_EQ(versions->versions(0).version(), 7u);
+  const auto versions = nlohmann::json::parse(client.versions()).at("versions");
+  ASSERT_EQ(versions.size(), 1u);
+  EXPECT_EQ(versions[0].at("version"), 7);
 }
 
 TEST_F(ClientTest, AnswersDoNotMoveACallsDeadline) {
@@ -63,15 +80,13 @@ TEST_F(ClientTest, AnswersDoNotMoveACallsDeadline) {
     page.mutable_status_reply()->set_latest_version(1);
     for (int i = 0; i < 1000 && !progress->call_ended; ++i) {
       daemon.send(page, request->request_id());
-      std::this_thread::sleep_for(milliseconds(20));
+      std::this_thread::sleep_for(20ms);
     }
     progress->answers_ended = true;
   });
-  const auto status = client.status(milliseconds(100));
+  EXPECT_EQ(code_of([&] { return client.status(100ms); }), WC_TIMED_OUT);
   EXPECT_FALSE(progress->answers_ended) << "20 s of answers were all heard";
   progress->call_ended = true;
-  ASSERT_FALSE(status.has_value());
-  EXPECT_EQ(status.error().code, Errc::kTimedOut);
 }
 
 TEST_F(ClientTest, StatusIsPutTogetherFromItsParts) {
@@ -89,15 +104,14 @@ TEST_F(ClientTest, StatusIsPutTogetherFromItsParts) {
       daemon.send(part, request->request_id());
     }
   });
-  const auto status = client.status();
-  ASSERT_TRUE(status.has_value()) << status.error().message();
-  EXPECT_EQ(status->latest_version(), 9u);
-  ASSERT_EQ(status->nodes_size(), 3);
-  for (int i = 0; i < 2; ++i) {
-    ASSERT_EQ(status->nodes(i).children_size(), 1) << i;
-    EXPECT_EQ(status->nodes(i).children(0), "n" + std::to_string(i + 1));
+  const auto status = nlohmann::json::parse(client.status());
+  EXPECT_EQ(status.at("latest_version"), 9);
+  const auto nodes = status.at("nodes");
+  ASSERT_EQ(nodes.size(), 3u);
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(nodes[i].at("children"), nlohmann::json::array({"n" + std::to_string(i + 1)})) << i;
   }
-  EXPECT_EQ(status->nodes(2).children_size(), 0);
+  EXPECT_TRUE(nodes[2].at("children").empty());
 }
 
 TEST_F(ClientTest, AnErrorOfTheDaemonComesAsItIs) {
@@ -106,37 +120,65 @@ TEST_F(ClientTest, AnErrorOfTheDaemonComesAsItIs) {
     ASSERT_TRUE(request);
     daemon.send(error_reply(Errc::kAlreadyExists, "version 3: not greater"), request->request_id());
   });
-  const auto outcome = client.publish(Version{3}, "/weights", {});
-  ASSERT_FALSE(outcome.has_value());
-  EXPECT_EQ(outcome.error().code, Errc::kAlreadyExists);
-  EXPECT_EQ(outcome.error().detail, "version 3: not greater");
+  const auto refused = attempt([&] { return client.publish_path("/weights", {.version = 3}, 5s); });
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, Errc::kAlreadyExists);
+  EXPECT_EQ(refused.error().detail, "version 3: not greater");
+}
+
+// A daemon of a later release may know more codes than this library.
+TEST_F(ClientTest, AnUnknownCodeIsAnError) {
+  daemon.play([this] {
+    const auto request = daemon.receive();
+    ASSERT_TRUE(request);
+    daemon.send(error_reply(static_cast<Errc>(1'000'000'000), "something new"), request->request_id());
+  });
+  EXPECT_EQ(code_of([&] { return client.status(); }), WC_IO);
 }
 
 TEST_F(ClientTest, ARequestAboveTheLimitIsAnErrorAndTheNextOneWorks) {
-  const auto outcome = client.publish(Version{1}, std::string(5 << 20, 'x'), {});
-  ASSERT_FALSE(outcome.has_value());
-  EXPECT_EQ(outcome.error().code, Errc::kTooLarge);
+  EXPECT_EQ(code_of([&] { return client.publish_path(std::string(5 << 20, 'x'), {}, 5s); }), WC_TOO_LARGE);
   daemon.play([this] {
     const auto request = daemon.receive();
     ASSERT_TRUE(request);
     EXPECT_EQ(request->publish_request().path(), "/weights");
-    daemon.send(taken_reply(1), request->request_id());
-    daemon.send(result_reply(1), request->request_id());
+    daemon.send(accepted_reply(1), request->request_id());
   });
-  EXPECT_TRUE(client.publish(Version{1}, "/weights", {}).has_value());
+  EXPECT_EQ(client.publish_path("/weights", {}, 5s), 1u);
 }
 
-// Half a request cannot be followed by another one.
+// Half a request cannot be followed by another one: the next call takes a new connection.
 TEST_F(ClientTest, ARequestThatWasSentInPartEndsTheConnection) {
   const std::string path(3 << 20, 'x');  // more than a socket holds, and nobody reads
-  PublishOptions options;
-  options.timeout = milliseconds(50);
-  const auto first = client.publish(Version{1}, path, options);
-  ASSERT_FALSE(first.has_value());
-  EXPECT_EQ(first.error().code, Errc::kTimedOut);
-  const auto second = client.status(milliseconds(50));
-  ASSERT_FALSE(second.has_value());
-  EXPECT_EQ(second.error().code, Errc::kClosed);
+  EXPECT_EQ(code_of([&] { return client.publish_path(path, {}, 50ms); }), WC_TIMED_OUT);
+  ASSERT_TRUE(daemon.accept());
+  daemon.end();
+  daemon.play([this] {
+    const auto request = daemon.receive();
+    ASSERT_TRUE(request);
+    EXPECT_TRUE(request->has_status_request());
+    daemon.send(last_page(), request->request_id());
+  });
+  EXPECT_EQ(code_of([&] { return client.status(); }), WC_OK);
+}
+
+TEST_F(ClientTest, ConnectsAgainAfterTheDaemonsEnd) {
+  ASSERT_TRUE(daemon.accept());
+  daemon.end();
+  daemon.play([this] {
+    const auto request = daemon.receive();
+    ASSERT_TRUE(request);
+    daemon.send(last_page(), request->request_id());
+  });
+  EXPECT_EQ(code_of([&] { return client.status(); }), WC_OK);
+}
+
+TEST_F(ClientTest, ADaemonThatEndsDuringACallIsTold) {
+  daemon.play([this] {
+    ASSERT_TRUE(daemon.receive());
+    daemon.end();
+  });
+  EXPECT_EQ(code_of([&] { return client.status(); }), WC_CLOSED);
 }
 
 TEST_F(ClientTest, AnyTimeOutIsTaken) {
@@ -147,37 +189,87 @@ TEST_F(ClientTest, AnyTimeOutIsTaken) {
     answer.mutable_versions_reply();
     daemon.send(answer, request->request_id());
   });
-  EXPECT_TRUE(client.versions(Duration::max()).has_value());
-  const auto none = client.versions(Duration::min());
-  ASSERT_FALSE(none.has_value());
-  EXPECT_EQ(none.error().code, Errc::kTimedOut);
+  EXPECT_EQ(code_of([&] { return client.versions(wc::Milliseconds::max()); }), WC_OK);
+  EXPECT_EQ(code_of([&] { return client.versions(wc::Milliseconds::min()); }), WC_TIMED_OUT);
 }
 
-TEST(VersionSubscription, TellsVersionsAndWhenToLetGo) {
-  ScriptedDaemon daemon;
-  auto subscription = VersionSubscription::open(daemon.state_dir());
-  ASSERT_TRUE(subscription.has_value());
-  std::vector<std::uint64_t> prepared;
-  subscription->on_prepare([&](Version version) { prepared.push_back(version.value); });
-  daemon.play([&] {
-    const auto request = daemon.receive();
-    ASSERT_TRUE(request && request->has_subscribe_request());
-    local::Message preparing, installed;
-    preparing.mutable_version_preparing()->set_version(4);
-    installed.mutable_version_installed()->set_version(4);
-    installed.mutable_version_installed()->set_path("/versions/4");
-    daemon.send(preparing, request->request_id());
-    daemon.send(installed, request->request_id());
-    daemon.end();
+TEST_F(ClientTest, CancelEndsTheCallThatRunsAndNoOther) {
+  client.cancel();  // nothing runs: it is not meant for the next one
+  std::thread other([this] {
+    ASSERT_TRUE(daemon.receive());
+    client.cancel();
   });
-  const auto next = subscription->next(seconds(5));
-  ASSERT_TRUE(next.has_value()) << next.error().message();
-  EXPECT_EQ(next->version, Version{4});
-  EXPECT_EQ(next->path, "/versions/4");
-  EXPECT_EQ(prepared, std::vector<std::uint64_t>{4});
-  const auto after = subscription->next(seconds(5));
-  ASSERT_FALSE(after.has_value());
-  EXPECT_EQ(after.error().code, Errc::kClosed);
+  const auto start = Clock::now();
+  EXPECT_EQ(code_of([&] { return client.status(20s); }), WC_CANCELLED);
+  EXPECT_LT(Clock::now() - start, 10s);
+  other.join();
+  EXPECT_EQ(code_of([&] { return client.status(10ms); }), WC_TIMED_OUT);
+}
+
+TEST_F(ClientTest, ASecondThreadIsToldThatTheHandleIsBusy) {
+  std::thread other([this] {
+    ASSERT_TRUE(daemon.receive());
+    EXPECT_EQ(code_of([&] { return client.versions(5s); }), WC_BUSY);
+    client.cancel();
+  });
+  EXPECT_EQ(code_of([&] { return client.status(20s); }), WC_CANCELLED);
+  other.join();
+}
+
+TEST_F(ClientTest, ADaemonOfAnotherReleaseIsNamed) {
+  daemon.play([this] {
+    const auto request = daemon.receive();
+    ASSERT_TRUE(request);
+    daemon.send(accepted_reply(1), request->request_id());
+  });
+  EXPECT_EQ(code_of([&] { return client.status(); }), WC_UNSUPPORTED);
+}
+
+// ---- the C interface alone
+
+TEST(CInterface, RefusesNullPointersAndStructsOfOtherReleases) {
+  wc_error error = WC_INIT(error);
+  EXPECT_EQ(wc_open(nullptr, 0, nullptr, &error), WC_INVALID_ARGUMENT);
+  EXPECT_EQ(error.code, WC_INVALID_ARGUMENT);
+  EXPECT_THAT(error.message, HasSubstr("NULL"));
+  EXPECT_EQ(wc_open(nullptr, 0, nullptr, nullptr), WC_INVALID_ARGUMENT) << "without a place for the error, too";
+  char* json = nullptr;
+  EXPECT_EQ(wc_status(nullptr, 0, &json, nullptr), WC_INVALID_ARGUMENT);
+  wc_close(nullptr);
+  wc_cancel(nullptr);
+  wc_free(nullptr);
+  wc_region_close(nullptr);
+  wc_subscription_close(nullptr);
+  EXPECT_EQ(wc_subscription_fd(nullptr), -1);
+
+  const ScriptedDaemon daemon;
+  wc_client* client = nullptr;
+  ASSERT_EQ(wc_open(daemon.state_dir().c_str(), 1000, &client, &error), WC_OK);
+  EXPECT_EQ(wc_status(client, 0, nullptr, &error), WC_INVALID_ARGUMENT);
+  EXPECT_EQ(wc_begin(client, nullptr, nullptr, 1, nullptr, 0, &error), WC_INVALID_ARGUMENT);
+  wc_publish_options old = WC_INIT(old);
+  old.struct_size = 8;
+  EXPECT_EQ(wc_publish_path(client, &old, "/weights", 0, nullptr, &error), WC_INVALID_ARGUMENT);
+  struct {
+    wc_publish_options known;
+    std::uint64_t added;
+  } grown{};
+  grown.known.struct_size = sizeof grown;
+  grown.added = 1;
+  EXPECT_EQ(wc_publish_path(client, &grown.known, "/weights", 0, nullptr, &error), WC_UNSUPPORTED);
+  grown.added = 0;
+  EXPECT_EQ(wc_publish_path(client, &grown.known, "/weights", 0, nullptr, &error), WC_TIMED_OUT) << error.message;
+  wc_publish_options flags = WC_INIT(flags);
+  flags.flags = 1u << 31;
+  EXPECT_EQ(wc_publish_path(client, &flags, "/weights", 0, nullptr, &error), WC_INVALID_ARGUMENT);
+  wc_close(client);
+}
+
+TEST(CInterface, NamesItsCodes) {
+  EXPECT_STREQ(wc_code_name(WC_OK), "ok");
+  EXPECT_STREQ(wc_code_name(WC_INVALID_ARGUMENT), "invalid argument");
+  EXPECT_STREQ(wc_code_name(WC_CANCELLED), "cancelled");
+  EXPECT_STREQ(wc_code_name(static_cast<wc_code>(WC_CANCELLED + 1)), "unknown");
 }
 
 }  // namespace

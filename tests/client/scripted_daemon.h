@@ -12,14 +12,15 @@
 #include <future>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "proto/frame.h"
 #include "proto/local.pb.h"
 
 namespace weightcast {
 
-/// The other end of a state directory's api.sock, in the test's hands: one connection, message by message. Whatever
-/// does not come within five seconds is absent.
+/// The other end of a state directory's api.sock, in the test's hands: one connection at a time, message by message.
+/// Whatever does not come within five seconds is absent.
 class ScriptedDaemon {
  public:
   ScriptedDaemon() {
@@ -49,12 +50,15 @@ class ScriptedDaemon {
     playing_ = std::async(std::launch::async, std::move(script));
   }
 
+  /// Takes the next one who connects.
+  bool accept() {
+    if (connection_ < 0 && readable(listener_)) connection_ = ::accept(listener_, nullptr, nullptr);
+    return connection_ >= 0;
+  }
+
   /// The next request, of whoever has connected first.
   std::optional<local::Message> receive() {
-    if (connection_ < 0) {
-      if (!readable(listener_)) return std::nullopt;
-      connection_ = ::accept(listener_, nullptr, nullptr);
-    }
+    if (!accept()) return std::nullopt;
     const auto head = read_bytes(FrameHeader::kBytes);
     if (!head) return std::nullopt;
     const auto header = decode_frame_header(std::as_bytes(std::span(*head)));
@@ -64,6 +68,9 @@ class ScriptedDaemon {
     if (!body || !message.ParseFromString(*body)) return std::nullopt;
     return message;
   }
+
+  /// The descriptor that came with what receive() gave last; the test closes it. -1 for none.
+  [[nodiscard]] int take_descriptor() { return std::exchange(descriptor_, -1); }
 
   /// Whoever has gone hears nothing.
   void send(local::Message message, std::uint64_t request_id) {
@@ -77,7 +84,8 @@ class ScriptedDaemon {
 
   void end() {
     if (connection_ >= 0) ::close(connection_);
-    connection_ = -1;
+    if (descriptor_ >= 0) ::close(descriptor_);
+    connection_ = descriptor_ = -1;
   }
 
  private:
@@ -89,8 +97,19 @@ class ScriptedDaemon {
     std::string out(bytes, '\0');
     for (std::size_t have = 0; have < bytes;) {
       if (!readable(connection_)) return std::nullopt;
-      const ssize_t n = ::recv(connection_, out.data() + have, bytes - have, 0);
+      iovec piece{out.data() + have, bytes - have};
+      alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+      msghdr message{};
+      message.msg_iov = &piece;
+      message.msg_iovlen = 1;
+      message.msg_control = control;
+      message.msg_controllen = sizeof control;
+      const ssize_t n = ::recvmsg(connection_, &message, MSG_CMSG_CLOEXEC);
       if (n <= 0) return std::nullopt;
+      if (const cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr) {
+        EXPECT_EQ(descriptor_, -1) << "the one before was not taken";
+        std::memcpy(&descriptor_, CMSG_DATA(header), sizeof descriptor_);
+      }
       have += std::size_t(n);
     }
     return out;
@@ -99,6 +118,7 @@ class ScriptedDaemon {
   std::filesystem::path directory_;
   int listener_ = -1;
   int connection_ = -1;
+  int descriptor_ = -1;
   std::future<void> playing_;
 };
 
@@ -106,6 +126,12 @@ inline local::Message error_reply(Errc code, const std::string& detail) {
   local::Message message;
   message.mutable_error_reply()->set_code(static_cast<std::uint32_t>(code));
   message.mutable_error_reply()->set_detail(detail);
+  return message;
+}
+
+inline local::Message accepted_reply(std::uint64_t version) {
+  local::Message message;
+  message.mutable_publish_accepted()->set_version(version);
   return message;
 }
 

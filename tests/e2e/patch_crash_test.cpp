@@ -9,9 +9,9 @@
 #include <set>
 #include <thread>
 
-#include "client/client.h"
 #include "tests/e2e/patch_fixture.h"
 #include "tests/e2e/reader.h"
+#include "weightcast/weightcast.hpp"
 
 namespace weightcast {
 namespace {
@@ -52,17 +52,14 @@ TEST_F(PatchCrashTest, KilledWhileItAppliesAPatchAWorkerHasTheOldVersionOrTheNew
 /// Lets the origin run for a moment at a time until a worker has chunks of that version. Leaves it stopped.
 void run_until_chunks_arrive(Cluster& cluster, const std::string& worker, std::uint64_t version) {
   Process& origin = cluster.process("origin");
-  Result<Client> client = Client::open(cluster.state(worker));
-  ASSERT_TRUE(client.has_value());
+  wc::Client client(cluster.state(worker));
   EXPECT_TRUE(Cluster::eventually([&] {
     origin.signal(SIGCONT);
     std::this_thread::sleep_for(4ms);
     origin.signal(SIGSTOP);
     std::this_thread::sleep_for(4ms);
-    const Result<local::StatusReply> status = client->status();
-    if (!status.has_value()) return false;
-    const local::NodeStatus& node = status->nodes(0);
-    return node.version() == version || (node.receiving_version() == version && node.chunks_verified() > 0);
+    const nlohmann::json node = nlohmann::json::parse(client.status()).at("nodes")[0];
+    return node.at("version") == version || (node.at("receiving_version") == version && node.at("chunks_verified") > 0);
   }));
 }
 

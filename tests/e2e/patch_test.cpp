@@ -12,10 +12,10 @@
 #include <thread>
 
 #include "base/units.h"
-#include "client/client.h"
 #include "patch/snapshot/mapped_file.h"
 #include "tests/e2e/patch_fixture.h"
 #include "tests/real_files.h"
+#include "weightcast/weightcast.hpp"
 
 namespace weightcast {
 namespace {
@@ -194,29 +194,25 @@ TEST_F(PatchTest, SingleCopyIsChangedWhenTheEngineHasLetGoOfIt) {
   cluster.start_worker("other");
   publish(1);
   const std::string versions = cluster.state("single") + "/versions";
-  auto engine = VersionSubscription::open(cluster.state("single"));
-  ASSERT_TRUE(engine.has_value());
-  const Result<InstalledVersion> first = engine->next(60s);
-  ASSERT_TRUE(first.has_value()) << first.error().message();
-  std::optional<MappedFile> mapped = *MappedFile::open(real_files(), first->path + "/model.safetensors");
+  wc::Subscription engine(cluster.state("single"));
+  const std::optional<wc::Event> first = engine.next(60s);
+  ASSERT_TRUE(first && first->kind == WC_EVENT_INSTALLED);
+  std::optional<MappedFile> mapped = *MappedFile::open(real_files(), first->directory + "/model.safetensors");
   const std::string seen(reinterpret_cast<const char*>(mapped->bytes().data()), mapped->bytes().size());
 
   model.step();
   publish(2, {"--wait", "0.5", "--timeout", "30"});
-  std::vector<std::uint64_t> prepared;
-  engine->on_prepare([&](Version version) { prepared.push_back(version.value); });
   // It is told, and while it does not let go nothing changes.
-  EXPECT_TRUE(Cluster::eventually([&] {
-    EXPECT_EQ(engine->next(1s).error().code, Errc::kTimedOut);
-    return !prepared.empty();
-  }));
-  EXPECT_THAT(prepared, testing::ElementsAre(2));
+  const std::optional<wc::Event> preparing = engine.next(60s);
+  ASSERT_TRUE(preparing && preparing->kind == WC_EVENT_PREPARING);
+  EXPECT_EQ(preparing->version, 2u);
+  EXPECT_FALSE(engine.next(1s).has_value());
   EXPECT_EQ(std::memcmp(mapped->bytes().data(), seen.data(), seen.size()), 0);
   EXPECT_EQ(cluster.version("single"), 1u);
   mapped.reset();
-  const Result<InstalledVersion> second = engine->next(60s);
-  ASSERT_TRUE(second.has_value()) << second.error().message();
-  EXPECT_EQ(second->version, Version{2});
+  const std::optional<wc::Event> second = engine.next(60s);
+  ASSERT_TRUE(second && second->kind == WC_EVENT_INSTALLED);
+  EXPECT_EQ(second->version, 2u);
   EXPECT_TRUE(cluster.holds("single", model.path()));
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(versions), {}), 1);
 

@@ -7,7 +7,9 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "proto/limits.h"
 #include "transport/io/log.h"
+#include "transport/node/region.h"
 
 namespace weightcast {
 namespace {
@@ -17,17 +19,10 @@ constexpr double kTimeoutMax_s = 7 * 24 * 3600.0;
 // Of an error; it may quote a path.
 constexpr std::size_t kDetailBytesMax = 8 * kKiB;
 
-Status check_publish(const local::PublishRequest& request) {
-  const auto refuse = [](std::string why) { return fail(Errc::kInvalidArgument, Op::kPublish, std::move(why)); };
-  const std::string& path = request.path();
-  if (path.empty() || path.size() >= PATH_MAX || path.find('\0') != std::string::npos) {
-    return refuse(fmt::format("a path has 1 to {} bytes, none of them 0; this one has {}", PATH_MAX - 1, path.size()));
-  }
-  if (!std::isfinite(request.timeout_s())) return refuse("the time-out is no number");
-  if (!(request.wait_fraction() >= 0 && request.wait_fraction() <= 1)) {
-    return refuse("the fraction to wait for is not within 0 and 1");
-  }
-  return {};
+Status check_path(const std::string& path) {
+  if (!path.empty() && path.size() < PATH_MAX && path.find('\0') == std::string::npos) return {};
+  return fail(Errc::kInvalidArgument, Op::kPublish,
+              fmt::format("a path has 1 to {} bytes, none of them 0; this one has {}", PATH_MAX - 1, path.size()));
 }
 
 }  // namespace
@@ -78,6 +73,7 @@ void LocalApi::accept(std::unique_ptr<FrameConnection> connection) {
 void LocalApi::handle_closed(const std::shared_ptr<Session>& session) {
   session->closed = true;
   sessions_.remove(session);
+  if (!session->pins.empty()) pin_all();
   loop_.post([session] {});  // its own callback is running
 }
 
@@ -97,57 +93,166 @@ Status LocalApi::handle(const std::shared_ptr<Session>& session, const local::Me
       check_waits(false);
       return {};
     case Kind::kPublishRequest: handle_publish(session, id, message.publish_request()); return {};
+    case Kind::kWaitRequest:
+      if (const Status ok = handle_wait(*session, id, message.wait_request()); !ok.has_value()) {
+        reply_error(*session, id, ok.error());
+      }
+      return {};
+    case Kind::kAcquireRequest: {
+      Result<local::VersionInstalled> pinned = handle_acquire(*session, message.acquire_request());
+      if (!pinned.has_value()) {
+        reply_error(*session, id, pinned.error());
+        return {};
+      }
+      local::Message out;
+      *out.mutable_version_installed() = *std::move(pinned);
+      reply(*session, id, std::move(out));
+      return {};
+    }
+    case Kind::kReleaseRequest: handle_release(*session, Version{message.release_request().version()}); return {};
+    case Kind::kNextVersionRequest: {
+      const Result<Version> next = next_version();
+      if (!next.has_value()) {
+        reply_error(*session, id, next.error());
+        return {};
+      }
+      local::Message out;
+      out.mutable_next_version_reply()->set_version(next->value);
+      reply(*session, id, std::move(out));
+      return {};
+    }
     default: return fail(Errc::kUnsupported, Op::kReceive, "local message: not a request of this release");
   }
 }
 
+Result<local::VersionInstalled> LocalApi::handle_acquire(Session& session, const local::AcquireRequest& request) {
+  const Version wanted{request.version()};
+  const auto refuse = [&](Errc code, std::string_view why) {
+    return fail(code, Op::kInstall,
+                wanted == kNoVersion ? std::string(why) : fmt::format("version {}: {}", wanted.value, why));
+  };
+  if (session.pins.size() >= kPinsMax) {
+    return refuse(Errc::kBusy,
+                  fmt::format("this subscription has {} versions pinned; release one", session.pins.size()));
+  }
+  if (const auto preparing = service_.preparing()) {
+    return refuse(Errc::kBusy, fmt::format("version {} is about to take the place of the only copy; wait for it",
+                                           preparing->version()));
+  }
+  const auto found = wanted == kNoVersion ? service_.installed() : service_.installed_version(wanted);
+  if (!found) return refuse(Errc::kNotFound, "it is not here; acquire the version in use, or wait for one");
+  session.pins.push_back(Version{found->version()});
+  pin_all();
+  return *found;
+}
+
+void LocalApi::handle_release(Session& session, Version version) {
+  const auto found = std::ranges::find(session.pins, version);
+  if (found == session.pins.end()) return;
+  session.pins.erase(found);
+  pin_all();
+}
+
+void LocalApi::pin_all() {
+  std::vector<Version> pinned;
+  for (const std::shared_ptr<Session>& session : sessions_) {
+    pinned.insert(pinned.end(), session->pins.begin(), session->pins.end());
+  }
+  service_.pin(std::move(pinned));
+}
+
+Result<Version> LocalApi::next_version() {
+  WC_ASSIGN(const Version next, service_.next_version());
+  Version given = taking_;
+  if (!queue_.empty()) given = queue_.back().order.version;
+  return std::max(next, Version{given.value + 1});
+}
+
+Result<PublishOrder> LocalApi::order_of(Session& session, const local::PublishRequest& request) {
+  PublishOrder order;
+  // Whatever becomes of the request, its descriptor is not the next one's.
+  UniqueFd descriptor = request.region() ? session.connection->take_descriptor() : UniqueFd();
+  WC_ASSIGN(const Version next, next_version());
+  order.version = request.version() == 0 ? next : Version{request.version()};
+  if (order.version > kVersionMax) {
+    return fail(Errc::kInvalidArgument, Op::kPublish,
+                fmt::format("version {}: versions start at 1 and end at {}", order.version.value, kVersionMax.value));
+  }
+  if (order.version < next) {
+    return fail(Errc::kAlreadyExists, Op::kPublish,
+                fmt::format("version {}: the latest is {}; versions must grow", order.version.value, next.value - 1));
+  }
+  if (queue_.size() >= kPublishQueueMax) {
+    return fail(Errc::kBusy, Op::kPublish,
+                fmt::format("version {}: {} publications wait already; try again when they are taken over",
+                            order.version.value, queue_.size()));
+  }
+  order.allow_nonfinite = request.allow_nonfinite();
+  if (request.region()) {
+    WC_ASSIGN(order.region, adopt_region(std::move(descriptor)));
+    return order;
+  }
+  WC_TRY(check_path(request.path()));
+  order.path = request.path();
+  return order;
+}
+
 void LocalApi::handle_publish(const std::shared_ptr<Session>& session, RequestId id,
                               const local::PublishRequest& request) {
-  if (const Status ok = check_publish(request); !ok.has_value()) return reply_error(*session, id, ok.error());
-  if (queue_.size() >= kPublishQueueMax) {
-    return reply_error(*session, id,
-                       fail(Errc::kBusy, Op::kPublish,
-                            fmt::format("version {}: {} publications wait already; try again when they are taken over",
-                                        request.version(), queue_.size())));
-  }
-  queue_.push_back({session, id, request, loop_.now()});
+  Result<PublishOrder> order = order_of(*session, request);
+  if (!order.has_value()) return reply_error(*session, id, order.error());
+  local::Message out;
+  out.mutable_publish_accepted()->set_version(order->version.value);
+  reply(*session, id, std::move(out));
+  queue_.push_back({{session, id, order->version, loop_.now()}, *std::move(order)});
   start_next_publish();
 }
 
+bool LocalApi::is_pending(Version version) const {
+  return (taking_ != kNoVersion && version == taking_) ||
+         std::ranges::any_of(queue_, [&](const Queued& queued) { return queued.order.version == version; });
+}
+
 void LocalApi::start_next_publish() {
-  if (taking_ || queue_.empty()) return;
-  taking_ = true;
+  if (taking_ != kNoVersion || queue_.empty()) return;
   Queued queued = std::move(queue_.front());
   queue_.pop_front();
-  const local::PublishRequest request = queued.request;
-  service_.publish(request, [this, alive = alive_, queued = std::move(queued)](Result<std::uint64_t> taken) {
+  taking_ = queued.order.version;
+  service_.publish(std::move(queued.order), [this, alive = alive_, asker = queued.asker](Result<std::uint64_t> taken) {
     if (!*alive) return;
-    taking_ = false;
-    finish_publish(queued, std::move(taken));
+    taking_ = kNoVersion;
+    finish_publish(asker, std::move(taken));
     start_next_publish();
   });
 }
 
-void LocalApi::finish_publish(const Queued& queued, Result<std::uint64_t> taken) {
-  const auto session = queued.session.lock();
-  if (!session || session->closed) return;  // the publication goes on without the one who asked for it
-  if (!taken.has_value()) return reply_error(*session, queued.id, taken.error());
-  const Instant now = loop_.now();
-  local::Message out;
-  out.mutable_publish_taken()->set_version(queued.request.version());
-  out.mutable_publish_taken()->set_snapshot_bytes(*taken);
-  out.mutable_publish_taken()->set_seconds(to_seconds(now - queued.received_at));
-  reply(*session, queued.id, std::move(out));
-  if (session->wait) {
-    reply_error(*session, session->wait->request,
-                fail(Errc::kClosed, Op::kPublish,
-                     fmt::format("version {}: not waited for any longer, version {} of the same program is",
-                                 session->wait->version.value, queued.request.version())));
+void LocalApi::finish_publish(const Asker& asker, Result<std::uint64_t> taken) {
+  // The publication goes on without the one who asked for it.
+  if (const auto session = asker.session.lock(); session && !session->closed) {
+    local::Message out;
+    out.mutable_publish_taken()->set_version(asker.version.value);
+    out.mutable_publish_taken()->set_snapshot_bytes(taken.value_or(0));
+    out.mutable_publish_taken()->set_seconds(to_seconds(loop_.now() - asker.received_at));
+    taken.has_value() ? reply(*session, asker.id, std::move(out)) : reply_error(*session, asker.id, taken.error());
   }
-  const double timeout_s = std::clamp(queued.request.timeout_s(), 0.0, kTimeoutMax_s);
-  session->wait = Session::Wait{queued.id, Version{queued.request.version()}, queued.request.wait_fraction(),
-                                queued.received_at + from_seconds(timeout_s), queued.request.progress()};
   check_waits(false);
+}
+
+Status LocalApi::handle_wait(Session& session, RequestId id, const local::WaitRequest& request) {
+  const auto refuse = [](Errc code, std::string why) { return fail(code, Op::kPublish, std::move(why)); };
+  if (!std::isfinite(request.timeout_s())) return refuse(Errc::kInvalidArgument, "the time-out is no number");
+  if (!(request.fraction() >= 0 && request.fraction() <= 1)) {
+    return refuse(Errc::kInvalidArgument, "the fraction to wait for is not within 0 and 1");
+  }
+  if (session.waits.size() >= kWaitsMax) {
+    return refuse(Errc::kBusy, fmt::format("version {}: this connection waits for {} others already", request.version(),
+                                           session.waits.size()));
+  }
+  const double timeout_s = std::clamp(request.timeout_s(), 0.0, kTimeoutMax_s);
+  session.waits.push_back(
+      {id, Version{request.version()}, request.fraction(), loop_.now() + from_seconds(timeout_s), request.progress()});
+  check_waits(false);
+  return {};
 }
 
 void LocalApi::handle_change() { check_waits(false); }
@@ -156,42 +261,54 @@ void LocalApi::check_waits(bool send_progress) {
   const Instant now = loop_.now();
   std::optional<local::VersionInstalled> installed;
   const std::optional<local::VersionPreparing> preparing = service_.preparing();
-  bool somebody_waits = false;
+  std::optional<Instant> next;
   for (const std::shared_ptr<Session>& session : sessions_) {
-    if (session->outbox_bytes > kOutboxBytesMax) {
-      somebody_waits |= session->wait.has_value();  // it hears the rest when it has read this
-      continue;
+    if (session->outbox_bytes <= kOutboxBytesMax) {  // else it hears the rest when it has read this
+      if (session->subscription) {
+        if (!installed) installed = service_.installed();
+        tell_subscriber(*session, installed, preparing);
+      }
+      std::erase_if(session->waits,
+                    [&](const Session::Wait& wait) { return check_wait(*session, wait, send_progress); });
     }
-    if (session->subscription) {
-      if (!installed) installed = service_.installed();
-      tell_subscriber(*session, installed, preparing);
-    }
-    if (!session->wait) continue;
-    const Session::Wait wait = *session->wait;
-    const auto result = service_.publish_result(wait.version, wait.fraction);
-    const bool over = !result || result->reached() || now >= wait.deadline;
-    if (wait.progress && (send_progress || over)) {
-      local::Message out;
-      *out.mutable_publish_progress() = service_.publish_progress(wait.version);
-      reply(*session, wait.request, std::move(out));
-    }
-    if (!over) {
-      somebody_waits = true;
-      continue;
-    }
-    session->wait.reset();
-    if (result) {
-      local::Message out;
-      *out.mutable_publish_result() = *result;
-      reply(*session, wait.request, std::move(out));
-    } else {
-      reply_error(
-          *session, wait.request,
-          fail(Errc::kNotFound, Op::kPublish,
-               fmt::format("version {}: newer ones took its place while it was waited for", wait.version.value)));
+    for (const Session::Wait& wait : session->waits) {
+      const Instant due = std::min(std::max(wait.deadline, now), now + kProgressEvery);
+      next = std::min(next.value_or(due), due);
     }
   }
-  if (somebody_waits && (send_progress || !timer_.armed())) timer_.arm(now + kProgressEvery);
+  if (next && (send_progress || !timer_.armed() || *next < timer_due_)) {
+    timer_due_ = *next;
+    timer_.arm(timer_due_);
+  }
+}
+
+bool LocalApi::check_wait(Session& session, const Session::Wait& wait, bool send_progress) {
+  const bool pending = is_pending(wait.version);
+  const bool late = loop_.now() >= wait.deadline;
+  const auto result =
+      pending ? std::optional<local::PublishResult>() : service_.publish_result(wait.version, wait.fraction);
+  const bool over = late || (!pending && (!result || result->reached()));
+  if (wait.progress && (send_progress || over)) {
+    local::Message out;
+    *out.mutable_publish_progress() = service_.publish_progress(wait.version);
+    reply(session, wait.request, std::move(out));
+  }
+  if (!over) return false;
+  if (result) {
+    local::Message out;
+    *out.mutable_publish_result() = *result;
+    reply(session, wait.request, std::move(out));
+  } else if (pending) {
+    reply_error(session, wait.request,
+                fail(Errc::kTimedOut, Op::kPublish,
+                     fmt::format("version {}: it has not been taken over in time", wait.version.value)));
+  } else {
+    reply_error(
+        session, wait.request,
+        fail(Errc::kNotFound, Op::kPublish,
+             fmt::format("version {}: it was not published here, or newer ones took its place", wait.version.value)));
+  }
+  return true;
 }
 
 void LocalApi::tell_subscriber(Session& session, const std::optional<local::VersionInstalled>& installed,

@@ -6,12 +6,22 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "base/open_files.h"
 #include "proto/local.pb.h"
 #include "transport/io/event_loop.h"
 #include "transport/io/net/network.h"
 
 namespace weightcast {
+
+/// A publication that a local program asks for. The source is read until `taken` is told.
+struct PublishOrder {
+  Version version{};
+  std::string path;  ///< a safetensors file or a directory
+  FileRef region;    ///< instead of a path: see adopt_region()
+  bool allow_nonfinite = false;
+};
 
 /// What a node answers on its local socket. Origin and worker each implement it.
 class LocalService {
@@ -24,22 +34,33 @@ class LocalService {
   /// The version in use, if any.
   [[nodiscard]] virtual std::optional<local::VersionInstalled> installed() = 0;
 
+  /// One that is complete here, if it is.
+  [[nodiscard]] virtual std::optional<local::VersionInstalled> installed_version(Version version) = 0;
+  /// These stay until others are named.
+  virtual void pin(std::vector<Version> versions) = 0;
+
   /// The version that wants to take the place of its files, if any.
   [[nodiscard]] virtual std::optional<local::VersionPreparing> preparing() = 0;
 
+  /// The least number that a publication may have now. Errors: kNotAllowed (this node publishes nothing),
+  /// kInvalidArgument (no number is left).
+  [[nodiscard]] virtual Result<Version> next_version() = 0;
   /// Takes the weights over; `taken` runs once, later, with the snapshot's size or the error.
-  virtual void publish(const local::PublishRequest& request, std::function<void(Result<std::uint64_t>)> taken) = 0;
+  virtual void publish(PublishOrder order, std::function<void(Result<std::uint64_t>)> taken) = 0;
   /// How far a version is; absent if it is not known.
   [[nodiscard]] virtual std::optional<local::PublishResult> publish_result(Version version, double fraction) = 0;
   [[nodiscard]] virtual local::PublishProgress publish_progress(Version version) = 0;
 };
 
 /// The server side of DIR/api.sock. Publications are taken over one after another, in the order in which they were
-/// asked for; at most kPublishQueueMax wait, further ones are refused with kBusy. Requests of one connection are
-/// answered in order, and no further one is read while an answer has not left. Loop thread only.
+/// asked for, which is that of their numbers; at most kPublishQueueMax wait, further ones are refused with kBusy. Each
+/// is accepted at once, or refused. Requests of one connection are answered in order, and no further one is read while
+/// an answer has not left. Loop thread only.
 class LocalApi {
  public:
   static constexpr std::size_t kPublishQueueMax = 8;
+  static constexpr std::size_t kWaitsMax = 8;  ///< of one session
+  static constexpr std::size_t kPinsMax = 4;   ///< of one session
   static constexpr std::size_t kSessionsMax = 256;
   static constexpr std::size_t kRequestBytesMax = 64 * kKiB;
   /// Nodes of a StatusReply, but for the last one in it.
@@ -77,23 +98,37 @@ class LocalApi {
       Instant deadline{};
       bool progress = false;
     };
-    std::optional<Wait> wait;  // of the last publication that this session asked for
+    std::vector<Wait> waits;
+    std::vector<Version> pins;  // each as often as it was acquired
   };
-  struct Queued {
+  /// Who asked for a publication.
+  struct Asker {
     std::weak_ptr<Session> session;
     RequestId id{};
-    local::PublishRequest request;
+    Version version{};
     Instant received_at{};
+  };
+  struct Queued {
+    Asker asker;
+    PublishOrder order;
   };
 
   LocalApi(EventLoop& loop, LocalService& service);
   void accept(std::unique_ptr<FrameConnection> connection);
   void handle_closed(const std::shared_ptr<Session>& session);
   Status handle(const std::shared_ptr<Session>& session, const local::Message& message);
+  Result<PublishOrder> order_of(Session& session, const local::PublishRequest& request);
   void handle_publish(const std::shared_ptr<Session>& session, RequestId id, const local::PublishRequest& request);
+  Status handle_wait(Session& session, RequestId id, const local::WaitRequest& request);
+  Result<local::VersionInstalled> handle_acquire(Session& session, const local::AcquireRequest& request);
+  void handle_release(Session& session, Version version);
+  void pin_all();
+  [[nodiscard]] Result<Version> next_version();
+  [[nodiscard]] bool is_pending(Version version) const;
   void start_next_publish();
-  void finish_publish(const Queued& queued, Result<std::uint64_t> taken);
+  void finish_publish(const Asker& asker, Result<std::uint64_t> taken);
   void check_waits(bool send_progress);
+  bool check_wait(Session& session, const Session::Wait& wait, bool send_progress);
   void tell_subscriber(Session& session, const std::optional<local::VersionInstalled>& installed,
                        const std::optional<local::VersionPreparing>& preparing);
 
@@ -107,9 +142,10 @@ class LocalApi {
   LocalService& service_;
   std::unique_ptr<Listener> listener_;
   Timer timer_;
+  Instant timer_due_{};  // while it is armed
   std::list<std::shared_ptr<Session>> sessions_;
   std::deque<Queued> queue_;
-  bool taking_ = false;
+  Version taking_ = kNoVersion;  // the version that is being taken over
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

@@ -71,8 +71,12 @@ local::VersionsReply Node::versions() {
   return reply;
 }
 
-std::optional<local::VersionInstalled> Node::installed() {
-  const StoredVersion* stored = store_->find(store_->current());
+std::optional<local::VersionInstalled> Node::installed() { return installed_version(store_->current()); }
+
+void Node::pin(std::vector<Version> versions) { store_->pin(std::move(versions)); }
+
+std::optional<local::VersionInstalled> Node::installed_version(Version version) {
+  const StoredVersion* stored = store_->find(version);
   if (stored == nullptr) return std::nullopt;
   local::VersionInstalled installed;
   installed.set_version(stored->manifest.version.value);

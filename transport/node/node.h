@@ -40,6 +40,8 @@ class Node : public LocalService {
 
   local::VersionsReply versions() override;
   std::optional<local::VersionInstalled> installed() override;
+  std::optional<local::VersionInstalled> installed_version(Version version) override;
+  void pin(std::vector<Version> versions) override;
   std::optional<local::VersionPreparing> preparing() override;
 
  protected:

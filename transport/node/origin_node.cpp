@@ -1,5 +1,7 @@
 #include "transport/node/origin_node.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/text.h"
@@ -80,8 +82,14 @@ void OriginNode::handle_change() {
       [this] { writing_peer_records_ = false; });
 }
 
-void OriginNode::publish(const local::PublishRequest& request, std::function<void(Result<std::uint64_t>)> taken) {
-  const Version version{request.version()};
+Result<Version> OriginNode::next_version() {
+  const Version last = core_->last_used();
+  if (last < kVersionMax) return Version{last.value + 1};
+  return fail(Errc::kInvalidArgument, Op::kPublish, fmt::format("version {} was the last possible one", last.value));
+}
+
+void OriginNode::publish(PublishOrder order, std::function<void(Result<std::uint64_t>)> taken) {
+  const Version version = order.version;
   const Instant started_at = loop().now();
   const Status ok = jobs_.cancelled() ? Status{Jobs::cancelled_error(Op::kPublish)} : core_->check_version(version);
   if (!ok.has_value()) {
@@ -90,9 +98,10 @@ void OriginNode::publish(const local::PublishRequest& request, std::function<voi
   }
   TakeoverRequest takeover;
   takeover.version = version;
-  takeover.path = request.path();
+  takeover.path = std::move(order.path);
+  takeover.region = std::move(order.region);
   takeover.model_id = config_.model_id;
-  takeover.allow_nonfinite = request.allow_nonfinite();
+  takeover.allow_nonfinite = order.allow_nonfinite;
   takeover.look_whether_packable =
       config_.packing == Packing::kAlways || (config_.packing == Packing::kAuto && config_.uplink.limited());
   takeover.choose_chunk_bytes = [this](std::uint64_t bytes) {

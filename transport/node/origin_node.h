@@ -17,7 +17,8 @@ class OriginNode final : public Node {
   Status start() override;
 
   local::StatusReply status() override;
-  void publish(const local::PublishRequest& request, std::function<void(Result<std::uint64_t>)> taken) override;
+  Result<Version> next_version() override;
+  void publish(PublishOrder order, std::function<void(Result<std::uint64_t>)> taken) override;
   std::optional<local::PublishResult> publish_result(Version version, double fraction) override;
   local::PublishProgress publish_progress(Version version) override;
 

@@ -57,9 +57,13 @@ class SnapshotCopy final : public PayloadSource {
       : jobs_(jobs), file_system_(file_system), request_(std::move(request)) {}
 
   Status open() override {
-    WC_ASSIGN(source_, SnapshotSource::open(file_system_, request_.path));
+    if (request_.region) {
+      WC_ASSIGN(source_, SnapshotSource::over(file_system_, request_.region, name()));
+    } else {
+      WC_ASSIGN(source_, SnapshotSource::open(file_system_, request_.path));
+    }
     if (source_->size_bytes() == 0) {
-      return fail(Errc::kInvalidArgument, Op::kPublish, fmt::format("{}: holds nothing", request_.path));
+      return fail(Errc::kInvalidArgument, Op::kPublish, fmt::format("{}: holds nothing", name()));
     }
     if (!request_.allow_nonfinite) scan_.emplace(*source_);
     if (!request_.look_whether_packable) return {};
@@ -123,6 +127,8 @@ class SnapshotCopy final : public PayloadSource {
   }
 
  private:
+  [[nodiscard]] std::string name() const { return request_.region ? "the region" : request_.path; }
+
   // Leaves are multiples of chunks, so that each is scanned and hashed, and its chunks are, by the thread that has it.
   Status copy_leaf(std::size_t leaf, std::vector<std::byte>& buffer, const Report& report) {
     std::uint64_t offset = digest_->leaf_offset_bytes(leaf);
@@ -163,8 +169,9 @@ class SnapshotCopy final : public PayloadSource {
     if (!found) return {};
     return fail(Errc::kInvalidArgument, Op::kPublish,
                 fmt::format("{}: {} elements of {} tensors are NaN or infinite, the first in '{}'; publish with "
-                            "--allow-nonfinite if that is meant",
-                            request_.path, found->elements, found->tensors, found->first_tensor));
+                            "{} if that is meant",
+                            name(), found->elements, found->tensors, found->first_tensor,
+                            request_.region ? "WC_ALLOW_NONFINITE" : "--allow-nonfinite"));
   }
 
   Jobs& jobs_;

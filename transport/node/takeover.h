@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/open_files.h"
 #include "transport/core/origin/publications.h"
 #include "transport/io/jobs.h"
 #include "transport/io/store/store.h"
@@ -16,6 +17,7 @@ namespace weightcast {
 struct TakeoverRequest {
   Version version{};
   std::string path;  ///< a safetensors file or a directory
+  FileRef region;    ///< instead of a path: a safetensors file without a name
   std::string model_id;
   bool allow_nonfinite = false;
   bool look_whether_packable = false;
@@ -26,8 +28,9 @@ struct TakeoverRequest {
 /// Makes the origin's own copy of a snapshot in its store, hashing as it copies, off the loop. When it succeeded the
 /// version is complete and current in the store. It is told of in steps that grow, so that a snapshot of any size takes
 /// some hundred of them.
-/// Errors: those of SnapshotSource; kInvalidArgument (a tensor that is not finite); kCorrupt (the source changed while
-/// it was read); kClosed (the jobs were cancelled); kTooLarge (a manifest that cannot be sent); kNoSpace, kIo.
+/// Nothing reads the source after `observer.done`. Errors: those of SnapshotSource; kInvalidArgument (a tensor that is
+/// not finite); kCorrupt (the source changed while it was read); kClosed (the jobs were cancelled); kTooLarge (a
+/// manifest that cannot be sent); kNoSpace, kIo.
 void take_over(Jobs& jobs, FileSystem& files, Store& store, TakeoverRequest request, PayloadObserver observer);
 
 }  // namespace weightcast

@@ -81,11 +81,13 @@ local::StatusReply WorkerNode::status() {
   return reply;
 }
 
-void WorkerNode::publish(const local::PublishRequest& request, std::function<void(Result<std::uint64_t>)> taken) {
-  const Error refused = fail(Errc::kNotAllowed, Op::kPublish,
-                             fmt::format("version {}: this node is a worker; publish on the origin, {}",
-                                         request.version(), config_.origin->to_string()));
-  jobs_.post([taken = std::move(taken), refused] { taken(refused); });
+Result<Version> WorkerNode::next_version() {
+  return fail(Errc::kNotAllowed, Op::kPublish,
+              fmt::format("this node is a worker; publish on the origin, {}", config_.origin->to_string()));
+}
+
+void WorkerNode::publish(PublishOrder, std::function<void(Result<std::uint64_t>)> taken) {
+  jobs_.post([taken = std::move(taken), refused = next_version().error()] { taken(refused); });
 }
 
 std::optional<local::PublishResult> WorkerNode::publish_result(Version, double) { return std::nullopt; }

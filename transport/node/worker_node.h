@@ -15,7 +15,8 @@ class WorkerNode final : public Node {
 
   local::StatusReply status() override;
   /// Refused: only an origin publishes.
-  void publish(const local::PublishRequest& request, std::function<void(Result<std::uint64_t>)> taken) override;
+  Result<Version> next_version() override;
+  void publish(PublishOrder order, std::function<void(Result<std::uint64_t>)> taken) override;
   std::optional<local::PublishResult> publish_result(Version version, double fraction) override;
   local::PublishProgress publish_progress(Version version) override;
 

@@ -1,14 +1,21 @@
 #include "transport/node/local_api.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <climits>
+#include <cmath>
 #include <filesystem>
 
+#include "base/file_system.h"
+#include "client/local_channel.h"
+#include "proto/limits.h"
 #include "tests/transport/io/io_fixture.h"
 #include "transport/io/net/dial.h"
 #include "transport/io/net/socket_network.h"
+#include "transport/io/net/stream.h"
 
 namespace weightcast {
 namespace {
@@ -23,15 +30,26 @@ struct FakeService final : LocalService {
   local::VersionsReply kept;
   std::optional<local::VersionInstalled> in_use;
   std::optional<local::VersionPreparing> letting_go;
-  std::vector<std::pair<std::string, std::function<void(Result<std::uint64_t>)>>> publications;
+  std::vector<Version> complete;
+  std::vector<Version> pinned;
+  Result<Version> next = Version{1};
+  std::vector<std::pair<PublishOrder, std::function<void(Result<std::uint64_t>)>>> publications;
   std::optional<local::PublishResult> result;
 
   local::StatusReply status() override { return nodes; }
   local::VersionsReply versions() override { return kept; }
   std::optional<local::VersionInstalled> installed() override { return in_use; }
+  std::optional<local::VersionInstalled> installed_version(Version version) override {
+    if (std::ranges::find(complete, version) == complete.end()) return std::nullopt;
+    local::VersionInstalled found;
+    found.set_version(version.value);
+    return found;
+  }
+  void pin(std::vector<Version> versions) override { pinned = std::move(versions); }
   std::optional<local::VersionPreparing> preparing() override { return letting_go; }
-  void publish(const local::PublishRequest& request, std::function<void(Result<std::uint64_t>)> taken) override {
-    publications.emplace_back(request.path(), std::move(taken));
+  Result<Version> next_version() override { return next; }
+  void publish(PublishOrder order, std::function<void(Result<std::uint64_t>)> taken) override {
+    publications.emplace_back(std::move(order), std::move(taken));
   }
   std::optional<local::PublishResult> publish_result(Version, double) override { return result; }
   local::PublishProgress publish_progress(Version) override { return {}; }
@@ -78,10 +96,16 @@ local::Message publish_request(std::uint64_t version, const std::string& path) {
   local::Message message;
   message.mutable_publish_request()->set_version(version);
   message.mutable_publish_request()->set_path(path);
-  message.mutable_publish_request()->set_wait_fraction(1);
-  message.mutable_publish_request()->set_timeout_s(60);
   return message;
 }
+local::Message wait_request(std::uint64_t version, double timeout_s = 60) {
+  local::Message message;
+  message.mutable_wait_request()->set_version(version);
+  message.mutable_wait_request()->set_fraction(1);
+  message.mutable_wait_request()->set_timeout_s(timeout_s);
+  return message;
+}
+std::uint32_t number(Errc code) { return static_cast<std::uint32_t>(code); }
 
 struct LocalApiTest : testing::Test {
   std::filesystem::path directory = [] {
@@ -166,7 +190,7 @@ TEST_F(LocalApiTest, AnAnswerAboveTheLimitIsAnError) {
   program.ask(2, status_request());
   ASSERT_TRUE(answered(program, 2));
   EXPECT_EQ(program.answer(0).request_id(), 1u);
-  EXPECT_EQ(program.answer(0).error_reply().code(), static_cast<std::uint32_t>(Errc::kTooLarge));
+  EXPECT_EQ(program.answer(0).error_reply().code(), number(Errc::kTooLarge));
   EXPECT_EQ(program.answer(1).request_id(), 2u) << "the connection stays";
 }
 
@@ -178,7 +202,7 @@ TEST_F(LocalApiTest, PathsThatAreNoneAreRefused) {
   ASSERT_TRUE(answered(program, 3));
   for (std::size_t i = 0; i < 3; ++i) {
     EXPECT_EQ(program.answer(i).request_id(), i + 1);
-    EXPECT_EQ(program.answer(i).error_reply().code(), static_cast<std::uint32_t>(Errc::kInvalidArgument));
+    EXPECT_EQ(program.answer(i).error_reply().code(), number(Errc::kInvalidArgument));
   }
   EXPECT_TRUE(service.publications.empty());
 }
@@ -200,9 +224,9 @@ TEST_F(LocalApiTest, ALongErrorIsCutBetweenCharacters) {
   std::string detail;
   for (int i = 0; i < 100'000; ++i) detail += "ä";
   service.publications[0].second(fail(Errc::kCorrupt, Op::kPublish, detail));
-  ASSERT_TRUE(answered(program, 1));
-  EXPECT_LE(program.answer(0).error_reply().detail().size(), 8 * kKiB);
-  EXPECT_EQ(program.answer(0).error_reply().detail().size() % 2, 0u);
+  ASSERT_TRUE(answered(program, 2));
+  EXPECT_LE(program.answer(1).error_reply().detail().size(), 8 * kKiB);
+  EXPECT_EQ(program.answer(1).error_reply().detail().size() % 2, 0u);
 }
 
 TEST_F(LocalApiTest, PublicationsAreTakenOverInTurnAndTooManyAreRefused) {
@@ -210,38 +234,204 @@ TEST_F(LocalApiTest, PublicationsAreTakenOverInTurnAndTooManyAreRefused) {
   const std::size_t all = 1 + LocalApi::kPublishQueueMax;
   for (std::uint64_t i = 1; i <= all; ++i) program.ask(i, publish_request(i, std::to_string(i)));
   program.ask(100, publish_request(100, "100"));
-  ASSERT_TRUE(answered(program, 1));
-  EXPECT_EQ(program.answer(0).request_id(), 100u);
-  EXPECT_EQ(program.answer(0).error_reply().code(), static_cast<std::uint32_t>(Errc::kBusy));
+  ASSERT_TRUE(answered(program, all + 1));
+  for (std::size_t i = 0; i < all; ++i) {
+    EXPECT_EQ(program.answer(i).request_id(), i + 1);
+    EXPECT_EQ(program.answer(i).publish_accepted().version(), i + 1);
+  }
+  EXPECT_EQ(program.answer(all).request_id(), 100u);
+  EXPECT_EQ(program.answer(all).error_reply().code(), number(Errc::kBusy));
   for (std::size_t i = 0; i < all; ++i) {
     ASSERT_EQ(service.publications.size(), i + 1) << "one at a time";
-    EXPECT_EQ(service.publications[i].first, std::to_string(i + 1));
+    EXPECT_EQ(service.publications[i].first.path, std::to_string(i + 1));
     service.publications[i].second(fail(Errc::kCorrupt, Op::kPublish, "not weights"));
   }
-  ASSERT_TRUE(answered(program, 1 + all));
-  for (std::size_t i = 1; i <= all; ++i) EXPECT_EQ(program.answer(i).request_id(), i);
+  ASSERT_TRUE(answered(program, 2 * all + 1));
+  for (std::size_t i = 1; i <= all; ++i) EXPECT_EQ(program.answer(all + i).request_id(), i);
 }
 
-TEST_F(LocalApiTest, EachPublicationHearsItsOwnEnd) {
+TEST_F(LocalApiTest, NumbersPublicationsThatHaveNoneAndRefusesThoseThatDoNotGrow) {
+  service.next = Version{5};
   Program program(net, path);
-  service.result.emplace();
-  for (std::uint64_t version = 1; version <= 2; ++version) {
-    program.ask(10 + version, publish_request(version, "/weights"));
-    ASSERT_TRUE(net.run_until([&] { return service.publications.size() == version; }));
-    service.publications.back().second(1000);
-  }
+  local::Message ask_next;
+  ask_next.mutable_next_version_request();
+  program.ask(1, ask_next);
+  program.ask(2, publish_request(0, "a"));   // taken over
+  program.ask(3, publish_request(9, "b"));   // waits
+  program.ask(4, publish_request(0, "c"));   // waits
+  program.ask(5, publish_request(10, "d"));  // not greater than the one that waits
+  program.ask(6, ask_next);
+  program.ask(7, publish_request(kVersionMax.value + 1, "e"));
+  ASSERT_TRUE(answered(program, 7));
+  EXPECT_EQ(program.answer(0).next_version_reply().version(), 5u);
+  EXPECT_EQ(program.answer(1).publish_accepted().version(), 5u);
+  EXPECT_EQ(program.answer(2).publish_accepted().version(), 9u);
+  EXPECT_EQ(program.answer(3).publish_accepted().version(), 10u);
+  EXPECT_EQ(program.answer(4).error_reply().code(), number(Errc::kAlreadyExists));
+  EXPECT_THAT(program.answer(4).error_reply().detail(), HasSubstr("the latest is 10"));
+  EXPECT_EQ(program.answer(5).next_version_reply().version(), 11u);
+  EXPECT_EQ(program.answer(6).error_reply().code(), number(Errc::kInvalidArgument));
+}
+
+TEST_F(LocalApiTest, ANodeThatPublishesNothingRefusesAtOnce) {
+  service.next = fail(Errc::kNotAllowed, Op::kPublish, "a worker");
+  Program program(net, path);
+  program.ask(1, publish_request(1, "/weights"));
+  ASSERT_TRUE(answered(program, 1));
+  EXPECT_EQ(program.answer(0).error_reply().code(), number(Errc::kNotAllowed));
+  EXPECT_TRUE(service.publications.empty());
+}
+
+TEST_F(LocalApiTest, AWaitEndsWhenItIsReachedAndLastsWhileTheVersionWaitsItself) {
+  Program program(net, path);
+  program.ask(1, publish_request(1, "a"));
+  program.ask(2, publish_request(2, "b"));
+  program.ask(3, wait_request(2));
+  program.ask(4, wait_request(7));
   ASSERT_TRUE(answered(program, 3));
-  EXPECT_EQ(program.answer(0).request_id(), 11u);
-  EXPECT_EQ(program.answer(0).publish_taken().snapshot_bytes(), 1000u);
-  EXPECT_EQ(program.answer(1).request_id(), 12u);
-  EXPECT_TRUE(program.answer(1).has_publish_taken());
-  EXPECT_EQ(program.answer(2).request_id(), 11u);
-  EXPECT_THAT(program.answer(2).error_reply().detail(), HasSubstr("version 2"));
+  EXPECT_EQ(program.answer(2).request_id(), 4u);
+  EXPECT_EQ(program.answer(2).error_reply().code(), number(Errc::kNotFound)) << "nobody publishes version 7";
+  service.publications[0].second(1000);
+  service.publications[1].second(1000);
+  ASSERT_TRUE(answered(program, 6));
+  EXPECT_EQ(program.answer(3).publish_taken().snapshot_bytes(), 1000u);
+  EXPECT_EQ(program.answer(4).request_id(), 2u);
+  EXPECT_EQ(program.answer(5).error_reply().code(), number(Errc::kNotFound)) << "the service knows of no result";
+
+  service.result.emplace();
+  program.ask(5, wait_request(2));
+  net.run_for(milliseconds(20));
+  EXPECT_EQ(program.controls.size(), 6u);
   service.result->set_reached(true);
   api->handle_change();
+  ASSERT_TRUE(answered(program, 7));
+  EXPECT_EQ(program.answer(6).request_id(), 5u);
+  EXPECT_TRUE(program.answer(6).publish_result().reached());
+}
+
+TEST_F(LocalApiTest, AWaitEndsInTime) {
+  service.result.emplace();
+  Program program(net, path);
+  const auto start = std::chrono::steady_clock::now();
+  program.ask(1, wait_request(1, 0.03));
+  ASSERT_TRUE(answered(program, 1));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(90)) << "not at the next look a tenth later";
+  EXPECT_TRUE(program.answer(0).has_publish_result());
+  program.ask(2, publish_request(1, "a"));
+  program.ask(3, wait_request(1, 0.03));
+  ASSERT_TRUE(answered(program, 3));
+  EXPECT_EQ(program.answer(2).error_reply().code(), number(Errc::kTimedOut)) << "it is not even taken over";
+  program.ask(4, wait_request(1, std::nan("")));
   ASSERT_TRUE(answered(program, 4));
-  EXPECT_EQ(program.answer(3).request_id(), 12u);
-  EXPECT_TRUE(program.answer(3).has_publish_result());
+  EXPECT_EQ(program.answer(3).error_reply().code(), number(Errc::kInvalidArgument));
+}
+
+TEST_F(LocalApiTest, TooManyWaitsOfOneProgramAreRefused) {
+  service.result.emplace();
+  Program program(net, path);
+  for (std::uint64_t id = 1; id <= LocalApi::kWaitsMax + 1; ++id) program.ask(id, wait_request(1));
+  ASSERT_TRUE(answered(program, 1));
+  EXPECT_EQ(program.answer(0).request_id(), LocalApi::kWaitsMax + 1);
+  EXPECT_EQ(program.answer(0).error_reply().code(), number(Errc::kBusy));
+}
+
+// ---- regions
+
+/// A memfd with these bytes.
+UniqueFd memory(std::size_t bytes, int seals = F_SEAL_SHRINK | F_SEAL_GROW) {
+  UniqueFd fd(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  EXPECT_EQ(::ftruncate(fd.get(), off_t(bytes)), 0);
+  EXPECT_EQ(::fcntl(fd.get(), F_ADD_SEALS, seals), 0);
+  return fd;
+}
+
+struct RegionTest : LocalApiTest {
+  client::Cancellation cancellation;
+  std::unique_ptr<client::LocalChannel> channel = [this] {
+    auto opened = client::LocalChannel::open(directory.string(), client::deadline_after(1000), cancellation);
+    EXPECT_TRUE(opened.has_value());
+    return std::move(*opened);
+  }();
+
+  /// Offers a descriptor; the daemon's answer.
+  client::Message offer(int fd) {
+    client::PublishRequest request;
+    request.region = true;
+    EXPECT_TRUE(channel->send({.kind = request}, client::deadline_after(1000), fd).has_value());
+    std::optional<client::Message> answer;
+    EXPECT_TRUE(net.run_until([&] {
+      auto got = channel->poll();
+      if (got.has_value() && *got) answer = **got;
+      return !got.has_value() || answer.has_value();
+    }));
+    return answer.value_or(client::Message{});
+  }
+  Errc refusal(int fd) {
+    const client::Message answer = offer(fd);
+    const auto* error = answer.get<client::ErrorReply>();
+    EXPECT_NE(error, nullptr);
+    return error == nullptr ? Errc::kIo : static_cast<Errc>(error->code);
+  }
+  /// Descriptors of this process that lead to memory.
+  static std::size_t open_memory() {
+    std::size_t count = 0;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+      std::error_code error;
+      count += std::filesystem::read_symlink(entry, error).string().find("/memfd:test") == 0;
+    }
+    return count;
+  }
+};
+
+TEST_F(RegionTest, SealedMemoryIsAcceptedAndLetGoOfAfterwards) {
+  {
+    const UniqueFd region = memory(5000);
+    const client::Message answer = offer(region.get());
+    ASSERT_NE(answer.get<client::PublishAccepted>(), nullptr);
+  }
+  ASSERT_EQ(service.publications.size(), 1u);
+  const FileRef file = std::move(service.publications[0].first.region);
+  ASSERT_NE(file, nullptr);
+  EXPECT_EQ(file->info()->size_bytes, 5000u);
+  EXPECT_EQ(open_memory(), 1u) << "the daemon's own";
+  service.publications[0].second(5000);
+}
+
+TEST_F(RegionTest, WhatIsNoRegionIsRefusedAndLetGoOf) {
+  EXPECT_EQ(refusal(-1), Errc::kInvalidArgument) << "no descriptor";
+  const UniqueFd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  EXPECT_EQ(refusal(null.get()), Errc::kInvalidArgument);
+  const UniqueFd file(::open((directory / "file").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  EXPECT_EQ(refusal(file.get()), Errc::kInvalidArgument) << "not memory";
+  const UniqueFd folder(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  EXPECT_EQ(refusal(folder.get()), Errc::kInvalidArgument);
+  EXPECT_EQ(refusal(memory(5000, 0).get()), Errc::kInvalidArgument) << "not sealed";
+  EXPECT_EQ(refusal(memory(5000, F_SEAL_GROW).get()), Errc::kInvalidArgument) << "it could be cut short";
+  EXPECT_EQ(refusal(memory(5000, F_SEAL_SHRINK).get()), Errc::kInvalidArgument);
+  EXPECT_EQ(refusal(memory(0).get()), Errc::kInvalidArgument) << "empty";
+  EXPECT_EQ(refusal(memory(kPayloadBytesMax + 1).get()), Errc::kTooLarge);
+  {
+    const UniqueFd region = memory(5000);
+    const std::string name = "/proc/self/fd/" + std::to_string(region.get());
+    EXPECT_EQ(refusal(UniqueFd(::open(name.c_str(), O_WRONLY | O_CLOEXEC)).get()), Errc::kInvalidArgument);
+  }
+  EXPECT_EQ(open_memory(), 0u);
+  EXPECT_TRUE(service.publications.empty());
+  EXPECT_NE(offer(memory(5000).get()).get<client::PublishAccepted>(), nullptr) << "the connection stays";
+}
+
+// A descriptor that no request takes stays with the connection, a few at most, and ends with it.
+TEST_F(RegionTest, DescriptorsThatNobodyTakesAreBounded) {
+  const UniqueFd region = memory(5000);
+  for (int i = 0; i < 50; ++i) {
+    ASSERT_TRUE(
+        channel->send({.kind = client::VersionsRequest{}}, client::deadline_after(1000), region.get()).has_value());
+    net.run_for(milliseconds(1));
+  }
+  net.run_for(milliseconds(20));
+  EXPECT_LE(open_memory(), 1 + Stream::kDescriptorsMax);
+  channel.reset();
+  ASSERT_TRUE(net.run_until([&] { return open_memory() == 1; }));
 }
 
 TEST_F(LocalApiTest, AProgramThatHasGoneIsNotAnswered) {
@@ -276,6 +466,65 @@ TEST_F(LocalApiTest, SubscribersHearOfEachVersionUnderTheirRequest) {
   for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(program.answer(i).request_id(), 5u);
   EXPECT_EQ(program.answer(1).version_preparing().version(), 2u);
   EXPECT_EQ(program.answer(2).version_installed().version(), 1u) << "it can have the old one again";
+}
+
+local::Message acquire_request(std::uint64_t version) {
+  local::Message message;
+  message.mutable_acquire_request()->set_version(version);
+  return message;
+}
+local::Message release_request(std::uint64_t version) {
+  local::Message message;
+  message.mutable_release_request()->set_version(version);
+  return message;
+}
+
+TEST_F(LocalApiTest, AcquiredVersionsArePinnedUntilTheyAreReleased) {
+  service.complete = {Version{1}, Version{2}};
+  Program program(net, path);
+  program.ask(1, acquire_request(0));
+  ASSERT_TRUE(answered(program, 1));
+  EXPECT_EQ(program.answer(0).error_reply().code(), number(Errc::kNotFound)) << "none is in use";
+  service.in_use.emplace().set_version(2);
+  program.ask(2, acquire_request(0));
+  program.ask(3, acquire_request(1));
+  program.ask(4, acquire_request(1));
+  program.ask(5, acquire_request(7));
+  ASSERT_TRUE(answered(program, 5));
+  EXPECT_EQ(program.answer(1).version_installed().version(), 2u);
+  EXPECT_EQ(program.answer(2).version_installed().version(), 1u);
+  EXPECT_EQ(program.answer(4).error_reply().code(), number(Errc::kNotFound));
+  EXPECT_THAT(service.pinned, testing::UnorderedElementsAre(Version{2}, Version{1}, Version{1}));
+  program.ask(0, release_request(1));
+  program.ask(0, release_request(9));  // never acquired
+  program.ask(6, status_request());
+  ASSERT_TRUE(answered(program, 6));
+  EXPECT_THAT(service.pinned, testing::UnorderedElementsAre(Version{2}, Version{1}));
+}
+
+TEST_F(LocalApiTest, PinsEndWithTheirConnectionAndAreBounded) {
+  service.complete = {Version{1}};
+  Program other(net, path);
+  other.ask(1, acquire_request(1));
+  ASSERT_TRUE(answered(other, 1));
+  {
+    Program program(net, path);
+    for (std::uint64_t id = 1; id <= LocalApi::kPinsMax + 1; ++id) program.ask(id, acquire_request(1));
+    ASSERT_TRUE(answered(program, LocalApi::kPinsMax + 1));
+    EXPECT_EQ(program.answer(LocalApi::kPinsMax).error_reply().code(), number(Errc::kBusy));
+    EXPECT_EQ(service.pinned.size(), 1 + LocalApi::kPinsMax);
+  }
+  ASSERT_TRUE(net.run_until([&] { return service.pinned.size() == 1; }));
+}
+
+TEST_F(LocalApiTest, NothingIsAcquiredWhileTheOnlyCopyIsToBecomeAnother) {
+  service.complete = {Version{1}};
+  service.letting_go.emplace().set_version(2);
+  Program program(net, path);
+  program.ask(1, acquire_request(1));
+  ASSERT_TRUE(answered(program, 1));
+  EXPECT_EQ(program.answer(0).error_reply().code(), number(Errc::kBusy));
+  EXPECT_TRUE(service.pinned.empty());
 }
 
 TEST_F(LocalApiTest, BytesThatAreNoRequestCloseTheConnection) {

@@ -77,6 +77,8 @@ class OriginCore final : public Core {
   [[nodiscard]] std::optional<PublicationProgress> progress(Version version) const {
     return publications_.progress(version);
   }
+  /// The greatest number that was ever given to a version: the next one has to be greater.
+  [[nodiscard]] Version last_used() const { return publications_.last_used(); }
   /// The version of the last publication, also while it is taken over.
   [[nodiscard]] Version latest() const { return publications_.latest(); }
   [[nodiscard]] const Membership& members() const { return members_; }

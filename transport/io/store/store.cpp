@@ -567,7 +567,8 @@ void StoreImpl::forget_old() {
   for (auto it = complete_.begin(); excess > 0; --excess) {
     const auto& [version, complete] = *it;
     // If the power failed now, the newest one that is on the disk would be all that is left.
-    if (version == newest_durable || complete->users > 0 || (retained_ && retained_->contains(version))) {
+    if (version == newest_durable || complete->users > 0 || is_pinned(version) ||
+        (retained_ && retained_->contains(version))) {
       ++it;
       continue;
     }

@@ -120,6 +120,9 @@ class Store {
   /// What is in use: these payloads stay, besides the last versions_kept versions. Patches that are not named go, from
   /// the first call on.
   virtual void retain(const std::vector<PayloadId>& payloads) = 0;
+  /// Versions that programs on this host use: they stay, complete and unchanged, whatever their number. With
+  /// single_copy no other takes the place of one.
+  virtual void pin(std::vector<Version> versions) = 0;
   /// What was found at start and what has begun since, oldest first. Those that nobody begins stay until discarded.
   [[nodiscard]] virtual std::vector<PartialVersion> partial() const = 0;
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <map>
@@ -58,6 +59,11 @@ class StoreImpl final : public Store {
 
   void retain(const std::vector<PayloadId>& payloads) override {
     retained_ = std::set<PayloadId>(payloads.begin(), payloads.end());
+    forget_old();
+  }
+
+  void pin(std::vector<Version> versions) override {
+    pinned_ = std::move(versions);
     forget_old();
   }
 
@@ -183,7 +189,10 @@ class StoreImpl final : public Store {
   void prepare_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done);
   void take_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done);
   void change_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done);
-  static std::string why_in_use(const Complete& base);
+  [[nodiscard]] std::string why_in_use(const Complete& base) const;
+  [[nodiscard]] bool is_pinned(Version version) const {
+    return std::find(pinned_.begin(), pinned_.end(), version) != pinned_.end();
+  }
   static InPlaceWork work_of(const Incoming& incoming) {
     const Complete& base = *incoming.base;
     return {base.files, incoming.files, incoming.record, base.stored.manifest.snapshot_digest};
@@ -223,6 +232,7 @@ class StoreImpl final : public Store {
   std::map<Version, CompleteRef> complete_;
   std::map<PayloadId, PatchRef> patches_;
   std::optional<std::set<PayloadId>> retained_;
+  std::vector<Version> pinned_;
   /// Payloads whose files are being made; what they point to says whether they are still wanted.
   std::map<PayloadId, std::shared_ptr<bool>> preparing_;
   Version pending_in_place_update_{};

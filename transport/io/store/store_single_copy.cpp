@@ -92,10 +92,11 @@ void StoreImpl::give_up_waiting(const IncomingRef& incoming, const std::string& 
       });
 }
 
-/// What this store itself does with the only copy; "" if nothing. Reads and syncing have its files open, and what is
-/// not durable yet may have a journal of its own.
-std::string StoreImpl::why_in_use(const Complete& base) {
+/// What this store itself, or who has pinned it, does with the only copy; "" if nothing. Reads and syncing have its
+/// files open, and what is not durable yet may have a journal of its own.
+std::string StoreImpl::why_in_use(const Complete& base) const {
   if (base.users > 1) return "it is being read for other workers";
+  if (is_pinned(base.stored.manifest.version)) return "a program on this host has acquired it";
   return base.stored.durable ? "" : "it is not on the disk yet";
 }
 

@@ -110,6 +110,7 @@ TEST_P(SingleCopyTest, NothingIsTouchedBeforeThePatchIsWhole) {
 }
 
 TEST_P(SingleCopyTest, WaitsForWhoeverHasTheFiles) {
+  Publication from = one;
   const auto readers = {
       std::function(
           [](const fs::path& path) -> std::shared_ptr<void> { return FileRef(*real_files().open(path, {})); }),
@@ -121,8 +122,11 @@ TEST_P(SingleCopyTest, WaitsForWhoeverHasTheFiles) {
         fs::create_hard_link(path, link);
         return {nullptr, [link](void*) { fs::remove(link); }};
       }),
+      std::function([&](const fs::path&) -> std::shared_ptr<void> {
+        store_->pin({from.manifest.version});
+        return {nullptr, [this](void*) { store_->pin({}); }};
+      }),
   };
-  Publication from = one;
   for (const auto& reader : readers) {
     const Publication to = next_of(from, from.manifest.version.value + 1);
     const Publication step = patch_of(from, to);

@@ -147,6 +147,19 @@ TEST_P(StoreTest, KeepsTheLastVersions) {
   EXPECT_TRUE(holds(layout().complete(Version{3}), publication(3)));
 }
 
+TEST_P(StoreTest, KeepsPinnedVersionsBesideTheLast) {
+  open();
+  ASSERT_TRUE(install(publication(1)).has_value());
+  store_->pin({Version{1}});
+  for (const std::uint64_t v : {2, 3, 5}) ASSERT_TRUE(install(publication(v)).has_value());
+  await_durable(Version{5});
+  ASSERT_EQ(store_->versions().size(), 3u);
+  EXPECT_TRUE(holds(layout().complete(Version{1}), publication(1)));
+  store_->pin({});
+  EXPECT_EQ(store_->versions().size(), 2u);
+  EXPECT_TRUE(eventually([&] { return !fs::exists(layout().complete(Version{1})); }));
+}
+
 /// Few descriptors for this process, and a file system that knows it.
 class FewDescriptors {
  public:

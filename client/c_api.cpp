@@ -1,0 +1,501 @@
+// weightcast.h over the classes of this folder: checks what a C caller passes, and turns results into codes and
+// structs.
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <string>
+
+#include "base/text.h"
+#include "client/client.h"
+#include "client/region.h"
+#include "client/status_json.h"
+#include "client/subscription.h"
+#include "weightcast/weightcast.h"
+
+namespace weightcast::client {
+namespace {
+
+static_assert(WC_INVALID_ARGUMENT == static_cast<int>(Errc::kInvalidArgument) + 1);
+static_assert(WC_WRONG_BASE == static_cast<int>(Errc::kWrongBase) + 1);
+static_assert(WC_NOT_ALLOWED == static_cast<int>(Errc::kNotAllowed) + 1);
+static_assert(WC_CANCELLED == static_cast<int>(Errc::kCancelled) + 1);
+
+Error invalid(std::string why) { return fail(Errc::kInvalidArgument, Op::kConfigure, std::move(why)); }
+
+/// A daemon of a later release may know more codes.
+wc_code code_of(Errc code) {
+  const int number = static_cast<int>(code) + 1;
+  return number >= WC_INVALID_ARGUMENT && number <= WC_CANCELLED ? static_cast<wc_code>(number) : WC_IO;
+}
+
+template <std::size_t Size>
+void copy_text(char (&to)[Size], std::string_view text) {
+  const std::string_view cut = cut_text(text, Size - 1);
+  std::memcpy(to, cut.data(), cut.size());
+  to[cut.size()] = '\0';
+}
+
+/// Copies a caller's struct, whose `struct_size` says how much of it he has.
+template <typename T>
+Status copy_in(const T* from, T& to) {
+  if (from == nullptr) return {};
+  if (from->struct_size < sizeof(T)) return invalid("a struct's struct_size is too small; set it by WC_INIT");
+  const auto* const bytes = reinterpret_cast<const char*>(from);
+  if (std::any_of(bytes + sizeof(T), bytes + from->struct_size, [](char byte) { return byte != 0; })) {
+    return fail(Errc::kUnsupported, Op::kConfigure,
+                "a struct has members that this library does not know; install the library that its header is from");
+  }
+  std::memcpy(&to, from, sizeof(T));
+  return {};
+}
+
+/// Fills in as much of a caller's struct as he has.
+template <typename T>
+void copy_out(const T& from, T* to) {
+  const std::size_t size = std::min(to->struct_size, sizeof(T));
+  const std::size_t kept = to->struct_size;
+  std::memcpy(to, &from, size);
+  to->struct_size = kept;
+}
+
+template <typename T>
+Status check_out(const T* out) {
+  if (out == nullptr) return invalid("the place for the result is NULL");
+  if (out->struct_size < sizeof(T)) return invalid("a struct's struct_size is too small; set it by WC_INIT");
+  return {};
+}
+
+void report(const Error& error, wc_error* out) {
+  if (out == nullptr || out->struct_size < sizeof *out) return;
+  wc_error filled{};
+  filled.code = code_of(error.code);
+  copy_text(filled.operation, to_string(error.op));
+  std::string line = error.message();
+  std::replace(line.begin(), line.end(), '\n', ' ');
+  copy_text(filled.message, line);
+  copy_out(filled, out);
+}
+
+/// Runs `body`, which returns a Status. No exception leaves the library.
+template <typename Body>
+wc_code run(wc_error* error, const Body& body) noexcept {
+  try {
+    const Status status = body();
+    if (status.has_value()) return WC_OK;
+    report(status.error(), error);
+    return code_of(status.error().code);
+  } catch (const std::bad_alloc&) {
+    report(Error{Errc::kNoSpace, Op::kConfigure, {}}, error);
+    return WC_NO_SPACE;
+  } catch (const std::exception&) {
+    report(Error{Errc::kIo, Op::kConfigure, {}}, error);
+    return WC_IO;
+  }
+}
+
+/// One call at a time uses a handle; who comes second is told so.
+class Turn {
+ public:
+  explicit Turn(std::atomic<bool>& taken) : taken_(taken), ours_(!taken.exchange(true)) {}
+  ~Turn() {
+    if (ours_) taken_ = false;
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+  [[nodiscard]] bool ours() const { return ours_; }
+
+ private:
+  std::atomic<bool>& taken_;
+  const bool ours_;
+};
+
+/// run() with a handle's turn taken.
+template <typename Handle, typename Body>
+wc_code run_on(Handle* handle, wc_error* error, const Body& body) noexcept {
+  return run(error, [&]() -> Status {
+    if (handle == nullptr) return invalid("the handle is NULL");
+    const Turn turn(handle->taken);
+    if (!turn.ours()) return fail(Errc::kBusy, Op::kConfigure, "another thread is inside a call of this handle");
+    handle->impl->cancellation().clear();
+    return body(*handle->impl);
+  });
+}
+
+Result<PublishOptions> options_of(const wc_publish_options* given) {
+  wc_publish_options options{};
+  WC_TRY(copy_in(given, options));
+  if ((options.flags & ~(WC_ALLOW_NONFINITE | WC_SECOND_REGION)) != 0 || options.reserved != 0) {
+    return invalid("wc_publish_options has flags that this library does not know");
+  }
+  PublishOptions made;
+  made.version = options.version;
+  made.allow_nonfinite = (options.flags & WC_ALLOW_NONFINITE) != 0;
+  made.second_region = (options.flags & WC_SECOND_REGION) != 0;
+  return made;
+}
+
+Result<std::span<const wc_tensor>> tensors_of(const wc_tensor* tensors, std::size_t count) {
+  if (tensors == nullptr && count > 0) return invalid("the tensors are NULL");
+  return std::span(tensors, count);
+}
+
+Status give_text(const std::string& text, char** out) {
+  *out = static_cast<char*>(std::malloc(text.size() + 1));
+  if (*out == nullptr) throw std::bad_alloc();
+  std::memcpy(*out, text.c_str(), text.size() + 1);
+  return {};
+}
+
+wc_outcome outcome_of(const Outcome& from) {
+  const PublishResult& result = from.result;
+  wc_outcome out{};
+  out.version = result.version;
+  out.payload = result.kind <= WC_PATCH ? static_cast<wc_payload>(result.kind) : WC_UNDECIDED;
+  out.reached = result.reached ? 1 : 0;
+  out.payload_bytes = result.payload_bytes;
+  out.workers = result.workers;
+  out.installed = result.installed;
+  out.t50_s = result.t50_s.value_or(-1);
+  out.t90_s = result.t90_s.value_or(-1);
+  out.t100_s = result.t100_s.value_or(-1);
+  out.take_s = from.take_s.value_or(-1);
+  out.predicted_s = result.predicted_s;
+  out.origin_egress_bytes = result.origin_egress_bytes;
+  copy_text(out.topology, result.topology);
+  std::string missing;
+  for (const std::string& name : result.missing) {
+    if (missing.size() + name.size() + 2 > sizeof out.missing) break;
+    missing += missing.empty() ? name : "\n" + name;
+  }
+  copy_text(out.missing, missing);
+  return out;
+}
+
+void tell_progress(const wc_wait_options& options, const PublishProgress& from) {
+  std::vector<wc_worker_progress> workers;
+  for (const WorkerProgress& worker : from.workers) {
+    workers.push_back({worker.name.c_str(), worker.chunks_verified, worker.chunks_total, worker.receive_bytes_per_s,
+                       worker.installed ? 1u : 0u, 0});
+  }
+  wc_progress progress{};
+  progress.struct_size = sizeof progress;
+  progress.version = from.version;
+  progress.payload_bytes = from.payload_bytes;
+  progress.elapsed_s = from.elapsed_s;
+  progress.received = from.received;
+  progress.workers = from.workers_total;
+  progress.installed = from.installed;
+  progress.worker = workers.data();
+  progress.worker_count = workers.size();
+  options.on_progress(options.context, &progress);
+}
+
+Result<WaitOptions> wait_options_of(const wc_wait_options& options) {
+  WaitOptions made;
+  if (options.until == WC_INSTALLED) {
+    if (!(options.fraction > 0 && options.fraction <= 1)) return invalid("wc_wait: the fraction is not within 0 and 1");
+    made.fraction = options.fraction;
+  } else if (options.until != WC_TAKEN_OVER) {
+    return invalid("wc_wait: there is no such thing to wait for");
+  }
+  if (options.on_progress != nullptr) {
+    made.on_progress = [options](const PublishProgress& progress) { tell_progress(options, progress); };
+  }
+  return made;
+}
+
+wc_event event_of(const Event& from) {
+  wc_event out{};
+  if (const auto* installed = std::get_if<VersionInstalled>(&from)) {
+    out.kind = WC_EVENT_INSTALLED;
+    out.version = installed->version;
+    copy_text(out.directory, installed->path);
+    copy_text(out.digest, installed->digest);
+  } else if (const auto* preparing = std::get_if<VersionPreparing>(&from)) {
+    out.kind = WC_EVENT_PREPARING;
+    out.version = preparing->version;
+  } else {
+    out.kind = WC_EVENT_DISCONNECTED;
+  }
+  return out;
+}
+
+}  // namespace
+}  // namespace weightcast::client
+
+using namespace weightcast;          // NOLINT: this file is the interface of the one below
+using namespace weightcast::client;  // NOLINT
+
+struct wc_client {
+  std::unique_ptr<Client> impl;
+  std::atomic<bool> taken{false};
+};
+
+struct wc_subscription {
+  std::unique_ptr<Subscription> impl;
+  std::atomic<bool> taken{false};
+};
+
+struct wc_region {
+  std::unique_ptr<Region> memory;
+  SafetensorsHeader header;
+};
+
+// ---- errors
+
+const char* wc_version(void) { return WEIGHTCAST_VERSION; }
+
+const char* wc_code_name(wc_code code) {
+  if (code == WC_OK) return "ok";
+  if (code < WC_INVALID_ARGUMENT || code > WC_CANCELLED) return "unknown";
+  return to_string(static_cast<Errc>(static_cast<int>(code) - 1)).data();  // of a literal
+}
+
+// ---- client
+
+wc_code wc_open(const char* state_dir, int64_t timeout_ms, wc_client** client, wc_error* error) {
+  if (client != nullptr) *client = nullptr;
+  return run(error, [&]() -> Status {
+    if (state_dir == nullptr || client == nullptr) return invalid("wc_open: an argument is NULL");
+    WC_ASSIGN(std::unique_ptr<Client> impl, Client::open(state_dir, deadline_after(timeout_ms)));
+    *client = new wc_client{std::move(impl)};
+    return {};
+  });
+}
+
+void wc_close(wc_client* client) { delete client; }
+
+void wc_cancel(wc_client* client) {
+  if (client != nullptr) client->impl->cancellation().request();
+}
+
+wc_code wc_status(wc_client* client, int64_t timeout_ms, char** json, wc_error* error) {
+  return run_on(client, error, [&](Client& impl) -> Status {
+    if (json == nullptr) return invalid("wc_status: the place for the text is NULL");
+    WC_ASSIGN(const StatusReply status, impl.status(deadline_after(timeout_ms)));
+    return give_text(to_json(status), json);
+  });
+}
+
+wc_code wc_versions(wc_client* client, int64_t timeout_ms, char** json, wc_error* error) {
+  return run_on(client, error, [&](Client& impl) -> Status {
+    if (json == nullptr) return invalid("wc_versions: the place for the text is NULL");
+    WC_ASSIGN(const VersionsReply versions, impl.versions(deadline_after(timeout_ms)));
+    return give_text(to_json(versions), json);
+  });
+}
+
+void wc_free(char* text) { std::free(text); }
+
+// ---- publishing
+
+wc_code wc_next_version(wc_client* client, int64_t timeout_ms, uint64_t* version, wc_error* error) {
+  return run_on(client, error, [&](Client& impl) -> Status {
+    if (version == nullptr) return invalid("wc_next_version: the place for the version is NULL");
+    WC_ASSIGN(*version, impl.next_version(deadline_after(timeout_ms)));
+    return {};
+  });
+}
+
+wc_code wc_begin(wc_client* client, const wc_publish_options* options, const wc_tensor* tensors, size_t count,
+                 void** addresses, int64_t timeout_ms, wc_error* error) {
+  return run_on(client, error, [&](Client& impl) -> Status {
+    const Deadline deadline = deadline_after(timeout_ms);
+    WC_ASSIGN(const PublishOptions made, options_of(options));
+    WC_ASSIGN(const std::span<const wc_tensor> all, tensors_of(tensors, count));
+    if (addresses == nullptr) return invalid("wc_begin: the place for the addresses is NULL");
+    return impl.begin(made, all, addresses, deadline);
+  });
+}
+
+wc_code wc_commit(wc_client* client, const wc_publish_options* options, int64_t timeout_ms, uint64_t* version,
+                  wc_error* error) {
+  return run_on(client, error, [&](Client& impl) -> Status {
+    const Deadline deadline = deadline_after(timeout_ms);
+    std::optional<PublishOptions> made;
+    if (options != nullptr) {
+      WC_ASSIGN(made, options_of(options));
+    }
+    WC_ASSIGN(const std::uint64_t given, impl.commit(made, deadline));
+    if (version != nullptr) *version = given;
+    return {};
+  });
+}
+
+wc_code wc_abort(wc_client* client, wc_error* error) {
+  return run_on(client, error, [&](Client& impl) -> Status {
+    impl.abort();
+    return {};
+  });
+}
+
+wc_code wc_reserve(wc_client* client, const wc_tensor* tensors, size_t count, unsigned regions, wc_error* error) {
+  return run_on(client, error, [&](Client& impl) -> Status {
+    WC_ASSIGN(const std::span<const wc_tensor> all, tensors_of(tensors, count));
+    if (regions < 1 || regions > RegionPool::kRegionsMax) return invalid("wc_reserve: regions is neither 1 nor 2");
+    return impl.reserve(all, regions);
+  });
+}
+
+wc_code wc_publish(wc_client* client, const wc_publish_options* options, const wc_tensor* tensors, size_t count,
+                   int64_t timeout_ms, uint64_t* version, wc_error* error) {
+  return run_on(client, error, [&](Client& impl) -> Status {
+    const Deadline deadline = deadline_after(timeout_ms);
+    WC_ASSIGN(const PublishOptions made, options_of(options));
+    WC_ASSIGN(const std::span<const wc_tensor> all, tensors_of(tensors, count));
+    WC_ASSIGN(const std::uint64_t given, impl.publish(made, all, deadline));
+    if (version != nullptr) *version = given;
+    return {};
+  });
+}
+
+wc_code wc_publish_path(wc_client* client, const wc_publish_options* options, const char* path, int64_t timeout_ms,
+                        uint64_t* version, wc_error* error) {
+  return run_on(client, error, [&](Client& impl) -> Status {
+    const Deadline deadline = deadline_after(timeout_ms);
+    WC_ASSIGN(const PublishOptions made, options_of(options));
+    if (path == nullptr) return invalid("wc_publish_path: the path is NULL");
+    WC_ASSIGN(const std::uint64_t given, impl.publish_path(made, path, deadline));
+    if (version != nullptr) *version = given;
+    return {};
+  });
+}
+
+wc_code wc_wait(wc_client* client, uint64_t version, const wc_wait_options* options, int64_t timeout_ms,
+                wc_outcome* outcome, wc_error* error) {
+  return run_on(client, error, [&](Client& impl) -> Status {
+    const Deadline deadline = deadline_after(timeout_ms);
+    wc_wait_options given{};
+    given.until = WC_TAKEN_OVER;
+    WC_TRY(copy_in(options, given));
+    WC_ASSIGN(const WaitOptions made, wait_options_of(given));
+    if (outcome != nullptr) {
+      WC_TRY(check_out(outcome));
+      copy_out(wc_outcome{}, outcome);
+    }
+    WC_ASSIGN(const Outcome reached, impl.wait(version, made, deadline));
+    if (outcome != nullptr) copy_out(outcome_of(reached), outcome);
+    if (reached.result.reached) return {};
+    return fail(Errc::kTimedOut, Op::kPublish,
+                "version " + std::to_string(reached.result.version) + ": " + std::to_string(reached.result.installed) +
+                    " of " + std::to_string(reached.result.workers) + " workers installed it in time");
+  });
+}
+
+// ---- regions of other processes
+
+wc_code wc_region_fd(wc_client* client, int* fd, wc_error* error) {
+  return run_on(client, error, [&](Client& impl) -> Status {
+    if (fd == nullptr) return invalid("wc_region_fd: the place for the descriptor is NULL");
+    WC_ASSIGN(*fd, impl.region_fd());
+    return {};
+  });
+}
+
+wc_code wc_region_attach(int fd, wc_region** region, wc_error* error) {
+  if (region != nullptr) *region = nullptr;
+  return run(error, [&]() -> Status {
+    if (region == nullptr) return invalid("wc_region_attach: the place for the region is NULL");
+    WC_ASSIGN(std::unique_ptr<Region> memory, Region::attach(fd));
+    const auto bytes = std::as_bytes(std::span<const char>(memory->data(), memory->size_bytes()));
+    WC_ASSIGN(const std::uint64_t header_bytes, safetensors_data_offset(bytes, bytes.size(), "region"));
+    WC_ASSIGN(SafetensorsHeader header, parse_safetensors_header(bytes.first(header_bytes), bytes.size(), "region"));
+    *region = new wc_region{std::move(memory), std::move(header)};
+    return {};
+  });
+}
+
+void wc_region_close(wc_region* region) { delete region; }
+
+size_t wc_region_count(const wc_region* region) { return region == nullptr ? 0 : region->header.tensors.size(); }
+
+namespace {
+
+void fill_slot(const wc_region& region, const TensorInfo& tensor, wc_slot* out) {
+  wc_slot slot{};
+  slot.name = tensor.name.c_str();
+  slot.dtype = tensor.dtype.c_str();
+  slot.shape = tensor.shape.data();
+  slot.rank = tensor.shape.size();
+  slot.address = region.memory->data() + tensor.offset_bytes;
+  slot.size_bytes = tensor.size_bytes;
+  copy_out(slot, out);
+}
+
+}  // namespace
+
+wc_code wc_region_slot(const wc_region* region, size_t index, wc_slot* slot, wc_error* error) {
+  return run(error, [&]() -> Status {
+    if (region == nullptr) return invalid("wc_region_slot: the region is NULL");
+    WC_TRY(check_out(slot));
+    if (index >= region->header.tensors.size()) {
+      return fail(Errc::kNotFound, Op::kRead, "region: there is no tensor " + std::to_string(index));
+    }
+    fill_slot(*region, region->header.tensors[index], slot);
+    return {};
+  });
+}
+
+wc_code wc_region_find(const wc_region* region, const char* name, wc_slot* slot, wc_error* error) {
+  return run(error, [&]() -> Status {
+    if (region == nullptr || name == nullptr) return invalid("wc_region_find: an argument is NULL");
+    WC_TRY(check_out(slot));
+    const auto& tensors = region->header.tensors;
+    const auto found =
+        std::find_if(tensors.begin(), tensors.end(), [&](const TensorInfo& tensor) { return tensor.name == name; });
+    if (found == tensors.end()) {
+      return fail(Errc::kNotFound, Op::kRead, "region: there is no tensor " + quoted_name(name));
+    }
+    fill_slot(*region, *found, slot);
+    return {};
+  });
+}
+
+// ---- subscription
+
+wc_code wc_subscribe(const char* state_dir, int64_t timeout_ms, wc_subscription** subscription, wc_error* error) {
+  if (subscription != nullptr) *subscription = nullptr;
+  return run(error, [&]() -> Status {
+    if (state_dir == nullptr || subscription == nullptr) return invalid("wc_subscribe: an argument is NULL");
+    WC_ASSIGN(std::unique_ptr<Subscription> impl, Subscription::open(state_dir, deadline_after(timeout_ms)));
+    *subscription = new wc_subscription{std::move(impl)};
+    return {};
+  });
+}
+
+void wc_subscription_close(wc_subscription* subscription) { delete subscription; }
+
+int wc_subscription_fd(const wc_subscription* subscription) {
+  return subscription == nullptr ? -1 : subscription->impl->fd();
+}
+
+wc_code wc_next(wc_subscription* subscription, int64_t timeout_ms, wc_event* event, wc_error* error) {
+  return run_on(subscription, error, [&](Subscription& impl) -> Status {
+    WC_TRY(check_out(event));
+    WC_ASSIGN(const Event next, impl.next(deadline_after(timeout_ms)));
+    copy_out(event_of(next), event);
+    return {};
+  });
+}
+
+wc_code wc_acquire(wc_subscription* subscription, uint64_t version, int64_t timeout_ms, wc_event* event,
+                   wc_error* error) {
+  return run_on(subscription, error, [&](Subscription& impl) -> Status {
+    WC_TRY(check_out(event));
+    WC_ASSIGN(const VersionInstalled pinned, impl.acquire(version, deadline_after(timeout_ms)));
+    copy_out(event_of(pinned), event);
+    return {};
+  });
+}
+
+wc_code wc_release(wc_subscription* subscription, uint64_t version, int64_t timeout_ms, wc_error* error) {
+  return run_on(subscription, error,
+                [&](Subscription& impl) -> Status { return impl.release(version, deadline_after(timeout_ms)); });
+}
+
+void wc_subscription_cancel(wc_subscription* subscription) {
+  if (subscription != nullptr) subscription->impl->cancellation().request();
+}

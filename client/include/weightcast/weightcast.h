@@ -1,0 +1,374 @@
+#ifndef WEIGHTCAST_WEIGHTCAST_H
+#define WEIGHTCAST_WEIGHTCAST_H
+
+/* weightcast's interface for trainers and inference engines: publish, subscribe, status. C99, by libweightcast.so.
+ *
+ * Who talks to whom. A client speaks to the daemon whose state directory it is given, over DIR/api.sock. Only the
+ * daemon's own user may. A trainer publishes at the origin; an engine subscribes at the worker on its host.
+ *
+ * Errors. Each function that can fail returns a wc_code. WC_OK is 0. Where the last parameter is a wc_error and not
+ * NULL, a failing call fills it with one line for a person; a call that succeeds leaves it as it was. Every function
+ * can return WC_INVALID_ARGUMENT (a null pointer or a bad value; nothing was done), and where it takes a handle,
+ * WC_BUSY (another thread is inside a call of that handle). The comments name the other codes.
+ *
+ * Time. `timeout_ms` bounds the whole call, in milliseconds; the call returns at most 100 ms later. Negative is 0: what
+ * is there already. It counts up to a year. No call waits for anything but the daemon, and wc_begin() and wc_wait() for
+ * the origin's copy.
+ *
+ * Threads. A handle serves one call at a time, from any thread. Different handles are independent. wc_cancel() and
+ * wc_subscription_cancel() may come from any thread, while a call runs. The library starts no thread and installs no
+ * signal handler. After fork() only one of the two processes may use a handle.
+ *
+ * Ownership. Strings and arrays that a caller passes are read during the call only. What a function returns belongs to
+ * the handle until the moment that its comment names.
+ *
+ * Growth. Structs with a `struct_size` are filled in by the caller with sizeof of the struct, so that a newer library
+ * knows which members the caller has. WC_INIT sets it and clears the rest:  wc_outcome outcome = WC_INIT(outcome);
+ * Members named `reserved` are 0. Functions, codes and members are added, and never change or go, within one SOVERSION.
+ */
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define WC_API __attribute__((visibility("default")))
+#else
+#define WC_API
+#endif
+
+#if defined(__cplusplus)
+template <typename T>
+T wc_init() {
+  T made{};
+  made.struct_size = sizeof(T);
+  return made;
+}
+#define WC_INIT(variable) wc_init<decltype(variable)>()
+extern "C" {
+#else
+#define WC_INIT(variable) \
+  { .struct_size = sizeof(variable) }
+#endif
+
+/* The library's release, "0.1.0". Static. */
+WC_API const char* wc_version(void);
+
+/* ------------------------------------------------------------------------------------------------------- errors */
+
+typedef enum wc_code {
+  WC_OK = 0,
+  WC_INVALID_ARGUMENT = 1, /* the caller's input is wrong; repeating the call cannot help */
+  WC_CORRUPT = 2,          /* bytes do not match their format */
+  WC_TOO_LARGE = 3,        /* a length exceeds its limit */
+  WC_UNSUPPORTED = 4,      /* well formed, but of a kind that the other side does not know; releases differ */
+  WC_NOT_FOUND = 5,        /* no such daemon, version, file or tensor */
+  WC_ALREADY_EXISTS = 6,   /* the version is not greater than the last one */
+  WC_WRONG_BASE = 7,       /* a change is against another version than the last one */
+  WC_BUSY = 8,             /* something else holds it now; try again later */
+  WC_TIMED_OUT = 9,        /* the call's time was over */
+  WC_CLOSED = 10,          /* the daemon ended, or closed the connection, during the call */
+  WC_NO_SPACE = 11,        /* memory, a disk or a quota is full */
+  WC_IO = 12,              /* the operating system refused; the text carries its words */
+  WC_NOT_ALLOWED = 13,     /* this node may not do that, or another user owns it */
+  WC_CANCELLED = 14        /* wc_cancel() ended the call */
+} wc_code;
+
+/* What went wrong, for a person. Filled in by a failing call; the caller owns it, and it may live on the stack. */
+typedef struct wc_error {
+  size_t struct_size;
+  wc_code code;
+  char operation[16]; /* what was being done: "publish", "connect", ... */
+  char message[1024]; /* "cannot publish: ...": on what it failed, why, what to do. One line, cut off at a character */
+} wc_error;
+
+/* "invalid argument", "timed out", ...; "unknown" for a number that is no code. Static. */
+WC_API const char* wc_code_name(wc_code code);
+
+/* ------------------------------------------------------------------------------------------------------- client */
+
+/* A connection to one daemon. It connects again by itself in the first call after the connection was lost. */
+typedef struct wc_client wc_client;
+
+/* Connects to the daemon whose state directory is `state_dir`. `*client` is NULL on error; else wc_close() frees it.
+ * Errors: WC_NOT_FOUND (no daemon runs there), WC_NOT_ALLOWED (another user's), WC_TIMED_OUT, WC_IO. */
+WC_API wc_code wc_open(const char* state_dir, int64_t timeout_ms, wc_client** client, wc_error* error);
+
+/* Ends the connection and frees the handle and its memory; NULL is allowed. A publication that was committed goes on.
+ * No other call of the handle may be running. */
+WC_API void wc_close(wc_client* client);
+
+/* Ends the call that is running on this handle in another thread: it returns WC_CANCELLED at once. Has no effect where
+ * none runs. May be called from a signal handler. A commit that was cancelled may have been published: see wc_commit().
+ */
+WC_API void wc_cancel(wc_client* client);
+
+/* All nodes that the daemon knows, as JSON in UTF-8: what `weightcast status --json` prints. JSON, because nodes tell
+ * more with each release and callers in every language can read it. `*json` ends with a NUL, belongs to the caller, and
+ * is freed by wc_free().
+ * Errors, here and below for every call that asks the daemon: WC_TIMED_OUT, WC_CANCELLED, WC_CLOSED (the daemon ended
+ * during the call), and those of wc_open() where the connection was lost before. */
+WC_API wc_code wc_status(wc_client* client, int64_t timeout_ms, char** json, wc_error* error);
+
+/* The versions on this host, as JSON: what `weightcast versions --json` prints. As wc_status(). */
+WC_API wc_code wc_versions(wc_client* client, int64_t timeout_ms, char** json, wc_error* error);
+
+/* Frees what wc_status() and wc_versions() gave; NULL is allowed. */
+WC_API void wc_free(char* text);
+
+/* ---------------------------------------------------------------------------------------------------- publishing */
+
+/* One tensor. Its bytes are little-endian, row-major and without gaps. */
+typedef struct wc_tensor {
+  const char* name;      /* UTF-8; not "__metadata__" */
+  const char* dtype;     /* as safetensors writes it: "BF16", "F32", "F8_E4M3", "I64", ... */
+  const uint64_t* shape; /* `rank` lengths; may be NULL for rank 0 */
+  uint64_t rank;         /* at most 64; 0 is one element */
+  const void* data;      /* wc_publish(): the bytes; read by no other function */
+  uint64_t size_bytes;   /* 0, or what dtype and shape say; anything else is refused */
+  uint64_t reserved[2];
+} wc_tensor;
+
+/* Asks the origin to number a version by itself: one more than the greatest that it has or was given. */
+#define WC_NEXT_VERSION 0u
+
+enum {
+  WC_ALLOW_NONFINITE = 1u, /* publish although a tensor holds NaN or infinity */
+  WC_SECOND_REGION = 2u    /* wc_begin(): rather take more memory than wait for the origin */
+};
+
+typedef struct wc_publish_options {
+  size_t struct_size;
+  uint64_t version; /* greater than the last one and at most 2^63 - 1; or WC_NEXT_VERSION */
+  uint32_t flags;   /* WC_ALLOW_NONFINITE | WC_SECOND_REGION */
+  uint32_t reserved;
+} wc_publish_options;
+
+/* The number that the origin would give to the next version. Another program may take it first.
+ * Errors: WC_NOT_ALLOWED (the daemon is a worker), and those of wc_status(). */
+WC_API wc_code wc_next_version(wc_client* client, int64_t timeout_ms, uint64_t* version, wc_error* error);
+
+/* Begins a publication that the caller fills in place. Gives `addresses[i]`, the writable place of `tensors[i]`, in
+ * memory that the origin will read itself. The caller fills the tensors in any order, from any threads, and then calls
+ * wc_commit() or wc_abort(); until one of them returns, the addresses belong to the caller. After that they may not be
+ * written.
+ *
+ * The memory is a sealed memfd, a safetensors file: nothing of it remains when the process is killed. It is used again
+ * for the next publication of the same tensors, at the same addresses, and costs no page faults then; wc_reserve() pays
+ * for the first time. Its contents are undefined here. A client has one region, and a second one from the first call
+ * with WC_SECOND_REGION that finds the origin reading. Where all are read, the call waits. A region that the origin may
+ * be reading is never handed out, whatever has timed out.
+ *
+ * The call does not talk to the daemon, except to wait. `options` may be NULL: WC_NEXT_VERSION and no flags.
+ * Errors: WC_INVALID_ARGUMENT (a name that is not UTF-8 or is given twice, an unknown dtype, a size that is not what
+ * dtype and shape say), WC_TOO_LARGE (a limit of the format), WC_BUSY (the last region is neither committed nor
+ * aborted), WC_TIMED_OUT (the origin is still reading; the call may be repeated), WC_CANCELLED, WC_NO_SPACE, WC_IO. */
+WC_API wc_code wc_begin(wc_client* client, const wc_publish_options* options, const wc_tensor* tensors, size_t count,
+                        void** addresses, int64_t timeout_ms, wc_error* error);
+
+/* Publishes what was filled. Returns when the origin has accepted it: then it reads the memory by itself, and the
+ * caller may begin the next one. Whether it took the weights over, wc_wait() tells. `options` replaces that of
+ * wc_begin(), unless it is NULL. `*version` (may be NULL) is the number that was given.
+ * After WC_TIMED_OUT, WC_CANCELLED and WC_CLOSED the request may have left or not. A second wc_commit() tells: it sends
+ * what has not left, or returns WC_INVALID_ARGUMENT (nothing is begun). In that case the region is the origin's, which
+ * may publish it; wc_wait() with version 0 tells. After any other error the region is still the caller's, to commit
+ * again or to abort.
+ * Errors: WC_INVALID_ARGUMENT (nothing was begun), WC_ALREADY_EXISTS (the version is not greater than the last),
+ * WC_NOT_ALLOWED (the daemon is a worker), WC_BUSY (too many publications wait at the origin), and those of
+ * wc_status(). */
+WC_API wc_code wc_commit(wc_client* client, const wc_publish_options* options, int64_t timeout_ms, uint64_t* version,
+                         wc_error* error);
+
+/* Forgets what was begun. WC_OK also where nothing was. */
+WC_API wc_code wc_abort(wc_client* client, wc_error* error);
+
+/* Takes memory for these tensors ahead of time, so that no later wc_begin() or write pays for it: `regions` of them, 1
+ * or 2. Takes as long as touching so much memory does.
+ * Errors: as wc_begin(); WC_BUSY (a region in use has other tensors), WC_NO_SPACE. */
+WC_API wc_code wc_reserve(wc_client* client, const wc_tensor* tensors, size_t count, unsigned regions, wc_error* error);
+
+/* wc_begin(), a copy of each tensor's `data`, and wc_commit(), with their errors. */
+WC_API wc_code wc_publish(wc_client* client, const wc_publish_options* options, const wc_tensor* tensors, size_t count,
+                          int64_t timeout_ms, uint64_t* version, wc_error* error);
+
+/* Publishes a safetensors file or a directory in the style of Hugging Face. The daemon reads it, from wherever it runs:
+ * give an absolute path. Returns when the origin has accepted the request. The files may not be changed until
+ * wc_wait(WC_TAKEN_OVER) has returned.
+ * Errors: those of wc_commit(). */
+WC_API wc_code wc_publish_path(wc_client* client, const wc_publish_options* options, const char* path,
+                               int64_t timeout_ms, uint64_t* version, wc_error* error);
+
+typedef enum wc_until {
+  WC_TAKEN_OVER = 1, /* the origin has its own copy, and reads the source no more */
+  WC_INSTALLED = 2   /* `fraction` of the active workers have installed it */
+} wc_until;
+
+/* How far a worker is, during wc_wait(). */
+typedef struct wc_worker_progress {
+  const char* name;
+  uint32_t chunks_verified;
+  uint32_t chunks_total; /* 0: not known */
+  double receive_bytes_per_s;
+  uint32_t installed; /* 1 or 0 */
+  uint32_t reserved;
+} wc_worker_progress;
+
+/* Belongs to the library, until the callback returns. */
+typedef struct wc_progress {
+  size_t struct_size;
+  uint64_t version;
+  uint64_t payload_bytes;
+  double elapsed_s;
+  double received; /* 0 to 1: the mean over all workers */
+  uint32_t workers;
+  uint32_t installed;
+  const wc_worker_progress* worker; /* of a large fleet some of them, those that have not installed it first */
+  size_t worker_count;
+} wc_progress;
+
+typedef struct wc_wait_options {
+  size_t struct_size;
+  wc_until until;
+  uint32_t reserved;
+  double fraction; /* WC_INSTALLED: above 0, at most 1 */
+  /* May be NULL. Called a few times a second from inside wc_wait(), which is in the caller's thread. It may not call
+   * back into the handle, but for wc_cancel(). */
+  void (*on_progress)(void* context, const wc_progress* progress);
+  void* context;
+} wc_wait_options;
+
+typedef enum wc_payload {
+  WC_UNDECIDED = 0, /* it is being made */
+  WC_FULL = 1,      /* the snapshot as it is */
+  WC_PACKED = 2,    /* the snapshot, encoded */
+  WC_PATCH = 3      /* the changes against the version before */
+} wc_payload;
+
+/* How far a publication was when the call ended. */
+typedef struct wc_outcome {
+  size_t struct_size;
+  uint64_t version;
+  wc_payload payload;
+  uint32_t reached; /* 1: what was waited for has happened */
+  uint64_t payload_bytes;
+  uint32_t workers; /* active ones */
+  uint32_t installed;
+  /* T_bcast(0.5), (0.9), (1.0) in seconds since the origin began; negative where not reached. */
+  double t50_s, t90_s, t100_s;
+  double take_s; /* until the origin had its own copy; negative where this client does not know it */
+  double predicted_s;
+  uint64_t origin_egress_bytes; /* chunk bytes that the origin sent since it began */
+  char topology[16];
+  char missing[2048]; /* names of some workers that have not installed it, a line each */
+} wc_outcome;
+
+/* Waits for a publication: `version`, or with 0 the last one that this client committed. `options` may be NULL:
+ * WC_TAKEN_OVER. `outcome` may be NULL. What is not reached in time is WC_TIMED_OUT, and the outcome says how far it
+ * came; its version is 0 where the daemon did not answer.
+ * Errors: why the origin did not take it over (WC_CORRUPT: not a readable snapshot; WC_INVALID_ARGUMENT: a tensor holds
+ * NaN or infinity; WC_NO_SPACE, WC_IO, WC_CLOSED: the origin is ending), WC_NOT_FOUND (nothing was committed; the
+ * origin does not know the version, or newer ones took its place), and those of wc_status(). */
+WC_API wc_code wc_wait(wc_client* client, uint64_t version, const wc_wait_options* options, int64_t timeout_ms,
+                       wc_outcome* outcome, wc_error* error);
+
+/* ------------------------------------------------------------------- one publication, filled by several processes */
+
+/* The descriptor of the memory that was begun, for other processes to fill parts of it: send it over a Unix socket, or
+ * let them open /proc/PID/fd/N. It belongs to the client, until wc_commit() or wc_abort() returns. All of them stop
+ * writing before the one that began commits.
+ * Errors: WC_INVALID_ARGUMENT (nothing was begun). */
+WC_API wc_code wc_region_fd(wc_client* client, int* fd, wc_error* error);
+
+/* A mapping of another process's region. */
+typedef struct wc_region wc_region;
+
+/* One tensor of a region. What it points to belongs to the region. */
+typedef struct wc_slot {
+  size_t struct_size;
+  const char* name;
+  const char* dtype;
+  const uint64_t* shape;
+  uint64_t rank;
+  void* address; /* writable */
+  uint64_t size_bytes;
+} wc_slot;
+
+/* Maps the region that `fd` leads to. `fd` stays the caller's and may be closed. wc_region_close() frees it.
+ * Errors: WC_INVALID_ARGUMENT (not a region), WC_CORRUPT (its header is damaged), WC_NO_SPACE, WC_IO. */
+WC_API wc_code wc_region_attach(int fd, wc_region** region, wc_error* error);
+WC_API void wc_region_close(wc_region* region);
+
+/* Number of tensors. They have the order of their bytes, which is not the order given to wc_begin(). */
+WC_API size_t wc_region_count(const wc_region* region);
+/* Errors: WC_NOT_FOUND (`index` is not below the count). */
+WC_API wc_code wc_region_slot(const wc_region* region, size_t index, wc_slot* slot, wc_error* error);
+/* Errors: WC_NOT_FOUND. */
+WC_API wc_code wc_region_find(const wc_region* region, const char* name, wc_slot* slot, wc_error* error);
+
+/* --------------------------------------------------------------------------------------------------- subscription */
+
+/* Tells an inference engine what to use. It connects again by itself, at first after 50 ms, then less and less often,
+ * up to every 2 s. */
+typedef struct wc_subscription wc_subscription;
+
+typedef enum wc_event_kind {
+  /* `version` is in use now; its files lie in `directory`, for as long as the daemon keeps the version. The first
+   * event, if the daemon has a version, and one for each newer version; versions in between may be skipped. */
+  WC_EVENT_INSTALLED = 1,
+  /* Only from a worker with --single-copy: the files of the version in use are about to become those of `version`.
+   * Close and unmap them; what was copied elsewhere may be used on. A WC_EVENT_INSTALLED follows, of the old version if
+   * nothing came of it. */
+  WC_EVENT_PREPARING = 2,
+  /* The daemon ended, or the connection did. After the subscription has connected again, it tells the version in use
+   * even if that is known. */
+  WC_EVENT_DISCONNECTED = 3
+} wc_event_kind;
+
+typedef struct wc_event {
+  size_t struct_size;
+  wc_event_kind kind;
+  uint32_t reserved;
+  uint64_t version;
+  char directory[4096];
+  char digest[64]; /* of the snapshot, in hexadecimal */
+} wc_event;
+
+/* Subscribes at the daemon whose state directory is `state_dir`. `*subscription` is NULL on error.
+ * Errors: those of wc_open(). */
+WC_API wc_code wc_subscribe(const char* state_dir, int64_t timeout_ms, wc_subscription** subscription, wc_error* error);
+
+/* Frees the handle; NULL is allowed. No other call of it may be running. */
+WC_API void wc_subscription_close(wc_subscription* subscription);
+
+/* A descriptor for the caller's own poll(), select() or epoll: readable when wc_next() has something to do. Then call
+ * wc_next() with a time-out of 0 until it returns WC_TIMED_OUT, which may be at once. Belongs to the subscription and
+ * stays the same. Do not read from it. -1 for NULL. */
+WC_API int wc_subscription_fd(const wc_subscription* subscription);
+
+/* The next event.
+ * Errors: WC_TIMED_OUT (none came), WC_CANCELLED, WC_UNSUPPORTED and WC_CORRUPT (the daemon is of a release that does
+ * not match), WC_NOT_ALLOWED. */
+WC_API wc_code wc_next(wc_subscription* subscription, int64_t timeout_ms, wc_event* event, wc_error* error);
+
+/* Pins a version: its directory stays, complete and unchanged, until wc_release() or the connection's end. `version` 0
+ * is the one in use. Fills `event` as WC_EVENT_INSTALLED does. A version that is acquired twice is released twice. A
+ * subscription may hold 4 pins. After WC_EVENT_DISCONNECTED all pins are gone: acquire again what is still used, or
+ * treat it as gone. A worker with --single-copy cannot take a new version while the old one is pinned, and gives up
+ * after --single-copy-wait.
+ * Errors: WC_NOT_FOUND (the daemon has not that version, or none yet), WC_BUSY (too many pins; the version is about to
+ * give way to another, in place), WC_TIMED_OUT and WC_CANCELLED (nothing is pinned), and those of wc_status(). */
+WC_API wc_code wc_acquire(wc_subscription* subscription, uint64_t version, int64_t timeout_ms, wc_event* event,
+                          wc_error* error);
+
+/* Lets a pinned version go.
+ * Errors: WC_NOT_FOUND (it was not acquired by this subscription), WC_TIMED_OUT and WC_CANCELLED (the daemon does not
+ * read; it is still pinned). */
+WC_API wc_code wc_release(wc_subscription* subscription, uint64_t version, int64_t timeout_ms, wc_error* error);
+
+/* As wc_cancel(). */
+WC_API void wc_subscription_cancel(wc_subscription* subscription);
+
+#if defined(__cplusplus)
+}
+#endif
+
+#endif

@@ -1,0 +1,312 @@
+#pragma once
+
+// weightcast.h for C++17: handles that free themselves, exceptions in place of codes, standard types in place of
+// pointers. weightcast.h says what each call does, and its rules for threads, time and ownership hold here. Everything
+// is inline, so that nothing but the C interface lies between a program and the library.
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "weightcast/weightcast.h"
+
+namespace wc {
+
+using Milliseconds = std::chrono::milliseconds;
+
+/// A call that failed. what() is one line for a person.
+class Error : public std::runtime_error {
+ public:
+  explicit Error(const wc_error& error)
+      : std::runtime_error(error.message), code_(error.code), operation_(error.operation) {}
+
+  [[nodiscard]] wc_code code() const noexcept { return code_; }
+  /// What was being done: "publish", "connect", ...
+  [[nodiscard]] const std::string& operation() const noexcept { return operation_; }
+
+ private:
+  wc_code code_;
+  std::string operation_;
+};
+
+namespace detail {
+
+/// Calls `function` with `arguments` and a wc_error, and throws that.
+template <typename Function, typename... Arguments>
+void check(Function function, Arguments... arguments) {
+  wc_error error = WC_INIT(error);
+  if (function(arguments..., &error) != WC_OK) throw Error(error);
+}
+
+inline std::string take_text(char* text) {
+  const std::unique_ptr<char, void (*)(char*)> owner(text, wc_free);
+  return text;
+}
+
+inline std::optional<double> reached(double seconds) {
+  return seconds >= 0 ? std::optional<double>(seconds) : std::nullopt;
+}
+
+}  // namespace detail
+
+/// One tensor: a wc_tensor that owns its description. `data` stays the caller's.
+struct Tensor {
+  std::string name;
+  std::string dtype;  ///< as safetensors writes it: "BF16", "F32", ...
+  std::vector<std::uint64_t> shape;
+  const void* data = nullptr;    ///< of publish() only
+  std::uint64_t size_bytes = 0;  ///< 0, or what dtype and shape say
+
+  [[nodiscard]] wc_tensor view() const {
+    wc_tensor tensor{};
+    tensor.name = name.c_str();
+    tensor.dtype = dtype.c_str();
+    tensor.shape = shape.data();
+    tensor.rank = shape.size();
+    tensor.data = data;
+    tensor.size_bytes = size_bytes;
+    return tensor;
+  }
+};
+
+struct PublishOptions {
+  std::uint64_t version = WC_NEXT_VERSION;
+  bool allow_nonfinite = false;
+  bool second_region = false;  ///< begin(): rather take more memory than wait for the origin
+
+  [[nodiscard]] wc_publish_options view() const {
+    wc_publish_options options = WC_INIT(options);
+    options.version = version;
+    if (allow_nonfinite) options.flags |= WC_ALLOW_NONFINITE;
+    if (second_region) options.flags |= WC_SECOND_REGION;
+    return options;
+  }
+};
+
+struct WaitOptions {
+  double fraction = 0;  ///< of the active workers that are to have installed it; 0: until the origin has taken it over
+  std::function<void(const wc_progress&)> on_progress;  ///< called from inside wait(); may not throw
+};
+
+/// wc_outcome.
+struct Outcome {
+  std::uint64_t version = 0;
+  wc_payload payload = WC_UNDECIDED;
+  bool reached = false;
+  std::uint64_t payload_bytes = 0;
+  std::uint32_t workers = 0;
+  std::uint32_t installed = 0;
+  std::optional<double> t50_s, t90_s, t100_s, take_s;
+  double predicted_s = 0;
+  std::uint64_t origin_egress_bytes = 0;
+  std::string topology;
+  std::vector<std::string> missing;
+
+  Outcome() = default;
+  explicit Outcome(const wc_outcome& from)
+      : version(from.version),
+        payload(from.payload),
+        reached(from.reached != 0),
+        payload_bytes(from.payload_bytes),
+        workers(from.workers),
+        installed(from.installed),
+        t50_s(detail::reached(from.t50_s)),
+        t90_s(detail::reached(from.t90_s)),
+        t100_s(detail::reached(from.t100_s)),
+        take_s(detail::reached(from.take_s)),
+        predicted_s(from.predicted_s),
+        origin_egress_bytes(from.origin_egress_bytes),
+        topology(from.topology) {
+    const std::string names = from.missing;
+    for (std::size_t begin = 0; begin < names.size();) {
+      const std::size_t end = std::min(names.find('\n', begin), names.size());
+      missing.push_back(names.substr(begin, end - begin));
+      begin = end + 1;
+    }
+  }
+};
+
+/// wc_client. Every call may throw Error; its codes are those of the C function of the same name.
+class Client {
+ public:
+  explicit Client(const std::string& state_dir, Milliseconds timeout = std::chrono::seconds(5)) {
+    wc_client* client = nullptr;
+    detail::check(wc_open, state_dir.c_str(), timeout.count(), &client);
+    client_.reset(client);
+  }
+
+  [[nodiscard]] std::string status(Milliseconds timeout = std::chrono::seconds(5)) {
+    char* json = nullptr;
+    detail::check(wc_status, client_.get(), timeout.count(), &json);
+    return detail::take_text(json);
+  }
+  [[nodiscard]] std::string versions(Milliseconds timeout = std::chrono::seconds(5)) {
+    char* json = nullptr;
+    detail::check(wc_versions, client_.get(), timeout.count(), &json);
+    return detail::take_text(json);
+  }
+  [[nodiscard]] std::uint64_t next_version(Milliseconds timeout = std::chrono::seconds(5)) {
+    std::uint64_t version = 0;
+    detail::check(wc_next_version, client_.get(), timeout.count(), &version);
+    return version;
+  }
+
+  /// The writable place of each tensor.
+  [[nodiscard]] std::vector<void*> begin(const std::vector<Tensor>& tensors, const PublishOptions& options,
+                                         Milliseconds timeout) {
+    const std::vector<wc_tensor> views = views_of(tensors);
+    const wc_publish_options given = options.view();
+    std::vector<void*> addresses(tensors.size());
+    detail::check(wc_begin, client_.get(), &given, views.data(), views.size(), addresses.data(), timeout.count());
+    return addresses;
+  }
+  /// Returns the version's number.
+  std::uint64_t commit(Milliseconds timeout) {
+    std::uint64_t version = 0;
+    detail::check(wc_commit, client_.get(), static_cast<const wc_publish_options*>(nullptr), timeout.count(), &version);
+    return version;
+  }
+  std::uint64_t commit(const PublishOptions& options, Milliseconds timeout) {
+    const wc_publish_options given = options.view();
+    std::uint64_t version = 0;
+    detail::check(wc_commit, client_.get(), &given, timeout.count(), &version);
+    return version;
+  }
+  void abort() { detail::check(wc_abort, client_.get()); }
+  void reserve(const std::vector<Tensor>& tensors, unsigned regions = 1) {
+    const std::vector<wc_tensor> views = views_of(tensors);
+    detail::check(wc_reserve, client_.get(), views.data(), views.size(), regions);
+  }
+  std::uint64_t publish(const std::vector<Tensor>& tensors, const PublishOptions& options, Milliseconds timeout) {
+    const std::vector<wc_tensor> views = views_of(tensors);
+    const wc_publish_options given = options.view();
+    std::uint64_t version = 0;
+    detail::check(wc_publish, client_.get(), &given, views.data(), views.size(), timeout.count(), &version);
+    return version;
+  }
+  std::uint64_t publish_path(const std::string& path, const PublishOptions& options, Milliseconds timeout) {
+    const wc_publish_options given = options.view();
+    std::uint64_t version = 0;
+    detail::check(wc_publish_path, client_.get(), &given, path.c_str(), timeout.count(), &version);
+    return version;
+  }
+  /// What was not reached in time is no error where the daemon told how far it came: see Outcome::reached.
+  Outcome wait(std::uint64_t version, const WaitOptions& options, Milliseconds timeout) {
+    wc_wait_options given = WC_INIT(given);
+    given.until = options.fraction > 0 ? WC_INSTALLED : WC_TAKEN_OVER;
+    given.fraction = options.fraction;
+    if (options.on_progress) {
+      given.on_progress = [](void* context, const wc_progress* progress) {
+        static_cast<const WaitOptions*>(context)->on_progress(*progress);
+      };
+      given.context = const_cast<WaitOptions*>(&options);
+    }
+    wc_outcome outcome = WC_INIT(outcome);
+    wc_error error = WC_INIT(error);
+    const wc_code code = wc_wait(client_.get(), version, &given, timeout.count(), &outcome, &error);
+    if (code != WC_OK && !(code == WC_TIMED_OUT && outcome.version != 0)) throw Error(error);
+    return Outcome(outcome);
+  }
+  [[nodiscard]] int region_fd() {
+    int fd = -1;
+    detail::check(wc_region_fd, client_.get(), &fd);
+    return fd;
+  }
+
+  /// From any thread, while a call runs.
+  void cancel() noexcept { wc_cancel(client_.get()); }
+
+ private:
+  struct Close {
+    void operator()(wc_client* client) const { wc_close(client); }
+  };
+
+  static std::vector<wc_tensor> views_of(const std::vector<Tensor>& tensors) {
+    std::vector<wc_tensor> views;
+    views.reserve(tensors.size());
+    for (const Tensor& tensor : tensors) views.push_back(tensor.view());
+    return views;
+  }
+
+  std::unique_ptr<wc_client, Close> client_;
+};
+
+/// wc_region: a part of a publication that another process has begun.
+class Region {
+ public:
+  explicit Region(int fd) {
+    wc_region* region = nullptr;
+    detail::check(wc_region_attach, fd, &region);
+    region_.reset(region);
+  }
+  [[nodiscard]] std::size_t size() const { return wc_region_count(region_.get()); }
+  [[nodiscard]] wc_slot slot(std::size_t index) const {
+    wc_slot slot = WC_INIT(slot);
+    detail::check(wc_region_slot, region_.get(), index, &slot);
+    return slot;
+  }
+  [[nodiscard]] wc_slot find(const std::string& name) const {
+    wc_slot slot = WC_INIT(slot);
+    detail::check(wc_region_find, region_.get(), name.c_str(), &slot);
+    return slot;
+  }
+
+ private:
+  struct Close {
+    void operator()(wc_region* region) const { wc_region_close(region); }
+  };
+  std::unique_ptr<wc_region, Close> region_;
+};
+
+struct Event {
+  wc_event_kind kind{};
+  std::uint64_t version = 0;
+  std::string directory;
+  std::string digest;
+};
+
+/// wc_subscription.
+class Subscription {
+ public:
+  explicit Subscription(const std::string& state_dir, Milliseconds timeout = std::chrono::seconds(5)) {
+    wc_subscription* subscription = nullptr;
+    detail::check(wc_subscribe, state_dir.c_str(), timeout.count(), &subscription);
+    subscription_.reset(subscription);
+  }
+  /// Nothing if no event came in time.
+  [[nodiscard]] std::optional<Event> next(Milliseconds timeout) {
+    wc_event event = WC_INIT(event);
+    wc_error error = WC_INIT(error);
+    const wc_code code = wc_next(subscription_.get(), timeout.count(), &event, &error);
+    if (code == WC_TIMED_OUT) return std::nullopt;
+    if (code != WC_OK) throw Error(error);
+    return Event{event.kind, event.version, event.directory, event.digest};
+  }
+  /// `version` 0: the one in use. Release it, once per call.
+  [[nodiscard]] Event acquire(std::uint64_t version = 0, Milliseconds timeout = std::chrono::seconds(5)) {
+    wc_event event = WC_INIT(event);
+    detail::check(wc_acquire, subscription_.get(), version, timeout.count(), &event);
+    return Event{event.kind, event.version, event.directory, event.digest};
+  }
+  void release(std::uint64_t version, Milliseconds timeout = std::chrono::seconds(5)) {
+    detail::check(wc_release, subscription_.get(), version, timeout.count());
+  }
+  [[nodiscard]] int fd() const noexcept { return wc_subscription_fd(subscription_.get()); }
+  /// From any thread, while next() runs.
+  void cancel() noexcept { wc_subscription_cancel(subscription_.get()); }
+
+ private:
+  struct Close {
+    void operator()(wc_subscription* subscription) const { wc_subscription_close(subscription); }
+  };
+  std::unique_ptr<wc_subscription, Close> subscription_;
+};
+
+}  // namespace wc

@@ -1,0 +1,269 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/result.h"
+
+namespace weightcast::client {
+
+// The messages of proto/local.proto as plain structs: what they mean stands there. The library that programs load must
+// fit beside any other, so it brings no protobuf; protozero, which is header-only, writes and reads the same bytes.
+// fields() lists a message's fields with their numbers, for both directions.
+
+struct PublishRequest {
+  static constexpr std::uint32_t kNumber = 1;
+  std::uint64_t version = 0;
+  std::string path;
+  bool allow_nonfinite = false, region = false;
+  template <typename M, typename F>
+  static void fields(M& m, F&& f) {
+    f(1, m.version), f(2, m.path), f(7, m.allow_nonfinite), f(8, m.region);
+  }
+};
+
+struct PublishTaken {
+  static constexpr std::uint32_t kNumber = 2;
+  std::uint64_t version = 0, snapshot_bytes = 0;
+  double seconds = 0;
+  template <typename M, typename F>
+  static void fields(M& m, F&& f) {
+    f(1, m.version), f(2, m.snapshot_bytes), f(3, m.seconds);
+  }
+};
+
+struct WorkerProgress {
+  std::string name;
+  std::uint32_t chunks_verified = 0, chunks_total = 0;
+  double receive_bytes_per_s = 0;
+  bool installed = false;
+  template <typename M, typename F>
+  static void fields(M& m, F&& f) {
+    f(1, m.name), f(2, m.chunks_verified), f(3, m.chunks_total), f(4, m.receive_bytes_per_s), f(5, m.installed);
+  }
+};
+
+struct PublishProgress {
+  static constexpr std::uint32_t kNumber = 3;
+  std::vector<WorkerProgress> workers;
+  double elapsed_s = 0;
+  std::uint64_t payload_bytes = 0, version = 0;
+  std::uint32_t workers_total = 0, installed = 0;
+  double received = 0;
+  template <typename M, typename F>
+  static void fields(M& m, F&& f) {
+    f(1, m.workers), f(2, m.elapsed_s), f(3, m.payload_bytes), f(4, m.version), f(5, m.workers_total);
+    f(6, m.installed), f(7, m.received);
+  }
+};
+
+struct PublishResult {
+  static constexpr std::uint32_t kNumber = 4;
+  std::uint64_t version = 0;
+  std::uint32_t kind = 0;  // wire.PayloadKind
+  std::uint64_t payload_bytes = 0;
+  std::uint32_t workers = 0, installed = 0;
+  std::optional<double> t50_s, t90_s, t100_s;
+  bool reached = false;
+  std::string topology;
+  double predicted_s = 0;
+  std::uint64_t origin_egress_bytes = 0;
+  std::vector<std::string> missing;
+  template <typename M, typename F>
+  static void fields(M& m, F&& f) {
+    f(1, m.version), f(2, m.kind), f(3, m.payload_bytes), f(4, m.workers), f(5, m.installed), f(6, m.t50_s);
+    f(7, m.t90_s), f(8, m.t100_s), f(9, m.reached), f(10, m.topology), f(11, m.predicted_s);
+    f(12, m.origin_egress_bytes), f(13, m.missing);
+  }
+};
+
+struct StatusRequest {
+  static constexpr std::uint32_t kNumber = 5;
+  template <typename M, typename F>
+  static void fields(M&, F&&) {}
+};
+
+struct NodeStatus {
+  std::string name, role;
+  std::uint64_t version = 0;
+  std::string parent;
+  std::vector<std::string> children;
+  double score = 0;
+  std::string address, state;
+  std::uint64_t receiving_version = 0;
+  std::uint32_t chunks_verified = 0, chunks_total = 0;
+  double receive_bytes_per_s = 0, uplink_bytes_per_s = 0, downlink_bytes_per_s = 0;
+  std::uint64_t bytes_received = 0, bytes_sent = 0;
+  std::uint32_t peer_id = 0;
+  std::string last_error, standing;
+  double transfer_s = 0, finish_s = 0, switch_s = 0, encode_s = 0;
+  std::string payload;
+  std::uint64_t payload_bytes = 0;
+  double first_sent_s = 0;
+  template <typename M, typename F>
+  static void fields(M& m, F&& f) {
+    f(1, m.name), f(2, m.role), f(3, m.version), f(4, m.parent), f(5, m.children), f(6, m.score), f(7, m.address);
+    f(8, m.state), f(9, m.receiving_version), f(10, m.chunks_verified), f(11, m.chunks_total);
+    f(12, m.receive_bytes_per_s), f(13, m.uplink_bytes_per_s), f(14, m.downlink_bytes_per_s), f(15, m.bytes_received);
+    f(16, m.bytes_sent), f(17, m.peer_id), f(18, m.last_error), f(19, m.standing), f(20, m.transfer_s);
+    f(21, m.finish_s), f(22, m.switch_s), f(23, m.encode_s), f(24, m.payload), f(25, m.payload_bytes);
+    f(26, m.first_sent_s);
+  }
+};
+
+struct StatusReply {
+  static constexpr std::uint32_t kNumber = 6;
+  std::vector<NodeStatus> nodes;
+  std::uint64_t latest_version = 0;
+  std::string topology, model_id;
+  double predicted_s = 0;
+  bool last = false;
+  template <typename M, typename F>
+  static void fields(M& m, F&& f) {
+    f(1, m.nodes), f(2, m.latest_version), f(3, m.topology), f(4, m.model_id), f(5, m.predicted_s), f(6, m.last);
+  }
+};
+
+struct VersionsRequest {
+  static constexpr std::uint32_t kNumber = 7;
+  template <typename M, typename F>
+  static void fields(M&, F&&) {}
+};
+
+struct VersionEntry {
+  std::uint64_t version = 0;
+  std::string kind;
+  std::uint64_t snapshot_bytes = 0, payload_bytes = 0;
+  std::string digest, path;
+  bool current = false, durable = false;
+  std::int64_t published_unix_ms = 0;
+  template <typename M, typename F>
+  static void fields(M& m, F&& f) {
+    f(1, m.version), f(2, m.kind), f(3, m.snapshot_bytes), f(4, m.payload_bytes), f(5, m.digest), f(6, m.path);
+    f(7, m.current), f(8, m.durable), f(9, m.published_unix_ms);
+  }
+};
+
+struct VersionsReply {
+  static constexpr std::uint32_t kNumber = 8;
+  std::vector<VersionEntry> versions;
+  template <typename M, typename F>
+  static void fields(M& m, F&& f) {
+    f(1, m.versions);
+  }
+};
+
+struct SubscribeRequest {
+  static constexpr std::uint32_t kNumber = 9;
+  template <typename M, typename F>
+  static void fields(M&, F&&) {}
+};
+
+struct VersionInstalled {
+  static constexpr std::uint32_t kNumber = 10;
+  std::uint64_t version = 0;
+  std::string path, digest;
+  template <typename M, typename F>
+  static void fields(M& m, F&& f) {
+    f(1, m.version), f(2, m.path), f(3, m.digest);
+  }
+};
+
+struct ErrorReply {
+  static constexpr std::uint32_t kNumber = 11;
+  std::uint32_t code = 0;
+  std::string detail;
+  std::uint32_t op = 0;
+  template <typename M, typename F>
+  static void fields(M& m, F&& f) {
+    f(1, m.code), f(2, m.detail), f(3, m.op);
+  }
+};
+
+struct VersionPreparing {
+  static constexpr std::uint32_t kNumber = 12;
+  std::uint64_t version = 0;
+  template <typename M, typename F>
+  static void fields(M& m, F&& f) {
+    f(1, m.version);
+  }
+};
+
+struct PublishAccepted {
+  static constexpr std::uint32_t kNumber = 14;
+  std::uint64_t version = 0;
+  template <typename M, typename F>
+  static void fields(M& m, F&& f) {
+    f(1, m.version);
+  }
+};
+
+struct WaitRequest {
+  static constexpr std::uint32_t kNumber = 15;
+  std::uint64_t version = 0;
+  double fraction = 0, timeout_s = 0;
+  bool progress = false;
+  template <typename M, typename F>
+  static void fields(M& m, F&& f) {
+    f(1, m.version), f(2, m.fraction), f(3, m.timeout_s), f(4, m.progress);
+  }
+};
+
+struct NextVersionRequest {
+  static constexpr std::uint32_t kNumber = 16;
+  template <typename M, typename F>
+  static void fields(M&, F&&) {}
+};
+
+struct NextVersionReply {
+  static constexpr std::uint32_t kNumber = 17;
+  std::uint64_t version = 0;
+  template <typename M, typename F>
+  static void fields(M& m, F&& f) {
+    f(1, m.version);
+  }
+};
+
+struct AcquireRequest {
+  static constexpr std::uint32_t kNumber = 18;
+  std::uint64_t version = 0;
+  template <typename M, typename F>
+  static void fields(M& m, F&& f) {
+    f(1, m.version);
+  }
+};
+
+struct ReleaseRequest {
+  static constexpr std::uint32_t kNumber = 19;
+  std::uint64_t version = 0;
+  template <typename M, typename F>
+  static void fields(M& m, F&& f) {
+    f(1, m.version);
+  }
+};
+
+/// local.proto's Message. `kind` is empty for one that this release does not know.
+struct Message {
+  static constexpr std::uint32_t kRequestIdNumber = 13;
+  using Kind = std::variant<std::monostate, PublishRequest, PublishTaken, PublishProgress, PublishResult, StatusRequest,
+                            StatusReply, VersionsRequest, VersionsReply, SubscribeRequest, VersionInstalled, ErrorReply,
+                            VersionPreparing, PublishAccepted, WaitRequest, NextVersionRequest, NextVersionReply,
+                            AcquireRequest, ReleaseRequest>;
+  Kind kind;
+  std::uint64_t request_id = 0;
+
+  template <typename T>
+  [[nodiscard]] const T* get() const {
+    return std::get_if<T>(&kind);
+  }
+};
+
+[[nodiscard]] std::string encode(const Message& message);
+/// Unknown fields, and known ones of another type, are passed over. Errors: kCorrupt (not a protobuf message).
+[[nodiscard]] Result<Message> decode(std::string_view bytes);
+
+}  // namespace weightcast::client

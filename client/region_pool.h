@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "client/region.h"
+#include "patch/snapshot/safetensors.h"
+#include "weightcast/weightcast.h"
+
+namespace weightcast::client {
+
+/// The regions of one client, and who may touch each. Invariant: one that the origin may be reading is neither handed
+/// out nor written; it comes back by release(), on the origin's word, or is never used again after abandon_sent().
+class RegionPool {
+ public:
+  static constexpr std::size_t kRegionsMax = 2;
+
+  /// Sets what the next region is to hold. Errors: those of lay_out_safetensors(); kInvalidArgument (a null pointer, a
+  /// size that is not what shape and dtype say).
+  [[nodiscard]] Status lay_out(std::span<const wc_tensor> tensors);
+
+  /// A region of the layout for the caller to fill, with its header in place, or null where the origin may be reading
+  /// those that there are. `second`: another one is made, up to kRegionsMax. Errors: those of Region::create().
+  [[nodiscard]] Result<Region*> take(bool second);
+  /// Makes `count` regions of the layout, with their memory taken. Errors: kBusy; those of Region.
+  [[nodiscard]] Status reserve(std::size_t count);
+
+  /// The origin may be reading it from now on.
+  void hand_over(Region& region);
+  /// The origin has said that it reads it no more, or the caller has not committed it.
+  void release(Region& region);
+  /// The origin has refused what was handed over: it is the caller's again.
+  void take_back(Region& region);
+  /// Nobody can say any more whether the origin reads those that were handed over.
+  void abandon_sent();
+
+  /// Where the tensors of the layout lie in a region, in the order in which they were given.
+  [[nodiscard]] const std::vector<std::uint64_t>& offsets_bytes() const { return layout_.offsets_bytes; }
+  [[nodiscard]] const std::vector<TensorInfo>& tensors() const { return tensors_; }
+
+ private:
+  enum class State { kFree, kTaken, kSent };
+  struct Held {
+    std::unique_ptr<Region> region;
+    State state = State::kFree;
+  };
+
+  [[nodiscard]] bool fits(const Held& held) const { return held.region->size_bytes() == layout_.file_bytes; }
+  Result<Held*> add();
+  void drop_misfits();
+  Held& find(const Region& region);
+
+  SafetensorsLayout layout_;
+  std::vector<TensorInfo> tensors_;  // for what `layout_` is
+  std::vector<Held> held_;
+};
+
+}  // namespace weightcast::client

@@ -1,0 +1,188 @@
+#include "client/subscription.h"
+
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace weightcast::client {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kBackoffMin(50);
+constexpr milliseconds kBackoffMax(2000);
+// A socket that has just been connected takes a request of some bytes at once.
+constexpr milliseconds kReconnectTimeout(50);
+
+void watch(int epoll, int fd) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  ::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event);
+}
+
+/// Whether the daemon may come back.
+bool is_temporary(Errc code) {
+  return code == Errc::kNotFound || code == Errc::kTimedOut || code == Errc::kClosed || code == Errc::kCancelled;
+}
+
+}  // namespace
+
+Subscription::Subscription(std::string state_dir)
+    : state_dir_(std::move(state_dir)),
+      epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      timer_(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)),
+      marked_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      backoff_(kBackoffMin) {
+  watch(epoll_, timer_);
+  watch(epoll_, marked_);
+}
+
+Subscription::~Subscription() {
+  for (const int fd : {epoll_, timer_, marked_}) {
+    if (fd >= 0) ::close(fd);
+  }
+}
+
+Result<std::unique_ptr<Subscription>> Subscription::open(std::string state_dir, Deadline deadline) {
+  std::unique_ptr<Subscription> subscription(new Subscription(std::move(state_dir)));
+  if (std::min({subscription->epoll_, subscription->timer_, subscription->marked_, subscription->cancellation_.fd()}) <
+      0) {
+    return fail(Errc::kIo, Op::kConnect, "no descriptor is left in this process; raise 'ulimit -n'");
+  }
+  WC_TRY(subscription->connect(deadline));
+  return subscription;
+}
+
+Status Subscription::connect(Deadline deadline) {
+  WC_ASSIGN(std::unique_ptr<LocalChannel> channel, LocalChannel::open(state_dir_, deadline, cancellation_));
+  WC_ASSIGN(request_, channel->send({.kind = SubscribeRequest{}}, deadline));
+  channel_ = std::move(channel);
+  watch(epoll_, channel_->fd());
+  // acquire() connects before it is time.
+  const itimerspec never{};
+  ::timerfd_settime(timer_, 0, &never, nullptr);
+  return {};
+}
+
+void Subscription::reconnect_later() {
+  channel_.reset();
+  abandoned_.clear();
+  lost_.merge(acquired_);
+  itimerspec due{};
+  due.it_value.tv_sec = backoff_.count() / 1000;
+  due.it_value.tv_nsec = backoff_.count() % 1000 * 1'000'000;
+  ::timerfd_settime(timer_, 0, &due, nullptr);
+  backoff_ = std::min(2 * backoff_, kBackoffMax);
+}
+
+void Subscription::mark() {
+  std::uint64_t count = 1;
+  [[maybe_unused]] const ssize_t moved = !events_.empty() || (channel_ && channel_->has_message())
+                                             ? ::write(marked_, &count, sizeof count)
+                                             : ::read(marked_, &count, sizeof count);
+}
+
+Result<std::optional<Event>> Subscription::poll() {
+  if (!channel_) {
+    std::uint64_t expirations = 0;
+    if (::read(timer_, &expirations, sizeof expirations) < 0) return std::optional<Event>();  // not due
+    const Status connected = connect(Clock::now() + kReconnectTimeout);
+    if (!connected.has_value()) {
+      reconnect_later();
+      if (is_temporary(connected.error().code)) return std::optional<Event>();
+      return connected.error();
+    }
+  }
+  for (;;) {
+    const Result<std::optional<Message>> message = channel_->poll();
+    if (!message.has_value() || (*message && (*message)->request_id == request_ && (*message)->get<ErrorReply>())) {
+      reconnect_later();
+      if (!message.has_value() && message.error().code == Errc::kClosed) return std::optional<Event>(Disconnected{});
+      return message.has_value() ? error_of(*(*message)->get<ErrorReply>()) : message.error();
+    }
+    if (!*message) return std::optional<Event>();
+    if (std::optional<Event> event = event_of(**message)) return event;
+  }
+}
+
+std::optional<Event> Subscription::event_of(const Message& message) {
+  const auto* installed = message.get<VersionInstalled>();
+  if (abandoned_.erase(message.request_id) > 0 && installed != nullptr) {
+    // What cannot be sent ends the connection, sooner or later, and the pin with it.
+    static_cast<void>(channel_->send({.kind = ReleaseRequest{installed->version}}, Clock::now() + kReconnectTimeout));
+  }
+  if (message.request_id != request_) return std::nullopt;
+  backoff_ = kBackoffMin;
+  if (installed != nullptr) return *installed;
+  if (const auto* preparing = message.get<VersionPreparing>()) return *preparing;
+  return std::nullopt;
+}
+
+Result<VersionInstalled> Subscription::acquire(std::uint64_t version, Deadline deadline) {
+  if (!channel_) WC_TRY(connect(deadline));
+  const Result<std::uint64_t> request = channel_->send({.kind = AcquireRequest{version}}, deadline);
+  if (!request.has_value()) return request.error();  // next() finds out what became of the connection
+  for (;;) {
+    Result<Message> message = channel_->receive(deadline);
+    if (!message.has_value()) {
+      abandoned_.insert(*request);
+      mark();
+      return message.error();
+    }
+    if (message->request_id != *request) {
+      if (std::optional<Event> event = event_of(*message)) events_.push_back(*std::move(event));
+      continue;
+    }
+    mark();
+    if (const auto* error = message->get<ErrorReply>()) return error_of(*error);
+    auto* pinned = std::get_if<VersionInstalled>(&message->kind);
+    if (pinned == nullptr) {
+      return fail(
+          Errc::kUnsupported, Op::kReceive,
+          "local socket: an answer that this release does not know; daemon and library are of different releases");
+    }
+    acquired_.insert(pinned->version);
+    return std::move(*pinned);
+  }
+}
+
+Status Subscription::release(std::uint64_t version, Deadline deadline) {
+  if (const auto lost = lost_.find(version); lost != lost_.end()) {
+    lost_.erase(lost);
+    return {};
+  }
+  const auto pinned = acquired_.find(version);
+  if (pinned == acquired_.end()) {
+    return fail(Errc::kNotFound, Op::kInstall, "version " + std::to_string(version) + ": it was not acquired here");
+  }
+  const Result<std::uint64_t> sent = channel_->send({.kind = ReleaseRequest{version}}, deadline);
+  // A connection that has ended has released it.
+  if (!sent.has_value() && sent.error().code != Errc::kClosed) return sent.error();
+  acquired_.erase(pinned);
+  return {};
+}
+
+Result<Event> Subscription::next(Deadline deadline) {
+  for (;;) {
+    if (!events_.empty()) {
+      Event event = std::move(events_.front());
+      events_.pop_front();
+      mark();
+      return event;
+    }
+    const Result<std::optional<Event>> event = poll();
+    mark();
+    if (!event.has_value()) return event.error();
+    if (*event) return **event;
+    const Status waited = wait_for(epoll_, POLLIN, deadline, cancellation_, Op::kReceive);
+    if (waited.has_value()) continue;
+    if (waited.error().code != Errc::kTimedOut) return waited.error();
+    return fail(Errc::kTimedOut, Op::kReceive, "no event came in time");
+  }
+}
+
+}  // namespace weightcast::client

@@ -1,0 +1,416 @@
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <cstring>
+#include <filesystem>
+#include <thread>
+
+#include "patch/snapshot/safetensors.h"
+#include "tests/client/scripted_daemon.h"
+#include "weightcast/weightcast.hpp"
+
+namespace weightcast {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+using testing::HasSubstr;
+
+template <typename Call>
+wc_code code_of(const Call& call) {
+  try {
+    static_cast<void>(call());
+    return WC_OK;
+  } catch (const wc::Error& error) {
+    return error.code();
+  }
+}
+
+/// What the daemon sees of a publication.
+struct Offered {
+  local::Message request;
+  int fd = -1;
+
+  Offered() = default;
+  Offered(Offered&& other) noexcept : request(std::move(other.request)), fd(std::exchange(other.fd, -1)) {}
+  Offered& operator=(Offered&& other) noexcept {
+    std::swap(request, other.request);
+    std::swap(fd, other.fd);
+    return *this;
+  }
+  ~Offered() {
+    if (fd >= 0) ::close(fd);
+  }
+  [[nodiscard]] std::uint64_t id() const { return request.request_id(); }
+  [[nodiscard]] std::string bytes() const {
+    struct stat info {};
+    EXPECT_EQ(::fstat(fd, &info), 0);
+    std::string out(std::size_t(info.st_size), '\0');
+    EXPECT_EQ(::pread(fd, out.data(), out.size(), 0), ssize_t(out.size()));
+    return out;
+  }
+};
+
+constexpr std::size_t kBytes = 100'000;
+
+struct PublishTest : testing::Test {
+  ScriptedDaemon daemon;
+  wc::Client client{daemon.state_dir()};
+  std::vector<wc::Tensor> tensors{{.name = "w", .dtype = "U8", .shape = {kBytes}, .data = nullptr, .size_bytes = 0}};
+
+  /// Fills a region with one value.
+  void fill(char value, const wc::PublishOptions& options = {}, wc::Milliseconds timeout = 5s) {
+    std::memset(client.begin(tensors, options, timeout).at(0), value, kBytes);
+  }
+  Offered receive() {
+    Offered offered;
+    if (auto request = daemon.receive()) offered.request = *request;
+    offered.fd = daemon.take_descriptor();
+    EXPECT_TRUE(offered.request.has_publish_request());
+    return offered;
+  }
+  /// Commits what was filled; the daemon accepts it.
+  Offered commit(std::uint64_t version) {
+    Offered offered;
+    std::thread origin([&] {
+      offered = receive();
+      daemon.send(accepted_reply(version), offered.id());
+    });
+    EXPECT_EQ(client.commit(5s), version);
+    origin.join();
+    return offered;
+  }
+  Offered publish(std::uint64_t version, char value, const wc::PublishOptions& options = {}) {
+    fill(value, options);
+    return commit(version);
+  }
+};
+
+TEST_F(PublishTest, WhatIsFilledArrivesAsASealedSafetensorsFile) {
+  tensors = {{.name = "b", .dtype = "U8", .shape = {3}, .data = nullptr, .size_bytes = 3},
+             {.name = "a", .dtype = "F32", .shape = {2, 2}, .data = nullptr, .size_bytes = 0},
+             {.name = "none", .dtype = "BF16", .shape = {0, 7}, .data = nullptr, .size_bytes = 0},
+             {.name = "one", .dtype = "F64", .shape = {}, .data = nullptr, .size_bytes = 8}};
+  const std::vector<void*> places = client.begin(tensors, {.version = 12}, 1s);
+  const float a[4] = {1, 2, 3, 4};
+  const double one = 5;
+  std::memcpy(places[0], "xyz", 3);
+  std::memcpy(places[1], a, sizeof a);
+  std::memcpy(places[3], &one, sizeof one);
+  const Offered offered = commit(12);
+  EXPECT_TRUE(offered.request.publish_request().region());
+  EXPECT_EQ(offered.request.publish_request().version(), 12u);
+  EXPECT_EQ(offered.request.publish_request().path(), "");
+  ASSERT_GE(offered.fd, 0);
+  EXPECT_EQ(::fcntl(offered.fd, F_GET_SEALS) & (F_SEAL_SHRINK | F_SEAL_GROW), F_SEAL_SHRINK | F_SEAL_GROW);
+
+  const std::string file = offered.bytes();
+  const auto header = parse_safetensors_header(std::as_bytes(std::span(file)), file.size(), "region");
+  ASSERT_TRUE(header.has_value()) << header.error().message();
+  EXPECT_EQ(header->data_offset_bytes % 64, 0u);
+  ASSERT_EQ(header->tensors.size(), 4u);
+  for (const TensorInfo& tensor : header->tensors) {
+    const std::string bytes = file.substr(tensor.offset_bytes, tensor.size_bytes);
+    if (tensor.name == "a") {
+      EXPECT_EQ(bytes, std::string(reinterpret_cast<const char*>(a), sizeof a));
+      EXPECT_EQ(tensor.shape, (std::vector<std::uint64_t>{2, 2}));
+    } else if (tensor.name == "b") {
+      EXPECT_EQ(bytes, "xyz");
+    } else if (tensor.name == "one") {
+      EXPECT_EQ(bytes, std::string(reinterpret_cast<const char*>(&one), sizeof one));
+    } else {
+      EXPECT_EQ(tensor.name, "none");
+    }
+  }
+}
+
+// The origin reads version 1 slowly. Whatever the trainer tries meanwhile, the bytes stay those of version 1.
+TEST_F(PublishTest, DoesNotHandOutWhatTheOriginMayStillBeReading) {
+  const Offered first = publish(1, 'a');
+  const std::string version_1 = first.bytes();
+  ASSERT_THAT(version_1, HasSubstr(std::string(kBytes, 'a')));
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    const auto start = Clock::now();
+    EXPECT_EQ(code_of([&] { return fill('b', {}, 20ms), 0; }), WC_TIMED_OUT);
+    EXPECT_LT(Clock::now() - start, 120ms);
+    EXPECT_EQ(first.bytes(), version_1) << attempt;
+  }
+  daemon.send(taken_reply(1), first.id());
+  const Offered second = publish(2, 'b');
+  EXPECT_THAT(second.bytes(), HasSubstr(std::string(kBytes, 'b')));
+}
+
+TEST_F(PublishTest, BeginsInASecondRegionWhereThatIsAskedFor) {
+  const wc::PublishOptions options{.second_region = true};
+  const Offered first = publish(1, 'a', options);
+  const Offered second = publish(2, 'b', options);
+  EXPECT_THAT(first.bytes(), HasSubstr(std::string(kBytes, 'a')));
+  EXPECT_THAT(second.bytes(), HasSubstr(std::string(kBytes, 'b')));
+  EXPECT_EQ(code_of([&] { return fill('c', options, 20ms), 0; }), WC_TIMED_OUT) << "there is no third one";
+  // Either may be taken over first.
+  daemon.send(taken_reply(2), second.id());
+  const Offered third = publish(3, 'c', options);
+  EXPECT_THAT(first.bytes(), HasSubstr(std::string(kBytes, 'a')));
+  struct stat of_second {
+  }, of_third{};
+  ASSERT_EQ(::fstat(second.fd, &of_second), 0);
+  ASSERT_EQ(::fstat(third.fd, &of_third), 0);
+  EXPECT_EQ(of_second.st_ino, of_third.st_ino) << "the memory is used again";
+}
+
+TEST_F(PublishTest, UsesTheSameAddressesAgain) {
+  const void* const first = client.begin(tensors, {}, 1s).at(0);
+  client.abort();
+  EXPECT_EQ(client.begin(tensors, {}, 1s).at(0), first);
+  client.abort();
+  tensors[0].shape = {kBytes + 100'000};
+  EXPECT_NO_THROW(static_cast<void>(client.begin(tensors, {}, 1s)));
+}
+
+// A daemon that has closed the connection may live on and read on, so its region is never written again.
+TEST_F(PublishTest, DoesNotWriteAfterTheConnectionsEndWhatTheDaemonMayStillRead) {
+  const Offered first = publish(1, 'a');
+  const std::string version_1 = first.bytes();
+  daemon.end();
+  const Offered second = publish(2, 'b');
+  EXPECT_EQ(first.bytes(), version_1);
+  EXPECT_THAT(second.bytes(), HasSubstr(std::string(kBytes, 'b')));
+}
+
+// The request left whole, so the origin may be reading: the region is not the caller's any more.
+TEST_F(PublishTest, ACommitThatTimesOutLeavesTheRegionToTheOrigin) {
+  fill('a');
+  EXPECT_EQ(code_of([&] { return client.commit(20ms); }), WC_TIMED_OUT);
+  EXPECT_EQ(code_of([&] { return client.commit(20ms); }), WC_INVALID_ARGUMENT) << "nothing is begun";
+  EXPECT_EQ(code_of([&] { return fill('b', {}, 20ms), 0; }), WC_TIMED_OUT);
+  const Offered first = receive();
+  EXPECT_THAT(first.bytes(), HasSubstr(std::string(kBytes, 'a')));
+  // It was published after all; the last committed one can be waited for.
+  daemon.send(accepted_reply(5), first.id());
+  daemon.send(taken_reply(5), first.id());
+  daemon.play([this] {
+    const auto wait = daemon.receive();
+    ASSERT_TRUE(wait && wait->has_wait_request());
+    EXPECT_EQ(wait->wait_request().version(), 5u);
+    daemon.send(result_reply(5), wait->request_id());
+  });
+  EXPECT_EQ(client.wait(0, {}, 5s).version, 5u);
+}
+
+TEST_F(PublishTest, ACommitThatIsCancelledLeavesTheRegionToTheOrigin) {
+  fill('a');
+  std::thread other([this] {
+    const Offered first = receive();
+    client.cancel();
+  });
+  EXPECT_EQ(code_of([&] { return client.commit(20s); }), WC_CANCELLED);
+  other.join();
+  EXPECT_EQ(code_of([&] { return fill('b', {}, 20ms), 0; }), WC_TIMED_OUT);
+}
+
+TEST_F(PublishTest, WhatTheOriginRefusesCanBeCommittedAgain) {
+  fill('a', {.version = 3});
+  daemon.play([this] {
+    const Offered refused = receive();
+    EXPECT_EQ(refused.request.publish_request().version(), 3u);
+    daemon.send(error_reply(Errc::kAlreadyExists, "not greater"), refused.id());
+    const Offered accepted = receive();
+    EXPECT_EQ(accepted.request.publish_request().version(), 0u);
+    EXPECT_THAT(accepted.bytes(), HasSubstr(std::string(kBytes, 'a')));
+    daemon.send(accepted_reply(9), accepted.id());
+  });
+  EXPECT_EQ(code_of([&] { return client.commit(5s); }), WC_ALREADY_EXISTS);
+  EXPECT_EQ(code_of([&] { return fill('b', {}, 20ms), 0; }), WC_BUSY) << "it is still begun";
+  EXPECT_EQ(client.commit(wc::PublishOptions{}, 5s), 9u);
+}
+
+TEST_F(PublishTest, AnAbortedRegionIsHandedOutAgain) {
+  fill('a');
+  client.abort();
+  client.abort();
+  const Offered offered = publish(1, 'b');
+  EXPECT_THAT(offered.bytes(), HasSubstr(std::string(kBytes, 'b')));
+}
+
+TEST_F(PublishTest, AFailedTakeoverFreesTheRegionAndIsToldByWait) {
+  const Offered first = publish(1, 'a');
+  daemon.send(error_reply(Errc::kInvalidArgument, "a tensor is not finite"), first.id());
+  const Offered second = publish(1, 'b');
+  daemon.send(taken_reply(1), second.id());
+  daemon.play([this] {
+    const auto wait = daemon.receive();
+    ASSERT_TRUE(wait && wait->has_wait_request());
+    daemon.send(result_reply(1), wait->request_id());
+  });
+  EXPECT_EQ(client.wait(0, {}, 5s).version, 1u) << "the last one";
+
+  const Offered third = publish(2, 'c');
+  daemon.send(error_reply(Errc::kNoSpace, "the disk is full"), third.id());
+  daemon.play([this] {
+    const auto wait = daemon.receive();
+    if (wait) daemon.send(error_reply(Errc::kNotFound, "not known"), wait->request_id());
+  });
+  EXPECT_EQ(code_of([&] { return client.wait(2, {}, 5s); }), WC_NO_SPACE) << "why it is not known";
+}
+
+TEST_F(PublishTest, WaitAsksForTheShareOfWorkersAndTellsProgress) {
+  const Offered first = publish(1, 'a');
+  daemon.send(taken_reply(1), first.id());
+  daemon.play([this] {
+    const auto wait = daemon.receive();
+    ASSERT_TRUE(wait && wait->has_wait_request());
+    EXPECT_EQ(wait->wait_request().fraction(), 0.5);
+    EXPECT_TRUE(wait->wait_request().progress());
+    EXPECT_GT(wait->wait_request().timeout_s(), 4);
+    EXPECT_LE(wait->wait_request().timeout_s(), 5);
+    local::Message progress;
+    progress.mutable_publish_progress()->set_workers_total(3);
+    progress.mutable_publish_progress()->add_workers()->set_name("gpu-1");
+    daemon.send(progress, wait->request_id());
+    local::Message result;
+    local::PublishResult& outcome = *result.mutable_publish_result();
+    outcome.set_version(1);
+    outcome.set_kind(wire::PAYLOAD_KIND_PATCH);
+    outcome.set_workers(3);
+    outcome.set_installed(1);
+    outcome.set_t50_s(0.25);
+    outcome.add_missing("gpu-2");
+    outcome.add_missing("gpu-3");
+    outcome.set_topology("chain");
+    daemon.send(result, wait->request_id());
+  });
+  std::vector<std::string> seen;
+  const wc::Outcome outcome = client.wait(
+      1, {.fraction = 0.5, .on_progress = [&](const wc_progress& p) { seen.push_back(p.worker[0].name); }}, 5s);
+  EXPECT_EQ(seen, std::vector<std::string>{"gpu-1"});
+  EXPECT_FALSE(outcome.reached);
+  EXPECT_EQ(outcome.payload, WC_PATCH);
+  EXPECT_EQ(outcome.t50_s, 0.25);
+  EXPECT_FALSE(outcome.t90_s.has_value());
+  EXPECT_EQ(outcome.missing, (std::vector<std::string>{"gpu-2", "gpu-3"}));
+  EXPECT_EQ(outcome.topology, "chain");
+}
+
+TEST_F(PublishTest, AWaitEndsInTimeWhenNobodyAnswers) {
+  const Offered first = publish(1, 'a');
+  const auto start = Clock::now();
+  EXPECT_EQ(code_of([&] { return client.wait(1, {}, 50ms); }), WC_TIMED_OUT);
+  EXPECT_LT(Clock::now() - start, 150ms + 100ms);
+  EXPECT_EQ(code_of([&] { return client.wait(1, {.fraction = 2, .on_progress = {}}, 50ms); }), WC_INVALID_ARGUMENT);
+}
+
+TEST_F(PublishTest, NothingCanBeWaitedForBeforeACommit) {
+  EXPECT_EQ(code_of([&] { return client.wait(0, {}, 50ms); }), WC_NOT_FOUND);
+  EXPECT_EQ(code_of([&] { return client.region_fd(); }), WC_INVALID_ARGUMENT);
+  EXPECT_EQ(code_of([&] { return client.commit(50ms); }), WC_INVALID_ARGUMENT);
+}
+
+TEST_F(PublishTest, RefusesWhatIsNoSnapshot) {
+  const auto begin = [&](std::vector<wc::Tensor> given) {
+    return code_of([&] { return client.begin(given, {}, 50ms); });
+  };
+  EXPECT_EQ(begin({}), WC_INVALID_ARGUMENT);
+  EXPECT_EQ(begin({{.name = "w", .dtype = "U8", .shape = {3}, .data = nullptr, .size_bytes = 4}}), WC_INVALID_ARGUMENT);
+  EXPECT_EQ(begin({{.name = "\xff", .dtype = "U8", .shape = {3}, .data = nullptr}}), WC_INVALID_ARGUMENT);
+  EXPECT_EQ(begin({{.name = "w", .dtype = "what", .shape = {3}, .data = nullptr}}), WC_INVALID_ARGUMENT);
+  EXPECT_EQ(begin({{.name = "__metadata__", .dtype = "U8", .shape = {3}, .data = nullptr}}), WC_INVALID_ARGUMENT);
+  EXPECT_EQ(begin({tensors[0], tensors[0]}), WC_INVALID_ARGUMENT);
+  EXPECT_EQ(begin({{.name = "w", .dtype = "U8", .shape = {1ull << 40, 1ull << 40}, .data = nullptr}}), WC_TOO_LARGE);
+  EXPECT_EQ(begin({{.name = "w", .dtype = "U8", .shape = {1ull << 50}, .data = nullptr}}), WC_NO_SPACE);
+  EXPECT_EQ(begin({{.name = "w", .dtype = "U8", .shape = std::vector<std::uint64_t>(65, 1), .data = nullptr}}),
+            WC_INVALID_ARGUMENT);
+  EXPECT_EQ(begin(tensors), WC_OK) << "after all of these";
+}
+
+TEST_F(PublishTest, PublishCopiesTheTensors) {
+  const std::string bytes(kBytes, 'q');
+  EXPECT_EQ(code_of([&] { return client.publish(tensors, {}, 1s); }), WC_INVALID_ARGUMENT) << "their data is NULL";
+  tensors[0].data = bytes.data();
+  std::thread origin([&] {
+    const Offered offered = receive();
+    EXPECT_THAT(offered.bytes(), HasSubstr(bytes));
+    daemon.send(accepted_reply(1), offered.id());
+  });
+  EXPECT_EQ(client.publish(tensors, {}, 5s), 1u);
+  origin.join();
+}
+
+TEST_F(PublishTest, ReserveTakesTheMemoryAheadOfTime) {
+  client.reserve(tensors, 2);
+  EXPECT_EQ(code_of([&] { return client.reserve(tensors, 3), 0; }), WC_INVALID_ARGUMENT);
+  fill('a');
+  const int fd = client.region_fd();
+  struct stat info {};
+  ASSERT_EQ(::fstat(fd, &info), 0);
+  EXPECT_GE(std::uint64_t(info.st_blocks) * 512, kBytes);
+  EXPECT_EQ(code_of([&] { return client.reserve(tensors, 1), 0; }), WC_BUSY);
+}
+
+TEST_F(PublishTest, AnotherProcessFillsItsPart) {
+  tensors.push_back({.name = "theirs", .dtype = "I64", .shape = {4}, .data = nullptr, .size_bytes = 0});
+  const std::vector<void*> places = client.begin(tensors, {}, 1s);
+  std::memset(places[0], 'm', kBytes);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    // By the number that another program would be told, not by what fork() has given it.
+    const std::string path = "/proc/" + std::to_string(::getppid()) + "/fd/" + std::to_string(client.region_fd());
+    const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+    try {
+      wc::Region region(fd);
+      ::close(fd);
+      const wc_slot slot = region.find("theirs");
+      if (region.size() != 2 || slot.size_bytes != 32 || slot.rank != 1 || slot.shape[0] != 4) ::_exit(2);
+      std::memset(slot.address, 't', slot.size_bytes);
+      ::_exit(region.slot(0).name == std::string("theirs") ? 0 : 3);
+    } catch (const wc::Error& error) {
+      std::fprintf(stderr, "%s\n", error.what());
+      ::_exit(1);
+    }
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  const Offered offered = commit(1);
+  EXPECT_THAT(offered.bytes(), HasSubstr(std::string(kBytes, 'm')));
+  EXPECT_THAT(offered.bytes(), HasSubstr(std::string(32, 't')));
+}
+
+TEST(Region, RefusesWhatIsNone) {
+  const auto attach = [](int fd) { return code_of([&] { return wc::Region(fd); }); };
+  EXPECT_EQ(attach(-1), WC_INVALID_ARGUMENT);
+  const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  EXPECT_EQ(attach(null), WC_INVALID_ARGUMENT);
+  ::close(null);
+  const int unsealed = ::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  ASSERT_EQ(::ftruncate(unsealed, 4096), 0);
+  EXPECT_EQ(attach(unsealed), WC_INVALID_ARGUMENT) << "it could be cut short under the mapping";
+  ASSERT_EQ(::fcntl(unsealed, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
+  EXPECT_EQ(attach(unsealed), WC_CORRUPT) << "its header is all zero";
+  ::close(unsealed);
+}
+
+TEST_F(PublishTest, ARegionHasNoNameAndGoesWithItsClient) {
+  fill('a');
+  const int fd = client.region_fd();
+  const std::string link = std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(fd)).string();
+  EXPECT_THAT(link, HasSubstr("memfd:weightcast"));
+  const auto regions = [] {
+    int count = 0;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+      std::error_code error;
+      count += std::filesystem::read_symlink(entry, error).string().find("memfd:weightcast") != std::string::npos;
+    }
+    return count;
+  };
+  EXPECT_EQ(regions(), 1);
+  client = wc::Client(daemon.state_dir());
+  EXPECT_EQ(regions(), 0);
+}
+
+}  // namespace
+}  // namespace weightcast

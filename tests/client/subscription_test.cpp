@@ -1,0 +1,216 @@
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <thread>
+
+#include "tests/client/scripted_daemon.h"
+#include "weightcast/weightcast.hpp"
+
+namespace weightcast {
+namespace {
+
+using namespace std::chrono_literals;
+
+local::Message installed(std::uint64_t version) {
+  local::Message message;
+  message.mutable_version_installed()->set_version(version);
+  message.mutable_version_installed()->set_path("/versions/" + std::to_string(version));
+  message.mutable_version_installed()->set_digest("abc");
+  return message;
+}
+
+bool readable(int fd, int timeout_ms) {
+  pollfd p{fd, POLLIN, 0};
+  return ::poll(&p, 1, timeout_ms) == 1;
+}
+
+TEST(Subscription, TellsVersionsAndWhenToLetGo) {
+  ScriptedDaemon daemon;
+  wc::Subscription subscription(daemon.state_dir());
+  daemon.play([&] {
+    const auto request = daemon.receive();
+    ASSERT_TRUE(request && request->has_subscribe_request());
+    local::Message preparing;
+    preparing.mutable_version_preparing()->set_version(4);
+    daemon.send(preparing, request->request_id());
+    daemon.send(installed(4), request->request_id());
+  });
+  const auto first = subscription.next(5s);
+  ASSERT_TRUE(first);
+  EXPECT_EQ(first->kind, WC_EVENT_PREPARING);
+  EXPECT_EQ(first->version, 4u);
+  const auto second = subscription.next(5s);
+  ASSERT_TRUE(second);
+  EXPECT_EQ(second->kind, WC_EVENT_INSTALLED);
+  EXPECT_EQ(second->version, 4u);
+  EXPECT_EQ(second->directory, "/versions/4");
+  EXPECT_EQ(second->digest, "abc");
+  EXPECT_FALSE(subscription.next(0ms));
+}
+
+TEST(Subscription, ItsDescriptorIsReadableForEachEvent) {
+  ScriptedDaemon daemon;
+  wc::Subscription subscription(daemon.state_dir());
+  EXPECT_FALSE(readable(subscription.fd(), 0));
+  const auto request = daemon.receive();
+  ASSERT_TRUE(request);
+  // Both are read from the socket at once: the second one must not be forgotten.
+  daemon.send(installed(1), request->request_id());
+  daemon.send(installed(2), request->request_id());
+  for (const std::uint64_t version : {1u, 2u}) {
+    ASSERT_TRUE(readable(subscription.fd(), 5000)) << version;
+    const auto event = subscription.next(0ms);
+    ASSERT_TRUE(event) << version;
+    EXPECT_EQ(event->version, version);
+  }
+  EXPECT_FALSE(subscription.next(0ms));
+  EXPECT_FALSE(readable(subscription.fd(), 0));
+}
+
+TEST(Subscription, ConnectsAgainByItself) {
+  ScriptedDaemon daemon;
+  wc::Subscription subscription(daemon.state_dir());
+  for (std::uint64_t round = 1; round <= 3; ++round) {
+    const auto request = daemon.receive();
+    ASSERT_TRUE(request && request->has_subscribe_request()) << round;
+    daemon.send(installed(round), request->request_id());
+    const auto event = subscription.next(5s);
+    ASSERT_TRUE(event && event->kind == WC_EVENT_INSTALLED) << round;
+    EXPECT_EQ(event->version, round);
+    daemon.end();
+    ASSERT_TRUE(readable(subscription.fd(), 5000)) << "the end is something to be told";
+    const auto gone = subscription.next(0ms);
+    ASSERT_TRUE(gone) << round;
+    EXPECT_EQ(gone->kind, WC_EVENT_DISCONNECTED);
+    // Nobody need wait in next(): the descriptor says when it is time.
+    ASSERT_TRUE(readable(subscription.fd(), 5000));
+    EXPECT_FALSE(subscription.next(0ms));
+  }
+}
+
+TEST(Subscription, TriesLessAndLessOftenWhileThereIsNoDaemon) {
+  auto daemon = std::make_unique<ScriptedDaemon>();
+  wc::Subscription subscription(daemon->state_dir());
+  ASSERT_TRUE(daemon->receive());
+  daemon.reset();
+  const auto gone = subscription.next(5s);
+  ASSERT_TRUE(gone && gone->kind == WC_EVENT_DISCONNECTED);
+  int tries = 0;
+  for (const auto end = std::chrono::steady_clock::now() + 1s; std::chrono::steady_clock::now() < end;) {
+    if (!readable(subscription.fd(), 10)) continue;
+    ++tries;
+    EXPECT_FALSE(subscription.next(0ms));
+  }
+  // After 50, 150, 350 and 750 ms.
+  EXPECT_GE(tries, 2);
+  EXPECT_LE(tries, 4);
+}
+
+local::Message pinned_reply(std::uint64_t version) { return installed(version); }
+
+TEST(Subscription, AcquiresAndReleases) {
+  ScriptedDaemon daemon;
+  wc::Subscription subscription(daemon.state_dir());
+  daemon.play([&] {
+    const auto subscribed = daemon.receive();
+    const auto acquire = daemon.receive();
+    ASSERT_TRUE(subscribed && acquire && acquire->has_acquire_request());
+    EXPECT_EQ(acquire->acquire_request().version(), 0u);
+    daemon.send(installed(8), subscribed->request_id());  // comes between
+    daemon.send(pinned_reply(7), acquire->request_id());
+  });
+  const wc::Event pinned = subscription.acquire();
+  EXPECT_EQ(pinned.version, 7u);
+  EXPECT_EQ(pinned.directory, "/versions/7");
+  ASSERT_TRUE(readable(subscription.fd(), 0)) << "what came between is still to be told";
+  EXPECT_EQ(subscription.next(0ms)->version, 8u);
+  subscription.release(7);
+  const auto release = daemon.receive();
+  ASSERT_TRUE(release && release->has_release_request());
+  EXPECT_EQ(release->release_request().version(), 7u);
+  try {
+    subscription.release(7);
+    ADD_FAILURE() << "it was released already";
+  } catch (const wc::Error& error) {
+    EXPECT_EQ(error.code(), WC_NOT_FOUND);
+  }
+}
+
+// Nobody holds the pin whose answer came too late, so it is given back.
+TEST(Subscription, APinThatComesAfterItsTimeIsGivenBack) {
+  ScriptedDaemon daemon;
+  wc::Subscription subscription(daemon.state_dir());
+  try {
+    static_cast<void>(subscription.acquire(3, 20ms));
+    ADD_FAILURE() << "nobody answers";
+  } catch (const wc::Error& error) {
+    EXPECT_EQ(error.code(), WC_TIMED_OUT);
+  }
+  ASSERT_TRUE(daemon.receive());
+  const auto acquire = daemon.receive();
+  ASSERT_TRUE(acquire);
+  daemon.send(pinned_reply(3), acquire->request_id());
+  EXPECT_FALSE(subscription.next(50ms));
+  const auto release = daemon.receive();
+  ASSERT_TRUE(release && release->has_release_request());
+  EXPECT_EQ(release->release_request().version(), 3u);
+}
+
+TEST(Subscription, PinsOfALostConnectionAreReleasedByItsEnd) {
+  ScriptedDaemon daemon;
+  wc::Subscription subscription(daemon.state_dir());
+  daemon.play([&] {
+    ASSERT_TRUE(daemon.receive());
+    const auto acquire = daemon.receive();
+    ASSERT_TRUE(acquire);
+    daemon.send(pinned_reply(3), acquire->request_id());
+  });
+  static_cast<void>(subscription.acquire(3));
+  daemon.play([&] { daemon.end(); });
+  const auto gone = subscription.next(5s);
+  ASSERT_TRUE(gone && gone->kind == WC_EVENT_DISCONNECTED);
+  EXPECT_NO_THROW(subscription.release(3));
+  // Another one connects at once, and nothing is left that would wake the caller.
+  daemon.play([&] {
+    ASSERT_TRUE(daemon.receive());
+    const auto acquire = daemon.receive();
+    ASSERT_TRUE(acquire);
+    daemon.send(pinned_reply(4), acquire->request_id());
+  });
+  EXPECT_EQ(subscription.acquire(4).version, 4u);
+  std::this_thread::sleep_for(100ms);
+  EXPECT_FALSE(readable(subscription.fd(), 0));
+}
+
+TEST(Subscription, CancelEndsNext) {
+  const ScriptedDaemon daemon;
+  wc::Subscription subscription(daemon.state_dir());
+  std::thread other([&] {
+    std::this_thread::sleep_for(50ms);
+    subscription.cancel();
+  });
+  try {
+    static_cast<void>(subscription.next(20s));
+    ADD_FAILURE() << "it was not cancelled";
+  } catch (const wc::Error& error) {
+    EXPECT_EQ(error.code(), WC_CANCELLED);
+  }
+  other.join();
+}
+
+TEST(Subscription, WhatTheDaemonRefusesIsAnError) {
+  ScriptedDaemon daemon;
+  wc::Subscription subscription(daemon.state_dir());
+  const auto request = daemon.receive();
+  ASSERT_TRUE(request);
+  daemon.send(error_reply(Errc::kNotAllowed, "not here"), request->request_id());
+  try {
+    static_cast<void>(subscription.next(5s));
+    ADD_FAILURE() << "it was not refused";
+  } catch (const wc::Error& error) {
+    EXPECT_EQ(error.code(), WC_NOT_ALLOWED);
+  }
+}
+
+}  // namespace
+}  // namespace weightcast

@@ -1,0 +1,42 @@
+#include "transport/node/region.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/posix_file_system.h"
+#include "proto/limits.h"
+
+namespace weightcast {
+namespace {
+
+constexpr const char* kName = "the region";  // as errors call it
+
+}  // namespace
+
+Result<FileRef> adopt_region(UniqueFd descriptor) {
+  const auto refuse = [](Errc code, std::string_view why) {
+    return fail(code, Op::kPublish, fmt::format("{}: {}; send what wc_begin() made", kName, why));
+  };
+  if (!descriptor.valid()) return refuse(Errc::kInvalidArgument, "no descriptor came with the request");
+  // Only memory can be sealed. The seals come first: without them the size is not to be relied on.
+  constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
+  const int seals = ::fcntl(descriptor.get(), F_GET_SEALS);
+  if (seals < 0) return refuse(Errc::kInvalidArgument, "the descriptor is not a memfd's");
+  if ((seals & kSeals) != kSeals) return refuse(Errc::kInvalidArgument, "its size is not sealed");
+  if ((::fcntl(descriptor.get(), F_GETFL) & O_ACCMODE) == O_WRONLY) {
+    return refuse(Errc::kInvalidArgument, "the descriptor is not open for reading");
+  }
+  struct stat info {};
+  if (::fstat(descriptor.get(), &info) != 0) return fail_errno(errno, Op::kPublish, kName);
+  if (!S_ISREG(info.st_mode)) return refuse(Errc::kInvalidArgument, "the descriptor is not a memfd's");
+  if (info.st_uid != ::geteuid()) return refuse(Errc::kNotAllowed, "it belongs to another user");
+  if (info.st_size <= 0) return refuse(Errc::kInvalidArgument, "it is empty");
+  if (static_cast<std::uint64_t>(info.st_size) > kPayloadBytesMax) {
+    return refuse(Errc::kTooLarge, fmt::format("{} bytes exceed the limit of {}", info.st_size, kPayloadBytesMax));
+  }
+  return FileRef(adopt_file(descriptor.release(), kName));
+}
+
+}  // namespace weightcast
