@@ -1,0 +1,50 @@
+"""weightcast for Python: publish a trainer's weights, and use them in inference engines.
+
+Pure Python over libweightcast.so by ctypes, so that it loads in whatever interpreter (from 3.9 on) an engine brings.
+It imports neither torch nor NumPy: it takes their tensors, and gives them, where the program has them.
+
+A trainer:
+    with weightcast.Publisher("/var/lib/weightcast") as publisher:
+        version = publisher.publish(model.state_dict())
+
+An engine, on a worker's host:
+    with weightcast.Subscription("/var/lib/weightcast") as subscription:
+        for event in subscription:
+            if event.kind is weightcast.EventKind.INSTALLED:
+                with subscription.acquire(event.version) as pin:
+                    weights = weightcast.Snapshot(pin.directory)
+
+Time-outs are in seconds and bound the whole call. A failing call raises Error, whose `code` a program can react to.
+Waiting releases the GIL. Ctrl-C (KeyboardInterrupt) ends a call that waits in the main thread.
+"""
+
+from ._errors import Code, Error, TimedOut
+from ._library import library_version
+from ._node import status, versions
+from ._publisher import Outcome, Payload, Publication, Publisher, Region, attach
+from ._snapshot import Snapshot
+from ._subscription import Event, EventKind, Pin, Subscription
+from ._tensors import RawTensor, TensorInfo, describe
+
+__all__ = [
+    "Code",
+    "Error",
+    "Event",
+    "EventKind",
+    "Outcome",
+    "Payload",
+    "Pin",
+    "Publication",
+    "Publisher",
+    "RawTensor",
+    "Region",
+    "Snapshot",
+    "Subscription",
+    "TensorInfo",
+    "TimedOut",
+    "attach",
+    "describe",
+    "library_version",
+    "status",
+    "versions",
+]

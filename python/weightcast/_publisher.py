@@ -1,0 +1,449 @@
+"""Publishing: whole state dicts, in-place filling by one process or several, files."""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from ctypes import byref, c_char, c_int, c_uint64, c_void_p
+from dataclasses import dataclass
+from typing import Any, Optional, Union
+
+from ._errors import Code, Error, TimedOut
+from ._library import (
+    Closable,
+    Handle,
+    OutcomeStruct,
+    PathLike,
+    PublishOptions,
+    SlotStruct,
+    TensorStruct,
+    WaitOptions,
+    check,
+    library,
+    milliseconds,
+    open_client,
+)
+from ._tensors import Source, TensorInfo, source_of, tensor_bytes
+
+_ALLOW_NONFINITE = 1
+_SECOND_REGION = 2
+_UNTIL_TAKEN_OVER = 1
+_UNTIL_INSTALLED = 2
+
+Tensors = Union[Mapping[str, Any], Iterable["tuple[str, Any]"]]
+Infos = Iterable[Union[TensorInfo, "tuple[str, str, Iterable[int]]"]]
+
+
+class Payload(enum.IntEnum):
+    """What travels for a version."""
+
+    UNDECIDED = 0  # it is being made
+    FULL = 1  # the snapshot as it is
+    PACKED = 2  # the snapshot, encoded
+    PATCH = 3  # the changes against the version before
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How far a publication was when wait() ended. Times are in seconds since the origin began; None: not reached."""
+
+    version: int
+    payload: Payload
+    payload_bytes: int
+    workers: int  # active ones
+    installed: int
+    t50_s: Optional[float]  # T_bcast(0.5)
+    t90_s: Optional[float]
+    t100_s: Optional[float]
+    take_s: Optional[float]  # until the origin had its own copy; None also where this publisher does not know it
+    predicted_s: float
+    origin_egress_bytes: int
+    topology: str
+    missing: tuple[str, ...]  # names of some workers that have not installed it
+
+
+def _outcome_of(found: OutcomeStruct) -> Outcome:
+    def reached(seconds: float) -> Optional[float]:
+        return seconds if seconds >= 0 else None
+
+    return Outcome(
+        version=found.version,
+        payload=Payload(found.payload),
+        payload_bytes=found.payload_bytes,
+        workers=found.workers,
+        installed=found.installed,
+        t50_s=reached(found.t50_s),
+        t90_s=reached(found.t90_s),
+        t100_s=reached(found.t100_s),
+        take_s=reached(found.take_s),
+        predicted_s=found.predicted_s,
+        origin_egress_bytes=found.origin_egress_bytes,
+        topology=found.topology.decode(),
+        missing=tuple(found.missing.decode("utf-8", "replace").splitlines()),
+    )
+
+
+@dataclass
+class _Slot:
+    info: TensorInfo
+    address: int
+    size_bytes: int
+
+
+class _Slots:
+    """Tensors in writable memory, by name. The memory belongs to `owner`, to which each view refers."""
+
+    def __init__(self, slots: dict[str, _Slot], owner: Handle) -> None:
+        self._slots = slots
+        self._owner = owner
+        self._views: list[memoryview] = []
+
+    def fill(self, name: str, tensor: Any) -> None:
+        """Copies `tensor` into its place, once: from a CPU or a CUDA device, and from any strides.
+
+        Errors: KeyError (no such tensor), ValueError (another dtype or shape than was begun), TypeError (nothing that
+        can be taken), and what torch raises.
+        """
+        self._write(self._slot(name), source_of(name, tensor))
+
+    def buffer(self, name: str) -> memoryview:
+        """The tensor's bytes, writable, of format "B", row-major and little-endian.
+
+        To write parts of it, or by another library: `torch.frombuffer(p.buffer(n), dtype=torch.bfloat16)`. Write to it
+        only until the publication is committed. Errors: KeyError (no such tensor).
+        """
+        slot = self._slot(name)
+        memory = (c_char * slot.size_bytes).from_address(slot.address)
+        memory.owner = self._owner
+        view = memoryview(memory).cast("B")
+        self._views.append(view)
+        return view
+
+    @property
+    def infos(self) -> tuple[TensorInfo, ...]:
+        return tuple(slot.info for slot in self._slots.values())
+
+    def _slot(self, name: str) -> _Slot:
+        try:
+            return self._slots[name]
+        except KeyError:
+            raise KeyError(f"weightcast: tensor {name!r} was not begun") from None
+
+    def _write(self, slot: _Slot, source: Source) -> None:
+        if (source.dtype, source.shape) != (slot.info.dtype, slot.info.shape):
+            raise ValueError(
+                f"weightcast: tensor {slot.info.name!r} is {source.dtype} {source.shape}, but was begun as "
+                f"{slot.info.dtype} {slot.info.shape}"
+            )
+        if slot.size_bytes:
+            source.copy_to(slot.address, slot.size_bytes)
+
+    def _revoke(self) -> None:
+        """Makes the views unusable, as far as nothing else was made from them."""
+        for view in self._views:
+            try:
+                view.release()
+            except BufferError:  # a tensor over it is still alive
+                pass
+        self._views.clear()
+
+
+class Publication(_Slots):
+    """A publication that has begun: memory to fill, in any order and from any threads. Publisher.begin() makes it.
+
+    As a context manager it aborts at the end what was not committed.
+    """
+
+    def __init__(self, handle: Handle, slots: dict[str, _Slot], options: PublishOptions) -> None:
+        super().__init__(slots, handle)
+        self._handle = handle
+        self._options = options
+        self._open = True
+
+    @property
+    def path(self) -> str:
+        """Where other processes of this user find the memory, for attach(), until commit() or abort()."""
+        fd = c_int(-1)
+        self._check_open()
+        self._handle.call_at_once(library().wc_region_fd, byref(fd))
+        return f"/proc/{os.getpid()}/fd/{fd.value}"
+
+    def commit(self, *, version: Optional[int] = None, timeout: float = 60.0) -> int:
+        """Publishes what was filled; returns the version's number when the origin has accepted it.
+
+        The origin then reads the memory by itself: nobody may write to it any more. `version` replaces that of begin().
+        After TIMED_OUT, CANCELLED, CLOSED or KeyboardInterrupt the origin may have it or not; Publisher.wait() tells.
+        After any other error it may be committed again.
+        Errors: Error with ALREADY_EXISTS (the version is not greater than the last), NOT_ALLOWED (the daemon is a
+        worker), BUSY (too many publications wait at the origin), TIMED_OUT, CANCELLED, CLOSED, INVALID_ARGUMENT.
+        """
+        self._check_open()
+        if version is not None:
+            self._options.version = version
+        given = c_uint64()
+        try:
+            self._handle.call(library().wc_commit, byref(self._options), milliseconds(timeout), byref(given))
+        except Error as error:
+            if error.code in (Code.TIMED_OUT, Code.CANCELLED, Code.CLOSED):
+                self._end()
+            raise
+        except BaseException:
+            self._end()
+            raise
+        self._end()
+        return given.value
+
+    def abort(self) -> None:
+        """Forgets it. Harmless after commit()."""
+        if self._open:
+            self._end()
+            self._handle.call_at_once(library().wc_abort)
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise Error(Code.INVALID_ARGUMENT, "publish", "weightcast: this publication was committed or aborted")
+
+    def _slot(self, name: str) -> _Slot:
+        self._check_open()
+        return super()._slot(name)
+
+    def _end(self) -> None:
+        self._open = False
+        self._revoke()
+
+    def __enter__(self) -> Publication:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.abort()
+
+
+class Region(_Slots, Closable):
+    """The memory of a publication that another process has begun; attach() makes it. Closing it publishes nothing."""
+
+    def __init__(self, fd: int) -> None:
+        lib = library()
+        pointer = c_void_p()
+        check(lib.wc_region_attach, fd, byref(pointer))
+        self._handle = Handle(pointer, "wc_region_close")
+        slots: dict[str, _Slot] = {}
+        for index in range(lib.wc_region_count(pointer)):
+            slot = SlotStruct()
+            check(lib.wc_region_slot, pointer, index, byref(slot))
+            shape = tuple(slot.shape[: slot.rank]) if slot.rank else ()
+            info = TensorInfo(slot.name.decode(), slot.dtype.decode(), shape)
+            slots[info.name] = _Slot(info, slot.address, slot.size_bytes)
+        super().__init__(slots, self._handle)
+
+    def _slot(self, name: str) -> _Slot:
+        self._open_handle()
+        return super()._slot(name)
+
+    def close(self) -> None:
+        """Unmaps the memory, once no view of it is left."""
+        self._revoke()
+        super().close()
+
+
+def attach(where: Union[PathLike, int]) -> Region:
+    """Maps the memory that another process has begun, to fill parts of it: several processes fill, one commits.
+
+    `where` is that process's Publication.path, or a descriptor, which stays the caller's. All of them stop writing
+    before the one that began it commits.
+    Errors: OSError (no such path), Error with INVALID_ARGUMENT (not a region), CORRUPT, NO_SPACE, IO.
+    """
+    if isinstance(where, int):
+        return Region(where)
+    fd = os.open(where, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        return Region(fd)
+    finally:
+        os.close(fd)
+
+
+def _structs_of(infos: Infos) -> tuple[list[TensorInfo], Any]:
+    """The descriptions, and the array of them that the library takes. It keeps alive what it points to."""
+    listed = []
+    for name, dtype, shape in infos:
+        listed.append(TensorInfo(name, dtype, tuple(int(length) for length in shape)))
+    array = (TensorStruct * len(listed))()
+    kept: list[Any] = []
+    for struct, info in zip(array, listed):
+        if not isinstance(info.name, str) or "\0" in info.name:
+            raise TypeError(f"weightcast: the name of a tensor is {info.name!r}, not a string without NUL")
+        try:
+            size = tensor_bytes(info.dtype, info.shape)
+            shape = (c_uint64 * len(info.shape))(*info.shape)
+            name = info.name.encode()
+        except ValueError as error:
+            raise ValueError(f"weightcast: tensor {info.name!r}: {error}") from None
+        kept.append((name, shape))
+        struct.name, struct.dtype, struct.rank, struct.size_bytes = name, info.dtype.encode(), len(shape), size
+        struct.shape = ctypes.cast(shape, ctypes.POINTER(c_uint64))
+    array.kept = kept
+    return listed, array
+
+
+def _options(version: Optional[int], allow_nonfinite: bool, second_region: bool) -> PublishOptions:
+    if version is not None and not 0 < version < 2**63:
+        raise ValueError(f"weightcast: version {version} is not between 1 and 2^63 - 1")
+    flags = _ALLOW_NONFINITE * allow_nonfinite | _SECOND_REGION * second_region
+    return PublishOptions(version=version or 0, flags=flags)
+
+
+class Publisher(Closable):
+    """A trainer's connection to the origin on its host. It connects again by itself after the daemon was restarted.
+
+    One call at a time: a second thread gets Error with BUSY. Close it, or use it as a context manager.
+    Every call that asks the daemon can fail with Error: TIMED_OUT, CANCELLED, CLOSED (the daemon ended during the
+    call), NOT_FOUND (no daemon runs there), NOT_ALLOWED (another user's), IO.
+    """
+
+    def __init__(self, state_dir: PathLike, *, timeout: float = 5.0) -> None:
+        """Connects. `state_dir` is the daemon's state directory, or the api.sock in it.
+
+        Errors: Error with NOT_FOUND, NOT_ALLOWED, TIMED_OUT, IO.
+        """
+        self._handle = open_client(state_dir, timeout)
+
+    def publish(
+        self,
+        tensors: Tensors,
+        *,
+        version: Optional[int] = None,
+        allow_nonfinite: bool = False,
+        second_region: bool = False,
+        timeout: float = 60.0,
+    ) -> int:
+        """Publishes named tensors; returns the version's number when the origin has accepted it.
+
+        `tensors`: a state dict, or an iterable of (name, tensor), which is read to its end before the first copy. For
+        tensors that are made one by one, use begin(). Each is a torch tensor on any device, a RawTensor, a buffer
+        (NumPy arrays) or a DLPack tensor in host memory, with any strides. It is copied once, into memory that the
+        origin reads; afterwards the caller may change it.
+        `version`: greater than the last one; None lets the origin number it. `allow_nonfinite`: NaN and infinity are
+        published, too. `second_region`: rather take more memory than wait until the origin has read the last one.
+        Errors: TypeError (a tensor that cannot be taken), those of begin() and of Publication.commit().
+        """
+        named = [(name, source_of(name, tensor)) for name, tensor in _items(tensors)]
+        infos = [TensorInfo(name, source.dtype, source.shape) for name, source in named]
+        addresses = [source.address() for _, source in named]
+        if None not in addresses:
+            # The library copies them all in one call.
+            options = _options(version, allow_nonfinite, second_region)
+            listed, array = _structs_of(infos)
+            for struct, address in zip(array, addresses):
+                struct.data = address
+            array.sources = named  # lives as long as the call, even if a second Ctrl-C leaves it behind
+            given = c_uint64()
+            self._open_handle().call(
+                library().wc_publish, byref(options), array, len(listed), milliseconds(timeout), byref(given)
+            )
+            return given.value
+        with self.begin(
+            infos, version=version, allow_nonfinite=allow_nonfinite, second_region=second_region, timeout=timeout
+        ) as publication:
+            for name, source in named:
+                publication._write(publication._slots[name], source)
+            return publication.commit(timeout=timeout)
+
+    def begin(
+        self,
+        infos: Infos,
+        *,
+        version: Optional[int] = None,
+        allow_nonfinite: bool = False,
+        second_region: bool = False,
+        timeout: float = 60.0,
+    ) -> Publication:
+        """Begins a publication that is filled in place: memory that the origin will read itself.
+
+        `infos`: a TensorInfo, or (name, dtype, shape), per tensor; describe() makes one of a tensor. The other
+        arguments are those of publish(). The memory is used again for the next publication of the same tensors. Waits
+        while the origin is still reading it. Its contents are undefined.
+        Errors: ValueError (a dtype or shape that safetensors does not have), Error with INVALID_ARGUMENT (a name that
+        is given twice), TOO_LARGE, BUSY (the last publication is neither committed nor aborted), TIMED_OUT (the origin
+        is still reading), CANCELLED, NO_SPACE, IO.
+        """
+        handle = self._open_handle()
+        options = _options(version, allow_nonfinite, second_region)
+        listed, array = _structs_of(infos)
+        addresses = (c_void_p * len(listed))()
+        handle.call(library().wc_begin, byref(options), array, len(listed), addresses, milliseconds(timeout))
+        slots = {
+            info.name: _Slot(info, address, struct.size_bytes)
+            for info, struct, address in zip(listed, array, addresses)
+        }
+        return Publication(handle, slots, options)
+
+    def reserve(self, infos: Infos, *, regions: int = 1) -> None:
+        """Takes the memory for these tensors ahead of time, 1 or 2 regions of it, so that no publication pays for it.
+
+        Takes as long as touching that memory does. Errors: those of begin(); BUSY (a region in use has other tensors).
+        """
+        listed, array = _structs_of(infos)
+        self._open_handle().call(library().wc_reserve, array, len(listed), regions)
+
+    def publish_path(
+        self,
+        path: PathLike,
+        *,
+        version: Optional[int] = None,
+        allow_nonfinite: bool = False,
+        timeout: float = 60.0,
+    ) -> int:
+        """Publishes a safetensors file, or a directory in the style of Hugging Face, which the daemon reads.
+
+        Returns the version's number when the origin has accepted it. The files may not be changed until wait() has
+        returned. Errors: those of Publication.commit().
+        """
+        options = _options(version, allow_nonfinite, False)
+        given = c_uint64()
+        self._open_handle().call(
+            library().wc_publish_path,
+            byref(options),
+            os.fsencode(os.path.abspath(path)),
+            milliseconds(timeout),
+            byref(given),
+        )
+        return given.value
+
+    def next_version(self, *, timeout: float = 5.0) -> int:
+        """The number that the origin would give to the next version. Another program may take it first.
+
+        Errors: Error with NOT_ALLOWED (the daemon is a worker).
+        """
+        given = c_uint64()
+        self._open_handle().call(library().wc_next_version, milliseconds(timeout), byref(given))
+        return given.value
+
+    def wait(self, version: int = 0, *, installed: Optional[float] = None, timeout: float = 60.0) -> Outcome:
+        """Waits until the origin has its own copy or, with `installed`, until that fraction (above 0, at most 1) of
+        the active workers has installed it.
+
+        `version` 0 is the last one that this publisher committed.
+        Errors: TimedOut (its `outcome` says how far it came, or is None where the daemon did not answer); Error with
+        why the origin did not take it over (CORRUPT; INVALID_ARGUMENT: NaN or infinity; NO_SPACE, IO), NOT_FOUND
+        (nothing was committed; the version is unknown or superseded).
+        """
+        until = _UNTIL_TAKEN_OVER if installed is None else _UNTIL_INSTALLED
+        options = WaitOptions(until=until, fraction=installed or 0.0)
+        outcome = OutcomeStruct()
+        try:
+            self._open_handle().call(
+                library().wc_wait, version, byref(options), milliseconds(timeout), byref(outcome)
+            )
+        except TimedOut as error:
+            error.outcome = _outcome_of(outcome) if outcome.version else None
+            raise
+        return _outcome_of(outcome)
+
+    def cancel(self) -> None:
+        """Ends the call that another thread has begun: it raises Error with CANCELLED. Without one it has no effect."""
+        self._open_handle().cancel()
+
+
+def _items(tensors: Tensors) -> Iterator[tuple[str, Any]]:
+    return iter(tensors.items() if isinstance(tensors, Mapping) else tensors)

@@ -1,0 +1,143 @@
+"""Subscriptions: what an inference engine is to use."""
+
+from __future__ import annotations
+
+import enum
+import os
+from collections.abc import Iterator
+from ctypes import byref, c_void_p
+from dataclasses import dataclass
+from typing import Optional
+
+from ._errors import Code, Error, TimedOut
+from ._library import Closable, EventStruct, Handle, PathLike, check, library, milliseconds, state_directory
+
+# How long one call of an iterator waits before it goes on waiting.
+_ITERATION_S = 3600.0
+
+
+class EventKind(enum.IntEnum):
+    """What an Event tells."""
+
+    #: `version` is in use now; its files lie in `directory`.
+    INSTALLED = 1
+    #: From a worker with --single-copy: the files in use are about to become those of `version`. Drop every view of
+    #: them; what was copied elsewhere may be used on. INSTALLED follows, of the old version if nothing came of it.
+    PREPARING = 2
+    #: The daemon ended, or the connection did. The subscription connects again and then tells the version in use.
+    DISCONNECTED = 3
+
+
+@dataclass(frozen=True)
+class Event:
+    kind: EventKind
+    version: int
+    directory: str
+    digest: str  # of the snapshot, in hexadecimal
+
+
+def _event_of(found: EventStruct) -> Event:
+    try:
+        kind = EventKind(found.kind)
+    except ValueError:
+        why = f"weightcast: event {found.kind} is unknown; daemon and package are of different releases"
+        raise Error(Code.UNSUPPORTED, "receive", why) from None
+    return Event(kind, found.version, os.fsdecode(found.directory), found.digest.decode())
+
+
+class Subscription(Closable):
+    """Tells which version a daemon has in use, and of each newer one. It connects again by itself.
+
+    Iterating yields an Event for each change, and never ends by itself. One call at a time: a second thread gets Error
+    with BUSY. Close it, or use it as a context manager.
+    """
+
+    def __init__(self, state_dir: PathLike, *, timeout: float = 5.0) -> None:
+        """Subscribes at the daemon with this state directory, a worker or an origin.
+
+        Errors: Error with NOT_FOUND (no daemon runs there), NOT_ALLOWED (another user's), TIMED_OUT, IO.
+        """
+        pointer = c_void_p()
+        check(library().wc_subscribe, state_directory(state_dir), milliseconds(timeout), byref(pointer))
+        self._handle = Handle(pointer, "wc_subscription_close", "wc_subscription_cancel")
+
+    def fileno(self) -> int:
+        """A descriptor for select(), poll(), epoll or asyncio's add_reader: readable when next(0) has something to do.
+
+        Then call next(0) until it returns None, which may be at once. Do not read from it.
+        """
+        return library().wc_subscription_fd(self._open_handle().pointer)
+
+    def next(self, timeout: float) -> Optional[Event]:
+        """The next event; None if none came in `timeout` seconds. Versions in between may be skipped.
+
+        Errors: Error with CANCELLED, UNSUPPORTED and CORRUPT (the daemon is of another release), NOT_ALLOWED.
+        """
+        handle = self._open_handle()
+        event = EventStruct()
+        call = handle.call if timeout > 0 else handle.call_at_once
+        try:
+            call(library().wc_next, milliseconds(timeout), byref(event))
+        except TimedOut:
+            return None
+        return _event_of(event)
+
+    def __iter__(self) -> Iterator[Event]:
+        while True:
+            event = self.next(_ITERATION_S)
+            if event is not None:
+                yield event
+
+    def acquire(self, version: int = 0, *, timeout: float = 5.0) -> Pin:
+        """Pins a version, 0 being the one in use: its directory stays, complete and unchanged, until Pin.release().
+
+        `with subscription.acquire() as pin:` releases it at the end. A subscription holds at most 4 pins. After
+        DISCONNECTED all are gone. A worker with --single-copy cannot take a new version while the old one is pinned.
+        Errors: Error with NOT_FOUND (the daemon has not that version, or none yet), BUSY (too many pins; the version
+        gives way to another), TIMED_OUT, CANCELLED, CLOSED.
+        """
+        event = EventStruct()
+        self._open_handle().call(library().wc_acquire, version, milliseconds(timeout), byref(event))
+        found = _event_of(event)
+        return Pin(self, found.version, found.directory, found.digest)
+
+    def current(self, *, timeout: float = 5.0) -> Event:
+        """The version in use, asked of the daemon. Events are not consumed. Errors: those of acquire()."""
+        with self.acquire(timeout=timeout) as pin:
+            return Event(EventKind.INSTALLED, pin.version, pin.directory, pin.digest)
+
+    def cancel(self) -> None:
+        """Ends the call that another thread has begun: it raises Error with CANCELLED. Without one it has no effect."""
+        self._open_handle().cancel()
+
+
+class Pin:
+    """A pinned version. As a context manager it is released at the end."""
+
+    def __init__(self, subscription: Subscription, version: int, directory: str, digest: str) -> None:
+        self._subscription: Optional[Subscription] = subscription
+        self.version = version
+        self.directory = directory
+        self.digest = digest
+
+    def release(self, *, timeout: float = 5.0) -> None:
+        """Lets the version go. Repeating it is harmless, and so is a pin that the connection's end has taken.
+
+        Errors: Error with TIMED_OUT and CANCELLED (the daemon does not read; it is still pinned).
+        """
+        subscription, self._subscription = self._subscription, None
+        if subscription is None or subscription._handle is None:
+            return
+        try:
+            subscription._handle.call(library().wc_release, self.version, milliseconds(timeout))
+        except Error as error:
+            if error.code in (Code.NOT_FOUND, Code.CLOSED):
+                return
+            self._subscription = subscription
+            raise
+
+    def __enter__(self) -> Pin:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()

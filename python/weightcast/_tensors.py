@@ -1,0 +1,373 @@
+"""Tensors of other libraries: what they are in safetensors' words, and their bytes in row-major order."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Sequence
+from ctypes import (
+    POINTER,
+    byref,
+    c_char,
+    c_char_p,
+    c_int,
+    c_int32,
+    c_int64,
+    c_ssize_t,
+    c_uint8,
+    c_uint16,
+    c_uint64,
+    c_void_p,
+    py_object,
+)
+from typing import Any, NamedTuple, Optional
+
+# The dtypes of safetensors, in bits per element.
+DTYPE_BITS = {
+    "BOOL": 8, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "U8": 8, "I8": 8, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8,
+    "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "I16": 16, "U16": 16, "F16": 16, "BF16": 16, "I32": 32, "U32": 32, "F32": 32,
+    "C64": 64, "F64": 64, "I64": 64, "U64": 64,
+}  # fmt: skip
+
+# How torch, NumPy and ml_dtypes call those that they have.
+LIBRARY_NAMES = {
+    "BOOL": "bool", "U8": "uint8", "I8": "int8", "I16": "int16", "U16": "uint16", "I32": "int32", "U32": "uint32",
+    "I64": "int64", "U64": "uint64", "F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64",
+    "C64": "complex64", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz",
+}  # fmt: skip
+_DTYPE_OF_NAME = {name: dtype for dtype, name in LIBRARY_NAMES.items()}
+# NumPy has these only by ml_dtypes, and gives no buffers of them.
+_ML_DTYPES = {"BF16", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"}
+
+# Letters of the struct module, by kind; the buffer's item size says how wide they are here.
+_KIND_OF_LETTER = {"?": "BOOL", "e": "F", "f": "F", "d": "F", "Zf": "C", "Zd": "C"}
+_KIND_OF_LETTER.update(dict.fromkeys("bhilqn", "I"))
+_KIND_OF_LETTER.update(dict.fromkeys("BHILQNc", "U"))
+
+# DLPack's type codes and, of the 8-bit floats, dtypes (dlpack.h).
+_DLPACK_KINDS = {0: "I", 1: "U", 2: "F", 5: "C"}
+_DLPACK_FLOATS8 = {10: "F8_E4M3", 11: "F8_E4M3FNUZ", 12: "F8_E5M2", 13: "F8_E5M2FNUZ", 14: "F8_E8M0"}
+_DLPACK_BFLOAT, _DLPACK_BOOL = 4, 6
+_DLPACK_HOST = {1, 3}  # CPU, pinned by CUDA
+_DLPACK_DEVICES = {2: "CUDA", 4: "OpenCL", 7: "Vulkan", 8: "Metal", 10: "ROCm", 13: "CUDA managed", 14: "oneAPI"}
+
+
+class TensorInfo(NamedTuple):
+    """One tensor's description. `dtype` is as safetensors writes it: "BF16", "F32", "F8_E4M3", "I64", ..."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+def tensor_bytes(dtype: str, shape: Sequence[int]) -> int:
+    """The bytes that `shape` takes in `dtype`. Errors: ValueError (an unknown dtype; not a whole number of bytes)."""
+    bits = DTYPE_BITS.get(dtype)
+    if bits is None:
+        raise ValueError(f"dtype {dtype!r} is not one of safetensors: {', '.join(DTYPE_BITS)}")
+    for length in shape:
+        if length < 0:
+            raise ValueError(f"shape {tuple(shape)} has a negative length")
+        bits *= length
+    if bits % 8 != 0:
+        raise ValueError(f"shape {tuple(shape)} in {dtype} is not a whole number of bytes")
+    return bits // 8
+
+
+class RawTensor:
+    """Bytes of a tensor in this host's memory, little-endian, row-major and without gaps.
+
+    It carries any dtype of safetensors, those that torch or NumPy lack among them. A Snapshot gives it, and publish()
+    takes it. The bytes are not copied: `data` keeps alive what it was made from.
+    """
+
+    def __init__(self, dtype: str, shape: Sequence[int], data: Any) -> None:
+        """`data`: a contiguous buffer of just the tensor's bytes.
+
+        A dtype that this release does not know has any size; a Snapshot may hold one, and begin() refuses it.
+        Errors: ValueError (dtype, shape and size do not fit together), TypeError (not a contiguous buffer).
+        """
+        view = memoryview(data)
+        if not view.c_contiguous:
+            raise TypeError("weightcast: the data of a RawTensor is not contiguous; copy it first")
+        size = tensor_bytes(dtype, shape) if dtype in DTYPE_BITS else view.nbytes
+        if view.nbytes != size:
+            raise ValueError(f"weightcast: shape {tuple(shape)} in {dtype} takes {size} bytes, not {view.nbytes}")
+        self.dtype = dtype
+        self.shape = tuple(shape)
+        #: The bytes, as a memoryview of format "B".
+        self.data = view.cast("B") if size else memoryview(b"")
+
+    def __repr__(self) -> str:
+        return f"RawTensor({self.dtype!r}, {self.shape})"
+
+    def _bytes_shape(self) -> tuple[int, ...]:
+        """The shape as uint8: an axis more for wide elements, one axis for those below a byte."""
+        bits = DTYPE_BITS.get(self.dtype, 0)
+        if bits < 8:
+            return (self.data.nbytes,)
+        return self.shape if bits == 8 else (*self.shape, bits // 8)
+
+    def numpy(self) -> Any:
+        """A read-only NumPy array over the same memory.
+
+        BF16, FP8 and what else NumPy lacks comes as uint8: `shape` where an element is a byte, an axis more (of the
+        bytes of an element) where it is wider, and one axis of bytes where it is narrower. `dtype` says what they are.
+        Errors: ImportError (no NumPy).
+        """
+        import numpy
+
+        if self.dtype in LIBRARY_NAMES and self.dtype not in _ML_DTYPES:
+            name, shape = LIBRARY_NAMES[self.dtype], self.shape
+        else:
+            name, shape = "uint8", self._bytes_shape()
+        return numpy.frombuffer(self.data.toreadonly(), dtype=name).reshape(shape)
+
+    def torch(self) -> Any:
+        """A torch tensor on the CPU over the same memory; a dtype that this torch lacks comes as uint8, as for numpy().
+
+        torch has no read-only tensors. Of a Snapshot the memory is a private mapping: writing changes this process's
+        copy of a page, and never the file. Errors: ImportError (no torch), ValueError (the buffer is read-only).
+        """
+        import torch
+
+        if self.data.nbytes and self.data.readonly:
+            raise ValueError("weightcast: torch takes no read-only memory; use numpy(), or copy the bytes first")
+        dtype = getattr(torch, LIBRARY_NAMES.get(self.dtype, ""), None)
+        shape = self.shape
+        if dtype is None:
+            dtype, shape = torch.uint8, self._bytes_shape()
+        if not self.data.nbytes:
+            return torch.empty(shape, dtype=dtype)
+        return torch.frombuffer(self.data, dtype=torch.uint8).view(dtype).reshape(shape)
+
+
+# ------------------------------------------------------------------------------------------------ what can be taken
+
+
+class PyBuffer(ctypes.Structure):
+    """Py_buffer, whose layout has been the same in every Python 3."""
+
+    _fields_ = [
+        ("buf", c_void_p),
+        ("obj", c_void_p),
+        ("len", c_ssize_t),
+        ("itemsize", c_ssize_t),
+        ("readonly", c_int),
+        ("ndim", c_int),
+        ("format", c_char_p),
+        ("shape", POINTER(c_ssize_t)),
+        ("strides", POINTER(c_ssize_t)),
+        ("suboffsets", POINTER(c_ssize_t)),
+        ("internal", c_void_p),
+    ]
+
+
+_FULL_RO = 0x11C  # PyBUF_FULL_RO: any strides, read-only allowed
+
+_get_buffer = ctypes.pythonapi.PyObject_GetBuffer
+_get_buffer.argtypes, _get_buffer.restype = [py_object, POINTER(PyBuffer), c_int], c_int
+_release_buffer = ctypes.pythonapi.PyBuffer_Release
+_release_buffer.argtypes, _release_buffer.restype = [POINTER(PyBuffer)], None
+_is_contiguous = ctypes.pythonapi.PyBuffer_IsContiguous
+_is_contiguous.argtypes, _is_contiguous.restype = [POINTER(PyBuffer), c_char], c_int
+_to_contiguous = ctypes.pythonapi.PyBuffer_ToContiguous
+_to_contiguous.argtypes, _to_contiguous.restype = [c_void_p, POINTER(PyBuffer), c_ssize_t, c_char], c_int
+
+
+class Source:
+    """A tensor of another library that can be published. It keeps the tensor alive, and so its memory."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    def address(self) -> Optional[int]:
+        """Where the bytes lie in this host's memory, if they are row-major and without gaps there; else None."""
+        raise NotImplementedError
+
+    def copy_to(self, address: int, size_bytes: int) -> None:
+        """Writes the tensor's bytes; `size_bytes`, what dtype and shape say, is above 0."""
+        here = self.address()
+        if here is None:
+            self._gather_to(address, size_bytes)
+        else:
+            ctypes.memmove(address, here, size_bytes)  # without the GIL
+
+    def _gather_to(self, address: int, size_bytes: int) -> None:
+        raise NotImplementedError
+
+
+class _BufferSource(Source):
+    def __init__(self, dtype: str, shape: Sequence[int], view: memoryview) -> None:
+        self.dtype, self.shape, self._view = dtype, tuple(shape), view
+
+    def address(self) -> Optional[int]:
+        if not self._view.c_contiguous:
+            return None
+        view = PyBuffer()
+        _get_buffer(self._view, byref(view), _FULL_RO)
+        _release_buffer(byref(view))  # the memoryview still holds the memory
+        return view.buf
+
+    def _gather_to(self, address: int, size_bytes: int) -> None:
+        view = PyBuffer()
+        _get_buffer(self._view, byref(view), _FULL_RO)
+        try:
+            _to_contiguous(address, byref(view), size_bytes, b"C")
+        finally:
+            _release_buffer(byref(view))
+
+
+class _TorchSource(Source):
+    def __init__(self, dtype: str, tensor: Any) -> None:
+        self.dtype, self.shape, self._tensor = dtype, tuple(tensor.shape), tensor.detach()
+
+    def address(self) -> Optional[int]:
+        tensor = self._tensor
+        plain = tensor.device.type == "cpu" and tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg())
+        return tensor.data_ptr() if plain else None
+
+    def _gather_to(self, address: int, size_bytes: int) -> None:
+        import torch
+
+        place = torch.frombuffer((c_char * size_bytes).from_address(address), dtype=torch.uint8)
+        # From any device and any strides, in one copy; it returns when the bytes are there.
+        place.view(self._tensor.dtype).view(self.shape).copy_(self._tensor)
+
+
+class _DLDataType(ctypes.Structure):
+    _fields_ = [("code", c_uint8), ("bits", c_uint8), ("lanes", c_uint16)]
+
+
+class _DLTensor(ctypes.Structure):
+    _fields_ = [
+        ("data", c_void_p),
+        ("device_type", c_int32),
+        ("device_id", c_int32),
+        ("ndim", c_int32),
+        ("dtype", _DLDataType),
+        ("shape", POINTER(c_int64)),
+        ("strides", POINTER(c_int64)),  # in elements; NULL: row-major without gaps
+        ("byte_offset", c_uint64),
+    ]
+
+
+_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_capsule_pointer.argtypes, _capsule_pointer.restype = [py_object, c_char_p], c_void_p
+
+
+class _DLPackSource(Source):
+    """The capsule is never taken over, so that its own destructor frees what it leads to."""
+
+    def __init__(self, dtype: str, capsule: Any, tensor: _DLTensor) -> None:
+        self.dtype, self._capsule, self._tensor = dtype, capsule, tensor
+        self.shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
+
+    def address(self) -> Optional[int]:
+        view = self._layout()
+        return view.buf if _is_contiguous(byref(view), b"C") else None
+
+    def _gather_to(self, address: int, size_bytes: int) -> None:
+        _to_contiguous(address, byref(self._layout()), size_bytes, b"C")
+
+    def _layout(self) -> PyBuffer:
+        tensor, rank = self._tensor, len(self.shape)
+        itemsize = DTYPE_BITS[self.dtype] // 8
+        strides, step = [0] * rank, itemsize
+        for i in reversed(range(rank)):
+            strides[i] = tensor.strides[i] * itemsize if tensor.strides else step
+            step *= self.shape[i]
+        where = (tensor.data or 0) + tensor.byte_offset
+        size = tensor_bytes(self.dtype, self.shape)
+        view = PyBuffer(buf=where, len=size, itemsize=itemsize, readonly=1, ndim=rank)
+        view.shape = (c_ssize_t * rank)(*self.shape)
+        view.strides = (c_ssize_t * rank)(*strides)
+        return view
+
+
+def _sized(kind: str, bits: int) -> Optional[str]:
+    dtype = kind if kind == "BOOL" else f"{kind}{bits}"
+    return dtype if DTYPE_BITS.get(dtype) == bits else None
+
+
+def _refusal(name: str, why: str) -> TypeError:
+    return TypeError(f"weightcast: tensor {name!r}: {why}")
+
+
+def _from_torch(name: str, tensor: Any) -> Source:
+    dtype = _DTYPE_OF_NAME.get(str(tensor.dtype).rpartition(".")[2])
+    if dtype is None:
+        raise _refusal(name, f"safetensors has no {tensor.dtype}; view it as torch.uint8, or give a RawTensor")
+    if hasattr(tensor, "full_tensor"):
+        raise _refusal(name, "it is distributed; give full_tensor(), or let each process fill its part of one region")
+    if str(tensor.layout) != "torch.strided" or tensor.device.type == "meta":
+        raise _refusal(name, f"a {tensor.layout} tensor on {tensor.device} has no dense bytes; give a dense one")
+    return _TorchSource(dtype, tensor)
+
+
+def _from_buffer(name: str, view: memoryview) -> Source:
+    letters = view.format.lstrip("@=" + ("<" if sys.byteorder == "little" else ">"))
+    dtype = _sized(_KIND_OF_LETTER.get(letters, ""), view.itemsize * 8)
+    if dtype is None:
+        raise _refusal(name, f"safetensors has no elements of the buffer format {view.format!r}; convert them")
+    return _BufferSource(dtype, view.shape, view)
+
+
+def _from_dlpack(name: str, tensor: Any) -> Source:
+    device = int(tensor.__dlpack_device__()[0])
+    if device not in _DLPACK_HOST:
+        where = _DLPACK_DEVICES.get(device, f"DLPack type {device}")
+        raise _refusal(name, f"it is on a device ({where}); copy it to the host first, or give a torch tensor")
+    try:
+        capsule = tensor.__dlpack__()
+    except (BufferError, TypeError, ValueError, RuntimeError) as error:
+        raise _refusal(name, f"it gives no DLPack ({error}); convert it") from None
+    # A DLManagedTensor begins with its DLTensor.
+    found = _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
+    code, bits = found.dtype.code, found.dtype.bits
+    if found.dtype.lanes != 1:
+        dtype = None
+    elif code == _DLPACK_BFLOAT:
+        dtype = "BF16" if bits == 16 else None
+    elif code == _DLPACK_BOOL:
+        dtype = "BOOL" if bits == 8 else None
+    elif code in _DLPACK_FLOATS8:
+        dtype = _DLPACK_FLOATS8[code] if bits == 8 else None
+    else:
+        dtype = _sized(_DLPACK_KINDS.get(code, ""), bits)
+    if dtype is None:
+        raise _refusal(name, f"safetensors has no DLPack type {code} of {bits} bits x {found.dtype.lanes}; convert it")
+    return _DLPackSource(dtype, capsule, found)
+
+
+def source_of(name: str, tensor: Any) -> Source:
+    """How `tensor` is published: a torch tensor on any device, a RawTensor, a buffer (NumPy), or DLPack in host memory.
+
+    Errors: TypeError, one line with the name and what to do.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(tensor, torch.Tensor):
+        return _from_torch(name, tensor)
+    if isinstance(tensor, RawTensor):
+        return _BufferSource(tensor.dtype, tensor.shape, tensor.data)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(tensor, numpy.ndarray) and _DTYPE_OF_NAME.get(tensor.dtype.name) in _ML_DTYPES:
+        integers = tensor.view(f"u{tensor.dtype.itemsize}")
+        return _BufferSource(_DTYPE_OF_NAME[tensor.dtype.name], tensor.shape, memoryview(integers))
+    try:
+        view = memoryview(tensor)
+    except (TypeError, ValueError, BufferError):
+        if hasattr(tensor, "__dlpack__") and hasattr(tensor, "__dlpack_device__"):
+            return _from_dlpack(name, tensor)
+        kind = f"{type(tensor).__module__}.{type(tensor).__qualname__}"
+        raise _refusal(
+            name, f"a {kind} is neither a torch tensor, a RawTensor, a buffer (such as a NumPy array) nor DLPack"
+        ) from None
+    return _from_buffer(name, view)
+
+
+def describe(name: str, tensor: Any) -> TensorInfo:
+    """What begin() takes for `tensor`. Copies nothing. Errors: TypeError (what publish() refuses)."""
+    source = source_of(name, tensor)
+    return TensorInfo(name, source.dtype, source.shape)

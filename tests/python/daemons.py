@@ -1,0 +1,81 @@
+"""Real daemons on loopback, for tests: an origin and its workers."""
+
+import os
+import pathlib
+import subprocess
+import tempfile
+import time
+import unittest
+
+import weightcast
+
+PROGRAM = os.environ.get("WEIGHTCAST_PROGRAM", "")
+
+
+def eventually(condition, limit_s=30.0):
+    """Waits until condition() is true, and returns what it gave."""
+    end = time.monotonic() + limit_s
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {limit_s} s")
+        time.sleep(0.02)
+
+
+class Daemon:
+    def __init__(self, directory, name, *flags):
+        self.state = str(pathlib.Path(directory) / name)
+        self.name = name
+        self._flags = ["--state", self.state, "--name", name, "--insecure", *flags]
+        self._log = open(self.state + ".log", "ab")
+        self.process = None
+        self.start()
+
+    def start(self):
+        self.process = subprocess.Popen(
+            [PROGRAM, "daemon", *self._flags], stdout=self._log, stderr=self._log, stdin=subprocess.DEVNULL
+        )
+        eventually(self._is_up)
+
+    def _is_up(self):
+        if self.process.poll() is not None:
+            raise AssertionError(f"{self.name} ended: {pathlib.Path(self.state + '.log').read_text()}")
+        try:
+            return bool(weightcast.status(self.state))
+        except weightcast.Error:
+            return False
+
+    def node(self):
+        return next(node for node in weightcast.status(self.state)["nodes"] if node["name"] == self.name)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def close(self):
+        self.kill()
+        self._log.close()
+
+
+class DaemonTest(unittest.TestCase):
+    """A test with an origin, and workers as it asks for them."""
+
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory(prefix="weightcast-python-", dir=os.environ.get("TMPDIR", "/var/tmp"))
+        self.addCleanup(directory.cleanup)
+        self.directory = pathlib.Path(directory.name)
+        self.origin = self.start("origin", "--role", "origin", "--listen", "127.0.0.1:0")
+
+    def start(self, name, *flags):
+        daemon = Daemon(self.directory, name, *flags)
+        self.addCleanup(daemon.close)
+        return daemon
+
+    def start_worker(self, name="worker", *flags):
+        worker = self.start(
+            name, "--role", "worker", "--listen", "127.0.0.1:0", "--origin", self.origin.node()["address"], *flags
+        )
+        eventually(lambda: worker.node()["state"] != "dialling")
+        return worker

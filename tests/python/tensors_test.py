@@ -1,0 +1,167 @@
+"""What can be published, and how its bytes are laid out. No daemon."""
+
+import array
+import ctypes
+import struct
+import unittest
+import unittest.mock
+
+import weightcast
+from fakes import DLPackTensor, bfloat16
+from weightcast._tensors import source_of, tensor_bytes
+
+try:
+    import numpy
+except ImportError:
+    numpy = None
+
+needs_numpy = unittest.skipIf(numpy is None, "python3-numpy is not installed")
+
+
+def taken(tensor):
+    """dtype, shape and bytes, as publish() takes them."""
+    source = source_of("t", tensor)
+    size = tensor_bytes(source.dtype, source.shape)
+    place = ctypes.create_string_buffer(b"\xee" * (size + 8), size + 8)
+    if size:
+        source.copy_to(ctypes.addressof(place), size)
+    assert place.raw[size:] == b"\xee" * 8, "written past the end"
+    return source.dtype, source.shape, place.raw[:size]
+
+
+class Buffers(unittest.TestCase):
+    def test_bytes_are_a_row_of_u8(self):
+        for kind in (bytes, bytearray, memoryview):
+            self.assertEqual(taken(kind(b"abc")), ("U8", (3,), b"abc"))
+
+    def test_formats_map_to_dtypes_by_kind_and_width(self):
+        for letter, dtype in zip("bBhHiIqQfd", "I8 U8 I16 U16 I32 U32 I64 U64 F32 F64".split()):
+            values = array.array(letter, [1, 2, 3])
+            self.assertEqual(taken(values), (dtype, (3,), values.tobytes()))
+        self.assertEqual(taken(array.array("l", [1]))[0], f"I{8 * struct.calcsize('l')}")
+        self.assertEqual(taken(memoryview(b"\1\0").cast("?"))[0], "BOOL")
+
+    def test_empty_and_scalar_shapes(self):
+        self.assertEqual(taken(array.array("f"))[:2], ("F32", (0,)))
+        self.assertEqual(taken(ctypes.c_float(1.5)), ("F32", (), struct.pack("<f", 1.5)))
+
+    def test_strides_of_a_memoryview_are_followed(self):
+        self.assertEqual(taken(memoryview(b"abcdefg")[::2]), ("U8", (4,), b"aceg"))
+        self.assertEqual(taken(memoryview(b"abc")[::-1]), ("U8", (3,), b"cba"))
+
+    def test_the_other_byte_order_is_refused(self):
+        swapped = (ctypes.c_uint16.__ctype_be__ * 2)(1, 2)
+        with self.assertRaisesRegex(TypeError, "tensor 'w': safetensors has no elements of the buffer format '>"):
+            source_of("w", swapped)
+
+    def test_what_has_no_bytes_is_refused_in_one_line(self):
+        for bad in (None, 3, 1.5, "text", [1, 2], {"a": 1}, object()):
+            with self.assertRaisesRegex(TypeError, "tensor 'w': a .* is neither a torch tensor") as caught:
+                source_of("w", bad)
+            self.assertNotIn("\n", str(caught.exception))
+
+    def test_the_object_is_kept_until_it_is_copied(self):
+        held = bytearray(b"abc")
+        source = source_of("w", held)
+        with self.assertRaises(BufferError):
+            held.append(1)
+        del source
+        held.append(1)
+
+
+@needs_numpy
+class NumPyArrays(unittest.TestCase):
+    def test_every_dtype_that_safetensors_has(self):
+        for dtype in "bool uint8 int8 uint16 int16 float16 uint32 int32 float32 uint64 int64 float64 complex64".split():
+            values = numpy.arange(6).reshape(2, 3).astype(dtype)
+            source = source_of("w", values)
+            self.assertEqual(weightcast._tensors.LIBRARY_NAMES[source.dtype], dtype)
+            self.assertEqual(taken(values)[1:], ((2, 3), values.tobytes()))
+
+    def test_any_strides_come_out_row_major(self):
+        base = numpy.arange(2 * 3 * 4 * 5, dtype="int32").reshape(2, 3, 4, 5)
+        for view in (
+            base.T, base[::-1], base[:, ::2, 1:, ::-2], base.transpose(2, 0, 3, 1), base[:, :0], base[0, 0, 0, 0],
+            numpy.broadcast_to(base[:1], base.shape), numpy.asfortranarray(base), base.reshape(-1)[7::11],
+        ):  # fmt: skip
+            self.assertEqual(taken(view), ("I32", view.shape, view.tobytes()))
+
+    def test_read_only_arrays_are_taken(self):
+        values = numpy.arange(5, dtype="float32")
+        values.flags.writeable = False
+        self.assertEqual(taken(values)[2], values.tobytes())
+
+    def test_what_safetensors_lacks_is_refused(self):
+        for bad in ("complex128", "U3", "M8[s]", "float128", ">f4", [("a", "i4")], "O", "V3"):
+            with self.assertRaisesRegex(TypeError, "tensor 'w': "):
+                source_of("w", numpy.zeros(2, dtype=bad))
+
+
+class DLPack(unittest.TestCase):
+    def test_types_map_to_dtypes(self):
+        for code, bits, dtype in (
+            (0, 8, "I8"), (0, 64, "I64"), (1, 8, "U8"), (1, 16, "U16"), (2, 16, "F16"), (2, 32, "F32"), (2, 64, "F64"),
+            (4, 16, "BF16"), (5, 64, "C64"), (6, 8, "BOOL"), (10, 8, "F8_E4M3"), (12, 8, "F8_E5M2"), (14, 8, "F8_E8M0"),
+        ):  # fmt: skip
+            data = bytes(range(2 * bits // 8))
+            self.assertEqual(taken(DLPackTensor(data, (2,), code=code, bits=bits)), (dtype, (2,), data))
+
+    def test_strides_and_offset_are_followed(self):
+        data = bfloat16(range(7))
+        transposed = DLPackTensor(data, (3, 2), code=4, bits=16, strides=(1, 3), byte_offset=2)
+        self.assertEqual(taken(transposed), ("BF16", (3, 2), bfloat16([1, 4, 2, 5, 3, 6])))
+
+    def test_scalars_and_empty_tensors(self):
+        self.assertEqual(taken(DLPackTensor(b"\1\2\3\4", (), code=2, bits=32)), ("F32", (), b"\1\2\3\4"))
+        self.assertEqual(taken(DLPackTensor(b"", (0, 3), code=2, bits=32)), ("F32", (0, 3), b""))
+
+    def test_pinned_memory_is_taken_and_devices_are_refused(self):
+        self.assertEqual(taken(DLPackTensor(b"ab", (2,), code=1, bits=8, device=3))[2], b"ab")
+        for device, name in ((2, "CUDA"), (10, "ROCm"), (99, "DLPack type 99")):
+            with self.assertRaisesRegex(TypeError, rf"tensor 'w': it is on a device \({name}\); copy it to the host"):
+                source_of("w", DLPackTensor(b"ab", (2,), code=1, bits=8, device=device))
+
+    def test_types_that_safetensors_lacks_are_refused(self):
+        for code, bits, lanes in ((2, 128, 1), (5, 128, 1), (1, 4, 1), (0, 32, 4), (3, 64, 1), (7, 8, 1), (10, 16, 1)):
+            with self.assertRaisesRegex(TypeError, "tensor 'w': safetensors has no DLPack type"):
+                source_of("w", DLPackTensor(b"a" * 64, (2,), code=code, bits=bits, lanes=lanes))
+
+    def test_the_tensor_is_freed_once_by_its_own_capsule(self):
+        tensor = DLPackTensor(b"ab", (2,), code=1, bits=8)
+        source = source_of("w", tensor)
+        self.assertEqual(tensor.freed, 0)
+        del source
+        self.assertEqual(tensor.freed, 1)
+
+
+class RawTensors(unittest.TestCase):
+    def test_any_dtype_is_carried(self):
+        for dtype, size in (("BF16", 12), ("F8_E4M3", 6), ("F4", 3), ("U64", 48)):
+            data = bytes(range(size))
+            self.assertEqual(taken(weightcast.RawTensor(dtype, (2, 3), data)), (dtype, (2, 3), data))
+
+    def test_a_size_that_does_not_fit_is_refused(self):
+        for dtype, shape, data in (("BF16", (2,), b"abc"), ("F4", (3,), b"ab"), ("F32", (-1,), b""), ("U8", (), b"")):
+            with self.assertRaises(ValueError):
+                weightcast.RawTensor(dtype, shape, data)
+        with self.assertRaisesRegex(TypeError, "not contiguous"):
+            weightcast.RawTensor("U8", (2,), memoryview(b"abcd")[::2])
+
+    @needs_numpy
+    def test_numpy_gives_bytes_for_what_it_lacks(self):
+        data = bytes(range(12))
+        for dtype, shape, as_numpy in (
+            ("BF16", (2, 3), ("uint8", (2, 3, 2))), ("F8_E5M2", (3, 4), ("uint8", (3, 4))),
+            ("F4", (2, 12), ("uint8", (12,))), ("F16", (2, 3), ("float16", (2, 3))),
+            ("F32", (3,), ("float32", (3,))), ("X9", (5,), ("uint8", (12,))),
+        ):  # fmt: skip
+            got = weightcast.RawTensor(dtype, shape, data).numpy()
+            self.assertEqual((got.dtype.name, got.shape, got.tobytes()), (*as_numpy, data))
+            self.assertFalse(got.flags.writeable)
+        self.assertEqual(weightcast.RawTensor("F32", (0, 2), b"").numpy().shape, (0, 2))
+
+
+class Describing(unittest.TestCase):
+    def test_describe_gives_what_begin_takes(self):
+        tensor = DLPackTensor(bfloat16(range(6)), (2, 3), code=4, bits=16)
+        self.assertEqual(weightcast.describe("w", tensor), ("w", "BF16", (2, 3)))
