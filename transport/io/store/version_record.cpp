@@ -15,7 +15,6 @@ namespace weightcast {
 namespace {
 
 constexpr std::string_view kMagic = "wcrecord";
-constexpr std::uint32_t kForm = 2;
 // A form beyond this is damage, and not a release to come: what is damaged is fetched again.
 constexpr std::uint32_t kFormMax = 9;
 constexpr std::size_t kHeadBytes = kMagic.size() + 4;
@@ -78,6 +77,31 @@ Status append(File& file, const record::Entry& entry, const std::filesystem::pat
   return fail_errno(ENOSPC, Op::kWrite, path.native());
 }
 
+Status write_whole(FileSystem& files, const std::filesystem::path& path, const VersionRecord& record, bool synced) {
+  std::string text(kMagic);
+  put_u32(text, kRecordForm);
+  record::Entry first;
+  *first.mutable_manifest() = manifest_to_wire(record.manifest);
+  put_entry(text, first);
+  for (std::uint32_t part = 0; part < record.digests.parts.size(); ++part) {
+    if (!record.digests.parts.contains(ChunkIndex{part})) continue;
+    put_entry(text, digest_part_entry(part, record.digests.part(part)));
+  }
+  if (record.durable) {
+    record::Entry mark;
+    mark.mutable_durable();
+    put_entry(text, mark);
+  }
+  std::filesystem::path temporary = path;
+  temporary += ".tmp";
+  {
+    WC_ASSIGN(const std::unique_ptr<File> file, files.open(temporary, {.write = true, .create = Create::kEmpty}));
+    WC_TRY(write_fully(*file, 0, bytes_of(text), temporary.native()));
+    if (synced) WC_TRY(file->sync_data());
+  }
+  return files.rename(temporary, path);
+}
+
 Result<std::unique_ptr<File>> open_to_append(FileSystem& files, const std::filesystem::path& path) {
   return files.open(path, {.write = true, .append = true});
 }
@@ -114,27 +138,11 @@ std::vector<Digest> ChunkDigests::prefix() const {
 }
 
 Status write_record(FileSystem& files, const std::filesystem::path& path, const VersionRecord& record) {
-  std::string text(kMagic);
-  put_u32(text, kForm);
-  record::Entry first;
-  *first.mutable_manifest() = manifest_to_wire(record.manifest);
-  put_entry(text, first);
-  for (std::uint32_t part = 0; part < record.digests.parts.size(); ++part) {
-    if (!record.digests.parts.contains(ChunkIndex{part})) continue;
-    put_entry(text, digest_part_entry(part, record.digests.part(part)));
-  }
-  if (record.durable) {
-    record::Entry mark;
-    mark.mutable_durable();
-    put_entry(text, mark);
-  }
-  std::filesystem::path temporary = path;
-  temporary += ".tmp";
-  {
-    WC_ASSIGN(const std::unique_ptr<File> file, files.open(temporary, {.write = true, .create = Create::kEmpty}));
-    WC_TRY(write_fully(*file, 0, bytes_of(text), temporary.native()));
-  }
-  return files.rename(temporary, path);
+  return write_whole(files, path, record, false);
+}
+
+Status rewrite_record(FileSystem& files, const std::filesystem::path& path, const VersionRecord& record) {
+  return write_whole(files, path, record, true);
 }
 
 Status append_digest_part(FileSystem& files, const std::filesystem::path& path, std::uint32_t part,
@@ -151,18 +159,23 @@ Status append_durable_mark(FileSystem& files, const std::filesystem::path& path)
   return file->sync_data();
 }
 
+Status sync_record(FileSystem& files, const std::filesystem::path& path) {
+  WC_ASSIGN(const std::unique_ptr<File> file, open_to_append(files, path));
+  return file->sync_data();
+}
+
 Result<VersionRecord> read_record(FileSystem& files, const std::filesystem::path& path) {
   WC_ASSIGN(const std::string text, read_file(files, path, kRecordBytesMax));
   std::string_view left = text;
   if (left.size() < kHeadBytes || !left.starts_with(kMagic)) {
     return fail(Errc::kCorrupt, Op::kParse, path.native() + ": not a record");
   }
-  if (const std::uint32_t form = get_u32(left.substr(kMagic.size())); form != kForm) {
+  if (const std::uint32_t form = get_u32(left.substr(kMagic.size())); form != kRecordForm) {
     if (form == 0 || form > kFormMax) return fail(Errc::kCorrupt, Op::kParse, path.native() + ": not a record");
     return fail(Errc::kUnsupported, Op::kParse,
                 fmt::format("{}: a record of form {}, this release reads form {}; run the release that wrote it, or "
                             "give another directory with --state",
-                            path.native(), form, kForm));
+                            path.native(), form, kRecordForm));
   }
   left.remove_prefix(kHeadBytes);
   const std::optional<record::Entry> first = take_entry(left);
@@ -171,7 +184,8 @@ Result<VersionRecord> read_record(FileSystem& files, const std::filesystem::path
   }
   WC_ASSIGN(Manifest manifest, manifest_from_wire(first->manifest()));
   VersionRecord record{manifest, ChunkDigests(manifest)};
-  while (const std::optional<record::Entry> entry = take_entry(left)) {
+  std::size_t whole_bytes = text.size() - left.size();
+  for (; const std::optional<record::Entry> entry = take_entry(left); whole_bytes = text.size() - left.size()) {
     if (entry->has_durable()) {
       // A version that a patch or packed payload brought has no chunk digests of its own.
       record.durable = record.digests.complete() || manifest.id().is_encoded();
@@ -183,7 +197,16 @@ Result<VersionRecord> read_record(FileSystem& files, const std::filesystem::path
       if (!record.digests.put_part(manifest, entry->digest_part().part(), digests).has_value()) break;
     }
   }
+  if (whole_bytes < text.size()) record.torn_at = whole_bytes;
   return record;
+}
+
+Status cut_torn_entry(FileSystem& files, const std::filesystem::path& path, VersionRecord& record) {
+  if (!record.torn_at) return {};
+  WC_ASSIGN(const std::unique_ptr<File> file, files.open(path, {.write = true}));
+  WC_TRY(file->truncate(*record.torn_at));
+  record.torn_at.reset();
+  return {};
 }
 
 }  // namespace weightcast

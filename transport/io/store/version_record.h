@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,6 +13,9 @@
 #include "transport/core/manifest.h"
 
 namespace weightcast {
+
+/// The form of a state directory, as its records tell it. See HACKING.md, "The form of state directories".
+inline constexpr std::uint32_t kRecordForm = 2;
 
 /// The digests of a payload's chunks, as far as they are known.
 struct ChunkDigests {
@@ -41,27 +45,37 @@ struct ChunkDigests {
 ///     16 bytes   XXH3-128 of the body
 ///     n bytes    body: a record.Entry
 ///
-/// The first entry is the manifest; digest parts follow as they arrive, and a mark when the version is durable. The
-/// file appears whole, by rename, with its manifest; entries are appended. An append that was cut short ends the log
-/// where it begins: what follows is fetched or verified again.
+/// The first entry is the manifest. Digest parts follow as they arrive, then a mark once the version is durable. The
+/// file appears with its manifest, by rename; later entries are appended. The log ends before the first entry that is
+/// cut short: whatever it lacks is fetched or verified again.
 struct VersionRecord {
   Manifest manifest;
   ChunkDigests digests;
   bool durable = false;
+  /// Of one that was read: its first entry that is not whole begins here. What is appended behind that is never read.
+  std::optional<std::uint64_t> torn_at = std::nullopt;
 };
 
-/// Writes a new record with the manifest and what digests are known. Blocks, but not for the disk: a payload's first
-/// chunk and a version's installation wait for it, and the disk may be busy with the version before. A process that is
-/// killed leaves the old file or the new one, and perhaps `path` with ".tmp" behind it. What a loss of power leaves is
-/// no record (kCorrupt), as long as append_durable_mark() has not returned.
+/// Writes a new record with the manifest and the known digests. Blocks, but does not sync: a payload's first chunk and
+/// a version's installation wait for it, while the disk may be busy with the version before. A kill leaves the old file
+/// or the new one, and perhaps one with ".tmp" at its end. Until append_durable_mark() has returned, a power cut may
+/// leave no record, or one that is kCorrupt.
 [[nodiscard]] Status write_record(FileSystem& files, const std::filesystem::path& path, const VersionRecord& record);
+/// The same, but syncs the new record before it replaces the old one: a power cut leaves either.
+[[nodiscard]] Status rewrite_record(FileSystem& files, const std::filesystem::path& path, const VersionRecord& record);
 [[nodiscard]] Status append_digest_part(FileSystem& files, const std::filesystem::path& path, std::uint32_t part,
                                         std::span<const Digest> digests);
-/// Appends the mark and syncs the record, all of it. Only after the version's files and its name were synced.
+/// Appends the mark and syncs the whole record. Only after the version's files and its name were synced.
 [[nodiscard]] Status append_durable_mark(FileSystem& files, const std::filesystem::path& path);
 
-/// Reads a record as far as it is whole. Errors: kCorrupt when there is no whole manifest in it,
-/// kUnsupported when another release wrote it, kIo.
+/// Syncs a record. A process may have died between the mark and its sync: the mark counts only after this.
+[[nodiscard]] Status sync_record(FileSystem& files, const std::filesystem::path& path);
+
+/// Reads a record up to its first entry that is not whole. Errors: kCorrupt (no whole manifest), kUnsupported (another
+/// release wrote it), kNotFound, kIo.
 [[nodiscard]] Result<VersionRecord> read_record(FileSystem& files, const std::filesystem::path& path);
+
+/// Takes an entry that is not whole off the file that `record` was read from, so that others may be appended.
+[[nodiscard]] Status cut_torn_entry(FileSystem& files, const std::filesystem::path& path, VersionRecord& record);
 
 }  // namespace weightcast

@@ -34,7 +34,7 @@ struct Publication {
       const ChunkIndex index{i};
       digests.push_back(digest_of(bytes().subspan(manifest.chunk_offset(index), manifest.chunk_size(index))));
     }
-    manifest.part_digests = part_digests_of(digests);
+    manifest.part_digests = part_digests_of(digests, manifest.part_chunks);
   }
 
   /// The digest of the snapshot that `stream` is.
@@ -47,6 +47,11 @@ struct Publication {
   }
 
   [[nodiscard]] Bytes bytes() const { return std::as_bytes(std::span(stream)); }
+
+  [[nodiscard]] std::vector<Digest> digests_of(std::uint32_t part) const {
+    const auto first = digests.begin() + std::ptrdiff_t{part} * manifest.part_chunks;
+    return {first, first + manifest.part_size(part)};
+  }
 
   [[nodiscard]] BufferRef chunk(ChunkIndex index) const {
     auto buffer = std::make_shared<Buffer>(manifest.chunk_size(index));
@@ -84,10 +89,10 @@ inline Publication publication(std::uint64_t version) {
 }
 
 /// One directory, one loop, and a store that is opened and closed as the test says.
-class StoreFixture : public testing::TestWithParam<DiskBackend> {
+class OneStore : public testing::Test {
  protected:
-  StoreFixture() { options_.directory = directory(); }
-  ~StoreFixture() override { store_.reset(); }
+  OneStore() { options_.directory = directory(); }
+  ~OneStore() override { store_.reset(); }
 
   [[nodiscard]] std::filesystem::path directory() const { return std::filesystem::path(temp_.path()) / "state"; }
   [[nodiscard]] StoreLayout layout() const { return StoreLayout(real_files(), directory()); }
@@ -114,9 +119,7 @@ class StoreFixture : public testing::TestWithParam<DiskBackend> {
 
   void put_digests(const Publication& p) {
     for (std::uint32_t part = 0; part < p.manifest.part_count(); ++part) {
-      const auto first = p.digests.begin() + std::ptrdiff_t{part} * kDigestsPerPart;
-      const auto count = std::min<std::ptrdiff_t>(kDigestsPerPart, p.digests.end() - first);
-      store_->put_digest_part(p.manifest.id(), part, {first, first + count});
+      store_->put_digest_part(p.manifest.id(), part, p.digests_of(part));
     }
   }
 
@@ -184,6 +187,9 @@ class StoreFixture : public testing::TestWithParam<DiskBackend> {
   StoreOptions options_;
   std::unique_ptr<Store> store_;
 };
+
+/// The same with a backend to choose.
+class StoreFixture : public OneStore, public testing::WithParamInterface<DiskBackend> {};
 
 /// The same once for each backend that this kernel has.
 class StoreBackendFixture : public StoreFixture {

@@ -10,31 +10,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// `result` packed, in several segments.
-Publication packed_payload(const Publication& result) {
-  SnapshotLayout layout;
-  layout.size_bytes = result.stream.size();
-  TensorInfo tensor;
-  tensor.name = "weight";
-  tensor.dtype = "BF16";
-  tensor.shape = {layout.size_bytes / 2};
-  tensor.size_bytes = layout.size_bytes / 2 * 2;
-  layout.tensors.push_back(tensor);
-  const PatchIdentity identity{"test", kNoVersion, result.manifest.version, {}, result.manifest.snapshot_digest};
-  const Result<PatchHead> head = make_head(identity, SnapshotLayout{}, layout, 256 * 1024);
-  WC_CHECK(head.has_value());
-  std::string bytes;
-  const MemorySource after(std::as_bytes(std::span(result.stream)));
-  const auto summary = encode_patch(*head, MemorySource(Bytes()), after, {}, [&](Bytes some) -> Status {
-    bytes.append(reinterpret_cast<const char*>(some.data()), some.size());
-    return {};
-  });
-  WC_CHECK(summary.has_value());
-  Publication made = payload_of(Publication(), result, std::move(bytes));
-  made.manifest.kind = PayloadKind::kPacked;
-  return made;
-}
-
 /// BF16 cells whose exponents are predictable.
 Publication weights(std::uint64_t version, std::vector<SnapshotFile> files) {
   Publication made = publication(version, std::move(files));

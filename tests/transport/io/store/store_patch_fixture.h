@@ -67,6 +67,31 @@ inline Publication patch_of(const Publication& base, const Publication& result,
   return payload_of(base, result, std::move(bytes));
 }
 
+/// `result` packed, in several segments.
+inline Publication packed_payload(const Publication& result, std::uint32_t segment_bytes = 256 * 1024) {
+  SnapshotLayout layout;
+  layout.size_bytes = result.stream.size();
+  TensorInfo tensor;
+  tensor.name = "weight";
+  tensor.dtype = "BF16";
+  tensor.shape = {layout.size_bytes / 2};
+  tensor.size_bytes = layout.size_bytes / 2 * 2;
+  layout.tensors.push_back(tensor);
+  const PatchIdentity identity{"test", kNoVersion, result.manifest.version, {}, result.manifest.snapshot_digest};
+  const Result<PatchHead> head = make_head(identity, SnapshotLayout{}, layout, segment_bytes);
+  WC_CHECK(head.has_value());
+  std::string bytes;
+  const MemorySource after(std::as_bytes(std::span(result.stream)));
+  const auto summary = encode_patch(*head, MemorySource(Bytes()), after, {}, [&](Bytes some) -> Status {
+    bytes.append(reinterpret_cast<const char*>(some.data()), some.size());
+    return {};
+  });
+  WC_CHECK(summary.has_value());
+  Publication made = payload_of(Publication(), result, std::move(bytes));
+  made.manifest.kind = PayloadKind::kPacked;
+  return made;
+}
+
 class StorePatchTest : public StoreBackendFixture {
  protected:
   void SetUp() override {

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string>
+
+#include "transport/io/store/snapshot_check.h"
+#include "transport/io/store/store.h"
+#include "transport/io/store/version_files.h"
+
+namespace weightcast::sim {
+
+/// What a store says that it has, and the digests of what the files of its versions hold.
+inline std::string describe(const Store& store, FileSystem& files) {
+  std::string text =
+      store.current() == kNoVersion ? "current: none\n" : fmt::format("current: version {}\n", store.current().value);
+  for (const StoredVersion& stored : store.versions()) {
+    const auto opened = VersionFiles::open(files, stored.path, *FileTable::make(stored.manifest.files));
+    const Result<Digest> digest = opened.has_value() ? files_digest(**opened) : Result<Digest>(opened.error());
+    text += fmt::format("version {}, {}, digest {}{}\n", stored.manifest.version.value,
+                        stored.durable ? "durable" : "not durable",
+                        digest.has_value() ? digest->hex() : digest.error().message(),
+                        digest.has_value() && *digest == stored.manifest.snapshot_digest ? "" : ", which is wrong");
+  }
+  for (const StoredPatch& patch : store.patches()) {
+    text += fmt::format("{}, {} chunks\n", to_string(patch.manifest.id()), patch.manifest.chunk_count());
+  }
+  for (const PartialVersion& partial : store.partial()) {
+    text += fmt::format("partly: {}, digests of {} chunks, held", to_string(partial.manifest.id()),
+                        partial.chunk_digests.size());
+    for (auto i = partial.held.next_in(ChunkIndex{0}); i; i = partial.held.next_in(ChunkIndex{i->value + 1})) {
+      text += fmt::format(" {}", i->value);
+    }
+    text += fmt::format(" of {}\n", partial.held.size());
+  }
+  return text;
+}
+
+}  // namespace weightcast::sim

@@ -1,0 +1,169 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <numeric>
+
+#include "sim/sim_disk.h"
+#include "sim/sim_file_system.h"
+#include "sim/sim_loop.h"
+#include "tests/transport/io/store/store_patch_fixture.h"
+
+namespace weightcast::sim {
+
+inline const std::filesystem::path kState = "/state";
+
+/// Small enough for thousands of runs, with several segments, chunks and files all the same.
+inline const std::vector<SnapshotFile> kFiles{{"a.safetensors", 30'000}, {"b", 9'000}, {"empty", 0}};
+
+inline const Publication& snapshot(std::uint64_t version) {
+  static std::map<std::uint64_t, Publication> made;
+  if (const auto found = made.find(version); found != made.end()) return found->second;
+  Publication p = version == 1 ? publication(1, kFiles) : next_of(snapshot(version - 1), version);
+  return made.emplace(version, std::move(p)).first->second;
+}
+
+inline const Publication& patch_to(std::uint64_t version) {
+  static std::map<std::uint64_t, Publication> made;
+  if (const auto found = made.find(version); found != made.end()) return found->second;
+  Publication p = weightcast::patch_of(snapshot(version - 1), snapshot(version), 8192);
+  return made.emplace(version, std::move(p)).first->second;
+}
+
+/// One host: its disk, and the process that has a store on it.
+class StoreHost {
+ public:
+  explicit StoreHost(std::uint64_t seed, SimFileSystem::Options options = {}) : files(seed, options), seed_(seed) {
+    store_options.directory = kState;
+    store_options.versions_kept = 2;
+  }
+  ~StoreHost() { end_process(); }
+
+  /// A new process. False if the store did not open.
+  [[nodiscard]] bool start() {
+    end_process();
+    loop = std::make_unique<SimLoop>(seed_ + ++starts_);
+    auto own_disk = std::make_unique<SimDisk>(*loop);
+    disk = own_disk.get();
+    auto opened = Store::open(*loop, files, store_options, std::move(own_disk));
+    if (opened.has_value()) {
+      store = std::move(*opened);
+    } else {
+      open_error = opened.error();
+    }
+    return store != nullptr;
+  }
+  void end_process() {
+    store.reset();
+    loop.reset();
+  }
+
+  template <typename T>
+  Result<T> await(const std::function<void(std::function<void(Result<T>)>)>& ask) {
+    std::optional<Result<T>> result;
+    ask([&](Result<T> r) { result = std::move(r); });
+    if (!loop->run_until([&] { return result.has_value(); })) {
+      return fail(Errc::kTimedOut, Op::kVerify, "nothing called back");
+    }
+    return *result;
+  }
+
+  Result<PartialVersion> begin(const Manifest& manifest) {
+    return await<PartialVersion>([&](auto done) { store->begin(manifest, std::move(done)); });
+  }
+
+  Status put(const Publication& p) {
+    for (std::uint32_t part = 0; part < p.manifest.part_count(); ++part) {
+      store->put_digest_part(p.manifest.id(), part, p.digests_of(part));
+    }
+    std::vector<std::uint32_t> chunks(p.manifest.chunk_count());
+    std::iota(chunks.begin(), chunks.end(), 0);
+    return write(p, chunks);
+  }
+
+  Status write(const Publication& p, const std::vector<std::uint32_t>& chunks) {
+    std::size_t left = chunks.size();
+    Status status;
+    for (const std::uint32_t i : chunks) {
+      store->write_chunk(p.manifest.id(), ChunkIndex{i}, p.chunk(ChunkIndex{i}), [&](const Status& s) {
+        if (!s.has_value() && status.has_value()) status = s;
+        --left;
+      });
+    }
+    if (!loop->run_until([&] { return left == 0; })) return fail(Errc::kTimedOut, Op::kVerify, "writes that never end");
+    return status;
+  }
+
+  Status receive(const Publication& p) {
+    WC_TRY(begin(p.manifest));
+    WC_TRY(put(p));
+    WC_TRY(await<StoredVersion>([&](auto done) { store->finish(p.manifest.id(), std::move(done)); }));
+    note_durable();
+    return {};
+  }
+
+  Status import(const Publication& p) {
+    const Version version = p.manifest.version;
+    WC_ASSIGN(const ImportTarget target,
+              await<ImportTarget>([&](auto done) { store->begin_import(version, p.manifest.files, std::move(done)); }));
+    WC_TRY(write_stream(*target.files, 0, p.bytes()));
+    WC_TRY(await<StoredVersion>([&](auto done) { store->finish_import(p.manifest, p.digests, std::move(done)); }));
+    note_durable();
+    return {};
+  }
+
+  Status make_patch(const Publication& p) {
+    WC_ASSIGN(const std::filesystem::path path,
+              await<std::filesystem::path>([&](auto done) { store->begin_patch(p.manifest.id(), std::move(done)); }));
+    WC_ASSIGN(const std::unique_ptr<File> file, files.open(path, {.write = true}));
+    WC_TRY(write_fully(*file, 0, p.bytes(), path.native()));
+    WC_TRY(await<bool>([&](auto done) {
+      store->finish_patch(p.manifest, p.digests,
+                          [done](const Status& s) { s.has_value() ? done(true) : done(s.error()); });
+    }));
+    return {};
+  }
+
+  Status await_durable(Version version) {
+    const bool so = loop->run_until([&] {
+      const StoredVersion* stored = store->find(version);
+      return stored == nullptr || stored->durable || files.killed();
+    });
+    note_durable();
+    return so ? Status() : fail(Errc::kTimedOut, Op::kSync, "never durable");
+  }
+
+  void note_durable() {
+    for (const StoredVersion& stored : store->versions()) {
+      if (stored.durable) durable = std::max(durable, stored.manifest.version);
+    }
+  }
+
+  /// Whether a directory holds exactly a version.
+  bool holds(const std::filesystem::path& path, const Publication& p) {
+    const Result<std::vector<std::string>> names = files.list(path);
+    if (!names.has_value() || names->size() != p.manifest.files.size()) return false;
+    std::string stream;
+    for (const SnapshotFile& file : p.manifest.files) {
+      const Result<std::string> content = read_file(files, path / file.name, kGiB);
+      if (!content.has_value() || content->size() != file.size_bytes) return false;
+      stream += *content;
+    }
+    return stream == p.stream;
+  }
+
+  SimFileSystem files;
+  StoreOptions store_options;
+  std::unique_ptr<SimLoop> loop;
+  SimDisk* disk = nullptr;
+  std::unique_ptr<Store> store;
+  std::optional<Error> open_error;
+  Version durable{};  ///< the newest that was reported so
+
+ private:
+  const std::uint64_t seed_;
+  std::uint64_t starts_ = 0;
+};
+
+}  // namespace weightcast::sim
