@@ -66,7 +66,8 @@ Status make_directories(FileSystem& files, const fs::path& path) {
   if (made.has_value()) return sync_directory(files, parent);
   if (made.error().code != Errc::kAlreadyExists) return made;
   const Result<FileInfo> now = files.info(path);  // another process may have been faster
-  return now.has_value() && now->is_directory() ? Status() : made;
+  if (!now.has_value()) return now.error();
+  return now->is_directory() ? Status() : made;
 }
 
 Status remove_all(FileSystem& files, const fs::path& path) {

@@ -115,6 +115,8 @@ class File {
   /// All of it, as long as it is now. Errors: kIo when the process has too many mappings.
   [[nodiscard]] virtual Result<std::unique_ptr<Mapping>> map() = 0;
 
+  /// For messages: the path by which it was opened.
+  [[nodiscard]] virtual std::string_view name() const { return "file"; }
   /// The descriptor, for io_uring. -1 for a simulated file.
   [[nodiscard]] virtual int fd() const { return -1; }
 };

@@ -169,6 +169,7 @@ class PosixFile final : public File {
     return std::unique_ptr<Mapping>(std::make_unique<PosixMapping>(begin, now.size_bytes));
   }
 
+  [[nodiscard]] std::string_view name() const override { return name_; }
   [[nodiscard]] int fd() const override { return fd_; }
 
  private:

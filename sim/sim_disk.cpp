@@ -5,11 +5,13 @@
 namespace weightcast::sim {
 
 void SimDisk::read(FileRef file, std::uint64_t offset, MutableBytes into, Done done) {
-  start([file = std::move(file), offset, into] { return read_fully(*file, offset, into, "file"); }, std::move(done));
+  start([file = std::move(file), offset, into] { return read_fully(*file, offset, into, file->name()); },
+        std::move(done));
 }
 
 void SimDisk::write(FileRef file, std::uint64_t offset, Bytes from, Done done) {
-  start([file = std::move(file), offset, from] { return write_fully(*file, offset, from, "file"); }, std::move(done));
+  start([file = std::move(file), offset, from] { return write_fully(*file, offset, from, file->name()); },
+        std::move(done));
 }
 
 void SimDisk::sync(FileRef file, Done done) {

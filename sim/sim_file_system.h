@@ -18,6 +18,9 @@ struct FileFaults {
   double error = 0;     ///< the call fails with EIO and does nothing
   double no_space = 0;  ///< a call that takes space fails with ENOSPC and does nothing
   double short_io = 0;  ///< read_at(), write_at() and append() move fewer bytes than asked, at least one
+  /// A sync_data() that fails loses what it should have written: the kernel takes it for clean, so that no later sync
+  /// writes it. Half of the time processes see at once that it is gone.
+  double lossy_sync = 0;
 };
 
 /// A disk in memory, and a process that uses it, after LevelDB's FaultInjectionTestEnv and FoundationDB's simulated
@@ -172,6 +175,8 @@ class SimFileSystem final : public FileSystem {
   void set_name(NameChange& change, const InodeRef& directory, const std::string& name, InodeRef inode);
   void sync_names(const InodeRef& directory);
   void release(Inode& inode);
+  /// A sync of it has failed.
+  void lose_writes(Inode& inode);
   void resize(Inode& inode, std::uint64_t size_bytes);
   Result<std::size_t> write(Inode& inode, std::uint64_t offset, Bytes from, const std::string& what);
   std::size_t shortened(std::size_t bytes);

@@ -110,7 +110,10 @@ class SimFileSystem::OpenFile final : public File {
 
   Status sync_data() override {
     WC_TRY(alive(Op::kSync));
-    WC_TRY(owner_.change(Op::kSync, name_));
+    if (const Status begun = owner_.change(Op::kSync, name_); !begun.has_value()) {
+      owner_.lose_writes(*inode_);
+      return begun;
+    }
     for (const Change& change : inode_->changes) {
       if (change.kind == Change::Kind::kResize) inode_->durable.resize(change.offset);
       put(inode_->durable, change.kind == Change::Kind::kResize ? 0 : change.offset, change.bytes);
@@ -135,6 +138,7 @@ class SimFileSystem::OpenFile final : public File {
   }
 
   void advise_random() override {}
+  [[nodiscard]] std::string_view name() const override { return name_; }
 
   Result<std::unique_ptr<Mapping>> map() override {
     WC_TRY(alive(Op::kOpen));

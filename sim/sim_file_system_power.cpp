@@ -20,6 +20,15 @@ void SimFileSystem::flip_bit(const Path& path, std::uint64_t offset, unsigned bi
   }
 }
 
+void SimFileSystem::lose_writes(Inode& inode) {
+  if (killed_ || faults_.lossy_sync == 0 || !random_.chance(faults_.lossy_sync)) return;
+  std::erase_if(inode.changes, [](const Change& change) { return change.kind == Change::Kind::kWrite; });
+  if (random_.chance(0.5)) return;
+  auto left = std::make_shared<std::vector<std::byte>>(inode.durable);
+  left->resize(inode.data->size());
+  inode.data = std::move(left);
+}
+
 void SimFileSystem::sync_names(const InodeRef& directory) {
   // What touches the directory, and what the journal cannot have left out then.
   std::vector<NameChange> kept;

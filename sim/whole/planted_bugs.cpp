@@ -171,6 +171,7 @@ class ForgetfulStore final : public Store {
   void on_pending_in_place_update(std::function<void()> changed) override {
     store_->on_pending_in_place_update(std::move(changed));
   }
+  void on_lost(std::function<void(Version, const Error&)> lost) override { store_->on_lost(std::move(lost)); }
   std::vector<StoredPatch> patches() const override { return store_->patches(); }
   std::vector<PartialVersion> partial() const override { return store_->partial(); }
   void begin(const Manifest& manifest, std::function<void(Result<PartialVersion>)> done) override {

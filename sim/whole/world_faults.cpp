@@ -41,8 +41,6 @@ void WorldRun::begin(const HostFault& fault) {
       return;
     case Kind::kFailedCall:
       host.has_sound_disk = false;
-      // A version that cannot be read at a start is thrown away, and fetched again.
-      host.rotten_somewhere = true;
       if (host.runs()) return arm(host, fault);
       host.starts_with = fault;
       return;
@@ -59,8 +57,6 @@ void WorldRun::begin(const HostFault& fault) {
       faults.no_space = 0.01;
       faults.short_io = 0.2;
       host.has_sound_disk = false;
-      // A version that cannot be read at a start is thrown away, and fetched again.
-      host.rotten_somewhere = true;
       host.disk->set_faults(faults);
       after([&host] { host.disk->set_faults({}); });
       break;

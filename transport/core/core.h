@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -47,6 +48,10 @@ class Core {
   void handle_chunk_unreadable(Instant now, PayloadId payload, ChunkIndex chunk);
   /// The answer to action::CheckChunk: the digest of what is on disk, or why it cannot be read.
   void handle_chunk_checked(Instant now, PayloadId payload, ChunkIndex chunk, const Result<Digest>& digest);
+  /// The store has lost a complete version, and deleted what it had of it. `newest` is the newest that is left, or
+  /// null.
+  virtual void handle_version_lost(Instant now, Version version, std::shared_ptr<const Manifest> newest,
+                                   const Error& why) = 0;
 
   /// What this node may be asked for. Whoever drives the core keeps all of it readable.
   [[nodiscard]] const Holdings& holdings() const { return holdings_; }

@@ -294,6 +294,13 @@ void Driver::perform(action::FinishPayload finish) {
   });
 }
 
+void Driver::handle_version_lost(Version version, const Error& why) {
+  const StoredVersion* newest = store_.find(store_.current());
+  core_.handle_version_lost(loop_.now(), version,
+                            newest == nullptr ? nullptr : std::make_shared<const Manifest>(newest->manifest), why);
+  pump();
+}
+
 void Driver::perform(action::DiscardPayload discard) { store_.discard(discard.payload); }
 
 void Driver::perform(action::MakePatch make) {

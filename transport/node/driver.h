@@ -42,6 +42,8 @@ class Driver {
   /// Compares two versions in the store; an origin's only. `make` answers to OriginCore::handle_patch_begun() and
   /// so on.
   void on_make_patch(std::function<void(PayloadId)> make) { make_patch_ = std::move(make); }
+  /// The store has lost a complete version, as Store::on_lost() says.
+  void handle_version_lost(Version version, const Error& why);
   /// Runs `observer` after each pump(), for whoever waits for a change (the local API).
   void on_change(std::function<void()> observer) { observer_ = std::move(observer); }
 

@@ -32,6 +32,10 @@ Status Node::serve() {
   WC_ASSIGN(api_, LocalApi::open(loop(), environment_.network, config_.state + "/api.sock", *this));
   driver_->on_change([this] { api_->handle_change(); });
   store_->on_pending_in_place_update([this] { api_->handle_change(); });
+  store_->on_lost([this](Version version, const Error& why) {
+    driver_->handle_version_lost(version, why);
+    api_->handle_change();
+  });
   driver_->start();
   log_info("{} {} listens on {}, keeps its state in {}, {} disk", config_.role == Role::kOrigin ? "origin" : "worker",
            config_.name, endpoint().to_string(), config_.state,

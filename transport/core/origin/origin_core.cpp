@@ -279,6 +279,11 @@ void OriginCore::handle_damaged(Instant now, PayloadId payload, const Error& why
   publications_.handle_damaged(now, payload);
 }
 
+void OriginCore::handle_version_lost(Instant now, Version version, std::shared_ptr<const Manifest> /*newest*/,
+                                     const Error& why) {
+  handle_damaged(now, version, why);
+}
+
 // ---- time
 
 void OriginCore::handle_timeout(Instant now) {

@@ -97,6 +97,8 @@ class OriginCore final : public Core {
   void handle_message(Instant now, ConnId conn, const wire::Message& message) override;
   void handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk) override;
   void handle_timeout(Instant now) override;
+  void handle_version_lost(Instant now, Version version, std::shared_ptr<const Manifest> newest,
+                           const Error& why) override;
   [[nodiscard]] std::optional<Instant> poll_deadline() const override;
 
  private:

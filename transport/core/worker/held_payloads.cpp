@@ -48,6 +48,17 @@ void HeldPayloads::handle_installed(PayloadId payload) {
   forget_old_versions();
 }
 
+void HeldPayloads::handle_version_lost(Version version, std::shared_ptr<const Manifest> newest) {
+  // All of them: one may have to come once more.
+  for (auto held = holdings_.begin(); held != holdings_.end();) {
+    const PayloadId payload = (held++)->first;
+    if (payload.version == version) withdraw(payload, "what this node has of it is damaged");
+  }
+  if (version != installed_) return;
+  installed_ = newest ? newest->version : kNoVersion;
+  installed_manifest_ = std::move(newest);
+}
+
 bool HeldPayloads::withdraw(PayloadId payload, std::string_view why) {
   const auto held = holdings_.find(payload);
   if (held == holdings_.end()) return false;

@@ -12,7 +12,7 @@ namespace weightcast {
 
 /// What a worker holds, and which version is installed. Pure. Owned by a WorkerCore, which restores it; its Intake does
 /// the rest. Invariants: a worker's holdings change here alone; nothing of a version above the installed one is held,
-/// but for the payload that arrives; installed() never goes back.
+/// but for the payload that arrives; installed() goes back only when the store has lost that version.
 class HeldPayloads {
  public:
   /// All outlive it.
@@ -37,6 +37,9 @@ class HeldPayloads {
   /// The payload that arrived is installed. Lets go of old versions: beyond `versions_kept` at most
   /// kFetchedVersionsMax stay, because children are still fetching them.
   void handle_installed(PayloadId payload);
+  /// A complete version is gone: holds no payload of it any more. If it was the installed one, `newest` is that now;
+  /// null if nothing is.
+  void handle_version_lost(Version version, std::shared_ptr<const Manifest> newest);
   /// Holds `payload` no more; children hear why. Returns whether it was held.
   bool withdraw(PayloadId payload, std::string_view why);
 

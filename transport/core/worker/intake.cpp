@@ -311,6 +311,14 @@ void Intake::handle_damaged(Instant now, PayloadId payload, const Error& why) {
   actions_.push(action::warning(fmt::format("{}; this node does not serve it any more", last_error_)));
 }
 
+void Intake::handle_version_lost(Instant now, Version version, std::shared_ptr<const Manifest> newest,
+                                 const Error& why) {
+  const bool was_installed = version == held_.installed();
+  held_.handle_version_lost(version, std::move(newest));
+  last_error_ = why.message();
+  if (was_installed) origin_.rejoin(now, fmt::format("version {} is lost", version.value));
+}
+
 void Intake::send_installed() { reports_.send_installed(bytes_received_, installed_seconds_); }
 
 void Intake::fail_incoming(Instant now, const Error& why, bool discard) {

@@ -32,7 +32,8 @@ namespace weightcast {
 /// receives, forwards and stores it like any other, and installs it once it is not open any more. Until then a failure
 /// or a restart discards what is here of it.
 ///
-/// Invariants: nothing unverified is stored, forwarded or installed; installed_version() never goes back.
+/// Invariants: nothing unverified is stored, forwarded or installed; installed_version() goes back only when the store
+/// has lost that version.
 class Intake {
  public:
   Intake(const WorkerConfig& config, OriginLink& origin, Links& links, HeldPayloads& held, Uploads& uploads,
@@ -71,6 +72,9 @@ class Intake {
 
   /// What is here of `payload` was found to be damaged.
   void handle_damaged(Instant now, PayloadId payload, const Error& why);
+  /// A complete version is gone. If it was the installed one, `newest` is that now, and the worker joins anew: the
+  /// origin then assigns what it lacks.
+  void handle_version_lost(Instant now, Version version, std::shared_ptr<const Manifest> newest, const Error& why);
 
   void handle_timeout(Instant now);
   [[nodiscard]] std::optional<Instant> poll_deadline() const;

@@ -90,8 +90,12 @@ void OriginLink::send_heartbeat(Instant now, wire::Message heartbeat) {
 
 void OriginLink::handle_timeout(Instant now) {
   if (redial_at_ && now >= *redial_at_) dial();
-  if (!open_ || now - heard_at_ < config_.timeouts.origin_silence) return;
-  actions_.push(action::warning("the origin says nothing; dialling again"));
+  if (open_ && now - heard_at_ >= config_.timeouts.origin_silence) rejoin(now, "the origin says nothing");
+}
+
+void OriginLink::rejoin(Instant now, std::string_view why) {
+  if (!open_) return;
+  actions_.push(action::warning(fmt::format("{}; dialling again", why)));
   actions_.push(action::Close{conn_});
   lose(now);
 }

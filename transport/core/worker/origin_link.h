@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "transport/core/action.h"
 #include "transport/core/edge/links.h"
@@ -29,6 +30,8 @@ class OriginLink {
   /// The connection was made; sends `join`, completed by what the configuration says of this worker.
   void handle_connected(Instant now, wire::Join join);
   void handle_closed(Instant now, const Error& why);
+  /// Closes the connection, and joins on a new one: what this worker has is not what it said.
+  void rejoin(Instant now, std::string_view why);
   /// To be called for every message that comes on it.
   void handle_heard(Instant now) { heard_at_ = now; }
   void handle_joined(Instant now, const wire::Joined& joined);

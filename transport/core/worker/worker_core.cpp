@@ -149,6 +149,11 @@ void WorkerCore::handle_finished(Instant now, PayloadId payload, const Status& s
   intake_.handle_finished(now, payload, status);
 }
 
+void WorkerCore::handle_version_lost(Instant now, Version version, std::shared_ptr<const Manifest> newest,
+                                     const Error& why) {
+  intake_.handle_version_lost(now, version, std::move(newest), why);
+}
+
 // ---- time
 
 void WorkerCore::handle_timeout(Instant now) {

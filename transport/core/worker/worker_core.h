@@ -32,6 +32,8 @@ class WorkerCore : public Core {
   void handle_message(Instant now, ConnId conn, const wire::Message& message) override;
   void handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk) override;
   void handle_timeout(Instant now) override;
+  void handle_version_lost(Instant now, Version version, std::shared_ptr<const Manifest> newest,
+                           const Error& why) override;
   [[nodiscard]] std::optional<Instant> poll_deadline() const override;
 
   /// The answer to action::BeginPayload: what was on disk already, or why there is no room.

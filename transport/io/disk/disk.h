@@ -18,23 +18,25 @@ enum class DiskBackend { kAuto, kIoUring, kThreadPool };
 
 [[nodiscard]] std::string_view to_string(DiskBackend backend);
 
-/// Reads and writes at offsets, without blocking the loop. io_uring where the kernel allows it, else a thread pool;
-/// which one is decided once, at run time, and logged. Loop thread only; callbacks run on the loop, never from inside
-/// the call. A buffer belongs to the operation until its callback. Order between operations is not kept: whoever
-/// needs it waits for the callback. An operation keeps its file open until then. Short reads and writes are completed
-/// here; end of file before the length is kCorrupt, a full disk kNoSpace, everything else kIo.
+/// Reads and writes at offsets, without blocking the loop: by io_uring where the kernel allows it, else by pool
+/// threads. open() decides that once, and logs it. Loop thread only. Callbacks run on the loop, never from inside the
+/// call.
 ///
-/// Writes wait up to kWriteDelay, or for kWaitingBytesMax of them, and then go to the kernel together, those that touch
-/// in a file as one: waking a kernel worker, and being woken by it, costs more than copying the bytes of a small chunk.
-/// If a run of joined writes fails, each of its writes fails, also those whose bytes had arrived.
+/// An operation owns its buffer and keeps its file open until its callback. Operations may end in any order; a caller
+/// that needs an order waits for callbacks. The disk completes short reads and writes. Errors: kCorrupt (the file ends
+/// before the last byte), kNoSpace (the disk is full), kIo (everything else).
 ///
-/// Destroying it waits for what the kernel has begun and drops the callbacks. Not from inside a callback.
+/// Writes wait up to kWriteDelay, or until kWaitingBytesMax wait. Then they go to the kernel together, and neighbours
+/// in a file as one: a wake-up of a kernel worker costs more than the copy of a small chunk. If joined writes fail,
+/// each of them fails, also those whose bytes have reached the file.
+///
+/// The destructor waits for operations in the kernel, and drops all callbacks. Not from inside a callback.
 class Disk {
  public:
   using Done = std::function<void(Status)>;
 
-  /// For `count` operations that end as one, at least one: each calls what this returns, and the last to end calls
-  /// `done`, with an error if one had one. For a single one `done` itself.
+  /// Joins the ends of `count` operations, at least one. Each operation calls the returned function. The last to end
+  /// calls `done`, with an error if any had one.
   [[nodiscard]] static Done joint(std::size_t count, Done done);
 
   static constexpr Duration kWriteDelay = std::chrono::milliseconds(50);
@@ -48,7 +50,7 @@ class Disk {
 
   virtual void read(FileRef file, std::uint64_t offset, MutableBytes into, Done done) = 0;
   virtual void write(FileRef file, std::uint64_t offset, Bytes from, Done done) = 0;
-  /// Starts the writes that still wait for neighbours: the caller has nothing more for now.
+  /// Starts the writes that still wait for neighbours. The caller has no more for now.
   virtual void flush() = 0;
   /// fdatasync: covers the writes whose callbacks have run.
   virtual void sync(FileRef file, Done done) = 0;

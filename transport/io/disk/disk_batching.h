@@ -12,8 +12,8 @@ struct uv_timer_s;
 
 namespace weightcast {
 
-/// The half of a Disk that both backends share: joins writes into runs, lets them wait for neighbours, and hands runs
-/// to the backend once per turn of the loop, no more at a time than it can take.
+/// The half of a Disk that both backends share. It joins writes into runs and delays them for neighbours. Once per turn
+/// of the loop it hands runs to the backend, at most as many as the backend can take.
 class BatchingDisk : public Disk {
  public:
   void read(FileRef file, std::uint64_t offset, MutableBytes into, Done done) final;
@@ -30,7 +30,7 @@ class BatchingDisk : public Disk {
   /// Begins `run`; submit() follows in the same turn.
   virtual void start(std::unique_ptr<IoRun> run) = 0;
   virtual void submit() = 0;
-  /// The backend gives back a run that it started, once it has ended. On the loop.
+  /// The backend returns a run that it started, once the run has ended. On the loop.
   void handle_ended(std::unique_ptr<IoRun> run);
   /// Asks for another submit() at the end of this turn.
   void wake();

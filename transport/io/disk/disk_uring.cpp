@@ -54,12 +54,12 @@ class Ring {
 
 class UringDisk final : public BatchingDisk {
  public:
-  UringDisk(UvLoop& loop, std::unique_ptr<Ring> ring, UniqueFd completions)
+  /// Takes over `watch`, which watches `completions`.
+  UringDisk(UvLoop& loop, std::unique_ptr<Ring> ring, UniqueFd completions, uv_poll_t* watch)
       : BatchingDisk(loop, kRunsInFlightMax),
         ring_(std::move(ring)),
         completions_(std::move(completions)),
-        poll_(new uv_poll_t) {
-    WC_CHECK(uv_poll_init(loop.uv(), poll_, completions_.get()) == 0);
+        poll_(watch) {
     poll_->data = this;
     WC_CHECK(uv_poll_start(poll_, UV_READABLE, [](uv_poll_t* poll, int, int) {
                static_cast<UringDisk*>(poll->data)->handle_completions();
@@ -150,7 +150,13 @@ Result<std::unique_ptr<Disk>> open_uring_disk(UvLoop& loop) {
   if (const int rc = io_uring_register_eventfd(ring->get(), completions.get()); rc < 0) {
     return Ring::unsupported(-rc, "completions");
   }
-  return std::unique_ptr<Disk>(std::make_unique<UringDisk>(loop, std::move(ring), std::move(completions)));
+  // Fails where this user watches too many descriptors already.
+  auto poll = std::make_unique<uv_poll_t>();
+  if (const int rc = uv_poll_init(loop.uv(), poll.get(), completions.get()); rc != 0) {
+    return Ring::unsupported(-rc, "completions");
+  }
+  return std::unique_ptr<Disk>(
+      std::make_unique<UringDisk>(loop, std::move(ring), std::move(completions), poll.release()));
 }
 
 }  // namespace weightcast

@@ -29,7 +29,7 @@ void IoRun::add(iovec piece, Disk::Done done) {
 void IoRun::handle_result(ssize_t result) {
   if (result == -EINTR || result == -EAGAIN) return;
   if (result < 0) {
-    status_ = fail_errno(static_cast<int>(-result), op_of(kind_), fmt::format("file at byte {}", offset_));
+    status_ = fail_errno(static_cast<int>(-result), op_of(kind_), fmt::format("{} at byte {}", file_->name(), offset_));
     ended_ = true;
     return;
   }
@@ -39,9 +39,9 @@ void IoRun::handle_result(ssize_t result) {
   }
   if (result == 0) {
     // A read past the end; for a write no kernel should say this, and asking again might never end.
-    status_ = kind_ == Kind::kRead
-                  ? fail(Errc::kCorrupt, Op::kRead, fmt::format("file ends at byte {}, before its size", offset_))
-                  : fail_errno(EIO, Op::kWrite, fmt::format("file at byte {}", offset_));
+    status_ = kind_ == Kind::kRead ? fail(Errc::kCorrupt, Op::kRead,
+                                          fmt::format("{} ends at byte {}, before its size", file_->name(), offset_))
+                                   : fail_errno(EIO, Op::kWrite, fmt::format("{} at byte {}", file_->name(), offset_));
     ended_ = true;
     return;
   }

@@ -15,8 +15,8 @@
 
 namespace weightcast {
 
-/// Operations on one file that go to the kernel as one: a read, a sync, or writes that follow each other without a
-/// gap. Keeps the place when the kernel does less than it was asked. Pure.
+/// Operations on one file that go to the kernel as one: a read, a sync, or writes without a gap between them. Tracks
+/// what is left when the kernel does less than asked. Pure.
 class IoRun {
  public:
   enum class Kind { kRead, kWrite, kSync };
@@ -37,15 +37,15 @@ class IoRun {
   }
   void add(iovec piece, Disk::Done done);
 
-  /// What is left to ask the kernel for. Nothing is left of a run without bytes that is no sync.
+  /// What is left to ask the kernel for. A read or write without bytes has ended from the start.
   [[nodiscard]] std::uint64_t offset() const { return offset_; }
   [[nodiscard]] std::span<const iovec> pieces() const { return std::span(pieces_).subspan(first_piece_); }
   [[nodiscard]] bool ended() const { return ended_; }
 
-  /// Takes the kernel's answer: bytes moved, or -errno. If the run has not ended() then, it wants to be asked again.
+  /// Takes the kernel's answer: bytes moved, or -errno. Unless the run has ended(), the caller asks again.
   void handle_result(ssize_t result);
 
-  /// Tells everyone who waits. Once, last.
+  /// Calls all callbacks. Once, last.
   void run_callbacks();
 
  private:

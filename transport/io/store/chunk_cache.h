@@ -27,11 +27,11 @@ struct std::hash<weightcast::ChunkKey> {
 
 namespace weightcast {
 
-/// The last chunks that passed, up to a bound in bytes, but kChunksMin of them whatever their size, or none if the
-/// bound is 0; the oldest go first. Children follow within it, so age is the only order that matters.
+/// Recent chunks, up to a bound in bytes. It keeps kChunksMin of any size, or none if the bound is 0. Eviction is by
+/// age: children follow in order, so age alone matters.
 class ChunkCache {
  public:
-  /// As many as a child has in flight, and those that arrive meanwhile.
+  /// Enough for the chunks that a child has in flight, and for those that arrive meanwhile.
   static constexpr std::size_t kChunksMin = 4;
 
   explicit ChunkCache(std::size_t bytes_max) : bytes_max_(bytes_max) {}

@@ -12,6 +12,7 @@
 #include "patch/apply/undo.h"
 #include "transport/io/log.h"
 #include "transport/io/store/patched_snapshot.h"
+#include "transport/io/store/readable.h"
 #include "transport/io/store/snapshot_check.h"
 #include "transport/io/store/store_work.h"
 
@@ -210,55 +211,85 @@ Status hide(const StoreLayout& layout, const InPlaceWork& work) {
   return unused;
 }
 
-/// Whatever step it ended at: the old version, under its own name. It gets that back when its bytes are on the disk:
-/// until then, and if they cannot be written, nobody finds the mixture.
-Status revert(const StoreLayout& layout, PayloadId payload, const FileTable& table) {
+/// Writes old bytes back, where the journal of `path` is about these files.
+Status write_old(VersionFiles& base, std::uint64_t offset, Bytes old, const fs::path& path) {
+  const std::uint64_t size_bytes = base.table().size_bytes();
+  if (offset > size_bytes || old.size() > size_bytes - offset) {
+    return fail(Errc::kCorrupt, Op::kParse, path.native() + ": the journal is about other files than are here");
+  }
+  return write_stream(base, offset, old);
+}
+
+/// Whatever step it ended at: the old version, under its own name. It gets that back when its bytes are on the disk and
+/// are what they were: until then, and if they cannot be written, nobody finds the mixture.
+Status revert(const StoreLayout& layout, PayloadId payload, const FileTable& table, const Digest& base_digest) {
   FileSystem& files = layout.files();
   const fs::path home = layout.complete(payload.base), hidden = layout.incoming(payload.version);
-  const bool taken = exists(files, home) || exists(files, hidden);
-  if (!taken && exists(files, layout.complete(payload.version))) {
-    WC_TRY(files.rename(layout.complete(payload.version), hidden));
-  }
-  const bool is_hidden = !exists(files, home);
+  WC_ASSIGN(const bool is_home, is_there(files, home));
+  WC_ASSIGN(const bool is_hidden, is_there(files, hidden));
+  WC_ASSIGN(const bool is_installed, is_there(files, layout.complete(payload.version)));
+  if (!is_home && !is_hidden && is_installed) WC_TRY(files.rename(layout.complete(payload.version), hidden));
   // Before the journal goes: with it what has become of the version is known.
-  if (layout.read_current() == payload.version) WC_TRY(layout.switch_current(payload.base));
+  WC_ASSIGN(const StoreLayout::Current current, layout.read_current());
+  if (current.version == payload.version) WC_TRY(layout.switch_current(payload.base));
   WC_TRY(remove_if_there(files, layout.record(payload.version)));
-  WC_ASSIGN(const std::shared_ptr<VersionFiles> base, VersionFiles::open(files, is_hidden ? hidden : home, table));
+  WC_ASSIGN(const std::shared_ptr<VersionFiles> base, VersionFiles::open(files, is_home ? home : hidden, table));
   const auto finish = [&]() -> Status {
     WC_TRY(sync_files(*base));
-    if (is_hidden) WC_TRY(files.rename(hidden, home));
+    WC_ASSIGN(const Digest digest, files_digest(*base));
+    if (digest != base_digest) {
+      return fail(Errc::kCorrupt, Op::kVerify, "what its journal put back does not match its digest");
+    }
+    if (!is_home) WC_TRY(files.rename(hidden, home));
     WC_TRY(sync_directory(files, layout.versions()));
     return sync_directory(files, layout.incoming());
   };
+  const fs::path journal = layout.undo(payload);
   const Result<Recovered> recovered = recover(
-      files, layout.undo(payload).native(),
-      [&](std::uint64_t offset, Bytes old) { return write_stream(*base, offset, old); }, finish);
-  return recovered.has_value() ? Status() : Status(recovered.error());
+      files, journal.native(), [&](std::uint64_t offset, Bytes old) { return write_old(*base, offset, old, journal); },
+      finish);
+  if (recovered.has_value()) return {};
+  if (!is_proven_wrong(recovered.error())) return recovered.error();
+  // A power cut may have torn the journal while it was made, before anything was overwritten. The digest tells.
+  const Status whole = finish();
+  if (!whole.has_value()) return is_proven_wrong(whole.error()) ? recovered.error() : whole.error();
+  return abandon_in_place(layout, payload);
 }
 
-/// Whether versions/N is what was to be made; then it is made durable.
+/// Whether versions/N is what was to be made; then it is made durable. Errors: those that leave it open, too.
 Result<bool> is_made(const StoreLayout& layout, Version version) {
+  const auto no_if_wrong = [](const Error& error) -> Result<bool> {
+    if (is_proven_wrong(error)) return false;
+    return error;
+  };
   const Result<VersionRecord> record = read_record(layout.files(), layout.record(version));
-  if (!record.has_value()) return false;
+  if (!record.has_value()) return no_if_wrong(record.error());
   WC_ASSIGN(FileTable table, FileTable::make(record->manifest.files));
   const Result<std::shared_ptr<VersionFiles>> files =
       VersionFiles::open(layout.files(), layout.complete(version), std::move(table));
-  if (!files.has_value()) return false;
-  if (record->durable) return true;
-  const Result<Digest> digest = files_digest(**files);
-  if (!digest.has_value() || *digest != record->manifest.snapshot_digest) return false;
+  if (!files.has_value()) return no_if_wrong(files.error());
+  if (record->durable) {
+    WC_TRY(sync_record(layout.files(), layout.record(version)));
+    return true;
+  }
+  // A sync may have failed while the process lived: another one alone would say nothing.
+  const std::atomic<bool> wanted = true;
+  const Status written = write_again(layout, *record, **files, wanted);
+  if (!written.has_value()) return no_if_wrong(written.error());
   WC_TRY(sync_files(**files));
   WC_TRY(sync_names_and_mark(layout, version, **files));
   return true;
 }
 
 Status settle(const StoreLayout& layout, PayloadId payload) {
-  WC_ASSIGN(const bool made, is_made(layout, payload.version));
-  if (made) return end_in_place(layout, payload.version);
+  const Result<bool> made = is_made(layout, payload.version);
+  if (!made.has_value()) return cannot_look_at(layout.complete(payload.version), made.error());
+  if (*made) return end_in_place(layout, payload.version);
+  const Result<VersionRecord> base = read_record(layout.files(), layout.record(payload.base));
   const auto put_back = [&]() -> Status {
-    WC_ASSIGN(const VersionRecord base, read_record(layout.files(), layout.record(payload.base)));
-    WC_ASSIGN(const FileTable table, FileTable::make(base.manifest.files));
-    return revert(layout, payload, table);
+    if (!base.has_value()) return base.error();
+    WC_ASSIGN(const FileTable table, FileTable::make(base->manifest.files));
+    return revert(layout, payload, table, base->manifest.snapshot_digest);
   };
   const Status done = put_back();
   if (done.has_value()) {
@@ -266,13 +297,14 @@ Status settle(const StoreLayout& layout, PayloadId payload) {
              payload.version.value);
     return {};
   }
-  // Unreadable is not the same as wrong: another start may succeed.
-  if (done.error().code == Errc::kIo || done.error().code == Errc::kNoSpace) return done;
+  if (!is_proven_wrong(done.error())) return cannot_look_at(layout.undo(payload), done.error());
   log_warning("store: version {} cannot be put back and is thrown away: {}", payload.base.value,
               done.error().message());
+  std::optional<FileTable> table;
+  if (base.has_value()) table = *FileTable::make(base->manifest.files);
   for (const fs::path& path :
        {layout.complete(payload.version), layout.incoming(payload.version), layout.complete(payload.base)}) {
-    WC_TRY(layout.throw_away(path));
+    WC_TRY(layout.throw_away(path, table));
   }
   WC_TRY(remove_if_there(layout.files(), layout.record(payload.version)));
   WC_TRY(remove_if_there(layout.files(), layout.record(payload.base)));
@@ -320,7 +352,7 @@ InPlaceResult install_in_place(const StoreLayout& layout, const InPlaceWork& wor
   if (result.status.has_value()) result.status = change(layout, work, changes, wanted, result.switch_s);
   result.hidden_s = to_seconds(std::chrono::steady_clock::now() - hidden_at);
   if (result.status.has_value()) return result;
-  const Status reverted = revert(layout, payload, work.files->table());
+  const Status reverted = revert(layout, payload, work.files->table(), work.base_digest);
   result.base_lost = !reverted.has_value();
   if (result.base_lost) {
     result.status = fail(Errc::kWrongBase, Op::kDecode,
@@ -338,6 +370,14 @@ Status end_in_place(const StoreLayout& layout, Version version) {
     WC_TRY(remove_if_there(layout.files(), layout.undo(payload)));
   }
   return {};
+}
+
+Result<Version> base_in_journal(const StoreLayout& layout, Version version) {
+  WC_ASSIGN(const std::vector<PayloadId> found, journals(layout));
+  for (const PayloadId payload : found) {
+    if (payload.version == version) return payload.base;
+  }
+  return kNoVersion;
 }
 
 Status settle_in_place(const StoreLayout& layout) {

@@ -11,9 +11,9 @@
 
 namespace weightcast {
 
-// A version's only copy becomes the next version, for hosts without room for two. What is overwritten goes to a journal
-// first (patch/apply/undo.h): while that exists, the old version can be had back. The steps, and what a crash after
-// each leaves, once settle_in_place() has looked:
+// In-place update: a version's only copy becomes the next version, for hosts without room for two. The bytes that it
+// will overwrite go to a journal first (patch/apply/undo.h). While the journal exists, it can restore the old version.
+// The steps, and what settle_in_place() makes of a crash after each:
 //
 //   1. the patch is decoded beside the files,     B: what the journal holds is written back, which is there already
 //      and their old bytes put into DIR/undo/N-B,
@@ -26,8 +26,9 @@ namespace weightcast {
 //   6. versions/N is synced and marked durable    N
 //   7. the record of B and the journal go         N
 //
-// Until 2 anybody may read B; from 2 to 5 no version is visible: `current` leads nowhere. So all that can be done
-// before is: a patch that fails does so in 1. All of this blocks; any thread, one at a time.
+// Until 2 anybody may read B. From 2 to 5 no version is visible: `current` leads nowhere. So step 1 does as much as
+// possible, and a patch that fails does so there. B gets its name back only when its bytes match its digest. All calls
+// block. Any thread, one at a time.
 
 struct InPlaceWork {
   std::shared_ptr<VersionFiles> files;  ///< of the version that is here
@@ -42,41 +43,44 @@ struct SegmentPlace {
   std::uint64_t size_bytes = 0;
 };
 
-/// What is to be written: some of a plan's segments.
+/// What the update writes: some of a plan's segments.
 struct InPlaceChanges {
   std::vector<SegmentRange> plan;
   std::vector<SegmentPlace> places;
 };
 
-/// Step 1. Returns the segments that change something. Stops early when `wanted` becomes false; after an error no
-/// journal is left. Memory: the code of one segment, and a window of its cells.
-/// Errors: kAlreadyExists (it was prepared before), kWrongBase (the patch does not fit the version, or cannot be
-/// applied in place, because tensors move), kCorrupt (the patch is none, or leads elsewhere than its manifest says),
-/// kNotFound (not wanted any more), kNoSpace, kIo.
+/// Step 1. Returns the segments that change something. Stops early when `wanted` becomes false. After an error no
+/// journal is left. Memory: the code of one segment, and a window of its cells. Errors: kAlreadyExists (prepared
+/// before), kWrongBase (the patch does not fit the version, or moves tensors, which cannot be done in place), kCorrupt
+/// (the payload does not decode, or leads to other bytes than its manifest says), kNotFound (not wanted any more),
+/// kNoSpace, kIo.
 [[nodiscard]] Result<InPlaceChanges> prepare_in_place(const StoreLayout& layout, const InPlaceWork& work,
                                                       const std::atomic<bool>& wanted);
 
-/// Takes step 1 back.
+/// Undoes step 1.
 [[nodiscard]] Status abandon_in_place(const StoreLayout& layout, PayloadId payload);
 
 struct InPlaceResult {
   Status status;
-  bool base_lost = false;  ///< after an error: the old version could not be put back either
-  double switch_s = 0;
-  double hidden_s = 0;  ///< how long `current` led nowhere
+  bool base_lost = false;  ///< after an error: the old version could not be restored either
+  double switch_s = 0;     ///< how long the switch of `current` took
+  double hidden_s = 0;     ///< how long `current` led nowhere
 };
 
-/// Steps 2 to 5, of `changes`, which prepare_in_place() returned; by two threads where there is much. After kBusy
-/// (somebody else has a file of the version open, mapped or linked) it is as prepared as before; after another error
-/// everything is undone, step 1 as well. Stops early when `wanted` becomes false. Errors: those of prepare_in_place(),
-/// too, where the files are not any more what they were.
+/// Steps 2 to 5 with the `changes` that prepare_in_place() returned; by two threads if there is much. Stops early when
+/// `wanted` becomes false. Errors: kBusy (somebody else has a file of the version open, mapped or linked): it stays
+/// prepared. After any other error everything is undone, step 1 included: those of prepare_in_place(), if the files
+/// have changed since.
 [[nodiscard]] InPlaceResult install_in_place(const StoreLayout& layout, const InPlaceWork& work,
                                              const InPlaceChanges& changes, const std::atomic<bool>& wanted);
 
-/// Step 7. Harmless where `version` was not made in place.
+/// Step 7. Harmless if `version` was not made in place.
 [[nodiscard]] Status end_in_place(const StoreLayout& layout, Version version);
 
-/// Finds out what a process left that died in between; at start, before anything else is looked at. Errors: kIo.
+/// The version that `version` was made of, while the journal can restore it; else kNoVersion.
+[[nodiscard]] Result<Version> base_in_journal(const StoreLayout& layout, Version version);
+
+/// Completes or undoes what a dead process left; at start, before anything else. Errors: those of recover_store().
 [[nodiscard]] Status settle_in_place(const StoreLayout& layout);
 
 }  // namespace weightcast

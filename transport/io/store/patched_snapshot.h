@@ -11,22 +11,22 @@
 
 namespace weightcast {
 
-/// Fills `cells` with a base's bytes from `offset` on. By reading, not by mapping: a file that somebody cut short is an
-/// error then, and not a signal. Errors: kWrongBase.
+/// Fills `cells` with a base's bytes from `offset` on. It reads and does not map: a file that somebody cuts short
+/// causes an error, not a signal. Errors: kWrongBase.
 [[nodiscard]] Status read_base(VersionFiles& base, std::uint64_t offset, MutableBytes cells);
 
-/// Makes the files of a version out of its base's and of a patch, while the patch arrives: each segment is applied on a
-/// pool thread as soon as its last byte is stored. What is hashed is what is handed to the kernel: a write that the
-/// kernel reports as done is believed, as that of a chunk is. Memory: the code of two segments, or of one if it is
-/// long, and a window of each. Loop thread only; what pool threads use outlives it. Invariant: bytes of the patch are
-/// read only below what handle_prefix() told.
+/// Makes the files of a version from its base and a patch, while the patch arrives. Pool threads apply each segment as
+/// soon as its last byte is stored. The digest is of the bytes that the kernel was given: a write that it reports as
+/// done is trusted, as for a chunk. Memory: the code of two segments, or of one if it is long, and a window of each.
+/// Loop thread only; what pool threads use outlives it. Invariant: it reads bytes of the patch only below what
+/// handle_prefix() told.
 class PatchedSnapshot {
  public:
-  /// `patch` is the one file of the payload, `target` files of full size that nobody looks at yet. `identity` says
-  /// what the patch has to be: it is compared with what its head says. `base` is null for a packed payload.
+  /// `patch` is the one file of the payload; `target` has files of full size that nobody reads yet. `identity` says
+  /// what the patch must be, and is compared with its head. `base` is null for a packed payload.
   PatchedSnapshot(EventLoop& loop, PatchIdentity identity, std::shared_ptr<VersionFiles> base,
                   std::shared_ptr<VersionFiles> patch, std::shared_ptr<VersionFiles> target);
-  /// What is under way on pool threads stops after the segment at hand.
+  /// Jobs on pool threads stop after their present segment.
   ~PatchedSnapshot();
   PatchedSnapshot(const PatchedSnapshot&) = delete;
   PatchedSnapshot& operator=(const PatchedSnapshot&) = delete;
@@ -34,12 +34,11 @@ class PatchedSnapshot {
   /// The first `bytes` of the patch are verified and in its file. Grows.
   void handle_prefix(std::uint64_t bytes);
 
-  /// Why it cannot become anything, once that is known. kWrongBase: the base is not the one that the patch was made
-  /// from, or cannot be read; kCorrupt: the patch is none, though its chunks match; kNoSpace, kIo: writing failed.
+  /// Why it cannot succeed, once that is known. kWrongBase: the patch was made from another base, or the base cannot be
+  /// read; kCorrupt: the payload does not decode, though its chunks match; kNoSpace, kIo: a write failed.
   [[nodiscard]] const std::optional<Error>& error() const { return error_; }
 
-  /// Calls `done`, later, with the snapshot's digest as it was written to the files; all bytes of the patch must have
-  /// been told.
+  /// Calls `done`, later, with the digest of the snapshot as written. handle_prefix() has told all bytes of the patch.
   /// Errors: those of error().
   void finish(std::function<void(Result<Digest>)> done);
 

@@ -15,26 +15,26 @@ namespace weightcast {
 /// The digest of a snapshot's leaf `leaf`, read from its files. Blocks; any thread. Errors: kCorrupt, kIo.
 [[nodiscard]] Result<Digest> leaf_digest(VersionFiles& files, std::size_t leaf);
 
-/// The digest of a whole snapshot, read from its files by two threads if there is much of it. Blocks; any thread.
+/// The digest of a whole snapshot, read from its files, by two threads if it is large. Blocks; any thread.
 /// Errors: kCorrupt, kIo.
 [[nodiscard]] Result<Digest> files_digest(VersionFiles& files);
 
-/// Computes the digest of a snapshot while it is still being written: each leaf is read back (from the page cache,
-/// where it was just put) and hashed on a pool thread as soon as its last byte is stored, unless whoever wrote it has
-/// hashed it already. Loop thread only.
+/// Computes the digest of a snapshot while its chunks are stored. A pool thread reads each leaf back and hashes it, as
+/// soon as its last byte is stored; the page cache still has it. Leaves that the writer has hashed are not read. Loop
+/// thread only.
 class SnapshotCheck {
  public:
   SnapshotCheck(EventLoop& loop, std::shared_ptr<VersionFiles> files);
 
-  /// The digest of a leaf's bytes as they were handed to the kernel: it is not read back. Before handle_stored() of
-  /// the last of them.
+  /// The digest of a leaf's bytes as the kernel was given them. The leaf is not read back. Before handle_stored() of
+  /// its last byte.
   void handle_hashed(std::size_t leaf, const Digest& digest);
 
   /// [offset, offset + length) of the snapshot stream is in the files. Each byte once.
   void handle_stored(std::uint64_t offset, std::uint64_t length);
 
-  /// Calls `done` with the digest when every leaf is hashed, perhaps at once; the last byte must have been stored.
-  /// Errors: kCorrupt, kIo; then finish() may be called again.
+  /// Calls `done` with the digest when every leaf is hashed, perhaps at once. All bytes are stored. Errors: kCorrupt,
+  /// kIo; then finish() may be called again.
   void finish(std::function<void(Result<Digest>)> done);
 
  private:

@@ -12,8 +12,6 @@ namespace {
 
 // For chunks on their way from the disk to a child that is behind.
 constexpr std::size_t kReadBuffersKeptBytesMax = 4 * kMiB;
-// A disk that could not sync may be able to later: it was full, or a path to it was down.
-constexpr Duration kSyncRetry = std::chrono::seconds(10);
 
 }  // namespace
 
@@ -28,6 +26,7 @@ StoreImpl::StoreImpl(EventLoop& loop, StoreOptions options, FileSystem& files, s
                    [this] {
                      for (const auto& task : std::exchange(waiting_for_place_, {})) task();
                    }),
+      restore_timer_(loop, [this] { restore_base(); }),
       start_pieces_(loop, [this] { start_pieces(); }),
       sync_timer_(loop,
                   [this] {
@@ -49,9 +48,20 @@ StoreImpl::StoreImpl(EventLoop& loop, StoreOptions options, FileSystem& files, s
   for (RecoveredVersion& version : found.complete) {
     const bool durable = version.record.durable;
     const auto added = add_complete(std::move(version.record), std::move(version.files));
-    if (!durable) make_durable(added);
+    if (durable) continue;
+    // A sync may have failed while an earlier process lived.
+    added->sync_failed = true;
+    sync_again(added);
   }
   forget_old();
+}
+
+StoreImpl::~StoreImpl() {
+  *wanted_ = false;
+  for (const auto& [payload, incoming] : incoming_) {
+    // Once its bytes are being written, to end is as quick as to go back.
+    if (!incoming->changes) *incoming->wanted = false;
+  }
 }
 
 Error StoreImpl::no_such(PayloadId payload) {
@@ -74,6 +84,12 @@ bool StoreImpl::refuse_new(PayloadId payload, const std::function<void(Error)>& 
     error = fail(Errc::kAlreadyExists, Op::kOpen, fmt::format("version {}: complete already", version.value));
   } else if (preparing_.contains(payload) || imports_.contains(payload)) {
     error = fail(Errc::kBusy, Op::kOpen, fmt::format("version {}: begun already", version.value));
+  } else if (unrestored_ && unrestored_->first.version == version) {
+    // Its place is taken by the base's only copy.
+    error = fail(Errc::kBusy, Op::kOpen,
+                 fmt::format("version {}: first version {} has to be put back, which the disk has refused so far; look "
+                             "after the disk",
+                             version.value, unrestored_->first.base.value));
   }
   if (!error) return false;
   later([refuse, error = *error] { refuse(error); });
@@ -192,6 +208,9 @@ void StoreImpl::grow(const Manifest& manifest) {
   const auto found = incoming_.find(manifest.id());
   if (found == incoming_.end()) return;
   const IncomingRef& incoming = found->second;
+  if (!continues(incoming->manifest(), manifest)) {
+    return log_warning("store: {}: it cannot grow to what it is said to be; left as it is", to_string(manifest.id()));
+  }
   incoming->record.manifest = manifest;
   incoming->record.digests.grow(manifest);
   incoming->held.grow(manifest.chunk_count());
@@ -227,6 +246,12 @@ void StoreImpl::put_digest_part(PayloadId payload, std::uint32_t part, const std
 
 void StoreImpl::for_pieces(const FilesRef& files, std::uint64_t offset, std::uint64_t length,
                            const Operation& operation, Disk::Done done) {
+  const std::uint64_t size_bytes = files->table().size_bytes();
+  if (length == 0 || offset > size_bytes || length > size_bytes - offset) {
+    const Error error = fail(Errc::kInvalidArgument, Op::kOpen,
+                             fmt::format("bytes {} to {} of files of {} bytes", offset, offset + length, size_bytes));
+    return later([error, done = std::move(done)] { done(error); });
+  }
   const std::vector<FilePiece> pieces = files->table().pieces(offset, length);
   const Disk::Done joint = Disk::joint(pieces.size(), std::move(done));
   std::uint64_t at = 0;
@@ -270,7 +295,12 @@ void StoreImpl::write_chunk(PayloadId payload, ChunkIndex chunk, BufferRef bytes
   }
   const IncomingRef incoming = found->second;
   const Manifest& manifest = incoming->manifest();
-  WC_CHECK(chunk.value < manifest.chunk_count() && bytes->size() == manifest.chunk_size(chunk));
+  if (chunk.value >= manifest.chunk_count() || bytes->size() != manifest.chunk_size(chunk)) {
+    const Error error = fail(Errc::kInvalidArgument, Op::kWrite,
+                             fmt::format("{}: a chunk {} of {} bytes, which it does not have", to_string(payload),
+                                         chunk.value, bytes->size()));
+    return later([error, done = std::move(done)] { done(error); });
+  }
   if (incoming->held.contains(chunk)) {
     later([done = std::move(done)] { done({}); });
     return;
@@ -472,9 +502,10 @@ void StoreImpl::handle_moved(const IncomingRef& incoming, double switch_s,
   if (incoming->id().is_encoded()) {
     VersionRecord record{incoming->manifest(), ChunkDigests(incoming->manifest())};
     add_patch(std::move(incoming->record), std::move(incoming->files));
-    handle_installed(std::move(record), std::move(incoming->target), switch_s, done);
+    const bool in_place = !is_made_beside(incoming->id());
+    handle_installed(std::move(record), std::move(incoming->target), switch_s, in_place, done);
   } else {
-    handle_installed(std::move(incoming->record), std::move(incoming->files), switch_s, done);
+    handle_installed(std::move(incoming->record), std::move(incoming->files), switch_s, false, done);
   }
 }
 
@@ -497,9 +528,10 @@ StoreImpl::CompleteRef StoreImpl::add_complete(VersionRecord record, FilesRef fi
   return complete;
 }
 
-void StoreImpl::handle_installed(VersionRecord record, FilesRef files, double switch_s,
+void StoreImpl::handle_installed(VersionRecord record, FilesRef files, double switch_s, bool in_place,
                                  const std::function<void(Result<StoredVersion>)>& done) {
   const CompleteRef complete = add_complete(std::move(record), std::move(files));
+  complete->has_journal = in_place;
   complete->stored.switch_s = switch_s;
   done(complete->stored);
   forget_old();
@@ -507,7 +539,13 @@ void StoreImpl::handle_installed(VersionRecord record, FilesRef files, double sw
 }
 
 void StoreImpl::discard(PayloadId payload) {
-  bool there = imports_.erase(payload) > 0;
+  bool there = false;
+  std::optional<FileTable> table, target;
+  if (const auto found = imports_.find(payload); found != imports_.end()) {
+    table = found->second.files->table();
+    imports_.erase(found);
+    there = true;
+  }
   if (const auto found = preparing_.find(payload); found != preparing_.end()) {
     *found->second = false;
     preparing_.erase(found);
@@ -522,142 +560,31 @@ void StoreImpl::discard(PayloadId payload) {
     if (incoming->base) --std::exchange(incoming->base, nullptr)->users;
     for (std::uint32_t i = 0; i < incoming->manifest().chunk_count(); ++i) cache_.erase({payload, ChunkIndex{i}});
     incoming->unwritten.clear();
+    table = incoming->files->table();
+    if (incoming->target) target = incoming->target->table();
     incoming_.erase(found);
     there = true;
   }
   if (!there) return;
-  // First what the patch was applied to: it has no record before it is whole.
-  if (is_made_beside(payload) && !complete_.contains(payload.version)) {
-    remove(payload.version, layout_.incoming(payload.version));
+  // First what the patch was applied to: it has no record before it is whole. After a restart, the files of that name
+  // may be those of the full payload, which arrived before.
+  const PayloadId full(payload.version);
+  const bool is_others = complete_.contains(payload.version) || incoming_.contains(full) || preparing_.contains(full) ||
+                         imports_.contains(full);
+  if (is_made_beside(payload) && !is_others) {
+    remove(payload.version, layout_.incoming(payload.version), std::move(target));
   }
-  remove(payload, layout_.incoming(payload));
+  remove(payload, layout_.incoming(payload), std::move(table));
 }
 
-void StoreImpl::remove(PayloadId payload, const std::filesystem::path& path) {
+void StoreImpl::remove(PayloadId payload, const std::filesystem::path& path, std::optional<FileTable> table) {
   serial_.run(
-      [layout = layout_, payload, path] {
-        const Status removed = remove_recorded(layout, path, payload);
+      [layout = layout_, payload, path, table = std::move(table)] {
+        const Status removed = remove_recorded(layout, path, payload, table);
         if (!removed.has_value()) log_warning("store: {}", removed.error().message());
         layout.empty_trash();
       },
       [] {});
-}
-
-void StoreImpl::forget_old_patches() {
-  if (!retained_) return;
-  for (auto it = patches_.begin(); it != patches_.end();) {
-    if (it->second->reads_under_way > 0 || retained_->contains(it->first)) {
-      ++it;
-      continue;
-    }
-    remove(it->first, layout_.patch(it->first));
-    it = patches_.erase(it);
-  }
-}
-
-void StoreImpl::forget_old() {
-  forget_old_patches();
-  const std::size_t kept = options_.single_copy ? 1 : std::max<std::size_t>(options_.versions_kept, 1);
-  if (complete_.size() <= kept) return;
-  std::size_t excess = complete_.size() - kept;
-  Version newest_durable{};
-  for (const auto& [version, complete] : complete_) {
-    if (complete->stored.durable) newest_durable = version;
-  }
-  for (auto it = complete_.begin(); excess > 0; --excess) {
-    const auto& [version, complete] = *it;
-    // If the power failed now, the newest one that is on the disk would be all that is left.
-    if (version == newest_durable || complete->users > 0 || is_pinned(version) ||
-        (retained_ && retained_->contains(version))) {
-      ++it;
-      continue;
-    }
-    log_info("store: version {} is forgotten; the last {} are kept", version.value, kept);
-    if (options_.reuse_files && !options_.single_copy) {
-      keep_files_of(version);
-    } else {
-      remove(version, complete->stored.path);
-    }
-    it = complete_.erase(it);
-  }
-}
-
-void StoreImpl::keep_files_of(Version version) {
-  spare_ready_ = kNoVersion;
-  auto status = std::make_shared<Status>();
-  serial_.run(
-      [layout = layout_, version, status] {
-        *status = retire(layout, version);
-        if (!status->has_value()) log_warning("store: {}", status->error().message());
-        layout.empty_trash();
-      },
-      [this, version, status] {
-        if (!status->has_value()) return;
-        // Not among the other jobs: they would wait for the disk.
-        syncing_.run([layout = layout_, status] { *status = sync_records(layout); },
-                     [this, version, status] {
-                       if (status->has_value()) spare_ready_ = version;
-                     });
-      });
-}
-
-void StoreImpl::make_durable(const CompleteRef& complete) {
-  if (!std::exchange(complete->syncing, true)) sync_files_from(0, complete);
-}
-
-// Once a sync has failed the kernel may take what it could not write for written: another sync says nothing of it. So
-// every byte is handed over once more, and checked as it is.
-void StoreImpl::sync_again(const CompleteRef& complete) {
-  complete->syncing = true;
-  auto status = std::make_shared<Status>();
-  syncing_.run([files = complete->files, digest = complete->stored.manifest.snapshot_digest,
-                status] { *status = write_again(*files, digest); },
-               [this, complete, status] {
-                 if (status->has_value()) {
-                   complete->sync_failed = false;
-                   return sync_files_from(0, complete);
-                 }
-                 log_error("store: version {} cannot be made safe from a power cut: {}",
-                           complete->stored.manifest.version.value, status->error().message());
-                 complete->syncing = false;
-                 if (status->error().code != Errc::kCorrupt) sync_timer_.arm(loop_.now() + kSyncRetry);
-               });
-}
-
-void StoreImpl::sync_files_from(std::size_t file, const CompleteRef& complete) {
-  const Version version = complete->stored.manifest.version;
-  const auto forgotten = [this, version, complete] {
-    const auto found = complete_.find(version);
-    return found == complete_.end() || found->second != complete;
-  };
-  const auto report = [this, version, complete](const Error& error) {
-    log_error("store: version {} is installed, but not safe from a power cut: {}; trying again in {:.3g} s",
-              version.value, error.message(), to_seconds(kSyncRetry));
-    complete->syncing = false;
-    sync_timer_.arm(loop_.now() + kSyncRetry);
-  };
-  if (forgotten()) return;
-  if (file < complete->files->table().files().size()) {
-    const Result<FileRef> opened = complete->files->file(file);
-    if (!opened.has_value()) return report(opened.error());
-    disk_->sync(*opened, [this, file, complete, report](const Status& status) {
-      if (!status.has_value()) {
-        complete->sync_failed = true;
-        return report(status.error());
-      }
-      sync_files_from(file + 1, complete);
-    });
-    return;
-  }
-  auto status = std::make_shared<Status>();
-  serial_.run([layout = layout_, version, files = complete->files,
-               status] { *status = sync_names_and_mark(layout, version, *files); },
-              [this, complete, status, report, forgotten] {
-                if (forgotten()) return;
-                if (!status->has_value()) return report(status->error());
-                complete->stored.durable = true;
-                forget_old();
-              });
 }
 
 Result<std::unique_ptr<Store>> Store::open(UvLoop& loop, FileSystem& files, StoreOptions options) {

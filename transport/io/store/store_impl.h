@@ -20,12 +20,16 @@
 
 namespace weightcast {
 
-/// The Store. What arrives, is kept and is forgotten stands in store.cpp, what the node makes itself in
-/// store_imports.cpp, what takes the place of the only copy in store_single_copy.cpp.
+/// The Store. store.cpp has payloads that arrive, and reads; store_retention.cpp what becomes of complete versions;
+/// store_imports.cpp what the node makes itself; store_single_copy.cpp in-place updates.
 class StoreImpl final : public Store {
  public:
   StoreImpl(EventLoop& loop, StoreOptions options, FileSystem& files, std::unique_ptr<File> lock,
             std::unique_ptr<Disk> disk, RecoveredStore found);
+  /// What can be done again after the next start ends early.
+  ~StoreImpl() override;
+  StoreImpl(const StoreImpl&) = delete;
+  StoreImpl& operator=(const StoreImpl&) = delete;
 
   [[nodiscard]] DiskBackend backend() const override { return disk_->backend(); }
   [[nodiscard]] Version current() const override { return current_; }
@@ -33,6 +37,8 @@ class StoreImpl final : public Store {
   void on_pending_in_place_update(std::function<void()> changed) override {
     on_pending_in_place_update_ = std::move(changed);
   }
+
+  void on_lost(std::function<void(Version, const Error&)> lost) override { on_lost_ = std::move(lost); }
 
   [[nodiscard]] std::vector<StoredVersion> versions() const override {
     std::vector<StoredVersion> all;
@@ -90,7 +96,9 @@ class StoreImpl final : public Store {
     FilesRef files;
     std::size_t users = 0;  // reads under way, patches that are applied to it
     bool syncing = false;
-    bool sync_failed = false;  // of one of its files: another sync would not say what is lost
+    bool sync_failed = false;        // of something of it, or may have: another sync would not say what is lost
+    bool has_journal = false;        // made in place, and not durable: what it was made of can be put back
+    bool looked_after_sync = false;  // at what a failed sync has left
   };
   using CompleteRef = std::shared_ptr<Complete>;
 
@@ -188,10 +196,18 @@ class StoreImpl final : public Store {
   void finish_in_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done);
   void prepare_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done);
   void take_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done);
+  void restore_base();
   void change_place(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done);
   [[nodiscard]] std::string why_in_use(const Complete& base) const;
   [[nodiscard]] bool is_pinned(Version version) const {
     return std::find(pinned_.begin(), pinned_.end(), version) != pinned_.end();
+  }
+  static VersionRecord record_of(const Complete& complete) {
+    VersionRecord record{complete.stored.manifest, ChunkDigests(complete.stored.manifest)};
+    if (record.manifest.id().is_encoded()) return record;
+    record.digests.chunks = complete.stored.chunk_digests;
+    record.digests.parts = ChunkSet(record.manifest.part_count(), true);
+    return record;
   }
   static InPlaceWork work_of(const Incoming& incoming) {
     const Complete& base = *incoming.base;
@@ -206,15 +222,19 @@ class StoreImpl final : public Store {
   void give_up(const IncomingRef& incoming, const Error& error, const std::function<void(Result<StoredVersion>)>& done);
   void install_checked(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done);
   CompleteRef add_complete(VersionRecord record, FilesRef files);
-  void handle_installed(VersionRecord record, FilesRef files, double switch_s,
+  void drop_journal(Version version);
+  void handle_installed(VersionRecord record, FilesRef files, double switch_s, bool in_place,
                         const std::function<void(Result<StoredVersion>)>& done);
   void forget_old();
   void forget_old_patches();
-  void keep_files_of(Version version);
-  void remove(PayloadId payload, const std::filesystem::path& path);
+  void keep_files_of(const Complete& complete);
+  void remove(PayloadId payload, const std::filesystem::path& path, std::optional<FileTable> table);
   void make_durable(const CompleteRef& complete);
   void sync_again(const CompleteRef& complete);
+  void give_up_lost(const CompleteRef& complete, const Error& why);
   void sync_files_from(std::size_t file, const CompleteRef& complete);
+  /// Whether it is not the store's any more.
+  [[nodiscard]] bool is_forgotten(const CompleteRef& complete) const;
   bool refuse_new(PayloadId payload, const std::function<void(Error)>& refuse);
   void begin_making(PayloadId payload, const std::vector<SnapshotFile>& table,
                     std::function<void(Result<ImportTarget>)> done);
@@ -237,8 +257,14 @@ class StoreImpl final : public Store {
   std::map<PayloadId, std::shared_ptr<bool>> preparing_;
   Version pending_in_place_update_{};
   std::function<void()> on_pending_in_place_update_;
+  std::function<void(Version, const Error&)> on_lost_;
+  /// False once the store is being destroyed.
+  std::shared_ptr<std::atomic<bool>> wanted_ = std::make_shared<std::atomic<bool>>(true);
   std::vector<std::function<void()>> waiting_for_place_;
   Timer place_timer_;
+  /// An in-place update that failed, and whose base could not be restored yet.
+  std::optional<std::pair<PayloadId, CompleteRef>> unrestored_;
+  Timer restore_timer_;
   std::deque<PieceWork> waiting_pieces_;
   std::size_t pieces_under_way_ = 0;
   Deferred start_pieces_;

@@ -98,7 +98,7 @@ void StoreImpl::finish_import(const Manifest& manifest, const std::vector<Digest
         import->second.finishing = false;
         if (!status->has_value()) return done(about(version, status->error()));
         imports_.erase(import);
-        handle_installed(std::move(*record), files, *switch_s, done);
+        handle_installed(std::move(*record), files, *switch_s, false, done);
       });
 }
 
@@ -110,9 +110,10 @@ void StoreImpl::finish_patch(const Manifest& manifest, const std::vector<Digest>
   auto files = std::make_shared<Result<FilesRef>>();
   serial_.run([layout = layout_, record, files] { *files = keep_patch(layout, *record); },
               [this, patch, record, files, done = std::move(done)] {
-                if (imports_.erase(patch) == 0) return done(no_such(patch));
+                const auto import = imports_.extract(patch);
+                if (!import) return done(no_such(patch));
                 if (!files->has_value()) {
-                  remove(patch, layout_.incoming(patch));
+                  remove(patch, layout_.incoming(patch), import.mapped().files->table());
                   return done(about(patch.version, files->error()));
                 }
                 add_patch(std::move(*record), std::move(**files));

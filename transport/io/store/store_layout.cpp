@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <charconv>
+#include <utility>
 
 #include "proto/limits.h"
 #include "transport/io/log.h"
+#include "transport/io/store/version_files.h"
 
 namespace weightcast {
 namespace {
@@ -77,6 +79,16 @@ Status StoreLayout::create() const {
     WC_TRY(with_advice(make_directories(*files_, path)));
     WC_TRY(with_advice(files_->check_writable(path)));
   }
+  // What was moved aside may still be unsynced, and what it was moved out of goes next.
+  WC_TRY(sync_directory(*files_, aside()));
+  // An earlier start may have died between making a directory and syncing its name. A directory that this user may not
+  // read was there before.
+  fs::path path = directory_, parent = path.parent_path();
+  static_cast<void>(sync_directory(*files_, parent));
+  while (parent != path) {
+    path = std::exchange(parent, parent.parent_path());
+    static_cast<void>(sync_directory(*files_, parent));
+  }
   return {};
 }
 
@@ -107,15 +119,19 @@ Status StoreLayout::switch_current(Version version) const {
   return files_->rename(temporary, current());
 }
 
-std::optional<Version> StoreLayout::read_current() const {
-  const Result<fs::path> target = files_->read_link(current());
-  if (!target.has_value() || target->parent_path() != "versions") return std::nullopt;
-  const std::optional<PayloadId> named = payload_of(target->filename().native());
-  if (!named || named->is_encoded()) return std::nullopt;
-  return named->version;
+Result<StoreLayout::Current> StoreLayout::read_current() const {
+  const Result<FileInfo> info = files_->link_info(current());
+  if (!info.has_value() && info.error().code == Errc::kNotFound) return Current{};
+  if (!info.has_value()) return info.error();
+  if (!info->is_link()) return Current{.foreign = true};
+  WC_ASSIGN(const fs::path target, files_->read_link(current()));
+  const std::optional<PayloadId> named = payload_of(target.filename().native());
+  if (target.parent_path() != "versions" || !named || named->is_encoded()) return Current{.foreign = true};
+  return Current{.version = named->version};
 }
 
-Status StoreLayout::throw_away(const fs::path& path) const {
+Status StoreLayout::throw_away(const fs::path& path, const std::optional<FileTable>& table) const {
+  WC_TRY(rescue_foreign(path, table));
   Status moved = files_->rename(path, free_name(*files_, trash(), path.filename()));
   if (!moved.has_value() && moved.error().code == Errc::kNotFound) return {};
   return moved;
@@ -130,8 +146,9 @@ void StoreLayout::empty_trash() const {
   }
 }
 
-Status StoreLayout::make_spare(const fs::path& path) const {
+Status StoreLayout::make_spare(const fs::path& path, const FileTable& table) const {
   drop_spare();
+  WC_TRY(rescue_foreign(path, table));
   return files_->rename(path, spare() / path.filename());
 }
 
@@ -144,14 +161,25 @@ void StoreLayout::drop_spare() const {
   }
 }
 
-void StoreLayout::move_aside(const fs::path& path) const {
+Status StoreLayout::move_aside(const fs::path& path) const {
   const fs::path to = free_name(*files_, aside(), path.filename());
-  const Status moved = files_->rename(path, to);
+  Status moved = files_->rename(path, to);
   if (moved.has_value()) {
     log_warning("store: {} is not ours; moved to {}", path.native(), to.native());
   } else {
     log_warning("store: {} is not ours and cannot be moved away: {}", path.native(), moved.error().detail);
   }
+  return moved;
+}
+
+Status StoreLayout::rescue_foreign(const fs::path& path, const std::optional<FileTable>& table) const {
+  const Result<std::vector<std::string>> foreign = foreign_names(*files_, path, table);
+  if (!foreign.has_value()) return foreign.error().code == Errc::kNotFound ? Status() : Status(foreign.error());
+  if (foreign->empty()) return {};
+  for (const std::string& name : *foreign) WC_TRY(move_aside(path / name));
+  // Else a power cut could bring them back to where they are deleted.
+  WC_TRY(sync_directory(*files_, aside()));
+  return sync_directory(*files_, path);
 }
 
 }  // namespace weightcast

@@ -8,11 +8,11 @@
 #include "base/file_system.h"
 #include "base/ids.h"
 #include "base/result.h"
+#include "patch/snapshot/file_table.h"
 
 namespace weightcast {
 
-/// Where things are in a store's directory (the picture stands in store.h), and the file system that it is on, which
-/// outlives it.
+/// Paths in a store's directory, and the basic steps on them. store.h has the picture. The file system outlives this.
 class StoreLayout {
  public:
   StoreLayout(FileSystem& files, std::filesystem::path directory) : files_(&files), directory_(std::move(directory)) {}
@@ -25,13 +25,13 @@ class StoreLayout {
   [[nodiscard]] std::filesystem::path versions() const { return directory_ / "versions"; }
   [[nodiscard]] std::filesystem::path patches() const { return directory_ / "patches"; }
   [[nodiscard]] std::filesystem::path records() const { return directory_ / "records"; }
-  /// What is being deleted: emptied at start.
+  /// What is being deleted. Emptied at start.
   [[nodiscard]] std::filesystem::path trash() const { return directory_ / "trash"; }
-  /// The files of the version that was forgotten last, to be written anew: emptied at start.
+  /// The files of the version that was deleted last, for the next one. Emptied at start.
   [[nodiscard]] std::filesystem::path spare() const { return directory_ / "spare"; }
-  /// What a version held that is being changed in its only copy.
+  /// Journals of in-place updates.
   [[nodiscard]] std::filesystem::path undo() const { return directory_ / "undo"; }
-  /// What was found and is not ours: never deleted.
+  /// Foreign files. Never deleted.
   [[nodiscard]] std::filesystem::path aside() const { return directory_ / "aside"; }
   [[nodiscard]] std::filesystem::path current() const { return directory_ / "current"; }
 
@@ -41,31 +41,40 @@ class StoreLayout {
   [[nodiscard]] std::filesystem::path record(PayloadId payload) const;
   [[nodiscard]] std::filesystem::path undo(PayloadId payload) const;
 
-  /// The payload that `name` is the name of; nothing if it is not one that this class would give.
+  /// The payload with the name `name`; nothing if this class gives no payload that name.
   [[nodiscard]] static std::optional<PayloadId> payload_of(std::string_view name);
 
   /// Makes the directory and the folders in it. Errors: kNotAllowed, kIo.
   [[nodiscard]] Status create() const;
 
-  /// Takes the lock for this process, for as long as the File lives. Errors: kBusy, which names the process that has
-  /// it; kNotAllowed, kIo.
+  /// Takes the lock for this process, until the File is closed. Errors: kBusy, which names the process that has it;
+  /// kNotAllowed, kIo.
   [[nodiscard]] Result<std::unique_ptr<File>> acquire() const;
 
   /// Points `current` at `version`, by rename: readers see the old or the new one. Errors: kIo, kNoSpace.
   [[nodiscard]] Status switch_current(Version version) const;
-  /// The version that `current` names, whether it is there or not.
-  [[nodiscard]] std::optional<Version> read_current() const;
+  struct Current {
+    Version version{};     ///< that `current` names, whether or not it exists; else kNoVersion
+    bool foreign = false;  ///< `current` exists, but switch_current() did not make it
+  };
+  /// Errors: kIo. A missing `current` is none.
+  [[nodiscard]] Result<Current> read_current() const;
 
-  /// Moves a directory of ours out of sight, at once; empty_trash() does the long work. Harmless when it is not there.
-  [[nodiscard]] Status throw_away(const std::filesystem::path& path) const;
+  /// Moves a directory to the trash; empty_trash() does the long work. Before that it moves foreign files in it aside:
+  /// see foreign_names(). Harmless if there is no such directory.
+  [[nodiscard]] Status throw_away(const std::filesystem::path& path,
+                                  const std::optional<FileTable>& table = std::nullopt) const;
   void empty_trash() const;
-  /// Keeps the directory of a forgotten version as the spare one, in place of the one before.
-  [[nodiscard]] Status make_spare(const std::filesystem::path& path) const;
+  /// Keeps the directory of a deleted version as the spare one, instead of the one before. Treats foreign files in it
+  /// as throw_away() does.
+  [[nodiscard]] Status make_spare(const std::filesystem::path& path, const FileTable& table) const;
   void drop_spare() const;
-  /// Keeps what is not ours under another name, and logs it.
-  void move_aside(const std::filesystem::path& path) const;
+  /// Moves a foreign file or directory to aside(), and logs that. Also logs its error.
+  Status move_aside(const std::filesystem::path& path) const;
 
  private:
+  [[nodiscard]] Status rescue_foreign(const std::filesystem::path& path, const std::optional<FileTable>& table) const;
+
   FileSystem* files_;
   std::filesystem::path directory_;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -9,6 +10,7 @@
 #include "base/parallel.h"
 #include "transport/io/log.h"
 #include "transport/io/store/in_place.h"
+#include "transport/io/store/readable.h"
 #include "transport/io/store/snapshot_check.h"
 
 namespace weightcast {
@@ -32,27 +34,33 @@ bool has_data(VersionFiles& files, std::uint64_t offset, std::uint64_t length) {
   return false;
 }
 
-ChunkSet verify_chunks(const VersionRecord& record, VersionFiles& files) {
+/// Errors: those that leave open whether a chunk matches.
+Result<ChunkSet> verify_chunks(const VersionRecord& record, VersionFiles& files) {
   const Manifest& manifest = record.manifest;
-  std::vector<char> matches(manifest.chunk_count(), 0);  // not vector<bool>: two threads write
+  std::mutex mutex;  // guards `held` and `status`
+  ChunkSet held(manifest.chunk_count());
+  Status status;
   for_each_index(manifest.chunk_count(), manifest.payload_bytes >= kParallelBytesMin ? 2 : 1, [&](std::size_t i) {
     const ChunkIndex chunk{static_cast<std::uint32_t>(i)};
     if (!record.digests.knows(chunk)) return;
     if (!has_data(files, manifest.chunk_offset(chunk), manifest.chunk_size(chunk))) return;
     std::vector<std::byte> bytes(manifest.chunk_size(chunk));
-    if (!read_stream(files, manifest.chunk_offset(chunk), bytes).has_value()) return;
-    matches[i] = digest_of(bytes) == record.digests.chunks[i] ? 1 : 0;
+    const Status read = read_stream(files, manifest.chunk_offset(chunk), bytes);
+    const bool matches = read.has_value() && digest_of(bytes) == record.digests.chunks[i];
+    const std::lock_guard lock(mutex);
+    if (matches) held.insert(chunk);
+    if (!read.has_value() && !is_proven_wrong(read.error())) status = read;
   });
-  ChunkSet held(manifest.chunk_count());
-  for (std::uint32_t i = 0; i < manifest.chunk_count(); ++i) {
-    if (matches[i] != 0) held.insert(ChunkIndex{i});
-  }
+  WC_TRY(status);
   return held;
 }
 
-bool snapshot_matches(const Manifest& manifest, VersionFiles& files) {
+/// Errors: those that leave it open.
+Result<bool> snapshot_matches(const Manifest& manifest, VersionFiles& files) {
   const Result<Digest> digest = files_digest(files);
-  return digest.has_value() && *digest == manifest.snapshot_digest;
+  if (digest.has_value()) return *digest == manifest.snapshot_digest;
+  if (is_proven_wrong(digest.error())) return false;
+  return digest.error();
 }
 
 /// One pass over a store's directory.
@@ -79,15 +87,18 @@ class Recovery {
   }
 
  private:
-  /// The payloads that a folder has entries for; what is not named like one is moved aside.
-  Result<std::set<PayloadId>> payloads_in(const fs::path& folder) {
+  /// The payloads that a folder has entries of this kind for; everything else in it is moved aside.
+  Result<std::set<PayloadId>> payloads_in(const fs::path& folder, FileInfo::Kind kind) {
     std::set<PayloadId> payloads;
     WC_ASSIGN(const std::vector<std::string> names, layout_.files().list(folder));
     for (const std::string& name : names) {
-      if (const auto payload = StoreLayout::payload_of(name)) {
+      const auto payload = StoreLayout::payload_of(name);
+      const Result<FileInfo> info = layout_.files().info(folder / name);
+      if (!info.has_value() && info.error().code != Errc::kNotFound) return cannot_look_at(folder / name, info.error());
+      if (payload && info.has_value() && info->kind == kind) {
         payloads.insert(*payload);
       } else {
-        layout_.move_aside(folder / name);
+        static_cast<void>(layout_.move_aside(folder / name));  // else it is in nobody's way
       }
     }
     return payloads;
@@ -100,22 +111,21 @@ class Recovery {
       if (path.extension() != ".tmp" || !StoreLayout::payload_of(path.stem().native())) continue;
       WC_TRY(remove_if_there(layout_.files(), path));
     }
-    WC_ASSIGN(const std::set<PayloadId> payloads, payloads_in(layout_.records()));
+    WC_ASSIGN(const std::set<PayloadId> payloads, payloads_in(layout_.records(), FileInfo::Kind::kFile));
     for (const PayloadId payload : payloads) {
-      Result<VersionRecord> record = read_record(layout_.files(), layout_.record(payload));
+      const fs::path path = layout_.record(payload);
+      Result<VersionRecord> record = read_record(layout_.files(), path);
       // A version's record has the manifest of the payload that brought it, which may be a patch.
       if (record.has_value() && (record->manifest.id() == payload ||
                                  (!payload.is_encoded() && record->manifest.version == payload.version))) {
+        WC_TRY(cut_torn_entry(layout_.files(), path, *record));
         records_.emplace(payload, std::move(*record));
         continue;
       }
-      // Unreadable is not the same as wrong: another start, or another release, may succeed.
-      const bool unreadable =
-          !record.has_value() && (record.error().code == Errc::kIo || record.error().code == Errc::kUnsupported);
-      if (unreadable) return record.error();
-      log_warning("store: {} is damaged; removed ({})", layout_.record(payload).native(),
+      if (!record.has_value() && !is_proven_wrong(record.error())) return cannot_look_at(path, record.error());
+      log_warning("store: {} is damaged; removed ({})", path.native(),
                   record.has_value() ? "it is that of another version" : record.error().detail);
-      WC_TRY(remove_if_there(layout_.files(), layout_.record(payload)));
+      WC_TRY(remove_if_there(layout_.files(), path));
     }
     return {};
   }
@@ -126,37 +136,61 @@ class Recovery {
     if (record == records_.end()) return fail(Errc::kCorrupt, Op::kOpen, "it has no record");
     const Manifest& manifest = record->second.manifest;
     if (manifest.open) return fail(Errc::kCorrupt, Op::kOpen, "it was still being made");
-    WC_ASSIGN(FileTable table, payload.is_encoded() ? payload_files(manifest) : FileTable::make(manifest.files));
+    WC_ASSIGN(FileTable table, files_of(payload, manifest));
     WC_ASSIGN(std::shared_ptr<VersionFiles> files, VersionFiles::open(layout_.files(), path, std::move(table)));
+    WC_ASSIGN(const std::vector<std::string> foreign, foreign_names(layout_.files(), path, files->table()));
+    for (const std::string& name : foreign) {
+      log_warning("store: {} is not of {} and stays there; it moves to {} when that is deleted", (path / name).native(),
+                  to_string(payload), layout_.aside().native());
+    }
     return RecoveredVersion{record->second, std::move(files), ChunkSet()};
+  }
+
+  static Result<FileTable> files_of(PayloadId payload, const Manifest& manifest) {
+    return payload.is_encoded() ? payload_files(manifest) : FileTable::make(manifest.files);
   }
 
   Status throw_away(PayloadId payload, const fs::path& path, std::string_view reason) {
     log_warning("store: {} thrown away: {}", path.native(), reason);
-    WC_TRY(layout_.throw_away(path));
-    records_.erase(payload);
+    std::optional<FileTable> table;
+    if (const auto record = records_.find(payload); record != records_.end()) {
+      if (Result<FileTable> made = files_of(payload, record->second.manifest); made.has_value()) table = *made;
+      records_.erase(record);
+    }
+    WC_TRY(layout_.throw_away(path, table));
     return remove_if_there(layout_.files(), layout_.record(payload));
   }
 
+  /// After `error`, which came up when what is at `path` was looked at.
+  Status throw_away_if_wrong(PayloadId payload, const fs::path& path, const Error& error) {
+    if (!is_proven_wrong(error)) return cannot_look_at(path, error);
+    return throw_away(payload, path, error.detail);
+  }
+
   Status look_at_complete() {
-    WC_ASSIGN(const std::set<PayloadId> versions, payloads_in(layout_.versions()));
+    WC_ASSIGN(const std::set<PayloadId> versions, payloads_in(layout_.versions(), FileInfo::Kind::kDirectory));
     for (const PayloadId version : versions) {
       if (version.is_encoded()) {
-        layout_.move_aside(layout_.versions() / layout_.patch(version).filename());
+        static_cast<void>(layout_.move_aside(layout_.versions() / layout_.patch(version).filename()));
         continue;
       }
       const fs::path path = layout_.complete(version.version);
       Result<RecoveredVersion> found = open_recorded(version, path);
       if (!found.has_value()) {
-        if (found.error().code == Errc::kIo) return found.error();
-        WC_TRY(throw_away(version, path, found.error().detail));
+        WC_TRY(throw_away_if_wrong(version, path, found.error()));
         continue;
       }
       const VersionRecord& record = found->record;
       const bool servable = record.manifest.id().is_encoded() || record.digests.complete();
-      if (!record.durable && !(servable && snapshot_matches(record.manifest, *found->files))) {
-        WC_TRY(throw_away(version, path, "it had not been synced, and does not match its digest"));
-        continue;
+      if (record.durable) {
+        WC_TRY(sync_record(layout_.files(), layout_.record(version)));
+      } else {
+        const Result<bool> matches = snapshot_matches(record.manifest, *found->files);
+        if (!matches.has_value()) return cannot_look_at(path, matches.error());
+        if (!servable || !*matches) {
+          WC_TRY(throw_away(version, path, "it had not been synced, and does not match its digest"));
+          continue;
+        }
       }
       records_.erase(version);
       found_.complete.push_back(std::move(*found));
@@ -180,7 +214,7 @@ class Recovery {
   }
 
   Status look_at_patches() {
-    WC_ASSIGN(const std::set<PayloadId> patches, payloads_in(layout_.patches()));
+    WC_ASSIGN(const std::set<PayloadId> patches, payloads_in(layout_.patches(), FileInfo::Kind::kDirectory));
     for (const PayloadId patch : patches) {
       const fs::path path = layout_.patch(patch);
       if (patch.is_packed()) {
@@ -190,8 +224,7 @@ class Recovery {
       }
       Result<RecoveredVersion> found = open_recorded(patch, path);
       if (!found.has_value()) {
-        if (found.error().code == Errc::kIo) return found.error();
-        WC_TRY(throw_away(patch, path, found.error().detail));
+        WC_TRY(throw_away_if_wrong(patch, path, found.error()));
         continue;
       }
       if (const std::optional<std::string> reason = why_useless(found->record.manifest)) {
@@ -199,7 +232,9 @@ class Recovery {
         continue;
       }
       // Small, and never synced: looked at each time.
-      if (!verify_chunks(found->record, *found->files).complete()) {
+      const Result<ChunkSet> held = verify_chunks(found->record, *found->files);
+      if (!held.has_value()) return cannot_look_at(path, held.error());
+      if (!held->complete()) {
         WC_TRY(throw_away(patch, path, "it does not match its digests"));
         continue;
       }
@@ -210,7 +245,7 @@ class Recovery {
   }
 
   Status look_at_incoming() {
-    WC_ASSIGN(const std::set<PayloadId> payloads, payloads_in(layout_.incoming()));
+    WC_ASSIGN(const std::set<PayloadId> payloads, payloads_in(layout_.incoming(), FileInfo::Kind::kDirectory));
     for (const PayloadId payload : payloads) {
       const fs::path path = layout_.incoming(payload);
       const bool complete = std::any_of(found_.complete.begin(), found_.complete.end(), [&](const auto& found) {
@@ -223,15 +258,16 @@ class Recovery {
       }
       Result<RecoveredVersion> found = open_recorded(payload, path);
       if (!found.has_value()) {
-        if (found.error().code == Errc::kIo) return found.error();
-        WC_TRY(throw_away(payload, path, found.error().detail));
+        WC_TRY(throw_away_if_wrong(payload, path, found.error()));
         continue;
       }
       if (payload.is_full() && found->record.manifest.id().is_encoded()) {
         WC_TRY(throw_away(payload, path, "a patch was being applied to it"));
         continue;
       }
-      found->held = verify_chunks(found->record, *found->files);
+      Result<ChunkSet> held = verify_chunks(found->record, *found->files);
+      if (!held.has_value()) return cannot_look_at(path, held.error());
+      found->held = std::move(*held);
       log_info("store: version {} is partly here: {} of {} chunks", payload.version.value, found->held.count(),
                found->held.size());
       records_.erase(payload);
@@ -242,11 +278,10 @@ class Recovery {
 
   Status settle_current() {
     found_.current = found_.complete.empty() ? kNoVersion : found_.complete.back().record.manifest.version;
-    const Result<FileInfo> link = layout_.files().link_info(layout_.current());
-    if (link.has_value() && !link->is_link()) layout_.move_aside(layout_.current());
-    const std::optional<Version> named = layout_.read_current();
+    WC_ASSIGN(const StoreLayout::Current current, layout_.read_current());
+    if (current.foreign) WC_TRY(layout_.move_aside(layout_.current()));
     if (found_.current == kNoVersion) return remove_if_there(layout_.files(), layout_.current());
-    if (named == found_.current) return {};
+    if (current.version == found_.current) return {};
     log_info("store: current version is {} now", found_.current.value);
     return layout_.switch_current(found_.current);
   }

@@ -23,10 +23,14 @@ struct RecoveredStore {
   Version current{};
 };
 
-/// Finds out what a store's directory holds and puts it in order, whatever moment the last process died at. Blocks, and
-/// hashes what cannot be trusted. Errors: kNotAllowed, kNoSpace, kIo.
+/// Finds what a store's directory holds and puts it in order, at whatever moment the last process died. Blocks, and
+/// hashes what it cannot trust.
 ///
-/// The moments, and what each leaves. Every step below is one rename, link or unlink, so there are no others.
+/// Recovery deletes only what is proven wrong: missing files, wrong sizes, wrong digests. Errors: kNotAllowed,
+/// kNoSpace, kTimedOut, kIo (something cannot be read or written now: it stays as it is, and the detail says what to
+/// do); kUnsupported (another release wrote a record).
+///
+/// The table lists the moments and what each leaves. Every step is one rename, link or unlink, so there are no others.
 ///   begin          files made, no record           nothing had been promised: thrown away
 ///                  record under its ".tmp" name    as above
 ///   arriving       any chunks, any torn write       kept; chunks that match their digests are held
@@ -48,9 +52,8 @@ struct RecoveredStore {
 ///   making a patch no record                       thrown away
 ///                  record written, not moved       thrown away by the origin, which makes it again when it is wanted
 ///   patch kept     its version lost, or another    thrown away: its number may come back with other bytes
-/// What was under way in the only copy of a version is settled before anything else (transport/io/store/in_place.h).
-/// After a power cut, besides: a version in versions/ whose bytes do not match its digest is thrown away, and a record
-/// or a version may be missing or empty as if it had never been begun.
+/// Recovery first settles in-place updates (transport/io/store/in_place.h). After a power cut a version in versions/
+/// may not match its digest: it is thrown away. A record or a version may also be missing or empty, as if never begun.
 [[nodiscard]] Result<RecoveredStore> recover_store(const StoreLayout& layout);
 
 }  // namespace weightcast

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "transport/io/log.h"
+#include "transport/io/store/readable.h"
 #include "transport/io/store/store_impl.h"
 
 namespace weightcast {
@@ -10,6 +11,8 @@ namespace {
 
 // A reader that lets go is noticed after this.
 constexpr Duration kAskAgain = std::chrono::milliseconds(50);
+// A disk that refused may not do so later.
+constexpr Duration kRestoreRetry = std::chrono::seconds(5);
 
 }  // namespace
 
@@ -32,6 +35,38 @@ void StoreImpl::finish_in_place(const IncomingRef& incoming, std::function<void(
         },
         [done, result] { done(result); });
   });
+}
+
+/// The journal still has all of it: only the disk refused.
+void StoreImpl::restore_base() {
+  const auto [payload, base] = *unrestored_;
+  auto restored = std::make_shared<Result<bool>>(false);
+  serial_.run(
+      [layout = layout_, version = payload.base, restored] {
+        const Status settled = settle_in_place(layout);
+        *restored = settled.has_value() ? is_there(layout.files(), layout.complete(version)) : settled.error();
+      },
+      [this, payload = payload, base = base, restored] {
+        if (!restored->has_value()) {
+          log_error("store: version {} cannot be put back: {}; trying again in {:.3g} s", payload.base.value,
+                    restored->error().message(), to_seconds(kRestoreRetry));
+          return restore_timer_.arm(loop_.now() + kRestoreRetry);
+        }
+        unrestored_.reset();
+        if (!**restored) return;
+        complete_[payload.base] = base;
+        forget_old();
+      });
+}
+
+/// Of a version that is deleted before it was durable.
+void StoreImpl::drop_journal(Version version) {
+  serial_.run(
+      [layout = layout_, version] {
+        const Status ended = end_in_place(layout, version);
+        if (!ended.has_value()) log_warning("store: {}", ended.error().message());
+      },
+      [] {});
 }
 
 /// While others still read the base.
@@ -147,6 +182,8 @@ void StoreImpl::change_place(const IncomingRef& incoming, std::function<void(Res
                 }
                 if (result->base_lost) {
                   log_error("store: {}", result->status.error().message());
+                  unrestored_ = {incoming->id(), base};
+                  restore_timer_.arm(loop_.now() + kRestoreRetry);
                 } else {
                   complete_[version] = base;
                 }

@@ -45,7 +45,8 @@ Status install_with(const StoreLayout& layout, Version version, std::optional<Pa
   WC_TRY(layout.files().rename(layout.incoming(version), layout.complete(version)));
   const auto complete = [&]() -> Status {
     if (patch) WC_TRY(move_patch(layout, *patch));
-    if (layout.read_current().value_or(kNoVersion) >= version) return {};
+    WC_ASSIGN(const StoreLayout::Current current, layout.read_current());
+    if (current.version >= version) return {};
     const auto began_at = std::chrono::steady_clock::now();
     const Status switched = layout.switch_current(version);
     switch_s = to_seconds(std::chrono::steady_clock::now() - began_at);
@@ -62,6 +63,8 @@ Status install_with(const StoreLayout& layout, Version version, std::optional<Pa
 Result<FilesRef> make_files(const StoreLayout& layout, PayloadId payload, const std::vector<SnapshotFile>& table,
                             Version spare, VersionFiles::Size size) {
   WC_ASSIGN(FileTable files, FileTable::make(table));
+  // What could not be deleted before.
+  WC_TRY(layout.throw_away(layout.incoming(payload)));
   if (!payload.is_encoded() && spare != kNoVersion) {
     if (Result<FilesRef> taken = take_spare(layout, payload, files, spare); taken.has_value()) return taken;
   }
@@ -128,25 +131,28 @@ Result<FilesRef> keep_patch(const StoreLayout& layout, const VersionRecord& reco
   return VersionFiles::open(layout.files(), layout.patch(patch), std::move(table));
 }
 
-Status retire(const StoreLayout& layout, Version version) {
-  WC_TRY(layout.make_spare(layout.complete(version)));
+Status retire(const StoreLayout& layout, Version version, const FileTable& table) {
+  WC_TRY(layout.make_spare(layout.complete(version), table));
   return remove_if_there(layout.files(), layout.record(version));
 }
 
 Status sync_records(const StoreLayout& layout) { return sync_directory(layout.files(), layout.records()); }
 
-Status remove_recorded(const StoreLayout& layout, const std::filesystem::path& path, PayloadId payload) {
-  WC_TRY(layout.throw_away(path));
+Status remove_recorded(const StoreLayout& layout, const std::filesystem::path& path, PayloadId payload,
+                       const std::optional<FileTable>& table) {
+  WC_TRY(layout.throw_away(path, table));
   return remove_if_there(layout.files(), layout.record(payload));
 }
 
-Status write_again(VersionFiles& files, const Digest& snapshot_digest) {
+Status write_again(const StoreLayout& layout, const VersionRecord& record, VersionFiles& files,
+                   const std::atomic<bool>& wanted) {
   SnapshotDigest digest(files.table());
   std::vector<std::byte> buffer(kWriteBytes);
   for (std::size_t leaf = 0; leaf < digest.leaf_count(); ++leaf) {
     std::uint64_t offset = digest.leaf_offset_bytes(leaf);
     DigestStream bytes;
     for (std::uint64_t left = digest.leaf_size_bytes(leaf); left > 0;) {
+      if (!wanted) return fail(Errc::kBusy, Op::kSync, "the node stops");
       const MutableBytes piece = MutableBytes(buffer).first(std::min<std::uint64_t>(left, buffer.size()));
       WC_TRY(read_stream(files, offset, piece));
       WC_TRY(write_stream(files, offset, piece));
@@ -156,8 +162,30 @@ Status write_again(VersionFiles& files, const Digest& snapshot_digest) {
     }
     digest.set_leaf(leaf, bytes.digest());
   }
-  if (digest.root() == snapshot_digest) return {};
-  return fail(Errc::kCorrupt, Op::kVerify, "its files do not match the snapshot's digest any more");
+  if (digest.root() != record.manifest.snapshot_digest) {
+    return fail(Errc::kCorrupt, Op::kVerify, "its files do not match the snapshot's digest any more");
+  }
+  return rewrite_record(layout.files(), layout.record(record.manifest.version), record);
+}
+
+Result<std::optional<RecoveredVersion>> give_up_version(const StoreLayout& layout, Version version, Version next,
+                                                        const FileTable& table) {
+  WC_ASSIGN(const StoreLayout::Current current, layout.read_current());
+  if (current.version == version) {
+    WC_TRY(next == kNoVersion ? remove_if_there(layout.files(), layout.current()) : layout.switch_current(next));
+  }
+  WC_ASSIGN(const Version base, base_in_journal(layout, version));
+  if (base == kNoVersion) {
+    WC_TRY(remove_recorded(layout, layout.complete(version), version, table));
+    layout.empty_trash();
+    return std::optional<RecoveredVersion>();
+  }
+  WC_TRY(settle_in_place(layout));
+  WC_ASSIGN(VersionRecord record, read_record(layout.files(), layout.record(base)));
+  WC_ASSIGN(FileTable files_of_base, FileTable::make(record.manifest.files));
+  WC_ASSIGN(FilesRef files, VersionFiles::open(layout.files(), layout.complete(base), std::move(files_of_base)));
+  WC_TRY(layout.switch_current(base));
+  return std::optional(RecoveredVersion{std::move(record), std::move(files), ChunkSet()});
 }
 
 Status sync_names_and_mark(const StoreLayout& layout, Version version, const VersionFiles& files) {

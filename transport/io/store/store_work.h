@@ -1,9 +1,12 @@
 #pragma once
 
+#include <atomic>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "transport/io/store/store_layout.h"
+#include "transport/io/store/store_recovery.h"
 #include "transport/io/store/version_files.h"
 #include "transport/io/store/version_record.h"
 
@@ -11,50 +14,58 @@ namespace weightcast {
 
 using FilesRef = std::shared_ptr<VersionFiles>;
 
-// What a store has pool threads do. Free functions, so that they cannot reach into the store. All of them block. Errors
-// are those of StoreLayout and VersionFiles where nothing else is said.
+// The store's jobs on pool threads. They are free functions, so that they cannot reach into the store. All block.
+// Errors are those of StoreLayout and VersionFiles where nothing else is said.
 
-/// Files under incoming/, of full size if nothing else is said: those of the spare version `spare`, if it is there and
-/// nobody else has them, or new ones; new ones if it is kNoVersion. Errors: kNoSpace, which says how much is wanted and
-/// free; kIo.
+/// Makes files under incoming/. Reuses those of the spare version `spare` if it is there and nobody else has them;
+/// makes new ones otherwise, or if it is kNoVersion. Errors: kNoSpace, which says how much is needed and free; kIo.
 [[nodiscard]] Result<FilesRef> make_files(const StoreLayout& layout, PayloadId payload,
                                           const std::vector<SnapshotFile>& table, Version spare,
                                           VersionFiles::Size size = VersionFiles::Size::kFull);
 
-/// The files of a payload that will arrive, and their record.
+/// Makes the files and the record of a payload that will arrive.
 [[nodiscard]] Result<FilesRef> make_incoming(const StoreLayout& layout, const VersionRecord& record, Version spare);
 
-/// The files that a patch is applied to. What an earlier attempt left goes.
+/// Makes the files that a patch is applied to. Deletes those of an earlier attempt.
 [[nodiscard]] Result<FilesRef> make_target(const StoreLayout& layout, const Manifest& manifest, Version spare);
 
-/// A payload that was open has come to its end: its files and its record become those of one that never was.
+/// Ends an open payload: its files and its record become those of one that was never open.
 [[nodiscard]] Status seal(const StoreLayout& layout, const VersionRecord& record);
 
-/// incoming/N becomes versions/N, and `current` if it is newer; sets `switch_s` to how long the latter took.
+/// Moves incoming/N to versions/N, and switches `current` if N is newer. Sets `switch_s` to how long the switch took.
 [[nodiscard]] Status install(const StoreLayout& layout, Version version, double& switch_s);
 
-/// The files that a patch was applied to become the version, and the patch itself is kept for children.
+/// Installs the files that a patch was applied to, and keeps the patch for children.
 [[nodiscard]] Status install_patched(const StoreLayout& layout, const Manifest& manifest, double& switch_s);
 
-/// The patch that this node made itself, whole in incoming/, moves to patches/. Its files, opened there.
+/// Moves a patch that this node made, complete in incoming/, to patches/. Returns its files, opened there.
 [[nodiscard]] Result<FilesRef> keep_patch(const StoreLayout& layout, const VersionRecord& record);
 
-/// Keeps a forgotten version's files for the next one, and removes its record. In this order, as remove_recorded().
-/// Nothing may be written to those files before sync_records() has returned: if the power failed, the version would be
-/// back under its old name, with a record that calls it durable, and with other bytes.
-[[nodiscard]] Status retire(const StoreLayout& layout, Version version);
+/// Keeps a deleted version's files for the next one, and removes its record; in this order, as remove_recorded().
+/// Nobody writes to those files before sync_records() has returned. Otherwise a power cut could bring the version back
+/// under its old name, with a record that calls it durable, and with other bytes.
+[[nodiscard]] Status retire(const StoreLayout& layout, Version version, const FileTable& table);
 
-/// Makes it sure that records which were removed stay so. Waits for the disk.
+/// Makes sure that a power cut does not bring removed records back. Waits for the disk.
 [[nodiscard]] Status sync_records(const StoreLayout& layout);
 
-/// Removes a directory and its record. In this order: files without a record are thrown away at start, too.
-[[nodiscard]] Status remove_recorded(const StoreLayout& layout, const std::filesystem::path& path, PayloadId payload);
+/// Deletes a directory and its record. In this order: recovery deletes files without a record, too. Moves foreign files
+/// in it aside first, as StoreLayout::throw_away().
+[[nodiscard]] Status remove_recorded(const StoreLayout& layout, const std::filesystem::path& path, PayloadId payload,
+                                     const std::optional<FileTable>& table);
 
-/// Hands a version's bytes to the kernel once more, as they are, so that a sync that failed can be repeated. Errors:
-/// kCorrupt when they are not the version's any more: what the kernel could not write is gone.
-[[nodiscard]] Status write_again(VersionFiles& files, const Digest& snapshot_digest);
+/// Writes a version's bytes and its record once more, so that a failed sync can be repeated. After a failed sync the
+/// kernel may drop pages, or believe that they are on the disk. Stops early when `wanted` becomes false. Errors:
+/// kCorrupt (the kernel has dropped bytes of the version), kBusy (it stopped early).
+[[nodiscard]] Status write_again(const StoreLayout& layout, const VersionRecord& record, VersionFiles& files,
+                                 const std::atomic<bool>& wanted);
 
-/// The last part of making a version durable: its files are synced already.
+/// Deletes a damaged version. First switches `current` to `next`, or removes it if that is kNoVersion. If the version
+/// was made in place and the journal can restore its base, restores the base, switches to it and returns it.
+[[nodiscard]] Result<std::optional<RecoveredVersion>> give_up_version(const StoreLayout& layout, Version version,
+                                                                      Version next, const FileTable& table);
+
+/// Makes a version durable whose files are synced: syncs names, then marks its record.
 [[nodiscard]] Status sync_names_and_mark(const StoreLayout& layout, Version version, const VersionFiles& files);
 
 }  // namespace weightcast

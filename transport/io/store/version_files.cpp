@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <set>
+#include <string_view>
+
 namespace weightcast {
 
 namespace fs = std::filesystem;
@@ -15,8 +18,8 @@ Result<FileTable> payload_files(const Manifest& manifest) {
 
 Result<std::shared_ptr<VersionFiles>> VersionFiles::create(FileSystem& files, const fs::path& path, FileTable table,
                                                            Size size) {
+  WC_TRY(files.make_directory(path));
   const auto make = [&]() -> Result<std::shared_ptr<VersionFiles>> {
-    WC_TRY(files.make_directory(path));
     WC_ASSIGN(std::unique_ptr<Directory> directory, files.open_directory(path));
     for (const SnapshotFile& entry : table.files()) {
       WC_ASSIGN(const std::unique_ptr<File> file, directory->open(entry.name, {.write = true, .create = Create::kNew}));
@@ -62,11 +65,26 @@ Result<std::shared_ptr<VersionFiles>> VersionFiles::open(FileSystem& files, cons
                   fmt::format("{}: missing, or not of {} bytes", (path / entry.name).native(), entry.size_bytes));
     }
   }
-  WC_ASSIGN(const std::vector<std::string> names, files.list(path));
-  if (names.size() != table.files().size()) {
-    return fail(Errc::kCorrupt, Op::kOpen, path.native() + ": holds a file that is not of its version");
-  }
   return std::shared_ptr<VersionFiles>(new VersionFiles(files, std::move(directory), std::move(table)));
+}
+
+Result<std::vector<std::string>> foreign_names(FileSystem& files, const fs::path& path,
+                                               const std::optional<FileTable>& table) {
+  std::set<std::string_view> ours;
+  if (table) {
+    for (const SnapshotFile& entry : table->files()) ours.insert(entry.name);
+  }
+  WC_ASSIGN(const std::vector<std::string> names, files.list(path));
+  std::vector<std::string> foreign;
+  for (const std::string& name : names) {
+    if (table && ours.contains(name)) continue;
+    if (!table && check_file_name(name).has_value()) {
+      WC_ASSIGN(const FileInfo info, files.link_info(path / name));
+      if (info.is_file()) continue;
+    }
+    foreign.push_back(name);
+  }
+  return foreign;
 }
 
 Result<FileRef> VersionFiles::file(std::size_t index) {
@@ -86,7 +104,7 @@ Status VersionFiles::sync_names() const { return directory_->sync(); }
 Status read_stream(VersionFiles& files, std::uint64_t offset, MutableBytes into) {
   for (const FilePiece& piece : files.table().pieces(offset, into.size())) {
     WC_ASSIGN(const FileRef file, files.file(piece.file));
-    WC_TRY(read_fully(*file, piece.offset_bytes, into.first(piece.size_bytes), files.table().files()[piece.file].name));
+    WC_TRY(read_fully(*file, piece.offset_bytes, into.first(piece.size_bytes), file->name()));
     into = into.subspan(piece.size_bytes);
   }
   return {};
@@ -95,8 +113,7 @@ Status read_stream(VersionFiles& files, std::uint64_t offset, MutableBytes into)
 Status write_stream(VersionFiles& files, std::uint64_t offset, Bytes from) {
   for (const FilePiece& piece : files.table().pieces(offset, from.size())) {
     WC_ASSIGN(const FileRef file, files.file(piece.file));
-    WC_TRY(
-        write_fully(*file, piece.offset_bytes, from.first(piece.size_bytes), files.table().files()[piece.file].name));
+    WC_TRY(write_fully(*file, piece.offset_bytes, from.first(piece.size_bytes), file->name()));
     from = from.subspan(piece.size_bytes);
   }
   return {};

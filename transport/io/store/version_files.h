@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "base/file_system.h"
@@ -12,42 +14,42 @@
 
 namespace weightcast {
 
-/// The files that a payload is kept in while it arrives and is served. For a full payload those are the snapshot's own;
-/// a patch is one file, of the most that it can grow to if it is open. Errors: those of FileTable::make().
+/// The files that hold a payload. A full payload has the snapshot's own files. Any other is one file; if it is open,
+/// that has the largest size that the payload can reach. Errors: those of FileTable::make().
 [[nodiscard]] Result<FileTable> payload_files(const Manifest& manifest);
 
-/// Name of the one file that a patch's payload is.
+/// Name of the one file of a patch or packed payload.
 inline constexpr const char* kPatchFileName = "patch";
 
-/// The files of one version, opened when they are used, and kept open as long as FileSystem::open_files() does: a
-/// snapshot may have more files than a process may open. Holds the directory itself open, so that nothing here changes
-/// when it is renamed. Any thread.
+/// The files of one version. Each is opened when it is used, and stays open as long as FileSystem::open_files() keeps
+/// it: a snapshot may have more files than a process may open. The directory itself stays open, so a rename changes
+/// nothing here. Any thread.
 class VersionFiles {
  public:
   enum class Size : std::uint8_t { kFull, kEmpty };  ///< of new files: that of the table, or nothing yet
-  /// Makes `path` with new files. Blocks. Errors: kNoSpace, kIo; then nothing is left at `path`.
+  /// Makes `path` with new files. Blocks. Errors: kAlreadyExists (there is such a path); kNoSpace, kIo: then nothing is
+  /// left at `path`.
   [[nodiscard]] static Result<std::shared_ptr<VersionFiles>> create(FileSystem& files,
                                                                     const std::filesystem::path& path, FileTable table,
                                                                     Size size = Size::kFull);
-  /// Makes `path` out of the files of a version that is no more, at `spare`: their bytes are whatever they were. To
-  /// write to pages that the kernel has already is several times cheaper than to new ones. Only files that nobody else
-  /// has open, mapped or linked: those are some reader's, and must not change. Blocks. Errors: kBusy (somebody has
-  /// one), kUnsupported (the file system cannot tell), kInvalidArgument (other names or sizes), kIo; then what is left
-  /// at either path is to be thrown away.
+  /// Makes `path` out of the files of a deleted version, at `spare`; they keep their old bytes. A write to pages that
+  /// the kernel already has is several times cheaper than to new ones. Files that anybody else has open, mapped or
+  /// linked must not change. Blocks. Errors: kBusy (somebody has one), kUnsupported (the file system cannot tell),
+  /// kInvalidArgument (other names or sizes), kIo. After an error the caller deletes both paths.
   [[nodiscard]] static Result<std::shared_ptr<VersionFiles>> reuse(FileSystem& files,
                                                                    const std::filesystem::path& spare,
                                                                    const std::filesystem::path& path, FileTable table);
-  /// Opens what create() made. Blocks. Errors: kCorrupt when a file is missing, has another size, or is none of the
-  /// table's; kIo.
+  /// Opens what create() made, and ignores foreign files beside it: see foreign_names(). Blocks. Errors: kNotFound (no
+  /// such directory), kCorrupt (a file is missing or has another size), kIo.
   [[nodiscard]] static Result<std::shared_ptr<VersionFiles>> open(FileSystem& files, const std::filesystem::path& path,
                                                                   FileTable table);
 
   [[nodiscard]] const FileTable& table() const { return table_; }
 
-  /// Errors: kNotFound when the version was deleted meanwhile, kIo.
+  /// Errors: kNotFound (the version was deleted meanwhile), kIo.
   [[nodiscard]] Result<FileRef> file(std::size_t index);
 
-  /// Closes what nobody has taken: the files are opened again when they are used.
+  /// Closes the files that nobody uses now. Their next use opens them again.
   void close_all();
 
   /// Makes the names in the version's directory survive a power cut. Blocks.
@@ -62,9 +64,15 @@ class VersionFiles {
   OpenFiles::Group opened_;
 };
 
-/// Whether nobody has one of the files under `path` open or mapped, this process included, or another name for it. The
-/// kernel is asked for a lease on each. Blocks. Errors: kBusy (somebody has), kUnsupported (the file system cannot
-/// tell), kIo.
+/// The names under `path` that are not in `table`: other programs put files there, and so do file systems (lost+found,
+/// .nfs*). Without a table, only names that no version can have: directories, and names that FileTable refuses. Blocks.
+/// Errors: kNotFound, kIo.
+[[nodiscard]] Result<std::vector<std::string>> foreign_names(FileSystem& files, const std::filesystem::path& path,
+                                                             const std::optional<FileTable>& table);
+
+/// Checks that nobody has one of the files under `path` open or mapped, this process included, and that none has
+/// another name. Asks the kernel for a lease on each. Blocks. Errors: kBusy (somebody has one), kUnsupported (the file
+/// system cannot tell), kIo.
 [[nodiscard]] Status check_unused(FileSystem& files, const std::filesystem::path& path, const FileTable& table);
 
 /// Reads [offset, offset + into.size()) of the stream. Blocks. Errors: kCorrupt, kIo.

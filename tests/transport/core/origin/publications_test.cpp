@@ -31,6 +31,17 @@ TEST_F(PublicationsTest, VersionThatIsDamagedHereIsWithdrawnAndItsNumberStaysUse
   EXPECT_EQ(heard_by("a", Kind::kAnnounce).back().announce().manifest().payload().version(), 2u);
 }
 
+TEST_F(PublicationsTest, VersionThatTheDiskLostIsWithdrawn) {
+  join("a");
+  publish(1);
+  origin.handle_version_lost(now, Version{1}, nullptr, fail(Errc::kCorrupt, Op::kSync, "the disk refused its bytes"));
+  run();
+  EXPECT_EQ(origin.latest(), kNoVersion);
+  EXPECT_EQ(heard_by("a", Kind::kNotAvailable).size(), 1u);
+  EXPECT_THAT(origin.last_error(), HasSubstr("the disk refused its bytes"));
+  EXPECT_EQ(origin.check_version(Version{1}).error().code, Errc::kAlreadyExists);
+}
+
 TEST_F(PublicationsTest, ParentThatHasNotGotTheVersionKeepsItsScore) {
   join("a"), join("b"), join("c");
   publish(1);

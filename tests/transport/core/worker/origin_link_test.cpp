@@ -84,6 +84,23 @@ TEST_F(OriginLinkTest, OriginThatIsSilentIsDialledAgain) {
   EXPECT_EQ(dialled().size(), 1u);
 }
 
+TEST_F(OriginLinkTest, JoinsAnewOnANewConnectionWhenItIsTold) {
+  link.start(now);
+  join();
+  const std::vector<ConnId> first = dialled();
+  link.rejoin(now, "version 7 is lost");
+  EXPECT_FALSE(link.joined());
+  EXPECT_EQ(only<action::Close>(drain([&] { return actions.poll(); })).size(), 1u);
+  now = *link.poll_deadline();
+  link.handle_timeout(now);
+  const std::vector<ConnId> second = dialled();
+  ASSERT_EQ(second.size(), 1u);
+  EXPECT_NE(second, first);
+  link.rejoin(now, "it is being dialled already");
+  EXPECT_TRUE(dialled().empty());
+  EXPECT_FALSE(link.poll_deadline());
+}
+
 TEST_F(OriginLinkTest, HeartbeatsComeAsOftenAsTheOriginSays) {
   link.start(now);
   EXPECT_FALSE(link.heartbeat_due(now));

@@ -198,6 +198,47 @@ TEST_F(WorkerCoreTest, ServesNobodyWhatItFindsDamagedOnItsDisk) {
   EXPECT_THAT(fresh.last_error(), testing::HasSubstr("version 1, chunk 7"));
 }
 
+TEST_F(WorkerCoreTest, JoinsAnewWithWhatIsLeftWhenItsVersionIsLost) {
+  WorkerCore fresh(config);
+  fresh.restore(manifest_of(Version{6}, 100), chunk_digests(Version{6}, 100));
+  fresh.restore(manifest_of(Version{7}, 100), chunk_digests(Version{7}, 100));
+  const auto actions = [&] { return drain([&] { return fresh.poll_action(); }); };
+  const auto join_on = [&](ConnId conn) {
+    fresh.handle_connected(now, conn);
+    const auto sent = only<action::Send>(actions());
+    wire::Message joined;
+    joined.mutable_joined()->set_peer_id(5);
+    fresh.handle_message(now, conn, joined);
+    return sent.empty() ? wire::Join() : sent.front().message.join();
+  };
+  fresh.start(now);
+  const ConnId first = only<action::Connect>(actions()).at(0).conn;
+  EXPECT_EQ(join_on(first).installed_version(), 7u);
+  (void)actions();
+
+  const Error why = fail(Errc::kCorrupt, Op::kSync, "version 7: the disk lost some of its bytes");
+  fresh.handle_version_lost(now, Version{7}, manifest_of(Version{6}, 100), why);
+  EXPECT_EQ(fresh.installed_version(), Version{6});
+  EXPECT_EQ(fresh.holdings().count(Version{7}), 0u);
+  EXPECT_EQ(fresh.holdings().count(Version{6}), 1u);
+  const auto closed = only<action::Close>(actions());
+  ASSERT_EQ(closed.size(), 1u);
+  EXPECT_EQ(closed[0].conn, first);
+  now = *fresh.poll_deadline();
+  fresh.handle_timeout(now);
+  const auto dialled_again = only<action::Connect>(actions());
+  ASSERT_EQ(dialled_again.size(), 1u);
+  EXPECT_EQ(join_on(dialled_again[0].conn).installed_version(), 6u);
+
+  // One that is not installed is only served no more.
+  fresh.handle_version_lost(now, Version{5}, manifest_of(Version{6}, 100), why);
+  EXPECT_EQ(fresh.installed_version(), Version{6});
+  EXPECT_TRUE(only<action::Close>(actions()).empty());
+  fresh.handle_version_lost(now, Version{6}, nullptr, why);
+  EXPECT_EQ(fresh.installed_version(), kNoVersion);
+  EXPECT_TRUE(fresh.holdings().empty());
+}
+
 // Else both would wait for ever: the origin has assigned the patch, and the worker has dropped it.
 TEST_F(WorkerCoreTest, PatchOnAnotherVersionThanIsInstalledIsAnsweredWithWhatIsInstalled) {
   WorkerCore fresh(config);

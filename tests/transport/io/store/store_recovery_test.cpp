@@ -115,6 +115,20 @@ TEST_F(StoreRecovery, ArrivingHolesAreNotHeld) {
   EXPECT_EQ(store_->partial()[0].held.count(), 0u);
 }
 
+// What is appended behind an entry that is not whole is never read.
+TEST_F(StoreRecovery, ArrivingRecordWhoseLastEntryIsTornTakesMoreEntries) {
+  make_files(layout().incoming(Version{5}), new_, true);
+  const VersionRecord record{new_.manifest, ChunkDigests(new_.manifest)};
+  ASSERT_TRUE(write_record(real_files(), layout().record(Version{5}), record).has_value());
+  std::ofstream(layout().record(Version{5}), std::ios::app) << "half an entry";
+  open();
+  ASSERT_TRUE(install(new_).has_value());
+  await_durable(Version{5});
+  open();
+  ASSERT_NE(store_->find(Version{5}), nullptr);
+  EXPECT_TRUE(store_->find(Version{5})->durable);
+}
+
 TEST_F(StoreRecovery, FinishRenamedButNotSwitched) {
   make_installed(old_, true);
   ASSERT_TRUE(layout().switch_current(Version{4}).has_value());
@@ -206,6 +220,61 @@ TEST_F(StoreRecovery, StrangersAreKeptAside) {
   EXPECT_TRUE(holds(directory() / "current", new_));
   EXPECT_EQ(std::distance(fs::directory_iterator(layout().aside()), {}), 4);
   expect_tidy();
+}
+
+class StoreForeignFiles : public StoreRecovery {
+ protected:
+  /// What a file system or an editor leaves.
+  static void add_foreign(const fs::path& folder) {
+    fs::create_directory(folder / "lost+found");
+    std::ofstream(folder / ".nfs0001") << "open elsewhere";
+    std::ofstream(folder / "notes") << "mine";
+  }
+  [[nodiscard]] std::vector<std::string> aside() const { return *real_files().list(layout().aside()); }
+};
+
+TEST_F(StoreForeignFiles, DoNotCostTheVersionThatTheyAreIn) {
+  make_installed(new_, true);
+  add_foreign(layout().complete(Version{5}));
+  open();
+  EXPECT_EQ(store_->current(), Version{5});
+  EXPECT_TRUE(fs::exists(directory() / "current" / "notes"));
+  EXPECT_TRUE(aside().empty());
+  // They outlive it, too.
+  options_.versions_kept = 1;
+  open();
+  ASSERT_TRUE(install(publication(6)).has_value());
+  ASSERT_TRUE(eventually([&] { return store_->find(Version{5}) == nullptr && aside().size() == 3; }));
+  EXPECT_EQ(aside(), (std::vector<std::string>{".nfs0001.0", "lost+found.0", "notes.0"}));
+}
+
+TEST_F(StoreForeignFiles, OutliveADamagedVersion) {
+  make_installed(new_, true);
+  add_foreign(layout().complete(Version{5}));
+  fs::resize_file(layout().complete(Version{5}) / "b", 3);
+  open();
+  EXPECT_EQ(store_->current(), kNoVersion);
+  EXPECT_EQ(aside(), (std::vector<std::string>{".nfs0001.0", "lost+found.0", "notes.0"}));
+}
+
+// Which of its files are a version's is not known: all are that may be.
+TEST_F(StoreForeignFiles, OutliveAVersionWithoutRecordIfTheyCannotBeItsOwn) {
+  make_files(layout().complete(Version{5}), new_, true);
+  add_foreign(layout().complete(Version{5}));
+  open();
+  EXPECT_EQ(store_->current(), kNoVersion);
+  EXPECT_EQ(aside(), (std::vector<std::string>{".nfs0001.0", "lost+found.0"}));
+}
+
+TEST_F(StoreForeignFiles, WithThePlaceOfOneOfOursAreMovedAside) {
+  make_installed(new_, true);
+  std::ofstream(layout().complete(Version{6})) << "a file where versions are directories";
+  fs::create_directory(layout().record(Version{6}));
+  fs::create_symlink("/elsewhere", directory() / "current");
+  open();
+  EXPECT_EQ(store_->current(), Version{5});
+  EXPECT_TRUE(holds(directory() / "current", new_));
+  EXPECT_EQ(aside(), (std::vector<std::string>{"000000000006.0", "000000000006.1", "current.0"}));
 }
 
 TEST_F(StoreRecovery, RecordCutAnywhereNeverMakesAWrongVersion) {

@@ -1,0 +1,168 @@
+// What becomes of complete versions: they are made durable, and deleted when they are old or lost.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "transport/io/log.h"
+#include "transport/io/store/readable.h"
+#include "transport/io/store/store_impl.h"
+
+namespace weightcast {
+namespace {
+
+// A disk that could not sync may be able to later: it was full, or a path to it was down.
+constexpr Duration kSyncRetry = std::chrono::seconds(10);
+
+}  // namespace
+
+void StoreImpl::forget_old_patches() {
+  if (!retained_) return;
+  for (auto it = patches_.begin(); it != patches_.end();) {
+    if (it->second->reads_under_way > 0 || retained_->contains(it->first)) {
+      ++it;
+      continue;
+    }
+    remove(it->first, layout_.patch(it->first), it->second->files->table());
+    it = patches_.erase(it);
+  }
+}
+
+void StoreImpl::forget_old() {
+  forget_old_patches();
+  const std::size_t kept = options_.single_copy ? 1 : std::max<std::size_t>(options_.versions_kept, 1);
+  if (complete_.size() <= kept) return;
+  std::size_t excess = complete_.size() - kept;
+  Version newest_durable{};
+  for (const auto& [version, complete] : complete_) {
+    if (complete->stored.durable || complete->has_journal) newest_durable = version;
+  }
+  for (auto it = complete_.begin(); excess > 0; --excess) {
+    const auto& [version, complete] = *it;
+    // If the power failed now, the newest one that is on the disk would be all that is left.
+    if (version == newest_durable || complete->users > 0 || is_pinned(version) ||
+        (retained_ && retained_->contains(version))) {
+      ++it;
+      continue;
+    }
+    log_info("store: version {} is forgotten; the last {} are kept", version.value, kept);
+    if (options_.reuse_files && !options_.single_copy) {
+      keep_files_of(*complete);
+    } else {
+      remove(version, complete->stored.path, complete->files->table());
+      if (complete->has_journal) drop_journal(version);
+    }
+    it = complete_.erase(it);
+  }
+}
+
+void StoreImpl::keep_files_of(const Complete& complete) {
+  const Version version = complete.stored.manifest.version;
+  spare_ready_ = kNoVersion;
+  auto status = std::make_shared<Status>();
+  serial_.run(
+      [layout = layout_, version, table = complete.files->table(), status] {
+        *status = retire(layout, version, table);
+        if (!status->has_value()) log_warning("store: {}", status->error().message());
+        layout.empty_trash();
+      },
+      [this, version, status] {
+        if (!status->has_value()) return;
+        // Not among the other jobs: they would wait for the disk.
+        syncing_.run([layout = layout_, status] { *status = sync_records(layout); },
+                     [this, version, status] {
+                       if (status->has_value()) spare_ready_ = version;
+                     });
+      });
+}
+
+void StoreImpl::make_durable(const CompleteRef& complete) {
+  if (!std::exchange(complete->syncing, true)) sync_files_from(0, complete);
+}
+
+// Once a sync has failed the kernel may take what it could not write for written: another sync says nothing of it. So
+// every byte is handed over once more, and checked as it is.
+void StoreImpl::sync_again(const CompleteRef& complete) {
+  complete->syncing = true;
+  ++complete->users;  // its files become nobody else's meanwhile
+  auto status = std::make_shared<Status>();
+  syncing_.run([layout = layout_, files = complete->files, record = record_of(*complete), wanted = wanted_,
+                status] { *status = write_again(layout, record, *files, *wanted); },
+               [this, complete, status] {
+                 --complete->users;
+                 if (status->has_value()) {
+                   complete->sync_failed = false;
+                   return sync_files_from(0, complete);
+                 }
+                 const Version version = complete->stored.manifest.version;
+                 complete->syncing = false;
+                 if (is_proven_wrong(status->error())) return give_up_lost(complete, status->error());
+                 log_error("store: version {} cannot be made safe from a power cut: {}", version.value,
+                           status->error().message());
+                 sync_timer_.arm(loop_.now() + kSyncRetry);
+               });
+}
+
+void StoreImpl::give_up_lost(const CompleteRef& complete, const Error& why) {
+  const Version version = complete->stored.manifest.version;
+  complete_.erase(version);
+  current_ = complete_.empty() ? kNoVersion : complete_.rbegin()->first;
+  const Error lost = fail(Errc::kCorrupt, Op::kSync,
+                          fmt::format("version {} in {}: the disk refused some of its bytes, and they are lost ({}); "
+                                      "look after the disk",
+                                      version.value, layout_.directory().native(), why.detail));
+  auto result = std::make_shared<Result<std::optional<RecoveredVersion>>>();
+  serial_.run([layout = layout_, version, next = current_, table = complete->files->table(),
+               result] { *result = give_up_version(layout, version, next, table); },
+              [this, version, lost, result] {
+                if (!result->has_value()) log_error("store: {}", result->error().message());
+                if (result->has_value() && **result) add_complete(std::move((**result)->record), (**result)->files);
+                log_error("store: {}; version {} is current now", lost.message(), current_.value);
+                if (on_lost_) on_lost_(version, lost);
+              });
+}
+
+bool StoreImpl::is_forgotten(const CompleteRef& complete) const {
+  const auto found = complete_.find(complete->stored.manifest.version);
+  return found == complete_.end() || found->second != complete;
+}
+
+void StoreImpl::sync_files_from(std::size_t file, const CompleteRef& complete) {
+  const Version version = complete->stored.manifest.version;
+  const auto report = [this, version, complete](const Error& error) {
+    log_error("store: version {} is installed, but not safe from a power cut: {}; trying again in {:.3g} s",
+              version.value, error.message(), to_seconds(kSyncRetry));
+    complete->syncing = false;
+    sync_timer_.arm(loop_.now() + kSyncRetry);
+  };
+  if (is_forgotten(complete)) return;
+  if (file < complete->files->table().files().size()) {
+    const Result<FileRef> opened = complete->files->file(file);
+    if (!opened.has_value()) return report(opened.error());
+    disk_->sync(*opened, [this, version, file, complete, report](const Status& status) {
+      if (!status.has_value()) {
+        complete->sync_failed = true;
+        // The first time at once: what the kernel has dropped is current. A disk that goes on so is left alone for a
+        // while.
+        if (std::exchange(complete->looked_after_sync, true)) return report(status.error());
+        log_warning("store: version {}: {}; looking what of it is left", version.value, status.error().message());
+        return sync_again(complete);
+      }
+      sync_files_from(file + 1, complete);
+    });
+    return;
+  }
+  auto status = std::make_shared<Status>();
+  serial_.run([layout = layout_, version, files = complete->files,
+               status] { *status = sync_names_and_mark(layout, version, *files); },
+              [this, complete, status, report] {
+                if (is_forgotten(complete)) return;
+                complete->sync_failed = !status->has_value();  // perhaps that of the record
+                if (!status->has_value()) return report(status->error());
+                complete->stored.durable = true;
+                complete->has_journal = false;
+                forget_old();
+              });
+}
+
+}  // namespace weightcast
