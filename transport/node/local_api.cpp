@@ -38,7 +38,10 @@ Result<std::unique_ptr<LocalApi>> LocalApi::open(EventLoop& loop, Network& netwo
 }
 
 LocalApi::LocalApi(EventLoop& loop, LocalService& service)
-    : loop_(loop), service_(service), timer_(loop, [this] { check_waits(true); }) {}
+    : loop_(loop),
+      service_(service),
+      timer_(loop, [this] { check_waits(true); }),
+      start_publish_(loop, [this] { start_next_publish(); }) {}
 
 LocalApi::~LocalApi() { *alive_ = false; }
 
@@ -205,7 +208,7 @@ void LocalApi::handle_publish(const std::shared_ptr<Session>& session, RequestId
   out.mutable_publish_accepted()->set_version(order->version.value);
   reply(*session, id, std::move(out));
   queue_.push_back({{session, id, order->version, loop_.now()}, *std::move(order)});
-  start_next_publish();
+  start_publish_.schedule();
 }
 
 bool LocalApi::is_pending(Version version) const {

@@ -142,7 +142,8 @@ class LocalApi {
   LocalService& service_;
   std::unique_ptr<Listener> listener_;
   Timer timer_;
-  Instant timer_due_{};  // while it is armed
+  Instant timer_due_{};     // while it is armed
+  Deferred start_publish_;  // after the reply: threads that take over would compete with it
   std::list<std::shared_ptr<Session>> sessions_;
   std::deque<Queued> queue_;
   Version taking_ = kNoVersion;  // the version that is being taken over
