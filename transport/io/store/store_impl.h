@@ -99,6 +99,7 @@ class StoreImpl final : public Store {
     bool sync_failed = false;        // of something of it, or may have: another sync would not say what is lost
     bool has_journal = false;        // made in place, and not durable: what it was made of can be put back
     bool looked_after_sync = false;  // at what a failed sync has left
+    bool lost = false;               // being removed
   };
   using CompleteRef = std::shared_ptr<Complete>;
 
@@ -220,6 +221,8 @@ class StoreImpl final : public Store {
   void handle_moved(const IncomingRef& incoming, double switch_s,
                     const std::function<void(Result<StoredVersion>)>& done);
   void give_up(const IncomingRef& incoming, const Error& error, const std::function<void(Result<StoredVersion>)>& done);
+  void throw_away(const IncomingRef& incoming, const Error& error,
+                  const std::function<void(Result<StoredVersion>)>& done);
   void install_checked(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done);
   CompleteRef add_complete(VersionRecord record, FilesRef files);
   void drop_journal(Version version);

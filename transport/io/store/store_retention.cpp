@@ -31,14 +31,21 @@ void StoreImpl::forget_old_patches() {
 void StoreImpl::forget_old() {
   forget_old_patches();
   const std::size_t kept = options_.single_copy ? 1 : std::max<std::size_t>(options_.versions_kept, 1);
-  if (complete_.size() <= kept) return;
-  std::size_t excess = complete_.size() - kept;
+  const auto is_lost = [](const auto& entry) { return entry.second->lost; };
+  const std::size_t there = complete_.size() - static_cast<std::size_t>(std::ranges::count_if(complete_, is_lost));
+  if (there <= kept) return;
+  std::size_t excess = there - kept;
   Version newest_durable{};
   for (const auto& [version, complete] : complete_) {
-    if (complete->stored.durable || complete->has_journal) newest_durable = version;
+    if (!complete->lost && (complete->stored.durable || complete->has_journal)) newest_durable = version;
   }
-  for (auto it = complete_.begin(); excess > 0; --excess) {
+  for (auto it = complete_.begin(); excess > 0;) {
     const auto& [version, complete] = *it;
+    if (complete->lost) {
+      ++it;
+      continue;
+    }
+    --excess;
     // If the power failed now, the newest one that is on the disk would be all that is left.
     if (version == newest_durable || complete->users > 0 || is_pinned(version) ||
         (retained_ && retained_->contains(version))) {
@@ -103,20 +110,27 @@ void StoreImpl::sync_again(const CompleteRef& complete) {
                });
 }
 
+// It stays among the complete ones until the disk is rid of it: the store and those who are told lose it in one moment.
 void StoreImpl::give_up_lost(const CompleteRef& complete, const Error& why) {
   const Version version = complete->stored.manifest.version;
-  complete_.erase(version);
-  current_ = complete_.empty() ? kNoVersion : complete_.rbegin()->first;
+  complete->lost = true;
+  complete->syncing = true;
+  Version next = kNoVersion;
+  for (const auto& [other, _] : complete_) {
+    if (other != version) next = other;
+  }
   const Error lost = fail(Errc::kCorrupt, Op::kSync,
                           fmt::format("version {} in {}: the disk refused some of its bytes, and they are lost ({}); "
                                       "look after the disk",
                                       version.value, layout_.directory().native(), why.detail));
   auto result = std::make_shared<Result<std::optional<RecoveredVersion>>>();
-  serial_.run([layout = layout_, version, next = current_, table = complete->files->table(),
+  serial_.run([layout = layout_, version, next, table = complete->files->table(),
                result] { *result = give_up_version(layout, version, next, table); },
               [this, version, lost, result] {
+                complete_.erase(version);
                 if (!result->has_value()) log_error("store: {}", result->error().message());
                 if (result->has_value() && **result) add_complete(std::move((**result)->record), (**result)->files);
+                current_ = complete_.empty() ? kNoVersion : complete_.rbegin()->first;
                 log_error("store: {}; version {} is current now", lost.message(), current_.value);
                 if (on_lost_) on_lost_(version, lost);
               });

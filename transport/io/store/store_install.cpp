@@ -1,0 +1,133 @@
+// The end of a payload: it is checked, becomes a version, or is thrown away.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "transport/io/store/store_impl.h"
+
+namespace weightcast {
+
+void StoreImpl::finish(PayloadId payload, std::function<void(Result<StoredVersion>)> done) {
+  const auto found = incoming_.find(payload);
+  if (found == incoming_.end() || !found->second->begun()) {
+    later([payload, done = std::move(done)] { done(no_such(payload)); });
+    return;
+  }
+  const IncomingRef incoming = found->second;
+  if (!incoming->held.complete() || !incoming->record.digests.complete() || incoming->finishing) {
+    later([payload, done = std::move(done)] {
+      done(fail(Errc::kCorrupt, Op::kInstall, fmt::format("{}: not all of it is here", to_string(payload))));
+    });
+    return;
+  }
+  incoming->finishing = true;
+  if (payload.is_encoded() && !is_made_beside(payload)) return finish_in_place(incoming, std::move(done));
+  auto handle = [this, incoming, done = std::move(done)](const Result<Digest>& digest) {
+    handle_digest(incoming, digest, done);
+  };
+  incoming->check ? incoming->check->finish(std::move(handle)) : incoming->applied->finish(std::move(handle));
+}
+
+void StoreImpl::handle_digest(const IncomingRef& incoming, const Result<Digest>& digest,
+                              const std::function<void(Result<StoredVersion>)>& done) {
+  if (!digest.has_value()) return give_up(incoming, digest.error(), done);
+  const Manifest& manifest = incoming->manifest();
+  if (*digest == manifest.snapshot_digest) return install_checked(incoming, done);
+  const Error error =
+      fail(Errc::kCorrupt, Op::kVerify,
+           fmt::format("version {}: its chunks match their digests, its files do not match the snapshot's ({} "
+                       "instead of {}); thrown away",
+                       manifest.version.value, digest->hex(), manifest.snapshot_digest.hex()));
+  throw_away(incoming, error, done);
+}
+
+void StoreImpl::give_up(const IncomingRef& incoming, const Error& error,
+                        const std::function<void(Result<StoredVersion>)>& done) {
+  const Error about_it = about(incoming->manifest().version, error);
+  // Another try would end the same.
+  const bool useless = error.code == Errc::kWrongBase || error.code == Errc::kCorrupt;
+  if (useless && incoming->id().is_encoded()) return throw_away(incoming, about_it, done);
+  incoming->finishing = false;
+  later([about_it, done] { done(about_it); });
+}
+
+// In one moment for the store and for who is told: in between, children would be promised what is not there.
+void StoreImpl::throw_away(const IncomingRef& incoming, const Error& error,
+                           const std::function<void(Result<StoredVersion>)>& done) {
+  later([this, incoming, error, done] {
+    if (!incoming->discarded) discard(incoming->id());
+    done(error);
+  });
+}
+
+void StoreImpl::install_checked(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done) {
+  auto status = std::make_shared<Status>();
+  auto switch_s = std::make_shared<double>(0);
+  serial_.run(
+      [layout = layout_, incoming, status, switch_s] {
+        const Manifest& manifest = incoming->manifest();
+        if (manifest.id().is_encoded()) {
+          *status = install_patched(layout, manifest, *switch_s);
+          return;
+        }
+        // Only where it must be: to replace a file makes some file systems write its data out at once.
+        if (incoming->record_is_behind) {
+          *status = write_record(layout.files(), layout.record(manifest.version), incoming->record);
+        }
+        if (status->has_value()) *status = install(layout, manifest.version, *switch_s);
+      },
+      [this, incoming, status, switch_s, done = std::move(done)] {
+        const Version version = incoming->manifest().version;
+        if (incoming->discarded) return done(no_such(incoming->id()));
+        incoming->finishing = false;
+        if (!status->has_value()) return done(about(version, status->error()));
+        handle_moved(incoming, *switch_s, done);
+      });
+}
+
+void StoreImpl::handle_moved(const IncomingRef& incoming, double switch_s,
+                             const std::function<void(Result<StoredVersion>)>& done) {
+  incoming_.erase(incoming->id());
+  if (incoming->base) --std::exchange(incoming->base, nullptr)->users;
+  incoming->applied.reset();
+  if (incoming->id().is_encoded()) {
+    VersionRecord record{incoming->manifest(), ChunkDigests(incoming->manifest())};
+    add_patch(std::move(incoming->record), std::move(incoming->files));
+    const bool in_place = !is_made_beside(incoming->id());
+    handle_installed(std::move(record), std::move(incoming->target), switch_s, in_place, done);
+  } else {
+    handle_installed(std::move(incoming->record), std::move(incoming->files), switch_s, false, done);
+  }
+}
+
+void StoreImpl::add_patch(VersionRecord record, FilesRef files) {
+  const PayloadId payload = record.manifest.id();
+  auto patch = std::make_shared<Patch>();
+  patch->stored = {std::move(record.manifest), std::move(record.digests.chunks)};
+  patch->files = std::move(files);
+  patches_[payload] = std::move(patch);
+}
+
+StoreImpl::CompleteRef StoreImpl::add_complete(VersionRecord record, FilesRef files) {
+  const Version version = record.manifest.version;
+  auto complete = std::make_shared<Complete>();
+  complete->stored = {std::move(record.manifest), std::move(record.digests.chunks), layout_.complete(version),
+                      record.durable, 0};
+  complete->files = std::move(files);
+  complete_[version] = complete;
+  current_ = std::max(current_, version);
+  return complete;
+}
+
+void StoreImpl::handle_installed(VersionRecord record, FilesRef files, double switch_s, bool in_place,
+                                 const std::function<void(Result<StoredVersion>)>& done) {
+  const CompleteRef complete = add_complete(std::move(record), std::move(files));
+  complete->has_journal = in_place;
+  complete->stored.switch_s = switch_s;
+  done(complete->stored);
+  forget_old();
+  make_durable(complete);
+}
+
+}  // namespace weightcast
