@@ -31,12 +31,6 @@ double seconds_until(Deadline deadline) {
   return std::max(0.0, std::chrono::duration<double>(deadline - Clock::now()).count());
 }
 
-/// What another message than the expected one is.
-Error unexpected() {
-  return fail(Errc::kUnsupported, Op::kReceive,
-              "local socket: an answer that this release does not know; daemon and library are of different releases");
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Client>> Client::open(std::string state_dir, Deadline deadline) {
@@ -50,16 +44,18 @@ Result<std::unique_ptr<Client>> Client::open(std::string state_dir, Deadline dea
 
 // ---- the connection
 
-Status Client::connect(Deadline deadline) {
+void Client::take_what_has_come() {
   while (channel_) {
     const Result<std::optional<Message>> message = channel_->poll();
-    if (!message.has_value()) {
-      disconnect();
-      break;
-    }
-    if (!*message) return {};
+    if (!message.has_value()) return disconnect();
+    if (!*message) return;
     take_for_publication(**message);
   }
+}
+
+Status Client::connect(Deadline deadline) {
+  take_what_has_come();
+  if (channel_) return {};
   WC_ASSIGN(channel_, LocalChannel::open(state_dir_, deadline, cancellation_));
   return {};
 }
@@ -135,7 +131,7 @@ Result<StatusReply> Client::status(Deadline deadline) {
   do {
     WC_ASSIGN(Message message, answer(request, deadline));
     auto* page = std::get_if<StatusReply>(&message.kind);
-    if (page == nullptr) return unexpected();
+    if (page == nullptr) return unknown_answer();
     if (!all) {
       all = std::move(*page);
       continue;
@@ -151,7 +147,7 @@ Result<VersionsReply> Client::versions(Deadline deadline) {
   WC_ASSIGN(const std::uint64_t request, send(VersionsRequest{}, deadline));
   WC_ASSIGN(Message message, answer(request, deadline));
   auto* reply = std::get_if<VersionsReply>(&message.kind);
-  if (reply == nullptr) return unexpected();
+  if (reply == nullptr) return unknown_answer();
   return std::move(*reply);
 }
 
@@ -159,7 +155,7 @@ Result<std::uint64_t> Client::next_version(Deadline deadline) {
   WC_ASSIGN(const std::uint64_t request, send(NextVersionRequest{}, deadline));
   WC_ASSIGN(const Message message, answer(request, deadline));
   const auto* reply = message.get<NextVersionReply>();
-  if (reply == nullptr) return unexpected();
+  if (reply == nullptr) return unknown_answer();
   return reply->version;
 }
 
@@ -172,12 +168,7 @@ Status Client::begin(const PublishOptions& options, std::span<const wc_tensor> t
   }
   WC_TRY(regions_.lay_out(tensors));
   // What the origin has said meanwhile may free a region. It need not be there for that, nor for filling one.
-  while (channel_) {
-    const Result<std::optional<Message>> message = channel_->poll();
-    if (!message.has_value()) disconnect();
-    if (!message.has_value() || !*message) break;
-    take_for_publication(**message);
-  }
+  take_what_has_come();
   for (;;) {
     WC_ASSIGN(Region * region, regions_.take(options.second_region));
     if (region != nullptr) {
@@ -339,7 +330,7 @@ Result<Outcome> Client::receive_outcome(std::uint64_t request_id, const WaitOpti
     } else if (const auto* result = message.get<PublishResult>()) {
       return Outcome{*result, std::nullopt};
     } else {
-      return unexpected();
+      return unknown_answer();
     }
   }
 }

@@ -78,6 +78,8 @@ class Client {
   };
 
   explicit Client(std::string state_dir) : state_dir_(std::move(state_dir)) {}
+  /// Without waiting. After it there is no channel if the connection is lost.
+  void take_what_has_come();
   /// Takes what has come, and connects where the connection is lost.
   Status connect(Deadline deadline);
   void disconnect();

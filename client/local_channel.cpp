@@ -184,4 +184,9 @@ Error error_of(const ErrorReply& reply) {
   return fail(static_cast<Errc>(reply.code), static_cast<Op>(reply.op), reply.detail);
 }
 
+Error unknown_answer() {
+  return fail(Errc::kUnsupported, Op::kReceive,
+              "local socket: an answer that this release does not know; daemon and library are of different releases");
+}
+
 }  // namespace weightcast::client

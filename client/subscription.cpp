@@ -140,11 +140,7 @@ Result<VersionInstalled> Subscription::acquire(std::uint64_t version, Deadline d
     mark();
     if (const auto* error = message->get<ErrorReply>()) return error_of(*error);
     auto* pinned = std::get_if<VersionInstalled>(&message->kind);
-    if (pinned == nullptr) {
-      return fail(
-          Errc::kUnsupported, Op::kReceive,
-          "local socket: an answer that this release does not know; daemon and library are of different releases");
-    }
+    if (pinned == nullptr) return unknown_answer();
     acquired_.insert(pinned->version);
     return std::move(*pinned);
   }

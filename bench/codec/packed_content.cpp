@@ -38,21 +38,6 @@ float scale_of(std::uint64_t key, std::uint64_t index, float binades) {
 
 std::span<const PackedContentSpec> packed_contents() { return kContents; }
 
-std::uint16_t to_f16(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  const auto sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000);
-  const float magnitude = std::fabs(value);
-  if (magnitude < 0x1p-14f) {
-    // Subnormals are multiples of 2^-24. Adding 2^23 leaves no fraction bits, so the addition itself rounds.
-    const float units = (magnitude * 0x1p24f + 0x1p23f) - 0x1p23f;
-    return static_cast<std::uint16_t>(sign | static_cast<std::uint16_t>(units));
-  }
-  const auto magnitude_bits = std::bit_cast<std::uint32_t>(magnitude);
-  const std::uint32_t round = 0xfff + ((magnitude_bits >> 13) & 1);
-  constexpr std::uint32_t kRebias = (127 - 15) << 10;
-  return static_cast<std::uint16_t>(sign | (((magnitude_bits + round) >> 13) - kRebias));
-}
-
 std::vector<std::byte> make_packed_content(const PackedContentSpec& spec, std::uint64_t bytes, std::uint64_t seed,
                                            unsigned threads) {
   const std::uint64_t row_bytes = kRowCells * geometry_of(spec.kind).bytes;

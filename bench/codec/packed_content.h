@@ -29,7 +29,4 @@ struct PackedContentSpec {
 [[nodiscard]] std::vector<std::byte> make_packed_content(const PackedContentSpec& spec, std::uint64_t bytes,
                                                          std::uint64_t seed, unsigned threads);
 
-/// FP32 to F16, to the nearest, ties to even. Of magnitudes below 65504.
-[[nodiscard]] std::uint16_t to_f16(float value);
-
 }  // namespace weightcast::bench

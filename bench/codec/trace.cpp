@@ -178,6 +178,25 @@ void lay_out(const TraceSpec& spec, Trace& trace, Builder& builder) {
   }
 }
 
+/// To the nearest, ties to even; a magnitude beyond the greatest one overflows into the exponent.
+template <typename Cell, unsigned kExponentBits, unsigned kFractionBits>
+Cell to_small_float(float value) {
+  constexpr unsigned kDropped = 23 - kFractionBits;
+  constexpr int kBias = (1 << (kExponentBits - 1)) - 1;
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
+  const auto sign = static_cast<Cell>((bits >> 31) << (kExponentBits + kFractionBits));
+  const float magnitude = std::fabs(value);
+  if (magnitude < std::ldexp(1.0f, 1 - kBias)) {
+    // Subnormals are multiples of the least one. Adding 2^23 leaves no fraction bits, so the addition itself rounds.
+    const float units = std::ldexp(magnitude, kBias - 1 + int{kFractionBits}) + 0x1p23f - 0x1p23f;
+    return static_cast<Cell>(sign | static_cast<Cell>(units));
+  }
+  const auto magnitude_bits = std::bit_cast<std::uint32_t>(magnitude);
+  const std::uint32_t round = (1u << (kDropped - 1)) - 1 + ((magnitude_bits >> kDropped) & 1);
+  constexpr std::uint32_t kRebias = (127u - kBias) << kFractionBits;
+  return static_cast<Cell>(sign | (((magnitude_bits + round) >> kDropped) - kRebias));
+}
+
 }  // namespace
 
 std::uint16_t to_bf16(float value) {
@@ -186,19 +205,10 @@ std::uint16_t to_bf16(float value) {
   return static_cast<std::uint16_t>((bits + round) >> 16);
 }
 
+std::uint16_t to_f16(float value) { return to_small_float<std::uint16_t, 5, 10>(value); }
+
 std::uint8_t to_f8_e4m3(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  const auto sign = static_cast<std::uint8_t>((bits >> 24) & 0x80);
-  const float magnitude = std::min(std::fabs(value), 448.0f);
-  if (magnitude < 0x1p-6f) {
-    // Subnormals are multiples of 2^-9. Adding 2^23 leaves no fraction bits, so the addition itself rounds.
-    const float units = (magnitude * 0x1p9f + 0x1p23f) - 0x1p23f;
-    return static_cast<std::uint8_t>(sign | static_cast<std::uint8_t>(units));
-  }
-  const auto magnitude_bits = std::bit_cast<std::uint32_t>(magnitude);
-  const std::uint32_t round = 0x7ffff + ((magnitude_bits >> 20) & 1);
-  constexpr std::uint32_t kRebias = (127 - 7) << 3;
-  return static_cast<std::uint8_t>(sign | (((magnitude_bits + round) >> 20) - kRebias));
+  return to_small_float<std::uint8_t, 4, 3>(std::clamp(value, -448.0f, 448.0f));
 }
 
 float normal_draw(std::uint64_t key, std::uint64_t index) {

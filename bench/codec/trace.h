@@ -76,9 +76,10 @@ struct Trace {
 /// number of threads and on every machine. Memory: base and result, and nothing that grows with them.
 [[nodiscard]] Trace make_trace(const TraceSpec& spec, unsigned threads);
 
-/// FP32 to BF16 and to F8_E4M3 (the "fn" kind: no infinity, saturating at 448), to the nearest, ties to even. Finite
-/// inputs only: weights.
+/// FP32 to BF16, to F16 (of magnitudes below 65504) and to F8_E4M3 (the "fn" kind: no infinity, saturating at 448), to
+/// the nearest, ties to even. Finite inputs only: weights.
 [[nodiscard]] std::uint16_t to_bf16(float value);
+[[nodiscard]] std::uint16_t to_f16(float value);
 [[nodiscard]] std::uint8_t to_f8_e4m3(float value);
 
 /// Draw `index` of the stream `key`: standard normal to within an excess kurtosis of -0.03, never beyond 8.3.

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "client/attempt.h"
+#include "tests/client/code_of.h"
 #include "tests/client/scripted_daemon.h"
 
 namespace weightcast {
@@ -16,17 +17,6 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 using testing::HasSubstr;
-
-/// The code that `call` ends with.
-template <typename Call>
-wc_code code_of(const Call& call) {
-  try {
-    static_cast<void>(call());
-    return WC_OK;
-  } catch (const wc::Error& error) {
-    return error.code();
-  }
-}
 
 struct ClientTest : testing::Test {
   ScriptedDaemon daemon;

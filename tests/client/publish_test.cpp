@@ -10,8 +10,8 @@
 #include <thread>
 
 #include "patch/snapshot/safetensors.h"
+#include "tests/client/code_of.h"
 #include "tests/client/scripted_daemon.h"
-#include "weightcast/weightcast.hpp"
 
 namespace weightcast {
 namespace {
@@ -19,16 +19,6 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 using testing::HasSubstr;
-
-template <typename Call>
-wc_code code_of(const Call& call) {
-  try {
-    static_cast<void>(call());
-    return WC_OK;
-  } catch (const wc::Error& error) {
-    return error.code();
-  }
-}
 
 /// What the daemon sees of a publication.
 struct Offered {

@@ -10,6 +10,7 @@
 
 #include "bench/codec/packed_content.h"
 #include "bench/codec/packer.h"
+#include "bench/codec/trace.h"
 #include "bench/codec/zipnn_rival.h"
 #include "bench/commands.h"
 #include "patch/kernels/kernels.h"

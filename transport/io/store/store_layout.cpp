@@ -83,11 +83,8 @@ Status StoreLayout::create() const {
   WC_TRY(sync_directory(*files_, aside()));
   // An earlier start may have died between making a directory and syncing its name. A directory that this user may not
   // read was there before.
-  fs::path path = directory_, parent = path.parent_path();
-  static_cast<void>(sync_directory(*files_, parent));
-  while (parent != path) {
-    path = std::exchange(parent, parent.parent_path());
-    static_cast<void>(sync_directory(*files_, parent));
+  for (fs::path path = directory_; path != path.parent_path(); path = path.parent_path()) {
+    static_cast<void>(sync_directory(*files_, path.parent_path()));
   }
   return {};
 }
