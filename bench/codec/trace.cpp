@@ -207,9 +207,7 @@ std::uint16_t to_bf16(float value) {
 
 std::uint16_t to_f16(float value) { return to_small_float<std::uint16_t, 5, 10>(value); }
 
-std::uint8_t to_f8_e4m3(float value) {
-  return to_small_float<std::uint8_t, 4, 3>(std::clamp(value, -448.0f, 448.0f));
-}
+std::uint8_t to_f8_e4m3(float value) { return to_small_float<std::uint8_t, 4, 3>(std::clamp(value, -448.0f, 448.0f)); }
 
 float normal_draw(std::uint64_t key, std::uint64_t index) {
   // The count of ones among 64 bits has variance 16; the two uniforms spread it over a triangle of variance 1/6, so
