@@ -40,7 +40,9 @@ struct PatchOptions {
   bool enabled = false;
   double share = 0.01;  ///< a patch's size for one version's change, of the full payload's
   Packing packing = Packing::kNever;
-  double packed_share = 0.67;  ///< a packed payload's size, of the full one's
+  double packed_share = 0.67;         ///< a packed payload's size, of the full one's
+  double pack_bytes_per_s = 1.2e9;    ///< that the origin is told; what packing takes is make_delay
+  double unpack_bytes_per_s = 2.0e9;  ///< that workers are told
   Duration make_delay = std::chrono::milliseconds(50);
   double useless_probability = 0;    ///< that it would not be smaller, which the origin sees before it sends anything
   double unfit_probability = 0;      ///< that a worker cannot apply it: its base is damaged

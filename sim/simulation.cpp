@@ -131,6 +131,7 @@ void Simulation::start_node(NodeIndex index) {
     config.timeouts = options_.timeouts;
     config.patches = options_.patches.enabled;
     config.packing = options_.patches.packing;
+    config.pack_bytes_per_s = options_.patches.pack_bytes_per_s;
     config.versions_kept = options_.nodes.versions_kept;
     config.anchor_interval = options_.nodes.anchor_interval;
     if (options_.configure_origin) options_.configure_origin(config);
@@ -157,6 +158,7 @@ void Simulation::start_node(NodeIndex index) {
     config.versions_kept = options_.nodes.versions_kept;
     config.streams = options_.nodes.streams;
     config.timeouts = options_.timeouts;
+    config.unpack_bytes_per_s = options_.patches.unpack_bytes_per_s;
     if (options_.configure_worker) options_.configure_worker(index, config);
     auto core = options_.make_worker ? options_.make_worker(index, config) : std::make_unique<WorkerCore>(config);
     node.handed.clear();

@@ -53,7 +53,8 @@ void Simulation::publish() {
   takeover_ = Takeover{version, now_, local(0)};
   if (options_.takeover.growths == 0) return handle_published();
   payload.made_chunks = 0;
-  node.origin->handle_publish_begun(local(0), so_far(payload).manifest, options_.takeover.packable);
+  node.origin->handle_publish_begun(local(0), so_far(payload).manifest,
+                                    options_.takeover.packable ? options_.patches.packed_share : 1.0);
   pump(0);
   go_on_taking_over(1);
 }

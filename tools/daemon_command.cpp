@@ -88,8 +88,8 @@ void add_daemon_command(const Commands& commands) {
       ->capture_default_str();
   app->add_flag("!--no-patches", config.patches, "Send every version whole (origin)");
   app->add_option("--pack", flags->packing,
-                  "Pack full payloads: auto, where the links are slower than packing; always; never (origin). Nothing "
-                  "that would not become a tenth smaller is packed")
+                  "Pack full payloads: auto, where workers have them sooner by the links' rates and measured speeds; "
+                  "always; never (origin). Nothing that would not become a tenth smaller is packed")
       ->check(CLI::IsMember({"auto", "always", "never"}))
       ->capture_default_str();
   app->add_option("--anchor-interval", config.anchor_interval,

@@ -72,6 +72,7 @@ std::unique_ptr<Host> WorldRun::make_host(HostIndex index) {
   config.downlink = options.uplink;
   config.topology = options_.topology;
   config.packing = options_.packing;
+  config.packing_speed = {.pack_bytes_per_s = 1.2e9, .unpack_bytes_per_s = 2.0e9};
   config.versions_kept = options.versions_kept;
   config.single_copy = options.single_copy;
   config.standby = options.standby;

@@ -22,12 +22,14 @@ OriginConfig origin_config(Rate uplink = Rate::bits(100e6), Packing packing = Pa
   OriginConfig config = chain_config();
   config.uplink = uplink;
   config.packing = packing;
+  config.pack_bytes_per_s = 1.2e9;
   return config;
 }
 
 WorkerConfig worker_config(Rate rate = Rate::bits(100e6)) {
   WorkerConfig config;
   config.uplink = config.downlink = rate;
+  config.unpack_bytes_per_s = 2e9;
   return config;
 }
 
@@ -78,6 +80,15 @@ TEST(Packing, IsTriedOnlyWhereSendingTakesLongerByRatesThatAreKnown) {
   EXPECT_THAT(first_payloads(origin_config(), unknown), ElementsAre(full(1)));
   EXPECT_THAT(first_payloads(origin_config(Rate{}), slow), ElementsAre(full(1)));
   EXPECT_THAT(first_payloads(origin_config(Rate{}, Packing::kAlways), unknown), ElementsAre(packed(1)));
+  WorkerConfig cannot_keep_up = slow;
+  cannot_keep_up.unpack_bytes_per_s = 10e6;
+  EXPECT_THAT(first_payloads(origin_config(), cannot_keep_up), ElementsAre(full(1)));
+  WorkerConfig says_nothing = slow;
+  says_nothing.unpack_bytes_per_s = 0;
+  EXPECT_THAT(first_payloads(origin_config(), says_nothing), ElementsAre(full(1)));
+  OriginConfig packs_slowly = origin_config();
+  packs_slowly.pack_bytes_per_s = 10e6;
+  EXPECT_THAT(first_payloads(packs_slowly, slow), ElementsAre(full(1)));
   EXPECT_THAT(first_payloads(origin_config(Rate::bits(100e6), Packing::kNever), slow), ElementsAre(full(1)));
 }
 

@@ -118,6 +118,7 @@ Status run_daemon(DaemonConfig config) {
   raise_descriptor_limit();
   WC_TRY(check_descriptor_limit());
   config.admission = AdmissionLimits::of_this_process();
+  config.packing_speed = measure_packing_speed();
   StopDeadline deadline;  // outlives all that may take long to end
   PosixFileSystem files;  // takes its share of that limit
   UvLoop loop;

@@ -12,6 +12,7 @@
 #include "transport/io/disk/disk.h"
 #include "transport/io/net/admission.h"
 #include "transport/io/net/endpoint.h"
+#include "transport/node/packing_speed.h"
 
 namespace weightcast {
 
@@ -33,6 +34,7 @@ struct DaemonConfig {
   std::uint32_t versions_kept = 2;
   bool patches = true;                 ///< origin only; false: full payloads only
   Packing packing = Packing::kAuto;    ///< origin only
+  PackingSpeed packing_speed;          ///< of this host; run_daemon() measures it
   std::uint32_t anchor_interval = 16;  ///< origin only: patches kept in a row for workers that are behind
   std::string congestion;              ///< "" leaves the host's default
   std::uint32_t streams = 1;           ///< worker only: connections to each parent

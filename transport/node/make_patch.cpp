@@ -101,7 +101,7 @@ class VersionEncoding final : public PayloadSource {
                                       static_cast<std::uint64_t>(share_max() * double(snapshot_bytes_)) / kPartsMax});
     manifest_.part_chunks = static_cast<std::uint32_t>(
         std::clamp<std::uint64_t>((part_bytes - 1) / manifest_.chunk_bytes + 1, 1, kDigestsPerPart));
-    return Announcement{manifest_, true, {.interval_min = kGrowthInterval}};
+    return Announcement{manifest_, kPackedShareOfWeights, {.interval_min = kGrowthInterval}};
   }
 
   void begin(Store& store, std::function<void(Status)> done) override {

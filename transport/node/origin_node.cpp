@@ -47,6 +47,8 @@ Status OriginNode::start() {
   config.versions_kept = config_.versions_kept;
   config.patches = config_.patches;
   config.packing = config_.packing;
+  // The encoder has as many threads as a job.
+  config.pack_bytes_per_s = config_.packing_speed.pack_bytes_per_s * loop().threads_per_job_max();
   config.anchor_interval = config_.anchor_interval;
   config.timeouts = config_.timeouts;
   core_ = std::make_unique<OriginCore>(std::move(config));
@@ -102,16 +104,16 @@ void OriginNode::publish(PublishOrder order, std::function<void(Result<std::uint
   takeover.region = std::move(order.region);
   takeover.model_id = config_.model_id;
   takeover.allow_nonfinite = order.allow_nonfinite;
-  takeover.look_whether_packable =
+  takeover.sample_packing =
       config_.packing == Packing::kAlways || (config_.packing == Packing::kAuto && config_.uplink.limited());
   takeover.choose_chunk_bytes = [this](std::uint64_t bytes) {
     return core_->plan_for(loop().now(), bytes).chunk_bytes;
   };
   PayloadObserver observer;
-  observer.begun = [this, version, started_at](std::shared_ptr<const Manifest> manifest, bool packable) {
+  observer.begun = [this, version, started_at](std::shared_ptr<const Manifest> manifest, double packed_share) {
     started_[version] = {started_at, driver_->chunk_bytes_sent(), {}};
     while (started_.size() > kStartedMax) started_.erase(started_.begin());
-    core_->handle_publish_begun(loop().now(), std::move(manifest), packable);
+    core_->handle_publish_begun(loop().now(), std::move(manifest), packed_share);
     driver_->pump();
   };
   observer.grown = [this](const MadePayload& grown) {

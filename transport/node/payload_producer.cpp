@@ -19,7 +19,7 @@ void PayloadProducer::announce() {
   if (!announced.has_value()) return observer_.done(announced.error());
   payload_.emplace(std::move(announced->manifest), announced->pace);
   // Workers make room while this node does.
-  observer_.begun(std::make_shared<const Manifest>(payload_->announced()), announced->packable);
+  observer_.begun(std::make_shared<const Manifest>(payload_->announced()), announced->packed_share);
   source_->begin(store_, [self = shared_from_this()](const Status& begun) {
     if (!begun.has_value()) return self->observer_.done(begun.error());  // there is nothing to throw away
     self->produce();
@@ -28,6 +28,7 @@ void PayloadProducer::announce() {
 
 void PayloadProducer::produce() {
   running_ = source_->jobs();
+  produces_since_ = jobs_.loop().now();
   for (unsigned i = 0; i < source_->jobs(); ++i) {
     jobs_.run(
         [self = shared_from_this()] {
@@ -59,6 +60,7 @@ void PayloadProducer::finish() {
   const Result<Digest> digest = source_->end();
   if (!digest.has_value()) return abandon(digest.error());
   MadePayload made = payload_->close(*digest);
+  made.took = jobs_.loop().now() - produces_since_;
   source_->finish(store_, made, [self = shared_from_this(), made](const Status& stored) mutable {
     if (!stored.has_value()) return self->abandon(stored.error());
     self->observer_.done(std::move(made));

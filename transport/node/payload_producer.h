@@ -13,9 +13,9 @@ namespace weightcast {
 
 /// Who is told how far a payload is; all on the loop.
 struct PayloadObserver {
-  /// There is something to make a payload of: an open manifest without any parts. `packable`: whether packing would
-  /// make it smaller; true unless it was looked at. Not called for one that is refused before.
-  std::function<void(std::shared_ptr<const Manifest>, bool packable)> begun;
+  /// There is something to make a payload of: an open manifest without any parts. `packed_share`: what
+  /// packing would leave of its bytes, by samples where they were taken. Not called for one that is refused before.
+  std::function<void(std::shared_ptr<const Manifest>, double packed_share)> begun;
   /// What was made so far can be read from the store, as whole parts.
   std::function<void(MadePayload)> grown;
   /// The last call. When it succeeded all of it is in the store; after an error what could be read so far is gone when
@@ -30,7 +30,7 @@ class PayloadSource {
   using Report = std::function<void(std::uint32_t first, std::span<const Digest> digests, std::uint64_t bytes)>;
   struct Announcement {
     Manifest manifest;  ///< open, without parts
-    bool packable = true;
+    double packed_share = kPackedShareOfWeights;
     GrowthPace pace;
   };
   virtual ~PayloadSource() = default;
@@ -80,9 +80,10 @@ class PayloadProducer : public std::enable_shared_from_this<PayloadProducer> {
   const PayloadObserver observer_;
   std::optional<OpenPayload> payload_;  // from announce() on
   unsigned running_ = 0;                // produce()s
-  bool closed_ = false;                 // all is told
-  std::mutex telling_;                  // so that what is told grows
-  std::mutex mutex_;                    // guards error_ while jobs run
+  Instant produces_since_{};
+  bool closed_ = false;  // all is told
+  std::mutex telling_;   // so that what is told grows
+  std::mutex mutex_;     // guards error_ while jobs run
   std::optional<Error> error_;
 };
 

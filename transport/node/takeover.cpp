@@ -66,10 +66,9 @@ class SnapshotCopy final : public PayloadSource {
       return fail(Errc::kInvalidArgument, Op::kPublish, fmt::format("{}: holds nothing", name()));
     }
     if (!request_.allow_nonfinite) scan_.emplace(*source_);
-    if (!request_.look_whether_packable) return {};
+    if (!request_.sample_packing) return {};
     // Before the copy: what does not become smaller is sent meanwhile.
-    WC_ASSIGN(const double share, packed_share(*source_));
-    packable_ = share < kPackedShareMax;
+    WC_ASSIGN(packed_share_, packed_share(*source_));
     return {};
   }
 
@@ -89,7 +88,7 @@ class SnapshotCopy final : public PayloadSource {
     files_ = manifest.files;
     chunk_bytes_ = manifest.chunk_bytes;
     digest_.emplace(source_->file_table());
-    return Announcement{std::move(manifest), packable_, {.share_min = kGrowthShare}};
+    return Announcement{std::move(manifest), packed_share_, {.share_min = kGrowthShare}};
   }
 
   void begin(Store& store, std::function<void(Status)> done) override {
@@ -178,7 +177,7 @@ class SnapshotCopy final : public PayloadSource {
   FileSystem& file_system_;
   const TakeoverRequest request_;
   std::optional<SnapshotSource> source_;
-  bool packable_ = true;
+  double packed_share_ = kPackedShareOfWeights;
   std::optional<NonFiniteScan> scan_;  // unless such elements are allowed
   std::vector<SnapshotFile> files_;
   std::uint32_t chunk_bytes_ = 0;

@@ -20,7 +20,7 @@ struct TakeoverRequest {
   FileRef region;    ///< instead of a path: a safetensors file without a name
   std::string model_id;
   bool allow_nonfinite = false;
-  bool look_whether_packable = false;
+  bool sample_packing = false;
   /// Called on the loop's thread with the payload's size.
   std::function<std::uint32_t(std::uint64_t payload_bytes)> choose_chunk_bytes;
 };

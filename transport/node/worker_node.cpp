@@ -32,6 +32,7 @@ Status WorkerNode::start() {
   config.single_copy = config_.single_copy;
   config.snapshot_bytes_max = config_.snapshot_bytes_max;
   config.streams = config_.streams;
+  config.unpack_bytes_per_s = config_.packing_speed.unpack_bytes_per_s;
   config.timeouts = config_.timeouts;
   core_ = std::make_unique<WorkerCore>(std::move(config));
   for (const StoredVersion& stored : store_->versions()) {

@@ -25,7 +25,7 @@ class MemorySnapshot final : public PayloadSource {
     manifest.part_digests.clear();
     manifest.part_chunks = 2;
     manifest.snapshot_digest = {};
-    return Announcement{manifest, false, {}};
+    return Announcement{manifest, 1.0, {}};
   }
 
   void begin(Store& store, std::function<void(Status)> done) override {
@@ -105,8 +105,8 @@ class PayloadProducerTest : public StoreFixture {
     Told told;
     std::size_t reads = 0;
     PayloadObserver observer;
-    observer.begun = [&](const std::shared_ptr<const Manifest>& manifest, bool packable) {
-      EXPECT_TRUE(manifest->open && manifest->part_digests.empty() && !packable);
+    observer.begun = [&](const std::shared_ptr<const Manifest>& manifest, double packed_share) {
+      EXPECT_TRUE(manifest->open && manifest->part_digests.empty() && packed_share == 1);
       ++told.begun;
     };
     observer.grown = [&](const MadePayload& grown) {

@@ -12,6 +12,8 @@ namespace weightcast {
 inline constexpr double kPatchShareMax = 0.6;
 /// A packed payload is worth making only below this share of the full payload.
 inline constexpr double kPackedShareMax = 0.9;
+/// What BF16 weights become: where nobody has looked at the snapshot itself.
+inline constexpr double kPackedShareOfWeights = 0.66;
 
 /// What the origin gives to a worker that is behind.
 struct CatchUp {

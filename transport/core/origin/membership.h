@@ -40,8 +40,9 @@ struct Member {
   std::uint16_t port = 0;
   Rate uplink{};
   Rate downlink{};
-  bool leaf_only = false;    ///< it says that it cannot relay
-  bool unreachable = false;  ///< the origin dialled it in vain, and no other worker has reached it
+  double unpack_bytes_per_s = 0;  ///< of packed payloads, as it says; 0: not known
+  bool leaf_only = false;         ///< it says that it cannot relay
+  bool unreachable = false;       ///< the origin dialled it in vain, and no other worker has reached it
   bool standby = false;
 
   Version installed{};

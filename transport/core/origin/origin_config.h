@@ -13,7 +13,7 @@ namespace weightcast {
 /// Whether full payloads are packed.
 enum class Packing : std::uint8_t {
   kNever,
-  kAuto,   ///< where that is faster, by the links' rates
+  kAuto,   ///< where that is faster, by the links' rates and both ends' speeds
   kAlways  ///< whatever the rates are
 };
 
@@ -26,6 +26,7 @@ struct OriginConfig {
   std::uint32_t versions_kept = 2;
   bool patches = true;  ///< false: full payloads only
   Packing packing = Packing::kNever;
+  double pack_bytes_per_s = 0;         ///< that this host packs, by a sample; 0: not known, so that kAuto never packs
   std::uint32_t anchor_interval = 16;  ///< a worker further behind than this many stored patches gets a full payload
   Timeouts timeouts{};
 };

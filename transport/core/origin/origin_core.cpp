@@ -154,6 +154,7 @@ void OriginCore::register_member(Instant now, Member& member, ConnId conn, const
   member.port = static_cast<std::uint16_t>(join.listen().port());
   member.uplink = rate_from_wire(join.uplink_bytes_per_s());
   member.downlink = rate_from_wire(join.downlink_bytes_per_s());
+  member.unpack_bytes_per_s = rate_from_wire(join.unpack_bytes_per_s()).bytes_per_s;
   member.leaf_only = join.leaf_only() || member.port == 0;
   if (Member* stand_in = standby_places_.handle_joined(member, join.standby())) {
     actions_.push(action::info(fmt::format("standby worker {} steps back for {}", stand_in->name, member.name)));

@@ -47,12 +47,13 @@ class OriginCore final : public Core {
 
   /// Takes a new version over: first its open manifest, which the origin announces at once, then ever more chunks,
   /// which can be read. Each manifest continues the one before, and `grown` has all chunk digests so far. The take-over
-  /// ends with handle_publish() or handle_publish_failed(). The plan keeps the manifest's chunk size. `packable`:
-  /// samples tell that packing makes the version smaller. If packing pays, workers that need the whole version wait for
+  /// ends with handle_publish() or handle_publish_failed(). The plan keeps the manifest's chunk size. `packed_share`:
+  /// what packing leaves of its bytes, as samples tell. If packing pays, workers that need the whole version wait for
   /// the end, because the origin packs its own copy. A manifest that breaks these rules is logged, and the version
   /// withdrawn.
-  void handle_publish_begun(Instant now, std::shared_ptr<const Manifest> manifest, bool packable = true) {
-    publications_.handle_publish_begun(now, std::move(manifest), packable);
+  void handle_publish_begun(Instant now, std::shared_ptr<const Manifest> manifest,
+                            double packed_share = kPackedShareOfWeights) {
+    publications_.handle_publish_begun(now, std::move(manifest), packed_share);
   }
   void handle_publish_grown(Instant now, const MadePayload& grown) { publications_.handle_publish_grown(now, grown); }
   /// A new version is complete in the store, whether or not it was begun. T_bcast counts from `started_at`. A version

@@ -47,10 +47,11 @@ bool OriginPayloads::restore(std::shared_ptr<const Manifest> manifest, const std
   return true;
 }
 
-void OriginPayloads::begin_version(std::shared_ptr<const Manifest> manifest, bool packable) {
+void OriginPayloads::begin_version(std::shared_ptr<const Manifest> manifest, double packed_share) {
   const Version version = manifest->version;
   WC_CHECK(manifest->open && version > latest_ && !taking_over());
-  if (!packable) useless_.insert(packed_of(version));
+  if (packed_share >= kPackedShareMax) useless_.insert(packed_of(version));
+  packed_share_ = packed_share;
   holdings_.emplace(version, Holding(std::move(manifest)));
   latest_ = version;
 }

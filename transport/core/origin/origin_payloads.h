@@ -18,6 +18,7 @@ namespace weightcast {
 struct MadePayload {
   std::shared_ptr<const Manifest> manifest;
   std::vector<Digest> chunk_digests;
+  Duration took{};  ///< of a whole one: that making it took; zero where that was not measured
 };
 
 /// What an origin holds, is making and could make: full payloads, patches, packed payloads. Pure. Owned by a
@@ -45,10 +46,13 @@ class OriginPayloads {
 
   /// A payload that was found on disk. Returns whether it is complete, and so held.
   bool restore(std::shared_ptr<const Manifest> manifest, const std::vector<Digest>& chunk_digests);
-  /// The full payload of a new version, open; it is the latest from now on. `packable`: see OriginCore.
-  void begin_version(std::shared_ptr<const Manifest> manifest, bool packable);
+  /// The full payload of a new version, open; it is the latest from now on. `packed_share`: see OriginCore.
+  void begin_version(std::shared_ptr<const Manifest> manifest, double packed_share);
+  /// What packing leaves of the latest version, as samples say or as is usual.
+  [[nodiscard]] double packed_share() const { return packed_share_; }
   /// The full payload is complete, whether or not it was begun. Returns the message for the members that were told of
   /// its beginning, if it was begun. Errors: as complete().
+
   [[nodiscard]] Result<std::optional<wire::Message>> complete_version(const MadePayload& made);
 
   /// Whether that patch or packed payload can be made, or is being made.
@@ -93,8 +97,9 @@ class OriginPayloads {
   const OriginConfig& config_;
   Holdings& holdings_;
   ActionQueue& actions_;
-  std::set<PayloadId> making_;   // patches and packed payloads that were asked for
-  std::set<PayloadId> useless_;  // could not be made, or would not be small
+  std::set<PayloadId> making_;                   // patches and packed payloads that were asked for
+  std::set<PayloadId> useless_;                  // could not be made, or would not be small
+  double packed_share_ = kPackedShareOfWeights;  // of the latest
   Version latest_{};
   Version last_used_{};
 };

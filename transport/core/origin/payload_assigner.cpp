@@ -8,26 +8,28 @@
 #include "transport/core/payload_wire.h"
 
 namespace weightcast {
-namespace {
-
-// Sending has to take longer than this for packing to be tried. Packing takes 3.4 s per GiB of a core of 2.6 GHz, and
-// unpacking 2.2 s; both go on while the payload travels, on two threads each, beside what it takes to write and send
-// it. So this leaves something to be gained on hosts that have one core to spare, and links that carry more than
-// 1.4 Gbit/s to each worker get payloads as they are.
-constexpr double kPackSecondsPerByte = 6.0 / double(kGiB);
-
-}  // namespace
-
 bool PayloadAssigner::packing_pays(Instant now) const {
   if (context_.config.packing == Packing::kAlways) return true;
   const std::uint64_t bytes = payloads_.held().at(payloads_.latest()).manifest().planned_bytes();
   const PlanRequest request =
       plan_request(context_, now, bytes, [&](const Member& member) { return member.installed < payloads_.latest(); });
-  // What is not known may be faster than anything.
-  const bool known = request.origin_uplink.limited() && std::ranges::all_of(request.members, [](const PlanMember& m) {
+  // Links of unknown rate may be faster than anything, and ends of unknown speed slower.
+  const bool known = request.origin_uplink.limited() && speeds_.pack_bytes_per_s() > 0 &&
+                     std::ranges::all_of(request.members, [](const PlanMember& m) {
                        return m.downlink.limited() && (m.uplink.limited() || !m.can_relay);
                      });
-  return known && to_seconds(make_plan(request).predicted_t100) > kPackSecondsPerByte * double(bytes);
+  if (!known) return false;
+  PackingCosts costs;
+  for (const auto& [id, member] : context_.members.all()) {
+    if (!member.active() || member.installed >= payloads_.latest()) continue;
+    if (member.unpack_bytes_per_s <= 0) return false;
+    costs.unpack_s = std::max(costs.unpack_s, double(bytes) / member.unpack_bytes_per_s);
+  }
+  costs.as_it_is_s = to_seconds(make_plan(request).predicted_t100);
+  costs.packed_share = payloads_.packed_share();
+  costs.take_over_s = payloads_.taking_over() ? double(bytes) / speeds_.take_over_bytes_per_s() : 0;
+  costs.pack_s = double(bytes) / speeds_.pack_bytes_per_s();
+  return weightcast::packing_pays(costs);
 }
 
 void PayloadAssigner::assign_all(Instant now) {

@@ -7,6 +7,7 @@
 #include "transport/core/origin/broadcast_times.h"
 #include "transport/core/origin/membership.h"
 #include "transport/core/origin/origin_payloads.h"
+#include "transport/core/origin/packing_decision.h"
 #include "transport/core/origin/publication_plans.h"
 
 namespace weightcast {
@@ -21,7 +22,14 @@ class PayloadAssigner {
  public:
   /// All outlive it.
   PayloadAssigner(PublicationContext& context, OriginPayloads& payloads, PublicationPlans& plans, BroadcastTimes& times)
-      : context_(context), payloads_(payloads), plans_(plans), times_(times) {}
+      : context_(context),
+        payloads_(payloads),
+        plans_(plans),
+        times_(times),
+        speeds_(context.config.pack_bytes_per_s) {}
+
+  /// A payload is whole: what it took tells how fast this origin is.
+  void handle_made(const MadePayload& made) { speeds_.handle_made(made); }
 
   /// Gives each of these what it needs to come to the latest version, or has it made.
   void assign(Instant now, const std::vector<Member*>& members);
@@ -38,13 +46,14 @@ class PayloadAssigner {
                                     const std::function<bool(PayloadId)>& can_make) const;
   /// How `member` comes to the payload's version if it takes this payload.
   [[nodiscard]] CatchUpPath catch_up_path_of(PayloadId payload, const Member& member) const;
-  /// Whether the latest version would arrive sooner if it was packed, as far as rates tell.
+  /// Whether the latest version would arrive sooner if it was packed, as far as rates and measured speeds tell.
   [[nodiscard]] bool packing_pays(Instant now) const;
 
   PublicationContext& context_;
   OriginPayloads& payloads_;
   PublicationPlans& plans_;
   BroadcastTimes& times_;
+  PackingSpeeds speeds_;
 };
 
 }  // namespace weightcast

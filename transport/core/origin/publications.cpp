@@ -55,7 +55,7 @@ Status Publications::check_version(Version version) const {
 
 // ---- new versions
 
-void Publications::handle_publish_begun(Instant now, std::shared_ptr<const Manifest> manifest, bool packable) {
+void Publications::handle_publish_begun(Instant now, std::shared_ptr<const Manifest> manifest, double packed_share) {
   if (const Status ok = check_version(manifest->version);
       !ok.has_value() || !manifest->open || payloads_.taking_over()) {
     actions_.push(action::warning(fmt::format("version {} is not begun: {}", manifest->version.value,
@@ -63,7 +63,7 @@ void Publications::handle_publish_begun(Instant now, std::shared_ptr<const Manif
     return;
   }
   adopt_foreign(*manifest);
-  payloads_.begin_version(std::move(manifest), packable);
+  payloads_.begin_version(std::move(manifest), packed_share);
   assigner_.assign_all(now);
   settle(now);
 }
@@ -88,6 +88,7 @@ void Publications::handle_publish(Instant now, Instant started_at, const MadePay
     if (begun) abandon_version(now, version);
     return;
   }
+  assigner_.handle_made(made);
   tell(version, *growth);
   const Version previous = payloads_.newest_before(version);
 
@@ -198,6 +199,8 @@ void Publications::handle_patch_made(Instant now, PayloadId payload, const Resul
     std::string text = fmt::format("no {}: {}", to_string(payload), held.error().detail);
     const bool expected = held.error().code == Errc::kTooLarge;
     actions_.push(expected ? action::info(std::move(text)) : action::warning(std::move(text)));
+  } else {
+    assigner_.handle_made(*made);
   }
   assigner_.assign_all(now);
   settle(now);

@@ -48,7 +48,7 @@ class Publications {
   /// See OriginCore.
   void restore(std::shared_ptr<const Manifest> manifest, const std::vector<Digest>& chunk_digests);
   [[nodiscard]] Status check_version(Version version) const;
-  void handle_publish_begun(Instant now, std::shared_ptr<const Manifest> manifest, bool packable);
+  void handle_publish_begun(Instant now, std::shared_ptr<const Manifest> manifest, double packed_share);
   void handle_publish_grown(Instant now, const MadePayload& grown);
   void handle_publish(Instant now, Instant started_at, const MadePayload& made);
   void handle_publish_failed(Instant now, Version version);

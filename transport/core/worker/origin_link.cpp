@@ -46,6 +46,7 @@ void OriginLink::handle_connected(Instant now, wire::Join join) {
   join.mutable_listen()->set_port(config_.listen_port);
   join.set_uplink_bytes_per_s(config_.uplink.bytes_per_s);
   join.set_downlink_bytes_per_s(config_.downlink.bytes_per_s);
+  join.set_unpack_bytes_per_s(config_.unpack_bytes_per_s);
   join.set_leaf_only(config_.leaf_only);
   join.set_standby(config_.standby);
   wire::Message message;

@@ -18,6 +18,7 @@ struct WorkerConfig {
   std::uint16_t listen_port = 0;
   Rate uplink{};
   Rate downlink{};
+  double unpack_bytes_per_s = 0;  ///< of packed payloads, by a sample; 0: not known
   bool leaf_only = false;
   bool standby = false;
   std::uint32_t versions_kept = 2;
