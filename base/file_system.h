@@ -207,7 +207,8 @@ inline constexpr std::size_t kWriteBytes = 64 * kKiB;
 [[nodiscard]] Result<std::string> read_file(FileSystem& files, const std::filesystem::path& path,
                                             std::uint64_t bytes_max);
 
-/// Whether `path` exists. A link exists if its target does.
+/// Whether `path` exists. A link exists if its target does. False, too, if the disk does not say: ask info() where that
+/// matters.
 [[nodiscard]] bool exists(FileSystem& files, const std::filesystem::path& path);
 /// Makes the directory and those above it that are missing. Their names survive a power cut. Harmless if it exists.
 [[nodiscard]] Status make_directories(FileSystem& files, const std::filesystem::path& path);

@@ -64,6 +64,24 @@ TEST(InstallPatched, CanBeDoneAgainAfterAnyOfItsCallsHasFailed) {
   }
 }
 
+TEST(InstallPatched, PutsThePatchInThePlaceOfALostVersionsWhateverFails) {
+  for (std::uint64_t call = 1; call <= 20; ++call) {
+    AppliedPatch store;
+    const PayloadId patch = store.manifest.id();
+    ASSERT_TRUE(store.files.make_directory(store.layout.patch(patch)).has_value());
+    ASSERT_TRUE(store.files.make_directory(store.layout.incoming(patch) / "new").has_value());
+    store.files.fail_call(call, EIO);
+    const bool failed = !store.install().has_value();
+    store.files.fail_call(1000, EIO);
+    if (failed) {
+      store.apply();
+      const Status again = store.install();
+      ASSERT_TRUE(again.has_value()) << call << ": " << again.error().message();
+    }
+    EXPECT_TRUE(exists(store.files, store.layout.patch(patch) / "new")) << call;
+  }
+}
+
 TEST(InstallPatched, CanBeDoneAgainAfterACallAndItsUndoingHaveFailed) {
   // Every version and patch that a failed try may have moved lies where it was to go.
   AppliedPatch store;

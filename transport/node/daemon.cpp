@@ -2,14 +2,15 @@
 
 #include <fmt/format.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <cerrno>
-#include <condition_variable>
+#include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
-#include <mutex>
 #include <random>
-#include <thread>
+#include <string_view>
 #include <utility>
 
 #include "base/heap.h"
@@ -86,23 +87,22 @@ namespace {
 
 /// Ends the process if stopping it takes longer than kStopTimeout: a disk that hangs holds the threads that wait for
 /// it, and those who wait for the threads. Nothing is lost that kill -9 would not lose, which the store survives.
+/// An alarm rather than a thread, because a host may have none left.
 class StopDeadline {
  public:
+  StopDeadline() = default;
+  ~StopDeadline() { ::alarm(0); }
+  StopDeadline(const StopDeadline&) = delete;
+  StopDeadline& operator=(const StopDeadline&) = delete;
+
   void start() {
-    thread_ = std::jthread([](const std::stop_token& stopped) {
-      std::mutex mutex;
-      std::unique_lock lock(mutex);
-      std::condition_variable_any changed;
-      changed.wait_for(lock, stopped, kStopTimeout, [] { return false; });
-      if (stopped.stop_requested()) return;
-      log_warning("the disk did not let go of what is under way within {:.3g} s; ending all the same",
-                  to_seconds(kStopTimeout));
+    std::signal(SIGALRM, [](int) {
+      constexpr std::string_view kText = "the disk did not let go of what is under way in time; ending all the same\n";
+      static_cast<void>(!::write(STDERR_FILENO, kText.data(), kText.size()));
       std::_Exit(EXIT_SUCCESS);
     });
+    ::alarm(unsigned(std::chrono::duration_cast<std::chrono::seconds>(kStopTimeout).count()));
   }
-
- private:
-  std::jthread thread_;
 };
 
 std::uint64_t host_entropy() {

@@ -31,8 +31,12 @@ Result<FilesRef> take_spare(const StoreLayout& layout, PayloadId payload, const 
 }
 
 Status move_patch(const StoreLayout& layout, PayloadId patch) {
-  // A try that failed after this step has moved it already.
-  if (!exists(layout.files(), layout.incoming(patch)) && exists(layout.files(), layout.patch(patch))) return {};
+  if (const Result<FileInfo> arrived = layout.files().info(layout.incoming(patch)); !arrived.has_value()) {
+    if (arrived.error().code != Errc::kNotFound) return arrived.error();
+    // A try that failed after this step has moved it already.
+    WC_TRY(layout.files().info(layout.patch(patch)));
+    return {};
+  }
   // One is there if the version was here before, and was lost.
   WC_TRY(layout.throw_away(layout.patch(patch)));
   return layout.files().rename(layout.incoming(patch), layout.patch(patch));
