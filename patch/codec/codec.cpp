@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 
@@ -9,11 +10,6 @@
 
 namespace weightcast {
 namespace {
-
-struct Finished {
-  SegmentHeader header;
-  std::vector<std::byte> frame;
-};
 
 /// Encodes the segments of a plan, on several threads or on the caller's, and hands them out in order.
 /// Invariant: a segment is encoded only while fewer than `window` others wait between it and the next one to hand out.
@@ -37,12 +33,12 @@ class EncodeQueue {
   }
 
   /// Waits for the next segment in order.
-  Result<Finished> pop() {
+  Result<EncodedSegment> pop() {
     if (own_) return encode(plan_[handed_out_++], *own_, own_before_, own_after_);
     std::unique_lock lock(mutex_);
     auto& slot = slots_[handed_out_ % slots_.size()];
     changed_.wait(lock, [&] { return slot.has_value(); });
-    Result<Finished> finished = std::move(*slot);
+    Result<EncodedSegment> finished = std::move(*slot);
     slot.reset();
     ++handed_out_;
     lock.unlock();
@@ -60,7 +56,7 @@ class EncodeQueue {
       if (stopped_ || taken_ == plan_.size()) return;
       const std::size_t index = taken_++;
       lock.unlock();
-      Result<Finished> finished = encode(plan_[index], encoder, before, after);
+      Result<EncodedSegment> finished = encode(plan_[index], encoder, before, after);
       lock.lock();
       slots_[index % slots_.size()].emplace(std::move(finished));
       lock.unlock();
@@ -68,14 +64,14 @@ class EncodeQueue {
     }
   }
 
-  Result<Finished> encode(const SegmentRange& range, SegmentEncoder& encoder, std::vector<std::byte>& before_scratch,
-                          std::vector<std::byte>& after_scratch) const {
+  Result<EncodedSegment> encode(const SegmentRange& range, SegmentEncoder& encoder,
+                                std::vector<std::byte>& before_scratch, std::vector<std::byte>& after_scratch) const {
     Bytes before;
     if (range.has_base()) {
       WC_ASSIGN(before, base_.view(range.base_offset, range.size_bytes, before_scratch));
     }
     WC_ASSIGN(const Bytes after, result_.view(range.result_offset, range.size_bytes, after_scratch));
-    Finished finished;
+    EncodedSegment finished;
     finished.header = encoder.encode(range, before, after, finished.frame);
     return finished;
   }
@@ -85,7 +81,7 @@ class EncodeQueue {
   const ByteSource& result_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<std::optional<Result<Finished>>> slots_;
+  std::vector<std::optional<Result<EncodedSegment>>> slots_;
   std::size_t taken_ = 0;
   std::size_t handed_out_ = 0;
   bool stopped_ = false;
@@ -98,13 +94,12 @@ Error corrupt(std::string what) { return fail(Errc::kCorrupt, Op::kParse, "patch
 
 }  // namespace
 
-Result<PatchSummary> encode_patch(const PatchHead& head, const ByteSource& base, const ByteSource& result,
-                                  const EncodeOptions& options, const PatchSink& sink) {
-  if (base.size_bytes() != head.base_bytes || result.size_bytes() != head.result_bytes) {
-    return fail(Errc::kInvalidArgument, Op::kEncode,
-                fmt::format("the snapshots have {} and {} bytes, their layouts {} and {}", base.size_bytes(),
-                            result.size_bytes(), head.base_bytes, head.result_bytes));
-  }
+namespace {
+
+/// Writes a patch whose segments `next` gives in the order of the plan.
+template <typename Next>
+Result<PatchSummary> write_frames(const PatchHead& head, const std::vector<SegmentRange>& plan, const Next& next,
+                                  const PatchSink& sink) {
   PatchSummary summary;
   const auto emit = [&](Bytes bytes) {
     summary.patch_bytes += bytes.size();
@@ -113,23 +108,50 @@ Result<PatchSummary> encode_patch(const PatchHead& head, const ByteSource& base,
   std::vector<std::byte> frame;
   write_head(head, frame);
   WC_TRY(emit(frame));
-  const std::vector<SegmentRange> plan = plan_segments(head);
   DigestStream results;
-  {
-    EncodeQueue queue(plan, base, result, options);
-    for (std::size_t i = 0; i < plan.size(); ++i) {
-      WC_ASSIGN(const Finished finished, queue.pop());
-      WC_TRY(emit(finished.frame));
-      results.update(finished.header.result_digest.bytes);
-      summary.cells += finished.header.range.size_bytes / geometry_of(finished.header.range.kind).bytes;
-      summary.changed_cells += finished.header.changed_cells;
-    }
-  }
+  const auto put = [&](const EncodedSegment& segment) {
+    results.update(segment.header.result_digest.bytes);
+    summary.cells += segment.header.range.size_bytes / geometry_of(segment.header.range.kind).bytes;
+    summary.changed_cells += segment.header.changed_cells;
+    return emit(segment.frame);
+  };
+  for (std::size_t i = 0; i < plan.size(); ++i) WC_TRY(next(put));
   summary.segments = std::uint32_t(plan.size());
   frame.clear();
   write_end({summary.segments, results.digest()}, frame);
   WC_TRY(emit(frame));
   return summary;
+}
+
+}  // namespace
+
+Result<PatchSummary> encode_patch(const PatchHead& head, const ByteSource& base, const ByteSource& result,
+                                  const EncodeOptions& options, const PatchSink& sink) {
+  if (base.size_bytes() != head.base_bytes || result.size_bytes() != head.result_bytes) {
+    return fail(Errc::kInvalidArgument, Op::kEncode,
+                fmt::format("the snapshots have {} and {} bytes, their layouts {} and {}", base.size_bytes(),
+                            result.size_bytes(), head.base_bytes, head.result_bytes));
+  }
+  const std::vector<SegmentRange> plan = plan_segments(head);
+  std::optional<EncodeQueue> queue;
+  const auto next = [&](const auto& take) -> Status {
+    // After the head has been written: it can be sent while the first segment is encoded.
+    if (!queue) queue.emplace(plan, base, result, options);
+    WC_ASSIGN(const EncodedSegment segment, queue->pop());
+    return take(segment);
+  };
+  return write_frames(head, plan, next, sink);
+}
+
+Result<PatchSummary> write_patch(const PatchHead& head, std::span<const EncodedSegment> segments,
+                                 const PatchSink& sink) {
+  const std::vector<SegmentRange> plan = plan_segments(head);
+  if (!std::ranges::equal(plan, segments, {}, {}, [](const EncodedSegment& segment) { return segment.header.range; })) {
+    return fail(Errc::kInvalidArgument, Op::kEncode, "patch: its segments are not those that its head plans");
+  }
+  auto segment = segments.begin();
+  return write_frames(
+      head, plan, [&](const auto& take) { return take(*segment++); }, sink);
 }
 
 // How long the frame is that begins in the buffer, as far as its bytes tell; at least one more than there are where

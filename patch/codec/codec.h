@@ -33,6 +33,15 @@ struct PatchSummary {
 Result<PatchSummary> encode_patch(const PatchHead& head, const ByteSource& base, const ByteSource& result,
                                   const EncodeOptions& options, const PatchSink& sink);
 
+/// The same of segments that were encoded before: all of the head's plan, in order. Each is its header and its frame.
+/// Errors: those of the sink; kInvalidArgument (other segments than the head plans).
+struct EncodedSegment {
+  SegmentHeader header;
+  std::vector<std::byte> frame;
+};
+Result<PatchSummary> write_patch(const PatchHead& head, std::span<const EncodedSegment> segments,
+                                 const PatchSink& sink);
+
 /// A segment that owns its bytes.
 class OwnedSegment {
  public:

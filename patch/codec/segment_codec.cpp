@@ -46,16 +46,26 @@ SegmentHeader SegmentEncoder::encode(const SegmentRange& range, Bytes before, By
                                      std::vector<std::byte>& out) {
   WC_CHECK(after.size() == range.size_bytes && before.size() == (range.has_base() ? range.size_bytes : 0));
   if (!range.has_base()) return encode_whole(range, after, out);
+  sparse_payload_.clear();
+  return choose(range, sparse_.encode(range.kind, before, after, sparse_payload_), before, after, out);
+}
+
+// choose() reads the cells for a mode other than kUnchanged and kSparse.
+bool SegmentEncoder::needs_cells(const SegmentRange& range, const SparseEncoder::Outcome& outcome) const {
+  if (outcome.changed_cells == 0) return false;
+  return outcome.too_many || outcome.clustered || double(sparse_payload_.size()) > kSparseShareMax * range.size_bytes;
+}
+
+SegmentHeader SegmentEncoder::choose(const SegmentRange& range, const SparseEncoder::Outcome& outcome, Bytes before,
+                                     Bytes after, std::vector<std::byte>& out) {
   SegmentHeader header;
   header.range = range;
   header.mode = SegmentMode::kRaw;
   Bytes best = after;
-  sparse_payload_.clear();
-  const SparseEncoder::Outcome outcome = sparse_.encode(range.kind, before, after, sparse_payload_);
   if (outcome.changed_cells == 0) {
     header.mode = SegmentMode::kUnchanged;
     best = {};
-  } else if (!outcome.too_many && sparse_payload_.size() < after.size()) {
+  } else if (!outcome.too_many && sparse_payload_.size() < range.size_bytes) {
     header.mode = SegmentMode::kSparse;
     best = sparse_payload_;
   }
@@ -71,6 +81,39 @@ SegmentHeader SegmentEncoder::encode(const SegmentRange& range, Bytes before, By
   header.payload_bytes = std::uint32_t(best.size());
   write_segment(header, best, out);
   return header;
+}
+
+Status SegmentEncoder::begin(const SegmentRange& range, const CellChanges& changes, ReadCells read) {
+  WC_CHECK(range.has_base());
+  range_ = range;
+  changes_ = &changes;
+  read_ = std::move(read);
+  sparse_payload_.clear();
+  return sparse_.begin(range.kind, range.size_bytes / geometry_of(range.kind).bytes, changes, read_);
+}
+
+void SegmentEncoder::next(MutableBytes window) { sparse_.next(window); }
+
+Result<SegmentHeader> SegmentEncoder::finish(std::vector<std::byte>& out) {
+  std::optional<SparseEncoder::Outcome> outcome = sparse_.end(sparse_payload_);
+  std::vector<std::byte> before, after;
+  while (!outcome) {
+    before.resize(std::min<std::size_t>(kWindowBytes, range_.size_bytes));
+    for (std::uint32_t at = 0; at < range_.size_bytes;) {
+      const MutableBytes window =
+          MutableBytes(before).first(std::min<std::size_t>(before.size(), range_.size_bytes - at));
+      WC_TRY(read_(at, window));
+      sparse_.next(window);
+      at += std::uint32_t(window.size());
+    }
+    outcome = sparse_.end(sparse_payload_);
+  }
+  if (!needs_cells(range_, *outcome)) return choose(range_, *outcome, {}, {}, out);
+  before.resize(range_.size_bytes);
+  WC_TRY(read_(0, before));
+  after = before;
+  change_cells(*changes_, geometry_of(range_.kind).bytes, 0, after);
+  return choose(range_, *outcome, before, after, out);
 }
 
 Result<SegmentDecoder> SegmentDecoder::start(const Segment& segment, const Kernels& kernels) {

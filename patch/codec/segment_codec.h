@@ -3,6 +3,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/units.h"
 #include "patch/codec/planes.h"
 #include "patch/codec/segment.h"
 #include "patch/codec/sparse.h"
@@ -19,7 +20,25 @@ class SegmentEncoder {
   /// `after` the new ones. Both are as long as the range.
   SegmentHeader encode(const SegmentRange& range, Bytes before, Bytes after, std::vector<std::byte>& out);
 
+  /// The old cells of a window may be so many bytes: every kind's encoder goes by chunks of them.
+  static constexpr std::size_t kWindowBytes = 256 * kKiB;
+  static_assert(kWindowBytes % (kChunkCells * kCellBytesMax) == 0);
+
+  /// Makes the segment that encode() makes, from the old cells and a list of the changes: begin(), next() for each
+  /// window of old cells in turn, which become the new ones in their place, and finish(). All windows but the last have
+  /// kWindowBytes. `read` gives old cells of the range a second time: samples before, and all of them where the samples
+  /// were misleading or where changes are dense or clustered. The range has a base. `changes` and what `read` refers to
+  /// stay as they are until finish() has returned. Errors: those of `read`.
+  Status begin(const SegmentRange& range, const CellChanges& changes, ReadCells read);
+  void next(MutableBytes window);
+  Result<SegmentHeader> finish(std::vector<std::byte>& out);
+
  private:
+  /// The segment of what sparse_ has found, or of the other modes where they are shorter. `before` and `after` are read
+  /// only if needs_cells() says so.
+  SegmentHeader choose(const SegmentRange& range, const SparseEncoder::Outcome& outcome, Bytes before, Bytes after,
+                       std::vector<std::byte>& out);
+  [[nodiscard]] bool needs_cells(const SegmentRange& range, const SparseEncoder::Outcome& outcome) const;
   /// Of a range without base: planes, or the cells as they are, made in their place.
   SegmentHeader encode_whole(const SegmentRange& range, Bytes after, std::vector<std::byte>& out);
   /// Planes of the cells, if they are shorter than `best`.
@@ -29,6 +48,10 @@ class SegmentEncoder {
   SparseEncoder sparse_;
   PlanesEncoder planes_;
   std::vector<std::byte> sparse_payload_;
+  // Of a segment that is made from a list of changes.
+  SegmentRange range_;
+  const CellChanges* changes_ = nullptr;
+  ReadCells read_;
   std::vector<std::byte> xor_payload_;
   std::vector<std::byte> planes_payload_;
 };

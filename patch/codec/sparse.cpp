@@ -34,27 +34,38 @@ bool is_clustered(std::uint32_t changed, std::uint32_t touched_blocks, std::size
 
 }  // namespace
 
-template <CellKind Kind>
-void SparseEncoder::sample(Bytes before, Bytes after) {
-  using Ops = CellOps<Kind>;
-  constexpr std::size_t kWidth = sizeof(typename Ops::Cell);
-  const std::size_t cells = before.size() / kWidth;
+template <typename Sample>
+void SparseEncoder::sample_chunks(std::size_t cells, const Sample& sample) {
   const std::size_t chunks = (cells + kChunkCells - 1) / kChunkCells;
   const std::size_t stride = std::max<std::size_t>(chunks / kSampleChunks, 1);
   sampled_ = {};
   sampled_cells_ = 0;
   // Two tables, because neighbours tend to have equal keys and would wait for each other's increment.
-  std::array<std::array<std::uint32_t, 256>, 2> seen{};
+  KeysSeen seen{};
   for (std::size_t chunk = stride / 2; chunk < chunks; chunk += stride) {
     const std::size_t begin = chunk * kChunkCells;
-    const std::size_t count = std::min(kChunkCells, cells - begin);
-    const std::byte* old_cells = before.data() + begin * kWidth;
-    for (std::size_t i = 0; i < count; ++i) ++seen[i & 1][Ops::key(Ops::load(old_cells + i * kWidth))];
-    sampled_cells_ += count;
-    const std::size_t changes = kernels_.diff(kWidth, old_cells, after.data() + begin * kWidth, count, changed_);
-    for (std::size_t i = 0; i < changes; ++i) ++sampled_.changed[Ops::key(Ops::load(old_cells + changed_[i] * kWidth))];
+    sample(begin, std::min(kChunkCells, cells - begin), seen);
   }
   for (unsigned key = 0; key < 256; ++key) sampled_.cells[key] = seen[0][key] + seen[1][key];
+}
+
+template <CellKind Kind>
+void SparseEncoder::sample_chunk(const std::byte* old_cells, std::size_t count, std::size_t changes, KeysSeen& seen) {
+  using Ops = CellOps<Kind>;
+  constexpr std::size_t kWidth = sizeof(typename Ops::Cell);
+  for (std::size_t i = 0; i < count; ++i) ++seen[i & 1][Ops::key(Ops::load(old_cells + i * kWidth))];
+  sampled_cells_ += count;
+  for (std::size_t i = 0; i < changes; ++i) ++sampled_.changed[Ops::key(Ops::load(old_cells + changed_[i] * kWidth))];
+}
+
+template <CellKind Kind>
+void SparseEncoder::sample(Bytes before, Bytes after) {
+  constexpr std::size_t kWidth = sizeof(typename CellOps<Kind>::Cell);
+  sample_chunks(before.size() / kWidth, [&](std::size_t begin, std::size_t count, KeysSeen& seen) {
+    const std::byte* old_cells = before.data() + begin * kWidth;
+    const std::size_t changes = kernels_.diff(kWidth, old_cells, after.data() + begin * kWidth, count, changed_);
+    sample_chunk<Kind>(old_cells, count, changes, seen);
+  });
 }
 
 // Inlined by force: a third of the time of the loop that calls it would be the call.
@@ -89,18 +100,51 @@ template <CellKind Kind>
   return hazard_class;
 }
 
+void SparseEncoder::begin_scan() {
+  exact_ = {};
+  step_counts_ = {};
+  escapes_.clear();
+  line_ = 0;
+  origin_ = 0;
+  changed_cells_ = 0;
+  touched_blocks_ = 0;
+}
+
+template <CellKind Kind, typename NewCell, typename Prefetch>
+[[gnu::always_inline]] inline void SparseEncoder::scan_chunk(const std::byte* old_cells, std::size_t count,
+                                                             std::size_t changes, const NewCell& new_cell,
+                                                             Prefetch&& prefetch) {
+  constexpr std::size_t kWidth = sizeof(typename CellOps<Kind>::Cell);
+  if (changed_cells_ + changes > kChangesMax) {
+    changed_cells_ += changes;
+    return;
+  }
+  prefetch(2);
+  kernels_.weigh(Kind, old_cells, count, model_, chunk_);
+  if (places_.size() < changed_cells_ + changes) {
+    const std::size_t wanted = std::max(changed_cells_ + changes, places_.size() + places_.size() / 2);
+    resize_changes(std::min(wanted, kChangesMax), kWidth);
+  }
+  std::size_t block = kChunkBlocks;
+  for (std::size_t i = 0; i < changes; ++i) {
+    prefetch(1);
+    const std::size_t cell = changed_[i];
+    touched_blocks_ += cell / kBlockCells != block;
+    block = cell / kBlockCells;
+    const std::size_t change = changed_cells_ + i;
+    const unsigned hazard_class = collect<Kind>(old_cells + cell * kWidth, new_cell(i), change);
+    position_cell(cell, line_, hazard_class, change);
+  }
+  changed_cells_ += changes;
+  line_ += chunk_.total();
+}
+
 template <CellKind Kind>
 void SparseEncoder::scan(Bytes before, Bytes after) {
   constexpr std::size_t kWidth = sizeof(typename CellOps<Kind>::Cell);
   const std::size_t cells = before.size() / kWidth;
-  exact_ = {};
-  step_counts_ = {};
-  escapes_.clear();
-  origin_ = 0;
-  changed_cells_ = 0;
-  touched_blocks_ = 0;
+  begin_scan();
   DigestStream digest;
-  std::uint64_t line = 0;
   for (std::size_t begin = 0; begin < cells; begin += kChunkCells) {
     const std::size_t count = std::min(kChunkCells, cells - begin);
     const std::byte* old_cells = before.data() + begin * kWidth;
@@ -110,30 +154,10 @@ void SparseEncoder::scan(Bytes before, Bytes after) {
     update_digest(digest, Bytes(new_cells, count * kWidth), prefetch);
     prefetch.step(2);
     const std::size_t changes = kernels_.diff(kWidth, old_cells, new_cells, count, changed_);
-    if (changed_cells_ + changes > kChangesMax) {
-      changed_cells_ += changes;
-      prefetch.finish();
-      continue;
-    }
-    prefetch.step(2);
-    kernels_.weigh(Kind, old_cells, count, model_, chunk_);
-    if (places_.size() < changed_cells_ + changes) {
-      const std::size_t wanted = std::max(changed_cells_ + changes, places_.size() + places_.size() / 2);
-      resize_changes(std::min(wanted, kChangesMax), kWidth);
-    }
-    std::size_t block = kChunkBlocks;
-    for (std::size_t i = 0; i < changes; ++i) {
-      prefetch.step();
-      const std::size_t cell = changed_[i];
-      touched_blocks_ += cell / kBlockCells != block;
-      block = cell / kBlockCells;
-      const std::size_t change = changed_cells_ + i;
-      const unsigned hazard_class = collect<Kind>(old_cells + cell * kWidth, new_cells + cell * kWidth, change);
-      position_cell(cell, line, hazard_class, change);
-    }
+    scan_chunk<Kind>(
+        old_cells, count, changes, [&](std::size_t i) { return new_cells + changed_[i] * kWidth; },
+        [&](std::size_t times) { prefetch.step(times); });
     prefetch.finish();
-    changed_cells_ += changes;
-    line += chunk_.total();
   }
   result_digest_ = digest.digest();
 }
@@ -188,11 +212,19 @@ bool SparseEncoder::refit(std::size_t cells) {
   return true;
 }
 
+template <CellKind Kind>
+SparseEncoder::Outcome SparseEncoder::outcome_of(std::size_t cells, std::vector<std::byte>& out) {
+  Outcome outcome{std::uint32_t(changed_cells_), result_digest_, false, changed_cells_ > kChangesMax};
+  if (changed_cells_ == 0 || outcome.too_many) return outcome;
+  outcome.clustered = is_clustered(outcome.changed_cells, touched_blocks_, cells);
+  write<Kind>(out);
+  return outcome;
+}
+
 SparseEncoder::Outcome SparseEncoder::encode(CellKind kind, Bytes before, Bytes after, std::vector<std::byte>& out) {
   WC_CHECK(before.size() == after.size() && before.size() % geometry_of(kind).bytes == 0);
   const std::size_t cells = before.size() / geometry_of(kind).bytes;
-  Outcome outcome;
-  with_cell_kind(kind, [&]<CellKind Kind>() {
+  return with_cell_kind(kind, [&]<CellKind Kind>() {
     sample<Kind>(before, after);
     model_ = fit_hazard(sampled_);
     reserve_changes(cells, geometry_of(Kind).bytes);
@@ -202,12 +234,89 @@ SparseEncoder::Outcome SparseEncoder::encode(CellKind kind, Bytes before, Bytes 
       curve_ = GapCurve(model_.scale_bits);
       scan<Kind>(before, after);
     }
-    outcome = {std::uint32_t(changed_cells_), result_digest_, false, changed_cells_ > kChangesMax};
-    if (changed_cells_ == 0 || outcome.too_many) return;
-    outcome.clustered = is_clustered(outcome.changed_cells, touched_blocks_, cells);
-    write<Kind>(out);
+    return outcome_of<Kind>(cells, out);
   });
-  return outcome;
+}
+
+template <CellKind Kind>
+std::size_t SparseEncoder::find_changes(const std::byte* old_cells, std::size_t first_cell, std::size_t count) {
+  using Ops = CellOps<Kind>;
+  constexpr std::size_t kWidth = sizeof(typename Ops::Cell);
+  const std::vector<std::uint32_t>& listed = listed_->cells;
+  std::size_t changes = 0;
+  for (; next_listed_ < listed.size() && listed[next_listed_] < first_cell + count; ++next_listed_) {
+    const std::size_t cell = listed[next_listed_] - first_cell;
+    changed_[changes] = std::uint16_t(cell);
+    value_of_[changes] = std::uint32_t(next_listed_);
+    const auto value = Ops::load(listed_->values.data() + next_listed_ * kWidth);
+    changes += Ops::load(old_cells + cell * kWidth) != value;
+  }
+  return changes;
+}
+
+Status SparseEncoder::begin(CellKind kind, std::size_t cells, const CellChanges& changes, const ReadCells& read) {
+  const std::size_t width = geometry_of(kind).bytes;
+  WC_CHECK(changes.values.size() == changes.cells.size() * width);
+  WC_CHECK(changes.cells.empty() || changes.cells.back() < cells);
+  kind_ = kind;
+  cells_ = cells;
+  listed_ = &changes;
+  scanned_again_ = false;
+  Status status;
+  std::array<std::byte, kChunkCells * kCellBytesMax> chunk;
+  sample_chunks(cells, [&](std::size_t begin, std::size_t count, KeysSeen& seen) {
+    if (!status) return;
+    const MutableBytes old_cells = MutableBytes(chunk).first(count * width);
+    status = read(std::uint32_t(begin * width), old_cells);
+    if (!status) return;
+    next_listed_ = std::size_t(std::ranges::lower_bound(changes.cells, begin) - changes.cells.begin());
+    with_cell_kind(kind, [&]<CellKind Kind>() {
+      sample_chunk<Kind>(old_cells.data(), count, find_changes<Kind>(old_cells.data(), begin, count), seen);
+    });
+  });
+  WC_TRY(status);
+  model_ = fit_hazard(sampled_);
+  reserve_changes(cells, width);
+  curve_ = GapCurve(model_.scale_bits);
+  begin_scan();
+  next_cell_ = next_listed_ = 0;
+  digest_.reset();
+  return {};
+}
+
+template <CellKind Kind>
+void SparseEncoder::next_listed(MutableBytes cells) {
+  using Ops = CellOps<Kind>;
+  constexpr std::size_t kWidth = sizeof(typename Ops::Cell);
+  for (std::size_t left = cells.size() / kWidth, count = 0; left > 0; left -= count) {
+    count = std::min(kChunkCells, left);
+    std::byte* const chunk = cells.data() + (cells.size() - left * kWidth);
+    const std::size_t changes = find_changes<Kind>(chunk, next_cell_, count);
+    const auto new_cell = [&](std::size_t i) { return listed_->values.data() + value_of_[i] * kWidth; };
+    scan_chunk<Kind>(chunk, count, changes, new_cell, [](std::size_t) {});
+    for (std::size_t i = 0; i < changes; ++i) std::memcpy(chunk + changed_[i] * kWidth, new_cell(i), kWidth);
+    digest_.update(Bytes(chunk, count * kWidth));
+    next_cell_ += count;
+  }
+}
+
+void SparseEncoder::next(MutableBytes cells) {
+  WC_CHECK(next_cell_ % kChunkCells == 0 && cells.size() / geometry_of(kind_).bytes <= cells_ - next_cell_);
+  with_cell_kind(kind_, [&]<CellKind Kind>() { next_listed<Kind>(cells); });
+}
+
+std::optional<SparseEncoder::Outcome> SparseEncoder::end(std::vector<std::byte>& out) {
+  WC_CHECK(next_cell_ == cells_);
+  if (changed_cells_ <= kChangesMax && !scanned_again_ && refit(cells_)) {
+    scanned_again_ = true;
+    curve_ = GapCurve(model_.scale_bits);
+    begin_scan();
+    next_cell_ = next_listed_ = 0;
+    digest_.reset();
+    return std::nullopt;
+  }
+  result_digest_ = digest_.digest();
+  return with_cell_kind(kind_, [&]<CellKind Kind>() { return outcome_of<Kind>(cells_, out); });
 }
 
 // Both streams in one loop: each symbol waits for the one before it in its own stream only. No call in it, so that the

@@ -1,10 +1,13 @@
 #pragma once
 
+#include <array>
+#include <optional>
 #include <vector>
 
 #include "base/digest.h"
 #include "base/result.h"
 #include "patch/codec/cell.h"
+#include "patch/codec/cell_changes.h"
 #include "patch/codec/prefetch.h"
 #include "patch/codec/rans.h"
 #include "patch/codec/step_model.h"
@@ -36,6 +39,16 @@ class SparseEncoder {
   /// misleading.
   Outcome encode(CellKind kind, Bytes before, Bytes after, std::vector<std::byte>& out);
 
+  /// encode() without the new cells: `changes` names those that differ, and maybe others. Then come all old cells of
+  /// the range, by next(), and end(). `read` gives a sample of them before. `changes` stays as it is until then.
+  /// Errors: those of `read`.
+  Status begin(CellKind kind, std::size_t cells, const CellChanges& changes, const ReadCells& read);
+  /// The old cells that follow: a multiple of kChunkCells, or the last ones. Turns them into the new ones.
+  void next(MutableBytes cells);
+  /// After the last cell. Nothing if all old cells have to come once more, because the sample was misleading; that
+  /// happens once at most.
+  std::optional<Outcome> end(std::vector<std::byte>& out);
+
   /// Frees the buffers of the last range's changes.
   void release();
 
@@ -56,10 +69,29 @@ class SparseEncoder {
     std::size_t count;
   };
 
+  using KeysSeen = std::array<std::array<std::uint32_t, 256>, 2>;
+
+  /// Calls `sample(first cell, cells, keys seen)` for each chunk of the sample.
+  template <typename Sample>
+  void sample_chunks(std::size_t cells, const Sample& sample);
+  template <CellKind Kind>
+  void sample_chunk(const std::byte* old_cells, std::size_t count, std::size_t changes, KeysSeen& seen);
   template <CellKind Kind>
   void sample(Bytes before, Bytes after);
+  void begin_scan();
   template <CellKind Kind>
   void scan(Bytes before, Bytes after);
+  /// Codes the places of a chunk's changes, which stand in changed_. `new_cell(i)` is where the i-th one's value lies.
+  template <CellKind Kind, typename NewCell, typename Prefetch>
+  void scan_chunk(const std::byte* old_cells, std::size_t count, std::size_t changes, const NewCell& new_cell,
+                  Prefetch&& prefetch);
+  /// Puts those of the listed changes into changed_ that lie in a chunk and differ. Returns how many.
+  template <CellKind Kind>
+  std::size_t find_changes(const std::byte* old_cells, std::size_t first_cell, std::size_t count);
+  template <CellKind Kind>
+  void next_listed(MutableBytes cells);
+  template <CellKind Kind>
+  Outcome outcome_of(std::size_t cells, std::vector<std::byte>& out);
   /// Records the step of a changed cell; returns its class.
   template <CellKind Kind>
   unsigned collect(const std::byte* before, const std::byte* after, std::size_t change);
@@ -92,10 +124,21 @@ class SparseEncoder {
   RansEncoder position_coder_;
   RansEncoder step_coder_;
   StepCounts step_counts_;
+  std::uint64_t line_ = 0;  // hazard before the current chunk
   std::uint64_t origin_ = 0;
   std::size_t changed_cells_ = 0;
   std::uint32_t touched_blocks_ = 0;
   Digest result_digest_;
+
+  // Of a range whose changes are listed.
+  CellKind kind_{};
+  std::size_t cells_ = 0;
+  const CellChanges* listed_ = nullptr;
+  std::size_t next_cell_ = 0;
+  std::size_t next_listed_ = 0;
+  std::array<std::uint32_t, kChunkCells> value_of_;  // for each in changed_: which of the listed
+  DigestStream digest_;
+  bool scanned_again_ = false;
 };
 
 /// Applies the changes of a payload to the cells of a range, in windows of any length. One thread at a time. Memory:
