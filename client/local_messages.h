@@ -26,6 +26,17 @@ struct PublishRequest {
   }
 };
 
+struct PublishChangesRequest {
+  static constexpr std::uint32_t kNumber = 20;
+  std::uint64_t version = 0, base_version = 0;
+  bool allow_nonfinite = false;
+  std::uint64_t changes_bytes = 0;
+  template <typename M, typename F>
+  static void fields(M& m, F&& f) {
+    f(1, m.version), f(2, m.base_version), f(3, m.allow_nonfinite), f(4, m.changes_bytes);
+  }
+};
+
 struct PublishTaken {
   static constexpr std::uint32_t kNumber = 2;
   std::uint64_t version = 0, snapshot_bytes = 0;
@@ -252,7 +263,7 @@ struct Message {
   using Kind = std::variant<std::monostate, PublishRequest, PublishTaken, PublishProgress, PublishResult, StatusRequest,
                             StatusReply, VersionsRequest, VersionsReply, SubscribeRequest, VersionInstalled, ErrorReply,
                             VersionPreparing, PublishAccepted, WaitRequest, NextVersionRequest, NextVersionReply,
-                            AcquireRequest, ReleaseRequest>;
+                            AcquireRequest, ReleaseRequest, PublishChangesRequest>;
   Kind kind;
   std::uint64_t request_id = 0;
 

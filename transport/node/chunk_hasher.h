@@ -27,6 +27,8 @@ class ChunkHasher {
     if (filled_ > 0) end_chunk();
   }
   [[nodiscard]] const std::vector<Digest>& digests() const { return digests_; }
+  /// Forgets the digests. The next byte begins a chunk: after a whole one, or after finish().
+  void forget() { digests_.clear(); }
 
  private:
   void end_chunk() {

@@ -27,6 +27,16 @@ Status check_path(const std::string& path) {
 
 }  // namespace
 
+Error wrong_base(Version version, Version base, Version latest) {
+  const std::string last = latest == kNoVersion ? std::string("there is none yet; publish one whole")
+                                                : fmt::format(
+                                                      "the last one is {}; make the changes against that, or "
+                                                      "publish this version whole",
+                                                      latest.value);
+  return fail(Errc::kWrongBase, Op::kPublish,
+              fmt::format("version {}: it changes version {}, and {}", version.value, base.value, last));
+}
+
 Result<std::unique_ptr<LocalApi>> LocalApi::open(EventLoop& loop, Network& network, const std::string& socket_path,
                                                  LocalService& service) {
   std::unique_ptr<LocalApi> api(new LocalApi(loop, service));
@@ -95,7 +105,10 @@ Status LocalApi::handle(const std::shared_ptr<Session>& session, const local::Me
       session->subscription = id;
       check_waits(false);
       return {};
-    case Kind::kPublishRequest: handle_publish(session, id, message.publish_request()); return {};
+    case Kind::kPublishRequest: handle_order(session, id, order_of(*session, message.publish_request())); return {};
+    case Kind::kPublishChangesRequest:
+      handle_order(session, id, order_of(*session, message.publish_changes_request()));
+      return {};
     case Kind::kWaitRequest:
       if (const Status ok = handle_wait(*session, id, message.wait_request()); !ok.has_value()) {
         reply_error(*session, id, ok.error());
@@ -171,12 +184,18 @@ Result<Version> LocalApi::next_version() {
   return std::max(next, Version{given.value + 1});
 }
 
-Result<PublishOrder> LocalApi::order_of(Session& session, const local::PublishRequest& request) {
+Version LocalApi::last_version() {
+  if (!queue_.empty()) return queue_.back().order.version;
+  if (taking_ != kNoVersion) return taking_;
+  const auto installed = service_.installed();
+  return installed ? Version{installed->version()} : kNoVersion;
+}
+
+Result<PublishOrder> LocalApi::order_for(std::uint64_t version, bool allow_nonfinite) {
   PublishOrder order;
-  // Whatever becomes of the request, its descriptor is not the next one's.
-  UniqueFd descriptor = request.region() ? session.connection->take_descriptor() : UniqueFd();
   WC_ASSIGN(const Version next, next_version());
-  order.version = request.version() == 0 ? next : Version{request.version()};
+  order.version = version == 0 ? next : Version{version};
+  order.allow_nonfinite = allow_nonfinite;
   if (order.version > kVersionMax) {
     return fail(Errc::kInvalidArgument, Op::kPublish,
                 fmt::format("version {}: versions start at 1 and end at {}", order.version.value, kVersionMax.value));
@@ -190,7 +209,13 @@ Result<PublishOrder> LocalApi::order_of(Session& session, const local::PublishRe
                 fmt::format("version {}: {} publications wait already; try again when they are taken over",
                             order.version.value, queue_.size()));
   }
-  order.allow_nonfinite = request.allow_nonfinite();
+  return order;
+}
+
+Result<PublishOrder> LocalApi::order_of(Session& session, const local::PublishRequest& request) {
+  // Whatever becomes of the request, its descriptor is not the next one's.
+  UniqueFd descriptor = request.region() ? session.connection->take_descriptor() : UniqueFd();
+  WC_ASSIGN(PublishOrder order, order_for(request.version(), request.allow_nonfinite()));
   if (request.region()) {
     WC_ASSIGN(order.region, adopt_region(std::move(descriptor)));
     return order;
@@ -200,9 +225,20 @@ Result<PublishOrder> LocalApi::order_of(Session& session, const local::PublishRe
   return order;
 }
 
-void LocalApi::handle_publish(const std::shared_ptr<Session>& session, RequestId id,
-                              const local::PublishRequest& request) {
-  Result<PublishOrder> order = order_of(*session, request);
+Result<PublishOrder> LocalApi::order_of(Session& session, const local::PublishChangesRequest& request) {
+  UniqueFd descriptor = session.connection->take_descriptor();
+  WC_ASSIGN(PublishOrder order, order_for(request.version(), request.allow_nonfinite()));
+  order.changes = true;
+  order.base = Version{request.base_version()};
+  order.changes_bytes = request.changes_bytes();
+  if (const Version last = last_version(); order.base == kNoVersion || order.base != last) {
+    return wrong_base(order.version, order.base, last);
+  }
+  WC_ASSIGN(order.region, adopt_region(std::move(descriptor)));
+  return order;
+}
+
+void LocalApi::handle_order(const std::shared_ptr<Session>& session, RequestId id, Result<PublishOrder> order) {
   if (!order.has_value()) return reply_error(*session, id, order.error());
   local::Message out;
   out.mutable_publish_accepted()->set_version(order->version.value);

@@ -21,7 +21,14 @@ struct PublishOrder {
   std::string path;  ///< a safetensors file or a directory
   FileRef region;    ///< instead of a path: see adopt_region()
   bool allow_nonfinite = false;
+  /// The region holds changes (patch/changes/change_names.h): of so many bytes, against `base`.
+  bool changes = false;
+  std::uint64_t changes_bytes = 0;
+  Version base{};
 };
+
+/// kWrongBase: `version` changes `base`, and the last one is `latest`.
+[[nodiscard]] Error wrong_base(Version version, Version base, Version latest);
 
 /// What a node answers on its local socket. Origin and worker each implement it.
 class LocalService {
@@ -118,12 +125,17 @@ class LocalApi {
   void handle_closed(const std::shared_ptr<Session>& session);
   Status handle(const std::shared_ptr<Session>& session, const local::Message& message);
   Result<PublishOrder> order_of(Session& session, const local::PublishRequest& request);
-  void handle_publish(const std::shared_ptr<Session>& session, RequestId id, const local::PublishRequest& request);
+  Result<PublishOrder> order_of(Session& session, const local::PublishChangesRequest& request);
+  /// What the two kinds of publications have in common.
+  Result<PublishOrder> order_for(std::uint64_t version, bool allow_nonfinite);
+  void handle_order(const std::shared_ptr<Session>& session, RequestId id, Result<PublishOrder> order);
   Status handle_wait(Session& session, RequestId id, const local::WaitRequest& request);
   Result<local::VersionInstalled> handle_acquire(Session& session, const local::AcquireRequest& request);
   void handle_release(Session& session, Version version);
   void pin_all();
   [[nodiscard]] Result<Version> next_version();
+  /// The version that is the last one when all that wait have been taken over.
+  [[nodiscard]] Version last_version();
   [[nodiscard]] bool is_pending(Version version) const;
   void start_next_publish();
   void finish_publish(const Asker& asker, Result<std::uint64_t> taken);

@@ -6,7 +6,6 @@
 #include <cstring>
 #include <optional>
 
-#include "patch/codec/codec.h"
 #include "patch/snapshot/snapshot_stream.h"
 #include "transport/core/origin/catch_up.h"
 #include "transport/node/chunk_hasher.h"
@@ -15,8 +14,6 @@
 namespace weightcast {
 namespace {
 
-// A worker holds two at a time, with their code: so it stays below 16 MiB.
-constexpr std::uint32_t kSegmentBytes = 7 * kMiB;
 // Nothing is sent before the first is made, and the last is unpacked when everything has arrived: a few milliseconds
 // each. Of a snapshot that would have too many they are longer.
 constexpr std::uint32_t kPackedSegmentBytes = kMiB;
@@ -130,13 +127,7 @@ class VersionEncoding final : public PayloadSource {
       report(reported, fresh, std::min<std::uint64_t>(bytes_ - begin, fresh.size() * manifest_.chunk_bytes));
       reported += static_cast<std::uint32_t>(fresh.size());
     };
-    EncodeOptions options;
-    options.threads = jobs_.loop().threads_per_job_max();
-    const VersionSource after(*result_);
-    const std::unique_ptr<ByteSource> before =
-        base_ ? std::unique_ptr<ByteSource>(std::make_unique<VersionSource>(*base_))
-              : std::make_unique<MemorySource>(Bytes());
-    const Result<PatchSummary> summary = encode_patch(head, *before, after, options, [&](Bytes bytes) -> Status {
+    const auto sink = [&](Bytes bytes) -> Status {
       if (jobs_.cancelled()) return Jobs::cancelled_error(Op::kEncode);
       if (double(bytes_ + bytes.size()) >= limit_bytes) {
         return fail(Errc::kTooLarge, Op::kEncode,
@@ -147,7 +138,9 @@ class VersionEncoding final : public PayloadSource {
       hasher.update(bytes);
       report_new();
       return {};
-    });
+    };
+    const Result<PatchSummary> summary =
+        request_.encoded ? write_patch(head, request_.encoded->segments, sink) : encode(head, sink);
     if (!summary.has_value()) return summary.error();
     hasher.finish();
     report_new();
@@ -167,6 +160,16 @@ class VersionEncoding final : public PayloadSource {
   [[nodiscard]] bool is_packed() const { return request_.payload.is_packed(); }
   [[nodiscard]] double share_max() const { return is_packed() ? kPackedShareMax : kPatchShareMax; }
 
+  Result<PatchSummary> encode(const PatchHead& head, const PatchSink& sink) const {
+    EncodeOptions options;
+    options.threads = jobs_.loop().threads_per_job_max();
+    const VersionSource after(*result_);
+    const std::unique_ptr<ByteSource> before =
+        base_ ? std::unique_ptr<ByteSource>(std::make_unique<VersionSource>(*base_))
+              : std::make_unique<MemorySource>(Bytes());
+    return encode_patch(head, *before, after, options, sink);
+  }
+
   Status compare() {
     WC_ASSIGN(const double changed, changed_share(*base_, *result_));
     if (changed >= kChangedShareMax) {
@@ -183,9 +186,9 @@ class VersionEncoding final : public PayloadSource {
   }
 
   [[nodiscard]] std::uint32_t segment_bytes() const {
-    if (!is_packed()) return kSegmentBytes;
+    if (!is_packed()) return kPatchSegmentBytes;
     const std::uint64_t least = result_->size_bytes() / (kSegmentsMax / 2);
-    return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(least, kPackedSegmentBytes, kSegmentBytes));
+    return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(least, kPackedSegmentBytes, kPatchSegmentBytes));
   }
 
   Jobs& jobs_;

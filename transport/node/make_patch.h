@@ -1,19 +1,32 @@
 #pragma once
 
 #include <functional>
+#include <memory>
+#include <vector>
 
-#include "transport/core/origin/publications.h"
+#include "patch/codec/codec.h"
 #include "transport/io/jobs.h"
 #include "transport/io/store/store.h"
 #include "transport/node/payload_producer.h"
 
 namespace weightcast {
 
+/// A worker holds two at a time, with their code: so it stays below 16 MiB.
+inline constexpr std::uint32_t kPatchSegmentBytes = 7 * kMiB;
+
+/// A patch that was encoded while its result was made.
+struct EncodedPatch {
+  PayloadId payload{};
+  std::vector<EncodedSegment> segments;  ///< as plan_segments() has them for kPatchSegmentBytes
+};
+
 struct MakePatchRequest {
   PayloadId payload{};
   std::string model_id;
   /// Called on the loop's thread with the payload's size, as far as samples tell it.
   std::function<std::uint32_t(std::uint64_t payload_bytes)> choose_chunk_bytes;
+  /// The segments, if they are there already: then the versions are not compared.
+  std::shared_ptr<const EncodedPatch> encoded;
 };
 
 /// Compares two complete versions of the store, which must stay until it is done, and puts the patch between them into

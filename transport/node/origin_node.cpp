@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "proto/limits.h"
 #include "transport/io/log.h"
-#include "transport/node/make_patch.h"
+#include "transport/node/apply_changes.h"
 #include "transport/node/peer_records.h"
 #include "transport/node/takeover.h"
 
@@ -92,23 +92,56 @@ Result<Version> OriginNode::next_version() {
 
 void OriginNode::publish(PublishOrder order, std::function<void(Result<std::uint64_t>)> taken) {
   const Version version = order.version;
-  const Instant started_at = loop().now();
-  const Status ok = jobs_.cancelled() ? Status{Jobs::cancelled_error(Op::kPublish)} : core_->check_version(version);
+  Status ok = jobs_.cancelled() ? Status{Jobs::cancelled_error(Op::kPublish)} : core_->check_version(version);
+  if (ok.has_value() && order.changes) ok = check_base(version, order.base);
   if (!ok.has_value()) {
     jobs_.post([taken = std::move(taken), error = ok.error()] { taken(error); });
     return;
   }
+  encoded_.reset();
+  PayloadObserver observer = observe_publication(version, std::move(taken));
+  if (order.changes) return publish_changes(std::move(order), std::move(observer));
   TakeoverRequest takeover;
   takeover.version = version;
   takeover.path = std::move(order.path);
   takeover.region = std::move(order.region);
   takeover.model_id = config_.model_id;
   takeover.allow_nonfinite = order.allow_nonfinite;
-  takeover.sample_packing =
-      config_.packing == Packing::kAlways || (config_.packing == Packing::kAuto && config_.uplink.limited());
+  takeover.sample_packing = samples_packing();
   takeover.choose_chunk_bytes = [this](std::uint64_t bytes) {
     return core_->plan_for(loop().now(), bytes).chunk_bytes;
   };
+  take_over(jobs_, environment_.files, *store_, std::move(takeover), std::move(observer));
+}
+
+bool OriginNode::samples_packing() const {
+  return config_.packing == Packing::kAlways || (config_.packing == Packing::kAuto && config_.uplink.limited());
+}
+
+// The one before it may have been refused since it was asked for.
+Status OriginNode::check_base(Version version, Version base) const {
+  const Version latest = core_->latest();
+  if (base == latest && store_->find(base) != nullptr) return {};
+  return wrong_base(version, base, latest);
+}
+
+void OriginNode::publish_changes(PublishOrder order, PayloadObserver observer) {
+  ChangesRequest changes;
+  changes.version = order.version;
+  changes.base = order.base;
+  changes.changes = std::move(order.region);
+  changes.changes_bytes = order.changes_bytes;
+  changes.model_id = config_.model_id;
+  changes.allow_nonfinite = order.allow_nonfinite;
+  changes.sample_packing = samples_packing();
+  changes.encodes_patch = config_.patches;
+  changes.choose_chunk_bytes = [this](std::uint64_t bytes) { return core_->plan_for(loop().now(), bytes).chunk_bytes; };
+  apply_changes(jobs_, environment_.files, *store_, std::move(changes), std::move(observer),
+                [this](std::shared_ptr<const EncodedPatch> encoded) { encoded_ = std::move(encoded); });
+}
+
+PayloadObserver OriginNode::observe_publication(Version version, std::function<void(Result<std::uint64_t>)> taken) {
+  const Instant started_at = loop().now();
   PayloadObserver observer;
   observer.begun = [this, version, started_at](std::shared_ptr<const Manifest> manifest, double packed_share) {
     started_[version] = {started_at, driver_->chunk_bytes_sent(), {}};
@@ -123,6 +156,7 @@ void OriginNode::publish(PublishOrder order, std::function<void(Result<std::uint
   observer.done = [this, version, started_at, taken = std::move(taken)](Result<MadePayload> copy) {
     if (!copy.has_value()) {
       log_warning("version {} was not published: {}", version.value, copy.error().message());
+      encoded_.reset();
       started_.erase(version);
       core_->handle_publish_failed(loop().now(), version);
       driver_->pump();
@@ -132,7 +166,7 @@ void OriginNode::publish(PublishOrder order, std::function<void(Result<std::uint
     driver_->pump();
     taken(copy->manifest->payload_bytes);
   };
-  take_over(jobs_, environment_.files, *store_, std::move(takeover), std::move(observer));
+  return observer;
 }
 
 void OriginNode::make(PayloadId patch) {
@@ -153,7 +187,10 @@ void OriginNode::make(PayloadId patch) {
     core_->handle_patch_made(loop().now(), patch, std::move(made));
     driver_->pump();
   };
-  make_patch(jobs_, environment_.files, *store_, {patch, config_.model_id, choose_chunk_bytes}, std::move(observer));
+  MakePatchRequest request{patch, config_.model_id, choose_chunk_bytes, nullptr};
+  // The store keeps what becomes of it; if that fails, comparing makes the same.
+  if (encoded_ && encoded_->payload == patch) request.encoded = std::move(encoded_);
+  make_patch(jobs_, environment_.files, *store_, std::move(request), std::move(observer));
 }
 
 std::optional<local::PublishResult> OriginNode::publish_result(Version version, double fraction) {

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "transport/core/origin/origin_core.h"
+#include "transport/node/make_patch.h"
 #include "transport/node/node.h"
 
 namespace weightcast {
@@ -35,13 +36,18 @@ class OriginNode final : public Node {
   };
 
   void handle_change();
+  PayloadObserver observe_publication(Version version, std::function<void(Result<std::uint64_t>)> taken);
+  void publish_changes(PublishOrder order, PayloadObserver observer);
+  [[nodiscard]] Status check_base(Version version, Version base) const;
+  [[nodiscard]] bool samples_packing() const;
   void make(PayloadId patch);
 
   std::unique_ptr<OriginCore> core_;
   std::uint64_t peer_records_written_ = 0;  // generation
   bool writing_peer_records_ = false;
-  double encode_s_ = 0;                 // of the last patch
-  std::map<Version, Started> started_;  // the last few publications
+  double encode_s_ = 0;                          // of the last patch
+  std::shared_ptr<const EncodedPatch> encoded_;  // to the latest version, until it is asked for
+  std::map<Version, Started> started_;           // the last few publications
 };
 
 }  // namespace weightcast

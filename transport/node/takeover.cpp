@@ -10,9 +10,9 @@
 #include "patch/snapshot/finite.h"
 #include "patch/snapshot/snapshot.h"
 #include "patch/snapshot/snapshot_digest.h"
-#include "proto/wire.pb.h"
 #include "transport/io/store/version_files.h"
 #include "transport/node/chunk_hasher.h"
+#include "transport/node/full_manifest.h"
 #include "transport/node/packed_share.h"
 
 namespace weightcast {
@@ -23,32 +23,6 @@ constexpr unsigned kThreads = 2;
 // Read, scanned, hashed and written from the second-level cache; and little memory to touch before the first chunk can
 // leave.
 constexpr std::size_t kPieceBytes = 256 * kKiB;
-// Parts are leaves as long as there are not more than these: workers hear of each.
-constexpr std::uint32_t kPartsMax = 4096;
-// What has been told grows by this share at least, so that a large snapshot does not take thousands of messages to each
-// worker. Copying is faster than sending: nobody waits for what is not told yet.
-constexpr double kGrowthShare = 0.5;
-
-/// Chunks of a part of a payload that is sent while it is copied.
-std::uint32_t choose_part_chunks(std::uint64_t payload_bytes, std::uint32_t chunk_bytes) {
-  const std::uint64_t leaf_chunks = kDigestBlockBytes / chunk_bytes;
-  const std::uint64_t chunks = payload_bytes / chunk_bytes + 1;
-  return static_cast<std::uint32_t>(
-      std::clamp<std::uint64_t>(std::max(leaf_chunks, chunks / kPartsMax), 1, kDigestsPerPart));
-}
-
-// What a worker would refuse is refused here, where somebody reads why.
-Status check_fits_the_wire(Manifest manifest) {
-  manifest.part_digests.resize(manifest.part_count());
-  const wire::Manifest message = manifest_to_wire(manifest);
-  if (message.ByteSizeLong() > kControlBytesMax / 2) {
-    return fail(Errc::kTooLarge, Op::kPublish,
-                fmt::format("a manifest of {} bytes, at most {} can be sent; use fewer files or larger chunks",
-                            message.ByteSizeLong(), kControlBytesMax / 2));
-  }
-  WC_TRY(manifest_from_wire(message));
-  return {};
-}
 
 /// The source of a full payload: a snapshot of the trainer's, which is copied into the store.
 class SnapshotCopy final : public PayloadSource {
@@ -73,22 +47,13 @@ class SnapshotCopy final : public PayloadSource {
   }
 
   Result<Announcement> announce() override {
-    Manifest manifest;
-    manifest.model_id = request_.model_id;
-    manifest.version = request_.version;
-    manifest.kind = PayloadKind::kFull;
-    manifest.payload_bytes = source_->size_bytes();
-    manifest.files = source_->file_table().files();
-    manifest.chunk_bytes = request_.choose_chunk_bytes(manifest.payload_bytes);
-    manifest.part_chunks = choose_part_chunks(manifest.payload_bytes, manifest.chunk_bytes);
-    manifest.published_unix_ms = jobs_.loop().unix_ms();
-    WC_TRY(check_fits_the_wire(manifest));
-    manifest.open = true;
-    manifest.expected_bytes = std::exchange(manifest.payload_bytes, 0);
-    files_ = manifest.files;
-    chunk_bytes_ = manifest.chunk_bytes;
+    files_ = source_->file_table().files();
+    WC_ASSIGN(Announcement announcement,
+              announce_full({request_.version, request_.model_id, files_, packed_share_, jobs_.loop().unix_ms()},
+                            request_.choose_chunk_bytes));
+    chunk_bytes_ = announcement.manifest.chunk_bytes;
     digest_.emplace(source_->file_table());
-    return Announcement{std::move(manifest), packed_share_, {.share_min = kGrowthShare}};
+    return announcement;
   }
 
   void begin(Store& store, std::function<void(Status)> done) override {

@@ -7,7 +7,6 @@
 
 #include "base/ids.h"
 #include "base/open_files.h"
-#include "transport/core/origin/publications.h"
 #include "transport/io/jobs.h"
 #include "transport/io/store/store.h"
 #include "transport/node/payload_producer.h"

@@ -357,7 +357,17 @@ struct RegionTest : LocalApiTest {
   client::Message offer(int fd) {
     client::PublishRequest request;
     request.region = true;
-    EXPECT_TRUE(channel->send({.kind = request}, client::deadline_after(1000), fd).has_value());
+    return ask(request, fd);
+  }
+  client::Message offer_changes(std::uint64_t base, int fd, std::uint64_t version = 0) {
+    client::PublishChangesRequest request;
+    request.version = version;
+    request.base_version = base;
+    request.changes_bytes = 123;
+    return ask(request, fd);
+  }
+  client::Message ask(client::Message::Kind request, int fd) {
+    EXPECT_TRUE(channel->send({.kind = std::move(request)}, client::deadline_after(1000), fd).has_value());
     std::optional<client::Message> answer;
     EXPECT_TRUE(net.run_until([&] {
       auto got = channel->poll();
@@ -421,6 +431,55 @@ TEST_F(RegionTest, WhatIsNoRegionIsRefusedAndLetGoOf) {
 }
 
 // A descriptor that no request takes stays with the connection, a few at most, and ends with it.
+TEST_F(RegionTest, ChangesAreAcceptedAgainstTheVersionThatIsLastWhenTheirTurnComes) {
+  service.next = Version{6};
+  service.in_use.emplace().set_version(5);
+  const UniqueFd region = memory(5000);
+  const auto accepted = [&](std::uint64_t base, std::uint64_t version = 0) -> std::uint64_t {
+    const client::Message answer = offer_changes(base, region.get(), version);
+    const auto* got = answer.get<client::PublishAccepted>();
+    return got == nullptr ? 0 : got->version;
+  };
+  const auto error = [&](std::uint64_t base) -> std::string {
+    const client::Message answer = offer_changes(base, region.get());
+    const auto* got = answer.get<client::ErrorReply>();
+    if (got == nullptr) return "none";
+    EXPECT_EQ(got->code, number(Errc::kWrongBase));
+    return got->detail;
+  };
+  EXPECT_THAT(error(4), HasSubstr("version 6: it changes version 4, and the last one is 5"));
+  EXPECT_THAT(error(6), HasSubstr("the last one is 5"));
+  EXPECT_THAT(error(0), HasSubstr("the last one is 5"));
+  EXPECT_EQ(accepted(5), 6u);  // taken over
+  EXPECT_THAT(error(5), HasSubstr("the last one is 6"));
+  EXPECT_EQ(accepted(6, 9), 9u);  // waits
+  EXPECT_THAT(error(6), HasSubstr("the last one is 9"));
+  EXPECT_EQ(accepted(9), 10u);
+  ASSERT_EQ(service.publications.size(), 1u);
+  const PublishOrder& order = service.publications[0].first;
+  EXPECT_TRUE(order.changes);
+  EXPECT_EQ(order.base, Version{5});
+  EXPECT_EQ(order.changes_bytes, 123u);
+  EXPECT_NE(order.region, nullptr);
+  EXPECT_FALSE(order.allow_nonfinite);
+}
+
+TEST_F(RegionTest, ChangesNeedAVersionAndARegion) {
+  const UniqueFd region = memory(5000);
+  const auto refusal_of = [&](const client::Message& answer) {
+    const auto* error = answer.get<client::ErrorReply>();
+    return error == nullptr ? std::string("none") : error->detail;
+  };
+  EXPECT_THAT(refusal_of(offer_changes(1, region.get())), HasSubstr("there is none yet; publish one whole"));
+  service.in_use.emplace().set_version(5);
+  EXPECT_THAT(refusal_of(offer_changes(5, -1)), HasSubstr("no descriptor"));
+  EXPECT_THAT(refusal_of(offer_changes(5, memory(5000, 0).get())), HasSubstr("not sealed"));
+  service.next = fail(Errc::kNotAllowed, Op::kPublish, "a worker publishes nothing");
+  EXPECT_THAT(refusal_of(offer_changes(5, region.get())), HasSubstr("a worker"));
+  EXPECT_TRUE(service.publications.empty());
+  EXPECT_EQ(open_memory(), 1u) << "the test's own";
+}
+
 TEST_F(RegionTest, DescriptorsThatNobodyTakesAreBounded) {
   const UniqueFd region = memory(5000);
   for (int i = 0; i < 50; ++i) {

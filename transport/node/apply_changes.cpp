@@ -1,0 +1,381 @@
+#include "transport/node/apply_changes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "patch/changes/change_file.h"
+#include "patch/codec/segment_codec.h"
+#include "patch/snapshot/snapshot.h"
+#include "patch/snapshot/snapshot_digest.h"
+#include "patch/snapshot/snapshot_stream.h"
+#include "transport/core/origin/catch_up.h"
+#include "transport/io/store/version_files.h"
+#include "transport/node/chunk_hasher.h"
+#include "transport/node/full_manifest.h"
+#include "transport/node/packed_share.h"
+
+namespace weightcast {
+namespace {
+
+constexpr unsigned kThreads = 2;
+// Read, changed, hashed, encoded and written from the second-level cache.
+constexpr std::size_t kWindowBytes = SegmentEncoder::kWindowBytes;
+// A thread makes so much in one go. The leaves that spans share are read back, to be hashed.
+constexpr std::uint64_t kSpanBytesMax = 128 * kMiB;
+constexpr std::uint64_t kSpansMin = 4 * kThreads;
+// Beyond this, a patch takes about as much as the full payload; see make_patch.cpp.
+constexpr double kChangedShareMax = 0.5;
+
+/// Segments that one thread makes in order.
+struct Span {
+  std::size_t first = 0, last = 0;  // segments
+  std::uint64_t begin = 0, end = 0;
+};
+
+std::vector<Span> spans_of(const std::vector<SegmentRange>& plan, std::uint64_t size_bytes) {
+  const std::uint64_t least = std::clamp(size_bytes / kSpansMin, kDigestBlockBytes, kSpanBytesMax);
+  std::vector<Span> spans;
+  for (std::size_t i = 0; i < plan.size(); ++i) {
+    if (spans.empty() || spans.back().end - spans.back().begin >= least) {
+      spans.push_back({i, i, plan[i].result_offset, plan[i].result_offset});
+    }
+    spans.back().last = i + 1;
+    spans.back().end = plan[i].result_offset + plan[i].size_bytes;
+  }
+  return spans;
+}
+
+/// A leaf that several spans make.
+struct SharedLeaf {
+  std::size_t leaf = 0;
+  unsigned spans_left = 0;  // that have not written their part
+};
+
+std::vector<SharedLeaf> shared_leaves_of(const std::vector<Span>& spans) {
+  std::vector<SharedLeaf> shared;
+  for (const Span& span : spans) {
+    if (span.begin % kDigestBlockBytes == 0) continue;
+    const std::size_t leaf = span.begin / kDigestBlockBytes;
+    if (shared.empty() || shared.back().leaf != leaf) shared.push_back({leaf, 1});
+    ++shared.back().spans_left;
+  }
+  return shared;
+}
+
+/// Bytes at the place in a page that they have in their file: the kernel copies fast then.
+class Window {
+ public:
+  Window() : bytes_(new (std::align_val_t{kPageBytes}) std::byte[kWindowBytes + kPageBytes]) {}
+  [[nodiscard]] MutableBytes get(std::uint64_t offset_in_file, std::size_t size) const {
+    return {bytes_.get() + offset_in_file % kPageBytes, size};
+  }
+
+ private:
+  static constexpr std::size_t kPageBytes = 4096;
+  struct Free {
+    void operator()(std::byte* bytes) const { ::operator delete[](bytes, std::align_val_t{kPageBytes}); }
+  };
+  std::unique_ptr<std::byte[], Free> bytes_;
+};
+
+/// What one thread keeps from one range to the next.
+struct Workbench {
+  SegmentEncoder encoder;
+  CellChanges changes;
+  Window window;
+};
+
+/// The source of a full payload: a version of the store, and the cells of it that have changed.
+class ChangedCopy final : public PayloadSource {
+ public:
+  ChangedCopy(Jobs& jobs, FileSystem& file_system, ChangesRequest request, const StoredVersion& base,
+              std::function<void(std::shared_ptr<const EncodedPatch>)> encoded)
+      : jobs_(jobs),
+        file_system_(file_system),
+        request_(std::move(request)),
+        base_path_(base.path),
+        base_manifest_(base.manifest),
+        base_digests_(base.chunk_digests),
+        tell_encoded_(std::move(encoded)) {}
+
+  Status open() override {
+    WC_ASSIGN(base_, SnapshotSource::open(file_system_, base_path_.string()));
+    if (base_->file_table().files() != base_manifest_.files) return damaged("it has other files than were published");
+    WC_ASSIGN(changes_, ChangeFile::open(request_.changes, request_.changes_bytes, "the changes", base_->tensors()));
+    plan();
+    if (!request_.sample_packing) return {};
+    WC_ASSIGN(packed_share_, packed_share(*base_));
+    return {};
+  }
+
+  Result<Announcement> announce() override {
+    WC_ASSIGN(Announcement announcement, announce_full({request_.version, request_.model_id, base_manifest_.files,
+                                                        packed_share_, jobs_.loop().unix_ms()},
+                                                       request_.choose_chunk_bytes));
+    chunk_bytes_ = announcement.manifest.chunk_bytes;
+    digest_.emplace(base_->file_table());
+    return announcement;
+  }
+
+  void begin(Store& store, std::function<void(Status)> done) override {
+    store.begin_import(request_.version, base_manifest_.files,
+                       [this, done = std::move(done)](const Result<ImportTarget>& target) {
+                         if (!target.has_value()) return done(target.error());
+                         target_ = target->files;
+                         done({});
+                       });
+  }
+
+  [[nodiscard]] unsigned jobs() const override { return kThreads; }
+
+  Status produce(const Report& report) override {
+    Workbench bench;
+    for (std::size_t span = next_span_++; span < spans_.size(); span = next_span_++) {
+      WC_TRY(make_span(spans_[span], bench, report));
+    }
+    return {};
+  }
+
+  void stop() override { stopped_ = true; }
+
+  Result<Digest> end() override {
+    WC_TRY(base_->check_unchanged());
+    return digest_->root();
+  }
+
+  void finish(Store& store, const MadePayload& made, std::function<void(Status)> done) override {
+    target_.reset();
+    if (encodes_) {
+      tell_encoded_(std::make_shared<EncodedPatch>(
+          EncodedPatch{patch_of(request_.version, request_.base), std::move(segments_)}));
+    }
+    store.finish_import(*made.manifest, made.chunk_digests,
+                        [done = std::move(done)](const Result<StoredVersion>& stored) {
+                          done(stored.has_value() ? Status() : Status(stored.error()));
+                        });
+  }
+
+ private:
+  /// Hashes the leaves of a range, and checks the chunks of the base under them. All of their bytes come, in order;
+  /// what else comes is passed over.
+  class Hashes {
+   public:
+    Hashes(ChangedCopy& copy, std::uint64_t begin, std::uint64_t end, const Report& report)
+        : copy_(copy), end_(end), report_(report), chunks_(copy.chunk_bytes_), old_at_(begin), new_at_(begin) {}
+
+    /// Checks bytes of the base that stand at `offset`, each chunk when it is complete.
+    Status check_old(std::uint64_t offset, Bytes bytes) {
+      const std::uint64_t chunk_bytes = copy_.base_manifest_.chunk_bytes;
+      for (bytes = clip(offset, bytes, old_at_); !bytes.empty();) {
+        const std::uint64_t chunk = old_at_ / chunk_bytes;
+        const std::uint64_t chunk_end = std::min((chunk + 1) * chunk_bytes, copy_.base_->size_bytes());
+        const Bytes piece = bytes.first(std::min<std::uint64_t>(bytes.size(), chunk_end - old_at_));
+        old_.update(piece);
+        old_at_ += piece.size();
+        bytes = bytes.subspan(piece.size());
+        if (old_at_ < chunk_end) continue;
+        if (old_.digest() != copy_.base_digests_[chunk]) return copy_.damaged(fmt::format("chunk {} of it", chunk));
+        old_.reset();
+      }
+      return {};
+    }
+
+    void add_new(std::uint64_t offset, Bytes bytes) {
+      for (bytes = clip(offset, bytes, new_at_); !bytes.empty();) {
+        const std::size_t leaf = new_at_ / kDigestBlockBytes;
+        const std::uint64_t begin = copy_.digest_->leaf_offset_bytes(leaf);
+        const std::uint64_t leaf_bytes = copy_.digest_->leaf_size_bytes(leaf);
+        const Bytes piece = bytes.first(std::min<std::uint64_t>(bytes.size(), begin + leaf_bytes - new_at_));
+        leaf_.update(piece);
+        chunks_.update(piece);
+        new_at_ += piece.size();
+        bytes = bytes.subspan(piece.size());
+        if (new_at_ == begin + leaf_bytes) end_leaf(leaf, begin, leaf_bytes);
+      }
+    }
+
+   private:
+    /// Those of the bytes that are due, which begin at `at`.
+    [[nodiscard]] Bytes clip(std::uint64_t offset, Bytes bytes, std::uint64_t at) const {
+      const std::uint64_t end = std::min(offset + bytes.size(), end_);
+      return at >= end ? Bytes() : bytes.subspan(at - offset, end - at);
+    }
+    // Leaves are multiples of chunks.
+    void end_leaf(std::size_t leaf, std::uint64_t begin, std::uint64_t leaf_bytes) {
+      {
+        const std::lock_guard lock(copy_.digest_mutex_);
+        copy_.digest_->set_leaf(leaf, leaf_.digest());
+      }
+      leaf_.reset();
+      chunks_.finish();
+      report_(static_cast<std::uint32_t>(begin / copy_.chunk_bytes_), chunks_.digests(), leaf_bytes);
+      chunks_.forget();
+    }
+
+    ChangedCopy& copy_;
+    const std::uint64_t end_;
+    const Report& report_;
+    DigestStream old_, leaf_;
+    ChunkHasher chunks_;
+    std::uint64_t old_at_, new_at_;
+  };
+
+  Error damaged(std::string_view what) const {
+    return fail(
+        Errc::kCorrupt, Op::kPublish,
+        fmt::format("version {}, which the changes are against, is damaged on this disk ({}); publish version {} "
+                    "whole",
+                    request_.base.value, what, request_.version.value));
+  }
+
+  // As make_patch() plans it. What cannot be a patch is made from ranges of bytes.
+  void plan() {
+    const std::uint64_t bytes = base_->size_bytes();
+    const Result<PatchHead> head = make_head({}, layout_of(*base_), layout_of(*base_), kPatchSegmentBytes);
+    encodes_ = request_.encodes_patch && head.has_value() &&
+               double(changes_->value_bytes()) < kChangedShareMax * double(bytes);
+    if (head.has_value()) {
+      plan_ = plan_segments(*head);
+    } else {
+      for (std::uint64_t at = 0; at < bytes; at += kPatchSegmentBytes) {
+        const auto size = static_cast<std::uint32_t>(std::min<std::uint64_t>(kPatchSegmentBytes, bytes - at));
+        plan_.push_back({std::uint32_t(plan_.size()), at, at, size, CellKind::kRaw8});
+      }
+    }
+    if (encodes_) segments_.resize(plan_.size());
+    spans_ = spans_of(plan_, bytes);
+    shared_leaves_ = shared_leaves_of(spans_);
+  }
+
+  Status make_span(const Span& span, Workbench& bench, const Report& report) {
+    const std::uint64_t bytes = base_->size_bytes();
+    const std::uint64_t begin = (span.begin + kDigestBlockBytes - 1) / kDigestBlockBytes * kDigestBlockBytes;
+    const std::uint64_t end = span.end == bytes ? bytes : span.end / kDigestBlockBytes * kDigestBlockBytes;
+    Hashes hashes(*this, begin, end, report);
+    for (std::size_t i = span.first; i < span.last; ++i) WC_TRY(make_segment(plan_[i], bench, hashes));
+    auto shared = std::ranges::lower_bound(shared_leaves_, span.begin / kDigestBlockBytes, {}, &SharedLeaf::leaf);
+    for (; shared != shared_leaves_.end() && digest_->leaf_offset_bytes(shared->leaf) < span.end; ++shared) {
+      bool is_last = false;
+      {
+        const std::lock_guard lock(digest_mutex_);
+        is_last = --shared->spans_left == 0;
+      }
+      const std::uint64_t at = digest_->leaf_offset_bytes(shared->leaf);
+      if (is_last) WC_TRY(hash_shared(at, at + digest_->leaf_size_bytes(shared->leaf), bench, report));
+    }
+    return {};
+  }
+
+  // By what was written: the changes may be others when they are read again.
+  Status hash_shared(std::uint64_t begin, std::uint64_t end, const Workbench& bench, const Report& report) {
+    Hashes hashes(*this, begin, end, report);
+    for (std::uint64_t at = begin; at < end;) {
+      const auto size = static_cast<std::size_t>(std::min<std::uint64_t>(kWindowBytes, end - at));
+      const MutableBytes window = window_at(at, size, bench);
+      WC_TRY(read_base(at, window, hashes));
+      WC_TRY(read_stream(*target_, at, window));
+      hashes.add_new(at, window);
+      at += size;
+    }
+    return {};
+  }
+
+  Status make_segment(const SegmentRange& range, Workbench& bench, Hashes& hashes) {
+    const unsigned cell_bytes = geometry_of(range.kind).bytes;
+    const std::uint64_t begin = range.result_offset;
+    WC_TRY(changes_->read(begin, range.size_bytes, cell_bytes, !request_.allow_nonfinite, bench.changes));
+    const bool encodes = encodes_;
+    if (encodes) {
+      WC_TRY(bench.encoder.begin(range, bench.changes, [this, begin](std::uint32_t offset, MutableBytes cells) {
+        return base_->read_at(begin + offset, cells);
+      }));
+    }
+    for (std::uint32_t at = 0; at < range.size_bytes;) {
+      const auto size = std::min<std::size_t>(kWindowBytes, range.size_bytes - at);
+      const MutableBytes window = window_at(begin + at, size, bench);
+      WC_TRY(read_base(begin + at, window, hashes));
+      if (encodes) {
+        bench.encoder.next(window);
+      } else {
+        change_cells(bench.changes, cell_bytes, at / cell_bytes, window);
+      }
+      hashes.add_new(begin + at, window);
+      WC_TRY(write(begin + at, window));
+      at += static_cast<std::uint32_t>(size);
+    }
+    return encodes ? keep_segment(range.index, bench.encoder) : Status();
+  }
+
+  Status keep_segment(std::uint32_t index, SegmentEncoder& encoder) {
+    EncodedSegment& segment = segments_[index];
+    WC_ASSIGN(segment.header, encoder.finish(segment.frame));
+    segment.frame.shrink_to_fit();
+    encoded_bytes_ += segment.frame.size();
+    if (encoded_bytes_ > kEncodedPatchBytesMax) encodes_ = false;
+    return {};
+  }
+
+  MutableBytes window_at(std::uint64_t offset, std::size_t size, const Workbench& bench) const {
+    return bench.window.get(base_->file_table().pieces(offset, 1).front().offset_bytes, size);
+  }
+
+  Status read_base(std::uint64_t offset, MutableBytes window, Hashes& hashes) const {
+    if (stopped_) return fail(Errc::kClosed, Op::kPublish, "another part of it has failed");
+    if (jobs_.cancelled()) return Jobs::cancelled_error(Op::kPublish);
+    WC_TRY(base_->read_at(offset, window));
+    return hashes.check_old(offset, window);
+  }
+
+  Status write(std::uint64_t offset, Bytes bytes) {
+    // As in takeover.cpp: the kernel lets one writer at a time into a file.
+    const std::lock_guard lock(write_mutex_);
+    return write_stream(*target_, offset, bytes);
+  }
+
+  Jobs& jobs_;
+  FileSystem& file_system_;
+  const ChangesRequest request_;
+  const std::filesystem::path base_path_;
+  const Manifest base_manifest_;
+  const std::vector<Digest> base_digests_;
+  const std::function<void(std::shared_ptr<const EncodedPatch>)> tell_encoded_;
+  std::optional<SnapshotSource> base_;
+  std::optional<ChangeFile> changes_;
+  double packed_share_ = kPackedShareOfWeights;
+  std::vector<SegmentRange> plan_;
+  std::vector<Span> spans_;
+  std::vector<SharedLeaf> shared_leaves_;
+  std::uint32_t chunk_bytes_ = 0;
+  std::shared_ptr<VersionFiles> target_;
+  std::atomic<std::size_t> next_span_{0};
+  std::atomic<bool> stopped_{false};
+  std::atomic<bool> encodes_{false};
+  std::atomic<std::uint64_t> encoded_bytes_{0};
+  std::vector<EncodedSegment> segments_;  // each is written by the thread that makes it
+  std::mutex write_mutex_;
+  std::mutex digest_mutex_;
+  std::optional<SnapshotDigest> digest_;
+};
+
+}  // namespace
+
+void apply_changes(Jobs& jobs, FileSystem& files, Store& store, ChangesRequest request, PayloadObserver observer,
+                   std::function<void(std::shared_ptr<const EncodedPatch>)> encoded) {
+  const StoredVersion* base = store.find(request.base);
+  if (base == nullptr) {
+    return jobs.post([done = std::move(observer.done), base_version = request.base] {
+      done(fail(
+          Errc::kNotFound, Op::kPublish,
+          fmt::format("version {}, which the changes are against, is not in the store any more", base_version.value)));
+    });
+  }
+  auto source = std::make_unique<ChangedCopy>(jobs, files, std::move(request), *base, std::move(encoded));
+  std::make_shared<PayloadProducer>(jobs, store, std::move(source), std::move(observer))->start();
+}
+
+}  // namespace weightcast

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "transport/io/jobs.h"
+#include "transport/io/store/store.h"
+#include "transport/node/make_patch.h"
+#include "transport/node/payload_producer.h"
+
+namespace weightcast {
+
+struct ChangesRequest {
+  Version version{};
+  Version base{};  ///< which the changes are against; complete in the store, and stays until it is done
+  FileRef changes;
+  std::uint64_t changes_bytes = 0;
+  std::string model_id;
+  bool allow_nonfinite = false;  ///< in the new values; those of the base are as they are
+  bool sample_packing = false;
+  bool encodes_patch = true;
+  /// Called on the loop's thread with the payload's size.
+  std::function<std::uint32_t(std::uint64_t payload_bytes)> choose_chunk_bytes;
+};
+
+/// Bytes of a patch that wait for somebody to ask for it.
+inline constexpr std::uint64_t kEncodedPatchBytesMax = 256 * kMiB;
+
+/// Makes a version in the store out of another one and a list of changes (patch/changes/change_names.h), as take_over()
+/// makes one out of a snapshot: with the same bytes, digests and manifest. Reads the base once. The patch from the base
+/// is encoded on the way; `encoded` gets it before `observer.done`, unless it grows beyond kEncodedPatchBytesMax or
+/// most cells change, and then it is to be made by comparing.
+/// Nothing reads the changes after `observer.done`. Errors: those of ChangeFile; kNotFound (the base is not in the
+/// store); kCorrupt (the base is damaged: its bytes are not those of its digests); kClosed, kTooLarge, kNoSpace, kIo.
+void apply_changes(Jobs& jobs, FileSystem& files, Store& store, ChangesRequest request, PayloadObserver observer,
+                   std::function<void(std::shared_ptr<const EncodedPatch>)> encoded);
+
+}  // namespace weightcast
