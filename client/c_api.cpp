@@ -364,6 +364,19 @@ wc_code wc_publish_path(wc_client* client, const wc_publish_options* options, co
   });
 }
 
+wc_code wc_publish_sparse(wc_client* client, const wc_publish_options* options, uint64_t base_version,
+                          const wc_change* changes, size_t count, int64_t timeout_ms, uint64_t* version,
+                          wc_error* error) {
+  return run_on(client, error, [&](Client& impl) -> Status {
+    const Deadline deadline = deadline_after(timeout_ms);
+    WC_ASSIGN(const PublishOptions made, options_of(options));
+    if (changes == nullptr && count > 0) return invalid("wc_publish_sparse: the changes are NULL");
+    WC_ASSIGN(const std::uint64_t given, impl.publish_changes(made, base_version, std::span(changes, count), deadline));
+    if (version != nullptr) *version = given;
+    return {};
+  });
+}
+
 wc_code wc_wait(wc_client* client, uint64_t version, const wc_wait_options* options, int64_t timeout_ms,
                 wc_outcome* outcome, wc_error* error) {
   return run_on(client, error, [&](Client& impl) -> Status {

@@ -8,6 +8,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "client/changes.h"
+
 namespace weightcast::client {
 namespace {
 
@@ -69,6 +71,7 @@ void Client::disconnect() {
   }
   // A daemon that has closed the connection may live on, and read on.
   regions_.abandon_sent();
+  change_regions_.abandon_sent();
 }
 
 Result<std::optional<Message>> Client::receive(Deadline deadline) {
@@ -104,7 +107,7 @@ bool Client::take_for_publication(const Message& message) {
 
 void Client::end(Publication& publication, Publication::State state) {
   publication.state = state;
-  if (publication.region != nullptr) regions_.release(*std::exchange(publication.region, nullptr));
+  if (publication.region != nullptr) publication.pool->release(*std::exchange(publication.region, nullptr));
 }
 
 Result<std::uint64_t> Client::send(Message::Kind request, Deadline deadline) {
@@ -167,15 +170,18 @@ Status Client::begin(const PublishOptions& options, std::span<const wc_tensor> t
     return fail(Errc::kBusy, Op::kPublish, "a publication was begun already; commit or abort it first");
   }
   WC_TRY(regions_.lay_out(tensors));
+  WC_ASSIGN(Region * region, take_region(regions_, options.second_region, deadline));
+  begun_ = Begun{region, options};
+  for (std::size_t i = 0; i < tensors.size(); ++i) addresses[i] = region->data() + regions_.offsets_bytes()[i];
+  return {};
+}
+
+Result<Region*> Client::take_region(RegionPool& pool, bool second, Deadline deadline) {
   // What the origin has said meanwhile may free a region. It need not be there for that, nor for filling one.
   take_what_has_come();
   for (;;) {
-    WC_ASSIGN(Region * region, regions_.take(options.second_region));
-    if (region != nullptr) {
-      begun_ = Begun{region, options};
-      for (std::size_t i = 0; i < tensors.size(); ++i) addresses[i] = region->data() + regions_.offsets_bytes()[i];
-      return {};
-    }
+    WC_ASSIGN(Region * region, pool.take(second));
+    if (region != nullptr) return region;
     const Result<std::optional<Message>> message = receive(deadline);
     if (message.has_value()) continue;
     Error error = message.error();
@@ -192,7 +198,7 @@ Result<std::uint64_t> Client::commit(const std::optional<PublishOptions>& option
   request.version = begun_->options.version;
   request.allow_nonfinite = begun_->options.allow_nonfinite;
   request.region = true;
-  return send_publish(std::move(request), begun_->region, deadline);
+  return send_publish(std::move(request), &regions_, begun_->region, deadline);
 }
 
 Result<std::uint64_t> Client::publish_path(const PublishOptions& options, const std::string& path, Deadline deadline) {
@@ -200,10 +206,34 @@ Result<std::uint64_t> Client::publish_path(const PublishOptions& options, const 
   request.version = options.version;
   request.allow_nonfinite = options.allow_nonfinite;
   request.path = path;
-  return send_publish(std::move(request), nullptr, deadline);
+  return send_publish(std::move(request), nullptr, nullptr, deadline);
 }
 
-Result<std::uint64_t> Client::send_publish(PublishRequest request, Region* region, Deadline deadline) {
+Result<std::uint64_t> Client::publish_changes(const PublishOptions& options, std::uint64_t base_version,
+                                              std::span<const wc_change> changes, Deadline deadline) {
+  WC_ASSIGN(std::vector<TensorInfo> tensors, tensors_of_changes(changes));
+  WC_TRY(change_regions_.lay_out(std::move(tensors)));
+  WC_ASSIGN(Region * region, take_region(change_regions_, options.second_region, deadline));
+  const std::vector<std::uint64_t>& offsets = change_regions_.offsets_bytes();
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    const auto copy = [&](std::size_t tensor, const void* from) {
+      const std::uint64_t bytes = change_regions_.tensors()[tensor].size_bytes;
+      if (bytes > 0) std::memcpy(region->data() + offsets[tensor], from, bytes);
+    };
+    copy(2 * i, changes[i].indices);
+    copy(2 * i + 1, changes[i].values);
+  }
+  PublishChangesRequest request;
+  request.version = options.version;
+  request.base_version = base_version;
+  request.allow_nonfinite = options.allow_nonfinite;
+  request.changes_bytes = change_regions_.bytes();
+  Result<std::uint64_t> version = send_publish(request, &change_regions_, region, deadline);
+  change_regions_.release_taken();  // of a request that did not leave, or was refused
+  return version;
+}
+
+Result<std::uint64_t> Client::send_publish(Message::Kind request, RegionPool* pool, Region* region, Deadline deadline) {
   WC_TRY(connect(deadline));
   const Result<std::uint64_t> sent =
       channel_->send({.kind = std::move(request)}, deadline, region != nullptr ? region->fd() : -1);
@@ -219,12 +249,11 @@ Result<std::uint64_t> Client::send_publish(PublishRequest request, Region* regio
   }
   Publication& publication = publications_.emplace_back();
   publication.request_id = *sent;
+  publication.pool = pool;
   publication.region = region;
   std::optional<Begun> begun;
-  if (region != nullptr) {
-    regions_.hand_over(*region);
-    begun.swap(begun_);
-  }
+  if (region != nullptr) pool->hand_over(*region);
+  if (begun_ && begun_->region == region) begun.swap(begun_);
   while (publication.state == Publication::State::kSent) {
     const Result<std::optional<Message>> message = receive(deadline);
     if (message.has_value()) continue;
@@ -237,10 +266,8 @@ Result<std::uint64_t> Client::send_publish(PublishRequest request, Region* regio
   // Refused: the origin has not looked at the weights, and the caller may ask again.
   const Error refused = *publication.error;
   publications_.pop_back();
-  if (region != nullptr) {
-    regions_.take_back(*region);
-    begun_ = begun;
-  }
+  if (region != nullptr) pool->take_back(*region);
+  if (begun) begun_ = begun;
   return refused;
 }
 

@@ -53,6 +53,8 @@ class Client {
                                               Deadline deadline);
   [[nodiscard]] Result<std::uint64_t> publish_path(const PublishOptions& options, const std::string& path,
                                                    Deadline deadline);
+  [[nodiscard]] Result<std::uint64_t> publish_changes(const PublishOptions& options, std::uint64_t base_version,
+                                                      std::span<const wc_change> changes, Deadline deadline);
   /// `version` 0: the last one committed. An outcome that is not `reached` means that the time was over.
   [[nodiscard]] Result<Outcome> wait(std::uint64_t version, const WaitOptions& options, Deadline deadline);
   [[nodiscard]] Result<int> region_fd() const;
@@ -65,7 +67,8 @@ class Client {
     enum class State { kSent, kAccepted, kTaken, kFailed, kLost };
     std::uint64_t request_id = 0;
     std::uint64_t version = 0;  // 0 while the origin has not given it one
-    Region* region = nullptr;   // that the origin may be reading
+    RegionPool* pool = nullptr;
+    Region* region = nullptr;  // of the pool, that the origin may be reading
     State state = State::kSent;
     double take_s = 0;
     std::optional<Error> error;
@@ -91,7 +94,9 @@ class Client {
   /// Sends a request and receives its next answer. An ErrorReply is an error.
   Result<std::uint64_t> send(Message::Kind request, Deadline deadline);
   Result<Message> answer(std::uint64_t request_id, Deadline deadline);
-  Result<std::uint64_t> send_publish(PublishRequest request, Region* region, Deadline deadline);
+  /// A region for what the pool has laid out; waits until there is one.
+  Result<Region*> take_region(RegionPool& pool, bool second, Deadline deadline);
+  Result<std::uint64_t> send_publish(Message::Kind request, RegionPool* pool, Region* region, Deadline deadline);
   Publication* find(std::uint64_t version);
   Result<Outcome> receive_outcome(std::uint64_t request_id, const WaitOptions& options, Deadline deadline);
 
@@ -99,6 +104,7 @@ class Client {
   Cancellation cancellation_;
   std::unique_ptr<LocalChannel> channel_;
   RegionPool regions_;
+  RegionPool change_regions_{RegionPool::Fit::kAtLeast};
   std::optional<Begun> begun_;
   std::deque<Publication> publications_;  // the last ones
 };

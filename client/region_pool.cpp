@@ -66,14 +66,18 @@ Status RegionPool::lay_out(std::span<const wc_tensor> tensors) {
     WC_ASSIGN(TensorInfo info, info_of(tensors[i], i));
     infos.push_back(std::move(info));
   }
-  WC_ASSIGN(SafetensorsLayout layout, lay_out_safetensors(infos, {}, kAlignmentBytes));
-  layout_ = std::move(layout);
-  tensors_ = std::move(infos);
+  return lay_out(std::move(infos));
+}
+
+Status RegionPool::lay_out(std::vector<TensorInfo> tensors) {
+  WC_ASSIGN(layout_, lay_out_safetensors(tensors, {}, kAlignmentBytes));
+  tensors_ = std::move(tensors);
   return {};
 }
 
 Result<RegionPool::Held*> RegionPool::add() {
-  WC_ASSIGN(std::unique_ptr<Region> region, Region::create(layout_.file_bytes));
+  const std::uint64_t bytes = layout_.file_bytes;
+  WC_ASSIGN(std::unique_ptr<Region> region, Region::create(fit_ == Fit::kExact ? bytes : bytes + bytes / 4));
   return &held_.emplace_back(Held{std::move(region), State::kFree});
 }
 
@@ -117,6 +121,11 @@ RegionPool::Held& RegionPool::find(const Region& region) {
 
 void RegionPool::hand_over(Region& region) { find(region).state = State::kSent; }
 void RegionPool::take_back(Region& region) { find(region).state = State::kTaken; }
+void RegionPool::release_taken() {
+  for (Held& held : held_) {
+    if (held.state == State::kTaken) held.state = State::kFree;
+  }
+}
 void RegionPool::release(Region& region) { find(region).state = State::kFree; }
 
 void RegionPool::abandon_sent() {

@@ -18,9 +18,18 @@ class RegionPool {
  public:
   static constexpr std::size_t kRegionsMax = 2;
 
+  enum class Fit : std::uint8_t {
+    kExact,    ///< a region is as large as what it holds
+    kAtLeast,  ///< it has room for more, so that it serves when the next time takes more
+  };
+  explicit RegionPool(Fit fit = Fit::kExact) : fit_(fit) {}
+
   /// Sets what the next region is to hold. Errors: those of lay_out_safetensors(); kInvalidArgument (a null pointer, a
   /// size that is not what shape and dtype say).
   [[nodiscard]] Status lay_out(std::span<const wc_tensor> tensors);
+
+  /// The same for tensors that were checked already. Errors: those of lay_out_safetensors().
+  [[nodiscard]] Status lay_out(std::vector<TensorInfo> tensors);
 
   /// A region of the layout for the caller to fill, with its header in place, or null where the origin may be reading
   /// those that there are. `second`: another one is made, up to kRegionsMax. Errors: those of Region::create().
@@ -32,6 +41,8 @@ class RegionPool {
   void hand_over(Region& region);
   /// The origin has said that it reads it no more, or the caller has not committed it.
   void release(Region& region);
+  /// The caller has committed none of those that it was given and that the origin has not.
+  void release_taken();
   /// The origin has refused what was handed over: it is the caller's again.
   void take_back(Region& region);
   /// Nobody can say any more whether the origin reads those that were handed over.
@@ -40,6 +51,8 @@ class RegionPool {
   /// Where the tensors of the layout lie in a region, in the order in which they were given.
   [[nodiscard]] const std::vector<std::uint64_t>& offsets_bytes() const { return layout_.offsets_bytes; }
   [[nodiscard]] const std::vector<TensorInfo>& tensors() const { return tensors_; }
+  /// Of what is in a region, from its beginning.
+  [[nodiscard]] std::uint64_t bytes() const { return layout_.file_bytes; }
 
  private:
   enum class State { kFree, kTaken, kSent };
@@ -48,11 +61,15 @@ class RegionPool {
     State state = State::kFree;
   };
 
-  [[nodiscard]] bool fits(const Held& held) const { return held.region->size_bytes() == layout_.file_bytes; }
+  [[nodiscard]] bool fits(const Held& held) const {
+    const std::uint64_t bytes = held.region->size_bytes();
+    return fit_ == Fit::kExact ? bytes == layout_.file_bytes : bytes >= layout_.file_bytes;
+  }
   Result<Held*> add();
   void drop_misfits();
   Held& find(const Region& region);
 
+  const Fit fit_;
   SafetensorsLayout layout_;
   std::vector<TensorInfo> tensors_;  // for what `layout_` is
   std::vector<Held> held_;

@@ -54,6 +54,19 @@ class TensorStruct(ctypes.Structure):
     ]
 
 
+class ChangeStruct(ctypes.Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("dtype", c_char_p),
+        ("indices", c_void_p),
+        ("index_bytes", c_uint32),
+        ("reserved32", c_uint32),
+        ("values", c_void_p),
+        ("count", c_uint64),
+        ("reserved", c_uint64 * 2),
+    ]
+
+
 class PublishOptions(Sized):
     _fields_ = [("struct_size", c_size_t), ("version", c_uint64), ("flags", c_uint32), ("reserved", c_uint32)]
 
@@ -134,6 +147,9 @@ _TAKES = {
         c_void_p, POINTER(PublishOptions), POINTER(TensorStruct), c_size_t, c_int64, POINTER(c_uint64), _ERROR,
     ],
     "wc_publish_path": [c_void_p, POINTER(PublishOptions), c_char_p, c_int64, POINTER(c_uint64), _ERROR],
+    "wc_publish_sparse": [
+        c_void_p, POINTER(PublishOptions), c_uint64, POINTER(ChangeStruct), c_size_t, c_int64, POINTER(c_uint64), _ERROR,
+    ],
     "wc_wait": [c_void_p, c_uint64, POINTER(WaitOptions), c_int64, POINTER(OutcomeStruct), _ERROR],
     "wc_region_fd": [c_void_p, POINTER(c_int), _ERROR],
     "wc_region_attach": [c_int, POINTER(c_void_p), _ERROR],

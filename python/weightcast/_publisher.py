@@ -12,6 +12,7 @@ from typing import Any, Optional, Union
 
 from ._errors import Code, Error, TimedOut
 from ._library import (
+    ChangeStruct,
     Closable,
     Handle,
     OutcomeStruct,
@@ -33,6 +34,7 @@ _UNTIL_TAKEN_OVER = 1
 _UNTIL_INSTALLED = 2
 
 Tensors = Union[Mapping[str, Any], Iterable["tuple[str, Any]"]]
+Changes = Union[Mapping[str, "tuple[Any, Any]"], Iterable["tuple[str, tuple[Any, Any]]"]]
 Infos = Iterable[Union[TensorInfo, "tuple[str, str, Iterable[int]]"]]
 
 
@@ -286,6 +288,48 @@ def _structs_of(infos: Infos) -> tuple[list[TensorInfo], Any]:
     return listed, array
 
 
+_INDEX_BYTES = {"U32": 4, "I32": 4, "U64": 8, "I64": 8}
+
+
+def _contiguous(source: Source) -> tuple[Optional[int], Any]:
+    """Where the source's bytes lie in this host's memory, copied if need be, and what keeps them there."""
+    size = tensor_bytes(source.dtype, source.shape)
+    if not size:
+        return None, None
+    address = source.address()
+    if address is not None:
+        return address, source
+    copied = ctypes.create_string_buffer(size)
+    address = ctypes.addressof(copied)
+    source.copy_to(address, size)
+    return address, copied
+
+
+def _changes_of(changes: Changes) -> Any:
+    """The array of changes that the library takes. It keeps alive what it points to."""
+    listed = list(_items(changes))
+    array = (ChangeStruct * len(listed))()
+    array.kept = kept = []
+    for struct, (name, (indices, values)) in zip(array, listed):
+        if not isinstance(name, str) or "\0" in name:
+            raise TypeError(f"weightcast: the name of a tensor is {name!r}, not a string without NUL")
+        where, what = source_of(name, indices), source_of(name, values)
+        if where.dtype not in _INDEX_BYTES:
+            raise TypeError(f"weightcast: tensor {name!r}: indices of {where.dtype}; give int32, int64 or unsigned ones")
+        if len(where.shape) != 1 or where.shape != what.shape:
+            raise ValueError(
+                f"weightcast: tensor {name!r}: indices of shape {where.shape} and values of shape {what.shape}; give "
+                "two rows of one length"
+            )
+        encoded, dtype = name.encode(), what.dtype.encode()
+        struct.indices, kept_indices = _contiguous(where)
+        struct.values, kept_values = _contiguous(what)
+        kept.append((encoded, dtype, kept_indices, kept_values))
+        struct.name, struct.dtype, struct.count = encoded, dtype, where.shape[0]
+        struct.index_bytes = _INDEX_BYTES[where.dtype]
+    return array
+
+
 def _options(version: Optional[int], allow_nonfinite: bool, second_region: bool) -> PublishOptions:
     if version is not None and not 0 < version < 2**63:
         raise ValueError(f"weightcast: version {version} is not between 1 and 2^63 - 1")
@@ -410,6 +454,39 @@ class Publisher(Closable):
         )
         return given.value
 
+    def publish_sparse(
+        self,
+        changes: Changes,
+        *,
+        base: int,
+        version: Optional[int] = None,
+        allow_nonfinite: bool = False,
+        second_region: bool = False,
+        timeout: float = 60.0,
+    ) -> int:
+        """Publishes the last version with other values in some cells; returns the version's number when the origin has
+        accepted it. The result is the same as that of publish() with all tensors; the cost grows with the changes.
+
+        `changes`: name -> (indices, values), as a mapping or as pairs. The indices are a row of int32, int64, uint32 or
+        uint64: which elements of the flattened tensor, ascending, each once. The values are a row of the tensor's
+        dtype, as many. Both may be whatever publish() takes: torch, NumPy, buffers, RawTensor. A value may be the old
+        one. `base` is the last version; the other arguments are those of publish().
+        wait() tells whether the origin took the changes over, and why not: INVALID_ARGUMENT (no such tensor, or of
+        another dtype; indices out of bounds or not ascending; NaN or infinity), CORRUPT (its copy of the base is
+        damaged: use publish()).
+        Errors: TypeError and ValueError (what cannot be taken), Error with WRONG_BASE (the last version is another,
+        which the text names: use publish()), and those of begin() and Publication.commit().
+        """
+        if not 0 < base < 2**63:
+            raise ValueError(f"weightcast: base version {base} is not between 1 and 2^63 - 1")
+        options = _options(version, allow_nonfinite, second_region)
+        array = _changes_of(changes)
+        given = c_uint64()
+        self._open_handle().call(
+            library().wc_publish_sparse, byref(options), base, array, len(array), milliseconds(timeout), byref(given)
+        )
+        return given.value
+
     def next_version(self, *, timeout: float = 5.0) -> int:
         """The number that the origin would give to the next version. Another program may take it first.
 
@@ -445,5 +522,5 @@ class Publisher(Closable):
         self._open_handle().cancel()
 
 
-def _items(tensors: Tensors) -> Iterator[tuple[str, Any]]:
+def _items(tensors: Union[Tensors, Changes]) -> Iterator[tuple[str, Any]]:
     return iter(tensors.items() if isinstance(tensors, Mapping) else tensors)

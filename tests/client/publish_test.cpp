@@ -5,8 +5,10 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include <array>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <thread>
 
 #include "patch/snapshot/safetensors.h"
@@ -60,8 +62,31 @@ struct PublishTest : testing::Test {
     Offered offered;
     if (auto request = daemon.receive()) offered.request = *request;
     offered.fd = daemon.take_descriptor();
-    EXPECT_TRUE(offered.request.has_publish_request());
+    EXPECT_TRUE(offered.request.has_publish_request() || offered.request.has_publish_changes_request());
     return offered;
+  }
+  /// Publishes changes of `count` cells of "w" to `value`; the daemon accepts them.
+  Offered publish_changes(std::uint64_t version, char value, std::uint32_t count,
+                          const wc::PublishOptions& options = {}) {
+    std::vector<std::uint32_t> indices(count);
+    for (std::uint32_t i = 0; i < count; ++i) indices[i] = 3 * i;
+    const std::string values(count, value);
+    Offered offered;
+    std::thread origin([&] {
+      offered = receive();
+      daemon.send(accepted_reply(version), offered.id());
+    });
+    EXPECT_EQ(client.publish_sparse(version - 1, {change(indices, values)}, options, 5s), version);
+    origin.join();
+    return offered;
+  }
+  static wc::Change change(const std::vector<std::uint32_t>& indices, const std::string& values) {
+    return {.name = "w",
+            .dtype = "U8",
+            .indices = indices.data(),
+            .index_bytes = 4,
+            .values = values.data(),
+            .count = indices.size()};
   }
   /// Commits what was filled; the daemon accepts it.
   Offered commit(std::uint64_t version) {
@@ -327,6 +352,106 @@ TEST_F(PublishTest, PublishCopiesTheTensors) {
   });
   EXPECT_EQ(client.publish(tensors, {}, 5s), 1u);
   origin.join();
+}
+
+TEST_F(PublishTest, ChangesArriveAsATableOfIndicesAndValues) {
+  const std::vector<std::uint32_t> narrow{1, 4};
+  const std::vector<std::uint64_t> wide{7};
+  const float value = 2.5;
+  Offered offered;
+  std::thread origin([&] {
+    offered = receive();
+    daemon.send(accepted_reply(12), offered.id());
+  });
+  EXPECT_EQ(client.publish_sparse(
+                11,
+                {change(narrow, "xy"),
+                 {.name = "f", .dtype = "F32", .indices = wide.data(), .index_bytes = 8, .values = &value, .count = 1},
+                 {.name = "none", .dtype = "I64"}},
+                {.version = 12, .allow_nonfinite = true}, 5s),
+            12u);
+  origin.join();
+  const local::PublishChangesRequest& request = offered.request.publish_changes_request();
+  EXPECT_EQ(request.version(), 12u);
+  EXPECT_EQ(request.base_version(), 11u);
+  EXPECT_TRUE(request.allow_nonfinite());
+  const std::string file = offered.bytes().substr(0, request.changes_bytes());
+  ASSERT_EQ(file.size(), request.changes_bytes());
+  const auto header = parse_safetensors_header(std::as_bytes(std::span(file)), file.size(), "changes");
+  ASSERT_TRUE(header.has_value()) << header.error().message();
+  std::map<std::string, std::string> found;
+  for (const TensorInfo& tensor : header->tensors) {
+    found[tensor.dtype + " " + tensor.name] = file.substr(tensor.offset_bytes, tensor.size_bytes);
+  }
+  const auto bytes_of = [](const auto& from) { return std::string(reinterpret_cast<const char*>(&from), sizeof from); };
+  EXPECT_EQ(found, (std::map<std::string, std::string>{{"U32 indices/w", bytes_of(std::array{1u, 4u})},
+                                                       {"U8 values/w", "xy"},
+                                                       {"U64 indices/f", bytes_of(wide[0])},
+                                                       {"F32 values/f", bytes_of(value)},
+                                                       {"U32 indices/none", ""},
+                                                       {"I64 values/none", ""}}));
+}
+
+TEST_F(PublishTest, ChangesGoByMemoryOfTheirOwn) {
+  const Offered whole = publish(1, 'a');
+  const Offered changes = publish_changes(2, 'b', 1000);
+  const std::string sent = changes.bytes();
+  EXPECT_THAT(sent, HasSubstr(std::string(1000, 'b')));
+  const std::vector<std::uint32_t> one{0};
+  EXPECT_EQ(code_of([&] { return client.publish_sparse(2, {change(one, "c")}, {}, 20ms); }), WC_TIMED_OUT)
+      << "the origin is still reading";
+  EXPECT_EQ(changes.bytes(), sent);
+  const Offered second = publish_changes(3, 'c', 10, {.second_region = true});
+  EXPECT_EQ(changes.bytes(), sent);
+  daemon.send(taken_reply(2), changes.id());
+  // A few more fit into the memory that is there.
+  const Offered third = publish_changes(4, 'd', 1100);
+  struct stat of_first {
+  }, of_third{};
+  ASSERT_EQ(::fstat(changes.fd, &of_first), 0);
+  ASSERT_EQ(::fstat(third.fd, &of_third), 0);
+  EXPECT_EQ(of_first.st_ino, of_third.st_ino) << "the memory is used again";
+  EXPECT_THAT(third.bytes(), HasSubstr(std::string(1100, 'd')));
+}
+
+TEST_F(PublishTest, ChangesThatAreRefusedLeaveWhatWasBegun) {
+  fill('a');
+  const std::vector<std::uint32_t> one{0};
+  for (int i = 0; i < 3; ++i) {
+    daemon.play([this] {
+      const Offered refused = receive();
+      daemon.send(error_reply(Errc::kWrongBase, "the last one is 7"), refused.id());
+    });
+    EXPECT_EQ(code_of([&] { return client.publish_sparse(2, {change(one, "c")}, {}, 5s); }), WC_WRONG_BASE);
+  }
+  const Offered whole = commit(8);
+  EXPECT_THAT(whole.bytes(), HasSubstr(std::string(kBytes, 'a')));
+  const Offered changes = publish_changes(9, 'b', 10);
+  EXPECT_TRUE(changes.request.has_publish_changes_request());
+}
+
+TEST_F(PublishTest, RefusesWhatAreNoChanges) {
+  const std::vector<std::uint32_t> one{0};
+  const auto refused = [&](wc::Change given) {
+    return code_of([&] { return client.publish_sparse(1, {given}, {}, 20ms); });
+  };
+  const wc::Change good = change(one, "a");
+  const auto with = [&](auto member, auto value) {
+    wc::Change bad = good;
+    bad.*member = value;
+    return refused(bad);
+  };
+  EXPECT_EQ(with(&wc::Change::indices, nullptr), WC_INVALID_ARGUMENT);
+  EXPECT_EQ(with(&wc::Change::values, nullptr), WC_INVALID_ARGUMENT);
+  EXPECT_EQ(with(&wc::Change::index_bytes, 2u), WC_INVALID_ARGUMENT);
+  EXPECT_EQ(with(&wc::Change::dtype, "F4"), WC_INVALID_ARGUMENT);
+  EXPECT_EQ(with(&wc::Change::dtype, "what"), WC_INVALID_ARGUMENT);
+  EXPECT_EQ(with(&wc::Change::name, "\xff"), WC_INVALID_ARGUMENT);
+  EXPECT_EQ(with(&wc::Change::name, std::string(16380, 'n')), WC_TOO_LARGE);
+  EXPECT_EQ(with(&wc::Change::count, std::uint64_t{1} << 62), WC_TOO_LARGE);
+  EXPECT_EQ(with(&wc::Change::count, std::uint64_t{1} << 55), WC_NO_SPACE);
+  EXPECT_EQ(code_of([&] { return client.publish_sparse(1, {good, good}, {}, 20ms); }), WC_INVALID_ARGUMENT);
+  EXPECT_EQ(refused(good), WC_TIMED_OUT) << "after all of these; nobody answers";
 }
 
 TEST_F(PublishTest, ReserveTakesTheMemoryAheadOfTime) {

@@ -118,6 +118,71 @@ class Publishing(DaemonTest):
             publisher.wait()
             self.expect(made)
 
+    def test_changes_of_cells_give_what_publishing_all_gives(self):
+        made = tensors()
+        with weightcast.Publisher(self.origin.state) as publisher:
+            with self.assertRaises(weightcast.Error) as caught:
+                publisher.publish_sparse({}, base=1)
+            self.assertEqual(caught.exception.code, Code.WRONG_BASE)
+            publisher.publish(named(made))
+            changes = {
+                "buffer": (array.array("I", [3, 999]), array.array("f", [0.5, -2.0])),
+                "raw": (array.array("q", [0, 9, 63]), RawTensor("I8", (3,), b"abc")),
+                "dlpack": (array.array("Q", [299]), RawTensor("BF16", (1,), bfloat16([0.25]))),
+                "strided": (memoryview(array.array("i", [9, 8, 7]))[::-1], memoryview(array.array("f", [3, 2, 1]))[::-1]),
+                "empty": (array.array("I"), array.array("f")),
+            }
+            self.assertEqual(publisher.publish_sparse(changes, base=1), 2)
+            publisher.wait()
+            for name, (indices, values) in changes.items():
+                _, dtype, shape, data = made[name]
+                width = weightcast._tensors.DTYPE_BITS[dtype] // 8
+                raw = bytes(values.data) if isinstance(values, RawTensor) else memoryview(values).tobytes()
+                data = bytearray(data)
+                for i, index in enumerate(indices):
+                    data[index * width : (index + 1) * width] = raw[i * width : (i + 1) * width]
+                made[name] = (None, dtype, shape, bytes(data))
+            self.expect(made)
+            # A copy of the last one, by pairs, under a number of its own.
+            self.assertEqual(publisher.publish_sparse(iter(()), base=2, version=9), 9)
+            publisher.wait()
+            self.expect(made)
+
+    def test_changes_that_cannot_be_are_refused(self):
+        one = array.array("I", [0])
+        value = array.array("f", [1.0])
+        with weightcast.Publisher(self.origin.state) as publisher:
+            publisher.publish({"w": array.array("f", [1.0] * 4)})
+            publisher.wait()
+            for bad, error in (
+                ({"w": (value, value)}, "indices of F32; give int32"),
+                ({"w": (one, array.array("f"))}, "two rows of one length"),
+                ({"w": (one, object())}, "neither a torch tensor"),
+                ({5: (one, value)}, "not a string"),
+            ):
+                with self.assertRaisesRegex((TypeError, ValueError), error):
+                    publisher.publish_sparse(bad, base=1)
+            for base in (0, -1, 2**63):
+                with self.assertRaisesRegex(ValueError, "base version"):
+                    publisher.publish_sparse({}, base=base)
+            for bad, error in (
+                ({"v": (one, value)}, "no such tensor"),
+                ({"w": (one, array.array("d", [1.0]))}, "its values are of dtype 'F64', its elements of F32"),
+                ({"w": (array.array("i", [-1]), value)}, "is not one of its 4 elements"),
+                ({"w": (array.array("I", [2, 1]), array.array("f", [1.0, 2.0]))}, "sort them"),
+                ({"w": (one, array.array("f", [float("nan")]))}, "WC_ALLOW_NONFINITE"),
+            ):
+                version = publisher.publish_sparse(bad, base=1)
+                with self.assertRaisesRegex(weightcast.Error, error) as caught:
+                    publisher.wait(version)
+                self.assertEqual(caught.exception.code, Code.INVALID_ARGUMENT)
+            with self.assertRaisesRegex(weightcast.Error, "the last one is 1") as caught:
+                publisher.publish_sparse({"w": (one, value)}, base=2)
+            self.assertEqual(caught.exception.code, Code.WRONG_BASE)
+            nan = array.array("f", [float("nan")])
+            self.assertEqual(publisher.publish_sparse({"w": (one, nan)}, base=1, allow_nonfinite=True), 2)
+            publisher.wait()
+
     def test_what_is_not_committed_is_aborted(self):
         infos = [TensorInfo("w", "U8", (4,))]
         with weightcast.Publisher(self.origin.state) as publisher:

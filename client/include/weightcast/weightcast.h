@@ -197,6 +197,40 @@ WC_API wc_code wc_publish(wc_client* client, const wc_publish_options* options, 
 WC_API wc_code wc_publish_path(wc_client* client, const wc_publish_options* options, const char* path,
                                int64_t timeout_ms, uint64_t* version, wc_error* error);
 
+/* Cells of one tensor that have changed. */
+typedef struct wc_change {
+  const char* name;     /* of a tensor of the base version */
+  const char* dtype;    /* that tensor's, of whole bytes */
+  const void* indices;  /* `count` numbers of elements, row-major, from 0: ascending, each once */
+  uint32_t index_bytes; /* of each index: 4 (uint32_t) or 8 (uint64_t) */
+  uint32_t reserved32;
+  const void* values; /* `count` elements of `dtype`: their new values */
+  uint64_t count;
+  uint64_t reserved[2];
+} wc_change;
+
+/* Publishes the last version with other values in some cells, for a trainer that knows which ones changed. The result
+ * is the same, byte for byte, as that of publishing all tensors; the cost grows with the changes. Tensors that are not
+ * named stay as they are, and so do their names, dtypes and shapes. A value may be the old one. Without any change
+ * (`count` 0) the version is a copy of the last one.
+ *
+ * `base_version` is the last version, or the last of those that wait at the origin. WC_WRONG_BASE says which one that
+ * is, if it is another. After that publish all tensors, as for the first version.
+ *
+ * Copies the changes into memory that the origin reads, and returns when it has accepted them; the caller's arrays may
+ * then change. That memory is apart from the regions of wc_begin(), and goes by the same rules: see WC_SECOND_REGION.
+ * Whether the origin took the changes over, wc_wait() tells: it checks them meanwhile. With WC_ALLOW_NONFINITE the new
+ * values may be NaN or infinite; those of the base are not looked at.
+ *
+ * Errors: WC_INVALID_ARGUMENT (a null pointer, an unknown dtype or one below a byte, a name that is given twice or is
+ * not UTF-8), WC_TOO_LARGE (a limit of the format; a name of more than 16376 bytes), WC_WRONG_BASE, and those of
+ * wc_begin() and wc_commit(). From wc_wait(): WC_INVALID_ARGUMENT (no such tensor, or of another dtype; indices that
+ * are out of bounds or do not ascend; a value that is NaN or infinite), WC_WRONG_BASE (the base was not taken over),
+ * WC_CORRUPT (the origin's copy of the base is damaged: publish all tensors). */
+WC_API wc_code wc_publish_sparse(wc_client* client, const wc_publish_options* options, uint64_t base_version,
+                                 const wc_change* changes, size_t count, int64_t timeout_ms, uint64_t* version,
+                                 wc_error* error);
+
 typedef enum wc_until {
   WC_TAKEN_OVER = 1, /* the origin has its own copy, and reads the source no more */
   WC_INSTALLED = 2   /* `fraction` of the active workers have installed it */

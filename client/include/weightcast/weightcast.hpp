@@ -76,6 +76,27 @@ struct Tensor {
   }
 };
 
+/// Cells of one tensor that have changed: a wc_change that owns its description. The arrays stay the caller's.
+struct Change {
+  std::string name;
+  std::string dtype;
+  const void* indices = nullptr;
+  std::uint32_t index_bytes = 4;  ///< 4 or 8
+  const void* values = nullptr;
+  std::uint64_t count = 0;
+
+  [[nodiscard]] wc_change view() const {
+    wc_change change{};
+    change.name = name.c_str();
+    change.dtype = dtype.c_str();
+    change.indices = indices;
+    change.index_bytes = index_bytes;
+    change.values = values;
+    change.count = count;
+    return change;
+  }
+};
+
 struct PublishOptions {
   std::uint64_t version = WC_NEXT_VERSION;
   bool allow_nonfinite = false;
@@ -195,6 +216,18 @@ class Client {
     const wc_publish_options given = options.view();
     std::uint64_t version = 0;
     detail::check(wc_publish_path, client_.get(), &given, path.c_str(), timeout.count(), &version);
+    return version;
+  }
+  /// The version `base`, the last one, with these cells changed.
+  std::uint64_t publish_sparse(std::uint64_t base, const std::vector<Change>& changes, const PublishOptions& options,
+                               Milliseconds timeout) {
+    std::vector<wc_change> views;
+    views.reserve(changes.size());
+    for (const Change& change : changes) views.push_back(change.view());
+    const wc_publish_options given = options.view();
+    std::uint64_t version = 0;
+    detail::check(wc_publish_sparse, client_.get(), &given, base, views.data(), views.size(), timeout.count(),
+                  &version);
     return version;
   }
   /// What was not reached in time is no error where the daemon told how far it came: see Outcome::reached.
