@@ -64,6 +64,12 @@ void add_more(std::uint64_t seed, WorldOptions& world) {
   }
 }
 
+/// The same for trainers that publish changes.
+void add_sparse(std::uint64_t seed, WorldOptions& world) {
+  Random random(seed ^ 0x7370617273652121);
+  if (random.chance(0.4)) world.sparse_share = random.chance(0.5) ? 1 : 0.5;
+}
+
 }  // namespace
 
 WorldOptions random_world(std::uint64_t seed) {
@@ -116,6 +122,7 @@ WorldOptions random_world(std::uint64_t seed) {
     world.faults.push_back(fault);
   }
   add_more(seed, world);
+  add_sparse(seed, world);
   world.calm_at = std::max(at, kFaultsUntil) + std::chrono::seconds(7);
   return world;
 }

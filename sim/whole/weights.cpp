@@ -5,6 +5,10 @@
 #include <algorithm>
 #include <cstring>
 #include <span>
+#include <string_view>
+
+#include "patch/changes/change_names.h"
+#include "patch/snapshot/safetensors.h"
 
 namespace weightcast::sim {
 
@@ -48,6 +52,40 @@ SnapshotFiles Weights::files() const {
   files["model.safetensors.index.json"] = fmt::format(R"({{"weight_map":{{{}}}}})", map);
   files["config.json"] = R"({"architectures":["Simulated"]})";
   return files;
+}
+
+std::span<const std::uint16_t> Weights::tensor(std::uint32_t file, bool second) const {
+  const auto cells = std::span(cells_).subspan(first_cell(file), first_cell(file + 1) - first_cell(file));
+  return second ? cells.subspan(cells.size() / 2) : cells.first(cells.size() / 2);
+}
+
+std::string Weights::changes_since(const std::vector<std::uint16_t>& before) const {
+  std::vector<TensorInfo> infos;
+  std::vector<std::string> bytes;
+  for (std::uint32_t i = 0; i < 2 * files_; ++i) {
+    const std::span<const std::uint16_t> now = tensor(i / 2, i % 2 == 1);
+    const std::uint16_t* const old_cells = before.data() + (now.data() - cells_.data());
+    std::vector<std::uint32_t> indices;
+    std::vector<std::uint16_t> values;
+    for (std::size_t at = 0; at < now.size(); ++at) {
+      if (now[at] == old_cells[at] && at % 1000 != 7) continue;
+      indices.push_back(static_cast<std::uint32_t>(at));
+      values.push_back(now[at]);
+    }
+    const std::string name = fmt::format("{}{}", i % 2 == 0 ? "a" : "b", i / 2);
+    const auto add = [&](std::string_view prefix, const char* dtype, const auto& from) {
+      const Bytes cells = std::as_bytes(std::span(from));
+      infos.push_back({std::string(prefix) + name, dtype, {from.size()}, 0, cells.size()});
+      bytes.emplace_back(reinterpret_cast<const char*>(cells.data()), cells.size());
+    };
+    add(kIndicesPrefix, "U32", indices);
+    add(kValuesPrefix, "BF16", values);
+  }
+  const auto layout = lay_out_safetensors(infos);
+  WC_CHECK(layout.has_value());
+  std::string out = layout->header;
+  for (const std::size_t i : layout->order) out += bytes[i];
+  return out;
 }
 
 std::string Weights::file(std::uint64_t first, std::uint64_t last, std::uint32_t number) const {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,10 @@ class Weights {
   /// Other shapes.
   void resize(std::uint64_t bytes);
 
+  [[nodiscard]] const std::vector<std::uint16_t>& cells() const { return cells_; }
+  /// A file of changes (patch/changes/change_names.h) from `before`, which has as many cells. Some keep their value.
+  [[nodiscard]] std::string changes_since(const std::vector<std::uint16_t>& before) const;
+
   /// Each file has two tensors. Several have an index and a configuration beside them, as Hugging Face has it.
   [[nodiscard]] SnapshotFiles files() const;
 
@@ -34,6 +39,10 @@ class Weights {
   [[nodiscard]] std::uint16_t cell();
   /// A safetensors file of the tensors a and b, each with a number.
   [[nodiscard]] std::string file(std::uint64_t first, std::uint64_t last, std::uint32_t number) const;
+
+  /// The cells of tensor a or b of a file.
+  [[nodiscard]] std::span<const std::uint16_t> tensor(std::uint32_t file, bool second) const;
+  [[nodiscard]] std::uint64_t first_cell(std::uint32_t file) const { return cells_.size() * file / files_; }
 
   Random& random_;
   std::vector<std::uint16_t> cells_;

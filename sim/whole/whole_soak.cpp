@@ -15,7 +15,8 @@ int main(int argc, char** argv) {
   soak.command = "./run soak --whole";
   soak.schedules = "schedules of whole nodes";
   soak.seeds_file = "tests/sim/whole_seeds.txt";
-  soak.counts = {"events", "starts", "readers", "published", "refused", "installed whole", "packed", "by patch"};
+  soak.counts = {"events",  "starts",          "readers", "published", "sparse",
+                 "refused", "installed whole", "packed",  "by patch"};
   soak.add_flags = [&bug](CLI::App& app) {
     const std::map<std::string, sim::PlantedBug> bugs{
         {"forgotten-directory-sync", sim::PlantedBug::kForgottenDirectorySync},
@@ -33,8 +34,8 @@ int main(int argc, char** argv) {
     const sim::WorldResult::Counts& counts = result.counts;
     return sim::SoakOutcome{result.violation,
                             counts.hash,
-                            {counts.events, counts.starts, counts.readers, counts.published, counts.refused,
-                             counts.full, counts.packed, counts.patches}};
+                            {counts.events, counts.starts, counts.readers, counts.published, counts.sparse,
+                             counts.refused, counts.full, counts.packed, counts.patches}};
   };
   return sim::run_soak(soak, argc, argv);
 }

@@ -7,6 +7,7 @@ namespace weightcast::sim {
 WorldResult::Counts& WorldResult::Counts::operator+=(const Counts& other) {
   events += other.events;
   published += other.published;
+  sparse += other.sparse;
   refused += other.refused;
   starts += other.starts;
   readers += other.readers;

@@ -81,6 +81,7 @@ struct WorldOptions {
   std::uint64_t snapshot_bytes = 200 * kKiB;
   std::uint32_t files = 1;      ///< of a snapshot; several have an index beside them
   double changed_share = 0.02;  ///< of the weights, from version to version
+  double sparse_share = 0;      ///< of the versions; they are published as changes to the version before
   double reshaped_share = 0;    ///< of the versions; their tensors have other shapes than the version before
   bool reuses_numbers = false;  ///< the trainer gives the number of a refused version to its next one
   std::vector<Duration> publish_at;
@@ -96,6 +97,7 @@ struct WorldResult {
   struct Counts {
     std::uint64_t events = 0;
     std::uint64_t published = 0;
+    std::uint64_t sparse = 0;  ///< of those, as changes
     std::uint64_t refused = 0;
     std::uint64_t starts = 0;                         ///< of processes, recoveries included
     std::uint64_t readers = 0;                        ///< that opened a version

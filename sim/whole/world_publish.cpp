@@ -23,6 +23,41 @@ std::string state_of(Host& host) {
                      self.last_error());
 }
 
+/// The memory that a trainer hands over.
+class MemoryFile final : public File {
+ public:
+  explicit MemoryFile(std::string bytes) : bytes_(std::move(bytes)) {}
+
+  Result<std::size_t> read_at(std::uint64_t offset, MutableBytes into) override {
+    const Bytes all = std::as_bytes(std::span(bytes_));
+    const Bytes there = all.subspan(std::min<std::uint64_t>(offset, all.size()));
+    const std::size_t count = std::min(there.size(), into.size());
+    std::copy_n(there.begin(), count, into.begin());
+    return count;
+  }
+  Result<FileInfo> info() override {
+    FileInfo info;
+    info.kind = FileInfo::Kind::kFile;
+    info.size_bytes = bytes_.size();
+    return info;
+  }
+
+  Result<std::size_t> write_at(std::uint64_t, Bytes) override { return refuse(); }
+  Result<std::size_t> append(Bytes) override { return refuse(); }
+  Status allocate(std::uint64_t) override { return refuse(); }
+  Status truncate(std::uint64_t) override { return refuse(); }
+  Result<std::optional<std::uint64_t>> next_data(std::uint64_t) override { return refuse(); }
+  Status sync_data() override { return refuse(); }
+  Status lock() override { return refuse(); }
+  Status check_unshared() override { return refuse(); }
+  void advise_random() override {}
+  Result<std::unique_ptr<Mapping>> map() override { return refuse(); }
+
+ private:
+  static Error refuse() { return fail(Errc::kUnsupported, Op::kOpen, "memory of the trainer is only read"); }
+  const std::string bytes_;
+};
+
 /// Puts the files where the trainer keeps its latest; what to publish.
 std::filesystem::path write_source(FileSystem& disk, const SnapshotFiles& files) {
   const std::filesystem::path directory = "/trainer";
@@ -56,27 +91,45 @@ void WorldRun::publish() {
   }
   const SnapshotFiles snapshot = weights_.files();
   published_[version] = digests_of(snapshot);
+  const bool sparse = is_sparse();
   PublishOrder order;
-  order.path = origin.disk->observe([&](FileSystem& disk) { return write_source(disk, snapshot); });
+  if (sparse) {
+    std::string changes = weights_.changes_since(published_cells_);
+    order.changes = true;
+    order.changes_bytes = changes.size();
+    order.base = last_published_;
+    order.region = std::make_shared<MemoryFile>(std::move(changes));
+  } else {
+    order.path = origin.disk->observe([&](FileSystem& disk) { return write_source(disk, snapshot); });
+  }
   order.version = version;
   publishing_ = true;
-  say(origin, fmt::format("is asked to publish version {}", version.value));
-  origin.node->publish(std::move(order),
-                       [this, version, again, &origin, process = origin.process](const Result<std::uint64_t>& taken) {
-                         if (process != origin.process)
-                           return violate(origin, "a publication called back after its process had ended");
-                         publishing_ = false;
-                         if (taken.has_value()) {
-                           ++result_.counts.published;
-                           last_published_ = version;
-                           say(origin, fmt::format("has published version {}", version.value));
-                         } else {
-                           ++result_.counts.refused;
-                           refused_.insert(version);
-                           if (options_.reuses_numbers && !again) free_number_ = version;
-                           say(origin, fmt::format("refused version {}: {}", version.value, taken.error().message()));
-                         }
-                       });
+  say(origin, fmt::format("is asked to publish version {}{}", version.value, sparse ? " as changes" : ""));
+  origin.node->publish(std::move(order), [this, version, again, sparse, cells = weights_.cells(), &origin,
+                                          process = origin.process](const Result<std::uint64_t>& taken) {
+    if (process != origin.process) return violate(origin, "a publication called back after its process had ended");
+    publishing_ = false;
+    if (taken.has_value()) {
+      ++result_.counts.published;
+      result_.counts.sparse += sparse ? 1 : 0;
+      last_published_ = version;
+      published_cells_ = cells;
+      whole_next_ = false;
+      say(origin, fmt::format("has published version {}", version.value));
+    } else {
+      ++result_.counts.refused;
+      refused_.insert(version);
+      whole_next_ = true;
+      if (options_.reuses_numbers && !again) free_number_ = version;
+      say(origin, fmt::format("refused version {}: {}", version.value, taken.error().message()));
+    }
+  });
+}
+
+// The origin may have lost the version that the trainer knows as the last one: then it refuses, and gets all weights.
+bool WorldRun::is_sparse() {
+  return options_.sparse_share > 0 && !whole_next_ && published_cells_.size() == weights_.cells().size() &&
+         random_.chance(options_.sparse_share);
 }
 
 void WorldRun::publish_last() {

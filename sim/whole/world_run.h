@@ -95,6 +95,8 @@ class WorldRun {
 
   // Publications.
   void publish();
+  /// Whether the next version is published as changes.
+  [[nodiscard]] bool is_sparse();
   /// Publishes once more after the faults, and waits until everybody has it.
   void publish_last();
 
@@ -129,6 +131,8 @@ class WorldRun {
   Version last_number_{};
   std::optional<Version> free_number_;  // of what was refused
   Version last_published_{};
+  std::vector<std::uint16_t> published_cells_;  // of that one
+  bool whole_next_ = false;                     // after a refusal
   bool publishing_ = false;
   bool calm_ = false;
   unsigned failed_starts_ = 0;
