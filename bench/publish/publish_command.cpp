@@ -7,6 +7,7 @@
 
 #include "base/json_text.h"
 #include "bench/publish/publish_bench.h"
+#include "bench/publish/sparse_bench.h"
 #include "tools/command.h"
 
 namespace weightcast::bench {
@@ -15,10 +16,32 @@ namespace {
 struct PublishArguments {
   std::string size = "1GiB";
   PublishBenchOptions options;
+  double changed_share = 0;
 };
+
+Status run_sparse(const PublishArguments& arguments) {
+  SparseBenchOptions options;
+  options.tensor_bytes = arguments.options.tensor_bytes;
+  options.tensors = arguments.options.tensors;
+  options.changed_share = arguments.changed_share;
+  options.repetitions = arguments.options.repetitions;
+  options.scratch = arguments.options.flags.scratch;
+  WC_ASSIGN(const SparseBenchResult result, run_sparse_bench(options));
+  const auto show = [](const SparseBenchResult::Times& times) {
+    return fmt::format("own copy after {:.3f} s, patch after {:.3f} s ({:.2f} CPU s)", times.copied_s, times.encoded_s,
+                       times.cpu_s);
+  };
+  fmt::print(
+      "{} with {} of changes, a patch of {}: whole: {}; as changes: {}; {:.3f} of the time; one copy in memory "
+      "takes {:.3f} s\n",
+      format_bytes(result.tensor_bytes), format_bytes(result.changes_bytes), format_bytes(result.patch_bytes),
+      show(result.whole), show(result.sparse), result.ratio(), result.memory_floor_s);
+  return write_result(arguments.options.flags.json_path, json_text(to_json(result), 2) + "\n");
+}
 
 Status run(PublishArguments& arguments) {
   WC_ASSIGN(arguments.options.tensor_bytes, parse_bytes(arguments.size));
+  if (arguments.changed_share > 0) return run_sparse(arguments);
   WC_ASSIGN(const PublishBenchResult result, run_publish_bench(arguments.options));
   fmt::print(
       "{} in {} tensors: begin {:.3f} ms, fill {:.3f} s, commit {:.3f} ms (begin and commit at most {:.3f} ms); {:.2f} "
@@ -43,6 +66,10 @@ void add_publish_command(CLI::App& app) {
   command->add_option("--repeat", arguments->options.repetitions, "Repetitions, after one that is shown apart")
       ->check(CLI::Range(1u, 1000u))
       ->capture_default_str();
+  command
+      ->add_option("--changed", arguments->changed_share,
+                   "Compare publishing a step that changes this share of the cells, whole and as a list of changes")
+      ->check(CLI::Range(1e-6, 0.5));
   arguments->options.flags.add_to(*command);
   command->callback([arguments] { run_bench([&] { return run(*arguments); }); });
 }
