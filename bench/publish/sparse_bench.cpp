@@ -244,7 +244,7 @@ class Origin {
   Result<MadePayload> await(const Begin& begin) {
     std::optional<Result<MadePayload>> done;
     PayloadObserver observer;
-    observer.begun = [](const std::shared_ptr<const Manifest>&, bool) {};
+    observer.begun = [](const std::shared_ptr<const Manifest>&, double) {};
     observer.grown = [](const MadePayload&) {};
     observer.done = [&](Result<MadePayload> made) { done = std::move(made); };
     begin(std::move(observer));

@@ -131,7 +131,7 @@ class ApplyChangesTest : public OneStore {
 
   PayloadObserver observer(Made& made) {
     PayloadObserver observer;
-    observer.begun = [](const std::shared_ptr<const Manifest>&, bool) {};
+    observer.begun = [](const std::shared_ptr<const Manifest>&, double) {};
     observer.grown = [](const MadePayload&) {};
     observer.done = [&made](Result<MadePayload> done) { made.done = std::move(done); };
     return observer;
