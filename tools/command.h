@@ -17,6 +17,7 @@ struct Commands {
 };
 
 void add_daemon_command(const Commands& commands);
+void add_keys_command(const Commands& commands);
 void add_patch_command(const Commands& commands);
 void add_publish_command(const Commands& commands);
 void add_status_command(const Commands& commands);

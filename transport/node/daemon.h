@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 
+#include "base/peer_identity.h"
 #include "base/result.h"
 #include "base/units.h"
 #include "transport/core/origin/origin_config.h"
@@ -15,8 +16,6 @@
 #include "transport/node/packing_speed.h"
 
 namespace weightcast {
-
-enum class Role { kOrigin, kWorker };
 
 /// Everything that `weightcast daemon` can be told. Names are those of the flags and of the config file.
 struct DaemonConfig {

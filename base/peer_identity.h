@@ -1,0 +1,31 @@
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace weightcast {
+
+/// What a node is in its cluster.
+enum class Role : std::uint8_t { kOrigin, kWorker };
+
+/// SHA-256 of a public key, as DER encodes it.
+struct KeyId {
+  std::array<std::byte, 32> bytes{};
+  auto operator<=>(const KeyId&) const = default;
+};
+
+/// Who a peer has proven to be, by the certificate of its connection.
+struct PeerIdentity {
+  Role role = Role::kWorker;
+  std::string name;
+  KeyId key;
+  std::string serial;                ///< of the certificate
+  std::int64_t expires_unix_s = 0;  ///< the certificate's last second
+
+  bool operator==(const PeerIdentity&) const = default;
+};
+
+}  // namespace weightcast

@@ -1,0 +1,237 @@
+#include "security/certificate.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ctime>
+#include <optional>
+#include <span>
+
+#include "base/text.h"
+#include "proto/names.h"
+
+namespace weightcast {
+namespace {
+
+constexpr std::string_view kNamePrefix = "weightcast:";
+constexpr std::string_view kAuthorityPrefix = "weightcast authority ";
+constexpr int kSerialBits = 127;            // positive in 16 bytes
+constexpr std::size_t kCommonNameMax = 64;  // X.520; who reads a common name is a person
+constexpr long kVersion3 = 2;
+
+std::string hex(std::span<const std::byte> bytes) {
+  std::string text;
+  for (const std::byte b : bytes) text += fmt::format("{:02x}", static_cast<unsigned>(b));
+  return text;
+}
+
+std::optional<KeyUse> parse_node_use(std::string_view text) {
+  for (const KeyUse use : {KeyUse::kOrigin, KeyUse::kWorker, KeyUse::kSigning}) {
+    if (text == to_string(use)) return use;
+  }
+  return std::nullopt;
+}
+
+void add_extension(X509* certificate, X509* issuer, int kind, const char* value) {
+  X509V3_CTX context{};
+  X509V3_set_ctx(&context, issuer, certificate, nullptr, nullptr, 0);
+  X509_EXTENSION* extension = X509V3_EXT_conf_nid(nullptr, &context, kind, value);
+  WC_CHECK(extension != nullptr && X509_add_ext(certificate, extension, -1) == 1);
+  X509_EXTENSION_free(extension);
+}
+
+// Not from text, as the other extensions: there a name's own characters would have a meaning.
+void add_name(X509* certificate, const std::string& name) {
+  UniqueGeneralNames names(GENERAL_NAMES_new());
+  GENERAL_NAME* uri = GENERAL_NAME_new();
+  ASN1_IA5STRING* text = ASN1_IA5STRING_new();
+  WC_CHECK(names && uri != nullptr && text != nullptr &&
+           ASN1_STRING_set(text, name.data(), static_cast<int>(name.size())) == 1);
+  GENERAL_NAME_set0_value(uri, GEN_URI, text);
+  WC_CHECK(sk_GENERAL_NAME_push(names.get(), uri) > 0);
+  WC_CHECK(X509_add1_ext_i2d(certificate, NID_subject_alt_name, names.get(), 0, X509V3_ADD_DEFAULT) == 1);
+}
+
+void set_common_name(X509_NAME* name, const std::string& text) {
+  const std::string cut = text.substr(0, kCommonNameMax);
+  WC_CHECK(X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC, reinterpret_cast<const unsigned char*>(cut.data()),
+                                      static_cast<int>(cut.size()), -1, 0) == 1);
+}
+
+void set_random_serial(X509* certificate) {
+  const UniqueBignum number(BN_new());
+  WC_CHECK(number && BN_rand(number.get(), kSerialBits, BN_RAND_TOP_ONE, BN_RAND_BOTTOM_ANY) == 1);
+  WC_CHECK(BN_to_ASN1_INTEGER(number.get(), X509_get_serialNumber(certificate)) != nullptr);
+}
+
+Error corrupt(std::string why) { return fail(Errc::kCorrupt, Op::kVerify, "the certificate " + std::move(why)); }
+
+Result<std::int64_t> seconds_of(const ASN1_TIME* time) {
+  std::tm parts{};
+  if (time == nullptr || ASN1_TIME_to_tm(time, &parts) != 1) return corrupt("has a time that is none");
+  return std::int64_t{::timegm(&parts)};
+}
+
+/// The common name as it may be printed: it can come from a stranger.
+std::string common_name(const X509_NAME* name) {
+  const int at = X509_NAME_get_index_by_NID(name, NID_commonName, -1);
+  if (at < 0) return {};
+  const ASN1_STRING* text = X509_NAME_ENTRY_get_data(X509_NAME_get_entry(name, at));
+  const std::string_view bytes(reinterpret_cast<const char*>(ASN1_STRING_get0_data(text)),
+                               static_cast<std::size_t>(ASN1_STRING_length(text)));
+  return printable(cut_text(bytes, kCommonNameMax));
+}
+
+std::string cluster_in(const X509_NAME* name) {
+  const std::string text = common_name(name);
+  return text.starts_with(kAuthorityPrefix) ? text.substr(kAuthorityPrefix.size()) : std::string("unknown");
+}
+
+/// Of a node: the only alternative name.
+Status read_name(X509* certificate, CertificateInfo& info) {
+  const UniqueGeneralNames names(
+      static_cast<GENERAL_NAMES*>(X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr)));
+  if (!names || sk_GENERAL_NAME_num(names.get()) != 1) return corrupt("does not name one node");
+  const GENERAL_NAME* name = sk_GENERAL_NAME_value(names.get(), 0);
+  if (name->type != GEN_URI) return corrupt("does not name a node of weightcast");
+  const ASN1_IA5STRING* uri = name->d.uniformResourceIdentifier;
+  std::string_view text(reinterpret_cast<const char*>(ASN1_STRING_get0_data(uri)),
+                        static_cast<std::size_t>(ASN1_STRING_length(uri)));
+  if (!text.starts_with(kNamePrefix)) return corrupt("does not name a node of weightcast");
+  text.remove_prefix(kNamePrefix.size());
+  const std::size_t slash = text.find('/');
+  const auto use = parse_node_use(text.substr(0, slash));
+  if (slash == std::string_view::npos || !use) return corrupt("has a role that is not known here");
+  info.use = *use;
+  info.name = text.substr(slash + 1);
+  if (const Status fits = check_node_name(info.name); !fits.has_value())
+    return corrupt("is bad: " + fits.error().detail);
+  return {};
+}
+
+}  // namespace
+
+std::string_view to_string(KeyUse use) {
+  switch (use) {
+    case KeyUse::kAuthority: return "authority";
+    case KeyUse::kOrigin: return "origin";
+    case KeyUse::kWorker: return "worker";
+    case KeyUse::kSigning: return "signing";
+  }
+  return "";
+}
+
+UniqueKey make_key() {
+  set_up_openssl();
+  UniqueKey key(EVP_PKEY_Q_keygen(nullptr, nullptr, "ED25519"));
+  WC_CHECK(key);
+  return key;
+}
+
+KeyId key_id(EVP_PKEY* key) {
+  unsigned char* der = nullptr;
+  const int size = i2d_PUBKEY(key, &der);
+  WC_CHECK(size > 0);
+  KeyId id;
+  const int hashed = EVP_Digest(der, static_cast<std::size_t>(size), reinterpret_cast<unsigned char*>(id.bytes.data()),
+                                nullptr, EVP_sha256(), nullptr);
+  OPENSSL_free(der);
+  WC_CHECK(hashed == 1);
+  return id;
+}
+
+std::string cluster_of(EVP_PKEY* authority_key) {
+  const KeyId id = key_id(authority_key);
+  return hex(std::span(id.bytes).first(8));
+}
+
+UniqueX509 make_certificate(const CertificateRequest& request, X509* authority, EVP_PKEY* signer) {
+  UniqueX509 made(X509_new());
+  WC_CHECK(made && X509_set_version(made.get(), kVersion3) == 1);
+  X509* certificate = made.get();
+  X509* issuer = authority != nullptr ? authority : certificate;
+  const bool is_authority = request.use == KeyUse::kAuthority;
+  set_random_serial(certificate);
+  WC_CHECK(X509_set_pubkey(certificate, request.key) == 1);
+  WC_CHECK(ASN1_TIME_set(X509_getm_notBefore(certificate), request.not_before_unix_s) != nullptr);
+  WC_CHECK(ASN1_TIME_set(X509_getm_notAfter(certificate), request.not_after_unix_s) != nullptr);
+  set_common_name(X509_get_subject_name(certificate),
+                  is_authority ? std::string(kAuthorityPrefix) + cluster_of(request.key) : request.name);
+  WC_CHECK(X509_set_issuer_name(certificate, X509_get_subject_name(issuer)) == 1);
+  add_extension(certificate, issuer, NID_subject_key_identifier, "hash");
+  add_extension(certificate, issuer, NID_authority_key_identifier, "keyid");
+  if (is_authority) {
+    add_extension(certificate, issuer, NID_basic_constraints, "critical,CA:TRUE,pathlen:0");
+    add_extension(certificate, issuer, NID_key_usage, "critical,keyCertSign,cRLSign");
+  } else {
+    add_extension(certificate, issuer, NID_basic_constraints, "critical,CA:FALSE");
+    add_extension(certificate, issuer, NID_key_usage, "critical,digitalSignature");
+    // Without a use that TLS knows, no connection is made with the key that signs manifests.
+    add_extension(certificate, issuer, NID_ext_key_usage,
+                  request.use == KeyUse::kSigning ? "critical,codeSigning" : "critical,clientAuth,serverAuth");
+    add_name(certificate, fmt::format("{}{}/{}", kNamePrefix, to_string(request.use), request.name));
+  }
+  WC_CHECK(X509_sign(certificate, signer, nullptr) > 0);
+  return made;
+}
+
+Result<CertificateInfo> read_certificate(X509* certificate) {
+  CertificateInfo info;
+  EVP_PKEY* key = X509_get0_pubkey(certificate);
+  if (key == nullptr || EVP_PKEY_get_id(key) != EVP_PKEY_ED25519) return corrupt("has no Ed25519 key");
+  info.key = key_id(key);
+  info.cluster = cluster_in(X509_get_issuer_name(certificate));
+  const UniqueBignum serial(ASN1_INTEGER_to_BN(X509_get0_serialNumber(certificate), nullptr));
+  if (!serial) return corrupt("has no serial");
+  char* digits = BN_bn2hex(serial.get());
+  WC_CHECK(digits != nullptr);
+  info.serial = digits;
+  OPENSSL_free(digits);
+  std::ranges::transform(info.serial, info.serial.begin(), [](char c) { return c >= 'A' ? char(c - 'A' + 'a') : c; });
+  WC_ASSIGN(info.not_before_unix_s, seconds_of(X509_get0_notBefore(certificate)));
+  WC_ASSIGN(info.not_after_unix_s, seconds_of(X509_get0_notAfter(certificate)));
+  if ((X509_get_extension_flags(certificate) & EXFLAG_CA) != 0 || X509_check_ca(certificate) != 0) {
+    const std::string cluster = cluster_of(key);
+    if (cluster_in(X509_get_subject_name(certificate)) != cluster)
+      return corrupt("may sign others, and is no authority");
+    info.use = KeyUse::kAuthority;
+    info.name = cluster;
+    return info;
+  }
+  WC_TRY(read_name(certificate, info));
+  return info;
+}
+
+Status check_issued(X509* certificate, X509* authority, std::int64_t now_unix_s) {
+  WC_ASSIGN(const CertificateInfo info, read_certificate(certificate));
+  EVP_PKEY* key = X509_get0_pubkey(authority);
+  WC_CHECK(key != nullptr);
+  const bool issued = X509_check_issued(authority, certificate) == X509_V_OK && X509_verify(certificate, key) == 1;
+  if (!issued) {
+    static_cast<void>(take_openssl_error());
+    return fail(Errc::kNotAllowed, Op::kVerify,
+                fmt::format("another cluster's: issued by {}, and this is cluster {}", info.cluster, cluster_of(key)));
+  }
+  if (now_unix_s > info.not_after_unix_s) {
+    return fail(Errc::kTimedOut, Op::kVerify, fmt::format("expired on {}", date_of(info.not_after_unix_s)));
+  }
+  if (now_unix_s < info.not_before_unix_s) {
+    return fail(Errc::kTimedOut, Op::kVerify,
+                fmt::format("not valid before {}; are the clocks right?", date_of(info.not_before_unix_s)));
+  }
+  return {};
+}
+
+std::string date_of(std::int64_t unix_s) {
+  const std::time_t time = unix_s;
+  std::tm parts{};
+  if (::gmtime_r(&time, &parts) == nullptr) return "a time beyond all calendars";
+  return fmt::format("{:%Y-%m-%d %H:%M} UTC", parts);
+}
+
+std::int64_t unix_now_s() {
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace weightcast

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <openssl/asn1.h>
+#include <openssl/bio.h>
+#include <openssl/bn.h>
+#include <openssl/evp.h>
+#include <openssl/x509.h>
+#include <openssl/x509v3.h>
+
+#include <memory>
+#include <string>
+
+namespace weightcast {
+
+template <auto Free>
+struct OpensslFree {
+  template <typename T>
+  void operator()(T* object) const {
+    Free(object);
+  }
+};
+
+using UniqueKey = std::unique_ptr<EVP_PKEY, OpensslFree<EVP_PKEY_free>>;
+using UniqueX509 = std::unique_ptr<X509, OpensslFree<X509_free>>;
+using UniqueCrl = std::unique_ptr<X509_CRL, OpensslFree<X509_CRL_free>>;
+using UniqueBio = std::unique_ptr<BIO, OpensslFree<BIO_free>>;
+using UniqueBignum = std::unique_ptr<BIGNUM, OpensslFree<BN_free>>;
+using UniqueAsn1Integer = std::unique_ptr<ASN1_INTEGER, OpensslFree<ASN1_INTEGER_free>>;
+using UniqueAsn1Time = std::unique_ptr<ASN1_TIME, OpensslFree<ASN1_TIME_free>>;
+using UniqueGeneralNames = std::unique_ptr<GENERAL_NAMES, OpensslFree<GENERAL_NAMES_free>>;
+
+/// Sets OpenSSL up for this process, without the host's openssl.cnf: what a connection demands does not depend on it.
+/// Harmless when repeated.
+void set_up_openssl();
+
+/// What OpenSSL says of the last call of this thread that failed. Empties its queue of errors.
+[[nodiscard]] std::string take_openssl_error();
+
+/// The contents of a BIO in memory.
+[[nodiscard]] std::string text_of(BIO* memory);
+
+}  // namespace weightcast

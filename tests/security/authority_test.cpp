@@ -1,0 +1,183 @@
+#include "security/authority.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+
+#include "security/revocations.h"
+#include "tests/security/cluster_keys.h"
+
+namespace weightcast {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+mode_t mode_of(const fs::path& path) {
+  struct stat info {};
+  EXPECT_EQ(::stat(path.c_str(), &info), 0) << path;
+  return info.st_mode & 07777;
+}
+
+TEST(Authority, WritesFilesForTheirOwnerOnlyWhateverTheUmask) {
+  const mode_t before = ::umask(0);
+  const ClusterKeys cluster;
+  static_cast<void>(cluster.issue("w1"));
+  cluster.revoke("w1");
+  ::umask(before);
+  std::size_t files = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(cluster.directory())) {
+    if (!entry.is_regular_file()) continue;
+    ++files;
+    EXPECT_EQ(mode_of(entry.path()), 0600u) << entry.path();
+    EXPECT_NE(entry.path().extension(), ".tmp");
+  }
+  EXPECT_EQ(files, 6u) << "authority, origin, worker, register, list, lock";
+}
+
+TEST(Authority, IsNeverReplaced) {
+  const ClusterKeys cluster;
+  const std::string before = cluster.open().cluster();
+  const auto again = Authority::init(cluster.directory(), "origin", 365, cluster.now_unix_s);
+  ASSERT_FALSE(again.has_value());
+  EXPECT_EQ(again.error().code, Errc::kAlreadyExists);
+  EXPECT_EQ(cluster.open().cluster(), before);
+  EXPECT_EQ(cluster.origin().info.cluster, before);
+}
+
+TEST(Authority, MissingOneSaysWhatMakesIt) {
+  const auto opened = Authority::open("/nowhere", unix_now_s());
+  ASSERT_FALSE(opened.has_value());
+  EXPECT_EQ(opened.error().code, Errc::kNotFound);
+  EXPECT_THAT(opened.error().detail, HasSubstr("weightcast keys init"));
+}
+
+TEST(Authority, IsUsedByOneCommandAtATime) {
+  const ClusterKeys cluster;
+  const Authority first = cluster.open();
+  const auto second = Authority::open(cluster.directory(), cluster.now_unix_s);
+  ASSERT_FALSE(second.has_value());
+  EXPECT_EQ(second.error().code, Errc::kBusy);
+}
+
+TEST(Authority, TakesNamesByTheRulesOfNodes) {
+  const ClusterKeys cluster;
+  for (const std::string& name : {std::string(), std::string("-w"), std::string("a b"), std::string("../x"),
+                                  std::string("a\nb"), std::string(256, 'a')}) {
+    const auto path = cluster.open().issue(name, 1, false, cluster.now_unix_s);
+    ASSERT_FALSE(path.has_value()) << name;
+    EXPECT_EQ(path.error().code, Errc::kInvalidArgument);
+  }
+  const TempDir temp;
+  EXPECT_EQ(Authority::init(temp.file("k"), "a b", 1, 0).error().code, Errc::kInvalidArgument);
+}
+
+// Names may hold what a path takes for something else.
+TEST(Authority, KeepsEveryFileBelowItsDirectory) {
+  const ClusterKeys cluster;
+  for (const std::string& name :
+       {std::string("rack/host"), std::string("a/../../b"), std::string("authority"), "n" + std::string(254, '/')}) {
+    const fs::path path = cluster.issue(name);
+    EXPECT_EQ(path.parent_path(), fs::path(cluster.directory()) / "workers") << name;
+    EXPECT_EQ(cluster.read(path).info.name, name);
+  }
+  EXPECT_EQ(cluster.origin().info.name, "origin");
+}
+
+TEST(Authority, GivesANameToOneNode) {
+  const ClusterKeys cluster;
+  const std::string path = cluster.issue("w1");
+  const KeyId first = cluster.read(path).info.key;
+  for (const char* name : {"w1", "origin"}) {
+    const auto again = cluster.open().issue(name, 365, false, cluster.now_unix_s);
+    ASSERT_FALSE(again.has_value()) << name;
+    EXPECT_EQ(again.error().code, Errc::kAlreadyExists);
+    EXPECT_THAT(again.error().detail, HasSubstr("--renew"));
+  }
+  EXPECT_EQ(cluster.read(path).info.key, first);
+  EXPECT_EQ(cluster.issue("w1", 365, true), path);
+  EXPECT_NE(cluster.read(path).info.key, first);
+  EXPECT_EQ(cluster.open().issue("w2", 365, true, cluster.now_unix_s).error().code, Errc::kNotFound);
+}
+
+TEST(Authority, RenewsTheOriginAsOrigin) {
+  const ClusterKeys cluster;
+  EXPECT_EQ(cluster.issue("origin", 30, true), cluster.origin_file());
+  EXPECT_EQ(cluster.origin().role(), Role::kOrigin);
+  EXPECT_NE(cluster.origin().signing_key, nullptr);
+}
+
+TEST(Authority, IssuesNothingBeyondItsOwnEnd) {
+  const ClusterKeys cluster;
+  const std::int64_t later = cluster.now_unix_s + 3000 * kDay_s;
+  {
+    auto authority = Authority::open(cluster.directory(), later);
+    ASSERT_TRUE(authority.has_value());
+    ASSERT_TRUE(authority->issue("w1", 3650, false, later).has_value());
+    EXPECT_EQ(authority->issued().back().expires_unix_s, cluster.now_unix_s + 3650 * kDay_s);
+    EXPECT_EQ(authority->issue("w2", 0, false, later).error().code, Errc::kInvalidArgument);
+  }
+  const auto expired = Authority::open(cluster.directory(), cluster.now_unix_s + 3651 * kDay_s);
+  ASSERT_FALSE(expired.has_value());
+  EXPECT_EQ(expired.error().code, Errc::kTimedOut);
+}
+
+TEST(Authority, RevokesAllKeysOfANameAndNoOthers) {
+  const ClusterKeys cluster;
+  const NodeKeys old = cluster.worker("w1");
+  const NodeKeys renewed = cluster.read(cluster.issue("w1", 365, true));
+  const NodeKeys other = cluster.worker("w2");
+  const auto list = [&] {
+    const auto secret = read_owner_only(cluster.revoked_file());
+    return std::move(*Revocations::parse(secret->text(), old.authority.get()));
+  };
+  cluster.revoke("w1");
+  EXPECT_EQ(list().number(), 1u);
+  EXPECT_TRUE(list().contains(old.certificate.get()));
+  EXPECT_TRUE(list().contains(renewed.certificate.get()));
+  EXPECT_FALSE(list().contains(other.certificate.get()));
+  cluster.revoke("w2");
+  cluster.revoke("w2");  // harmless
+  EXPECT_EQ(list().number(), 3u);
+  EXPECT_TRUE(list().contains(old.certificate.get())) << "a later list keeps the earlier ones";
+  EXPECT_TRUE(list().contains(other.certificate.get()));
+  EXPECT_EQ(cluster.open().revoke("w3", cluster.now_unix_s).error().code, Errc::kNotFound);
+  const NodeKeys fresh = cluster.worker("w1");  // the name may come back, by another key
+  EXPECT_FALSE(list().contains(fresh.certificate.get()));
+}
+
+TEST(Authority, ForgetsWhatHasExpiredFromTheList) {
+  const ClusterKeys cluster;
+  const NodeKeys old = cluster.read(cluster.issue("w1", 1));
+  cluster.revoke("w1");
+  const std::int64_t later = cluster.now_unix_s + 30 * kDay_s;
+  {
+    auto authority = Authority::open(cluster.directory(), later);
+    ASSERT_TRUE(authority->revoke("origin", later).has_value());
+  }
+  const auto secret = read_owner_only(cluster.revoked_file());
+  const auto list = Revocations::parse(secret->text(), old.authority.get());
+  EXPECT_FALSE(list->contains(old.certificate.get()));
+}
+
+TEST(Authority, DamagedFilesAreRefusedByName) {
+  const ClusterKeys cluster;
+  const fs::path issued = fs::path(cluster.directory()) / "issued.json";
+  for (const std::string& text :
+       {std::string("{"), std::string(R"({"form":2,"keys":[]})"), std::string(R"({"form":1})"),
+        std::string(R"({"form":1,"keys":[{"name":"w","use":"worker","serial":"xyz",)"
+                    R"("expires_unix_s":1,"revoked_unix_s":0}]})")}) {
+    ASSERT_TRUE(write_owner_only(issued, text).has_value());
+    const auto opened = Authority::open(cluster.directory(), cluster.now_unix_s);
+    ASSERT_FALSE(opened.has_value()) << text;
+    EXPECT_THAT(opened.error().detail, HasSubstr("issued.json"));
+  }
+  ASSERT_TRUE(
+      write_owner_only(fs::path(cluster.directory()) / "authority.pem", to_text(cluster.origin()).text()).has_value());
+  EXPECT_EQ(Authority::open(cluster.directory(), cluster.now_unix_s).error().code, Errc::kCorrupt);
+}
+
+}  // namespace
+}  // namespace weightcast

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "security/authority.h"
+#include "security/node_keys.h"
+#include "tests/patch/temp_dir.h"
+
+namespace weightcast {
+
+inline constexpr std::int64_t kDay_s = 86'400;
+
+/// The authority of a cluster in a directory of its own, at a time of the test's choice.
+class ClusterKeys {
+ public:
+  explicit ClusterKeys(std::int64_t now_s = unix_now_s()) : now_unix_s(now_s) {
+    const auto made = Authority::init(directory(), "origin", 365, now_unix_s);
+    EXPECT_TRUE(made.has_value()) << made.error().message();
+  }
+
+  [[nodiscard]] std::string directory() const { return temp_.file("keys"); }
+  [[nodiscard]] std::string origin_file() const { return directory() + "/origin.pem"; }
+  [[nodiscard]] std::string file_of(const std::string& worker) const {
+    return directory() + "/workers/" + worker + ".pem";
+  }
+  [[nodiscard]] std::string revoked_file() const { return directory() + "/revoked.pem"; }
+  [[nodiscard]] Authority open() const {
+    auto opened = Authority::open(directory(), now_unix_s);
+    EXPECT_TRUE(opened.has_value()) << opened.error().message();
+    return std::move(*opened);
+  }
+  /// The path of a worker's new file.
+  [[nodiscard]] std::string issue(const std::string& name, std::uint32_t days = 365, bool renew = false) const {
+    const auto path = open().issue(name, days, renew, now_unix_s);
+    EXPECT_TRUE(path.has_value()) << path.error().message();
+    return path->native();
+  }
+  [[nodiscard]] bool has(const std::string& name) const {
+    return std::ranges::any_of(open().issued(), [&](const IssuedKeys& keys) { return keys.name == name; });
+  }
+  void revoke(const std::string& name) const {
+    const auto path = open().revoke(name, now_unix_s);
+    EXPECT_TRUE(path.has_value()) << path.error().message();
+  }
+  [[nodiscard]] NodeKeys read(const std::string& path) const {
+    auto keys = read_node_keys(path, now_unix_s);
+    EXPECT_TRUE(keys.has_value()) << keys.error().message();
+    return std::move(*keys);
+  }
+  [[nodiscard]] NodeKeys origin() const { return read(origin_file()); }
+  [[nodiscard]] NodeKeys worker(const std::string& name) const { return read(issue(name)); }
+  /// The authority's own key, as a thief would have it.
+  [[nodiscard]] PemContents authority() const {
+    const auto secret = read_owner_only(directory() + "/authority.pem");
+    return std::move(*read_pem(secret->text(), "authority"));
+  }
+  [[nodiscard]] const TempDir& temp() const { return temp_; }
+
+  const std::int64_t now_unix_s;
+
+ private:
+  TempDir temp_;
+};
+
+}  // namespace weightcast
