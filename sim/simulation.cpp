@@ -135,6 +135,7 @@ void Simulation::start_node(NodeIndex index) {
     config.versions_kept = options_.nodes.versions_kept;
     config.anchor_interval = options_.nodes.anchor_interval;
     if (options_.configure_origin) options_.configure_origin(config);
+    node.identity = identity_of(index, config.name);
     auto core = std::make_unique<OriginCore>(config);
     for (const auto& [id, payload] : payloads_) {
       // A store keeps no packed payload over a restart.
@@ -160,6 +161,7 @@ void Simulation::start_node(NodeIndex index) {
     config.timeouts = options_.timeouts;
     config.unpack_bytes_per_s = options_.patches.unpack_bytes_per_s;
     if (options_.configure_worker) options_.configure_worker(index, config);
+    node.identity = identity_of(index, config.name);
     auto core = options_.make_worker ? options_.make_worker(index, config) : std::make_unique<WorkerCore>(config);
     node.handed.clear();
     for (const auto& [version, finished] : node.disk.finished()) {

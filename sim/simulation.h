@@ -91,6 +91,7 @@ class Simulation final : private NetworkHandler {
     OriginCore* origin = nullptr;  // core, if it is the origin's
     WorkerCore* worker = nullptr;  // core, if it is a worker's
     std::uint32_t incarnation = 0;
+    PeerIdentity identity;         // what it proves on each connection
     std::vector<LinkIndex> links;  // by connection number
     std::set<ConnId> dialling;     // each has a bound of its own
     Disk disk;

@@ -8,7 +8,7 @@ namespace weightcast::sim {
 ConnId Simulation::on_accept(NodeIndex node, NodeIndex dialler, LinkIndex link) {
   const ConnId conn = nodes_[node].core->next_conn();
   note_link(node, conn, link);
-  nodes_[node].core->handle_accepted(local(node), conn, host_of(dialler));
+  nodes_[node].core->handle_accepted(local(node), conn, host_of(dialler), nodes_[dialler].identity);
   pump(node);
   return conn;
 }
@@ -16,7 +16,8 @@ ConnId Simulation::on_accept(NodeIndex node, NodeIndex dialler, LinkIndex link) 
 void Simulation::on_connected(NodeIndex node, ConnId conn) {
   if (!nodes_[node].core) return;
   nodes_[node].dialling.erase(conn);
-  nodes_[node].core->handle_connected(local(node), conn);
+  const NodeIndex other = network_.other_end(link_of(node, conn), node);
+  nodes_[node].core->handle_connected(local(node), conn, nodes_[other].identity);
   pump(node);
 }
 

@@ -4,8 +4,10 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/digest.h"
+#include "base/peer_identity.h"
 #include "sim/event_queue.h"
 #include "transport/core/action.h"
 
@@ -24,6 +26,15 @@ inline NodeIndex node_at(std::string_view host) {
 }
 
 inline std::string name_of(NodeIndex node) { return node == 0 ? "origin" : "worker " + std::to_string(node); }
+
+/// Who a node of that name proves to be on each of its connections. Its key lasts over its restarts.
+inline PeerIdentity identity_of(NodeIndex node, std::string name) {
+  PeerIdentity identity;
+  identity.role = node == 0 ? Role::kOrigin : Role::kWorker;
+  identity.name = std::move(name);
+  for (std::size_t i = 0; i < sizeof node; ++i) identity.key.bytes[i] = std::byte(node >> (8 * i));
+  return identity;
+}
 
 inline Digest wrong(Digest digest) {
   digest.bytes[0] ^= std::byte{1};

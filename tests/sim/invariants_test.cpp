@@ -26,9 +26,10 @@ class SkipsVerification : public WorkerCore {
 class ForwardsBeforeVerifying : public WorkerCore {
  public:
   using WorkerCore::WorkerCore;
-  void handle_accepted(Instant now, ConnId conn, std::string_view host) override {
+  void handle_accepted(Instant now, ConnId conn, std::string_view host,
+                       const std::optional<PeerIdentity>& peer = std::nullopt) override {
     child_ = conn;
-    WorkerCore::handle_accepted(now, conn, host);
+    WorkerCore::handle_accepted(now, conn, host, peer);
   }
   void handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk) override {
     if (child_ != ConnId{}) early_.push(action::SendChunk{child_, chunk.payload, chunk.chunk});

@@ -4,6 +4,7 @@
 
 #include "proto/limits.h"
 #include "transport/core/payload_wire.h"
+#include "transport/core/peer_check.h"
 
 namespace weightcast {
 
@@ -13,12 +14,16 @@ Core::Core(const Timeouts& timeouts)
       unidentified_(timeouts.greeting),
       self_check_(holdings_, actions_) {}
 
-void Core::handle_accepted(Instant now, ConnId conn, std::string_view peer_host) {
-  unidentified_.add(now, conn, peer_host);
+void Core::handle_accepted(Instant now, ConnId conn, std::string_view peer_host,
+                           const std::optional<PeerIdentity>& peer) {
+  unidentified_.add(now, conn, peer_host, peer);
 }
 
 void Core::handle_child_message(Instant now, ConnId conn, const wire::Message& message, std::string_view greeting) {
   using Kind = wire::Message::KindCase;
+  if (unidentified_.contains(conn) && !message.has_hello()) {
+    return refuse(conn, fail(Errc::kNotAllowed, Op::kReceive, fmt::format("the first message is not {}", greeting)));
+  }
   switch (message.kind_case()) {
     case Kind::kHello: return handle_hello(conn, message.hello());
     case Kind::kSubscribe:
@@ -29,20 +34,28 @@ void Core::handle_child_message(Instant now, ConnId conn, const wire::Message& m
       if (!uploads_.is_child(conn)) return;
       return self_check_.handle_suspected(now, payload_of(message.chunk_damaged()),
                                           ChunkIndex{message.chunk_damaged().chunk()});
-    default:
-      if (uploads_.is_child(conn)) return;  // a newer child may say more
-      refuse(conn, fail(Errc::kNotAllowed, Op::kReceive, fmt::format("the first message is not {}", greeting)));
+    default: return;  // a newer child may say more
   }
 }
 
-void Core::handle_hello(ConnId conn, const wire::Hello& hello) {
-  unidentified_.erase(conn);
+Status Core::check_hello(ConnId conn, const wire::Hello& hello) const {
   if (hello.protocol() != kProtocolVersion) {
-    return refuse(conn, fail(Errc::kUnsupported, Op::kReceive,
-                             fmt::format("hello: it speaks protocol {}, this node {}; run the same release",
-                                         hello.protocol(), kProtocolVersion)));
+    return fail(Errc::kUnsupported, Op::kReceive,
+                fmt::format("hello: it speaks protocol {}, this node {}; run the same release", hello.protocol(),
+                            kProtocolVersion));
   }
-  uploads_.handle_hello(conn, {PeerId{hello.peer_id()}, hello.name().substr(0, kNameBytesMax)});
+  if (!unidentified_.contains(conn)) {
+    return fail(Errc::kNotAllowed, Op::kReceive, "hello: this connection is introduced already");
+  }
+  const std::optional<PeerIdentity>& peer = unidentified_.peer(conn);
+  if (!peer) return {};
+  return check_speaks_as(*peer, Role::kWorker, hello.name(), "hello");
+}
+
+void Core::handle_hello(ConnId conn, const wire::Hello& hello) {
+  if (const Status fits = check_hello(conn, hello); !fits.has_value()) return refuse(conn, fits.error());
+  unidentified_.erase(conn);
+  uploads_.handle_hello(conn, {child_id(hello), hello.name().substr(0, kNameBytesMax)});
 }
 
 void Core::close(ConnId conn, const Error& why) {

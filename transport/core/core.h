@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/peer_identity.h"
 #include "base/time.h"
 #include "transport/core/action.h"
 #include "transport/core/deadline.h"
@@ -35,9 +36,11 @@ class Core {
 
   /// Numbers a connection that comes from outside; handle_accepted() follows.
   [[nodiscard]] ConnId next_conn() { return conn_ids_.next(); }
-  /// `peer_host` is the numeric address that the connection comes from.
-  virtual void handle_accepted(Instant now, ConnId conn, std::string_view peer_host);
-  virtual void handle_connected(Instant now, ConnId conn) = 0;
+  /// `peer_host` is the numeric address that the connection comes from. `peer` is who the other end has proven to be;
+  /// absent where connections are not encrypted, and then nothing is proven.
+  virtual void handle_accepted(Instant now, ConnId conn, std::string_view peer_host,
+                               const std::optional<PeerIdentity>& peer = std::nullopt);
+  virtual void handle_connected(Instant now, ConnId conn, const std::optional<PeerIdentity>& peer = std::nullopt) = 0;
   virtual void handle_closed(Instant now, ConnId conn, const Error& why) = 0;
   virtual void handle_message(Instant now, ConnId conn, const wire::Message& message) = 0;
   virtual void handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk) = 0;
@@ -77,6 +80,8 @@ class Core {
   void close(ConnId conn, const Error& why);
   /// The same for what the peer did wrong: that is logged, too.
   void refuse(ConnId conn, const Error& why);
+  /// The number of the child that says hello; by default its own word.
+  [[nodiscard]] virtual PeerId child_id(const wire::Hello& hello) const { return PeerId{hello.peer_id()}; }
   /// The connection of a child, or an unidentified one, is gone.
   void forget(ConnId conn);
 
@@ -89,6 +94,8 @@ class Core {
 
  private:
   void handle_hello(ConnId conn, const wire::Hello& hello);
+  /// Whether that child may be who it says.
+  [[nodiscard]] Status check_hello(ConnId conn, const wire::Hello& hello) const;
 
   SelfCheck self_check_;
 };

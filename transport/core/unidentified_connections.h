@@ -1,9 +1,11 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/peer_identity.h"
 #include "transport/core/action.h"
 
 namespace weightcast {
@@ -15,13 +17,16 @@ class UnidentifiedConnections {
   /// `patience`: how long a connection may stay unidentified.
   explicit UnidentifiedConnections(Duration patience) : patience_(patience) {}
 
-  /// `host` is where it comes from.
-  void add(Instant now, ConnId conn, std::string_view host) { unidentified_[conn] = {now, std::string(host)}; }
+  /// `host` is where it comes from, `peer` who it has proven to be.
+  void add(Instant now, ConnId conn, std::string_view host, const std::optional<PeerIdentity>& peer) {
+    unidentified_[conn] = {now, std::string(host), peer};
+  }
   /// The connection is identified, or gone.
   void erase(ConnId conn) { unidentified_.erase(conn); }
   [[nodiscard]] bool contains(ConnId conn) const { return unidentified_.contains(conn); }
   /// Of one that is contained.
   [[nodiscard]] const std::string& host(ConnId conn) const { return unidentified_.at(conn).host; }
+  [[nodiscard]] const std::optional<PeerIdentity>& peer(ConnId conn) const { return unidentified_.at(conn).peer; }
 
   [[nodiscard]] std::vector<ConnId> overdue(Instant now) const {
     std::vector<ConnId> conns;
@@ -40,6 +45,7 @@ class UnidentifiedConnections {
   struct Waiting {
     Instant since{};
     std::string host;
+    std::optional<PeerIdentity> peer;
   };
 
   const Duration patience_;

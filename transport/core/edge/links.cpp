@@ -8,15 +8,15 @@ void Links::set_origin(std::string host, std::uint16_t port) {
 }
 
 ConnId Links::open(const NodeAddress& peer, std::uint32_t lane) {
-  Link wanted{peer.id, lane, peer.host, peer.port};
+  Link wanted{peer.id, lane, peer.name, peer.host, peer.port};
   if (wanted.peer == kOriginId) {
     wanted.host = origin_host_;
     wanted.port = origin_port_;
   }
   for (auto& [conn, link] : links_) {
     if (link.peer != wanted.peer || link.lane != lane) continue;
-    if (link.host == wanted.host && link.port == wanted.port) return conn;
-    close(conn);  // the peer has moved
+    if (link.name == wanted.name && link.host == wanted.host && link.port == wanted.port) return conn;
+    close(conn);  // the peer has moved, or the number is another's
     break;
   }
   const ConnId conn = ids_.next();
@@ -28,6 +28,11 @@ ConnId Links::open(const NodeAddress& peer, std::uint32_t lane) {
 bool Links::is_open(ConnId conn) const {
   const auto link = links_.find(conn);
   return link != links_.end() && link->second.open;
+}
+
+bool Links::leads_to_origin(ConnId conn) const {
+  const auto link = links_.find(conn);
+  return link != links_.end() && link->second.peer == kOriginId;
 }
 
 void Links::handle_connected(ConnId conn) { links_.at(conn).open = true; }

@@ -33,6 +33,9 @@ class Links {
   ConnId open(const NodeAddress& peer, std::uint32_t lane);
   [[nodiscard]] bool is_link(ConnId conn) const { return links_.contains(conn); }
   [[nodiscard]] bool is_open(ConnId conn) const;
+  [[nodiscard]] bool leads_to_origin(ConnId conn) const;
+  /// The name of the peer, as the plan gives it.
+  [[nodiscard]] const std::string& name_of(ConnId conn) const { return links_.at(conn).name; }
   /// Marks the connection as made. The caller then says hello on it.
   void handle_connected(ConnId conn);
   void handle_closed(ConnId conn) { links_.erase(conn); }
@@ -50,6 +53,7 @@ class Links {
   struct Link {
     PeerId peer{};
     std::uint32_t lane = 0;
+    std::string name;
     std::string host;
     std::uint16_t port = 0;
     bool open = false;

@@ -27,6 +27,11 @@ Member& Membership::by_name(const std::string& name) {
   return members_.at(known->second);
 }
 
+std::optional<PeerId> Membership::id_of(const std::string& name) const {
+  const auto found = ids_.find(name);
+  return found == ids_.end() ? std::nullopt : std::optional(found->second);
+}
+
 Member* Membership::find(PeerId id) {
   const auto found = members_.find(id);
   return found == members_.end() ? nullptr : &found->second;

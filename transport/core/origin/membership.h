@@ -10,6 +10,7 @@
 
 #include "base/digest.h"
 #include "base/ids.h"
+#include "base/peer_identity.h"
 #include "base/time.h"
 #include "base/units.h"
 #include "transport/core/origin/peer_score.h"
@@ -36,6 +37,7 @@ struct Member {
   std::uint64_t incarnation = 0;
   ConnId conn{};         ///< zero while it is not connected
   Duration heartbeat{};  ///< how often it was told to report
+  std::optional<PeerIdentity> identity;  ///< who it has proven to be; absent where connections are not encrypted
   std::string host;
   std::uint16_t port = 0;
   Rate uplink{};
@@ -92,6 +94,8 @@ class Membership {
  public:
   /// The member of that name, made if it is new.
   Member& by_name(const std::string& name);
+  /// Its number; absent if it is not known.
+  [[nodiscard]] std::optional<PeerId> id_of(const std::string& name) const;
   [[nodiscard]] Member* find(PeerId id);
   [[nodiscard]] const Member* find(PeerId id) const;
   [[nodiscard]] Member* by_conn(ConnId conn);

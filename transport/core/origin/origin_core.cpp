@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "proto/names.h"
 #include "transport/core/payload_wire.h"
+#include "transport/core/peer_check.h"
 
 namespace weightcast {
 namespace {
@@ -69,7 +70,9 @@ void OriginCore::handle_publish(Instant now, Instant started_at, const MadePaylo
 
 // ---- connections
 
-void OriginCore::handle_connected(Instant, ConnId conn) { reachability_.handle_connected(conn); }
+void OriginCore::handle_connected(Instant, ConnId conn, const std::optional<PeerIdentity>&) {
+  reachability_.handle_connected(conn);
+}
 
 void OriginCore::handle_closed(Instant now, ConnId conn, const Error& why) {
   if (reachability_.is_probe(conn)) {
@@ -108,7 +111,11 @@ void OriginCore::forget_lost(Instant now) {
   standby_places_.forget_lost();
 }
 
-Status OriginCore::check_join(Instant now, const wire::Join& join) {
+PeerId OriginCore::child_id(const wire::Hello& hello) const {
+  return members_.id_of(hello.name()).value_or(PeerId{hello.peer_id()});
+}
+
+Status OriginCore::check_join(Instant now, ConnId conn, const wire::Join& join) {
   if (join.protocol() != kProtocolVersion) {
     return fail(
         Errc::kUnsupported, Op::kJoin,
@@ -117,6 +124,8 @@ Status OriginCore::check_join(Instant now, const wire::Join& join) {
   if (const Status name = check_node_name(join.name()); !name.has_value()) {
     return fail(Errc::kInvalidArgument, Op::kJoin, name.error().detail);
   }
+  const std::optional<PeerIdentity>& peer = unidentified_.peer(conn);
+  if (peer) WC_TRY(check_speaks_as(*peer, Role::kWorker, join.name(), "join"));
   if (join.name() == config_.name) {
     return fail(Errc::kAlreadyExists, Op::kJoin, "that is this origin's own name; give the worker another --name");
   }
@@ -138,6 +147,13 @@ Status OriginCore::check_join(Instant now, const wire::Join& join) {
                 fmt::format("it listens on port {}; ports are 1 to 65535", join.listen().port()));
   }
   const Member& member = members_.by_name(join.name());
+  if (member.connected() && peer && member.identity && member.identity->key != peer->key) {
+    return fail(
+        Errc::kAlreadyExists, Op::kJoin,
+        fmt::format(
+            "a worker of that name is connected from {} with other keys; give each a --name and keys of its own",
+            member.host));
+  }
   if (member.connected() && member.incarnation != join.incarnation() && now - member.heard_at < 2 * member.heartbeat) {
     return fail(Errc::kAlreadyExists, Op::kJoin,
                 fmt::format("a worker of that name is connected from {}; give each a --name of its own", member.host));
@@ -147,6 +163,7 @@ Status OriginCore::check_join(Instant now, const wire::Join& join) {
 
 void OriginCore::register_member(Instant now, Member& member, ConnId conn, const wire::Join& join) {
   members_.connect(member, conn);
+  member.identity = unidentified_.peer(conn);
   member.incarnation = join.incarnation();
   const std::string& given = join.listen().host();
   const bool unspecified = given.empty() || given == "0.0.0.0" || given == "::";
@@ -191,7 +208,7 @@ void OriginCore::register_member(Instant now, Member& member, ConnId conn, const
 }
 
 void OriginCore::handle_join(Instant now, ConnId conn, const wire::Join& join) {
-  if (const Status ok = check_join(now, join); !ok.has_value()) {
+  if (const Status ok = check_join(now, conn, join); !ok.has_value()) {
     actions_.push(action::warning(
         fmt::format("refusing worker '{}': {}", printable(cut_text(join.name(), kNameBytesMax)), ok.error().detail)));
     return close(conn, ok.error());

@@ -93,7 +93,7 @@ class OriginCore final : public Core {
 
   void start(Instant now) override;
   void stop(std::string_view reason) override;
-  void handle_connected(Instant now, ConnId conn) override;
+  void handle_connected(Instant now, ConnId conn, const std::optional<PeerIdentity>& peer = std::nullopt) override;
   void handle_closed(Instant now, ConnId conn, const Error& why) override;
   void handle_message(Instant now, ConnId conn, const wire::Message& message) override;
   void handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk) override;
@@ -108,7 +108,9 @@ class OriginCore final : public Core {
   void handle_heartbeat(Instant now, Member& member, const wire::Heartbeat& beat);
   void handle_join(Instant now, ConnId conn, const wire::Join& join);
   /// Why that worker cannot join.
-  [[nodiscard]] Status check_join(Instant now, const wire::Join& join);
+  [[nodiscard]] Status check_join(Instant now, ConnId conn, const wire::Join& join);
+  /// Of one whose name is proven: the number of the member of that name, whatever it says.
+  [[nodiscard]] PeerId child_id(const wire::Hello& hello) const override;
   /// What a worker says of itself as it joins.
   void register_member(Instant now, Member& member, ConnId conn, const wire::Join& join);
   void lose(Instant now, Member& member, std::string_view why);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "transport/core/payload_wire.h"
+#include "transport/core/peer_check.h"
 
 namespace weightcast {
 namespace {
@@ -49,13 +50,30 @@ void WorkerCore::stop(std::string_view reason) {
 
 // ---- connections
 
-void WorkerCore::handle_connected(Instant now, ConnId conn) {
+void WorkerCore::handle_connected(Instant now, ConnId conn, const std::optional<PeerIdentity>& peer) {
+  if (const Status expected = check_dialled(conn, peer); !expected.has_value()) {
+    actions_.push(action::warning(fmt::format("closing a connection: {}", expected.error().message())));
+    actions_.push(action::Close{conn});
+    return handle_closed(now, conn, expected.error());
+  }
   if (origin_.is(conn)) return join(now);
   if (end_probe(conn, true)) return actions_.push(action::Close{conn});
   if (!links_.is_link(conn)) return;
   links_.handle_connected(conn);
   say_hello(conn);
   intake_.handle_open(now, conn);
+}
+
+Status WorkerCore::check_dialled(ConnId conn, const std::optional<PeerIdentity>& peer) const {
+  if (!peer) return {};
+  if (origin_.is(conn) || links_.leads_to_origin(conn)) {
+    if (peer->role == Role::kOrigin) return {};
+    return fail(Errc::kNotAllowed, Op::kConnect,
+                fmt::format("{}:{} is worker {}, not the origin; check --origin", config_.origin_host,
+                            config_.origin_port, peer->name));
+  }
+  if (!links_.is_link(conn)) return {};  // a probe: any node that answers will do
+  return check_speaks_as(*peer, Role::kWorker, links_.name_of(conn), "a parent");
 }
 
 void WorkerCore::join(Instant now) {

@@ -27,7 +27,7 @@ class WorkerCore : public Core {
 
   void start(Instant now) override;
   void stop(std::string_view reason) override;
-  void handle_connected(Instant now, ConnId conn) override;
+  void handle_connected(Instant now, ConnId conn, const std::optional<PeerIdentity>& peer = std::nullopt) override;
   void handle_closed(Instant now, ConnId conn, const Error& why) override;
   void handle_message(Instant now, ConnId conn, const wire::Message& message) override;
   void handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk) override;
@@ -59,6 +59,8 @@ class WorkerCore : public Core {
  private:
   void handle_damaged(Instant now, PayloadId payload, const Error& why) override;
   void handle_origin_message(Instant now, const wire::Message& message);
+  /// Whether who answers on a connection that this node has made is whom it has dialled.
+  [[nodiscard]] Status check_dialled(ConnId conn, const std::optional<PeerIdentity>& peer) const;
   void join(Instant now);
   void say_hello(ConnId conn);
   void handle_probe(const wire::Probe& probe);

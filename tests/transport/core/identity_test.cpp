@@ -1,0 +1,280 @@
+// Who may say what, on connections whose other end has proven who it is. The table is in docs/PROTOCOL.md.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/transport/core/origin/origin_fixture.h"
+#include "transport/core/worker/worker_core.h"
+
+namespace weightcast {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+
+PeerIdentity identity(Role role, const std::string& name, unsigned key = 1) {
+  PeerIdentity made;
+  made.role = role;
+  made.name = name;
+  made.key.bytes[0] = std::byte(key);
+  return made;
+}
+
+wire::Message hello_message(const std::string& name, std::uint32_t id = 7) {
+  wire::Message message;
+  message.mutable_hello()->set_protocol(kProtocolVersion);
+  message.mutable_hello()->set_name(name);
+  message.mutable_hello()->set_peer_id(id);
+  return message;
+}
+
+struct OriginIdentity : OriginCoreTest {
+  /// Accepts a connection whose other end is `peer`, and hears `message` on it. Returns it.
+  ConnId hear(const PeerIdentity& peer, const wire::Message& message) {
+    const ConnId conn = origin.next_conn();
+    origin.handle_accepted(now, conn, "host", peer);
+    origin.handle_message(now, conn, message);
+    run();
+    return conn;
+  }
+  [[nodiscard]] bool joined(ConnId conn) { return said_on(conn, Kind::kJoined) != nullptr; }
+  /// Why `conn` was closed; "" if it was not.
+  [[nodiscard]] std::string refusal(ConnId conn) {
+    const wire::Message* bye = said_on(conn, Kind::kBye);
+    return bye == nullptr ? "" : bye->bye().reason();
+  }
+  const wire::Message* said_on(ConnId conn, Kind kind) {
+    for (const wire::Message& message : said[conn]) {
+      if (message.kind_case() == kind) return &message;
+    }
+    return nullptr;
+  }
+};
+
+TEST_F(OriginIdentity, AWorkerJoinsUnderItsOwnNameOnly) {
+  EXPECT_TRUE(joined(hear(identity(Role::kWorker, "a"), join_message("a"))));
+  const ConnId other = hear(identity(Role::kWorker, "b"), join_message("c"));
+  EXPECT_FALSE(joined(other));
+  EXPECT_THAT(refusal(other), HasSubstr("its certificate is for worker b"));
+  EXPECT_EQ(origin.members().all().size(), 1u) << "nothing is remembered of a name that nobody has";
+}
+
+TEST_F(OriginIdentity, AnOriginsKeysDoNotJoin) {
+  const ConnId conn = hear(identity(Role::kOrigin, "a"), join_message("a"));
+  EXPECT_FALSE(joined(conn));
+  EXPECT_THAT(refusal(conn), HasSubstr("its certificate is for origin a"));
+}
+
+TEST_F(OriginIdentity, ANameIsTakenOverByItsOwnKeysOnlyHoweverSilentItIs) {
+  const ConnId first = hear(identity(Role::kWorker, "a", 1), join_message("a"));
+  ASSERT_TRUE(joined(first));
+  now += 30s;  // far beyond two heartbeats
+  wire::Message second = join_message("a");
+  second.mutable_join()->set_incarnation(2);
+  const ConnId impostor = hear(identity(Role::kWorker, "a", 2), second);
+  EXPECT_FALSE(joined(impostor));
+  EXPECT_THAT(refusal(impostor), HasSubstr("other keys"));
+  EXPECT_EQ(member("a").conn, first);
+  const ConnId restarted = hear(identity(Role::kWorker, "a", 1), second);
+  EXPECT_TRUE(joined(restarted));
+  EXPECT_EQ(member("a").conn, restarted);
+}
+
+TEST_F(OriginIdentity, ANameWhoseWorkerIsGoneMayComeBackWithNewKeys) {
+  const ConnId first = hear(identity(Role::kWorker, "a", 1), join_message("a"));
+  origin.handle_closed(now, first, fail(Errc::kClosed, Op::kReceive, "gone"));
+  run();
+  EXPECT_TRUE(joined(hear(identity(Role::kWorker, "a", 2), join_message("a"))));
+}
+
+TEST_F(OriginIdentity, AChildIsItsCertificatesWorkerWhateverNumberItSays) {
+  hear(identity(Role::kWorker, "a"), join_message("a"));
+  hear(identity(Role::kWorker, "b"), join_message("b"));
+  publish(1);
+  const ConnId child = hear(identity(Role::kWorker, "a"), hello_message("a", member("b").id.value));
+  EXPECT_EQ(refusal(child), "");
+  wire::Message subscribe;
+  set_payload(*subscribe.mutable_subscribe(), Version{1});
+  subscribe.mutable_subscribe()->add_stripe_weights(1);
+  origin.handle_message(now, child, subscribe);
+  for (int i = 0; i < 3; ++i) origin.handle_chunk_sent(now, child);
+  EXPECT_EQ(origin.children(), std::vector<std::string>{"a"});
+  const ConnId false_name = hear(identity(Role::kWorker, "a"), hello_message("b"));
+  EXPECT_THAT(refusal(false_name), HasSubstr("its certificate is for worker a"));
+  const ConnId false_role = hear(identity(Role::kOrigin, "a"), hello_message("a"));
+  EXPECT_THAT(refusal(false_role), HasSubstr("its certificate is for origin a"));
+}
+
+TEST_F(OriginIdentity, AConnectionIsIntroducedOnce) {
+  const ConnId child = hear(identity(Role::kWorker, "a"), hello_message("a"));
+  origin.handle_message(now, child, hello_message("a", 9));
+  run();
+  EXPECT_THAT(refusal(child), HasSubstr("introduced already"));
+}
+
+/// All kinds of messages, empty.
+std::vector<wire::Message> every_message() {
+  std::vector<wire::Message> all;
+  const auto* kinds = wire::Message::descriptor()->oneof_decl(0);
+  for (int i = 0; i < kinds->field_count(); ++i) {
+    wire::Message message;
+    message.GetReflection()->MutableMessage(&message, kinds->field(i));
+    all.push_back(message);
+  }
+  return all;
+}
+
+TEST_F(OriginIdentity, BeforeAnIntroductionNothingElseIsHeard) {
+  for (const wire::Message& message : every_message()) {
+    if (message.has_join() || message.has_hello()) continue;
+    const ConnId conn = hear(identity(Role::kWorker, "a"), message);
+    EXPECT_NE(refusal(conn), "") << message.ShortDebugString();
+  }
+  EXPECT_TRUE(origin.members().all().empty());
+}
+
+struct WorkerIdentity : ::testing::Test {
+  WorkerConfig config = [] {
+    WorkerConfig c;
+    c.name = "w";
+    c.origin_host = "origin";
+    c.origin_port = 1;
+    c.listen_port = 2;
+    return c;
+  }();
+  WorkerCore worker{config};
+  Instant now{1h};
+  std::vector<action::Connect> dialled;
+  std::vector<action::Send> said;
+  std::vector<ConnId> closed;
+  std::vector<std::string> warnings;
+
+  void SetUp() override {
+    worker.start(now);
+    run();
+  }
+  void run() {
+    for (Action& action : drain([&] { return worker.poll_action(); })) {
+      if (auto* connect = std::get_if<action::Connect>(&action)) dialled.push_back(*connect);
+      if (auto* send = std::get_if<action::Send>(&action)) said.push_back(*send);
+      if (auto* close = std::get_if<action::Close>(&action)) closed.push_back(close->conn);
+      if (auto* log = std::get_if<action::Log>(&action)) warnings.push_back(log->text);
+    }
+  }
+  [[nodiscard]] bool said_on(ConnId conn, wire::Message::KindCase kind) const {
+    return std::ranges::any_of(
+        said, [&](const action::Send& send) { return send.conn == conn && send.message.kind_case() == kind; });
+  }
+  /// Joins an origin that has a version, which comes from "p" and, behind it, the origin.
+  void join_and_announce() {
+    const ConnId control = dialled.back().conn;
+    worker.handle_connected(now, control, identity(Role::kOrigin, "origin"));
+    wire::Message joined;
+    joined.mutable_joined()->set_peer_id(5);
+    worker.handle_message(now, control, joined);
+    wire::Message message;
+    const auto manifest = manifest_of(Version{1}, 100);
+    *message.mutable_announce()->mutable_manifest() = manifest_to_wire(*manifest);
+    wire::Assignment* assignment = message.mutable_announce()->mutable_assignment();
+    assignment->set_epoch(1);
+    set_payload(*assignment, manifest->version);
+    wire::StripeSource* stripe = assignment->add_stripes();
+    wire::NodeAddress* parent = stripe->add_ancestors();
+    parent->set_peer_id(6);
+    parent->set_name("p");
+    parent->mutable_address()->set_host("p");
+    parent->mutable_address()->set_port(1);
+    stripe->add_ancestors()->set_peer_id(0);
+    assignment->add_stripe_weights(1);
+    worker.handle_message(now, control, message);
+    worker.handle_payload_begun(now, Version{1}, RestoredPayload{});
+    run();
+  }
+};
+
+TEST_F(WorkerIdentity, JoinsNobodyButAnOrigin) {
+  const ConnId conn = dialled.back().conn;
+  worker.handle_connected(now, conn, identity(Role::kWorker, "false"));
+  run();
+  EXPECT_FALSE(said_on(conn, wire::Message::kJoin));
+  EXPECT_THAT(closed, ::testing::Contains(conn));
+  EXPECT_THAT(worker.last_error(), HasSubstr("is worker false, not the origin"));
+  now = *worker.poll_deadline();
+  worker.handle_timeout(now);
+  run();
+  ASSERT_EQ(dialled.size(), 2u) << "it tries again";
+  worker.handle_connected(now, dialled.back().conn, identity(Role::kOrigin, "any name"));
+  run();
+  EXPECT_TRUE(said_on(dialled.back().conn, wire::Message::kJoin));
+}
+
+TEST_F(WorkerIdentity, TakesChunksFromTheParentThatThePlanNamesOnly) {
+  join_and_announce();
+  const ConnId parent = dialled.back().conn;
+  ASSERT_EQ(dialled.back().host, "p");
+  worker.handle_connected(now, parent, identity(Role::kWorker, "another"));
+  run();
+  EXPECT_FALSE(said_on(parent, wire::Message::kHello));
+  EXPECT_THAT(closed, ::testing::Contains(parent));
+  // The next ancestor is the origin, and a worker's keys do not stand for it.
+  const ConnId second = dialled.back().conn;
+  ASSERT_EQ(dialled.back().host, "origin");
+  worker.handle_connected(now, second, identity(Role::kWorker, "p"));
+  run();
+  EXPECT_FALSE(said_on(second, wire::Message::kHello));
+  for (int i = 0; i < 10 && dialled.back().host != "p"; ++i) {
+    now = *worker.poll_deadline();
+    worker.handle_timeout(now);
+    run();
+  }
+  ASSERT_EQ(dialled.back().host, "p") << "and so on in turn";
+  worker.handle_connected(now, dialled.back().conn, identity(Role::kWorker, "p"));
+  run();
+  EXPECT_TRUE(said_on(dialled.back().conn, wire::Message::kHello));
+}
+
+// What only an origin may say changes nothing where a child or a parent says it.
+TEST_F(WorkerIdentity, OnlyTheOriginsConnectionPlansAnnouncesGrowsAndWithdraws) {
+  join_and_announce();
+  const ConnId parent = dialled.back().conn;
+  worker.handle_connected(now, parent, identity(Role::kWorker, "p"));
+  const ConnId child = worker.next_conn();
+  worker.handle_accepted(now, child, "host", identity(Role::kWorker, "c"));
+  worker.handle_message(now, child, hello_message("c"));
+  run();
+  wire::Message announce;
+  *announce.mutable_announce()->mutable_manifest() = manifest_to_wire(*manifest_of(Version{2}, 100));
+  set_payload(*announce.mutable_announce()->mutable_assignment(), Version{2});
+  announce.mutable_announce()->mutable_assignment()->set_epoch(9);
+  announce.mutable_announce()->mutable_assignment()->add_stripes()->add_ancestors()->set_peer_id(0);
+  announce.mutable_announce()->mutable_assignment()->add_stripe_weights(1);
+  wire::Message assignment;
+  *assignment.mutable_assignment() = announce.announce().assignment();
+  set_payload(*assignment.mutable_assignment(), Version{1});
+  wire::Message probe;
+  probe.mutable_probe()->set_peer_id(3);
+  probe.mutable_probe()->mutable_address()->set_host("victim");
+  probe.mutable_probe()->mutable_address()->set_port(80);
+  wire::Message growth;
+  set_payload(*growth.mutable_growth(), Version{1});
+  const std::size_t dials = dialled.size();
+  for (const ConnId conn : {parent, child}) {
+    for (const wire::Message& message : {announce, assignment, probe, growth}) {
+      worker.handle_message(now, conn, message);
+      run();
+    }
+  }
+  EXPECT_EQ(worker.receiving(), Version{1});
+  EXPECT_EQ(dialled.size(), dials);
+}
+
+TEST_F(WorkerIdentity, AChildSpeaksAsItselfOnly) {
+  const ConnId conn = worker.next_conn();
+  worker.handle_accepted(now, conn, "host", identity(Role::kWorker, "c"));
+  worker.handle_message(now, conn, hello_message("d"));
+  run();
+  EXPECT_THAT(closed, ::testing::Contains(conn));
+  EXPECT_TRUE(worker.children().empty());
+}
+
+}  // namespace
+}  // namespace weightcast
