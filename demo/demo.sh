@@ -33,7 +33,7 @@ demo_wait_for_nodes() {
 
 demo_start_origin() {
   "$weightcast" daemon --role origin --state "$demo_dir/origin" --listen "$demo_origin_address" \
-    --uplink "${demo_uplink_megabits}mbit" --topology "$1" --pack "$2" --insecure >>"$demo_dir/origin.log" 2>&1 &
+    --uplink "${demo_uplink_megabits}mbit" --topology "$1" --pack "$2" --keys "$demo_dir/keys/origin.pem" >>"$demo_dir/origin.log" 2>&1 &
   demo_origin_pid=$!
   demo_wait_for_nodes 1
   # The first time no other node is there yet.
@@ -49,7 +49,8 @@ demo_stop_origin() {
 
 demo_start_worker() {
   "$weightcast" daemon --role worker --name "worker-$1" --state "$demo_dir/worker-$1" --origin "$demo_origin_address" \
-    --uplink "${demo_megabits}mbit" --downlink "${demo_megabits}mbit" --insecure >>"$demo_dir/worker-$1.log" 2>&1 &
+    --uplink "${demo_megabits}mbit" --downlink "${demo_megabits}mbit" \
+    --keys "$demo_dir/keys/workers/worker-$1.pem" >>"$demo_dir/worker-$1.log" 2>&1 &
   demo_pids+=($!)
 }
 
@@ -80,6 +81,11 @@ cmd_demo() {
   say "three snapshots of 64 MiB"
   for version in 1 2 3; do
     build/release/demo/make_snapshot "$demo_dir/step-$version" 64MiB "$version"
+  done
+  say "keys: every connection is encrypted, and both ends prove who they are"
+  "$weightcast" keys init --dir "$demo_dir/keys" >/dev/null
+  for ((number = 1; number <= demo_workers; ++number)); do
+    "$weightcast" keys issue "worker-$number" --dir "$demo_dir/keys" >/dev/null
   done
   say "an origin with $demo_uplink_megabits Mbit/s and $demo_workers workers with $demo_megabits Mbit/s each, as processes on this host"
   demo_start_origin star never

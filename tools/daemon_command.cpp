@@ -49,7 +49,7 @@ Status run(DaemonFlags flags) {
   config.disk = flags.disk == "io_uring"  ? DiskBackend::kIoUring
                 : flags.disk == "threads" ? DiskBackend::kThreadPool
                                           : DiskBackend::kAuto;
-  if (config.name.empty()) config.name = config.role == Role::kOrigin ? "origin" : host_name();
+  if (config.name.empty() && config.keys.empty()) config.name = config.role == Role::kOrigin ? "origin" : host_name();
   return run_daemon(std::move(config));
 }
 
@@ -67,7 +67,8 @@ void add_daemon_command(const Commands& commands) {
       ->check(endpoint_validator())
       ->capture_default_str();
   app->add_option("--origin", flags->origin, "The origin's address (workers)")->check(endpoint_validator());
-  app->add_option("--name", config.name, "This node's name, unique in the fleet; default: the host's name")
+  app->add_option("--name", config.name,
+                  "This node's name, unique in the fleet; default: the keys' name, or the host's")
       ->check(node_name_validator());
   app->add_option("--model", config.model_id, "Model id; nodes of another model are refused");
   app->add_option("--uplink", flags->uplink, "What this node may send, e.g. 300mbit")
@@ -114,9 +115,11 @@ void add_daemon_command(const Commands& commands) {
                   "Refuse versions larger than this, e.g. 100GiB; default: 4 TiB (workers)");
   app->add_flag("--leaf-only", config.leaf_only, "Others cannot dial this worker: never plan it as a relay");
   app->add_flag("--standby", config.standby, "Wait until another worker is lost, then take its place");
-  app->add_flag("--insecure", config.insecure, "Plain TCP, neither encrypted nor authenticated");
-  app->add_flag("--insecure-beyond-loopback", config.insecure_beyond_loopback,
-                "... on other than loopback addresses too");
+  app->add_option("--keys", config.keys,
+                  "File of this node's keys (weightcast keys): connections are encrypted, and both ends prove who they "
+                  "are. Without it they are plain TCP, and stay on loopback");
+  app->add_flag("--insecure", config.insecure,
+                "Plain TCP beyond loopback, too: everybody on the way can read and change it");
   app->add_option("--log-level", flags->log_level, "debug, info, warning or error")
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}))
       ->capture_default_str();

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "bench/fleet/interrupt.h"
+#include "security/authority.h"
 
 namespace weightcast::bench {
 namespace {
@@ -132,15 +133,15 @@ Status Fleet::start_node(NodeIndex node) {
                "--uplink",       rate_flag(rates.uplink),
                "--downlink",     rate_flag(rates.downlink),
                "--keep",         std::to_string(options_.versions_kept),
-               "--insecure",     "--log-level",
-               "warning"};
+               "--log-level",    "warning"};
+  WC_ASSIGN(const std::vector<std::string> trust, trust_flags(node, name));
+  spec.argv.insert(spec.argv.end(), trust.begin(), trust.end());
   if (node == 0) {
     spec.argv.insert(spec.argv.end(), {"--topology", std::string(to_string(options_.topology))});
   } else {
     spec.argv.insert(spec.argv.end(), {"--origin", origin_address_});
   }
   if (!paced) spec.argv.push_back("--no-pace");
-  if (network_.keeps_rates()) spec.argv.push_back("--insecure-beyond-loopback");
   spec.argv.insert(spec.argv.end(), options_.daemon_flags.begin(), options_.daemon_flags.end());
   if (node != 0) spec.argv.insert(spec.argv.end(), options_.worker_flags.begin(), options_.worker_flags.end());
   spec.network_fd = network_.namespace_fd(node);
@@ -148,6 +149,19 @@ Status Fleet::start_node(NodeIndex node) {
   WC_ASSIGN(Process process, Process::start(spec));
   nodes_.push_back({state, std::move(process)});
   return {};
+}
+
+Result<std::vector<std::string>> Fleet::trust_flags(NodeIndex node, const std::string& name) const {
+  if (!options_.encrypted) return std::vector<std::string>{"--insecure"};
+  const std::filesystem::path keys = options_.scratch / "keys";
+  const std::int64_t now = unix_now_s();
+  if (node == 0) {
+    WC_TRY(Authority::init(keys, name, Authority::kDaysDefault, now));
+    return std::vector<std::string>{"--keys", keys / "origin.pem"};
+  }
+  WC_ASSIGN(Authority authority, Authority::open(keys, now));
+  WC_ASSIGN(const std::filesystem::path file, authority.issue(name, Authority::kDaysDefault, false, now));
+  return std::vector<std::string>{"--keys", file};
 }
 
 Status Fleet::wait_for_members() {

@@ -24,6 +24,7 @@ struct FleetOptions {
   std::vector<std::string> daemon_flags;  ///< further flags for every node
   std::vector<std::string> worker_flags;  ///< and for workers only
   std::uint32_t versions_kept = 1;
+  bool encrypted = false;  ///< nodes get keys of a cluster of their own; else connections are plain
   /// On capped links, nodes limit themselves to this share of their rates. So their own queues fill, not the link's,
   /// and a sender shares its uplink evenly. Without it only the links limit them.
   std::optional<double> paced_share;
@@ -98,6 +99,8 @@ class Fleet {
 
   Fleet(Network& network, FleetOptions options) : network_(network), options_(std::move(options)) {}
   Status start_node(NodeIndex node);
+  /// How that node's connections are made.
+  Result<std::vector<std::string>> trust_flags(NodeIndex node, const std::string& name) const;
   Status wait_for_members();
   std::string log_tail(NodeIndex node) const;
   std::uint64_t rss_anon_bytes_max();

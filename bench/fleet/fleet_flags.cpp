@@ -27,6 +27,8 @@ void FleetFlags::add_to(CLI::App& command) {
   command.add_flag("--warm-memory", warm,
                    "First touch the memory that files will take: where a virtual machine gives free memory back to its "
                    "host, first touches cost more than anything that is measured");
+  command.add_flag("--tls", encrypted,
+                   "Give every node keys, so that connections are encrypted; without it they are plain");
   command.add_option("--weightcast", program, "The daemon's program; default: weightcast beside this one");
   command.add_option("--scratch", scratch, "Where state directories go; default: $TMPDIR, or /var/tmp");
   command
@@ -51,6 +53,7 @@ FleetOptions FleetFlags::options(const std::filesystem::path& scratch_path) cons
   options.daemon_flags = split(daemon_flags);
   options.worker_flags = split(worker_flags);
   options.paced_share = paced_share;
+  options.encrypted = encrypted;
   return options;
 }
 

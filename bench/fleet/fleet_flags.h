@@ -19,6 +19,7 @@ namespace weightcast::bench {
 struct FleetFlags {
   bool netns = false;
   bool warm = false;
+  bool encrypted = false;
   std::string program;  ///< default: weightcast beside this program
   std::string scratch;  ///< default: see Scratch
   std::string json_path;
@@ -27,7 +28,7 @@ struct FleetFlags {
   std::string worker_flags;
   std::optional<double> paced_share;
 
-  /// --netns, --pace, --warm-memory, --weightcast, --scratch, --daemon-flags, --worker-flags, --json
+  /// --netns, --pace, --tls, --warm-memory, --weightcast, --scratch, --daemon-flags, --worker-flags, --json
   void add_to(CLI::App& command);
 
   [[nodiscard]] Result<std::unique_ptr<Network>> make_network(std::vector<LinkRates> rates) const;

@@ -11,6 +11,7 @@
 
 #include "base/posix_file_system.h"
 #include "bench/fleet/tcp.h"
+#include "bench/relay/cipher_floor.h"
 
 namespace weightcast::bench {
 namespace {
@@ -109,6 +110,15 @@ Result<RelayCase::Plain> plain_relay(std::uint64_t payload_bytes,
   return RelayCase::Plain{seconds, own_cpu_s() - cpu_before_s};
 }
 
+/// From the first chunk's leaving until the leaf has installed it; every worker holds it.
+Result<double> relay_seconds(Fleet& fleet, const Broadcast& broadcast, const Payload& payload) {
+  const auto all_s = broadcast.t_s(1.0);
+  if (!all_s) return fail(Errc::kTimedOut, Op::kInstall, "the leaf did not install it");
+  for (NodeIndex node = 1; node <= fleet.worker_count(); ++node) WC_TRY(check_installed(fleet.state(node), payload));
+  WC_ASSIGN(const nlohmann::json status, fleet.status());
+  return *all_s - status.at("nodes")[0].at("first_sent_s").get<double>();
+}
+
 double gibibytes(std::uint64_t bytes) { return double(bytes) / double(kGiB); }
 
 }  // namespace
@@ -117,13 +127,23 @@ Result<std::vector<RelayCase>> run_relay_bench(const RelayBenchOptions& options,
                                                const std::function<void(const RelayCase&)>& on_case) {
   constexpr std::size_t kWorkers = 2;
   constexpr std::uint32_t kWarmUps = 3;
+  constexpr double kHops = 2;
   const auto network = make_loopback_network(std::vector<LinkRates>(kWorkers + 1));
+  const auto encrypted_network = make_loopback_network(std::vector<LinkRates>(kWorkers + 1));
   WC_ASSIGN(const Scratch scratch, Scratch::make(options.flags.scratch));
   // For each node the version that it has and the one that arrives, the payload, and two files of the plain way.
   WC_ASSIGN(const WarmMemory warm, options.flags.warm_memory(10 * options.payload_bytes));
   FleetOptions fleet_options = options.flags.options(scratch.path());
   fleet_options.topology = Topology::kChain;
+  fleet_options.encrypted = false;
   WC_ASSIGN(const std::unique_ptr<Fleet> fleet, Fleet::start(*network, kWorkers, fleet_options));
+  std::unique_ptr<Fleet> encrypted_fleet;
+  if (options.flags.encrypted) {
+    fleet_options.encrypted = true;
+    fleet_options.scratch = scratch.path() / "encrypted";
+    std::filesystem::create_directory(fleet_options.scratch);
+    WC_ASSIGN(encrypted_fleet, Fleet::start(*encrypted_network, kWorkers, fleet_options));
+  }
 
   std::vector<RelayCase> cases;
   for (std::uint32_t repetition = 0; repetition < kWarmUps + options.repetitions; ++repetition) {
@@ -134,15 +154,20 @@ Result<std::vector<RelayCase>> run_relay_bench(const RelayBenchOptions& options,
     WC_ASSIGN(measured.plain, plain_relay(options.payload_bytes, std::nullopt));
     WC_ASSIGN(measured.stored, plain_relay(options.payload_bytes, scratch.path()));
     WC_ASSIGN(const Broadcast broadcast, fleet->broadcast(Version{repetition + 1}, payload, {}));
-    const auto all_s = broadcast.t_s(1.0);
-    if (!all_s) return fail(Errc::kTimedOut, Op::kInstall, "the leaf did not install it");
-    for (NodeIndex node = 1; node <= kWorkers; ++node) WC_TRY(check_installed(fleet->state(node), payload));
-    measured.publish_s = *all_s;
-    WC_ASSIGN(const nlohmann::json status, fleet->status());
-    measured.relay_s = *all_s - status.at("nodes")[0].at("first_sent_s").get<double>();
+    measured.publish_s = broadcast.t_s(1.0).value_or(0);
+    WC_ASSIGN(measured.relay_s, relay_seconds(*fleet, broadcast, payload));
     measured.cpu_s = broadcast.cpu_s;
     measured.stolen_s = broadcast.stolen_s;
     measured.rss_anon_bytes_max = broadcast.rss_anon_bytes_max;
+    if (encrypted_fleet) {
+      RelayCase::Encrypted& encrypted = measured.encrypted.emplace();
+      WC_ASSIGN(const Broadcast second, encrypted_fleet->broadcast(Version{repetition + 1}, payload, {}));
+      WC_ASSIGN(encrypted.relay_s, relay_seconds(*encrypted_fleet, second, payload));
+      encrypted.cpu_s = second.cpu_s;
+      encrypted.stolen_s = second.stolen_s;
+      WC_ASSIGN(const double one_hop_s, cipher_floor_s(options.payload_bytes));
+      encrypted.cipher_s = kHops * one_hop_s;
+    }
     if (repetition < kWarmUps) continue;
     cases.push_back(measured);
     on_case(measured);
@@ -166,6 +191,12 @@ nlohmann::json to_json(const std::vector<RelayCase>& cases) {
                     {"cpu_s_per_relayed_gib", c.cpu_s / gibibytes(c.payload_bytes)},
                     {"stolen_s", c.stolen_s},
                     {"rss_anon_bytes_max", c.rss_anon_bytes_max}});
+    if (!c.encrypted) continue;
+    list.back()["encrypted_relay_s"] = c.encrypted->relay_s;
+    list.back()["encrypted_cpu_s"] = c.encrypted->cpu_s;
+    list.back()["encrypted_stolen_s"] = c.encrypted->stolen_s;
+    list.back()["cipher_s"] = c.encrypted->cipher_s;
+    list.back()["encrypted_cpu_ratio"] = c.encrypted_cpu_ratio();
   }
   return {{"cases", std::move(list)}};
 }
@@ -179,11 +210,19 @@ std::string relay_heading() {
 std::string relay_line(const RelayCase& c) {
   const double mebibytes = double(c.payload_bytes) / double(kMiB);
   const double gib = gibibytes(c.payload_bytes);
-  return fmt::format(
+  std::string line = fmt::format(
       "{:>10} {:>12.0f} {:>13.0f} {:>12.0f} {:>9.3f} {:>10.3f} {:>16.2f} {:>17.2f} {:>16.2f} {:>8.2f} {:>4.0f} MiB",
       format_bytes(c.payload_bytes), mebibytes / c.plain.seconds, mebibytes / c.stored.seconds, mebibytes / c.relay_s,
       c.ratio(), c.stored_ratio(), c.plain.cpu_s / gib, c.stored.cpu_s / gib, c.cpu_s / gib, c.stolen_s,
       double(c.rss_anon_bytes_max) / double(kMiB));
+  if (c.encrypted) {
+    line += fmt::format(
+        "\n{:>10} {:>38.0f} MiB/s encrypted; cpu_s/GiB {:.2f}, the cipher's floor {:.2f}: {:.3f} of plain + floor; "
+        "stolen_s {:.2f}",
+        "", mebibytes / c.encrypted->relay_s, c.encrypted->cpu_s / gib, c.encrypted->cipher_s / gib,
+        c.encrypted_cpu_ratio(), c.encrypted->stolen_s);
+  }
+  return line;
 }
 
 }  // namespace weightcast::bench

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "bench/fleet/fleet_flags.h"
@@ -26,6 +27,17 @@ struct RelayCase {
   double stolen_s = 0;   ///< processor time that the host gave to others meanwhile
   std::uint64_t rss_anon_bytes_max = 0;
 
+  /// With --tls: the same by a second fleet, right after, whose connections are encrypted.
+  struct Encrypted {
+    double relay_s = 0;
+    double cpu_s = 0;
+    double stolen_s = 0;
+    double cipher_s = 0;  ///< the floor: what its two hops encrypt and decrypt, by the cipher alone
+  };
+  std::optional<Encrypted> encrypted;
+
+  /// CPU of the encrypted relay over the plain one's and the floor of its cipher.
+  [[nodiscard]] double encrypted_cpu_ratio() const { return encrypted->cpu_s / (cpu_s + encrypted->cipher_s); }
   /// Of throughputs.
   [[nodiscard]] double ratio() const { return plain.seconds / relay_s; }
   [[nodiscard]] double stored_ratio() const { return stored.seconds / relay_s; }
@@ -38,7 +50,8 @@ struct RelayBenchOptions {
 };
 
 /// Publishes three times to warm up (connections, page cache, and files of forgotten versions to write to), which is
-/// not reported, then alternates the plain ways and ours. Every installed file is compared with what was published.
+/// not reported, then alternates the plain ways and ours, encrypted too if the flags say so. Every installed file is
+/// compared with what was published.
 [[nodiscard]] Result<std::vector<RelayCase>> run_relay_bench(const RelayBenchOptions& options,
                                                              const std::function<void(const RelayCase&)>& on_case);
 

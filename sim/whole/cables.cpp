@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/digest.h"
+#include "sim/stand_ins.h"
 
 namespace weightcast::sim {
 namespace {
@@ -205,8 +206,8 @@ class Cables::Wire : public std::enable_shared_from_this<Wire> {
 /// A process's end of a wire.
 class Cables::Connection final : public FrameConnection {
  public:
-  Connection(WireRef wire, unsigned which, HostLoop& loop, std::string peer_host)
-      : wire_(std::move(wire)), which_(which), loop_(loop), peer_host_(std::move(peer_host)) {
+  Connection(WireRef wire, unsigned which, HostLoop& loop, HostIndex peer)
+      : wire_(std::move(wire)), which_(which), loop_(loop), peer_(peer) {
     side().loop = &loop;
     side().connection = this;
   }
@@ -233,7 +234,8 @@ class Cables::Connection final : public FrameConnection {
   }
   void pause_reading() override { wire_->pause(which_); }
   void resume_reading() override { wire_->resume(which_); }
-  [[nodiscard]] std::string peer_host() const override { return peer_host_; }
+  [[nodiscard]] std::string peer_host() const override { return address_of(peer_); }
+  [[nodiscard]] std::optional<PeerIdentity> peer() const override { return identity_of(peer_, Cables::name_of(peer_)); }
   [[nodiscard]] std::uint64_t bytes_received() const override { return wire_->side(which_).bytes_received; }
   [[nodiscard]] std::uint64_t bytes_sent() const override { return wire_->side(which_).bytes_sent; }
 
@@ -246,7 +248,7 @@ class Cables::Connection final : public FrameConnection {
   WireRef wire_;
   const unsigned which_;
   HostLoop& loop_;
-  const std::string peer_host_;
+  const HostIndex peer_;
   std::shared_ptr<const Handlers> handlers_;
 };
 
@@ -305,7 +307,7 @@ class Cables::Acceptor final : public Listener {
   [[nodiscard]] Endpoint endpoint() const override { return at_; }
 
   void accept(const WireRef& wire, HostIndex dialler) {
-    on_connection_(std::make_unique<Connection>(wire, 1, loop_, address_of(dialler)));
+    on_connection_(std::make_unique<Connection>(wire, 1, loop_, dialler));
   }
 
  private:
@@ -351,7 +353,7 @@ class Cables::Attempt final : public Network::Attempt {
     wire_ = std::make_shared<Wire>(cables_, from_, *host_);
     cables_.wires_.push_back(wire_);
     // The dialler's end exists from here on, so that what the other side sends at once waits for it.
-    connection_ = std::make_unique<Connection>(wire_, 0, loop_, to_.host);
+    connection_ = std::make_unique<Connection>(wire_, 0, loop_, *host_);
     wire_->side(0).paused = true;
     found->second->accept(wire_, from_);
     at(loop_.now() + latency, [this] {
@@ -402,6 +404,8 @@ class Cables::HostNetwork final : public Network {
 };
 
 Cables::Cables(SimLoop& clock, std::uint64_t seed, std::uint32_t hosts) : clock_(clock), random_(seed), hosts_(hosts) {}
+
+std::string Cables::name_of(HostIndex host) { return host == 0 ? "origin" : fmt::format("w{}", host); }
 
 std::string Cables::address_of(HostIndex host) { return fmt::format("10.0.0.{}", host + 1); }
 

@@ -29,6 +29,8 @@ class Cables {
   Cables& operator=(const Cables&) = delete;
 
   [[nodiscard]] static std::string address_of(HostIndex host);
+  /// "origin" for the first, "w1" and so on: the name that a host's certificate gives.
+  [[nodiscard]] static std::string name_of(HostIndex host);
 
   /// The network of a process on that host. Destroying it ends the process, and its connections break.
   [[nodiscard]] std::unique_ptr<Network> attach(HostIndex host, HostLoop& loop);

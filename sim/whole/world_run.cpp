@@ -66,7 +66,7 @@ std::unique_ptr<Host> WorldRun::make_host(HostIndex index) {
   config.state = kState;
   config.listen = {Cables::address_of(index), kPort};
   if (index != 0) config.origin = Endpoint{Cables::address_of(0), kPort};
-  config.name = index == 0 ? "origin" : fmt::format("w{}", index);
+  config.name = Cables::name_of(index);
   config.model_id = "model";
   config.uplink = options.uplink;
   config.downlink = options.uplink;

@@ -67,9 +67,19 @@ void Cluster::pause() { std::this_thread::sleep_for(std::chrono::milliseconds(10
 void Cluster::launch(const std::string& name, const Flags& flags) {
   Daemon& daemon = daemons_[name];
   daemon.flags = flags;
-  Flags arguments{WEIGHTCAST_BINARY, "daemon", "--state", state(name), "--name", name, "--insecure"};
+  Flags arguments{WEIGHTCAST_BINARY, "daemon", "--state", state(name), "--name", name};
+  const Flags trusting = trust(name, flags);
+  arguments.insert(arguments.end(), trusting.begin(), trusting.end());
   arguments.insert(arguments.end(), flags.begin(), flags.end());
   daemon.process.emplace(arguments, temp_.file(name + ".log"), temp_.file(name + ".log"));
+}
+
+Cluster::Flags Cluster::trust(const std::string& name, const Flags& flags) const {
+  const auto says = [&](const char* flag) { return std::ranges::find(flags, flag) != flags.end(); };
+  if (says("--keys") || says("--insecure")) return {};
+  if (keys_ == nullptr) return {"--insecure"};
+  if (name == "origin") return {"--keys", keys_->origin_file()};
+  return {"--keys", keys_->has(name) ? keys_->file_of(name) : keys_->issue(name)};
 }
 
 void Cluster::start(const std::string& name, Flags flags) {

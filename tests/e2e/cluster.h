@@ -10,6 +10,7 @@
 
 #include "tests/e2e/process.h"
 #include "tests/patch/temp_dir.h"
+#include "tests/security/cluster_keys.h"
 
 namespace weightcast {
 
@@ -18,6 +19,9 @@ namespace weightcast {
 class Cluster {
  public:
   using Flags = std::vector<std::string>;
+
+  /// From now on daemons get the keys of their names from here, unless their flags say --keys or --insecure.
+  void use_keys(const ClusterKeys& keys) { keys_ = &keys; }
 
   /// Starts a daemon and waits until it answers. Its flags are kept for restart().
   void start_origin(const Flags& flags = {});
@@ -75,7 +79,11 @@ class Cluster {
   void start(const std::string& name, Flags flags);
   void wait_until_up(const std::string& name);
 
+  /// How its connections are made: --keys, or --insecure.
+  [[nodiscard]] Flags trust(const std::string& name, const Flags& flags) const;
+
   TempDir temp_;
+  const ClusterKeys* keys_ = nullptr;
   std::map<std::string, Daemon> daemons_;
 };
 

@@ -17,10 +17,13 @@
 #include "base/posix_file_system.h"
 #include "proto/limits.h"
 #include "proto/names.h"
+#include "transport/core/peer_check.h"
 #include "transport/io/log.h"
+#include "transport/io/net/socket.h"
 #include "transport/io/net/socket_network.h"
 #include "transport/io/uv_loop.h"
 #include "transport/node/node.h"
+#include "transport/node/revocation_file.h"
 
 namespace weightcast {
 namespace {
@@ -70,17 +73,32 @@ Status validate(const DaemonConfig& config) {
     return refuse(Errc::kInvalidArgument, "--single-copy: an origin needs the version before to make patches from");
   }
   if (config.versions_kept < 1) return refuse(Errc::kInvalidArgument, "--keep: at least 1");
-  if (!config.insecure) {
-    return refuse(Errc::kNotAllowed,
-                  "connections of this release are not encrypted; say --insecure if that is acceptable here");
+  if (!config.keys.empty() && config.insecure) {
+    return refuse(Errc::kInvalidArgument, "--insecure: with --keys connections are encrypted; give one of the two");
   }
-  if (!config.listen.is_loopback() && !config.insecure_beyond_loopback) {
-    return refuse(Errc::kNotAllowed,
-                  fmt::format("--listen {}: plain connections beyond loopback can be read and changed by others; say "
-                              "--insecure-beyond-loopback too if the network is trusted",
-                              config.listen.to_string()));
-  }
+  if (!config.keys.empty() || config.insecure) return {};
+  const auto refuse_plain = [&](std::string_view flag, const Endpoint& endpoint) {
+    return refuse(Errc::kNotAllowed, fmt::format("{} {}: {}", flag, endpoint.to_string(), kBeyondLoopback));
+  };
+  if (!config.listen.is_loopback()) return refuse_plain("--listen", config.listen);
+  if (config.origin && !config.origin->is_loopback()) return refuse_plain("--origin", *config.origin);
   return {};
+}
+
+Status fit_to_keys(DaemonConfig& config, const NodeKeys& keys) {
+  if (keys.role() != config.role) {
+    return fail(
+        Errc::kNotAllowed, Op::kConfigure,
+        fmt::format("--keys {}: they are for {} {}, and this node is to be {} {}; weightcast keys issue makes a "
+                    "worker's, weightcast keys init the origin's",
+                    config.keys, to_string(keys.role()), keys.info.name, config.role == Role::kOrigin ? "an" : "a",
+                    to_string(config.role)));
+  }
+  if (config.name.empty()) config.name = keys.info.name;
+  if (config.name == keys.info.name) return {};
+  return fail(Errc::kInvalidArgument, Op::kConfigure,
+              fmt::format("--name {}: the keys in {} are for {}; leave --name out, or issue keys for that name",
+                          config.name, config.keys, keys.info.name));
 }
 
 namespace {
@@ -105,6 +123,27 @@ class StopDeadline {
   }
 };
 
+/// Says in the log that this node's certificate is about to expire: at the start, and once a day.
+class ExpiryWarning {
+ public:
+  ExpiryWarning(EventLoop& loop, std::shared_ptr<TlsContext> tls)
+      : loop_(loop), tls_(std::move(tls)), timer_(loop, [this] { tell(); }) {
+    if (tls_) tell();
+  }
+
+ private:
+  static constexpr Duration kInterval = std::chrono::hours(24);
+
+  void tell() {
+    if (const auto warning = tls_->keys().expiry_warning(unix_now_s())) log_warning("{}", *warning);
+    timer_.arm(loop_.now() + kInterval);
+  }
+
+  EventLoop& loop_;
+  const std::shared_ptr<TlsContext> tls_;
+  Timer timer_;
+};
+
 std::uint64_t host_entropy() {
   std::random_device entropy;
   return (std::uint64_t{entropy()} << 32) | entropy();
@@ -113,6 +152,12 @@ std::uint64_t host_entropy() {
 }  // namespace
 
 Status run_daemon(DaemonConfig config) {
+  std::shared_ptr<TlsContext> tls;
+  if (!config.keys.empty()) {
+    WC_ASSIGN(NodeKeys keys, read_node_keys(config.keys, unix_now_s()));
+    WC_TRY(fit_to_keys(config, keys));
+    tls = TlsContext::make(std::move(keys));
+  }
   WC_TRY(validate(config));
   set_up_heap();
   raise_descriptor_limit();
@@ -125,9 +170,19 @@ Status run_daemon(DaemonConfig config) {
   SocketOptions sockets;
   sockets.congestion = config.congestion;
   sockets.idle_timeout = kIdleTimeout;
-  SocketNetwork network(loop, config.pace ? config.uplink : Rate{}, config.pace ? config.downlink : Rate{}, sockets);
+  sockets.loopback_only = !tls && !config.insecure;
+  SocketNetwork network(loop, config.pace ? config.uplink : Rate{}, config.pace ? config.downlink : Rate{}, sockets,
+                        tls);
   const auto open_store = [&](StoreOptions options) { return Store::open(loop, files, std::move(options)); };
   WC_ASSIGN(const std::unique_ptr<Node> node, open_node(config, {loop, network, files, open_store, host_entropy}));
+  const ExpiryWarning expiry_warning(loop, tls);
+  std::optional<RevocationFile> revocations;
+  if (tls) {
+    revocations.emplace(loop, files, tls, config.keys, [&] {
+      node->refuse_peers([&](const PeerIdentity& peer) { return tls->revocations().contains(peer.serial); });
+    });
+    WC_TRY(revocations->read());
+  }
   Timer goodbye(loop, [&] { loop.stop(); });
   bool stopping = false;
   loop.on_terminate([&](int signal) {

@@ -6,6 +6,7 @@
 #include "base/peer_identity.h"
 #include "base/result.h"
 #include "base/units.h"
+#include "security/node_keys.h"
 #include "transport/core/origin/origin_config.h"
 #include "transport/core/plan/plan.h"
 #include "transport/core/timeouts.h"
@@ -45,13 +46,16 @@ struct DaemonConfig {
   std::uint64_t snapshot_bytes_max = WorkerConfig{}.snapshot_bytes_max;  ///< worker only
   bool leaf_only = false;
   bool standby = false;
-  bool insecure = false;                  ///< plain TCP; refused without
-  bool insecure_beyond_loopback = false;  ///< ... and on other than loopback addresses
+  std::string keys;       ///< file of this node's keys; "": connections are not encrypted, and stay on loopback
+  bool insecure = false;  ///< without keys beyond loopback, too
   Timeouts timeouts{};
 };
 
 /// Checks what can be checked without touching the host. Errors: kInvalidArgument, kNotAllowed.
 [[nodiscard]] Status validate(const DaemonConfig& config);
+/// Whether `keys` are for the node that `config` describes; gives it their name if it has none.
+/// Errors: kInvalidArgument (another name), kNotAllowed (another role).
+[[nodiscard]] Status fit_to_keys(DaemonConfig& config, const NodeKeys& keys);
 
 /// From the signal to the end of the process, at most: a second for goodbyes, the rest for a disk that is slow.
 inline constexpr Duration kStopTimeout = std::chrono::seconds(4);

@@ -48,20 +48,21 @@ void Driver::accept(std::unique_ptr<FrameConnection> connection) {
   connection->keep_while_open(std::shared_ptr<void>(nullptr, [this, alive = alive_, conn](std::nullptr_t) {
     if (*alive) admission_.erase(conn);
   }));
+  const bool awaits_peer = connection->awaits_peer();
   adopt(conn, std::move(connection));
-  core_.handle_accepted(loop_.now(), conn, host);
+  if (!awaits_peer) introduce(conn);
+}
+
+void Driver::introduce(ConnId conn) {
+  Peer& peer = peers_.at(conn);
+  peer.introduced = true;
+  core_.handle_accepted(loop_.now(), conn, peer.connection->peer_host(), peer.connection->peer());
   pump();
 }
 
 bool Driver::admit(ConnId conn, const std::string& host) {
   if (const Status status = admission_.admit(conn, host); !status.has_value()) {
-    ++refused_;
-    const Instant now = loop_.now();
-    if (!refusal_told_at_ || now - *refusal_told_at_ >= kRefusalTellInterval) {
-      log_warning("{} connections refused, the last one {}", refused_, status.error().detail);
-      refusal_told_at_ = now;
-      refused_ = 0;
-    }
+    tell_refused(status.error());
     return false;
   }
   if (const auto crowded_out = admission_.crowded_out()) {
@@ -70,6 +71,32 @@ bool Driver::admit(ConnId conn, const std::string& host) {
                         fail(Errc::kBusy, Op::kReceive, "too many connections have not said who they are"));
   }
   return true;
+}
+
+void Driver::refuse_peers(const std::function<bool(const PeerIdentity&)>& is_refused) {
+  std::vector<ConnId> refused;
+  for (const auto& [conn, peer] : peers_) {
+    const auto identity = peer.connection ? peer.connection->peer() : std::nullopt;
+    if (identity && is_refused(*identity)) refused.push_back(conn);
+  }
+  for (const ConnId conn : refused) {
+    const auto peer = peers_.find(conn);
+    if (peer == peers_.end()) continue;
+    const std::string name = peer->second.connection->peer()->name;
+    peer->second.connection->close();
+    drop(conn);
+    core_.handle_closed(loop_.now(), conn, fail(Errc::kNotAllowed, Op::kVerify, name + ": its keys are revoked"));
+  }
+  pump();
+}
+
+void Driver::tell_refused(const Error& why) {
+  ++refused_;
+  const Instant now = loop_.now();
+  if (refusal_told_at_ && now - *refusal_told_at_ < kRefusalTellInterval) return;
+  log_warning("{} connections refused, the last one {}", refused_, why.detail);
+  refusal_told_at_ = now;
+  refused_ = 0;
 }
 
 void Driver::handle_first_message(ConnId conn, const wire::Message& message) {
@@ -98,8 +125,12 @@ void Driver::adopt(ConnId conn, std::unique_ptr<FrameConnection> connection) {
                         std::move(chunk.bytes)});
     pump();
   };
+  handlers.on_peer = [this, conn] { introduce(conn); };
   handlers.on_closed = [this, conn](const Error& why) {
+    const auto peer = peers_.find(conn);
+    const bool known = peer == peers_.end() || peer->second.introduced;
     drop(conn);
+    if (!known) return tell_refused(why);  // in the handshake: the core has never heard of it
     core_.handle_closed(loop_.now(), conn, why);
     pump();
   };
@@ -154,8 +185,10 @@ void Driver::perform(action::Connect connect) {
         } else {
           // The attempt's own callback is running: it must outlive it.
           loop_.post([attempt = std::shared_ptr<Network::Attempt>(std::move(peers_[conn].attempt))] {});
+          const std::optional<PeerIdentity> peer = (*made)->peer();
           adopt(conn, std::move(*made));
-          core_.handle_connected(loop_.now(), conn);
+          peers_[conn].introduced = true;
+          core_.handle_connected(loop_.now(), conn, peer);
         }
         pump();
       });

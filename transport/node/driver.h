@@ -35,6 +35,8 @@ class Driver {
   void start();
   /// A connection that a listener accepted.
   void accept(std::unique_ptr<FrameConnection> connection);
+  /// Closes the connections of those whom the node no longer accepts.
+  void refuse_peers(const std::function<bool(const PeerIdentity&)>& is_refused);
   /// Performs what the core wants done. To be called after every call into the core that does not come from here.
   void pump();
   /// What the store answers goes to `worker`, which is the core; a worker's only.
@@ -56,6 +58,7 @@ class Driver {
     std::unique_ptr<FrameConnection> connection;  // null while dialling
     std::unique_ptr<Network::Attempt> attempt;    // while dialling
     SendOrder order;
+    bool introduced = false;  // the core knows of it
     bool brings_chunks = false;
     bool paused = false;
   };
@@ -78,6 +81,9 @@ class Driver {
   void adopt(ConnId conn, std::unique_ptr<FrameConnection> connection);
   /// Whether there is room for one more from `host`; closes an unidentified connection that has to make it.
   [[nodiscard]] bool admit(ConnId conn, const std::string& host);
+  /// The core hears of an accepted connection: at once, or when the handshake has told who the peer is.
+  void introduce(ConnId conn);
+  void tell_refused(const Error& why);
   /// What came first on a connection that others made; the core may have refused it.
   void handle_first_message(ConnId conn, const wire::Message& message);
   void drop(ConnId conn);

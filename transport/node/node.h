@@ -33,6 +33,9 @@ class Node : public LocalService {
   /// may be destroyed. That waits for jobs to reach the end of the piece at hand, and for the disk.
   void stop(std::string_view reason);
 
+  /// As Driver::refuse_peers().
+  void refuse_peers(const std::function<bool(const PeerIdentity&)>& is_refused) { driver_->refuse_peers(is_refused); }
+
   [[nodiscard]] const Endpoint& endpoint() const { return endpoint_; }
   [[nodiscard]] const Store& store() const { return *store_; }
   [[nodiscard]] const Driver& driver() const { return *driver_; }

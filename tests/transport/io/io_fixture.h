@@ -18,10 +18,12 @@ struct Net {
   Pacer uplink;
   Pacer downlink;
   SocketOptions socket;
+  std::shared_ptr<TlsContext> tls;
 
-  explicit Net(Rate up = {}, Rate down = {}) : uplink(loop, up), downlink(loop, down) {}
+  explicit Net(Rate up = {}, Rate down = {}, std::shared_ptr<TlsContext> with_tls = nullptr)
+      : uplink(loop, up), downlink(loop, down), tls(std::move(with_tls)) {}
 
-  [[nodiscard]] ConnectionContext context() { return {loop, buffers, uplink, downlink, socket}; }
+  [[nodiscard]] ConnectionContext context() { return {loop, buffers, uplink, downlink, socket, tls}; }
 
   /// Turns the loop until `done` holds, for a minute at most.
   template <typename Condition>

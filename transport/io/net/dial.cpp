@@ -48,6 +48,7 @@ class Connector : public std::enable_shared_from_this<Connector> {
     lookup_.reset();
     watch_.reset();
     fd_.reset();
+    shaking_hands_.reset();
     timeout_.disarm();
   }
 
@@ -65,13 +66,17 @@ class Connector : public std::enable_shared_from_this<Connector> {
     const auto keep = shared_from_this();
     while (!done_ && next_ < addresses_.size()) {
       const SocketAddress& address = addresses_[next_++];
+      is_tcp_ = address.storage.ss_family != AF_UNIX;
+      if (is_tcp_ && context_.socket.loopback_only && !address.endpoint().is_loopback()) {
+        last_error_ = fail(Errc::kNotAllowed, Op::kConnect, fmt::format("to {}: {}", target_, kBeyondLoopback));
+        continue;
+      }
       auto fd = open_socket(address, Op::kConnect);
       if (!fd) {
         last_error_ = fd.error();
         continue;
       }
       fd_ = std::move(*fd);
-      is_tcp_ = address.storage.ss_family != AF_UNIX;
       if (is_tcp_) configure_tcp(fd_.get(), context_.socket, context_.uplink.rate());
       if (::connect(fd_.get(), address.get(), address.size) == 0) return succeed();
       if (errno == EINPROGRESS) {
@@ -110,7 +115,28 @@ class Connector : public std::enable_shared_from_this<Connector> {
 
   void succeed() {
     std::string host = is_tcp_ ? peer_address(fd_.get()).endpoint().host : "local";
-    finish(FrameConnection::over(context_, std::move(fd_), std::move(host)));
+    const bool encrypts = is_tcp_ && context_.tls != nullptr;
+    auto made = FrameConnection::over(context_, std::move(fd_), std::move(host),
+                                      encrypts ? context_.tls->dial(target_) : nullptr);
+    if (!encrypts) return finish(std::move(made));
+    // The handshake has a bound of its own.
+    timeout_.disarm();
+    shaking_hands_ = std::move(made);
+    shaking_hands_->set_handlers({.on_control = [](const std::string&) { return Status{}; },
+                                  .on_chunk = [](const ReceivedChunk&) {},
+                                  .on_closed = [this](const Error& error) { handle_refused(error); },
+                                  .on_peer = [this] { handle_peer(); }});
+  }
+
+  void handle_peer() {
+    const auto keep = shared_from_this();
+    finish(std::move(shaking_hands_));
+  }
+
+  /// Another address of the same name is not tried: a node answered here.
+  void handle_refused(const Error& error) {
+    const auto keep = shared_from_this();
+    finish(fail(error.code, Op::kConnect, fmt::format("to {}: {}", target_, error.detail)));
   }
 
   void finish(Result<std::unique_ptr<FrameConnection>> result) {
@@ -127,6 +153,7 @@ class Connector : public std::enable_shared_from_this<Connector> {
   UniqueFd fd_;
   bool is_tcp_ = true;
   std::optional<FdWatch> watch_;
+  std::unique_ptr<FrameConnection> shaking_hands_;
   Error last_error_ = fail(Errc::kIo, Op::kConnect, "the name has no address");
   bool done_ = false;
   Timer timeout_;

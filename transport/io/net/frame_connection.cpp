@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "proto/wire.pb.h"
 #include "transport/io/net/incoming_frame.h"
 #include "transport/io/net/stream.h"
 
@@ -20,6 +21,8 @@ namespace {
 constexpr std::size_t kLowWaterBytesMax = 64 * kKiB;
 // Frames that one system call may send.
 constexpr std::size_t kFramesPerWrite = 8;
+// What an encrypted stream may have read of a record that has not come whole.
+constexpr std::size_t kReadAheadBytesMax = TlsSession::kRecordBytesMax + kKiB;
 // What a peer may still send after our end, before it hears of it.
 constexpr std::size_t kDiscardBytesMax = 4 * kMiB;
 
@@ -51,10 +54,11 @@ struct OutgoingFrame {
 /// its entry points, until a handler that destroyed its FrameConnection has returned.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(const ConnectionContext& context, UniqueFd socket, std::string peer_host)
+  Connection(const ConnectionContext& context, UniqueFd socket, std::string peer_host, std::unique_ptr<TlsSession> tls)
       : context_(context),
         peer_host_(std::move(peer_host)),
-        stream_(context.loop, std::move(socket), peer_host_, [this](FdWatch::Ready ready) { handle_ready(ready); }),
+        stream_(context.loop, std::move(socket), peer_host_, std::move(tls),
+                [this](FdWatch::Ready ready) { handle_ready(ready); }),
         incoming_(context.buffers),
         control_turn_(context.loop, [this] { handle_control_turn(); }),
         timeout_(context.loop, [this] { handle_timeout(); }),
@@ -63,7 +67,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
         budget_share_([this] { handle_budget(); }) {
     stream_.watch(true, false);
     last_progress_ = last_moved_ = context_.loop.now();
-    watch_timeout();
+    if (!stream_.is_encrypted()) {
+      watch_timeout();
+    } else {
+      state_ = State::kShakingHands;
+      timeout_.arm(last_moved_ + context_.socket.handshake_timeout);
+      control_turn_.schedule();
+    }
   }
 
   void set_handlers(FrameConnection::Handlers handlers) {
@@ -79,7 +89,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void keep_while_open(std::shared_ptr<void> token) { token_ = std::move(token); }
 
   void send_control(std::string body) {
-    if (state_ != State::kOpen) return;
+    if (!may_send()) return;
     if (body.size() > kControlBytesMax) return refuse_to_send("a message", body.size(), kControlBytesMax);
     const FrameHeader header{.type = FrameType::kControl, .body_bytes = static_cast<std::uint32_t>(body.size())};
     control_.push_back({.header = encode_frame_header(header), .text = std::move(body), .buffer = {}, .on_sent = {}});
@@ -89,7 +99,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   }
 
   void send_chunk(PayloadId payload, ChunkIndex chunk, BufferRef bytes, std::function<void()> on_sent) {
-    if (state_ != State::kOpen) return;
+    if (!may_send()) return;
     if (bytes->size() > kChunkBytesMax) return refuse_to_send("a chunk", bytes->size(), kChunkBytesMax);
     const FrameHeader header{.type = FrameType::kChunk,
                              .body_bytes = static_cast<std::uint32_t>(bytes->size()),
@@ -97,27 +107,25 @@ class Connection : public std::enable_shared_from_this<Connection> {
                              .payload = payload};
     chunks_.push_back(
         {.header = encode_frame_header(header), .text = {}, .buffer = std::move(bytes), .on_sent = std::move(on_sent)});
-    if (!write_blocked_) context_.uplink.request(sender_);
+    if (state_ == State::kOpen && !write_blocked_) context_.uplink.request(sender_);
   }
 
   void close() {
-    if (state_ != State::kOpen) return;
-    if (failure_) return shut();
+    if (!may_send()) return;
+    // Before the handshake is done, nothing can be said.
+    if (failure_ || state_ == State::kShakingHands) return shut();
     // The last moment at which the pacers and the budget are certain to be there.
     leave_pacers();
     budget_share_.give_back();
     chunks_.resize(control_.empty() || !chunk_begun() ? 0 : 1);
     for (OutgoingFrame& frame : chunks_) frame.on_sent = {};
     context_.uplink.charge(control_bytes_ + (chunks_.empty() ? 0 : chunks_.front().bytes_left()));
-    state_ = State::kFlushing;
-    self_ = shared_from_this();
-    timeout_.arm(context_.loop.now() + FrameConnection::kFlushTimeout);
-    control_turn_.schedule();
+    begin_flush();
   }
 
   /// The FrameConnection goes away.
   void handle_dropped() {
-    if (state_ == State::kOpen) shut();
+    if (may_send()) shut();
   }
 
   void pause_reading() { reading_paused_ = true; }
@@ -131,11 +139,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   [[nodiscard]] UniqueFd take_descriptor() { return stream_.take_descriptor(); }
   [[nodiscard]] const std::string& peer_host() const { return peer_host_; }
+  [[nodiscard]] bool awaits_peer() const { return state_ == State::kShakingHands; }
+  [[nodiscard]] std::optional<PeerIdentity> peer() const { return stream_.peer(); }
   [[nodiscard]] std::uint64_t bytes_received() const { return bytes_received_; }
   [[nodiscard]] std::uint64_t bytes_sent() const { return bytes_sent_; }
 
  private:
-  enum class State { kOpen, kFlushing, kClosed };
+  enum class State { kShakingHands, kOpen, kFlushing, kClosed };
 
   using Moved = Pacer::Client::Moved;
 
@@ -155,6 +165,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void handle_ready(FdWatch::Ready ready) {
     const auto keep = shared_from_this();
     if (state_ == State::kFlushing) return flush();
+    if (state_ == State::kShakingHands) return shake_hands();
     if (ready.failed) {
       return handle_broken(fail(Errc::kIo, Op::kReceive, fmt::format("from {}: the connection broke", peer_host_)));
     }
@@ -166,7 +177,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
         request_read();
       }
     }
-    if (ready.writable) {
+    if (ready.writable && (!stream_.holds_output() || write_held_output())) {
       if (std::exchange(write_blocked_, false)) {
         control_turn_.schedule();
         if (!chunks_.empty()) context_.uplink.request(sender_);
@@ -181,6 +192,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     const auto keep = shared_from_this();
     if (state_ == State::kFlushing) return flush();
     if (failure_) return fail_now();
+    if (state_ == State::kShakingHands) return shake_hands();
     write_control();
     if (control_memory_bytes_ > FrameConnection::kControlQueueBytesMax) {
       failure_ = fail(Errc::kTooLarge, Op::kSend,
@@ -199,8 +211,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void handle_timeout() {
     const auto keep = shared_from_this();
     if (state_ == State::kFlushing) return shut();
-    if (!may_read()) return;  // it is this end that holds the peer up
     const Instant now = context_.loop.now();
+    if (state_ == State::kShakingHands) {
+      failure_ = fail(Errc::kTimedOut, Op::kReceive,
+                      fmt::format("from {}: the handshake has not ended after {:.3g} s", peer_host_,
+                                  to_seconds(context_.socket.handshake_timeout)));
+      return fail_now();
+    }
+    if (!may_read()) return;  // it is this end that holds the peer up
     const auto fail_timed_out = [&](std::string_view what, Duration bound) {
       failure_ = fail(Errc::kTimedOut, Op::kReceive,
                       fmt::format("from {}: {} for {:.3g} s", peer_host_, what, to_seconds(bound)));
@@ -238,6 +256,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
         fail_now();
         return moved;
       }
+      charge_overhead(context_.downlink, overhead_received_, got->wire_bytes, got->bytes);
       if (got->bytes == 0) break;
       moved.bytes += got->bytes;
       bytes_received_ += got->bytes;
@@ -253,6 +272,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
       fail_now();
       return moved;
     }
+    // Reading may have made answers, of encryption's own.
+    if (stream_.holds_output()) write_blocked_ = watch_writes_ = true;
     set_low_water();
     watch_timeout();
     watch_reads_ = may_read();
@@ -271,7 +292,59 @@ class Connection : public std::enable_shared_from_this<Connection> {
     return moved;
   }
 
+  // --- the handshake of an encrypted stream ---
+
+  void shake_hands() {
+    const Result<bool> done = stream_.handshake();
+    if (!done.has_value()) {
+      failure_ = done.error();
+      if (stream_.peer_is_plain()) say_plainly("this node encrypts its connections; start yours with --keys");
+      return fail_with_last_words();
+    }
+    watch_reads_ = true;
+    watch_writes_ = write_blocked_ = stream_.holds_output();
+    if (!*done) return stream_.watch(watch_reads_, watch_writes_);
+    state_ = State::kOpen;
+    timeout_.disarm();
+    last_progress_ = last_moved_ = context_.loop.now();
+    watch_timeout();
+    watch();
+    // It may set other handlers.
+    if (const auto on_peer = std::exchange(handlers_.on_peer, nullptr)) on_peer();
+    if (state_ != State::kOpen) return;
+    if (!control_.empty()) control_turn_.schedule();
+    if (!chunks_.empty() && !write_blocked_) context_.uplink.request(sender_);
+    // The peer's first frames may have come with the last of the handshake: the socket will not tell of them.
+    if (may_read()) request_read();
+  }
+
+  void say_plainly(std::string_view reason) {
+    const std::string frame = plain_bye(reason);
+    stream_.say_plainly(std::as_bytes(std::span(frame)));
+  }
+
+  /// A frame for a peer that cannot read what this end would say otherwise.
+  static std::string plain_bye(std::string_view reason) {
+    wire::Message message;
+    message.mutable_bye()->set_code(static_cast<std::uint32_t>(Errc::kNotAllowed));
+    message.mutable_bye()->set_reason(std::string(reason));
+    const std::string body = message.SerializeAsString();
+    const FrameHeaderBytes header =
+        encode_frame_header({.type = FrameType::kControl, .body_bytes = static_cast<std::uint32_t>(body.size())});
+    return std::string(reinterpret_cast<const char*>(header.data()), header.size()) + body;
+  }
+
+  /// What a record adds counts, too. Of records that have been read ahead it may be counted before their bytes are.
+  static void charge_overhead(Pacer& pacer, std::int64_t& owed, std::size_t wire_bytes, std::size_t bytes) {
+    owed += static_cast<std::int64_t>(wire_bytes) - static_cast<std::int64_t>(bytes);
+    if (owed <= 0) return;
+    pacer.charge(static_cast<std::size_t>(owed));
+    owed = 0;
+  }
+
   // --- receiving ---
+
+  [[nodiscard]] bool may_send() const { return state_ == State::kOpen || state_ == State::kShakingHands; }
 
   [[nodiscard]] bool may_read() const { return !reading_paused_ && !budget_share_.waiting(); }
 
@@ -286,7 +359,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
       if (!left) {
         failure_ =
             fail(left.error().code, left.error().op, fmt::format("from {}: {}", peer_host_, left.error().detail));
-        return fail_now();
+        if (!incoming_.peer_encrypts()) return fail_now();
+        say_plainly("this node has no keys, and does not encrypt");
+        return fail_with_last_words();
       }
       bytes = *left;
       if (!incoming_.complete()) {
@@ -321,7 +396,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void set_low_water() {
     // With a limit the reader sleeps for its turns, not for packets.
     if (context_.downlink.rate().limited()) return;
-    const std::size_t wanted = std::clamp<std::size_t>(incoming_.body_bytes_left(), 1, kLowWaterBytesMax);
+    // Of what is left, an encrypted stream may have the beginning of a record already.
+    const std::size_t read_ahead = stream_.is_encrypted() ? kReadAheadBytesMax : 0;
+    const std::size_t left = incoming_.body_bytes_left() - std::min(incoming_.body_bytes_left(), read_ahead);
+    const std::size_t wanted = std::clamp<std::size_t>(left, 1, kLowWaterBytesMax);
     // Lowering is a must, for more may not come; raising is worth a system call if it saves some wake-ups.
     if (wanted < stream_.low_water() || wanted >= 4 * stream_.low_water()) stream_.set_low_water(wanted);
   }
@@ -401,12 +479,27 @@ class Connection : public std::enable_shared_from_this<Connection> {
       return 0;
     }
     bytes_sent_ += put->bytes;
-    if (put->bytes < total_bytes(out)) {
+    // A connection that flushes has left the pacers, and paid before.
+    if (state_ == State::kOpen) charge_overhead(context_.uplink, overhead_sent_, put->wire_bytes, put->bytes);
+    if (put->bytes < total_bytes(out) || stream_.holds_output()) {
       write_blocked_ = true;
       watch_writes_ = true;
       watch();
     }
     return handle_written(put->bytes);
+  }
+
+  /// Hands the socket what an encrypted stream holds. Returns whether it took all of it.
+  bool write_held_output() {
+    const Result<Stream::Moved> put = stream_.write({});
+    if (!put.has_value()) {
+      handle_broken(put.error());
+      return false;
+    }
+    charge_overhead(context_.uplink, overhead_sent_, put->wire_bytes, 0);
+    if (stream_.holds_output()) return false;
+    last_moved_ = context_.loop.now();
+    return true;
   }
 
   std::size_t handle_written(std::size_t bytes) {
@@ -457,8 +550,29 @@ class Connection : public std::enable_shared_from_this<Connection> {
     request_read();
   }
 
+  void begin_flush() {
+    state_ = State::kFlushing;
+    self_ = shared_from_this();
+    timeout_.arm(context_.loop.now() + FrameConnection::kFlushTimeout);
+    control_turn_.schedule();
+  }
+
+  /// As fail_now(), but what has just been said still arrives: an end that closes while bytes wait to be read takes it
+  /// back.
+  void fail_with_last_words() {
+    if (!may_send()) return;
+    const Error error = *failure_;
+    failure_.reset();
+    leave_pacers();
+    budget_share_.give_back();
+    control_.clear();
+    chunks_.clear();
+    begin_flush();
+    handlers_.on_closed(error);
+  }
+
   void flush() {
-    while (state_ == State::kFlushing && !(control_.empty() && chunks_.empty())) {
+    while (state_ == State::kFlushing && !(control_.empty() && chunks_.empty() && !stream_.holds_output())) {
       write_blocked_ = false;
       write(chunks_.empty() ? 0 : chunks_.front().bytes_left());
       if (failure_) return shut();
@@ -473,16 +587,15 @@ class Connection : public std::enable_shared_from_this<Connection> {
     stream_.watch(true, false);
     std::array<std::byte, 16 * kKiB> scratch;
     for (;;) {
-      iovec into = piece(MutableBytes(scratch));
-      const auto got = stream_.read({&into, 1});
-      if (!got || got->ended || discarded_bytes_ > kDiscardBytesMax) return shut();
-      if (got->bytes == 0) return;
-      discarded_bytes_ += got->bytes;
+      std::size_t got = 0;
+      if (!stream_.discard(scratch, got) || discarded_bytes_ > kDiscardBytesMax) return shut();
+      if (got == 0) return;
+      discarded_bytes_ += got;
     }
   }
 
   void fail_now() {
-    if (state_ != State::kOpen) return;
+    if (!may_send()) return;
     const Error error = *failure_;
     shut();
     handlers_.on_closed(error);
@@ -494,7 +607,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   }
 
   void shut() {
-    if (state_ == State::kOpen) leave_pacers();
+    if (may_send()) leave_pacers();
     state_ = State::kClosed;
     budget_share_.give_back();
     timeout_.disarm();
@@ -525,6 +638,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Instant last_moved_{};     // anything, either way
   ReceiveBudget* budget_ = nullptr;
   Instant budget_taken_at_{};
+  std::int64_t overhead_received_ = 0;  // on the wire beyond the bytes of frames, not charged yet
 
   std::deque<OutgoingFrame> control_;
   std::deque<OutgoingFrame> chunks_;
@@ -533,6 +647,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::size_t control_memory_bytes_ = 0;
   bool write_blocked_ = false;
   std::uint64_t bytes_sent_ = 0;
+  std::int64_t overhead_sent_ = 0;
 
   bool writing_ended_ = false;
   std::size_t discarded_bytes_ = 0;
@@ -566,6 +681,8 @@ class OwnedConnection final : public FrameConnection {
   void pause_reading() override { connection_->pause_reading(); }
   void resume_reading() override { connection_->resume_reading(); }
   [[nodiscard]] UniqueFd take_descriptor() override { return connection_->take_descriptor(); }
+  [[nodiscard]] bool awaits_peer() const override { return connection_->awaits_peer(); }
+  [[nodiscard]] std::optional<PeerIdentity> peer() const override { return connection_->peer(); }
   [[nodiscard]] std::string peer_host() const override { return connection_->peer_host(); }
   [[nodiscard]] std::uint64_t bytes_received() const override { return connection_->bytes_received(); }
   [[nodiscard]] std::uint64_t bytes_sent() const override { return connection_->bytes_sent(); }
@@ -577,9 +694,9 @@ class OwnedConnection final : public FrameConnection {
 }  // namespace
 
 std::unique_ptr<FrameConnection> FrameConnection::over(const ConnectionContext& context, UniqueFd socket,
-                                                       std::string peer_host) {
+                                                       std::string peer_host, std::unique_ptr<TlsSession> tls) {
   return std::make_unique<OwnedConnection>(
-      std::make_shared<Connection>(context, std::move(socket), std::move(peer_host)));
+      std::make_shared<Connection>(context, std::move(socket), std::move(peer_host), std::move(tls)));
 }
 
 }  // namespace weightcast

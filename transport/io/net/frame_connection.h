@@ -2,12 +2,15 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/ids.h"
+#include "base/peer_identity.h"
 #include "base/result.h"
 #include "proto/frame.h"
+#include "security/tls.h"
 #include "transport/io/buffer.h"
 #include "transport/io/net/endpoint.h"
 #include "transport/io/net/pacer.h"
@@ -28,6 +31,9 @@ struct SocketOptions {
   std::string congestion;                          ///< "" leaves the kernel's default; "bbr", "cubic", ...
   std::size_t send_buffer_bytes_max = 256 * kKiB;  ///< kept unsent in the kernel (TCP_NOTSENT_LOWAT)
   Duration connect_timeout = std::chrono::seconds(5);
+  Duration handshake_timeout = std::chrono::seconds(5);  ///< of encryption, from the connection on
+  bool loopback_only =
+      false;  ///< other addresses are neither dialled nor listened on: what goes there is not encrypted
   Duration body_timeout = std::chrono::seconds(30);  ///< how long the bytes of a begun frame may pause
   std::vector<Endpoint> name_servers;                ///< numeric; none: those of /etc/resolv.conf
   Duration idle_timeout{};                           ///< how long a connection may carry nothing; zero: for ever
@@ -53,15 +59,17 @@ struct ConnectionContext {
   Pacer& uplink;
   Pacer& downlink;
   SocketOptions socket;
+  std::shared_ptr<TlsContext> tls = nullptr;  ///< null: connections are not encrypted
 };
 
 /// One stream (TCP or Unix) of frames. Loop thread only.
+///   handshake          of an encrypted stream: first, and in bounded time; frames wait for it
 ///   control messages   overtake waiting chunks, between frames; the uplink is charged for them but does not delay them
 ///   chunks             wait for their turn at the uplink
 ///   reading            waits for its turn at the downlink
-/// The connection closes with an error when an incoming frame does not parse, exceeds the receive limits or pauses for
-/// `body_timeout`, and when a message to be sent is too large. Handlers run on the loop, never from inside a call. They
-/// may destroy the connection, which closes it at once.
+/// Both rates count bytes on the wire. The connection closes with an error when an incoming frame does not parse,
+/// exceeds the receive limits or pauses for `body_timeout`, and when a message to be sent is too large. Handlers run on
+/// the loop, never from inside a call. They may destroy the connection, which closes it at once.
 class FrameConnection {
  public:
   /// Memory that control messages may take while they wait for the peer to read, with the overhead of each message. If
@@ -79,11 +87,15 @@ class FrameConnection {
     std::function<void(Error)> on_closed;
     /// Optional. Runs when the last waiting control message has left.
     std::function<void()> on_control_sent = {};
+    /// Optional. Runs once, before anything arrives, if awaits_peer(): peer() now says who the peer is.
+    std::function<void()> on_peer = {};
   };
 
-  /// Takes over a connected stream socket. `peer_host` is what peer_host() returns.
+  /// Takes over a connected stream socket. `peer_host` is what peer_host() returns. With `tls` the stream is encrypted.
+  /// Errors of on_closed are then also those of TlsSession::handshake() and read(), and kTimedOut for a handshake.
   [[nodiscard]] static std::unique_ptr<FrameConnection> over(const ConnectionContext& context, UniqueFd socket,
-                                                             std::string peer_host);
+                                                             std::string peer_host,
+                                                             std::unique_ptr<TlsSession> tls = nullptr);
   virtual ~FrameConnection() = default;
 
   /// To be called before the loop's next turn.
@@ -97,7 +109,8 @@ class FrameConnection {
   /// Queues a control message of at most kControlBytesMax. A longer one closes the connection (kTooLarge).
   virtual void send_control(std::string body) = 0;
   /// Queues a chunk of at most kChunkBytesMax. A longer one closes the connection (kTooLarge). `on_sent` runs when the
-  /// kernel has taken the last byte. It does not run if the connection closes before.
+  /// kernel has taken the last byte, or all but the last encrypted record. It does not run if the connection closes
+  /// before.
   virtual void send_chunk(PayloadId payload, ChunkIndex chunk, BufferRef bytes, std::function<void()> on_sent) = 0;
   /// Sends the queued control messages for at most kFlushTimeout, then closes. If a chunk has begun, its rest goes
   /// first; other chunks are dropped. No handler runs after this call. The object may be destroyed meanwhile.
@@ -111,7 +124,12 @@ class FrameConnection {
   /// as on every connection but a Unix socket's. One that belongs to a frame is here before its handler runs.
   [[nodiscard]] virtual UniqueFd take_descriptor() { return {}; }
 
+  /// Whether the peer has still to prove who it is.
+  [[nodiscard]] virtual bool awaits_peer() const { return false; }
+  /// Who the peer has proven to be; nothing on a stream that is not encrypted, and while awaits_peer().
+  [[nodiscard]] virtual std::optional<PeerIdentity> peer() const { return std::nullopt; }
   [[nodiscard]] virtual std::string peer_host() const = 0;  ///< numeric; "local" on a Unix socket
+  /// Of frames.
   [[nodiscard]] virtual std::uint64_t bytes_received() const = 0;
   [[nodiscard]] virtual std::uint64_t bytes_sent() const = 0;
 };

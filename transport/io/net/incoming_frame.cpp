@@ -10,6 +10,9 @@ namespace {
 
 // What a message may take before any of it has come.
 constexpr std::size_t kFirstTextBytes = 4 * kKiB;
+// How every TLS connection begins; no frame does.
+constexpr std::byte kTlsHandshake{0x16};
+constexpr std::byte kTlsVersion{0x03};
 
 }  // namespace
 
@@ -63,6 +66,10 @@ MutableBytes IncomingFrame::body() {
 }
 
 Status IncomingFrame::begin_body() {
+  if (next_header_[0] == kTlsHandshake && next_header_[1] == kTlsVersion) {
+    peer_encrypts_ = true;
+    return fail(Errc::kNotAllowed, Op::kReceive, "it encrypts, and this node has no keys; start it with --keys, too");
+  }
   WC_ASSIGN(header_, decode_frame_header(next_header_));
   header_have_bytes_ = 0;
   WC_TRY(check_limits());

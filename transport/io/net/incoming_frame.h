@@ -39,6 +39,9 @@ class IncomingFrame {
   /// Errors: those of decode_frame_header(); kTooLarge (above the limits), kNotAllowed (chunks are not accepted here).
   [[nodiscard]] Result<std::size_t> take(std::size_t bytes);
 
+  /// After an error of take(): what came is no frame, but the beginning of an encrypted connection.
+  [[nodiscard]] bool peer_encrypts() const { return peer_encrypts_; }
+
   /// Whether the complete frame is a chunk. If so, call take_chunk(), else take_control().
   [[nodiscard]] bool is_chunk() const { return header_->type == FrameType::kChunk; }
   [[nodiscard]] ReceivedChunk take_chunk();
@@ -59,6 +62,7 @@ class IncomingFrame {
   std::size_t body_have_bytes_ = 0;
   FrameHeaderBytes next_header_{};
   std::size_t header_have_bytes_ = 0;
+  bool peer_encrypts_ = false;
   std::array<iovec, 2> pieces_{};
 };
 

@@ -81,7 +81,8 @@ class SocketListener final : public Listener {
         host = peer_address(fd.get()).endpoint().host;
       }
       const auto call = on_connection_;
-      (*call)(FrameConnection::over(context_, std::move(fd), std::move(host)));
+      (*call)(FrameConnection::over(context_, std::move(fd), std::move(host),
+                                    context_.tls && path_.empty() ? context_.tls->accept() : nullptr));
     }
   }
 
@@ -154,6 +155,9 @@ Status remove_stale(const SocketAddress& address, const std::string& path) {
 Result<std::unique_ptr<Listener>> Listener::tcp(const ConnectionContext& context, const Endpoint& at,
                                                 OnConnection on_connection) {
   WC_ASSIGN(const SocketAddress address, resolve_now(at));
+  if (context.socket.loopback_only && !address.endpoint().is_loopback()) {
+    return fail(Errc::kNotAllowed, Op::kListen, fmt::format("on {}: {}", at.to_string(), kBeyondLoopback));
+  }
   WC_ASSIGN(UniqueFd fd, open_socket(address, Op::kListen));
   // A restarted daemon gets its port back although old connections linger.
   const int yes = 1;

@@ -11,6 +11,11 @@
 
 namespace weightcast {
 
+/// Why an address is refused with SocketOptions::loopback_only, and what to do.
+inline constexpr std::string_view kBeyondLoopback =
+    "this address is beyond loopback, and without keys everybody on the way can read and change what goes there; give "
+    "--keys FILE (weightcast keys init and issue make it), or --insecure where the network is trusted";
+
 /// An IPv4, IPv6 or Unix address.
 struct SocketAddress {
   sockaddr_storage storage{};

@@ -18,9 +18,11 @@ class SocketAttempt final : public Network::Attempt {
 
 }  // namespace
 
-SocketNetwork::SocketNetwork(UvLoop& loop, Rate uplink, Rate downlink, SocketOptions options)
+SocketNetwork::SocketNetwork(UvLoop& loop, Rate uplink, Rate downlink, SocketOptions options,
+                             std::shared_ptr<TlsContext> tls)
     : loop_(loop),
       options_(std::move(options)),
+      tls_(std::move(tls)),
       uplink_(loop, uplink),
       downlink_(loop, downlink),
       unpaced_(loop, Rate{}) {}

@@ -9,8 +9,10 @@ namespace weightcast {
 /// Connections over the host's sockets, with a node's rates and its buffers.
 class SocketNetwork final : public Network {
  public:
-  /// A rate of zero is no limit.
-  SocketNetwork(UvLoop& loop, Rate uplink, Rate downlink, SocketOptions options);
+  /// A rate of zero is no limit. Connections to and from other hosts are encrypted with `tls`, or not at all if it is
+  /// null.
+  SocketNetwork(UvLoop& loop, Rate uplink, Rate downlink, SocketOptions options,
+                std::shared_ptr<TlsContext> tls = nullptr);
 
   std::unique_ptr<Attempt> dial(const Endpoint& to, OnDialled on_dialled) override;
   Result<std::unique_ptr<Listener>> listen(const Endpoint& at, Listener::OnConnection on_connection) override;
@@ -18,10 +20,11 @@ class SocketNetwork final : public Network {
                                                    Listener::OnConnection on_connection) override;
 
  private:
-  [[nodiscard]] ConnectionContext context() { return {loop_, buffers_, uplink_, downlink_, options_}; }
+  [[nodiscard]] ConnectionContext context() { return {loop_, buffers_, uplink_, downlink_, options_, tls_}; }
 
   UvLoop& loop_;
   const SocketOptions options_;
+  const std::shared_ptr<TlsContext> tls_;
   BufferPool buffers_{16 * kMiB};
   Pacer uplink_;
   Pacer downlink_;

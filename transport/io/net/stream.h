@@ -3,36 +3,61 @@
 #include <sys/uio.h>
 
 #include <deque>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 
 #include "base/result.h"
+#include "security/tls.h"
 #include "transport/io/unique_fd.h"
 #include "transport/io/uv_loop.h"
 
 namespace weightcast {
 
-/// The bytes of one connected, non-blocking socket, TCP or Unix. Frames are read from it and written to it. The layers
-/// above do not know how the bytes travel, so encryption has one place to go.
-class Stream {
+/// The bytes of one connected, non-blocking socket, TCP or Unix, with or without encryption. Frames are read from it
+/// and written to it. The layers above see how the bytes travel in two places: a handshake comes first, and a write may
+/// be taken before all of it has left.
+class Stream final : private TlsWire {
  public:
   /// What one call moved. If it moved fewer bytes than asked for, the rest would block.
   struct Moved {
     std::size_t bytes = 0;
-    bool ended = false;  ///< read only: the peer will send nothing more
+    std::size_t wire_bytes = 0;  ///< on the wire, headers of encrypted records included
+    bool ended = false;          ///< read only: the peer will send nothing more
   };
 
-  Stream(UvLoop& loop, UniqueFd fd, std::string peer, std::function<void(FdWatch::Ready)> on_ready);
+  /// `tls`: encrypts everything; null: nothing is encrypted.
+  Stream(UvLoop& loop, UniqueFd fd, std::string peer, std::unique_ptr<TlsSession> tls,
+         std::function<void(FdWatch::Ready)> on_ready);
+
+  [[nodiscard]] bool is_encrypted() const { return tls_ != nullptr; }
+  /// Of an encrypted stream, before all else: goes on until the socket would block. True when it is done. Errors, with
+  /// the peer in the detail: those of TlsSession::handshake().
+  [[nodiscard]] Result<bool> handshake();
+  /// Who the peer is; nothing before the handshake of an encrypted stream is done, and without encryption.
+  [[nodiscard]] std::optional<PeerIdentity> peer() const {
+    return tls_ && tls_->done() ? std::optional(tls_->peer()) : std::nullopt;
+  }
+  /// After a handshake that failed: the peer does not encrypt.
+  [[nodiscard]] bool peer_is_plain() const { return tls_ != nullptr && tls_->peer_is_plain(); }
+  /// Sends a few bytes as they are, encryption or not, to a peer that cannot read anything else. What the socket does
+  /// not take at once is lost.
+  void say_plainly(Bytes bytes);
 
   /// Descriptors that a peer on a Unix socket sends and nobody takes; further ones are closed.
   static constexpr std::size_t kDescriptorsMax = 4;
 
-  /// Errors: kIo, with the peer in the detail.
+  /// Errors, with the peer in the detail: kIo; of an encrypted stream those of TlsSession::read().
   [[nodiscard]] Result<Moved> read(std::span<iovec> into);
+  /// Reads what comes without looking at it. Returns false at the end of the stream.
+  [[nodiscard]] bool discard(MutableBytes scratch, std::size_t& bytes);
   /// The oldest descriptor that came with the bytes read so far, if any.
   [[nodiscard]] UniqueFd take_descriptor();
   [[nodiscard]] Result<Moved> write(std::span<iovec> from);
+  /// Whether bytes that write() took wait here, encrypted, for the socket: write() again when it is writable, if only
+  /// with nothing.
+  [[nodiscard]] bool holds_output() const { return tls_ != nullptr && tls_->holds_output(); }
   /// Ends the outgoing direction. Bytes that were written still arrive.
   void end_writing();
 
@@ -50,9 +75,14 @@ class Stream {
 
  private:
   [[nodiscard]] ssize_t read_once(std::span<iovec> into);
+  [[nodiscard]] Result<Moved> read_socket(std::span<iovec> into);
+  [[nodiscard]] Result<std::size_t> write_socket(std::span<iovec> from, int flags);
+  Result<Got> read_wire(MutableBytes into) override;
+  Result<std::size_t> write_wire(Bytes from, bool more_follows) override;
 
   UniqueFd fd_;
   std::string peer_;
+  std::unique_ptr<TlsSession> tls_;
   std::optional<FdWatch> watch_;
   bool is_tcp_;
   std::deque<UniqueFd> descriptors_;

@@ -1,0 +1,228 @@
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <csignal>
+#include <filesystem>
+#include <thread>
+
+#include "tests/e2e/cluster.h"
+#include "transport/io/unique_fd.h"
+
+namespace weightcast {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+
+constexpr std::uint64_t kBytes = 6'000'000;
+
+std::string last_error(const Cluster& cluster, const std::string& name) {
+  const auto self = cluster.self(name);
+  return self.is_null() ? std::string() : self.at("last_error").get<std::string>();
+}
+
+testing::AssertionResult says(const Cluster& cluster, const std::string& name, const std::string& text) {
+  if (Cluster::eventually([&] { return last_error(cluster, name).find(text) != std::string::npos; })) {
+    return testing::AssertionSuccess();
+  }
+  return testing::AssertionFailure() << name << " says \"" << last_error(cluster, name) << "\", not " << text << "; "
+                                     << cluster.log(name);
+}
+
+testing::AssertionResult logs(const Cluster& cluster, const std::string& name, const std::string& text) {
+  if (Cluster::eventually([&] { return cluster.log(name).find(text) != std::string::npos; })) {
+    return testing::AssertionSuccess();
+  }
+  return testing::AssertionFailure() << name << " does not log " << text << ": " << cluster.log(name);
+}
+
+/// A daemon that is launched and has to answer, whether or not anybody lets it in.
+void launch_worker(Cluster& cluster, const std::string& name, const std::string& origin, Cluster::Flags flags) {
+  flags.insert(flags.end(), {"--role", "worker", "--origin", origin});
+  cluster.launch(name, flags);
+  ASSERT_TRUE(Cluster::eventually([&] { return !cluster.self(name).is_null(); })) << cluster.log(name);
+}
+
+class Trust : public ::testing::Test {
+ protected:
+  Trust() { cluster.use_keys(keys); }
+
+  ClusterKeys keys;
+  Cluster cluster;
+};
+
+TEST_F(Trust, AFleetWithKeysPublishesRelaysAndPatches) {
+  cluster.start_origin({"--topology", "chain", "--uplink", "200mbit"});
+  for (const char* name : {"a", "b", "c"}) cluster.start_worker(name, {"--uplink", "200mbit", "--downlink", "200mbit"});
+  std::string source;
+  for (std::uint64_t version = 1; version <= 3; ++version) {
+    // The last differs little from the one before: a patch.
+    source = cluster.temp().file("step");
+    write_snapshot(source, kBytes, version == 1 ? 1 : 2);
+    const Ran ran = cluster.publish(source, version, {"--wait", "1", "--timeout", "60"});
+    ASSERT_EQ(ran.status, 0) << ran.err;
+  }
+  std::size_t relayed = 0;
+  for (const char* name : {"a", "b", "c"}) {
+    EXPECT_TRUE(cluster.holds(name, source));
+    relayed += cluster.self(name).at("bytes_sent").get<std::uint64_t>() > 0 ? 1 : 0;
+  }
+  EXPECT_GE(relayed, 1u);
+}
+
+TEST_F(Trust, AWorkerOfAnotherClusterDoesNotGetIn) {
+  const ClusterKeys other;
+  cluster.start_origin();
+  launch_worker(cluster, "stranger", cluster.address("origin"), {"--keys", other.issue("stranger")});
+  EXPECT_TRUE(says(cluster, "stranger", "another cluster's"));
+  EXPECT_TRUE(logs(cluster, "origin", "another cluster"));
+  EXPECT_TRUE(cluster.node("origin", "stranger").is_null());
+}
+
+TEST_F(Trust, AWorkerWhoseCertificateExpiresDoesNotGetInAgain) {
+  const ClusterKeys past(unix_now_s() - 20 * kDay_s);
+  const std::string expired = past.issue("late", 10);
+  const Ran ran = cluster.run(
+      {"daemon", "--role", "worker", "--origin", "127.0.0.1:1", "--state", cluster.state("late"), "--keys", expired});
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_THAT(ran.err, HasSubstr("expired on"));
+  EXPECT_THAT(ran.err, HasSubstr("keys issue late --renew"));
+}
+
+TEST_F(Trust, AWorkersKeysDoNotMakeAnOrigin) {
+  const Ran ran =
+      cluster.run({"daemon", "--role", "origin", "--state", cluster.state("false"), "--keys", keys.issue("false")});
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_THAT(ran.err, HasSubstr("they are for worker false"));
+  // Where a worker answers at the origin's address, nobody joins.
+  cluster.start_origin();
+  cluster.start_worker("a");
+  launch_worker(cluster, "b", cluster.address("a"), {});
+  EXPECT_TRUE(says(cluster, "b", "is worker a, not the origin"));
+}
+
+TEST_F(Trust, AWorkersNameIsItsCertificates) {
+  const Ran ran = cluster.run({"daemon", "--role", "worker", "--origin", "127.0.0.1:1", "--name", "b", "--state",
+                               cluster.state("b"), "--keys", keys.issue("a")});
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_THAT(ran.err, HasSubstr("are for a"));
+}
+
+TEST_F(Trust, APlainWorkerIsToldWhatItLacks) {
+  cluster.start_origin();
+  launch_worker(cluster, "plain", cluster.address("origin"), {"--insecure"});
+  EXPECT_TRUE(says(cluster, "plain", "start yours with --keys"));
+  EXPECT_TRUE(logs(cluster, "origin", "it does not encrypt"));
+  EXPECT_TRUE(cluster.node("origin", "plain").is_null());
+}
+
+TEST_F(Trust, AWorkerWithKeysDoesNotFallBackToPlain) {
+  cluster.start_origin({"--insecure"});
+  launch_worker(cluster, "a", cluster.address("origin"), {});
+  EXPECT_TRUE(says(cluster, "a", "it does not encrypt"));
+  EXPECT_TRUE(cluster.node("origin", "a").is_null());
+}
+
+TEST_F(Trust, ANameIsTakenOverByItsOwnKeysOnly) {
+  cluster.start_origin();
+  cluster.start_worker("a");
+  const std::string first = cluster.address("a");
+  const std::string others = keys.issue("a", 365, true);  // a second set of keys for that name
+  cluster.process("a").signal(SIGSTOP);                   // silent, but not gone
+  std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+  const std::string log = cluster.temp().file("impostor.log");
+  const Process impostor({WEIGHTCAST_BINARY, "daemon", "--role", "worker", "--origin", cluster.address("origin"),
+                          "--state", cluster.state("impostor"), "--keys", others},
+                         log, log);
+  EXPECT_TRUE(Cluster::eventually([&] { return read_file(log).find("with other keys") != std::string::npos; },
+                                  std::chrono::seconds(3)))
+      << read_file(log);
+  cluster.process("a").signal(SIGCONT);
+  ASSERT_TRUE(Cluster::eventually([&] { return cluster.self("a").at("state") != "dialling"; }));
+  EXPECT_EQ(cluster.node("origin", "a").at("address"), first);
+}
+
+TEST_F(Trust, ARevokedWorkerIsClosedAndDoesNotComeBack) {
+  cluster.start_origin();
+  cluster.start_worker("a");
+  cluster.start_worker("b");
+  keys.revoke("a");
+  EXPECT_TRUE(Cluster::eventually([&] { return cluster.node("origin", "a").at("state") == "lost"; }));
+  EXPECT_TRUE(says(cluster, "a", "as revoked"));
+  EXPECT_EQ(cluster.node("origin", "a").at("state"), "lost");
+  EXPECT_NE(cluster.node("origin", "b").at("state"), "lost");
+}
+
+TEST_F(Trust, KeysThatOthersCanReadAreRefused) {
+  const std::string file = keys.issue("a");
+  ASSERT_EQ(::chmod(file.c_str(), 0644), 0);
+  const Ran ran = cluster.run(
+      {"daemon", "--role", "worker", "--origin", "127.0.0.1:1", "--state", cluster.state("a"), "--keys", file});
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_THAT(ran.err, HasSubstr("chmod 600"));
+}
+
+TEST_F(Trust, WithoutKeysNothingLeavesLoopback) {
+  const std::string state = cluster.state("x");
+  const auto refuses = [&](Cluster::Flags flags) {
+    Cluster::Flags all{"daemon", "--state", state};
+    all.insert(all.end(), flags.begin(), flags.end());
+    const Ran ran = cluster.run(all);
+    EXPECT_EQ(ran.status, 1);
+    EXPECT_THAT(ran.err, HasSubstr("--keys"));
+    EXPECT_THAT(ran.err, HasSubstr("--insecure"));
+  };
+  refuses({"--role", "origin", "--listen", "0.0.0.0:0"});
+  refuses({"--role", "worker", "--listen", "127.0.0.1:0", "--origin", "192.0.2.7:7400"});
+  EXPECT_FALSE(std::filesystem::exists(state));
+}
+
+TEST_F(Trust, SecretsAreInNeitherLogsNorStatus) {
+  cluster.start_origin({"--log-level", "debug"});
+  cluster.start_worker("a", {"--log-level", "debug"});
+  for (const char* name : {"origin", "a"}) {
+    EXPECT_THAT(cluster.log(name), ::testing::Not(HasSubstr("PRIVATE KEY")));
+    EXPECT_THAT(cluster.status(name).dump(), ::testing::Not(HasSubstr("PRIVATE KEY")));
+  }
+}
+
+UniqueFd connect_to(const std::string& address) {
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  const auto colon = address.rfind(':');
+  to.sin_port = htons(static_cast<std::uint16_t>(std::stoi(address.substr(colon + 1))));
+  ::inet_pton(AF_INET, address.substr(0, colon).c_str(), &to.sin_addr);
+  UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_EQ(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to), 0);
+  return fd;
+}
+
+TEST_F(Trust, HalfOpenConnectionsAreClosedAndHoldNothingUp) {
+  cluster.start_origin();
+  cluster.start_worker("a");
+  std::vector<UniqueFd> half_open;
+  for (int i = 0; i < 300; ++i) {
+    half_open.push_back(connect_to(cluster.address("origin")));
+    // Some say nothing, some begin a handshake.
+    if (i % 2 == 0) (void)!::send(half_open.back().get(), "\x16\x03\x01\x02\x00\x01", 6, MSG_NOSIGNAL);
+  }
+  const std::string source = write_snapshot(cluster.temp().file("m"), kBytes, 5);
+  EXPECT_EQ(cluster.publish(source, 1).status, 0);
+  cluster.start_worker("b");
+  EXPECT_TRUE(Cluster::eventually([&] { return cluster.holds("b", source); }));
+  // Each is closed by the other end within its bound.
+  for (const UniqueFd& fd : half_open) {
+    pollfd ends{.fd = fd.get(), .events = POLLIN, .revents = 0};
+    ASSERT_EQ(::poll(&ends, 1, 30'000), 1);
+    char byte = 0;
+    const auto got = ::recv(fd.get(), &byte, 1, MSG_DONTWAIT);
+    EXPECT_TRUE(got <= 0 || byte == 0x15) << "an end, or an alert before it";
+  }
+}
+
+}  // namespace
+}  // namespace weightcast
