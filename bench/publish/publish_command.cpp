@@ -32,10 +32,12 @@ Status run_sparse(const PublishArguments& arguments) {
                        times.cpu_s);
   };
   fmt::print(
-      "{} with {} of changes, a patch of {}: whole: {}; as changes: {}; {:.3f} of the time; one copy in memory "
+      "{} with {} of changes, a patch of {}: whole: {}; as changes: {}, {} of {} in place; {:.3f} of the time; one "
+      "copy in memory "
       "takes {:.3f} s\n",
       format_bytes(result.tensor_bytes), format_bytes(result.changes_bytes), format_bytes(result.patch_bytes),
-      show(result.whole), show(result.sparse), result.ratio(), result.memory_floor_s);
+      show(result.whole), show(result.sparse), result.in_place, options.repetitions, result.ratio(),
+      result.memory_floor_s);
   return write_result(arguments.options.flags.json_path, json_text(to_json(result), 2) + "\n");
 }
 

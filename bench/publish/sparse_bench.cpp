@@ -163,7 +163,7 @@ class Origin {
     auto origin = std::make_unique<Origin>();
     StoreOptions options;
     options.directory = directory;
-    options.versions_kept = 2;
+    options.versions_kept = 1;
     WC_ASSIGN(origin->store_, Store::open(origin->loop_, origin->files_, options));
     return origin;
   }
@@ -179,7 +179,7 @@ class Origin {
     Times times;
     const double cpu_before = cpu_seconds();
     const auto start = Clock::now();
-    std::shared_ptr<const EncodedPatch> encoded;
+    ByProducts by_products;
     WC_TRY(await([&](PayloadObserver observer) {
       const auto choose = [](std::uint64_t) { return kChunkBytes; };
       if (sparse) {
@@ -188,9 +188,10 @@ class Origin {
         request.base = base;
         request.changes = trainer.changes().file();
         request.changes_bytes = trainer.changes_bytes();
+        request.earlier = applied_;
         request.choose_chunk_bytes = choose;
         apply_changes(jobs_, files_, *store_, std::move(request), std::move(observer),
-                      [&](std::shared_ptr<const EncodedPatch> made) { encoded = std::move(made); });
+                      [&](ByProducts made) { by_products = std::move(made); });
       } else {
         TakeoverRequest request;
         request.version = version_;
@@ -204,15 +205,20 @@ class Origin {
       const PayloadId patch = patch_of(version_, base);
       WC_ASSIGN(const MadePayload made, await([&](PayloadObserver observer) {
                   make_patch(jobs_, files_, *store_,
-                             {patch, "", [](std::uint64_t) { return kChunkBytes; }, std::move(encoded)},
+                             {patch, "", [](std::uint64_t) { return kChunkBytes; }, std::move(by_products.encoded)},
                              std::move(observer));
                 }));
       patch_bytes = made.manifest->payload_bytes;
     }
     times.encoded_s = seconds_since(start);
     times.cpu_s = cpu_seconds() - cpu_before;
+    times.in_place = by_products.was_in_place;
     WC_TRY(wait([&] { return store_->find(version_)->durable; }));
+    applied_.clear();
+    if (by_products.applied) applied_.push_back(std::move(*by_products.applied));
+    // The version before goes, and its files are the next one's.
     store_->retain({version_});
+    WC_TRY(wait([&] { return store_->versions().size() == 1; }));
     return times;
   }
 
@@ -257,6 +263,7 @@ class Origin {
   Jobs jobs_{loop_};
   std::unique_ptr<Store> store_;
   Version version_{};
+  std::vector<AppliedChanges> applied_;
 };
 
 double median_of(const std::vector<Times>& times, double Times::*member) {
@@ -267,7 +274,8 @@ double median_of(const std::vector<Times>& times, double Times::*member) {
 }
 
 Times medians(const std::vector<Times>& times) {
-  return {median_of(times, &Times::copied_s), median_of(times, &Times::encoded_s), median_of(times, &Times::cpu_s)};
+  return {median_of(times, &Times::copied_s), median_of(times, &Times::encoded_s), median_of(times, &Times::cpu_s),
+          false};
 }
 
 double copy_seconds(Bytes from) {
@@ -286,26 +294,26 @@ Result<SparseBenchResult> run_sparse_bench(const SparseBenchOptions& options) {
   }
   WC_ASSIGN(const Scratch scratch, Scratch::make(options.scratch));
   WC_ASSIGN(Trainer trainer, Trainer::make(options));
-  WC_ASSIGN(const std::unique_ptr<Origin> origin, Origin::open(scratch.path() / "origin"));
+  // Each is given every step.
+  WC_ASSIGN(const std::unique_ptr<Origin> by_whole, Origin::open(scratch.path() / "whole"));
+  WC_ASSIGN(const std::unique_ptr<Origin> by_changes, Origin::open(scratch.path() / "changes"));
   SparseBenchResult result;
   result.tensor_bytes = options.tensor_bytes;
   result.memory_floor_s = copy_seconds(trainer.whole().bytes());
-  // The first ones make the files that all others reuse.
+  // The first steps make the files that all others reuse.
   constexpr std::uint32_t kFirst = 3;
-  for (std::uint32_t i = 0; i < kFirst; ++i) {
-    WC_TRY(origin->publish(trainer, false, i > 0, result.patch_bytes));
-    WC_TRY(trainer.step());
-  }
   std::vector<Times> whole, sparse;
-  for (std::uint32_t i = 0; i < 2 * options.repetitions; ++i) {
-    // The first of each pair by turns. The changes are those since the version before.
-    const bool is_sparse = (i % 2 == 1) != (i / 2 % 2 == 1);
-    WC_ASSIGN(const Times times, origin->publish(trainer, is_sparse, true, result.patch_bytes));
-    WC_TRY(origin->check(trainer));
-    (is_sparse ? sparse : whole).push_back(times);
-    result.changes_bytes = trainer.changes_bytes();
-    WC_TRY(trainer.step());
+  for (std::uint32_t i = 0; i < kFirst + options.repetitions; ++i) {
+    if (i > 0) WC_TRY(trainer.step());
+    for (const bool is_sparse : {i % 2 == 0, i % 2 == 1}) {
+      Origin& origin = is_sparse ? *by_changes : *by_whole;
+      WC_ASSIGN(const Times times, origin.publish(trainer, is_sparse && i > 0, i > 0, result.patch_bytes));
+      WC_TRY(origin.check(trainer));
+      if (i >= kFirst) (is_sparse ? sparse : whole).push_back(times);
+    }
   }
+  result.changes_bytes = trainer.changes_bytes();
+  for (const Times& times : sparse) result.in_place += times.in_place ? 1 : 0;
   result.whole = medians(whole);
   result.sparse = medians(sparse);
   return result;
@@ -315,13 +323,10 @@ nlohmann::json to_json(const SparseBenchResult& result) {
   const auto times = [](const Times& of) {
     return nlohmann::json{{"copied_s", of.copied_s}, {"encoded_s", of.encoded_s}, {"cpu_s", of.cpu_s}};
   };
-  return {{"tensor_bytes", result.tensor_bytes},
-          {"changes_bytes", result.changes_bytes},
-          {"patch_bytes", result.patch_bytes},
-          {"whole", times(result.whole)},
-          {"sparse", times(result.sparse)},
-          {"memory_floor_s", result.memory_floor_s},
-          {"ratio", result.ratio()}};
+  return {{"tensor_bytes", result.tensor_bytes},     {"changes_bytes", result.changes_bytes},
+          {"patch_bytes", result.patch_bytes},       {"whole", times(result.whole)},
+          {"sparse", times(result.sparse)},          {"in_place", result.in_place},
+          {"memory_floor_s", result.memory_floor_s}, {"ratio", result.ratio()}};
 }
 
 }  // namespace weightcast::bench

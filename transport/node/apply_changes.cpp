@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "patch/snapshot/snapshot_digest.h"
 #include "patch/snapshot/snapshot_stream.h"
 #include "transport/core/origin/catch_up.h"
+#include "transport/io/store/file_editor.h"
 #include "transport/io/store/version_files.h"
 #include "transport/node/chunk_hasher.h"
 #include "transport/node/full_manifest.h"
@@ -26,8 +28,10 @@ constexpr unsigned kThreads = 2;
 // Read, changed, hashed, encoded and written from the second-level cache.
 constexpr std::size_t kWindowBytes = SegmentEncoder::kWindowBytes;
 // A thread makes so much in one go. The leaves that spans share are read back, to be hashed.
-constexpr std::uint64_t kSpanBytesMax = 128 * kMiB;
-constexpr std::uint64_t kSpansMin = 4 * kThreads;
+constexpr std::uint64_t kSpanBytesMax = 512 * kMiB;
+constexpr std::uint64_t kSpansMin = 2 * kThreads;
+// All of them stay open.
+constexpr std::size_t kEditedFilesMax = 256;
 // Beyond this, a patch takes about as much as the full payload; see make_patch.cpp.
 constexpr double kChangedShareMax = 0.5;
 
@@ -83,30 +87,78 @@ class Window {
   std::unique_ptr<std::byte[], Free> bytes_;
 };
 
+/// Reads memory in order, which is far faster than to wait for each line that changes.
+void bring_into_cache(Bytes bytes) {
+  constexpr std::size_t kLine = 64;
+  for (std::size_t at = 0; at < bytes.size(); at += kLine) {
+    const std::byte byte = bytes[at];
+    asm volatile("" ::"r"(byte));
+  }
+}
+
 /// What one thread keeps from one range to the next.
 struct Workbench {
   SegmentEncoder encoder;
   CellChanges changes;
+  std::vector<CellChanges> earlier;  // of the lists that lead to the base
   Window window;
+  std::vector<std::byte> scratch;  // for the editor
+};
+
+/// Bytes of this process as a file.
+class MemoryFile final : public File {
+ public:
+  explicit MemoryFile(std::uint64_t size) : bytes_(new std::byte[size]), size_(size) {}
+  [[nodiscard]] MutableBytes bytes() const { return {bytes_.get(), size_}; }
+
+  Result<std::size_t> read_at(std::uint64_t offset, MutableBytes into) override {
+    if (offset >= size_) return 0;
+    const std::size_t size = std::min<std::uint64_t>(into.size(), size_ - offset);
+    std::memcpy(into.data(), bytes_.get() + offset, size);
+    return size;
+  }
+  Result<FileInfo> info() override {
+    FileInfo info;
+    info.kind = FileInfo::Kind::kFile;
+    info.size_bytes = size_;
+    return info;
+  }
+  Result<std::size_t> write_at(std::uint64_t, Bytes) override { return refuse(); }
+  Result<std::size_t> append(Bytes) override { return refuse(); }
+  Status allocate(std::uint64_t) override { return refuse(); }
+  Status truncate(std::uint64_t) override { return refuse(); }
+  Result<std::optional<std::uint64_t>> next_data(std::uint64_t) override { return refuse(); }
+  Status sync_data() override { return refuse(); }
+  Status lock() override { return refuse(); }
+  Status check_unshared() override { return refuse(); }
+  void advise_random() override {}
+  Result<std::unique_ptr<Mapping>> map() override { return refuse(); }
+
+ private:
+  static Error refuse() { return fail(Errc::kUnsupported, Op::kWrite, "a list of changes in memory is only read"); }
+  const std::unique_ptr<std::byte[]> bytes_;  // not cleared first
+  const std::uint64_t size_;
 };
 
 /// The source of a full payload: a version of the store, and the cells of it that have changed.
 class ChangedCopy final : public PayloadSource {
  public:
   ChangedCopy(Jobs& jobs, FileSystem& file_system, ChangesRequest request, const StoredVersion& base,
-              std::function<void(std::shared_ptr<const EncodedPatch>)> encoded)
+              std::function<void(ByProducts)> by_products)
       : jobs_(jobs),
         file_system_(file_system),
         request_(std::move(request)),
         base_path_(base.path),
         base_manifest_(base.manifest),
         base_digests_(base.chunk_digests),
-        tell_encoded_(std::move(encoded)) {}
+        tell_by_products_(std::move(by_products)) {}
 
   Status open() override {
     WC_ASSIGN(base_, SnapshotSource::open(file_system_, base_path_.string()));
     if (base_->file_table().files() != base_manifest_.files) return damaged("it has other files than were published");
-    WC_ASSIGN(changes_, ChangeFile::open(request_.changes, request_.changes_bytes, "the changes", base_->tensors()));
+    WC_TRY(keep_list());
+    WC_ASSIGN(changes_, ChangeFile::open(applied_ ? applied_->list : request_.changes, request_.changes_bytes,
+                                         "the changes", base_->tensors()));
     plan();
     if (!request_.sample_packing) return {};
     WC_ASSIGN(packed_share_, packed_share(*base_));
@@ -134,6 +186,7 @@ class ChangedCopy final : public PayloadSource {
   [[nodiscard]] unsigned jobs() const override { return kThreads; }
 
   Status produce(const Report& report) override {
+    std::call_once(looked_for_earlier_, [this] { find_earlier(); });
     Workbench bench;
     for (std::size_t span = next_span_++; span < spans_.size(); span = next_span_++) {
       WC_TRY(make_span(spans_[span], bench, report));
@@ -150,10 +203,15 @@ class ChangedCopy final : public PayloadSource {
 
   void finish(Store& store, const MadePayload& made, std::function<void(Status)> done) override {
     target_.reset();
+    ByProducts by_products;
+    by_products.was_in_place = !editors_.empty() && edits_;
+    editors_.clear();
+    by_products.applied = std::move(applied_);
     if (encodes_) {
-      tell_encoded_(std::make_shared<EncodedPatch>(
-          EncodedPatch{patch_of(request_.version, request_.base), std::move(segments_)}));
+      by_products.encoded =
+          std::make_shared<EncodedPatch>(EncodedPatch{patch_of(request_.version, request_.base), std::move(segments_)});
     }
+    tell_by_products_(std::move(by_products));
     store.finish_import(*made.manifest, made.chunk_digests,
                         [done = std::move(done)](const Result<StoredVersion>& stored) {
                           done(stored.has_value() ? Status() : Status(stored.error()));
@@ -165,8 +223,25 @@ class ChangedCopy final : public PayloadSource {
   /// what else comes is passed over.
   class Hashes {
    public:
-    Hashes(ChangedCopy& copy, std::uint64_t begin, std::uint64_t end, const Report& report)
-        : copy_(copy), end_(end), report_(report), chunks_(copy.chunk_bytes_), old_at_(begin), new_at_(begin) {}
+    Hashes(ChangedCopy& copy, std::uint64_t begin, std::uint64_t end)
+        : copy_(copy), begin_(begin), end_(end), chunks_(copy.chunk_bytes_), old_at_(begin), new_at_(begin) {}
+
+    [[nodiscard]] bool covers(std::uint64_t offset, std::size_t size) const {
+      return offset >= begin_ && offset + size <= end_;
+    }
+
+    /// Tells of all leaves, which are as they are to be.
+    void report(const Report& report) {
+      for (const Leaf& leaf : leaves_) {
+        const std::uint64_t begin = copy_.digest_->leaf_offset_bytes(leaf.index);
+        {
+          const std::lock_guard lock(copy_.digest_mutex_);
+          copy_.digest_->set_leaf(leaf.index, leaf.digest);
+        }
+        report(static_cast<std::uint32_t>(begin / copy_.chunk_bytes_), leaf.chunks,
+               copy_.digest_->leaf_size_bytes(leaf.index));
+      }
+    }
 
     /// Checks bytes of the base that stand at `offset`, each chunk when it is complete.
     Status check_old(std::uint64_t offset, Bytes bytes) {
@@ -195,7 +270,7 @@ class ChangedCopy final : public PayloadSource {
         chunks_.update(piece);
         new_at_ += piece.size();
         bytes = bytes.subspan(piece.size());
-        if (new_at_ == begin + leaf_bytes) end_leaf(leaf, begin, leaf_bytes);
+        if (new_at_ == begin + leaf_bytes) end_leaf(leaf);
       }
     }
 
@@ -206,20 +281,22 @@ class ChangedCopy final : public PayloadSource {
       return at >= end ? Bytes() : bytes.subspan(at - offset, end - at);
     }
     // Leaves are multiples of chunks.
-    void end_leaf(std::size_t leaf, std::uint64_t begin, std::uint64_t leaf_bytes) {
-      {
-        const std::lock_guard lock(copy_.digest_mutex_);
-        copy_.digest_->set_leaf(leaf, leaf_.digest());
-      }
-      leaf_.reset();
+    void end_leaf(std::size_t leaf) {
       chunks_.finish();
-      report_(static_cast<std::uint32_t>(begin / copy_.chunk_bytes_), chunks_.digests(), leaf_bytes);
+      leaves_.push_back({leaf, leaf_.digest(), chunks_.digests()});
+      leaf_.reset();
       chunks_.forget();
     }
 
+    struct Leaf {
+      std::size_t index = 0;
+      Digest digest;
+      std::vector<Digest> chunks;
+    };
+
     ChangedCopy& copy_;
-    const std::uint64_t end_;
-    const Report& report_;
+    const std::uint64_t begin_, end_;
+    std::vector<Leaf> leaves_;
     DigestStream old_, leaf_;
     ChunkHasher chunks_;
     std::uint64_t old_at_, new_at_;
@@ -252,12 +329,57 @@ class ChangedCopy final : public PayloadSource {
     shared_leaves_ = shared_leaves_of(spans_);
   }
 
+  /// The list in memory of ours: what follows reads that, and later versions can be told what has changed.
+  Status keep_list() {
+    const std::uint64_t bytes = request_.changes_bytes;
+    if (bytes > kAppliedChangesBytesMax) return {};
+    WC_ASSIGN(const FileInfo info, request_.changes->info());
+    if (bytes > info.size_bytes) return {};  // ChangeFile says so
+    auto list = std::make_shared<MemoryFile>(bytes);
+    WC_TRY(read_fully(*request_.changes, 0, list->bytes(), "the changes"));
+    applied_ = AppliedChanges{request_.base, request_.version, std::move(list), bytes};
+    return {};
+  }
+
+  /// Whether the new files hold an older version that lists lead on from. Whatever comes of it is compared with the
+  /// base's digests, so nothing depends on these being right.
+  void find_earlier() {
+    const auto holds = std::ranges::find(request_.earlier, target_->old_version(), &AppliedChanges::from);
+    if (target_->old_version() == kNoVersion || holds == request_.earlier.end()) return;
+    if (base_manifest_.files.size() > kEditedFilesMax) return;
+    for (auto list = holds; list != request_.earlier.end(); ++list) {
+      Result<ChangeFile> opened = ChangeFile::open(list->list, list->bytes, "earlier changes", base_->tensors());
+      if (!opened.has_value()) return;
+      earlier_.push_back(std::move(*opened));
+    }
+    for (std::size_t i = 0; i < base_manifest_.files.size(); ++i) {
+      const Result<FileRef> file = target_->file(i);
+      if (!file.has_value()) return;
+      auto editor = FileEditor::open(*file, base_manifest_.files[i].size_bytes);
+      if (!editor.has_value()) return;
+      editors_.push_back(std::move(*editor));
+    }
+    edits_ = true;
+  }
+
   Status make_span(const Span& span, Workbench& bench, const Report& report) {
     const std::uint64_t bytes = base_->size_bytes();
     const std::uint64_t begin = (span.begin + kDigestBlockBytes - 1) / kDigestBlockBytes * kDigestBlockBytes;
     const std::uint64_t end = span.end == bytes ? bytes : span.end / kDigestBlockBytes * kDigestBlockBytes;
-    Hashes hashes(*this, begin, end, report);
-    for (std::size_t i = span.first; i < span.last; ++i) WC_TRY(make_segment(plan_[i], bench, hashes));
+    const auto make = [&](bool edits) -> Status {
+      Hashes hashes(*this, begin, end);
+      for (std::size_t i = span.first; i < span.last; ++i) WC_TRY(make_segment(plan_[i], edits, bench, hashes));
+      hashes.report(report);
+      return {};
+    };
+    const bool edits = edits_;
+    Status made = make(edits);
+    if (!made.has_value() && edits && made.error().code != Errc::kClosed) {
+      // The older version is not what it should be, or cannot be read: the base is copied over it.
+      edits_ = false;
+      made = make(false);
+    }
+    WC_TRY(made);
     auto shared = std::ranges::lower_bound(shared_leaves_, span.begin / kDigestBlockBytes, {}, &SharedLeaf::leaf);
     for (; shared != shared_leaves_.end() && digest_->leaf_offset_bytes(shared->leaf) < span.end; ++shared) {
       bool is_last = false;
@@ -273,7 +395,7 @@ class ChangedCopy final : public PayloadSource {
 
   // By what was written: the changes may be others when they are read again.
   Status hash_shared(std::uint64_t begin, std::uint64_t end, const Workbench& bench, const Report& report) {
-    Hashes hashes(*this, begin, end, report);
+    Hashes hashes(*this, begin, end);
     for (std::uint64_t at = begin; at < end;) {
       const auto size = static_cast<std::size_t>(std::min<std::uint64_t>(kWindowBytes, end - at));
       const MutableBytes window = window_at(at, size, bench);
@@ -282,13 +404,20 @@ class ChangedCopy final : public PayloadSource {
       hashes.add_new(at, window);
       at += size;
     }
+    hashes.report(report);
     return {};
   }
 
-  Status make_segment(const SegmentRange& range, Workbench& bench, Hashes& hashes) {
+  Status make_segment(const SegmentRange& range, bool edits, Workbench& bench, Hashes& hashes) {
     const unsigned cell_bytes = geometry_of(range.kind).bytes;
     const std::uint64_t begin = range.result_offset;
     WC_TRY(changes_->read(begin, range.size_bytes, cell_bytes, !request_.allow_nonfinite, bench.changes));
+    if (edits) {
+      bench.earlier.resize(earlier_.size());
+      for (std::size_t i = 0; i < earlier_.size(); ++i) {
+        WC_TRY(earlier_[i].read(begin, range.size_bytes, cell_bytes, false, bench.earlier[i]));
+      }
+    }
     const bool encodes = encodes_;
     if (encodes) {
       WC_TRY(bench.encoder.begin(range, bench.changes, [this, begin](std::uint32_t offset, MutableBytes cells) {
@@ -297,15 +426,31 @@ class ChangedCopy final : public PayloadSource {
     }
     for (std::uint32_t at = 0; at < range.size_bytes;) {
       const auto size = std::min<std::size_t>(kWindowBytes, range.size_bytes - at);
-      const MutableBytes window = window_at(begin + at, size, bench);
-      WC_TRY(read_base(begin + at, window, hashes));
-      if (encodes) {
-        bench.encoder.next(window);
+      const auto change = [&](MutableBytes window) {
+        if (encodes) {
+          bench.encoder.next(window);
+        } else {
+          change_cells(bench.changes, cell_bytes, at / cell_bytes, window);
+        }
+        hashes.add_new(begin + at, window);
+      };
+      const std::vector<FilePiece> pieces = base_->file_table().pieces(begin + at, size);
+      // Only where all of it is compared with the base's digests; the rest is copied.
+      if (edits && pieces.size() == 1 && hashes.covers(begin + at, size)) {
+        WC_TRY(check_going_on());
+        FileEditor& editor = *editors_[pieces[0].file];
+        WC_ASSIGN(const MutableBytes window, editor.edit(pieces[0].offset_bytes, size, bench.scratch));
+        bring_into_cache(window);
+        for (const CellChanges& earlier : bench.earlier) change_cells(earlier, cell_bytes, at / cell_bytes, window);
+        WC_TRY(hashes.check_old(begin + at, window));
+        change(window);
+        WC_TRY(editor.commit(pieces[0].offset_bytes, window));
       } else {
-        change_cells(bench.changes, cell_bytes, at / cell_bytes, window);
+        const MutableBytes window = bench.window.get(pieces.front().offset_bytes, size);
+        WC_TRY(read_base(begin + at, window, hashes));
+        change(window);
+        WC_TRY(write(begin + at, window));
       }
-      hashes.add_new(begin + at, window);
-      WC_TRY(write(begin + at, window));
       at += static_cast<std::uint32_t>(size);
     }
     return encodes ? keep_segment(range.index, bench.encoder) : Status();
@@ -313,6 +458,8 @@ class ChangedCopy final : public PayloadSource {
 
   Status keep_segment(std::uint32_t index, SegmentEncoder& encoder) {
     EncodedSegment& segment = segments_[index];
+    encoded_bytes_ -= segment.frame.size();  // of what is made again
+    segment.frame.clear();
     WC_ASSIGN(segment.header, encoder.finish(segment.frame));
     segment.frame.shrink_to_fit();
     encoded_bytes_ += segment.frame.size();
@@ -324,9 +471,14 @@ class ChangedCopy final : public PayloadSource {
     return bench.window.get(base_->file_table().pieces(offset, 1).front().offset_bytes, size);
   }
 
-  Status read_base(std::uint64_t offset, MutableBytes window, Hashes& hashes) const {
+  [[nodiscard]] Status check_going_on() const {
     if (stopped_) return fail(Errc::kClosed, Op::kPublish, "another part of it has failed");
     if (jobs_.cancelled()) return Jobs::cancelled_error(Op::kPublish);
+    return {};
+  }
+
+  Status read_base(std::uint64_t offset, MutableBytes window, Hashes& hashes) const {
+    WC_TRY(check_going_on());
     WC_TRY(base_->read_at(offset, window));
     return hashes.check_old(offset, window);
   }
@@ -343,9 +495,12 @@ class ChangedCopy final : public PayloadSource {
   const std::filesystem::path base_path_;
   const Manifest base_manifest_;
   const std::vector<Digest> base_digests_;
-  const std::function<void(std::shared_ptr<const EncodedPatch>)> tell_encoded_;
+  const std::function<void(ByProducts)> tell_by_products_;
   std::optional<SnapshotSource> base_;
+  std::optional<AppliedChanges> applied_;
   std::optional<ChangeFile> changes_;
+  std::vector<ChangeFile> earlier_;                   // from what the new files hold to the base
+  std::vector<std::unique_ptr<FileEditor>> editors_;  // of the new files
   double packed_share_ = kPackedShareOfWeights;
   std::vector<SegmentRange> plan_;
   std::vector<Span> spans_;
@@ -354,6 +509,8 @@ class ChangedCopy final : public PayloadSource {
   std::shared_ptr<VersionFiles> target_;
   std::atomic<std::size_t> next_span_{0};
   std::atomic<bool> stopped_{false};
+  std::once_flag looked_for_earlier_;
+  std::atomic<bool> edits_{false};
   std::atomic<bool> encodes_{false};
   std::atomic<std::uint64_t> encoded_bytes_{0};
   std::vector<EncodedSegment> segments_;  // each is written by the thread that makes it
@@ -365,7 +522,7 @@ class ChangedCopy final : public PayloadSource {
 }  // namespace
 
 void apply_changes(Jobs& jobs, FileSystem& files, Store& store, ChangesRequest request, PayloadObserver observer,
-                   std::function<void(std::shared_ptr<const EncodedPatch>)> encoded) {
+                   std::function<void(ByProducts)> by_products) {
   const StoredVersion* base = store.find(request.base);
   if (base == nullptr) {
     return jobs.post([done = std::move(observer.done), base_version = request.base] {
@@ -374,7 +531,7 @@ void apply_changes(Jobs& jobs, FileSystem& files, Store& store, ChangesRequest r
           fmt::format("version {}, which the changes are against, is not in the store any more", base_version.value)));
     });
   }
-  auto source = std::make_unique<ChangedCopy>(jobs, files, std::move(request), *base, std::move(encoded));
+  auto source = std::make_unique<ChangedCopy>(jobs, files, std::move(request), *base, std::move(by_products));
   std::make_shared<PayloadProducer>(jobs, store, std::move(source), std::move(observer))->start();
 }
 

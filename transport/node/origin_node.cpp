@@ -7,7 +7,6 @@
 #include "base/text.h"
 #include "proto/limits.h"
 #include "transport/io/log.h"
-#include "transport/node/apply_changes.h"
 #include "transport/node/peer_records.h"
 #include "transport/node/takeover.h"
 
@@ -101,6 +100,7 @@ void OriginNode::publish(PublishOrder order, std::function<void(Result<std::uint
   encoded_.reset();
   PayloadObserver observer = observe_publication(version, std::move(taken));
   if (order.changes) return publish_changes(std::move(order), std::move(observer));
+  applied_.clear();
   TakeoverRequest takeover;
   takeover.version = version;
   takeover.path = std::move(order.path);
@@ -118,6 +118,19 @@ bool OriginNode::samples_packing() const {
   return config_.packing == Packing::kAlways || (config_.packing == Packing::kAuto && config_.uplink.limited());
 }
 
+// As many as lead from the files that the next version reuses to its base. A gap makes those before it useless.
+void OriginNode::keep_applied(std::optional<AppliedChanges> applied) {
+  if (!applied || (!applied_.empty() && applied_.back().to != applied->from)) applied_.clear();
+  if (!applied) return;
+  applied_.push_back(std::move(*applied));
+  std::uint64_t bytes = 0;
+  for (const AppliedChanges& one : applied_) bytes += one.bytes;
+  while (applied_.size() > config_.versions_kept || bytes > kAppliedChangesBytesMax) {
+    bytes -= applied_.front().bytes;
+    applied_.erase(applied_.begin());
+  }
+}
+
 // The one before it may have been refused since it was asked for.
 Status OriginNode::check_base(Version version, Version base) const {
   const Version latest = core_->latest();
@@ -131,13 +144,17 @@ void OriginNode::publish_changes(PublishOrder order, PayloadObserver observer) {
   changes.base = order.base;
   changes.changes = std::move(order.region);
   changes.changes_bytes = order.changes_bytes;
+  changes.earlier = applied_;
   changes.model_id = config_.model_id;
   changes.allow_nonfinite = order.allow_nonfinite;
   changes.sample_packing = samples_packing();
   changes.encodes_patch = config_.patches;
   changes.choose_chunk_bytes = [this](std::uint64_t bytes) { return core_->plan_for(loop().now(), bytes).chunk_bytes; };
   apply_changes(jobs_, environment_.files, *store_, std::move(changes), std::move(observer),
-                [this](std::shared_ptr<const EncodedPatch> encoded) { encoded_ = std::move(encoded); });
+                [this](ByProducts by_products) {
+                  encoded_ = std::move(by_products.encoded);
+                  keep_applied(std::move(by_products.applied));
+                });
 }
 
 PayloadObserver OriginNode::observe_publication(Version version, std::function<void(Result<std::uint64_t>)> taken) {
@@ -157,6 +174,7 @@ PayloadObserver OriginNode::observe_publication(Version version, std::function<v
     if (!copy.has_value()) {
       log_warning("version {} was not published: {}", version.value, copy.error().message());
       encoded_.reset();
+      applied_.clear();
       started_.erase(version);
       core_->handle_publish_failed(loop().now(), version);
       driver_->pump();

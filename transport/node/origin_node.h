@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "transport/core/origin/origin_core.h"
-#include "transport/node/make_patch.h"
+#include "transport/node/apply_changes.h"
 #include "transport/node/node.h"
 
 namespace weightcast {
@@ -38,6 +38,7 @@ class OriginNode final : public Node {
   void handle_change();
   PayloadObserver observe_publication(Version version, std::function<void(Result<std::uint64_t>)> taken);
   void publish_changes(PublishOrder order, PayloadObserver observer);
+  void keep_applied(std::optional<AppliedChanges> applied);
   [[nodiscard]] Status check_base(Version version, Version base) const;
   [[nodiscard]] bool samples_packing() const;
   void make(PayloadId patch);
@@ -47,6 +48,7 @@ class OriginNode final : public Node {
   bool writing_peer_records_ = false;
   double encode_s_ = 0;                          // of the last patch
   std::shared_ptr<const EncodedPatch> encoded_;  // to the latest version, until it is asked for
+  std::vector<AppliedChanges> applied_;          // the lists that led to the latest version, one after another
   std::map<Version, Started> started_;           // the last few publications
 };
 

@@ -91,8 +91,20 @@ std::string changes_of(const Model& model, std::size_t extra, bool wide) {
 
 struct Made {
   std::optional<Result<MadePayload>> done;
-  std::shared_ptr<const EncodedPatch> encoded;
+  ByProducts by_products;
 };
+
+/// The next step of the same tensors.
+void step(Model& model, double density, std::mt19937& random) {
+  for (auto& [name, tensors] : model) {
+    for (Tensor& tensor : tensors) {
+      tensor.before = tensor.after;
+      for (std::uint64_t i = 0; i < tensor.elements; ++i) {
+        if (std::uniform_real_distribution<>()(random) < density) tensor.after[i * tensor.width()] ^= std::byte{1};
+      }
+    }
+  }
+}
 
 /// Two origins: one that is given whole snapshots, and one that is given changes.
 class ApplyChangesTest : public OneStore {
@@ -164,16 +176,15 @@ class ApplyChangesTest : public OneStore {
   Made apply(ChangesRequest request) {
     Made made;
     apply_changes(jobs_, real_files(), *store_, std::move(request), observer(made),
-                  [&](std::shared_ptr<const EncodedPatch> encoded) { made.encoded = std::move(encoded); });
+                  [&](ByProducts by_products) { made.by_products = std::move(by_products); });
     static_cast<void>(await(made.done));
     return made;
   }
-  Result<MadePayload> patch(Store& store, std::shared_ptr<const EncodedPatch> encoded) {
+  Result<MadePayload> patch(Store& store, std::shared_ptr<const EncodedPatch> encoded,
+                            PayloadId id = patch_of(Version{2}, Version{1})) {
     Made made;
-    make_patch(
-        jobs_, real_files(), store,
-        {patch_of(Version{2}, Version{1}), "m", [](std::uint64_t) { return kChunkBytesMin; }, std::move(encoded)},
-        observer(made));
+    make_patch(jobs_, real_files(), store, {id, "m", [](std::uint64_t) { return kChunkBytesMin; }, std::move(encoded)},
+               observer(made));
     return await(made.done);
   }
 
@@ -201,10 +212,10 @@ class ApplyChangesTest : public OneStore {
       EXPECT_EQ(content(store_->find(Version{2})->path / file.name), content(std::filesystem::path(after) / file.name));
     }
     const Result<MadePayload> compared = patch(*whole_, nullptr);
-    const Result<MadePayload> encoded = patch(*store_, sparse.encoded);
+    const Result<MadePayload> encoded = patch(*store_, sparse.by_products.encoded);
     ASSERT_EQ(compared.has_value(), encoded.has_value());
     if (!compared.has_value()) return;
-    was_patched_ = sparse.encoded != nullptr;
+    was_patched_ = sparse.by_products.encoded != nullptr;
     expect_same(*encoded->manifest, *compared->manifest);
     const std::filesystem::path name = std::filesystem::path("patches") / "000000000002-000000000001" / "patch";
     EXPECT_EQ(content(directory() / name), content(directory() / "whole" / name));
@@ -242,6 +253,116 @@ TEST_F(ApplyChangesTest, OfAllCellsGiveWhatPublishingTheWholeGives) {
   Model model;
   model["model.safetensors"] = {tensor("w", "BF16", 600'000, test::Structure::kAnything, 0, 1)};
   expect_the_same(model, 0, 1, true);
+}
+
+/// Steps that are published one after another, by an origin that keeps one version.
+class ChainOfChangesTest : public ApplyChangesTest {
+ protected:
+  ChainOfChangesTest() {
+    options_.versions_kept = 1;
+    open();
+    model_["model-1.safetensors"] = {tensor("a", "BF16", 7'000'000, test::Structure::kNone, 0, 1),
+                                     tensor("b", "F32", 100'001, test::Structure::kNone, 0, 2)};
+    model_["model-2.safetensors"] = {tensor("c", "BF16", 3'000'001, test::Structure::kNone, 0, 3)};
+    EXPECT_TRUE(publish(*store_, Version{1}, write_model(model_, true, 5)).has_value());
+    await_spare(Version{1});
+  }
+
+  /// The files of the version before are spare, and can be reused.
+  void await_spare(Version version) {
+    EXPECT_TRUE(eventually([&] { return store_->find(version)->durable && store_->versions().size() == 1; }));
+    // The removal of the record has to be on the disk.
+    for (int i = 0; i < 20; ++i) loop_.run_until(loop_.now() + std::chrono::milliseconds(10));
+  }
+
+  /// Publishes a step as changes, and compares what becomes of it with the whole. Whether it was made in place.
+  bool go_on(
+      std::size_t extra = 1000, const std::function<void()>& before_it = [] {}) {
+    step(model_, 0.01, random_);
+    const Version base = version_;
+    version_ = Version{base.value + 1};
+    ChangesRequest request = request_of(changes_of(model_, extra, false));
+    request.base = base;
+    request.version = version_;
+    request.earlier = applied_;
+    before_it();
+    const Made made = apply(std::move(request));
+    EXPECT_TRUE(made.done->has_value()) << made.done->error().message();
+    if (!made.done->has_value()) return false;
+    const std::string before = write_model(model_, false, 5), after = write_model(model_, true, 5);
+    const WholeOrigin whole(*this, "whole-" + std::to_string(version_.value));
+    EXPECT_TRUE(publish(*whole.store, base, before).has_value());
+    const Result<MadePayload> expected = publish(*whole.store, version_, after);
+    expect_same(*(*made.done)->manifest, *expected->manifest);
+    EXPECT_EQ((*made.done)->chunk_digests, expected->chunk_digests);
+    for (const SnapshotFile& file : expected->manifest->files) {
+      EXPECT_EQ(content(store_->find(version_)->path / file.name), content(std::filesystem::path(after) / file.name));
+    }
+    EXPECT_TRUE(patch(*whole.store, nullptr, patch_of(version_, base)).has_value());
+    std::string frames;
+    if (!made.by_products.encoded) throw std::runtime_error("no patch was encoded");
+    for (const EncodedSegment& segment : made.by_products.encoded->segments) frames += text_of(segment.frame);
+    const StoreLayout there(real_files(), whole.directory);
+    EXPECT_NE(content(there.patch(patch_of(version_, base)) / kPatchFileName).find(frames), std::string::npos);
+    applied_ = {*made.by_products.applied};
+    await_spare(version_);
+    return made.by_products.was_in_place;
+  }
+
+  /// An origin that is given the whole of a step.
+  struct WholeOrigin {
+    WholeOrigin(ChainOfChangesTest& test, const std::string& name)
+        : directory(std::filesystem::path(test.temp_.path()) / name) {
+      std::filesystem::create_directories(directory);
+      StoreOptions options;
+      options.directory = directory;
+      auto opened = Store::open(test.loop_, real_files(), options);
+      EXPECT_TRUE(opened.has_value());
+      store = std::move(*opened);
+    }
+    std::filesystem::path directory;
+    std::unique_ptr<Store> store;
+  };
+
+  std::filesystem::path spare_file() {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(layout().spare())) {
+      if (entry.path().filename() == "model-1.safetensors") return entry.path();
+    }
+    ADD_FAILURE() << "there is no spare version";
+    return {};
+  }
+
+  Model model_;
+  std::mt19937 random_{1};
+  Version version_{1};
+  std::vector<AppliedChanges> applied_;
+};
+
+TEST_F(ChainOfChangesTest, BringsTheSpareFilesUpToDateWhereTheyAre) {
+  EXPECT_FALSE(go_on()) << "there are no files to reuse yet";
+  EXPECT_TRUE(go_on());
+  EXPECT_TRUE(go_on(3)) << "a third of the cells is listed";
+}
+
+TEST_F(ChainOfChangesTest, CopiesTheBaseOverSpareFilesThatAreNotWhatTheyShouldBe) {
+  EXPECT_FALSE(go_on());
+  EXPECT_FALSE(go_on(1000, [&] {
+    std::fstream damage(spare_file(), std::ios::binary | std::ios::in | std::ios::out);
+    damage.seekg(1'000'000);
+    const char was = char(damage.get());
+    damage.seekp(1'000'000);
+    damage.put(char(was ^ 1));
+  }));
+  EXPECT_TRUE(go_on());
+  applied_[0].from = Version{77};
+  EXPECT_FALSE(go_on()) << "nobody knows what has changed";
+  // A list that leads elsewhere.
+  Model other = model_;
+  step(other, 0.01, random_);
+  const ChangesRequest wrong = request_of(changes_of(other, 1000, false));
+  applied_[0].list = wrong.changes;
+  applied_[0].bytes = wrong.changes_bytes;
+  EXPECT_FALSE(go_on());
 }
 
 struct RandomModels : ApplyChangesTest {

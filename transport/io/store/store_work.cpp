@@ -23,7 +23,10 @@ Result<FilesRef> take_spare(const StoreLayout& layout, PayloadId payload, const 
       VersionFiles::reuse(layout.files(), layout.spare() / spares.front(), layout.incoming(payload), files);
   // Their directory, empty now, goes with the next spare: to remove it can take as long as the file system's journal is
   // being written, and a payload waits here.
-  if (taken.has_value()) return taken;
+  if (taken.has_value()) {
+    (*taken)->note_old_version(spare);
+    return taken;
+  }
   static_cast<void>(layout.throw_away(layout.incoming(payload)));
   layout.drop_spare();
   layout.empty_trash();

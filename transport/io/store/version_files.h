@@ -49,6 +49,10 @@ class VersionFiles {
   /// Errors: kNotFound (the version was deleted meanwhile), kIo.
   [[nodiscard]] Result<FileRef> file(std::size_t index);
 
+  /// The version whose bytes the files had when they were reused, all of them; kNoVersion of new files.
+  [[nodiscard]] Version old_version() const { return old_version_; }
+  void note_old_version(Version version) { old_version_ = version; }
+
   /// Closes the files that nobody uses now. Their next use opens them again.
   void close_all();
 
@@ -62,6 +66,7 @@ class VersionFiles {
   const std::unique_ptr<Directory> directory_;
   const FileTable table_;
   OpenFiles::Group opened_;
+  Version old_version_{};
 };
 
 /// The names under `path` that are not in `table`: other programs put files there, and so do file systems (lost+found,

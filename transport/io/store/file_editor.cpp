@@ -1,0 +1,54 @@
+#include "transport/io/store/file_editor.h"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+
+namespace weightcast {
+namespace {
+
+constexpr std::uint64_t kPageBytes = 4096;
+
+}  // namespace
+
+Result<std::unique_ptr<FileEditor>> FileEditor::open(FileRef file, std::uint64_t size_bytes) {
+  std::unique_ptr<FileEditor> editor(new FileEditor(std::move(file), size_bytes));
+  if (editor->file_->fd() < 0 || size_bytes == 0) return editor;
+#ifdef MADV_POPULATE_WRITE
+  void* const mapped = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, editor->file_->fd(), 0);
+  if (mapped == MAP_FAILED) return fail_errno(errno, Op::kOpen, std::string(editor->file_->name()));
+  editor->mapped_ = static_cast<std::byte*>(mapped);
+  // Linux 5.14 knows the advice.
+  if (::madvise(mapped, 0, MADV_POPULATE_WRITE) == 0) return editor;
+#endif
+  return fail(Errc::kUnsupported, Op::kOpen, "this kernel cannot make pages writable ahead of time");
+}
+
+FileEditor::~FileEditor() {
+  if (mapped_ != nullptr) ::munmap(mapped_, size_bytes_);
+}
+
+Result<MutableBytes> FileEditor::edit(std::uint64_t offset, std::size_t size, std::vector<std::byte>& scratch) {
+  WC_CHECK(offset + size <= size_bytes_);
+  if (mapped_ == nullptr) {
+    scratch.resize(size);
+    WC_TRY(read_fully(*file_, offset, scratch, file_->name()));
+    return MutableBytes(scratch);
+  }
+#ifdef MADV_POPULATE_WRITE
+  const std::uint64_t begin = offset / kPageBytes * kPageBytes;
+  while (::madvise(mapped_ + begin, offset + size - begin, MADV_POPULATE_WRITE) != 0) {
+    if (errno == EINTR || errno == EAGAIN) continue;
+    // EFAULT: reading the page, or finding room for it, has failed.
+    return fail_errno(errno == EFAULT ? EIO : errno, Op::kWrite, std::string(file_->name()));
+  }
+#endif
+  return MutableBytes(mapped_ + offset, size);
+}
+
+Status FileEditor::commit(std::uint64_t offset, Bytes bytes) {
+  if (mapped_ != nullptr) return {};
+  return write_fully(*file_, offset, bytes, file_->name());
+}
+
+}  // namespace weightcast

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/digest.h"
+#include "base/file_system.h"
+#include "base/result.h"
+
+namespace weightcast {
+
+/// Changes bytes of a file where they are, which costs less than to read and to write them. Mapped where there is a
+/// descriptor; a simulated file is read and written. Only for files of our own that nobody else has open. Several
+/// threads may edit, each bytes of its own. After a kill the file has what was changed so far.
+class FileEditor {
+ public:
+  /// Errors: kUnsupported (the kernel cannot say whether a page can be written), kIo.
+  [[nodiscard]] static Result<std::unique_ptr<FileEditor>> open(FileRef file, std::uint64_t size_bytes);
+  ~FileEditor();
+  FileEditor(const FileEditor&) = delete;
+  FileEditor& operator=(const FileEditor&) = delete;
+
+  /// The bytes at `offset`, to be changed until commit(). `scratch` is the caller's, and outlives them. Brings the
+  /// pages into memory and makes them writable first, so that a disk that fails is an error here, and no signal later.
+  /// Errors: kIo, kNoSpace.
+  [[nodiscard]] Result<MutableBytes> edit(std::uint64_t offset, std::size_t size, std::vector<std::byte>& scratch);
+  /// `bytes` are what edit() gave for that offset. Errors: those of the file.
+  [[nodiscard]] Status commit(std::uint64_t offset, Bytes bytes);
+
+ private:
+  FileEditor(FileRef file, std::uint64_t size_bytes) : file_(std::move(file)), size_bytes_(size_bytes) {}
+
+  const FileRef file_;
+  const std::uint64_t size_bytes_;
+  std::byte* mapped_ = nullptr;
+};
+
+}  // namespace weightcast
