@@ -34,6 +34,7 @@ std::string to_json(const StatusReply& status) {
                      {"switch_s", node.switch_s},
                      {"encode_s", node.encode_s},
                      {"first_sent_s", node.first_sent_s},
+                     {"keys_expire_unix_s", node.keys_expire_unix_s},
                      {"last_error", node.last_error}});
   }
   return json_text({{"latest_version", status.latest_version},

@@ -16,6 +16,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "client/attempt.h"
+#include "security/node_keys.h"
 #include "tools/command.h"
 
 namespace weightcast {
@@ -47,6 +48,8 @@ std::string describe(const json& n) {
   if (const double score = number_of(n, "score"); text_of(n, "role") == "worker" && score > 0) {
     line += fmt::format("  score {:.2f} {}", score, text_of(n, "standing"));
   }
+  const auto expires = static_cast<std::int64_t>(count_of(n, "keys_expire_unix_s"));
+  if (expires != 0 && expires - unix_now_s() <= kExpiryWarning_s) line += "  ! its keys expire on " + date_of(expires);
   if (const std::string error = text_of(n, "last_error"); !error.empty()) line += "  ! " + printable(error);
   return line;
 }

@@ -157,6 +157,24 @@ TEST_F(Trust, ARevokedWorkerIsClosedAndDoesNotComeBack) {
   EXPECT_NE(cluster.node("origin", "b").at("state"), "lost");
 }
 
+TEST_F(Trust, LogAndStatusWarnBeforeKeysExpire) {
+  cluster.start_origin();
+  static_cast<void>(keys.issue("soon", 20));
+  cluster.start_worker("soon");
+  cluster.start_worker("later");
+  EXPECT_TRUE(logs(cluster, "soon", "the certificate of soon expires on"));
+  EXPECT_THAT(cluster.log("later"), ::testing::Not(HasSubstr("expires on")));
+  const auto expires = [&](const char* asked, const char* of) {
+    return cluster.node(asked, of).at("keys_expire_unix_s").get<std::int64_t>() - unix_now_s();
+  };
+  EXPECT_NEAR(double(expires("soon", "soon")), 20.0 * kDay_s, 1000);
+  EXPECT_NEAR(double(expires("origin", "soon")), 20.0 * kDay_s, 1000);
+  EXPECT_NEAR(double(expires("origin", "origin")), 365.0 * kDay_s, 1000);
+  const Ran status = cluster.run({"status", "--state", cluster.state("origin")});
+  EXPECT_THAT(status.out, HasSubstr("its keys expire on"));
+  EXPECT_EQ(status.out.find("its keys expire on"), status.out.rfind("its keys expire on")) << "one of three";
+}
+
 TEST_F(Trust, KeysThatOthersCanReadAreRefused) {
   const std::string file = keys.issue("a");
   ASSERT_EQ(::chmod(file.c_str(), 0644), 0);

@@ -156,6 +156,7 @@ Status run_daemon(DaemonConfig config) {
   if (!config.keys.empty()) {
     WC_ASSIGN(NodeKeys keys, read_node_keys(config.keys, unix_now_s()));
     WC_TRY(fit_to_keys(config, keys));
+    config.keys_expire_unix_s = keys.info.not_after_unix_s;
     tls = TlsContext::make(std::move(keys));
   }
   WC_TRY(validate(config));

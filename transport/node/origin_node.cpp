@@ -294,6 +294,7 @@ local::StatusReply OriginNode::status() {
   self.set_bytes_sent(driver_->chunk_bytes_sent());
   self.set_encode_s(encode_s_);
   self.set_last_error(core_->last_error());
+  self.set_keys_expire_unix_s(static_cast<std::uint64_t>(config_.keys_expire_unix_s));
   if (const auto newest = started_.rbegin(); newest != started_.rend() && newest->second.first_sent_at) {
     self.set_first_sent_s(to_seconds(*newest->second.first_sent_at - newest->second.at));
   }
@@ -314,6 +315,9 @@ local::StatusReply OriginNode::status() {
     node.set_bytes_received(member.bytes_received);
     node.set_bytes_sent(member.bytes_sent);
     node.set_last_error(std::string(cut_text(member.last_error, kReasonBytesMax)));
+    if (member.connected() && member.identity) {
+      node.set_keys_expire_unix_s(static_cast<std::uint64_t>(member.identity->expires_unix_s));
+    }
     node.set_payload(std::string(to_string(member.installed_path)));
     node.set_payload_bytes(member.installed_bytes);
     node.set_score(member.score_at(loop().now()));
