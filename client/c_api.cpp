@@ -1,7 +1,6 @@
 // weightcast.h over the classes of this folder: checks what a C caller passes, and turns results into codes and
 // structs.
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -99,16 +98,16 @@ wc_code run(wc_error* error, const Body& body) noexcept {
 /// One call at a time uses a handle; who comes second is told so.
 class Turn {
  public:
-  explicit Turn(std::atomic<bool>& taken) : taken_(taken), ours_(!taken.exchange(true)) {}
+  explicit Turn(Cancellation& call) : call_(call), ours_(call.begin()) {}
   ~Turn() {
-    if (ours_) taken_ = false;
+    if (ours_) call_.end();
   }
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
   [[nodiscard]] bool ours() const { return ours_; }
 
  private:
-  std::atomic<bool>& taken_;
+  Cancellation& call_;
   const bool ours_;
 };
 
@@ -117,9 +116,8 @@ template <typename Handle, typename Body>
 wc_code run_on(Handle* handle, wc_error* error, const Body& body) noexcept {
   return run(error, [&]() -> Status {
     if (handle == nullptr) return invalid("the handle is NULL");
-    const Turn turn(handle->taken);
+    const Turn turn(handle->impl->cancellation());
     if (!turn.ours()) return fail(Errc::kBusy, Op::kConfigure, "another thread is inside a call of this handle");
-    handle->impl->cancellation().clear();
     return body(*handle->impl);
   });
 }
@@ -231,12 +229,10 @@ using namespace weightcast::client;  // NOLINT
 
 struct wc_client {
   std::unique_ptr<Client> impl;
-  std::atomic<bool> taken{false};
 };
 
 struct wc_subscription {
   std::unique_ptr<Subscription> impl;
-  std::atomic<bool> taken{false};
 };
 
 struct wc_region {

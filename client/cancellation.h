@@ -3,11 +3,14 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdint>
 
 namespace weightcast::client {
 
-/// How another thread ends a call. Invariant: fd() is readable while the call that runs is cancelled.
+/// Whether a handle is inside a call, and how another thread ends that call. One call at a time: begin(), cancelled()
+/// and drain() inside it, end(). A request counts for the call that runs when it is made, from begin() to end(), and
+/// for no other. Invariant: after a request that counts, fd() becomes readable; it may be readable without one.
 class Cancellation {
  public:
   Cancellation() : fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
@@ -17,13 +20,24 @@ class Cancellation {
   Cancellation(const Cancellation&) = delete;
   Cancellation& operator=(const Cancellation&) = delete;
 
-  /// Any thread; safe in a signal handler.
-  void request() const {
+  /// False if another call runs.
+  [[nodiscard]] bool begin() {
+    State idle = State::kIdle;
+    return state_.compare_exchange_strong(idle, State::kRunning);
+  }
+  void end() { state_ = State::kIdle; }
+
+  /// Any thread; safe in a signal handler. Has no effect while no call runs.
+  void request() {
+    State running = State::kRunning;
+    if (!state_.compare_exchange_strong(running, State::kCancelled)) return;
     const std::uint64_t one = 1;
     [[maybe_unused]] const ssize_t written = ::write(fd_, &one, sizeof one);
   }
-  /// A call begins: what was requested before is not meant for it.
-  void clear() const {
+  [[nodiscard]] bool cancelled() const { return state_ == State::kCancelled; }
+  /// Takes from fd() what requests have written so far, also late ones that were meant for an earlier call. Look at
+  /// cancelled() after it: what is written from now on makes fd() readable again.
+  void drain() const {
     std::uint64_t count = 0;
     [[maybe_unused]] const ssize_t got = ::read(fd_, &count, sizeof count);
   }
@@ -32,7 +46,10 @@ class Cancellation {
   [[nodiscard]] int fd() const { return fd_; }
 
  private:
-  int fd_;
+  enum class State : std::uint8_t { kIdle, kRunning, kCancelled };
+
+  std::atomic<State> state_{State::kIdle};
+  const int fd_;
 };
 
 }  // namespace weightcast::client

@@ -37,11 +37,15 @@ Deadline deadline_after(std::int64_t timeout_ms) {
 
 Status wait_for(int fd, short events, Deadline deadline, const Cancellation& cancellation, Op op) {
   for (;;) {
+    if (cancellation.cancelled()) return fail(Errc::kCancelled, op, "the call was cancelled");
     pollfd watched[2] = {{fd, events, 0}, {cancellation.fd(), POLLIN, 0}};
     const auto left_ms = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
     const int ready = ::poll(watched, 2, static_cast<int>(std::clamp<long long>(left_ms, 0, 1'000'000)));
     if (ready < 0 && errno != EINTR) return fail_errno(errno, op, "local socket");
-    if (ready > 0 && watched[1].revents != 0) return fail(Errc::kCancelled, op, "the call was cancelled");
+    if (ready > 0 && watched[1].revents != 0) {
+      cancellation.drain();
+      continue;
+    }
     if (ready > 0) return {};
     if (Clock::now() >= deadline) return timed_out(op);
   }

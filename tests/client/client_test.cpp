@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "client/attempt.h"
+#include "client/local_channel.h"
 #include "tests/client/code_of.h"
 #include "tests/client/scripted_daemon.h"
 
@@ -194,6 +195,48 @@ TEST_F(ClientTest, CancelEndsTheCallThatRunsAndNoOther) {
   EXPECT_LT(Clock::now() - start, 10s);
   other.join();
   EXPECT_EQ(code_of([&] { return client.status(10ms); }), WC_TIMED_OUT);
+}
+
+TEST(Cancellation, ARequestCountsFromTheVeryBeginningOfACallAndForNoOtherCall) {
+  client::Cancellation call;
+  const auto wait = [&](std::chrono::milliseconds limit) {
+    return client::wait_for(-1, 0, client::Clock::now() + limit, call, Op::kReceive).error().code;
+  };
+  call.request();
+  ASSERT_TRUE(call.begin());
+  EXPECT_FALSE(call.begin()) << "another call runs";
+  EXPECT_EQ(wait(1ms), Errc::kTimedOut) << "what came before it is not meant for it";
+  call.request();  // before it waits for anything
+  EXPECT_EQ(wait(10s), Errc::kCancelled);
+  EXPECT_EQ(wait(10s), Errc::kCancelled) << "whatever else it would wait for";
+  call.end();
+  ASSERT_TRUE(call.begin());
+  EXPECT_EQ(wait(1ms), Errc::kTimedOut) << "the call before was meant, though it has read nothing of that";
+  call.request();
+  EXPECT_EQ(wait(10s), Errc::kCancelled);
+  call.end();
+}
+
+// The other thread learns that the call has begun in the moment in which it does: the handle is busy then.
+TEST_F(ClientTest, ACallIsCancelledFromItsFirstMomentOn) {
+  std::atomic<int> round = 0;
+  constexpr int kRounds = 300;
+  std::thread other([&] {
+    wc::Client& handle = client;
+    for (int i = 1; i <= kRounds; ++i) {
+      while (round != i) std::this_thread::yield();
+      while (code_of([&] { handle.abort(); }) != WC_BUSY) continue;
+      handle.cancel();
+    }
+  });
+  for (int i = 1; i <= kRounds; ++i) {
+    round = i;
+    // The other thread may have been inside its own call when this one came.
+    wc_code code = WC_BUSY;
+    while (code == WC_BUSY) code = code_of([&] { return client.status(2s); });
+    EXPECT_EQ(code, WC_CANCELLED) << "round " << i;
+  }
+  other.join();
 }
 
 TEST_F(ClientTest, ASecondThreadIsToldThatTheHandleIsBusy) {
