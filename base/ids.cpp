@@ -4,6 +4,8 @@
 
 namespace weightcast {
 
+std::string to_string(RunId run) { return run == kNoRun ? std::string() : fmt::format("{:016x}", run.value); }
+
 std::string to_string(PayloadId payload) {
   switch (payload.kind) {
     case PayloadKind::kFull: return fmt::format("version {}", payload.version.value);

@@ -34,7 +34,15 @@ using PeerId = StrongId<struct PeerIdTag, std::uint32_t>;
 /// A connection, numbered by the node that holds it; never reused within a process.
 using ConnId = StrongId<struct ConnIdTag, std::uint64_t>;
 
+/// A trainer's run: what one origin publishes from the first start in its state directory on. Versions of different
+/// runs have no order among them. Zero is "not known".
+using RunId = StrongId<struct RunIdTag, std::uint64_t>;
+
 inline constexpr Version kNoVersion{0};
+inline constexpr RunId kNoRun{0};
+
+/// 16 hexadecimal digits; "" for kNoRun.
+[[nodiscard]] std::string to_string(RunId run);
 inline constexpr PeerId kOriginId{0};
 
 /// How a payload's bytes represent its version. The values are those on the wire.

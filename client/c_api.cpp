@@ -9,6 +9,7 @@
 
 #include "base/text.h"
 #include "client/client.h"
+#include "client/ready.h"
 #include "client/region.h"
 #include "client/status_json.h"
 #include "client/subscription.h"
@@ -210,6 +211,7 @@ wc_event event_of(const Event& from) {
   if (const auto* installed = std::get_if<VersionInstalled>(&from)) {
     out.kind = WC_EVENT_INSTALLED;
     out.version = installed->version;
+    out.run = installed->run;
     copy_text(out.directory, installed->path);
     copy_text(out.digest, installed->digest);
   } else if (const auto* preparing = std::get_if<VersionPreparing>(&from)) {
@@ -259,6 +261,14 @@ wc_code wc_open(const char* state_dir, int64_t timeout_ms, wc_client** client, w
     WC_ASSIGN(std::unique_ptr<Client> impl, Client::open(state_dir, deadline_after(timeout_ms)));
     *client = new wc_client{std::move(impl)};
     return {};
+  });
+}
+
+wc_code wc_ready(const char* state_dir, uint32_t flags, int64_t timeout_ms, wc_error* error) {
+  return run(error, [&]() -> Status {
+    if (state_dir == nullptr) return invalid("wc_ready: the state directory is NULL");
+    if ((flags & ~WC_READY_VERSION) != 0) return invalid("wc_ready has flags that this library does not know");
+    return wait_until_ready(state_dir, (flags & WC_READY_VERSION) != 0, deadline_after(timeout_ms));
   });
 }
 

@@ -116,6 +116,7 @@ struct NodeStatus {
   std::uint64_t payload_bytes = 0;
   double first_sent_s = 0;
   std::uint64_t keys_expire_unix_s = 0;
+  bool earlier_run = false;
   template <typename M, typename F>
   static void fields(M& m, F&& f) {
     f(1, m.name), f(2, m.role), f(3, m.version), f(4, m.parent), f(5, m.children), f(6, m.score), f(7, m.address);
@@ -123,7 +124,7 @@ struct NodeStatus {
     f(12, m.receive_bytes_per_s), f(13, m.uplink_bytes_per_s), f(14, m.downlink_bytes_per_s), f(15, m.bytes_received);
     f(16, m.bytes_sent), f(17, m.peer_id), f(18, m.last_error), f(19, m.standing), f(20, m.transfer_s);
     f(21, m.finish_s), f(22, m.switch_s), f(23, m.encode_s), f(24, m.payload), f(25, m.payload_bytes);
-    f(26, m.first_sent_s), f(27, m.keys_expire_unix_s);
+    f(26, m.first_sent_s), f(27, m.keys_expire_unix_s), f(28, m.earlier_run);
   }
 };
 
@@ -134,9 +135,11 @@ struct StatusReply {
   std::string topology, model_id;
   double predicted_s = 0;
   bool last = false;
+  std::string run_id;
   template <typename M, typename F>
   static void fields(M& m, F&& f) {
     f(1, m.nodes), f(2, m.latest_version), f(3, m.topology), f(4, m.model_id), f(5, m.predicted_s), f(6, m.last);
+    f(7, m.run_id);
   }
 };
 
@@ -179,9 +182,10 @@ struct VersionInstalled {
   static constexpr std::uint32_t kNumber = 10;
   std::uint64_t version = 0;
   std::string path, digest;
+  std::uint32_t run = 0;
   template <typename M, typename F>
   static void fields(M& m, F&& f) {
-    f(1, m.version), f(2, m.path), f(3, m.digest);
+    f(1, m.version), f(2, m.path), f(3, m.digest), f(4, m.run);
   }
 };
 
@@ -258,13 +262,30 @@ struct ReleaseRequest {
   }
 };
 
+struct ReadyRequest {
+  static constexpr std::uint32_t kNumber = 30;
+  template <typename M, typename F>
+  static void fields(M&, F&&) {}
+};
+
+struct ReadyReply {
+  static constexpr std::uint32_t kNumber = 31;
+  bool ready = false;
+  std::string why;
+  std::uint64_t version = 0;
+  template <typename M, typename F>
+  static void fields(M& m, F&& f) {
+    f(1, m.ready), f(2, m.why), f(3, m.version);
+  }
+};
+
 /// local.proto's Message. `kind` is empty for one that this release does not know.
 struct Message {
   static constexpr std::uint32_t kRequestIdNumber = 13;
   using Kind = std::variant<std::monostate, PublishRequest, PublishTaken, PublishProgress, PublishResult, StatusRequest,
                             StatusReply, VersionsRequest, VersionsReply, SubscribeRequest, VersionInstalled, ErrorReply,
                             VersionPreparing, PublishAccepted, WaitRequest, NextVersionRequest, NextVersionReply,
-                            AcquireRequest, ReleaseRequest, PublishChangesRequest>;
+                            AcquireRequest, ReleaseRequest, PublishChangesRequest, ReadyRequest, ReadyReply>;
   Kind kind;
   std::uint64_t request_id = 0;
 

@@ -35,9 +35,11 @@ std::string to_json(const StatusReply& status) {
                      {"encode_s", node.encode_s},
                      {"first_sent_s", node.first_sent_s},
                      {"keys_expire_unix_s", node.keys_expire_unix_s},
+                     {"earlier_run", node.earlier_run},
                      {"last_error", node.last_error}});
   }
-  return json_text({{"latest_version", status.latest_version},
+  return json_text({{"run", status.run_id},
+                    {"latest_version", status.latest_version},
                     {"model", status.model_id},
                     {"topology", status.topology},
                     {"predicted_s", status.predicted_s},

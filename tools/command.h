@@ -22,6 +22,7 @@ void add_patch_command(const Commands& commands);
 void add_publish_command(const Commands& commands);
 void add_status_command(const Commands& commands);
 void add_versions_command(const Commands& commands);
+void add_ready_command(const Commands& commands);
 void add_simulate_command(const Commands& commands);
 
 /// Runs `selected`, prints its error, returns the exit status: 0 done, 1 failed, 2 usage.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <functional>
 #include <memory>
@@ -36,6 +37,7 @@ std::uint64_t count_of(const json& node, const char* key) { return node.at(key).
 
 std::string describe(const json& n) {
   std::string line = fmt::format("version {:<6} {:<10}", count_of(n, "version"), text_of(n, "state"));
+  if (n.at("earlier_run").get<bool>()) line += " (of the run before)";
   if (const double total = number_of(n, "chunks_total"); total > 0) {
     line += fmt::format(" {:>3.0f} % of {}", 100.0 * number_of(n, "chunks_verified") / total,
                         count_of(n, "receiving_version"));
@@ -103,6 +105,7 @@ class Tree {
 
 std::string render(const json& status) {
   std::string out = fmt::format("latest version {}", count_of(status, "latest_version"));
+  if (const std::string run = text_of(status, "run"); !run.empty()) out += fmt::format(", run {}", run);
   if (const std::string topology = text_of(status, "topology"); !topology.empty()) {
     out += fmt::format(", {} (predicted {:.2f} s)", topology, number_of(status, "predicted_s"));
   }
@@ -135,6 +138,16 @@ void run_versions(const StatusFlags& flags) {
   }
 }
 
+struct ReadyFlags {
+  std::string state;
+  bool has_version = false;
+  double timeout_s = 60;
+};
+
+void run_ready(const ReadyFlags& flags) {
+  wc::wait_until_ready(flags.state, std::chrono::milliseconds(std::llround(flags.timeout_s * 1000)), flags.has_version);
+}
+
 /// A command's function; what the library throws becomes the error that the program ends with.
 std::function<Status()> command_of(void (*run)(const StatusFlags&), std::shared_ptr<StatusFlags> flags) {
   return [run, flags = std::move(flags)] { return attempt([&] { run(*flags); }); };
@@ -157,6 +170,18 @@ void add_versions_command(const Commands& commands) {
   app->add_option("--state", flags->state, "The daemon's state directory")->required();
   app->add_flag("--json", flags->json, "JSON");
   app->callback([flags, selected = &commands.selected] { *selected = command_of(run_versions, flags); });
+}
+
+void add_ready_command(const Commands& commands) {
+  auto flags = std::make_shared<ReadyFlags>();
+  CLI::App* app = commands.app.add_subcommand("ready", "Wait until a daemon does what it is there for");
+  app->add_option("--state", flags->state, "The daemon's state directory")->required();
+  app->add_flag("--with-version", flags->has_version, "And until a version is in use there");
+  app->add_option("--timeout", flags->timeout_s, "Seconds")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 31'536'000.0));
+  app->callback(
+      [flags, selected = &commands.selected] { *selected = [flags] { return attempt([&] { run_ready(*flags); }); }; });
 }
 
 }  // namespace weightcast

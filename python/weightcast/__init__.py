@@ -20,7 +20,7 @@ Waiting releases the GIL. Ctrl-C (KeyboardInterrupt) ends a call that waits in t
 
 from ._errors import Code, Error, TimedOut
 from ._library import library_version
-from ._node import status, versions
+from ._node import status, versions, wait_until_ready
 from ._publisher import Outcome, Payload, Publication, Publisher, Region, attach
 from ._snapshot import Snapshot
 from ._subscription import Event, EventKind, Pin, Subscription
@@ -47,4 +47,5 @@ __all__ = [
     "library_version",
     "status",
     "versions",
+    "wait_until_ready",
 ]

@@ -118,7 +118,7 @@ class EventStruct(Sized):
     _fields_ = [
         ("struct_size", c_size_t),
         ("kind", c_int),
-        ("reserved", c_uint32),
+        ("run", c_uint32),
         ("version", c_uint64),
         ("directory", c_char * 4096),
         ("digest", c_char * 64),
@@ -133,6 +133,7 @@ _TAKES = {
     "wc_open": [c_char_p, c_int64, POINTER(c_void_p), _ERROR],
     "wc_close": [c_void_p],
     "wc_cancel": [c_void_p],
+    "wc_ready": [c_char_p, c_uint32, c_int64, _ERROR],
     "wc_status": [c_void_p, c_int64, POINTER(c_void_p), _ERROR],
     "wc_versions": [c_void_p, c_int64, POINTER(c_void_p), _ERROR],
     "wc_free": [c_void_p],

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import json
+import time
 from typing import Any
 
-from ._library import PathLike, library, milliseconds, open_client
+from ._errors import TimedOut
+from ._library import PathLike, check, library, milliseconds, open_client, state_directory
+
+_WITH_VERSION = 1  # WC_READY_VERSION
+# How long an interrupt may have to wait.
+_SLICE_S = 0.2
 
 
 def _ask(question: str, state_dir: PathLike, timeout: float) -> Any:
@@ -31,3 +37,21 @@ def status(state_dir: PathLike, *, timeout: float = 5.0) -> Any:
 def versions(state_dir: PathLike, *, timeout: float = 5.0) -> Any:
     """The versions on this host: what `weightcast versions --json` prints, parsed. Errors: as status()."""
     return _ask("wc_versions", state_dir, timeout)
+
+
+def wait_until_ready(state_dir: PathLike, *, has_version: bool = False, timeout: float = 60.0) -> None:
+    """Waits until the daemon of `state_dir` runs and does what it is there for.
+
+    An origin takes publications; a worker is joined to its origin, and has a version in use if `has_version`.
+    Errors: TimedOut (it says what was missing), Error with NOT_ALLOWED (another user's), UNSUPPORTED, IO.
+    """
+    milliseconds(timeout)  # refuses what is no time-out
+    deadline = time.monotonic() + timeout
+    while True:
+        left = max(0.0, deadline - time.monotonic())
+        flags = _WITH_VERSION if has_version else 0
+        try:
+            return check(library().wc_ready, state_directory(state_dir), flags, milliseconds(min(left, _SLICE_S)))
+        except TimedOut:
+            if left <= _SLICE_S:
+                raise

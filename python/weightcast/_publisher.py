@@ -105,6 +105,8 @@ class _Slots:
     def fill(self, name: str, tensor: Any) -> None:
         """Copies `tensor` into its place, once: from a CPU or a CUDA device, and from any strides.
 
+        A tensor on a device is copied on this thread's current stream, after what was queued there before. The copy is
+        over on return. Whoever writes the tensor on another stream lets this one wait for that first.
         Errors: KeyError (no such tensor), ValueError (another dtype or shape than was begun), TypeError (nothing that
         can be taken), and what torch raises.
         """
@@ -114,7 +116,8 @@ class _Slots:
         """The tensor's bytes, writable, of format "B", row-major and little-endian.
 
         To write parts of it, or by another library: `torch.frombuffer(p.buffer(n), dtype=torch.bfloat16)`. Write to it
-        only until the publication is committed. Errors: KeyError (no such tensor).
+        only until the publication is committed: a copy with non_blocking=True has to be waited for before that.
+        Errors: KeyError (no such tensor).
         """
         slot = self._slot(name)
         memory = (c_char * slot.size_bytes).from_address(slot.address)
@@ -366,7 +369,7 @@ class Publisher(Closable):
         `tensors`: a state dict, or an iterable of (name, tensor), which is read to its end before the first copy. For
         tensors that are made one by one, use begin(). Each is a torch tensor on any device, a RawTensor, a buffer
         (NumPy arrays) or a DLPack tensor in host memory, with any strides. It is copied once, into memory that the
-        origin reads; afterwards the caller may change it.
+        origin reads; afterwards the caller may change it. For tensors on a device see fill() of begin()'s result.
         `version`: greater than the last one; None lets the origin number it. `allow_nonfinite`: NaN and infinity are
         published, too. `second_region`: rather take more memory than wait until the origin has read the last one.
         Errors: TypeError (a tensor that cannot be taken), those of begin() and of Publication.commit().

@@ -34,6 +34,9 @@ class Event:
     version: int
     directory: str
     digest: str  # of the snapshot, in hexadecimal
+    #: Counts the trainer's runs that this daemon has followed. Of two events the one with the greater (run, version) is
+    #: newer: a new run may begin with a smaller number.
+    run: int = 1
 
 
 def _event_of(found: EventStruct) -> Event:
@@ -42,7 +45,7 @@ def _event_of(found: EventStruct) -> Event:
     except ValueError:
         why = f"weightcast: event {found.kind} is unknown; daemon and package are of different releases"
         raise Error(Code.UNSUPPORTED, "receive", why) from None
-    return Event(kind, found.version, os.fsdecode(found.directory), found.digest.decode())
+    return Event(kind, found.version, os.fsdecode(found.directory), found.digest.decode(), found.run)
 
 
 class Subscription(Closable):
@@ -99,12 +102,12 @@ class Subscription(Closable):
         event = EventStruct()
         self._open_handle().call(library().wc_acquire, version, milliseconds(timeout), byref(event))
         found = _event_of(event)
-        return Pin(self, found.version, found.directory, found.digest)
+        return Pin(self, found)
 
     def current(self, *, timeout: float = 5.0) -> Event:
         """The version in use, asked of the daemon. Events are not consumed. Errors: those of acquire()."""
         with self.acquire(timeout=timeout) as pin:
-            return Event(EventKind.INSTALLED, pin.version, pin.directory, pin.digest)
+            return Event(EventKind.INSTALLED, pin.version, pin.directory, pin.digest, pin.run)
 
     def cancel(self) -> None:
         """Ends the call that another thread has begun: it raises Error with CANCELLED. Without one it has no effect."""
@@ -114,11 +117,12 @@ class Subscription(Closable):
 class Pin:
     """A pinned version. As a context manager it is released at the end."""
 
-    def __init__(self, subscription: Subscription, version: int, directory: str, digest: str) -> None:
+    def __init__(self, subscription: Subscription, found: Event) -> None:
         self._subscription: Optional[Subscription] = subscription
-        self.version = version
-        self.directory = directory
-        self.digest = digest
+        self.version = found.version
+        self.directory = found.directory
+        self.digest = found.digest
+        self.run = found.run
 
     def release(self, *, timeout: float = 5.0) -> None:
         """Lets the version go. Repeating it is harmless, and so is a pin that the connection's end has taken.

@@ -232,7 +232,9 @@ class _TorchSource(Source):
         import torch
 
         place = torch.frombuffer((c_char * size_bytes).from_address(address), dtype=torch.uint8)
-        # From any device and any strides, in one copy; it returns when the bytes are there.
+        # From any device and any strides. Without non_blocking it runs on this thread's current stream of the device,
+        # behind what wrote the tensor there, and returns when the bytes are here. The memory is not pinned: to register
+        # it with CUDA would take longer than the copy, each time that the tensors' layout changes.
         place.view(self._tensor.dtype).view(self.shape).copy_(self._tensor)
 
 

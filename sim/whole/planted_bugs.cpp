@@ -167,6 +167,11 @@ class ForgetfulStore final : public Store {
   std::vector<StoredVersion> versions() const override { return store_->versions(); }
   const StoredVersion* find(Version version) const override { return store_->find(version); }
   Version current() const override { return store_->current(); }
+  StoreRun run() const override { return store_->run(); }
+  const StoredVersion* earlier() const override { return store_->earlier(); }
+  void follow_run(RunId run, bool anew, std::function<void(Status)> done) override {
+    store_->follow_run(run, anew, std::move(done));
+  }
   Version pending_in_place_update() const override { return store_->pending_in_place_update(); }
   void on_pending_in_place_update(std::function<void()> changed) override {
     store_->on_pending_in_place_update(std::move(changed));

@@ -14,7 +14,8 @@ Duration lasting(Random& random, HostFault::Kind kind) {
     case HostFault::Kind::kKill:
     case HostFault::Kind::kPowerCut:
     case HostFault::Kind::kStop:
-    case HostFault::Kind::kWipe: return random.duration(milliseconds(20), milliseconds(2500));
+    case HostFault::Kind::kWipe:
+    case HostFault::Kind::kFreshRun: return random.duration(milliseconds(20), milliseconds(2500));
     case HostFault::Kind::kCorrupt:
     case HostFault::Kind::kDiskErrors:
     case HostFault::Kind::kNoSpace: return random.duration(milliseconds(100), milliseconds(3000));
@@ -70,6 +71,18 @@ void add_sparse(std::uint64_t seed, WorldOptions& world) {
   if (random.chance(0.4)) world.sparse_share = random.chance(0.5) ? 1 : 0.5;
 }
 
+/// The same, of another source: what joined the list later still.
+void add_fresh_run(std::uint64_t seed, WorldOptions& world) {
+  Random random(seed ^ 0x66726573682072);
+  if (!random.chance(0.15)) return;
+  HostFault fault;
+  fault.kind = HostFault::Kind::kFreshRun;
+  fault.at = random.duration(kFaultsFrom, kFaultsUntil);
+  fault.lasts = lasting(random, fault.kind);
+  if (random.chance(0.3)) fault.changes_later = random.between(1, 80);
+  world.faults.push_back(fault);
+}
+
 }  // namespace
 
 WorldOptions random_world(std::uint64_t seed) {
@@ -123,6 +136,7 @@ WorldOptions random_world(std::uint64_t seed) {
   }
   add_more(seed, world);
   add_sparse(seed, world);
+  add_fresh_run(seed, world);
   world.calm_at = std::max(at, kFaultsUntil) + std::chrono::seconds(7);
   return world;
 }

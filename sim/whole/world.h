@@ -43,6 +43,7 @@ struct HostFault {
     kFailedCall,   ///< one call of its disk fails with EIO or ENOSPC: the `changes_later`-th from then, or from its
                    ///< start
     kBlackout,     ///< a power cut of all hosts
+    kFreshRun,     ///< as kWipe, of the origin: the trainer begins another run, with version 1
   };
   Kind kind{};
   HostIndex host = 0;
@@ -114,13 +115,14 @@ struct WorldResult {
 /// Runs real nodes (core, driver, store, recovery, take over, patches) on simulated hosts. Ends when all faults have
 /// ended and every worker has one more version, or when an invariant is broken. Invariants, checked as the run goes on:
 ///   - `current` names a complete version, byte for byte as published, or nothing
-///   - each complete version on any disk has the bytes that were published under its number; no disk has a refused one
-///   - a version that was reported durable, or a later one, is current after any power cut
+///   - each complete version on any disk has the bytes that a run published under its number; no disk has a refused one
+///   - a version that was reported durable, or a later one, is current after any power cut; one of a later run is later
 ///   - the store has every payload that the core offers to others
 ///   - the bytes that a reader has opened do not change while it reads
 ///   - chunks on their way to a disk take no more memory than configured, and a little for each connection
 ///   - a worker that lives does not lose verified chunks of the payload that it receives
-///   - a node starts from any state of its disk, and once faults have ended every worker gets the next version
+///   - a node starts from any state of its disk, and once faults have ended every worker gets the next version, of
+///     whatever run it had one before
 ///   - a node that was stopped can be destroyed Node::kGoodbye later, whatever is under way
 [[nodiscard]] WorldResult simulate(const WorldOptions& options);
 

@@ -34,6 +34,7 @@ void WorldRun::begin(const HostFault& fault) {
     case Kind::kKill:
     case Kind::kPowerCut:
     case Kind::kWipe:
+    case Kind::kFreshRun:
       if (fault.changes_later == 0 || !host.runs()) return die(host, fault);
       return arm(host, fault);
     case Kind::kBlackout:

@@ -83,14 +83,14 @@ void WorldRun::publish() {
   const Version version = again ? *free_number_ : Version{last_number_.value + 1};
   last_number_ = version;
   free_number_.reset();
-  refused_.erase(version);
+  refused_.erase({run_, version});
   if (options_.reshaped_share > 0 && random_.chance(options_.reshaped_share)) {
     weights_.resize(options_.snapshot_bytes / 2 + random_.below(options_.snapshot_bytes));
   } else {
     weights_.step(options_.changed_share);
   }
   const SnapshotFiles snapshot = weights_.files();
-  published_[version] = digests_of(snapshot);
+  published_[version][run_] = digests_of(snapshot);
   const bool sparse = is_sparse();
   PublishOrder order;
   if (sparse) {
@@ -105,7 +105,7 @@ void WorldRun::publish() {
   order.version = version;
   publishing_ = true;
   say(origin, fmt::format("is asked to publish version {}{}", version.value, sparse ? " as changes" : ""));
-  origin.node->publish(std::move(order), [this, version, again, sparse, cells = weights_.cells(), &origin,
+  origin.node->publish(std::move(order), [this, version, again, sparse, run = run_, cells = weights_.cells(), &origin,
                                           process = origin.process](const Result<std::uint64_t>& taken) {
     if (process != origin.process) return violate(origin, "a publication called back after its process had ended");
     publishing_ = false;
@@ -118,7 +118,7 @@ void WorldRun::publish() {
       say(origin, fmt::format("has published version {}", version.value));
     } else {
       ++result_.counts.refused;
-      refused_.insert(version);
+      refused_.insert({run, version});
       whole_next_ = true;
       if (options_.reuses_numbers && !again) free_number_ = version;
       say(origin, fmt::format("refused version {}: {}", version.value, taken.error().message()));
@@ -149,7 +149,9 @@ void WorldRun::publish_last() {
   const Version last = last_published_;
   const auto everybody = [&] {
     return std::ranges::all_of(hosts_, [&](const auto& host) {
-      return host->config.standby || (host->runs() && host->node->store().current() == last);
+      return host->config.standby ||
+             (host->runs() && hosts_[0]->runs() && host->node->store().run().id == hosts_[0]->node->store().run().id &&
+              host->node->store().current() == last);
     });
   };
   const bool reached = run_until(clock_.now() + kCatchUpLimit, everybody);

@@ -18,9 +18,16 @@ constexpr std::uint64_t kCheckEvery = 400;
 
 }  // namespace
 
+RunVersion in_use(const Store& store) {
+  if (store.current() != kNoVersion) return {store.run().count, store.current()};
+  const StoredVersion* earlier = store.earlier();
+  return earlier == nullptr ? RunVersion() : RunVersion(earlier->run, earlier->manifest.version);
+}
+
 WorldRun::WorldRun(const WorldOptions& options)
     : options_(options),
       random_(options.seed),
+      run_ids_(options.seed ^ 0x72756e5f6964),
       clock_(random_.next()),
       cables_(clock_, random_.next(), static_cast<std::uint32_t>(options.hosts.size())),
       weights_(random_, options.snapshot_bytes, options.files) {
@@ -112,8 +119,17 @@ void WorldRun::start(Host& host) {
     return store;
   };
   host.recovering = true;
+  const auto entropy = [this, &host] { return host.index == 0 ? run_ids_.next() : random_.next(); };
+  const auto reopen = [this, &host, process = host.process] {
+    clock_.at(clock_.now() + Duration(1), [this, &host, process] {
+      if (host.process != process || !host.runs() || host.stopping) return;
+      say(host, "begins another run");
+      end_process(host);
+      start(host);
+    });
+  };
   Result<std::unique_ptr<Node>> node =
-      open_node(host.config, {*host.loop, *host.network, *files, open_store, [this] { return random_.next(); }});
+      open_node(host.config, {*host.loop, *host.network, *files, open_store, entropy, reopen});
   host.recovering = false;
   if (node.has_value()) host.node = std::move(*node);
   if (bury(host)) return;
@@ -129,9 +145,11 @@ void WorldRun::start(Host& host) {
   host.chunks->stall_until(host.stalled_until);
   host.loop->stall_until(host.stalled_until);
   say(host, fmt::format("started with version {}", host.node->store().current().value));
-  if (host.node->store().current() < host.durable && !host.rotten_somewhere) {
-    violate(host, fmt::format("version {} was reported durable, and after the start version {} is current",
-                              host.durable.value, host.node->store().current().value));
+  const auto [run, current] = in_use(host.node->store());
+  if (RunVersion(run, current) < host.durable && !host.rotten_somewhere) {
+    violate(host,
+            fmt::format("version {} of run {} was reported durable, and after the start version {} of run {} is in use",
+                        host.durable.second.value, host.durable.first, current.value, run));
   }
   host.receiving = {};
   check_all(host);
@@ -181,7 +199,7 @@ void WorldRun::die(Host& host, const HostFault& fault) {
   }
   const HostFault ended = fault;  // which may be the process's own
   end_process(host);
-  if (ended.kind == HostFault::Kind::kWipe) {
+  if (ended.kind == HostFault::Kind::kWipe || ended.kind == HostFault::Kind::kFreshRun) {
     wipe(host);
   } else if (ended.again_after > 0) {
     host.starts_with = ended;
@@ -195,6 +213,11 @@ void WorldRun::wipe(Host& host) {
   host.durable = {};
   host.rotten.clear();
   host.rotten_somewhere = false;
+  if (host.index != 0) return;
+  ++run_;
+  last_number_ = last_published_ = {};
+  free_number_.reset();
+  whole_next_ = true;
 }
 
 void WorldRun::stop(Host& host, Duration back_after) {

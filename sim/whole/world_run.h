@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/digest.h"
@@ -18,6 +19,11 @@
 #include "transport/node/node.h"
 
 namespace weightcast::sim {
+
+/// A version after the count of its run in a state directory, so that the later one is greater.
+using RunVersion = std::pair<std::uint32_t, Version>;
+/// What `current` names, by the store's word.
+[[nodiscard]] RunVersion in_use(const Store& store);
 
 /// One machine: a disk, and the process on it while it runs. Members of the process are in the order in which they are
 /// made.
@@ -39,7 +45,7 @@ struct Host {
   std::optional<HostFault> starts_with;  ///< what happens to its next start
   Instant stalled_until{};
 
-  Version durable{};         ///< the latest that was reported so
+  RunVersion durable;        ///< the latest that was reported so
   std::set<Version> rotten;  ///< a bit of it has changed at rest
   bool rotten_somewhere = false;
   bool has_sound_disk = true;  ///< which was never full, and never failed
@@ -118,6 +124,7 @@ class WorldRun {
 
   const WorldOptions options_;
   Random random_;
+  Random run_ids_;
   // Before the clock, whose events may hold open files.
   std::vector<std::unique_ptr<Host>> hosts_;
   std::vector<std::unique_ptr<FileSystem>> old_files_;
@@ -125,9 +132,10 @@ class WorldRun {
   Cables cables_;
   Weights weights_;
   Instant began_{};
-  std::map<HostIndex, Version> host_current_;
-  std::map<Version, FileDigests> published_;  // or asked to be
-  std::set<Version> refused_;
+  std::map<HostIndex, RunVersion> host_current_;
+  std::uint32_t run_ = 1;                                              // the trainer's; counts
+  std::map<Version, std::map<std::uint32_t, FileDigests>> published_;  // or asked to be, by run
+  std::set<RunVersion> refused_;
   Version last_number_{};
   std::optional<Version> free_number_;  // of what was refused
   Version last_published_{};

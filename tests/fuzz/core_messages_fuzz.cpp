@@ -348,6 +348,7 @@ class Harness {
     WC_CHECK(put.digests.size() == worker_->holdings().at(put.payload).manifest().part_size(put.part));
   }
   void perform(const action::CheckChunk& check) { asked_.push_back({Asked::kCheck, check.payload, check.chunk, 0}); }
+  void perform(const action::FollowRun&) {}
   void perform(const action::Log&) {}
 
   void note_extent(const Manifest& manifest) {

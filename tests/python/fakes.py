@@ -2,6 +2,7 @@
 
 import ctypes
 import struct
+import threading
 
 from weightcast import _tensors
 
@@ -52,3 +53,74 @@ class DLPackTensor:
 def bfloat16(values):
     """Values as BF16's bytes, cut off."""
     return b"".join(struct.pack("<f", value)[2:] for value in values)
+
+
+class FakeTorch:
+    """What the package uses of torch, with one device whose work waits in a queue until somebody waits for it."""
+
+    strided = "torch.strided"
+    uint8, float32, bfloat16 = "torch.uint8", "torch.float32", "torch.bfloat16"
+    sizes = {uint8: 1, float32: 4, bfloat16: 2}
+
+    def __init__(self):
+        self.copies = []  # of each: its size, and the thread that made it
+        module = self
+
+        class Device:
+            def __init__(self, kind):
+                self.type = kind
+
+        class Tensor:
+            layout = FakeTorch.strided
+
+            def __init__(self, memory, dtype, shape, kind="cpu", queue=None):
+                self.memory, self.dtype, self.shape, self.device = memory, dtype, tuple(shape), Device(kind)
+                self.queue = queue if queue is not None else []
+
+            def detach(self):
+                return self
+
+            def is_contiguous(self):
+                return True
+
+            def is_conj(self):
+                return False
+
+            is_neg = is_conj
+
+            def data_ptr(self):
+                assert self.device.type == "cpu", "an address on a device is none on the host"
+                return ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
+
+            def view(self, to):
+                if isinstance(to, tuple):
+                    return Tensor(self.memory, self.dtype, to)
+                return Tensor(self.memory, to, (len(self.memory) // FakeTorch.sizes[to],))
+
+            def copy_(self, source, non_blocking=False):
+                assert (self.dtype, self.shape) == (source.dtype, source.shape)
+                module.copies.append((len(source.memory), threading.get_ident()))
+
+                def run():
+                    self.memory[:] = source.memory
+
+                source.queue.append(run)
+                if not non_blocking:
+                    while source.queue:
+                        source.queue.pop(0)()
+
+        self.Tensor = Tensor
+
+    def frombuffer(self, memory, dtype):
+        view = memoryview(memory).cast("B")
+        return self.Tensor(view, dtype, (len(view) // self.sizes[dtype],))
+
+    def on_device(self, data, dtype, shape):
+        """A tensor that a kernel, which is still queued, will fill with `data`."""
+        tensor = self.Tensor(bytearray(len(data)), dtype, shape, "cuda")
+
+        def kernel():
+            tensor.memory[:] = data
+
+        tensor.queue.append(kernel)
+        return tensor

@@ -13,10 +13,11 @@ import sys
 import threading
 import time
 import unittest
+from unittest import mock
 
 import weightcast
 from daemons import DaemonTest, eventually
-from fakes import DLPackTensor, bfloat16
+from fakes import DLPackTensor, FakeTorch, bfloat16
 from weightcast import Code, EventKind, RawTensor, Snapshot, TensorInfo
 
 EXAMPLES = pathlib.Path(__file__).resolve().parent.parent.parent / "examples"
@@ -79,6 +80,29 @@ class Publishing(DaemonTest):
                 self.assertEqual(publisher.wait(version).version, version)
                 eventually(lambda: self.origin.node()["version"] == version)
                 self.expect(made)
+
+    def test_tensors_on_a_device_are_copied_once_behind_what_writes_them(self):
+        torch = FakeTorch()
+        weights = bfloat16([0.5, -1.0, 2.0, 3.0, -4.0, 0.25])
+        floats = array.array("f", [1.5, -2.5])
+        made = {
+            "device": ("BF16", (2, 3), weights),
+            "other": ("F32", (2,), floats.tobytes()),
+            "host": ("U8", (4,), b"abcd"),
+        }
+        with mock.patch.dict(sys.modules, torch=torch), weightcast.Publisher(self.origin.state) as publisher:
+            publisher.publish(
+                {
+                    "device": torch.on_device(weights, torch.bfloat16, (2, 3)),
+                    "other": torch.on_device(floats.tobytes(), torch.float32, (2,)),
+                    "host": b"abcd",
+                }
+            )
+            publisher.wait()
+            found = {name: (t.dtype, t.shape, bytes(t.data)) for name, t in self.current().items()}
+            self.assertEqual(found, made)
+            # On the caller's thread, whose current stream it is.
+            self.assertEqual(torch.copies, [(12, threading.get_ident()), (8, threading.get_ident())])
 
     def test_pairs_versions_and_the_socket_as_address(self):
         with weightcast.Publisher(os.path.join(self.origin.state, "api.sock")) as publisher:
@@ -359,6 +383,18 @@ class Subscribing(DaemonTest):
                     other.release()
             eventually(lambda: not os.path.exists(pin.directory))
             self.assertEqual(subscription.current().version, 6)
+
+    def test_ready_says_what_is_missing(self):
+        weightcast.wait_until_ready(self.origin.state)
+        with self.assertRaisesRegex(weightcast.TimedOut, "no version is in use yet"):
+            weightcast.wait_until_ready(self.origin.state, has_version=True, timeout=2)
+        with self.assertRaisesRegex(weightcast.TimedOut, "no daemon runs there"):
+            weightcast.wait_until_ready("/nowhere", timeout=0.1)
+        with weightcast.Publisher(self.origin.state) as publisher:
+            publisher.publish({"w": b"abcd"})
+        weightcast.wait_until_ready(self.origin.state, has_version=True)
+        with self.assertRaises(ValueError):
+            weightcast.wait_until_ready(self.origin.state, timeout=-1)
 
     def test_the_descriptor_becomes_readable(self):
         with weightcast.Subscription(self.origin.state) as subscription:

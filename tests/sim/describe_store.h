@@ -14,6 +14,12 @@ namespace weightcast::sim {
 inline std::string describe(const Store& store, FileSystem& files) {
   std::string text =
       store.current() == kNoVersion ? "current: none\n" : fmt::format("current: version {}\n", store.current().value);
+  if (const StoreRun run = store.run(); run != StoreRun{}) {
+    text += fmt::format("run {}, number {}\n", to_string(run.id), run.count);
+  }
+  if (const StoredVersion* earlier = store.earlier()) {
+    text += fmt::format("in use: version {} of run number {}\n", earlier->manifest.version.value, earlier->run);
+  }
   for (const StoredVersion& stored : store.versions()) {
     const auto opened = VersionFiles::open(files, stored.path, *FileTable::make(stored.manifest.files));
     const Result<Digest> digest = opened.has_value() ? files_digest(**opened) : Result<Digest>(opened.error());

@@ -17,9 +17,9 @@ namespace fs = std::filesystem;
 void expect_current_whole(StoreHost& host) {
   const Result<fs::path> target = host.files.read_link(kState / "current");
   if (!target.has_value() || !exists(host.files, kState / "current")) return;
-  const auto named = StoreLayout::payload_of(target->filename().native());
-  ASSERT_TRUE(named && named->is_full()) << *target;
-  EXPECT_TRUE(host.holds(kState / "current", snapshot(named->version.value))) << *target;
+  const auto named = StoreLayout::named(target->filename().native());
+  ASSERT_TRUE(named && named->payload.is_full()) << *target;
+  EXPECT_TRUE(host.holds(kState / "current", snapshot(named->payload.version.value))) << *target;
 }
 
 /// What has to hold of a store that was opened after a crash.

@@ -446,8 +446,9 @@ class Schedule {
       // What a sync has lost is noticed a moment later.
       const Result<fs::path> target = files.read_link(kState / "current");
       if (!lossy_ && target.has_value() && exists(files, kState / "current")) {
-        const auto named = StoreLayout::payload_of(target->filename().native());
-        EXPECT_TRUE(named && named->is_full() && holds_ours(kState / "current", snapshot(named->version.value)))
+        const auto named = StoreLayout::named(target->filename().native());
+        EXPECT_TRUE(named && named->payload.is_full() &&
+                    holds_ours(kState / "current", snapshot(named->payload.version.value)))
             << "`current` leads to " << *target << ", which is not whole" << told();
       }
       if (!host_.store) return;

@@ -127,6 +127,23 @@ Status make_in_place(StoreHost& host) {
   return host.receive(golden_patch(2));
 }
 
+Status follow_run(StoreHost& host, std::uint64_t run, bool anew) {
+  WC_TRY(host.await<bool>([&](auto done) {
+    host.store->follow_run(RunId{run}, anew,
+                           [done](const Status& s) { s.has_value() ? done(true) : done(s.error()); });
+  }));
+  if (anew && !host.start()) return *host.open_error;
+  return {};
+}
+
+/// It follows its second run, and has nothing whole of that.
+Status make_worker_second_run(StoreHost& host) {
+  WC_TRY(follow_run(host, 0xa, false));
+  WC_TRY(receive_durably(host, golden_snapshot(2)));
+  WC_TRY(follow_run(host, 0xb, true));
+  return receive_partly(host, golden_snapshot(1), {0, 1}, {0, 3});
+}
+
 /// Whether the only copy has some bytes of either version.
 bool half_made_in_place(StoreHost& host) {
   return host.files.observe([&](FileSystem& files) {
@@ -149,6 +166,7 @@ const std::map<std::string, GoldenState>& states() {
       {"worker_full", {make_worker_full, {golden_snapshot(2)}}},
       {"worker_patch", {make_worker_patch, {golden_patch(4)}}},
       {"worker_packed", {make_worker_packed, {golden_packed(2)}}},
+      {"worker_second_run", {make_worker_second_run, {golden_snapshot(1)}}},
       {"worker_not_synced", {make_worker_not_synced, {}}},
       {"in_place_half_made", {make_in_place, {golden_patch(2)}, half_made_in_place}},
       {"in_place_not_synced", {make_in_place, {}}},

@@ -89,6 +89,14 @@ struct MakePatch {
   PayloadId payload{};
 };
 
+/// From now on what is held counts as of `run`: keep that over a restart. `anew`: what is held is of another run. Then
+/// write that down, stop, and start again: with nothing of this run, and the version in use as it is. Worker only.
+/// -> WorkerCore::handle_run_not_followed(), if it cannot be written down
+struct FollowRun {
+  RunId run{};
+  bool anew = false;
+};
+
 /// Read a chunk that is held, from the disk and not from memory, and hash it. -> handle_chunk_checked(payload, ...)
 struct CheckChunk {
   PayloadId payload{};
@@ -105,9 +113,10 @@ struct Log {
 
 }  // namespace action
 
-using Action = std::variant<action::Connect, action::Send, action::SendChunk, action::Close, action::BeginPayload,
-                            action::GrowPayload, action::PutDigestPart, action::StoreChunk, action::FinishPayload,
-                            action::DiscardPayload, action::MakePatch, action::CheckChunk, action::Log>;
+using Action =
+    std::variant<action::Connect, action::Send, action::SendChunk, action::Close, action::BeginPayload,
+                 action::GrowPayload, action::PutDigestPart, action::StoreChunk, action::FinishPayload,
+                 action::DiscardPayload, action::MakePatch, action::FollowRun, action::CheckChunk, action::Log>;
 
 /// What a core wants done, first in, first out. All parts of a core share one queue.
 class ActionQueue {

@@ -21,6 +21,7 @@
 #include "transport/io/log.h"
 #include "transport/io/net/socket.h"
 #include "transport/io/net/socket_network.h"
+#include "transport/io/supervisor.h"
 #include "transport/io/uv_loop.h"
 #include "transport/node/node.h"
 #include "transport/node/revocation_file.h"
@@ -175,7 +176,13 @@ Status run_daemon(DaemonConfig config) {
   SocketNetwork network(loop, config.pace ? config.uplink : Rate{}, config.pace ? config.downlink : Rate{}, sockets,
                         tls);
   const auto open_store = [&](StoreOptions options) { return Store::open(loop, files, std::move(options)); };
-  WC_ASSIGN(const std::unique_ptr<Node> node, open_node(config, {loop, network, files, open_store, host_entropy}));
+  bool stopping = false;
+  bool reopening = false;
+  const NodeEnvironment environment{loop, network, files, open_store, host_entropy, [&] {
+                                      reopening = true;
+                                      loop.stop();
+                                    }};
+  WC_ASSIGN(std::unique_ptr<Node> node, open_node(config, environment));
   const ExpiryWarning expiry_warning(loop, tls);
   std::optional<RevocationFile> revocations;
   if (tls) {
@@ -185,16 +192,23 @@ Status run_daemon(DaemonConfig config) {
     WC_TRY(revocations->read());
   }
   Timer goodbye(loop, [&] { loop.stop(); });
-  bool stopping = false;
   loop.on_terminate([&](int signal) {
     if (stopping) return loop.stop();
     stopping = true;
+    tell_supervisor("STOPPING=1");
     deadline.start();
     log_info("signal {}: stopping", signal);
     node->stop("it was stopped");
     goodbye.arm(loop.now() + Node::kGoodbye);
   });
+  tell_supervisor("READY=1");
   loop.run();
+  while (std::exchange(reopening, false) && !stopping) {
+    config.listen.port = node->endpoint().port;
+    node.reset();
+    WC_ASSIGN(node, open_node(config, environment));
+    loop.run();
+  }
   return {};
 }
 

@@ -341,6 +341,11 @@ void Driver::perform(action::MakePatch make) {
   make_patch_(make.payload);
 }
 
+void Driver::perform(action::FollowRun follow) {
+  WC_CHECK(follow_run_ != nullptr);
+  follow_run_(follow);
+}
+
 void Driver::perform(const action::Log& log) {
   if (log.level == action::Log::Level::kWarning) {
     log_warning("{}", log.text);

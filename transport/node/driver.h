@@ -44,6 +44,8 @@ class Driver {
   /// Compares two versions in the store; an origin's only. `make` answers to OriginCore::handle_patch_begun() and
   /// so on.
   void on_make_patch(std::function<void(PayloadId)> make) { make_patch_ = std::move(make); }
+  /// Begins another run, as action::FollowRun says; a worker's only.
+  void on_follow_run(std::function<void(action::FollowRun)> follow) { follow_run_ = std::move(follow); }
   /// The store has lost a complete version, as Store::on_lost() says.
   void handle_version_lost(Version version, const Error& why);
   /// Runs `observer` after each pump(), for whoever waits for a change (the local API).
@@ -75,6 +77,7 @@ class Driver {
   void perform(action::FinishPayload finish);
   void perform(action::DiscardPayload discard);
   void perform(action::MakePatch make);
+  void perform(action::FollowRun follow);
   void perform(const action::CheckChunk& check);
   void perform(const action::Log& log);
 
@@ -110,6 +113,7 @@ class Driver {
   std::map<ConnId, Peer> peers_;
   std::function<void()> observer_;
   std::function<void(PayloadId)> make_patch_;
+  std::function<void(action::FollowRun)> follow_run_;
   std::vector<PayloadId> retained_;
   std::uint64_t storing_bytes_ = 0;
   bool disk_is_behind_ = false;

@@ -101,6 +101,12 @@ Status LocalApi::handle(const std::shared_ptr<Session>& session, const local::Me
       reply(*session, id, std::move(out));
       return {};
     }
+    case Kind::kReadyRequest: {
+      local::Message out;
+      *out.mutable_ready_reply() = service_.readiness();
+      reply(*session, id, std::move(out));
+      return {};
+    }
     case Kind::kSubscribeRequest:
       session->subscription = id;
       check_waits(false);
@@ -353,7 +359,7 @@ bool LocalApi::check_wait(Session& session, const Session::Wait& wait, bool send
 void LocalApi::tell_subscriber(Session& session, const std::optional<local::VersionInstalled>& installed,
                                const std::optional<local::VersionPreparing>& preparing) {
   if (preparing) {
-    if (session.told == kNoVersion || session.preparing == Version{preparing->version()}) return;
+    if (session.told.second == kNoVersion || session.preparing == Version{preparing->version()}) return;
     session.preparing = Version{preparing->version()};
     local::Message out;
     *out.mutable_version_preparing() = *preparing;
@@ -362,8 +368,9 @@ void LocalApi::tell_subscriber(Session& session, const std::optional<local::Vers
   if (!installed) return;
   // Who let go hears what he can have again, be it the old version.
   const bool let_go = std::exchange(session.preparing, kNoVersion) != kNoVersion;
-  if (!let_go && Version{installed->version()} <= session.told) return;
-  session.told = Version{installed->version()};
+  const std::pair found(installed->run(), Version{installed->version()});
+  if (!let_go && found <= session.told) return;
+  session.told = found;
   local::Message out;
   *out.mutable_version_installed() = *installed;
   reply(session, *session.subscription, std::move(out));

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/open_files.h"
@@ -38,6 +39,8 @@ class LocalService {
   /// All nodes, of any number; LocalApi cuts it to messages. A single node fits one.
   [[nodiscard]] virtual local::StatusReply status() = 0;
   [[nodiscard]] virtual local::VersionsReply versions() = 0;
+  /// Whether this node does what it is there for, and why not.
+  [[nodiscard]] virtual local::ReadyReply readiness() = 0;
   /// The version in use, if any.
   [[nodiscard]] virtual std::optional<local::VersionInstalled> installed() = 0;
 
@@ -96,7 +99,8 @@ class LocalApi {
     bool sending = false;
 
     std::optional<RequestId> subscription;
-    Version told{};       // the last version that a subscriber was told of
+    // The last version that a subscriber was told of, after the count of its run: of another run, none is older.
+    std::pair<std::uint32_t, Version> told{};
     Version preparing{};  // the one that he was told to let go for
     struct Wait {
       RequestId request{};

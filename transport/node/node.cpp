@@ -17,6 +17,10 @@ Status Node::open_base(const DaemonConfig& config) {
   options.single_copy = config.single_copy;
   options.single_copy_wait = config.single_copy_wait;
   options.backend = config.disk;
+  if (config.role == Role::kOrigin) {
+    // Not 0, which is no run.
+    options.make_run = [this] { return RunId{environment_.entropy() | 1}; };
+  }
   WC_ASSIGN(store_, environment_.open_store(std::move(options)));
   // Accepted connections wait in the listener's backlog until there is a driver: none is accepted before the loop runs.
   WC_ASSIGN(listener_, environment_.network.listen(config.listen, [this](std::unique_ptr<FrameConnection> connection) {
@@ -75,14 +79,33 @@ local::VersionsReply Node::versions() {
   return reply;
 }
 
-std::optional<local::VersionInstalled> Node::installed() { return installed_version(store_->current()); }
+const StoredVersion* Node::in_use() const {
+  const StoredVersion* const current = store_->find(store_->current());
+  return current != nullptr ? current : store_->earlier();
+}
+
+local::ReadyReply Node::readiness() {
+  local::ReadyReply reply;
+  reply.set_why(why_not_ready());
+  reply.set_ready(reply.why().empty());
+  if (const StoredVersion* stored = in_use()) reply.set_version(stored->manifest.version.value);
+  return reply;
+}
+
+std::optional<local::VersionInstalled> Node::installed() {
+  const StoredVersion* const stored = in_use();
+  return stored == nullptr ? std::nullopt : installed_version(stored->manifest.version);
+}
 
 void Node::pin(std::vector<Version> versions) { store_->pin(std::move(versions)); }
 
 std::optional<local::VersionInstalled> Node::installed_version(Version version) {
   const StoredVersion* stored = store_->find(version);
+  const StoredVersion* const earlier = store_->earlier();
+  if (stored == nullptr && earlier != nullptr && earlier->manifest.version == version) stored = earlier;
   if (stored == nullptr) return std::nullopt;
   local::VersionInstalled installed;
+  installed.set_run(stored->run);
   installed.set_version(stored->manifest.version.value);
   installed.set_path(stored->path.string());
   installed.set_digest(stored->manifest.snapshot_digest.hex());

@@ -42,6 +42,7 @@ class Node : public LocalService {
   [[nodiscard]] virtual const Core& core() const = 0;
 
   local::VersionsReply versions() override;
+  local::ReadyReply readiness() override;
   std::optional<local::VersionInstalled> installed() override;
   std::optional<local::VersionInstalled> installed_version(Version version) override;
   void pin(std::vector<Version> versions) override;
@@ -49,7 +50,11 @@ class Node : public LocalService {
 
  protected:
   [[nodiscard]] virtual Core& mutable_core() = 0;
+  /// Why it does not do what it is there for, yet or now; "" if it does.
+  [[nodiscard]] virtual std::string why_not_ready() const { return ""; }
   [[nodiscard]] EventLoop& loop() const { return environment_.loop; }
+  /// What `current` names; null if it names nothing.
+  [[nodiscard]] const StoredVersion* in_use() const;
   /// Starts to accept nodes and local clients.
   [[nodiscard]] Status serve();
   /// Ends jobs, then all that calls back into the core: to be called first by the destructor of whoever owns the core.

@@ -21,6 +21,9 @@ struct NodeEnvironment {
   std::function<Result<std::unique_ptr<Store>>(StoreOptions)> open_store;
   /// Tells one run of a node from another: no two numbers are alike.
   std::function<std::uint64_t()> entropy;
+  /// Destroys the node, soon, and opens another one at the same address. A worker asks for it when it follows another
+  /// run: recovery then sorts out what is of which. "": it stays as it is, and gets nothing of that run.
+  std::function<void()> reopen = {};
 };
 
 }  // namespace weightcast

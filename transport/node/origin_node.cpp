@@ -26,7 +26,7 @@ double received_by(const Member& member, Version version) {
 std::string_view state_of(const Member& member, Version latest) {
   if (!member.connected()) return "lost";
   if (member.standby) return "standby";
-  if (member.foreign) return "foreign";
+  if (member.foreign || member.other_run != kNoRun) return "foreign";
   if (member.failed != kNoVersion && member.failed == latest) return "failed";
   if (member.receiving != PayloadId{}) return "receiving";
   return member.installed >= latest ? "idle" : "stale";
@@ -39,6 +39,7 @@ OriginNode::~OriginNode() { close(); }
 Status OriginNode::start() {
   OriginConfig config;
   config.name = config_.name;
+  config.run = store_->run().id;
   config.model_id = config_.model_id;
   config.uplink = config_.uplink;
   config.topology = config_.topology;
@@ -276,6 +277,7 @@ local::StatusReply OriginNode::status() {
   local::StatusReply reply;
   reply.set_latest_version(core_->latest().value);
   reply.set_model_id(config_.model_id);
+  reply.set_run_id(to_string(store_->run().id));
   const Plan* plan = core_->latest_plan();
   const auto name_of = [&](PeerId id) {
     const Member* member = core_->members().find(id);

@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 #include "proto/limits.h"
+#include "transport/io/log.h"
 
 namespace weightcast {
 namespace {
@@ -18,6 +19,7 @@ WorkerNode::~WorkerNode() { close(); }
 Status WorkerNode::start() {
   WorkerConfig config;
   config.name = config_.name;
+  config.run = store_->run().id;
   config.model_id = config_.model_id;
   config.incarnation = environment_.entropy();
   config.origin_host = config_.origin->host;
@@ -43,18 +45,37 @@ Status WorkerNode::start() {
   }
   WC_TRY(serve());
   driver_->receive_for(*core_);
+  driver_->on_follow_run([this](action::FollowRun follow) { follow_run(follow); });
+  if (const StoredVersion* earlier = store_->earlier()) {
+    log_info("version {} of the run before is in use until the first version of run {} is installed",
+             earlier->manifest.version.value, to_string(store_->run().id));
+  }
   return {};
+}
+
+void WorkerNode::follow_run(action::FollowRun follow) {
+  store_->follow_run(follow.run, follow.anew, [this, follow](const Status& written) {
+    if (!written.has_value()) {
+      core_->handle_run_not_followed(loop().now(), written.error());
+      return driver_->pump();
+    }
+    if (follow.anew && environment_.reopen) environment_.reopen();
+  });
 }
 
 local::StatusReply WorkerNode::status() {
   local::StatusReply reply;
-  reply.set_latest_version(core_->installed_version().value);
+  const StoredVersion* const stored = in_use();
+  const Version version = stored == nullptr ? kNoVersion : stored->manifest.version;
+  reply.set_latest_version(version.value);
   reply.set_model_id(config_.model_id);
+  reply.set_run_id(to_string(core_->run()));
   local::NodeStatus* self = reply.add_nodes();
   self->set_peer_id(core_->id().value);
   self->set_name(config_.name);
   self->set_role("worker");
-  self->set_version(core_->installed_version().value);
+  self->set_version(version.value);
+  self->set_earlier_run(stored != nullptr && stored == store_->earlier());
   self->set_address(endpoint().to_string());
   self->set_parent(core_->intake().parent_name());
   for (const std::string& child : core_->children()) {
@@ -75,12 +96,18 @@ local::StatusReply WorkerNode::status() {
   self->set_keys_expire_unix_s(static_cast<std::uint64_t>(config_.keys_expire_unix_s));
   self->set_transfer_s(core_->intake().transfer_s());
   self->set_finish_s(core_->intake().finish_s());
-  if (const StoredVersion* stored = store_->find(core_->installed_version())) {
+  if (stored != nullptr) {
     self->set_switch_s(stored->switch_s);
     self->set_payload(std::string(kind_of(stored->manifest.id())));
     self->set_payload_bytes(stored->manifest.payload_bytes);
   }
   return reply;
+}
+
+std::string WorkerNode::why_not_ready() const {
+  if (core_->joined()) return "";
+  return fmt::format("worker {} has not joined its origin {}: {}", config_.name, config_.origin->to_string(),
+                     core_->last_error().empty() ? "it is dialling" : cut_text(core_->last_error(), kReasonBytesMax));
 }
 
 Result<Version> WorkerNode::next_version() {

@@ -26,6 +26,9 @@ class WorkerNode final : public Node {
   Core& mutable_core() override { return *core_; }
 
  private:
+  [[nodiscard]] std::string why_not_ready() const override;
+  void follow_run(action::FollowRun follow);
+
   std::unique_ptr<WorkerCore> core_;
 };
 

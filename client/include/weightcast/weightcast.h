@@ -93,6 +93,15 @@ typedef struct wc_client wc_client;
  * Errors: WC_NOT_FOUND (no daemon runs there), WC_NOT_ALLOWED (another user's), WC_TIMED_OUT, WC_IO. */
 WC_API wc_code wc_open(const char* state_dir, int64_t timeout_ms, wc_client** client, wc_error* error);
 
+enum {
+  WC_READY_VERSION = 1u /* wc_ready(): and a version is in use */
+};
+
+/* Waits until the daemon whose state directory is `state_dir` runs and does what it is there for: an origin takes
+ * publications, a worker is joined to its origin. For programs that are started beside their daemon. `flags` may be 0.
+ * Errors: WC_TIMED_OUT (the message says what was missing), WC_NOT_ALLOWED (another user's), WC_UNSUPPORTED, WC_IO. */
+WC_API wc_code wc_ready(const char* state_dir, uint32_t flags, int64_t timeout_ms, wc_error* error);
+
 /* Ends the connection and frees the handle and its memory; NULL is allowed. A publication that was committed goes on.
  * No other call of the handle may be running. */
 WC_API void wc_close(wc_client* client);
@@ -360,7 +369,9 @@ typedef enum wc_event_kind {
 typedef struct wc_event {
   size_t struct_size;
   wc_event_kind kind;
-  uint32_t reserved;
+  /* Counts the runs whose versions this daemon has taken, from 1: an origin with an empty state directory begins a new
+   * run, whose numbers may be smaller. A greater `run` is newer whatever the version. */
+  uint32_t run;
   uint64_t version;
   char directory[4096];
   char digest[64]; /* of the snapshot, in hexadecimal */

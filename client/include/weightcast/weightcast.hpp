@@ -154,6 +154,11 @@ struct Outcome {
   }
 };
 
+/// wc_ready(); `has_version`: WC_READY_VERSION.
+inline void wait_until_ready(const std::string& state_dir, Milliseconds timeout, bool has_version = false) {
+  detail::check(wc_ready, state_dir.c_str(), has_version ? std::uint32_t{WC_READY_VERSION} : 0u, timeout.count());
+}
+
 /// wc_client. Every call may throw Error; its codes are those of the C function of the same name.
 class Client {
  public:
@@ -303,6 +308,7 @@ struct Event {
   std::uint64_t version = 0;
   std::string directory;
   std::string digest;
+  std::uint32_t run = 0;  ///< wc_event
 };
 
 /// wc_subscription.
@@ -320,13 +326,13 @@ class Subscription {
     const wc_code code = wc_next(subscription_.get(), timeout.count(), &event, &error);
     if (code == WC_TIMED_OUT) return std::nullopt;
     if (code != WC_OK) throw Error(error);
-    return Event{event.kind, event.version, event.directory, event.digest};
+    return Event{event.kind, event.version, event.directory, event.digest, event.run};
   }
   /// `version` 0: the one in use. Release it, once per call.
   [[nodiscard]] Event acquire(std::uint64_t version = 0, Milliseconds timeout = std::chrono::seconds(5)) {
     wc_event event = WC_INIT(event);
     detail::check(wc_acquire, subscription_.get(), version, timeout.count(), &event);
-    return Event{event.kind, event.version, event.directory, event.digest};
+    return Event{event.kind, event.version, event.directory, event.digest, event.run};
   }
   void release(std::uint64_t version, Milliseconds timeout = std::chrono::seconds(5)) {
     detail::check(wc_release, subscription_.get(), version, timeout.count());

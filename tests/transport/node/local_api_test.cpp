@@ -28,6 +28,7 @@ using Kind = local::Message::KindCase;
 struct FakeService final : LocalService {
   local::StatusReply nodes;
   local::VersionsReply kept;
+  local::ReadyReply ready;
   std::optional<local::VersionInstalled> in_use;
   std::optional<local::VersionPreparing> letting_go;
   std::vector<Version> complete;
@@ -38,6 +39,7 @@ struct FakeService final : LocalService {
 
   local::StatusReply status() override { return nodes; }
   local::VersionsReply versions() override { return kept; }
+  local::ReadyReply readiness() override { return ready; }
   std::optional<local::VersionInstalled> installed() override { return in_use; }
   std::optional<local::VersionInstalled> installed_version(Version version) override {
     if (std::ranges::find(complete, version) == complete.end()) return std::nullopt;

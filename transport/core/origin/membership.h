@@ -48,8 +48,12 @@ struct Member {
   bool standby = false;
 
   Version installed{};
-  /// Its installed version is from another run: greater than any of this origin's, or the latest with other bytes. The
-  /// origin plans nothing for it and does not await it, until it publishes a greater version.
+  /// What it has is of another run. The origin plans nothing for it and does not await it. Once this run has a version,
+  /// the origin tells it to begin this run with nothing, and it joins anew.
+  RunId other_run{};
+  /// Its installed version is of this run, or of none that it knows, but is not this origin's: greater than any, or the
+  /// latest with other bytes. The origin plans nothing for it and does not await it, until it publishes a greater
+  /// version.
   bool foreign = false;
   PayloadId receiving{};
   PayloadId assigned{};  ///< what it was told to take last, on this connection
@@ -72,7 +76,7 @@ struct Member {
 
   [[nodiscard]] bool connected() const { return conn != ConnId{}; }
   /// Connected and meant to serve.
-  [[nodiscard]] bool active() const { return connected() && !standby && !foreign; }
+  [[nodiscard]] bool active() const { return connected() && !standby && !foreign && other_run == kNoRun; }
   /// Says that it has received something of this origin's.
   [[nodiscard]] bool has_received() const { return chunks_verified > 0 || (installed != kNoVersion && !foreign); }
   /// Whether the origin knows more of it than that it joined.

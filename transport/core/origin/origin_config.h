@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "base/ids.h"
 #include "base/units.h"
 #include "transport/core/plan/plan.h"
 #include "transport/core/timeouts.h"
@@ -19,6 +20,7 @@ enum class Packing : std::uint8_t {
 
 struct OriginConfig {
   std::string name = "origin";
+  RunId run{};           ///< that it publishes; kNoRun: what workers have counts as its own
   std::string model_id;  ///< "" accepts workers of any
   Rate uplink{};         ///< B
   Topology topology = Topology::kAuto;

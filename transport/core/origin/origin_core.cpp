@@ -177,26 +177,39 @@ void OriginCore::register_member(Instant now, Member& member, ConnId conn, const
     actions_.push(action::info(fmt::format("standby worker {} steps back for {}", stand_in->name, member.name)));
     publications_.handle_lost(now, *stand_in);
   }
-  const Version installed{join.installed_version()};
+  const RunId run{join.run_id()};
+  member.other_run = run == config_.run || config_.run == kNoRun ? kNoRun : run;
+  // The numbers of another run say nothing here.
+  const bool ours = member.other_run == kNoRun;
+  const Version installed = ours ? Version{join.installed_version()} : kNoVersion;
   if (member.installed != installed) {
     member.installed_path = CatchUpPath::kUnknown;
     member.installed_bytes = 0;
   }
   member.installed = installed;
-  member.installed_digest = digest_from_wire(join.installed_digest());
-  member.receiving = payload_from_wire(join.receiving());
+  member.installed_digest = ours ? digest_from_wire(join.installed_digest()) : std::nullopt;
+  member.receiving = ours ? payload_from_wire(join.receiving()) : PayloadId{};
   member.assigned = {};
-  member.base_unusable = join.base_unusable();
+  member.base_unusable = ours && join.base_unusable();
   member.heard_at = now;
   member.heartbeat = heartbeat_period();
   member.last_error.clear();
+  member.foreign = false;
+  if (!ours) {
+    member.last_error =
+        fmt::format("its version {} is of another run, {}; it stays in use until a version of this run, {}, is there",
+                    join.installed_version(), to_string(run), to_string(config_.run));
+    actions_.push(action::warning(fmt::format("worker {}: {}", member.name, member.last_error)));
+    return;
+  }
   const auto held = holdings_.find(installed);
   const bool other_bytes =
       held != holdings_.end() && member.installed_digest != held->second.manifest().snapshot_digest;
   member.foreign = installed > publications_.last_used() || (other_bytes && installed >= latest());
   if (member.foreign) {
     member.last_error = fmt::format(
-        "its version {} is from another run: the latest here is {}; it gets the next that is greater than its own, or "
+        "its version {} is from another run, or was lost here: the latest is {}; it gets the next that is greater than "
+        "its own, or "
         "empty its --state directory",
         installed.value, latest().value);
     actions_.push(action::warning(fmt::format("worker {}: {}", member.name, member.last_error)));
@@ -226,11 +239,13 @@ void OriginCore::handle_join(Instant now, ConnId conn, const wire::Join& join) {
   message.mutable_joined()->set_heartbeat_ms(
       static_cast<std::uint32_t>(std::chrono::duration_cast<std::chrono::milliseconds>(member.heartbeat).count()));
   message.mutable_joined()->set_latest_version(latest().value);
+  if (member.other_run == kNoRun && !member.foreign) message.mutable_joined()->set_run_id(config_.run.value);
   actions_.push(action::Send{conn, std::move(message)});
   actions_.push(action::info(fmt::format("worker {} joined as peer {} at {}:{}, on version {}", member.name,
                                          member.id.value, member.host, member.port, member.installed.value)));
   reachability_.handle_joined(member);
   std::vector<PayloadId> held;
+  if (member.other_run != kNoRun) return publications_.handle_joined_of_other_run(now, member);
   for (int i = 0; i < std::min(join.held_size(), int(kHeldMax)); ++i) held.push_back(payload_from_wire(join.held(i)));
   publications_.handle_joined(now, member, held);
 }
@@ -255,12 +270,18 @@ void OriginCore::handle_message(Instant now, ConnId conn, const wire::Message& m
 
 void OriginCore::handle_member_message(Instant now, Member& member, const wire::Message& message) {
   using Kind = wire::Message::KindCase;
+  const bool ours = member.other_run == kNoRun;  // else the versions that it speaks of are not this run's
   switch (message.kind_case()) {
     case Kind::kHeartbeat: return handle_heartbeat(now, member, message.heartbeat());
-    case Kind::kInstalled: return publications_.handle_installed(now, member, message.installed());
-    case Kind::kInstallFailed: return publications_.handle_install_failed(now, member, message.install_failed());
+    case Kind::kInstalled:
+      if (ours) publications_.handle_installed(now, member, message.installed());
+      return;
+    case Kind::kInstallFailed:
+      if (ours) publications_.handle_install_failed(now, member, message.install_failed());
+      return;
     case Kind::kParentFault:
-      return publications_.handle_parent_fault(now, member, parent_fault_from_wire(message.parent_fault()));
+      if (ours) publications_.handle_parent_fault(now, member, parent_fault_from_wire(message.parent_fault()));
+      return;
     case Kind::kProbed:
       if (reachability_.handle_probed(message.probed())) publications_.repair_all(now);
       return;
@@ -273,7 +294,8 @@ void OriginCore::handle_member_message(Instant now, Member& member, const wire::
 
 void OriginCore::handle_heartbeat(Instant now, Member& member, const wire::Heartbeat& beat) {
   const PayloadId receiving = payload_from_wire(beat.receiving());
-  if (member.receiving != receiving) publications_.handle_receiving(now, member, receiving);
+  if (member.other_run == kNoRun && member.receiving != receiving)
+    publications_.handle_receiving(now, member, receiving);
   member.chunks_verified = beat.chunks_verified();
   member.chunks_total = beat.chunks_total();
   member.progress_at = now;

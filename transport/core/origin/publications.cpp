@@ -94,6 +94,9 @@ void Publications::handle_publish(Instant now, Instant started_at, const MadePay
 
   judge(times_.handle_published(version, started_at));
   adopt_foreign(*made.manifest);
+  for (const auto& [id, member] : members_.all()) {
+    if (member.connected() && member.other_run != kNoRun) invite(member);
+  }
   // Also when nobody needs it now: a worker that comes back later can be caught up by what is stored.
   if (const PayloadId step = patch_of(version, previous); previous != kNoVersion && payloads_.can_make(step))
     payloads_.make(step);
@@ -241,6 +244,20 @@ void Publications::handle_joined(Instant now, Member& member, const std::vector<
   assigner_.assign(now, {&member});
   assigner_.resume_receiving(now, member);
   plans_.note_change(now);
+}
+
+void Publications::handle_joined_of_other_run(Instant now, const Member& member) {
+  // It may have been one of this run, and planned.
+  plans_.handle_disconnected(now, member.id);
+  plans_.note_change(now);
+  // An origin that was started in the wrong directory should not cost its fleet what it has.
+  if (payloads_.newest_whole() != kNoVersion) invite(member);
+}
+
+void Publications::invite(const Member& member) {
+  wire::Message message;
+  message.mutable_new_run()->set_run_id(config_.run.value);
+  actions_.push(action::Send{member.conn, std::move(message)});
 }
 
 void Publications::handle_lost(Instant now, Member& member) {

@@ -61,6 +61,9 @@ class Publications {
 
   /// A member's connection was made, or made anew. The member can serve `held`.
   void handle_joined(Instant now, Member& member, const std::vector<PayloadId>& held);
+  /// The same of a member whose versions are of another run: it is told to begin this one, as soon as this has a
+  /// version.
+  void handle_joined_of_other_run(Instant now, const Member& member);
   /// A standby member is to serve from now on.
   void handle_activated(Instant now, Member& member) { assigner_.assign(now, {&member}); }
   /// A member's connection is gone, or the member does not serve any more.
@@ -98,6 +101,8 @@ class Publications {
   /// Members whose version is from another run take part again, if this origin's new version is greater than theirs, or
   /// the same by its digest. An open full payload has no digest yet.
   void adopt_foreign(const Manifest& manifest);
+  /// Tells a member of another run to begin this one.
+  void invite(const Member& member);
   /// What was begun of a version comes to nothing.
   void abandon_version(Instant now, Version version);
   /// A payload that was begun has grown; one that has not grown as it was announced is withdrawn.

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 
+#include "base/ids.h"
 #include "base/units.h"
 #include "transport/core/timeouts.h"
 
@@ -10,6 +11,7 @@ namespace weightcast {
 
 struct WorkerConfig {
   std::string name;
+  RunId run{};                    ///< that what is restored is of; kNoRun: not known
   std::string model_id;           ///< "" accepts any; another than the origin's is refused by it
   std::uint64_t incarnation = 0;  ///< random per process
   std::string origin_host;

@@ -12,6 +12,8 @@ namespace {
 
 // The origin asks for one per worker that it cannot dial itself, as they join.
 constexpr std::size_t kProbesMax = 64;
+// After the disk refused to write down which run this worker follows.
+constexpr Duration kRunRetryAfter = std::chrono::seconds(10);
 
 }  // namespace
 
@@ -21,7 +23,8 @@ WorkerCore::WorkerCore(WorkerConfig config)
       links_(conn_ids_, actions_),
       held_(config_, holdings_, uploads_),
       origin_(config_, conn_ids_, actions_),
-      intake_(config_, origin_, links_, held_, uploads_, actions_) {
+      intake_(config_, origin_, links_, held_, uploads_, actions_),
+      run_(config_.run) {
   links_.set_origin(config_.origin_host, config_.origin_port);
 }
 
@@ -79,6 +82,7 @@ Status WorkerCore::check_dialled(ConnId conn, const std::optional<PeerIdentity>&
 void WorkerCore::join(Instant now) {
   wire::Join join;
   intake_.describe(join);
+  join.set_run_id(run_.value);
   for (const PayloadId payload : held_.complete(kHeldMax)) payload_to_wire(payload, *join.add_held());
   origin_.handle_connected(now, std::move(join));
 }
@@ -133,7 +137,11 @@ void WorkerCore::handle_origin_message(Instant now, const wire::Message& message
   using Kind = wire::Message::KindCase;
   origin_.handle_heard(now);
   switch (message.kind_case()) {
-    case Kind::kJoined: intake_.handle_rejoined(); return origin_.handle_joined(now, message.joined());
+    case Kind::kJoined:
+      intake_.handle_rejoined();
+      handle_run(RunId{message.joined().run_id()});
+      return origin_.handle_joined(now, message.joined());
+    case Kind::kNewRun: return handle_new_run(RunId{message.new_run().run_id()});
     case Kind::kAnnounce: return intake_.handle_announce(now, message.announce());
     case Kind::kAssignment: return intake_.handle_assignment(now, message.assignment());
     case Kind::kGrowth: return intake_.handle_growth(now, message.growth());
@@ -142,6 +150,31 @@ void WorkerCore::handle_origin_message(Instant now, const wire::Message& message
     case Kind::kBye: return origin_.handle_bye(message.bye());
     default: return;  // a newer origin may say more
   }
+}
+
+// An origin that says another run here than this worker told it is none that ever was: there is kNewRun for that.
+void WorkerCore::handle_run(RunId run) {
+  if (run == kNoRun || run_ != kNoRun) return;
+  run_ = run;
+  actions_.push(action::FollowRun{run, false});
+}
+
+void WorkerCore::handle_new_run(RunId run) {
+  if (run == kNoRun || run == run_ || next_run_ != kNoRun) return;
+  next_run_ = run;
+  actions_.push(action::info(
+      installed_version() == kNoVersion
+          ? fmt::format("the origin's run is {}; this worker follows it from now on", to_string(run))
+          : fmt::format(
+                "version {} is of another run than the origin's, {}; it stays in use until the first version of "
+                "that run is installed",
+                installed_version().value, to_string(run))));
+  actions_.push(action::FollowRun{run, true});
+}
+
+void WorkerCore::handle_run_not_followed(Instant now, const Error& why) {
+  actions_.push(action::warning("the run to follow cannot be written down: " + why.message()));
+  run_retry_at_ = now + kRunRetryAfter;
 }
 
 void WorkerCore::handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk) {
@@ -179,12 +212,18 @@ void WorkerCore::handle_timeout(Instant now) {
   origin_.handle_timeout(now);
   Core::handle_timeout(now);
   intake_.handle_timeout(now);
+  if (run_retry_at_ && now >= *run_retry_at_) {
+    run_retry_at_.reset();
+    const bool anew = next_run_ != kNoRun;
+    actions_.push(action::FollowRun{anew ? next_run_ : run_, anew});
+  }
 }
 
 std::optional<Instant> WorkerCore::poll_deadline() const {
   EarliestDeadline earliest;
   earliest.consider(origin_.poll_deadline());
   earliest.consider(intake_.poll_deadline());
+  earliest.consider(run_retry_at_);
   earliest.consider(Core::poll_deadline());
   return earliest.first();
 }

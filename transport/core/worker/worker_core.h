@@ -43,7 +43,12 @@ class WorkerCore : public Core {
   /// The answer to action::FinishPayload.
   void handle_finished(Instant now, PayloadId payload, const Status& status);
 
+  /// action::FollowRun failed: it is asked for again, later.
+  void handle_run_not_followed(Instant now, const Error& why);
+
   [[nodiscard]] Version installed_version() const { return held_.installed(); }
+  /// Which run its versions are of; kNoRun while that is not known.
+  [[nodiscard]] RunId run() const { return run_; }
   [[nodiscard]] bool joined() const { return origin_.joined(); }
   [[nodiscard]] PeerId id() const { return origin_.id(); }
   [[nodiscard]] const std::string& name() const { return config_.name; }
@@ -62,6 +67,10 @@ class WorkerCore : public Core {
   /// Whether who answers on a connection that this node has made is whom it has dialled.
   [[nodiscard]] Status check_dialled(ConnId conn, const std::optional<PeerIdentity>& peer) const;
   void join(Instant now);
+  /// The origin's word that what is here counts as its run's.
+  void handle_run(RunId run);
+  /// The origin's word that what is here is of another run.
+  void handle_new_run(RunId run);
   void say_hello(ConnId conn);
   void handle_probe(const wire::Probe& probe);
   /// Whether `conn` was a probe; then the origin is told how it went.
@@ -73,6 +82,9 @@ class WorkerCore : public Core {
   OriginLink origin_;
   Intake intake_;
   std::map<ConnId, PeerId> probes_;  // dialled for the origin, to see whether they can be
+  RunId run_;
+  RunId next_run_{};  // that the origin has, if what is here is of another; this process ends with it
+  std::optional<Instant> run_retry_at_;
 };
 
 }  // namespace weightcast

@@ -316,7 +316,7 @@ Result<std::vector<PayloadId>> journals(const StoreLayout& layout) {
   std::vector<PayloadId> found;
   WC_ASSIGN(const std::vector<std::string> names, layout.files().list(layout.undo()));
   for (const std::string& name : names) {
-    if (const auto payload = StoreLayout::payload_of(name)) found.push_back(*payload);
+    if (const auto payload = layout.payload_of(name)) found.push_back(*payload);
   }
   return found;
 }

@@ -16,12 +16,14 @@ constexpr std::size_t kReadBuffersKeptBytesMax = 4 * kMiB;
 }  // namespace
 
 StoreImpl::StoreImpl(EventLoop& loop, StoreOptions options, FileSystem& files, std::unique_ptr<File> lock,
-                     std::unique_ptr<Disk> disk, RecoveredStore found)
+                     std::unique_ptr<Disk> disk, StoreRun run, RecoveredStore found)
     : loop_(loop),
       options_(std::move(options)),
-      layout_(files, options_.directory),
+      layout_(files, options_.directory, run.count),
       lock_(std::move(lock)),
+      run_(run),
       current_(found.current),
+      earlier_run_(found.earlier_run),
       place_timer_(loop,
                    [this] {
                      for (const auto& task : std::exchange(waiting_for_place_, {})) task();
@@ -40,6 +42,11 @@ StoreImpl::StoreImpl(EventLoop& loop, StoreOptions options, FileSystem& files, s
       syncing_(loop),
       serial_(loop),
       disk_(std::move(disk)) {
+  for (RecoveredVersion& version : found.earlier) {
+    StoredVersion stored{std::move(version.record.manifest), {}, {}, version.record.durable, 0, earlier_run_};
+    stored.path = layout_.of_run(earlier_run_).complete(stored.manifest.version);
+    earlier_.push_back({std::move(stored), std::move(version.files)});
+  }
   for (RecoveredVersion& version : found.partial) {
     const PayloadId payload = version.record.manifest.id();
     incoming_.emplace(payload, std::make_shared<Incoming>(std::move(version)));
@@ -464,6 +471,16 @@ void StoreImpl::discard(PayloadId payload) {
   remove(payload, layout_.incoming(payload), std::move(table));
 }
 
+void StoreImpl::follow_run(RunId run, bool anew, std::function<void(Status)> done) {
+  const StoreRun next{run, run_.count + (anew ? 1 : 0)};
+  auto status = std::make_shared<Status>();
+  serial_.run([layout = layout_, next, status] { *status = write_run(layout, next); },
+              [this, next, anew, status, done = std::move(done)] {
+                if (status->has_value() && !anew) run_ = next;
+                done(*status);
+              });
+}
+
 void StoreImpl::remove(PayloadId payload, const std::filesystem::path& path, std::optional<FileTable> table) {
   serial_.run(
       [layout = layout_, payload, path, table = std::move(table)] {
@@ -484,9 +501,14 @@ Result<std::unique_ptr<Store>> Store::open(EventLoop& loop, FileSystem& files, S
   const StoreLayout layout(files, options.directory);
   WC_TRY(layout.create());
   WC_ASSIGN(std::unique_ptr<File> lock, layout.acquire());
-  WC_ASSIGN(RecoveredStore found, recover_store(layout));
-  return std::unique_ptr<Store>(
-      std::make_unique<StoreImpl>(loop, std::move(options), files, std::move(lock), std::move(disk), std::move(found)));
+  WC_ASSIGN(StoreRun run, read_run(layout));
+  if (run.id == kNoRun && options.make_run) {
+    run.id = options.make_run();
+    WC_TRY(write_run(layout, run));
+  }
+  WC_ASSIGN(RecoveredStore found, recover_store(layout.of_run(run.count)));
+  return std::unique_ptr<Store>(std::make_unique<StoreImpl>(loop, std::move(options), files, std::move(lock),
+                                                            std::move(disk), run, std::move(found)));
 }
 
 }  // namespace weightcast

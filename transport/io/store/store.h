@@ -15,6 +15,7 @@
 #include "transport/io/buffer.h"
 #include "transport/io/disk/disk.h"
 #include "transport/io/event_loop.h"
+#include "transport/io/store/run_file.h"
 
 namespace weightcast {
 
@@ -29,6 +30,8 @@ struct StoreOptions {
   bool single_copy = false;
   /// With single_copy, finish() waits this long for others to close the files.
   Duration single_copy_wait = std::chrono::seconds(60);
+  /// Of a directory that does not say which run it follows: writes that down before open() returns.
+  std::function<RunId()> make_run;
   bool reuse_files = true;  ///< a new version reuses the files of the version that was deleted last
   /// Recent chunks in memory, for the children that follow: a few round trips' worth. The kernel's page cache has the
   /// older ones.
@@ -42,6 +45,7 @@ struct StoredVersion {
   std::filesystem::path path;  ///< the directory with the snapshot's files
   bool durable = false;        ///< synced: survives a power cut, and recovery does not hash it again
   double switch_s = 0;         ///< how long the switch of `current` took; 0 if recovery found the version
+  std::uint32_t run = 1;       ///< the count of its run: StoreRun
 };
 
 /// The complete payload of a patch.
@@ -80,8 +84,12 @@ struct ImportTarget {
 ///   DIR/spare/              files of the version that was deleted last, for the next one; emptied at start
 ///   DIR/undo/N-B            with single_copy: the journal of B's old bytes (in_place.h)
 ///   DIR/aside/              foreign files that were in the folders above; never deleted
+///   DIR/run                 which run the directory follows (run_file.h)
 ///
-/// N and B have 12 digits everywhere.
+/// N and B have 12 digits everywhere. A store holds the versions of one run, in whose names it is at home. When it
+/// begins another one, names of that one end with its count: N@2. Complete versions of the run before stay readable,
+/// and `current` names the newest of them, until a version of the new run is complete; they are deleted when one is
+/// durable. The store offers them to no other node.
 ///
 /// No bookkeeping of chunks: at start, recovery hashes the bytes of an arriving version against their digests, and
 /// skips holes. Sync policy: the store does not sync chunk writes. A version becomes visible when its snapshot digest
@@ -110,8 +118,15 @@ class Store {
   [[nodiscard]] virtual std::vector<StoredVersion> versions() const = 0;
   /// One of them, without a copy; null if it is not complete. Valid until the loop's next turn.
   [[nodiscard]] virtual const StoredVersion* find(Version version) const = 0;
-  /// The one that `current` names, or kNoVersion.
+  /// The one of this run that `current` names, or kNoVersion.
   [[nodiscard]] virtual Version current() const = 0;
+  /// Which run the versions are of.
+  [[nodiscard]] virtual StoreRun run() const = 0;
+  /// What `current` names while this run has no version: of the run before. Else null.
+  [[nodiscard]] virtual const StoredVersion* earlier() const = 0;
+  /// Writes down that the directory follows `run`. `anew`: what it holds is of another run. Then the caller opens the
+  /// store again after `done`; until that it goes on as it is. Errors: kNoSpace, kIo (nothing has changed, or all).
+  virtual void follow_run(RunId run, bool anew, std::function<void(Status)> done) = 0;
   /// With single_copy: the version whose in-place update is prepared and waits for readers to close the files. It stays
   /// so until finish() calls back. Else kNoVersion.
   [[nodiscard]] virtual Version pending_in_place_update() const = 0;

@@ -25,7 +25,7 @@ namespace weightcast {
 class StoreImpl final : public Store {
  public:
   StoreImpl(EventLoop& loop, StoreOptions options, FileSystem& files, std::unique_ptr<File> lock,
-            std::unique_ptr<Disk> disk, RecoveredStore found);
+            std::unique_ptr<Disk> disk, StoreRun run, RecoveredStore found);
   /// What can be done again after the next start ends early.
   ~StoreImpl() override;
   StoreImpl(const StoreImpl&) = delete;
@@ -33,6 +33,11 @@ class StoreImpl final : public Store {
 
   [[nodiscard]] DiskBackend backend() const override { return disk_->backend(); }
   [[nodiscard]] Version current() const override { return current_; }
+  [[nodiscard]] StoreRun run() const override { return run_; }
+  [[nodiscard]] const StoredVersion* earlier() const override {
+    return current_ != kNoVersion || earlier_.empty() ? nullptr : &earlier_.back().stored;
+  }
+  void follow_run(RunId run, bool anew, std::function<void(Status)> done) override;
   [[nodiscard]] Version pending_in_place_update() const override { return pending_in_place_update_; }
   void on_pending_in_place_update(std::function<void()> changed) override {
     on_pending_in_place_update_ = std::move(changed);
@@ -102,6 +107,12 @@ class StoreImpl final : public Store {
     bool lost = false;               // being removed
   };
   using CompleteRef = std::shared_ptr<Complete>;
+
+  /// A complete version of the run before.
+  struct Earlier {
+    StoredVersion stored;
+    FilesRef files;
+  };
 
   /// A complete patch.
   struct Patch {
@@ -229,6 +240,7 @@ class StoreImpl final : public Store {
   void handle_installed(VersionRecord record, FilesRef files, double switch_s, bool in_place,
                         const std::function<void(Result<StoredVersion>)>& done);
   void forget_old();
+  void forget_earlier();
   void forget_old_patches();
   void keep_files_of(const Complete& complete);
   void remove(PayloadId payload, const std::filesystem::path& path, std::optional<FileTable> table);
@@ -249,7 +261,10 @@ class StoreImpl final : public Store {
   const StoreOptions options_;
   const StoreLayout layout_;
   const std::unique_ptr<File> lock_;
+  StoreRun run_;
   Version current_;
+  std::vector<Earlier> earlier_;  // oldest first; empty once a version of this run is durable
+  std::uint32_t earlier_run_ = 0;
   std::map<PayloadId, IncomingRef> incoming_;
   std::map<PayloadId, Import> imports_;
   std::map<Version, CompleteRef> complete_;

@@ -112,8 +112,12 @@ void StoreImpl::add_patch(VersionRecord record, FilesRef files) {
 StoreImpl::CompleteRef StoreImpl::add_complete(VersionRecord record, FilesRef files) {
   const Version version = record.manifest.version;
   auto complete = std::make_shared<Complete>();
-  complete->stored = {std::move(record.manifest), std::move(record.digests.chunks), layout_.complete(version),
-                      record.durable, 0};
+  complete->stored = {std::move(record.manifest),
+                      std::move(record.digests.chunks),
+                      layout_.complete(version),
+                      record.durable,
+                      0,
+                      run_.count};
   complete->files = std::move(files);
   complete_[version] = complete;
   current_ = std::max(current_, version);

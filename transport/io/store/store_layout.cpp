@@ -17,20 +17,28 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kVersionDigits = 12;
 constexpr std::string_view kPackedSuffix = "-packed";
+constexpr char kRunMark = '@';
 constexpr unsigned kNamesTried = 1'000'000;
 
-std::string name_of(PayloadId payload) {
-  const std::string version = fmt::format("{:0{}}", payload.version.value, kVersionDigits);
-  if (payload.is_packed()) return version + std::string(kPackedSuffix);
-  return payload.is_patch() ? fmt::format("{}-{:0{}}", version, payload.base.value, kVersionDigits) : version;
+std::string name_of(PayloadId payload, std::uint32_t run) {
+  std::string name = fmt::format("{:0{}}", payload.version.value, kVersionDigits);
+  if (payload.is_packed()) name += kPackedSuffix;
+  if (payload.is_patch()) name += fmt::format("-{:0{}}", payload.base.value, kVersionDigits);
+  return run == 1 ? name : fmt::format("{}{}{}", name, kRunMark, run);
+}
+
+template <typename Int>
+std::optional<Int> parse_number(std::string_view text) {
+  Int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
 }
 
 std::optional<Version> parse_version(std::string_view text) {
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  if (value == 0 || value > kVersionMax.value) return std::nullopt;
-  return Version{value};
+  const auto value = parse_number<std::uint64_t>(text);
+  if (!value || *value == 0 || *value > kVersionMax.value) return std::nullopt;
+  return Version{*value};
 }
 
 /// Says what to do about a directory that this user may not write to.
@@ -58,19 +66,35 @@ fs::path StoreLayout::patch(PayloadId payload) const { return patches() / name_o
 fs::path StoreLayout::record(PayloadId payload) const { return records() / name_of(payload); }
 fs::path StoreLayout::undo(PayloadId payload) const { return undo() / name_of(payload); }
 
-std::optional<PayloadId> StoreLayout::payload_of(std::string_view name) {
-  const std::size_t dash = name.find('-');
-  const auto version = parse_version(name.substr(0, dash));
-  if (!version) return std::nullopt;
-  PayloadId payload{*version};
-  if (dash != name.npos && name.substr(dash) == kPackedSuffix) {
-    payload = packed_of(*version);
-  } else if (dash != name.npos) {
-    const auto base = parse_version(name.substr(dash + 1));
-    if (!base) return std::nullopt;
-    payload = patch_of(*version, *base);
+std::string StoreLayout::name_of(PayloadId payload) const { return weightcast::name_of(payload, run_); }
+
+std::optional<StoreLayout::Named> StoreLayout::named(std::string_view name) {
+  Named found;
+  const std::size_t mark = name.find(kRunMark);
+  if (mark != name.npos) {
+    const auto run = parse_number<std::uint32_t>(name.substr(mark + 1));
+    if (!run || *run < 2) return std::nullopt;
+    found.run = *run;
   }
-  return name_of(payload) == name ? std::optional(payload) : std::nullopt;
+  const std::string_view stem = name.substr(0, mark);
+  const std::size_t dash = stem.find('-');
+  const auto version = parse_version(stem.substr(0, dash));
+  if (!version) return std::nullopt;
+  found.payload = PayloadId(*version);
+  if (dash != stem.npos && stem.substr(dash) == kPackedSuffix) {
+    found.payload = packed_of(*version);
+  } else if (dash != stem.npos) {
+    const auto base = parse_version(stem.substr(dash + 1));
+    if (!base) return std::nullopt;
+    found.payload = patch_of(*version, *base);
+  }
+  // The name that is not spelled so, with zeros too many, is not ours.
+  return weightcast::name_of(found.payload, found.run) == name ? std::optional(found) : std::nullopt;
+}
+
+std::optional<PayloadId> StoreLayout::payload_of(std::string_view name) const {
+  const std::optional<Named> found = named(name);
+  return found && found->run == run_ ? std::optional(found->payload) : std::nullopt;
 }
 
 Status StoreLayout::create() const {
@@ -122,9 +146,9 @@ Result<StoreLayout::Current> StoreLayout::read_current() const {
   if (!info.has_value()) return info.error();
   if (!info->is_link()) return Current{.foreign = true};
   WC_ASSIGN(const fs::path target, files_->read_link(current()));
-  const std::optional<PayloadId> named = payload_of(target.filename().native());
-  if (target.parent_path() != "versions" || !named || named->is_encoded()) return Current{.foreign = true};
-  return Current{.version = named->version};
+  const std::optional<Named> found = named(target.filename().native());
+  if (target.parent_path() != "versions" || !found || found->payload.is_encoded()) return Current{.foreign = true};
+  return Current{.version = found->run == run_ ? found->payload.version : kNoVersion, .run = found->run};
 }
 
 Status StoreLayout::throw_away(const fs::path& path, const std::optional<FileTable>& table) const {

@@ -13,9 +13,14 @@
 namespace weightcast {
 
 /// Paths in a store's directory, and the basic steps on them. store.h has the picture. The file system outlives this.
+/// The names of versions and payloads are those of one run (run_file.h): in the first one "N", in the k-th "N@k".
 class StoreLayout {
  public:
-  StoreLayout(FileSystem& files, std::filesystem::path directory) : files_(&files), directory_(std::move(directory)) {}
+  StoreLayout(FileSystem& files, std::filesystem::path directory, std::uint32_t run = 1)
+      : files_(&files), directory_(std::move(directory)), run_(run) {}
+  /// The same directory, with the names of another run.
+  [[nodiscard]] StoreLayout of_run(std::uint32_t run) const { return {*files_, directory_, run}; }
+  [[nodiscard]] std::uint32_t run() const { return run_; }
 
   [[nodiscard]] FileSystem& files() const { return *files_; }
 
@@ -34,6 +39,8 @@ class StoreLayout {
   /// Foreign files. Never deleted.
   [[nodiscard]] std::filesystem::path aside() const { return directory_ / "aside"; }
   [[nodiscard]] std::filesystem::path current() const { return directory_ / "current"; }
+  /// Which run the directory follows: run_file.h.
+  [[nodiscard]] std::filesystem::path run_file() const { return directory_ / "run"; }
 
   [[nodiscard]] std::filesystem::path incoming(PayloadId payload) const;
   [[nodiscard]] std::filesystem::path complete(Version version) const;
@@ -41,8 +48,14 @@ class StoreLayout {
   [[nodiscard]] std::filesystem::path record(PayloadId payload) const;
   [[nodiscard]] std::filesystem::path undo(PayloadId payload) const;
 
-  /// The payload with the name `name`; nothing if this class gives no payload that name.
-  [[nodiscard]] static std::optional<PayloadId> payload_of(std::string_view name);
+  struct Named {
+    PayloadId payload{};
+    std::uint32_t run = 1;
+  };
+  /// The payload with the name `name`; nothing if this class gives no payload of any run that name.
+  [[nodiscard]] static std::optional<Named> named(std::string_view name);
+  /// The same, of this run alone.
+  [[nodiscard]] std::optional<PayloadId> payload_of(std::string_view name) const;
 
   /// Makes the directory and the folders in it. Errors: kNotAllowed, kIo.
   [[nodiscard]] Status create() const;
@@ -54,8 +67,9 @@ class StoreLayout {
   /// Points `current` at `version`, by rename: readers see the old or the new one. Errors: kIo, kNoSpace.
   [[nodiscard]] Status switch_current(Version version) const;
   struct Current {
-    Version version{};     ///< that `current` names, whether or not it exists; else kNoVersion
-    bool foreign = false;  ///< `current` exists, but switch_current() did not make it
+    Version version{};      ///< of this run that `current` names, whether or not it exists; else kNoVersion
+    bool foreign = false;   ///< `current` exists, but switch_current() did not make it
+    std::uint32_t run = 0;  ///< of the version that `current` names; 0: it names none
   };
   /// Errors: kIo. A missing `current` is none.
   [[nodiscard]] Result<Current> read_current() const;
@@ -75,8 +89,11 @@ class StoreLayout {
  private:
   [[nodiscard]] Status rescue_foreign(const std::filesystem::path& path, const std::optional<FileTable>& table) const;
 
+  [[nodiscard]] std::string name_of(PayloadId payload) const;
+
   FileSystem* files_;
   std::filesystem::path directory_;
+  std::uint32_t run_;
 };
 
 }  // namespace weightcast

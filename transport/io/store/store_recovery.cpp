@@ -1,6 +1,7 @@
 #include "transport/io/store/store_recovery.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -63,16 +64,13 @@ Result<bool> snapshot_matches(const Manifest& manifest, VersionFiles& files) {
   return digest.error();
 }
 
-/// One pass over a store's directory.
+/// One pass over what a store's directory holds of one run.
 class Recovery {
  public:
   explicit Recovery(const StoreLayout& layout) : layout_(layout) {}
 
   Result<RecoveredStore> run() {
-    layout_.drop_spare();
-    layout_.empty_trash();
     WC_TRY(settle_in_place(layout_));
-    WC_TRY(remove_if_there(layout_.files(), layout_.directory() / "current.tmp"));
     WC_TRY(read_records());
     WC_TRY(look_at_complete());
     WC_TRY(look_at_patches());
@@ -81,22 +79,22 @@ class Recovery {
       log_info("store: {} has no files; removed", layout_.record(payload).native());
       WC_TRY(remove_if_there(layout_.files(), layout_.record(payload)));
     }
-    WC_TRY(settle_current());
-    layout_.empty_trash();
+    found_.current = found_.complete.empty() ? kNoVersion : found_.complete.back().record.manifest.version;
     return std::move(found_);
   }
 
  private:
-  /// The payloads that a folder has entries of this kind for; everything else in it is moved aside.
+  /// The payloads of this run that a folder has entries of this kind for; what is of no run is moved aside.
   Result<std::set<PayloadId>> payloads_in(const fs::path& folder, FileInfo::Kind kind) {
     std::set<PayloadId> payloads;
     WC_ASSIGN(const std::vector<std::string> names, layout_.files().list(folder));
     for (const std::string& name : names) {
-      const auto payload = StoreLayout::payload_of(name);
+      const auto named = StoreLayout::named(name);
+      if (named && named->run != layout_.run()) continue;
       const Result<FileInfo> info = layout_.files().info(folder / name);
       if (!info.has_value() && info.error().code != Errc::kNotFound) return cannot_look_at(folder / name, info.error());
-      if (payload && info.has_value() && info->kind == kind) {
-        payloads.insert(*payload);
+      if (named && info.has_value() && info->kind == kind) {
+        payloads.insert(named->payload);
       } else {
         static_cast<void>(layout_.move_aside(folder / name));  // else it is in nobody's way
       }
@@ -108,7 +106,7 @@ class Recovery {
     WC_ASSIGN(const std::vector<std::string> names, layout_.files().list(layout_.records()));
     for (const std::string& name : names) {
       const fs::path path = layout_.records() / name;
-      if (path.extension() != ".tmp" || !StoreLayout::payload_of(path.stem().native())) continue;
+      if (path.extension() != ".tmp" || !layout_.payload_of(path.stem().native())) continue;
       WC_TRY(remove_if_there(layout_.files(), path));
     }
     WC_ASSIGN(const std::set<PayloadId> payloads, payloads_in(layout_.records(), FileInfo::Kind::kFile));
@@ -276,23 +274,78 @@ class Recovery {
     return {};
   }
 
-  Status settle_current() {
-    found_.current = found_.complete.empty() ? kNoVersion : found_.complete.back().record.manifest.version;
-    WC_ASSIGN(const StoreLayout::Current current, layout_.read_current());
-    if (current.foreign) WC_TRY(layout_.move_aside(layout_.current()));
-    if (found_.current == kNoVersion) return remove_if_there(layout_.files(), layout_.current());
-    if (current.version == found_.current) return {};
-    log_info("store: current version is {} now", found_.current.value);
-    return layout_.switch_current(found_.current);
-  }
-
   const StoreLayout& layout_;
   std::map<PayloadId, VersionRecord> records_;  // those whose files were not met yet
   RecoveredStore found_;
 };
 
+/// Runs before the one of `layout` of which there may be versions, the last one first. One that is being updated in
+/// place has its only version elsewhere, and a journal.
+Result<std::set<std::uint32_t, std::greater<>>> earlier_runs(const StoreLayout& layout) {
+  std::set<std::uint32_t, std::greater<>> runs;
+  for (const fs::path& folder : {layout.versions(), layout.undo()}) {
+    WC_ASSIGN(const std::vector<std::string> names, layout.files().list(folder));
+    for (const std::string& name : names) {
+      const auto named = StoreLayout::named(name);
+      if (named && named->run < layout.run()) runs.insert(named->run);
+    }
+  }
+  return runs;
+}
+
+/// Throws away what is of other runs than that of `layout`, but for the complete versions of `kept`.
+Status discard_other_runs(const StoreLayout& layout, std::uint32_t kept) {
+  for (const fs::path& folder :
+       {layout.incoming(), layout.versions(), layout.patches(), layout.undo(), layout.records()}) {
+    WC_ASSIGN(const std::vector<std::string> names, layout.files().list(folder));
+    for (const std::string& name : names) {
+      const auto named = StoreLayout::named(name.ends_with(".tmp") ? name.substr(0, name.size() - 4) : name);
+      if (!named || named->run == layout.run()) continue;
+      const StoreLayout theirs = layout.of_run(named->run);
+      const bool is_file = folder == layout.undo() || folder == layout.records();
+      const bool whole = named->payload.is_full() && exists(layout.files(), theirs.complete(named->payload.version));
+      if (named->run == kept && whole && (folder == layout.versions() || folder == layout.records())) continue;
+      WC_TRY(is_file ? remove_if_there(layout.files(), folder / name) : layout.throw_away(folder / name));
+    }
+  }
+  return {};
+}
+
+/// Points `current` at the newest version of this run, or else of the one before.
+Status settle_current(const StoreLayout& layout, const RecoveredStore& found) {
+  WC_ASSIGN(const StoreLayout::Current current, layout.read_current());
+  if (current.foreign) WC_TRY(layout.move_aside(layout.current()));
+  if (found.current == kNoVersion && found.earlier.empty()) return remove_if_there(layout.files(), layout.current());
+  const bool ours = found.current != kNoVersion;
+  const StoreLayout names = ours ? layout : layout.of_run(found.earlier_run);
+  const Version version = ours ? found.current : found.earlier.back().record.manifest.version;
+  if (current.run == names.run() && names.read_current().value_or(StoreLayout::Current{}).version == version) return {};
+  log_info("store: current version is {} now{}", version.value, ours ? "" : ", of the run before");
+  return names.switch_current(version);
+}
+
 }  // namespace
 
-Result<RecoveredStore> recover_store(const StoreLayout& layout) { return Recovery(layout).run(); }
+Result<RecoveredStore> recover_store(const StoreLayout& layout) {
+  layout.drop_spare();
+  layout.empty_trash();
+  WC_TRY(remove_if_there(layout.files(), layout.directory() / "current.tmp"));
+  WC_ASSIGN(RecoveredStore found, Recovery(layout).run());
+  if (std::ranges::none_of(found.complete, [](const RecoveredVersion& version) { return version.record.durable; })) {
+    WC_ASSIGN(const auto runs, earlier_runs(layout));
+    for (const std::uint32_t run : runs) {
+      const StoreLayout theirs = layout.of_run(run);
+      WC_ASSIGN(RecoveredStore before, Recovery(theirs).run());
+      if (before.complete.empty()) continue;
+      found.earlier = std::move(before.complete);
+      found.earlier_run = run;
+      break;
+    }
+  }
+  WC_TRY(discard_other_runs(layout, found.earlier_run));
+  WC_TRY(settle_current(layout, found));
+  layout.empty_trash();
+  return found;
+}
 
 }  // namespace weightcast

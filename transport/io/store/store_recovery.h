@@ -20,7 +20,11 @@ struct RecoveredStore {
   std::vector<RecoveredVersion> complete;  ///< oldest first
   std::vector<RecoveredVersion> patches;   ///< complete payloads, oldest first
   std::vector<RecoveredVersion> partial;   ///< oldest first
-  Version current{};
+  Version current{};                       ///< of this run
+  /// Complete versions of the last run before this one, oldest first; the last one is in use while this run has none.
+  /// None once a version of this run is durable.
+  std::vector<RecoveredVersion> earlier;
+  std::uint32_t earlier_run = 0;
 };
 
 /// Finds what a store's directory holds and puts it in order, at whatever moment the last process died. Blocks, and
@@ -52,8 +56,11 @@ struct RecoveredStore {
 ///   making a patch no record                       thrown away
 ///                  record written, not moved       thrown away by the origin, which makes it again when it is wanted
 ///   patch kept     its version lost, or another    thrown away: its number may come back with other bytes
+///   next run       in the run file                 of the earlier run its complete versions stay until one of this
+///                                                  run is durable; the rest is thrown away
 /// Recovery first settles in-place updates (transport/io/store/in_place.h). After a power cut a version in versions/
 /// may not match its digest: it is thrown away. A record or a version may also be missing or empty, as if never begun.
+/// `layout` has the names of the run that the directory follows.
 [[nodiscard]] Result<RecoveredStore> recover_store(const StoreLayout& layout);
 
 }  // namespace weightcast

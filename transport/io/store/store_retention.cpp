@@ -28,8 +28,28 @@ void StoreImpl::forget_old_patches() {
   }
 }
 
+// Of the run before. Until a version of this one is durable, a power cut would leave nothing but these.
+void StoreImpl::forget_earlier() {
+  const auto is_safe = [](const auto& each) { return each.second->stored.durable && !each.second->lost; };
+  if (std::ranges::none_of(complete_, is_safe)) return;
+  std::erase_if(earlier_, [this](const Earlier& earlier) {
+    const Version version = earlier.stored.manifest.version;
+    if (is_pinned(version)) return false;
+    log_info("store: version {} of the run before is forgotten", version.value);
+    serial_.run(
+        [layout = layout_.of_run(earlier_run_), version, path = earlier.stored.path, table = earlier.files->table()] {
+          const Status removed = remove_recorded(layout, path, version, table);
+          if (!removed.has_value()) log_warning("store: {}", removed.error().message());
+          layout.empty_trash();
+        },
+        [] {});
+    return true;
+  });
+}
+
 void StoreImpl::forget_old() {
   forget_old_patches();
+  forget_earlier();
   const std::size_t kept = options_.single_copy ? 1 : std::max<std::size_t>(options_.versions_kept, 1);
   const auto is_lost = [](const auto& entry) { return entry.second->lost; };
   const std::size_t there = complete_.size() - static_cast<std::size_t>(std::ranges::count_if(complete_, is_lost));
@@ -115,9 +135,10 @@ void StoreImpl::give_up_lost(const CompleteRef& complete, const Error& why) {
   const Version version = complete->stored.manifest.version;
   complete->lost = true;
   complete->syncing = true;
-  Version next = kNoVersion;
+  StoreLayout::Named next{kNoVersion, run_.count};
+  if (!earlier_.empty()) next = {earlier_.back().stored.manifest.version, earlier_run_};
   for (const auto& [other, _] : complete_) {
-    if (other != version) next = other;
+    if (other != version) next = {other, run_.count};
   }
   const Error lost = fail(Errc::kCorrupt, Op::kSync,
                           fmt::format("version {} in {}: the disk refused some of its bytes, and they are lost ({}); "

@@ -16,7 +16,7 @@ namespace {
 /// The files of the spare version under a new name, if it is there and nobody else has them.
 Result<FilesRef> take_spare(const StoreLayout& layout, PayloadId payload, const FileTable& files, Version spare) {
   WC_ASSIGN(const std::vector<std::string> spares, layout.files().list(layout.spare()));
-  if (spares.empty() || StoreLayout::payload_of(spares.front()) != PayloadId(spare)) {
+  if (spares.empty() || layout.payload_of(spares.front()) != PayloadId(spare)) {
     return fail(Errc::kNotFound, Op::kOpen, "none");
   }
   Result<FilesRef> taken =
@@ -175,11 +175,13 @@ Status write_again(const StoreLayout& layout, const VersionRecord& record, Versi
   return rewrite_record(layout.files(), layout.record(record.manifest.version), record);
 }
 
-Result<std::optional<RecoveredVersion>> give_up_version(const StoreLayout& layout, Version version, Version next,
-                                                        const FileTable& table) {
+Result<std::optional<RecoveredVersion>> give_up_version(const StoreLayout& layout, Version version,
+                                                        StoreLayout::Named next, const FileTable& table) {
   WC_ASSIGN(const StoreLayout::Current current, layout.read_current());
   if (current.version == version) {
-    WC_TRY(next == kNoVersion ? remove_if_there(layout.files(), layout.current()) : layout.switch_current(next));
+    const Version to = next.payload.version;
+    WC_TRY(to == kNoVersion ? remove_if_there(layout.files(), layout.current())
+                            : layout.of_run(next.run).switch_current(to));
   }
   WC_ASSIGN(const Version base, base_in_journal(layout, version));
   if (base == kNoVersion) {

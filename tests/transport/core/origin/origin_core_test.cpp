@@ -201,6 +201,50 @@ TEST_F(OriginCoreTest, WorkerWithAVersionThatWasWithdrawnIsNotFromAnotherRun) {
   EXPECT_TRUE(member("a").active());
 }
 
+// Numbers of two runs have no order: it makes no difference whether theirs are greater or smaller.
+TEST_F(OriginCoreTest, WorkerOfAnotherRunIsToldToBeginThisOneOnceThisHasAVersion) {
+  for (const std::uint64_t left_over : {std::uint64_t{1}, std::uint64_t{9}, kVersionMax.value}) {
+    const std::string name = "w" + std::to_string(left_over);
+    wire::Message message = join_message(name);
+    message.mutable_join()->set_run_id(1);
+    message.mutable_join()->set_installed_version(left_over);
+    payload_to_wire(patch_of(Version{left_over + 1}, Version{left_over}), *message.mutable_join()->mutable_receiving());
+    join(name, message);
+    EXPECT_TRUE(heard_by(name, Kind::kNewRun).empty()) << "there is nothing to take its place";
+    EXPECT_EQ(heard_by(name, Kind::kJoined).at(0).joined().run_id(), 0u);
+    EXPECT_THAT(member(name).last_error, HasSubstr("of another run, 0000000000000001"));
+  }
+  join("a");
+  EXPECT_EQ(heard_by("a", Kind::kJoined).at(0).joined().run_id(), 2u);
+  publish(1);
+  EXPECT_EQ(origin.progress(Version{1})->active, 1u) << "they keep no publication waiting";
+  EXPECT_TRUE(heard_by("a", Kind::kNewRun).empty());
+  for (const char* name : {"w1", "w9"}) {
+    ASSERT_EQ(heard_by(name, Kind::kNewRun).size(), 1u) << name;
+    EXPECT_EQ(heard_by(name, Kind::kNewRun)[0].new_run().run_id(), 2u);
+    EXPECT_TRUE(heard_by(name, Kind::kAnnounce).empty());
+    installed(name, 1);  // what it says of its own run's versions
+    EXPECT_EQ(member(name).installed, kNoVersion);
+    lose(name);
+    wire::Message message = join_message(name);
+    message.mutable_join()->set_run_id(2);
+    join(name, message);
+    EXPECT_TRUE(member(name).active());
+    EXPECT_EQ(heard_by(name, Kind::kAnnounce).size(), 1u);
+  }
+  EXPECT_EQ(origin.progress(Version{1})->active, 3u);
+}
+
+TEST_F(OriginCoreTest, WorkerOfAnotherRunThatJoinsLaterIsToldAtOnce) {
+  publish(1);
+  wire::Message message = join_message("a");
+  message.mutable_join()->set_run_id(1);
+  message.mutable_join()->set_installed_version(1);
+  join("a", message);
+  EXPECT_EQ(heard_by("a", Kind::kNewRun).size(), 1u);
+  EXPECT_EQ(origin.progress(Version{1})->installed, 0u);
+}
+
 TEST_F(OriginCoreTest, StrangersThatComeAndGoAreForgottenThoughNothingIsPublished) {
   join("a");
   for (int i = 0; i < 3300; ++i) {

@@ -17,6 +17,7 @@ struct OriginCoreTest : testing::Test {
 
   OriginConfig config = [] {
     OriginConfig c;
+    c.run = RunId{0x2};
     c.patches = false;  // nobody here makes them
     c.topology = Topology::kChain;
     c.uplink = Rate::bits(100e6);

@@ -77,6 +77,45 @@ struct WorkerCoreTest : testing::Test {
 
 using Kind = wire::Message::KindCase;
 
+TEST_F(WorkerCoreTest, TakesOverTheRunOfTheOriginThatItJoinedFirst) {
+  EXPECT_EQ(last_said(Kind::kJoin)->join().run_id(), 0u) << "it knows none";
+  wire::Message joined;
+  joined.mutable_joined()->set_run_id(7);
+  worker.handle_message(now, origin, joined);
+  const auto follow = only<action::FollowRun>(drain([&] { return worker.poll_action(); }));
+  ASSERT_EQ(follow.size(), 1u);
+  EXPECT_EQ(follow[0].run, RunId{7});
+  EXPECT_FALSE(follow[0].anew);
+  EXPECT_EQ(worker.run(), RunId{7});
+  // Once is enough, whatever is said later.
+  joined.mutable_joined()->set_run_id(8);
+  worker.handle_message(now, origin, joined);
+  EXPECT_TRUE(only<action::FollowRun>(drain([&] { return worker.poll_action(); })).empty());
+  EXPECT_EQ(worker.run(), RunId{7});
+  lose_origin();
+  join();
+  EXPECT_EQ(last_said(Kind::kJoin)->join().run_id(), 7u);
+}
+
+TEST_F(WorkerCoreTest, BeginsAnotherRunWhenItsOriginSaysSoAndTriesAgainIfTheDiskRefuses) {
+  const auto told = [&](std::uint64_t run) {
+    wire::Message message;
+    message.mutable_new_run()->set_run_id(run);
+    worker.handle_message(now, origin, message);
+    return only<action::FollowRun>(drain([&] { return worker.poll_action(); }));
+  };
+  EXPECT_TRUE(told(0).empty()) << "that is none";
+  const auto follow = told(9);
+  ASSERT_EQ(follow.size(), 1u);
+  EXPECT_EQ(follow[0].run, RunId{9});
+  EXPECT_TRUE(follow[0].anew);
+  EXPECT_TRUE(told(9).empty()) << "it is on its way";
+  worker.handle_run_not_followed(now, fail(Errc::kNoSpace, Op::kWrite, "full"));
+  now += 10s;
+  worker.handle_timeout(now);
+  EXPECT_EQ(only<action::FollowRun>(drain([&] { return worker.poll_action(); })).size(), 1u);
+}
+
 struct WorkerWhoseOriginIsDamaged : WorkerCoreTest {
   std::vector<action::PutDigestPart> put;
 

@@ -44,7 +44,7 @@ class SingleCopyTest : public StorePatchTest {
     EXPECT_EQ(std::distance(fs::directory_iterator(layout().versions()), {}), 1);
     EXPECT_TRUE(fs::is_empty(layout().spare()));
     for (const auto& entry : fs::directory_iterator(layout().incoming())) {
-      EXPECT_TRUE(StoreLayout::payload_of(entry.path().filename().native())->is_encoded()) << entry.path();
+      EXPECT_TRUE(StoreLayout::named(entry.path().filename().native())->payload.is_encoded()) << entry.path();
     }
   }
   /// A process that applies the patch to the only copy; `before_finish` runs in it when all has arrived, `after_finish`
