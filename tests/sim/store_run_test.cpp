@@ -2,6 +2,7 @@
 // newest complete version of the newest run that has one is in use.
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <map>
 #include <utility>
 
@@ -138,6 +139,38 @@ TEST(StoreRun, MakesARunOfItsOwnIfAskedToAndKeepsIt) {
   EXPECT_FALSE(host.start()) << "whose versions there are is not known";
   EXPECT_EQ(host.open_error->code, Errc::kCorrupt);
   EXPECT_NE(host.open_error->detail.find("/state/run"), std::string::npos);
+}
+
+TEST(StoreRun, ACallThatFailsWhenTheNextRunBeginsLosesNothing) {
+  const auto follow_next = [](RunHost& host) {
+    ASSERT_TRUE(host.start());
+    ASSERT_TRUE(host.get({1, Version{5}}, true).has_value());
+    ASSERT_TRUE(host.get({1, Version{6}}, true).has_value());
+    ASSERT_TRUE(host.follow(0xb, true).has_value());
+    host.end_process();
+  };
+  std::uint64_t calls = 0;
+  {
+    RunHost host(1);
+    follow_next(host);
+    const std::uint64_t before = host.files.calls();
+    ASSERT_TRUE(host.start());
+    calls = host.files.calls() - before;
+  }
+  ASSERT_GT(calls, 20u);
+  for (std::uint64_t call = 1; call <= calls; ++call) {
+    SCOPED_TRACE(testing::Message() << "call " << call);
+    RunHost host(1);
+    follow_next(host);
+    host.files.fail_call(call, EIO);
+    static_cast<void>(host.start());
+    host.end_process();
+    host.files.fail_call(1'000'000, EIO);
+    ASSERT_TRUE(host.start()) << host.open_error->message();
+    EXPECT_EQ(host.in_use(), RunVersion(1, Version{6}));
+    expect_sound(host);
+    if (HasFailure()) return;
+  }
 }
 
 TEST(StoreRun, IsRecoveredFromAKillAndAPowerCutBeforeAnyChange) {

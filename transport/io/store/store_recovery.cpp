@@ -293,18 +293,19 @@ Result<std::set<std::uint32_t, std::greater<>>> earlier_runs(const StoreLayout& 
   return runs;
 }
 
-/// Throws away what is of other runs than that of `layout`, but for the complete versions of `kept`.
-Status discard_other_runs(const StoreLayout& layout, std::uint32_t kept) {
+/// Throws away what is of other runs than that of `layout`, but for the earlier versions that were found complete.
+Status discard_other_runs(const StoreLayout& layout, const RecoveredStore& found) {
+  std::set<PayloadId> complete;
+  for (const RecoveredVersion& version : found.earlier) complete.insert(version.record.manifest.version);
   for (const fs::path& folder :
        {layout.incoming(), layout.versions(), layout.patches(), layout.undo(), layout.records()}) {
     WC_ASSIGN(const std::vector<std::string> names, layout.files().list(folder));
     for (const std::string& name : names) {
       const auto named = StoreLayout::named(name.ends_with(".tmp") ? name.substr(0, name.size() - 4) : name);
       if (!named || named->run == layout.run()) continue;
-      const StoreLayout theirs = layout.of_run(named->run);
       const bool is_file = folder == layout.undo() || folder == layout.records();
-      const bool whole = named->payload.is_full() && exists(layout.files(), theirs.complete(named->payload.version));
-      if (named->run == kept && whole && (folder == layout.versions() || folder == layout.records())) continue;
+      const bool whole = named->run == found.earlier_run && complete.contains(named->payload);
+      if (whole && (folder == layout.versions() || folder == layout.records())) continue;
       WC_TRY(is_file ? remove_if_there(layout.files(), folder / name) : layout.throw_away(folder / name));
     }
   }
@@ -342,7 +343,7 @@ Result<RecoveredStore> recover_store(const StoreLayout& layout) {
       break;
     }
   }
-  WC_TRY(discard_other_runs(layout, found.earlier_run));
+  WC_TRY(discard_other_runs(layout, found));
   WC_TRY(settle_current(layout, found));
   layout.empty_trash();
   return found;
