@@ -137,8 +137,8 @@ void StoreImpl::give_up_lost(const CompleteRef& complete, const Error& why) {
   complete->syncing = true;
   StoreLayout::Named next{kNoVersion, run_.count};
   if (!earlier_.empty()) next = {earlier_.back().stored.manifest.version, earlier_run_};
-  for (const auto& [other, _] : complete_) {
-    if (other != version) next = {other, run_.count};
+  for (const auto& [other, there] : complete_) {
+    if (!there->lost) next = {other, run_.count};
   }
   const Error lost = fail(Errc::kCorrupt, Op::kSync,
                           fmt::format("version {} in {}: the disk refused some of its bytes, and they are lost ({}); "
