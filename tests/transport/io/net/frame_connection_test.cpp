@@ -1,7 +1,6 @@
 #include "transport/io/net/frame_connection.h"
 
 #include <gtest/gtest.h>
-#include <malloc.h>
 
 #include <algorithm>
 
@@ -206,12 +205,6 @@ TEST(FrameConnection, CloseGivesUpAfterASecond) {
 }
 
 // ---- what a peer can make this end hold
-
-// Bytes that the allocator has handed out.
-std::size_t allocated_bytes() {
-  const struct mallinfo2 info = ::mallinfo2();
-  return info.uordblks + info.hblkhd;
-}
 
 TEST(FrameConnection, HeadersAloneTakeNoMemory) {
   Net net;

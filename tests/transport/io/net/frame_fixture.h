@@ -1,6 +1,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -14,6 +15,12 @@
 #include "transport/io/net/listener.h"
 
 namespace weightcast {
+
+/// That the allocator has handed out.
+inline std::size_t allocated_bytes() {
+  const struct mallinfo2 info = ::mallinfo2();
+  return info.uordblks + info.hblkhd;
+}
 
 inline BufferRef random_buffer(BufferPool& pool, std::size_t bytes, std::uint64_t seed) {
   BufferRef buffer = pool.take(bytes);

@@ -1,6 +1,5 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <malloc.h>
 
 #include "tests/transport/io/net/dial_fixture.h"
 #include "tests/transport/io/net/frame_fixture.h"
@@ -50,11 +49,6 @@ UniqueFd connect_to(const Endpoint& endpoint) {
   UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   EXPECT_EQ(::connect(fd.get(), address->get(), address->size), 0);
   return fd;
-}
-
-std::size_t allocated_bytes() {
-  const struct mallinfo2 info = ::mallinfo2();
-  return info.uordblks + info.hblkhd;
 }
 
 TEST(SecureConnection, KnowsThePeerBeforeAnythingArrives) {
