@@ -122,15 +122,23 @@ class Connector : public std::enable_shared_from_this<Connector> {
     // The handshake has a bound of its own.
     timeout_.disarm();
     shaking_hands_ = std::move(made);
-    shaking_hands_->set_handlers({.on_control = [](const std::string&) { return Status{}; },
-                                  .on_chunk = [](const ReceivedChunk&) {},
-                                  .on_closed = [this](const Error& error) { handle_refused(error); },
-                                  .on_peer = [this] { handle_peer(); }});
+    shaking_hands_->set_handlers(
+        handlers([this](const Error& error) { handle_refused(error); }, [this] { handle_peer(); }));
   }
 
   void handle_peer() {
     const auto keep = shared_from_this();
+    // The connection may outlive this object before its owner sets handlers.
+    shaking_hands_->set_handlers(handlers([](const Error&) {}, {}));
     finish(std::move(shaking_hands_));
+  }
+
+  static FrameConnection::Handlers handlers(std::function<void(const Error&)> on_closed,
+                                            std::function<void()> on_peer) {
+    return {.on_control = [](const std::string&) { return Status{}; },
+            .on_chunk = [](const ReceivedChunk&) {},
+            .on_closed = std::move(on_closed),
+            .on_peer = std::move(on_peer)};
   }
 
   /// Another address of the same name is not tried: a node answered here.
