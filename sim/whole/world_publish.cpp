@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <span>
 
+#include "base/memory_file.h"
 #include "sim/whole/world_run.h"
 
 namespace weightcast::sim {
@@ -22,41 +23,6 @@ std::string state_of(Host& host) {
                      self.chunks_verified(), self.chunks_total(), self.receiving_version(), self.parent(),
                      self.last_error());
 }
-
-/// The memory that a trainer hands over.
-class MemoryFile final : public File {
- public:
-  explicit MemoryFile(std::string bytes) : bytes_(std::move(bytes)) {}
-
-  Result<std::size_t> read_at(std::uint64_t offset, MutableBytes into) override {
-    const Bytes all = std::as_bytes(std::span(bytes_));
-    const Bytes there = all.subspan(std::min<std::uint64_t>(offset, all.size()));
-    const std::size_t count = std::min(there.size(), into.size());
-    std::copy_n(there.begin(), count, into.begin());
-    return count;
-  }
-  Result<FileInfo> info() override {
-    FileInfo info;
-    info.kind = FileInfo::Kind::kFile;
-    info.size_bytes = bytes_.size();
-    return info;
-  }
-
-  Result<std::size_t> write_at(std::uint64_t, Bytes) override { return refuse(); }
-  Result<std::size_t> append(Bytes) override { return refuse(); }
-  Status allocate(std::uint64_t) override { return refuse(); }
-  Status truncate(std::uint64_t) override { return refuse(); }
-  Result<std::optional<std::uint64_t>> next_data(std::uint64_t) override { return refuse(); }
-  Status sync_data() override { return refuse(); }
-  Status lock() override { return refuse(); }
-  Status check_unshared() override { return refuse(); }
-  void advise_random() override {}
-  Result<std::unique_ptr<Mapping>> map() override { return refuse(); }
-
- private:
-  static Error refuse() { return fail(Errc::kUnsupported, Op::kOpen, "memory of the trainer is only read"); }
-  const std::string bytes_;
-};
 
 /// Puts the files where the trainer keeps its latest; what to publish.
 std::filesystem::path write_source(FileSystem& disk, const SnapshotFiles& files) {
@@ -94,11 +60,13 @@ void WorldRun::publish() {
   const bool sparse = is_sparse();
   PublishOrder order;
   if (sparse) {
-    std::string changes = weights_.changes_since(published_cells_);
+    const std::string changes = weights_.changes_since(published_cells_);
     order.changes = true;
     order.changes_bytes = changes.size();
     order.base = last_published_;
-    order.region = std::make_shared<MemoryFile>(std::move(changes));
+    const auto region = std::make_shared<MemoryFile>(changes.size());
+    std::ranges::copy(std::as_bytes(std::span(changes)), region->bytes().begin());
+    order.region = region;
   } else {
     order.path = origin.disk->observe([&](FileSystem& disk) { return write_source(disk, snapshot); });
   }

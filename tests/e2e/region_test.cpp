@@ -11,9 +11,9 @@
 #include <thread>
 
 #include "base/units.h"
-#include "client/local_channel.h"
 #include "patch/snapshot/safetensors.h"
 #include "tests/e2e/cluster.h"
+#include "tests/e2e/offered_region.h"
 #include "weightcast/weightcast.hpp"
 
 namespace weightcast {
@@ -164,24 +164,10 @@ TEST_F(RegionTest, AnOriginThatIsKilledIsFoundAgainByItsTrainer) {
 
 // A program of the same user may send anything. The daemon refuses it, and goes on.
 TEST_F(RegionTest, WhatIsNoSnapshotIsRefusedAndTheOriginGoesOn) {
-  const client::Cancellation cancellation;
-  const auto offer = [&](std::string_view bytes, std::uint64_t size) {
-    const int fd = ::memfd_create("hostile", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    EXPECT_EQ(::pwrite(fd, bytes.data(), bytes.size(), 0), ssize_t(bytes.size()));
-    EXPECT_EQ(::ftruncate(fd, off_t(size)), 0);
-    EXPECT_EQ(::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
-    const client::Deadline deadline = client::deadline_after(30'000);
-    auto channel = client::LocalChannel::open(cluster.state("origin"), deadline, cancellation);
+  const auto offer = [&](std::string_view bytes, std::uint64_t size_bytes) {
     client::PublishRequest request;
     request.region = true;
-    EXPECT_TRUE((*channel)->send({.kind = request}, deadline, fd).has_value());
-    ::close(fd);
-    for (;;) {
-      const auto answer = (*channel)->receive(deadline);
-      if (!answer.has_value()) return answer.error().message();
-      if (const auto* error = answer->get<client::ErrorReply>()) return client::error_of(*error).message();
-      if (answer->get<client::PublishTaken>() != nullptr) return std::string("taken over");
-    }
+    return offer_region(cluster.state("origin"), request, bytes, size_bytes);
   };
   const auto header = [](std::string json) {
     const std::uint64_t length = json.size();

@@ -13,6 +13,7 @@
 #include "patch/changes/change_names.h"
 #include "patch/snapshot/safetensors.h"
 #include "tests/e2e/cluster.h"
+#include "tests/e2e/offered_region.h"
 #include "weightcast/weightcast.hpp"
 
 namespace weightcast {
@@ -188,25 +189,11 @@ TEST_F(SparseTest, WhatAreNoChangesIsRefusedAndTheOriginGoesOn) {
   wc::Client trainer(cluster.state("origin"));
   trainer.publish(tensors(), {}, 30s);
   trainer.wait(1, {}, 30s);
-  const client::Cancellation cancellation;
   const auto offer = [&](std::string_view bytes, std::uint64_t changes_bytes) {
-    const int fd = ::memfd_create("hostile", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    EXPECT_EQ(::ftruncate(fd, 100'000), 0);
-    EXPECT_EQ(::pwrite(fd, bytes.data(), bytes.size(), 0), ssize_t(bytes.size()));
-    EXPECT_EQ(::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
-    const client::Deadline deadline = client::deadline_after(30'000);
-    auto channel = client::LocalChannel::open(cluster.state("origin"), deadline, cancellation);
     client::PublishChangesRequest request;
     request.base_version = 1;
     request.changes_bytes = changes_bytes;
-    EXPECT_TRUE((*channel)->send({.kind = request}, deadline, fd).has_value());
-    ::close(fd);
-    for (;;) {
-      const auto answer = (*channel)->receive(deadline);
-      if (!answer.has_value()) return answer.error().message();
-      if (const auto* error = answer->get<client::ErrorReply>()) return client::error_of(*error).message();
-      if (answer->get<client::PublishTaken>() != nullptr) return std::string("taken over");
-    }
+    return offer_region(cluster.state("origin"), request, bytes, 100'000);
   };
   const auto file = [](const std::string& json, const std::string& data) {
     const std::uint64_t length = json.size();

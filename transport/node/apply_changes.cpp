@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/memory_file.h"
 #include "patch/changes/change_file.h"
 #include "patch/codec/segment_codec.h"
 #include "patch/snapshot/snapshot.h"
@@ -103,41 +104,6 @@ struct Workbench {
   std::vector<CellChanges> earlier;  // of the lists that lead to the base
   Window window;
   std::vector<std::byte> scratch;  // for the editor
-};
-
-/// Bytes of this process as a file.
-class MemoryFile final : public File {
- public:
-  explicit MemoryFile(std::uint64_t size) : bytes_(new std::byte[size]), size_(size) {}
-  [[nodiscard]] MutableBytes bytes() const { return {bytes_.get(), size_}; }
-
-  Result<std::size_t> read_at(std::uint64_t offset, MutableBytes into) override {
-    if (offset >= size_) return 0;
-    const std::size_t size = std::min<std::uint64_t>(into.size(), size_ - offset);
-    std::memcpy(into.data(), bytes_.get() + offset, size);
-    return size;
-  }
-  Result<FileInfo> info() override {
-    FileInfo info;
-    info.kind = FileInfo::Kind::kFile;
-    info.size_bytes = size_;
-    return info;
-  }
-  Result<std::size_t> write_at(std::uint64_t, Bytes) override { return refuse(); }
-  Result<std::size_t> append(Bytes) override { return refuse(); }
-  Status allocate(std::uint64_t) override { return refuse(); }
-  Status truncate(std::uint64_t) override { return refuse(); }
-  Result<std::optional<std::uint64_t>> next_data(std::uint64_t) override { return refuse(); }
-  Status sync_data() override { return refuse(); }
-  Status lock() override { return refuse(); }
-  Status check_unshared() override { return refuse(); }
-  void advise_random() override {}
-  Result<std::unique_ptr<Mapping>> map() override { return refuse(); }
-
- private:
-  static Error refuse() { return fail(Errc::kUnsupported, Op::kWrite, "a list of changes in memory is only read"); }
-  const std::unique_ptr<std::byte[]> bytes_;  // not cleared first
-  const std::uint64_t size_;
 };
 
 /// The source of a full payload: a version of the store, and the cells of it that have changed.

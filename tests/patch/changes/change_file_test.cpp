@@ -9,6 +9,7 @@
 #include <map>
 #include <random>
 
+#include "base/memory_file.h"
 #include "patch/codec/segment.h"
 #include "tests/patch/safetensors_bytes.h"
 #include "tests/patch/temp_dir.h"
@@ -240,7 +241,7 @@ TEST_F(ChangeFileTest, RefusesValuesThatAreNotFinite) {
 }
 
 /// A file that its owner writes to between any two reads.
-class RestlessFile final : public File {
+class RestlessFile final : public ReadOnlyFile {
  public:
   RestlessFile(std::string bytes, std::size_t data_at, unsigned seed)
       : bytes_(std::move(bytes)), data_at_(data_at), random_(seed) {}
@@ -256,19 +257,8 @@ class RestlessFile final : public File {
     info.size_bytes = bytes_.size();
     return info;
   }
-  Result<std::size_t> write_at(std::uint64_t, Bytes) override { return no(); }
-  Result<std::size_t> append(Bytes) override { return no(); }
-  Status allocate(std::uint64_t) override { return no(); }
-  Status truncate(std::uint64_t) override { return no(); }
-  Result<std::optional<std::uint64_t>> next_data(std::uint64_t) override { return no(); }
-  Status sync_data() override { return no(); }
-  Status lock() override { return no(); }
-  Status check_unshared() override { return no(); }
-  void advise_random() override {}
-  Result<std::unique_ptr<Mapping>> map() override { return no(); }
 
  private:
-  static Error no() { return fail(Errc::kUnsupported, Op::kOpen, "read only"); }
   std::string bytes_;
   const std::size_t data_at_;
   std::mt19937 random_;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/transport/core/origin/origin_fixture.h"
+#include "tests/transport/core/worker_fixture.h"
 #include "transport/core/worker/worker_core.h"
 
 namespace weightcast {
@@ -133,14 +134,7 @@ TEST_F(OriginIdentity, BeforeAnIntroductionNothingElseIsHeard) {
 }
 
 struct WorkerIdentity : ::testing::Test {
-  WorkerConfig config = [] {
-    WorkerConfig c;
-    c.name = "w";
-    c.origin_host = "origin";
-    c.origin_port = 1;
-    c.listen_port = 2;
-    return c;
-  }();
+  WorkerConfig config = worker_config();
   WorkerCore worker{config};
   Instant now{1h};
   std::vector<action::Connect> dialled;

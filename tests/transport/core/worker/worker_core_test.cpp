@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/transport/core/payload_fixture.h"
+#include "tests/transport/core/worker_fixture.h"
 
 namespace weightcast {
 namespace {
@@ -12,14 +13,7 @@ namespace {
 using namespace std::chrono_literals;
 
 struct WorkerCoreTest : testing::Test {
-  WorkerConfig config = [] {
-    WorkerConfig c;
-    c.name = "w";
-    c.origin_host = "origin";
-    c.origin_port = 1;
-    c.listen_port = 2;
-    return c;
-  }();
+  WorkerConfig config = worker_config();
   WorkerCore worker{config};
   Instant now{1h};
   ConnId origin{};
