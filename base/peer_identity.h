@@ -8,7 +8,7 @@
 
 namespace weightcast {
 
-/// What a node is in its cluster.
+/// A node's part in its cluster.
 enum class Role : std::uint8_t { kOrigin, kWorker };
 
 /// SHA-256 of a public key, as DER encodes it.
@@ -17,7 +17,7 @@ struct KeyId {
   auto operator<=>(const KeyId&) const = default;
 };
 
-/// Who a peer has proven to be, by the certificate of its connection.
+/// The identity that a peer has proven, by the certificate of its connection.
 struct PeerIdentity {
   Role role = Role::kWorker;
   std::string name;

@@ -61,7 +61,7 @@ class LocalChannel {
 
 /// The Error that an ErrorReply carries.
 [[nodiscard]] Error error_of(const ErrorReply& reply);
-/// What an answer is that the request does not have.
+/// The Error for an answer of a kind that the request does not have.
 [[nodiscard]] Error unknown_answer();
 
 }  // namespace weightcast::client

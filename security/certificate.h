@@ -10,7 +10,7 @@
 
 namespace weightcast {
 
-/// What the key of a certificate may do.
+/// The use that a certificate allows of its key.
 enum class KeyUse : std::uint8_t {
   kAuthority,  ///< sign certificates and the list of revoked ones
   kOrigin,     ///< speak as the origin
@@ -20,7 +20,7 @@ enum class KeyUse : std::uint8_t {
 
 [[nodiscard]] std::string_view to_string(KeyUse use);
 
-/// What a certificate of ours says. All of it is vouched for only by whoever signed it.
+/// The contents of a certificate of ours. All of it is vouched for only by whoever signed it.
 struct CertificateInfo {
   KeyUse use = KeyUse::kWorker;
   std::string name;     ///< of the node; of the authority: its cluster

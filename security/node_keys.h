@@ -42,7 +42,7 @@ struct NodeKeys {
 /// The text of such a file, with a first line for people.
 [[nodiscard]] Secret to_text(const NodeKeys& keys);
 
-/// What a PEM text holds, in its order.
+/// The contents of a PEM text, in its order.
 struct PemContents {
   std::vector<UniqueKey> keys;
   std::vector<UniqueX509> certificates;

@@ -33,7 +33,7 @@ using UniqueGeneralNames = std::unique_ptr<GENERAL_NAMES, OpensslFree<GENERAL_NA
 /// Harmless when repeated.
 void set_up_openssl();
 
-/// What OpenSSL says of the last call of this thread that failed. Empties its queue of errors.
+/// OpenSSL's text for the last call of this thread that failed. Empties its queue of errors.
 [[nodiscard]] std::string take_openssl_error();
 
 /// The contents of a BIO in memory.

@@ -30,7 +30,7 @@ bool has_fast_aes() {
 #endif
 }
 
-/// What a peer says of us, in words for a person.
+/// A peer's reason to refuse this node, in words for a person.
 std::optional<std::string> refusal_of(int reason) {
   switch (reason) {
     case SSL_R_TLSV1_ALERT_UNKNOWN_CA: return "it belongs to another cluster, and refuses this node's certificate";
@@ -48,7 +48,7 @@ std::optional<std::string> refusal_of(int reason) {
 
 }  // namespace
 
-/// What OpenSSL calls. A session's SSL has the session as its application data, and the session's BIO, too.
+/// The functions that OpenSSL calls. A session's SSL and its BIO have the session as their application data.
 struct TlsCallbacks {
   static TlsSession& session_of(BIO* bio) { return *static_cast<TlsSession*>(BIO_get_data(bio)); }
   static TlsSession& session_of(const SSL* ssl) { return *static_cast<TlsSession*>(SSL_get_app_data(ssl)); }

@@ -17,7 +17,7 @@ struct SparseBenchOptions {
   std::string scratch;
 };
 
-/// What the same step costs an origin as a whole snapshot and as changes. Medians over the repetitions, which take
+/// The cost of one step at an origin, as a whole snapshot and as changes. Medians over the repetitions, which take
 /// turns; wall-clock time from the beginning of the take-over, and processor time of all its threads. Each origin gets
 /// every step.
 struct SparseBenchResult {

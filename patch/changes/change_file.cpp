@@ -137,7 +137,7 @@ Status ChangeFile::read(std::uint64_t offset, std::uint32_t size, unsigned cell_
     const std::uint64_t to = std::min(end, tensor_at + at->tensor->size_bytes) - tensor_at;
     const std::uint64_t last = (to + at->element_bytes - 1) / at->element_bytes;
     WC_TRY(read_tensor(*at, from / at->element_bytes, last, offset, cell_bytes, finite_only, out));
-    // What stands in elements that the range holds in part.
+    // Drop the cells beyond the range, of an element that it holds in part.
     while (!out.cells.empty() && std::uint64_t{out.cells.back()} * cell_bytes >= size) {
       out.cells.pop_back();
       out.values.resize(out.values.size() - cell_bytes);
