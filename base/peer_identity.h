@@ -22,7 +22,7 @@ struct PeerIdentity {
   Role role = Role::kWorker;
   std::string name;
   KeyId key;
-  std::string serial;                ///< of the certificate
+  std::string serial;               ///< of the certificate
   std::int64_t expires_unix_s = 0;  ///< the certificate's last second
 
   bool operator==(const PeerIdentity&) const = default;

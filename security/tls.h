@@ -112,7 +112,7 @@ class TlsSession {
   PeerIdentity peer_;
   std::optional<Error> error_;        // of reading the wire, or what a read met after bytes that it returned
   std::optional<Error> write_error_;  // of writing to it: what the peer said before can still be read
-  std::optional<Error> peer_error_;  // why its certificate was refused; the alert that tells it may still leave
+  std::optional<Error> peer_error_;   // why its certificate was refused; the alert that tells it may still leave
   std::string output_;
   std::string small_;  // pieces that share a record
   std::uint64_t wire_bytes_received_ = 0;
