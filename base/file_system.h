@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/digest.h"
+#include "base/checksum.h"
 #include "base/open_files.h"
 #include "base/result.h"
 #include "base/units.h"

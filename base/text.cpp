@@ -89,4 +89,11 @@ std::string_view cut_text(std::string_view text, std::size_t bytes_max) {
   return text.substr(0, end);
 }
 
+std::string hex_of(std::span<const std::byte> bytes) {
+  std::string out;
+  out.reserve(2 * bytes.size());
+  for (const std::byte b : bytes) fmt::format_to(std::back_inserter(out), "{:02x}", std::to_integer<unsigned>(b));
+  return out;
+}
+
 }  // namespace weightcast

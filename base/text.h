@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -14,5 +15,8 @@ namespace weightcast {
 /// The beginning of `text`: at most `bytes_max` bytes, cut between two characters. In text that is not UTF-8 the cut is
 /// at most three bytes earlier.
 [[nodiscard]] std::string_view cut_text(std::string_view text, std::size_t bytes_max);
+
+/// Two lower-case hexadecimal digits for each byte.
+[[nodiscard]] std::string hex_of(std::span<const std::byte> bytes);
 
 }  // namespace weightcast

@@ -8,7 +8,7 @@
 #include <span>
 #include <string>
 
-#include "base/digest.h"
+#include "base/checksum.h"
 #include "base/peer_identity.h"
 #include "base/result.h"
 #include "base/units.h"

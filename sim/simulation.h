@@ -72,7 +72,7 @@ class Simulation final : private NetworkHandler {
   /// Stands for the bytes of a payload, which do not exist.
   struct Payload {
     std::shared_ptr<const Manifest> manifest;  // of the complete payload
-    std::vector<Digest> digests;
+    std::vector<Checksum> digests;
     bool complete = false;          // in the origin's store
     std::uint32_t made_chunks = 0;  // so far; all of one that is complete
   };

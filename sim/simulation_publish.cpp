@@ -4,10 +4,10 @@
 namespace weightcast::sim {
 namespace {
 
-Digest digest_of_chunk(PayloadId payload, ChunkIndex chunk) {
+Checksum digest_of_chunk(PayloadId payload, ChunkIndex chunk) {
   Random random(payload.version.value * 0x100000001b3 ^ std::hash<PayloadId>()(payload) ^ chunk.value);
-  Digest digest;
-  for (std::size_t i = 0; i < Digest::kBytes; i += 8) {
+  Checksum digest;
+  for (std::size_t i = 0; i < Checksum::kBytes; i += 8) {
     const std::uint64_t word = random.next();
     std::copy_n(reinterpret_cast<const std::byte*>(&word), 8, digest.bytes.begin() + static_cast<std::ptrdiff_t>(i));
   }

@@ -47,8 +47,8 @@ class OldSnapshot {
   [[nodiscard]] SnapshotLayout layout() const { return source_ ? layout_of(*source_) : SnapshotLayout{}; }
   [[nodiscard]] const ByteSource& stream() const { return *stream_; }
   /// Zero of nothing.
-  [[nodiscard]] Result<Digest> digest(unsigned threads) const {
-    return source_ ? snapshot_digest(*source_, threads) : Result<Digest>(Digest{});
+  [[nodiscard]] Result<Checksum> digest(unsigned threads) const {
+    return source_ ? snapshot_digest(*source_, threads) : Result<Checksum>(Checksum{});
   }
   [[nodiscard]] Status check_unchanged() const { return source_ ? source_->check_unchanged() : Status(); }
   [[nodiscard]] Version version(std::uint64_t said) const { return source_ ? Version{said} : kNoVersion; }
@@ -174,7 +174,7 @@ Status apply(const PatchFlags& flags) {
             }));
   const PatchHead& head = *reader.head();
   if (!application) WC_TRY(start(head));
-  WC_ASSIGN(const Digest digest, application->applier.finish(end));
+  WC_ASSIGN(const Checksum digest, application->applier.finish(end));
   if (digest != head.identity.result_digest) {
     return fail(Errc::kCorrupt, Op::kVerify, fmt::format("{}: not the snapshot that the patch leads to", flags.output));
   }

@@ -134,13 +134,13 @@ Result<std::vector<CodecCase>> run_trace(const TraceSpec& spec, std::span<const 
   Cost compare, copy_digest;
   for (unsigned repetition = 0; repetition < options.repetitions; ++repetition) {
     int difference = 1;
-    Digest digest;
+    Checksum digest;
     copy_digest.measure([&] {
       std::memcpy(target.data(), trace.base.data(), target.size());
-      digest = digest_of(target);
+      digest = checksum_of(target);
     });
     compare.measure([&] { difference = std::memcmp(target.data(), trace.base.data(), target.size()); });
-    WC_CHECK(difference == 0 && digest != Digest{});
+    WC_CHECK(difference == 0 && digest != Checksum{});
     for (Contender& contender : contenders) {
       std::memcpy(target.data(), trace.base.data(), target.size());
       WC_TRY(time_once(contender, trace, target));

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <span>
 
-#include "base/digest.h"
+#include "base/checksum.h"
 #include "patch/snapshot/tensor.h"
 
 namespace weightcast::bench {

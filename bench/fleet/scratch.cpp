@@ -104,7 +104,7 @@ Result<Payload> make_payload(const std::filesystem::path& path, std::uint64_t by
 
   const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   if (!file.valid()) return fail_errno(errno, Op::kOpen, path.string());
-  DigestStream digest;
+  ChecksumStream digest;
   const auto append = [&](Bytes piece) {
     digest.update(piece);
     return write_all(file.get(), piece, path.string());
@@ -126,7 +126,7 @@ Status check_installed(const std::filesystem::path& state, const Payload& payloa
   const std::filesystem::path path = state / "current" / "model.safetensors";
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.valid()) return fail_errno(errno, Op::kOpen, path.string());
-  DigestStream digest;
+  ChecksumStream digest;
   std::uint64_t bytes = 0;
   std::vector<std::byte> block(kMiB);
   for (;;) {

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/digest.h"
+#include "base/checksum.h"
 #include "base/result.h"
 
 namespace weightcast::bench {
@@ -38,7 +38,7 @@ enum class Content : std::uint8_t {
 struct Payload {
   std::filesystem::path path;
   std::uint64_t bytes = 0;
-  Digest digest{};
+  Checksum digest{};
 };
 
 /// Errors: kInvalidArgument (fewer than 4 KiB), kNoSpace, kIo.

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "base/digest.h"
+#include "base/checksum.h"
 #include "base/result.h"
 #include "transport/io/net/frame_connection.h"
 #include "transport/io/unique_fd.h"

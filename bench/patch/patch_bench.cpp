@@ -43,7 +43,7 @@ Result<Payload> write_snapshot(const std::filesystem::path& path, Bytes weights,
   WC_ASSIGN(const SafetensorsLayout layout, lay_out_safetensors(std::span(&tensor, 1), {}));
   PosixFileSystem files;
   WC_ASSIGN(const std::unique_ptr<File> file, files.open(path, {.write = true, .create = Create::kEmpty}));
-  DigestStream digest;
+  ChecksumStream digest;
   std::uint64_t at = 0;
   const auto append = [&](Bytes piece) -> Status {
     digest.update(piece);

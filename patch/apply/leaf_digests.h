@@ -18,15 +18,15 @@ class LeafDigests {
   explicit LeafDigests(std::uint64_t stream_bytes) : stream_bytes_(stream_bytes) {}
 
   /// The digest of the leaf's bytes before `offset`; nothing if it is not known.
-  [[nodiscard]] std::optional<DigestStream> take(std::uint64_t offset);
+  [[nodiscard]] std::optional<ChecksumStream> take(std::uint64_t offset);
 
   /// Puts back a digest that covers the leaf up to `end`. Returns the leaf's digest if `end` is the leaf's end.
-  std::optional<Digest> put(std::uint64_t end, DigestStream digest);
+  std::optional<Checksum> put(std::uint64_t end, ChecksumStream digest);
 
  private:
   const std::uint64_t stream_bytes_;
   std::mutex mutex_;
-  std::map<std::uint64_t, DigestStream> open_;  // by where they go on
+  std::map<std::uint64_t, ChecksumStream> open_;  // by where they go on
 };
 
 }  // namespace weightcast

@@ -13,7 +13,7 @@ Status check_applies(const PatchIdentity& patch, const PatchIdentity& held) {
                 fmt::format("the patch is for model '{}', this is '{}'", patch.model_id, held.model_id));
   }
   const bool same_version = patch.base_version == held.base_version;
-  const bool known = patch.base_digest != Digest{} && held.base_digest != Digest{};
+  const bool known = patch.base_digest != Checksum{} && held.base_digest != Checksum{};
   if (!same_version || (known && patch.base_digest != held.base_digest)) {
     return fail(
         Errc::kWrongBase, Op::kDecode,
@@ -110,7 +110,7 @@ Status PatchApplier::make(const Segment& segment, Window& window) {
   const std::uint64_t end = range.result_offset + range.size_bytes;
   const unsigned cell_bytes = geometry_of(range.kind).bytes;
   WC_ASSIGN(SegmentDecoder decoder, SegmentDecoder::start(segment, *options_.kernels));
-  std::optional<DigestStream> leaf = options_.hashes ? leaves_.take(range.result_offset) : std::nullopt;
+  std::optional<ChecksumStream> leaf = options_.hashes ? leaves_.take(range.result_offset) : std::nullopt;
   const bool is_late = options_.hashes && !leaf;
   for (std::uint64_t at = range.result_offset; at < end;) {
     // As far as one write to a file should go, but whole cells and not beyond the end.
@@ -142,7 +142,7 @@ std::uint64_t PatchApplier::leaf_end(std::uint64_t offset) const {
 
 // Goes on with the leaf's digest by the bytes that stand at `offset`, and with the next leaf's. Nothing is to be done
 // with a leaf of which the bytes before are not known.
-void PatchApplier::hash(std::uint64_t offset, Bytes bytes, std::optional<DigestStream>& leaf) {
+void PatchApplier::hash(std::uint64_t offset, Bytes bytes, std::optional<ChecksumStream>& leaf) {
   while (!bytes.empty()) {
     if (offset % kDigestBlockBytes == 0) leaf.emplace();
     const Bytes part = bytes.first(std::min<std::uint64_t>(bytes.size(), leaf_end(offset) - offset));
@@ -159,8 +159,8 @@ void PatchApplier::hash(std::uint64_t offset, Bytes bytes, std::optional<DigestS
 
 // Goes on with the digest of a leaf that is hashed as far as `at`: by reading back what stands there already, because
 // it was made before this was known, then by leaving it to whoever makes what follows.
-Status PatchApplier::go_on(std::uint64_t at, DigestStream digest, Window& window) {
-  for (std::optional<DigestStream> leaf = std::move(digest); leaf;) {
+Status PatchApplier::go_on(std::uint64_t at, ChecksumStream digest, Window& window) {
+  for (std::optional<ChecksumStream> leaf = std::move(digest); leaf;) {
     std::uint64_t end = 0;
     {
       const std::lock_guard lock(mutex_);
@@ -184,7 +184,7 @@ Status PatchApplier::go_on(std::uint64_t at, DigestStream digest, Window& window
 // [begin, end) of a leaf is written, but was not hashed, because what stands before it was not: now it is, or whoever
 // makes it goes on.
 Status PatchApplier::catch_up(std::uint64_t begin, std::uint64_t end, Window& window) {
-  std::optional<DigestStream> leaf;
+  std::optional<ChecksumStream> leaf;
   {
     const std::lock_guard lock(mutex_);
     unhashed_.emplace(begin, end);
@@ -198,13 +198,13 @@ std::size_t PatchApplier::missing() const {
   return std::size_t(std::count_if(states_.begin(), states_.end(), [](State s) { return s != State::kApplied; }));
 }
 
-Result<Digest> PatchApplier::finish(const PatchEnd& end) const {
+Result<Checksum> PatchApplier::finish(const PatchEnd& end) const {
   if (const std::size_t left = missing(); left > 0) {
     return fail(Errc::kCorrupt, Op::kDecode,
                 fmt::format("{} of {} patch segments are missing; fetch them", left, plan_.size()));
   }
   WC_TRY(check_end(end, results_));
-  return options_.hashes ? digest_.root() : Digest{};
+  return options_.hashes ? digest_.root() : Checksum{};
 }
 
 }  // namespace weightcast

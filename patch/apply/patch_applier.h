@@ -67,15 +67,15 @@ class PatchApplier {
 
   /// The digest of the complete result; zero if ApplyOptions::hashes is not set. Not while apply() runs. Errors:
   /// kCorrupt (segments are missing, or the digest of all results differs from the one in `end`).
-  Result<Digest> finish(const PatchEnd& end) const;
+  Result<Checksum> finish(const PatchEnd& end) const;
 
  private:
   enum class State : std::uint8_t { kMissing, kTaken, kApplied };
   class Window;
 
   Status make(const Segment& segment, Window& window);
-  void hash(std::uint64_t offset, Bytes bytes, std::optional<DigestStream>& leaf);
-  Status go_on(std::uint64_t at, DigestStream digest, Window& window);
+  void hash(std::uint64_t offset, Bytes bytes, std::optional<ChecksumStream>& leaf);
+  Status go_on(std::uint64_t at, ChecksumStream digest, Window& window);
   Status catch_up(std::uint64_t begin, std::uint64_t end, Window& window);
   [[nodiscard]] std::uint64_t leaf_end(std::uint64_t offset) const;
   [[nodiscard]] std::uint64_t offset_in_file(std::uint64_t offset) const;
@@ -88,7 +88,7 @@ class PatchApplier {
 
   mutable std::mutex mutex_;  // guards what follows
   std::vector<State> states_;
-  std::vector<Digest> results_;
+  std::vector<Checksum> results_;
   SnapshotDigest digest_;
   // By where it begins: what go_on() is to read back, up to where.
   std::map<std::uint64_t, std::uint64_t> unhashed_;

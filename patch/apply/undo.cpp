@@ -17,12 +17,12 @@ constexpr std::uint64_t kFileMagic = 0x01'4f'44'4e'55'43'57'00;  // "\0WCUNDO" a
 constexpr std::uint32_t kRecordMagic = 0x4f444e57;               // "WNDO"
 // A disk writes a sector of 512 bytes whole or not at all, and the file's first bytes fit into one.
 constexpr std::size_t kTagBytesMax = 256;
-constexpr std::size_t kRecordPrefixBytes = 4 + 8 + Digest::kBytes;
+constexpr std::size_t kRecordPrefixBytes = 4 + 8 + Checksum::kBytes;
 // Runs closer than this are joined: a run costs two numbers.
 constexpr std::size_t kJoinBytes = 4;
 
-Digest record_digest(Bytes fields, Bytes body) {
-  DigestStream digest;
+Checksum record_digest(Bytes fields, Bytes body) {
+  ChecksumStream digest;
   digest.update(fields);
   digest.update(body);
   return digest.digest();
@@ -81,7 +81,7 @@ Result<Records> scan(File& file, const std::string& path) {
         path + ": it does not begin as an undo journal; the data it belongs to cannot be trusted, fetch it whole");
   };
   Records records;
-  std::vector<std::byte> bytes(std::min<std::uint64_t>(size, 8 + 4 + kTagBytesMax + Digest::kBytes));
+  std::vector<std::byte> bytes(std::min<std::uint64_t>(size, 8 + 4 + kTagBytesMax + Checksum::kBytes));
   WC_TRY(read_fully(file, 0, bytes, path));
   ByteReader reader(bytes);
   const auto magic = reader.fixed<std::uint64_t>();
@@ -91,9 +91,9 @@ Result<Records> scan(File& file, const std::string& path) {
   if (magic != kFileMagic || tag_bytes > kTagBytesMax) return damaged();
   const Bytes tag = reader.bytes(tag_bytes);
   const std::size_t fields_bytes = reader.position();
-  const Digest digest = reader.digest();
+  const Checksum digest = reader.digest();
   if (!reader.ok()) return records;  // as above
-  if (digest != digest_of(Bytes(bytes).first(fields_bytes))) return damaged();
+  if (digest != checksum_of(Bytes(bytes).first(fields_bytes))) return damaged();
   records.tag.assign(reinterpret_cast<const char*>(tag.data()), tag.size());
 
   std::vector<std::byte> body;
@@ -151,7 +151,7 @@ Result<UndoJournal> UndoJournal::create(FileSystem& files, const std::string& pa
   writer.fixed(kFileMagic);
   writer.fixed(std::uint32_t(tag.size()));
   writer.bytes(std::as_bytes(std::span(tag.data(), tag.size())));
-  writer.digest(digest_of(bytes));
+  writer.digest(checksum_of(bytes));
   WC_TRY(write_fully(*file, 0, bytes, path));
   // At once: by its first bytes, and by its name, it is known that there is nothing else to put back.
   WC_TRY(file->sync_data());

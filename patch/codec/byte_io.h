@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/digest.h"
+#include "base/checksum.h"
 
 namespace weightcast {
 
@@ -31,7 +31,7 @@ class ByteWriter {
     varint(text.size());
     bytes(std::as_bytes(std::span(text.data(), text.size())));
   }
-  void digest(const Digest& digest) { bytes(digest.bytes); }
+  void digest(const Checksum& digest) { bytes(digest.bytes); }
 
  private:
   std::vector<std::byte>& out_;
@@ -85,10 +85,10 @@ class ByteReader {
     const Bytes field = bytes(ok_ ? size : 0);
     return {reinterpret_cast<const char*>(field.data()), field.size()};
   }
-  Digest digest() {
-    Digest digest;
-    if (const Bytes field = bytes(Digest::kBytes); !field.empty()) {
-      std::memcpy(digest.bytes.data(), field.data(), Digest::kBytes);
+  Checksum digest() {
+    Checksum digest;
+    if (const Bytes field = bytes(Checksum::kBytes); !field.empty()) {
+      std::memcpy(digest.bytes.data(), field.data(), Checksum::kBytes);
     }
     return digest;
   }

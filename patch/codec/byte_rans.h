@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "base/digest.h"
+#include "base/checksum.h"
 #include "patch/kernels/kernels.h"
 
 namespace weightcast {

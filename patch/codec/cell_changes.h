@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include "base/digest.h"
+#include "base/checksum.h"
 #include "base/result.h"
 
 namespace weightcast {

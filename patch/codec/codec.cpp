@@ -108,7 +108,7 @@ Result<PatchSummary> write_frames(const PatchHead& head, const std::vector<Segme
   std::vector<std::byte> frame;
   write_head(head, frame);
   WC_TRY(emit(frame));
-  DigestStream results;
+  ChecksumStream results;
   const auto put = [&](const EncodedSegment& segment) {
     results.update(segment.header.result_digest.bytes);
     summary.cells += segment.header.range.size_bytes / geometry_of(segment.header.range.kind).bytes;

@@ -221,7 +221,7 @@ void write_head(const PatchHead& head, std::vector<std::byte>& out) {
   framer.fixed(kHeadMagic);
   framer.fixed(std::uint32_t(packed.size()));
   framer.fixed(std::uint32_t(body.size()));
-  DigestStream digest;
+  ChecksumStream digest;
   digest.update(frame);
   digest.update(packed);
   framer.digest(digest.digest());
@@ -250,11 +250,11 @@ Result<std::size_t> peek_head(Bytes prefix) {
 Result<PatchHead> read_head(Bytes frame) {
   WC_ASSIGN(const std::size_t frame_bytes, peek_head(frame));
   if (frame.size() != frame_bytes) return corrupt("it is cut short or has bytes left over");
-  constexpr std::size_t kFieldBytes = kHeadPrefixBytes - Digest::kBytes;
+  constexpr std::size_t kFieldBytes = kHeadPrefixBytes - Checksum::kBytes;
   ByteReader prefix(frame.first(kHeadPrefixBytes));
   (void)prefix.bytes(kFieldBytes - 4);
   const auto body_bytes = prefix.fixed<std::uint32_t>();
-  DigestStream digest;
+  ChecksumStream digest;
   digest.update(frame.first(kFieldBytes));
   digest.update(frame.subspan(kHeadPrefixBytes));
   if (prefix.digest() != digest.digest()) return corrupt("its digest does not match");
@@ -322,9 +322,9 @@ Result<PatchHead> read_head(Bytes frame) {
   return head;
 }
 
-Status check_end(const PatchEnd& end, std::span<const Digest> results) {
-  DigestStream all;
-  for (const Digest& digest : results) all.update(digest.bytes);
+Status check_end(const PatchEnd& end, std::span<const Checksum> results) {
+  ChecksumStream all;
+  for (const Checksum& digest : results) all.update(digest.bytes);
   if (end.segments == results.size() && all.digest() == end.results_digest) return {};
   return fail(Errc::kCorrupt, Op::kVerify, "the patch's end belongs to other segments; fetch the patch again");
 }
@@ -335,7 +335,7 @@ void write_end(const PatchEnd& end, std::vector<std::byte>& out) {
   writer.fixed(kEndMagic);
   writer.fixed(end.segments);
   writer.digest(end.results_digest);
-  writer.digest(digest_of(Bytes(out).subspan(begin)));
+  writer.digest(checksum_of(Bytes(out).subspan(begin)));
 }
 
 Result<PatchEnd> read_end(Bytes frame) {
@@ -348,7 +348,7 @@ Result<PatchEnd> read_end(Bytes frame) {
   PatchEnd end;
   end.segments = reader.fixed<std::uint32_t>();
   end.results_digest = reader.digest();
-  if (magic != kEndMagic || reader.digest() != digest_of(frame.first(kEndBytes - Digest::kBytes))) return damaged();
+  if (magic != kEndMagic || reader.digest() != checksum_of(frame.first(kEndBytes - Checksum::kBytes))) return damaged();
   return end;
 }
 

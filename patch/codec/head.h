@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "base/digest.h"
+#include "base/checksum.h"
 #include "base/ids.h"
 #include "base/result.h"
 #include "patch/codec/segment.h"
@@ -24,8 +24,8 @@ struct PatchIdentity {
   std::string model_id;
   Version base_version;  ///< kNoVersion of a packed snapshot
   Version version;
-  Digest base_digest;
-  Digest result_digest;
+  Checksum base_digest;
+  Checksum result_digest;
 
   bool operator==(const PatchIdentity&) const = default;
 };
@@ -102,12 +102,12 @@ Result<PatchHead> read_head(Bytes frame);
 struct PatchEnd {
   std::uint32_t segments = 0;
   /// The digest of the segments' result digests, concatenated in the order of their indices.
-  Digest results_digest;
+  Checksum results_digest;
 
   bool operator==(const PatchEnd&) const = default;
 };
 /// Checks that the end belongs to segments with these results. Errors: kCorrupt.
-[[nodiscard]] Status check_end(const PatchEnd& end, std::span<const Digest> results);
+[[nodiscard]] Status check_end(const PatchEnd& end, std::span<const Checksum> results);
 
 inline constexpr std::uint32_t kEndMagic = 0x444e4557;  // "WEND"
 inline constexpr std::size_t kEndBytes = 40;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "base/digest.h"
+#include "base/checksum.h"
 
 namespace weightcast {
 
@@ -44,7 +44,7 @@ class ChunkPrefetch {
 
 /// Hashes a chunk that is in the cache, in pieces, so that the next one's arrival goes on meanwhile.
 template <bool SecondIsWritten>
-void update_digest(DigestStream& digest, Bytes bytes, ChunkPrefetch<SecondIsWritten>& prefetch) {
+void update_digest(ChecksumStream& digest, Bytes bytes, ChunkPrefetch<SecondIsWritten>& prefetch) {
   constexpr std::size_t kPieceBytes = 1024;
   for (; !bytes.empty(); bytes = bytes.subspan(std::min(bytes.size(), kPieceBytes))) {
     prefetch.step();

@@ -12,10 +12,10 @@ Error corrupt(std::string what) {
 }
 
 // Everything before the frame's digest.
-constexpr std::size_t kFieldBytes = kSegmentHeaderBytes - Digest::kBytes;
+constexpr std::size_t kFieldBytes = kSegmentHeaderBytes - Checksum::kBytes;
 
-Digest frame_digest(Bytes frame) {
-  DigestStream stream;
+Checksum frame_digest(Bytes frame) {
+  ChecksumStream stream;
   stream.update(frame.first(kFieldBytes));
   stream.update(frame.subspan(kSegmentHeaderBytes));
   return stream.digest();
@@ -50,10 +50,10 @@ void close_segment(SegmentHeader& header, std::size_t begin, std::vector<std::by
   writer.fixed(header.payload_bytes);
   writer.fixed(header.changed_cells);
   writer.digest(header.result_digest);
-  writer.digest(Digest{});
+  writer.digest(Checksum{});
   WC_CHECK(fields.size() == kSegmentHeaderBytes);
   std::copy(fields.begin(), fields.end(), out.begin() + std::ptrdiff_t(begin));
-  const Digest digest = frame_digest(Bytes(out).subspan(begin));
+  const Checksum digest = frame_digest(Bytes(out).subspan(begin));
   std::copy(digest.bytes.begin(), digest.bytes.end(), out.begin() + std::ptrdiff_t(begin + kFieldBytes));
 }
 

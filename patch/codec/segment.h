@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/digest.h"
+#include "base/checksum.h"
 #include "base/result.h"
 #include "patch/codec/cell.h"
 
@@ -49,7 +49,7 @@ struct SegmentHeader {
   /// How many cells differ from the base; all, if there is no base. The decoder of kSparse relies on it.
   std::uint32_t changed_cells = 0;
   /// The digest of the new cells.
-  Digest result_digest;
+  Checksum result_digest;
 
   bool operator==(const SegmentHeader&) const = default;
 };

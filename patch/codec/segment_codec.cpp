@@ -28,7 +28,7 @@ SegmentHeader SegmentEncoder::encode_whole(const SegmentRange& range, Bytes afte
   header.range = range;
   header.mode = SegmentMode::kPlanes;
   header.changed_cells = range.size_bytes / geometry_of(range.kind).bytes;
-  header.result_digest = digest_of(after);
+  header.result_digest = checksum_of(after);
   const std::size_t begin = out.size(), payload = begin + kSegmentHeaderBytes;
   out.reserve(payload + after.size());
   out.resize(payload);

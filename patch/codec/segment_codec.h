@@ -85,7 +85,7 @@ class SegmentDecoder {
   SegmentHeader header_;
   Payload payload_;
   std::uint32_t done_bytes_ = 0;
-  DigestStream digest_;
+  ChecksumStream digest_;
 };
 
 /// Decodes all cells of a segment. `after` is as long as its range. `before` and errors are as for

@@ -144,7 +144,7 @@ void SparseEncoder::scan(Bytes before, Bytes after) {
   constexpr std::size_t kWidth = sizeof(typename CellOps<Kind>::Cell);
   const std::size_t cells = before.size() / kWidth;
   begin_scan();
-  DigestStream digest;
+  ChecksumStream digest;
   for (std::size_t begin = 0; begin < cells; begin += kChunkCells) {
     const std::size_t count = std::min(kChunkCells, cells - begin);
     const std::byte* old_cells = before.data() + begin * kWidth;

@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "base/digest.h"
+#include "base/checksum.h"
 #include "base/result.h"
 #include "patch/codec/cell.h"
 #include "patch/codec/cell_changes.h"
@@ -27,7 +27,7 @@ class SparseEncoder {
 
   struct Outcome {
     std::uint32_t changed_cells = 0;
-    Digest result_digest;
+    Checksum result_digest;
     /// The changes are clustered, which the model does not expect. Another mode may be shorter.
     bool clustered = false;
     /// More than kChangesMax cells changed. They were counted and digested, but not coded.
@@ -128,7 +128,7 @@ class SparseEncoder {
   std::uint64_t origin_ = 0;
   std::size_t changed_cells_ = 0;
   std::uint32_t touched_blocks_ = 0;
-  Digest result_digest_;
+  Checksum result_digest_;
 
   // Of a range whose changes are listed.
   CellKind kind_{};
@@ -137,7 +137,7 @@ class SparseEncoder {
   std::size_t next_cell_ = 0;
   std::size_t next_listed_ = 0;
   std::array<std::uint32_t, kChunkCells> value_of_;  // for each in changed_: which of the listed
-  DigestStream digest_;
+  ChecksumStream digest_;
   bool scanned_again_ = false;
 };
 
@@ -152,7 +152,7 @@ class SparseDecoder {
   /// `digest` with them. Both have the same length, of whole cells. `before` may be `after` itself. Errors: kCorrupt
   /// (the payload is damaged, or `before` is not the base; only the caller can distinguish these). `after` then holds
   /// anything.
-  Status next(Bytes before, MutableBytes after, DigestStream& digest);
+  Status next(Bytes before, MutableBytes after, ChecksumStream& digest);
 
   /// To be called after the last cell. Errors: as next().
   [[nodiscard]] Status finish() const;
@@ -183,7 +183,7 @@ class SparseDecoder {
   [[nodiscard]] bool change_chunk(const WeightedChunk& chunk, std::byte* cells, ChunkPrefetch<true>& prefetch,
                                   Place& place) const;
   template <CellKind Kind>
-  Status next_cells(Bytes before, MutableBytes after, DigestStream& digest);
+  Status next_cells(Bytes before, MutableBytes after, ChecksumStream& digest);
 
   CellKind kind_;
   const Kernels* kernels_;

@@ -91,7 +91,7 @@ template <CellKind Kind>
 }
 
 template <CellKind Kind>
-Status SparseDecoder::next_cells(Bytes before, MutableBytes after, DigestStream& digest) {
+Status SparseDecoder::next_cells(Bytes before, MutableBytes after, ChecksumStream& digest) {
   constexpr std::size_t kChunkBytes = kChunkCells * sizeof(typename CellOps<Kind>::Cell);
   WeightedChunk chunk;
   Place place = place_;
@@ -112,7 +112,7 @@ Status SparseDecoder::next_cells(Bytes before, MutableBytes after, DigestStream&
   return {};
 }
 
-Status SparseDecoder::next(Bytes before, MutableBytes after, DigestStream& digest) {
+Status SparseDecoder::next(Bytes before, MutableBytes after, ChecksumStream& digest) {
   WC_CHECK(before.size() == after.size() && before.size() % geometry_of(kind_).bytes == 0);
   return with_cell_kind(kind_, [&]<CellKind Kind>() { return next_cells<Kind>(before, after, digest); });
 }

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/digest.h"
+#include "base/checksum.h"
 #include "base/result.h"
 
 namespace weightcast {

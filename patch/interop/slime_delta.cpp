@@ -202,7 +202,7 @@ Status apply_slime_tensor(SlimeEncoding encoding, Bytes frame, MutableBytes cell
 }
 
 std::string slime_checksum(SlimeChecksum checksum, Bytes bytes) {
-  return checksum == SlimeChecksum::kXxh3_128 ? digest_of(bytes).hex() : fmt::format("{:08x}", adler32(bytes));
+  return checksum == SlimeChecksum::kXxh3_128 ? checksum_of(bytes).hex() : fmt::format("{:08x}", adler32(bytes));
 }
 
 Result<SlimeSummary> export_slime_delta(FileSystem& files, const SnapshotLayout& before, const ByteSource& base,

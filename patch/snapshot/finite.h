@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/digest.h"
+#include "base/checksum.h"
 #include "base/result.h"
 
 namespace weightcast {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "base/digest.h"
+#include "base/checksum.h"
 #include "base/file_system.h"
 #include "base/result.h"
 #include "patch/snapshot/file_table.h"

@@ -42,22 +42,22 @@ std::uint64_t SnapshotDigest::leaf_size_bytes(std::size_t leaf) const {
   return std::min(kDigestBlockBytes, stream_bytes_ - leaf_offset_bytes(leaf));
 }
 
-void SnapshotDigest::set_leaf(std::size_t leaf, const Digest& digest) {
+void SnapshotDigest::set_leaf(std::size_t leaf, const Checksum& digest) {
   WC_CHECK(leaf < leaves_.size());
   leaves_[leaf] = digest;
   if (!is_set_[leaf]) ++leaves_set_;
   is_set_[leaf] = true;
 }
 
-Digest SnapshotDigest::root() const {
+Checksum SnapshotDigest::root() const {
   WC_CHECK(complete());
-  DigestStream stream;
+  ChecksumStream stream;
   stream.update(table_bytes_);
-  for (const Digest& leaf : leaves_) stream.update(leaf.bytes);
+  for (const Checksum& leaf : leaves_) stream.update(leaf.bytes);
   return stream.digest();
 }
 
-Result<Digest> snapshot_digest(const SnapshotSource& source, unsigned threads) {
+Result<Checksum> snapshot_digest(const SnapshotSource& source, unsigned threads) {
   SnapshotDigest digest(source.file_table());
   std::atomic<std::size_t> next{0};
   std::mutex mutex;  // guards `digest` and `error`
@@ -67,7 +67,7 @@ Result<Digest> snapshot_digest(const SnapshotSource& source, unsigned threads) {
     for (std::size_t leaf = next++; leaf < digest.leaf_count(); leaf = next++) {
       const MutableBytes block = MutableBytes(buffer).first(digest.leaf_size_bytes(leaf));
       const Status status = source.read_at(digest.leaf_offset_bytes(leaf), block);
-      const Digest value = digest_of(block);
+      const Checksum value = checksum_of(block);
       const std::lock_guard lock(mutex);
       if (!status.has_value()) {
         error = status.error();

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/digest.h"
+#include "base/checksum.h"
 #include "base/result.h"
 #include "patch/snapshot/file_table.h"
 
@@ -40,24 +40,24 @@ class SnapshotDigest {
   [[nodiscard]] std::uint64_t leaf_size_bytes(std::size_t leaf) const;
 
   /// Sets a leaf, for the first time or again. `leaf` < leaf_count(). One thread at a time.
-  void set_leaf(std::size_t leaf, const Digest& digest);
+  void set_leaf(std::size_t leaf, const Checksum& digest);
 
   /// Whether every leaf is set.
   [[nodiscard]] bool complete() const { return leaves_set_ == leaves_.size(); }
 
   /// The root. Only when complete().
-  [[nodiscard]] Digest root() const;
+  [[nodiscard]] Checksum root() const;
 
  private:
   std::uint64_t stream_bytes_;
   std::vector<std::byte> table_bytes_;
-  std::vector<Digest> leaves_;
+  std::vector<Checksum> leaves_;
   std::vector<bool> is_set_;
   std::size_t leaves_set_ = 0;
 };
 
 /// Reads all of `source` with read_at() on at most `threads` threads, each with a buffer of one leaf, and returns the
 /// root. Errors: those of SnapshotSource::read_at().
-[[nodiscard]] Result<Digest> snapshot_digest(const SnapshotSource& source, unsigned threads = 1);
+[[nodiscard]] Result<Checksum> snapshot_digest(const SnapshotSource& source, unsigned threads = 1);
 
 }  // namespace weightcast

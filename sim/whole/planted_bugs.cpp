@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "base/digest.h"
+#include "base/checksum.h"
 #include "proto/record.pb.h"
 
 namespace weightcast::sim {
@@ -139,8 +139,8 @@ class BelievedRecords final : public FileSystemProxy {
     const auto size = static_cast<std::uint32_t>(body.size());
     std::string out(sizeof size, '\0');
     std::memcpy(out.data(), &size, sizeof size);
-    const Digest digest = digest_of(std::as_bytes(std::span(body)));
-    out.append(reinterpret_cast<const char*>(digest.bytes.data()), Digest::kBytes);
+    const Checksum digest = checksum_of(std::as_bytes(std::span(body)));
+    out.append(reinterpret_cast<const char*>(digest.bytes.data()), Checksum::kBytes);
     return out + body;
   }
 
@@ -183,7 +183,7 @@ class ForgetfulStore final : public Store {
     store_->begin(manifest, std::move(done));
   }
   void grow(const Manifest& manifest) override { store_->grow(manifest); }
-  void put_digest_part(PayloadId payload, std::uint32_t part, const std::vector<Digest>& digests) override {
+  void put_digest_part(PayloadId payload, std::uint32_t part, const std::vector<Checksum>& digests) override {
     store_->put_digest_part(payload, part, digests);
   }
   void write_chunk(PayloadId payload, ChunkIndex chunk, BufferRef bytes, std::function<void(Status)> done) override {
@@ -202,7 +202,7 @@ class ForgetfulStore final : public Store {
                     std::function<void(Result<ImportTarget>)> done) override {
     store_->begin_import(version, std::move(files), std::move(done));
   }
-  void finish_import(const Manifest& manifest, const std::vector<Digest>& chunk_digests,
+  void finish_import(const Manifest& manifest, const std::vector<Checksum>& chunk_digests,
                      std::function<void(Result<StoredVersion>)> done) override {
     store_->finish_import(manifest, chunk_digests, std::move(done));
   }
@@ -210,7 +210,7 @@ class ForgetfulStore final : public Store {
     store_->begin_patch(patch, std::move(done));
   }
   void grow_making(const Manifest& manifest) override { store_->grow_making(manifest); }
-  void finish_patch(const Manifest& manifest, const std::vector<Digest>& chunk_digests,
+  void finish_patch(const Manifest& manifest, const std::vector<Checksum>& chunk_digests,
                     std::function<void(Status)> done) override {
     store_->finish_patch(manifest, chunk_digests, std::move(done));
   }

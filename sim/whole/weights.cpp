@@ -14,7 +14,7 @@ namespace weightcast::sim {
 
 FileDigests digests_of(const SnapshotFiles& files) {
   FileDigests digests;
-  for (const auto& [name, content] : files) digests[name] = digest_of(std::as_bytes(std::span(content)));
+  for (const auto& [name, content] : files) digests[name] = checksum_of(std::as_bytes(std::span(content)));
   return digests;
 }
 

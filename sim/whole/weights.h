@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/digest.h"
+#include "base/checksum.h"
 #include "sim/random.h"
 
 namespace weightcast::sim {
@@ -15,7 +15,7 @@ namespace weightcast::sim {
 using SnapshotFiles = std::map<std::string, std::string>;
 
 /// The digest of each file, by name.
-using FileDigests = std::map<std::string, Digest>;
+using FileDigests = std::map<std::string, Checksum>;
 [[nodiscard]] FileDigests digests_of(const SnapshotFiles& files);
 
 /// BF16 weights as training leaves them: few exponents, and a step moves some of the mantissas.

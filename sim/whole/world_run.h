@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/digest.h"
+#include "base/checksum.h"
 #include "sim/random.h"
 #include "sim/sim_disk.h"
 #include "sim/sim_file_system.h"

@@ -7,7 +7,7 @@
 #include <set>
 #include <thread>
 
-#include "base/digest.h"
+#include "base/checksum.h"
 #include "base/units.h"
 #include "tests/e2e/cluster.h"
 #include "tests/e2e/reader.h"
@@ -25,14 +25,14 @@ TEST(Crash, AtRandomMomentsLeavesEveryReaderWithWholeVersions) {
   Cluster cluster;
   cluster.start_origin({"--uplink", "400mbit", "--topology", "chain"});
   for (const char* name : {"a", "b", "c"}) cluster.start_worker(name, {"--uplink", "400mbit", "--downlink", "400mbit"});
-  std::set<Digest> published;
+  std::set<Checksum> published;
   {
     Reader origin_reader(cluster.state("origin")), a_reader(cluster.state("a")), c_reader(cluster.state("c"));
     std::uint64_t version = 0;
     std::string source;
     for (int round = 0; round < 10; ++round) {
       source = write_snapshot(cluster.temp().file("model.safetensors"), 8 * kMiB, unsigned(round) + 1);
-      published.insert(digest_of(as_bytes(read_file(source))));
+      published.insert(checksum_of(as_bytes(read_file(source))));
       const std::vector<std::string> names{"origin", "a", "b", "c"};
       const std::string victim = names[random() % names.size()];
       const auto moment = std::chrono::milliseconds(random() % 250);

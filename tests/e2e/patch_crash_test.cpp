@@ -69,7 +69,7 @@ TEST_F(PatchCrashTest, OriginThatDiesWhileItSendsAPatchThatItIsMakingMakesItAgai
   cluster.start_origin({"--topology", "chain"});
   for (const std::string& name : workers) cluster.start_worker(name);
   ASSERT_EQ(cluster.publish(large.path(), 1).status, 0);
-  std::set<Digest> published{large.digest()};
+  std::set<Checksum> published{large.digest()};
   Reader a_reader(cluster.state("a")), b_reader(cluster.state("b"));
   bool was_open = false;
   std::uint64_t version = 2;

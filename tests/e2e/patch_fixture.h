@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/digest.h"
+#include "base/checksum.h"
 #include "tests/e2e/cluster.h"
 #include "tests/patch/safetensors_bytes.h"
 
@@ -45,7 +45,7 @@ class Model {
     std::ofstream(path_, std::ios::binary | std::ios::trunc) << safetensors_bytes(header, data);
   }
   [[nodiscard]] const std::string& path() const { return path_; }
-  [[nodiscard]] Digest digest() const { return digest_of(as_bytes(read_file(path_))); }
+  [[nodiscard]] Checksum digest() const { return checksum_of(as_bytes(read_file(path_))); }
   [[nodiscard]] std::uint64_t file_bytes() const { return std::filesystem::file_size(path_); }
 
  private:

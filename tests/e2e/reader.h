@@ -11,7 +11,7 @@
 #include <thread>
 #include <utility>
 
-#include "base/digest.h"
+#include "base/checksum.h"
 #include "base/units.h"
 #include "tests/patch/safetensors_bytes.h"
 
@@ -36,14 +36,14 @@ class Reader {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   /// After stop().
-  [[nodiscard]] const std::map<Digest, unsigned>& seen() const { return seen_; }
+  [[nodiscard]] const std::map<Checksum, unsigned>& seen() const { return seen_; }
 
  private:
   void run(const std::string& dir) {
     while (!stopping_) {
       const int fd = ::open((dir + "/current/model.safetensors").c_str(), O_RDONLY | O_CLOEXEC);
       if (fd >= 0) {
-        DigestStream digest;
+        ChecksumStream digest;
         std::string buffer(kMiB, '\0');
         for (ssize_t n = 0; (n = ::read(fd, buffer.data(), buffer.size())) > 0;) {
           digest.update(as_bytes(std::string_view(buffer).substr(0, std::size_t(n))));
@@ -58,7 +58,7 @@ class Reader {
 
   std::atomic<bool> stopping_{false};
   std::atomic<unsigned> reads_{0};
-  std::map<Digest, unsigned> seen_;
+  std::map<Checksum, unsigned> seen_;
   std::thread thread_;
 };
 

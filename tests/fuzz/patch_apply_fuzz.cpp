@@ -20,6 +20,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::uint32_t state = 1;
   for (std::byte& byte : before) byte = std::byte((state = state * 1664525 + 1013904223) >> 24);
   if (!has_base) before.clear();
-  if (decode_segment(segment, before, after)) WC_CHECK(digest_of(after) == segment.header.result_digest);
+  if (decode_segment(segment, before, after)) WC_CHECK(checksum_of(after) == segment.header.result_digest);
   return 0;
 }

@@ -15,7 +15,7 @@ std::vector<std::byte> frame_of(Bytes body) {
   writer.fixed(kHeadMagic);
   writer.fixed(std::uint32_t(packed.size()));
   writer.fixed(std::uint32_t(body.size()));
-  DigestStream digest;
+  ChecksumStream digest;
   digest.update(frame);
   digest.update(packed);
   writer.digest(digest.digest());

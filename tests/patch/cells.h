@@ -144,8 +144,8 @@ class MemoryStreams final : public ApplyStreams {
 inline FileTable one_file(std::uint64_t bytes) { return *FileTable::make({{"model.safetensors", bytes}}); }
 
 /// Applies a whole patch by `threads` threads, as far as it goes.
-inline Result<Digest> apply_patch(Bytes patch, Bytes base, MutableBytes result, unsigned threads = 1,
-                                  ApplyOptions options = {}) {
+inline Result<Checksum> apply_patch(Bytes patch, Bytes base, MutableBytes result, unsigned threads = 1,
+                                    ApplyOptions options = {}) {
   MemoryStreams streams(base, result);
   PatchReader reader;
   std::optional<PatchApplier> applier;
@@ -191,10 +191,10 @@ inline Result<Digest> apply_patch(Bytes patch, Bytes base, MutableBytes result, 
 }
 
 /// The digest of a snapshot in one file.
-inline Digest digest_of_file(Bytes stream) {
+inline Checksum digest_of_file(Bytes stream) {
   SnapshotDigest digest(one_file(stream.size()));
   for (std::size_t leaf = 0; leaf < digest.leaf_count(); ++leaf) {
-    digest.set_leaf(leaf, digest_of(stream.subspan(digest.leaf_offset_bytes(leaf), digest.leaf_size_bytes(leaf))));
+    digest.set_leaf(leaf, checksum_of(stream.subspan(digest.leaf_offset_bytes(leaf), digest.leaf_size_bytes(leaf))));
   }
   return digest.root();
 }

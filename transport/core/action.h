@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include "base/digest.h"
+#include "base/checksum.h"
 #include "base/ids.h"
 #include "base/result.h"
 #include "proto/wire.pb.h"
@@ -63,7 +63,7 @@ struct GrowPayload {
 struct PutDigestPart {
   PayloadId payload{};
   std::uint32_t part = 0;
-  std::vector<Digest> digests;
+  std::vector<Checksum> digests;
 };
 
 /// Store a verified chunk. -> handle_chunk_stored(payload, chunk, status)
@@ -138,13 +138,13 @@ struct ChunkArrival {
   PayloadId payload{};
   ChunkIndex chunk{};
   std::uint32_t size_bytes = 0;
-  Digest digest{};
+  Checksum digest{};
   std::shared_ptr<Buffer> bytes;
 };
 
 /// What a store found on disk when a payload begins.
 struct RestoredPayload {
-  std::vector<Digest> chunk_digests;  ///< of whole parts, from the first
+  std::vector<Checksum> chunk_digests;  ///< of whole parts, from the first
   ChunkSet held;
 };
 

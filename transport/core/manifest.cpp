@@ -34,8 +34,8 @@ Status check_extent(const Manifest& m) {
 /// The digest of a full payload is known with its end.
 bool is_digest_due(const Manifest& m) { return m.kind != PayloadKind::kFull || !m.open; }
 
-Status read_digest(const std::string& field, Digest& digest) {
-  const std::optional<Digest> read = digest_from_wire(field);
+Status read_digest(const std::string& field, Checksum& digest) {
+  const std::optional<Checksum> read = digest_from_wire(field);
   if (!read) return bad("snapshot digest is not 16 bytes");
   digest = *read;
   return {};
@@ -56,9 +56,9 @@ Status read_payload(const wire::PayloadId& payload, Manifest& m) {
   return bad(fmt::format("base version {} of version {}", payload.base_version(), payload.version()));
 }
 
-Result<std::vector<Digest>> digests_from(const std::string& text) {
-  if (text.size() % Digest::kBytes != 0) return bad("part digests are not a multiple of 16 bytes");
-  std::vector<Digest> digests(text.size() / Digest::kBytes);
+Result<std::vector<Checksum>> digests_from(const std::string& text) {
+  if (text.size() % Checksum::kBytes != 0) return bad("part digests are not a multiple of 16 bytes");
+  std::vector<Checksum> digests(text.size() / Checksum::kBytes);
   if (!digests.empty()) std::memcpy(digests.data(), text.data(), text.size());
   return digests;
 }
@@ -72,9 +72,9 @@ std::uint64_t Manifest::snapshot_bytes() const {
 }
 
 bool Manifest::can_be_part(std::uint32_t part, std::size_t list_bytes) const {
-  if (part < part_count()) return list_bytes == std::size_t{part_size(part)} * Digest::kBytes;
-  const bool whole = list_bytes > 0 && list_bytes % Digest::kBytes == 0;
-  if (!open || !whole || list_bytes / Digest::kBytes > part_chunks) return false;
+  if (part < part_count()) return list_bytes == std::size_t{part_size(part)} * Checksum::kBytes;
+  const bool whole = list_bytes > 0 && list_bytes % Checksum::kBytes == 0;
+  if (!open || !whole || list_bytes / Checksum::kBytes > part_chunks) return false;
   return part < kChunksMax / part_chunks && can_be_chunk(ChunkIndex{part * part_chunks}, 1);
 }
 
@@ -83,11 +83,11 @@ bool Manifest::can_be_chunk(ChunkIndex chunk, std::size_t size_bytes) const {
   return open && size_bytes > 0 && size_bytes <= chunk_bytes && chunk_offset(chunk) < snapshot_bytes();
 }
 
-std::vector<Digest> part_digests_of(const std::vector<Digest>& chunks, std::uint32_t part_chunks) {
-  std::vector<Digest> parts;
+std::vector<Checksum> part_digests_of(const std::vector<Checksum>& chunks, std::uint32_t part_chunks) {
+  std::vector<Checksum> parts;
   for (std::size_t first = 0; first < chunks.size(); first += part_chunks) {
     const std::size_t count = std::min<std::size_t>(part_chunks, chunks.size() - first);
-    parts.push_back(digest_of(std::as_bytes(std::span(chunks).subspan(first, count))));
+    parts.push_back(checksum_of(std::as_bytes(std::span(chunks).subspan(first, count))));
   }
   return parts;
 }
@@ -126,7 +126,7 @@ wire::Manifest manifest_to_wire(const Manifest& m) {
   set_payload(message, m.id());
   message.set_payload_bytes(m.payload_bytes);
   message.set_chunk_bytes(m.chunk_bytes);
-  for (const Digest& digest : m.part_digests) message.mutable_part_digests()->append(bytes_of(digest));
+  for (const Checksum& digest : m.part_digests) message.mutable_part_digests()->append(bytes_of(digest));
   for (const SnapshotFile& file : m.files) {
     wire::FileEntry* entry = message.add_files();
     entry->set_name(file.name);
@@ -157,7 +157,7 @@ Result<Manifest> grown_by(const Manifest& manifest, const wire::Growth& growth) 
   if (before > known) return bad("a growth leaves a gap");
   Manifest grown = manifest;
   grown.part_digests.resize(before);
-  WC_ASSIGN(const std::vector<Digest> more, digests_from(growth.part_digests()));
+  WC_ASSIGN(const std::vector<Checksum> more, digests_from(growth.part_digests()));
   grown.part_digests.insert(grown.part_digests.end(), more.begin(), more.end());
   grown.payload_bytes = growth.payload_bytes();
   grown.open = growth.open();

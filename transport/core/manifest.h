@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "base/digest.h"
+#include "base/checksum.h"
 #include "base/ids.h"
 #include "base/result.h"
 #include "patch/snapshot/file_table.h"
@@ -30,9 +30,9 @@ struct Manifest {
   Version base_version{};  ///< of a patch; else kNoVersion
   std::uint64_t payload_bytes = 0;
   std::uint32_t chunk_bytes = 0;
-  std::vector<Digest> part_digests;
+  std::vector<Checksum> part_digests;
   std::vector<SnapshotFile> files;  ///< of the resulting snapshot, in the order of the snapshot stream
-  Digest snapshot_digest{};         ///< see patch/snapshot/snapshot_digest.h; all 0 in an open full payload
+  Checksum snapshot_digest{};       ///< see patch/snapshot/snapshot_digest.h; all 0 in an open full payload
   std::int64_t published_unix_ms = 0;
   std::uint32_t part_chunks = kDigestsPerPart;
   bool open = false;
@@ -73,8 +73,8 @@ struct Manifest {
 [[nodiscard]] wire::Manifest manifest_to_wire(const Manifest& manifest);
 
 /// The digests of `chunks` (16 bytes each) grouped into parts: what part_digests holds.
-[[nodiscard]] std::vector<Digest> part_digests_of(const std::vector<Digest>& chunks,
-                                                  std::uint32_t part_chunks = kDigestsPerPart);
+[[nodiscard]] std::vector<Checksum> part_digests_of(const std::vector<Checksum>& chunks,
+                                                    std::uint32_t part_chunks = kDigestsPerPart);
 
 /// Whether `later` is `earlier`, or what `earlier` can have grown to.
 [[nodiscard]] bool continues(const Manifest& earlier, const Manifest& later);

@@ -15,10 +15,10 @@ PayloadId payload_from_wire(const wire::PayloadId& message) {
   }
 }
 
-std::optional<Digest> digest_from_wire(std::string_view field) {
-  if (field.size() != Digest::kBytes) return std::nullopt;
-  Digest digest;
-  std::memcpy(digest.bytes.data(), field.data(), Digest::kBytes);
+std::optional<Checksum> digest_from_wire(std::string_view field) {
+  if (field.size() != Checksum::kBytes) return std::nullopt;
+  Checksum digest;
+  std::memcpy(digest.bytes.data(), field.data(), Checksum::kBytes);
   return digest;
 }
 

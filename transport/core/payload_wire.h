@@ -3,7 +3,7 @@
 #include <optional>
 #include <string_view>
 
-#include "base/digest.h"
+#include "base/checksum.h"
 #include "base/ids.h"
 #include "base/result.h"
 #include "proto/limits.h"
@@ -27,11 +27,11 @@ void set_payload(Message& message, PayloadId payload) {
 }
 
 /// A digest as a message's field holds it.
-[[nodiscard]] inline std::string_view bytes_of(const Digest& digest) {
-  return {reinterpret_cast<const char*>(digest.bytes.data()), Digest::kBytes};
+[[nodiscard]] inline std::string_view bytes_of(const Checksum& digest) {
+  return {reinterpret_cast<const char*>(digest.bytes.data()), Checksum::kBytes};
 }
 /// Nothing for a field that holds no digest.
-[[nodiscard]] std::optional<Digest> digest_from_wire(std::string_view field);
+[[nodiscard]] std::optional<Checksum> digest_from_wire(std::string_view field);
 
 /// The last message on a connection that is closed for this reason.
 [[nodiscard]] inline wire::Message bye_of(const Error& why) {

@@ -162,7 +162,7 @@ class ChangedCopy final : public PayloadSource {
 
   void stop() override { stopped_ = true; }
 
-  Result<Digest> end() override {
+  Result<Checksum> end() override {
     WC_TRY(base_->check_unchanged());
     return digest_->root();
   }
@@ -256,14 +256,14 @@ class ChangedCopy final : public PayloadSource {
 
     struct Leaf {
       std::size_t index = 0;
-      Digest digest;
-      std::vector<Digest> chunks;
+      Checksum digest;
+      std::vector<Checksum> chunks;
     };
 
     ChangedCopy& copy_;
     const std::uint64_t begin_, end_;
     std::vector<Leaf> leaves_;
-    DigestStream old_, leaf_;
+    ChecksumStream old_, leaf_;
     ChunkHasher chunks_;
     std::uint64_t old_at_, new_at_;
   };
@@ -460,7 +460,7 @@ class ChangedCopy final : public PayloadSource {
   const ChangesRequest request_;
   const std::filesystem::path base_path_;
   const Manifest base_manifest_;
-  const std::vector<Digest> base_digests_;
+  const std::vector<Checksum> base_digests_;
   const std::function<void(ByProducts)> tell_by_products_;
   std::optional<SnapshotSource> base_;
   std::optional<AppliedChanges> applied_;

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/digest.h"
+#include "base/checksum.h"
 
 namespace weightcast {
 
@@ -26,7 +26,7 @@ class ChunkHasher {
   void finish() {
     if (filled_ > 0) end_chunk();
   }
-  [[nodiscard]] const std::vector<Digest>& digests() const { return digests_; }
+  [[nodiscard]] const std::vector<Checksum>& digests() const { return digests_; }
   /// Forgets the digests. The next byte begins a chunk: after a whole one, or after finish().
   void forget() { digests_.clear(); }
 
@@ -38,9 +38,9 @@ class ChunkHasher {
   }
 
   const std::uint32_t chunk_bytes_;
-  DigestStream digest_;
+  ChecksumStream digest_;
   std::uint32_t filled_ = 0;
-  std::vector<Digest> digests_;  // of whole chunks
+  std::vector<Checksum> digests_;  // of whole chunks
 };
 
 }  // namespace weightcast

@@ -73,7 +73,7 @@ class VersionEncoding final : public PayloadSource {
         files_(files),
         request_(std::move(request)),
         base_path_(base != nullptr ? base->path : std::filesystem::path()),
-        base_digest_(base != nullptr ? base->manifest.snapshot_digest : Digest{}),
+        base_digest_(base != nullptr ? base->manifest.snapshot_digest : Checksum{}),
         result_path_(result.path),
         manifest_(result.manifest),
         snapshot_bytes_(result.manifest.snapshot_bytes()) {}
@@ -121,7 +121,7 @@ class VersionEncoding final : public PayloadSource {
     ChunkHasher hasher(manifest_.chunk_bytes);
     std::uint32_t reported = 0;
     const auto report_new = [&] {
-      const std::span<const Digest> fresh = std::span(hasher.digests()).subspan(reported);
+      const std::span<const Checksum> fresh = std::span(hasher.digests()).subspan(reported);
       if (fresh.empty()) return;
       const std::uint64_t begin = std::uint64_t{reported} * manifest_.chunk_bytes;
       report(reported, fresh, std::min<std::uint64_t>(bytes_ - begin, fresh.size() * manifest_.chunk_bytes));
@@ -150,7 +150,7 @@ class VersionEncoding final : public PayloadSource {
   // There is one job, and so no other that could fail.
   void stop() override {}
 
-  Result<Digest> end() override { return manifest_.snapshot_digest; }
+  Result<Checksum> end() override { return manifest_.snapshot_digest; }
 
   void finish(Store& store, const MadePayload& made, std::function<void(Status)> done) override {
     store.finish_patch(*made.manifest, made.chunk_digests, std::move(done));
@@ -195,7 +195,7 @@ class VersionEncoding final : public PayloadSource {
   FileSystem& files_;
   const MakePatchRequest request_;
   const std::filesystem::path base_path_;
-  const Digest base_digest_;
+  const Checksum base_digest_;
   const std::filesystem::path result_path_;
   Manifest manifest_;  // the result's, then the one that is announced
   const std::uint64_t snapshot_bytes_;

@@ -9,7 +9,7 @@ OpenPayload::OpenPayload(Manifest announced, GrowthPace pace) : announced_(std::
   WC_CHECK(announced_.open && announced_.part_digests.empty());
 }
 
-std::optional<MadePayload> OpenPayload::handle_made(Instant now, std::uint32_t first, std::span<const Digest> digests,
+std::optional<MadePayload> OpenPayload::handle_made(Instant now, std::uint32_t first, std::span<const Checksum> digests,
                                                     std::uint64_t bytes) {
   const std::lock_guard lock(mutex_);
   const auto end = static_cast<std::uint32_t>(first + digests.size());
@@ -37,7 +37,7 @@ MadePayload OpenPayload::first_chunks(std::uint32_t chunks) const {
   return made;
 }
 
-MadePayload OpenPayload::close(const Digest& snapshot_digest) const {
+MadePayload OpenPayload::close(const Checksum& snapshot_digest) const {
   const std::lock_guard lock(mutex_);
   MadePayload made{nullptr, digests_};
   auto manifest = std::make_shared<Manifest>(announced_);

@@ -29,11 +29,11 @@ class OpenPayload {
 
   /// The chunks from `first` on, `bytes` together, are in the store's files; only the last of a payload is short. Each
   /// once. Returns what is to be told, if it is time to.
-  std::optional<MadePayload> handle_made(Instant now, std::uint32_t first, std::span<const Digest> digests,
+  std::optional<MadePayload> handle_made(Instant now, std::uint32_t first, std::span<const Checksum> digests,
                                          std::uint64_t bytes);
 
   /// Every chunk was reported: all of the payload, whose result has this digest.
-  [[nodiscard]] MadePayload close(const Digest& snapshot_digest) const;
+  [[nodiscard]] MadePayload close(const Checksum& snapshot_digest) const;
 
  private:
   [[nodiscard]] MadePayload first_chunks(std::uint32_t chunks) const;
@@ -42,7 +42,7 @@ class OpenPayload {
   const GrowthPace pace_;
 
   mutable std::mutex mutex_;  // guards what follows
-  std::vector<Digest> digests_;
+  std::vector<Checksum> digests_;
   std::uint32_t made_ = 0;                         // chunks, from the first without a hole
   std::uint32_t whole_end_ = ~std::uint32_t{0};    // the short chunk, once it is known
   std::map<std::uint32_t, std::uint32_t> beyond_;  // by first chunk: where ranges end that are made beyond a hole

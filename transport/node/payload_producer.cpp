@@ -32,7 +32,7 @@ void PayloadProducer::produce() {
   for (unsigned i = 0; i < source_->jobs(); ++i) {
     jobs_.run(
         [self = shared_from_this()] {
-          self->note(self->source_->produce([&self](std::uint32_t first, std::span<const Digest> digests,
+          self->note(self->source_->produce([&self](std::uint32_t first, std::span<const Checksum> digests,
                                                     std::uint64_t bytes) { self->report(first, digests, bytes); }));
         },
         [self = shared_from_this()] {
@@ -42,7 +42,7 @@ void PayloadProducer::produce() {
 }
 
 // Producing goes on while the loop tells of it.
-void PayloadProducer::report(std::uint32_t first, std::span<const Digest> digests, std::uint64_t bytes) {
+void PayloadProducer::report(std::uint32_t first, std::span<const Checksum> digests, std::uint64_t bytes) {
   // Several threads make parts: who is told of more is told last.
   const std::lock_guard lock(telling_);
   std::optional<MadePayload> grown = payload_->handle_made(jobs_.loop().now(), first, digests, bytes);
@@ -57,7 +57,7 @@ void PayloadProducer::report(std::uint32_t first, std::span<const Digest> digest
 void PayloadProducer::finish() {
   closed_ = true;
   if (error_) return abandon(*error_);
-  const Result<Digest> digest = source_->end();
+  const Result<Checksum> digest = source_->end();
   if (!digest.has_value()) return abandon(digest.error());
   MadePayload made = payload_->close(*digest);
   made.took = jobs_.loop().now() - produces_since_;

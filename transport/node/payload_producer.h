@@ -27,7 +27,7 @@ struct PayloadObserver {
 class PayloadSource {
  public:
   /// Reports chunks from `first` on, whose `bytes` are in the store's files. Any thread.
-  using Report = std::function<void(std::uint32_t first, std::span<const Digest> digests, std::uint64_t bytes)>;
+  using Report = std::function<void(std::uint32_t first, std::span<const Checksum> digests, std::uint64_t bytes)>;
   struct Announcement {
     Manifest manifest;  ///< open, without parts
     double packed_share = kPackedShareOfWeights;
@@ -47,7 +47,7 @@ class PayloadSource {
   /// Another produce() has failed. Any thread.
   virtual void stop() = 0;
   /// After the last produce(), on the loop: the digest of the snapshot.
-  virtual Result<Digest> end() = 0;
+  virtual Result<Checksum> end() = 0;
   /// Hands over what is complete. On the loop; `done` is called later.
   virtual void finish(Store& store, const MadePayload& made, std::function<void(Status)> done) = 0;
 };
@@ -69,7 +69,7 @@ class PayloadProducer : public std::enable_shared_from_this<PayloadProducer> {
  private:
   void announce();
   void produce();
-  void report(std::uint32_t first, std::span<const Digest> digests, std::uint64_t bytes);
+  void report(std::uint32_t first, std::span<const Checksum> digests, std::uint64_t bytes);
   void finish();
   void abandon(const Error& why);
   void note(const Status& status);

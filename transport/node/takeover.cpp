@@ -76,7 +76,7 @@ class SnapshotCopy final : public PayloadSource {
 
   void stop() override { stopped_ = true; }
 
-  Result<Digest> end() override {
+  Result<Checksum> end() override {
     WC_TRY(source_->check_unchanged());
     if (scan_) WC_TRY(check_finite());
     return digest_->root();
@@ -99,7 +99,7 @@ class SnapshotCopy final : public PayloadSource {
     const std::uint64_t end = offset + digest_->leaf_size_bytes(leaf);
     const auto first_chunk = static_cast<std::uint32_t>(offset / chunk_bytes_);
     ChunkHasher chunks(chunk_bytes_);
-    DigestStream digest;
+    ChecksumStream digest;
     for (; offset < end; offset += buffer.size()) {
       if (jobs_.cancelled()) return Jobs::cancelled_error(Op::kPublish);
       const MutableBytes piece = MutableBytes(buffer).first(std::min<std::uint64_t>(buffer.size(), end - offset));

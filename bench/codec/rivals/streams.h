@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "base/digest.h"
+#include "base/checksum.h"
 #include "base/result.h"
 
 namespace weightcast::bench {

@@ -17,15 +17,15 @@ struct LeafDigestsTest : testing::Test {
     std::mt19937 random(1);
     for (std::byte& byte : stream) byte = std::byte(random());
   }
-  std::optional<Digest> pass(std::uint64_t begin, std::uint64_t end) {
-    std::optional<DigestStream> digest = leaves.take(begin);
+  std::optional<Checksum> pass(std::uint64_t begin, std::uint64_t end) {
+    std::optional<ChecksumStream> digest = leaves.take(begin);
     if (!digest) return std::nullopt;
     digest->update(Bytes(stream).subspan(begin, end - begin));
     return leaves.put(end, std::move(*digest));
   }
-  [[nodiscard]] Digest leaf(std::uint64_t index) const {
+  [[nodiscard]] Checksum leaf(std::uint64_t index) const {
     const std::uint64_t begin = index * kLeaf;
-    return digest_of(Bytes(stream).subspan(begin, std::min(kLeaf, kStream - begin)));
+    return checksum_of(Bytes(stream).subspan(begin, std::min(kLeaf, kStream - begin)));
   }
 
   std::vector<std::byte> stream;

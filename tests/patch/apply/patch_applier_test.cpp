@@ -47,7 +47,7 @@ TEST(PatchApplier, AppliesInAnyOrderAndSaysWhatIsDoubledOrMissing) {
     EXPECT_TRUE(applier.apply(parts.segments[i].view()).has_value());
     EXPECT_EQ(applier.apply(parts.segments[i].view()).error().code, Errc::kAlreadyExists);
   }
-  const Result<Digest> digest = applier.finish(parts.end);
+  const Result<Checksum> digest = applier.finish(parts.end);
   ASSERT_TRUE(digest.has_value()) << digest.error().message();
   EXPECT_EQ(*digest, test::digest_of_file(after.stream));
   EXPECT_EQ(result, after.stream);
@@ -69,7 +69,7 @@ TEST(PatchApplier, ReadsNothingBackOfSegmentsThatComeInOrder) {
 // Leaves of 4 MiB that many segments share, begun anywhere.
 TEST(PatchApplier, HashesWhatItWritesInAnyOrderAndByAnyThread) {
   const auto [before, after] = make_versions(3'000'000, 0.01, 1);
-  const Digest expected = test::digest_of_file(after.stream);
+  const Checksum expected = test::digest_of_file(after.stream);
   Parts parts = split(make_patch(before, after, 100'000));
   for (unsigned seed = 0; seed < 4; ++seed) {
     std::shuffle(parts.segments.begin(), parts.segments.end(), std::mt19937_64(seed));
@@ -86,7 +86,7 @@ TEST(PatchApplier, HashesWhatItWritesInAnyOrderAndByAnyThread) {
       const std::jthread other(work);
       work();
     }
-    const Result<Digest> digest = applier.finish(parts.end);
+    const Result<Checksum> digest = applier.finish(parts.end);
     ASSERT_TRUE(digest.has_value()) << digest.error().message();
     EXPECT_EQ(*digest, expected) << seed;
     EXPECT_EQ(result, after.stream) << seed;

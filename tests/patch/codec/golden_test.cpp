@@ -45,14 +45,14 @@ TEST(Golden, SparsePayload) {
     EXPECT_EQ(payload, expected) << kernels->name;
   }
   std::vector<std::uint16_t> result(64);
-  DigestStream digest;
+  ChecksumStream digest;
   auto decoder = SparseDecoder::start(CellKind::kBf16, expected, 2, best_kernels());
   ASSERT_TRUE(decoder.has_value());
   ASSERT_TRUE(
       decoder->next(std::as_bytes(std::span(before)), std::as_writable_bytes(std::span(result)), digest).has_value());
   ASSERT_TRUE(decoder->finish().has_value());
   EXPECT_EQ(result, after);
-  EXPECT_EQ(digest.digest(), digest_of(std::as_bytes(std::span(after))));
+  EXPECT_EQ(digest.digest(), checksum_of(std::as_bytes(std::span(after))));
 }
 
 TEST(Golden, UnchangedSegment) {
@@ -72,7 +72,7 @@ TEST(Golden, UnchangedSegment) {
       0,    0,    0,   0,                // changed cells
   });
   EXPECT_TRUE(std::equal(fields.begin(), fields.end(), frame.begin()));
-  EXPECT_EQ(read_segment(frame)->header.result_digest, digest_of(std::as_bytes(std::span(cells))));
+  EXPECT_EQ(read_segment(frame)->header.result_digest, checksum_of(std::as_bytes(std::span(cells))));
 }
 
 // A packed snapshot is of such segments. Integers only, so that every machine makes the same cells: exponents as those
@@ -91,7 +91,7 @@ TEST(Golden, PackedSegment) {
   const SegmentHeader header = SegmentEncoder().encode(range, {}, bytes_of_cells, frame);
   EXPECT_EQ(header.mode, SegmentMode::kPlanes);
   EXPECT_EQ(header.payload_bytes, 125'366u);
-  EXPECT_EQ(digest_of(frame).hex(), "b82c4ef794190c3ddb54283e4a22dcdc");
+  EXPECT_EQ(checksum_of(frame).hex(), "b82c4ef794190c3ddb54283e4a22dcdc");
   std::vector<std::uint16_t> unpacked(cells.size());
   ASSERT_TRUE(decode_segment(*read_segment(frame), {}, std::as_writable_bytes(std::span(unpacked))).has_value());
   EXPECT_EQ(unpacked, cells);
@@ -99,14 +99,14 @@ TEST(Golden, PackedSegment) {
 
 TEST(Golden, End) {
   std::vector<std::byte> frame;
-  write_end({3, digest_of({})}, frame);
+  write_end({3, checksum_of({})}, frame);
   ASSERT_EQ(frame.size(), kEndBytes);
   const std::vector<std::byte> fields = bytes({
       'W', 'E', 'N', 'D',  // magic
       3, 0, 0, 0,          // segments
   });
   EXPECT_TRUE(std::equal(fields.begin(), fields.end(), frame.begin()));
-  EXPECT_EQ(read_end(frame)->results_digest, digest_of({}));
+  EXPECT_EQ(read_end(frame)->results_digest, checksum_of({}));
 }
 
 // Whole payloads as files, which every later build must read: FORMAT.md's promise. What stands behind their heads is
@@ -147,7 +147,7 @@ GoldenSnapshots golden_snapshots() {
 }
 
 PatchIdentity golden_identity(Version base_version, Bytes base, Bytes result) {
-  return {"golden", base_version, Version{2}, base.empty() ? Digest{} : test::digest_of_file(base),
+  return {"golden", base_version, Version{2}, base.empty() ? Checksum{} : test::digest_of_file(base),
           test::digest_of_file(result)};
 }
 
@@ -163,7 +163,7 @@ void expect_golden(const std::string& name, const test::Snapshot& base, const te
   ASSERT_TRUE(head.has_value()) << head.error().message();
   EXPECT_TRUE(*head == *make_head(identity, base.layout, result.layout, 16'384));
   std::vector<std::byte> made(result.stream.size());
-  const Result<Digest> digest = test::apply_patch(golden, base.stream, made);
+  const Result<Checksum> digest = test::apply_patch(golden, base.stream, made);
   ASSERT_TRUE(digest.has_value()) << digest.error().message();
   EXPECT_EQ(*digest, identity.result_digest);
   EXPECT_EQ(made, result.stream);

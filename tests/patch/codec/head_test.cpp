@@ -23,7 +23,7 @@ std::vector<std::byte> frame_of(Bytes packed, std::uint32_t body_bytes) {
   writer.fixed(kHeadMagic);
   writer.fixed(std::uint32_t(packed.size()));
   writer.fixed(body_bytes);
-  DigestStream digest;
+  ChecksumStream digest;
   digest.update(fields);
   digest.update(packed);
   ByteWriter out(frame);

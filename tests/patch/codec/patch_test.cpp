@@ -15,7 +15,7 @@ using test::make_versions;
 using test::Snapshot;
 
 Status apply_to(const Snapshot& before, Bytes patch, std::vector<std::byte>& result, unsigned threads = 1) {
-  const Result<Digest> digest = test::apply_patch(patch, before.stream, result, threads);
+  const Result<Checksum> digest = test::apply_patch(patch, before.stream, result, threads);
   return digest.has_value() ? Status() : Status(digest.error());
 }
 

@@ -22,7 +22,7 @@ TEST(SnapshotDigest, AgreesWithTheWorkedExample) {
   SnapshotDigest digest(table_of({{"a", 10}}));
   ASSERT_EQ(digest.leaf_count(), 1u);
   EXPECT_EQ(digest.leaf_size_bytes(0), 10u);
-  const Digest leaf = digest_of(as_bytes("weightcast"));
+  const Checksum leaf = checksum_of(as_bytes("weightcast"));
   EXPECT_EQ(leaf.hex(), "941234697ab003669e54a0eb88dfb1a3");
   digest.set_leaf(0, leaf);
   EXPECT_EQ(digest.root().hex(), "082e451e47937c0cd3d2b60ba4f95e46");
@@ -34,7 +34,7 @@ TEST(SnapshotDigest, IsTheSameInAnyOrderAndCountsALeafOnce) {
   ASSERT_EQ(forward.leaf_count(), 4u);
   EXPECT_EQ(forward.leaf_size_bytes(2), kDigestBlockBytes);
   EXPECT_EQ(forward.leaf_size_bytes(3), 1u);
-  const auto leaf = [](std::size_t i) { return digest_of(as_bytes(std::to_string(i))); };
+  const auto leaf = [](std::size_t i) { return checksum_of(as_bytes(std::to_string(i))); };
   for (std::size_t i = 0; i < 4; ++i) forward.set_leaf(i, leaf(i));
   for (std::size_t i = 4; i-- > 0;) {
     EXPECT_FALSE(backward.complete());
@@ -50,10 +50,10 @@ TEST(SnapshotDigest, IsTheSameInAnyOrderAndCountsALeafOnce) {
 TEST(SnapshotDigest, TellsNamesSizesAndOrderApart) {
   const auto root = [](std::vector<SnapshotFile> files) {
     SnapshotDigest digest(table_of(std::move(files)));
-    for (std::size_t i = 0; i < digest.leaf_count(); ++i) digest.set_leaf(i, Digest{});
+    for (std::size_t i = 0; i < digest.leaf_count(); ++i) digest.set_leaf(i, Checksum{});
     return digest.root();
   };
-  const Digest one = root({{"a", 1}, {"b", 2}});
+  const Checksum one = root({{"a", 1}, {"b", 2}});
   EXPECT_EQ(one, root({{"a", 1}, {"b", 2}}));
   EXPECT_NE(one, root({{"b", 2}, {"a", 1}}));
   EXPECT_NE(one, root({{"a", 2}, {"b", 1}}));
@@ -79,7 +79,8 @@ TEST(SnapshotDigest, OfASourceIsThatOfItsLeavesForAnyNumberOfThreads) {
   ASSERT_TRUE(source.has_value()) << source.error().message();
   SnapshotDigest expected(source->file_table());
   for (std::size_t i = 0; i < expected.leaf_count(); ++i) {
-    expected.set_leaf(i, digest_of(as_bytes(file).subspan(expected.leaf_offset_bytes(i), expected.leaf_size_bytes(i))));
+    expected.set_leaf(i,
+                      checksum_of(as_bytes(file).subspan(expected.leaf_offset_bytes(i), expected.leaf_size_bytes(i))));
   }
   for (const unsigned threads : {0u, 1u, 2u, 8u}) {
     const auto root = snapshot_digest(*source, threads);

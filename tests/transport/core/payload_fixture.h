@@ -11,13 +11,13 @@
 
 namespace weightcast {
 
-inline Digest chunk_digest(Version version, ChunkIndex chunk) {
+inline Checksum chunk_digest(Version version, ChunkIndex chunk) {
   const std::array<std::uint64_t, 2> content{version.value, chunk.value};
-  return digest_of(std::as_bytes(std::span(content)));
+  return checksum_of(std::as_bytes(std::span(content)));
 }
 
-inline std::vector<Digest> chunk_digests(Version version, std::uint32_t chunks) {
-  std::vector<Digest> digests;
+inline std::vector<Checksum> chunk_digests(Version version, std::uint32_t chunks) {
+  std::vector<Checksum> digests;
   for (std::uint32_t i = 0; i < chunks; ++i) digests.push_back(chunk_digest(version, ChunkIndex{i}));
   return digests;
 }
@@ -45,7 +45,7 @@ inline std::shared_ptr<const Manifest> growing_manifest(PayloadId patch, std::ui
   manifest->part_chunks = kGrowingPartChunks;
   manifest->part_digests = part_digests_of(chunk_digests(patch.version, chunks), kGrowingPartChunks);
   manifest->files = {{"model.safetensors", 64 * kMiB}};
-  manifest->snapshot_digest = digest_of({});
+  manifest->snapshot_digest = checksum_of({});
   return manifest;
 }
 
@@ -63,28 +63,28 @@ inline std::shared_ptr<const Manifest> taken_over_manifest(Version version, std:
 }
 
 inline wire::DigestPart growing_part_of(PayloadId patch, std::uint32_t part) {
-  const std::vector<Digest> all = chunk_digests(patch.version, (part + 1) * kGrowingPartChunks);
+  const std::vector<Checksum> all = chunk_digests(patch.version, (part + 1) * kGrowingPartChunks);
   wire::DigestPart message;
   set_payload(message, patch);
   message.set_part(part);
-  message.set_digests(&all[part * kGrowingPartChunks], kGrowingPartChunks * Digest::kBytes);
+  message.set_digests(&all[part * kGrowingPartChunks], kGrowingPartChunks * Checksum::kBytes);
   return message;
 }
 
 inline ChunkArrival chunk_of(Version version, ChunkIndex chunk, bool damaged = false) {
-  Digest digest = chunk_digest(version, chunk);
+  Checksum digest = chunk_digest(version, chunk);
   if (damaged) digest.bytes[0] ^= std::byte{1};
   return {version, chunk, kChunkBytesMin, digest, nullptr};
 }
 
 inline wire::DigestPart part_of(Version version, std::uint32_t chunks, std::uint32_t part = 0) {
-  const std::vector<Digest> all = chunk_digests(version, chunks);
+  const std::vector<Checksum> all = chunk_digests(version, chunks);
   wire::DigestPart message;
   set_payload(message, version);
   message.set_part(part);
   const auto first = std::size_t{part} * kDigestsPerPart;
   const std::size_t count = std::min<std::size_t>(all.size() - first, kDigestsPerPart);
-  message.set_digests(all.data() + first, count * Digest::kBytes);
+  message.set_digests(all.data() + first, count * Checksum::kBytes);
   return message;
 }
 

@@ -27,10 +27,10 @@ Manifest announced() {
 
 Instant at(int ms) { return Instant{} + std::chrono::milliseconds(ms); }
 
-Digest digest_no(std::uint32_t chunk) { return digest_of(std::as_bytes(std::span(&chunk, 1))); }
+Checksum digest_no(std::uint32_t chunk) { return checksum_of(std::as_bytes(std::span(&chunk, 1))); }
 
-std::vector<Digest> digests_of(std::uint32_t first, std::uint32_t end) {
-  std::vector<Digest> digests;
+std::vector<Checksum> digests_of(std::uint32_t first, std::uint32_t end) {
+  std::vector<Checksum> digests;
   for (std::uint32_t chunk = first; chunk < end; ++chunk) digests.push_back(digest_no(chunk));
   return digests;
 }

@@ -53,7 +53,7 @@ class MemorySnapshot final : public PayloadSource {
 
   void stop() override { stopped = true; }
 
-  Result<Digest> end() override {
+  Result<Checksum> end() override {
     WC_TRY(at(Step::kEnd));
     return version_.manifest.snapshot_digest;
   }

@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/digest.h"
+#include "base/checksum.h"
 #include "base/ids.h"
 #include "base/peer_identity.h"
 #include "base/time.h"
@@ -35,8 +35,8 @@ struct Member {
   PeerId id{};
   std::string name;
   std::uint64_t incarnation = 0;
-  ConnId conn{};         ///< zero while it is not connected
-  Duration heartbeat{};  ///< how often it was told to report
+  ConnId conn{};                         ///< zero while it is not connected
+  Duration heartbeat{};                  ///< how often it was told to report
   std::optional<PeerIdentity> identity;  ///< who it has proven to be; absent where connections are not encrypted
   std::string host;
   std::uint16_t port = 0;
@@ -59,9 +59,9 @@ struct Member {
   PayloadId assigned{};  ///< what it was told to take last, on this connection
   CatchUpPath assigned_path = CatchUpPath::kUnknown;
   CatchUpPath installed_path = CatchUpPath::kUnknown;
-  std::optional<Digest> installed_digest;  ///< of the version that it joined with; absent if it named none
-  std::uint64_t installed_bytes = 0;       ///< of the payload that brought it; 0 if that is not known
-  bool base_unusable = false;              ///< only the full payload as it is can be installed, until one was
+  std::optional<Checksum> installed_digest;  ///< of the version that it joined with; absent if it named none
+  std::uint64_t installed_bytes = 0;         ///< of the payload that brought it; 0 if that is not known
+  bool base_unusable = false;                ///< only the full payload as it is can be installed, until one was
   std::uint32_t chunks_verified = 0;
   std::uint32_t chunks_total = 0;
   Instant progress_at{};  ///< when it said so

@@ -30,7 +30,7 @@ OriginCore::OriginCore(OriginConfig config)
       standby_places_(members_),
       publications_(config_, members_, holdings_, uploads_, actions_) {}
 
-void OriginCore::restore(std::shared_ptr<const Manifest> manifest, const std::vector<Digest>& chunk_digests) {
+void OriginCore::restore(std::shared_ptr<const Manifest> manifest, const std::vector<Checksum>& chunk_digests) {
   publications_.restore(std::move(manifest), chunk_digests);
 }
 

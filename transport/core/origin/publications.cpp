@@ -30,7 +30,7 @@ Publications::Publications(const OriginConfig& config, Membership& members, Hold
       plans_(context_, payloads_),
       assigner_(context_, payloads_, plans_, times_) {}
 
-void Publications::restore(std::shared_ptr<const Manifest> manifest, const std::vector<Digest>& chunk_digests) {
+void Publications::restore(std::shared_ptr<const Manifest> manifest, const std::vector<Checksum>& chunk_digests) {
   const bool full = manifest->kind == PayloadKind::kFull;
   const Version version = manifest->version;
   if (payloads_.restore(std::move(manifest), chunk_digests) && full) times_.restore(version);

@@ -28,11 +28,11 @@ WorkerCore::WorkerCore(WorkerConfig config)
   links_.set_origin(config_.origin_host, config_.origin_port);
 }
 
-void WorkerCore::restore(std::shared_ptr<const Manifest> manifest, const std::vector<Digest>& chunk_digests) {
+void WorkerCore::restore(std::shared_ptr<const Manifest> manifest, const std::vector<Checksum>& chunk_digests) {
   held_.restore(std::move(manifest), chunk_digests);
 }
 
-void WorkerCore::restore_patch(std::shared_ptr<const Manifest> manifest, const std::vector<Digest>& chunk_digests) {
+void WorkerCore::restore_patch(std::shared_ptr<const Manifest> manifest, const std::vector<Checksum>& chunk_digests) {
   held_.restore_patch(std::move(manifest), chunk_digests);
 }
 

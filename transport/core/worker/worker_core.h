@@ -21,9 +21,9 @@ class WorkerCore : public Core {
 
   /// A complete version that a store recovered; before start(). The newest is the installed one. Chunk digests that are
   /// not those of a full payload's manifest leave the version out. For other kinds they are ignored.
-  void restore(std::shared_ptr<const Manifest> manifest, const std::vector<Digest>& chunk_digests);
+  void restore(std::shared_ptr<const Manifest> manifest, const std::vector<Checksum>& chunk_digests);
   /// A complete patch that a store recovered, for children; before start().
-  void restore_patch(std::shared_ptr<const Manifest> manifest, const std::vector<Digest>& chunk_digests);
+  void restore_patch(std::shared_ptr<const Manifest> manifest, const std::vector<Checksum>& chunk_digests);
 
   void start(Instant now) override;
   void stop(std::string_view reason) override;

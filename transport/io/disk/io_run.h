@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/digest.h"
+#include "base/checksum.h"
 #include "base/file_system.h"
 #include "base/units.h"
 #include "transport/io/disk/disk.h"

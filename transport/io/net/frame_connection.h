@@ -24,7 +24,7 @@ struct ReceivedChunk {
   PayloadId payload{};
   ChunkIndex chunk{};
   BufferRef bytes;
-  Digest digest{};  ///< computed while the bytes arrived; the receiver has to compare it
+  Checksum digest{};  ///< computed while the bytes arrived; the receiver has to compare it
 };
 
 struct SocketOptions {

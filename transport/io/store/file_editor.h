@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "base/digest.h"
+#include "base/checksum.h"
 #include "base/file_system.h"
 #include "base/result.h"
 

@@ -156,7 +156,7 @@ Result<InPlaceChanges> note_changes(const InPlaceWork& work, UndoJournal& journa
     WC_ASSIGN(const SegmentMode mode, apply_at(place, work, applier, frame));
     if (mode != SegmentMode::kUnchanged) changes.places.push_back(place);
   }
-  WC_ASSIGN(const Digest digest, applier.finish(found.end));
+  WC_ASSIGN(const Checksum digest, applier.finish(found.end));
   if (digest != work.record.manifest.snapshot_digest) {
     return fail(Errc::kCorrupt, Op::kVerify, "the patch leads to other bytes than its manifest says");
   }
@@ -222,7 +222,7 @@ Status write_old(VersionFiles& base, std::uint64_t offset, Bytes old, const fs::
 
 /// Whatever step it ended at: the old version, under its own name. It gets that back when its bytes are on the disk and
 /// are what they were: until then, and if they cannot be written, nobody finds the mixture.
-Status revert(const StoreLayout& layout, PayloadId payload, const FileTable& table, const Digest& base_digest) {
+Status revert(const StoreLayout& layout, PayloadId payload, const FileTable& table, const Checksum& base_digest) {
   FileSystem& files = layout.files();
   const fs::path home = layout.complete(payload.base), hidden = layout.incoming(payload.version);
   WC_ASSIGN(const bool is_home, is_there(files, home));
@@ -236,7 +236,7 @@ Status revert(const StoreLayout& layout, PayloadId payload, const FileTable& tab
   WC_ASSIGN(const std::shared_ptr<VersionFiles> base, VersionFiles::open(files, is_home ? home : hidden, table));
   const auto finish = [&]() -> Status {
     WC_TRY(sync_files(*base));
-    WC_ASSIGN(const Digest digest, files_digest(*base));
+    WC_ASSIGN(const Checksum digest, files_digest(*base));
     if (digest != base_digest) {
       return fail(Errc::kCorrupt, Op::kVerify, "what its journal put back does not match its digest");
     }

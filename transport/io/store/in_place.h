@@ -34,7 +34,7 @@ struct InPlaceWork {
   std::shared_ptr<VersionFiles> files;  ///< of the version that is here
   std::shared_ptr<VersionFiles> patch;
   VersionRecord record;  ///< of the patch
-  Digest base_digest;
+  Checksum base_digest;
 };
 
 /// A segment of a patch, with its header, in the patch's file.

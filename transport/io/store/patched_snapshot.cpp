@@ -100,7 +100,7 @@ struct PatchedSnapshot::Work final : ApplyStreams {
     return twice ? Status() : applied;
   }
 
-  Result<Digest> finish() {
+  Result<Checksum> finish() {
     const std::lock_guard lock(mutex);
     if (reader.end() == nullptr) {
       return fail(Errc::kCorrupt, Op::kDecode, "the patch ends before it is complete");
@@ -153,7 +153,7 @@ void PatchedSnapshot::handle_step(const Step& step) {
   finish_if_idle();
 }
 
-void PatchedSnapshot::finish(std::function<void(Result<Digest>)> done) {
+void PatchedSnapshot::finish(std::function<void(Result<Checksum>)> done) {
   done_ = std::move(done);
   loop_.post([this, alive = std::weak_ptr(alive_)] {
     if (!alive.expired()) finish_if_idle();
@@ -164,7 +164,7 @@ void PatchedSnapshot::finish_if_idle() {
   if (!done_ || jobs_ > 0 || (!starved_ && !error_)) return;
   const auto done = std::exchange(done_, nullptr);
   if (error_) return done(*error_);
-  Result<Digest> digest = work_->finish();
+  Result<Checksum> digest = work_->finish();
   if (!digest.has_value()) error_ = digest.error();
   done(std::move(digest));
 }

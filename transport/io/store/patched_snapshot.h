@@ -40,7 +40,7 @@ class PatchedSnapshot {
 
   /// Calls `done`, later, with the digest of the snapshot as written. handle_prefix() has told all bytes of the patch.
   /// Errors: those of error().
-  void finish(std::function<void(Result<Digest>)> done);
+  void finish(std::function<void(Result<Checksum>)> done);
 
  private:
   struct Work;
@@ -56,7 +56,7 @@ class PatchedSnapshot {
   unsigned jobs_ = 0;
   bool starved_ = true;  // the last job found no whole segment: more bytes are needed
   std::optional<Error> error_;
-  std::function<void(Result<Digest>)> done_;
+  std::function<void(Result<Checksum>)> done_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>();  // expires with this: callbacks look first
 };
 

@@ -7,7 +7,7 @@
 #include <span>
 #include <string>
 
-#include "base/digest.h"
+#include "base/checksum.h"
 
 namespace weightcast {
 namespace {
@@ -16,7 +16,7 @@ constexpr std::size_t kFileBytesMax = 256;
 
 std::string text_of(StoreRun run) {
   const std::string line = fmt::format("run {:016x} {}\n", run.id.value, run.count);
-  return line + fmt::format("check {}\n", digest_of(std::as_bytes(std::span(line))).hex());
+  return line + fmt::format("check {}\n", checksum_of(std::as_bytes(std::span(line))).hex());
 }
 
 }  // namespace

@@ -19,11 +19,11 @@ constexpr std::uint64_t kParallelBytesMin = 64 * kMiB;
 
 }  // namespace
 
-Result<Digest> leaf_digest(VersionFiles& files, std::size_t leaf) {
+Result<Checksum> leaf_digest(VersionFiles& files, std::size_t leaf) {
   std::uint64_t offset = leaf * kDigestBlockBytes;
   std::uint64_t left = std::min(kDigestBlockBytes, files.table().size_bytes() - offset);
   std::vector<std::byte> buffer(std::min<std::uint64_t>(left, kReadBytes));
-  DigestStream digest;
+  ChecksumStream digest;
   while (left > 0) {
     const MutableBytes piece = MutableBytes(buffer).first(std::min<std::uint64_t>(left, buffer.size()));
     WC_TRY(read_stream(files, offset, piece));
@@ -34,12 +34,12 @@ Result<Digest> leaf_digest(VersionFiles& files, std::size_t leaf) {
   return digest.digest();
 }
 
-Result<Digest> files_digest(VersionFiles& files) {
+Result<Checksum> files_digest(VersionFiles& files) {
   SnapshotDigest digest(files.table());
   std::mutex mutex;  // guards `digest` and `status`
   Status status;
   for_each_index(digest.leaf_count(), files.table().size_bytes() >= kParallelBytesMin ? 2 : 1, [&](std::size_t leaf) {
-    const Result<Digest> found = leaf_digest(files, leaf);
+    const Result<Checksum> found = leaf_digest(files, leaf);
     const std::lock_guard lock(mutex);
     if (found.has_value()) {
       digest.set_leaf(leaf, *found);
@@ -60,7 +60,7 @@ SnapshotCheck::SnapshotCheck(EventLoop& loop, std::shared_ptr<VersionFiles> file
   for (std::size_t leaf = 0; leaf < bytes_missing_.size(); ++leaf) bytes_missing_[leaf] = digest_.leaf_size_bytes(leaf);
 }
 
-void SnapshotCheck::handle_hashed(std::size_t leaf, const Digest& digest) {
+void SnapshotCheck::handle_hashed(std::size_t leaf, const Checksum& digest) {
   digest_.set_leaf(leaf, digest);
   hashed_[leaf] = true;
 }
@@ -78,7 +78,7 @@ void SnapshotCheck::handle_stored(std::uint64_t offset, std::uint64_t length) {
   hash_ready();
 }
 
-void SnapshotCheck::finish(std::function<void(Result<Digest>)> done) {
+void SnapshotCheck::finish(std::function<void(Result<Checksum>)> done) {
   done_ = std::move(done);
   hash_ready();
 }
@@ -95,7 +95,7 @@ void SnapshotCheck::hash_ready() {
   }
   struct Job {
     std::vector<std::size_t> leaves;
-    std::vector<Result<Digest>> digests;
+    std::vector<Result<Checksum>> digests;
   };
   auto job = std::make_shared<Job>();
   const std::size_t count = std::min(ready_.size(), kLeavesPerJobMax);

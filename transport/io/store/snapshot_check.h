@@ -13,11 +13,11 @@
 namespace weightcast {
 
 /// The digest of a snapshot's leaf `leaf`, read from its files. Blocks; any thread. Errors: kCorrupt, kIo.
-[[nodiscard]] Result<Digest> leaf_digest(VersionFiles& files, std::size_t leaf);
+[[nodiscard]] Result<Checksum> leaf_digest(VersionFiles& files, std::size_t leaf);
 
 /// The digest of a whole snapshot, read from its files, by two threads if it is large. Blocks; any thread.
 /// Errors: kCorrupt, kIo.
-[[nodiscard]] Result<Digest> files_digest(VersionFiles& files);
+[[nodiscard]] Result<Checksum> files_digest(VersionFiles& files);
 
 /// Computes the digest of a snapshot while its chunks are stored. A pool thread reads each leaf back and hashes it, as
 /// soon as its last byte is stored; the page cache still has it. Leaves that the writer has hashed are not read. Loop
@@ -28,14 +28,14 @@ class SnapshotCheck {
 
   /// The digest of a leaf's bytes as the kernel was given them. The leaf is not read back. Before handle_stored() of
   /// its last byte.
-  void handle_hashed(std::size_t leaf, const Digest& digest);
+  void handle_hashed(std::size_t leaf, const Checksum& digest);
 
   /// [offset, offset + length) of the snapshot stream is in the files. Each byte once.
   void handle_stored(std::uint64_t offset, std::uint64_t length);
 
   /// Calls `done` with the digest when every leaf is hashed, perhaps at once. All bytes are stored. Errors: kCorrupt,
   /// kIo; then finish() may be called again.
-  void finish(std::function<void(Result<Digest>)> done);
+  void finish(std::function<void(Result<Checksum>)> done);
 
  private:
   void hash_ready();
@@ -49,7 +49,7 @@ class SnapshotCheck {
   std::vector<std::size_t> failed_;           // leaves that could not be read, the last one for this reason
   Error error_{};
   bool hashing_ = false;
-  std::function<void(Result<Digest>)> done_;
+  std::function<void(Result<Checksum>)> done_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>();  // expires with this: callbacks look first
 };
 

@@ -232,7 +232,7 @@ void StoreImpl::grow(const Manifest& manifest) {
       [] {});
 }
 
-void StoreImpl::put_digest_part(PayloadId payload, std::uint32_t part, const std::vector<Digest>& digests) {
+void StoreImpl::put_digest_part(PayloadId payload, std::uint32_t part, const std::vector<Checksum>& digests) {
   const auto found = incoming_.find(payload);
   if (found == incoming_.end()) return;
   VersionRecord& record = found->second->record;
@@ -332,7 +332,7 @@ void StoreImpl::write_chunk(PayloadId payload, ChunkIndex chunk, BufferRef bytes
 void StoreImpl::hash_leaf(Incoming& incoming, std::uint64_t offset, Bytes bytes) {
   static_assert(kDigestBlockBytes % kChunkBytesMax == 0, "a chunk is in one leaf");
   // While the chunk is in this core's cache; those that come out of their order are read back.
-  std::optional<DigestStream> digest = incoming.leaves->take(offset);
+  std::optional<ChecksumStream> digest = incoming.leaves->take(offset);
   if (!digest) return;
   digest->update(bytes);
   const auto leaf = incoming.leaves->put(offset + bytes.size(), std::move(*digest));

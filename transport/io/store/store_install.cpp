@@ -23,13 +23,13 @@ void StoreImpl::finish(PayloadId payload, std::function<void(Result<StoredVersio
   }
   incoming->finishing = true;
   if (payload.is_encoded() && !is_made_beside(payload)) return finish_in_place(incoming, std::move(done));
-  auto handle = [this, incoming, done = std::move(done)](const Result<Digest>& digest) {
+  auto handle = [this, incoming, done = std::move(done)](const Result<Checksum>& digest) {
     handle_digest(incoming, digest, done);
   };
   incoming->check ? incoming->check->finish(std::move(handle)) : incoming->applied->finish(std::move(handle));
 }
 
-void StoreImpl::handle_digest(const IncomingRef& incoming, const Result<Digest>& digest,
+void StoreImpl::handle_digest(const IncomingRef& incoming, const Result<Checksum>& digest,
                               const std::function<void(Result<StoredVersion>)>& done) {
   if (!digest.has_value()) return give_up(incoming, digest.error(), done);
   const Manifest& manifest = incoming->manifest();

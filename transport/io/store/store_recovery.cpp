@@ -47,7 +47,7 @@ Result<ChunkSet> verify_chunks(const VersionRecord& record, VersionFiles& files)
     if (!has_data(files, manifest.chunk_offset(chunk), manifest.chunk_size(chunk))) return;
     std::vector<std::byte> bytes(manifest.chunk_size(chunk));
     const Status read = read_stream(files, manifest.chunk_offset(chunk), bytes);
-    const bool matches = read.has_value() && digest_of(bytes) == record.digests.chunks[i];
+    const bool matches = read.has_value() && checksum_of(bytes) == record.digests.chunks[i];
     const std::lock_guard lock(mutex);
     if (matches) held.insert(chunk);
     if (!read.has_value() && !is_proven_wrong(read.error())) status = read;
@@ -58,7 +58,7 @@ Result<ChunkSet> verify_chunks(const VersionRecord& record, VersionFiles& files)
 
 /// Errors: those that leave it open.
 Result<bool> snapshot_matches(const Manifest& manifest, VersionFiles& files) {
-  const Result<Digest> digest = files_digest(files);
+  const Result<Checksum> digest = files_digest(files);
   if (digest.has_value()) return *digest == manifest.snapshot_digest;
   if (is_proven_wrong(digest.error())) return false;
   return digest.error();

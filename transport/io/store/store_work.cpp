@@ -157,7 +157,7 @@ Status write_again(const StoreLayout& layout, const VersionRecord& record, Versi
   std::vector<std::byte> buffer(kWriteBytes);
   for (std::size_t leaf = 0; leaf < digest.leaf_count(); ++leaf) {
     std::uint64_t offset = digest.leaf_offset_bytes(leaf);
-    DigestStream bytes;
+    ChecksumStream bytes;
     for (std::uint64_t left = digest.leaf_size_bytes(leaf); left > 0;) {
       if (!wanted) return fail(Errc::kBusy, Op::kSync, "the node stops");
       const MutableBytes piece = MutableBytes(buffer).first(std::min<std::uint64_t>(left, buffer.size()));

@@ -18,10 +18,10 @@ constexpr std::string_view kMagic = "wcrecord";
 // A form beyond this is damage, and not a release to come: what is damaged is fetched again.
 constexpr std::uint32_t kFormMax = 9;
 constexpr std::size_t kHeadBytes = kMagic.size() + 4;
-constexpr std::size_t kEntryHeadBytes = 4 + Digest::kBytes;
+constexpr std::size_t kEntryHeadBytes = 4 + Checksum::kBytes;
 // The largest entry is a manifest with kFilesMax long names; the largest record has all digests besides.
 constexpr std::size_t kEntryBytesMax = 16 * kMiB;
-constexpr std::size_t kRecordBytesMax = kEntryBytesMax + 2 * std::size_t{kChunksMax} * Digest::kBytes;
+constexpr std::size_t kRecordBytesMax = kEntryBytesMax + 2 * std::size_t{kChunksMax} * Checksum::kBytes;
 
 void put_u32(std::string& out, std::uint32_t value) {
   for (int shift = 0; shift < 32; shift += 8) out.push_back(static_cast<char>(value >> shift));
@@ -38,8 +38,8 @@ Bytes bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
 void put_entry(std::string& out, const record::Entry& entry) {
   const std::string body = entry.SerializeAsString();
   put_u32(out, static_cast<std::uint32_t>(body.size()));
-  const Digest digest = digest_of(bytes_of(body));
-  out.append(reinterpret_cast<const char*>(digest.bytes.data()), Digest::kBytes);
+  const Checksum digest = checksum_of(bytes_of(body));
+  out.append(reinterpret_cast<const char*>(digest.bytes.data()), Checksum::kBytes);
   out += body;
 }
 
@@ -49,15 +49,15 @@ std::optional<record::Entry> take_entry(std::string_view& in) {
   const std::size_t body_bytes = get_u32(in);
   if (body_bytes > kEntryBytesMax || in.size() - kEntryHeadBytes < body_bytes) return std::nullopt;
   const std::string_view body = in.substr(kEntryHeadBytes, body_bytes);
-  const Digest digest = digest_of(bytes_of(body));
-  if (std::memcmp(digest.bytes.data(), in.data() + 4, Digest::kBytes) != 0) return std::nullopt;
+  const Checksum digest = checksum_of(bytes_of(body));
+  if (std::memcmp(digest.bytes.data(), in.data() + 4, Checksum::kBytes) != 0) return std::nullopt;
   record::Entry entry;
   if (!entry.ParseFromArray(body.data(), static_cast<int>(body.size()))) return std::nullopt;
   in.remove_prefix(kEntryHeadBytes + body_bytes);
   return entry;
 }
 
-record::Entry digest_part_entry(std::uint32_t part, std::span<const Digest> digests) {
+record::Entry digest_part_entry(std::uint32_t part, std::span<const Checksum> digests) {
   record::Entry entry;
   wire::DigestPart* message = entry.mutable_digest_part();
   message->set_part(part);
@@ -116,14 +116,14 @@ void ChunkDigests::grow(const Manifest& manifest) {
   parts.grow(manifest.part_count());
 }
 
-std::span<const Digest> ChunkDigests::part(std::uint32_t part) const {
+std::span<const Checksum> ChunkDigests::part(std::uint32_t part) const {
   const std::size_t first = std::size_t{part} * part_chunks;
   return std::span(chunks).subspan(first, std::min<std::size_t>(part_chunks, chunks.size() - first));
 }
 
-Status ChunkDigests::put_part(const Manifest& manifest, std::uint32_t part, std::span<const Digest> digests) {
+Status ChunkDigests::put_part(const Manifest& manifest, std::uint32_t part, std::span<const Checksum> digests) {
   if (part >= parts.size()) return fail(Errc::kCorrupt, Op::kVerify, "a digest part past the manifest's last");
-  if (this->part(part).size() != digests.size() || digest_of(std::as_bytes(digests)) != manifest.part_digests[part]) {
+  if (this->part(part).size() != digests.size() || checksum_of(std::as_bytes(digests)) != manifest.part_digests[part]) {
     return fail(Errc::kCorrupt, Op::kVerify, "a digest part that does not match the manifest");
   }
   std::copy(digests.begin(), digests.end(), chunks.begin() + std::ptrdiff_t{part} * part_chunks);
@@ -131,7 +131,7 @@ Status ChunkDigests::put_part(const Manifest& manifest, std::uint32_t part, std:
   return {};
 }
 
-std::vector<Digest> ChunkDigests::prefix() const {
+std::vector<Checksum> ChunkDigests::prefix() const {
   const std::optional<ChunkIndex> gap = parts.next_missing(ChunkIndex{0});
   if (!gap) return chunks;
   return {chunks.begin(), chunks.begin() + std::ptrdiff_t{gap->value} * part_chunks};
@@ -146,7 +146,7 @@ Status rewrite_record(FileSystem& files, const std::filesystem::path& path, cons
 }
 
 Status append_digest_part(FileSystem& files, const std::filesystem::path& path, std::uint32_t part,
-                          std::span<const Digest> digests) {
+                          std::span<const Checksum> digests) {
   WC_ASSIGN(const std::unique_ptr<File> file, open_to_append(files, path));
   return append(*file, digest_part_entry(part, digests), path);
 }
@@ -191,9 +191,9 @@ Result<VersionRecord> read_record(FileSystem& files, const std::filesystem::path
       record.durable = record.digests.complete() || manifest.id().is_encoded();
     } else if (entry->has_digest_part()) {
       const std::string& text_of_part = entry->digest_part().digests();
-      if (text_of_part.size() % Digest::kBytes != 0) break;
-      std::vector<Digest> digests(text_of_part.size() / Digest::kBytes);
-      if (!digests.empty()) std::memcpy(digests.data(), text_of_part.data(), digests.size() * Digest::kBytes);
+      if (text_of_part.size() % Checksum::kBytes != 0) break;
+      std::vector<Checksum> digests(text_of_part.size() / Checksum::kBytes);
+      if (!digests.empty()) std::memcpy(digests.data(), text_of_part.data(), digests.size() * Checksum::kBytes);
       if (!record.digests.put_part(manifest, entry->digest_part().part(), digests).has_value()) break;
     }
   }

@@ -13,18 +13,18 @@ constexpr Version kVersion{3};
 /// bytes can reach any digest, so that a list is judged by its length first.
 Holding holding_with(std::uint32_t chunks, Bytes list, bool open = false) {
   auto manifest = std::make_shared<Manifest>(*growing_manifest(patch_of(kVersion, Version{2}), chunks, open));
-  if (!manifest->part_digests.empty()) manifest->part_digests[0] = digest_of(list);
+  if (!manifest->part_digests.empty()) manifest->part_digests[0] = checksum_of(list);
   return Holding(std::move(manifest));
 }
 
 TEST(Holding, RefusesDigestListsOfEveryWrongLengthThoughTheirDigestIsRight) {
   // One to three chunks are one short part; four are a whole one.
   for (std::uint32_t chunks = 1; chunks <= kGrowingPartChunks; ++chunks) {
-    for (std::size_t size = 0; size <= (kGrowingPartChunks + 1) * Digest::kBytes; ++size) {
+    for (std::size_t size = 0; size <= (kGrowingPartChunks + 1) * Checksum::kBytes; ++size) {
       const std::vector<std::byte> list(size, std::byte{7});
       Holding holding = holding_with(chunks, list);
       const Status put = holding.put_part(0, list);
-      EXPECT_EQ(put.has_value(), size == chunks * Digest::kBytes) << chunks << " chunks, list of " << size;
+      EXPECT_EQ(put.has_value(), size == chunks * Checksum::kBytes) << chunks << " chunks, list of " << size;
       EXPECT_EQ(holding.part_known(0), put.has_value());
       EXPECT_TRUE(put.has_value() || put.error().code == Errc::kCorrupt);
     }
@@ -33,9 +33,9 @@ TEST(Holding, RefusesDigestListsOfEveryWrongLengthThoughTheirDigestIsRight) {
 
 TEST(Holding, PartThatIsNotThereYetWaitsOnlyIfItCanEverBeOne) {
   Holding holding = holding_with(4, {}, true);
-  const std::vector<std::byte> list((kGrowingPartChunks + 1) * Digest::kBytes);
+  const std::vector<std::byte> list((kGrowingPartChunks + 1) * Checksum::kBytes);
   for (std::size_t size = 0; size <= list.size(); ++size) {
-    const bool can_be = size > 0 && size % Digest::kBytes == 0 && size <= kGrowingPartChunks * Digest::kBytes;
+    const bool can_be = size > 0 && size % Checksum::kBytes == 0 && size <= kGrowingPartChunks * Checksum::kBytes;
     const Status put = holding.put_part(1, std::span(list).first(size));
     ASSERT_FALSE(put.has_value());
     EXPECT_EQ(put.error().code, can_be ? Errc::kNotFound : Errc::kCorrupt) << size;

@@ -37,8 +37,8 @@ TEST_F(SelfCheckTest, ReadsWhatIsHeldAndNothingElse) {
 }
 
 TEST_F(SelfCheckTest, TellsDamageAndUnreadableBytesFromALie) {
-  const Digest right = chunk_digest(kVersion, ChunkIndex{1});
-  Digest wrong = right;
+  const Checksum right = chunk_digest(kVersion, ChunkIndex{1});
+  Checksum wrong = right;
   wrong.bytes[0] ^= std::byte{1};
   check.handle_suspected(now, kVersion, ChunkIndex{1});
   EXPECT_FALSE(check.handle_checked(now, kVersion, ChunkIndex{1}, right));

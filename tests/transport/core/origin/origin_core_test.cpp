@@ -154,8 +154,8 @@ TEST_F(OriginCoreTest, WorkerFromAnotherRunGetsTheNextGreaterVersionWhole) {
 TEST_F(OriginCoreTest, WorkerThatHasWhatThisOriginPublishesOnceMoreIsNotFromAnotherRun) {
   wire::Message message = join_message("a");
   message.mutable_join()->set_installed_version(9);
-  const Digest digest = manifest_of(Version{9}, 100)->snapshot_digest;
-  message.mutable_join()->set_installed_digest(digest.bytes.data(), Digest::kBytes);
+  const Checksum digest = manifest_of(Version{9}, 100)->snapshot_digest;
+  message.mutable_join()->set_installed_digest(digest.bytes.data(), Checksum::kBytes);
   join("a", message);
   ASSERT_TRUE(member("a").foreign);
   publish(9);
@@ -182,7 +182,7 @@ TEST_F(OriginCoreTest, WorkerThatHasOtherBytesUnderAnOldNumberGetsTheLatestWhole
   publish(2);
   wire::Message message = join_message("a");
   message.mutable_join()->set_installed_version(1);
-  message.mutable_join()->set_installed_digest(std::string(Digest::kBytes, 'x'));
+  message.mutable_join()->set_installed_digest(std::string(Checksum::kBytes, 'x'));
   join("a", message);
   EXPECT_FALSE(member("a").foreign);
   EXPECT_TRUE(member("a").base_unusable) << "a patch from version 1 would not fit";

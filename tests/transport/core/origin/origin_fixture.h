@@ -103,8 +103,8 @@ struct OriginCoreTest : testing::Test {
   void installed(const std::string& name, std::uint64_t version) {
     wire::Message message;
     set_payload(*message.mutable_installed(), Version{version});
-    const Digest digest = origin.holdings().at(Version{version}).manifest().snapshot_digest;
-    message.mutable_installed()->set_snapshot_digest(digest.bytes.data(), Digest::kBytes);
+    const Checksum digest = origin.holdings().at(Version{version}).manifest().snapshot_digest;
+    message.mutable_installed()->set_snapshot_digest(digest.bytes.data(), Checksum::kBytes);
     tell(name, message);
   }
   void complain(const std::string& child, PeerId parent, wire::FaultKind kind) {

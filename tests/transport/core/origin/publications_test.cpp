@@ -335,8 +335,8 @@ TEST_F(PublicationsTest, RelayThatJoinsAgainOverALiveConnectionIsDialledAtItsNew
   message.mutable_join()->set_incarnation(2);
   message.mutable_join()->mutable_listen()->set_port(2);
   message.mutable_join()->set_installed_version(1);
-  const Digest digest = origin.holdings().at(Version{1}).manifest().snapshot_digest;
-  message.mutable_join()->set_installed_digest(digest.bytes.data(), Digest::kBytes);
+  const Checksum digest = origin.holdings().at(Version{1}).manifest().snapshot_digest;
+  message.mutable_join()->set_installed_digest(digest.bytes.data(), Checksum::kBytes);
   payload_to_wire(Version{1}, *message.mutable_join()->add_held());
   join(relay, message);
   ASSERT_EQ(parent_of(child), member(relay).id);

@@ -225,7 +225,7 @@ TEST_F(WorkerCoreTest, ServesNobodyWhatItFindsDamagedOnItsDisk) {
   const auto checks = only<action::CheckChunk>(actions());
   ASSERT_EQ(checks.size(), 1u);
   EXPECT_EQ(checks[0].chunk, ChunkIndex{7});
-  fresh.handle_chunk_checked(now, Version{1}, ChunkIndex{7}, digest_of({}));
+  fresh.handle_chunk_checked(now, Version{1}, ChunkIndex{7}, checksum_of({}));
   EXPECT_TRUE(fresh.holdings().empty());
   EXPECT_EQ(fresh.installed_version(), Version{1}) << "there is nothing better";
   EXPECT_THAT(fresh.last_error(), testing::HasSubstr("version 1, chunk 7"));

@@ -24,7 +24,7 @@ namespace weightcast {
 /// A version to be stored, with all of its bytes.
 struct Publication {
   Manifest manifest;
-  std::vector<Digest> digests;
+  std::vector<Checksum> digests;
   std::string stream;
 
   /// The digests of what `stream` holds, chunk by chunk.
@@ -32,7 +32,7 @@ struct Publication {
     digests.clear();
     for (std::uint32_t i = 0; i < manifest.chunk_count(); ++i) {
       const ChunkIndex index{i};
-      digests.push_back(digest_of(bytes().subspan(manifest.chunk_offset(index), manifest.chunk_size(index))));
+      digests.push_back(checksum_of(bytes().subspan(manifest.chunk_offset(index), manifest.chunk_size(index))));
     }
     manifest.part_digests = part_digests_of(digests, manifest.part_chunks);
   }
@@ -41,14 +41,14 @@ struct Publication {
   void digest_snapshot() {
     SnapshotDigest digest(*FileTable::make(manifest.files));
     for (std::size_t leaf = 0; leaf < digest.leaf_count(); ++leaf) {
-      digest.set_leaf(leaf, digest_of(bytes().subspan(digest.leaf_offset_bytes(leaf), digest.leaf_size_bytes(leaf))));
+      digest.set_leaf(leaf, checksum_of(bytes().subspan(digest.leaf_offset_bytes(leaf), digest.leaf_size_bytes(leaf))));
     }
     manifest.snapshot_digest = digest.root();
   }
 
   [[nodiscard]] Bytes bytes() const { return std::as_bytes(std::span(stream)); }
 
-  [[nodiscard]] std::vector<Digest> digests_of(std::uint32_t part) const {
+  [[nodiscard]] std::vector<Checksum> digests_of(std::uint32_t part) const {
     const auto first = digests.begin() + std::ptrdiff_t{part} * manifest.part_chunks;
     return {first, first + manifest.part_size(part)};
   }
