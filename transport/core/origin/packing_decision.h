@@ -18,9 +18,9 @@ struct PackingCosts {
 
 /// Until all have it packed. Packing, sending and unpacking go on side by side, and the slowest decides.
 [[nodiscard]] double packed_s(const PackingCosts& costs);
-/// Whether packing gains at least kPackingGainMin: it takes cores at both ends.
+/// Whether packing gains at least kPackingGainMin: it takes cores at both ends, and files that no sample knew of.
 [[nodiscard]] bool packing_pays(const PackingCosts& costs);
-inline constexpr double kPackingGainMin = 0.05;
+inline constexpr double kPackingGainMin = 0.1;
 
 /// How fast the origin copies and packs snapshots: what a sample at start said, then what the last payload took. With
 /// each version the speed of packing returns half way to the sample's: a host that was busy once packs again. Pure.

@@ -31,7 +31,8 @@ constexpr Case kCases[] = {
     {"10 Gbit/s", 10e9, 1.2e9, 2e9, 0, false},
     {"1 Gbit/s, a slow origin", 1e9, 0.12e9, 2e9, 0, false},
     {"1 Gbit/s, a slow worker", 1e9, 1.2e9, 0.12e9, 0, false},
-    {"1 Gbit/s, scalar code", 1e9, 0.5e9, 0.7e9, 0.5e9, true},
+    {"1 Gbit/s, scalar code", 1e9, 0.5e9, 0.7e9, 0.7e9, true},
+    {"1 Gbit/s, scalar code, a slow copy", 1e9, 0.5e9, 0.7e9, 0.5e9, false},
     {"2.5 Gbit/s, scalar code", 2.5e9, 0.5e9, 0.7e9, 0.5e9, false},
 };
 
