@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/random.h"
 #include "base/result.h"
 #include "proto/wire.pb.h"
 #include "sim/event_queue.h"
 #include "sim/options.h"
-#include "sim/random.h"
 
 namespace weightcast::sim {
 

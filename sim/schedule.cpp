@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "sim/random.h"
+#include "base/random.h"
 
 namespace weightcast::sim {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/file_system.h"
-#include "sim/random.h"
+#include "base/random.h"
 
 namespace weightcast::sim {
 

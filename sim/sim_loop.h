@@ -6,7 +6,7 @@
 #include <memory>
 #include <optional>
 
-#include "sim/random.h"
+#include "base/random.h"
 #include "transport/io/event_loop.h"
 
 namespace weightcast::sim {

@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "base/random.h"
 #include "sim/disk.h"
 #include "sim/event_queue.h"
 #include "sim/network.h"
 #include "sim/options.h"
 #include "sim/payload_map.h"
-#include "sim/random.h"
 #include "transport/core/origin/origin_core.h"
 #include "transport/core/worker/worker_core.h"
 

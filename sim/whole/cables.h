@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/random.h"
 #include "base/units.h"
-#include "sim/random.h"
 #include "sim/whole/host_loop.h"
 #include "transport/io/net/network.h"
 

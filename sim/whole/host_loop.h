@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include "sim/random.h"
+#include "base/random.h"
 #include "sim/sim_loop.h"
 #include "transport/io/event_loop.h"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/checksum.h"
-#include "sim/random.h"
+#include "base/random.h"
 
 namespace weightcast::sim {
 

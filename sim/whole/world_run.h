@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/checksum.h"
-#include "sim/random.h"
+#include "base/random.h"
 #include "sim/sim_disk.h"
 #include "sim/sim_file_system.h"
 #include "sim/whole/weights.h"

@@ -12,7 +12,7 @@
 #include <fstream>
 #include <set>
 
-#include "sim/random.h"
+#include "base/random.h"
 #include "tests/sim/describe_store.h"
 #include "tests/sim/state_archive.h"
 #include "tests/sim/store_host.h"

@@ -4,7 +4,7 @@
 
 #include "base/time.h"
 
-namespace weightcast::sim {
+namespace weightcast {
 
 /// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014). It gives the same numbers on every platform; the distributions of
 /// <random> do not promise that.
@@ -36,4 +36,4 @@ class Random {
   std::uint64_t state_;
 };
 
-}  // namespace weightcast::sim
+}  // namespace weightcast
