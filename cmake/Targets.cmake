@@ -94,3 +94,13 @@ function(weightcast_fuzz name source corpus)
   endif()
   target_link_libraries(${name} PRIVATE ${ARG_LINK})
 endfunction()
+
+# weightcast_oracle_test(PROGRAM ORACLE FILTER): a test labelled oracle. tests/oracles/ORACLE.py makes the lines of
+# golden/ORACLE.jsonl anew, and more for the tests of PROGRAM that FILTER names.
+function(weightcast_oracle_test program oracle filter)
+  set(oracles ${PROJECT_SOURCE_DIR}/tests/oracles)
+  add_test(NAME oracle.${oracle} COMMAND ${oracles}/run.sh ${oracles}/golden.py check ${oracles}/${oracle}.py
+    ${CMAKE_CURRENT_SOURCE_DIR}/golden/${oracle}.jsonl $<TARGET_FILE:${program}> ${filter})
+  set_tests_properties(oracle.${oracle} PROPERTIES LABELS oracle TIMEOUT 600 SKIP_RETURN_CODE 77)
+  weightcast_label_target(${program} oracle)
+endfunction()

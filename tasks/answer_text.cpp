@@ -1,0 +1,28 @@
+#include "tasks/answer_text.h"
+
+namespace weightcast {
+
+std::string_view last_answer(std::string_view response) {
+  constexpr std::string_view kBegin = "<answer>", kEnd = "</answer>";
+  const std::size_t begin = response.rfind(kBegin);
+  if (begin == std::string_view::npos) return response;
+  response.remove_prefix(begin + kBegin.size());
+  return response.substr(0, response.find(kEnd));
+}
+
+std::string_view trim(std::string_view text) {
+  constexpr std::string_view kWhiteSpace = " \t\r\n";
+  const std::size_t begin = text.find_first_not_of(kWhiteSpace);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(kWhiteSpace) - begin + 1);
+}
+
+std::string ascii_lower(std::string_view text) {
+  std::string result(text);
+  for (char& c : result) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return result;
+}
+
+}  // namespace weightcast

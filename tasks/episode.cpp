@@ -1,0 +1,84 @@
+#include "tasks/episode.h"
+
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+namespace weightcast {
+
+std::string_view to_string(EpisodeEnd end) {
+  switch (end) {
+    case EpisodeEnd::kRunning: return "running";
+    case EpisodeEnd::kDone: return "done";
+    case EpisodeEnd::kTurnLimit: return "turn_limit";
+    case EpisodeEnd::kTokenLimit: return "token_limit";
+    case EpisodeEnd::kTimeLimit: return "time_limit";
+    case EpisodeEnd::kFailed: return "failed";
+  }
+  return "unknown";
+}
+
+Episode::Episode(MakeEnvironment make, EpisodeLimits limits)
+    : make_(std::move(make)), limits_(limits), environment_(make_()) {}
+
+void Episode::replace(const Error& error) {
+  failure_ = error.message();
+  environment_ = make_();
+  ++replaced_;
+}
+
+Result<Prompt> Episode::begin(Instant now, std::uint64_t seed) {
+  end_ = EpisodeEnd::kFailed;
+  tokens_ = 0;
+  turn_rewards_.clear();
+  failure_.clear();
+  Result<Prompt> prompt = environment_->reset(seed);
+  if (!prompt.has_value()) {
+    replace(prompt.error());
+    prompt = environment_->reset(seed);
+  }
+  if (!prompt.has_value()) {
+    replace(prompt.error());
+    return prompt;
+  }
+  end_ = EpisodeEnd::kRunning;
+  deadline_ = now + limits_.time_max;
+  return prompt;
+}
+
+Result<std::string> Episode::step(Instant now, std::string_view action, std::uint64_t tokens) {
+  handle_time(now);
+  if (end_ == EpisodeEnd::kTimeLimit) return std::string();
+  if (end_ != EpisodeEnd::kRunning) {
+    return fail(Errc::kInvalidArgument, Op::kVerify,
+                "the episode is over (" + std::string(to_string(end_)) + "); begin another one");
+  }
+  Result<StepResult> result = environment_->step(action);
+  if (result.has_value() && !std::isfinite(result->reward)) {
+    result = fail(Errc::kInvalidArgument, Op::kVerify, "the environment gave a reward that is not finite");
+  }
+  if (!result.has_value()) {
+    replace(result.error());
+    turn_rewards_.clear();
+    end_ = EpisodeEnd::kFailed;
+    return std::string();
+  }
+  turn_rewards_.push_back(result->reward);
+  tokens_ += tokens;
+  if (result->done) {
+    end_ = EpisodeEnd::kDone;
+  } else if (turn_rewards_.size() >= limits_.turns_max) {
+    end_ = EpisodeEnd::kTurnLimit;
+  } else if (tokens_ >= limits_.tokens_max) {
+    end_ = EpisodeEnd::kTokenLimit;
+  }
+  return end_ == EpisodeEnd::kRunning ? std::move(result->observation) : std::string();
+}
+
+void Episode::handle_time(Instant now) {
+  if (end_ == EpisodeEnd::kRunning && now >= deadline_) end_ = EpisodeEnd::kTimeLimit;
+}
+
+double Episode::reward() const { return std::accumulate(turn_rewards_.begin(), turn_rewards_.end(), 0.0); }
+
+}  // namespace weightcast

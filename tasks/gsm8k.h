@@ -1,0 +1,39 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tasks/math_answer.h"
+#include "tasks/task.h"
+
+namespace weightcast {
+
+struct Gsm8kProblem {
+  std::string question;
+  std::string answer;  ///< what stands after "#### " in the data, without thousands separators
+};
+
+/// Grade-school mathematics (openai/grade-school-math): one question, one number. Reward: 1 if the response's answer is
+/// right by `method`, else 0.
+class Gsm8kTask final : public Task {
+ public:
+  /// Reads JSON lines with the members question and answer. Errors: kInvalidArgument, which names the line, and if
+  /// there is none.
+  [[nodiscard]] static Result<std::vector<Gsm8kProblem>> read_problems(std::string_view jsonl);
+
+  /// Without problems the task scores, but prompts nothing.
+  Gsm8kTask(std::vector<Gsm8kProblem> problems, AnswerMethod method)
+      : problems_(std::move(problems)), method_(method) {}
+
+  std::string_view name() const override { return "gsm8k"; }
+  std::optional<std::uint64_t> prompt_count() const override { return problems_.size(); }
+  Result<Prompt> prompt(std::uint64_t index) const override;
+  /// Metadata: answer.
+  Result<double> score(const Metadata& metadata, std::string_view response) const override;
+
+ private:
+  std::vector<Gsm8kProblem> problems_;
+  AnswerMethod method_;
+};
+
+}  // namespace weightcast

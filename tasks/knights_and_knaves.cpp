@@ -1,0 +1,199 @@
+#include "tasks/knights_and_knaves.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/random.h"
+#include "tasks/answer_text.h"
+
+namespace weightcast {
+namespace {
+
+using Kind = Statement::Kind;
+
+constexpr std::array kNames{"Zoey",  "Oliver", "Ella",  "Jacob", "Emily", "Noah",   "Ava",    "Liam",
+                            "Grace", "Henry",  "Chloe", "Lucas", "Mia",   "Samuel", "Sophia", "William"};
+
+// Compound sentences have two parts, and those no compound ones: two levels, as in the published data set.
+constexpr unsigned kDepthMax = 2;
+// A random puzzle has one solution in about every third try.
+constexpr unsigned kTriesMax = 1000;
+
+Statement random_statement(Random& random, unsigned people, unsigned depth) {
+  if (depth == 0 || random.below(3) == 0) {
+    return {random.below(2) == 0 ? Kind::kKnight : Kind::kKnave, static_cast<unsigned>(random.below(people)), {}};
+  }
+  constexpr std::array kCompound{Kind::kAnd, Kind::kOr, Kind::kImplies, Kind::kIff};
+  const Kind kind = kCompound[random.below(kCompound.size())];
+  Statement left = random_statement(random, people, depth - 1), right = random_statement(random, people, depth - 1);
+  return {kind, 0, {std::move(left), std::move(right)}};
+}
+
+bool is_knight(unsigned knights, unsigned person) { return (knights >> person & 1u) != 0; }
+
+/// Draws a sentence that `person` can say if `knights` are the knights.
+Statement consistent_statement(Random& random, unsigned people, unsigned person, unsigned knights) {
+  for (;;) {
+    Statement statement = random_statement(random, people, kDepthMax);
+    // Nobody's plain "I am a knight" says anything, and a plain "I am a knave" cannot be said.
+    if (statement.parts.empty() && statement.person == person) continue;
+    if (statement.holds(knights) == is_knight(knights, person)) return statement;
+  }
+}
+
+/// A sentence by which `person` shows what they and the next one are, whatever the others say. A knight says "I am a
+/// knave or P", which no knave can; a knave says "I am a knave and not P", which no knight can. P is true.
+Statement revealing_statement(unsigned people, unsigned person, unsigned knights) {
+  const unsigned next = (person + 1) % people;
+  const bool knight = is_knight(knights, person);
+  const Kind said_of_next = is_knight(knights, next) == knight ? Kind::kKnight : Kind::kKnave;
+  return {knight ? Kind::kOr : Kind::kAnd, 0, {{Kind::kKnave, person, {}}, {said_of_next, next, {}}}};
+}
+
+std::string sentence(const Statement& statement, const std::vector<std::string>& names) {
+  const auto part = [&](std::size_t i) { return sentence(statement.parts[i], names); };
+  switch (statement.kind) {
+    case Kind::kKnight: return names[statement.person] + " is a knight";
+    case Kind::kKnave: return names[statement.person] + " is a knave";
+    case Kind::kAnd: return fmt::format("({}) and ({})", part(0), part(1));
+    case Kind::kOr: return fmt::format("({}) or ({})", part(0), part(1));
+    case Kind::kImplies: return fmt::format("if ({}) then ({})", part(0), part(1));
+    case Kind::kIff: return fmt::format("({}) if and only if ({})", part(0), part(1));
+  }
+  return {};
+}
+
+/// What is said last of `name`: "knight" or "knave"; "" if nothing.
+std::string_view said_of(std::string_view text, std::string_view name) {
+  std::string_view said;
+  for (std::size_t found = text.find(name); found != std::string_view::npos; found = text.find(name, found + 1)) {
+    std::string_view rest = text.substr(found + name.size());
+    // Liam is not in William.
+    if ((found > 0 && is_ascii_letter(text[found - 1])) || (!rest.empty() && is_ascii_letter(rest[0]))) continue;
+    // Models set names in bold, and answer in tables and lists.
+    const auto skip = [&rest] { rest.remove_prefix(std::min(rest.find_first_not_of(" *:_|=-`"), rest.size())); };
+    skip();
+    for (const std::string_view word : {"is", "a", "the"}) {
+      if (rest.starts_with(word) && rest.size() > word.size() && rest[word.size()] == ' ') {
+        rest.remove_prefix(word.size());
+        skip();
+      }
+    }
+    for (const std::string_view type : {"knight", "knave"}) {
+      if (rest.starts_with(type)) said = type;
+    }
+  }
+  return said;
+}
+
+std::vector<std::string> split_at_commas(std::string_view text) {
+  std::vector<std::string> parts;
+  for (std::size_t begin = 0;;) {
+    const std::size_t end = text.find(',', begin);
+    parts.emplace_back(text.substr(begin, end - begin));
+    if (end == std::string_view::npos) return parts;
+    begin = end + 1;
+  }
+}
+
+}  // namespace
+
+bool Statement::holds(unsigned knights) const {
+  switch (kind) {
+    case Kind::kKnight: return is_knight(knights, person);
+    case Kind::kKnave: return !is_knight(knights, person);
+    case Kind::kAnd: return parts[0].holds(knights) && parts[1].holds(knights);
+    case Kind::kOr: return parts[0].holds(knights) || parts[1].holds(knights);
+    case Kind::kImplies: return !parts[0].holds(knights) || parts[1].holds(knights);
+    case Kind::kIff: return parts[0].holds(knights) == parts[1].holds(knights);
+  }
+  return false;
+}
+
+std::string KnightsPuzzle::text() const {
+  std::string text = fmt::format(
+      "A very special island is inhabited only by knights and knaves. Knights always tell the truth, and knaves always "
+      "lie. You meet {} inhabitants: {}.",
+      names.size(), fmt::join(names, ", "));
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    text += fmt::format(" {} says: \"{}.\"", names[i], sentence(statements[i], names));
+  }
+  return text + " So who is a knight and who is a knave?";
+}
+
+std::vector<unsigned> solve(const KnightsPuzzle& puzzle) {
+  const auto people = static_cast<unsigned>(puzzle.statements.size());
+  std::vector<unsigned> solutions;
+  for (unsigned knights = 0; knights < 1u << people; ++knights) {
+    bool fits = true;
+    for (unsigned i = 0; i < people && fits; ++i) fits = puzzle.statements[i].holds(knights) == is_knight(knights, i);
+    if (fits) solutions.push_back(knights);
+  }
+  return solutions;
+}
+
+KnightsPuzzle make_knights_puzzle(std::uint64_t seed, unsigned people) {
+  WC_CHECK(people >= kKnightsPeopleMin && people <= kKnightsPeopleMax);
+  Random random(seed);
+  KnightsPuzzle puzzle;
+  std::vector<std::string> names(kNames.begin(), kNames.end());
+  for (unsigned i = 0; i < people; ++i) {
+    std::swap(names[i], names[i + random.below(names.size() - i)]);
+    puzzle.names.push_back(names[i]);
+  }
+  const auto knights = static_cast<unsigned>(random.below(std::uint64_t{1} << people));
+  for (unsigned tries = 0; tries < kTriesMax; ++tries) {
+    puzzle.statements.clear();
+    for (unsigned i = 0; i < people; ++i) {
+      puzzle.statements.push_back(consistent_statement(random, people, i, knights));
+    }
+    if (solve(puzzle).size() == 1) return puzzle;
+  }
+  puzzle.statements.clear();
+  for (unsigned i = 0; i < people; ++i) puzzle.statements.push_back(revealing_statement(people, i, knights));
+  return puzzle;
+}
+
+Result<std::unique_ptr<Task>> KnightsTask::make(unsigned people_min, unsigned people_max) {
+  if (people_min < kKnightsPeopleMin || people_min > people_max || people_max > kKnightsPeopleMax) {
+    return fail(Errc::kInvalidArgument, Op::kConfigure,
+                fmt::format("knights_and_knaves: people are {} to {}; between {} and {} are possible", people_min,
+                            people_max, kKnightsPeopleMin, kKnightsPeopleMax));
+  }
+  return std::unique_ptr<Task>(new KnightsTask(people_min, people_max));
+}
+
+Result<Prompt> KnightsTask::prompt(std::uint64_t index) const {
+  const auto people = static_cast<unsigned>(people_min_ + index % (people_max_ - people_min_ + 1));
+  const KnightsPuzzle puzzle = make_knights_puzzle(index, people);
+  const unsigned knights = solve(puzzle).front();
+  std::vector<std::string_view> solution;
+  for (unsigned i = 0; i < people; ++i) solution.push_back(is_knight(knights, i) ? "knight" : "knave");
+  return Prompt{{{"user", puzzle.text() +
+                              " Think step by step. Then answer between <answer> and </answer>, with one line for each "
+                              "inhabitant, such as: (1) " +
+                              puzzle.names[0] + " is a knight"}},
+                fmt::format("knights_and_knaves/{}", index),
+                {{"names", fmt::format("{}", fmt::join(puzzle.names, ","))},
+                 {"solution", fmt::format("{}", fmt::join(solution, ","))}}};
+}
+
+Result<double> KnightsTask::score(const Metadata& metadata, std::string_view response) const {
+  WC_ASSIGN(const std::string joined_names, metadata_value(metadata, "names"));
+  WC_ASSIGN(const std::string joined_solution, metadata_value(metadata, "solution"));
+  const auto names = split_at_commas(joined_names), solution = split_at_commas(joined_solution);
+  if (names.size() != solution.size()) {
+    return fail(Errc::kInvalidArgument, Op::kVerify,
+                fmt::format("knights_and_knaves: {} names and {} solutions", names.size(), solution.size()));
+  }
+  const std::string text = ascii_lower(last_answer(response));
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (said_of(text, ascii_lower(names[i])) != solution[i]) return 0.0;
+  }
+  return 1.0;
+}
+
+}  // namespace weightcast

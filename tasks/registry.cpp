@@ -1,0 +1,118 @@
+#include "tasks/registry.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+#include "base/nearest_name.h"
+#include "base/text.h"
+#include "tasks/arithmetic.h"
+#include "tasks/gsm8k.h"
+#include "tasks/knights_and_knaves.h"
+#include "tasks/sokoban_task.h"
+
+namespace weightcast {
+namespace {
+
+using namespace std::string_view_literals;
+
+constexpr std::array kTaskNames{"arithmetic"sv, "gsm8k"sv, "knights_and_knaves"sv, "sokoban"sv};
+constexpr std::array kAnswerMethods{"auto"sv, "strict"sv, "flexible"sv, "boxed"sv};  // in the order of AnswerMethod
+
+Error refuse_option(std::string why) { return fail(Errc::kInvalidArgument, Op::kConfigure, std::move(why)); }
+
+/// Takes options by name. Invariant: every name that take() is called with is in `known`.
+class OptionReader {
+ public:
+  OptionReader(std::string_view task, const TaskOptions& options) : task_(task), options_(options) {}
+
+  [[nodiscard]] Status check(std::span<const std::string_view> known) const {
+    for (const auto& [name, value] : options_) {
+      if (std::find(known.begin(), known.end(), name) == known.end()) {
+        return refuse_option(unknown_name(fmt::format("option of task {}", task_), name, known));
+      }
+    }
+    return {};
+  }
+
+  template <typename Int>
+  Status take(const std::string& name, Int& out) const {
+    const auto found = options_.find(name);
+    if (found == options_.end()) return {};
+    const std::string& text = found->second;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
+    if (error == std::errc() && end == text.data() + text.size()) return {};
+    return refuse_option(
+        fmt::format("task {}: {} = '{}' is no number that it can be", task_, name, printable(cut_text(text, 40))));
+  }
+
+  void take(const std::string& name, std::string& out) const {
+    if (const auto found = options_.find(name); found != options_.end()) out = found->second;
+  }
+
+ private:
+  std::string_view task_;
+  const TaskOptions& options_;
+};
+
+Result<std::unique_ptr<Task>> make_arithmetic(const OptionReader& reader) {
+  WC_TRY(reader.check(std::array{"digits_max"sv, "operators"sv}));
+  ArithmeticOptions options;
+  WC_TRY(reader.take("digits_max", options.digits_max));
+  reader.take("operators", options.operators);
+  return ArithmeticTask::make(options);
+}
+
+Result<std::unique_ptr<Task>> make_gsm8k(const OptionReader& reader, std::string_view data) {
+  WC_TRY(reader.check(std::array{"data"sv, "answer_method"sv}));
+  std::string method(kAnswerMethods[0]);
+  reader.take("answer_method", method);
+  const auto found = std::find(kAnswerMethods.begin(), kAnswerMethods.end(), method);
+  if (found == kAnswerMethods.end()) {
+    return refuse_option("task gsm8k: " + unknown_name("answer_method", method, kAnswerMethods));
+  }
+  std::vector<Gsm8kProblem> problems;
+  if (!data.empty()) {
+    WC_ASSIGN(problems, Gsm8kTask::read_problems(data));
+  }
+  const auto chosen = static_cast<AnswerMethod>(found - kAnswerMethods.begin());
+  return std::unique_ptr<Task>(std::make_unique<Gsm8kTask>(std::move(problems), chosen));
+}
+
+Result<std::unique_ptr<Task>> make_knights(const OptionReader& reader) {
+  WC_TRY(reader.check(std::array{"people_min"sv, "people_max"sv}));
+  unsigned people_min = kKnightsPeopleMin, people_max = kKnightsPeopleMax;
+  WC_TRY(reader.take("people_min", people_min));
+  WC_TRY(reader.take("people_max", people_max));
+  return KnightsTask::make(people_min, people_max);
+}
+
+Result<std::unique_ptr<Task>> make_sokoban(const OptionReader& reader) {
+  WC_TRY(
+      reader.check(std::array{"rows"sv, "columns"sv, "boxes"sv, "steps_min"sv, "actions_per_turn"sv, "steps_max"sv}));
+  SokobanOptions options;
+  WC_TRY(reader.take("rows", options.level.rows));
+  WC_TRY(reader.take("columns", options.level.columns));
+  WC_TRY(reader.take("boxes", options.level.boxes));
+  WC_TRY(reader.take("steps_min", options.level.steps_min));
+  WC_TRY(reader.take("actions_per_turn", options.actions_per_turn_max));
+  WC_TRY(reader.take("steps_max", options.steps_max));
+  return SokobanTask::make(options);
+}
+
+}  // namespace
+
+std::span<const std::string_view> task_names() { return kTaskNames; }
+
+Result<std::unique_ptr<Task>> make_task(std::string_view name, const TaskOptions& options, std::string_view data) {
+  const OptionReader reader(name, options);
+  if (name == "arithmetic") return make_arithmetic(reader);
+  if (name == "gsm8k") return make_gsm8k(reader, data);
+  if (name == "knights_and_knaves") return make_knights(reader);
+  if (name == "sokoban") return make_sokoban(reader);
+  return refuse_option(unknown_name("task", name, kTaskNames));
+}
+
+}  // namespace weightcast

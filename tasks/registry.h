@@ -1,0 +1,29 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "tasks/task.h"
+
+namespace weightcast {
+
+/// Names of options and their values, as configuration has them.
+using TaskOptions = std::map<std::string, std::string>;
+
+/// All names of tasks.
+[[nodiscard]] std::span<const std::string_view> task_names();
+
+/// The task of that name. `data` is what a task's option "data" names, already read; "" without one.
+/// Errors: kInvalidArgument, which names the task, option or value that is not known or out of range, and the nearest.
+///   arithmetic          digits_max (2), operators (+-)
+///   gsm8k               data (JSONL), answer_method (auto | strict | flexible | boxed)
+///   knights_and_knaves  people_min (2), people_max (8)
+///   sokoban             rows (6), columns (6), boxes (2), steps_min (4), actions_per_turn (5), steps_max (120)
+[[nodiscard]] Result<std::unique_ptr<Task>> make_task(std::string_view name, const TaskOptions& options,
+                                                      std::string_view data = {});
+
+}  // namespace weightcast

@@ -1,0 +1,120 @@
+#include "tasks/sokoban_task.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <utility>
+
+#include "tasks/answer_text.h"
+
+namespace weightcast {
+namespace {
+
+std::string ask(const Sokoban& game, std::uint32_t actions_max) {
+  return fmt::format("{}Answer with up to {} actions (Up, Down, Left, Right), for example: <answer>Up || Left</answer>",
+                     game.text(), actions_max);
+}
+
+constexpr std::string_view kRules =
+    "You play Sokoban. Push every box onto a target. You can push a box, but not pull it, and only if the cell behind "
+    "it "
+    "is free. # is a wall, _ floor, . a target, $ a box, * a box on a target, @ you, + you on a target.\n";
+
+/// One episode. Invariant: steps_ <= options.steps_max.
+class SokobanEnvironment final : public Environment {
+ public:
+  SokobanEnvironment(const Task& task, const SokobanOptions& options) : task_(task), options_(options) {}
+
+  Result<Prompt> reset(std::uint64_t seed) override {
+    WC_ASSIGN(Prompt prompt, task_.prompt(seed));
+    WC_TRY(begin(prompt.metadata));
+    return prompt;
+  }
+
+  Status begin(const Metadata& metadata) {
+    WC_ASSIGN(const std::string level, metadata_value(metadata, "level"));
+    WC_ASSIGN(Sokoban game, Sokoban::parse(level));
+    game_ = std::move(game);
+    steps_ = 0;
+    return {};
+  }
+
+  Result<StepResult> step(std::string_view action) override {
+    std::vector<SokobanAction> actions = parse_sokoban_actions(action);
+    if (actions.empty()) actions = {SokobanAction::kNone};
+    if (actions.size() > options_.actions_per_turn_max) actions.resize(options_.actions_per_turn_max);
+    StepResult result;
+    for (const SokobanAction one : actions) {
+      result.reward += game_->step(one, options_.rewards);
+      ++steps_;
+      result.done = game_->solved() || steps_ >= options_.steps_max;
+      if (result.done) return result;
+    }
+    result.observation = ask(*game_, options_.actions_per_turn_max);
+    return result;
+  }
+
+ private:
+  const Task& task_;
+  const SokobanOptions& options_;
+  std::optional<Sokoban> game_;
+  std::uint32_t steps_ = 0;
+};
+
+}  // namespace
+
+std::vector<SokobanAction> parse_sokoban_actions(std::string_view answer) {
+  answer = last_answer(answer);
+  constexpr std::array<std::pair<std::string_view, SokobanAction>, 4> kWords{{{"up", SokobanAction::kUp},
+                                                                              {"down", SokobanAction::kDown},
+                                                                              {"left", SokobanAction::kLeft},
+                                                                              {"right", SokobanAction::kRight}}};
+  std::vector<SokobanAction> actions;
+  std::string word;
+  for (std::size_t i = 0; i <= answer.size(); ++i) {
+    if (i < answer.size() && is_ascii_letter(answer[i])) {
+      word += static_cast<char>(answer[i] | 0x20);
+      continue;
+    }
+    for (const auto& [name, action] : kWords) {
+      if (word == name) actions.push_back(action);
+    }
+    word.clear();
+  }
+  return actions;
+}
+
+Result<std::unique_ptr<Task>> SokobanTask::make(const SokobanOptions& options) {
+  if (options.actions_per_turn_max == 0 || options.steps_max == 0) {
+    return fail(Errc::kInvalidArgument, Op::kConfigure, "sokoban: actions_per_turn and steps_max are at least 1");
+  }
+  WC_TRY(make_sokoban_level(0, options.level));
+  return std::unique_ptr<Task>(new SokobanTask(options));
+}
+
+Result<Prompt> SokobanTask::prompt(std::uint64_t index) const {
+  WC_ASSIGN(const Sokoban game, make_sokoban_level(index, options_.level));
+  return Prompt{{{"user", std::string(kRules) + ask(game, options_.actions_per_turn_max)}},
+                fmt::format("sokoban/{}", index),
+                {{"level", game.text()}}};
+}
+
+Result<double> SokobanTask::score(const Metadata& metadata, std::string_view response) const {
+  SokobanEnvironment environment(*this, options_);
+  WC_TRY(environment.begin(metadata));
+  double reward = 0;
+  for (std::size_t begin = 0; begin <= response.size();) {
+    const std::size_t end = std::min(response.find('\n', begin), response.size());
+    WC_ASSIGN(const StepResult result, environment.step(response.substr(begin, end - begin)));
+    reward += result.reward;
+    if (result.done) break;
+    begin = end + 1;
+  }
+  return reward;
+}
+
+std::unique_ptr<Environment> SokobanTask::make_environment() const {
+  return std::make_unique<SokobanEnvironment>(*this, options_);
+}
+
+}  // namespace weightcast

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "tasks/trajectory.h"
+
+namespace weightcast {
+
+/// One line of a rollout log: one JSON object with the members of Trajectory by their names; `version_runs` is
+/// [[version, tokens], ...] and `turns` [[begin, end, reward], ...]. `logprobs`, `turns` and `metadata` may be absent.
+/// Reads what write_trajectory() writes to an equal object.
+/// Errors: kInvalidArgument, which names the member that is missing, unknown or of the wrong type. Whether the values
+/// make sense together is check_trajectory()'s to say.
+[[nodiscard]] Result<Trajectory> read_trajectory(std::string_view line);
+
+/// On one line. Values that are not finite become null, as JSON has none.
+[[nodiscard]] std::string write_trajectory(const Trajectory& trajectory);
+
+}  // namespace weightcast
