@@ -1,0 +1,370 @@
+#include "trainer/replay/replay_buffer.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/trainer/replay/replay_fixture.h"
+
+namespace weightcast {
+namespace {
+
+class ReplayBufferTest : public testing::Test {
+ protected:
+  void make(const ReplayOptions& options, std::uint64_t learner = 10) {
+    buffer_.emplace(*ReplayBuffer::make(options, replay_rules()));
+    for (std::uint64_t v = 1; v <= learner; ++v) step(v);
+  }
+  void step(std::uint64_t version) {
+    buffer_->handle_step(Version{version});
+    buffer_->handle_published(Version{version});
+  }
+  Arrival arrive(const std::string& group, std::uint64_t version, double reward = 0) {
+    const Arrival arrival = buffer_->handle_trajectory(now_, rollout("w", next_++, group, version, reward));
+    check_accounts(*buffer_);
+    return arrival;
+  }
+  void arrive_group(const std::string& group, std::uint64_t version) {
+    ASSERT_EQ(arrive(group, version).admission, Admission::kAdmitted);
+    ASSERT_EQ(arrive(group, version).admission, Admission::kAdmitted);
+  }
+  std::vector<std::string> take() {
+    std::vector<std::string> tags;
+    if (const auto batch = buffer_->take_batch()) {
+      for (const RolloutGroup& group : *batch) {
+        EXPECT_EQ(group.rollouts.size(), 2u);
+        tags.push_back(group.tag);
+      }
+    }
+    check_accounts(*buffer_);
+    return tags;
+  }
+  std::string reason(const Arrival& arrival) {
+    return arrival.admission == Admission::kRefused ? std::string(arrival.reason) : "not refused";
+  }
+
+  std::optional<ReplayBuffer> buffer_;
+  Instant now_{};
+  std::uint64_t next_ = 0;
+};
+
+using Tags = std::vector<std::string>;
+
+TEST_F(ReplayBufferTest, GivesABatchOfWholeGroups) {
+  make(replay_options());
+  arrive_group("a", 10);
+  arrive("b", 10);
+  EXPECT_EQ(buffer_->supply(), Supply::kWaiting);
+  EXPECT_EQ(take(), Tags());
+  arrive("b", 9);
+  EXPECT_EQ(buffer_->supply(), Supply::kReady);
+  EXPECT_EQ(take(), (Tags{"b", "a"}));
+  EXPECT_EQ(buffer_->buffered(), 0u);
+  EXPECT_EQ(buffer_->buffered_bytes(), 0u);
+}
+
+TEST_F(ReplayBufferTest, AdmitsByStalenessAtArrival) {
+  make(replay_options());
+  EXPECT_EQ(arrive("a", 8).admission, Admission::kAdmitted);
+  EXPECT_EQ(reason(arrive("a", 7)), "stale");
+  EXPECT_EQ(reason(arrive("a", 11)), "version_unknown");
+  EXPECT_EQ(buffer_->stats().refused.at("stale"), 1u);
+}
+
+TEST_F(ReplayBufferTest, DropsWhatBecameStaleBeforeSampling) {
+  make(replay_options());
+  arrive_group("old", 8);
+  arrive("half", 8);
+  arrive_group("new", 9);
+  step(11);
+  EXPECT_EQ(buffer_->stats().expired, 2u);
+  EXPECT_EQ(buffer_->stats().given_up, 1u);
+  EXPECT_EQ(buffer_->buffered(), 2u);
+  EXPECT_EQ(reason(arrive("half", 9)), "group_closed");
+}
+
+TEST_F(ReplayBufferTest, AGroupIsAsOldAsItsOldestRollout) {
+  make(replay_options());
+  arrive("a", 10);
+  arrive("a", 8);
+  step(11);
+  EXPECT_EQ(buffer_->stats().expired, 2u);
+}
+
+TEST_F(ReplayBufferTest, StalenessZeroIsSynchronous) {
+  ReplayOptions options = replay_options();
+  options.max_staleness = 0;
+  make(options);
+  EXPECT_EQ(reason(arrive("a", 9)), "stale");
+  arrive_group("a", 10);
+  arrive_group("b", 10);
+  EXPECT_EQ(take().size(), 2u);
+  step(11);
+  EXPECT_EQ(reason(arrive("c", 10)), "stale");
+}
+
+TEST_F(ReplayBufferTest, UnlimitedStalenessTakesAnyPublishedVersion) {
+  ReplayOptions options = replay_options();
+  options.max_staleness.reset();
+  make(options, 1000);
+  EXPECT_EQ(arrive("a", 1).admission, Admission::kAdmitted);
+  step(2000);
+  EXPECT_EQ(buffer_->buffered(), 1u);
+  EXPECT_EQ(reason(arrive("a", 1500)), "version_never_published");
+  EXPECT_EQ(reason(arrive("a", 0)), "version_never_published");
+}
+
+TEST_F(ReplayBufferTest, CountsARolloutOnce) {
+  make(replay_options());
+  EXPECT_EQ(buffer_->handle_trajectory(now_, rollout("w", 5, "a", 10)).admission, Admission::kAdmitted);
+  EXPECT_EQ(buffer_->handle_trajectory(now_, rollout("w", 5, "a", 10)).admission, Admission::kDuplicate);
+  EXPECT_EQ(buffer_->handle_trajectory(now_, rollout("v", 5, "a", 10)).admission, Admission::kAdmitted);
+  arrive_group("b", 10);
+  EXPECT_EQ(take().size(), 2u);
+  EXPECT_EQ(buffer_->handle_trajectory(now_, rollout("w", 5, "c", 10)).admission, Admission::kDuplicate);
+  EXPECT_EQ(buffer_->stats().duplicates, 2u);
+  EXPECT_EQ(buffer_->stats().admitted, 4u);
+}
+
+TEST_F(ReplayBufferTest, ARefusedRolloutMayComeAgainInOrder) {
+  make(replay_options());
+  Trajectory bad = rollout("w", 5, "a", 10);
+  bad.logprobs[0] = 1;
+  EXPECT_EQ(reason(buffer_->handle_trajectory(now_, bad)), "logprob_positive");
+  EXPECT_EQ(buffer_->handle_trajectory(now_, rollout("w", 5, "a", 10)).admission, Admission::kAdmitted);
+}
+
+TEST_F(ReplayBufferTest, WhatCameOfAForgottenWorkerIsStaleNotNew) {
+  ReplayOptions options = replay_options();
+  options.workers_max = 1;
+  make(options);
+  EXPECT_EQ(buffer_->handle_trajectory(now_, rollout("w", 5, "a", 10)).admission, Admission::kAdmitted);
+  EXPECT_EQ(reason(buffer_->handle_trajectory(now_, rollout("v", 5, "a", 10))), "too_many_workers");
+  step(13);
+  EXPECT_EQ(buffer_->handle_trajectory(now_, rollout("v", 5, "b", 13)).admission, Admission::kAdmitted);
+  EXPECT_EQ(reason(buffer_->handle_trajectory(now_, rollout("w", 5, "a", 10))), "too_many_workers");
+  step(16);
+  EXPECT_EQ(reason(buffer_->handle_trajectory(now_, rollout("w", 5, "a", 10))), "stale");
+}
+
+TEST_F(ReplayBufferTest, RefusesASequenceNumberTooFarBehind) {
+  ReplayOptions options = replay_options();
+  options.gaps_per_worker_max = 1;
+  options.rollouts_max = 100;
+  make(options);
+  for (const std::uint64_t n : {10u, 20u}) {
+    EXPECT_EQ(buffer_->handle_trajectory(now_, rollout("w", n, std::to_string(n), 10)).admission, Admission::kAdmitted);
+  }
+  EXPECT_EQ(reason(buffer_->handle_trajectory(now_, rollout("w", 9, "c", 10))), "sequence_too_old");
+}
+
+TEST_F(ReplayBufferTest, AGroupTakesNoMoreThanItsSize) {
+  make(replay_options());
+  arrive_group("a", 10);
+  EXPECT_EQ(reason(arrive("a", 10)), "group_closed");
+}
+
+TEST_F(ReplayBufferTest, GivesUpAGroupThatTakesTooLong) {
+  ReplayOptions options = replay_options();
+  options.group_time_max = std::chrono::seconds(60);
+  make(options);
+  EXPECT_EQ(buffer_->poll_deadline(), std::nullopt);
+  arrive("a", 10);
+  EXPECT_EQ(buffer_->poll_deadline(), now_ + std::chrono::seconds(60));
+  now_ += std::chrono::seconds(60);
+  buffer_->handle_time(now_ - Duration(1));
+  EXPECT_EQ(buffer_->stats().given_up, 0u);
+  buffer_->handle_time(now_);
+  EXPECT_EQ(buffer_->stats().given_up, 1u);
+  EXPECT_EQ(reason(arrive("a", 10)), "group_closed");
+  EXPECT_EQ(buffer_->poll_deadline(), std::nullopt);
+}
+
+TEST_F(ReplayBufferTest, WhenFullItRefusesWhileTheLearnerHasWork) {
+  make(replay_options());
+  for (const char* tag : {"a", "b", "c"}) arrive_group(tag, 10);
+  arrive("d", 10);
+  arrive("e", 10);
+  EXPECT_EQ(arrive("e", 10).admission, Admission::kFull);
+  EXPECT_EQ(buffer_->buffered(), 8u);
+  EXPECT_EQ(buffer_->stats().full, 1u);
+  EXPECT_EQ(take(), (Tags{"a", "b"}));
+  EXPECT_EQ(arrive("e", 10).admission, Admission::kAdmitted);
+}
+
+TEST_F(ReplayBufferTest, WhenFullOfPiecesItGivesUpTheOldestGroup) {
+  make(replay_options());
+  for (const char* tag : {"a", "b", "c", "d", "e", "f", "g", "h"}) arrive(tag, 10);
+  EXPECT_EQ(arrive("b", 10).admission, Admission::kAdmitted);
+  EXPECT_EQ(buffer_->stats().given_up, 1u);
+  EXPECT_EQ(reason(arrive("a", 10)), "group_closed");
+  EXPECT_EQ(arrive("c", 10).admission, Admission::kAdmitted) << "b is complete, but no batch";
+  EXPECT_EQ(take(), (Tags{"b", "c"}));
+}
+
+TEST_F(ReplayBufferTest, FiltersGroupsWithoutSignal) {
+  ReplayOptions options = replay_options();
+  options.filter_equal_rewards = true;
+  make(options);
+  arrive("a", 10, 1);
+  arrive("a", 10, 1);
+  EXPECT_EQ(buffer_->stats().filtered, 2u);
+  arrive("b", 10, 1);
+  arrive("b", 10, 0);
+  EXPECT_EQ(buffer_->stats().filtered, 2u);
+  EXPECT_EQ(buffer_->buffered(), 2u);
+}
+
+TEST_F(ReplayBufferTest, OrdersOfSampling) {
+  const auto sampled = [&](SampleOrder order, std::uint64_t seed) {
+    ReplayOptions options = replay_options();
+    options.order = order;
+    options.seed = seed;
+    make(options);
+    arrive_group("a", 9);
+    arrive_group("b", 8);
+    arrive_group("c", 10);
+    arrive_group("d", 10);
+    return take();
+  };
+  EXPECT_EQ(sampled(SampleOrder::kOldestFirst, 0), (Tags{"b", "a"}));
+  EXPECT_EQ(sampled(SampleOrder::kNewestFirst, 0), (Tags{"d", "c"}));
+  std::map<Tags, int> seen;
+  for (std::uint64_t seed = 0; seed < 240; ++seed) ++seen[sampled(SampleOrder::kUniform, seed)];
+  EXPECT_EQ(seen.size(), 12u) << "each ordered pair of four";
+  for (const auto& [tags, count] : seen) EXPECT_GT(count, 5) << tags[0] << tags[1];
+  EXPECT_EQ(sampled(SampleOrder::kUniform, 7), sampled(SampleOrder::kUniform, 7));
+}
+
+TEST_F(ReplayBufferTest, AsyncRatioBoundsWhatIsStarted) {
+  ReplayOptions options = replay_options();
+  options.async_generation_ratio = 0.5;
+  make(options);
+  EXPECT_EQ(buffer_->start(now_, "w", 0, 100), 6u) << "one and a half batches of 4";
+  EXPECT_EQ(buffer_->start(now_, "w", 6, 1), 0u);
+  arrive_group("a", 10);
+  EXPECT_EQ(buffer_->under_way(), 4u);
+  EXPECT_EQ(buffer_->start(now_, "w", 6, 1), 0u) << "two wait in the buffer";
+  arrive_group("b", 10);
+  EXPECT_EQ(take().size(), 2u);
+  EXPECT_EQ(buffer_->start(now_, "w", 6, 100), 4u);
+  buffer_->handle_abandoned({"w", 6});
+  EXPECT_EQ(buffer_->start(now_, "w", 20, 100), 1u);
+}
+
+TEST_F(ReplayBufferTest, AFractionalRatioLetsAPartOfABatchLag) {
+  ReplayOptions options = replay_options();
+  options.async_generation_ratio = 0.5;
+  make(options);
+  arrive_group("a", 10);
+  arrive_group("b", 10);
+  step(11);
+  EXPECT_EQ(take(), Tags()) << "two of a batch of four may lag";
+  EXPECT_EQ(buffer_->supply(), Supply::kWaiting);
+  arrive_group("c", 11);
+  EXPECT_EQ(take(), (Tags{"a", "c"}));
+  step(12);
+  EXPECT_EQ(buffer_->stats().expired, 2u) << "b lags by two steps";
+}
+
+TEST_F(ReplayBufferTest, BothBoundsHold) {
+  ReplayOptions options = replay_options();
+  options.max_staleness = 1;
+  options.async_generation_ratio = 3;
+  make(options);
+  EXPECT_EQ(reason(arrive("a", 8)), "stale");
+  options.max_staleness = 3;
+  options.async_generation_ratio = 1;
+  make(options);
+  EXPECT_EQ(reason(arrive("a", 8)), "stale");
+  EXPECT_EQ(arrive("a", 9).admission, Admission::kAdmitted);
+}
+
+TEST_F(ReplayBufferTest, AbortsWhatCanNoLongerBeUsed) {
+  ReplayOptions options = replay_options();
+  options.async_generation_ratio = 1;
+  make(options);
+  ASSERT_EQ(buffer_->start(now_, "w", 7, 2), 2u);
+  step(11);
+  EXPECT_EQ(buffer_->poll_abort(), std::nullopt);
+  step(12);
+  EXPECT_EQ(buffer_->poll_abort(), (RolloutId{"w", 7}));
+  EXPECT_EQ(buffer_->poll_abort(), (RolloutId{"w", 8}));
+  EXPECT_EQ(buffer_->poll_abort(), std::nullopt);
+  EXPECT_EQ(buffer_->stats().aborted, 2u);
+}
+
+TEST_F(ReplayBufferTest, AStartThatIsNotHeardOfIsLost) {
+  ReplayOptions options = replay_options();
+  options.async_generation_ratio = 0;
+  options.start_time_max = std::chrono::seconds(5);
+  make(options);
+  ASSERT_EQ(buffer_->start(now_, "w", 0, 9), 4u);
+  EXPECT_EQ(buffer_->poll_deadline(), now_ + std::chrono::seconds(5));
+  now_ += std::chrono::seconds(5);
+  EXPECT_EQ(buffer_->start(now_, "w", 100, 9), 4u);
+  EXPECT_EQ(buffer_->stats().lost, 4u);
+}
+
+TEST_F(ReplayBufferTest, SaysWhenNothingAdmissibleCanCome) {
+  make(replay_options());
+  buffer_->handle_step(Version{12});
+  EXPECT_EQ(buffer_->supply(), Supply::kWaiting) << "version 10 is the newest that workers have";
+  arrive_group("a", 10);
+  arrive_group("b", 10);
+  EXPECT_EQ(buffer_->supply(), Supply::kReady);
+  EXPECT_EQ(take().size(), 2u);
+  buffer_->handle_step(Version{13});
+  EXPECT_EQ(buffer_->supply(), Supply::kExhausted);
+  EXPECT_EQ(buffer_->start(now_, "w", 0, 1), 0u);
+  buffer_->handle_published(Version{13});
+  EXPECT_EQ(buffer_->supply(), Supply::kWaiting);
+  EXPECT_EQ(buffer_->start(now_, "w", 0, 1), 1u);
+}
+
+TEST_F(ReplayBufferTest, NothingCanComeBeforeTheFirstPublication) {
+  make(replay_options(), 0);
+  EXPECT_EQ(buffer_->supply(), Supply::kExhausted);
+  buffer_->handle_step(Version{1});
+  EXPECT_EQ(buffer_->supply(), Supply::kExhausted);
+  buffer_->handle_published(Version{1});
+  EXPECT_EQ(buffer_->supply(), Supply::kWaiting);
+}
+
+TEST_F(ReplayBufferTest, WithoutPublicationsUnlimitedStalenessNeverEnds) {
+  ReplayOptions options = replay_options();
+  options.max_staleness.reset();
+  make(options, 1);
+  buffer_->handle_step(Version{1'000'000});
+  EXPECT_EQ(buffer_->supply(), Supply::kWaiting);
+  EXPECT_EQ(arrive("a", 1).admission, Admission::kAdmitted);
+}
+
+TEST_F(ReplayBufferTest, AFractionAloneMakesNoBatch) {
+  ReplayOptions options = replay_options();
+  options.async_generation_ratio = 0.5;
+  make(options);
+  buffer_->handle_step(Version{11});
+  EXPECT_EQ(buffer_->supply(), Supply::kExhausted) << "half a batch may be of version 10, and nobody has 11";
+}
+
+TEST_F(ReplayBufferTest, WhenFullOfLaggingGroupsItMakesRoomForOthers) {
+  ReplayOptions options = replay_options();
+  options.async_generation_ratio = 0.5;
+  make(options);
+  for (const char* tag : {"a", "b", "c", "d"}) arrive_group(tag, 10);
+  step(11);
+  EXPECT_EQ(buffer_->buffered(), 8u);
+  arrive_group("e", 11);
+  EXPECT_EQ(buffer_->stats().expired, 2u);
+  EXPECT_EQ(buffer_->supply(), Supply::kReady);
+}
+
+TEST_F(ReplayBufferTest, EarlierVersionsChangeNothing) {
+  make(replay_options());
+  buffer_->handle_step(Version{3});
+  buffer_->handle_published(Version{3});
+  EXPECT_EQ(buffer_->learner(), Version{10});
+  EXPECT_EQ(arrive("a", 10).admission, Admission::kAdmitted);
+}
+
+}  // namespace
+}  // namespace weightcast
