@@ -23,6 +23,19 @@ int main(int argc, char** argv) {
     const std::uint64_t version = client.commit(5s);
     client.wait(version, {}, 60s);
     std::cout << "published version " << version << '\n';
+
+    // The next one: only the cells that changed.
+    const std::uint32_t cells[] = {1, 4};
+    const float changed[] = {2.5, 5.5};
+    wc::Change change;
+    change.name = "layer.weight";
+    change.dtype = "F32";
+    change.indices = cells;
+    change.values = changed;
+    change.count = 2;
+    const std::uint64_t next = client.publish_sparse(version, {change}, {}, 5s);
+    client.wait(next, {}, 60s);
+    std::cout << "published version " << next << '\n';
   } catch (const wc::Error& error) {
     std::cerr << error.what() << '\n';
     return 1;

@@ -25,5 +25,11 @@ try:
             version = publication.commit()
         outcome = publisher.wait(version)  # installed=0.9 waits for workers
         print(f"published version {version}, {outcome.workers} workers")
+
+        # The next one: only the cells that changed.
+        cells, values = array.array("q", [0, 7]), array.array("f", [2.0, 3.0])
+        version = publisher.publish_sparse({"model.norm": (cells, values)}, base=version)
+        publisher.wait(version)
+        print(f"published version {version}")
 except weightcast.Error as error:
     sys.exit(f"{error} ({error.code.name})")

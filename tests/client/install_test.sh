@@ -44,9 +44,9 @@ expect() { # expect TEXT COMMAND...
   [[ $said == *"$text"* ]] || { echo "$* said: $said; expected: $text" >&2; exit 1; }
 }
 expect "published version 1" "$work/by-cmake/publish_c" "$work/state"
-expect "published version 2" "$work/by-cmake/publish_cpp" "$work/state"
-expect "published version 3" "$work/publish_pc" "$work/state"
-expect "version 3 is in $work/state" "$work/by-cmake/subscribe_c" "$work/state" 1
-expect "version 3 is in $work/state" "$work/by-cmake/subscribe_cpp" "$work/state" 1
+expect "published version 3" "$work/by-cmake/publish_cpp" "$work/state"
+expect "published version 4" "$work/publish_pc" "$work/state"
+expect "version 4 is in $work/state" "$work/by-cmake/subscribe_c" "$work/state" 1
+expect "version 4 is in $work/state" "$work/by-cmake/subscribe_cpp" "$work/state" 1
 if "$work/by-cmake/publish_c" "$work/nowhere" 2>"$work/error"; then exit 1; fi
 grep -q "no daemon runs there" "$work/error"

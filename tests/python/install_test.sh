@@ -43,6 +43,6 @@ for _ in $(seq 300); do
   sleep 0.1
 done
 said=$("$work/venv/bin/python" "$source/examples/publish.py" "$work/state")
-[[ $said == *"published version 2"* ]] || { echo "publish.py said: $said" >&2; exit 1; }
+[[ $said == *"published version 3"* ]] || { echo "publish.py said: $said" >&2; exit 1; }
 said=$("$work/venv/bin/python" "$source/examples/subscribe.py" "$work/state" 1)
-[[ $said == "version 2: 2 tensors"* ]] || { echo "subscribe.py said: $said" >&2; exit 1; }
+[[ $said == "version 3: 2 tensors"* ]] || { echo "subscribe.py said: $said" >&2; exit 1; }
