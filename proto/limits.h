@@ -23,6 +23,8 @@ inline constexpr std::size_t kNameBytesMax = 255;
 inline constexpr std::size_t kStripesMax = 64;
 inline constexpr std::size_t kAncestorsMax = 16;
 inline constexpr std::size_t kReasonBytesMax = 1024;
+/// A list of revoked certificates: some 50 bytes for each.
+inline constexpr std::size_t kRevocationsBytesMax = kMiB;
 /// Payloads that a worker names when it joins.
 inline constexpr std::size_t kHeldMax = 64;
 

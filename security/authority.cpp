@@ -7,6 +7,7 @@
 
 #include "base/json_text.h"
 #include "base/posix_file_system.h"
+#include "proto/limits.h"
 #include "proto/names.h"
 #include "security/node_keys.h"
 #include "security/revocations.h"
@@ -206,9 +207,15 @@ Result<Path> Authority::revoke(const std::string& name, std::int64_t now_unix_s)
     if (keys.revoked_unix_s != 0 && keys.expires_unix_s + kClockSkew_s >= now_unix_s) serials.push_back(keys.serial);
   }
   const Revocations list = Revocations::make(serials, number + 1, now_unix_s, certificate_.get(), key_.get());
+  const std::string text = list.to_pem();
+  if (text.size() > kRevocationsBytesMax) {
+    return fail(Errc::kTooLarge, Op::kWrite,
+                fmt::format("{}: {} revoked certificates are more than a list can hold; make a new authority",
+                            revoked_file(directory_).native(), serials.size()));
+  }
   // The register first: it is what the next list is made from. If this one cannot be written, revoking again makes it.
   WC_TRY(write_register());
-  WC_TRY(write_owner_only(revoked_file(directory_), list.to_pem()));
+  WC_TRY(write_owner_only(revoked_file(directory_), text));
   return revoked_file(directory_);
 }
 

@@ -53,7 +53,7 @@ class Authority {
   [[nodiscard]] const std::vector<IssuedKeys>& issued() const { return issued_; }
 
   /// From now on no key that `name` has counts where the list of revoked certificates is known. Returns that list's
-  /// path. Harmless if repeated. Errors: kNotFound (it never had keys), those of the files.
+  /// path. Harmless if repeated. Errors: kNotFound (it never had keys), kTooLarge (the list), those of the files.
   [[nodiscard]] Result<Path> revoke(const std::string& name, std::int64_t now_unix_s);
 
  private:

@@ -2,12 +2,10 @@
 
 #include <openssl/pem.h>
 
-#include "base/units.h"
+#include "proto/limits.h"
 
 namespace weightcast {
 namespace {
-
-constexpr std::size_t kTextBytesMax = 16 * kMiB;  // 100,000 of them
 
 UniqueAsn1Integer serial_of(const std::string& hexadecimal) {
   BIGNUM* number = nullptr;
@@ -21,7 +19,7 @@ UniqueAsn1Integer serial_of(const std::string& hexadecimal) {
 Result<Revocations> Revocations::parse(const std::string& text, X509* authority) {
   set_up_openssl();
   const auto corrupt = [] { return fail(Errc::kCorrupt, Op::kParse, "not a list of revoked certificates"); };
-  if (text.size() > kTextBytesMax) return corrupt();
+  if (text.size() > kRevocationsBytesMax) return corrupt();
   const UniqueBio bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
   Revocations made;
   made.list_.reset(PEM_read_bio_X509_CRL(bio.get(), nullptr, nullptr, nullptr));

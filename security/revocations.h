@@ -16,7 +16,7 @@ class Revocations {
  public:
   Revocations() = default;
 
-  /// Errors: kCorrupt (not such a list, or above 16 MiB), kNotAllowed (not signed by this authority).
+  /// Errors: kCorrupt (not such a list, or above kRevocationsBytesMax), kNotAllowed (not signed by this authority).
   [[nodiscard]] static Result<Revocations> parse(const std::string& text, X509* authority);
   /// A signed list of these serials (lower-case hexadecimal). `number` grows with each list.
   [[nodiscard]] static Revocations make(const std::vector<std::string>& serials, std::uint64_t number,

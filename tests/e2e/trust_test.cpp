@@ -157,6 +157,41 @@ TEST_F(Trust, ARevokedWorkerIsClosedAndDoesNotComeBack) {
   EXPECT_NE(cluster.node("origin", "b").at("state"), "lost");
 }
 
+TEST_F(Trust, ARevokedRelayLosesItsParentAndItsChildAndThePublicationGoesAroundIt) {
+  cluster.start_origin({"--topology", "chain", "--uplink", "16mbit"});
+  for (const char* name : {"a", "b", "c"}) cluster.start_worker(name, {"--uplink", "16mbit", "--downlink", "16mbit"});
+  const std::string source = write_snapshot(cluster.temp().file("m"), kBytes, 5);  // 3 s on these links
+  ASSERT_EQ(cluster.publish(source, 1, {}).status, 0);
+  // The one in the middle: a worker feeds it, and it feeds a worker.
+  std::string parent, relay, child;
+  ASSERT_TRUE(Cluster::eventually([&] {
+    for (const auto& node : cluster.status("origin").at("nodes")) {
+      const std::string above = node.at("parent");
+      if (above.empty() || above == "origin") continue;
+      const std::string top = cluster.node("origin", above).at("parent");
+      if (top.empty() || top == "origin") continue;
+      child = node.at("name");
+      relay = above;
+      parent = top;
+    }
+    return !child.empty() && cluster.self(child).at("chunks_verified").get<int>() > 0;
+  })) << cluster.status("origin");
+  keys.revoke(relay);
+  const auto revoked_at = std::chrono::steady_clock::now();
+  const std::string reason = "the keys of " + relay + " are revoked";
+  EXPECT_TRUE(logs(cluster, parent, reason));
+  EXPECT_TRUE(logs(cluster, child, reason));
+  // The origin looks every 500 ms, and a heartbeat is as long; the rest is for a busy host.
+  EXPECT_LT(std::chrono::steady_clock::now() - revoked_at, std::chrono::seconds(4));
+  EXPECT_TRUE(Cluster::eventually([&] { return cluster.version(parent) == 1 && cluster.version(child) == 1; }));
+  EXPECT_TRUE(cluster.holds(parent, source));
+  EXPECT_TRUE(cluster.holds(child, source));
+  EXPECT_EQ(cluster.version(relay), 0u) << "it had half of it";
+  EXPECT_EQ(cluster.node("origin", relay).at("state"), "lost");
+  // What a worker knows it keeps, also where no origin tells it.
+  EXPECT_EQ(read_file(cluster.state(child) + "/revoked.pem"), read_file(keys.revoked_file()));
+}
+
 TEST_F(Trust, LogAndStatusWarnBeforeKeysExpire) {
   cluster.start_origin();
   static_cast<void>(keys.issue("soon", 20));

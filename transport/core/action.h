@@ -97,6 +97,12 @@ struct FollowRun {
   bool anew = false;
 };
 
+/// The origin's list of revoked keys. Check its signature, keep it over a restart, and go by it. Worker only.
+/// -> WorkerCore::set_revocations(), if it counts from now on
+struct TakeRevocations {
+  std::string list;
+};
+
 /// Read a chunk that is held, from the disk and not from memory, and hash it. -> handle_chunk_checked(payload, ...)
 struct CheckChunk {
   PayloadId payload{};
@@ -113,10 +119,10 @@ struct Log {
 
 }  // namespace action
 
-using Action =
-    std::variant<action::Connect, action::Send, action::SendChunk, action::Close, action::BeginPayload,
-                 action::GrowPayload, action::PutDigestPart, action::StoreChunk, action::FinishPayload,
-                 action::DiscardPayload, action::MakePatch, action::FollowRun, action::CheckChunk, action::Log>;
+using Action = std::variant<action::Connect, action::Send, action::SendChunk, action::Close, action::BeginPayload,
+                            action::GrowPayload, action::PutDigestPart, action::StoreChunk, action::FinishPayload,
+                            action::DiscardPayload, action::MakePatch, action::FollowRun, action::TakeRevocations,
+                            action::CheckChunk, action::Log>;
 
 /// What a core wants done, first in, first out. All parts of a core share one queue.
 class ActionQueue {

@@ -185,12 +185,20 @@ Status run_daemon(DaemonConfig config) {
   WC_ASSIGN(std::unique_ptr<Node> node, open_node(config, environment));
   const ExpiryWarning expiry_warning(loop, tls);
   std::optional<RevocationFile> revocations;
-  if (tls) {
-    revocations.emplace(loop, files, tls, config.keys, [&] {
-      node->refuse_peers([&](const PeerIdentity& peer) { return tls->revocations().contains(peer.serial); });
+  const auto follow_revocations = [&] {
+    if (!tls) return;
+    node->go_by(tls->revocations());
+    node->on_revocations([&](const std::string& list) {
+      const Status taken = revocations->take(list);
+      if (!taken.has_value()) log_warning("revoked keys, from the origin: {}", taken.error().message());
     });
-    WC_TRY(revocations->read());
+  };
+  if (tls) {
+    revocations.emplace(loop, files, tls, RevocationFile::Places{config.keys, config.state},
+                        [&] { node->go_by(tls->revocations()); });
+    WC_TRY(revocations->start());
   }
+  follow_revocations();
   Timer goodbye(loop, [&] { loop.stop(); });
   loop.on_terminate([&](int signal) {
     if (stopping) return loop.stop();
@@ -207,6 +215,7 @@ Status run_daemon(DaemonConfig config) {
     config.listen.port = node->endpoint().port;
     node.reset();
     WC_ASSIGN(node, open_node(config, environment));
+    follow_revocations();
     loop.run();
   }
   return {};

@@ -1,8 +1,11 @@
 #include "transport/node/driver.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
+#include "transport/core/payload_wire.h"
 #include "transport/io/log.h"
 
 namespace weightcast {
@@ -82,10 +85,13 @@ void Driver::refuse_peers(const std::function<bool(const PeerIdentity&)>& is_ref
   for (const ConnId conn : refused) {
     const auto peer = peers_.find(conn);
     if (peer == peers_.end()) continue;
-    const std::string name = peer->second.connection->peer()->name;
+    const Error why = fail(Errc::kNotAllowed, Op::kVerify,
+                           fmt::format("the keys of {} are revoked", peer->second.connection->peer()->name));
+    log_warning("closing a connection: {}", why.detail);
+    peer->second.connection->send_control(bye_of(why).SerializeAsString());
     peer->second.connection->close();
     drop(conn);
-    core_.handle_closed(loop_.now(), conn, fail(Errc::kNotAllowed, Op::kVerify, name + ": its keys are revoked"));
+    core_.handle_closed(loop_.now(), conn, why);
   }
   pump();
 }
@@ -344,6 +350,14 @@ void Driver::perform(action::MakePatch make) {
 void Driver::perform(action::FollowRun follow) {
   WC_CHECK(follow_run_ != nullptr);
   follow_run_(follow);
+}
+
+void Driver::perform(action::TakeRevocations take) {
+  if (!take_revocations_) return;
+  // It closes connections; the core is in the middle of something.
+  loop_.post([this, alive = alive_, list = std::move(take.list)] {
+    if (*alive) take_revocations_(list);
+  });
 }
 
 void Driver::perform(const action::Log& log) {

@@ -35,7 +35,7 @@ class Driver {
   void start();
   /// A connection that a listener accepted.
   void accept(std::unique_ptr<FrameConnection> connection);
-  /// Closes the connections of those whom the node no longer accepts.
+  /// Tells those whom the node no longer accepts why, and closes their connections.
   void refuse_peers(const std::function<bool(const PeerIdentity&)>& is_refused);
   /// Performs what the core wants done. To be called after every call into the core that does not come from here.
   void pump();
@@ -46,6 +46,8 @@ class Driver {
   void on_make_patch(std::function<void(PayloadId)> make) { make_patch_ = std::move(make); }
   /// Begins another run, as action::FollowRun says; a worker's only.
   void on_follow_run(std::function<void(action::FollowRun)> follow) { follow_run_ = std::move(follow); }
+  /// Goes by a list of revoked keys that the origin has sent; a worker's only.
+  void on_revocations(std::function<void(const std::string& list)> take) { take_revocations_ = std::move(take); }
   /// The store has lost a complete version, as Store::on_lost() says.
   void handle_version_lost(Version version, const Error& why);
   /// Runs `observer` after each pump(), for whoever waits for a change (the local API).
@@ -78,6 +80,7 @@ class Driver {
   void perform(action::DiscardPayload discard);
   void perform(action::MakePatch make);
   void perform(action::FollowRun follow);
+  void perform(action::TakeRevocations take);
   void perform(const action::CheckChunk& check);
   void perform(const action::Log& log);
 
@@ -114,6 +117,7 @@ class Driver {
   std::function<void()> observer_;
   std::function<void(PayloadId)> make_patch_;
   std::function<void(action::FollowRun)> follow_run_;
+  std::function<void(const std::string&)> take_revocations_;
   std::vector<PayloadId> retained_;
   std::uint64_t storing_bytes_ = 0;
   bool disk_is_behind_ = false;

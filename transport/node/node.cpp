@@ -62,6 +62,11 @@ void Node::close() {
   store_.reset();
 }
 
+void Node::go_by(const Revocations& revoked) {
+  tell_core(revoked);
+  driver_->refuse_peers([&](const PeerIdentity& peer) { return revoked.contains(peer.serial); });
+}
+
 local::VersionsReply Node::versions() {
   local::VersionsReply reply;
   for (const StoredVersion& stored : store_->versions()) {

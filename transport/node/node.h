@@ -1,9 +1,11 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 
+#include "security/revocations.h"
 #include "transport/io/jobs.h"
 #include "transport/node/daemon.h"
 #include "transport/node/driver.h"
@@ -33,8 +35,10 @@ class Node : public LocalService {
   /// may be destroyed. That waits for jobs to reach the end of the piece at hand, and for the disk.
   void stop(std::string_view reason);
 
-  /// As Driver::refuse_peers().
-  void refuse_peers(const std::function<bool(const PeerIdentity&)>& is_refused) { driver_->refuse_peers(is_refused); }
+  /// From now on `revoked` counts: closes the connections of those on it. An origin tells its workers of it.
+  void go_by(const Revocations& revoked);
+  /// As Driver::on_revocations().
+  void on_revocations(std::function<void(const std::string& list)> take) { driver_->on_revocations(std::move(take)); }
 
   [[nodiscard]] const Endpoint& endpoint() const { return endpoint_; }
   [[nodiscard]] const Store& store() const { return *store_; }
@@ -50,6 +54,7 @@ class Node : public LocalService {
 
  protected:
   [[nodiscard]] virtual Core& mutable_core() = 0;
+  virtual void tell_core(const Revocations& revoked) = 0;
   /// Why it does not do what it is there for, yet or now; "" if it does.
   [[nodiscard]] virtual std::string why_not_ready() const { return ""; }
   [[nodiscard]] EventLoop& loop() const { return environment_.loop; }

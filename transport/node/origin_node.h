@@ -27,6 +27,7 @@ class OriginNode final : public Node {
 
  protected:
   Core& mutable_core() override { return *core_; }
+  void tell_core(const Revocations& revoked) override { core_->set_revocations(revoked.number(), revoked.to_pem()); }
 
  private:
   struct Started {

@@ -4,51 +4,86 @@
 
 #include <utility>
 
+#include "proto/limits.h"
+#include "security/owner_only_file.h"
 #include "transport/io/log.h"
 
 namespace weightcast {
 namespace {
 
-constexpr std::uint64_t kFileBytesMax = 16 * kMiB;
+constexpr const char* kName = "revoked.pem";
 
 bool same(const FileInfo& a, const FileInfo& b) {
   return a.same_file(b) && a.modified_ns == b.modified_ns && a.size_bytes == b.size_bytes;
 }
 
+Error in_file(const std::filesystem::path& path, const Error& why) {
+  return fail(why.code, why.op, fmt::format("{}: {}", path.native(), why.detail));
+}
+
 }  // namespace
 
 RevocationFile::RevocationFile(EventLoop& loop, FileSystem& files, std::shared_ptr<TlsContext> tls,
-                               const std::filesystem::path& keys_file, std::function<void()> on_change)
+                               const Places& places, std::function<void()> on_change)
     : loop_(loop),
       files_(files),
       tls_(std::move(tls)),
-      path_(keys_file.parent_path() / "revoked.pem"),
+      beside_keys_(places.keys_file.parent_path() / kName),
+      kept_(places.state / kName),
       on_change_(std::move(on_change)),
-      timer_(loop, [this] { look(); }) {
-  timer_.arm(loop_.now() + kInterval);
-}
+      timer_(loop, [this] { look(); }) {}
 
-Status RevocationFile::read() {
-  const Result<FileInfo> there = files_.info(path_);
-  if (!there.has_value()) return there.error().code == Errc::kNotFound ? Status() : Status(there.error());
-  if (same(*there, seen_)) return {};
-  seen_ = *there;
-  WC_ASSIGN(const std::string text, read_file(files_, path_, kFileBytesMax));
-  Result<Revocations> list = Revocations::parse(text, tls_->keys().authority.get());
-  if (!list.has_value()) {
-    return fail(list.error().code, list.error().op, fmt::format("{}: {}", path_.native(), list.error().detail));
+Status RevocationFile::start() {
+  // Of an earlier cluster's, or of the list before: neither keeps the node from starting.
+  for (const Status& status : {read_kept(), read_beside_keys()}) {
+    if (status.has_value()) continue;
+    if (status.error().code != Errc::kNotAllowed) return status;
+    log_warning("revoked keys: {}; it does not count", status.error().detail);
   }
-  if (list->number() < tls_->revocations().number()) {
-    return fail(Errc::kCorrupt, Op::kRead,
-                fmt::format("{}: it is older than the list that counts here", path_.native()));
-  }
-  tls_->set_revocations(std::move(*list));
-  on_change_();
+  timer_.arm(loop_.now() + kInterval);
   return {};
 }
 
+Status RevocationFile::take(const std::string& text) {
+  WC_ASSIGN(const bool is_new, adopt(text));
+  return is_new ? write_owner_only(kept_, tls_->revocations().to_pem()) : Status();
+}
+
+Result<bool> RevocationFile::adopt(const std::string& text) {
+  WC_ASSIGN(Revocations list, Revocations::parse(text, tls_->keys().authority.get()));
+  const std::uint64_t counts = tls_->revocations().number();
+  if (list.number() == counts) return false;
+  if (list.number() < counts) {
+    return fail(Errc::kNotAllowed, Op::kVerify,
+                fmt::format("list {} is older than the one that counts here, {}", list.number(), counts));
+  }
+  log_info("list {} of revoked keys counts from now on", list.number());
+  tls_->set_revocations(std::move(list));
+  on_change_();
+  return true;
+}
+
+Status RevocationFile::read_kept() {
+  const Result<std::string> text = read_file(files_, kept_, kRevocationsBytesMax);
+  if (!text.has_value()) return text.error().code == Errc::kNotFound ? Status() : Status(text.error());
+  const Result<bool> taken = adopt(*text);
+  return taken.has_value() ? Status() : Status(in_file(kept_, taken.error()));
+}
+
+Status RevocationFile::read_beside_keys() {
+  const Result<FileInfo> there = files_.info(beside_keys_);
+  if (!there.has_value()) return there.error().code == Errc::kNotFound ? Status() : Status(there.error());
+  if (same(*there, seen_)) return {};
+  seen_ = *there;
+  WC_ASSIGN(const std::string text, read_file(files_, beside_keys_, kRevocationsBytesMax));
+  const Status taken = take(text);
+  return taken.has_value() ? taken : Status(in_file(beside_keys_, taken.error()));
+}
+
 void RevocationFile::look() {
-  if (const Status status = read(); !status.has_value()) log_warning("revoked keys: {}", status.error().message());
+  if (const Status status = read_beside_keys(); !status.has_value()) {
+    log_warning("revoked keys: {}", status.error().message());
+  }
   timer_.arm(loop_.now() + kInterval);
 }
 

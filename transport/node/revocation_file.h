@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "base/file_system.h"
 #include "security/tls.h"
@@ -10,27 +11,49 @@
 
 namespace weightcast {
 
-/// Follows the list of revoked certificates beside a node's file of keys, `revoked.pem`: what `weightcast keys revoke`
-/// writes there counts at this node within kInterval. Loop thread only. A list that cannot be read or is not this
-/// cluster's is logged, and the one before still counts.
+/// The list of revoked certificates that a node goes by. It comes from two places, and the one with the greatest number
+/// counts:
+///
+///   revoked.pem beside the file of keys   what `weightcast keys revoke` writes; looked at every kInterval
+///   the origin                            what workers get with a heartbeat
+///
+/// The node keeps the one that counts in DIR/revoked.pem, so that a restart forgets nothing. Loop thread only.
+/// Invariant: the list of `tls` is signed by this cluster's authority, and its number never falls.
 class RevocationFile {
  public:
   static constexpr Duration kInterval = std::chrono::milliseconds(500);
 
-  /// `on_change` runs after another list has begun to count.
-  RevocationFile(EventLoop& loop, FileSystem& files, std::shared_ptr<TlsContext> tls,
-                 const std::filesystem::path& keys_file, std::function<void()> on_change);
+  struct Places {
+    std::filesystem::path keys_file;
+    std::filesystem::path state;  ///< the node's state directory
+  };
 
-  /// Reads the list if there is one. Errors: those of the file and of Revocations::parse().
-  [[nodiscard]] Status read();
+  /// `on_change` runs after another list has begun to count.
+  RevocationFile(EventLoop& loop, FileSystem& files, std::shared_ptr<TlsContext> tls, const Places& places,
+                 std::function<void()> on_change);
+
+  /// Reads what there is, and begins to look. A list of another cluster does not count. Errors: kCorrupt, those of the
+  /// files.
+  [[nodiscard]] Status start();
+
+  /// A list from anywhere. It counts from now on if it is this cluster's and newer than the one that counts. Errors:
+  /// those of Revocations::parse(); kNotAllowed (it is older); those of writing it down, and then it counts until the
+  /// next start.
+  [[nodiscard]] Status take(const std::string& text);
 
  private:
+  /// As take(), without writing it down. Returns whether another list counts now.
+  [[nodiscard]] Result<bool> adopt(const std::string& text);
+  /// The list beside the keys, if it has changed since it was looked at last.
+  [[nodiscard]] Status read_beside_keys();
+  [[nodiscard]] Status read_kept();
   void look();
 
   EventLoop& loop_;
   FileSystem& files_;
   const std::shared_ptr<TlsContext> tls_;
-  const std::filesystem::path path_;
+  const std::filesystem::path beside_keys_;
+  const std::filesystem::path kept_;
   const std::function<void()> on_change_;
   FileInfo seen_;
   Timer timer_;

@@ -24,6 +24,7 @@ class WorkerNode final : public Node {
 
  protected:
   Core& mutable_core() override { return *core_; }
+  void tell_core(const Revocations& revoked) override { core_->set_revocations(revoked.number()); }
 
  private:
   [[nodiscard]] std::string why_not_ready() const override;

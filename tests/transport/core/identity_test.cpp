@@ -112,6 +112,42 @@ TEST_F(OriginIdentity, AConnectionIsIntroducedOnce) {
   EXPECT_THAT(refusal(child), HasSubstr("introduced already"));
 }
 
+wire::Message heartbeat_message(std::uint64_t revocations) {
+  wire::Message message;
+  message.mutable_heartbeat()->set_revocations(revocations);
+  return message;
+}
+
+TEST_F(OriginIdentity, SendsTheListOfRevokedKeysOnceToWhoKnowsAnOlderOne) {
+  const auto lists_sent = [&](ConnId conn) {
+    return std::ranges::count_if(said[conn], [](const wire::Message& message) { return message.has_revocations(); });
+  };
+  const ConnId behind = hear(identity(Role::kWorker, "a"), join_message("a"));
+  const ConnId ahead = hear(identity(Role::kWorker, "b"), join_message("b"));
+  const auto beat = [&] {
+    origin.handle_message(now, behind, heartbeat_message(0));
+    origin.handle_message(now, ahead, heartbeat_message(4));
+    run();
+  };
+  beat();
+  EXPECT_EQ(lists_sent(behind), 0) << "there is none";
+  origin.set_revocations(4, "the list");
+  beat();
+  beat();
+  EXPECT_EQ(lists_sent(behind), 1);
+  EXPECT_EQ(said_on(behind, Kind::kRevocations)->revocations().list(), "the list");
+  EXPECT_EQ(lists_sent(ahead), 0);
+  origin.set_revocations(5, "the next list");
+  beat();
+  EXPECT_EQ(lists_sent(behind), 2);
+  EXPECT_EQ(lists_sent(ahead), 1);
+  // On a new connection nothing is known of what came on the last one.
+  const ConnId again = hear(identity(Role::kWorker, "a"), join_message("a"));
+  origin.handle_message(now, again, heartbeat_message(0));
+  run();
+  EXPECT_EQ(lists_sent(again), 1);
+}
+
 /// All kinds of messages, empty.
 std::vector<wire::Message> every_message() {
   std::vector<wire::Message> all;
@@ -141,6 +177,7 @@ struct WorkerIdentity : ::testing::Test {
   std::vector<action::Send> said;
   std::vector<ConnId> closed;
   std::vector<std::string> warnings;
+  std::vector<std::string> lists;
 
   void SetUp() override {
     worker.start(now);
@@ -152,6 +189,7 @@ struct WorkerIdentity : ::testing::Test {
       if (auto* send = std::get_if<action::Send>(&action)) said.push_back(*send);
       if (auto* close = std::get_if<action::Close>(&action)) closed.push_back(close->conn);
       if (auto* log = std::get_if<action::Log>(&action)) warnings.push_back(log->text);
+      if (auto* take = std::get_if<action::TakeRevocations>(&action)) lists.push_back(take->list);
     }
   }
   [[nodiscard]] bool said_on(ConnId conn, wire::Message::KindCase kind) const {
@@ -250,15 +288,37 @@ TEST_F(WorkerIdentity, OnlyTheOriginsConnectionPlansAnnouncesGrowsAndWithdraws) 
   probe.mutable_probe()->mutable_address()->set_port(80);
   wire::Message growth;
   set_payload(*growth.mutable_growth(), Version{1});
+  wire::Message revocations;
+  revocations.mutable_revocations()->set_list("a list");
   const std::size_t dials = dialled.size();
   for (const ConnId conn : {parent, child}) {
-    for (const wire::Message& message : {announce, assignment, probe, growth}) {
+    for (const wire::Message& message : {announce, assignment, probe, growth, revocations}) {
       worker.handle_message(now, conn, message);
       run();
     }
   }
+  EXPECT_TRUE(lists.empty());
   EXPECT_EQ(worker.receiving(), Version{1});
   EXPECT_EQ(dialled.size(), dials);
+}
+
+TEST_F(WorkerIdentity, TakesTheListOfRevokedKeysFromItsOriginAndSaysWhichCounts) {
+  join_and_announce();
+  const ConnId control = dialled.front().conn;
+  wire::Message message;
+  message.mutable_revocations()->set_list("a list");
+  worker.handle_message(now, control, message);
+  message.mutable_revocations()->set_list(std::string(kRevocationsBytesMax + 1, 'x'));
+  worker.handle_message(now, control, message);
+  run();
+  EXPECT_EQ(lists, std::vector<std::string>{"a list"}) << "not one that is too long";
+  worker.set_revocations(7);
+  said.clear();
+  now = *worker.poll_deadline();
+  worker.handle_timeout(now);
+  run();
+  ASSERT_TRUE(said_on(control, wire::Message::kHeartbeat));
+  EXPECT_EQ(said.front().message.heartbeat().revocations(), 7u);
 }
 
 TEST_F(WorkerIdentity, AChildSpeaksAsItselfOnly) {

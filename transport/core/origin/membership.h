@@ -72,6 +72,7 @@ struct Member {
   Version failed{};    ///< the version that it could not install, if it has installed none since
   PeerScore score;     ///< of its forwarding
   PeerStanding standing;
+  std::uint64_t revocations_sent = 0;  ///< number of the list that it was sent last, on this connection
   std::string last_error;
 
   [[nodiscard]] bool connected() const { return conn != ConnId{}; }

@@ -192,6 +192,7 @@ void OriginCore::register_member(Instant now, Member& member, ConnId conn, const
   member.assigned = {};
   member.base_unusable = ours && join.base_unusable();
   member.heard_at = now;
+  member.revocations_sent = 0;
   member.heartbeat = heartbeat_period();
   member.last_error.clear();
   member.foreign = false;
@@ -305,6 +306,21 @@ void OriginCore::handle_heartbeat(Instant now, Member& member, const wire::Heart
   wire::Message ack;
   ack.mutable_heartbeat_ack();
   actions_.push(action::Send{member.conn, std::move(ack)});
+  send_revocations(member, beat.revocations());
+}
+
+void OriginCore::set_revocations(std::uint64_t number, std::string list) {
+  revocations_number_ = number;
+  revocations_ = std::move(list);
+}
+
+// Once on a connection: a worker that does not take it is not sent it again and again.
+void OriginCore::send_revocations(Member& member, std::uint64_t known) {
+  if (known >= revocations_number_ || member.revocations_sent == revocations_number_) return;
+  member.revocations_sent = revocations_number_;
+  wire::Message message;
+  message.mutable_revocations()->set_list(revocations_);
+  actions_.push(action::Send{member.conn, std::move(message)});
 }
 
 void OriginCore::handle_chunk(Instant now, ConnId conn, const ChunkArrival&) {

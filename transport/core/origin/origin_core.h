@@ -36,6 +36,9 @@ class OriginCore final : public Core {
   /// Grows when peer_records() has changed enough to be written.
   [[nodiscard]] std::uint64_t peer_records_generation() const { return publications_.ended_count(); }
 
+  /// The list of revoked keys that counts here. A worker that knows an older one gets it with its next heartbeat.
+  void set_revocations(std::uint64_t number, std::string list);
+
   /// What make_plan() says of a payload of this size for the members of now.
   [[nodiscard]] Plan plan_for(Instant now, std::uint64_t payload_bytes) const {
     return publications_.plan_for(now, payload_bytes);
@@ -106,6 +109,7 @@ class OriginCore final : public Core {
   void handle_damaged(Instant now, PayloadId payload, const Error& why) override;
   void handle_member_message(Instant now, Member& member, const wire::Message& message);
   void handle_heartbeat(Instant now, Member& member, const wire::Heartbeat& beat);
+  void send_revocations(Member& member, std::uint64_t known);
   void handle_join(Instant now, ConnId conn, const wire::Join& join);
   /// Why that worker cannot join.
   [[nodiscard]] Status check_join(Instant now, ConnId conn, const wire::Join& join);
@@ -130,6 +134,8 @@ class OriginCore final : public Core {
   std::optional<Instant> silence_due_;
   std::optional<Instant> forget_due_;
   std::string last_error_;
+  std::uint64_t revocations_number_ = 0;  // 0: there is no list
+  std::string revocations_;
   std::optional<Instant> watched_at_;  // when silence was looked for last: a stall of our own is not the members'
 };
 

@@ -85,6 +85,7 @@ void OriginLink::send(wire::Message message) {
 }
 
 void OriginLink::send_heartbeat(Instant now, wire::Message heartbeat) {
+  heartbeat.mutable_heartbeat()->set_revocations(revocations_);
   send(std::move(heartbeat));
   heartbeat_due_ = now + heartbeat_;
 }

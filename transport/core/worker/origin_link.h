@@ -40,6 +40,8 @@ class OriginLink {
   /// Lost if there is no connection now.
   void send(wire::Message message);
   void send_heartbeat(Instant now, wire::Message heartbeat);
+  /// The number of the list of revoked keys that counts here.
+  void set_revocations(std::uint64_t number) { revocations_ = number; }
   [[nodiscard]] bool heartbeat_due(Instant now) const { return joined_ && now >= heartbeat_due_; }
 
   void handle_timeout(Instant now);
@@ -62,6 +64,7 @@ class OriginLink {
   Instant heartbeat_due_{};
   std::optional<Instant> redial_at_;
   std::uint32_t redials_ = 0;
+  std::uint64_t revocations_ = 0;
   std::string last_error_;
 };
 

@@ -146,6 +146,10 @@ void WorkerCore::handle_origin_message(Instant now, const wire::Message& message
     case Kind::kAssignment: return intake_.handle_assignment(now, message.assignment());
     case Kind::kGrowth: return intake_.handle_growth(now, message.growth());
     case Kind::kNotAvailable: return intake_.handle_not_available(now, payload_of(message.not_available()));
+    case Kind::kRevocations:
+      if (message.revocations().list().size() > kRevocationsBytesMax) return;
+      actions_.push(action::TakeRevocations{message.revocations().list()});
+      return;
     case Kind::kProbe: return handle_probe(message.probe());
     case Kind::kBye: return origin_.handle_bye(message.bye());
     default: return;  // a newer origin may say more

@@ -43,6 +43,9 @@ class WorkerCore : public Core {
   /// The answer to action::FinishPayload.
   void handle_finished(Instant now, PayloadId payload, const Status& status);
 
+  /// The number of the list of revoked keys that counts here; heartbeats tell it.
+  void set_revocations(std::uint64_t number) { origin_.set_revocations(number); }
+
   /// action::FollowRun failed: it is asked for again, later.
   void handle_run_not_followed(Instant now, const Error& why);
 
