@@ -5,11 +5,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace weightcast {
 
 /// A node's part in its cluster.
-enum class Role : std::uint8_t { kOrigin, kWorker };
+enum class Role : std::uint8_t {
+  kOrigin,
+  kWorker,
+  kStranger,  ///< of a peer alone: it has no certificate, and may ask for one and nothing else
+};
 
 /// SHA-256 of a public key, as DER encodes it.
 struct KeyId {
@@ -22,7 +27,7 @@ struct PeerIdentity {
   Role role = Role::kWorker;
   std::string name;
   KeyId key;
-  std::string serial;               ///< of the certificate
+  std::vector<std::string> serials;  ///< of the certificate, and of those between it and the authority's
   std::int64_t expires_unix_s = 0;  ///< the certificate's last second
 
   bool operator==(const PeerIdentity&) const = default;

@@ -51,4 +51,27 @@ Status check_host(std::string_view host) {
                           kNameBytesMax, kHostMarks));
 }
 
+bool matches_pattern(std::string_view pattern, std::string_view text) {
+  // Where the last * stands, and where the text goes on behind what it stands for.
+  std::size_t star = std::string_view::npos;
+  std::size_t resume = 0;
+  std::size_t p = 0;
+  std::size_t n = 0;
+  while (n < text.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      resume = n;
+    } else if (p < pattern.size() && pattern[p] == text[n]) {
+      ++p;
+      ++n;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      n = ++resume;
+    } else {
+      return false;
+    }
+  }
+  return pattern.find_first_not_of('*', p) == std::string_view::npos;
+}
+
 }  // namespace weightcast

@@ -16,4 +16,8 @@ namespace weightcast {
 /// bytes). It may be empty, where the receiver knows the host. Errors: kInvalidArgument, as above.
 [[nodiscard]] Status check_host(std::string_view host);
 
+/// Whether `text` is of the form `pattern`, in which * stands for any characters, or none. Takes time in proportion to
+/// the product of both lengths at most.
+[[nodiscard]] bool matches_pattern(std::string_view pattern, std::string_view text);
+
 }  // namespace weightcast

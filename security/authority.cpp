@@ -3,9 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
-#include "base/json_text.h"
 #include "base/posix_file_system.h"
 #include "proto/limits.h"
 #include "proto/names.h"
@@ -15,20 +13,18 @@
 namespace weightcast {
 namespace {
 
-using nlohmann::json;
 using Path = Authority::Path;
 
 constexpr std::int64_t kDay_s = 86'400;
 constexpr std::int64_t kAuthorityDays = 3650;
 // Hosts whose clocks are behind take a fresh certificate, too.
 constexpr std::int64_t kClockSkew_s = 3600;
-constexpr std::uint64_t kRegisterBytesMax = 64 * kMiB;
-constexpr int kRegisterForm = 1;
 // A file's name has 255 bytes at most, a node's may have as many.
 constexpr std::size_t kStemBytesMax = 200;
+// So that not every token needs an enrolment key of its own.
+constexpr std::int64_t kEnrolmentReserve_s = 30 * kDay_s;
 
 Path authority_file(const Path& directory) { return directory / "authority.pem"; }
-Path register_file(const Path& directory) { return directory / "issued.json"; }
 Path revoked_file(const Path& directory) { return directory / "revoked.pem"; }
 
 Path keys_file(const Path& directory, const CertificateInfo& info) {
@@ -38,43 +34,10 @@ Path keys_file(const Path& directory, const CertificateInfo& info) {
   return directory / "workers" / ((stem.size() > kStemBytesMax ? info.serial : stem) + ".pem");
 }
 
-bool is_hexadecimal(const std::string& text) {
-  return !text.empty() && text.find_first_not_of("0123456789abcdef") == std::string::npos;
-}
-
-/// One command at a time changes what is in the directory.
-Result<std::unique_ptr<File>> lock_directory(const Path& directory) {
-  PosixFileSystem files;
-  WC_ASSIGN(std::unique_ptr<File> lock,
-            files.open(directory / "lock",
-                       {.write = true, .create = Create::kIfMissing, .follow_links = false, .permissions = 0600}));
-  const Status locked = lock->lock();
-  if (!locked.has_value() && locked.error().code == Errc::kBusy) {
-    return fail(Errc::kBusy, Op::kLock, fmt::format("{}: another command works on it; try again", directory.native()));
-  }
-  WC_TRY(locked);
-  return lock;
-}
-
-json to_json(const IssuedKeys& keys) {
-  return {{"name", keys.name},
-          {"use", std::string(to_string(keys.use))},
-          {"serial", keys.serial},
-          {"expires_unix_s", keys.expires_unix_s},
-          {"revoked_unix_s", keys.revoked_unix_s}};
-}
-
-IssuedKeys issued_from(const json& entry) {
-  IssuedKeys keys;
-  keys.name = entry.at("name").get<std::string>();
-  const std::string use = entry.at("use").get<std::string>();
-  keys.use = use == to_string(KeyUse::kOrigin)    ? KeyUse::kOrigin
-             : use == to_string(KeyUse::kSigning) ? KeyUse::kSigning
-                                                  : KeyUse::kWorker;
-  keys.serial = entry.at("serial").get<std::string>();
-  keys.expires_unix_s = entry.at("expires_unix_s").get<std::int64_t>();
-  keys.revoked_unix_s = entry.at("revoked_unix_s").get<std::int64_t>();
-  return keys;
+Status check_days(std::uint32_t days) {
+  if (days >= 1 && days <= Authority::kDaysMax) return {};
+  return fail(Errc::kInvalidArgument, Op::kWrite,
+              fmt::format("{} days: 1 to {} can be had", days, Authority::kDaysMax));
 }
 
 }  // namespace
@@ -84,13 +47,14 @@ Result<Authority> Authority::init(const Path& directory, const std::string& orig
   WC_TRY(check_node_name(origin_name));
   PosixFileSystem files;
   WC_TRY(make_directories(files, directory));
-  WC_ASSIGN(std::unique_ptr<File> lock, lock_directory(directory));
+  WC_ASSIGN(KeyRegister keys, KeyRegister::open(directory));
   if (exists(files, authority_file(directory))) {
     return fail(
         Errc::kAlreadyExists, Op::kWrite,
         fmt::format("{}: there is an authority already; issue from it, or choose another --dir", directory.native()));
   }
-  Authority made(directory, std::move(lock));
+  Authority made(directory, std::move(keys));
+  made.register_.all().clear();  // of an attempt that failed
   made.key_ = make_key();
   made.certificate_ = make_certificate(
       {KeyUse::kAuthority, "", made.key_.get(), now_unix_s - kClockSkew_s, now_unix_s + kAuthorityDays * kDay_s},
@@ -121,8 +85,8 @@ Result<Authority> Authority::open(const Path& directory, std::int64_t now_unix_s
                 fmt::format("{}: not an authority's key and certificate", authority_file(directory).native()));
   };
   if (contents.keys.size() != 1 || contents.certificates.size() != 1) return corrupt();
-  WC_ASSIGN(std::unique_ptr<File> lock, lock_directory(directory));
-  Authority opened(directory, std::move(lock));
+  WC_ASSIGN(KeyRegister keys, KeyRegister::open(directory));
+  Authority opened(directory, std::move(keys));
   opened.key_ = std::move(contents.keys.front());
   opened.certificate_ = std::move(contents.certificates.front());
   WC_ASSIGN(opened.info_, read_certificate(opened.certificate_.get()));
@@ -133,19 +97,57 @@ Result<Authority> Authority::open(const Path& directory, std::int64_t now_unix_s
                 fmt::format("{}: the authority expired on {}; make a new one with weightcast keys init, and issue anew",
                             directory.native(), date_of(opened.info_.not_after_unix_s)));
   }
-  WC_TRY(opened.read_register());
+  // What was issued without being listed could not be revoked.
+  if (opened.register_.all().empty()) {
+    return fail(Errc::kNotFound, Op::kRead,
+                fmt::format("{}: issued.json is missing, which lists what was issued", directory.native()));
+  }
   return opened;
 }
 
 std::string Authority::cluster() const { return info_.name; }
 
+Result<JoinToken> Authority::make_token(const TokenOrder& order, std::int64_t now_unix_s) {
+  WC_TRY(check_days(order.days));
+  WC_TRY(ensure_enrolment_key(order.expires_unix_s + std::int64_t{order.days} * kDay_s, now_unix_s));
+  WC_ASSIGN(OpenTokens tokens, OpenTokens::read(directory_));
+  return tokens.add(info_.key, order, now_unix_s);
+}
+
+// Certificates that it issues do not outlive it.
+Status Authority::ensure_enrolment_key(std::int64_t until_unix_s, std::int64_t now_unix_s) {
+  const Path path = directory_ / kEnrolmentFile;
+  const std::int64_t until = std::min(until_unix_s, info_.not_after_unix_s);
+  if (register_.find_valid(kEnrolmentName, now_unix_s) != nullptr) {
+    const Result<EnrolmentKey> there = read_enrolment_key(path, now_unix_s);
+    const auto is_valid = [&](const IssuedKeys& keys) {
+      return keys.serial == there->info.serial && keys.revoked_unix_s == 0 && keys.expires_unix_s >= until;
+    };
+    if (there.has_value() && std::ranges::any_of(register_.all(), is_valid)) return {};
+  }
+  EnrolmentKey made;
+  made.key = make_key();
+  made.certificate = make_certificate({KeyUse::kEnrolment, kEnrolmentName, made.key.get(), now_unix_s - kClockSkew_s,
+                                       std::min(until + kEnrolmentReserve_s, info_.not_after_unix_s)},
+                                      certificate_.get(), key_.get());
+  made.authority.reset(X509_dup(certificate_.get()));
+  WC_ASSIGN(made.info, read_certificate(made.certificate.get()));
+  register_.add(made.info);
+  WC_TRY(register_.write());
+  const Secret text = to_text(made);
+  return write_owner_only(path, text.text());
+}
+
 Result<Path> Authority::issue(const std::string& name, std::uint32_t days, bool renew, std::int64_t now_unix_s) {
   WC_TRY(check_node_name(name));
-  const IssuedKeys* before = find(name);
+  if (name == kEnrolmentName) {
+    return fail(Errc::kInvalidArgument, Op::kWrite, fmt::format("{}: the name of the key that enrols workers", name));
+  }
+  const IssuedKeys* before = register_.find(name);
   if (renew && before == nullptr) {
     return fail(Errc::kNotFound, Op::kWrite, fmt::format("{} has no keys to renew; issue them without --renew", name));
   }
-  const IssuedKeys* valid = find_valid(name, now_unix_s);
+  const IssuedKeys* valid = register_.find_valid(name, now_unix_s);
   if (!renew && valid != nullptr) {
     return fail(Errc::kAlreadyExists, Op::kWrite,
                 fmt::format("{} has keys until {}; --renew issues new ones, and weightcast keys revoke {} ends the old",
@@ -169,7 +171,7 @@ Result<Path> Authority::write_node_keys(KeyUse use, const std::string& name, std
   const Path path = keys_file(directory_, keys.info);
   PosixFileSystem files;
   WC_TRY(make_directories(files, path.parent_path()));
-  WC_TRY(write_register());  // first: a file without an entry could not be revoked
+  WC_TRY(register_.write());  // first: a file without an entry could not be revoked
   const Secret text = to_text(keys);
   WC_TRY(write_owner_only(path, text.text()));
   return path;
@@ -177,31 +179,29 @@ Result<Path> Authority::write_node_keys(KeyUse use, const std::string& name, std
 
 Result<UniqueX509> Authority::certify(KeyUse use, const std::string& name, EVP_PKEY* key, std::uint32_t days,
                                       std::int64_t now_unix_s) {
-  if (days < 1 || days > kDaysMax) {
-    return fail(Errc::kInvalidArgument, Op::kWrite, fmt::format("{} days: 1 to {} can be had", days, kDaysMax));
-  }
+  WC_TRY(check_days(days));
   const std::int64_t until = std::min(now_unix_s + std::int64_t{days} * kDay_s, info_.not_after_unix_s);
   UniqueX509 made =
       make_certificate({use, name, key, now_unix_s - kClockSkew_s, until}, certificate_.get(), key_.get());
   WC_ASSIGN(const CertificateInfo info, read_certificate(made.get()));
-  issued_.push_back({name, use, info.serial, until, 0});
+  register_.add(info);
   return made;
 }
 
 Result<Path> Authority::revoke(const std::string& name, std::int64_t now_unix_s) {
-  if (find(name) == nullptr) {
+  if (register_.find(name) == nullptr) {
     return fail(Errc::kNotFound, Op::kWrite, fmt::format("{} has no keys; weightcast keys list shows who has", name));
   }
   PosixFileSystem files;
   std::uint64_t number = 0;
-  if (const auto text = read_file(files, revoked_file(directory_), kRegisterBytesMax); text.has_value()) {
+  if (const auto text = read_file(files, revoked_file(directory_), kRevocationsBytesMax); text.has_value()) {
     WC_ASSIGN(const Revocations before, Revocations::parse(*text, certificate_.get()));
     number = before.number();
   } else if (text.error().code != Errc::kNotFound) {
     return text.error();
   }
   std::vector<std::string> serials;
-  for (IssuedKeys& keys : issued_) {
+  for (IssuedKeys& keys : register_.all()) {
     if (keys.name == name && keys.revoked_unix_s == 0) keys.revoked_unix_s = now_unix_s;
     // One that has expired is refused without the list, which would only grow.
     if (keys.revoked_unix_s != 0 && keys.expires_unix_s + kClockSkew_s >= now_unix_s) serials.push_back(keys.serial);
@@ -214,46 +214,9 @@ Result<Path> Authority::revoke(const std::string& name, std::int64_t now_unix_s)
                             revoked_file(directory_).native(), serials.size()));
   }
   // The register first: it is what the next list is made from. If this one cannot be written, revoking again makes it.
-  WC_TRY(write_register());
+  WC_TRY(register_.write());
   WC_TRY(write_owner_only(revoked_file(directory_), text));
   return revoked_file(directory_);
-}
-
-const IssuedKeys* Authority::find(const std::string& name) const {
-  const auto found = std::ranges::find(issued_, name, &IssuedKeys::name);
-  return found == issued_.end() ? nullptr : &*found;
-}
-
-const IssuedKeys* Authority::find_valid(const std::string& name, std::int64_t now_unix_s) const {
-  const auto found = std::ranges::find_if(issued_, [&](const IssuedKeys& keys) {
-    return keys.name == name && keys.revoked_unix_s == 0 && keys.expires_unix_s >= now_unix_s;
-  });
-  return found == issued_.end() ? nullptr : &*found;
-}
-
-Status Authority::read_register() {
-  PosixFileSystem files;
-  const Path path = register_file(directory_);
-  WC_ASSIGN(const std::string text, read_file(files, path, kRegisterBytesMax));
-  try {
-    const json parsed = json::parse(text);
-    if (parsed.at("form").get<int>() != kRegisterForm) {
-      return fail(Errc::kUnsupported, Op::kParse, fmt::format("{}: a later release wrote it", path.native()));
-    }
-    for (const json& entry : parsed.at("keys")) issued_.push_back(issued_from(entry));
-    const bool readable = std::ranges::all_of(issued_, is_hexadecimal, &IssuedKeys::serial);
-    if (!readable) return fail(Errc::kCorrupt, Op::kParse, fmt::format("{}: a serial is no number", path.native()));
-  } catch (const json::exception& error) {
-    return fail(Errc::kCorrupt, Op::kParse, fmt::format("{}: {}", path.native(), error.what()));
-  }
-  return {};
-}
-
-Status Authority::write_register() const {
-  json list = json::array();
-  for (const IssuedKeys& keys : issued_) list.push_back(to_json(keys));
-  return write_owner_only(register_file(directory_),
-                          json_text({{"form", kRegisterForm}, {"keys", std::move(list)}}, 1) + "\n");
 }
 
 }  // namespace weightcast

@@ -6,27 +6,22 @@
 #include <string>
 #include <vector>
 
-#include "base/file_system.h"
-#include "security/certificate.h"
+#include "security/enrolment.h"
+#include "security/join_token.h"
+#include "security/key_register.h"
 
 namespace weightcast {
-
-/// One certificate that the authority has issued.
-struct IssuedKeys {
-  std::string name;
-  KeyUse use = KeyUse::kWorker;
-  std::string serial;
-  std::int64_t expires_unix_s = 0;
-  std::int64_t revoked_unix_s = 0;  ///< 0: it is not
-};
 
 /// The authority of a cluster: a directory from which keys are issued.
 ///   authority.pem       its private key and certificate
 ///   origin.pem          the origin's keys, among them the one that signs manifests
 ///   workers/NAME.pem    a worker's keys; a / in NAME is %2F, and the serial stands for a NAME that is too long
+///   enrolment.pem       the key that signs the certificates of workers with join tokens; absent while there was none
+///   tokens.json         the open join tokens, by hashes of their secrets
 ///   issued.json         what was issued, to whom
 ///   revoked.pem         the signed list of what no longer counts; absent while there is none
-/// All files are for their owner only. An object holds the directory's lock.
+/// An origin that enrols workers needs enrolment.pem, tokens.json and issued.json. authority.pem may be kept elsewhere,
+/// and brought back for each command. All files are for their owner only. An object holds the directory's lock.
 class Authority {
  public:
   using Path = std::filesystem::path;
@@ -49,33 +44,33 @@ class Authority {
   /// renew), those of the files.
   [[nodiscard]] Result<Path> issue(const std::string& name, std::uint32_t days, bool renew, std::int64_t now_unix_s);
 
+  /// Makes a token by which machines can enrol as workers at an origin that works on this directory, and the key that
+  /// the origin needs for that. Errors: kInvalidArgument (the order), kTooLarge (too many tokens are open), those of
+  /// the files.
+  [[nodiscard]] Result<JoinToken> make_token(const TokenOrder& order, std::int64_t now_unix_s);
+
   /// In the order in which they were issued.
-  [[nodiscard]] const std::vector<IssuedKeys>& issued() const { return issued_; }
+  [[nodiscard]] const std::vector<IssuedKeys>& issued() const { return register_.all(); }
 
   /// From now on no key that `name` has counts where the list of revoked certificates is known. Returns that list's
   /// path. Harmless if repeated. Errors: kNotFound (it never had keys), kTooLarge (the list), those of the files.
   [[nodiscard]] Result<Path> revoke(const std::string& name, std::int64_t now_unix_s);
 
  private:
-  Authority(Path directory, std::unique_ptr<File> lock) : directory_(std::move(directory)), lock_(std::move(lock)) {}
+  Authority(Path directory, KeyRegister keys) : directory_(std::move(directory)), register_(std::move(keys)) {}
 
   /// Issues a certificate for `key`, and registers it.
   [[nodiscard]] Result<UniqueX509> certify(KeyUse use, const std::string& name, EVP_PKEY* key, std::uint32_t days,
                                            std::int64_t now_unix_s);
+  [[nodiscard]] Status ensure_enrolment_key(std::int64_t until_unix_s, std::int64_t now_unix_s);
   [[nodiscard]] Result<Path> write_node_keys(KeyUse use, const std::string& name, std::uint32_t days,
                                              std::int64_t now_unix_s);
-  [[nodiscard]] Status read_register();
-  [[nodiscard]] Status write_register() const;
-  /// Whether `name` has a certificate that counts.
-  [[nodiscard]] const IssuedKeys* find_valid(const std::string& name, std::int64_t now_unix_s) const;
-  [[nodiscard]] const IssuedKeys* find(const std::string& name) const;
 
   Path directory_;
-  std::unique_ptr<File> lock_;
+  KeyRegister register_;
   UniqueKey key_;
   UniqueX509 certificate_;
   CertificateInfo info_;
-  std::vector<IssuedKeys> issued_;
 };
 
 }  // namespace weightcast

@@ -7,6 +7,7 @@
 #include <ctime>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "base/text.h"
 #include "proto/names.h"
@@ -16,6 +17,9 @@ namespace {
 
 constexpr std::string_view kNamePrefix = "weightcast:";
 constexpr std::string_view kAuthorityPrefix = "weightcast authority ";
+constexpr std::string_view kEnrolmentPrefix = "weightcast enrolment ";
+// Between a node and its authority: an enrolment certificate, and the authority's successor.
+constexpr int kBetweenMax = 2;
 constexpr int kSerialBits = 127;            // positive in 16 bytes
 constexpr std::size_t kCommonNameMax = 64;  // X.520; who reads a common name is a person
 constexpr long kVersion3 = 2;
@@ -27,7 +31,7 @@ std::string hex(std::span<const std::byte> bytes) {
 }
 
 std::optional<KeyUse> parse_node_use(std::string_view text) {
-  for (const KeyUse use : {KeyUse::kOrigin, KeyUse::kWorker, KeyUse::kSigning}) {
+  for (const KeyUse use : {KeyUse::kOrigin, KeyUse::kWorker, KeyUse::kSigning, KeyUse::kEnrolment}) {
     if (text == to_string(use)) return use;
   }
   return std::nullopt;
@@ -85,7 +89,10 @@ std::string common_name(const X509_NAME* name) {
 
 std::string cluster_in(const X509_NAME* name) {
   const std::string text = common_name(name);
-  return text.starts_with(kAuthorityPrefix) ? text.substr(kAuthorityPrefix.size()) : std::string("unknown");
+  for (const std::string_view prefix : {kAuthorityPrefix, kEnrolmentPrefix}) {
+    if (text.starts_with(prefix)) return text.substr(prefix.size());
+  }
+  return "unknown";
 }
 
 /// Of a node: the only alternative name.
@@ -118,6 +125,7 @@ std::string_view to_string(KeyUse use) {
     case KeyUse::kOrigin: return "origin";
     case KeyUse::kWorker: return "worker";
     case KeyUse::kSigning: return "signing";
+    case KeyUse::kEnrolment: return "enrolment";
   }
   return "";
 }
@@ -156,14 +164,22 @@ UniqueX509 make_certificate(const CertificateRequest& request, X509* authority, 
   WC_CHECK(X509_set_pubkey(certificate, request.key) == 1);
   WC_CHECK(ASN1_TIME_set(X509_getm_notBefore(certificate), request.not_before_unix_s) != nullptr);
   WC_CHECK(ASN1_TIME_set(X509_getm_notAfter(certificate), request.not_after_unix_s) != nullptr);
+  const bool is_enrolment = request.use == KeyUse::kEnrolment;
   set_common_name(X509_get_subject_name(certificate),
-                  is_authority ? std::string(kAuthorityPrefix) + cluster_of(request.key) : request.name);
+                  is_authority   ? std::string(kAuthorityPrefix) + cluster_of(request.key)
+                  : is_enrolment ? std::string(kEnrolmentPrefix) + cluster_of(X509_get0_pubkey(issuer))
+                                 : request.name);
   WC_CHECK(X509_set_issuer_name(certificate, X509_get_subject_name(issuer)) == 1);
   add_extension(certificate, issuer, NID_subject_key_identifier, "hash");
   add_extension(certificate, issuer, NID_authority_key_identifier, "keyid");
   if (is_authority) {
-    add_extension(certificate, issuer, NID_basic_constraints, "critical,CA:TRUE,pathlen:0");
+    add_extension(certificate, issuer, NID_basic_constraints,
+                  fmt::format("critical,CA:TRUE,pathlen:{}", kBetweenMax).c_str());
     add_extension(certificate, issuer, NID_key_usage, "critical,keyCertSign,cRLSign");
+  } else if (is_enrolment) {
+    add_extension(certificate, issuer, NID_basic_constraints, "critical,CA:TRUE,pathlen:0");
+    add_extension(certificate, issuer, NID_key_usage, "critical,keyCertSign");
+    add_name(certificate, fmt::format("{}{}/{}", kNamePrefix, to_string(request.use), request.name));
   } else {
     add_extension(certificate, issuer, NID_basic_constraints, "critical,CA:FALSE");
     add_extension(certificate, issuer, NID_key_usage, "critical,digitalSignature");
@@ -191,7 +207,8 @@ Result<CertificateInfo> read_certificate(X509* certificate) {
   std::ranges::transform(info.serial, info.serial.begin(), [](char c) { return c >= 'A' ? char(c - 'A' + 'a') : c; });
   WC_ASSIGN(info.not_before_unix_s, seconds_of(X509_get0_notBefore(certificate)));
   WC_ASSIGN(info.not_after_unix_s, seconds_of(X509_get0_notAfter(certificate)));
-  if ((X509_get_extension_flags(certificate) & EXFLAG_CA) != 0 || X509_check_ca(certificate) != 0) {
+  const bool is_ca = (X509_get_extension_flags(certificate) & EXFLAG_CA) != 0 || X509_check_ca(certificate) != 0;
+  if (is_ca && X509_get_ext_by_NID(certificate, NID_subject_alt_name, -1) < 0) {
     const std::string cluster = cluster_of(key);
     if (cluster_in(X509_get_subject_name(certificate)) != cluster)
       return corrupt("may sign others, and is no authority");
@@ -200,27 +217,72 @@ Result<CertificateInfo> read_certificate(X509* certificate) {
     return info;
   }
   WC_TRY(read_name(certificate, info));
+  if (is_ca != (info.use == KeyUse::kEnrolment)) {
+    return corrupt(is_ca ? "may sign others, and is no authority" : "is for enrolment, and may not sign others");
+  }
   return info;
 }
 
-Status check_issued(X509* certificate, X509* authority, std::int64_t now_unix_s) {
-  WC_ASSIGN(const CertificateInfo info, read_certificate(certificate));
-  EVP_PKEY* key = X509_get0_pubkey(authority);
-  WC_CHECK(key != nullptr);
-  const bool issued = X509_check_issued(authority, certificate) == X509_V_OK && X509_verify(certificate, key) == 1;
-  if (!issued) {
-    static_cast<void>(take_openssl_error());
-    return fail(Errc::kNotAllowed, Op::kVerify,
-                fmt::format("another cluster's: issued by {}, and this is cluster {}", info.cluster, cluster_of(key)));
-  }
+namespace {
+
+Status check_time(const CertificateInfo& info, std::int64_t now_unix_s, bool is_between) {
+  const char* const whose = is_between ? "issued by a certificate that has " : "";
   if (now_unix_s > info.not_after_unix_s) {
-    return fail(Errc::kTimedOut, Op::kVerify, fmt::format("expired on {}", date_of(info.not_after_unix_s)));
+    return fail(Errc::kTimedOut, Op::kVerify, fmt::format("{}expired on {}", whose, date_of(info.not_after_unix_s)));
   }
   if (now_unix_s < info.not_before_unix_s) {
     return fail(Errc::kTimedOut, Op::kVerify,
-                fmt::format("not valid before {}; are the clocks right?", date_of(info.not_before_unix_s)));
+                fmt::format("{}not valid before {}; are the clocks right?", whose, date_of(info.not_before_unix_s)));
   }
   return {};
+}
+
+/// What a certificate between a node's and the authority's may vouch for. `below` is what it has issued.
+Status check_between(const CertificateInfo& info, const CertificateInfo& below) {
+  if (info.use == KeyUse::kAuthority) return {};
+  if (info.use == KeyUse::kEnrolment && below.use == KeyUse::kWorker) return {};
+  return fail(Errc::kNotAllowed, Op::kVerify,
+              fmt::format("a certificate for {} cannot issue one for {}", to_string(info.use), to_string(below.use)));
+}
+
+}  // namespace
+
+Result<Vouched> check_chain(X509* certificate, const Between& between, X509* authority, std::int64_t now_unix_s) {
+  Vouched vouched;
+  WC_ASSIGN(vouched.info, read_certificate(certificate));
+  const UniqueStore store(X509_STORE_new());
+  const UniqueStoreContext context(X509_STORE_CTX_new());
+  STACK_OF(X509)* untrusted = sk_X509_new_null();
+  WC_CHECK(store && context && untrusted != nullptr && X509_STORE_add_cert(store.get(), authority) == 1);
+  for (X509* one : between) WC_CHECK(sk_X509_push(untrusted, one) > 0);
+  WC_CHECK(X509_STORE_CTX_init(context.get(), store.get(), certificate, untrusted) == 1);
+  X509_VERIFY_PARAM* parameters = X509_STORE_CTX_get0_param(context.get());
+  X509_VERIFY_PARAM_set_depth(parameters, kBetweenMax);
+  // By our own rules below: to the last second, and in words.
+  X509_VERIFY_PARAM_set_flags(parameters, X509_V_FLAG_NO_CHECK_TIME);
+  const bool issued = X509_verify_cert(context.get()) == 1;
+  sk_X509_free(untrusted);
+  if (!issued) {
+    static_cast<void>(take_openssl_error());
+    return fail(Errc::kNotAllowed, Op::kVerify,
+                fmt::format("another cluster's: issued by {}, and this is cluster {}", vouched.info.cluster,
+                            cluster_of(X509_get0_pubkey(authority))));
+  }
+  CertificateInfo below = vouched.info;
+  STACK_OF(X509)* chain = X509_STORE_CTX_get0_chain(context.get());
+  for (int i = 0; i < sk_X509_num(chain); ++i) {
+    WC_ASSIGN(CertificateInfo info, read_certificate(sk_X509_value(chain, i)));
+    if (i > 0) WC_TRY(check_between(info, below));
+    WC_TRY(check_time(info, now_unix_s, i > 0));
+    vouched.serials.push_back(info.serial);
+    below = std::move(info);
+  }
+  return vouched;
+}
+
+Status check_issued(X509* certificate, X509* authority, std::int64_t now_unix_s) {
+  const Result<Vouched> vouched = check_chain(certificate, {}, authority, now_unix_s);
+  return vouched.has_value() ? Status() : Status(vouched.error());
 }
 
 std::string date_of(std::int64_t unix_s) {

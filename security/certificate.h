@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/peer_identity.h"
 #include "base/result.h"
@@ -16,6 +17,7 @@ enum class KeyUse : std::uint8_t {
   kOrigin,     ///< speak as the origin
   kWorker,     ///< speak as a worker
   kSigning,    ///< sign manifests
+  kEnrolment,  ///< sign certificates of workers
 };
 
 [[nodiscard]] std::string_view to_string(KeyUse use);
@@ -54,8 +56,23 @@ struct CertificateRequest {
 /// breaks the rules, several names, a node's certificate that could sign others, another kind of key).
 [[nodiscard]] Result<CertificateInfo> read_certificate(X509* certificate);
 
-/// Whether `authority` has issued `certificate`, and it is valid at `now_unix_s`. Errors (the detail begins with what
-/// is wrong, for a text such as "FILE: ..."): kNotAllowed (another cluster's), kTimedOut (expired, or not valid yet).
+/// A certificate that an authority vouches for.
+struct Vouched {
+  CertificateInfo info;
+  std::vector<std::string> serials;  ///< of it, and of each between it and the authority: none of them may be revoked
+};
+
+/// Certificates between a node's and the authority's. Theirs is the order, and nothing else of them is believed.
+using Between = std::vector<X509*>;
+
+/// Whether `authority` vouches for `certificate` at `now_unix_s`: it has issued the certificate itself, or one of
+/// `between` that has. Of those between, an enrolment certificate vouches for workers alone, and an authority's
+/// certificate that the authority has issued vouches for all that this one does. Errors (the detail begins with what is
+/// wrong, for a text such as "FILE: ..."): kNotAllowed (another cluster's), kTimedOut (one of them has expired, or is
+/// not valid yet), those of read_certificate().
+[[nodiscard]] Result<Vouched> check_chain(X509* certificate, const Between& between, X509* authority,
+                                          std::int64_t now_unix_s);
+/// The same with nothing in between.
 [[nodiscard]] Status check_issued(X509* certificate, X509* authority, std::int64_t now_unix_s);
 
 /// "2027-11-22 16:40 UTC".

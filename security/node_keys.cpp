@@ -88,6 +88,12 @@ Result<NodeKeys> parse_node_keys(const std::string& text, const std::string& wha
   for (UniqueX509& certificate : contents.certificates) {
     const Result<CertificateInfo> info = read_certificate(certificate.get());
     if (!info.has_value()) return corrupt(info.error().detail);
+    const bool is_between = info->use == KeyUse::kEnrolment ||
+                            (info->use == KeyUse::kAuthority && X509_self_signed(certificate.get(), 1) != 1);
+    if (is_between) {
+      keys.between.push_back(std::move(certificate));
+      continue;
+    }
     UniqueX509& place = info->use == KeyUse::kAuthority ? keys.authority
                         : info->use == KeyUse::kSigning ? keys.signing_certificate
                                                         : keys.certificate;
@@ -107,7 +113,7 @@ Result<NodeKeys> parse_node_keys(const std::string& text, const std::string& wha
   if (is_origin && !keys.signing_key) return corrupt("the signing key is missing");
   for (X509* certificate : {keys.authority.get(), keys.certificate.get(), keys.signing_certificate.get()}) {
     if (certificate == nullptr) continue;
-    const Status issued = check_issued(certificate, keys.authority.get(), now_unix_s);
+    const Result<Vouched> issued = check_chain(certificate, keys.issuers(), keys.authority.get(), now_unix_s);
     if (issued.has_value()) continue;
     const bool expired = issued.error().code == Errc::kTimedOut;
     return fail(issued.error().code, Op::kVerify,
@@ -129,12 +135,19 @@ Result<NodeKeys> read_node_keys(const std::filesystem::path& path, std::int64_t 
   return parse_node_keys(text->text(), path.native(), now_unix_s);
 }
 
+Between NodeKeys::issuers() const {
+  Between all;
+  for (const UniqueX509& one : between) all.push_back(one.get());
+  return all;
+}
+
 Secret to_text(const NodeKeys& keys) {
   std::string text =
       fmt::format("weightcast: the private key of {} {} in cluster {}, valid until {}\n", to_string(keys.info.use),
                   keys.info.name, keys.info.cluster, date_of(keys.info.not_after_unix_s));
   append_pem(text, keys.key.get());
   append_pem(text, keys.certificate.get());
+  for (const UniqueX509& between : keys.between) append_pem(text, between.get());
   append_pem(text, keys.authority.get());
   if (keys.signing_key) {
     append_pem(text, keys.signing_key.get());

@@ -20,10 +20,12 @@ struct NodeKeys {
   UniqueKey key;
   UniqueX509 certificate;
   UniqueX509 authority;
-  UniqueKey signing_key;  ///< of an origin; else null
+  std::vector<UniqueX509> between;  ///< what others may need between a certificate of this cluster and the authority's
+  UniqueKey signing_key;            ///< of an origin; else null
   UniqueX509 signing_certificate;
   CertificateInfo info;  ///< of `certificate`
 
+  [[nodiscard]] Between issuers() const;
   [[nodiscard]] Role role() const { return info.use == KeyUse::kOrigin ? Role::kOrigin : Role::kWorker; }
   /// A sentence about the end of the certificate if it is near or past.
   [[nodiscard]] std::optional<std::string> expiry_warning(std::int64_t now_unix_s) const;

@@ -22,6 +22,9 @@ struct OpensslFree {
 
 using UniqueKey = std::unique_ptr<EVP_PKEY, OpensslFree<EVP_PKEY_free>>;
 using UniqueX509 = std::unique_ptr<X509, OpensslFree<X509_free>>;
+using UniqueStore = std::unique_ptr<X509_STORE, OpensslFree<X509_STORE_free>>;
+using UniqueStoreContext = std::unique_ptr<X509_STORE_CTX, OpensslFree<X509_STORE_CTX_free>>;
+using UniqueRequest = std::unique_ptr<X509_REQ, OpensslFree<X509_REQ_free>>;
 using UniqueCrl = std::unique_ptr<X509_CRL, OpensslFree<X509_CRL_free>>;
 using UniqueBio = std::unique_ptr<BIO, OpensslFree<BIO_free>>;
 using UniqueBignum = std::unique_ptr<BIGNUM, OpensslFree<BN_free>>;

@@ -17,6 +17,10 @@ constexpr long kPeerCertificatesBytesMax = 8 * 1024;
 // How long a ticket spares the other end a look at the certificates. Expiry and revocation are looked at each time.
 constexpr long kTicketLifetime_s = 3600;
 constexpr unsigned char kSessionContext[] = "weightcast";
+// One name of an application protocol, after its length: the client has no certificate, and wants one.
+constexpr std::string_view kEnrolmentProtocols = "\x10weightcast-enrol";
+// Certificates between those of peers and the authority's: a cluster has a few at a time.
+constexpr std::size_t kIssuersMax = 32;
 constexpr std::byte kTlsHandshake{0x16};
 constexpr std::byte kTlsAlert{0x15};
 // A shorter piece shares a record with what follows.
@@ -142,31 +146,37 @@ struct TlsCallbacks {
     return made;
   }
 
-  /// OpenSSL has verified the chain, or says that it could not; here its end is judged by our own rules.
-  static int verify(int chain_is_good, X509_STORE_CTX* store) {
+  /// Judges what the peer has sent in place of OpenSSL's own verification, which check_chain() uses.
+  static int verify(X509_STORE_CTX* store, void*) {
     const auto* ssl = static_cast<const SSL*>(X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx()));
     TlsSession& session = session_of(ssl);
-    X509* certificate = X509_STORE_CTX_get0_cert(store);
-    const bool at_end = X509_STORE_CTX_get_error_depth(store) == 0;
-    if (chain_is_good == 1 && !at_end) return 1;
-    const Status status = session.check_peer(certificate);
-    if (chain_is_good == 1 && status.has_value()) return 1;
-    if (!session.peer_error_) {
-      const int code = X509_STORE_CTX_get_error(store);
-      session.peer_error_ = status.has_value()
-                                ? fail(Errc::kNotAllowed, Op::kVerify,
-                                       fmt::format("its certificate: {}", X509_verify_cert_error_string(code)))
-                                : status.error();
+    Between between;
+    STACK_OF(X509)* sent = X509_STORE_CTX_get0_untrusted(store);
+    for (int i = 1; i < sk_X509_num(sent); ++i) between.push_back(sk_X509_value(sent, i));
+    const Status status = session.check_peer(X509_STORE_CTX_get0_cert(store), between);
+    int code = X509_V_OK;  // the alert that the peer gets says which of these it is
+    if (!status.has_value()) {
+      code = session.revoked_                         ? X509_V_ERR_CERT_REVOKED
+             : session.of_another_cluster_            ? X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY
+             : status.error().code == Errc::kTimedOut ? X509_V_ERR_CERT_HAS_EXPIRED
+                                                      : X509_V_ERR_CERT_REJECTED;
+      session.peer_error_ = status.error();
     }
-    // The alert that the peer gets says which of these it is.
-    if (chain_is_good == 1) {
-      const bool revoked = session.context_->revocations().contains(certificate);
-      const bool expired = status.error().code == Errc::kTimedOut;
-      X509_STORE_CTX_set_error(store, revoked   ? X509_V_ERR_CERT_REVOKED
-                                      : expired ? X509_V_ERR_CERT_HAS_EXPIRED
-                                                : X509_V_ERR_CERT_REJECTED);
-    }
-    return 0;
+    X509_STORE_CTX_set_error(store, code);
+    return status.has_value() ? 1 : 0;
+  }
+
+  /// Of a client that has no certificate yet and asks for one, where this node gives some.
+  static int select_protocol(SSL* ssl, const unsigned char** out, unsigned char* out_size, const unsigned char* in,
+                             unsigned in_size, void*) {
+    TlsSession& session = session_of(ssl);
+    const std::string_view offered(reinterpret_cast<const char*>(in), in_size);
+    if (!session.context_->options_.enrols || offered != kEnrolmentProtocols) return SSL_TLSEXT_ERR_NOACK;
+    session.peer_.role = Role::kStranger;
+    SSL_set_verify(ssl, SSL_VERIFY_NONE, nullptr);
+    *out = in + 1;
+    *out_size = in[0];
+    return SSL_TLSEXT_ERR_OK;
   }
 
   static int keep_ticket(SSL* ssl, SSL_SESSION* ticket) {
@@ -183,6 +193,7 @@ TlsSession::TlsSession(std::shared_ptr<TlsContext> context, End end, std::string
     : context_(std::move(context)), end_(end), target_(std::move(target)), ssl_(SSL_new(context_->context_)) {
   BIO* bio = BIO_new(TlsCallbacks::method());
   WC_CHECK(ssl_ != nullptr && bio != nullptr && SSL_set_app_data(ssl_, this) == 1);
+  peer_.role = Role::kStranger;  // until it has proven more
   BIO_set_data(bio, this);
   SSL_set_bio(ssl_, bio, bio);
   if (end == End::kAccepted) {
@@ -202,20 +213,47 @@ TlsSession::~TlsSession() {
   SSL_free(ssl_);
 }
 
-Status TlsSession::check_peer(X509* certificate) {
+Status TlsSession::check_peer(X509* certificate, const Between& sent) {
   const auto refuse = [](Errc code, std::string why) -> Status {
     return fail(code, Op::kVerify, "its certificate is refused: " + std::move(why));
   };
-  const Status issued = check_issued(certificate, context_->keys_.authority.get(), unix_now_s());
-  if (!issued.has_value()) return refuse(issued.error().code, issued.error().detail);
-  WC_ASSIGN(CertificateInfo info, read_certificate(certificate));
+  X509* authority = context_->keys_.authority.get();
+  if (context_->pinned_) {
+    const auto pinned = std::ranges::find_if(sent, [&](X509* one) {
+      EVP_PKEY* key = X509_get0_pubkey(one);
+      return key != nullptr && X509_self_signed(one, 1) == 1 && key_id(key) == *context_->pinned_;
+    });
+    static_cast<void>(take_openssl_error());
+    if (pinned == sent.end()) {
+      return refuse(Errc::kNotAllowed, "the token is for another cluster, or somebody answers in the origin's place");
+    }
+    authority = *pinned;
+  }
+  Between between = context_->issuers();
+  between.insert(between.end(), sent.begin(), sent.end());
+  Result<Vouched> vouched = check_chain(certificate, between, authority, unix_now_s());
+  if (!vouched.has_value()) {
+    of_another_cluster_ = vouched.error().code == Errc::kNotAllowed;
+    return refuse(vouched.error().code, vouched.error().detail);
+  }
+  CertificateInfo& info = vouched->info;
   if (info.use != KeyUse::kOrigin && info.use != KeyUse::kWorker) {
     return refuse(Errc::kNotAllowed, "it is for " + std::string(to_string(info.use)) + ", not for connections");
   }
-  if (context_->revocations_.contains(certificate)) return refuse(Errc::kNotAllowed, info.name + " is revoked");
+  if (X509_check_purpose(certificate, X509_PURPOSE_SSL_CLIENT, 0) != 1 ||
+      X509_check_purpose(certificate, X509_PURPOSE_SSL_SERVER, 0) != 1) {
+    return refuse(Errc::kNotAllowed, "it is not for connections");
+  }
+  revoked_ =
+      std::ranges::any_of(vouched->serials, [&](const std::string& s) { return context_->revocations_.contains(s); });
+  if (revoked_) return refuse(Errc::kNotAllowed, info.name + " is revoked");
+  if (context_->pinned_ && info.use != KeyUse::kOrigin) {
+    return refuse(Errc::kNotAllowed, fmt::format("{} is a worker, not the origin", info.name));
+  }
+  if (!context_->pinned_ && vouched->serials.size() > 2) context_->keep_issuers(sent);
   peer_.role = info.use == KeyUse::kOrigin ? Role::kOrigin : Role::kWorker;
   peer_.name = std::move(info.name);
-  peer_.serial = std::move(info.serial);
+  peer_.serials = std::move(vouched->serials);
   peer_.key = info.key;
   peer_.expires_unix_s = info.not_after_unix_s;
   return {};
@@ -235,8 +273,9 @@ Result<bool> TlsSession::handshake(TlsWire& wire) {
   }
   // When both have met before, no certificate has come, and what holds of it may have changed since.
   X509* certificate = SSL_get0_peer_certificate(ssl_);
-  if (certificate == nullptr) return fail(Errc::kNotAllowed, Op::kVerify, "it has no certificate");
-  WC_TRY(check_peer(certificate));
+  const bool enrols = end_ == End::kAccepted && SSL_get_verify_mode(ssl_) == SSL_VERIFY_NONE;
+  if (certificate == nullptr && !enrols) return fail(Errc::kNotAllowed, Op::kVerify, "it has no certificate");
+  if (!enrols && !context_->pinned_) WC_TRY(check_peer(certificate, {}));
   resumed_ = SSL_session_reused(ssl_) == 1;
   done_ = true;
   return true;
@@ -378,7 +417,8 @@ void TlsSession::end_writing(TlsWire& wire) {
 
 // ---- what sessions share
 
-TlsContext::TlsContext(NodeKeys keys, TlsOptions options) : keys_(std::move(keys)), options_(options) {
+TlsContext::TlsContext(NodeKeys keys, TlsOptions options, std::optional<KeyId> pinned)
+    : keys_(std::move(keys)), options_(options), pinned_(pinned) {
   set_up_openssl();
   context_ = SSL_CTX_new(TLS_method());
   WC_CHECK(context_ != nullptr);
@@ -394,11 +434,10 @@ TlsContext::TlsContext(NodeKeys keys, TlsOptions options) : keys_(std::move(keys
   SSL_CTX_set_mode(context_, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_NO_AUTO_CHAIN);
   SSL_CTX_set_read_ahead(context_, 1);  // one system call per record, not two
   SSL_CTX_set_max_cert_list(context_, kPeerCertificatesBytesMax);
-  WC_CHECK(SSL_CTX_use_certificate(context_, keys_.certificate.get()) == 1 &&
-           SSL_CTX_use_PrivateKey(context_, keys_.key.get()) == 1);
-  WC_CHECK(X509_STORE_add_cert(SSL_CTX_get_cert_store(context_), keys_.authority.get()) == 1);
-  SSL_CTX_set_verify(context_, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, TlsCallbacks::verify);
-  SSL_CTX_set_verify_depth(context_, 1);
+  if (!pinned_) use_keys();
+  SSL_CTX_set_verify(context_, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
+  SSL_CTX_set_cert_verify_callback(context_, TlsCallbacks::verify, nullptr);
+  SSL_CTX_set_alpn_select_cb(context_, TlsCallbacks::select_protocol, nullptr);
   WC_CHECK(SSL_CTX_set_session_id_context(context_, kSessionContext, sizeof kSessionContext - 1) == 1);
   SSL_CTX_set_session_cache_mode(context_, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
   SSL_CTX_sess_set_new_cb(context_, TlsCallbacks::keep_ticket);
@@ -406,8 +445,43 @@ TlsContext::TlsContext(NodeKeys keys, TlsOptions options) : keys_(std::move(keys
   SSL_CTX_set_timeout(context_, kTicketLifetime_s);
 }
 
+void TlsContext::use_keys() {
+  WC_CHECK(SSL_CTX_use_certificate(context_, keys_.certificate.get()) == 1 &&
+           SSL_CTX_use_PrivateKey(context_, keys_.key.get()) == 1);
+  for (const UniqueX509& between : keys_.between) {
+    WC_CHECK(SSL_CTX_add1_chain_cert(context_, between.get()) == 1);
+  }
+  // For those who know the authority by its fingerprint alone.
+  if (options_.enrols) WC_CHECK(SSL_CTX_add1_chain_cert(context_, keys_.authority.get()) == 1);
+}
+
 std::shared_ptr<TlsContext> TlsContext::make(NodeKeys keys, TlsOptions options) {
-  return std::shared_ptr<TlsContext>(new TlsContext(std::move(keys), options));
+  return std::shared_ptr<TlsContext>(new TlsContext(std::move(keys), options, std::nullopt));
+}
+
+std::shared_ptr<TlsContext> TlsContext::make_enrolling(const KeyId& authority) {
+  std::shared_ptr<TlsContext> made(new TlsContext({}, {}, authority));
+  WC_CHECK(SSL_CTX_set_alpn_protos(made->context_, reinterpret_cast<const unsigned char*>(kEnrolmentProtocols.data()),
+                                   unsigned(kEnrolmentProtocols.size())) == 0);
+  return made;
+}
+
+Between TlsContext::issuers() const {
+  Between all;
+  for (const UniqueX509& one : keys_.between) all.push_back(one.get());
+  for (const UniqueX509& one : issuers_) all.push_back(one.get());
+  return all;
+}
+
+// A ticket brings the peer's own certificate back, and not those between. Whoever has been forgotten is refused once,
+// and then shows them again.
+void TlsContext::keep_issuers(const Between& sent) {
+  const Between known = issuers();
+  for (X509* one : sent) {
+    if (X509_check_ca(one) == 0 || std::ranges::any_of(known, [&](X509* k) { return X509_cmp(k, one) == 0; })) continue;
+    if (check_issued(one, keys_.authority.get(), unix_now_s()).has_value()) issuers_.emplace_back(X509_dup(one));
+  }
+  while (issuers_.size() > kIssuersMax) issuers_.pop_front();
 }
 
 TlsContext::~TlsContext() {

@@ -2,6 +2,7 @@
 
 #include <sys/uio.h>
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -93,8 +94,8 @@ class TlsSession {
   TlsSession(std::shared_ptr<class TlsContext> context, End end, std::string target);
 
   [[nodiscard]] Status flush(TlsWire& wire);
-  /// Whether the peer's certificate counts now. Fills peer_.
-  [[nodiscard]] Status check_peer(X509* certificate);
+  /// Whether the peer's certificate counts now. `sent` came with it. Fills peer_.
+  [[nodiscard]] Status check_peer(X509* certificate, const Between& sent);
   /// Why a call failed, of which SSL_get_error() says `kind`.
   [[nodiscard]] Error error_of(int kind);
   [[nodiscard]] Status update_keys();
@@ -109,6 +110,8 @@ class TlsSession {
   bool peer_is_plain_ = false;
   bool more_follows_ = false;
   bool wire_ended_ = false;
+  bool revoked_ = false;             // with peer_error_: why
+  bool of_another_cluster_ = false;  // the same
   PeerIdentity peer_;
   std::optional<Error> error_;        // of reading the wire, or what a read met after bytes that it returned
   std::optional<Error> write_error_;  // of writing to it: what the peer said before can still be read
@@ -123,6 +126,8 @@ class TlsSession {
 struct TlsOptions {
   /// Plain bytes under one key. The bound of AES-GCM is 2^24.5 records (RFC 8446, 5.5), that is 370 GiB of full ones.
   std::uint64_t key_update_bytes = std::uint64_t{64} << 30;
+  /// Accepts peers without a certificate that ask for one, as Role::kStranger.
+  bool enrols = false;
 };
 
 /// What the sessions of a node share: its keys, what is revoked, and tickets of those whom it has dialled. Its sessions
@@ -133,6 +138,8 @@ class TlsContext : public std::enable_shared_from_this<TlsContext> {
   static constexpr std::size_t kTicketsMax = 256;
 
   [[nodiscard]] static std::shared_ptr<TlsContext> make(NodeKeys keys, TlsOptions options = {});
+  /// For a machine without keys that knows the cluster by its authority's key. It can dial, and its peer is the origin.
+  [[nodiscard]] static std::shared_ptr<TlsContext> make_enrolling(const KeyId& authority);
   ~TlsContext();
   TlsContext(const TlsContext&) = delete;
   TlsContext& operator=(const TlsContext&) = delete;
@@ -151,13 +158,19 @@ class TlsContext : public std::enable_shared_from_this<TlsContext> {
   friend class TlsSession;
   friend struct TlsCallbacks;
 
-  TlsContext(NodeKeys keys, TlsOptions options);
+  TlsContext(NodeKeys keys, TlsOptions options, std::optional<KeyId> pinned);
+  void use_keys();
+  /// What may lie between a peer's certificate and the authority's: this node's own, and what peers have sent.
+  [[nodiscard]] Between issuers() const;
+  void keep_issuers(const Between& sent);
   void keep_ticket(const std::string& target, SSL_SESSION* session);
   /// The caller frees it. A ticket is used once, so that one that does not work is not tried again.
   [[nodiscard]] SSL_SESSION* take_ticket(const std::string& target);
 
   NodeKeys keys_;
   const TlsOptions options_;
+  const std::optional<KeyId> pinned_;
+  std::deque<UniqueX509> issuers_;  // each issued by the authority
   SSL_CTX* context_ = nullptr;
   Revocations revocations_;
   std::map<std::string, SSL_SESSION*> tickets_;

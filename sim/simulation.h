@@ -188,6 +188,7 @@ class Simulation final : private NetworkHandler {
   void perform(NodeIndex node, action::MakePatch& make);
   void perform(NodeIndex, action::FollowRun&) {}  // a simulation is one run
   void perform(NodeIndex, action::TakeRevocations&) {}
+  void perform(NodeIndex, action::Enroll&) {}
   void perform(NodeIndex node, action::CheckChunk& check);
   void perform(NodeIndex node, action::Log& log);
   void start_disk_work(Instant due, DiskOperation operation);

@@ -1,5 +1,8 @@
 #include "tools/command.h"
 
+#include <unistd.h>
+
+#include <array>
 #include <cstdio>
 
 #include "base/text.h"
@@ -21,6 +24,12 @@ CLI::Validator validator(std::string type, Parse parse) {
 }
 
 }  // namespace
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
 
 CLI::Validator rate_validator() { return validator("RATE", parse_rate); }
 CLI::Validator bytes_validator() { return validator("BYTES", parse_bytes); }

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <string>
 
 #include "base/result.h"
 
@@ -27,6 +28,9 @@ void add_simulate_command(const Commands& commands);
 
 /// Runs `selected`, prints its error, returns the exit status: 0 done, 1 failed, 2 usage.
 [[nodiscard]] int run_commands(CLI::App& app, const CommandBody& selected, int argc, char** argv);
+
+/// This host's.
+[[nodiscard]] std::string host_name();
 
 /// CLI11 checks that turn our parsers' errors into usage errors.
 [[nodiscard]] CLI::Validator rate_validator();

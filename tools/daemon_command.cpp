@@ -1,6 +1,3 @@
-#include <unistd.h>
-
-#include <array>
 #include <memory>
 
 #include "tools/command.h"
@@ -19,12 +16,6 @@ struct DaemonFlags {
   bool no_pace = false;
   DaemonConfig config;
 };
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
 
 Status run(DaemonFlags flags) {
   set_up_log(flags.log_level);
@@ -118,6 +109,9 @@ void add_daemon_command(const Commands& commands) {
   app->add_option("--keys", config.keys,
                   "File of this node's keys (weightcast keys): connections are encrypted, and both ends prove who they "
                   "are. Without it they are plain TCP, and stay on loopback");
+  app->add_option(
+      "--enroll", config.enroll,
+      "Enrol workers that have a join token (weightcast keys token), by the files in this directory (origin)");
   app->add_flag("--insecure", config.insecure,
                 "Plain TCP beyond loopback, too: everybody on the way can read and change it");
   app->add_option("--log-level", flags->log_level, "debug, info, warning or error")

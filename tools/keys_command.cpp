@@ -1,14 +1,19 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "base/json_text.h"
+#include "base/posix_file_system.h"
 #include "security/authority.h"
 #include "security/node_keys.h"
 #include "tools/command.h"
+#include "transport/node/enroll.h"
 
 namespace weightcast {
 namespace {
@@ -19,6 +24,9 @@ struct KeysFlags {
   std::uint32_t days = Authority::kDaysDefault;
   bool renew = false;
   bool json = false;
+  std::uint32_t uses = 1;
+  std::uint32_t minutes = 60;
+  std::string origin, out, token_file, worker_name;
 };
 
 Status init(const KeysFlags& flags) {
@@ -79,6 +87,61 @@ Status revoke(const KeysFlags& flags) {
   return {};
 }
 
+Status token(const KeysFlags& flags) {
+  const std::int64_t now = unix_now_s();
+  WC_ASSIGN(Authority authority, Authority::open(flags.directory, now));
+  const TokenOrder order{flags.name, flags.uses, now + std::int64_t{flags.minutes} * 60, flags.days};
+  WC_ASSIGN(const JoinToken made, authority.make_token(order, now));
+  const Secret text = to_text(made);
+  fmt::print("{}\n", text.text());
+  fmt::print(stderr,
+             "for {}, {} until {}; on that machine: weightcast keys enroll --origin HOST:PORT -o keys.pem\n"
+             "the origin has to run with --enroll {}\n",
+             flags.name, flags.uses == 1 ? std::string("once") : fmt::format("{} times", flags.uses),
+             date_of(order.expires_unix_s), flags.directory);
+  return {};
+}
+
+std::string_view trimmed(std::string_view text) {
+  const std::size_t from = text.find_first_not_of(" \t\r\n");
+  if (from == std::string_view::npos) return {};
+  return text.substr(from, text.find_last_not_of(" \t\r\n") - from + 1);
+}
+
+/// From the file, or from stdin: everybody on the host can see a command's arguments.
+Result<JoinToken> read_token(const std::string& file) {
+  if (!file.empty()) {
+    WC_ASSIGN(const Secret text, read_owner_only(file));
+    return parse_join_token(trimmed(text.text()));
+  }
+  if (::isatty(STDIN_FILENO) == 1) fmt::print(stderr, "join token: ");
+  std::string line;
+  std::getline(std::cin, line);
+  const Secret text(std::move(line));
+  return parse_join_token(trimmed(text.text()));
+}
+
+Status enroll_here(const KeysFlags& flags) {
+  PosixFileSystem files;
+  const std::filesystem::path out = std::filesystem::absolute(flags.out);
+  if (exists(files, out)) {
+    return fail(Errc::kAlreadyExists, Op::kWrite, fmt::format("{}: it is there; choose another file", flags.out));
+  }
+  WC_TRY(files.check_writable(out.parent_path()));  // before the token is used
+  EnrollOrder order;
+  WC_ASSIGN(order.token, read_token(flags.token_file));
+  WC_ASSIGN(order.origin, Endpoint::parse(flags.origin));
+  order.name = flags.worker_name;
+  order.host_name = host_name();
+  WC_ASSIGN(const NodeKeys made, enroll(order));
+  const Secret text = to_text(made);
+  WC_TRY(write_owner_only(out, text.text()));
+  fmt::print("{}  for {} in cluster {}, until {}\nnext: weightcast daemon --role worker --keys {} --origin {} ...\n",
+             flags.out, made.info.name, read_certificate(made.authority.get())->name,
+             date_of(made.info.not_after_unix_s), flags.out, flags.origin);
+  return {};
+}
+
 }  // namespace
 
 void add_keys_command(const Commands& commands) {
@@ -113,6 +176,30 @@ void add_keys_command(const Commands& commands) {
 
   CLI::App* list_command = add("list", "Show whom keys were issued to, and until when they count", list);
   list_command->add_flag("--json", flags->json, "As JSON");
+
+  CLI::App* token_command = add("token", "Make a token by which a machine can enrol at the origin", token);
+  token_command
+      ->add_option("--name", flags->name,
+                   "The worker's name; with * for any characters, so that each machine can choose")
+      ->required();
+  token_command->add_option("--uses", flags->uses, "How many machines may use it")
+      ->check(CLI::Range(std::uint32_t{1}, TokenOrder::kUsesMax))
+      ->capture_default_str();
+  token_command->add_option("--minutes", flags->minutes, "How long it counts")
+      ->check(CLI::Range(std::uint32_t{1}, std::uint32_t(TokenOrder::kLifetimeMax_s / 60)))
+      ->capture_default_str();
+  add_days(token_command);
+
+  CLI::App* enroll_command = keys->add_subcommand("enroll", "Make this machine's keys, by a join token from stdin");
+  enroll_command->add_option("--origin", flags->origin, "The origin's address")
+      ->required()
+      ->check(endpoint_validator());
+  enroll_command->add_option("-o,--out", flags->out, "The file of keys to write")->required();
+  enroll_command->add_option("--name", flags->worker_name, "The worker's name; default: the token's, or the host's")
+      ->check(node_name_validator());
+  enroll_command->add_option("--token-file", flags->token_file, "Read the token from this file, of mode 600");
+  enroll_command->callback(
+      [flags, selected = &commands.selected] { *selected = [flags] { return enroll_here(*flags); }; });
 
   add_name(add("revoke", "End the keys of a node before they expire", revoke), "The node's name");
 }

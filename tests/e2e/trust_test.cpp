@@ -192,6 +192,77 @@ TEST_F(Trust, ARevokedRelayLosesItsParentAndItsChildAndThePublicationGoesAroundI
   EXPECT_EQ(read_file(cluster.state(child) + "/revoked.pem"), read_file(keys.revoked_file()));
 }
 
+/// The command line on a machine without keys, which gets `token` by stdin.
+Ran enroll(const Cluster& cluster, const std::string& token, const std::string& origin, const std::string& out,
+           Cluster::Flags flags = {}) {
+  const std::string file = out + ".token";
+  std::filesystem::remove(file);
+  EXPECT_TRUE(write_owner_only(file, token).has_value());
+  Cluster::Flags all{"keys", "enroll", "--origin", origin, "-o", out, "--token-file", file};
+  all.insert(all.end(), flags.begin(), flags.end());
+  return cluster.run(all);
+}
+
+TEST_F(Trust, AMachineEnrolsByATokenAndJoins) {
+  cluster.start_origin({"--enroll", keys.directory()});
+  const auto token = [&](Cluster::Flags flags) {
+    Cluster::Flags all{"keys", "token", "--dir", keys.directory()};
+    all.insert(all.end(), flags.begin(), flags.end());
+    const Ran ran = cluster.run(all);
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    return ran.out;
+  };
+  const std::string once = token({"--name", "new-*"});
+  const std::string file = cluster.temp().file("new.pem");
+  const Ran ran = enroll(cluster, once, cluster.address("origin"), file, {"--name", "new-1"});
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  EXPECT_THAT(cluster.log("origin"), HasSubstr("worker new-1 is enrolled"));
+  // Beside one whose keys were copied, as its parent or its child.
+  cluster.start_worker("a");
+  cluster.start_worker("new-1", {"--keys", file});
+  const std::string source = write_snapshot(cluster.temp().file("m"), kBytes, 5);
+  EXPECT_EQ(cluster.publish(source, 1).status, 0);
+  EXPECT_TRUE(cluster.holds("new-1", source));
+
+  // The token is used up, also after the origin's restart.
+  const std::string second = cluster.temp().file("second.pem");
+  for (const bool restarts : {false, true}) {
+    if (restarts) {
+      EXPECT_EQ(cluster.end("origin", SIGKILL), 128 + SIGKILL);
+      cluster.restart("origin");
+    }
+    const Ran again = enroll(cluster, once, cluster.address("origin"), second, {"--name", "new-2"});
+    EXPECT_EQ(again.status, 1);
+    EXPECT_THAT(again.err, HasSubstr("the join token does not count"));
+    EXPECT_FALSE(std::filesystem::exists(second));
+  }
+  // Whoever answers in the origin's place gets nothing.
+  const std::string other = token({"--name", "new-3"});
+  const ClusterKeys others;
+  Cluster elsewhere;
+  elsewhere.use_keys(others);
+  elsewhere.start_origin({"--enroll", others.directory()});
+  const Ran intercepted = enroll(cluster, other, elsewhere.address("origin"), second);
+  EXPECT_EQ(intercepted.status, 1);
+  EXPECT_THAT(intercepted.err, HasSubstr("the token is for another cluster"));
+  EXPECT_EQ(enroll(cluster, other, cluster.address("origin"), second).status, 0) << "it is still to be used";
+
+  // What the origin has made can be revoked like any other.
+  const Ran revoked = cluster.run({"keys", "revoke", "new-1", "--dir", keys.directory()});
+  EXPECT_EQ(revoked.status, 0) << revoked.err;
+  EXPECT_TRUE(Cluster::eventually([&] { return cluster.node("origin", "new-1").at("state") == "lost"; }));
+  EXPECT_NE(cluster.node("origin", "a").at("state"), "lost");
+}
+
+TEST_F(Trust, AnOriginEnrolsNobodyUnlessItIsTold) {
+  cluster.start_origin();
+  const Ran token = cluster.run({"keys", "token", "--dir", keys.directory(), "--name", "new"});
+  ASSERT_EQ(token.status, 0) << token.err;
+  const Ran ran = enroll(cluster, token.out, cluster.address("origin"), cluster.temp().file("new.pem"));
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_THAT(ran.err, HasSubstr("--enroll"));
+}
+
 TEST_F(Trust, LogAndStatusWarnBeforeKeysExpire) {
   cluster.start_origin();
   static_cast<void>(keys.issue("soon", 20));

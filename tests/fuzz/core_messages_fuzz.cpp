@@ -350,6 +350,7 @@ class Harness {
   void perform(const action::CheckChunk& check) { asked_.push_back({Asked::kCheck, check.payload, check.chunk, 0}); }
   void perform(const action::FollowRun&) {}
   void perform(const action::TakeRevocations&) {}
+  void perform(const action::Enroll&) {}
   void perform(const action::Log&) {}
 
   void note_extent(const Manifest& manifest) {

@@ -41,5 +41,18 @@ TEST(Host, RefusesWhatStatusCouldNotShow) {
     EXPECT_FALSE(check_host(host).has_value()) << host;
 }
 
+TEST(Names, APatternStandsForTexts) {
+  const auto matches = [](const char* pattern, const char* text) { return matches_pattern(pattern, text); };
+  EXPECT_TRUE(matches("gpu-*", "gpu-07"));
+  EXPECT_TRUE(matches("gpu-*", "gpu-"));
+  EXPECT_FALSE(matches("gpu-*", "cpu-07"));
+  EXPECT_TRUE(matches("*", "anything"));
+  EXPECT_TRUE(matches("a*b*c", "a-b-b-c"));
+  EXPECT_FALSE(matches("a*b*c", "a-b-c-d"));
+  EXPECT_TRUE(matches("w1", "w1"));
+  EXPECT_FALSE(matches("w1", "w10"));
+  EXPECT_FALSE(matches("w10", "w1"));
+}
+
 }  // namespace
 }  // namespace weightcast

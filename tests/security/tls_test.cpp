@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <random>
 
+#include "security/enrolment.h"
 #include "tests/security/cluster_keys.h"
 
 namespace weightcast {
@@ -354,6 +355,86 @@ TEST_F(Tls, KeysThatAreNotForConnectionsAreRefused) {
   const auto with_forged = TlsContext::make(std::move(forged));
   Pair second(with_forged, origin);
   expect_refused(second, "its certificate", "refuses this node's certificate");
+}
+
+// ---- a machine that has no keys yet
+
+struct TlsEnrolment : Tls {
+  const KeyId authority = cluster.open().make_token({"w9", 1, unix_now_s() + 60, 30}, unix_now_s())->authority;
+  std::shared_ptr<TlsContext> enrolling_origin = TlsContext::make(cluster.origin(), {.enrols = true});
+};
+
+TEST_F(TlsEnrolment, AMachineWithoutKeysProvesNothingAndKnowsWhomItSpeaksTo) {
+  Pair pair(TlsContext::make_enrolling(authority), enrolling_origin);
+  pair.shake_hands();
+  ASSERT_TRUE(pair.done()) << pair.dialler_error->message() << pair.acceptor_error->message();
+  EXPECT_EQ(pair.acceptor->peer().role, Role::kStranger);
+  EXPECT_EQ(pair.acceptor->peer().name, "");
+  EXPECT_EQ(pair.dialler->peer().role, Role::kOrigin);
+  // Workers meet the same origin as ever.
+  Pair known(worker, enrolling_origin);
+  known.shake_hands();
+  EXPECT_EQ(known.acceptor->peer().role, Role::kWorker);
+}
+
+TEST_F(TlsEnrolment, AnOriginThatDoesNotEnrolWantsACertificate) {
+  Pair pair(TlsContext::make_enrolling(authority), origin);
+  pair.shake_hands();
+  EXPECT_FALSE(pair.acceptor->done());
+  ASSERT_TRUE(pair.acceptor_error.has_value());
+}
+
+TEST_F(TlsEnrolment, WhoAnswersInTheOriginsPlaceIsRefusedBeforeTheSecretLeaves) {
+  const ClusterKeys other;
+  const auto other_origin = TlsContext::make(other.origin(), {.enrols = true});
+  const auto worker_as_origin = TlsContext::make(cluster.worker("w2"), {.enrols = true});
+  // It shows the right authority's certificate, which everybody may have, beside its own keys.
+  NodeKeys borrowed = other.origin();
+  borrowed.between.emplace_back(X509_dup(cluster.origin().authority.get()));
+  const auto with_borrowed = TlsContext::make(std::move(borrowed), {.enrols = true});
+  for (const auto& false_origin : {other_origin, worker_as_origin, with_borrowed}) {
+    Pair pair(TlsContext::make_enrolling(authority), false_origin);
+    pair.shake_hands();
+    EXPECT_FALSE(pair.dialler->done());
+    ASSERT_TRUE(pair.dialler_error.has_value());
+    EXPECT_EQ(pair.dialler_error->code, Errc::kNotAllowed) << pair.dialler_error->message();
+  }
+}
+
+TEST_F(TlsEnrolment, AnEnrolledWorkerMeetsOthersAgainByTickets) {
+  const Applicant machine;
+  const JoinToken token = *cluster.open().make_token({"w7", 1, unix_now_s() + 60, 30}, unix_now_s());
+  const auto chars = [](std::span<const std::byte> bytes) {
+    return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  };
+  const auto made = enrol(cluster.directory(),
+                          {.token_id = chars(token.id),
+                           .token_secret = chars(token.secret),
+                           .name = "w7",
+                           .host_name = "",
+                           .key = machine.key_request()},
+                          unix_now_s());
+  ASSERT_TRUE(made.has_value()) << made.error().message();
+  const auto enrolled = TlsContext::make(*machine.keys_from(made->certificates, token, unix_now_s()));
+  for (const bool resumes : {false, true}) {
+    Pair pair(enrolled, origin);
+    pair.shake_hands();
+    ASSERT_TRUE(pair.done());
+    EXPECT_EQ(pair.acceptor->peer().name, "w7");
+    EXPECT_EQ(pair.acceptor->resumed(), resumes);
+    EXPECT_TRUE(read_all(*pair.dialler, pair.dialler_wire).has_value());
+  }
+  // Both ways, and between two that were not made by the same key.
+  Pair accepts(worker, enrolled);
+  accepts.shake_hands();
+  EXPECT_EQ(accepts.dialler->peer().name, "w7");
+  cluster.revoke(kEnrolmentName);
+  const auto text = read_owner_only(cluster.revoked_file());
+  origin->set_revocations(std::move(*Revocations::parse(text->text(), origin->keys().authority.get())));
+  Pair revoked(enrolled, origin);
+  revoked.shake_hands();
+  ASSERT_TRUE(revoked.acceptor_error.has_value());
+  EXPECT_THAT(revoked.acceptor_error->detail, HasSubstr("w7 is revoked"));
 }
 
 /// A peer that uses OpenSSL as it likes.

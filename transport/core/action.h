@@ -103,6 +103,13 @@ struct TakeRevocations {
   std::string list;
 };
 
+/// A machine without a certificate asks for one, with a join token. Origin only. -> OriginCore::handle_enrolled(conn,
+/// ...)
+struct Enroll {
+  ConnId conn{};
+  wire::Enroll request;
+};
+
 /// Read a chunk that is held, from the disk and not from memory, and hash it. -> handle_chunk_checked(payload, ...)
 struct CheckChunk {
   PayloadId payload{};
@@ -119,10 +126,16 @@ struct Log {
 
 }  // namespace action
 
+/// The answer to action::Enroll.
+struct EnrolledWorker {
+  std::string name;
+  std::string certificates;  ///< PEM
+};
+
 using Action = std::variant<action::Connect, action::Send, action::SendChunk, action::Close, action::BeginPayload,
                             action::GrowPayload, action::PutDigestPart, action::StoreChunk, action::FinishPayload,
                             action::DiscardPayload, action::MakePatch, action::FollowRun, action::TakeRevocations,
-                            action::CheckChunk, action::Log>;
+                            action::Enroll, action::CheckChunk, action::Log>;
 
 /// What a core wants done, first in, first out. All parts of a core share one queue.
 class ActionQueue {

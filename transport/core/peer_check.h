@@ -11,7 +11,7 @@ namespace weightcast {
 [[nodiscard]] Status check_speaks_as(const PeerIdentity& peer, Role role, std::string_view name,
                                      std::string_view message);
 
-/// "origin", "worker".
+/// "origin", "worker", "stranger".
 [[nodiscard]] std::string_view to_string(Role role);
 
 }  // namespace weightcast

@@ -77,6 +77,9 @@ Status validate(const DaemonConfig& config) {
   if (!config.keys.empty() && config.insecure) {
     return refuse(Errc::kInvalidArgument, "--insecure: with --keys connections are encrypted; give one of the two");
   }
+  if (!config.enroll.empty() && (config.keys.empty() || config.role != Role::kOrigin)) {
+    return refuse(Errc::kInvalidArgument, "--enroll: an origin with --keys enrols workers");
+  }
   if (!config.keys.empty() || config.insecure) return {};
   const auto refuse_plain = [&](std::string_view flag, const Endpoint& endpoint) {
     return refuse(Errc::kNotAllowed, fmt::format("{} {}: {}", flag, endpoint.to_string(), kBeyondLoopback));
@@ -158,7 +161,7 @@ Status run_daemon(DaemonConfig config) {
     WC_ASSIGN(NodeKeys keys, read_node_keys(config.keys, unix_now_s()));
     WC_TRY(fit_to_keys(config, keys));
     config.keys_expire_unix_s = keys.info.not_after_unix_s;
-    tls = TlsContext::make(std::move(keys));
+    tls = TlsContext::make(std::move(keys), {.enrols = !config.enroll.empty()});
   }
   WC_TRY(validate(config));
   set_up_heap();

@@ -47,6 +47,7 @@ struct DaemonConfig {
   bool leaf_only = false;
   bool standby = false;
   std::string keys;       ///< file of this node's keys; "": connections are not encrypted, and stay on loopback
+  std::string enroll;     ///< origin only: directory with the key and the tokens that enrol workers; "": none are
   bool insecure = false;  ///< without keys beyond loopback, too
   std::int64_t keys_expire_unix_s = 0;  ///< run_daemon() sets it by the keys; 0: there are none
   Timeouts timeouts{};

@@ -360,6 +360,11 @@ void Driver::perform(action::TakeRevocations take) {
   });
 }
 
+void Driver::perform(action::Enroll enroll) {
+  WC_CHECK(enroll_ != nullptr);
+  enroll_(std::move(enroll));
+}
+
 void Driver::perform(const action::Log& log) {
   if (log.level == action::Log::Level::kWarning) {
     log_warning("{}", log.text);

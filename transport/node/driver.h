@@ -48,6 +48,8 @@ class Driver {
   void on_follow_run(std::function<void(action::FollowRun)> follow) { follow_run_ = std::move(follow); }
   /// Goes by a list of revoked keys that the origin has sent; a worker's only.
   void on_revocations(std::function<void(const std::string& list)> take) { take_revocations_ = std::move(take); }
+  /// Gives machines without a certificate one; an origin's only. `enroll` answers to OriginCore::handle_enrolled().
+  void on_enroll(std::function<void(action::Enroll)> enroll) { enroll_ = std::move(enroll); }
   /// The store has lost a complete version, as Store::on_lost() says.
   void handle_version_lost(Version version, const Error& why);
   /// Runs `observer` after each pump(), for whoever waits for a change (the local API).
@@ -81,6 +83,7 @@ class Driver {
   void perform(action::MakePatch make);
   void perform(action::FollowRun follow);
   void perform(action::TakeRevocations take);
+  void perform(action::Enroll enroll);
   void perform(const action::CheckChunk& check);
   void perform(const action::Log& log);
 
@@ -118,6 +121,7 @@ class Driver {
   std::function<void(PayloadId)> make_patch_;
   std::function<void(action::FollowRun)> follow_run_;
   std::function<void(const std::string&)> take_revocations_;
+  std::function<void(action::Enroll)> enroll_;
   std::vector<PayloadId> retained_;
   std::uint64_t storing_bytes_ = 0;
   bool disk_is_behind_ = false;

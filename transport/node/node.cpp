@@ -1,5 +1,7 @@
 #include "transport/node/node.h"
 
+#include <algorithm>
+
 #include "transport/io/log.h"
 #include "transport/node/origin_node.h"
 #include "transport/node/worker_node.h"
@@ -64,7 +66,9 @@ void Node::close() {
 
 void Node::go_by(const Revocations& revoked) {
   tell_core(revoked);
-  driver_->refuse_peers([&](const PeerIdentity& peer) { return revoked.contains(peer.serial); });
+  driver_->refuse_peers([&](const PeerIdentity& peer) {
+    return std::ranges::any_of(peer.serials, [&](const std::string& serial) { return revoked.contains(serial); });
+  });
 }
 
 local::VersionsReply Node::versions() {

@@ -64,6 +64,10 @@ Status OriginNode::start() {
   WC_TRY(serve());
   driver_->on_make_patch([this](PayloadId patch) { make(patch); });
   driver_->on_change([this] { handle_change(); });
+  if (!config_.enroll.empty()) {
+    enrolment_desk_.emplace(jobs_, config_.enroll);
+    driver_->on_enroll([this](action::Enroll asked) { enroll(std::move(asked)); });
+  }
   return {};
 }
 
@@ -210,6 +214,23 @@ void OriginNode::make(PayloadId patch) {
   // The store keeps what becomes of it; if that fails, comparing makes the same.
   if (encoded_ && encoded_->payload == patch) request.encoded = std::move(encoded_);
   make_patch(jobs_, environment_.files, *store_, std::move(request), std::move(observer));
+}
+
+void OriginNode::enroll(action::Enroll enroll) {
+  wire::Enroll& asked = enroll.request;
+  EnrolmentRequest request{.token_id = std::move(*asked.mutable_token_id()),
+                           .token_secret = std::move(*asked.mutable_token_secret()),
+                           .name = std::move(*asked.mutable_name()),
+                           .host_name = std::move(*asked.mutable_host_name()),
+                           .key = std::move(*asked.mutable_key())};
+  enrolment_desk_->handle(std::move(request), [this, conn = enroll.conn](Result<Enrolled> made) {
+    if (made.has_value()) {
+      core_->handle_enrolled(conn, EnrolledWorker{made->name, std::move(made->certificates)});
+    } else {
+      core_->handle_enrolled(conn, made.error());
+    }
+    driver_->pump();
+  });
 }
 
 std::optional<local::PublishResult> OriginNode::publish_result(Version version, double fraction) {

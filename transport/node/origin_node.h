@@ -5,6 +5,7 @@
 
 #include "transport/core/origin/origin_core.h"
 #include "transport/node/apply_changes.h"
+#include "transport/node/enrolment_desk.h"
 #include "transport/node/node.h"
 
 namespace weightcast {
@@ -43,9 +44,11 @@ class OriginNode final : public Node {
   [[nodiscard]] Status check_base(Version version, Version base) const;
   [[nodiscard]] bool samples_packing() const;
   void make(PayloadId patch);
+  void enroll(action::Enroll enroll);
 
   std::unique_ptr<OriginCore> core_;
-  std::uint64_t peer_records_written_ = 0;  // generation
+  std::optional<EnrolmentDesk> enrolment_desk_;  // of an origin that enrols workers
+  std::uint64_t peer_records_written_ = 0;       // generation
   bool writing_peer_records_ = false;
   double encode_s_ = 0;                          // of the last patch
   std::shared_ptr<const EncodedPatch> encoded_;  // to the latest version, until it is asked for

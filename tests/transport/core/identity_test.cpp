@@ -148,6 +148,79 @@ TEST_F(OriginIdentity, SendsTheListOfRevokedKeysOnceToWhoKnowsAnOlderOne) {
   EXPECT_EQ(lists_sent(again), 1);
 }
 
+wire::Message enroll_message() {
+  wire::Message message;
+  message.mutable_enroll()->set_protocol(kProtocolVersion);
+  message.mutable_enroll()->set_token_id("an id");
+  return message;
+}
+
+struct OriginEnrolment : OriginIdentity {
+  /// Whom the origin wants enrolled.
+  std::vector<ConnId> asked;
+
+  ConnId ask(const std::optional<PeerIdentity>& peer, const wire::Message& message) {
+    const ConnId conn = origin.next_conn();
+    origin.handle_accepted(now, conn, "host", peer);
+    say(conn, message);
+    return conn;
+  }
+  void say(ConnId conn, const wire::Message& message) {
+    origin.handle_message(now, conn, message);
+    drain();
+  }
+  void drain() {
+    for (const Action& action : weightcast::drain([&] { return origin.poll_action(); })) {
+      if (const auto* send = std::get_if<action::Send>(&action)) said[send->conn].push_back(send->message);
+      if (const auto* enroll = std::get_if<action::Enroll>(&action)) asked.push_back(enroll->conn);
+    }
+  }
+};
+
+TEST_F(OriginEnrolment, AStrangerGetsItsCertificatesOrWhatIsWrong) {
+  const ConnId good = ask(identity(Role::kStranger, ""), enroll_message());
+  const ConnId bad = ask(identity(Role::kStranger, ""), enroll_message());
+  const ConnId unlucky = ask(identity(Role::kStranger, ""), enroll_message());
+  ASSERT_EQ(asked, (std::vector<ConnId>{good, bad, unlucky}));
+  origin.handle_enrolled(good, EnrolledWorker{"w1", "the certificates"});
+  origin.handle_enrolled(bad, fail(Errc::kNotAllowed, Op::kVerify, "no such token"));
+  origin.handle_enrolled(unlucky, fail(Errc::kIo, Op::kWrite, "/a/path: disk on fire"));
+  drain();
+  ASSERT_NE(said_on(good, Kind::kEnrolled), nullptr);
+  EXPECT_EQ(said_on(good, Kind::kEnrolled)->enrolled().certificates(), "the certificates");
+  EXPECT_EQ(refusal(bad), "no such token");
+  EXPECT_THAT(refusal(unlucky), HasSubstr("cannot enrol now")) << "and nothing of the origin's own files";
+  origin.handle_enrolled(good, EnrolledWorker{"w1", "again"});
+  drain();
+  EXPECT_EQ(said[good].size(), 1u);
+}
+
+TEST_F(OriginEnrolment, AStrangerMayDoNothingElse) {
+  for (const wire::Message& message : {join_message("a"), hello_message("a"), hello_message(""), join_message("")}) {
+    const ConnId conn = ask(identity(Role::kStranger, ""), message);
+    EXPECT_NE(refusal(conn), "") << message.ShortDebugString();
+  }
+  EXPECT_TRUE(origin.members().all().empty());
+  // While it waits for its certificates, too.
+  const ConnId waiting = ask(identity(Role::kStranger, ""), enroll_message());
+  say(waiting, enroll_message());
+  EXPECT_EQ(asked.size(), 1u) << "once";
+  say(waiting, join_message("a"));
+  EXPECT_THAT(refusal(waiting), HasSubstr("may only enrol"));
+  origin.handle_enrolled(waiting, EnrolledWorker{"w1", "too late"});
+  drain();
+  EXPECT_EQ(said_on(waiting, Kind::kEnrolled), nullptr);
+}
+
+TEST_F(OriginEnrolment, OnlyAStrangerEnrols) {
+  EXPECT_THAT(refusal(ask(identity(Role::kWorker, "a"), enroll_message())), HasSubstr("has a certificate"));
+  EXPECT_THAT(refusal(ask(std::nullopt, enroll_message())), HasSubstr("needs encryption"));
+  wire::Message old = enroll_message();
+  old.mutable_enroll()->set_protocol(kProtocolVersion - 1);
+  EXPECT_THAT(refusal(ask(identity(Role::kStranger, ""), old)), HasSubstr("speaks protocol"));
+  EXPECT_TRUE(asked.empty());
+}
+
 /// All kinds of messages, empty.
 std::vector<wire::Message> every_message() {
   std::vector<wire::Message> all;

@@ -261,6 +261,7 @@ Duration OriginCore::heartbeat_period() const {
 void OriginCore::handle_message(Instant now, ConnId conn, const wire::Message& message) {
   Member* member = members_.by_conn(conn);
   if (member == nullptr) {
+    if (message.has_enroll() && unidentified_.contains(conn)) return handle_enroll(conn, message.enroll());
     if (!message.has_join()) return handle_child_message(now, conn, message, "Join or Hello");
     if (unidentified_.contains(conn)) handle_join(now, conn, message.join());
     return;
@@ -307,6 +308,39 @@ void OriginCore::handle_heartbeat(Instant now, Member& member, const wire::Heart
   ack.mutable_heartbeat_ack();
   actions_.push(action::Send{member.conn, std::move(ack)});
   send_revocations(member, beat.revocations());
+}
+
+void OriginCore::handle_enroll(ConnId conn, const wire::Enroll& request) {
+  const std::optional<PeerIdentity>& peer = unidentified_.peer(conn);
+  const auto refuse_it = [&](Errc code, std::string why) { refuse(conn, fail(code, Op::kVerify, std::move(why))); };
+  if (!peer) return refuse_it(Errc::kNotAllowed, "enrolment needs encryption: start the origin with --keys");
+  if (peer->role != Role::kStranger) return refuse_it(Errc::kNotAllowed, "this connection has a certificate");
+  if (request.protocol() != kProtocolVersion) {
+    return refuse_it(Errc::kUnsupported, fmt::format("it speaks protocol {}, this origin {}; use the same release",
+                                                     request.protocol(), kProtocolVersion));
+  }
+  if (request.name().size() > kNameBytesMax || request.host_name().size() > kNameBytesMax) {
+    return refuse_it(Errc::kInvalidArgument, fmt::format("a name has at most {} bytes", kNameBytesMax));
+  }
+  if (enrolling_.insert(conn).second) actions_.push(action::Enroll{conn, request});
+}
+
+void OriginCore::handle_enrolled(ConnId conn, const Result<EnrolledWorker>& enrolled) {
+  // It may have been closed meanwhile.
+  if (enrolling_.erase(conn) == 0 || !unidentified_.contains(conn)) return;
+  if (!enrolled.has_value()) {
+    const Error& why = enrolled.error();
+    if (why.op == Op::kVerify) return refuse(conn, why);
+    actions_.push(action::warning("a machine could not be enrolled: " + why.message()));
+    return close(conn, fail(Errc::kIo, Op::kVerify, "this origin cannot enrol now; its log says why"));
+  }
+  wire::Message message;
+  message.mutable_enrolled()->set_certificates(enrolled->certificates);
+  actions_.push(action::info(
+      fmt::format("worker {} is enrolled: a machine at {} has its keys", enrolled->name, unidentified_.host(conn))));
+  actions_.push(action::Send{conn, std::move(message)});
+  actions_.push(action::Close{conn});
+  forget(conn);
 }
 
 void OriginCore::set_revocations(std::uint64_t number, std::string list) {

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,9 @@ class OriginCore final : public Core {
 
   /// The list of revoked keys that counts here. A worker that knows an older one gets it with its next heartbeat.
   void set_revocations(std::uint64_t number, std::string list);
+
+  /// The answer to action::Enroll. The machine is told of errors with Op::kVerify alone; others are the origin's own.
+  void handle_enrolled(ConnId conn, const Result<EnrolledWorker>& enrolled);
 
   /// What make_plan() says of a payload of this size for the members of now.
   [[nodiscard]] Plan plan_for(Instant now, std::uint64_t payload_bytes) const {
@@ -109,6 +113,7 @@ class OriginCore final : public Core {
   void handle_damaged(Instant now, PayloadId payload, const Error& why) override;
   void handle_member_message(Instant now, Member& member, const wire::Message& message);
   void handle_heartbeat(Instant now, Member& member, const wire::Heartbeat& beat);
+  void handle_enroll(ConnId conn, const wire::Enroll& request);
   void send_revocations(Member& member, std::uint64_t known);
   void handle_join(Instant now, ConnId conn, const wire::Join& join);
   /// Why that worker cannot join.
@@ -136,6 +141,7 @@ class OriginCore final : public Core {
   std::string last_error_;
   std::uint64_t revocations_number_ = 0;  // 0: there is no list
   std::string revocations_;
+  std::set<ConnId> enrolling_;         // unidentified ones that wait for their certificates
   std::optional<Instant> watched_at_;  // when silence was looked for last: a stall of our own is not the members'
 };
 
