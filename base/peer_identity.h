@@ -27,8 +27,9 @@ struct PeerIdentity {
   Role role = Role::kWorker;
   std::string name;
   KeyId key;
-  std::vector<std::string> serials;  ///< of the certificate, and of those between it and the authority's
-  std::int64_t expires_unix_s = 0;  ///< the certificate's last second
+  std::vector<std::string> addresses;  ///< hosts at which it may be dialled, by its certificate
+  std::vector<std::string> serials;    ///< of the certificate, and of those between it and the authority's
+  std::int64_t expires_unix_s = 0;     ///< the certificate's last second
 
   bool operator==(const PeerIdentity&) const = default;
 };

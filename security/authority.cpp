@@ -138,8 +138,17 @@ Status Authority::ensure_enrolment_key(std::int64_t until_unix_s, std::int64_t n
   return write_owner_only(path, text.text());
 }
 
-Result<Path> Authority::issue(const std::string& name, std::uint32_t days, bool renew, std::int64_t now_unix_s) {
+Result<Path> Authority::issue(const std::string& name, std::uint32_t days, bool renew, std::int64_t now_unix_s,
+                              const std::vector<std::string>& addresses) {
   WC_TRY(check_node_name(name));
+  if (addresses.size() > kCertificateAddressesMax) {
+    return fail(Errc::kInvalidArgument, Op::kWrite,
+                fmt::format("a node has at most {} addresses", kCertificateAddressesMax));
+  }
+  for (const std::string& host : addresses) {
+    WC_TRY(check_host(host));
+    if (host.empty()) return fail(Errc::kInvalidArgument, Op::kWrite, "an address is empty");
+  }
   if (name == kEnrolmentName) {
     return fail(Errc::kInvalidArgument, Op::kWrite, fmt::format("{}: the name of the key that enrols workers", name));
   }
@@ -154,19 +163,21 @@ Result<Path> Authority::issue(const std::string& name, std::uint32_t days, bool 
                             name, date_of(valid->expires_unix_s), name));
   }
   const bool is_origin = before != nullptr && before->use != KeyUse::kWorker;
-  return write_node_keys(is_origin ? KeyUse::kOrigin : KeyUse::kWorker, name, days, now_unix_s);
+  return write_node_keys(is_origin ? KeyUse::kOrigin : KeyUse::kWorker, name, days, now_unix_s, addresses);
 }
 
 Result<Path> Authority::write_node_keys(KeyUse use, const std::string& name, std::uint32_t days,
-                                        std::int64_t now_unix_s) {
+                                        std::int64_t now_unix_s, const std::vector<std::string>& addresses) {
   NodeKeys keys;
   keys.key = make_key();
-  WC_ASSIGN(keys.certificate, certify(use, name, keys.key.get(), days, now_unix_s));
+  WC_ASSIGN(keys.certificate,
+            certify({.use = use, .name = name, .key = keys.key.get(), .addresses = addresses}, days, now_unix_s));
   WC_ASSIGN(keys.info, read_certificate(keys.certificate.get()));
   keys.authority.reset(X509_dup(certificate_.get()));
   if (use == KeyUse::kOrigin) {
     keys.signing_key = make_key();
-    WC_ASSIGN(keys.signing_certificate, certify(KeyUse::kSigning, name, keys.signing_key.get(), days, now_unix_s));
+    WC_ASSIGN(keys.signing_certificate,
+              certify({.use = KeyUse::kSigning, .name = name, .key = keys.signing_key.get()}, days, now_unix_s));
   }
   const Path path = keys_file(directory_, keys.info);
   PosixFileSystem files;
@@ -177,12 +188,11 @@ Result<Path> Authority::write_node_keys(KeyUse use, const std::string& name, std
   return path;
 }
 
-Result<UniqueX509> Authority::certify(KeyUse use, const std::string& name, EVP_PKEY* key, std::uint32_t days,
-                                      std::int64_t now_unix_s) {
+Result<UniqueX509> Authority::certify(CertificateRequest request, std::uint32_t days, std::int64_t now_unix_s) {
   WC_TRY(check_days(days));
-  const std::int64_t until = std::min(now_unix_s + std::int64_t{days} * kDay_s, info_.not_after_unix_s);
-  UniqueX509 made =
-      make_certificate({use, name, key, now_unix_s - kClockSkew_s, until}, certificate_.get(), key_.get());
+  request.not_before_unix_s = now_unix_s - kClockSkew_s;
+  request.not_after_unix_s = std::min(now_unix_s + std::int64_t{days} * kDay_s, info_.not_after_unix_s);
+  UniqueX509 made = make_certificate(request, certificate_.get(), key_.get());
   WC_ASSIGN(const CertificateInfo info, read_certificate(made.get()));
   register_.add(info);
   return made;

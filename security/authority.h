@@ -40,9 +40,11 @@ class Authority {
 
   /// Makes keys for a worker, or with `renew` new keys for a node that has some, for `days` or until the authority
   /// itself expires. The old ones of that node still count until they expire or are revoked. Returns the path of the
-  /// file. Errors: kInvalidArgument (the name), kAlreadyExists (it has keys; not with `renew`), kNotFound (nothing to
+  /// file. `addresses`: hosts at which the node may be dialled, besides the one that its connections come from. Errors:
+  /// kInvalidArgument (the name, the addresses), kAlreadyExists (it has keys; not with `renew`), kNotFound (nothing to
   /// renew), those of the files.
-  [[nodiscard]] Result<Path> issue(const std::string& name, std::uint32_t days, bool renew, std::int64_t now_unix_s);
+  [[nodiscard]] Result<Path> issue(const std::string& name, std::uint32_t days, bool renew, std::int64_t now_unix_s,
+                                   const std::vector<std::string>& addresses = {});
 
   /// Makes a token by which machines can enrol as workers at an origin that works on this directory, and the key that
   /// the origin needs for that. Errors: kInvalidArgument (the order), kTooLarge (too many tokens are open), those of
@@ -59,12 +61,11 @@ class Authority {
  private:
   Authority(Path directory, KeyRegister keys) : directory_(std::move(directory)), register_(std::move(keys)) {}
 
-  /// Issues a certificate for `key`, and registers it.
-  [[nodiscard]] Result<UniqueX509> certify(KeyUse use, const std::string& name, EVP_PKEY* key, std::uint32_t days,
-                                           std::int64_t now_unix_s);
+  /// Issues a certificate for the request's key, and registers it.
+  [[nodiscard]] Result<UniqueX509> certify(CertificateRequest request, std::uint32_t days, std::int64_t now_unix_s);
   [[nodiscard]] Status ensure_enrolment_key(std::int64_t until_unix_s, std::int64_t now_unix_s);
   [[nodiscard]] Result<Path> write_node_keys(KeyUse use, const std::string& name, std::uint32_t days,
-                                             std::int64_t now_unix_s);
+                                             std::int64_t now_unix_s, const std::vector<std::string>& addresses = {});
 
   Path directory_;
   KeyRegister register_;

@@ -16,6 +16,7 @@ namespace weightcast {
 namespace {
 
 constexpr std::string_view kNamePrefix = "weightcast:";
+constexpr std::string_view kAddressPrefix = "address/";
 constexpr std::string_view kAuthorityPrefix = "weightcast authority ";
 constexpr std::string_view kEnrolmentPrefix = "weightcast enrolment ";
 // Between a node and its authority: an enrolment certificate, and the authority's successor.
@@ -46,14 +47,20 @@ void add_extension(X509* certificate, X509* issuer, int kind, const char* value)
 }
 
 // Not from text, as the other extensions: there a name's own characters would have a meaning.
-void add_name(X509* certificate, const std::string& name) {
+void add_names(X509* certificate, const CertificateRequest& request) {
+  std::vector<std::string> texts{fmt::format("{}{}/{}", kNamePrefix, to_string(request.use), request.name)};
+  for (const std::string& host : request.addresses) {
+    texts.push_back(fmt::format("{}{}{}", kNamePrefix, kAddressPrefix, host));
+  }
   UniqueGeneralNames names(GENERAL_NAMES_new());
-  GENERAL_NAME* uri = GENERAL_NAME_new();
-  ASN1_IA5STRING* text = ASN1_IA5STRING_new();
-  WC_CHECK(names && uri != nullptr && text != nullptr &&
-           ASN1_STRING_set(text, name.data(), static_cast<int>(name.size())) == 1);
-  GENERAL_NAME_set0_value(uri, GEN_URI, text);
-  WC_CHECK(sk_GENERAL_NAME_push(names.get(), uri) > 0);
+  for (const std::string& name : texts) {
+    GENERAL_NAME* uri = GENERAL_NAME_new();
+    ASN1_IA5STRING* text = ASN1_IA5STRING_new();
+    WC_CHECK(names && uri != nullptr && text != nullptr &&
+             ASN1_STRING_set(text, name.data(), static_cast<int>(name.size())) == 1);
+    GENERAL_NAME_set0_value(uri, GEN_URI, text);
+    WC_CHECK(sk_GENERAL_NAME_push(names.get(), uri) > 0);
+  }
   WC_CHECK(X509_add1_ext_i2d(certificate, NID_subject_alt_name, names.get(), 0, X509V3_ADD_DEFAULT) == 1);
 }
 
@@ -95,25 +102,37 @@ std::string cluster_in(const X509_NAME* name) {
   return "unknown";
 }
 
-/// Of a node: the only alternative name.
-Status read_name(X509* certificate, CertificateInfo& info) {
-  const UniqueGeneralNames names(
-      static_cast<GENERAL_NAMES*>(X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr)));
-  if (!names || sk_GENERAL_NAME_num(names.get()) != 1) return corrupt("does not name one node");
-  const GENERAL_NAME* name = sk_GENERAL_NAME_value(names.get(), 0);
+/// A name of ours, without what all of them begin with.
+Result<std::string_view> read_uri(const GENERAL_NAME* name) {
   if (name->type != GEN_URI) return corrupt("does not name a node of weightcast");
   const ASN1_IA5STRING* uri = name->d.uniformResourceIdentifier;
-  std::string_view text(reinterpret_cast<const char*>(ASN1_STRING_get0_data(uri)),
-                        static_cast<std::size_t>(ASN1_STRING_length(uri)));
+  const std::string_view text(reinterpret_cast<const char*>(ASN1_STRING_get0_data(uri)),
+                              static_cast<std::size_t>(ASN1_STRING_length(uri)));
   if (!text.starts_with(kNamePrefix)) return corrupt("does not name a node of weightcast");
-  text.remove_prefix(kNamePrefix.size());
-  const std::size_t slash = text.find('/');
-  const auto use = parse_node_use(text.substr(0, slash));
+  return text.substr(kNamePrefix.size());
+}
+
+/// Of a node: its name, then its addresses.
+Status read_names(X509* certificate, CertificateInfo& info) {
+  const UniqueGeneralNames names(
+      static_cast<GENERAL_NAMES*>(X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr)));
+  const int count = names ? sk_GENERAL_NAME_num(names.get()) : 0;
+  if (count < 1 || count > int(kCertificateAddressesMax) + 1) return corrupt("does not name one node");
+  WC_ASSIGN(const std::string_view node, read_uri(sk_GENERAL_NAME_value(names.get(), 0)));
+  const std::size_t slash = node.find('/');
+  const auto use = parse_node_use(node.substr(0, slash));
   if (slash == std::string_view::npos || !use) return corrupt("has a role that is not known here");
   info.use = *use;
-  info.name = text.substr(slash + 1);
+  info.name = node.substr(slash + 1);
   if (const Status fits = check_node_name(info.name); !fits.has_value())
     return corrupt("is bad: " + fits.error().detail);
+  for (int i = 1; i < count; ++i) {
+    WC_ASSIGN(std::string_view address, read_uri(sk_GENERAL_NAME_value(names.get(), i)));
+    if (!address.starts_with(kAddressPrefix)) return corrupt("does not name one node");
+    address.remove_prefix(kAddressPrefix.size());
+    if (address.empty() || !check_host(address).has_value()) return corrupt("has an address that is none");
+    info.addresses.emplace_back(address);
+  }
   return {};
 }
 
@@ -179,14 +198,14 @@ UniqueX509 make_certificate(const CertificateRequest& request, X509* authority, 
   } else if (is_enrolment) {
     add_extension(certificate, issuer, NID_basic_constraints, "critical,CA:TRUE,pathlen:0");
     add_extension(certificate, issuer, NID_key_usage, "critical,keyCertSign");
-    add_name(certificate, fmt::format("{}{}/{}", kNamePrefix, to_string(request.use), request.name));
+    add_names(certificate, request);
   } else {
     add_extension(certificate, issuer, NID_basic_constraints, "critical,CA:FALSE");
     add_extension(certificate, issuer, NID_key_usage, "critical,digitalSignature");
     // Without a use that TLS knows, no connection is made with the key that signs manifests.
     add_extension(certificate, issuer, NID_ext_key_usage,
                   request.use == KeyUse::kSigning ? "critical,codeSigning" : "critical,clientAuth,serverAuth");
-    add_name(certificate, fmt::format("{}{}/{}", kNamePrefix, to_string(request.use), request.name));
+    add_names(certificate, request);
   }
   WC_CHECK(X509_sign(certificate, signer, nullptr) > 0);
   return made;
@@ -216,7 +235,7 @@ Result<CertificateInfo> read_certificate(X509* certificate) {
     info.name = cluster;
     return info;
   }
-  WC_TRY(read_name(certificate, info));
+  WC_TRY(read_names(certificate, info));
   if (is_ca != (info.use == KeyUse::kEnrolment)) {
     return corrupt(is_ca ? "may sign others, and is no authority" : "is for enrolment, and may not sign others");
   }

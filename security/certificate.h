@@ -25,9 +25,10 @@ enum class KeyUse : std::uint8_t {
 /// The contents of a certificate of ours. All of it is vouched for only by whoever signed it.
 struct CertificateInfo {
   KeyUse use = KeyUse::kWorker;
-  std::string name;     ///< of the node; of the authority: its cluster
-  std::string serial;   ///< lower-case hexadecimal
-  std::string cluster;  ///< of the one that issued it
+  std::string name;                    ///< of the node; of the authority: its cluster
+  std::vector<std::string> addresses;  ///< hosts at which the node may be dialled, besides the one that it comes from
+  std::string serial;                  ///< lower-case hexadecimal
+  std::string cluster;                 ///< of the one that issued it
   KeyId key;
   std::int64_t not_before_unix_s = 0;
   std::int64_t not_after_unix_s = 0;
@@ -40,7 +41,11 @@ struct CertificateRequest {
   EVP_PKEY* key = nullptr;
   std::int64_t not_before_unix_s = 0;
   std::int64_t not_after_unix_s = 0;
+  std::vector<std::string> addresses = {};  ///< each follows check_host(), kCertificateAddressesMax at most
 };
+
+/// Hosts that one certificate may name.
+inline constexpr std::size_t kCertificateAddressesMax = 8;
 
 /// A new Ed25519 key.
 [[nodiscard]] UniqueKey make_key();
@@ -48,7 +53,8 @@ struct CertificateRequest {
 /// The name of the cluster whose authority has this key: 16 hexadecimal digits of the key's id.
 [[nodiscard]] std::string cluster_of(EVP_PKEY* authority_key);
 
-/// Makes a certificate with a random serial. It names the node in one alternative name, "weightcast:USE/NAME".
+/// Makes a certificate with a random serial. Its first alternative name names the node, "weightcast:USE/NAME"; each
+/// further one is a host, "weightcast:address/HOST".
 /// `authority` is null for the authority's own certificate, which `signer` then signs for itself.
 [[nodiscard]] UniqueX509 make_certificate(const CertificateRequest& request, X509* authority, EVP_PKEY* signer);
 

@@ -253,6 +253,7 @@ Status TlsSession::check_peer(X509* certificate, const Between& sent) {
   if (!context_->pinned_ && vouched->serials.size() > 2) context_->keep_issuers(sent);
   peer_.role = info.use == KeyUse::kOrigin ? Role::kOrigin : Role::kWorker;
   peer_.name = std::move(info.name);
+  peer_.addresses = std::move(info.addresses);
   peer_.serials = std::move(vouched->serials);
   peer_.key = info.key;
   peer_.expires_unix_s = info.not_after_unix_s;

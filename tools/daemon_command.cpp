@@ -112,6 +112,9 @@ void add_daemon_command(const Commands& commands) {
   app->add_option(
       "--enroll", config.enroll,
       "Enrol workers that have a join token (weightcast keys token), by the files in this directory (origin)");
+  app->add_option("--allow-address", config.addresses_allowed,
+                  "Hosts that workers may listen on, besides the one that they come from and those of their keys; with "
+                  "* for any characters (origin)");
   app->add_flag("--insecure", config.insecure,
                 "Plain TCP beyond loopback, too: everybody on the way can read and change it");
   app->add_option("--log-level", flags->log_level, "debug, info, warning or error")

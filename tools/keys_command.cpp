@@ -7,6 +7,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "base/json_text.h"
 #include "base/posix_file_system.h"
@@ -24,6 +25,7 @@ struct KeysFlags {
   std::uint32_t days = Authority::kDaysDefault;
   bool renew = false;
   bool json = false;
+  std::vector<std::string> addresses;
   std::uint32_t uses = 1;
   std::uint32_t minutes = 60;
   std::string origin, out, token_file, worker_name;
@@ -42,7 +44,8 @@ Status init(const KeysFlags& flags) {
 Status issue(const KeysFlags& flags) {
   const std::int64_t now = unix_now_s();
   WC_ASSIGN(Authority authority, Authority::open(flags.directory, now));
-  WC_ASSIGN(const std::filesystem::path path, authority.issue(flags.name, flags.days, flags.renew, now));
+  WC_ASSIGN(const std::filesystem::path path,
+            authority.issue(flags.name, flags.days, flags.renew, now, flags.addresses));
   fmt::print("{}  for {}, until {}: copy it to that host alone, and start its daemon with --keys\n", path.native(),
              flags.name, date_of(authority.issued().back().expires_unix_s));
   return {};
@@ -173,6 +176,9 @@ void add_keys_command(const Commands& commands) {
   add_name(issue_command, "The worker's name, which its --name has to be");
   add_days(issue_command);
   issue_command->add_flag("--renew", flags->renew, "New keys for a node that has some; the old ones still count");
+
+  issue_command->add_option("--address", flags->addresses,
+                            "Where others dial the worker, if it is not where its connections come from");
 
   CLI::App* list_command = add("list", "Show whom keys were issued to, and until when they count", list);
   list_command->add_flag("--json", flags->json, "As JSON");

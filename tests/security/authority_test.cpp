@@ -179,5 +179,18 @@ TEST(Authority, DamagedFilesAreRefusedByName) {
   EXPECT_EQ(Authority::open(cluster.directory(), cluster.now_unix_s).error().code, Errc::kCorrupt);
 }
 
+TEST(Authority, IssuesKeysWithAddresses) {
+  const ClusterKeys cluster;
+  const auto issue = [&](const std::string& name, const std::vector<std::string>& hosts) {
+    return cluster.open().issue(name, 30, false, cluster.now_unix_s, hosts);
+  };
+  const auto path = issue("w1", {"gpu-1.example"});
+  ASSERT_TRUE(path.has_value()) << path.error().message();
+  EXPECT_EQ(cluster.read(*path).info.addresses, std::vector<std::string>{"gpu-1.example"});
+  EXPECT_FALSE(issue("w2", {"two words"}).has_value());
+  EXPECT_FALSE(issue("w2", {""}).has_value());
+  EXPECT_FALSE(issue("w2", std::vector<std::string>(kCertificateAddressesMax + 1, "h")).has_value());
+}
+
 }  // namespace
 }  // namespace weightcast

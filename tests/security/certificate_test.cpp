@@ -86,6 +86,25 @@ TEST(Certificate, SaysWhoItsHolderIs) {
   }
 }
 
+TEST(Certificate, SaysWhereItsHolderMayBeDialled) {
+  const Keyed authority = make_authority();
+  const UniqueKey key = make_key();
+  const std::vector<std::string> hosts{"gpu-1.example.net", "192.0.2.7", "2001:db8::7"};
+  const UniqueX509 made = make_certificate({KeyUse::kWorker, "w1", key.get(), kNow_s - kDay_s, kNow_s + kDay_s, hosts},
+                                           authority.certificate.get(), authority.key.get());
+  const auto info = read_certificate(made.get());
+  ASSERT_TRUE(info.has_value()) << info.error().message();
+  EXPECT_EQ(info->name, "w1");
+  EXPECT_EQ(info->addresses, hosts);
+  for (const std::vector<std::string>& bad : {std::vector<std::string>{"two words"}, std::vector<std::string>{""},
+                                              std::vector<std::string>(kCertificateAddressesMax + 1, "h")}) {
+    const UniqueX509 refused =
+        make_certificate({KeyUse::kWorker, "w1", key.get(), kNow_s - kDay_s, kNow_s + kDay_s, bad},
+                         authority.certificate.get(), authority.key.get());
+    EXPECT_FALSE(read_certificate(refused.get()).has_value());
+  }
+}
+
 TEST(Certificate, SerialsAndKeysNeverRepeat) {
   const Keyed authority = make_authority();
   const Keyed one = issue(authority, KeyUse::kWorker, "w1"), two = issue(authority, KeyUse::kWorker, "w1");

@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/peer_identity.h"
 #include "base/result.h"
@@ -44,6 +45,7 @@ struct DaemonConfig {
   bool single_copy = false;                              ///< worker only: patches are applied to the only copy
   Duration single_copy_wait = std::chrono::seconds(60);  ///< ... at most so long after they arrived
   std::uint64_t snapshot_bytes_max = WorkerConfig{}.snapshot_bytes_max;  ///< worker only
+  std::vector<std::string> addresses_allowed;  ///< origin only: OriginConfig::addresses_allowed
   bool leaf_only = false;
   bool standby = false;
   std::string keys;       ///< file of this node's keys; "": connections are not encrypted, and stay on loopback

@@ -50,6 +50,7 @@ Status OriginNode::start() {
   // The encoder has as many threads as a job.
   config.pack_bytes_per_s = config_.packing_speed.pack_bytes_per_s * loop().threads_per_job_max();
   config.anchor_interval = config_.anchor_interval;
+  config.addresses_allowed = config_.addresses_allowed;
   config.timeouts = config_.timeouts;
   core_ = std::make_unique<OriginCore>(std::move(config));
   for (const StoredVersion& stored : store_->versions()) {

@@ -148,6 +148,50 @@ TEST_F(OriginIdentity, SendsTheListOfRevokedKeysOnceToWhoKnowsAnOlderOne) {
   EXPECT_EQ(lists_sent(again), 1);
 }
 
+/// The host that an origin dials when a worker from 192.0.2.9 says that it listens on `given`; and what it warns of.
+std::pair<std::string, std::string> host_dialled(const std::string& given, const std::optional<PeerIdentity>& peer) {
+  OriginConfig config;
+  config.addresses_allowed = {"10.7.*"};
+  OriginCore origin(config);
+  const Instant now{1h};
+  origin.start(now);
+  const ConnId conn = origin.next_conn();
+  origin.handle_accepted(now, conn, "192.0.2.9", peer);
+  wire::Message join = OriginCoreTest::join_message("a");
+  join.mutable_join()->mutable_listen()->set_host(given);
+  origin.handle_message(now, conn, join);
+  std::string host, warning;
+  for (const Action& action : drain([&] { return origin.poll_action(); })) {
+    if (const auto* connect = std::get_if<action::Connect>(&action)) host = connect->host;
+    const auto* log = std::get_if<action::Log>(&action);
+    if (log != nullptr && log->level == action::Log::Level::kWarning) warning = log->text;
+  }
+  return {host, warning};
+}
+
+TEST(OriginAddresses, AWorkerIsDialledWhereItComesFromOrWhereItsKeysOrTheOperatorSay) {
+  PeerIdentity worker = identity(Role::kWorker, "a");
+  worker.addresses = {"gpu-1.example", "198.51.100.1"};
+  struct Case {
+    std::string given, dialled;
+  };
+  for (const Case& c : {Case{"", "192.0.2.9"},
+                        {"0.0.0.0", "192.0.2.9"},
+                        {"192.0.2.9", "192.0.2.9"},
+                        {"gpu-1.example", "gpu-1.example"},
+                        {"198.51.100.1", "198.51.100.1"},
+                        {"10.7.3.4", "10.7.3.4"}}) {
+    EXPECT_EQ(host_dialled(c.given, worker), std::pair(c.dialled, std::string())) << c.given;
+  }
+  for (const std::string victim : {"198.51.100.2", "victim.example", "10.77.0.1", "127.0.0.1", "localhost"}) {
+    for (const auto& peer : {std::optional(worker), std::optional<PeerIdentity>()}) {
+      const auto [host, warning] = host_dialled(victim, peer);
+      EXPECT_EQ(host, "192.0.2.9") << victim;
+      EXPECT_THAT(warning, HasSubstr("--allow-address " + victim));
+    }
+  }
+}
+
 wire::Message enroll_message() {
   wire::Message message;
   message.mutable_enroll()->set_protocol(kProtocolVersion);

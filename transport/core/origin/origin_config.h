@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/ids.h"
 #include "base/units.h"
@@ -30,6 +31,9 @@ struct OriginConfig {
   Packing packing = Packing::kNever;
   double pack_bytes_per_s = 0;         ///< that this host packs, by a sample; 0: not known, so that kAuto never packs
   std::uint32_t anchor_interval = 16;  ///< a worker further behind than this many stored patches gets a full payload
+  /// Hosts that members may name as theirs, besides the one that they come from and those of their certificates; with *
+  /// for any characters.
+  std::vector<std::string> addresses_allowed;
   Timeouts timeouts{};
 };
 

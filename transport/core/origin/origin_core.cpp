@@ -161,13 +161,27 @@ Status OriginCore::check_join(Instant now, ConnId conn, const wire::Join& join) 
   return {};
 }
 
+// A member that could name any host would make the origin, and other members, dial whatever it likes.
+std::string OriginCore::host_of(ConnId conn, const wire::Join& join) {
+  const std::string& given = join.listen().host();
+  const std::string& seen = unidentified_.host(conn);
+  if (given.empty() || given == "0.0.0.0" || given == "::" || given == seen) return seen;
+  const std::optional<PeerIdentity>& peer = unidentified_.peer(conn);
+  if (peer && std::ranges::find(peer->addresses, given) != peer->addresses.end()) return given;
+  const auto allows = [&](const std::string& pattern) { return matches_pattern(pattern, given); };
+  if (std::ranges::any_of(config_.addresses_allowed, allows)) return given;
+  actions_.push(action::warning(fmt::format(
+      "worker {} says that it listens on {}, and comes from {}: that is where others dial it. Issue its keys "
+      "with --address {}, or start the origin with --allow-address {}",
+      join.name(), given, seen, given, given)));
+  return seen;
+}
+
 void OriginCore::register_member(Instant now, Member& member, ConnId conn, const wire::Join& join) {
   members_.connect(member, conn);
   member.identity = unidentified_.peer(conn);
   member.incarnation = join.incarnation();
-  const std::string& given = join.listen().host();
-  const bool unspecified = given.empty() || given == "0.0.0.0" || given == "::";
-  member.host = unspecified ? unidentified_.host(conn) : given.substr(0, kNameBytesMax);
+  member.host = host_of(conn, join);
   member.port = static_cast<std::uint16_t>(join.listen().port());
   member.uplink = rate_from_wire(join.uplink_bytes_per_s());
   member.downlink = rate_from_wire(join.downlink_bytes_per_s());

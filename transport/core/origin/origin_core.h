@@ -120,6 +120,8 @@ class OriginCore final : public Core {
   [[nodiscard]] Status check_join(Instant now, ConnId conn, const wire::Join& join);
   /// Of one whose name is proven: the number of the member of that name, whatever it says.
   [[nodiscard]] PeerId child_id(const wire::Hello& hello) const override;
+  /// Where others dial a worker that joins.
+  [[nodiscard]] std::string host_of(ConnId conn, const wire::Join& join);
   /// What a worker says of itself as it joins.
   void register_member(Instant now, Member& member, ConnId conn, const wire::Join& join);
   void lose(Instant now, Member& member, std::string_view why);

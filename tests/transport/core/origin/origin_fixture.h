@@ -18,7 +18,8 @@ struct OriginCoreTest : testing::Test {
   OriginConfig config = [] {
     OriginConfig c;
     c.run = RunId{0x2};
-    c.patches = false;  // nobody here makes them
+    c.patches = false;            // nobody here makes them
+    c.addresses_allowed = {"*"};  // all come from "host"
     c.topology = Topology::kChain;
     c.uplink = Rate::bits(100e6);
     c.timeouts.silence = std::chrono::hours(1000);  // nobody here sends heartbeats
