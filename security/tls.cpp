@@ -225,7 +225,7 @@ Status TlsSession::check_peer(X509* certificate, const Between& sent) {
     });
     static_cast<void>(take_openssl_error());
     if (pinned == sent.end()) {
-      return refuse(Errc::kNotAllowed, "the token is for another cluster, or somebody answers in the origin's place");
+      return refuse(Errc::kNotAllowed, "it is not the origin of the token's cluster, or it runs without --enroll");
     }
     authority = *pinned;
   }
