@@ -1,0 +1,82 @@
+#include "model/tokenizer/qwen_chat.h"
+
+#include <array>
+
+#include "base/nearest_name.h"
+
+namespace weightcast {
+namespace {
+
+using std::string_view;
+using namespace std::string_view_literals;
+
+constexpr std::array kRoles{"system"sv, "user"sv, "assistant"sv};
+constexpr string_view kThinkEnd = "</think>", kThinkBegin = "<think>";
+
+string_view without_leading_lines(string_view text) {
+  while (text.starts_with('\n')) text.remove_prefix(1);
+  return text;
+}
+
+string_view without_lines(string_view text) {
+  while (text.ends_with('\n')) text.remove_suffix(1);
+  return without_leading_lines(text);
+}
+
+void append_turn(std::string& text, string_view role, string_view content) {
+  text.append("<|im_start|>").append(role).append("\n").append(content).append("<|im_end|>\n");
+}
+
+/// The position of the last user message, but for those that wrap a tool's response; the last message without one.
+std::size_t last_query(std::span<const ChatMessage> messages) {
+  for (std::size_t i = messages.size(); i-- > 0;) {
+    const string_view content = messages[i].content;
+    const bool wraps = content.starts_with("<tool_response>") && content.ends_with("</tool_response>");
+    if (messages[i].role == "user" && !wraps) return i;
+  }
+  return messages.size() - 1;
+}
+
+std::string qwen3_answer(string_view content, bool after_last_query, bool last) {
+  string_view thought;
+  if (const std::size_t first = content.find(kThinkEnd); first != string_view::npos) {
+    thought = without_lines(content.substr(0, first));
+    if (const std::size_t begin = thought.rfind(kThinkBegin); begin != string_view::npos) {
+      thought = without_leading_lines(thought.substr(begin + kThinkBegin.size()));
+    }
+    content = without_leading_lines(content.substr(content.rfind(kThinkEnd) + kThinkEnd.size()));
+  }
+  if (!after_last_query || (!last && thought.empty())) return std::string(content);
+  std::string answer(kThinkBegin);
+  answer.append("\n").append(without_lines(thought)).append("\n").append(kThinkEnd).append("\n\n");
+  return answer.append(without_leading_lines(content));
+}
+
+}  // namespace
+
+Result<std::string> render_qwen_chat(std::span<const ChatMessage> messages, const ChatOptions& options) {
+  if (messages.empty()) return fail(Errc::kInvalidArgument, Op::kEncode, "a chat without messages");
+  std::string text;
+  if (options.style == QwenChat::kQwen2_5 && messages[0].role != "system") {
+    append_turn(text, "system", "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.");
+  }
+  const std::size_t query = last_query(messages);
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    const auto& [role, content] = messages[i];
+    if (role == "system" || role == "user") {
+      append_turn(text, role, content);
+    } else if (role != "assistant") {
+      return fail(Errc::kUnsupported, Op::kEncode, unknown_name("role of a chat", role, kRoles));
+    } else if (options.style == QwenChat::kQwen3) {
+      append_turn(text, role, qwen3_answer(content, i > query, i + 1 == messages.size()));
+    } else {
+      append_turn(text, role, content);
+    }
+  }
+  if (!options.add_generation_prompt) return text;
+  text += "<|im_start|>assistant\n";
+  if (options.style == QwenChat::kQwen3 && !options.enable_thinking) text += "<think>\n\n</think>\n\n";
+  return text;
+}
+
+}  // namespace weightcast

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/chat_message.h"
+#include "base/result.h"
+
+namespace weightcast {
+
+/// Which of Qwen's chat templates.
+enum class QwenChat {
+  kQwen2_5,  ///< a default system message; no thoughts
+  kQwen3,    ///< no default system message; of earlier answers the thoughts are left out
+};
+
+struct ChatOptions {
+  QwenChat style = QwenChat::kQwen3;
+  bool add_generation_prompt = true;
+  /// Qwen3: without it the answer begins behind an empty thought.
+  bool enable_thinking = true;
+};
+
+/// The text of a conversation, whose tokens a model continues. Equal to what Qwen's own template gives without tools.
+/// Errors: kInvalidArgument for no message at all; kUnsupported for a role other than system, user and assistant.
+[[nodiscard]] Result<std::string> render_qwen_chat(std::span<const ChatMessage> messages, const ChatOptions& options);
+
+}  // namespace weightcast

@@ -1,0 +1,260 @@
+#include "model/tokenizer/tokenizer.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "base/json_text.h"
+#include "model/tokenizer/byte_level.h"
+#include "model/tokenizer/qwen_chat.h"
+#include "model/tokenizer/unicode_text.h"
+
+namespace weightcast {
+namespace {
+
+using Json = nlohmann::json;
+using Ids = std::vector<TokenId>;
+
+std::string data(const std::string& name) {
+  std::ifstream file(WEIGHTCAST_MODEL_DATA "/" + name);
+  std::stringstream content;
+  content << file.rdbuf();
+  return content.str();
+}
+
+const Tokenizer& tiny() {
+  static const Tokenizer tokenizer = *Tokenizer::parse(data("tiny_bpe_tokenizer.json"));
+  return tokenizer;
+}
+
+const Tokenizer& bytes() {
+  static const Tokenizer tokenizer = *Tokenizer::parse(byte_tokenizer_json());
+  return tokenizer;
+}
+
+/// The error of a tokenizer.json that `change` has damaged.
+template <typename Change>
+std::string refusal(Change change) {
+  Json json = Json::parse(byte_tokenizer_json());
+  change(json);
+  const auto tokenizer = Tokenizer::parse(json_text(json));
+  return tokenizer.has_value() ? "read" : tokenizer.error().detail;
+}
+
+constexpr TokenId kImStart = 1;  // of the trained one
+
+const Tokenizer& trained() {
+  static const Tokenizer tokenizer = *Tokenizer::parse(data("trained_tokenizer.json"));
+  return tokenizer;
+}
+
+TEST(Tokenizer, ReferenceOfTorchtune) {
+  const Json expected = Json::parse(data("tiny_bpe_expected.json"));
+  std::string text;
+  for (const Json& message : expected["messages"]) {
+    text += "<|im_start|>" + message["role"].get<std::string>() + "\n" + message["content"].get<std::string>() +
+            "<|im_end|>\n";
+  }
+  text.pop_back();  // the last answer ends at its <|im_end|>
+  const Ids ids = *tiny().encode(text);
+  const Ids wanted = expected["expected_tokens"].get<Ids>();
+  EXPECT_EQ(ids, wanted);
+}
+
+RC_GTEST_PROP(Tokenizer, AnyBytesComeBackExactly, (const std::vector<std::uint8_t>& raw, bool special)) {
+  const std::string text(raw.begin(), raw.end());
+  for (const Tokenizer* tokenizer : {&trained(), &bytes()}) {
+    const auto ids = tokenizer->encode(text, {.normalize = false, .special_tokens = special});
+    RC_ASSERT(ids.has_value());
+    RC_ASSERT(*tokenizer->decode(*ids) == text);
+  }
+}
+
+TEST(Tokenizer, BytesThatAreNotUtf8AreKeptBesideText) {
+  const std::string text = "caf\xc3\xa9\xff\xfe ok\xc3";
+  EXPECT_EQ(*trained().decode(*trained().encode(text)), text);
+  // An 'e' and an accent become one character, the bytes beside them do not change.
+  EXPECT_EQ(*trained().decode(*trained().encode("e\xcc\x81\xff")), "\xc3\xa9\xff");
+  EXPECT_EQ(*trained().decode(*trained().encode("e\xcc\x81\xff", {.normalize = false})), "e\xcc\x81\xff");
+}
+
+TEST(Tokenizer, SpecialTokensOfStrangersAreText) {
+  const std::string text = "<|im_start|>system";
+  EXPECT_EQ(trained().encode(text)->front(), kImStart);
+  const Ids ids = *trained().encode(text, {.special_tokens = false});
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), kImStart), 0);
+  EXPECT_EQ(*trained().decode(ids), text);
+}
+
+TEST(Tokenizer, DecodeLeavesSpecialTokensOutIfAsked) {
+  EXPECT_EQ(*trained().decode(*trained().encode("<|im_start|>hi<|im_end|>"), true), "hi");
+}
+
+TEST(Tokenizer, RefusesIdsThatAreNoToken) {
+  EXPECT_EQ(tiny().decode(Ids{1, 2003}).error().detail,
+            "tokenizer: ids[1] is 2003, which is no token (the vocabulary has 2003)");
+  EXPECT_FALSE(tiny().decode(Ids{-1}).has_value());
+}
+
+TEST(Tokenizer, KnowsItself) {
+  EXPECT_EQ(tiny().vocab_size(), 2003);
+  EXPECT_EQ(bytes().vocab_size(), 259);
+  EXPECT_EQ(tiny().added_token("<|im_end|>"), 2002);
+  EXPECT_EQ(tiny().added_token("<|no|>"), std::nullopt);
+  EXPECT_EQ(tiny().digest().size(), 64u);
+  EXPECT_NE(tiny().digest(), bytes().digest());
+}
+
+TEST(Tokenizer, ByteTokenizerHasTheBytesAsIds) {
+  EXPECT_EQ(*bytes().encode("A\xff <|im_end|>"), (Ids{0x41, 0xff, 0x20, 258}));
+  EXPECT_EQ(*bytes().encode(""), Ids());
+}
+
+TEST(Tokenizer, LongRunsTakeTimeInProportion) {
+  for (const char* unit : {"a", " ", "ab", "\n", "\xe4\xb8\xad", "!", "\xff", "1", "e\xcc\x81", "<|im_start|", "'"}) {
+    std::string text;
+    while (text.size() < 200'000) text += unit;
+    const auto ids = trained().encode(text, {.normalize = false});
+    ASSERT_TRUE(ids.has_value()) << unit;
+    EXPECT_EQ(*trained().decode(*ids), text);
+  }
+}
+
+TEST(Tokenizer, RefusesWhatItDoesNotHaveByName) {
+  EXPECT_EQ(refusal([](Json& j) {
+              j["normalizer"] = {{"type", "Lowercase"}};
+            }),
+            "tokenizer: normalizer Lowercase; there are NFC and none");
+  EXPECT_EQ(refusal([](Json& j) { j["model"] = {{"type", "Unigram"}}; }), "tokenizer: model Unigram; there is BPE");
+  EXPECT_EQ(refusal([](Json& j) { j["model"]["byte_fallback"] = true; }), "tokenizer: model with byte_fallback");
+  EXPECT_EQ(refusal([](Json& j) { j["model"]["dropout"] = 0.1; }), "tokenizer: model with dropout");
+  EXPECT_EQ(refusal([](Json& j) { j["pre_tokenizer"] = nullptr; }), "tokenizer: no ByteLevel in pre_tokenizer");
+  EXPECT_EQ(refusal([](Json& j) { j["decoder"] = {{"type", "WordPiece"}}; }), "tokenizer: no ByteLevel in decoder");
+  EXPECT_EQ(refusal([](Json& j) { j["pre_tokenizer"]["add_prefix_space"] = true; }),
+            "tokenizer: pre_tokenizer ByteLevel with add_prefix_space");
+  EXPECT_EQ(
+      refusal([](Json& j) {
+        j["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", {{{"type", "Digits"}}, j["pre_tokenizer"]}}};
+      }),
+      "tokenizer: pre_tokenizer Digits; there are ByteLevel, Split by a Regex with behavior Isolated, and Sequence");
+  EXPECT_EQ(refusal([](Json& j) { j["added_tokens"][0]["single_word"] = true; }),
+            "tokenizer: added token '<|endoftext|>' with single_word");
+  const auto split = [](const char* pattern) {
+    return [pattern](Json& j) {
+      const Json cut = {
+          {"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}};
+      j["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", {cut, j["pre_tokenizer"]}}};
+    };
+  };
+  EXPECT_EQ(refusal(split("a+")), "read");
+  EXPECT_EQ(refusal(split("(a")), "tokenizer: pattern (a: missing closing parenthesis");
+  EXPECT_EQ(refusal(split("[a\\S]")), "tokenizer: pattern [a\\S]: \\S in a class is not supported");
+}
+
+TEST(Tokenizer, RefusesWhatIsDamaged) {
+  Json without_a = Json::parse(byte_tokenizer_json());
+  without_a["model"]["vocab"].erase("a");
+  EXPECT_EQ(Tokenizer::parse(json_text(without_a))->encode("cab").error().detail, "tokenizer: byte 0x61 has no token");
+  EXPECT_EQ(refusal([](Json& j) { j["model"]["merges"] = {"a b"}; }),
+            "tokenizer: merge 0 of 'a' and 'b' has a part or a result that is no token");
+  EXPECT_EQ(refusal([](Json& j) { j["model"]["merges"] = {"ab"}; }), "tokenizer: model.merges[0] is no pair of tokens");
+  EXPECT_EQ(refusal([](Json& j) { j["model"]["merges"] = Json::array({Json::array({"a"})}); }),
+            "tokenizer: model.merges[0] is no pair of tokens");
+  EXPECT_EQ(refusal([](Json& j) { j["model"]["merges"] = 7; }), "tokenizer: model.merges is no array");
+  EXPECT_EQ(refusal([](Json& j) { j["model"]["vocab"] = 7; }), "tokenizer: model.vocab is no object");
+  EXPECT_EQ(refusal([](Json& j) { j["model"]["vocab"]["b"] = 97; }),
+            "tokenizer: two tokens of model.vocab have the id 97, one is 'b'");
+  for (const Json& id : {Json(-1), Json("x"), Json(1.5), Json(std::uint64_t{1} << 62), Json(~std::uint64_t{0})}) {
+    EXPECT_NE(refusal([&](Json& j) { j["model"]["vocab"]["a"] = id; }).find("the id of 'a' is "), std::string::npos);
+    EXPECT_NE(refusal([&](Json& j) { j["added_tokens"][0]["id"] = id; }).find("the id of '<|endoftext|>' is"),
+              std::string::npos);
+  }
+  EXPECT_EQ(refusal([](Json& j) { j["added_tokens"][0].erase("content"); }),
+            "tokenizer: an added token has no content");
+  const std::string whole = byte_tokenizer_json();
+  for (std::size_t n = 0; n < whole.size(); n += 7) {
+    ASSERT_FALSE(Tokenizer::parse(std::string_view(whole).substr(0, n)).has_value()) << n;
+  }
+}
+
+/// The members that json may have, set to each kind of nonsense in turn: an error or a tokenizer, never an end.
+TEST(Tokenizer, SurvivesEveryMemberOfAnotherType) {
+  const Json whole = Json::parse(data("tiny_bpe_tokenizer.json"));
+  for (const Json& nonsense :
+       {Json(), Json(1), Json("x"), Json::array(), Json::object(), Json::array({1}), Json(true)}) {
+    for (const auto& [name, value] : whole.items()) {
+      Json json = whole;
+      json[name] = nonsense;
+      (void)Tokenizer::parse(json_text(json));
+      if (!value.is_object()) continue;
+      for (const auto& [inner, inner_value] : value.items()) {
+        json = whole;
+        json[name][inner] = nonsense;
+        (void)Tokenizer::parse(json_text(json));
+      }
+    }
+  }
+}
+
+TEST(Tokenizer, TakesMergesAsPairsAndIgnoresThemIfTold) {
+  Json json = Json::parse(byte_tokenizer_json());
+  json["model"]["vocab"]["ab"] = 259;
+  json["model"]["vocab"]["abc"] = 260;
+  json["model"]["vocab"]["bc"] = 261;
+  json["model"]["merges"] = Json::array({Json::array({"b", "c"}), Json::array({"a", "b"})});
+  EXPECT_EQ(*Tokenizer::parse(json_text(json))->encode("abc"), (Ids{'a', 261}));
+  json["model"]["ignore_merges"] = true;
+  EXPECT_EQ(*Tokenizer::parse(json_text(json))->encode("abc"), (Ids{260}));
+  EXPECT_EQ(*Tokenizer::parse(json_text(json))->encode("abcab"), (Ids{'a', 261, 259}));
+}
+
+TEST(Tokenizer, AddedTokensTakeWhiteSpaceIfToldAndTheLongestWins) {
+  Json json = Json::parse(byte_tokenizer_json());
+  Json token = json["added_tokens"][0];
+  const auto add = [&](const char* content, int id, bool lstrip, bool rstrip) {
+    token["content"] = content;
+    token["id"] = id;
+    token["lstrip"] = lstrip;
+    token["rstrip"] = rstrip;
+    json["added_tokens"].push_back(token);
+  };
+  add("<a>", 300, true, false);
+  add("<a><b>", 301, false, true);
+  const auto tokenizer = *Tokenizer::parse(json_text(json));
+  EXPECT_EQ(*tokenizer.encode("x \xe3\x80\x80<a>y"), (Ids{'x', 300, 'y'}));
+  EXPECT_EQ(*tokenizer.encode("x <a><b> \n<a> y"), (Ids{'x', ' ', 301, 300, ' ', 'y'}));
+  EXPECT_EQ(tokenizer.vocab_size(), 302);
+  EXPECT_FALSE(tokenizer.decode(Ids{270}).has_value()) << "nobody has that id";
+}
+
+TEST(ByteLevel, EveryByteHasItsCharacter) {
+  std::string all;
+  for (int byte = 0; byte < 256; ++byte) all += byte_level_character(static_cast<unsigned char>(byte));
+  const auto back = bytes_of_byte_level(all);
+  ASSERT_TRUE(back.has_value());
+  for (int byte = 0; byte < 256; ++byte) EXPECT_EQ(static_cast<unsigned char>((*back)[byte]), byte);
+  EXPECT_EQ(byte_level_character(' '), "\xc4\xa0");
+  for (const char* other : {" ", "\xe4\xb8\xad", "\xc5\x85", "\xc2", "\xc2\xa0", "\xff"}) {
+    EXPECT_EQ(bytes_of_byte_level(other), std::nullopt) << other;
+  }
+}
+
+TEST(UnicodeText, KnowsValidUtf8) {
+  const auto valid = [](std::string_view text) { return valid_utf8_prefix(text); };
+  EXPECT_EQ(valid("ab\xc3\xa9\xff"), 4);
+  EXPECT_EQ(valid("\xff\xfe"
+                  "a"),
+            -2);
+  EXPECT_EQ(valid("\xf4\x8f\xbf\xbf"), 4);
+  EXPECT_EQ(valid("\xf4\x90\x80\x80"), -4) << "beyond the last character";
+  EXPECT_EQ(valid("\xed\xa0\x80"), -3) << "a surrogate";
+  EXPECT_EQ(valid("\xc0\x80"), -2) << "longer than needed";
+  EXPECT_EQ(valid("\xe0\x80\x80"), -3) << "longer than needed";
+  EXPECT_EQ(valid("\xe4\xb8"), -2) << "cut off";
+}
+
+}  // namespace
+}  // namespace weightcast
