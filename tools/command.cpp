@@ -3,9 +3,7 @@
 #include <unistd.h>
 
 #include <array>
-#include <cstdio>
 
-#include "base/text.h"
 #include "proto/names.h"
 #include "transport/core/plan/plan.h"
 #include "transport/io/net/endpoint.h"
@@ -43,24 +41,5 @@ CLI::Validator node_name_validator() {
       "NAME");
 }
 CLI::Validator topology_validator() { return validator("TOPOLOGY", parse_topology); }
-
-int run_commands(CLI::App& app, const CommandBody& selected, int argc, char** argv) {
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp& help) {
-    return app.exit(help);
-  } catch (const CLI::CallForAllHelp& help) {
-    return app.exit(help);
-  } catch (const CLI::CallForVersion& version) {
-    return app.exit(version);
-  } catch (const CLI::ParseError& error) {
-    app.exit(error);
-    return 2;
-  }
-  const Status status = selected();
-  if (status.has_value()) return 0;
-  std::fprintf(stderr, "weightcast: %s\n", printable(status.error().message()).c_str());
-  return 1;
-}
 
 }  // namespace weightcast

@@ -1,15 +1,12 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
-#include <functional>
 #include <string>
 
 #include "base/result.h"
+#include "tools/run_commands.h"
 
 namespace weightcast {
-
-/// The action of a subcommand, after its flags are parsed. Its error is printed on one line, and the exit status is 1.
-using CommandBody = std::function<Status()>;
 
 /// Every add_*_command() adds one subcommand to `app` and sets `selected` when it was chosen.
 struct Commands {
@@ -25,9 +22,6 @@ void add_status_command(const Commands& commands);
 void add_versions_command(const Commands& commands);
 void add_ready_command(const Commands& commands);
 void add_simulate_command(const Commands& commands);
-
-/// Runs `selected`, prints its error, returns the exit status: 0 done, 1 failed, 2 usage.
-[[nodiscard]] int run_commands(CLI::App& app, const CommandBody& selected, int argc, char** argv);
 
 /// This host's.
 [[nodiscard]] std::string host_name();

@@ -1,0 +1,152 @@
+#include "tools/check_command.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <span>
+
+#include "base/json_text.h"
+#include "base/nearest_name.h"
+#include "base/posix_file_system.h"
+#include "base/text.h"
+#include "model/tokenizer/tokenizer.h"
+#include "tasks/registry.h"
+#include "trainer/loss/advantages.h"
+
+namespace weightcast {
+namespace {
+
+using Json = nlohmann::json;
+using namespace std::string_view_literals;
+
+constexpr std::uint64_t kInputBytesMax = std::uint64_t{256} << 20;
+
+struct CheckFlags {
+  std::string task, file, directory, text;
+  std::vector<std::string> settings;
+};
+
+Error refuse_input(std::string why) { return fail(Errc::kInvalidArgument, Op::kParse, std::move(why)); }
+
+void print(const Json& json) { std::printf("%s\n", json_text(json).c_str()); }
+
+Result<Json> read_json(const std::string& path) {
+  PosixFileSystem files;
+  WC_ASSIGN(const std::string text, read_file(files, path, kInputBytesMax));
+  Json json = Json::parse(text, nullptr, false);
+  if (json.is_discarded()) return refuse_input(fmt::format("{}: no JSON", printable(path)));
+  return json;
+}
+
+/// `json[name]` of an object whose members are all in `known`.
+Result<Json> required(const Json& json, const char* name, std::span<const std::string_view> known) {
+  if (!json.is_object()) return refuse_input("the input is no JSON object");
+  for (const auto& [found, value] : json.items()) {
+    if (std::find(known.begin(), known.end(), found) == known.end()) {
+      return refuse_input(unknown_name("member of the input", found, known));
+    }
+  }
+  const auto found = json.find(name);
+  if (found == json.end()) return refuse_input(fmt::format("the input has no '{}'", name));
+  return *found;
+}
+
+Result<double> reward_of(const Task& task, const Json& item) {
+  if (!item.is_object()) return refuse_input("an item is no JSON object");
+  std::string response;
+  Metadata metadata;
+  for (const auto& [name, value] : item.items()) {
+    if (!value.is_string()) return refuse_input(fmt::format("'{}' is no text", printable(cut_text(name, 40))));
+    (name == "response" ? response : metadata[name]) = value.get<std::string>();
+  }
+  if (!item.contains("response")) return refuse_input("an item has no 'response'");
+  return task.score(metadata, response);
+}
+
+Status check_reward(const CheckFlags& flags) {
+  TaskOptions options;
+  for (const std::string& setting : flags.settings) {
+    const std::size_t equals = setting.find('=');
+    if (equals == std::string::npos) {
+      return refuse_input(fmt::format("--set {}: it is NAME=VALUE", printable(cut_text(setting, 40))));
+    }
+    options[setting.substr(0, equals)] = setting.substr(equals + 1);
+  }
+  WC_ASSIGN(const std::unique_ptr<Task> task, make_task(flags.task, options));
+  WC_ASSIGN(const Json input, read_json(flags.file));
+  if (!input.is_array()) {
+    WC_ASSIGN(const double reward, reward_of(*task, input));
+    print({{"reward", reward}});
+    return {};
+  }
+  Json rewards = Json::array();
+  for (const Json& item : input) {
+    WC_ASSIGN(const double reward, reward_of(*task, item));
+    rewards.push_back(reward);
+  }
+  print({{"rewards", rewards}});
+  return {};
+}
+
+Status check_tokenize(const CheckFlags& flags) {
+  PosixFileSystem files;
+  WC_ASSIGN(const std::string json, read_file(files, flags.directory + "/tokenizer.json", kInputBytesMax));
+  WC_ASSIGN(const Tokenizer tokenizer, Tokenizer::parse(json));
+  WC_ASSIGN(const std::vector<TokenId> ids, tokenizer.encode(flags.text));
+  print({{"ids", ids}});
+  return {};
+}
+
+Status check_advantages(const CheckFlags& flags) {
+  constexpr std::array kMembers{"rewards"sv, "group_ids"sv, "norm"sv};
+  WC_ASSIGN(const Json input, read_json(flags.file));
+  WC_ASSIGN(const Json rewards, required(input, "rewards", kMembers));
+  WC_ASSIGN(const Json group_ids, required(input, "group_ids", kMembers));
+  WC_ASSIGN(const Json norm, required(input, "norm", kMembers));
+  if (!norm.is_string()) return refuse_input("'norm' is no text");
+  WC_ASSIGN(const AdvantageNorm chosen, parse_advantage_norm(norm.get<std::string>()));
+  if (!rewards.is_array() || !group_ids.is_array()) return refuse_input("'rewards' and 'group_ids' are arrays");
+  std::vector<double> values;
+  std::vector<std::size_t> groups;
+  for (const Json& reward : rewards) {
+    if (!reward.is_number()) return refuse_input(fmt::format("rewards[{}] is no number", values.size()));
+    values.push_back(reward.get<double>());
+  }
+  // Ids may be numbers or names; only which are equal counts.
+  std::map<Json, std::size_t> ids;
+  for (const Json& id : group_ids) groups.push_back(ids.try_emplace(id, ids.size()).first->second);
+  WC_ASSIGN(const std::vector<double> result, advantages(values, groups, chosen));
+  print({{"advantages", result}});
+  return {};
+}
+
+}  // namespace
+
+void add_check_commands(CLI::App& app, CommandBody& selected) {
+  const auto flags = std::make_shared<CheckFlags>();
+  CLI::App* check = app.add_subcommand("check", "Compare with another framework: JSON in, JSON out");
+  check->require_subcommand(1);
+
+  CLI::App* reward = check->add_subcommand("reward", "The reward of responses");
+  reward->add_option("TASK", flags->task, fmt::format("{}", fmt::join(task_names(), ", ")))->required();
+  reward->add_option("FILE", flags->file, "{response, and the task's metadata, such as answer}, or a list of those")
+      ->required();
+  reward->add_option("--set", flags->settings, "An option of the task, NAME=VALUE; may be given several times");
+  reward->callback([flags, &selected] { selected = [flags] { return check_reward(*flags); }; });
+
+  CLI::App* tokenize = check->add_subcommand("tokenize", "The ids of a text");
+  tokenize->add_option("DIR", flags->directory, "A model's directory, with tokenizer.json")->required();
+  tokenize->add_option("--text", flags->text, "The text; special tokens in it are themselves")->required();
+  tokenize->callback([flags, &selected] { selected = [flags] { return check_tokenize(*flags); }; });
+
+  CLI::App* adv = check->add_subcommand("advantages", "The advantages of rewards");
+  adv->add_option("FILE", flags->file, "{rewards, group_ids, norm: std | none | rloo | batch}")->required();
+  adv->callback([flags, &selected] { selected = [flags] { return check_advantages(*flags); }; });
+}
+
+}  // namespace weightcast

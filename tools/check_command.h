@@ -1,0 +1,10 @@
+#pragma once
+
+#include "tools/run_commands.h"
+
+namespace weightcast {
+
+/// Adds "check reward|tokenize|advantages": what a user compares with another framework, JSON in and out.
+void add_check_commands(CLI::App& app, CommandBody& selected);
+
+}  // namespace weightcast

@@ -1,0 +1,10 @@
+#include "tools/check_command.h"
+
+int main(int argc, char** argv) {
+  CLI::App app{"weightcast-train: the learner", "weightcast-train"};
+  app.require_subcommand(1);
+  app.set_version_flag("-V,--release", WEIGHTCAST_VERSION);
+  weightcast::CommandBody selected;
+  weightcast::add_check_commands(app, selected);
+  return weightcast::run_commands(app, selected, argc, argv);
+}

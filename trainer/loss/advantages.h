@@ -1,0 +1,27 @@
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace weightcast {
+
+/// How rewards become advantages. Within a group unless it says batch.
+enum class AdvantageNorm {
+  kStd,    ///< (r - mean) / (std + 1e-6), std with n - 1 (GRPO)
+  kNone,   ///< r - mean (Dr. GRPO)
+  kRloo,   ///< r - mean of the others
+  kBatch,  ///< (r - mean) / (std + 1e-6) over all rewards, whatever their groups
+};
+
+/// Errors: kInvalidArgument, with the nearest of std, none, rloo and batch.
+[[nodiscard]] Result<AdvantageNorm> parse_advantage_norm(std::string_view text);
+
+/// One advantage per reward; `group_ids[i]` is the group of `rewards[i]`. A group of one, or of equal rewards, gives 0
+/// exactly (kBatch: the batch). Errors: kInvalidArgument, if the lengths differ or a reward is not finite.
+[[nodiscard]] Result<std::vector<double>> advantages(std::span<const double> rewards,
+                                                     std::span<const std::size_t> group_ids, AdvantageNorm norm);
+
+}  // namespace weightcast
