@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <openssl/crypto.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -31,6 +32,8 @@ Status check_owner_only(const std::filesystem::path& path) {
 }
 
 }  // namespace
+
+void hide_memory() { ::prctl(PR_SET_DUMPABLE, 0); }
 
 Secret::~Secret() { OPENSSL_cleanse(text_.data(), text_.size()); }
 

@@ -33,4 +33,8 @@ class Secret {
 /// file or the new one, and nobody else could ever read it. Errors: those of fail_errno().
 [[nodiscard]] Status write_owner_only(const std::filesystem::path& path, std::string_view text);
 
+/// From now on this process leaves no core dump, and processes of the same user can neither read its memory nor trace
+/// it: it holds secrets.
+void hide_memory();
+
 }  // namespace weightcast

@@ -125,6 +125,7 @@ Result<JoinToken> read_token(const std::string& file) {
 }
 
 Status enroll_here(const KeysFlags& flags) {
+  hide_memory();
   PosixFileSystem files;
   const std::filesystem::path out = std::filesystem::absolute(flags.out);
   if (exists(files, out)) {
@@ -154,7 +155,12 @@ void add_keys_command(const Commands& commands) {
   const auto add = [&](const char* name, const char* what, Status (*body)(const KeysFlags&)) {
     CLI::App* command = keys->add_subcommand(name, what);
     command->add_option("--dir", flags->directory, "The authority's directory")->capture_default_str();
-    command->callback([flags, body, selected = &commands.selected] { *selected = [=] { return body(*flags); }; });
+    command->callback([flags, body, selected = &commands.selected] {
+      *selected = [=] {
+        hide_memory();
+        return body(*flags);
+      };
+    });
     return command;
   };
   const auto add_days = [&](CLI::App* command) {

@@ -2,7 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/security/cluster_keys.h"
@@ -155,6 +157,18 @@ TEST(NodeKeys, AKeyUnderAPassPhraseIsRefusedWithoutAsking) {
       "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMIGbMFcGCSqGSIb3DQEFDTBKMCkGCSqGSIb3DQEFDDAcBAhx\n"
       "-----END ENCRYPTED PRIVATE KEY-----\n";
   EXPECT_EQ(parse_node_keys(text, "f", 0).error().code, Errc::kCorrupt);
+}
+
+TEST(HideMemory, LeavesNoCoreDump) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    hide_memory();
+    ::_exit(::prctl(PR_GET_DUMPABLE) == 0 ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 }  // namespace

@@ -43,6 +43,18 @@ Error listen_error(int error_number, const std::string& where) {
   return error;
 }
 
+/// Whether the program at the other end of a Unix socket is one to serve: of this process's user, or root's. The
+/// socket's mode says the same, but a mode can be changed, and a descriptor handed on.
+Status check_user(int fd) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return fail_errno(errno, Op::kReceive, "local");
+  if (peer.uid == ::geteuid() || peer.uid == 0) return {};
+  return fail(Errc::kNotAllowed, Op::kReceive,
+              fmt::format("process {} is of user {}, and this daemon of user {}; run it as the same user", peer.pid,
+                          peer.uid, ::geteuid()));
+}
+
 class SocketListener final : public Listener {
  public:
   SocketListener(const ConnectionContext& context, UniqueFd fd, Endpoint endpoint, std::string path,
@@ -76,7 +88,12 @@ class SocketListener final : public Listener {
         return pause(errno);
       }
       std::string host = "local";
-      if (path_.empty()) {
+      if (!path_.empty()) {
+        if (const Status allowed = check_user(fd.get()); !allowed.has_value()) {
+          tell(fmt::format("refused, local: {}: {}", path_, allowed.error().detail));
+          continue;
+        }
+      } else {
         configure_tcp(fd.get(), context_.socket, context_.uplink.rate());
         host = peer_address(fd.get()).endpoint().host;
       }
@@ -94,15 +111,18 @@ class SocketListener final : public Listener {
       UniqueFd(::accept4(fd_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)).reset();
       spare_ = spare_descriptor();
     }
-    const Instant now = context_.loop.now();
-    if (!told_at_ || now - *told_at_ >= kTellInterval) {
-      told_at_ = now;
-      log_warning("cannot accept a connection on {}: {}; trying again every {} ms",
-                  path_.empty() ? endpoint_.to_string() : path_, std::strerror(error_number),
-                  std::chrono::duration_cast<std::chrono::milliseconds>(kAcceptPause).count());
-    }
+    tell(fmt::format("cannot accept a connection on {}: {}; trying again every {} ms",
+                     path_.empty() ? endpoint_.to_string() : path_, std::strerror(error_number),
+                     std::chrono::duration_cast<std::chrono::milliseconds>(kAcceptPause).count()));
     watch_.watch(false, false);
-    pause_.arm(now + kAcceptPause);
+    pause_.arm(context_.loop.now() + kAcceptPause);
+  }
+
+  void tell(const std::string& text) {
+    const Instant now = context_.loop.now();
+    if (told_at_ && now - *told_at_ < kTellInterval) return;
+    told_at_ = now;
+    log_warning("{}", text);
   }
 
   ConnectionContext context_;

@@ -2,9 +2,14 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cstring>
 
 #include <algorithm>
 #include <ctime>
@@ -119,6 +124,34 @@ TEST(Listener, MayBeDestroyedByItsCallback) {
   Dial first(net.context(), (*listener)->endpoint(), store_in(one));
   Dial second(net.context(), (*listener)->endpoint(), store_in(two));
   EXPECT_TRUE(net.run_until([&] { return *listener == nullptr; }));
+}
+
+TEST_F(LocalSocket, AProgramOfAnotherUserIsNotServedWhateverTheSocketsMode) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  int served = 0;
+  const auto listener = Listener::local(net_.context(), path_, [&](std::unique_ptr<FrameConnection>) { ++served; });
+  ASSERT_TRUE(listener.has_value());
+  ASSERT_EQ(::chmod(path_.c_str(), 0777), 0);
+  ASSERT_EQ(::chmod(std::filesystem::path(path_).parent_path().c_str(), 0777), 0);
+  for (const uid_t user : {uid_t{65534}, uid_t{0}}) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      // System calls only. It ends with what the read gives: an end at once, or nothing yet.
+      sockaddr_un to{};
+      to.sun_family = AF_UNIX;
+      std::strncpy(to.sun_path, path_.c_str(), sizeof to.sun_path - 1);
+      const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
+      if (::setuid(user) != 0 || ::connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0) ::_exit(9);
+      pollfd ends{.fd = fd, .events = POLLIN, .revents = 0};
+      char byte = 0;
+      ::_exit(::poll(&ends, 1, 20'000) == 1 && ::read(fd, &byte, 1) == 0 ? 1 : 2);
+    }
+    int status = -1;
+    for (int turn = 0; turn < 3000 && ::waitpid(child, &status, WNOHANG) == 0; ++turn) net_.run_for(milliseconds(10));
+    ASSERT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), 1);
+    EXPECT_EQ(served, user == 0 ? 1 : 0);
+  }
 }
 
 TEST_F(LocalSocket, CarriesFramesAndBelongsToItsOwner) {
