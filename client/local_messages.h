@@ -98,6 +98,15 @@ struct StatusRequest {
   static void fields(M&, F&&) {}
 };
 
+struct Refusals {
+  std::string reason;
+  std::uint64_t count = 0;
+  template <typename M, typename F>
+  static void fields(M& m, F&& f) {
+    f(1, m.reason), f(2, m.count);
+  }
+};
+
 struct NodeStatus {
   std::string name, role;
   std::uint64_t version = 0;
@@ -117,6 +126,7 @@ struct NodeStatus {
   double first_sent_s = 0;
   std::uint64_t keys_expire_unix_s = 0;
   bool earlier_run = false;
+  std::vector<Refusals> refused;
   template <typename M, typename F>
   static void fields(M& m, F&& f) {
     f(1, m.name), f(2, m.role), f(3, m.version), f(4, m.parent), f(5, m.children), f(6, m.score), f(7, m.address);
@@ -124,7 +134,7 @@ struct NodeStatus {
     f(12, m.receive_bytes_per_s), f(13, m.uplink_bytes_per_s), f(14, m.downlink_bytes_per_s), f(15, m.bytes_received);
     f(16, m.bytes_sent), f(17, m.peer_id), f(18, m.last_error), f(19, m.standing), f(20, m.transfer_s);
     f(21, m.finish_s), f(22, m.switch_s), f(23, m.encode_s), f(24, m.payload), f(25, m.payload_bytes);
-    f(26, m.first_sent_s), f(27, m.keys_expire_unix_s), f(28, m.earlier_run);
+    f(26, m.first_sent_s), f(27, m.keys_expire_unix_s), f(28, m.earlier_run), f(29, m.refused);
   }
 };
 

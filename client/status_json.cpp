@@ -9,6 +9,8 @@ namespace weightcast::client {
 std::string to_json(const StatusReply& status) {
   nlohmann::json nodes = nlohmann::json::array();
   for (const NodeStatus& node : status.nodes) {
+    nlohmann::json refused = nlohmann::json::object();
+    for (const Refusals& one : node.refused) refused[one.reason] = one.count;
     nodes.push_back({{"name", node.name},
                      {"role", node.role},
                      {"peer_id", node.peer_id},
@@ -36,6 +38,7 @@ std::string to_json(const StatusReply& status) {
                      {"first_sent_s", node.first_sent_s},
                      {"keys_expire_unix_s", node.keys_expire_unix_s},
                      {"earlier_run", node.earlier_run},
+                     {"refused", std::move(refused)},
                      {"last_error", node.last_error}});
   }
   return json_text({{"run", status.run_id},

@@ -190,6 +190,7 @@ class Simulation final : private NetworkHandler {
   void perform(NodeIndex, action::TakeRevocations&) {}
   void perform(NodeIndex, action::Enroll&) {}
   void perform(NodeIndex node, action::CheckChunk& check);
+  void perform(NodeIndex node, action::Refused& refused);
   void perform(NodeIndex node, action::Log& log);
   void start_disk_work(Instant due, DiskOperation operation);
   [[nodiscard]] LinkIndex link_of(NodeIndex node, ConnId conn) const;

@@ -222,6 +222,11 @@ void Simulation::perform(NodeIndex node, action::CheckChunk& check) {
   start_disk_work(now_, operation);
 }
 
+void Simulation::perform(NodeIndex node, action::Refused& refused) {
+  action::Log log = action::warning(fmt::format("refused ({}): {}", to_string(refused.reason), refused.why.message()));
+  perform(node, log);
+}
+
 void Simulation::perform(NodeIndex node, action::Log& log) {
   if (options_.log) options_.log(now_ - Instant{}, node, log);
   remember(node, std::move(log.text));

@@ -221,6 +221,7 @@ TEST_F(Trust, AMachineEnrolsByATokenAndJoins) {
   const Ran ran = enroll(cluster, once, cluster.address("origin"), file, {"--name", "new-1"});
   ASSERT_EQ(ran.status, 0) << ran.err;
   EXPECT_THAT(cluster.log("origin"), HasSubstr("worker new-1 is enrolled"));
+  EXPECT_THAT(cluster.log("origin"), ::testing::Not(HasSubstr(once.substr(0, 83))));
   // Beside one whose keys were copied, as its parent or its child.
   cluster.start_worker("a");
   cluster.start_worker("new-1", {"--keys", file});
@@ -265,6 +266,35 @@ TEST_F(Trust, AnOriginEnrolsNobodyUnlessItIsTold) {
   const Ran ran = enroll(cluster, token.out, cluster.address("origin"), cluster.temp().file("new.pem"));
   EXPECT_EQ(ran.status, 1);
   EXPECT_THAT(ran.err, HasSubstr("--enroll"));
+}
+
+TEST_F(Trust, EachRefusalIsCountedAndLogged) {
+  const ClusterKeys other;
+  cluster.start_origin({"--enroll", keys.directory()});
+  cluster.start_worker("a");
+  const auto refused = [&](const std::string& node, const char* reason) {
+    return cluster.self(node).at("refused").value(reason, 0u);
+  };
+  const auto counts = [&](const std::string& node, const char* reason) {
+    return Cluster::eventually([&] { return refused(node, reason) > 0; });
+  };
+  EXPECT_EQ(cluster.self("origin").at("refused"), nlohmann::json::object());
+  launch_worker(cluster, "stranger", cluster.address("origin"), {"--keys", other.issue("stranger")});
+  EXPECT_TRUE(counts("origin", "handshake"));
+  EXPECT_TRUE(counts("stranger", "handshake")) << "nor does it take that origin for its own";
+  EXPECT_TRUE(logs(cluster, "origin", "refused, handshake: 127.0.0.1:"));
+  launch_worker(cluster, "lost", cluster.address("a"), {});
+  EXPECT_TRUE(counts("lost", "identity"));
+  EXPECT_TRUE(logs(cluster, "lost", "refused, identity: worker a at 127.0.0.1:"));
+  const std::string guess =
+      to_text(JoinToken{.authority = key_id(X509_get0_pubkey(keys.origin().authority.get()))}).text();
+  EXPECT_EQ(enroll(cluster, guess, cluster.address("origin"), cluster.temp().file("x.pem")).status, 1);
+  EXPECT_TRUE(counts("origin", "enrolment"));
+  keys.revoke("a");
+  EXPECT_TRUE(counts("origin", "revoked"));
+  EXPECT_TRUE(logs(cluster, "origin", "refused, revoked: worker a at 127.0.0.1:"));
+  EXPECT_TRUE(counts("origin", "certificate")) << "it dials again";
+  EXPECT_TRUE(logs(cluster, "origin", "refused, certificate: 127.0.0.1:"));
 }
 
 TEST_F(Trust, LogAndStatusWarnBeforeKeysExpire) {

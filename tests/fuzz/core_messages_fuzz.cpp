@@ -351,6 +351,7 @@ class Harness {
   void perform(const action::FollowRun&) {}
   void perform(const action::TakeRevocations&) {}
   void perform(const action::Enroll&) {}
+  void perform(const action::Refused&) {}
   void perform(const action::Log&) {}
 
   void note_extent(const Manifest& manifest) {

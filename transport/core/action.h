@@ -14,6 +14,7 @@
 #include "proto/wire.pb.h"
 #include "transport/core/chunk_set.h"
 #include "transport/core/manifest.h"
+#include "transport/core/refusal.h"
 
 namespace weightcast {
 
@@ -116,6 +117,13 @@ struct CheckChunk {
   ChunkIndex chunk{};
 };
 
+/// A peer is turned away. For the audit log; the connection is closed by another action, if it is.
+struct Refused {
+  ConnId conn{};
+  Refusal reason{};
+  Error why;
+};
+
 /// Something that a person may want to read.
 struct Log {
   enum class Level : std::uint8_t { kInfo, kWarning } level = Level::kInfo;
@@ -135,7 +143,7 @@ struct EnrolledWorker {
 using Action = std::variant<action::Connect, action::Send, action::SendChunk, action::Close, action::BeginPayload,
                             action::GrowPayload, action::PutDigestPart, action::StoreChunk, action::FinishPayload,
                             action::DiscardPayload, action::MakePatch, action::FollowRun, action::TakeRevocations,
-                            action::Enroll, action::CheckChunk, action::Log>;
+                            action::Enroll, action::Refused, action::CheckChunk, action::Log>;
 
 /// What a core wants done, first in, first out. All parts of a core share one queue.
 class ActionQueue {

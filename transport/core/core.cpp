@@ -53,7 +53,9 @@ Status Core::check_hello(ConnId conn, const wire::Hello& hello) const {
 }
 
 void Core::handle_hello(ConnId conn, const wire::Hello& hello) {
-  if (const Status fits = check_hello(conn, hello); !fits.has_value()) return refuse(conn, fits.error());
+  if (const Status fits = check_hello(conn, hello); !fits.has_value()) {
+    return refuse(conn, fits.error(), fits.error().op == Op::kVerify ? Refusal::kIdentity : Refusal::kMessage);
+  }
   unidentified_.erase(conn);
   uploads_.handle_hello(conn, {child_id(hello), hello.name().substr(0, kNameBytesMax)});
 }
@@ -64,8 +66,8 @@ void Core::close(ConnId conn, const Error& why) {
   forget(conn);
 }
 
-void Core::refuse(ConnId conn, const Error& why) {
-  actions_.push(action::warning(fmt::format("closing a connection: {}", why.message())));
+void Core::refuse(ConnId conn, const Error& why, Refusal reason) {
+  actions_.push(action::Refused{conn, reason, why});
   close(conn, why);
 }
 
@@ -84,7 +86,8 @@ void Core::handle_chunk_checked(Instant now, PayloadId payload, ChunkIndex chunk
 
 void Core::handle_timeout(Instant now) {
   for (const ConnId conn : unidentified_.overdue(now)) {
-    refuse(conn, fail(Errc::kTimedOut, Op::kReceive, "neither Join nor Hello came in time on this connection"));
+    refuse(conn, fail(Errc::kTimedOut, Op::kReceive, "neither Join nor Hello came in time on this connection"),
+           Refusal::kSilent);
   }
   uploads_.handle_timeout(now);
 }

@@ -78,8 +78,8 @@ class Core {
   void handle_child_message(Instant now, ConnId conn, const wire::Message& message, std::string_view greeting);
   /// Says why, and closes. The connection is gone.
   void close(ConnId conn, const Error& why);
-  /// The same for what the peer did wrong: that is logged, too.
-  void refuse(ConnId conn, const Error& why);
+  /// The same for what the peer did wrong: the audit log tells it.
+  void refuse(ConnId conn, const Error& why, Refusal reason = Refusal::kMessage);
   /// The number of the child that says hello; by default its own word.
   [[nodiscard]] virtual PeerId child_id(const wire::Hello& hello) const { return PeerId{hello.peer_id()}; }
   /// The connection of a child, or an unidentified one, is gone.

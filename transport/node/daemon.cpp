@@ -158,6 +158,7 @@ std::uint64_t host_entropy() {
 Status run_daemon(DaemonConfig config) {
   std::shared_ptr<TlsContext> tls;
   if (!config.keys.empty()) {
+    hide_memory();
     WC_ASSIGN(NodeKeys keys, read_node_keys(config.keys, unix_now_s()));
     WC_TRY(fit_to_keys(config, keys));
     config.keys_expire_unix_s = keys.info.not_after_unix_s;
@@ -193,7 +194,8 @@ Status run_daemon(DaemonConfig config) {
     node->go_by(tls->revocations());
     node->on_revocations([&](const std::string& list) {
       const Status taken = revocations->take(list);
-      if (!taken.has_value()) log_warning("revoked keys, from the origin: {}", taken.error().message());
+      if (taken.has_value()) return;
+      node->audit().note(loop.now(), Refusal::kRevocations, std::nullopt, config.origin->host, taken.error());
     });
   };
   if (tls) {

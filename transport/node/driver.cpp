@@ -16,7 +16,11 @@ constexpr std::size_t kReceiveBudgetBytes = 32 * kMiB;
 constexpr std::size_t kAcceptedControlBytesMax = kMiB;
 // A name, an address, a list of what is held.
 constexpr std::size_t kUnidentifiedControlBytesMax = 4 * kKiB;
-constexpr Duration kRefusalTellInterval = std::chrono::seconds(10);
+
+/// Of a connection that ended: whether the peer's bytes were the reason.
+bool is_malformed(const Error& why) {
+  return why.code == Errc::kCorrupt || (why.code == Errc::kTooLarge && why.op != Op::kSend);
+}
 
 }  // namespace
 
@@ -65,13 +69,16 @@ void Driver::introduce(ConnId conn) {
 
 bool Driver::admit(ConnId conn, const std::string& host) {
   if (const Status status = admission_.admit(conn, host); !status.has_value()) {
-    tell_refused(status.error());
+    audit_.note(loop_.now(), Refusal::kCrowded, std::nullopt, host, status.error());
     return false;
   }
   if (const auto crowded_out = admission_.crowded_out()) {
+    const Error why = fail(Errc::kBusy, Op::kReceive, "too many connections have not said who they are");
+    if (const auto peer = peers_.find(*crowded_out); peer != peers_.end() && peer->second.connection) {
+      audit_.note(loop_.now(), Refusal::kCrowded, std::nullopt, peer->second.connection->peer_host(), why);
+    }
     peers_.erase(*crowded_out);  // at once, and without a word: there may be thousands
-    core_.handle_closed(loop_.now(), *crowded_out,
-                        fail(Errc::kBusy, Op::kReceive, "too many connections have not said who they are"));
+    core_.handle_closed(loop_.now(), *crowded_out, why);
   }
   return true;
 }
@@ -87,7 +94,8 @@ void Driver::refuse_peers(const std::function<bool(const PeerIdentity&)>& is_ref
     if (peer == peers_.end()) continue;
     const Error why = fail(Errc::kNotAllowed, Op::kVerify,
                            fmt::format("the keys of {} are revoked", peer->second.connection->peer()->name));
-    log_warning("closing a connection: {}", why.detail);
+    const FrameConnection& connection = *peer->second.connection;
+    audit_.note(loop_.now(), Refusal::kRevoked, connection.peer(), connection.peer_host(), why);
     peer->second.connection->send_control(bye_of(why).SerializeAsString());
     peer->second.connection->close();
     drop(conn);
@@ -96,13 +104,9 @@ void Driver::refuse_peers(const std::function<bool(const PeerIdentity&)>& is_ref
   pump();
 }
 
-void Driver::tell_refused(const Error& why) {
-  ++refused_;
-  const Instant now = loop_.now();
-  if (refusal_told_at_ && now - *refusal_told_at_ < kRefusalTellInterval) return;
-  log_warning("{} connections refused, the last one {}", refused_, why.detail);
-  refusal_told_at_ = now;
-  refused_ = 0;
+void Driver::note_handshake(const std::string& host, const Error& why) {
+  const Refusal reason = why.op == Op::kVerify ? Refusal::kCertificate : Refusal::kHandshake;
+  audit_.note(loop_.now(), reason, std::nullopt, host, why);
 }
 
 void Driver::handle_first_message(ConnId conn, const wire::Message& message) {
@@ -135,8 +139,16 @@ void Driver::adopt(ConnId conn, std::unique_ptr<FrameConnection> connection) {
   handlers.on_closed = [this, conn](const Error& why) {
     const auto peer = peers_.find(conn);
     const bool known = peer == peers_.end() || peer->second.introduced;
+    if (peer != peers_.end() && peer->second.connection) {
+      const FrameConnection& ended = *peer->second.connection;
+      if (!known) {
+        note_handshake(ended.peer_host(), why);
+      } else if (is_malformed(why)) {
+        audit_.note(loop_.now(), Refusal::kMalformed, ended.peer(), ended.peer_host(), why);
+      }
+    }
     drop(conn);
-    if (!known) return tell_refused(why);  // in the handshake: the core has never heard of it
+    if (!known) return;  // in the handshake: the core has never heard of it
     core_.handle_closed(loop_.now(), conn, why);
     pump();
   };
@@ -183,9 +195,11 @@ void Driver::perform(Action action) {
 
 void Driver::perform(action::Connect connect) {
   const ConnId conn = connect.conn;
-  peers_[conn].attempt =
-      network_.dial({connect.host, connect.port}, [this, conn](Result<std::unique_ptr<FrameConnection>> made) {
+  peers_[conn].attempt = network_.dial(
+      {connect.host, connect.port}, [this, conn, target = connect.host](Result<std::unique_ptr<FrameConnection>> made) {
         if (!made.has_value()) {
+          // Whoever answered there is not of this cluster, or says that this node is not.
+          if (made.error().code == Errc::kNotAllowed) note_handshake(target, made.error());
           drop(conn);
           core_.handle_closed(loop_.now(), conn, made.error());
         } else {
@@ -363,6 +377,13 @@ void Driver::perform(action::TakeRevocations take) {
 void Driver::perform(action::Enroll enroll) {
   WC_CHECK(enroll_ != nullptr);
   enroll_(std::move(enroll));
+}
+
+void Driver::perform(const action::Refused& refused) {
+  const auto peer = peers_.find(refused.conn);
+  if (peer == peers_.end() || !peer->second.connection) return;
+  const FrameConnection& connection = *peer->second.connection;
+  audit_.note(loop_.now(), refused.reason, connection.peer(), connection.peer_host(), refused.why);
 }
 
 void Driver::perform(const action::Log& log) {

@@ -11,6 +11,7 @@
 #include "transport/io/net/network.h"
 #include "transport/io/net/send_order.h"
 #include "transport/io/store/store.h"
+#include "transport/node/audit.h"
 
 namespace weightcast {
 
@@ -55,6 +56,9 @@ class Driver {
   /// Runs `observer` after each pump(), for whoever waits for a change (the local API).
   void on_change(std::function<void()> observer) { observer_ = std::move(observer); }
 
+  /// Whom this node has turned away.
+  [[nodiscard]] const Audit& audit() const { return audit_; }
+  [[nodiscard]] Audit& audit() { return audit_; }
   [[nodiscard]] std::uint64_t chunk_bytes_sent() const { return chunk_bytes_sent_; }
   /// Of chunks that are on their way to the disk.
   [[nodiscard]] std::uint64_t storing_bytes() const { return storing_bytes_; }
@@ -85,6 +89,7 @@ class Driver {
   void perform(action::TakeRevocations take);
   void perform(action::Enroll enroll);
   void perform(const action::CheckChunk& check);
+  void perform(const action::Refused& refused);
   void perform(const action::Log& log);
 
   void adopt(ConnId conn, std::unique_ptr<FrameConnection> connection);
@@ -92,7 +97,8 @@ class Driver {
   [[nodiscard]] bool admit(ConnId conn, const std::string& host);
   /// The core hears of an accepted connection: at once, or when the handshake has told who the peer is.
   void introduce(ConnId conn);
-  void tell_refused(const Error& why);
+  /// A connection of a peer that has not been introduced has failed.
+  void note_handshake(const std::string& host, const Error& why);
   /// What came first on a connection that others made; the core may have refused it.
   void handle_first_message(ConnId conn, const wire::Message& message);
   void drop(ConnId conn);
@@ -114,8 +120,7 @@ class Driver {
   Instant timer_due_{};  // while it is armed
   ReceiveBudget receive_budget_;
   Admission admission_;
-  std::uint64_t refused_ = 0;  // connections, since it was told
-  std::optional<Instant> refusal_told_at_;
+  Audit audit_;
   std::map<ConnId, Peer> peers_;
   std::function<void()> observer_;
   std::function<void(PayloadId)> make_patch_;

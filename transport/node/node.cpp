@@ -71,6 +71,16 @@ void Node::go_by(const Revocations& revoked) {
   });
 }
 
+void Node::add_refusals(local::NodeStatus& self) const {
+  for (std::size_t i = 0; i < kRefusalNames.size(); ++i) {
+    const auto reason = static_cast<Refusal>(i);
+    if (driver_->audit().count(reason) == 0) continue;
+    local::Refusals* refused = self.add_refused();
+    refused->set_reason(std::string(to_string(reason)));
+    refused->set_count(driver_->audit().count(reason));
+  }
+}
+
 local::VersionsReply Node::versions() {
   local::VersionsReply reply;
   for (const StoredVersion& stored : store_->versions()) {

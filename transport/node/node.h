@@ -37,6 +37,7 @@ class Node : public LocalService {
 
   /// From now on `revoked` counts: closes the connections of those on it. An origin tells its workers of it.
   void go_by(const Revocations& revoked);
+  [[nodiscard]] Audit& audit() { return driver_->audit(); }
   /// As Driver::on_revocations().
   void on_revocations(std::function<void(const std::string& list)> take) { driver_->on_revocations(std::move(take)); }
 
@@ -53,6 +54,8 @@ class Node : public LocalService {
   std::optional<local::VersionPreparing> preparing() override;
 
  protected:
+  /// What status tells of the peers that this node has turned away.
+  void add_refusals(local::NodeStatus& self) const;
   [[nodiscard]] virtual Core& mutable_core() = 0;
   virtual void tell_core(const Revocations& revoked) = 0;
   /// Why it does not do what it is there for, yet or now; "" if it does.

@@ -237,9 +237,10 @@ void OriginCore::register_member(Instant now, Member& member, ConnId conn, const
 
 void OriginCore::handle_join(Instant now, ConnId conn, const wire::Join& join) {
   if (const Status ok = check_join(now, conn, join); !ok.has_value()) {
-    actions_.push(action::warning(
-        fmt::format("refusing worker '{}': {}", printable(cut_text(join.name(), kNameBytesMax)), ok.error().detail)));
-    return close(conn, ok.error());
+    const Refusal reason = ok.error().op == Op::kVerify              ? Refusal::kIdentity
+                           : ok.error().code == Errc::kAlreadyExists ? Refusal::kNameTaken
+                                                                     : Refusal::kMessage;
+    return refuse(conn, ok.error(), reason);
   }
   Member& member = members_.by_name(join.name());
   if (member.connected()) actions_.push(action::Close{member.conn});
@@ -326,7 +327,9 @@ void OriginCore::handle_heartbeat(Instant now, Member& member, const wire::Heart
 
 void OriginCore::handle_enroll(ConnId conn, const wire::Enroll& request) {
   const std::optional<PeerIdentity>& peer = unidentified_.peer(conn);
-  const auto refuse_it = [&](Errc code, std::string why) { refuse(conn, fail(code, Op::kVerify, std::move(why))); };
+  const auto refuse_it = [&](Errc code, std::string why) {
+    refuse(conn, fail(code, Op::kVerify, std::move(why)), Refusal::kEnrolment);
+  };
   if (!peer) return refuse_it(Errc::kNotAllowed, "enrolment needs encryption: start the origin with --keys");
   if (peer->role != Role::kStranger) return refuse_it(Errc::kNotAllowed, "this connection has a certificate");
   if (request.protocol() != kProtocolVersion) {
@@ -344,7 +347,7 @@ void OriginCore::handle_enrolled(ConnId conn, const Result<EnrolledWorker>& enro
   if (enrolling_.erase(conn) == 0 || !unidentified_.contains(conn)) return;
   if (!enrolled.has_value()) {
     const Error& why = enrolled.error();
-    if (why.op == Op::kVerify) return refuse(conn, why);
+    if (why.op == Op::kVerify) return refuse(conn, why, Refusal::kEnrolment);
     actions_.push(action::warning("a machine could not be enrolled: " + why.message()));
     return close(conn, fail(Errc::kIo, Op::kVerify, "this origin cannot enrol now; its log says why"));
   }

@@ -55,7 +55,7 @@ void WorkerCore::stop(std::string_view reason) {
 
 void WorkerCore::handle_connected(Instant now, ConnId conn, const std::optional<PeerIdentity>& peer) {
   if (const Status expected = check_dialled(conn, peer); !expected.has_value()) {
-    actions_.push(action::warning(fmt::format("closing a connection: {}", expected.error().message())));
+    actions_.push(action::Refused{conn, Refusal::kIdentity, expected.error()});
     actions_.push(action::Close{conn});
     return handle_closed(now, conn, expected.error());
   }
