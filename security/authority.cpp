@@ -15,10 +15,7 @@ namespace {
 
 using Path = Authority::Path;
 
-constexpr std::int64_t kDay_s = 86'400;
 constexpr std::int64_t kAuthorityDays = 3650;
-// Hosts whose clocks are behind take a fresh certificate, too.
-constexpr std::int64_t kClockSkew_s = 3600;
 // A file's name has 255 bytes at most, a node's may have as many.
 constexpr std::size_t kStemBytesMax = 200;
 // So that not every token needs an enrolment key of its own.

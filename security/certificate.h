@@ -11,6 +11,10 @@
 
 namespace weightcast {
 
+inline constexpr std::int64_t kDay_s = 86'400;
+/// A certificate counts from so long before its issue: hosts whose clocks are behind take it, too.
+inline constexpr std::int64_t kClockSkew_s = 3600;
+
 /// The use that a certificate allows of its key.
 enum class KeyUse : std::uint8_t {
   kAuthority,  ///< sign certificates and the list of revoked ones

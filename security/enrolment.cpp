@@ -13,9 +13,6 @@
 namespace weightcast {
 namespace {
 
-constexpr std::int64_t kDay_s = 86'400;
-constexpr std::int64_t kClockSkew_s = 3600;
-
 /// The public key of a request whose sender has proven to have the private one.
 Result<UniqueKey> key_of(const std::string& request) {
   const auto corrupt = [](std::string_view why) {

@@ -11,7 +11,7 @@
 namespace weightcast {
 
 /// How long before its end a certificate's expiry is warned of.
-inline constexpr std::int64_t kExpiryWarning_s = 30 * 86'400;
+inline constexpr std::int64_t kExpiryWarning_s = 30 * kDay_s;
 
 /// What one node needs to prove itself and to check others: its private key and certificate and the authority's
 /// certificate; an origin's also the key that signs manifests. Invariant: each private key is its certificate's, and
