@@ -127,6 +127,7 @@ struct NodeStatus {
   std::uint64_t keys_expire_unix_s = 0;
   bool earlier_run = false;
   std::vector<Refusals> refused;
+  std::uint64_t manifests_refused = 0;
   template <typename M, typename F>
   static void fields(M& m, F&& f) {
     f(1, m.name), f(2, m.role), f(3, m.version), f(4, m.parent), f(5, m.children), f(6, m.score), f(7, m.address);
@@ -135,6 +136,7 @@ struct NodeStatus {
     f(16, m.bytes_sent), f(17, m.peer_id), f(18, m.last_error), f(19, m.standing), f(20, m.transfer_s);
     f(21, m.finish_s), f(22, m.switch_s), f(23, m.encode_s), f(24, m.payload), f(25, m.payload_bytes);
     f(26, m.first_sent_s), f(27, m.keys_expire_unix_s), f(28, m.earlier_run), f(29, m.refused);
+    f(30, m.manifests_refused);
   }
 };
 

@@ -39,6 +39,7 @@ std::string to_json(const StatusReply& status) {
                      {"keys_expire_unix_s", node.keys_expire_unix_s},
                      {"earlier_run", node.earlier_run},
                      {"refused", std::move(refused)},
+                     {"manifests_refused", node.manifests_refused},
                      {"last_error", node.last_error}});
   }
   return json_text({{"run", status.run_id},

@@ -9,7 +9,7 @@
 namespace weightcast {
 
 /// Bounds of every length that another process can send. The receiver refuses a larger one before it takes memory.
-inline constexpr std::uint32_t kProtocolVersion = 5;
+inline constexpr std::uint32_t kProtocolVersion = 6;
 /// The greatest version that can be published. Negative numbers that were converted to unsigned ones lie above it.
 inline constexpr Version kVersionMax{(std::uint64_t{1} << 63) - 1};
 inline constexpr std::size_t kControlBytesMax = 4 * kMiB;
@@ -25,6 +25,8 @@ inline constexpr std::size_t kAncestorsMax = 16;
 inline constexpr std::size_t kReasonBytesMax = 1024;
 /// A list of revoked certificates: some 50 bytes for each.
 inline constexpr std::size_t kRevocationsBytesMax = kMiB;
+inline constexpr std::size_t kSignatureBytesMax = 64;
+inline constexpr std::size_t kCertificateBytesMax = 4 * kKiB;
 /// Payloads that a worker names when it joins.
 inline constexpr std::size_t kHeldMax = 64;
 

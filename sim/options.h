@@ -68,6 +68,7 @@ struct NodeOptions {
   std::uint32_t leaves = 0;      ///< how many workers forward nothing: the last ones
   std::uint32_t versions_kept = 2;
   std::uint32_t anchor_interval = 16;
+  bool origin_lies = false;  ///< its signatures do not hold; workers then take nothing
 };
 
 /// A chunk that has reached a node.

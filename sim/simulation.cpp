@@ -26,6 +26,7 @@ Simulation::Simulation(const SimOptions& options)
     : options_(options),
       random_(options.seed),
       network_(options.network, options.workers + 1, random_, events_, *this) {
+  signer_->lie(options.nodes.origin_lies);
   for (NodeIndex node = 0; node <= options_.workers; ++node) {
     Node& made = nodes_.emplace_back(options_.disk);
     made.clock_offset = random_.duration(std::chrono::seconds(1), std::chrono::hours(1));
@@ -159,6 +160,7 @@ void Simulation::start_node(NodeIndex index) {
     config.versions_kept = options_.nodes.versions_kept;
     config.streams = options_.nodes.streams;
     config.timeouts = options_.timeouts;
+    config.trust = trust_;
     config.unpack_bytes_per_s = options_.patches.unpack_bytes_per_s;
     if (options_.configure_worker) options_.configure_worker(index, config);
     node.identity = identity_of(index, config.name);

@@ -14,6 +14,7 @@
 #include "sim/network.h"
 #include "sim/options.h"
 #include "sim/payload_map.h"
+#include "sim/stand_in_keys.h"
 #include "transport/core/origin/origin_core.h"
 #include "transport/core/worker/worker_core.h"
 
@@ -72,7 +73,7 @@ class Simulation final : private NetworkHandler {
   /// Stands for the bytes of a payload, which do not exist.
   struct Payload {
     std::shared_ptr<const Manifest> manifest;  // of the complete payload
-    std::vector<Checksum> digests;
+    std::vector<ContentDigest> digests;
     bool complete = false;          // in the origin's store
     std::uint32_t made_chunks = 0;  // so far; all of one that is complete
   };
@@ -164,7 +165,7 @@ class Simulation final : private NetworkHandler {
   void handle_grow_patch(PayloadId id, std::uint32_t growth);
   void start_growth(PayloadId id, std::uint32_t growth);
   /// What there is of a payload by now.
-  [[nodiscard]] static MadePayload so_far(const Payload& payload);
+  [[nodiscard]] MadePayload so_far(const Payload& payload) const;
   void resume(NodeIndex node);
   void read_on(NodeIndex node);
   [[nodiscard]] bool everyone_done();
@@ -220,6 +221,9 @@ class Simulation final : private NetworkHandler {
   Random random_;
   EventQueue events_;
   Network network_;
+  std::shared_ptr<StandInSigner> signer_ = std::make_shared<StandInSigner>();
+  const ManifestAuthor author_{RunId{1}, signer_};
+  const std::shared_ptr<const ManifestTrust> trust_ = std::make_shared<StandInTrust>();
   std::deque<Node> nodes_;
   std::map<PayloadId, Payload> payloads_;
   std::deque<Event> due_now_;  // of disks that take no time: these follow the event at hand, before all others

@@ -50,7 +50,7 @@ void Simulation::handle_disk(const Event& event) {
     case DiskWork::kGrowPatch:
     case DiskWork::kTakeOver: return;
     case DiskWork::kCheck: {
-      const Checksum& digest = payload.digests[operation.chunk.value];
+      const ContentDigest& digest = payload.digests[operation.chunk.value];
       const bool rotten = node.troubles.rotten.contains({id, operation.chunk});
       node.core->handle_chunk_checked(local(index), id, operation.chunk, rotten ? wrong(digest) : digest);
       break;

@@ -51,7 +51,7 @@ void Simulation::on_chunk(NodeIndex node, ConnId conn, PayloadId id, ChunkIndex 
     options_.on_delivery({network_.other_end(link_of(node, conn), node), node, id, chunk, damaged});
   }
   if (!damaged && has_intact(nodes_[node], id, chunk)) ++result_.chunks_delivered_twice;
-  const Checksum& digest = payload.digests[chunk.value];
+  const ContentDigest& digest = payload.digests[chunk.value];
   nodes_[node].core->handle_chunk(
       local(node), conn,
       {id, chunk, payload.manifest->chunk_size(chunk), damaged ? wrong(digest) : digest, stand_in(damaged)});

@@ -4,10 +4,11 @@
 namespace weightcast::sim {
 namespace {
 
-Checksum digest_of_chunk(PayloadId payload, ChunkIndex chunk) {
+template <typename Digest>
+Digest stand_in_digest(PayloadId payload, ChunkIndex chunk) {
   Random random(payload.version.value * 0x100000001b3 ^ std::hash<PayloadId>()(payload) ^ chunk.value);
-  Checksum digest;
-  for (std::size_t i = 0; i < Checksum::kBytes; i += 8) {
+  Digest digest;
+  for (std::size_t i = 0; i < Digest::kBytes; i += 8) {
     const std::uint64_t word = random.next();
     std::copy_n(reinterpret_cast<const std::byte*>(&word), 8, digest.bytes.begin() + static_cast<std::ptrdiff_t>(i));
   }
@@ -28,13 +29,14 @@ std::uint32_t chunks_after(const Manifest& whole, std::uint32_t growth, std::uin
 
 }  // namespace
 
-MadePayload Simulation::so_far(const Payload& payload) {
+MadePayload Simulation::so_far(const Payload& payload) const {
   MadePayload made{nullptr, {payload.digests.begin(), payload.digests.begin() + payload.made_chunks}};
   Manifest open = *payload.manifest;
   open.open = true;
   open.expected_bytes = std::exchange(open.payload_bytes, std::uint64_t{payload.made_chunks} * open.chunk_bytes);
   open.part_digests.resize(payload.made_chunks / open.part_chunks);
   if (open.kind == PayloadKind::kFull) open.snapshot_digest = {};
+  author_.sign(open);
   made.manifest = std::make_shared<const Manifest>(std::move(open));
   return made;
 }
@@ -122,11 +124,12 @@ Simulation::Payload& Simulation::payload_of_size(PayloadId id, std::uint64_t byt
   manifest.payload_bytes = bytes;
   manifest.chunk_bytes = chunk_bytes;
   manifest.files.push_back({"model.safetensors", options_.payload_bytes});
-  manifest.snapshot_digest = digest_of_chunk(id.version, ChunkIndex{kNone});
+  manifest.snapshot_digest = stand_in_digest<Checksum>(id.version, ChunkIndex{kNone});
   for (std::uint32_t c = 0; c < manifest.chunk_count(); ++c) {
-    made->second.digests.push_back(digest_of_chunk(id, ChunkIndex{c}));
+    made->second.digests.push_back(stand_in_digest<ContentDigest>(id, ChunkIndex{c}));
   }
   manifest.part_digests = part_digests_of(made->second.digests, manifest.part_chunks);
+  author_.sign(manifest);
   made->second.made_chunks = manifest.chunk_count();
   made->second.manifest = std::make_shared<const Manifest>(std::move(manifest));
   return made->second;

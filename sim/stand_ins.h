@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include "base/checksum.h"
+#include "base/content_digest.h"
 #include "base/peer_identity.h"
 #include "sim/event_queue.h"
 #include "transport/core/action.h"
@@ -36,7 +36,7 @@ inline PeerIdentity identity_of(NodeIndex node, std::string name) {
   return identity;
 }
 
-inline Checksum wrong(Checksum digest) {
+inline ContentDigest wrong(ContentDigest digest) {
   digest.bytes[0] ^= std::byte{1};
   return digest;
 }

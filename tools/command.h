@@ -19,6 +19,7 @@ void add_keys_command(const Commands& commands);
 void add_patch_command(const Commands& commands);
 void add_publish_command(const Commands& commands);
 void add_status_command(const Commands& commands);
+void add_verify_command(const Commands& commands);
 void add_versions_command(const Commands& commands);
 void add_ready_command(const Commands& commands);
 void add_simulate_command(const Commands& commands);

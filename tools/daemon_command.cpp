@@ -13,6 +13,7 @@ struct DaemonFlags {
                     packing = "auto", disk = "auto", log_level = "info", snapshot_max;
   double hop_delay_ms = 0.5;
   double single_copy_wait_s = 60;
+  double version_age_max_s = 0;
   bool no_pace = false;
   DaemonConfig config;
 };
@@ -36,6 +37,7 @@ Status run(DaemonFlags flags) {
   }
   config.hop_delay = from_seconds(flags.hop_delay_ms / 1e3);
   config.single_copy_wait = from_seconds(flags.single_copy_wait_s);
+  config.version_age_max = from_seconds(flags.version_age_max_s);
   config.pace = !flags.no_pace;
   config.disk = flags.disk == "io_uring"  ? DiskBackend::kIoUring
                 : flags.disk == "threads" ? DiskBackend::kThreadPool
@@ -115,6 +117,10 @@ void add_daemon_command(const Commands& commands) {
   app->add_option("--allow-address", config.addresses_allowed,
                   "Hosts that workers may listen on, besides the one that they come from and those of their keys; with "
                   "* for any characters (origin)");
+  app->add_option("--version-age-max", flags->version_age_max_s,
+                  "Refuse versions that were published more seconds ago when they are announced; 0: any (workers)")
+      ->check(CLI::Range(0.0, 1e9))
+      ->capture_default_str();
   app->add_flag("--insecure", config.insecure,
                 "Plain TCP beyond loopback, too: everybody on the way can read and change it");
   app->add_option("--log-level", flags->log_level, "debug, info, warning or error")

@@ -14,5 +14,6 @@ int main(int argc, char** argv) {
   weightcast::add_patch_command(commands);
   weightcast::add_simulate_command(commands);
   weightcast::add_keys_command(commands);
+  weightcast::add_verify_command(commands);
   return weightcast::run_commands(app, selected, argc, argv);
 }

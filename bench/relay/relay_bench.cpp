@@ -32,7 +32,8 @@ Status receive_chunks(const UniqueFd& from, const std::function<Status(Bytes)>& 
       ended = n == 0;
     }
     const Bytes bytes = Bytes(chunk).first(filled);
-    if (checksum_of(bytes) == Checksum{}) return fail(Errc::kCorrupt, Op::kVerify, "a chunk of a plain stream");
+    if (content_digest_of(bytes) == ContentDigest{})
+      return fail(Errc::kCorrupt, Op::kVerify, "a chunk of a plain stream");
     WC_TRY(on_chunk(bytes));
   }
   return {};

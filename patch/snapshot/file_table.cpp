@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <unordered_set>
 
 #include "patch/snapshot/tensor.h"
@@ -19,6 +20,11 @@ Status check_file_name(std::string_view name) {
   if (name.find('/') != name.npos) return refuse("leads out of its directory");
   if (name.find('\0') != name.npos) return refuse("holds a NUL");
   return {};
+}
+
+bool is_kind_of_snapshot_file(std::string_view name) {
+  constexpr std::array<std::string_view, 5> kSuffixes{".safetensors", ".json", ".jinja", ".model", ".txt"};
+  return std::ranges::any_of(kSuffixes, [&](std::string_view suffix) { return name.ends_with(suffix); });
 }
 
 Result<FileTable> FileTable::make(std::vector<SnapshotFile> files) {

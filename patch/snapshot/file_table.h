@@ -34,6 +34,12 @@ struct FilePiece {
 /// kFileNameBytesMax, contains '/' or NUL, or begins with '.'. Errors: kInvalidArgument.
 [[nodiscard]] Status check_file_name(std::string_view name);
 
+/// What a snapshot's files may be, for people.
+inline constexpr std::string_view kSnapshotFileKinds = "*.safetensors, *.json, *.jinja, *.model and *.txt";
+/// Whether a file of this name may be part of a snapshot: weights, configuration or tokenizer. Other kinds may be code,
+/// or data that programs execute (*.py, *.bin, *.pt, *.pkl), and nothing publishes or receives them.
+[[nodiscard]] bool is_kind_of_snapshot_file(std::string_view name);
+
 /// A snapshot's files in order, and with them the *snapshot stream*: the concatenation of their bytes in that order.
 /// Invariant: every name is safe to create and unique; the stream's size is at most kSnapshotBytesMax.
 class FileTable {

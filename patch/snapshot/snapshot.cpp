@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kSingleName = "model.safetensors";
 constexpr const char* kIndexName = "model.safetensors.index.json";
-constexpr std::array<std::string_view, 4> kSidecarSuffixes{".json", ".jinja", ".model", ".txt"};
+constexpr std::string_view kWeightsSuffix = ".safetensors";
 
 /// Tensor name to the shard that holds it.
 using WeightMap = std::unordered_map<std::string, std::string>;
@@ -162,9 +162,8 @@ Result<std::vector<TensorInfo>> read_tensors(File& file, const FoundFile& found,
 }
 
 bool is_sidecar(const std::string& name) {
-  if (name.starts_with('.') || name == kIndexName) return false;
-  return std::any_of(kSidecarSuffixes.begin(), kSidecarSuffixes.end(),
-                     [&](std::string_view suffix) { return name.ends_with(suffix); });
+  if (name.starts_with('.') || name == kIndexName || name.ends_with(kWeightsSuffix)) return false;
+  return is_kind_of_snapshot_file(name);
 }
 
 /// A file that cannot be asked about is not one that is missing.
@@ -308,7 +307,7 @@ Result<SnapshotSource> SnapshotSource::open(FileSystem& files, const std::string
         if (const Status safe = check_file_name(shard); !safe.has_value()) {
           return refuse_index(index.found.path, Errc::kInvalidArgument, safe.error().detail);
         }
-        if (!shard.ends_with(".safetensors")) {
+        if (!shard.ends_with(kWeightsSuffix)) {
           return refuse_index(index.found.path, Errc::kInvalidArgument,
                               fmt::format("shard {} is not a .safetensors file", quoted_name(shard)));
         }

@@ -7,7 +7,7 @@
 #include <deque>
 #include <optional>
 
-#include "base/checksum.h"
+#include "base/content_digest.h"
 #include "sim/stand_ins.h"
 
 namespace weightcast::sim {
@@ -288,7 +288,7 @@ void Cables::Wire::drain(unsigned which) {
         }
         break;
       case Frame::Kind::kChunk:
-        handlers->on_chunk({frame.payload, frame.chunk, frame.bytes, checksum_of(frame.bytes->bytes())});
+        handlers->on_chunk({frame.payload, frame.chunk, frame.bytes, content_digest_of(frame.bytes->bytes())});
         break;
       case Frame::Kind::kEnd: return end(which, fail(Errc::kClosed, Op::kReceive, "the peer ended the connection"));
     }

@@ -183,7 +183,7 @@ class ForgetfulStore final : public Store {
     store_->begin(manifest, std::move(done));
   }
   void grow(const Manifest& manifest) override { store_->grow(manifest); }
-  void put_digest_part(PayloadId payload, std::uint32_t part, const std::vector<Checksum>& digests) override {
+  void put_digest_part(PayloadId payload, std::uint32_t part, const std::vector<ContentDigest>& digests) override {
     store_->put_digest_part(payload, part, digests);
   }
   void write_chunk(PayloadId payload, ChunkIndex chunk, BufferRef bytes, std::function<void(Status)> done) override {
@@ -202,7 +202,7 @@ class ForgetfulStore final : public Store {
                     std::function<void(Result<ImportTarget>)> done) override {
     store_->begin_import(version, std::move(files), std::move(done));
   }
-  void finish_import(const Manifest& manifest, const std::vector<Checksum>& chunk_digests,
+  void finish_import(const Manifest& manifest, const std::vector<ContentDigest>& chunk_digests,
                      std::function<void(Result<StoredVersion>)> done) override {
     store_->finish_import(manifest, chunk_digests, std::move(done));
   }
@@ -210,7 +210,7 @@ class ForgetfulStore final : public Store {
     store_->begin_patch(patch, std::move(done));
   }
   void grow_making(const Manifest& manifest) override { store_->grow_making(manifest); }
-  void finish_patch(const Manifest& manifest, const std::vector<Checksum>& chunk_digests,
+  void finish_patch(const Manifest& manifest, const std::vector<ContentDigest>& chunk_digests,
                     std::function<void(Status)> done) override {
     store_->finish_patch(manifest, chunk_digests, std::move(done));
   }

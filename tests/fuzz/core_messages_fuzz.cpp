@@ -177,7 +177,7 @@ class Harness {
         const std::uint32_t chunks = 1u + input.byte();
         const std::string list = list_of(input.byte());
         Manifest manifest = *manifest_of(version, chunks);
-        manifest.part_digests = {checksum_of(std::as_bytes(std::span(list)))};
+        manifest.part_digests = {content_digest_of(std::as_bytes(std::span(list)))};
         wire::Announce* announce = messages[0].mutable_announce();
         *announce->mutable_manifest() = manifest_to_wire(manifest);
         set_payload(*announce->mutable_assignment(), manifest.id());
@@ -363,13 +363,13 @@ class Harness {
   void check_arrived(const Holding& holding, ChunkIndex chunk) {
     const auto arrived = arrived_.find({holding.manifest().id(), chunk});
     WC_CHECK(arrived != arrived_.end());
-    const Checksum& wanted =
+    const ContentDigest& wanted =
         holding.part(holding.manifest().part_of(chunk))[chunk.value % holding.manifest().part_chunks];
     WC_CHECK(std::ranges::count(arrived->second, wanted) > 0);
   }
 
   struct DigestLess {
-    bool operator()(const Checksum& a, const Checksum& b) const { return a.bytes < b.bytes; }
+    bool operator()(const ContentDigest& a, const ContentDigest& b) const { return a.bytes < b.bytes; }
   };
 
   std::unique_ptr<Core> core_;
@@ -384,7 +384,7 @@ class Harness {
   std::map<PayloadId, std::uint32_t> chunks_;
   std::set<PayloadId> open_;
   std::set<PayloadId> begun_;
-  std::map<std::pair<PayloadId, ChunkIndex>, std::set<Checksum, DigestLess>> arrived_;
+  std::map<std::pair<PayloadId, ChunkIndex>, std::set<ContentDigest, DigestLess>> arrived_;
   Version installed_{};
   bool taking_over_ = false;
   int actions_ = 0;

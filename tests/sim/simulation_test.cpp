@@ -37,6 +37,18 @@ TEST(Simulation, ChainTakesOnePayloadAndAChunkPerHop) {
   EXPECT_NEAR(t100_s(options), formula_s, formula_s * 0.01);
 }
 
+TEST(Simulation, NobodyTakesWhatTheOriginsKeyHasNotSigned) {
+  SimOptions options;
+  options.workers = 3;
+  options.payload_bytes = kMiB;
+  options.settle_max = std::chrono::seconds(5);
+  options.nodes.origin_lies = true;
+  const SimResult result = simulate(options);
+  EXPECT_TRUE(result.violation.has_value()) << "they would have the version by now";
+  ASSERT_FALSE(result.publications.empty());
+  for (const auto& installed : result.publications[0].installed) EXPECT_FALSE(installed.has_value());
+}
+
 TEST(Simulation, ASlowDiskSlowsTheNetworkToItsRate) {
   SimOptions options = echo_options(Topology::kChain);
   options.workers = 1;

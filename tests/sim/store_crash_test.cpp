@@ -52,7 +52,7 @@ void expect_recovered(StoreHost& host) {
       const auto bytes =
           host.await<BufferRef>([&](auto done) { store.read_chunk(partial.manifest.id(), *chunk, std::move(done)); });
       ASSERT_TRUE(bytes.has_value()) << bytes.error().message();
-      EXPECT_EQ(checksum_of((*bytes)->bytes()), whole.digests[chunk->value]);
+      EXPECT_EQ(content_digest_of((*bytes)->bytes()), whole.digests[chunk->value]);
     }
   }
 }

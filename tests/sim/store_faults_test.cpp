@@ -470,7 +470,7 @@ class Schedule {
                                                  : snapshot(version);
       for (auto i = partial.held.next_in(ChunkIndex{0}); i; i = partial.held.next_in(ChunkIndex{i->value + 1})) {
         const auto bytes = host_.await<BufferRef>([&](auto done) { host_.store->read_chunk(id, *i, std::move(done)); });
-        EXPECT_TRUE(bytes.has_value() && checksum_of((*bytes)->bytes()) == whole.digests[i->value])
+        EXPECT_TRUE(bytes.has_value() && content_digest_of((*bytes)->bytes()) == whole.digests[i->value])
             << to_string(id) << ", chunk " << i->value << told();
       }
     }

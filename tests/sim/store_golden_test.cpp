@@ -46,6 +46,8 @@ Publication golden_snapshot(std::uint64_t version) {
       publication(version, {{"config.json", 0}, {"model-1.safetensors", 17'000}, {"model-2.safetensors", 4'000}});
   for (std::size_t i = 1; i < made.stream.size(); i += 2) made.stream[i] = static_cast<char>(0x3c + i % 3);
   made.manifest.part_chunks = 2;
+  made.manifest.run = RunId{0xa};
+  made.manifest.signature = {std::string(kSignatureBytesMax, 's'), "certificate"};
   made.manifest.published_unix_ms = 1'700'000'000'000 + static_cast<std::int64_t>(version);
   made.digest_chunks();
   made.digest_snapshot();
@@ -129,8 +131,7 @@ Status make_in_place(StoreHost& host) {
 
 Status follow_run(StoreHost& host, std::uint64_t run, bool anew) {
   WC_TRY(host.await<bool>([&](auto done) {
-    host.store->follow_run(RunId{run}, anew,
-                           [done](const Status& s) { s.has_value() ? done(true) : done(s.error()); });
+    host.store->follow_run(RunId{run}, anew, [done](const Status& s) { s.has_value() ? done(true) : done(s.error()); });
   }));
   if (anew && !host.start()) return *host.open_error;
   return {};

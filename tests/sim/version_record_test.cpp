@@ -17,12 +17,12 @@ VersionRecord make_record(PayloadId payload, std::uint32_t chunks) {
   manifest.part_chunks = 1;
   manifest.payload_bytes = std::uint64_t{chunks} * kChunkBytesMin;
   manifest.files = {{"model.safetensors", manifest.payload_bytes}};
-  manifest.part_digests = part_digests_of(std::vector<Checksum>(chunks), 1);
+  manifest.part_digests = part_digests_of(std::vector<ContentDigest>(chunks), 1);
   return {manifest, ChunkDigests(manifest)};
 }
 
 TEST(VersionRecord, EntryThatTheDiskCutShortDoesNotHideThoseAfterIt) {
-  const std::vector<Checksum> part(1);
+  const std::vector<ContentDigest> part(1);
   std::uint32_t refused = 0;
   for (std::uint64_t seed = 0; seed < 50; ++seed) {
     SimFileSystem files(seed);

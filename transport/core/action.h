@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include "base/checksum.h"
+#include "base/content_digest.h"
 #include "base/ids.h"
 #include "base/result.h"
 #include "proto/wire.pb.h"
@@ -64,7 +64,7 @@ struct GrowPayload {
 struct PutDigestPart {
   PayloadId payload{};
   std::uint32_t part = 0;
-  std::vector<Checksum> digests;
+  std::vector<ContentDigest> digests;
 };
 
 /// Store a verified chunk. -> handle_chunk_stored(payload, chunk, status)
@@ -165,13 +165,13 @@ struct ChunkArrival {
   PayloadId payload{};
   ChunkIndex chunk{};
   std::uint32_t size_bytes = 0;
-  Checksum digest{};
+  ContentDigest digest{};
   std::shared_ptr<Buffer> bytes;
 };
 
 /// What a store found on disk when a payload begins.
 struct RestoredPayload {
-  std::vector<Checksum> chunk_digests;  ///< of whole parts, from the first
+  std::vector<ContentDigest> chunk_digests;  ///< of whole parts, from the first
   ChunkSet held;
 };
 

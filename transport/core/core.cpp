@@ -80,7 +80,7 @@ void Core::handle_chunk_unreadable(Instant now, PayloadId payload, ChunkIndex ch
   self_check_.handle_suspected(now, payload, chunk);
 }
 
-void Core::handle_chunk_checked(Instant now, PayloadId payload, ChunkIndex chunk, const Result<Checksum>& digest) {
+void Core::handle_chunk_checked(Instant now, PayloadId payload, ChunkIndex chunk, const Result<ContentDigest>& digest) {
   if (const auto wrong = self_check_.handle_checked(now, payload, chunk, digest)) handle_damaged(now, payload, *wrong);
 }
 

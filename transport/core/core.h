@@ -50,7 +50,7 @@ class Core {
   /// A chunk of action::SendChunk cannot be read; the connection is closed next.
   void handle_chunk_unreadable(Instant now, PayloadId payload, ChunkIndex chunk);
   /// The answer to action::CheckChunk: the digest of what is on disk, or why it cannot be read.
-  void handle_chunk_checked(Instant now, PayloadId payload, ChunkIndex chunk, const Result<Checksum>& digest);
+  void handle_chunk_checked(Instant now, PayloadId payload, ChunkIndex chunk, const Result<ContentDigest>& digest);
   /// The store has lost a complete version, and deleted what it had of it. `newest` is the newest that is left, or
   /// null.
   virtual void handle_version_lost(Instant now, Version version, std::shared_ptr<const Manifest> newest,

@@ -34,10 +34,32 @@ Status check_extent(const Manifest& m) {
 /// The digest of a full payload is known with its end.
 bool is_digest_due(const Manifest& m) { return m.kind != PayloadKind::kFull || !m.open; }
 
-Status read_digest(const std::string& field, Checksum& digest) {
-  const std::optional<Checksum> read = digest_from_wire(field);
+Status read_checksum(const std::string& field, Checksum& digest) {
+  const std::optional<Checksum> read = checksum_from_wire(field);
   if (!read) return bad("snapshot digest is not 16 bytes");
   digest = *read;
+  return {};
+}
+
+bool is_chunk_size(std::uint32_t bytes) {
+  return bytes >= kChunkBytesMin && bytes <= kChunkBytesMax && std::has_single_bit(bytes);
+}
+
+Status read_tree(const wire::HashTree& message, HashTree& tree) {
+  const auto root = digests_from_wire(message.root());
+  if (!is_chunk_size(message.chunk_bytes()) || message.part_chunks() == 0 || message.part_chunks() > kDigestsPerPart ||
+      !root || root->size() != 1) {
+    return bad("the tree of its snapshot");
+  }
+  tree = {message.chunk_bytes(), message.part_chunks(), root->front()};
+  return {};
+}
+
+Status read_signature(const wire::Manifest& message, ManifestSignature& signature) {
+  if (message.signature().size() > kSignatureBytesMax || message.certificate().size() > kCertificateBytesMax) {
+    return bad("signature or certificate too long");
+  }
+  signature = {message.signature(), message.certificate()};
   return {};
 }
 
@@ -56,11 +78,9 @@ Status read_payload(const wire::PayloadId& payload, Manifest& m) {
   return bad(fmt::format("base version {} of version {}", payload.base_version(), payload.version()));
 }
 
-Result<std::vector<Checksum>> digests_from(const std::string& text) {
-  if (text.size() % Checksum::kBytes != 0) return bad("part digests are not a multiple of 16 bytes");
-  std::vector<Checksum> digests(text.size() / Checksum::kBytes);
-  if (!digests.empty()) std::memcpy(digests.data(), text.data(), text.size());
-  return digests;
+Result<std::vector<ContentDigest>> digests_from(const std::string& text) {
+  if (auto digests = digests_from_wire(text)) return std::move(*digests);
+  return bad("part digests are not a multiple of 32 bytes");
 }
 
 }  // namespace
@@ -71,10 +91,12 @@ std::uint64_t Manifest::snapshot_bytes() const {
   return total;
 }
 
+ContentDigest Manifest::root() const { return content_digest_of(std::as_bytes(std::span(part_digests))); }
+
 bool Manifest::can_be_part(std::uint32_t part, std::size_t list_bytes) const {
-  if (part < part_count()) return list_bytes == std::size_t{part_size(part)} * Checksum::kBytes;
-  const bool whole = list_bytes > 0 && list_bytes % Checksum::kBytes == 0;
-  if (!open || !whole || list_bytes / Checksum::kBytes > part_chunks) return false;
+  if (part < part_count()) return list_bytes == std::size_t{part_size(part)} * ContentDigest::kBytes;
+  const bool whole = list_bytes > 0 && list_bytes % ContentDigest::kBytes == 0;
+  if (!open || !whole || list_bytes / ContentDigest::kBytes > part_chunks) return false;
   return part < kChunksMax / part_chunks && can_be_chunk(ChunkIndex{part * part_chunks}, 1);
 }
 
@@ -83,11 +105,11 @@ bool Manifest::can_be_chunk(ChunkIndex chunk, std::size_t size_bytes) const {
   return open && size_bytes > 0 && size_bytes <= chunk_bytes && chunk_offset(chunk) < snapshot_bytes();
 }
 
-std::vector<Checksum> part_digests_of(const std::vector<Checksum>& chunks, std::uint32_t part_chunks) {
-  std::vector<Checksum> parts;
+std::vector<ContentDigest> part_digests_of(const std::vector<ContentDigest>& chunks, std::uint32_t part_chunks) {
+  std::vector<ContentDigest> parts;
   for (std::size_t first = 0; first < chunks.size(); first += part_chunks) {
     const std::size_t count = std::min<std::size_t>(part_chunks, chunks.size() - first);
-    parts.push_back(checksum_of(std::as_bytes(std::span(chunks).subspan(first, count))));
+    parts.push_back(content_digest_of(std::as_bytes(std::span(chunks).subspan(first, count))));
   }
   return parts;
 }
@@ -99,9 +121,7 @@ Result<Manifest> manifest_from_wire(const wire::Manifest& message) {
   WC_TRY(read_payload(message.payload(), m));
 
   m.chunk_bytes = message.chunk_bytes();
-  if (m.chunk_bytes < kChunkBytesMin || m.chunk_bytes > kChunkBytesMax || !std::has_single_bit(m.chunk_bytes)) {
-    return bad(fmt::format("chunk size {}", m.chunk_bytes));
-  }
+  if (!is_chunk_size(m.chunk_bytes)) return bad(fmt::format("chunk size {}", m.chunk_bytes));
   m.payload_bytes = message.payload_bytes();
   if (message.part_chunks() > kDigestsPerPart) return bad("parts of too many chunks");
   if (message.part_chunks() > 0) m.part_chunks = message.part_chunks();
@@ -115,8 +135,11 @@ Result<Manifest> manifest_from_wire(const wire::Manifest& message) {
   if (!table.has_value()) return bad(table.error().detail);
   if (table->size_bytes() > kPayloadBytesMax) return bad("files too large");
   WC_TRY(check_extent(m));
-  if (is_digest_due(m)) WC_TRY(read_digest(message.snapshot_digest(), m.snapshot_digest));
+  if (is_digest_due(m)) WC_TRY(read_checksum(message.snapshot_digest(), m.snapshot_digest));
   m.published_unix_ms = message.published_unix_ms();
+  m.run = RunId{message.run_id()};
+  if (m.id().is_encoded() && message.has_snapshot_tree()) WC_TRY(read_tree(message.snapshot_tree(), m.snapshot_tree));
+  WC_TRY(read_signature(message, m.signature));
   return m;
 }
 
@@ -126,7 +149,7 @@ wire::Manifest manifest_to_wire(const Manifest& m) {
   set_payload(message, m.id());
   message.set_payload_bytes(m.payload_bytes);
   message.set_chunk_bytes(m.chunk_bytes);
-  for (const Checksum& digest : m.part_digests) message.mutable_part_digests()->append(bytes_of(digest));
+  for (const ContentDigest& digest : m.part_digests) message.mutable_part_digests()->append(bytes_of(digest));
   for (const SnapshotFile& file : m.files) {
     wire::FileEntry* entry = message.add_files();
     entry->set_name(file.name);
@@ -137,12 +160,23 @@ wire::Manifest manifest_to_wire(const Manifest& m) {
   if (m.part_chunks != kDigestsPerPart) message.set_part_chunks(m.part_chunks);
   message.set_open(m.open);
   message.set_expected_bytes(m.expected_bytes);
+  message.set_run_id(m.run.value);
+  if (m.snapshot_tree.chunk_bytes > 0) {
+    wire::HashTree* tree = message.mutable_snapshot_tree();
+    tree->set_chunk_bytes(m.snapshot_tree.chunk_bytes);
+    tree->set_part_chunks(m.snapshot_tree.part_chunks);
+    tree->set_root(std::string(bytes_of(m.snapshot_tree.root)));
+  }
+  message.set_signature(m.signature.bytes);
+  message.set_certificate(m.signature.certificate);
   return message;
 }
 
 bool continues(const Manifest& earlier, const Manifest& later) {
   const bool same = earlier.id() == later.id() && earlier.chunk_bytes == later.chunk_bytes &&
-                    earlier.part_chunks == later.part_chunks && earlier.files == later.files;
+                    earlier.part_chunks == later.part_chunks && earlier.files == later.files &&
+                    earlier.run == later.run && earlier.model_id == later.model_id &&
+                    earlier.snapshot_tree == later.snapshot_tree;
   if (!same || (is_digest_due(earlier) && earlier.snapshot_digest != later.snapshot_digest)) return false;
   if (!earlier.open) {
     return !later.open && earlier.payload_bytes == later.payload_bytes && earlier.part_digests == later.part_digests;
@@ -157,15 +191,17 @@ Result<Manifest> grown_by(const Manifest& manifest, const wire::Growth& growth) 
   if (before > known) return bad("a growth leaves a gap");
   Manifest grown = manifest;
   grown.part_digests.resize(before);
-  WC_ASSIGN(const std::vector<Checksum> more, digests_from(growth.part_digests()));
+  WC_ASSIGN(const std::vector<ContentDigest> more, digests_from(growth.part_digests()));
   grown.part_digests.insert(grown.part_digests.end(), more.begin(), more.end());
   grown.payload_bytes = growth.payload_bytes();
   grown.open = growth.open();
   if (!grown.open) grown.expected_bytes = 0;
+  if (growth.signature().size() > kSignatureBytesMax) return bad("a growth's signature is too long");
+  grown.signature.bytes = growth.signature();
   WC_TRY(check_extent(grown));
   if (grown.payload_bytes > grown.snapshot_bytes()) return bad("a patch that is larger than its snapshot");
   if (!is_digest_due(manifest) && is_digest_due(grown)) {
-    WC_TRY(read_digest(growth.snapshot_digest(), grown.snapshot_digest));
+    WC_TRY(read_checksum(growth.snapshot_digest(), grown.snapshot_digest));
   }
   if (continues(manifest, grown)) return grown;
   if (continues(grown, manifest)) return manifest;
@@ -181,6 +217,7 @@ wire::Growth growth_between(const Manifest& earlier, const Manifest& later) {
     growth.mutable_part_digests()->append(bytes_of(later.part_digests[part]));
   }
   growth.set_open(later.open);
+  growth.set_signature(later.signature.bytes);
   if (!is_digest_due(earlier) && is_digest_due(later)) {
     growth.set_snapshot_digest(std::string(bytes_of(later.snapshot_digest)));
   }

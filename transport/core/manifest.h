@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/checksum.h"
+#include "base/content_digest.h"
 #include "base/ids.h"
 #include "base/result.h"
 #include "patch/snapshot/file_table.h"
@@ -16,6 +17,23 @@ class Manifest;
 }  // namespace weightcast::wire
 
 namespace weightcast {
+
+/// The origin's word for a manifest.
+struct ManifestSignature {
+  std::string bytes;        ///< Ed25519 over signed_statement(); "": it is not signed
+  std::string certificate;  ///< DER: of the key, issued by the cluster's authority
+
+  bool operator==(const ManifestSignature&) const = default;
+};
+
+/// A hash tree over a stream of bytes. Length and this fix its shape.
+struct HashTree {
+  std::uint32_t chunk_bytes = 0;  ///< 0: not known
+  std::uint32_t part_chunks = 0;
+  ContentDigest root{};  ///< over the digests of the parts
+
+  bool operator==(const HashTree&) const = default;
+};
 
 /// What one payload is, after every check that needs none of its bytes. Immutable once made.
 /// An open manifest describes a payload that is still being made. It has whole parts only. Each successor has more
@@ -30,13 +48,16 @@ struct Manifest {
   Version base_version{};  ///< of a patch; else kNoVersion
   std::uint64_t payload_bytes = 0;
   std::uint32_t chunk_bytes = 0;
-  std::vector<Checksum> part_digests;
+  std::vector<ContentDigest> part_digests;
   std::vector<SnapshotFile> files;  ///< of the resulting snapshot, in the order of the snapshot stream
   Checksum snapshot_digest{};       ///< see patch/snapshot/snapshot_digest.h; all 0 in an open full payload
   std::int64_t published_unix_ms = 0;
   std::uint32_t part_chunks = kDigestsPerPart;
   bool open = false;
   std::uint64_t expected_bytes = 0;  ///< of an open one: the origin's estimate; else 0
+  RunId run{};                       ///< whose version it is; kNoRun: not known
+  HashTree snapshot_tree{};          ///< of an encoded payload: over what it leads to, as the full payload has it
+  ManifestSignature signature{};     ///< over all of the above but expected_bytes
 
   bool operator==(const Manifest&) const = default;
 
@@ -57,6 +78,12 @@ struct Manifest {
     return static_cast<std::uint32_t>(left < chunk_bytes ? left : chunk_bytes);
   }
   [[nodiscard]] std::uint64_t snapshot_bytes() const;
+  /// Of the hash tree over the payload, as far as there is one.
+  [[nodiscard]] ContentDigest root() const;
+  /// The tree over the snapshot: of a full payload its own.
+  [[nodiscard]] HashTree tree_of_snapshot() const {
+    return kind == PayloadKind::kFull ? HashTree{chunk_bytes, part_chunks, root()} : snapshot_tree;
+  }
   /// Chunks of a part; the last one may have fewer.
   [[nodiscard]] std::uint32_t part_size(std::uint32_t part) const {
     const std::uint32_t left = chunk_count() - part * part_chunks;
@@ -72,9 +99,9 @@ struct Manifest {
 [[nodiscard]] Result<Manifest> manifest_from_wire(const wire::Manifest& message);
 [[nodiscard]] wire::Manifest manifest_to_wire(const Manifest& manifest);
 
-/// The digests of `chunks` (16 bytes each) grouped into parts: what part_digests holds.
-[[nodiscard]] std::vector<Checksum> part_digests_of(const std::vector<Checksum>& chunks,
-                                                    std::uint32_t part_chunks = kDigestsPerPart);
+/// The digests of the lists of `chunks` of each part: what part_digests holds.
+[[nodiscard]] std::vector<ContentDigest> part_digests_of(const std::vector<ContentDigest>& chunks,
+                                                         std::uint32_t part_chunks = kDigestsPerPart);
 
 /// Whether `later` is `earlier`, or what `earlier` can have grown to.
 [[nodiscard]] bool continues(const Manifest& earlier, const Manifest& later);

@@ -15,11 +15,18 @@ PayloadId payload_from_wire(const wire::PayloadId& message) {
   }
 }
 
-std::optional<Checksum> digest_from_wire(std::string_view field) {
+std::optional<Checksum> checksum_from_wire(std::string_view field) {
   if (field.size() != Checksum::kBytes) return std::nullopt;
-  Checksum digest;
-  std::memcpy(digest.bytes.data(), field.data(), Checksum::kBytes);
-  return digest;
+  Checksum checksum;
+  std::memcpy(checksum.bytes.data(), field.data(), Checksum::kBytes);
+  return checksum;
+}
+
+std::optional<std::vector<ContentDigest>> digests_from_wire(std::string_view field) {
+  if (field.size() % ContentDigest::kBytes != 0) return std::nullopt;
+  std::vector<ContentDigest> digests(field.size() / ContentDigest::kBytes);
+  if (!digests.empty()) std::memcpy(digests.data(), field.data(), field.size());
+  return digests;
 }
 
 void payload_to_wire(PayloadId payload, wire::PayloadId& message) {

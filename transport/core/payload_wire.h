@@ -2,8 +2,10 @@
 
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "base/checksum.h"
+#include "base/content_digest.h"
 #include "base/ids.h"
 #include "base/result.h"
 #include "proto/limits.h"
@@ -26,12 +28,15 @@ void set_payload(Message& message, PayloadId payload) {
   payload_to_wire(payload, *message.mutable_payload());
 }
 
-/// A digest as a message's field holds it.
-[[nodiscard]] inline std::string_view bytes_of(const Checksum& digest) {
-  return {reinterpret_cast<const char*>(digest.bytes.data()), Checksum::kBytes};
+/// A checksum or content digest as a message's field holds it.
+template <typename Digest>
+[[nodiscard]] std::string_view bytes_of(const Digest& digest) {
+  return {reinterpret_cast<const char*>(digest.bytes.data()), Digest::kBytes};
 }
-/// Nothing for a field that holds no digest.
-[[nodiscard]] std::optional<Checksum> digest_from_wire(std::string_view field);
+/// Nothing for a field that holds no checksum.
+[[nodiscard]] std::optional<Checksum> checksum_from_wire(std::string_view field);
+/// The digests that a field holds, one behind the other; nothing if its length is no multiple of theirs.
+[[nodiscard]] std::optional<std::vector<ContentDigest>> digests_from_wire(std::string_view field);
 
 /// The last message on a connection that is closed for this reason.
 [[nodiscard]] inline wire::Message bye_of(const Error& why) {

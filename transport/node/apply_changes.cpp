@@ -133,7 +133,7 @@ class ChangedCopy final : public PayloadSource {
 
   Result<Announcement> announce() override {
     WC_ASSIGN(Announcement announcement, announce_full({request_.version, request_.model_id, base_manifest_.files,
-                                                        packed_share_, jobs_.loop().unix_ms()},
+                                                        packed_share_, jobs_.loop().unix_ms(), request_.author},
                                                        request_.choose_chunk_bytes));
     chunk_bytes_ = announcement.manifest.chunk_bytes;
     digest_.emplace(base_->file_table());
@@ -220,8 +220,7 @@ class ChangedCopy final : public PayloadSource {
         old_at_ += piece.size();
         bytes = bytes.subspan(piece.size());
         if (old_at_ < chunk_end) continue;
-        if (old_.digest() != copy_.base_digests_[chunk]) return copy_.damaged(fmt::format("chunk {} of it", chunk));
-        old_.reset();
+        if (old_.take() != copy_.base_digests_[chunk]) return copy_.damaged(fmt::format("chunk {} of it", chunk));
       }
       return {};
     }
@@ -257,13 +256,14 @@ class ChangedCopy final : public PayloadSource {
     struct Leaf {
       std::size_t index = 0;
       Checksum digest;
-      std::vector<Checksum> chunks;
+      std::vector<ContentDigest> chunks;
     };
 
     ChangedCopy& copy_;
     const std::uint64_t begin_, end_;
     std::vector<Leaf> leaves_;
-    ChecksumStream old_, leaf_;
+    ContentDigestStream old_;
+    ChecksumStream leaf_;
     ChunkHasher chunks_;
     std::uint64_t old_at_, new_at_;
   };
@@ -460,7 +460,7 @@ class ChangedCopy final : public PayloadSource {
   const ChangesRequest request_;
   const std::filesystem::path base_path_;
   const Manifest base_manifest_;
-  const std::vector<Checksum> base_digests_;
+  const std::vector<ContentDigest> base_digests_;
   const std::function<void(ByProducts)> tell_by_products_;
   std::optional<SnapshotSource> base_;
   std::optional<AppliedChanges> applied_;

@@ -35,6 +35,7 @@ struct ChangesRequest {
   bool allow_nonfinite = false;  ///< in the new values; those of the base are as they are
   bool sample_packing = false;
   bool encodes_patch = true;
+  ManifestAuthor author = {};
   /// Called on the loop's thread with the payload's size.
   std::function<std::uint32_t(std::uint64_t payload_bytes)> choose_chunk_bytes;
 };

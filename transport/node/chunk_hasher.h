@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/checksum.h"
+#include "base/content_digest.h"
 
 namespace weightcast {
 
@@ -26,21 +26,20 @@ class ChunkHasher {
   void finish() {
     if (filled_ > 0) end_chunk();
   }
-  [[nodiscard]] const std::vector<Checksum>& digests() const { return digests_; }
+  [[nodiscard]] const std::vector<ContentDigest>& digests() const { return digests_; }
   /// Forgets the digests. The next byte begins a chunk: after a whole one, or after finish().
   void forget() { digests_.clear(); }
 
  private:
   void end_chunk() {
-    digests_.push_back(digest_.digest());
-    digest_.reset();
+    digests_.push_back(digest_.take());
     filled_ = 0;
   }
 
   const std::uint32_t chunk_bytes_;
-  ChecksumStream digest_;
+  ContentDigestStream digest_;
   std::uint32_t filled_ = 0;
-  std::vector<Checksum> digests_;  // of whole chunks
+  std::vector<ContentDigest> digests_;  // of whole chunks
 };
 
 }  // namespace weightcast

@@ -25,6 +25,7 @@
 #include "transport/io/uv_loop.h"
 #include "transport/node/node.h"
 #include "transport/node/revocation_file.h"
+#include "transport/node/signed_manifests.h"
 
 namespace weightcast {
 namespace {
@@ -72,6 +73,9 @@ Status validate(const DaemonConfig& config) {
   }
   if (config.role == Role::kOrigin && config.single_copy) {
     return refuse(Errc::kInvalidArgument, "--single-copy: an origin needs the version before to make patches from");
+  }
+  if (config.version_age_max != Duration::zero() && (config.role == Role::kOrigin || config.keys.empty())) {
+    return refuse(Errc::kInvalidArgument, "--version-age-max: for a worker with --keys, which alone knows the time");
   }
   if (config.versions_kept < 1) return refuse(Errc::kInvalidArgument, "--keep: at least 1");
   if (!config.keys.empty() && config.insecure) {
@@ -182,10 +186,21 @@ Status run_daemon(DaemonConfig config) {
   const auto open_store = [&](StoreOptions options) { return Store::open(loop, files, std::move(options)); };
   bool stopping = false;
   bool reopening = false;
-  const NodeEnvironment environment{loop, network, files, open_store, host_entropy, [&] {
-                                      reopening = true;
-                                      loop.stop();
-                                    }};
+  if (tls) {
+    // For what the node judges of its disk when it is opened; RevocationFile then begins with what counts.
+    const std::filesystem::path keys_file = config.keys;
+    WC_ASSIGN(Revocations revoked,
+              newest_revocations(files, {keys_file.parent_path(), config.state}, tls->keys().authority.get()));
+    tls->set_revocations(std::move(revoked));
+  }
+  NodeEnvironment environment{loop, network, files, open_store, host_entropy, [&] {
+                                reopening = true;
+                                loop.stop();
+                              }};
+  if (tls && config.role == Role::kOrigin) environment.signer = std::make_shared<SigningKey>(tls->keys());
+  if (tls && config.role == Role::kWorker) {
+    environment.trust = std::make_shared<ClusterTrust>(tls, TrustOptions{config.version_age_max});
+  }
   WC_ASSIGN(std::unique_ptr<Node> node, open_node(config, environment));
   const ExpiryWarning expiry_warning(loop, tls);
   std::optional<RevocationFile> revocations;
@@ -199,6 +214,7 @@ Status run_daemon(DaemonConfig config) {
     });
   };
   if (tls) {
+    tls->set_revocations({});
     revocations.emplace(loop, files, tls, RevocationFile::Places{config.keys, config.state},
                         [&] { node->go_by(tls->revocations()); });
     WC_TRY(revocations->start());

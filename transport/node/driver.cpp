@@ -273,8 +273,8 @@ void Driver::perform(const action::CheckChunk& check) {
       core_.handle_chunk_checked(loop_.now(), check.payload, check.chunk, bytes.error());
       return pump();
     }
-    auto digest = std::make_shared<Checksum>();
-    loop_.offload([digest, held = *bytes] { *digest = checksum_of(held->bytes()); },
+    auto digest = std::make_shared<ContentDigest>();
+    loop_.offload([digest, held = *bytes] { *digest = content_digest_of(held->bytes()); },
                   [this, alive, check, digest] {
                     if (!*alive) return;
                     core_.handle_chunk_checked(loop_.now(), check.payload, check.chunk, *digest);

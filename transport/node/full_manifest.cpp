@@ -28,6 +28,7 @@ std::uint32_t choose_part_chunks(std::uint64_t payload_bytes, std::uint32_t chun
 // What a worker would refuse is refused here, where somebody reads why.
 Status check_fits_the_wire(Manifest manifest) {
   manifest.part_digests.resize(manifest.part_count());
+  manifest.signature = {std::string(kSignatureBytesMax, 0), std::string(kCertificateBytesMax, 0)};
   const wire::Manifest message = manifest_to_wire(manifest);
   if (message.ByteSizeLong() > kControlBytesMax / 2) {
     return fail(Errc::kTooLarge, Op::kPublish,
@@ -54,7 +55,8 @@ Result<PayloadSource::Announcement> announce_full(
   WC_TRY(check_fits_the_wire(manifest));
   manifest.open = true;
   manifest.expected_bytes = std::exchange(manifest.payload_bytes, 0);
-  return PayloadSource::Announcement{std::move(manifest), payload.packed_share, {.share_min = kGrowthShare}};
+  return PayloadSource::Announcement{
+      std::move(manifest), payload.packed_share, {.share_min = kGrowthShare}, std::move(payload.author)};
 }
 
 }  // namespace weightcast

@@ -15,6 +15,7 @@ struct FullPayload {
   std::vector<SnapshotFile> files;
   double packed_share = kPackedShareOfWeights;
   std::int64_t published_unix_ms = 0;
+  ManifestAuthor author = {};
 };
 
 /// The announcement of a full payload that is sent while it is made: leaf by leaf, in any order. `choose_chunk_bytes`

@@ -86,6 +86,7 @@ class VersionEncoding final : public PayloadSource {
   }
 
   Result<Announcement> announce() override {
+    manifest_.snapshot_tree = manifest_.tree_of_snapshot();  // of the full payload that it still is
     manifest_.kind = request_.payload.kind;
     manifest_.base_version = request_.payload.base;
     manifest_.open = true;
@@ -98,7 +99,7 @@ class VersionEncoding final : public PayloadSource {
                                       static_cast<std::uint64_t>(share_max() * double(snapshot_bytes_)) / kPartsMax});
     manifest_.part_chunks = static_cast<std::uint32_t>(
         std::clamp<std::uint64_t>((part_bytes - 1) / manifest_.chunk_bytes + 1, 1, kDigestsPerPart));
-    return Announcement{manifest_, kPackedShareOfWeights, {.interval_min = kGrowthInterval}};
+    return Announcement{manifest_, kPackedShareOfWeights, {.interval_min = kGrowthInterval}, request_.author};
   }
 
   void begin(Store& store, std::function<void(Status)> done) override {
@@ -121,7 +122,7 @@ class VersionEncoding final : public PayloadSource {
     ChunkHasher hasher(manifest_.chunk_bytes);
     std::uint32_t reported = 0;
     const auto report_new = [&] {
-      const std::span<const Checksum> fresh = std::span(hasher.digests()).subspan(reported);
+      const std::span<const ContentDigest> fresh = std::span(hasher.digests()).subspan(reported);
       if (fresh.empty()) return;
       const std::uint64_t begin = std::uint64_t{reported} * manifest_.chunk_bytes;
       report(reported, fresh, std::min<std::uint64_t>(bytes_ - begin, fresh.size() * manifest_.chunk_bytes));

@@ -27,6 +27,7 @@ struct MakePatchRequest {
   std::function<std::uint32_t(std::uint64_t payload_bytes)> choose_chunk_bytes;
   /// The segments, if they are there already: then the versions are not compared.
   std::shared_ptr<const EncodedPatch> encoded;
+  ManifestAuthor author = {};
 };
 
 /// Compares two complete versions of the store, which must stay until it is done, and puts the patch between them into

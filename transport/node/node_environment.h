@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "base/file_system.h"
+#include "transport/core/manifest_trust.h"
 #include "transport/io/event_loop.h"
 #include "transport/io/net/network.h"
 #include "transport/io/store/store.h"
@@ -24,6 +25,10 @@ struct NodeEnvironment {
   /// Destroys the node, soon, and opens another one at the same address. A worker asks for it when it follows another
   /// run: recovery then sorts out what is of which. "": it stays as it is, and gets nothing of that run.
   std::function<void()> reopen = {};
+  /// An origin's: signs what it publishes. Null: nothing is signed.
+  std::shared_ptr<const ManifestSigner> signer = nullptr;
+  /// A worker's: judges what it is told. Null: everything is accepted.
+  std::shared_ptr<const ManifestTrust> trust = nullptr;
 };
 
 }  // namespace weightcast

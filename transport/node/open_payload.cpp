@@ -5,12 +5,18 @@
 
 namespace weightcast {
 
-OpenPayload::OpenPayload(Manifest announced, GrowthPace pace) : announced_(std::move(announced)), pace_(pace) {
+OpenPayload::OpenPayload(Manifest announced, GrowthPace pace, ManifestAuthor author)
+    : author_(std::move(author)),
+      announced_([&] {
+        author_.sign(announced);
+        return std::move(announced);
+      }()),
+      pace_(pace) {
   WC_CHECK(announced_.open && announced_.part_digests.empty());
 }
 
-std::optional<MadePayload> OpenPayload::handle_made(Instant now, std::uint32_t first, std::span<const Checksum> digests,
-                                                    std::uint64_t bytes) {
+std::optional<MadePayload> OpenPayload::handle_made(Instant now, std::uint32_t first,
+                                                    std::span<const ContentDigest> digests, std::uint64_t bytes) {
   const std::lock_guard lock(mutex_);
   const auto end = static_cast<std::uint32_t>(first + digests.size());
   if (digests_.size() < end) digests_.resize(end);
@@ -33,6 +39,7 @@ MadePayload OpenPayload::first_chunks(std::uint32_t chunks) const {
   auto manifest = std::make_shared<Manifest>(announced_);
   manifest->payload_bytes = std::uint64_t{chunks} * announced_.chunk_bytes;
   manifest->part_digests = part_digests_of(made.chunk_digests, announced_.part_chunks);
+  author_.sign(*manifest);
   made.manifest = std::move(manifest);
   return made;
 }
@@ -47,6 +54,7 @@ MadePayload OpenPayload::close(const Checksum& snapshot_digest) const {
   manifest->snapshot_digest = snapshot_digest;
   WC_CHECK(beyond_.empty() && made_ == digests_.size() && made_ == manifest->chunk_count());
   manifest->part_digests = part_digests_of(made.chunk_digests, announced_.part_chunks);
+  author_.sign(*manifest);
   made.manifest = std::move(manifest);
   return made;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/time.h"
+#include "transport/core/manifest_trust.h"
 #include "transport/core/origin/origin_payloads.h"
 
 namespace weightcast {
@@ -19,17 +20,18 @@ struct GrowthPace {
 
 /// How far a payload is that is being made: which of its chunks are there, from the first on. Only whole parts of whole
 /// chunks are told. Chunks are reported in any order, by any thread.
+/// Each manifest that is told is signed by `author`.
 /// Invariant: what is told only grows, and is followed by what close() tells.
 class OpenPayload {
  public:
   /// `announced` is open and has no parts yet.
-  OpenPayload(Manifest announced, GrowthPace pace);
+  OpenPayload(Manifest announced, GrowthPace pace, ManifestAuthor author = {});
 
   [[nodiscard]] const Manifest& announced() const { return announced_; }
 
   /// The chunks from `first` on, `bytes` together, are in the store's files; only the last of a payload is short. Each
   /// once. Returns what is to be told, if it is time to.
-  std::optional<MadePayload> handle_made(Instant now, std::uint32_t first, std::span<const Checksum> digests,
+  std::optional<MadePayload> handle_made(Instant now, std::uint32_t first, std::span<const ContentDigest> digests,
                                          std::uint64_t bytes);
 
   /// Every chunk was reported: all of the payload, whose result has this digest.
@@ -38,11 +40,12 @@ class OpenPayload {
  private:
   [[nodiscard]] MadePayload first_chunks(std::uint32_t chunks) const;
 
+  const ManifestAuthor author_;
   const Manifest announced_;
   const GrowthPace pace_;
 
   mutable std::mutex mutex_;  // guards what follows
-  std::vector<Checksum> digests_;
+  std::vector<ContentDigest> digests_;
   std::uint32_t made_ = 0;                         // chunks, from the first without a hole
   std::uint32_t whole_end_ = ~std::uint32_t{0};    // the short chunk, once it is known
   std::map<std::uint32_t, std::uint32_t> beyond_;  // by first chunk: where ranges end that are made beyond a hole

@@ -53,12 +53,8 @@ Status OriginNode::start() {
   config.addresses_allowed = config_.addresses_allowed;
   config.timeouts = config_.timeouts;
   core_ = std::make_unique<OriginCore>(std::move(config));
-  for (const StoredVersion& stored : store_->versions()) {
-    core_->restore(std::make_shared<const Manifest>(stored.manifest), stored.chunk_digests);
-  }
-  for (const StoredPatch& stored : store_->patches()) {
-    core_->restore(std::make_shared<const Manifest>(stored.manifest), stored.chunk_digests);
-  }
+  for (const StoredVersion& stored : store_->versions()) core_->restore(signed_again(stored), stored.chunk_digests);
+  for (const StoredPatch& stored : store_->patches()) core_->restore(signed_again(stored), stored.chunk_digests);
   core_->restore_peers(loop().now(), PeerRecordsFile(environment_.files, config_.state).read());
   // Whatever an origin finds half-made was never announced.
   for (const PartialVersion& partial : store_->partial()) store_->discard(partial.manifest.id());
@@ -70,6 +66,16 @@ Status OriginNode::start() {
     driver_->on_enroll([this](action::Enroll asked) { enroll(std::move(asked)); });
   }
   return {};
+}
+
+ManifestAuthor OriginNode::author() const { return {store_->run().id, environment_.signer}; }
+
+// It may have been stored under other keys, or under none.
+template <typename Stored>
+std::shared_ptr<const Manifest> OriginNode::signed_again(const Stored& stored) const {
+  auto manifest = std::make_shared<Manifest>(stored.manifest);
+  author().sign(*manifest);
+  return manifest;
 }
 
 void OriginNode::handle_change() {
@@ -114,6 +120,7 @@ void OriginNode::publish(PublishOrder order, std::function<void(Result<std::uint
   takeover.model_id = config_.model_id;
   takeover.allow_nonfinite = order.allow_nonfinite;
   takeover.sample_packing = samples_packing();
+  takeover.author = author();
   takeover.choose_chunk_bytes = [this](std::uint64_t bytes) {
     return core_->plan_for(loop().now(), bytes).chunk_bytes;
   };
@@ -155,6 +162,7 @@ void OriginNode::publish_changes(PublishOrder order, PayloadObserver observer) {
   changes.allow_nonfinite = order.allow_nonfinite;
   changes.sample_packing = samples_packing();
   changes.encodes_patch = config_.patches;
+  changes.author = author();
   changes.choose_chunk_bytes = [this](std::uint64_t bytes) { return core_->plan_for(loop().now(), bytes).chunk_bytes; };
   apply_changes(jobs_, environment_.files, *store_, std::move(changes), std::move(observer),
                 [this](ByProducts by_products) {
@@ -211,7 +219,7 @@ void OriginNode::make(PayloadId patch) {
     core_->handle_patch_made(loop().now(), patch, std::move(made));
     driver_->pump();
   };
-  MakePatchRequest request{patch, config_.model_id, choose_chunk_bytes, nullptr};
+  MakePatchRequest request{patch, config_.model_id, choose_chunk_bytes, nullptr, author()};
   // The store keeps what becomes of it; if that fails, comparing makes the same.
   if (encoded_ && encoded_->payload == patch) request.encoded = std::move(encoded_);
   make_patch(jobs_, environment_.files, *store_, std::move(request), std::move(observer));

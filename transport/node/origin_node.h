@@ -43,6 +43,10 @@ class OriginNode final : public Node {
   void keep_applied(std::optional<AppliedChanges> applied);
   [[nodiscard]] Status check_base(Version version, Version base) const;
   [[nodiscard]] bool samples_packing() const;
+  [[nodiscard]] ManifestAuthor author() const;
+  /// The manifest of what the store has found, under today's keys.
+  template <typename Stored>
+  [[nodiscard]] std::shared_ptr<const Manifest> signed_again(const Stored& stored) const;
   void make(PayloadId patch);
   void enroll(action::Enroll enroll);
 

@@ -17,7 +17,7 @@ void PayloadProducer::announce() {
   if (error_) return observer_.done(*error_);
   Result<PayloadSource::Announcement> announced = source_->announce();
   if (!announced.has_value()) return observer_.done(announced.error());
-  payload_.emplace(std::move(announced->manifest), announced->pace);
+  payload_.emplace(std::move(announced->manifest), announced->pace, std::move(announced->author));
   // Workers make room while this node does.
   observer_.begun(std::make_shared<const Manifest>(payload_->announced()), announced->packed_share);
   source_->begin(store_, [self = shared_from_this()](const Status& begun) {
@@ -32,7 +32,7 @@ void PayloadProducer::produce() {
   for (unsigned i = 0; i < source_->jobs(); ++i) {
     jobs_.run(
         [self = shared_from_this()] {
-          self->note(self->source_->produce([&self](std::uint32_t first, std::span<const Checksum> digests,
+          self->note(self->source_->produce([&self](std::uint32_t first, std::span<const ContentDigest> digests,
                                                     std::uint64_t bytes) { self->report(first, digests, bytes); }));
         },
         [self = shared_from_this()] {
@@ -42,7 +42,7 @@ void PayloadProducer::produce() {
 }
 
 // Producing goes on while the loop tells of it.
-void PayloadProducer::report(std::uint32_t first, std::span<const Checksum> digests, std::uint64_t bytes) {
+void PayloadProducer::report(std::uint32_t first, std::span<const ContentDigest> digests, std::uint64_t bytes) {
   // Several threads make parts: who is told of more is told last.
   const std::lock_guard lock(telling_);
   std::optional<MadePayload> grown = payload_->handle_made(jobs_.loop().now(), first, digests, bytes);

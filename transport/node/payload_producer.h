@@ -27,11 +27,12 @@ struct PayloadObserver {
 class PayloadSource {
  public:
   /// Reports chunks from `first` on, whose `bytes` are in the store's files. Any thread.
-  using Report = std::function<void(std::uint32_t first, std::span<const Checksum> digests, std::uint64_t bytes)>;
+  using Report = std::function<void(std::uint32_t first, std::span<const ContentDigest> digests, std::uint64_t bytes)>;
   struct Announcement {
     Manifest manifest;  ///< open, without parts
     double packed_share = kPackedShareOfWeights;
     GrowthPace pace;
+    ManifestAuthor author = {};
   };
   virtual ~PayloadSource() = default;
   /// Opens what it is made of and looks whether it is worth it. Off the loop.
@@ -69,7 +70,7 @@ class PayloadProducer : public std::enable_shared_from_this<PayloadProducer> {
  private:
   void announce();
   void produce();
-  void report(std::uint32_t first, std::span<const Checksum> digests, std::uint64_t bytes);
+  void report(std::uint32_t first, std::span<const ContentDigest> digests, std::uint64_t bytes);
   void finish();
   void abandon(const Error& why);
   void note(const Status& status);

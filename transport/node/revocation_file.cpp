@@ -23,6 +23,21 @@ Error in_file(const std::filesystem::path& path, const Error& why) {
 
 }  // namespace
 
+Result<Revocations> newest_revocations(FileSystem& files, const std::vector<std::filesystem::path>& directories,
+                                       X509* authority) {
+  Revocations newest;
+  for (const std::filesystem::path& directory : directories) {
+    const Result<std::string> text = read_file(files, directory / kName, kRevocationsBytesMax);
+    if (!text.has_value() && text.error().code == Errc::kNotFound) continue;
+    if (!text.has_value()) return text.error();
+    Result<Revocations> list = Revocations::parse(*text, authority);
+    if (!list.has_value() && list.error().code == Errc::kNotAllowed) continue;
+    if (!list.has_value()) return in_file(directory / kName, list.error());
+    if (list->number() > newest.number()) newest = std::move(*list);
+  }
+  return newest;
+}
+
 RevocationFile::RevocationFile(EventLoop& loop, FileSystem& files, std::shared_ptr<TlsContext> tls,
                                const Places& places, std::function<void()> on_change)
     : loop_(loop),

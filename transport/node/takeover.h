@@ -20,6 +20,7 @@ struct TakeoverRequest {
   std::string model_id;
   bool allow_nonfinite = false;
   bool sample_packing = false;
+  ManifestAuthor author = {};
   /// Called on the loop's thread with the payload's size.
   std::function<std::uint32_t(std::uint64_t payload_bytes)> choose_chunk_bytes;
 };

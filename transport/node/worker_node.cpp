@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "proto/limits.h"
 #include "transport/io/log.h"
+#include "transport/node/accepted_file.h"
 
 namespace weightcast {
 namespace {
@@ -36,21 +37,70 @@ Status WorkerNode::start() {
   config.streams = config_.streams;
   config.unpack_bytes_per_s = config_.packing_speed.unpack_bytes_per_s;
   config.timeouts = config_.timeouts;
+  config.trust = environment_.trust;
+  WC_ASSIGN(config.accepted, AcceptedFile(environment_.files, config_.state).read());
+  accepted_written_ = config.accepted;
   core_ = std::make_unique<WorkerCore>(std::move(config));
-  for (const StoredVersion& stored : store_->versions()) {
-    core_->restore(std::make_shared<const Manifest>(stored.manifest), stored.chunk_digests);
-  }
-  for (const StoredPatch& stored : store_->patches()) {
-    core_->restore_patch(std::make_shared<const Manifest>(stored.manifest), stored.chunk_digests);
-  }
+  restore();
   WC_TRY(serve());
   driver_->receive_for(*core_);
   driver_->on_follow_run([this](action::FollowRun follow) { follow_run(follow); });
+  driver_->on_change([this] { handle_change(); });
+  if (unproven_) leave_unproven();
   if (const StoredVersion* earlier = store_->earlier()) {
     log_info("version {} of the run before is in use until the first version of run {} is installed",
              earlier->manifest.version.value, to_string(store_->run().id));
   }
   return {};
+}
+
+void WorkerNode::restore() {
+  const std::vector<StoredVersion> versions = store_->versions();
+  if (environment_.trust) {
+    for (const StoredVersion& stored : versions) {
+      const Status proven = environment_.trust->check_stored(stored.manifest);
+      if (!proven.has_value()) unproven_ = proven.error();
+    }
+    for (const StoredPatch& stored : store_->patches()) {
+      const Status proven = environment_.trust->check_stored(stored.manifest);
+      if (!proven.has_value()) unproven_ = proven.error();
+    }
+  }
+  if (unproven_) return;
+  for (const StoredVersion& stored : versions) {
+    core_->restore(std::make_shared<const Manifest>(stored.manifest), stored.chunk_digests);
+  }
+  for (const StoredPatch& stored : store_->patches()) {
+    core_->restore_patch(std::make_shared<const Manifest>(stored.manifest), stored.chunk_digests);
+  }
+}
+
+// As when another run begins: recovery knows how to keep what is in use, and to make nothing of it.
+void WorkerNode::leave_unproven() {
+  log_warning("{}; nothing is made of what is here, and it stays in use until the origin has sent a version",
+              unproven_->detail);
+  store_->follow_run(store_->run().id, true, [this](const Status& written) {
+    if (!written.has_value()) return log_warning("it stays for now: {}", written.error().message());
+    if (environment_.reopen) environment_.reopen();
+  });
+}
+
+void WorkerNode::handle_change() {
+  api_->handle_change();
+  if (const StoredVersion* newest = store_->find(store_->current());
+      newest != nullptr && newest->durable && newest->manifest.version != durable_noted_ && !unproven_) {
+    durable_noted_ = newest->manifest.version;
+    core_->note_durable(newest->manifest);
+  }
+  const std::vector<AcceptedVersion>& accepted = core_->intake().acceptance().accepted();
+  if (writing_accepted_ || accepted == accepted_written_) return;
+  writing_accepted_ = true;
+  accepted_written_ = accepted;
+  jobs_.run(
+      [file = AcceptedFile(environment_.files, config_.state), accepted] {
+        if (Status s = file.write(accepted); !s.has_value()) log_warning("accepted versions: {}", s.error().message());
+      },
+      [this] { writing_accepted_ = false; });
 }
 
 void WorkerNode::follow_run(action::FollowRun follow) {
@@ -95,6 +145,7 @@ local::StatusReply WorkerNode::status() {
   self->set_last_error(std::string(cut_text(core_->last_error(), kReasonBytesMax)));
   add_refusals(*self);
   self->set_keys_expire_unix_s(static_cast<std::uint64_t>(config_.keys_expire_unix_s));
+  self->set_manifests_refused(core_->intake().refused_manifests());
   self->set_transfer_s(core_->intake().transfer_s());
   self->set_finish_s(core_->intake().finish_s());
   if (stored != nullptr) {

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <optional>
+#include <vector>
+
 #include "transport/core/worker/worker_core.h"
 #include "transport/node/node.h"
 
@@ -29,8 +32,17 @@ class WorkerNode final : public Node {
  private:
   [[nodiscard]] std::string why_not_ready() const override;
   void follow_run(action::FollowRun follow);
+  /// Gives the core what is on disk, unless something there is not vouched for. Then that is `unproven_`.
+  void restore();
+  /// Goes on without what is unproven: it stays in use until the first version that is proven.
+  void leave_unproven();
+  void handle_change();
 
   std::unique_ptr<WorkerCore> core_;
+  std::optional<Error> unproven_;
+  Version durable_noted_{};
+  bool writing_accepted_ = false;
+  std::vector<AcceptedVersion> accepted_written_;
 };
 
 }  // namespace weightcast

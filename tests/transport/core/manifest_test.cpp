@@ -19,7 +19,7 @@ Manifest small_manifest() {
   m.version = Version{7};
   m.chunk_bytes = 4096;
   m.payload_bytes = 10'240;
-  m.part_digests = {Checksum{}};
+  m.part_digests = {ContentDigest{}};
   m.files = {{"model-00001.safetensors", 10'000}, {"model-00002.safetensors", 240}};
   m.published_unix_ms = 1'700'000'000'000;
   return m;
@@ -33,7 +33,7 @@ TEST(Manifest, RoundTripsOverTheWire) {
   patch.kind = PayloadKind::kPatch;
   patch.base_version = Version{6};
   patch.payload_bytes = 4097 * std::uint64_t{1024};  // 1025 chunks: two parts
-  patch.part_digests = {checksum_of({}), Checksum{}};
+  patch.part_digests = {content_digest_of({}), ContentDigest{}};
   EXPECT_EQ(*manifest_from_wire(manifest_to_wire(patch)), patch);
 
   patch.kind = PayloadKind::kPacked;
@@ -126,9 +126,9 @@ TEST(Manifest, RefusesEachBadFieldAndNamesIt) {
 
 TEST(Manifest, GroupsDigestsIntoPartsTheLastOneShort) {
   EXPECT_TRUE(part_digests_of({}).empty());
-  std::vector<Checksum> chunks(kDigestsPerPart + 1);
+  std::vector<ContentDigest> chunks(kDigestsPerPart + 1);
   chunks.back().bytes[0] = std::byte{1};
-  const std::vector<Checksum> parts = part_digests_of(chunks);
+  const std::vector<ContentDigest> parts = part_digests_of(chunks);
   ASSERT_EQ(parts.size(), 2u);
   EXPECT_EQ(parts[1], part_digests_of({chunks.back()})[0]);
   EXPECT_NE(parts[0], parts[1]);

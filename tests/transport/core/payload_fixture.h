@@ -11,13 +11,16 @@
 
 namespace weightcast {
 
-inline Checksum chunk_digest(Version version, ChunkIndex chunk) {
+inline ContentDigest chunk_digest(Version version, ChunkIndex chunk) {
   const std::array<std::uint64_t, 2> content{version.value, chunk.value};
-  return checksum_of(std::as_bytes(std::span(content)));
+  return content_digest_of(std::as_bytes(std::span(content)));
 }
 
-inline std::vector<Checksum> chunk_digests(Version version, std::uint32_t chunks) {
-  std::vector<Checksum> digests;
+/// Of a version's snapshot.
+inline Checksum snapshot_digest(Version version) { return checksum_of(std::as_bytes(std::span(&version.value, 1))); }
+
+inline std::vector<ContentDigest> chunk_digests(Version version, std::uint32_t chunks) {
+  std::vector<ContentDigest> digests;
   for (std::uint32_t i = 0; i < chunks; ++i) digests.push_back(chunk_digest(version, ChunkIndex{i}));
   return digests;
 }
@@ -30,7 +33,7 @@ inline std::shared_ptr<const Manifest> manifest_of(Version version, std::uint32_
   manifest->payload_bytes = std::uint64_t{chunks} * kChunkBytesMin;
   manifest->part_digests = part_digests_of(chunk_digests(version, chunks));
   manifest->files = {{"model.safetensors", manifest->payload_bytes}};
-  manifest->snapshot_digest = chunk_digest(version, ChunkIndex{chunks});
+  manifest->snapshot_digest = snapshot_digest(version);
   return manifest;
 }
 
@@ -63,28 +66,28 @@ inline std::shared_ptr<const Manifest> taken_over_manifest(Version version, std:
 }
 
 inline wire::DigestPart growing_part_of(PayloadId patch, std::uint32_t part) {
-  const std::vector<Checksum> all = chunk_digests(patch.version, (part + 1) * kGrowingPartChunks);
+  const std::vector<ContentDigest> all = chunk_digests(patch.version, (part + 1) * kGrowingPartChunks);
   wire::DigestPart message;
   set_payload(message, patch);
   message.set_part(part);
-  message.set_digests(&all[part * kGrowingPartChunks], kGrowingPartChunks * Checksum::kBytes);
+  message.set_digests(&all[part * kGrowingPartChunks], kGrowingPartChunks * ContentDigest::kBytes);
   return message;
 }
 
 inline ChunkArrival chunk_of(Version version, ChunkIndex chunk, bool damaged = false) {
-  Checksum digest = chunk_digest(version, chunk);
+  ContentDigest digest = chunk_digest(version, chunk);
   if (damaged) digest.bytes[0] ^= std::byte{1};
   return {version, chunk, kChunkBytesMin, digest, nullptr};
 }
 
 inline wire::DigestPart part_of(Version version, std::uint32_t chunks, std::uint32_t part = 0) {
-  const std::vector<Checksum> all = chunk_digests(version, chunks);
+  const std::vector<ContentDigest> all = chunk_digests(version, chunks);
   wire::DigestPart message;
   set_payload(message, version);
   message.set_part(part);
   const auto first = std::size_t{part} * kDigestsPerPart;
   const std::size_t count = std::min<std::size_t>(all.size() - first, kDigestsPerPart);
-  message.set_digests(all.data() + first, count * Checksum::kBytes);
+  message.set_digests(all.data() + first, count * ContentDigest::kBytes);
   return message;
 }
 

@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::uint32_t kChunkBytes = 4096;
 constexpr std::uint32_t kPartChunks = 4;
+const Checksum kSnapshot = checksum_of({});
 
 Manifest announced() {
   Manifest manifest;
@@ -27,10 +28,10 @@ Manifest announced() {
 
 Instant at(int ms) { return Instant{} + std::chrono::milliseconds(ms); }
 
-Checksum digest_no(std::uint32_t chunk) { return checksum_of(std::as_bytes(std::span(&chunk, 1))); }
+ContentDigest digest_no(std::uint32_t chunk) { return content_digest_of(std::as_bytes(std::span(&chunk, 1))); }
 
-std::vector<Checksum> digests_of(std::uint32_t first, std::uint32_t end) {
-  std::vector<Checksum> digests;
+std::vector<ContentDigest> digests_of(std::uint32_t first, std::uint32_t end) {
+  std::vector<ContentDigest> digests;
   for (std::uint32_t chunk = first; chunk < end; ++chunk) digests.push_back(digest_no(chunk));
   return digests;
 }
@@ -86,10 +87,10 @@ TEST(OpenPayload, TellsAShortChunkWithTheEndAlone) {
   // The last part, of which the last chunk is short, before the first one.
   EXPECT_FALSE(payload.handle_made({}, 4, digests_of(4, 8), 3 * kChunkBytes + 100).has_value());
   EXPECT_EQ(made(payload, 0, 4), 4u);
-  const MadePayload whole = payload.close(digest_no(99));
+  const MadePayload whole = payload.close(kSnapshot);
   EXPECT_FALSE(whole.manifest->open);
   EXPECT_EQ(whole.manifest->payload_bytes, 7 * kChunkBytes + 100);
-  EXPECT_EQ(whole.manifest->snapshot_digest, digest_no(99));
+  EXPECT_EQ(whole.manifest->snapshot_digest, kSnapshot);
   EXPECT_EQ(whole.manifest->expected_bytes, 0u);
   EXPECT_EQ(whole.chunk_digests, digests_of(0, 8));
   EXPECT_EQ(whole.manifest->part_digests, part_digests_of(whole.chunk_digests, kPartChunks));

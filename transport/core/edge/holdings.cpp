@@ -23,7 +23,7 @@ void Holding::grow(std::shared_ptr<const Manifest> manifest) {
 }
 
 Status Holding::put_part(std::uint32_t part, Bytes digests) {
-  // First of all: 16 bytes can be chosen so that they have any digest.
+  // First of all: nothing that could not be a part is hashed.
   if (!manifest_->can_be_part(part, digests.size())) {
     return fail(Errc::kCorrupt, Op::kVerify,
                 fmt::format("digest part {} of {} bytes: version {} has no such part", part, digests.size(),
@@ -32,17 +32,17 @@ Status Holding::put_part(std::uint32_t part, Bytes digests) {
   if (part >= parts_.size())
     return fail(Errc::kNotFound, Op::kVerify, fmt::format("digest part {}: not there yet", part));
   if (part_known(part)) return {};
-  if (checksum_of(digests) != manifest_->part_digests[part]) {
+  if (content_digest_of(digests) != manifest_->part_digests[part]) {
     return fail(
         Errc::kCorrupt, Op::kVerify,
         fmt::format("digest part {} of version {}: not what the manifest says", part, manifest_->version.value));
   }
-  parts_[part].resize(digests.size() / Checksum::kBytes);
+  parts_[part].resize(digests.size() / ContentDigest::kBytes);
   std::memcpy(parts_[part].data(), digests.data(), digests.size());
   return {};
 }
 
-Status Holding::verify(ChunkIndex chunk, std::uint32_t size_bytes, const Checksum& digest) {
+Status Holding::verify(ChunkIndex chunk, std::uint32_t size_bytes, const ContentDigest& digest) {
   if (!manifest_->can_be_chunk(chunk, size_bytes)) {
     return fail(Errc::kInvalidArgument, Op::kVerify,
                 fmt::format("chunk {} of {} bytes: version {} has no such chunk", chunk.value, size_bytes,
@@ -65,12 +65,12 @@ Status Holding::verify(ChunkIndex chunk, std::uint32_t size_bytes, const Checksu
   return {};
 }
 
-std::optional<Checksum> Holding::digest(ChunkIndex chunk) const {
+std::optional<ContentDigest> Holding::digest(ChunkIndex chunk) const {
   if (chunk.value >= verified_.size() || !verified_.contains(chunk)) return std::nullopt;
   return parts_[manifest_->part_of(chunk)][chunk.value % manifest_->part_chunks];
 }
 
-void Holding::restore(const std::vector<Checksum>& digests, const ChunkSet& held) {
+void Holding::restore(const std::vector<ContentDigest>& digests, const ChunkSet& held) {
   const std::size_t part_chunks = manifest_->part_chunks;
   for (std::uint32_t p = 0; p < parts_.size() && p * part_chunks < digests.size(); ++p) {
     const auto first = std::span(digests).subspan(p * part_chunks);

@@ -25,7 +25,7 @@ class Holding {
 
   [[nodiscard]] bool part_known(std::uint32_t part) const { return part < parts_.size() && !parts_[part].empty(); }
   /// The digests of one part; part_known(part) must hold.
-  [[nodiscard]] const std::vector<Checksum>& part(std::uint32_t part) const { return parts_[part]; }
+  [[nodiscard]] const std::vector<ContentDigest>& part(std::uint32_t part) const { return parts_[part]; }
   /// Known parts counted from the first without a gap.
   [[nodiscard]] std::uint32_t parts_from_start() const;
 
@@ -40,18 +40,18 @@ class Holding {
   /// Compares a chunk's digest, and records the chunk if it matches. Errors: kInvalidArgument (index or size),
   /// kNotFound (the part's digests are not known yet, or the payload has not grown so far; the chunk is no longer than
   /// one of it), kAlreadyExists (verified before; harmless), kCorrupt.
-  Status verify(ChunkIndex chunk, std::uint32_t size_bytes, const Checksum& digest);
+  Status verify(ChunkIndex chunk, std::uint32_t size_bytes, const ContentDigest& digest);
 
   /// The digest of a verified chunk; nothing for another one.
-  [[nodiscard]] std::optional<Checksum> digest(ChunkIndex chunk) const;
+  [[nodiscard]] std::optional<ContentDigest> digest(ChunkIndex chunk) const;
 
   /// Adds what a store found on disk: digests of whole parts, from the first, and chunks of these parts. Parts that do
   /// not match the manifest are left out, and their chunks with them.
-  void restore(const std::vector<Checksum>& digests, const ChunkSet& held);
+  void restore(const std::vector<ContentDigest>& digests, const ChunkSet& held);
 
  private:
   std::shared_ptr<const Manifest> manifest_;
-  std::vector<std::vector<Checksum>> parts_;
+  std::vector<std::vector<ContentDigest>> parts_;
   ChunkSet verified_;
 };
 

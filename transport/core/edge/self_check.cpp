@@ -16,11 +16,11 @@ void SelfCheck::handle_suspected(Instant now, PayloadId payload, ChunkIndex chun
 }
 
 std::optional<Error> SelfCheck::handle_checked(Instant now, PayloadId payload, ChunkIndex chunk,
-                                               const Result<Checksum>& digest) {
+                                               const Result<ContentDigest>& digest) {
   const auto check = checks_.find({payload, chunk});
   if (check == checks_.end()) return std::nullopt;
   const auto holding = holdings_.find(payload);
-  const std::optional<Checksum> due = holding == holdings_.end() ? std::nullopt : holding->second.digest(chunk);
+  const std::optional<ContentDigest> due = holding == holdings_.end() ? std::nullopt : holding->second.digest(chunk);
   if (!due) {
     checks_.erase(check);
     return std::nullopt;

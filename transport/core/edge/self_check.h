@@ -24,7 +24,7 @@ class SelfCheck {
   void handle_suspected(Instant now, PayloadId payload, ChunkIndex chunk);
   /// What CheckChunk found. Returns what is wrong with the chunk; nothing if it is right, or held no more.
   [[nodiscard]] std::optional<Error> handle_checked(Instant now, PayloadId payload, ChunkIndex chunk,
-                                                    const Result<Checksum>& digest);
+                                                    const Result<ContentDigest>& digest);
 
  private:
   using Key = std::pair<PayloadId, ChunkIndex>;

@@ -148,7 +148,7 @@ void Uploads::send(const Key& key, Subscription& s, ChunkIndex chunk, ChildState
     set_payload(*out, payload);
     out->set_part(part);
     const auto& digests = holding.part(part);
-    out->set_digests(digests.data(), digests.size() * Checksum::kBytes);
+    out->set_digests(digests.data(), digests.size() * ContentDigest::kBytes);
     actions_.push(action::Send{s.conn, std::move(message)});
     s.parts_sent[part] = true;
   }

@@ -30,7 +30,7 @@ OriginCore::OriginCore(OriginConfig config)
       standby_places_(members_),
       publications_(config_, members_, holdings_, uploads_, actions_) {}
 
-void OriginCore::restore(std::shared_ptr<const Manifest> manifest, const std::vector<Checksum>& chunk_digests) {
+void OriginCore::restore(std::shared_ptr<const Manifest> manifest, const std::vector<ContentDigest>& chunk_digests) {
   publications_.restore(std::move(manifest), chunk_digests);
 }
 
@@ -201,7 +201,7 @@ void OriginCore::register_member(Instant now, Member& member, ConnId conn, const
     member.installed_bytes = 0;
   }
   member.installed = installed;
-  member.installed_digest = ours ? digest_from_wire(join.installed_digest()) : std::nullopt;
+  member.installed_digest = ours ? checksum_from_wire(join.installed_digest()) : std::nullopt;
   member.receiving = ours ? payload_from_wire(join.receiving()) : PayloadId{};
   member.assigned = {};
   member.base_unusable = ours && join.base_unusable();

@@ -29,7 +29,7 @@ class OriginCore final : public Core {
   explicit OriginCore(OriginConfig config);
 
   /// A complete payload that a store recovered; before start(). The newest full one is the latest version.
-  void restore(std::shared_ptr<const Manifest> manifest, const std::vector<Checksum>& chunk_digests);
+  void restore(std::shared_ptr<const Manifest> manifest, const std::vector<ContentDigest>& chunk_digests);
 
   /// What peer_records() gave before a restart; before start().
   void restore_peers(Instant now, const std::vector<PeerRecord>& records);

@@ -20,7 +20,7 @@ Error bad(Errc code, PayloadId payload, std::string_view why) {
 }
 
 /// One that is complete, and ours.
-Holding whole(std::shared_ptr<const Manifest> manifest, const std::vector<Checksum>& chunk_digests) {
+Holding whole(std::shared_ptr<const Manifest> manifest, const std::vector<ContentDigest>& chunk_digests) {
   const std::uint32_t chunks = manifest->chunk_count();
   Holding holding(std::move(manifest));
   holding.restore(chunk_digests, ChunkSet(chunks, true));
@@ -39,7 +39,8 @@ Version OriginPayloads::newest_before(Version version) const {
   return newest;
 }
 
-bool OriginPayloads::restore(std::shared_ptr<const Manifest> manifest, const std::vector<Checksum>& chunk_digests) {
+bool OriginPayloads::restore(std::shared_ptr<const Manifest> manifest,
+                             const std::vector<ContentDigest>& chunk_digests) {
   Holding holding = whole(manifest, chunk_digests);
   if (!holding.complete()) return false;
   holdings_.emplace(manifest->id(), std::move(holding));

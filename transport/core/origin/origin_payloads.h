@@ -17,7 +17,7 @@ namespace weightcast {
 /// A payload that the origin has made itself, or as much of it as there is.
 struct MadePayload {
   std::shared_ptr<const Manifest> manifest;
-  std::vector<Checksum> chunk_digests;
+  std::vector<ContentDigest> chunk_digests;
   Duration took{};  ///< of a whole one: that making it took; zero where that was not measured
 };
 
@@ -45,7 +45,7 @@ class OriginPayloads {
   [[nodiscard]] Version newest_before(Version version) const;
 
   /// A payload that was found on disk. Returns whether it is complete, and so held.
-  bool restore(std::shared_ptr<const Manifest> manifest, const std::vector<Checksum>& chunk_digests);
+  bool restore(std::shared_ptr<const Manifest> manifest, const std::vector<ContentDigest>& chunk_digests);
   /// The full payload of a new version, open; it is the latest from now on. `packed_share`: see OriginCore.
   void begin_version(std::shared_ptr<const Manifest> manifest, double packed_share);
   /// What packing leaves of the latest version, as samples say or as is usual.

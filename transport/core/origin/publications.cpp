@@ -30,7 +30,7 @@ Publications::Publications(const OriginConfig& config, Membership& members, Hold
       plans_(context_, payloads_),
       assigner_(context_, payloads_, plans_, times_) {}
 
-void Publications::restore(std::shared_ptr<const Manifest> manifest, const std::vector<Checksum>& chunk_digests) {
+void Publications::restore(std::shared_ptr<const Manifest> manifest, const std::vector<ContentDigest>& chunk_digests) {
   const bool full = manifest->kind == PayloadKind::kFull;
   const Version version = manifest->version;
   if (payloads_.restore(std::move(manifest), chunk_digests) && full) times_.restore(version);
@@ -304,7 +304,7 @@ void Publications::handle_installed(Instant now, Member& member, const wire::Ins
   }
   Publication* publication = plans_.find(payload_of(installed));
   if (publication != nullptr &&
-      digest_from_wire(installed.snapshot_digest()) != publication->manifest().snapshot_digest) {
+      checksum_from_wire(installed.snapshot_digest()) != publication->manifest().snapshot_digest) {
     actions_.push(action::warning(fmt::format("worker {} says that it installed version {}, but with another digest",
                                               member.name, version.value)));
     return;

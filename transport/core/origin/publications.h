@@ -46,7 +46,7 @@ class Publications {
                ActionQueue& actions);
 
   /// See OriginCore.
-  void restore(std::shared_ptr<const Manifest> manifest, const std::vector<Checksum>& chunk_digests);
+  void restore(std::shared_ptr<const Manifest> manifest, const std::vector<ContentDigest>& chunk_digests);
   [[nodiscard]] Status check_version(Version version) const;
   void handle_publish_begun(Instant now, std::shared_ptr<const Manifest> manifest, double packed_share);
   void handle_publish_grown(Instant now, const MadePayload& grown);

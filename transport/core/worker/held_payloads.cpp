@@ -5,7 +5,7 @@
 
 namespace weightcast {
 
-bool HeldPayloads::hold(std::shared_ptr<const Manifest> manifest, const std::vector<Checksum>& chunk_digests) {
+bool HeldPayloads::hold(std::shared_ptr<const Manifest> manifest, const std::vector<ContentDigest>& chunk_digests) {
   Holding holding(manifest);
   holding.restore(chunk_digests, ChunkSet(manifest->chunk_count(), true));
   if (!holding.complete()) return false;
@@ -13,14 +13,15 @@ bool HeldPayloads::hold(std::shared_ptr<const Manifest> manifest, const std::vec
   return true;
 }
 
-void HeldPayloads::restore(std::shared_ptr<const Manifest> manifest, const std::vector<Checksum>& chunk_digests) {
+void HeldPayloads::restore(std::shared_ptr<const Manifest> manifest, const std::vector<ContentDigest>& chunk_digests) {
   if (manifest->kind == PayloadKind::kFull && !hold(manifest, chunk_digests)) return;
   if (manifest->version < installed_) return;
   installed_ = manifest->version;
   installed_manifest_ = std::move(manifest);
 }
 
-void HeldPayloads::restore_patch(std::shared_ptr<const Manifest> manifest, const std::vector<Checksum>& chunk_digests) {
+void HeldPayloads::restore_patch(std::shared_ptr<const Manifest> manifest,
+                                 const std::vector<ContentDigest>& chunk_digests) {
   (void)hold(std::move(manifest), chunk_digests);  // one that does not match is of no use
 }
 

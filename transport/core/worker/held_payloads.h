@@ -20,8 +20,8 @@ class HeldPayloads {
       : config_(config), holdings_(holdings), uploads_(uploads) {}
 
   /// See WorkerCore.
-  void restore(std::shared_ptr<const Manifest> manifest, const std::vector<Checksum>& chunk_digests);
-  void restore_patch(std::shared_ptr<const Manifest> manifest, const std::vector<Checksum>& chunk_digests);
+  void restore(std::shared_ptr<const Manifest> manifest, const std::vector<ContentDigest>& chunk_digests);
+  void restore_patch(std::shared_ptr<const Manifest> manifest, const std::vector<ContentDigest>& chunk_digests);
   /// Forgets what leads to a version that is not here any more: it helps nobody, and may be announced again.
   void handle_restored();
 
@@ -47,7 +47,7 @@ class HeldPayloads {
   static constexpr std::size_t kFetchedVersionsMax = 2;
 
   /// Holds it if the digests are the manifest's. Returns whether they are.
-  bool hold(std::shared_ptr<const Manifest> manifest, const std::vector<Checksum>& chunk_digests);
+  bool hold(std::shared_ptr<const Manifest> manifest, const std::vector<ContentDigest>& chunk_digests);
   void forget_packed();
   void forget_old_versions();
 

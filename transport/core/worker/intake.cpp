@@ -50,14 +50,11 @@ void Intake::handle_announce(Instant now, const wire::Announce& announce) {
   Result<Manifest> manifest = manifest_from_wire(announce.manifest());
   if (!manifest.has_value()) return refuse_announced(manifest.error());
   if (manifest->version <= installed_version()) return send_installed();
-  if (const std::uint64_t bytes = std::max(manifest->snapshot_bytes(), manifest->payload_bytes);
-      bytes > config_.snapshot_bytes_max) {
-    const Error why =
-        fail(Errc::kTooLarge, Op::kInstall,
-             fmt::format("version {} takes {}; this worker takes at most {}: see --snapshot-max",
-                         manifest->version.value, format_bytes(bytes), format_bytes(config_.snapshot_bytes_max)));
-    reports_.send_failed(manifest->id(), why);
-    return refuse_announced(why);
+  if (const Status accepted = acceptance_.check(*manifest, run_); !accepted.has_value()) {
+    ++refused_manifests_;
+    if (asks_for_full(manifest->id(), accepted.error().code)) base_unusable_ = true;
+    reports_.send_failed(manifest->id(), accepted.error());
+    return refuse_announced(accepted.error());
   }
   Result<Assignment> assignment = assignment_from_wire(announce.assignment());
   if (!assignment.has_value()) return refuse_announced(assignment.error());
@@ -133,8 +130,17 @@ void Intake::handle_growth(Instant now, const wire::Growth& growth) {
   const PayloadId payload = payload_of(growth);
   const bool waits = !is_incoming(payload) && announced_ && announced_->manifest->id() == payload;
   if (!is_incoming(payload) && !waits) return;
-  Result<Manifest> grown = grown_by(waits ? *announced_->manifest : incoming_->holding->manifest(), growth);
+  const Manifest& known = waits ? *announced_->manifest : incoming_->holding->manifest();
+  Result<Manifest> grown = grown_by(known, growth);
   if (!grown.has_value()) return actions_.push(action::warning(grown.error().message()));
+  const Status accepted = *grown == known ? Status() : acceptance_.check(*grown, run_);
+  if (!accepted.has_value()) {
+    ++refused_manifests_;
+    if (!waits) return fail_incoming(now, accepted.error(), true);
+    announced_.reset();
+    reports_.send_failed(payload, accepted.error());
+    return refuse_announced(accepted.error());
+  }
   auto manifest = std::make_shared<const Manifest>(std::move(*grown));
   if (waits) {
     announced_->manifest = std::move(manifest);

@@ -9,6 +9,7 @@
 #include "transport/core/edge/download.h"
 #include "transport/core/edge/links.h"
 #include "transport/core/edge/uploads.h"
+#include "transport/core/worker/acceptance.h"
 #include "transport/core/worker/held_payloads.h"
 #include "transport/core/worker/origin_link.h"
 #include "transport/core/worker/origin_reports.h"
@@ -32,6 +33,8 @@ namespace weightcast {
 /// receives, forwards and stores it like any other, and installs it once it is not open any more. Until then a failure
 /// or a restart discards what is here of it.
 ///
+/// A manifest is received only if Acceptance has no objection, and so is each growth of it. The origin hears why.
+///
 /// Invariants: nothing unverified is stored, forwarded or installed; installed_version() goes back only when the store
 /// has lost that version.
 class Intake {
@@ -44,12 +47,18 @@ class Intake {
         held_(held),
         uploads_(uploads),
         actions_(actions),
-        reports_(origin, held) {}
+        reports_(origin, held),
+        acceptance_(config),
+        run_(config.run) {}
 
   void stop();
 
   // What the origin says.
 
+  /// The worker follows `run` from now on.
+  void follow(RunId run) { run_ = run; }
+  /// A version is on the disk for good: from now on no older one of its run is received.
+  void note_durable(const Manifest& manifest) { acceptance_.note_durable(manifest, run_); }
   /// A control connection was made anew.
   void handle_rejoined();
   void handle_announce(Instant now, const wire::Announce& announce);
@@ -98,6 +107,9 @@ class Intake {
   }
   /// Why the last attempt failed; "" after a success.
   [[nodiscard]] const std::string& last_error() const { return last_error_; }
+  /// Announcements and growths that were refused, since the start.
+  [[nodiscard]] std::uint64_t refused_manifests() const { return refused_manifests_; }
+  [[nodiscard]] const Acceptance& acceptance() const { return acceptance_; }
   /// Of the last installation: from the first chunk until all were stored, and from there on.
   [[nodiscard]] double transfer_s() const { return transfer_s_; }
   [[nodiscard]] double finish_s() const { return finish_s_; }
@@ -144,6 +156,9 @@ class Intake {
   Uploads& uploads_;
   ActionQueue& actions_;
   OriginReports reports_;
+  Acceptance acceptance_;
+  RunId run_;  // that this worker follows
+  std::uint64_t refused_manifests_ = 0;
   std::optional<Announced> announced_;  // what the origin announced last, unless that is installed or arriving
   std::optional<Incoming> incoming_;
   std::optional<Instant> retry_at_;  // after a failure of our own (a full disk)

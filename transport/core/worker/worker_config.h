@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "base/ids.h"
 #include "base/units.h"
@@ -9,10 +11,20 @@
 
 namespace weightcast {
 
+class ManifestTrust;
+
+/// The greatest version of a run that a worker has installed.
+struct AcceptedVersion {
+  RunId run{};
+  Version version{};
+
+  bool operator==(const AcceptedVersion&) const = default;
+};
+
 struct WorkerConfig {
   std::string name;
   RunId run{};                    ///< that what is restored is of; kNoRun: not known
-  std::string model_id;           ///< "" accepts any; another than the origin's is refused by it
+  std::string model_id;           ///< "" accepts any; versions of another are refused
   std::uint64_t incarnation = 0;  ///< random per process
   std::string origin_host;
   std::uint16_t origin_port = 0;
@@ -25,8 +37,10 @@ struct WorkerConfig {
   bool standby = false;
   std::uint32_t versions_kept = 2;
   std::uint64_t snapshot_bytes_max = 4 * 1024 * kGiB;  ///< a larger one is refused before room is made for it
-  bool single_copy = false;   ///< a patch takes the place of its base, which can be served no more then
-  std::uint32_t streams = 1;  ///< connections to each parent
+  bool single_copy = false;               ///< a patch takes the place of its base, which can be served no more then
+  std::uint32_t streams = 1;              ///< connections to each parent
+  std::vector<AcceptedVersion> accepted;  ///< before this process; older versions are refused
+  std::shared_ptr<const ManifestTrust> trust;  ///< null: manifests need no signature
   Timeouts timeouts{};
 };
 

@@ -28,11 +28,12 @@ WorkerCore::WorkerCore(WorkerConfig config)
   links_.set_origin(config_.origin_host, config_.origin_port);
 }
 
-void WorkerCore::restore(std::shared_ptr<const Manifest> manifest, const std::vector<Checksum>& chunk_digests) {
+void WorkerCore::restore(std::shared_ptr<const Manifest> manifest, const std::vector<ContentDigest>& chunk_digests) {
   held_.restore(std::move(manifest), chunk_digests);
 }
 
-void WorkerCore::restore_patch(std::shared_ptr<const Manifest> manifest, const std::vector<Checksum>& chunk_digests) {
+void WorkerCore::restore_patch(std::shared_ptr<const Manifest> manifest,
+                               const std::vector<ContentDigest>& chunk_digests) {
   held_.restore_patch(std::move(manifest), chunk_digests);
 }
 
@@ -160,6 +161,7 @@ void WorkerCore::handle_origin_message(Instant now, const wire::Message& message
 void WorkerCore::handle_run(RunId run) {
   if (run == kNoRun || run_ != kNoRun) return;
   run_ = run;
+  intake_.follow(run);
   actions_.push(action::FollowRun{run, false});
 }
 

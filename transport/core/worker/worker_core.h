@@ -21,9 +21,9 @@ class WorkerCore : public Core {
 
   /// A complete version that a store recovered; before start(). The newest is the installed one. Chunk digests that are
   /// not those of a full payload's manifest leave the version out. For other kinds they are ignored.
-  void restore(std::shared_ptr<const Manifest> manifest, const std::vector<Checksum>& chunk_digests);
+  void restore(std::shared_ptr<const Manifest> manifest, const std::vector<ContentDigest>& chunk_digests);
   /// A complete patch that a store recovered, for children; before start().
-  void restore_patch(std::shared_ptr<const Manifest> manifest, const std::vector<Checksum>& chunk_digests);
+  void restore_patch(std::shared_ptr<const Manifest> manifest, const std::vector<ContentDigest>& chunk_digests);
 
   void start(Instant now) override;
   void stop(std::string_view reason) override;
@@ -57,6 +57,8 @@ class WorkerCore : public Core {
   [[nodiscard]] const std::string& name() const { return config_.name; }
   /// What is arriving and what is installed.
   [[nodiscard]] const Intake& intake() const { return intake_; }
+  /// See Intake::note_durable().
+  void note_durable(const Manifest& manifest) { intake_.note_durable(manifest); }
   [[nodiscard]] PayloadId receiving() const { return intake_.receiving(); }
   [[nodiscard]] std::uint64_t bytes_received() const { return intake_.bytes_received(); }
   /// Why the worker has not joined; else why it could not install the last version.

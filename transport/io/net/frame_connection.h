@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/content_digest.h"
 #include "base/ids.h"
 #include "base/peer_identity.h"
 #include "base/result.h"
@@ -24,7 +25,7 @@ struct ReceivedChunk {
   PayloadId payload{};
   ChunkIndex chunk{};
   BufferRef bytes;
-  Checksum digest{};  ///< computed while the bytes arrived; the receiver has to compare it
+  ContentDigest digest{};  ///< computed while the bytes arrived; the receiver has to compare it
 };
 
 struct SocketOptions {

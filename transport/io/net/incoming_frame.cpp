@@ -49,7 +49,7 @@ Result<std::size_t> IncomingFrame::take(std::size_t bytes) {
 
 ReceivedChunk IncomingFrame::take_chunk() {
   buffer_->set_size(header_->body_bytes);
-  ReceivedChunk chunk{header_->payload, header_->chunk, std::move(buffer_), digest_.digest()};
+  ReceivedChunk chunk{header_->payload, header_->chunk, std::move(buffer_), digest_.take()};
   end();
   return chunk;
 }

@@ -7,7 +7,7 @@
 #include <span>
 #include <string>
 
-#include "base/checksum.h"
+#include "base/content_digest.h"
 #include "proto/frame.h"
 #include "transport/io/buffer.h"
 #include "transport/io/net/frame_connection.h"
@@ -58,7 +58,7 @@ class IncomingFrame {
   std::optional<FrameHeader> header_;
   std::string text_;
   BufferRef buffer_;
-  ChecksumStream digest_;
+  ContentDigestStream digest_;
   std::size_t body_have_bytes_ = 0;
   FrameHeaderBytes next_header_{};
   std::size_t header_have_bytes_ = 0;

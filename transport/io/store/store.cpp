@@ -232,7 +232,7 @@ void StoreImpl::grow(const Manifest& manifest) {
       [] {});
 }
 
-void StoreImpl::put_digest_part(PayloadId payload, std::uint32_t part, const std::vector<Checksum>& digests) {
+void StoreImpl::put_digest_part(PayloadId payload, std::uint32_t part, const std::vector<ContentDigest>& digests) {
   const auto found = incoming_.find(payload);
   if (found == incoming_.end()) return;
   VersionRecord& record = found->second->record;

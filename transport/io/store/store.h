@@ -41,7 +41,7 @@ struct StoreOptions {
 /// A complete version: every byte is here and verified.
 struct StoredVersion {
   Manifest manifest;
-  std::vector<Checksum> chunk_digests;
+  std::vector<ContentDigest> chunk_digests;
   std::filesystem::path path;  ///< the directory with the snapshot's files
   bool durable = false;        ///< synced: survives a power cut, and recovery does not hash it again
   double switch_s = 0;         ///< how long the switch of `current` took; 0 if recovery found the version
@@ -51,14 +51,14 @@ struct StoredVersion {
 /// The complete payload of a patch.
 struct StoredPatch {
   Manifest manifest;
-  std::vector<Checksum> chunk_digests;
+  std::vector<ContentDigest> chunk_digests;
 };
 
 /// A payload that is partly here.
 struct PartialVersion {
   Manifest manifest;
-  std::vector<Checksum> chunk_digests;  ///< those of whole parts, from the first part to the first unknown one
-  ChunkSet held;                        ///< chunks whose bytes on disk match their digests
+  std::vector<ContentDigest> chunk_digests;  ///< those of whole parts, from the first part to the first unknown one
+  ChunkSet held;                             ///< chunks whose bytes on disk match their digests
 };
 
 class VersionFiles;
@@ -162,7 +162,7 @@ class Store {
 
   /// Records the digests of part `part`, so that a restart need not fetch them. Digests that do not match the manifest
   /// are logged and ignored.
-  virtual void put_digest_part(PayloadId payload, std::uint32_t part, const std::vector<Checksum>& digests) = 0;
+  virtual void put_digest_part(PayloadId payload, std::uint32_t part, const std::vector<ContentDigest>& digests) = 0;
 
   /// Stores a chunk of a payload that has begun. The caller has verified it, and it can be read from now on. After an
   /// error only this chunk is missing, and the caller may write it again. Errors: kNoSpace, kIo, kNotFound (not begun,
@@ -202,7 +202,7 @@ class Store {
   /// The store compares these two with each other, not with the files, and goes on as finish() does. Errors: kNotFound
   /// (no import of this version), kInvalidArgument (manifest and files or digests disagree), kNoSpace and kIo (the
   /// import is still open, to be finished again or discarded).
-  virtual void finish_import(const Manifest& manifest, const std::vector<Checksum>& chunk_digests,
+  virtual void finish_import(const Manifest& manifest, const std::vector<ContentDigest>& chunk_digests,
                              std::function<void(Result<StoredVersion>)> done) = 0;
 
   /// Makes an empty file for a patch, or for a packed payload, of a version that is here; returns its path. Errors:
@@ -213,7 +213,7 @@ class Store {
   virtual void grow_making(const Manifest& manifest) = 0;
   /// The file of begin_patch() is complete, and the store keeps it. Errors: those of finish_import(); after kNoSpace
   /// and kIo the payload is deleted.
-  virtual void finish_patch(const Manifest& manifest, const std::vector<Checksum>& chunk_digests,
+  virtual void finish_patch(const Manifest& manifest, const std::vector<ContentDigest>& chunk_digests,
                             std::function<void(Status)> done) = 0;
 
   /// Deletes an arriving payload or an import. Its writes under way call back with kNotFound. Harmless if there is

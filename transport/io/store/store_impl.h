@@ -80,18 +80,18 @@ class StoreImpl final : public Store {
 
   void begin(const Manifest& manifest, std::function<void(Result<PartialVersion>)> done) override;
   void grow(const Manifest& manifest) override;
-  void put_digest_part(PayloadId payload, std::uint32_t part, const std::vector<Checksum>& digests) override;
+  void put_digest_part(PayloadId payload, std::uint32_t part, const std::vector<ContentDigest>& digests) override;
   void write_chunk(PayloadId payload, ChunkIndex chunk, BufferRef bytes, std::function<void(Status)> done) override;
   [[nodiscard]] BufferRef cached_chunk(PayloadId payload, ChunkIndex chunk) const override;
   void read_chunk(PayloadId payload, ChunkIndex chunk, std::function<void(Result<BufferRef>)> done) override;
   void finish(PayloadId payload, std::function<void(Result<StoredVersion>)> done) override;
   void begin_import(Version version, std::vector<SnapshotFile> files,
                     std::function<void(Result<ImportTarget>)> done) override;
-  void finish_import(const Manifest& manifest, const std::vector<Checksum>& chunk_digests,
+  void finish_import(const Manifest& manifest, const std::vector<ContentDigest>& chunk_digests,
                      std::function<void(Result<StoredVersion>)> done) override;
   void begin_patch(PayloadId patch, std::function<void(Result<std::filesystem::path>)> done) override;
   void grow_making(const Manifest& manifest) override;
-  void finish_patch(const Manifest& manifest, const std::vector<Checksum>& chunk_digests,
+  void finish_patch(const Manifest& manifest, const std::vector<ContentDigest>& chunk_digests,
                     std::function<void(Status)> done) override;
   void discard(PayloadId payload) override;
 
@@ -254,7 +254,7 @@ class StoreImpl final : public Store {
   void begin_making(PayloadId payload, const std::vector<SnapshotFile>& table,
                     std::function<void(Result<ImportTarget>)> done);
   std::shared_ptr<VersionRecord> close_import(PayloadId payload, const Manifest& manifest,
-                                              const std::vector<Checksum>& chunk_digests,
+                                              const std::vector<ContentDigest>& chunk_digests,
                                               const std::function<void(Error)>& refuse);
 
   EventLoop& loop_;

@@ -56,7 +56,7 @@ void StoreImpl::grow_making(const Manifest& manifest) {
 
 /// The record of an import that ends with `manifest`; null if it cannot: then it has been refused.
 std::shared_ptr<VersionRecord> StoreImpl::close_import(PayloadId payload, const Manifest& manifest,
-                                                       const std::vector<Checksum>& chunk_digests,
+                                                       const std::vector<ContentDigest>& chunk_digests,
                                                        const std::function<void(Error)>& refuse) {
   const auto refuse_later = [&](const Error& error) {
     later([refuse, error] { refuse(error); });
@@ -79,7 +79,7 @@ std::shared_ptr<VersionRecord> StoreImpl::close_import(PayloadId payload, const 
   return record;
 }
 
-void StoreImpl::finish_import(const Manifest& manifest, const std::vector<Checksum>& chunk_digests,
+void StoreImpl::finish_import(const Manifest& manifest, const std::vector<ContentDigest>& chunk_digests,
                               std::function<void(Result<StoredVersion>)> done) {
   const Version version = manifest.version;
   const std::shared_ptr<VersionRecord> record = close_import(version, manifest, chunk_digests, done);
@@ -102,7 +102,7 @@ void StoreImpl::finish_import(const Manifest& manifest, const std::vector<Checks
       });
 }
 
-void StoreImpl::finish_patch(const Manifest& manifest, const std::vector<Checksum>& chunk_digests,
+void StoreImpl::finish_patch(const Manifest& manifest, const std::vector<ContentDigest>& chunk_digests,
                              std::function<void(Status)> done) {
   const PayloadId patch = manifest.id();
   const std::shared_ptr<VersionRecord> record = close_import(patch, manifest, chunk_digests, done);

@@ -21,6 +21,7 @@ namespace fs = std::filesystem;
 
 // Below this a second thread takes longer to start than it saves.
 constexpr std::uint64_t kParallelBytesMin = 64 * kMiB;
+constexpr std::string_view kOutdated = "an earlier release stored it, and this one checks it by other digests";
 
 /// Whether any byte of [offset, offset + length) of the stream was ever written. What is not known counts as written.
 bool has_data(VersionFiles& files, std::uint64_t offset, std::uint64_t length) {
@@ -47,13 +48,38 @@ Result<ChunkSet> verify_chunks(const VersionRecord& record, VersionFiles& files)
     if (!has_data(files, manifest.chunk_offset(chunk), manifest.chunk_size(chunk))) return;
     std::vector<std::byte> bytes(manifest.chunk_size(chunk));
     const Status read = read_stream(files, manifest.chunk_offset(chunk), bytes);
-    const bool matches = read.has_value() && checksum_of(bytes) == record.digests.chunks[i];
+    const bool matches = read.has_value() && content_digest_of(bytes) == record.digests.chunks[i];
     const std::lock_guard lock(mutex);
     if (matches) held.insert(chunk);
     if (!read.has_value() && !is_proven_wrong(read.error())) status = read;
   });
   WC_TRY(status);
   return held;
+}
+
+/// A version of an older form gets the digests that others check it by. Its bytes are those that were published, as far
+/// as the snapshot's checksum can tell.
+Status make_digests(VersionRecord& record, VersionFiles& files) {
+  const Manifest& manifest = record.manifest;
+  std::mutex mutex;  // guards `status`
+  Status status;
+  std::vector<ContentDigest>& digests = record.digests.chunks;
+  for_each_index(manifest.chunk_count(), manifest.payload_bytes >= kParallelBytesMin ? 2 : 1, [&](std::size_t i) {
+    const ChunkIndex chunk{static_cast<std::uint32_t>(i)};
+    std::vector<std::byte> bytes(manifest.chunk_size(chunk));
+    const Status read = read_stream(files, manifest.chunk_offset(chunk), bytes);
+    if (read.has_value()) {
+      digests[i] = content_digest_of(bytes);
+      return;
+    }
+    const std::lock_guard lock(mutex);
+    status = read;
+  });
+  WC_TRY(status);
+  record.manifest.part_digests = part_digests_of(digests, manifest.part_chunks);
+  record.digests.parts = ChunkSet(manifest.part_count(), true);
+  record.outdated = false;
+  return {};
 }
 
 /// Errors: those that leave it open.
@@ -178,17 +204,25 @@ class Recovery {
         WC_TRY(throw_away_if_wrong(version, path, found.error()));
         continue;
       }
-      const VersionRecord& record = found->record;
-      const bool servable = record.manifest.id().is_encoded() || record.digests.complete();
-      if (record.durable) {
-        WC_TRY(sync_record(layout_.files(), layout_.record(version)));
-      } else {
+      VersionRecord& record = found->record;
+      const bool lacks_digests = record.outdated && record.manifest.id().is_full();
+      const bool servable = record.manifest.id().is_encoded() || lacks_digests || record.digests.complete();
+      if (record.durable) WC_TRY(sync_record(layout_.files(), layout_.record(version)));
+      if (!record.durable || lacks_digests) {
         const Result<bool> matches = snapshot_matches(record.manifest, *found->files);
         if (!matches.has_value()) return cannot_look_at(path, matches.error());
         if (!servable || !*matches) {
-          WC_TRY(throw_away(version, path, "it had not been synced, and does not match its digest"));
+          WC_TRY(throw_away(version, path,
+                            record.durable ? "it does not match its digest"
+                                           : "it had not been synced, and does not match its digest"));
           continue;
         }
+      }
+      if (lacks_digests) {
+        log_info("store: {} was stored by an earlier release; its digests are made", path.native());
+        const Status made = make_digests(record, *found->files);
+        if (!made.has_value()) return cannot_look_at(path, made.error());
+        WC_TRY(rewrite_record(layout_.files(), layout_.record(version), record));
       }
       records_.erase(version);
       found_.complete.push_back(std::move(*found));
@@ -229,6 +263,10 @@ class Recovery {
         WC_TRY(throw_away(patch, path, *reason));
         continue;
       }
+      if (found->record.outdated) {
+        WC_TRY(throw_away(patch, path, kOutdated));
+        continue;
+      }
       // Small, and never synced: looked at each time.
       const Result<ChunkSet> held = verify_chunks(found->record, *found->files);
       if (!held.has_value()) return cannot_look_at(path, held.error());
@@ -261,6 +299,10 @@ class Recovery {
       }
       if (payload.is_full() && found->record.manifest.id().is_encoded()) {
         WC_TRY(throw_away(payload, path, "a patch was being applied to it"));
+        continue;
+      }
+      if (found->record.outdated) {
+        WC_TRY(throw_away(payload, path, kOutdated));
         continue;
       }
       Result<ChunkSet> held = verify_chunks(found->record, *found->files);

@@ -10,6 +10,7 @@
 
 #include "base/units.h"
 #include "proto/record.pb.h"
+#include "transport/core/payload_wire.h"
 
 namespace weightcast {
 namespace {
@@ -21,7 +22,9 @@ constexpr std::size_t kHeadBytes = kMagic.size() + 4;
 constexpr std::size_t kEntryHeadBytes = 4 + Checksum::kBytes;
 // The largest entry is a manifest with kFilesMax long names; the largest record has all digests besides.
 constexpr std::size_t kEntryBytesMax = 16 * kMiB;
-constexpr std::size_t kRecordBytesMax = kEntryBytesMax + 2 * std::size_t{kChunksMax} * Checksum::kBytes;
+constexpr std::size_t kRecordBytesMax = kEntryBytesMax + 2 * std::size_t{kChunksMax} * ContentDigest::kBytes;
+// The last form whose chunks and parts have checksums alone.
+constexpr std::uint32_t kChecksumForm = 2;
 
 void put_u32(std::string& out, std::uint32_t value) {
   for (int shift = 0; shift < 32; shift += 8) out.push_back(static_cast<char>(value >> shift));
@@ -57,12 +60,20 @@ std::optional<record::Entry> take_entry(std::string_view& in) {
   return entry;
 }
 
-record::Entry digest_part_entry(std::uint32_t part, std::span<const Checksum> digests) {
+record::Entry digest_part_entry(std::uint32_t part, std::span<const ContentDigest> digests) {
   record::Entry entry;
   wire::DigestPart* message = entry.mutable_digest_part();
   message->set_part(part);
   message->set_digests(digests.data(), digests.size_bytes());
   return entry;
+}
+
+/// The digests that a manifest of an older form lacks. One that has no room for them is refused as damaged.
+void put_empty_digests(wire::Manifest& manifest) {
+  const std::uint64_t part_chunks = manifest.part_chunks() > 0 ? manifest.part_chunks() : kDigestsPerPart;
+  const std::uint64_t part_bytes = std::max<std::uint64_t>(1, manifest.chunk_bytes() * part_chunks);
+  const std::uint64_t parts = manifest.payload_bytes() / part_bytes + (manifest.payload_bytes() % part_bytes != 0);
+  if (parts <= kChunksMax) manifest.set_part_digests(std::string(parts * ContentDigest::kBytes, 0));
 }
 
 /// Appends in one write, so that a crash leaves all of the entry or a torn one, which the reader stops at.
@@ -116,14 +127,15 @@ void ChunkDigests::grow(const Manifest& manifest) {
   parts.grow(manifest.part_count());
 }
 
-std::span<const Checksum> ChunkDigests::part(std::uint32_t part) const {
+std::span<const ContentDigest> ChunkDigests::part(std::uint32_t part) const {
   const std::size_t first = std::size_t{part} * part_chunks;
   return std::span(chunks).subspan(first, std::min<std::size_t>(part_chunks, chunks.size() - first));
 }
 
-Status ChunkDigests::put_part(const Manifest& manifest, std::uint32_t part, std::span<const Checksum> digests) {
+Status ChunkDigests::put_part(const Manifest& manifest, std::uint32_t part, std::span<const ContentDigest> digests) {
   if (part >= parts.size()) return fail(Errc::kCorrupt, Op::kVerify, "a digest part past the manifest's last");
-  if (this->part(part).size() != digests.size() || checksum_of(std::as_bytes(digests)) != manifest.part_digests[part]) {
+  if (this->part(part).size() != digests.size() ||
+      content_digest_of(std::as_bytes(digests)) != manifest.part_digests[part]) {
     return fail(Errc::kCorrupt, Op::kVerify, "a digest part that does not match the manifest");
   }
   std::copy(digests.begin(), digests.end(), chunks.begin() + std::ptrdiff_t{part} * part_chunks);
@@ -131,7 +143,7 @@ Status ChunkDigests::put_part(const Manifest& manifest, std::uint32_t part, std:
   return {};
 }
 
-std::vector<Checksum> ChunkDigests::prefix() const {
+std::vector<ContentDigest> ChunkDigests::prefix() const {
   const std::optional<ChunkIndex> gap = parts.next_missing(ChunkIndex{0});
   if (!gap) return chunks;
   return {chunks.begin(), chunks.begin() + std::ptrdiff_t{gap->value} * part_chunks};
@@ -146,7 +158,7 @@ Status rewrite_record(FileSystem& files, const std::filesystem::path& path, cons
 }
 
 Status append_digest_part(FileSystem& files, const std::filesystem::path& path, std::uint32_t part,
-                          std::span<const Checksum> digests) {
+                          std::span<const ContentDigest> digests) {
   WC_ASSIGN(const std::unique_ptr<File> file, open_to_append(files, path));
   return append(*file, digest_part_entry(part, digests), path);
 }
@@ -170,31 +182,33 @@ Result<VersionRecord> read_record(FileSystem& files, const std::filesystem::path
   if (left.size() < kHeadBytes || !left.starts_with(kMagic)) {
     return fail(Errc::kCorrupt, Op::kParse, path.native() + ": not a record");
   }
-  if (const std::uint32_t form = get_u32(left.substr(kMagic.size())); form != kRecordForm) {
+  const std::uint32_t form = get_u32(left.substr(kMagic.size()));
+  if (form != kRecordForm && form != kChecksumForm) {
     if (form == 0 || form > kFormMax) return fail(Errc::kCorrupt, Op::kParse, path.native() + ": not a record");
-    return fail(Errc::kUnsupported, Op::kParse,
-                fmt::format("{}: a record of form {}, this release reads form {}; run the release that wrote it, or "
-                            "give another directory with --state",
-                            path.native(), form, kRecordForm));
+    return fail(
+        Errc::kUnsupported, Op::kParse,
+        fmt::format("{}: a record of form {}, this release reads forms {} and {}; run the release that wrote it, or "
+                    "give another directory with --state",
+                    path.native(), form, kChecksumForm, kRecordForm));
   }
   left.remove_prefix(kHeadBytes);
-  const std::optional<record::Entry> first = take_entry(left);
+  std::optional<record::Entry> first = take_entry(left);
   if (!first || !first->has_manifest()) {
     return fail(Errc::kCorrupt, Op::kParse, path.native() + ": does not begin with a whole manifest");
   }
+  const bool outdated = form == kChecksumForm;
+  if (outdated) put_empty_digests(*first->mutable_manifest());
   WC_ASSIGN(Manifest manifest, manifest_from_wire(first->manifest()));
   VersionRecord record{manifest, ChunkDigests(manifest)};
+  record.outdated = outdated;
   std::size_t whole_bytes = text.size() - left.size();
   for (; const std::optional<record::Entry> entry = take_entry(left); whole_bytes = text.size() - left.size()) {
     if (entry->has_durable()) {
       // A version that a patch or packed payload brought has no chunk digests of its own.
-      record.durable = record.digests.complete() || manifest.id().is_encoded();
-    } else if (entry->has_digest_part()) {
-      const std::string& text_of_part = entry->digest_part().digests();
-      if (text_of_part.size() % Checksum::kBytes != 0) break;
-      std::vector<Checksum> digests(text_of_part.size() / Checksum::kBytes);
-      if (!digests.empty()) std::memcpy(digests.data(), text_of_part.data(), digests.size() * Checksum::kBytes);
-      if (!record.digests.put_part(manifest, entry->digest_part().part(), digests).has_value()) break;
+      record.durable = outdated || record.digests.complete() || manifest.id().is_encoded();
+    } else if (entry->has_digest_part() && !outdated) {
+      const auto digests = digests_from_wire(entry->digest_part().digests());
+      if (!digests || !record.digests.put_part(manifest, entry->digest_part().part(), *digests).has_value()) break;
     }
   }
   if (whole_bytes < text.size()) record.torn_at = whole_bytes;

@@ -15,43 +15,46 @@
 namespace weightcast {
 
 /// The form of a state directory, as its records tell it. See HACKING.md, "The form of state directories".
-inline constexpr std::uint32_t kRecordForm = 2;
+inline constexpr std::uint32_t kRecordForm = 3;
 
 /// The digests of a payload's chunks, as far as they are known.
 struct ChunkDigests {
-  std::vector<Checksum> chunks;  ///< one per chunk of the payload
-  ChunkSet parts;                ///< whose digests are known
+  std::vector<ContentDigest> chunks;  ///< one per chunk of the payload
+  ChunkSet parts;                     ///< whose digests are known
   std::uint32_t part_chunks = 0;
 
   explicit ChunkDigests(const Manifest& manifest);
   /// `manifest` continues the one that this was made for.
   void grow(const Manifest& manifest);
   /// Errors: kCorrupt when `digests` is not what the manifest says of `part`.
-  [[nodiscard]] Status put_part(const Manifest& manifest, std::uint32_t part, std::span<const Checksum> digests);
+  [[nodiscard]] Status put_part(const Manifest& manifest, std::uint32_t part, std::span<const ContentDigest> digests);
   [[nodiscard]] bool complete() const { return parts.complete(); }
   [[nodiscard]] bool knows(ChunkIndex chunk) const { return parts.contains(ChunkIndex{chunk.value / part_chunks}); }
   /// The digests of one part, known or not.
-  [[nodiscard]] std::span<const Checksum> part(std::uint32_t part) const;
+  [[nodiscard]] std::span<const ContentDigest> part(std::uint32_t part) const;
   /// Whole parts, from the first up to the first that is missing.
-  [[nodiscard]] std::vector<Checksum> prefix() const;
+  [[nodiscard]] std::vector<ContentDigest> prefix() const;
 };
 
 /// What DIR/records/N says. The file is a log:
 ///
 ///   8 bytes    "wcrecord"
-///   4 bytes    form of the file, little endian: 2
+///   4 bytes    form of the file, little endian: 3
 ///   then entries, each
 ///     4 bytes    length of the body, little endian
 ///     16 bytes   XXH3-128 of the body
 ///     n bytes    body: a record.Entry
 ///
-/// The first entry is the manifest. Checksum parts follow as they arrive, then a mark once the version is durable. The
+/// The first entry is the manifest. Digest parts follow as they arrive, then a mark once the version is durable. The
 /// file appears with its manifest, by rename; later entries are appended. The log ends before the first entry that is
-/// cut short: whatever it lacks is fetched or verified again.
+/// cut short: whatever it lacks is fetched or verified again. Form 2 has checksums in place of the digests of chunks
+/// and parts.
 struct VersionRecord {
   Manifest manifest;
   ChunkDigests digests;
   bool durable = false;
+  /// Of one that was read: its form has no digests that count. Those in the manifest are 0.
+  bool outdated = false;
   /// Of one that was read: its first entry that is not whole begins here. What is appended behind that is never read.
   std::optional<std::uint64_t> torn_at = std::nullopt;
 };
@@ -64,7 +67,7 @@ struct VersionRecord {
 /// The same, but syncs the new record before it replaces the old one: a power cut leaves either.
 [[nodiscard]] Status rewrite_record(FileSystem& files, const std::filesystem::path& path, const VersionRecord& record);
 [[nodiscard]] Status append_digest_part(FileSystem& files, const std::filesystem::path& path, std::uint32_t part,
-                                        std::span<const Checksum> digests);
+                                        std::span<const ContentDigest> digests);
 /// Appends the mark and syncs the whole record. Only after the version's files and its name were synced.
 [[nodiscard]] Status append_durable_mark(FileSystem& files, const std::filesystem::path& path);
 

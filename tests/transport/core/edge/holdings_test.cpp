@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "tests/transport/core/payload_fixture.h"
 
 namespace weightcast {
@@ -9,22 +11,49 @@ namespace {
 
 constexpr Version kVersion{3};
 
-/// A payload of `chunks` whose manifest gives the first part the digest of `list`, whatever that is: who can choose 16
-/// bytes can reach any digest, so that a list is judged by its length first.
+/// A payload of `chunks` whose manifest gives the first part the digest of `list`, whatever that is: a list is judged
+/// by its length first.
 Holding holding_with(std::uint32_t chunks, Bytes list, bool open = false) {
   auto manifest = std::make_shared<Manifest>(*growing_manifest(patch_of(kVersion, Version{2}), chunks, open));
-  if (!manifest->part_digests.empty()) manifest->part_digests[0] = checksum_of(list);
+  if (!manifest->part_digests.empty()) manifest->part_digests[0] = content_digest_of(list);
   return Holding(std::move(manifest));
+}
+
+/// A chunk that has the same XXH3-128 for every `free`. Its stripes of 64 bytes begin with a word whose low half
+/// cancels the low half of the secret's word for that stripe, so the product of halves is 0 whatever the high half is.
+/// What the high halves of two stripes add stays the same if one grows by as much as the other shrinks.
+std::vector<std::byte> chunk_of_equal_checksum(std::uint32_t free) {
+  std::vector<std::byte> chunk(kChunkBytesMin);
+  const std::uint64_t first = 0x396cfeb8u | std::uint64_t{free} << 32;        // from byte 0 of XXH3's default secret
+  const std::uint64_t second = 0x2c81017cu | std::uint64_t{0u - free} << 32;  // from byte 8
+  std::memcpy(chunk.data(), &first, sizeof first);
+  std::memcpy(chunk.data() + 64, &second, sizeof second);
+  return chunk;
+}
+
+TEST(Holding, RefusesAChunkThatWasForgedToTheSameChecksum) {
+  const std::vector<std::byte> published = chunk_of_equal_checksum(0), forged = chunk_of_equal_checksum(0x3f800000);
+  ASSERT_NE(published, forged);
+  ASSERT_EQ(checksum_of(published), checksum_of(forged)) << "else nothing is forged";
+  const std::vector<ContentDigest> chunks{content_digest_of(published)};
+  auto manifest = std::make_shared<Manifest>(*manifest_of(kVersion, 1));
+  manifest->part_digests = part_digests_of(chunks);
+  Holding holding(std::move(manifest));
+  ASSERT_TRUE(holding.put_part(0, std::as_bytes(std::span(chunks))).has_value());
+  const Status refused = holding.verify(ChunkIndex{0}, kChunkBytesMin, content_digest_of(forged));
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, Errc::kCorrupt);
+  EXPECT_TRUE(holding.verify(ChunkIndex{0}, kChunkBytesMin, content_digest_of(published)).has_value());
 }
 
 TEST(Holding, RefusesDigestListsOfEveryWrongLengthThoughTheirDigestIsRight) {
   // One to three chunks are one short part; four are a whole one.
   for (std::uint32_t chunks = 1; chunks <= kGrowingPartChunks; ++chunks) {
-    for (std::size_t size = 0; size <= (kGrowingPartChunks + 1) * Checksum::kBytes; ++size) {
+    for (std::size_t size = 0; size <= (kGrowingPartChunks + 1) * ContentDigest::kBytes; ++size) {
       const std::vector<std::byte> list(size, std::byte{7});
       Holding holding = holding_with(chunks, list);
       const Status put = holding.put_part(0, list);
-      EXPECT_EQ(put.has_value(), size == chunks * Checksum::kBytes) << chunks << " chunks, list of " << size;
+      EXPECT_EQ(put.has_value(), size == chunks * ContentDigest::kBytes) << chunks << " chunks, list of " << size;
       EXPECT_EQ(holding.part_known(0), put.has_value());
       EXPECT_TRUE(put.has_value() || put.error().code == Errc::kCorrupt);
     }
@@ -33,17 +62,18 @@ TEST(Holding, RefusesDigestListsOfEveryWrongLengthThoughTheirDigestIsRight) {
 
 TEST(Holding, PartThatIsNotThereYetWaitsOnlyIfItCanEverBeOne) {
   Holding holding = holding_with(4, {}, true);
-  const std::vector<std::byte> list((kGrowingPartChunks + 1) * Checksum::kBytes);
+  const std::vector<std::byte> list((kGrowingPartChunks + 1) * ContentDigest::kBytes);
   for (std::size_t size = 0; size <= list.size(); ++size) {
-    const bool can_be = size > 0 && size % Checksum::kBytes == 0 && size <= kGrowingPartChunks * Checksum::kBytes;
+    const bool can_be =
+        size > 0 && size % ContentDigest::kBytes == 0 && size <= kGrowingPartChunks * ContentDigest::kBytes;
     const Status put = holding.put_part(1, std::span(list).first(size));
     ASSERT_FALSE(put.has_value());
     EXPECT_EQ(put.error().code, can_be ? Errc::kNotFound : Errc::kCorrupt) << size;
   }
   // 64 MiB in chunks of 4 KiB are 4096 parts of four.
-  EXPECT_EQ(holding.put_part(4095, std::span(list).first(16)).error().code, Errc::kNotFound);
-  EXPECT_EQ(holding.put_part(4096, std::span(list).first(16)).error().code, Errc::kCorrupt);
-  EXPECT_EQ(holding.put_part(~0u, std::span(list).first(16)).error().code, Errc::kCorrupt);
+  EXPECT_EQ(holding.put_part(4095, std::span(list).first(ContentDigest::kBytes)).error().code, Errc::kNotFound);
+  EXPECT_EQ(holding.put_part(4096, std::span(list).first(ContentDigest::kBytes)).error().code, Errc::kCorrupt);
+  EXPECT_EQ(holding.put_part(~0u, std::span(list).first(ContentDigest::kBytes)).error().code, Errc::kCorrupt);
 }
 
 TEST(Holding, ChunkThatIsNotThereYetWaitsOnlyIfItCanEverBeOne) {

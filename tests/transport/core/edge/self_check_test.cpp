@@ -37,8 +37,8 @@ TEST_F(SelfCheckTest, ReadsWhatIsHeldAndNothingElse) {
 }
 
 TEST_F(SelfCheckTest, TellsDamageAndUnreadableBytesFromALie) {
-  const Checksum right = chunk_digest(kVersion, ChunkIndex{1});
-  Checksum wrong = right;
+  const ContentDigest right = chunk_digest(kVersion, ChunkIndex{1});
+  ContentDigest wrong = right;
   wrong.bytes[0] ^= std::byte{1};
   check.handle_suspected(now, kVersion, ChunkIndex{1});
   EXPECT_FALSE(check.handle_checked(now, kVersion, ChunkIndex{1}, right));

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "sim/stand_in_keys.h"
 #include "tests/transport/core/payload_fixture.h"
 #include "tests/transport/core/worker_fixture.h"
 
@@ -225,7 +226,7 @@ TEST_F(WorkerCoreTest, ServesNobodyWhatItFindsDamagedOnItsDisk) {
   const auto checks = only<action::CheckChunk>(actions());
   ASSERT_EQ(checks.size(), 1u);
   EXPECT_EQ(checks[0].chunk, ChunkIndex{7});
-  fresh.handle_chunk_checked(now, Version{1}, ChunkIndex{7}, checksum_of({}));
+  fresh.handle_chunk_checked(now, Version{1}, ChunkIndex{7}, content_digest_of({}));
   EXPECT_TRUE(fresh.holdings().empty());
   EXPECT_EQ(fresh.installed_version(), Version{1}) << "there is nothing better";
   EXPECT_THAT(fresh.last_error(), testing::HasSubstr("version 1, chunk 7"));
@@ -493,6 +494,65 @@ TEST(WorkerCoreSingleCopy, ServesItsBaseUntilAPatchTakesItsPlace) {
     EXPECT_EQ(only<action::FinishPayload>(drain([&] { return worker.poll_action(); })).size(), 1u);
     EXPECT_EQ(worker.holdings().contains(Version{1}), !single_copy);
   }
+}
+
+/// A worker that takes nothing that its origin has not signed.
+struct SuspiciousWorkerTest : WorkerCoreTest {
+  SuspiciousWorkerTest() {
+    config.trust = std::make_shared<sim::StandInTrust>();
+    config.run = RunId{7};
+    std::destroy_at(&worker);
+    std::construct_at(&worker, config);
+  }
+
+  sim::StandInSigner key;
+  ManifestAuthor author{RunId{7}, std::shared_ptr<const ManifestSigner>(std::shared_ptr<void>(), &key)};
+
+  [[nodiscard]] std::shared_ptr<const Manifest> by_author(Manifest manifest) const {
+    author.sign(manifest);
+    return std::make_shared<const Manifest>(std::move(manifest));
+  }
+  /// Its growth from 4 to 8 chunks.
+  [[nodiscard]] wire::Message growth(const Manifest& four) const {
+    wire::Message message;
+    *message.mutable_growth() = growth_between(four, *by_author(*taken_over_manifest(Version{1}, 8, 10)));
+    return message;
+  }
+};
+
+TEST_F(SuspiciousWorkerTest, BeginsOnlyWhatIsSignedAndSaysWhyItRefusesTheRest) {
+  announce(manifest_of(Version{1}, 100), 1);
+  EXPECT_TRUE(begun.empty()) << "it is not signed";
+  key.lie(true);
+  announce(by_author(*manifest_of(Version{2}, 100)), 2);
+  EXPECT_TRUE(begun.empty()) << "it is wrongly signed";
+  ASSERT_NE(last_said(Kind::kInstallFailed), nullptr);
+  EXPECT_EQ(last_said(Kind::kInstallFailed)->install_failed().code(), static_cast<std::uint32_t>(Errc::kNotAllowed));
+  EXPECT_NE(worker.last_error().find("its signature is not the origin's"), std::string::npos) << worker.last_error();
+  EXPECT_EQ(worker.intake().refused_manifests(), 2u);
+  key.lie(false);
+  announce(by_author(*manifest_of(Version{3}, 100)), 3);
+  EXPECT_EQ(begun, std::vector{Version{3}});
+  EXPECT_EQ(worker.intake().refused_manifests(), 2u);
+}
+
+TEST_F(SuspiciousWorkerTest, TakesGrowthsThatAreSigned) {
+  const auto four = by_author(*taken_over_manifest(Version{1}, 4, 10));
+  announce(four, 1);
+  ASSERT_EQ(begun, std::vector{Version{1}});
+  tell(growth(*four));
+  EXPECT_EQ(worker.intake().chunks_total(), 8u);
+  EXPECT_EQ(worker.intake().refused_manifests(), 0u);
+}
+
+TEST_F(SuspiciousWorkerTest, GivesAPayloadUpThatGrowsWithoutTheOriginsSignature) {
+  const auto four = by_author(*taken_over_manifest(Version{1}, 4, 10));
+  announce(four, 1);
+  key.lie(true);
+  tell(growth(*four));
+  EXPECT_EQ(worker.receiving(), PayloadId{});
+  ASSERT_NE(last_said(Kind::kInstallFailed), nullptr);
+  EXPECT_EQ(worker.intake().refused_manifests(), 1u);
 }
 
 }  // namespace

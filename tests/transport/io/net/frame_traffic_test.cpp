@@ -67,7 +67,7 @@ TEST_P(FrameTraffic, CarriesFramesOfAnySizeBothWays) {
       EXPECT_EQ(chunk.payload, patch_of(Version{9}, Version{8}));
       EXPECT_EQ(chunk.chunk.value, i);
       ASSERT_TRUE(std::ranges::equal(chunk.bytes->bytes(), sent_chunks[i]->bytes())) << i;
-      EXPECT_EQ(chunk.digest, checksum_of(sent_chunks[i]->bytes()));
+      EXPECT_EQ(chunk.digest, content_digest_of(sent_chunks[i]->bytes()));
       EXPECT_EQ(reinterpret_cast<std::uintptr_t>(chunk.bytes->data()) % Buffer::kAlignment, 0u);
     }
     EXPECT_EQ(end->connection->bytes_sent(), end->connection->bytes_received());
@@ -80,7 +80,7 @@ TEST_P(FrameTraffic, StreamsLargeChunksOneAfterTheOther) {
   TcpPair pair(net);
   constexpr std::uint32_t kChunks = 256;
   const BufferRef buffer = random_buffer(net.buffers, kMiB, 3);
-  const Checksum digest = checksum_of(buffer->bytes());
+  const ContentDigest digest = content_digest_of(buffer->bytes());
   std::uint32_t sent = 0, received = 0;
   const std::function<void()> send_next = [&] {
     if (sent < kChunks) pair.dialed.connection->send_chunk(Version{1}, ChunkIndex{sent++}, buffer, send_next);

@@ -24,7 +24,7 @@ namespace weightcast {
 /// A version to be stored, with all of its bytes.
 struct Publication {
   Manifest manifest;
-  std::vector<Checksum> digests;
+  std::vector<ContentDigest> digests;
   std::string stream;
 
   /// The digests of what `stream` holds, chunk by chunk.
@@ -32,7 +32,7 @@ struct Publication {
     digests.clear();
     for (std::uint32_t i = 0; i < manifest.chunk_count(); ++i) {
       const ChunkIndex index{i};
-      digests.push_back(checksum_of(bytes().subspan(manifest.chunk_offset(index), manifest.chunk_size(index))));
+      digests.push_back(content_digest_of(bytes().subspan(manifest.chunk_offset(index), manifest.chunk_size(index))));
     }
     manifest.part_digests = part_digests_of(digests, manifest.part_chunks);
   }
@@ -48,7 +48,7 @@ struct Publication {
 
   [[nodiscard]] Bytes bytes() const { return std::as_bytes(std::span(stream)); }
 
-  [[nodiscard]] std::vector<Checksum> digests_of(std::uint32_t part) const {
+  [[nodiscard]] std::vector<ContentDigest> digests_of(std::uint32_t part) const {
     const auto first = digests.begin() + std::ptrdiff_t{part} * manifest.part_chunks;
     return {first, first + manifest.part_size(part)};
   }

@@ -54,7 +54,7 @@ TEST_P(StorePackedTest, UnpacksWhatArrivedAndInstallsItBitForBit) {
   EXPECT_TRUE(fs::exists(directory() / "patches" / "000000000001-packed"));
   std::optional<Result<BufferRef>> read;
   store_->read_chunk(payload, ChunkIndex{1}, [&](auto r) { read = std::move(r); });
-  EXPECT_EQ(checksum_of((*await(read))->bytes()), packed.digests[1]) << "for children";
+  EXPECT_EQ(content_digest_of((*await(read))->bytes()), packed.digests[1]) << "for children";
   const Publication next = next_of(result, 2);
   ASSERT_TRUE(apply_at_once(patch_of(result, next)).has_value());
   EXPECT_TRUE(holds(directory() / "current", next)) << "patches follow";

@@ -81,7 +81,7 @@ TEST_P(StorePatchTest, ServesThePatchFromMemoryAndFromDisk) {
       store_->read_chunk(id(), ChunkIndex{i}, [&](auto r) { read = std::move(r); });
       const Result<BufferRef> bytes = await(read);
       ASSERT_TRUE(bytes.has_value()) << bytes.error().message();
-      EXPECT_EQ(checksum_of((*bytes)->bytes()), patch.digests[i]);
+      EXPECT_EQ(content_digest_of((*bytes)->bytes()), patch.digests[i]);
     }
     std::optional<Result<BufferRef>> whole;
     store_->read_chunk(Version{2}, ChunkIndex{0}, [&](auto r) { whole = std::move(r); });
@@ -394,14 +394,14 @@ TEST_P(StoreOpenPatchTest, OriginServesWhatItHasMadeSoFar) {
   for (const std::uint32_t chunk : {0u, 1u}) {
     const Result<BufferRef> bytes = read(chunk);
     ASSERT_TRUE(bytes.has_value()) << bytes.error().message();
-    EXPECT_EQ(checksum_of((*bytes)->bytes()), whole.digests[chunk]);
+    EXPECT_EQ(content_digest_of((*bytes)->bytes()), whole.digests[chunk]);
   }
   EXPECT_EQ(read(2).error().code, Errc::kNotFound) << "of a part that is not whole";
   file << whole.stream.substr(half) << std::flush;
   std::optional<Status> finished;
   store_->finish_patch(whole.manifest, whole.digests, [&](Status s) { finished = s; });
   ASSERT_TRUE(await(finished).has_value());
-  EXPECT_EQ(checksum_of((*read(2))->bytes()), whole.digests[2]);
+  EXPECT_EQ(content_digest_of((*read(2))->bytes()), whole.digests[2]);
 }
 
 TEST_P(StorePatchTest, ForgottenVersionsFilesAreWrittenAnew) {

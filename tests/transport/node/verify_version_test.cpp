@@ -1,0 +1,168 @@
+#include "transport/node/verify_version.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "tests/security/cluster_keys.h"
+#include "tests/transport/io/store/store_patch_fixture.h"
+#include "transport/node/signed_manifests.h"
+
+namespace weightcast {
+namespace {
+
+using ::testing::HasSubstr;
+
+/// A store with version 1, which came whole, and version 2, which a patch made of it.
+class VerifyVersionTest : public OneStore {
+ protected:
+  void SetUp() override {
+    open();
+    sign(first_);
+    const Status installed = install_both();
+    ASSERT_TRUE(installed.has_value()) << installed.error().message();
+  }
+
+  Status install_both() {
+    WC_TRY(install(first_));
+    Publication step = patch_of(first_, second_);
+    step.manifest.snapshot_tree = second_.manifest.tree_of_snapshot();
+    sign(step);
+    WC_TRY(install(step));
+    return {};
+  }
+
+  void sign(Publication& p) const {
+    p.manifest.published_unix_ms = 1000 * cluster_.now_unix_s;
+    ManifestAuthor{RunId{0xa}, signer_}.sign(p.manifest);
+  }
+
+  [[nodiscard]] Result<ProvenVersion> verify(std::uint64_t version) const {
+    return verify(version, keys_.authority.get(), {});
+  }
+  [[nodiscard]] Result<ProvenVersion> verify(std::uint64_t version, X509* authority,
+                                             const Revocations& revocations) const {
+    return verify_version(real_files(), layout().complete(Version{version}), authority, revocations, 2);
+  }
+  [[nodiscard]] std::string error(std::uint64_t version) const {
+    const auto verified = verify(version);
+    return verified.has_value() ? "" : verified.error().detail;
+  }
+
+  /// Flips a bit of a file of the store.
+  static void damage(const std::filesystem::path& path, std::uint64_t offset) {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(static_cast<std::streamoff>(offset));
+    const char byte = static_cast<char>(file.get() ^ 1);
+    file.seekp(static_cast<std::streamoff>(offset));
+    file.put(byte);
+  }
+  /// The record of a version with another manifest.
+  void rewrite(std::uint64_t version, const std::function<void(Manifest&)>& change) const {
+    const std::filesystem::path path = layout().record(Version{version});
+    Result<VersionRecord> record = read_record(real_files(), path);
+    ASSERT_TRUE(record.has_value());
+    change(record->manifest);
+    ASSERT_TRUE(rewrite_record(real_files(), path, *record).has_value());
+  }
+
+  ClusterKeys cluster_;
+  NodeKeys keys_ = cluster_.origin();
+  std::shared_ptr<const ManifestSigner> signer_ = std::make_shared<SigningKey>(keys_);
+  Publication first_ = publication(1, {{"config.json", 100}, {"model.safetensors", kBytes}});
+  Publication second_ = next_of(first_, 2);
+};
+
+TEST_F(VerifyVersionTest, ProvesWhatCameWholeAndWhatAPatchMade) {
+  for (const std::uint64_t version : {1, 2}) {
+    const auto proven = verify(version);
+    ASSERT_TRUE(proven.has_value()) << proven.error().message();
+    EXPECT_EQ(proven->manifest.version, Version{version});
+    EXPECT_EQ(proven->manifest.run, RunId{0xa});
+    EXPECT_EQ(proven->signer.use, KeyUse::kSigning);
+  }
+}
+
+TEST_F(VerifyVersionTest, FindsEachChangedByte) {
+  for (const std::uint64_t version : {1, 2}) {
+    for (const std::uint64_t offset : {std::uint64_t{0}, kBytes / 2, kBytes - 1}) {
+      const std::filesystem::path file = layout().complete(Version{version}) / "model.safetensors";
+      damage(file, offset);
+      EXPECT_THAT(error(version), HasSubstr("not those that were published")) << version << " at " << offset;
+      damage(file, offset);
+      EXPECT_EQ(error(version), "");
+    }
+  }
+}
+
+TEST_F(VerifyVersionTest, FindsFilesThatAreMissingOrCutOrOfNobody) {
+  const std::filesystem::path directory = layout().complete(Version{2});
+  std::ofstream(directory / "modeling.py") << "import os";
+  EXPECT_THAT(error(2), HasSubstr("'modeling.py' is no file of the published version"));
+  std::filesystem::remove(directory / "modeling.py");
+  std::filesystem::resize_file(directory / "config.json", 99);
+  EXPECT_NE(error(2), "");
+  std::filesystem::remove(directory / "config.json");
+  EXPECT_NE(error(2), "");
+}
+
+// Who may write to the disk can make all checksums match, and is found all the same.
+TEST_F(VerifyVersionTest, FindsARecordThatWasMadeToFit) {
+  const std::filesystem::path file = layout().complete(Version{1}) / "model.safetensors";
+  damage(file, 5);
+  Publication forged = first_;
+  forged.stream[105] = static_cast<char>(forged.stream[105] ^ 1);
+  forged.digest_chunks();
+  forged.digest_snapshot();
+  rewrite(1, [&](Manifest& m) {
+    m.part_digests = forged.manifest.part_digests;
+    m.snapshot_digest = forged.manifest.snapshot_digest;
+  });
+  EXPECT_THAT(error(1), HasSubstr("its signature is not the origin's"));
+
+  rewrite(2, [](Manifest& m) { m.version = Version{1}, m.base_version = kNoVersion, m.kind = PayloadKind::kPacked; });
+  EXPECT_THAT(error(2), HasSubstr("the record of another version"));
+  rewrite(2, [](Manifest& m) { m.version = Version{2}; });
+  EXPECT_NE(error(2), "");
+}
+
+TEST_F(VerifyVersionTest, BelievesOneClusterAloneAndNoRevokedKey) {
+  const ClusterKeys others;
+  const NodeKeys stranger = others.origin();
+  const auto of_others = verify(1, stranger.authority.get(), {});
+  EXPECT_EQ(of_others.error().code, Errc::kNotAllowed);
+  EXPECT_THAT(of_others.error().detail, HasSubstr("another cluster's"));
+
+  const auto signer = read_certificate(keys_.signing_certificate.get());
+  const PemContents authority = cluster_.authority();
+  const Revocations revoked =
+      Revocations::make({signer->serial}, 1, cluster_.now_unix_s, keys_.authority.get(), authority.keys.front().get());
+  EXPECT_THAT(verify(1, keys_.authority.get(), revoked).error().detail, HasSubstr("is revoked"));
+
+  rewrite(1, [](Manifest& m) { m.signature = {}; });
+  EXPECT_THAT(error(1), HasSubstr("it is not signed"));
+  rewrite(1, [](Manifest& m) { m.signature = {std::string(64, 'x'), "no certificate"}; });
+  EXPECT_EQ(verify(1).error().code, Errc::kNotAllowed);
+}
+
+TEST_F(VerifyVersionTest, OfAPatchedVersionNeedsTheOriginsWordOnItsBytes) {
+  rewrite(2, [&](Manifest& m) {
+    m.snapshot_tree = {};
+    ManifestAuthor{RunId{0xa}, signer_}.sign(m);
+  });
+  EXPECT_THAT(error(2), HasSubstr("says nothing of the version's bytes"));
+}
+
+TEST_F(VerifyVersionTest, FindsTheVersionsOfAStateDirectory) {
+  const auto all = versions_below(real_files(), directory());
+  ASSERT_TRUE(all.has_value());
+  EXPECT_EQ(*all, (std::vector{layout().complete(Version{1}), layout().complete(Version{2})}));
+  EXPECT_EQ(*versions_below(real_files(), directory() / ""), *all);
+  EXPECT_EQ(*versions_below(real_files(), all->front()), std::vector{all->front()});
+  EXPECT_EQ(versions_below(real_files(), temp_.path()).error().code, Errc::kNotFound);
+  EXPECT_EQ(verify_version(real_files(), temp_.path(), keys_.authority.get(), {}, 1).error().code, Errc::kNotFound);
+}
+
+}  // namespace
+}  // namespace weightcast

@@ -1,0 +1,61 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "base/posix_file_system.h"
+#include "base/text.h"
+#include "base/units.h"
+#include "security/node_keys.h"
+#include "tools/command.h"
+#include "transport/node/revocation_file.h"
+#include "transport/node/verify_version.h"
+
+namespace weightcast {
+namespace {
+
+struct VerifyFlags {
+  std::string directory;
+  std::string keys;
+};
+
+Status verify(const VerifyFlags& flags) {
+  const std::int64_t now = unix_now_s();
+  WC_ASSIGN(const NodeKeys keys, read_node_keys(flags.keys, now));
+  PosixFileSystem files;
+  WC_ASSIGN(const std::vector<std::filesystem::path> versions, versions_below(files, flags.directory));
+  const std::filesystem::path keys_file = flags.keys, state = versions.front().parent_path().parent_path();
+  WC_ASSIGN(const Revocations revocations,
+            newest_revocations(files, {keys_file.parent_path(), state}, keys.authority.get()));
+  const unsigned threads = std::max(1u, std::thread::hardware_concurrency());
+  for (const std::filesystem::path& path : versions) {
+    WC_ASSIGN(const ProvenVersion proven, verify_version(files, path, keys.authority.get(), revocations, threads));
+    const Manifest& manifest = proven.manifest;
+    fmt::print(
+        "{}: proven\n"
+        "  {} in {} files are version {} of run {}{}, as origin {} signed it, by SHA-256 of every byte\n"
+        "  published {}; signing certificate {} of cluster {}, valid until {}{}\n",
+        path.native(), format_bytes(manifest.snapshot_bytes()), manifest.files.size(), manifest.version.value,
+        to_string(manifest.run), manifest.model_id.empty() ? "" : fmt::format(" of {}", printable(manifest.model_id)),
+        proven.signer.name, date_of(manifest.published_unix_ms / 1000), proven.signer.serial, proven.signer.cluster,
+        date_of(proven.signer.not_after_unix_s),
+        proven.signer.not_after_unix_s < now ? ": expired since, it counted when the version was published" : "");
+  }
+  return {};
+}
+
+}  // namespace
+
+void add_verify_command(const Commands& commands) {
+  auto flags = std::make_shared<VerifyFlags>();
+  CLI::App* app = commands.app.add_subcommand(
+      "verify", "Prove that versions on disk are what the cluster's origin published, byte for byte");
+  app->add_option("directory", flags->directory, "A daemon's --state directory, or one version's directory in it")
+      ->required();
+  app->add_option("--keys", flags->keys, "File of a node's keys: its authority is who is believed")->required();
+  app->callback([flags, selected = &commands.selected] { *selected = [flags] { return verify(*flags); }; });
+}
+
+}  // namespace weightcast

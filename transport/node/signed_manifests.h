@@ -1,0 +1,47 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/time.h"
+#include "security/tls.h"
+#include "transport/core/manifest_trust.h"
+
+namespace weightcast {
+
+/// Signs manifests with an origin's key.
+class SigningKey final : public ManifestSigner {
+ public:
+  /// `keys` are an origin's.
+  explicit SigningKey(const NodeKeys& keys);
+  [[nodiscard]] ManifestSignature sign(std::string_view statement) const override;
+
+ private:
+  const UniqueKey key_;
+  const std::string certificate_;  // DER
+};
+
+/// What a worker demands of versions beyond their signatures.
+struct TrustOptions {
+  Duration age_max{};  ///< since a version was published, when it is announced; 0: any
+};
+
+/// Trusts manifests that a signing key of this node's cluster vouches for, unless its certificate is revoked.
+class ClusterTrust final : public ManifestTrust {
+ public:
+  ClusterTrust(std::shared_ptr<const TlsContext> tls, TrustOptions options) : tls_(std::move(tls)), options_(options) {}
+
+  [[nodiscard]] Status check(const Manifest& manifest) const override;
+  [[nodiscard]] Status check_stored(const Manifest& manifest) const override;
+
+ private:
+  const std::shared_ptr<const TlsContext> tls_;
+  const TrustOptions options_;
+};
+
+/// Who signed `manifest`, if `authority` has issued the certificate that comes with it, `revocations` does not name it,
+/// and it counted at `now_unix_s`. Errors: those of ManifestTrust::check().
+[[nodiscard]] Result<CertificateInfo> check_manifest(const Manifest& manifest, X509* authority,
+                                                     const Revocations& revocations, std::int64_t now_unix_s);
+
+}  // namespace weightcast
