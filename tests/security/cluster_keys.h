@@ -11,8 +11,6 @@
 
 namespace weightcast {
 
-inline constexpr std::int64_t kDay_s = 86'400;
-
 /// The authority of a cluster in a directory of its own, at a time of the test's choice.
 class ClusterKeys {
  public:
