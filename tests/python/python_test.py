@@ -510,9 +510,10 @@ class Examples(DaemonTest):
 
     def test_publish_and_subscribe(self):
         ran = self.run_example("publish.py", self.origin.state)
-        self.assertEqual((ran.stdout, ran.stderr), ("published version 1\npublished version 2, 0 workers\n", ""))
+        said = "published version 1\npublished version 2, 0 workers\npublished version 3\n"
+        self.assertEqual((ran.stdout, ran.stderr), (said, ""))
         ran = self.run_example("subscribe.py", self.origin.state, "1")
-        self.assertEqual((ran.stdout, ran.stderr), ("version 2: 2 tensors, 36864 bytes\n", ""))
+        self.assertEqual((ran.stdout, ran.stderr), ("version 3: 2 tensors, 36864 bytes\n", ""))
 
     def test_without_a_daemon_they_say_so(self):
         for name in ("publish.py", "subscribe.py"):

@@ -132,15 +132,19 @@ TEST_F(LocalSocket, AProgramOfAnotherUserIsNotServedWhateverTheSocketsMode) {
   const auto listener = Listener::local(net_.context(), path_, [&](std::unique_ptr<FrameConnection>) { ++served; });
   ASSERT_TRUE(listener.has_value());
   ASSERT_EQ(::chmod(path_.c_str(), 0777), 0);
-  ASSERT_EQ(::chmod(std::filesystem::path(path_).parent_path().c_str(), 0777), 0);
+  const std::filesystem::path directory = std::filesystem::path(path_).parent_path();
+  const std::string name = std::filesystem::path(path_).filename();
+  ASSERT_EQ(::chmod(directory.c_str(), 0777), 0);
   for (const uid_t user : {uid_t{65534}, uid_t{0}}) {
     const pid_t child = ::fork();
     if (child == 0) {
       // System calls only. It ends with what the read gives: an end at once, or nothing yet.
       sockaddr_un to{};
       to.sun_family = AF_UNIX;
-      std::strncpy(to.sun_path, path_.c_str(), sizeof to.sun_path - 1);
+      std::strncpy(to.sun_path, name.c_str(), sizeof to.sun_path - 1);
       const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
+      // From within: the directories above may be closed to others.
+      if (::chdir(directory.c_str()) != 0) ::_exit(8);
       if (::setuid(user) != 0 || ::connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0) ::_exit(9);
       pollfd ends{.fd = fd, .events = POLLIN, .revents = 0};
       char byte = 0;
