@@ -202,6 +202,9 @@ Status change(const StoreLayout& layout, const InPlaceWork& work, const InPlaceC
 Status hide(const StoreLayout& layout, const InPlaceWork& work) {
   const Manifest& manifest = work.record.manifest;
   const fs::path home = layout.complete(manifest.base_version), hidden = layout.incoming(manifest.version);
+  // What there is of the version as another payload was given up, and may not have found room in the trash.
+  WC_ASSIGN(const bool left_over, is_there(layout.files(), hidden));
+  if (left_over) WC_TRY(layout.throw_away(hidden));
   WC_TRY(layout.files().rename(home, hidden));
   // Only now: from here on nobody can open them by a name that he knows.
   work.files->close_all();

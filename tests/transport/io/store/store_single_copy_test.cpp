@@ -100,6 +100,19 @@ TEST_P(SingleCopyTest, PatchTakesThePlaceOfItsBase) {
   expect_only(three);
 }
 
+TEST_P(SingleCopyTest, WhatIsLeftOfAnotherPayloadOfTheVersionIsNotInItsWay) {
+  ASSERT_TRUE(begin(patch).has_value());
+  ASSERT_TRUE(put(patch, all_of(patch)).has_value());
+  // A packed payload that was given up when the disk had no room for another name in the trash.
+  fs::create_directory(layout().incoming(Version{2}));
+  std::ofstream(layout().incoming(Version{2}) / "model.safetensors") << "half of it";
+  const Result<StoredVersion> stored = finish(patch);
+  ASSERT_TRUE(stored.has_value()) << stored.error().message();
+  await_durable(Version{2});
+  settle();
+  expect_only(two);
+}
+
 TEST_P(SingleCopyTest, NothingIsTouchedBeforeThePatchIsWhole) {
   ASSERT_TRUE(begin(patch).has_value());
   std::vector<std::uint32_t> chunks = all_of(patch);
