@@ -16,6 +16,10 @@ pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
 
+if(WEIGHTCAST_TORCH)
+  # Debian's, or another one that CMAKE_PREFIX_PATH names: a torch of the Python registry has share/cmake/Torch.
+  find_package(Torch 1.13 REQUIRED)
+endif()
 if(WEIGHTCAST_BENCH)
   pkg_check_modules(LZ4 REQUIRED IMPORTED_TARGET liblz4)
 endif()
