@@ -1,0 +1,118 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <variant>
+#include <vector>
+
+#include "base/checksum.h"
+#include "base/result.h"
+
+namespace weightcast {
+
+/// The bits of a BF16 number: the upper half of an FP32 one.
+using Bf16Bits = std::uint16_t;
+
+enum class Bf16Rounding {
+  kNearest,     ///< to nearest, ties to even
+  kStochastic,  ///< up with the probability of the share that is cut off, from a seed
+};
+
+struct AdamWOptions {
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  double grad_norm_max = 1.0;  ///< gradients of a greater global norm are scaled down to it; 0: never
+  Bf16Rounding rounding = Bf16Rounding::kNearest;
+  std::uint64_t rounding_seed = 0;
+  unsigned threads_max = 1;
+};
+
+/// The weights of one tensor, in the caller's memory, which stays in place as long as the optimiser lives.
+/// FP32: they are the master weights. BF16: the optimiser keeps FP32 master weights of its own, and these are their
+/// rounded image, which is what is published.
+struct AdamWParameter {
+  std::variant<std::span<float>, std::span<Bf16Bits>> weights;
+  double weight_decay = 0;
+};
+
+/// As many cells as the parameter has, or none: then the parameter and its moments stay as they are.
+using GradientCells = std::variant<std::span<const float>, std::span<const Bf16Bits>>;
+
+struct AdamWUpdate {
+  bool applied = false;       ///< false: a gradient was not finite, and nothing has changed
+  double grad_norm = 0;       ///< before clipping; NaN or infinite if a gradient was
+  double gradient_scale = 1;  ///< what clipping multiplied the gradients by
+};
+
+struct AdamWCounters {
+  std::uint64_t applied = 0;
+  std::uint64_t skipped = 0;  ///< because a gradient was not finite
+};
+
+/// Cells of one tensor in the form that wc_publish_sparse() takes: `index_bytes` is 4.
+struct ChangedCells {
+  std::vector<std::uint32_t> indices;  ///< ascending, each once
+  std::vector<std::byte> values;       ///< as many cells of the weights' type
+};
+
+/// AdamW (Loshchilov and Hutter, 2019) as torch.optim.AdamW computes it, in one pass over the memory: update, rounding
+/// to BF16, and the comparison that finds changed cells. The norm for clipping takes one more read of the gradients.
+/// The result is bit-equal for any number of threads and on any processor: kernels do not contract products and sums,
+/// and the norm's order of summation is fixed. Invariant: BF16 weights are the rounded master weights of the last
+/// update that touched them. One thread calls it; it starts up to `threads_max` - 1 others during a call.
+class AdamW {
+ public:
+  /// Errors: kInvalidArgument (an option out of range), kTooLarge (a tensor of 2^32 cells or more).
+  [[nodiscard]] static Result<AdamW> make(const AdamWOptions& options, std::vector<AdamWParameter> parameters);
+
+  /// One update at `learning_rate`. `gradients[i]` belongs to parameter i. Errors: kInvalidArgument, with nothing
+  /// changed: not one gradient per parameter, one of another length, a learning rate that is negative or not finite.
+  [[nodiscard]] Result<AdamWUpdate> update(double learning_rate, std::span<const GradientCells> gradients);
+
+  [[nodiscard]] std::size_t parameter_count() const { return parameters_.size(); }
+  [[nodiscard]] AdamWCounters counters() const { return counters_; }
+
+  /// The cells of parameter `index` whose bits an update has changed since the last call for it, with their values now.
+  /// After a single update these are exactly the cells that differ. After several, a cell that has come back to its old
+  /// value is among them.
+  [[nodiscard]] ChangedCells take_changes(std::size_t index);
+
+  /// A part of the state, for a checkpoint: whoever copies the bytes of all parts and the counters, and later writes
+  /// them into an optimiser of the same parameters, goes on bit-equal. The weights themselves are the caller's.
+  struct StatePart {
+    enum class Kind { kMaster, kMoment1, kMoment2, kChanged };
+    std::size_t parameter;
+    Kind kind;           ///< kMaster only for BF16 weights; kChanged is one bit per cell, in words of 64
+    MutableBytes bytes;  ///< the optimiser's own memory
+  };
+  [[nodiscard]] std::vector<StatePart> state();
+  void restore_counters(const AdamWCounters& counters) { counters_ = counters; }
+
+ private:
+  struct Tensor {
+    AdamWParameter parameter;
+    std::vector<float> master;  // empty if the weights are FP32
+    std::vector<float> moment1, moment2;
+    std::vector<std::uint64_t> changed;
+    [[nodiscard]] std::size_t cells() const { return moment1.size(); }
+  };
+  /// What one thread does at a time: the cells of `tensor` from `first` on.
+  struct Block {
+    std::size_t tensor;
+    std::size_t first;
+    std::size_t cells;
+  };
+
+  AdamW(const AdamWOptions& options, std::vector<AdamWParameter> parameters);
+  [[nodiscard]] double norm_of(std::span<const GradientCells> gradients);
+
+  AdamWOptions options_;
+  std::vector<Tensor> parameters_;
+  std::vector<Block> blocks_;
+  std::vector<double> block_sums_;
+  AdamWCounters counters_;
+};
+
+}  // namespace weightcast

@@ -1,0 +1,57 @@
+#include "trainer/optimiser/schedule.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numbers>
+
+#include "base/nearest_name.h"
+
+namespace weightcast {
+namespace {
+
+using namespace std::string_view_literals;
+
+constexpr std::array kDecays{"constant"sv, "linear"sv, "cosine"sv};  // in the order of LearningRateDecay
+
+Error refuse_schedule(std::string why) {
+  return fail(Errc::kInvalidArgument, Op::kConfigure, "learning rate: " + std::move(why));
+}
+
+}  // namespace
+
+Result<LearningRateDecay> parse_learning_rate_decay(std::string_view text) {
+  const auto found = std::find(kDecays.begin(), kDecays.end(), text);
+  if (found != kDecays.end()) return static_cast<LearningRateDecay>(found - kDecays.begin());
+  return fail(Errc::kInvalidArgument, Op::kConfigure, unknown_name("decay of the learning rate", text, kDecays));
+}
+
+Status validate(const LearningRateSchedule& schedule) {
+  if (!(schedule.peak >= 0 && std::isfinite(schedule.peak))) {
+    return refuse_schedule(fmt::format("the peak is {}", schedule.peak));
+  }
+  if (!(schedule.final_share >= 0 && schedule.final_share <= 1)) {
+    return refuse_schedule(fmt::format("the final share is {}, not in [0, 1]", schedule.final_share));
+  }
+  if (schedule.decay != LearningRateDecay::kConstant && schedule.updates_total <= schedule.warmup_updates) {
+    return refuse_schedule(fmt::format("{} updates in all do not suffice for {} of warm-up and a {} decay",
+                                       schedule.updates_total, schedule.warmup_updates,
+                                       kDecays[static_cast<std::size_t>(schedule.decay)]));
+  }
+  return {};
+}
+
+double learning_rate(const LearningRateSchedule& schedule, std::uint64_t update) {
+  const auto warmup = static_cast<double>(schedule.warmup_updates);
+  if (update < schedule.warmup_updates) return schedule.peak * (static_cast<double>(update) + 1) / warmup;
+  if (schedule.decay == LearningRateDecay::kConstant) return schedule.peak;
+  const double span = static_cast<double>(schedule.updates_total) - warmup;
+  const double done = std::min(1.0, (static_cast<double>(update) - warmup) / span);
+  const double left =
+      schedule.decay == LearningRateDecay::kLinear ? 1 - done : (1 + std::cos(std::numbers::pi * done)) / 2;
+  return schedule.peak * (schedule.final_share + (1 - schedule.final_share) * left);
+}
+
+}  // namespace weightcast
