@@ -1,4 +1,5 @@
 #include "tools/check_command.h"
+#include "tools/model_command.h"
 
 int main(int argc, char** argv) {
   CLI::App app{"weightcast-train: the learner", "weightcast-train"};
@@ -6,5 +7,6 @@ int main(int argc, char** argv) {
   app.set_version_flag("-V,--release", WEIGHTCAST_VERSION);
   weightcast::CommandBody selected;
   weightcast::add_check_commands(app, selected);
+  weightcast::add_model_command(app, selected);
   return weightcast::run_commands(app, selected, argc, argv);
 }

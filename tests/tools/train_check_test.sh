@@ -1,5 +1,5 @@
 #!/bin/sh
-# train_check_test.sh WEIGHTCAST_TRAIN DATA: runs each check command, with good input and bad.
+# train_check_test.sh WEIGHTCAST_TRAIN DATA: runs each command that prints JSON, with good input and bad.
 set -eu
 train=$1 data=$2
 scratch=$(mktemp -d)
@@ -11,9 +11,9 @@ expect() {
   status=$1 wanted=$2
   shift 2
   got=0
-  "$train" check "$@" >out 2>&1 || got=$?
+  "$train" "$@" >out 2>&1 || got=$?
   if [ "$got" != "$status" ] || ! grep -qF -- "$wanted" out; then
-    echo "weightcast-train check $*: status $got, not $status, or not: $wanted" >&2
+    echo "weightcast-train $*: status $got, not $status, or not: $wanted" >&2
     cat out >&2
     exit 1
   fi
@@ -21,34 +21,68 @@ expect() {
 
 echo '{"response": "so #### 1,800", "answer": "1800"}' >one.json
 echo '[{"response": "12", "answer": "12"}, {"response": "13", "answer": "12"}]' >list.json
-expect 0 '{"reward":1.0}' reward gsm8k one.json
-expect 0 '{"reward":0.0}' reward gsm8k one.json --set answer_method=flexible
-expect 0 '{"rewards":[1.0,0.0]}' reward arithmetic list.json
-expect 1 "'gsm8' is no task; the nearest is 'gsm8k'" reward gsm8 one.json
-expect 1 "the nearest is 'boxed'" reward gsm8k one.json --set answer_method=box
-expect 1 "--set x: it is NAME=VALUE" reward gsm8k one.json --set x
+expect 0 '{"reward":1.0}' check reward gsm8k one.json
+expect 0 '{"reward":0.0}' check reward gsm8k one.json --set answer_method=flexible
+expect 0 '{"rewards":[1.0,0.0]}' check reward arithmetic list.json
+expect 1 "'gsm8' is no task; the nearest is 'gsm8k'" check reward gsm8 one.json
+expect 1 "the nearest is 'boxed'" check reward gsm8k one.json --set answer_method=box
+expect 1 "--set x: it is NAME=VALUE" check reward gsm8k one.json --set x
 echo '{"answer": "12"}' >bad.json
-expect 1 "an item has no 'response'" reward arithmetic bad.json
+expect 1 "an item has no 'response'" check reward arithmetic bad.json
 echo '{"response": 12}' >bad.json
-expect 1 "'response' is no text" reward arithmetic bad.json
+expect 1 "'response' is no text" check reward arithmetic bad.json
 echo '{"response"' >bad.json
-expect 1 "bad.json: no JSON" reward arithmetic bad.json
-expect 1 "missing.json" reward arithmetic missing.json
+expect 1 "bad.json: no JSON" check reward arithmetic bad.json
+expect 1 "missing.json" check reward arithmetic missing.json
 
 mkdir model
 cp "$data/trained_tokenizer.json" model/tokenizer.json
-expect 0 '{"ids":[1,2]}' tokenize model --text '<|im_start|><|im_end|>'
-expect 1 "tokenizer.json" tokenize . --text x
-expect 2 "--text is required" tokenize model
+expect 0 '{"ids":[1,2]}' check tokenize model --text '<|im_start|><|im_end|>'
+expect 1 "tokenizer.json" check tokenize . --text x
+expect 2 "--text is required" check tokenize model
 
 echo '{"rewards": [6, 3, 9, 12], "group_ids": ["a", "a", "b", "b"], "norm": "none"}' >adv.json
-expect 0 '{"advantages":[1.5,-1.5,-1.5,1.5]}' advantages adv.json
+expect 0 '{"advantages":[1.5,-1.5,-1.5,1.5]}' check advantages adv.json
 echo '{"rewards": [1], "group_ids": [0], "norm": "bach"}' >adv.json
-expect 1 "the nearest is 'batch'" advantages adv.json
+expect 1 "the nearest is 'batch'" check advantages adv.json
 echo '{"rewards": [1], "group_id": [0], "norm": "std"}' >adv.json
-expect 1 "'group_id' is no member of the input; the nearest is 'group_ids'" advantages adv.json
+expect 1 "'group_id' is no member of the input; the nearest is 'group_ids'" check advantages adv.json
 echo '{"rewards": [null], "group_ids": [0], "norm": "std"}' >adv.json
-expect 1 "rewards[0] is no number" advantages adv.json
+expect 1 "rewards[0] is no number" check advantages adv.json
 echo '{"rewards": [1, 2], "group_ids": [0], "norm": "std"}' >adv.json
-expect 1 "2 rewards and 1 group ids" advantages adv.json
-expect 2 "" nothing
+expect 1 "2 rewards and 1 group ids" check advantages adv.json
+expect 2 "" check nothing
+
+cat >model/config.json <<'JSON'
+{"architectures": ["Qwen2ForCausalLM"], "vocab_size": 6, "hidden_size": 4, "intermediate_size": 4, "num_hidden_layers": 1,
+ "num_attention_heads": 1, "num_key_value_heads": 1, "tie_word_embeddings": true}
+JSON
+expect 1 "model: holds neither model.safetensors nor" model model
+python3 - <<'PYTHON'
+import json, struct
+layer, shapes = "model.layers.0.", {"model.embed_tokens.weight": [6, 4], "model.norm.weight": [4]}
+for name in "q", "k", "v", "o":
+    shapes[f"{layer}self_attn.{name}_proj.weight"] = [4, 4]
+    if name != "o":
+        shapes[f"{layer}self_attn.{name}_proj.bias"] = [4]
+for name in "gate", "up", "down":
+    shapes[f"{layer}mlp.{name}_proj.weight"] = [4, 4]
+for name in "input", "post_attention":
+    shapes[f"{layer}{name}_layernorm.weight"] = [4]
+tensors, end = {}, 0
+for name, shape in shapes.items():
+    size = 2 * shape[0] * (shape[1] if len(shape) == 2 else 1)
+    tensors[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [end, end + size]}
+    end += size
+header = json.dumps(tensors).encode()
+with open("model/model.safetensors", "wb") as file:
+    file.write(struct.pack("<Q", len(header)) + header + bytes(end))
+PYTHON
+expect 0 '"parameters":160' model model
+expect 0 '"tensors_by_dtype":{"BF16":14}' model model
+sed -i 's/"num_hidden_layers": 1/"num_hidden_layers": 2/' model/config.json
+expect 1 "model: the weights do not fit config.json: 14 tensors are 12 missing ('model.layers.1." model model
+sed -i 's/Qwen2For/Qwen2_5For/' model/config.json
+expect 1 "'Qwen2_5ForCausalLM' is no architecture that this build computes; the nearest is 'Qwen2ForCausalLM'" model model
+expect 1 "missing/config.json" model missing
+expect 2 "DIR is required" model

@@ -1,0 +1,384 @@
+#include "model/config.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/nearest_name.h"
+#include "base/text.h"
+
+namespace weightcast {
+namespace {
+
+using Json = nlohmann::json;
+using namespace std::string_view_literals;
+
+constexpr std::array kArchitectures{"Qwen2ForCausalLM"sv, "Qwen3ForCausalLM"sv, "Qwen3MoeForCausalLM"sv};
+constexpr std::array kRopeTypes{"default"sv, "linear"sv, "yarn"sv, "llama3"sv};
+
+// Several times what the largest published models have. They keep products of sizes within 64 bits.
+constexpr std::int64_t kVocabSizeMax = std::int64_t{1} << 24;
+constexpr std::int64_t kWidthMax = std::int64_t{1} << 20;
+constexpr std::int64_t kLayersMax = 4096;
+constexpr std::int64_t kHeadsMax = 4096;
+constexpr std::int64_t kHeadDimMax = 4096;
+constexpr std::int64_t kExpertsMax = 4096;
+constexpr std::int64_t kPositionsMax = std::int64_t{1} << 31;
+constexpr std::int64_t kParametersMax = std::int64_t{1} << 46;
+constexpr std::size_t kShownBytesMax = 64;
+
+Error refuse(std::string why) { return fail(Errc::kInvalidArgument, Op::kParse, "config.json: " + std::move(why)); }
+Error unsupported(std::string why) { return fail(Errc::kUnsupported, Op::kParse, "config.json: " + std::move(why)); }
+
+std::string shown(const Json& value) {
+  return printable(cut_text(value.dump(-1, ' ', false, Json::error_handler_t::replace), kShownBytesMax));
+}
+
+/// Reads members of one object. A member that is absent or null has its default.
+class Fields {
+ public:
+  Fields(const Json& json, std::string prefix) : json_(json), prefix_(std::move(prefix)) {}
+
+  [[nodiscard]] const Json* find(const char* name) const {
+    const auto found = json_.find(name);
+    return found == json_.end() || found->is_null() ? nullptr : &*found;
+  }
+  [[nodiscard]] bool has(const char* name) const { return find(name) != nullptr; }
+  [[nodiscard]] std::string label(const char* name) const { return prefix_ + name; }
+
+  Status read(const char* name, std::int64_t min, std::int64_t max, std::int64_t& value) const {
+    const Json* found = find(name);
+    if (found == nullptr) return {};
+    // A Python program may have computed a size as 1024.0.
+    const double number = found->is_number() ? found->get<double>() : std::nan("");
+    if (!(number >= static_cast<double>(min) && number <= static_cast<double>(max)) || number != std::floor(number)) {
+      return refuse(
+          fmt::format("'{}' is {}; it is a whole number from {} to {}", label(name), shown(*found), min, max));
+    }
+    value = found->is_number_integer() ? found->get<std::int64_t>() : static_cast<std::int64_t>(number);
+    return {};
+  }
+  Status require(const char* name, std::int64_t min, std::int64_t max, std::int64_t& value) const {
+    if (!json_.contains(name)) return refuse(fmt::format("'{}' is missing", label(name)));
+    if (!has(name)) return refuse(fmt::format("'{}' is null", label(name)));
+    return read(name, min, max, value);
+  }
+  /// `min` is part of the range.
+  Status read(const char* name, double min, double max, double& value) const {
+    const Json* found = find(name);
+    if (found == nullptr) return {};
+    if (!found->is_number() || !(found->get<double>() >= min && found->get<double>() <= max)) {
+      return refuse(fmt::format("'{}' is {}; it is a number from {} to {}", label(name), shown(*found), min, max));
+    }
+    value = found->get<double>();
+    return {};
+  }
+  Status read(const char* name, bool& value) const {
+    const Json* found = find(name);
+    if (found == nullptr) return {};
+    if (!found->is_boolean()) return refuse(fmt::format("'{}' is {}, not true or false", label(name), shown(*found)));
+    value = found->get<bool>();
+    return {};
+  }
+  Status read(const char* name, std::string& value) const {
+    const Json* found = find(name);
+    if (found == nullptr) return {};
+    if (!found->is_string()) return refuse(fmt::format("'{}' is {}, not a text", label(name), shown(*found)));
+    value = found->get<std::string>();
+    return {};
+  }
+
+ private:
+  const Json& json_;
+  std::string prefix_;
+};
+
+Result<Architecture> read_architecture(const Fields& fields) {
+  const Json* names = fields.find("architectures");
+  if (names == nullptr) {
+    return refuse(fmt::format("'architectures' is missing; it names one of {}", fmt::join(kArchitectures, ", ")));
+  }
+  if (!names->is_array() || names->size() != 1 || !names->front().is_string()) {
+    return refuse(fmt::format("'architectures' is {}; it is a list of one name", shown(*names)));
+  }
+  const std::string name = names->front().get<std::string>();
+  const auto* found = std::find(kArchitectures.begin(), kArchitectures.end(), name);
+  if (found == kArchitectures.end()) {
+    return unsupported(unknown_name("architecture that this build computes", name, kArchitectures));
+  }
+  return static_cast<Architecture>(found - kArchitectures.begin());
+}
+
+/// The default of transformers: 0.1 ln(factor) + 1, or a quotient of two such, as DeepSeek's models say it.
+double yarn_attention_factor(double factor, double mscale, double mscale_all_dim) {
+  const auto scale = [factor](double m) { return factor <= 1 ? 1.0 : 0.1 * m * std::log(factor) + 1; };
+  return mscale != 0 && mscale_all_dim != 0 ? scale(mscale) / scale(mscale_all_dim) : scale(1);
+}
+
+/// transformers 4 has "rope_theta" beside "rope_scaling", transformers 5 has both in "rope_parameters".
+Status read_rope(const Json& json, ModelConfig& config) {
+  const Fields top(json, "");
+  RopeConfig& rope = config.rope;
+  WC_TRY(top.read("rope_theta", 1.0, 1e18, rope.theta));
+  const char* member = top.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
+  const Json* object = top.find(member);
+  if (object == nullptr) return {};
+  if (!object->is_object()) return refuse(fmt::format("'{}' is {}, not an object", member, shown(*object)));
+  const Fields fields(*object, std::string(member) + ".");
+  WC_TRY(fields.read("rope_theta", 1.0, 1e18, rope.theta));
+  double partial = 1;
+  WC_TRY(fields.read("partial_rotary_factor", 0.0, 1.0, partial));
+  if (partial != 1)
+    return unsupported(fmt::format("'{}' is {}, not 1", fields.label("partial_rotary_factor"), partial));
+
+  std::string type = "default";
+  const char* type_member = fields.has("rope_type") ? "rope_type" : "type";
+  WC_TRY(fields.read(type_member, type));
+  const auto* found = std::find(kRopeTypes.begin(), kRopeTypes.end(), type);
+  if (found == kRopeTypes.end()) {
+    // Of "dynamic" and "longrope" the frequencies depend on the length of the sequence, so that keys in a cache would
+    // have to be turned again.
+    return unsupported(fmt::format("'{}': {}", fields.label(type_member),
+                                   unknown_name("position embedding that this build computes", type, kRopeTypes)));
+  }
+  rope.type = static_cast<RopeType>(found - kRopeTypes.begin());
+  if (rope.type == RopeType::kDefault) return {};
+
+  if (!fields.has("factor")) return refuse(fmt::format("'{}' is missing", fields.label("factor")));
+  WC_TRY(fields.read("factor", 1.0, 1e6, rope.factor));
+  rope.original_max_position_embeddings = config.max_position_embeddings;
+  if (rope.type == RopeType::kLlama3 && !fields.has("original_max_position_embeddings")) {
+    return refuse(fmt::format("'{}' is missing", fields.label("original_max_position_embeddings")));
+  }
+  WC_TRY(fields.read("original_max_position_embeddings", 1, kPositionsMax, rope.original_max_position_embeddings));
+  WC_TRY(fields.read("beta_fast", 1e-6, 1e6, rope.beta_fast));
+  WC_TRY(fields.read("beta_slow", 1e-6, 1e6, rope.beta_slow));
+  if (rope.beta_fast < rope.beta_slow) {
+    return refuse(fmt::format("'{}' {} is below '{}' {}", fields.label("beta_fast"), rope.beta_fast,
+                              fields.label("beta_slow"), rope.beta_slow));
+  }
+  WC_TRY(fields.read("truncate", rope.truncate));
+  WC_TRY(fields.read("low_freq_factor", 1e-6, 1e6, rope.low_freq_factor));
+  WC_TRY(fields.read("high_freq_factor", 1e-6, 1e6, rope.high_freq_factor));
+  if (rope.type == RopeType::kLlama3 && rope.high_freq_factor <= rope.low_freq_factor) {
+    return refuse(fmt::format("'{}' {} is not above '{}' {}", fields.label("high_freq_factor"), rope.high_freq_factor,
+                              fields.label("low_freq_factor"), rope.low_freq_factor));
+  }
+  if (rope.type == RopeType::kYarn) {
+    double mscale = 0;
+    double mscale_all_dim = 0;
+    WC_TRY(fields.read("mscale", 0.0, 1e6, mscale));
+    WC_TRY(fields.read("mscale_all_dim", 0.0, 1e6, mscale_all_dim));
+    rope.attention_factor = yarn_attention_factor(rope.factor, mscale, mscale_all_dim);
+    WC_TRY(fields.read("attention_factor", 1e-6, 1e6, rope.attention_factor));
+  }
+  return {};
+}
+
+/// Members that change the computation in a way that this build does not know.
+Status refuse_unsupported(const Json& json) {
+  const Fields fields(json, "");
+  std::string activation = "silu";
+  WC_TRY(fields.read("hidden_act", activation));
+  if (activation != "silu") {
+    return unsupported(
+        fmt::format("'hidden_act' is '{}', not 'silu'", printable(cut_text(activation, kShownBytesMax))));
+  }
+  bool window = false;
+  WC_TRY(fields.read("use_sliding_window", window));
+  if (window) return unsupported("'use_sliding_window' is true; attention to a window is not supported");
+  if (const Json* types = fields.find("layer_types"); types != nullptr) {
+    if (!types->is_array()) return refuse(fmt::format("'layer_types' is {}, not a list", shown(*types)));
+    for (const Json& type : *types) {
+      if (type != "full_attention") {
+        return unsupported(fmt::format("'layer_types' has {}; only \"full_attention\" is supported", shown(type)));
+      }
+    }
+  }
+  double dropout = 0;
+  WC_TRY(fields.read("attention_dropout", 0.0, 1.0, dropout));
+  if (dropout != 0) return unsupported(fmt::format("'attention_dropout' is {}, not 0", dropout));
+  double partial = 1;
+  WC_TRY(fields.read("partial_rotary_factor", 0.0, 1.0, partial));
+  if (partial != 1) return unsupported(fmt::format("'partial_rotary_factor' is {}, not 1", partial));
+  if (fields.has("quantization_config")) {
+    return unsupported("it has 'quantization_config'; weights are BF16, F16 or F32");
+  }
+  return {};
+}
+
+Result<ExpertsConfig> read_experts(const Json& json, std::int64_t layers) {
+  const Fields fields(json, "");
+  ExpertsConfig experts;
+  WC_TRY(fields.require("num_experts", 1, kExpertsMax, experts.experts));
+  WC_TRY(fields.require("num_experts_per_tok", 1, experts.experts, experts.experts_per_token));
+  WC_TRY(fields.require("moe_intermediate_size", 1, kWidthMax, experts.intermediate_size));
+  WC_TRY(fields.read("norm_topk_prob", experts.norm_topk_prob));
+  WC_TRY(fields.read("decoder_sparse_step", 1, kLayersMax, experts.decoder_sparse_step));
+  if (const Json* dense = fields.find("mlp_only_layers"); dense != nullptr) {
+    if (!dense->is_array()) return refuse(fmt::format("'mlp_only_layers' is {}, not a list", shown(*dense)));
+    for (const Json& layer : *dense) {
+      if (!layer.is_number_integer() || layer.get<std::int64_t>() < 0 || layer.get<std::int64_t>() >= layers) {
+        return refuse(fmt::format("'mlp_only_layers' has {}; layers are 0 to {}", shown(layer), layers - 1));
+      }
+      experts.mlp_only_layers.push_back(layer.get<std::int64_t>());
+    }
+  }
+  return experts;
+}
+
+void add(std::vector<TensorSpec>& specs, std::string name, std::vector<std::int64_t> shape, TensorSpec::Kind kind) {
+  specs.push_back({std::move(name), std::move(shape), kind});
+}
+
+void add_projection(std::vector<TensorSpec>& specs, const std::string& name, std::int64_t outputs, std::int64_t inputs,
+                    bool bias) {
+  add(specs, name + ".weight", {outputs, inputs}, TensorSpec::Kind::kMatrix);
+  if (bias) add(specs, name + ".bias", {outputs}, TensorSpec::Kind::kBias);
+}
+
+void add_feed_forward(std::vector<TensorSpec>& specs, const std::string& name, std::int64_t hidden,
+                      std::int64_t intermediate) {
+  add_projection(specs, name + ".gate_proj", intermediate, hidden, false);
+  add_projection(specs, name + ".up_proj", intermediate, hidden, false);
+  add_projection(specs, name + ".down_proj", hidden, intermediate, false);
+}
+
+void add_layer(std::vector<TensorSpec>& specs, const ModelConfig& config, std::int64_t layer) {
+  const std::string name = fmt::format("model.layers.{}.", layer);
+  const std::int64_t hidden = config.hidden_size;
+  const std::string attention = name + "self_attn.";
+  add_projection(specs, attention + "q_proj", config.query_size(), hidden, config.qkv_bias);
+  add_projection(specs, attention + "k_proj", config.key_value_size(), hidden, config.qkv_bias);
+  add_projection(specs, attention + "v_proj", config.key_value_size(), hidden, config.qkv_bias);
+  add_projection(specs, attention + "o_proj", hidden, config.query_size(), config.output_bias);
+  if (config.qk_norm) {
+    add(specs, attention + "q_norm.weight", {config.head_dim}, TensorSpec::Kind::kNorm);
+    add(specs, attention + "k_norm.weight", {config.head_dim}, TensorSpec::Kind::kNorm);
+  }
+  if (config.layer_has_experts(layer)) {
+    add_projection(specs, name + "mlp.gate", config.experts->experts, hidden, false);
+    for (std::int64_t i = 0; i < config.experts->experts; ++i) {
+      add_feed_forward(specs, fmt::format("{}mlp.experts.{}", name, i), hidden, config.experts->intermediate_size);
+    }
+  } else {
+    add_feed_forward(specs, name + "mlp", hidden, config.intermediate_size);
+  }
+  add(specs, name + "input_layernorm.weight", {hidden}, TensorSpec::Kind::kNorm);
+  add(specs, name + "post_attention_layernorm.weight", {hidden}, TensorSpec::Kind::kNorm);
+}
+
+}  // namespace
+
+std::string_view to_string(Architecture architecture) { return kArchitectures[static_cast<std::size_t>(architecture)]; }
+
+bool ModelConfig::layer_has_experts(std::int64_t layer) const {
+  return experts && (layer + 1) % experts->decoder_sparse_step == 0 &&
+         std::find(experts->mlp_only_layers.begin(), experts->mlp_only_layers.end(), layer) ==
+             experts->mlp_only_layers.end();
+}
+
+std::int64_t TensorSpec::elements() const {
+  std::int64_t product = 1;
+  for (const std::int64_t size : shape) product *= size;
+  return product;
+}
+
+Result<ModelConfig> parse_model_config(std::string_view config_json) {
+  const Json json = Json::parse(config_json, nullptr, false);
+  if (!json.is_object()) return refuse("it is no JSON object");
+  const Fields fields(json, "");
+  ModelConfig config;
+  WC_ASSIGN(config.architecture, read_architecture(fields));
+  WC_TRY(refuse_unsupported(json));
+  WC_TRY(fields.require("vocab_size", 1, kVocabSizeMax, config.vocab_size));
+  WC_TRY(fields.require("hidden_size", 1, kWidthMax, config.hidden_size));
+  WC_TRY(fields.require("intermediate_size", 1, kWidthMax, config.intermediate_size));
+  WC_TRY(fields.require("num_hidden_layers", 1, kLayersMax, config.num_hidden_layers));
+  WC_TRY(fields.require("num_attention_heads", 1, kHeadsMax, config.num_attention_heads));
+  if (!json.contains("num_key_value_heads")) return refuse("'num_key_value_heads' is missing");
+  config.num_key_value_heads = config.num_attention_heads;  // what null means
+  WC_TRY(fields.read("num_key_value_heads", 1, config.num_attention_heads, config.num_key_value_heads));
+  if (config.num_attention_heads % config.num_key_value_heads != 0) {
+    return refuse(fmt::format("'num_attention_heads' {} is no multiple of 'num_key_value_heads' {}",
+                              config.num_attention_heads, config.num_key_value_heads));
+  }
+  if (!fields.has("head_dim") && config.architecture == Architecture::kQwen3) {
+    config.head_dim = 128;  // the default of transformers' Qwen3Config, whatever hidden_size is
+  } else if (!fields.has("head_dim")) {
+    if (config.hidden_size % config.num_attention_heads != 0) {
+      return refuse(
+          fmt::format("'hidden_size' {} is no multiple of 'num_attention_heads' {}, and 'head_dim' is missing",
+                      config.hidden_size, config.num_attention_heads));
+    }
+    config.head_dim = config.hidden_size / config.num_attention_heads;
+  }
+  WC_TRY(fields.read("head_dim", 2, kHeadDimMax, config.head_dim));
+  if (config.head_dim % 2 != 0) return refuse(fmt::format("the heads' size {} is odd", config.head_dim));
+  WC_TRY(fields.read("max_position_embeddings", 1, kPositionsMax, config.max_position_embeddings));
+  WC_TRY(fields.read("rms_norm_eps", 0.0, 1.0, config.rms_norm_eps));
+  WC_TRY(fields.read("initializer_range", 0.0, 100.0, config.initializer_range));
+  WC_TRY(fields.read("tie_word_embeddings", config.tie_word_embeddings));
+  WC_TRY(fields.read(fields.has("dtype") ? "dtype" : "torch_dtype", config.dtype));
+  WC_TRY(read_rope(json, config));
+
+  bool attention_bias = false;
+  WC_TRY(fields.read("attention_bias", attention_bias));
+  const bool qwen2 = config.architecture == Architecture::kQwen2;
+  config.qkv_bias = qwen2 || attention_bias;
+  config.output_bias = !qwen2 && attention_bias;
+  config.qk_norm = !qwen2;
+  if (config.architecture == Architecture::kQwen3Moe) {
+    WC_ASSIGN(config.experts, read_experts(json, config.num_hidden_layers));
+  }
+  const double expert_elements = config.experts
+                                     ? 3.0 * static_cast<double>(config.experts->experts * config.hidden_size) *
+                                           static_cast<double>(config.experts->intermediate_size)
+                                     : 0;
+  const auto hidden = static_cast<double>(config.hidden_size);
+  const double per_layer = hidden * (2.0 * static_cast<double>(config.query_size() + config.key_value_size())) +
+                           std::max(3.0 * hidden * static_cast<double>(config.intermediate_size), expert_elements);
+  const double upper_bound =
+      static_cast<double>(config.num_hidden_layers) * per_layer + 2.0 * hidden * static_cast<double>(config.vocab_size);
+  if (upper_bound > static_cast<double>(kParametersMax)) {
+    return refuse(fmt::format("the sizes make {:.3g} parameters; at most {:.3g} are supported", upper_bound,
+                              static_cast<double>(kParametersMax)));
+  }
+  return config;
+}
+
+std::vector<TensorSpec> tensor_specs(const ModelConfig& config) {
+  std::vector<TensorSpec> specs;
+  const std::vector<std::int64_t> vocabulary{config.vocab_size, config.hidden_size};
+  add(specs, "model.embed_tokens.weight", vocabulary, TensorSpec::Kind::kEmbedding);
+  for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) add_layer(specs, config, layer);
+  add(specs, "model.norm.weight", {config.hidden_size}, TensorSpec::Kind::kNorm);
+  if (!config.tie_word_embeddings) add(specs, "lm_head.weight", vocabulary, TensorSpec::Kind::kMatrix);
+  return specs;
+}
+
+ModelSize model_size(const ModelConfig& config) {
+  ModelSize size;
+  const std::int64_t hidden = config.hidden_size;
+  for (const TensorSpec& spec : tensor_specs(config)) {
+    size.parameters += spec.elements();
+    if (spec.kind == TensorSpec::Kind::kMatrix) size.matrix_parameters_active += spec.elements();
+  }
+  if (config.tie_word_embeddings) size.matrix_parameters_active += config.vocab_size * hidden;
+  for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    if (!config.layer_has_experts(layer)) continue;
+    const ExpertsConfig& experts = *config.experts;
+    size.matrix_parameters_active -=
+        3 * hidden * experts.intermediate_size * (experts.experts - experts.experts_per_token);
+  }
+  size.flop_per_token = 2 * size.matrix_parameters_active;
+  size.flop_per_token_and_position = 4 * config.query_size() * config.num_hidden_layers;
+  size.cache_elements_per_position = 2 * config.key_value_size() * config.num_hidden_layers;
+  return size;
+}
+
+}  // namespace weightcast

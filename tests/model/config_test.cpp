@@ -1,0 +1,310 @@
+#include "model/config.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/model/tiny_configs.h"
+
+namespace weightcast {
+namespace {
+
+using Json = nlohmann::json;
+using ::testing::HasSubstr;
+
+constexpr const char* kQwen2 = "Qwen2ForCausalLM";
+constexpr const char* kQwen3 = "Qwen3ForCausalLM";
+constexpr const char* kQwen3Moe = "Qwen3MoeForCausalLM";
+
+Result<ModelConfig> parse(const Json& json) { return parse_model_config(json.dump()); }
+
+void expect_refused(const Json& json, Errc code, const std::string& words) {
+  const Result<ModelConfig> config = parse(json);
+  ASSERT_FALSE(config.has_value()) << json.dump();
+  EXPECT_EQ(config.error().code, code) << config.error().detail;
+  EXPECT_THAT(config.error().detail, HasSubstr(words));
+}
+
+TEST(ModelConfig, ReadsEachArchitecture) {
+  const Result<ModelConfig> qwen2 = parse(tiny_config(kQwen2));
+  ASSERT_TRUE(qwen2.has_value()) << qwen2.error().detail;
+  EXPECT_EQ(qwen2->head_dim, 4);
+  EXPECT_TRUE(qwen2->qkv_bias);
+  EXPECT_FALSE(qwen2->output_bias);
+  EXPECT_FALSE(qwen2->qk_norm);
+  EXPECT_EQ(qwen2->dtype, "float32");
+
+  const Result<ModelConfig> qwen3 = parse(tiny_config(kQwen3));
+  ASSERT_TRUE(qwen3.has_value()) << qwen3.error().detail;
+  EXPECT_EQ(qwen3->head_dim, 8);
+  EXPECT_FALSE(qwen3->qkv_bias);
+  EXPECT_TRUE(qwen3->qk_norm);
+
+  const Result<ModelConfig> experts = parse(tiny_config(kQwen3Moe));
+  ASSERT_TRUE(experts.has_value()) << experts.error().detail;
+  EXPECT_EQ(experts->experts->experts, 4);
+  EXPECT_TRUE(experts->experts->norm_topk_prob);
+  EXPECT_TRUE(experts->layer_has_experts(1));
+}
+
+TEST(ModelConfig, TakesTheDefaultsOfTransformers) {
+  Json json = tiny_config(kQwen3);
+  for (const char* name :
+       {"head_dim", "max_position_embeddings", "rms_norm_eps", "rope_theta", "tie_word_embeddings"}) {
+    json.erase(name);
+  }
+  json["num_key_value_heads"] = nullptr;
+  const Result<ModelConfig> config = parse(json);
+  ASSERT_TRUE(config.has_value()) << config.error().detail;
+  EXPECT_EQ(config->head_dim, 128);
+  EXPECT_EQ(config->num_key_value_heads, 4);
+  EXPECT_EQ(config->max_position_embeddings, 32768);
+  EXPECT_EQ(config->rms_norm_eps, 1e-6);
+  EXPECT_EQ(config->rope.theta, 10000);
+  EXPECT_FALSE(config->tie_word_embeddings);
+}
+
+TEST(ModelConfig, ReadsWhatTransformers5Writes) {
+  Json json = tiny_config(kQwen3);
+  json.erase("rope_theta");
+  json.erase("rope_scaling");
+  json.erase("torch_dtype");
+  json["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 1e6}};
+  json["dtype"] = "bfloat16";
+  json["layer_types"] = {"full_attention", "full_attention"};
+  const Result<ModelConfig> config = parse(json);
+  ASSERT_TRUE(config.has_value()) << config.error().detail;
+  EXPECT_EQ(config->rope.theta, 1e6);
+  EXPECT_EQ(config->dtype, "bfloat16");
+}
+
+TEST(ModelConfig, ReadsPositionEmbeddings) {
+  Json json = tiny_config(kQwen3);
+  json["rope_scaling"] = {{"type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 32}};
+  Result<ModelConfig> config = parse(json);
+  ASSERT_TRUE(config.has_value()) << config.error().detail;
+  EXPECT_EQ(config->rope.type, RopeType::kYarn);
+  EXPECT_EQ(config->rope.original_max_position_embeddings, 32);
+  EXPECT_NEAR(config->rope.attention_factor, 1.138629436, 1e-9);  // 0.1 ln 4 + 1
+
+  json["rope_scaling"]["attention_factor"] = 1.25;
+  config = parse(json);
+  ASSERT_TRUE(config.has_value()) << config.error().detail;
+  EXPECT_EQ(config->rope.attention_factor, 1.25);
+}
+
+TEST(ModelConfig, RefusesUnknownArchitecturesByName) {
+  Json json = tiny_config(kQwen3);
+  json["architectures"] = {"Qwen3NextForCausalLM"};
+  expect_refused(json, Errc::kUnsupported, "'Qwen3NextForCausalLM' is no architecture");
+  expect_refused(json, Errc::kUnsupported, "the nearest is 'Qwen3ForCausalLM'");
+  json["architectures"] = {"LlamaForCausalLM"};
+  expect_refused(json, Errc::kUnsupported, "'LlamaForCausalLM'");
+  json["architectures"] = Json::array();
+  expect_refused(json, Errc::kInvalidArgument, "'architectures'");
+  json.erase("architectures");
+  expect_refused(json, Errc::kInvalidArgument, "'architectures' is missing");
+}
+
+TEST(ModelConfig, RefusesWhatItDoesNotCompute) {
+  const auto with = [](const char* name, const Json& value) {
+    Json json = tiny_config(kQwen3);
+    json[name] = value;
+    return json;
+  };
+  expect_refused(with("hidden_act", "gelu"), Errc::kUnsupported, "'hidden_act' is 'gelu'");
+  expect_refused(with("use_sliding_window", true), Errc::kUnsupported, "'use_sliding_window'");
+  expect_refused(with("layer_types", {"sliding_attention"}), Errc::kUnsupported, "sliding_attention");
+  expect_refused(with("attention_dropout", 0.1), Errc::kUnsupported, "'attention_dropout'");
+  expect_refused(with("quantization_config", Json::object()), Errc::kUnsupported, "'quantization_config'");
+  expect_refused(with("partial_rotary_factor", 0.5), Errc::kUnsupported, "'partial_rotary_factor'");
+  expect_refused(with("rope_scaling", {{"rope_type", "dynamic"}, {"factor", 2}}), Errc::kUnsupported, "'dynamic'");
+  expect_refused(with("rope_scaling", {{"rope_type", "yarm"}, {"factor", 2}}), Errc::kUnsupported,
+                 "the nearest is 'yarn'");
+}
+
+struct WrongField {
+  const char* name;
+  Json value;  // discarded: the member is taken away
+};
+
+// Each field of the config wrong in each way: absent, of another type, below its range, above it.
+TEST(ModelConfig, NamesTheFieldThatIsWrong) {
+  const Json absent(Json::value_t::discarded);
+  const std::vector<WrongField> fields{{"vocab_size", absent},
+                                       {"vocab_size", 0},
+                                       {"vocab_size", 1e300},
+                                       {"vocab_size", "48"},
+                                       {"vocab_size", nullptr},
+                                       {"hidden_size", absent},
+                                       {"hidden_size", -1},
+                                       {"hidden_size", 16.5},
+                                       {"hidden_size", 1 << 21},
+                                       {"intermediate_size", absent},
+                                       {"intermediate_size", 0},
+                                       {"intermediate_size", true},
+                                       {"num_hidden_layers", absent},
+                                       {"num_hidden_layers", 0},
+                                       {"num_hidden_layers", 100000},
+                                       {"num_attention_heads", absent},
+                                       {"num_attention_heads", 0},
+                                       {"num_attention_heads", Json::array()},
+                                       {"num_key_value_heads", absent},
+                                       {"num_key_value_heads", 3},
+                                       {"num_key_value_heads", 8},
+                                       {"num_key_value_heads", 0},
+                                       {"head_dim", 7},
+                                       {"head_dim", 0},
+                                       {"max_position_embeddings", 0},
+                                       {"rms_norm_eps", -1e-6},
+                                       {"rms_norm_eps", "small"},
+                                       {"initializer_range", -1},
+                                       {"rope_theta", 0},
+                                       {"rope_theta", "1e6"},
+                                       {"tie_word_embeddings", 1},
+                                       {"attention_bias", "no"},
+                                       {"torch_dtype", 16},
+                                       {"rope_scaling", 2},
+                                       {"layer_types", 1},
+                                       {"num_experts", absent},
+                                       {"num_experts", 0},
+                                       {"num_experts", 100000},
+                                       {"num_experts_per_tok", absent},
+                                       {"num_experts_per_tok", 5},
+                                       {"moe_intermediate_size", absent},
+                                       {"moe_intermediate_size", 0},
+                                       {"norm_topk_prob", "yes"},
+                                       {"decoder_sparse_step", 0},
+                                       {"mlp_only_layers", {2}},
+                                       {"mlp_only_layers", {-1}},
+                                       {"mlp_only_layers", 1}};
+  for (const WrongField& field : fields) {
+    Json json = tiny_config(kQwen3Moe);
+    if (field.value.is_discarded()) {
+      json.erase(field.name);
+    } else {
+      json[field.name] = field.value;
+    }
+    const std::string shown = field.name == std::string("head_dim") && field.value == 7 ? "odd" : field.name;
+    expect_refused(json, Errc::kInvalidArgument, shown);
+  }
+}
+
+TEST(ModelConfig, NamesTheFieldOfThePositionEmbeddingThatIsWrong) {
+  const Json good{{"rope_type", "llama3"},
+                  {"factor", 8.0},
+                  {"original_max_position_embeddings", 32},
+                  {"low_freq_factor", 1.0},
+                  {"high_freq_factor", 4.0}};
+  Json json = tiny_config(kQwen3);
+  json["rope_scaling"] = good;
+  ASSERT_TRUE(parse(json).has_value());
+  for (const auto& [name, value] :
+       std::vector<std::pair<const char*, Json>>{{"factor", 0.5},
+                                                 {"factor", nullptr},
+                                                 {"original_max_position_embeddings", 0},
+                                                 {"original_max_position_embeddings", nullptr},
+                                                 {"low_freq_factor", 5.0},
+                                                 {"high_freq_factor", "4"},
+                                                 {"rope_type", 3},
+                                                 {"rope_theta", 0.5},
+                                                 {"truncate", 1},
+                                                 {"beta_fast", 0.5},
+                                                 {"beta_slow", 0}}) {
+    json["rope_scaling"] = good;
+    json["rope_scaling"][name] = value;
+    expect_refused(json, Errc::kInvalidArgument, std::string("rope_scaling.") + name);
+  }
+}
+
+TEST(ModelConfig, RefusesWhatIsNoObject) {
+  for (const char* text : {"", "[]", "{", "3", "null"}) {
+    const Result<ModelConfig> config = parse_model_config(text);
+    ASSERT_FALSE(config.has_value()) << text;
+    EXPECT_EQ(config.error().code, Errc::kInvalidArgument);
+  }
+}
+
+TEST(ModelConfig, RefusesMoreParametersThanAnyModelHas) {
+  Json json = tiny_config(kQwen3);
+  for (const char* name : {"hidden_size", "intermediate_size"}) json[name] = 1 << 20;
+  json["num_hidden_layers"] = 4096;
+  expect_refused(json, Errc::kInvalidArgument, "parameters");
+}
+
+TEST(ModelTensors, AreTransformersNamesInItsOrder) {
+  const Result<ModelConfig> config = parse(tiny_config(kQwen2));
+  ASSERT_TRUE(config.has_value());
+  std::vector<std::string> names;
+  for (const TensorSpec& spec : tensor_specs(*config)) {
+    if (spec.name.find("layers.1") == std::string::npos)
+      names.push_back(spec.name + fmt::format(" {}", spec.elements()));
+  }
+  EXPECT_THAT(names,
+              ::testing::ElementsAre(
+                  "model.embed_tokens.weight 768", "model.layers.0.self_attn.q_proj.weight 256",
+                  "model.layers.0.self_attn.q_proj.bias 16", "model.layers.0.self_attn.k_proj.weight 128",
+                  "model.layers.0.self_attn.k_proj.bias 8", "model.layers.0.self_attn.v_proj.weight 128",
+                  "model.layers.0.self_attn.v_proj.bias 8", "model.layers.0.self_attn.o_proj.weight 256",
+                  "model.layers.0.mlp.gate_proj.weight 384", "model.layers.0.mlp.up_proj.weight 384",
+                  "model.layers.0.mlp.down_proj.weight 384", "model.layers.0.input_layernorm.weight 16",
+                  "model.layers.0.post_attention_layernorm.weight 16", "model.norm.weight 16", "lm_head.weight 768"));
+}
+
+TEST(ModelTensors, FollowWhichLayersHaveExperts) {
+  Json json = tiny_config(kQwen3Moe);
+  json["num_hidden_layers"] = 4;
+  json["decoder_sparse_step"] = 2;
+  json["mlp_only_layers"] = {3};
+  const Result<ModelConfig> config = parse(json);
+  ASSERT_TRUE(config.has_value());
+  std::vector<std::int64_t> with_router;
+  for (std::int64_t layer = 0; layer < 4; ++layer) {
+    const std::string router = fmt::format("model.layers.{}.mlp.gate.weight", layer);
+    for (const TensorSpec& spec : tensor_specs(*config)) {
+      if (spec.name == router) with_router.push_back(layer);
+    }
+  }
+  EXPECT_THAT(with_router, ::testing::ElementsAre(1));
+}
+
+// The published counts: "Number of Parameters" and "(Non-Embedding)" or "Activated" on the models' cards.
+TEST(ModelSize, IsWhatModelCardsSay) {
+  Json json = tiny_config(kQwen3);
+  json.update({{"vocab_size", 151936},
+               {"hidden_size", 1024},
+               {"intermediate_size", 3072},
+               {"num_hidden_layers", 28},
+               {"num_attention_heads", 16},
+               {"num_key_value_heads", 8},
+               {"head_dim", 128},
+               {"tie_word_embeddings", true}});
+  Result<ModelConfig> config = parse(json);
+  ASSERT_TRUE(config.has_value());
+  ModelSize size = model_size(*config);
+  EXPECT_EQ(size.parameters, 596'049'920);  // Qwen3-0.6B
+  EXPECT_NEAR(static_cast<double>(size.parameters - 151936 * 1024), 0.44e9, 0.005e9);
+  EXPECT_EQ(size.flop_per_token_and_position, 4 * 2048 * 28);
+  EXPECT_EQ(size.cache_elements_per_position, 2 * 1024 * 28);
+
+  json = tiny_config(kQwen3Moe);
+  json.update({{"vocab_size", 151936},
+               {"hidden_size", 2048},
+               {"intermediate_size", 6144},
+               {"num_hidden_layers", 48},
+               {"num_attention_heads", 32},
+               {"num_key_value_heads", 4},
+               {"head_dim", 128},
+               {"num_experts", 128},
+               {"num_experts_per_tok", 8},
+               {"moe_intermediate_size", 768}});
+  config = parse(json);
+  ASSERT_TRUE(config.has_value());
+  size = model_size(*config);
+  EXPECT_NEAR(static_cast<double>(size.parameters), 30.5e9, 0.05e9);  // Qwen3-30B-A3B
+  EXPECT_NEAR(static_cast<double>(size.matrix_parameters_active + 151936 * 2048), 3.3e9, 0.06e9);
+  EXPECT_EQ(size.flop_per_token, 2 * size.matrix_parameters_active);
+}
+
+}  // namespace
+}  // namespace weightcast
