@@ -1,6 +1,10 @@
 #include "tools/config_file.h"
 
+#include <fmt/format.h>
+
 #include <string>
+
+#include "base/text.h"
 
 namespace weightcast {
 namespace {
@@ -30,6 +34,19 @@ void add_config_option(CLI::App& app) {
          "Read options from a TOML file; names are those of the options, the command line wins")
       ->check(CLI::ExistingFile)
       ->configurable(false);
+}
+
+Result<std::vector<std::pair<std::string, std::string>>> read_config_items(const std::string& file) {
+  std::vector<std::pair<std::string, std::string>> items;
+  try {
+    for (const CLI::ConfigItem& item : CLI::ConfigTOML().from_file(file)) {
+      if (item.name == "++" || item.name == "--") continue;  // how CLI11 tells where a section begins and ends
+      items.emplace_back(item.fullname(), fmt::format("{}", fmt::join(item.inputs, ",")));
+    }
+  } catch (const CLI::Error& error) {
+    return fail(Errc::kInvalidArgument, Op::kConfigure, fmt::format("{}: {}", printable(file), error.what()));
+  }
+  return items;
 }
 
 }  // namespace weightcast

@@ -1,6 +1,11 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
 
 namespace weightcast {
 
@@ -8,5 +13,10 @@ namespace weightcast {
 /// are added to `app` after this call. The command line takes precedence. An unknown key, a section and an unreadable
 /// file are usage errors. CLI11's own set_config() does not work for subcommands.
 void add_config_option(CLI::App& app);
+
+/// The keys and values of a TOML file as text, for programs whose keys are no options. The key of a section is
+/// "section.key"; the values of an array are separated by commas.
+/// Errors: kInvalidArgument, which names the file, if it cannot be read.
+[[nodiscard]] Result<std::vector<std::pair<std::string, std::string>>> read_config_items(const std::string& file);
 
 }  // namespace weightcast

@@ -1,11 +1,14 @@
 #include "tools/check_command.h"
 #include "tools/model_command.h"
+#include "tools/train_commands.h"
 
 int main(int argc, char** argv) {
   CLI::App app{"weightcast-train: the learner", "weightcast-train"};
   app.require_subcommand(1);
   app.set_version_flag("-V,--release", WEIGHTCAST_VERSION);
   weightcast::CommandBody selected;
+  weightcast::add_train_run_command(app, selected);
+  weightcast::add_train_plot_command(app, selected);
   weightcast::add_check_commands(app, selected);
   weightcast::add_model_command(app, selected);
   return weightcast::run_commands(app, selected, argc, argv);

@@ -77,5 +77,18 @@ TEST_F(ConfigFile, DoesNotReplaceWhatIsRequired) {
   EXPECT_THROW(program_.parse(with("hop-delay-ms = 1.0\n")), CLI::RequiredError);
 }
 
+TEST_F(ConfigFile, GivesItemsAsText) {
+  const auto items = read_config_items(dir_.write(
+      "a.toml", "# comment\nrate = 1e-6\nname = \"a, b\"\nfiles = [\"x\", \"y\"]\non = true\n[task]\ndigits = 2\n"));
+  ASSERT_TRUE(items.has_value()) << items.error().message();
+  using Item = std::pair<std::string, std::string>;
+  EXPECT_THAT(*items, ::testing::ElementsAre(Item("rate", "1e-6"), Item("name", "a, b"), Item("files", "x,y"),
+                                             Item("on", "true"), Item("task.digits", "2")));
+}
+
+TEST_F(ConfigFile, GivesNoItemsOfAMissingFile) {
+  EXPECT_THAT(read_config_items(dir_.file("nowhere.toml")).error().message(), ::testing::HasSubstr("nowhere.toml"));
+}
+
 }  // namespace
 }  // namespace weightcast

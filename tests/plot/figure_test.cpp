@@ -1,11 +1,11 @@
-#include "bench/plot/figure.h"
+#include "plot/figure.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-namespace weightcast::bench {
+namespace weightcast {
 namespace {
 
 using testing::HasSubstr;
@@ -50,4 +50,4 @@ TEST(Figure, DrawsABoundWithoutMarks) {
 TEST(Figure, WithoutPointsIsStillADocument) { EXPECT_THAT(to_svg(figure_of({})), HasSubstr("</svg>")); }
 
 }  // namespace
-}  // namespace weightcast::bench
+}  // namespace weightcast

@@ -1,4 +1,4 @@
-#include "bench/plot/figure.h"
+#include "plot/figure.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 #include <limits>
 #include <string_view>
 
-namespace weightcast::bench {
+namespace weightcast {
 namespace {
 
 constexpr double kPanelWidth = 300;
@@ -241,4 +241,4 @@ class Writer {
 
 std::string to_svg(const Figure& figure) { return Writer(figure).write(); }
 
-}  // namespace weightcast::bench
+}  // namespace weightcast

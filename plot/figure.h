@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-namespace weightcast::bench {
+namespace weightcast {
 
 /// A figure of one or more panels side by side, which share their axes and their legend.
 struct Figure {
@@ -37,4 +37,4 @@ struct Figure {
 /// logarithmic axis cannot show are left out. Deterministic.
 [[nodiscard]] std::string to_svg(const Figure& figure);
 
-}  // namespace weightcast::bench
+}  // namespace weightcast

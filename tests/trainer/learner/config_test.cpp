@@ -1,0 +1,85 @@
+#include "trainer/learner/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "trainer/learner/presets.h"
+
+namespace weightcast {
+namespace {
+
+using testing::HasSubstr;
+
+std::string refusal(const std::vector<Setting>& settings) {
+  const auto config = make_config(settings);
+  return config.has_value() ? "accepted" : config.error().message();
+}
+
+TEST(LearnerConfig, TakesTheFieldsNames) {
+  const auto config = make_config(std::vector<Setting>{{"max_staleness", "unlimited"},
+                                                       {"async_generation_ratio", "1.5"},
+                                                       {"clip_ratio_high", "0.28"},
+                                                       {"publish_sparse", "false"},
+                                                       {"task_options.digits_max", "1"}});
+  ASSERT_TRUE(config.has_value()) << config.error().message();
+  EXPECT_EQ(config->max_staleness, std::nullopt);
+  EXPECT_EQ(config->async_generation_ratio, 1.5);
+  EXPECT_EQ(config->clip_ratio_high, 0.28);
+  EXPECT_FALSE(config->publish_sparse);
+  EXPECT_EQ(config->task_options.at("digits_max"), "1");
+}
+
+TEST(LearnerConfig, RefusesAnUnknownKeyWithTheNearest) {
+  EXPECT_THAT(refusal({{"max_stalenes", "3"}}), HasSubstr("the nearest is 'max_staleness'"));
+}
+
+TEST(LearnerConfig, RefusesAnUnknownChoiceWithTheNearest) {
+  EXPECT_THAT(refusal({{"pg_variant", "ciso"}}), HasSubstr("the nearest is 'cispo'"));
+  EXPECT_THAT(refusal({{"preset", "echo"}}), HasSubstr("the nearest is 'echo2'"));
+}
+
+TEST(LearnerConfig, RefusesWhatIsOutOfRangeOrNoNumber) {
+  EXPECT_THAT(refusal({{"learning_rate", "2"}}), HasSubstr("learning_rate is '2'; it is 0 to 1"));
+  EXPECT_THAT(refusal({{"learning_rate", "nan"}}), HasSubstr("learning_rate is 'nan'"));
+  EXPECT_THAT(refusal({{"group_size", "0"}}), HasSubstr("a whole number, 1 to"));
+  EXPECT_THAT(refusal({{"group_size", "-1"}}), HasSubstr("group_size is '-1'"));
+  EXPECT_THAT(refusal({{"group_size", "4x"}}), HasSubstr("group_size is '4x'"));
+  EXPECT_THAT(refusal({{"publish_sparse", "yes"}}), HasSubstr("true, false"));
+  EXPECT_THAT(refusal({{"max_staleness", "never"}}), HasSubstr("or unlimited"));
+}
+
+TEST(LearnerConfig, RefusesWhatDoesNotGoTogether) {
+  EXPECT_THAT(refusal({{"rollout_batch_size", "100"}}), HasSubstr("a multiple of group_size (16)"));
+  EXPECT_THAT(refusal({{"rollout_source", "files"}}), HasSubstr("rollout_files is empty"));
+  EXPECT_THAT(refusal({{"max_staleness", "0"}, {"generator_lag", "1"}}), HasSubstr("lag up to 1 steps"));
+  EXPECT_THAT(refusal({{"max_staleness", "unlimited"}, {"publish_interval", "1000"}}), HasSubstr("ever published"));
+}
+
+TEST(LearnerConfig, AppliesAPresetBeforeAllElse) {
+  const auto config = make_config(std::vector<Setting>{{"group_size", "32"}, {"preset", "sparse_patches"}});
+  ASSERT_TRUE(config.has_value()) << config.error().message();
+  EXPECT_EQ(config->group_size, 32u);
+  EXPECT_EQ(config->lr_schedule, "cosine");
+}
+
+TEST(LearnerConfig, TakesEveryPreset) {
+  for (const Preset& preset : presets()) {
+    EXPECT_EQ(refusal({{"preset", std::string(preset.name)}}), "accepted") << preset.name;
+  }
+}
+
+TEST(LearnerConfig, PrintsAllKeys) {
+  const std::string text = config_text(make_config({}).value());
+  EXPECT_THAT(text, HasSubstr("max_staleness = 4\n"));
+  EXPECT_THAT(text, HasSubstr("async_generation_ratio = \"unlimited\"\n"));
+  EXPECT_THAT(text, HasSubstr("learning_rate = 1e-06\n"));
+}
+
+TEST(LearnerConfig, ReadsASetting) {
+  EXPECT_EQ(parse_setting("a=b=c").value(), Setting("a", "b=c"));
+  EXPECT_FALSE(parse_setting("a").has_value());
+  EXPECT_FALSE(parse_setting("=a").has_value());
+}
+
+}  // namespace
+}  // namespace weightcast

@@ -1,0 +1,47 @@
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tools/config_file.h"
+#include "tools/train_commands.h"
+#include "trainer/learner/config.h"
+
+namespace weightcast {
+namespace {
+
+struct RunFlags {
+  std::string config;
+  std::vector<std::string> settings;
+  bool print_config = false;
+};
+
+Status run(const RunFlags& flags) {
+  std::vector<Setting> settings;
+  if (!flags.config.empty()) {
+    WC_ASSIGN(settings, read_config_items(flags.config));
+  }
+  for (const std::string& text : flags.settings) {
+    WC_ASSIGN(Setting setting, parse_setting(text));
+    settings.push_back(std::move(setting));
+  }
+  WC_ASSIGN(const LearnerConfig config, make_config(settings));
+  if (flags.print_config) {
+    std::fputs(config_text(config).c_str(), stdout);
+    return {};
+  }
+  return fail(Errc::kUnsupported, Op::kConfigure, "this build has no LibTorch, so it cannot train");
+}
+
+}  // namespace
+
+void add_train_run_command(CLI::App& app, CommandBody& selected) {
+  const auto flags = std::make_shared<RunFlags>();
+  CLI::App* command = app.add_subcommand("run", "Train, or go on from the last checkpoint in output_dir");
+  command->add_option("--config", flags->config, "A TOML file; docs/TRAINING.md lists its keys");
+  command->add_option("--set", flags->settings, "KEY=VALUE, which replaces the file's; may be given several times");
+  command->add_flag("--print-config", flags->print_config, "Print the configuration as TOML, and do nothing else");
+  command->callback([flags, &selected] { selected = [flags] { return run(*flags); }; });
+}
+
+}  // namespace weightcast

@@ -1,0 +1,130 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "tasks/registry.h"
+#include "trainer/replay/replay_options.h"
+
+namespace weightcast {
+
+/// What `weightcast-train run` reads. Names are those of keys in configuration files; docs/TRAINING.md lists them.
+/// Versions, publish_interval, max_staleness and async_generation_ratio count training steps.
+struct LearnerConfig {
+  std::string output_dir;
+  std::uint64_t seed = 0;
+  std::uint64_t threads = 1;
+  std::string dtype = "float32";
+
+  std::string task = "arithmetic";
+  TaskOptions task_options;  ///< keys task_options.NAME
+  std::string task_data;
+
+  std::string model;
+  std::uint64_t init_hidden_size = 128;
+  std::uint64_t init_intermediate_size = 512;
+  std::uint64_t init_num_hidden_layers = 4;
+  std::uint64_t init_num_attention_heads = 4;
+  std::uint64_t init_num_key_value_heads = 2;
+  std::string chat_template = "none";
+  bool enable_thinking = false;
+
+  std::string rollout_source = "generator";
+  std::string rollout_files;  ///< separated by commas
+  std::string behaviour_logprobs = "given";
+  std::uint64_t generator_lag = 0;
+  std::uint64_t generator_batch_size = 256;
+  double temperature = 1;
+  double top_p = 1;
+  std::uint64_t max_prompt_length = 512;
+  std::uint64_t max_new_tokens = 16;
+
+  std::uint64_t total_training_steps = 100;
+  std::uint64_t rollout_batch_size = 128;
+  std::uint64_t group_size = 16;
+  std::optional<std::uint64_t> max_staleness = 4;
+  std::optional<double> async_generation_ratio;
+  std::string sample_order = "oldest_first";
+  bool filter_equal_rewards = false;
+
+  std::uint64_t updates_per_step = 2;
+  std::uint64_t ppo_epochs = 1;
+  std::uint64_t micro_batch_tokens = 8192;
+  double learning_rate = 1e-6;
+  std::string lr_schedule = "constant";
+  std::uint64_t lr_warmup_updates = 0;
+  double adam_beta1 = 0.9;
+  double adam_beta2 = 0.999;
+  double adam_epsilon = 1e-8;
+  double weight_decay = 0.01;
+  double max_grad_norm = 1;
+
+  std::string pg_variant = "ppo";
+  double clip_ratio_low = 0.2;
+  double clip_ratio_high = 0.2;
+  double clip_ratio_c = 3;
+  std::string loss_agg_mode = "token-mean";
+  std::string advantage_norm = "std";
+  double kl_loss_coef = 0;
+  std::string kl_loss_type = "k3";
+  double entropy_coeff = 0;
+  double tis_cap = 0;
+  double ratio_low = 0;
+  double ratio_high = 1;
+  double topr_positive_weight = 1;
+  double topr_negative_weight = 1;
+
+  std::uint64_t sft_steps = 0;
+  std::string sft_data;
+  std::uint64_t sft_batch_size = 64;
+  double sft_learning_rate = 1e-3;
+
+  std::uint64_t eval_interval = 0;
+  std::uint64_t eval_prompts = 64;
+  std::uint64_t eval_samples = 4;
+  double eval_temperature = 1;
+  double eval_top_p = 1;
+
+  std::uint64_t checkpoint_interval = 0;
+  std::uint64_t checkpoints_kept = 2;
+
+  std::string publish_state;
+  std::uint64_t publish_interval = 1;
+  bool publish_sparse = true;
+  double learner_price_per_hour = 0;
+};
+
+/// A key of a configuration file and its value as text, or one `--set key=value`.
+using Setting = std::pair<std::string, std::string>;
+
+/// One key of the configuration, for tables: its name, default, the values that it takes, and what it does.
+struct ConfigKey {
+  std::string_view name;
+  std::string value;
+  std::string range;
+  std::string_view help;
+};
+
+/// The configuration that `settings` make; a later one wins. `preset` among them is applied before all others.
+/// Errors: kInvalidArgument, which names the key, its value and its range, or the nearest key, choice or preset.
+[[nodiscard]] Result<LearnerConfig> make_config(std::span<const Setting> settings);
+
+/// Reads "key=value". Errors: kInvalidArgument.
+[[nodiscard]] Result<Setting> parse_setting(std::string_view text);
+
+/// All keys with the values that `config` has, in the order of the table, but for task_options.
+[[nodiscard]] std::vector<ConfigKey> config_keys(const LearnerConfig& config);
+
+/// As a TOML file that gives the same configuration again.
+[[nodiscard]] std::string config_text(const LearnerConfig& config);
+
+/// What the replay buffer takes of it.
+[[nodiscard]] ReplayOptions replay_options(const LearnerConfig& config);
+
+}  // namespace weightcast

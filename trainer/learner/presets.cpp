@@ -1,0 +1,75 @@
+#include "trainer/learner/presets.h"
+
+#include <algorithm>
+
+#include "base/nearest_name.h"
+
+namespace weightcast {
+
+const std::vector<Preset>& presets() {
+  static const std::vector<Preset> all = {
+      {"arithmetic",
+       "sums of numbers of one or two digits by a model of a million parameters, from scratch in minutes on one core",
+       {{"task", "arithmetic"},
+        {"sft_steps", "300"},
+        {"rollout_batch_size", "256"},
+        {"group_size", "8"},
+        {"max_new_tokens", "5"},
+        {"learning_rate", "3e-4"},
+        {"weight_decay", "0"}}},
+      {"echo2",
+       "ECHO-2 (arXiv 2602.02192): 128 rollouts, n = 16, two updates a step, publication every S - 1 steps",
+       {{"rollout_batch_size", "128"},
+        {"group_size", "16"},
+        {"temperature", "1"},
+        {"top_p", "0.95"},
+        {"updates_per_step", "2"},
+        {"pg_variant", "decoupled_ppo"},
+        {"max_staleness", "3"},
+        {"publish_interval", "2"}}},
+      {"sparse_patches",
+       "RL with sparse patches: 32 prompts of 16 rollouts, no KL, publication at each step",
+       {{"rollout_batch_size", "512"},
+        {"group_size", "16"},
+        {"learning_rate", "3e-6"},
+        {"lr_schedule", "cosine"},
+        {"clip_ratio_low", "0.2"},
+        {"clip_ratio_high", "0.28"},
+        {"kl_loss_coef", "0"},
+        {"max_staleness", "11"},
+        {"publish_interval", "1"}}},
+      {"sokoban",
+       "6 levels of 16 rollouts",
+       {{"task", "sokoban"},
+        {"rollout_batch_size", "96"},
+        {"group_size", "16"},
+        {"learning_rate", "1e-6"},
+        {"kl_loss_coef", "0.001"}}},
+      {"math",
+       "256 problems of 8 rollouts",
+       {{"task", "gsm8k"},
+        {"rollout_batch_size", "2048"},
+        {"group_size", "8"},
+        {"learning_rate", "5e-7"},
+        {"kl_loss_coef", "0"}}},
+      {"knights_and_knaves",
+       "64 puzzles of 8 rollouts",
+       {{"task", "knights_and_knaves"},
+        {"rollout_batch_size", "512"},
+        {"group_size", "8"},
+        {"learning_rate", "1e-6"},
+        {"kl_loss_coef", "0.001"}}},
+  };
+  return all;
+}
+
+Result<std::vector<std::pair<std::string, std::string>>> preset_settings(std::string_view name) {
+  std::vector<std::string_view> names;
+  for (const Preset& preset : presets()) {
+    if (preset.name == name) return preset.settings;
+    names.push_back(preset.name);
+  }
+  return fail(Errc::kInvalidArgument, Op::kConfigure, unknown_name("preset", name, names));
+}
+
+}  // namespace weightcast

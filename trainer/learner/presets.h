@@ -1,0 +1,25 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+
+namespace weightcast {
+
+/// A published recipe, as keys of the configuration. Sizes of batches are in rollouts: prompts times group_size.
+struct Preset {
+  std::string_view name;
+  std::string_view source;
+  std::vector<std::pair<std::string, std::string>> settings;
+};
+
+[[nodiscard]] const std::vector<Preset>& presets();
+
+/// Errors: kInvalidArgument, with the nearest name.
+[[nodiscard]] Result<std::vector<std::pair<std::string, std::string>>> preset_settings(std::string_view name);
+
+}  // namespace weightcast
