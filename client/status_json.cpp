@@ -40,6 +40,8 @@ std::string to_json(const StatusReply& status) {
                      {"earlier_run", node.earlier_run},
                      {"refused", std::move(refused)},
                      {"manifests_refused", node.manifests_refused},
+                     {"offence", node.offence},
+                     {"complaints", node.complaints},
                      {"last_error", node.last_error}});
   }
   return json_text({{"run", status.run_id},

@@ -52,6 +52,7 @@ std::string describe(const json& n) {
   }
   const auto expires = static_cast<std::int64_t>(count_of(n, "keys_expire_unix_s"));
   if (expires != 0 && expires - unix_now_s() <= kExpiryWarning_s) line += "  ! its keys expire on " + date_of(expires);
+  if (const std::string offence = text_of(n, "offence"); !offence.empty()) line += "  !! " + printable(offence);
   if (const std::string error = text_of(n, "last_error"); !error.empty()) line += "  ! " + printable(error);
   return line;
 }

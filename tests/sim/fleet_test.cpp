@@ -98,8 +98,15 @@ TEST_F(ChainOfThree, DamagedChunkIsNeitherForwardedNorStored) {
   }
   std::size_t from_a = 0;
   for (const auto& d : fleet.deliveries()) from_a += d.from == "a" ? 1 : 0;
-  EXPECT_LE(from_a, 64u) << "b and c leave it at the first damaged chunk; what was on its way is all they get";
-  EXPECT_GT(fleet.member("a").standing.record().corrupt, 0u);
+  EXPECT_LE(from_a, 64u) << "b leaves it at the first damaged chunk; what was on its way is all that it gets";
+  EXPECT_EQ(fleet.origin().complaints_of(fleet.member("a").id), 1u);
+  EXPECT_EQ(fleet.parent_of("b"), "origin");
+  EXPECT_EQ(fleet.member("a").standing.record().corrupt, 0u) << "b alone says so, and b may lie";
+
+  fleet.publish(2, 100);
+  ASSERT_TRUE(fleet.run_until_installed(2, 1s));
+  EXPECT_EQ(fleet.parent_of("c"), "origin");
+  for (const char* name : {"b", "c"}) EXPECT_NE(fleet.parent_of(name), "a") << "one of the two is at fault";
 }
 
 TEST_F(ChainOfThree, VersionThatHasRottenAtTheOriginHoldsNobodyUp) {

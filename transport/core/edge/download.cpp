@@ -418,6 +418,12 @@ bool Download::uses(ConnId conn) const {
   return std::ranges::any_of(stripes_, [&](const Stripe& s) { return s.conn == conn; });
 }
 
+std::vector<std::uint32_t> Download::missing_by_stripe() const {
+  std::vector<std::uint32_t> missing(stripes_.size() / streams_);
+  for (const Stripe& stripe : stripes_) missing[index_of(stripe) / streams_] += stripe.missing;
+  return missing;
+}
+
 std::string Download::parent_name() const {
   if (stripes_.empty() || stripes_[0].ancestors.empty()) return {};
   return stripes_[0].ancestors[stripes_[0].at].name;

@@ -74,6 +74,8 @@ class Download {
   /// Over the last rate window that was full; of all stripes.
   [[nodiscard]] double bytes_per_s() const { return verifier_.bytes_per_s(); }
   [[nodiscard]] std::optional<Instant> first_chunk_at() const { return verifier_.first_chunk_at(); }
+  /// Chunks that are known and lacking, by stripe of the plan; empty before the first assignment.
+  [[nodiscard]] std::vector<std::uint32_t> missing_by_stripe() const;
   /// The first stripe's parent now, for status.
   [[nodiscard]] std::string parent_name() const;
 

@@ -4,12 +4,15 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "transport/core/action.h"
 #include "transport/core/edge/uploads.h"
+#include "transport/core/origin/complaints.h"
 #include "transport/core/origin/membership.h"
+#include "transport/core/origin/pace_watch.h"
 #include "transport/core/plan/plan.h"
 
 namespace weightcast {
@@ -17,58 +20,52 @@ namespace weightcast {
 /// Decides who is to blame for what children report of their parents, and changes scores, standings and, for the rest
 /// of a publication, who may relay. Pure. Called by the Publications that owns it: one for all publications.
 ///
-/// A report counts if the plan has that parent feed that child. "Leaf" is for the rest of this publication; "blamed" is
-/// a failed transfer for the score and a fault for the standing, which changes when the publication ends.
+/// Any report may be a lie. So a report is a complaint at most, of one child of one parent, and Complaints says what a
+/// complaint is worth: one keeps the two apart, two children convict the parent, and a child that complains of
+/// everybody is the suspect, and a leaf. Convicted: "blamed", which is a failed transfer for the score and a fault for
+/// the standing, and a "leaf", which feeds nobody for the rest of this publication. A standing changes when the
+/// publication ends.
 ///
-///   report                 suspicion                                         blamed          leaf
-///   CLOSED                 the parent                                        parent          parent
-///   CORRUPT                the parent                                        parent          parent
-///   NOT_AVAILABLE          nobody                                            -               parent
-///   SLOW                   either end of the edge                            parent, if the  both, if they relay, so
-///                                                                            child is        that nobody waits behind
-///                                                                            believed        a slow edge
-///   SILENT                 the parent                                        parent, if the  parent, if the child is
-///                                                                            child is        believed
-///                                                                            believed
-///   SLOW of a 2nd parent   the child's own link                              child           child
-///   SILENT of a 2nd one    as above, but both parents may have stopped       -               child
-///   STARVED, it left       the parent, if it has more by its own word, or     parent, if it   parent
-///                          waits for one that does not starve                has more, or
-///                                                                            the child is
-///                                                                            believed
-///   STARVED, it stays      below                                             below           below
-///   WAITING                nobody: it exonerates the child                   -               -
+///   report                 is a complaint                                      else
+///   CLOSED                 unless the origin has lost the parent, too          then the parent is convicted
+///   CORRUPT, SILENT        always
+///   NOT_AVAILABLE          never                                               the parent feeds this child no more
+///   SLOW                   always                                              the child is a leaf, too, if it relays,
+///                                                                              so that nobody waits behind a slow edge
+///   STARVED, it left       if the parent has more by its own word, or waits
+///                          for one that does not starve
+///   STARVED, it stays      see below                                           it exonerates the child
+///   WAITING                see below                                           it exonerates the child
 ///
-/// A report of starvation about a parent that the plan does not name exonerates the child, and accuses nobody: a child
-/// may move before the plan does.
+/// A report counts if the plan has that parent feed that child. Of another parent it accuses nobody, and exonerates the
+/// child if nothing comes from there: a child may move before the plan does.
 ///
 /// The origin is never blamed. If more than one child, and more than a quarter of its children, call it slow, its own
 /// uplink is the cause, and none of them becomes a leaf for that. If half of the members are leaves, nobody else
-/// becomes one. A child is believed if it relays, or is the second one to say so. A child that became a leaf is not.
+/// becomes one. Who is a leaf is no witness.
 ///
 /// Starvation. When a publication is held up, everybody below that place gets nothing, and honest members say so
-/// (STARVED: my parent says that it has nothing more; WAITING: it is late). So the relay to blame is the one whose
-/// child starves and which does not starve itself:
+/// (STARVED: my parent says that it has nothing more; WAITING: it is late). So the edge at fault is the one below which
+/// all starve, and above which nobody does:
 ///
-///   a child says STARVED of a parent for kStarvedFor, and the parent,             the parent is a leaf; blamed, if
-///   which was heard since, does not starve by its own word                        the child is believed or the
-///                                                                                 parent's own word is disproved
-///   a child says of the origin that it starves, while the origin's chunks         the child is blamed, and a leaf
+///   a child says STARVED of a parent for kStarvedFor, and the parent,         a complaint of the child
+///   which was heard since, does not starve by its own word
+///   a child says WAITING or STARVED of a parent whose last chunk, by its      a complaint of the child
+///   own word, has moved on kMovesDisproved times since the child's
+///   a child says of the origin that it starves, while the origin's chunks     the child is blamed, and a leaf
 ///   of that stripe left to it: seen kReportsDisproved times in a row
 ///
-/// Whoever starves names its last chunk (`starving`). The word of a relay counts for nothing once its last chunk has
-/// moved on kMovesDisproved times while its child got none: an honest relay has passed those chunks on.
-/// The parent's word is disproved if it has installed the version, if the origin has sent it more chunks than its
-/// heartbeats name, or if those name more than the child has. Heartbeats count all stripes together. So in a plan of
-/// several stripes only a parent that has everything has more for certain.
+/// Delay. PaceWatch finds edges that are slow without anybody saying so, from heartbeats alone. Each is a complaint of
+/// the child; a relay that lags behind the origin itself becomes a leaf.
 ///
-/// Cleared: a standing, as PeerStanding says; all else about a publication with forget().
-/// Invariant: scores and standings of members change here alone.
+/// Cleared: a standing, as PeerStanding says; complaints, after Complaints::kRemembered publications; all else about a
+/// publication with forget(). Invariant: scores, standings and offences of members change here alone.
 class FaultAttribution {
  public:
   static constexpr Duration kStarvedFor = std::chrono::milliseconds(400);
   static constexpr std::uint32_t kReportsDisproved = 3;
   static constexpr std::uint32_t kMovesDisproved = 3;
+  static constexpr Duration kPacesEvery = std::chrono::milliseconds(500);
 
   struct Report {
     PayloadId payload{};
@@ -80,18 +77,36 @@ class FaultAttribution {
     Duration starving{};  ///< since the last chunk; of STARVED and WAITING, if it stays
   };
 
-  FaultAttribution(Membership& members, const Uploads& uploads, ActionQueue& actions)
-      : members_(members), uploads_(uploads), actions_(actions) {}
+  /// `origin_uplink_known`: it is configured, so that plans predict something.
+  FaultAttribution(Membership& members, const Uploads& uploads, ActionQueue& actions, bool origin_uplink_known = false)
+      : members_(members), uploads_(uploads), actions_(actions), origin_uplink_known_(origin_uplink_known) {}
 
-  /// Returns whether that plan is to be repaired: somebody in it is a leaf now.
+  /// Returns whether that plan is to be repaired: somebody in it is a leaf now, or to be kept apart from its parent.
   [[nodiscard]] bool handle_report(Instant now, const Plan& plan, const Report& report);
+  /// A member's heartbeat, of a payload that is not open. `missing`: by stripe of the plan. Returns the same.
+  [[nodiscard]] bool handle_progress(Instant now, const Plan& plan, PayloadId payload, PeerId member,
+                                     std::vector<std::uint32_t> missing);
+  /// A member says at which pace it has received a payload.
+  void handle_received(PayloadId payload, PeerId member, double chunks_per_s);
+  /// The plan had `parent` feed `child` until now.
+  void handle_moved(Instant now, PayloadId payload, PeerId parent, PeerId child);
+  /// The origin has lost that member itself.
+  void handle_lost(Instant now, PeerId member);
   /// A member was fed by these, at this rate.
   void handle_fed(Instant now, const std::vector<PeerId>& parents, Rate rate);
   /// The publication of a version has ended, of which these were planned: standings change now, and only now.
   void handle_publication_end(Version version, const std::set<PeerId>& planned);
+  /// What the member itself did, as the origin saw: for its status.
+  void note_offence(PeerId member, std::string what);
 
   /// Whether it may not relay this payload.
   [[nodiscard]] bool is_leaf(PayloadId payload, PeerId member) const;
+  /// Who is not to feed whom, for plans of this payload.
+  [[nodiscard]] std::vector<ApartPair> apart(PayloadId payload) const;
+  /// One of two members is at fault, and `member` is one of them: a new plan places it behind others.
+  [[nodiscard]] bool in_dispute(PeerId member) const { return complaints_.in_dispute(member); }
+  /// How many members complain of `member`, for status.
+  [[nodiscard]] std::size_t complaints_of(PeerId member) const { return complaints_.witnesses(member).size(); }
   /// Nobody asks about this payload any more.
   void forget(PayloadId payload) { cases_.erase(payload); }
 
@@ -104,26 +119,35 @@ class FaultAttribution {
     Instant since{};     // the last chunk
     Instant first_at{};  // when it was said first, of this parent
     Instant last_at{};
-    std::uint64_t parent_was_sent = 0;  // by the origin, when it was said first
-    Instant checked_at{};               // when was_sent was looked up last
-    std::uint64_t was_sent = 0;         // by the origin, in this stripe
-    std::uint32_t disproved = 0;        // in a row
-    Instant parent_since{};             // the parent's last chunk, by the parent's own word
-    std::uint32_t parent_moves = 0;     // how often that has moved on
-    bool judged = false;                // blamed and told, once
+    Instant checked_at{};            // when was_sent was looked up last
+    std::uint64_t was_sent = 0;      // by the origin, in this stripe
+    std::uint32_t disproved = 0;     // in a row
+    Instant parent_since{};          // the parent's last chunk, by the parent's own word
+    std::uint32_t parent_moves = 0;  // how often that has moved on
   };
   /// What is known of one payload's edges.
   struct Case {
     std::set<PeerId> leaves;
-    std::map<PeerId, std::set<PeerId>> accused_by;                  // by which children
+    std::map<PeerId, std::set<PeerId>> unavailable;                 // parents that have it not, by child
     std::map<PeerId, std::set<PeerId>> slow_parents;                // whom a child called slow or silent
     std::map<std::pair<PeerId, std::uint32_t>, Starving> starving;  // by child and stripe
+    std::map<std::pair<PeerId, PeerId>, Instant> moved;             // edges that the plan had, and until when
+    PaceWatch paces;
+    Instant paced_at{};
   };
 
   [[nodiscard]] bool handle_slow_edge(Instant now, const Plan& plan, const Report& report, Case& known);
   [[nodiscard]] bool handle_starvation(Instant now, const Plan& plan, const Report& report, Case& known);
   /// The child has left its parent after Timeouts::starvation.
   [[nodiscard]] bool handle_starved_child_left(Instant now, const Plan& plan, const Report& report, Case& known);
+  [[nodiscard]] bool handle_closed(Instant now, const Plan& plan, const Report& report, Case& known);
+  /// `child` says that `parent` does it wrong. Returns whether the plan is to be repaired.
+  [[nodiscard]] bool complain(Instant now, const Plan& plan, Case& known, PeerId child, PeerId parent, PeerFault fault,
+                              std::string_view what);
+  [[nodiscard]] bool convict(Instant now, const Plan& plan, Case& known, PeerId parent, PeerFault fault,
+                             std::string_view what);
+  /// It complains of everybody.
+  [[nodiscard]] bool suspect(const Plan& plan, Case& known, PeerId child);
   /// Takes down what the child says.
   Starving& note_starving(Instant now, const Plan& plan, const Report& report, Case& known) const;
   /// A child says that the origin feeds it nothing. Returns whether the origin's own count of chunks disproves it.
@@ -132,19 +156,21 @@ class FaultAttribution {
   [[nodiscard]] static const Starving* word_of(Instant now, const Case& known, PeerId member, std::uint32_t stripe);
   /// Whether the parent has got chunks again and again by its own word, while its child got none.
   [[nodiscard]] static bool keeps_chunks(const Starving& parent, Starving& child);
-  /// Whether the child's word says something about its parent.
-  [[nodiscard]] static bool believes(const Plan& plan, Case& known, PeerId child, PeerId parent);
   [[nodiscard]] static bool make_leaf(const Plan& plan, Case& known, PeerId member);
   /// Whether the origin's own uplink is slow, by the word of those that it feeds.
   [[nodiscard]] bool origin_is_slow(const Plan& plan, const Case& known, PayloadId payload) const;
   /// By its own word it has more than it passes on to a child that has got nothing since then.
-  [[nodiscard]] static bool has_more(const Plan& plan, PayloadId payload, const Member& parent, const Member& child,
-                                     Instant since);
+  [[nodiscard]] static bool has_more(const Plan& plan, PayloadId payload, const Member& parent, const Member& child);
   void blame(Instant now, PeerId member, PeerFault fault);
+  [[nodiscard]] std::string name_of(PeerId member) const;
+  /// Whether the plan's prediction for the member at that place rests on rates that are known.
+  [[nodiscard]] bool rates_known(const Plan& plan, std::size_t at) const;
 
   Membership& members_;
   const Uploads& uploads_;
   ActionQueue& actions_;
+  const bool origin_uplink_known_;
+  Complaints complaints_;
   std::map<PayloadId, Case> cases_;
 };
 

@@ -73,6 +73,7 @@ struct Member {
   PeerScore score;     ///< of its forwarding
   PeerStanding standing;
   std::uint64_t revocations_sent = 0;  ///< number of the list that it was sent last, on this connection
+  std::string offence;                 ///< the last thing that the origin holds against it, for status; "": nothing
   std::string last_error;
 
   [[nodiscard]] bool connected() const { return conn != ConnId{}; }

@@ -83,6 +83,11 @@ void OriginCore::handle_closed(Instant now, ConnId conn, const Error& why) {
   if (Member* member = members_.by_conn(conn)) lose(now, *member, why.detail);
 }
 
+void OriginCore::drop(ConnId conn) {
+  actions_.push(action::Close{conn});
+  forget(conn);
+}
+
 void OriginCore::lose(Instant now, Member& member, std::string_view why) {
   actions_.push(action::warning(fmt::format("lost worker {}: {}", member.name, why)));
   const bool served = member.active() && member.has_received();
@@ -235,15 +240,24 @@ void OriginCore::register_member(Instant now, Member& member, ConnId conn, const
   }
 }
 
+void OriginCore::note_impostor(ConnId conn, const std::string& name) {
+  const std::optional<PeerIdentity>& peer = unidentified_.peer(conn);
+  if (!peer || peer->role != Role::kWorker || peer->name == name) return;
+  const auto who = members_.id_of(peer->name);
+  if (who)
+    publications_.note_offence(*who, fmt::format("tried to join as {}", printable(cut_text(name, kNameBytesMax))));
+}
+
 void OriginCore::handle_join(Instant now, ConnId conn, const wire::Join& join) {
   if (const Status ok = check_join(now, conn, join); !ok.has_value()) {
+    note_impostor(conn, join.name());
     const Refusal reason = ok.error().op == Op::kVerify              ? Refusal::kIdentity
                            : ok.error().code == Errc::kAlreadyExists ? Refusal::kNameTaken
                                                                      : Refusal::kMessage;
     return refuse(conn, ok.error(), reason);
   }
   Member& member = members_.by_name(join.name());
-  if (member.connected()) actions_.push(action::Close{member.conn});
+  if (member.connected()) drop(member.conn);
   register_member(now, member, conn, join);
   unidentified_.erase(conn);
   const Instant silent_at = now + config_.timeouts.silence;
@@ -303,7 +317,7 @@ void OriginCore::handle_member_message(Instant now, Member& member, const wire::
       if (reachability_.handle_probed(message.probed())) publications_.repair_all(now);
       return;
     case Kind::kLeave:
-      actions_.push(action::Close{member.conn});
+      drop(member.conn);
       return lose(now, member, "it left: " + message.leave().reason().substr(0, kReasonBytesMax));
     default: return;  // a newer worker may say more
   }
@@ -319,6 +333,9 @@ void OriginCore::handle_heartbeat(Instant now, Member& member, const wire::Heart
   member.receive_bytes_per_s = beat.receive_bytes_per_s();
   member.bytes_received = beat.bytes_received();
   member.bytes_sent = beat.bytes_sent();
+  if (member.other_run == kNoRun && beat.stripes_missing_size() <= int(kStripesMax)) {
+    publications_.handle_progress(now, member, {beat.stripes_missing().begin(), beat.stripes_missing().end()});
+  }
   wire::Message ack;
   ack.mutable_heartbeat_ack();
   actions_.push(action::Send{member.conn, std::move(ack)});
@@ -415,7 +432,7 @@ void OriginCore::look_for_silence(Instant now) {
       silence_due_ = silence_due_ ? std::min(*silence_due_, due) : due;
       continue;
     }
-    actions_.push(action::Close{member.conn});
+    drop(member.conn);
     lose(now, member, fmt::format("silent for {:.1f} s", to_seconds(now - member.heard_at)));
   }
 }

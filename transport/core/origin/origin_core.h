@@ -93,6 +93,8 @@ class OriginCore final : public Core {
   [[nodiscard]] const OriginConfig& config() const { return config_; }
   /// How most members get the latest version, for status; null if no member gets it.
   [[nodiscard]] const Plan* latest_plan() const { return publications_.latest_plan(); }
+  /// How many members complain of that one, for status.
+  [[nodiscard]] std::size_t complaints_of(PeerId member) const { return publications_.complaints_of(member); }
   /// Plans were repaired so many times.
   [[nodiscard]] std::uint64_t repair_count() const { return publications_.repair_count(); }
   /// The last damage that this node found in what it holds; "" if there was none.
@@ -122,9 +124,13 @@ class OriginCore final : public Core {
   [[nodiscard]] PeerId child_id(const wire::Hello& hello) const override;
   /// Where others dial a worker that joins.
   [[nodiscard]] std::string host_of(ConnId conn, const wire::Join& join);
+  /// Who that connection proved to be asked to join under another name: its status says so.
+  void note_impostor(ConnId conn, const std::string& name);
   /// What a worker says of itself as it joins.
   void register_member(Instant now, Member& member, ConnId conn, const wire::Join& join);
   void lose(Instant now, Member& member, std::string_view why);
+  /// Closes a member's connection without a word.
+  void drop(ConnId conn);
   /// Of members that have been lost for long, or that are too many.
   void forget_lost(Instant now);
   void look_for_silence(Instant now);

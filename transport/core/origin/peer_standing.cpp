@@ -28,15 +28,13 @@ PeerStanding::PeerStanding(const PeerStandingRecord& record) : record_(record) {
 
 void PeerStanding::handle_fault(PeerFault fault) {
   faulted_ = true;
-  if (fault == PeerFault::kCorrupt && !barred()) ++record_.corrupt;
+  if (fault == PeerFault::kCorrupt && !std::exchange(corrupted_, true) && !barred()) ++record_.corrupt;
 }
 
 void PeerStanding::handle_publication_end(bool took_part) {
   const bool faulted = std::exchange(faulted_, false);
-  if (barred()) {
-    record_.standing = Standing::kRolloutOnly;
-    return;
-  }
+  corrupted_ = false;
+  if (barred()) record_.standing = Standing::kRolloutOnly;
   if (faulted) {
     record_.clean_in_a_row = 0;
     if (++record_.strikes >= kStrikesToDemote) demote();
@@ -46,10 +44,12 @@ void PeerStanding::handle_publication_end(bool took_part) {
   if (record_.strikes > 0) --record_.strikes;
   if (record_.standing == Standing::kSeed || ++record_.clean_in_a_row < clean_needed()) return;
   record_.clean_in_a_row = 0;
+  record_.corrupt = std::min(record_.corrupt, kCorruptToBar - 1);
   record_.standing = record_.standing == Standing::kRolloutOnly ? Standing::kTail : Standing::kSeed;
 }
 
 std::uint32_t PeerStanding::clean_needed() const {
+  if (barred()) return kCleanBarred;
   std::uint32_t needed = kCleanMin;
   for (std::uint32_t i = 1; i < record_.demotions && needed < kCleanMax; ++i) needed *= 2;
   return needed;

@@ -34,7 +34,8 @@ struct PeerStandingRecord {
 /// ends, so that the order of a plan in use never changes under it.
 ///
 ///   kSeed --demote--> kTail --demote--> kRolloutOnly      demote: kStrikesToDemote strikes
-///     any --bar--> kRolloutOnly, for good                 bar: kCorruptToBar corrupt chunks, ever
+///     any --bar--> kRolloutOnly, for kCleanBarred          bar: kCorruptToBar publications with damaged bytes, ever
+///                  clean publications
 ///   kRolloutOnly --readmit--> kTail --readmit--> kSeed    readmit: clean_needed() clean publications in a row
 ///
 /// A publication with faults adds at most one strike, because all children of a failing relay complain at once. A clean
@@ -47,6 +48,8 @@ class PeerStanding {
   static constexpr std::uint32_t kCorruptToBar = 2;
   static constexpr std::uint32_t kCleanMin = 4;
   static constexpr std::uint32_t kCleanMax = 64;
+  /// Witnesses who conspire can have an honest member barred, so it does not last for ever.
+  static constexpr std::uint32_t kCleanBarred = 256;
 
   PeerStanding() = default;
   /// Values out of range are brought into it, as the record may come from a file.
@@ -66,7 +69,8 @@ class PeerStanding {
   void demote();
 
   PeerStandingRecord record_;
-  bool faulted_ = false;  // in the publication that runs
+  bool faulted_ = false;    // in the publication that runs
+  bool corrupted_ = false;  // in the same
 };
 
 /// A member in the order of a plan.

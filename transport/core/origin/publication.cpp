@@ -17,7 +17,9 @@ PlanRequest plan_request(const PublicationContext& context, Instant now, std::ui
   std::vector<RankedPeer> ranked;
   for (const auto& [id, member] : context.members.all()) {
     if (!member.active() || !takes_part(member)) continue;
-    ranked.push_back({id, member.standing.standing(), member.score_at(now)});
+    Standing standing = member.standing.standing();
+    if (context.faults.in_dispute(id)) standing = std::max(standing, Standing::kTail);
+    ranked.push_back({id, standing, member.score_at(now)});
   }
   rank_peers(ranked);
   for (const RankedPeer& peer : ranked) {
@@ -48,6 +50,7 @@ void Publication::repair(Instant now) {
   PlanRequest request =
       plan_request(context_, now, manifest().planned_bytes(), [&](const Member& member) { return takes_part(member); });
   request.chunk_bytes = manifest().chunk_bytes;
+  request.apart = context_.faults.apart(id());
   for (PlanMember& m : request.members) m.can_relay = m.can_relay && !context_.faults.is_leaf(id(), m.id);
   plan_ = plan_.members.empty() ? make_plan(request) : repair_plan(plan_, request);
   ++context_.epoch;
@@ -60,6 +63,10 @@ void Publication::repair(Instant now) {
     if (told == told_.end()) continue;  // it was told of another payload, or will be told of this one
     Assignment assignment = assignment_for(index, member);
     if (assignment == told->second) continue;
+    for (const StripeSource& before : told->second.stripes) {
+      const PeerId parent = before.ancestors.front().id;
+      if (parent != kOriginId) context_.faults.handle_moved(now, id(), parent, peer);
+    }
     told->second = assignment;
     assignment.epoch = context_.epoch;
     wire::Message message;

@@ -23,7 +23,7 @@ struct PublicationContext {
   const OriginConfig& config;
   Membership& members;
   ActionQueue& actions;
-  const FaultAttribution& faults;
+  FaultAttribution& faults;
   Epoch epoch{};  ///< of the last plan
 };
 

@@ -25,7 +25,7 @@ Publications::Publications(const OriginConfig& config, Membership& members, Hold
       payloads_(config, holdings, actions),
       uploads_(uploads),
       actions_(actions),
-      faults_(members, uploads, actions),
+      faults_(members, uploads, actions, config.uplink.limited()),
       context_{config, members, actions, faults_},
       plans_(context_, payloads_),
       assigner_(context_, payloads_, plans_, times_) {}
@@ -261,6 +261,7 @@ void Publications::invite(const Member& member) {
 }
 
 void Publications::handle_lost(Instant now, Member& member) {
+  faults_.handle_lost(now, member.id);
   member.assigned = {};
   plans_.handle_disconnected(now, member.id);
   plans_.unsettle_all(now);
@@ -294,6 +295,15 @@ void Publications::handle_install_failed(Instant now, Member& member, const wire
   assigner_.assign(now, {&member});
 }
 
+void Publications::handle_progress(Instant now, const Member& member, std::vector<std::uint32_t> stripes_missing) {
+  const Publication* publication = plans_.find(member.receiving);
+  // While a payload is open its maker sets the pace.
+  if (publication == nullptr || publication->manifest().open) return;
+  if (faults_.handle_progress(now, publication->plan(), member.receiving, member.id, std::move(stripes_missing))) {
+    plans_.unsettle(now, member.receiving);
+  }
+}
+
 void Publications::handle_installed(Instant now, Member& member, const wire::Installed& installed) {
   const Version version = payload_of(installed).version;
   // A version that was withdrawn is one that a worker may have got to its end before it heard of that.
@@ -313,6 +323,7 @@ void Publications::handle_installed(Instant now, Member& member, const wire::Ins
     // Forwarding is what is scored: the relays that fed it did well.
     const Rate rate{double(publication->manifest().payload_bytes) / installed.seconds()};
     faults_.handle_fed(now, parents_of(publication->plan(), member.id), rate);
+    faults_.handle_received(publication->id(), member.id, publication->manifest().chunk_count() / installed.seconds());
   }
   if (version > member.installed) {
     member.base_unusable = false;

@@ -81,6 +81,8 @@ class Publications {
   [[nodiscard]] std::unordered_set<PeerId> planned() const { return plans_.planned(); }
   /// `member` says that it receives this payload now.
   void handle_receiving(Instant now, Member& member, PayloadId payload);
+  /// A heartbeat of `member`: what it lacks of what it receives, by stripe of the plan.
+  void handle_progress(Instant now, const Member& member, std::vector<std::uint32_t> stripes_missing);
   void handle_installed(Instant now, Member& member, const wire::Installed& installed);
   void handle_install_failed(Instant now, Member& member, const wire::InstallFailed& failed);
   void handle_parent_fault(Instant now, Member& member, const ParentFault& fault);
@@ -92,6 +94,10 @@ class Publications {
   /// How most members get the latest version; null if nobody does.
   [[nodiscard]] const Plan* latest_plan() const;
   [[nodiscard]] Plan plan_for(Instant now, std::uint64_t payload_bytes) const;
+  /// How many members complain of that one, for status.
+  [[nodiscard]] std::size_t complaints_of(PeerId member) const { return faults_.complaints_of(member); }
+  /// What a member did wrong that the origin saw itself.
+  void note_offence(PeerId member, std::string what) { faults_.note_offence(member, std::move(what)); }
   /// How many publications have ended. Standings change only then.
   [[nodiscard]] std::uint64_t ended_count() const { return ended_count_; }
 

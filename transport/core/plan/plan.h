@@ -28,6 +28,13 @@ struct PlanMember {
   bool can_relay = true;  ///< false: cannot be dialled, or demoted; placed as a leaf
 };
 
+/// No plan has `parent` feed `child`.
+struct ApartPair {
+  PeerId parent{};
+  PeerId child{};
+  bool operator==(const ApartPair&) const = default;
+};
+
 inline constexpr Rate kRateWhenUnknown = Rate::bits(10e9);
 
 struct PlanRequest {
@@ -37,6 +44,7 @@ struct PlanRequest {
   Topology topology = Topology::kAuto;
   Duration hop_delay = std::chrono::microseconds(500);  ///< one way, plus handling
   std::optional<std::uint32_t> chunk_bytes;             ///< chosen by the planner if absent
+  std::vector<ApartPair> apart;                         ///< members that are not in the request do not matter
 };
 
 /// One stripe: `parents[i]` feeds `members[i]` of the request.

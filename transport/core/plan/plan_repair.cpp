@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <set>
+#include <utility>
 
 #include "base/result.h"
 #include "proto/limits.h"
@@ -110,6 +112,13 @@ class Repair {
       weight_sum_ += stripe.weight;
       trees_.emplace_back(network.node_count(), stripe.weight);
     }
+    if (request.apart.empty()) return;
+    std::unordered_map<PeerId, PlanNode> numbers;
+    for (PlanNode node = 1; node < network.node_count(); ++node) numbers.emplace(request.members[node - 1].id, node);
+    for (const ApartPair& pair : request.apart) {
+      const auto parent = numbers.find(pair.parent), child = numbers.find(pair.child);
+      if (parent != numbers.end() && child != numbers.end()) apart_.insert({parent->second, child->second});
+    }
   }
 
   Forest run(const Plan& plan) && {
@@ -131,8 +140,21 @@ class Repair {
  private:
   [[nodiscard]] bool relays(PlanNode old) const { return new_of_[old] != kNone && network_.can_relay[new_of_[old]]; }
 
+  [[nodiscard]] bool are_apart(PlanNode parent, PlanNode child) const { return apart_.contains({parent, child}); }
+
+  /// Keeps apart from all that it feeds and that are still there.
+  [[nodiscard]] bool deserted(std::uint32_t stripe, PlanNode old) const {
+    if (apart_.empty() || old == kOriginNode || new_of_[old] == kNone) return false;
+    const auto children = views_[stripe].children(old);
+    return std::ranges::any_of(children, [&](PlanNode child) { return new_of_[child] != kNone; }) &&
+           std::ranges::all_of(children, [&](PlanNode child) {
+             return new_of_[child] == kNone || are_apart(new_of_[old], new_of_[child]);
+           });
+  }
+
   [[nodiscard]] bool demoted(std::uint32_t stripe, PlanNode old) const {
-    return new_of_[old] != kNone && !relays(old) && !views_[stripe].children(old).empty();
+    if (new_of_[old] == kNone || views_[stripe].children(old).empty()) return false;
+    return !relays(old) || deserted(stripe, old);
   }
 
   /// Keeps every edge between members that stay as they are, and gives the places that others leave to their orphans.
@@ -143,7 +165,10 @@ class Repair {
     std::vector<PlanNode> orphans;
     for (const PlanNode old : view.top_down()) {
       const PlanNode parent = old_parents_[stripe][old];
-      anchor[old] = relays(parent) ? parent : anchor[parent];
+      anchor[old] = relays(parent) && !deserted(stripe, parent) ? parent : anchor[parent];
+      while (new_of_[old] != kNone && anchor[old] != kOriginNode && are_apart(new_of_[anchor[old]], new_of_[old])) {
+        anchor[old] = anchor[anchor[old]];
+      }
       const bool leaves_its_place = new_of_[old] == kNone || demoted(stripe, old);
       if (leaves_its_place) {
         if (anchor[old] == parent) ++places[parent];
@@ -171,11 +196,12 @@ class Repair {
         if (new_of_[old] == kNone || !tree.afloat(new_of_[old]) || demoted(stripe, old) != demoted_now) continue;
         std::optional<PlanNode> tail;
         if (demoted_now && topology_ == Topology::kChain) tail = tail_behind(stripe, old);
-        tree.attach(new_of_[old], tail ? *tail : feeder_for(stripe, share));
+        if (tail && are_apart(*tail, new_of_[old])) tail.reset();
+        tree.attach(new_of_[old], tail ? *tail : feeder_for(stripe, share, new_of_[old]));
       }
     }
     for (PlanNode node = 1; node < network_.node_count(); ++node) {
-      if (tree.afloat(node)) tree.attach(node, feeder_for(stripe, share));
+      if (tree.afloat(node)) tree.attach(node, feeder_for(stripe, share, node));
     }
   }
 
@@ -186,11 +212,12 @@ class Repair {
     return std::nullopt;
   }
 
-  [[nodiscard]] PlanNode feeder_for(std::uint32_t stripe, double share) {
+  [[nodiscard]] PlanNode feeder_for(std::uint32_t stripe, double share, PlanNode child) {
     if (topology_ == Topology::kStar) return kOriginNode;
     const PlanNode feeder = trees_[stripe].best_feeder(network_, share, [&](PlanNode node) {
       return node == kOriginNode ||
-             (network_.can_relay[node] && (feeds_in_[node] == kNone || feeds_in_[node] == stripe));
+             (network_.can_relay[node] && (feeds_in_[node] == kNone || feeds_in_[node] == stripe) &&
+              !are_apart(node, child));
     });
     if (feeder != kOriginNode) feeds_in_[feeder] = stripe;
     return feeder;
@@ -200,8 +227,9 @@ class Repair {
   const std::vector<std::vector<PlanNode>>& old_parents_;
   const std::vector<TreeView>& views_;
   const PlanNetwork& network_;
-  std::vector<PlanNode> new_of_;         // by old node; kNone: lost
-  std::vector<std::uint32_t> feeds_in_;  // by new node: the one stripe in which it has children
+  std::vector<PlanNode> new_of_;                   // by old node; kNone: lost
+  std::vector<std::uint32_t> feeds_in_;            // by new node: the one stripe in which it has children
+  std::set<std::pair<PlanNode, PlanNode>> apart_;  // parent and child, by new node
   double weight_sum_ = 0;
   std::vector<MendedTree> trees_;
 };

@@ -46,12 +46,12 @@ class PlanIndex {
 /// member of the request that is not in the plan is a late joiner. The plan's payload and topology count, not the
 /// request's: stripes keep their weights and chunks their size, because both are in use.
 /// - An orphan moves to its nearest ancestor that can still relay, which is the one that it dials by itself. An
-/// ancestor
-///   takes as many orphans as it lost children; the others are placed like joiners.
+///   ancestor takes as many orphans as it lost children; the others are placed like joiners.
+/// - A child that is to be kept apart from its parent is an orphan. A parent that is to be kept apart from all its
+///   children gives its place to them, as a demoted one does, and may feed others.
 /// - A demoted member becomes a leaf at the tail of its chain, behind its former children.
 /// - A joiner goes where it receives fastest; of several such places it takes the one nearest the origin. In chains
-/// that
-///   is the tail of the shortest chain.
+///   that is the tail of the shortest chain.
 /// `finish` is predicted as if the payload began anew. Deterministic. Cost: O(n * stripes), and O(n) for each member
 /// that is placed.
 [[nodiscard]] Plan repair_plan(const Plan& plan, const PlanRequest& request);

@@ -371,7 +371,7 @@ void Intake::report_faults(Instant now) {
 
 void Intake::send_heartbeat(Instant now) {
   reports_.send_progress(now, {receiving(), chunks_verified(), chunks_total(), bytes_received_, uploads_.bytes_sent(),
-                               receive_bytes_per_s()});
+                               receive_bytes_per_s(), stripes_missing()});
 }
 
 void Intake::describe(wire::Join& join) const {
@@ -402,6 +402,12 @@ std::optional<Instant> Intake::poll_deadline() const {
 }
 
 std::uint32_t Intake::chunks_verified() const { return incoming_ ? incoming_->holding->verified().count() : 0; }
+
+std::vector<std::uint32_t> Intake::stripes_missing() const {
+  // Before the store has said what is there, everything would seem to be missing.
+  const bool known = incoming_ && incoming_->phase != Phase::kBeginning;
+  return known ? incoming_->download->missing_by_stripe() : std::vector<std::uint32_t>();
+}
 
 std::uint32_t Intake::chunks_total() const { return incoming_ ? incoming_->holding->manifest().chunk_count() : 0; }
 

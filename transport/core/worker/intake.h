@@ -100,6 +100,7 @@ class Intake {
   /// See Download::early_bytes().
   [[nodiscard]] std::size_t early_bytes() const { return incoming_ ? incoming_->download->early_bytes() : 0; }
   [[nodiscard]] std::uint32_t chunks_total() const;
+  [[nodiscard]] std::vector<std::uint32_t> stripes_missing() const;
   [[nodiscard]] double receive_bytes_per_s() const { return incoming_ ? incoming_->download->bytes_per_s() : 0; }
   [[nodiscard]] std::uint64_t bytes_received() const { return bytes_received_; }
   [[nodiscard]] std::string parent_name() const {

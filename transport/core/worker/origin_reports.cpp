@@ -18,6 +18,7 @@ void OriginReports::send_progress(Instant now, const Progress& progress) {
   beat->set_bytes_received(progress.bytes_received);
   beat->set_bytes_sent(progress.bytes_sent);
   beat->set_receive_bytes_per_s(progress.receive_bytes_per_s);
+  beat->mutable_stripes_missing()->Assign(progress.stripes_missing.begin(), progress.stripes_missing.end());
   origin_.send_heartbeat(now, std::move(message));
 }
 

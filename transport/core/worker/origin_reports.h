@@ -24,6 +24,7 @@ class OriginReports {
     std::uint64_t bytes_received = 0;  ///< since the start
     std::uint64_t bytes_sent = 0;      ///< since the start
     double receive_bytes_per_s = 0;
+    std::vector<std::uint32_t> stripes_missing;  ///< by stripe of the plan; empty: not known yet
   };
   void send_progress(Instant now, const Progress& progress);
   /// The version that is installed. `seconds`: from its first chunk to the switch.

@@ -82,16 +82,21 @@ TEST(PeerStanding, NeedsTwiceAsLongAfterEachDemotion) {
   }
 }
 
-TEST(PeerStanding, IsBarredForGoodAfterTwoCorruptChunks) {
+TEST(PeerStanding, IsBarredAfterTwoPublicationsWithDamagedBytesAndNotForEver) {
   PeerStanding peer;
-  faulty(peer, PeerFault::kCorrupt);
-  EXPECT_FALSE(peer.barred());
+  faulty(peer, PeerFault::kCorrupt, 5);
+  EXPECT_FALSE(peer.barred()) << "all children of one publication complain at once";
   clean(peer, 100);
   faulty(peer, PeerFault::kCorrupt);
   EXPECT_TRUE(peer.barred());
   EXPECT_EQ(peer.standing(), Standing::kRolloutOnly);
-  clean(peer, 1000);
+  for (int i = 0; i < 10'000; ++i) peer.handle_publication_end(false);
+  clean(peer, PeerStanding::kCleanBarred - 1);
   EXPECT_EQ(peer.standing(), Standing::kRolloutOnly);
+  clean(peer, 1);
+  EXPECT_EQ(peer.standing(), Standing::kTail);
+  faulty(peer, PeerFault::kCorrupt);
+  EXPECT_TRUE(peer.barred()) << "it is known";
 }
 
 TEST(PeerStanding, SurvivesARestartAndTamesARecordThatIsNotPlausible) {

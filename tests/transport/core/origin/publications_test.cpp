@@ -51,24 +51,24 @@ TEST_F(PublicationsTest, ParentThatHasNotGotTheVersionKeepsItsScore) {
   EXPECT_TRUE(children_of(*origin.latest_plan(), member("a").id, 0).empty()) << "but it feeds nobody this time";
 }
 
-TEST_F(PublicationsTest, ClosedConnectionLowersTheScore) {
+TEST_F(PublicationsTest, ClosedConnectionLowersTheScoreIfTheOriginLosesThatWorkerToo) {
   join("a"), join("b"), join("c");
   publish(1);
   const double before = member("a").score_at(now);
   complain("b", "a", wire::FAULT_KIND_CLOSED);
+  EXPECT_EQ(member("a").score_at(now), before) << "it may be a lie";
+  EXPECT_TRUE(children_of(*origin.latest_plan(), member("a").id, 0).empty());
+  origin.handle_closed(now, member("a").conn, fail(Errc::kClosed, Op::kReceive, "gone"));
   EXPECT_LT(member("a").score_at(now), before);
 }
 
-TEST_F(PublicationsTest, LeafThatFindsItsParentSlowIsNotBelievedAlone) {
+TEST_F(PublicationsTest, ChildThatFindsItsParentSlowIsFedByAnotherAndBlamesNobodyAlone) {
   join("a"), join("b"), join("c");
   publish(1);
   const double before = member("b").score_at(now);
   complain("c", "b", wire::FAULT_KIND_SLOW);
   EXPECT_EQ(member("b").score_at(now), before) << "it may be the leaf that is slow";
-  EXPECT_EQ(children_of(*origin.latest_plan(), member("b").id, 0).size(), 1u) << "b is not hung below it";
-  complain("b", "a", wire::FAULT_KIND_SLOW);
-  EXPECT_LT(member("a").score_at(now), member("b").score_at(now));
-  EXPECT_TRUE(children_of(*origin.latest_plan(), member("a").id, 0).empty());
+  EXPECT_NE(parent_of("c"), member("b").id);
 }
 
 TEST_F(PublicationsTest, RelayThatTheOriginItselfFeedsSlowlyIsPassedBy) {
@@ -112,12 +112,12 @@ TEST_F(PublicationsTest, SilentParentIsPassedByAndItsChildIsNot) {
   ASSERT_EQ(parent_of("b"), member("a").id);
   const double before = member("a").score_at(now);
   complain("b", "a", wire::FAULT_KIND_SILENT);
-  EXPECT_LT(member("a").score_at(now), before);
+  EXPECT_EQ(member("a").score_at(now), before);
   EXPECT_TRUE(children_of(*origin.latest_plan(), member("a").id, 0).empty());
   EXPECT_FALSE(children_of(*origin.latest_plan(), member("b").id, 0).empty());
 }
 
-TEST_F(PublicationsTest, StarvingChildIsBelievedIfTheParentHasMoreByItsOwnWord) {
+TEST_F(PublicationsTest, StarvingChildIsFedByAnotherIfTheParentHasMoreByItsOwnWord) {
   join("a"), join("b"), join("c");
   publish(1);
   const double before = member("a").score_at(now);
@@ -129,7 +129,7 @@ TEST_F(PublicationsTest, StarvingChildIsBelievedIfTheParentHasMoreByItsOwnWord) 
   beat.mutable_heartbeat()->set_chunks_verified(50);
   tell("a", beat);
   complain("b", "a", wire::FAULT_KIND_STARVED);
-  EXPECT_LT(member("a").score_at(now), before);
+  EXPECT_EQ(member("a").score_at(now), before);
   EXPECT_TRUE(children_of(*origin.latest_plan(), member("a").id, 0).empty());
 }
 

@@ -1,0 +1,116 @@
+#include "transport/core/origin/complaints.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace weightcast {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using Weight = Complaints::Weight;
+
+constexpr PeerId kA{1}, kB{2}, kC{3}, kD{4}, kE{5}, kF{6};
+
+TEST(Complaints, OneChildKeepsItselfApartFromItsParentAndConvictsNobody) {
+  Complaints complaints;
+  EXPECT_EQ(complaints.handle_complaint(kB, kA, PeerFault::kCorrupt), Weight::kCounts);
+  EXPECT_EQ(complaints.handle_complaint(kB, kA, PeerFault::kCorrupt), Weight::kRepeated);
+  EXPECT_TRUE(complaints.are_apart(kA, kB));
+  EXPECT_FALSE(complaints.are_apart(kB, kA));
+  EXPECT_THAT(complaints.apart(), ElementsAre(ApartPair{kA, kB}));
+  EXPECT_FALSE(complaints.convicted(kA));
+}
+
+TEST(Complaints, TwoChildrenConvictAlsoInDifferentPublications) {
+  Complaints complaints;
+  (void)complaints.handle_complaint(kB, kA, PeerFault::kCorrupt);
+  complaints.handle_publication_end();
+  (void)complaints.handle_complaint(kC, kA, PeerFault::kSlow);
+  EXPECT_TRUE(complaints.convicted(kA));
+  EXPECT_FALSE(complaints.convicted_of_corruption(kA));
+  (void)complaints.handle_complaint(kD, kA, PeerFault::kCorrupt);
+  EXPECT_TRUE(complaints.convicted_of_corruption(kA));
+}
+
+TEST(Complaints, OneChildThatSaysItInEveryPublicationIsStillOneWitness) {
+  Complaints complaints;
+  for (int i = 0; i < 100; ++i) {
+    (void)complaints.handle_complaint(kB, kA, PeerFault::kCorrupt);
+    complaints.handle_publication_end();
+  }
+  EXPECT_FALSE(complaints.convicted(kA));
+}
+
+TEST(Complaints, PutBothEndsInDisputeUntilTheyAreForgotten) {
+  Complaints complaints;
+  (void)complaints.handle_complaint(kB, kA, PeerFault::kSlow);
+  for (std::uint32_t i = 0; i < Complaints::kRemembered; ++i) {
+    EXPECT_TRUE(complaints.in_dispute(kA) && complaints.in_dispute(kB)) << i;
+    EXPECT_FALSE(complaints.in_dispute(kC));
+    complaints.handle_publication_end();
+  }
+  EXPECT_FALSE(complaints.in_dispute(kA) || complaints.in_dispute(kB));
+}
+
+TEST(Complaints, DiscreditedAuthorIsInDisputeAloneAfterwards) {
+  Complaints complaints;
+  (void)complaints.handle_complaint(kB, kA, PeerFault::kSlow);
+  complaints.discredit(kB);
+  EXPECT_FALSE(complaints.in_dispute(kA));
+  EXPECT_TRUE(complaints.in_dispute(kB));
+}
+
+TEST(Complaints, LoseTheirWeightWithTheirNumber) {
+  Complaints complaints;
+  for (const PeerId parent : {kA, kB, kC}) {
+    EXPECT_EQ(complaints.handle_complaint(kF, parent, PeerFault::kSlow), Weight::kCounts);
+  }
+  EXPECT_EQ(complaints.handle_complaint(kF, kD, PeerFault::kSlow), Weight::kNoVoice);
+  EXPECT_FALSE(complaints.are_apart(kD, kF));
+  for (std::uint32_t i = 0; i < Complaints::kRemembered; ++i) complaints.handle_publication_end();
+  EXPECT_EQ(complaints.handle_complaint(kF, kD, PeerFault::kSlow), Weight::kCounts);
+  EXPECT_EQ(complaints.handle_complaint(kF, kE, PeerFault::kSlow), Weight::kNoVoice);
+}
+
+TEST(Complaints, CountThoseThatNobodyShares) {
+  Complaints complaints;
+  (void)complaints.handle_complaint(kF, kA, PeerFault::kSlow);
+  (void)complaints.handle_complaint(kF, kB, PeerFault::kSlow);
+  EXPECT_EQ(complaints.unshared(kF), 2u);
+  (void)complaints.handle_complaint(kE, kA, PeerFault::kSlow);
+  EXPECT_EQ(complaints.unshared(kF), 1u);
+  complaints.handle_publication_end();
+  EXPECT_EQ(complaints.unshared(kF), 0u);
+}
+
+TEST(Complaints, OfOneThatIsDiscreditedConvictNobodyAndStillKeepItApart) {
+  Complaints complaints;
+  (void)complaints.handle_complaint(kF, kA, PeerFault::kSlow);
+  complaints.discredit(kF);
+  (void)complaints.handle_complaint(kE, kA, PeerFault::kSlow);
+  EXPECT_FALSE(complaints.convicted(kA));
+  EXPECT_TRUE(complaints.are_apart(kA, kF));
+}
+
+TEST(Complaints, AreForgottenAfterAWhile) {
+  Complaints complaints;
+  (void)complaints.handle_complaint(kB, kA, PeerFault::kSlow);
+  for (std::uint32_t i = 0; i + 1 < Complaints::kRemembered; ++i) complaints.handle_publication_end();
+  EXPECT_TRUE(complaints.are_apart(kA, kB));
+  complaints.handle_publication_end();
+  EXPECT_THAT(complaints.apart(), IsEmpty());
+}
+
+TEST(Complaints, OfOneThatIsGoneAreNoComplaints) {
+  Complaints complaints;
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_EQ(complaints.handle_complaint(kB, kA, PeerFault::kClosed), Weight::kCounts);
+    EXPECT_TRUE(complaints.closed_on_a_child(kA));
+    complaints.handle_lost(kA);
+  }
+  EXPECT_FALSE(complaints.are_apart(kA, kB));
+}
+
+}  // namespace
+}  // namespace weightcast

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "base/ids.h"
+#include "transport/core/origin/peer_standing.h"
+#include "transport/core/plan/plan.h"
+
+namespace weightcast {
+
+/// Remembers who complains of whom, over publications. A complaint may be a lie, so its weight depends on who else
+/// says the same and on how often its author complains:
+///
+///   one child of a parent                   the two are kept apart: no plan has that parent feed that child; and
+///                                           both are in dispute: plans place them last
+///   kWitnessesNeeded children of a parent   the parent is convicted
+///   a child of two parents in one           the child is the suspect, unless others complain of them, too
+///   publication, or with no voice left
+///
+/// A member has a voice for kVoiceMax complaints and regains one in kRemembered publications. So members who conspire
+/// can have an honest relay convicted, but not often: k of them at most 3k/2 times at once, and then k/2 times in
+/// kRemembered publications.
+/// Pure. Owned by the FaultAttribution. Invariant: a member has at most kVoiceMax + 1 complaints that are remembered.
+class Complaints {
+ public:
+  static constexpr std::uint32_t kWitnessesNeeded = 2;
+  static constexpr std::uint32_t kVoiceMax = 3;
+  /// Publications for which a complaint counts and keeps two members apart.
+  static constexpr std::uint32_t kRemembered = 8;
+
+  enum class Weight : std::uint8_t {
+    kRepeated,  ///< it is known
+    kCounts,
+    kNoVoice,  ///< its author has complained too often; it changes nothing
+  };
+  Weight handle_complaint(PeerId child, PeerId parent, PeerFault fault);
+  /// The origin has seen by itself that `parent` is gone: who said so has its voice back.
+  void handle_lost(PeerId parent);
+  /// What `child` said counts against nobody any more. It stays apart from those of whom it complained.
+  void discredit(PeerId child);
+  void handle_publication_end();
+
+  [[nodiscard]] bool are_apart(PeerId parent, PeerId child) const;
+  /// Pairs of parent and child, for plans.
+  [[nodiscard]] std::vector<ApartPair> apart() const;
+  /// Children whose complaints of `parent` count.
+  [[nodiscard]] std::vector<PeerId> witnesses(PeerId parent) const;
+  /// Whether a complaint that counts is about that member, or any complaint is from it.
+  [[nodiscard]] bool in_dispute(PeerId member) const;
+  [[nodiscard]] bool convicted(PeerId parent) const { return witnesses(parent).size() >= kWitnessesNeeded; }
+  /// Whether a child says in this publication that it closed the connection.
+  [[nodiscard]] bool closed_on_a_child(PeerId parent) const;
+  /// Whether enough of them say that it sends damaged bytes.
+  [[nodiscard]] bool convicted_of_corruption(PeerId parent) const;
+  /// How many parents `child` has complained of in this publication, that nobody else complains of.
+  [[nodiscard]] std::uint32_t unshared(PeerId child) const;
+
+ private:
+  struct Complaint {
+    PeerId parent{};
+    PeerFault fault{};
+    std::uint32_t age = 0;  // publications
+    bool discredited = false;
+  };
+  struct Author {
+    std::vector<Complaint> complaints;
+    std::uint32_t voice = kVoiceMax;
+    std::uint32_t since_regained = 0;  // publications
+  };
+
+  std::map<PeerId, Author> authors_;
+};
+
+}  // namespace weightcast
