@@ -30,4 +30,25 @@ inline constexpr std::size_t kCertificateBytesMax = 4 * kKiB;
 /// Payloads that a worker names when it joins.
 inline constexpr std::size_t kHeldMax = 64;
 
+// What one peer may do to a node. Each is several times what an honest peer ever does.
+
+/// Messages on one accepted connection. A worker of 64 stripes reports 128 times a second at most; what piled up over a
+/// stall of ten seconds comes at once. Past it the node closes the connection.
+inline constexpr double kPeerMessagesPerSecond = 1000;
+inline constexpr double kPeerMessagesBurst = 8000;
+/// Reports about parents, of one member: each may have the origin look through a plan. Past it they are ignored.
+inline constexpr double kReportsPerSecond = 200;
+inline constexpr double kReportsBurst = 2000;
+/// Joins under one name: each repairs plans. A worker redials every two seconds once it was refused.
+inline constexpr double kJoinsPerSecond = 0.5;
+inline constexpr double kJoinsBurst = 16;
+/// Data connections of one peer: 16 streams, and those that have just been replaced.
+inline constexpr std::size_t kConnectionsPerPeerMax = 64;
+/// A bitmap of held chunks that a parent keeps though it has not heard of the payload: half a million chunks. Only a
+/// child that resumes a larger payload sends more; it asks the next ancestor.
+inline constexpr std::size_t kUnknownBitmapBytesMax = 64 * kKiB;
+/// Chunks that a node reads again within ten seconds because children call them damaged: 4 MiB each for a message of
+/// some bytes.
+inline constexpr std::size_t kChunkChecksMax = 64;
+
 }  // namespace weightcast

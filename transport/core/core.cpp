@@ -17,6 +17,16 @@ Core::Core(const Timeouts& timeouts)
 void Core::handle_accepted(Instant now, ConnId conn, std::string_view peer_host,
                            const std::optional<PeerIdentity>& peer) {
   unidentified_.add(now, conn, peer_host, peer);
+  budgets_.emplace(conn, Budget(kPeerMessagesPerSecond, kPeerMessagesBurst));
+}
+
+bool Core::admit_message(Instant now, ConnId conn) {
+  const auto budget = budgets_.find(conn);
+  if (budget == budgets_.end() || budget->second.spend(now)) return true;
+  refuse(conn,
+         fail(Errc::kTooLarge, Op::kReceive, fmt::format("more than {} messages a second", kPeerMessagesPerSecond)),
+         Refusal::kCrowded);
+  return false;
 }
 
 void Core::handle_child_message(Instant now, ConnId conn, const wire::Message& message, std::string_view greeting) {
@@ -47,9 +57,14 @@ Status Core::check_hello(ConnId conn, const wire::Hello& hello) const {
   if (!unidentified_.contains(conn)) {
     return fail(Errc::kNotAllowed, Op::kReceive, "hello: this connection is introduced already");
   }
-  const std::optional<PeerIdentity>& peer = unidentified_.peer(conn);
-  if (!peer) return {};
-  return check_speaks_as(*peer, Role::kWorker, hello.name(), "hello");
+  if (const std::optional<PeerIdentity>& peer = unidentified_.peer(conn)) {
+    WC_TRY(check_speaks_as(*peer, Role::kWorker, hello.name(), "hello"));
+  }
+  if (uploads_.connections_of({child_id(hello), hello.name()}) >= kConnectionsPerPeerMax) {
+    return fail(Errc::kTooLarge, Op::kReceive,
+                fmt::format("hello: it has {} connections here already", kConnectionsPerPeerMax));
+  }
+  return {};
 }
 
 void Core::handle_hello(ConnId conn, const wire::Hello& hello) {
@@ -73,6 +88,7 @@ void Core::refuse(ConnId conn, const Error& why, Refusal reason) {
 
 void Core::forget(ConnId conn) {
   unidentified_.erase(conn);
+  budgets_.erase(conn);
   uploads_.handle_closed(conn);
 }
 

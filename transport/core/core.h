@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,6 +10,7 @@
 #include "base/peer_identity.h"
 #include "base/time.h"
 #include "transport/core/action.h"
+#include "transport/core/budget.h"
 #include "transport/core/deadline.h"
 #include "transport/core/edge/holdings.h"
 #include "transport/core/edge/links.h"
@@ -76,6 +78,8 @@ class Core {
   /// A message on a connection that came from outside and is no member's. `greeting`: what the role expects there
   /// first.
   void handle_child_message(Instant now, ConnId conn, const wire::Message& message, std::string_view greeting);
+  /// Whether that accepted connection may send one more message now. If not, it is refused, and gone.
+  [[nodiscard]] bool admit_message(Instant now, ConnId conn);
   /// Says why, and closes. The connection is gone.
   void close(ConnId conn, const Error& why);
   /// The same for what the peer did wrong: the audit log tells it.
@@ -98,6 +102,7 @@ class Core {
   [[nodiscard]] Status check_hello(ConnId conn, const wire::Hello& hello) const;
 
   SelfCheck self_check_;
+  std::map<ConnId, Budget> budgets_;  // of messages, of accepted connections
 };
 
 }  // namespace weightcast

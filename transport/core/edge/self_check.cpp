@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "proto/limits.h"
+
 namespace weightcast {
 
 void SelfCheck::handle_suspected(Instant now, PayloadId payload, ChunkIndex chunk) {
@@ -11,7 +13,7 @@ void SelfCheck::handle_suspected(Instant now, PayloadId payload, ChunkIndex chun
   if (holding == holdings_.end() || !holding->second.digest(chunk)) return;
   std::erase_if(checks_, [&](const auto& check) { return check.second && now - *check.second >= kRecheckAfter; });
   const auto under_way = std::ranges::count_if(checks_, [](const auto& check) { return !check.second; });
-  if (static_cast<std::size_t>(under_way) >= kChecksMax) return;
+  if (static_cast<std::size_t>(under_way) >= kChecksMax || checks_.size() >= kChunkChecksMax) return;
   if (checks_.try_emplace({payload, chunk}).second) actions_.push(action::CheckChunk{payload, chunk});
 }
 

@@ -11,7 +11,8 @@
 namespace weightcast {
 
 /// Checks chunks that a child calls damaged: has them read from the disk and hashed. Pure. Owned by a Core.
-/// Invariant: at most kChecksMax checks are under way, and a chunk that was right is not read again for kRecheckAfter.
+/// Invariant: at most kChecksMax checks are under way, at most kChunkChecksMax are made within kRecheckAfter, and a
+/// chunk that was right is not read again for so long.
 /// So a child that lies costs little.
 class SelfCheck {
  public:

@@ -26,6 +26,11 @@ Uploads::Uploads(const Timeouts& timeouts, const Holdings& holdings, ActionQueue
 
 void Uploads::handle_hello(ConnId conn, Child child) { children_[conn].child = std::move(child); }
 
+std::size_t Uploads::connections_of(const Child& child) const {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(children_, [&](const auto& entry) { return are_one_peer(entry.second.child, child); }));
+}
+
 Status Uploads::handle_subscribe(Instant now, ConnId conn, const wire::Subscribe& request) {
   const auto found = children_.find(conn);
   if (found == children_.end()) return fail(Errc::kNotAllowed, Op::kReceive, "subscribe: no hello came before it");
@@ -74,8 +79,13 @@ std::shared_ptr<const std::string> Uploads::keep_bitmap(const std::string& bitma
 bool Uploads::is_bitmap_too_much(PayloadId payload, const ChildState& child, std::size_t bytes) const {
   const auto holding = holdings_.find(payload);
   if (holding != holdings_.end() && !holding->second.open()) return false;
+  if (bytes == 0) return false;
+  if (holding == holdings_.end() && bytes > kUnknownBitmapBytesMax) return true;
   std::size_t kept = 0;
-  for (const auto& [key, s] : child.subscriptions) kept += s.held_bytes ? s.held_bytes->size() : 0;
+  for (const auto& [conn, other] : children_) {
+    if (!are_one_peer(other.child, child.child)) continue;
+    for (const auto& [key, s] : other.subscriptions) kept += s.held_bytes ? s.held_bytes->size() : 0;
+  }
   return kept + bytes > kKeptBitmapBytesMax || kept_bitmaps_bytes_ + bytes > kKeptBitmapsBytesMax;
 }
 

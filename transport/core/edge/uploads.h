@@ -20,7 +20,8 @@ namespace weightcast {
 /// Holding::verified(), and at most once per subscription.
 class Uploads {
  public:
-  /// Bytes of bitmaps that are kept, because their payload is not known here to its end: of one child, and of all.
+  /// Bytes of bitmaps that are kept, because their payload is not known here to its end: of one child on all its
+  /// connections, and of all.
   static constexpr std::size_t kKeptBitmapBytesMax = kChunksMax / 8;
   static constexpr std::size_t kKeptBitmapsBytesMax = 16 * kMiB;
 
@@ -32,6 +33,8 @@ class Uploads {
   };
 
   void handle_hello(ConnId conn, Child child);
+  /// How many connections that child has.
+  [[nodiscard]] std::size_t connections_of(const Child& child) const;
   /// Whether `conn` said hello.
   [[nodiscard]] bool is_child(ConnId conn) const { return children_.contains(conn); }
 
@@ -112,6 +115,7 @@ class Uploads {
   [[nodiscard]] std::shared_ptr<const std::string> keep_bitmap(const std::string& bitmap);
   /// Whether there is no room to keep that bitmap until `payload` is known to its end.
   [[nodiscard]] bool is_bitmap_too_much(PayloadId payload, const ChildState& child, std::size_t bytes) const;
+  [[nodiscard]] bool are_one_peer(const Child& a, const Child& b) const { return a.name == b.name && a.id == b.id; }
   void start(PayloadId payload, Subscription& subscription, ChildState& child);
   /// The next chunk that is verified here and missing there; moves the cursor to it.
   [[nodiscard]] static std::optional<ChunkIndex> next_chunk(const Holding& holding, Subscription& subscription);

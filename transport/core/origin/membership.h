@@ -13,6 +13,8 @@
 #include "base/peer_identity.h"
 #include "base/time.h"
 #include "base/units.h"
+#include "proto/limits.h"
+#include "transport/core/budget.h"
 #include "transport/core/origin/peer_score.h"
 #include "transport/core/origin/peer_standing.h"
 
@@ -75,6 +77,8 @@ struct Member {
   std::uint64_t revocations_sent = 0;  ///< number of the list that it was sent last, on this connection
   std::string offence;                 ///< the last thing that the origin holds against it, for status; "": nothing
   std::string last_error;
+  Budget reports{kReportsPerSecond, kReportsBurst};  ///< of parents
+  Budget joins{kJoinsPerSecond, kJoinsBurst};
 
   [[nodiscard]] bool connected() const { return conn != ConnId{}; }
   /// Connected and meant to serve.

@@ -257,6 +257,10 @@ void OriginCore::handle_join(Instant now, ConnId conn, const wire::Join& join) {
     return refuse(conn, ok.error(), reason);
   }
   Member& member = members_.by_name(join.name());
+  if (!member.joins.spend(now)) {
+    publications_.note_offence(member.id, "joins again and again");
+    return close(conn, fail(Errc::kNotAllowed, Op::kJoin, "it joins too often; wait some seconds"));
+  }
   if (member.connected()) drop(member.conn);
   register_member(now, member, conn, join);
   unidentified_.erase(conn);
@@ -289,6 +293,11 @@ Duration OriginCore::heartbeat_period() const {
 
 void OriginCore::handle_message(Instant now, ConnId conn, const wire::Message& message) {
   Member* member = members_.by_conn(conn);
+  if (!admit_message(now, conn)) {
+    if (member == nullptr) return;
+    publications_.note_offence(member->id, "sends more messages than any worker has reason to");
+    return lose(now, *member, "it sends too many messages");
+  }
   if (member == nullptr) {
     if (message.has_enroll() && unidentified_.contains(conn)) return handle_enroll(conn, message.enroll());
     if (!message.has_join()) return handle_child_message(now, conn, message, "Join or Hello");
@@ -311,6 +320,7 @@ void OriginCore::handle_member_message(Instant now, Member& member, const wire::
       if (ours) publications_.handle_install_failed(now, member, message.install_failed());
       return;
     case Kind::kParentFault:
+      if (!member.reports.spend(now)) return;
       if (ours) publications_.handle_parent_fault(now, member, parent_fault_from_wire(message.parent_fault()));
       return;
     case Kind::kProbed:

@@ -128,6 +128,7 @@ void WorkerCore::handle_closed(Instant now, ConnId conn, const Error& why) {
 void WorkerCore::handle_message(Instant now, ConnId conn, const wire::Message& message) {
   if (origin_.is(conn)) return handle_origin_message(now, message);
   if (links_.is_link(conn)) return intake_.handle_message(now, conn, message);
+  if (!admit_message(now, conn)) return;
   if (message.has_join()) {
     return refuse(conn, fail(Errc::kNotAllowed, Op::kJoin, "this node is a worker; join the origin instead"));
   }

@@ -289,10 +289,10 @@ TEST_F(UploadsTest, StripesOfAnOpenPayloadGrowTogether) {
 }
 
 TEST_F(UploadsTest, BitmapsOfPayloadsThatAreNotHereAreKeptWithinBounds) {
-  const auto ask = [&](ConnId conn, std::uint64_t version) {
+  const auto ask = [&](ConnId conn, std::uint64_t version, std::size_t bytes = kUnknownBitmapBytesMax) {
     wire::Subscribe request;
     set_payload(request, Version{version});
-    request.set_chunks_held(std::string(Uploads::kKeptBitmapBytesMax, '\1'));
+    request.set_chunks_held(std::string(bytes, '\1'));
     ASSERT_TRUE(uploads.handle_subscribe(now, conn, request).has_value());
   };
   const auto refused = [&] {
@@ -302,18 +302,23 @@ TEST_F(UploadsTest, BitmapsOfPayloadsThatAreNotHereAreKeptWithinBounds) {
     }
     return conns;
   };
-  constexpr std::size_t kChildren = Uploads::kKeptBitmapsBytesMax / Uploads::kKeptBitmapBytesMax;
-  for (std::uint64_t i = 0; i <= kChildren; ++i) uploads.handle_hello(ConnId{100 + i}, {PeerId{1}, "child"});
-  ask(ConnId{100}, 8);
-  ask(ConnId{100}, 9);
-  EXPECT_THAT(refused(), testing::ElementsAre(ConnId{100})) << "one child has its share";
-  for (std::uint64_t i = 1; i <= kChildren; ++i) ask(ConnId{100 + i}, 8);
-  EXPECT_THAT(refused(), testing::ElementsAre(ConnId{100 + kChildren})) << "and all together have theirs";
+  constexpr std::size_t kOfOne = Uploads::kKeptBitmapBytesMax / kUnknownBitmapBytesMax;
+  constexpr std::size_t kOfAll = Uploads::kKeptBitmapsBytesMax / kUnknownBitmapBytesMax;
+  for (std::uint64_t i = 0; i <= kOfOne; ++i) uploads.handle_hello(ConnId{100 + i}, {PeerId{1}, "child"});
+  ask(ConnId{100}, 7, kUnknownBitmapBytesMax + 1);
+  EXPECT_THAT(refused(), testing::ElementsAre(ConnId{100})) << "of a payload that nobody knows here";
+  for (std::uint64_t i = 0; i <= kOfOne; ++i) ask(ConnId{100 + i}, 8);
+  EXPECT_THAT(refused(), testing::ElementsAre(ConnId{100 + kOfOne})) << "one child has its share, on all connections";
+  for (std::uint64_t i = kOfOne; i <= kOfAll; ++i) {
+    uploads.handle_hello(ConnId{1000 + i}, {PeerId{static_cast<std::uint32_t>(2 + i)}, "another"});
+    ask(ConnId{1000 + i}, 8);
+  }
+  EXPECT_THAT(refused(), testing::ElementsAre(ConnId{1000 + kOfAll})) << "and all together have theirs";
   uploads.handle_closed(ConnId{100});
   now += timeouts.unknown_version;
   uploads.handle_timeout(now);
-  EXPECT_EQ(refused().size(), kChildren - 1) << "the version did not come";
-  ask(ConnId{100 + kChildren}, 8);
+  EXPECT_EQ(refused().size(), kOfAll - 1) << "the version did not come";
+  ask(ConnId{1000 + kOfAll}, 8);
   EXPECT_TRUE(refused().empty()) << "there is room again";
 }
 
