@@ -9,6 +9,7 @@
 #include "base/time.h"
 #include "base/units.h"
 #include "sim/fault.h"
+#include "sim/liar.h"
 #include "transport/core/origin/origin_config.h"
 #include "transport/core/plan/plan.h"
 #include "transport/core/timeouts.h"
@@ -94,6 +95,7 @@ struct SimOptions {
   PatchOptions patches;
   Timeouts timeouts;
   std::vector<Fault> faults;
+  std::vector<LiarOptions> liars;                 ///< hostile members; nothing is promised to them
   Duration publish_at = std::chrono::seconds(1);  ///< the first version, when everyone has joined
   /// After the last fault every worker that runs gets the latest version within this.
   Duration settle_max = std::chrono::seconds(60);
@@ -135,7 +137,10 @@ struct SimResult {
   std::uint64_t patches_unfit = 0;           ///< that workers could not apply; full payloads replaced them
   std::uint64_t patches_withdrawn = 0;       ///< by the origin, after it had begun to send them
   std::uint64_t versions_refused = 0;        ///< by the origin, after it had begun to send them
+  Duration settled{};                        ///< the last worker got the last version so long after the last fault
   std::uint64_t chunks_delivered_twice = 0;  ///< to a node that had verified them before
+  std::uint64_t liars_named = 0;             ///< whom the origin's accounting names in the end
+  std::uint64_t liars_unnamed = 0;
   std::uint64_t events = 0;
   std::uint64_t hash = 0;  ///< of all events: equal for equal options
   Duration simulated{};

@@ -177,6 +177,42 @@ SimOptions random_schedule(std::uint64_t seed) {
   return options;
 }
 
+SimOptions hostile_schedule(std::uint64_t seed) {
+  SimOptions options = random_schedule(seed);
+  Random random(seed ^ 0x686f7374696c6521);
+  // Half of the worlds have liars and nothing else: only there can it be said whom to blame.
+  const bool faults_too = random.chance(0.3);
+  std::erase_if(options.faults, [&](const Fault& fault) { return fault.kind != FaultKind::kPublish && !faults_too; });
+  options.workers = std::max<std::uint32_t>(options.workers, 4);
+  options.nodes.leaves = std::min(options.nodes.leaves, options.workers / 2);
+  // A relay that forwards an eighth of what the plan predicts is not found by its pace (pace_watch.h).
+  options.settle_max *= 8;
+  for (std::uint64_t i = random.between(0, 4); i > 0; --i) {
+    Fault publish;
+    publish.kind = FaultKind::kPublish;
+    publish.at = random.duration(Duration::zero(), seconds(20));
+    options.faults.push_back(publish);
+  }
+  const std::uint64_t liars = random.between(1, std::max<std::uint64_t>(1, options.workers / 4));
+  std::set<NodeIndex> nodes;
+  while (nodes.size() < liars) nodes.insert(static_cast<NodeIndex>(random.between(1, options.workers)));
+  const std::uint32_t victim = random.chance(0.3) ? static_cast<std::uint32_t>(random.between(1, options.workers)) : 0;
+  for (const NodeIndex node : nodes) {
+    LiarOptions liar;
+    liar.node = node;
+    do {
+      liar.lies.insert(static_cast<Lie>(random.below(kLies)));
+    } while (random.chance(0.4));
+    liar.share = random.chance(0.5) ? 1 : random.unit();
+    liar.chunks_before = random.chance(0.5) ? 0 : static_cast<std::uint32_t>(random.below(40));
+    if (random.chance(0.3)) liar.stripes_of = static_cast<std::uint32_t>(random.between(2, 4));
+    if (random.chance(0.5)) liar.pace = random.duration(milliseconds(1), seconds(3));
+    liar.accomplice_of = victim;
+    options.liars.push_back(std::move(liar));
+  }
+  return options;
+}
+
 std::uint64_t fresh_seed(Duration since_epoch) {
   return static_cast<std::uint64_t>(std::chrono::duration_cast<seconds>(since_epoch).count()) * kSeedsPerSecond;
 }

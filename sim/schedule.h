@@ -11,6 +11,9 @@ namespace weightcast::sim {
 /// needs to be kept of a world that found something.
 [[nodiscard]] SimOptions random_schedule(std::uint64_t seed);
 
+/// The same with hostile members, with few faults beside them and more publications.
+[[nodiscard]] SimOptions hostile_schedule(std::uint64_t seed);
+
 /// How many seeds belong to a soak that begins in a second of its own.
 inline constexpr std::uint64_t kSeedsPerSecond = 100'000;
 

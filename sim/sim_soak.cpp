@@ -1,16 +1,23 @@
 // sim_soak: random schedules of cores on simulated links, disks and clocks. sim/soak.h has its flags.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <string_view>
+
 #include "sim/schedule.h"
 #include "sim/soak.h"
 
 int main(int argc, char** argv) {
   using namespace weightcast;
+  // Known before the flags are read, as it decides what the program says of itself.
+  bool hostile =
+      std::any_of(argv + 1, argv + argc, [](const char* arg) { return std::string_view(arg) == "--hostile"; });
   sim::Soak soak;
   soak.about = "Random fault schedules against the transport's core";
-  soak.command = "./run soak";
-  soak.schedules = "schedules of cores";
-  soak.seeds_file = "tests/sim/seeds.txt";
+  soak.command = hostile ? "./run soak --hostile" : "./run soak";
+  soak.schedules = hostile ? "schedules of cores with hostile members" : "schedules of cores";
+  soak.seeds_file = hostile ? "tests/sim/hostile_seeds.txt" : "tests/sim/seeds.txt";
+  soak.add_flags = [&hostile](CLI::App& app) { app.add_flag("--hostile", hostile, "With hostile members"); };
   soak.counts = {"events",
                  "chunks",
                  "chunks that came twice",
@@ -18,9 +25,12 @@ int main(int argc, char** argv) {
                  "packed payloads installed",
                  "patches unfit",
                  "patches withdrawn",
-                 "versions refused"};
-  soak.run = [](std::uint64_t seed, bool verbose) {
-    sim::SimOptions options = sim::random_schedule(seed);
+                 "versions refused",
+                 "liars named",
+                 "liars not named",
+                 "ms until settled"};
+  soak.run = [hostile](std::uint64_t seed, bool verbose) {
+    sim::SimOptions options = hostile ? sim::hostile_schedule(seed) : sim::random_schedule(seed);
     if (verbose) {
       options.log = [](Duration at, sim::NodeIndex node, const action::Log& log) {
         fmt::print("{:.6f} {}: {}\n", to_seconds(at), node, log.text);
@@ -31,7 +41,8 @@ int main(int argc, char** argv) {
         result.violation,
         result.hash,
         {result.events, result.chunks_delivered, result.chunks_delivered_twice, result.patches_installed,
-         result.packed_installed, result.patches_unfit, result.patches_withdrawn, result.versions_refused}};
+         result.packed_installed, result.patches_unfit, result.patches_withdrawn, result.versions_refused,
+         result.liars_named, result.liars_unnamed, static_cast<std::uint64_t>(1e3 * to_seconds(result.settled))}};
   };
   return sim::run_soak(soak, argc, argv);
 }

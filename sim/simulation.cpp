@@ -60,7 +60,9 @@ SimResult Simulation::run() {
                           to_seconds(options_.settle_max), latest_.value, missing));
     }
   }
+  if (!result_.violation) check_accounting();
   result_.simulated = now_ - Instant{};
+  result_.settled = std::max(Duration::zero(), now_ - quiet_since_);
   result_.origin_egress_bytes = network_.chunk_bytes_sent(0);
   for (PublicationResult& publication : result_.publications) {
     for (NodeIndex node = 1; node < nodes_.size(); ++node) publication.workers += must_finish(node) ? 1 : 0;
@@ -103,9 +105,10 @@ bool Simulation::must_finish(NodeIndex node) const {
       default: return false;
     }
   };
-  return !nodes_[node].left && std::ranges::none_of(options_.faults, [&](const Fault& fault) {
-    return Instant(options_.publish_at + fault.at) <= now_ && never_heals(fault);
-  });
+  return !nodes_[node].left && liar_options(node) == nullptr &&
+         std::ranges::none_of(options_.faults, [&](const Fault& fault) {
+           return Instant(options_.publish_at + fault.at) <= now_ && never_heals(fault);
+         });
 }
 
 bool Simulation::everyone_done() {
@@ -146,7 +149,7 @@ void Simulation::start_node(NodeIndex index) {
     node.core = std::move(core);
   } else {
     WorkerConfig config;
-    config.name = "w" + std::to_string(index);
+    config.name = member_name(index);
     config.incarnation = (std::uint64_t{index} << 32) | node.incarnation;
     config.origin_host = host_of(0);
     config.origin_port = kPort;
@@ -164,7 +167,17 @@ void Simulation::start_node(NodeIndex index) {
     config.unpack_bytes_per_s = options_.patches.unpack_bytes_per_s;
     if (options_.configure_worker) options_.configure_worker(index, config);
     node.identity = identity_of(index, config.name);
-    auto core = options_.make_worker ? options_.make_worker(index, config) : std::make_unique<WorkerCore>(config);
+    std::unique_ptr<WorkerCore> core;
+    if (const LiarOptions* lies = liar_options(index)) {
+      auto liar = std::make_unique<LyingWorker>(config, *lies, options_.workers,
+                                                options_.seed ^ (std::uint64_t{index} << 32) ^ node.incarnation);
+      node.liar = liar.get();
+      core = std::move(liar);
+    } else if (options_.make_worker) {
+      core = options_.make_worker(index, config);
+    } else {
+      core = std::make_unique<WorkerCore>(config);
+    }
     node.handed.clear();
     for (const auto& [version, finished] : node.disk.finished()) {
       const Payload& payload = payloads_.at(finished.payload);
@@ -191,6 +204,7 @@ void Simulation::stop_node(NodeIndex index, bool host_too) {
   node.core.reset();
   node.origin = nullptr;
   node.worker = nullptr;
+  node.liar = nullptr;
   // Who publishes has not been told that it was done, and tries again.
   if (index == 0 && std::exchange(takeover_, std::nullopt)) ++publications_waiting_;
   node.timer_at.reset();

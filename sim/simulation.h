@@ -33,7 +33,9 @@ namespace weightcast::sim {
 ///   has said it has that chunk;
 /// - the origin's assignments have no cycle;
 /// - no deadline stays in the past, and a node that has work left has a deadline;
-/// - once every fault has ended, every worker that runs gets the latest version within settle_max.
+/// - once every fault has ended, every honest worker that runs gets the latest version within settle_max;
+/// - where nothing but liars went wrong, no honest member is kept from relaying beyond a publication.
+/// A liar's own actions are not checked, except that it is sent nothing but what it asked for.
 class Simulation final : private NetworkHandler {
  public:
   explicit Simulation(const SimOptions& options);
@@ -91,6 +93,7 @@ class Simulation final : private NetworkHandler {
     std::unique_ptr<Core> core;    // null while it is down
     OriginCore* origin = nullptr;  // core, if it is the origin's
     WorkerCore* worker = nullptr;  // core, if it is a worker's
+    LyingWorker* liar = nullptr;   // core, if it is a hostile one
     std::uint32_t incarnation = 0;
     PeerIdentity identity;         // what it proves on each connection
     std::vector<LinkIndex> links;  // by connection number
@@ -114,6 +117,7 @@ class Simulation final : private NetworkHandler {
     bool left = false;
     std::map<std::pair<LinkIndex, PayloadId>, std::vector<Asked>> asked;
     std::map<PayloadId, std::vector<NodeIndex>> told;  // its parents, by stripe
+    std::set<NodeIndex> damage_reported_by;            // honest workers that said that it sends damage
   };
 
   enum class DiskWork : std::uint8_t { kBegin, kStore, kFinish, kMakePatch, kGrowPatch, kTakeOver, kCheck };
@@ -203,11 +207,15 @@ class Simulation final : private NetworkHandler {
   void on_connected(NodeIndex node, ConnId conn) override;
   void on_closed(NodeIndex node, ConnId conn, const Error& why) override;
   void on_message(NodeIndex node, ConnId conn, NodeIndex from, const wire::Message& message) override;
+  void take_message(NodeIndex node, ConnId conn, const wire::Message& message);
   void on_chunk(NodeIndex node, ConnId conn, PayloadId id, ChunkIndex chunk, bool damaged) override;
   void on_chunk_sent(NodeIndex node, ConnId conn) override;
 
   // Invariants.
   void violate(std::string what);
+  [[nodiscard]] const LiarOptions* liar_options(NodeIndex node) const;
+  /// Once all is over: honest members have their place, and liars are named.
+  void check_accounting();
   void check_asks_for_missing(NodeIndex node, const wire::Subscribe& subscribe);
   void check_sent_is_wanted(NodeIndex node, const action::SendChunk& send);
   void note_told(NodeIndex node, const wire::Assignment& assignment);

@@ -35,6 +35,7 @@ void Simulation::begin_fault(const Fault& fault) {
           for (const LinkIndex link : network_.links_of(index)) network_.close(now_, link, index);
           node.core.reset();
           node.worker = nullptr;
+          node.liar = nullptr;
         }
         break;
       default: break;

@@ -1,6 +1,8 @@
 // What has to hold in every simulation, whatever goes wrong.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "sim/simulation.h"
 #include "sim/stand_ins.h"
 #include "transport/core/payload_wire.h"
@@ -22,8 +24,33 @@ void Simulation::violate(std::string what) {
   if (result_.violation) return;
   std::string text = fmt::format("seed {}, {:.6f} s: {}\n", options_.seed, to_seconds(now_ - Instant{}), what);
   for (const Fault& fault : options_.faults) text += "  with: " + to_text(fault) + "\n";
+  for (const LiarOptions& liar : options_.liars) text += "  with: " + to_text(liar) + "\n";
   for (const Trace& t : trace_) text += fmt::format("  {:.6f} {}\n", to_seconds(t.at - Instant{}), t.text);
   result_.violation = std::move(text);
+}
+
+const LiarOptions* Simulation::liar_options(NodeIndex node) const {
+  const auto found = std::ranges::find(options_.liars, node, &LiarOptions::node);
+  return found == options_.liars.end() ? nullptr : &*found;
+}
+
+void Simulation::check_accounting() {
+  if (options_.liars.empty() || !nodes_[0].origin) return;
+  const bool only_liars =
+      std::ranges::all_of(options_.faults, [](const Fault& fault) { return fault.kind == FaultKind::kPublish; });
+  for (const auto& [id, member] : nodes_[0].origin->members().all()) {
+    const NodeIndex node = node_named(member.name);
+    const bool named = !member.offence.empty() || nodes_[0].origin->complaints_of(id) > 0;
+    if (liar_options(node) != nullptr) {
+      ++(named ? result_.liars_named : result_.liars_unnamed);
+      if (!named && nodes_[node].damage_reported_by.size() >= 2) {
+        violate(fmt::format("{} has sent damaged chunks, as {} workers say, and no account names it", member.name,
+                            nodes_[node].damage_reported_by.size()));
+      }
+    } else if (only_liars && member.standing.standing() == Standing::kRolloutOnly) {
+      violate(fmt::format("{} is honest, and may not relay: {}", member.name, member.offence));
+    }
+  }
 }
 
 bool Simulation::has_intact(const Node& node, PayloadId id, ChunkIndex chunk) const {
@@ -43,6 +70,10 @@ void Simulation::check_asks_for_missing(NodeIndex node, const wire::Subscribe& s
 }
 
 void Simulation::check_sent_is_wanted(NodeIndex node, const action::SendChunk& send) {
+  if (const LinkIndex link = link_of(node, send.conn);
+      link != kNone && nodes_[network_.other_end(link, node)].liar != nullptr) {
+    return;  // it may have asked for what did not exist yet
+  }
   const auto found = nodes_[node].asked.find({link_of(node, send.conn), send.payload});
   if (found == nodes_[node].asked.end()) {
     return violate(
@@ -62,7 +93,9 @@ void Simulation::note_told(NodeIndex index, const wire::Assignment& assignment) 
   parents.clear();
   for (const wire::StripeSource& source : assignment.stripes()) {
     const wire::NodeAddress& parent = source.ancestors(0);
-    parents.push_back(parent.peer_id() == 0 ? 0 : node_at(parent.address().host()));
+    // A liar may have joined under the address of another.
+    const NodeIndex node = options_.liars.empty() ? node_at(parent.address().host()) : node_named(parent.name());
+    parents.push_back(parent.peer_id() == 0 ? 0 : node);
   }
   newly_told_.push_back({index, id});
 }
@@ -75,7 +108,8 @@ void Simulation::check_told() {
       for (std::size_t steps = 0; at != 0; ++steps) {
         const Node& node = nodes_[at];
         const auto parents = node.told.find(id);
-        if (!node.core || node.installed >= id.version || parents == node.told.end() ||
+        // A liar that says that it has everything is thought to be an end.
+        if (!node.core || node.liar != nullptr || node.installed >= id.version || parents == node.told.end() ||
             parents->second.size() != stripes) {
           break;
         }

@@ -28,17 +28,28 @@ void Simulation::on_closed(NodeIndex node, ConnId conn, const Error& why) {
   pump(node);
 }
 
-void Simulation::on_message(NodeIndex node, ConnId conn, NodeIndex, const wire::Message& message) {
+void Simulation::on_message(NodeIndex node, ConnId conn, NodeIndex from, const wire::Message& message) {
   if (!nodes_[node].core) return;
+  if (node == 0 && nodes_[from].liar == nullptr && message.parent_fault().kind() == wire::FAULT_KIND_CORRUPT) {
+    const Member* accused = nodes_[0].origin->members().find(PeerId{message.parent_fault().parent_id()});
+    const NodeIndex liar = accused == nullptr ? kNone : node_named(accused->name);
+    if (liar < nodes_.size()) nodes_[liar].damage_reported_by.insert(from);
+  }
   if (options_.thorough && message.has_subscribe()) {
     const wire::Subscribe& subscribe = message.subscribe();
     const PayloadId id = payload_of(subscribe);
+    const auto payload = payloads_.find(id);
+    if (payload == payloads_.end()) return take_message(node, conn, message);  // only a liar asks for such
     auto& asked = nodes_[node].asked[{link_of(node, conn), id}];
     std::erase_if(asked, [&](const Asked& a) { return a.stripe == subscribe.stripe(); });
     asked.push_back({subscribe.stripe(),
                      {subscribe.stripe_weights().begin(), subscribe.stripe_weights().end()},
-                     ChunkSet::from_bytes(payloads_.at(id).manifest->chunk_count(), subscribe.chunks_held())});
+                     ChunkSet::from_bytes(payload->second.manifest->chunk_count(), subscribe.chunks_held())});
   }
+  take_message(node, conn, message);
+}
+
+void Simulation::take_message(NodeIndex node, ConnId conn, const wire::Message& message) {
   nodes_[node].core->handle_message(local(node), conn, message);
   pump(node);
 }

@@ -87,7 +87,7 @@ void Simulation::perform(NodeIndex node, action::Connect& connect) {
 void Simulation::perform(NodeIndex node, action::Send& send) {
   const LinkIndex link = link_of(node, send.conn);
   if (link == kNone) return;
-  if (options_.thorough) {
+  if (options_.thorough && nodes_[node].liar == nullptr) {
     if (send.message.has_subscribe()) check_asks_for_missing(node, send.message.subscribe());
     if (send.message.has_announce()) note_told(network_.other_end(link, node), send.message.announce().assignment());
     if (send.message.has_assignment()) note_told(network_.other_end(link, node), send.message.assignment());
@@ -98,6 +98,11 @@ void Simulation::perform(NodeIndex node, action::Send& send) {
 void Simulation::perform(NodeIndex node, action::SendChunk& send) {
   const LinkIndex link = link_of(node, send.conn);
   const Manifest& manifest = *payloads_.at(send.payload).manifest;
+  if (const LyingWorker* liar = nodes_[node].liar) {
+    if (link == kNone) return;
+    return network_.send_chunk(now_, link, node, send.payload, send.chunk, manifest.chunk_size(send.chunk),
+                               liar->damages_last());
+  }
   if (node != 0 && !has_intact(nodes_[node], send.payload, send.chunk)) {
     return violate(fmt::format("{} forwards version {} chunk {}, which it has not verified", name_of(node),
                                send.payload.version.value, send.chunk.value));

@@ -25,6 +25,14 @@ inline NodeIndex node_at(std::string_view host) {
   return node;
 }
 
+/// What a worker of a simulation is called by others, and which one is called so; kNone for other text.
+inline std::string member_name(NodeIndex node) { return "w" + std::to_string(node); }
+inline NodeIndex node_named(std::string_view name) {
+  NodeIndex node = kNone;
+  if (name.starts_with('w')) std::from_chars(name.data() + 1, name.data() + name.size(), node);
+  return node;
+}
+
 inline std::string name_of(NodeIndex node) { return node == 0 ? "origin" : "worker " + std::to_string(node); }
 
 /// Who a node of that name proves to be on each of its connections. Its key lasts over its restarts.
