@@ -1,0 +1,352 @@
+#include "model/decoder.h"
+
+#include <fmt/format.h>
+
+#include <unordered_map>
+
+#include "model/attention.h"
+#include "model/layer_functions.h"
+#include "model/rope.h"
+#include "model/weights.h"
+
+namespace weightcast {
+namespace {
+
+using torch::Tensor;
+
+struct Linear {
+  Tensor weight;
+  Tensor bias;  // undefined without one
+
+  [[nodiscard]] Tensor operator()(const Tensor& x) const { return at::linear(x, weight, bias); }
+};
+
+struct FeedForward {
+  Linear gate;
+  Linear up;
+  Linear down;
+
+  [[nodiscard]] Tensor operator()(const Tensor& x) const { return down(swiglu(gate(x), up(x))); }
+};
+
+struct Experts {
+  Linear router;
+  std::vector<FeedForward> experts;
+  std::int64_t experts_per_token = 0;
+  bool norm_topk_prob = false;
+
+  /// `x` is [tokens, hidden].
+  [[nodiscard]] Tensor operator()(const Tensor& x) const;
+};
+
+struct Layer {
+  Tensor input_norm;
+  Linear query;
+  Linear key;
+  Linear value;
+  Linear output;
+  Tensor query_norm;  // undefined without one
+  Tensor key_norm;
+  Tensor feed_forward_norm;
+  FeedForward dense;  // either this one,
+  std::optional<Experts> experts;
+  std::vector<Tensor> parameters;
+};
+
+/// Queries, keys and values of one layer's input: [..., heads, head_dim].
+struct Heads {
+  Tensor query;
+  Tensor key;
+  Tensor value;
+};
+
+Tensor Experts::operator()(const Tensor& x) const {
+  const auto count = static_cast<std::int64_t>(experts.size());
+  const Tensor probabilities = at::softmax(router(x), -1, at::kFloat);
+  auto [weights, chosen] = probabilities.topk(experts_per_token, -1);
+  if (norm_topk_prob) weights = weights / weights.sum(-1, true);
+
+  // Tokens in the order of their experts, each once for every expert that it chose.
+  const Tensor flat = chosen.flatten();
+  const Tensor by_expert = std::get<1>(flat.sort(true, 0, false));
+  RowOrder order;
+  order.from = by_expert.div(experts_per_token, "floor");
+  order.to = at::empty_like(by_expert);
+  order.to.index_copy_(0, by_expert, at::arange(by_expert.size(0), by_expert.options()));
+  order.copies = experts_per_token;
+  const Tensor counts = at::bincount(flat, {}, count).to(at::kCPU);
+  const auto* tokens = counts.data_ptr<std::int64_t>();
+
+  const std::vector<Tensor> inputs = reorder(x, order).split_with_sizes({tokens, static_cast<std::size_t>(count)}, 0);
+  std::vector<Tensor> results;
+  for (std::size_t i = 0; i < experts.size(); ++i) {
+    if (inputs[i].size(0) != 0) results.push_back(experts[i](inputs[i]));
+  }
+  const Tensor restored = restore(at::cat(results, 0), order).view({x.size(0), experts_per_token, x.size(1)});
+  return (restored * weights.to(x.scalar_type()).unsqueeze(-1)).sum(1);
+}
+
+/// The shape [..., heads, head_dim].
+Tensor in_heads(const Tensor& x, std::int64_t head_dim) {
+  std::vector<std::int64_t> shape = x.sizes().vec();
+  shape.back() /= head_dim;
+  shape.push_back(head_dim);
+  return x.view(shape);
+}
+
+}  // namespace
+
+struct Decoder::Network {
+  ModelConfig config;
+  DecoderOptions options;
+  std::vector<Parameter> parameters;
+  Tensor embedding;
+  Tensor head;
+  Tensor norm;
+  std::vector<Layer> layers;
+  Tensor frequencies;
+
+  Network(ModelConfig model, const DecoderOptions& chosen, std::vector<Parameter> tensors);
+
+  [[nodiscard]] Heads heads(const Layer& layer, const Tensor& x, const Rotation& rotation) const {
+    const Tensor normal = rms_norm(x, layer.input_norm, config.rms_norm_eps);
+    Heads result{in_heads(layer.query(normal), config.head_dim), in_heads(layer.key(normal), config.head_dim),
+                 in_heads(layer.value(normal), config.head_dim)};
+    if (layer.query_norm.defined()) {
+      result.query = rms_norm(result.query, layer.query_norm, config.rms_norm_eps);
+      result.key = rms_norm(result.key, layer.key_norm, config.rms_norm_eps);
+    }
+    result.query = rotate(result.query, rotation);
+    result.key = rotate(result.key, rotation);
+    return result;
+  }
+
+  /// The rest of a layer, after attention.
+  [[nodiscard]] Tensor finish_layer(const Layer& layer, const Tensor& x, const Tensor& attended) const {
+    const Tensor after_attention = x + layer.output(attended.flatten(-2, -1));
+    const Tensor normal = rms_norm(after_attention, layer.feed_forward_norm, config.rms_norm_eps);
+    if (!layer.experts) return after_attention + layer.dense(normal);
+    return after_attention + (*layer.experts)(normal.reshape({-1, normal.size(-1)})).view(normal.sizes());
+  }
+
+  [[nodiscard]] Rotation rotation(const Tensor& positions) const {
+    return rope_rotation(frequencies, config.rope.attention_factor, positions, options.dtype);
+  }
+};
+
+Decoder::Network::Network(ModelConfig model, const DecoderOptions& chosen, std::vector<Parameter> tensors)
+    : config(std::move(model)), options(chosen), parameters(std::move(tensors)) {
+  std::unordered_map<std::string, Tensor> by_name;
+  for (const Parameter& parameter : parameters) by_name.emplace(parameter.name, parameter.tensor);
+  const auto linear = [&](const std::string& name, bool bias) {
+    return Linear{by_name.at(name + ".weight"), bias ? by_name.at(name + ".bias") : Tensor()};
+  };
+  const auto feed_forward = [&](const std::string& name) {
+    return FeedForward{linear(name + ".gate_proj", false), linear(name + ".up_proj", false),
+                       linear(name + ".down_proj", false)};
+  };
+  embedding = by_name.at("model.embed_tokens.weight");
+  norm = by_name.at("model.norm.weight");
+  head = config.tie_word_embeddings ? embedding : by_name.at("lm_head.weight");
+  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    const std::string name = fmt::format("model.layers.{}.", i);
+    Layer layer;
+    layer.input_norm = by_name.at(name + "input_layernorm.weight");
+    layer.feed_forward_norm = by_name.at(name + "post_attention_layernorm.weight");
+    layer.query = linear(name + "self_attn.q_proj", config.qkv_bias);
+    layer.key = linear(name + "self_attn.k_proj", config.qkv_bias);
+    layer.value = linear(name + "self_attn.v_proj", config.qkv_bias);
+    layer.output = linear(name + "self_attn.o_proj", config.output_bias);
+    if (config.qk_norm) {
+      layer.query_norm = by_name.at(name + "self_attn.q_norm.weight");
+      layer.key_norm = by_name.at(name + "self_attn.k_norm.weight");
+    }
+    if (config.layer_has_experts(i)) {
+      Experts experts{
+          linear(name + "mlp.gate", false), {}, config.experts->experts_per_token, config.experts->norm_topk_prob};
+      for (std::int64_t j = 0; j < config.experts->experts; ++j) {
+        experts.experts.push_back(feed_forward(fmt::format("{}mlp.experts.{}", name, j)));
+      }
+      layer.experts = std::move(experts);
+    } else {
+      layer.dense = feed_forward(name + "mlp");
+    }
+    for (const Parameter& parameter : parameters) {
+      if (parameter.name.starts_with(name)) layer.parameters.push_back(parameter.tensor);
+    }
+    layers.push_back(std::move(layer));
+  }
+  frequencies = rope_frequencies(config.rope, config.head_dim).to(options.device);
+}
+
+Decoder::Decoder(std::unique_ptr<Network> network) : network_(std::move(network)) {}
+Decoder::Decoder(Decoder&&) noexcept = default;
+Decoder& Decoder::operator=(Decoder&&) noexcept = default;
+Decoder::~Decoder() = default;
+
+const ModelConfig& Decoder::config() const { return network_->config; }
+const DecoderOptions& Decoder::options() const { return network_->options; }
+const std::vector<Parameter>& Decoder::parameters() const { return network_->parameters; }
+Tensor Decoder::head() const { return network_->head; }
+
+void Decoder::set_requires_grad(bool requires_grad) {
+  for (const Parameter& parameter : network_->parameters) parameter.tensor.set_requires_grad(requires_grad);
+}
+
+namespace {
+
+/// Calls `make`, and turns what LibTorch throws into an error: memory that is not to be had, a device that fails.
+template <typename Make>
+Result<Decoder> caught(const Make& make) {
+  try {
+    return make();
+  } catch (const std::exception& exception) {
+    const std::string_view words = exception.what();
+    return fail(Errc::kTooLarge, Op::kOpen,
+                fmt::format("the model: LibTorch says: {}", words.substr(0, words.find('\n'))));
+  }
+}
+
+}  // namespace
+
+Result<Decoder> Decoder::random(const ModelConfig& config, std::uint64_t seed, const DecoderOptions& options) {
+  return caught([&]() -> Result<Decoder> {
+    const at::NoGradGuard no_gradients;
+    const at::Generator generator = at::detail::createCPUGenerator(seed);
+    std::vector<Parameter> parameters;
+    for (const TensorSpec& spec : tensor_specs(config)) {
+      Tensor tensor = at::empty(spec.shape, at::TensorOptions(at::kFloat));
+      if (spec.kind == TensorSpec::Kind::kNorm) {
+        tensor.fill_(1);
+      } else if (spec.kind == TensorSpec::Kind::kBias) {
+        tensor.zero_();
+      } else {
+        tensor.normal_(0, config.initializer_range, generator);
+      }
+      parameters.push_back({spec.name, tensor.to(options.device, options.dtype)});
+    }
+    return Decoder(std::make_unique<Network>(config, options, std::move(parameters)));
+  });
+}
+
+Result<Decoder> Decoder::load(const ModelFiles& files, const DecoderOptions& options) {
+  return caught([&]() -> Result<Decoder> {
+    const at::NoGradGuard no_gradients;
+    std::unordered_map<std::string_view, const TensorInfo*> infos;
+    for (const TensorInfo& info : files.snapshot.tensors()) infos.emplace(info.name, &info);
+    std::vector<Parameter> parameters;
+    for (const TensorSpec& spec : tensor_specs(files.config)) {
+      WC_ASSIGN(const Tensor tensor, read_tensor(files.snapshot, *infos.at(spec.name)));
+      parameters.push_back({spec.name, tensor.to(options.device, options.dtype)});
+    }
+    if (const auto head = infos.find("lm_head.weight"); files.config.tie_word_embeddings && head != infos.end()) {
+      WC_ASSIGN(const Tensor tensor, read_tensor(files.snapshot, *head->second));
+      if (!at::equal(tensor.to(options.device, options.dtype), parameters.front().tensor)) {
+        return fail(Errc::kInvalidArgument, Op::kRead,
+                    "tensor 'lm_head.weight': config.json ties it to the embedding, and it is another one; set "
+                    "tie_word_embeddings to false, or take it out of the weights");
+      }
+    }
+    return Decoder(std::make_unique<Network>(files.config, options, std::move(parameters)));
+  });
+}
+
+Tensor Decoder::hidden(const Tensor& ids, const Tensor& positions,
+                       std::span<const std::int64_t> sequence_starts) const {
+  const Network& network = *network_;
+  const PackedSequences sequences(sequence_starts, ids.size(0), network.options.device);
+  const Rotation rotation = network.rotation(positions);
+  Tensor x = at::embedding(network.embedding, ids);
+  for (const Layer& layer : network.layers) {
+    // The backward pass may run this after the decoder has moved; the network stays where it is.
+    const auto compute = [&network, &layer, rotation, sequences](const Tensor& input) {
+      const Heads heads = network.heads(layer, input, rotation);
+      return network.finish_layer(layer, input, packed_attention(heads.query, heads.key, heads.value, sequences));
+    };
+    x = network.options.activation_checkpointing ? recomputed(compute, x, layer.parameters) : compute(x);
+  }
+  return rms_norm(x, network.norm, network.config.rms_norm_eps);
+}
+
+Tensor Decoder::hidden(const Tensor& ids, std::span<const std::int64_t> sequence_starts) const {
+  std::vector<std::int64_t> positions(static_cast<std::size_t>(ids.size(0)));
+  std::size_t sequence = 0;
+  for (std::size_t i = 0; i < positions.size(); ++i) {
+    const auto token = static_cast<std::int64_t>(i);
+    if (sequence + 1 < sequence_starts.size() && sequence_starts[sequence + 1] == token) ++sequence;
+    positions[i] = token - sequence_starts[sequence];
+  }
+  return hidden(ids, torch::tensor(positions, at::kLong).to(network_->options.device), sequence_starts);
+}
+
+KvCache::KvCache(const ModelConfig& config, std::int64_t rows, std::int64_t positions_max,
+                 const DecoderOptions& options)
+    : positions_max_(positions_max), lengths_(static_cast<std::size_t>(rows), 0) {
+  const std::vector<std::int64_t> shape{rows, positions_max, config.num_key_value_heads, config.head_dim};
+  const at::TensorOptions form = at::TensorOptions(options.dtype).device(options.device);
+  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    // Zeros, since what lies beyond a row's length is multiplied with a probability of 0, and NaN would spread.
+    keys_.push_back(at::zeros(shape, form));
+    values_.push_back(at::zeros(shape, form));
+  }
+}
+
+std::int64_t KvCache::bytes() const {
+  std::int64_t sum = 0;
+  for (const Tensor& tensor : keys_) sum += 2 * static_cast<std::int64_t>(tensor.nbytes());
+  return sum;
+}
+
+void KvCache::keep(std::span<const std::int64_t> rows) {
+  std::vector<std::int64_t> lengths;
+  for (const std::int64_t row : rows) lengths.push_back(lengths_.at(static_cast<std::size_t>(row)));
+  lengths_ = std::move(lengths);
+  const Tensor index =
+      torch::tensor(std::vector<std::int64_t>(rows.begin(), rows.end()), at::kLong).to(keys_.front().device());
+  for (std::vector<Tensor>* tensors : {&keys_, &values_}) {
+    for (Tensor& tensor : *tensors) tensor = tensor.index_select(0, index);
+  }
+}
+
+void KvCache::shorten(std::int64_t row, std::int64_t length) {
+  std::int64_t& current = lengths_.at(static_cast<std::size_t>(row));
+  WC_CHECK(length >= 0 && length <= current);
+  current = length;
+}
+
+Tensor Decoder::hidden_cached(const Tensor& ids, std::span<const std::int64_t> counts, KvCache& cache) const {
+  const at::NoGradGuard no_gradients;
+  const Network& network = *network_;
+  const std::int64_t rows = ids.size(0);
+  const std::int64_t n = ids.size(1);
+  WC_CHECK(rows == cache.rows() && counts.size() == cache.lengths_.size());
+  const std::int64_t longest = *std::max_element(cache.lengths_.begin(), cache.lengths_.end());
+  WC_CHECK(longest + n <= cache.positions_max_);
+  const at::TensorOptions integers = at::TensorOptions(at::kLong);
+  const Tensor lengths = torch::tensor(cache.lengths_, integers).to(network.options.device);
+  const Tensor steps = at::arange(n, integers.device(network.options.device));
+  const Tensor positions = lengths.unsqueeze(1) + steps;
+  // A query sees its row up to itself. Padding comes after, so it is not seen, and the next tokens overwrite it.
+  const std::int64_t seen = longest + n;
+  const Tensor hidden = at::arange(seen, integers.device(network.options.device)) > positions.unsqueeze(2);
+  const Tensor places =
+      (at::arange(rows, positions.options()).unsqueeze(1) * cache.positions_max_ + positions).flatten();
+  const Rotation rotation = network.rotation(positions);
+  Tensor x = at::embedding(network.embedding, ids);
+  for (std::size_t i = 0; i < network.layers.size(); ++i) {
+    const Layer& layer = network.layers[i];
+    const Heads heads = network.heads(layer, x, rotation);
+    cache.keys_[i].flatten(0, 1).index_copy_(0, places, heads.key.flatten(0, 1));
+    cache.values_[i].flatten(0, 1).index_copy_(0, places, heads.value.flatten(0, 1));
+    const Tensor attended =
+        cached_attention(heads.query, cache.keys_[i].narrow(1, 0, seen), cache.values_[i].narrow(1, 0, seen), hidden);
+    x = network.finish_layer(layer, x, attended);
+  }
+  for (std::size_t row = 0; row < counts.size(); ++row) {
+    WC_CHECK(counts[row] >= 0 && counts[row] <= n);
+    cache.lengths_[row] += counts[row];
+  }
+  return rms_norm(x, network.norm, network.config.rms_norm_eps);
+}
+
+}  // namespace weightcast

@@ -1,0 +1,194 @@
+#include "model/decoder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "tests/model/tiny_configs.h"
+
+namespace weightcast {
+namespace {
+
+using torch::Tensor;
+
+ModelConfig config_of(const nlohmann::json& json) {
+  const Result<ModelConfig> config = parse_model_config(json.dump());
+  WC_CHECK(config.has_value());
+  return *config;
+}
+
+Decoder random_decoder(const nlohmann::json& json, const DecoderOptions& options = {}) {
+  Result<Decoder> decoder = Decoder::random(config_of(json), 7, options);
+  WC_CHECK(decoder.has_value());
+  // Larger than at initialisation, so that attention is not uniform.
+  const at::NoGradGuard no_gradients;
+  for (const Parameter& parameter : decoder->parameters()) {
+    if (parameter.tensor.dim() == 2) parameter.tensor.mul_(15);
+  }
+  return *std::move(decoder);
+}
+
+Tensor random_ids(std::int64_t count, std::uint64_t seed) {
+  return at::randint(0, 48, {count}, at::detail::createCPUGenerator(seed), at::TensorOptions(at::kLong));
+}
+
+double largest_difference(const Tensor& a, const Tensor& b) { return (a - b).abs().max().item<double>(); }
+
+struct EachArchitecture : ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Decoder, EachArchitecture,
+                         ::testing::Values("Qwen2ForCausalLM", "Qwen3ForCausalLM", "Qwen3MoeForCausalLM"));
+
+// Lengths that share groups, that have one of their own, and a sequence of one token.
+TEST_P(EachArchitecture, PackedSequencesDoNotSeeEachOther) {
+  const Decoder decoder = random_decoder(tiny_config(GetParam()));
+  const std::vector<std::int64_t> lengths{5, 90, 1, 17, 88, 5, 40};
+  std::vector<std::int64_t> starts{0};
+  for (const std::int64_t length : lengths) starts.push_back(starts.back() + length);
+  const std::int64_t tokens = starts.back();
+  starts.pop_back();
+  const Tensor ids = random_ids(tokens, 3);
+  const Tensor packed = decoder.hidden(ids, starts);
+  const std::vector<std::int64_t> alone{0};
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    const Tensor single = decoder.hidden(ids.narrow(0, starts[i], lengths[i]), alone);
+    EXPECT_LT(largest_difference(packed.narrow(0, starts[i], lengths[i]), single), 1e-5) << i;
+  }
+  // Another sequence's tokens change nothing at all.
+  Tensor changed = ids.clone();
+  changed.narrow(0, starts[1], lengths[1]).fill_(1);
+  const Tensor after = decoder.hidden(changed, starts);
+  EXPECT_TRUE(at::equal(after.narrow(0, starts[4], lengths[4]), packed.narrow(0, starts[4], lengths[4])));
+  EXPECT_FALSE(at::equal(after.narrow(0, starts[1], lengths[1]), packed.narrow(0, starts[1], lengths[1])));
+}
+
+TEST_P(EachArchitecture, IsCausal) {
+  const Decoder decoder = random_decoder(tiny_config(GetParam()));
+  const std::vector<std::int64_t> starts{0};
+  const Tensor ids = random_ids(20, 4);
+  Tensor changed = ids.clone();
+  changed[12] = (ids[12] + 1) % 48;
+  const Tensor before = decoder.hidden(ids, starts);
+  const Tensor after = decoder.hidden(changed, starts);
+  EXPECT_LT(largest_difference(before.narrow(0, 0, 12), after.narrow(0, 0, 12)), 1e-6);
+  EXPECT_GT(largest_difference(before.narrow(0, 12, 1), after.narrow(0, 12, 1)), 1e-3);
+}
+
+/// Gradients of all parameters of a loss over two sequences.
+std::vector<Tensor> gradients(Decoder& decoder) {
+  decoder.set_requires_grad(true);
+  const std::vector<std::int64_t> starts{0, 9, 14};
+  const Tensor ids = random_ids(30, 5);
+  const Tensor logits = at::linear(decoder.hidden(ids, starts), decoder.head());
+  at::log_softmax(logits, -1).gather(1, random_ids(30, 6).unsqueeze(1)).mean().backward();
+  std::vector<Tensor> result;
+  for (const Parameter& parameter : decoder.parameters()) {
+    result.push_back(parameter.tensor.grad().defined() ? parameter.tensor.grad() : at::zeros_like(parameter.tensor));
+  }
+  return result;
+}
+
+TEST_P(EachArchitecture, CheckpointingGivesTheSameGradients) {
+  Decoder plain = random_decoder(tiny_config(GetParam()));
+  Decoder checkpointed = random_decoder(tiny_config(GetParam()), {.activation_checkpointing = true});
+  const std::vector<Tensor> expected = gradients(plain);
+  const std::vector<Tensor> found = gradients(checkpointed);
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_TRUE(at::equal(found[i], expected[i])) << plain.parameters()[i].name;
+    // Each parameter takes part: an expert that no token of 30 chose would not.
+    EXPECT_GT(expected[i].abs().max().item<double>(), 0) << plain.parameters()[i].name;
+  }
+}
+
+TEST_P(EachArchitecture, GradientsAreFiniteDifferences) {
+  Decoder decoder = random_decoder(tiny_config(GetParam()));
+  const std::vector<Tensor> found = gradients(decoder);
+  const at::NoGradGuard no_gradients;
+  const std::vector<std::int64_t> starts{0, 9, 14};
+  const auto loss = [&] {
+    const Tensor logits = at::linear(decoder.hidden(random_ids(30, 5), starts), decoder.head()).to(at::kDouble);
+    return at::log_softmax(logits, -1).gather(1, random_ids(30, 6).unsqueeze(1)).mean().item<double>();
+  };
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    // Along the gradient itself, so that FP32 suffices: the difference is its norm.
+    const double norm = found[i].norm().item<double>();
+    const double step = 2e-3;
+    Tensor parameter = decoder.parameters()[i].tensor;
+    const Tensor kept = parameter.clone();
+    parameter.add_(found[i], step / norm);
+    const double above = loss();
+    parameter.copy_(kept).sub_(found[i], step / norm);
+    const double below = loss();
+    parameter.copy_(kept);
+    EXPECT_NEAR((above - below) / (2 * step), norm, 0.03 * norm + 2e-4) << decoder.parameters()[i].name;
+  }
+}
+
+// Rows of different lengths, in pieces, with padding, then one by one.
+TEST_P(EachArchitecture, CachedTokensHaveTheHiddenStatesOfAll) {
+  const Decoder decoder = random_decoder(tiny_config(GetParam()));
+  const std::vector<std::int64_t> alone{0};
+  const std::vector<Tensor> ids{random_ids(12, 8), random_ids(12, 9), random_ids(12, 10)};
+  KvCache cache(decoder.config(), 3, 16, decoder.options());
+  const auto feed = [&](const std::vector<std::int64_t>& counts) {
+    const std::int64_t n = *std::max_element(counts.begin(), counts.end());
+    Tensor batch = at::zeros({3, n}, at::TensorOptions(at::kLong));
+    const std::vector<std::int64_t> before = cache.lengths();
+    for (std::size_t row = 0; row < 3; ++row) {
+      batch[static_cast<std::int64_t>(row)]
+          .narrow(0, 0, counts[row])
+          .copy_(ids[row].narrow(0, before[row], counts[row]));
+    }
+    const Tensor hidden = decoder.hidden_cached(batch, counts, cache);
+    for (std::size_t row = 0; row < 3; ++row) {
+      const Tensor all = decoder.hidden(ids[row], alone).narrow(0, before[row], counts[row]);
+      if (counts[row] == 0) continue;
+      EXPECT_LT(largest_difference(hidden[static_cast<std::int64_t>(row)].narrow(0, 0, counts[row]), all), 1e-5);
+    }
+  };
+  feed({7, 2, 5});
+  feed({1, 4, 0});
+  feed({1, 1, 1});
+  feed({1, 1, 1});
+  EXPECT_THAT(cache.lengths(), ::testing::ElementsAre(10, 8, 7));
+}
+
+TEST(KvCache, KeepsAndSharesRows) {
+  const Decoder decoder = random_decoder(tiny_config("Qwen3ForCausalLM"));
+  const Tensor ids = random_ids(10, 8);
+  const std::vector<std::int64_t> alone{0};
+  const Tensor all = decoder.hidden(ids, alone);
+  KvCache cache(decoder.config(), 2, 12, decoder.options());
+  EXPECT_EQ(cache.bytes(), 2 * 2 * 2 * 12 * 2 * 8 * 4);
+  const std::vector<std::int64_t> counts{9, 3};
+  static_cast<void>(decoder.hidden_cached(ids.narrow(0, 0, 9).repeat({2, 1}), counts, cache));
+  const std::vector<std::int64_t> rows{0, 0, 1};
+  cache.keep(rows);
+  cache.shorten(1, 5);
+  EXPECT_THAT(cache.lengths(), ::testing::ElementsAre(9, 5, 3));
+  const Tensor next = at::stack({ids[9], ids[5], ids[3]}).unsqueeze(1);
+  const std::vector<std::int64_t> one{1, 1, 1};
+  const Tensor hidden = decoder.hidden_cached(next, one, cache).squeeze(1);
+  EXPECT_LT(largest_difference(hidden, at::stack({all[9], all[5], all[3]})), 1e-5);
+}
+
+TEST(Decoder, IsDeterminedByItsSeed) {
+  const ModelConfig config = config_of(tiny_config("Qwen3ForCausalLM"));
+  const Result<Decoder> a = Decoder::random(config, 1);
+  const Result<Decoder> b = Decoder::random(config, 1);
+  const Result<Decoder> c = Decoder::random(config, 2);
+  ASSERT_TRUE(a.has_value() && b.has_value() && c.has_value());
+  EXPECT_TRUE(at::equal(a->parameters()[1].tensor, b->parameters()[1].tensor));
+  EXPECT_FALSE(at::equal(a->parameters()[1].tensor, c->parameters()[1].tensor));
+  EXPECT_NEAR(a->parameters()[0].tensor.std().item<double>(), 0.02, 0.002);
+}
+
+TEST(Decoder, TiedHeadIsTheEmbedding) {
+  nlohmann::json json = tiny_config("Qwen2ForCausalLM");
+  json["tie_word_embeddings"] = true;
+  const Decoder decoder = random_decoder(json);
+  EXPECT_TRUE(decoder.head().is_same(decoder.parameters().front().tensor));
+}
+
+}  // namespace
+}  // namespace weightcast
