@@ -90,6 +90,18 @@ Status remove_if_there(FileSystem& files, const fs::path& path) {
   return removed;
 }
 
+Status replace_file(FileSystem& files, const fs::path& path, std::string_view text, Synced synced) {
+  fs::path fresh = path;
+  fresh += ".tmp";
+  {
+    WC_ASSIGN(const std::unique_ptr<File> file, files.open(fresh, {.write = true, .create = Create::kEmpty}));
+    WC_TRY(write_fully(*file, 0, std::as_bytes(std::span(text)), fresh.native()));
+    if (synced != Synced::kNothing) WC_TRY(file->sync_data());
+  }
+  WC_TRY(files.rename(fresh, path));
+  return synced == Synced::kBytesAndName ? sync_directory(files, path.parent_path()) : Status();
+}
+
 Status sync_directory(FileSystem& files, const fs::path& path) {
   WC_ASSIGN(const std::unique_ptr<Directory> directory, files.open_directory(path.empty() ? "." : path));
   return directory->sync();

@@ -217,6 +217,16 @@ inline constexpr std::size_t kWriteBytes = 64 * kKiB;
 [[nodiscard]] Status remove_all(FileSystem& files, const std::filesystem::path& path);
 /// remove(), harmless if there is nothing.
 [[nodiscard]] Status remove_if_there(FileSystem& files, const std::filesystem::path& path);
+/// What a power cut leaves of a file that replace_file() has written.
+enum class Synced : std::uint8_t {
+  kNothing,       ///< the old or the new file, perhaps with a part of its bytes
+  kBytes,         ///< the old or the new file, whole
+  kBytesAndName,  ///< the new file
+};
+/// Puts a file with this text in the place of `path`: written beside it under the name `path`.tmp, then renamed.
+/// Whoever looks finds the old one or the new one.
+[[nodiscard]] Status replace_file(FileSystem& files, const std::filesystem::path& path, std::string_view text,
+                                  Synced synced);
 /// Makes the names in a directory survive a power cut; "" is the working directory.
 [[nodiscard]] Status sync_directory(FileSystem& files, const std::filesystem::path& path);
 

@@ -56,6 +56,11 @@ std::string_view to_string(Op op) {
 
 std::string Error::message() const { return fmt::format("cannot {}: {}", to_string(op), detail); }
 
+Error about(std::string_view what, Error error) {
+  error.detail = fmt::format("{}: {}", what, error.detail);
+  return error;
+}
+
 Error fail_errno(int error_number, Op op, std::string_view what) {
   Errc code = Errc::kIo;
   switch (error_number) {

@@ -72,6 +72,9 @@ using Status = Result<void>;
 
 [[nodiscard]] inline Error fail(Errc code, Op op, std::string detail) { return Error{code, op, std::move(detail)}; }
 
+/// The same error, its detail beginning with what it is about: "WHAT: DETAIL".
+[[nodiscard]] Error about(std::string_view what, Error error);
+
 /// An `errno` value as an Error: ENOSPC and EDQUOT are kNoSpace, ENOENT kNotFound, EEXIST kAlreadyExists, ETIMEDOUT
 /// kTimedOut, everything else kIo. `what` names the file or address.
 [[nodiscard]] Error fail_errno(int error_number, Op op, std::string_view what);

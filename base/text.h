@@ -16,6 +16,11 @@ namespace weightcast {
 /// at most three bytes earlier.
 [[nodiscard]] std::string_view cut_text(std::string_view text, std::size_t bytes_max);
 
+/// The same bytes, for interfaces that take text.
+[[nodiscard]] inline std::string_view chars_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
 /// Two lower-case hexadecimal digits for each byte.
 [[nodiscard]] std::string hex_of(std::span<const std::byte> bytes);
 

@@ -9,6 +9,7 @@
 #include <span>
 #include <utility>
 
+#include "base/content_digest.h"
 #include "base/text.h"
 #include "proto/names.h"
 
@@ -24,12 +25,6 @@ constexpr int kBetweenMax = 2;
 constexpr int kSerialBits = 127;            // positive in 16 bytes
 constexpr std::size_t kCommonNameMax = 64;  // X.520; who reads a common name is a person
 constexpr long kVersion3 = 2;
-
-std::string hex(std::span<const std::byte> bytes) {
-  std::string text;
-  for (const std::byte b : bytes) text += fmt::format("{:02x}", static_cast<unsigned>(b));
-  return text;
-}
 
 std::optional<KeyUse> parse_node_use(std::string_view text) {
   for (const KeyUse use : {KeyUse::kOrigin, KeyUse::kWorker, KeyUse::kSigning, KeyUse::kEnrolment}) {
@@ -157,20 +152,13 @@ UniqueKey make_key() {
 }
 
 KeyId key_id(EVP_PKEY* key) {
-  unsigned char* der = nullptr;
-  const int size = i2d_PUBKEY(key, &der);
-  WC_CHECK(size > 0);
-  KeyId id;
-  const int hashed = EVP_Digest(der, static_cast<std::size_t>(size), reinterpret_cast<unsigned char*>(id.bytes.data()),
-                                nullptr, EVP_sha256(), nullptr);
-  OPENSSL_free(der);
-  WC_CHECK(hashed == 1);
-  return id;
+  const std::string der = der_of<i2d_PUBKEY>(key);
+  return {content_digest_of(std::as_bytes(std::span(der))).bytes};
 }
 
 std::string cluster_of(EVP_PKEY* authority_key) {
   const KeyId id = key_id(authority_key);
-  return hex(std::span(id.bytes).first(8));
+  return hex_of(std::span(id.bytes).first(8));
 }
 
 UniqueX509 make_certificate(const CertificateRequest& request, X509* authority, EVP_PKEY* signer) {

@@ -86,11 +86,9 @@ Result<Enrolled> enrol(const std::filesystem::path& directory, const EnrolmentRe
   WC_ASSIGN(const TokenOrder token, tokens.find(request.token_id, request.token_secret, now_unix_s));
   WC_ASSIGN(const std::string name, choose_name(request, token));
   WC_ASSIGN(const UniqueKey key, key_of(request.key));
-  const IssuedKeys* before = issued.find_valid(name, now_unix_s);
-  if (before == nullptr) before = issued.find(name);
-  const bool is_taken =
-      before != nullptr && (before->use != KeyUse::kWorker || issued.find_valid(name, now_unix_s) != nullptr);
-  if (is_taken) {
+  const IssuedKeys* before = issued.find(name);
+  const bool was_other = before != nullptr && before->use != KeyUse::kWorker;
+  if (was_other || issued.find_valid(name, now_unix_s) != nullptr) {
     return fail(
         Errc::kAlreadyExists, Op::kVerify,
         fmt::format("{} has keys; choose another name, or end them with weightcast keys revoke {}", name, name));
@@ -116,12 +114,7 @@ std::string Applicant::key_request() const {
   WC_CHECK(request && X509_REQ_set_version(request.get(), X509_REQ_VERSION_1) == 1 &&
            X509_REQ_set_pubkey(request.get(), key_.get()) == 1 &&
            X509_REQ_sign(request.get(), key_.get(), nullptr) > 0);
-  unsigned char* der = nullptr;
-  const int size = i2d_X509_REQ(request.get(), &der);
-  WC_CHECK(size > 0);
-  std::string text(reinterpret_cast<const char*>(der), static_cast<std::size_t>(size));
-  OPENSSL_free(der);
-  return text;
+  return der_of<i2d_X509_REQ>(request.get());
 }
 
 Result<NodeKeys> Applicant::keys_from(const std::string& certificates, const JoinToken& token,

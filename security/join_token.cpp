@@ -9,8 +9,10 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include "base/content_digest.h"
 #include "base/json_text.h"
 #include "base/posix_file_system.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "proto/names.h"
 
@@ -27,21 +29,9 @@ constexpr std::size_t kTextBytes = kTokenBytes / 3 * 4;
 constexpr int kFileForm = 1;
 constexpr const char* kFile = "tokens.json";
 
-std::string hex(std::string_view bytes) {
-  std::string text;
-  for (const char c : bytes) text += fmt::format("{:02x}", static_cast<unsigned>(static_cast<unsigned char>(c)));
-  return text;
-}
+std::string hex(std::string_view bytes) { return hex_of(std::as_bytes(std::span(bytes))); }
 
-std::string hash_of(std::string_view secret) {
-  std::array<unsigned char, 32> digest{};
-  WC_CHECK(EVP_Digest(secret.data(), secret.size(), digest.data(), nullptr, EVP_sha256(), nullptr) == 1);
-  return hex({reinterpret_cast<const char*>(digest.data()), digest.size()});
-}
-
-std::string_view chars_of(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
+std::string hash_of(std::string_view secret) { return content_digest_of(std::as_bytes(std::span(secret))).hex(); }
 
 Status check_pattern(std::string_view pattern) {
   std::string name(pattern);
@@ -140,7 +130,7 @@ Result<JoinToken> OpenTokens::add(const KeyId& authority, const TokenOrder& orde
       lifetime_s > TokenOrder::kLifetimeMax_s) {
     return fail(Errc::kInvalidArgument, Op::kWrite,
                 fmt::format("a token has 1 to {} uses, and at most {} days", TokenOrder::kUsesMax,
-                            TokenOrder::kLifetimeMax_s / 86'400));
+                            TokenOrder::kLifetimeMax_s / kDay_s));
   }
   std::erase_if(entries_,
                 [&](const Entry& entry) { return entry.order.expires_unix_s < now_unix_s || entry.order.uses == 0; });

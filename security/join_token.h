@@ -8,6 +8,7 @@
 
 #include "base/peer_identity.h"
 #include "base/result.h"
+#include "security/certificate.h"
 #include "security/owner_only_file.h"
 
 namespace weightcast {
@@ -32,7 +33,7 @@ struct TokenOrder {
   std::uint32_t days = 365;  ///< how long the certificates count
 
   static constexpr std::uint32_t kUsesMax = 10'000;
-  static constexpr std::int64_t kLifetimeMax_s = 7 * 86'400;
+  static constexpr std::int64_t kLifetimeMax_s = 7 * kDay_s;
 };
 
 /// The tokens of a directory that can still be used, `tokens.json`. It holds hashes of their secrets. Whoever uses an

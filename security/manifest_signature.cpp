@@ -26,14 +26,7 @@ std::string sign_statement(EVP_PKEY* key, std::string_view statement) {
   return signature;
 }
 
-std::string to_der(X509* certificate) {
-  unsigned char* der = nullptr;
-  const int size = i2d_X509(certificate, &der);
-  WC_CHECK(size > 0);
-  std::string text(reinterpret_cast<const char*>(der), static_cast<std::size_t>(size));
-  OPENSSL_free(der);
-  return text;
-}
+std::string to_der(X509* certificate) { return der_of<i2d_X509>(certificate); }
 
 Result<UniqueX509> from_der(std::string_view der) {
   set_up_openssl();

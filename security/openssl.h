@@ -10,6 +10,8 @@
 #include <memory>
 #include <string>
 
+#include "base/result.h"
+
 namespace weightcast {
 
 template <auto Free>
@@ -38,6 +40,17 @@ void set_up_openssl();
 
 /// OpenSSL's text for the last call of this thread that failed. Empties its queue of errors.
 [[nodiscard]] std::string take_openssl_error();
+
+/// What `encode`, one of OpenSSL's i2d_ functions, makes of an object.
+template <auto encode, typename T>
+[[nodiscard]] std::string der_of(T* object) {
+  unsigned char* der = nullptr;
+  const int size = encode(object, &der);
+  WC_CHECK(size > 0);
+  std::string bytes(reinterpret_cast<const char*>(der), static_cast<std::size_t>(size));
+  OPENSSL_free(der);
+  return bytes;
+}
 
 /// The contents of a BIO in memory.
 [[nodiscard]] std::string text_of(BIO* memory);

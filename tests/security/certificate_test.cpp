@@ -11,7 +11,6 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr std::int64_t kNow_s = 1'800'000'000;
-constexpr std::int64_t kDay_s = 86'400;
 
 struct Keyed {
   UniqueKey key = make_key();

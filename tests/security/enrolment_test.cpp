@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "base/posix_file_system.h"
+#include "base/text.h"
 #include "security/revocations.h"
 #include "tests/security/cluster_keys.h"
 
@@ -15,13 +16,9 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::string chars_of(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
 EnrolmentRequest request_with(const JoinToken& token, const Applicant& machine, const std::string& name = "") {
-  return {.token_id = chars_of(token.id),
-          .token_secret = chars_of(token.secret),
+  return {.token_id = std::string(chars_of(token.id)),
+          .token_secret = std::string(chars_of(token.secret)),
           .name = name,
           .host_name = "host-9",
           .key = machine.key_request()};
@@ -87,7 +84,8 @@ TEST_F(Enrolment, NeitherAGuessNorAnotherTokensSecretCounts) {
   EnrolmentRequest request = request_with(one, machine);
   request.token_secret = chars_of(other.secret);
   EXPECT_THAT(refusal(request), HasSubstr("the join token does not count"));
-  for (const std::string& secret : {std::string(), std::string(16, '\0'), chars_of(one.secret).substr(1)}) {
+  for (const std::string& secret :
+       {std::string(), std::string(16, '\0'), std::string(chars_of(one.secret).substr(1))}) {
     request.token_secret = secret;
     EXPECT_THAT(refusal(request), HasSubstr("the join token does not count"));
   }

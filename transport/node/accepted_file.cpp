@@ -55,16 +55,7 @@ Result<std::vector<AcceptedVersion>> AcceptedFile::read() const {
 }
 
 Status AcceptedFile::write(const std::vector<AcceptedVersion>& accepted) const {
-  const std::string text = text_of(accepted);
-  std::filesystem::path fresh = path_;
-  fresh += ".tmp";
-  {
-    WC_ASSIGN(const std::unique_ptr<File> file, files_->open(fresh, {.write = true, .create = Create::kEmpty}));
-    WC_TRY(write_fully(*file, 0, std::as_bytes(std::span(text)), fresh.native()));
-    WC_TRY(file->sync_data());
-  }
-  WC_TRY(files_->rename(fresh, path_));
-  return sync_directory(*files_, path_.parent_path());
+  return replace_file(*files_, path_, text_of(accepted), Synced::kBytesAndName);
 }
 
 }  // namespace weightcast

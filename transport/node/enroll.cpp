@@ -23,10 +23,6 @@ constexpr Duration kAnswerTimeout = std::chrono::seconds(20);
 constexpr int kAttemptsMax = 8;
 constexpr auto kPause = std::chrono::seconds(1);
 
-std::string chars_of(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
 /// One connection to the origin, and its answer.
 class Attempt {
  public:
@@ -74,8 +70,8 @@ class Attempt {
     wire::Message message;
     wire::Enroll* enroll = message.mutable_enroll();
     enroll->set_protocol(kProtocolVersion);
-    enroll->set_token_id(chars_of(order_.token.id));
-    enroll->set_token_secret(chars_of(order_.token.secret));
+    enroll->set_token_id(std::string(chars_of(order_.token.id)));
+    enroll->set_token_secret(std::string(chars_of(order_.token.secret)));
     enroll->set_name(order_.name);
     enroll->set_host_name(order_.host_name);
     enroll->set_key(key_);

@@ -66,14 +66,7 @@ std::vector<PeerRecord> PeerRecordsFile::read() const {
 Status PeerRecordsFile::write(const std::vector<PeerRecord>& records) const {
   json list = json::array();
   for (const PeerRecord& record : records) list.push_back(to_json(record));
-  const std::string text = json_text(list, 1) + "\n";
-  std::filesystem::path fresh = path_;
-  fresh += ".tmp";
-  {
-    WC_ASSIGN(const std::unique_ptr<File> file, files_->open(fresh, {.write = true, .create = Create::kEmpty}));
-    WC_TRY(write_fully(*file, 0, std::as_bytes(std::span(text)), fresh.native()));
-  }
-  return files_->rename(fresh, path_);
+  return replace_file(*files_, path_, json_text(list, 1) + "\n", Synced::kNothing);
 }
 
 }  // namespace weightcast

@@ -17,10 +17,6 @@ bool same(const FileInfo& a, const FileInfo& b) {
   return a.same_file(b) && a.modified_ns == b.modified_ns && a.size_bytes == b.size_bytes;
 }
 
-Error in_file(const std::filesystem::path& path, const Error& why) {
-  return fail(why.code, why.op, fmt::format("{}: {}", path.native(), why.detail));
-}
-
 }  // namespace
 
 Result<Revocations> newest_revocations(FileSystem& files, const std::vector<std::filesystem::path>& directories,
@@ -32,7 +28,7 @@ Result<Revocations> newest_revocations(FileSystem& files, const std::vector<std:
     if (!text.has_value()) return text.error();
     Result<Revocations> list = Revocations::parse(*text, authority);
     if (!list.has_value() && list.error().code == Errc::kNotAllowed) continue;
-    if (!list.has_value()) return in_file(directory / kName, list.error());
+    if (!list.has_value()) return about((directory / kName).native(), list.error());
     if (list->number() > newest.number()) newest = std::move(*list);
   }
   return newest;
@@ -82,7 +78,7 @@ Status RevocationFile::read_kept() {
   const Result<std::string> text = read_file(files_, kept_, kRevocationsBytesMax);
   if (!text.has_value()) return text.error().code == Errc::kNotFound ? Status() : Status(text.error());
   const Result<bool> taken = adopt(*text);
-  return taken.has_value() ? Status() : Status(in_file(kept_, taken.error()));
+  return taken.has_value() ? Status() : Status(about(kept_.native(), taken.error()));
 }
 
 Status RevocationFile::read_beside_keys() {
@@ -92,7 +88,7 @@ Status RevocationFile::read_beside_keys() {
   seen_ = *there;
   WC_ASSIGN(const std::string text, read_file(files_, beside_keys_, kRevocationsBytesMax));
   const Status taken = take(text);
-  return taken.has_value() ? taken : Status(in_file(beside_keys_, taken.error()));
+  return taken.has_value() ? taken : Status(about(beside_keys_.native(), taken.error()));
 }
 
 void RevocationFile::look() {

@@ -9,11 +9,6 @@ namespace {
 
 std::int64_t published_unix_s(const Manifest& manifest) { return manifest.published_unix_ms / 1000; }
 
-Error about(const Manifest& manifest, Error error) {
-  error.detail = fmt::format("{}: {}", to_string(manifest.id()), error.detail);
-  return error;
-}
-
 }  // namespace
 
 SigningKey::SigningKey(const NodeKeys& keys)
@@ -31,15 +26,15 @@ ManifestSignature SigningKey::sign(std::string_view statement) const {
 Result<CertificateInfo> check_manifest(const Manifest& manifest, X509* authority, const Revocations& revocations,
                                        std::int64_t now_unix_s) {
   const auto refuse = [&](std::string_view why) {
-    return about(manifest, fail(Errc::kNotAllowed, Op::kVerify, std::string(why)));
+    return about(to_string(manifest.id()), fail(Errc::kNotAllowed, Op::kVerify, std::string(why)));
   };
   if (manifest.signature.bytes.empty()) return refuse("it is not signed; does the origin have keys?");
   if (manifest.signature.certificate.size() > kCertificateBytesMax) return refuse("its certificate is too long");
   Result<UniqueX509> certificate = from_der(manifest.signature.certificate);
-  if (!certificate.has_value()) return about(manifest, certificate.error());
+  if (!certificate.has_value()) return about(to_string(manifest.id()), certificate.error());
   Result<CertificateInfo> info =
       check_statement(signed_statement(manifest), manifest.signature.bytes, certificate->get(), authority, now_unix_s);
-  if (!info.has_value()) return about(manifest, info.error());
+  if (!info.has_value()) return about(to_string(manifest.id()), info.error());
   if (revocations.contains(info->serial)) return refuse("the key that signed it is revoked");
   return info;
 }

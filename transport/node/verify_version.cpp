@@ -19,11 +19,6 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kVersions = "versions";
 
-Error about(const fs::path& path, Error error) {
-  error.detail = fmt::format("{}: {}", path.native(), error.detail);
-  return error;
-}
-
 /// The root of the tree over what the files hold.
 Result<ContentDigest> root_of(VersionFiles& files, const HashTree& tree, unsigned threads) {
   const std::uint64_t bytes = files.table().size_bytes();
@@ -59,14 +54,14 @@ Result<ProvenVersion> verify_version(FileSystem& files, const fs::path& version,
   const StoreLayout layout(files, version.parent_path().parent_path(), named->run);
   const fs::path path = layout.record(named->payload);
   Result<VersionRecord> record = read_record(files, path);
-  if (!record.has_value()) return about(path, record.error());
+  if (!record.has_value()) return about(path.native(), record.error());
   if (record->manifest.version != named->payload.version || record->manifest.open) {
     return fail(Errc::kCorrupt, Op::kVerify, path.native() + ": it is the record of another version");
   }
   ProvenVersion proven{std::move(record->manifest), {}};
   const Manifest& manifest = proven.manifest;
   Result<CertificateInfo> signer = check_manifest(manifest, authority, revocations, manifest.published_unix_ms / 1000);
-  if (!signer.has_value()) return about(path, signer.error());
+  if (!signer.has_value()) return about(path.native(), signer.error());
   proven.signer = std::move(*signer);
 
   const HashTree tree = manifest.tree_of_snapshot();
@@ -75,15 +70,15 @@ Result<ProvenVersion> verify_version(FileSystem& files, const fs::path& version,
   }
   WC_ASSIGN(FileTable table, FileTable::make(manifest.files));
   Result<std::shared_ptr<VersionFiles>> opened = VersionFiles::open(files, version, std::move(table));
-  if (!opened.has_value()) return about(version, opened.error());
+  if (!opened.has_value()) return about(version.native(), opened.error());
   const Result<std::vector<std::string>> foreign = foreign_names(files, version, (*opened)->table());
-  if (!foreign.has_value()) return about(version, foreign.error());
+  if (!foreign.has_value()) return about(version.native(), foreign.error());
   if (!foreign->empty()) {
     return fail(Errc::kCorrupt, Op::kVerify,
                 fmt::format("{}: '{}' is no file of the published version", version.native(), foreign->front()));
   }
   const Result<ContentDigest> root = root_of(**opened, tree, threads);
-  if (!root.has_value()) return about(version, root.error());
+  if (!root.has_value()) return about(version.native(), root.error());
   if (*root == tree.root) return proven;
   return fail(Errc::kCorrupt, Op::kVerify,
               fmt::format("{}: its bytes are not those that were published (SHA-256 tree {}, signed {})",
@@ -103,7 +98,7 @@ Result<std::vector<fs::path>> versions_below(FileSystem& files, const fs::path& 
       if (named && !named->payload.is_encoded()) found.push_back(clean / kVersions / name);
     }
   } else if (names.error().code != Errc::kNotFound) {
-    return about(clean, names.error());
+    return about(clean.native(), names.error());
   }
   if (found.empty()) {
     return fail(Errc::kNotFound, Op::kVerify, clean.native() + ": holds no version; give a daemon's --state directory");

@@ -39,17 +39,7 @@ Result<StoreRun> read_run(const StoreLayout& layout) {
 }
 
 Status write_run(const StoreLayout& layout, StoreRun run) {
-  FileSystem& files = layout.files();
-  const std::string text = text_of(run);
-  std::filesystem::path fresh = layout.run_file();
-  fresh += ".tmp";
-  {
-    WC_ASSIGN(const std::unique_ptr<File> file, files.open(fresh, {.write = true, .create = Create::kEmpty}));
-    WC_TRY(write_fully(*file, 0, std::as_bytes(std::span(text)), fresh.native()));
-    WC_TRY(file->sync_data());
-  }
-  WC_TRY(files.rename(fresh, layout.run_file()));
-  return sync_directory(files, layout.directory());
+  return replace_file(layout.files(), layout.run_file(), text_of(run), Synced::kBytesAndName);
 }
 
 }  // namespace weightcast

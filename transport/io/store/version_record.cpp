@@ -88,7 +88,7 @@ Status append(File& file, const record::Entry& entry, const std::filesystem::pat
   return fail_errno(ENOSPC, Op::kWrite, path.native());
 }
 
-Status write_whole(FileSystem& files, const std::filesystem::path& path, const VersionRecord& record, bool synced) {
+std::string text_of(const VersionRecord& record) {
   std::string text(kMagic);
   put_u32(text, kRecordForm);
   record::Entry first;
@@ -103,14 +103,7 @@ Status write_whole(FileSystem& files, const std::filesystem::path& path, const V
     mark.mutable_durable();
     put_entry(text, mark);
   }
-  std::filesystem::path temporary = path;
-  temporary += ".tmp";
-  {
-    WC_ASSIGN(const std::unique_ptr<File> file, files.open(temporary, {.write = true, .create = Create::kEmpty}));
-    WC_TRY(write_fully(*file, 0, bytes_of(text), temporary.native()));
-    if (synced) WC_TRY(file->sync_data());
-  }
-  return files.rename(temporary, path);
+  return text;
 }
 
 Result<std::unique_ptr<File>> open_to_append(FileSystem& files, const std::filesystem::path& path) {
@@ -150,11 +143,11 @@ std::vector<ContentDigest> ChunkDigests::prefix() const {
 }
 
 Status write_record(FileSystem& files, const std::filesystem::path& path, const VersionRecord& record) {
-  return write_whole(files, path, record, false);
+  return replace_file(files, path, text_of(record), Synced::kNothing);
 }
 
 Status rewrite_record(FileSystem& files, const std::filesystem::path& path, const VersionRecord& record) {
-  return write_whole(files, path, record, true);
+  return replace_file(files, path, text_of(record), Synced::kBytes);
 }
 
 Status append_digest_part(FileSystem& files, const std::filesystem::path& path, std::uint32_t part,
