@@ -17,6 +17,9 @@
 #include "model/tokenizer/tokenizer.h"
 #include "tasks/registry.h"
 #include "trainer/loss/advantages.h"
+#if defined(WEIGHTCAST_TORCH)
+#include "trainer/loss/loss_check.h"
+#endif
 
 namespace weightcast {
 namespace {
@@ -125,6 +128,15 @@ Status check_advantages(const CheckFlags& flags) {
   return {};
 }
 
+#if defined(WEIGHTCAST_TORCH)
+Status check_loss_of(const CheckFlags& flags) {
+  WC_ASSIGN(const Json input, read_json(flags.file));
+  WC_ASSIGN(const Json result, check_loss(input));
+  print(result);
+  return {};
+}
+#endif
+
 }  // namespace
 
 void add_check_commands(CLI::App& app, CommandBody& selected) {
@@ -147,6 +159,13 @@ void add_check_commands(CLI::App& app, CommandBody& selected) {
   CLI::App* adv = check->add_subcommand("advantages", "The advantages of rewards");
   adv->add_option("FILE", flags->file, "{rewards, group_ids, norm: std | none | rloo | batch}")->required();
   adv->callback([flags, &selected] { selected = [flags] { return check_advantages(*flags); }; });
+
+#if defined(WEIGHTCAST_TORCH)
+  CLI::App* loss = check->add_subcommand("loss", "The policy loss of log-probabilities, and its gradient");
+  loss->add_option("FILE", flags->file, "{pg_variant, log_probs, advantages, ...}: see below")->required();
+  loss->footer(loss_check_help());
+  loss->callback([flags, &selected] { selected = [flags] { return check_loss_of(*flags); }; });
+#endif
 }
 
 }  // namespace weightcast

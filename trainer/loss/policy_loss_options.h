@@ -1,0 +1,91 @@
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace weightcast {
+
+/// The term of one token, negated: a loss. A: its advantage. s = exp(log_probs - old_log_probs), against the proximal
+/// policy at the step's start; r = exp(log_probs - rollout_log_probs), against the policy that sampled. sg: without
+/// gradient. Every log ratio is clamped to +-20 before exp.
+enum class PgVariant {
+  kPpo,           ///< max(-s A, -clip(s, 1 - low, 1 + high) A); for A < 0 at most -A c (dual clip)
+  kDecoupledPpo,  ///< sg(exp(old_log_probs - rollout_log_probs)) times ppo
+  kTis,           ///< -sg(clip(r, ratio_low, ratio_high)) A log_probs
+  kCispo,         ///< -sg(clip(r, 1 - low, 1 + high)) A log_probs
+  kTopr,          ///< score > 0: -A log_probs; otherwise as tis
+  kWeightedTopr,  ///< topr, its two halves times topr_weights
+  kReinforce,     ///< -A log_probs
+  kEcho2,         ///< sg(min(r, ratio_high)) times ppo's clipped surrogate with r in place of s
+};
+
+/// How the terms of tokens become one number. Sequences without a token do not count.
+enum class LossAggMode {
+  kTokenMean,            ///< sum / tokens
+  kSeqMeanTokenSum,      ///< mean over sequences of their sums
+  kSeqMeanTokenMean,     ///< mean over sequences of their means
+  kSeqMeanTokenSumNorm,  ///< as kSeqMeanTokenSum, over the horizon
+};
+
+/// With d = log_probs - ref_log_probs.
+enum class KlType {
+  kK1,  ///< d
+  kK2,  ///< d^2 / 2
+  kK3,  ///< exp(-d) - 1 + d
+};
+
+/// Over what a ratio is taken.
+enum class RatioLevel {
+  kToken,
+  kSequence,  ///< the product over the sequence's tokens
+};
+
+/// Errors of all four: kInvalidArgument, with the nearest name. parse_pg_variant() refuses dpo as kUnsupported.
+[[nodiscard]] Result<PgVariant> parse_pg_variant(std::string_view text);
+[[nodiscard]] Result<LossAggMode> parse_loss_agg_mode(std::string_view text);
+[[nodiscard]] Result<KlType> parse_kl_type(std::string_view text);
+[[nodiscard]] Result<RatioLevel> parse_ratio_level(std::string_view text);
+[[nodiscard]] std::string_view to_string(PgVariant variant);
+[[nodiscard]] std::span<const std::string_view> pg_variant_names();
+[[nodiscard]] std::span<const std::string_view> loss_agg_mode_names();
+
+/// What is not set is off.
+struct PolicyLossOptions {
+  PgVariant pg_variant = PgVariant::kPpo;
+  std::optional<double> clip_ratio_low = {};    ///< in [0, 1]; ppo, decoupled_ppo, cispo, echo2
+  std::optional<double> clip_ratio_high = {};   ///< at least 0; the same ones
+  std::optional<double> clip_ratio_c = {};      ///< above 1; ppo, decoupled_ppo
+  std::optional<double> ratio_low = {};         ///< tis, topr, weighted_topr: 0 if not set
+  std::optional<double> ratio_high = {};        ///< tis, topr, weighted_topr: 1 if not set; echo2's C
+  RatioLevel ratio_level = RatioLevel::kToken;  ///< of r in tis, cispo, topr, weighted_topr
+  double topr_weight_positive = 1;              ///< weighted_topr
+  double topr_weight_negative = 1;
+  /// Truncated importance sampling: every variant times sg(min(exp(old_log_probs - rollout_log_probs), tis_cap)). Where
+  /// there are no old_log_probs, log_probs stand for them.
+  std::optional<double> tis_cap = {};
+  RatioLevel tis_level = RatioLevel::kToken;
+  LossAggMode loss_agg_mode = LossAggMode::kTokenMean;
+  KlType kl_loss_type = KlType::kK3;
+  double kl_loss_coef = 0;   ///< adds coef * KL against ref_log_probs
+  double entropy_coeff = 0;  ///< subtracts coeff * entropy
+
+  /// A part of a batch (a micro-batch) is divided by the counts of the whole, so that the parts' losses and gradients
+  /// add up to the batch's. Not set: the counts of what is given.
+  std::optional<double> batch_tokens = {};     ///< masked in, over all sequences
+  std::optional<double> batch_sequences = {};  ///< with at least one such token
+  std::optional<double> horizon = {};          ///< kSeqMeanTokenSumNorm: not set: the columns given
+
+  /// Which of the optional inputs of policy_loss() are read.
+  [[nodiscard]] bool reads_old() const;
+  [[nodiscard]] bool reads_rollout() const;
+  [[nodiscard]] bool reads_scores() const;
+};
+
+/// Errors: kInvalidArgument: which option is out of range, and its range.
+[[nodiscard]] Status validate(const PolicyLossOptions& options);
+
+}  // namespace weightcast
