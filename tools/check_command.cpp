@@ -21,6 +21,10 @@
 #include "trainer/loss/loss_check.h"
 #endif
 
+#ifdef WEIGHTCAST_TORCH
+#include "tools/check_logits.h"
+#endif
+
 namespace weightcast {
 namespace {
 
@@ -155,6 +159,10 @@ void add_check_commands(CLI::App& app, CommandBody& selected) {
   tokenize->add_option("DIR", flags->directory, "A model's directory, with tokenizer.json")->required();
   tokenize->add_option("--text", flags->text, "The text; special tokens in it are themselves")->required();
   tokenize->callback([flags, &selected] { selected = [flags] { return check_tokenize(*flags); }; });
+
+#ifdef WEIGHTCAST_TORCH
+  add_check_logits(*check, selected);
+#endif
 
   CLI::App* adv = check->add_subcommand("advantages", "The advantages of rewards");
   adv->add_option("FILE", flags->file, "{rewards, group_ids, norm: std | none | rloo | batch}")->required();

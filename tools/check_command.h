@@ -4,8 +4,8 @@
 
 namespace weightcast {
 
-/// Adds "check reward|tokenize|advantages", and "check loss" where the build has LibTorch: what a user compares with
-/// another framework, JSON in and out.
+/// Adds "check reward|tokenize|advantages", and "check logits|loss" where the build has LibTorch: what a user compares
+/// with another framework, JSON in and out.
 void add_check_commands(CLI::App& app, CommandBody& selected);
 
 }  // namespace weightcast

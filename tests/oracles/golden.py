@@ -1,5 +1,6 @@
 """What the oracles share. An oracle is a script with a function lines(count): that many lines of JSON, each an input and
-what somebody else's code makes of it. They depend on `count` only in how many there are.
+what somebody else's code makes of it. They depend on `count` only in how many there are. Its function same(a, b), if it has
+one, compares a line made anew with the committed one, where a processor's rounding may differ; otherwise they are equal.
 
 golden.py write SCRIPT FILE COUNT           writes a golden file
 golden.py check SCRIPT FILE PROGRAM FILTER  makes the file's lines anew, and then 50 times as many for PROGRAM to replay:
@@ -32,20 +33,36 @@ def installed(package):
     return pathlib.Path(importlib.util.find_spec(package).submodule_search_locations[0])
 
 
-def text_of(script, count):
+def oracle(script):
     script = pathlib.Path(script)
     sys.path.insert(0, str(script.parent))
-    lines = load(script, script.stem).lines(count)
-    return "".join(json.dumps(line, ensure_ascii=True) + "\n" for line in itertools.islice(lines, count))
+    return load(script, script.stem)
+
+
+def text_of(module, count):
+    return "".join(json.dumps(line, ensure_ascii=True) + "\n" for line in itertools.islice(module.lines(count), count))
+
+
+def near(a, b, tolerance):
+    """Whether two values of JSON are equal but for numbers, which may differ by that share of 1 and of themselves."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(near(a[key], b[key], tolerance) for key in a)
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(near(x, y, tolerance) for x, y in zip(a, b))
+    if isinstance(a, float) and isinstance(b, float):
+        return abs(a - b) <= tolerance * (1 + abs(a))
+    return a == b
 
 
 def check(script, file, program, test_filter):
-    committed = pathlib.Path(file).read_text()
-    count = committed.count("\n")
-    if text_of(script, count) != committed:
+    module = oracle(script)
+    same = getattr(module, "same", lambda a, b: a == b)
+    committed = pathlib.Path(file).read_text().splitlines()
+    count = len(committed)
+    if not all(map(same, map(json.loads, text_of(module, count).splitlines()), map(json.loads, committed))):
         sys.exit(f"{file} is not what {script} makes: write it anew, and look at the difference")
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as more:
-        more.write(text_of(script, FACTOR * count))
+        more.write(text_of(module, FACTOR * count))
         more.flush()
         environment = dict(os.environ, WEIGHTCAST_GOLDEN_LINES=more.name)
         environment.pop("WEIGHTCAST_TEST_RESULTS", None)
@@ -54,7 +71,7 @@ def check(script, file, program, test_filter):
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["write"] and len(sys.argv) == 5:
-        pathlib.Path(sys.argv[3]).write_text(text_of(sys.argv[2], int(sys.argv[4])))
+        pathlib.Path(sys.argv[3]).write_text(text_of(oracle(sys.argv[2]), int(sys.argv[4])))
     elif sys.argv[1:2] == ["check"] and len(sys.argv) == 6:
         check(*sys.argv[2:])
     else:

@@ -1,7 +1,7 @@
 #!/bin/sh
-# train_check_test.sh WEIGHTCAST_TRAIN DATA: runs each command that prints JSON, with good input and bad.
+# train_check_test.sh WEIGHTCAST_TRAIN DATA TORCH: runs each command that prints JSON, with good input and bad.
 set -eu
-train=$1 data=$2
+train=$1 data=$2 torch=$3
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 cd "$scratch"
@@ -86,3 +86,13 @@ sed -i 's/Qwen2For/Qwen2_5For/' model/config.json
 expect 1 "'Qwen2_5ForCausalLM' is no architecture that this build computes; the nearest is 'Qwen2ForCausalLM'" model model
 expect 1 "missing/config.json" model missing
 expect 2 "DIR is required" model
+
+expect 0 '"parameters":7024' model "$data/sharded_qwen3"
+if [ "$torch" = ON ]; then
+  expect 0 '{"logits":[' check logits "$data/sharded_qwen3" --ids 1,2,3
+  expect 0 '{"logits":[' check logits "$data/tied_qwen2" --ids 47 --dtype bfloat16
+  expect 1 "--ids: 48 is no token; the model's are 0 to 47" check logits "$data/tied_qwen2" --ids 1,48
+  expect 1 "missing/config.json" check logits missing --ids 1
+  expect 2 "--ids" check logits "$data/tied_qwen2"
+  expect 2 "--dtype" check logits "$data/tied_qwen2" --ids 1 --dtype float16
+fi
