@@ -82,6 +82,12 @@ class ReplayBuffer {
  public:
   /// Errors: those of validate().
   [[nodiscard]] static Result<ReplayBuffer> make(const ReplayOptions& options, const TrajectoryRules& rules);
+  /// All that it holds and remembers, as JSON for a checkpoint. Times are stored as spans from `now`.
+  [[nodiscard]] std::string save(Instant now) const;
+  /// A buffer that goes on as the one did that save() gave `text` of. Errors: those of validate(); kCorrupt, which
+  /// names the member that is missing or wrong.
+  [[nodiscard]] static Result<ReplayBuffer> restore(const ReplayOptions& options, const TrajectoryRules& rules,
+                                                    std::string_view text, Instant now);
 
   /// A rollout has arrived. It is refused for what check_trajectory() finds; as stale; if its group is closed; if its
   /// sequence number is too far behind its worker's others; and if there are too many workers.

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <utility>
 
 namespace weightcast {
 
@@ -17,6 +18,19 @@ class SequenceSet {
   [[nodiscard]] Seen look_up(std::uint64_t sequence) const;
   /// `sequence` is kNew.
   void insert(std::uint64_t sequence);
+
+  /// All of its state but ranges_max, for checkpoints. The ranges of a state neither overlap nor touch.
+  struct State {
+    std::map<std::uint64_t, std::uint64_t> ranges;
+    bool forgot = false;
+    std::uint64_t forgotten_to = 0;
+  };
+  [[nodiscard]] State state() const { return {ranges_, forgot_, forgotten_to_}; }
+  void restore(State state) {
+    ranges_ = std::move(state.ranges);
+    forgot_ = state.forgot;
+    forgotten_to_ = state.forgotten_to;
+  }
 
  private:
   std::size_t ranges_max_;

@@ -148,14 +148,15 @@ class Day {
   }
 
   void checkpoint() {
-    saved_ = buffer_;
+    saved_ = buffer_.save(now_);
+    saved_at_ = now_;
     journal_.clear();
   }
 
   void restart_learner() {
     ++restarts_;
     const ReplayBuffer before = buffer_;
-    buffer_ = *saved_;
+    buffer_ = *ReplayBuffer::restore(options(), replay_rules(), *saved_, saved_at_);
     for (const JournalEntry& entry : journal_) {
       if (!entry.rollout) {
         train(entry.at, true);
@@ -171,7 +172,8 @@ class Day {
   Random random_;
   Instant now_{};
   ReplayBuffer buffer_;
-  std::optional<ReplayBuffer> saved_;
+  std::optional<std::string> saved_;
+  Instant saved_at_{};
   std::vector<JournalEntry> journal_;
   std::multimap<Instant, Sent> network_;
   Worker workers_[kWorkers];

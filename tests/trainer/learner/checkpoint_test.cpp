@@ -1,0 +1,145 @@
+#include "trainer/learner/checkpoint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/posix_file_system.h"
+#include "sim/sim_file_system.h"
+#include "tests/patch/temp_dir.h"
+
+namespace weightcast {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+const std::filesystem::path kDirectory = "/run/checkpoints";
+
+Checkpoint checkpoint_of(std::uint64_t step) {
+  Checkpoint checkpoint;
+  checkpoint.step = step;
+  for (const std::string name : {"b", "a"}) {
+    StoredTensor tensor{{name, "F32", {64, 32}, 0, 8192}, std::vector<std::byte>(8192, std::byte(step))};
+    checkpoint.tensors["model.safetensors"].push_back(std::move(tensor));
+  }
+  checkpoint.texts["learner.json"] = "{\"step\": " + std::to_string(step) + "}";
+  return checkpoint;
+}
+
+void expect_equal(const Checkpoint& read, std::uint64_t step) {
+  const Checkpoint expected = checkpoint_of(step);
+  EXPECT_EQ(read.step, step);
+  EXPECT_EQ(read.texts, expected.texts);
+  ASSERT_EQ(read.tensors.size(), 1u);
+  const auto& tensors = read.tensors.at("model.safetensors");
+  ASSERT_THAT(tensors, SizeIs(2));
+  EXPECT_EQ(tensors[0].info.name, "a");  // by name, as the format lays them out
+  EXPECT_EQ(tensors[0].info.shape, (std::vector<std::uint64_t>{64, 32}));
+  EXPECT_EQ(tensors[0].bytes, expected.tensors.at("model.safetensors")[1].bytes);
+}
+
+struct CheckpointTest : testing::Test {
+  sim::SimFileSystem disk{1};
+  std::vector<std::string> warnings;
+
+  Status write(std::uint64_t step, std::uint64_t kept = 2) {
+    return write_checkpoint(disk, kDirectory, checkpoint_of(step), kept);
+  }
+  Result<std::optional<Checkpoint>> read() { return read_newest_checkpoint(disk, kDirectory, warnings); }
+};
+
+TEST_F(CheckpointTest, IsAbsentAtFirst) {
+  const auto read_back = read();
+  ASSERT_TRUE(read_back.has_value());
+  EXPECT_EQ(*read_back, std::nullopt);
+}
+
+TEST_F(CheckpointTest, ComesBackAsWritten) {
+  ASSERT_TRUE(write(7).has_value());
+  const auto read_back = read();
+  ASSERT_TRUE(read_back.has_value() && *read_back);
+  expect_equal(**read_back, 7);
+  EXPECT_THAT(warnings, IsEmpty());
+}
+
+TEST_F(CheckpointTest, KeepsTheNewest) {
+  for (std::uint64_t step : {8, 9, 10, 11}) ASSERT_TRUE(write(step).has_value());
+  EXPECT_THAT(disk.list(kDirectory).value(), ElementsAre("checkpoint-00000010", "checkpoint-00000011"));
+  expect_equal(**read(), 11);
+}
+
+TEST_F(CheckpointTest, ReplacesOneOfTheSameStep) {
+  ASSERT_TRUE(write(7).has_value());
+  ASSERT_TRUE(write(7).has_value());
+  expect_equal(**read(), 7);
+}
+
+TEST_F(CheckpointTest, FallsBackFromADamagedOne) {
+  ASSERT_TRUE(write(7).has_value());
+  ASSERT_TRUE(write(8).has_value());
+  disk.flip_bit(kDirectory / "checkpoint-00000008" / "model.safetensors", 1000, 3);
+  expect_equal(**read(), 7);
+  EXPECT_THAT(warnings, ElementsAre(HasSubstr("step 8 is damaged")));
+  disk.flip_bit(kDirectory / "checkpoint-00000007" / "learner.json", 1, 0);
+  EXPECT_THAT(read().error().message(), HasSubstr("all checkpoints are damaged"));
+}
+
+TEST_F(CheckpointTest, KeepsThePreviousOneWhenTheDiskIsFull) {
+  ASSERT_TRUE(write(7).has_value());
+  disk.set_capacity(disk.used_bytes() + 8192);
+  const Status full = write(8);
+  ASSERT_FALSE(full.has_value());
+  EXPECT_EQ(full.error().code, Errc::kNoSpace);
+  expect_equal(**read(), 7);
+  EXPECT_THAT(disk.list(kDirectory).value(), ElementsAre("checkpoint-00000007"));
+}
+
+TEST(CheckpointCrash, LeavesTheOldOrTheNewOneWhateverChangeItStopsBefore) {
+  for (const bool is_power_cut : {false, true}) {
+    for (std::uint64_t change = 1;; ++change) {
+      sim::SimFileSystem disk(change);
+      ASSERT_TRUE(write_checkpoint(disk, kDirectory, checkpoint_of(1), 1).has_value());
+      disk.kill_before_change(disk.changes() + change);
+      const bool done = write_checkpoint(disk, kDirectory, checkpoint_of(2), 1).has_value();
+      if (is_power_cut) disk.power_cut();
+      disk.restart();
+      std::vector<std::string> warnings;
+      auto read_back = read_newest_checkpoint(disk, kDirectory, warnings);
+      ASSERT_TRUE(read_back.has_value() && *read_back) << "change " << change << " power cut " << is_power_cut;
+      expect_equal(**read_back, done ? 2 : (*read_back)->step);
+      // And the run goes on.
+      ASSERT_TRUE(write_checkpoint(disk, kDirectory, checkpoint_of(3), 1).has_value()) << change;
+      EXPECT_THAT(disk.list(kDirectory).value(), ElementsAre("checkpoint-00000003"));
+      if (done) {
+        EXPECT_GT(change, 10u);
+        break;
+      }
+    }
+  }
+}
+
+TEST(CheckpointWriter, WritesBesideItsCaller) {
+  TempDir dir;
+  PosixFileSystem files;
+  CheckpointWriter writer(files, dir.path(), 2);
+  EXPECT_FALSE(writer.busy());
+  ASSERT_TRUE(writer.begin(checkpoint_of(1)).has_value());
+  ASSERT_TRUE(writer.begin(checkpoint_of(2)).has_value());
+  ASSERT_TRUE(writer.finish().has_value());
+  ASSERT_TRUE(writer.finish().has_value());
+  std::vector<std::string> warnings;
+  expect_equal(**read_newest_checkpoint(files, dir.path(), warnings), 2);
+}
+
+TEST(CheckpointWriter, TellsOfAFailure) {
+  TempDir dir;
+  PosixFileSystem files;
+  CheckpointWriter writer(files, dir.write("file", "") + "/below", 2);
+  ASSERT_TRUE(writer.begin(checkpoint_of(1)).has_value());
+  EXPECT_FALSE(writer.finish().has_value());
+}
+
+}  // namespace
+}  // namespace weightcast

@@ -1,0 +1,191 @@
+#include "trainer/learner/checkpoint.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "base/checksum.h"
+#include "base/text.h"
+#include "patch/snapshot/safetensors.h"
+#include "patch/snapshot/write_file.h"
+
+namespace weightcast {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kPrefix = "checkpoint-";
+constexpr std::string_view kChecksums = "checksums.json";
+constexpr std::uint64_t kFileBytesMax = std::uint64_t{1} << 42;
+
+std::string name_of(std::uint64_t step) { return fmt::format("{}{:08}", kPrefix, step); }
+
+std::optional<std::uint64_t> step_of(std::string_view name) {
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  name.remove_prefix(kPrefix.size());
+  std::uint64_t step = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
+  if (error != std::errc() || end != name.data() + name.size()) return std::nullopt;
+  return step;
+}
+
+/// Whether a kill has left it: a directory that was to become a checkpoint.
+bool is_half_made(std::string_view name) { return name.starts_with(kPrefix) && !step_of(name); }
+
+/// The steps that have a checkpoint, ascending.
+Result<std::vector<std::uint64_t>> steps_in(FileSystem& files, const fs::path& directory) {
+  std::vector<std::uint64_t> steps;
+  if (!exists(files, directory)) return steps;
+  WC_ASSIGN(const std::vector<std::string> names, files.list(directory));
+  for (const std::string& name : names) {
+    if (const auto step = step_of(name)) steps.push_back(*step);
+  }
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+Status remove_half_made(FileSystem& files, const fs::path& directory) {
+  if (!exists(files, directory)) return {};
+  WC_ASSIGN(const std::vector<std::string> names, files.list(directory));
+  for (const std::string& name : names) {
+    if (is_half_made(name)) WC_TRY(remove_all(files, directory / name));
+  }
+  return {};
+}
+
+/// Writes a file, and enters its checksum.
+class Writer {
+ public:
+  Writer(FileSystem& files, fs::path directory) : files_(files), directory_(std::move(directory)) {}
+
+  Status write(const std::string& name, const std::function<Status(FileWriter&, ChecksumStream&)>& body) {
+    ChecksumStream checksum;
+    WC_TRY(write_new_file(files_, directory_ / name, [&](FileWriter& out) { return body(out, checksum); }));
+    checksums_[name] = checksum.digest().hex();
+    return {};
+  }
+  Status write_text(const std::string& name, std::string_view text) {
+    return write(name, [&](FileWriter& out, ChecksumStream& checksum) {
+      checksum.update(std::as_bytes(std::span(text)));
+      return out.write(std::as_bytes(std::span(text)));
+    });
+  }
+  Status write_tensors(const std::string& name, const std::vector<StoredTensor>& tensors) {
+    std::vector<TensorInfo> infos;
+    for (const StoredTensor& tensor : tensors) infos.push_back(tensor.info);
+    WC_ASSIGN(const SafetensorsLayout layout, lay_out_safetensors(infos, {{"format", "pt"}}));
+    return write(name, [&](FileWriter& out, ChecksumStream& checksum) -> Status {
+      checksum.update(std::as_bytes(std::span(layout.header)));
+      WC_TRY(out.write(std::as_bytes(std::span(layout.header))));
+      for (const std::size_t i : layout.order) {
+        checksum.update(tensors[i].bytes);
+        WC_TRY(out.write(tensors[i].bytes));
+      }
+      return {};
+    });
+  }
+  Status write_checksums() { return write_text(std::string(kChecksums), checksums_.dump(2) + "\n"); }
+
+ private:
+  FileSystem& files_;
+  fs::path directory_;
+  nlohmann::json checksums_ = nlohmann::json::object();
+};
+
+Error damaged(const fs::path& path, std::string_view why) {
+  return fail(Errc::kCorrupt, Op::kRead, fmt::format("{}: {}", printable(path.string()), why));
+}
+
+Result<std::vector<StoredTensor>> parse_tensors(const std::string& file, const std::string& name) {
+  WC_ASSIGN(const SafetensorsHeader header,
+            parse_safetensors_header(std::as_bytes(std::span(file)), file.size(), name));
+  std::vector<StoredTensor> tensors;
+  for (const TensorInfo& info : header.tensors) {
+    const auto bytes = std::as_bytes(std::span(file)).subspan(info.offset_bytes, info.size_bytes);
+    tensors.push_back({info, {bytes.begin(), bytes.end()}});
+  }
+  return tensors;
+}
+
+Result<Checkpoint> read_checkpoint(FileSystem& files, const fs::path& directory, std::uint64_t step) {
+  WC_ASSIGN(const std::string text, read_file(files, directory / kChecksums, kFileBytesMax));
+  const auto checksums = nlohmann::json::parse(text, nullptr, false);
+  if (!checksums.is_object()) return damaged(directory / kChecksums, "no JSON object");
+  Checkpoint checkpoint;
+  checkpoint.step = step;
+  for (const auto& [name, expected] : checksums.items()) {
+    if (!expected.is_string() || name.find('/') != std::string::npos) {
+      return damaged(directory / kChecksums, "no list of checksums");
+    }
+    WC_ASSIGN(std::string file, read_file(files, directory / name, kFileBytesMax));
+    if (checksum_of(std::as_bytes(std::span(file))).hex() != expected.get<std::string>()) {
+      return damaged(directory / name, "its bytes are not those that were written");
+    }
+    if (name.ends_with(".safetensors")) {
+      WC_ASSIGN(checkpoint.tensors[name], parse_tensors(file, name));
+    } else {
+      checkpoint.texts[name] = std::move(file);
+    }
+  }
+  return checkpoint;
+}
+
+}  // namespace
+
+Status write_checkpoint(FileSystem& files, const fs::path& directory, const Checkpoint& checkpoint,
+                        std::uint64_t kept) {
+  WC_TRY(make_directories(files, directory));
+  WC_TRY(remove_half_made(files, directory));
+  const fs::path path = directory / name_of(checkpoint.step);
+  // A run that was resumed from an older one comes to the same step again, with the same state.
+  WC_TRY(remove_all(files, path));
+  NewDirectory target(files, path);
+  WC_TRY(target.create());
+  Writer writer(files, target.temporary());
+  for (const auto& [name, tensors] : checkpoint.tensors) WC_TRY(writer.write_tensors(name, tensors));
+  for (const auto& [name, text] : checkpoint.texts) WC_TRY(writer.write_text(name, text));
+  WC_TRY(writer.write_checksums());
+  WC_TRY(target.publish());
+  WC_ASSIGN(const std::vector<std::uint64_t> steps, steps_in(files, directory));
+  for (std::size_t i = 0; i + kept < steps.size(); ++i) WC_TRY(remove_all(files, directory / name_of(steps[i])));
+  return {};
+}
+
+Result<std::optional<Checkpoint>> read_newest_checkpoint(FileSystem& files, const fs::path& directory,
+                                                         std::vector<std::string>& warnings) {
+  WC_TRY(remove_half_made(files, directory));
+  WC_ASSIGN(const std::vector<std::uint64_t> steps, steps_in(files, directory));
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    Result<Checkpoint> checkpoint = read_checkpoint(files, directory / name_of(*step), *step);
+    if (checkpoint.has_value()) return std::optional(std::move(*checkpoint));
+    warnings.push_back(
+        fmt::format("checkpoint of step {} is damaged and left out: {}", *step, checkpoint.error().message()));
+  }
+  if (steps.empty()) return std::optional<Checkpoint>();
+  return damaged(directory, "all checkpoints are damaged; delete them to begin anew");
+}
+
+CheckpointWriter::~CheckpointWriter() {
+  if (thread_.joinable()) thread_.join();
+}
+
+Status CheckpointWriter::begin(Checkpoint checkpoint) {
+  Status earlier = finish();
+  done_ = false;
+  thread_ = std::thread([this, owned = std::move(checkpoint)] {
+    outcome_ = write_checkpoint(files_, directory_, owned, kept_);
+    done_ = true;
+  });
+  return earlier;
+}
+
+Status CheckpointWriter::finish() {
+  if (!thread_.joinable()) return {};
+  thread_.join();
+  return std::move(outcome_);
+}
+
+}  // namespace weightcast

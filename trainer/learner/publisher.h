@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/checksum.h"
+#include "base/ids.h"
+#include "base/time.h"
+#include "trainer/optimiser/adamw.h"
+
+namespace weightcast {
+
+/// A tensor of the learner's, as it is published. The bytes are the learner's own memory.
+struct PublishedTensor {
+  std::string name;
+  std::string dtype;  ///< of safetensors
+  std::vector<std::uint64_t> shape;
+  Bytes bytes;
+};
+
+struct PublicationState {
+  Version version{};                ///< the last one that the origin accepted
+  double changed_share = 1;         ///< of cells that it sent
+  std::uint64_t payload_bytes = 0;  ///< 0: not known yet
+  std::optional<double> t_bcast_s;  ///< until all active workers had it; absent: not yet
+};
+
+/// Publishes a learner's weights at the origin on this host. It waits for the origin to accept a publication, never for
+/// the workers. If the daemon is gone or slow, publish() returns with a warning, and the learner tries again with newer
+/// weights. Parameter i of the optimiser is tensor i. One thread uses it.
+class Publisher {
+ public:
+  struct Options {
+    std::string state_dir;
+    bool sparse = true;
+    std::uint64_t full_bytes = 0;
+  };
+  /// `warn` gets a line when something goes wrong for the first time, and when it goes well again.
+  Publisher(Options options, std::function<void(std::string)> warn);
+  ~Publisher();
+
+  /// The number that the origin would give to a version; absent if it does not answer.
+  [[nodiscard]] std::optional<Version> next_version();
+  /// Whether the origin has accepted the version, or has it from before. Takes the changed cells of the optimiser.
+  bool publish(Instant now, Version version, const std::vector<PublishedTensor>& tensors, AdamW& optimiser);
+  /// Asks the origin how far the last publication is.
+  void poll();
+  /// Waits, for at most `limit`, until the origin has its own copy of the last publication.
+  void finish(Duration limit);
+
+  [[nodiscard]] const PublicationState& state() const { return state_; }
+
+ private:
+  struct Connection;
+
+  bool publish_changes(Version version, const std::vector<PublishedTensor>& tensors, AdamW& optimiser);
+  void publish_all(Version version, const std::vector<PublishedTensor>& tensors);
+  bool connect();
+  void failed(const std::string& why);
+
+  const Options options_;
+  const std::function<void(std::string)> warn_;
+  std::unique_ptr<Connection> connection_;
+  PublicationState state_;
+  std::optional<Version> base_;          // what the origin's last version is, if that is ours
+  std::uint64_t full_publications_ = 0;  // that follow without looking at the changes, as most cells change
+  std::optional<Instant> retry_at_;      // after a daemon that did not answer in time
+  bool is_failing_ = false;
+};
+
+}  // namespace weightcast

@@ -1,0 +1,67 @@
+#include "trainer/learner/rollout_files.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <nlohmann/json.hpp>
+
+#include "base/text.h"
+#include "tasks/trajectory_json.h"
+
+namespace weightcast {
+
+Result<bool> RolloutFiles::fill(Instant now, ReplayBuffer& buffer) {
+  std::string line;
+  for (;; ++file_, line_ = 0, offset_bytes_ = 0) {
+    if (file_ == files_.size()) return false;
+    if (!in_.is_open()) {
+      in_.open(files_[file_], std::ios::binary);
+      if (!in_) return fail_errno(errno, Op::kOpen, files_[file_]);
+      in_.seekg(static_cast<std::streamoff>(offset_bytes_));
+    }
+    if (std::getline(in_, line)) break;
+    if (in_.bad()) return fail_errno(errno, Op::kRead, files_[file_]);
+    in_.close();
+    in_.clear();
+  }
+  ++line_;
+  offset_bytes_ += line.size() + 1;
+  const auto tell = [&](std::string_view why) {
+    refused_(fmt::format("{} line {}: {}", printable(files_[file_]), line_, why));
+  };
+  Result<Trajectory> trajectory = read_trajectory(line);
+  if (!trajectory.has_value()) {
+    ++malformed_;
+    tell(trajectory.error().detail);
+    return true;
+  }
+  const Arrival arrival = buffer.handle_trajectory(now, std::move(*trajectory));
+  switch (arrival.admission) {
+    case Admission::kAdmitted: break;
+    case Admission::kDuplicate: tell("its worker and sequence number were there before"); break;
+    case Admission::kRefused: tell(fmt::format("{}: {}", arrival.reason, arrival.detail)); break;
+    case Admission::kFull: tell(arrival.detail); break;
+  }
+  return true;
+}
+
+std::string RolloutFiles::save() const {
+  return nlohmann::json{{"file", file_}, {"line", line_}, {"offset_bytes", offset_bytes_}, {"malformed", malformed_}}
+      .dump();
+}
+
+Status RolloutFiles::restore(std::string_view state) {
+  try {
+    const auto json = nlohmann::json::parse(state);
+    file_ = json.at("file");
+    line_ = json.at("line");
+    offset_bytes_ = json.at("offset_bytes");
+    malformed_ = json.at("malformed");
+  } catch (const nlohmann::json::exception& error) {
+    return fail(Errc::kCorrupt, Op::kParse, fmt::format("place in the rollout files: {}", error.what()));
+  }
+  in_.close();
+  return {};
+}
+
+}  // namespace weightcast

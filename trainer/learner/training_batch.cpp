@@ -1,0 +1,44 @@
+#include "trainer/learner/training_batch.h"
+
+#include <algorithm>
+
+#include "trainer/loss/advantages.h"
+
+namespace weightcast {
+
+Result<TrainingBatch> make_training_batch(const Task& task, const std::vector<RolloutGroup>& groups, Version learner,
+                                          std::string_view advantage_norm) {
+  TrainingBatch batch;
+  std::vector<std::size_t> group_ids;
+  for (std::size_t group = 0; group < groups.size(); ++group) {
+    for (const Trajectory& rollout : groups[group].rollouts) {
+      batch.samples.push_back(task.materialise(rollout));
+      batch.rewards.push_back(rollout.reward);
+      batch.lags.push_back(static_cast<double>(learner.value - rollout.oldest_version.value));
+      const auto& mask = rollout.response_mask;
+      batch.response_lengths.push_back(
+          static_cast<std::uint64_t>(std::count(mask.begin(), mask.end(), std::uint8_t{1})));
+      group_ids.push_back(group);
+    }
+  }
+  WC_ASSIGN(const AdvantageNorm norm, parse_advantage_norm(advantage_norm));
+  WC_ASSIGN(batch.advantages, advantages(batch.rewards, group_ids, norm));
+  return batch;
+}
+
+void set_batch_metrics(Metrics& metrics, const TrainingBatch& batch, std::uint64_t max_new_tokens) {
+  set_summary(metrics, "critic/score", batch.rewards);
+  set_summary(metrics, "critic/advantages", batch.advantages);
+  const std::vector<double> lengths(batch.response_lengths.begin(), batch.response_lengths.end());
+  set_summary(metrics, "response_length", lengths);
+  const auto clipped = std::count_if(lengths.begin(), lengths.end(),
+                                     [&](double length) { return length >= static_cast<double>(max_new_tokens); });
+  metrics["response_length/clip_ratio"] = static_cast<double>(clipped) / static_cast<double>(lengths.size());
+  set_summary(metrics, "off_policy", batch.lags);
+  metrics.erase("off_policy/min");
+  metrics["off_policy/median"] = quantile_of(batch.lags, 0.5);
+  metrics["off_policy/p90"] = quantile_of(batch.lags, 0.9);
+  metrics["off_policy/p99"] = quantile_of(batch.lags, 0.99);
+}
+
+}  // namespace weightcast

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "tasks/task.h"
+#include "trainer/learner/config.h"
+#include "trainer/learner/metrics.h"
+#include "trainer/replay/replay_buffer.h"
+
+namespace weightcast {
+
+/// The rollouts of one training step as what the loss takes. Entry i of each vector belongs to rollout i.
+struct TrainingBatch {
+  std::vector<Sample> samples;
+  std::vector<double> rewards;
+  std::vector<double> advantages;
+  std::vector<double> lags;  ///< training steps between the rollout's oldest token and the learner
+  std::vector<std::uint64_t> response_lengths;
+
+  [[nodiscard]] std::size_t size() const { return samples.size(); }
+};
+
+/// Errors: those of advantages().
+[[nodiscard]] Result<TrainingBatch> make_training_batch(const Task& task, const std::vector<RolloutGroup>& groups,
+                                                        Version learner, std::string_view advantage_norm);
+
+/// critic/score, critic/advantages, response_length and off_policy of the batch.
+void set_batch_metrics(Metrics& metrics, const TrainingBatch& batch, std::uint64_t max_new_tokens);
+
+}  // namespace weightcast

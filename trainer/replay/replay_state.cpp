@@ -1,0 +1,138 @@
+// ReplayBuffer::save() and restore(): the buffer as JSON.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/json_text.h"
+#include "tasks/trajectory_json.h"
+#include "trainer/replay/replay_buffer.h"
+
+namespace weightcast {
+namespace {
+
+using Json = nlohmann::json;
+
+Json to_json(const RolloutGroup& group, Instant now) {
+  Json rollouts = Json::array();
+  for (const Trajectory& rollout : group.rollouts) rollouts.push_back(Json::parse(write_trajectory(rollout)));
+  return {{"tag", group.tag},
+          {"rollouts", std::move(rollouts)},
+          {"oldest", group.oldest.value},
+          {"number", group.number},
+          {"bytes", group.bytes},
+          {"age_ns", (now - group.first_arrival).count()}};
+}
+
+Result<RolloutGroup> group_from(const Json& json, Instant now) {
+  RolloutGroup group;
+  group.tag = json.at("tag").get<std::string>();
+  group.oldest = Version{json.at("oldest").get<std::uint64_t>()};
+  group.number = json.at("number").get<std::uint64_t>();
+  group.bytes = json.at("bytes").get<std::uint64_t>();
+  group.first_arrival = now - Duration(json.at("age_ns").get<std::int64_t>());
+  for (const Json& rollout : json.at("rollouts")) {
+    WC_ASSIGN(Trajectory trajectory, read_trajectory(json_text(rollout)));
+    group.rollouts.push_back(std::move(trajectory));
+  }
+  return group;
+}
+
+Json to_json(const ReplayStats& stats) {
+  return {{"admitted", stats.admitted}, {"taken", stats.taken},       {"expired", stats.expired},
+          {"given_up", stats.given_up}, {"filtered", stats.filtered}, {"duplicates", stats.duplicates},
+          {"full", stats.full},         {"aborted", stats.aborted},   {"lost", stats.lost},
+          {"refused", stats.refused}};
+}
+
+ReplayStats stats_from(const Json& json) {
+  const auto count = [&](const char* name) { return json.at(name).get<std::uint64_t>(); };
+  ReplayStats stats{count("admitted"),   count("taken"), count("expired"), count("given_up"), count("filtered"),
+                    count("duplicates"), count("full"),  count("aborted"), count("lost"),     {}};
+  for (const auto& [reason, refused] : json.at("refused").items()) stats.refused[reason] = refused;
+  return stats;
+}
+
+}  // namespace
+
+std::string ReplayBuffer::save(Instant now) const {
+  Json open = Json::array(), complete = Json::array(), closed = Json::array(), started = Json::array();
+  Json aborts = Json::array(), workers = Json::object(), published = Json::array();
+  for (const auto& [tag, group] : open_) open.push_back(to_json(group, now));
+  for (const RolloutGroup& group : complete_) complete.push_back(to_json(group, now));
+  for (const std::string& tag : closed_order_) closed.push_back({tag, closed_.at(tag).value});
+  for (const auto& [id, start] : started_) {
+    started.push_back({id.first, id.second, start.version.value, (start.deadline - now).count()});
+  }
+  for (const auto& [worker, sequence] : aborts_) aborts.push_back({worker, sequence});
+  for (const Version version : published_) published.push_back(version.value);
+  for (const auto& [name, log] : workers_) {
+    const SequenceSet::State seen = log.sequences.state();
+    Json ranges = Json::array();
+    for (const auto& [first, last] : seen.ranges) ranges.push_back({first, last});
+    workers[name] = {{"newest", log.newest.value},
+                     {"ranges", std::move(ranges)},
+                     {"forgot", seen.forgot},
+                     {"forgotten_to", seen.forgotten_to}};
+  }
+  return json_text({{"learner", learner_.value},
+                    {"published", std::move(published)},
+                    {"open", std::move(open)},
+                    {"complete", std::move(complete)},
+                    {"closed", std::move(closed)},
+                    {"workers", std::move(workers)},
+                    {"started", std::move(started)},
+                    {"aborts", std::move(aborts)},
+                    {"batches", batches_},
+                    {"stats", to_json(stats_)}});
+}
+
+Result<ReplayBuffer> ReplayBuffer::restore(const ReplayOptions& options, const TrajectoryRules& rules,
+                                           std::string_view text, Instant now) {
+  WC_ASSIGN(ReplayBuffer buffer, make(options, rules));
+  // The JSON library throws where a member is missing or of another type; its words name the member.
+  try {
+    const Json json = Json::parse(text);
+    buffer.learner_ = Version{json.at("learner").get<std::uint64_t>()};
+    for (const Json& version : json.at("published")) buffer.published_.emplace_back(version.get<std::uint64_t>());
+    for (const Json& group : json.at("open")) {
+      WC_ASSIGN(RolloutGroup read, group_from(group, now));
+      buffer.open_.emplace(read.tag, std::move(read));
+    }
+    for (const Json& group : json.at("complete")) {
+      WC_ASSIGN(RolloutGroup read, group_from(group, now));
+      buffer.complete_.push_back(std::move(read));
+    }
+    for (const Json& tag : json.at("closed")) {
+      buffer.closed_.emplace(tag.at(0).get<std::string>(), tag.at(1).get<std::uint64_t>());
+      buffer.closed_order_.push_back(tag.at(0));
+    }
+    for (const auto& [name, log] : json.at("workers").items()) {
+      SequenceSet::State seen;
+      for (const Json& range : log.at("ranges")) seen.ranges.emplace(range.at(0), range.at(1));
+      seen.forgot = log.at("forgot");
+      seen.forgotten_to = log.at("forgotten_to");
+      WorkerLog worker{SequenceSet(options.gaps_per_worker_max), Version{log.at("newest").get<std::uint64_t>()}};
+      worker.sequences.restore(std::move(seen));
+      buffer.workers_.emplace(name, std::move(worker));
+    }
+    for (const Json& start : json.at("started")) {
+      buffer.started_.emplace(
+          RolloutId{start.at(0), start.at(1)},
+          Start{Version{start.at(2).get<std::uint64_t>()}, now + Duration(start.at(3).get<std::int64_t>())});
+    }
+    for (const Json& id : json.at("aborts")) buffer.aborts_.emplace_back(id.at(0), id.at(1));
+    buffer.batches_ = json.at("batches");
+    buffer.stats_ = stats_from(json.at("stats"));
+  } catch (const Json::exception& error) {
+    return fail(Errc::kCorrupt, Op::kParse, fmt::format("replay buffer: {}", error.what()));
+  }
+  const auto add = [&](const RolloutGroup& group) {
+    buffer.buffered_ += group.rollouts.size();
+    buffer.buffered_bytes_ += group.bytes;
+  };
+  for (const auto& [tag, group] : buffer.open_) add(group);
+  for (const RolloutGroup& group : buffer.complete_) add(group);
+  return buffer;
+}
+
+}  // namespace weightcast
