@@ -58,4 +58,9 @@ Result<double> ArithmeticTask::score(const Metadata& metadata, std::string_view 
   return trim(response) == answer ? 1.0 : 0.0;
 }
 
+std::optional<std::string> ArithmeticTask::solution(const Metadata& metadata) const {
+  const auto answer = metadata.find("answer");
+  return answer == metadata.end() ? std::nullopt : std::optional(answer->second);
+}
+
 }  // namespace weightcast

@@ -21,6 +21,7 @@ class ArithmeticTask final : public Task {
   Result<Prompt> prompt(std::uint64_t index) const override;
   /// Metadata: answer.
   Result<double> score(const Metadata& metadata, std::string_view response) const override;
+  std::optional<std::string> solution(const Metadata& metadata) const override;
 
  private:
   explicit ArithmeticTask(ArithmeticOptions options) : options_(std::move(options)) {}

@@ -71,6 +71,8 @@ class Task {
   /// The reward of a whole response to the prompt that had `metadata`. A multi-turn task reads the actions of all
   /// turns, one per line. Errors: kInvalidArgument if `metadata` is not what prompt() gives.
   [[nodiscard]] virtual Result<double> score(const Metadata& metadata, std::string_view response) const = 0;
+  /// A right answer to the prompt that had `metadata`, for supervised fine-tuning; absent if the task knows none.
+  [[nodiscard]] virtual std::optional<std::string> solution(const Metadata&) const { return std::nullopt; }
   /// A new environment. By default one of a single turn, over prompt() and score(). It must not outlive the task.
   [[nodiscard]] virtual std::unique_ptr<Environment> make_environment() const;
   /// The columns of a trajectory that check_trajectory() has accepted. By default every sampled token weighs 1.

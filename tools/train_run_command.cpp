@@ -1,3 +1,4 @@
+#include <csignal>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -6,6 +7,10 @@
 #include "tools/config_file.h"
 #include "tools/train_commands.h"
 #include "trainer/learner/config.h"
+#if defined(WEIGHTCAST_TORCH)
+#include "base/posix_file_system.h"
+#include "trainer/learner/learner.h"
+#endif
 
 namespace weightcast {
 namespace {
@@ -15,6 +20,26 @@ struct RunFlags {
   std::vector<std::string> settings;
   bool print_config = false;
 };
+
+#if defined(WEIGHTCAST_TORCH)
+std::atomic<bool> stop_requested = false;
+static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler sets it");
+
+Status train(const LearnerConfig& config) {
+  struct sigaction action = {};
+  action.sa_handler = [](int) { stop_requested = true; };
+  action.sa_flags = static_cast<int>(SA_RESETHAND);  // a second signal ends the process at once
+  ::sigaction(SIGTERM, &action, nullptr);
+  ::sigaction(SIGINT, &action, nullptr);
+  PosixFileSystem files;
+  WC_ASSIGN(const std::unique_ptr<Learner> learner, Learner::make(files, config));
+  return learner->run(stop_requested);
+}
+#else
+Status train(const LearnerConfig&) {
+  return fail(Errc::kUnsupported, Op::kConfigure, "this build has no LibTorch, so it cannot train");
+}
+#endif
 
 Status run(const RunFlags& flags) {
   std::vector<Setting> settings;
@@ -30,7 +55,7 @@ Status run(const RunFlags& flags) {
     std::fputs(config_text(config).c_str(), stdout);
     return {};
   }
-  return fail(Errc::kUnsupported, Op::kConfigure, "this build has no LibTorch, so it cannot train");
+  return train(config);
 }
 
 }  // namespace

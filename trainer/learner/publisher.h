@@ -37,7 +37,6 @@ class Publisher {
   struct Options {
     std::string state_dir;
     bool sparse = true;
-    std::uint64_t full_bytes = 0;
   };
   /// `warn` gets a line when something goes wrong for the first time, and when it goes well again.
   Publisher(Options options, std::function<void(std::string)> warn);

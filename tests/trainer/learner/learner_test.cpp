@@ -1,0 +1,188 @@
+#include "trainer/learner/learner.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "base/content_digest.h"
+#include "base/posix_file_system.h"
+#include "model/tokenizer/tokenizer.h"
+#include "tasks/trajectory_json.h"
+#include "tests/trainer/learner/learner_fixture.h"
+#include "trainer/learner/checkpoint.h"
+#include "trainer/learner/metrics.h"
+
+namespace weightcast {
+namespace {
+
+using testing::HasSubstr;
+
+struct LearnerTest : testing::Test {
+  TempDir dir;
+  PosixFileSystem files;
+  std::atomic<bool> stop = false;
+
+  std::string out(const std::string& name) { return dir.file(name); }
+  Status run(const std::string& name, const std::vector<Setting>& more = {}) {
+    WC_ASSIGN(const LearnerConfig config, make_config(with(tiny_run(out(name)), more)));
+    WC_ASSIGN(const auto learner, Learner::make(files, config));
+    return learner->run(stop);
+  }
+  Checkpoint last(const std::string& name) {
+    std::vector<std::string> warnings;
+    return read_newest_checkpoint(files, out(name) + "/checkpoints", warnings).value().value();
+  }
+  std::vector<Metrics> metrics(const std::string& name) {
+    return read_metrics(files, out(name) + "/metrics.jsonl").value();
+  }
+  /// Whether two runs came to the same weights and optimiser, and saw the same rewards.
+  void expect_same(const std::string& a, const std::string& b) {
+    const Checkpoint one = last(a), other = last(b);
+    EXPECT_EQ(one.step, other.step);
+    ASSERT_EQ(one.tensors.size(), other.tensors.size());
+    for (const auto& [file, tensors] : one.tensors) {
+      const auto& theirs = other.tensors.at(file);
+      ASSERT_EQ(tensors.size(), theirs.size());
+      for (std::size_t i = 0; i < tensors.size(); ++i) {
+        EXPECT_EQ(tensors[i].bytes, theirs[i].bytes) << file << " " << tensors[i].info.name;
+      }
+    }
+    const auto mine = metrics(a), theirs = metrics(b);
+    ASSERT_EQ(mine.size(), theirs.size());
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      for (const auto& [name, value] : mine[i]) {
+        if (name.starts_with("timing_s/") || name.starts_with("perf/") || name == "cost_total") continue;
+        EXPECT_EQ(value, theirs[i].at(name)) << name << " of line " << i;
+      }
+    }
+  }
+};
+
+TEST_F(LearnerTest, WritesALinePerStep) {
+  ASSERT_TRUE(run("a", {{"eval_interval", "3"}, {"eval_prompts", "4"}}).has_value());
+  const auto lines = metrics("a");
+  ASSERT_EQ(lines.size(), 4u + 6u);
+  EXPECT_EQ(lines[9].at("training/global_step"), 6);
+  EXPECT_EQ(lines[9].at("training/version"), 7);
+  for (const char* name :
+       {"actor/pg_loss", "actor/grad_norm", "actor/entropy", "critic/score/mean", "off_policy/median",
+        "response_length/mean", "timing_s/update", "rollout_corr/kl", "eval/avg@4", "eval/pass@4"}) {
+    EXPECT_EQ(lines[9].count(name), 1u) << name;
+  }
+  // What samples and what learns have the same weights at the step's first update.
+  EXPECT_LT(std::abs(lines[4].at("rollout_corr/kl")), 1e-3);
+}
+
+TEST_F(LearnerTest, ComesToTheSameBitsWithAndWithoutStops) {
+  for (const std::vector<Setting>& kind : std::vector<std::vector<Setting>>{
+           {},
+           {{"generator_lag", "1"}, {"publish_interval", "2"}},
+           {{"dtype", "bfloat16"}, {"kl_loss_coef", "0.01"}, {"advantage_norm", "rloo"}, {"ppo_epochs", "2"}}}) {
+    const std::string whole = "whole" + std::to_string(kind.size()), parts = "parts" + std::to_string(kind.size());
+    ASSERT_TRUE(run(whole, kind).has_value());
+    for (const char* steps : {"2", "3", "6"}) {
+      ASSERT_TRUE(run(parts, with(kind, {{"total_training_steps", steps}})).has_value());
+    }
+    expect_same(whole, parts);
+  }
+}
+
+TEST_F(LearnerTest, SamplesWithOldWeightsWhereItIsToldTo) {
+  ASSERT_TRUE(run("a", {{"generator_lag", "2"}}).has_value());
+  const auto lines = metrics("a");
+  EXPECT_EQ(lines[4].at("off_policy/max"), 0);
+  EXPECT_EQ(lines[9].at("off_policy/max"), 2);
+  EXPECT_GT(lines[9].at("rollout_corr/kl") * lines[9].at("rollout_corr/kl"), 0);
+}
+
+TEST_F(LearnerTest, StopsWhenToldAndGoesOn) {
+  stop = true;
+  ASSERT_TRUE(run("a").has_value());
+  std::vector<std::string> warnings;
+  EXPECT_EQ(read_newest_checkpoint(files, out("a") + "/checkpoints", warnings).value(), std::nullopt);
+  stop = false;
+  ASSERT_TRUE(run("a", {{"total_training_steps", "1"}}).has_value());
+  stop = true;
+  ASSERT_TRUE(run("a").has_value());
+  EXPECT_EQ(last("a").step, 1u);
+}
+
+TEST_F(LearnerTest, TrainsOnFilesUntilTheyEnd) {
+  ASSERT_TRUE(run("a", {{"total_training_steps", "0"}}).has_value());
+  const Checkpoint model = last("a");
+  Trajectory t;
+  t.task = "arithmetic";
+  t.worker = "w";
+  t.model_digest = content_digest_of(std::as_bytes(std::span(model.texts.at("config.json")))).hex();
+  t.tokenizer_digest = Tokenizer::parse(model.texts.at("tokenizer.json"))->digest();
+  t.tokens = {'1', '+', '1', '=', '2', 256};
+  t.response_mask = {0, 0, 0, 0, 1, 1};
+  t.logprobs = {-1, -1};
+  t.version_runs = {{Version{1}, 2}};
+  t.oldest_version = Version{1};
+  std::string lines = "nonsense\n";
+  for (std::uint64_t i = 0; i < 40; ++i) {
+    t.sequence = i;
+    t.group = std::to_string(i / 4);
+    t.reward = static_cast<double>(i % 2);
+    t.tokens[4] = i % 2 == 1 ? '2' : '3';
+    lines += write_trajectory(t) + "\n";
+  }
+  t.sequence = 40;
+  t.model_digest = "another";
+  lines += write_trajectory(t) + "\n";
+  const std::vector<Setting> files_of{{"rollout_source", "files"}, {"rollout_files", dir.write("r.jsonl", lines)}};
+  ASSERT_TRUE(run("b", files_of).has_value());
+  const auto steps = metrics("b");
+  // 40 rollouts make two batches of 16; the rest and the one of another model make none.
+  ASSERT_EQ(steps.size(), 4u + 2u);
+  EXPECT_EQ(steps[5].at("critic/score/mean"), 0.5);
+  EXPECT_EQ(steps[5].at("off_policy/max"), 1);
+  // Both answers were equally probable to the sampler, so the loss begins at zero and the right one gains.
+  EXPECT_GT(steps[5].at("actor/grad_norm"), 0);
+
+  ASSERT_TRUE(run("c", with(files_of, {{"total_training_steps", "1"}})).has_value());
+  ASSERT_TRUE(run("c", files_of).has_value());
+  expect_same("b", "c");
+}
+
+TEST_F(LearnerTest, RefusesADirectoryInUseAndAnotherModel) {
+  const LearnerConfig config = make_config(tiny_run(out("a"))).value();
+  {
+    const auto holder = Learner::make(files, config);
+    ASSERT_TRUE(holder.has_value());
+    EXPECT_THAT(Learner::make(files, config).error().message(), HasSubstr("another run is using it"));
+  }
+  ASSERT_TRUE(run("a", {{"total_training_steps", "1"}}).has_value());
+  EXPECT_THAT(run("a", {{"init_hidden_size", "64"}}).error().message(), HasSubstr("checkpoints of another model"));
+}
+
+TEST_F(LearnerTest, SaysWhatIsMissing) {
+  EXPECT_THAT(Learner::make(files, LearnerConfig()).error().message(), HasSubstr("output_dir is empty"));
+  EXPECT_THAT(run("a", {{"model", dir.file("nowhere")}}).error().message(), HasSubstr("nowhere"));
+  EXPECT_THAT(run("b", {{"task", "knights_and_knaves"}, {"task_options.digits_max", "1"}}).error().message(),
+              HasSubstr("digits_max"));
+  EXPECT_THAT(run("c", {{"chat_template", "qwen"}, {"max_prompt_length", "3"}}).error().message(),
+              HasSubstr("max_prompt_length is 3"));
+}
+
+TEST_F(LearnerTest, LearnsFromExamplesInAFile) {
+  std::ofstream(dir.file("sft.jsonl")) << R"({"prompt": "1+1=", "response": "2"})"
+                                       << "\n"
+                                       << R"({"messages": [{"role": "user", "content": "1+2="},)"
+                                       << R"( {"role": "assistant", "content": "3"}]})"
+                                       << "\n";
+  ASSERT_TRUE(run("a", {{"sft_data", dir.file("sft.jsonl")},
+                        {"sft_steps", "40"},
+                        {"sft_learning_rate", "0.01"},
+                        {"total_training_steps", "0"}})
+                  .has_value());
+  const auto lines = metrics("a");
+  EXPECT_LT(lines.back().at("sft/loss"), 0.5 * lines.front().at("sft/loss"));
+  dir.write("bad.jsonl", "{\"prompt\": \"1+1=\", \"response\": \"2\"}\n{\"prompt\": 1}\n");
+  EXPECT_THAT(run("b", {{"sft_data", dir.file("bad.jsonl")}}).error().message(), HasSubstr("bad.jsonl line 2"));
+}
+
+}  // namespace
+}  // namespace weightcast

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "trainer/learner/metrics.h"
+
+namespace weightcast {
+
+/// What a person sees of a run, on stderr: warnings as lines; on a terminal one line that lives, below them.
+class Console {
+ public:
+  Console();
+  ~Console();
+  Console(const Console&) = delete;
+  Console& operator=(const Console&) = delete;
+
+  /// A line that stays.
+  void print(std::string_view line);
+  /// Replaces the live line. Nothing if stderr is no terminal.
+  void show(std::string_view line);
+
+ private:
+  const bool is_terminal_;
+  bool has_live_line_ = false;
+};
+
+/// "step 12/100  reward 0.431 (0.397)  entropy 0.52  lag 1  T 0.41 s": of a training step.
+[[nodiscard]] std::string live_line(const Metrics& metrics, std::uint64_t steps_total);
+
+}  // namespace weightcast

@@ -1,0 +1,233 @@
+#include "trainer/learner/learner.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include "trainer/learner/evaluation.h"
+#include "trainer/learner/examples.h"
+#include "trainer/learner/run_state.h"
+#include "trainer/learner/training_batch.h"
+#include "trainer/learner/updates.h"
+
+// OpenBLAS has threads of its own, which LibTorch does not count. Absent below another BLAS.
+extern "C" __attribute__((weak)) void openblas_set_num_threads(int);
+
+namespace weightcast {
+namespace {
+
+// A generator whose groups are all without signal would go on for ever.
+constexpr std::uint64_t kFillsPerStepMax = 1000;
+constexpr Duration kLastPublication = std::chrono::seconds(10);
+
+/// The time of one phase of a step, into timing_s/NAME.
+class Phase {
+ public:
+  Phase(Metrics& metrics, std::string_view name) : seconds_(metrics[fmt::format("timing_s/{}", name)]) {}
+  ~Phase() { seconds_ += to_seconds(steady_now() - begin_); }
+  Phase(const Phase&) = delete;
+  Phase& operator=(const Phase&) = delete;
+
+ private:
+  double& seconds_;
+  const Instant begin_ = steady_now();
+};
+
+class Loop final : public Learner {
+ public:
+  explicit Loop(std::unique_ptr<RunState> state) : state_(std::move(state)), s_(*state_) {}
+
+  Status run(const std::atomic<bool>& stop) override {
+    if (!s_.resumed) {
+      WC_TRY(warm_up(stop));
+      if (stop) return {};  // a warm-up begins anew
+      WC_TRY(s_.set_reference());
+      s_.buffer->handle_step(s_.version());
+      WC_TRY(s_.handle_published());
+      checkpoint();
+    }
+    behind_ = true;  // the origin may lack the weights of now
+    Metrics first;
+    publish(first);
+    while (s_.step < s_.config.total_training_steps && !stop && !ended_) WC_TRY(train(stop));
+    return finish();
+  }
+
+ private:
+  /// One training step.
+  Status train(const std::atomic<bool>& stop) {
+    Metrics metrics;
+    const Instant begin = steady_now();
+    std::optional<std::vector<RolloutGroup>> groups;
+    {
+      const Phase phase(metrics, "collect");
+      WC_ASSIGN(groups, collect(stop));
+    }
+    if (!groups) return {};
+    WC_ASSIGN(const TrainingBatch batch,
+              make_training_batch(*s_.task, *groups, s_.version(), s_.config.advantage_norm));
+    set_batch_metrics(metrics, batch, s_.config.max_new_tokens);
+    {
+      const Phase phase(metrics, "update");
+      const Decoder* reference = s_.reference ? &*s_.reference : nullptr;
+      WC_ASSIGN(const Metrics updates, train_step(*s_.policy, reference, batch, s_.config, s_.step));
+      metrics.insert(updates.begin(), updates.end());
+    }
+    ++s_.step;
+    s_.buffer->handle_step(s_.version());
+    if (s_.step % s_.config.publish_interval == 0) {
+      behind_ = true;
+      WC_TRY(s_.handle_published());
+    }
+    publish(metrics);
+    if (s_.config.eval_interval > 0 && s_.step % s_.config.eval_interval == 0) {
+      const Phase phase(metrics, "eval");
+      WC_ASSIGN(const Metrics evaluated, evaluate(s_.policy->decoder(), *s_.task, *s_.codec, *s_.prompts, s_.config));
+      metrics.insert(evaluated.begin(), evaluated.end());
+    }
+    const double seconds = to_seconds(steady_now() - begin);
+    s_.seconds += seconds;
+    metrics["timing_s/step"] = metrics["perf/time_per_step"] = seconds;
+    record(metrics, batch);
+    if (s_.config.checkpoint_interval > 0 && s_.step % s_.config.checkpoint_interval == 0) checkpoint();
+    return {};
+  }
+
+  /// A batch of rollouts; absent if there are none any more, or if the run is to stop.
+  Result<std::optional<std::vector<RolloutGroup>>> collect(const std::atomic<bool>& stop) {
+    std::uint64_t fills = 0;
+    const std::uint64_t admitted = s_.buffer->stats().admitted;
+    while (s_.buffer->supply() != Supply::kReady) {
+      if (stop) return std::optional<std::vector<RolloutGroup>>();
+      if (s_.buffer->supply() == Supply::kExhausted) {
+        // Nothing admissible can come under the versions that are out.
+        WC_TRY(s_.handle_published());
+        behind_ = true;
+        if (s_.buffer->supply() == Supply::kExhausted) {
+          return fail(Errc::kInvalidArgument, Op::kPublish,
+                      "no rollout that may still come is admissible; raise max_staleness or async_generation_ratio, "
+                      "or lower publish_interval");
+        }
+      }
+      WC_ASSIGN(const bool more, s_.source->fill(steady_now(), *s_.buffer));
+      if (!more) {
+        s_.console.print(fmt::format("the rollouts have ended after step {}", s_.step));
+        ended_ = true;
+        return std::optional<std::vector<RolloutGroup>>();
+      }
+      if (s_.generator != nullptr && ++fills > kFillsPerStepMax) {
+        return fail(Errc::kInvalidArgument, Op::kVerify,
+                    fmt::format("{} rollouts gave no batch with a signal: all groups had equal rewards; warm up "
+                                "longer (sft_steps), or make the task easier",
+                                s_.buffer->stats().admitted - admitted));
+      }
+    }
+    return s_.buffer->take_batch();
+  }
+
+  /// Supervised fine-tuning, as a policy loss in which every right answer has the same advantage.
+  Status warm_up(const std::atomic<bool>& stop) {
+    const LearnerConfig& config = s_.config;
+    if (config.sft_steps == 0) return {};
+    WC_ASSIGN(const Examples examples, Examples::make(s_.files, config, *s_.task, *s_.codec, *s_.prompts));
+    UpdateOptions options;
+    options.loss.pg_variant = PgVariant::kReinforce;
+    options.learning_rate = config.sft_learning_rate;
+    options.micro_batch_tokens = config.micro_batch_tokens;
+    for (std::uint64_t update = 0; update < config.sft_steps && !stop; ++update) {
+      WC_ASSIGN(const std::vector<Sample> samples, examples.batch(update));
+      const std::vector<double> ones(samples.size(), 1.0);
+      std::vector<std::size_t> all(samples.size());
+      for (std::size_t i = 0; i < all.size(); ++i) all[i] = i;
+      WC_ASSIGN(const Metrics metrics, update_once(*s_.policy, {samples, ones, {}, {}, {}, false}, all, options));
+      const double loss = metrics.at("actor/pg_loss");
+      write({{"sft/step", static_cast<double>(update + 1)},
+             {"sft/loss", loss},
+             {"sft/grad_norm", metrics.at("actor/grad_norm")}});
+      s_.console.show(fmt::format("warm-up {}/{}  loss {:.3f}", update + 1, config.sft_steps, loss));
+    }
+    return s_.policy->reset_optimiser(config);
+  }
+
+  /// Publishes if there is something new to publish, and never waits for the workers.
+  void publish(Metrics& metrics) {
+    if (!s_.publisher) return;
+    const Phase phase(metrics, "publish");
+    s_.publisher->poll();
+    const PublicationState before = s_.publisher->state();
+    if (before.payload_bytes > 0) {
+      const auto bytes = static_cast<double>(before.payload_bytes);
+      metrics["publish/bytes"] = bytes;
+      metrics["publish/ratio"] = bytes / static_cast<double>(s_.policy->weight_bytes());
+    }
+    if (before.t_bcast_s) metrics["t_bcast"] = *before.t_bcast_s;
+    if (!behind_) return;
+    behind_ = !s_.publisher->publish(steady_now(), s_.version(), s_.policy->published(), s_.policy->optimiser());
+    metrics["publish/changed_share"] = s_.publisher->state().changed_share;
+  }
+
+  void record(Metrics& metrics, const TrainingBatch& batch) {
+    const ReplayStats& stats = s_.buffer->stats();
+    const auto stale = stats.refused.find("stale");
+    const auto dropped =
+        static_cast<double>(stats.expired + stats.given_up + (stale == stats.refused.end() ? 0 : stale->second));
+    metrics["off_policy/dropped"] = dropped;
+    const double arrived = static_cast<double>(stats.taken + s_.buffer->buffered()) + dropped;
+    metrics["off_policy/admissible_share"] = arrived > 0 ? 1 - dropped / arrived : 1;
+    metrics["training/global_step"] = static_cast<double>(s_.step);
+    metrics["training/version"] = static_cast<double>(s_.version().value);
+    std::uint64_t tokens = 0;
+    for (const Sample& sample : batch.samples) tokens += sample.tokens.size();
+    metrics["perf/total_num_tokens"] = static_cast<double>(tokens);
+    metrics["perf/throughput"] = static_cast<double>(tokens) / metrics["timing_s/step"];
+    metrics["cost_total"] = s_.seconds / 3600 * s_.config.learner_price_per_hour;
+    write(metrics);
+    s_.console.show(live_line(metrics, s_.config.total_training_steps));
+  }
+
+  void write(const Metrics& metrics) {
+    const Status written = s_.metrics->append(metrics);
+    if (!written.has_value() && !metrics_failed_) {
+      s_.console.print(fmt::format("metrics are missing from here on: {}", written.error().message()));
+    }
+    metrics_failed_ = !written.has_value();
+  }
+
+  /// Begins to write one. Training waits for the copy alone.
+  void checkpoint() {
+    if (s_.checkpoints->busy()) {
+      s_.console.print(fmt::format("no checkpoint of step {}: the one before is still being written", s_.step));
+      return;
+    }
+    report(s_.checkpoints->begin(s_.copy()));
+  }
+
+  void report(const Status& written) {
+    if (written.has_value()) return;
+    s_.console.print(fmt::format("checkpoint not written, and the one before stays: {}", written.error().message()));
+  }
+
+  Status finish() {
+    report(s_.checkpoints->finish());
+    report(s_.checkpoints->begin(s_.copy()));
+    if (s_.publisher) s_.publisher->finish(kLastPublication);
+    return s_.checkpoints->finish();
+  }
+
+  const std::unique_ptr<RunState> state_;
+  RunState& s_;
+  bool behind_ = false;  // the origin lacks a version that is due
+  bool ended_ = false;
+  bool metrics_failed_ = false;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Learner>> Learner::make(FileSystem& files, const LearnerConfig& config) {
+  at::set_num_threads(static_cast<int>(config.threads));
+  if (openblas_set_num_threads != nullptr) openblas_set_num_threads(static_cast<int>(config.threads));
+  WC_TRY(loss_options(config));
+  WC_ASSIGN(std::unique_ptr<RunState> state, RunState::open(files, config));
+  return std::unique_ptr<Learner>(std::make_unique<Loop>(std::move(state)));
+}
+
+}  // namespace weightcast
