@@ -49,7 +49,9 @@ Result<EnrolmentKey> read_enrolment_key(const std::filesystem::path& path, std::
   if (contents.keys.size() == 1) read.key = std::move(contents.keys.front());
   for (UniqueX509& certificate : contents.certificates) {
     WC_ASSIGN(CertificateInfo info, read_certificate(certificate.get()));
-    if (info.use == KeyUse::kAuthority) {
+    if (info.use == KeyUse::kAuthority && X509_self_signed(certificate.get(), 1) != 1) {
+      read.between.push_back(std::move(certificate));
+    } else if (info.use == KeyUse::kAuthority) {
       read.authority = std::move(certificate);
     } else if (info.use == KeyUse::kEnrolment) {
       read.certificate = std::move(certificate);
@@ -75,6 +77,7 @@ Secret to_text(const EnrolmentKey& key) {
                                  key.info.cluster, date_of(key.info.not_after_unix_s));
   append_pem(text, key.key.get());
   append_pem(text, key.certificate.get());
+  for (const UniqueX509& one : key.between) append_pem(text, one.get());
   append_pem(text, key.authority.get());
   return Secret(std::move(text));
 }
@@ -105,6 +108,7 @@ Result<Enrolled> enrol(const std::filesystem::path& directory, const EnrolmentRe
   Enrolled made{name, {}};
   append_pem(made.certificates, certificate.get());
   append_pem(made.certificates, signer.certificate.get());
+  for (const UniqueX509& one : signer.between) append_pem(made.certificates, one.get());
   append_pem(made.certificates, signer.authority.get());
   return made;
 }

@@ -20,7 +20,8 @@ struct EnrolmentKey {
   UniqueKey key;
   UniqueX509 certificate;
   UniqueX509 authority;
-  CertificateInfo info;  ///< of `certificate`
+  std::vector<UniqueX509> between;  ///< as NodeKeys::between, without `certificate`
+  CertificateInfo info;             ///< of `certificate`
 };
 
 /// Errors: those of read_owner_only(); kCorrupt, kNotAllowed, kTimedOut as parse_node_keys().

@@ -43,7 +43,8 @@ json to_json(const IssuedKeys& keys) {
           {"use", std::string(to_string(keys.use))},
           {"serial", keys.serial},
           {"expires_unix_s", keys.expires_unix_s},
-          {"revoked_unix_s", keys.revoked_unix_s}};
+          {"revoked_unix_s", keys.revoked_unix_s},
+          {"replaced_unix_s", keys.replaced_unix_s}};
 }
 
 IssuedKeys issued_from(const json& entry) {
@@ -56,6 +57,7 @@ IssuedKeys issued_from(const json& entry) {
   keys.serial = entry.at("serial").get<std::string>();
   keys.expires_unix_s = entry.at("expires_unix_s").get<std::int64_t>();
   keys.revoked_unix_s = entry.at("revoked_unix_s").get<std::int64_t>();
+  keys.replaced_unix_s = entry.value("replaced_unix_s", std::int64_t{0});
   return keys;
 }
 
@@ -74,14 +76,13 @@ const IssuedKeys* KeyRegister::find(const std::string& name) const {
 }
 
 const IssuedKeys* KeyRegister::find_valid(const std::string& name, std::int64_t now_unix_s) const {
-  const auto found = std::ranges::find_if(all_, [&](const IssuedKeys& keys) {
-    return keys.name == name && keys.revoked_unix_s == 0 && keys.expires_unix_s >= now_unix_s;
-  });
+  const auto found = std::ranges::find_if(
+      all_, [&](const IssuedKeys& keys) { return keys.name == name && keys.counts_at(now_unix_s); });
   return found == all_.end() ? nullptr : &*found;
 }
 
 void KeyRegister::add(const CertificateInfo& issued) {
-  all_.push_back({issued.name, issued.use, issued.serial, issued.not_after_unix_s, 0});
+  all_.push_back({issued.name, issued.use, issued.serial, issued.not_after_unix_s});
 }
 
 Status KeyRegister::read() {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -17,7 +18,13 @@ struct IssuedKeys {
   KeyUse use = KeyUse::kWorker;
   std::string serial;
   std::int64_t expires_unix_s = 0;
-  std::int64_t revoked_unix_s = 0;  ///< 0: it is not
+  std::int64_t revoked_unix_s = 0;   ///< 0: it is not revoked
+  std::int64_t replaced_unix_s = 0;  ///< from then on another counts in its place; 0: it is not replaced
+
+  [[nodiscard]] std::int64_t end_unix_s() const {
+    return replaced_unix_s == 0 ? expires_unix_s : std::min(expires_unix_s, replaced_unix_s);
+  }
+  [[nodiscard]] bool counts_at(std::int64_t unix_s) const { return revoked_unix_s == 0 && end_unix_s() >= unix_s; }
 };
 
 /// The list of what was issued in an authority's directory, `issued.json`, and the directory's lock. The command line

@@ -26,25 +26,36 @@ std::string sign_statement(EVP_PKEY* key, std::string_view statement) {
   return signature;
 }
 
-std::string to_der(X509* certificate) { return der_of<i2d_X509>(certificate); }
-
-Result<UniqueX509> from_der(std::string_view der) {
-  set_up_openssl();
-  const unsigned char* at = as_unsigned(der);
-  UniqueX509 certificate(d2i_X509(nullptr, &at, static_cast<long>(der.size())));
-  if (certificate && at == as_unsigned(der) + der.size()) return certificate;
-  static_cast<void>(take_openssl_error());
-  return fail(Errc::kNotAllowed, Op::kVerify, "what should be the certificate of its signing key is none");
+std::string to_der(X509* certificate, const Between& between) {
+  std::string der = der_of<i2d_X509>(certificate);
+  for (X509* one : between) der += der_of<i2d_X509>(one);
+  return der;
 }
 
-Result<CertificateInfo> check_statement(std::string_view statement, std::string_view signature, X509* certificate,
-                                        X509* authority, std::int64_t now_unix_s) {
-  const Status issued = check_issued(certificate, authority, now_unix_s);
-  if (!issued.has_value()) {
-    return fail(issued.error().code == Errc::kTimedOut ? Errc::kTimedOut : Errc::kNotAllowed, Op::kVerify,
-                "the certificate of its signing key: " + issued.error().detail);
+Result<std::vector<UniqueX509>> from_der(std::string_view der) {
+  set_up_openssl();
+  std::vector<UniqueX509> certificates;
+  const unsigned char* at = as_unsigned(der);
+  const unsigned char* const end = at + der.size();
+  do {
+    UniqueX509 certificate(d2i_X509(nullptr, &at, end - at));
+    if (!certificate || certificates.size() == kSentCertificatesMax) {
+      static_cast<void>(take_openssl_error());
+      return fail(Errc::kNotAllowed, Op::kVerify, "what should be the certificate of its signing key is none");
+    }
+    certificates.push_back(std::move(certificate));
+  } while (at != end);
+  return certificates;
+}
+
+Result<Vouched> check_statement(std::string_view statement, std::string_view signature, X509* certificate,
+                                const Between& between, X509* authority, std::int64_t unix_s) {
+  Result<Vouched> vouched = check_chain(certificate, between, authority, unix_s);
+  if (!vouched.has_value()) {
+    return fail(vouched.error().code == Errc::kTimedOut ? Errc::kTimedOut : Errc::kNotAllowed, Op::kVerify,
+                "the certificate of its signing key: " + vouched.error().detail);
   }
-  WC_ASSIGN(CertificateInfo info, read_certificate(certificate));
+  const CertificateInfo& info = vouched->info;
   if (info.use != KeyUse::kSigning) {
     return fail(Errc::kNotAllowed, Op::kVerify,
                 fmt::format("it is signed by the key of {} {}, which is not for signing manifests", to_string(info.use),
@@ -56,7 +67,7 @@ Result<CertificateInfo> check_statement(std::string_view statement, std::string_
       EVP_DigestVerifyInit(context.get(), nullptr, nullptr, nullptr, X509_get0_pubkey(certificate)) == 1 &&
       EVP_DigestVerify(context.get(), as_unsigned(signature), signature.size(), as_unsigned(statement),
                        statement.size()) == 1;
-  if (matches) return info;
+  if (matches) return vouched;
   static_cast<void>(take_openssl_error());
   return fail(Errc::kNotAllowed, Op::kVerify, "its signature is not the origin's over what it says");
 }

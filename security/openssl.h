@@ -31,6 +31,7 @@ using UniqueCrl = std::unique_ptr<X509_CRL, OpensslFree<X509_CRL_free>>;
 using UniqueBio = std::unique_ptr<BIO, OpensslFree<BIO_free>>;
 using UniqueBignum = std::unique_ptr<BIGNUM, OpensslFree<BN_free>>;
 using UniqueAsn1Integer = std::unique_ptr<ASN1_INTEGER, OpensslFree<ASN1_INTEGER_free>>;
+using UniqueAsn1Enumerated = std::unique_ptr<ASN1_ENUMERATED, OpensslFree<ASN1_ENUMERATED_free>>;
 using UniqueAsn1Time = std::unique_ptr<ASN1_TIME, OpensslFree<ASN1_TIME_free>>;
 using UniqueGeneralNames = std::unique_ptr<GENERAL_NAMES, OpensslFree<GENERAL_NAMES_free>>;
 

@@ -10,28 +10,38 @@
 
 namespace weightcast {
 
-/// The certificates of a cluster that no longer count, signed by its authority (an X.509 revocation list in PEM).
-/// Whoever has the authority's certificate can check it, so it may come from anywhere. Empty by default.
+/// A certificate that has been ended.
+struct Revoked {
+  std::string serial;  ///< lower-case hexadecimal
+  /// From then on another one counts in its place, and what was signed before stays good. 0: revoked, so nothing that
+  /// was ever signed with it counts.
+  std::int64_t replaced_unix_s = 0;
+};
+
+/// The certificates of a cluster that no longer count, signed by its authority (X.509 revocation lists in PEM: one by
+/// each authority that counts, all with the same number). Whoever has an authority's certificate can check it, so it
+/// may come from anywhere. Empty by default.
 class Revocations {
  public:
   Revocations() = default;
 
-  /// Errors: kCorrupt (not such a list, or above kRevocationsBytesMax), kNotAllowed (not signed by this authority).
+  /// Errors: kCorrupt (not such a list, or above kRevocationsBytesMax), kNotAllowed (none is signed by this authority).
   [[nodiscard]] static Result<Revocations> parse(const std::string& text, X509* authority);
-  /// A signed list of these serials (lower-case hexadecimal). `number` grows with each list.
-  [[nodiscard]] static Revocations make(const std::vector<std::string>& serials, std::uint64_t number,
+  /// A signed list. `number` grows with each list.
+  [[nodiscard]] static Revocations make(const std::vector<Revoked>& revoked, std::uint64_t number,
                                         std::int64_t now_unix_s, X509* authority, EVP_PKEY* authority_key);
 
-  [[nodiscard]] bool contains(X509* certificate) const;
-  /// `serial` is lower-case hexadecimal.
-  [[nodiscard]] bool contains(const std::string& serial) const;
+  /// Whether what the certificate vouched for at `unix_s` does not count. `serial` is lower-case hexadecimal.
+  [[nodiscard]] bool contains(const std::string& serial, std::int64_t unix_s) const;
   /// Of two lists the one with the greater number counts. 0: the empty list.
   [[nodiscard]] std::uint64_t number() const { return number_; }
-  [[nodiscard]] std::string to_pem() const;
+  /// With the lists of other authorities that came with it.
+  [[nodiscard]] const std::string& to_pem() const { return text_; }
 
  private:
   UniqueCrl list_;
   std::uint64_t number_ = 0;
+  std::string text_;
 };
 
 }  // namespace weightcast

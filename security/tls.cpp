@@ -244,8 +244,8 @@ Status TlsSession::check_peer(X509* certificate, const Between& sent) {
       X509_check_purpose(certificate, X509_PURPOSE_SSL_SERVER, 0) != 1) {
     return refuse(Errc::kNotAllowed, "it is not for connections");
   }
-  revoked_ =
-      std::ranges::any_of(vouched->serials, [&](const std::string& s) { return context_->revocations_.contains(s); });
+  revoked_ = std::ranges::any_of(
+      vouched->serials, [&](const std::string& s) { return context_->revocations_.contains(s, unix_now_s()); });
   if (revoked_) return refuse(Errc::kNotAllowed, info.name + " is revoked");
   if (context_->pinned_ && info.use != KeyUse::kOrigin) {
     return refuse(Errc::kNotAllowed, fmt::format("{} is a worker, not the origin", info.name));

@@ -25,6 +25,8 @@ struct KeysFlags {
   std::uint32_t days = Authority::kDaysDefault;
   bool renew = false;
   bool json = false;
+  bool authority = false;
+  std::uint32_t overlap_days = 30;
   std::vector<std::string> addresses;
   std::uint32_t uses = 1;
   std::uint32_t minutes = 60;
@@ -53,7 +55,8 @@ Status issue(const KeysFlags& flags) {
 
 std::string_view state_of(const IssuedKeys& keys, std::int64_t now) {
   if (keys.revoked_unix_s != 0) return "revoked";
-  if (keys.expires_unix_s < now) return "expired";
+  if (keys.end_unix_s() < now) return "expired";
+  if (keys.replaced_unix_s != 0) return "replaced";
   return keys.expires_unix_s - now <= kExpiryWarning_s ? "expires soon" : "valid";
 }
 
@@ -66,17 +69,26 @@ Status list(const KeysFlags& flags) {
       entries.push_back({{"name", keys.name},
                          {"use", std::string(to_string(keys.use))},
                          {"serial", keys.serial},
-                         {"expires_unix_s", keys.expires_unix_s},
+                         {"expires_unix_s", keys.end_unix_s()},
                          {"state", std::string(state_of(keys, now))}});
     }
-    fmt::print("{}\n", json_text({{"cluster", authority.cluster()}, {"keys", std::move(entries)}}));
+    nlohmann::json authorities = nlohmann::json::array();
+    for (const auto& [cluster, until] : authority.authorities()) {
+      authorities.push_back({{"cluster", cluster}, {"until_unix_s", until}});
+    }
+    fmt::print("{}\n", json_text({{"cluster", authority.cluster()},
+                                  {"authorities", std::move(authorities)},
+                                  {"keys", std::move(entries)}}));
     return {};
   }
   std::size_t width = 4;
   for (const IssuedKeys& keys : authority.issued()) width = std::max(width, keys.name.size());
-  fmt::print("cluster {}\n{:<{}}  {:<8} {:<20}  {}\n", authority.cluster(), "name", width, "for", "expires", "state");
+  for (const auto& [cluster, until] : authority.authorities()) {
+    fmt::print("cluster {}  its authority counts until {}\n", cluster, date_of(until));
+  }
+  fmt::print("{:<{}}  {:<8} {:<20}  {}\n", "name", width, "for", "expires", "state");
   for (const IssuedKeys& keys : authority.issued()) {
-    fmt::print("{:<{}}  {:<8} {:<20}  {}\n", keys.name, width, to_string(keys.use), date_of(keys.expires_unix_s),
+    fmt::print("{:<{}}  {:<8} {:<20}  {}\n", keys.name, width, to_string(keys.use), date_of(keys.end_unix_s()),
                state_of(keys, now));
   }
   return {};
@@ -146,6 +158,23 @@ Status enroll_here(const KeysFlags& flags) {
   return {};
 }
 
+Status rotate(const KeysFlags& flags) {
+  const std::int64_t now = unix_now_s();
+  WC_ASSIGN(Authority authority, Authority::open(flags.directory, now));
+  WC_ASSIGN(const std::filesystem::path path, flags.authority ? authority.rotate_authority(flags.overlap_days, now)
+                                                              : authority.rotate_signing(flags.overlap_days, now));
+  fmt::print("{}: start the origin again with it\n", path.native());
+  const std::string until = date_of(now + std::int64_t{flags.overlap_days} * kDay_s);
+  if (flags.authority) {
+    fmt::print(
+        "until {} keys of the authority before count, too; for each worker: weightcast keys issue NAME --renew\n",
+        until);
+  } else {
+    fmt::print("until {} what the signing key before has signed counts, too\n", until);
+  }
+  return {};
+}
+
 }  // namespace
 
 void add_keys_command(const Commands& commands) {
@@ -212,6 +241,12 @@ void add_keys_command(const Commands& commands) {
   enroll_command->add_option("--token-file", flags->token_file, "Read the token from this file, of mode 600");
   enroll_command->callback(
       [flags, selected = &commands.selected] { *selected = [flags] { return enroll_here(*flags); }; });
+
+  CLI::App* rotate_command = add("rotate", "Make another signing key for the origin, or another authority", rotate);
+  rotate_command->add_flag("--authority", flags->authority, "Another authority, which makes the keys from then on");
+  rotate_command->add_option("--overlap", flags->overlap_days, "Days for which the one before still counts")
+      ->check(CLI::Range(std::uint32_t{1}, Authority::kDaysMax))
+      ->capture_default_str();
 
   add_name(add("revoke", "End the keys of a node before they expire", revoke), "The node's name");
 }

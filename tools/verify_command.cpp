@@ -31,7 +31,7 @@ Status verify(const VerifyFlags& flags) {
             newest_revocations(files, {keys_file.parent_path(), state}, keys.authority.get()));
   const unsigned threads = std::max(1u, std::thread::hardware_concurrency());
   for (const std::filesystem::path& path : versions) {
-    WC_ASSIGN(const ProvenVersion proven, verify_version(files, path, keys.authority.get(), revocations, threads));
+    WC_ASSIGN(const ProvenVersion proven, verify_version(files, path, keys, revocations, threads));
     const Manifest& manifest = proven.manifest;
     fmt::print(
         "{}: proven\n"

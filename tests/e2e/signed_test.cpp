@@ -160,7 +160,7 @@ class StolenKey final : public ManifestSigner {
  public:
   explicit StolenKey(const NodeKeys& keys)
       : key_((static_cast<void>(EVP_PKEY_up_ref(keys.key.get())), keys.key.get())),
-        certificate_(to_der(keys.certificate.get())) {}
+        certificate_(to_der(keys.certificate.get(), {})) {}
   [[nodiscard]] ManifestSignature sign(std::string_view statement) const override {
     return {sign_statement(key_.get(), statement), certificate_};
   }

@@ -74,6 +74,43 @@ TEST_F(Trust, AFleetWithKeysPublishesRelaysAndPatches) {
   EXPECT_GE(relayed, 1u);
 }
 
+// With the commands, in the order in which a person gives them.
+TEST_F(Trust, AnotherSigningKeyAndAnotherAuthorityComeWithoutNewKeysForEverybody) {
+  const auto rotate = [&](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), {"keys", "rotate", "--dir", keys.directory(), "--overlap", "7"});
+    const Ran ran = cluster.run(flags);
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    EXPECT_THAT(ran.out, HasSubstr("origin.pem"));
+    EXPECT_EQ(cluster.end("origin", SIGTERM), 0);
+    cluster.restart("origin");
+  };
+  const auto publish = [&](std::uint64_t version, const std::string& waits_for) {
+    const std::string source =
+        write_snapshot(cluster.temp().file(std::to_string(version)), kBytes, static_cast<unsigned>(version));
+    const Ran ran = cluster.publish(source, version, {"--wait", waits_for, "--timeout", "60"});
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    return source;
+  };
+  cluster.start_origin({"--topology", "chain"});
+  cluster.start_worker("a");
+  publish(1, "1");
+  rotate({});
+  publish(2, "1");
+  rotate({"--authority"});
+  cluster.start_worker("b");  // with keys of the new authority
+  const std::string source = publish(3, "1");
+  for (const char* name : {"a", "b"}) {
+    EXPECT_TRUE(cluster.holds(name, source)) << name << cluster.log(name);
+    const Ran proof = cluster.run({"verify", cluster.state(name), "--keys", keys.file_of("a")});
+    EXPECT_EQ(proof.status, 0) << proof.err;
+  }
+  static_cast<void>(keys.issue("a", 365, true));
+  EXPECT_EQ(cluster.end("a", SIGTERM), 0);
+  cluster.restart("a");
+  EXPECT_EQ(cluster.version("a"), 3u) << "what it has, it keeps under its new keys";
+  EXPECT_TRUE(cluster.holds("a", publish(4, "1")));
+}
+
 TEST_F(Trust, AWorkerOfAnotherClusterDoesNotGetIn) {
   const ClusterKeys other;
   cluster.start_origin();

@@ -214,16 +214,18 @@ TEST(Certificate, AnAuthorityNamesItsOwnKey) {
 TEST(Revocations, NameWhatNoLongerCounts) {
   const Keyed authority = make_authority();
   const Keyed out = issue(authority, KeyUse::kWorker, "out"), in = issue(authority, KeyUse::kWorker, "in");
-  const std::string serial = read_certificate(out.certificate.get())->serial;
-  const Revocations made = Revocations::make({serial}, 7, kNow_s, authority.certificate.get(), authority.key.get());
+  const std::string serial = read_certificate(out.certificate.get())->serial, replaced = "7f01";
+  const Revocations made = Revocations::make({{serial}, {replaced, kNow_s + kDay_s}}, 7, kNow_s,
+                                             authority.certificate.get(), authority.key.get());
   const auto parsed = Revocations::parse(made.to_pem(), authority.certificate.get());
   ASSERT_TRUE(parsed.has_value()) << parsed.error().message();
   EXPECT_EQ(parsed->number(), 7u);
-  EXPECT_TRUE(parsed->contains(out.certificate.get()));
-  EXPECT_TRUE(parsed->contains(serial));
-  EXPECT_FALSE(parsed->contains(read_certificate(in.certificate.get())->serial));
-  EXPECT_FALSE(parsed->contains(in.certificate.get()));
-  EXPECT_FALSE(Revocations().contains(out.certificate.get()));
+  for (const std::int64_t at : {kNow_s - 9 * kDay_s, kNow_s, kNow_s + kDay_s})
+    EXPECT_TRUE(parsed->contains(serial, at));
+  EXPECT_FALSE(parsed->contains(replaced, kNow_s + kDay_s - 1));
+  EXPECT_TRUE(parsed->contains(replaced, kNow_s + kDay_s));
+  EXPECT_FALSE(parsed->contains(read_certificate(in.certificate.get())->serial, kNow_s));
+  EXPECT_FALSE(Revocations().contains(serial, kNow_s));
   EXPECT_EQ(Revocations().number(), 0u);
 }
 
@@ -242,7 +244,7 @@ TEST(Revocations, OfAnotherAuthorityAreRefused) {
 TEST(Revocations, TruncatedAtAnyLineAreRefused) {
   const Keyed authority = make_authority();
   const std::string text =
-      Revocations::make({"1f"}, 1, kNow_s, authority.certificate.get(), authority.key.get()).to_pem();
+      Revocations::make({{"1f"}}, 1, kNow_s, authority.certificate.get(), authority.key.get()).to_pem();
   for (std::size_t cut = 0; cut + 1 < text.size(); cut += 7) {
     const auto parsed = Revocations::parse(text.substr(0, cut), authority.certificate.get());
     ASSERT_FALSE(parsed.has_value()) << cut;

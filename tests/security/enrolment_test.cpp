@@ -169,7 +169,7 @@ TEST_F(Enrolment, RevokingTheEnrolmentKeyEndsAllThatItMade) {
   cluster.revoke(kEnrolmentName);
   PosixFileSystem files;
   const auto list = Revocations::parse(*read_file(files, cluster.revoked_file(), kMiB), keys->authority.get());
-  EXPECT_TRUE(std::ranges::any_of(vouched->serials, [&](const std::string& s) { return list->contains(s); }));
+  EXPECT_TRUE(std::ranges::any_of(vouched->serials, [&](const std::string& s) { return list->contains(s, now); }));
   // The next token brings another key.
   const JoinToken next = token("w2");
   const Applicant other;
@@ -177,7 +177,7 @@ TEST_F(Enrolment, RevokingTheEnrolmentKeyEndsAllThatItMade) {
   ASSERT_TRUE(after.has_value()) << after.error().message();
   const auto fresh = other.keys_from(after->certificates, next, now);
   const auto good = check_chain(fresh->certificate.get(), fresh->issuers(), fresh->authority.get(), now);
-  EXPECT_TRUE(std::ranges::none_of(good->serials, [&](const std::string& s) { return list->contains(s); }));
+  EXPECT_TRUE(std::ranges::none_of(good->serials, [&](const std::string& s) { return list->contains(s, now); }));
 }
 
 TEST_F(Enrolment, ATokenIsBounded) {

@@ -17,11 +17,11 @@ struct ManifestSignatureTest : testing::Test {
   NodeKeys origin = cluster.origin();
   std::string signature = sign_statement(origin.signing_key.get(), kStatement);
 
-  Result<CertificateInfo> check(std::string_view statement, std::string_view bytes, X509* certificate,
-                                std::int64_t now_unix_s) const {
-    return check_statement(statement, bytes, certificate, origin.authority.get(), now_unix_s);
+  Result<Vouched> check(std::string_view statement, std::string_view bytes, X509* certificate,
+                        std::int64_t now_unix_s) const {
+    return check_statement(statement, bytes, certificate, {}, origin.authority.get(), now_unix_s);
   }
-  Result<CertificateInfo> check(std::string_view statement, std::string_view bytes) const {
+  Result<Vouched> check(std::string_view statement, std::string_view bytes) const {
     return check(statement, bytes, origin.signing_certificate.get(), cluster.now_unix_s);
   }
 };
@@ -31,7 +31,7 @@ TEST_F(ManifestSignatureTest, HoldsForWhatWasSignedAndNothingElse) {
   EXPECT_EQ(signature, sign_statement(origin.signing_key.get(), kStatement)) << "records are compared byte for byte";
   const auto checked = check(kStatement, signature);
   ASSERT_TRUE(checked.has_value()) << checked.error().message();
-  EXPECT_EQ(checked->use, KeyUse::kSigning);
+  EXPECT_EQ(checked->info.use, KeyUse::kSigning);
   EXPECT_EQ(check("version 8 is this", signature).error().code, Errc::kNotAllowed);
   EXPECT_EQ(check("", signature).error().code, Errc::kNotAllowed);
   for (std::size_t cut = 0; cut < signature.size(); ++cut) {
@@ -70,14 +70,21 @@ TEST_F(ManifestSignatureTest, CountsWhileItsCertificateDoes) {
 }
 
 TEST_F(ManifestSignatureTest, CertificateTravelsAsBytesAndAnythingElseIsNone) {
-  const std::string der = to_der(origin.signing_certificate.get());
+  const std::string der = to_der(origin.signing_certificate.get(), {});
   const auto read = from_der(der);
   ASSERT_TRUE(read.has_value());
-  EXPECT_TRUE(check(kStatement, signature, read->get(), cluster.now_unix_s).has_value());
+  EXPECT_TRUE(check(kStatement, signature, read->front().get(), cluster.now_unix_s).has_value());
   for (std::size_t cut = 0; cut < der.size(); ++cut) {
     EXPECT_EQ(from_der(std::string_view(der).substr(0, cut)).error().code, Errc::kNotAllowed) << cut;
   }
   EXPECT_FALSE(from_der(der + "x").has_value());
+  std::string many;
+  for (std::size_t i = 1; i <= kSentCertificatesMax; ++i) {
+    many += der;
+    ASSERT_TRUE(from_der(many).has_value());
+    EXPECT_EQ(from_der(many)->size(), i);
+  }
+  EXPECT_FALSE(from_der(many + der).has_value());
 }
 
 }  // namespace

@@ -66,8 +66,10 @@ void Node::close() {
 
 void Node::go_by(const Revocations& revoked) {
   tell_core(revoked);
+  const std::int64_t now_unix_s = unix_now_s();
   driver_->refuse_peers([&](const PeerIdentity& peer) {
-    return std::ranges::any_of(peer.serials, [&](const std::string& serial) { return revoked.contains(serial); });
+    return std::ranges::any_of(peer.serials,
+                               [&](const std::string& serial) { return revoked.contains(serial, now_unix_s); });
   });
 }
 

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <span>
+#include <utility>
+
 #include "security/manifest_signature.h"
 
 namespace weightcast {
@@ -17,31 +20,35 @@ SigningKey::SigningKey(const NodeKeys& keys)
         WC_CHECK(keys.signing_key && EVP_PKEY_up_ref(keys.signing_key.get()) == 1);
         return UniqueKey(keys.signing_key.get());
       }()),
-      certificate_(to_der(keys.signing_certificate.get())) {}
+      certificates_(to_der(keys.signing_certificate.get(), keys.issuers())) {}
 
 ManifestSignature SigningKey::sign(std::string_view statement) const {
-  return {sign_statement(key_.get(), statement), certificate_};
+  return {sign_statement(key_.get(), statement), certificates_};
 }
 
-Result<CertificateInfo> check_manifest(const Manifest& manifest, X509* authority, const Revocations& revocations,
-                                       std::int64_t now_unix_s) {
+Result<CertificateInfo> check_manifest(const Manifest& manifest, const NodeKeys& keys, const Revocations& revocations,
+                                       std::int64_t unix_s) {
   const auto refuse = [&](std::string_view why) {
     return about(to_string(manifest.id()), fail(Errc::kNotAllowed, Op::kVerify, std::string(why)));
   };
   if (manifest.signature.bytes.empty()) return refuse("it is not signed; does the origin have keys?");
   if (manifest.signature.certificate.size() > kCertificateBytesMax) return refuse("its certificate is too long");
-  Result<UniqueX509> certificate = from_der(manifest.signature.certificate);
-  if (!certificate.has_value()) return about(to_string(manifest.id()), certificate.error());
-  Result<CertificateInfo> info =
-      check_statement(signed_statement(manifest), manifest.signature.bytes, certificate->get(), authority, now_unix_s);
-  if (!info.has_value()) return about(to_string(manifest.id()), info.error());
-  if (revocations.contains(info->serial)) return refuse("the key that signed it is revoked");
-  return info;
+  const auto certificates = from_der(manifest.signature.certificate);
+  if (!certificates.has_value()) return about(to_string(manifest.id()), certificates.error());
+  Between between = keys.issuers();
+  for (const UniqueX509& sent : std::span(*certificates).subspan(1)) between.push_back(sent.get());
+  Result<Vouched> vouched = check_statement(signed_statement(manifest), manifest.signature.bytes,
+                                            certificates->front().get(), between, keys.authority.get(), unix_s);
+  if (!vouched.has_value()) return about(to_string(manifest.id()), vouched.error());
+  for (const std::string& serial : vouched->serials) {
+    if (revocations.contains(serial, unix_s)) return refuse("the key that signed it is revoked, or has been replaced");
+  }
+  return std::move(vouched->info);
 }
 
 Status ClusterTrust::check(const Manifest& manifest) const {
   const std::int64_t now = unix_now_s();
-  WC_TRY(check_manifest(manifest, tls_->keys().authority.get(), tls_->revocations(), now));
+  WC_TRY(check_manifest(manifest, tls_->keys(), tls_->revocations(), now));
   const std::int64_t age_s = now - published_unix_s(manifest);
   if (options_.age_max == Duration::zero() || double(age_s) <= to_seconds(options_.age_max)) return {};
   return fail(Errc::kTimedOut, Op::kVerify,
@@ -50,7 +57,7 @@ Status ClusterTrust::check(const Manifest& manifest) const {
 }
 
 Status ClusterTrust::check_stored(const Manifest& manifest) const {
-  WC_TRY(check_manifest(manifest, tls_->keys().authority.get(), tls_->revocations(), published_unix_s(manifest)));
+  WC_TRY(check_manifest(manifest, tls_->keys(), tls_->revocations(), published_unix_s(manifest)));
   return {};
 }
 

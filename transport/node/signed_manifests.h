@@ -18,7 +18,7 @@ class SigningKey final : public ManifestSigner {
 
  private:
   const UniqueKey key_;
-  const std::string certificate_;  // DER
+  const std::string certificates_;  // DER: its own, and those between it and the authority
 };
 
 /// What a worker demands of versions beyond their signatures.
@@ -39,9 +39,9 @@ class ClusterTrust final : public ManifestTrust {
   const TrustOptions options_;
 };
 
-/// Who signed `manifest`, if `authority` has issued the certificate that comes with it, `revocations` does not name it,
-/// and it counted at `now_unix_s`. Errors: those of ManifestTrust::check().
-[[nodiscard]] Result<CertificateInfo> check_manifest(const Manifest& manifest, X509* authority,
-                                                     const Revocations& revocations, std::int64_t now_unix_s);
+/// Who signed `manifest`, if the authority of `keys` vouches for the certificate that comes with it, `revocations` does
+/// not end it, and it counted at `unix_s`. Errors: those of ManifestTrust::check().
+[[nodiscard]] Result<CertificateInfo> check_manifest(const Manifest& manifest, const NodeKeys& keys,
+                                                     const Revocations& revocations, std::int64_t unix_s);
 
 }  // namespace weightcast

@@ -44,7 +44,7 @@ Result<ContentDigest> root_of(VersionFiles& files, const HashTree& tree, unsigne
 
 }  // namespace
 
-Result<ProvenVersion> verify_version(FileSystem& files, const fs::path& version, X509* authority,
+Result<ProvenVersion> verify_version(FileSystem& files, const fs::path& version, const NodeKeys& keys,
                                      const Revocations& revocations, unsigned threads) {
   const auto named = StoreLayout::named(version.filename().native());
   if (!named || named->payload.is_encoded() || version.parent_path().filename() != kVersions) {
@@ -60,7 +60,7 @@ Result<ProvenVersion> verify_version(FileSystem& files, const fs::path& version,
   }
   ProvenVersion proven{std::move(record->manifest), {}};
   const Manifest& manifest = proven.manifest;
-  Result<CertificateInfo> signer = check_manifest(manifest, authority, revocations, manifest.published_unix_ms / 1000);
+  Result<CertificateInfo> signer = check_manifest(manifest, keys, revocations, manifest.published_unix_ms / 1000);
   if (!signer.has_value()) return about(path.native(), signer.error());
   proven.signer = std::move(*signer);
 

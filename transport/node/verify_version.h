@@ -17,14 +17,15 @@ struct ProvenVersion {
   CertificateInfo signer;  ///< the signing key's certificate
 };
 
-/// Proves that the directory of a complete version, DIR/versions/N, holds what an origin of the authority's cluster
+/// Proves that the directory of a complete version, DIR/versions/N, holds what an origin of the cluster of `keys`
 /// published under that number, byte for byte: by the signature over the manifest in its record, the certificate that
 /// came with it, and the SHA-256 of every byte of its files. `threads` hash. Nobody without the origin's signing key
 /// can make another version pass, whatever he writes below DIR. Blocks. Errors: kNotAllowed (the signature, or who
 /// signed it), kTimedOut (its certificate did not count when the version was published), kCorrupt (the bytes, or the
 /// record), kNotFound (no such version, or no record of it), kIo.
 [[nodiscard]] Result<ProvenVersion> verify_version(FileSystem& files, const std::filesystem::path& version,
-                                                   X509* authority, const Revocations& revocations, unsigned threads);
+                                                   const NodeKeys& keys, const Revocations& revocations,
+                                                   unsigned threads);
 
 /// The directories of the complete versions of a state directory, oldest first; `path` itself if it is one of a
 /// version. Errors: kNotFound (it is neither, or holds no version).

@@ -48,7 +48,7 @@ struct RevocationFileTest : ::testing::Test {
     return made;
   }
   [[nodiscard]] bool counts_as_revoked(const std::string& name) const {
-    return tls->revocations().contains(keys.read(keys.file_of(name)).info.serial);
+    return tls->revocations().contains(keys.read(keys.file_of(name)).info.serial, keys.now_unix_s);
   }
 };
 

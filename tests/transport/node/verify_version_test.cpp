@@ -38,12 +38,10 @@ class VerifyVersionTest : public OneStore {
     ManifestAuthor{RunId{0xa}, signer_}.sign(p.manifest);
   }
 
-  [[nodiscard]] Result<ProvenVersion> verify(std::uint64_t version) const {
-    return verify(version, keys_.authority.get(), {});
-  }
-  [[nodiscard]] Result<ProvenVersion> verify(std::uint64_t version, X509* authority,
+  [[nodiscard]] Result<ProvenVersion> verify(std::uint64_t version) const { return verify(version, keys_, {}); }
+  [[nodiscard]] Result<ProvenVersion> verify(std::uint64_t version, const NodeKeys& keys,
                                              const Revocations& revocations) const {
-    return verify_version(real_files(), layout().complete(Version{version}), authority, revocations, 2);
+    return verify_version(real_files(), layout().complete(Version{version}), keys, revocations, 2);
   }
   [[nodiscard]] std::string error(std::uint64_t version) const {
     const auto verified = verify(version);
@@ -130,15 +128,15 @@ TEST_F(VerifyVersionTest, FindsARecordThatWasMadeToFit) {
 TEST_F(VerifyVersionTest, BelievesOneClusterAloneAndNoRevokedKey) {
   const ClusterKeys others;
   const NodeKeys stranger = others.origin();
-  const auto of_others = verify(1, stranger.authority.get(), {});
+  const auto of_others = verify(1, stranger, {});
   EXPECT_EQ(of_others.error().code, Errc::kNotAllowed);
   EXPECT_THAT(of_others.error().detail, HasSubstr("another cluster's"));
 
   const auto signer = read_certificate(keys_.signing_certificate.get());
   const PemContents authority = cluster_.authority();
-  const Revocations revoked =
-      Revocations::make({signer->serial}, 1, cluster_.now_unix_s, keys_.authority.get(), authority.keys.front().get());
-  EXPECT_THAT(verify(1, keys_.authority.get(), revoked).error().detail, HasSubstr("is revoked"));
+  const Revocations revoked = Revocations::make({{signer->serial}}, 1, cluster_.now_unix_s, keys_.authority.get(),
+                                                authority.keys.front().get());
+  EXPECT_THAT(verify(1, keys_, revoked).error().detail, HasSubstr("is revoked"));
 
   rewrite(1, [](Manifest& m) { m.signature = {}; });
   EXPECT_THAT(error(1), HasSubstr("it is not signed"));
@@ -161,7 +159,7 @@ TEST_F(VerifyVersionTest, FindsTheVersionsOfAStateDirectory) {
   EXPECT_EQ(*versions_below(real_files(), directory() / ""), *all);
   EXPECT_EQ(*versions_below(real_files(), all->front()), std::vector{all->front()});
   EXPECT_EQ(versions_below(real_files(), temp_.path()).error().code, Errc::kNotFound);
-  EXPECT_EQ(verify_version(real_files(), temp_.path(), keys_.authority.get(), {}, 1).error().code, Errc::kNotFound);
+  EXPECT_EQ(verify_version(real_files(), temp_.path(), keys_, {}, 1).error().code, Errc::kNotFound);
 }
 
 }  // namespace
