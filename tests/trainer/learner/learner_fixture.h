@@ -24,6 +24,7 @@ inline std::vector<Setting> tiny_run(const std::string& output_dir) {
           {"learning_rate", "1e-3"},
           {"sft_steps", "4"},
           {"sft_batch_size", "8"},
+          {"entropy_coeff", "0.01"},  // so that every step has a gradient, whatever the rewards
           {"total_training_steps", "6"}};
 }
 
