@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/nearest_name.h"
-#include "base/text.h"
+#include "model/json_fields.h"
 
 namespace weightcast {
 namespace {
@@ -29,81 +29,19 @@ constexpr std::int64_t kHeadDimMax = 4096;
 constexpr std::int64_t kExpertsMax = 4096;
 constexpr std::int64_t kPositionsMax = std::int64_t{1} << 31;
 constexpr std::int64_t kParametersMax = std::int64_t{1} << 46;
-constexpr std::size_t kShownBytesMax = 64;
+
+constexpr std::string_view kFile = "config.json";
 
 Error refuse(std::string why) { return fail(Errc::kInvalidArgument, Op::kParse, "config.json: " + std::move(why)); }
 Error unsupported(std::string why) { return fail(Errc::kUnsupported, Op::kParse, "config.json: " + std::move(why)); }
 
-std::string shown(const Json& value) {
-  return printable(cut_text(value.dump(-1, ' ', false, Json::error_handler_t::replace), kShownBytesMax));
-}
-
-/// Reads members of one object. A member that is absent or null has its default.
-class Fields {
- public:
-  Fields(const Json& json, std::string prefix) : json_(json), prefix_(std::move(prefix)) {}
-
-  [[nodiscard]] const Json* find(const char* name) const {
-    const auto found = json_.find(name);
-    return found == json_.end() || found->is_null() ? nullptr : &*found;
-  }
-  [[nodiscard]] bool has(const char* name) const { return find(name) != nullptr; }
-  [[nodiscard]] std::string label(const char* name) const { return prefix_ + name; }
-
-  Status read(const char* name, std::int64_t min, std::int64_t max, std::int64_t& value) const {
-    const Json* found = find(name);
-    if (found == nullptr) return {};
-    // A Python program may have computed a size as 1024.0.
-    const double number = found->is_number() ? found->get<double>() : std::nan("");
-    if (!(number >= static_cast<double>(min) && number <= static_cast<double>(max)) || number != std::floor(number)) {
-      return refuse(
-          fmt::format("'{}' is {}; it is a whole number from {} to {}", label(name), shown(*found), min, max));
-    }
-    value = found->is_number_integer() ? found->get<std::int64_t>() : static_cast<std::int64_t>(number);
-    return {};
-  }
-  Status require(const char* name, std::int64_t min, std::int64_t max, std::int64_t& value) const {
-    if (!json_.contains(name)) return refuse(fmt::format("'{}' is missing", label(name)));
-    if (!has(name)) return refuse(fmt::format("'{}' is null", label(name)));
-    return read(name, min, max, value);
-  }
-  /// `min` is part of the range.
-  Status read(const char* name, double min, double max, double& value) const {
-    const Json* found = find(name);
-    if (found == nullptr) return {};
-    if (!found->is_number() || !(found->get<double>() >= min && found->get<double>() <= max)) {
-      return refuse(fmt::format("'{}' is {}; it is a number from {} to {}", label(name), shown(*found), min, max));
-    }
-    value = found->get<double>();
-    return {};
-  }
-  Status read(const char* name, bool& value) const {
-    const Json* found = find(name);
-    if (found == nullptr) return {};
-    if (!found->is_boolean()) return refuse(fmt::format("'{}' is {}, not true or false", label(name), shown(*found)));
-    value = found->get<bool>();
-    return {};
-  }
-  Status read(const char* name, std::string& value) const {
-    const Json* found = find(name);
-    if (found == nullptr) return {};
-    if (!found->is_string()) return refuse(fmt::format("'{}' is {}, not a text", label(name), shown(*found)));
-    value = found->get<std::string>();
-    return {};
-  }
-
- private:
-  const Json& json_;
-  std::string prefix_;
-};
-
-Result<Architecture> read_architecture(const Fields& fields) {
+Result<Architecture> read_architecture(const JsonFields& fields) {
   const Json* names = fields.find("architectures");
   if (names == nullptr) {
     return refuse(fmt::format("'architectures' is missing; it names one of {}", fmt::join(kArchitectures, ", ")));
   }
   if (!names->is_array() || names->size() != 1 || !names->front().is_string()) {
-    return refuse(fmt::format("'architectures' is {}; it is a list of one name", shown(*names)));
+    return refuse(fmt::format("'architectures' is {}; it is a list of one name", shown_json(*names)));
   }
   const std::string name = names->front().get<std::string>();
   const auto* found = std::find(kArchitectures.begin(), kArchitectures.end(), name);
@@ -121,14 +59,14 @@ double yarn_attention_factor(double factor, double mscale, double mscale_all_dim
 
 /// transformers 4 has "rope_theta" beside "rope_scaling", transformers 5 has both in "rope_parameters".
 Status read_rope(const Json& json, ModelConfig& config) {
-  const Fields top(json, "");
+  const JsonFields top(json, kFile);
   RopeConfig& rope = config.rope;
   WC_TRY(top.read("rope_theta", 1.0, 1e18, rope.theta));
   const char* member = top.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
   const Json* object = top.find(member);
   if (object == nullptr) return {};
-  if (!object->is_object()) return refuse(fmt::format("'{}' is {}, not an object", member, shown(*object)));
-  const Fields fields(*object, std::string(member) + ".");
+  if (!object->is_object()) return refuse(fmt::format("'{}' is {}, not an object", member, shown_json(*object)));
+  const JsonFields fields(*object, kFile, std::string(member) + ".");
   WC_TRY(fields.read("rope_theta", 1.0, 1e18, rope.theta));
   double partial = 1;
   WC_TRY(fields.read("partial_rotary_factor", 0.0, 1.0, partial));
@@ -181,21 +119,20 @@ Status read_rope(const Json& json, ModelConfig& config) {
 
 /// Members that change the computation in a way that this build does not know.
 Status refuse_unsupported(const Json& json) {
-  const Fields fields(json, "");
+  const JsonFields fields(json, kFile);
   std::string activation = "silu";
   WC_TRY(fields.read("hidden_act", activation));
   if (activation != "silu") {
-    return unsupported(
-        fmt::format("'hidden_act' is '{}', not 'silu'", printable(cut_text(activation, kShownBytesMax))));
+    return unsupported(fmt::format("'hidden_act' is {}, not \"silu\"", shown_json(activation)));
   }
   bool window = false;
   WC_TRY(fields.read("use_sliding_window", window));
   if (window) return unsupported("'use_sliding_window' is true; attention to a window is not supported");
   if (const Json* types = fields.find("layer_types"); types != nullptr) {
-    if (!types->is_array()) return refuse(fmt::format("'layer_types' is {}, not a list", shown(*types)));
+    if (!types->is_array()) return refuse(fmt::format("'layer_types' is {}, not a list", shown_json(*types)));
     for (const Json& type : *types) {
       if (type != "full_attention") {
-        return unsupported(fmt::format("'layer_types' has {}; only \"full_attention\" is supported", shown(type)));
+        return unsupported(fmt::format("'layer_types' has {}; only \"full_attention\" is supported", shown_json(type)));
       }
     }
   }
@@ -212,7 +149,7 @@ Status refuse_unsupported(const Json& json) {
 }
 
 Result<ExpertsConfig> read_experts(const Json& json, std::int64_t layers) {
-  const Fields fields(json, "");
+  const JsonFields fields(json, kFile);
   ExpertsConfig experts;
   WC_TRY(fields.require("num_experts", 1, kExpertsMax, experts.experts));
   WC_TRY(fields.require("num_experts_per_tok", 1, experts.experts, experts.experts_per_token));
@@ -220,10 +157,10 @@ Result<ExpertsConfig> read_experts(const Json& json, std::int64_t layers) {
   WC_TRY(fields.read("norm_topk_prob", experts.norm_topk_prob));
   WC_TRY(fields.read("decoder_sparse_step", 1, kLayersMax, experts.decoder_sparse_step));
   if (const Json* dense = fields.find("mlp_only_layers"); dense != nullptr) {
-    if (!dense->is_array()) return refuse(fmt::format("'mlp_only_layers' is {}, not a list", shown(*dense)));
+    if (!dense->is_array()) return refuse(fmt::format("'mlp_only_layers' is {}, not a list", shown_json(*dense)));
     for (const Json& layer : *dense) {
       if (!layer.is_number_integer() || layer.get<std::int64_t>() < 0 || layer.get<std::int64_t>() >= layers) {
-        return refuse(fmt::format("'mlp_only_layers' has {}; layers are 0 to {}", shown(layer), layers - 1));
+        return refuse(fmt::format("'mlp_only_layers' has {}; layers are 0 to {}", shown_json(layer), layers - 1));
       }
       experts.mlp_only_layers.push_back(layer.get<std::int64_t>());
     }
@@ -291,7 +228,7 @@ std::int64_t TensorSpec::elements() const {
 Result<ModelConfig> parse_model_config(std::string_view config_json) {
   const Json json = Json::parse(config_json, nullptr, false);
   if (!json.is_object()) return refuse("it is no JSON object");
-  const Fields fields(json, "");
+  const JsonFields fields(json, kFile);
   ModelConfig config;
   WC_ASSIGN(config.architecture, read_architecture(fields));
   WC_TRY(refuse_unsupported(json));

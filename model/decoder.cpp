@@ -2,8 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
+#include <optional>
 #include <unordered_map>
 
+#include "base/random.h"
 #include "model/attention.h"
 #include "model/layer_functions.h"
 #include "model/rope.h"
@@ -14,11 +18,40 @@ namespace {
 
 using torch::Tensor;
 
+/// The seed of what is left out; nothing where nothing is.
+using Dropout = std::optional<std::uint64_t>;
+
+/// One matrix's adapter.
+struct LowRank {
+  Tensor a;
+  Tensor b;
+  double scale = 1;
+  double dropout = 0;
+  std::uint64_t number = 0;  // of the matrix, so that each leaves out other elements
+};
+
+/// 1 / (1 - probability) with that probability, else 0.
+Tensor dropout_mask(const Tensor& like, double probability, std::uint64_t seed) {
+  at::Generator generator = at::globalContext().defaultGenerator(like.device()).clone();
+  generator.set_current_seed(seed);
+  return at::empty(like.sizes(), like.options()).bernoulli_(1 - probability, generator).div_(1 - probability);
+}
+
 struct Linear {
   Tensor weight;
   Tensor bias;  // undefined without one
+  std::optional<LowRank> adapter = std::nullopt;
 
-  [[nodiscard]] Tensor operator()(const Tensor& x) const { return at::linear(x, weight, bias); }
+  [[nodiscard]] Tensor operator()(const Tensor& x, const Dropout& dropout) const {
+    Tensor result = at::linear(x, weight, bias);
+    if (!adapter) return result;
+    Tensor input = x;
+    if (dropout && adapter->dropout > 0) {
+      Random random(*dropout + adapter->number);
+      input = x * dropout_mask(x, adapter->dropout, random.next());
+    }
+    return result + at::linear(at::linear(input, adapter->a), adapter->b) * adapter->scale;
+  }
 };
 
 struct FeedForward {
@@ -26,7 +59,9 @@ struct FeedForward {
   Linear up;
   Linear down;
 
-  [[nodiscard]] Tensor operator()(const Tensor& x) const { return down(swiglu(gate(x), up(x))); }
+  [[nodiscard]] Tensor operator()(const Tensor& x, const Dropout& dropout) const {
+    return down(swiglu(gate(x, dropout), up(x, dropout)), dropout);
+  }
 };
 
 struct Experts {
@@ -36,7 +71,7 @@ struct Experts {
   bool norm_topk_prob = false;
 
   /// `x` is [tokens, hidden].
-  [[nodiscard]] Tensor operator()(const Tensor& x) const;
+  [[nodiscard]] Tensor operator()(const Tensor& x, const Dropout& dropout) const;
 };
 
 struct Layer {
@@ -60,9 +95,9 @@ struct Heads {
   Tensor value;
 };
 
-Tensor Experts::operator()(const Tensor& x) const {
+Tensor Experts::operator()(const Tensor& x, const Dropout& dropout) const {
   const auto count = static_cast<std::int64_t>(experts.size());
-  const Tensor probabilities = at::softmax(router(x), -1, at::kFloat);
+  const Tensor probabilities = at::softmax(router(x, dropout), -1, at::kFloat);
   auto [weights, chosen] = probabilities.topk(experts_per_token, -1);
   if (norm_topk_prob) weights = weights / weights.sum(-1, true);
 
@@ -80,7 +115,7 @@ Tensor Experts::operator()(const Tensor& x) const {
   const std::vector<Tensor> inputs = reorder(x, order).split_with_sizes({tokens, static_cast<std::size_t>(count)}, 0);
   std::vector<Tensor> results;
   for (std::size_t i = 0; i < experts.size(); ++i) {
-    if (inputs[i].size(0) != 0) results.push_back(experts[i](inputs[i]));
+    if (inputs[i].size(0) != 0) results.push_back(experts[i](inputs[i], dropout));
   }
   const Tensor restored = restore(at::cat(results, 0), order).view({x.size(0), experts_per_token, x.size(1)});
   return (restored * weights.to(x.scalar_type()).unsqueeze(-1)).sum(1);
@@ -105,13 +140,18 @@ struct Decoder::Network {
   Tensor norm;
   std::vector<Layer> layers;
   Tensor frequencies;
+  std::optional<LoraConfig> adapter;
+  std::vector<Parameter> adapter_parameters;
+  Dropout dropout;
 
   Network(ModelConfig model, const DecoderOptions& chosen, std::vector<Parameter> tensors);
 
-  [[nodiscard]] Heads heads(const Layer& layer, const Tensor& x, const Rotation& rotation) const {
+  [[nodiscard]] Heads heads(const Layer& layer, const Tensor& x, const Rotation& rotation,
+                            const Dropout& left_out) const {
     const Tensor normal = rms_norm(x, layer.input_norm, config.rms_norm_eps);
-    Heads result{in_heads(layer.query(normal), config.head_dim), in_heads(layer.key(normal), config.head_dim),
-                 in_heads(layer.value(normal), config.head_dim)};
+    Heads result{in_heads(layer.query(normal, left_out), config.head_dim),
+                 in_heads(layer.key(normal, left_out), config.head_dim),
+                 in_heads(layer.value(normal, left_out), config.head_dim)};
     if (layer.query_norm.defined()) {
       result.query = rms_norm(result.query, layer.query_norm, config.rms_norm_eps);
       result.key = rms_norm(result.key, layer.key_norm, config.rms_norm_eps);
@@ -122,12 +162,16 @@ struct Decoder::Network {
   }
 
   /// The rest of a layer, after attention.
-  [[nodiscard]] Tensor finish_layer(const Layer& layer, const Tensor& x, const Tensor& attended) const {
-    const Tensor after_attention = x + layer.output(attended.flatten(-2, -1));
+  [[nodiscard]] Tensor finish_layer(const Layer& layer, const Tensor& x, const Tensor& attended,
+                                    const Dropout& left_out) const {
+    const Tensor after_attention = x + layer.output(attended.flatten(-2, -1), left_out);
     const Tensor normal = rms_norm(after_attention, layer.feed_forward_norm, config.rms_norm_eps);
-    if (!layer.experts) return after_attention + layer.dense(normal);
-    return after_attention + (*layer.experts)(normal.reshape({-1, normal.size(-1)})).view(normal.sizes());
+    if (!layer.experts) return after_attention + layer.dense(normal, left_out);
+    return after_attention + (*layer.experts)(normal.reshape({-1, normal.size(-1)}), left_out).view(normal.sizes());
   }
+
+  /// All matrices of layers, by their modules' names.
+  [[nodiscard]] std::unordered_map<std::string, std::pair<Layer*, Linear*>> modules();
 
   [[nodiscard]] Rotation rotation(const Tensor& positions) const {
     return rope_rotation(frequencies, config.rope.attention_factor, positions, options.dtype);
@@ -179,6 +223,31 @@ Decoder::Network::Network(ModelConfig model, const DecoderOptions& chosen, std::
   frequencies = rope_frequencies(config.rope, config.head_dim).to(options.device);
 }
 
+std::unordered_map<std::string, std::pair<Layer*, Linear*>> Decoder::Network::modules() {
+  std::unordered_map<std::string, std::pair<Layer*, Linear*>> result;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    Layer& layer = layers[i];
+    const std::string name = fmt::format("model.layers.{}.", i);
+    const auto add_feed_forward = [&](const std::string& module, FeedForward& block) {
+      result[module + ".gate_proj"] = {&layer, &block.gate};
+      result[module + ".up_proj"] = {&layer, &block.up};
+      result[module + ".down_proj"] = {&layer, &block.down};
+    };
+    result[name + "self_attn.q_proj"] = {&layer, &layer.query};
+    result[name + "self_attn.k_proj"] = {&layer, &layer.key};
+    result[name + "self_attn.v_proj"] = {&layer, &layer.value};
+    result[name + "self_attn.o_proj"] = {&layer, &layer.output};
+    if (!layer.experts) {
+      add_feed_forward(name + "mlp", layer.dense);
+      continue;
+    }
+    for (std::size_t j = 0; j < layer.experts->experts.size(); ++j) {
+      add_feed_forward(fmt::format("{}mlp.experts.{}", name, j), layer.experts->experts[j]);
+    }
+  }
+  return result;
+}
+
 Decoder::Decoder(std::unique_ptr<Network> network) : network_(std::move(network)) {}
 Decoder::Decoder(Decoder&&) noexcept = default;
 Decoder& Decoder::operator=(Decoder&&) noexcept = default;
@@ -190,7 +259,61 @@ const std::vector<Parameter>& Decoder::parameters() const { return network_->par
 Tensor Decoder::head() const { return network_->head; }
 
 void Decoder::set_requires_grad(bool requires_grad) {
-  for (const Parameter& parameter : network_->parameters) parameter.tensor.set_requires_grad(requires_grad);
+  for (const Parameter& parameter : trained_parameters()) parameter.tensor.set_requires_grad(requires_grad);
+}
+
+const std::vector<Parameter>& Decoder::trained_parameters() const {
+  return network_->adapter ? network_->adapter_parameters : network_->parameters;
+}
+
+const std::optional<LoraConfig>& Decoder::adapter() const { return network_->adapter; }
+const std::vector<Parameter>& Decoder::adapter_parameters() const { return network_->adapter_parameters; }
+void Decoder::set_dropout(std::optional<std::uint64_t> seed) { network_->dropout = seed; }
+
+Status Decoder::add_adapter(const LoraConfig& config, std::uint64_t seed) {
+  WC_TRY(check_lora_config(config));
+  Network& network = *network_;
+  if (network.adapter) {
+    return fail(Errc::kAlreadyExists, Op::kConfigure,
+                "the model has an adapter; write the merged model, and load that");
+  }
+  set_requires_grad(false);
+  const at::NoGradGuard no_gradients;
+  const at::Generator generator = at::detail::createCPUGenerator(seed);
+  const auto modules = network.modules();
+  std::uint64_t number = 0;
+  for (const LoraTarget& target : lora_targets(network.config, config)) {
+    // What kaiming_uniform_ with a = sqrt(5) comes to.
+    const double bound = 1 / std::sqrt(static_cast<double>(target.a.shape[1]));
+    const at::TensorOptions form(at::kFloat);
+    const Tensor a = at::empty(target.a.shape, form)
+                         .uniform_(-bound, bound, generator)
+                         .to(network.options.device, network.options.dtype);
+    const Tensor b = at::zeros(target.b.shape, form.device(network.options.device).dtype(network.options.dtype));
+    const auto [layer, linear] = modules.at(target.module);
+    linear->adapter = LowRank{a, b, config.scale(), config.dropout, number++};
+    layer->parameters.insert(layer->parameters.end(), {a, b});
+    network.adapter_parameters.push_back({target.a.name, a});
+    network.adapter_parameters.push_back({target.b.name, b});
+  }
+  network.adapter = config;
+  return {};
+}
+
+std::vector<Parameter> Decoder::merged_parameters() const {
+  std::vector<Parameter> result = network_->parameters;
+  if (!network_->adapter) return result;
+  const at::NoGradGuard no_gradients;
+  const auto modules = network_->modules();
+  for (Parameter& parameter : result) {
+    const std::string module = parameter.name.substr(0, parameter.name.rfind('.'));
+    const auto found = modules.find(module);
+    if (found == modules.end() || !found->second.second->adapter || !parameter.name.ends_with(".weight")) continue;
+    const LowRank& adapter = *found->second.second->adapter;
+    const Tensor change = at::matmul(adapter.b.to(at::kFloat), adapter.a.to(at::kFloat)) * adapter.scale;
+    parameter.tensor = (parameter.tensor.to(at::kFloat) + change).to(parameter.tensor.scalar_type());
+  }
+  return result;
 }
 
 namespace {
@@ -259,9 +382,10 @@ Tensor Decoder::hidden(const Tensor& ids, const Tensor& positions,
   Tensor x = at::embedding(network.embedding, ids);
   for (const Layer& layer : network.layers) {
     // The backward pass may run this after the decoder has moved; the network stays where it is.
-    const auto compute = [&network, &layer, rotation, sequences](const Tensor& input) {
-      const Heads heads = network.heads(layer, input, rotation);
-      return network.finish_layer(layer, input, packed_attention(heads.query, heads.key, heads.value, sequences));
+    const auto compute = [&network, &layer, rotation, sequences, left_out = network.dropout](const Tensor& input) {
+      const Heads heads = network.heads(layer, input, rotation, left_out);
+      return network.finish_layer(layer, input, packed_attention(heads.query, heads.key, heads.value, sequences),
+                                  left_out);
     };
     x = network.options.activation_checkpointing ? recomputed(compute, x, layer.parameters) : compute(x);
   }
@@ -335,12 +459,12 @@ Tensor Decoder::hidden_cached(const Tensor& ids, std::span<const std::int64_t> c
   Tensor x = at::embedding(network.embedding, ids);
   for (std::size_t i = 0; i < network.layers.size(); ++i) {
     const Layer& layer = network.layers[i];
-    const Heads heads = network.heads(layer, x, rotation);
+    const Heads heads = network.heads(layer, x, rotation, std::nullopt);
     cache.keys_[i].flatten(0, 1).index_copy_(0, places, heads.key.flatten(0, 1));
     cache.values_[i].flatten(0, 1).index_copy_(0, places, heads.value.flatten(0, 1));
     const Tensor attended =
         cached_attention(heads.query, cache.keys_[i].narrow(1, 0, seen), cache.values_[i].narrow(1, 0, seen), hidden);
-    x = network.finish_layer(layer, x, attended);
+    x = network.finish_layer(layer, x, attended, std::nullopt);
   }
   for (std::size_t row = 0; row < counts.size(); ++row) {
     WC_CHECK(counts[row] >= 0 && counts[row] <= n);

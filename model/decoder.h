@@ -4,12 +4,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
 #include "model/config.h"
+#include "model/lora_config.h"
 #include "model/model_files.h"
 
 namespace weightcast {
@@ -19,7 +21,7 @@ struct DecoderOptions {
   torch::ScalarType dtype = at::kFloat;
   torch::Device device = at::kCPU;
   /// Keep only each layer's input for the backward pass, and compute the layer again there: a third more work, and
-  /// memory for the activations of one layer instead of all.
+  /// memory for the activations of one layer instead of all. The decoder must then outlive the backward pass.
   bool activation_checkpointing = false;
 };
 
@@ -79,7 +81,23 @@ class Decoder {
 
   /// In the order of tensor_specs(). Writing to them changes the model. None requires gradients at first.
   [[nodiscard]] const std::vector<Parameter>& parameters() const;
+  /// What training changes: the adapter's matrices, or all parameters where there is no adapter.
+  [[nodiscard]] const std::vector<Parameter>& trained_parameters() const;
+  /// Of trained_parameters(); the others never do.
   void set_requires_grad(bool requires_grad);
+
+  /// Adds a low-rank adapter, which at first changes nothing: A is uniform as PEFT initialises it, B is 0. `seed`
+  /// determines A. Errors: those of check_lora_config(); kAlreadyExists (there is an adapter).
+  [[nodiscard]] Status add_adapter(const LoraConfig& config, std::uint64_t seed);
+  [[nodiscard]] const std::optional<LoraConfig>& adapter() const;
+  /// The adapter's matrices by PEFT's names: A and B for each of lora_targets(). Empty without an adapter.
+  [[nodiscard]] const std::vector<Parameter>& adapter_parameters() const;
+  /// parameters() with the adapter added to them: a plain model that computes the same. Matrices with an adapter are
+  /// new tensors, the others are shared.
+  [[nodiscard]] std::vector<Parameter> merged_parameters() const;
+  /// The adapter's dropout in hidden(): what it leaves out follows from `seed`, so a caller gives another one for each
+  /// pass. Without a seed, as at first, nothing is left out. hidden_cached() never leaves anything out.
+  void set_dropout(std::optional<std::uint64_t> seed);
 
   /// Hidden states after the last norm, [tokens, hidden_size], of sequences that lie one after the other.
   /// `ids` and `positions` are INT64 [tokens]; sequence i is the tokens from `sequence_starts[i]` to the next start.

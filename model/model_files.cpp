@@ -118,17 +118,14 @@ Status write_text(FileSystem& files, const std::filesystem::path& path, std::str
 
 }  // namespace
 
-Status check_tensors(const ModelConfig& config, std::span<const TensorInfo> tensors, std::string_view what) {
+Status check_tensors(std::span<const TensorSpec> specs, std::span<const TensorInfo> tensors, std::string_view what,
+                     std::string_view config) {
   std::unordered_map<std::string_view, const TensorInfo*> found;
   for (const TensorInfo& tensor : tensors) found.emplace(tensor.name, &tensor);
   Faults missing("missing");
   Faults extra("that the model does not have");
   Faults shape("of another shape");
   Faults dtype("of a dtype that is not F32, BF16 or F16");
-  std::vector<TensorSpec> specs = tensor_specs(config);
-  if (config.tie_word_embeddings && found.contains(kHead)) {
-    specs.push_back({std::string(kHead), specs.front().shape, TensorSpec::Kind::kMatrix});
-  }
   for (const TensorSpec& spec : specs) {
     const auto position = found.find(spec.name);
     if (position == found.end()) {
@@ -138,8 +135,8 @@ Status check_tensors(const ModelConfig& config, std::span<const TensorInfo> tens
     const TensorInfo& tensor = *position->second;
     found.erase(position);
     if (!is_shape(tensor.shape, spec.shape)) {
-      shape.add(fmt::format("{} is [{}], config.json makes it [{}]", quoted_name(spec.name),
-                            fmt::join(tensor.shape, ", "), fmt::join(spec.shape, ", ")));
+      shape.add(fmt::format("{} is [{}], {} makes it [{}]", quoted_name(spec.name), fmt::join(tensor.shape, ", "),
+                            config, fmt::join(spec.shape, ", ")));
     }
     if (tensor.dtype != "F32" && tensor.dtype != "BF16" && tensor.dtype != "F16") {
       dtype.add(fmt::format("{} is {}", quoted_name(spec.name), printable(cut_text(tensor.dtype, 32))));
@@ -152,8 +149,17 @@ Status check_tensors(const ModelConfig& config, std::span<const TensorInfo> tens
   for (const Faults* faults : {&missing, &extra, &shape, &dtype}) faults->describe(parts);
   if (parts.empty()) return {};
   return fail(Errc::kInvalidArgument, Op::kVerify,
-              fmt::format("{}: the weights do not fit config.json: {} tensors are {}", printable(what), tensors.size(),
+              fmt::format("{}: the weights do not fit {}: {} tensors are {}", printable(what), config, tensors.size(),
                           fmt::join(parts, ", ")));
+}
+
+Status check_tensors(const ModelConfig& config, std::span<const TensorInfo> tensors, std::string_view what) {
+  std::vector<TensorSpec> specs = tensor_specs(config);
+  const auto is_head = [](const TensorInfo& tensor) { return tensor.name == kHead; };
+  if (config.tie_word_embeddings && std::any_of(tensors.begin(), tensors.end(), is_head)) {
+    specs.push_back({std::string(kHead), specs.front().shape, TensorSpec::Kind::kMatrix});
+  }
+  return check_tensors(specs, tensors, what, "config.json");
 }
 
 Result<ModelFiles> ModelFiles::open(FileSystem& files, const std::filesystem::path& directory) {
@@ -184,15 +190,16 @@ Status write_model_like(FileSystem& files, const SnapshotSource& source, const s
 
 Status write_new_model(FileSystem& files, const std::filesystem::path& directory, std::span<const TensorInfo> tensors,
                        const TensorBytes& bytes_of, const std::map<std::string, std::string>& sidecars,
-                       std::uint64_t shard_bytes_max) {
+                       std::uint64_t shard_bytes_max, std::string_view stem) {
   NewDirectory target(files, directory);
   WC_TRY(target.create());
   const std::vector<std::vector<std::size_t>> shards = divide_into_shards(tensors, shard_bytes_max);
   nlohmann::json weight_map = nlohmann::json::object();
   std::uint64_t total_bytes = 0;
   for (std::size_t i = 0; i < shards.size(); ++i) {
-    const std::string name = shards.size() == 1 ? "model.safetensors"
-                                                : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
+    const std::string name = shards.size() == 1
+                                 ? fmt::format("{}.safetensors", stem)
+                                 : fmt::format("{}-{:05}-of-{:05}.safetensors", stem, i + 1, shards.size());
     WC_TRY(write_new_file(files, target.temporary() / name,
                           [&](FileWriter& out) { return write_shard(out, tensors, shards[i], bytes_of); }));
     for (const std::size_t member : shards[i]) {
@@ -202,7 +209,8 @@ Status write_new_model(FileSystem& files, const std::filesystem::path& directory
   }
   if (shards.size() > 1) {
     const nlohmann::json index{{"metadata", {{"total_size", total_bytes}}}, {"weight_map", weight_map}};
-    WC_TRY(write_text(files, target.temporary() / "model.safetensors.index.json", json_text(index, 2) + "\n"));
+    const std::string name = fmt::format("{}.safetensors.index.json", stem);
+    WC_TRY(write_text(files, target.temporary() / name, json_text(index, 2) + "\n"));
   }
   for (const auto& [name, text] : sidecars) {
     WC_TRY(check_file_name(name));

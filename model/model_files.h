@@ -15,9 +15,13 @@
 
 namespace weightcast {
 
-/// Checks that `tensors` are those of the model, in a dtype that models are computed from (F32, BF16, F16). A tied head
-/// may be there or not. `what` names the weights in errors.
-/// Errors: kInvalidArgument, which counts and names what is missing, extra, or of another shape or dtype.
+/// Checks that `tensors` are `specs`, in a dtype that models are computed from (F32, BF16, F16). `what` names the
+/// weights in errors, `config` the file that says what they should be. Errors: kInvalidArgument, which counts and names
+/// what is missing, extra, or of another shape or dtype.
+[[nodiscard]] Status check_tensors(std::span<const TensorSpec> specs, std::span<const TensorInfo> tensors,
+                                   std::string_view what, std::string_view config);
+
+/// The same for a whole model. A tied head may be there or not.
 [[nodiscard]] Status check_tensors(const ModelConfig& config, std::span<const TensorInfo> tensors,
                                    std::string_view what);
 
@@ -51,6 +55,6 @@ inline constexpr std::uint64_t kShardBytesMax = 5'000'000'000;
 [[nodiscard]] Status write_new_model(FileSystem& files, const std::filesystem::path& directory,
                                      std::span<const TensorInfo> tensors, const TensorBytes& bytes_of,
                                      const std::map<std::string, std::string>& sidecars,
-                                     std::uint64_t shard_bytes_max = kShardBytesMax);
+                                     std::uint64_t shard_bytes_max = kShardBytesMax, std::string_view stem = "model");
 
 }  // namespace weightcast

@@ -80,7 +80,7 @@ Status write_weights_like(FileSystem& files, const SnapshotSource& source, const
 
 Status write_new_weights(FileSystem& files, const std::filesystem::path& directory,
                          std::span<const Parameter> parameters, const std::map<std::string, std::string>& sidecars,
-                         std::uint64_t shard_bytes_max) {
+                         std::uint64_t shard_bytes_max, std::string_view stem) {
   std::vector<TensorInfo> tensors;
   for (const Parameter& parameter : parameters) {
     TensorInfo info;
@@ -92,7 +92,7 @@ Status write_new_weights(FileSystem& files, const std::filesystem::path& directo
   }
   ParameterBytes bytes(parameters);
   return write_new_model(
-      files, directory, tensors, [&](const TensorInfo& info) { return bytes(info); }, sidecars, shard_bytes_max);
+      files, directory, tensors, [&](const TensorInfo& info) { return bytes(info); }, sidecars, shard_bytes_max, stem);
 }
 
 }  // namespace weightcast

@@ -31,6 +31,6 @@ namespace weightcast {
 [[nodiscard]] Status write_new_weights(FileSystem& files, const std::filesystem::path& directory,
                                        std::span<const Parameter> parameters,
                                        const std::map<std::string, std::string>& sidecars,
-                                       std::uint64_t shard_bytes_max = kShardBytesMax);
+                                       std::uint64_t shard_bytes_max = kShardBytesMax, std::string_view stem = "model");
 
 }  // namespace weightcast

@@ -112,7 +112,7 @@ TEST(ModelConfig, RefusesWhatItDoesNotCompute) {
     json[name] = value;
     return json;
   };
-  expect_refused(with("hidden_act", "gelu"), Errc::kUnsupported, "'hidden_act' is 'gelu'");
+  expect_refused(with("hidden_act", "gelu"), Errc::kUnsupported, "'hidden_act' is \"gelu\"");
   expect_refused(with("use_sliding_window", true), Errc::kUnsupported, "'use_sliding_window'");
   expect_refused(with("layer_types", {"sliding_attention"}), Errc::kUnsupported, "sliding_attention");
   expect_refused(with("attention_dropout", 0.1), Errc::kUnsupported, "'attention_dropout'");

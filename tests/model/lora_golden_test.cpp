@@ -1,0 +1,87 @@
+// Logits, gradients and files of PEFT's LoRA (tests/oracles/hf_lora.py).
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "base/posix_file_system.h"
+#include "model/adapter_files.h"
+#include "tests/golden_lines.h"
+#include "tests/model/golden_models.h"
+#include "tests/patch/temp_dir.h"
+
+namespace weightcast {
+namespace {
+
+using nlohmann::json;
+using torch::Tensor;
+
+std::string from_base64(const std::string& text) {
+  std::string bytes;
+  std::uint32_t bits = 0;
+  int count = 0;
+  for (const char c : text) {
+    if (c == '=') break;
+    const std::string_view digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    bits = (bits << 6) | static_cast<std::uint32_t>(digits.find(c));
+    count += 6;
+    if (count < 8) continue;
+    count -= 8;
+    bytes.push_back(static_cast<char>(bits >> count));
+  }
+  return bytes;
+}
+
+/// A directory with the adapter that PEFT wrote.
+void write_adapter_of(const json& line, const std::string& directory) {
+  std::filesystem::create_directory(directory);
+  std::ofstream(directory + "/adapter_config.json") << line["adapter_config"].dump();
+  std::ofstream(directory + "/adapter_model.safetensors", std::ios::binary)
+      << from_base64(line["adapter_model"].get<std::string>());
+}
+
+TEST(LoraGolden, ComputesWhatPeftComputes) {
+  PosixFileSystem files;
+  for (const json& line : golden_lines(WEIGHTCAST_MODEL_GOLDEN "/hf_lora.jsonl")) {
+    TempDir temp;
+    write_adapter_of(line, temp.file("adapter"));
+    Decoder decoder = golden_decoder(line, {});
+    const Status loaded = load_adapter(files, temp.file("adapter"), decoder);
+    ASSERT_TRUE(loaded.has_value()) << loaded.error().detail;
+    decoder.set_requires_grad(true);
+    const GoldenSequences sequences(line);
+    const Tensor logits = at::linear(decoder.hidden(sequences.ids, sequences.starts), decoder.head());
+    EXPECT_LT(distance_max(logits, line["logits"]), 1e-4) << line["config"].dump();
+    at::cross_entropy_loss(logits, sequences.targets).backward();
+    expect_gradients(decoder.adapter_parameters(), line);
+    for (const Parameter& parameter : decoder.parameters()) EXPECT_FALSE(parameter.tensor.grad().defined());
+
+    // Merged, a plain model computes the same.
+    Decoder plain = golden_decoder(line, {});
+    const at::NoGradGuard no_gradients;
+    const std::vector<Parameter> merged = decoder.merged_parameters();
+    for (std::size_t i = 0; i < merged.size(); ++i) plain.parameters()[i].tensor.copy_(merged[i].tensor);
+    const Tensor after = at::linear(plain.hidden(sequences.ids, sequences.starts), plain.head());
+    EXPECT_LT(distance_max(after, line["logits"]), 1e-4) << line["config"].dump();
+  }
+}
+
+TEST(LoraGolden, WritesTheBytesThatPeftWrites) {
+  PosixFileSystem files;
+  for (const json& line : golden_lines(WEIGHTCAST_MODEL_GOLDEN "/hf_lora.jsonl")) {
+    TempDir temp;
+    write_adapter_of(line, temp.file("adapter"));
+    Decoder decoder = golden_decoder(line, {});
+    ASSERT_TRUE(load_adapter(files, temp.file("adapter"), decoder).has_value());
+    ASSERT_TRUE(write_adapter(files, temp.file("copy"), decoder, "base").has_value());
+    EXPECT_EQ(read_file(files, temp.file("copy/adapter_model.safetensors"), 1 << 20).value(),
+              from_base64(line["adapter_model"].get<std::string>()));
+    // The configuration says the same to us; hf_lora.py has PEFT read one of ours.
+    Decoder again = golden_decoder(line, {});
+    ASSERT_TRUE(load_adapter(files, temp.file("copy"), again).has_value());
+    EXPECT_EQ(again.adapter()->scale(), decoder.adapter()->scale());
+  }
+}
+
+}  // namespace
+}  // namespace weightcast
