@@ -1,5 +1,7 @@
 #include "model/attention.h"
 
+#include <torch/csrc/autograd/custom_function.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -11,6 +13,8 @@ namespace weightcast {
 namespace {
 
 using torch::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
 
 // A group's longest sequence is at most a quarter longer than its shortest, so that at most a third of the work is
 // padding. Short sequences cost calls rather than work, so they share groups more freely.
@@ -18,6 +22,10 @@ constexpr double kLengthRatioMin = 0.8;
 constexpr std::int64_t kShortLength = 64;
 // Bounds the scores of one group.
 constexpr std::int64_t kGroupScoresMax = std::int64_t{1} << 20;
+
+// Queries are computed in blocks of so many, each with the keys up to its end: half of the products are never made, and
+// scores take memory for one block.
+constexpr std::int64_t kBlockLength = 128;
 
 /// [sequences, n, heads, size] as [sequences, key-value heads, heads / key-value heads * n, size]: the queries that
 /// share a key as rows of one matrix, so that keys need not be repeated.
@@ -35,23 +43,85 @@ Tensor unfold_queries(const Tensor& folded, std::int64_t length) {
       .reshape({folded.size(0), length, folded.size(1) * group, folded.size(3)});
 }
 
-/// `bias` is added to the scores: [sequences or 1, 1, 1, n, positions].
-Tensor attend(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& bias) {
-  const std::int64_t key_value_heads = key.size(2);
-  const double scale = 1 / std::sqrt(static_cast<double>(query.size(3)));
-  Tensor scores = at::matmul(fold_queries(query, key_value_heads), key.permute({0, 2, 3, 1}));
-  scores = scores * scale;
-  const std::int64_t length = query.size(1);
-  scores = scores.view({scores.size(0), key_value_heads, -1, length, scores.size(3)}).add_(bias);
-  const Tensor probabilities = at::softmax(scores, -1, at::kFloat)
-                                   .to(query.scalar_type())
-                                   .view({query.size(0), key_value_heads, -1, key.size(1)});
-  return unfold_queries(at::matmul(probabilities, value.transpose(1, 2)), length);
+double score_scale(const Tensor& query) { return 1 / std::sqrt(static_cast<double>(query.size(-1))); }
+
+/// FP32 [sequences, key-value heads, rows, positions] of folded queries and keys [sequences, key-value heads,
+/// positions, size]. `bias` is added to the scores of the last positions: [sequences or 1, 1, 1, n, last positions].
+Tensor probabilities_of(const Tensor& query, const Tensor& key, const Tensor& bias) {
+  const Tensor scores = at::matmul(query, key.transpose(-1, -2)).mul_(score_scale(query));
+  const std::int64_t biased = bias.size(-1);
+  scores.view({scores.size(0), scores.size(1), -1, bias.size(-2), scores.size(3)})
+      .narrow(-1, scores.size(3) - biased, biased)
+      .add_(bias);
+  return at::softmax(scores, -1, at::kFloat);
 }
 
 Tensor causal_bias(std::int64_t length, const at::TensorOptions& options) {
-  return at::full({length, length}, -std::numeric_limits<float>::infinity(), options).triu_(1);
+  return at::full({1, 1, 1, length, length}, -std::numeric_limits<float>::infinity(), options).triu_(1);
 }
+
+/// Calls `compute(begin, length, bias)` for each block of queries.
+template <typename Compute>
+void for_each_block(const Tensor& query, const Compute& compute) {
+  Tensor bias;
+  for (std::int64_t begin = 0; begin < query.size(1); begin += kBlockLength) {
+    const std::int64_t length = std::min(kBlockLength, query.size(1) - begin);
+    if (!bias.defined() || bias.size(-1) != length) bias = causal_bias(length, query.options());
+    compute(begin, length, bias);
+  }
+}
+
+// Attention of sequences of one length: `query` [sequences, n, heads, size]. Keeps its inputs alone, and computes the
+// probabilities again in the backward pass, unless they are of one block and so about as large as the inputs.
+struct CausalAttention : torch::autograd::Function<CausalAttention> {
+  static Tensor forward(AutogradContext* context, const Tensor& query, const Tensor& key, const Tensor& value) {
+    const std::int64_t heads = key.size(2);
+    const Tensor keys = key.transpose(1, 2);
+    const Tensor values = value.transpose(1, 2);
+    Tensor result = at::empty_like(query);
+    variable_list saved{query, key, value};
+    for_each_block(query, [&](std::int64_t begin, std::int64_t length, const Tensor& bias) {
+      const Tensor rows = fold_queries(query.narrow(1, begin, length), heads);
+      const Tensor wide = probabilities_of(rows, keys.narrow(2, 0, begin + length), bias);
+      const Tensor probabilities = wide.to(query.scalar_type());
+      if (length == query.size(1)) saved.push_back(wide);
+      result.narrow(1, begin, length)
+          .copy_(unfold_queries(at::matmul(probabilities, values.narrow(2, 0, begin + length)), length));
+    });
+    context->save_for_backward(saved);
+    return result;
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const variable_list saved = context->get_saved_variables();
+    const Tensor& query = saved[0];
+    const std::int64_t heads = saved[1].size(2);
+    const Tensor keys = saved[1].transpose(1, 2).contiguous();
+    const Tensor values = saved[2].transpose(1, 2).contiguous();
+    Tensor query_gradient = at::empty_like(query);
+    // Several blocks are added to these.
+    const at::TensorOptions wide_form = keys.options().dtype(at::kFloat);
+    Tensor key_gradient = at::zeros(keys.sizes(), wide_form);
+    Tensor value_gradient = at::zeros(values.sizes(), wide_form);
+    for_each_block(query, [&](std::int64_t begin, std::int64_t length, const Tensor& bias) {
+      const std::int64_t end = begin + length;
+      const Tensor rows = fold_queries(query.narrow(1, begin, length), heads);
+      const Tensor output = fold_queries(gradients[0].narrow(1, begin, length), heads);
+      const Tensor wide = saved.size() > 3 ? saved[3] : probabilities_of(rows, keys.narrow(2, 0, end), bias);
+      const Tensor probabilities = wide.to(query.scalar_type());
+      value_gradient.narrow(2, 0, end).add_(at::matmul(probabilities.transpose(-1, -2), output));
+      const Tensor by_probability = at::matmul(output, values.narrow(2, 0, end).transpose(-1, -2));
+      const Tensor by_score = at::_softmax_backward_data(by_probability.to(at::kFloat), wide, -1, at::kFloat)
+                                  .mul_(score_scale(query))
+                                  .to(query.scalar_type());
+      query_gradient.narrow(1, begin, length)
+          .copy_(unfold_queries(at::matmul(by_score, keys.narrow(2, 0, end)), length));
+      key_gradient.narrow(2, 0, end).add_(at::matmul(by_score.transpose(-1, -2), rows));
+    });
+    return {query_gradient, key_gradient.transpose(1, 2).to(query.scalar_type()),
+            value_gradient.transpose(1, 2).to(query.scalar_type())};
+  }
+};
 
 }  // namespace
 
@@ -104,18 +174,21 @@ Tensor packed_attention(const Tensor& query, const Tensor& key, const Tensor& va
     const auto by_sequence = [&](const Tensor& x) {
       return x.view({group.sequences, group.length, x.size(1), x.size(2)});
     };
-    results.push_back(attend(by_sequence(queries[i]), by_sequence(keys[i]), by_sequence(values[i]),
-                             causal_bias(group.length, query.options()))
-                          .flatten(0, 1));
+    results.push_back(
+        CausalAttention::apply(by_sequence(queries[i]), by_sequence(keys[i]), by_sequence(values[i])).flatten(0, 1));
   }
   const Tensor result = results.size() == 1 ? results.front() : at::cat(results, 0);
   return sequences.in_order() ? result : restore(result, sequences.order());
 }
 
 Tensor cached_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& hidden) {
-  const Tensor bias =
-      at::zeros(hidden.sizes(), query.options()).masked_fill_(hidden, -std::numeric_limits<float>::infinity());
-  return attend(query, key, value, bias.unsqueeze(1).unsqueeze(1));
+  const Tensor bias = at::zeros(hidden.sizes(), query.options())
+                          .masked_fill_(hidden, -std::numeric_limits<float>::infinity())
+                          .unsqueeze(1)
+                          .unsqueeze(1);
+  const Tensor rows = fold_queries(query, key.size(2));
+  const Tensor probabilities = probabilities_of(rows, key.transpose(1, 2), bias).to(query.scalar_type());
+  return unfold_queries(at::matmul(probabilities, value.transpose(1, 2)), query.size(1));
 }
 
 }  // namespace weightcast

@@ -10,6 +10,7 @@
 
 #include "base/nearest_name.h"
 #include "model/json_fields.h"
+#include "patch/snapshot/safetensors.h"
 
 namespace weightcast {
 namespace {
@@ -271,6 +272,11 @@ Result<ModelConfig> parse_model_config(std::string_view config_json) {
   config.qk_norm = !qwen2;
   if (config.architecture == Architecture::kQwen3Moe) {
     WC_ASSIGN(config.experts, read_experts(json, config.num_hidden_layers));
+  }
+  const std::int64_t tensors_per_layer = 16 + (config.experts ? 3 * config.experts->experts : 0);
+  if (config.num_hidden_layers * tensors_per_layer > static_cast<std::int64_t>(kTensorsMax)) {
+    return refuse(fmt::format("layers and experts make up to {} tensors; at most {} are supported",
+                              config.num_hidden_layers * tensors_per_layer, kTensorsMax));
   }
   const double expert_elements = config.experts
                                      ? 3.0 * static_cast<double>(config.experts->experts * config.hidden_size) *

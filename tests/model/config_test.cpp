@@ -232,6 +232,13 @@ TEST(ModelConfig, RefusesMoreParametersThanAnyModelHas) {
   expect_refused(json, Errc::kInvalidArgument, "parameters");
 }
 
+TEST(ModelConfig, RefusesMoreTensorsThanAFileMayHave) {
+  Json json = tiny_config(kQwen3Moe);
+  json["num_hidden_layers"] = 4096;
+  json["num_experts"] = 4096;
+  expect_refused(json, Errc::kInvalidArgument, "tensors; at most 1000000");
+}
+
 TEST(ModelTensors, AreTransformersNamesInItsOrder) {
   const Result<ModelConfig> config = parse(tiny_config(kQwen2));
   ASSERT_TRUE(config.has_value());
