@@ -3,6 +3,7 @@
 import random
 import sys
 import types
+import unittest.mock
 
 import torch
 
@@ -17,6 +18,7 @@ def stub(name, **members):
     return module
 
 
+@unittest.mock.patch.dict(sys.modules)  # the stubs go when it returns
 def load_verl():
     """verl.trainer.ppo.core_algos and rollout_corr_helper, without what the whole package asks for."""
     verl = installed("verl")
