@@ -9,7 +9,7 @@
 #include "bench/fleet/fleet_flags.h"
 #include "plot/figure.h"
 
-namespace weightcast {
+namespace weightcast::bench {
 
 /// One measurement: what is asked, and what came out of its median repetition (by t100).
 struct BroadcastCase {
@@ -68,4 +68,4 @@ struct BroadcastBenchOptions {
 /// Time to rho = 0.5, 0.9 and 1.0 against the number of workers, and the line.
 [[nodiscard]] Figure broadcast_figure(const std::vector<BroadcastCase>& cases, Figure::Scale scale);
 
-}  // namespace weightcast
+}  // namespace weightcast::bench
