@@ -8,6 +8,7 @@
 
 #include "base/checksum.h"
 #include "base/result.h"
+#include "trainer/optimiser/huge_pages.h"
 
 namespace weightcast {
 
@@ -59,9 +60,10 @@ struct ChangedCells {
 
 /// AdamW (Loshchilov and Hutter, 2019) as torch.optim.AdamW computes it, in one pass over the memory: update, rounding
 /// to BF16, and the comparison that finds changed cells. The norm for clipping takes one more read of the gradients.
-/// The result is bit-equal for any number of threads and on any processor: kernels do not contract products and sums,
-/// and the norm's order of summation is fixed. Invariant: BF16 weights are the rounded master weights of the last
-/// update that touched them. One thread calls it; it starts up to `threads_max` - 1 others during a call.
+/// Moments below 1.2e-38, the least normal number, are 0. The result is bit-equal for any number of threads and on any
+/// processor: kernels do not contract products and sums, and the norm's order of summation is fixed. Invariant: BF16
+/// weights are the rounded master weights of the last update that touched them. One thread calls it; it starts up to
+/// `threads_max` - 1 others during a call.
 class AdamW {
  public:
   /// Errors: kInvalidArgument (an option out of range), kTooLarge (a tensor of 2^32 cells or more).
@@ -93,8 +95,8 @@ class AdamW {
  private:
   struct Tensor {
     AdamWParameter parameter;
-    std::vector<float> master;  // empty if the weights are FP32
-    std::vector<float> moment1, moment2;
+    HugePageVector<float> master;  // empty if the weights are FP32
+    HugePageVector<float> moment1, moment2;
     std::vector<std::uint64_t> changed;
     [[nodiscard]] std::size_t cells() const { return moment1.size(); }
   };

@@ -373,6 +373,26 @@ TEST(AdamW, SkipsAndCountsGradientsThatAreNotFinite) {
   for (const float value : others) ASSERT_TRUE(std::isfinite(value));
 }
 
+/// A row of an embedding whose token no longer occurs.
+TEST(AdamW, MomentsWithoutGradientsEndAtZeroAndNotAsDenormals) {
+  Floats weights(100, 1);
+  AdamW optimiser = make({.beta2 = 0.9}, {{std::span(weights), 0}});
+  Floats gradient(100, 1);
+  ASSERT_TRUE(optimiser.update(1e-3, std::array{cells(gradient)})->applied);
+  gradient.assign(100, 0);
+  for (int step = 0; step < 1500; ++step) {
+    ASSERT_TRUE(optimiser.update(1e-3, std::array{cells(gradient)})->applied);
+    for (const auto& part : optimiser.state()) {
+      if (part.kind == Kind::kChanged) continue;
+      const auto* moments = reinterpret_cast<const float*>(part.bytes.data());
+      for (std::size_t i = 0; i < 100; ++i) ASSERT_NE(std::fpclassify(moments[i]), FP_SUBNORMAL) << step;
+    }
+  }
+  for (const auto& part : optimiser.state()) {
+    for (const std::byte byte : part.bytes) ASSERT_TRUE(part.kind == Kind::kChanged || byte == std::byte{0});
+  }
+}
+
 TEST(AdamW, LeavesAParameterWithoutAGradientAsItIs) {
   Random random(9);
   Floats first = draw_many(random, 100, 1), second = first;
