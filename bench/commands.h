@@ -17,6 +17,8 @@ void add_codec_command(CLI::App& app);
 void add_faults_command(CLI::App& app);
 /// The cost of idle workers, and the time to serve one more.
 void add_idle_command(CLI::App& app);
+/// AdamW against a plain loop over the same memory.
+void add_optimiser_command(CLI::App& app);
 /// Consecutive versions, sent as patches.
 void add_patch_command(CLI::App& app);
 /// Simulated broadcasts against measured ones.

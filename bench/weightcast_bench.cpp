@@ -11,6 +11,7 @@ int main(int argc, char** argv) {
   weightcast::bench::add_predict_command(app);
   weightcast::bench::add_idle_command(app);
   weightcast::bench::add_publish_command(app);
+  weightcast::bench::add_optimiser_command(app);
   weightcast::bench::add_patch_command(app);
   weightcast::bench::add_codec_command(app);
   weightcast::bench::add_packed_command(app);

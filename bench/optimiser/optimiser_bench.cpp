@@ -1,0 +1,151 @@
+#include "bench/optimiser/optimiser_bench.h"
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cstring>
+#include <ctime>
+#include <vector>
+
+#include "base/parallel.h"
+#include "base/random.h"
+#include "base/time.h"
+#include "bench/optimiser/stream_loop.h"
+#include "trainer/optimiser/adamw.h"
+
+namespace weightcast::bench {
+namespace {
+
+constexpr std::size_t kTensors = 16;
+constexpr std::size_t kStreamBlock = std::size_t{1} << 16;
+
+using Clock = std::chrono::steady_clock;
+
+struct Times {
+  double wall_s = 0;
+  double cpu_s = 0;  ///< of all threads
+};
+
+double cpu_seconds() {
+  timespec now{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+Times times_of(const auto& work) {
+  const auto start = Clock::now();
+  const double cpu_start = cpu_seconds();
+  work();
+  return {to_seconds(Clock::now() - start), cpu_seconds() - cpu_start};
+}
+
+double median(std::vector<Times> times, double Times::*which) {
+  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+  std::nth_element(times.begin(), middle, times.end(),
+                   [&](const Times& a, const Times& b) { return a.*which < b.*which; });
+  return (*middle).*which;
+}
+
+Bf16Bits cut(float value) { return static_cast<Bf16Bits>(std::bit_cast<std::uint32_t>(value) >> 16); }
+
+/// Roughly as weights are spread.
+float draw(Random& random, double scale) {
+  return static_cast<float>(scale * (random.unit() + random.unit() + random.unit() - 1.5));
+}
+
+}  // namespace
+
+Result<OptimiserBenchResult> run_optimiser_bench(const OptimiserBenchOptions& options) {
+  const std::size_t cells = options.cells / kTensors;
+  if (cells == 0) return fail(Errc::kInvalidArgument, Op::kConfigure, "the optimiser needs 16 cells or more");
+  OptimiserBenchResult result;
+  result.cells = cells * kTensors;
+
+  Random random(1);
+  std::vector<std::vector<Bf16Bits>> weights(kTensors), bf16_gradients(kTensors);
+  std::vector<std::vector<float>> gradients(kTensors);
+  std::vector<AdamWParameter> parameters;
+  for (std::size_t t = 0; t < kTensors; ++t) {
+    for (std::size_t i = 0; i < cells; ++i) {
+      weights[t].push_back(cut(draw(random, 0.03)));
+      const float gradient = draw(random, 1e-3);
+      if (options.bf16_gradients) {
+        bf16_gradients[t].push_back(cut(gradient));
+      } else {
+        gradients[t].push_back(gradient);
+      }
+    }
+    parameters.push_back({std::span(weights[t]), 0.01});
+  }
+  WC_ASSIGN(AdamW optimiser, AdamW::make({.threads_max = options.threads}, std::move(parameters)));
+  std::vector<GradientCells> views;
+  for (std::size_t t = 0; t < kTensors; ++t) {
+    if (options.bf16_gradients) {
+      views.emplace_back(std::span<const Bf16Bits>(bf16_gradients[t]));
+    } else {
+      views.emplace_back(std::span<const float>(gradients[t]));
+    }
+  }
+
+  HugePageVector<float> stream_weights(result.cells, 1), stream_1(result.cells, 1), stream_2(result.cells, 1);
+  const HugePageVector<float> stream_gradient(result.cells, 1e-3f);
+  const std::size_t blocks = (result.cells + kStreamBlock - 1) / kStreamBlock;
+  std::vector<Times> streams, updates, takes;
+  for (std::uint32_t repetition = 0; repetition <= options.repetitions; ++repetition) {
+    const Times stream = times_of([&] {
+      for_each_index(blocks, options.threads, [&](std::size_t block) {
+        const std::size_t first = block * kStreamBlock;
+        stream_loop(stream_weights.data() + first, stream_1.data() + first, stream_2.data() + first,
+                    stream_gradient.data() + first, std::min(kStreamBlock, result.cells - first));
+      });
+    });
+    const auto before = weights;
+    Status failed;
+    const Times update = times_of([&] {
+      const auto done = optimiser.update(options.learning_rate, views);
+      if (!done) failed = done.error();
+    });
+    WC_TRY(failed);
+    std::vector<ChangedCells> changes(kTensors);
+    const Times take = times_of([&] {
+      for (std::size_t t = 0; t < kTensors; ++t) changes[t] = optimiser.take_changes(t);
+    });
+    std::size_t changed = 0;
+    for (std::size_t t = 0; t < kTensors; ++t) {
+      auto rebuilt = before[t];
+      for (std::size_t i = 0; i < changes[t].indices.size(); ++i) {
+        std::memcpy(&rebuilt[changes[t].indices[i]], changes[t].values.data() + 2 * i, 2);
+      }
+      if (rebuilt != weights[t])
+        return fail(Errc::kCorrupt, Op::kVerify, "the changed cells do not lead to the weights");
+      changed += changes[t].indices.size();
+    }
+    result.changed_share = static_cast<double>(changed) / static_cast<double>(result.cells);
+    if (repetition == 0) continue;  // touches all memory for the first time
+    streams.push_back(stream);
+    updates.push_back(update);
+    takes.push_back(take);
+  }
+  result.stream_s = median(streams, &Times::wall_s);
+  result.stream_cpu_s = median(streams, &Times::cpu_s);
+  result.update_s = median(updates, &Times::wall_s);
+  result.update_cpu_s = median(updates, &Times::cpu_s);
+  result.take_changes_s = median(takes, &Times::wall_s);
+  return result;
+}
+
+nlohmann::json to_json(const OptimiserBenchResult& result) {
+  return {{"cells", result.cells},
+          {"stream_s", result.stream_s},
+          {"update_s", result.update_s},
+          {"take_changes_s", result.take_changes_s},
+          {"changed_share", result.changed_share},
+          {"stream_gb_per_s", result.gb_per_s(result.stream_s)},
+          {"update_gb_per_s", result.gb_per_s(result.update_s)},
+          {"ratio", result.ratio()},
+          {"stream_cpu_s", result.stream_cpu_s},
+          {"update_cpu_s", result.update_cpu_s},
+          {"cpu_ratio", result.cpu_ratio()}};
+}
+
+}  // namespace weightcast::bench
