@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <limits>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 
 #include "base/json_text.h"
@@ -17,6 +19,7 @@
 #include "model/tokenizer/tokenizer.h"
 #include "tasks/registry.h"
 #include "trainer/loss/advantages.h"
+#include "trainer/loss/gae.h"
 #if defined(WEIGHTCAST_TORCH)
 #include "trainer/loss/loss_check.h"
 #endif
@@ -109,9 +112,66 @@ Status check_tokenize(const CheckFlags& flags) {
   return {};
 }
 
+/// The numbers of `json`; null is not a number.
+Result<std::vector<double>> numbers(const std::string& name, const Json& json) {
+  if (!json.is_array()) return refuse_input(fmt::format("'{}' is no list", name));
+  std::vector<double> values;
+  for (const Json& value : json) {
+    if (!value.is_number() && !value.is_null() && !value.is_boolean()) {
+      return refuse_input(fmt::format("{}[{}] is no number", name, values.size()));
+    }
+    values.push_back(value.is_null()      ? std::numeric_limits<double>::quiet_NaN()
+                     : value.is_boolean() ? (value.get<bool>() ? 1 : 0)
+                                          : value.get<double>());
+  }
+  return values;
+}
+
+/// Of sequences: lists of rows in, lists of rows out.
+Status check_gae(const Json& input) {
+  constexpr std::array kMembers{"norm"sv, "rewards"sv, "values"sv, "response_mask"sv, "gamma"sv, "lambda"sv};
+  WC_ASSIGN(const Json rewards, required(input, "rewards", kMembers));
+  if (!rewards.is_array()) return refuse_input("'rewards' is no list of rows");
+  GaeOptions options;
+  for (const auto& [name, value] : {std::pair("gamma", &options.gamma), std::pair("lambda", &options.lambda)}) {
+    if (!input.contains(name)) continue;
+    if (!input[name].is_number()) return refuse_input(fmt::format("'{}' is no number", name));
+    *value = input[name].get<double>();
+  }
+  // One row per sequence. Absent or null: there are none.
+  const auto row_of = [&](const char* name, std::size_t row) -> Result<std::optional<std::vector<double>>> {
+    const auto found = input.find(name);
+    if (found == input.end() || found->is_null()) return std::optional<std::vector<double>>();
+    if (!found->is_array() || found->size() != rewards.size()) {
+      return refuse_input(fmt::format("'{}' is no list of {} rows, as 'rewards' is", name, rewards.size()));
+    }
+    WC_ASSIGN(std::vector<double> values, numbers(fmt::format("{}[{}]", name, row), (*found)[row]));
+    return std::optional(std::move(values));
+  };
+  Json advantages = Json::array(), returns = Json::array();
+  for (std::size_t i = 0; i < rewards.size(); ++i) {
+    WC_ASSIGN(const std::vector<double> row, numbers(fmt::format("rewards[{}]", i), rewards[i]));
+    WC_ASSIGN(const auto values, row_of("values", i));
+    WC_ASSIGN(const auto mask, row_of("response_mask", i));
+    std::vector<std::uint8_t> counted;
+    for (const double slot : mask.value_or(std::vector<double>())) counted.push_back(slot != 0 ? 1 : 0);
+    if (mask && counted.size() != row.size()) {
+      return refuse_input(
+          fmt::format("response_mask[{}] has {} slots, rewards[{}] has {}", i, counted.size(), i, row.size()));
+    }
+    WC_ASSIGN(const Gae result,
+              gae(row, values ? std::optional(std::span<const double>(*values)) : std::nullopt, counted, options));
+    advantages.push_back(result.advantages);
+    returns.push_back(result.returns);
+  }
+  print({{"advantages", advantages}, {"returns", returns}});
+  return {};
+}
+
 Status check_advantages(const CheckFlags& flags) {
   constexpr std::array kMembers{"rewards"sv, "group_ids"sv, "norm"sv};
   WC_ASSIGN(const Json input, read_json(flags.file));
+  if (input.is_object() && input.value("norm", Json()) == "gae") return check_gae(input);
   WC_ASSIGN(const Json rewards, required(input, "rewards", kMembers));
   WC_ASSIGN(const Json group_ids, required(input, "group_ids", kMembers));
   WC_ASSIGN(const Json norm, required(input, "norm", kMembers));
@@ -165,7 +225,10 @@ void add_check_commands(CLI::App& app, CommandBody& selected) {
 #endif
 
   CLI::App* adv = check->add_subcommand("advantages", "The advantages of rewards");
-  adv->add_option("FILE", flags->file, "{rewards, group_ids, norm: std | none | rloo | batch}")->required();
+  adv->add_option("FILE", flags->file,
+                  "{rewards, group_ids, norm: std | none | rloo | batch}, or {norm: gae, rewards, values, "
+                  "response_mask, gamma, lambda}, which are lists of rows and two numbers")
+      ->required();
   adv->callback([flags, &selected] { selected = [flags] { return check_advantages(*flags); }; });
 
 #if defined(WEIGHTCAST_TORCH)

@@ -51,7 +51,25 @@ echo '{"rewards": [null], "group_ids": [0], "norm": "std"}' >adv.json
 expect 1 "rewards[0] is no number" check advantages adv.json
 echo '{"rewards": [1, 2], "group_ids": [0], "norm": "std"}' >adv.json
 expect 1 "2 rewards and 1 group ids" check advantages adv.json
+echo '{"norm": "gae", "rewards": [[1, 2, 3]], "values": [[0.5, 1, 1.5]], "gamma": 0.5}' >gae.json
+expect 0 '{"advantages":[[2.25,2.5,1.5]],"returns":[[2.75,3.5,3.0]]}' check advantages gae.json
+echo '{"norm": "gae", "rewards": [[1, null, 3]], "values": null, "response_mask": [[1, 0, 1]]}' >gae.json
+expect 0 '{"advantages":[[4.0,0.0,3.0]],"returns":[[4.0,0.0,3.0]]}' check advantages gae.json
+echo '{"norm": "gae", "rewards": [[1, 3]], "valus": null}' >gae.json
+expect 1 "'valus' is no member of the input; the nearest is 'values'" check advantages gae.json
+echo '{"norm": "gae", "rewards": [[1, 3]], "response_mask": [[1]]}' >gae.json
+expect 1 "response_mask[0] has 1 slots, rewards[0] has 2" check advantages gae.json
+echo '{"norm": "gae", "rewards": [1, 3]}' >gae.json
+expect 1 "'rewards[0]' is no list" check advantages gae.json
 expect 2 "" check nothing
+
+if [ "$torch" = ON ]; then
+  echo '{"pg_variant": "reinforce", "log_probs": [[-1, null]], "advantages": [[2, 1]], "response_mask": [[1, 0]]}' >loss.json
+  expect 0 '"grad_log_probs":[[-2.0,0.0]],"loss":2.0,' check loss loss.json
+  echo '{"pg_variant": "dpo"}' >loss.json
+  expect 1 "pg_variant dpo: a loss over pairs" check loss loss.json
+  expect 0 "weighted_topr  as topr, and topr_weights" check loss --help
+fi
 
 cat >model/config.json <<'JSON'
 {"architectures": ["Qwen2ForCausalLM"], "vocab_size": 6, "hidden_size": 4, "intermediate_size": 4, "num_hidden_layers": 1,

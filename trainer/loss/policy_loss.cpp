@@ -1,7 +1,8 @@
 #include "trainer/loss/policy_loss.h"
 
 #include <fmt/format.h>
-#include <torch/types.h>
+
+#include "trainer/loss/aggregate.h"
 
 namespace weightcast {
 namespace {
@@ -46,7 +47,9 @@ class Terms {
       : options_(options),
         mask_(input.response_mask.defined() ? input.response_mask.to(torch::kBool)
                                             : torch::ones_like(input.log_probs, torch::kBool)),
-        weights_(mask_.to(input.log_probs.scalar_type())) {
+        aggregate_(mask_, input.log_probs.scalar_type(), options.loss_agg_mode,
+                   {options.batch_tokens, options.batch_sequences, options.horizon}),
+        weights_(aggregate_.weights()) {
     const Tensor zero = torch::zeros({}, input.log_probs.options());
     const auto masked = [&](const Tensor& tensor) {
       return tensor.defined() ? torch::where(mask_, tensor.to(zero.scalar_type()), zero) : Tensor();
@@ -63,29 +66,20 @@ class Terms {
 
   PolicyLoss compute() {
     PolicyLoss result;
-    const Tensor tokens_of = weights_.sum(-1);
-    const Tensor counted = (tokens_of > 0).to(weights_.scalar_type());
-    // Where there is no token, any denominator will do: there is nothing to divide.
-    tokens_ = options_.batch_tokens ? torch::full({}, *options_.batch_tokens, weights_.options())
-                                    : tokens_of.sum().clamp_min(1);
-    sequences_ = options_.batch_sequences ? torch::full({}, *options_.batch_sequences, weights_.options())
-                                          : counted.sum().clamp_min(1);
-    tokens_of_ = tokens_of.clamp_min(1);
-
     Tensor policy = policy_term(result.metrics);
     if (const Tensor weight = sampler_weight(result.metrics); weight.defined()) policy = policy * weight;
     result.per_token = policy;
-    add(result.metrics, "actor/pg_loss", aggregate(policy));
+    add(result.metrics, "actor/pg_loss", aggregate_(policy));
     if (ref_.defined()) {
       const Tensor kl = kl_estimate(options_.kl_loss_type, log_probs_, ref_);
-      add(result.metrics, "actor/kl_loss", aggregate(kl));
+      add(result.metrics, "actor/kl_loss", aggregate_(kl));
       if (options_.kl_loss_coef != 0) result.per_token = result.per_token + options_.kl_loss_coef * kl;
     }
     if (entropy_.defined()) {
-      add(result.metrics, "actor/entropy", aggregate(entropy_));
+      add(result.metrics, "actor/entropy", aggregate_(entropy_));
       if (options_.entropy_coeff != 0) result.per_token = result.per_token - options_.entropy_coeff * entropy_;
     }
-    result.loss = aggregate(result.per_token);
+    result.loss = aggregate_(result.per_token);
     result.per_token = torch::where(mask_, result.per_token, torch::zeros({}, result.per_token.options()));  // not -0
     return result;
   }
@@ -95,20 +89,7 @@ class Terms {
     metrics.push_back({name, value.detach()});
   }
 
-  /// Over the tokens that count. What is in the other slots counts as 0.
-  [[nodiscard]] Tensor token_mean(const Tensor& values) const { return (values * weights_).sum() / tokens_; }
-
-  [[nodiscard]] Tensor aggregate(const Tensor& values) const {
-    const Tensor counted = values * weights_;
-    switch (options_.loss_agg_mode) {
-      case LossAggMode::kTokenMean: return counted.sum() / tokens_;
-      case LossAggMode::kSeqMeanTokenSum: return counted.sum() / sequences_;
-      case LossAggMode::kSeqMeanTokenMean: return (counted.sum(-1) / tokens_of_).sum() / sequences_;
-      case LossAggMode::kSeqMeanTokenSumNorm:
-        return counted.sum() / sequences_ / options_.horizon.value_or(static_cast<double>(weights_.size(-1)));
-    }
-    WC_CHECK(false);
-  }
+  [[nodiscard]] Tensor token_mean(const Tensor& values) const { return aggregate_.token_mean(values); }
 
   [[nodiscard]] Tensor policy_term(std::vector<PolicyLossMetric>& metrics) const {
     if (old_.defined()) {
@@ -200,9 +181,10 @@ class Terms {
   }
 
   const PolicyLossOptions& options_;
-  Tensor mask_, weights_;  // which slots count, and as 1 or 0
+  Tensor mask_;  // which slots count
+  LossAggregate aggregate_;
+  const Tensor& weights_;  // the mask as 1 and 0
   Tensor log_probs_, old_, rollout_, ref_, entropy_, advantages_, positive_;
-  Tensor tokens_, sequences_, tokens_of_;
 };
 
 }  // namespace

@@ -1,0 +1,46 @@
+#include "trainer/loss/value_loss.h"
+
+#include <fmt/format.h>
+
+namespace weightcast {
+
+using torch::Tensor;
+
+ValueHead ValueHead::zeros(std::int64_t width, torch::Device device) {
+  const auto options = torch::TensorOptions().dtype(torch::kFloat).device(device);
+  ValueHead head{torch::zeros({width}, options), torch::zeros({}, options)};
+  head.weight.set_requires_grad(true);
+  head.bias.set_requires_grad(true);
+  return head;
+}
+
+Tensor ValueHead::operator()(const Tensor& hidden) const { return torch::mv(hidden.to(torch::kFloat), weight) + bias; }
+
+Result<ValueLoss> value_loss(const Tensor& values, const Tensor& old_values, const Tensor& returns, const Tensor& mask,
+                             double clip_range, LossAggMode mode, const LossCounts& counts) {
+  for (const Tensor* other : {&old_values, &returns, &mask}) {
+    if (values.dim() == 2 && values.numel() > 0 && other->sizes() == values.sizes()) continue;
+    return fail(Errc::kInvalidArgument, Op::kVerify,
+                fmt::format("value loss: shapes [{}] and [{}], where [sequences, tokens] is wanted alike",
+                            fmt::join(values.sizes(), ", "), fmt::join(other->sizes(), ", ")));
+  }
+  const Tensor counted = mask.to(torch::kBool);
+  const Tensor zero = torch::zeros({}, values.options());
+  const auto masked = [&](const Tensor& tensor) { return torch::where(counted, tensor, zero); };
+  const Tensor v = masked(values), old = masked(old_values.detach()), target = masked(returns.detach());
+  const LossAggregate aggregate(counted, values.scalar_type(), mode, counts);
+  const Tensor error = (v - target).square();
+  if (clip_range < 0) return ValueLoss{aggregate(error) / 2, zero};
+  const Tensor clipped = (old + (v - old).clamp(-clip_range, clip_range) - target).square();
+  return ValueLoss{aggregate(torch::maximum(error, clipped)) / 2,
+                   aggregate.token_mean((clipped > error).to(values.scalar_type())).detach()};
+}
+
+Tensor proximal_log_probs(const Tensor& rollout_log_probs, const Tensor& log_probs, const Tensor& versions,
+                          std::int64_t version) {
+  const Tensor behind = (version - versions).to(log_probs.scalar_type());
+  const Tensor share = torch::where(behind > 0, (behind - 1) / behind.clamp_min(1), torch::zeros_like(behind));
+  return rollout_log_probs.detach() + share * (log_probs - rollout_log_probs).detach();
+}
+
+}  // namespace weightcast
