@@ -42,6 +42,7 @@ std::string to_json(const StatusReply& status) {
                      {"manifests_refused", node.manifests_refused},
                      {"offence", node.offence},
                      {"complaints", node.complaints},
+                     {"complains", node.complains},
                      {"last_error", node.last_error}});
   }
   return json_text({{"run", status.run_id},

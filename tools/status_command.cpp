@@ -53,6 +53,9 @@ std::string describe(const json& n) {
   const auto expires = static_cast<std::int64_t>(count_of(n, "keys_expire_unix_s"));
   if (expires != 0 && expires - unix_now_s() <= kExpiryWarning_s) line += "  ! its keys expire on " + date_of(expires);
   if (const std::string offence = text_of(n, "offence"); !offence.empty()) line += "  !! " + printable(offence);
+  const auto complaints = count_of(n, "complaints"), complains = count_of(n, "complains");
+  if (complaints > 0) line += fmt::format("  ! {} complain of it", complaints);
+  if (complains > 0) line += fmt::format("  ! it complains of {}", complains);
   if (const std::string error = text_of(n, "last_error"); !error.empty()) line += "  ! " + printable(error);
   return line;
 }

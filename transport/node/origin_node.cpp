@@ -350,6 +350,7 @@ local::StatusReply OriginNode::status() {
     node.set_last_error(std::string(cut_text(member.last_error, kReasonBytesMax)));
     node.set_offence(std::string(cut_text(member.offence, kReasonBytesMax)));
     node.set_complaints(static_cast<std::uint32_t>(core_->complaints_of(id)));
+    node.set_complains(static_cast<std::uint32_t>(core_->complaints_by(id)));
     if (member.connected() && member.identity) {
       node.set_keys_expire_unix_s(static_cast<std::uint64_t>(member.identity->expires_unix_s));
     }

@@ -67,10 +67,12 @@ std::vector<PeerId> Complaints::witnesses(PeerId parent) const {
   return children;
 }
 
-bool Complaints::in_dispute(PeerId member) const {
-  const auto author = authors_.find(member);
-  return (author != authors_.end() && !author->second.complaints.empty()) || !witnesses(member).empty();
+std::size_t Complaints::count_by(PeerId child) const {
+  const auto author = authors_.find(child);
+  return author == authors_.end() ? 0 : author->second.complaints.size();
 }
+
+bool Complaints::in_dispute(PeerId member) const { return count_by(member) > 0 || !witnesses(member).empty(); }
 
 bool Complaints::closed_on_a_child(PeerId parent) const {
   return std::ranges::any_of(authors_, [&](const auto& entry) {

@@ -47,6 +47,8 @@ class Complaints {
   [[nodiscard]] std::vector<ApartPair> apart() const;
   /// Children whose complaints of `parent` count.
   [[nodiscard]] std::vector<PeerId> witnesses(PeerId parent) const;
+  /// How many complaints of `child` are remembered.
+  [[nodiscard]] std::size_t count_by(PeerId child) const;
   /// Whether a complaint that counts is about that member, or any complaint is from it.
   [[nodiscard]] bool in_dispute(PeerId member) const;
   [[nodiscard]] bool convicted(PeerId parent) const { return witnesses(parent).size() >= kWitnessesNeeded; }

@@ -20,8 +20,8 @@ constexpr std::size_t kMovedMax = 4096;
 constexpr std::string_view kSendsDamage = "sends damaged bytes";
 // A look at all edges costs a microsecond for each, and is not due with every heartbeat.
 constexpr Duration kPacePerMember = std::chrono::microseconds(20);
-// Parents of which one child says in one publication that they have not got it: each has the plan repaired.
-constexpr std::size_t kUnavailableMax = 8;
+// Parents that one child may have taken from it in one publication without accusing them: each has the plan repaired.
+constexpr std::size_t kCutMax = 8;
 
 bool feeds(const Plan& plan, PeerId parent, PeerId child) {
   return std::ranges::count(parents_of(plan, child), parent) > 0;
@@ -66,9 +66,7 @@ bool FaultAttribution::handle_report(Instant now, const Plan& plan, const Report
     case wire::FAULT_KIND_SILENT: return handle_slow_edge(now, plan, report, known);
     case wire::FAULT_KIND_STARVED: return handle_starved_child_left(now, plan, report, known);
     case wire::FAULT_KIND_CLOSED: return handle_closed(now, plan, report, known);
-    case wire::FAULT_KIND_NOT_AVAILABLE:
-      if (report.parent == kOriginId || known.unavailable[report.child].size() >= kUnavailableMax) return false;
-      return known.unavailable[report.child].insert(report.parent).second;
+    case wire::FAULT_KIND_NOT_AVAILABLE: return cut(known, report.child, report.parent);
     case wire::FAULT_KIND_CORRUPT:
       return complain(now, plan, known, report.child, report.parent, PeerFault::kCorrupt, kSendsDamage);
     default: return false;
@@ -94,10 +92,13 @@ void FaultAttribution::handle_moved(Instant now, PayloadId payload, PeerId paren
 
 bool FaultAttribution::complain(Instant now, const Plan& plan, Case& known, PeerId child, PeerId parent,
                                 PeerFault fault, std::string_view what) {
-  if (parent == kOriginId || known.leaves.contains(child)) return false;
+  if (parent == kOriginId) return false;
+  // It accuses nobody any more. But it may be right, and then it must not be left to that parent.
+  if (known.distrusted.contains(child)) return cut(known, child, parent);
   switch (complaints_.handle_complaint(child, parent, fault)) {
-    case Complaints::Weight::kRepeated: return false;
-    case Complaints::Weight::kNoVoice: return suspect(plan, known, child);
+    // Said of another payload, whose plan alone was repaired.
+    case Complaints::Weight::kRepeated: return feeds(plan, parent, child);
+    case Complaints::Weight::kNoVoice: (void)suspect(plan, known, child); return cut(known, child, parent);
     case Complaints::Weight::kCounts: break;
   }
   actions_.push(action::warning(
@@ -110,6 +111,11 @@ bool FaultAttribution::complain(Instant now, const Plan& plan, Case& known, Peer
   return true;
 }
 
+bool FaultAttribution::cut(Case& known, PeerId child, PeerId parent) {
+  std::set<PeerId>& parents = known.cut[child];
+  return parent != kOriginId && parents.size() < kCutMax && parents.insert(parent).second;
+}
+
 bool FaultAttribution::convict(Instant now, const Plan& plan, Case& known, PeerId parent, PeerFault fault,
                                std::string_view what) {
   if (fault == PeerFault::kCorrupt && !complaints_.convicted_of_corruption(parent)) fault = PeerFault::kSlow;
@@ -119,11 +125,13 @@ bool FaultAttribution::convict(Instant now, const Plan& plan, Case& known, PeerI
     witnesses += (witnesses.empty() ? "" : ", ") + name_of(child);
   }
   note_offence(parent, fmt::format("{}, by the word of {}", what, witnesses));
+  known.distrusted.insert(parent);
   return make_leaf(plan, known, parent);
 }
 
 bool FaultAttribution::suspect(const Plan& plan, Case& known, PeerId child) {
   complaints_.discredit(child);
+  known.distrusted.insert(child);
   note_offence(child, "complains of relays of whom nobody else complains; its own link or its word is at fault");
   return make_leaf(plan, known, child);
 }
@@ -132,6 +140,7 @@ bool FaultAttribution::handle_closed(Instant now, const Plan& plan, const Report
   if (report.parent == kOriginId) return false;
   const Member* parent = members_.find(report.parent);
   if (parent == nullptr || parent->connected()) {
+    if (known.leaves.contains(report.child)) return false;
     return complain(now, plan, known, report.child, report.parent, PeerFault::kClosed, "closed the connection");
   }
   blame(now, report.parent, PeerFault::kClosed);
@@ -147,8 +156,10 @@ bool FaultAttribution::handle_slow_edge(Instant now, const Plan& plan, const Rep
   const bool silent = report.kind == wire::FAULT_KIND_SILENT;
   auto& parents = known.slow_parents[report.child];
   const bool another = parents.insert(report.parent).second;
-  bool changed = complain(now, plan, known, report.child, report.parent, PeerFault::kSlow,
-                          silent ? "says nothing" : "sends slowly");
+  // Behind a slow edge every parent seems slow.
+  bool changed =
+      !known.leaves.contains(report.child) && complain(now, plan, known, report.child, report.parent, PeerFault::kSlow,
+                                                       silent ? "says nothing" : "sends slowly");
   if (another && parents.size() >= kUnsharedMax) {
     // That two are slow tells of its own link, also if one of them is the origin.
     if (!silent) blame(now, report.child, PeerFault::kSlow);
@@ -205,7 +216,7 @@ bool FaultAttribution::handle_progress(Instant now, const Plan& plan, PayloadId 
       if (!is_relay(plan, lag.child) || !make_leaf(plan, known, lag.child)) continue;
       note_offence(lag.child, "gets far less from the origin than others do, by its own word");
       changed = true;
-    } else if (parent != nullptr && parent->connected()) {
+    } else if (parent != nullptr && parent->connected() && !known.leaves.contains(lag.child)) {
       changed = complain(now, plan, known, lag.child, lag.parent, PeerFault::kSlow, "passes on far less than it has") ||
                 changed;
     }
@@ -305,7 +316,7 @@ std::vector<ApartPair> FaultAttribution::apart(PayloadId payload) const {
   std::vector<ApartPair> pairs = complaints_.apart();
   const auto known = cases_.find(payload);
   if (known == cases_.end()) return pairs;
-  for (const auto& [child, parents] : known->second.unavailable) {
+  for (const auto& [child, parents] : known->second.cut) {
     for (const PeerId parent : parents) pairs.push_back({parent, child});
   }
   return pairs;

@@ -42,7 +42,9 @@ namespace weightcast {
 ///
 /// The origin is never blamed. If more than one child, and more than a quarter of its children, call it slow, its own
 /// uplink is the cause, and none of them becomes a leaf for that. If half of the members are leaves, nobody else
-/// becomes one. Who is a leaf is no witness.
+/// becomes one. A leaf is a witness to damage and to
+/// starvation alone, because behind a slow edge every parent seems slow. Who is a suspect, or was convicted, is no
+/// witness for the rest of this publication; it gets other parents.
 ///
 /// Starvation. When a publication is held up, everybody below that place gets nothing, and honest members say so
 /// (STARVED: my parent says that it has nothing more; WAITING: it is late). So the edge at fault is the one below which
@@ -107,6 +109,8 @@ class FaultAttribution {
   [[nodiscard]] bool in_dispute(PeerId member) const { return complaints_.in_dispute(member); }
   /// How many members complain of `member`, for status.
   [[nodiscard]] std::size_t complaints_of(PeerId member) const { return complaints_.witnesses(member).size(); }
+  /// Of how many it complains.
+  [[nodiscard]] std::size_t complaints_by(PeerId member) const { return complaints_.count_by(member); }
   /// Nobody asks about this payload any more.
   void forget(PayloadId payload) { cases_.erase(payload); }
 
@@ -128,7 +132,8 @@ class FaultAttribution {
   /// What is known of one payload's edges.
   struct Case {
     std::set<PeerId> leaves;
-    std::map<PeerId, std::set<PeerId>> unavailable;                 // parents that have it not, by child
+    std::set<PeerId> distrusted;                                    // suspects, and who was convicted: no witnesses
+    std::map<PeerId, std::set<PeerId>> cut;                         // parents that are to feed it no more, by child
     std::map<PeerId, std::set<PeerId>> slow_parents;                // whom a child called slow or silent
     std::map<std::pair<PeerId, std::uint32_t>, Starving> starving;  // by child and stripe
     std::map<std::pair<PeerId, PeerId>, Instant> moved;             // edges that the plan had, and until when
@@ -144,6 +149,8 @@ class FaultAttribution {
   /// `child` says that `parent` does it wrong. Returns whether the plan is to be repaired.
   [[nodiscard]] bool complain(Instant now, const Plan& plan, Case& known, PeerId child, PeerId parent, PeerFault fault,
                               std::string_view what);
+  /// `child` gets another parent in this publication, and nobody is accused. Returns whether that is new.
+  [[nodiscard]] static bool cut(Case& known, PeerId child, PeerId parent);
   [[nodiscard]] bool convict(Instant now, const Plan& plan, Case& known, PeerId parent, PeerFault fault,
                              std::string_view what);
   /// It complains of everybody.

@@ -95,6 +95,8 @@ class OriginCore final : public Core {
   [[nodiscard]] const Plan* latest_plan() const { return publications_.latest_plan(); }
   /// How many members complain of that one, for status.
   [[nodiscard]] std::size_t complaints_of(PeerId member) const { return publications_.complaints_of(member); }
+  /// Of how many it complains.
+  [[nodiscard]] std::size_t complaints_by(PeerId member) const { return publications_.complaints_by(member); }
   /// Plans were repaired so many times.
   [[nodiscard]] std::uint64_t repair_count() const { return publications_.repair_count(); }
   /// The last damage that this node found in what it holds; "" if there was none.
@@ -124,6 +126,8 @@ class OriginCore final : public Core {
   [[nodiscard]] PeerId child_id(const wire::Hello& hello) const override;
   /// Where others dial a worker that joins.
   [[nodiscard]] std::string host_of(ConnId conn, const wire::Join& join);
+  /// What a connection without an introduction did, if a member's keys made it: the member's status says so.
+  void note_stranger(ConnId conn, std::string what);
   /// Who that connection proved to be asked to join under another name: its status says so.
   void note_impostor(ConnId conn, const std::string& name);
   /// What a worker says of itself as it joins.

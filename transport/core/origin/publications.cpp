@@ -313,6 +313,12 @@ void Publications::handle_installed(Instant now, Member& member, const wire::Ins
     return;
   }
   Publication* publication = plans_.find(payload_of(installed));
+  // Its digest is not known yet, and stands as 0.
+  if (publication != nullptr && publication->manifest().open && publication->id().kind == PayloadKind::kFull) {
+    actions_.push(action::warning(fmt::format("worker {} says that it installed version {}, which is still being made",
+                                              member.name, version.value)));
+    return;
+  }
   if (publication != nullptr &&
       checksum_from_wire(installed.snapshot_digest()) != publication->manifest().snapshot_digest) {
     actions_.push(action::warning(fmt::format("worker {} says that it installed version {}, but with another digest",

@@ -96,6 +96,8 @@ class Publications {
   [[nodiscard]] Plan plan_for(Instant now, std::uint64_t payload_bytes) const;
   /// How many members complain of that one, for status.
   [[nodiscard]] std::size_t complaints_of(PeerId member) const { return faults_.complaints_of(member); }
+  /// Of how many it complains.
+  [[nodiscard]] std::size_t complaints_by(PeerId member) const { return faults_.complaints_by(member); }
   /// What a member did wrong that the origin saw itself.
   void note_offence(PeerId member, std::string what) { faults_.note_offence(member, std::move(what)); }
   /// How many publications have ended. Standings change only then.

@@ -15,6 +15,7 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 
 constexpr PayloadId kPayload{Version{7}};
+constexpr PayloadId kNext{Version{8}};
 constexpr PeerId kA{1}, kB{2}, kC{3}, kD{4}, kE{5};
 
 /// A chain: origin, A, B, C, D; and E, a second leaf below C.
@@ -154,7 +155,34 @@ TEST_F(FaultAttributionTest, WhoComplainsOfEverybodyIsTheSuspectAndItsWordCounts
   EXPECT_TRUE(report(kE, kC, wire::FAULT_KIND_CORRUPT));
   EXPECT_THAT(blamed(), IsEmpty()) << "E is the first witness against C";
   plan.stripes[0].parents[3] = kA;
-  EXPECT_FALSE(report(kD, kA, wire::FAULT_KIND_CLOSED)) << "a leaf is no witness";
+  EXPECT_TRUE(report(kD, kA, wire::FAULT_KIND_CORRUPT)) << "it may be right, and gets another parent";
+  EXPECT_THAT(apart_from(kD), testing::Contains(kA));
+  EXPECT_EQ(faults.complaints_of(kA), 0u);
+}
+
+TEST_F(FaultAttributionTest, ComplaintIsRepeatedForEachPlanThatStillHasTheEdge) {
+  EXPECT_TRUE(report(kD, kC, wire::FAULT_KIND_CORRUPT));
+  const auto of_the_next = [&] {
+    return faults.handle_report(now, plan, {kNext, kD, kC, 0, wire::FAULT_KIND_CORRUPT, false, {}});
+  };
+  EXPECT_TRUE(of_the_next()) << "that plan was made before";
+  plan.stripes[0].parents[3] = kB;
+  EXPECT_FALSE(of_the_next()) << "it is repaired";
+  EXPECT_EQ(faults.complaints_of(kC), 1u);
+}
+
+TEST_F(FaultAttributionTest, LeafBehindASlowEdgeIsAWitnessToDamage) {
+  EXPECT_TRUE(report(kA, kOriginId, wire::FAULT_KIND_SLOW));
+  EXPECT_THAT(leaves(), ElementsAre(kA));
+  plan.stripes[0].parents[0] = kD;
+  for (const auto kind : {wire::FAULT_KIND_SLOW, wire::FAULT_KIND_SILENT, wire::FAULT_KIND_CLOSED}) {
+    EXPECT_FALSE(report(kA, kD, kind)) << "its own link is slow";
+  }
+  EXPECT_TRUE(report(kA, kD, wire::FAULT_KIND_CORRUPT)) << "else it would be left to a parent that damages";
+  EXPECT_THAT(apart_from(kA), ElementsAre(kD));
+  plan.stripes[0].parents[4] = kD;
+  EXPECT_TRUE(report(kE, kD, wire::FAULT_KIND_CORRUPT));
+  EXPECT_THAT(leaves(), ElementsAre(kA, kD));
 }
 
 TEST_F(FaultAttributionTest, WhatTheOriginHasSeenItselfNeedsNoWitness) {

@@ -142,6 +142,17 @@ TEST_F(PublicationsTest, InstalledVersionThatNobodyPublishedIsNotBelieved) {
   EXPECT_EQ(member("a").installed, kNoVersion);
 }
 
+TEST_F(PublicationsTest, InstalledVersionThatIsStillBeingMadeIsNotBelieved) {
+  join("a");
+  origin.handle_publish_begun(now, taken_over_manifest(Version{1}, 0, 8));
+  run();
+  wire::Message message;
+  set_payload(*message.mutable_installed(), Version{1});
+  message.mutable_installed()->set_snapshot_digest(Checksum{}.bytes.data(), Checksum::kBytes);
+  tell("a", message);
+  EXPECT_EQ(member("a").installed, kNoVersion) << "its digest stands as 0 until it is known";
+}
+
 TEST_F(PublicationsTest, LossesAndJoinsOfOneMomentCostOneRepairOfEachPlan) {
   for (int i = 0; i < 200; ++i) join("w" + std::to_string(i));
   publish(1);
