@@ -59,6 +59,19 @@ TEST_F(OriginIdentity, AWorkerJoinsUnderItsOwnNameOnly) {
   EXPECT_EQ(origin.members().all().size(), 1u) << "nothing is remembered of a name that nobody has";
 }
 
+TEST_F(OriginIdentity, WhatAMemberDoesOnAnotherConnectionIsHeldAgainstIt) {
+  ASSERT_TRUE(joined(hear(identity(Role::kWorker, "a"), join_message("a"))));
+  ASSERT_TRUE(joined(hear(identity(Role::kWorker, "b"), join_message("b"))));
+  (void)hear(identity(Role::kWorker, "a"), join_message("b"));
+  EXPECT_THAT(member("a").offence, HasSubstr("tried to join as b"));
+  wire::Message subscribe;
+  set_payload(*subscribe.mutable_subscribe(), Version{1});
+  (void)hear(identity(Role::kWorker, "b"), subscribe);
+  EXPECT_THAT(member("b").offence, HasSubstr("without saying who it is"));
+  (void)hear(identity(Role::kWorker, "a"), hello_message("a"));
+  EXPECT_THAT(member("a").offence, HasSubstr("tried to join as b")) << "a child that says hello does nothing wrong";
+}
+
 TEST_F(OriginIdentity, AnOriginsKeysDoNotJoin) {
   const ConnId conn = hear(identity(Role::kOrigin, "a"), join_message("a"));
   EXPECT_FALSE(joined(conn));

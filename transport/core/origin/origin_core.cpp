@@ -240,12 +240,16 @@ void OriginCore::register_member(Instant now, Member& member, ConnId conn, const
   }
 }
 
+void OriginCore::note_stranger(ConnId conn, std::string what) {
+  const std::optional<PeerIdentity>& peer = unidentified_.peer(conn);
+  if (!peer || peer->role != Role::kWorker) return;
+  if (const auto who = members_.id_of(peer->name)) publications_.note_offence(*who, std::move(what));
+}
+
 void OriginCore::note_impostor(ConnId conn, const std::string& name) {
   const std::optional<PeerIdentity>& peer = unidentified_.peer(conn);
-  if (!peer || peer->role != Role::kWorker || peer->name == name) return;
-  const auto who = members_.id_of(peer->name);
-  if (who)
-    publications_.note_offence(*who, fmt::format("tried to join as {}", printable(cut_text(name, kNameBytesMax))));
+  if (!peer || peer->name == name) return;
+  note_stranger(conn, fmt::format("tried to join as {}", printable(cut_text(name, kNameBytesMax))));
 }
 
 void OriginCore::handle_join(Instant now, ConnId conn, const wire::Join& join) {
@@ -300,6 +304,9 @@ void OriginCore::handle_message(Instant now, ConnId conn, const wire::Message& m
   }
   if (member == nullptr) {
     if (message.has_enroll() && unidentified_.contains(conn)) return handle_enroll(conn, message.enroll());
+    if (unidentified_.contains(conn) && !message.has_join() && !message.has_hello() && !message.has_bye()) {
+      note_stranger(conn, "speaks on another connection without saying who it is");
+    }
     if (!message.has_join()) return handle_child_message(now, conn, message, "Join or Hello");
     if (unidentified_.contains(conn)) handle_join(now, conn, message.join());
     return;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "proto/limits.h"
 #include "tests/transport/core/payload_fixture.h"
 
 namespace weightcast {
@@ -47,6 +48,27 @@ TEST_F(SelfCheckTest, TellsDamageAndUnreadableBytesFromALie) {
   check.handle_suspected(now, kVersion, ChunkIndex{3});
   EXPECT_TRUE(check.handle_checked(now, kVersion, ChunkIndex{3}, fail(Errc::kIo, Op::kRead, "the file is shorter")));
   EXPECT_FALSE(check.handle_checked(now, kVersion, ChunkIndex{4}, wrong)) << "nobody asked";
+}
+
+TEST_F(SelfCheckTest, ReadsNoMoreChunksThanItsBudgetWhoeverAsks) {
+  constexpr std::uint32_t kMany = 1000;
+  Holding& holding = holdings.emplace(Version{4}, Holding(manifest_of(Version{4}, kMany))).first->second;
+  holding.restore(chunk_digests(Version{4}, kMany), ChunkSet(kMany, true));
+  const auto ask_for_all = [&] {
+    std::size_t read = 0;
+    for (std::uint32_t chunk = 0; chunk < kMany; ++chunk) {
+      check.handle_suspected(now, Version{4}, ChunkIndex{chunk});
+      for (const auto& action : only<action::CheckChunk>(drain([&] { return queue.poll(); }))) {
+        ++read;
+        EXPECT_FALSE(check.handle_checked(now, Version{4}, action.chunk, chunk_digest(Version{4}, action.chunk)));
+      }
+    }
+    return read;
+  };
+  EXPECT_EQ(ask_for_all(), kChunkChecksMax);
+  EXPECT_EQ(ask_for_all(), 0u);
+  now += SelfCheck::kRecheckAfter;
+  EXPECT_EQ(ask_for_all(), kChunkChecksMax);
 }
 
 TEST_F(SelfCheckTest, AChildThatLiesCostsFewReads) {

@@ -75,6 +75,16 @@ TEST_F(UploadsTest, RepeatedSubscribeIsRefused) {
   EXPECT_EQ(refused.error().code, Errc::kAlreadyExists);
 }
 
+TEST_F(UploadsTest, ChildHasNoMoreThanItsSubscriptions) {
+  wire::Subscribe request;
+  for (std::uint64_t version = 1; version <= 128; ++version) {
+    set_payload(request, Version{version});
+    ASSERT_TRUE(uploads.handle_subscribe(now, kChild, request).has_value()) << version;
+  }
+  set_payload(request, Version{129});
+  EXPECT_EQ(uploads.handle_subscribe(now, kChild, request).error().code, Errc::kTooLarge);
+}
+
 TEST_F(UploadsTest, SubscribingCostsNoMoreThanItsMessageSays) {
   hold_all();
   // The most and heaviest stripes that are allowed, and the lightest of them asked for: 568 KiB of such messages once

@@ -1,0 +1,136 @@
+// What one peer may have a node do: a test of each bound, by messages alone. Bitmaps are in edge/uploads_test.cpp,
+// checks of chunks in edge/self_check_test.cpp.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "proto/limits.h"
+#include "tests/transport/core/origin/origin_fixture.h"
+#include "tests/transport/core/worker_fixture.h"
+#include "transport/core/budget.h"
+#include "transport/core/worker/worker_core.h"
+
+namespace weightcast {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+
+TEST(Budget, GivesItsBurstAtOnceAndThenItsRate) {
+  Budget budget(10, 3);
+  Instant now{1h};
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(budget.spend(now));
+  EXPECT_FALSE(budget.spend(now));
+  now += 99ms;
+  EXPECT_FALSE(budget.spend(now));
+  now += 2ms;
+  EXPECT_TRUE(budget.spend(now));
+  EXPECT_FALSE(budget.spend(now - 1h)) << "a time that goes back gives nothing";
+  now += 1h;
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(budget.spend(now));
+  EXPECT_FALSE(budget.spend(now)) << "rest does not add up beyond the burst";
+}
+
+struct PeerBudgetsTest : OriginCoreTest {
+  static wire::Message ack() {
+    wire::Message message;
+    message.mutable_heartbeat_ack();
+    return message;
+  }
+  static wire::Message hello(const std::string& name) {
+    wire::Message message;
+    message.mutable_hello()->set_protocol(kProtocolVersion);
+    message.mutable_hello()->set_name(name);
+    return message;
+  }
+  bool was_refused(ConnId conn) { return !said[conn].empty() && said[conn].back().has_bye(); }
+};
+
+TEST_F(PeerBudgetsTest, MemberThatSendsTooManyMessagesIsLostAndNamed) {
+  join("a"), join("b");
+  for (double i = 0; i < kPeerMessagesBurst - 2; ++i) origin.handle_message(now, conns.at("a"), ack());
+  run();
+  ASSERT_TRUE(member("a").connected());
+  for (int i = 0; i < 3; ++i) origin.handle_message(now, conns.at("a"), ack());
+  run();
+  EXPECT_FALSE(member("a").connected());
+  EXPECT_TRUE(was_refused(conns.at("a")));
+  EXPECT_THAT(member("a").offence, HasSubstr("more messages than"));
+  EXPECT_TRUE(member("b").connected());
+}
+
+TEST_F(PeerBudgetsTest, MemberThatSendsAsManyMessagesAsItMayForAMinuteStays) {
+  join("a");
+  for (int second = 0; second < 60; ++second) {
+    now += 1s;
+    for (double i = 0; i < kPeerMessagesPerSecond; ++i) origin.handle_message(now, conns.at("a"), ack());
+  }
+  run();
+  EXPECT_TRUE(member("a").connected());
+}
+
+TEST_F(PeerBudgetsTest, ChildThatSendsAWorkerTooManyMessagesIsClosed) {
+  WorkerCore worker(worker_config());
+  worker.start(now);
+  const ConnId child = worker.next_conn();
+  worker.handle_accepted(now, child, "host");
+  worker.handle_message(now, child, hello("child"));
+  std::size_t closed = 0;
+  for (double i = 0; i < kPeerMessagesBurst && closed == 0; ++i) {
+    worker.handle_message(now, child, ack());
+    for (const auto& close : only<action::Close>(drain([&] { return worker.poll_action(); }))) {
+      closed += close.conn == child ? 1 : 0;
+    }
+  }
+  EXPECT_EQ(closed, 1u);
+}
+
+TEST_F(PeerBudgetsTest, ReportsBeyondTheirBudgetAreIgnored) {
+  join("a"), join("b"), join("c");
+  publish(1);
+  ASSERT_EQ(parent_of("b"), member("a").id);
+  // Of a parent that is not its own: these change nothing, but each costs a look.
+  for (double i = 0; i < kReportsBurst; ++i) complain("b", "c", wire::FAULT_KIND_CORRUPT);
+  complain("b", "a", wire::FAULT_KIND_CORRUPT);
+  EXPECT_EQ(origin.complaints_of(member("a").id), 0u);
+  now += 1s;
+  complain("b", "a", wire::FAULT_KIND_CORRUPT);
+  EXPECT_EQ(origin.complaints_of(member("a").id), 1u) << "and is heard again a moment later";
+}
+
+TEST_F(PeerBudgetsTest, NameThatJoinsAgainAndAgainHasToWaitAndIsNamed) {
+  for (double i = 0; i < kJoinsBurst; ++i) {
+    join("a");
+    ASSERT_FALSE(was_refused(conns.at("a"))) << i;
+    lose("a");
+  }
+  join("a");
+  EXPECT_TRUE(was_refused(conns.at("a")));
+  EXPECT_FALSE(member("a").connected());
+  EXPECT_THAT(member("a").offence, HasSubstr("again and again"));
+  now += from_seconds(1 / kJoinsPerSecond);
+  join("a");
+  EXPECT_TRUE(member("a").connected());
+}
+
+TEST_F(PeerBudgetsTest, ChildHasNoMoreThanItsConnections) {
+  join("a");
+  const auto greet = [&](const std::string& name) {
+    const ConnId conn = origin.next_conn();
+    origin.handle_accepted(now, conn, "host");
+    wire::Message message = hello(name);
+    message.mutable_hello()->set_peer_id(member("a").id.value);
+    origin.handle_message(now, conn, message);
+    run();
+    return conn;
+  };
+  std::vector<ConnId> of_a;
+  for (std::size_t i = 0; i < kConnectionsPerPeerMax; ++i) of_a.push_back(greet("a"));
+  for (const ConnId conn : of_a) ASSERT_FALSE(was_refused(conn));
+  EXPECT_TRUE(was_refused(greet("a")));
+  EXPECT_FALSE(was_refused(greet("b"))) << "others have theirs";
+  origin.handle_closed(now, of_a.front(), fail(Errc::kClosed, Op::kReceive, "gone"));
+  EXPECT_FALSE(was_refused(greet("a")));
+}
+
+}  // namespace
+}  // namespace weightcast
