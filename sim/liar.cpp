@@ -15,6 +15,10 @@ namespace {
 constexpr Duration kActEvery = std::chrono::milliseconds(200);
 // Of what a liar floods others with, each time that it acts.
 constexpr int kFloodMessages = 20;
+constexpr int kFloodMessagesOfAll = 200;  // of one whose share is 1
+// Children and the origin need some seconds to find out.
+constexpr Duration kWithheldFor = std::chrono::seconds(5);
+constexpr std::uint32_t kAccusations = 5;
 constexpr std::size_t kFloodConns = 40;
 
 constexpr std::array kBlameKinds{wire::FAULT_KIND_CLOSED,        wire::FAULT_KIND_SLOW,    wire::FAULT_KIND_CORRUPT,
@@ -66,6 +70,7 @@ void LyingWorker::handle_connected(Instant now, ConnId conn, const std::optional
     join->mutable_listen()->set_port(kPort);
     join->mutable_listen()->set_host(host_of(static_cast<NodeIndex>(random_.between(1, workers_))));
     join->set_installed_version(random_.below(100));
+    if (join->name() != name_ && at_origin_.contains(conn) && !evidence_.impersonated) evidence_.impersonated = now;
   } else {
     return;  // half open
   }
@@ -76,13 +81,21 @@ void LyingWorker::handle_closed(Instant now, ConnId conn, const Error& why) {
   now_ = now;
   std::erase_if(asked_, [&](const Asked& asked) { return asked.conn == conn; });
   if (conn == origin_conn_) origin_conn_ = ConnId{};
+  at_origin_.erase(conn);
+  children_.erase(conn);
+  withheld_since_.erase(conn);
   if (own_conns_.erase(conn) == 0) WorkerCore::handle_closed(now, conn, why);
 }
 
 void LyingWorker::handle_message(Instant now, ConnId conn, const wire::Message& message) {
   now_ = now;
   if (own_conns_.contains(conn)) return;
-  if (message.has_joined()) origin_conn_ = conn;
+  if (message.has_joined()) {
+    origin_conn_ = conn;
+    said_to_origin_ = 0;
+    joined_at_ = now;
+  }
+  if (message.has_hello()) children_[conn] = node_named(message.hello().name());
   if (message.has_announce()) {
     announced_ = std::exchange(announcing_, message.announce());
     assignment_ = message.announce().assignment();
@@ -93,6 +106,7 @@ void LyingWorker::handle_message(Instant now, ConnId conn, const wire::Message& 
   }
   if (message.has_unsubscribe()) {
     std::erase(asked_, Asked{conn, payload_of(message.unsubscribe()), message.unsubscribe().stripe()});
+    withheld_since_.erase(conn);
   }
   WorkerCore::handle_message(now, conn, message);
 }
@@ -108,7 +122,7 @@ void LyingWorker::handle_timeout(Instant now) {
   if (!act_at_) act_at_ = now;
   if (now < *act_at_) return;
   act_at_ = now + kActEvery;
-  act(now);
+  act();
 }
 
 std::optional<Instant> LyingWorker::poll_deadline() const {
@@ -123,6 +137,7 @@ std::optional<Action> LyingWorker::poll_action() {
   damages_last_ = false;
   if (!held_.empty() && held_.front().due <= now_) {
     const Action action = held_.front().chunk;
+    withheld_since_.erase(held_.front().chunk.conn);
     held_.pop_front();
     return action;
   }
@@ -147,6 +162,7 @@ std::optional<Action> LyingWorker::twist_chunk(action::SendChunk send) {
   if (does(Lie::kWithholds)) {
     const bool of_stripe = options_.stripes_of > 0 && send.chunk.value % options_.stripes_of == 0;
     if (of_stripe || (options_.pace == Duration::zero() && picked)) {
+      note_withheld(send.conn, send.payload);
       WorkerCore::handle_chunk_sent(now_, send.conn);  // so that it goes on, and says UpToDate in the end
       return std::nullopt;
     }
@@ -172,12 +188,17 @@ std::optional<Action> LyingWorker::twist_chunk(action::SendChunk send) {
     }
   }
   if (does(Lie::kCorrupts) && picked) damages_last_ = true;
+  withheld_since_.erase(send.conn);
   return send;
 }
 
 void LyingWorker::twist_message(wire::Message& message) {
   if (message.has_heartbeat()) {
     wire::Heartbeat& beat = *message.mutable_heartbeat();
+    for (std::uint32_t& missing : *beat.mutable_stripes_missing()) {
+      if (does(Lie::kUnderstates)) missing += (beat.chunks_total() - missing) / 8 * 7;
+      if (does(Lie::kOverstates)) missing = 0;
+    }
     if (does(Lie::kUnderstates)) beat.set_chunks_verified(beat.chunks_verified() / 8);
     if (does(Lie::kOverstates)) beat.set_chunks_verified(beat.chunks_total());
   }
@@ -219,10 +240,41 @@ void LyingWorker::complain(wire::FaultKind kind, bool stays) {
   fault.set_now_from_id(stays ? parent : 0);
   fault.set_kind(kind);
   fault.set_starving_ms(static_cast<std::uint32_t>(random_.between(0, 5000)));
+  const bool is_complaint =
+      kind == wire::FAULT_KIND_CORRUPT || kind == wire::FAULT_KIND_SLOW || kind == wire::FAULT_KIND_SILENT;
+  // Of a payload that it has, or says that it has, the plan gives it no parent.
+  const bool receives = receiving() == payload_of(assignment_) && !does(Lie::kOverstates);
+  if (is_complaint && receives && parent != 0 && source.ancestors_size() > 0 &&
+      parent == source.ancestors(0).peer_id() && ++accusations_ >= kAccusations && !evidence_.accused) {
+    evidence_.accused = now_;
+  }
+  say_to_origin(std::move(message));
+}
+
+void LyingWorker::note_withheld(ConnId conn, PayloadId payload) { withheld_since_.try_emplace(conn, payload, now_); }
+
+void LyingWorker::note_withheld_for_long() {
+  for (auto& [conn, withheld] : withheld_since_) {
+    auto& [payload, since] = withheld;
+    const auto holding = holdings().find(payload);
+    // While it waits for chunks itself, nobody can say why its child waits.
+    if (holding == holdings().end() || holding->second.verified().count() < holding->second.manifest().chunk_count())
+      since = now_;
+    const auto child = children_.find(conn);
+    if (now_ - since < kWithheldFor || child == children_.end()) continue;
+    evidence_.withheld_from.try_emplace(child->second, now_);
+  }
+}
+
+void LyingWorker::say_to_origin(wire::Message message) {
+  ++said_to_origin_;
+  const double allowed = kPeerMessagesBurst + kPeerMessagesPerSecond * to_seconds(now_ - joined_at_);
+  if (said_to_origin_ > allowed && !evidence_.flooded) evidence_.flooded = now_;
   say(origin_conn_, std::move(message));
 }
 
-void LyingWorker::act(Instant now) {
+void LyingWorker::act() {
+  note_withheld_for_long();
   if (does(Lie::kWithholds)) {
     for (const Asked& asked : asked_) {
       wire::Message message;
@@ -244,22 +296,23 @@ void LyingWorker::act(Instant now) {
     *message.mutable_installed()->mutable_payload() = announcing_->manifest().payload();
     message.mutable_installed()->set_snapshot_digest(announcing_->manifest().snapshot_digest());
     message.mutable_installed()->set_seconds(0.001);
-    say(origin_conn_, std::move(message));
+    say_to_origin(std::move(message));
   }
   if (does(Lie::kBlames)) complain(kBlameKinds[random_.below(kBlameKinds.size())], random_.chance(0.5));
   if ((does(Lie::kImpersonates) && random_.chance(0.3)) || (does(Lie::kFloods) && own_conns_.size() < kFloodConns)) {
     const ConnId conn = next_conn();
     own_conns_.insert(conn);
     const bool another = random_.chance(0.3);
+    if (!another) at_origin_.insert(conn);
     extra_.push(action::Connect{
         conn, another ? host_of(static_cast<NodeIndex>(random_.between(0, workers_))) : origin_host_, origin_port_});
   }
   if (does(Lie::kFloods)) flood();
-  (void)now;
 }
 
 void LyingWorker::flood() {
-  for (int i = 0; i < kFloodMessages; ++i) complain(kBlameKinds[random_.below(kBlameKinds.size())], true);
+  const int messages = options_.share < 1 ? kFloodMessages : kFloodMessagesOfAll;
+  for (int i = 0; i < messages; ++i) complain(kBlameKinds[random_.below(kBlameKinds.size())], true);
   for (const ConnId conn : own_conns_) {
     wire::Message message;
     wire::Subscribe& subscribe = *message.mutable_subscribe();
@@ -269,11 +322,11 @@ void LyingWorker::flood() {
     say(conn, std::move(message));
   }
   if (origin_conn_ == ConnId{}) return;
-  for (int i = 0; i < kFloodMessages; ++i) {
+  for (int i = 0; i < messages; ++i) {
     wire::Message message;
     message.mutable_heartbeat()->set_installed_version(random_.below(5));
     payload_to_wire(receiving(), *message.mutable_heartbeat()->mutable_receiving());
-    say(origin_conn_, std::move(message));
+    say_to_origin(std::move(message));
   }
 }
 

@@ -45,6 +45,14 @@ struct LiarOptions {
 /// For people who read what a violation says.
 [[nodiscard]] std::string to_text(const LiarOptions& liar);
 
+/// What a liar did so plainly that the origin has to name it: since when, of each.
+struct LiarEvidence {
+  std::map<NodeIndex, Instant> withheld_from;  ///< children for which it held chunks back for kWithheldFor on end
+  std::optional<Instant> accused;              ///< its own parent, again and again
+  std::optional<Instant> impersonated;         ///< another member, at the origin
+  std::optional<Instant> flooded;              ///< the origin, beyond what one connection may send
+};
+
 /// A worker's core with a liar around it: what the core says is changed on its way out, and the liar adds to it.
 /// Called by the Simulation in place of the core.
 class LyingWorker final : public WorkerCore {
@@ -55,6 +63,7 @@ class LyingWorker final : public WorkerCore {
     origin_port_ = config.origin_port;
   }
 
+  [[nodiscard]] const LiarEvidence& evidence() const { return evidence_; }
   /// Whether the chunk of the last action is to arrive damaged.
   [[nodiscard]] bool damages_last() const { return damages_last_; }
 
@@ -85,9 +94,14 @@ class LyingWorker final : public WorkerCore {
   [[nodiscard]] std::optional<Action> twist(Action action);
   [[nodiscard]] std::optional<Action> twist_chunk(action::SendChunk send);
   void twist_message(wire::Message& message);
-  void act(Instant now);
+  void act();
   void say(ConnId conn, wire::Message message) { extra_.push(action::Send{conn, std::move(message)}); }
   void complain(wire::FaultKind kind, bool stays);
+  /// It has not sent a chunk that it could have sent to that child.
+  void note_withheld(ConnId conn, PayloadId payload);
+  void note_withheld_for_long();
+  /// Says it on the connection to the origin.
+  void say_to_origin(wire::Message message);
   void flood();
   /// Some held payload that is older, to replay; of kNoVersion if there is none.
   [[nodiscard]] PayloadId older_than(PayloadId payload) const;
@@ -104,11 +118,18 @@ class LyingWorker final : public WorkerCore {
   ActionQueue extra_;
   bool damages_last_ = false;
   std::set<ConnId> own_conns_;  // that the liar dials beside its core
+  std::set<ConnId> at_origin_;  // of these
   std::vector<Asked> asked_;    // by children
   std::map<ConnId, Instant> sent_at_;
   std::map<std::pair<ConnId, PayloadId>, std::uint32_t> sent_;
   std::deque<Held> held_;  // chunks that go out late
   ConnId origin_conn_{};
+  std::uint32_t said_to_origin_ = 0;  // on this connection, beside the core
+  std::uint32_t accusations_ = 0;
+  Instant joined_at_{};
+  std::map<ConnId, NodeIndex> children_;
+  std::map<ConnId, std::pair<PayloadId, Instant>> withheld_since_;  // no chunk has gone to that child since
+  LiarEvidence evidence_;
   wire::Assignment assignment_;               // the last one
   std::optional<wire::Announce> announced_;   // the one before the last
   std::optional<wire::Announce> announcing_;  // the last one

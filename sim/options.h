@@ -139,7 +139,8 @@ struct SimResult {
   std::uint64_t versions_refused = 0;        ///< by the origin, after it had begun to send them
   Duration settled{};                        ///< the last worker got the last version so long after the last fault
   std::uint64_t chunks_delivered_twice = 0;  ///< to a node that had verified them before
-  std::uint64_t liars_named = 0;             ///< whom the origin's accounting names in the end
+  std::uint64_t liars_proven = 0;            ///< who lied so that a judgement was possible: all of them are named
+  std::uint64_t liars_named = 0;             ///< whom the origin's status named at any time
   std::uint64_t liars_unnamed = 0;
   std::uint64_t events = 0;
   std::uint64_t hash = 0;  ///< of all events: equal for equal options

@@ -185,8 +185,6 @@ SimOptions hostile_schedule(std::uint64_t seed) {
   std::erase_if(options.faults, [&](const Fault& fault) { return fault.kind != FaultKind::kPublish && !faults_too; });
   options.workers = std::max<std::uint32_t>(options.workers, 4);
   options.nodes.leaves = std::min(options.nodes.leaves, options.workers / 2);
-  // A relay that forwards an eighth of what the plan predicts is not found by its pace (pace_watch.h).
-  options.settle_max *= 8;
   for (std::uint64_t i = random.between(0, 4); i > 0; --i) {
     Fault publish;
     publish.kind = FaultKind::kPublish;

@@ -26,6 +26,7 @@ int main(int argc, char** argv) {
                  "patches unfit",
                  "patches withdrawn",
                  "versions refused",
+                 "liars proven",
                  "liars named",
                  "liars not named",
                  "ms until settled"};
@@ -37,12 +38,12 @@ int main(int argc, char** argv) {
       };
     }
     const sim::SimResult result = sim::simulate(options);
-    return sim::SoakOutcome{
-        result.violation,
-        result.hash,
-        {result.events, result.chunks_delivered, result.chunks_delivered_twice, result.patches_installed,
-         result.packed_installed, result.patches_unfit, result.patches_withdrawn, result.versions_refused,
-         result.liars_named, result.liars_unnamed, static_cast<std::uint64_t>(1e3 * to_seconds(result.settled))}};
+    return sim::SoakOutcome{result.violation,
+                            result.hash,
+                            {result.events, result.chunks_delivered, result.chunks_delivered_twice,
+                             result.patches_installed, result.packed_installed, result.patches_unfit,
+                             result.patches_withdrawn, result.versions_refused, result.liars_proven, result.liars_named,
+                             result.liars_unnamed, static_cast<std::uint64_t>(1e3 * to_seconds(result.settled))}};
   };
   return sim::run_soak(soak, argc, argv);
 }

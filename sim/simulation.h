@@ -34,7 +34,8 @@ namespace weightcast::sim {
 /// - the origin's assignments have no cycle;
 /// - no deadline stays in the past, and a node that has work left has a deadline;
 /// - once every fault has ended, every honest worker that runs gets the latest version within settle_max;
-/// - where nothing but liars went wrong, no honest member is kept from relaying beyond a publication.
+/// - where nothing but liars went wrong, no honest member is barred from relaying, but by two liars who conspire;
+/// - the origin's status names each liar that lied so that a judgement was possible.
 /// A liar's own actions are not checked, except that it is sent nothing but what it asked for.
 class Simulation final : private NetworkHandler {
  public:
@@ -118,6 +119,7 @@ class Simulation final : private NetworkHandler {
     std::map<std::pair<LinkIndex, PayloadId>, std::vector<Asked>> asked;
     std::map<PayloadId, std::vector<NodeIndex>> told;  // its parents, by stripe
     std::set<NodeIndex> damage_reported_by;            // honest workers that said that it sends damage
+    bool named = false;                                // by the origin's status, at any time; of a liar
   };
 
   enum class DiskWork : std::uint8_t { kBegin, kStore, kFinish, kMakePatch, kGrowPatch, kTakeOver, kCheck };
@@ -216,6 +218,12 @@ class Simulation final : private NetworkHandler {
   [[nodiscard]] const LiarOptions* liar_options(NodeIndex node) const;
   /// Once all is over: honest members have their place, and liars are named.
   void check_accounting();
+  /// Nothing but hostile members goes wrong.
+  [[nodiscard]] bool only_liars() const;
+  /// Remembers whom the origin's status names now.
+  void note_named();
+  /// What a liar did that the origin must have seen by now; "": nothing.
+  [[nodiscard]] std::string proof_against(NodeIndex liar) const;
   void check_asks_for_missing(NodeIndex node, const wire::Subscribe& subscribe);
   void check_sent_is_wanted(NodeIndex node, const action::SendChunk& send);
   void note_told(NodeIndex node, const wire::Assignment& assignment);

@@ -12,6 +12,8 @@ namespace weightcast::sim {
 namespace {
 
 constexpr std::size_t kTraceMax = 60;
+// Reports travel, and the origin looks at paces twice a second.
+constexpr Duration kJudgedAfter = std::chrono::seconds(2);
 
 }  // namespace
 
@@ -34,22 +36,66 @@ const LiarOptions* Simulation::liar_options(NodeIndex node) const {
   return found == options_.liars.end() ? nullptr : &*found;
 }
 
+void Simulation::note_named() {
+  if (nodes_[0].origin == nullptr) return;
+  const OriginCore& origin = *nodes_[0].origin;
+  for (const LiarOptions& liar : options_.liars) {
+    const auto id = origin.members().id_of(member_name(liar.node));
+    if (!id) continue;
+    nodes_[liar.node].named = nodes_[liar.node].named || !origin.members().find(*id)->offence.empty() ||
+                              origin.complaints_of(*id) > 0 || origin.complaints_by(*id) > 0;
+  }
+}
+
+std::string Simulation::proof_against(NodeIndex node) const {
+  const Node& liar = nodes_[node];
+  // Where other things go wrong, too, a single witness may be the suspect itself.
+  if (liar.damage_reported_by.size() >= (only_liars() ? 1 : 2)) {
+    return fmt::format("has sent damaged chunks, as {} workers say", liar.damage_reported_by.size());
+  }
+  // And the origin may not hear of the rest.
+  if (!only_liars() || liar.liar == nullptr) return "";
+  const Instant long_ago = local(node) - kJudgedAfter;
+  const LiarEvidence& evidence = liar.liar->evidence();
+  for (const auto& [child, since] : evidence.withheld_from) {
+    if (liar_options(child) == nullptr && since < long_ago) return "has held chunks back from " + name_of(child);
+  }
+  if (evidence.accused && *evidence.accused < long_ago) return "has accused its parents again and again";
+  if (evidence.impersonated && *evidence.impersonated < long_ago) return "has joined as another";
+  if (evidence.flooded && *evidence.flooded < long_ago) return "has flooded the origin";
+  return "";
+}
+
+bool Simulation::only_liars() const {
+  return std::ranges::all_of(options_.faults, [](const Fault& fault) { return fault.kind == FaultKind::kPublish; });
+}
+
 void Simulation::check_accounting() {
-  if (options_.liars.empty() || !nodes_[0].origin) return;
-  const bool only_liars =
-      std::ranges::all_of(options_.faults, [](const Fault& fault) { return fault.kind == FaultKind::kPublish; });
+  if (options_.liars.empty() || nodes_[0].origin == nullptr) return;
+  note_named();
+  for (const LiarOptions& liar : options_.liars) {
+    const bool named = nodes_[liar.node].named;
+    const std::string proof = proof_against(liar.node);
+    ++(named ? result_.liars_named : result_.liars_unnamed);
+    if (!proof.empty()) ++result_.liars_proven;
+    if (!proof.empty() && !named) violate(fmt::format("{} {}, and status never named it", name_of(liar.node), proof));
+  }
+  if (!only_liars()) return;
+  std::vector<std::string> barred;
   for (const auto& [id, member] : nodes_[0].origin->members().all()) {
-    const NodeIndex node = node_named(member.name);
-    const bool named = !member.offence.empty() || nodes_[0].origin->complaints_of(id) > 0;
-    if (liar_options(node) != nullptr) {
-      ++(named ? result_.liars_named : result_.liars_unnamed);
-      if (!named && nodes_[node].damage_reported_by.size() >= 2) {
-        violate(fmt::format("{} has sent damaged chunks, as {} workers say, and no account names it", member.name,
-                            nodes_[node].damage_reported_by.size()));
-      }
-    } else if (only_liars && member.standing.standing() == Standing::kRolloutOnly) {
-      violate(fmt::format("{} is honest, and may not relay: {}", member.name, member.offence));
+    const bool honest = liar_options(node_named(member.name)) == nullptr;
+    if (honest && member.standing.standing() == Standing::kRolloutOnly) {
+      barred.push_back(fmt::format("{} ({})", member.name, member.offence));
     }
+  }
+  // Two who conspire can have an honest member barred, for two complaints of each (complaints.h).
+  const auto blaming = std::ranges::count_if(options_.liars, [](const LiarOptions& liar) {
+    return liar.lies.contains(Lie::kBlames) || liar.lies.contains(Lie::kFloods);
+  });
+  const std::uint64_t voices =
+      static_cast<std::uint64_t>(blaming) * (Complaints::kVoiceMax + latest_.value / Complaints::kRemembered);
+  if (barred.size() > (blaming < 2 ? 0 : voices / 4)) {
+    violate(fmt::format("honest members may not relay: {}", fmt::join(barred, ", ")));
   }
 }
 

@@ -30,10 +30,12 @@ void Simulation::on_closed(NodeIndex node, ConnId conn, const Error& why) {
 
 void Simulation::on_message(NodeIndex node, ConnId conn, NodeIndex from, const wire::Message& message) {
   if (!nodes_[node].core) return;
-  if (node == 0 && nodes_[from].liar == nullptr && message.parent_fault().kind() == wire::FAULT_KIND_CORRUPT) {
+  if (node == 0 && liar_options(from) == nullptr && message.parent_fault().kind() == wire::FAULT_KIND_CORRUPT) {
     const Member* accused = nodes_[0].origin->members().find(PeerId{message.parent_fault().parent_id()});
     const NodeIndex liar = accused == nullptr ? kNone : node_named(accused->name);
-    if (liar < nodes_.size()) nodes_[liar].damage_reported_by.insert(from);
+    // Nobody judges what was withdrawn.
+    const bool judged = nodes_[0].origin->holdings().contains(payload_of(message.parent_fault()));
+    if (liar < nodes_.size() && judged) nodes_[liar].damage_reported_by.insert(from);
   }
   if (options_.thorough && message.has_subscribe()) {
     const wire::Subscribe& subscribe = message.subscribe();

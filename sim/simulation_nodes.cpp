@@ -234,6 +234,7 @@ void Simulation::perform(NodeIndex node, action::Refused& refused) {
 
 void Simulation::perform(NodeIndex node, action::Log& log) {
   if (options_.log) options_.log(now_ - Instant{}, node, log);
+  if (node == 0 && !options_.liars.empty()) note_named();
   remember(node, std::move(log.text));
 }
 
