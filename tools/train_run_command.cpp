@@ -19,6 +19,7 @@ struct RunFlags {
   std::string config;
   std::vector<std::string> settings;
   bool print_config = false;
+  bool list_keys = false;
 };
 
 #if defined(WEIGHTCAST_TORCH)
@@ -42,6 +43,10 @@ Status train(const LearnerConfig&) {
 #endif
 
 Status run(const RunFlags& flags) {
+  if (flags.list_keys) {
+    std::fputs(config_table().c_str(), stdout);
+    return {};
+  }
   std::vector<Setting> settings;
   if (!flags.config.empty()) {
     WC_ASSIGN(settings, read_config_items(flags.config));
@@ -66,6 +71,7 @@ void add_train_run_command(CLI::App& app, CommandBody& selected) {
   command->add_option("--config", flags->config, "A TOML file; docs/TRAINING.md lists its keys");
   command->add_option("--set", flags->settings, "KEY=VALUE, which replaces the file's; may be given several times");
   command->add_flag("--print-config", flags->print_config, "Print the configuration as TOML, and do nothing else");
+  command->add_flag("--list-keys", flags->list_keys, "Print all keys with default, values and meaning");
   command->callback([flags, &selected] { selected = [flags] { return run(*flags); }; });
 }
 

@@ -87,23 +87,23 @@ std::vector<Field> fields_of(LearnerConfig& c) {
       {"updates_per_step", &c.updates_per_step, "optimiser updates over disjoint parts of a step's rollouts", 1, 1e6},
       {"ppo_epochs", &c.ppo_epochs, "times that a step goes over its rollouts", 1, 1000},
       {"micro_batch_tokens", &c.micro_batch_tokens, "tokens of one forward pass, at least one sequence", 1, 1e8},
-      {"learning_rate", &c.learning_rate, "", 0, 1},
+      {"learning_rate", &c.learning_rate, "of the training steps, after the warm-up", 0, 1},
       {"lr_schedule", &c.lr_schedule, "after the warm-up, over all updates", 0, 0, kSchedules},
       {"lr_warmup_updates", &c.lr_warmup_updates, "updates until the full learning rate"},
-      {"adam_beta1", &c.adam_beta1, "", 0, 0.999999},
-      {"adam_beta2", &c.adam_beta2, "", 0, 0.999999},
-      {"adam_epsilon", &c.adam_epsilon, "", 1e-16, 1},
+      {"adam_beta1", &c.adam_beta1, "decay of the first moment", 0, 0.999999},
+      {"adam_beta2", &c.adam_beta2, "decay of the second moment", 0, 0.999999},
+      {"adam_epsilon", &c.adam_epsilon, "added to the root of the second moment", 1e-16, 1},
       {"weight_decay", &c.weight_decay, "of matrices", 0, 1},
       {"max_grad_norm", &c.max_grad_norm, "gradients are scaled down to it; 0: never", 0, 1e9},
       {"pg_variant", &c.pg_variant, "the policy-gradient loss", 0, 0, kVariants},
-      {"clip_ratio_low", &c.clip_ratio_low, "", 0, 1},
-      {"clip_ratio_high", &c.clip_ratio_high, "", 0, 1000},
+      {"clip_ratio_low", &c.clip_ratio_low, "how far below 1 a ratio counts", 0, 1},
+      {"clip_ratio_high", &c.clip_ratio_high, "how far above 1 a ratio counts", 0, 1000},
       {"clip_ratio_c", &c.clip_ratio_c, "of dual clipping; 0: off", 0, 1000},
       {"loss_agg_mode", &c.loss_agg_mode, "how tokens' losses become one", 0, 0, kAggregations},
       {"advantage_norm", &c.advantage_norm, "how rewards become advantages", 0, 0, kNorms},
       {"kl_loss_coef", &c.kl_loss_coef, "of the KL to the reference model; 0: no such model", 0, 1000},
       {"kl_loss_type", &c.kl_loss_type, "its estimator", 0, 0, kKlTypes},
-      {"entropy_coeff", &c.entropy_coeff, "", 0, 1000},
+      {"entropy_coeff", &c.entropy_coeff, "of the entropy that is added to the objective", 0, 1000},
       {"tis_cap", &c.tis_cap, "of truncated importance sampling between sampler and learner; 0: off", 0, 1e6},
       {"ratio_low", &c.ratio_low, "bounds of tis, topr and echo2", 0, 1e6},
       {"ratio_high", &c.ratio_high, "the same", 0, 1e6},
@@ -112,14 +112,14 @@ std::vector<Field> fields_of(LearnerConfig& c) {
       {"sft_steps", &c.sft_steps, "updates of supervised fine-tuning before the first training step"},
       {"sft_data", &c.sft_data, "JSONL of {prompt, response}; empty: the task's own solutions"},
       {"sft_batch_size", &c.sft_batch_size, "examples of an update", 1, 1e6},
-      {"sft_learning_rate", &c.sft_learning_rate, "", 0, 1},
+      {"sft_learning_rate", &c.sft_learning_rate, "of the warm-up", 0, 1},
       {"eval_interval", &c.eval_interval, "steps between evaluations; 0: none"},
       {"eval_prompts", &c.eval_prompts, "prompts of an evaluation, which training does not use", 1, 1e6},
       {"eval_samples", &c.eval_samples, "k of avg@k and pass@k", 1, 1e4},
       {"eval_temperature", &c.eval_temperature, "0: the most probable token", 0, 100},
-      {"eval_top_p", &c.eval_top_p, "", 0.01, 1},
+      {"eval_top_p", &c.eval_top_p, "of the samples of evaluations", 0.01, 1},
       {"checkpoint_interval", &c.checkpoint_interval, "steps between checkpoints; 0: at the end only"},
-      {"checkpoints_kept", &c.checkpoints_kept, "", 1, 1e6},
+      {"checkpoints_kept", &c.checkpoints_kept, "older ones are deleted", 1, 1e6},
       {"publish_state", &c.publish_state, "the state directory of the origin's daemon; empty: nothing is published"},
       {"publish_interval", &c.publish_interval, "kappa: steps between publications", 1},
       {"publish_sparse", &c.publish_sparse, "publish changed cells where those are few"},
@@ -269,14 +269,14 @@ Result<LearnerConfig> make_config(std::span<const Setting> settings) {
   return config;
 }
 
-std::vector<ConfigKey> config_keys(const LearnerConfig& config) {
-  LearnerConfig copy = config;
-  std::vector<ConfigKey> keys;
-  for (const Field& field : fields_of(copy)) {
-    keys.push_back({field.name, std::visit([](const auto* value) { return text_of(*value); }, field.target),
-                    range_of(field), field.help});
+std::string config_table() {
+  LearnerConfig defaults;
+  std::string table;
+  for (const Field& field : fields_of(defaults)) {
+    const std::string value = std::visit([](const auto* v) { return text_of(*v); }, field.target);
+    table += fmt::format("| `{}` | {} | {} | {} |\n", field.name, value, range_of(field), field.help);
   }
-  return keys;
+  return table;
 }
 
 std::string config_text(const LearnerConfig& config) {

@@ -103,14 +103,6 @@ struct LearnerConfig {
 /// A key of a configuration file and its value as text, or one `--set key=value`.
 using Setting = std::pair<std::string, std::string>;
 
-/// One key of the configuration, for tables: its name, default, the values that it takes, and what it does.
-struct ConfigKey {
-  std::string_view name;
-  std::string value;
-  std::string range;
-  std::string_view help;
-};
-
 /// The configuration that `settings` make; a later one wins. `preset` among them is applied before all others.
 /// Errors: kInvalidArgument, which names the key, its value and its range, or the nearest key, choice or preset.
 [[nodiscard]] Result<LearnerConfig> make_config(std::span<const Setting> settings);
@@ -118,8 +110,8 @@ struct ConfigKey {
 /// Reads "key=value". Errors: kInvalidArgument.
 [[nodiscard]] Result<Setting> parse_setting(std::string_view text);
 
-/// All keys with the values that `config` has, in the order of the table, but for task_options.
-[[nodiscard]] std::vector<ConfigKey> config_keys(const LearnerConfig& config);
+/// All keys but task_options as rows of a table in Markdown: name, default, values that it takes, meaning.
+[[nodiscard]] std::string config_table();
 
 /// As a TOML file that gives the same configuration again.
 [[nodiscard]] std::string config_text(const LearnerConfig& config);

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "trainer/learner/presets.h"
 
 namespace weightcast {
@@ -73,6 +75,13 @@ TEST(LearnerConfig, PrintsAllKeys) {
   EXPECT_THAT(text, HasSubstr("max_staleness = 4\n"));
   EXPECT_THAT(text, HasSubstr("async_generation_ratio = \"unlimited\"\n"));
   EXPECT_THAT(text, HasSubstr("learning_rate = 1e-06\n"));
+}
+
+TEST(LearnerConfig, HasTheTableOfItsDocument) {
+  std::ifstream in(WEIGHTCAST_TRAINING_DOCUMENT);
+  const std::string document{std::istreambuf_iterator<char>(in), {}};
+  EXPECT_THAT(document, HasSubstr(config_table())) << "docs/TRAINING.md: put the output of `run --list-keys` there";
+  for (const Preset& preset : presets()) EXPECT_THAT(document, HasSubstr("`" + std::string(preset.name) + "`"));
 }
 
 TEST(LearnerConfig, ReadsASetting) {
