@@ -2,6 +2,10 @@
 #include "tools/model_command.h"
 #include "tools/train_commands.h"
 
+#ifdef WEIGHTCAST_TORCH
+#include "tools/merge_command.h"
+#endif
+
 int main(int argc, char** argv) {
   CLI::App app{"weightcast-train: the learner", "weightcast-train"};
   app.require_subcommand(1);
@@ -11,5 +15,8 @@ int main(int argc, char** argv) {
   weightcast::add_train_plot_command(app, selected);
   weightcast::add_check_commands(app, selected);
   weightcast::add_model_command(app, selected);
+#ifdef WEIGHTCAST_TORCH
+  weightcast::add_merge_command(app, selected);
+#endif
   return weightcast::run_commands(app, selected, argc, argv);
 }

@@ -95,6 +95,24 @@ TEST(Weights, OfANewModelAreReadBack) {
   }
 }
 
+TEST(Weights, StoredAsF16AreWrittenByteForByte) {
+  TempDir temp;
+  PosixFileSystem files;
+  const nlohmann::json json = tiny_config("Qwen2ForCausalLM");
+  const Result<ModelConfig> config = parse_model_config(json.dump());
+  ASSERT_TRUE(config.has_value());
+  const Result<Decoder> decoder = Decoder::random(*config, 3);
+  ASSERT_TRUE(decoder.has_value());
+  std::vector<Parameter> halves = decoder->parameters();
+  for (Parameter& parameter : halves) parameter.tensor = parameter.tensor.to(at::kHalf);
+  ASSERT_TRUE(write_new_weights(files, temp.file("half"), halves, {{"config.json", json.dump()}}).has_value());
+  const ModelFiles model = open_model(files, temp.file("half"));
+  EXPECT_EQ(model.snapshot.tensors().front().dtype, "F16");
+  const Decoder loaded = load(files, temp.file("half"));
+  ASSERT_TRUE(write_weights_like(files, model.snapshot, temp.file("copy"), loaded.parameters()).has_value());
+  EXPECT_EQ(contents(temp.file("copy")), contents(temp.file("half")));
+}
+
 TEST(Weights, TensorsThatAreNotFiniteAreNamed) {
   TempDir temp;
   PosixFileSystem files;

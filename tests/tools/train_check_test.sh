@@ -113,4 +113,31 @@ if [ "$torch" = ON ]; then
   expect 1 "missing/config.json" check logits missing --ids 1
   expect 2 "--ids" check logits "$data/tied_qwen2"
   expect 2 "--dtype" check logits "$data/tied_qwen2" --ids 1 --dtype float16
+
+  # An adapter of rank 1 for all value projections, whose B is 0, and then 1.
+  adapter() {
+    mkdir -p adapter
+    echo '{"peft_type": "LORA", "r": 1, "lora_alpha": 1, "target_modules": ["v_proj"]}' >adapter/adapter_config.json
+    python3 - "$1" <<'PYTHON'
+import json, struct, sys
+tensors, values = {}, []
+for layer in 0, 1:
+    for name, shape, value in ("A", [1, 16], 1.0), ("B", [16, 1], float(sys.argv[1])):
+        tensors[f"base_model.model.model.layers.{layer}.self_attn.v_proj.lora_{name}.weight"] = {
+            "dtype": "F32", "shape": shape, "data_offsets": [4 * len(values), 4 * len(values) + 64]}
+        values += 16 * [value]
+header = json.dumps(tensors).encode()
+with open("adapter/adapter_model.safetensors", "wb") as file:
+    file.write(struct.pack("<Q", len(header)) + header + struct.pack(f"<{len(values)}f", *values))
+PYTHON
+  }
+  adapter 0
+  expect 0 '{"merged_matrices":2}' merge "$data/sharded_qwen3" adapter merged
+  diff -r "$data/sharded_qwen3" merged
+  expect 1 "merged: it exists" merge "$data/sharded_qwen3" adapter merged
+  adapter 1
+  expect 0 '{"merged_matrices":2}' merge "$data/sharded_qwen3" adapter other
+  [ "$(diff -rq merged other | wc -l)" = 2 ] || { echo "merging changed other files than the projections'" >&2; exit 1; }
+  rm adapter/adapter_config.json
+  expect 1 "adapter/adapter_config.json" merge "$data/sharded_qwen3" adapter third
 fi
