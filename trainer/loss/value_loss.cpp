@@ -31,7 +31,7 @@ Result<ValueLoss> value_loss(const Tensor& values, const Tensor& old_values, con
   const LossAggregate aggregate(counted, values.scalar_type(), mode, counts);
   const Tensor error = (v - target).square();
   if (clip_range < 0) return ValueLoss{aggregate(error) / 2, zero};
-  const Tensor clipped = (old + (v - old).clamp(-clip_range, clip_range) - target).square();
+  const Tensor clipped = (torch::clamp(v, old - clip_range, old + clip_range) - target).square();
   return ValueLoss{aggregate(torch::maximum(error, clipped)) / 2,
                    aggregate.token_mean((clipped > error).to(values.scalar_type())).detach()};
 }

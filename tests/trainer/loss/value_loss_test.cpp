@@ -70,6 +70,15 @@ TEST(ValueLoss, WhatTheMaskLeavesOutNeverLeaks) {
             Errc::kInvalidArgument);
 }
 
+/// Rounding must not make a value within the range one that is clipped.
+TEST(ValueLoss, WithinItsRangeNothingIsClipped) {
+  torch::manual_seed(1);
+  const Tensor old = 0.1 + 0.05 * torch::rand({20, 50}), values = 1e-3 * torch::rand({20, 50});
+  const Tensor returns = torch::randn({20, 50}), mask = torch::ones({20, 50});
+  const auto loss = value_loss(values, old, returns, mask, 0.2, LossAggMode::kTokenMean);
+  EXPECT_EQ(loss->clipped_share.item<double>(), 0);
+}
+
 TEST(ValueHead, IsALinearMapThatBeginsAtZero) {
   ValueHead head = ValueHead::zeros(3);
   const Tensor hidden = torch::tensor({1.0f, 2.0f, 3.0f, -1.0f, 0.0f, 1.0f}).reshape({2, 3});
