@@ -78,21 +78,23 @@ function(weightcast_label_target name label)
   add_dependencies(tests_${label} ${name})
 endfunction()
 
-# weightcast_fuzz(NAME SOURCE CORPUS LINK targets...): a libFuzzer program with WEIGHTCAST_FUZZ, and in every build a
-# test that replays the committed corpus through the same function.
-function(weightcast_fuzz name source corpus)
+# weightcast_fuzz(NAME LINK targets...): the program NAME_fuzz from NAME_fuzz.cpp. With WEIGHTCAST_FUZZ it is one of
+# libFuzzer; in every other build it is a test that replays the committed inputs, corpus/NAME.
+function(weightcast_fuzz name)
   cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
+  set(program ${name}_fuzz)
+  add_executable(${program} ${program}.cpp)
+  target_link_libraries(${program} PRIVATE ${ARG_LINK})
   if(WEIGHTCAST_FUZZ)
-    add_executable(${name} ${source})
-    target_compile_options(${name} PRIVATE -fsanitize=fuzzer)
-    target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+    target_compile_options(${program} PRIVATE -fsanitize=fuzzer)
+    target_link_options(${program} PRIVATE -fsanitize=fuzzer)
+    weightcast_label_target(${program} fuzz)
   else()
-    add_executable(${name} ${source} ${PROJECT_SOURCE_DIR}/tests/fuzz/replay_main.cpp)
-    add_test(NAME ${name}.replays_corpus COMMAND ${name} ${corpus})
-    set_tests_properties(${name}.replays_corpus PROPERTIES LABELS fast TIMEOUT 300)
-    weightcast_label_target(${name} fast)
+    target_sources(${program} PRIVATE ${PROJECT_SOURCE_DIR}/tests/fuzz/replay_main.cpp)
+    add_test(NAME ${program}.replays_corpus COMMAND ${program} ${CMAKE_CURRENT_SOURCE_DIR}/corpus/${name})
+    set_tests_properties(${program}.replays_corpus PROPERTIES LABELS fast TIMEOUT 300)
+    weightcast_label_target(${program} fast)
   endif()
-  target_link_libraries(${name} PRIVATE ${ARG_LINK})
 endfunction()
 
 # weightcast_oracle_test(PROGRAM ORACLE FILTER): a test labelled oracle. tests/oracles/ORACLE.py makes the lines of

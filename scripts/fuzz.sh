@@ -1,0 +1,32 @@
+# shellcheck shell=bash
+# Searches for inputs that break what reads bytes from outside. Read by ./run.
+
+# fuzz_target NAME SECONDS: what it finds lies in build/fuzz/found/NAME. The corpus grows under build/fuzz/corpus/NAME.
+fuzz_target() {
+  local name=$1 seconds=$2 found=build/fuzz/found/$1 corpus=build/fuzz/corpus/$1 log=build/fuzz/$1.log
+  mkdir -p "$found" "$corpus"
+  if "build/fuzz/tests/fuzz/${name}_fuzz" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=65536 \
+    -artifact_prefix="$found/" -print_final_stats=1 "$corpus" "tests/fuzz/corpus/$name" >"$log" 2>&1; then
+    printf '%-18s %9s runs, nothing found\n' "$name" "$(awk '/number_of_executed_units/ {print $2}' "$log")"
+  else
+    tail -n 40 "$log"
+    printf '%-18s FOUND SOMETHING: see %s and %s\n' "$name" "$found" "$log"
+    return 1
+  fi
+}
+export -f fuzz_target
+
+cmd_fuzz() {
+  local seconds=600 names
+  if (($#)); then
+    [[ $# == 2 && $1 == --seconds && $2 =~ ^[1-9][0-9]{0,6}$ ]] || die "fuzz: --seconds N, and nothing else"
+    seconds=$2
+  fi
+  install_packages "${packages_build[@]}" "${packages_fuzz[@]}"
+  build fuzz tests_fuzz || return 1
+  mapfile -t names < <(cd tests/fuzz/corpus && printf '%s\n' *)
+  local each=$(((seconds + ${#names[@]} - 1) / ${#names[@]}))
+  say "$each s for each of ${#names[@]} targets"
+  printf '%s\n' "${names[@]}" | xargs -P "$(nproc)" -I{} bash -c "fuzz_target {} $each" ||
+    die "fuzz: an input breaks a target; mend it, and commit the input under tests/fuzz/corpus/NAME"
+}
