@@ -13,12 +13,13 @@ using torch::Tensor;
 
 // torchtune, tests/torchtune/modules/test_position_embeddings.py. Its pairs are neighbours; ours are the two halves.
 TEST(Rope, HasTheNumbersOfTorchtune) {
-  constexpr std::int64_t kHeadDim = 128;
-  const Tensor input = at::randn({4, 2048, 32, kHeadDim}, at::detail::createCPUGenerator(0), at::TensorOptions());
+  constexpr std::int64_t kTorchtuneHeadDim = 128;
+  const Tensor input =
+      at::randn({4, 2048, 32, kTorchtuneHeadDim}, at::detail::createCPUGenerator(0), at::TensorOptions());
   RopeConfig rope;
-  const Rotation rotation =
-      rope_rotation(rope_frequencies(rope, kHeadDim), 1, at::arange(2048, at::TensorOptions(at::kLong)), at::kFloat);
-  const Tensor halves = input.unflatten(-1, {kHeadDim / 2, 2}).transpose(-1, -2).flatten(-2, -1);
+  const Rotation rotation = rope_rotation(rope_frequencies(rope, kTorchtuneHeadDim), 1,
+                                          at::arange(2048, at::TensorOptions(at::kLong)), at::kFloat);
+  const Tensor halves = input.unflatten(-1, {kTorchtuneHeadDim / 2, 2}).transpose(-1, -2).flatten(-2, -1);
   const Tensor result = rotate(halves, rotation);
   EXPECT_NEAR(result.mean().item<float>(), 6.4543e-05, 1e-8);
   EXPECT_NEAR(result.sum().item<float>(), 2165.7053, 0.3);
