@@ -443,7 +443,7 @@ Tensor Decoder::hidden_cached(const Tensor& ids, std::span<const std::int64_t> c
   const Network& network = *network_;
   const std::int64_t rows = ids.size(0);
   const std::int64_t n = ids.size(1);
-  WC_CHECK(rows == cache.rows() && counts.size() == cache.lengths_.size());
+  WC_CHECK(rows > 0 && rows == cache.rows() && counts.size() == cache.lengths_.size());
   const std::int64_t longest = *std::max_element(cache.lengths_.begin(), cache.lengths_.end());
   WC_CHECK(longest + n <= cache.positions_max_);
   const at::TensorOptions integers = at::TensorOptions(at::kLong);
