@@ -110,8 +110,10 @@ TEST_F(LearnerE2eTest, AWorkerInstallsTheLearnersBits) {
 TEST_F(LearnerE2eTest, TrainsOnWhileTheDaemonIsGone) {
   cluster.start_origin();
   cluster.start_worker("w1");
-  Process learner = start("a", {"publish_state=" + cluster.state("origin"), "total_training_steps=1000000"});
-  ASSERT_TRUE(Cluster::eventually([&] { return cluster.version("w1") >= 3; }));
+  Process learner = start(
+      "a", {"publish_state=" + cluster.state("origin"), "total_training_steps=1000000", "rollout_batch_size=128"});
+  ASSERT_TRUE(Cluster::eventually([&] { return cluster.version("w1") >= 3; }))
+      << "after " << steps("a") << " steps: " << read_file(out("a.err")) << cluster.log("origin") << cluster.log("w1");
   cluster.end("origin", SIGKILL);
   const double then = steps("a");
   ASSERT_TRUE(Cluster::eventually([&] { return steps("a") > then + 20; })) << "training stopped with the daemon";
@@ -170,6 +172,44 @@ TEST_F(LearnerE2eTest, WritesACheckpointWhenToldToStop) {
   learner.signal(SIGTERM);
   ASSERT_EQ(learner.wait(60s), 0);
   EXPECT_EQ(double(last("a").step), steps("a"));
+}
+
+TEST_F(LearnerE2eTest, TrainsOnWhereNoCheckpointCanBeWritten) {
+  ASSERT_EQ(run("a", {"total_training_steps=3"}).status, 0);
+  // A limit that metrics and configuration fit into, and weights do not. Blocks have 512 bytes or 1 KiB.
+  std::vector<std::string> limited{"/bin/sh", "-c", "ulimit -f 60 && trap '' XFSZ && exec \"$@\"", "sh"};
+  const auto more = command("a", {"total_training_steps=8", "checkpoint_interval=2"});
+  limited.insert(limited.end(), more.begin(), more.end());
+  const Ran ran = run_program(limited, cluster.temp().path());
+  EXPECT_EQ(ran.status, 1) << "the last checkpoint is missing";
+  EXPECT_THAT(ran.err, HasSubstr("checkpoint not written, and the one before stays"));
+  EXPECT_EQ(steps("a"), 8);
+  EXPECT_EQ(last("a").step, 3u);
+
+  ASSERT_EQ(run("a", {"total_training_steps=8"}).status, 0);
+  EXPECT_EQ(last("a").step, 8u);
+  ASSERT_EQ(run("b", {"total_training_steps=8"}).status, 0);
+  const Checkpoint one = last("a"), other = last("b");
+  const auto& mine = one.tensors.at("model.safetensors");
+  for (std::size_t i = 0; i < mine.size(); ++i) {
+    EXPECT_EQ(mine[i].bytes, other.tensors.at("model.safetensors")[i].bytes);
+  }
+}
+
+TEST_F(LearnerE2eTest, SaysThatTheOriginHasItsVersions) {
+  cluster.start_origin();
+  ASSERT_EQ(cluster.publish(write_snapshot(out("other.safetensors"), 4096, 1), 50, {}).status, 0);
+  cluster.end("origin", SIGKILL);
+  const std::vector<std::string> settings{"publish_state=" + cluster.state("origin"), "total_training_steps=3"};
+  // While the origin is away nobody can say that its versions end at 50.
+  ASSERT_EQ(run("a", settings).status, 0);
+  cluster.restart("origin");
+  const Ran ran = run("a", {settings[0], "total_training_steps=5"});
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  EXPECT_THAT(ran.err, HasSubstr("version 4 is not published: the origin has it already"));
+  // A run that begins while the origin is there counts on from it.
+  ASSERT_EQ(run("b", settings).status, 0);
+  EXPECT_EQ(metrics("b").back().at("training/version"), 54);
 }
 
 TEST_F(LearnerE2eTest, RefusesAConfigurationOnOneLine) {

@@ -209,6 +209,8 @@ class Loop final : public Learner {
   Status finish() {
     report(s_.checkpoints->finish());
     report(s_.checkpoints->begin(s_.copy()));
+    Metrics last;
+    publish(last);  // if the daemon has come back meanwhile
     if (s_.publisher) s_.publisher->finish(kLastPublication);
     return s_.checkpoints->finish();
   }

@@ -62,6 +62,11 @@ bool Publisher::publish(Instant now, Version version, const std::vector<Publishe
     if (error.code() == WC_ALREADY_EXISTS) {
       // A run that goes on from a checkpoint comes again to versions that it published before it was stopped.
       base_.reset();
+      if (!is_repeating_) {
+        warn_(fmt::format("version {} is not published: the origin has it already, or a later one: {}", version.value,
+                          error.what()));
+      }
+      is_repeating_ = true;
       return true;
     }
     if (error.code() == WC_TIMED_OUT) {
@@ -73,7 +78,7 @@ bool Publisher::publish(Instant now, Version version, const std::vector<Publishe
     return false;
   }
   if (is_failing_) warn_(fmt::format("published again: version {}", version.value));
-  is_failing_ = false;
+  is_failing_ = is_repeating_ = false;
   base_ = version;
   state_.version = version;
   state_.payload_bytes = 0;

@@ -69,6 +69,7 @@ class Publisher {
   std::uint64_t full_publications_ = 0;  // that follow without looking at the changes, as most cells change
   std::optional<Instant> retry_at_;      // after a daemon that did not answer in time
   bool is_failing_ = false;
+  bool is_repeating_ = false;  // the origin has had these versions before
 };
 
 }  // namespace weightcast
