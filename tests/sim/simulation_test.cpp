@@ -49,6 +49,29 @@ TEST(Simulation, NobodyTakesWhatTheOriginsKeyHasNotSigned) {
   for (const auto& installed : result.publications[0].installed) EXPECT_FALSE(installed.has_value());
 }
 
+TEST(Simulation, EachLieIsNamedByWhatFollowsFromIt) {
+  for (const Lie lie :
+       {Lie::kCorrupts, Lie::kReplays, Lie::kWithholds, Lie::kBlames, Lie::kImpersonates, Lie::kFloods}) {
+    SimOptions options = echo_options(Topology::kChain);
+    options.workers = 6;
+    LiarOptions liar;
+    liar.node = 2;
+    liar.lies = {lie};
+    options.liars = {liar};
+    for (const int at_s : {8, 16, 24}) {  // a replay needs an older version
+      Fault publish;
+      publish.kind = FaultKind::kPublish;
+      publish.at = std::chrono::seconds(at_s);
+      options.faults.push_back(publish);
+    }
+    const SimResult result = simulate(options);
+    EXPECT_FALSE(result.violation.has_value()) << *result.violation;
+    EXPECT_EQ(result.liars_named, 1u) << to_string(lie);
+    options.liars.clear();
+    EXPECT_EQ(simulate(options).liars_named, 0u);
+  }
+}
+
 TEST(Simulation, ASlowDiskSlowsTheNetworkToItsRate) {
   SimOptions options = echo_options(Topology::kChain);
   options.workers = 1;

@@ -17,6 +17,8 @@ constexpr std::uint32_t kUnsharedMax = 2;
 // For so long after a child was given another parent it may say that the one before sent it damaged bytes.
 constexpr Duration kMovedLately = std::chrono::seconds(5);
 constexpr std::size_t kMovedMax = 4096;
+// A child that moves gets nothing for a moment: for so long a leaf is to get next to nothing.
+constexpr Duration kFarBehindFor = std::chrono::seconds(4);
 constexpr std::string_view kSendsDamage = "sends damaged bytes";
 // A look at all edges costs a microsecond for each, and is not due with every heartbeat.
 constexpr Duration kPacePerMember = std::chrono::microseconds(20);
@@ -216,12 +218,20 @@ bool FaultAttribution::handle_progress(Instant now, const Plan& plan, PayloadId 
       if (!is_relay(plan, lag.child) || !make_leaf(plan, known, lag.child)) continue;
       note_offence(lag.child, "gets far less from the origin than others do, by its own word");
       changed = true;
-    } else if (parent != nullptr && parent->connected() && !known.leaves.contains(lag.child)) {
+    } else if (parent != nullptr && parent->connected()) {
+      // Behind a slow edge any parent seems to pass on too little; but not next to nothing for long.
+      if (known.leaves.contains(lag.child) && !(lag.far_behind && lasts(now, known.far_behind[lag.child]))) continue;
       changed = complain(now, plan, known, lag.child, lag.parent, PeerFault::kSlow, "passes on far less than it has") ||
                 changed;
     }
   }
   return changed;
+}
+
+bool FaultAttribution::lasts(Instant now, std::pair<Instant, Instant>& seen) {
+  if (now - seen.second > kFarBehindFor / 2) seen.first = now;
+  seen.second = now;
+  return now - seen.first >= kFarBehindFor;
 }
 
 FaultAttribution::Starving& FaultAttribution::note_starving(Instant now, const Plan& plan, const Report& report,

@@ -137,6 +137,7 @@ class FaultAttribution {
     std::map<PeerId, std::set<PeerId>> slow_parents;                // whom a child called slow or silent
     std::map<std::pair<PeerId, std::uint32_t>, Starving> starving;  // by child and stripe
     std::map<std::pair<PeerId, PeerId>, Instant> moved;             // edges that the plan had, and until when
+    std::map<PeerId, std::pair<Instant, Instant>> far_behind;       // leaves that get next to nothing: from, until
     PaceWatch paces;
     Instant paced_at{};
   };
@@ -163,6 +164,8 @@ class FaultAttribution {
   [[nodiscard]] static const Starving* word_of(Instant now, const Case& known, PeerId member, std::uint32_t stripe);
   /// Whether the parent has got chunks again and again by its own word, while its child got none.
   [[nodiscard]] static bool keeps_chunks(const Starving& parent, Starving& child);
+  /// Something was seen at `now`, and `seen` says from when until when before. Whether it has lasted.
+  [[nodiscard]] static bool lasts(Instant now, std::pair<Instant, Instant>& seen);
   [[nodiscard]] static bool make_leaf(const Plan& plan, Case& known, PeerId member);
   /// Whether the origin's own uplink is slow, by the word of those that it feeds.
   [[nodiscard]] bool origin_is_slow(const Plan& plan, const Case& known, PayloadId payload) const;

@@ -83,7 +83,7 @@ std::vector<PaceWatch::Lag> PaceWatch::lagging(Instant now, const Plan& plan, co
     }
     const double share = plan.stripes[stripe].weight / weights;
     const double usual = median(std::move(bests));
-    std::vector<bool> lags(plan.members.size());
+    std::vector<bool> lags(plan.members.size()), far_behind(plan.members.size());
     for (std::size_t at = 0; at < plan.members.size(); ++at) {
       const Watched& child = watched_[plan.members[at]];
       if (!paces[at] || paces[at]->missing == 0 || members[at].has_all) continue;
@@ -106,12 +106,13 @@ std::vector<PaceWatch::Lag> PaceWatch::lagging(Instant now, const Plan& plan, co
       if (paces[at]->missing < parent_lacked + kSlackChunks) continue;
       const bool telling = expected * to_seconds(kWindow) >= kChunksJudged;
       lags[at] = telling && paces[at]->chunks_per_s < expected;
+      far_behind[at] = paces[at]->chunks_per_s < std::max(child.best[stripe], usual) / kHoardFactor;
     }
     for (std::size_t at = 0; at < plan.members.size(); ++at) {
       if (!lags[at]) continue;
       const auto parent = places.find(parents[at]);
       if (parent != places.end() && lags[parent->second]) continue;
-      found.push_back({parents[at], plan.members[at], stripe});
+      found.push_back({parents[at], plan.members[at], stripe, far_behind[at]});
     }
   }
   return found;

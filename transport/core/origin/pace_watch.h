@@ -46,6 +46,7 @@ class PaceWatch {
     PeerId parent{};
     PeerId child{};
     std::uint32_t stripe = 0;
+    bool far_behind = false;  ///< less than 1 / kHoardFactor of the pace that it, or half of the members, once had
   };
 
   /// A member's heartbeat: how many chunks it lacks of each stripe of the plan.
