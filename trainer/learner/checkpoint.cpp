@@ -18,6 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "checkpoint-";
+constexpr std::string_view kAside = ".old";  // of a checkpoint that another of its step replaces
 constexpr std::string_view kChecksums = "checksums.json";
 constexpr std::uint64_t kFileBytesMax = std::uint64_t{1} << 42;
 
@@ -32,7 +33,7 @@ std::optional<std::uint64_t> step_of(std::string_view name) {
   return step;
 }
 
-/// Whether a kill has left it: a directory that was to become a checkpoint.
+/// Whether a kill has left it: a directory that was to become a checkpoint, or one that another was to replace.
 bool is_half_made(std::string_view name) { return name.starts_with(kPrefix) && !step_of(name); }
 
 /// The steps that have a checkpoint, ascending.
@@ -47,11 +48,19 @@ Result<std::vector<std::uint64_t>> steps_in(FileSystem& files, const fs::path& d
   return steps;
 }
 
-Status remove_half_made(FileSystem& files, const fs::path& directory) {
+/// Undoes what a kill has left half-done: a checkpoint without its successor takes its name again.
+Status clear_half_made(FileSystem& files, const fs::path& directory) {
   if (!exists(files, directory)) return {};
   WC_ASSIGN(const std::vector<std::string> names, files.list(directory));
   for (const std::string& name : names) {
-    if (is_half_made(name)) WC_TRY(remove_all(files, directory / name));
+    if (!is_half_made(name)) continue;
+    const std::string original = name.substr(0, name.size() - std::min(name.size(), kAside.size()));
+    if (name.ends_with(kAside) && step_of(original) && !exists(files, directory / original)) {
+      WC_TRY(files.rename(directory / name, directory / original));
+      WC_TRY(sync_directory(files, directory));
+    } else {
+      WC_TRY(remove_all(files, directory / name));
+    }
   }
   return {};
 }
@@ -133,22 +142,35 @@ Result<Checkpoint> read_checkpoint(FileSystem& files, const fs::path& directory,
   return checkpoint;
 }
 
+/// The checkpoint at `path` gives its name to the whole and synced one at `made`.
+Status replace_with(FileSystem& files, const fs::path& path, const fs::path& made) {
+  const fs::path aside = path.string() + std::string(kAside);
+  WC_TRY(files.rename(path, aside));
+  // At each moment the disk has one of them under a name that clear_half_made() knows.
+  WC_TRY(sync_directory(files, path.parent_path()));
+  WC_TRY(files.rename(made, path));
+  WC_TRY(sync_directory(files, path.parent_path()));
+  return remove_all(files, aside);
+}
+
 }  // namespace
 
 Status write_checkpoint(FileSystem& files, const fs::path& directory, const Checkpoint& checkpoint,
                         std::uint64_t kept) {
   WC_TRY(make_directories(files, directory));
-  WC_TRY(remove_half_made(files, directory));
+  WC_TRY(clear_half_made(files, directory));
   const fs::path path = directory / name_of(checkpoint.step);
-  // A run that was resumed from an older one comes to the same step again, with the same state.
-  WC_TRY(remove_all(files, path));
-  NewDirectory target(files, path);
+  // A run that went on from an older one comes to the same step again.
+  const bool replaces = exists(files, path);
+  const fs::path made = path.string() + (replaces ? ".new" : "");
+  NewDirectory target(files, made);
   WC_TRY(target.create());
   Writer writer(files, target.temporary());
   for (const auto& [name, tensors] : checkpoint.tensors) WC_TRY(writer.write_tensors(name, tensors));
   for (const auto& [name, text] : checkpoint.texts) WC_TRY(writer.write_text(name, text));
   WC_TRY(writer.write_checksums());
   WC_TRY(target.publish());
+  if (replaces) WC_TRY(replace_with(files, path, made));
   WC_ASSIGN(const std::vector<std::uint64_t> steps, steps_in(files, directory));
   for (std::size_t i = 0; i + kept < steps.size(); ++i) WC_TRY(remove_all(files, directory / name_of(steps[i])));
   return {};
@@ -156,7 +178,7 @@ Status write_checkpoint(FileSystem& files, const fs::path& directory, const Chec
 
 Result<std::optional<Checkpoint>> read_newest_checkpoint(FileSystem& files, const fs::path& directory,
                                                          std::vector<std::string>& warnings) {
-  WC_TRY(remove_half_made(files, directory));
+  WC_TRY(clear_half_made(files, directory));
   WC_ASSIGN(const std::vector<std::uint64_t> steps, steps_in(files, directory));
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
     Result<Checkpoint> checkpoint = read_checkpoint(files, directory / name_of(*step), *step);
@@ -175,6 +197,7 @@ CheckpointWriter::~CheckpointWriter() {
 Status CheckpointWriter::begin(Checkpoint checkpoint) {
   Status earlier = finish();
   done_ = false;
+  step_ = checkpoint.step;
   thread_ = std::thread([this, owned = std::move(checkpoint)] {
     outcome_ = write_checkpoint(files_, directory_, owned, kept_);
     done_ = true;
@@ -185,6 +208,7 @@ Status CheckpointWriter::begin(Checkpoint checkpoint) {
 Status CheckpointWriter::finish() {
   if (!thread_.joinable()) return {};
   thread_.join();
+  if (outcome_.has_value()) written_step_ = step_;
   return std::move(outcome_);
 }
 

@@ -30,13 +30,14 @@ struct Checkpoint {
 };
 
 /// Writes `directory`/checkpoint-STEP: beside it first, synced, then renamed. Then deletes all but the newest `kept`.
-/// A kill or a power cut at any moment leaves the older ones, and the new one whole or not at all. One that is there
-/// already is replaced. Errors: kNoSpace and others of the disk; then the older ones are still there.
+/// A kill or a power cut at any moment leaves the older ones, and the new one whole or not at all. One of the same step
+/// stays until the new one is whole and synced, and gives it its name then.
+/// Errors: kNoSpace and others of the disk; then the older ones are still there.
 [[nodiscard]] Status write_checkpoint(FileSystem& files, const std::filesystem::path& directory,
                                       const Checkpoint& checkpoint, std::uint64_t kept);
 
 /// The newest checkpoint that is undamaged; absent if there is none. Each damaged one on the way adds a line to
-/// `warnings`. Deletes what a kill has left half-made.
+/// `warnings`. Clears what a kill has left half-made.
 /// Errors: those of the disk; kCorrupt if there are checkpoints, and all of them are damaged.
 [[nodiscard]] Result<std::optional<Checkpoint>> read_newest_checkpoint(FileSystem& files,
                                                                        const std::filesystem::path& directory,
@@ -58,6 +59,11 @@ class CheckpointWriter {
   /// Waits for the one that is being written, and returns how it ended. Nothing to wait for: no error.
   Status finish();
 
+  /// The checkpoint of `step` is on the disk: the run goes on from it.
+  void handle_resumed(std::uint64_t step) { written_step_ = step; }
+  /// The step of the last one that finish() saw whole, or that the run went on from.
+  [[nodiscard]] std::optional<std::uint64_t> written_step() const { return written_step_; }
+
  private:
   FileSystem& files_;
   const std::filesystem::path directory_;
@@ -65,6 +71,8 @@ class CheckpointWriter {
   std::thread thread_;
   std::atomic<bool> done_ = false;
   Status outcome_;
+  std::uint64_t step_ = 0;  // of the one that is being written
+  std::optional<std::uint64_t> written_step_;
 };
 
 }  // namespace weightcast

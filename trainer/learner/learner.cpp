@@ -208,7 +208,7 @@ class Loop final : public Learner {
 
   Status finish() {
     report(s_.checkpoints->finish());
-    report(s_.checkpoints->begin(s_.copy()));
+    if (s_.checkpoints->written_step() != s_.step) report(s_.checkpoints->begin(s_.copy()));
     Metrics last;
     publish(last);  // if the daemon has come back meanwhile
     if (s_.publisher) s_.publisher->finish(kLastPublication);

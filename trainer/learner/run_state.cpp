@@ -195,6 +195,7 @@ Status RunState::resume(const Checkpoint& checkpoint) {
   WC_ASSIGN(metrics,
             MetricsFile::open(files, std::filesystem::path(config.output_dir) / "metrics.jsonl", metrics_bytes));
   resumed = true;
+  checkpoints->handle_resumed(step);
   console.print(fmt::format("going on from the checkpoint of step {}", step));
   return {};
 }

@@ -120,6 +120,37 @@ TEST(CheckpointCrash, LeavesTheOldOrTheNewOneWhateverChangeItStopsBefore) {
   }
 }
 
+TEST_F(CheckpointTest, KeepsOneOfTheSameStepWhenTheDiskIsFull) {
+  ASSERT_TRUE(write(7, 1).has_value());
+  disk.set_capacity(disk.used_bytes() + 8192);
+  EXPECT_EQ(write(7, 1).error().code, Errc::kNoSpace);
+  expect_equal(**read(), 7);
+  EXPECT_THAT(disk.list(kDirectory).value(), ElementsAre("checkpoint-00000007"));
+}
+
+TEST(CheckpointCrash, LeavesOneOfTheSameStepWhateverChangeItStopsBefore) {
+  for (const bool is_power_cut : {false, true}) {
+    for (std::uint64_t change = 1;; ++change) {
+      sim::SimFileSystem disk(change);
+      ASSERT_TRUE(write_checkpoint(disk, kDirectory, checkpoint_of(1), 1).has_value());
+      disk.kill_before_change(disk.changes() + change);
+      const bool done = write_checkpoint(disk, kDirectory, checkpoint_of(1), 1).has_value();
+      if (is_power_cut) disk.power_cut();
+      disk.restart();
+      std::vector<std::string> warnings;
+      auto read_back = read_newest_checkpoint(disk, kDirectory, warnings);
+      ASSERT_TRUE(read_back.has_value() && *read_back) << "change " << change << " power cut " << is_power_cut;
+      expect_equal(**read_back, 1);
+      EXPECT_THAT(warnings, IsEmpty()) << change;
+      EXPECT_THAT(disk.list(kDirectory).value(), ElementsAre("checkpoint-00000001")) << change;
+      if (done) {
+        EXPECT_GT(change, 10u);
+        break;
+      }
+    }
+  }
+}
+
 TEST(CheckpointWriter, WritesBesideItsCaller) {
   TempDir dir;
   PosixFileSystem files;
@@ -127,8 +158,10 @@ TEST(CheckpointWriter, WritesBesideItsCaller) {
   EXPECT_FALSE(writer.busy());
   ASSERT_TRUE(writer.begin(checkpoint_of(1)).has_value());
   ASSERT_TRUE(writer.begin(checkpoint_of(2)).has_value());
+  EXPECT_EQ(writer.written_step(), 1u);
   ASSERT_TRUE(writer.finish().has_value());
   ASSERT_TRUE(writer.finish().has_value());
+  EXPECT_EQ(writer.written_step(), 2u);
   std::vector<std::string> warnings;
   expect_equal(**read_newest_checkpoint(files, dir.path(), warnings), 2);
 }
@@ -139,6 +172,7 @@ TEST(CheckpointWriter, TellsOfAFailure) {
   CheckpointWriter writer(files, dir.write("file", "") + "/below", 2);
   ASSERT_TRUE(writer.begin(checkpoint_of(1)).has_value());
   EXPECT_FALSE(writer.finish().has_value());
+  EXPECT_EQ(writer.written_step(), std::nullopt);
 }
 
 }  // namespace

@@ -108,6 +108,15 @@ TEST_F(LearnerTest, StopsWhenToldAndGoesOn) {
   EXPECT_EQ(last("a").step, 1u);
 }
 
+TEST_F(LearnerTest, LeavesACheckpointAloneThatItWentOnFrom) {
+  const std::vector<Setting> one_step{{"total_training_steps", "1"}};
+  ASSERT_TRUE(run("a", one_step).has_value());
+  const auto number = [&] { return files.info(out("a") + "/checkpoints/checkpoint-00000001").value().number; };
+  const std::uint64_t before = number();
+  ASSERT_TRUE(run("a", one_step).has_value());
+  EXPECT_EQ(number(), before);
+}
+
 TEST_F(LearnerTest, TrainsOnFilesUntilTheyEnd) {
   ASSERT_TRUE(run("a", {{"total_training_steps", "0"}}).has_value());
   const Checkpoint model = last("a");
