@@ -46,10 +46,10 @@ Result<bool> Generator::fill(Instant now, ReplayBuffer& buffer) {
       missing / config_.group_size, 1, std::max<std::uint64_t>(1, config_.generator_batch_size / config_.group_size));
   std::vector<Prompt> prompts;
   std::vector<CompletionRequest> requests;
-  for (std::uint64_t group = 0; group < groups; ++group) {
-    WC_ASSIGN(Prompt prompt, prompts_.training(groups_));
+  for (std::uint64_t group = groups_; group < groups_ + groups; ++group) {
+    WC_ASSIGN(Prompt prompt, prompts_.training(group));
     // A prompt that comes again in a later epoch is another group.
-    prompt.tag += fmt::format("#{}", groups_++);
+    prompt.tag += fmt::format("#{}", group);
     WC_ASSIGN(const std::vector<TokenId> ids, codec_.prompt_ids(prompt));
     for (std::uint64_t i = 0; i < config_.group_size; ++i) {
       requests.push_back({ids, drawn(config_.seed, kSampleStream, rollouts_ + requests.size())});
@@ -58,9 +58,16 @@ Result<bool> Generator::fill(Instant now, ReplayBuffer& buffer) {
   }
   const CompletionOptions options{config_.temperature, config_.top_p, config_.max_new_tokens, codec_.end_token()};
   const std::vector<Completion> completions = complete(sampler(), requests, options);
+  std::vector<Trajectory> made;
   for (std::size_t i = 0; i < completions.size(); ++i) {
-    WC_ASSIGN(Trajectory made, rollout(prompts[i / config_.group_size], requests[i].prompt, completions[i]));
-    const Arrival arrival = buffer.handle_trajectory(now, std::move(made));
+    WC_ASSIGN(made.emplace_back(),
+              rollout(prompts[i / config_.group_size], requests[i].prompt, completions[i], rollouts_ + i));
+  }
+  // Nothing has changed until here, so a fill that fails can be repeated.
+  groups_ += groups;
+  rollouts_ += made.size();
+  for (Trajectory& trajectory : made) {
+    const Arrival arrival = buffer.handle_trajectory(now, std::move(trajectory));
     if (arrival.admission == Admission::kAdmitted) continue;
     return fail(Errc::kInvalidArgument, Op::kVerify,
                 fmt::format("the buffer does not take the generator's rollout: {} {}", arrival.reason, arrival.detail));
@@ -69,13 +76,13 @@ Result<bool> Generator::fill(Instant now, ReplayBuffer& buffer) {
 }
 
 Result<Trajectory> Generator::rollout(const Prompt& prompt, std::span<const std::int32_t> prompt_ids,
-                                      const Completion& completion) {
+                                      const Completion& completion, std::uint64_t sequence) {
   WC_ASSIGN(const double reward, task_.score(prompt.metadata, codec_.response_text(completion.tokens)));
   const Version version = publications_.front().version;
   Trajectory t;
   t.task = task_.name();
   t.worker = "generator";
-  t.sequence = rollouts_++;
+  t.sequence = sequence;
   t.group = prompt.tag;
   t.model_digest = identity_.model_digest;
   t.tokenizer_digest = identity_.tokenizer_digest;

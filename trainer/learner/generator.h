@@ -35,7 +35,8 @@ class Generator final : public RolloutSource {
   /// A version was published: with the weights that `decoder` has now.
   [[nodiscard]] Status handle_published(Version version);
 
-  /// Makes the groups that the buffer lacks for a batch, at most generator_batch_size rollouts.
+  /// Makes the groups that the buffer lacks for a batch, at most generator_batch_size rollouts. After an error of the
+  /// task or of the codec, or after an exception, it can be repeated.
   Result<bool> fill(Instant now, ReplayBuffer& buffer) override;
   std::string save() const override;
   Status restore(std::string_view state) override;
@@ -51,7 +52,7 @@ class Generator final : public RolloutSource {
   };
 
   [[nodiscard]] Result<Trajectory> rollout(const Prompt& prompt, std::span<const std::int32_t> prompt_ids,
-                                           const Completion& completion);
+                                           const Completion& completion, std::uint64_t sequence);
   /// The decoder with the weights of the oldest publication.
   [[nodiscard]] const Decoder& sampler() const { return behaviour_ ? *behaviour_ : decoder_; }
   [[nodiscard]] Status set_behaviour();

@@ -48,7 +48,12 @@ class Loop final : public Learner {
     behind_ = true;  // the origin may lack the weights of now
     Metrics first;
     publish(first);
-    while (s_.step < s_.config.total_training_steps && !stop && !ended_) WC_TRY(train(stop));
+    while (s_.step < s_.config.total_training_steps && !stop && !ended_) {
+      const Status trained = train(stop);
+      if (trained.has_value()) continue;
+      if (is_whole_) report(finish());
+      return trained;
+    }
     return finish();
   }
 
@@ -69,6 +74,7 @@ class Loop final : public Learner {
     {
       const Phase phase(metrics, "update");
       const Decoder* reference = s_.reference ? &*s_.reference : nullptr;
+      is_whole_ = false;
       WC_ASSIGN(const Metrics updates, train_step(*s_.policy, reference, batch, s_.config, s_.step));
       metrics.insert(updates.begin(), updates.end());
     }
@@ -78,6 +84,7 @@ class Loop final : public Learner {
       behind_ = true;
       WC_TRY(s_.handle_published());
     }
+    is_whole_ = true;
     publish(metrics);
     if (s_.config.eval_interval > 0 && s_.step % s_.config.eval_interval == 0) {
       const Phase phase(metrics, "eval");
@@ -219,6 +226,7 @@ class Loop final : public Learner {
   RunState& s_;
   bool behind_ = false;  // the origin lacks a version that is due
   bool ended_ = false;
+  bool is_whole_ = true;  // between two steps: a checkpoint can hold this state
   bool metrics_failed_ = false;
 };
 

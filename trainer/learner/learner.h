@@ -22,7 +22,8 @@ class Learner {
   [[nodiscard]] static Result<std::unique_ptr<Learner>> make(FileSystem& files, const LearnerConfig& config);
   virtual ~Learner() = default;
 
-  /// Returns when all steps are done, or soon after `stop` was set; then a checkpoint is written.
+  /// Returns when all steps are done, or soon after `stop` was set; then a checkpoint is written. Also after an error,
+  /// unless it left a training step half done.
   [[nodiscard]] virtual Status run(const std::atomic<bool>& stop) = 0;
 };
 

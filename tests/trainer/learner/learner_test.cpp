@@ -36,6 +36,33 @@ struct LearnerTest : testing::Test {
   std::vector<Metrics> metrics(const std::string& name) {
     return read_metrics(files, out(name) + "/metrics.jsonl").value();
   }
+  /// A rollout that a learner with this model takes.
+  static Trajectory rollout_of(const Checkpoint& model) {
+    Trajectory t;
+    t.task = "arithmetic";
+    t.worker = "w";
+    t.model_digest = content_digest_of(std::as_bytes(std::span(model.texts.at("config.json")))).hex();
+    t.tokenizer_digest = Tokenizer::parse(model.texts.at("tokenizer.json"))->digest();
+    t.tokens = {'1', '+', '1', '=', '2', 256};
+    t.response_mask = {0, 0, 0, 0, 1, 1};
+    t.logprobs = {-1, -1};
+    t.version_runs = {{Version{1}, 2}};
+    t.oldest_version = Version{1};
+    return t;
+  }
+  /// 40 of them in groups of 4: right and wrong answers in turn.
+  static std::string rollouts_of(const Checkpoint& model) {
+    Trajectory t = rollout_of(model);
+    std::string lines;
+    for (std::uint64_t i = 0; i < 40; ++i) {
+      t.sequence = i;
+      t.group = std::to_string(i / 4);
+      t.reward = static_cast<double>(i % 2);
+      t.tokens[4] = i % 2 == 1 ? '2' : '3';
+      lines += write_trajectory(t) + "\n";
+    }
+    return lines;
+  }
   /// Whether two runs came to the same weights and optimiser, and saw the same rewards.
   void expect_same(const std::string& a, const std::string& b) {
     const Checkpoint one = last(a), other = last(b);
@@ -120,24 +147,8 @@ TEST_F(LearnerTest, LeavesACheckpointAloneThatItWentOnFrom) {
 TEST_F(LearnerTest, TrainsOnFilesUntilTheyEnd) {
   ASSERT_TRUE(run("a", {{"total_training_steps", "0"}}).has_value());
   const Checkpoint model = last("a");
-  Trajectory t;
-  t.task = "arithmetic";
-  t.worker = "w";
-  t.model_digest = content_digest_of(std::as_bytes(std::span(model.texts.at("config.json")))).hex();
-  t.tokenizer_digest = Tokenizer::parse(model.texts.at("tokenizer.json"))->digest();
-  t.tokens = {'1', '+', '1', '=', '2', 256};
-  t.response_mask = {0, 0, 0, 0, 1, 1};
-  t.logprobs = {-1, -1};
-  t.version_runs = {{Version{1}, 2}};
-  t.oldest_version = Version{1};
-  std::string lines = "nonsense\n";
-  for (std::uint64_t i = 0; i < 40; ++i) {
-    t.sequence = i;
-    t.group = std::to_string(i / 4);
-    t.reward = static_cast<double>(i % 2);
-    t.tokens[4] = i % 2 == 1 ? '2' : '3';
-    lines += write_trajectory(t) + "\n";
-  }
+  Trajectory t = rollout_of(model);
+  std::string lines = "nonsense\n" + rollouts_of(model);
   t.sequence = 40;
   t.model_digest = "another";
   lines += write_trajectory(t) + "\n";
@@ -154,6 +165,16 @@ TEST_F(LearnerTest, TrainsOnFilesUntilTheyEnd) {
   ASSERT_TRUE(run("c", with(files_of, {{"total_training_steps", "1"}})).has_value());
   ASSERT_TRUE(run("c", files_of).has_value());
   expect_same("b", "c");
+}
+
+TEST_F(LearnerTest, KeepsItsStepsWhenRolloutsFail) {
+  ASSERT_TRUE(run("a", {{"total_training_steps", "0"}}).has_value());
+  const std::string rollouts = dir.write("r.jsonl", rollouts_of(last("a")));
+  const std::vector<Setting> settings{{"rollout_source", "files"},
+                                      {"rollout_files", rollouts + "," + dir.file("nowhere.jsonl")}};
+  EXPECT_THAT(run("b", settings).error().message(), HasSubstr("nowhere.jsonl"));
+  EXPECT_EQ(last("b").step, 2u);
+  EXPECT_EQ(metrics("b").back().at("training/global_step"), 2);
 }
 
 TEST_F(LearnerTest, RefusesADirectoryInUseAndAnotherModel) {
