@@ -26,7 +26,10 @@ Generator::Generator(const Decoder& decoder, const Task& task, const PromptCodec
       prompts_(task, config.seed, config.eval_interval > 0 ? config.eval_prompts : 0) {}
 
 Status Generator::set_behaviour() {
-  if (publications_.front().weights.empty()) return {};
+  if (publications_.front().weights.empty()) {
+    behaviour_.reset();
+    return {};
+  }
   if (!behaviour_) {
     WC_ASSIGN(behaviour_, Decoder::random(decoder_.config(), 0, decoder_.options()));
   }
@@ -34,10 +37,15 @@ Status Generator::set_behaviour() {
 }
 
 Status Generator::handle_published(Version version) {
-  const bool is_learner = config_.publish_interval == 1 && config_.generator_lag == 0;
-  publications_.push_back({version, is_learner ? std::vector<StoredTensor>() : copy_weights(decoder_)});
-  while (publications_.size() > config_.generator_lag + 1) publications_.pop_front();
+  publications_.push_back({version, is_learner() ? std::vector<StoredTensor>() : copy_weights(decoder_)});
+  drop_old();
   return set_behaviour();
+}
+
+bool Generator::is_learner() const { return config_.publish_interval == 1 && config_.generator_lag == 0; }
+
+void Generator::drop_old() {
+  while (publications_.size() > config_.generator_lag + 1) publications_.pop_front();
 }
 
 Result<bool> Generator::fill(Instant now, ReplayBuffer& buffer) {
@@ -129,8 +137,14 @@ void Generator::save_weights(Checkpoint& checkpoint) const {
 Status Generator::restore_weights(const Checkpoint& checkpoint) {
   for (std::size_t i = 0; i < publications_.size(); ++i) {
     const auto found = checkpoint.tensors.find(weights_file(i));
-    if (found != checkpoint.tensors.end()) publications_[i].weights = found->second;
+    if (found != checkpoint.tensors.end()) {
+      publications_[i].weights = found->second;
+    } else if (!is_learner()) {
+      // The run that wrote it published each step at once. This one keeps what it publishes.
+      publications_[i].weights = copy_weights(decoder_);
+    }
   }
+  drop_old();
   return set_behaviour();
 }
 

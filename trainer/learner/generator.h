@@ -43,6 +43,8 @@ class Generator final : public RolloutSource {
 
   /// The weights of the publications that are still in use, which belong into a checkpoint beside save().
   void save_weights(Checkpoint& checkpoint) const;
+  /// After restore(), when the decoder that learns has the checkpoint's weights. publish_interval and generator_lag may
+  /// be others than those of the run that wrote it.
   [[nodiscard]] Status restore_weights(const Checkpoint& checkpoint);
 
  private:
@@ -56,6 +58,10 @@ class Generator final : public RolloutSource {
   /// The decoder with the weights of the oldest publication.
   [[nodiscard]] const Decoder& sampler() const { return behaviour_ ? *behaviour_ : decoder_; }
   [[nodiscard]] Status set_behaviour();
+  /// Whether each step is published and used at once, so that the decoder that learns is the one that samples.
+  [[nodiscard]] bool is_learner() const;
+  /// Forgets publications that generator_lag no longer reaches.
+  void drop_old();
 
   const Decoder& decoder_;
   const Task& task_;

@@ -123,6 +123,30 @@ TEST_F(LearnerTest, SamplesWithOldWeightsWhereItIsToldTo) {
   EXPECT_GT(lines[9].at("rollout_corr/kl") * lines[9].at("rollout_corr/kl"), 0);
 }
 
+TEST_F(LearnerTest, SamplesWithTheRightWeightsAfterAChangeOfPublication) {
+  const std::vector<Setting> at_once{{"learning_rate", "0.01"}};
+  const std::vector<Setting> late = with(at_once, {{"publish_interval", "2"}, {"generator_lag", "1"}});
+  const std::vector<Setting> begin{{"total_training_steps", "2"}};
+  ASSERT_TRUE(run("a", with(late, begin)).has_value());
+  ASSERT_TRUE(run("a", at_once).has_value());
+  ASSERT_TRUE(run("b", with(at_once, begin)).has_value());
+  ASSERT_TRUE(run("b", late).has_value());
+  for (const char* name : {"a", "b"}) {
+    const auto lines = metrics(name);
+    for (std::size_t i = 4 + 2; i < lines.size(); ++i) {
+      // The sampler and the learner differ where the rollouts say that they lag, and there alone.
+      const double kl = std::abs(lines[i].at("rollout_corr/k3_kl"));
+      if (lines[i].at("off_policy/max") == 0) {
+        EXPECT_LT(kl, 1e-5) << name << " step " << lines[i].at("training/global_step");
+      } else {
+        EXPECT_GT(kl, 1e-5) << name << " step " << lines[i].at("training/global_step");
+      }
+    }
+  }
+  EXPECT_EQ(metrics("a").back().at("off_policy/max"), 0);
+  EXPECT_GT(metrics("b").back().at("off_policy/max"), 0);
+}
+
 TEST_F(LearnerTest, StopsWhenToldAndGoesOn) {
   stop = true;
   ASSERT_TRUE(run("a").has_value());
