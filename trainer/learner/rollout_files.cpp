@@ -13,7 +13,7 @@ namespace weightcast {
 Result<bool> RolloutFiles::fill(Instant now, ReplayBuffer& buffer) {
   std::string line;
   for (;; ++file_, line_ = 0, offset_bytes_ = 0) {
-    if (file_ == files_.size()) return false;
+    if (file_ >= files_.size()) return false;
     if (!in_.is_open()) {
       in_.open(files_[file_], std::ios::binary);
       if (!in_) return fail_errno(errno, Op::kOpen, files_[file_]);
@@ -23,6 +23,8 @@ Result<bool> RolloutFiles::fill(Instant now, ReplayBuffer& buffer) {
     if (in_.bad()) return fail_errno(errno, Op::kRead, files_[file_]);
     in_.close();
     in_.clear();
+    // The place stays in the last file, so that a run that goes on later reads what was appended.
+    if (file_ + 1 == files_.size()) return false;
   }
   ++line_;
   offset_bytes_ += line.size() + 1;
@@ -46,13 +48,19 @@ Result<bool> RolloutFiles::fill(Instant now, ReplayBuffer& buffer) {
 }
 
 std::string RolloutFiles::save() const {
-  return nlohmann::json{{"file", file_}, {"line", line_}, {"offset_bytes", offset_bytes_}, {"malformed", malformed_}}
+  return nlohmann::json{{"file", file_},
+                        {"path", file_ < files_.size() ? printable(files_[file_]) : ""},
+                        {"line", line_},
+                        {"offset_bytes", offset_bytes_},
+                        {"malformed", malformed_}}
       .dump();
 }
 
 Status RolloutFiles::restore(std::string_view state) {
+  std::string path;
   try {
     const auto json = nlohmann::json::parse(state);
+    path = json.at("path");
     file_ = json.at("file");
     line_ = json.at("line");
     offset_bytes_ = json.at("offset_bytes");
@@ -61,6 +69,13 @@ Status RolloutFiles::restore(std::string_view state) {
     return fail(Errc::kCorrupt, Op::kParse, fmt::format("place in the rollout files: {}", error.what()));
   }
   in_.close();
+  const std::string now = file_ < files_.size() ? printable(files_[file_]) : "";
+  if (now != path) {
+    return fail(Errc::kInvalidArgument, Op::kConfigure,
+                fmt::format("rollout_files: the checkpoint stopped in file {}, '{}', and file {} is now '{}'; keep "
+                            "the files up to that one as they were, and add others after it",
+                            file_ + 1, printable(path), file_ + 1, now));
+  }
   return {};
 }
 

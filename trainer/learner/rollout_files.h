@@ -21,6 +21,7 @@ class RolloutFiles final : public RolloutSource {
   /// Reads one line. Errors: kNotFound, kIo (a file).
   Result<bool> fill(Instant now, ReplayBuffer& buffer) override;
   std::string save() const override;
+  /// Errors besides: kInvalidArgument (the file that the state was in is no longer at its place in the list).
   Status restore(std::string_view state) override;
 
   /// Lines that are no trajectory. Rollouts that the buffer refused are in its own statistics.

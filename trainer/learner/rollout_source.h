@@ -16,7 +16,7 @@ class RolloutSource {
   /// Hands at least one more rollout to the buffer, which waits for some. Returns false if there are none any more.
   /// Errors: those of what the source stands on; the run then ends.
   [[nodiscard]] virtual Result<bool> fill(Instant now, ReplayBuffer& buffer) = 0;
-  /// Where it is, for a checkpoint, and back again. Errors: kCorrupt.
+  /// Where it is, for a checkpoint, and back again. Errors: kCorrupt, kInvalidArgument (other settings).
   [[nodiscard]] virtual std::string save() const = 0;
   [[nodiscard]] virtual Status restore(std::string_view state) = 0;
 };

@@ -72,6 +72,35 @@ TEST_F(RolloutFilesTest, GoOnWhereTheyWere) {
   EXPECT_FALSE(resumed.restore("{}").has_value());
 }
 
+TEST_F(RolloutFilesTest, RefuseToGoOnInAnotherFile) {
+  dir.write("a.jsonl", line(1, "g"));
+  dir.write("b.jsonl", line(2, "g"));
+  auto files = open({"a.jsonl", "b.jsonl"});
+  EXPECT_EQ(drain(files), 2);
+  for (const std::vector<std::string>& others : {std::vector<std::string>{"a.jsonl"}, {"b.jsonl", "a.jsonl"}, {}}) {
+    auto resumed = open(others);
+    const auto restored = resumed.restore(files.save());
+    ASSERT_FALSE(restored.has_value());
+    EXPECT_THAT(restored.error().message(), HasSubstr("b.jsonl"));
+  }
+}
+
+TEST_F(RolloutFilesTest, ReadWhatWasAppended) {
+  dir.write("a.jsonl", line(1, "g"));
+  dir.write("b.jsonl", line(2, "h"));
+  auto files = open({"a.jsonl"});
+  EXPECT_EQ(drain(files), 1);
+  EXPECT_EQ(drain(files), 0);
+  dir.write("a.jsonl", line(1, "g") + line(3, "g"));
+  auto resumed = open({"a.jsonl", "b.jsonl"});
+  ASSERT_TRUE(resumed.restore(files.save()).has_value());
+  EXPECT_EQ(drain(resumed), 2);
+  EXPECT_EQ(drain(files), 1);
+  EXPECT_EQ(buffer.stats().admitted, 3u);
+  EXPECT_EQ(buffer.stats().duplicates, 1u);
+  EXPECT_TRUE(files.malformed() == 0 && resumed.malformed() == 0);
+}
+
 TEST_F(RolloutFilesTest, NameAMissingFile) {
   auto files = open({"nowhere.jsonl"});
   EXPECT_THAT(files.fill(Instant{}, buffer).error().message(), HasSubstr("nowhere.jsonl"));
