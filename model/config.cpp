@@ -8,6 +8,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "base/nearest_name.h"
 #include "model/json_fields.h"
 #include "patch/snapshot/safetensors.h"
@@ -227,7 +228,7 @@ std::int64_t TensorSpec::elements() const {
 }
 
 Result<ModelConfig> parse_model_config(std::string_view config_json) {
-  const Json json = Json::parse(config_json, nullptr, false);
+  const Json json = parse_json(config_json);
   if (!json.is_object()) return refuse("it is no JSON object");
   const JsonFields fields(json, kFile);
   ModelConfig config;

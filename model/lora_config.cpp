@@ -90,7 +90,7 @@ Status check_lora_config(const LoraConfig& config) {
 }
 
 Result<LoraConfig> parse_lora_config(std::string_view adapter_config_json) {
-  const Json json = Json::parse(adapter_config_json, nullptr, false);
+  const Json json = parse_json(adapter_config_json);
   if (!json.is_object()) return refuse("it is no JSON object");
   const JsonFields fields(json, kFile);
   WC_TRY(refuse_unsupported(fields));

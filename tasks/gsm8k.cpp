@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
+
 namespace weightcast {
 namespace {
 
@@ -13,7 +15,7 @@ Result<Gsm8kProblem> read_problem(std::string_view line, std::size_t number) {
   const auto refuse = [number](std::string_view why) {
     return fail(Errc::kInvalidArgument, Op::kParse, fmt::format("gsm8k, line {}: {}", number, why));
   };
-  const auto json = nlohmann::json::parse(line, nullptr, false);
+  const auto json = parse_json(line);
   if (!json.is_object()) return refuse("no JSON object");
   for (const char* member : {"question", "answer"}) {
     if (!json.contains(member) || !json[member].is_string()) return refuse(fmt::format("no text '{}'", member));

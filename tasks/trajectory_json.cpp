@@ -101,7 +101,7 @@ Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nul
 }  // namespace
 
 Result<Trajectory> read_trajectory(std::string_view line) {
-  const Json json = Json::parse(line, nullptr, false);
+  const Json json = parse_json(line);
   if (!json.is_object()) {
     return fail(Errc::kInvalidArgument, Op::kParse,
                 fmt::format("rollout: no JSON object: {}", printable(cut_text(line, 80))));

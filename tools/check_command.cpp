@@ -48,8 +48,10 @@ void print(const Json& json) { std::printf("%s\n", json_text(json).c_str()); }
 Result<Json> read_json(const std::string& path) {
   PosixFileSystem files;
   WC_ASSIGN(const std::string text, read_file(files, path, kInputBytesMax));
-  Json json = Json::parse(text, nullptr, false);
-  if (json.is_discarded()) return refuse_input(fmt::format("{}: no JSON", printable(path)));
+  Json json = parse_json(text);
+  if (json.is_discarded()) {
+    return refuse_input(fmt::format("{}: no JSON, or nested deeper than {} levels", printable(path), kJsonDepthMax));
+  }
   return json;
 }
 

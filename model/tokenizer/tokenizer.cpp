@@ -202,7 +202,7 @@ Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 
 Result<Tokenizer> Tokenizer::parse(std::string_view tokenizer_json) {
-  const Json json = Json::parse(tokenizer_json, nullptr, false);
+  const Json json = parse_json(tokenizer_json);
   if (!json.is_object()) return invalid("tokenizer.json is no JSON object; it may be cut off");
   const Json& model = member(json, "model");
   if (const std::string type = type_of(model); type != "BPE" && member(model, "merges").is_null()) {

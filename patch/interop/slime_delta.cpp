@@ -8,6 +8,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "patch/snapshot/json_text.h"
 #include "patch/snapshot/mapped_file.h"
 #include "patch/snapshot/safetensors.h"
@@ -122,7 +123,7 @@ Status read_shards(const SnapshotSource& delta, CodedTensors& coded) {
 }  // namespace
 
 Result<SlimeIndex> read_slime_index(std::string_view json, std::string_view file) {
-  const nlohmann::json root = find_nul(json) ? nlohmann::json() : nlohmann::json::parse(json, nullptr, false);
+  const nlohmann::json root = find_nul(json) ? nlohmann::json() : parse_json(json);
   if (!root.is_object() || !root.contains("metadata") || !root["metadata"].is_object()) {
     return corrupt(fmt::format("{}: it is not JSON with metadata", file));
   }

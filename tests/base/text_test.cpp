@@ -75,5 +75,32 @@ TEST(JsonText, TakesAnyBytes) {
   EXPECT_EQ(json_text(nlohmann::json{{"a", 1}}, 1), "{\n \"a\": 1\n}");
 }
 
+std::string nested(std::size_t depth, const std::string& inside = "") {
+  return std::string(depth, '[') + inside + std::string(depth, ']');
+}
+
+TEST(ParseJson, RefusesWhatIsNestedTooDeeply) {
+  EXPECT_FALSE(parse_json(nested(kJsonDepthMax)).is_discarded());
+  EXPECT_TRUE(parse_json(nested(kJsonDepthMax + 1)).is_discarded());
+  const nlohmann::json deep = parse_json(nested(100'000));
+  EXPECT_TRUE(deep.is_discarded());
+  EXPECT_FALSE(deep.is_array() || deep.is_object());
+}
+
+TEST(ParseJson, TakesBracketsInTextsAsText) {
+  const std::string brackets(2 * kJsonDepthMax, '[');
+  for (const std::string& text : {"\"" + brackets + "\"", "{\"" + brackets + "\":\"\\\"" + brackets + "\"}",
+                                 "[\"\\\\\",\"" + brackets + "\"]", nested(kJsonDepthMax - 1, "[],[],{}")}) {
+    EXPECT_FALSE(parse_json(text).is_discarded()) << text;
+  }
+  EXPECT_TRUE(parse_json("[\"\\\\\"," + brackets).is_discarded()) << "a backslash does not hide the next quote";
+}
+
+TEST(ParseJson, RefusesWhatIsNoJson) {
+  for (const std::string text : {"", "]", "[", "\"", "\"\\", "]]]][[", "{\"a\":}"}) {
+    EXPECT_TRUE(parse_json(text).is_discarded()) << text;
+  }
+}
+
 }  // namespace
 }  // namespace weightcast

@@ -225,6 +225,11 @@ TEST(ModelConfig, RefusesWhatIsNoObject) {
   }
 }
 
+TEST(ModelConfig, SurvivesValuesThatAreNestedDeeply) {
+  const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
+  EXPECT_FALSE(parse_model_config("{\"architectures\": " + deep + ", \"hidden_size\": " + deep + "}").has_value());
+}
+
 TEST(ModelConfig, RefusesMoreParametersThanAnyModelHas) {
   Json json = tiny_config(kQwen3);
   for (const char* name : {"hidden_size", "intermediate_size"}) json[name] = 1 << 20;

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "base/text.h"
 #include "trainer/learner/packing.h"
 
@@ -16,7 +17,7 @@ constexpr std::uint64_t kExampleStream = 5;
 /// The conversation before the answer, and the answer.
 Result<std::pair<Prompt, std::string>> parse_example(const std::string& line) {
   const auto wrong = [](const char* why) { return fail(Errc::kInvalidArgument, Op::kParse, why); };
-  const auto json = nlohmann::json::parse(line, nullptr, false);
+  const auto json = parse_json(line);
   if (!json.is_object()) return wrong("no JSON object");
   Prompt prompt;
   prompt.tag = "example";
