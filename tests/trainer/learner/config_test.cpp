@@ -70,6 +70,12 @@ TEST(LearnerConfig, TakesEveryPreset) {
   }
 }
 
+TEST(LearnerConfig, BoundsTheOuterWeightOfEcho2) {
+  const LearnerConfig config = make_config(std::vector<Setting>{{"preset", "echo2"}}).value();
+  EXPECT_EQ(config.pg_variant, "ppo");
+  EXPECT_EQ(config.tis_cap, 2);
+}
+
 TEST(LearnerConfig, PrintsAllKeys) {
   const std::string text = config_text(make_config({}).value());
   EXPECT_THAT(text, HasSubstr("max_staleness = 4\n"));
