@@ -1,10 +1,27 @@
 #include "tools/run_commands.h"
 
+#include <fmt/format.h>
+
 #include <cstdio>
+#include <exception>
 
 #include "base/text.h"
 
 namespace weightcast {
+namespace {
+
+/// Turns what a library throws into an error, so that a command ends with one line: memory that is not to be had.
+Status caught(const CommandBody& selected) {
+  try {
+    return selected();
+  } catch (const std::exception& exception) {
+    const std::string_view words = exception.what();
+    return fail(Errc::kTooLarge, Op::kConfigure,
+                fmt::format("a library says: {}; is there memory enough?", words.substr(0, words.find('\n'))));
+  }
+}
+
+}  // namespace
 
 int run_commands(CLI::App& app, const CommandBody& selected, int argc, char** argv) {
   try {
@@ -19,7 +36,7 @@ int run_commands(CLI::App& app, const CommandBody& selected, int argc, char** ar
     app.exit(error);
     return 2;
   }
-  const Status status = selected();
+  const Status status = caught(selected);
   if (status.has_value()) return 0;
   std::fprintf(stderr, "%s: %s\n", app.get_name().c_str(), printable(status.error().message()).c_str());
   return 1;

@@ -196,6 +196,19 @@ TEST_F(LearnerE2eTest, TrainsOnWhereNoCheckpointCanBeWritten) {
   }
 }
 
+TEST_F(LearnerE2eTest, EndsWithAnErrorWhereMemoryIsShort) {
+  ASSERT_EQ(run("a", {"total_training_steps=3"}).status, 0);
+  // Room for LibTorch, but not for the keys and values of sixteen rows: 4 GB.
+  std::vector<std::string> limited{"/bin/sh", "-c", "ulimit -v 3000000 && exec \"$@\"", "sh"};
+  const auto more = command("a", {"total_training_steps=8", "max_new_tokens=1000000"});
+  limited.insert(limited.end(), more.begin(), more.end());
+  const Ran ran = run_program(limited, cluster.temp().path());
+  EXPECT_EQ(ran.status, 1) << ran.err;
+  EXPECT_THAT(ran.err, HasSubstr("training step 4: LibTorch says: "));
+  EXPECT_THAT(ran.err, HasSubstr("lower generator_batch_size"));
+  EXPECT_EQ(last("a").step, 3u);
+}
+
 TEST_F(LearnerE2eTest, SaysThatTheOriginHasItsVersions) {
   cluster.start_origin();
   ASSERT_EQ(cluster.publish(write_snapshot(out("other.safetensors"), 4096, 1), 50, {}).status, 0);

@@ -18,10 +18,9 @@ torch::Tensor last_logits(const Decoder& decoder, const torch::Tensor& hidden, s
   return rows.matmul(decoder.head().t()).to(at::kFloat).contiguous();
 }
 
-}  // namespace
-
-std::vector<Completion> complete(const Decoder& decoder, std::span<const CompletionRequest> requests,
-                                 const CompletionOptions& options) {
+/// complete() of what one cache holds.
+std::vector<Completion> complete_together(const Decoder& decoder, std::span<const CompletionRequest> requests,
+                                          const CompletionOptions& options) {
   std::vector<Completion> completions(requests.size());
   if (requests.empty()) return completions;
   const at::NoGradGuard no_grad;
@@ -81,6 +80,33 @@ std::vector<Completion> complete(const Decoder& decoder, std::span<const Complet
     const torch::Tensor step = at::tensor(next, at::kLong).unsqueeze(1);
     logits = last_logits(decoder, decoder.hidden_cached(step, counts, cache), counts);
   }
+}
+
+}  // namespace
+
+std::size_t cache_rows_max(const ModelConfig& config, const DecoderOptions& options, std::uint64_t positions,
+                           std::uint64_t bytes_max) {
+  const std::uint64_t elements = 2 * static_cast<std::uint64_t>(config.num_hidden_layers) *
+                                 static_cast<std::uint64_t>(config.num_key_value_heads) *
+                                 static_cast<std::uint64_t>(config.head_dim);
+  const std::uint64_t row_bytes = std::max<std::uint64_t>(1, positions * elements * c10::elementSize(options.dtype));
+  return static_cast<std::size_t>(std::max<std::uint64_t>(1, bytes_max / row_bytes));
+}
+
+std::vector<Completion> complete(const Decoder& decoder, std::span<const CompletionRequest> requests,
+                                 const CompletionOptions& options) {
+  std::uint64_t longest = 0;
+  for (const CompletionRequest& request : requests) longest = std::max<std::uint64_t>(longest, request.prompt.size());
+  const std::size_t rows =
+      cache_rows_max(decoder.config(), decoder.options(), longest + options.tokens_max, options.cache_bytes_max);
+  std::vector<Completion> completions;
+  for (std::size_t first = 0; first < requests.size(); first += rows) {
+    const auto part = requests.subspan(first, std::min(rows, requests.size() - first));
+    for (Completion& completion : complete_together(decoder, part, options)) {
+      completions.push_back(std::move(completion));
+    }
+  }
+  return completions;
 }
 
 }  // namespace weightcast

@@ -32,11 +32,30 @@ class Phase {
   const Instant begin_ = steady_now();
 };
 
+/// Calls `body`, and turns what LibTorch throws into an error: memory that is not to be had, above all.
+template <typename Body>
+Status caught(std::string_view what, const Body& body) {
+  try {
+    return body();
+  } catch (const std::exception& exception) {
+    const std::string_view words = exception.what();
+    return fail(Errc::kTooLarge, Op::kConfigure,
+                fmt::format("{}: LibTorch says: {}; if memory is short, lower generator_batch_size, max_new_tokens or "
+                            "micro_batch_tokens",
+                            what, words.substr(0, words.find('\n'))));
+  }
+}
+
 class Loop final : public Learner {
  public:
   explicit Loop(std::unique_ptr<RunState> state) : state_(std::move(state)), s_(*state_) {}
 
   Status run(const std::atomic<bool>& stop) override {
+    return caught("the run", [&] { return run_steps(stop); });
+  }
+
+ private:
+  Status run_steps(const std::atomic<bool>& stop) {
     if (!s_.resumed) {
       WC_TRY(warm_up(stop));
       if (stop) return {};  // a warm-up begins anew
@@ -49,7 +68,7 @@ class Loop final : public Learner {
     Metrics first;
     publish(first);
     while (s_.step < s_.config.total_training_steps && !stop && !ended_) {
-      const Status trained = train(stop);
+      const Status trained = caught(fmt::format("training step {}", s_.step + 1), [&] { return train(stop); });
       if (trained.has_value()) continue;
       if (is_whole_) report(finish());
       return trained;
@@ -57,7 +76,6 @@ class Loop final : public Learner {
     return finish();
   }
 
- private:
   /// One training step.
   Status train(const std::atomic<bool>& stop) {
     Metrics metrics;
