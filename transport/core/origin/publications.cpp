@@ -357,7 +357,11 @@ void Publications::handle_parent_fault(Instant now, Member& member, const Parent
                     parent != nullptr ? parent->name : config_.name, wire::FaultKind_Name(fault.kind))));
   }
   const Publication* publication = plans_.find(fault.payload);
-  if (publication == nullptr) return;
+  if (publication == nullptr) {
+    // No plan is there to be repaired: who gets nothing more of an older version hears that newer ones are to be had.
+    if (starves && fault.payload == member.receiving) assigner_.resume_receiving(now, member);
+    return;
+  }
   const bool changed = faults_.handle_report(
       now, publication->plan(),
       {fault.payload, member.id, fault.parent, fault.stripe, fault.kind, fault.stays(), fault.starving});

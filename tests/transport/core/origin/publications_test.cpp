@@ -336,6 +336,38 @@ TEST_F(PublicationsTest, WorkerThatJoinsInTheMiddleOfAVersionThatIsNoMoreIsToldS
   EXPECT_EQ(told[0].not_available().payload().version(), 1u);
 }
 
+TEST_F(PublicationsTest, WorkerThatStarvesOfAVersionThatIsNoMoreIsToldSo) {
+  for (const char* name : {"a", "b", "c"}) join(name);
+  const auto receives = [&](const std::string& name, std::uint64_t version) {
+    wire::Message beat;
+    payload_to_wire(Version{version}, *beat.mutable_heartbeat()->mutable_receiving());
+    tell(name, beat);
+  };
+  wire::Message starves;
+  set_payload(*starves.mutable_parent_fault(), Version{1});
+  starves.mutable_parent_fault()->set_kind(wire::FAULT_KIND_STARVED);
+  starves.mutable_parent_fault()->set_parent_id(member("a").id.value);
+  starves.mutable_parent_fault()->set_now_from_id(member("a").id.value);
+  starves.mutable_parent_fault()->set_starving_ms(1000);
+  publish(1), receives("b", 1);
+  tell("b", starves);
+  EXPECT_TRUE(heard_by("b", Kind::kNotAvailable).empty()) << "its plan can be repaired";
+  // Two versions that others receive stay, so the one that b receives does not.
+  publish(2), receives("a", 2);
+  publish(3), receives("c", 3);
+  publish(4), publish(5);
+  ASSERT_FALSE(origin.holdings().contains(Version{1}));
+  EXPECT_TRUE(heard_by("b", Kind::kNotAvailable).empty()) << "others may still feed it";
+  tell("b", starves);
+  const auto told = heard_by("b", Kind::kNotAvailable);
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].not_available().payload().version(), 1u);
+  // What it does not receive is nobody's business.
+  set_payload(*starves.mutable_parent_fault(), Version{77});
+  tell("b", starves);
+  EXPECT_EQ(heard_by("b", Kind::kNotAvailable).size(), 1u);
+}
+
 TEST_F(PublicationsTest, RelayThatJoinsAgainOverALiveConnectionIsDialledAtItsNewAddress) {
   join("a"), join("b");
   publish(1);
