@@ -190,8 +190,13 @@ Status RunState::resume(const Checkpoint& checkpoint) {
   WC_TRY(policy->load(checkpoint));
   if (generator != nullptr) WC_TRY(generator->restore_weights(checkpoint));
   const auto stored = checkpoint.tensors.find(kReferenceFile);
+  if (config.kl_loss_coef > 0 && stored == checkpoint.tensors.end()) {
+    return fail(Errc::kInvalidArgument, Op::kConfigure,
+                "kl_loss_coef is above 0, and the run began without a reference model; use kl_loss_coef 0, or another "
+                "output_dir");
+  }
   WC_TRY(set_reference());
-  if (reference && stored != checkpoint.tensors.end()) WC_TRY(set_weights(*reference, stored->second));
+  if (reference) WC_TRY(set_weights(*reference, stored->second));
   WC_ASSIGN(metrics,
             MetricsFile::open(files, std::filesystem::path(config.output_dir) / "metrics.jsonl", metrics_bytes));
   resumed = true;

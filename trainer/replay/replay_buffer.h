@@ -85,7 +85,7 @@ class ReplayBuffer {
   /// All that it holds and remembers, as JSON for a checkpoint. Times are stored as spans from `now`.
   [[nodiscard]] std::string save(Instant now) const;
   /// A buffer that goes on as the one did that save() gave `text` of. Errors: those of validate(); kCorrupt, which
-  /// names the member that is missing or wrong.
+  /// names the member that is missing or wrong; kInvalidArgument for another group_size.
   [[nodiscard]] static Result<ReplayBuffer> restore(const ReplayOptions& options, const TrajectoryRules& rules,
                                                     std::string_view text, Instant now);
 

@@ -83,6 +83,7 @@ std::string ReplayBuffer::save(Instant now) const {
                     {"started", std::move(started)},
                     {"aborts", std::move(aborts)},
                     {"batches", batches_},
+                    {"group_size", options_.group_size},
                     {"stats", to_json(stats_)}});
 }
 
@@ -92,6 +93,12 @@ Result<ReplayBuffer> ReplayBuffer::restore(const ReplayOptions& options, const T
   // The JSON library throws where a member is missing or of another type; its words name the member.
   try {
     const Json json = Json::parse(text);
+    if (const auto size = json.at("group_size").get<std::uint64_t>(); size != options.group_size) {
+      return fail(Errc::kInvalidArgument, Op::kConfigure,
+                  fmt::format("the checkpoint has groups of {} rollouts, and group_size is {}; use group_size {}, or "
+                              "another output_dir",
+                              size, options.group_size, size));
+    }
     buffer.learner_ = Version{json.at("learner").get<std::uint64_t>()};
     for (const Json& version : json.at("published")) buffer.published_.emplace_back(version.get<std::uint64_t>());
     for (const Json& group : json.at("open")) {

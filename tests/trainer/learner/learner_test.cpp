@@ -212,6 +212,13 @@ TEST_F(LearnerTest, RefusesADirectoryInUseAndAnotherModel) {
   EXPECT_THAT(run("a", {{"init_hidden_size", "64"}}).error().message(), HasSubstr("checkpoints of another model"));
 }
 
+TEST_F(LearnerTest, RefusesToGoOnWithKeysThatItsCheckpointDoesNotFit) {
+  ASSERT_TRUE(run("a", {{"total_training_steps", "1"}}).has_value());
+  EXPECT_THAT(run("a", {{"group_size", "8"}}).error().message(),
+              HasSubstr("groups of 4 rollouts, and group_size is 8"));
+  EXPECT_THAT(run("a", {{"kl_loss_coef", "0.1"}}).error().message(), HasSubstr("began without a reference model"));
+}
+
 TEST_F(LearnerTest, SaysWhatIsMissing) {
   EXPECT_THAT(Learner::make(files, LearnerConfig()).error().message(), HasSubstr("output_dir is empty"));
   EXPECT_THAT(run("a", {{"model", dir.file("nowhere")}}).error().message(), HasSubstr("nowhere"));
