@@ -225,6 +225,11 @@ Status check_together(const LearnerConfig& c) {
   if (c.rollout_source == "files" && c.rollout_files.empty()) {
     return wrong("rollout_source is 'files', and rollout_files is empty; name at least one file");
   }
+  if (c.rollout_source == "generator" && c.task == "sokoban") {
+    return wrong(
+        "task is 'sokoban', and rollout_source 'generator': the generator samples one turn, and the task has several; "
+        "set rollout_source to 'files', and rollout_files to those of an agent that plays all turns");
+  }
   if (c.rollout_source == "generator" && c.max_staleness &&
       c.publish_interval * (c.generator_lag + 1) > *c.max_staleness + 1) {
     return wrong(fmt::format(

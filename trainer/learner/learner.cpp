@@ -89,6 +89,9 @@ class Loop final : public Learner {
     WC_ASSIGN(const TrainingBatch batch,
               make_training_batch(*s_.task, *groups, s_.version(), s_.config.advantage_norm));
     set_batch_metrics(metrics, batch, s_.config.max_new_tokens);
+    const std::string warning = batch_warning(batch, s_.config.max_new_tokens);
+    if (!warning.empty() && !has_warned_) s_.console.print(fmt::format("step {}: {}", s_.step + 1, warning));
+    has_warned_ = has_warned_ || !warning.empty();
     {
       const Phase phase(metrics, "update");
       const Decoder* reference = s_.reference ? &*s_.reference : nullptr;
@@ -246,6 +249,7 @@ class Loop final : public Learner {
   bool ended_ = false;
   bool is_whole_ = true;  // between two steps: a checkpoint can hold this state
   bool metrics_failed_ = false;
+  bool has_warned_ = false;  // of a batch that teaches nothing
 };
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "trainer/learner/training_batch.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "trainer/loss/advantages.h"
@@ -24,6 +26,15 @@ Result<TrainingBatch> make_training_batch(const Task& task, const std::vector<Ro
   WC_ASSIGN(const AdvantageNorm norm, parse_advantage_norm(advantage_norm));
   WC_ASSIGN(batch.advantages, advantages(batch.rewards, group_ids, norm));
   return batch;
+}
+
+std::string batch_warning(const TrainingBatch& batch, std::uint64_t max_new_tokens) {
+  const auto cut_off = [&](std::uint64_t length) { return length >= max_new_tokens; };
+  const auto as_first = [&](double reward) { return reward == batch.rewards.front(); };
+  if (batch.rewards.empty()) return "";
+  if (!std::ranges::all_of(batch.response_lengths, cut_off) || !std::ranges::all_of(batch.rewards, as_first)) return "";
+  return fmt::format("all rewards are {}, and all responses have max_new_tokens ({}): raise it, or check chat_template",
+                     batch.rewards.front(), max_new_tokens);
 }
 
 void set_batch_metrics(Metrics& metrics, const TrainingBatch& batch, std::uint64_t max_new_tokens) {

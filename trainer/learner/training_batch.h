@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "base/ids.h"
@@ -26,6 +27,10 @@ struct TrainingBatch {
 /// Errors: those of advantages().
 [[nodiscard]] Result<TrainingBatch> make_training_batch(const Task& task, const std::vector<RolloutGroup>& groups,
                                                         Version learner, std::string_view advantage_norm);
+
+/// Why the batch is unlikely to teach anything, for a person: all rewards are equal, and all responses were cut off. ""
+/// of another batch.
+[[nodiscard]] std::string batch_warning(const TrainingBatch& batch, std::uint64_t max_new_tokens);
 
 /// critic/score, critic/advantages, response_length and off_policy of the batch.
 void set_batch_metrics(Metrics& metrics, const TrainingBatch& batch, std::uint64_t max_new_tokens);

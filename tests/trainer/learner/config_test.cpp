@@ -66,8 +66,23 @@ TEST(LearnerConfig, AppliesAPresetBeforeAllElse) {
 
 TEST(LearnerConfig, TakesEveryPreset) {
   for (const Preset& preset : presets()) {
-    EXPECT_EQ(refusal({{"preset", std::string(preset.name)}}), "accepted") << preset.name;
+    EXPECT_EQ(refusal({{"preset", std::string(preset.name)}, {"rollout_files", "a.jsonl"}}), "accepted") << preset.name;
   }
+}
+
+TEST(LearnerConfig, GivesPresetsOfChatModelsRoomForAnAnswer) {
+  for (const Preset& preset : presets()) {
+    if (preset.name == "arithmetic") continue;
+    const LearnerConfig config =
+        make_config(std::vector<Setting>{{"preset", std::string(preset.name)}, {"rollout_files", "a.jsonl"}}).value();
+    EXPECT_EQ(config.chat_template, "qwen") << preset.name;
+    EXPECT_GE(config.max_new_tokens, 1024u) << preset.name;
+  }
+}
+
+TEST(LearnerConfig, RefusesToSampleSeveralTurns) {
+  EXPECT_THAT(refusal({{"task", "sokoban"}}), HasSubstr("the generator samples one turn"));
+  EXPECT_EQ(refusal({{"task", "sokoban"}, {"rollout_source", "files"}, {"rollout_files", "a"}}), "accepted");
 }
 
 TEST(LearnerConfig, BoundsTheOuterWeightOfEcho2) {

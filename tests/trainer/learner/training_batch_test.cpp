@@ -27,5 +27,18 @@ TEST(TrainingBatch, HasAdvantagesAndLagsPerRollout) {
   EXPECT_FALSE(make_training_batch(*task, groups, Version{7}, "nonsense").has_value());
 }
 
+TEST(TrainingBatch, WarnsIfAllResponsesAreCutOffAndNoneDiffersInReward) {
+  TrainingBatch batch;
+  EXPECT_EQ(batch_warning(batch, 16), "");
+  batch.rewards = {0, 0};
+  batch.response_lengths = {16, 16};
+  EXPECT_NE(batch_warning(batch, 16).find("max_new_tokens (16)"), std::string::npos);
+  batch.response_lengths = {16, 15};
+  EXPECT_EQ(batch_warning(batch, 16), "");
+  batch.response_lengths = {16, 16};
+  batch.rewards = {0, 1};
+  EXPECT_EQ(batch_warning(batch, 16), "");
+}
+
 }  // namespace
 }  // namespace weightcast
