@@ -156,7 +156,13 @@ Status check_gae(const Json& input) {
     WC_ASSIGN(const auto values, row_of("values", i));
     WC_ASSIGN(const auto mask, row_of("response_mask", i));
     std::vector<std::uint8_t> counted;
-    for (const double slot : mask.value_or(std::vector<double>())) counted.push_back(slot != 0 ? 1 : 0);
+    for (const double slot : mask.value_or(std::vector<double>())) {
+      // Written so that NaN is refused, too.
+      if (!(slot == 0 || slot == 1)) {
+        return refuse_input(fmt::format("response_mask[{}][{}] is {}; it is 0 or 1", i, counted.size(), slot));
+      }
+      counted.push_back(slot == 1 ? 1 : 0);
+    }
     if (mask && counted.size() != row.size()) {
       return refuse_input(
           fmt::format("response_mask[{}] has {} slots, rewards[{}] has {}", i, counted.size(), i, row.size()));

@@ -59,6 +59,8 @@ echo '{"norm": "gae", "rewards": [[1, 3]], "valus": null}' >gae.json
 expect 1 "'valus' is no member of the input; the nearest is 'values'" check advantages gae.json
 echo '{"norm": "gae", "rewards": [[1, 3]], "response_mask": [[1]]}' >gae.json
 expect 1 "response_mask[0] has 1 slots, rewards[0] has 2" check advantages gae.json
+echo '{"norm": "gae", "rewards": [[1, 3]], "response_mask": [[1, 2]]}' >gae.json
+expect 1 "response_mask[0][1] is 2; it is 0 or 1" check advantages gae.json
 echo '{"norm": "gae", "rewards": [1, 3]}' >gae.json
 expect 1 "'rewards[0]' is no list" check advantages gae.json
 expect 2 "" check nothing

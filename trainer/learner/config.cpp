@@ -244,6 +244,8 @@ Status check_together(const LearnerConfig& c) {
                     "needs a max_staleness",
                     c.publish_interval, c.total_training_steps));
   }
+  WC_TRY(loss_options(c));
+  WC_TRY(learning_rate_schedule(c));
   return {};
 }
 
@@ -301,6 +303,37 @@ std::string config_text(const LearnerConfig& config) {
   text += "\n[task_options]\n";
   for (const auto& [name, value] : config.task_options) text += fmt::format("{} = {}\n", name, quoted(value));
   return text;
+}
+
+Result<PolicyLossOptions> loss_options(const LearnerConfig& c) {
+  PolicyLossOptions options;
+  WC_ASSIGN(options.pg_variant, parse_pg_variant(c.pg_variant));
+  WC_ASSIGN(options.loss_agg_mode, parse_loss_agg_mode(c.loss_agg_mode));
+  WC_ASSIGN(options.kl_loss_type, parse_kl_type(c.kl_loss_type));
+  options.clip_ratio_low = c.clip_ratio_low;
+  options.clip_ratio_high = c.clip_ratio_high;
+  if (c.clip_ratio_c > 0) options.clip_ratio_c = c.clip_ratio_c;
+  options.ratio_low = c.ratio_low;
+  options.ratio_high = c.ratio_high;
+  options.topr_weight_positive = c.topr_positive_weight;
+  options.topr_weight_negative = c.topr_negative_weight;
+  if (c.tis_cap > 0) options.tis_cap = c.tis_cap;
+  options.kl_loss_coef = c.kl_loss_coef;
+  options.entropy_coeff = c.entropy_coeff;
+  options.horizon = static_cast<double>(c.max_new_tokens);
+  WC_TRY(validate(options));
+  return options;
+}
+
+Result<LearningRateSchedule> learning_rate_schedule(const LearnerConfig& c) {
+  LearningRateSchedule schedule;
+  schedule.peak = c.learning_rate;
+  WC_ASSIGN(schedule.decay, parse_learning_rate_decay(c.lr_schedule));
+  schedule.warmup_updates = c.lr_warmup_updates;
+  schedule.updates_total = c.total_training_steps * c.updates_per_step * c.ppo_epochs;
+  // A run without a training step asks for no rate.
+  if (c.total_training_steps > 0) WC_TRY(validate(schedule));
+  return schedule;
 }
 
 ReplayOptions replay_options(const LearnerConfig& config) {

@@ -10,6 +10,8 @@
 
 #include "base/result.h"
 #include "tasks/registry.h"
+#include "trainer/loss/policy_loss_options.h"
+#include "trainer/optimiser/schedule.h"
 #include "trainer/replay/replay_options.h"
 
 namespace weightcast {
@@ -115,6 +117,12 @@ using Setting = std::pair<std::string, std::string>;
 
 /// As a TOML file that gives the same configuration again.
 [[nodiscard]] std::string config_text(const LearnerConfig& config);
+
+/// The loss that it describes. Errors: those of validate(), which make_config() gives, too.
+[[nodiscard]] Result<PolicyLossOptions> loss_options(const LearnerConfig& config);
+
+/// The learning rate of the training steps' updates. Errors: those of validate(), which make_config() gives, too.
+[[nodiscard]] Result<LearningRateSchedule> learning_rate_schedule(const LearnerConfig& config);
 
 /// What the replay buffer takes of it.
 [[nodiscard]] ReplayOptions replay_options(const LearnerConfig& config);

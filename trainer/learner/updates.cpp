@@ -7,7 +7,6 @@
 #include "trainer/learner/prompts.h"
 #include "trainer/loss/policy_loss.h"
 #include "trainer/loss/token_log_probs.h"
-#include "trainer/optimiser/schedule.h"
 
 namespace weightcast {
 namespace {
@@ -129,26 +128,6 @@ PolicyLossInput loss_input(const Packed& packed, const LossColumns& columns, std
 
 }  // namespace
 
-Result<PolicyLossOptions> loss_options(const LearnerConfig& c) {
-  PolicyLossOptions options;
-  WC_ASSIGN(options.pg_variant, parse_pg_variant(c.pg_variant));
-  WC_ASSIGN(options.loss_agg_mode, parse_loss_agg_mode(c.loss_agg_mode));
-  WC_ASSIGN(options.kl_loss_type, parse_kl_type(c.kl_loss_type));
-  options.clip_ratio_low = c.clip_ratio_low;
-  options.clip_ratio_high = c.clip_ratio_high;
-  if (c.clip_ratio_c > 0) options.clip_ratio_c = c.clip_ratio_c;
-  options.ratio_low = c.ratio_low;
-  options.ratio_high = c.ratio_high;
-  options.topr_weight_positive = c.topr_positive_weight;
-  options.topr_weight_negative = c.topr_negative_weight;
-  if (c.tis_cap > 0) options.tis_cap = c.tis_cap;
-  options.kl_loss_coef = c.kl_loss_coef;
-  options.entropy_coeff = c.entropy_coeff;
-  options.horizon = static_cast<double>(c.max_new_tokens);
-  WC_TRY(validate(options));
-  return options;
-}
-
 std::vector<TokenValues> token_values(const Decoder& decoder, std::span<const Sample> samples, double temperature,
                                       std::uint64_t micro_batch_tokens) {
   const at::NoGradGuard no_grad;
@@ -211,12 +190,8 @@ Result<Metrics> train_step(Policy& policy, const Decoder* reference, const Train
   WC_ASSIGN(options.loss, loss_options(config));
   options.temperature = config.temperature;
   options.micro_batch_tokens = config.micro_batch_tokens;
-  LearningRateSchedule schedule;
-  schedule.peak = config.learning_rate;
-  WC_ASSIGN(schedule.decay, parse_learning_rate_decay(config.lr_schedule));
+  WC_ASSIGN(const LearningRateSchedule schedule, learning_rate_schedule(config));
   const std::uint64_t updates = config.updates_per_step * config.ppo_epochs;
-  schedule.warmup_updates = config.lr_warmup_updates;
-  schedule.updates_total = config.total_training_steps * updates;
 
   LossColumns columns{batch.samples, batch.advantages, batch.rewards, {}, {}, false};
   const bool has_logprobs = std::all_of(batch.samples.begin(), batch.samples.end(),

@@ -35,9 +35,6 @@ struct UpdateOptions {
   std::uint64_t micro_batch_tokens = 8192;
 };
 
-/// The loss that the configuration describes. Errors: those of validate().
-[[nodiscard]] Result<PolicyLossOptions> loss_options(const LearnerConfig& config);
-
 /// Without gradients, in packed micro-batches.
 [[nodiscard]] std::vector<TokenValues> token_values(const Decoder& decoder, std::span<const Sample> samples,
                                                     double temperature, std::uint64_t micro_batch_tokens);

@@ -16,6 +16,7 @@ using namespace std::string_view_literals;
 
 constexpr std::array kNorms{"std"sv, "none"sv, "rloo"sv, "batch"sv};  // in the order of AdvantageNorm
 constexpr double kEpsilon = 1e-6;
+constexpr double kRewardMax = 1e100;  // squares of differences stay finite
 
 Error refuse_rewards(std::string why) {
   return fail(Errc::kInvalidArgument, Op::kVerify, "advantages: " + std::move(why));
@@ -56,6 +57,9 @@ Result<std::vector<double>> advantages(std::span<const double> rewards, std::spa
   std::unordered_map<std::size_t, std::vector<std::size_t>> groups;
   for (std::size_t i = 0; i < rewards.size(); ++i) {
     if (!std::isfinite(rewards[i])) return refuse_rewards(fmt::format("rewards[{}] is {}", i, rewards[i]));
+    if (std::abs(rewards[i]) > kRewardMax) {
+      return refuse_rewards(fmt::format("rewards[{}] is {}; they are at most {} in size", i, rewards[i], kRewardMax));
+    }
     groups[norm == AdvantageNorm::kBatch ? 0 : group_ids[i]].push_back(i);
   }
   std::vector<double> result(rewards.size(), 0);

@@ -20,7 +20,8 @@ enum class AdvantageNorm {
 [[nodiscard]] Result<AdvantageNorm> parse_advantage_norm(std::string_view text);
 
 /// One advantage per reward; `group_ids[i]` is the group of `rewards[i]`. A group of one, or of equal rewards, gives 0
-/// exactly (kBatch: the batch). Errors: kInvalidArgument, if the lengths differ or a reward is not finite.
+/// exactly (kBatch: the batch). Errors: kInvalidArgument, if the lengths differ or a reward is not finite or above
+/// 1e100 in size.
 [[nodiscard]] Result<std::vector<double>> advantages(std::span<const double> rewards,
                                                      std::span<const std::size_t> group_ids, AdvantageNorm norm);
 

@@ -40,6 +40,9 @@ Result<Gae> gae(std::span<const double> rewards, std::optional<std::span<const d
     next_value = value;
     result.advantages[i] = next_advantage;
     result.returns[i] = next_advantage + value;
+    if (!std::isfinite(result.advantages[i]) || !std::isfinite(result.returns[i])) {
+      return refuse_gae(fmt::format("the sums from slot {} on overflow; scale rewards and values down", i));
+    }
   }
   return result;
 }

@@ -24,7 +24,7 @@ struct Gae {
 /// environment said) take no part: the token before them is followed by the one after them.
 /// `values` are those of the value head. Without one there are none: then advantages and returns are both the
 /// discounted rewards to come, whatever lambda is. `mask` may be empty: every slot counts. Errors: kInvalidArgument:
-/// lengths differ, an option out of range, a reward or a value that counts is not finite.
+/// lengths differ, an option out of range, a reward or a value that counts is not finite, a sum overflows.
 [[nodiscard]] Result<Gae> gae(std::span<const double> rewards, std::optional<std::span<const double>> values,
                               std::span<const std::uint8_t> mask, const GaeOptions& options);
 

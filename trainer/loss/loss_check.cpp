@@ -119,7 +119,11 @@ class Reader {
       refuse(fmt::format("'{}' is no list", key));
       return {};
     }
-    return append(key, *found, cells) ? tensor_of(cells) : Tensor();
+    if (!append(key, *found, cells)) return {};
+    const auto missing = std::find_if(cells.begin(), cells.end(), [](double cell) { return std::isnan(cell); });
+    if (missing == cells.end()) return tensor_of(cells);
+    refuse(fmt::format("{}[{}] is not a number", key, missing - cells.begin()));
+    return {};
   }
 
   /// 1 or true: the slot counts.

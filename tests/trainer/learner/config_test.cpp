@@ -57,6 +57,13 @@ TEST(LearnerConfig, RefusesWhatDoesNotGoTogether) {
   EXPECT_THAT(refusal({{"max_staleness", "unlimited"}, {"publish_interval", "1000"}}), HasSubstr("ever published"));
 }
 
+TEST(LearnerConfig, RefusesALossOrAScheduleThatIsNone) {
+  EXPECT_THAT(refusal({{"clip_ratio_c", "0.5"}}), HasSubstr("clip_ratio_c"));
+  EXPECT_THAT(refusal({{"pg_variant", "tis"}, {"ratio_low", "2"}}), HasSubstr("ratio_low"));
+  EXPECT_THAT(refusal({{"lr_schedule", "linear"}, {"lr_warmup_updates", "200"}}), HasSubstr("warm-up"));
+  EXPECT_EQ(refusal({{"lr_schedule", "linear"}, {"total_training_steps", "0"}}), "accepted");
+}
+
 TEST(LearnerConfig, AppliesAPresetBeforeAllElse) {
   const auto config = make_config(std::vector<Setting>{{"group_size", "32"}, {"preset", "sparse_patches"}});
   ASSERT_TRUE(config.has_value()) << config.error().message();

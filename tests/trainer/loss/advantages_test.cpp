@@ -52,6 +52,9 @@ TEST(Advantages, RefusesBadInput) {
             "advantages: 1 rewards and 0 group ids");
   EXPECT_EQ(advantages(Values{1, std::nan("")}, Groups{0, 0}, AdvantageNorm::kStd).error().detail,
             "advantages: rewards[1] is nan");
+  EXPECT_EQ(advantages(Values{1e200, -1e200}, Groups{0, 0}, AdvantageNorm::kStd).error().detail,
+            "advantages: rewards[0] is 1e+200; they are at most 1e+100 in size");
+  EXPECT_GT(of({1e100, -1e100}, {0, 0}, AdvantageNorm::kStd)[0], 0.7);
   EXPECT_EQ(parse_advantage_norm("bach").error().detail,
             "'bach' is no norm of advantages; the nearest is 'batch' (all: std, none, rloo, batch)");
 }

@@ -68,5 +68,12 @@ TEST(Whiten, GivesMeanZeroAndVarianceOne) {
   EXPECT_EQ(none, (Values{0, 0}));
 }
 
+TEST(Gae, RefusesSumsThatOverflow) {
+  const Values rewards{1e308, 1e308};
+  const auto result = gae(rewards, std::nullopt, {}, {});
+  ASSERT_FALSE(result.has_value());
+  EXPECT_NE(result.error().detail.find("from slot 0 on overflow"), std::string::npos) << result.error().detail;
+}
+
 }  // namespace
 }  // namespace weightcast

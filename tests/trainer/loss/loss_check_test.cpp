@@ -103,6 +103,14 @@ TEST(LossCheck, HelpNamesEveryVariant) {
   for (const std::string_view name : pg_variant_names()) EXPECT_THAT(loss_check_help(), testing::HasSubstr(name));
 }
 
+TEST(LossCheck, RefusesAScoreThatIsNoNumber) {
+  const auto result = check_loss(Json::parse(
+      R"({"pg_variant": "topr", "log_probs": [[-1], [-1]], "rollout_log_probs": [[-1], [-1]],
+          "advantages": [[1], [1]], "scores": [1, null]})"));
+  ASSERT_FALSE(result.has_value());
+  EXPECT_THAT(result.error().detail, testing::HasSubstr("scores[1] is not a number"));
+}
+
 /// Each line has an input and what somebody else's code makes of it.
 void expect_golden(const char* file, std::size_t variants_min) {
   std::set<std::string> variants;
