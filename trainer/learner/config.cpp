@@ -205,6 +205,25 @@ std::string text_of(const std::optional<Number>& value) {
 
 Status wrong(std::string why) { return fail(Errc::kInvalidArgument, Op::kConfigure, std::move(why)); }
 
+/// The generator's rollouts must be admissible until its next weights come.
+Status check_lag(const LearnerConfig& c) {
+  const std::uint64_t lag = c.publish_interval * (c.generator_lag + 1) - 1;
+  const auto refuse = [&](std::string_view key, const std::string& value) {
+    return wrong(fmt::format(
+        "{} is {}; with publish_interval {} and generator_lag {} the generator's rollouts lag up to {} steps", key,
+        value, c.publish_interval, c.generator_lag, lag));
+  };
+  if (c.max_staleness && lag > *c.max_staleness) return refuse("max_staleness", text_of(c.max_staleness));
+  if (!c.async_generation_ratio) return {};
+  const double ratio = *c.async_generation_ratio, steps = std::ceil(ratio), lag_steps = static_cast<double>(lag);
+  // With a fractional ratio only a part of a batch may be as old as the oldest step.
+  const bool is_partial = steps > ratio && c.generator_lag > 0;
+  if (lag_steps > steps || (is_partial && lag_steps == steps)) {
+    return refuse("async_generation_ratio", text_of(c.async_generation_ratio));
+  }
+  return {};
+}
+
 /// What no single key says.
 Status check_together(const LearnerConfig& c) {
   if (c.rollout_batch_size % c.group_size != 0) {
@@ -230,13 +249,7 @@ Status check_together(const LearnerConfig& c) {
         "task is 'sokoban', and rollout_source 'generator': the generator samples one turn, and the task has several; "
         "set rollout_source to 'files', and rollout_files to those of an agent that plays all turns");
   }
-  if (c.rollout_source == "generator" && c.max_staleness &&
-      c.publish_interval * (c.generator_lag + 1) > *c.max_staleness + 1) {
-    return wrong(fmt::format(
-        "max_staleness is {}; with publish_interval {} and generator_lag {} the generator's "
-        "rollouts lag up to {} steps",
-        *c.max_staleness, c.publish_interval, c.generator_lag, c.publish_interval * (c.generator_lag + 1) - 1));
-  }
+  if (c.rollout_source == "generator") WC_TRY(check_lag(c));
   if (!c.max_staleness && !c.async_generation_ratio && c.publish_interval > c.total_training_steps &&
       c.total_training_steps > 0) {
     return wrong(

@@ -123,7 +123,7 @@ class Loop final : public Learner {
   /// A batch of rollouts; absent if there are none any more, or if the run is to stop.
   Result<std::optional<std::vector<RolloutGroup>>> collect(const std::atomic<bool>& stop) {
     std::uint64_t fills = 0;
-    const std::uint64_t admitted = s_.buffer->stats().admitted;
+    const std::uint64_t admitted = s_.buffer->stats().admitted, filtered = s_.buffer->stats().filtered;
     while (s_.buffer->supply() != Supply::kReady) {
       if (stop) return std::optional<std::vector<RolloutGroup>>();
       if (s_.buffer->supply() == Supply::kExhausted) {
@@ -144,9 +144,11 @@ class Loop final : public Learner {
       }
       if (s_.generator != nullptr && ++fills > kFillsPerStepMax) {
         return fail(Errc::kInvalidArgument, Op::kVerify,
-                    fmt::format("{} rollouts gave no batch with a signal: all groups had equal rewards; warm up "
-                                "longer (sft_steps), or make the task easier",
-                                s_.buffer->stats().admitted - admitted));
+                    fmt::format("{} rollouts gave no batch: {}", s_.buffer->stats().admitted - admitted,
+                                s_.buffer->stats().filtered > filtered
+                                    ? "groups had equal rewards; warm up longer (sft_steps), or make the task easier"
+                                    : "none was admissible; raise max_staleness or async_generation_ratio, or lower "
+                                      "generator_lag or publish_interval"));
       }
     }
     return s_.buffer->take_batch();

@@ -57,6 +57,19 @@ TEST(LearnerConfig, RefusesWhatDoesNotGoTogether) {
   EXPECT_THAT(refusal({{"max_staleness", "unlimited"}, {"publish_interval", "1000"}}), HasSubstr("ever published"));
 }
 
+TEST(LearnerConfig, RefusesAGeneratorWhoseRolloutsAreNeverAdmissible) {
+  const auto of = [](const char* ratio, const char* lag, const char* interval) {
+    return refusal({{"async_generation_ratio", ratio}, {"generator_lag", lag}, {"publish_interval", interval}});
+  };
+  EXPECT_EQ(of("0", "0", "1"), "accepted");
+  EXPECT_THAT(of("0", "1", "1"), HasSubstr("async_generation_ratio is 0; with publish_interval 1 and generator_lag 1"));
+  EXPECT_EQ(of("1", "1", "1"), "accepted");
+  EXPECT_THAT(of("1", "1", "2"), HasSubstr("lag up to 3 steps"));
+  EXPECT_THAT(of("0.5", "1", "1"), HasSubstr("async_generation_ratio is 0.5"));
+  EXPECT_EQ(of("0.5", "0", "2"), "accepted");
+  EXPECT_EQ(of("1.5", "1", "1"), "accepted");
+}
+
 TEST(LearnerConfig, RefusesALossOrAScheduleThatIsNone) {
   EXPECT_THAT(refusal({{"clip_ratio_c", "0.5"}}), HasSubstr("clip_ratio_c"));
   EXPECT_THAT(refusal({{"pg_variant", "tis"}, {"ratio_low", "2"}}), HasSubstr("ratio_low"));
