@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <fstream>
 #include <string>
 
 #include "base/text.h"
@@ -25,6 +26,32 @@ void read_config(CLI::App& app, const std::string& file) {
   }
 }
 
+/// CLI11 cuts a line at a # even in a text, and keeps backslashes: such a value would become another one.
+Status check_texts(const std::string& file) {
+  std::ifstream in(file);
+  std::string key;
+  std::size_t number = 0;
+  for (std::string line; std::getline(in, line);) {
+    ++number;
+    char quote = 0;
+    for (std::size_t i = 0; i < line.size(); ++i) {
+      const char c = line[i];
+      if (quote == 0) {
+        if (c == '#') break;
+        if (c == '=') key = CLI::detail::trim_copy(line.substr(0, i));
+        if (c == '"' || c == '\'') quote = c;
+      } else if (c == quote) {
+        quote = 0;
+      } else if (c == '#' || c == '"' || c == '\\') {
+        return fail(Errc::kInvalidArgument, Op::kConfigure,
+                    fmt::format("{} line {}: the value of {} has a {}, which a text cannot hold here", printable(file),
+                                number, printable(key), c));
+      }
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 void add_config_option(CLI::App& app) {
@@ -38,6 +65,7 @@ void add_config_option(CLI::App& app) {
 
 Result<std::vector<std::pair<std::string, std::string>>> read_config_items(const std::string& file) {
   std::vector<std::pair<std::string, std::string>> items;
+  WC_TRY(check_texts(file));
   try {
     for (const CLI::ConfigItem& item : CLI::ConfigTOML().from_file(file)) {
       if (item.name == "++" || item.name == "--") continue;  // how CLI11 tells where a section begins and ends

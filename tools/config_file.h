@@ -16,7 +16,7 @@ void add_config_option(CLI::App& app);
 
 /// The keys and values of a TOML file as text, for programs whose keys are no options. The key of a section is
 /// "section.key"; the values of an array are separated by commas.
-/// Errors: kInvalidArgument, which names the file, if it cannot be read.
+/// Errors: kInvalidArgument, which names the file, if it cannot be read, and the key of a text with #, " or \ in it.
 [[nodiscard]] Result<std::vector<std::pair<std::string, std::string>>> read_config_items(const std::string& file);
 
 }  // namespace weightcast

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/patch/temp_dir.h"
+#include "trainer/learner/config.h"
 
 namespace weightcast {
 namespace {
@@ -88,6 +89,39 @@ TEST_F(ConfigFile, GivesItemsAsText) {
 
 TEST_F(ConfigFile, GivesNoItemsOfAMissingFile) {
   EXPECT_THAT(read_config_items(dir_.file("nowhere.toml")).error().message(), ::testing::HasSubstr("nowhere.toml"));
+}
+
+TEST_F(ConfigFile, RefusesTextsThatWouldChange) {
+  using ::testing::HasSubstr;
+  const auto refusal = [&](std::string_view text) {
+    const auto items = read_config_items(dir_.write("a.toml", text));
+    return items.has_value() ? "accepted" : items.error().message();
+  };
+  EXPECT_THAT(refusal("rate = 1\nname = \"a#b\"\n"), HasSubstr("line 2: the value of name has a #"));
+  EXPECT_THAT(refusal("name = \"a\\\"b\"\n"), HasSubstr("the value of name has a \\"));
+  EXPECT_THAT(refusal("name = 'a\"b'\n"), HasSubstr("the value of name has a \""));
+  EXPECT_EQ(refusal("name = \"a\" # \"b#\n# it's\n"), "accepted");
+}
+
+TEST_F(ConfigFile, ComesBackFromWhatALearnerPrints) {
+  for (const char* value :
+       {"runs/first", "a b", " a ", "a,b", "it's", "a=b", "[a]", "{a}", "a;b", "1", "true", "", "%a", "ü"}) {
+    const std::vector<Setting> given{{"output_dir", value}, {"task_data", value}, {"task_options.data", value}};
+    const auto printed = make_config(given);
+    ASSERT_TRUE(printed.has_value()) << value << ": " << printed.error().message();
+    const auto items = read_config_items(dir_.write("printed.toml", config_text(*printed)));
+    ASSERT_TRUE(items.has_value()) << value << ": " << items.error().message();
+    const auto read = make_config(*items);
+    ASSERT_TRUE(read.has_value()) << value << ": " << read.error().message();
+    EXPECT_EQ(read->output_dir, value);
+    EXPECT_EQ(read->task_options.at("data"), value);
+    EXPECT_EQ(config_text(*read), config_text(*printed));
+  }
+  for (const char* value : {"a#b", "a\"b", "a\\b", "a\nb"}) {
+    const auto config = make_config(std::vector<Setting>{{"output_dir", value}});
+    ASSERT_FALSE(config.has_value()) << value;
+    EXPECT_THAT(config.error().message(), ::testing::HasSubstr("output_dir is "));
+  }
 }
 
 }  // namespace

@@ -172,8 +172,21 @@ bool parse(const Field& field, std::string_view text, std::optional<Number>& out
   return text == kUnlimited || parse(field, text, out.emplace());
 }
 
+/// config_text() must be able to write it, so that it comes back the same.
+Status check_writable(std::string_view name, std::string_view value) {
+  constexpr std::string_view kUnwritable = "#\"\\";
+  const auto is_unwritable = [&](char c) {
+    return static_cast<unsigned char>(c) < ' ' || c == '\x7f' || kUnwritable.find(c) != std::string_view::npos;
+  };
+  if (std::ranges::none_of(value, is_unwritable)) return {};
+  return fail(Errc::kInvalidArgument, Op::kConfigure,
+              fmt::format("{} is '{}'; a configuration file cannot hold #, \", \\ and control characters in a value",
+                          printable(cut_text(name, 80)), printable(cut_text(value, 80))));
+}
+
 Status apply(LearnerConfig& config, std::span<const Field> fields, const Setting& setting) {
   const auto& [name, value] = setting;
+  WC_TRY(check_writable(name, value));
   if (name.starts_with(kTaskOptions)) {
     config.task_options[name.substr(kTaskOptions.size())] = value;
     return {};
@@ -302,11 +315,7 @@ std::string config_table() {
 std::string config_text(const LearnerConfig& config) {
   std::string text;
   LearnerConfig copy = config;
-  const auto quoted = [](std::string_view value) {
-    std::string out = "\"";
-    for (const char c : value) (c == '"' || c == '\\') ? (out += '\\') += c : out += c;
-    return out + "\"";
-  };
+  const auto quoted = [](std::string_view value) { return fmt::format("\"{}\"", value); };
   for (const Field& field : fields_of(copy)) {
     const std::string value = std::visit([](const auto* v) { return text_of(*v); }, field.target);
     const bool is_text = std::holds_alternative<std::string*>(field.target) || value == kUnlimited;
