@@ -203,6 +203,7 @@ class Loop final : public Learner {
     metrics["off_policy/dropped"] = dropped;
     const double arrived = static_cast<double>(stats.taken + s_.buffer->buffered()) + dropped;
     metrics["off_policy/admissible_share"] = arrived > 0 ? 1 - dropped / arrived : 1;
+    set_rollout_metrics(metrics, stats, s_.source->malformed());
     metrics["training/global_step"] = static_cast<double>(s_.step);
     metrics["training/version"] = static_cast<double>(s_.version().value);
     std::uint64_t tokens = 0;
@@ -242,6 +243,7 @@ class Loop final : public Learner {
     Metrics last;
     publish(last);  // if the daemon has come back meanwhile
     if (s_.publisher) s_.publisher->finish(kLastPublication);
+    s_.console.print(rollout_summary(s_.buffer->stats(), s_.source->malformed()));
     return s_.checkpoints->finish();
   }
 

@@ -25,7 +25,7 @@ class RolloutFiles final : public RolloutSource {
   Status restore(std::string_view state) override;
 
   /// Lines that are no trajectory. Rollouts that the buffer refused are in its own statistics.
-  [[nodiscard]] std::uint64_t malformed() const { return malformed_; }
+  std::uint64_t malformed() const override { return malformed_; }
 
  private:
   const std::vector<std::string> files_;

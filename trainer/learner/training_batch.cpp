@@ -37,6 +37,30 @@ std::string batch_warning(const TrainingBatch& batch, std::uint64_t max_new_toke
                      batch.rewards.front(), max_new_tokens);
 }
 
+void set_rollout_metrics(Metrics& metrics, const ReplayStats& stats, std::uint64_t malformed) {
+  metrics["rollouts/admitted"] = static_cast<double>(stats.admitted);
+  metrics["rollouts/malformed"] = static_cast<double>(malformed);
+  metrics["rollouts/duplicates"] = static_cast<double>(stats.duplicates);
+  metrics["rollouts/filtered"] = static_cast<double>(stats.filtered);
+  for (const auto& [reason, count] : stats.refused) {
+    metrics[fmt::format("rollouts/refused/{}", reason)] = static_cast<double>(count);
+  }
+}
+
+std::string rollout_summary(const ReplayStats& stats, std::uint64_t malformed) {
+  std::uint64_t refused = 0;
+  std::vector<std::string> reasons;
+  for (const auto& [reason, count] : stats.refused) {
+    refused += count;
+    reasons.push_back(fmt::format("{} {}", reason, count));
+  }
+  std::string line =
+      fmt::format("rollouts: {} admitted, {} trained on, {} malformed, {} duplicates, {} without signal, {} refused",
+                  stats.admitted, stats.taken, malformed, stats.duplicates, stats.filtered, refused);
+  if (refused > 0) line += fmt::format(" ({})", fmt::join(reasons, ", "));
+  return line;
+}
+
 void set_batch_metrics(Metrics& metrics, const TrainingBatch& batch, std::uint64_t max_new_tokens) {
   set_summary(metrics, "critic/score", batch.rewards);
   set_summary(metrics, "critic/advantages", batch.advantages);

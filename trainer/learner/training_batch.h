@@ -32,6 +32,12 @@ struct TrainingBatch {
 /// of another batch.
 [[nodiscard]] std::string batch_warning(const TrainingBatch& batch, std::uint64_t max_new_tokens);
 
+/// rollouts/*: what came of all rollouts so far.
+void set_rollout_metrics(Metrics& metrics, const ReplayStats& stats, std::uint64_t malformed);
+
+/// The same as a line for a person: "rollouts: 96 admitted, 64 trained on, 0 malformed, ..., 3 refused (stale 3)".
+[[nodiscard]] std::string rollout_summary(const ReplayStats& stats, std::uint64_t malformed);
+
 /// critic/score, critic/advantages, response_length and off_policy of the batch.
 void set_batch_metrics(Metrics& metrics, const TrainingBatch& batch, std::uint64_t max_new_tokens);
 

@@ -92,9 +92,9 @@ TEST_F(LearnerTest, WritesALinePerStep) {
   ASSERT_EQ(lines.size(), 4u + 6u);
   EXPECT_EQ(lines[9].at("training/global_step"), 6);
   EXPECT_EQ(lines[9].at("training/version"), 7);
-  for (const char* name :
-       {"actor/pg_loss", "actor/grad_norm", "actor/entropy", "critic/score/mean", "off_policy/median",
-        "response_length/mean", "timing_s/update", "rollout_corr/kl", "eval/avg@4", "eval/pass@4"}) {
+  for (const char* name : {"actor/pg_loss", "actor/grad_norm", "actor/entropy", "critic/score/mean",
+                           "rollouts/admitted", "off_policy/median", "response_length/mean", "timing_s/update",
+                           "rollout_corr/kl", "eval/avg@4", "eval/pass@4"}) {
     EXPECT_EQ(lines[9].count(name), 1u) << name;
   }
   // What samples and what learns have the same weights at the step's first update.

@@ -40,5 +40,27 @@ TEST(TrainingBatch, WarnsIfAllResponsesAreCutOffAndNoneDiffersInReward) {
   EXPECT_EQ(batch_warning(batch, 16), "");
 }
 
+TEST(RolloutMetrics, SayWhatCameOfAllRollouts) {
+  ReplayStats stats;
+  stats.admitted = 9;
+  stats.taken = 8;
+  EXPECT_EQ(rollout_summary(stats, 0),
+            "rollouts: 9 admitted, 8 trained on, 0 malformed, 0 duplicates, 0 without signal, 0 refused");
+  stats.duplicates = 1;
+  stats.filtered = 4;
+  stats.refused = {{"no_group", 2}, {"stale", 3}};
+  EXPECT_EQ(rollout_summary(stats, 6),
+            "rollouts: 9 admitted, 8 trained on, 6 malformed, 1 duplicates, 4 without signal, 5 refused (no_group 2, "
+            "stale 3)");
+  Metrics metrics;
+  set_rollout_metrics(metrics, stats, 6);
+  EXPECT_EQ(metrics, (Metrics{{"rollouts/admitted", 9},
+                              {"rollouts/malformed", 6},
+                              {"rollouts/duplicates", 1},
+                              {"rollouts/filtered", 4},
+                              {"rollouts/refused/no_group", 2},
+                              {"rollouts/refused/stale", 3}}));
+}
+
 }  // namespace
 }  // namespace weightcast
