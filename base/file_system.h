@@ -217,7 +217,7 @@ inline constexpr std::size_t kWriteBytes = 64 * kKiB;
 [[nodiscard]] Status remove_all(FileSystem& files, const std::filesystem::path& path);
 /// remove(), harmless if there is nothing.
 [[nodiscard]] Status remove_if_there(FileSystem& files, const std::filesystem::path& path);
-/// What a power cut leaves of a file that replace_file() has written.
+/// How much a power cut leaves of a file that replace_file() has written.
 enum class Synced : std::uint8_t {
   kNothing,       ///< the old or the new file, perhaps with a part of its bytes
   kBytes,         ///< the old or the new file, whole

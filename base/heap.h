@@ -2,6 +2,8 @@
 
 #include <malloc.h>
 
+#include <cstddef>
+
 namespace weightcast {
 
 /// Sets glibc's allocator up for a daemon, or for a bench that measures a daemon's memory. A daemon allocates and frees
@@ -9,5 +11,13 @@ namespace weightcast {
 /// many times a second. 16 MiB are a fraction of what a relay may keep. A fixed threshold also stops glibc from raising
 /// the size from which it returns a freed block at once.
 inline void set_up_heap() { ::mallopt(M_TRIM_THRESHOLD, 16 << 20); }
+
+/// Gives the kernel back what lies free between blocks in use, if it is more than `free_bytes_max`. Returns whether it
+/// did. Takes milliseconds. A burst of handshakes leaves twice as much free as the connections go on to use.
+inline bool return_free_memory(std::size_t free_bytes_max) {
+  if (::mallinfo2().fordblks <= free_bytes_max) return false;
+  ::malloc_trim(0);
+  return true;
+}
 
 }  // namespace weightcast

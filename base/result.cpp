@@ -57,6 +57,8 @@ std::string_view to_string(Op op) {
 std::string Error::message() const { return fmt::format("cannot {}: {}", to_string(op), detail); }
 
 Error about(std::string_view what, Error error) {
+  const std::string_view detail = error.detail;
+  if (detail.starts_with(what) && detail.substr(what.size()).starts_with(": ")) return error;
   error.detail = fmt::format("{}: {}", what, error.detail);
   return error;
 }

@@ -72,7 +72,7 @@ using Status = Result<void>;
 
 [[nodiscard]] inline Error fail(Errc code, Op op, std::string detail) { return Error{code, op, std::move(detail)}; }
 
-/// The same error, its detail beginning with what it is about: "WHAT: DETAIL".
+/// The same error, its detail beginning with what it is about: "WHAT: DETAIL". Unchanged if it begins so already.
 [[nodiscard]] Error about(std::string_view what, Error error);
 
 /// An `errno` value as an Error: ENOSPC and EDQUOT are kNoSpace, ENOENT kNotFound, EEXIST kAlreadyExists, ETIMEDOUT

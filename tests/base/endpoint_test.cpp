@@ -1,4 +1,4 @@
-#include "transport/io/net/endpoint.h"
+#include "base/endpoint.h"
 
 #include <gtest/gtest.h>
 
