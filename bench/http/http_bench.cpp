@@ -1,0 +1,225 @@
+#include "bench/http/http_bench.h"
+
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/unique_fd.h"
+#include "http/client.h"
+#include "http/server.h"
+
+namespace weightcast::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr Duration kCallLimit = std::chrono::seconds(30);
+constexpr std::string_view kEvent = "data: {\"token\": 1234, \"logprob\": -0.25, \"text\": \" some\"}\n\n";
+
+Result<UniqueFd> dial(std::uint16_t port, std::string_view request) {
+  UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!fd.valid()) return fail_errno(errno, Op::kConnect, "a client; raise ulimit -n");
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(port);
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0) {
+    return fail_errno(errno, Op::kConnect, "the server");
+  }
+  if (::send(fd.get(), request.data(), request.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(request.size())) {
+    return fail_errno(errno, Op::kSend, "the server");
+  }
+  return fd;
+}
+
+double cpu_s() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  const auto of = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  };
+  return of(usage.ru_utime) + of(usage.ru_stime);
+}
+
+/// The server, and a thread that writes to its streams.
+class Served {
+ public:
+  Status start(std::size_t connections_max, std::uint64_t event_ms) {
+    HttpServerOptions options;
+    options.limits.connections_max = connections_max;
+    WC_ASSIGN(server, HttpServer::start(std::move(options), [this](HttpRequest request, HttpResponder responder) {
+                if (request.path == "/health") {
+                  responder.send({.body = "{\"status\": \"ok\"}\n"});
+                  return;
+                }
+                const std::scoped_lock lock(mutex);
+                auto& list = request.path == "/stream" ? streams : floods;
+                list.push_back(responder.stream({.content_type = "text/event-stream"}));
+              }));
+    writer = std::thread([this, event_ms] { write_all(event_ms); });
+    return {};
+  }
+  ~Served() {
+    stopping = true;
+    if (writer.joinable()) writer.join();
+  }
+
+  void write_all(std::uint64_t event_ms) {
+    const std::string large(64 * 1024, 'x');
+    for (auto next = Clock::now(); !stopping; next += std::chrono::milliseconds(event_ms)) {
+      {
+        const std::scoped_lock lock(mutex);
+        for (HttpStream& stream : streams) stream.write(kEvent);
+        std::erase_if(floods, [&](HttpStream& stream) {
+          const bool goes_on = stream.write(large);
+          cut += goes_on ? 0 : 1;
+          return !goes_on;
+        });
+      }
+      std::this_thread::sleep_until(next);
+    }
+  }
+
+  std::unique_ptr<HttpServer> server;
+  std::mutex mutex;
+  std::deque<HttpStream> streams, floods;
+  std::thread writer;
+  std::atomic<bool> stopping = false;
+  std::atomic<std::uint64_t> cut = 0;
+};
+
+}  // namespace
+
+Result<HttpBenchResult> run_http_bench(const HttpBenchOptions& options) {
+  rlimit files{};
+  ::getrlimit(RLIMIT_NOFILE, &files);
+  files.rlim_cur = files.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &files);
+  // Two for the probes.
+  const std::size_t connections = options.idle + options.streams + options.never_read + 2;
+  Served served;
+  WC_TRY(served.start(connections, options.event_ms));
+  const std::uint16_t port = served.server->endpoint().port;
+
+  std::vector<UniqueFd> idle, streams;
+  for (std::size_t i = 0; i < options.idle; ++i) {
+    WC_ASSIGN(UniqueFd fd, dial(port, "GET /health HTTP/1.1\r\n\r\n"));
+    idle.push_back(std::move(fd));
+  }
+  for (std::size_t i = 0; i < options.streams; ++i) {
+    WC_ASSIGN(UniqueFd fd, dial(port, "GET /stream HTTP/1.1\r\n\r\n"));
+    streams.push_back(std::move(fd));
+  }
+  std::atomic<bool> stopping = false;
+  std::atomic<std::uint64_t> events = 0;
+  std::thread reads([&] {
+    std::vector<pollfd> polled;
+    for (const UniqueFd& fd : streams) polled.push_back({fd.get(), POLLIN, 0});
+    std::string buffer(64 * 1024, '\0');
+    while (!stopping) {
+      ::poll(polled.data(), polled.size(), 50);
+      for (const pollfd& one : polled) {
+        if (one.revents == 0) continue;
+        const ssize_t got = ::recv(one.fd, buffer.data(), buffer.size(), MSG_DONTWAIT);
+        for (ssize_t i = 0; i < got; ++i) events += buffer[static_cast<std::size_t>(i)] == '}' ? 1 : 0;
+      }
+    }
+  });
+  std::thread floods([&] {
+    std::vector<UniqueFd> open;
+    std::uint64_t dialled = 0;
+    while (!stopping) {
+      // As many at a time: one is dialled for each that the server has cut.
+      while (!stopping && dialled < options.never_read + served.cut) {
+        auto fd = dial(port, "GET /flood HTTP/1.1\r\n\r\n");
+        if (!fd.has_value()) break;
+        open.push_back(std::move(*fd));
+        if (open.size() > options.never_read) open.erase(open.begin());
+        ++dialled;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+  });
+
+  HttpBenchResult result;
+  std::vector<double> times_ms;
+  Status failed;
+  {
+    WC_ASSIGN(const auto kept, HttpClient::make({.server = served.server->endpoint()}));
+    const auto begin = Clock::now();
+    const double cpu_before = cpu_s();
+    while (failed.has_value() && std::chrono::duration<double>(Clock::now() - begin).count() < options.seconds) {
+      for (const bool is_kept : {true, false}) {
+        std::unique_ptr<HttpClient> own;
+        if (!is_kept) {
+          WC_ASSIGN(own, HttpClient::make({.server = served.server->endpoint()}));
+        }
+        const auto asked = Clock::now();
+        const auto response = (is_kept ? *kept : *own).call({.target = "/health"}, kCallLimit);
+        times_ms.push_back(std::chrono::duration<double, std::milli>(Clock::now() - asked).count());
+        if (!response.has_value()) failed = response.error();
+        if (response.has_value() && response->status != 200) {
+          failed = fail(Errc::kBusy, Op::kReceive, fmt::format("/health answers {}", response->status));
+        }
+        if (!failed.has_value()) break;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    result.connections = served.server->stats().connections;
+    result.server_cpu_share = (cpu_s() - cpu_before) / std::chrono::duration<double>(Clock::now() - begin).count();
+  }
+  stopping = true;
+  reads.join();
+  floods.join();
+  WC_TRY(failed);
+  // The places that the probes and the floods had are taken up to the cap.
+  std::vector<UniqueFd> fill;
+  for (std::size_t i = 0; i < options.never_read + 66; ++i) {
+    WC_ASSIGN(UniqueFd fd, dial(port, "GET /health HTTP/1.1\r\n\r\n"));
+    char answer[16] = {};
+    if (::recv(fd.get(), answer, 12, MSG_WAITALL) == 12) {
+      result.above_cap_status = static_cast<unsigned>(std::atoi(answer + 9));
+    }
+    fill.push_back(std::move(fd));
+    if (result.above_cap_status == 503) break;
+  }
+  std::sort(times_ms.begin(), times_ms.end());
+  const auto at = [&](double share) {
+    return times_ms[std::min(times_ms.size() - 1,
+                             static_cast<std::size_t>(share * static_cast<double>(times_ms.size())))];
+  };
+  result.probes = times_ms.size();
+  result.p50_ms = at(0.5);
+  result.p99_ms = at(0.99);
+  result.max_ms = times_ms.back();
+  result.events = events;
+  result.streams_cut = served.cut;
+  return result;
+}
+
+nlohmann::json to_json(const HttpBenchOptions& options, const HttpBenchResult& result) {
+  return {{"idle", options.idle},
+          {"streams", options.streams},
+          {"never_read", options.never_read},
+          {"seconds", options.seconds},
+          {"connections", result.connections},
+          {"probes", result.probes},
+          {"p50_ms", result.p50_ms},
+          {"p99_ms", result.p99_ms},
+          {"max_ms", result.max_ms},
+          {"events", result.events},
+          {"streams_cut", result.streams_cut},
+          {"above_cap_status", result.above_cap_status},
+          {"cpu_share", result.server_cpu_share}};
+}
+
+}  // namespace weightcast::bench

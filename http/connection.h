@@ -1,0 +1,57 @@
+#pragma once
+
+#include <atomic>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "http/server.h"
+#include "security/tls.h"
+
+namespace weightcast {
+
+class HttpConnection;
+
+/// What the connections of one server share. On the server's thread, but for the counters.
+struct HttpShared {
+  HttpServerOptions options;
+  HttpHandler handler;
+  std::function<void(const std::shared_ptr<HttpConnection>&)> closed;  ///< once per connection, at its end
+  std::shared_ptr<TlsContext> tls;                                     ///< null: plain
+  boost::asio::io_context io{1};
+  std::string buffer = std::string(64 * kKiB, '\0');  ///< into which each connection reads in its turn
+  std::uint64_t bodies_bytes = 0;                     ///< of all requests that are arriving or being answered
+  bool stopping = false;                              ///< no more requests are taken
+  struct {
+    std::atomic<std::uint64_t> connections = 0, accepted = 0, requests = 0, over_cap = 0, peers = 0,
+                               refused_requests = 0, timed_out = 0;
+  } counters;
+
+  void warn(const std::string& why) const {
+    if (options.warn) options.warn(why);
+  }
+};
+
+/// One client: its handshake, then its requests one after the other, and how long each may take. The server owns it;
+/// all of it runs on the server's thread.
+class HttpConnection {
+ public:
+  virtual ~HttpConnection() = default;
+  /// It came above the cap, and gets a 503.
+  [[nodiscard]] virtual bool is_over_cap() const = 0;
+  /// Does all that can be done now, and waits for more.
+  virtual void pump() = 0;
+  /// The server takes no more requests: whoever has none in progress goes.
+  virtual void handle_stopping() = 0;
+  virtual void close() = 0;
+};
+
+/// `shared` outlives the connection.
+[[nodiscard]] std::shared_ptr<HttpConnection> make_http_connection(HttpShared& shared,
+                                                                   boost::asio::ip::tcp::socket socket,
+                                                                   bool is_over_cap);
+
+}  // namespace weightcast

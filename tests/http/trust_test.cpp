@@ -1,0 +1,90 @@
+#include "http/trust.h"
+
+#include "tests/http/server_fixture.h"
+#include "tests/security/cluster_keys.h"
+
+namespace weightcast {
+namespace {
+
+using testing::HasSubstr;
+
+/// The origin's server, and clients with keys.
+class TrustTest : public ServerTest {
+ protected:
+  TrustTest() { start({.trust = {.keys = keys_.origin_file()}}); }
+
+  [[nodiscard]] std::unique_ptr<HttpClient> client_with(const std::string& keys, Role server = Role::kOrigin) const {
+    auto made = HttpClient::make({.server = server_->endpoint(), .trust = {.keys = keys}, .server_role = server});
+    EXPECT_TRUE(made.has_value()) << made.error().message();
+    return std::move(*made);
+  }
+
+  ClusterKeys keys_;
+};
+
+TEST_F(TrustTest, AHandlerLearnsWhoAsks) {
+  const std::string file = keys_.issue("gpu-1");
+  const auto http = client_with(file);
+  std::thread answers([this] {
+    Held held = take();
+    ASSERT_TRUE(held.request.peer.has_value());
+    EXPECT_EQ(held.request.peer->name, "gpu-1");
+    EXPECT_EQ(held.request.peer->role, Role::kWorker);
+    EXPECT_EQ(held.request.peer->key, keys_.read(keys_.file_of("gpu-1")).info.key);
+    held.responder.send({.body = std::string(3'000'000, 'y')});
+  });
+  const auto response =
+      http->call({.method = "POST", .target = "/who", .body = std::string(2'000'000, 'x')}, kCallLimit);
+  answers.join();
+  ASSERT_TRUE(response.has_value()) << response.error().message();
+  EXPECT_EQ(response->body.size(), 3'000'000u);
+}
+
+TEST_F(TrustTest, RefusesKeysOfAnotherCluster) {
+  const ClusterKeys others;
+  const auto http = client_with(others.issue("gpu-1"));
+  const auto response = http->call({.target = "/hello"}, kCallLimit);
+  ASSERT_FALSE(response.has_value());
+  EXPECT_EQ(response.error().code, Errc::kNotAllowed);
+  EXPECT_EQ(server_->stats().requests, 0u);
+}
+
+TEST_F(TrustTest, RefusesPlainClients) {
+  RawClient plain = dial();
+  ASSERT_TRUE(plain.say("GET /hello HTTP/1.1\r\n\r\n"));
+  EXPECT_THAT(plain.hear_all(), testing::Not(HasSubstr("HTTP")));
+  EXPECT_TRUE(eventually([&] { return server_->stats().refused_peers == 1; }));
+}
+
+TEST_F(TrustTest, RefusesARevokedKeyOnAnOpenConnection) {
+  const auto http = client_with(keys_.issue("gpu-1"));
+  ASSERT_TRUE(http->call({.target = "/hello"}, kCallLimit).has_value());
+  keys_.revoke("gpu-1");
+  // The client's own list says so, too, but nothing of ours refuses oneself.
+  EXPECT_TRUE(eventually([&] {
+    const auto response = http->call({.target = "/hello"}, kCallLimit);
+    return !response.has_value() || response->status == 403;
+  }));
+  const auto anew = client_with(keys_.file_of("gpu-1"))->call({.target = "/hello"}, kCallLimit);
+  ASSERT_FALSE(anew.has_value());
+  EXPECT_EQ(anew.error().code, Errc::kNotAllowed);
+}
+
+TEST_F(TrustTest, AClientTakesOnlyTheRoleThatItExpects) {
+  const auto http = client_with(keys_.issue("gpu-1"), Role::kWorker);
+  const auto response = http->call({.target = "/hello"}, kCallLimit);
+  ASSERT_FALSE(response.has_value());
+  EXPECT_EQ(response.error().code, Errc::kNotAllowed);
+  EXPECT_THAT(response.error().message(), HasSubstr("must be a worker"));
+}
+
+TEST(HttpTrust, AllowsPlainConnectionsOnLoopbackAlone) {
+  EXPECT_TRUE(check_trust({}, {"127.0.0.1", 1}).has_value());
+  EXPECT_FALSE(check_trust({}, {"0.0.0.0", 1}).has_value());
+  EXPECT_TRUE(check_trust({.insecure = true}, {"0.0.0.0", 1}).has_value());
+  EXPECT_TRUE(check_trust({.keys = "k"}, {"0.0.0.0", 1}).has_value());
+  EXPECT_FALSE(check_trust({.keys = "k", .insecure = true}, {"127.0.0.1", 1}).has_value());
+}
+
+}  // namespace
+}  // namespace weightcast
