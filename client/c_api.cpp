@@ -306,6 +306,15 @@ wc_code wc_next_version(wc_client* client, int64_t timeout_ms, uint64_t* version
   });
 }
 
+wc_code wc_serve(wc_client* client, const char* name, int serves, uint32_t flags, int64_t timeout_ms, wc_error* error) {
+  return run_on(client, error, [&](Client& impl) -> Status {
+    if ((flags & ~static_cast<uint32_t>(WC_PROVISION)) != 0)
+      return invalid("wc_serve: flags that this release does not know");
+    return impl.serve(name == nullptr ? "" : name, serves != 0, (flags & WC_PROVISION) != 0,
+                      deadline_after(timeout_ms));
+  });
+}
+
 wc_code wc_begin(wc_client* client, const wc_publish_options* options, const wc_tensor* tensors, size_t count,
                  void** addresses, int64_t timeout_ms, wc_error* error) {
   return run_on(client, error, [&](Client& impl) -> Status {

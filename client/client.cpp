@@ -162,6 +162,17 @@ Result<std::uint64_t> Client::next_version(Deadline deadline) {
   return reply->version;
 }
 
+Status Client::serve(const std::string& name, bool serves, bool provisions, Deadline deadline) {
+  ServeRequest asked;
+  asked.name = name;
+  asked.serves = serves;
+  asked.provisions = provisions;
+  WC_ASSIGN(const std::uint64_t request, send(std::move(asked), deadline));
+  WC_ASSIGN(const Message message, answer(request, deadline));
+  if (message.get<ServeReply>() == nullptr) return unknown_answer();
+  return {};
+}
+
 // ---- publishing
 
 Status Client::begin(const PublishOptions& options, std::span<const wc_tensor> tensors, void** addresses,

@@ -42,6 +42,9 @@ class Client {
   [[nodiscard]] Result<StatusReply> status(Deadline deadline);
   [[nodiscard]] Result<VersionsReply> versions(Deadline deadline);
   [[nodiscard]] Result<std::uint64_t> next_version(Deadline deadline);
+  /// `name` "": of no worker. `provisions`: until the connection ends. Errors: kNotFound (no such worker), kNotAllowed
+  /// (the daemon is a worker).
+  [[nodiscard]] Status serve(const std::string& name, bool serves, bool provisions, Deadline deadline);
 
   /// Writes one address per tensor.
   [[nodiscard]] Status begin(const PublishOptions& options, std::span<const wc_tensor> tensors, void** addresses,

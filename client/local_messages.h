@@ -295,13 +295,30 @@ struct ReadyReply {
   }
 };
 
+struct ServeRequest {
+  static constexpr std::uint32_t kNumber = 32;
+  std::string name;
+  bool serves = false, provisions = false;
+  template <typename M, typename F>
+  static void fields(M& m, F&& f) {
+    f(1, m.name), f(2, m.serves), f(3, m.provisions);
+  }
+};
+
+struct ServeReply {
+  static constexpr std::uint32_t kNumber = 33;
+  template <typename M, typename F>
+  static void fields(M&, F&&) {}
+};
+
 /// local.proto's Message. `kind` is empty for one that this release does not know.
 struct Message {
   static constexpr std::uint32_t kRequestIdNumber = 13;
-  using Kind = std::variant<std::monostate, PublishRequest, PublishTaken, PublishProgress, PublishResult, StatusRequest,
-                            StatusReply, VersionsRequest, VersionsReply, SubscribeRequest, VersionInstalled, ErrorReply,
-                            VersionPreparing, PublishAccepted, WaitRequest, NextVersionRequest, NextVersionReply,
-                            AcquireRequest, ReleaseRequest, PublishChangesRequest, ReadyRequest, ReadyReply>;
+  using Kind =
+      std::variant<std::monostate, PublishRequest, PublishTaken, PublishProgress, PublishResult, StatusRequest,
+                   StatusReply, VersionsRequest, VersionsReply, SubscribeRequest, VersionInstalled, ErrorReply,
+                   VersionPreparing, PublishAccepted, WaitRequest, NextVersionRequest, NextVersionReply, AcquireRequest,
+                   ReleaseRequest, PublishChangesRequest, ReadyRequest, ReadyReply, ServeRequest, ServeReply>;
   Kind kind;
   std::uint64_t request_id = 0;
 

@@ -94,4 +94,19 @@ bool Revocations::contains(const std::string& serial, std::int64_t unix_s) const
   return std::int64_t{::timegm(&from)} <= unix_s;
 }
 
+Result<Revocations> newest_revocations(FileSystem& files, const std::vector<std::filesystem::path>& directories,
+                                       X509* authority) {
+  Revocations newest;
+  for (const std::filesystem::path& directory : directories) {
+    const Result<std::string> text = read_file(files, directory / kRevocationsFile, kRevocationsBytesMax);
+    if (!text.has_value() && text.error().code == Errc::kNotFound) continue;
+    if (!text.has_value()) return text.error();
+    Result<Revocations> list = Revocations::parse(*text, authority);
+    if (!list.has_value() && list.error().code == Errc::kNotAllowed) continue;
+    if (!list.has_value()) return about((directory / kRevocationsFile).native(), list.error());
+    if (list->number() > newest.number()) newest = std::move(*list);
+  }
+  return newest;
+}
+
 }  // namespace weightcast

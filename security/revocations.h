@@ -1,14 +1,19 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/file_system.h"
 #include "base/result.h"
 #include "security/openssl.h"
 
 namespace weightcast {
+
+/// The name of a file with such a list: beside keys, and in a node's state directory.
+inline constexpr const char* kRevocationsFile = "revoked.pem";
 
 /// A certificate that has been ended.
 struct Revoked {
@@ -43,5 +48,11 @@ class Revocations {
   std::uint64_t number_ = 0;
   std::string text_;
 };
+
+/// The newest of the lists that these directories hold, under the name kRevocationsFile; empty if there is none of this
+/// authority's. Changes nothing. Errors: kCorrupt, those of the files.
+[[nodiscard]] Result<Revocations> newest_revocations(FileSystem& files,
+                                                     const std::vector<std::filesystem::path>& directories,
+                                                     X509* authority);
 
 }  // namespace weightcast

@@ -23,6 +23,9 @@ constexpr std::string_view kEnrolmentProtocols = "\x10weightcast-enrol";
 constexpr std::size_t kIssuersMax = 32;
 constexpr std::byte kTlsHandshake{0x16};
 constexpr std::byte kTlsAlert{0x15};
+// Four records and the beginning of a fifth: OpenSSL then reads 2.6 at a time, where 64 KiB give 2. Below 128 KiB,
+// which the allocator would map and unmap each time.
+constexpr std::size_t kReadBufferBytes = 4 * (TlsSession::kRecordBytesMax + TlsSession::kRecordOverheadBytes) + 1024;
 // A shorter piece shares a record with what follows.
 constexpr std::size_t kOwnRecordBytesMin = TlsSession::kRecordBytesMax;
 
@@ -277,6 +280,8 @@ Result<bool> TlsSession::handshake(TlsWire& wire) {
   const bool enrols = end_ == End::kAccepted && SSL_get_verify_mode(ssl_) == SSL_VERIFY_NONE;
   if (certificate == nullptr && !enrols) return fail(Errc::kNotAllowed, Op::kVerify, "it has no certificate");
   if (!enrols && !context_->pinned_) WC_TRY(check_peer(certificate, {}));
+  // Not before: whoever has proven nothing gets room for one record.
+  SSL_set_default_read_buffer_len(ssl_, kReadBufferBytes);
   resumed_ = SSL_session_reused(ssl_) == 1;
   done_ = true;
   return true;
@@ -433,7 +438,7 @@ TlsContext::TlsContext(NodeKeys keys, TlsOptions options, std::optional<KeyId> p
   SSL_CTX_set_options(context_, SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_PRIORITIZE_CHACHA | SSL_OP_NO_COMPRESSION);
   SSL_CTX_clear_options(context_, SSL_OP_ENABLE_MIDDLEBOX_COMPAT);
   SSL_CTX_set_mode(context_, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_NO_AUTO_CHAIN);
-  SSL_CTX_set_read_ahead(context_, 1);  // one system call per record, not two
+  SSL_CTX_set_read_ahead(context_, 1);  // as much as the read buffer holds, and not the header of a record alone
   SSL_CTX_set_max_cert_list(context_, kPeerCertificatesBytesMax);
   if (!pinned_) use_keys();
   SSL_CTX_set_verify(context_, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
@@ -468,8 +473,7 @@ std::shared_ptr<TlsContext> TlsContext::make_enrolling(const KeyId& authority) {
 }
 
 Between TlsContext::issuers() const {
-  Between all;
-  for (const UniqueX509& one : keys_.between) all.push_back(one.get());
+  Between all = keys_.issuers();
   for (const UniqueX509& one : issuers_) all.push_back(one.get());
   return all;
 }

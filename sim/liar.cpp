@@ -240,6 +240,17 @@ void LyingWorker::complain(wire::FaultKind kind, bool stays) {
   fault.set_now_from_id(stays ? parent : 0);
   fault.set_kind(kind);
   fault.set_starving_ms(static_cast<std::uint32_t>(random_.between(0, 5000)));
+  // Who lies about all is consistent: it has starved since the payload began. Every other time of somebody else, as if
+  // it had moved.
+  if (does(Lie::kUnderstates) && options_.share >= 1 && stays) {
+    if (starves_of_ != receiving()) starving_since_ = now_;
+    starves_of_ = receiving();
+    fault.set_starving_ms(static_cast<std::uint32_t>((now_ - starving_since_) / std::chrono::milliseconds(1)));
+    if (source.ancestors_size() > 0 && (starvation_words_++ % 2) == 0) {
+      fault.set_parent_id(source.ancestors(0).peer_id());
+      fault.set_now_from_id(fault.parent_id());
+    }
+  }
   const bool is_complaint =
       kind == wire::FAULT_KIND_CORRUPT || kind == wire::FAULT_KIND_SLOW || kind == wire::FAULT_KIND_SILENT;
   // Of a payload that it has, or says that it has, the plan gives it no parent.

@@ -126,6 +126,9 @@ class LyingWorker final : public WorkerCore {
   ConnId origin_conn_{};
   std::uint32_t said_to_origin_ = 0;  // on this connection, beside the core
   std::uint32_t accusations_ = 0;
+  PayloadId starves_of_{};  // by its word, since then
+  Instant starving_since_{};
+  std::uint32_t starvation_words_ = 0;
   Instant joined_at_{};
   std::map<ConnId, NodeIndex> children_;
   std::map<ConnId, std::pair<PayloadId, Instant>> withheld_since_;  // no chunk has gone to that child since

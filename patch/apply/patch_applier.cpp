@@ -53,6 +53,7 @@ class PatchApplier::Window {
   [[nodiscard]] MutableBytes before(std::uint64_t in_file, std::size_t size) const {
     return before_ ? MutableBytes(before_.get() + in_file % kPageBytes, size) : after(in_file, size);
   }
+  std::vector<std::byte> scratch;  // for ApplyStreams::edit_result()
 
  private:
   // The kernel copies fast where source and target stand at the same place in their pages.
@@ -74,7 +75,8 @@ PatchApplier::PatchApplier(std::vector<SegmentRange> plan, FileTable table, Appl
       leaves_(table_.size_bytes()),
       states_(plan_.size(), State::kMissing),
       results_(plan_.size()),
-      digest_(table_) {}
+      digest_(table_),
+      changes_(options.list_bytes_max > 0 ? plan_.size() : 0) {}
 
 PatchApplier::~PatchApplier() = default;
 
@@ -104,20 +106,61 @@ Status PatchApplier::apply(const Segment& segment) {
   return {};
 }
 
-// Window by window: read, changed, hashed and written while it is in the second-level cache.
 Status PatchApplier::make(const Segment& segment, Window& window) {
+  const SegmentRange& range = segment.header.range;
+  const std::uint64_t end = range.result_offset + range.size_bytes;
+  std::optional<ChecksumStream> leaf = options_.hashes ? leaves_.take(range.result_offset) : std::nullopt;
+  const bool is_late = options_.hashes && !leaf;
+  std::optional<CellChanges> changes = begin_list(segment.header);
+  bool edits = range.base_offset == range.result_offset && !options_.keeps_before;
+  Status made = make_cells(segment, edits, changes, leaf, window);
+  if (!made.has_value() && std::exchange(edits, false)) {
+    if (options_.hashes && !is_late) {
+      WC_ASSIGN(leaf, hash_again(range.result_offset, window));
+    } else {
+      leaf.reset();
+    }
+    made = make_cells(segment, edits, changes, leaf, window);
+  }
+  WC_TRY(made);
+  if (leaf) WC_TRY(go_on(end, std::move(*leaf), window));
+  if (is_late) WC_TRY(catch_up(range.result_offset, std::min(end, leaf_end(range.result_offset)), window));
+  if (changes) {
+    const std::lock_guard lock(mutex_);
+    changes_[range.index] = std::move(changes);
+  }
+  return {};
+}
+
+// Window by window: read, changed, hashed and written while it is in the second-level cache.
+Status PatchApplier::make_cells(const Segment& segment, bool& edits, std::optional<CellChanges>& changes,
+                                std::optional<ChecksumStream>& leaf, Window& window) {
   const SegmentRange& range = segment.header.range;
   const std::uint64_t end = range.result_offset + range.size_bytes;
   const unsigned cell_bytes = geometry_of(range.kind).bytes;
   WC_ASSIGN(SegmentDecoder decoder, SegmentDecoder::start(segment, *options_.kernels));
-  std::optional<ChecksumStream> leaf = options_.hashes ? leaves_.take(range.result_offset) : std::nullopt;
-  const bool is_late = options_.hashes && !leaf;
+  if (changes) decoder.list_changes(*changes);
+  const bool may_edit = std::exchange(edits, false);
   for (std::uint64_t at = range.result_offset; at < end;) {
     // As far as one write to a file should go, but whole cells and not beyond the end.
     const std::uint64_t in_file = offset_in_file(at);
     const std::uint64_t room =
         std::max<std::uint64_t>(options_.window_bytes - in_file % options_.window_bytes, cell_bytes);
     const auto size = static_cast<std::size_t>(std::min(room - room % cell_bytes, end - at));
+    std::optional<MutableBytes> there;
+    if (may_edit) {
+      Result<std::optional<MutableBytes>> found = streams_.edit_result(range, at, size, window.scratch);
+      edits = edits || !found.has_value() || found->has_value();
+      WC_TRY(found);
+      there = *found;
+    }
+    if (there) {
+      WC_TRY(decoder.next(*there, *there));
+      if (options_.hashes) hash(at, *there, leaf);
+      WC_TRY(streams_.commit_result(at, *there));
+      at += size;
+      continue;
+    }
     const MutableBytes before = window.before(in_file, range.has_base() ? size : 0),
                        after = window.after(in_file, size);
     if (range.has_base()) WC_TRY(streams_.read_base(range.base_offset + (at - range.result_offset), before));
@@ -126,10 +169,34 @@ Status PatchApplier::make(const Segment& segment, Window& window) {
     WC_TRY(streams_.write_result(at, options_.keeps_before ? Bytes(before) : Bytes(), after));
     at += size;
   }
-  WC_TRY(decoder.finish());
-  if (leaf) WC_TRY(go_on(end, std::move(*leaf), window));
-  if (is_late) WC_TRY(catch_up(range.result_offset, std::min(end, leaf_end(range.result_offset)), window));
-  return {};
+  return decoder.finish();
+}
+
+Result<ChecksumStream> PatchApplier::hash_again(std::uint64_t offset, Window& window) {
+  ChecksumStream leaf;
+  for (std::uint64_t at = offset / kDigestBlockBytes * kDigestBlockBytes; at < offset;) {
+    const MutableBytes bytes = window.after(0, std::min<std::uint64_t>(offset - at, options_.window_bytes));
+    WC_TRY(streams_.read_result(at, bytes));
+    leaf.update(bytes);
+    at += bytes.size();
+  }
+  return leaf;
+}
+
+std::optional<CellChanges> PatchApplier::begin_list(const SegmentHeader& header) {
+  const bool stays = header.range.base_offset == header.range.result_offset;
+  if (changes_.empty() || !stays || !SegmentDecoder::tells_changes(header.mode)) return std::nullopt;
+  const std::uint64_t bytes =
+      std::uint64_t{header.changed_cells} * (sizeof(std::uint32_t) + geometry_of(header.range.kind).bytes);
+  const std::lock_guard lock(mutex_);
+  if (bytes > options_.list_bytes_max - list_bytes_) return std::nullopt;
+  list_bytes_ += bytes;
+  return CellChanges();
+}
+
+std::vector<std::optional<CellChanges>> PatchApplier::take_changes() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(changes_, {});
 }
 
 std::uint64_t PatchApplier::offset_in_file(std::uint64_t offset) const {

@@ -31,8 +31,23 @@ class ApplyStreams {
   /// Writes `after` to the result at `offset`. `before` has the old cells if ApplyOptions::keeps_before is set and the
   /// range has a base; else it is empty. Errors: those of the medium.
   [[nodiscard]] virtual Status write_result(std::uint64_t offset, Bytes before, Bytes after) = 0;
-  /// Reads back bytes that write_result() has written.
+  /// Reads back bytes that write_result() or commit_result() has written.
   [[nodiscard]] virtual Status read_result(std::uint64_t offset, MutableBytes cells) = 0;
+
+  /// Where the base's cells of a part of `range` stand in the result already: those cells, which become the new ones
+  /// where they are, until commit_result(). Nothing where they do not stand there: then read_base() and write_result()
+  /// are called. If the cells turn out not to be the base's, or after an error, the range is made once more, by those
+  /// two. The range stands at the same offset in both streams. `scratch` is for these cells alone.
+  [[nodiscard]] virtual Result<std::optional<MutableBytes>> edit_result(const SegmentRange& range, std::uint64_t offset,
+                                                                        std::size_t size,
+                                                                        std::vector<std::byte>& scratch) {
+    static_cast<void>(range), static_cast<void>(offset), static_cast<void>(size), static_cast<void>(scratch);
+    return std::optional<MutableBytes>();
+  }
+  [[nodiscard]] virtual Status commit_result(std::uint64_t offset, Bytes cells) {
+    static_cast<void>(offset), static_cast<void>(cells);
+    return {};
+  }
 };
 
 struct ApplyOptions {
@@ -43,13 +58,16 @@ struct ApplyOptions {
   bool keeps_before = false;
   /// Whether to compute the result's digest.
   bool hashes = true;
+  /// The changed cells are listed for take_changes(), as long as the lists take no more bytes.
+  std::uint64_t list_bytes_max = 0;
   const Kernels* kernels = &best_kernels();
 };
 
 /// Turns a base into a result, segment by segment, in any order and from several threads. It reads, decodes, hashes and
 /// writes each segment a window at a time. It hashes the bytes that it gives to write_result(). It reads bytes back
-/// only where two segments share a leaf of the digest and the second begins before the first is done. Memory: two
-/// windows for each thread. Invariant: each segment of the plan is applied at most once.
+/// only where two segments share a leaf of the digest and the second begins before the first is done, or where cells
+/// that were edited in place turned out not to be the base's. Memory: two windows for each thread, and the lists of
+/// changes. Invariant: each segment of the plan is applied at most once.
 class PatchApplier {
  public:
   /// `plan` is the plan of a head that check_head() has accepted. `table` names the files of the result. The streams
@@ -69,11 +87,21 @@ class PatchApplier {
   /// kCorrupt (segments are missing, or the digest of all results differs from the one in `end`).
   Result<Checksum> finish(const PatchEnd& end) const;
 
+  /// The changes of each segment of the plan, after finish(). Nothing for a segment whose changes are not known.
+  [[nodiscard]] std::vector<std::optional<CellChanges>> take_changes();
+
  private:
   enum class State : std::uint8_t { kMissing, kTaken, kApplied };
   class Window;
 
   Status make(const Segment& segment, Window& window);
+  /// `edits`: whether cells may be edited in place; afterwards, whether that was tried.
+  Status make_cells(const Segment& segment, bool& edits, std::optional<CellChanges>& changes,
+                    std::optional<ChecksumStream>& leaf, Window& window);
+  /// The digest of a leaf's bytes before `offset`, which are written.
+  Result<ChecksumStream> hash_again(std::uint64_t offset, Window& window);
+  /// Room for a list, if there is.
+  [[nodiscard]] std::optional<CellChanges> begin_list(const SegmentHeader& header);
   void hash(std::uint64_t offset, Bytes bytes, std::optional<ChecksumStream>& leaf);
   Status go_on(std::uint64_t at, ChecksumStream digest, Window& window);
   Status catch_up(std::uint64_t begin, std::uint64_t end, Window& window);
@@ -94,6 +122,8 @@ class PatchApplier {
   std::map<std::uint64_t, std::uint64_t> unhashed_;
   // Kept from one segment to the next: memory that is new to the process costs more than decoding into it.
   std::vector<std::unique_ptr<Window>> idle_;
+  std::vector<std::optional<CellChanges>> changes_;
+  std::uint64_t list_bytes_ = 0;
 };
 
 }  // namespace weightcast

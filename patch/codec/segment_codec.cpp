@@ -159,6 +159,12 @@ Status SegmentDecoder::next(Bytes before, MutableBytes after) {
   return {};
 }
 
+void SegmentDecoder::list_changes(CellChanges& changes) {
+  WC_CHECK(tells_changes(header_.mode));
+  changes.clear();
+  if (auto* sparse = std::get_if<SparseDecoder>(&payload_)) sparse->list_changes(changes);
+}
+
 Status SegmentDecoder::finish() {
   WC_CHECK(done_bytes_ == header_.range.size_bytes);
   if (auto* planes = std::get_if<PlanesDecoder>(&payload_)) WC_TRY(planes->finish());

@@ -69,6 +69,14 @@ class SegmentDecoder {
   /// finish() succeeds. Errors: those of finish(); `after` then holds anything.
   Status next(Bytes before, MutableBytes after);
 
+  /// Before the first next(), in a mode that tells_changes(): lists the changed cells in `changes`, which stays where
+  /// it is until finish().
+  void list_changes(CellChanges& changes);
+  /// Whether a payload of that mode tells the changed cells from the others.
+  [[nodiscard]] static bool tells_changes(SegmentMode mode) {
+    return mode == SegmentMode::kUnchanged || mode == SegmentMode::kSparse;
+  }
+
   /// To be called after the last cell. Errors: kWrongBase (the segment is sound, but the old cells are not those that
   /// it was made from), kCorrupt as start().
   Status finish();

@@ -154,6 +154,9 @@ class SparseDecoder {
   /// anything.
   Status next(Bytes before, MutableBytes after, ChecksumStream& digest);
 
+  /// Before the first next(): lists the changed cells in `changes`, which stays where it is until finish().
+  void list_changes(CellChanges& changes);
+
   /// To be called after the last cell. Errors: as next().
   [[nodiscard]] Status finish() const;
 
@@ -174,14 +177,15 @@ class SparseDecoder {
         model_(model),
         steps_(std::move(steps)),
         curve_(model.scale_bits),
-        place_(place) {}
+        place_(place),
+        changed_cells_(place.left) {}
 
   [[nodiscard]] bool draw(Place& place) const;
   template <CellKind Kind>
   void change(RansDecoder& values, std::byte* at) const;
   template <CellKind Kind>
-  [[nodiscard]] bool change_chunk(const WeightedChunk& chunk, std::byte* cells, ChunkPrefetch<true>& prefetch,
-                                  Place& place) const;
+  [[nodiscard]] bool change_chunk(const WeightedChunk& chunk, std::size_t first_cell, std::byte* cells,
+                                  ChunkPrefetch<true>& prefetch, Place& place) const;
   template <CellKind Kind>
   Status next_cells(Bytes before, MutableBytes after, ChecksumStream& digest);
 
@@ -191,6 +195,11 @@ class SparseDecoder {
   StepDecoder steps_;
   GapCurve curve_;
   Place place_;
+  std::uint32_t changed_cells_;
+  std::size_t next_cell_ = 0;
+  // Of list_changes(): as long as there are changes.
+  std::uint32_t* listed_cells_ = nullptr;
+  std::byte* listed_values_ = nullptr;
 };
 
 }  // namespace weightcast

@@ -61,8 +61,9 @@ template <CellKind Kind>
 // Changes the cells of one chunk that lies in `cells` and whose old values gave `chunk`. False where a stream has
 // ended.
 template <CellKind Kind>
-[[gnu::always_inline]] inline bool SparseDecoder::change_chunk(const WeightedChunk& chunk, std::byte* cells,
-                                                               ChunkPrefetch<true>& prefetch, Place& place) const {
+[[gnu::always_inline]] inline bool SparseDecoder::change_chunk(const WeightedChunk& chunk, std::size_t first_cell,
+                                                               std::byte* cells, ChunkPrefetch<true>& prefetch,
+                                                               Place& place) const {
   std::size_t b = 0;
   for (; place.left > 0 && place.target - place.line < chunk.total();) {
     prefetch.step();
@@ -83,7 +84,14 @@ template <CellKind Kind>
     const std::uint32_t start = begin > place.origin ? curve_.at(begin - place.origin) : 0;
     place.positions.consume(start, curve_.at(end - place.origin) - start, kGapBits);
     place.origin = end;
-    change<Kind>(place.values, cells + cell * sizeof(typename CellOps<Kind>::Cell));
+    constexpr std::size_t kCellBytes = sizeof(typename CellOps<Kind>::Cell);
+    std::byte* const at = cells + cell * kCellBytes;
+    change<Kind>(place.values, at);
+    if (listed_cells_ != nullptr) {
+      const std::size_t change = changed_cells_ - place.left;
+      listed_cells_[change] = std::uint32_t(first_cell + cell);
+      std::memcpy(listed_values_ + change * kCellBytes, at, kCellBytes);
+    }
     if (--place.left > 0 && !draw(place)) return false;
   }
   place.line += chunk.total();
@@ -104,9 +112,10 @@ Status SparseDecoder::next_cells(Bytes before, MutableBytes after, ChecksumStrea
     prefetch.step(2);
     // memmove, because GCC turns a short memcpy into a string instruction that takes three times as long here.
     if (after.data() != before.data()) std::memmove(cells, before.data() + offset, bytes);
-    if (!change_chunk<Kind>(chunk, cells, prefetch, place)) return corrupt("the positions are cut short");
+    if (!change_chunk<Kind>(chunk, next_cell_, cells, prefetch, place)) return corrupt("the positions are cut short");
     update_digest(digest, Bytes(cells, bytes), prefetch);
     prefetch.finish();
+    next_cell_ += bytes / sizeof(typename CellOps<Kind>::Cell);
   }
   place_ = place;
   return {};
@@ -115,6 +124,13 @@ Status SparseDecoder::next_cells(Bytes before, MutableBytes after, ChecksumStrea
 Status SparseDecoder::next(Bytes before, MutableBytes after, ChecksumStream& digest) {
   WC_CHECK(before.size() == after.size() && before.size() % geometry_of(kind_).bytes == 0);
   return with_cell_kind(kind_, [&]<CellKind Kind>() { return next_cells<Kind>(before, after, digest); });
+}
+
+void SparseDecoder::list_changes(CellChanges& changes) {
+  changes.cells.resize(changed_cells_);
+  changes.values.resize(std::size_t{changed_cells_} * geometry_of(kind_).bytes);
+  listed_cells_ = changes.cells.data();
+  listed_values_ = changes.values.data();
 }
 
 Status SparseDecoder::finish() const {

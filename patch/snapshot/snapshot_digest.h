@@ -42,6 +42,8 @@ class SnapshotDigest {
   /// Sets a leaf, for the first time or again. `leaf` < leaf_count(). One thread at a time.
   void set_leaf(std::size_t leaf, const Checksum& digest);
 
+  [[nodiscard]] const std::vector<Checksum>& leaves() const { return leaves_; }
+
   /// Whether every leaf is set.
   [[nodiscard]] bool complete() const { return leaves_set_ == leaves_.size(); }
 

@@ -499,6 +499,18 @@ class Publisher(Closable):
         self._open_handle().call(library().wc_next_version, milliseconds(timeout), byref(given))
         return given.value
 
+    def serve(self, name: Optional[str], serves: bool, *, provisions: bool = False, timeout: float = 5.0) -> None:
+        """Activates a worker: it receives versions, and counts. Or releases it: it waits on standby.
+
+        Either holds when the worker joins again, until the origin's daemon ends. With `provisions` no standby worker
+        takes a lost one's place by itself, until this publisher is closed; `name` None says no more than that.
+        Errors: Error with NOT_FOUND (the origin knows no such worker), NOT_ALLOWED (the daemon is a worker).
+        """
+        self._open_handle().call(
+            library().wc_serve, name.encode() if name is not None else None, int(serves), 1 if provisions else 0,
+            milliseconds(timeout),
+        )
+
     def wait(self, version: int = 0, *, installed: Optional[float] = None, timeout: float = 60.0) -> Outcome:
         """Waits until the origin has its own copy or, with `installed`, until that fraction (above 0, at most 1) of
         the active workers has installed it.

@@ -297,6 +297,10 @@ def _refusal(name: str, why: str) -> TypeError:
     return TypeError(f"weightcast: tensor {name!r}: {why}")
 
 
+def _on_device(where: str) -> str:
+    return f"it is on a device ({where}); copy it to the host first, or give a torch tensor"
+
+
 def _from_torch(name: str, tensor: Any) -> Source:
     dtype = _DTYPE_OF_NAME.get(str(tensor.dtype).rpartition(".")[2])
     if dtype is None:
@@ -320,7 +324,7 @@ def _from_dlpack(name: str, tensor: Any) -> Source:
     device = int(tensor.__dlpack_device__()[0])
     if device not in _DLPACK_HOST:
         where = _DLPACK_DEVICES.get(device, f"DLPack type {device}")
-        raise _refusal(name, f"it is on a device ({where}); copy it to the host first, or give a torch tensor")
+        raise _refusal(name, _on_device(where))
     try:
         capsule = tensor.__dlpack__()
     except (BufferError, TypeError, ValueError, RuntimeError) as error:
@@ -362,6 +366,8 @@ def source_of(name: str, tensor: Any) -> Source:
     except (TypeError, ValueError, BufferError):
         if hasattr(tensor, "__dlpack__") and hasattr(tensor, "__dlpack_device__"):
             return _from_dlpack(name, tensor)
+        if hasattr(tensor, "__cuda_array_interface__"):
+            raise _refusal(name, _on_device("CUDA")) from None
         kind = f"{type(tensor).__module__}.{type(tensor).__qualname__}"
         raise _refusal(
             name, f"a {kind} is neither a torch tensor, a RawTensor, a buffer (such as a NumPy array) nor DLPack"

@@ -167,6 +167,7 @@ class ForgetfulStore final : public Store {
   std::vector<StoredVersion> versions() const override { return store_->versions(); }
   const StoredVersion* find(Version version) const override { return store_->find(version); }
   Version current() const override { return store_->current(); }
+  Version spare() const override { return store_->spare(); }
   StoreRun run() const override { return store_->run(); }
   const StoredVersion* earlier() const override { return store_->earlier(); }
   void follow_run(RunId run, bool anew, std::function<void(Status)> done) override {

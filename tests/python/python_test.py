@@ -336,6 +336,13 @@ class Failing(DaemonTest):
                 with self.assertRaises(ValueError):
                     publisher.publish({"w": b"a"}, version=version)
 
+    def test_who_serves_is_said_of_workers_that_the_origin_knows(self):
+        with weightcast.Publisher(self.origin.state) as publisher:
+            publisher.serve(None, False, provisions=True)
+            with self.assertRaisesRegex(weightcast.Error, "'nobody' is no worker") as caught:
+                publisher.serve("nobody", True)
+            self.assertEqual(caught.exception.code, Code.NOT_FOUND)
+
     def test_a_closed_publisher_says_so(self):
         publisher = weightcast.Publisher(self.origin.state)
         publisher.close()

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""run_tests.py FILE...: runs the unittest files of this folder, and writes how each test ended for `./run` to count."""
+"""run_tests.py FILE...: runs unittest files, of this folder or by their path, and writes how each test ended for `./run` to
+count."""
 
 import importlib
 import os
@@ -33,6 +34,7 @@ class Results(unittest.TextTestResult):
 
 def main():
     sys.path[:0] = [str(HERE), str(HERE.parent.parent / "python")]
+    sys.path[:0] = [str((HERE / name).parent) for name in sys.argv[1:]]
     modules = [importlib.import_module(pathlib.Path(name).stem) for name in sys.argv[1:]]
     loader = unittest.TestLoader()
     suite = unittest.TestSuite(loader.loadTestsFromModule(module) for module in modules)

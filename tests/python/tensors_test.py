@@ -121,6 +121,13 @@ class DLPack(unittest.TestCase):
             with self.assertRaisesRegex(TypeError, rf"tensor 'w': it is on a device \({name}\); copy it to the host"):
                 source_of("w", DLPackTensor(b"ab", (2,), code=1, bits=8, device=device))
 
+    def test_an_array_that_only_a_device_can_read_is_refused_before_anything_reads_it(self):
+        class DeviceArray:  # as Numba's: an address that is none on the host
+            __cuda_array_interface__ = {"shape": (2,), "typestr": "|u1", "data": (64, False), "version": 3}
+
+        with self.assertRaisesRegex(TypeError, r"tensor 'w': it is on a device \(CUDA\); copy it to the host"):
+            source_of("w", DeviceArray())
+
     def test_types_that_safetensors_lacks_are_refused(self):
         for code, bits, lanes in ((2, 128, 1), (5, 128, 1), (1, 4, 1), (0, 32, 4), (3, 64, 1), (7, 8, 1), (10, 16, 1)):
             with self.assertRaisesRegex(TypeError, "tensor 'w': safetensors has no DLPack type"):

@@ -23,6 +23,7 @@ struct Pipe {
   std::size_t step = std::size_t{1} << 30;  ///< what one call moves at most
   bool ended = false;
   std::uint64_t total = 0;
+  std::size_t reads = 0;  ///< calls that got something
 };
 
 class PipeEnd final : public TlsWire {
@@ -30,6 +31,7 @@ class PipeEnd final : public TlsWire {
   PipeEnd(Pipe& in, Pipe& out) : in_(in), out_(out) {}
   Result<Got> read_wire(MutableBytes into) override {
     const std::size_t size = std::min({into.size(), in_.bytes.size(), in_.step});
+    in_.reads += size > 0 ? 1 : 0;
     std::copy_n(reinterpret_cast<const std::byte*>(in_.bytes.data()), size, into.data());
     in_.bytes.erase(0, size);
     return Got{size, size == 0 && in_.ended};
@@ -217,6 +219,27 @@ TEST_F(Tls, ARecordAddsLittleToWhatItCarries) {
   EXPECT_EQ(pair.acceptor->wire_bytes_received(), pair.forth.total);
 }
 
+TEST_F(Tls, ReadsSeveralRecordsByOneCallOfTheWireAndLeavesNoneBehind) {
+  Pair pair(worker, origin);
+  pair.shake_hands();
+  constexpr std::size_t kRecords = 64;
+  const std::string sent = noise(kRecords * TlsSession::kRecordBytesMax, 3);
+  ASSERT_TRUE(write_all(*pair.dialler, sent, pair.dialler_wire).has_value());
+  pair.forth.reads = 0;
+  // Asked for less than it has read ahead, it gives the rest without the wire.
+  std::string received;
+  while (received.size() < sent.size()) {
+    std::string piece(5000, '\0');
+    iovec into = piece_of(piece);
+    const auto moved = pair.acceptor->read({&into, 1}, pair.acceptor_wire);
+    ASSERT_TRUE(moved.has_value());
+    ASSERT_GT(moved->bytes, 0u);
+    received.append(piece, 0, moved->bytes);
+  }
+  EXPECT_EQ(received, sent);
+  EXPECT_LE(pair.forth.reads, kRecords / 2);
+}
+
 TEST_F(Tls, MeetsAgainByATicketThatIsUsedOnce) {
   const auto meet = [&](const std::string& target) {
     Pair pair(worker, origin, target);
@@ -237,6 +260,29 @@ TEST_F(Tls, MeetsAgainByATicketThatIsUsedOnce) {
     ASSERT_FALSE(interrupted.dialler->handshake(interrupted.dialler_wire).value());
   }
   EXPECT_FALSE(meet("a:1")) << "the attempt before took the ticket";
+}
+
+TEST_F(Tls, TheDiallersFirstMessageLeavesAfterOneRoundTrip) {
+  std::uint64_t with_certificates = 0;
+  for (const bool resumes : {false, true}) {
+    SCOPED_TRACE(resumes);
+    Pair pair(worker, origin);
+    EXPECT_FALSE(pair.dialler->handshake(pair.dialler_wire).value());
+    EXPECT_FALSE(pair.acceptor->handshake(pair.acceptor_wire).value());
+    // One flight there, one back: now it knows whom it speaks to, and says what it wants.
+    ASSERT_TRUE(pair.dialler->handshake(pair.dialler_wire).value());
+    EXPECT_EQ(pair.dialler->peer().name, "origin");
+    ASSERT_TRUE(write_all(*pair.dialler, "Join", pair.dialler_wire).has_value());
+    ASSERT_TRUE(pair.acceptor->handshake(pair.acceptor_wire).value());
+    EXPECT_EQ(read_all(*pair.acceptor, pair.acceptor_wire).value(), "Join");
+    EXPECT_EQ(pair.acceptor->resumed(), resumes);
+    EXPECT_TRUE(read_all(*pair.dialler, pair.dialler_wire).has_value());  // the ticket
+    const std::uint64_t bytes = pair.forth.total + pair.back.total;
+    if (resumes) {
+      EXPECT_LT(bytes, with_certificates) << "no certificate travels";
+    }
+    with_certificates = bytes;
+  }
 }
 
 TEST_F(Tls, KeepsTicketsOfABoundedNumberOfPeers) {

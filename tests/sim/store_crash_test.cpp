@@ -105,6 +105,14 @@ const std::map<std::string, Scenario> kScenarios{
        host.store->retain({patch_to(3).manifest.id()});
        return receive_and_settle(host, patch_to(4));
      }},
+    {"PatchesToSpareFiles",
+     [](StoreHost& host) -> Status {
+       WC_TRY(receive_and_settle(host, snapshot(1)));
+       host.store->retain({});
+       for (const std::uint64_t v : {2, 3, 4}) WC_TRY(receive_and_settle(host, patch_to(v)));
+       host.await_spare();
+       return receive_and_settle(host, patch_to(5));
+     }},
     {"OriginImportsAndMakesPatches",
      [](StoreHost& host) -> Status {
        WC_TRY(host.import(snapshot(1)));
@@ -194,8 +202,8 @@ TEST_P(StoreCrash, RecoversFromAPowerCutBeforeAnyChange) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, StoreCrash,
-                         testing::Values("Full", "DiscardedAndBegunAgain", "Patches", "OriginImportsAndMakesPatches",
-                                         "SingleCopy"),
+                         testing::Values("Full", "DiscardedAndBegunAgain", "Patches", "PatchesToSpareFiles",
+                                         "OriginImportsAndMakesPatches", "SingleCopy"),
                          [](const auto& scenario) { return scenario.param; });
 
 }  // namespace

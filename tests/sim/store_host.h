@@ -134,6 +134,11 @@ class StoreHost {
     return so ? Status() : fail(Errc::kTimedOut, Op::kSync, "never durable");
   }
 
+  /// Until a deleted version's files may be reused, or the process ends.
+  void await_spare() {
+    static_cast<void>(loop->run_until([&] { return store->spare() != kNoVersion || files.killed(); }));
+  }
+
   void note_durable() {
     for (const StoredVersion& stored : store->versions()) {
       if (stored.durable) durable = std::max(durable, stored.manifest.version);

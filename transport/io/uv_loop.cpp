@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "transport/io/unique_fd.h"
+#include "base/unique_fd.h"
 
 namespace weightcast {
 namespace {

@@ -152,6 +152,26 @@ class ExpiryWarning {
   Timer timer_;
 };
 
+/// Gives free memory back now and then: seldom enough that a busy relay does not notice.
+class HeapTrimmer {
+ public:
+  explicit HeapTrimmer(EventLoop& loop) : loop_(loop), timer_(loop, [this] { trim(); }) {
+    timer_.arm(loop_.now() + kInterval);
+  }
+
+ private:
+  static constexpr Duration kInterval = std::chrono::seconds(5);
+  static constexpr std::size_t kFreeBytesMax = 8 * kMiB;
+
+  void trim() {
+    return_free_memory(kFreeBytesMax);
+    timer_.arm(loop_.now() + kInterval);
+  }
+
+  EventLoop& loop_;
+  Timer timer_;
+};
+
 std::uint64_t host_entropy() {
   std::random_device entropy;
   return (std::uint64_t{entropy()} << 32) | entropy();
@@ -203,6 +223,7 @@ Status run_daemon(DaemonConfig config) {
   }
   WC_ASSIGN(std::unique_ptr<Node> node, open_node(config, environment));
   const ExpiryWarning expiry_warning(loop, tls);
+  const HeapTrimmer heap_trimmer(loop);
   std::optional<RevocationFile> revocations;
   const auto follow_revocations = [&] {
     if (!tls) return;

@@ -14,7 +14,7 @@
 #include "transport/core/worker/worker_config.h"
 #include "transport/io/disk/disk.h"
 #include "transport/io/net/admission.h"
-#include "transport/io/net/endpoint.h"
+#include "base/endpoint.h"
 #include "transport/node/packing_speed.h"
 
 namespace weightcast {

@@ -4,7 +4,7 @@
 
 #include "security/join_token.h"
 #include "security/node_keys.h"
-#include "transport/io/net/endpoint.h"
+#include "base/endpoint.h"
 
 namespace weightcast {
 

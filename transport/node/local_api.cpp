@@ -57,6 +57,7 @@ LocalApi::~LocalApi() { *alive_ = false; }
 
 void LocalApi::accept(std::unique_ptr<FrameConnection> connection) {
   if (sessions_.size() >= kSessionsMax) {
+    ++crowded_out_;
     log_warning("local API: {} connections are open; refusing one more", sessions_.size());
     return;  // dropped, and closed with it
   }
@@ -87,6 +88,9 @@ void LocalApi::handle_closed(const std::shared_ptr<Session>& session) {
   session->closed = true;
   sessions_.remove(session);
   if (!session->pins.empty()) pin_all();
+  if (session->provisions && std::ranges::none_of(sessions_, [](const auto& other) { return other->provisions; })) {
+    static_cast<void>(service_.set_provisioned(false));  // it was set, so it can be
+  }
   loop_.post([session] {});  // its own callback is running
 }
 
@@ -143,6 +147,16 @@ Status LocalApi::handle(const std::shared_ptr<Session>& session, const local::Me
       reply(*session, id, std::move(out));
       return {};
     }
+    case Kind::kServeRequest: {
+      if (const Status served = handle_serve(*session, message.serve_request()); !served.has_value()) {
+        reply_error(*session, id, served.error());
+        return {};
+      }
+      local::Message out;
+      out.mutable_serve_reply();
+      reply(*session, id, std::move(out));
+      return {};
+    }
     default: return fail(Errc::kUnsupported, Op::kReceive, "local message: not a request of this release");
   }
 }
@@ -181,6 +195,15 @@ void LocalApi::pin_all() {
     pinned.insert(pinned.end(), session->pins.begin(), session->pins.end());
   }
   service_.pin(std::move(pinned));
+}
+
+Status LocalApi::handle_serve(Session& session, const local::ServeRequest& request) {
+  if (request.provisions() && !session.provisions) {
+    WC_TRY(service_.set_provisioned(true));
+    session.provisions = true;
+  }
+  if (request.name().empty()) return {};
+  return service_.set_serving(request.name(), request.serves());
 }
 
 Result<Version> LocalApi::next_version() {

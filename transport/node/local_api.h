@@ -55,6 +55,10 @@ class LocalService {
   /// The least number that a publication may have now. Errors: kNotAllowed (this node publishes nothing),
   /// kInvalidArgument (no number is left).
   [[nodiscard]] virtual Result<Version> next_version() = 0;
+  /// The worker `name` serves from now on, or waits on standby. Errors: kNotAllowed (this node is a worker), kNotFound.
+  [[nodiscard]] virtual Status set_serving(std::string_view name, bool serves) = 0;
+  /// Whether a program decides by that who serves. Errors: kNotAllowed (this node is a worker).
+  [[nodiscard]] virtual Status set_provisioned(bool provisioned) = 0;
   /// Takes the weights over; `taken` runs once, later, with the snapshot's size or the error.
   virtual void publish(PublishOrder order, std::function<void(Result<std::uint64_t>)> taken) = 0;
   /// How far a version is; absent if it is not known.
@@ -87,6 +91,9 @@ class LocalApi {
   /// Something changed: looks whether somebody waits for it.
   void handle_change();
 
+  /// Programs that were turned away: other users', and those for whom there was no room.
+  [[nodiscard]] std::uint64_t refused_count() const { return listener_->refused_count() + crowded_out_; }
+
  private:
   using RequestId = std::uint64_t;
 
@@ -111,6 +118,7 @@ class LocalApi {
     };
     std::vector<Wait> waits;
     std::vector<Version> pins;  // each as often as it was acquired
+    bool provisions = false;
   };
   /// Who asked for a publication.
   struct Asker {
@@ -134,6 +142,7 @@ class LocalApi {
   Result<PublishOrder> order_for(std::uint64_t version, bool allow_nonfinite);
   void handle_order(const std::shared_ptr<Session>& session, RequestId id, Result<PublishOrder> order);
   Status handle_wait(Session& session, RequestId id, const local::WaitRequest& request);
+  Status handle_serve(Session& session, const local::ServeRequest& request);
   Result<local::VersionInstalled> handle_acquire(Session& session, const local::AcquireRequest& request);
   void handle_release(Session& session, Version version);
   void pin_all();
@@ -161,6 +170,7 @@ class LocalApi {
   Instant timer_due_{};     // while it is armed
   Deferred start_publish_;  // after the reply: threads that take over would compete with it
   std::list<std::shared_ptr<Session>> sessions_;
+  std::uint64_t crowded_out_ = 0;
   std::deque<Queued> queue_;
   Version taking_ = kNoVersion;  // the version that is being taken over
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

@@ -9,7 +9,7 @@
 #include "patch/snapshot/snapshot_stream.h"
 #include "transport/core/origin/catch_up.h"
 #include "transport/node/chunk_hasher.h"
-#include "transport/node/packed_share.h"
+#include "transport/node/sampled_share.h"
 
 namespace weightcast {
 namespace {
@@ -18,10 +18,13 @@ namespace {
 // each. Of a snapshot that would have too many they are longer.
 constexpr std::uint32_t kPackedSegmentBytes = kMiB;
 // Encoding a snapshot in which everything changed takes seconds per gigabyte, in which nothing would be sent. So first
-// these are looked at; a patch of cells of two bytes takes about as much as the full payload when half of them changed.
+// these are looked at. If half of their words changed, a patch may still be small: of BF16 weights of which nine tenths
+// moved by a step or two it takes a quarter of their bytes. Then samples are encoded, which takes longer.
 constexpr std::uint64_t kSamples = 64;
 constexpr std::size_t kSampleBytes = 64 * kKiB;
-constexpr double kChangedShareMax = 0.5;
+constexpr double kFewChanged = 0.5;
+// A packed payload serves members on any version, so a dense patch is worth it if it is much smaller.
+constexpr double kDenseOverPackedMax = 0.8;
 // What a changed word takes in a patch, about: only what the chunk size is chosen by.
 constexpr double kExpectedBytesPerWord = 1.0;
 // Workers hear of it each time, so neither for every few chunks nor so late that they would wait for it.
@@ -173,15 +176,27 @@ class VersionEncoding final : public PayloadSource {
 
   Status compare() {
     WC_ASSIGN(const double changed, changed_share(*base_, *result_));
-    if (changed >= kChangedShareMax) {
+    if (changed < kFewChanged) {
+      expected_share_ = changed / 2 * kExpectedBytesPerWord;
+      return {};
+    }
+    if (!request_.may_be_dense) {
       return fail(Errc::kTooLarge, Op::kEncode, fmt::format("{:.0f} % of it has changed", 100 * changed));
     }
-    expected_share_ = changed / 2 * kExpectedBytesPerWord;
-    return {};
+    WC_ASSIGN(expected_share_, patch_share(*base_, *result_));
+    WC_ASSIGN(const double packed, packed_share(*result_));
+    if (expected_share_ < kDenseOverPackedMax * packed) return check_expected_share();
+    return fail(
+        Errc::kTooLarge, Op::kEncode,
+        fmt::format("it would take {:.0f} % of it, and packed it takes {:.0f} %", 100 * expected_share_, 100 * packed));
   }
 
   Status look_at_result() {
     WC_ASSIGN(expected_share_, packed_share(*result_));
+    return check_expected_share();
+  }
+
+  [[nodiscard]] Status check_expected_share() const {
     if (expected_share_ < share_max()) return {};
     return fail(Errc::kTooLarge, Op::kEncode, fmt::format("it would take {:.0f} % of it", 100 * expected_share_));
   }

@@ -74,13 +74,17 @@ void Node::go_by(const Revocations& revoked) {
 }
 
 void Node::add_refusals(local::NodeStatus& self) const {
+  const auto add = [&](std::string_view reason, std::uint64_t count) {
+    if (count == 0) return;
+    local::Refusals* refused = self.add_refused();
+    refused->set_reason(std::string(reason));
+    refused->set_count(count);
+  };
   for (std::size_t i = 0; i < kRefusalNames.size(); ++i) {
     const auto reason = static_cast<Refusal>(i);
-    if (driver_->audit().count(reason) == 0) continue;
-    local::Refusals* refused = self.add_refused();
-    refused->set_reason(std::string(to_string(reason)));
-    refused->set_count(driver_->audit().count(reason));
+    add(to_string(reason), driver_->audit().count(reason));
   }
+  add("local", api_->refused_count());
 }
 
 local::VersionsReply Node::versions() {

@@ -101,6 +101,17 @@ Result<Version> OriginNode::next_version() {
   return fail(Errc::kInvalidArgument, Op::kPublish, fmt::format("version {} was the last possible one", last.value));
 }
 
+Status OriginNode::set_serving(std::string_view name, bool serves) {
+  const Status set = core_->set_serving(loop().now(), name, serves);
+  driver_->pump();
+  return set;
+}
+
+Status OriginNode::set_provisioned(bool provisioned) {
+  core_->set_provisioned(provisioned);
+  return {};
+}
+
 void OriginNode::publish(PublishOrder order, std::function<void(Result<std::uint64_t>)> taken) {
   const Version version = order.version;
   Status ok = jobs_.cancelled() ? Status{Jobs::cancelled_error(Op::kPublish)} : core_->check_version(version);
@@ -119,7 +130,7 @@ void OriginNode::publish(PublishOrder order, std::function<void(Result<std::uint
   takeover.region = std::move(order.region);
   takeover.model_id = config_.model_id;
   takeover.allow_nonfinite = order.allow_nonfinite;
-  takeover.sample_packing = samples_packing();
+  takeover.sample_packing = compresses_weights();
   takeover.author = author();
   takeover.choose_chunk_bytes = [this](std::uint64_t bytes) {
     return core_->plan_for(loop().now(), bytes).chunk_bytes;
@@ -127,7 +138,7 @@ void OriginNode::publish(PublishOrder order, std::function<void(Result<std::uint
   take_over(jobs_, environment_.files, *store_, std::move(takeover), std::move(observer));
 }
 
-bool OriginNode::samples_packing() const {
+bool OriginNode::compresses_weights() const {
   return config_.packing == Packing::kAlways || (config_.packing == Packing::kAuto && config_.uplink.limited());
 }
 
@@ -160,7 +171,7 @@ void OriginNode::publish_changes(PublishOrder order, PayloadObserver observer) {
   changes.earlier = applied_;
   changes.model_id = config_.model_id;
   changes.allow_nonfinite = order.allow_nonfinite;
-  changes.sample_packing = samples_packing();
+  changes.sample_packing = compresses_weights();
   changes.encodes_patch = config_.patches;
   changes.author = author();
   changes.choose_chunk_bytes = [this](std::uint64_t bytes) { return core_->plan_for(loop().now(), bytes).chunk_bytes; };
@@ -219,7 +230,7 @@ void OriginNode::make(PayloadId patch) {
     core_->handle_patch_made(loop().now(), patch, std::move(made));
     driver_->pump();
   };
-  MakePatchRequest request{patch, config_.model_id, choose_chunk_bytes, nullptr, author()};
+  MakePatchRequest request{patch, config_.model_id, choose_chunk_bytes, nullptr, author(), compresses_weights()};
   // The store keeps what becomes of it; if that fails, comparing makes the same.
   if (encoded_ && encoded_->payload == patch) request.encoded = std::move(encoded_);
   make_patch(jobs_, environment_.files, *store_, std::move(request), std::move(observer));

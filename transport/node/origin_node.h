@@ -20,6 +20,8 @@ class OriginNode final : public Node {
 
   local::StatusReply status() override;
   Result<Version> next_version() override;
+  Status set_serving(std::string_view name, bool serves) override;
+  Status set_provisioned(bool provisioned) override;
   void publish(PublishOrder order, std::function<void(Result<std::uint64_t>)> taken) override;
   std::optional<local::PublishResult> publish_result(Version version, double fraction) override;
   local::PublishProgress publish_progress(Version version) override;
@@ -42,7 +44,8 @@ class OriginNode final : public Node {
   void publish_changes(PublishOrder order, PayloadObserver observer);
   void keep_applied(std::optional<AppliedChanges> applied);
   [[nodiscard]] Status check_base(Version version, Version base) const;
-  [[nodiscard]] bool samples_packing() const;
+  /// Whether it may spend processor time to send less where most cells changed: by --pack, and where it knows its rate.
+  [[nodiscard]] bool compresses_weights() const;
   [[nodiscard]] ManifestAuthor author() const;
   /// The manifest of what the store has found, under today's keys.
   template <typename Stored>

@@ -13,6 +13,13 @@ constexpr std::uint64_t kFileBytesMax = 64 * kMiB;
 json to_json(const PeerRecord& record) {
   json rates = json::array();
   for (const Rate rate : record.score.rates) rates.push_back(rate.bytes_per_s);
+  json complaints = json::array();
+  for (const PeerRecord::Complaint& one : record.complaints) {
+    complaints.push_back({{"of", one.of},
+                          {"fault", static_cast<unsigned>(one.fault)},
+                          {"age", one.age},
+                          {"discredited", one.discredited}});
+  }
   return {{"name", record.name},
           {"rates_bytes_per_s", std::move(rates)},
           {"ok", record.score.ok},
@@ -24,7 +31,11 @@ json to_json(const PeerRecord& record) {
           {"strikes", record.standing.strikes},
           {"corrupt", record.standing.corrupt},
           {"clean_in_a_row", record.standing.clean_in_a_row},
-          {"demotions", record.standing.demotions}};
+          {"demotions", record.standing.demotions},
+          {"offence", record.offence},
+          {"complaints", std::move(complaints)},
+          {"voice", record.voice},
+          {"voice_since", record.since_regained}};
 }
 
 PeerRecord from_json(const json& entry) {
@@ -41,6 +52,17 @@ PeerRecord from_json(const json& entry) {
   record.standing.corrupt = entry.at("corrupt").get<std::uint32_t>();
   record.standing.clean_in_a_row = entry.at("clean_in_a_row").get<std::uint32_t>();
   record.standing.demotions = entry.at("demotions").get<std::uint32_t>();
+  // Earlier releases did not write what follows.
+  record.offence = entry.value("offence", std::string());
+  record.voice = entry.value("voice", record.voice);
+  record.since_regained = entry.value("voice_since", 0u);
+  for (const json& one : entry.value("complaints", json::array())) {
+    PeerRecord::Complaint& complaint = record.complaints.emplace_back();
+    complaint.of = one.at("of").get<std::string>();
+    complaint.fault = static_cast<PeerFault>(std::min(one.at("fault").get<unsigned>(), 2u));
+    complaint.age = one.at("age").get<std::uint32_t>();
+    complaint.discredited = one.at("discredited").get<bool>();
+  }
   return record;
 }
 

@@ -2,7 +2,7 @@
 
 #include "base/open_files.h"
 #include "base/result.h"
-#include "transport/io/unique_fd.h"
+#include "base/unique_fd.h"
 
 namespace weightcast {
 

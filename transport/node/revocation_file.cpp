@@ -11,36 +11,19 @@
 namespace weightcast {
 namespace {
 
-constexpr const char* kName = "revoked.pem";
-
 bool same(const FileInfo& a, const FileInfo& b) {
   return a.same_file(b) && a.modified_ns == b.modified_ns && a.size_bytes == b.size_bytes;
 }
 
 }  // namespace
 
-Result<Revocations> newest_revocations(FileSystem& files, const std::vector<std::filesystem::path>& directories,
-                                       X509* authority) {
-  Revocations newest;
-  for (const std::filesystem::path& directory : directories) {
-    const Result<std::string> text = read_file(files, directory / kName, kRevocationsBytesMax);
-    if (!text.has_value() && text.error().code == Errc::kNotFound) continue;
-    if (!text.has_value()) return text.error();
-    Result<Revocations> list = Revocations::parse(*text, authority);
-    if (!list.has_value() && list.error().code == Errc::kNotAllowed) continue;
-    if (!list.has_value()) return about((directory / kName).native(), list.error());
-    if (list->number() > newest.number()) newest = std::move(*list);
-  }
-  return newest;
-}
-
 RevocationFile::RevocationFile(EventLoop& loop, FileSystem& files, std::shared_ptr<TlsContext> tls,
                                const Places& places, std::function<void()> on_change)
     : loop_(loop),
       files_(files),
       tls_(std::move(tls)),
-      beside_keys_(places.keys_file.parent_path() / kName),
-      kept_(places.state / kName),
+      beside_keys_(places.keys_file.parent_path() / kRevocationsFile),
+      kept_(places.state / kRevocationsFile),
       on_change_(std::move(on_change)),
       timer_(loop, [this] { look(); }) {}
 

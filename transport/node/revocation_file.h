@@ -4,19 +4,12 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "base/file_system.h"
 #include "security/tls.h"
 #include "transport/io/event_loop.h"
 
 namespace weightcast {
-
-/// The newest of the lists that these directories hold, under the name of RevocationFile's; empty if there is none of
-/// this authority's. Changes nothing. Errors: kCorrupt, those of the files.
-[[nodiscard]] Result<Revocations> newest_revocations(FileSystem& files,
-                                                     const std::vector<std::filesystem::path>& directories,
-                                                     X509* authority);
 
 /// The list of revoked certificates that a node goes by. It comes from two places, and the one with the greatest number
 /// counts:

@@ -13,7 +13,7 @@
 #include "transport/io/store/version_files.h"
 #include "transport/node/chunk_hasher.h"
 #include "transport/node/full_manifest.h"
-#include "transport/node/packed_share.h"
+#include "transport/node/sampled_share.h"
 
 namespace weightcast {
 namespace {

@@ -54,20 +54,20 @@ Status WorkerNode::start() {
   return {};
 }
 
+void WorkerNode::look_for_unproven() {
+  if (!environment_.trust) return;
+  const auto check = [&](const Manifest& manifest) {
+    const Status proven = environment_.trust->check_stored(manifest);
+    if (!proven.has_value()) unproven_ = proven.error();
+  };
+  for (const StoredVersion& stored : store_->versions()) check(stored.manifest);
+  for (const StoredPatch& stored : store_->patches()) check(stored.manifest);
+}
+
 void WorkerNode::restore() {
-  const std::vector<StoredVersion> versions = store_->versions();
-  if (environment_.trust) {
-    for (const StoredVersion& stored : versions) {
-      const Status proven = environment_.trust->check_stored(stored.manifest);
-      if (!proven.has_value()) unproven_ = proven.error();
-    }
-    for (const StoredPatch& stored : store_->patches()) {
-      const Status proven = environment_.trust->check_stored(stored.manifest);
-      if (!proven.has_value()) unproven_ = proven.error();
-    }
-  }
+  look_for_unproven();
   if (unproven_) return;
-  for (const StoredVersion& stored : versions) {
+  for (const StoredVersion& stored : store_->versions()) {
     core_->restore(std::make_shared<const Manifest>(stored.manifest), stored.chunk_digests);
   }
   for (const StoredPatch& stored : store_->patches()) {
@@ -85,12 +85,23 @@ void WorkerNode::leave_unproven() {
   });
 }
 
+void WorkerNode::tell_core(const Revocations& revoked) {
+  core_->handle_revocations(loop().now(), revoked.number());
+  driver_->pump();
+  if (unproven_) return;
+  look_for_unproven();
+  if (unproven_) leave_unproven();
+}
+
 void WorkerNode::handle_change() {
   api_->handle_change();
   if (const StoredVersion* newest = store_->find(store_->current());
       newest != nullptr && newest->durable && newest->manifest.version != durable_noted_ && !unproven_) {
     durable_noted_ = newest->manifest.version;
     core_->note_durable(newest->manifest);
+    // It may have been whole, and not yet installed, when its key was revoked.
+    look_for_unproven();
+    if (unproven_) return leave_unproven();
   }
   const std::vector<AcceptedVersion>& accepted = core_->intake().acceptance().accepted();
   if (writing_accepted_ || accepted == accepted_written_) return;
@@ -166,6 +177,14 @@ Result<Version> WorkerNode::next_version() {
   return fail(Errc::kNotAllowed, Op::kPublish,
               fmt::format("this node is a worker; publish on the origin, {}", config_.origin->to_string()));
 }
+
+Status WorkerNode::set_serving(std::string_view, bool) {
+  return fail(
+      Errc::kNotAllowed, Op::kPlan,
+      fmt::format("this node is a worker; activate and release on the origin, {}", config_.origin->to_string()));
+}
+
+Status WorkerNode::set_provisioned(bool) { return set_serving("", false); }
 
 void WorkerNode::publish(PublishOrder, std::function<void(Result<std::uint64_t>)> taken) {
   jobs_.post([taken = std::move(taken), refused = next_version().error()] { taken(refused); });

@@ -19,6 +19,8 @@ class WorkerNode final : public Node {
   local::StatusReply status() override;
   /// Refused: only an origin publishes.
   Result<Version> next_version() override;
+  Status set_serving(std::string_view name, bool serves) override;
+  Status set_provisioned(bool provisioned) override;
   void publish(PublishOrder order, std::function<void(Result<std::uint64_t>)> taken) override;
   std::optional<local::PublishResult> publish_result(Version version, double fraction) override;
   local::PublishProgress publish_progress(Version version) override;
@@ -27,13 +29,15 @@ class WorkerNode final : public Node {
 
  protected:
   Core& mutable_core() override { return *core_; }
-  void tell_core(const Revocations& revoked) override { core_->set_revocations(revoked.number()); }
+  void tell_core(const Revocations& revoked) override;
 
  private:
   [[nodiscard]] std::string why_not_ready() const override;
   void follow_run(action::FollowRun follow);
-  /// Gives the core what is on disk, unless something there is not vouched for. Then that is `unproven_`.
+  /// Gives the core what is on disk, unless something there is not vouched for.
   void restore();
+  /// Looks whether everything that is complete here is vouched for. If not, that is `unproven_`.
+  void look_for_unproven();
   /// Goes on without what is unproven: it stays in use until the first version that is proven.
   void leave_unproven();
   void handle_change();

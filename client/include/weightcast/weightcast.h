@@ -156,6 +156,18 @@ typedef struct wc_publish_options {
  * Errors: WC_NOT_ALLOWED (the daemon is a worker), and those of wc_status(). */
 WC_API wc_code wc_next_version(wc_client* client, int64_t timeout_ms, uint64_t* version, wc_error* error);
 
+enum wc_serve_flags {
+  WC_PROVISION = 1u /* until the client's connection ends, no standby worker takes a lost one's place by itself */
+};
+
+/* Activates a worker (`serves` not 0): it receives versions, and counts. Or releases it: it waits on standby, as with
+ * --standby. Either holds when the worker joins again, until the origin's daemon ends. A worker that is as asked stays
+ * so. `name` NULL: of no worker, for the flags alone. A client that provisions says so again after each error.
+ * Errors: WC_NOT_FOUND (the origin knows no such worker), WC_NOT_ALLOWED (the daemon is a worker), and those of
+ * wc_status(). */
+WC_API wc_code wc_serve(wc_client* client, const char* name, int serves, uint32_t flags, int64_t timeout_ms,
+                        wc_error* error);
+
 /* Begins a publication that the caller fills in place. Gives `addresses[i]`, the writable place of `tensors[i]`, in
  * memory that the origin will read itself. The caller fills the tensors in any order, from any threads, and then calls
  * wc_commit() or wc_abort(); until one of them returns, the addresses belong to the caller. After that they may not be

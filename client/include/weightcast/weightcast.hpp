@@ -184,6 +184,13 @@ class Client {
     return version;
   }
 
+  /// Activates or releases a worker; with `provisions` no standby worker takes a lost one's place by itself.
+  void serve(const std::string& name, bool serves, bool provisions = false,
+             Milliseconds timeout = std::chrono::seconds(5)) {
+    detail::check(wc_serve, client_.get(), name.empty() ? nullptr : name.c_str(), serves ? 1 : 0,
+                  provisions ? std::uint32_t{WC_PROVISION} : 0u, timeout.count());
+  }
+
   /// The writable place of each tensor.
   [[nodiscard]] std::vector<void*> begin(const std::vector<Tensor>& tensors, const PublishOptions& options,
                                          Milliseconds timeout) {

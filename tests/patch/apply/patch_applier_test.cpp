@@ -158,6 +158,92 @@ TEST(PatchApplier, ShowsTheOldCellsIfTheyAreToBeKept) {
   EXPECT_EQ(streams.seen_bytes, after.stream.size());
 }
 
+/// The result stands where the base did.
+class EditedStreams final : public ApplyStreams {
+ public:
+  EditedStreams(Bytes base, MutableBytes result) : base_(base), result_(result) {}
+  Status read_base(std::uint64_t offset, MutableBytes cells) override {
+    ++reads;
+    std::ranges::copy(base_.subspan(offset, cells.size()), cells.begin());
+    return {};
+  }
+  Status write_result(std::uint64_t offset, Bytes, Bytes after) override {
+    std::ranges::copy(after, result_.begin() + std::ptrdiff_t(offset));
+    return {};
+  }
+  Status read_result(std::uint64_t offset, MutableBytes cells) override {
+    std::ranges::copy(Bytes(result_).subspan(offset, cells.size()), cells.begin());
+    return {};
+  }
+  Result<std::optional<MutableBytes>> edit_result(const SegmentRange&, std::uint64_t offset, std::size_t size,
+                                                  std::vector<std::byte>&) override {
+    if (fails_at && offset >= *fails_at) return fail(Errc::kIo, Op::kWrite, "the disk has failed");
+    return std::optional(result_.subspan(offset, size));
+  }
+
+  unsigned reads = 0;
+  std::optional<std::uint64_t> fails_at;
+
+ private:
+  const Bytes base_;
+  const MutableBytes result_;
+};
+
+TEST(PatchApplier, EditsInPlaceWhereTheBaseStandsAndMakesAnewWhatTurnsOutToBeOther) {
+  // Ten megabytes: leaves, of 4 MiB, end within segments.
+  const auto [before, after] = make_versions(3'000'000, 0.01, 1);
+  const Parts parts = split(make_patch(before, after, 1'000'000));
+  for (const char* what : {"base", "damaged", "failing"}) {
+    std::vector<std::byte> result = before.stream;
+    EditedStreams streams(before.stream, result);
+    if (what == std::string("damaged")) {
+      for (std::size_t at = 500; at < result.size(); at += 3'000'000) result[at] ^= std::byte{0x7f};
+    }
+    if (what == std::string("failing")) streams.fails_at = result.size() / 2;
+    PatchApplier applier(plan_segments(parts.head), test::one_file(result.size()), streams);
+    for (const OwnedSegment& segment : parts.segments) ASSERT_TRUE(applier.apply(segment.view()).has_value()) << what;
+    const Result<Checksum> digest = applier.finish(parts.end);
+    ASSERT_TRUE(digest.has_value()) << what << digest.error().message();
+    EXPECT_EQ(*digest, test::digest_of_file(after.stream)) << what;
+    EXPECT_EQ(result, after.stream) << what;
+    EXPECT_EQ(streams.reads > 0, what != std::string("base")) << what;
+  }
+}
+
+TEST(PatchApplier, ListsTheChangesAsFarAsTheyFit) {
+  const auto [before, after] = make_versions(100'000, 0.01, 1);
+  const Parts parts = split(make_patch(before, after, 20'000));
+  for (const std::uint64_t bytes_max : {std::uint64_t{0}, std::uint64_t{3000}, std::uint64_t{1} << 30}) {
+    std::vector<std::byte> result(after.stream.size());
+    MemoryStreams streams(before.stream, result);
+    const std::vector<SegmentRange> plan = plan_segments(parts.head);
+    PatchApplier applier(plan, test::one_file(result.size()), streams,
+                         {.window_bytes = 4096, .list_bytes_max = bytes_max});
+    for (const OwnedSegment& segment : parts.segments) ASSERT_TRUE(applier.apply(segment.view()).has_value());
+    ASSERT_TRUE(applier.finish(parts.end).has_value());
+    const auto lists = applier.take_changes();
+    ASSERT_EQ(lists.size(), bytes_max == 0 ? 0 : plan.size());
+    std::uint64_t listed_bytes = 0;
+    std::size_t listed = 0;
+    for (std::size_t i = 0; i < lists.size(); ++i) {
+      const SegmentMode mode = parts.segments[i].header().mode;
+      if (bytes_max > 3000) {
+        EXPECT_EQ(lists[i].has_value(), SegmentDecoder::tells_changes(mode));
+      }
+      if (!lists[i]) continue;
+      ++listed;
+      listed_bytes += lists[i]->cells.size() * 4 + lists[i]->values.size();
+      std::vector<std::byte> cells(before.stream.begin() + std::ptrdiff_t(plan[i].base_offset),
+                                   before.stream.begin() + std::ptrdiff_t(plan[i].base_offset + plan[i].size_bytes));
+      change_cells(*lists[i], geometry_of(plan[i].kind).bytes, 0, cells);
+      EXPECT_TRUE(std::ranges::equal(cells, Bytes(after.stream).subspan(plan[i].result_offset, plan[i].size_bytes)));
+      EXPECT_EQ(lists[i]->cells.size(), parts.segments[i].header().changed_cells);
+    }
+    EXPECT_LE(listed_bytes, bytes_max);
+    EXPECT_EQ(listed > 2, bytes_max > 0);
+  }
+}
+
 TEST(PatchApplier, RefusesASegmentThatThePlanDoesNotHave) {
   const auto [before, after] = make_versions(40000, 0.01, 1);
   const Parts parts = split(make_patch(before, after, 8192));

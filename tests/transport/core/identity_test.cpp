@@ -442,7 +442,7 @@ TEST_F(WorkerIdentity, TakesTheListOfRevokedKeysFromItsOriginAndSaysWhichCounts)
   worker.handle_message(now, control, message);
   run();
   EXPECT_EQ(lists, std::vector<std::string>{"a list"}) << "not one that is too long";
-  worker.set_revocations(7);
+  worker.handle_revocations(now, 7);
   said.clear();
   now = *worker.poll_deadline();
   worker.handle_timeout(now);

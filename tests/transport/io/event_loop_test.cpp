@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "transport/io/unique_fd.h"
+#include "base/unique_fd.h"
 
 namespace weightcast {
 namespace {

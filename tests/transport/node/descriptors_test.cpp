@@ -12,12 +12,12 @@
 #include <filesystem>
 #include <vector>
 
+#include "base/unique_fd.h"
 #include "proto/frame.h"
 #include "proto/limits.h"
 #include "proto/wire.pb.h"
 #include "tests/real_files.h"
 #include "transport/io/net/socket_network.h"
-#include "transport/io/unique_fd.h"
 #include "transport/node/node.h"
 
 namespace weightcast {
@@ -131,8 +131,11 @@ TEST_F(LimitedOrigin, SurvivesAHostThatSaysNothing) {
     UniqueFd silent = say("127.0.0.1", wire::Message());
     flood.push_back(std::move(silent));
   }
-  const UniqueFd same_host = say("127.0.0.1", join("a"));
-  EXPECT_TRUE(answered(same_host)) << "who says who he is comes in";
+  // Between its connection and its first frame it is as silent as the others, and may be refused for them: it tries
+  // anew.
+  bool is_in = false;
+  for (int tries = 0; tries < 10 && !is_in; ++tries) is_in = answered(say("127.0.0.1", join("a")));
+  EXPECT_TRUE(is_in) << "who says who he is comes in";
   EXPECT_TRUE(alive());
 }
 

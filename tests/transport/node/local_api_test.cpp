@@ -34,6 +34,8 @@ struct FakeService final : LocalService {
   std::vector<Version> complete;
   std::vector<Version> pinned;
   Result<Version> next = Version{1};
+  std::vector<std::pair<std::string, bool>> serving;
+  bool provisioned = false;
   std::vector<std::pair<PublishOrder, std::function<void(Result<std::uint64_t>)>>> publications;
   std::optional<local::PublishResult> result;
 
@@ -50,6 +52,15 @@ struct FakeService final : LocalService {
   void pin(std::vector<Version> versions) override { pinned = std::move(versions); }
   std::optional<local::VersionPreparing> preparing() override { return letting_go; }
   Result<Version> next_version() override { return next; }
+  Status set_serving(std::string_view name, bool serves) override {
+    if (name == "nobody") return fail(Errc::kNotFound, Op::kPlan, "nobody");
+    serving.emplace_back(name, serves);
+    return {};
+  }
+  Status set_provisioned(bool is) override {
+    provisioned = is;
+    return {};
+  }
   void publish(PublishOrder order, std::function<void(Result<std::uint64_t>)> taken) override {
     publications.emplace_back(std::move(order), std::move(taken));
   }
@@ -273,6 +284,35 @@ TEST_F(LocalApiTest, NumbersPublicationsThatHaveNoneAndRefusesThoseThatDoNotGrow
   EXPECT_THAT(program.answer(4).error_reply().detail(), HasSubstr("the latest is 10"));
   EXPECT_EQ(program.answer(5).next_version_reply().version(), 11u);
   EXPECT_EQ(program.answer(6).error_reply().code(), number(Errc::kInvalidArgument));
+}
+
+TEST_F(LocalApiTest, WhoServesIsSetAndProvisioningEndsWithTheLastConnection) {
+  local::Message release, activate, unknown, provision;
+  release.mutable_serve_request()->set_name("a");
+  activate.mutable_serve_request()->set_name("b");
+  activate.mutable_serve_request()->set_serves(true);
+  unknown.mutable_serve_request()->set_name("nobody");
+  provision.mutable_serve_request()->set_provisions(true);
+  Program command(net, path);
+  command.ask(1, release);
+  command.ask(2, activate);
+  command.ask(3, unknown);
+  ASSERT_TRUE(answered(command, 3));
+  EXPECT_TRUE(command.answer(1).has_serve_reply());
+  EXPECT_EQ(command.answer(2).error_reply().code(), number(Errc::kNotFound));
+  EXPECT_THAT(service.serving, testing::ElementsAre(testing::Pair("a", false), testing::Pair("b", true)));
+  EXPECT_FALSE(service.provisioned);
+  std::optional<Program> one(std::in_place, net, path), two(std::in_place, net, path);
+  for (Program* program : {&*one, &*two}) {
+    program->ask(1, provision);
+    ASSERT_TRUE(answered(*program, 1));
+  }
+  EXPECT_TRUE(service.provisioned);
+  one.reset();
+  net.run_for(milliseconds(50));
+  EXPECT_TRUE(service.provisioned);
+  two.reset();
+  EXPECT_TRUE(net.run_until([&] { return !service.provisioned; }));
 }
 
 TEST_F(LocalApiTest, ANodeThatPublishesNothingRefusesAtOnce) {
@@ -602,6 +642,7 @@ TEST_F(LocalApiTest, TooManyConnectionsAreClosedAndOneThatEndsMakesRoom) {
   for (std::size_t i = 0; i < LocalApi::kSessionsMax; ++i) programs.push_back(std::make_unique<Program>(net, path));
   Program refused(net, path);
   ASSERT_TRUE(net.run_until([&] { return refused.closed.has_value(); }));
+  EXPECT_EQ(api->refused_count(), 1u);
   programs.pop_back();
   net.run_for(milliseconds(20));
   Program taken(net, path);

@@ -80,7 +80,9 @@ void ParentMonitor::handle_chunk(Instant now, std::uint32_t bytes, bool from_par
 
 void ParentMonitor::handle_chunk_beside(Instant now, bool same_parent) {
   hungry_since_ = reported_at_ = now;
-  if (same_parent) ++chunks_beside_;
+  if (!same_parent) return;
+  ++chunks_beside_;
+  parent_heard_at_ = now;
 }
 
 void ParentMonitor::handle_grown(Instant now, bool was_missing) {
@@ -134,7 +136,8 @@ ParentMonitor::Verdict ParentMonitor::judge(Instant now, const Edge& edge) {
     chunks_beside_ = 0;
     return Verdict::kStalled;
   }
-  if (now - heard_at_ >= patience(edge)) return Verdict::kSilent;
+  // A parent that is busy with this child's other streams is not silent, however long this one waits for its turn.
+  if (now - parent_heard_at_ >= patience(edge)) return Verdict::kSilent;
   if (edge.missing && !edge.only_parent && now - fed_at_ >= timeouts_->starvation) return Verdict::kStarved;
   if (!is_judged(edge) || now < quarter_start_ + window(edge) / kQuarters) return Verdict::kFine;
   const Verdict verdict = judge_window(now, edge);
@@ -175,7 +178,7 @@ std::optional<ParentMonitor::Starvation> ParentMonitor::starvation(Instant now, 
 
 Instant ParentMonitor::deadline(const Edge& edge) const {
   EarliestDeadline earliest;
-  earliest.consider(heard_at_ + patience(edge));
+  earliest.consider(parent_heard_at_ + patience(edge));
   if (is_judged(edge)) earliest.consider(quarter_start_ + window(edge) / kQuarters);
   if (edge.missing && !edge.only_parent) earliest.consider(fed_at_ + timeouts_->starvation);
   if (edge.missing && chunks_beside_ >= chunks_beside_max_) earliest.consider(heard_at_ + timeouts_->parent_silence);

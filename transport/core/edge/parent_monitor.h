@@ -69,7 +69,7 @@ class ParentMonitor {
   void handle_asked(Instant now);
   /// A digest part, or a chunk of whatever stripe.
   void handle_heard(Instant now) {
-    heard_at_ = now;
+    heard_at_ = parent_heard_at_ = now;
     chunks_beside_ = 0;
   }
   void handle_up_to_date(Instant now);
@@ -120,6 +120,7 @@ class ParentMonitor {
   double expected_bytes_per_s_ = 0;
   Instant steady_since_{};  // chunks have come without a long pause
   Instant heard_at_{};
+  Instant parent_heard_at_{};  // on this stream or on another one to the same parent
   Instant fed_at_{};        // the last chunk, or when the parent was asked
   Instant hungry_since_{};  // the last chunk, or when the stripe began to lack some, whoever was the parent
   Instant reported_at_{};   // when the origin was told last; or hungry_since_

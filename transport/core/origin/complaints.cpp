@@ -10,6 +10,7 @@ Complaints::Weight Complaints::handle_complaint(PeerId child, PeerId parent, Pee
   if (known != author.complaints.end() && (known->age == 0 || known->discredited)) return Weight::kRepeated;
   if (author.voice == 0) return Weight::kNoVoice;
   --author.voice;
+  ++made_;
   if (known != author.complaints.end()) {
     *known = {parent, fault};
   } else {
@@ -29,6 +30,7 @@ void Complaints::handle_lost(PeerId parent) {
 
 void Complaints::discredit(PeerId child) {
   for (Complaint& complaint : authors_[child].complaints) complaint.discredited = true;
+  ++made_;
 }
 
 void Complaints::handle_publication_end() {
@@ -41,6 +43,20 @@ void Complaints::handle_publication_end() {
     const bool nothing_to_know = author->second.complaints.empty() && author->second.voice == kVoiceMax;
     author = nothing_to_know ? authors_.erase(author) : std::next(author);
   }
+}
+
+Complaints::Author Complaints::record(PeerId child) const {
+  const auto author = authors_.find(child);
+  return author == authors_.end() ? Author{} : author->second;
+}
+
+void Complaints::restore(PeerId child, Author author) {
+  author.voice = std::min(author.voice, kVoiceMax);
+  author.since_regained = std::min(author.since_regained, kRemembered);
+  std::erase_if(author.complaints, [](const Complaint& complaint) { return complaint.age >= kRemembered; });
+  if (author.complaints.size() > kVoiceMax + 1) author.complaints.resize(kVoiceMax + 1);
+  if (author.complaints.empty() && author.voice == kVoiceMax) return;
+  authors_[child] = std::move(author);
 }
 
 bool Complaints::are_apart(PeerId parent, PeerId child) const {

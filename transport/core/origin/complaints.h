@@ -30,6 +30,19 @@ class Complaints {
   /// Publications for which a complaint counts and keeps two members apart.
   static constexpr std::uint32_t kRemembered = 8;
 
+  struct Complaint {
+    PeerId parent{};
+    PeerFault fault{};
+    std::uint32_t age = 0;  ///< publications
+    bool discredited = false;
+  };
+  /// A member that complains.
+  struct Author {
+    std::vector<Complaint> complaints;
+    std::uint32_t voice = kVoiceMax;
+    std::uint32_t since_regained = 0;  ///< publications
+  };
+
   enum class Weight : std::uint8_t {
     kRepeated,  ///< it is known
     kCounts,
@@ -41,6 +54,12 @@ class Complaints {
   /// What `child` said counts against nobody any more. It stays apart from those of whom it complained.
   void discredit(PeerId child);
   void handle_publication_end();
+
+  /// What outlives the process, and what it was: values out of range are brought into it, as they may come from a file.
+  [[nodiscard]] Author record(PeerId child) const;
+  void restore(PeerId child, Author author);
+  /// Complaints so far, discredited ones counted twice.
+  [[nodiscard]] std::uint64_t made_count() const { return made_; }
 
   [[nodiscard]] bool are_apart(PeerId parent, PeerId child) const;
   /// Pairs of parent and child, for plans.
@@ -60,19 +79,8 @@ class Complaints {
   [[nodiscard]] std::uint32_t unshared(PeerId child) const;
 
  private:
-  struct Complaint {
-    PeerId parent{};
-    PeerFault fault{};
-    std::uint32_t age = 0;  // publications
-    bool discredited = false;
-  };
-  struct Author {
-    std::vector<Complaint> complaints;
-    std::uint32_t voice = kVoiceMax;
-    std::uint32_t since_regained = 0;  // publications
-  };
-
   std::map<PeerId, Author> authors_;
+  std::uint64_t made_ = 0;
 };
 
 }  // namespace weightcast

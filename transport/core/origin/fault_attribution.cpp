@@ -175,12 +175,12 @@ bool FaultAttribution::handle_slow_edge(Instant now, const Plan& plan, const Rep
 bool FaultAttribution::handle_starvation(Instant now, const Plan& plan, const Report& report, Case& known) {
   if (report.stripe >= plan.stripes.size()) return false;
   Starving& starving = note_starving(now, plan, report, known);
-  if (report.parent == kOriginId) {
-    if (!is_disproved(now, plan, report, starving)) return false;
+  if (is_disproved(now, plan, report, known)) {
     blame(now, report.child, PeerFault::kSlow);
     note_offence(report.child, "says that it starves, while the origin's chunks leave to it");
     return make_leaf(plan, known, report.child);
   }
+  if (report.parent == kOriginId) return false;
   const Member* parent = members_.find(report.parent);
   if (parent == nullptr || !starving.planned) return false;
   if (const Starving* own = word_of(now, known, report.parent, report.stripe)) {
@@ -235,8 +235,7 @@ bool FaultAttribution::lasts(Instant now, std::pair<Instant, Instant>& seen) {
 }
 
 FaultAttribution::Starving& FaultAttribution::note_starving(Instant now, const Plan& plan, const Report& report,
-                                                            Case& known) const {
-  const auto stripes = static_cast<std::uint32_t>(plan.stripes.size());
+                                                            Case& known) {
   Starving& starving = known.starving[{report.child, report.stripe}];
   // Who leaves does not say since when it has starved.
   const bool goes_on = !report.stays && now - starving.last_at <= kStarvationForgotten;
@@ -246,8 +245,7 @@ FaultAttribution::Starving& FaultAttribution::note_starving(Instant now, const P
     starving = {};
     starving.parent = report.parent;
     starving.since = since;
-    starving.first_at = starving.checked_at = now;
-    starving.was_sent = uploads_.chunks_sent(report.child, report.payload, report.stripe, stripes);
+    starving.first_at = now;
   }
   starving.planned = feeds(plan, report.parent, report.child);
   starving.accuses = report.kind == wire::FAULT_KIND_STARVED;
@@ -255,16 +253,18 @@ FaultAttribution::Starving& FaultAttribution::note_starving(Instant now, const P
   return starving;
 }
 
-bool FaultAttribution::is_disproved(Instant now, const Plan& plan, const Report& report, Starving& starving) const {
+bool FaultAttribution::is_disproved(Instant now, const Plan& plan, const Report& report, Case& known) const {
+  const std::uint64_t chunks = uploads_.chunks_sent(report.child, report.payload, report.stripe,
+                                                    static_cast<std::uint32_t>(plan.stripes.size()));
+  Sent& sent = known.sent.try_emplace({report.child, report.stripe}, Sent{now, chunks}).first->second;
   // However often it says so: between two words of one moment nothing leaves.
-  if (now - starving.checked_at < kStarvedFor) return false;
-  const std::uint64_t sent = uploads_.chunks_sent(report.child, report.payload, report.stripe,
-                                                  static_cast<std::uint32_t>(plan.stripes.size()));
-  starving.checked_at = now;
-  starving.disproved = sent > starving.was_sent ? starving.disproved + 1 : 0;
-  starving.was_sent = sent;
-  if (starving.disproved < kReportsDisproved) return false;
-  starving.disproved = 0;
+  if (now - sent.at < kStarvedFor) return false;
+  // A word about less than the time since the last look says nothing of what left meanwhile.
+  if (now - report.starving <= sent.at) sent.disproved = chunks > sent.chunks ? sent.disproved + 1 : 0;
+  sent.at = now;
+  sent.chunks = chunks;
+  if (sent.disproved < kReportsDisproved) return false;
+  sent.disproved = 0;
   return true;
 }
 

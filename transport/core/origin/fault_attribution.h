@@ -54,8 +54,9 @@ namespace weightcast {
 ///   which was heard since, does not starve by its own word
 ///   a child says WAITING or STARVED of a parent whose last chunk, by its      a complaint of the child
 ///   own word, has moved on kMovesDisproved times since the child's
-///   a child says of the origin that it starves, while the origin's chunks     the child is blamed, and a leaf
-///   of that stripe left to it: seen kReportsDisproved times in a row
+///   a child says that it has starved since a time, and the origin's chunks    the child is blamed, and a leaf
+///   of that stripe left to it since then: seen kReportsDisproved times,
+///   whatever parents and times it names in between
 ///
 /// Delay. PaceWatch finds edges that are slow without anybody saying so, from heartbeats alone. Each is a complaint of
 /// the child; a relay that lags behind the origin itself becomes a leaf.
@@ -111,6 +112,10 @@ class FaultAttribution {
   [[nodiscard]] std::size_t complaints_of(PeerId member) const { return complaints_.witnesses(member).size(); }
   /// Of how many it complains.
   [[nodiscard]] std::size_t complaints_by(PeerId member) const { return complaints_.count_by(member); }
+  /// What is remembered of a member's complaints over a restart. See Complaints.
+  [[nodiscard]] Complaints::Author complaints_record(PeerId child) const { return complaints_.record(child); }
+  void restore_complaints(PeerId child, Complaints::Author author) { complaints_.restore(child, std::move(author)); }
+  [[nodiscard]] std::uint64_t complaints_made() const { return complaints_.made_count(); }
   /// Nobody asks about this payload any more.
   void forget(PayloadId payload) { cases_.erase(payload); }
 
@@ -123,11 +128,14 @@ class FaultAttribution {
     Instant since{};     // the last chunk
     Instant first_at{};  // when it was said first, of this parent
     Instant last_at{};
-    Instant checked_at{};            // when was_sent was looked up last
-    std::uint64_t was_sent = 0;      // by the origin, in this stripe
-    std::uint32_t disproved = 0;     // in a row
     Instant parent_since{};          // the parent's last chunk, by the parent's own word
     std::uint32_t parent_moves = 0;  // how often that has moved on
+  };
+  /// What the origin itself has sent to a child that says that it starves. Apart from that word, which may change.
+  struct Sent {
+    Instant at{};  // of the last look
+    std::uint64_t chunks = 0;
+    std::uint32_t disproved = 0;  // looks
   };
   /// What is known of one payload's edges.
   struct Case {
@@ -136,6 +144,7 @@ class FaultAttribution {
     std::map<PeerId, std::set<PeerId>> cut;                         // parents that are to feed it no more, by child
     std::map<PeerId, std::set<PeerId>> slow_parents;                // whom a child called slow or silent
     std::map<std::pair<PeerId, std::uint32_t>, Starving> starving;  // by child and stripe
+    std::map<std::pair<PeerId, std::uint32_t>, Sent> sent;          // by child and stripe
     std::map<std::pair<PeerId, PeerId>, Instant> moved;             // edges that the plan had, and until when
     std::map<PeerId, std::pair<Instant, Instant>> far_behind;       // leaves that get next to nothing: from, until
     PaceWatch paces;
@@ -157,9 +166,9 @@ class FaultAttribution {
   /// It complains of everybody.
   [[nodiscard]] bool suspect(const Plan& plan, Case& known, PeerId child);
   /// Takes down what the child says.
-  Starving& note_starving(Instant now, const Plan& plan, const Report& report, Case& known) const;
-  /// A child says that the origin feeds it nothing. Returns whether the origin's own count of chunks disproves it.
-  [[nodiscard]] bool is_disproved(Instant now, const Plan& plan, const Report& report, Starving& starving) const;
+  static Starving& note_starving(Instant now, const Plan& plan, const Report& report, Case& known);
+  /// A child says that nothing comes. Returns whether the origin's own count of chunks disproves it.
+  [[nodiscard]] bool is_disproved(Instant now, const Plan& plan, const Report& report, Case& known) const;
   /// The word of `member` that it starves in this stripe; null if it has not said so lately.
   [[nodiscard]] static const Starving* word_of(Instant now, const Case& known, PeerId member, std::uint32_t stripe);
   /// Whether the parent has got chunks again and again by its own word, while its child got none.

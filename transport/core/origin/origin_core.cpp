@@ -6,6 +6,7 @@
 #include <cmath>
 #include <unordered_set>
 
+#include "base/nearest_name.h"
 #include "base/text.h"
 #include "proto/names.h"
 #include "transport/core/payload_wire.h"
@@ -41,14 +42,34 @@ void OriginCore::restore_peers(Instant now, const std::vector<PeerRecord>& recor
     Member& member = members_.by_name(record.name);
     member.score = PeerScore(record.score, now);
     member.standing = PeerStanding(record.standing);
+    member.offence = record.offence;
     member.heard_at = now;
+  }
+  for (const PeerRecord& record : records) {
+    Complaints::Author author{{}, record.voice, record.since_regained};
+    for (const PeerRecord::Complaint& one : record.complaints) {
+      const auto of = members_.id_of(one.of);
+      if (of) author.complaints.push_back({*of, one.fault, one.age, one.discredited});
+    }
+    publications_.restore_complaints(members_.by_name(record.name).id, std::move(author));
   }
 }
 
 std::vector<PeerRecord> OriginCore::peer_records(Instant now) const {
   std::vector<PeerRecord> records;
   for (const auto& [id, member] : members_.all()) {
-    records.push_back({member.name, member.score.record(now), member.standing.record()});
+    const Complaints::Author author = publications_.faults().complaints_record(id);
+    PeerRecord& record = records.emplace_back(PeerRecord{member.name,
+                                                         member.score.record(now),
+                                                         member.standing.record(),
+                                                         member.offence,
+                                                         {},
+                                                         author.voice,
+                                                         author.since_regained});
+    for (const Complaints::Complaint& one : author.complaints) {
+      const Member* of = members_.find(one.parent);
+      if (of != nullptr) record.complaints.push_back({of->name, one.fault, one.age, one.discredited});
+    }
   }
   return records;
 }
@@ -102,6 +123,27 @@ void OriginCore::lose(Instant now, Member& member, std::string_view why) {
   const bool many = members_.lost_count() % Membership::kStrangersMax == 0;
   const Instant due = now + (many ? Duration::zero() : Membership::kKeepStranger);
   forget_due_ = forget_due_ ? std::min(*forget_due_, due) : due;
+}
+
+Status OriginCore::set_serving(Instant now, std::string_view name, bool serves) {
+  const std::optional<PeerId> id = members_.id_of(std::string(name));
+  if (!id) {
+    std::vector<std::string_view> names;
+    for (const auto& [known, member] : members_.all()) names.push_back(member.name);
+    return fail(Errc::kNotFound, Op::kPlan,
+                fmt::format("'{}' is no worker that this origin has heard of; the nearest is '{}'", printable(name),
+                            printable(nearest_name(name, names))));
+  }
+  Member& member = *members_.find(*id);
+  if (!standby_places_.handle_command(member, serves)) return {};
+  actions_.push(action::info(fmt::format("worker {} {}", member.name, serves ? "is activated" : "is released")));
+  if (!member.connected()) return {};
+  if (serves) {
+    publications_.handle_activated(now, member);
+  } else {
+    publications_.handle_lost(now, member);
+  }
+  return {};
 }
 
 void OriginCore::forget_lost(Instant now) {

@@ -17,9 +17,22 @@ namespace weightcast {
 
 /// What an origin remembers of a worker across its own restarts.
 struct PeerRecord {
+  /// One that it made, of a member of that name.
+  struct Complaint {
+    std::string of;
+    PeerFault fault{};
+    std::uint32_t age = 0;
+    bool discredited = false;
+    bool operator==(const Complaint&) const = default;
+  };
+
   std::string name;
   PeerScoreRecord score;
   PeerStandingRecord standing;
+  std::string offence;
+  std::vector<Complaint> complaints;
+  std::uint32_t voice = Complaints::kVoiceMax;
+  std::uint32_t since_regained = 0;
 };
 
 /// The origin: knows the members and their connections, and serves the first copy of each chunk. Its Publications
@@ -35,10 +48,18 @@ class OriginCore final : public Core {
   void restore_peers(Instant now, const std::vector<PeerRecord>& records);
   [[nodiscard]] std::vector<PeerRecord> peer_records(Instant now) const;
   /// Grows when peer_records() has changed enough to be written.
-  [[nodiscard]] std::uint64_t peer_records_generation() const { return publications_.ended_count(); }
+  [[nodiscard]] std::uint64_t peer_records_generation() const {
+    return publications_.ended_count() + publications_.faults().complaints_made();
+  }
 
   /// The list of revoked keys that counts here. A worker that knows an older one gets it with its next heartbeat.
   void set_revocations(std::uint64_t number, std::string list);
+
+  /// The worker `name` serves from now on: it receives versions, and counts. Or it waits on standby. Either holds when
+  /// it joins again, until this origin ends. Errors: kNotFound (no worker of that name, with the nearest).
+  [[nodiscard]] Status set_serving(Instant now, std::string_view name, bool serves);
+  /// While somebody else decides by set_serving(), no standby worker takes a lost one's place.
+  void set_provisioned(bool provisioned) { standby_places_.set_provisioned(provisioned); }
 
   /// The answer to action::Enroll. The machine is told of errors with Op::kVerify alone; others are the origin's own.
   void handle_enrolled(ConnId conn, const Result<EnrolledWorker>& enrolled);

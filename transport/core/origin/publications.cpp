@@ -283,8 +283,8 @@ void Publications::handle_install_failed(Instant now, Member& member, const wire
   const PayloadId payload = payload_of(failed);
   member.last_error = failed.detail().substr(0, kReasonBytesMax);
   member.failed = payload.version;
-  actions_.push(action::warning(fmt::format("worker {} could not install version {}: {}", member.name,
-                                            payload.version.value, member.last_error)));
+  const Error said = about(to_string(payload), fail(Errc::kIo, Op::kInstall, member.last_error));
+  actions_.push(action::warning(fmt::format("worker {} could not install {}", member.name, said.detail)));
   if (Publication* publication = plans_.find(payload)) {
     publication->handle_failed(member.id);
     plans_.unsettle(now, payload);

@@ -102,6 +102,11 @@ class Publications {
   void note_offence(PeerId member, std::string what) { faults_.note_offence(member, std::move(what)); }
   /// How many publications have ended. Standings change only then.
   [[nodiscard]] std::uint64_t ended_count() const { return ended_count_; }
+  /// What is remembered of faults over a restart.
+  [[nodiscard]] const FaultAttribution& faults() const { return faults_; }
+  void restore_complaints(PeerId child, Complaints::Author author) {
+    faults_.restore_complaints(child, std::move(author));
+  }
 
  private:
   /// Counts who has installed what, forgets what nobody needs any more, repairs plans.

@@ -11,6 +11,7 @@ constexpr PeerId kNobody = kOriginId;
 
 Member* StandbyPlaces::handle_joined(Member& member, bool as_standby) {
   waiting_.erase(member.id);
+  if (const auto command = commanded_.find(member.id); command != commanded_.end()) as_standby = !command->second;
   const auto own = taken_by_.extract(member.id);
   if (!as_standby) {
     member.standby = false;
@@ -33,7 +34,7 @@ Member* StandbyPlaces::handle_joined(Member& member, bool as_standby) {
 }
 
 Member* StandbyPlaces::handle_lost(Member& member, bool served) {
-  if (waiting_.erase(member.id) > 0) return nullptr;
+  if (waiting_.erase(member.id) > 0 || is_provisioned_) return nullptr;
   const auto taken = std::ranges::find(taken_by_, member.id, [](const auto& p) { return p.second; });
   if (taken != taken_by_.end()) return fill(taken->first);
   return served ? fill(member.id) : nullptr;
@@ -49,7 +50,24 @@ Member* StandbyPlaces::fill(PeerId place) {
   return stand_in;
 }
 
+bool StandbyPlaces::handle_command(Member& member, bool serves) {
+  commanded_[member.id] = serves;
+  // Neither does anybody step back for it now, nor does it for anybody.
+  std::erase_if(taken_by_, [&](const auto& place) { return place.first == member.id || place.second == member.id; });
+  const bool changes = member.standby == serves;
+  member.standby = !serves;
+  waiting_.erase(member.id);
+  if (member.standby && member.connected()) waiting_.insert(member.id);
+  return changes;
+}
+
+void StandbyPlaces::set_provisioned(bool provisioned) {
+  is_provisioned_ = provisioned;
+  taken_by_.clear();
+}
+
 void StandbyPlaces::forget_lost() {
+  std::erase_if(commanded_, [&](const auto& command) { return members_.find(command.first) == nullptr; });
   std::erase_if(taken_by_, [&](const auto& place) { return members_.find(place.first) == nullptr; });
 }
 

@@ -46,15 +46,37 @@ void Intake::handle_not_available(Instant now, PayloadId payload) {
   if (announced_) abandon_incoming(now, kNotKept);
 }
 
+void Intake::handle_revocations(Instant now) {
+  if (announced_) {
+    if (const Status accepted = acceptance_.check(*announced_->manifest, run_); !accepted.has_value()) {
+      refuse(announced_->manifest->id(), accepted.error());
+      announced_.reset();
+    }
+  }
+  if (!incoming_ || incoming_->phase == Phase::kFinishing) return;
+  const Status accepted = acceptance_.check(incoming_->holding->manifest(), run_);
+  if (accepted.has_value()) return;
+  ++refused_manifests_;
+  const PayloadId payload = incoming_->id;
+  fail_incoming(now, accepted.error(), true);
+  if (!announced_ || announced_->manifest->id() != payload) return;
+  announced_.reset();
+  retry_at_.reset();
+}
+
+void Intake::refuse(PayloadId payload, const Error& why) {
+  ++refused_manifests_;
+  reports_.send_failed(payload, why);
+  refuse_announced(why);
+}
+
 void Intake::handle_announce(Instant now, const wire::Announce& announce) {
   Result<Manifest> manifest = manifest_from_wire(announce.manifest());
   if (!manifest.has_value()) return refuse_announced(manifest.error());
   if (manifest->version <= installed_version()) return send_installed();
   if (const Status accepted = acceptance_.check(*manifest, run_); !accepted.has_value()) {
-    ++refused_manifests_;
     if (asks_for_full(manifest->id(), accepted.error().code)) base_unusable_ = true;
-    reports_.send_failed(manifest->id(), accepted.error());
-    return refuse_announced(accepted.error());
+    return refuse(manifest->id(), accepted.error());
   }
   Result<Assignment> assignment = assignment_from_wire(announce.assignment());
   if (!assignment.has_value()) return refuse_announced(assignment.error());
@@ -135,11 +157,12 @@ void Intake::handle_growth(Instant now, const wire::Growth& growth) {
   if (!grown.has_value()) return actions_.push(action::warning(grown.error().message()));
   const Status accepted = *grown == known ? Status() : acceptance_.check(*grown, run_);
   if (!accepted.has_value()) {
+    if (waits) {
+      announced_.reset();
+      return refuse(payload, accepted.error());
+    }
     ++refused_manifests_;
-    if (!waits) return fail_incoming(now, accepted.error(), true);
-    announced_.reset();
-    reports_.send_failed(payload, accepted.error());
-    return refuse_announced(accepted.error());
+    return fail_incoming(now, accepted.error(), true);
   }
   auto manifest = std::make_shared<const Manifest>(std::move(*grown));
   if (waits) {
@@ -329,7 +352,7 @@ void Intake::send_installed() { reports_.send_installed(bytes_received_, install
 
 void Intake::fail_incoming(Instant now, const Error& why, bool discard) {
   const PayloadId payload = incoming_->id;
-  last_error_ = fmt::format("version {}: {}", payload.version.value, why.message());
+  last_error_ = about(to_string(payload), why).message();
   actions_.push(action::warning(last_error_));
   reports_.send_failed(payload, why);
   incoming_->download->cancel();

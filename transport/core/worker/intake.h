@@ -65,6 +65,9 @@ class Intake {
   void handle_assignment(Instant now, const wire::Assignment& message);
   void handle_growth(Instant now, const wire::Growth& growth);
   void handle_not_available(Instant now, PayloadId payload);
+  /// Who may vouch for a manifest has changed: what was announced and what arrives is judged anew. What is complete
+  /// already is not.
+  void handle_revocations(Instant now);
 
   // What comes from parents.
 
@@ -135,6 +138,8 @@ class Intake {
   /// A part in the plan of what arrives, or of what was announced.
   void assign(Instant now, Assignment assignment);
   void refuse_announced(const Error& why);
+  /// A manifest that Acceptance objects to.
+  void refuse(PayloadId payload, const Error& why);
   [[nodiscard]] bool is_incoming(PayloadId payload) const { return incoming_ && incoming_->id == payload; }
   /// What is arriving has grown to `manifest`.
   void grow_incoming(Instant now, std::shared_ptr<const Manifest> manifest);

@@ -52,6 +52,11 @@ void WorkerCore::stop(std::string_view reason) {
   origin_.stop();
 }
 
+void WorkerCore::handle_revocations(Instant now, std::uint64_t number) {
+  origin_.set_revocations(number);
+  intake_.handle_revocations(now);
+}
+
 // ---- connections
 
 void WorkerCore::handle_connected(Instant now, ConnId conn, const std::optional<PeerIdentity>& peer) {

@@ -43,8 +43,9 @@ class WorkerCore : public Core {
   /// The answer to action::FinishPayload.
   void handle_finished(Instant now, PayloadId payload, const Status& status);
 
-  /// The number of the list of revoked keys that counts here; heartbeats tell it.
-  void set_revocations(std::uint64_t number) { origin_.set_revocations(number); }
+  /// Another list of revoked keys counts from now on; heartbeats tell its number. What arrives by the word of a key on
+  /// it is given up.
+  void handle_revocations(Instant now, std::uint64_t number);
 
   /// action::FollowRun failed: it is asked for again, later.
   void handle_run_not_followed(Instant now, const Error& why);

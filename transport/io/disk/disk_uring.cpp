@@ -9,7 +9,7 @@
 
 #include "transport/io/disk/disk_backends.h"
 #include "transport/io/disk/disk_batching.h"
-#include "transport/io/unique_fd.h"
+#include "base/unique_fd.h"
 #include "transport/io/uv_loop.h"
 
 namespace weightcast {

@@ -13,10 +13,10 @@
 #include "proto/frame.h"
 #include "security/tls.h"
 #include "transport/io/buffer.h"
-#include "transport/io/net/endpoint.h"
+#include "base/endpoint.h"
 #include "transport/io/net/pacer.h"
 #include "transport/io/net/receive_budget.h"
-#include "transport/io/unique_fd.h"
+#include "base/unique_fd.h"
 #include "transport/io/uv_loop.h"
 
 namespace weightcast {

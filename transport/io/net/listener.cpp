@@ -74,6 +74,7 @@ class SocketListener final : public Listener {
   }
 
   [[nodiscard]] Endpoint endpoint() const override { return endpoint_; }
+  [[nodiscard]] std::uint64_t refused_count() const override { return refused_; }
 
  private:
   void handle_ready(FdWatch::Ready ready) {
@@ -90,6 +91,7 @@ class SocketListener final : public Listener {
       std::string host = "local";
       if (!path_.empty()) {
         if (const Status allowed = check_user(fd.get()); !allowed.has_value()) {
+          ++refused_;
           tell(fmt::format("refused, local: {}: {}", path_, allowed.error().detail));
           continue;
         }
@@ -132,6 +134,7 @@ class SocketListener final : public Listener {
   std::shared_ptr<const OnConnection> on_connection_;
   UniqueFd spare_ = spare_descriptor();
   std::optional<Instant> told_at_;
+  std::uint64_t refused_ = 0;
   FdWatch watch_;
   Timer pause_;
 };

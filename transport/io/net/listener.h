@@ -1,11 +1,12 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 
 #include "base/result.h"
-#include "transport/io/net/endpoint.h"
+#include "base/endpoint.h"
 #include "transport/io/net/frame_connection.h"
 
 namespace weightcast {
@@ -26,6 +27,8 @@ class Listener {
   virtual ~Listener() = default;
   /// The address with the actual port.
   [[nodiscard]] virtual Endpoint endpoint() const = 0;
+  /// Programs of other users that a Unix socket has turned away, so far.
+  [[nodiscard]] virtual std::uint64_t refused_count() const { return 0; }
 };
 
 }  // namespace weightcast

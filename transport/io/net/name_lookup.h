@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "transport/io/net/endpoint.h"
+#include "base/endpoint.h"
 #include "transport/io/net/socket.h"
 #include "transport/io/uv_loop.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "transport/io/net/endpoint.h"
+#include "base/endpoint.h"
 #include "transport/io/net/frame_connection.h"
 #include "transport/io/net/listener.h"
 

@@ -5,9 +5,9 @@
 #include <string>
 
 #include "base/units.h"
-#include "transport/io/net/endpoint.h"
+#include "base/endpoint.h"
 #include "transport/io/net/frame_connection.h"
-#include "transport/io/unique_fd.h"
+#include "base/unique_fd.h"
 
 namespace weightcast {
 

@@ -10,7 +10,7 @@
 
 #include "base/result.h"
 #include "security/tls.h"
-#include "transport/io/unique_fd.h"
+#include "base/unique_fd.h"
 #include "transport/io/uv_loop.h"
 
 namespace weightcast {

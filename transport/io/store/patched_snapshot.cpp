@@ -34,22 +34,27 @@ struct PatchedSnapshot::Step {
 /// What the pool threads share; kept alive by their jobs.
 struct PatchedSnapshot::Work final : ApplyStreams {
   Work(PatchIdentity wanted, std::shared_ptr<VersionFiles> base_files, std::shared_ptr<VersionFiles> patch_files,
-       std::shared_ptr<VersionFiles> target_files)
+       std::shared_ptr<VersionFiles> target_files, Steps known_steps)
       : identity(std::move(wanted)),
         base(std::move(base_files)),
         patch(std::move(patch_files)),
-        target(std::move(target_files)) {}
+        target(std::move(target_files)),
+        steps(std::move(known_steps)) {}
 
   const PatchIdentity identity;
   const std::shared_ptr<VersionFiles> base, patch, target;
+  const Steps steps;
   std::atomic<bool> cancelled = false;
 
   std::mutex mutex;  // guards what follows
   PatchReader reader;
   std::vector<std::byte> read;  // of the patch, not given to the reader yet
   std::uint64_t read_bytes = 0;
-  std::size_t code_bytes = 0;           // of the segments that jobs hold
-  std::optional<PatchApplier> applier;  // from the head on; applies without the mutex
+  std::size_t code_bytes = 0;  // of the segments that jobs hold
+  // From the head on; used without the mutex.
+  std::vector<SegmentRange> plan;
+  std::unique_ptr<SpareUpdate> spare;  // null: the base is read
+  std::optional<PatchApplier> applier;
 
   Status read_base(std::uint64_t offset, MutableBytes cells) override {
     return weightcast::read_base(*base, offset, cells);
@@ -58,6 +63,12 @@ struct PatchedSnapshot::Work final : ApplyStreams {
     return write_stream(*target, offset, after);
   }
   Status read_result(std::uint64_t offset, MutableBytes cells) override { return read_stream(*target, offset, cells); }
+  Result<std::optional<MutableBytes>> edit_result(const SegmentRange& range, std::uint64_t offset, std::size_t size,
+                                                  std::vector<std::byte>& scratch) override {
+    if (!spare) return std::optional<MutableBytes>();
+    return spare->edit(range, offset, size, scratch);
+  }
+  Status commit_result(std::uint64_t offset, Bytes cells) override { return spare->commit(offset, cells); }
 
   /// The next whole segment below `prefix_bytes`, if there is one.
   Result<std::optional<OwnedSegment>> next(std::uint64_t prefix_bytes, Step& step) {
@@ -86,7 +97,10 @@ struct PatchedSnapshot::Work final : ApplyStreams {
   Status start(const PatchHead& head) {
     // A head for a base of no bytes has no segment that reads it.
     WC_TRY(check_head(head, identity, base ? base->table().size_bytes() : 0, target->table().size_bytes()));
-    applier.emplace(plan_segments(head), target->table(), *this, ApplyOptions{.window_bytes = kWriteBytes});
+    plan = plan_segments(head);
+    spare = SpareUpdate::open(*target, plan, steps.earlier);
+    applier.emplace(plan, target->table(), *this,
+                    ApplyOptions{.window_bytes = kWriteBytes, .list_bytes_max = steps.list_bytes_max});
     return {};
   }
 
@@ -107,12 +121,27 @@ struct PatchedSnapshot::Work final : ApplyStreams {
     }
     return applier->finish(*reader.end());
   }
+
+  StepRef take_step() {
+    const std::lock_guard lock(mutex);
+    if (steps.list_bytes_max == 0) return nullptr;
+    auto step = std::make_shared<StepChanges>();
+    step->from = identity.base_version;
+    step->to = identity.version;
+    step->plan = std::move(plan);
+    step->segments = applier->take_changes();
+    for (const auto& changes : step->segments) {
+      if (changes) step->bytes += changes->cells.size() * sizeof(changes->cells[0]) + changes->values.size();
+    }
+    return step;
+  }
 };
 
 PatchedSnapshot::PatchedSnapshot(EventLoop& loop, PatchIdentity identity, std::shared_ptr<VersionFiles> base,
-                                 std::shared_ptr<VersionFiles> patch, std::shared_ptr<VersionFiles> target)
+                                 std::shared_ptr<VersionFiles> patch, std::shared_ptr<VersionFiles> target, Steps steps)
     : loop_(loop),
-      work_(std::make_shared<Work>(std::move(identity), std::move(base), std::move(patch), std::move(target))) {}
+      work_(std::make_shared<Work>(std::move(identity), std::move(base), std::move(patch), std::move(target),
+                                   std::move(steps))) {}
 
 PatchedSnapshot::~PatchedSnapshot() { work_->cancelled = true; }
 
@@ -159,6 +188,8 @@ void PatchedSnapshot::finish(std::function<void(Result<Checksum>)> done) {
     if (!alive.expired()) finish_if_idle();
   });
 }
+
+StepRef PatchedSnapshot::take_step() { return work_->take_step(); }
 
 void PatchedSnapshot::finish_if_idle() {
   if (!done_ || jobs_ > 0 || (!starved_ && !error_)) return;

@@ -7,6 +7,7 @@
 
 #include "patch/apply/patch_applier.h"
 #include "transport/io/event_loop.h"
+#include "transport/io/store/spare_update.h"
 #include "transport/io/store/version_files.h"
 
 namespace weightcast {
@@ -17,15 +18,23 @@ namespace weightcast {
 
 /// Makes the files of a version from its base and a patch, while the patch arrives. Pool threads apply each segment as
 /// soon as its last byte is stored. The digest is of the bytes that the kernel was given: a write that it reports as
-/// done is trusted, as for a chunk. Memory: the code of two segments, or of one if it is long, and a window of each.
-/// Loop thread only; what pool threads use outlives it. Invariant: it reads bytes of the patch only below what
-/// handle_prefix() told.
+/// done is trusted, as for a chunk. Memory: the code of two segments, or of one if it is long, a window of each, and
+/// lists of changed cells. Loop thread only; what pool threads use outlives it. Invariant: it reads bytes of the patch
+/// only below what handle_prefix() told.
 class PatchedSnapshot {
  public:
+  /// Target files that hold an older version become the new one where they are, which costs less than to read the base
+  /// and to write all of them.
+  struct Steps {
+    std::vector<StepRef> earlier;  ///< from what the target holds to the base; none: the base is read
+    /// The patch's own changes are listed for take_step() while they take no more than that; 0: they are not.
+    std::uint64_t list_bytes_max = 0;
+  };
+
   /// `patch` is the one file of the payload; `target` has files of full size that nobody reads yet. `identity` says
   /// what the patch must be, and is compared with its head. `base` is null for a packed payload.
   PatchedSnapshot(EventLoop& loop, PatchIdentity identity, std::shared_ptr<VersionFiles> base,
-                  std::shared_ptr<VersionFiles> patch, std::shared_ptr<VersionFiles> target);
+                  std::shared_ptr<VersionFiles> patch, std::shared_ptr<VersionFiles> target, Steps steps);
   /// Jobs on pool threads stop after their present segment.
   ~PatchedSnapshot();
   PatchedSnapshot(const PatchedSnapshot&) = delete;
@@ -41,6 +50,9 @@ class PatchedSnapshot {
   /// Calls `done`, later, with the digest of the snapshot as written. handle_prefix() has told all bytes of the patch.
   /// Errors: those of error().
   void finish(std::function<void(Result<Checksum>)> done);
+
+  /// What the patch has changed, once finish() has given a digest. Null if nothing was listed.
+  [[nodiscard]] StepRef take_step();
 
  private:
   struct Work;

@@ -196,8 +196,12 @@ void StoreImpl::start_applying(Incoming& incoming) {
   const Manifest& manifest = incoming.manifest();
   PatchIdentity identity{manifest.model_id, manifest.base_version, manifest.version, {}, manifest.snapshot_digest};
   if (incoming.base) identity.base_digest = incoming.base->stored.manifest.snapshot_digest;
+  PatchedSnapshot::Steps steps;
+  if (incoming.base && lists_steps()) {
+    steps = {steps_between(steps_, incoming.target->old_version(), manifest.base_version), kStepBytesMax};
+  }
   incoming.applied = std::make_unique<PatchedSnapshot>(loop_, identity, incoming.base ? incoming.base->files : nullptr,
-                                                       incoming.files, incoming.target);
+                                                       incoming.files, incoming.target, std::move(steps));
   incoming.applied->handle_prefix(incoming.prefix_bytes());
 }
 

@@ -32,7 +32,9 @@ struct StoreOptions {
   Duration single_copy_wait = std::chrono::seconds(60);
   /// Of a directory that does not say which run it follows: writes that down before open() returns.
   std::function<RunId()> make_run;
-  bool reuse_files = true;  ///< a new version reuses the files of the version that was deleted last
+  /// A new version reuses the files of the version that was deleted last. A patch changes them where they are, if the
+  /// store knows what the last patches have changed (spare_update.h).
+  bool reuse_files = true;
   /// Recent chunks in memory, for the children that follow: a few round trips' worth. The kernel's page cache has the
   /// older ones.
   std::size_t cache_bytes_max = 2 * kMiB;
@@ -120,6 +122,9 @@ class Store {
   [[nodiscard]] virtual const StoredVersion* find(Version version) const = 0;
   /// The one of this run that `current` names, or kNoVersion.
   [[nodiscard]] virtual Version current() const = 0;
+  /// The version whose files the next one may reuse: the one that was deleted last, once the disk knows that it is
+  /// gone. kNoVersion until then.
+  [[nodiscard]] virtual Version spare() const = 0;
   /// Which run the versions are of.
   [[nodiscard]] virtual StoreRun run() const = 0;
   /// What `current` names while this run has no version: of the run before. Else null.

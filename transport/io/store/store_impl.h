@@ -33,6 +33,7 @@ class StoreImpl final : public Store {
 
   [[nodiscard]] DiskBackend backend() const override { return disk_->backend(); }
   [[nodiscard]] Version current() const override { return current_; }
+  [[nodiscard]] Version spare() const override { return spare_ready_; }
   [[nodiscard]] StoreRun run() const override { return run_; }
   [[nodiscard]] const StoredVersion* earlier() const override {
     return current_ != kNoVersion || earlier_.empty() ? nullptr : &earlier_.back().stored;
@@ -161,6 +162,9 @@ class StoreImpl final : public Store {
     bool finishing = false;
   };
   using IncomingRef = std::shared_ptr<Incoming>;
+  /// The lists of all steps together, and once more those of the step in progress.
+  static constexpr std::uint64_t kStepBytesMax = 256 * kMiB;
+  static constexpr std::size_t kStepsMax = 4;
   using ReadDone = std::function<void(Result<BufferRef>)>;
 
   /// On a piece of one file, `at` bytes into the range that it is a piece of; its end is told to `done`.
@@ -221,6 +225,11 @@ class StoreImpl final : public Store {
     record.digests.parts = ChunkSet(record.manifest.part_count(), true);
     return record;
   }
+  /// Whether steps are worth listing: the files that the next version reuses are to be brought up to date by them.
+  [[nodiscard]] bool lists_steps() const {
+    return options_.reuse_files && !options_.single_copy && options_.versions_kept <= kStepsMax;
+  }
+  void keep_step(StepRef step);
   static InPlaceWork work_of(const Incoming& incoming) {
     const Complete& base = *incoming.base;
     return {base.files, incoming.files, incoming.record, base.stored.manifest.snapshot_digest};
@@ -269,6 +278,7 @@ class StoreImpl final : public Store {
   std::map<PayloadId, Import> imports_;
   std::map<Version, CompleteRef> complete_;
   std::map<PayloadId, PatchRef> patches_;
+  std::deque<StepRef> steps_;  // that patches have made, oldest first
   std::optional<std::set<PayloadId>> retained_;
   std::vector<Version> pinned_;
   /// Payloads whose files are being made; what they point to says whether they are still wanted.

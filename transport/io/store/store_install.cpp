@@ -90,6 +90,7 @@ void StoreImpl::handle_moved(const IncomingRef& incoming, double switch_s,
                              const std::function<void(Result<StoredVersion>)>& done) {
   incoming_.erase(incoming->id());
   if (incoming->base) --std::exchange(incoming->base, nullptr)->users;
+  if (incoming->applied) keep_step(incoming->applied->take_step());
   incoming->applied.reset();
   if (incoming->id().is_encoded()) {
     VersionRecord record{incoming->manifest(), ChunkDigests(incoming->manifest())};
@@ -98,6 +99,17 @@ void StoreImpl::handle_moved(const IncomingRef& incoming, double switch_s,
     handle_installed(std::move(record), std::move(incoming->target), switch_s, in_place, done);
   } else {
     handle_installed(std::move(incoming->record), std::move(incoming->files), switch_s, false, done);
+  }
+}
+
+/// The files that become spare are versions_kept steps and one old.
+void StoreImpl::keep_step(StepRef step) {
+  if (!step) return;
+  steps_.push_back(std::move(step));
+  std::uint64_t bytes = 0;
+  for (const StepRef& each : steps_) bytes += each->bytes;
+  for (; steps_.size() > options_.versions_kept || bytes > kStepBytesMax; steps_.pop_front()) {
+    bytes -= steps_.front()->bytes;
   }
 }
 

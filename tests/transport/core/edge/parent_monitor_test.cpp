@@ -105,6 +105,20 @@ TEST_F(ParentMonitorTest, StreamOnWhichTheParentSpeaksIsNotStalled) {
   }
 }
 
+TEST_F(ParentMonitorTest, ParentThatServesTheOtherStreamsOfThisChildIsNotSilent) {
+  // A slow relay of several children: the turn of one stream of one child comes every few seconds.
+  for (int i = 0; i < 6; ++i) {
+    now += 800ms;
+    monitor.handle_chunk_beside(now, true);
+    EXPECT_EQ(monitor.judge(now, edge), Verdict::kFine);
+  }
+  now += 500ms;
+  monitor.handle_chunk_beside(now, false);
+  EXPECT_EQ(monitor.deadline(edge), now + 500ms) << "another parent's chunk proves nothing";
+  now += 500ms;
+  EXPECT_EQ(monitor.judge(now, edge), Verdict::kSilent);
+}
+
 TEST_F(ParentMonitorTest, StarvationIsSaidAfterASecondAndTwiceASecond) {
   int said = 0;
   for (const Instant began = now; now < began + 3s; now += 10ms) {

@@ -112,5 +112,34 @@ TEST(Complaints, OfOneThatIsGoneAreNoComplaints) {
   EXPECT_FALSE(complaints.are_apart(kA, kB));
 }
 
+TEST(Complaints, OutliveARestart) {
+  Complaints before, after;
+  (void)before.handle_complaint(kB, kA, PeerFault::kCorrupt);
+  before.handle_publication_end();
+  (void)before.handle_complaint(kB, kC, PeerFault::kSlow);
+  EXPECT_EQ(before.made_count(), 2u);
+  after.restore(kB, before.record(kB));
+  after.restore(kD, before.record(kD));
+  EXPECT_TRUE(after.are_apart(kA, kB));
+  EXPECT_EQ(after.count_by(kB), 2u);
+  EXPECT_EQ(after.count_by(kD), 0u);
+  (void)after.handle_complaint(kD, kA, PeerFault::kCorrupt);
+  EXPECT_TRUE(after.convicted_of_corruption(kA)) << "the other one was said before the restart";
+  EXPECT_EQ(after.handle_complaint(kB, kD, PeerFault::kSlow), Weight::kCounts);
+  EXPECT_EQ(after.handle_complaint(kB, kE, PeerFault::kSlow), Weight::kNoVoice) << "a restart gives no new voice";
+  for (std::uint32_t i = 1; i < Complaints::kRemembered; ++i) after.handle_publication_end();
+  EXPECT_FALSE(after.are_apart(kA, kB)) << "its age counts on";
+  EXPECT_TRUE(after.are_apart(kC, kB));
+}
+
+TEST(Complaints, WhatComesFromAFileIsBroughtIntoRange) {
+  Complaints complaints;
+  Complaints::Author author{.complaints = {}, .voice = 1000, .since_regained = 1000};
+  for (std::uint32_t i = 0; i < 20; ++i) author.complaints.push_back({PeerId{i + 10}, PeerFault::kSlow, i, false});
+  complaints.restore(kB, author);
+  EXPECT_EQ(complaints.count_by(kB), Complaints::kVoiceMax + 1);
+  EXPECT_EQ(complaints.record(kB).voice, Complaints::kVoiceMax);
+}
+
 }  // namespace
 }  // namespace weightcast

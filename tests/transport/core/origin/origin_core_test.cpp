@@ -108,6 +108,31 @@ TEST_F(OriginCoreTest, StandbyWorkerStepsBackWhenTheLostOneReturns) {
   EXPECT_EQ(heard_by("spare", Kind::kAnnounce).size(), 1u);
 }
 
+TEST_F(OriginCoreTest, ReleasedWorkerGetsNothingUntilItIsActivated) {
+  join("a"), join("b");
+  publish(1);
+  installed("a", 1);
+  installed("b", 1);
+  ASSERT_TRUE(origin.set_serving(now, "b", false).has_value());
+  publish(2);
+  EXPECT_EQ(heard_by("b", Kind::kAnnounce).size(), 1u);
+  installed("a", 2);
+  EXPECT_EQ(origin.progress(Version{2})->active, 1u) << "nobody waits for it";
+  lose("b");
+  join("b");
+  EXPECT_TRUE(member("b").standby);
+  ASSERT_TRUE(origin.set_serving(now, "b", true).has_value());
+  run();
+  EXPECT_EQ(heard_by("b", Kind::kAnnounce).size(), 1u) << "of version 2, on its new connection";
+}
+
+TEST_F(OriginCoreTest, UnknownWorkerIsNeitherActivatedNorReleased) {
+  join("worker-1");
+  const Status set = origin.set_serving(now, "worker1", true);
+  EXPECT_EQ(set.error().code, Errc::kNotFound);
+  EXPECT_THAT(set.error().detail, HasSubstr("the nearest is 'worker-1'"));
+}
+
 TEST_F(OriginCoreTest, StrangerThatJoinsAndLeavesCostsNoStandbyWorker) {
   join("a");
   wire::Message spare = join_message("spare");
@@ -313,6 +338,23 @@ TEST_F(OriginCoreTest, ManyWorkersAreToldToReportLessOften) {
   for (int i = 0; i < 5000; ++i) join("w" + std::to_string(i));
   EXPECT_EQ(heard_by("w0", Kind::kJoined)[0].joined().heartbeat_ms(), 500u);
   EXPECT_EQ(heard_by("w4999", Kind::kJoined)[0].joined().heartbeat_ms(), 1000u);
+}
+
+TEST_F(OriginCoreTest, RemembersOverARestartWhoComplainedOfWhom) {
+  PeerRecord a{.name = "a", .score = {}, .standing = {}, .offence = "tried to join as b", .complaints = {}};
+  // Of one that stands behind it in the file, and of one that is forgotten.
+  a.complaints = {{"b", PeerFault::kCorrupt, 3, false}, {"gone", PeerFault::kSlow, 0, false}};
+  a.voice = 1;
+  const PeerRecord b{.name = "b", .score = {}, .standing = {}, .offence = {}, .complaints = {}};
+  origin.restore_peers(now, {a, b});
+  EXPECT_EQ(origin.complaints_of(member("b").id), 1u);
+  EXPECT_EQ(origin.complaints_by(member("a").id), 1u);
+  EXPECT_EQ(member("a").offence, a.offence);
+  const std::vector<PeerRecord> records = origin.peer_records(now);
+  ASSERT_EQ(records.size(), 2u);
+  EXPECT_EQ(records[0].complaints, std::vector{a.complaints[0]});
+  EXPECT_EQ(records[0].voice, 1u);
+  EXPECT_EQ(records[0].offence, a.offence);
 }
 
 }  // namespace

@@ -72,6 +72,49 @@ TEST_F(StandbyPlacesTest, StandbyMemberThatRejoinsKeepsThePlaceThatNobodyElseToo
   EXPECT_FALSE(waits("s")) << "also when its connection was made anew and the loss of the old one was not noticed";
 }
 
+TEST_F(StandbyPlacesTest, CommandsHoldWhenTheMemberJoinsAgain) {
+  join("a"), join("s", true);
+  EXPECT_TRUE(places.handle_command(members.by_name("a"), false));
+  EXPECT_TRUE(places.handle_command(members.by_name("s"), true));
+  EXPECT_FALSE(places.handle_command(members.by_name("s"), true)) << "it serves already";
+  EXPECT_TRUE(waits("a"));
+  EXPECT_FALSE(waits("s"));
+  lose("a"), lose("s", false);
+  join("a"), join("s", true);
+  EXPECT_TRUE(waits("a"));
+  EXPECT_FALSE(waits("s"));
+}
+
+TEST_F(StandbyPlacesTest, AReleasedMemberIsASpareOne) {
+  join("a"), join("b");
+  places.handle_command(members.by_name("b"), false);
+  EXPECT_EQ(lose("a"), &members.by_name("b"));
+}
+
+TEST_F(StandbyPlacesTest, AnActivatedStandInStepsBackForNobody) {
+  join("a"), join("s", true);
+  lose("a");
+  EXPECT_FALSE(places.handle_command(members.by_name("s"), true));
+  EXPECT_EQ(join("a"), nullptr);
+  EXPECT_FALSE(waits("s"));
+}
+
+TEST_F(StandbyPlacesTest, WhileSomebodyProvisionsNobodyIsPromoted) {
+  join("a"), join("b"), join("s", true);
+  lose("a");
+  EXPECT_FALSE(waits("s"));
+  places.set_provisioned(true);
+  EXPECT_EQ(join("a"), nullptr) << "nor does a stand-in step back";
+  EXPECT_FALSE(waits("s"));
+  join("t", true);
+  EXPECT_EQ(lose("b"), nullptr);
+  EXPECT_TRUE(waits("t"));
+  EXPECT_TRUE(places.handle_command(members.by_name("t"), true));
+  places.set_provisioned(false);
+  join("u", true);
+  EXPECT_EQ(lose("a"), &members.by_name("u"));
+}
+
 TEST_F(StandbyPlacesTest, PlaceOfAForgottenMemberIsKeptByItsTaker) {
   join("a"), join("s", true), join("t", true);
   lose("a");

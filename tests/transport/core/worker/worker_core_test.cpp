@@ -555,5 +555,53 @@ TEST_F(SuspiciousWorkerTest, GivesAPayloadUpThatGrowsWithoutTheOriginsSignature)
   EXPECT_EQ(worker.intake().refused_manifests(), 1u);
 }
 
+/// Trusts as the stand-in does, until that key is revoked.
+struct RevocableTrust final : ManifestTrust {
+  [[nodiscard]] Status check(const Manifest& manifest) const override {
+    if (revoked) return about(to_string(manifest.id()), fail(Errc::kNotAllowed, Op::kVerify, "its key is revoked"));
+    return stand_in.check(manifest);
+  }
+  [[nodiscard]] Status check_stored(const Manifest& manifest) const override { return check(manifest); }
+
+  sim::StandInTrust stand_in;
+  bool revoked = false;
+};
+
+struct RevokedKeyTest : SuspiciousWorkerTest {
+  RevokedKeyTest() {
+    config.trust = trust;
+    std::destroy_at(&worker);
+    std::construct_at(&worker, config);
+  }
+
+  const std::shared_ptr<RevocableTrust> trust = std::make_shared<RevocableTrust>();
+};
+
+TEST_F(RevokedKeyTest, GivesUpWhatArrivesByAKeyThatIsRevokedMeanwhile) {
+  announce(by_author(*manifest_of(Version{1}, 100)), 1);
+  announce(by_author(*manifest_of(Version{2}, 100)), 2);
+  ASSERT_EQ(begun, std::vector{Version{1}});
+  trust->revoked = true;
+  worker.handle_revocations(now, 1);
+  run();
+  EXPECT_EQ(worker.receiving(), PayloadId{});
+  EXPECT_EQ(worker.intake().refused_manifests(), 2u);
+  ASSERT_NE(last_said(Kind::kInstallFailed), nullptr);
+  EXPECT_EQ(worker.last_error(), "cannot verify: version 1: its key is revoked");
+  // Nor does it try again by what it was told then.
+  now += std::chrono::minutes(1);
+  worker.handle_timeout(now);
+  run();
+  EXPECT_EQ(begun, std::vector{Version{1}});
+}
+
+TEST_F(RevokedKeyTest, GoesOnWithWhatAnotherKeyVouchesFor) {
+  announce(by_author(*manifest_of(Version{1}, 100)), 1);
+  worker.handle_revocations(now, 1);
+  run();
+  EXPECT_EQ(worker.receiving(), PayloadId{Version{1}});
+  EXPECT_EQ(worker.intake().refused_manifests(), 0u);
+}
+
 }  // namespace
 }  // namespace weightcast

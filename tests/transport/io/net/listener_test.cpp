@@ -155,6 +155,7 @@ TEST_F(LocalSocket, AProgramOfAnotherUserIsNotServedWhateverTheSocketsMode) {
     ASSERT_TRUE(WIFEXITED(status));
     EXPECT_EQ(WEXITSTATUS(status), 1);
     EXPECT_EQ(served, user == 0 ? 1 : 0);
+    EXPECT_EQ((*listener)->refused_count(), 1u) << "the first of the two";
   }
 }
 

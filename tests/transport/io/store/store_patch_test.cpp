@@ -421,6 +421,77 @@ TEST_P(StorePatchTest, ForgottenVersionsFilesAreWrittenAnew) {
   EXPECT_TRUE(holds(directory() / "current", three));
 }
 
+/// Three versions after the first, each a patch from the one before; then the first one's files are spare.
+class StoreSpareUpdateTest : public StorePatchTest {
+ protected:
+  void SetUp() override {
+    StorePatchTest::SetUp();
+    if (IsSkipped()) return;
+    versions_.push_back(one);
+    for (std::uint64_t v = 2; v <= 4; ++v) apply_next();
+  }
+  void apply_next() {
+    add(next_of(versions_.back(), versions_.back().manifest.version.value + 1));
+    ASSERT_TRUE(apply(patch_to_last()).has_value());
+    EXPECT_TRUE(holds(directory() / "current", versions_.back()));
+    await_durable(versions_.back().manifest.version);
+    settle();
+  }
+  void add(Publication version) { versions_.push_back(std::move(version)); }
+  [[nodiscard]] Publication patch_to_last() const { return patch_of(versions_.end()[-2], versions_.back()); }
+  [[nodiscard]] fs::path base() const { return directory() / "current" / "model.safetensors"; }
+  /// A cell that no later version changes: next_of() changes the first byte of a cell alone.
+  void damage(const fs::path& path) { overwrite(path, kBytes / 2 + 1, "\xff"); }
+
+  std::vector<Publication> versions_;
+};
+
+TEST_P(StoreSpareUpdateTest, SpareFilesBecomeTheNextVersionWhereTheyAre) {
+  ASSERT_EQ(store_->spare(), Version{2});
+  damage(base());  // nobody reads it
+  add(next_of(versions_.back(), 5));
+  const Result<StoredVersion> stored = apply(patch_to_last());
+  ASSERT_TRUE(stored.has_value()) << stored.error().message();
+  EXPECT_TRUE(holds(directory() / "current", versions_.back()));
+}
+
+TEST_P(StoreSpareUpdateTest, TheBaseIsReadWhereSpareFilesAreNotReused) {
+  options_.reuse_files = false;
+  open();
+  damage(base());
+  add(next_of(versions_.back(), 5));
+  EXPECT_EQ(apply(patch_to_last()).error().code, Errc::kWrongBase);
+}
+
+TEST_P(StoreSpareUpdateTest, TheBaseIsReadWhereSpareFilesAreDamaged) {
+  const fs::path spare = fs::directory_iterator(layout().spare())->path();
+  damage(spare / "model.safetensors");
+  apply_next();
+}
+
+TEST_P(StoreSpareUpdateTest, TheBaseIsReadWhereAStepTellsNoChangesOrHasOtherSegments) {
+  Publication dense = versions_.back();
+  std::mt19937 random(5);
+  for (char& byte : dense.stream) byte = static_cast<char>(random());
+  dense.manifest.version = Version{5};
+  dense.digest_chunks();
+  dense.digest_snapshot();
+  add(dense);
+  ASSERT_TRUE(apply(patch_to_last()).has_value());
+  await_durable(Version{5});
+  settle();
+  for (int i = 0; i < 3; ++i) apply_next();
+  add(next_of(versions_.back(), 9));
+  ASSERT_TRUE(apply(patch_of(versions_.end()[-2], versions_.back(), 128 * 1024)).has_value());
+  EXPECT_TRUE(holds(directory() / "current", versions_.back()));
+  await_durable(Version{9});
+  settle();
+  for (int i = 0; i < 4; ++i) apply_next();
+}
+
+INSTANTIATE_TEST_SUITE_P(, StoreSpareUpdateTest, testing::Values(DiskBackend::kIoUring, DiskBackend::kThreadPool),
+                         backend_name);
+
 TEST_P(StorePatchTest, FilesThatAReaderHasAreLeftAsTheyAre) {
   options_.versions_kept = 1;
   for (const bool mapped : {false, true}) {
