@@ -46,7 +46,7 @@ Tensor unfold_queries(const Tensor& folded, std::int64_t length) {
 double score_scale(const Tensor& query) { return 1 / std::sqrt(static_cast<double>(query.size(-1))); }
 
 /// FP32 [sequences, key-value heads, rows, positions] of folded queries and keys [sequences, key-value heads,
-/// positions, size]. `bias` is added to the scores of the last positions: [sequences or 1, 1, 1, n, last positions].
+/// positions, size]. `bias` is added to the scores of the last positions: [1, 1, 1, n, last positions].
 Tensor probabilities_of(const Tensor& query, const Tensor& key, const Tensor& bias) {
   const Tensor scores = at::matmul(query, key.transpose(-1, -2)).mul_(score_scale(query));
   const std::int64_t biased = bias.size(-1);
@@ -179,16 +179,6 @@ Tensor packed_attention(const Tensor& query, const Tensor& key, const Tensor& va
   }
   const Tensor result = results.size() == 1 ? results.front() : at::cat(results, 0);
   return sequences.in_order() ? result : restore(result, sequences.order());
-}
-
-Tensor cached_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& hidden) {
-  const Tensor bias = at::zeros(hidden.sizes(), query.options())
-                          .masked_fill_(hidden, -std::numeric_limits<float>::infinity())
-                          .unsqueeze(1)
-                          .unsqueeze(1);
-  const Tensor rows = fold_queries(query, key.size(2));
-  const Tensor probabilities = probabilities_of(rows, key.transpose(1, 2), bias).to(query.scalar_type());
-  return unfold_queries(at::matmul(probabilities, value.transpose(1, 2)), query.size(1));
 }
 
 }  // namespace weightcast

@@ -40,10 +40,4 @@ class PackedSequences {
 [[nodiscard]] torch::Tensor packed_attention(const torch::Tensor& query, const torch::Tensor& key,
                                              const torch::Tensor& value, const PackedSequences& sequences);
 
-/// Attention of new tokens to keys that are kept: `query` [rows, n, heads, head_dim], `key` and `value` [rows,
-/// positions, key-value heads, head_dim], `hidden` a BOOL tensor [rows, n, positions]: true where a query does not see
-/// a key.
-[[nodiscard]] torch::Tensor cached_attention(const torch::Tensor& query, const torch::Tensor& key,
-                                             const torch::Tensor& value, const torch::Tensor& hidden);
-
 }  // namespace weightcast

@@ -20,7 +20,7 @@ using Json = nlohmann::json;
 using namespace std::string_view_literals;
 
 constexpr std::array kArchitectures{"Qwen2ForCausalLM"sv, "Qwen3ForCausalLM"sv, "Qwen3MoeForCausalLM"sv};
-constexpr std::array kRopeTypes{"default"sv, "linear"sv, "yarn"sv, "llama3"sv};
+constexpr std::array kRopeTypes{"default"sv, "linear"sv, "yarn"sv, "llama3"sv, "dynamic"sv, "longrope"sv};
 
 // Several times what the largest published models have. They keep products of sizes within 64 bits.
 constexpr std::int64_t kVocabSizeMax = std::int64_t{1} << 24;
@@ -59,6 +59,42 @@ double yarn_attention_factor(double factor, double mscale, double mscale_all_dim
   return mscale != 0 && mscale_all_dim != 0 ? scale(mscale) / scale(mscale_all_dim) : scale(1);
 }
 
+Status read_frequency_factors(const JsonFields& fields, const char* name, std::int64_t head_dim,
+                              std::vector<double>& factors) {
+  const Json* list = fields.find(name);
+  const auto wanted = static_cast<std::size_t>(head_dim / 2);
+  if (list == nullptr || !list->is_array() || list->size() != wanted) {
+    return refuse(fmt::format("'{}' is {}; it is a list of {} numbers, one per frequency", fields.label(name),
+                              list == nullptr ? "missing" : shown_json(*list), wanted));
+  }
+  for (const Json& factor : *list) {
+    const double value = factor.is_number() ? factor.get<double>() : 0;
+    if (!(value >= 1e-6 && value <= 1e6)) {
+      return refuse(
+          fmt::format("'{}' has {}; its numbers lie between 1e-06 and 1e+06", fields.label(name), shown_json(factor)));
+    }
+    factors.push_back(value);
+  }
+  return {};
+}
+
+/// The positions that a model was pre-trained with stand beside "rope_scaling" in transformers 4, within
+/// "rope_parameters" in transformers 5. Where the former says them, they decide the factor, too.
+Status read_longrope(const JsonFields& top, const JsonFields& fields, ModelConfig& config) {
+  constexpr const char* kOriginal = "original_max_position_embeddings";
+  RopeConfig& rope = config.rope;
+  const bool beside = top.has(kOriginal);
+  rope.original_max_position_embeddings = config.max_position_embeddings;
+  WC_TRY((beside ? top : fields).read(kOriginal, 2, kPositionsMax, rope.original_max_position_embeddings));
+  const auto original = static_cast<double>(rope.original_max_position_embeddings);
+  rope.factor = static_cast<double>(config.max_position_embeddings) / original;
+  if (!beside) WC_TRY(fields.read("factor", 1.0, 1e6, rope.factor));
+  rope.attention_factor = rope.factor <= 1 ? 1 : std::sqrt(1 + std::log(rope.factor) / std::log(original));
+  WC_TRY(fields.read("attention_factor", 1e-6, 1e6, rope.attention_factor));
+  WC_TRY(read_frequency_factors(fields, "short_factor", config.head_dim, rope.short_factor));
+  return read_frequency_factors(fields, "long_factor", config.head_dim, rope.long_factor);
+}
+
 /// transformers 4 has "rope_theta" beside "rope_scaling", transformers 5 has both in "rope_parameters".
 Status read_rope(const Json& json, ModelConfig& config) {
   const JsonFields top(json, kFile);
@@ -80,17 +116,17 @@ Status read_rope(const Json& json, ModelConfig& config) {
   WC_TRY(fields.read(type_member, type));
   const auto* found = std::find(kRopeTypes.begin(), kRopeTypes.end(), type);
   if (found == kRopeTypes.end()) {
-    // Of "dynamic" and "longrope" the frequencies depend on the length of the sequence, so that keys in a cache would
-    // have to be turned again.
     return unsupported(fmt::format("'{}': {}", fields.label(type_member),
                                    unknown_name("position embedding that this build computes", type, kRopeTypes)));
   }
   rope.type = static_cast<RopeType>(found - kRopeTypes.begin());
   if (rope.type == RopeType::kDefault) return {};
+  if (rope.type == RopeType::kLongrope) return read_longrope(top, fields, config);
 
   if (!fields.has("factor")) return refuse(fmt::format("'{}' is missing", fields.label("factor")));
   WC_TRY(fields.read("factor", 1.0, 1e6, rope.factor));
   rope.original_max_position_embeddings = config.max_position_embeddings;
+  if (rope.type == RopeType::kDynamic) return {};  // the configuration's other members have no part in it
   if (rope.type == RopeType::kLlama3 && !fields.has("original_max_position_embeddings")) {
     return refuse(fmt::format("'{}' is missing", fields.label("original_max_position_embeddings")));
   }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -18,7 +19,7 @@ enum class Architecture { kQwen2, kQwen3, kQwen3Moe };
 
 /// How rotary position embeddings are stretched beyond the context that a model was pre-trained with: the "rope_type"
 /// of Hugging Face's modeling_rope_utils.py.
-enum class RopeType { kDefault, kLinear, kYarn, kLlama3 };
+enum class RopeType { kDefault, kLinear, kYarn, kLlama3, kDynamic, kLongrope };
 
 struct RopeConfig {
   RopeType type = RopeType::kDefault;
@@ -31,11 +32,18 @@ struct RopeConfig {
   double beta_slow = 1;
   /// yarn: whether those bounds are rounded to whole dimensions.
   bool truncate = true;
-  /// yarn: what cosines and sines are multiplied with.
+  /// yarn and longrope: what cosines and sines are multiplied with.
   double attention_factor = 1;
   /// llama3: wavelengths longer than original / low are interpolated, those shorter than original / high stay.
   double low_freq_factor = 1;
   double high_freq_factor = 4;
+  /// longrope: what each frequency is divided by, [head_dim / 2], in sequences of up to
+  /// original_max_position_embeddings and in longer ones.
+  std::vector<double> short_factor, long_factor;
+
+  /// Whether the frequencies of a sequence that is longer than original_max_position_embeddings depend on its length.
+  /// Then its next token changes the keys of those before.
+  [[nodiscard]] bool depends_on_length() const { return type == RopeType::kDynamic || type == RopeType::kLongrope; }
 };
 
 /// The feed-forward blocks of a mixture of experts. A layer's router takes the `experts_per_token` most likely experts.
@@ -79,6 +87,11 @@ struct ModelConfig {
   [[nodiscard]] std::int64_t query_size() const { return num_attention_heads * head_dim; }
   [[nodiscard]] std::int64_t key_value_size() const { return num_key_value_heads * head_dim; }
   [[nodiscard]] bool layer_has_experts(std::int64_t layer) const;
+  /// The longest sequence whose keys stay as they are while it grows.
+  [[nodiscard]] std::int64_t cached_positions_max() const {
+    return rope.depends_on_length() ? std::min(max_position_embeddings, rope.original_max_position_embeddings)
+                                    : max_position_embeddings;
+  }
 };
 
 /// Reads the text of a config.json, as transformers 4 and 5 write it. Members that do not change the computation are

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <unordered_map>
@@ -173,10 +172,29 @@ struct Decoder::Network {
   /// All matrices of layers, by their modules' names.
   [[nodiscard]] std::unordered_map<std::string, std::pair<Layer*, Linear*>> modules();
 
-  [[nodiscard]] Rotation rotation(const Tensor& positions) const {
-    return rope_rotation(frequencies, config.rope.attention_factor, positions, options.dtype);
+  [[nodiscard]] Rotation rotation(const Tensor& positions, std::span<const std::int64_t> sequence_starts) const {
+    return rope_rotation(frequencies_of(positions.size(0), sequence_starts), config.rope.attention_factor, positions,
+                         options.dtype);
   }
+
+  /// [head_dim / 2], or a row per token where sequences' lengths say different ones.
+  [[nodiscard]] Tensor frequencies_of(std::int64_t tokens, std::span<const std::int64_t> starts) const;
 };
+
+Tensor Decoder::Network::frequencies_of(std::int64_t tokens, std::span<const std::int64_t> starts) const {
+  const auto length_of = [&](std::size_t i) { return (i + 1 < starts.size() ? starts[i + 1] : tokens) - starts[i]; };
+  bool has_long = false;
+  for (std::size_t i = 0; i < starts.size(); ++i) {
+    has_long = has_long || length_of(i) > config.rope.original_max_position_embeddings;
+  }
+  if (!config.rope.depends_on_length() || !has_long) return frequencies;
+  std::vector<Tensor> rows;
+  for (std::size_t i = 0; i < starts.size(); ++i) {
+    const Tensor row = torch::tensor(rope_frequencies(config.rope, config.head_dim, length_of(i)), at::kFloat);
+    rows.push_back(row.expand({length_of(i), row.size(0)}));
+  }
+  return at::cat(rows).to(options.device);
+}
 
 Decoder::Network::Network(ModelConfig model, const DecoderOptions& chosen, std::vector<Parameter> tensors)
     : config(std::move(model)), options(chosen), parameters(std::move(tensors)) {
@@ -220,7 +238,7 @@ Decoder::Network::Network(ModelConfig model, const DecoderOptions& chosen, std::
     }
     layers.push_back(std::move(layer));
   }
-  frequencies = rope_frequencies(config.rope, config.head_dim).to(options.device);
+  frequencies = torch::tensor(rope_frequencies(config.rope, config.head_dim), at::kFloat).to(options.device);
 }
 
 std::unordered_map<std::string, std::pair<Layer*, Linear*>> Decoder::Network::modules() {
@@ -252,6 +270,10 @@ Decoder::Decoder(std::unique_ptr<Network> network) : network_(std::move(network)
 Decoder::Decoder(Decoder&&) noexcept = default;
 Decoder& Decoder::operator=(Decoder&&) noexcept = default;
 Decoder::~Decoder() = default;
+
+Decoder Decoder::of_same_parameters() const {
+  return Decoder(std::make_unique<Network>(network_->config, network_->options, network_->parameters));
+}
 
 const ModelConfig& Decoder::config() const { return network_->config; }
 const DecoderOptions& Decoder::options() const { return network_->options; }
@@ -378,7 +400,7 @@ Tensor Decoder::hidden(const Tensor& ids, const Tensor& positions,
                        std::span<const std::int64_t> sequence_starts) const {
   const Network& network = *network_;
   const PackedSequences sequences(sequence_starts, ids.size(0), network.options.device);
-  const Rotation rotation = network.rotation(positions);
+  const Rotation rotation = network.rotation(positions, sequence_starts);
   Tensor x = at::embedding(network.embedding, ids);
   for (const Layer& layer : network.layers) {
     // The backward pass may run this after the decoder has moved; the network stays where it is.
@@ -401,76 +423,6 @@ Tensor Decoder::hidden(const Tensor& ids, std::span<const std::int64_t> sequence
     positions[i] = token - sequence_starts[sequence];
   }
   return hidden(ids, torch::tensor(positions, at::kLong).to(network_->options.device), sequence_starts);
-}
-
-KvCache::KvCache(const ModelConfig& config, std::int64_t rows, std::int64_t positions_max,
-                 const DecoderOptions& options)
-    : positions_max_(positions_max), lengths_(static_cast<std::size_t>(rows), 0) {
-  const std::vector<std::int64_t> shape{rows, positions_max, config.num_key_value_heads, config.head_dim};
-  const at::TensorOptions form = at::TensorOptions(options.dtype).device(options.device);
-  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
-    // Zeros, since what lies beyond a row's length is multiplied with a probability of 0, and NaN would spread.
-    keys_.push_back(at::zeros(shape, form));
-    values_.push_back(at::zeros(shape, form));
-  }
-}
-
-std::int64_t KvCache::bytes() const {
-  std::int64_t sum = 0;
-  for (const Tensor& tensor : keys_) sum += 2 * static_cast<std::int64_t>(tensor.nbytes());
-  return sum;
-}
-
-void KvCache::keep(std::span<const std::int64_t> rows) {
-  std::vector<std::int64_t> lengths;
-  for (const std::int64_t row : rows) lengths.push_back(lengths_.at(static_cast<std::size_t>(row)));
-  lengths_ = std::move(lengths);
-  const Tensor index =
-      torch::tensor(std::vector<std::int64_t>(rows.begin(), rows.end()), at::kLong).to(keys_.front().device());
-  for (std::vector<Tensor>* tensors : {&keys_, &values_}) {
-    for (Tensor& tensor : *tensors) tensor = tensor.index_select(0, index);
-  }
-}
-
-void KvCache::shorten(std::int64_t row, std::int64_t length) {
-  std::int64_t& current = lengths_.at(static_cast<std::size_t>(row));
-  WC_CHECK(length >= 0 && length <= current);
-  current = length;
-}
-
-Tensor Decoder::hidden_cached(const Tensor& ids, std::span<const std::int64_t> counts, KvCache& cache) const {
-  const at::NoGradGuard no_gradients;
-  const Network& network = *network_;
-  const std::int64_t rows = ids.size(0);
-  const std::int64_t n = ids.size(1);
-  WC_CHECK(rows > 0 && rows == cache.rows() && counts.size() == cache.lengths_.size());
-  const std::int64_t longest = *std::max_element(cache.lengths_.begin(), cache.lengths_.end());
-  WC_CHECK(longest + n <= cache.positions_max_);
-  const at::TensorOptions integers = at::TensorOptions(at::kLong);
-  const Tensor lengths = torch::tensor(cache.lengths_, integers).to(network.options.device);
-  const Tensor steps = at::arange(n, integers.device(network.options.device));
-  const Tensor positions = lengths.unsqueeze(1) + steps;
-  // A query sees its row up to itself. Padding comes after, so it is not seen, and the next tokens overwrite it.
-  const std::int64_t seen = longest + n;
-  const Tensor hidden = at::arange(seen, integers.device(network.options.device)) > positions.unsqueeze(2);
-  const Tensor places =
-      (at::arange(rows, positions.options()).unsqueeze(1) * cache.positions_max_ + positions).flatten();
-  const Rotation rotation = network.rotation(positions);
-  Tensor x = at::embedding(network.embedding, ids);
-  for (std::size_t i = 0; i < network.layers.size(); ++i) {
-    const Layer& layer = network.layers[i];
-    const Heads heads = network.heads(layer, x, rotation, std::nullopt);
-    cache.keys_[i].flatten(0, 1).index_copy_(0, places, heads.key.flatten(0, 1));
-    cache.values_[i].flatten(0, 1).index_copy_(0, places, heads.value.flatten(0, 1));
-    const Tensor attended =
-        cached_attention(heads.query, cache.keys_[i].narrow(1, 0, seen), cache.values_[i].narrow(1, 0, seen), hidden);
-    x = network.finish_layer(layer, x, attended, std::nullopt);
-  }
-  for (std::size_t row = 0; row < counts.size(); ++row) {
-    WC_CHECK(counts[row] >= 0 && counts[row] <= n);
-    cache.lengths_[row] += counts[row];
-  }
-  return rms_norm(x, network.norm, network.config.rms_norm_eps);
 }
 
 }  // namespace weightcast

@@ -31,34 +31,6 @@ struct Parameter {
   torch::Tensor tensor;
 };
 
-/// Keys and values of a batch of sequences that are being generated. A row is one sequence. Rows have lengths of their
-/// own, and positions count from 0 in each.
-class KvCache {
- public:
-  /// Room for `positions_max` positions in each of `rows` rows.
-  KvCache(const ModelConfig& config, std::int64_t rows, std::int64_t positions_max, const DecoderOptions& options);
-
-  [[nodiscard]] std::int64_t rows() const { return static_cast<std::int64_t>(lengths_.size()); }
-  [[nodiscard]] std::int64_t positions_max() const { return positions_max_; }
-  /// Positions that each row holds.
-  [[nodiscard]] const std::vector<std::int64_t>& lengths() const { return lengths_; }
-  /// Bytes of keys and values, used or not.
-  [[nodiscard]] std::int64_t bytes() const;
-
-  /// Keeps these rows, in this order; a row may be named several times, as for samples that share a prompt.
-  void keep(std::span<const std::int64_t> rows);
-  /// Forgets what a row holds beyond `length` positions.
-  void shorten(std::int64_t row, std::int64_t length);
-
- private:
-  friend class Decoder;
-  std::int64_t positions_max_;
-  std::vector<std::int64_t> lengths_;
-  // By layer, [rows, positions_max, key-value heads, head_dim].
-  std::vector<torch::Tensor> keys_;
-  std::vector<torch::Tensor> values_;
-};
-
 /// A decoder of the Qwen family as transformers defines it: Qwen2, Qwen3, Qwen3-MoE. Computes hidden states; the
 /// product with head() is the caller's, since logits of all tokens rarely fit. Token ids are below vocab_size: who
 /// takes them from outside checks that. One thread at a time.
@@ -71,6 +43,9 @@ class Decoder {
   /// Reads the weights and rounds them to the dtype of `options`. Errors: those of reading; kInvalidArgument, which
   /// names a tensor with a NaN or an infinity, and a tied model's head that is not its embedding; kTooLarge.
   [[nodiscard]] static Result<Decoder> load(const ModelFiles& files, const DecoderOptions& options = {});
+
+  /// A decoder of the same tensors, without the adapter: what changes one changes the other.
+  [[nodiscard]] Decoder of_same_parameters() const;
 
   Decoder(Decoder&&) noexcept;
   Decoder& operator=(Decoder&&) noexcept;
@@ -96,7 +71,7 @@ class Decoder {
   /// new tensors, the others are shared.
   [[nodiscard]] std::vector<Parameter> merged_parameters() const;
   /// The adapter's dropout in hidden(): what it leaves out follows from `seed`, so a caller gives another one for each
-  /// pass. Without a seed, as at first, nothing is left out. hidden_cached() never leaves anything out.
+  /// pass. Without a seed, as at first, nothing is left out.
   void set_dropout(std::optional<std::uint64_t> seed);
 
   /// Hidden states after the last norm, [tokens, hidden_size], of sequences that lie one after the other.
@@ -105,12 +80,6 @@ class Decoder {
                                      std::span<const std::int64_t> sequence_starts) const;
   /// The same with positions that count from 0 in each sequence.
   [[nodiscard]] torch::Tensor hidden(const torch::Tensor& ids, std::span<const std::int64_t> sequence_starts) const;
-
-  /// Hidden states of new tokens, [rows, n, hidden_size]. `ids` is INT64 [rows, n]; row r has `counts[r]` new tokens,
-  /// and the rest of its ids is padding, whose hidden states mean nothing. Adds the new tokens to `cache`, which has
-  /// room for n positions more in each row. Without gradients.
-  [[nodiscard]] torch::Tensor hidden_cached(const torch::Tensor& ids, std::span<const std::int64_t> counts,
-                                            KvCache& cache) const;
 
   /// [vocab_size, hidden_size]; the embedding, if tied.
   [[nodiscard]] torch::Tensor head() const;

@@ -170,9 +170,13 @@ Result<ModelFiles> ModelFiles::open(FileSystem& files, const std::filesystem::pa
     error.detail = printable(directory.string()) + "/" + error.detail;
     return error;
   }
+  return open(files, directory, *std::move(config));
+}
+
+Result<ModelFiles> ModelFiles::open(FileSystem& files, const std::filesystem::path& directory, ModelConfig config) {
   WC_ASSIGN(SnapshotSource snapshot, SnapshotSource::open(files, directory.string()));
-  WC_TRY(check_tensors(*config, snapshot.tensors(), directory.string()));
-  return ModelFiles{*std::move(config), std::move(snapshot)};
+  WC_TRY(check_tensors(config, snapshot.tensors(), directory.string()));
+  return ModelFiles{std::move(config), std::move(snapshot)};
 }
 
 Status write_model_like(FileSystem& files, const SnapshotSource& source, const std::filesystem::path& directory,

@@ -34,6 +34,9 @@ struct ModelFiles {
   /// Reads config.json and the headers of the weights. `files` outlives the result.
   /// Errors: those of read_file(), parse_model_config(), SnapshotSource::open() and check_tensors().
   [[nodiscard]] static Result<ModelFiles> open(FileSystem& files, const std::filesystem::path& directory);
+  /// The same where the weights come alone, as from a learner, and `config` is known already.
+  [[nodiscard]] static Result<ModelFiles> open(FileSystem& files, const std::filesystem::path& directory,
+                                               ModelConfig config);
 };
 
 /// Gives the bytes of a tensor that is being written, in the dtype and shape that `info` says. They stay valid until

@@ -2,7 +2,7 @@
 
 #include <torch/types.h>
 
-#include "model/config.h"
+#include "model/rope_frequencies.h"
 
 namespace weightcast {
 
@@ -12,11 +12,8 @@ struct Rotation {
   torch::Tensor sine;
 };
 
-/// Angles per position, FP32 [head_dim / 2]: transformers' modeling_rope_utils.py, with yarn's factor as config.json
-/// says it.
-[[nodiscard]] torch::Tensor rope_frequencies(const RopeConfig& rope, std::int64_t head_dim);
-
-/// The rotation for integer positions. Angles, cosines and sines are computed in FP32, then rounded to `dtype`.
+/// The rotation for integer positions; `frequencies` are [head_dim / 2], or have a row for each position. Angles,
+/// cosines and sines are computed in FP32, then rounded to `dtype`.
 [[nodiscard]] Rotation rope_rotation(const torch::Tensor& frequencies, double attention_factor,
                                      const torch::Tensor& positions, torch::ScalarType dtype);
 

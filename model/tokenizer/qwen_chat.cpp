@@ -79,4 +79,15 @@ Result<std::string> render_qwen_chat(std::span<const ChatMessage> messages, cons
   return text;
 }
 
+std::optional<QwenChat> recognise_qwen_chat(std::string_view chat_template) {
+  const auto has = [&](std::string_view text) { return chat_template.find(text) != std::string_view::npos; };
+  // Those for pictures render what a message's parts are, too.
+  if (has("image")) return std::nullopt;
+  if (has(R"('<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\n')")) {
+    return QwenChat::kQwen2_5;
+  }
+  if (has(R"(system\nYou are)") || !has(R"('<|im_start|>system\n' + messages[0].content)")) return std::nullopt;
+  return QwenChat::kQwen3;
+}
+
 }  // namespace weightcast

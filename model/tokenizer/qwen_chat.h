@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -25,5 +26,9 @@ struct ChatOptions {
 /// The text of a conversation, whose tokens a model continues. Equal to what Qwen's own template gives without tools.
 /// Errors: kInvalidArgument for no message at all; kUnsupported for a role other than system, user and assistant.
 [[nodiscard]] Result<std::string> render_qwen_chat(std::span<const ChatMessage> messages, const ChatOptions& options);
+
+/// Which of them a model's own chat template is, which is Jinja; nothing if it may be another one. It goes by texts in
+/// which all templates that TRL ships differ, as nothing here runs Jinja.
+[[nodiscard]] std::optional<QwenChat> recognise_qwen_chat(std::string_view chat_template);
 
 }  // namespace weightcast

@@ -118,7 +118,6 @@ TEST(ModelConfig, RefusesWhatItDoesNotCompute) {
   expect_refused(with("attention_dropout", 0.1), Errc::kUnsupported, "'attention_dropout'");
   expect_refused(with("quantization_config", Json::object()), Errc::kUnsupported, "'quantization_config'");
   expect_refused(with("partial_rotary_factor", 0.5), Errc::kUnsupported, "'partial_rotary_factor'");
-  expect_refused(with("rope_scaling", {{"rope_type", "dynamic"}, {"factor", 2}}), Errc::kUnsupported, "'dynamic'");
   expect_refused(with("rope_scaling", {{"rope_type", "yarm"}, {"factor", 2}}), Errc::kUnsupported,
                  "the nearest is 'yarn'");
 }
@@ -211,6 +210,34 @@ TEST(ModelConfig, NamesTheFieldOfThePositionEmbeddingThatIsWrong) {
                                                  {"truncate", 1},
                                                  {"beta_fast", 0.5},
                                                  {"beta_slow", 0}}) {
+    json["rope_scaling"] = good;
+    json["rope_scaling"][name] = value;
+    expect_refused(json, Errc::kInvalidArgument, std::string("rope_scaling.") + name);
+  }
+}
+
+TEST(ModelConfig, ReadsPositionEmbeddingsThatDependOnTheLength) {
+  Json json = tiny_config(kQwen3);  // heads of 8, 64 positions
+  json["rope_scaling"] = {{"rope_type", "dynamic"}, {"factor", 2.0}};
+  Result<ModelConfig> config = parse(json);
+  ASSERT_TRUE(config.has_value()) << config.error().message();
+  EXPECT_EQ(config->rope.original_max_position_embeddings, 64);
+  EXPECT_EQ(config->cached_positions_max(), 64);
+
+  const Json good{{"rope_type", "longrope"}, {"short_factor", {1.0, 1.5, 2, 3}}, {"long_factor", {1, 2, 4, 8}}};
+  json["rope_scaling"] = good;
+  json["original_max_position_embeddings"] = 16;
+  config = parse(json);
+  ASSERT_TRUE(config.has_value()) << config.error().message();
+  EXPECT_EQ(config->rope.factor, 4);
+  EXPECT_NEAR(config->rope.attention_factor, std::sqrt(1 + std::log(4) / std::log(16)), 1e-12);
+  EXPECT_EQ(config->cached_positions_max(), 16);
+  for (const auto& [name, value] : std::vector<std::pair<const char*, Json>>{{"short_factor", nullptr},
+                                                                             {"short_factor", {1, 2, 3}},
+                                                                             {"long_factor", {1, 2, 3, 0}},
+                                                                             {"long_factor", {1, 2, 3, "4"}},
+                                                                             {"long_factor", 4},
+                                                                             {"attention_factor", 0}}) {
     json["rope_scaling"] = good;
     json["rope_scaling"][name] = value;
     expect_refused(json, Errc::kInvalidArgument, std::string("rope_scaling.") + name);

@@ -5,6 +5,7 @@
 
 #include <numeric>
 
+#include "model/device.h"
 #include "tests/model/tiny_configs.h"
 
 namespace weightcast {
@@ -124,54 +125,6 @@ TEST_P(EachArchitecture, GradientsAreFiniteDifferences) {
   }
 }
 
-// Rows of different lengths, in pieces, with padding, then one by one.
-TEST_P(EachArchitecture, CachedTokensHaveTheHiddenStatesOfAll) {
-  const Decoder decoder = random_decoder(tiny_config(GetParam()));
-  const std::vector<std::int64_t> alone{0};
-  const std::vector<Tensor> ids{random_ids(12, 8), random_ids(12, 9), random_ids(12, 10)};
-  KvCache cache(decoder.config(), 3, 16, decoder.options());
-  const auto feed = [&](const std::vector<std::int64_t>& counts) {
-    const std::int64_t n = *std::max_element(counts.begin(), counts.end());
-    Tensor batch = at::zeros({3, n}, at::TensorOptions(at::kLong));
-    const std::vector<std::int64_t> before = cache.lengths();
-    for (std::size_t row = 0; row < 3; ++row) {
-      batch[static_cast<std::int64_t>(row)]
-          .narrow(0, 0, counts[row])
-          .copy_(ids[row].narrow(0, before[row], counts[row]));
-    }
-    const Tensor hidden = decoder.hidden_cached(batch, counts, cache);
-    for (std::size_t row = 0; row < 3; ++row) {
-      const Tensor all = decoder.hidden(ids[row], alone).narrow(0, before[row], counts[row]);
-      if (counts[row] == 0) continue;
-      EXPECT_LT(largest_difference(hidden[static_cast<std::int64_t>(row)].narrow(0, 0, counts[row]), all), 1e-5);
-    }
-  };
-  feed({7, 2, 5});
-  feed({1, 4, 0});
-  feed({1, 1, 1});
-  feed({1, 1, 1});
-  EXPECT_THAT(cache.lengths(), ::testing::ElementsAre(10, 8, 7));
-}
-
-TEST(KvCache, KeepsAndSharesRows) {
-  const Decoder decoder = random_decoder(tiny_config("Qwen3ForCausalLM"));
-  const Tensor ids = random_ids(10, 8);
-  const std::vector<std::int64_t> alone{0};
-  const Tensor all = decoder.hidden(ids, alone);
-  KvCache cache(decoder.config(), 2, 12, decoder.options());
-  EXPECT_EQ(cache.bytes(), 2 * 2 * 2 * 12 * 2 * 8 * 4);
-  const std::vector<std::int64_t> counts{9, 3};
-  static_cast<void>(decoder.hidden_cached(ids.narrow(0, 0, 9).repeat({2, 1}), counts, cache));
-  const std::vector<std::int64_t> rows{0, 0, 1};
-  cache.keep(rows);
-  cache.shorten(1, 5);
-  EXPECT_THAT(cache.lengths(), ::testing::ElementsAre(9, 5, 3));
-  const Tensor next = at::stack({ids[9], ids[5], ids[3]}).unsqueeze(1);
-  const std::vector<std::int64_t> one{1, 1, 1};
-  const Tensor hidden = decoder.hidden_cached(next, one, cache).squeeze(1);
-  EXPECT_LT(largest_difference(hidden, at::stack({all[9], all[5], all[3]})), 1e-5);
-}
-
 TEST(Decoder, IsDeterminedByItsSeed) {
   const ModelConfig config = config_of(tiny_config("Qwen3ForCausalLM"));
   const Result<Decoder> a = Decoder::random(config, 1);
@@ -181,6 +134,22 @@ TEST(Decoder, IsDeterminedByItsSeed) {
   EXPECT_TRUE(at::equal(a->parameters()[1].tensor, b->parameters()[1].tensor));
   EXPECT_FALSE(at::equal(a->parameters()[1].tensor, c->parameters()[1].tensor));
   EXPECT_NEAR(a->parameters()[0].tensor.std().item<double>(), 0.02, 0.002);
+}
+
+TEST(Device, IsNamedOrRefused) {
+  EXPECT_EQ(open_device("cpu").value(), torch::Device(at::kCPU));
+  for (const char* name : {"", "gpu", "cuda:", "cuda:-1", "cuda:128", "cuda:1x", "CPU"}) {
+    const Result<torch::Device> refused = open_device(name);
+    ASSERT_FALSE(refused.has_value()) << name;
+    EXPECT_EQ(refused.error().code, Errc::kInvalidArgument);
+    EXPECT_THAT(refused.error().message(), ::testing::HasSubstr("it is cpu, cuda, or cuda:N"));
+  }
+  // More GPUs than any host has; where there is none, it says whether LibTorch or the host is at fault.
+  const Result<torch::Device> refused = open_device("cuda:100");
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_THAT(refused.error().message(), ::testing::AnyOf(::testing::HasSubstr("that has no CUDA: build it with one"),
+                                                          ::testing::HasSubstr("look at what nvidia-smi says"),
+                                                          ::testing::HasSubstr("this host has")));
 }
 
 TEST(Decoder, TiedHeadIsTheEmbedding) {

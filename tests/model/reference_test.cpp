@@ -17,7 +17,7 @@ TEST(Rope, HasTheNumbersOfTorchtune) {
   const Tensor input =
       at::randn({4, 2048, 32, kTorchtuneHeadDim}, at::detail::createCPUGenerator(0), at::TensorOptions());
   RopeConfig rope;
-  const Rotation rotation = rope_rotation(rope_frequencies(rope, kTorchtuneHeadDim), 1,
+  const Rotation rotation = rope_rotation(torch::tensor(rope_frequencies(rope, kTorchtuneHeadDim)), 1,
                                           at::arange(2048, at::TensorOptions(at::kLong)), at::kFloat);
   const Tensor halves = input.unflatten(-1, {kTorchtuneHeadDim / 2, 2}).transpose(-1, -2).flatten(-2, -1);
   const Tensor result = rotate(halves, rotation);

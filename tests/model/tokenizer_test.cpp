@@ -256,5 +256,19 @@ TEST(UnicodeText, KnowsValidUtf8) {
   EXPECT_EQ(valid("\xe4\xb8"), -2) << "cut off";
 }
 
+// All templates that TRL ships are the oracle's: tests/oracles/chat_templates_test.py.
+TEST(QwenChatTemplate, IsRecognisedByItsSystemMessage) {
+  const std::string given = R"({{- '<|im_start|>system\n' + messages[0].content + '<|im_end|>\n' }})";
+  EXPECT_EQ(recognise_qwen_chat(given), QwenChat::kQwen3);
+  EXPECT_EQ(recognise_qwen_chat(given + R"({{- '<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a )"
+                                        R"(helpful assistant.<|im_end|>\n' }})"),
+            QwenChat::kQwen2_5);
+  EXPECT_EQ(recognise_qwen_chat(given + R"({{- '<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n' }})"),
+            std::nullopt);
+  EXPECT_EQ(recognise_qwen_chat(given + "{% if part.type == 'image' %}"), std::nullopt);
+  EXPECT_EQ(recognise_qwen_chat("[INST] {{ messages[0].content }} [/INST]"), std::nullopt);
+  EXPECT_EQ(recognise_qwen_chat(""), std::nullopt);
+}
+
 }  // namespace
 }  // namespace weightcast
