@@ -106,6 +106,11 @@ Result<Trajectory> read_trajectory(std::string_view line) {
     return fail(Errc::kInvalidArgument, Op::kParse,
                 fmt::format("rollout: no JSON object: {}", printable(cut_text(line, 80))));
   }
+  return read_trajectory_object(json);
+}
+
+Result<Trajectory> read_trajectory_object(const Json& json) {
+  if (!json.is_object()) return fail(Errc::kInvalidArgument, Op::kParse, "rollout: no JSON object");
   for (const auto& [member, value] : json.items()) {
     if (std::find(kMembers.begin(), kMembers.end(), member) == kMembers.end()) {
       return fail(Errc::kInvalidArgument, Op::kParse, "rollout: " + unknown_name("member", member, kMembers));

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 
@@ -14,6 +15,8 @@ namespace weightcast {
 /// Errors: kInvalidArgument, which names the member that is missing, unknown or of the wrong type. Whether the values
 /// make sense together is check_trajectory()'s to say.
 [[nodiscard]] Result<Trajectory> read_trajectory(std::string_view line);
+/// The same of an object that is parsed already.
+[[nodiscard]] Result<Trajectory> read_trajectory_object(const nlohmann::json& object);
 
 /// On one line. Values that are not finite become null, as JSON has none.
 [[nodiscard]] std::string write_trajectory(const Trajectory& trajectory);

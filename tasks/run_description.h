@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "tasks/registry.h"
+
+namespace weightcast {
+
+/// What a worker needs to know to take part in a run: GET /v1/run. Names are those of the learner's configuration.
+struct RunDescription {
+  std::string run_id;  ///< made when the run began, and kept over restarts of the learner
+  std::uint64_t seed = 0;
+  std::string task;
+  TaskOptions task_options;
+  std::string task_data_digest;    ///< SHA-256 of the task's file of problems; "": it has none
+  std::uint64_t eval_prompts = 0;  ///< so many of the task's problems are kept from training: see PromptOrder
+  std::string chat_template = "none";
+  bool enable_thinking = false;
+  std::uint64_t group_size = 1;
+  std::uint64_t rollout_batch_size = 1;
+  double temperature = 1;
+  double top_p = 1;
+  std::uint64_t max_prompt_length = 0;
+  std::uint64_t max_new_tokens = 0;  ///< of one turn
+  std::uint64_t turns_max = 1;
+  double episode_time_max = 600;     ///< seconds
+  std::uint64_t tokens_max = 0;      ///< of a rollout: its prompt, answers and observations
+  bool logprobs_recomputed = false;  ///< the learner does without the sampler's
+  std::string model_digest;          ///< SHA-256 of config.json
+  std::string tokenizer_digest;
+  std::uint64_t publish_interval = 1;
+  std::optional<std::uint64_t> max_staleness;    ///< absent: unlimited
+  std::optional<double> async_generation_ratio;  ///< the same
+
+  bool operator==(const RunDescription&) const = default;
+};
+
+/// As a JSON object with the members by their names; null stands for unlimited.
+[[nodiscard]] std::string write_run_description(const RunDescription& run);
+/// Members that it does not know are ignored: a later learner may say more. Errors: kCorrupt, which names the member
+/// that is missing or wrong.
+[[nodiscard]] Result<RunDescription> read_run_description(std::string_view json);
+
+}  // namespace weightcast
