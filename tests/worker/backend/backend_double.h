@@ -1,0 +1,293 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/json_text.h"
+#include "base/posix_file_system.h"
+#include "base/random.h"
+#include "http/server.h"
+#include "worker/backend/backend_protocol.h"
+#include "worker/backend/parallax_blocks.h"
+
+namespace weightcast {
+
+/// How a double misbehaves.
+enum class Misbehaviour : std::uint8_t {
+  kNone,
+  kStall,       // it takes completions, and does not answer
+  kOverloaded,  // 503
+  kNotJson,
+  kNoTokens,
+  kTooManyTokens,
+  kLogProbMissing,
+  kLogProbPositive,
+  kTokenOutOfRange,
+  kTokenNegative,
+  kStrangeReason,
+  kOtherVersion,     // it says another than it has
+  kRefusesInstalls,  // after it has written the weights
+  kStallsInstalls,
+};
+
+/// A server on a free port of loopback with the routes of vLLM, SGLang or a Parallax cluster, as their sources had them
+/// in August 2026. It takes the fields that they take, and refuses others. It "generates" tokens that follow from the
+/// bytes that it was told to load, so that an answer proves its weights.
+class BackendDouble {
+ public:
+  using Json = nlohmann::json;
+
+  explicit BackendDouble(BackendKind kind, Endpoint listen = {"127.0.0.1", 0}) : kind_(kind) {
+    HttpServerOptions options;
+    options.listen = std::move(listen);
+    server_ = HttpServer::start(std::move(options), [this](HttpRequest request, HttpResponder responder) {
+                handle(std::move(request), std::move(responder));
+              }).value();
+  }
+  ~BackendDouble() { server_.reset(); }  // before what its thread uses
+
+  [[nodiscard]] Endpoint endpoint() const { return server_->endpoint(); }
+  void misbehave(Misbehaviour how) {
+    const std::lock_guard lock(mutex_);
+    how_ = how;
+    if (how == Misbehaviour::kNone) held_.clear();
+  }
+  /// As after a restart: it has the weights that it was started with.
+  void forget() {
+    const std::lock_guard lock(mutex_);
+    weights_ = 0;
+    label_ = "default";
+    latest_timestamp_ = 0;
+  }
+  /// How often the route was asked.
+  [[nodiscard]] int calls(const std::string& path) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = calls_.find(path);
+    return found == calls_.end() ? 0 : found->second;
+  }
+  [[nodiscard]] std::string loaded() const {
+    const std::lock_guard lock(mutex_);
+    return loaded_;
+  }
+  /// What it answers under the weights of `directory`.
+  [[nodiscard]] static std::vector<TokenId> tokens_under(const std::string& directory,
+                                                         const std::vector<TokenId>& prompt, std::size_t count) {
+    return sample(weights_of(directory), prompt, count);
+  }
+
+  static constexpr TokenId kVocabSize = 50;
+
+ private:
+  static std::uint64_t weights_of(const std::string& directory) {
+    PosixFileSystem files;
+    const auto bytes = read_file(files, directory + "/model.safetensors", 1 << 30);
+    return bytes.has_value() ? std::hash<std::string>()(*bytes) | 1 : 0;
+  }
+  static std::vector<TokenId> sample(std::uint64_t weights, const std::vector<TokenId>& prompt, std::size_t count) {
+    std::uint64_t seed = weights;
+    for (const TokenId token : prompt) seed = seed * 31 + static_cast<std::uint64_t>(token);
+    Random random(seed);
+    std::vector<TokenId> tokens;
+    for (std::size_t i = 0; i < count; ++i) tokens.push_back(static_cast<TokenId>(random.below(kVocabSize)));
+    return tokens;
+  }
+  static void refuse_other_fields(const Json& json, const std::set<std::string>& known) {
+    for (const auto& [name, value] : json.items()) {
+      if (!known.contains(name)) throw std::runtime_error("extra field " + name);
+    }
+  }
+  static HttpResponse reply(const Json& json, unsigned status = 200) {
+    return {.status = status, .body = json_text(json)};
+  }
+
+  void handle(HttpRequest request, HttpResponder responder) {
+    const std::lock_guard lock(mutex_);
+    ++calls_[request.path];
+    try {
+      const Json json = request.body.empty() ? Json::object() : parse_json(request.body);
+      if (!json.is_object()) throw std::runtime_error("no JSON object");
+      const bool is_completion = request.path == (kind_ == BackendKind::kSglang ? "/generate" : "/v1/completions");
+      if (is_completion && how_ == Misbehaviour::kStall) return held_.push_back(std::move(responder));
+      if (is_completion && how_ == Misbehaviour::kOverloaded) return responder.send(http_error(503, "too much"));
+      if (is_completion && how_ == Misbehaviour::kNotJson) return responder.send({.body = "<html>"});
+      if (is_paused_ && is_completion) return held_.push_back(std::move(responder));
+      HttpResponse response = is_completion ? complete(json) : control(request, json);
+      if (how_ == Misbehaviour::kStallsInstalls && is_install(request.path))
+        return held_.push_back(std::move(responder));
+      responder.send(std::move(response));
+    } catch (const std::exception& error) {
+      responder.send(reply({{"detail", error.what()}}, 422));
+    }
+  }
+
+  static bool is_install(const std::string& path) {
+    return path == "/collective_rpc" || path == "/update_weights_from_disk" || path == "/weight/refit";
+  }
+
+  HttpResponse complete(const Json& json) {
+    const bool is_sglang = kind_ == BackendKind::kSglang;
+    const Json& sampling = is_sglang ? json.at("sampling_params") : json;
+    if (is_sglang) {
+      refuse_other_fields(json, {"input_ids", "sampling_params", "return_logprob", "stream"});
+      refuse_other_fields(sampling, {"temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_new_tokens",
+                                     "stop_token_ids", "ignore_eos", "no_stop_trim", "sampling_seed"});
+    } else {
+      refuse_other_fields(
+          json, {"model", "prompt", "max_tokens", "temperature", "top_p", "top_k", "min_p", "repetition_penalty",
+                 "seed", "n", "stop_token_ids", "ignore_eos", "return_token_ids", "logprobs"});
+      if (json.at("seed").get<std::uint64_t>() >> 63 != 0) throw std::runtime_error("seed");
+      if (kind_ == BackendKind::kParallax && json.contains("logprobs")) {
+        throw std::runtime_error("EngineCoreSamplingParams.logprobs is not supported");
+      }
+    }
+    const auto prompt = json.at(is_sglang ? "input_ids" : "prompt").get<std::vector<TokenId>>();
+    std::size_t count = sampling.at(is_sglang ? "max_new_tokens" : "max_tokens").get<std::size_t>();
+    if (how_ == Misbehaviour::kTooManyTokens) ++count;
+    if (how_ == Misbehaviour::kNoTokens) count = 0;
+    Json ids = sample(weights_, prompt, count), log_probs = Json::array();
+    for (std::size_t i = 0; i < count; ++i) log_probs.push_back(-0.25);
+    if (how_ == Misbehaviour::kTokenOutOfRange) ids.back() = kVocabSize;
+    if (how_ == Misbehaviour::kTokenNegative) ids.back() = -1;
+    if (how_ == Misbehaviour::kLogProbPositive) log_probs.back() = 0.5;
+    if (how_ == Misbehaviour::kLogProbMissing) log_probs.back() = nullptr;
+    const std::string reason = how_ == Misbehaviour::kStrangeReason ? "tired" : "length";
+    if (is_sglang) {
+      Json pairs = Json::array();
+      for (std::size_t i = 0; i < count; ++i) pairs.push_back({log_probs[i], ids[i], nullptr});
+      return reply({{"text", "x"},
+                    {"output_ids", ids},
+                    {"meta_info",
+                     {{"id", "r"},
+                      {"finish_reason", {{"type", reason}, {"length", count}}},
+                      {"prompt_tokens", prompt.size()},
+                      {"completion_tokens", count},
+                      {"weight_version", how_ == Misbehaviour::kOtherVersion ? "999" : label_},
+                      {"output_token_logprobs", pairs}}}});
+    }
+    Json choice = {{"index", 0}, {"text", "x"}, {"finish_reason", reason}, {"token_ids", ids}, {"logprobs", nullptr}};
+    if (json.contains("logprobs")) {
+      choice["logprobs"] = {{"token_logprobs", log_probs}, {"tokens", Json::array()}, {"top_logprobs", Json::array()}};
+    }
+    return reply({{"id", "cmpl-1"}, {"object", "text_completion"}, {"model", "m"}, {"choices", Json::array({choice})}});
+  }
+
+  void load(const std::string& directory) {
+    weights_ = weights_of(directory);
+    loaded_ = directory;
+    if (how_ == Misbehaviour::kRefusesInstalls) {
+      weights_ = 2;  // half of them
+      throw std::runtime_error("the weights do not fit");
+    }
+    if (weights_ == 0) throw std::runtime_error("no such directory");
+  }
+
+  HttpResponse control(const HttpRequest& request, const Json& json) {
+    const std::string& path = request.path;
+    const bool is_post = request.method == "POST";
+    if (kind_ == BackendKind::kVllm) {
+      if (path == "/pause" && is_post) {
+        if (request.query_value("mode") != "abort") throw std::runtime_error("mode");
+        is_paused_ = true;
+        return reply({{"status", "paused"}});
+      }
+      if (path == "/resume" && is_post) {
+        is_paused_ = false;
+        held_.clear();
+        return reply({{"status", "resumed"}});
+      }
+      if (path == "/collective_rpc" && is_post) {
+        refuse_other_fields(json, {"method", "args", "kwargs", "timeout"});
+        if (json.at("method") != "reload_weights") throw std::runtime_error("method");
+        try {
+          load(json.at("kwargs").at("weights_path").get<std::string>());
+        } catch (const std::exception& error) {
+          return reply({{"error", {{"message", error.what()}}}}, 500);
+        }
+        return reply({{"results", Json::array({nullptr})}});
+      }
+      if (path == "/update_weight_version" && is_post) {
+        label_ = json.at("new_version").get<std::string>();
+        return reply({{"success", true}, {"new_version", label_}});
+      }
+      if (path == "/reset_prefix_cache" && is_post) return {.status = 200, .body = ""};
+      if (path == "/weight_info" && !is_post) {
+        return reply({{"weight_version", how_ == Misbehaviour::kOtherVersion ? "999" : label_}});
+      }
+    }
+    if (kind_ == BackendKind::kSglang) {
+      if (path == "/pause_generation" && is_post) {
+        const std::string mode = json.at("mode").get<std::string>();
+        if (mode != "abort" && mode != "retract" && mode != "in_place") throw std::runtime_error("mode");
+        is_paused_ = true;
+        return {.content_type = "text/plain", .body = "Generation paused successfully.\n"};
+      }
+      if (path == "/continue_generation" && is_post) {
+        is_paused_ = false;
+        held_.clear();
+        return {.content_type = "text/plain", .body = "Generation continued successfully.\n"};
+      }
+      if (path == "/update_weights_from_disk" && is_post) {
+        refuse_other_fields(
+            json, {"model_path", "load_format", "weight_version", "abort_all_requests", "is_async", "torch_empty_cache",
+                   "keep_pause", "recapture_cuda_graph", "token_step", "flush_cache", "manifest"});
+        try {
+          load(json.at("model_path").get<std::string>());
+        } catch (const std::exception& error) {
+          return reply({{"success", false}, {"message", error.what()}, {"num_paused_requests", 0}}, 400);
+        }
+        label_ = json.at("weight_version").get<std::string>();
+        return reply({{"success", true}, {"message", "Succeeded"}, {"num_paused_requests", 0}});
+      }
+      if (path == "/get_weight_version" && !is_post) return reply({{"weight_version", label_}});
+    }
+    if (kind_ == BackendKind::kParallax) {
+      if (path == "/weight/refit" && is_post) {
+        if (how_ == Misbehaviour::kRefusesInstalls) {
+          return reply({{"type", "weight_refit"}, {"data", "Sever not ready"}}, 500);
+        }
+        // Nodes fetch blocks by their names; here they lie in a directory.
+        std::string all;
+        for (const auto& [name, cid] : json.at("index_map").items()) {
+          const std::string block = blocks_ + "/" + cid.get<std::string>();
+          PosixFileSystem files;
+          const std::string bytes = read_file(files, block, 1 << 30).value();
+          EXPECT_EQ(cid_of(std::as_bytes(std::span(bytes))), cid.get<std::string>());
+          all += bytes;
+        }
+        if (json.at("time_stamp").get<double>() > latest_timestamp_) {
+          latest_timestamp_ = json.at("time_stamp").get<double>();
+          weights_ = std::hash<std::string>()(all) | 1;
+        }
+        return reply({{"type", "weight_refit"}, {"data", nullptr}});
+      }
+      if (path == "/weight/refit/timestamp" && !is_post) return reply({{"latest_timestamp", latest_timestamp_}});
+    }
+    return reply({{"detail", "Not Found"}}, 404);
+  }
+
+ public:
+  void set_blocks(std::string directory) { blocks_ = std::move(directory); }
+
+ private:
+  const BackendKind kind_;
+  std::string blocks_;
+  mutable std::mutex mutex_;
+  Misbehaviour how_ = Misbehaviour::kNone;
+  bool is_paused_ = false;
+  std::uint64_t weights_ = 0;
+  std::string label_ = "default";
+  std::string loaded_;
+  double latest_timestamp_ = 0;
+  std::map<std::string, int> calls_;
+  std::vector<HttpResponder> held_;
+  std::unique_ptr<HttpServer> server_;  // last: its thread uses the others
+};
+
+}  // namespace weightcast

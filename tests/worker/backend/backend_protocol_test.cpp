@@ -1,0 +1,154 @@
+#include "worker/backend/backend_protocol.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/json_text.h"
+#include "base/posix_file_system.h"
+
+namespace weightcast {
+namespace {
+
+using Json = nlohmann::json;
+using testing::HasSubstr;
+using namespace std::chrono_literals;
+
+std::unique_ptr<BackendProtocol> protocol_of(BackendKind kind) {
+  BackendProtocolOptions options;
+  options.model = "m";
+  options.vocab_size = 50;
+  return make_backend_protocol(kind, options);
+}
+EngineRequest request_of(std::vector<TokenId> prompt) {
+  EngineRequest request;
+  request.prompt = std::move(prompt);
+  request.tokens_max = 4;
+  request.stop_tokens = {49};
+  request.sampling.temperature = 0.5;
+  request.sampling.top_p = 0.9;
+  request.seed = 0xffff'ffff'ffff'fff0;
+  return request;
+}
+
+TEST(BackendProtocol, VllmIsAskedForIdsAndForChosenTokensLogProbabilities) {
+  const HttpCall call = protocol_of(BackendKind::kVllm)->completion(request_of({1, 2, 3}));
+  EXPECT_EQ(call.method, "POST");
+  EXPECT_EQ(call.target, "/v1/completions");
+  EXPECT_EQ(parse_json(call.body), Json::parse(R"({"model": "m", "prompt": [1, 2, 3], "max_tokens": 4,
+    "temperature": 0.5, "top_p": 0.9, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0,
+    "seed": 9223372036854775800, "n": 1, "stop_token_ids": [49], "ignore_eos": true, "return_token_ids": true,
+    "logprobs": 0})"));
+}
+
+TEST(BackendProtocol, SglangIsAskedByItsOwnRoute) {
+  const HttpCall call = protocol_of(BackendKind::kSglang)->completion(request_of({1, 2, 3}));
+  EXPECT_EQ(call.target, "/generate");
+  EXPECT_EQ(parse_json(call.body), Json::parse(R"({"input_ids": [1, 2, 3], "return_logprob": true, "stream": false,
+    "sampling_params": {"temperature": 0.5, "top_p": 0.9, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0,
+    "max_new_tokens": 4, "stop_token_ids": [49], "ignore_eos": true, "no_stop_trim": true,
+    "sampling_seed": 2147483647}})"));
+}
+
+struct Nonsense {
+  const char* what;
+  const char* pointer;  // into the answer
+  const char* value;
+  const char* message;
+};
+
+/// What is wrong with `answer` after each change.
+void expect_refused(const BackendProtocol& protocol, const Json& answer, std::span<const Nonsense> cases) {
+  ASSERT_TRUE(protocol.read_completion({.body = answer.dump()}, request_of({1})).has_value());
+  for (const Nonsense& one : cases) {
+    Json changed = answer;
+    changed[Json::json_pointer(one.pointer)] = Json::parse(one.value);
+    const auto read = protocol.read_completion({.body = changed.dump()}, request_of({1}));
+    ASSERT_FALSE(read.has_value()) << one.what;
+    EXPECT_EQ(read.error().code, Errc::kCorrupt) << one.what;
+    EXPECT_THAT(read.error().message(), HasSubstr(one.message)) << one.what;
+  }
+}
+
+TEST(BackendProtocol, RefusesNonsenseOfVllm) {
+  const Json answer = Json::parse(R"({"choices": [{"finish_reason": "stop", "token_ids": [7, 49],
+    "logprobs": {"token_logprobs": [-1.5, 0.0]}}]})");
+  const Nonsense cases[] = {
+      {"no ids", "/choices/0/token_ids", "null", "no token ids"},
+      {"none of them", "/choices/0/token_ids", "[]", "no token ids"},
+      {"too many", "/choices/0/token_ids", "[1, 2, 3, 4, 5]", "5 tokens, and 4 were asked for"},
+      {"fewer log-probabilities", "/choices/0/logprobs/token_logprobs", "[-1]", "2 tokens with 1"},
+      {"no log-probabilities", "/choices/0/logprobs", "null", "with no log-probabilities"},
+      {"log-probabilities of another kind", "/choices/0/logprobs", "[1]", "with no log-probabilities"},
+      {"a positive one", "/choices/0/logprobs/token_logprobs/1", "0.1", "of token 1 is 0.1"},
+      {"one that is missing", "/choices/0/logprobs/token_logprobs/0", "null", "of token 0 is null"},
+      {"an id out of range", "/choices/0/token_ids/1", "50", "token 1 is 50; ids of this model are 0 to 49"},
+      {"a negative id", "/choices/0/token_ids/0", "-1", "token 0 is -1"},
+      {"a fraction", "/choices/0/token_ids/0", "1.5", "token 0 is 1.5"},
+      {"a text", "/choices/0/token_ids/0", "\"a\"", "token 0 is"},
+      {"no reason", "/choices/0/finish_reason", "null", "finish_reason is null"},
+      {"two choices", "/choices", "[{}, {}]", "not one choice"},
+      {"no choices", "/choices", "7", "not one choice"},
+  };
+  expect_refused(*protocol_of(BackendKind::kVllm), answer, cases);
+}
+
+TEST(BackendProtocol, RefusesNonsenseOfSglang) {
+  const Json answer = Json::parse(R"({"meta_info": {"finish_reason": {"type": "length"}, "weight_version": "5",
+    "weight_versions": [{"version": "4", "start": 0, "end": 1}, {"version": "5", "start": 1, "end": 3}],
+    "output_token_logprobs": [[-1.5, 7, null], [-2, 8, null], [0, 9, null]]}})");
+  const auto read = protocol_of(BackendKind::kSglang)->read_completion({.body = answer.dump()}, request_of({1}));
+  ASSERT_TRUE(read.has_value());
+  EXPECT_EQ(read->tokens[0].version, Version{4});
+  EXPECT_EQ(read->tokens[2].version, Version{5});
+  const Nonsense cases[] = {
+      {"no meta_info", "/meta_info", "3", "no meta_info"},
+      {"no pairs", "/meta_info/output_token_logprobs/0", "7", "no pairs"},
+      {"no tokens", "/meta_info/output_token_logprobs", "null", "no token ids"},
+      {"a gap", "/meta_info/weight_versions/1/start", "2", "does not divide its 3 tokens"},
+      {"beyond the end", "/meta_info/weight_versions/1/end", "4", "does not divide"},
+      {"not to the end", "/meta_info/weight_versions/1/end", "2", "covers 2 of 3"},
+      {"no numbers", "/meta_info/weight_versions/0/end", "\"1\"", "does not divide"},
+      {"no spans", "/meta_info/weight_versions/0", "[1]", "does not divide"},
+  };
+  expect_refused(*protocol_of(BackendKind::kSglang), answer, cases);
+}
+
+TEST(BackendProtocol, RefusesVersionsOfOursThatDoNotFit) {
+  const Json answer = Json::parse(R"({"choices": [{"finish_reason": "length", "token_ids": [7, 9],
+    "logprobs": {"token_logprobs": [-1.5, -1]}, "version_runs": [[3, 1], [4, 1]]}]})");
+  const Nonsense cases[] = {
+      {"none", "/choices/0/version_runs", "null", "does not divide its 2 tokens"},
+      {"too short", "/choices/0/version_runs/1/1", "0", "does not divide"},
+      {"too long", "/choices/0/version_runs/1/1", "2", "does not divide"},
+      {"huge", "/choices/0/version_runs/1/1", "18446744073709551615", "does not divide"},
+      {"no pair", "/choices/0/version_runs/0", "[1]", "does not divide"},
+  };
+  expect_refused(*protocol_of(BackendKind::kWeightcast), answer, cases);
+}
+
+TEST(BackendProtocol, AStatusSaysWhoIsToBlame) {
+  const auto code_of = [](unsigned status) {
+    return protocol_of(BackendKind::kVllm)
+        ->read_completion({.status = status, .body = R"({"error": {"message": "why"}})"}, request_of({1}))
+        .error();
+  };
+  EXPECT_EQ(code_of(503).code, Errc::kBusy);
+  EXPECT_EQ(code_of(429).code, Errc::kBusy);
+  EXPECT_EQ(code_of(500).code, Errc::kBusy);
+  EXPECT_EQ(code_of(400).code, Errc::kInvalidArgument);
+  EXPECT_EQ(code_of(404).code, Errc::kUnsupported);
+  EXPECT_THAT(code_of(400).message(), HasSubstr("the server answers 400: why"));
+}
+
+TEST(BackendProtocol, SaysHowToStartAServerWithoutTheRoutes) {
+  PosixFileSystem files;
+  const auto without = [](const HttpCall&, Duration) -> Result<HttpResponse> { return http_error(404, "Not Found"); };
+  const auto installed = protocol_of(BackendKind::kVllm)->install(files, without, {Version{3}, "/tmp", false}, 1s);
+  ASSERT_FALSE(installed.has_value());
+  EXPECT_THAT(installed.error().message(), HasSubstr("VLLM_SERVER_DEV_MODE=1"));
+}
+
+}  // namespace
+}  // namespace weightcast

@@ -1,0 +1,289 @@
+#include "worker/backend/backend.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <thread>
+
+#include "base/steady_clock.h"
+#include "tests/worker/backend/backend_double.h"
+#include "tests/worker/engine/scripted_versions.h"
+#include "tests/worker/engine/written_models.h"
+
+namespace weightcast {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::AnyOf;
+using testing::HasSubstr;
+
+/// A worker's backend over real sockets, and a double of each kind of server behind it.
+class BackendOver : public testing::TestWithParam<BackendKind> {
+ protected:
+  BackendOver() {
+    WrittenModel made;
+    for (const std::uint64_t version : {1, 2, 3}) {
+      made.seed = version;
+      write_model(directory_ / std::to_string(version), made);
+    }
+    options_.kind = GetParam();
+    options_.model = ModelFiles::open(files_, directory_ / "1").value().config;
+    options_.protocol.vocab_size = BackendDouble::kVocabSize;
+    options_.protocol.blocks = directory_ / "blocks";
+    options_.answer_time_max = 20s;
+    options_.check_time_max = 2s;
+    start_server({"127.0.0.1", 0});
+  }
+  void start_server(const Endpoint& listen) {
+    double_.reset();
+    double_.emplace(GetParam(), listen);
+    double_->set_blocks((directory_ / "blocks").string());
+    options_.server = double_->endpoint();
+  }
+  void start() {
+    backend_ =
+        Backend::start(files_, std::make_unique<ScriptedSource>(script_), options_, [this](const std::string& line) {
+          const std::lock_guard lock(mutex_);
+          said_ += line + "\n";
+        }).value();
+  }
+  void install(std::uint64_t version) { script_.install(version, directory_ / std::to_string(version)); }
+  std::string said() {
+    const std::lock_guard lock(mutex_);
+    return said_;
+  }
+  void add(std::uint64_t tag, std::size_t tokens = 6) {
+    EngineRequest request;
+    request.prompt = prompt_of(tag);
+    request.tokens_max = tokens;
+    request.tag = tag;
+    ASSERT_TRUE(backend_->add(request).has_value());
+  }
+  static std::vector<TokenId> prompt_of(std::uint64_t tag) { return {1, 2, static_cast<TokenId>(tag)}; }
+  bool step_until(const std::function<bool()>& done, Duration limit = 20s) {
+    const Instant end = steady_now() + limit;
+    while (!done()) {
+      if (steady_now() > end) return false;
+      for (EngineEvent& event : backend_->step()) events_.push_back(std::move(event));
+    }
+    return true;
+  }
+  EngineEvent next_event() {
+    EXPECT_TRUE(step_until([&] { return !events_.empty(); })) << said();
+    if (events_.empty()) return {};
+    EngineEvent event = std::move(events_.front());
+    events_.pop_front();
+    return event;
+  }
+  Version wait_for_version() {
+    std::optional<Version> version;
+    EXPECT_TRUE(step_until([&] { return (version = backend_->take_version()).has_value(); })) << said();
+    return version.value_or(kNoVersion);
+  }
+  /// An answer that was sampled under `version`, and says so.
+  void expect_under(const EngineEvent& event, std::uint64_t version) {
+    ASSERT_EQ(event.finished, FinishReason::kLength) << event.failure;
+    std::vector<TokenId> tokens;
+    for (const EngineToken& token : event.tokens) {
+      tokens.push_back(token.token);
+      EXPECT_EQ(token.version, Version{version});
+    }
+    if (GetParam() == BackendKind::kParallax) return;  // whose double hashes blocks
+    EXPECT_EQ(tokens, BackendDouble::tokens_under((directory_ / std::to_string(version)).string(), prompt_of(event.tag),
+                                                  tokens.size()));
+    EXPECT_EQ(event.tokens[0].log_prob, -0.25f);
+  }
+
+  PosixFileSystem files_;
+  TestDirectory directory_;
+  ScriptedVersions script_;
+  BackendOptions options_;
+  std::optional<BackendDouble> double_;
+  std::mutex mutex_;
+  std::string said_;
+  std::deque<EngineEvent> events_;
+  std::unique_ptr<Backend> backend_;  // last: its threads use the others
+};
+
+TEST_P(BackendOver, AnswersUnderTheVersionsThatTheDaemonInstalls) {
+  start();
+  add(1);
+  install(1);
+  EXPECT_EQ(wait_for_version(), Version{1});
+  expect_under(next_event(), 1);
+  for (std::uint64_t tag = 10; tag < 40; ++tag) add(tag);
+  install(2);
+  EXPECT_EQ(wait_for_version(), Version{2});
+  add(50);
+  for (int i = 0; i < 31; ++i) {
+    const EngineEvent event = next_event();
+    ASSERT_FALSE(event.tokens.empty()) << event.failure;
+    expect_under(event, event.tokens[0].version.value);
+    if (event.tag == 50) {
+      EXPECT_EQ(event.tokens[0].version, Version{2});
+    }
+  }
+  EXPECT_FALSE(backend_->busy());
+  EXPECT_LE(script_.pinned().size(), 1u) << "only what a refused version would be followed by";
+}
+
+TEST_P(BackendOver, AServerThatWasStartedAnewGetsItsVersionAgain) {
+  start();
+  install(1);
+  wait_for_version();
+  add(1);
+  expect_under(next_event(), 1);
+  double_->forget();
+  for (std::uint64_t tag = 2; tag < 12; ++tag) add(tag);
+  for (int i = 0; i < 10; ++i) expect_under(next_event(), 1);
+  EXPECT_THAT(said(), AnyOf(HasSubstr("forgotten"), HasSubstr("not installed")));
+}
+
+TEST_P(BackendOver, GoesOnWhenTheServerIsBack) {
+  start();
+  install(1);
+  wait_for_version();
+  const Endpoint where = double_->endpoint();
+  double_.reset();
+  for (std::uint64_t tag = 1; tag < 5; ++tag) add(tag);
+  EXPECT_FALSE(step_until([&] { return !events_.empty(); }, 300ms));
+  EXPECT_THAT(said(), HasSubstr("the server that generates: "));
+  start_server(where);
+  for (int i = 0; i < 4; ++i) expect_under(next_event(), 1);
+  EXPECT_TRUE(step_until([&] { return said().find("well again") != std::string::npos; })) << said();
+}
+
+TEST_P(BackendOver, ARefusedVersionLeavesTheOneBeforeInUse) {
+  start();
+  install(1);
+  wait_for_version();
+  double_->misbehave(Misbehaviour::kRefusesInstalls);
+  install(2);
+  ASSERT_TRUE(step_until([&] { return said().find("version 2: ") != std::string::npos; })) << said();
+  double_->misbehave(Misbehaviour::kNone);
+  add(1);
+  expect_under(next_event(), 1);
+  install(3);
+  ASSERT_TRUE(step_until([&] { return backend_->take_version() == Version{3}; })) << said();
+  add(2);
+  expect_under(next_event(), 3);
+}
+
+TEST_P(BackendOver, AVersionOfAnotherModelIsNotGiven) {
+  start();
+  install(1);
+  wait_for_version();
+  WrittenModel other;
+  other.layers = 3;
+  write_model(directory_ / "4", other);
+  install(4);
+  ASSERT_TRUE(step_until([&] { return said().find("version 4 is not used") != std::string::npos; })) << said();
+  add(1);
+  expect_under(next_event(), 1);
+}
+
+TEST_P(BackendOver, WaitsForNobodyLongerThanItsBounds) {
+  options_.answer_time_max = 200ms;
+  options_.install_time_max = 300ms;
+  options_.check_time_max = 200ms;
+  start();
+  install(1);
+  wait_for_version();
+  double_->misbehave(Misbehaviour::kStall);
+  add(1);
+  ASSERT_TRUE(step_until([&] { return said().find("the server that generates: ") != std::string::npos; })) << said();
+  double_->misbehave(Misbehaviour::kNone);
+  expect_under(next_event(), 1);
+  double_->misbehave(Misbehaviour::kStallsInstalls);
+  install(2);
+  ASSERT_TRUE(step_until([&] { return said().find("version 2: ") != std::string::npos; })) << said();
+  double_->misbehave(Misbehaviour::kNone);
+  ASSERT_TRUE(step_until([&] { return backend_->take_version() == Version{2}; })) << said();
+  add(2);
+  expect_under(next_event(), 2);
+}
+
+TEST_P(BackendOver, EndsAtOnceWhateverIsUnderWay) {
+  start();
+  install(1);
+  wait_for_version();
+  double_->misbehave(Misbehaviour::kStall);
+  for (std::uint64_t tag = 1; tag < 20; ++tag) add(tag);
+  step_until([&] { return double_->calls("/generate") + double_->calls("/v1/completions") >= 19; });
+  const Instant begin = steady_now();
+  backend_.reset();
+  EXPECT_LT(steady_now() - begin, 5s);
+}
+
+TEST_P(BackendOver, AbortsWhatIsNotWantedAnyMore) {
+  start();
+  install(1);
+  wait_for_version();
+  double_->misbehave(Misbehaviour::kStall);
+  EngineRequest request;
+  request.prompt = {1};
+  const RequestId id = backend_->add(request).value();
+  step_until([&] { return double_->calls("/generate") + double_->calls("/v1/completions") == 1; });
+  ASSERT_TRUE(backend_->abort(id).has_value());
+  EXPECT_EQ(next_event().finished, FinishReason::kAborted);
+  EXPECT_FALSE(backend_->busy());
+}
+
+TEST_P(BackendOver, NonsenseFailsItsRequestAndNoOther) {
+  start();
+  install(1);
+  wait_for_version();
+  for (const Misbehaviour how :
+       {Misbehaviour::kNotJson, Misbehaviour::kNoTokens, Misbehaviour::kTooManyTokens, Misbehaviour::kLogProbMissing,
+        Misbehaviour::kLogProbPositive, Misbehaviour::kTokenOutOfRange, Misbehaviour::kTokenNegative,
+        Misbehaviour::kStrangeReason}) {
+    const bool is_about_log_probs = how == Misbehaviour::kLogProbMissing || how == Misbehaviour::kLogProbPositive;
+    if (is_about_log_probs && GetParam() == BackendKind::kParallax) continue;
+    double_->misbehave(how);
+    add(1);
+    const EngineEvent event = next_event();
+    EXPECT_EQ(event.finished, FinishReason::kFailed) << static_cast<int>(how);
+    EXPECT_THAT(event.failure, HasSubstr("the server's answer"));
+    double_->misbehave(Misbehaviour::kNone);
+    add(2);
+    expect_under(next_event(), 1);
+  }
+}
+
+TEST_P(BackendOver, AnotherVersionIsNotTakenForOurs) {
+  if (GetParam() == BackendKind::kParallax) GTEST_SKIP() << "its double says times alone";
+  start();
+  install(1);
+  wait_for_version();
+  double_->misbehave(Misbehaviour::kOtherVersion);
+  add(1);
+  ASSERT_TRUE(step_until([&] { return said().find("the server that generates: it ") != std::string::npos; })) << said();
+  EXPECT_TRUE(events_.empty());
+  double_->misbehave(Misbehaviour::kNone);
+  expect_under(next_event(), 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, BackendOver,
+                         testing::Values(BackendKind::kVllm, BackendKind::kSglang, BackendKind::kParallax),
+                         [](const auto& kind) { return std::string(to_string(kind.param)); });
+
+TEST(Backend, RefusesWhatAServerCannotDo) {
+  PosixFileSystem files;
+  ScriptedVersions script;
+  BackendOptions options;
+  options.server = {"127.0.0.1", 1};
+  options.on_switch = BackendSwitch::kKeep;
+  const auto kept = Backend::start(files, std::make_unique<ScriptedSource>(script), options, [](const std::string&) {});
+  ASSERT_FALSE(kept.has_value());
+  EXPECT_THAT(kept.error().message(), HasSubstr("set backend_in_flight to wait or restart"));
+  options.on_switch = BackendSwitch::kWait;
+  options.kind = BackendKind::kParallax;
+  const auto parallax =
+      Backend::start(files, std::make_unique<ScriptedSource>(script), options, [](const std::string&) {});
+  ASSERT_FALSE(parallax.has_value());
+  EXPECT_THAT(parallax.error().message(), HasSubstr("set backend_blocks_dir"));
+}
+
+}  // namespace
+}  // namespace weightcast

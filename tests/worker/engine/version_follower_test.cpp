@@ -1,0 +1,203 @@
+#include "worker/engine/version_follower.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <set>
+#include <thread>
+
+#include "tests/worker/engine/scripted_versions.h"
+#include "tests/worker/engine/written_models.h"
+#include "worker/engine/engine.h"
+
+namespace weightcast {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+
+/// Waits until `done`, for half a minute.
+template <typename Done>
+bool eventually(const Done& done) {
+  for (int i = 0; i < 30000; ++i) {
+    if (done()) return true;
+    std::this_thread::sleep_for(1ms);
+  }
+  return false;
+}
+
+class VersionFollowerIn : public testing::TestWithParam<WeightPlace> {
+ protected:
+  void SetUp() override {
+    WrittenModel made;
+    for (const std::uint64_t version : {1, 2, 3}) {
+      made.changed_share = 0.05;
+      made.changed_seed = version;
+      write_model(directory_ / std::to_string(version), made);
+    }
+    const ModelConfig config = ModelFiles::open(files_, directory_ / "1").value().config;
+    follower_ = VersionFollower::start(files_, std::make_unique<ScriptedSource>(script_), config, GetParam(),
+                                       [this](const std::string& line) { said_.push_back(line); });
+  }
+
+  InstalledVersion take() {
+    std::optional<InstalledVersion> taken;
+    EXPECT_TRUE(eventually([&] { return (taken = follower_->take()).has_value(); })) << follower_->status().last_error;
+    return std::move(*taken);
+  }
+  void install(std::uint64_t version) { script_.install(version, directory_ / std::to_string(version)); }
+
+  /// The log-probabilities of an answer.
+  static std::vector<float> answer(Engine& engine) {
+    EngineRequest request;
+    request.prompt = {5, 6, 7};
+    EXPECT_TRUE(engine.add(request).has_value());
+    std::vector<float> result;
+    while (engine.busy()) {
+      for (const EngineEvent& event : engine.step()) {
+        for (const EngineToken& token : event.tokens) result.push_back(token.log_prob);
+      }
+    }
+    return result;
+  }
+  std::vector<float> expected(std::uint64_t version) {
+    const auto weights =
+        EngineWeights::open(ModelFiles::open(files_, directory_ / std::to_string(version)).value()).value();
+    return answer(*Engine::make(weights, Version{version}, {}).value());
+  }
+
+  TestDirectory directory_;
+  PosixFileSystem files_;
+  ScriptedVersions script_;
+  std::vector<std::string> said_;  // by the follower's thread; read when that has ended
+  std::unique_ptr<VersionFollower> follower_;
+};
+
+TEST(WeightPlaceName, IsReadAsItIsWritten) {
+  for (const WeightPlace place : {WeightPlace::kMapped, WeightPlace::kResident}) {
+    EXPECT_EQ(parse_weight_place(to_string(place)).value(), place);
+  }
+  EXPECT_THAT(parse_weight_place("residnt").error().detail, HasSubstr("the nearest is 'resident'"));
+}
+
+TEST(InFlightName, IsReadAsItIsWritten) {
+  for (const InFlight policy : {InFlight::kKeep, InFlight::kRecompute, InFlight::kRestart}) {
+    EXPECT_EQ(parse_in_flight(to_string(policy)).value(), policy);
+  }
+  EXPECT_THAT(parse_in_flight("").error().detail, HasSubstr("keep, recompute, restart"));
+}
+
+TEST_P(VersionFollowerIn, TheEngineGeneratesUnderEachVersionThatArrives) {
+  install(1);
+  InstalledVersion first = take();
+  EXPECT_EQ(first.name.version, Version{1});
+  const auto engine = Engine::make(std::move(first.weights), first.name.version, {}).value();
+  EXPECT_EQ(answer(*engine), expected(1));
+  for (const std::uint64_t version : {2, 3}) {
+    install(version);
+    InstalledVersion next = take();
+    EXPECT_EQ(next.name.version, Version{version});
+    EXPECT_GT(next.prepare_s, 0);
+    EXPECT_EQ(next.changed_cells > 0, GetParam() == WeightPlace::kResident);
+    ASSERT_TRUE(engine->set_weights(next.name.version, std::move(next.weights)).has_value());
+    EXPECT_EQ(answer(*engine), expected(version));
+  }
+  EXPECT_FALSE(follower_->take().has_value());
+  EXPECT_EQ(follower_->status().prepared, 3u);
+  // Mapped files stay pinned while they are used, and no longer. What is resident needs none.
+  const std::multiset<std::uint64_t> used =
+      GetParam() == WeightPlace::kMapped ? std::multiset<std::uint64_t>{3} : std::multiset<std::uint64_t>{};
+  EXPECT_TRUE(eventually([&] { return script_.pinned() == used; }));
+}
+
+TEST_P(VersionFollowerIn, WhatIsDamagedOrOfAnotherModelLeavesTheOldOneInUse) {
+  install(1);
+  const InstalledVersion first = take();
+  const auto engine = Engine::make(first.weights, first.name.version, {}).value();
+  WrittenModel bad;
+  bad.with_nan = true;
+  write_model(directory_ / "nan", bad);
+  bad.with_nan = false;
+  bad.layers = 3;
+  write_model(directory_ / "deep", bad);
+  std::filesystem::create_directory(directory_ / "empty");
+  std::uint64_t version = 10;
+  for (const auto& [name, words] : {std::pair{"nan", "NaN or infinite"},
+                                    {"deep", "num_hidden_layers is 3"},
+                                    {"empty", "empty"},
+                                    {"gone", "gone"}}) {
+    const std::uint64_t refused = follower_->status().refused;
+    script_.install(++version, directory_ / name);
+    ASSERT_TRUE(eventually([&] { return follower_->status().refused == refused + 1; })) << name;
+    EXPECT_THAT(follower_->status().last_error, HasSubstr(words));
+    EXPECT_THAT(follower_->status().last_error, HasSubstr("version " + std::to_string(version)));
+    EXPECT_FALSE(follower_->take().has_value());
+    EXPECT_EQ(answer(*engine), expected(1));
+  }
+  // The next good one is taken.
+  script_.install(++version, directory_ / "2");
+  InstalledVersion next = take();
+  ASSERT_TRUE(engine->set_weights(next.name.version, std::move(next.weights)).has_value());
+  EXPECT_EQ(answer(*engine), expected(2));
+  follower_.reset();
+  EXPECT_EQ(said_.size(), 4u);
+}
+
+TEST_P(VersionFollowerIn, VersionsMayComeWithoutTheirConfiguration) {
+  std::filesystem::remove(directory_ / "2" / "config.json");
+  install(2);
+  EXPECT_EQ(take().name.version, Version{2});
+}
+
+TEST_P(VersionFollowerIn, TheNewestCountsWhenNobodyTakesThem) {
+  install(1);
+  ASSERT_TRUE(eventually([&] { return follower_->status().prepared == 1; }));
+  install(2);
+  install(3);
+  InstalledVersion taken = take();
+  // A resident one is against the one before, which has to be taken first.
+  const auto engine = Engine::make(std::move(taken.weights), taken.name.version, {}).value();
+  while (taken.name.version != Version{3}) {
+    taken = take();
+    ASSERT_TRUE(engine->set_weights(taken.name.version, std::move(taken.weights)).has_value());
+  }
+  EXPECT_EQ(answer(*engine), expected(3));
+}
+
+TEST_P(VersionFollowerIn, WhatMayPassIsTriedAgain) {
+  {
+    const std::lock_guard lock(script_.mutex);
+    script_.busy_pins = 2;
+    script_.events.emplace_back(fail(Errc::kIo, Op::kInstall, "the daemon is gone"));
+  }
+  script_.say(VersionEvent::Kind::kDisconnected);
+  install(2);
+  EXPECT_EQ(take().name.version, Version{2});
+  EXPECT_EQ(follower_->status().disconnections, 1u);
+  EXPECT_EQ(follower_->status().refused, 0u);
+}
+
+TEST_P(VersionFollowerIn, ItEndsWhileAVersionWaitsToBeTaken) {
+  install(1);
+  ASSERT_TRUE(eventually([&] { return follower_->status().prepared == 1; }));
+  install(2);
+  std::this_thread::sleep_for(5ms);
+  follower_.reset();
+}
+
+INSTANTIATE_TEST_SUITE_P(Both, VersionFollowerIn, testing::Values(WeightPlace::kMapped, WeightPlace::kResident),
+                         [](const auto& place) { return std::string(to_string(place.param)); });
+
+TEST(VersionFollower, SaysThatASingleCopyCannotBeMapped) {
+  PosixFileSystem files;
+  ScriptedVersions script;
+  const auto follower =
+      VersionFollower::start(files, std::make_unique<ScriptedSource>(script), {}, WeightPlace::kMapped, {});
+  script.say(VersionEvent::Kind::kPreparing);
+  ASSERT_TRUE(eventually([&] { return !follower->status().last_error.empty(); }));
+  EXPECT_THAT(follower->status().last_error, HasSubstr("--single-copy"));
+}
+
+}  // namespace
+}  // namespace weightcast

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+#include <filesystem>
+#include <string>
+
+#include "base/posix_file_system.h"
+#include "base/random.h"
+#include "model/model_files.h"
+#include "tests/model/tiny_configs.h"
+
+namespace weightcast {
+
+/// A directory for one test, which goes with it.
+class TestDirectory {
+ public:
+  TestDirectory() {
+    std::string name = testing::TempDir() + "engine_XXXXXX";
+    EXPECT_NE(::mkdtemp(name.data()), nullptr);
+    path_ = name;
+  }
+  ~TestDirectory() { std::filesystem::remove_all(path_); }
+  [[nodiscard]] std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+struct WrittenModel {
+  std::string architecture = "Qwen3ForCausalLM";
+  std::string dtype = "BF16";
+  std::uint64_t seed = 1;
+  double changed_share = 0;  ///< of the cells, by the numbers of `changed_seed`
+  std::uint64_t changed_seed = 0;
+  bool with_nan = false;
+  int layers = 2;
+};
+
+/// Writes a small model in Hugging Face's layout.
+inline void write_model(const std::filesystem::path& directory, const WrittenModel& made) {
+  nlohmann::json json = tiny_config(made.architecture);
+  json["num_hidden_layers"] = made.layers;
+  const ModelConfig config = parse_model_config(json.dump()).value();
+  Random random(made.seed);
+  Random changes(made.changed_seed);
+  const std::size_t bytes_per_cell = made.dtype == "F32" ? 4 : 2;
+  std::vector<TensorInfo> tensors;
+  std::map<std::string, std::vector<std::byte>> content;
+  for (const TensorSpec& spec : tensor_specs(config)) {
+    TensorInfo info;
+    info.name = spec.name;
+    info.dtype = made.dtype;
+    info.shape.assign(spec.shape.begin(), spec.shape.end());
+    info.size_bytes = static_cast<std::uint64_t>(spec.elements()) * bytes_per_cell;
+    std::vector<std::byte>& bytes = content[spec.name];
+    for (std::int64_t i = 0; i < spec.elements(); ++i) {
+      auto value = static_cast<float>(random.unit() - (spec.kind == TensorSpec::Kind::kNorm ? -0.5 : 0.5));
+      if (changes.unit() < made.changed_share) value = static_cast<float>(changes.unit());
+      if (made.with_nan && i == 3) value = std::numeric_limits<float>::quiet_NaN();
+      std::byte cell[4];
+      std::memcpy(cell, &value, 4);
+      bytes.insert(bytes.end(), cell + 4 - bytes_per_cell, cell + 4);  // BF16: the upper half
+    }
+    tensors.push_back(std::move(info));
+  }
+  PosixFileSystem files;
+  const Status written = write_new_model(
+      files, directory, tensors, [&](const TensorInfo& info) -> Result<Bytes> { return Bytes(content.at(info.name)); },
+      {{"config.json", json.dump()}});
+  EXPECT_TRUE(written.has_value()) << written.error().message();
+}
+
+}  // namespace weightcast

@@ -1,0 +1,327 @@
+#include "worker/backend/backend.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/steady_clock.h"
+#include "http/client.h"
+#include "worker/backend/backend_core.h"
+#include "worker/engine/weights.h"
+
+namespace weightcast {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Bounds how late the core notices that time has passed.
+constexpr std::chrono::milliseconds kRoundTime = 10ms;
+constexpr Duration kEventTime = 5ms;
+constexpr Duration kDaemonPause = 100ms;
+
+BackendCoreOptions core_options(const BackendOptions& options, const BackendProtocol& protocol) {
+  BackendCoreOptions made;
+  made.running_max = options.running_max;
+  made.on_switch = options.on_switch;
+  made.drain_time_max = options.answer_time_max;
+  made.says_versions = protocol.says_versions();
+  made.installs_itself = protocol.installs_itself();
+  return made;
+}
+
+HttpClientOptions client_options(const BackendOptions& options, const Endpoint& server) {
+  return {.server = server, .trust = options.trust, .server_role = Role::kWorker};
+}
+
+}  // namespace
+
+class Backend::State {
+ public:
+  State(FileSystem& files, std::unique_ptr<VersionSource> source, BackendOptions options,
+        std::unique_ptr<BackendProtocol> protocol, std::unique_ptr<HttpClient> installing,
+        std::unique_ptr<HttpClient> checking, std::function<void(const std::string&)> say)
+      : files_(files),
+        source_(std::move(source)),
+        options_(std::move(options)),
+        protocol_(std::move(protocol)),
+        installing_(std::move(installing)),
+        checking_(std::move(checking)),
+        say_(std::move(say)),
+        core_(core_options(options_, *protocol_)),
+        follower_([this] { follow(); }),
+        checker_([this] { check(); }) {}
+
+  ~State() {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+      installing_->interrupt();
+      checking_->interrupt();
+      for (Sender& sender : senders_) sender.client->interrupt();
+    }
+    changed_.notify_all();
+    may_send_.notify_all();
+    follower_.join();
+    checker_.join();
+    for (Sender& sender : senders_) sender.thread.join();
+  }
+
+  Result<RequestId> add(EngineRequest request) {
+    const std::lock_guard lock(mutex_);
+    auto id = core_.add(std::move(request));
+    pump();
+    return id;
+  }
+
+  Status abort(RequestId id) {
+    const std::lock_guard lock(mutex_);
+    Status aborted = core_.abort(id);
+    pump();
+    return aborted;
+  }
+
+  std::vector<EngineEvent> step() {
+    std::unique_lock lock(mutex_);
+    pump();
+    has_events_.wait_for(lock, kEventTime, [&] { return core_.has_events(); });
+    return core_.take_events();
+  }
+
+  bool busy() const {
+    const std::lock_guard lock(mutex_);
+    return core_.open() > 0 || core_.has_events();
+  }
+
+  bool has_log_probs() const { return protocol_->has_log_probs(); }
+
+  std::optional<Version> take_version() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(new_version_, std::nullopt);
+  }
+
+ private:
+  struct Sender {
+    std::unique_ptr<HttpClient> client;
+    std::optional<RequestId> request;  // whose call is under way
+    std::thread thread;
+  };
+
+  // ---- with the mutex
+
+  void pump() {
+    const Instant now = steady_now();
+    while (!stop_) {
+      const auto action = core_.poll_action(now);
+      if (!action) break;
+      switch (action->kind) {
+        case BackendAction::Kind::kSend: send(now, action->request); break;
+        case BackendAction::Kind::kCancel: cancel(action->request); break;
+        case BackendAction::Kind::kInstall: install_ = action->version; break;
+        case BackendAction::Kind::kCheck: check_ = true; break;
+      }
+    }
+    if (check_ || install_) changed_.notify_all();
+    if (core_.has_events()) has_events_.notify_all();
+  }
+
+  void send(Instant now, RequestId id) {
+    const auto idle =
+        static_cast<std::size_t>(std::ranges::count_if(senders_, [](const Sender& sender) { return !sender.request; }));
+    if (idle <= to_send_.size()) {
+      auto client = HttpClient::make(client_options(options_, options_.server));
+      if (!client.has_value()) return core_.handle_answer(now, id, client.error());
+      Sender& sender = senders_.emplace_back();
+      sender.client = std::move(*client);
+      sender.thread = std::thread([this, &sender] { send_all(sender); });
+    }
+    to_send_.push_back(id);
+    may_send_.notify_one();
+  }
+
+  void cancel(RequestId id) {
+    // One that no thread has taken yet is answered when it is taken.
+    for (Sender& sender : senders_) {
+      if (sender.request == id) sender.client->interrupt();
+    }
+  }
+
+  // ---- threads
+
+  void send_all(Sender& sender) {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      may_send_.wait(lock, [&] { return stop_ || !to_send_.empty(); });
+      if (stop_) return;
+      const RequestId id = to_send_.front();
+      to_send_.pop_front();
+      Result<BackendAnswer> answer = fail(Errc::kCancelled, Op::kSend, "the request was called off");
+      if (const EngineRequest* found = core_.request(id); found != nullptr) {
+        const EngineRequest request = *found;
+        const HttpCall call = protocol_->completion(request);
+        sender.request = id;
+        lock.unlock();
+        const Result<HttpResponse> response = sender.client->call(call, options_.answer_time_max);
+        if (response.has_value()) {
+          answer = protocol_->read_completion(*response, request);
+        } else {
+          answer = response.error();
+        }
+        lock.lock();
+        sender.request.reset();
+      }
+      core_.handle_answer(steady_now(), id, std::move(answer));
+      pump();
+    }
+  }
+
+  void check() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [&] { return stop_ || check_; });
+      if (stop_) return;
+      check_ = false;
+      lock.unlock();
+      const BackendCall call = [this](const HttpCall& one, Duration limit) { return checking_->call(one, limit); };
+      Result<Version> outcome = protocol_->installed(call, options_.check_time_max);
+      lock.lock();
+      core_.handle_checked(steady_now(), std::move(outcome));
+      pump();
+    }
+  }
+
+  void follow() {
+    std::string said;  // of the daemon
+    for (;;) {
+      auto event = source_->next(kRoundTime);
+      std::optional<VersionName> install;
+      std::vector<std::string> lines;
+      {
+        std::unique_lock lock(mutex_);
+        if (!event.has_value()) changed_.wait_for(lock, kDaemonPause, [&] { return stop_ || install_; });
+        if (stop_) return;
+        if (event.has_value() && *event && (*event)->kind == VersionEvent::Kind::kInstalled) {
+          core_.handle_published((*event)->name);
+        }
+        pump();
+        install = std::exchange(install_, std::nullopt);
+        while (auto line = core_.poll_line()) lines.push_back(*std::move(line));
+      }
+      if (!event.has_value()) {
+        if (std::exchange(said, event.error().message()) != said) lines.push_back(said);
+      } else if (*event) {
+        said.clear();
+        // Who changes files in place waits for pins. An install that comes later pins again.
+        if ((*event)->kind == VersionEvent::Kind::kPreparing) unpin_all_but(std::nullopt);
+        if ((*event)->kind == VersionEvent::Kind::kDisconnected) pins_.clear();
+      }
+      for (const std::string& line : lines) say_(line);
+      if (install) perform(*install);
+    }
+  }
+
+  void perform(VersionName name) {
+    const Result<std::string> directory = prepare(name);
+    if (!directory.has_value()) {
+      const std::lock_guard lock(mutex_);
+      core_.handle_skipped(steady_now(), name, directory.error());
+      return pump();
+    }
+    const BackendCall call = [this](const HttpCall& one, Duration limit) { return installing_->call(one, limit); };
+    Result<Version> outcome =
+        protocol_->install(files_, call, {name.version, *directory, options_.on_switch == BackendSwitch::kKeep},
+                           options_.install_time_max);
+    std::optional<VersionName> last;
+    {
+      const std::lock_guard lock(mutex_);
+      core_.handle_installed(steady_now(), name, std::move(outcome));
+      if (core_.version()) new_version_ = core_.version();
+      last = core_.last_installed();
+      pump();
+    }
+    // The files of the version in use are what the server is given if it refuses the next.
+    unpin_all_but(last);
+  }
+
+  /// The version's directory, pinned, if it is of our model.
+  Result<std::string> prepare(VersionName name) {
+    if (!pins_.contains(name)) {
+      WC_ASSIGN(PinnedVersion pinned, source_->pin(name));
+      pins_[name] = std::move(pinned.directory);
+    }
+    const std::string& directory = pins_.at(name);
+    const Result<std::string> json =
+        read_file(files_, std::filesystem::path(directory) / "config.json", kSidecarBytesMax);
+    if (json.has_value()) {
+      WC_ASSIGN(const ModelConfig config, parse_model_config(*json));
+      WC_TRY(check_same_model(options_.model, config));
+    } else if (json.error().code != Errc::kNotFound) {
+      return json.error();
+    }
+    return directory;
+  }
+
+  void unpin_all_but(std::optional<VersionName> kept) {
+    std::erase_if(pins_, [&](const auto& pin) {
+      if (pin.first == kept) return false;
+      source_->unpin(pin.first);
+      return true;
+    });
+  }
+
+  FileSystem& files_;
+  const std::unique_ptr<VersionSource> source_;  // of follower_
+  std::map<VersionName, std::string> pins_;      // the same; directories
+  const BackendOptions options_;
+  const std::unique_ptr<BackendProtocol> protocol_;
+  const std::unique_ptr<HttpClient> installing_, checking_;
+  const std::function<void(const std::string&)> say_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_, may_send_, has_events_;
+  bool stop_ = false;
+  BackendCore core_;
+  std::deque<RequestId> to_send_;
+  std::optional<VersionName> install_;  // for follower_ to do
+  bool check_ = false;                  // for checker_ to do
+  std::optional<Version> new_version_;
+  std::deque<Sender> senders_;  // whose addresses stay
+  std::thread follower_, checker_;
+};
+
+Result<std::unique_ptr<Backend>> Backend::start(FileSystem& files, std::unique_ptr<VersionSource> source,
+                                                BackendOptions options, std::function<void(const std::string&)> say) {
+  std::unique_ptr<BackendProtocol> protocol = make_backend_protocol(options.kind, options.protocol);
+  if (options.on_switch == BackendSwitch::kKeep && !protocol->says_versions()) {
+    return fail(Errc::kInvalidArgument, Op::kConfigure,
+                std::string(to_string(options.kind)) +
+                    " does not say under which weights it sampled a token, so answers cannot go on under other ones; "
+                    "set backend_in_flight to wait or restart");
+  }
+  if (options.kind == BackendKind::kParallax && options.protocol.blocks.empty()) {
+    return fail(Errc::kInvalidArgument, Op::kConfigure, "parallax takes blocks of weights; set backend_blocks_dir");
+  }
+  const Endpoint& control = options.control.host.empty() ? options.server : options.control;
+  WC_ASSIGN(auto sending, HttpClient::make(client_options(options, options.server)));  // whether it can be had
+  WC_ASSIGN(auto installing, HttpClient::make(client_options(options, control)));
+  WC_ASSIGN(auto checking, HttpClient::make(client_options(options, control)));
+  return std::unique_ptr<Backend>(
+      new Backend(std::make_unique<State>(files, std::move(source), std::move(options), std::move(protocol),
+                                          std::move(installing), std::move(checking), std::move(say))));
+}
+
+Backend::Backend(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Backend::~Backend() = default;
+
+Result<RequestId> Backend::add(EngineRequest request) { return state_->add(std::move(request)); }
+Status Backend::abort(RequestId id) { return state_->abort(id); }
+std::vector<EngineEvent> Backend::step() { return state_->step(); }
+bool Backend::busy() const { return state_->busy(); }
+bool Backend::has_log_probs() const { return state_->has_log_probs(); }
+std::optional<Version> Backend::take_version() { return state_->take_version(); }
+
+}  // namespace weightcast

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/endpoint.h"
+#include "base/file_system.h"
+#include "base/result.h"
+#include "base/time.h"
+#include "http/trust.h"
+#include "model/config.h"
+#include "worker/backend/backend_protocol.h"
+#include "worker/engine/answer_source.h"
+#include "worker/engine/version_source.h"
+
+namespace weightcast {
+
+struct BackendOptions {
+  BackendKind kind = BackendKind::kVllm;
+  Endpoint server = {};   ///< that generates
+  Endpoint control = {};  ///< that installs versions; without a host, the same
+  HttpTrust trust = {};   ///< of both
+  BackendSwitch on_switch = BackendSwitch::kWait;
+  BackendProtocolOptions protocol = {};
+  ModelConfig model = {};        ///< versions that come with another config.json are refused
+  std::size_t running_max = 64;  ///< requests that the server has at once, each over a connection and thread of its own
+  Duration answer_time_max = std::chrono::minutes(10);   ///< of one request; with kWait an install waits for so long
+  Duration install_time_max = std::chrono::minutes(10);  ///< of one install
+  Duration check_time_max = std::chrono::seconds(10);    ///< of one question which version the server has
+};
+
+/// A server that generates for a worker, and is told where the versions are that the host's daemon installs. What
+/// counts is BackendCore's to say; here are its threads: one that follows versions, one that asks which version the
+/// server has, and one for each request under way. One thread uses it.
+class Backend final : public AnswerSource {
+ public:
+  /// Waits for nobody. `files` outlives it. `say` takes lines for a person, from a thread of its own.
+  /// Errors: kInvalidArgument (kKeep where the server does not say versions; kParallax without a directory for blocks),
+  /// those of HttpClient::make().
+  [[nodiscard]] static Result<std::unique_ptr<Backend>> start(FileSystem& files, std::unique_ptr<VersionSource> source,
+                                                              BackendOptions options,
+                                                              std::function<void(const std::string&)> say);
+  /// Ends the calls that are under way. Nothing else is undone at the server.
+  ~Backend() override;
+  Backend(const Backend&) = delete;
+  Backend& operator=(const Backend&) = delete;
+
+  [[nodiscard]] Result<RequestId> add(EngineRequest request) override;
+  [[nodiscard]] Status abort(RequestId id) override;
+  /// Waits for an answer for at most five milliseconds.
+  [[nodiscard]] std::vector<EngineEvent> step() override;
+  [[nodiscard]] bool busy() const override;
+
+  /// BackendProtocol::has_log_probs()
+  [[nodiscard]] bool has_log_probs() const;
+  /// The version that the server generates under, once after each install.
+  [[nodiscard]] std::optional<Version> take_version();
+
+ private:
+  class State;
+  explicit Backend(std::unique_ptr<State> state);
+
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace weightcast

@@ -1,0 +1,169 @@
+#include "worker/backend/backend_protocol.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "base/json_text.h"
+#include "base/nearest_name.h"
+#include "base/text.h"
+#include "worker/backend/backend_json.h"
+
+namespace weightcast {
+namespace {
+
+using Json = nlohmann::json;
+
+// Servers compute in FP32, where the logarithm of a probability of 1 may come out a little above 0.
+constexpr double kLogProbSlack = 1e-3;
+constexpr std::size_t kServerWordsMax = 300;
+
+Errc code_of(unsigned status) {
+  if (status == 429 || status >= 500) return Errc::kBusy;
+  return status == 404 || status == 405 ? Errc::kUnsupported : Errc::kInvalidArgument;
+}
+
+/// The reason in an answer that is an error: OpenAI's form, FastAPI's, SGLang's, or all of it.
+std::string words_of(const HttpResponse& response) {
+  const Json json = parse_json(response.body);
+  std::string words = response.body;
+  if (json.is_object()) {
+    for (const char* name : {"error", "detail", "message", "data"}) {
+      const Json value = json.value(name, Json());
+      if (value.is_string()) words = value.get<std::string>();
+      if (value.is_object() && value.contains("message") && value["message"].is_string()) {
+        words = value["message"].get<std::string>();
+      }
+      if (!value.is_null()) break;
+    }
+  }
+  return printable(cut_text(words, kServerWordsMax));
+}
+
+Error nonsense(std::string why) { return fail(Errc::kCorrupt, Op::kReceive, "the server's answer: " + std::move(why)); }
+
+}  // namespace
+
+std::string_view to_string(BackendKind kind) { return kBackendKindNames[static_cast<std::size_t>(kind)]; }
+std::string_view to_string(BackendSwitch policy) { return kBackendSwitchNames[static_cast<std::size_t>(policy)]; }
+
+Result<BackendKind> parse_backend_kind(std::string_view text) {
+  return parse_name<BackendKind>("kind of server", text, kBackendKindNames);
+}
+
+Result<BackendSwitch> parse_backend_switch(std::string_view text) {
+  return parse_name<BackendSwitch>("policy for answers under way", text, kBackendSwitchNames);
+}
+
+std::unique_ptr<BackendProtocol> make_backend_protocol(BackendKind kind, BackendProtocolOptions options) {
+  switch (kind) {
+    case BackendKind::kVllm: return make_vllm_protocol(std::move(options));
+    case BackendKind::kSglang: return make_sglang_protocol(std::move(options));
+    case BackendKind::kParallax: return make_parallax_protocol(std::move(options));
+    case BackendKind::kWeightcast: break;
+  }
+  return make_weightcast_protocol(std::move(options));
+}
+
+Result<Json> read_backend_json(std::string_view what, const Result<HttpResponse>& response) {
+  if (!response.has_value()) return about(what, response.error());
+  if (response->status / 100 != 2) {
+    return fail(code_of(response->status), Op::kReceive,
+                fmt::format("{}: the server answers {}: {}", what, response->status, words_of(*response)));
+  }
+  Json json = parse_json(response->body);
+  if (!json.is_object()) {
+    return fail(Errc::kCorrupt, Op::kReceive, fmt::format("{}: the server's answer is no JSON object", what));
+  }
+  return json;
+}
+
+HttpCall backend_post(std::string target, const Json& body) {
+  return {.method = "POST", .target = std::move(target), .content_type = "application/json", .body = json_text(body)};
+}
+
+Version read_version_label(const Json& label) {
+  if (label.is_number_unsigned()) return Version{label.get<std::uint64_t>()};
+  if (!label.is_string()) return kNoVersion;
+  const auto& text = label.get_ref<const std::string&>();
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return kNoVersion;
+  return Version{value};
+}
+
+Result<std::vector<EngineToken>> read_tokens(const Json& ids, const Json* log_probs, const EngineRequest& request,
+                                             std::uint64_t vocab_size) {
+  if (!ids.is_array() || ids.empty()) return nonsense("it has no token ids");
+  if (ids.size() > request.tokens_max) {
+    return nonsense(fmt::format("{} tokens, and {} were asked for at most", ids.size(), request.tokens_max));
+  }
+  if (log_probs != nullptr && (!log_probs->is_array() || log_probs->size() != ids.size())) {
+    return nonsense(fmt::format("{} tokens with {} log-probabilities", ids.size(),
+                                log_probs->is_array() ? std::to_string(log_probs->size()) : "no"));
+  }
+  std::vector<EngineToken> tokens(ids.size());
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (!ids[i].is_number_unsigned() || ids[i].get<std::uint64_t>() >= vocab_size) {
+      return nonsense(fmt::format("token {} is {}; ids of this model are 0 to {}", i, json_text(ids[i]).substr(0, 40),
+                                  vocab_size - 1));
+    }
+    tokens[i].token = ids[i].get<TokenId>();
+    if (log_probs == nullptr) continue;
+    const Json& one = (*log_probs)[i];
+    const double value = one.is_number() ? one.get<double>() : NAN;
+    if (!std::isfinite(value) || value > kLogProbSlack) {
+      return nonsense(fmt::format("the log-probability of token {} is {}", i, printable(json_text(one).substr(0, 40))));
+    }
+    tokens[i].log_prob = static_cast<float>(std::min(value, 0.0));
+  }
+  return tokens;
+}
+
+Result<FinishReason> read_finish_reason(const Json& reason) {
+  if (reason == "stop") return FinishReason::kStopToken;
+  if (reason == "length") return FinishReason::kLength;
+  if (reason == "abort") return fail(Errc::kBusy, Op::kReceive, "the server ended the answer: somebody aborted it");
+  return nonsense("finish_reason is " + printable(json_text(reason).substr(0, 40)));
+}
+
+HttpCall completions_call(const EngineRequest& request, std::uint64_t seed, const std::string& model, bool log_probs) {
+  // All that a server may take from its model's generation_config.json is said.
+  Json body = {{"prompt", request.prompt},
+               {"max_tokens", request.tokens_max},
+               {"temperature", request.sampling.temperature},
+               {"top_p", request.sampling.top_p},
+               {"top_k", request.sampling.top_k == 0 ? -1 : request.sampling.top_k},
+               {"min_p", request.sampling.min_p},
+               {"repetition_penalty", request.sampling.repetition_penalty},
+               {"seed", seed},
+               {"n", 1},
+               {"stop_token_ids", request.stop_tokens},
+               {"ignore_eos", true},
+               {"return_token_ids", true}};
+  if (log_probs) body["logprobs"] = 0;
+  if (!model.empty()) body["model"] = model;
+  return backend_post("/v1/completions", body);
+}
+
+Result<Json> read_choice(const HttpResponse& response) {
+  WC_ASSIGN(Json json, read_backend_json("/v1/completions", response));
+  Json choices = json.value("choices", Json());
+  if (!choices.is_array() || choices.size() != 1 || !choices[0].is_object()) return nonsense("it has not one choice");
+  return std::move(choices[0]);
+}
+
+Result<BackendAnswer> read_choice_tokens(const Json& choice, const EngineRequest& request, std::uint64_t vocab_size,
+                                         bool log_probs) {
+  BackendAnswer answer;
+  WC_ASSIGN(answer.finished, read_finish_reason(choice.value("finish_reason", Json())));
+  const Json all = choice.value("logprobs", Json());
+  const Json values = all.is_object() ? all.value("token_logprobs", Json()) : Json();
+  WC_ASSIGN(answer.tokens,
+            read_tokens(choice.value("token_ids", Json()), log_probs ? &values : nullptr, request, vocab_size));
+  return answer;
+}
+
+}  // namespace weightcast

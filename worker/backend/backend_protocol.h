@@ -1,0 +1,94 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/file_system.h"
+#include "base/result.h"
+#include "base/time.h"
+#include "base/units.h"
+#include "http/client.h"
+#include "worker/engine/answer_source.h"
+
+namespace weightcast {
+
+/// Servers of other projects that generate in place of our engine, and our own `weightcast-worker serve`.
+enum class BackendKind : std::uint8_t { kVllm, kSglang, kParallax, kWeightcast };
+/// In the order of the values.
+inline constexpr std::array<std::string_view, 4> kBackendKindNames{"vllm", "sglang", "parallax", "weightcast"};
+[[nodiscard]] std::string_view to_string(BackendKind kind);
+/// Errors: kInvalidArgument, which names the nearest.
+[[nodiscard]] Result<BackendKind> parse_backend_kind(std::string_view text);
+
+/// What becomes of answers that are under way when another version is installed.
+enum class BackendSwitch : std::uint8_t {
+  kWait,     ///< they end first
+  kRestart,  ///< they begin anew after it
+  kKeep,     ///< they go on under it; only where the server says which token is of which version
+};
+/// In the order of the values.
+inline constexpr std::array<std::string_view, 3> kBackendSwitchNames{"wait", "restart", "keep"};
+[[nodiscard]] std::string_view to_string(BackendSwitch policy);
+/// Errors: kInvalidArgument, which names the nearest.
+[[nodiscard]] Result<BackendSwitch> parse_backend_switch(std::string_view text);
+
+/// One call to the server. Errors: those of HttpClient::call().
+using BackendCall = std::function<Result<HttpResponse>(const HttpCall& call, Duration limit)>;
+
+/// An answer as the server gave it. Tokens have version kNoVersion where the server does not say it.
+struct BackendAnswer {
+  std::vector<EngineToken> tokens;
+  FinishReason finished = FinishReason::kLength;
+};
+
+/// A version that the server is to generate under.
+struct BackendInstall {
+  Version version{};
+  std::filesystem::path directory;  ///< safetensors as Hugging Face names them; stays as it is meanwhile
+  bool keeps_answers = false;       ///< BackendSwitch::kKeep
+};
+
+struct BackendProtocolOptions {
+  std::string model;                          ///< in requests; "": they name none
+  std::uint64_t vocab_size = 0;               ///< of the model: ids are below it
+  std::filesystem::path blocks;               ///< kParallax: where blocks are written
+  std::uint64_t block_bytes_max = 64 * kMiB;  ///< kParallax: of a block's tensor; a row may exceed it
+};
+
+/// How one kind of server is spoken to. Has no connection of its own. Any thread may read and write completions;
+/// install() and installed() are called one at a time. The routes and fields are those that the projects' sources had
+/// in August 2026: docs/WORKERS.md names them.
+class BackendProtocol {
+ public:
+  virtual ~BackendProtocol() = default;
+
+  /// Each token's version comes with the answer. Otherwise installed() has to vouch for it.
+  [[nodiscard]] virtual bool says_versions() const = 0;
+  /// The server gives log-probabilities of the tokens that it sampled.
+  [[nodiscard]] virtual bool has_log_probs() const { return true; }
+  /// The server follows versions by itself, and install() waits for it.
+  [[nodiscard]] virtual bool installs_itself() const { return false; }
+
+  [[nodiscard]] virtual HttpCall completion(const EngineRequest& request) const = 0;
+  /// Errors: kBusy (the server is overloaded or broken: 429, 5xx, or it ended the answer), kUnsupported (it has no such
+  /// route), kInvalidArgument (it refuses the request), kCorrupt (the answer is nonsense: what of it, and why).
+  [[nodiscard]] virtual Result<BackendAnswer> read_completion(const HttpResponse& response,
+                                                              const EngineRequest& request) const = 0;
+  /// Has the server load a version, within `limit`. Harmless if repeated. After an error nobody knows which weights the
+  /// server has. Gives the version that it has now. Errors: those of `call` (no answer), and as read_completion()'s.
+  [[nodiscard]] virtual Result<Version> install(FileSystem& files, const BackendCall& call, const BackendInstall& order,
+                                                Duration limit) = 0;
+  /// The version that the server says it has; kNoVersion if that is none that install() gave it. Errors: as install().
+  [[nodiscard]] virtual Result<Version> installed(const BackendCall& call, Duration limit) = 0;
+};
+
+[[nodiscard]] std::unique_ptr<BackendProtocol> make_backend_protocol(BackendKind kind, BackendProtocolOptions options);
+
+}  // namespace weightcast

@@ -1,0 +1,544 @@
+#include "worker/engine/engine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <deque>
+#include <limits>
+#include <list>
+#include <unordered_map>
+
+#include "base/nearest_name.h"
+#include "base/random.h"
+#include "model/config.h"
+#include "patch/snapshot/tensor.h"
+#include "worker/engine/block_pool.h"
+#include "worker/engine/cpu_model.h"
+#include "worker/engine/stop_strings.h"
+
+namespace weightcast {
+namespace {
+
+// How many waiting requests one step looks at, beyond those that it takes.
+constexpr std::size_t kSkippedMax = 64;
+
+std::size_t blocks_of(std::size_t positions) { return (positions + kBlockPositions - 1) / kBlockPositions; }
+
+Error refuse(std::string why) { return fail(Errc::kInvalidArgument, Op::kConfigure, "request: " + std::move(why)); }
+
+std::uint64_t hash_of(std::span<const TokenId> tokens) {
+  std::uint64_t hash = tokens.size();
+  for (const TokenId token : tokens) hash = Random(hash ^ static_cast<std::uint64_t>(token)).next();
+  return hash;
+}
+
+/// A request while it waits or runs.
+/// Invariant: computed < tokens.size(), and the blocks hold the keys and values of the first `computed` tokens.
+struct Sequence {
+  Sequence(RequestId request_id, EngineRequest asked)
+      : id(request_id),
+        request(std::move(asked)),
+        prompt_hash(hash_of(request.prompt)),
+        tokens(request.prompt),
+        random(request.seed),
+        stops(request.stop_strings) {}
+
+  [[nodiscard]] std::size_t pending() const { return tokens.size() - computed; }
+  [[nodiscard]] std::size_t answered() const { return tokens.size() - request.prompt.size(); }
+  [[nodiscard]] bool scores() const { return request.prompt_log_probs && !scored; }
+  [[nodiscard]] bool has_prompt_of(const Sequence& other) const {
+    return prompt_hash == other.prompt_hash && request.prompt == other.request.prompt;
+  }
+
+  const RequestId id;
+  const EngineRequest request;
+  const std::uint64_t prompt_hash;
+  std::vector<TokenId> tokens;  // prompt and answer
+  std::size_t computed = 0;
+  std::vector<BlockId> blocks;
+  // What the whole blocks so far are called; nothing if they were computed with several versions of the weights.
+  std::optional<PrefixId> prefix = 0;
+  std::size_t remembered = 0;  // whole blocks that the pool knows
+  Random random;
+  StopStrings stops;
+  std::vector<PromptToken> prompt;  // with log-probabilities, as far as they are known
+  bool scored = false;              // they have been handed out
+  bool planned = false;             // in the step that is being made
+  bool runs = false;
+};
+
+}  // namespace
+
+std::string_view to_string(InFlight policy) { return kInFlightNames[static_cast<std::size_t>(policy)]; }
+
+Result<InFlight> parse_in_flight(std::string_view text) {
+  return parse_name<InFlight>("policy for what is in flight", text, kInFlightNames);
+}
+
+std::string_view to_string(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStopToken: return "stop_token";
+    case FinishReason::kStopString: return "stop_string";
+    case FinishReason::kLength: return "length";
+    case FinishReason::kAborted: return "aborted";
+    case FinishReason::kFailed: return "failed";
+  }
+  return "?";
+}
+
+class Engine::State {
+ public:
+  State(std::unique_ptr<EngineModel> model, Version version, const EngineOptions& options)
+      : options_(options), model_(std::move(model)), version_(version), pool_(model_->blocks()) {
+    const auto positions = static_cast<std::size_t>(config().cached_positions_max());
+    context_max_ = std::min({options_.context_max == 0 ? positions : options_.context_max, positions,
+                             std::size_t{model_->blocks()} * kBlockPositions});
+  }
+
+  [[nodiscard]] const ModelConfig& config() const { return model_->config(); }
+  [[nodiscard]] Version version() const { return version_; }
+  [[nodiscard]] std::size_t context_max() const { return context_max_; }
+  [[nodiscard]] bool busy() const { return !running_.empty() || !waiting_.empty() || !events_.empty(); }
+
+  Result<RequestId> add(EngineRequest request);
+  Status abort(RequestId id);
+  std::vector<EngineEvent> step();
+  Status set_weights(Version version, std::shared_ptr<const EngineWeights> weights);
+  [[nodiscard]] EngineStatus status() const;
+
+ private:
+  using Sequences = std::list<Sequence>;
+  /// What a step does for a sequence.
+  struct Planned {
+    Sequences::iterator sequence;
+    std::size_t count = 0;  // of new tokens
+    bool samples = false;
+    std::optional<SampledToken> sampled;
+    bool diverged = false;
+  };
+
+  [[nodiscard]] Status check(const EngineRequest& request) const;
+  [[nodiscard]] Status check_token(TokenId token, std::string_view what) const;
+
+  void plan(std::size_t& budget, bool decoding);
+  void plan_waiting(std::size_t& budget);
+  /// Gives `sequence` the blocks for `count` more tokens; others that are not planned yet make room. If those do not
+  /// suffice, the sequence itself waits again.
+  [[nodiscard]] bool make_room(Sequences::iterator sequence, std::size_t count);
+  [[nodiscard]] bool is_prompt_under_way(const Sequence& waiting) const;
+  /// Gives a waiting sequence what others have computed of it, if its blocks fit in.
+  [[nodiscard]] bool begin(Sequences::iterator sequence);
+  void share_last_block(Sequence& sequence);
+  void free_blocks(Sequence& sequence);
+  void preempt(Sequences::iterator sequence);
+
+  void compute();
+  void take_logits(Planned& planned, std::size_t position, std::span<float> logits);
+  void advance(Planned& planned);
+  [[nodiscard]] std::optional<FinishReason> reason_to_finish(Sequence& sequence, EngineEvent& event) const;
+  [[nodiscard]] static EngineEvent event_of(const Sequence& sequence);
+
+  const EngineOptions options_;
+  std::unique_ptr<EngineModel> model_;
+  Version version_;
+  BlockPool pool_;
+  std::size_t context_max_ = 0;
+  Sampler sampler_;
+  std::uint64_t next_id_ = 1;
+  Sequences waiting_;  // in the order of arrival, but for those that ran before, which come first
+  Sequences running_;  // in the order in which they began
+  std::vector<Planned> plan_;
+  std::vector<EngineEvent> events_;  // of the next step
+  EngineStatus counts_;
+};
+
+Status Engine::State::check_token(TokenId token, std::string_view what) const {
+  if (token >= 0 && token < config().vocab_size) return {};
+  return refuse(
+      fmt::format("{} has {}, which is no token; the model's are 0 to {}", what, token, config().vocab_size - 1));
+}
+
+Status Engine::State::check(const EngineRequest& request) const {
+  if (request.prompt.empty()) return refuse("the prompt is empty; it has one token at least");
+  if (request.prompt.size() >= context_max_) {
+    return fail(Errc::kTooLarge, Op::kConfigure,
+                fmt::format("request: the prompt has {} tokens, and the context {}, one of which is the answer's",
+                            request.prompt.size(), context_max_));
+  }
+  for (const TokenId token : request.prompt) WC_TRY(check_token(token, "the prompt"));
+  WC_TRY(check_sampling(request.sampling));
+  if (request.tokens_max == 0) return refuse("tokens_max is 0; an answer has one token at least");
+  if (request.stop_tokens.size() > kStopTokensMax) {
+    return refuse(fmt::format("it has {} stop tokens, and may have {}", request.stop_tokens.size(), kStopTokensMax));
+  }
+  for (const TokenId token : request.stop_tokens) WC_TRY(check_token(token, "stop_tokens"));
+  if (request.stop_strings.size() > kStopStringsMax) {
+    return refuse(fmt::format("it has {} stop strings, and may have {}", request.stop_strings.size(), kStopStringsMax));
+  }
+  for (const std::string& string : request.stop_strings) {
+    if (string.empty() || string.size() > kStopStringBytesMax) {
+      return refuse(fmt::format("a stop string has {} bytes; it has 1 to {}", string.size(), kStopStringBytesMax));
+    }
+  }
+  if (!request.stop_strings.empty() && !options_.token_bytes) {
+    return refuse("it has stop strings, and the engine has no tokenizer; use stop tokens");
+  }
+  if (request.top > kTopMax) {
+    return refuse(fmt::format("it asks for {} alternatives, and may for {}", request.top, kTopMax));
+  }
+  return {};
+}
+
+Result<RequestId> Engine::State::add(EngineRequest request) {
+  WC_TRY(check(request));
+  if (waiting_.size() >= options_.waiting_max) {
+    return fail(Errc::kBusy, Op::kConfigure,
+                fmt::format("request: {} others wait already; try again later", waiting_.size()));
+  }
+  const RequestId id{next_id_++};
+  waiting_.emplace_back(id, std::move(request));
+  return id;
+}
+
+EngineEvent Engine::State::event_of(const Sequence& sequence) {
+  EngineEvent event;
+  event.id = sequence.id;
+  event.tag = sequence.request.tag;
+  return event;
+}
+
+Status Engine::State::abort(RequestId id) {
+  for (Sequences* list : {&running_, &waiting_}) {
+    const auto found = std::find_if(list->begin(), list->end(), [id](const Sequence& s) { return s.id == id; });
+    if (found == list->end()) continue;
+    free_blocks(*found);
+    events_.push_back(event_of(*found));
+    events_.back().finished = FinishReason::kAborted;
+    list->erase(found);
+    return {};
+  }
+  return fail(Errc::kNotFound, Op::kConfigure, fmt::format("request {}: it has ended, or never was", id.value));
+}
+
+void Engine::State::free_blocks(Sequence& sequence) {
+  // The last ones first: a beginning is worth more than what follows it, and is kept longer.
+  for (std::size_t i = sequence.blocks.size(); i-- > 0;) pool_.remove_user(sequence.blocks[i]);
+  sequence.blocks.clear();
+  sequence.computed = 0;
+  sequence.prefix = 0;
+  sequence.remembered = 0;
+  if (!sequence.scored) sequence.prompt.clear();
+}
+
+void Engine::State::preempt(Sequences::iterator sequence) {
+  free_blocks(*sequence);
+  sequence->runs = false;
+  waiting_.splice(waiting_.begin(), running_, sequence);
+}
+
+bool Engine::State::make_room(Sequences::iterator sequence, std::size_t count) {
+  const std::size_t wanted = blocks_of(sequence->computed + count);
+  while (sequence->blocks.size() < wanted) {
+    if (const auto block = pool_.allocate()) {
+      sequence->blocks.push_back(*block);
+      continue;
+    }
+    // Who began last gives way.
+    auto victim = std::prev(running_.end());
+    while (victim->planned && victim != running_.begin()) --victim;
+    if (victim->planned) victim = sequence;
+    ++counts_.preemptions;
+    const bool is_itself = victim == sequence;
+    preempt(victim);
+    if (is_itself) return false;
+  }
+  return true;
+}
+
+void Engine::State::plan(std::size_t& budget, bool decoding) {
+  std::vector<Sequences::iterator> chosen;
+  for (auto sequence = running_.begin(); sequence != running_.end(); ++sequence) {
+    if (!sequence->planned && (sequence->pending() == 1) == decoding) chosen.push_back(sequence);
+  }
+  for (const auto& sequence : chosen) {
+    if (budget == 0) return;
+    if (!sequence->runs) continue;  // it made room for one of those before
+    const std::size_t count = std::min(budget, sequence->pending());
+    if (!make_room(sequence, count)) continue;
+    sequence->planned = true;
+    plan_.push_back({sequence, count, false, std::nullopt, false});
+    budget -= count;
+  }
+}
+
+bool Engine::State::is_prompt_under_way(const Sequence& waiting) const {
+  return std::any_of(running_.begin(), running_.end(), [&](const Sequence& other) {
+    return other.prefix && other.computed + 1 < other.request.prompt.size() && other.has_prompt_of(waiting);
+  });
+}
+
+void Engine::State::share_last_block(Sequence& sequence) {
+  if (sequence.answered() > 0) return;
+  const std::size_t whole = sequence.blocks.size();
+  const std::size_t positions = sequence.request.prompt.size() - 1 - whole * kBlockPositions;
+  if (positions == 0 || positions >= kBlockPositions) return;
+  const auto donor = std::find_if(running_.begin(), running_.end(), [&](const Sequence& other) {
+    return other.prefix && other.computed + 1 >= other.request.prompt.size() && other.has_prompt_of(sequence);
+  });
+  if (donor == running_.end()) return;
+  // A copy, because both go on to write there.
+  const auto block = pool_.allocate();
+  if (!block) return;
+  model_->copy_block(donor->blocks[whole], *block, positions);
+  sequence.blocks.push_back(*block);
+  sequence.computed += positions;
+}
+
+bool Engine::State::begin(Sequences::iterator sequence) {
+  if (!sequence->scores()) {
+    // The last token is computed in any case, for the logits after it.
+    auto known = pool_.match(std::span(sequence->tokens).first(sequence->tokens.size() - 1));
+    sequence->blocks = std::move(known.blocks);
+    sequence->prefix = known.id;
+    sequence->remembered = sequence->blocks.size();
+    sequence->computed = sequence->blocks.size() * kBlockPositions;
+  }
+  if (pool_.available() < blocks_of(sequence->tokens.size()) - sequence->blocks.size()) {
+    free_blocks(*sequence);
+    return false;
+  }
+  if (!sequence->scores()) share_last_block(*sequence);
+  counts_.shared_tokens += sequence->computed;
+  sequence->runs = true;
+  return true;
+}
+
+void Engine::State::plan_waiting(std::size_t& budget) {
+  std::size_t skipped = 0;
+  for (auto sequence = waiting_.begin();
+       sequence != waiting_.end() && budget > 0 && running_.size() < options_.running_max && skipped < kSkippedMax;) {
+    const auto next = std::next(sequence);
+    if (!sequence->scores() && is_prompt_under_way(*sequence)) {
+      ++skipped;
+    } else {
+      if (!begin(sequence)) return;
+      running_.splice(running_.end(), waiting_, sequence);
+      const std::size_t count = std::min(budget, sequence->pending());
+      if (!make_room(sequence, count)) return;
+      sequence->planned = true;
+      plan_.push_back({sequence, count, false, std::nullopt, false});
+      budget -= count;
+    }
+    sequence = next;
+  }
+}
+
+void Engine::State::take_logits(Planned& planned, std::size_t position, std::span<float> logits) {
+  Sequence& sequence = *planned.sequence;
+  const EngineRequest& request = sequence.request;
+  if (position + 1 < request.prompt.size()) {
+    const auto scored = sampler_.score(logits, request.prompt[position + 1], request.top);
+    planned.diverged = planned.diverged || !scored;
+    if (scored) sequence.prompt.push_back({scored->token, scored->log_prob, scored->top});
+    return;
+  }
+  if (position + 1 < sequence.tokens.size()) return;
+  planned.samples = true;
+  planned.sampled = sampler_.sample(logits, request.sampling, sequence.tokens, sequence.random.unit(), request.top);
+  planned.diverged = planned.diverged || !planned.sampled;
+}
+
+void Engine::State::compute() {
+  std::vector<SequenceStep> steps;
+  for (Planned& planned : plan_) {
+    Sequence& sequence = *planned.sequence;
+    SequenceStep step;
+    step.ids = std::span(sequence.tokens).subspan(sequence.computed, planned.count);
+    step.first_position = sequence.computed;
+    step.blocks = sequence.blocks;
+    const bool ends = planned.count == sequence.pending();
+    step.logits = ends ? SequenceStep::Logits::kLast : SequenceStep::Logits::kNone;
+    if (sequence.scores()) {
+      if (sequence.computed == 0) sequence.prompt.push_back({sequence.tokens.front(), 0, {}});
+      step.logits = SequenceStep::Logits::kAll;
+    }
+    steps.push_back(step);
+  }
+  model_->forward(steps, [this](std::size_t index, std::size_t token, std::span<float> logits) {
+    take_logits(plan_[index], plan_[index].sequence->computed + token, logits);
+  });
+}
+
+std::optional<FinishReason> Engine::State::reason_to_finish(Sequence& sequence, EngineEvent& event) const {
+  const TokenId token = sequence.tokens.back();
+  const auto has = [token](const std::vector<TokenId>& list) {
+    return std::find(list.begin(), list.end(), token) != list.end();
+  };
+  if (has(sequence.request.stop_tokens)) return FinishReason::kStopToken;
+  if (!sequence.request.ignore_end && has(options_.end_tokens)) return FinishReason::kStopToken;
+  if (!sequence.stops.empty()) {
+    if (const auto found = sequence.stops.append(options_.token_bytes(token))) {
+      event.stop = StopStringFound{found->string, found->text_bytes};
+      return FinishReason::kStopString;
+    }
+  }
+  if (sequence.answered() >= sequence.request.tokens_max || sequence.tokens.size() >= context_max_) {
+    return FinishReason::kLength;
+  }
+  return std::nullopt;
+}
+
+void Engine::State::advance(Planned& planned) {
+  Sequence& sequence = *planned.sequence;
+  sequence.planned = false;
+  const bool decoded = planned.count == 1 && planned.samples && sequence.answered() > 0;
+  if (!decoded) counts_.prompt_tokens += planned.count;
+  sequence.computed += planned.count;
+  for (; sequence.prefix && (sequence.remembered + 1) * kBlockPositions <= sequence.computed; ++sequence.remembered) {
+    sequence.prefix =
+        pool_.remember(sequence.blocks[sequence.remembered], *sequence.prefix,
+                       std::span(sequence.tokens).subspan(sequence.remembered * kBlockPositions, kBlockPositions));
+  }
+  if (!planned.samples && !planned.diverged) return;
+
+  EngineEvent event = event_of(sequence);
+  if (planned.diverged) {
+    event.finished = FinishReason::kFailed;
+    event.failure = fmt::format("the logits of version {} are not finite: its weights have diverged", version_.value);
+  } else {
+    if (sequence.scores()) {
+      event.prompt = std::move(sequence.prompt);
+      sequence.scored = true;
+    }
+    SampledToken& sampled = *planned.sampled;
+    sequence.tokens.push_back(sampled.token);
+    event.tokens.push_back({sampled.token, sampled.log_prob, version_, std::move(sampled.top)});
+    ++counts_.answer_tokens;
+    event.finished = reason_to_finish(sequence, event);
+  }
+  if (event.finished) {
+    free_blocks(sequence);
+    running_.erase(planned.sequence);
+  }
+  events_.push_back(std::move(event));
+}
+
+std::vector<EngineEvent> Engine::State::step() {
+  if (!running_.empty() || !waiting_.empty()) {
+    ++counts_.steps;
+    std::size_t budget = options_.step_tokens_max;
+    plan(budget, true);
+    plan(budget, false);
+    plan_waiting(budget);
+    counts_.step_sequences += plan_.size();
+    for (const Planned& planned : plan_) counts_.step_tokens += planned.count;
+    if (!plan_.empty()) compute();
+    for (Planned& planned : plan_) advance(planned);
+    plan_.clear();
+  }
+  return std::exchange(events_, {});
+}
+
+Status Engine::State::set_weights(Version version, std::shared_ptr<const EngineWeights> weights) {
+  WC_TRY(model_->set_weights(std::move(weights)));
+  version_ = version;
+  ++counts_.versions_set;
+  // Before sequences give their blocks back: nothing of the old weights may be found again.
+  pool_.forget_content();
+  if (options_.in_flight == InFlight::kKeep) {
+    for (Sequence& sequence : running_) sequence.prefix.reset();
+    return {};
+  }
+  while (!running_.empty()) preempt(std::prev(running_.end()));
+  if (options_.in_flight == InFlight::kRecompute) return {};
+  for (Sequence& sequence : waiting_) {
+    if (sequence.answered() == 0) continue;
+    sequence.tokens.resize(sequence.request.prompt.size());
+    sequence.random = Random(sequence.request.seed);
+    sequence.stops.clear();
+    sequence.scored = false;
+    events_.push_back(event_of(sequence));
+    events_.back().restarted = true;
+  }
+  return {};
+}
+
+EngineStatus Engine::State::status() const {
+  EngineStatus status = counts_;
+  status.running = running_.size();
+  status.waiting = waiting_.size();
+  status.blocks = pool_.blocks();
+  status.blocks_used = pool_.used();
+  status.block_bytes = model_->block_bytes();
+  status.weight_bytes = model_->weight_bytes();
+  return status;
+}
+
+Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Engine::~Engine() = default;
+
+namespace {
+
+Status check_options(const EngineOptions& options, const ModelConfig& config) {
+  const auto wrong = [](std::string_view what) {
+    return fail(Errc::kInvalidArgument, Op::kConfigure, fmt::format("engine: {} is 0; it is 1 at least", what));
+  };
+  if (options.running_max == 0) return wrong("running_max");
+  if (options.waiting_max == 0) return wrong("waiting_max");
+  if (options.step_tokens_max == 0) return wrong("step_tokens_max");
+  if (options.threads == 0) return wrong("threads");
+  for (const TokenId token : options.end_tokens) {
+    if (token >= 0 && token < config.vocab_size) continue;
+    return fail(Errc::kInvalidArgument, Op::kConfigure,
+                fmt::format("engine: end_tokens has {}, which is no token; the model's are 0 to {}", token,
+                            config.vocab_size - 1));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> Engine::make(std::unique_ptr<EngineModel> model, Version version,
+                                             const EngineOptions& options) {
+  WC_TRY(check_options(options, model->config()));
+  return std::unique_ptr<Engine>(new Engine(std::make_unique<State>(std::move(model), version, options)));
+}
+
+Result<std::unique_ptr<Engine>> Engine::make(std::shared_ptr<const EngineWeights> weights, Version version,
+                                             const EngineOptions& options) {
+  WC_TRY(check_options(options, weights->config()));
+  const ModelConfig& config = weights->config();
+  const std::uint64_t block_bytes = CpuModel::block_bytes(config, options.bfloat16_cache);
+  const auto positions = static_cast<std::uint64_t>(config.cached_positions_max());
+  const std::uint64_t context =
+      options.context_max == 0 ? positions : std::min<std::uint64_t>(options.context_max, positions);
+  // More than all sequences could use would be of no use but for beginnings that others share.
+  const std::uint64_t useful = std::max<std::uint64_t>(64, 2 * options.running_max * blocks_of(context));
+  const std::uint64_t blocks = std::min(
+      {options.cache_bytes_max / block_bytes, useful, std::uint64_t{std::numeric_limits<std::int32_t>::max()}});
+  if (blocks == 0) {
+    return fail(Errc::kTooLarge, Op::kConfigure,
+                fmt::format("engine: cache_bytes_max is {}, and keys and values of {} positions take {}",
+                            options.cache_bytes_max, kBlockPositions, block_bytes));
+  }
+  CpuModelOptions model_options;
+  model_options.blocks = static_cast<std::uint32_t>(blocks);
+  model_options.bfloat16_cache = options.bfloat16_cache;
+  model_options.threads = options.threads;
+  WC_ASSIGN(std::unique_ptr<CpuModel> model, CpuModel::make(std::move(weights), model_options));
+  return make(std::move(model), version, options);
+}
+
+const ModelConfig& Engine::config() const { return state_->config(); }
+Version Engine::version() const { return state_->version(); }
+std::size_t Engine::context_max() const { return state_->context_max(); }
+Result<RequestId> Engine::add(EngineRequest request) { return state_->add(std::move(request)); }
+Status Engine::abort(RequestId id) { return state_->abort(id); }
+std::vector<EngineEvent> Engine::step() { return state_->step(); }
+bool Engine::busy() const { return state_->busy(); }
+Status Engine::set_weights(Version version, std::shared_ptr<const EngineWeights> weights) {
+  return state_->set_weights(version, std::move(weights));
+}
+EngineStatus Engine::status() const { return state_->status(); }
+
+}  // namespace weightcast

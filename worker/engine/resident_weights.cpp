@@ -1,0 +1,118 @@
+#include "worker/engine/resident_weights.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+namespace weightcast {
+namespace {
+
+// Tensors begin at whole lines of the cache.
+constexpr std::uint64_t kAlignment = 64;
+// What has not changed is found by so many bytes at a time.
+constexpr std::size_t kCompareBytes = 1024;
+// Above this share of changed cells a tensor is written whole: a list would take more memory.
+constexpr std::uint64_t kListedShare = 4;
+
+std::uint64_t aligned(std::uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+std::size_t cell_bytes(const NamedTensor& tensor) { return tensor.dtype == "F32" ? 4 : 2; }
+
+WeightChanges::Tensor changes_of(const NamedTensor& old_tensor, const NamedTensor& new_tensor) {
+  WeightChanges::Tensor changes;
+  const std::size_t size = cell_bytes(old_tensor);
+  const std::byte* const a = old_tensor.bytes.data();
+  const std::byte* const b = new_tensor.bytes.data();
+  const std::size_t bytes = old_tensor.bytes.size();
+  const std::uint64_t cells = bytes / size;
+  for (std::size_t first = 0; first < bytes; first += kCompareBytes) {
+    const std::size_t count = std::min(kCompareBytes, bytes - first);
+    if (std::memcmp(a + first, b + first, count) == 0) continue;
+    for (std::size_t i = first; i < first + count; i += size) {
+      if (std::memcmp(a + i, b + i, size) == 0) continue;
+      changes.cells.push_back(static_cast<std::uint32_t>(i / size));
+      changes.values.insert(changes.values.end(), b + i, b + i + size);
+    }
+    if (changes.cells.size() > cells / kListedShare || cells > std::numeric_limits<std::uint32_t>::max()) {
+      changes.cells.clear();
+      changes.values.assign(b, b + bytes);
+      break;
+    }
+  }
+  return changes;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ResidentWeights>> ResidentWeights::read(ModelFiles files) {
+  WC_ASSIGN(const MappedModel model, map_model(std::move(files)));
+  std::unique_ptr<ResidentWeights> result(new ResidentWeights);
+  result->config_ = model.config;
+  std::uint64_t bytes = 0;
+  for (const NamedTensor& tensor : model.tensors) bytes += aligned(tensor.bytes.size());
+  void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) {
+    return fail(Errc::kTooLarge, Op::kInstall, fmt::format("the weights: the system has no {} bytes", bytes));
+  }
+  static_cast<void>(::madvise(memory, bytes, MADV_HUGEPAGE));  // advice
+  result->memory_.reset(static_cast<std::byte*>(memory), [bytes](std::byte* m) { ::munmap(m, bytes); });
+  std::byte* place = result->memory_.get();
+  for (const NamedTensor& tensor : model.tensors) {
+    std::memcpy(place, tensor.bytes.data(), tensor.bytes.size());
+    result->tensors_.push_back({tensor.name, tensor.dtype, {place, tensor.bytes.size()}});
+    place += aligned(tensor.bytes.size());
+  }
+  WC_TRY(result->build());
+  return result;
+}
+
+Status ResidentWeights::build() {
+  WC_ASSIGN(weights_, EngineWeights::make(config_, tensors_, memory_));
+  return {};
+}
+
+Result<WeightChanges> ResidentWeights::compare(ModelFiles files) const {
+  WC_ASSIGN(const MappedModel model, map_model(std::move(files)));
+  WC_TRY(check_same_model(config_, model.config));
+  WeightChanges changes;
+  for (const NamedTensor& tensor : model.tensors) {
+    const auto found = std::find_if(tensors_.begin(), tensors_.end(),
+                                    [&](const NamedTensor& other) { return other.name == tensor.name; });
+    if (found == tensors_.end() || found->dtype != tensor.dtype || found->bytes.size() != tensor.bytes.size()) {
+      return fail(Errc::kInvalidArgument, Op::kInstall,
+                  fmt::format("tensor {}: it is not what the version in use has by that name; restart the worker",
+                              quoted_name(tensor.name)));
+    }
+    WeightChanges::Tensor changed = changes_of(*found, tensor);
+    if (changed.values.empty()) continue;
+    changed.index = static_cast<std::size_t>(found - tensors_.begin());
+    changes.cells += changed.cells.empty() ? tensor.bytes.size() / cell_bytes(tensor) : changed.cells.size();
+    changes.bytes += changed.values.size();
+    changes.tensors.push_back(std::move(changed));
+  }
+  return changes;
+}
+
+void ResidentWeights::apply(const WeightChanges& changes) {
+  for (const WeightChanges::Tensor& changed : changes.tensors) {
+    const NamedTensor& tensor = tensors_[changed.index];
+    // The memory is ours; views of it are for reading.
+    auto* const cells = const_cast<std::byte*>(tensor.bytes.data());
+    if (changed.cells.empty()) {
+      std::memcpy(cells, changed.values.data(), changed.values.size());
+      continue;
+    }
+    const std::byte* value = changed.values.data();
+    if (cell_bytes(tensor) == 2) {
+      for (const std::uint32_t cell : changed.cells) std::memcpy(cells + std::size_t{cell} * 2, value, 2), value += 2;
+    } else {
+      for (const std::uint32_t cell : changed.cells) std::memcpy(cells + std::size_t{cell} * 4, value, 4), value += 4;
+    }
+  }
+  WC_CHECK(build().has_value());  // the same names and sizes as before
+}
+
+}  // namespace weightcast

@@ -1,0 +1,123 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/endpoint.h"
+#include "base/file_system.h"
+#include "base/ids.h"
+#include "base/result.h"
+#include "base/time.h"
+#include "base/units.h"
+#include "http/trust.h"
+#include "tasks/run_description.h"
+#include "tasks/trajectory.h"
+
+namespace weightcast {
+
+/// What the learner says with each answer.
+struct LearnerState {
+  Version version{};                 ///< of its weights now
+  Version oldest_admissible{};       ///< rollouts with older tokens are refused
+  bool ended = false;                ///< the run has all of its steps: nothing more is wanted
+  bool is_wanted = true;             ///< this worker is to roll out; one that is not starts nothing
+  Version begin_at_least{};          ///< no turn begins under an older version; kNoVersion: it may
+  std::vector<std::uint64_t> abort;  ///< sequence numbers of this worker's rollouts that became inadmissible; each once
+};
+
+/// A group that this worker is to generate. Its prompt and its members' seeds follow from the run's seed and `number`.
+struct StartedGroup {
+  std::uint64_t number = 0;
+  std::uint64_t first_sequence = 0;  ///< of its first member; the others follow
+};
+
+struct StartedGroups {
+  std::vector<StartedGroup> groups;  ///< none: ask again after `retry`
+  Duration retry{};
+  LearnerState learner;
+};
+
+/// What a worker tells of itself.
+struct WorkerHeartbeat {
+  Version weights{};          ///< that it generates under; 0: none yet
+  bool is_active = true;      ///< it rolls out; false: it waits to be wanted
+  double rollouts_per_s = 0;  ///< finished, over the last half minute or so
+  double tokens_per_s = 0;    ///< sampled, the same
+  double full_load_s = 0;     ///< since it began: seconds that a full engine would have worked for the same
+  std::uint64_t under_way = 0;
+  double price_per_hour = 0;
+  double promised_rollouts_per_s = 0;  ///< before it is measured; 0: not known
+};
+
+/// What became of rollouts since the client was opened, and what is in the spool now.
+struct HomeStats {
+  std::uint64_t spooled = 0;       ///< by send()
+  std::uint64_t restored = 0;      ///< that were in the spool at the beginning
+  std::uint64_t acknowledged = 0;  ///< admitted, or there already; a learner that restarts may count one again
+  std::uint64_t refused = 0;       ///< for good
+  std::map<std::string, std::uint64_t> refused_by_reason;
+  std::uint64_t dropped = 0;      ///< for room, or of another run
+  std::uint64_t pending = 0;      ///< now: not acknowledged
+  std::uint64_t kept = 0;         ///< now: acknowledged, and not in a checkpoint of the learner's yet
+  std::uint64_t spool_bytes = 0;  ///< now
+  std::string last_error;         ///< of the sender; "" once it works again
+};
+
+/// A worker's way to its learner. Rollouts are written to a spool on disk, and a thread of the client's sends them
+/// until the learner has acknowledged them, and keeps them until a checkpoint of the learner has them: a learner that
+/// is killed and goes on from an older checkpoint gets them again, and takes each once. Over restarts of both ends a
+/// rollout that send() has taken arrives, unless it has become too old. Any thread may call; calls of one kind wait for
+/// each other.
+class LearnerClient {
+ public:
+  struct Options {
+    Endpoint learner = {};
+    HttpTrust trust = {};
+    std::string name = {};             ///< of this worker. With keys: the certificate's, and this is ignored
+    std::filesystem::path spool = {};  ///< a directory of this worker's own; made if it is missing
+    std::uint64_t spool_bytes_max = 256 * kMiB;
+    Duration call_time_max = std::chrono::seconds(10);
+  };
+
+  /// Opens the spool, and waits for nobody. Errors: kBusy (another process has the spool), kCorrupt (its file of
+  /// sequence numbers), those of the files and of HttpClient::make().
+  [[nodiscard]] static Result<std::unique_ptr<LearnerClient>> open(FileSystem& files, Options options);
+  /// Stops the sender. What is in the spool stays there.
+  virtual ~LearnerClient() = default;
+
+  [[nodiscard]] virtual const std::string& name() const = 0;
+
+  // Calls to the learner: one try each, within call_time_max. Errors: those of HttpClient::call(); kBusy (the learner
+  // says that it is overloaded); kInvalidArgument (it refuses the call; its words follow); kCorrupt (its answer).
+  // kWrongBase: it is at another run than run() has given first. Its rollouts are of no use there: begin anew.
+
+  /// What the run is. From the first answer on, this client is of that run: rollouts of another one go from the spool.
+  [[nodiscard]] virtual Result<RunDescription> run() = 0;
+  /// "config.json" or "tokenizer.json" of the model that the run trains. Versions are weights alone.
+  [[nodiscard]] virtual Result<std::string> model_file(const std::string& name) = 0;
+  /// The task's file of problems.
+  [[nodiscard]] virtual Result<std::string> task_data() = 0;
+  /// Asks to start up to `groups` groups of `rollouts_per_group` rollouts (group_size, or more where some will be
+  /// dropped). Each rollout then has to be sent, abandoned, or aborted as the learner says.
+  [[nodiscard]] virtual Result<StartedGroups> start(std::uint64_t groups, std::uint64_t rollouts_per_group) = 0;
+  /// These rollouts will not be sent. The learner hears of it with the next call of start() or heartbeat().
+  virtual void abandon(const std::vector<std::uint64_t>& sequences) = 0;
+  /// To be called every few seconds, generating or not: a worker that is silent for 20 s is taken for dead, and
+  /// what it has started is given up.
+  [[nodiscard]] virtual Result<LearnerState> heartbeat(const WorkerHeartbeat& said) = 0;
+
+  /// Takes a rollout: once it returns, the rollout survives a kill of this process. `sequence` is what start() gave;
+  /// `worker` is filled in. Waits for the disk alone. Errors: kNoSpace (the spool is full of rollouts that the learner
+  /// could still take: generate no more until it does), those of the files.
+  [[nodiscard]] virtual Status send(Trajectory trajectory) = 0;
+
+  /// Waits until all that was sent is acknowledged or refused. False after `limit`.
+  [[nodiscard]] virtual bool drain(Duration limit) = 0;
+  [[nodiscard]] virtual HomeStats stats() const = 0;
+};
+
+}  // namespace weightcast

@@ -1,0 +1,203 @@
+#include "worker/home/spool.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+
+#include "base/checksum.h"
+#include "base/text.h"
+
+namespace weightcast {
+namespace {
+
+// Numbers that a restart may skip: one write to the disk for so many.
+constexpr std::uint64_t kNumbersReserved = 4096;
+constexpr std::size_t kHeadBytes = 20;
+constexpr std::string_view kLogEnd = ".log";
+
+std::array<std::byte, kHeadBytes> head_of(std::string_view payload) {
+  std::array<std::byte, kHeadBytes> head{};
+  const auto size = static_cast<std::uint32_t>(payload.size());
+  const Checksum sum = checksum_of(std::as_bytes(std::span(payload)));
+  static_assert(sizeof sum.bytes == kHeadBytes - sizeof size);
+  std::memcpy(head.data(), &size, sizeof size);
+  std::memcpy(head.data() + sizeof size, sum.bytes.data(), sum.bytes.size());
+  return head;
+}
+
+Result<std::uint64_t> number_in(std::string_view text, std::string_view what) {
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error == std::errc() && (end == text.data() + text.size() || *end == '\n')) return number;
+  return fail(
+      Errc::kCorrupt, Op::kRead,
+      fmt::format("{}: it holds no number; delete it only together with the worker's name, or numbers repeat", what));
+}
+
+}  // namespace
+
+Result<Spool> Spool::open(FileSystem& files, std::filesystem::path directory) {
+  WC_TRY(make_directories(files, directory));
+  Spool spool(files, std::move(directory));
+  WC_ASSIGN(spool.lock_, files.open(spool.directory_ / "lock", {.write = true, .create = Create::kIfMissing}));
+  if (Status locked = spool.lock_->lock(); !locked.has_value()) {
+    if (locked.error().code != Errc::kBusy) return std::move(locked).error();
+    return fail(Errc::kBusy, Op::kLock, fmt::format("{}: another process is using it", spool.directory_.native()));
+  }
+  const std::filesystem::path numbers = spool.directory_ / "sequence";
+  if (exists(files, numbers)) {
+    WC_ASSIGN(const std::string text, read_file(files, numbers, 64));
+    WC_ASSIGN(spool.next_number_, number_in(text, numbers.native()));
+    spool.reserved_to_ = spool.next_number_;
+  }
+  std::vector<std::string> runs;
+  WC_ASSIGN(const std::vector<std::string> names, files.list(spool.directory_));
+  for (const std::string& name : names) {
+    WC_ASSIGN(const FileInfo info, files.link_info(spool.directory_ / name));
+    if (info.is_directory()) runs.push_back(name);
+  }
+  if (runs.size() == 1) WC_TRY(spool.load_run(runs.front()));
+  return spool;
+}
+
+Result<std::uint64_t> Spool::take_numbers(std::uint64_t count) {
+  if (next_number_ + count > reserved_to_) {
+    const std::uint64_t to = next_number_ + std::max(count, kNumbersReserved);
+    WC_TRY(replace_file(*files_, directory_ / "sequence", fmt::format("{}\n", to), Synced::kBytesAndName));
+    reserved_to_ = to;
+  }
+  next_number_ += count;
+  return next_number_ - count;
+}
+
+std::filesystem::path Spool::path_of(std::uint64_t log) const {
+  return directory_ / run_ / fmt::format("{:012}{}", log, kLogEnd);
+}
+
+Status Spool::set_run(const std::string& run) {
+  if (run.empty() || run.find_first_not_of("0123456789abcdef") != std::string::npos) {
+    return fail(Errc::kInvalidArgument, Op::kConfigure, fmt::format("'{}' is no id of a run", printable(run)));
+  }
+  if (run != run_) WC_TRY(load_run(run));
+  WC_ASSIGN(const std::vector<std::string> names, files_->list(directory_));
+  for (const std::string& name : names) {
+    if (name == run) continue;
+    WC_ASSIGN(const FileInfo info, files_->link_info(directory_ / name));
+    if (info.is_directory()) WC_TRY(remove_all(*files_, directory_ / name));
+  }
+  return {};
+}
+
+Status Spool::load_run(const std::string& run) {
+  run_ = run;
+  logs_.clear();
+  records_.clear();
+  current_ = last_log_ = 0;
+  WC_TRY(make_directories(*files_, directory_ / run));
+  WC_ASSIGN(const std::vector<std::string> names, files_->list(directory_ / run));
+  for (const std::string& name : names) {
+    if (!name.ends_with(kLogEnd)) continue;
+    WC_ASSIGN(const std::uint64_t number, number_in(name.substr(0, name.size() - kLogEnd.size()), name));
+    WC_TRY(load_log(number));
+  }
+  return {};
+}
+
+Status Spool::load_log(std::uint64_t number) {
+  last_log_ = std::max(last_log_, number);
+  Log log;
+  WC_ASSIGN(log.file, files_->open(path_of(number), {}));
+  WC_ASSIGN(const FileInfo info, log.file->info());
+  log.size_bytes = info.size_bytes;
+  for (std::uint64_t at = 0; at + kHeadBytes <= info.size_bytes;) {
+    std::array<std::byte, kHeadBytes> head;
+    WC_TRY(read_fully(*log.file, at, head, "a rollout log"));
+    std::uint32_t size = 0;
+    std::memcpy(&size, head.data(), sizeof size);
+    if (size > info.size_bytes - at - kHeadBytes) break;
+    std::string payload(size, '\0');
+    WC_TRY(read_fully(*log.file, at + kHeadBytes, std::as_writable_bytes(std::span(payload)), "a rollout log"));
+    // Behind what a kill or a power cut has torn nothing else was written.
+    if (head_of(payload) != head) break;
+    records_.emplace(next_id_++, Record{number, at + kHeadBytes, size});
+    ++log.records;
+    at += kHeadBytes + size;
+  }
+  if (log.records == 0) return files_->remove(path_of(number));
+  logs_.emplace(number, std::move(log));
+  return {};
+}
+
+std::vector<Spool::Id> Spool::records() const {
+  std::vector<Id> ids;
+  for (const auto& [id, record] : records_) ids.push_back(id);
+  return ids;
+}
+
+Status Spool::begin_log() {
+  Log log;
+  const std::uint64_t number = last_log_ + 1;
+  WC_ASSIGN(log.file, files_->open(path_of(number), {.write = true, .create = Create::kNew}));
+  last_log_ = number;
+  const std::uint64_t before = std::exchange(current_, number);
+  logs_.emplace(number, std::move(log));
+  if (before != 0 && logs_.at(before).records == 0) {
+    logs_.erase(before);
+    return remove_if_there(*files_, path_of(before));
+  }
+  return {};
+}
+
+Result<Spool::Id> Spool::add(std::string_view payload) {
+  WC_CHECK(!run_.empty());
+  if (payload.size() > kRecordBytesMax) {
+    return fail(Errc::kTooLarge, Op::kWrite, fmt::format("a rollout of {} bytes", payload.size()));
+  }
+  if (current_ == 0 || logs_.at(current_).size_bytes >= kFileBytes) WC_TRY(begin_log());
+  Log& log = logs_.at(current_);
+  const auto head = head_of(payload);
+  std::string bytes(reinterpret_cast<const char*>(head.data()), head.size());
+  bytes += payload;
+  if (Status written = write_fully(*log.file, log.size_bytes, std::as_bytes(std::span(bytes)), "a rollout log");
+      !written.has_value()) {
+    // What was written of it is torn, so that nothing may follow it.
+    current_ = 0;
+    if (log.records == 0) {
+      const std::uint64_t number = last_log_;
+      logs_.erase(number);
+      static_cast<void>(remove_if_there(*files_, path_of(number)));
+    }
+    return std::move(written).error();
+  }
+  const Record record{current_, log.size_bytes + kHeadBytes, payload.size()};
+  log.size_bytes += bytes.size();
+  ++log.records;
+  records_.emplace(next_id_, record);
+  return next_id_++;
+}
+
+Result<std::string> Spool::read(Id id) {
+  const Record& record = records_.at(id);
+  std::string payload(record.bytes, '\0');
+  Log& log = logs_.at(record.log);
+  std::array<std::byte, kHeadBytes> head;
+  WC_TRY(read_fully(*log.file, record.offset - kHeadBytes, head, "a rollout log"));
+  WC_TRY(read_fully(*log.file, record.offset, std::as_writable_bytes(std::span(payload)), "a rollout log"));
+  if (head_of(payload) == head) return payload;
+  return fail(Errc::kCorrupt, Op::kRead, "a rollout log: a record's bytes have changed on the disk");
+}
+
+Status Spool::remove(Id id) {
+  const auto found = records_.find(id);
+  if (found == records_.end()) return {};
+  const std::uint64_t number = found->second.log;
+  records_.erase(found);
+  Log& log = logs_.at(number);
+  if (--log.records > 0 || number == current_) return {};
+  logs_.erase(number);
+  return remove_if_there(*files_, path_of(number));
+}
+
+}  // namespace weightcast

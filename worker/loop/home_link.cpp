@@ -1,0 +1,113 @@
+#include "worker/loop/home_link.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/steady_clock.h"
+
+namespace weightcast {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Duration kReportInterval = 2s;
+constexpr Duration kRetryMin = 50ms;
+constexpr Duration kRetryMax = 5s;
+
+}  // namespace
+
+HomeLink::HomeLink(LearnerClient& client, std::uint64_t rollouts_per_group, std::function<void(const std::string&)> say)
+    : client_(client), rollouts_per_group_(rollouts_per_group), say_(std::move(say)), thread_([this] { run(); }) {}
+
+HomeLink::~HomeLink() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void HomeLink::set(std::uint64_t groups_wanted, const WorkerHeartbeat& report) {
+  {
+    const std::lock_guard lock(mutex_);
+    // The learner times its broadcasts by who says first that it generates under a version.
+    const bool is_switched = report.weights != report_.weights;
+    if (is_switched && failures_ == 0) report_at_ = steady_now();
+    const bool is_more = groups_wanted > wanted_ || is_switched;
+    wanted_ = groups_wanted;
+    report_ = report;
+    if (!is_more) return;
+  }
+  changed_.notify_all();
+}
+
+HomeNews HomeLink::take() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(news_, {});
+}
+
+void HomeLink::wait(Duration limit) {
+  std::unique_lock lock(mutex_);
+  has_news_.wait_for(lock, limit, [&] { return !news_.groups.empty() || news_.learner || news_.wrong_run; });
+}
+
+void HomeLink::run() {
+  std::unique_lock lock(mutex_);
+  while (!stop_) {
+    const Instant now = steady_now();
+    if (now >= report_at_) {
+      report(lock);
+    } else if (wanted_ > 0 && now >= ask_at_) {
+      ask(lock);
+    } else {
+      const Instant next = wanted_ > 0 ? std::min(ask_at_, report_at_) : report_at_;
+      changed_.wait_for(lock, std::max<Duration>(next - now, 1ms));
+    }
+  }
+}
+
+void HomeLink::ask(std::unique_lock<std::mutex>& lock) {
+  const std::uint64_t groups = wanted_;
+  lock.unlock();
+  Result<StartedGroups> started = client_.start(groups, rollouts_per_group_);
+  lock.lock();
+  if (!started.has_value()) return handle_error(started.error());
+  // What was granted is not wanted any more, until the caller says so again.
+  wanted_ -= std::min<std::uint64_t>(wanted_, started->groups.size());
+  ask_at_ = steady_now() + std::max(started->groups.empty() ? kRetryMin : Duration::zero(), started->retry);
+  news_.groups.insert(news_.groups.end(), started->groups.begin(), started->groups.end());
+  handle_learner(std::move(started->learner));
+}
+
+void HomeLink::report(std::unique_lock<std::mutex>& lock) {
+  const WorkerHeartbeat report = report_;
+  lock.unlock();
+  Result<LearnerState> learner = client_.heartbeat(report);
+  lock.lock();
+  report_at_ = steady_now() + kReportInterval;
+  if (!learner.has_value()) return handle_error(learner.error());
+  handle_learner(std::move(*learner));
+}
+
+void HomeLink::handle_learner(LearnerState learner) {
+  if (failures_ > 0) say_("the learner is back");
+  failures_ = 0;
+  if (news_.learner) {
+    learner.abort.insert(learner.abort.end(), news_.learner->abort.begin(), news_.learner->abort.end());
+  }
+  news_.learner = std::move(learner);
+  has_news_.notify_all();
+}
+
+void HomeLink::handle_error(const Error& error) {
+  const Duration pause = std::min<Duration>(kRetryMax, kRetryMin * (1 << std::min<std::uint32_t>(failures_, 10)));
+  ask_at_ = report_at_ = steady_now() + pause;
+  if (failures_++ == 0) say_("the learner does not answer, and is asked again: " + error.message());
+  if (error.code != Errc::kWrongBase) return;
+  news_.wrong_run = error;
+  has_news_.notify_all();
+}
+
+}  // namespace weightcast

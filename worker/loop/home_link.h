@@ -1,0 +1,63 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/time.h"
+#include "worker/home/learner_client.h"
+
+namespace weightcast {
+
+/// What the learner has said since it was asked last.
+struct HomeNews {
+  std::vector<StartedGroup> groups;
+  std::optional<LearnerState> learner;  ///< the newest; `abort` has the numbers of all of them
+  std::optional<Error> wrong_run;       ///< the learner is at another run: this one is over
+};
+
+/// Talks to the learner on a thread of its own, so that generation waits for no answer: asks for groups while some are
+/// wanted, and reports every two seconds and at each new version. While the learner is away it tries again, at most
+/// every five seconds.
+class HomeLink {
+ public:
+  /// `client` outlives it. `say` takes a line when the learner goes away, and when it is back; from the link's thread.
+  HomeLink(LearnerClient& client, std::uint64_t rollouts_per_group, std::function<void(const std::string&)> say);
+  /// Waits for the call that is running.
+  ~HomeLink();
+  HomeLink(const HomeLink&) = delete;
+  HomeLink& operator=(const HomeLink&) = delete;
+
+  /// So many groups are wanted now, and this is what to report.
+  void set(std::uint64_t groups_wanted, const WorkerHeartbeat& report);
+  [[nodiscard]] HomeNews take();
+  /// Until there are news, or `limit` is over.
+  void wait(Duration limit);
+
+ private:
+  void run();
+  void ask(std::unique_lock<std::mutex>& lock);
+  void report(std::unique_lock<std::mutex>& lock);
+  void handle_error(const Error& error);
+  void handle_learner(LearnerState learner);
+
+  LearnerClient& client_;
+  const std::uint64_t rollouts_per_group_;
+  const std::function<void(const std::string&)> say_;
+  std::mutex mutex_;
+  std::condition_variable changed_, has_news_;
+  bool stop_ = false;
+  std::uint64_t wanted_ = 0;
+  WorkerHeartbeat report_;
+  HomeNews news_;
+  Instant ask_at_{};
+  Instant report_at_{};
+  std::uint32_t failures_ = 0;  // in a row
+  std::thread thread_;
+};
+
+}  // namespace weightcast

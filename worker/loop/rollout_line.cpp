@@ -1,0 +1,263 @@
+#include "worker/loop/rollout_line.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "tasks/registry.h"
+
+namespace weightcast {
+namespace {
+
+SchedulerOptions scheduler_options(const RunDescription& run, const RolloutLineOptions& options) {
+  SchedulerOptions made;
+  made.slots_per_engine = static_cast<std::uint32_t>(options.engine.running_max);
+  made.group_size = static_cast<std::uint32_t>(run.group_size);
+  made.group_size_redundancy = options.group_size_redundancy;
+  made.num_env_groups = options.num_env_groups;
+  made.max_staleness = run.max_staleness;
+  made.async_generation_ratio = run.async_generation_ratio;
+  return made;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<RolloutLine>> RolloutLine::make(const RunDescription& run, std::string_view data,
+                                                       Tokenizer tokenizer, const RolloutLineOptions& options) {
+  WC_ASSIGN(std::unique_ptr<Task> task, make_task(run.task, run.task_options, data));
+  WC_ASSIGN(PromptCodec codec,
+            PromptCodec::make(std::move(tokenizer), {run.chat_template, run.enable_thinking, run.max_prompt_length}));
+  WC_ASSIGN(RolloutScheduler scheduler, RolloutScheduler::make(scheduler_options(run, options)));
+  return std::unique_ptr<RolloutLine>(
+      new RolloutLine(run, std::move(task), std::move(codec), std::move(scheduler), options));
+}
+
+RolloutLine::RolloutLine(const RunDescription& run, std::shared_ptr<const Task> task, PromptCodec codec,
+                         RolloutScheduler scheduler, const RolloutLineOptions& options)
+    : run_(run),
+      options_(options),
+      task_(std::move(task)),
+      codec_(std::move(codec)),
+      prompts_(*task_, run.seed, run.eval_prompts),
+      width_(run.group_size + options.group_size_redundancy),
+      scheduler_(std::move(scheduler)),
+      rewards_(options.rewards) {}
+
+Status RolloutLine::handle_weights(Instant now, Version version, std::shared_ptr<const EngineWeights> weights) {
+  if (engine_) {
+    WC_TRY(engine_->set_weights(version, std::move(weights)));
+  } else {
+    EngineOptions options = options_.engine;
+    options.end_tokens = {codec_.end_token()};
+    if (options_.paced) {
+      // Blocks that no sequence ever waits for.
+      const std::uint64_t positions = run_.tokens_max + kBlockPositions;
+      const std::uint64_t blocks = options.running_max * (positions / kBlockPositions + 1);
+      auto model = std::make_unique<PacedModel>(weights->config(),
+                                                static_cast<std::uint32_t>(std::min<std::uint64_t>(blocks, 1 << 24)),
+                                                options.end_tokens, *options_.paced);
+      WC_ASSIGN(engine_, Engine::make(std::move(model), version, options));
+    } else {
+      WC_ASSIGN(engine_, Engine::make(std::move(weights), version, options));
+    }
+  }
+  answers_ = engine_.get();
+  use_version(now, version);
+  return {};
+}
+
+void RolloutLine::handle_version(Instant now, Version version) {
+  answers_ = options_.answers.get();
+  use_version(now, version);
+}
+
+void RolloutLine::use_version(Instant now, Version version) {
+  version_ = version;
+  scheduler_.handle_version(now, 0, version);
+  perform(now);
+}
+
+std::uint64_t RolloutLine::groups_wanted() const { return answers_ != nullptr ? scheduler_.groups_wanted() : 0; }
+
+void RolloutLine::handle_groups(Instant now, std::span<const StartedGroup> groups) {
+  for (const StartedGroup& group : groups) {
+    if (!groups_.emplace(group.number, Group{group.first_sequence, {}}).second) continue;
+    scheduler_.handle_groups(now, group.number, 1);
+  }
+  perform(now);
+}
+
+void RolloutLine::handle_learner(Instant now, const LearnerState& learner) {
+  for (const std::uint64_t sequence : learner.abort) {
+    for (const auto& [number, group] : groups_) {
+      if (sequence < group.first_sequence || sequence >= group.first_sequence + width_) continue;
+      scheduler_.handle_group_abandoned(now, number);
+      break;
+    }
+    perform(now);
+  }
+  scheduler_.handle_sync(now, learner.begin_at_least);
+  scheduler_.handle_step(now, learner.version);
+  perform(now);
+}
+
+bool RolloutLine::step(Instant now) {
+  const bool is_busy = answers_ != nullptr && answers_->busy();
+  if (is_busy) {
+    for (EngineEvent& event : answers_->step()) handle_event(now, std::move(event));
+  }
+  handle_jobs(now);
+  if (const auto deadline = scheduler_.poll_deadline(); deadline && *deadline <= now) scheduler_.handle_time(now);
+  perform(now);
+  return is_busy;
+}
+
+void RolloutLine::perform(Instant now) {
+  while (const std::optional<RolloutAction> action = scheduler_.poll_action()) perform(now, *action);
+}
+
+void RolloutLine::perform(Instant now, const RolloutAction& action) {
+  const RolloutKey& key = action.rollout;
+  switch (action.kind) {
+    case RolloutAction::Kind::kGenerate: generate(now, key); break;
+    case RolloutAction::Kind::kStep: jobs_[rewards_.submit(rollouts_.at(key).play->answer_job())] = {key, false}; break;
+    case RolloutAction::Kind::kSend:
+      if (const auto found = rollouts_.find(key); found != rollouts_.end()) {
+        finished_.push_back(*std::move(found->second.rollout));
+        groups_.at(key.group).sent.insert(key.member);
+        rollouts_.erase(found);
+      }
+      break;
+    case RolloutAction::Kind::kAbort:
+    case RolloutAction::Kind::kForget:
+      if (const auto found = rollouts_.find(key); found != rollouts_.end()) {
+        // It may have ended in this very step: then there is nothing to stop.
+        if (found->second.request) static_cast<void>(answers_->abort(*found->second.request));
+        rollouts_.erase(found);
+      }
+      break;
+    case RolloutAction::Kind::kGroupDone:
+    case RolloutAction::Kind::kGroupDropped: end_group(key.group); break;
+  }
+}
+
+/// Samples the next turn, once it is known what it goes on from.
+void RolloutLine::generate(Instant now, const RolloutKey& key) {
+  Rollout& rollout = rollouts_[key];
+  if (!rollout.play) {
+    PlayOptions options;
+    options.limits = {static_cast<std::uint32_t>(run_.turns_max), run_.turns_max * run_.max_new_tokens,
+                      from_seconds(run_.episode_time_max)};
+    options.answer_tokens_max = run_.max_new_tokens;
+    options.tokens_max = run_.tokens_max;
+    rollout.play = std::make_unique<Play>(task_, codec_, options);
+    jobs_[rewards_.submit(rollout.play->begin_job(prompts_.training_index(key.group)))] = {key, true};
+  } else if (const Status sampled = sample_turn(key, rollout); !sampled.has_value()) {
+    fail_rollout(now, key, sampled.error().message());
+  }
+}
+
+Status RolloutLine::sample_turn(const RolloutKey& key, Rollout& rollout) {
+  EngineRequest request;
+  request.prompt = rollout.play->tokens();
+  request.sampling.temperature = run_.temperature;
+  request.sampling.top_p = run_.top_p;
+  request.seed =
+      rollout.play->turn_seed(attempt_seed(sampling_seed(run_.seed, width_, key.group, key.member), key.attempt));
+  request.tokens_max = run_.max_new_tokens;
+  request.stop_tokens = {codec_.end_token()};
+  request.tag = next_tag_++;
+  WC_ASSIGN(rollout.request, answers_->add(request));
+  requests_[request.tag] = key;
+  return {};
+}
+
+void RolloutLine::handle_event(Instant now, EngineEvent event) {
+  const auto request = requests_.find(event.tag);
+  if (request == requests_.end()) return;
+  const RolloutKey key = request->second;
+  if (event.finished) requests_.erase(request);
+  const auto found = rollouts_.find(key);
+  if (found == rollouts_.end()) return;  // it was stopped
+  Play& play = *found->second.play;
+  if (event.restarted) play.restart_turn();
+  tokens_ += event.tokens.size();
+  for (const EngineToken& token : event.tokens) {
+    play.add_sampled(std::span(&token.token, 1), std::span(&token.log_prob, 1), token.version);
+  }
+  if (!event.finished) return;
+  found->second.request.reset();
+  if (*event.finished == FinishReason::kFailed || *event.finished == FinishReason::kAborted) {
+    fail_rollout(now, key, event.failure);
+  } else {
+    scheduler_.handle_generated(now, key);
+  }
+}
+
+void RolloutLine::handle_jobs(Instant now) {
+  while (std::optional<RewardPool::Outcome> outcome = rewards_.take(Duration::zero())) {
+    const auto done = jobs_.find(outcome->ticket);
+    const Job job = done->second;
+    jobs_.erase(done);
+    const auto found = rollouts_.find(job.key);
+    if (found == rollouts_.end()) continue;  // it was stopped
+    const Status handled = handle_job(now, job, found->second, std::move(outcome->status));
+    if (!handled.has_value()) fail_rollout(now, job.key, handled.error().message());
+  }
+}
+
+Status RolloutLine::handle_job(Instant now, const Job& job, Rollout& rollout, Status outcome) {
+  if (job.is_begin) {
+    WC_TRY(rollout.play->handle_begun(std::move(outcome)));
+    return sample_turn(job.key, rollout);
+  }
+  WC_ASSIGN(const bool goes_on, rollout.play->handle_answered(std::move(outcome)));
+  if (goes_on) {
+    scheduler_.handle_observation(now, job.key);
+    return {};
+  }
+  rollout.rollout = rollout.play->finish({run_.model_digest, run_.tokenizer_digest}, job.key.group);
+  if (!options_.has_log_probs) rollout.rollout->logprobs.clear();
+  rollout.rollout->sequence = groups_.at(job.key.group).first_sequence + job.key.member;
+  scheduler_.handle_finished(now, job.key, rollout.rollout->reward);
+  return {};
+}
+
+void RolloutLine::fail_rollout(Instant now, const RolloutKey& key, std::string why) {
+  ++failures_;
+  last_failure_ = std::move(why);
+  rollouts_.erase(key);
+  scheduler_.handle_failed(now, key);
+}
+
+void RolloutLine::end_group(std::uint64_t number) {
+  const auto found = groups_.find(number);
+  if (found == groups_.end()) return;
+  for (std::uint32_t member = 0; member < width_; ++member) {
+    if (!found->second.sent.contains(member)) abandoned_.push_back(found->second.first_sequence + member);
+  }
+  groups_.erase(found);
+}
+
+std::optional<Trajectory> RolloutLine::poll_rollout() {
+  if (finished_.empty()) return std::nullopt;
+  Trajectory first = std::move(finished_.front());
+  finished_.pop_front();
+  return first;
+}
+
+std::vector<std::uint64_t> RolloutLine::end() {
+  while (!groups_.empty()) end_group(groups_.begin()->first);
+  rollouts_.clear();
+  return take_abandoned();
+}
+
+std::vector<std::uint64_t> RolloutLine::take_abandoned() { return std::exchange(abandoned_, {}); }
+
+RolloutLineStats RolloutLine::stats() const {
+  const EngineStatus engine = engine_ ? engine_->status() : EngineStatus{};
+  return {scheduler_.stats(), tokens_, engine.step_sequences, engine.step_tokens, failures_, last_failure_};
+}
+
+}  // namespace weightcast

@@ -1,0 +1,143 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "base/time.h"
+#include "tasks/reward_pool.h"
+#include "tasks/run_description.h"
+#include "tasks/task.h"
+#include "tasks/trajectory.h"
+#include "worker/engine/engine.h"
+#include "worker/home/learner_client.h"
+#include "worker/loop/paced_model.h"
+#include "worker/rollout/play.h"
+#include "worker/rollout/prompts.h"
+#include "worker/rollout/rollout_scheduler.h"
+
+namespace weightcast {
+
+struct RolloutLineOptions {
+  EngineOptions engine;
+  RewardPoolOptions rewards;
+  std::uint64_t num_env_groups = 0;         ///< SchedulerOptions
+  std::uint32_t group_size_redundancy = 0;  ///< the same
+  std::optional<PacedOptions> paced;        ///< nothing is computed: a PacedModel stands in for the weights
+  /// Samples instead of an engine of its own. It takes care of its weights: handle_version() instead of
+  /// handle_weights().
+  std::shared_ptr<AnswerSource> answers;
+  bool has_log_probs = true;  ///< false: `answers` has none, and rollouts go without
+};
+
+/// What became of rollouts. Tokens are those of answers.
+struct RolloutLineStats {
+  SchedulerStats scheduler;
+  std::uint64_t tokens = 0;
+  std::uint64_t step_sequences = 0;  ///< EngineStatus
+  std::uint64_t step_tokens = 0;     ///< EngineStatus
+  std::uint64_t failures = 0;        ///< of prompts, answers and rewards; last_failure has the words
+  std::string last_failure;
+};
+
+/// Makes rollouts of the groups that a learner gives: an engine samples, environments answer, the scheduler decides. No
+/// files, no sockets: weights, groups and the learner's words come in, rollouts go out, and the caller passes the time.
+/// Environments run on threads of a RewardPool. One thread uses it.
+class RolloutLine {
+ public:
+  /// `data` is the task's file of problems. Errors: those of make_task(), PromptCodec::make() and
+  /// RolloutScheduler::make().
+  [[nodiscard]] static Result<std::unique_ptr<RolloutLine>> make(const RunDescription& run, std::string_view data,
+                                                                 Tokenizer tokenizer,
+                                                                 const RolloutLineOptions& options);
+
+  /// Weights of a version, which the next step uses. The first ones begin the work.
+  /// Errors: those of Engine::make() and Engine::set_weights(); what was there before stays in use.
+  [[nodiscard]] Status handle_weights(Instant now, Version version, std::shared_ptr<const EngineWeights> weights);
+  /// RolloutLineOptions::answers samples under this version from now on. The first one begins the work.
+  void handle_version(Instant now, Version version);
+  /// The version in use; absent before the first.
+  [[nodiscard]] std::optional<Version> version() const { return version_; }
+
+  /// How many more groups it has use for, and of how many rollouts each.
+  [[nodiscard]] std::uint64_t groups_wanted() const;
+  [[nodiscard]] std::uint64_t rollouts_per_group() const { return width_; }
+  void handle_groups(Instant now, std::span<const StartedGroup> groups);
+  void handle_learner(Instant now, const LearnerState& learner);
+
+  /// One step of the engine, and what follows of it. False if there was nothing to do.
+  bool step(Instant now);
+
+  /// A rollout to send. Its worker is the caller's to add.
+  [[nodiscard]] std::optional<Trajectory> poll_rollout();
+  /// Sequence numbers of rollouts that will not be sent.
+  [[nodiscard]] std::vector<std::uint64_t> take_abandoned();
+
+  /// Ends the work: sequence numbers of all that was given and is not finished. Nothing but poll_rollout() follows.
+  [[nodiscard]] std::vector<std::uint64_t> end();
+
+  /// Rollouts that have begun and are neither sent nor given up.
+  [[nodiscard]] std::uint64_t under_way() const { return rollouts_.size(); }
+  [[nodiscard]] RolloutLineStats stats() const;
+
+ private:
+  struct Group {
+    std::uint64_t first_sequence = 0;
+    std::set<std::uint32_t> sent;  // members
+  };
+  struct Rollout {
+    std::unique_ptr<Play> play;
+    std::optional<RequestId> request;   // of the turn that is being sampled
+    std::optional<Trajectory> rollout;  // when the episode is over
+  };
+  struct Job {
+    RolloutKey key;
+    bool is_begin = false;  // of the episode; otherwise the answer to a turn
+  };
+
+  RolloutLine(const RunDescription& run, std::shared_ptr<const Task> task, PromptCodec codec,
+              RolloutScheduler scheduler, const RolloutLineOptions& options);
+
+  void use_version(Instant now, Version version);
+  void perform(Instant now);
+  void perform(Instant now, const RolloutAction& action);
+  void generate(Instant now, const RolloutKey& key);
+  [[nodiscard]] Status sample_turn(const RolloutKey& key, Rollout& rollout);
+  void handle_event(Instant now, EngineEvent event);
+  void handle_jobs(Instant now);
+  [[nodiscard]] Status handle_job(Instant now, const Job& job, Rollout& rollout, Status outcome);
+  void fail_rollout(Instant now, const RolloutKey& key, std::string why);
+  void end_group(std::uint64_t number);
+
+  const RunDescription run_;
+  const RolloutLineOptions options_;
+  const std::shared_ptr<const Task> task_;
+  const PromptCodec codec_;
+  const PromptOrder prompts_;
+  const std::uint64_t width_;
+  RolloutScheduler scheduler_;
+  RewardPool rewards_;
+  std::unique_ptr<Engine> engine_;   // unless options_.answers
+  AnswerSource* answers_ = nullptr;  // with the first version
+  std::optional<Version> version_;
+  std::map<std::uint64_t, Group> groups_;
+  std::map<RolloutKey, Rollout> rollouts_;
+  std::map<std::uint64_t, RolloutKey> requests_;  // by the tag that the engine gives back
+  std::map<std::uint64_t, Job> jobs_;             // by ticket
+  std::uint64_t next_tag_ = 1;
+  std::deque<Trajectory> finished_;
+  std::vector<std::uint64_t> abandoned_;
+  std::uint64_t tokens_ = 0;
+  std::uint64_t failures_ = 0;
+  std::string last_failure_;
+};
+
+}  // namespace weightcast

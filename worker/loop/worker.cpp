@@ -1,0 +1,345 @@
+#include "worker/loop/worker.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "base/content_digest.h"
+#include "base/steady_clock.h"
+#include "worker/backend/backend.h"
+#include "worker/engine/version_follower.h"
+#include "worker/home/learner_client.h"
+#include "worker/loop/home_link.h"
+#include "worker/loop/rollout_line.h"
+#include "worker/loop/work_meter.h"
+
+namespace weightcast {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::string_view kOwnEngine = "engine";
+constexpr Duration kIdle = 5ms;
+constexpr Duration kRate = 30s;  // over which rates are counted
+constexpr Duration kStatusInterval = 30s;
+constexpr Duration kLastRollouts = 10s;
+
+/// Rollouts and tokens per second, over the last half minute.
+class Rates {
+ public:
+  void handle(Instant now, std::uint64_t rollouts, std::uint64_t tokens) {
+    points_.push_back({now, rollouts, tokens});
+    while (points_.size() > 2 && now - points_[1].at >= kRate) points_.pop_front();
+  }
+  [[nodiscard]] double rollouts_per_s() const { return rate(&Point::rollouts); }
+  [[nodiscard]] double tokens_per_s() const { return rate(&Point::tokens); }
+
+ private:
+  struct Point {
+    Instant at{};
+    std::uint64_t rollouts = 0;
+    std::uint64_t tokens = 0;
+  };
+  [[nodiscard]] double rate(std::uint64_t Point::*what) const {
+    if (points_.size() < 2 || points_.back().at == points_.front().at) return 0;
+    return static_cast<double>(points_.back().*what - points_.front().*what) /
+           to_seconds(points_.back().at - points_.front().at);
+  }
+
+  std::deque<Point> points_;
+};
+
+/// One run of the learner's.
+class RunOfWorker {
+ public:
+  RunOfWorker(FileSystem& files, const WorkerConfig& config, LearnerClient& client,
+              const std::function<void(const std::string&)>& say)
+      : files_(files), config_(config), client_(client), say_(say) {}
+
+  Status open(const RunDescription& run) {
+    std::string data;
+    if (!run.task_data_digest.empty()) {
+      WC_ASSIGN(data, client_.task_data());
+    }
+    WC_ASSIGN(const std::string config_json, client_.model_file("config.json"));
+    WC_ASSIGN(const std::string tokenizer_json, client_.model_file("tokenizer.json"));
+    if (content_digest_of(std::as_bytes(std::span(config_json))).hex() != run.model_digest) {
+      return fail(Errc::kCorrupt, Op::kVerify, "the learner's config.json is not the one that its run names");
+    }
+    WC_ASSIGN(const ModelConfig model, parse_model_config(config_json));
+    WC_ASSIGN(Tokenizer tokenizer, Tokenizer::parse(tokenizer_json));
+    if (tokenizer.digest() != run.tokenizer_digest) {
+      return fail(Errc::kCorrupt, Op::kVerify, "the learner's tokenizer.json is not the one that its run names");
+    }
+    RolloutLineOptions options;
+    options.engine.cache_bytes_max = config_.cache_bytes_max;
+    options.engine.bfloat16_cache = config_.cache_dtype == "bfloat16";
+    options.engine.running_max = config_.running_max;
+    options.engine.step_tokens_max = config_.step_tokens_max;
+    options.engine.threads = static_cast<unsigned>(config_.threads);
+    WC_ASSIGN(options.engine.in_flight, parse_in_flight(config_.in_flight));
+    options.rewards.threads_max = static_cast<unsigned>(config_.reward_threads);
+    options.rewards.time_max = from_seconds(config_.reward_time_max);
+    options.num_env_groups = config_.num_env_groups;
+    options.group_size_redundancy = static_cast<std::uint32_t>(config_.group_size_redundancy);
+    if (config_.paced_rollouts_per_s > 0) {
+      // A step gives each of running_max rollouts a token.
+      const auto tokens = static_cast<double>(run.max_new_tokens);
+      options.paced = {from_seconds(static_cast<double>(config_.running_max) / tokens / config_.paced_rollouts_per_s),
+                       config_.paced_jitter, from_seconds(config_.paced_pause_s),
+                       run.seed ^ std::hash<std::string>()(config_.name)};
+    }
+    if (config_.backend != kOwnEngine) {
+      WC_TRY(start_backend(model));
+      options.answers = backend_;
+      options.has_log_probs = backend_->has_log_probs();
+      if (!options.has_log_probs && !run.logprobs_recomputed) {
+        return fail(
+            Errc::kInvalidArgument, Op::kConfigure,
+            config_.backend + " gives no log-probabilities; set behaviour_logprobs = \"recompute\" at the learner");
+      }
+    }
+    WC_ASSIGN(line_, RolloutLine::make(run, data, std::move(tokenizer), options));
+    link_.emplace(client_, line_->rollouts_per_group(), say_);
+    if (backend_) return {};
+    WC_ASSIGN(const WeightPlace place, parse_weight_place(config_.weights));
+    versions_ = VersionFollower::start(files_, subscribe_to_versions(config_.state_dir), model, place, say_);
+    return {};
+  }
+
+  /// Until the run is over. Returns whether the learner is at another one.
+  Result<bool> generate(const std::atomic<bool>& stop) {
+    while (!stop) {
+      const Instant now = steady_now();
+      HomeNews news = link_->take();
+      if (news.wrong_run) return true;
+      if (news.learner) {
+        if (news.learner->ended) return false;
+        is_wanted_ = news.learner->is_wanted;
+        line_->handle_learner(now, *news.learner);
+      }
+      line_->handle_groups(now, news.groups);
+      switch_weights(now);
+      const bool is_busy = line_->step(now);
+      WC_TRY(send());
+      link_->set(unsent_ || !is_wanted_ ? 0 : line_->groups_wanted(), report(now));
+      if (is_busy) measure(steady_now() - now);
+      if (!is_busy) link_->wait(kIdle);
+    }
+    return false;
+  }
+
+  /// Gives back to the learner what is not finished, so that it does not wait for it.
+  void end() {
+    if (!line_) return;
+    link_.reset();
+    const std::vector<std::uint64_t> abandoned = line_->end();
+    if (!abandoned.empty()) client_.abandon(abandoned);
+    say_status(line_->stats());
+    report_.is_active = false;
+    report_.under_way = 0;
+    static_cast<void>(client_.heartbeat(report_));  // a learner that is away finds out by itself
+  }
+
+ private:
+  /// A step, and what follows of it, took `span`.
+  void measure(Duration span) {
+    if (backend_) {
+      // Nobody knows what a server could do beyond what it is given.
+      served_ += span;
+      return;
+    }
+    const RolloutLineStats stats = line_->stats();
+    meter_.handle_step(span, stats.step_sequences - std::exchange(step_sequences_, stats.step_sequences),
+                       stats.step_tokens - std::exchange(step_tokens_, stats.step_tokens));
+  }
+
+  Status start_backend(const ModelConfig& model) {
+    BackendOptions options;
+    WC_ASSIGN(options.kind, parse_backend_kind(config_.backend));
+    WC_ASSIGN(options.on_switch, parse_backend_switch(config_.backend_in_flight));
+    WC_ASSIGN(options.server, Endpoint::parse(config_.backend_server));
+    if (!config_.backend_control.empty()) {
+      WC_ASSIGN(options.control, Endpoint::parse(config_.backend_control));
+    }
+    options.trust.insecure = config_.backend_insecure;
+    // Other projects' servers know nothing of the cluster's keys.
+    if (options.kind == BackendKind::kWeightcast) options.trust.keys = config_.keys;
+    options.trust.revocation_directories = {config_.state_dir};
+    options.model = model;
+    options.protocol.model = config_.backend_model;
+    options.protocol.vocab_size = static_cast<std::uint64_t>(model.vocab_size);
+    options.protocol.blocks = config_.backend_blocks_dir;
+    options.running_max = config_.running_max;
+    options.answer_time_max = from_seconds(config_.backend_answer_time_max);
+    options.install_time_max = from_seconds(config_.backend_install_time_max);
+    WC_ASSIGN(backend_, Backend::start(files_, subscribe_to_versions(config_.state_dir), std::move(options), say_));
+    return {};
+  }
+
+  void note_version(Version version) {
+    if (!std::exchange(has_version_, true)) say_(fmt::format("generating under version {}", version.value));
+  }
+
+  void switch_weights(Instant now) {
+    if (backend_) {
+      if (const std::optional<Version> version = backend_->take_version()) {
+        line_->handle_version(now, *version);
+        note_version(*version);
+      }
+      return;
+    }
+    const Instant begin = steady_now();
+    std::optional<InstalledVersion> next = versions_->take();
+    if (!next) return;
+    const Version version = next->name.version;
+    const Status switched = line_->handle_weights(now, version, std::move(next->weights));
+    if (!switched.has_value()) {
+      say_(fmt::format("version {} is not used, and the one before stays: {}", version.value,
+                       switched.error().message()));
+      return;
+    }
+    note_version(version);
+    pause_max_ = std::max(pause_max_, steady_now() - begin);
+  }
+
+  Status send() {
+    for (;;) {
+      if (!unsent_) unsent_ = line_->poll_rollout();
+      if (!unsent_) break;
+      const Status sent = client_.send(*unsent_);
+      if (!sent.has_value() && sent.error().code != Errc::kNoSpace) return sent;
+      if (!sent.has_value()) {
+        if (!std::exchange(is_full_, true)) say_(sent.error().message());
+        return {};  // and nothing new begins meanwhile
+      }
+      is_full_ = false;
+      ++sent_;
+      unsent_.reset();
+    }
+    if (const auto abandoned = line_->take_abandoned(); !abandoned.empty()) client_.abandon(abandoned);
+    return {};
+  }
+
+  WorkerHeartbeat report(Instant now) {
+    if (now < reported_at_ + 200ms) return report_;
+    reported_at_ = now;
+    const RolloutLineStats stats = line_->stats();
+    rates_.handle(now, sent_, stats.tokens);
+    report_.weights = line_->version().value_or(kNoVersion);
+    report_.is_active = is_wanted_;
+    report_.rollouts_per_s = rates_.rollouts_per_s();
+    report_.tokens_per_s = rates_.tokens_per_s();
+    report_.full_load_s = to_seconds(meter_.at_full_load() + served_);
+    report_.under_way = line_->under_way();
+    report_.price_per_hour = config_.price_per_hour;
+    report_.promised_rollouts_per_s = config_.promised_rollouts_per_s;
+    if (now >= said_at_ + kStatusInterval) {
+      if (said_at_ != Instant{}) say_status(stats);
+      said_at_ = now;
+    }
+    return report_;
+  }
+
+  void say_status(const RolloutLineStats& stats) {
+    const HomeStats home = client_.stats();
+    std::string line = fmt::format(
+        "version {}, {:.1f} rollouts/s, {:.0f} tokens/s, {} under way; {} sent, {} acknowledged, {} refused; the "
+        "longest switch took {:.2f} ms",
+        report_.weights.value, report_.rollouts_per_s, report_.tokens_per_s, report_.under_way, sent_,
+        home.acknowledged, home.refused, 1e3 * to_seconds(pause_max_));
+    if (home.dropped > 0) line += fmt::format("; {} dropped from the spool", home.dropped);
+    if (stats.failures > 0) line += fmt::format("; {} failures, the last: {}", stats.failures, stats.last_failure);
+    say_(line);
+  }
+
+  FileSystem& files_;
+  const WorkerConfig& config_;
+  LearnerClient& client_;
+  const std::function<void(const std::string&)>& say_;
+  std::shared_ptr<Backend> backend_;  // instead of versions_
+  std::unique_ptr<RolloutLine> line_;
+  std::optional<HomeLink> link_;
+  std::unique_ptr<VersionFollower> versions_;
+  std::optional<Trajectory> unsent_;  // for which the spool has no room
+  bool is_full_ = false;
+  bool has_version_ = false;
+  bool is_wanted_ = true;
+  std::uint64_t sent_ = 0;
+  Duration pause_max_{};  // of a switch
+  WorkMeter meter_{config_.running_max};
+  Duration served_{};                                   // by backend_
+  std::uint64_t step_sequences_ = 0, step_tokens_ = 0;  // that meter_ knows
+  Rates rates_;
+  WorkerHeartbeat report_;
+  Instant reported_at_{}, said_at_{};
+};
+
+/// Repeats `call` until it succeeds, or its error `is_final`, or it is to stop: then absent.
+template <typename Call, typename IsFinal>
+auto until_it_answers(const std::atomic<bool>& stop, const std::function<void(const std::string&)>& say,
+                      const Call& call, const IsFinal& is_final) -> std::optional<decltype(call())> {
+  bool has_said = false;
+  while (!stop) {
+    auto answer = call();
+    if (answer.has_value() || is_final(answer.error().code)) return answer;
+    if (!std::exchange(has_said, true)) say("waiting for the learner: " + answer.error().message());
+    std::this_thread::sleep_for(500ms);
+  }
+  return std::nullopt;
+}
+
+bool is_no_run_for_us(Errc code) { return code == Errc::kNotAllowed || code == Errc::kWrongBase; }
+/// Not that the learner is away or overloaded.
+bool is_about_the_run(Errc code) {
+  return code != Errc::kTimedOut && code != Errc::kBusy && code != Errc::kClosed && code != Errc::kIo;
+}
+
+Status run_once(FileSystem& files, const WorkerConfig& config, const std::atomic<bool>& stop,
+                const std::function<void(const std::string&)>& say, bool& again) {
+  LearnerClient::Options options;
+  WC_ASSIGN(options.learner, Endpoint::parse(config.learner));
+  options.trust = {config.keys, config.insecure, {config.state_dir}};
+  options.name = config.name;
+  options.spool = config.spool_dir;
+  options.spool_bytes_max = config.spool_bytes_max;
+  WC_ASSIGN(const std::unique_ptr<LearnerClient> client, LearnerClient::open(files, std::move(options)));
+  auto asked = until_it_answers(
+      stop, say, [&] { return client->run(); }, is_no_run_for_us);
+  if (!asked) return {};
+  WC_ASSIGN(const RunDescription description, *std::move(asked));
+  RunOfWorker run(files, config, *client, say);
+  const auto opened = until_it_answers(
+      stop, say, [&] { return run.open(description); }, is_about_the_run);
+  if (!opened) return {};
+  WC_TRY(*opened);
+  const Result<bool> generated = run.generate(stop);
+  run.end();
+  WC_ASSIGN(again, generated);
+  if (again) {
+    say("the learner is at another run, and so is this worker from now on");
+  } else if (!client->drain(kLastRollouts)) {
+    say("some rollouts are still in the spool; the next start sends them");
+  }
+  return {};
+}
+
+}  // namespace
+
+Status run_worker(FileSystem& files, const WorkerConfig& config, const std::atomic<bool>& stop,
+                  const std::function<void(const std::string&)>& say) {
+  bool again = true;
+  while (again && !stop) {
+    again = false;
+    WC_TRY(run_once(files, config, stop, say, again));
+  }
+  return {};
+}
+
+}  // namespace weightcast

@@ -1,0 +1,59 @@
+#include "worker/rollout/scheduler_options.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+
+namespace weightcast {
+namespace {
+
+Error refuse(std::string why) { return fail(Errc::kInvalidArgument, Op::kConfigure, std::move(why)); }
+
+Status check_range(const char* name, std::uint64_t value, std::uint64_t least, std::uint64_t most) {
+  if (value >= least && value <= most) return {};
+  return refuse(fmt::format("{} is {}; it is {} to {}", name, value, least, most));
+}
+
+}  // namespace
+
+Status validate(const SchedulerOptions& options) {
+  WC_TRY(check_range("engines", options.engines, 1, 100'000));
+  WC_TRY(check_range("slots_per_engine", options.slots_per_engine, 1, 1'000'000));
+  WC_TRY(check_range("group_size", options.group_size, 1, 1'000'000));
+  WC_TRY(check_range("group_size_redundancy", options.group_size_redundancy, 0, 1'000'000));
+  WC_TRY(check_range("num_env_groups", options.num_env_groups, 0, 1'000'000'000));
+  WC_TRY(check_range("attempts_max", options.attempts_max, 1, 1'000'000));
+  if (options.rollout_time_max <= Duration::zero()) {
+    return refuse(fmt::format("rollout_time_max is {} s; it is above 0", to_seconds(options.rollout_time_max)));
+  }
+  // Written so that NaN is refused, too.
+  if (options.async_generation_ratio &&
+      !(*options.async_generation_ratio >= 0 && *options.async_generation_ratio <= 1e6)) {
+    return refuse(fmt::format("async_generation_ratio is {}; it is 0 to 1e6", *options.async_generation_ratio));
+  }
+  const std::uint64_t width = std::uint64_t{options.group_size} + options.group_size_redundancy;
+  if (!options.prompt_replication && width > options.slots_per_engine) {
+    return refuse(
+        fmt::format("without prompt_replication an engine decodes a group as one: its {} rollouts (group_size and "
+                    "group_size_redundancy) need as many slots; slots_per_engine is {}",
+                    width, options.slots_per_engine));
+  }
+  if (!options.send_whole_groups && options.filter_equal_rewards) {
+    return refuse("filter_equal_rewards judges whole groups, and without send_whole_groups no group is whole; use one");
+  }
+  return {};
+}
+
+std::uint64_t groups_startable(std::uint64_t batch_groups, std::optional<double> async_generation_ratio,
+                               std::uint64_t max_additional_running_prompts, std::uint64_t groups_running,
+                               std::uint64_t groups_waiting) {
+  if (!async_generation_ratio) return std::numeric_limits<std::uint64_t>::max();
+  const double batches = 1 + *async_generation_ratio;
+  const double limit =
+      std::floor(batches * static_cast<double>(batch_groups)) + static_cast<double>(max_additional_running_prompts);
+  const double begun = static_cast<double>(groups_running) + static_cast<double>(groups_waiting);
+  return limit > begun ? static_cast<std::uint64_t>(limit - begun) : 0;
+}
+
+}  // namespace weightcast

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+
+#include "base/result.h"
+#include "base/time.h"
+
+namespace weightcast {
+
+/// Which waiting rollouts get a free slot first.
+enum class RolloutOrder {
+  kMostStaleFirst,  ///< those of the group that began under the oldest version: it is the next to exceed the bound
+  kByGroup,         ///< by group number
+};
+
+/// How rollouts are scheduled. The names are those of ROLL Flash (arXiv 2510.11345) and of configuration files.
+struct SchedulerOptions {
+  std::uint32_t engines = 1;
+  std::uint32_t slots_per_engine = 64;      ///< requests that an engine decodes together
+  std::uint32_t group_size = 16;            ///< rollouts of a group that count
+  std::uint32_t group_size_redundancy = 0;  ///< started beyond those; the first group_size ones count
+  std::uint64_t num_env_groups = 0;         ///< groups under way together; 0: as many as fill the slots
+
+  /// A rollout lags by the learner's version less that under which it began. One that lags by more is stopped. Absent:
+  /// no limit.
+  std::optional<std::uint64_t> max_staleness = 4;
+  std::optional<double> async_generation_ratio;  ///< rounded up, the same limit; 0: synchronous
+
+  /// Any free slot takes the next rollout, and a rollout is scored when it ends. false, a batch rollout: groups are
+  /// divided among the engines, and nothing is scored, or begun anew, before all of them have ended.
+  bool queue_scheduling = true;
+  /// Each rollout of a group is a task of its own. false: an engine decodes a group as one, in group_size slots that
+  /// stay taken until the last of its rollouts has ended.
+  bool prompt_replication = true;
+  /// Each rollout goes on as soon as its environment has answered. false: all wait for the slowest environment between
+  /// two turns.
+  bool environment_async = true;
+  /// Rollouts are sent when group_size of their group have ended. false: each when it ends.
+  bool send_whole_groups = true;
+  bool filter_equal_rewards = false;  ///< drop groups whose rewards are all equal
+  /// Rollouts that were stopped begin anew. false: their groups are dropped.
+  bool reclaim = true;
+  RolloutOrder order = RolloutOrder::kMostStaleFirst;
+  std::uint32_t attempts_max = 3;                        ///< of a rollout that fails or takes too long
+  Duration rollout_time_max = std::chrono::minutes(30);  ///< from a rollout's begin to its end
+};
+
+/// Errors: kInvalidArgument, which names the option, its value and the range.
+[[nodiscard]] Status validate(const SchedulerOptions& options);
+
+/// How many groups may be begun, so that all of them are used: under way and waiting to be trained on are no more than
+/// (1 + async_generation_ratio) batches, as ROLL counts them, and `max_additional_running_prompts` groups beyond that,
+/// which stand in for those that dynamic filtering drops. Absent ratio: no limit.
+[[nodiscard]] std::uint64_t groups_startable(std::uint64_t batch_groups, std::optional<double> async_generation_ratio,
+                                             std::uint64_t max_additional_running_prompts, std::uint64_t groups_running,
+                                             std::uint64_t groups_waiting);
+
+}  // namespace weightcast

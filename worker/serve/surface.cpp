@@ -1,0 +1,243 @@
+#include "worker/serve/surface.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include <nlohmann/json.hpp>
+
+#include "base/json_text.h"
+
+namespace weightcast {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::size_t kBodiesWaitingMax = 1024;
+constexpr std::string_view kModelPath = "/v1/models/";
+constexpr Duration kStopGrace = std::chrono::milliseconds(500);
+
+HttpResponse json_response(const Json& json) { return {.body = json_text(json)}; }
+
+unsigned status_of(const Error& error) {
+  if (error.code == Errc::kNotFound) return 404;
+  return error.code == Errc::kBusy ? 503 : 400;
+}
+
+std::optional<CallKind> call_kind_of(const std::string& path) {
+  if (path == "/v1/completions") return CallKind::kCompletion;
+  if (path == "/v1/chat/completions") return CallKind::kChat;
+  if (path == "/v1/rl/trajectories") return CallKind::kTrajectories;
+  return std::nullopt;
+}
+
+bool has_body(const HttpRequest& request) {
+  constexpr std::string_view kPaths[] = {"/tokenize", "/detokenize", "/abort_requests"};
+  return call_kind_of(request.path) || std::ranges::find(kPaths, request.path) != std::end(kPaths);
+}
+
+}  // namespace
+
+Surface::Surface(std::unique_ptr<Engine> engine, std::unique_ptr<VersionFollower> versions,
+                 std::shared_ptr<const Tokenizer> tokenizer, const SurfaceOptions& options)
+    : model_{options.model_name, engine->context_max(), options.chat, std::move(tokenizer)},
+      wait_max_(options.wait_max),
+      host_(std::move(engine), std::move(versions), options.say),
+      bodies_(std::make_unique<WorkThread>(kBodiesWaitingMax)) {}
+
+Surface::~Surface() {
+  // In the order of who calls whom.
+  if (server_) server_->stop(kStopGrace);
+  server_.reset();
+  bodies_.reset();
+}
+
+Result<std::unique_ptr<Surface>> Surface::start(std::unique_ptr<Engine> engine,
+                                                std::unique_ptr<VersionFollower> versions,
+                                                std::shared_ptr<const Tokenizer> tokenizer, SurfaceOptions options) {
+  std::unique_ptr<Surface> surface(new Surface(std::move(engine), std::move(versions), std::move(tokenizer), options));
+  Surface& self = *surface;
+  WC_ASSIGN(surface->server_, HttpServer::listen(std::move(options.http)));
+  // Answers take the server's counters, so that it has to be in its place before the first one.
+  surface->server_->serve(
+      [&self](HttpRequest request, HttpResponder to) { self.handle(std::move(request), std::move(to)); });
+  return surface;
+}
+
+void Surface::handle(HttpRequest request, HttpResponder responder) {
+  const std::string& path = request.path;
+  if (has_body(request)) {
+    if (request.method != "POST") {
+      responder.send(http_error(405, "this path takes POST"));
+      return;
+    }
+    struct Job {
+      HttpRequest request;
+      HttpResponder responder;
+    };
+    const auto job = std::make_shared<Job>(std::move(request), std::move(responder));
+    std::function<void()> run = [this, job] { read_body(job->request, std::move(job->responder)); };
+    if (!bodies_->try_post(run)) job->responder.send(http_error(503, "too many requests wait; try again later"));
+    return;
+  }
+  if (path == "/health" || path == "/liveness") {
+    responder.send({.body = "{}"});
+  } else if (path == "/v1/models") {
+    responder.send(json_response({{"object", "list"}, {"data", {model_json()}}}));
+  } else if (path.starts_with(kModelPath)) {
+    const bool is_ours = path.substr(kModelPath.size()) == model_.name;
+    responder.send(is_ours ? json_response(model_json())
+                           : http_error(404, "there is no such model; GET /v1/models says what is served"));
+  } else if (path == "/metrics") {
+    post([this] { return metrics(); }, std::move(responder));
+  } else if (path == "/get_weight_version") {
+    post([this] { return version(); }, std::move(responder));
+  } else if (path == "/is_paused") {
+    post([this] { return json_response({{"is_paused", host_.is_paused()}}); }, std::move(responder));
+  } else if ((path == "/pause" || path == "/resume") && request.method != "POST") {
+    responder.send(http_error(405, "this path takes POST"));
+  } else if (path == "/pause") {
+    const std::string mode = request.query_value("mode").value_or("abort");
+    post([this, mode] { return pause(mode); }, std::move(responder));
+  } else if (path == "/resume") {
+    post(
+        [this] {
+          host_.resume();
+          return json_response({{"status", "resumed"}});
+        },
+        std::move(responder));
+  } else {
+    responder.send(http_error(404, "there is nothing at this path; GET /v1/models says what is served"));
+  }
+}
+
+void Surface::post(std::function<HttpResponse()> job, HttpResponder responder) {
+  const auto to = std::make_shared<HttpResponder>(std::move(responder));
+  host_.post([job = std::move(job), to] { to->send(job()); });
+}
+
+Json Surface::model_json() const {
+  return {{"id", model_.name},
+          {"object", "model"},
+          {"created", 0},
+          {"owned_by", "weightcast"},
+          {"max_model_len", model_.context_max}};
+}
+
+HttpResponse Surface::version() const {
+  const ServedVersion served = host_.version();
+  return json_response({{"weight_version", std::to_string(served.version.value)},
+                        {"digest", served.digest.empty() ? Json(nullptr) : Json(served.digest)},
+                        {"versions_refused", served.refused},
+                        {"last_version_error", served.last_error.empty() ? Json(nullptr) : Json(served.last_error)}});
+}
+
+HttpResponse Surface::pause(const std::string& mode) {
+  if (mode == "abort") {
+    host_.pause(EngineHost::Pause::kAbort);
+  } else if (mode == "wait") {
+    host_.pause(EngineHost::Pause::kWait);
+  } else if (mode == "keep") {
+    host_.pause(EngineHost::Pause::kKeep);
+  } else {
+    return http_error(400, "'mode' is abort, wait or keep");
+  }
+  return json_response({{"status", "paused"}});
+}
+
+void Surface::read_body(const HttpRequest& request, HttpResponder responder) {
+  const Json json = parse_json(request.body);
+  if (!json.is_object()) {
+    responder.send(http_error(400, "the body is no JSON object"));
+    return;
+  }
+  if (const auto kind = call_kind_of(request.path)) {
+    complete(json, *kind, std::move(responder));
+  } else if (request.path == "/tokenize") {
+    const auto ids = read_text_to_tokenize(json, model_);
+    responder.send(
+        ids.has_value()
+            ? json_response({{"tokens", *ids}, {"count", ids->size()}, {"max_model_len", model_.context_max}})
+            : http_error(status_of(ids.error()), ids.error().detail));
+  } else if (request.path == "/detokenize") {
+    const Json list = json.value("tokens", Json());
+    const bool fits = list.is_array() && std::ranges::all_of(list, [](const Json& one) {
+                        return one.is_number_unsigned() && one.get<std::uint64_t>() <= 0x7fffffff;
+                      });
+    if (!fits || !model_.tokenizer) {
+      responder.send(http_error(400, fits ? "this model has no tokenizer.json" : "'tokens' is no array of token ids"));
+      return;
+    }
+    const Result<std::string> text = model_.tokenizer->decode(list.get<std::vector<TokenId>>());
+    responder.send(text.has_value() ? json_response({{"prompt", *text}}) : http_error(400, text.error().detail));
+  } else {
+    const Json list = json.value("request_ids", Json());
+    const bool fits = list.is_array() && std::ranges::all_of(list, [](const Json& one) { return one.is_string(); });
+    if (!fits) {
+      responder.send(http_error(400, "'request_ids' is no array of ids"));
+      return;
+    }
+    post(
+        [this, ids = list.get<std::vector<std::string>>()] {
+          std::size_t aborted = 0;
+          for (const std::string& id : ids) {
+            const auto found = generations_.find(id);
+            const auto generation = found == generations_.end() ? nullptr : found->second.lock();
+            if (generation == nullptr || generation->ended()) continue;
+            generation->abort();
+            ++aborted;
+          }
+          return json_response({{"aborted", aborted}});
+        },
+        std::move(responder));
+  }
+}
+
+void Surface::complete(const Json& json, CallKind kind, HttpResponder responder) {
+  Result<CompletionCall> call = read_completion_call(json, kind, model_);
+  if (!call.has_value()) {
+    responder.send(http_error(status_of(call.error()), call.error().detail));
+    return;
+  }
+  const auto generation =
+      std::make_shared<Generation>(host_, model_, std::move(*call), std::move(responder), ++calls_, wait_max_);
+  host_.post([this, generation] {
+    std::erase_if(generations_, [](const auto& one) { return one.second.expired(); });
+    generations_.emplace(generation->id(), generation);
+    generation->begin();
+  });
+}
+
+HttpResponse Surface::metrics() const {
+  const EngineStatus status = host_.engine().status();
+  std::string text;
+  const auto add = [&](std::string_view name, std::string_view kind, std::string_view help, auto value) {
+    text +=
+        fmt::format("# HELP weightcast_worker_{0} {1}\n# TYPE weightcast_worker_{0} {2}\nweightcast_worker_{0} {3}\n",
+                    name, help, kind, value);
+  };
+  add("weight_version", "gauge", "Version that answers are generated under.", host_.engine().version().value);
+  add("running", "gauge", "Requests that decode.", status.running);
+  add("waiting", "gauge", "Requests that wait.", status.waiting);
+  add("cache_blocks", "gauge", "Blocks of keys and values.", status.blocks);
+  add("cache_blocks_used", "gauge", "Of these, in use.", status.blocks_used);
+  add("prompt_tokens_total", "counter", "Prompt tokens computed.", status.prompt_tokens);
+  add("shared_tokens_total", "counter", "Prompt tokens not computed, as another request had them.",
+      status.shared_tokens);
+  add("answer_tokens_total", "counter", "Tokens sampled.", status.answer_tokens);
+  add("preemptions_total", "counter", "Requests that gave their blocks to others.", status.preemptions);
+  add("versions_total", "counter", "Versions taken into use.", status.versions_set);
+  add("waiting_to_begin", "gauge", "Calls that wait for a version, or for POST /resume.", host_.waiting());
+  add("version_switch_seconds_total", "counter", "For which generation stood still while versions came into use.",
+      to_seconds(host_.switching()));
+  add("versions_refused_total", "counter", "Versions that came and are not used: GET /get_weight_version says why.",
+      host_.version().refused);
+  const HttpServerStats http = server_->stats();
+  add("http_connections", "gauge", "Open connections.", http.connections);
+  add("http_requests_total", "counter", "Requests.", http.requests);
+  add("http_refused_total", "counter", "Requests and connections that were refused.",
+      http.refused_requests + http.refused_over_cap + http.refused_peers);
+  return {.content_type = "text/plain; version=0.0.4", .body = std::move(text)};
+}
+
+}  // namespace weightcast

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "http/server.h"
+#include "http/work_thread.h"
+#include "worker/serve/engine_host.h"
+#include "worker/serve/generation.h"
+
+namespace weightcast {
+
+struct SurfaceOptions {
+  HttpServerOptions http;
+  std::string model_name;
+  std::optional<QwenChat> chat = QwenChat::kQwen3;  ///< how messages become text; nothing: calls with them are refused
+  /// For which a call waits for the version that it wants, or for POST /resume: 503 after it.
+  Duration wait_max = std::chrono::seconds(30);
+  std::function<void(const std::string&)> say = {};  ///< of versions that are not used; on the engine's thread
+};
+
+/// The HTTP surface of a worker:
+///   GET  /health, /liveness            200 while it answers
+///   GET  /v1/models, /v1/models/NAME   data[0].{id, max_model_len}; the same of one
+///   POST /v1/completions, /v1/chat/completions
+///   POST /tokenize, /detokenize
+///   POST /pause?mode=abort|wait|keep, /resume; GET /is_paused
+///   POST /abort_requests               {"request_ids": [...]}: ids of completions
+///   GET  /get_weight_version           of what is generated from now on, and what became of other versions
+///   POST /v1/rl/trajectories           ECHO's mode sequential: {prompts, param_version, ...}
+///   GET  /metrics                      for Prometheus
+class Surface {
+ public:
+  /// Listens. `tokenizer` may be null: then prompts are ids. Errors: those of HttpServer::start().
+  [[nodiscard]] static Result<std::unique_ptr<Surface>> start(std::unique_ptr<Engine> engine,
+                                                              std::unique_ptr<VersionFollower> versions,
+                                                              std::shared_ptr<const Tokenizer> tokenizer,
+                                                              SurfaceOptions options);
+  /// Lets answers end for at most `grace`, then ends all.
+  void stop(Duration grace) { server_->stop(grace); }
+  ~Surface();
+
+  [[nodiscard]] const Endpoint& endpoint() const { return server_->endpoint(); }
+
+ private:
+  Surface(std::unique_ptr<Engine> engine, std::unique_ptr<VersionFollower> versions,
+          std::shared_ptr<const Tokenizer> tokenizer, const SurfaceOptions& options);
+
+  void handle(HttpRequest request, HttpResponder responder);
+  /// What reads a whole body, on a thread of its own.
+  void read_body(const HttpRequest& request, HttpResponder responder);
+  void complete(const nlohmann::json& json, CallKind kind, HttpResponder responder);
+  void post(std::function<HttpResponse()> job, HttpResponder responder);
+  [[nodiscard]] HttpResponse metrics() const;
+  [[nodiscard]] HttpResponse version() const;
+  [[nodiscard]] nlohmann::json model_json() const;
+  [[nodiscard]] HttpResponse pause(const std::string& mode);
+
+  const ServedModel model_;
+  const Duration wait_max_;
+  std::map<std::string, std::weak_ptr<Generation>> generations_;  // by id; of the engine's thread
+  std::atomic<std::uint64_t> calls_ = 0;
+  EngineHost host_;
+  std::unique_ptr<WorkThread> bodies_;
+  std::unique_ptr<HttpServer> server_;
+};
+
+}  // namespace weightcast
