@@ -199,7 +199,12 @@ Status CheckpointWriter::begin(Checkpoint checkpoint) {
   done_ = false;
   step_ = checkpoint.step;
   thread_ = std::thread([this, owned = std::move(checkpoint)] {
-    outcome_ = write_checkpoint(files_, directory_, owned, kept_);
+    try {
+      outcome_ = write_checkpoint(files_, directory_, owned, kept_);
+    } catch (const std::exception& exception) {  // no memory for a header, above all
+      outcome_ =
+          fail(Errc::kTooLarge, Op::kWrite, fmt::format("checkpoint of step {}: {}", owned.step, exception.what()));
+    }
     done_ = true;
   });
   return earlier;

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
+#include "base/result.h"
 #include "model/decoder.h"
 
 namespace weightcast {
@@ -18,7 +20,9 @@ struct CompletionOptions {
   double top_p = 1;
   std::uint64_t tokens_max = 16;
   std::int32_t end_token = 0;
-  std::uint64_t cache_bytes_max = std::uint64_t{4} << 30;  ///< of keys and values; one row may exceed it
+  unsigned threads = 1;
+  std::uint64_t cache_bytes_max = std::uint64_t{4} << 30;  ///< of keys and values
+  std::function<Status()> check = {};                      ///< called between two steps; its error ends the call
 };
 
 struct Completion {
@@ -26,14 +30,11 @@ struct Completion {
   std::vector<float> log_probs;      ///< of each token, of the distribution that it was sampled from
 };
 
-/// How many rows of `positions` positions take at most `bytes_max` of keys and values; 1 at least.
-[[nodiscard]] std::size_t cache_rows_max(const ModelConfig& config, const DecoderOptions& options,
-                                         std::uint64_t positions, std::uint64_t bytes_max);
-
-/// Samples an answer to each request, with a KV cache, as many rows together as cache_bytes_max allows. Equal prompts
-/// that follow each other are computed once. May throw what LibTorch throws. The result depends on the weights, the
-/// requests and the machine alone.
-[[nodiscard]] std::vector<Completion> complete(const Decoder& decoder, std::span<const CompletionRequest> requests,
-                                               const CompletionOptions& options);
+/// Samples an answer to each request with the workers' engine, over the decoder's weights where they are. An answer
+/// depends on the weights, its request and the machine alone. Errors: those of Engine::add() (a prompt beyond the
+/// model's context), those of `check`, kTooLarge (cache_bytes_max), kInvalidArgument (weights that have diverged).
+[[nodiscard]] Result<std::vector<Completion>> complete(const Decoder& decoder,
+                                                       std::span<const CompletionRequest> requests,
+                                                       const CompletionOptions& options);
 
 }  // namespace weightcast

@@ -4,14 +4,10 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <limits>
-#include <type_traits>
-#include <variant>
 
-#include "base/nearest_name.h"
-#include "base/text.h"
+#include "model/device_name.h"
 #include "trainer/learner/presets.h"
 
 namespace weightcast {
@@ -19,45 +15,37 @@ namespace {
 
 using namespace std::string_view_literals;
 
-constexpr std::string_view kUnlimited = "unlimited";
 constexpr std::string_view kPreset = "preset";
 constexpr std::string_view kTaskOptions = "task_options.";
-constexpr double kCountMax = 1e9;
 
 constexpr std::array kDtypes{"float32"sv, "bfloat16"sv};
 constexpr std::array kTemplates{"none"sv, "qwen"sv};
-constexpr std::array kSources{"generator"sv, "files"sv};
+constexpr std::array kSources{"generator"sv, "files"sv, "http"sv};
 constexpr std::array kLogprobs{"given"sv, "recompute"sv};
+constexpr std::array kProvisions{"none"sv, "cost"sv, "random"sv};
 constexpr std::array kOrders{"oldest_first"sv, "newest_first"sv, "uniform"sv};
 constexpr std::array kSchedules{"constant"sv, "linear"sv, "cosine"sv};
 constexpr std::array kVariants{"ppo"sv,  "decoupled_ppo"sv, "tis"sv,       "cispo"sv,
                                "topr"sv, "weighted_topr"sv, "reinforce"sv, "echo2"sv};
 constexpr std::array kAggregations{"token-mean"sv, "seq-mean-token-sum"sv, "seq-mean-token-mean"sv,
                                    "seq-mean-token-sum-norm"sv};
+constexpr std::array kEstimators{"grpo"sv, "gae"sv};
+constexpr std::array kLevels{"token"sv, "sequence"sv};
+constexpr std::array kLoraPublish{"merged"sv, "adapter"sv};
 constexpr std::array kNorms{"std"sv, "none"sv, "rloo"sv, "batch"sv};
 constexpr std::array kKlTypes{"k1"sv, "k2"sv, "k3"sv};
 constexpr std::array kTasks{"arithmetic"sv, "gsm8k"sv, "knights_and_knaves"sv, "sokoban"sv};
 
-using Target =
-    std::variant<bool*, std::uint64_t*, double*, std::string*, std::optional<std::uint64_t>*, std::optional<double>*>;
-
-struct Field {
-  std::string_view name;
-  Target target;
-  std::string_view help;
-  double least = 0;
-  double most = kCountMax;
-  std::span<const std::string_view> choices = {};  // of a text; empty: any
-};
-
 /// The one table of keys: reading, printing and checking all go through it.
-std::vector<Field> fields_of(LearnerConfig& c) {
+std::vector<SettingField> fields_of(LearnerConfig& c) {
   return {
       {"output_dir", &c.output_dir, "where metrics, checkpoints and the configuration go"},
       {"seed", &c.seed, "of the first weights, prompts and samples", 0, 9e18},
       {"threads", &c.threads, "of LibTorch's operations", 1, 1024},
       {"dtype", &c.dtype, "of the weights that are trained with and published; their masters are float32", 0, 0,
        kDtypes},
+      {"device", &c.device, "cpu, cuda or cuda:N: where the model computes and learns"},
+      {"tf32", &c.tf32, "on a GPU: products of float32 matrices may round their factors to TF32"},
       {"task", &c.task, "where prompts and rewards come from", 0, 0, kTasks},
       {"task_data", &c.task_data, "the task's file of problems"},
       {"model", &c.model, "a directory in Hugging Face's layout; empty: random weights of the sizes below"},
@@ -68,8 +56,13 @@ std::vector<Field> fields_of(LearnerConfig& c) {
       {"init_num_key_value_heads", &c.init_num_key_value_heads, "the same", 1, 512},
       {"chat_template", &c.chat_template, "how messages become text; none: one after the other", 0, 0, kTemplates},
       {"enable_thinking", &c.enable_thinking, "of the chat template"},
-      {"rollout_source", &c.rollout_source, "the built-in generator, or files of trajectories", 0, 0, kSources},
+      {"rollout_source", &c.rollout_source, "the built-in generator, files of trajectories, or workers that send them",
+       0, 0, kSources},
       {"rollout_files", &c.rollout_files, "JSONL files of trajectories, separated by commas"},
+      {"rollout_listen", &c.rollout_listen, "HOST:PORT where workers' rollouts are taken; port 0: a free one"},
+      {"rollout_keys", &c.rollout_keys,
+       "file of the learner's keys, those of the origin; empty: plain, on loopback alone"},
+      {"rollout_insecure", &c.rollout_insecure, "plain connections beyond loopback, too"},
       {"behaviour_logprobs", &c.behaviour_logprobs, "recompute: for files without log-probabilities", 0, 0, kLogprobs},
       {"generator_lag", &c.generator_lag, "how many publications the generator's weights are old", 0, 64},
       {"generator_batch_size", &c.generator_batch_size, "sequences that the generator decodes together", 1, 65536},
@@ -77,6 +70,11 @@ std::vector<Field> fields_of(LearnerConfig& c) {
       {"top_p", &c.top_p, "of samples; below 1 the loss sees another distribution than the sampler", 0.01, 1},
       {"max_prompt_length", &c.max_prompt_length, "in tokens; a longer prompt is an error", 1, 1e6},
       {"max_new_tokens", &c.max_new_tokens, "of a response", 1, 1e6},
+      {"turns_max", &c.turns_max, "responses of an episode, of tasks that have several turns", 1, 1e4},
+      {"episode_time_max", &c.episode_time_max, "seconds of an episode; the rewards until then count", 0.001, 1e6},
+      {"reward_threads", &c.reward_threads, "that compute rewards and play environments", 1, 1024},
+      {"reward_time_max", &c.reward_time_max, "seconds of a reward; one that takes longer costs its rollout", 0.001,
+       1e6},
       {"total_training_steps", &c.total_training_steps, "the run ends after so many", 0},
       {"rollout_batch_size", &c.rollout_batch_size, "rollouts of a training step, R", 1, 1e8},
       {"group_size", &c.group_size, "rollouts of a prompt, n", 1, 1e8},
@@ -84,9 +82,20 @@ std::vector<Field> fields_of(LearnerConfig& c) {
       {"async_generation_ratio", &c.async_generation_ratio, "batches that may be started ahead", 0, 1000},
       {"sample_order", &c.sample_order, "which groups a batch takes first", 0, 0, kOrders},
       {"filter_equal_rewards", &c.filter_equal_rewards, "drop groups whose rewards are all equal"},
+      {"lora_rank", &c.lora_rank, "of a low-rank adapter, which learns instead of the weights; 0: none", 0, 4096},
+      {"lora_alpha", &c.lora_alpha, "over lora_rank what the adapter's product is multiplied with", 0, 1e6},
+      {"lora_dropout", &c.lora_dropout, "share of the adapter's inputs that an update leaves out", 0, 0.99},
+      {"lora_target_modules", &c.lora_target_modules,
+       "names such as q_proj, separated by commas; all-linear: every matrix of the layers"},
+      {"lora_publish", &c.lora_publish, "merged: whole weights; adapter: the adapter alone", 0, 0, kLoraPublish},
+      {"world_size", &c.world_size, "processes that share the work of updates", 1, 1024},
+      {"rank", &c.rank, "which of them this one is; rank 0 does all but updates", 0, 1023},
+      {"rendezvous", &c.rendezvous, "HOST:PORT at which rank 0 listens, if there are several"},
       {"updates_per_step", &c.updates_per_step, "optimiser updates over disjoint parts of a step's rollouts", 1, 1e6},
       {"ppo_epochs", &c.ppo_epochs, "times that a step goes over its rollouts", 1, 1000},
       {"micro_batch_tokens", &c.micro_batch_tokens, "tokens of one forward pass, at least one sequence", 1, 1e8},
+      {"activation_checkpointing", &c.activation_checkpointing,
+       "keep each layer's input alone for the backward pass: less memory, a third more work"},
       {"learning_rate", &c.learning_rate, "of the training steps, after the warm-up", 0, 1},
       {"lr_schedule", &c.lr_schedule, "after the warm-up, over all updates", 0, 0, kSchedules},
       {"lr_warmup_updates", &c.lr_warmup_updates, "updates until the full learning rate"},
@@ -95,18 +104,32 @@ std::vector<Field> fields_of(LearnerConfig& c) {
       {"adam_epsilon", &c.adam_epsilon, "added to the root of the second moment", 1e-16, 1},
       {"weight_decay", &c.weight_decay, "of matrices", 0, 1},
       {"max_grad_norm", &c.max_grad_norm, "gradients are scaled down to it; 0: never", 0, 1e9},
+      {"stochastic_rounding", &c.stochastic_rounding, "of bfloat16 weights; false: to nearest"},
       {"pg_variant", &c.pg_variant, "the policy-gradient loss", 0, 0, kVariants},
       {"clip_ratio_low", &c.clip_ratio_low, "how far below 1 a ratio counts", 0, 1},
       {"clip_ratio_high", &c.clip_ratio_high, "how far above 1 a ratio counts", 0, 1000},
       {"clip_ratio_c", &c.clip_ratio_c, "of dual clipping; 0: off", 0, 1000},
       {"loss_agg_mode", &c.loss_agg_mode, "how tokens' losses become one", 0, 0, kAggregations},
-      {"advantage_norm", &c.advantage_norm, "how rewards become advantages", 0, 0, kNorms},
+      {"advantage_estimator", &c.advantage_estimator,
+       "grpo: rewards against those of their group; gae: rewards per token against a value head's", 0, 0, kEstimators},
+      {"advantage_norm", &c.advantage_norm,
+       "how rewards become advantages; under gae none leaves them as they are, std and batch whiten the batch", 0, 0,
+       kNorms},
+      {"gamma", &c.gamma, "discount per token, of gae", 0, 1},
+      {"gae_lambda", &c.gae_lambda, "of gae", 0, 1},
+      {"value_loss_coef", &c.value_loss_coef, "of the value head's loss, for gae; 0: no value head", 0, 1000},
+      {"value_clip_range", &c.value_clip_range, "how far a value counts from the step's first one; 0: any", 0, 1e6},
+      {"value_learning_rate", &c.value_learning_rate, "of the value head", 0, 1},
       {"kl_loss_coef", &c.kl_loss_coef, "of the KL to the reference model; 0: no such model", 0, 1000},
       {"kl_loss_type", &c.kl_loss_type, "its estimator", 0, 0, kKlTypes},
+      {"kl_reward_coef", &c.kl_reward_coef, "of the KL that each token's reward loses; 0: none", 0, 1000},
+      {"kl_reward_type", &c.kl_reward_type, "its estimator", 0, 0, kKlTypes},
       {"entropy_coeff", &c.entropy_coeff, "of the entropy that is added to the objective", 0, 1000},
       {"tis_cap", &c.tis_cap, "of truncated importance sampling between sampler and learner; 0: off", 0, 1e6},
+      {"tis_level", &c.tis_level, "sequence: the product over a rollout's tokens", 0, 0, kLevels},
       {"ratio_low", &c.ratio_low, "bounds of tis, topr and echo2", 0, 1e6},
       {"ratio_high", &c.ratio_high, "the same", 0, 1e6},
+      {"ratio_level", &c.ratio_level, "the same, of the ratio in tis, cispo, topr and weighted_topr", 0, 0, kLevels},
       {"topr_positive_weight", &c.topr_positive_weight, "of weighted_topr", 0, 1e6},
       {"topr_negative_weight", &c.topr_negative_weight, "the same", 0, 1e6},
       {"sft_steps", &c.sft_steps, "updates of supervised fine-tuning before the first training step"},
@@ -122,98 +145,27 @@ std::vector<Field> fields_of(LearnerConfig& c) {
       {"checkpoints_kept", &c.checkpoints_kept, "older ones are deleted", 1, 1e6},
       {"publish_state", &c.publish_state, "the state directory of the origin's daemon; empty: nothing is published"},
       {"publish_interval", &c.publish_interval, "kappa: steps between publications", 1},
+      {"sync_drift_max", &c.sync_drift_max,
+       "ECHO's asynchronous mode: publish when the learner is more steps than this ahead of a worker, instead of every "
+       "publish_interval; unlimited: off"},
       {"publish_sparse", &c.publish_sparse, "publish changed cells where those are few"},
       {"learner_price_per_hour", &c.learner_price_per_hour, "for cost_total", 0, 1e9},
+      {"provision", &c.provision,
+       "with workers: tell them to roll out or to wait, as the loop needs them; cheapest first, or at random", 0, 0,
+       kProvisions},
+      {"provision_alpha", &c.provision_alpha, "workers give so many times the least rate that keeps the learner busy",
+       0.001, 1000},
+      {"paced_step_s", &c.paced_step_s, "learn nothing, and let each step take so long; 0: learn", 0, 1e6},
+      {"paced_jitter", &c.paced_jitter, "share by which a paced step is longer or shorter", 0, 1},
   };
 }
 
-std::string range_of(const Field& field) {
-  if (!field.choices.empty()) return fmt::format("{}", fmt::join(field.choices, ", "));
-  return std::visit(
-      [&](const auto* value) -> std::string {
-        using Value = std::remove_cvref_t<decltype(*value)>;
-        const std::string numbers = fmt::format("{:g} to {:g}", field.least, field.most);
-        if constexpr (std::is_same_v<Value, bool>) return "true, false";
-        if constexpr (std::is_same_v<Value, std::string>) return "any text";
-        if constexpr (std::is_same_v<Value, std::uint64_t>) return "a whole number, " + numbers;
-        if constexpr (std::is_same_v<Value, double>) return numbers;
-        return numbers + ", or unlimited";
-      },
-      field.target);
-}
-
-Error refused(const Field& field, std::string_view value) {
-  return fail(Errc::kInvalidArgument, Op::kConfigure,
-              fmt::format("{} is '{}'; it is {}", field.name, printable(cut_text(value, 80)), range_of(field)));
-}
-
-bool parse(const Field&, std::string_view text, bool& out) {
-  out = text == "true";
-  return text == "true" || text == "false";
-}
-
-template <typename Number>
-bool parse(const Field& field, std::string_view text, Number& out) requires std::is_arithmetic_v<Number> {
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, out);
-  // Written so that NaN is refused, too.
-  return error == std::errc() && stop == end && static_cast<double>(out) >= field.least &&
-         static_cast<double>(out) <= field.most;
-}
-
-bool parse(const Field& field, std::string_view text, std::string& out) {
-  out = text;
-  return field.choices.empty() || std::find(field.choices.begin(), field.choices.end(), text) != field.choices.end();
-}
-
-template <typename Number>
-bool parse(const Field& field, std::string_view text, std::optional<Number>& out) {
-  out.reset();
-  return text == kUnlimited || parse(field, text, out.emplace());
-}
-
-/// config_text() must be able to write it, so that it comes back the same.
-Status check_writable(std::string_view name, std::string_view value) {
-  constexpr std::string_view kUnwritable = "#\"\\";
-  const auto is_unwritable = [&](char c) {
-    return static_cast<unsigned char>(c) < ' ' || c == '\x7f' || kUnwritable.find(c) != std::string_view::npos;
-  };
-  if (std::ranges::none_of(value, is_unwritable)) return {};
-  return fail(Errc::kInvalidArgument, Op::kConfigure,
-              fmt::format("{} is '{}'; a configuration file cannot hold #, \", \\ and control characters in a value",
-                          printable(cut_text(name, 80)), printable(cut_text(value, 80))));
-}
-
-Status apply(LearnerConfig& config, std::span<const Field> fields, const Setting& setting) {
+Status apply(LearnerConfig& config, std::span<const SettingField> fields, const Setting& setting) {
   const auto& [name, value] = setting;
-  WC_TRY(check_writable(name, value));
-  if (name.starts_with(kTaskOptions)) {
-    config.task_options[name.substr(kTaskOptions.size())] = value;
-    return {};
-  }
-  const auto field = std::find_if(fields.begin(), fields.end(), [&](const Field& f) { return f.name == name; });
-  if (field == fields.end()) {
-    std::vector<std::string_view> names{kPreset};
-    for (const Field& f : fields) names.push_back(f.name);
-    return fail(Errc::kInvalidArgument, Op::kConfigure,
-                fmt::format("'{}' is no key of the configuration; the nearest is '{}' (--print-config shows all)",
-                            printable(cut_text(name, 80)), nearest_name(name, names)));
-  }
-  if (std::visit([&](auto* target) { return parse(*field, value, *target); }, field->target)) return {};
-  if (!field->choices.empty()) {
-    return fail(Errc::kInvalidArgument, Op::kConfigure, unknown_name(field->name, value, field->choices));
-  }
-  return refused(*field, value);
-}
-
-std::string text_of(bool value) { return value ? "true" : "false"; }
-std::string text_of(std::uint64_t value) { return std::to_string(value); }
-// The shortest text that reads back as the same number.
-std::string text_of(double value) { return fmt::format("{}", value); }
-std::string text_of(const std::string& value) { return value; }
-template <typename Number>
-std::string text_of(const std::optional<Number>& value) {
-  return value ? text_of(*value) : std::string(kUnlimited);
+  if (!name.starts_with(kTaskOptions)) return apply_setting(fields, setting, std::array{kPreset});
+  WC_TRY(check_setting_value(setting));
+  config.task_options[name.substr(kTaskOptions.size())] = value;
+  return {};
 }
 
 Status wrong(std::string why) { return fail(Errc::kInvalidArgument, Op::kConfigure, std::move(why)); }
@@ -226,13 +178,13 @@ Status check_lag(const LearnerConfig& c) {
         "{} is {}; with publish_interval {} and generator_lag {} the generator's rollouts lag up to {} steps", key,
         value, c.publish_interval, c.generator_lag, lag));
   };
-  if (c.max_staleness && lag > *c.max_staleness) return refuse("max_staleness", text_of(c.max_staleness));
+  if (c.max_staleness && lag > *c.max_staleness) return refuse("max_staleness", fmt::format("{}", *c.max_staleness));
   if (!c.async_generation_ratio) return {};
   const double ratio = *c.async_generation_ratio, steps = std::ceil(ratio), lag_steps = static_cast<double>(lag);
   // With a fractional ratio only a part of a batch may be as old as the oldest step.
   const bool is_partial = steps > ratio && c.generator_lag > 0;
   if (lag_steps > steps || (is_partial && lag_steps == steps)) {
-    return refuse("async_generation_ratio", text_of(c.async_generation_ratio));
+    return refuse("async_generation_ratio", fmt::format("{}", ratio));
   }
   return {};
 }
@@ -247,6 +199,16 @@ Status check_together(const LearnerConfig& c) {
     return wrong(fmt::format("updates_per_step is {}; it is at most rollout_batch_size ({})", c.updates_per_step,
                              c.rollout_batch_size));
   }
+  if (c.sync_drift_max && c.rollout_source != "http") {
+    return wrong(fmt::format("sync_drift_max is {}, and rollout_source '{}'; it is for workers, whose source is http",
+                             *c.sync_drift_max, c.rollout_source));
+  }
+  if (c.sync_drift_max && c.rollout_batch_size % c.updates_per_step != 0) {
+    return wrong(
+        fmt::format("with sync_drift_max a batch is whole mini-batches: rollout_batch_size ({}) is a multiple of "
+                    "updates_per_step ({})",
+                    c.rollout_batch_size, c.updates_per_step));
+  }
   if (c.init_num_attention_heads % c.init_num_key_value_heads != 0 ||
       c.init_hidden_size % (2 * c.init_num_attention_heads) != 0) {
     return wrong(
@@ -257,11 +219,6 @@ Status check_together(const LearnerConfig& c) {
   if (c.rollout_source == "files" && c.rollout_files.empty()) {
     return wrong("rollout_source is 'files', and rollout_files is empty; name at least one file");
   }
-  if (c.rollout_source == "generator" && c.task == "sokoban") {
-    return wrong(
-        "task is 'sokoban', and rollout_source 'generator': the generator samples one turn, and the task has several; "
-        "set rollout_source to 'files', and rollout_files to those of an agent that plays all turns");
-  }
   if (c.rollout_source == "generator") WC_TRY(check_lag(c));
   if (!c.max_staleness && !c.async_generation_ratio && c.publish_interval > c.total_training_steps &&
       c.total_training_steps > 0) {
@@ -270,25 +227,35 @@ Status check_together(const LearnerConfig& c) {
                     "needs a max_staleness",
                     c.publish_interval, c.total_training_steps));
   }
+  WC_ASSIGN(const DeviceName device, parse_device_name(c.device));
+  if (c.tf32 && !device.cuda) return wrong("tf32 is true, and device is 'cpu', which computes in full float32");
+  if (c.rank >= c.world_size) {
+    return wrong(fmt::format("rank is {}; it is below world_size ({})", c.rank, c.world_size));
+  }
+  if (c.world_size > 1 && c.paced_step_s > 0) {
+    return wrong(fmt::format("paced_step_s is {}: nothing is computed, so no work is to be shared; set world_size to 1",
+                             c.paced_step_s));
+  }
+  if (c.world_size > 1 && c.rendezvous.empty()) {
+    return wrong(
+        fmt::format("world_size is {}, and rendezvous is empty; give all ranks the HOST:PORT of rank 0", c.world_size));
+  }
+  if (c.advantage_estimator == "gae" && c.advantage_norm == "rloo") {
+    return wrong(
+        "advantage_norm is 'rloo', which compares rewards of a group; under advantage_estimator 'gae' it is "
+        "std, batch or none");
+  }
   WC_TRY(loss_options(c));
+  WC_TRY(lora_config(c));
   WC_TRY(learning_rate_schedule(c));
   return {};
 }
 
 }  // namespace
 
-Result<Setting> parse_setting(std::string_view text) {
-  const std::size_t equals = text.find('=');
-  if (equals != std::string_view::npos && equals > 0) {
-    return Setting{std::string(text.substr(0, equals)), std::string(text.substr(equals + 1))};
-  }
-  return fail(Errc::kInvalidArgument, Op::kConfigure,
-              fmt::format("--set {}: it is KEY=VALUE", printable(cut_text(text, 80))));
-}
-
 Result<LearnerConfig> make_config(std::span<const Setting> settings) {
   LearnerConfig config;
-  const std::vector<Field> fields = fields_of(config);
+  const std::vector<SettingField> fields = fields_of(config);
   const auto preset =
       std::find_if(settings.rbegin(), settings.rend(), [](const Setting& s) { return s.first == kPreset; });
   if (preset != settings.rend()) {
@@ -304,26 +271,15 @@ Result<LearnerConfig> make_config(std::span<const Setting> settings) {
 
 std::string config_table() {
   LearnerConfig defaults;
-  std::string table;
-  for (const Field& field : fields_of(defaults)) {
-    const std::string value = std::visit([](const auto* v) { return text_of(*v); }, field.target);
-    table += fmt::format("| `{}` | {} | {} | {} |\n", field.name, value, range_of(field), field.help);
-  }
-  return table;
+  return settings_table(fields_of(defaults));
 }
 
 std::string config_text(const LearnerConfig& config) {
-  std::string text;
   LearnerConfig copy = config;
-  const auto quoted = [](std::string_view value) { return fmt::format("\"{}\"", value); };
-  for (const Field& field : fields_of(copy)) {
-    const std::string value = std::visit([](const auto* v) { return text_of(*v); }, field.target);
-    const bool is_text = std::holds_alternative<std::string*>(field.target) || value == kUnlimited;
-    text += fmt::format("{} = {}\n", field.name, is_text ? quoted(value) : value);
-  }
+  std::string text = settings_text(fields_of(copy));
   if (config.task_options.empty()) return text;
   text += "\n[task_options]\n";
-  for (const auto& [name, value] : config.task_options) text += fmt::format("{} = {}\n", name, quoted(value));
+  for (const auto& [name, value] : config.task_options) text += fmt::format("{} = \"{}\"\n", name, value);
   return text;
 }
 
@@ -340,12 +296,49 @@ Result<PolicyLossOptions> loss_options(const LearnerConfig& c) {
   options.topr_weight_positive = c.topr_positive_weight;
   options.topr_weight_negative = c.topr_negative_weight;
   if (c.tis_cap > 0) options.tis_cap = c.tis_cap;
+  WC_ASSIGN(options.tis_level, parse_ratio_level(c.tis_level));
+  WC_ASSIGN(options.ratio_level, parse_ratio_level(c.ratio_level));
   options.kl_loss_coef = c.kl_loss_coef;
   options.entropy_coeff = c.entropy_coeff;
   options.horizon = static_cast<double>(c.max_new_tokens);
   WC_TRY(validate(options));
   return options;
 }
+
+std::uint64_t rollout_tokens_max(const LearnerConfig& c) {
+  return c.turns_max * (c.max_prompt_length + c.max_new_tokens);
+}
+
+std::vector<std::string> split_names(std::string_view text) {
+  std::vector<std::string> parts;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    if (end > begin) parts.emplace_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+Result<std::optional<LoraConfig>> lora_config(const LearnerConfig& c) {
+  if (c.lora_rank == 0) return std::optional<LoraConfig>();
+  LoraConfig lora;
+  lora.rank = static_cast<std::int64_t>(c.lora_rank);
+  lora.alpha = c.lora_alpha;
+  lora.dropout = c.lora_dropout;
+  if (c.lora_target_modules == "all-linear") {
+    lora.target_modules.assign(lora_target_modules().begin(), lora_target_modules().end());
+  } else {
+    lora.target_modules = split_names(c.lora_target_modules);
+  }
+  WC_TRY(check_lora_config(lora));
+  return std::optional(std::move(lora));
+}
+
+bool has_value_head(const LearnerConfig& c) { return c.advantage_estimator == "gae" && c.value_loss_coef > 0; }
+
+bool reads_reference(const LearnerConfig& c) { return c.kl_loss_coef > 0 || c.kl_reward_coef > 0; }
+
+bool uses_cuda(const LearnerConfig& c) { return c.device != "cpu"; }
 
 Result<LearningRateSchedule> learning_rate_schedule(const LearnerConfig& c) {
   LearningRateSchedule schedule;

@@ -5,10 +5,11 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "base/result.h"
+#include "base/settings.h"
+#include "model/lora_config.h"
 #include "tasks/registry.h"
 #include "trainer/loss/policy_loss_options.h"
 #include "trainer/optimiser/schedule.h"
@@ -23,6 +24,8 @@ struct LearnerConfig {
   std::uint64_t seed = 0;
   std::uint64_t threads = 1;
   std::string dtype = "float32";
+  std::string device = "cpu";
+  bool tf32 = false;
 
   std::string task = "arithmetic";
   TaskOptions task_options;  ///< keys task_options.NAME
@@ -39,6 +42,9 @@ struct LearnerConfig {
 
   std::string rollout_source = "generator";
   std::string rollout_files;  ///< separated by commas
+  std::string rollout_listen = "127.0.0.1:7600";
+  std::string rollout_keys;
+  bool rollout_insecure = false;
   std::string behaviour_logprobs = "given";
   std::uint64_t generator_lag = 0;
   std::uint64_t generator_batch_size = 256;
@@ -46,6 +52,10 @@ struct LearnerConfig {
   double top_p = 1;
   std::uint64_t max_prompt_length = 512;
   std::uint64_t max_new_tokens = 16;
+  std::uint64_t turns_max = 1;
+  double episode_time_max = 600;
+  std::uint64_t reward_threads = 4;
+  double reward_time_max = 10;
 
   std::uint64_t total_training_steps = 100;
   std::uint64_t rollout_batch_size = 128;
@@ -55,9 +65,20 @@ struct LearnerConfig {
   std::string sample_order = "oldest_first";
   bool filter_equal_rewards = false;
 
+  std::uint64_t lora_rank = 0;
+  double lora_alpha = 16;
+  double lora_dropout = 0;
+  std::string lora_target_modules = "all-linear";
+  std::string lora_publish = "merged";
+
+  std::uint64_t world_size = 1;
+  std::uint64_t rank = 0;
+  std::string rendezvous;
+
   std::uint64_t updates_per_step = 2;
   std::uint64_t ppo_epochs = 1;
   std::uint64_t micro_batch_tokens = 8192;
+  bool activation_checkpointing = false;
   double learning_rate = 1e-6;
   std::string lr_schedule = "constant";
   std::uint64_t lr_warmup_updates = 0;
@@ -66,19 +87,30 @@ struct LearnerConfig {
   double adam_epsilon = 1e-8;
   double weight_decay = 0.01;
   double max_grad_norm = 1;
+  bool stochastic_rounding = false;
 
   std::string pg_variant = "ppo";
   double clip_ratio_low = 0.2;
   double clip_ratio_high = 0.2;
   double clip_ratio_c = 3;
   std::string loss_agg_mode = "token-mean";
+  std::string advantage_estimator = "grpo";
   std::string advantage_norm = "std";
+  double gamma = 1;
+  double gae_lambda = 1;
+  double value_loss_coef = 0.5;
+  double value_clip_range = 0.5;
+  double value_learning_rate = 1e-5;
   double kl_loss_coef = 0;
   std::string kl_loss_type = "k3";
+  double kl_reward_coef = 0;
+  std::string kl_reward_type = "k1";
   double entropy_coeff = 0;
   double tis_cap = 0;
+  std::string tis_level = "token";
   double ratio_low = 0;
   double ratio_high = 1;
+  std::string ratio_level = "token";
   double topr_positive_weight = 1;
   double topr_negative_weight = 1;
 
@@ -98,19 +130,19 @@ struct LearnerConfig {
 
   std::string publish_state;
   std::uint64_t publish_interval = 1;
+  std::optional<std::uint64_t> sync_drift_max;
   bool publish_sparse = true;
   double learner_price_per_hour = 0;
-};
 
-/// A key of a configuration file and its value as text, or one `--set key=value`.
-using Setting = std::pair<std::string, std::string>;
+  std::string provision = "none";
+  double provision_alpha = 1.1;
+  double paced_step_s = 0;
+  double paced_jitter = 0;
+};
 
 /// The configuration that `settings` make; a later one wins. `preset` among them is applied before all others.
 /// Errors: kInvalidArgument, which names the key, its value and its range, or the nearest key, choice or preset.
 [[nodiscard]] Result<LearnerConfig> make_config(std::span<const Setting> settings);
-
-/// Reads "key=value". Errors: kInvalidArgument.
-[[nodiscard]] Result<Setting> parse_setting(std::string_view text);
 
 /// All keys but task_options as rows of a table in Markdown: name, default, values that it takes, meaning.
 [[nodiscard]] std::string config_table();
@@ -120,6 +152,22 @@ using Setting = std::pair<std::string, std::string>;
 
 /// The loss that it describes. Errors: those of validate(), which make_config() gives, too.
 [[nodiscard]] Result<PolicyLossOptions> loss_options(const LearnerConfig& config);
+
+/// The adapter that learns; absent if all weights do. Errors: as loss_options().
+[[nodiscard]] Result<std::optional<LoraConfig>> lora_config(const LearnerConfig& config);
+
+/// The most tokens of a rollout: prompt, answers and observations.
+[[nodiscard]] std::uint64_t rollout_tokens_max(const LearnerConfig& config);
+
+/// The texts between the commas of a value; empty ones are left out.
+[[nodiscard]] std::vector<std::string> split_names(std::string_view text);
+
+/// Whether advantages need a value head, and whether the loss or the reward reads the reference model.
+[[nodiscard]] bool has_value_head(const LearnerConfig& config);
+[[nodiscard]] bool reads_reference(const LearnerConfig& config);
+
+/// Whether `device` is a GPU.
+[[nodiscard]] bool uses_cuda(const LearnerConfig& config);
 
 /// The learning rate of the training steps' updates. Errors: those of validate(), which make_config() gives, too.
 [[nodiscard]] Result<LearningRateSchedule> learning_rate_schedule(const LearnerConfig& config);

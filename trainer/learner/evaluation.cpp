@@ -4,7 +4,8 @@
 
 #include <algorithm>
 
-#include "trainer/learner/completion.h"
+#include "base/draws.h"
+#include "trainer/learner/episodes.h"
 
 namespace weightcast {
 namespace {
@@ -13,29 +14,26 @@ constexpr std::uint64_t kEvaluationSampleStream = 6;
 
 }  // namespace
 
-Result<Metrics> evaluate(const Decoder& decoder, const Task& task, const PromptCodec& codec, const PromptOrder& prompts,
-                         const LearnerConfig& config) {
-  const CompletionOptions options{config.eval_temperature, config.eval_top_p, config.max_new_tokens, codec.end_token()};
+Result<Metrics> evaluate(const Decoder& decoder, const std::shared_ptr<const Task>& task, const PromptCodec& codec,
+                         RewardPool& rewards, const PromptOrder& prompts, const LearnerConfig& config) {
+  const EpisodeOptions options = episode_options(config, codec, config.eval_temperature, config.eval_top_p);
   const std::uint64_t per_batch = std::max<std::uint64_t>(1, config.generator_batch_size / config.eval_samples);
   double sum = 0, passed = 0;
   for (std::uint64_t first = 0; first < config.eval_prompts; first += per_batch) {
     const std::uint64_t count = std::min(per_batch, config.eval_prompts - first);
-    std::vector<Prompt> asked;
-    std::vector<CompletionRequest> requests;
+    std::vector<EpisodeRequest> requests;
     for (std::uint64_t n = first; n < first + count; ++n) {
-      WC_ASSIGN(Prompt prompt, prompts.evaluation(n));
-      WC_ASSIGN(const std::vector<TokenId> ids, codec.prompt_ids(prompt));
+      const std::uint64_t index = prompts.evaluation_index(n);
       for (std::uint64_t k = 0; k < config.eval_samples; ++k) {
-        requests.push_back({ids, drawn(0, kEvaluationSampleStream, n * config.eval_samples + k)});
+        requests.push_back({index, drawn(0, kEvaluationSampleStream, n * config.eval_samples + k)});
       }
-      asked.push_back(std::move(prompt));
     }
-    const std::vector<Completion> completions = complete(decoder, requests, options);
-    for (std::size_t prompt = 0; prompt < asked.size(); ++prompt) {
+    WC_ASSIGN(const std::vector<PlayedEpisode> played, play_episodes(decoder, task, codec, rewards, requests, options));
+    for (std::uint64_t prompt = 0; prompt < count; ++prompt) {
       bool pass = false;
-      for (std::size_t k = 0; k < config.eval_samples; ++k) {
-        const Completion& completion = completions[prompt * config.eval_samples + k];
-        WC_ASSIGN(const double reward, task.score(asked[prompt].metadata, codec.response_text(completion.tokens)));
+      for (std::uint64_t k = 0; k < config.eval_samples; ++k) {
+        // One without a reward has not passed.
+        const double reward = played[prompt * config.eval_samples + k].rollout.reward;
         sum += reward;
         pass = pass || reward > 0;
       }

@@ -4,9 +4,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/draws.h"
 #include "base/json_text.h"
 #include "base/text.h"
-#include "trainer/learner/packing.h"
 
 namespace weightcast {
 namespace {

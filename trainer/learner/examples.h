@@ -7,8 +7,8 @@
 #include "base/file_system.h"
 #include "tasks/task.h"
 #include "trainer/learner/config.h"
-#include "trainer/learner/prompt_codec.h"
-#include "trainer/learner/prompts.h"
+#include "worker/rollout/prompt_codec.h"
+#include "worker/rollout/prompts.h"
 
 namespace weightcast {
 

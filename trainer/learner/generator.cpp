@@ -5,25 +5,30 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/draws.h"
 #include "trainer/learner/policy.h"
+#include "worker/rollout/prompts.h"
 
 namespace weightcast {
 namespace {
 
-constexpr std::uint64_t kSampleStream = 4;
+constexpr std::uint64_t kAttempts = 3;
 
 std::string weights_file(std::size_t index) { return fmt::format("behaviour-{}.safetensors", index); }
 
 }  // namespace
 
-Generator::Generator(const Decoder& decoder, const Task& task, const PromptCodec& codec, const LearnerConfig& config,
-                     RunIdentity identity)
+Generator::Generator(const Decoder& decoder, std::shared_ptr<const Task> task, const PromptCodec& codec,
+                     RewardPool& rewards, const LearnerConfig& config, RunIdentity identity,
+                     std::function<Status()> check)
     : decoder_(decoder),
-      task_(task),
+      task_(std::move(task)),
       codec_(codec),
+      rewards_(rewards),
       config_(config),
       identity_(std::move(identity)),
-      prompts_(task, config.seed, config.eval_interval > 0 ? config.eval_prompts : 0) {}
+      check_(std::move(check)),
+      prompts_(*task_, config.seed, config.eval_interval > 0 ? config.eval_prompts : 0) {}
 
 Status Generator::set_behaviour() {
   if (publications_.front().weights.empty()) {
@@ -31,7 +36,7 @@ Status Generator::set_behaviour() {
     return {};
   }
   if (!behaviour_) {
-    WC_ASSIGN(behaviour_, Decoder::random(decoder_.config(), 0, decoder_.options()));
+    WC_ASSIGN(behaviour_, twin_of(decoder_));
   }
   return set_weights(*behaviour_, publications_.front().weights);
 }
@@ -42,40 +47,49 @@ Status Generator::handle_published(Version version) {
   return set_behaviour();
 }
 
+void Generator::handle_renumbered(std::uint64_t shift) {
+  for (Publication& publication : publications_) publication.version.value += shift;
+}
+
 bool Generator::is_learner() const { return config_.publish_interval == 1 && config_.generator_lag == 0; }
 
 void Generator::drop_old() {
   while (publications_.size() > config_.generator_lag + 1) publications_.pop_front();
 }
 
-Result<bool> Generator::fill(Instant now, ReplayBuffer& buffer) {
-  const std::uint64_t missing = config_.rollout_batch_size - std::min(config_.rollout_batch_size, buffer.buffered());
+Result<bool> Generator::fill(Instant now, SharedReplayBuffer& buffer) {
+  const std::uint64_t missing = config_.rollout_batch_size - std::min(config_.rollout_batch_size, buffer->buffered());
   const std::uint64_t groups = std::clamp<std::uint64_t>(
       missing / config_.group_size, 1, std::max<std::uint64_t>(1, config_.generator_batch_size / config_.group_size));
-  std::vector<Prompt> prompts;
-  std::vector<CompletionRequest> requests;
+  std::vector<EpisodeRequest> requests;
   for (std::uint64_t group = groups_; group < groups_ + groups; ++group) {
-    WC_ASSIGN(Prompt prompt, prompts_.training(group));
-    // A prompt that comes again in a later epoch is another group.
-    prompt.tag += fmt::format("#{}", group);
-    WC_ASSIGN(const std::vector<TokenId> ids, codec_.prompt_ids(prompt));
-    for (std::uint64_t i = 0; i < config_.group_size; ++i) {
-      requests.push_back({ids, drawn(config_.seed, kSampleStream, rollouts_ + requests.size())});
+    const std::uint64_t index = prompts_.training_index(group);
+    for (std::uint64_t member = 0; member < config_.group_size; ++member) {
+      requests.push_back({index, sampling_seed(config_.seed, config_.group_size, group, member), group});
     }
-    prompts.push_back(std::move(prompt));
   }
-  const CompletionOptions options{config_.temperature, config_.top_p, config_.max_new_tokens, codec_.end_token()};
-  const std::vector<Completion> completions = complete(sampler(), requests, options);
+  WC_ASSIGN(std::vector<PlayedEpisode> played, play(requests));
+  const auto failed =
+      std::ranges::find_if(played, [](const PlayedEpisode& episode) { return !episode.failure.empty(); });
   std::vector<Trajectory> made;
-  for (std::size_t i = 0; i < completions.size(); ++i) {
-    WC_ASSIGN(made.emplace_back(),
-              rollout(prompts[i / config_.group_size], requests[i].prompt, completions[i], rollouts_ + i));
+  for (std::uint64_t group = 0; group < groups; ++group) {
+    const std::span<PlayedEpisode> members(&played[group * config_.group_size], config_.group_size);
+    // Rewards are compared within whole groups.
+    if (std::ranges::any_of(members, [](const PlayedEpisode& e) { return !e.failure.empty(); })) continue;
+    for (std::uint64_t member = 0; member < config_.group_size; ++member) {
+      Trajectory& t = made.emplace_back(std::move(members[member].rollout));
+      t.worker = "generator";
+      t.sequence = (groups_ + group) * config_.group_size + member;
+    }
+  }
+  if (made.empty()) {
+    return fail(Errc::kInvalidArgument, Op::kVerify,
+                fmt::format("no group of {} has all of its rewards: {}", groups, failed->failure));
   }
   // Nothing has changed until here, so a fill that fails can be repeated.
   groups_ += groups;
-  rollouts_ += made.size();
   for (Trajectory& trajectory : made) {
-    const Arrival arrival = buffer.handle_trajectory(now, std::move(trajectory));
+    const Arrival arrival = buffer->handle_trajectory(now, std::move(trajectory));
     if (arrival.admission == Admission::kAdmitted) continue;
     return fail(Errc::kInvalidArgument, Op::kVerify,
                 fmt::format("the buffer does not take the generator's rollout: {} {}", arrival.reason, arrival.detail));
@@ -83,40 +97,40 @@ Result<bool> Generator::fill(Instant now, ReplayBuffer& buffer) {
   return true;
 }
 
-Result<Trajectory> Generator::rollout(const Prompt& prompt, std::span<const std::int32_t> prompt_ids,
-                                      const Completion& completion, std::uint64_t sequence) {
-  WC_ASSIGN(const double reward, task_.score(prompt.metadata, codec_.response_text(completion.tokens)));
-  const Version version = publications_.front().version;
-  Trajectory t;
-  t.task = task_.name();
-  t.worker = "generator";
-  t.sequence = sequence;
-  t.group = prompt.tag;
-  t.model_digest = identity_.model_digest;
-  t.tokenizer_digest = identity_.tokenizer_digest;
-  t.tokens.assign(prompt_ids.begin(), prompt_ids.end());
-  t.tokens.insert(t.tokens.end(), completion.tokens.begin(), completion.tokens.end());
-  t.response_mask.assign(t.tokens.size(), 0);
-  std::fill(t.response_mask.begin() + static_cast<std::ptrdiff_t>(prompt_ids.size()), t.response_mask.end(), 1);
-  t.logprobs = completion.log_probs;
-  t.version_runs = {{version, completion.tokens.size()}};
-  t.oldest_version = version;
-  t.reward = reward;
-  t.metadata = prompt.metadata;
-  return t;
+Result<std::vector<PlayedEpisode>> Generator::play(std::span<const EpisodeRequest> requests) {
+  EpisodeOptions options = episode_options(config_, codec_, config_.temperature, config_.top_p);
+  options.version = publications_.front().version;
+  options.identity = identity_;
+  options.completion.check = check_;
+  WC_ASSIGN(std::vector<PlayedEpisode> played, play_episodes(sampler(), task_, codec_, rewards_, requests, options));
+  for (std::uint64_t attempt = 1; attempt < kAttempts; ++attempt) {
+    std::vector<std::size_t> failed;
+    std::vector<EpisodeRequest> again;
+    for (std::size_t i = 0; i < played.size(); ++i) {
+      if (played[i].failure.empty()) continue;
+      failed.push_back(i);
+      again.push_back({requests[i].index, attempt_seed(requests[i].seed, attempt), requests[i].group});
+    }
+    if (failed.empty()) break;
+    unrewarded_ += failed.size();
+    WC_ASSIGN(std::vector<PlayedEpisode> others, play_episodes(sampler(), task_, codec_, rewards_, again, options));
+    for (std::size_t i = 0; i < failed.size(); ++i) played[failed[i]] = std::move(others[i]);
+  }
+  for (const PlayedEpisode& episode : played) unrewarded_ += episode.failure.empty() ? 0 : 1;
+  return played;
 }
 
 std::string Generator::save() const {
   nlohmann::json versions = nlohmann::json::array();
   for (const Publication& publication : publications_) versions.push_back(publication.version.value);
-  return nlohmann::json{{"groups", groups_}, {"rollouts", rollouts_}, {"versions", std::move(versions)}}.dump();
+  return nlohmann::json{{"groups", groups_}, {"unrewarded", unrewarded_}, {"versions", std::move(versions)}}.dump();
 }
 
 Status Generator::restore(std::string_view state) {
   try {
     const auto json = nlohmann::json::parse(state);
     groups_ = json.at("groups");
-    rollouts_ = json.at("rollouts");
+    unrewarded_ = json.value("unrewarded", std::uint64_t{0});
     publications_.clear();
     for (const auto& version : json.at("versions")) {
       publications_.push_back({Version{version.get<std::uint64_t>()}, {}});

@@ -3,9 +3,16 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
+#include <numeric>
+#include <thread>
+
+#include "base/random.h"
 #include "trainer/learner/evaluation.h"
 #include "trainer/learner/examples.h"
+#include "trainer/learner/loop_meter.h"
+#include "trainer/learner/ranks.h"
 #include "trainer/learner/run_state.h"
+#include "trainer/learner/serving_control.h"
 #include "trainer/learner/training_batch.h"
 #include "trainer/learner/updates.h"
 
@@ -17,6 +24,7 @@ namespace {
 
 // A generator whose groups are all without signal would go on for ever.
 constexpr std::uint64_t kFillsPerStepMax = 1000;
+constexpr Duration kLastWords = std::chrono::seconds(5);
 constexpr Duration kLastPublication = std::chrono::seconds(10);
 
 /// The time of one phase of a step, into timing_s/NAME.
@@ -48,10 +56,21 @@ Status caught(std::string_view what, const Body& body) {
 
 class Loop final : public Learner {
  public:
-  explicit Loop(std::unique_ptr<RunState> state) : state_(std::move(state)), s_(*state_) {}
+  Loop(std::unique_ptr<RunState> state, LoopMeter meter)
+      : state_(std::move(state)), s_(*state_), meter_(std::move(meter)), worker_cost_before_(s_.worker_cost) {
+    if (s_.config.provision == "none" || s_.config.publish_state.empty() || s_.intake == nullptr) return;
+    serving_.emplace(s_.config.publish_state, [this](const std::string& why) { s_.console.print(why); });
+  }
 
   Status run(const std::atomic<bool>& stop) override {
-    return caught("the run", [&] { return run_steps(stop); });
+    Status status = caught("the run", [&] { return run_steps(stop); });
+    if (!s_.group) return status;
+    // The other ranks end with this one, and say why.
+    if (status.has_value()) return tell_stop(*s_.group);
+    s_.group->leave(status.error().message());
+    // Its end would wait for exchanges with a rank that hangs. The process is about to end.
+    static_cast<void>(s_.group.release());
+    return status;
   }
 
  private:
@@ -59,9 +78,12 @@ class Loop final : public Learner {
     if (!s_.resumed) {
       WC_TRY(warm_up(stop));
       if (stop) return {};  // a warm-up begins anew
-      WC_TRY(s_.set_reference());
+      if (reads_reference(s_.config)) {
+        WC_TRY(tell(s_.group.get(), Command::kReference));
+        WC_TRY(s_.set_reference(copy_weights(s_.policy->decoder())));
+      }
       s_.buffer->handle_step(s_.version());
-      WC_TRY(s_.handle_published());
+      WC_TRY(s_.handle_due());
       checkpoint();
     }
     behind_ = true;  // the origin may lack the weights of now
@@ -83,11 +105,10 @@ class Loop final : public Learner {
     std::optional<std::vector<RolloutGroup>> groups;
     {
       const Phase phase(metrics, "collect");
-      WC_ASSIGN(groups, collect(stop));
+      WC_ASSIGN(groups, collect(stop, metrics));
     }
     if (!groups) return {};
-    WC_ASSIGN(const TrainingBatch batch,
-              make_training_batch(*s_.task, *groups, s_.version(), s_.config.advantage_norm));
+    const TrainingBatch batch = make_training_batch(*s_.task, *groups, s_.version());
     set_batch_metrics(metrics, batch, s_.config.max_new_tokens);
     const std::string warning = batch_warning(batch, s_.config.max_new_tokens);
     if (!warning.empty() && !has_warned_) s_.console.print(fmt::format("step {}: {}", s_.step + 1, warning));
@@ -96,47 +117,78 @@ class Loop final : public Learner {
       const Phase phase(metrics, "update");
       const Decoder* reference = s_.reference ? &*s_.reference : nullptr;
       is_whole_ = false;
-      WC_ASSIGN(const Metrics updates, train_step(*s_.policy, reference, batch, s_.config, s_.step));
-      metrics.insert(updates.begin(), updates.end());
+      if (s_.config.paced_step_s > 0) {
+        keep_pace(stop);
+      } else {
+        WC_TRY(tell(s_.group.get(), Command::kStep, s_.step, &batch));
+        WC_ASSIGN(const Metrics updates, train_step(*s_.policy, reference, batch, s_.config, s_.step));
+        metrics.insert(updates.begin(), updates.end());
+      }
     }
     ++s_.step;
     s_.buffer->handle_step(s_.version());
-    if (s_.step % s_.config.publish_interval == 0) {
+    const bool is_due = s_.config.sync_drift_max ? s_.intake->handle_step(steady_now(), s_.version())
+                                                 : s_.step % s_.config.publish_interval == 0;
+    if (is_due) {
       behind_ = true;
-      WC_TRY(s_.handle_published());
+      WC_TRY(s_.handle_due());
     }
     is_whole_ = true;
+    report(s_.poll_checkpoint());
     publish(metrics);
     if (s_.config.eval_interval > 0 && s_.step % s_.config.eval_interval == 0) {
       const Phase phase(metrics, "eval");
-      WC_ASSIGN(const Metrics evaluated, evaluate(s_.policy->decoder(), *s_.task, *s_.codec, *s_.prompts, s_.config));
+      WC_ASSIGN(const Metrics evaluated,
+                evaluate(s_.policy->decoder(), s_.task, *s_.codec, *s_.rewards, *s_.prompts, s_.config));
       metrics.insert(evaluated.begin(), evaluated.end());
     }
     const double seconds = to_seconds(steady_now() - begin);
     s_.seconds += seconds;
     metrics["timing_s/step"] = metrics["perf/time_per_step"] = seconds;
+    watch_workers();
+    const double waited = metrics["timing_s/collect"];
+    meter_.handle_step(steady_now(), from_seconds(seconds - waited), from_seconds(waited));
     record(metrics, batch);
     if (s_.config.checkpoint_interval > 0 && s_.step % s_.config.checkpoint_interval == 0) checkpoint();
     return {};
   }
 
+  /// Takes the time of a training step.
+  void keep_pace(const std::atomic<bool>& stop) {
+    Random random(s_.config.seed + s_.step);
+    const double share = 1 + s_.config.paced_jitter * (2 * random.unit() - 1);
+    const Instant end = steady_now() + from_seconds(s_.config.paced_step_s * share);
+    while (!stop && steady_now() < end) {
+      std::this_thread::sleep_for(std::min<Duration>(end - steady_now(), std::chrono::milliseconds(100)));
+    }
+  }
+
+  /// Hears what the workers have said since the last time, and tells them whether they are wanted.
+  void watch_workers() {
+    const Instant now = steady_now();
+    if (s_.intake == nullptr) return;
+    meter_.handle_workers(now, s_.intake->workers());
+    for (const auto& [name, is_wanted] : meter_.take_wanted()) {
+      s_.intake->set_wanted(name, is_wanted);
+      s_.console.print(fmt::format("{} is {}", name, is_wanted ? "to roll out" : "not needed"));
+    }
+    if (!serving_) return;
+    std::map<std::string, bool> wanted;
+    for (const IntakeWorker& worker : s_.intake->workers()) wanted.emplace(worker.name, worker.is_wanted);
+    serving_->tell(now, wanted);
+  }
+
   /// A batch of rollouts; absent if there are none any more, or if the run is to stop.
-  Result<std::optional<std::vector<RolloutGroup>>> collect(const std::atomic<bool>& stop) {
+  Result<std::optional<std::vector<RolloutGroup>>> collect(const std::atomic<bool>& stop, Metrics& metrics) {
     std::uint64_t fills = 0;
     const std::uint64_t admitted = s_.buffer->stats().admitted, filtered = s_.buffer->stats().filtered;
     while (s_.buffer->supply() != Supply::kReady) {
+      WC_TRY(s_.check_ranks());
       if (stop) return std::optional<std::vector<RolloutGroup>>();
-      if (s_.buffer->supply() == Supply::kExhausted) {
-        // Nothing admissible can come under the versions that are out.
-        WC_TRY(s_.handle_published());
-        behind_ = true;
-        if (s_.buffer->supply() == Supply::kExhausted) {
-          return fail(Errc::kInvalidArgument, Op::kPublish,
-                      "no rollout that may still come is admissible; raise max_staleness or async_generation_ratio, "
-                      "or lower publish_interval");
-        }
-      }
-      WC_ASSIGN(const bool more, s_.source->fill(steady_now(), *s_.buffer));
+      report(s_.poll_checkpoint());
+      watch_workers();
+      if (s_.buffer->supply() == Supply::kExhausted) WC_TRY(publish_early(metrics));
+      WC_ASSIGN(const bool more, s_.source->fill(steady_now(), s_.buffer));
       if (!more) {
         s_.console.print(fmt::format("the rollouts have ended after step {}", s_.step));
         ended_ = true;
@@ -154,28 +206,45 @@ class Loop final : public Learner {
     return s_.buffer->take_batch();
   }
 
+  /// Nothing admissible can come under the versions that are out: publishes the weights of now.
+  Status publish_early(Metrics& metrics) {
+    const bool is_out = s_.accepted == s_.version();
+    WC_TRY(s_.handle_due());
+    behind_ = !is_out;
+    publish(metrics);
+    if (s_.buffer->supply() != Supply::kExhausted) return {};
+    if (behind_ && s_.publisher && s_.generator == nullptr) {
+      // The source goes on to look for rollouts, and the next call here tries again.
+      if (!is_waiting_) {
+        s_.console.print(fmt::format("no rollout that may still come is admissible before the origin has version {}",
+                                     s_.version().value));
+      }
+      is_waiting_ = true;
+      return {};
+    }
+    return fail(Errc::kInvalidArgument, Op::kPublish,
+                "no rollout that may still come is admissible; raise max_staleness or async_generation_ratio, or "
+                "lower publish_interval");
+  }
+
   /// Supervised fine-tuning, as a policy loss in which every right answer has the same advantage.
   Status warm_up(const std::atomic<bool>& stop) {
     const LearnerConfig& config = s_.config;
     if (config.sft_steps == 0) return {};
     WC_ASSIGN(const Examples examples, Examples::make(s_.files, config, *s_.task, *s_.codec, *s_.prompts));
-    UpdateOptions options;
-    options.loss.pg_variant = PgVariant::kReinforce;
-    options.learning_rate = config.sft_learning_rate;
-    options.micro_batch_tokens = config.micro_batch_tokens;
     for (std::uint64_t update = 0; update < config.sft_steps && !stop; ++update) {
-      WC_ASSIGN(const std::vector<Sample> samples, examples.batch(update));
-      const std::vector<double> ones(samples.size(), 1.0);
-      std::vector<std::size_t> all(samples.size());
-      for (std::size_t i = 0; i < all.size(); ++i) all[i] = i;
-      WC_ASSIGN(const Metrics metrics, update_once(*s_.policy, {samples, ones, {}, {}, {}, false}, all, options));
+      TrainingBatch batch;
+      WC_ASSIGN(batch.samples, examples.batch(update));
+      WC_TRY(tell(s_.group.get(), Command::kWarmUp, update, &batch));
+      WC_ASSIGN(const Metrics metrics, warm_up_update(*s_.policy, batch.samples, config, update));
       const double loss = metrics.at("actor/pg_loss");
       write({{"sft/step", static_cast<double>(update + 1)},
              {"sft/loss", loss},
              {"sft/grad_norm", metrics.at("actor/grad_norm")}});
       s_.console.show(fmt::format("warm-up {}/{}  loss {:.3f}", update + 1, config.sft_steps, loss));
     }
-    return s_.policy->reset_optimiser(config);
+    WC_TRY(tell(s_.group.get(), Command::kReset));
+    return s_.policy->reset_optimiser();
   }
 
   /// Publishes if there is something new to publish, and never waits for the workers.
@@ -187,16 +256,43 @@ class Loop final : public Learner {
     if (before.payload_bytes > 0) {
       const auto bytes = static_cast<double>(before.payload_bytes);
       metrics["publish/bytes"] = bytes;
-      metrics["publish/ratio"] = bytes / static_cast<double>(s_.policy->weight_bytes());
+      metrics["publish/ratio"] = bytes / static_cast<double>(s_.policy->published_bytes());
     }
     if (before.t_bcast_s) metrics["t_bcast"] = *before.t_bcast_s;
     if (!behind_) return;
-    behind_ = !s_.publisher->publish(steady_now(), s_.version(), s_.policy->published(), s_.policy->optimiser());
+    PublishOutcome outcome = offer();
+    if (outcome == PublishOutcome::kNumberTaken) outcome = offer_with_next_number();
+    behind_ = outcome != PublishOutcome::kAccepted;
+    if (!behind_) {
+      s_.handle_accepted();
+      meter_.handle_published(steady_now(), s_.version());
+    }
+    is_waiting_ = is_waiting_ && behind_;
     metrics["publish/changed_share"] = s_.publisher->state().changed_share;
   }
 
+  PublishOutcome offer() {
+    return s_.publisher->publish(
+        steady_now(), s_.version(),
+        {.tensors = s_.policy->published(),
+         .take_changes = [this](std::size_t i) { return s_.policy->take_changes(i); },
+         .read = [this](std::size_t i, MutableBytes into) { s_.policy->read_published(i, into); }});
+  }
+
+  /// The origin has had the number: from this run, which goes on from its last version or from an earlier one, or from
+  /// another run. Workers have its last version, and take a later one alone, so the numbers go on from there.
+  PublishOutcome offer_with_next_number() {
+    const std::optional<Version> next = s_.publisher->next_version();
+    if (!next || *next <= s_.version()) return PublishOutcome::kFailed;
+    if (s_.accepted == s_.version() && next->value == s_.accepted.value + 1) return PublishOutcome::kAccepted;
+    s_.console.print(fmt::format("version {} gets the number {}, and so on: the origin has had the numbers before",
+                                 s_.version().value, next->value));
+    s_.renumber(*next);
+    return offer();
+  }
+
   void record(Metrics& metrics, const TrainingBatch& batch) {
-    const ReplayStats& stats = s_.buffer->stats();
+    const ReplayStats stats = s_.buffer->stats();
     const auto stale = stats.refused.find("stale");
     const auto dropped =
         static_cast<double>(stats.expired + stats.given_up + (stale == stats.refused.end() ? 0 : stale->second));
@@ -210,7 +306,9 @@ class Loop final : public Learner {
     for (const Sample& sample : batch.samples) tokens += sample.tokens.size();
     metrics["perf/total_num_tokens"] = static_cast<double>(tokens);
     metrics["perf/throughput"] = static_cast<double>(tokens) / metrics["timing_s/step"];
-    metrics["cost_total"] = s_.seconds / 3600 * s_.config.learner_price_per_hour;
+    meter_.set_metrics(metrics);
+    s_.worker_cost = worker_cost_before_ + meter_.worker_cost();
+    metrics["cost_total"] = s_.seconds / 3600 * s_.config.learner_price_per_hour + s_.worker_cost;
     write(metrics);
     s_.console.show(live_line(metrics, s_.config.total_training_steps));
   }
@@ -229,7 +327,12 @@ class Loop final : public Learner {
       s_.console.print(fmt::format("no checkpoint of step {}: the one before is still being written", s_.step));
       return;
     }
-    report(s_.checkpoints->begin(s_.copy()));
+    report(begin_checkpoint());
+  }
+
+  Status begin_checkpoint() {
+    WC_ASSIGN(Checkpoint copy, s_.copy());
+    return s_.checkpoints->begin(std::move(copy));
   }
 
   void report(const Status& written) {
@@ -238,18 +341,26 @@ class Loop final : public Learner {
   }
 
   Status finish() {
+    if (s_.intake != nullptr && s_.step >= s_.config.total_training_steps) s_.intake->handle_ended();
     report(s_.checkpoints->finish());
-    if (s_.checkpoints->written_step() != s_.step) report(s_.checkpoints->begin(s_.copy()));
     Metrics last;
     publish(last);  // if the daemon has come back meanwhile
+    if (s_.checkpoints->written_step() != s_.step) report(begin_checkpoint());
     if (s_.publisher) s_.publisher->finish(kLastPublication);
     s_.console.print(rollout_summary(s_.buffer->stats(), s_.source->malformed()));
-    return s_.checkpoints->finish();
+    const Status written = s_.checkpoints->finish();
+    static_cast<void>(s_.poll_checkpoint());
+    if (s_.intake != nullptr) s_.intake->wait_for_workers(kLastWords);
+    return written;
   }
 
   const std::unique_ptr<RunState> state_;
   RunState& s_;
-  bool behind_ = false;  // the origin lacks a version that is due
+  LoopMeter meter_;
+  std::optional<ServingControl> serving_;
+  const double worker_cost_before_;  // this start
+  bool behind_ = false;              // the origin lacks a version that is due
+  bool is_waiting_ = false;          // for the origin to take a version, as no other's rollouts are admissible
   bool ended_ = false;
   bool is_whole_ = true;  // between two steps: a checkpoint can hold this state
   bool metrics_failed_ = false;
@@ -262,8 +373,10 @@ Result<std::unique_ptr<Learner>> Learner::make(FileSystem& files, const LearnerC
   at::set_num_threads(static_cast<int>(config.threads));
   if (openblas_set_num_threads != nullptr) openblas_set_num_threads(static_cast<int>(config.threads));
   WC_TRY(loss_options(config));
+  if (config.rank > 0) return make_follower(files, config);
+  WC_ASSIGN(LoopMeter meter, LoopMeter::make(config));
   WC_ASSIGN(std::unique_ptr<RunState> state, RunState::open(files, config));
-  return std::unique_ptr<Learner>(std::make_unique<Loop>(std::move(state)));
+  return std::unique_ptr<Learner>(std::make_unique<Loop>(std::move(state), std::move(meter)));
 }
 
 }  // namespace weightcast

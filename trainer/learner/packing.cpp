@@ -1,10 +1,5 @@
 #include "trainer/learner/packing.h"
 
-#include <numeric>
-#include <utility>
-
-#include "base/random.h"
-
 namespace weightcast {
 
 std::vector<std::vector<std::size_t>> divide(std::span<const std::size_t> order, std::size_t parts) {
@@ -32,14 +27,6 @@ std::vector<std::vector<std::size_t>> pack(std::span<const std::size_t> members,
     tokens += lengths[member];
   }
   return groups;
-}
-
-std::vector<std::size_t> shuffled(std::size_t count, std::uint64_t seed) {
-  std::vector<std::size_t> order(count);
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  Random random(seed);
-  for (std::size_t i = count; i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
-  return order;
 }
 
 }  // namespace weightcast

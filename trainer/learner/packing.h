@@ -16,7 +16,4 @@ namespace weightcast {
                                                          std::span<const std::size_t> lengths,
                                                          std::uint64_t tokens_max);
 
-/// 0 to count - 1 in an order that depends on `seed` alone.
-[[nodiscard]] std::vector<std::size_t> shuffled(std::size_t count, std::uint64_t seed);
-
 }  // namespace weightcast

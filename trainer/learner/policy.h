@@ -1,66 +1,101 @@
 #pragma once
 
-#include <filesystem>
-#include <memory>
+#include <map>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "model/decoder.h"
 #include "trainer/learner/checkpoint.h"
 #include "trainer/learner/config.h"
+#include "trainer/learner/merged_weights.h"
 #include "trainer/learner/publisher.h"
-#include "trainer/optimiser/adamw.h"
+#include "trainer/learner/trained_tensors.h"
+#include "trainer/loss/value_loss.h"
 
 namespace weightcast {
 
 /// What a decoder's weights are before training, and the files that come with them.
 struct InitialModel {
   Decoder decoder;
-  std::string config_json;
-  std::string tokenizer_json;
+  /// By name, as Hugging Face's layout has them: config.json, tokenizer.json, and what else tells how it generates.
+  std::map<std::string, std::string> files;
 };
 
 /// Reads config.model, or makes random weights of config.init_* with the tokenizer of bytes.
 /// Errors: those of ModelFiles::open() and Decoder::load(); kNotFound (no tokenizer.json).
 [[nodiscard]] Result<InitialModel> make_initial_model(FileSystem& files, const LearnerConfig& config);
 
-/// The decoder that learns, its gradients, and its optimiser. Gradients of several micro-batches add up in FP32.
+/// What learns: the decoder, or its low-rank adapter alone, and the value head if there is one. With gradients and
+/// optimisers. With a process group all ranks call the functions together that say so.
 class Policy {
  public:
-  [[nodiscard]] static Result<Policy> make(Decoder decoder, const LearnerConfig& config);
+  /// Adds what the configuration wants to `decoder`: an adapter, a value head. Errors: those of the optimisers and of
+  /// Decoder::add_adapter().
+  [[nodiscard]] static Result<Policy> make(Decoder decoder, const LearnerConfig& config, ProcessGroup* group = nullptr);
 
   [[nodiscard]] const Decoder& decoder() const { return decoder_; }
-  [[nodiscard]] AdamW& optimiser() { return optimiser_; }
-  [[nodiscard]] const AdamW& optimiser() const { return optimiser_; }
+  /// Null without one.
+  [[nodiscard]] const ValueHead* value_head() const { return head_ ? &*head_ : nullptr; }
+  /// Null in a learner of one process.
+  [[nodiscard]] ProcessGroup* group() const { return group_; }
 
-  /// Adds the gradients of `loss` to those that wait.
-  void backward(const torch::Tensor& loss);
-  /// One update with the gradients that wait, which are none then. A gradient that is not finite skips it.
+  /// What the adapter leaves out in passes from now on; nothing without a seed.
+  void set_dropout(std::optional<std::uint64_t> seed) { decoder_.set_dropout(seed); }
+  /// Adds the gradients of `loss` to those that wait. `is_last`: update() follows.
+  void backward(const torch::Tensor& loss, bool is_last);
+  /// One update with the gradients that wait, which are none then. A gradient that is not finite skips it. All ranks.
   [[nodiscard]] Result<AdamWUpdate> update(double learning_rate);
+  /// The same for the value head, which there is. All ranks.
+  [[nodiscard]] Result<AdamWUpdate> update_value_head(double learning_rate);
   /// Forgets moments and counters, as at the beginning of another kind of training.
-  [[nodiscard]] Status reset_optimiser(const LearnerConfig& config);
+  [[nodiscard]] Status reset_optimiser();
 
-  /// The weights where they are, and how many bytes they have.
-  [[nodiscard]] std::vector<PublishedTensor> published() const;
-  [[nodiscard]] std::uint64_t weight_bytes() const;
+  /// What is published: the weights, merged with the adapter, or the adapter's alone. What the two functions below give
+  /// belongs to the last call.
+  [[nodiscard]] std::vector<PublishedTensor> published();
+  /// Copies published tensor `index` to memory of its size, from whichever device it is on.
+  void read_published(std::size_t index, MutableBytes into) const;
+  /// The cells of published tensor `index` that have changed since the last call for it.
+  [[nodiscard]] ChangedCells take_changes(std::size_t index);
+  [[nodiscard]] std::uint64_t published_bytes() const;
 
-  /// Puts copies of the weights and of the optimiser's state into a checkpoint, and takes them from one.
-  /// Errors of load: kCorrupt, which names a tensor that is missing or of another size.
-  void save(Checkpoint& checkpoint) const;
+  /// Puts copies of what learns and of the optimisers' state into a checkpoint, and takes them from one. All ranks;
+  /// the others than rank 0 neither give nor get a checkpoint: receive() is their load().
+  /// Errors of load: kCorrupt, which names a tensor that is missing or of another size; kInvalidArgument if the
+  /// checkpoint is one with another adapter, on other weights, or without a value head.
+  [[nodiscard]] Status save(Checkpoint& checkpoint);
   [[nodiscard]] Status load(const Checkpoint& checkpoint);
+  [[nodiscard]] Status receive();
+  /// All ranks get the weights of rank 0. All ranks.
+  [[nodiscard]] Status share();
 
  private:
-  Policy(Decoder decoder, AdamW optimiser);
+  Policy(Decoder decoder, TrainedTensors trained, const LearnerConfig& config, ProcessGroup* group);
+  [[nodiscard]] std::string adapter_json() const;
+  [[nodiscard]] std::string base_text() const;
+  /// Of a policy with an adapter: checks that it is the checkpoint's, on the same weights.
+  [[nodiscard]] Status load_base(const Checkpoint& checkpoint);
 
+  ProcessGroup* group_;
   Decoder decoder_;
-  mutable AdamW optimiser_;                 // its state() gives its own memory, for reading too
-  std::vector<torch::Tensor> accumulated_;  // FP32 gradients of BF16 weights
+  TrainedTensors trained_;
+  std::optional<ValueHead> head_;
+  std::optional<TrainedTensors> head_trained_;
+  std::optional<MergedWeights> merged_;  // with an adapter that is published merged
+  std::string base_model_;               // what the adapter is for; empty: random weights
+  std::string base_checksum_;            // of the weights below an adapter
 };
 
-/// Copies of a decoder's weights, in their order, and back into a decoder of the same sizes.
+/// A decoder of the same form whose trained weights are its own, for those of other versions. It shares what does not
+/// learn.
+[[nodiscard]] Result<Decoder> twin_of(const Decoder& decoder);
+
+/// Copies of a decoder's trained weights, and back into a decoder of the same form.
 [[nodiscard]] std::vector<StoredTensor> copy_weights(const Decoder& decoder);
 [[nodiscard]] Status set_weights(const Decoder& decoder, std::span<const StoredTensor> weights);
+
+/// All ranks get the trained weights of rank 0's decoder. All ranks. Errors: those of ProcessGroup.
+[[nodiscard]] Status share_weights(ProcessGroup& group, const Decoder& decoder);
 
 }  // namespace weightcast

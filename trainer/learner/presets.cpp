@@ -57,8 +57,8 @@ const std::vector<Preset>& presets() {
         {"max_staleness", "11"},
         {"publish_interval", "1"}}},
       {"sokoban",
-       "6 levels of 16 rollouts, which come from files",
-       {{"rollout_source", "files"},
+       "6 levels of 16 rollouts, of up to 10 turns",
+       {{"turns_max", "10"},
         {"chat_template", "qwen"},
         {"max_prompt_length", "1024"},
         {"max_new_tokens", "1024"},
@@ -78,13 +78,15 @@ const std::vector<Preset>& presets() {
         {"learning_rate", "5e-7"},
         {"kl_loss_coef", "0"}}},
       {"knights_and_knaves",
-       "64 puzzles of 8 rollouts",
+       "64 puzzles of 8 rollouts, with an adapter of rank 64",
        {{"chat_template", "qwen"},
         {"max_prompt_length", "1024"},
         {"max_new_tokens", "1024"},
         {"task", "knights_and_knaves"},
         {"rollout_batch_size", "512"},
         {"group_size", "8"},
+        {"lora_rank", "64"},
+        {"lora_alpha", "32"},
         {"learning_rate", "1e-6"},
         {"kl_loss_coef", "0.001"}}},
   };
@@ -96,6 +98,12 @@ Result<std::vector<std::pair<std::string, std::string>>> preset_settings(std::st
   for (const Preset& preset : presets()) {
     if (preset.name == name) return preset.settings;
     names.push_back(preset.name);
+  }
+  if (name.starts_with("roll_flash")) {
+    return fail(Errc::kUnsupported, Op::kConfigure,
+                "preset 'roll_flash': the numbers of ROLL Flash's appendix are not known here; set what the method has: "
+                "async_generation_ratio, max_staleness unlimited, and one of its pg_variants (ppo, decoupled_ppo, tis, "
+                "cispo, topr, weighted_topr)");
   }
   return fail(Errc::kInvalidArgument, Op::kConfigure, unknown_name("preset", name, names));
 }

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
-
 #include "weightcast/weightcast.hpp"
 
 namespace weightcast {
@@ -30,10 +28,8 @@ Publisher::Publisher(Options options, std::function<void(std::string)> warn)
     : options_(std::move(options)), warn_(std::move(warn)) {}
 Publisher::~Publisher() = default;
 
-bool Publisher::connect() {
-  if (connection_) return true;
-  connection_ = std::make_unique<Connection>(options_.state_dir);
-  return true;
+void Publisher::connect() {
+  if (!connection_) connection_ = std::make_unique<Connection>(options_.state_dir);
 }
 
 void Publisher::failed(const std::string& why) {
@@ -52,22 +48,16 @@ std::optional<Version> Publisher::next_version() {
   }
 }
 
-bool Publisher::publish(Instant now, Version version, const std::vector<PublishedTensor>& tensors, AdamW& optimiser) {
-  if (retry_at_ && now < *retry_at_) return false;
+PublishOutcome Publisher::publish(Instant now, Version version, const Weights& weights) {
+  if (retry_at_ && now < *retry_at_) return PublishOutcome::kFailed;
   retry_at_.reset();
   try {
     connect();
-    if (!publish_changes(version, tensors, optimiser)) publish_all(version, tensors);
+    if (!publish_changes(version, weights)) publish_all(version, weights);
   } catch (const wc::Error& error) {
     if (error.code() == WC_ALREADY_EXISTS) {
-      // A run that goes on from a checkpoint comes again to versions that it published before it was stopped.
       base_.reset();
-      if (!is_repeating_) {
-        warn_(fmt::format("version {} is not published: the origin has it already, or a later one: {}", version.value,
-                          error.what()));
-      }
-      is_repeating_ = true;
-      return true;
+      return PublishOutcome::kNumberTaken;
     }
     if (error.code() == WC_TIMED_OUT) {
       // What was begun may have been accepted; a new connection begins anew.
@@ -75,28 +65,29 @@ bool Publisher::publish(Instant now, Version version, const std::vector<Publishe
       retry_at_ = now + kPause;
     }
     failed(error.what());
-    return false;
+    return PublishOutcome::kFailed;
   }
   if (is_failing_) warn_(fmt::format("published again: version {}", version.value));
-  is_failing_ = is_repeating_ = false;
+  is_failing_ = false;
   base_ = version;
   state_.version = version;
   state_.payload_bytes = 0;
   state_.t_bcast_s.reset();
-  return true;
+  return PublishOutcome::kAccepted;
 }
 
-bool Publisher::publish_changes(Version version, const std::vector<PublishedTensor>& tensors, AdamW& optimiser) {
+bool Publisher::publish_changes(Version version, const Weights& weights) {
+  const std::vector<PublishedTensor>& tensors = weights.tensors;
   if (!options_.sparse || !base_) return false;
   if (full_publications_ > 0) {
-    // The optimiser keeps collecting, so that a later list has all that changed since.
+    // Changes keep collecting, so that a later list has all that changed since.
     --full_publications_;
     return false;
   }
   std::vector<ChangedCells> cells;
   std::uint64_t changed = 0, total = 0;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    cells.push_back(optimiser.take_changes(i));
+    cells.push_back(weights.take_changes(i));
     changed += cells.back().indices.size();
     std::uint64_t elements = 1;
     for (const std::uint64_t length : tensors[i].shape) elements *= length;
@@ -128,15 +119,15 @@ bool Publisher::publish_changes(Version version, const std::vector<PublishedTens
   }
 }
 
-void Publisher::publish_all(Version version, const std::vector<PublishedTensor>& tensors) {
+void Publisher::publish_all(Version version, const Weights& weights) {
   std::vector<wc::Tensor> descriptions;
-  for (const PublishedTensor& tensor : tensors) {
+  for (const PublishedTensor& tensor : weights.tensors) {
     descriptions.push_back({.name = tensor.name, .dtype = tensor.dtype, .shape = tensor.shape});
   }
   const wc::PublishOptions options{.version = version.value, .second_region = true};
   const std::vector<void*> places = connection_->client.begin(descriptions, options, kAnswerTime);
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    std::memcpy(places[i], tensors[i].bytes.data(), tensors[i].bytes.size());
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    weights.read(i, {static_cast<std::byte*>(places[i]), weights.tensors[i].size_bytes});
   }
   try {
     connection_->client.commit(kAnswerTime);

@@ -14,12 +14,12 @@
 
 namespace weightcast {
 
-/// A tensor of the learner's, as it is published. The bytes are the learner's own memory.
+/// A tensor of the learner's, as it is published.
 struct PublishedTensor {
   std::string name;
   std::string dtype;  ///< of safetensors
   std::vector<std::uint64_t> shape;
-  Bytes bytes;
+  std::size_t size_bytes = 0;
 };
 
 struct PublicationState {
@@ -29,9 +29,15 @@ struct PublicationState {
   std::optional<double> t_bcast_s;  ///< until all active workers had it; absent: not yet
 };
 
+enum class PublishOutcome {
+  kAccepted,
+  kNumberTaken,  ///< the origin has had the version's number, or a later one
+  kFailed,       ///< try again with newer weights
+};
+
 /// Publishes a learner's weights at the origin on this host. It waits for the origin to accept a publication, never for
 /// the workers. If the daemon is gone or slow, publish() returns with a warning, and the learner tries again with newer
-/// weights. Parameter i of the optimiser is tensor i. One thread uses it.
+/// weights. One thread uses it.
 class Publisher {
  public:
   struct Options {
@@ -44,8 +50,14 @@ class Publisher {
 
   /// The number that the origin would give to a version; absent if it does not answer.
   [[nodiscard]] std::optional<Version> next_version();
-  /// Whether the origin has accepted the version, or has it from before. Takes the changed cells of the optimiser.
-  bool publish(Instant now, Version version, const std::vector<PublishedTensor>& tensors, AdamW& optimiser);
+  /// Where the bytes are: `take_changes(i)` gives the cells of tensor i that have changed since its last call for it,
+  /// and `read(i, into)` copies all of it.
+  struct Weights {
+    std::vector<PublishedTensor> tensors;
+    std::function<ChangedCells(std::size_t)> take_changes;
+    std::function<void(std::size_t, MutableBytes)> read;
+  };
+  [[nodiscard]] PublishOutcome publish(Instant now, Version version, const Weights& weights);
   /// Asks the origin how far the last publication is.
   void poll();
   /// Waits, for at most `limit`, until the origin has its own copy of the last publication.
@@ -56,9 +68,9 @@ class Publisher {
  private:
   struct Connection;
 
-  bool publish_changes(Version version, const std::vector<PublishedTensor>& tensors, AdamW& optimiser);
-  void publish_all(Version version, const std::vector<PublishedTensor>& tensors);
-  bool connect();
+  bool publish_changes(Version version, const Weights& weights);
+  void publish_all(Version version, const Weights& weights);
+  void connect();
   void failed(const std::string& why);
 
   const Options options_;
@@ -69,7 +81,6 @@ class Publisher {
   std::uint64_t full_publications_ = 0;  // that follow without looking at the changes, as most cells change
   std::optional<Instant> retry_at_;      // after a daemon that did not answer in time
   bool is_failing_ = false;
-  bool is_repeating_ = false;  // the origin has had these versions before
 };
 
 }  // namespace weightcast

@@ -10,7 +10,7 @@
 
 namespace weightcast {
 
-Result<bool> RolloutFiles::fill(Instant now, ReplayBuffer& buffer) {
+Result<bool> RolloutFiles::fill(Instant now, SharedReplayBuffer& buffer) {
   std::string line;
   for (;; ++file_, line_ = 0, offset_bytes_ = 0) {
     if (file_ >= files_.size()) return false;
@@ -37,7 +37,7 @@ Result<bool> RolloutFiles::fill(Instant now, ReplayBuffer& buffer) {
     tell(trajectory.error().detail);
     return true;
   }
-  const Arrival arrival = buffer.handle_trajectory(now, std::move(*trajectory));
+  const Arrival arrival = buffer->handle_trajectory(now, std::move(*trajectory));
   switch (arrival.admission) {
     case Admission::kAdmitted: break;
     case Admission::kDuplicate: tell("its worker and sequence number were there before"); break;

@@ -19,7 +19,7 @@ class RolloutFiles final : public RolloutSource {
       : files_(std::move(files)), refused_(std::move(refused)) {}
 
   /// Reads one line. Errors: kNotFound, kIo (a file).
-  Result<bool> fill(Instant now, ReplayBuffer& buffer) override;
+  Result<bool> fill(Instant now, SharedReplayBuffer& buffer) override;
   std::string save() const override;
   /// Errors besides: kInvalidArgument (the file that the state was in is no longer at its place in the list).
   Status restore(std::string_view state) override;

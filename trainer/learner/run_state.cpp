@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "patch/snapshot/write_file.h"
 #include "tasks/registry.h"
+#include "trainer/learner/ranks.h"
 #include "trainer/learner/rollout_files.h"
 
 namespace weightcast {
@@ -20,16 +21,6 @@ const std::string kReferenceFile = "reference.safetensors";
 
 Error corrupt(std::string why) { return fail(Errc::kCorrupt, Op::kRead, "checkpoint: " + std::move(why)); }
 
-std::vector<std::string> split(const std::string& text) {
-  std::vector<std::string> parts;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    if (end > begin) parts.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
-
 Result<std::string> text_of(const Checkpoint& checkpoint, const std::string& name) {
   const auto found = checkpoint.texts.find(name);
   if (found != checkpoint.texts.end()) return found->second;
@@ -37,8 +28,6 @@ Result<std::string> text_of(const Checkpoint& checkpoint, const std::string& nam
 }
 
 }  // namespace
-
-Instant steady_now() { return Instant(std::chrono::steady_clock::now().time_since_epoch()); }
 
 Result<std::unique_ptr<RunState>> RunState::open(FileSystem& files, const LearnerConfig& config) {
   if (config.output_dir.empty()) {
@@ -62,6 +51,13 @@ Result<std::unique_ptr<RunState>> RunState::open(FileSystem& files, const Learne
   } else {
     WC_TRY(state->begin());
   }
+  if (state->intake != nullptr) {
+    // A run that had its rollouts from elsewhere until now has given out no groups yet, unless it did before that.
+    const bool has_leased = state->resumed && (state->resumed_source == config.rollout_source ||
+                                               exists(files, directory / GroupLeases::kFile));
+    WC_TRY(state->intake->open(state->description(), has_leased));
+    state->console.print(fmt::format("rollouts are taken at {}", state->intake->endpoint().to_string()));
+  }
   const std::string text = config_text(config);
   WC_TRY(write_new_file(files, directory / "config.toml",
                         [&](FileWriter& out) { return out.write(std::as_bytes(std::span(text))); }));
@@ -74,7 +70,7 @@ TrajectoryRules RunState::rules() const {
   rules.model_digest = identity_.model_digest;
   rules.tokenizer_digest = identity_.tokenizer_digest;
   rules.vocab_size = static_cast<std::int32_t>(policy->decoder().config().vocab_size);
-  rules.tokens_max = config.max_prompt_length + config.max_new_tokens;
+  rules.tokens_max = rollout_tokens_max(config);
   rules.recompute_logprobs = config.behaviour_logprobs == "recompute";
   return rules;
 }
@@ -86,25 +82,36 @@ Status RunState::build() {
   }
   WC_ASSIGN(task, make_task(config.task, config.task_options, data));
   WC_ASSIGN(InitialModel model, make_initial_model(files, config));
-  config_json = std::move(model.config_json);
-  tokenizer_json = std::move(model.tokenizer_json);
-  WC_ASSIGN(Tokenizer tokenizer, Tokenizer::parse(tokenizer_json));
+  model_files = std::move(model.files);
+  WC_ASSIGN(Tokenizer tokenizer, Tokenizer::parse(model_files.at("tokenizer.json")));
   if (tokenizer.vocab_size() > model.decoder.config().vocab_size) {
     return fail(Errc::kInvalidArgument, Op::kConfigure,
                 fmt::format("the tokenizer has ids up to {}, and the model a vocabulary of {}",
                             tokenizer.vocab_size() - 1, model.decoder.config().vocab_size));
   }
-  identity_ = {content_digest_of(std::as_bytes(std::span(config_json))).hex(), tokenizer.digest()};
+  identity_ = {content_digest_of(std::as_bytes(std::span(model_files.at("config.json")))).hex(), tokenizer.digest()};
   WC_ASSIGN(codec, PromptCodec::make(std::move(tokenizer),
                                      {config.chat_template, config.enable_thinking, config.max_prompt_length}));
+  RewardPoolOptions pool;
+  pool.threads_max = static_cast<unsigned>(config.reward_threads);
+  pool.time_max = from_seconds(config.reward_time_max);
+  rewards.emplace(pool);
   prompts.emplace(*task, config.seed, config.eval_interval > 0 ? config.eval_prompts : 0);
-  WC_ASSIGN(policy, Policy::make(std::move(model.decoder), config));
+  WC_ASSIGN(group, join_ranks(config));
+  WC_ASSIGN(policy, Policy::make(std::move(model.decoder), config, group.get()));
+  WC_TRY(tell_begin(group.get(), config));
+  if (group) WC_TRY(policy->share());
   if (config.rollout_source == "generator") {
-    auto made = std::make_unique<Generator>(policy->decoder(), *task, *codec, config, identity_);
+    auto made = std::make_unique<Generator>(policy->decoder(), task, *codec, *rewards, config, identity_,
+                                            [this] { return check_ranks(); });
     generator = made.get();
     source = std::move(made);
+  } else if (config.rollout_source == "http") {
+    WC_ASSIGN(std::unique_ptr<Intake> made, make_intake(std::move(data)));
+    intake = made.get();
+    source = std::move(made);
   } else {
-    source = std::make_unique<RolloutFiles>(split(config.rollout_files),
+    source = std::make_unique<RolloutFiles>(split_names(config.rollout_files),
                                             [this, shown = std::size_t{0}](const std::string& why) mutable {
                                               if (shown < kRefusalsShown) console.print("refused: " + why);
                                               if (++shown == kRefusalsShown)
@@ -120,41 +127,117 @@ Status RunState::build() {
 }
 
 Status RunState::begin() {
-  WC_ASSIGN(buffer, ReplayBuffer::make(replay_options(config), rules()));
+  WC_ASSIGN(ReplayBuffer made, ReplayBuffer::make(replay_options(config), rules()));
+  buffer.set(std::move(made));
   if (publisher) first_version = publisher->next_version().value_or(Version{1}).value;
   WC_ASSIGN(metrics, MetricsFile::open(files, std::filesystem::path(config.output_dir) / "metrics.jsonl", 0));
   return {};
 }
 
-Status RunState::handle_published() {
+Status RunState::check_ranks() const {
+  const std::string who = group ? group->gone() : "";
+  return who.empty() ? Status() : Status(fail(Errc::kClosed, Op::kReceive, who));
+}
+
+Status RunState::handle_due() {
   if (generator != nullptr) WC_TRY(generator->handle_published(version()));
-  buffer->handle_published(version());
+  if (generator != nullptr || !publisher) buffer->handle_published(version());
   return {};
 }
 
-Status RunState::set_reference() {
-  if (config.kl_loss_coef == 0) return {};
-  WC_ASSIGN(reference, Decoder::random(policy->decoder().config(), 0, policy->decoder().options()));
-  return set_weights(*reference, copy_weights(policy->decoder()));
+void RunState::handle_accepted() {
+  accepted = version();
+  if (intake != nullptr) intake->handle_published(accepted);
+  // What the generator's rollouts are made of must not depend on the daemon, or a run that is resumed differs.
+  if (generator == nullptr) buffer->handle_published(version());
 }
 
-Checkpoint RunState::copy() const {
+void RunState::renumber(Version next) {
+  WC_CHECK(next > version());
+  const std::uint64_t shift = next.value - version().value;
+  first_version += shift;
+  buffer->handle_renumbered(shift, generator != nullptr ? NamesOfVersions::kNew : NamesOfVersions::kAsKnown);
+  if (generator != nullptr) generator->handle_renumbered(shift);
+}
+
+Status RunState::set_reference(std::span<const StoredTensor> weights) {
+  WC_ASSIGN(reference, twin_of(policy->decoder()));
+  return set_weights(*reference, weights);
+}
+
+Status RunState::poll_checkpoint() {
+  if (!copied_ || checkpoints->busy()) return {};
+  Status written = checkpoints->finish();
+  if (checkpoints->written_step() == copied_->step) source->handle_durable(copied_->number);
+  copied_.reset();
+  return written;
+}
+
+RunDescription RunState::description() const {
+  RunDescription run;
+  run.seed = config.seed;
+  run.task = config.task;
+  run.task_options = config.task_options;
+  run.eval_prompts = config.eval_interval > 0 ? config.eval_prompts : 0;
+  run.chat_template = config.chat_template;
+  run.enable_thinking = config.enable_thinking;
+  run.group_size = config.group_size;
+  run.rollout_batch_size = config.rollout_batch_size;
+  run.temperature = config.temperature;
+  run.top_p = config.top_p;
+  run.max_prompt_length = config.max_prompt_length;
+  run.max_new_tokens = config.max_new_tokens;
+  run.turns_max = config.turns_max;
+  run.episode_time_max = config.episode_time_max;
+  run.tokens_max = rollout_tokens_max(config);
+  run.logprobs_recomputed = config.behaviour_logprobs == "recompute";
+  run.model_digest = identity_.model_digest;
+  run.tokenizer_digest = identity_.tokenizer_digest;
+  run.publish_interval = config.publish_interval;
+  run.max_staleness = config.max_staleness;
+  run.async_generation_ratio = config.async_generation_ratio;
+  return run;
+}
+
+Result<std::unique_ptr<Intake>> RunState::make_intake(std::string task_data) {
+  Result<Endpoint> listen = Endpoint::parse(config.rollout_listen);
+  if (!listen.has_value()) return about("rollout_listen", std::move(listen).error());
+  Intake::Options options{.listen = std::move(*listen),
+                          .trust = {.keys = config.rollout_keys, .insecure = config.rollout_insecure},
+                          .directory = config.output_dir,
+                          .task_data = std::move(task_data),
+                          .model_files = model_files,
+                          .writes_checkpoints = config.checkpoint_interval > 0,
+                          .warn = [this](const std::string& why) { console.print(why); }};
+  if (config.sync_drift_max) options.sync = {.drift_max = *config.sync_drift_max};
+  if (!config.publish_state.empty() && !config.rollout_keys.empty()) {
+    options.trust.revocation_directories = {config.publish_state};
+  }
+  return std::make_unique<Intake>(files, std::move(options), buffer);
+}
+
+Result<Checkpoint> RunState::copy() {
   Checkpoint checkpoint;
   checkpoint.step = step;
-  policy->save(checkpoint);
+  WC_TRY(tell(group.get(), Command::kSave));
+  WC_TRY(policy->save(checkpoint));
   if (reference) checkpoint.tensors[kReferenceFile] = copy_weights(*reference);
   if (generator != nullptr) generator->save_weights(checkpoint);
-  const AdamWCounters counters = policy->optimiser().counters();
-  checkpoint.texts["config.json"] = config_json;
-  checkpoint.texts["tokenizer.json"] = tokenizer_json;
-  checkpoint.texts["replay.json"] = buffer->save(steady_now());
+  checkpoint.texts.insert(model_files.begin(), model_files.end());
+  // A copy takes milliseconds, and writing it as text many times as long: workers are answered meanwhile.
+  const ReplayBuffer copied = [this] {
+    const auto access = buffer.lock();
+    copied_ = Copy{source->handle_copied(), step};
+    return *access;
+  }();
+  checkpoint.texts["replay.json"] = copied.save(steady_now());
   checkpoint.texts["learner.json"] = nlohmann::json{
       {"step", step},
       {"first_version", first_version},
+      {"accepted_version", accepted.value},
       {"seconds", seconds},
+      {"worker_cost", worker_cost},
       {"metrics_bytes", metrics->size()},
-      {"updates_applied", counters.applied},
-      {"updates_skipped", counters.skipped},
       {"rollout_source", config.rollout_source},
       {"source", source->save()}}.dump(2);
   return checkpoint;
@@ -163,23 +246,26 @@ Checkpoint RunState::copy() const {
 Status RunState::resume(const Checkpoint& checkpoint) {
   WC_ASSIGN(const std::string found_config, text_of(checkpoint, "config.json"));
   WC_ASSIGN(const std::string found_tokenizer, text_of(checkpoint, "tokenizer.json"));
-  if (found_config != config_json || found_tokenizer != tokenizer_json) {
+  if (found_config != model_files.at("config.json") || found_tokenizer != model_files.at("tokenizer.json")) {
     return fail(Errc::kInvalidArgument, Op::kConfigure,
                 fmt::format("{} has checkpoints of another model; use another output_dir, or its model and sizes",
                             printable(config.output_dir)));
   }
   WC_ASSIGN(const std::string learner, text_of(checkpoint, "learner.json"));
   WC_ASSIGN(const std::string replay, text_of(checkpoint, "replay.json"));
-  WC_ASSIGN(buffer, ReplayBuffer::restore(replay_options(config), rules(), replay, steady_now()));
+  WC_ASSIGN(ReplayBuffer restored, ReplayBuffer::restore(replay_options(config), rules(), replay, steady_now()));
+  buffer.set(std::move(restored));
   std::uint64_t metrics_bytes = 0;
   try {
     const auto json = nlohmann::json::parse(learner);
     step = json.at("step");
     first_version = json.at("first_version");
+    accepted = Version{json.value("accepted_version", std::uint64_t{0})};
     seconds = json.at("seconds");
+    worker_cost = json.value("worker_cost", 0.0);
     metrics_bytes = json.at("metrics_bytes");
-    policy->optimiser().restore_counters({json.at("updates_applied"), json.at("updates_skipped")});
-    if (json.at("rollout_source") == config.rollout_source) {
+    resumed_source = json.at("rollout_source").get<std::string>();
+    if (resumed_source == config.rollout_source) {
       WC_TRY(source->restore(json.at("source").get<std::string>()));
     } else if (generator != nullptr) {
       return corrupt("it was written with other rollouts than the generator's; use another output_dir");
@@ -187,16 +273,20 @@ Status RunState::resume(const Checkpoint& checkpoint) {
   } catch (const nlohmann::json::exception& error) {
     return corrupt(fmt::format("learner.json: {}", error.what()));
   }
+  WC_TRY(tell(group.get(), Command::kLoad));
   WC_TRY(policy->load(checkpoint));
   if (generator != nullptr) WC_TRY(generator->restore_weights(checkpoint));
   const auto stored = checkpoint.tensors.find(kReferenceFile);
-  if (config.kl_loss_coef > 0 && stored == checkpoint.tensors.end()) {
+  if (reads_reference(config) && stored == checkpoint.tensors.end()) {
     return fail(Errc::kInvalidArgument, Op::kConfigure,
-                "kl_loss_coef is above 0, and the run began without a reference model; use kl_loss_coef 0, or another "
-                "output_dir");
+                "kl_loss_coef or kl_reward_coef is above 0, and the run began without a reference model; use 0, or "
+                "another output_dir");
   }
-  WC_TRY(set_reference());
-  if (reference) WC_TRY(set_weights(*reference, stored->second));
+  if (reads_reference(config)) {
+    WC_TRY(set_reference(stored->second));
+    WC_TRY(tell(group.get(), Command::kLoadReference));
+    if (group) WC_TRY(share_weights(*group, *reference));
+  }
   WC_ASSIGN(metrics,
             MetricsFile::open(files, std::filesystem::path(config.output_dir) / "metrics.jsonl", metrics_bytes));
   resumed = true;

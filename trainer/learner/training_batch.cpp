@@ -4,14 +4,10 @@
 
 #include <algorithm>
 
-#include "trainer/loss/advantages.h"
-
 namespace weightcast {
 
-Result<TrainingBatch> make_training_batch(const Task& task, const std::vector<RolloutGroup>& groups, Version learner,
-                                          std::string_view advantage_norm) {
+TrainingBatch make_training_batch(const Task& task, const std::vector<RolloutGroup>& groups, Version learner) {
   TrainingBatch batch;
-  std::vector<std::size_t> group_ids;
   for (std::size_t group = 0; group < groups.size(); ++group) {
     for (const Trajectory& rollout : groups[group].rollouts) {
       batch.samples.push_back(task.materialise(rollout));
@@ -20,11 +16,9 @@ Result<TrainingBatch> make_training_batch(const Task& task, const std::vector<Ro
       const auto& mask = rollout.response_mask;
       batch.response_lengths.push_back(
           static_cast<std::uint64_t>(std::count(mask.begin(), mask.end(), std::uint8_t{1})));
-      group_ids.push_back(group);
+      batch.group_ids.push_back(group);
     }
   }
-  WC_ASSIGN(const AdvantageNorm norm, parse_advantage_norm(advantage_norm));
-  WC_ASSIGN(batch.advantages, advantages(batch.rewards, group_ids, norm));
   return batch;
 }
 
@@ -42,6 +36,8 @@ void set_rollout_metrics(Metrics& metrics, const ReplayStats& stats, std::uint64
   metrics["rollouts/malformed"] = static_cast<double>(malformed);
   metrics["rollouts/duplicates"] = static_cast<double>(stats.duplicates);
   metrics["rollouts/filtered"] = static_cast<double>(stats.filtered);
+  metrics["rollouts/aborted"] = static_cast<double>(stats.aborted);
+  metrics["rollouts/lost"] = static_cast<double>(stats.lost);
   for (const auto& [reason, count] : stats.refused) {
     metrics[fmt::format("rollouts/refused/{}", reason)] = static_cast<double>(count);
   }
@@ -63,7 +59,6 @@ std::string rollout_summary(const ReplayStats& stats, std::uint64_t malformed) {
 
 void set_batch_metrics(Metrics& metrics, const TrainingBatch& batch, std::uint64_t max_new_tokens) {
   set_summary(metrics, "critic/score", batch.rewards);
-  set_summary(metrics, "critic/advantages", batch.advantages);
   const std::vector<double> lengths(batch.response_lengths.begin(), batch.response_lengths.end());
   set_summary(metrics, "response_length", lengths);
   const auto clipped = std::count_if(lengths.begin(), lengths.end(),

@@ -17,16 +17,15 @@ namespace weightcast {
 struct TrainingBatch {
   std::vector<Sample> samples;
   std::vector<double> rewards;
-  std::vector<double> advantages;
-  std::vector<double> lags;  ///< training steps between the rollout's oldest token and the learner
+  std::vector<std::size_t> group_ids;  ///< equal for rollouts whose rewards are compared
+  std::vector<double> lags;            ///< training steps between the rollout's oldest token and the learner
   std::vector<std::uint64_t> response_lengths;
 
   [[nodiscard]] std::size_t size() const { return samples.size(); }
 };
 
-/// Errors: those of advantages().
-[[nodiscard]] Result<TrainingBatch> make_training_batch(const Task& task, const std::vector<RolloutGroup>& groups,
-                                                        Version learner, std::string_view advantage_norm);
+[[nodiscard]] TrainingBatch make_training_batch(const Task& task, const std::vector<RolloutGroup>& groups,
+                                                Version learner);
 
 /// Why the batch is unlikely to teach anything, for a person: all rewards are equal, and all responses were cut off. ""
 /// of another batch.
@@ -38,7 +37,7 @@ void set_rollout_metrics(Metrics& metrics, const ReplayStats& stats, std::uint64
 /// The same as a line for a person: "rollouts: 96 admitted, 64 trained on, 0 malformed, ..., 3 refused (stale 3)".
 [[nodiscard]] std::string rollout_summary(const ReplayStats& stats, std::uint64_t malformed);
 
-/// critic/score, critic/advantages, response_length and off_policy of the batch.
+/// critic/score, response_length and off_policy of the batch.
 void set_batch_metrics(Metrics& metrics, const TrainingBatch& batch, std::uint64_t max_new_tokens);
 
 }  // namespace weightcast

@@ -1,6 +1,7 @@
 #include "trainer/loss/loss_check.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>

@@ -1,6 +1,7 @@
 #include "trainer/loss/policy_loss.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "trainer/loss/aggregate.h"
 

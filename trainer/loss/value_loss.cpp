@@ -1,6 +1,7 @@
 #include "trainer/loss/value_loss.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace weightcast {
 

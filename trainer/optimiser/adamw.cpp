@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 
 #include "base/parallel.h"
 #include "base/random.h"
@@ -16,7 +17,7 @@ namespace weightcast {
 namespace {
 
 // Small enough that threads end together, large enough that a block's sum costs nothing. The norm depends on it.
-constexpr std::size_t kBlockCells = std::size_t{1} << 16;
+constexpr std::size_t kBlockCells = AdamW::kBlockCells;
 static_assert(kBlockCells % 64 == 0, "two threads would write one word of changed bits");
 
 Error refuse(std::string why) { return fail(Errc::kInvalidArgument, Op::kConfigure, "optimiser: " + std::move(why)); }
@@ -85,23 +86,7 @@ AdamW::AdamW(const AdamWOptions& options, std::vector<AdamWParameter> parameters
   block_sums_.assign(blocks_.size(), 0);
 }
 
-double AdamW::norm_of(std::span<const GradientCells> gradients) {
-  for_each_index(blocks_.size(), options_.threads_max, [&](std::size_t i) {
-    const Block& block = blocks_[i];
-    const GradientCells& gradient = gradients[block.tensor];
-    block_sums_[i] = cells_of(gradient) == 0 ? 0
-                                             : adamw_kernels().sum_of_squares(cells_at(gradient, block.first),
-                                                                              is_bf16(gradient), block.cells);
-  });
-  double sum = 0;
-  for (const double block_sum : block_sums_) sum += block_sum;
-  return std::sqrt(sum);
-}
-
-Result<AdamWUpdate> AdamW::update(double learning_rate, std::span<const GradientCells> gradients) {
-  if (!(learning_rate >= 0 && std::isfinite(learning_rate))) {
-    return refuse(fmt::format("the learning rate is {}", learning_rate));
-  }
+Status AdamW::check(std::span<const GradientCells> gradients) const {
   if (gradients.size() != parameters_.size()) {
     return refuse(fmt::format("{} gradients for {} parameters", gradients.size(), parameters_.size()));
   }
@@ -111,19 +96,53 @@ Result<AdamWUpdate> AdamW::update(double learning_rate, std::span<const Gradient
       return refuse(fmt::format("gradient {} has {} cells, its parameter {}", i, cells, parameters_[i].cells()));
     }
   }
+  return {};
+}
 
+Result<std::vector<double>> AdamW::sums_of_squares(std::span<const GradientCells> gradients) {
+  WC_TRY(check(gradients));
+  sum_blocks(gradients);
+  return block_sums_;
+}
+
+void AdamW::sum_blocks(std::span<const GradientCells> gradients) {
+  for_each_index(blocks_.size(), options_.threads_max, [&](std::size_t i) {
+    const Block& block = blocks_[i];
+    const GradientCells& gradient = gradients[block.tensor];
+    block_sums_[i] = cells_of(gradient) == 0 ? 0
+                                             : adamw_kernels().sum_of_squares(cells_at(gradient, block.first),
+                                                                              is_bf16(gradient), block.cells);
+  });
+}
+
+AdamWUpdate begin_update(const AdamWOptions& options, double grad_norm, AdamWCounters& counters) {
   AdamWUpdate result;
-  result.grad_norm = norm_of(gradients);
-  if (!std::isfinite(result.grad_norm)) {
-    ++counters_.skipped;
+  result.grad_norm = grad_norm;
+  if (!std::isfinite(grad_norm)) {
+    ++counters.skipped;
     return result;
   }
   result.applied = true;
-  ++counters_.applied;
-  if (options_.grad_norm_max > 0) {
+  ++counters.applied;
+  if (options.grad_norm_max > 0) {
     // As torch.nn.utils.clip_grad_norm_ does.
-    result.gradient_scale = std::min(1.0, options_.grad_norm_max / (result.grad_norm + 1e-6));
+    result.gradient_scale = std::min(1.0, options.grad_norm_max / (grad_norm + 1e-6));
   }
+  return result;
+}
+
+Result<AdamWUpdate> AdamW::update(double learning_rate, std::span<const GradientCells> gradients,
+                                  std::optional<double> grad_norm) {
+  if (!(learning_rate >= 0 && std::isfinite(learning_rate))) {
+    return refuse(fmt::format("the learning rate is {}", learning_rate));
+  }
+  WC_TRY(check(gradients));
+  if (!grad_norm) {
+    sum_blocks(gradients);
+    grad_norm = std::sqrt(std::accumulate(block_sums_.begin(), block_sums_.end(), 0.0));
+  }
+  AdamWUpdate result = begin_update(options_, *grad_norm, counters_);
+  if (!result.applied) return result;
   const auto t = static_cast<double>(counters_.applied);
   const AdamWScalars common{
       .gradient_scale = static_cast<float>(result.gradient_scale),
@@ -149,7 +168,8 @@ Result<AdamWUpdate> AdamW::update(double learning_rate, std::span<const Gradient
     if (bf16 != nullptr && options_.rounding == Bf16Rounding::kNearest) weights = WeightCells::kBf16Nearest;
     if (bf16 != nullptr && options_.rounding == Bf16Rounding::kStochastic) {
       weights = WeightCells::kBf16Stochastic;
-      scalars.rounding_key = rounding_key(options_.rounding_seed, counters_.applied, block.tensor);
+      scalars.rounding_key =
+          rounding_key(options_.rounding_seed, counters_.applied, tensor.parameter.tensor.value_or(block.tensor));
     }
     float* const master =
         bf16 != nullptr ? tensor.master.data() : std::get<std::span<float>>(tensor.parameter.weights).data();
@@ -160,7 +180,7 @@ Result<AdamWUpdate> AdamW::update(double learning_rate, std::span<const Gradient
                             .bf16 = bf16 != nullptr ? bf16->data() + block.first : nullptr,
                             .changed = tensor.changed.data() + block.first / 64,
                             .cells = block.cells,
-                            .first = static_cast<std::uint32_t>(block.first)},
+                            .first = static_cast<std::uint32_t>(tensor.parameter.first + block.first)},
                            scalars, is_bf16(gradient), weights);
   });
   return result;

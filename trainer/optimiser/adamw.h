@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <variant>
 #include <vector>
@@ -36,6 +37,10 @@ struct AdamWOptions {
 struct AdamWParameter {
   std::variant<std::span<float>, std::span<Bf16Bits>> weights;
   double weight_decay = 0;
+  /// Of a part of a tensor: the tensor's number, and the part's first cell. What stochastic rounding draws depends on
+  /// them, so that parts come to the bits of the whole. Without a number: the parameter's own.
+  std::optional<std::size_t> tensor = std::nullopt;
+  std::size_t first = 0;
 };
 
 /// As many cells as the parameter has, or none: then the parameter and its moments stay as they are.
@@ -51,6 +56,9 @@ struct AdamWCounters {
   std::uint64_t applied = 0;
   std::uint64_t skipped = 0;  ///< because a gradient was not finite
 };
+
+/// An update by gradients of this global norm, counted: not applied if the norm is not finite, scaled by clipping else.
+[[nodiscard]] AdamWUpdate begin_update(const AdamWOptions& options, double grad_norm, AdamWCounters& counters);
 
 /// Cells of one tensor in the form that wc_publish_sparse() takes: `index_bytes` is 4.
 struct ChangedCells {
@@ -69,9 +77,16 @@ class AdamW {
   /// Errors: kInvalidArgument (an option out of range), kTooLarge (a tensor of 2^32 cells or more).
   [[nodiscard]] static Result<AdamW> make(const AdamWOptions& options, std::vector<AdamWParameter> parameters);
 
-  /// One update at `learning_rate`. `gradients[i]` belongs to parameter i. Errors: kInvalidArgument, with nothing
+  /// The norm of the gradients is the root of the sum, in their order, of these: sums of squares over blocks of
+  /// kBlockCells cells of each parameter. `gradients` as for update().
+  static constexpr std::size_t kBlockCells = std::size_t{1} << 16;
+  [[nodiscard]] Result<std::vector<double>> sums_of_squares(std::span<const GradientCells> gradients);
+
+  /// One update at `learning_rate`. `gradients[i]` belongs to parameter i. `grad_norm` is that of all gradients, if
+  /// these are a part of them. Errors: kInvalidArgument, with nothing
   /// changed: not one gradient per parameter, one of another length, a learning rate that is negative or not finite.
-  [[nodiscard]] Result<AdamWUpdate> update(double learning_rate, std::span<const GradientCells> gradients);
+  [[nodiscard]] Result<AdamWUpdate> update(double learning_rate, std::span<const GradientCells> gradients,
+                                           std::optional<double> grad_norm = std::nullopt);
 
   [[nodiscard]] std::size_t parameter_count() const { return parameters_.size(); }
   [[nodiscard]] AdamWCounters counters() const { return counters_; }
@@ -108,7 +123,8 @@ class AdamW {
   };
 
   AdamW(const AdamWOptions& options, std::vector<AdamWParameter> parameters);
-  [[nodiscard]] double norm_of(std::span<const GradientCells> gradients);
+  [[nodiscard]] Status check(std::span<const GradientCells> gradients) const;
+  void sum_blocks(std::span<const GradientCells> gradients);
 
   AdamWOptions options_;
   std::vector<Tensor> parameters_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <tuple>
 
 #include "base/random.h"
 
@@ -28,19 +29,30 @@ Result<ReplayBuffer> ReplayBuffer::make(const ReplayOptions& options, const Traj
   return ReplayBuffer(options, rules);
 }
 
-Version ReplayBuffer::floor() const {
-  std::uint64_t lag = options_.max_staleness.value_or(learner_.value);
+Version ReplayBuffer::floor() const { return floor_at(learner_); }
+
+Version ReplayBuffer::floor_at(Version learner) const {
+  std::uint64_t lag = options_.max_staleness.value_or(learner.value);
   if (options_.async_generation_ratio) {
     lag = std::min(lag, static_cast<std::uint64_t>(std::ceil(*options_.async_generation_ratio)));
   }
-  return Version{learner_.value - std::min(lag, learner_.value)};
+  return Version{learner.value - std::min(lag, learner.value)};
 }
 
-VersionStanding ReplayBuffer::standing_of(Version version) const {
-  if (version > learner_) return VersionStanding::kUnknown;
+std::optional<Version> ReplayBuffer::number_of(Version named) const {
+  const auto found = renumbered_.find(named);
+  if (found != renumbered_.end()) return found->second;
+  if (named < first_own_ && named >= floor()) return std::nullopt;
+  return named;
+}
+
+VersionStanding ReplayBuffer::standing_of(Version named) const {
+  if (named > learner_) return VersionStanding::kUnknown;
+  const std::optional<Version> version = number_of(named);
+  if (!version) return VersionStanding::kNeverPublished;
   // Of versions that are stale anyway nobody remembers whether they were published.
-  if (version < floor() && version != kNoVersion) return VersionStanding::kPublished;
-  const bool published = std::binary_search(published_.begin(), published_.end(), version);
+  if (*version < floor() && *version != kNoVersion) return VersionStanding::kPublished;
+  const bool published = std::binary_search(published_.begin(), published_.end(), *version);
   return published ? VersionStanding::kPublished : VersionStanding::kNeverPublished;
 }
 
@@ -56,10 +68,16 @@ Arrival ReplayBuffer::refuse(std::string_view reason, std::string detail) {
 
 Arrival ReplayBuffer::handle_trajectory(Instant now, Trajectory trajectory) {
   handle_time(now);
-  const auto refusal = check_trajectory(trajectory, rules_, [this](Version version) { return standing_of(version); });
-  if (refusal) return refuse(to_string(refusal->fault), refusal->detail);
-
   const RolloutId id{trajectory.worker, trajectory.sequence};
+  const auto refusal = check_trajectory(trajectory, rules_, [this](Version version) { return standing_of(version); });
+  if (refusal) {
+    // One of a version that is not known yet comes again.
+    if (refusal->fault != TrajectoryFault::kVersionUnknown) started_.erase(id);
+    return refuse(to_string(refusal->fault), refusal->detail);
+  }
+  // All have numbers, or the check would have refused it.
+  trajectory.oldest_version = number_of(trajectory.oldest_version).value_or(kNoVersion);
+  for (VersionRun& run : trajectory.version_runs) run.version = number_of(run.version).value_or(kNoVersion);
   const auto worker = workers_.find(trajectory.worker);
   if (worker != workers_.end()) {
     switch (worker->second.sequences.look_up(trajectory.sequence)) {
@@ -89,7 +107,6 @@ Arrival ReplayBuffer::handle_trajectory(Instant now, Trajectory trajectory) {
             {},
             fmt::format("the buffer holds {} rollouts in {} bytes; send it again later", buffered_, buffered_bytes_)};
   }
-  started_.erase(id);
   admit(now, std::move(trajectory), bytes);
   return {};
 }
@@ -128,6 +145,11 @@ void ReplayBuffer::admit(Instant now, Trajectory trajectory, std::uint64_t bytes
     group->second.oldest = trajectory.oldest_version;
     group->second.number = stats_.admitted;
     group->second.first_arrival = now;
+  }
+  const auto start = started_.find({trajectory.worker, trajectory.sequence});
+  if (start != started_.end()) {
+    group->second.lease = start->second.lease;
+    started_.erase(start);
   }
   ++stats_.admitted;
   ++buffered_;
@@ -173,7 +195,35 @@ void ReplayBuffer::handle_published(Version version) {
   if (published_.empty() || version > published_.back()) published_.push_back(version);
 }
 
+void ReplayBuffer::handle_renumbered(std::uint64_t shift, NamesOfVersions names) {
+  if (names == NamesOfVersions::kAsKnown) {
+    for (auto& [named, number] : renumbered_) number.value += shift;
+    for (const Version version : published_) {
+      if (version >= first_own_) renumbered_[version] = Version{version.value + shift};
+    }
+    first_own_ = Version{learner_.value + shift};
+  }
+  const auto move = [shift](Version& version) {
+    if (version != kNoVersion) version.value += shift;
+  };
+  const auto move_group = [&](RolloutGroup& group) {
+    move(group.oldest);
+    for (Trajectory& rollout : group.rollouts) {
+      move(rollout.oldest_version);
+      for (VersionRun& run : rollout.version_runs) move(run.version);
+    }
+  };
+  move(learner_);
+  for (Version& version : published_) move(version);
+  for (auto& [tag, group] : open_) move_group(group);
+  for (RolloutGroup& group : complete_) move_group(group);
+  for (auto& [tag, version] : closed_) move(version);
+  for (auto& [name, log] : workers_) move(log.newest);
+  for (auto& [id, start] : started_) move(start.version);
+}
+
 void ReplayBuffer::handle_step(Version learner) {
+  if (learner > learner_) is_training_ = false;
   learner_ = std::max(learner_, learner);
   const Version least = floor();
   // The newest one stays, so that supply() knows it.
@@ -189,6 +239,7 @@ void ReplayBuffer::handle_step(Version learner) {
     release(group, stats_.expired);
     return true;
   });
+  std::erase_if(renumbered_, [&](const auto& version) { return version.second < least; });
   std::erase_if(started_, [&](const auto& start) {
     if (start.second.version >= least) return false;
     aborts_.push_back(start.first);
@@ -223,21 +274,62 @@ std::optional<Instant> ReplayBuffer::poll_deadline() const {
 std::uint64_t ReplayBuffer::start(Instant now, const std::string& worker, std::uint64_t first_sequence,
                                   std::uint64_t count) {
   handle_time(now);
-  if (published_.empty() || published_.back() < floor()) return 0;
+  // What begins while the learner trains on a batch is for its next step at the earliest.
+  const Version least = floor_at(Version{learner_.value + (is_training_ ? 1 : 0)});
+  if (published_.empty() || published_.back() < least) return 0;
   std::uint64_t limit = options_.rollouts_max;
-  if (options_.async_generation_ratio) {
-    const double batches = 1 + *options_.async_generation_ratio;
+  if (options_.async_generation_ratio || options_.max_staleness) {
+    // Without a ratio: with more batches ahead than max_staleness the last one would be too old when its turn comes.
+    const double batches = options_.async_generation_ratio
+                               ? 1 + *options_.async_generation_ratio
+                               : std::max(1.0, static_cast<double>(*options_.max_staleness));
     limit = std::min(limit, static_cast<std::uint64_t>(batches * static_cast<double>(options_.rollout_batch_size)));
   }
   std::uint64_t granted = 0;
-  while (granted < count && buffered_ + started_.size() < limit) {
-    started_[{worker, first_sequence + granted}] = {published_.back(), now + options_.start_time_max};
+  const std::uint64_t buffered = buffered_ - stranded();
+  while (granted < count && buffered + started_.size() < limit) {
+    started_[{worker, first_sequence + granted}] = {published_.back(), now + options_.start_time_max, first_sequence};
     ++granted;
   }
   return granted;
 }
 
+std::uint64_t ReplayBuffer::stranded() const {
+  std::uint64_t rollouts = 0;
+  for (const auto& [tag, group] : open_) {
+    if (!group.lease) continue;
+    const std::string& worker = group.rollouts.front().worker;
+    // A lease's numbers follow each other, so the least that is left is one of its own, if any is.
+    const auto left = started_.lower_bound({worker, *group.lease});
+    const bool comes = left != started_.end() && left->first.first == worker && left->second.lease == *group.lease;
+    rollouts += comes ? 0 : group.rollouts.size();
+  }
+  return rollouts;
+}
+
+void ReplayBuffer::handle_held(Instant now, const RolloutId& id, std::uint64_t lease) {
+  const auto worker = workers_.find(id.first);
+  const bool has_arrived =
+      worker != workers_.end() && worker->second.sequences.look_up(id.second) != SequenceSet::Seen::kNew;
+  if (has_arrived || started_.size() >= options_.rollouts_max) return;
+  const Version version = published_.empty() ? learner_ : published_.back();
+  started_.try_emplace(id, Start{version, now + options_.start_time_max, lease});
+}
+
 void ReplayBuffer::handle_abandoned(const RolloutId& id) { started_.erase(id); }
+
+void ReplayBuffer::handle_not_started(const std::string& worker, std::uint64_t first_sequence) {
+  const auto first = started_.lower_bound({worker, first_sequence});
+  auto end = first;
+  while (end != started_.end() && end->first.first == worker) ++end;
+  started_.erase(first, end);
+}
+
+void ReplayBuffer::handle_worker_lost(const std::string& worker) {
+  const std::size_t before = started_.size();
+  handle_not_started(worker, 0);
+  stats_.lost += before - started_.size();
+}
 
 std::optional<RolloutId> ReplayBuffer::poll_abort() {
   if (aborts_.empty()) return std::nullopt;
@@ -310,6 +402,11 @@ std::optional<std::vector<RolloutGroup>> ReplayBuffer::take_batch() {
     complete_.erase(complete_.begin() + static_cast<std::ptrdiff_t>(*i));
   }
   ++batches_;
+  is_training_ = true;
+  for (RolloutGroup& group : batch) {
+    std::ranges::sort(group.rollouts, {}, [](const Trajectory& t) { return std::tie(t.sequence, t.worker); });
+  }
+  std::ranges::sort(batch, {}, &RolloutGroup::tag);
   return batch;
 }
 

@@ -15,12 +15,14 @@ using Json = nlohmann::json;
 Json to_json(const RolloutGroup& group, Instant now) {
   Json rollouts = Json::array();
   for (const Trajectory& rollout : group.rollouts) rollouts.push_back(Json::parse(write_trajectory(rollout)));
-  return {{"tag", group.tag},
-          {"rollouts", std::move(rollouts)},
-          {"oldest", group.oldest.value},
-          {"number", group.number},
-          {"bytes", group.bytes},
-          {"age_ns", (now - group.first_arrival).count()}};
+  Json json = {{"tag", group.tag},
+               {"rollouts", std::move(rollouts)},
+               {"oldest", group.oldest.value},
+               {"number", group.number},
+               {"bytes", group.bytes},
+               {"age_ns", (now - group.first_arrival).count()}};
+  if (group.lease) json["lease"] = *group.lease;
+  return json;
 }
 
 Result<RolloutGroup> group_from(const Json& json, Instant now) {
@@ -30,8 +32,9 @@ Result<RolloutGroup> group_from(const Json& json, Instant now) {
   group.number = json.at("number").get<std::uint64_t>();
   group.bytes = json.at("bytes").get<std::uint64_t>();
   group.first_arrival = now - Duration(json.at("age_ns").get<std::int64_t>());
+  if (json.contains("lease")) group.lease = json.at("lease").get<std::uint64_t>();
   for (const Json& rollout : json.at("rollouts")) {
-    WC_ASSIGN(Trajectory trajectory, read_trajectory(json_text(rollout)));
+    WC_ASSIGN(Trajectory trajectory, read_trajectory_object(rollout));
     group.rollouts.push_back(std::move(trajectory));
   }
   return group;
@@ -56,15 +59,16 @@ ReplayStats stats_from(const Json& json) {
 
 std::string ReplayBuffer::save(Instant now) const {
   Json open = Json::array(), complete = Json::array(), closed = Json::array(), started = Json::array();
-  Json aborts = Json::array(), workers = Json::object(), published = Json::array();
+  Json aborts = Json::array(), workers = Json::object(), published = Json::array(), renumbered = Json::array();
   for (const auto& [tag, group] : open_) open.push_back(to_json(group, now));
   for (const RolloutGroup& group : complete_) complete.push_back(to_json(group, now));
   for (const std::string& tag : closed_order_) closed.push_back({tag, closed_.at(tag).value});
   for (const auto& [id, start] : started_) {
-    started.push_back({id.first, id.second, start.version.value, (start.deadline - now).count()});
+    started.push_back({id.first, id.second, start.version.value, (start.deadline - now).count(), start.lease});
   }
   for (const auto& [worker, sequence] : aborts_) aborts.push_back({worker, sequence});
   for (const Version version : published_) published.push_back(version.value);
+  for (const auto& [named, number] : renumbered_) renumbered.push_back({named.value, number.value});
   for (const auto& [name, log] : workers_) {
     const SequenceSet::State seen = log.sequences.state();
     Json ranges = Json::array();
@@ -76,6 +80,8 @@ std::string ReplayBuffer::save(Instant now) const {
   }
   return json_text({{"learner", learner_.value},
                     {"published", std::move(published)},
+                    {"renumbered", std::move(renumbered)},
+                    {"first_own", first_own_.value},
                     {"open", std::move(open)},
                     {"complete", std::move(complete)},
                     {"closed", std::move(closed)},
@@ -101,6 +107,11 @@ Result<ReplayBuffer> ReplayBuffer::restore(const ReplayOptions& options, const T
     }
     buffer.learner_ = Version{json.at("learner").get<std::uint64_t>()};
     for (const Json& version : json.at("published")) buffer.published_.emplace_back(version.get<std::uint64_t>());
+    // Absent in older checkpoints, as a lease is.
+    for (const Json& pair : json.value("renumbered", Json::array())) {
+      buffer.renumbered_.emplace(Version{pair.at(0).get<std::uint64_t>()}, Version{pair.at(1).get<std::uint64_t>()});
+    }
+    buffer.first_own_ = Version{json.value("first_own", std::uint64_t{0})};
     for (const Json& group : json.at("open")) {
       WC_ASSIGN(RolloutGroup read, group_from(group, now));
       buffer.open_.emplace(read.tag, std::move(read));
@@ -123,9 +134,11 @@ Result<ReplayBuffer> ReplayBuffer::restore(const ReplayOptions& options, const T
       buffer.workers_.emplace(name, std::move(worker));
     }
     for (const Json& start : json.at("started")) {
+      const std::uint64_t lease =
+          start.size() > 4 ? start.at(4).get<std::uint64_t>() : start.at(1).get<std::uint64_t>();
       buffer.started_.emplace(
           RolloutId{start.at(0), start.at(1)},
-          Start{Version{start.at(2).get<std::uint64_t>()}, now + Duration(start.at(3).get<std::int64_t>())});
+          Start{Version{start.at(2).get<std::uint64_t>()}, now + Duration(start.at(3).get<std::int64_t>()), lease});
     }
     for (const Json& id : json.at("aborts")) buffer.aborts_.emplace_back(id.at(0), id.at(1));
     buffer.batches_ = json.at("batches");

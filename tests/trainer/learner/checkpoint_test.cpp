@@ -96,6 +96,15 @@ TEST_F(CheckpointTest, KeepsThePreviousOneWhenTheDiskIsFull) {
   EXPECT_THAT(disk.list(kDirectory).value(), ElementsAre("checkpoint-00000007"));
 }
 
+TEST_F(CheckpointTest, TurnsAnExceptionOnItsThreadIntoAnError) {
+  CheckpointWriter writer(disk, kDirectory, 2);
+  Checkpoint checkpoint = checkpoint_of(7);
+  checkpoint.texts["\xff"] = "";  // a name that JSON cannot hold
+  ASSERT_TRUE(writer.begin(std::move(checkpoint)).has_value());
+  EXPECT_THAT(writer.finish().error().message(), HasSubstr("checkpoint of step 7"));
+  EXPECT_EQ(writer.written_step(), std::nullopt);
+}
+
 TEST(CheckpointCrash, LeavesTheOldOrTheNewOneWhateverChangeItStopsBefore) {
   for (const bool is_power_cut : {false, true}) {
     for (std::uint64_t change = 1;; ++change) {

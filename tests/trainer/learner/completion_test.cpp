@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "worker/engine/engine_model.h"
+
 namespace weightcast {
 namespace {
 
@@ -19,31 +21,74 @@ ModelConfig tiny_model() {
   return config;
 }
 
-TEST(Completion, ShrinksItsBatchToTheBytesOfTheCache) {
-  const ModelConfig config = tiny_model();
-  EXPECT_EQ(cache_rows_max(config, {}, 10, 100 * 10 * kPositionBytes), 100u);
-  EXPECT_EQ(cache_rows_max(config, {}, 10, 100 * 10 * kPositionBytes - 1), 99u);
-  EXPECT_EQ(cache_rows_max(config, {}, 10, 1), 1u);
-  EXPECT_EQ(cache_rows_max(config, {.dtype = torch::kBFloat16}, 10, 100 * 10 * kPositionBytes), 200u);
-}
-
 TEST(Completion, AnswersEachRequestAlikeInSmallAndLargeBatches) {
   const Decoder decoder = Decoder::random(tiny_model(), 7, {}).value();
   std::vector<CompletionRequest> requests;
   for (std::int32_t i = 0; i < 7; ++i) requests.push_back({{1, 2, 3 + i / 3}, static_cast<std::uint64_t>(i)});
   CompletionOptions options;
   options.tokens_max = 5;
-  const auto together = complete(decoder, requests, options);
-  options.cache_bytes_max = 2 * 8 * kPositionBytes;  // two rows of 3 + 5 positions
-  const auto in_parts = complete(decoder, requests, options);
+  const auto together = complete(decoder, requests, options).value();
+  options.cache_bytes_max = 2 * kBlockPositions * kPositionBytes;  // two sequences
+  const auto in_parts = complete(decoder, requests, options).value();
   ASSERT_EQ(together.size(), 7u);
   ASSERT_EQ(in_parts.size(), 7u);
   for (std::size_t i = 0; i < 7; ++i) {
     EXPECT_EQ(together[i].tokens, in_parts[i].tokens) << i;
-    for (std::size_t k = 0; k < together[i].log_probs.size(); ++k) {
-      EXPECT_NEAR(together[i].log_probs[k], in_parts[i].log_probs[k], 1e-4);
+    EXPECT_EQ(together[i].log_probs, in_parts[i].log_probs) << i;
+  }
+}
+
+// What the learner computes of the same tokens, with and without an adapter, and in BF16 but for that one's rounding.
+TEST(Completion, SamplesFromTheDecodersDistribution) {
+  for (const bool adapted : {false, true}) {
+    for (const auto dtype : {at::kFloat, at::kBFloat16}) {
+      Decoder decoder = Decoder::random(tiny_model(), 7, {.dtype = dtype}).value();
+      const at::NoGradGuard no_gradients;
+      if (adapted) {
+        LoraConfig lora;
+        lora.rank = 2;
+        lora.target_modules = {"q_proj", "down_proj"};
+        ASSERT_TRUE(decoder.add_adapter(lora, 3).has_value());
+        for (const Parameter& parameter : decoder.adapter_parameters()) parameter.tensor.fill_(0.1);
+      }
+      const std::vector<CompletionRequest> requests{{{1, 2, 3}, 5}};
+      const Completion answer = complete(decoder, requests, {.tokens_max = 8, .end_token = 39}).value().front();
+      std::vector<std::int64_t> ids{1, 2, 3};
+      ids.insert(ids.end(), answer.tokens.begin(), answer.tokens.end());
+      const std::vector<std::int64_t> starts{0};
+      const torch::Tensor hidden = decoder.hidden(torch::tensor(ids, at::kLong), starts);
+      const torch::Tensor log_probs = at::log_softmax(at::linear(hidden, decoder.head()).to(at::kFloat), -1);
+      for (std::size_t i = 0; i < answer.tokens.size(); ++i) {
+        const double expected = log_probs[static_cast<std::int64_t>(2 + i)][answer.tokens[i]].item<double>();
+        EXPECT_NEAR(answer.log_probs[i], expected, dtype == at::kFloat ? 1e-4 : 2e-2) << adapted;
+      }
     }
   }
+}
+
+TEST(Completion, EndsWhenItsCallerHasToEnd) {
+  const Decoder decoder = Decoder::random(tiny_model(), 7, {}).value();
+  const std::vector<CompletionRequest> requests{{{1, 2, 3}, 5}};
+  CompletionOptions options;
+  options.tokens_max = 50;
+  options.end_token = 39;
+  int calls = 0;
+  options.check = [&]() -> Status {
+    if (++calls < 3) return {};
+    return fail(Errc::kClosed, Op::kReceive, "rank 1 is gone");
+  };
+  const auto answers = complete(decoder, requests, options);
+  ASSERT_FALSE(answers.has_value());
+  EXPECT_EQ(answers.error().code, Errc::kClosed);
+  EXPECT_EQ(calls, 3) << "between steps, not after them";
+}
+
+TEST(Completion, RefusesAPromptBeyondTheContext) {
+  ModelConfig config = tiny_model();
+  config.max_position_embeddings = 4;
+  const Decoder decoder = Decoder::random(config, 7, {}).value();
+  const std::vector<CompletionRequest> requests{{{1, 2, 3, 4}, 5}};
+  EXPECT_EQ(complete(decoder, requests, {}).error().code, Errc::kTooLarge);
 }
 
 }  // namespace

@@ -38,6 +38,7 @@ TEST(LearnerConfig, RefusesAnUnknownKeyWithTheNearest) {
 TEST(LearnerConfig, RefusesAnUnknownChoiceWithTheNearest) {
   EXPECT_THAT(refusal({{"pg_variant", "ciso"}}), HasSubstr("the nearest is 'cispo'"));
   EXPECT_THAT(refusal({{"preset", "echo"}}), HasSubstr("the nearest is 'echo2'"));
+  EXPECT_THAT(refusal({{"preset", "roll_flash_a1"}}), HasSubstr("ROLL Flash's appendix are not known here"));
 }
 
 TEST(LearnerConfig, RefusesWhatIsOutOfRangeOrNoNumber) {
@@ -55,6 +56,13 @@ TEST(LearnerConfig, RefusesWhatDoesNotGoTogether) {
   EXPECT_THAT(refusal({{"rollout_source", "files"}}), HasSubstr("rollout_files is empty"));
   EXPECT_THAT(refusal({{"max_staleness", "0"}, {"generator_lag", "1"}}), HasSubstr("lag up to 1 steps"));
   EXPECT_THAT(refusal({{"max_staleness", "unlimited"}, {"publish_interval", "1000"}}), HasSubstr("ever published"));
+  EXPECT_THAT(refusal({{"sync_drift_max", "2"}}), HasSubstr("rollout_source 'generator'"));
+  EXPECT_THAT(refusal({{"sync_drift_max", "2"},
+                       {"rollout_source", "http"},
+                       {"rollout_listen", "127.0.0.1:0"},
+                       {"rollout_batch_size", "64"},
+                       {"updates_per_step", "3"}}),
+              HasSubstr("whole mini-batches"));
 }
 
 TEST(LearnerConfig, RefusesAGeneratorWhoseRolloutsAreNeverAdmissible) {
@@ -101,8 +109,9 @@ TEST(LearnerConfig, GivesPresetsOfChatModelsRoomForAnAnswer) {
 }
 
 TEST(LearnerConfig, RefusesToSampleSeveralTurns) {
-  EXPECT_THAT(refusal({{"task", "sokoban"}}), HasSubstr("the generator samples one turn"));
-  EXPECT_EQ(refusal({{"task", "sokoban"}, {"rollout_source", "files"}, {"rollout_files", "a"}}), "accepted");
+  EXPECT_THAT(refusal({{"advantage_estimator", "gae"}, {"advantage_norm", "rloo"}}),
+              HasSubstr("it is std, batch or none"));
+  EXPECT_THAT(refusal({{"lora_rank", "4"}, {"lora_target_modules", "q_proj,k_prj"}}), HasSubstr("k_proj"));
 }
 
 TEST(LearnerConfig, BoundsTheOuterWeightOfEcho2) {
@@ -123,6 +132,18 @@ TEST(LearnerConfig, HasTheTableOfItsDocument) {
   const std::string document{std::istreambuf_iterator<char>(in), {}};
   EXPECT_THAT(document, HasSubstr(config_table())) << "docs/TRAINING.md: put the output of `run --list-keys` there";
   for (const Preset& preset : presets()) EXPECT_THAT(document, HasSubstr("`" + std::string(preset.name) + "`"));
+}
+
+TEST(LearnerConfig, NamesADevice) {
+  const auto with_device = [](const char* device, const char* tf32) {
+    const std::vector<Setting> settings{{"device", device}, {"tf32", tf32}};
+    return make_config(settings);
+  };
+  EXPECT_TRUE(with_device("cuda:3", "true").has_value());
+  EXPECT_TRUE(uses_cuda(*with_device("cuda", "false")));
+  EXPECT_FALSE(uses_cuda(*with_device("cpu", "false")));
+  EXPECT_THAT(with_device("gpu", "false").error().message(), HasSubstr("device is 'gpu'; it is cpu, cuda, or cuda:N"));
+  EXPECT_THAT(with_device("cpu", "true").error().message(), HasSubstr("tf32 is true"));
 }
 
 TEST(LearnerConfig, ReadsASetting) {

@@ -7,7 +7,6 @@ namespace weightcast {
 namespace {
 
 using testing::ElementsAre;
-using testing::UnorderedElementsAre;
 using Members = std::vector<std::size_t>;
 
 TEST(Packing, DividesEvenly) {
@@ -19,12 +18,6 @@ TEST(Packing, BoundsTokens) {
   EXPECT_THAT(pack(Members{0, 1, 2, 3, 4}, lengths, 10), ElementsAre(Members{0, 1, 2}, Members{3}, Members{4}));
   EXPECT_THAT(pack(Members{4, 0}, lengths, 7), ElementsAre(Members{4}, Members{0}));
   EXPECT_TRUE(pack(Members{}, lengths, 7).empty());
-}
-
-TEST(Packing, ShufflesBySeed) {
-  EXPECT_EQ(shuffled(100, 1), shuffled(100, 1));
-  EXPECT_NE(shuffled(100, 1), shuffled(100, 2));
-  EXPECT_THAT(shuffled(3, 5), UnorderedElementsAre(0, 1, 2));
 }
 
 }  // namespace

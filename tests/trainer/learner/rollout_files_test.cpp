@@ -16,11 +16,11 @@ using testing::HasSubstr;
 struct RolloutFilesTest : testing::Test {
   TempDir dir;
   std::vector<std::string> refused;
-  ReplayBuffer buffer = ReplayBuffer::make(replay_options(), replay_rules()).value();
+  SharedReplayBuffer buffer{ReplayBuffer::make(replay_options(), replay_rules()).value()};
 
   void SetUp() override {
-    buffer.handle_step(Version{1});
-    buffer.handle_published(Version{1});
+    buffer->handle_step(Version{1});
+    buffer->handle_published(Version{1});
   }
   static std::string line(std::uint64_t sequence, const std::string& group) {
     return write_trajectory(rollout("w", sequence, group, 1)) + "\n";
@@ -44,7 +44,7 @@ TEST_F(RolloutFilesTest, ReadOneFileAfterTheOther) {
   dir.write("b.jsonl", line(3, "h"));
   auto files = open({"a.jsonl", "b.jsonl"});
   EXPECT_EQ(drain(files), 3);
-  EXPECT_EQ(buffer.stats().admitted, 3u);
+  EXPECT_EQ(buffer->stats().admitted, 3u);
   EXPECT_TRUE(refused.empty());
 }
 
@@ -53,7 +53,7 @@ TEST_F(RolloutFilesTest, RefuseLinesByFileNumberAndReason) {
   auto files = open({"a.jsonl"});
   EXPECT_EQ(drain(files), 6);
   EXPECT_EQ(files.malformed(), 3u);
-  EXPECT_EQ(buffer.stats().admitted, 1u);
+  EXPECT_EQ(buffer->stats().admitted, 1u);
   EXPECT_THAT(refused, ElementsAre(HasSubstr("a.jsonl line 1: rollout: no JSON object: nonsense"),
                                    HasSubstr("a.jsonl line 3: rollout: 'task'"), HasSubstr("line 4: its worker"),
                                    HasSubstr("line 5: no_group"), HasSubstr("line 6: rollout: no JSON")));
@@ -67,8 +67,8 @@ TEST_F(RolloutFilesTest, GoOnWhereTheyWere) {
   ASSERT_TRUE(resumed.restore(files.save()).has_value());
   EXPECT_EQ(resumed.malformed(), 1u);
   EXPECT_EQ(drain(resumed), 1);
-  EXPECT_EQ(buffer.stats().admitted, 2u);
-  EXPECT_EQ(buffer.stats().duplicates, 0u);
+  EXPECT_EQ(buffer->stats().admitted, 2u);
+  EXPECT_EQ(buffer->stats().duplicates, 0u);
   EXPECT_FALSE(resumed.restore("{}").has_value());
 }
 
@@ -96,8 +96,8 @@ TEST_F(RolloutFilesTest, ReadWhatWasAppended) {
   ASSERT_TRUE(resumed.restore(files.save()).has_value());
   EXPECT_EQ(drain(resumed), 2);
   EXPECT_EQ(drain(files), 1);
-  EXPECT_EQ(buffer.stats().admitted, 3u);
-  EXPECT_EQ(buffer.stats().duplicates, 1u);
+  EXPECT_EQ(buffer->stats().admitted, 3u);
+  EXPECT_EQ(buffer->stats().duplicates, 1u);
   EXPECT_TRUE(files.malformed() == 0 && resumed.malformed() == 0);
 }
 

@@ -8,13 +8,13 @@
 namespace weightcast {
 namespace {
 
-TEST(TrainingBatch, HasAdvantagesAndLagsPerRollout) {
+TEST(TrainingBatch, HasGroupsAndLagsPerRollout) {
   const auto task = make_task("arithmetic", {}).value();
   std::vector<RolloutGroup> groups(2);
   groups[0].rollouts = {rollout("w", 1, "a", 7, 1), rollout("w", 2, "a", 5, 0)};
   groups[1].rollouts = {rollout("w", 3, "b", 7, 1), rollout("w", 4, "b", 7, 1)};
-  const auto batch = make_training_batch(*task, groups, Version{7}, "none").value();
-  EXPECT_EQ(batch.advantages, (std::vector<double>{0.5, -0.5, 0, 0}));
+  const auto batch = make_training_batch(*task, groups, Version{7});
+  EXPECT_EQ(batch.group_ids, (std::vector<std::size_t>{0, 0, 1, 1}));
   EXPECT_EQ(batch.lags, (std::vector<double>{0, 2, 0, 0}));
   EXPECT_EQ(batch.response_lengths, (std::vector<std::uint64_t>{1, 1, 1, 1}));
   Metrics metrics;
@@ -24,7 +24,6 @@ TEST(TrainingBatch, HasAdvantagesAndLagsPerRollout) {
   EXPECT_EQ(metrics.at("off_policy/median"), 0);
   EXPECT_EQ(metrics.at("off_policy/p99"), 2);
   EXPECT_EQ(metrics.at("response_length/clip_ratio"), 1);
-  EXPECT_FALSE(make_training_batch(*task, groups, Version{7}, "nonsense").has_value());
 }
 
 TEST(TrainingBatch, WarnsIfAllResponsesAreCutOffAndNoneDiffersInReward) {
@@ -58,6 +57,8 @@ TEST(RolloutMetrics, SayWhatCameOfAllRollouts) {
                               {"rollouts/malformed", 6},
                               {"rollouts/duplicates", 1},
                               {"rollouts/filtered", 4},
+                              {"rollouts/aborted", 0},
+                              {"rollouts/lost", 0},
                               {"rollouts/refused/no_group", 2},
                               {"rollouts/refused/stale", 3}}));
 }

@@ -1,26 +1,17 @@
 #include "trainer/learner/updates.h"
+#include "tests/trainer/learner/random_sample.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 
 #include "base/posix_file_system.h"
-#include "base/random.h"
 #include "tests/trainer/learner/learner_fixture.h"
 #include "trainer/learner/completion.h"
 
 namespace weightcast {
 namespace {
-
-Sample sample_of(std::uint64_t seed, std::size_t prompt, std::size_t response) {
-  Random random(seed);
-  Sample sample;
-  for (std::size_t i = 0; i < prompt + response; ++i) sample.tokens.push_back(std::int32_t(random.below(256)));
-  sample.loss_mask.assign(prompt, 0);
-  sample.loss_mask.resize(prompt + response, 1);
-  sample.weights.assign(sample.loss_mask.begin(), sample.loss_mask.end());
-  return sample;
-}
 
 struct UpdatesTest : testing::Test {
   PosixFileSystem files;
@@ -31,11 +22,28 @@ struct UpdatesTest : testing::Test {
   Policy policy(const LearnerConfig& of) {
     return Policy::make(std::move(make_initial_model(files, of).value().decoder), of).value();
   }
-  static std::vector<float> weights(const Policy& of) {
+  static UpdateOptions options_of(const LearnerConfig& of, std::uint64_t micro_batch_tokens) {
+    UpdateOptions options;
+    options.loss = loss_options(of).value();
+    options.learning_rate = 1e-3;
+    options.micro_batch_tokens = micro_batch_tokens;
+    return options;
+  }
+  static LossColumns columns_of(std::span<const Sample> samples, const std::vector<double>& advantages) {
+    LossColumns columns;
+    columns.samples = samples;
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+      columns.advantages.emplace_back(count_tokens(samples[i]), static_cast<float>(advantages[i]));
+    }
+    return columns;
+  }
+  static std::vector<float> weights(Policy& of) {
     std::vector<float> all;
-    for (const PublishedTensor& tensor : of.published()) {
-      const auto* cells = reinterpret_cast<const float*>(tensor.bytes.data());
-      all.insert(all.end(), cells, cells + tensor.bytes.size() / sizeof(float));
+    const auto published = of.published();
+    for (std::size_t i = 0; i < published.size(); ++i) {
+      const std::size_t first = all.size();
+      all.resize(first + published[i].size_bytes / sizeof(float));
+      of.read_published(i, std::as_writable_bytes(std::span(all).subspan(first)));
     }
     return all;
   }
@@ -44,7 +52,7 @@ struct UpdatesTest : testing::Test {
 TEST_F(UpdatesTest, GiveEachTokenTheSameValueWhateverItIsPackedWith) {
   const LearnerConfig c = config();
   const Policy of = policy(c);
-  const std::vector<Sample> samples{sample_of(1, 3, 2), sample_of(2, 7, 4), sample_of(3, 1, 1)};
+  const std::vector<Sample> samples{random_sample(1, 3, 2), random_sample(2, 7, 4), random_sample(3, 1, 1)};
   const auto packed = token_values(of.decoder(), samples, 1, 1000), alone = token_values(of.decoder(), samples, 1, 1);
   ASSERT_EQ(packed.size(), 3u);
   for (std::size_t i = 0; i < samples.size(); ++i) {
@@ -55,7 +63,7 @@ TEST_F(UpdatesTest, GiveEachTokenTheSameValueWhateverItIsPackedWith) {
 }
 
 TEST_F(UpdatesTest, AddUpOverMicroBatches) {
-  const std::vector<Sample> samples{sample_of(1, 3, 2), sample_of(2, 7, 4), sample_of(3, 2, 1)};
+  const std::vector<Sample> samples{random_sample(1, 3, 2), random_sample(2, 7, 4), random_sample(3, 2, 1)};
   const std::vector<double> advantages{1, -1, 0.5};
   const std::vector<std::size_t> all{0, 1, 2};
   for (const char* mode : {"token-mean", "seq-mean-token-mean", "seq-mean-token-sum"}) {
@@ -64,8 +72,8 @@ TEST_F(UpdatesTest, AddUpOverMicroBatches) {
     std::vector<Metrics> metrics;
     for (const std::uint64_t tokens : {1, 1000}) {
       Policy of = policy(c);
-      const UpdateOptions options{loss_options(c).value(), 1, 1e-3, tokens};
-      metrics.push_back(update_once(of, {samples, advantages, {}, {}, {}, false}, all, options).value());
+      const UpdateOptions options = options_of(c, tokens);
+      metrics.push_back(update_once(of, columns_of(samples, advantages), all, options).value());
       after.push_back(weights(of));
     }
     EXPECT_NEAR(metrics[0].at("actor/pg_loss"), metrics[1].at("actor/pg_loss"), 1e-5) << mode;
@@ -80,12 +88,12 @@ TEST_F(UpdatesTest, AddUpOverMicroBatches) {
 TEST_F(UpdatesTest, RaiseWhatHasAPositiveAdvantage) {
   const LearnerConfig c = config();
   Policy of = policy(c);
-  const std::vector<Sample> samples{sample_of(1, 3, 2), sample_of(2, 3, 2)};
+  const std::vector<Sample> samples{random_sample(1, 3, 2), random_sample(2, 3, 2)};
   const std::vector<double> advantages{1, -1};
   const std::vector<std::size_t> all{0, 1};
   const auto before = token_values(of.decoder(), samples, 1, 1000);
-  const UpdateOptions options{loss_options(c).value(), 1, 1e-3, 1000};
-  ASSERT_TRUE(update_once(of, {samples, advantages, {}, {}, {}, false}, all, options).has_value());
+  const UpdateOptions options = options_of(c, 1000);
+  ASSERT_TRUE(update_once(of, columns_of(samples, advantages), all, options).has_value());
   const auto after = token_values(of.decoder(), samples, 1, 1000);
   EXPECT_GT(after[0][0] + after[0][1], before[0][0] + before[0][1]);
   EXPECT_LT(after[1][0] + after[1][1], before[1][0] + before[1][1]);
@@ -95,10 +103,10 @@ TEST_F(UpdatesTest, SkipWhatIsNotFinite) {
   const LearnerConfig c = config();
   Policy of = policy(c);
   const std::vector<float> before = weights(of);
-  const std::vector<Sample> samples{sample_of(1, 3, 2)};
+  const std::vector<Sample> samples{random_sample(1, 3, 2)};
   const std::vector<double> advantages{std::nan("")};
-  const UpdateOptions options{loss_options(c).value(), 1, 1e-3, 1000};
-  const auto metrics = update_once(of, {samples, advantages, {}, {}, {}, false}, std::vector<std::size_t>{0}, options);
+  const UpdateOptions options = options_of(c, 1000);
+  const auto metrics = update_once(of, columns_of(samples, advantages), std::vector<std::size_t>{0}, options);
   ASSERT_TRUE(metrics.has_value()) << metrics.error().message();
   EXPECT_EQ(metrics->at("actor/skipped_updates"), 1);
   EXPECT_EQ(weights(of), before);
@@ -107,25 +115,113 @@ TEST_F(UpdatesTest, SkipWhatIsNotFinite) {
 TEST_F(UpdatesTest, KeepFloatMastersOfBfloat16) {
   const LearnerConfig c = config({{"dtype", "bfloat16"}});
   Policy of = policy(c);
-  const std::vector<Sample> samples{sample_of(1, 3, 2), sample_of(2, 7, 4)};
+  const std::vector<Sample> samples{random_sample(1, 3, 2), random_sample(2, 7, 4)};
   const std::vector<double> advantages{1, -1};
-  const UpdateOptions options{loss_options(c).value(), 1, 1e-3, 4};
-  const auto metrics =
-      update_once(of, {samples, advantages, {}, {}, {}, false}, std::vector<std::size_t>{0, 1}, options);
+  const UpdateOptions options = options_of(c, 4);
+  const auto metrics = update_once(of, columns_of(samples, advantages), std::vector<std::size_t>{0, 1}, options);
   ASSERT_TRUE(metrics.has_value()) << metrics.error().message();
   EXPECT_GT(metrics->at("actor/grad_norm"), 0);
   EXPECT_EQ(of.published().front().dtype, "BF16");
   Checkpoint checkpoint;
-  of.save(checkpoint);
+  ASSERT_TRUE(of.save(checkpoint).has_value());
   Policy other = policy(c);
   ASSERT_TRUE(other.load(checkpoint).has_value());
   Checkpoint again;
-  other.save(again);
+  ASSERT_TRUE(other.save(again).has_value());
   for (const auto& [file, tensors] : checkpoint.tensors) {
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       EXPECT_EQ(again.tensors.at(file)[i].bytes, tensors[i].bytes) << tensors[i].info.name;
     }
   }
+}
+
+TEST_F(UpdatesTest, ChangeTheAdapterAlone) {
+  const LearnerConfig c = config({{"lora_rank", "4"}, {"lora_dropout", "0.5"}, {"weight_decay", "0"}});
+  Policy of = policy(c);
+  const std::vector<Sample> samples{random_sample(1, 3, 2), random_sample(2, 7, 4)};
+  const auto bare = copy_tensors(of.decoder().parameters());
+  const std::vector<float> before = weights(of);
+  UpdateOptions options = options_of(c, 1000);
+  for (std::uint64_t update = 0; update < 2; ++update) {  // the first one changes B alone, as B is 0
+    options.dropout_seed = update;
+    ASSERT_TRUE(update_once(of, columns_of(samples, {1, -1}), std::vector<std::size_t>{0, 1}, options).has_value());
+  }
+  const auto after = copy_tensors(of.decoder().parameters());
+  for (std::size_t i = 0; i < bare.size(); ++i) EXPECT_EQ(after[i].bytes, bare[i].bytes) << bare[i].info.name;
+  EXPECT_NE(weights(of), before) << "what is published is merged";
+
+  // Changed cells, of which the merged matrices' are found by comparing.
+  std::vector<float> merged = before;
+  std::size_t first = 0, changed = 0;
+  const auto published = of.published();
+  for (std::size_t i = 0; i < published.size(); ++i) {
+    const ChangedCells cells = of.take_changes(i);
+    changed += cells.indices.size();
+    for (std::size_t j = 0; j < cells.indices.size(); ++j) {
+      std::memcpy(&merged[first + cells.indices[j]], cells.values.data() + 4 * j, 4);
+    }
+    first += published[i].size_bytes / 4;
+    EXPECT_TRUE(of.take_changes(i).indices.empty());
+  }
+  EXPECT_EQ(merged, weights(of));
+  EXPECT_GT(changed, 0u);
+  EXPECT_LT(changed, merged.size()) << "the embedding has no adapter";
+
+  // Another policy whose adapter comes from a checkpoint gives tokens the same values.
+  Checkpoint checkpoint;
+  ASSERT_TRUE(of.save(checkpoint).has_value());
+  EXPECT_EQ(checkpoint.tensors.count("adapter_model.safetensors"), 1u);
+  Policy other = policy(c);
+  ASSERT_TRUE(other.load(checkpoint).has_value());
+  EXPECT_EQ(token_values(of.decoder(), samples, 1, 1000), token_values(other.decoder(), samples, 1, 1000));
+  Policy wider = policy(config({{"lora_rank", "8"}}));
+  EXPECT_NE(wider.load(checkpoint).error().message().find("an adapter of another form"), std::string::npos);
+}
+
+TEST_F(UpdatesTest, PublishTheAdapterAloneWhereTold) {
+  Policy of = policy(config({{"lora_rank", "4"}, {"lora_publish", "adapter"}, {"lora_target_modules", "q_proj"}}));
+  const auto published = of.published();
+  ASSERT_EQ(published.size(), 4u);
+  EXPECT_EQ(published[0].name, "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight");
+  EXPECT_EQ(published[0].shape, (std::vector<std::uint64_t>{4, 32}));
+}
+
+TEST_F(UpdatesTest, TeachTheValueHead) {
+  const LearnerConfig c = config({{"advantage_estimator", "gae"}, {"max_grad_norm", "0"}});
+  Policy of = policy(c);
+  ASSERT_NE(of.value_head(), nullptr);
+  const std::vector<Sample> samples{random_sample(1, 3, 2), random_sample(2, 7, 4)};
+  LossColumns columns = columns_of(samples, {0, 0});
+  columns.old_values = {{0, 0}, {0, 0, 0, 0}};
+  columns.returns = {{1, 1}, {-1, -1, -1, -1}};
+  UpdateOptions options = options_of(c, 6);
+  options.learning_rate = 0;
+  options.value_loss_coef = 1;
+  options.value_learning_rate = 0.02;
+  double first = 0, last = 0;
+  for (int update = 0; update < 50; ++update) {
+    last = update_once(of, columns, std::vector<std::size_t>{0, 1}, options).value().at("critic/vf_loss");
+    if (update == 0) first = last;
+  }
+  EXPECT_NEAR(first, 0.5, 1e-6);
+  EXPECT_LT(last, 0.1);
+  const auto values = token_estimates(of.decoder(), of.value_head(), samples, 1, 1000).values;
+  EXPECT_GT(values[0][0], 0);
+  EXPECT_LT(values[1][0], 0);
+}
+
+TEST_F(UpdatesTest, ComeToTheSameGradientsWithActivationCheckpointing) {
+  std::vector<std::vector<float>> after;
+  for (const char* checkpointing : {"false", "true"}) {
+    const LearnerConfig c = config({{"activation_checkpointing", checkpointing}, {"lora_rank", "2"}});
+    Policy of = policy(c);
+    ASSERT_EQ(of.decoder().options().activation_checkpointing, checkpointing == std::string("true"));
+    const std::vector<Sample> samples{random_sample(1, 3, 2), random_sample(2, 7, 4)};
+    ASSERT_TRUE(
+        update_once(of, columns_of(samples, {1, -1}), std::vector<std::size_t>{0, 1}, options_of(c, 1000)).has_value());
+    after.push_back(weights(of));
+  }
+  EXPECT_EQ(after[0], after[1]);
 }
 
 /// What the sampler records is what the learner computes of the same tokens.
@@ -134,9 +230,10 @@ TEST_F(UpdatesTest, AgreeWithTheSampler) {
   const Policy of = policy(c);
   std::vector<CompletionRequest> requests;
   for (std::uint64_t i = 0; i < 12; ++i) {
-    requests.push_back({sample_of(i / 3, 2 + i / 3, 0).tokens, i});
+    requests.push_back({random_sample(i / 3, 2 + i / 3, 0).tokens, i});
   }
-  const auto completions = complete(of.decoder(), requests, {.temperature = 0.7, .tokens_max = 6, .end_token = 256});
+  const auto completions =
+      complete(of.decoder(), requests, {.temperature = 0.7, .tokens_max = 6, .end_token = 256}).value();
   std::vector<Sample> samples;
   for (std::size_t i = 0; i < requests.size(); ++i) {
     Sample& sample = samples.emplace_back();
@@ -153,7 +250,7 @@ TEST_F(UpdatesTest, AgreeWithTheSampler) {
     for (std::size_t t = 0; t < values[i].size(); ++t) EXPECT_NEAR(values[i][t], completions[i].log_probs[t], 1e-4);
   }
   EXPECT_NE(completions[0].tokens, completions[1].tokens) << "samples of a group differ";
-  const auto again = complete(of.decoder(), requests, {.temperature = 0.7, .tokens_max = 6, .end_token = 256});
+  const auto again = complete(of.decoder(), requests, {.temperature = 0.7, .tokens_max = 6, .end_token = 256}).value();
   for (std::size_t i = 0; i < again.size(); ++i) EXPECT_EQ(again[i].tokens, completions[i].tokens);
 }
 

@@ -246,6 +246,35 @@ TEST(AdamW, ThreadsMakeNoDifference) {
   EXPECT_EQ(run(1), run(3));
 }
 
+/// As ranks do that keep the state of a part each: the norm is that of all parts.
+TEST(AdamW, PartsComeToTheBitsOfTheWhole) {
+  constexpr std::size_t kFirst = AdamW::kBlockCells, kCells = 2 * kFirst + 777;
+  Random random(5);
+  const Floats start = draw_many(random, kCells, 1);
+  Bf16s whole = cut_all(start), parts = whole;
+  const AdamWOptions options{.rounding = Bf16Rounding::kStochastic, .rounding_seed = 3};
+  AdamW of_whole = make(options, {{std::span(whole), 0.1}});
+  AdamW of_first = make(options, {{std::span(parts).first(kFirst), 0.1, 0, 0}});
+  AdamW of_rest = make(options, {{std::span(parts).subspan(kFirst), 0.1, 0, kFirst}});
+  for (int update = 0; update < 3; ++update) {
+    const Floats gradient = draw_many(random, kCells, 3);
+    const std::vector<GradientCells> all{cells(gradient)};
+    const std::vector<GradientCells> first{std::span(gradient).first(kFirst)},
+        rest{std::span(gradient).subspan(kFirst)};
+    double sum = 0;
+    const std::vector<double> of_blocks = of_first.sums_of_squares(first).value();
+    const std::vector<double> further = of_rest.sums_of_squares(rest).value();
+    for (const double of_block : of_blocks) sum += of_block;
+    for (const double of_block : further) sum += of_block;
+    const double norm = std::sqrt(sum);
+    EXPECT_EQ(of_whole.update(1e-2, all)->grad_norm, norm);
+    EXPECT_EQ(of_first.update(1e-2, first, norm)->gradient_scale, of_rest.update(1e-2, rest, norm)->gradient_scale);
+    EXPECT_EQ(parts, whole) << "update " << update;
+  }
+  EXPECT_FALSE(of_rest.update(1e-2, std::vector<GradientCells>{cells(start)}, 1.0).has_value()) << "another length";
+  EXPECT_FALSE(of_rest.sums_of_squares({}).has_value());
+}
+
 TEST(AdamW, ChangedCellsAreThoseWhoseBitsDiffer) {
   Random random(5);
   Bf16s weights = cut_all(draw_many(random, 5000, 0.02));

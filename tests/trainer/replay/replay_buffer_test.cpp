@@ -56,7 +56,7 @@ TEST_F(ReplayBufferTest, GivesABatchOfWholeGroups) {
   EXPECT_EQ(take(), Tags());
   arrive("b", 9);
   EXPECT_EQ(buffer_->supply(), Supply::kReady);
-  EXPECT_EQ(take(), (Tags{"b", "a"}));
+  EXPECT_EQ(take(), (Tags{"a", "b"}));
   EXPECT_EQ(buffer_->buffered(), 0u);
   EXPECT_EQ(buffer_->buffered_bytes(), 0u);
 }
@@ -213,6 +213,21 @@ TEST_F(ReplayBufferTest, FiltersGroupsWithoutSignal) {
   EXPECT_EQ(buffer_->buffered(), 2u);
 }
 
+TEST_F(ReplayBufferTest, ABatchDoesNotTellTheOrderOfArrival) {
+  const auto batch_of = [&](std::vector<std::pair<std::uint64_t, std::string>> arrivals) {
+    make(replay_options());
+    for (const auto& [sequence, group] : arrivals) {
+      const std::string worker = sequence % 2 == 0 ? "even" : "odd";
+      EXPECT_EQ(buffer_->handle_trajectory(now_, rollout(worker, sequence, group, 10)).admission, Admission::kAdmitted);
+    }
+    std::vector<std::vector<Trajectory>> batch;
+    std::vector<RolloutGroup> groups = buffer_->take_batch().value();
+    for (RolloutGroup& group : groups) batch.push_back(std::move(group.rollouts));
+    return batch;
+  };
+  EXPECT_EQ(batch_of({{0, "a"}, {1, "a"}, {2, "b"}, {3, "b"}}), batch_of({{3, "b"}, {1, "a"}, {0, "a"}, {2, "b"}}));
+}
+
 TEST_F(ReplayBufferTest, OrdersOfSampling) {
   const auto sampled = [&](SampleOrder order, std::uint64_t seed) {
     ReplayOptions options = replay_options();
@@ -225,11 +240,11 @@ TEST_F(ReplayBufferTest, OrdersOfSampling) {
     arrive_group("d", 10);
     return take();
   };
-  EXPECT_EQ(sampled(SampleOrder::kOldestFirst, 0), (Tags{"b", "a"}));
-  EXPECT_EQ(sampled(SampleOrder::kNewestFirst, 0), (Tags{"d", "c"}));
+  EXPECT_EQ(sampled(SampleOrder::kOldestFirst, 0), (Tags{"a", "b"}));
+  EXPECT_EQ(sampled(SampleOrder::kNewestFirst, 0), (Tags{"c", "d"}));
   std::map<Tags, int> seen;
   for (std::uint64_t seed = 0; seed < 240; ++seed) ++seen[sampled(SampleOrder::kUniform, seed)];
-  EXPECT_EQ(seen.size(), 12u) << "each ordered pair of four";
+  EXPECT_EQ(seen.size(), 6u) << "each pair of four";
   for (const auto& [tags, count] : seen) EXPECT_GT(count, 5) << tags[0] << tags[1];
   EXPECT_EQ(sampled(SampleOrder::kUniform, 7), sampled(SampleOrder::kUniform, 7));
 }
@@ -248,6 +263,34 @@ TEST_F(ReplayBufferTest, AsyncRatioBoundsWhatIsStarted) {
   EXPECT_EQ(buffer_->start(now_, "w", 6, 100), 4u);
   buffer_->handle_abandoned({"w", 6});
   EXPECT_EQ(buffer_->start(now_, "w", 20, 100), 1u);
+}
+
+TEST_F(ReplayBufferTest, StartsNothingThatTheStepUnderWayMakesStale) {
+  for (const std::uint64_t staleness : {0, 1}) {
+    ReplayOptions options = replay_options();
+    options.max_staleness = staleness;
+    make(options);
+    arrive_group("a", 10);
+    arrive_group("b", 10);
+    ASSERT_EQ(take().size(), 2u);
+    EXPECT_EQ(buffer_->start(now_, "w", 20, 1), staleness) << "of the version before the step";
+    buffer_->handle_step(Version{11});
+    buffer_->handle_published(Version{11});
+    EXPECT_EQ(buffer_->start(now_, "w", 30, 1), 1u);
+  }
+}
+
+TEST_F(ReplayBufferTest, WithoutARatioStalenessBoundsWhatIsStarted) {
+  ReplayOptions options = replay_options();
+  options.rollouts_max = 1000;
+  for (const std::uint64_t batches : {0, 1, 2, 5}) {
+    options.max_staleness = batches;
+    make(options);
+    EXPECT_EQ(buffer_->start(now_, "w", 0, 100), 4 * std::max<std::uint64_t>(1, batches));
+  }
+  options.max_staleness.reset();
+  make(options);
+  EXPECT_EQ(buffer_->start(now_, "w", 0, 100), 100u);
 }
 
 TEST_F(ReplayBufferTest, AFractionalRatioLetsAPartOfABatchLag) {
@@ -302,6 +345,48 @@ TEST_F(ReplayBufferTest, AStartThatIsNotHeardOfIsLost) {
   now_ += std::chrono::seconds(5);
   EXPECT_EQ(buffer_->start(now_, "w", 100, 9), 4u);
   EXPECT_EQ(buffer_->stats().lost, 4u);
+}
+
+TEST_F(ReplayBufferTest, AGroupThatLostItsWorkerNeedsNoPlaceInABatch) {
+  ReplayOptions options = replay_options();
+  options.async_generation_ratio = 0;
+  make(options);
+  ASSERT_EQ(buffer_->start(now_, "gone", 0, 2), 2u);
+  ASSERT_EQ(buffer_->start(now_, "gone", 2, 2), 2u);
+  ASSERT_EQ(buffer_->handle_trajectory(now_, rollout("gone", 0, "a", 10)).admission, Admission::kAdmitted);
+  EXPECT_EQ(buffer_->start(now_, "w", 0, 2), 0u);
+  buffer_->handle_worker_lost("gone");
+  EXPECT_EQ(buffer_->start(now_, "w", 0, 2), 2u);
+  EXPECT_EQ(buffer_->start(now_, "w", 2, 2), 2u) << "or no batch would come before group_time_max";
+  EXPECT_EQ(buffer_->start(now_, "w", 4, 2), 0u);
+  EXPECT_EQ(buffer_->handle_trajectory(now_, rollout("gone", 1, "a", 10)).admission, Admission::kAdmitted)
+      << "its spool may still come";
+}
+
+TEST_F(ReplayBufferTest, AGroupOfWhichOneWasRefusedNeedsNoPlaceInABatch) {
+  ReplayOptions options = replay_options();
+  options.async_generation_ratio = 0;
+  make(options);
+  ASSERT_EQ(buffer_->start(now_, "w", 0, 2), 2u);
+  ASSERT_EQ(buffer_->start(now_, "w", 2, 2), 2u);
+  ASSERT_EQ(buffer_->handle_trajectory(now_, rollout("w", 0, "a", 10)).admission, Admission::kAdmitted);
+  ASSERT_EQ(buffer_->handle_trajectory(now_, rollout("w", 1, "a", 99)).reason, "version_unknown");
+  EXPECT_EQ(buffer_->start(now_, "w", 4, 2), 0u) << "that one comes again";
+  Trajectory bad = rollout("w", 1, "a", 10);
+  bad.logprobs.clear();
+  ASSERT_EQ(buffer_->handle_trajectory(now_, std::move(bad)).admission, Admission::kRefused);
+  EXPECT_EQ(buffer_->start(now_, "w", 4, 2), 2u);
+  EXPECT_EQ(buffer_->start(now_, "w", 6, 2), 0u);
+}
+
+TEST_F(ReplayBufferTest, TakesUpWhatAWorkerStillHolds) {
+  ReplayOptions options = replay_options();
+  options.async_generation_ratio = 0;
+  make(options);
+  ASSERT_EQ(buffer_->handle_trajectory(now_, rollout("w", 0, "a", 10)).admission, Admission::kAdmitted);
+  for (const std::uint64_t sequence : {0, 1, 2}) buffer_->handle_held(now_, {"w", sequence}, 0);
+  EXPECT_EQ(buffer_->under_way(), 2u) << "the first one has arrived";
+  EXPECT_EQ(buffer_->start(now_, "w", 4, 2), 1u);
 }
 
 TEST_F(ReplayBufferTest, SaysWhenNothingAdmissibleCanCome) {

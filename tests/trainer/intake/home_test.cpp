@@ -1,0 +1,283 @@
+// The worker's client and the learner's port together, over restarts of both.
+#include <thread>
+
+#include "tests/trainer/intake/intake_fixture.h"
+#include "worker/home/learner_client.h"
+
+namespace weightcast {
+namespace {
+
+using std::chrono::milliseconds;
+
+class HomeTest : public IntakeTest {
+ protected:
+  /// The worker's process begins.
+  void begin_worker(std::uint64_t spool_bytes_max = 256 * kMiB) {
+    worker_.reset();
+    auto opened = LearnerClient::open(files_, {.learner = endpoint_.host.empty() ? intake_->endpoint() : endpoint_,
+                                               .trust = {},
+                                               .name = "w",
+                                               .spool = temp_.file("spool"),
+                                               .spool_bytes_max = spool_bytes_max,
+                                               .call_time_max = kLimit});
+    ASSERT_TRUE(opened.has_value()) << opened.error().message();
+    worker_ = std::move(*opened);
+  }
+  void send(std::uint64_t sequence, const std::string& group, std::uint64_t version = 1) {
+    const Status sent = worker_->send(rollout("", sequence, group, version));
+    ASSERT_TRUE(sent.has_value()) << sent.error().message();
+  }
+  /// The learner is killed, and goes on from `checkpoint`, at the same address.
+  void restart_learner(const std::string& checkpoint) {
+    const Endpoint before = intake_->endpoint();
+    intake_.reset();
+    buffer_.set(ReplayBuffer::restore(replay_options(), replay_rules(), checkpoint, Instant{}).value());
+    intake_ = std::make_unique<Intake>(
+        files_, Intake::Options{.listen = before, .trust = {}, .directory = temp_.file(".")}, buffer_);
+    WC_CHECK(intake_->restore(source_).has_value());
+    RunDescription run;
+    run.group_size = replay_options().group_size;
+    const Status opened = intake_->open(run, true);
+    ASSERT_TRUE(opened.has_value()) << opened.error().message();
+  }
+  std::string checkpoint() {
+    const auto buffer = buffer_.lock();
+    intake_->handle_copied();
+    source_ = intake_->save();
+    return buffer->save(Instant{});
+  }
+  template <typename Condition>
+  static bool eventually(const Condition& condition) {
+    const auto deadline = std::chrono::steady_clock::now() + kLimit;
+    while (!condition()) {
+      if (std::chrono::steady_clock::now() > deadline) return false;
+      std::this_thread::sleep_for(milliseconds(2));
+    }
+    return true;
+  }
+
+  Endpoint endpoint_;
+  std::string source_;  // of the last checkpoint
+  std::unique_ptr<LearnerClient> worker_;
+};
+
+TEST_F(HomeTest, BringsRolloutsHome) {
+  open();
+  begin_worker();
+  EXPECT_FALSE(worker_->send(rollout("", 0, "g", 1)).has_value()) << "it does not know the run";
+  ASSERT_TRUE(worker_->run().has_value());
+  const StartedGroups started = worker_->start(2, 2).value();
+  ASSERT_EQ(started.groups.size(), 2u);
+  EXPECT_EQ(started.learner.version, Version{1});
+  for (const StartedGroup& group : started.groups) {
+    for (std::uint64_t i = 0; i < 2; ++i) send(group.first_sequence + i, "g" + std::to_string(group.number));
+  }
+  EXPECT_TRUE(worker_->drain(kLimit));
+  EXPECT_EQ(buffer_->stats().admitted, 4u);
+  EXPECT_EQ(buffer_->under_way(), 0u);
+  EXPECT_EQ(worker_->stats().acknowledged, 4u);
+  EXPECT_EQ(worker_->stats().kept, 4u);
+  checkpoint();
+  intake_->handle_durable(1);
+  ASSERT_TRUE(worker_->heartbeat({}).has_value());
+  EXPECT_EQ(worker_->stats().kept, 0u);
+  EXPECT_EQ(worker_->stats().spool_bytes, 0u);
+}
+
+TEST_F(HomeTest, SendsAgainWhatAKilledLearnerHadNoCheckpointOf) {
+  open();
+  begin_worker();
+  ASSERT_TRUE(worker_->run().has_value());
+  send(0, "a");
+  send(1, "a");
+  ASSERT_TRUE(worker_->drain(kLimit));
+  const std::string saved = checkpoint();
+  intake_->handle_durable(1);
+  send(2, "b");
+  send(3, "b");
+  ASSERT_TRUE(worker_->drain(kLimit));
+  EXPECT_EQ(buffer_->buffered(), 4u);
+  restart_learner(saved);
+  EXPECT_EQ(buffer_->buffered(), 2u);
+  ASSERT_TRUE(eventually([&] { return worker_->heartbeat({}).has_value(); }));
+  EXPECT_TRUE(eventually([&] { return buffer_->buffered() == 4; }));
+  EXPECT_EQ(buffer_->stats().duplicates, 0u) << "the others were safe";
+}
+
+TEST_F(HomeTest, WhatALiveWorkerHasUnderWaySurvivesARestartOfTheLearner) {
+  open();
+  begin_worker();
+  ASSERT_TRUE(worker_->run().has_value());
+  ASSERT_EQ(worker_->start(1, 2)->groups.size(), 1u);
+  const std::string saved = checkpoint();
+  ASSERT_EQ(worker_->start(2, 2)->groups.size(), 2u);
+  send(0, "a");
+  worker_->abandon({2, 3});
+  ASSERT_TRUE(worker_->heartbeat({}).has_value());
+  ASSERT_TRUE(worker_->drain(kLimit));
+  EXPECT_EQ(buffer_->under_way(), 3u);
+  restart_learner(saved);
+  EXPECT_EQ(buffer_->under_way(), 2u);
+  StartedGroups granted = worker_->start(9, 2).value();
+  EXPECT_TRUE(granted.groups.empty()) << "the learner does not know yet what is under way";
+  granted = worker_->start(9, 2).value();
+  EXPECT_EQ(buffer_->stats().lost, 0u) << "the worker lives";
+  EXPECT_EQ(granted.groups.size(), 2u) << "two batches of four are as many as it may, and four are there";
+  ASSERT_TRUE(eventually([&] { return buffer_->buffered() == 1; })) << "the spool sends it again";
+  EXPECT_EQ(buffer_->under_way() + buffer_->buffered(), 8u);
+  for (const auto& [sequence, group] : std::map<int, const char*>{{1, "a"}, {4, "c"}, {5, "c"}}) send(sequence, group);
+  ASSERT_TRUE(worker_->drain(kLimit));
+  EXPECT_EQ(buffer_->buffered(), 4u);
+  EXPECT_EQ(buffer_->under_way(), 4u);
+  EXPECT_EQ(buffer_->stats().duplicates, 0u);
+}
+
+TEST_F(HomeTest, KeepsNothingForALearnerWithoutCheckpoints) {
+  open({.writes_checkpoints = false});
+  begin_worker();
+  ASSERT_TRUE(worker_->run().has_value());
+  send(0, "a");
+  send(1, "a");
+  ASSERT_TRUE(worker_->drain(kLimit));
+  ASSERT_TRUE(worker_->heartbeat({}).has_value());
+  EXPECT_EQ(worker_->stats().kept, 0u);
+  EXPECT_EQ(worker_->stats().spool_bytes, 0u);
+}
+
+TEST_F(HomeTest, KeepsRolloutsWhileTheLearnerIsAway) {
+  open();
+  begin_worker();
+  ASSERT_TRUE(worker_->run().has_value());
+  const std::string saved = checkpoint();
+  const Endpoint address = intake_->endpoint();
+  intake_.reset();
+  for (std::uint64_t i = 0; i < 4; ++i) send(i, "g" + std::to_string(i / 2));
+  EXPECT_FALSE(worker_->drain(milliseconds(50)));
+  EXPECT_NE(worker_->stats().last_error, "");
+  endpoint_ = address;
+  begin_worker();  // killed, and started again
+  EXPECT_EQ(worker_->stats().restored, 4u);
+  intake_ = std::make_unique<Intake>(
+      files_, Intake::Options{.listen = address, .trust = {}, .directory = temp_.file(".")}, buffer_);
+  buffer_.set(ReplayBuffer::restore(replay_options(), replay_rules(), saved, Instant{}).value());
+  ASSERT_TRUE(intake_->open({}, true).has_value());
+  EXPECT_TRUE(worker_->drain(std::chrono::seconds(20)));
+  EXPECT_EQ(buffer_->stats().admitted, 4u);
+  EXPECT_EQ(buffer_->stats().duplicates, 0u);
+}
+
+TEST_F(HomeTest, CountsOnceWhatIsSentTwice) {
+  open();
+  begin_worker();
+  ASSERT_TRUE(worker_->run().has_value());
+  for (std::uint64_t i = 0; i < 4; ++i) send(i, "g" + std::to_string(i / 2));
+  ASSERT_TRUE(worker_->drain(kLimit));
+  begin_worker();  // what was acknowledged is not written down: it goes again
+  ASSERT_TRUE(worker_->run().has_value());
+  ASSERT_TRUE(worker_->drain(kLimit));
+  EXPECT_EQ(buffer_->stats().admitted, 4u);
+  EXPECT_EQ(buffer_->stats().duplicates, 4u);
+}
+
+TEST_F(HomeTest, NeverNumbersTwoRolloutsAlike) {
+  open();
+  std::uint64_t next = 0;
+  for (int life = 0; life < 3; ++life) {
+    begin_worker();
+    ASSERT_TRUE(worker_->run().has_value());
+    const StartedGroups started = worker_->start(1, 2).value();
+    ASSERT_EQ(started.groups.size(), 1u);
+    EXPECT_GE(started.groups[0].first_sequence, next);
+    next = started.groups[0].first_sequence + 2;
+  }
+}
+
+TEST_F(HomeTest, WaitsWhileTheBufferIsFull) {
+  open();
+  begin_worker();
+  ASSERT_TRUE(worker_->run().has_value());
+  for (std::uint64_t i = 0; i < 12; ++i) send(i, "g" + std::to_string(i / 2));
+  ASSERT_TRUE(eventually([&] { return buffer_->stats().full > 0; }));
+  EXPECT_EQ(buffer_->buffered(), 8u);
+  ASSERT_TRUE(buffer_->take_batch().has_value());
+  EXPECT_TRUE(worker_->drain(kLimit));
+  EXPECT_EQ(buffer_->stats().admitted, 12u);
+}
+
+TEST_F(HomeTest, DropsNothingThatTheLearnerCouldTake) {
+  open();
+  begin_worker(300);
+  ASSERT_TRUE(worker_->run().has_value());
+  intake_.reset();
+  Status sent;
+  std::uint64_t count = 0;
+  while ((sent = worker_->send(rollout("", count, "g" + std::to_string(count / 2), 1))).has_value()) ++count;
+  EXPECT_EQ(sent.error().code, Errc::kNoSpace);
+  EXPECT_GT(count, 2u);
+  EXPECT_EQ(worker_->stats().pending, count);
+  EXPECT_EQ(worker_->stats().dropped, 0u);
+}
+
+TEST_F(HomeTest, SendsLaterWhatALearnerDoesNotKnowYet) {
+  open();
+  begin_worker();
+  ASSERT_TRUE(worker_->run().has_value());
+  send(0, "g", 2);
+  ASSERT_TRUE(worker_->drain(kLimit));
+  EXPECT_EQ(buffer_->stats().admitted, 0u);
+  buffer_->handle_step(Version{2});
+  buffer_->handle_published(Version{2});
+  ASSERT_TRUE(worker_->heartbeat({}).has_value());
+  EXPECT_TRUE(eventually([&] { return buffer_->stats().admitted == 1; }));
+}
+
+TEST_F(HomeTest, LeavesAnotherRunAlone) {
+  open();
+  begin_worker();
+  const std::string first = worker_->run().value().run_id;
+  send(0, "g");
+  ASSERT_TRUE(worker_->drain(kLimit));
+  const Endpoint address = intake_->endpoint();
+  intake_.reset();
+  buffer_.set(ReplayBuffer::make(replay_options(), replay_rules()).value());
+  buffer_->handle_step(Version{1});
+  buffer_->handle_published(Version{1});
+  intake_ = std::make_unique<Intake>(
+      files_, Intake::Options{.listen = address, .trust = {}, .directory = temp_.file(".")}, buffer_);
+  ASSERT_TRUE(intake_->open({}, false).has_value());
+  const auto started = worker_->start(1, 2);
+  ASSERT_FALSE(started.has_value());
+  EXPECT_EQ(started.error().code, Errc::kWrongBase) << started.error().message();
+  EXPECT_EQ(worker_->run().error().code, Errc::kWrongBase);
+  EXPECT_EQ(buffer_->stats().admitted, 0u);
+  endpoint_ = address;
+  begin_worker();
+  EXPECT_NE(worker_->run().value().run_id, first);
+  EXPECT_EQ(worker_->stats().dropped, 1u);
+  send(1, "h");
+  ASSERT_TRUE(worker_->drain(kLimit));
+  EXPECT_EQ(buffer_->stats().admitted, 1u);
+}
+
+TEST_F(HomeTest, AbandonedRolloutsMakeRoomForOthers) {
+  open();
+  begin_worker();
+  ASSERT_TRUE(worker_->run().has_value());
+  const StartedGroups started = worker_->start(1, 2).value();
+  const std::uint64_t first = started.groups[0].first_sequence;
+  worker_->abandon({first, first + 1});
+  ASSERT_TRUE(worker_->heartbeat({}).has_value());
+  EXPECT_EQ(buffer_->under_way(), 0u);
+}
+
+TEST_F(HomeTest, SaysThatTheLearnerDoesNotAnswer) {
+  open();
+  begin_worker();
+  intake_.reset();
+  const auto run = worker_->run();
+  ASSERT_FALSE(run.has_value());
+  EXPECT_EQ(run.error().code, Errc::kIo);
+}
+
+}  // namespace
+}  // namespace weightcast

@@ -1,0 +1,393 @@
+#include "trainer/intake/intake.h"
+
+#include <thread>
+
+#include "base/steady_clock.h"
+#include "tasks/trajectory_json.h"
+#include "tasks/trajectory_wire.h"
+#include "tests/security/cluster_keys.h"
+#include "tests/trainer/intake/intake_fixture.h"
+
+namespace weightcast {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using Json = nlohmann::json;
+
+Json rollout_json(const std::string& worker, std::uint64_t sequence, const std::string& group,
+                  std::uint64_t version = 1) {
+  return Json::parse(write_trajectory(rollout(worker, sequence, group, version)));
+}
+
+std::vector<std::string> verdicts(const Json& answer) {
+  std::vector<std::string> all;
+  for (const Json& one : answer.at("verdicts")) all.push_back(one.at("verdict"));
+  return all;
+}
+
+TEST_F(IntakeTest, JudgesEachRolloutOfABatch) {
+  open();
+  Json malformed = rollout_json("w", 3, "g");
+  malformed.erase("tokens");
+  Json unknown_version = rollout_json("w", 4, "g", 9);
+  const HttpResponse response = post("/v1/rollouts", {{"rollouts",
+                                                       {rollout_json("w", 1, "g"), rollout_json("w", 1, "g"), malformed,
+                                                        unknown_version, rollout_json("w", 2, "g")}}});
+  EXPECT_EQ(response.status, 200u) << response.body;
+  const Json answer = json(response);
+  EXPECT_THAT(verdicts(answer), ElementsAre("admitted", "duplicate", "refused", "refused", "admitted"));
+  EXPECT_EQ(answer["verdicts"][2]["reason"], "malformed");
+  EXPECT_THAT(answer["verdicts"][2]["detail"].get<std::string>(), HasSubstr("tokens"));
+  EXPECT_EQ(answer["verdicts"][3]["reason"], "version_unknown");
+  EXPECT_EQ(answer["version"], 1);
+  EXPECT_EQ(answer["ended"], false);
+  EXPECT_EQ(buffer_->stats().admitted, 2u);
+  EXPECT_EQ(intake_->malformed(), 1u);
+}
+
+TEST_F(IntakeTest, TakesProtobuf) {
+  open();
+  const std::vector<std::string> rollouts{encode_trajectory(rollout("w", 1, "g", 1)),
+                                          encode_trajectory(rollout("w", 2, "g", 1))};
+  const HttpResponse response = call({.method = "POST",
+                                      .target = "/v1/rollouts",
+                                      .content_type = "application/x-protobuf",
+                                      .body = encode_batch("", rollouts)});
+  EXPECT_THAT(verdicts(json(response)), ElementsAre("admitted", "admitted"));
+}
+
+TEST_F(IntakeTest, SaysWhenTheBufferIsFull) {
+  open();
+  Json all = Json::array();
+  for (std::uint64_t i = 0; i < 9; ++i) all.push_back(rollout_json("w", i, "g" + std::to_string(i / 2)));
+  const HttpResponse partly = post("/v1/rollouts", {{"rollouts", all}});
+  EXPECT_EQ(partly.status, 200u);
+  EXPECT_EQ(verdicts(json(partly)).back(), "full");
+  const HttpResponse response = post("/v1/rollouts", {{"rollouts", {all.back()}}});
+  EXPECT_EQ(response.status, 429u);
+  EXPECT_EQ(response.header("Retry-After"), "1");
+  ASSERT_TRUE(buffer_->take_batch().has_value());
+  EXPECT_THAT(verdicts(json(post("/v1/rollouts", {{"rollouts", {all.back()}}}))), ElementsAre("admitted"));
+}
+
+TEST_F(IntakeTest, RepeatsItsAnswerToAnIdempotencyKey) {
+  open();
+  const Json body = {{"rollouts", {rollout_json("w", 1, "g"), rollout_json("w", 2, "g", 9)}}};
+  const std::vector<HttpHeader> key{{"Idempotency-Key", "k1"}};
+  const HttpResponse first = post("/v1/rollouts", body, key);
+  const HttpResponse second = post("/v1/rollouts", body, key);
+  EXPECT_EQ(first.body, second.body);
+  EXPECT_EQ(buffer_->stats().duplicates, 0u);
+  EXPECT_EQ(buffer_->stats().refused.at("version_unknown"), 1u);
+  EXPECT_EQ(post("/v1/rollouts", {{"rollouts", {rollout_json("w", 3, "g")}}}, key).status, 422u);
+}
+
+TEST_F(IntakeTest, LeasesWholeGroups) {
+  open({}, false, [] {
+    ReplayOptions options = replay_options();
+    options.async_generation_ratio = 0.9;  // 7 rollouts, so 3 groups
+    return options;
+  }());
+  const Json one = json(post("/v1/starts", {{"worker", "a"}, {"groups", 2}, {"first_sequence", 0}}));
+  EXPECT_EQ(one["groups"], Json({0, 1}));
+  const Json other = json(post("/v1/starts", {{"worker", "b"}, {"groups", 2}, {"first_sequence", 0}}));
+  EXPECT_EQ(other["groups"], Json({2}));
+  EXPECT_EQ(buffer_->under_way(), 6u);
+  EXPECT_GT(other["retry_ms"].get<int>(), 0);
+  EXPECT_THAT(json(post("/v1/starts", {{"worker", "b"}, {"groups", 2}, {"first_sequence", 2}}))["groups"], IsEmpty());
+}
+
+TEST_F(IntakeTest, LeasesAgainWhatAWorkerNeverHeardOf) {
+  ReplayOptions replay = replay_options();
+  replay.max_staleness = 0;
+  open({}, false, replay);
+  const Json asked{{"worker", "w"}, {"incarnation", "a"}, {"groups", 2}, {"first_sequence", 10}};
+  EXPECT_EQ(json(post("/v1/starts", asked))["groups"].size(), 2u);
+  EXPECT_EQ(json(post("/v1/starts", asked))["groups"].size(), 2u) << "its answer was lost";
+  Json more = asked;
+  more["first_sequence"] = 14;
+  EXPECT_EQ(json(post("/v1/starts", more))["groups"].size(), 0u) << "both groups are under way";
+}
+
+TEST_F(IntakeTest, RedundantRolloutsNeedNoRoomInTheBatch) {
+  ReplayOptions replay = replay_options();
+  replay.max_staleness = 0;
+  open({}, false, replay);
+  std::size_t groups = 0;
+  for (const std::uint64_t first : {0, 3}) {
+    groups += json(post("/v1/starts", {{"worker", "w"},
+                                       {"incarnation", "a"},
+                                       {"groups", 1},
+                                       {"rollouts_per_group", 3},
+                                       {"first_sequence", first}}))["groups"]
+                  .size();
+  }
+  EXPECT_EQ(groups, 2u) << "a batch is two groups of two";
+}
+
+TEST_F(IntakeTest, NeverLeasesAGroupTwiceOverRestarts) {
+  std::uint64_t next = 0;
+  for (const bool resumed : {false, true, true}) {
+    open({}, resumed);
+    const Json answer = json(post("/v1/starts", {{"worker", "a"}, {"groups", 2}, {"first_sequence", 0}}));
+    EXPECT_GE(answer["groups"][0].get<std::uint64_t>(), next);
+    next = answer["groups"][1].get<std::uint64_t>() + 1;
+  }
+  const std::string run = json(call({.target = "/v1/run"}))["run_id"];
+  open({}, true);
+  EXPECT_EQ(json(call({.target = "/v1/run"}))["run_id"], run);
+  open({}, false);
+  EXPECT_NE(json(call({.target = "/v1/run"}))["run_id"], run);
+}
+
+TEST_F(IntakeTest, ForgetsWhatARestartedWorkerHadStarted) {
+  open();
+  const auto start = [&](const std::string& incarnation, int first) {
+    return json(
+        post("/v1/starts", {{"worker", "a"}, {"groups", 1}, {"first_sequence", first}, {"incarnation", incarnation}}));
+  };
+  start("one", 0);
+  start("one", 2);
+  EXPECT_EQ(buffer_->under_way(), 4u);
+  start("two", 4);
+  EXPECT_EQ(buffer_->under_way(), 2u);
+  EXPECT_EQ(buffer_->stats().lost, 4u);
+}
+
+TEST_F(IntakeTest, ForgetsWhatASilentWorkerHadStarted) {
+  open({.silence_max = std::chrono::milliseconds(20)});
+  post("/v1/starts", {{"worker", "dead"}, {"groups", 2}, {"first_sequence", 0}});
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  post("/v1/heartbeats", {{"worker", "alive"}});
+  EXPECT_EQ(buffer_->under_way(), 0u);
+  for (const IntakeWorker& worker : intake_->workers()) EXPECT_EQ(worker.is_silent, worker.name == "dead");
+}
+
+TEST_F(IntakeTest, ForgetsWhatAWorkerHadStartedThatDidNotOutliveTheLearner) {
+  open();
+  const Json asked{{"worker", "w"}, {"incarnation", "a"}, {"groups", 1}, {"first_sequence", 0}};
+  post("/v1/starts", asked);
+  intake_->handle_copied();
+  const std::string saved = intake_->save();
+  const std::string replay = buffer_->save(Instant{});
+  for (const bool is_silent : {false, true}) {
+    open({.silence_max = std::chrono::milliseconds(is_silent ? 0 : 60'000)}, true);
+    buffer_.set(ReplayBuffer::restore(replay_options(), replay_rules(), replay, steady_now()).value());
+    ASSERT_TRUE(intake_->restore(saved).has_value());
+    post("/v1/heartbeats", {{"worker", "other"}});
+    EXPECT_EQ(buffer_->under_way(), is_silent ? 0u : 2u);
+    if (!is_silent) post("/v1/heartbeats", {{"worker", "w"}, {"incarnation", "a"}});
+    EXPECT_EQ(buffer_->under_way(), is_silent ? 0u : 2u);
+    if (!is_silent) post("/v1/heartbeats", {{"worker", "w"}, {"incarnation", "b"}});
+    EXPECT_EQ(buffer_->under_way(), 0u);
+  }
+}
+
+TEST_F(IntakeTest, GivesOutNothingBeforeItsWorkersHaveToldWhatTheyHave) {
+  open();
+  const auto asked = [](const std::string& worker, const std::string& life) {
+    return Json{{"worker", worker}, {"incarnation", "a"}, {"groups", 9}, {"first_sequence", 8}, {"life", life}};
+  };
+  const std::string first_life = json(post("/v1/starts", asked("w", "")))["life"];
+  intake_->handle_copied();
+  const std::string saved = intake_->save();
+  open({}, true);
+  ASSERT_TRUE(intake_->restore(saved).has_value());
+  EXPECT_THAT(json(post("/v1/starts", asked("other", "")))["groups"], IsEmpty()) << "w may have all of them";
+  const std::string second_life = json(post("/v1/starts", asked("w", first_life)))["life"];
+  EXPECT_THAT(json(post("/v1/starts", asked("w", first_life)))["groups"], IsEmpty());
+  EXPECT_THAT(json(post("/v1/starts", asked("other", "")))["groups"], IsEmpty());
+  Json held = asked("w", second_life);
+  held["held"] = {{0, 0, 1}, {2, 3}};
+  held["groups"] = 1;
+  EXPECT_EQ(json(post("/v1/starts", held))["groups"].size(), 1u);
+  EXPECT_EQ(buffer_->under_way(), 5u);
+  EXPECT_EQ(json(post("/v1/starts", asked("other", "")))["groups"].size(), 1u) << "of eight";
+}
+
+TEST(WorkerTable, WaitsForThoseThatDoNotComeBackForABoundedTime) {
+  WorkerTable table(std::chrono::seconds(20));
+  const Instant now{};
+  EXPECT_FALSE(table.awaits(now));
+  table.handle_restored(now, "w", "a");
+  EXPECT_TRUE(table.awaits(now));
+  EXPECT_FALSE(table.awaits(now + WorkerTable::kReturnMax));
+  table.handle_told("w");
+  EXPECT_FALSE(table.awaits(now));
+}
+
+TEST_F(IntakeTest, SaysThatTheNumbersOfGroupsAreMissing) {
+  open();
+  ASSERT_TRUE(files_.remove(temp_.file("intake.json")).has_value());
+  const Result<GroupLeases> leases = GroupLeases::open(files_, temp_.file("intake.json"), true);
+  ASSERT_FALSE(leases.has_value());
+  EXPECT_EQ(leases.error().code, Errc::kNotFound);
+  EXPECT_THAT(leases.error().message(), HasSubstr("another output_dir"));
+}
+
+TEST_F(IntakeTest, TellsAWorkerWhatToAbort) {
+  open();
+  post("/v1/starts", {{"worker", "a"}, {"groups", 1}, {"first_sequence", 7}});
+  buffer_->handle_step(Version{4});
+  EXPECT_THAT(json(post("/v1/heartbeats", {{"worker", "b"}}))["abort"], IsEmpty());
+  EXPECT_EQ(json(post("/v1/heartbeats", {{"worker", "a"}}))["abort"], Json({7, 8}));
+  EXPECT_THAT(json(post("/v1/heartbeats", {{"worker", "a"}}))["abort"], IsEmpty());
+}
+
+TEST_F(IntakeTest, TakesBackWhatAWorkerAbandons) {
+  open();
+  post("/v1/starts", {{"worker", "a"}, {"groups", 1}, {"first_sequence", 7}});
+  post("/v1/heartbeats", {{"worker", "a"}, {"abandoned", {7, 8}}});
+  EXPECT_EQ(buffer_->under_way(), 0u);
+}
+
+TEST_F(IntakeTest, KeepsWhatWorkersSayOfThemselves) {
+  open();
+  EXPECT_EQ(json(post("/v1/heartbeats", {{"worker", "a"},
+                                         {"version", 3},
+                                         {"rollouts_per_s", 1.5},
+                                         {"active", false},
+                                         {"full_load_s", 9},
+                                         {"price_per_hour", 0.35}}))["active"],
+            true);
+  ASSERT_EQ(intake_->workers().size(), 1u);
+  const IntakeWorker row = intake_->workers().front();
+  EXPECT_EQ(row.weights, Version{3});
+  EXPECT_EQ(row.rollouts_per_s, 1.5);
+  EXPECT_FALSE(row.is_active);
+  EXPECT_EQ(row.price_per_hour, 0.35);
+  intake_->set_wanted("a", false);
+  const Json starts = json(post("/v1/starts", {{"worker", "a"}, {"groups", 1}, {"first_sequence", 0}}));
+  EXPECT_EQ(starts["active"], false);
+  EXPECT_THAT(starts["groups"], IsEmpty());
+  EXPECT_EQ(json(call({.target = "/v1/status"}))["workers"][0]["name"], "a");
+}
+
+TEST_F(IntakeTest, TellsWorkersToSyncWhenTheyHaveDrifted) {
+  open({.sync = SyncCoordinatorOptions{.drift_max = 2}});
+  const auto says = [&](std::uint64_t version) {
+    return json(post("/v1/heartbeats", {{"worker", "a"}, {"version", version}}))["begin_at_least"];
+  };
+  intake_->handle_published(Version{1});
+  EXPECT_EQ(says(1), 0);
+  EXPECT_FALSE(intake_->handle_step(steady_now(), Version{3}));
+  EXPECT_TRUE(intake_->handle_step(steady_now(), Version{4}));
+  EXPECT_EQ(says(1), 0) << "the origin does not have it yet";
+  intake_->handle_published(Version{4});
+  ASSERT_TRUE(intake_->fill(steady_now(), buffer_).has_value());
+  EXPECT_EQ(says(1), 4);
+  EXPECT_FALSE(intake_->handle_step(steady_now(), Version{9})) << "one is under way";
+  EXPECT_EQ(json(post("/v1/starts", {{"worker", "a"}, {"groups", 1}, {"first_sequence", 0}}))["begin_at_least"], 4);
+  says(4);
+  ASSERT_TRUE(intake_->fill(steady_now(), buffer_).has_value());
+  EXPECT_EQ(says(4), 0);
+  EXPECT_TRUE(intake_->handle_step(steady_now(), Version{10}));
+}
+
+TEST_F(IntakeTest, CountsCopiesOfTheBuffer) {
+  open();
+  EXPECT_EQ(intake_->handle_copied(), 1u);
+  EXPECT_EQ(intake_->handle_copied(), 2u);
+  intake_->handle_durable(1);
+  const Json answer = json(post("/v1/heartbeats", {{"worker", "a"}}));
+  EXPECT_EQ(answer["copies_begun"], 2);
+  EXPECT_EQ(answer["copies_durable"], 1);
+}
+
+TEST_F(IntakeTest, TellsWorkersThatTheRunHasEnded) {
+  open();
+  post("/v1/heartbeats", {{"worker", "a"}});
+  intake_->wait_for_workers(kLimit);  // it has not: nothing to wait for
+  intake_->handle_ended();
+  std::thread asks([this] {
+    const Json answer = json(post("/v1/starts", {{"worker", "a"}, {"groups", 1}, {"first_sequence", 0}}));
+    EXPECT_EQ(answer["ended"], true);
+    EXPECT_THAT(answer["groups"], IsEmpty());
+  });
+  intake_->wait_for_workers(kLimit);
+  EXPECT_TRUE(intake_->workers().front().knows_end);
+  asks.join();
+}
+
+TEST_F(IntakeTest, WakesTheLearnerForAnAdmittedRollout) {
+  open();
+  std::thread sends([this] { post("/v1/rollouts", {{"rollouts", {rollout_json("w", 1, "g")}}}); });
+  while (buffer_->buffered() == 0) ASSERT_TRUE(intake_->fill(Instant{}, buffer_).value());
+  sends.join();
+}
+
+TEST_F(IntakeTest, DescribesTheRun) {
+  open({.task_data = "{\"question\": 1}\n", .model_files = {{"config.json", "{\"a\": 1}"}}});
+  const RunDescription run = read_run_description(call({.target = "/v1/run"}).body).value();
+  EXPECT_EQ(run.task, "arithmetic");
+  EXPECT_EQ(run.group_size, 2u);
+  const HttpResponse data = call({.target = "/v1/task_data"});
+  EXPECT_EQ(content_digest_of(std::as_bytes(std::span(data.body))).hex(), run.task_data_digest);
+  EXPECT_EQ(call({.target = "/v1/model/config.json"}).body, "{\"a\": 1}");
+  EXPECT_EQ(call({.target = "/v1/model/../intake.json"}).status, 404u);
+  EXPECT_EQ(call({.target = "/health"}).status, 200u);
+}
+
+TEST_F(IntakeTest, RefusesBadCallsWithTheirReason) {
+  open();
+  const auto refused = [&](const std::string& target, const std::string& body, unsigned status, const std::string& why,
+                           const std::string& type = "application/json") {
+    const HttpResponse response = call({.method = "POST", .target = target, .content_type = type, .body = body});
+    EXPECT_EQ(response.status, status) << target << " " << body;
+    EXPECT_THAT(response.body, HasSubstr(why));
+  };
+  refused("/v1/rollouts", "[]", 400, "no JSON object");
+  refused("/v1/rollouts", std::string(200, '['), 400, "no JSON object");
+  refused("/v1/rollouts", "{\"rollouts\": 7}", 400, "'rollouts'");
+  refused("/v1/rollouts", "x", 415, "Content-Type", "text/plain");
+  refused("/v1/rollouts", "\xff", 400, "rollout.proto", "application/x-protobuf");
+  refused("/v1/rollouts", "{\"run\": \"another\", \"rollouts\": []}", 409, "this learner is at run");
+  refused("/v1/starts", "{}", 400, "'worker'");
+  refused("/v1/starts", "{\"worker\": \"a\", \"first_sequence\": 0}", 400, "'groups' is missing");
+  refused("/v1/starts", "{\"worker\": \"a\", \"groups\": 1000000, \"rollouts_per_group\": 9, \"first_sequence\": 0}",
+          400, "too many");
+  refused("/v1/starts", "{\"worker\": \"a\", \"groups\": 1, \"rollouts_per_group\": 1, \"first_sequence\": 0}", 400,
+          "'rollouts_per_group'");
+  refused("/v1/starts", "{\"worker\": \"a\", \"groups\": -1, \"first_sequence\": 0}", 400, "'groups'");
+  refused("/v1/heartbeats", "{\"worker\": 7}", 400, "'worker'");
+  refused("/v1/heartbeats", "{\"worker\": \"a\", \"rollouts_per_s\": -1}", 400, "'rollouts_per_s'");
+  refused("/v1/heartbeats", "{\"worker\": \"a\", \"abandoned\": [\"x\"]}", 400, "'abandoned'");
+  refused("/v1/heartbeats", "{\"worker\": \"a\", \"held\": [[7], []]}", 400, "'held'");
+  refused("/v1/heartbeats", "{\"worker\": \"a\", \"held\": [[7, -1]]}", 400, "'held'");
+  refused("/v1/starts", "{\"worker\": \"a\", \"groups\": 1, \"first_sequence\": 0, \"life\": 7}", 400, "'life'");
+  refused("/v1/run", "", 405, "method");
+  refused("/nowhere", "", 404, "/v1/run");
+}
+
+TEST_F(IntakeTest, GoesByTheCertificatesName) {
+  const ClusterKeys keys;
+  open({.trust = {.keys = keys.origin_file()}});
+  client_ = std::move(*HttpClient::make({.server = intake_->endpoint(), .trust = {.keys = keys.issue("gpu-1")}}));
+  Json nameless = rollout_json("", 2, "g");
+  const Json answer = json(
+      post("/v1/rollouts", {{"rollouts", {rollout_json("gpu-1", 1, "g"), rollout_json("gpu-2", 1, "g"), nameless}}}));
+  EXPECT_THAT(verdicts(answer), ElementsAre("admitted", "refused", "admitted"));
+  EXPECT_EQ(answer["verdicts"][1]["reason"], "other_worker");
+  EXPECT_EQ(post("/v1/heartbeats", {{"worker", "gpu-2"}}).status, 403u);
+  EXPECT_EQ(post("/v1/heartbeats", Json::object()).status, 200u);
+  EXPECT_EQ(intake_->workers().front().name, "gpu-1");
+}
+
+TEST(WorkerTable, IsBounded) {
+  WorkerTable table(std::chrono::seconds(60));
+  const auto at = [](int s) { return Instant{std::chrono::seconds(s)}; };
+  for (std::size_t i = 0; i < WorkerTable::kWorkersMax; ++i) {
+    ASSERT_NE(table.handle_heard(at(1), "w" + std::to_string(i)), nullptr);
+  }
+  EXPECT_EQ(table.handle_heard(at(2), "one more"), nullptr);
+  ASSERT_NE(table.handle_heard(at(50), "w7"), nullptr);
+  EXPECT_EQ(table.poll_silent(at(61)).size(), WorkerTable::kWorkersMax - 1);
+  EXPECT_THAT(table.poll_silent(at(62)), IsEmpty());
+  EXPECT_NE(table.handle_heard(at(63), "one more"), nullptr);
+  EXPECT_NE(table.find("w7"), nullptr);
+}
+
+}  // namespace
+}  // namespace weightcast

@@ -1,0 +1,130 @@
+#include "trainer/learner/episodes.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <future>
+
+#include "base/posix_file_system.h"
+#include "tests/trainer/learner/learner_fixture.h"
+#include "trainer/learner/policy.h"
+#include "worker/rollout/prompts.h"
+
+namespace weightcast {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+using testing::SizeIs;
+
+/// An environment of as many turns as its index says, whose rewards are 1, 2, ...; the index 100 hangs, and 101 fails.
+class Turns final : public Task {
+ public:
+  explicit Turns(std::shared_future<void> gate) : gate_(std::move(gate)) {}
+  std::string_view name() const override { return "turns"; }
+  Result<Prompt> prompt(std::uint64_t index) const override {
+    return Prompt{{{"user", "go"}}, std::to_string(index), {{"index", std::to_string(index)}}};
+  }
+  Result<double> score(const Metadata&, std::string_view) const override { return 0.0; }
+  std::unique_ptr<Environment> make_environment() const override { return std::make_unique<Play>(*this); }
+
+ private:
+  struct Play final : Environment {
+    explicit Play(const Turns& of) : task(of) {}
+    Result<Prompt> reset(std::uint64_t seed) override {
+      index = seed;
+      turn = 0;
+      return task.prompt(seed);
+    }
+    Result<StepResult> step(std::string_view) override {
+      if (index == 100) task.gate_.wait();
+      if (index == 101) return fail(Errc::kIo, Op::kRead, "the board is broken");
+      ++turn;
+      return StepResult{"next", static_cast<double>(turn), turn >= index};
+    }
+    const Turns& task;
+    std::uint64_t index = 0, turn = 0;
+  };
+  std::shared_future<void> gate_;
+};
+
+struct EpisodesTest : testing::Test {
+  PosixFileSystem files;
+  std::promise<void> open;
+  std::shared_ptr<const Task> task = std::make_shared<Turns>(open.get_future().share());
+  Decoder decoder = std::move(make_initial_model(files, make_config(tiny_run("unused")).value()).value().decoder);
+  PromptCodec codec = PromptCodec::make(Tokenizer::parse(byte_tokenizer_json()).value(), {}).value();
+  EpisodeOptions options;
+
+  EpisodesTest() {
+    options.completion.tokens_max = 3;
+    options.completion.end_token = codec.end_token();
+    options.tokens_max = 1000;
+    options.version = Version{5};
+  }
+  std::vector<PlayedEpisode> play(const std::vector<EpisodeRequest>& requests, RewardPoolOptions pool = {}) {
+    RewardPool rewards(pool);
+    return play_episodes(decoder, task, codec, rewards, requests, options).value();
+  }
+};
+
+TEST_F(EpisodesTest, KeepEachTurnsReward) {
+  const auto played = play({{3, 1}, {1, 2}});
+  const Trajectory& t = played[0].rollout;
+  ASSERT_THAT(t.turns, SizeIs(3));
+  EXPECT_EQ(t.turns[0].reward, 1);
+  EXPECT_EQ(t.turns[2].reward, 3);
+  EXPECT_EQ(t.reward, 6);
+  EXPECT_EQ(t.oldest_version, Version{5});
+  EXPECT_EQ(t.tokens[0], 'g');
+  // Between two turns stand the observation, and the end of an answer that was cut off.
+  const std::uint64_t gap = t.turns[1].begin - t.turns[0].end;
+  EXPECT_TRUE(gap == 4 || gap == 5) << gap;
+  EXPECT_EQ(t.tokens[t.turns[1].begin - 4], 'n');
+  for (std::uint64_t i = t.turns[0].end; i < t.turns[1].begin; ++i) EXPECT_EQ(t.response_mask[i], 0);
+  EXPECT_TRUE(played[1].rollout.turns.empty());
+  EXPECT_EQ(played[1].rollout.reward, 1);
+  EXPECT_EQ(played[1].rollout.group, group_tag("1", 0));
+}
+
+TEST_F(EpisodesTest, SampleEachTurnAnew) {
+  const auto one = play({{2, 1}}), again = play({{2, 1}, {2, 9}});
+  EXPECT_EQ(one[0].rollout, again[0].rollout) << "whatever is played beside it";
+  const Trajectory& t = one[0].rollout;
+  const auto turn = [&](const Turn& of) {
+    return std::vector<std::int32_t>(t.tokens.begin() + static_cast<std::ptrdiff_t>(of.begin),
+                                     t.tokens.begin() + static_cast<std::ptrdiff_t>(of.end));
+  };
+  EXPECT_NE(turn(t.turns[0]), turn(t.turns[1]));
+}
+
+TEST_F(EpisodesTest, EndAtTheirLimits) {
+  options.limits.turns_max = 2;
+  EXPECT_EQ(play({{9, 1}})[0].rollout.reward, 3) << "two turns, whose rewards count";
+  options.limits.turns_max = 100;
+  options.tokens_max = 20;
+  const auto played = play({{9, 1}});
+  EXPECT_LE(played[0].rollout.tokens.size(), 20u);
+  EXPECT_GT(played[0].rollout.reward, 0);
+}
+
+TEST_F(EpisodesTest, CostOneRolloutWhereAnEnvironmentHangsOrFails) {
+  const auto played = play({{1, 1}, {100, 2}, {101, 3}, {2, 4}}, {.threads_max = 1, .time_max = 50ms});
+  EXPECT_EQ(played[0].rollout.reward, 1);
+  EXPECT_THAT(played[1].failure, HasSubstr("took longer than 50 ms"));
+  EXPECT_THAT(played[2].failure, HasSubstr("the board is broken"));
+  EXPECT_EQ(played[3].rollout.reward, 3);
+  open.set_value();
+}
+
+TEST_F(EpisodesTest, EndWhereAnObservationIsTooLong) {
+  codec = PromptCodec::make(Tokenizer::parse(byte_tokenizer_json()).value(), {.max_prompt_length = 3}).value();
+  RewardPool rewards({});
+  const std::vector<EpisodeRequest> requests{{1, 1}, {2, 1}};
+  const auto played = play_episodes(decoder, task, codec, rewards, requests, options).value();
+  EXPECT_EQ(played[0].failure, "") << "it has no second turn";
+  EXPECT_THAT(played[1].failure, HasSubstr("max_prompt_length is 3"));
+}
+
+}  // namespace
+}  // namespace weightcast

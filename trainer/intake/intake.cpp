@@ -1,0 +1,583 @@
+#include "trainer/intake/intake.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <thread>
+
+#include "base/json_text.h"
+#include "base/steady_clock.h"
+#include "base/text.h"
+#include "tasks/trajectory_json.h"
+#include "tasks/trajectory_wire.h"
+
+namespace weightcast {
+namespace {
+
+using Json = nlohmann::json;
+using std::chrono::milliseconds;
+
+constexpr std::string_view kModelFiles = "/v1/model/";
+constexpr Duration kFillWait = milliseconds(200);
+constexpr std::size_t kCallsWaitingMax = 4096;
+constexpr std::size_t kBodiesWaitingMax = 64;
+constexpr std::uint64_t kStartsMax = 1'000'000;  // rollouts of one call
+constexpr std::size_t kNameBytesMax = 255;
+constexpr std::size_t kKeyBytesMax = 255;
+constexpr std::size_t kKeptMax = 1024;
+constexpr std::size_t kKeptBytesMax = 256 * kKiB;  // of one answer
+// Workers that wait for permission to start ask again after so long: a few hundred calls a second, however many ask.
+constexpr std::int64_t kRetryMin_ms = 20, kRetryMax_ms = 2000, kRetryPerWorker_ms = 2;
+constexpr Duration kStopGrace = milliseconds(500);
+
+/// A request that is answered with a refusal.
+struct Refused {
+  unsigned status;
+  std::string why;
+};
+
+Json parse_object(const HttpRequest& request) {
+  Json json = parse_json(request.body);
+  if (!json.is_object()) throw Refused{400, "the body is no JSON object"};
+  return json;
+}
+
+std::uint64_t whole(const Json& json, const char* name, std::uint64_t least, std::uint64_t most) {
+  const auto found = json.find(name);
+  if (found == json.end()) throw Refused{400, fmt::format("'{}' is missing", name)};
+  const bool is_natural = found->is_number_unsigned();
+  if (is_natural && found->get<std::uint64_t>() >= least && found->get<std::uint64_t>() <= most) {
+    return found->get<std::uint64_t>();
+  }
+  throw Refused{400, fmt::format("'{}' is not a whole number from {} to {}", name, least, most)};
+}
+
+/// A finite number, not negative; 0 if it is absent.
+double amount(const Json& json, const char* name) {
+  const auto found = json.find(name);
+  if (found == json.end()) return 0;
+  if (found->is_number() && found->get<double>() >= 0 && found->get<double>() < 1e18) return found->get<double>();
+  throw Refused{400, fmt::format("'{}' is no number from 0 on", name)};
+}
+
+bool flag(const Json& json, const char* name, bool absent) {
+  const auto found = json.find(name);
+  if (found == json.end()) return absent;
+  if (found->is_boolean()) return found->get<bool>();
+  throw Refused{400, fmt::format("'{}' is neither true nor false", name)};
+}
+
+/// A text; "" if it is absent.
+std::string text(const Json& json, const char* name) {
+  const auto found = json.find(name);
+  if (found == json.end()) return "";
+  if (found->is_string() && found->get_ref<const std::string&>().size() <= kNameBytesMax) return *found;
+  throw Refused{400, fmt::format("'{}' is no text of at most {} bytes", name, kNameBytesMax)};
+}
+
+/// Who asks: by the certificate, or by the request where there is none.
+std::string worker_of(const HttpRequest& request, const std::string& said) {
+  if (!request.peer) {
+    if (said.empty()) throw Refused{400, "'worker' is missing: without keys a worker has to name itself"};
+    return said;
+  }
+  if (!said.empty() && said != request.peer->name) {
+    throw Refused{403,
+                  fmt::format("'worker' is {}, and the certificate is of {}", printable(said), request.peer->name)};
+  }
+  return request.peer->name;
+}
+
+HttpResponse json_response(const Json& json) { return {.body = json_text(json) + "\n"}; }
+
+HttpResponse overloaded(std::string_view why) {
+  HttpResponse response = http_error(429, why);
+  response.headers.push_back({"Retry-After", "1"});
+  return response;
+}
+
+/// A body's rollouts. One that cannot be read takes its place as an error.
+struct Bodies {
+  std::string run;
+  std::vector<Result<Trajectory>> rollouts;
+};
+
+Bodies bodies_of(const HttpRequest& request) {
+  const std::string_view type = request.header("Content-Type");
+  Bodies bodies;
+  if (type.starts_with("application/x-protobuf")) {
+    Result<RolloutBatch> batch = decode_batch(request.body);
+    if (!batch.has_value()) throw Refused{400, batch.error().detail};
+    bodies.run = std::move(batch->run);
+    for (Trajectory& one : batch->rollouts) bodies.rollouts.emplace_back(std::move(one));
+  } else if (type.starts_with("application/json")) {
+    const Json json = parse_object(request);
+    bodies.run = text(json, "run");
+    const auto rollouts = json.find("rollouts");
+    if (rollouts == json.end() || !rollouts->is_array()) throw Refused{400, "'rollouts' is missing, or no array"};
+    if (rollouts->size() > kBatchRolloutsMax) {
+      throw Refused{413, fmt::format("{} rollouts in one body; at most {}", rollouts->size(), kBatchRolloutsMax)};
+    }
+    for (const Json& one : *rollouts) bodies.rollouts.push_back(read_trajectory_object(one));
+  } else {
+    throw Refused{415, "Content-Type is application/json or application/x-protobuf"};
+  }
+  return bodies;
+}
+
+}  // namespace
+
+Intake::Intake(FileSystem& files, Options options, SharedReplayBuffer& buffer)
+    : files_(files), options_(std::move(options)), buffer_(buffer), table_(options_.silence_max) {
+  if (options_.sync) sync_.emplace(*options_.sync);
+  std::random_device device;
+  life_ = fmt::format("{:08x}{:08x}", device(), device());
+}
+
+Intake::~Intake() {
+  if (server_) server_->stop(kStopGrace);
+  server_.reset();  // before the threads that its handler posts to
+}
+
+Status Intake::open(RunDescription run, bool resumed) {
+  WC_ASSIGN(leases_, GroupLeases::open(files_, options_.directory / GroupLeases::kFile, resumed));
+  run_ = std::move(run);
+  run_.run_id = leases_->run_id();
+  if (!options_.task_data.empty()) {
+    run_.task_data_digest = content_digest_of(std::as_bytes(std::span(options_.task_data))).hex();
+  }
+  run_text_ = write_run_description(run_) + "\n";
+  calls_ = std::make_unique<WorkThread>(kCallsWaitingMax);
+  bodies_ = std::make_unique<WorkThread>(kBodiesWaitingMax);
+  HttpServerOptions options;
+  options.listen = options_.listen;
+  options.trust = options_.trust;
+  options.limits.body_bytes_max = 64 * kMiB;
+  options.warn = options_.warn;
+  WC_ASSIGN(server_, HttpServer::start(std::move(options), [this](HttpRequest request, HttpResponder responder) {
+              handle(std::move(request), std::move(responder));
+            }));
+  return replace_file(files_, options_.directory / "rollout_address", server_->endpoint().to_string() + "\n",
+                      Synced::kNothing);
+}
+
+// ---- requests
+
+void Intake::handle(HttpRequest request, HttpResponder responder) {
+  const bool is_get = request.method == "GET";
+  const auto found = [&](std::string_view path, std::string_view method) {
+    return request.path == path && request.method == method;
+  };
+  if (found("/health", "GET")) {
+    responder.send({.body = "{\"status\": \"ok\"}\n"});
+  } else if (found("/v1/run", "GET")) {
+    responder.send({.body = run_text_});
+  } else if (found("/v1/task_data", "GET")) {
+    responder.send({.content_type = "application/octet-stream", .body = options_.task_data});
+  } else if (is_get && request.path.starts_with(kModelFiles)) {
+    const auto file = options_.model_files.find(request.path.substr(kModelFiles.size()));
+    responder.send(file == options_.model_files.end()
+                       ? http_error(404, "the learner gives config.json and tokenizer.json")
+                       : HttpResponse{.body = file->second});
+  } else if (found("/v1/status", "GET")) {
+    post(*calls_, &Intake::tell_status, std::move(request), std::move(responder));
+  } else if (found("/v1/starts", "POST")) {
+    post(*calls_, &Intake::start_groups, std::move(request), std::move(responder));
+  } else if (found("/v1/heartbeats", "POST")) {
+    post(*calls_, &Intake::take_heartbeat, std::move(request), std::move(responder));
+  } else if (found("/v1/rollouts", "POST")) {
+    post(*bodies_, &Intake::take_rollouts, std::move(request), std::move(responder));
+  } else {
+    constexpr std::string_view kPaths[] = {"/health",    "/v1/run",        "/v1/task_data", "/v1/status",
+                                           "/v1/starts", "/v1/heartbeats", "/v1/rollouts"};
+    const bool is_known = std::ranges::find(kPaths, request.path) != std::end(kPaths);
+    responder.send(is_known ? http_error(405, is_get ? "this path takes POST" : "this path takes another method")
+                            : http_error(404, "there is nothing at this path; GET /v1/run describes the run"));
+  }
+}
+
+void Intake::post(WorkThread& thread, Handler handler, HttpRequest request, HttpResponder responder) {
+  struct Job {
+    HttpRequest request;
+    HttpResponder responder;
+  };
+  const auto job = std::make_shared<Job>(std::move(request), std::move(responder));
+  std::function<void()> run = [this, handler, job] {
+    HttpResponse response;
+    try {
+      response = (this->*handler)(job->request);
+    } catch (const Refused& refused) {
+      response = http_error(refused.status, refused.why);
+    } catch (const std::exception& exception) {
+      response = http_error(500, exception.what());
+    }
+    job->responder.send(std::move(response));
+  };
+  if (!thread.try_post(run)) job->responder.send(overloaded("the learner is busy with others; send it again later"));
+}
+
+HttpResponse Intake::take_rollouts(const HttpRequest& request) {
+  const std::string_view key = request.header("Idempotency-Key");
+  if (key.empty()) return judge_rollouts(request);
+  if (key.size() > kKeyBytesMax) throw Refused{400, "Idempotency-Key is too long"};
+  const std::pair<std::string, std::string> name{request.peer ? request.peer->name : "", key};
+  const ContentDigest body = content_digest_of(std::as_bytes(std::span(request.body)));
+  const auto found = kept_.find(name);
+  if (found != kept_.end()) {
+    if (found->second.body == body) return found->second.answer;
+    throw Refused{422, "this Idempotency-Key came with another body before"};
+  }
+  HttpResponse answer = judge_rollouts(request);
+  // What was full the first time may be admitted the next.
+  if (answer.status != 200 || answer.body.size() > kKeptBytesMax) return answer;
+  kept_.emplace(name, Kept{body, answer});
+  kept_order_.push_back(name);
+  if (kept_order_.size() > kKeptMax) {
+    kept_.erase(kept_order_.front());
+    kept_order_.pop_front();
+  }
+  return answer;
+}
+
+HttpResponse Intake::judge_rollouts(const HttpRequest& request) {
+  Bodies bodies = bodies_of(request);
+  if (!bodies.run.empty() && bodies.run != run_.run_id) {
+    throw Refused{409, fmt::format("this learner is at run {}", run_.run_id)};
+  }
+  Json verdicts = Json::array();
+  std::size_t full = 0;
+  bool has_admitted = false;
+  for (Result<Trajectory>& one : bodies.rollouts) {
+    const auto refuse = [&](std::string_view reason, std::string_view detail) {
+      ++malformed_;
+      Json verdict = {{"verdict", "refused"}, {"reason", reason}, {"detail", printable(cut_text(detail, 500))}};
+      verdict["sequence"] = one.has_value() ? Json(one->sequence) : Json(nullptr);
+      verdicts.push_back(std::move(verdict));
+    };
+    if (!one.has_value()) {
+      refuse("malformed", one.error().detail);
+      continue;
+    }
+    if (request.peer) {
+      if (one->worker.empty()) one->worker = request.peer->name;
+      if (one->worker != request.peer->name) {
+        refuse("other_worker", fmt::format("it is of {}, and the certificate of {}", one->worker, request.peer->name));
+        continue;
+      }
+    }
+    Json verdict = {{"sequence", one->sequence}};
+    const std::string worker = one->worker;
+    const Instant now = steady_now();
+    const Arrival arrival = buffer_->handle_trajectory(now, std::move(*one));
+    switch (arrival.admission) {
+      case Admission::kAdmitted: {
+        verdict["verdict"] = "admitted";
+        has_admitted = true;
+        const std::scoped_lock lock(table_mutex_);
+        if (IntakeWorker* row = table_.handle_heard(now, worker)) ++row->admitted;
+        break;
+      }
+      case Admission::kDuplicate: verdict["verdict"] = "duplicate"; break;
+      case Admission::kRefused:
+        verdict["verdict"] = "refused";
+        verdict["reason"] = arrival.reason;
+        verdict["detail"] = arrival.detail;
+        break;
+      case Admission::kFull:
+        verdict["verdict"] = "full";
+        ++full;
+        break;
+    }
+    verdicts.push_back(std::move(verdict));
+  }
+  if (has_admitted) {
+    {
+      const std::scoped_lock lock(admitted_mutex_);
+      ++admitted_;
+    }
+    admitted_changed_.notify_all();
+  }
+  // After the last rollout: a copy that is begun from now on has all that was admitted.
+  const auto buffer = buffer_.lock();
+  Json answer = state_of(*buffer);
+  answer["verdicts"] = std::move(verdicts);
+  HttpResponse response = json_response(answer);
+  if (full > 0) response.headers.push_back({"Retry-After", "1"});
+  if (full > 0 && full == bodies.rollouts.size()) response.status = 429;
+  return response;
+}
+
+HttpResponse Intake::start_groups(const HttpRequest& request) {
+  const Json json = parse_object(request);
+  const std::string worker = worker_of(request, text(json, "worker"));
+  const std::string run = text(json, "run");
+  if (!run.empty() && run != run_.run_id) throw Refused{409, fmt::format("this learner is at run {}", run_.run_id)};
+  const std::uint64_t groups = whole(json, "groups", 1, kStartsMax);
+  const std::uint64_t size = json.contains("rollouts_per_group")
+                                 ? whole(json, "rollouts_per_group", run_.group_size, kStartsMax)
+                                 : run_.group_size;
+  const std::uint64_t first = whole(json, "first_sequence", 0, std::uint64_t{1} << 62);
+  if (groups * size > kStartsMax)
+    throw Refused{400, fmt::format("{} groups of {} rollouts are too many", groups, size)};
+  Json answer;
+  std::uint64_t granted = 0;
+  {
+    const Instant now = steady_now();
+    const auto buffer = buffer_.lock();
+    answer = take_worker_news(*buffer, now, worker, json);
+    // A worker's numbers ascend: it has not heard of an answer that gave it these, and will not send them.
+    buffer->handle_not_started(worker, first);
+    // Until its workers have told what they have from before a restart, the learner does not know what is missing.
+    const bool is_wanted = !ended_ && !must_wait(now, json) && answer["active"].get<bool>();
+    while (is_wanted && granted < groups) {
+      const std::uint64_t from = first + granted * size;
+      // Those beyond group_size will be dropped, so they need no room in the batch.
+      const std::uint64_t counted = std::min(size, run_.group_size);
+      const std::uint64_t started = buffer->start(now, worker, from, counted);
+      if (started == counted) {
+        ++granted;
+        continue;
+      }
+      // Whole groups, or none: an incomplete one is of no use.
+      for (std::uint64_t i = 0; i < started; ++i) buffer->handle_abandoned({worker, from + i});
+      break;
+    }
+  }
+  const Result<std::vector<std::uint64_t>> numbers = leases_->take(granted);
+  if (!numbers.has_value()) {
+    const auto buffer = buffer_.lock();
+    for (std::uint64_t i = 0; i < granted * size; ++i) buffer->handle_abandoned({worker, first + i});
+    return http_error(503, numbers.error().message());
+  }
+  answer["groups"] = *numbers;
+  std::size_t workers = 0;
+  {
+    const std::scoped_lock lock(table_mutex_);
+    workers = table_.size();
+  }
+  answer["retry_ms"] = std::clamp(kRetryPerWorker_ms * static_cast<std::int64_t>(workers), kRetryMin_ms, kRetryMax_ms);
+  return json_response(answer);
+}
+
+HttpResponse Intake::take_heartbeat(const HttpRequest& request) {
+  const Json json = parse_object(request);
+  const std::string worker = worker_of(request, text(json, "worker"));
+  IntakeWorker said;
+  if (json.contains("version")) said.weights = Version{whole(json, "version", 0, std::uint64_t{1} << 62)};
+  said.is_active = flag(json, "active", true);
+  said.rollouts_per_s = amount(json, "rollouts_per_s");
+  said.tokens_per_s = amount(json, "tokens_per_s");
+  said.full_load_s = amount(json, "full_load_s");
+  if (json.contains("under_way")) said.under_way = whole(json, "under_way", 0, std::uint64_t{1} << 62);
+  said.price_per_hour = amount(json, "price_per_hour");
+  said.promised_rollouts_per_s = amount(json, "promised_rollouts_per_s");
+  Json answer;
+  {
+    const auto buffer = buffer_.lock();
+    answer = take_worker_news(*buffer, steady_now(), worker, json);
+  }
+  const std::scoped_lock lock(table_mutex_);
+  if (IntakeWorker* row = table_.find(worker)) {
+    if (row->weights != said.weights) row->weights_since = steady_now();
+    row->weights = said.weights;
+    row->is_active = said.is_active;
+    row->rollouts_per_s = said.rollouts_per_s;
+    row->tokens_per_s = said.tokens_per_s;
+    row->full_load_s = said.full_load_s;
+    row->under_way = said.under_way;
+    row->price_per_hour = said.price_per_hour;
+    row->promised_rollouts_per_s = said.promised_rollouts_per_s;
+  }
+  return json_response(answer);
+}
+
+Json Intake::state_of(const ReplayBuffer& buffer) const {
+  const std::uint64_t begun = copies_begun_;
+  return {{"run", run_.run_id},
+          {"life", life_},
+          {"copies_begun", begun},
+          {"copies_durable", options_.writes_checkpoints ? copies_durable_.load() : begun + 1},
+          {"version", buffer.learner().value},
+          {"oldest_admissible", buffer.oldest_admissible().value},
+          {"ended", ended_.load()}};
+}
+
+bool Intake::knows_this_life(const Json& json) const {
+  const std::string life = text(json, "life");
+  return life.empty() || life == life_;
+}
+
+bool Intake::must_wait(Instant now, const Json& json) const {
+  const std::scoped_lock lock(table_mutex_);
+  return !knows_this_life(json) || table_.awaits(now);
+}
+
+void Intake::take_held(ReplayBuffer& buffer, Instant now, const std::string& worker, const Json& json) {
+  const auto found = json.find("held");
+  if (found == json.end()) return;
+  const auto refuse = [] { throw Refused{400, "'held' is no array of arrays of sequence numbers"}; };
+  if (!found->is_array() || found->size() > kStartsMax) refuse();
+  for (const Json& group : *found) {
+    if (!group.is_array() || group.empty() || group.size() > kStartsMax) refuse();
+    for (const Json& one : group) {
+      if (!one.is_number_unsigned()) refuse();
+    }
+    // The first number is that of the group's first rollout; of the others those count that a batch will have.
+    for (std::size_t i = 1; i < group.size() && i <= run_.group_size; ++i) {
+      buffer.handle_held(now, {worker, group[i].get<std::uint64_t>()}, group[0].get<std::uint64_t>());
+    }
+  }
+}
+
+Json Intake::take_worker_news(ReplayBuffer& buffer, Instant now, const std::string& worker, const Json& json) {
+  std::vector<std::uint64_t> abandoned;
+  if (const auto found = json.find("abandoned"); found != json.end()) {
+    if (!found->is_array() || found->size() > kStartsMax) throw Refused{400, "'abandoned' is no array"};
+    for (const Json& one : *found) {
+      if (!one.is_number_unsigned()) throw Refused{400, "'abandoned' holds something that is no sequence number"};
+      abandoned.push_back(one.get<std::uint64_t>());
+    }
+  }
+  const std::string incarnation = text(json, "incarnation");
+  look_for_silent(buffer, now);
+  const std::scoped_lock lock(table_mutex_);
+  IntakeWorker* row = table_.handle_heard(now, worker);
+  if (row == nullptr) throw Refused{503, "too many workers"};
+  if (knows_this_life(json)) table_.handle_told(worker);
+  // What a worker had under way when it was restarted never comes.
+  if (!incarnation.empty() && incarnation != std::exchange(row->incarnation, incarnation)) {
+    buffer.handle_worker_lost(worker);
+  }
+  take_held(buffer, now, worker, json);
+  for (const std::uint64_t sequence : abandoned) buffer.handle_abandoned({worker, sequence});
+  while (const auto id = buffer.poll_abort()) {
+    IntakeWorker* whose = table_.find(id->first);
+    if (whose != nullptr && whose->abort.size() < WorkerTable::kAbortsMax) whose->abort.push_back(id->second);
+  }
+  Json answer = state_of(buffer);
+  row->knows_end = row->knows_end || ended_;
+  answer["abort"] = std::exchange(row->abort, {});
+  answer["active"] = row->is_wanted;
+  if (sync_) answer["begin_at_least"] = sync_->begin_at_least().value;
+  return answer;
+}
+
+HttpResponse Intake::tell_status(const HttpRequest&) {
+  Json answer;
+  {
+    const auto buffer = buffer_.lock();
+    answer = state_of(*buffer);
+    const ReplayStats& stats = buffer->stats();
+    answer["buffer"] = {{"rollouts", buffer->buffered()},
+                        {"bytes", buffer->buffered_bytes()},
+                        {"under_way", buffer->under_way()},
+                        {"admitted", stats.admitted},
+                        {"taken", stats.taken},
+                        {"duplicates", stats.duplicates},
+                        {"full", stats.full},
+                        {"refused", stats.refused}};
+  }
+  answer["malformed"] = malformed_.load();
+  Json rows = Json::array();
+  const Instant now = steady_now();
+  for (const IntakeWorker& row : workers()) {
+    rows.push_back({{"name", row.name},
+                    {"version", row.weights.value},
+                    {"active", row.is_active},
+                    {"wanted", row.is_wanted},
+                    {"silent_s", to_seconds(now - row.heard)},
+                    {"rollouts_per_s", row.rollouts_per_s},
+                    {"tokens_per_s", row.tokens_per_s},
+                    {"under_way", row.under_way},
+                    {"admitted", row.admitted}});
+  }
+  answer["workers"] = std::move(rows);
+  return json_response(answer);
+}
+
+void Intake::look_for_silent(ReplayBuffer& buffer, Instant now) {
+  const std::scoped_lock lock(table_mutex_);
+  for (const std::string& name : table_.poll_silent(now)) buffer.handle_worker_lost(name);
+}
+
+// ---- the learner's side
+
+Result<bool> Intake::fill(Instant now, SharedReplayBuffer& buffer) {
+  {
+    const auto access = buffer.lock();
+    access->handle_time(now);
+    look_for_silent(*access, now);
+  }
+  {
+    // A sync ends even if no step follows.
+    const std::scoped_lock lock(table_mutex_);
+    if (sync_) sync_->handle_workers(now, table_.all());
+  }
+  std::unique_lock lock(admitted_mutex_);
+  admitted_changed_.wait_for(lock, kFillWait, [this] { return admitted_ != admitted_seen_; });
+  admitted_seen_ = admitted_;
+  return true;
+}
+
+std::uint64_t Intake::handle_copied() {
+  const std::scoped_lock lock(table_mutex_);
+  copied_incarnations_ = table_.incarnations();
+  return ++copies_begun_;
+}
+
+std::string Intake::save() const {
+  const std::scoped_lock lock(table_mutex_);
+  return json_text({{"malformed", malformed_.load()}, {"workers", copied_incarnations_}});
+}
+
+Status Intake::restore(std::string_view state) {
+  try {
+    const Json json = parse_json(state);
+    malformed_ = json.at("malformed").get<std::uint64_t>();
+    const Json workers = json.value("workers", Json::object());  // absent in older checkpoints
+    const Instant now = steady_now();
+    const std::scoped_lock lock(table_mutex_);
+    for (const auto& [name, incarnation] : workers.items()) {
+      table_.handle_restored(now, name, incarnation.get<std::string>());
+    }
+  } catch (const Json::exception& error) {
+    return fail(Errc::kCorrupt, Op::kParse, fmt::format("rollouts over HTTP: {}", error.what()));
+  }
+  return {};
+}
+
+void Intake::wait_for_workers(Duration limit) const {
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  while (ended_ && std::chrono::steady_clock::now() < deadline) {
+    const std::vector<IntakeWorker> all = workers();
+    if (std::ranges::all_of(all, [](const IntakeWorker& row) { return row.is_silent || row.knows_end; })) return;
+    std::this_thread::sleep_for(milliseconds(20));
+  }
+}
+
+std::vector<IntakeWorker> Intake::workers() const {
+  const std::scoped_lock lock(table_mutex_);
+  return table_.all();
+}
+
+void Intake::set_wanted(const std::string& worker, bool is_wanted) {
+  const std::scoped_lock lock(table_mutex_);
+  if (IntakeWorker* row = table_.find(worker)) row->is_wanted = is_wanted;
+}
+
+void Intake::handle_published(Version version) {
+  const std::scoped_lock lock(table_mutex_);
+  if (sync_) sync_->handle_published(version);
+}
+
+bool Intake::handle_step(Instant now, Version version) {
+  const std::scoped_lock lock(table_mutex_);
+  if (!sync_) return false;
+  sync_->handle_workers(now, table_.all());
+  sync_->handle_step(version);
+  return sync_->wants_publication();
+}
+
+}  // namespace weightcast

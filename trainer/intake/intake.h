@@ -1,0 +1,139 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/content_digest.h"
+#include "base/file_system.h"
+#include "http/server.h"
+#include "http/work_thread.h"
+#include "tasks/run_description.h"
+#include "trainer/intake/group_leases.h"
+#include "trainer/intake/sync_coordinator.h"
+#include "trainer/intake/worker_table.h"
+#include "trainer/learner/rollout_source.h"
+#include "trainer/replay/shared_buffer.h"
+
+namespace weightcast {
+
+/// The learner's HTTP port (docs/TRAINING.md, "Rollouts over HTTP"), as a source of rollouts. Requests are answered on
+/// three threads of its own: the server's (health, the run's description), one for starts and heartbeats, and one for
+/// bodies full of rollouts. They reach the buffer under its lock, so that nothing waits for a training step.
+/// An acknowledged rollout is in the buffer. handle_copied() and handle_durable() tell workers when a checkpoint has
+/// it.
+class Intake final : public RolloutSource {
+ public:
+  struct Options {
+    Endpoint listen = {};
+    HttpTrust trust = {};
+    std::filesystem::path directory = {};  ///< where intake.json and rollout_address are kept
+    std::string task_data = {};            ///< the task's file of problems
+    /// config.json and tokenizer.json, by name: what a worker needs of a model whose weights it gets as versions.
+    std::map<std::string, std::string> model_files = {};
+    /// Workers say something every two seconds, and wait ten for an answer.
+    Duration silence_max = std::chrono::seconds(20);
+    /// The learner writes checkpoints while it runs. Without them one that is killed begins anew, and what workers kept
+    /// for it would be of no use.
+    bool writes_checkpoints = true;
+    std::optional<SyncCoordinatorOptions> sync = {};  ///< ECHO's asynchronous mode
+    std::function<void(std::string)> warn = {};
+  };
+
+  /// Does not listen yet. `files` and `buffer` outlive it.
+  Intake(FileSystem& files, Options options, SharedReplayBuffer& buffer);
+  ~Intake() override;
+
+  /// Listens. `run` is complete but for its id and the digest of the task's data. `resumed`: the run goes on. Writes
+  /// where it listens to rollout_address. Errors: those of HttpServer::start() and GroupLeases::open().
+  [[nodiscard]] Status open(RunDescription run, bool resumed);
+  /// The run has all of its steps: workers learn that with their next call. Listens until the object goes.
+  void handle_ended() { ended_ = true; }
+  /// After handle_ended(): waits until all workers that are not silent have learnt it, for at most `limit`. Else
+  /// returns at once.
+  void wait_for_workers(Duration limit) const;
+
+  /// Waits until a rollout was admitted, for a fraction of a second.
+  Result<bool> fill(Instant now, SharedReplayBuffer& buffer) override;
+  std::uint64_t malformed() const override { return malformed_; }
+  std::string save() const override;
+  Status restore(std::string_view state) override;
+  std::uint64_t handle_copied() override;
+  void handle_durable(std::uint64_t copy) override { copies_durable_ = copy; }
+
+  [[nodiscard]] const Endpoint& endpoint() const { return server_->endpoint(); }
+  [[nodiscard]] std::vector<IntakeWorker> workers() const;
+  /// Whether that worker is to roll out, which it learns with its next call. Nothing for a name that is not known.
+  void set_wanted(const std::string& worker, bool is_wanted);
+  /// The origin has taken `version`.
+  void handle_published(Version version);
+  /// With Options::sync, after each step: the learner has weights of `version`. Whether it is to publish now.
+  [[nodiscard]] bool handle_step(Instant now, Version version);
+
+ private:
+  using Handler = HttpResponse (Intake::*)(const HttpRequest&);
+
+  void handle(HttpRequest request, HttpResponder responder);
+  void post(WorkThread& thread, Handler handler, HttpRequest request, HttpResponder responder);
+  [[nodiscard]] HttpResponse take_rollouts(const HttpRequest& request);
+  [[nodiscard]] HttpResponse judge_rollouts(const HttpRequest& request);
+  [[nodiscard]] HttpResponse start_groups(const HttpRequest& request);
+  [[nodiscard]] HttpResponse take_heartbeat(const HttpRequest& request);
+  [[nodiscard]] HttpResponse tell_status(const HttpRequest& request);
+  /// What a call of a worker brings beside its own matter, and what every answer to one says. `buffer` is locked.
+  [[nodiscard]] nlohmann::json take_worker_news(ReplayBuffer& buffer, Instant now, const std::string& worker,
+                                                const nlohmann::json& json);
+  /// What every answer says. `buffer` is locked.
+  [[nodiscard]] nlohmann::json state_of(const ReplayBuffer& buffer) const;
+  /// Whether the caller has heard of this start of the learner, or never heard of one before.
+  [[nodiscard]] bool knows_this_life(const nlohmann::json& json) const;
+  /// Whether some worker has still to tell what it has from before this start: the caller, or one of the checkpoint's.
+  [[nodiscard]] bool must_wait(Instant now, const nlohmann::json& json) const;
+  /// The rollouts that a worker has had under way since before this learner was started. `buffer` is locked.
+  void take_held(ReplayBuffer& buffer, Instant now, const std::string& worker, const nlohmann::json& json);
+  void look_for_silent(ReplayBuffer& buffer, Instant now);
+
+  FileSystem& files_;
+  const Options options_;
+  SharedReplayBuffer& buffer_;
+  std::string life_;
+  RunDescription run_;
+  std::string run_text_;
+  std::optional<GroupLeases> leases_;
+  std::atomic<bool> ended_ = false;
+  std::atomic<std::uint64_t> malformed_ = 0;
+  std::atomic<std::uint64_t> copies_begun_ = 0, copies_durable_ = 0;
+
+  std::mutex admitted_mutex_;
+  std::condition_variable admitted_changed_;
+  std::uint64_t admitted_ = 0;       // calls that admitted something; guarded by admitted_mutex_
+  std::uint64_t admitted_seen_ = 0;  // of these, those that fill() has returned for
+
+  mutable std::mutex table_mutex_;
+  WorkerTable table_;
+  std::map<std::string, std::string> copied_incarnations_;  // as they were when the buffer was copied
+  std::optional<SyncCoordinator> sync_;  // guarded by table_mutex_
+
+  /// Answers to requests with an Idempotency-Key, of the thread for rollouts alone.
+  struct Kept {
+    ContentDigest body;
+    HttpResponse answer;
+  };
+  std::map<std::pair<std::string, std::string>, Kept> kept_;
+  std::deque<std::pair<std::string, std::string>> kept_order_;
+
+  std::unique_ptr<HttpServer> server_;
+  std::unique_ptr<WorkThread> calls_, bodies_;
+};
+
+}  // namespace weightcast

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/time.h"
+
+namespace weightcast {
+
+/// What the learner knows of one worker.
+struct IntakeWorker {
+  std::string name;
+  std::string incarnation = {};  ///< another one after each start of the worker
+  // By the worker's last heartbeat.
+  bool is_active = false;   ///< it rolls out
+  Version weights{};        ///< that it generates under; 0: not known
+  Instant weights_since{};  ///< when that was heard first
+  double rollouts_per_s = 0;
+  double tokens_per_s = 0;
+  double full_load_s = 0;  ///< seconds of a full engine that its work so far comes to
+  std::uint64_t under_way = 0;
+  double price_per_hour = 0;
+  double promised_rollouts_per_s = 0;
+  // By the learner.
+  std::uint64_t admitted = 0;  ///< rollouts, in this life of the learner
+  Instant heard{};
+  bool is_silent = false;                 ///< for so long that what it had started was given up
+  bool knows_end = false;                 ///< it was told that the run has ended
+  bool is_wanted = true;                  ///< it is to roll out
+  std::vector<std::uint64_t> abort = {};  ///< rollouts that it is to stop, and was not told yet
+};
+
+/// The workers that the learner has heard of. Pure. Bounded: a stranger's name takes the place of the one that has been
+/// silent longest, if that is silent at all.
+class WorkerTable {
+ public:
+  static constexpr std::size_t kWorkersMax = 10'000;
+  /// Within which a worker that lives finds its learner again: it asks every five seconds at least.
+  static constexpr Duration kReturnMax = std::chrono::seconds(10);
+  static constexpr std::size_t kAbortsMax =
+      10'000;  ///< of one worker; further ones are refused as stale when they come
+
+  explicit WorkerTable(Duration silence_max) : silence_max_(silence_max) {}
+
+  /// A worker of the learner before this restart: it has as long as any other to say something.
+  void handle_restored(Instant now, const std::string& name, const std::string& incarnation);
+  /// The worker has told what it has had under way since before the restart.
+  void handle_told(const std::string& name) { awaited_.erase(name); }
+  /// Whether a restored worker has still to tell that: for kReturnMax at most.
+  [[nodiscard]] bool awaits(Instant now) const { return !awaited_.empty() && now < awaited_until_; }
+  /// The row of a worker that says something now; null if there is no room.
+  [[nodiscard]] IntakeWorker* handle_heard(Instant now, const std::string& name);
+  [[nodiscard]] IntakeWorker* find(const std::string& name);
+  /// Names of those that have become silent since the last call, or have not been heard since a restart.
+  [[nodiscard]] std::vector<std::string> poll_silent(Instant now);
+  [[nodiscard]] std::vector<IntakeWorker> all() const;
+  [[nodiscard]] std::size_t size() const { return workers_.size(); }
+  /// Of those that are not silent, by name: what handle_restored() takes.
+  [[nodiscard]] std::map<std::string, std::string> incarnations() const;
+
+ private:
+  const Duration silence_max_;
+  std::map<std::string, IntakeWorker> workers_;
+  struct Restored {
+    std::string incarnation;
+    Instant since{};
+  };
+  std::map<std::string, Restored> restored_;  // and not heard yet
+  std::set<std::string> awaited_;
+  Instant awaited_until_{};
+};
+
+}  // namespace weightcast

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "base/time.h"
+#include "trainer/capacity/capacity.h"
+#include "trainer/intake/worker_table.h"
+#include "trainer/learner/config.h"
+#include "trainer/learner/metrics.h"
+
+namespace weightcast {
+
+/// What a run measures of its own loop, from the rows that the learner's port keeps of its workers: metrics, and with
+/// `provision` which workers are to roll out. Pure, as Capacity is.
+class LoopMeter {
+ public:
+  /// Errors: those of Capacity::make().
+  [[nodiscard]] static Result<LoopMeter> make(const LearnerConfig& config);
+
+  void handle_workers(Instant now, std::span<const IntakeWorker> workers);
+  /// A step took `training`, and `waiting` for its rollouts before.
+  void handle_step(Instant now, Duration training, Duration waiting);
+  void handle_published(Instant now, Version version);
+  /// Workers that from now on are to roll out, or are not; nothing without `provision`.
+  [[nodiscard]] std::vector<std::pair<std::string, bool>> take_wanted();
+
+  /// bubble_ratio; where there are workers mu_min, mu_eff, bubble_predicted, workers/active, workers/alive,
+  /// s_max_bound; where they tell their versions t_bcast.
+  void set_metrics(Metrics& metrics) const;
+  /// Of the workers, since this meter was made.
+  [[nodiscard]] double worker_cost() const { return capacity_.figures().cost_total; }
+
+ private:
+  LoopMeter(Capacity capacity, bool provisions) : capacity_(std::move(capacity)), provisions_(provisions) {}
+
+  Capacity capacity_;
+  bool provisions_;
+  std::map<std::string, Instant> heard_;
+};
+
+}  // namespace weightcast
