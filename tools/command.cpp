@@ -6,7 +6,7 @@
 
 #include "proto/names.h"
 #include "transport/core/plan/plan.h"
-#include "transport/io/net/endpoint.h"
+#include "base/endpoint.h"
 
 namespace weightcast {
 namespace {

@@ -18,6 +18,7 @@ void add_daemon_command(const Commands& commands);
 void add_keys_command(const Commands& commands);
 void add_patch_command(const Commands& commands);
 void add_publish_command(const Commands& commands);
+void add_serve_commands(const Commands& commands);
 void add_status_command(const Commands& commands);
 void add_verify_command(const Commands& commands);
 void add_versions_command(const Commands& commands);

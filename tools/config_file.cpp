@@ -10,7 +10,10 @@
 namespace weightcast {
 namespace {
 
+Status check_texts(const std::string& file);
+
 void read_config(CLI::App& app, const std::string& file) {
+  if (const Status texts = check_texts(file); !texts.has_value()) throw CLI::ConfigError(texts.error().detail);
   CLI::ConfigTOML toml;
   for (const CLI::ConfigItem& item : toml.from_file(file)) {
     CLI::Option* option = item.parents.empty() ? app.get_option_no_throw("--" + item.name) : nullptr;
@@ -75,6 +78,18 @@ Result<std::vector<std::pair<std::string, std::string>>> read_config_items(const
     return fail(Errc::kInvalidArgument, Op::kConfigure, fmt::format("{}: {}", printable(file), error.what()));
   }
   return items;
+}
+
+Result<std::vector<Setting>> read_settings(const std::string& file, std::span<const std::string> sets) {
+  std::vector<Setting> settings;
+  if (!file.empty()) {
+    WC_ASSIGN(settings, read_config_items(file));
+  }
+  for (const std::string& text : sets) {
+    WC_ASSIGN(Setting setting, parse_setting(text));
+    settings.push_back(std::move(setting));
+  }
+  return settings;
 }
 
 }  // namespace weightcast

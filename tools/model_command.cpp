@@ -16,7 +16,7 @@ namespace {
 using Json = nlohmann::json;
 
 Json describe_rope(const RopeConfig& rope) {
-  constexpr std::array kNames{"default", "linear", "yarn", "llama3"};
+  constexpr std::array kNames{"default", "linear", "yarn", "llama3", "dynamic", "longrope"};
   Json json{{"rope_type", kNames[static_cast<std::size_t>(rope.type)]}, {"rope_theta", rope.theta}};
   if (rope.type != RopeType::kDefault) json["factor"] = rope.factor;
   return json;

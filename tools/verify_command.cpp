@@ -9,8 +9,8 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "security/node_keys.h"
+#include "security/revocations.h"
 #include "tools/command.h"
-#include "transport/node/revocation_file.h"
 #include "transport/node/verify_version.h"
 
 namespace weightcast {

@@ -11,6 +11,7 @@ int main(int argc, char** argv) {
   weightcast::add_status_command(commands);
   weightcast::add_versions_command(commands);
   weightcast::add_ready_command(commands);
+  weightcast::add_serve_commands(commands);
   weightcast::add_patch_command(commands);
   weightcast::add_simulate_command(commands);
   weightcast::add_keys_command(commands);

@@ -12,10 +12,12 @@ int main(int argc, char** argv) {
   app.set_version_flag("-V,--release", WEIGHTCAST_VERSION);
   weightcast::CommandBody selected;
   weightcast::add_train_run_command(app, selected);
+  weightcast::add_train_plan_command(app, selected);
   weightcast::add_train_plot_command(app, selected);
   weightcast::add_check_commands(app, selected);
   weightcast::add_model_command(app, selected);
 #ifdef WEIGHTCAST_TORCH
+  weightcast::add_train_calibrate_command(app, selected);
   weightcast::add_merge_command(app, selected);
 #endif
   return weightcast::run_commands(app, selected, argc, argv);

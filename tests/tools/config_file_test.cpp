@@ -40,6 +40,17 @@ TEST_F(ConfigFile, GivesOptionsAndFlags) {
   EXPECT_TRUE(program_.insecure);
 }
 
+TEST_F(ConfigFile, RefusesTextsThatWouldBecomeOthers) {
+  for (const char* role : {"\"a#b\"", "\"a\\b\"", "'a\"b'"}) {
+    try {
+      Program().parse(with(std::string("role = ") + role + "\n"));
+      FAIL() << "accepted " << role;
+    } catch (const CLI::ParseError& error) {
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("line 1: the value of role has a "));
+    }
+  }
+}
+
 TEST_F(ConfigFile, LeavesFalseFlagsFalse) {
   program_.parse(with("role = \"worker\"\ninsecure = false\n"));
   EXPECT_FALSE(program_.insecure);

@@ -35,6 +35,31 @@ echo '{"response"' >bad.json
 expect 1 "bad.json: no JSON" check reward arithmetic bad.json
 expect 1 "missing.json" check reward arithmetic missing.json
 
+pool='"R": 128, "t_bcast_s": 4, "kappa": 1, "workers": [{"name": "a", "mu": 30, "price_per_hour": 1.8}, {"name": "b", "mu": 30, "price_per_hour": 3.6}]'
+echo "{\"T_s\": 12, $pool}" >pool.json
+expect 0 '{"active":["a"],"bubble_ratio":0.0,"cost_per_step":0.006,"mu_min":16.0,"s_max_bound":1,"target":17.6,"wait_s":0.0}' plan --pool pool.json --json
+expect 0 'they cost 0.018 per step' plan --pool pool.json --active a,b
+expect 0 '1 of 2 workers' plan --pool pool.json --activation random
+expect 1 "'c' is no worker of the pool" plan --pool pool.json --active c
+expect 1 "'costs' is no order of activation; the nearest is 'cost'" plan --pool pool.json --activation costs
+expect 2 "--pool is required" plan
+expect 1 "missing.json" plan --pool missing.json
+echo "{\"T_s\": 4, $pool}" >pool.json
+expect 1 "pool.json: kappa x T_s is 4 s and t_bcast_s is 4" plan --pool pool.json
+echo "{\"T\": 4, $pool}" >pool.json
+expect 1 "'T' is no member of the pool; the nearest is" plan --pool pool.json
+
+if [ "$torch" = ON ]; then
+  expect 0 '"R":8' calibrate --json --set output_dir=run --set init_hidden_size=16 --set init_num_hidden_layers=1 \
+    --set init_num_attention_heads=2 --set init_num_key_value_heads=1 --set init_intermediate_size=32 \
+    --set rollout_batch_size=8 --set group_size=4 --set updates_per_step=1 --set max_new_tokens=4
+  [ ! -e run/calibration ] || exit 1
+  workers='"t_bcast_s": 0, "workers": [{"name": "a", "mu": 1e6, "price_per_hour": 1}]'
+  grep '^{' out | sed "s/}\$/, $workers}/" >pool.json
+  expect 0 '"active":["a"]' plan --pool pool.json --json
+  expect 1 "rollout_batch_size" calibrate --set rollout_batch_size=0
+fi
+
 mkdir model
 cp "$data/trained_tokenizer.json" model/tokenizer.json
 expect 0 '{"ids":[1,2]}' check tokenize model --text '<|im_start|><|im_end|>'

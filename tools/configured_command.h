@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tools/config_file.h"
+#include "tools/run_commands.h"
+
+namespace weightcast {
+
+/// A program that reads a configuration of one kind, and runs.
+template <typename Config>
+struct ConfiguredProgram {
+  Result<Config> (*make)(std::span<const Setting> settings);
+  std::string (*table)();
+  std::string (*text)(const Config& config);
+  Status (*run)(const Config& config);
+};
+
+/// Adds the subcommand `run` with --config FILE, --set KEY=VALUE, --print-config and --list-keys. `document` lists the
+/// keys.
+template <typename Config>
+void add_configured_command(CLI::App& app, CommandBody& selected, const std::string& help, const std::string& document,
+                            const ConfiguredProgram<Config>& program) {
+  struct Flags {
+    std::string config;
+    std::vector<std::string> settings;
+    bool print_config = false;
+    bool list_keys = false;
+  };
+  const auto flags = std::make_shared<Flags>();
+  CLI::App* command = app.add_subcommand("run", help);
+  command->add_option("--config", flags->config, "A TOML file; " + document + " lists its keys");
+  command->add_option("--set", flags->settings, "KEY=VALUE, which replaces the file's; may be given several times");
+  command->add_flag("--print-config", flags->print_config, "Print the configuration as TOML, and do nothing else");
+  command->add_flag("--list-keys", flags->list_keys, "Print all keys with default, values and meaning");
+  command->callback([flags, program, &selected] {
+    selected = [flags, program]() -> Status {
+      if (flags->list_keys) {
+        std::fputs(program.table().c_str(), stdout);
+        return {};
+      }
+      WC_ASSIGN(const std::vector<Setting> settings, read_settings(flags->config, flags->settings));
+      WC_ASSIGN(const Config config, program.make(settings));
+      if (flags->print_config) {
+        std::fputs(program.text(config).c_str(), stdout);
+        return {};
+      }
+      return program.run(config);
+    };
+  });
+}
+
+}  // namespace weightcast
