@@ -13,10 +13,20 @@ namespace weightcast::bench {
 void add_broadcast_command(CLI::App& app);
 /// Sizes and speeds of patch codecs.
 void add_codec_command(CLI::App& app);
+/// Decoding steps of the engine against memory and against products.
+void add_decode_command(CLI::App& app);
 /// Broadcasts with a fault in the middle, each against one without.
 void add_faults_command(CLI::App& app);
+/// Publications beside which strangers trouble the origin.
+void add_flood_command(CLI::App& app);
+/// Answers to /health beside many clients, slow ones among them.
+void add_http_command(CLI::App& app);
 /// The cost of idle workers, and the time to serve one more.
 void add_idle_command(CLI::App& app);
+/// Many workers that join at once.
+void add_joins_command(CLI::App& app);
+/// How long the engine pauses for a version.
+void add_install_command(CLI::App& app);
 /// AdamW against a plain loop over the same memory.
 void add_optimiser_command(CLI::App& app);
 /// Consecutive versions, sent as patches.
@@ -29,5 +39,7 @@ void add_packed_command(CLI::App& app);
 void add_publish_command(CLI::App& app);
 /// Throughput of one store-and-forward hop without limits.
 void add_relay_command(CLI::App& app);
+/// The rollout scheduler in simulated time.
+void add_rollout_command(CLI::App& app);
 
 }  // namespace weightcast::bench

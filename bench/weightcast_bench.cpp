@@ -7,11 +7,17 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   weightcast::bench::add_broadcast_command(app);
   weightcast::bench::add_relay_command(app);
+  weightcast::bench::add_rollout_command(app);
   weightcast::bench::add_faults_command(app);
   weightcast::bench::add_predict_command(app);
+  weightcast::bench::add_http_command(app);
   weightcast::bench::add_idle_command(app);
+  weightcast::bench::add_joins_command(app);
+  weightcast::bench::add_flood_command(app);
   weightcast::bench::add_publish_command(app);
   weightcast::bench::add_optimiser_command(app);
+  weightcast::bench::add_decode_command(app);
+  weightcast::bench::add_install_command(app);
   weightcast::bench::add_patch_command(app);
   weightcast::bench::add_codec_command(app);
   weightcast::bench::add_packed_command(app);

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Star against chain against packed, with real processes on this host. Read by ./run.
+# The main jobs, with real processes on this host: star against chain against packed, and the whole loop. Read by ./run.
 
 demo_dir='' demo_pids=() demo_origin_pid='' demo_origin_address=127.0.0.1:0
 demo_workers=6 demo_megabits=100 demo_uplink_megabits=300
@@ -68,8 +68,8 @@ demo_publish() {
     "$demo_dir/outcome")" >>"$demo_dir/table"
 }
 
-cmd_demo() {
-  install_packages "${packages_build[@]}"
+# What is sent to whom, and how long it takes.
+demo_broadcast() {
   build release weightcast make_snapshot
   local number version
   weightcast=$PWD/build/release/tools/weightcast
@@ -112,4 +112,25 @@ cmd_demo() {
     }
     { printf "  %-14s %10.2f s  %10.2f s  %10.2f s  %19.2f\n", $1, $2, $3, $4, $4 / line }' "$demo_dir/table"
   printf '\nEvery worker holds the published bytes: all versions compared bit for bit on all %d.\n' "$demo_workers"
+  cp "$demo_dir/table" build/demo/broadcast.table
+  demo_cleanup
+  demo_dir='' demo_pids=() demo_origin_pid=''
+}
+
+# A model that learns while its weights travel.
+demo_loop() {
+  build release weightcast weightcast-train weightcast-worker
+  python3 demo/loop.py build/release/tools build/demo/loop || exit 1
+}
+
+cmd_demo() {
+  local part=${1:-all}
+  [[ $part == all || $part == broadcast || $part == loop ]] || die "demo: $part is neither broadcast nor loop"
+  install_packages "${packages_build[@]}"
+  mkdir -p build/demo
+  rm -f build/demo/broadcast.table build/demo/loop/result.json
+  [[ $part == loop ]] || demo_broadcast
+  [[ $part == broadcast ]] || demo_loop
+  python3 demo/result.py build/demo $((64 * 1024 * 1024)) "$demo_megabits" "$demo_workers"
+  say "figures: build/demo/result.json"
 }

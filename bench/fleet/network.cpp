@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "bench/fleet/process.h"
-#include "transport/io/unique_fd.h"
+#include "base/unique_fd.h"
 
 namespace weightcast::bench {
 namespace {

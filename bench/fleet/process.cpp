@@ -19,7 +19,7 @@
 #include <utility>
 
 #include "base/units.h"
-#include "transport/io/unique_fd.h"
+#include "base/unique_fd.h"
 
 namespace weightcast::bench {
 namespace {

@@ -14,7 +14,7 @@
 #include "base/units.h"
 #include "bench/codec/trace.h"
 #include "patch/snapshot/safetensors.h"
-#include "transport/io/unique_fd.h"
+#include "base/unique_fd.h"
 
 namespace weightcast::bench {
 namespace {

@@ -3,7 +3,7 @@
 #include "base/checksum.h"
 #include "base/result.h"
 #include "transport/io/net/frame_connection.h"
-#include "transport/io/unique_fd.h"
+#include "base/unique_fd.h"
 
 namespace weightcast::bench {
 

@@ -4,13 +4,13 @@
 #include <bit>
 #include <chrono>
 #include <cstring>
-#include <ctime>
 #include <vector>
 
 #include "base/parallel.h"
 #include "base/random.h"
 #include "base/time.h"
 #include "bench/optimiser/stream_loop.h"
+#include "bench/times.h"
 #include "trainer/optimiser/adamw.h"
 
 namespace weightcast::bench {
@@ -18,33 +18,6 @@ namespace {
 
 constexpr std::size_t kTensors = 16;
 constexpr std::size_t kStreamBlock = std::size_t{1} << 16;
-
-using Clock = std::chrono::steady_clock;
-
-struct Times {
-  double wall_s = 0;
-  double cpu_s = 0;  ///< of all threads
-};
-
-double cpu_seconds() {
-  timespec now{};
-  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
-Times times_of(const auto& work) {
-  const auto start = Clock::now();
-  const double cpu_start = cpu_seconds();
-  work();
-  return {to_seconds(Clock::now() - start), cpu_seconds() - cpu_start};
-}
-
-double median(std::vector<Times> times, double Times::*which) {
-  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-  std::nth_element(times.begin(), middle, times.end(),
-                   [&](const Times& a, const Times& b) { return a.*which < b.*which; });
-  return (*middle).*which;
-}
 
 Bf16Bits cut(float value) { return static_cast<Bf16Bits>(std::bit_cast<std::uint32_t>(value) >> 16); }
 

@@ -1,0 +1,186 @@
+#include "bench/decode/install_bench.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "base/posix_file_system.h"
+#include "base/random.h"
+#include "base/time.h"
+#include "bench/fleet/scratch.h"
+#include "model/model_files.h"
+#include "worker/engine/engine.h"
+#include "worker/engine/resident_weights.h"
+
+namespace weightcast::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_of(const auto& work) {
+  const auto start = Clock::now();
+  work();
+  return to_seconds(Clock::now() - start);
+}
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+ModelConfig model_of(const InstallBenchOptions& options) {
+  ModelConfig config;
+  config.vocab_size = 512;
+  config.hidden_size = 1024;
+  config.intermediate_size = 3072;
+  config.num_attention_heads = 16;
+  config.num_key_value_heads = 8;
+  config.head_dim = 128;
+  config.qk_norm = true;
+  config.tie_word_embeddings = true;
+  for (config.num_hidden_layers = 1;
+       2 * static_cast<std::uint64_t>(model_size(config).parameters) < options.weight_bytes;) {
+    ++config.num_hidden_layers;
+  }
+  return config;
+}
+
+/// A version: the same numbers as in others, but for its own share of cells.
+Status write_version(FileSystem& files, const std::filesystem::path& directory, const ModelConfig& config,
+                     double changed_share, std::uint64_t seed) {
+  std::vector<TensorInfo> tensors;
+  for (const TensorSpec& spec : tensor_specs(config)) {
+    TensorInfo info;
+    info.name = spec.name;
+    info.dtype = "BF16";
+    info.shape.assign(spec.shape.begin(), spec.shape.end());
+    info.size_bytes = 2 * static_cast<std::uint64_t>(spec.elements());
+    tensors.push_back(std::move(info));
+  }
+  Random numbers(1);
+  Random changes(seed);
+  std::vector<std::byte> bytes;
+  const auto draw = [](Random& random) {
+    const auto value = static_cast<float>(0.04 * (random.unit() - 0.5));
+    std::uint32_t bits = 0;
+    std::memcpy(&bits, &value, 4);
+    return static_cast<std::uint16_t>(bits >> 16);
+  };
+  return write_new_model(files, directory, tensors,
+                         [&](const TensorInfo& info) -> Result<Bytes> {
+                           bytes.resize(info.size_bytes);
+                           for (std::size_t i = 0; i < bytes.size(); i += 2) {
+                             std::uint16_t cell = draw(numbers);
+                             if (changes.chance(changed_share)) cell = draw(changes);
+                             std::memcpy(bytes.data() + i, &cell, 2);
+                           }
+                           return Bytes(bytes);
+                         },
+                         {});
+}
+
+Result<std::unique_ptr<Engine>> busy_engine(std::shared_ptr<const EngineWeights> weights) {
+  WC_ASSIGN(auto engine, Engine::make(std::move(weights), Version{1}, {}));
+  for (std::uint64_t i = 0; i < 8; ++i) {
+    EngineRequest request;
+    request.prompt.assign(32, static_cast<TokenId>(i));
+    request.tokens_max = 1000;
+    WC_TRY(engine->add(std::move(request)));
+  }
+  static_cast<void>(engine->step());
+  return engine;
+}
+
+}  // namespace
+
+Result<InstallBenchResult> run_install_bench(const InstallBenchOptions& options) {
+  PosixFileSystem files;
+  WC_ASSIGN(const Scratch scratch, Scratch::make(options.scratch));
+  const ModelConfig config = model_of(options);
+  const std::filesystem::path first = scratch.path() / "1", second = scratch.path() / "2";
+  WC_TRY(write_version(files, first, config, 0, 1));
+  WC_TRY(write_version(files, second, config, options.changed_share, 2));
+  const auto open = [&](const std::filesystem::path& directory) { return ModelFiles::open(files, directory, config); };
+  const auto map = [&](const std::filesystem::path& directory) -> Result<std::shared_ptr<const EngineWeights>> {
+    WC_ASSIGN(ModelFiles opened, open(directory));
+    return EngineWeights::open(std::move(opened));
+  };
+
+  InstallBenchResult result;
+  std::vector<double> opens, switches, compares, writes, resident_switches;
+  WC_ASSIGN(auto mapped, map(first));
+  result.weight_bytes = mapped->bytes();
+  std::shared_ptr<const EngineWeights> in_use = mapped;
+  WC_ASSIGN(const auto engine, busy_engine(std::move(mapped)));
+  for (std::uint32_t i = 0; i < options.repetitions; ++i) {
+    Status failed;
+    std::shared_ptr<const EngineWeights> next;
+    opens.push_back(seconds_of([&] {
+      auto weights = map(i % 2 == 0 ? second : first);
+      if (weights.has_value()) {
+        next = *weights;
+      } else {
+        failed = weights.error();
+      }
+    }));
+    WC_TRY(failed);
+    // As VersionFollower does: the old weights go elsewhere.
+    const auto old_weights = std::exchange(in_use, next);
+    switches.push_back(seconds_of([&] { failed = engine->set_weights(Version{i + 2}, std::move(next)); }));
+    WC_TRY(failed);
+    static_cast<void>(engine->step());
+  }
+
+  WC_ASSIGN(ModelFiles resident_files, open(first));
+  WC_ASSIGN(const auto resident, ResidentWeights::read(std::move(resident_files)));
+  WC_ASSIGN(const auto resident_engine, busy_engine(resident->weights()));
+  for (std::uint32_t i = 0; i < options.repetitions; ++i) {
+    Status failed;
+    WeightChanges changes;
+    compares.push_back(seconds_of([&] {
+      auto found = open(i % 2 == 0 ? second : first);
+      if (!found.has_value()) {
+        failed = found.error();
+        return;
+      }
+      auto made = resident->compare(std::move(*found));
+      if (made.has_value()) {
+        changes = std::move(*made);
+      } else {
+        failed = made.error();
+      }
+    }));
+    WC_TRY(failed);
+    result.changed_cells = changes.cells;
+    result.written_bytes = changes.bytes;
+    writes.push_back(seconds_of([&] { resident->apply(changes); }));
+    resident_switches.push_back(
+        seconds_of([&] { failed = resident_engine->set_weights(Version{i + 2}, resident->weights()); }));
+    WC_TRY(failed);
+    static_cast<void>(resident_engine->step());
+  }
+  result.open_s = median(opens);
+  result.switch_s = median(switches);
+  result.compare_s = median(compares);
+  result.write_s = median(writes);
+  result.resident_switch_s = median(resident_switches);
+  return result;
+}
+
+nlohmann::json to_json(const InstallBenchResult& result) {
+  return {{"weight_bytes", result.weight_bytes},
+          {"changed_cells", result.changed_cells},
+          {"written_bytes", result.written_bytes},
+          {"open_s", result.open_s},
+          {"switch_s", result.switch_s},
+          {"compare_s", result.compare_s},
+          {"write_s", result.write_s},
+          {"resident_switch_s", result.resident_switch_s}};
+}
+
+}  // namespace weightcast::bench

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/result.h"
+
+namespace weightcast::bench {
+
+struct InstallBenchOptions {
+  std::uint64_t weight_bytes = std::uint64_t{256} << 20;  ///< about; BF16
+  double changed_share = 0.03;                            ///< of the cells, from one version to the next
+  std::uint32_t repetitions = 5;
+  std::string scratch;  ///< where two versions are written; empty: the system's directory for temporary files
+};
+
+/// Versions of an engine that generates for 8 requests. Medians.
+struct InstallBenchResult {
+  std::uint64_t weight_bytes = 0;
+  std::uint64_t changed_cells = 0;
+  std::uint64_t written_bytes = 0;
+  double open_s = 0;             ///< mapped: reading and checking, beside the engine
+  double switch_s = 0;           ///< mapped: the pause
+  double compare_s = 0;          ///< resident: reading, checking and comparing, beside the engine
+  double write_s = 0;            ///< resident: the pause for the changed cells
+  double resident_switch_s = 0;  ///< and for the rest
+};
+
+/// Errors: those of writing and reading the versions.
+[[nodiscard]] Result<InstallBenchResult> run_install_bench(const InstallBenchOptions& options);
+[[nodiscard]] nlohmann::json to_json(const InstallBenchResult& result);
+
+}  // namespace weightcast::bench

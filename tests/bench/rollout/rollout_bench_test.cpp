@@ -1,0 +1,83 @@
+#include "bench/rollout/rollout_bench.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "trainer/capacity/capacity_model.h"
+
+namespace weightcast::bench {
+namespace {
+
+TEST(RolloutBench, EverySuiteRuns) {
+  RolloutWorldOptions base;
+  base.steps = 1;
+  base.warm_up_steps = 0;
+  for (const std::string_view name : rollout_suite_names()) {
+    SCOPED_TRACE(name);
+    auto suite = rollout_suite(name, base);
+    ASSERT_TRUE(suite.has_value());
+    // The first place of the axis of each way is enough here.
+    std::vector<RolloutCase> first;
+    for (RolloutCase& c : suite->cases) {
+      if (first.empty() || first.back().name != c.name) first.push_back(std::move(c));
+    }
+    suite->cases = std::move(first);
+    for (RolloutCase& c : suite->cases) {
+      // A sixteenth of the work.
+      const std::uint64_t groups =
+          std::max<std::uint64_t>(1, c.options.rollout_batch_size / c.options.scheduler.group_size / 16);
+      c.options.rollout_batch_size = groups * c.options.scheduler.group_size;
+      if (c.options.scheduler.num_env_groups > 0) c.options.scheduler.num_env_groups = groups;
+    }
+    std::size_t seen = 0;
+    const Status done = run_rollout_suite(*suite, [&](const RolloutCase& c) {
+      ++seen;
+      EXPECT_GT(c.result.step_s, 0);
+      EXPECT_NE(rollout_line(c).find(c.name), std::string::npos);
+    });
+    EXPECT_TRUE(done.has_value()) << done.error().message();
+    EXPECT_EQ(seen, suite->cases.size());
+    EXPECT_EQ(to_json(*suite)["cases"].size(), seen);
+    const std::string_view axis = suite->is_of_bubbles ? "the learner waits" : "seconds per training step";
+    EXPECT_NE(to_svg(rollout_figure(*suite)).find(axis), std::string::npos);
+  }
+}
+
+TEST(RolloutBench, BubblesEndWhereTheOverlapSaysSo) {
+  for (const double t_bcast_s : {1.5, 6.0}) {
+    RolloutWorldOptions base;
+    base.steps = 40;
+    base.t_bcast_s = t_bcast_s;
+    RolloutSuite suite = *rollout_suite("bubble", base);
+    ASSERT_TRUE(run_rollout_suite(suite, [](const RolloutCase&) {}).has_value());
+    // The least number of workers without bubbles, of each S and way; the cases are in that order.
+    std::map<std::string, std::pair<double, const RolloutCase*>> thresholds;
+    for (const RolloutCase& c : suite.cases) {
+      if (c.result.bubble_ratio < 0.01) thresholds.try_emplace(c.name, c.x, &c);
+    }
+    EXPECT_EQ(thresholds.size(), 6u);
+    for (const auto& [name, threshold] : thresholds) {
+      const RolloutWorldOptions& o = threshold.second->options;
+      const double predicted = std::ceil(mu_min({10, 128, t_bcast_s, o.publish_interval}));
+      if (o.pauses_for_broadcast) {
+        EXPECT_NEAR(threshold.first, predicted, 1) << name << ", T_bcast " << t_bcast_s;
+      } else {
+        // While a version arrives, rollouts of the one before still count: so R / T suffices.
+        EXPECT_NEAR(threshold.first, 13, 1) << name << ", T_bcast " << t_bcast_s;
+        EXPECT_LE(threshold.first, predicted) << name << ", T_bcast " << t_bcast_s;
+      }
+    }
+  }
+}
+
+TEST(RolloutBench, NamesTheNearestSuite) {
+  const auto suite = rollout_suite("scalin", {});
+  ASSERT_FALSE(suite.has_value());
+  EXPECT_NE(suite.error().message().find("the nearest is 'scaling'"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace weightcast::bench
