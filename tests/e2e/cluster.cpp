@@ -67,7 +67,8 @@ void Cluster::pause() { std::this_thread::sleep_for(std::chrono::milliseconds(10
 void Cluster::launch(const std::string& name, const Flags& flags) {
   Daemon& daemon = daemons_[name];
   daemon.flags = flags;
-  Flags arguments{WEIGHTCAST_BINARY, "daemon", "--state", state(name), "--name", name};
+  Flags arguments = hosts_[name];
+  arguments.insert(arguments.end(), {WEIGHTCAST_BINARY, "daemon", "--state", state(name), "--name", name});
   const Flags trusting = trust(name, flags);
   arguments.insert(arguments.end(), trusting.begin(), trusting.end());
   arguments.insert(arguments.end(), flags.begin(), flags.end());

@@ -23,6 +23,9 @@ class Cluster {
   /// From now on daemons get the keys of their names from here, unless their flags say --keys or --insecure.
   void use_keys(const ClusterKeys& keys) { keys_ = &keys; }
 
+  /// The daemon of that name is started by these words before its own.
+  void put_on_host(const std::string& name, Flags words) { hosts_[name] = std::move(words); }
+
   /// Starts a daemon and waits until it answers. Its flags are kept for restart().
   void start_origin(const Flags& flags = {});
   void start_worker(const std::string& name, const Flags& flags = {});
@@ -84,6 +87,7 @@ class Cluster {
 
   TempDir temp_;
   const ClusterKeys* keys_ = nullptr;
+  std::map<std::string, Flags> hosts_;
   std::map<std::string, Daemon> daemons_;
 };
 

@@ -1,17 +1,22 @@
 // The learner as a process: beside a real daemon and a worker, killed at random moments, told to stop.
 #include <gmock/gmock.h>
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <cmath>
 #include <cstring>
+#include <memory>
 #include <random>
 #include <span>
 #include <thread>
 
-#include "base/posix_file_system.h"
+#include "base/content_digest.h"
+#include "model/tokenizer/tokenizer.h"
 #include "patch/snapshot/safetensors.h"
-#include "tests/e2e/cluster.h"
-#include "trainer/learner/checkpoint.h"
-#include "trainer/learner/metrics.h"
+#include "tasks/trajectory_json.h"
+#include "tests/e2e/learner_runs.h"
 
 namespace weightcast {
 namespace {
@@ -19,47 +24,9 @@ namespace {
 using namespace std::chrono_literals;
 using testing::HasSubstr;
 
-struct LearnerE2eTest : testing::Test {
-  Cluster cluster;
-  PosixFileSystem files;
-
-  std::string out(const std::string& name) const { return cluster.temp().file(name); }
-  /// A run of a second, with a model of some 30,000 parameters.
-  std::vector<std::string> command(const std::string& name, const std::vector<std::string>& settings) const {
-    std::vector<std::string> arguments{WEIGHTCAST_TRAIN, "run"};
-    const auto set = [&](const std::string& setting) { arguments.insert(arguments.end(), {"--set", setting}); };
-    for (const char* setting :
-         {"seed=5", "init_hidden_size=32", "init_intermediate_size=64", "init_num_hidden_layers=2",
-          "init_num_attention_heads=2", "init_num_key_value_heads=1", "task_options.digits_max=1", "max_new_tokens=4",
-          "rollout_batch_size=16", "group_size=4", "learning_rate=1e-3", "sft_steps=3", "sft_batch_size=8",
-          "entropy_coeff=0.01"}) {
-      set(setting);
-    }
-    set("output_dir=" + out(name));
-    for (const std::string& setting : settings) set(setting);
-    return arguments;
-  }
-  Ran run(const std::string& name, const std::vector<std::string>& settings) const {
-    return run_program(command(name, settings), cluster.temp().path());
-  }
-  Process start(const std::string& name, const std::vector<std::string>& settings) const {
-    return Process(command(name, settings), out(name + ".out"), out(name + ".err"));
-  }
-  Checkpoint last(const std::string& name) {
-    std::vector<std::string> warnings;
-    return read_newest_checkpoint(files, out(name) + "/checkpoints", warnings).value().value();
-  }
-  std::vector<Metrics> metrics(const std::string& name) {
-    auto lines = read_metrics(files, out(name) + "/metrics.jsonl");
-    return lines.has_value() ? std::move(*lines) : std::vector<Metrics>();
-  }
-  /// Training steps that are done.
-  double steps(const std::string& name) {
-    const auto lines = metrics(name);
-    if (lines.empty() || lines.back().count("training/global_step") == 0) return 0;
-    return lines.back().at("training/global_step");
-  }
-
+struct LearnerE2eTest : testing::Test, LearnerRuns {
+  /// Whether a run that is killed `kills` times and goes on comes to the bits of one that is not.
+  void expect_same_after_kills(const std::vector<std::string>& settings, int kills);
   /// Whether what a node has installed are the weights of the run's last checkpoint, to the bit.
   testing::AssertionResult holds_last(const std::string& node, const std::string& name) {
     const Checkpoint checkpoint = last(name);
@@ -131,12 +98,25 @@ TEST_F(LearnerE2eTest, TrainsOnWhileTheDaemonIsGone) {
 }
 
 TEST_F(LearnerE2eTest, ComesToTheSameBitsAfterKills) {
-  const std::vector<std::string> settings{"total_training_steps=100", "checkpoint_interval=1", "generator_lag=1"};
-  ASSERT_EQ(run("whole", settings).status, 0);
+  expect_same_after_kills({"total_training_steps=100", "checkpoint_interval=1", "generator_lag=1"}, 8);
+}
 
-  constexpr int kKills = 8;
+TEST_F(LearnerE2eTest, ComesToTheSameBitsAfterKillsWithAnAdapter) {
+  expect_same_after_kills({"total_training_steps=60", "checkpoint_interval=1", "generator_lag=1", "lora_rank=4",
+                           "lora_dropout=0.1", "kl_loss_coef=0.01"},
+                          4);
+}
+
+TEST_F(LearnerE2eTest, ComesToTheSameBitsAfterKillsWithAValueHead) {
+  expect_same_after_kills({"total_training_steps=60", "checkpoint_interval=1", "advantage_estimator=gae",
+                           "gae_lambda=0.95", "value_learning_rate=1e-2", "kl_reward_coef=0.05"},
+                          4);
+}
+
+void LearnerE2eTest::expect_same_after_kills(const std::vector<std::string>& settings, int kills) {
+  ASSERT_EQ(run("whole", settings).status, 0);
   std::mt19937 random(std::random_device{}());
-  for (int kill = 0; kill < kKills; ++kill) {
+  for (int kill = 0; kill < kills; ++kill) {
     Process learner = start("killed", settings);
     // Anywhere: while it starts and reads the checkpoint, or some steps and a part of one later.
     if (kill % 2 == 0) {
@@ -151,8 +131,7 @@ TEST_F(LearnerE2eTest, ComesToTheSameBitsAfterKills) {
   }
   ASSERT_EQ(run("killed", settings).status, 0);
   const Checkpoint one = last("whole"), other = last("killed");
-  EXPECT_EQ(one.step, 100u);
-  EXPECT_EQ(other.step, 100u);
+  EXPECT_EQ(one.step, other.step);
   for (const auto& [file, tensors] : one.tensors) {
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       EXPECT_EQ(tensors[i].bytes, other.tensors.at(file)[i].bytes) << file << " " << tensors[i].info.name;
@@ -198,18 +177,19 @@ TEST_F(LearnerE2eTest, TrainsOnWhereNoCheckpointCanBeWritten) {
 
 TEST_F(LearnerE2eTest, EndsWithAnErrorWhereMemoryIsShort) {
   ASSERT_EQ(run("a", {"total_training_steps=3"}).status, 0);
-  // Room for LibTorch, but not for the keys and values of sixteen rows: 4 GB.
+  // Room for LibTorch, but not for the keys and values of so many rows: 4 GiB are reserved.
   std::vector<std::string> limited{"/bin/sh", "-c", "ulimit -v 3000000 && exec \"$@\"", "sh"};
-  const auto more = command("a", {"total_training_steps=8", "max_new_tokens=1000000"});
+  const auto more = command("a", {"total_training_steps=8", "max_new_tokens=1000000", "rollout_batch_size=65536",
+                                  "generator_batch_size=65536"});
   limited.insert(limited.end(), more.begin(), more.end());
   const Ran ran = run_program(limited, cluster.temp().path());
   EXPECT_EQ(ran.status, 1) << ran.err;
-  EXPECT_THAT(ran.err, HasSubstr("training step 4: LibTorch says: "));
+  EXPECT_THAT(ran.err, HasSubstr("the KV cache: the system has no "));
   EXPECT_THAT(ran.err, HasSubstr("lower generator_batch_size"));
   EXPECT_EQ(last("a").step, 3u);
 }
 
-TEST_F(LearnerE2eTest, SaysThatTheOriginHasItsVersions) {
+TEST_F(LearnerE2eTest, NumbersItsVersionsAfterTheOriginsLast) {
   cluster.start_origin();
   ASSERT_EQ(cluster.publish(write_snapshot(out("other.safetensors"), 4096, 1), 50, {}).status, 0);
   cluster.end("origin", SIGKILL);
@@ -219,10 +199,200 @@ TEST_F(LearnerE2eTest, SaysThatTheOriginHasItsVersions) {
   cluster.restart("origin");
   const Ran ran = run("a", {settings[0], "total_training_steps=5"});
   ASSERT_EQ(ran.status, 0) << ran.err;
-  EXPECT_THAT(ran.err, HasSubstr("version 4 is not published: the origin has it already"));
+  EXPECT_THAT(ran.err, HasSubstr("version 4 gets the number 51, and so on"));
+  EXPECT_EQ(metrics("a").back().at("training/version"), 53);
+  EXPECT_EQ(cluster.version("origin"), 53u);
+  EXPECT_TRUE(holds_last("origin", "a"));
   // A run that begins while the origin is there counts on from it.
   ASSERT_EQ(run("b", settings).status, 0);
-  EXPECT_EQ(metrics("b").back().at("training/version"), 54);
+  EXPECT_EQ(metrics("b").back().at("training/version"), 57);
+}
+
+TEST_F(LearnerE2eTest, PublishesWhatItGoesOnFromAfterAKill) {
+  cluster.start_origin();
+  const std::string origin = "publish_state=" + cluster.state("origin");
+  Process learner = start("a", {origin, "total_training_steps=1000000"});
+  ASSERT_TRUE(Cluster::eventually([&] { return steps("a") >= 12; }));
+  learner.signal(SIGKILL);
+  ASSERT_EQ(learner.wait(30s), 128 + SIGKILL);
+  const std::uint64_t before = cluster.version("origin");
+  ASSERT_GE(before, 10u);
+  // From the checkpoint before the first step: its versions have been used up.
+  ASSERT_EQ(run("a", {origin, "total_training_steps=3"}).status, 0);
+  ASSERT_TRUE(Cluster::eventually([&] { return cluster.version("origin") > before; })) << read_file(out("a.err"));
+  EXPECT_TRUE(holds_last("origin", "a"));
+}
+
+TEST_F(LearnerE2eTest, TakesRolloutsOfAVersionOnceTheOriginHasIt) {
+  ASSERT_EQ(run("model", {"total_training_steps=0"}).status, 0);
+  const Checkpoint model = last("model");
+  Trajectory t;
+  t.task = "arithmetic";
+  t.worker = "w";
+  t.model_digest = content_digest_of(std::as_bytes(std::span(model.texts.at("config.json")))).hex();
+  t.tokenizer_digest = Tokenizer::parse(model.texts.at("tokenizer.json"))->digest();
+  t.tokens = {'1', '+', '1', '=', '2', 256};
+  t.response_mask = {0, 0, 0, 0, 1, 1};
+  t.logprobs = {-1, -1};
+  std::string lines;
+  for (; t.sequence < 32; ++t.sequence) {
+    t.group = std::to_string(t.sequence / 4);
+    t.reward = static_cast<double>(t.sequence % 2);
+    t.oldest_version = Version{1 + t.sequence / 16};
+    t.version_runs = {{t.oldest_version, 2}};
+    lines += write_trajectory(t) + "\n";
+  }
+  cluster.start_origin();
+  // Version 2 is not due, and without it the second batch cannot come.
+  const std::vector<std::string> settings{"publish_state=" + cluster.state("origin"),
+                                          "rollout_source=files",
+                                          "rollout_files=" + cluster.temp().write("r.jsonl", lines),
+                                          "publish_interval=3",
+                                          "max_staleness=0",
+                                          "total_training_steps=2"};
+  ASSERT_EQ(run("a", settings).status, 0);
+  EXPECT_EQ(steps("a"), 2);
+  EXPECT_EQ(metrics("a").back().at("rollouts/admitted"), 32);
+
+  cluster.end("origin", SIGKILL);
+  const Ran alone = run("b", settings);
+  ASSERT_EQ(alone.status, 0) << alone.err;
+  EXPECT_THAT(alone.err, HasSubstr("admissible before the origin has version 1"));
+  EXPECT_THAT(alone.err, HasSubstr("version_never_published"));
+  EXPECT_EQ(steps("b"), 0);
+}
+
+/// A learner of several processes.
+struct RanksE2eTest : LearnerE2eTest {
+  std::uint16_t port = free_port();
+
+  static std::uint16_t free_port() {
+    const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof address;
+    EXPECT_EQ(::bind(fd, reinterpret_cast<sockaddr*>(&address), length), 0);
+    EXPECT_EQ(::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length), 0);
+    ::close(fd);
+    return ntohs(address.sin_port);
+  }
+  std::vector<std::string> as_rank(std::vector<std::string> settings, int rank, int ranks) const {
+    settings.push_back("world_size=" + std::to_string(ranks));
+    settings.push_back("rank=" + std::to_string(rank));
+    settings.push_back("rendezvous=127.0.0.1:" + std::to_string(port));
+    return settings;
+  }
+  /// All of them; rank 0 runs in `name`.
+  std::vector<std::unique_ptr<Process>> start_ranks(const std::string& name, const std::vector<std::string>& settings,
+                                                    int ranks) {
+    port = free_port();
+    std::vector<std::unique_ptr<Process>> processes;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const std::string of_rank = rank == 0 ? name : name + "-rank" + std::to_string(rank);
+      processes.push_back(std::make_unique<Process>(command(of_rank, as_rank(settings, rank, ranks)),
+                                                    out(of_rank + ".out"), out(of_rank + ".err")));
+    }
+    return processes;
+  }
+  void run_ranks(const std::string& name, const std::vector<std::string>& settings, int ranks) {
+    auto processes = start_ranks(name, settings, ranks);
+    for (int rank = 0; rank < ranks; ++rank) {
+      const std::string of_rank = rank == 0 ? name : name + "-rank" + std::to_string(rank);
+      EXPECT_EQ(processes[static_cast<std::size_t>(rank)]->wait(120s), 0) << read_file(out(of_rank + ".err"));
+    }
+  }
+  void expect_same_bits(const std::string& a, const std::string& b) {
+    const Checkpoint one = last(a), other = last(b);
+    EXPECT_EQ(one.step, other.step);
+    for (const auto& [file, tensors] : one.tensors) {
+      for (const StoredTensor& tensor : tensors) {
+        const auto& theirs = other.tensors.at(file);
+        const auto found = std::find_if(theirs.begin(), theirs.end(),
+                                        [&](const StoredTensor& t) { return t.info.name == tensor.info.name; });
+        ASSERT_NE(found, theirs.end()) << tensor.info.name;
+        EXPECT_TRUE(tensor.bytes == found->bytes) << file << " " << tensor.info.name;
+      }
+    }
+  }
+};
+
+/// Each rollout is a micro-batch, and each rank has one of an update: so sums have one order.
+TEST_F(RanksE2eTest, ComeToTheBitsOfOneProcess) {
+  for (const int ranks : {2, 4}) {
+    const std::string n = std::to_string(ranks);
+    for (const std::vector<std::string>& kind : std::vector<std::vector<std::string>>{
+             {"kl_loss_coef=0.01"},
+             {"dtype=bfloat16", "stochastic_rounding=true", "advantage_estimator=gae", "value_learning_rate=1e-2"}}) {
+      std::vector<std::string> settings{
+          "total_training_steps=4", "rollout_batch_size=8", "updates_per_step=" + std::to_string(8 / ranks),
+          "sft_batch_size=" + n,    "micro_batch_tokens=1", "max_grad_norm=0.1"};
+      settings.insert(settings.end(), kind.begin(), kind.end());
+      const std::string name = n + kind[0].substr(0, 2);
+      ASSERT_EQ(run("one" + name, settings).status, 0);
+      run_ranks("ranks" + name, settings, ranks);
+      expect_same_bits("one" + name, "ranks" + name);
+    }
+  }
+}
+
+TEST_F(RanksE2eTest, ComeCloseWhereSumsHaveAnotherOrder) {
+  const std::vector<std::string> settings{"total_training_steps=3", "learning_rate=1e-5"};
+  ASSERT_EQ(run("one", settings).status, 0);
+  for (const int ranks : {2, 4}) {
+    const std::string name = "ranks" + std::to_string(ranks);
+    run_ranks(name, settings, ranks);
+    const auto mine = metrics("one"), theirs = metrics(name);
+    ASSERT_EQ(mine.size(), theirs.size());
+    for (std::size_t i = 0; i < 3; ++i) {  // of the warm-up
+      for (const char* key : {"sft/loss", "sft/grad_norm"}) {
+        EXPECT_NEAR(theirs[i].at(key), mine[i].at(key), 1e-6 * std::abs(mine[i].at(key)) + 1e-6) << key << " " << i;
+      }
+    }
+  }
+}
+
+TEST_F(RanksE2eTest, GoOnFromACheckpointWithAnotherNumberOfRanks) {
+  const std::vector<std::string> settings{"rollout_batch_size=8", "updates_per_step=4", "sft_batch_size=2",
+                                          "micro_batch_tokens=1", "kl_loss_coef=0.01"};
+  const auto until = [&](const char* steps) {
+    std::vector<std::string> more = settings;
+    more.push_back(std::string("total_training_steps=") + steps);
+    return more;
+  };
+  ASSERT_EQ(run("whole", until("6")).status, 0);
+  run_ranks("parts", until("2"), 2);
+  ASSERT_EQ(run("parts", until("4")).status, 0);
+  run_ranks("parts", until("6"), 2);
+  expect_same_bits("whole", "parts");
+}
+
+TEST_F(RanksE2eTest, EndWhenOneOfThemDies) {
+  for (const int victim : {2, 0}) {
+    const std::string name = "victim" + std::to_string(victim);
+    auto processes = start_ranks(name, {"total_training_steps=1000000"}, 3);
+    ASSERT_TRUE(Cluster::eventually([&] { return steps(name) >= 3; })) << read_file(out(name + ".err"));
+    processes[static_cast<std::size_t>(victim)]->signal(SIGKILL);
+    for (int rank = 0; rank < 3; ++rank) {
+      const std::optional<int> status = processes[static_cast<std::size_t>(rank)]->wait(30s);
+      if (rank == victim) continue;
+      ASSERT_TRUE(status) << "rank " << rank << " goes on without rank " << victim;
+      EXPECT_EQ(*status, 1);
+      const std::string of_rank = rank == 0 ? name : name + "-rank" + std::to_string(rank);
+      EXPECT_THAT(read_file(out(of_rank + ".err")), HasSubstr("rank " + std::to_string(victim)));
+    }
+  }
+}
+
+TEST_F(RanksE2eTest, SayInWhichKeyTheyDiffer) {
+  port = free_port();
+  Process first(command("a", as_rank({"total_training_steps=3"}, 0, 2)), out("a.out"), out("a.err"));
+  const Ran second =
+      run_program(command("b", as_rank({"total_training_steps=3", "seed=6"}, 1, 2)), cluster.temp().path());
+  EXPECT_EQ(second.status, 1);
+  EXPECT_THAT(second.err, HasSubstr("rank 1 has 'seed = 6', and rank 0 'seed = 5'"));
+  EXPECT_EQ(first.wait(30s), 1);
+  EXPECT_THAT(read_file(out("a.err")), HasSubstr("rank 1 has ended"));
 }
 
 TEST_F(LearnerE2eTest, RefusesAConfigurationOnOneLine) {

@@ -46,6 +46,18 @@ TEST_F(PackedTest, FirstVersionAndALateJoinerGetItPackedBitForBit) {
   for (const char* name : {"a", "b", "late"}) EXPECT_TRUE(cluster.holds(name, model.path()));
 }
 
+TEST_F(PackedTest, StepThatMovesMostCellsALittleTravelsAsAPatch) {
+  start();
+  publish(1);
+  model.move_most();
+  const nlohmann::json result = publish(2);
+  EXPECT_EQ(result.at("kind"), "patch");
+  EXPECT_LT(result.at("payload_bytes").get<std::uint64_t>(), 3 * model.file_bytes() / 10);
+  for (const char* name : {"a", "b"}) EXPECT_TRUE(cluster.holds(name, model.path()));
+  model.replace();
+  EXPECT_EQ(publish(3).at("kind"), "packed") << "a patch would be no smaller";
+}
+
 TEST_F(PackedTest, WorkerThatIsKilledInTheMiddleGoesOnAndHasItBitForBit) {
   start_on(slow_link);
   publish(1, {});

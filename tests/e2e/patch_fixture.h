@@ -31,6 +31,15 @@ class Model {
     save();
     return path_;
   }
+  /// Moves nine cells of ten to a neighbouring number, up or down.
+  const std::string& move_most() {
+    for (std::uint16_t& cell : cells_) {
+      const auto draw = random_() % 20;
+      if (draw < 18) cell = static_cast<std::uint16_t>(cell + (draw % 2 == 0 ? 1 : -1));
+    }
+    save();
+    return path_;
+  }
   /// Moves all of them somewhere.
   const std::string& replace() {
     for (std::uint16_t& cell : cells_) cell = static_cast<std::uint16_t>(0x3c00 + (random_() & 0x80ff));

@@ -155,6 +155,24 @@ TEST_F(Signed, WhatCameWithoutKeysStaysInUseUntilAVersionIsProven) {
   EXPECT_TRUE(plain.holds("a", first));
 }
 
+TEST_F(Signed, VersionsOfAKeyThatIsRevokedEndWhereTheyAre) {
+  cluster.start_origin();
+  cluster.start_worker("a");
+  ASSERT_TRUE(published(1));
+  const int pid = cluster.process("a").pid();
+  // As after the theft of an origin: all keys of that name end, the one that signs, too.
+  keys.revoke("origin");
+  const auto ended = [&] {
+    const auto self = cluster.self("a");
+    return !self.is_null() && self.at("earlier_run").get<bool>();
+  };
+  EXPECT_TRUE(Cluster::eventually(ended)) << cluster.status("a") << cluster.log("a");
+  EXPECT_THAT(cluster.log("a"), HasSubstr("version 1: the key that signed it is revoked"));
+  EXPECT_EQ(cluster.process("a").pid(), pid) << "without a restart";
+  EXPECT_TRUE(cluster.holds("a", cluster.temp().file("1.safetensors"))) << "engines go on with it";
+  EXPECT_THAT(cluster.log("a"), ::testing::Not(HasSubstr("version 1: version 1:")));
+}
+
 /// Signs what it is told to with a key that is not for that: a worker's, which a thief may have.
 class StolenKey final : public ManifestSigner {
  public:

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "tests/e2e/cluster.h"
-#include "transport/io/unique_fd.h"
+#include "base/unique_fd.h"
 
 namespace weightcast {
 namespace {

@@ -22,6 +22,7 @@
 #include <map>
 #include <set>
 
+#include "tests/fuzz/fuzz_input.h"
 #include "tests/transport/core/payload_fixture.h"
 #include "transport/core/origin/origin_core.h"
 #include "transport/core/worker/worker_core.h"
@@ -41,26 +42,6 @@ std::string list_of(std::size_t size) {
   for (std::size_t i = 0; i < size; ++i) list[i] = static_cast<char>(7 * i);
   return list;
 }
-
-class Input {
- public:
-  Input(const std::uint8_t* data, std::size_t size) : left_(data, size) {}
-  [[nodiscard]] bool empty() const { return left_.empty(); }
-  std::uint8_t byte() {
-    if (left_.empty()) return 0;
-    const std::uint8_t value = left_.front();
-    left_ = left_.subspan(1);
-    return value;
-  }
-  std::span<const std::uint8_t> bytes(std::size_t count) {
-    const auto taken = left_.first(std::min(count, left_.size()));
-    left_ = left_.subspan(taken.size());
-    return taken;
-  }
-
- private:
-  std::span<const std::uint8_t> left_;
-};
 
 /// Drives one core, and checks what it wants done.
 class Harness {
@@ -87,7 +68,7 @@ class Harness {
     drain();
   }
 
-  void step(Input& input) {
+  void step(FuzzInput& input) {
     const std::uint8_t what = input.byte();
     if (what >= kMalice) return (void)be_malicious(what, input), drain();
     switch (what % 9) {
@@ -168,7 +149,7 @@ class Harness {
   }
 
  private:
-  void be_malicious(std::uint8_t what, Input& input) {
+  void be_malicious(std::uint8_t what, FuzzInput& input) {
     const ConnId conn = conn_at(input.byte());
     std::vector<wire::Message> messages(1);
     switch (what % 4) {
@@ -394,7 +375,7 @@ class Harness {
 }  // namespace weightcast
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  weightcast::Input input(data, size);
+  weightcast::FuzzInput input(data, size);
   const std::uint8_t which = input.byte();
   weightcast::Harness harness((which & 1) == 0, (which & 2) != 0);
   while (!input.empty()) harness.step(input);

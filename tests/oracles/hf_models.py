@@ -21,6 +21,9 @@ FAMILIES = {
     "Qwen3": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM),
     "Qwen3Moe": (transformers.Qwen3MoeConfig, transformers.Qwen3MoeForCausalLM),
 }
+ROPE_KINDS = (None, None, "linear", "yarn", "yarn", "llama3")
+# The frequencies of a sequence that is longer than max_position_embeddings depend on its length.
+LENGTH_DEPENDENT = ("dynamic", "longrope")
 
 
 def uniform(seed, count):
@@ -41,11 +44,14 @@ def fill(model, seed):
             parameter.copy_(torch.from_numpy(numbers.astype(numpy.float32)).view(parameter.shape))
 
 
-def rope_scaling(source, positions):
-    kind = source.choice([None, None, "linear", "yarn", "yarn", "llama3"])
+def rope_scaling(source, kinds, positions, head_dim):
+    kind = source.choice(kinds)
     if kind is None:
         return None
     factor = source.choice([2.0, 4.0])
+    if kind == "longrope":
+        factors = {f"{name}_factor": [round(source.uniform(1, 4), 3) for _ in range(head_dim // 2)] for name in ("short", "long")}
+        return {"rope_type": kind, "factor": factor} | factors
     scaling = {"rope_type": kind, "factor": factor}
     if kind != "linear":
         scaling["original_max_position_embeddings"] = int(positions / factor)
@@ -56,7 +62,7 @@ def rope_scaling(source, positions):
     return scaling
 
 
-def config(source, i):
+def config(source, i, rope_kinds=ROPE_KINDS + 2 * LENGTH_DEPENDENT):
     family = list(FAMILIES)[i % 3]
     heads = source.choice([2, 4])
     head_dim = source.choice([4, 8])
@@ -65,8 +71,11 @@ def config(source, i):
         vocab_size=source.randint(12, 20), hidden_size=heads * source.choice([4, 6]), intermediate_size=source.randint(8, 24),
         num_hidden_layers=source.randint(1, 3), num_attention_heads=heads,
         num_key_value_heads=source.choice([n for n in (1, 2, 4) if heads % n == 0]), max_position_embeddings=positions,
-        rms_norm_eps=source.choice([1e-6, 1e-5]), rope_theta=source.choice([1e2, 1e4, 1e6]),
-        rope_scaling=rope_scaling(source, positions), tie_word_embeddings=source.random() < 0.3)
+        rms_norm_eps=source.choice([1e-6, 1e-5]), rope_theta=source.choice([1e2, 1e4, 1e6]))
+    scaling = rope_scaling(source, rope_kinds, positions, options["hidden_size"] // heads if family == "Qwen2" else head_dim)
+    if scaling and scaling["rope_type"] in LENGTH_DEPENDENT:
+        options["max_position_embeddings"] = 4  # so that there are sequences beyond it
+    options |= dict(rope_scaling=scaling, tie_word_embeddings=source.random() < 0.3)
     if family != "Qwen2":
         options |= dict(head_dim=head_dim, attention_bias=source.random() < 0.3)
     if family == "Qwen3Moe":
@@ -94,7 +103,14 @@ def rounded(numbers):
 
 
 def logits(model, sequences):
-    return torch.cat([model(torch.tensor([ids]), use_cache=False).logits[0].float() for ids in sequences])
+    rotary = model.model.rotary_emb
+    rows = []
+    for ids in sequences:
+        # Otherwise the frequencies of a long sequence stay for the next one.
+        rotary.register_buffer("inv_freq", rotary.original_inv_freq, persistent=False)
+        rotary.max_seq_len_cached = rotary.original_max_seq_len
+        rows.append(model(torch.tensor([ids]), use_cache=False).logits[0].float())
+    return torch.cat(rows)
 
 
 def router_margin(model, sequences):
@@ -123,7 +139,7 @@ def some(gradient):
 
 
 def lines(count):
-    source = random.Random(16)
+    source = random.Random(21)
     made = 0
     while made < count:
         family, options = config(source, made)

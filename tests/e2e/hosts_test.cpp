@@ -1,0 +1,87 @@
+// The loop over two hosts: network namespaces, joined by links with a rate.
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include "base/steady_clock.h"
+#include "bench/fleet/network.h"
+#include "tests/e2e/learner_runs.h"
+
+namespace weightcast {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr bench::NodeIndex kTrainer = 0, kInference = 1;
+constexpr double kLink_bits_per_s = 4e6;
+
+struct HostsTest : testing::Test, LearnerRuns {
+  void SetUp() override {
+    const auto rate = Rate::bits(kLink_bits_per_s);
+    auto made = bench::make_namespace_network({{rate, rate}, {rate, rate}});
+    if (!made.has_value() && made.error().code == Errc::kNotAllowed) GTEST_SKIP() << made.error().message();
+    ASSERT_TRUE(made.has_value()) << made.error().message();
+    network = std::move(*made);
+  }
+  /// The words that start a program on that host.
+  std::vector<std::string> on(bench::NodeIndex host, std::vector<std::string> arguments = {}) const {
+    const std::string path =
+        "--net=/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(network->namespace_fd(host));
+    arguments.insert(arguments.begin(), {"/usr/bin/nsenter", path});
+    return arguments;
+  }
+  Process start_on(bench::NodeIndex host, const std::string& name, std::vector<std::string> arguments) const {
+    return Process(on(host, std::move(arguments)), out(name + ".out"), out(name + ".err"));
+  }
+  Process engine(const std::string& worker, const std::string& learner) const {
+    std::vector<std::string> arguments{WEIGHTCAST_WORKER, "run"};
+    for (const std::string& setting :
+         {"name=" + worker, "learner=" + learner, "state_dir=" + cluster.state(worker),
+          "spool_dir=" + out(worker + "-spool"), std::string("running_max=16"), std::string("insecure=true")}) {
+      arguments.insert(arguments.end(), {"--set", setting});
+    }
+    return start_on(kInference, worker + "-engine", std::move(arguments));
+  }
+
+  std::unique_ptr<bench::Network> network;
+};
+
+TEST_F(HostsTest, LearnsOverLinksThatAreSlow) {
+  constexpr double kSteps = 12;
+  const std::string trainer = network->endpoint(kTrainer).host;
+  cluster.put_on_host("origin", on(kTrainer));
+  cluster.start_origin({"--listen", trainer + ":0"});
+  for (const char* worker : {"w1", "w2"}) {
+    cluster.put_on_host(worker, on(kInference));
+    cluster.start_worker(worker, {"--listen", network->endpoint(kInference).host + ":0"});
+  }
+  const Instant begin = steady_now();
+  Process learner =
+      start_on(kTrainer, "a",
+               command("a", {"total_training_steps=12", "max_staleness=2", "init_hidden_size=64",
+                             "init_num_hidden_layers=4", "publish_state=" + cluster.state("origin"),
+                             "rollout_source=http", "rollout_listen=" + trainer + ":0", "rollout_insecure=true"}));
+  std::string address;
+  ASSERT_TRUE(Cluster::eventually([&] { return !(address = read_file(out("a") + "/rollout_address")).empty(); }))
+      << read_file(out("a.err"));
+  address.resize(address.find('\n'));
+  Process first = engine("w1", address), second = engine("w2", address);
+  EXPECT_EQ(learner.wait(180s), 0) << read_file(out("a.err")) << read_file(out("w1-engine.err"));
+  const double seconds = to_seconds(steady_now() - begin);
+  for (Process* process : {&first, &second}) EXPECT_EQ(process->wait(30s), 0);
+  EXPECT_EQ(steps("a"), kSteps);
+  double published = 0;
+  for (const Metrics& line : metrics("a")) {
+    if (line.count("off_policy/max") != 0) {
+      EXPECT_LE(line.at("off_policy/max"), 2);
+    }
+    if (line.count("publish/bytes") != 0) published = std::max(published, line.at("publish/bytes"));
+  }
+  const auto crossed = static_cast<double>(network->bytes_sent(kTrainer).value());
+  EXPECT_GT(published, 0);
+  EXPECT_GT(crossed, kSteps / 2 * published) << "weights, to at least one of two workers that feed each other";
+  EXPECT_LT(8 * crossed, 1.1 * kLink_bits_per_s * (seconds + 1)) << "no path goes around the link";
+  EXPECT_GT(network->bytes_sent(kInference).value(), 10'000u) << "rollouts";
+}
+
+}  // namespace
+}  // namespace weightcast

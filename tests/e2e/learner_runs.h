@@ -1,0 +1,58 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "base/posix_file_system.h"
+#include "tests/e2e/cluster.h"
+#include "trainer/learner/checkpoint.h"
+#include "trainer/learner/metrics.h"
+
+namespace weightcast {
+
+/// Runs of the learner as a process, beside real daemons. Each has a name, below one temporary directory.
+struct LearnerRuns {
+  Cluster cluster;
+  PosixFileSystem files;
+
+  std::string out(const std::string& name) const { return cluster.temp().file(name); }
+  /// A run of a second, with a model of some 30,000 parameters.
+  std::vector<std::string> command(const std::string& name, const std::vector<std::string>& settings) const {
+    std::vector<std::string> arguments{WEIGHTCAST_TRAIN, "run"};
+    const auto set = [&](const std::string& setting) { arguments.insert(arguments.end(), {"--set", setting}); };
+    for (const char* setting :
+         {"seed=5", "init_hidden_size=32", "init_intermediate_size=64", "init_num_hidden_layers=2",
+          "init_num_attention_heads=2", "init_num_key_value_heads=1", "task_options.digits_max=1", "max_new_tokens=4",
+          "rollout_batch_size=16", "group_size=4", "learning_rate=1e-3", "sft_steps=3", "sft_batch_size=8",
+          "entropy_coeff=0.01"}) {
+      set(setting);
+    }
+    set("output_dir=" + out(name));
+    for (const std::string& setting : settings) set(setting);
+    return arguments;
+  }
+  Ran run(const std::string& name, const std::vector<std::string>& settings) const {
+    return run_program(command(name, settings), cluster.temp().path());
+  }
+  Process start(const std::string& name, const std::vector<std::string>& settings) const {
+    return Process(command(name, settings), out(name + ".out"), out(name + ".err"));
+  }
+  Checkpoint last(const std::string& name) {
+    std::vector<std::string> warnings;
+    return read_newest_checkpoint(files, out(name) + "/checkpoints", warnings).value().value();
+  }
+  std::vector<Metrics> metrics(const std::string& name) {
+    auto lines = read_metrics(files, out(name) + "/metrics.jsonl");
+    return lines.has_value() ? std::move(*lines) : std::vector<Metrics>();
+  }
+  /// Training steps that are done.
+  double steps(const std::string& name) {
+    const auto lines = metrics(name);
+    if (lines.empty() || lines.back().count("training/global_step") == 0) return 0;
+    return lines.back().at("training/global_step");
+  }
+};
+
+}  // namespace weightcast

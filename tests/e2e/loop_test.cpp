@@ -1,0 +1,254 @@
+// The whole loop as processes: learner, origin, workers with their daemons and engines; killed, paused, replaced.
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <thread>
+
+#include "http/client.h"
+#include "tests/e2e/learner_runs.h"
+
+namespace weightcast {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+
+struct Loop : LearnerRuns {
+  std::map<std::string, Process> engines;
+
+  std::vector<std::string> loop(std::vector<std::string> settings) const {
+    settings.insert(settings.end(),
+                    {"publish_state=" + cluster.state("origin"), "rollout_source=http", "rollout_listen=127.0.0.1:0"});
+    return settings;
+  }
+  std::string learner_address(const std::string& name) const {
+    std::string address;
+    EXPECT_TRUE(Cluster::eventually([&] {
+      address = read_file(out(name) + "/rollout_address");
+      return !address.empty();
+    })) << read_file(out(name + ".err"));
+    return address.substr(0, address.find('\n'));
+  }
+  void start_engine(const std::string& worker, const std::string& learner, std::vector<std::string> settings = {}) {
+    std::vector<std::string> arguments{WEIGHTCAST_WORKER, "run"};
+    settings.insert(settings.begin(), {"name=" + worker, "learner=" + learner, "state_dir=" + cluster.state(worker),
+                                       "spool_dir=" + out(worker + "-spool"), "running_max=16"});
+    for (const std::string& setting : settings) arguments.insert(arguments.end(), {"--set", setting});
+    engines.insert_or_assign(worker, Process(arguments, out(worker + "-engine.out"), out(worker + "-engine.err")));
+  }
+  static void expect_same(const Checkpoint& one, const Checkpoint& two) {
+    ASSERT_FALSE(one.tensors.empty());
+    for (const auto& [file, tensors] : one.tensors) {
+      ASSERT_EQ(tensors.size(), two.tensors.at(file).size());
+      for (std::size_t i = 0; i < tensors.size(); ++i) {
+        EXPECT_TRUE(tensors[i].bytes == two.tensors.at(file)[i].bytes) << file << " " << tensors[i].info.name;
+      }
+    }
+  }
+  std::string said(const std::string& worker) const { return read_file(out(worker + "-engine.err")); }
+
+  /// A whole run with these workers. Returns its last checkpoint.
+  Checkpoint train(const std::string& name, const std::vector<std::string>& workers,
+                   const std::vector<std::string>& settings) {
+    cluster.start_origin();
+    for (const std::string& worker : workers) cluster.start_worker(worker);
+    Process learner = start(name, loop(settings));
+    const std::string address = learner_address(name);
+    for (const std::string& worker : workers) start_engine(worker, address);
+    EXPECT_EQ(learner.wait(120s), 0) << read_file(out(name + ".err"));
+    for (auto& [worker, engine] : engines) EXPECT_EQ(engine.wait(30s), 0) << said(worker);
+    return last(name);
+  }
+};
+
+struct LoopTest : testing::Test, Loop {};
+
+TEST_F(LoopTest, TrainsOnWhatWorkersMake) {
+  train("a", {"w1", "w2"}, {"total_training_steps=12", "max_staleness=2"});
+  EXPECT_EQ(steps("a"), 12);
+  const auto lines = metrics("a");
+  for (const Metrics& line : lines) {
+    const auto lag = line.find("off_policy/max");
+    if (lag != line.end()) {
+      EXPECT_LE(lag->second, 2);
+    }
+  }
+  EXPECT_EQ(lines.back().at("rollouts/malformed"), 0);
+  EXPECT_THAT(said("w1"), HasSubstr("generating under version 1"));
+}
+
+/// ECHO's asynchronous mode: publications follow drift, and no fixed interval.
+TEST_F(LoopTest, PublishesWhenLearnerAndWorkersHaveDrifted) {
+  train("a", {"w1", "w2"}, {"total_training_steps=20", "max_staleness=6", "sync_drift_max=3"});
+  EXPECT_EQ(steps("a"), 20);
+  const auto lines = metrics("a");
+  for (const Metrics& line : lines) {
+    const auto lag = line.find("off_policy/max");
+    if (lag != line.end()) {
+      EXPECT_LE(lag->second, 6);
+    }
+  }
+  const auto published =
+      std::ranges::count_if(lines, [](const Metrics& line) { return line.count("publish/changed_share") != 0; });
+  EXPECT_GE(published, 2);
+  EXPECT_LE(published, 20 / 4) << "at least four steps lie between two of them";
+}
+
+TEST_F(LoopTest, ASynchronousLearnerComesToTheSameBitsWithAnyWorkers) {
+  const std::vector<std::string> settings{"total_training_steps=6", "max_staleness=0"};
+  const Checkpoint one = train("one", {"w1"}, settings);
+  Loop other;
+  const Checkpoint two = other.train("two", {"x1", "x2"}, settings);
+  expect_same(one, two);
+}
+
+TEST_F(LoopTest, ASynchronousLearnerComesToTheSameBitsAsOneProcessThatDoesAll) {
+  const std::vector<std::string> settings{"total_training_steps=6", "max_staleness=0"};
+  const Checkpoint loop = train("loop", {"w1", "w2"}, settings);
+  ASSERT_EQ(run("alone", settings).status, 0) << read_file(out("alone.err"));
+  expect_same(loop, last("alone"));
+}
+
+TEST_F(LoopTest, ARunThatBeganWithoutWorkersGoesOnWithThem) {
+  ASSERT_EQ(run("a", {"total_training_steps=2"}).status, 0) << read_file(out("a.err"));
+  train("a", {"w1"}, {"total_training_steps=4", "max_staleness=1"});
+  EXPECT_EQ(steps("a"), 4);
+}
+
+TEST_F(LoopTest, AKilledLearnerTakesUpWhatItsWorkersHaveUnderWay) {
+  cluster.start_origin();
+  for (const char* worker : {"w1", "w2"}) cluster.start_worker(worker);
+  std::vector<std::string> settings = loop({"total_training_steps=3", "max_staleness=0", "checkpoint_interval=1"});
+  Process learner = start("a", settings);
+  const std::string address = learner_address("a");
+  // Either worker has room for a batch of 16, which takes eight seconds: longer than a restart.
+  for (const char* worker : {"w1", "w2"}) start_engine(worker, address, {"paced_rollouts_per_s=2"});
+  ASSERT_TRUE(Cluster::eventually([&] { return steps("a") == 1; })) << read_file(out("a.err")) << said("w1");
+  std::this_thread::sleep_for(1s);  // the groups of the next batch are given out
+  learner.signal(SIGKILL);
+  ASSERT_EQ(learner.wait(30s), 128 + SIGKILL);
+  ASSERT_EQ(steps("a"), 1) << "killed too late";
+  settings.push_back("rollout_listen=" + address);
+  learner = start("a", settings);
+  EXPECT_EQ(learner.wait(60s), 0) << read_file(out("a.err"));
+  EXPECT_EQ(steps("a"), 3);
+  for (auto& [worker, engine] : engines) EXPECT_EQ(engine.wait(30s), 0) << said(worker);
+  const Metrics end = metrics("a").back();
+  EXPECT_EQ(end.at("rollouts/lost"), 0) << "their workers lived";
+  EXPECT_EQ(end.at("rollouts/aborted"), 0) << "what was given out beside them would come too late";
+}
+
+TEST_F(LoopTest, AProvisioningLearnerSaysAtTheOriginWhoServes) {
+  cluster.start_origin();
+  cluster.start_worker("w1");
+  cluster.start_worker("w2", {"--standby"});
+  const auto state_of = [&](const char* worker) {
+    const nlohmann::json node = cluster.node("origin", worker);
+    return node.is_null() ? "" : node.at("state").get<std::string>();
+  };
+  Process learner = start("a", loop({"total_training_steps=100000", "max_staleness=4", "provision=cost"}));
+  const std::string address = learner_address("a");
+  for (const char* worker : {"w1", "w2"}) start_engine(worker, address);
+  // All are to roll out until a step is measured, also the one whose daemon waits.
+  EXPECT_TRUE(Cluster::eventually([&] { return said("w2").find("generating under version") != std::string::npos; }))
+      << read_file(out("a.err"));
+  EXPECT_NE(state_of("w2"), "standby");
+  engines.at("w2").signal(SIGKILL);
+  EXPECT_TRUE(Cluster::eventually([&] { return state_of("w2") == "standby"; }))
+      << "its daemon lives, but the engine is dead: " << read_file(out("a.err"));
+  EXPECT_NE(state_of("w1"), "standby");
+  learner.signal(SIGTERM);
+  EXPECT_EQ(learner.wait(60s), 0) << read_file(out("a.err"));
+}
+
+/// The model that the learner trains, with the weights of the first version, as `serve` takes it.
+std::string served_model(const Loop& loop, const std::string& learner, const std::string& worker) {
+  const std::string directory = loop.out("served");
+  std::filesystem::create_directory(directory);
+  const auto client = std::move(*HttpClient::make({.server = Endpoint::parse(learner).value()}));
+  for (const std::string name : {"config.json", "tokenizer.json"}) {
+    const auto answer = client->call({.target = "/v1/model/" + name}, 10s);
+    std::ofstream(directory + "/" + name) << answer.value().body;
+  }
+  const std::string weights = loop.cluster.state(worker) + "/current/model.safetensors";
+  EXPECT_TRUE(Cluster::eventually([&] { return std::filesystem::exists(weights); }));
+  std::filesystem::copy_file(weights, directory + "/model.safetensors");
+  return directory;
+}
+
+/// Our own HTTP surface as the server that generates for a worker; killed and started anew on the way.
+TEST_F(LoopTest, AServerInPlaceOfTheEngineComesToTheSameBits) {
+  const std::vector<std::string> settings{"total_training_steps=6", "max_staleness=0"};
+  const Checkpoint own = train("own", {"w1"}, settings);
+  Loop other;
+  other.cluster.start_origin();
+  other.cluster.start_worker("w1");
+  Process learner = other.start("served", other.loop(settings));
+  const std::string address = other.learner_address("served");
+  const std::string model = served_model(other, address, "w1");
+  const std::string out = other.out("serve.out");
+  const auto serve = [&](const std::string& listen) {
+    return Process({WEIGHTCAST_WORKER, "serve", model, "--listen", listen, "--state", other.cluster.state("w1")}, out,
+                   other.out("serve.err"));
+  };
+  Process server = serve("127.0.0.1:0");
+  std::string where;
+  ASSERT_TRUE(Cluster::eventually([&] {
+    const std::string said = read_file(out);
+    const std::size_t at = said.find(" at ");
+    if (said.find('\n') == std::string::npos) return false;
+    where = said.substr(at + 4, said.find('\n') - at - 4);
+    return true;
+  })) << read_file(other.out("serve.err"));
+  other.start_engine("w1", address, {"backend=weightcast", "backend_server=" + where});
+  ASSERT_TRUE(Cluster::eventually([&] { return other.steps("served") >= 2; })) << other.said("w1");
+  server.signal(SIGKILL);
+  ASSERT_EQ(server.wait(30s), 128 + SIGKILL);
+  server = serve(where);
+  EXPECT_EQ(learner.wait(120s), 0) << read_file(other.out("served.err")) << other.said("w1");
+  const Checkpoint two = other.last("served");
+  for (const auto& [file, tensors] : own.tensors) {
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      EXPECT_TRUE(tensors[i].bytes == two.tensors.at(file)[i].bytes) << file << " " << tensors[i].info.name;
+    }
+  }
+}
+
+TEST_F(LoopTest, GoesOnAfterKillsOfWorkersAndLearner) {
+  cluster.start_origin();
+  for (const char* worker : {"w1", "w2"}) cluster.start_worker(worker);
+  const std::vector<std::string> settings =
+      loop({"total_training_steps=60", "max_staleness=3", "checkpoint_interval=2"});
+  Process learner = start("a", settings);
+  std::string address = learner_address("a");
+  start_engine("w1", address);
+  start_engine("w2", address);
+  ASSERT_TRUE(Cluster::eventually([&] { return steps("a") >= 8; })) << read_file(out("a.err")) << said("w1");
+  engines.at("w2").signal(SIGKILL);
+  ASSERT_EQ(engines.at("w2").wait(30s), 128 + SIGKILL);
+  ASSERT_TRUE(Cluster::eventually([&] { return steps("a") >= 14; })) << "one worker is enough: " << said("w1");
+  start_engine("w2", address);
+  learner.signal(SIGKILL);
+  ASSERT_EQ(learner.wait(30s), 128 + SIGKILL);
+  const double then = steps("a");
+  // At the same address, so that the workers find it.
+  std::vector<std::string> again = settings;
+  again.push_back("rollout_listen=" + address);
+  learner = start("a", again);
+  ASSERT_TRUE(Cluster::eventually([&] { return steps("a") >= then + 5; })) << read_file(out("a.err")) << said("w1");
+  EXPECT_EQ(learner.wait(120s), 0) << read_file(out("a.err"));
+  EXPECT_EQ(steps("a"), 60);
+  for (const Metrics& line : metrics("a")) {
+    const auto lag = line.find("off_policy/max");
+    if (lag != line.end()) {
+      EXPECT_LE(lag->second, 3);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weightcast

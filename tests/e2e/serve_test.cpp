@@ -1,0 +1,77 @@
+// Which workers serve, by command: activate, release, and a program that provisions.
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include "tests/e2e/cluster.h"
+#include "weightcast/weightcast.hpp"
+
+namespace weightcast {
+namespace {
+
+using testing::HasSubstr;
+
+struct ServeTest : testing::Test {
+  Cluster cluster;
+
+  std::string state_of(const std::string& worker) {
+    const nlohmann::json node = cluster.node("origin", worker);
+    return node.is_null() ? "" : node.at("state").get<std::string>();
+  }
+  bool publish(std::uint64_t version) {
+    const std::string path = write_snapshot(cluster.temp().file("snapshot"), 100'000, static_cast<unsigned>(version));
+    const Ran ran = cluster.publish(path, version);
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    return ran.status == 0;
+  }
+  bool gets(const std::string& worker, std::uint64_t version) {
+    return Cluster::eventually([&] { return cluster.version(worker) == version; });
+  }
+};
+
+TEST_F(ServeTest, CommandsSayWhoGetsVersions) {
+  cluster.start_origin();
+  cluster.start_worker("w1");
+  cluster.start_worker("w2", {"--standby"});
+  ASSERT_TRUE(publish(1));
+  EXPECT_EQ(state_of("w2"), "standby");
+  ASSERT_EQ(cluster.run({"activate", "w2", "--state", cluster.state("origin")}).status, 0);
+  EXPECT_TRUE(gets("w2", 1)) << "an activated worker catches up";
+  ASSERT_EQ(cluster.run({"release", "w1", "--state", cluster.state("origin")}).status, 0);
+  ASSERT_TRUE(publish(2));
+  EXPECT_TRUE(gets("w2", 2));
+  EXPECT_EQ(cluster.version("w1"), 1u);
+  EXPECT_EQ(state_of("w1"), "standby");
+}
+
+TEST_F(ServeTest, CommandsThatCannotBeFollowedSayWhy) {
+  cluster.start_origin();
+  cluster.start_worker("w1");
+  const Ran unknown = cluster.run({"release", "w2", "--state", cluster.state("origin")});
+  EXPECT_EQ(unknown.status, 1);
+  EXPECT_THAT(unknown.err, HasSubstr("'w2' is no worker that this origin has heard of; the nearest is 'w1'"));
+  const Ran elsewhere = cluster.run({"release", "w1", "--state", cluster.state("w1")});
+  EXPECT_EQ(elsewhere.status, 1);
+  EXPECT_THAT(elsewhere.err, HasSubstr("this node is a worker; activate and release on the origin"));
+}
+
+TEST_F(ServeTest, WhileAProgramProvisionsNoStandbyWorkerIsPromoted) {
+  cluster.start_origin();
+  for (const char* name : {"w1", "w2", "w3"}) cluster.start_worker(name);
+  cluster.start_worker("s", {"--standby"});
+  ASSERT_TRUE(publish(1));
+  {
+    wc::Client provisioner(cluster.state("origin"));
+    provisioner.serve("", false, true);
+    cluster.end("w1", SIGKILL);
+    ASSERT_TRUE(Cluster::eventually([&] { return state_of("w1") == "lost"; }));
+    EXPECT_EQ(state_of("s"), "standby");
+  }
+  // The origin sees the end of the connection before it sees that of w2, or soon after: so it may take a second loss.
+  cluster.end("w2", SIGKILL);
+  ASSERT_TRUE(Cluster::eventually([&] { return state_of("w2") == "lost"; }));
+  cluster.end("w3", SIGKILL);
+  EXPECT_TRUE(gets("s", 1));
+}
+
+}  // namespace
+}  // namespace weightcast
