@@ -10,6 +10,7 @@ option(WEIGHTCAST_ASSERTIONS "Check internal invariants in hot paths too" OFF)
 option(WEIGHTCAST_FUZZ "Build the fuzz targets with libFuzzer (needs clang)" OFF)
 option(WEIGHTCAST_UNITY "Compile eight files at a time: half the work for all files, more for a single one" OFF)
 option(WEIGHTCAST_TORCH "Build the learner, which takes LibTorch; without it only its parts that need none" ON)
+option(WEIGHTCAST_TRANSPORT "Build daemons, workers and the learner's loop; without, what a GPU host measures: model/, trainer/ but for its loop" ON)
 set(WEIGHTCAST_SANITIZE "" CACHE STRING "Sanitizers to build with, as -fsanitize takes them")
 
 if(NOT CMAKE_BUILD_TYPE)
