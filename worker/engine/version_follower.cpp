@@ -184,19 +184,16 @@ class VersionFollower::State {
 
   void refuse(VersionName name, const Error& error) {
     policy_.handle_settled(name);
-    {
-      const std::lock_guard lock(mutex_);
-      ++status_.refused;
-    }
-    say(fmt::format("version {} is not used, and the one before stays: {}", name.version.value, error.message()));
+    say(fmt::format("version {} is not used, and the one before stays: {}", name.version.value, error.message()), 1);
   }
 
-  void note(const Error& error) { say(error.message()); }
+  void note(const Error& error) { say(error.message(), 0); }
 
-  /// Once, until a version is ready.
-  void say(const std::string& line) {
+  /// Once, until a version is ready. Whoever sees that one more was refused sees why.
+  void say(const std::string& line, std::uint64_t refused) {
     {
       const std::lock_guard lock(mutex_);
+      status_.refused += refused;
       status_.last_error = line;
       if (line == said_) return;
       said_ = line;
