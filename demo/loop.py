@@ -184,6 +184,8 @@ class Demo:
         self.processes.start("learner", [
             self.programs / "weightcast-train", "run", "--set", "preset=arithmetic",
             "--set", "dtype=bfloat16", "--set", "total_training_steps=200",
+            # Steps longer than a version takes to all workers, as equation (1) of ECHO-2 wants them.
+            "--set", "rollout_batch_size=1536", "--set", "updates_per_step=6",
             "--set", f"output_dir={self.dir / 'run'}", "--set", f"publish_state={self.dir / 'origin'}",
             "--set", "publish_interval=1", "--set", f"max_staleness={STALENESS_MAX}", "--set", "async_generation_ratio=2",
             "--set", "rollout_source=http",
