@@ -228,11 +228,14 @@ class RunOfWorker {
   }
 
   WorkerHeartbeat report(Instant now) {
-    if (now < reported_at_ + 200ms) return report_;
+    const Version version = line_->version().value_or(kNoVersion);
+    // What is said at once, and not five times a second: the learner times its broadcasts by it.
+    const bool is_switched = version != report_.weights;
+    if (!is_switched && now < reported_at_ + 200ms) return report_;
     reported_at_ = now;
     const RolloutLineStats stats = line_->stats();
     rates_.handle(now, sent_, stats.tokens);
-    report_.weights = line_->version().value_or(kNoVersion);
+    report_.weights = version;
     report_.is_active = is_wanted_;
     report_.rollouts_per_s = rates_.rollouts_per_s();
     report_.tokens_per_s = rates_.tokens_per_s();

@@ -1,0 +1,71 @@
+#include "worker/loop/home_link.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+
+#include "base/steady_clock.h"
+
+namespace weightcast {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// A way to a learner that remembers which versions heartbeats said.
+class HeardClient final : public LearnerClient {
+ public:
+  Result<LearnerState> heartbeat(const WorkerHeartbeat& said) override {
+    const std::lock_guard lock(mutex_);
+    heard_.push_back(said.weights);
+    changed_.notify_all();
+    return LearnerState{};
+  }
+  /// Whether a heartbeat has come that says this version, within half a minute.
+  bool hears(Version version) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, 30s, [&] { return !heard_.empty() && heard_.back() == version; });
+  }
+  std::size_t count() {
+    const std::lock_guard lock(mutex_);
+    return heard_.size();
+  }
+
+  const std::string& name() const override { return name_; }
+  Result<RunDescription> run() override { return unused(); }
+  Result<std::string> model_file(const std::string&) override { return unused(); }
+  Result<std::string> task_data() override { return unused(); }
+  Result<StartedGroups> start(std::uint64_t, std::uint64_t) override { return unused(); }
+  void abandon(const std::vector<std::uint64_t>&) override {}
+  Status send(Trajectory) override { return unused(); }
+  bool drain(Duration) override { return true; }
+  HomeStats stats() const override { return {}; }
+
+ private:
+  static Error unused() { return fail(Errc::kUnsupported, Op::kConnect, "not by this test"); }
+
+  const std::string name_ = "w";
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Version> heard_;
+};
+
+TEST(HomeLink, TellsOfEachNewVersionWithoutWaitingForTheNextHeartbeat) {
+  HeardClient client;
+  HomeLink link(client, 1, [](const std::string&) {});
+  constexpr std::uint64_t kVersions = 50;
+  const Instant begin = steady_now();
+  for (std::uint64_t version = 1; version <= kVersions; ++version) {
+    WorkerHeartbeat report;
+    report.weights = Version{version};
+    link.set(0, report);
+    ASSERT_TRUE(client.hears(Version{version}));
+  }
+  // Heartbeats that are due every two seconds would have taken twice as long.
+  EXPECT_LT(steady_now() - begin, kVersions * 1s);
+  EXPECT_LE(client.count(), kVersions + 1 + static_cast<std::size_t>(to_seconds(steady_now() - begin)));
+}
+
+}  // namespace
+}  // namespace weightcast
