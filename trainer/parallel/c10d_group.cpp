@@ -7,6 +7,7 @@
 #include <atomic>
 #include <charconv>
 #include <condition_variable>
+#include <cstring>
 #include <mutex>
 #include <thread>
 
@@ -226,12 +227,15 @@ class C10dGroup final : public ProcessGroup {
   Status broadcast(std::span<std::byte> bytes, std::uint32_t root) override {
     if (bytes.empty()) return {};
     try {
-      // Bytes, because Gloo knows no BF16.
-      std::vector<torch::Tensor> tensors{torch::from_blob(bytes.data(), {static_cast<std::int64_t>(bytes.size())},
-                                                          torch::TensorOptions(torch::kByte))};
+      // A copy that the work owns: where a rank is gone Gloo goes on after this call has returned, and the caller's
+      // memory may be no more. Bytes, because Gloo knows no BF16.
+      std::vector<torch::Tensor> copy{torch::empty({static_cast<std::int64_t>(bytes.size())}, torch::kByte)};
+      if (options_.rank == root) std::memcpy(copy[0].data_ptr(), bytes.data(), bytes.size());
       c10d::BroadcastOptions of;
       of.rootRank = static_cast<int>(root);
-      return wait_for(host_group_->broadcast(tensors, of), watch_);
+      WC_TRY(wait_for(host_group_->broadcast(copy, of), watch_));
+      if (options_.rank != root) std::memcpy(bytes.data(), copy[0].data_ptr(), bytes.size());
+      return {};
     } catch (const std::exception& exception) {
       return lost(exception);
     }
