@@ -13,146 +13,100 @@ import argparse
 import json
 import os
 import pathlib
-import shutil
-import signal
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 
-PREFIX = "weightcast-publication-"
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "loop"))
+from fleet import Failed, Fleet, exit_on_signals  # noqa: E402
+
+INTERVAL_S = 0.02  # a resume is timed
+GOING_ON = "going on from the checkpoint of step "
 COMMON = {"threads": 1, "rollout_batch_size": 4, "group_size": 2, "updates_per_step": 1, "max_new_tokens": 4,
           "generator_batch_size": 4, "entropy_coeff": 0.01, "learning_rate": 1e-6}
 # Layers of 512 with 2048 in the feed-forward blocks have 4.2 million parameters.
 LAYER = 3 * 512 * 2048 + 2 * 512 * 512 + 2 * 512 * 256
 
 
-class Failed(Exception):
-    pass
+def start(programs, settings, with_origin=True):
+    """An origin and a learner, each with a processor of its own."""
+    fleet = Fleet(programs, COMMON | settings, prefix="weightcast-publication-", processors={"learner": 0, "origin": 1})
+    try:
+        if with_origin:
+            fleet.start_origin()
+        fleet.start_lone_learner()
+    except BaseException:
+        fleet.stop()
+        raise
+    return fleet
 
 
-class Run:
-    """An origin and a learner in a directory of their own."""
+def wait_for_rows(fleet, steps, count, limit):
+    """The rows of the next `count` steps or more."""
+    rows = []
 
-    def __init__(self, programs, settings, with_origin=True):
-        self.programs = programs
-        self.directory = pathlib.Path(tempfile.mkdtemp(prefix=PREFIX, dir=os.environ.get("TMPDIR", "/var/tmp")))
-        self.settings = COMMON | settings | {"output_dir": self.directory / "run"}
-        self.processes = {}
-        try:
-            if with_origin:
-                state = self.directory / "origin"
-                self.start("origin", 1, "weightcast", "daemon", "--role", "origin", "--name", "origin", "--state", state,
-                           "--listen", "127.0.0.1:0", "--insecure")
-                self.wait("the origin", lambda: (state / "api.sock").exists(), 60)
-                self.settings["publish_state"] = state
-            self.start_learner()
-        except BaseException:
-            self.stop()
-            raise
+    def found():
+        rows.extend(steps.read())
+        return len(rows) >= count
 
-    def start(self, name, processor, program, *arguments):
-        def pin():
-            if (os.cpu_count() or 1) > 1:
-                os.sched_setaffinity(0, {processor})
-        with open(self.directory / f"{name}.log", "ab") as log:
-            self.processes[name] = subprocess.Popen([str(self.programs / program), *map(str, arguments)], stdout=log,
-                                                    stderr=log, stdin=subprocess.DEVNULL, preexec_fn=pin)
-
-    def start_learner(self):
-        sets = [word for key, value in self.settings.items() for word in ("--set", f"{key}={value}")]
-        self.start("learner", 0, "weightcast-train", "run", *sets)
-
-    def wait(self, what, found, seconds):
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            value = found()
-            if value:
-                return value
-            for name, process in self.processes.items():
-                if process.poll() not in (None, 0):
-                    raise Failed(f"{name} ended with status {process.returncode}; see {self.directory}/{name}.log")
-            time.sleep(0.02)
-        raise Failed(f"{what} is not there after {seconds} s; see {self.directory}")
-
-    def steps(self):
-        path = self.directory / "run" / "metrics.jsonl"
-        if not path.exists():
-            return []
-        rows = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
-        return [row for row in rows if "training/global_step" in row]
-
-    def cpu_s(self, name):
-        fields = pathlib.Path(f"/proc/{self.processes[name].pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    def stop(self):
-        for process in self.processes.values():
-            if process.poll() is None:
-                process.kill()
-            process.wait()
-
-    def remove(self):
-        self.stop()
-        shutil.rmtree(self.directory, ignore_errors=True)
+    fleet.wait(f"step {steps.last + count:.0f}", found, limit, INTERVAL_S)
+    return rows
 
 
 def publications(programs, arguments, dtype):
     cell = 4 if dtype == "float32" else 2
     layers = max(1, round(arguments.bytes / cell / LAYER))
-    run = Run(programs, {"dtype": dtype, "init_hidden_size": 512, "init_intermediate_size": 2048,
-                         "init_num_hidden_layers": layers, "total_training_steps": arguments.steps,
-                         "publish_sparse": str(dtype == "bfloat16").lower(),
-                         "publish_interval": 1, "max_new_tokens": arguments.tokens,
-                         "rollout_batch_size": arguments.rollouts})
+    fleet = start(programs, {"dtype": dtype, "init_hidden_size": 512, "init_intermediate_size": 2048,
+                             "init_num_hidden_layers": layers, "total_training_steps": arguments.steps,
+                             "publish_sparse": str(dtype == "bfloat16").lower(),
+                             "publish_interval": 1, "max_new_tokens": arguments.tokens,
+                             "rollout_batch_size": arguments.rollouts})
     try:
-        first = run.wait("the first step", run.steps, arguments.limit)
-        began, cpu = time.monotonic(), run.cpu_s("origin")
-        run.wait("the last step", lambda: len(run.steps()) >= arguments.steps - 1, arguments.limit)
-        seconds, daemon = time.monotonic() - began, run.cpu_s("origin") - cpu
-        rows = run.steps()[len(first):]
+        steps = fleet.steps()
+        first = wait_for_rows(fleet, steps, 1, arguments.limit)
+        began, cpu = time.monotonic(), fleet.cpu_s("origin")
+        rows = wait_for_rows(fleet, steps, arguments.steps - 1 - len(first), arguments.limit)
+        seconds, daemon = time.monotonic() - began, fleet.cpu_s("origin") - cpu
         if dtype == "bfloat16":
             rows = [row for row in rows if row["publish/changed_share"] < 0.25]
         if not rows:
             raise Failed("no publication of that kind; give more --steps")
         step = [row["timing_s/step"] for row in rows]
         publish = [row["timing_s/publish"] for row in rows]
-        run.remove()
+        fleet.remove()
         return {"dtype": dtype, "weights_bytes": layers * LAYER * cell, "steps": len(rows),
                 "step_s": statistics.median(step), "publish_s": statistics.median(publish),
                 "publish_share": statistics.median(p / s for p, s in zip(publish, step)),
                 "changed_share": statistics.median(row["publish/changed_share"] for row in rows),
                 "daemon_processor_share": daemon / seconds}
     finally:
-        run.stop()
+        fleet.stop()
 
 
 def resume(programs, arguments):
-    run = Run(programs, {"init_hidden_size": 256, "init_intermediate_size": 1024, "init_num_hidden_layers": 10,
-                         "total_training_steps": 1000, "checkpoint_interval": 1}, with_origin=False)
+    fleet = start(programs, {"init_hidden_size": 256, "init_intermediate_size": 1024, "init_num_hidden_layers": 10,
+                             "total_training_steps": 1000, "checkpoint_interval": 1}, with_origin=False)
     try:
-        run.wait("the third step", lambda: len(run.steps()) >= 3, arguments.limit)
-        learner = run.processes["learner"]
-        learner.send_signal(signal.SIGKILL)
-        learner.wait()
-        before = len(run.steps())
+        steps = fleet.steps()
+        wait_for_rows(fleet, steps, 3, arguments.limit)
+        fleet.kill("learner")
+        steps.read()
+        before = steps.last
         began = time.monotonic()
-        run.start_learner()
-        log = run.directory / "learner.log"
-        run.wait("the resume", lambda: "going on from the checkpoint" in log.read_text(), arguments.limit)
-        ready, ready_cpu = time.monotonic() - began, run.cpu_s("learner")
-        # What the killed run wrote beyond its checkpoint goes first.
-        step = int(log.read_text().rsplit("going on from the checkpoint of step ", 1)[1].split()[0])
-        run.wait("the next step", lambda: len(run.steps()) > step, arguments.limit)
-        seconds, cpu = time.monotonic() - began, run.cpu_s("learner")
-        row = run.steps()[-1]
-        run.remove()
+        fleet.start_lone_learner()
+        fleet.wait("the resume", lambda: GOING_ON in fleet.log("learner"), arguments.limit, INTERVAL_S)
+        ready, ready_cpu = time.monotonic() - began, fleet.cpu_s("learner")
+        # What the killed run wrote beyond its checkpoint is gone.
+        steps.begin_again()
+        step = int(fleet.log("learner").rsplit(GOING_ON, 1)[1].split()[0])
+        row = wait_for_rows(fleet, steps, 1, arguments.limit)[-1]
+        seconds, cpu = time.monotonic() - began, fleet.cpu_s("learner")
+        fleet.remove()
         return {"killed_after_step": before, "resumed_from_step": step, "ready_s": ready, "ready_cpu_s": ready_cpu,
                 "next_step_s": seconds, "next_step_cpu_s": cpu,
                 "of_which_step_s": row["timing_s/step"]}
     finally:
-        run.stop()
+        fleet.stop()
 
 
 def size(text):
@@ -174,6 +128,7 @@ def main():
     parts = {"full": lambda: publications(arguments.programs, arguments, "float32"),
              "sparse": lambda: publications(arguments.programs, arguments, "bfloat16"),
              "resume": lambda: resume(arguments.programs, arguments)}
+    exit_on_signals()
     try:
         result = {name: parts[name]() for name in arguments.parts.split(",")}
     except Failed as failure:

@@ -25,7 +25,7 @@ import statistics
 import sys
 import time
 
-from fleet import Failed, Fleet, Steps
+from fleet import Failed, Fleet, exit_on_signals
 
 STALENESS_MAX = 4
 LIFE_MIN_S = 600  # of a process whose memory is judged: a learner of LibTorch takes minutes to come to its level
@@ -81,7 +81,7 @@ class Soak:
         self.options = options
         self.random = random.Random(options.seed)
         self.fleet = Fleet(options.programs, LEARNER, WORKER, "weightcast-churn-")
-        self.steps = Steps(self.fleet.directory / "run" / "metrics.jsonl")
+        self.steps = self.fleet.steps()
         self.memory = Memory()
         self.names = [f"w{i}" for i in range(options.workers)]
         self.counts = {}
@@ -278,7 +278,7 @@ def main():
     parser.add_argument("--json", help="where the result goes")
     options = parser.parse_args()
     print(f"== {options.minutes:g} minutes, {options.workers} workers, --seed {options.seed}", flush=True)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(130))
+    exit_on_signals()
     soak = Soak(options)
     try:
         soak.run()

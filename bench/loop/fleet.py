@@ -1,10 +1,13 @@
-"""A whole loop as real processes on this host: an origin, a learner, workers with their daemons."""
+"""A whole loop as real processes on this host: an origin, a learner, workers with their daemons. Python's standard
+library alone."""
 
 import json
+import os
 import pathlib
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -13,59 +16,102 @@ class Failed(Exception):
     pass
 
 
+def exit_on_signals():
+    """A signal ends the program as an exception does, so that what it started ends with it."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(130))
+
+
 class Fleet:
     """Owns a directory and all processes that it started, which end with it. Each process has a name: origin, learner,
     NAME of a worker and NAME-daemon."""
 
-    def __init__(self, programs, learner, worker, prefix="weightcast-loop-"):
-        """`learner`, `worker`: settings of each, by key."""
-        self.programs = programs
-        self.settings = {"learner": learner, "worker": worker}
-        self.directory = pathlib.Path(tempfile.mkdtemp(prefix=prefix))
+    def __init__(self, programs, learner, worker=None, prefix="weightcast-loop-", logs=None, with_keys=False,
+                 processors=None):
+        """`learner`, `worker`: settings of each, by key. `logs`: a directory, which stays; else they lie in the fleet's.
+        `with_keys`: connections are proven and encrypted. `processors`: the one of a process, by its name."""
+        self.programs = pathlib.Path(programs).resolve()
+        self.settings = {"learner": learner, "worker": worker or {}}
+        self.directory = pathlib.Path(tempfile.mkdtemp(prefix=prefix, dir=os.environ.get("TMPDIR", "/var/tmp")))
+        self.logs = logs or self.directory
+        self.keys = self.directory / "keys" if with_keys else None
+        self.processors = processors or {}
         self.processes = {}
         self.addresses = {}
 
     # ---- starting. What is started again listens where it did before.
 
-    def start_origin(self):
+    def start_origin(self, *flags):
         listen = self.addresses.get("origin", "127.0.0.1:0")
+        if self.keys and not self.keys.exists():
+            self.call("weightcast", "keys", "init", "--dir", self.keys)
+        trust = ["--keys", self.keys / "origin.pem"] if self.keys else ["--insecure"]
         self.start("origin", "weightcast", "daemon", "--role", "origin", "--name", "origin", "--state",
-                   self.directory / "origin", "--listen", listen, "--insecure")
+                   self.directory / "origin", "--listen", listen, *trust, *flags)
         self.addresses["origin"] = self.wait("the origin", self.origin_address)
 
     def start_learner(self):
-        listen = self.addresses.get("learner", "127.0.0.1:0")
-        self.start("learner", "weightcast-train", "run", *self.sets(
-            output_dir=self.directory / "run", publish_state=self.directory / "origin", rollout_source="http",
-            rollout_listen=listen, **self.settings["learner"]))
+        """One that takes workers' rollouts."""
+        settings = dict(rollout_source="http", rollout_listen=self.addresses.get("learner", "127.0.0.1:0"))
+        if self.keys:
+            settings["rollout_keys"] = self.keys / "origin.pem"
+        self.start_lone_learner(**settings)
         self.addresses["learner"] = self.wait("the learner's port", self.learner_address)
 
-    def start_daemon(self, name):
+    def start_lone_learner(self, **settings):
+        """One that makes its rollouts itself, unless `settings` say otherwise. It publishes where there is an origin."""
+        if "origin" in self.addresses:
+            settings["publish_state"] = self.directory / "origin"
+        self.start("learner", "weightcast-train", "run", *self.sets(
+            output_dir=self.directory / "run", **settings, **self.settings["learner"]))
+
+    def start_daemon(self, name, *flags):
+        trust = ["--keys", self.keys_of(name)] if self.keys else ["--insecure"]
         self.start(f"{name}-daemon", "weightcast", "daemon", "--role", "worker", "--name", name, "--state",
-                   self.directory / name, "--origin", self.addresses["origin"], "--insecure")
+                   self.directory / name, "--origin", self.addresses["origin"], *trust, *flags)
 
     def start_worker(self, name):
+        trust = {"keys": self.keys_of(name)} if self.keys else {"name": name}
         self.start(name, "weightcast-worker", "run", *self.sets(
-            state_dir=self.directory / name, learner=self.addresses["learner"], name=name,
-            spool_dir=self.directory / f"{name}-spool", **self.settings["worker"]))
+            state_dir=self.directory / name, learner=self.addresses["learner"],
+            spool_dir=self.directory / f"{name}-spool", **trust, **self.settings["worker"]))
+
+    def keys_of(self, name):
+        path = self.keys / "workers" / f"{name}.pem"
+        if not path.exists():
+            self.call("weightcast", "keys", "issue", name, "--dir", self.keys)
+        return path
 
     @staticmethod
     def sets(**settings):
         return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
 
     def start(self, name, program, *arguments):
-        with open(self.directory / f"{name}.log", "ab") as log:
+        def pin():
+            if name in self.processors and (os.cpu_count() or 1) > 1:
+                os.sched_setaffinity(0, {self.processors[name]})
+        with open(self.logs / f"{name}.log", "ab") as log:
             self.processes[name] = subprocess.Popen([str(self.programs / program), *map(str, arguments)], stdout=log,
-                                                    stderr=log, stdin=subprocess.DEVNULL)
+                                                    stderr=log, stdin=subprocess.DEVNULL, preexec_fn=pin)
+
+    def call(self, program, *arguments):
+        """What the program prints until it has ended."""
+        made = subprocess.run([str(self.programs / program), *map(str, arguments)], capture_output=True, text=True)
+        if made.returncode != 0:
+            raise Failed(f"{program} {arguments[0]}: {made.stderr.strip()}")
+        return made.stdout
+
+    def nodes(self):
+        """The nodes that the origin knows; none while it does not answer."""
+        try:
+            status = json.loads(self.call("weightcast", "status", "--state", self.directory / "origin", "--json"))
+        except (Failed, ValueError):
+            return []
+        return status["nodes"] if isinstance(status, dict) else status
 
     def origin_address(self):
-        said = subprocess.run([str(self.programs / "weightcast"), "status", "--state", str(self.directory / "origin"),
-                               "--json"], capture_output=True, text=True)
-        if said.returncode != 0:
-            return None
-        status = json.loads(said.stdout)
-        nodes = status["nodes"] if isinstance(status, dict) else status
-        return next((node["address"] for node in nodes if node.get("role") == "origin" and node.get("address")), None)
+        return next((node["address"] for node in self.nodes() if node.get("role") == "origin" and node.get("address")),
+                    None)
 
     def learner_address(self):
         path = self.directory / "run" / "rollout_address"
@@ -73,15 +119,19 @@ class Fleet:
 
     # ---- watching and ending
 
-    def wait(self, what, found, seconds=60):
+    def steps(self):
+        return Steps(self.directory / "run" / "metrics.jsonl")
+
+    def wait(self, what, found, seconds=60, interval=0.1):
+        """What `found` gives, once that is true."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             self.check()
             value = found()
             if value:
                 return value
-            time.sleep(0.1)
-        raise Failed(f"{what} is not there after {seconds} s; see {self.directory}")
+            time.sleep(interval)
+        raise Failed(f"{what} is not there after {seconds:.0f} s; see {self.logs}")
 
     def check(self):
         """A worker and the learner may have ended well, when all steps are done."""
@@ -91,13 +141,21 @@ class Fleet:
                 continue
             raise Failed(f"{name} ended with status {status}: {self.last_line(name)}")
 
+    def has_ended(self, name):
+        return self.processes[name].poll() is not None
+
+    def cpu_s(self, name):
+        """Processor time of a process until now, in seconds."""
+        fields = pathlib.Path(f"/proc/{self.processes[name].pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def log(self, name):
-        path = self.directory / f"{name}.log"
+        path = self.logs / f"{name}.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
     def last_line(self, name):
         lines = self.log(name).strip().splitlines()
-        return lines[-1] if lines else ""
+        return lines[-1] if lines else "its log is empty"
 
     def kill(self, name, number=signal.SIGKILL, seconds=30):
         """Its exit status."""

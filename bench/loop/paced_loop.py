@@ -16,7 +16,7 @@ import pathlib
 import sys
 import time
 
-from fleet import Failed, Fleet, Steps
+from fleet import Failed, Fleet, exit_on_signals
 
 GROUP = 2
 SLOTS = 2  # of a worker; a rollout then takes SLOTS / mu seconds
@@ -26,10 +26,10 @@ BUBBLE_MAX = 0.03  # more is a bubble; less is jitter of processes on a busy hos
 
 def run_to_the_end(fleet, seconds_max):
     """The metrics of all steps."""
-    steps = Steps(fleet.directory / "run" / "metrics.jsonl")
+    steps = fleet.steps()
     rows = []
     deadline = time.monotonic() + seconds_max
-    while fleet.processes["learner"].poll() is None:
+    while not fleet.has_ended("learner"):
         rows += steps.read()
         if time.monotonic() > deadline:
             raise Failed(f"the learner has done {steps.last:.0f} steps after {seconds_max:.0f} s")
@@ -89,6 +89,7 @@ def main():
     parser.add_argument("--above", type=int, default=1, help="fleets above it")
     parser.add_argument("--json", help="where the result goes")
     options = parser.parse_args()
+    exit_on_signals()
     cases, failures = [], []
     for staleness in map(int, options.staleness.split(",")):
         kappa = staleness - 1
