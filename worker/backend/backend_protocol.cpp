@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <thread>
 
 #include "base/json_text.h"
 #include "base/nearest_name.h"
+#include "base/steady_clock.h"
 #include "base/text.h"
 #include "worker/backend/backend_json.h"
 
@@ -55,6 +57,20 @@ Result<BackendKind> parse_backend_kind(std::string_view text) {
 
 Result<BackendSwitch> parse_backend_switch(std::string_view text) {
   return parse_name<BackendSwitch>("policy for answers under way", text, kBackendSwitchNames);
+}
+
+Result<Version> BackendProtocol::wait_until_installed(const BackendCall& call, Version version, Duration interval,
+                                                      Instant deadline) {
+  for (;;) {
+    WC_ASSIGN(const Version here, installed(call, deadline - steady_now()));
+    if (here >= version) return here;
+    if (steady_now() + interval >= deadline) {
+      return fail(Errc::kTimedOut, Op::kInstall,
+                  here == kNoVersion ? "not all of the server has taken the version in time"
+                                     : fmt::format("the server still generates under version {}", here.value));
+    }
+    std::this_thread::sleep_for(interval);
+  }
 }
 
 std::unique_ptr<BackendProtocol> make_backend_protocol(BackendKind kind, BackendProtocolOptions options) {

@@ -87,6 +87,12 @@ class BackendProtocol {
                                                 Duration limit) = 0;
   /// The version that the server says it has; kNoVersion if that is none that install() gave it. Errors: as install().
   [[nodiscard]] virtual Result<Version> installed(const BackendCall& call, Duration limit) = 0;
+
+ protected:
+  /// Asks installed() every `interval` until it is `version` or a later one, which is the result. Sleeps in between.
+  /// Errors: those of installed(); kTimedOut (not before `deadline`).
+  [[nodiscard]] Result<Version> wait_until_installed(const BackendCall& call, Version version, Duration interval,
+                                                     Instant deadline);
 };
 
 [[nodiscard]] std::unique_ptr<BackendProtocol> make_backend_protocol(BackendKind kind, BackendProtocolOptions options);

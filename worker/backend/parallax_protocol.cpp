@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cmath>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "base/json_text.h"
@@ -53,14 +52,7 @@ class ParallaxProtocol final : public BackendProtocol {
                                                    deadline - steady_now())));
     last_time_ = time;
     last_ = order.version;
-    for (;;) {
-      WC_ASSIGN(const Version here, installed(call, deadline - steady_now()));
-      if (here == order.version) break;
-      if (steady_now() + kAskNodesInterval >= deadline) {
-        return fail(Errc::kTimedOut, Op::kInstall, "not all nodes have taken the version in time");
-      }
-      std::this_thread::sleep_for(kAskNodesInterval);
-    }
+    WC_TRY(wait_until_installed(call, order.version, kAskNodesInterval, deadline));
     WC_TRY(remove_other_blocks(files, options_.blocks, index));
     return order.version;
   }

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <thread>
 #include <utility>
 
 #include "base/json_text.h"
@@ -49,16 +48,7 @@ class WeightcastProtocol final : public BackendProtocol {
   }
 
   Result<Version> install(FileSystem&, const BackendCall& call, const BackendInstall& order, Duration limit) override {
-    const Instant deadline = steady_now() + std::min(limit, kAskTime);
-    for (;;) {
-      WC_ASSIGN(const Version here, installed(call, deadline - steady_now()));
-      if (here >= order.version) return here;
-      if (steady_now() + kAskInterval >= deadline) {
-        return fail(Errc::kTimedOut, Op::kInstall,
-                    fmt::format("the server still generates under version {}", here.value));
-      }
-      std::this_thread::sleep_for(kAskInterval);
-    }
+    return wait_until_installed(call, order.version, kAskInterval, steady_now() + std::min(limit, kAskTime));
   }
 
   Result<Version> installed(const BackendCall& call, Duration limit) override {

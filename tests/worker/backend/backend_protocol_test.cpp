@@ -142,6 +142,21 @@ TEST(BackendProtocol, AStatusSaysWhoIsToBlame) {
   EXPECT_THAT(code_of(400).message(), HasSubstr("the server answers 400: why"));
 }
 
+TEST(BackendProtocol, WaitsUntilAServerThatFollowsByItselfHasTheVersion) {
+  PosixFileSystem files;
+  const auto ours = protocol_of(BackendKind::kWeightcast);
+  int asked = 0;
+  const auto call = [&](const HttpCall&, Duration) -> Result<HttpResponse> {
+    return HttpResponse{.body = ++asked < 3 ? R"({"weight_version": "3"})" : R"({"weight_version": "6"})"};
+  };
+  EXPECT_EQ(ours->install(files, call, {Version{5}, "/tmp", false}, 60s).value(), Version{6}) << "later is as well";
+  EXPECT_EQ(asked, 3);
+  const auto late = ours->install(files, call, {Version{7}, "/tmp", false}, 1ms);
+  ASSERT_FALSE(late.has_value());
+  EXPECT_EQ(late.error().code, Errc::kTimedOut);
+  EXPECT_THAT(late.error().message(), HasSubstr("still generates under version 6"));
+}
+
 TEST(BackendProtocol, SaysHowToStartAServerWithoutTheRoutes) {
   PosixFileSystem files;
   const auto without = [](const HttpCall&, Duration) -> Result<HttpResponse> { return http_error(404, "Not Found"); };
