@@ -1,10 +1,10 @@
 #include "tools/model_directory.h"
 
-#include <nlohmann/json.hpp>
+#include <map>
 #include <span>
 #include <string>
+#include <utility>
 
-#include "base/json_text.h"
 #include "worker/engine/end_tokens.h"
 
 namespace weightcast {
@@ -22,24 +22,17 @@ Result<std::shared_ptr<const Tokenizer>> read_tokenizer(FileSystem& files, const
 Result<std::optional<QwenChat>> read_chat_style(FileSystem& files, const std::filesystem::path& directory,
                                                 const Tokenizer* tokenizer) {
   if (tokenizer == nullptr || !tokenizer->added_token("<|im_start|>")) return std::optional<QwenChat>();
-  const Result<std::string> own = read_file(files, directory / "chat_template.jinja", kSidecarBytesMax);
-  if (own.has_value()) return recognise_qwen_chat(*own);
-  if (own.error().code != Errc::kNotFound) return own.error();
-  const Result<std::string> text = read_file(files, directory / "tokenizer_config.json", kSidecarBytesMax);
-  if (!text.has_value()) {
-    if (text.error().code == Errc::kNotFound) return std::optional(QwenChat::kQwen3);
-    return text.error();
+  std::map<std::string, std::string> found;
+  for (const char* name : {"chat_template.jinja", "tokenizer_config.json"}) {
+    Result<std::string> text = read_file(files, directory / name, kSidecarBytesMax);
+    if (text.has_value()) {
+      found[name] = std::move(*text);
+    } else if (text.error().code != Errc::kNotFound) {
+      return std::move(text).error();
+    }
   }
-  const nlohmann::json config = parse_json(*text);
-  if (!config.is_object()) {
-    return fail(Errc::kInvalidArgument, Op::kParse,
-                (directory / "tokenizer_config.json").string() + ": no JSON object");
-  }
-  const auto found = config.find("chat_template");
-  if (found == config.end() || found->is_null()) return std::optional(QwenChat::kQwen3);
-  // Several by name are for models with tools, which we do not have.
-  if (!found->is_string()) return std::optional<QwenChat>();
-  return recognise_qwen_chat(found->get_ref<const std::string&>());
+  Result<std::optional<QwenChat>> style = chat_style_of(found);
+  return style.has_value() ? style : about(directory.string(), std::move(style).error());
 }
 
 Status set_tokens(FileSystem& files, const std::filesystem::path& directory, std::shared_ptr<const Tokenizer> tokenizer,

@@ -17,10 +17,8 @@ namespace weightcast {
 [[nodiscard]] Result<std::shared_ptr<const Tokenizer>> read_tokenizer(FileSystem& files,
                                                                       const std::filesystem::path& directory);
 
-/// How the model of a directory reads conversations: by its own chat template (chat_template.jinja, or chat_template of
-/// tokenizer_config.json), as Qwen3 without one. Nothing if that is a template that we do not have, or if `tokenizer`,
-/// which may be null, has no token for it. Errors: those of reading; kInvalidArgument (tokenizer_config.json is no
-/// JSON).
+/// How the model of a directory reads conversations, as chat_style_of() says. Nothing also if `tokenizer`, which may be
+/// null, has no token for it. Errors: those of reading and of chat_style_of().
 [[nodiscard]] Result<std::optional<QwenChat>> read_chat_style(FileSystem& files, const std::filesystem::path& directory,
                                                               const Tokenizer* tokenizer);
 

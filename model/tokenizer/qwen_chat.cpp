@@ -1,7 +1,9 @@
 #include "model/tokenizer/qwen_chat.h"
 
 #include <array>
+#include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "base/nearest_name.h"
 
 namespace weightcast {
@@ -57,7 +59,7 @@ std::string qwen3_answer(string_view content, bool after_last_query, bool last) 
 Result<std::string> render_qwen_chat(std::span<const ChatMessage> messages, const ChatOptions& options) {
   if (messages.empty()) return fail(Errc::kInvalidArgument, Op::kEncode, "a chat without messages");
   std::string text;
-  if (options.style == QwenChat::kQwen2_5 && messages[0].role != "system") {
+  if (options.style == QwenChat::kQwen2_5 && options.default_system_message && messages[0].role != "system") {
     append_turn(text, "system", "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.");
   }
   const std::size_t query = last_query(messages);
@@ -88,6 +90,19 @@ std::optional<QwenChat> recognise_qwen_chat(std::string_view chat_template) {
   }
   if (has(R"(system\nYou are)") || !has(R"('<|im_start|>system\n' + messages[0].content)")) return std::nullopt;
   return QwenChat::kQwen3;
+}
+
+Result<std::optional<QwenChat>> chat_style_of(const std::map<std::string, std::string>& files) {
+  if (const auto own = files.find("chat_template.jinja"); own != files.end()) return recognise_qwen_chat(own->second);
+  const auto config = files.find("tokenizer_config.json");
+  if (config == files.end()) return std::optional(QwenChat::kQwen3);
+  const nlohmann::json json = parse_json(config->second);
+  if (!json.is_object()) return fail(Errc::kInvalidArgument, Op::kParse, "tokenizer_config.json is no JSON object");
+  const auto found = json.find("chat_template");
+  if (found == json.end() || found->is_null()) return std::optional(QwenChat::kQwen3);
+  // Several by name are for models with tools, which we do not have.
+  if (!found->is_string()) return std::optional<QwenChat>();
+  return recognise_qwen_chat(found->get_ref<const std::string&>());
 }
 
 }  // namespace weightcast

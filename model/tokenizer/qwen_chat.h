@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -21,6 +22,9 @@ struct ChatOptions {
   bool add_generation_prompt = true;
   /// Qwen3: without it the answer begins behind an empty thought.
   bool enable_thinking = true;
+  /// Qwen2.5: its default system message comes first where the messages have none. Without it they go on from a
+  /// conversation that has begun.
+  bool default_system_message = true;
 };
 
 /// The text of a conversation, whose tokens a model continues. Equal to what Qwen's own template gives without tools.
@@ -30,5 +34,10 @@ struct ChatOptions {
 /// Which of them a model's own chat template is, which is Jinja; nothing if it may be another one. It goes by texts in
 /// which all templates that TRL ships differ, as nothing here runs Jinja.
 [[nodiscard]] std::optional<QwenChat> recognise_qwen_chat(std::string_view chat_template);
+
+/// How the model of a directory with these `files`, by name, reads conversations: by its own chat template
+/// (chat_template.jinja, or chat_template of tokenizer_config.json), as Qwen3 without one. Nothing if that is a
+/// template that we do not have. Errors: kInvalidArgument (tokenizer_config.json is no JSON object).
+[[nodiscard]] Result<std::optional<QwenChat>> chat_style_of(const std::map<std::string, std::string>& files);
 
 }  // namespace weightcast

@@ -270,5 +270,23 @@ TEST(QwenChatTemplate, IsRecognisedByItsSystemMessage) {
   EXPECT_EQ(recognise_qwen_chat(""), std::nullopt);
 }
 
+TEST(QwenChatTemplate, IsTheModelsOwn) {
+  const std::string qwen3 = R"({{- '<|im_start|>system\n' + messages[0].content + '<|im_end|>\n' }})";
+  const std::string qwen2_5 =
+      R"('<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\n')";
+  const auto config = [](const Json& chat_template) { return json_text({{"chat_template", chat_template}}); };
+  EXPECT_EQ(chat_style_of({}), QwenChat::kQwen3);
+  EXPECT_EQ(chat_style_of({{"tokenizer_config.json", "{}"}}), QwenChat::kQwen3);
+  EXPECT_EQ(chat_style_of({{"tokenizer_config.json", config(nullptr)}}), QwenChat::kQwen3);
+  EXPECT_EQ(chat_style_of({{"tokenizer_config.json", config(qwen2_5)}}), QwenChat::kQwen2_5);
+  EXPECT_EQ(chat_style_of({{"tokenizer_config.json", config(qwen2_5)}, {"chat_template.jinja", qwen3}}),
+            QwenChat::kQwen3)
+      << "the file of its own comes first";
+  EXPECT_EQ(chat_style_of({{"tokenizer_config.json", config(qwen3)}, {"chat_template.jinja", "[INST]"}}), std::nullopt);
+  EXPECT_EQ(chat_style_of({{"tokenizer_config.json", config("[INST]")}}), std::nullopt);
+  EXPECT_EQ(chat_style_of({{"tokenizer_config.json", config(Json::array({qwen3}))}}), std::nullopt);
+  EXPECT_EQ(chat_style_of({{"tokenizer_config.json", "[]"}}).error().code, Errc::kInvalidArgument);
+}
+
 }  // namespace
 }  // namespace weightcast

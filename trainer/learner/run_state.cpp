@@ -90,8 +90,8 @@ Status RunState::build() {
                             tokenizer.vocab_size() - 1, model.decoder.config().vocab_size));
   }
   identity_ = {content_digest_of(std::as_bytes(std::span(model_files.at("config.json")))).hex(), tokenizer.digest()};
-  WC_ASSIGN(codec, PromptCodec::make(std::move(tokenizer),
-                                     {config.chat_template, config.enable_thinking, config.max_prompt_length}));
+  WC_ASSIGN(const std::optional<QwenChat> style, chat_style());
+  WC_ASSIGN(codec, PromptCodec::make(std::move(tokenizer), {style, config.enable_thinking, config.max_prompt_length}));
   RewardPoolOptions pool;
   pool.threads_max = static_cast<unsigned>(config.reward_threads);
   pool.time_max = from_seconds(config.reward_time_max);
@@ -124,6 +124,17 @@ Status RunState::build() {
   }
   checkpoints.emplace(files, std::filesystem::path(config.output_dir) / "checkpoints", config.checkpoints_kept);
   return {};
+}
+
+Result<std::optional<QwenChat>> RunState::chat_style() const {
+  if (config.chat_template == "none") return std::optional<QwenChat>();
+  Result<std::optional<QwenChat>> style = chat_style_of(model_files);
+  if (!style.has_value()) return about(config.model, std::move(style).error());
+  if (*style) return style;
+  return fail(Errc::kUnsupported, Op::kConfigure,
+              fmt::format("{}: its chat template is none that we have, Qwen2.5's and Qwen3's; set chat_template to "
+                          "'none', or put one of those there as chat_template.jinja",
+                          printable(config.model)));
 }
 
 Status RunState::begin() {
@@ -179,7 +190,7 @@ RunDescription RunState::description() const {
   run.task = config.task;
   run.task_options = config.task_options;
   run.eval_prompts = config.eval_interval > 0 ? config.eval_prompts : 0;
-  run.chat_template = config.chat_template;
+  run.chat_template = chat_template_name(codec->chat_style());
   run.enable_thinking = config.enable_thinking;
   run.group_size = config.group_size;
   run.rollout_batch_size = config.rollout_batch_size;

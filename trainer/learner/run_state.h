@@ -84,6 +84,9 @@ class RunState {
   RunState(FileSystem& file_system, const LearnerConfig& settings) : files(file_system), config(settings) {}
 
   [[nodiscard]] Status build();
+  /// How prompts become text: by the model's own chat template, unless the configuration wants none.
+  /// Errors: kUnsupported (a template that we do not have); those of chat_style_of().
+  [[nodiscard]] Result<std::optional<QwenChat>> chat_style() const;
   [[nodiscard]] Status begin();
   [[nodiscard]] Status resume(const Checkpoint& checkpoint);
   [[nodiscard]] TrajectoryRules rules() const;

@@ -26,8 +26,10 @@ SchedulerOptions scheduler_options(const RunDescription& run, const RolloutLineO
 Result<std::unique_ptr<RolloutLine>> RolloutLine::make(const RunDescription& run, std::string_view data,
                                                        Tokenizer tokenizer, const RolloutLineOptions& options) {
   WC_ASSIGN(std::unique_ptr<Task> task, make_task(run.task, run.task_options, data));
+  Result<std::optional<QwenChat>> style = parse_chat_template(run.chat_template);
+  if (!style.has_value()) return about("the learner's run; use a worker as new as it", std::move(style).error());
   WC_ASSIGN(PromptCodec codec,
-            PromptCodec::make(std::move(tokenizer), {run.chat_template, run.enable_thinking, run.max_prompt_length}));
+            PromptCodec::make(std::move(tokenizer), {*style, run.enable_thinking, run.max_prompt_length}));
   WC_ASSIGN(RolloutScheduler scheduler, RolloutScheduler::make(scheduler_options(run, options)));
   return std::unique_ptr<RolloutLine>(
       new RolloutLine(run, std::move(task), std::move(codec), std::move(scheduler), options));

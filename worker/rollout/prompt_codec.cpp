@@ -2,26 +2,53 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+
+#include "base/nearest_name.h"
 #include "base/text.h"
-#include "model/tokenizer/qwen_chat.h"
 
 namespace weightcast {
+namespace {
+
+struct NamedStyle {
+  std::string_view name;
+  std::optional<QwenChat> style;
+};
+
+constexpr std::array kChatTemplates{NamedStyle{"none", std::nullopt}, NamedStyle{"qwen", QwenChat::kQwen3},
+                                    NamedStyle{"qwen2.5", QwenChat::kQwen2_5}};
+
+}  // namespace
+
+std::string_view chat_template_name(std::optional<QwenChat> style) {
+  return std::ranges::find(kChatTemplates, style, &NamedStyle::style)->name;
+}
+
+Result<std::optional<QwenChat>> parse_chat_template(std::string_view name) {
+  const auto found = std::ranges::find(kChatTemplates, name, &NamedStyle::name);
+  if (found != kChatTemplates.end()) return found->style;
+  std::array<std::string_view, kChatTemplates.size()> names;
+  std::ranges::transform(kChatTemplates, names.begin(), &NamedStyle::name);
+  return fail(Errc::kInvalidArgument, Op::kParse, unknown_name("chat_template", name, names));
+}
 
 Result<PromptCodec> PromptCodec::make(Tokenizer tokenizer, const PromptOptions& options) {
-  const std::string_view end = options.chat_template == "none" ? "<|endoftext|>" : "<|im_end|>";
+  const std::string_view end = options.chat_style ? "<|im_end|>" : "<|endoftext|>";
   const std::optional<TokenId> token = tokenizer.added_token(end);
   if (token) return PromptCodec(std::move(tokenizer), options, *token);
   return fail(Errc::kInvalidArgument, Op::kConfigure,
               fmt::format("the tokenizer has no {}, with which a response ends; chat_template is '{}'", end,
-                          options.chat_template));
+                          chat_template_name(options.chat_style)));
 }
 
 Result<std::vector<TokenId>> PromptCodec::prompt_ids(const Prompt& prompt) const {
   std::string text;
-  if (options_.chat_template == "none") {
-    for (const ChatMessage& message : prompt.messages) text += message.content;
+  if (options_.chat_style) {
+    WC_ASSIGN(text, render_qwen_chat(prompt.messages,
+                                     {.style = *options_.chat_style, .enable_thinking = options_.enable_thinking}));
   } else {
-    WC_ASSIGN(text, render_qwen_chat(prompt.messages, {.enable_thinking = options_.enable_thinking}));
+    for (const ChatMessage& message : prompt.messages) text += message.content;
   }
   WC_ASSIGN(std::vector<TokenId> ids, tokenizer_.encode(text));
   if (ids.size() <= options_.max_prompt_length && !ids.empty()) return ids;
@@ -32,9 +59,11 @@ Result<std::vector<TokenId>> PromptCodec::prompt_ids(const Prompt& prompt) const
 
 Result<std::vector<TokenId>> PromptCodec::observation_ids(std::string_view observation, bool is_ended) const {
   std::string text(observation);
-  if (options_.chat_template != "none") {
+  if (options_.chat_style) {
     const std::vector<ChatMessage> messages{{"user", text}};
-    WC_ASSIGN(text, render_qwen_chat(messages, {.enable_thinking = options_.enable_thinking}));
+    WC_ASSIGN(text, render_qwen_chat(messages, {.style = *options_.chat_style,
+                                                .enable_thinking = options_.enable_thinking,
+                                                .default_system_message = false}));
     text.insert(0, "\n");  // what the template puts behind the end of an answer
   }
   WC_ASSIGN(std::vector<TokenId> ids, tokenizer_.encode(text));

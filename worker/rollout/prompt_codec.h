@@ -1,21 +1,28 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "model/tokenizer/qwen_chat.h"
 #include "model/tokenizer/tokenizer.h"
 #include "tasks/task.h"
 
 namespace weightcast {
 
 struct PromptOptions {
-  std::string chat_template = "none";  ///< "none": the messages one after the other; "qwen": Qwen3's template
+  std::optional<QwenChat> chat_style = std::nullopt;  ///< how messages become text; nothing: one after the other
   bool enable_thinking = false;
   std::uint64_t max_prompt_length = 512;
 };
+
+/// How a run's description names a style: "none", "qwen2.5", or "qwen", which is Qwen3's.
+[[nodiscard]] std::string_view chat_template_name(std::optional<QwenChat> style);
+/// Errors: kInvalidArgument (no such name).
+[[nodiscard]] Result<std::optional<QwenChat>> parse_chat_template(std::string_view name);
 
 /// Prompts and responses as tokens. A response ends with <|endoftext|>, or with <|im_end|> under a chat template.
 class PromptCodec {
@@ -33,12 +40,13 @@ class PromptCodec {
   /// Without the token that ends it. Ids that are no tokens make an empty text, which no task rewards.
   [[nodiscard]] std::string response_text(std::span<const TokenId> ids) const;
 
+  [[nodiscard]] std::optional<QwenChat> chat_style() const { return options_.chat_style; }
   [[nodiscard]] TokenId end_token() const { return end_token_; }
   [[nodiscard]] const Tokenizer& tokenizer() const { return tokenizer_; }
 
  private:
   PromptCodec(Tokenizer tokenizer, PromptOptions options, TokenId end_token)
-      : tokenizer_(std::move(tokenizer)), options_(std::move(options)), end_token_(end_token) {}
+      : tokenizer_(std::move(tokenizer)), options_(options), end_token_(end_token) {}
 
   Tokenizer tokenizer_;
   PromptOptions options_;

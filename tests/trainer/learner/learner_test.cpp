@@ -8,11 +8,13 @@
 
 #include "base/content_digest.h"
 #include "base/posix_file_system.h"
+#include "http/client.h"
 #include "model/tokenizer/tokenizer.h"
 #include "tasks/trajectory_json.h"
 #include "tests/trainer/learner/learner_fixture.h"
 #include "trainer/learner/checkpoint.h"
 #include "trainer/learner/metrics.h"
+#include "trainer/learner/run_state.h"
 #include "worker/engine/end_tokens.h"
 
 namespace weightcast {
@@ -326,6 +328,32 @@ TEST_F(LearnerTest, SaysWhatIsMissing) {
               HasSubstr("digits_max"));
   EXPECT_THAT(run("c", {{"chat_template", "qwen"}, {"max_prompt_length", "3"}}).error().message(),
               HasSubstr("max_prompt_length is 3"));
+}
+
+TEST_F(LearnerTest, AsksInTheModelsOwnChatTemplate) {
+  ASSERT_TRUE(run("made", {{"total_training_steps", "0"}}).has_value());
+  const std::string model = out("made") + "/checkpoints/checkpoint-00000000";
+  const std::vector<Setting> chat{{"model", model}, {"chat_template", "qwen"}, {"total_training_steps", "1"}};
+  std::ofstream(model + "/chat_template.jinja")
+      << R"('<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\n')";
+  ASSERT_TRUE(run("a", with(chat, {{"eval_interval", "1"}, {"eval_prompts", "4"}})).has_value());
+  {
+    const LearnerConfig config = make_config(with(with(tiny_run(out("b")), chat),
+                                                  {{"rollout_source", "http"}, {"rollout_listen", "127.0.0.1:0"}}))
+                                     .value();
+    const auto state = RunState::open(files, config).value();
+    const auto ids = state->codec->prompt_ids(state->prompts->training(0).value()).value();
+    EXPECT_THAT(state->codec->tokenizer().decode(ids).value(), testing::StartsWith("<|im_start|>system\nYou are Qwen"));
+    const auto client = HttpClient::make({.server = state->intake->endpoint()}).value();
+    const HttpResponse run = client->call({.target = "/v1/run"}, std::chrono::seconds(30)).value();
+    EXPECT_EQ(read_run_description(run.body)->chat_template, "qwen2.5") << "what its workers are told";
+  }
+  std::ofstream(model + "/chat_template.jinja") << "[INST]";
+  const Status refused = run("c", chat);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_THAT(refused.error().message(), HasSubstr(model + ": its chat template is none that we have"));
+  EXPECT_THAT(refused.error().message(), HasSubstr("set chat_template to 'none'"));
+  EXPECT_TRUE(run("c", with(chat, {{"chat_template", "none"}})).has_value());
 }
 
 TEST_F(LearnerTest, LearnsFromExamplesInAFile) {

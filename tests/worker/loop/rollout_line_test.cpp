@@ -238,10 +238,15 @@ TEST_F(RolloutLineTest, WeightsOfAnotherModelAreRefused) {
   EXPECT_EQ(sent_.size(), 4u);
 }
 
+TEST_F(RolloutLineTest, RefusesAChatTemplateThatItDoesNotHave) {
+  run_.chat_template = "qwen9";
+  EXPECT_THAT(RolloutLine::make(run_, "", tokenizer(), options_).error().message(), HasSubstr("'qwen9'"));
+}
+
 TEST_F(RolloutLineTest, PlaysAllTurnsOfAnEpisode) {
   run_.task = "sokoban";
   run_.turns_max = 3;
-  run_.chat_template = "qwen";
+  run_.chat_template = "qwen2.5";
   run_.max_prompt_length = 1000;
   run_.tokens_max = 4000;
   config_.max_position_embeddings = 4096;
@@ -254,6 +259,9 @@ TEST_F(RolloutLineTest, PlaysAllTurnsOfAnEpisode) {
   for (const Trajectory& t : sent_) {
     EXPECT_EQ(t.turns.size(), 3u);
     EXPECT_NEAR(t.reward, -0.3, 1e-6) << "nonsense costs a step a turn";
+    const std::string text = tokenizer().decode(t.tokens).value();
+    EXPECT_TRUE(text.starts_with("<|im_start|>system\nYou are Qwen")) << text;
+    EXPECT_EQ(text.rfind("You are Qwen"), text.find("You are Qwen")) << "later turns go on: " << text;
   }
 }
 
