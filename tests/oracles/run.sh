@@ -1,12 +1,22 @@
 #!/bin/sh
-# run.sh SCRIPT ARGUMENT...: runs a Python script in the virtual environment that has requirements.txt and Debian's
-# packages. torch is Debian's (python3-torch), where it is installed: the registry's brings gigabytes for GPUs. So each
-# package of the list comes without what it asks for, and the list names what is needed of that. Exit status 77, with the
+# run.sh [--torch] SCRIPT ARGUMENT...: runs a Python script in a virtual environment with Debian's packages, made on first use.
+# It has what requirements.txt pins. torch is Debian's (python3-torch), where it is installed: the registry's brings gigabytes
+# for GPUs. With --torch the environment has what torch_requirements.txt pins, and the registry's torch (gpu/requirements.txt).
+# Each package of a list comes without what it asks for, and the list names what is needed of that. Exit status 77, with the
 # reason, where the environment cannot be made: see scripts/python_environment.sh.
 set -eu
 here=$(dirname "$(readlink -f "$0")")
-environment=$(PYTHON=/usr/bin/python3 "$here/../../scripts/python_environment.sh" oracle "$here/requirements.txt" --no-deps) || {
+name=oracle list=$here/requirements.txt
+if [ "$1" = --torch ]; then
+  shift
+  name=oracle-torch list=$here/torch_requirements.txt
+  found=$("$here/../gpu/environment.sh") || exit $?
+  PYTHONPATH=$(dirname "$(echo "$found" | head -n 1)")${PYTHONPATH:+:$PYTHONPATH}
+  LD_LIBRARY_PATH=$(echo "$found" | tail -n 1)${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+fi
+environment=$(PYTHON=/usr/bin/python3 "$here/../../scripts/python_environment.sh" "$name" "$list" --no-deps) || {
   echo "skipped: what $1 compares with is not to be had"
   exit 77
 }
+[ "$name" = oracle ] || export PYTHONPATH LD_LIBRARY_PATH
 exec "$environment/bin/python" -B "$@"

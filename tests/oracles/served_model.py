@@ -54,9 +54,10 @@ def tensors():
 
 
 class Served:
-    """The worker as a process, from start to stop(). `url` is where it listens."""
+    """The worker as a process, from start to stop(). `url` is where it listens. Clients call the model NAME, or by its
+    path with `name_is_path`."""
 
-    def __init__(self, *flags, chat_template=None):
+    def __init__(self, *flags, chat_template=None, name_is_path=False):
         self.folder = tempfile.TemporaryDirectory()
         self.model = pathlib.Path(self.folder.name) / NAME
         self.model.mkdir()
@@ -66,8 +67,8 @@ class Served:
             (self.model / "chat_template.jinja").write_text(chat_template)
         safetensors.numpy.save_file(tensors(), self.model / "model.safetensors")
         self.process = subprocess.Popen(
-            [os.environ["WEIGHTCAST_WORKER"], "serve", self.model, "--listen", "127.0.0.1:0", *flags], stdout=subprocess.PIPE,
-            text=True)
+            [os.environ["WEIGHTCAST_WORKER"], "serve", self.model, "--listen", "127.0.0.1:0",
+             "--name", self.model if name_is_path else NAME, *flags], stdout=subprocess.PIPE, text=True)
         line = self.process.stdout.readline()
         if not line.startswith("serving "):
             self.stop()

@@ -1,0 +1,18 @@
+#!/bin/sh
+# environment.sh: prints the directory of the LibTorch with CUDA that requirements.txt pins, in a virtual environment made on
+# first use; then, as LD_LIBRARY_PATH, where the libraries lie that it takes. It takes those that come with nvcc from there:
+# the list has the others. Exit status 77, with the reason on stderr, where there is no nvcc, or no such environment can be
+# made (scripts/python_environment.sh).
+set -eu
+here=$(dirname "$(readlink -f "$0")")
+compiler=$(PATH=$PATH:/usr/local/cuda/bin command -v nvcc) || {
+  echo "skipped: no nvcc, whose toolkit LibTorch takes" >&2
+  exit 77
+}
+environment=$(PYTHON=/usr/bin/python3 "$here/../../scripts/python_environment.sh" torch "$here/requirements.txt" --no-deps) || {
+  echo "skipped: the LibTorch of $here/requirements.txt is not to be had" >&2
+  exit 77
+}
+packages=$(echo "$environment"/lib/python3*/site-packages)
+echo "$packages/torch"
+echo "$packages/torch/lib:$(find "$packages/nvidia" -name lib -type d | paste -sd:):$(dirname "$(dirname "$(readlink -f "$compiler")")")/lib64"
