@@ -7,8 +7,8 @@ import inspect
 import sys
 import types
 
+import torch_shims  # first, because it ends the program where there is no torch
 import accelerate
-import torch_shims
 import transformers  # before `datasets` is a stub: it looks for the real one
 from golden import installed
 
