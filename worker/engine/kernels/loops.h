@@ -4,6 +4,10 @@
 // nothing of the standard library: an inline function of it, compiled here for a newer processor, could end up in other
 // files' use.
 
+#if WEIGHTCAST_VECTOR_BYTES > 16
+#include <immintrin.h>
+#endif
+
 #include "worker/engine/kernels/kernels.h"
 
 namespace weightcast::kernels {
@@ -25,10 +29,21 @@ inline Floats load(const float* from) {
   return result;
 }
 
+/// By one instruction, where gcc 12 makes five of __builtin_convertvector(): 1.1 to 1.2 times the speed of a product.
+inline Words widened(HalfWords half) {
+#if WEIGHTCAST_VECTOR_BYTES == 64
+  return __builtin_bit_cast(Words, _mm512_cvtepu16_epi32(__builtin_bit_cast(__m256i, half)));
+#elif WEIGHTCAST_VECTOR_BYTES == 32
+  return __builtin_bit_cast(Words, _mm256_cvtepu16_epi32(__builtin_bit_cast(__m128i, half)));
+#else
+  return __builtin_convertvector(half, Words);
+#endif
+}
+
 inline Floats load(const std::uint16_t* from) {
   HalfWords half;
   __builtin_memcpy(&half, from, sizeof(half));
-  return __builtin_bit_cast(Floats, __builtin_convertvector(half, Words) << 16);
+  return __builtin_bit_cast(Floats, widened(half) << 16);
 }
 
 /// The first `count` elements, fewer than kLanes, and then zeros.
