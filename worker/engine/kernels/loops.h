@@ -30,9 +30,10 @@ inline Floats load(const float* from) {
 }
 
 /// By one instruction, where gcc 12 makes five of __builtin_convertvector(): 1.1 to 1.2 times the speed of a product.
+/// With a mask of all lanes, which costs nothing: in what is without one, gcc sees a variable that is not initialized.
 inline Words widened(HalfWords half) {
 #if WEIGHTCAST_VECTOR_BYTES == 64
-  return __builtin_bit_cast(Words, _mm512_cvtepu16_epi32(__builtin_bit_cast(__m256i, half)));
+  return __builtin_bit_cast(Words, _mm512_maskz_cvtepu16_epi32(0xffff, __builtin_bit_cast(__m256i, half)));
 #elif WEIGHTCAST_VECTOR_BYTES == 32
   return __builtin_bit_cast(Words, _mm256_cvtepu16_epi32(__builtin_bit_cast(__m128i, half)));
 #else
