@@ -8,7 +8,6 @@
 
 #include "base/posix_file_system.h"
 #include "tests/trainer/learner/learner_fixture.h"
-#include "trainer/learner/completion.h"
 
 namespace weightcast {
 namespace {
@@ -225,34 +224,5 @@ TEST_F(UpdatesTest, ComeToTheSameGradientsWithActivationCheckpointing) {
 }
 
 /// What the sampler records is what the learner computes of the same tokens.
-TEST_F(UpdatesTest, AgreeWithTheSampler) {
-  const LearnerConfig c = config();
-  const Policy of = policy(c);
-  std::vector<CompletionRequest> requests;
-  for (std::uint64_t i = 0; i < 12; ++i) {
-    requests.push_back({random_sample(i / 3, 2 + i / 3, 0).tokens, i});
-  }
-  const auto completions =
-      complete(of.decoder(), requests, {.temperature = 0.7, .tokens_max = 6, .end_token = 256}).value();
-  std::vector<Sample> samples;
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    Sample& sample = samples.emplace_back();
-    sample.tokens = requests[i].prompt;
-    sample.loss_mask.assign(sample.tokens.size(), 0);
-    sample.tokens.insert(sample.tokens.end(), completions[i].tokens.begin(), completions[i].tokens.end());
-    sample.loss_mask.resize(sample.tokens.size(), 1);
-    ASSERT_FALSE(completions[i].tokens.empty());
-    EXPECT_LE(completions[i].tokens.size(), 6u);
-  }
-  const auto values = token_values(of.decoder(), samples, 0.7, 1000);
-  for (std::size_t i = 0; i < samples.size(); ++i) {
-    ASSERT_EQ(values[i].size(), completions[i].log_probs.size());
-    for (std::size_t t = 0; t < values[i].size(); ++t) EXPECT_NEAR(values[i][t], completions[i].log_probs[t], 1e-4);
-  }
-  EXPECT_NE(completions[0].tokens, completions[1].tokens) << "samples of a group differ";
-  const auto again = complete(of.decoder(), requests, {.temperature = 0.7, .tokens_max = 6, .end_token = 256}).value();
-  for (std::size_t i = 0; i < again.size(); ++i) EXPECT_EQ(again[i].tokens, completions[i].tokens);
-}
-
 }  // namespace
 }  // namespace weightcast
