@@ -4,6 +4,7 @@
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
+#include <torch/version.h>
 
 #include <atomic>
 #include <cstdlib>
@@ -117,18 +118,24 @@ TEST(TokenLogProbs, TakesBf16WithASoftmaxInFp32) {
 /// Counts the bytes of live tensors.
 class CountingAllocator final : public c10::Allocator {
  public:
-  c10::DataPtr allocate(std::size_t bytes) const override {
+#if TORCH_VERSION_MAJOR >= 2
+  c10::DataPtr allocate(std::size_t bytes) override { return count(bytes); }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override { default_copy_data(to, from, bytes); }
+#else
+  c10::DataPtr allocate(std::size_t bytes) const override { return count(bytes); }
+#endif
+  static std::size_t peak() { return peak_; }
+  static std::size_t live() { return live_; }
+  static void start() { peak_ = live_; }
+
+ private:
+  static c10::DataPtr count(std::size_t bytes) {
     void* const memory = std::aligned_alloc(64, (bytes + 127) / 64 * 64);
     *static_cast<std::size_t*>(memory) = bytes;
     const std::size_t live = live_ += bytes;
     if (live > peak_) peak_ = live;
     return {static_cast<std::byte*>(memory) + 64, memory, &free_bytes, c10::Device(c10::DeviceType::CPU)};
   }
-  static std::size_t peak() { return peak_; }
-  static std::size_t live() { return live_; }
-  static void start() { peak_ = live_; }
-
- private:
   static void free_bytes(void* memory) {
     live_ -= *static_cast<std::size_t*>(memory);
     std::free(memory);
