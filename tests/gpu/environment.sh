@@ -14,5 +14,7 @@ environment=$(PYTHON=/usr/bin/python3 "$here/../../scripts/python_environment.sh
   exit 77
 }
 packages=$(echo "$environment"/lib/python3*/site-packages)
+# nvcc may be a script, which calls the one of the toolkit.
+toolkit=$("$compiler" --dryrun -x cu /dev/null 2>&1 | sed -n 's/^#\$ TOP=//p')
 echo "$packages/torch"
-echo "$packages/torch/lib:$(find "$packages/nvidia" -name lib -type d | paste -sd:):$(dirname "$(dirname "$(readlink -f "$compiler")")")/lib64"
+echo "$packages/torch/lib:$(find "$packages/nvidia" -name lib -type d | paste -sd:):$(readlink -f "$toolkit/lib64")"
