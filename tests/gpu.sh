@@ -6,9 +6,11 @@
 #   tests/gpu.sh run [BUNDLE]     runs all that is in the bundle, and prints what it measured. Needs Python with torch of
 #                                 the version that it was built against, and nothing installed beside
 #   tests/gpu.sh                  both
+#   tests/gpu.sh check            builds it into build/gpu-check against the LibTorch that gpu/requirements.txt pins, from the Python
+#                                 registry, and runs on the CPU the tests of model/ and trainer/ that need no transport. Takes nvcc
 #
 # WEIGHTCAST_TORCH names the directory of the LibTorch to build against; otherwise that of python3's torch. Exit status: 0 all
-# passed; 77 skipped, with the reason, where there is no GPU or no LibTorch with CUDA; 1 otherwise.
+# passed; 77 skipped, with the reason, where there is no GPU, no LibTorch with CUDA or no nvcc; 1 otherwise.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
 
@@ -26,14 +28,22 @@ torch_directory() {
   fi
 }
 
+# compile TORCH DIRECTORY TARGET...
+compile() {
+  local torch=$1 directory=$2
+  shift 2
+  [[ -e $torch/lib/libtorch_cuda.so ]] || skip "the LibTorch in $torch has no CUDA"
+  say "building against $torch"
+  mkdir -p build
+  cmake -S . -B "$directory" -G Ninja -DCMAKE_BUILD_TYPE=Release -DWEIGHTCAST_TRANSPORT=OFF -DWEIGHTCAST_UNITY=ON \
+    -DCMAKE_PREFIX_PATH="$torch" >"$directory.log" 2>&1 || { cat "$directory.log"; exit 1; }
+  cmake --build "$directory" --parallel "${JOBS:-2}" --target "$@"
+}
+
 build() {
   local torch library
   torch=$(torch_directory) || skip "python3 has no torch; set WEIGHTCAST_TORCH to the directory of a LibTorch with CUDA"
-  [[ -e $torch/lib/libtorch_cuda.so ]] || skip "the LibTorch in $torch has no CUDA"
-  say "building against $torch"
-  cmake -S . -B build/gpu -G Ninja -DCMAKE_BUILD_TYPE=Release -DWEIGHTCAST_TRANSPORT=OFF -DWEIGHTCAST_UNITY=ON \
-    -DCMAKE_PREFIX_PATH="$torch" >build/gpu.log 2>&1 || { cat build/gpu.log; exit 1; }
-  cmake --build build/gpu --parallel "${JOBS:-2}" --target gpu_test patch_cuda_test weightcast-bench-learner
+  compile "$torch" build/gpu gpu_test patch_cuda_test weightcast-bench-learner
   rm -rf build/gpu/bundle
   mkdir -p build/gpu/bundle/lib
   cp build/gpu/tests/gpu/gpu_test build/gpu/tests/patch/patch_cuda_test build/gpu/tools/weightcast-bench-learner build/gpu/bundle
@@ -76,12 +86,30 @@ run() {
   return "$failed"
 }
 
+check() {
+  local found test failed=0
+  found=$(tests/gpu/environment.sh) || exit $?
+  # These last two skip themselves without a GPU.
+  local tests=(model/model_test trainer/trainer_test trainer/trainer_loss_test trainer/updates_test gpu/gpu_test
+    patch/patch_cuda_test)
+  compile "${found%%$'\n'*}" build/gpu-check weightcast-bench-learner "${tests[@]##*/}"
+  export LD_LIBRARY_PATH=${found#*$'\n'}:${LD_LIBRARY_PATH:-}
+  for test in "${tests[@]}"; do
+    say "$test"
+    "build/gpu-check/tests/$test" --gtest_brief=1 || failed=1
+  done
+  say "weightcast-bench-learner"
+  build/gpu-check/tools/weightcast-bench-learner sequences=1 tokens=16 repeat=1 init_num_hidden_layers=1 || failed=1
+  return "$failed"
+}
+
 case ${1:-all} in
   build) build ;;
   run) run "$(readlink -f "${2:-build/gpu/bundle}")" ;;
   all) build && run "$PWD/build/gpu/bundle" ;;
+  check) check ;;
   *)
-    sed -n '2,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+    sed -n '2,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
     exit 2
     ;;
 esac
