@@ -1,5 +1,8 @@
 #include "base/parallel.h"
 
+#include <sched.h>
+
+#include <algorithm>
 #include <atomic>
 #include <system_error>
 #include <utility>
@@ -13,6 +16,13 @@ bool add_thread(std::vector<std::jthread>& threads, std::function<void()> work) 
   } catch (const std::system_error&) {
     return false;
   }
+}
+
+unsigned usable_cores() {
+  cpu_set_t cores;
+  // Fails where the machine has more cores than such a set has room for.
+  if (::sched_getaffinity(0, sizeof cores, &cores) != 0) return std::max(1u, std::thread::hardware_concurrency());
+  return std::max(1u, static_cast<unsigned>(CPU_COUNT(&cores)));
 }
 
 void for_each_index(std::size_t count, unsigned threads_max, const std::function<void(std::size_t)>& body) {

@@ -11,6 +11,9 @@ namespace weightcast {
 /// work goes on with fewer.
 [[nodiscard]] bool add_thread(std::vector<std::jthread>& threads, std::function<void()> work);
 
+/// Processor cores that this process may use, as its affinity says; at least 1.
+[[nodiscard]] unsigned usable_cores();
+
 /// Calls `body(i)` once for each i below `count`, on the caller's thread and at most `threads_max` - 1 others. Returns
 /// when all calls have ended. `body` must allow calls at the same time.
 void for_each_index(std::size_t count, unsigned threads_max, const std::function<void(std::size_t)>& body);

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <pthread.h>
+#include <sched.h>
 
 #include <atomic>
 
@@ -50,6 +51,20 @@ TEST(Parallel, WithoutMoreThreadsTheCallerDoesTheWork) {
   EXPECT_FALSE(add_thread(threads, [] {}));
   EXPECT_TRUE(threads.empty());
   EXPECT_THAT(calls_of(1000, 4), testing::Each(1));
+}
+
+TEST(Parallel, UsableCoresAreThoseOfTheAffinity) {
+  EXPECT_GE(usable_cores(), 1u);
+  std::jthread([] {
+    cpu_set_t cores;
+    ASSERT_EQ(::sched_getaffinity(0, sizeof cores, &cores), 0);
+    std::size_t first = 0;
+    while (CPU_ISSET(first, &cores) == 0) ++first;
+    CPU_ZERO(&cores);
+    CPU_SET(first, &cores);
+    ASSERT_EQ(::sched_setaffinity(0, sizeof cores, &cores), 0);
+    EXPECT_EQ(usable_cores(), 1u);
+  }).join();
 }
 
 }  // namespace
