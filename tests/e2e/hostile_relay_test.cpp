@@ -13,6 +13,8 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr std::uint64_t kBytes = 8'000'000;
+// For a chain of four: enough for chunks that another thread hashes.
+constexpr std::uint64_t kBytesOfLargeChunks = 104'000'000;
 
 struct Case {
   Conduct conduct{};
@@ -21,6 +23,7 @@ struct Case {
   const char* streams = "1";
   unsigned honest_until = 0;  ///< the version that it forwards like anybody: it has to have one before it can replay it
   unsigned found_within = 1;  ///< so many publications from then on nobody gets anything from it
+  std::uint64_t bytes = kBytes;
 };
 
 class HostileRelay : public ::testing::TestWithParam<Case> {
@@ -52,7 +55,7 @@ TEST_P(HostileRelay, IsNamedAndLosesItsPlaceAndOthersGetEachVersionBitForBit) {
   int changed = 0;
   for (unsigned version = 1; version <= relay.honest_until + relay.found_within + 1; ++version) {
     const std::string source =
-        write_snapshot(cluster.temp().file(std::to_string(version) + ".safetensors"), kBytes, version);
+        write_snapshot(cluster.temp().file(std::to_string(version) + ".safetensors"), relay.bytes, version);
     // A relay that is not found out delays its children for longer than that.
     const Ran ran = cluster.publish(source, version, {"--wait", "1", "--timeout", "60"});
     ASSERT_EQ(ran.status, 0) << ran.err << cluster.status("origin") << cluster.log("origin");
@@ -72,6 +75,7 @@ INSTANTIATE_TEST_SUITE_P(
     Conducts, HostileRelay,
     ::testing::Values(
         Case{.conduct = Conduct::kFlipsABit, .says = "sends damaged bytes, says"},
+        Case{.conduct = Conduct::kFlipsABit, .says = "sends damaged bytes, says", .bytes = kBytesOfLargeChunks},
         Case{.conduct = Conduct::kSendsNothing, .says = "has more than it passes on, says"},
         // Each of its children complains once.
         Case{.conduct = Conduct::kSendsNothing,
@@ -86,7 +90,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.conduct = Conduct::kUnderstates, .says = "says that it starves, while the origin's chunks leave to it"}),
     [](const auto& each) {
       const bool striped = std::string_view(each.param.topology) == "striped";
-      return std::string(to_string(each.param.conduct)) + (striped ? "OfAStripe" : "");
+      return std::string(to_string(each.param.conduct)) + (striped ? "OfAStripe" : "") +
+             (each.param.bytes > kBytes ? "OfLargeChunks" : "");
     });
 
 class Impostor : public ::testing::Test {

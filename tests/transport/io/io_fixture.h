@@ -19,11 +19,14 @@ struct Net {
   Pacer downlink;
   SocketOptions socket;
   std::shared_ptr<TlsContext> tls;
+  std::optional<WorkThread> hashing;  ///< none before it is emplaced
 
   explicit Net(Rate up = {}, Rate down = {}, std::shared_ptr<TlsContext> with_tls = nullptr)
       : uplink(loop, up), downlink(loop, down), tls(std::move(with_tls)) {}
 
-  [[nodiscard]] ConnectionContext context() { return {loop, buffers, uplink, downlink, socket, tls}; }
+  [[nodiscard]] ConnectionContext context() {
+    return {loop, buffers, uplink, downlink, socket, tls, hashing ? &*hashing : nullptr};
+  }
 
   /// Turns the loop until `done` holds, for a minute at most.
   template <typename Condition>

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "proto/wire.pb.h"
+#include "transport/io/net/arrived_frames.h"
 #include "transport/io/net/incoming_frame.h"
 #include "transport/io/net/stream.h"
 
@@ -59,7 +60,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
         peer_host_(std::move(peer_host)),
         stream_(context.loop, std::move(socket), peer_host_, std::move(tls),
                 [this](FdWatch::Ready ready) { handle_ready(ready); }),
-        incoming_(context.buffers),
+        incoming_(context.buffers,
+                  context.hashing != nullptr ? ArrivedFrames::kHashedApartBytesMin : std::size_t{SIZE_MAX}),
+        arrived_(context.hashing, [this] { handle_deliverable(); }),
         control_turn_(context.loop, [this] { handle_control_turn(); }),
         timeout_(context.loop, [this] { handle_timeout(); }),
         receiver_(*this),
@@ -134,7 +137,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
     if (!std::exchange(reading_paused_, false) || state_ != State::kOpen) return;
     last_progress_ = last_moved_ = context_.loop.now();
     watch_timeout();
-    if (!budget_share_.waiting()) request_read();
+    if (may_read()) request_read();
+    if (arrived_.empty()) return;
+    context_.loop.post([kept = weak_from_this()] {
+      if (const auto self = kept.lock()) self->handle_deliverable();
+    });
   }
 
   [[nodiscard]] UniqueFd take_descriptor() { return stream_.take_descriptor(); }
@@ -148,6 +155,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   enum class State { kShakingHands, kOpen, kFlushing, kClosed };
 
   using Moved = Pacer::Client::Moved;
+  using Missing = ArrivedFrames::Missing;
 
   struct Receiver final : Pacer::Client {
     explicit Receiver(Connection& c) : connection(c) {}
@@ -202,6 +210,17 @@ class Connection : public std::enable_shared_from_this<Connection> {
     }
   }
 
+  /// Frames that arrived whole may be delivered now.
+  void handle_deliverable() {
+    const auto keep = shared_from_this();
+    const bool was_full = arrived_.full();
+    deliver(Missing::kWait);
+    if (!was_full || state_ != State::kOpen || !may_read()) return;
+    last_progress_ = last_moved_ = context_.loop.now();
+    watch_timeout();
+    request_read();
+  }
+
   /// There is memory for the frame that has begun. From inside another connection's turn.
   void handle_budget() {
     budget_taken_at_ = last_progress_ = last_moved_ = context_.loop.now();
@@ -246,13 +265,16 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Moved receive(std::size_t bytes_max) {
     const auto keep = shared_from_this();
     Moved moved;
+    if (broken_) deliver(Missing::kHashHere);
     while (state_ == State::kOpen && may_read() && moved.bytes < bytes_max) {
       const std::span<iovec> space = incoming_.space(bytes_max - moved.bytes);
       const std::size_t asked = total_bytes(space);
       const Result<Stream::Moved> got = stream_.read(space);
-      if (!got) failure_ = got.error();
-      if (got && got->ended) failure_ = end_of_stream();
-      if (failure_) {
+      if (!got || got->ended) {
+        deliver(Missing::kHashHere);
+        if (!may_read()) break;  // a handler has paused reading: the end is read again afterwards
+        if (state_ != State::kOpen) return moved;
+        failure_ = got ? end_of_stream() : got.error();
         fail_now();
         return moved;
       }
@@ -346,7 +368,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   [[nodiscard]] bool may_send() const { return state_ == State::kOpen || state_ == State::kShakingHands; }
 
-  [[nodiscard]] bool may_read() const { return !reading_paused_ && !budget_share_.waiting(); }
+  [[nodiscard]] bool may_read() const { return !reading_paused_ && !budget_share_.waiting() && !arrived_.full(); }
 
   void request_read() {
     read_requested_ = true;
@@ -357,6 +379,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
     do {
       const Result<std::size_t> left = incoming_.take(bytes);
       if (!left) {
+        deliver(Missing::kHashHere);
+        if (state_ != State::kOpen) return;
         failure_ =
             fail(left.error().code, left.error().op, fmt::format("from {}: {}", peer_host_, left.error().detail));
         if (!incoming_.peer_encrypts()) return fail_now();
@@ -369,13 +393,29 @@ class Connection : public std::enable_shared_from_this<Connection> {
         continue;
       }
       budget_share_.give_back();
-      if (incoming_.is_chunk()) {
-        handlers_.on_chunk(incoming_.take_chunk());
-      } else if (const Status status = handlers_.on_control(incoming_.take_control()); !status) {
+      if (!incoming_.is_chunk()) {
+        arrived_.add(incoming_.take_control());
+      } else if (incoming_.hashes_chunk()) {
+        arrived_.add_hashed(incoming_.take_chunk());
+      } else {
+        arrived_.add_unhashed(incoming_.take_chunk());
+      }
+      deliver(broken_ ? Missing::kHashHere : Missing::kWait);
+    } while (bytes > 0 && state_ == State::kOpen);
+  }
+
+  /// Hands over what has arrived, in its order, up to a chunk whose digest is missing.
+  void deliver(Missing missing) {
+    while (state_ == State::kOpen && !reading_paused_) {
+      std::optional<ArrivedFrames::Frame> frame = arrived_.take(missing);
+      if (!frame) return;
+      if (auto* chunk = std::get_if<ReceivedChunk>(&*frame)) {
+        handlers_.on_chunk(std::move(*chunk));
+      } else if (const Status status = handlers_.on_control(std::get<std::string>(std::move(*frame))); !status) {
         failure_ = status.error();
         return fail_now();
       }
-    } while (bytes > 0 && state_ == State::kOpen);
+    }
   }
 
   /// Nothing of a large body is read before there is memory for it. What came with the header has found its place.
@@ -552,6 +592,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   void begin_flush() {
     state_ = State::kFlushing;
+    arrived_.clear();
     self_ = shared_from_this();
     timeout_.arm(context_.loop.now() + FrameConnection::kFlushTimeout);
     control_turn_.schedule();
@@ -610,6 +651,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     if (may_send()) leave_pacers();
     state_ = State::kClosed;
     budget_share_.give_back();
+    arrived_.clear();
     timeout_.disarm();
     stream_.close();
     token_.reset();
@@ -631,6 +673,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::optional<Error> broken_;  // told if the read has nothing better to tell
 
   IncomingFrame incoming_;
+  ArrivedFrames arrived_;
   bool read_requested_ = false;
   bool reading_paused_ = false;
   std::uint64_t bytes_received_ = 0;

@@ -7,17 +7,18 @@
 #include <vector>
 
 #include "base/content_digest.h"
+#include "base/endpoint.h"
 #include "base/ids.h"
 #include "base/peer_identity.h"
 #include "base/result.h"
+#include "base/unique_fd.h"
 #include "proto/frame.h"
 #include "security/tls.h"
 #include "transport/io/buffer.h"
-#include "base/endpoint.h"
 #include "transport/io/net/pacer.h"
 #include "transport/io/net/receive_budget.h"
-#include "base/unique_fd.h"
 #include "transport/io/uv_loop.h"
+#include "transport/io/work_thread.h"
 
 namespace weightcast {
 
@@ -25,7 +26,7 @@ struct ReceivedChunk {
   PayloadId payload{};
   ChunkIndex chunk{};
   BufferRef bytes;
-  ContentDigest digest{};  ///< computed while the bytes arrived; the receiver has to compare it
+  ContentDigest digest{};  ///< of the bytes that arrived; the receiver has to compare it
 };
 
 struct SocketOptions {
@@ -61,6 +62,7 @@ struct ConnectionContext {
   Pacer& downlink;
   SocketOptions socket;
   std::shared_ptr<TlsContext> tls = nullptr;  ///< null: connections are not encrypted
+  WorkThread* hashing = nullptr;              ///< hashes large chunks; null: the loop does
 };
 
 /// One stream (TCP or Unix) of frames. Loop thread only.
@@ -71,6 +73,10 @@ struct ConnectionContext {
 /// Both rates count bytes on the wire. The connection closes with an error when an incoming frame does not parse,
 /// exceeds the receive limits or pauses for `body_timeout`, and when a message to be sent is too large. Handlers run on
 /// the loop, never from inside a call. They may destroy the connection, which closes it at once.
+///
+/// Frames are delivered in their order. Large chunks are hashed by another thread, if there is one, and what comes
+/// after them waits; nothing is read while ArrivedFrames::kBytesMax wait. All that came before the end of the stream is
+/// delivered before on_closed.
 class FrameConnection {
  public:
   /// Memory that control messages may take while they wait for the peer to read, with the overhead of each message. If

@@ -42,14 +42,15 @@ Result<std::size_t> IncomingFrame::take(std::size_t bytes) {
     return bytes;
   }
   const std::size_t of_body = std::min(bytes, body_bytes_left());
-  if (buffer_) digest_.update(body().subspan(body_have_bytes_, of_body));
+  if (buffer_ && hashes_chunk()) digest_.update(body().subspan(body_have_bytes_, of_body));
   body_have_bytes_ += of_body;
   return bytes - of_body;
 }
 
 ReceivedChunk IncomingFrame::take_chunk() {
   buffer_->set_size(header_->body_bytes);
-  ReceivedChunk chunk{header_->payload, header_->chunk, std::move(buffer_), digest_.take()};
+  ReceivedChunk chunk{header_->payload, header_->chunk, std::move(buffer_),
+                      hashes_chunk() ? digest_.take() : ContentDigest{}};
   end();
   return chunk;
 }

@@ -15,13 +15,16 @@
 namespace weightcast {
 
 /// The frame that is arriving on a connection: first its header, then its body, which is read straight into its final
-/// place and hashed if it is a chunk. A message's memory grows with the bytes that have arrived, not with the length in
-/// the header. A chunk's buffer has its full length at once, but the kernel backs only the pages that were written. The
-/// caller reads into space(), reports bytes with take(), and takes each frame when it is complete.
+/// place and hashed if it is a chunk below `hashed_apart_bytes_min`. A message's memory grows with the bytes that have
+/// arrived, not with the length in the header. A chunk's buffer has its full length at once, but the kernel backs only
+/// the pages that were written. The caller reads into space(), reports bytes with take(), and takes each frame when it
+/// is complete.
 class IncomingFrame {
  public:
-  /// Chunks take their memory from `buffers`, which outlives this object.
-  explicit IncomingFrame(BufferPool& buffers) : buffers_(buffers) {}
+  /// Chunks take their memory from `buffers`, which outlives this object. Those of `hashed_apart_bytes_min` and more
+  /// are not hashed here.
+  explicit IncomingFrame(BufferPool& buffers, std::size_t hashed_apart_bytes_min = SIZE_MAX)
+      : buffers_(buffers), hashed_apart_bytes_min_(hashed_apart_bytes_min) {}
 
   void set_limits(const ReceiveLimits& limits) { limits_ = limits; }
 
@@ -44,6 +47,8 @@ class IncomingFrame {
 
   /// Whether the complete frame is a chunk. If so, call take_chunk(), else take_control().
   [[nodiscard]] bool is_chunk() const { return header_->type == FrameType::kChunk; }
+  /// Whether the chunk's digest is made here.
+  [[nodiscard]] bool hashes_chunk() const { return header_->body_bytes < hashed_apart_bytes_min_; }
   [[nodiscard]] ReceivedChunk take_chunk();
   [[nodiscard]] std::string take_control();
 
@@ -54,6 +59,7 @@ class IncomingFrame {
   void end();
 
   BufferPool& buffers_;
+  const std::size_t hashed_apart_bytes_min_;
   ReceiveLimits limits_;
   std::optional<FrameHeader> header_;
   std::string text_;

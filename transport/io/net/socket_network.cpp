@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/parallel.h"
 #include "transport/io/net/dial.h"
 
 namespace weightcast {
@@ -25,7 +26,9 @@ SocketNetwork::SocketNetwork(UvLoop& loop, Rate uplink, Rate downlink, SocketOpt
       tls_(std::move(tls)),
       uplink_(loop, uplink),
       downlink_(loop, downlink),
-      unpaced_(loop, Rate{}) {}
+      unpaced_(loop, Rate{}) {
+  if (usable_cores() > 1) hashing_.emplace(loop);
+}
 
 std::unique_ptr<Network::Attempt> SocketNetwork::dial(const Endpoint& to, OnDialled on_dialled) {
   return std::make_unique<SocketAttempt>(context(), to, std::move(on_dialled));

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "base/units.h"
 #include "transport/io/net/network.h"
 #include "transport/io/net/pacer.h"
@@ -20,12 +22,15 @@ class SocketNetwork final : public Network {
                                                    Listener::OnConnection on_connection) override;
 
  private:
-  [[nodiscard]] ConnectionContext context() { return {loop_, buffers_, uplink_, downlink_, options_, tls_}; }
+  [[nodiscard]] ConnectionContext context() {
+    return {loop_, buffers_, uplink_, downlink_, options_, tls_, hashing_ ? &*hashing_ : nullptr};
+  }
 
   UvLoop& loop_;
   const SocketOptions options_;
   const std::shared_ptr<TlsContext> tls_;
   BufferPool buffers_{16 * kMiB};
+  std::optional<WorkThread> hashing_;  // none on one core, where it would only take the loop's time
   Pacer uplink_;
   Pacer downlink_;
   Pacer unpaced_;  // of local sockets

@@ -38,14 +38,21 @@ testing::AssertionResult fills(Rate rate, Net& limited, Net& other, Count count)
   return testing::AssertionFailure() << "at most" << seen << " of the rate";
 }
 
-/// What holds of a connection whether or not it is encrypted.
-class FrameTraffic : public ::testing::TestWithParam<bool> {
+enum class Over { kPlain, kEncrypted, kEncryptedHashedApart };
+
+/// What holds of a connection whether or not it is encrypted, and whichever thread hashes.
+class FrameTraffic : public ::testing::TestWithParam<Over> {
  protected:
-  [[nodiscard]] static std::shared_ptr<TlsContext> tls() { return GetParam() ? tls_of("w1") : nullptr; }
+  /// A node of the tested kind.
+  struct Host : Net {
+    explicit Host(Rate up = {}, Rate down = {}) : Net(up, down, GetParam() == Over::kPlain ? nullptr : tls_of("w1")) {
+      if (GetParam() == Over::kEncryptedHashedApart) hashing.emplace(loop);
+    }
+  };
 };
 
 TEST_P(FrameTraffic, CarriesFramesOfAnySizeBothWays) {
-  Net net({}, {}, tls());
+  Host net;
   TcpPair pair(net);
   std::mt19937 random(1);
   std::vector<BufferRef> sent_chunks;
@@ -76,7 +83,7 @@ TEST_P(FrameTraffic, CarriesFramesOfAnySizeBothWays) {
 }
 
 TEST_P(FrameTraffic, StreamsLargeChunksOneAfterTheOther) {
-  Net net({}, {}, tls());
+  Host net;
   TcpPair pair(net);
   constexpr std::uint32_t kChunks = 256;
   const BufferRef buffer = random_buffer(net.buffers, kMiB, 3);
@@ -98,7 +105,7 @@ TEST_P(FrameTraffic, StreamsLargeChunksOneAfterTheOther) {
 }
 
 TEST_P(FrameTraffic, ControlOvertakesChunksThatWait) {
-  Net net(Rate{10e6}, {}, tls());
+  Host net(Rate{10e6});
   TcpPair pair(net);
   const BufferRef buffer = random_buffer(net.buffers, 256 * kKiB, 4);
   for (std::uint32_t i = 0; i < 8; ++i) pair.dialed.connection->send_chunk(Version{1}, ChunkIndex{i}, buffer, nullptr);
@@ -110,8 +117,8 @@ TEST_P(FrameTraffic, ControlOvertakesChunksThatWait) {
 
 TEST_P(FrameTraffic, UplinkLimitHoldsAndIsSharedEvenly) {
   const Rate rate = Rate::bits(200e6);
-  Net sender(rate, {}, tls());
-  Net receiver({}, {}, tls());
+  Host sender(rate);
+  Host receiver;
   TcpPair one(sender, receiver), two(sender, receiver);
   const BufferRef buffer = random_buffer(sender.buffers, 128 * kKiB, 5);
   for (TcpPair* pair : {&one, &two}) {
@@ -128,8 +135,8 @@ TEST_P(FrameTraffic, UplinkLimitHoldsAndIsSharedEvenly) {
 
 TEST_P(FrameTraffic, DownlinkLimitHolds) {
   const Rate rate = Rate::bits(200e6);
-  Net sender({}, {}, tls());
-  Net receiver({}, rate, tls());
+  Host sender;
+  Host receiver({}, rate);
   TcpPair pair(sender, receiver);
   const BufferRef buffer = random_buffer(sender.buffers, 128 * kKiB, 6);
   for (std::uint32_t i = 0; i < 900; ++i)
@@ -141,7 +148,7 @@ TEST_P(FrameTraffic, DownlinkLimitHolds) {
 }
 
 TEST_P(FrameTraffic, OnSentRunsPerChunkAndNeverInsideSendChunk) {
-  Net net({}, {}, tls());
+  Host net;
   TcpPair pair(net);
   const BufferRef buffer = random_buffer(net.buffers, 4 * kKiB, 7);
   int sent = 0;
@@ -154,7 +161,7 @@ TEST_P(FrameTraffic, OnSentRunsPerChunkAndNeverInsideSendChunk) {
 
 // After a chunk the reader expects another one and does not look at every packet; a message must not get lost in that.
 TEST_P(FrameTraffic, ShortMessageAfterChunksDoesNotWaitForAnother) {
-  Net net({}, {}, tls());
+  Host net;
   TcpPair pair(net);
   std::size_t chunks = 0;
   std::string said;
@@ -176,7 +183,7 @@ TEST_P(FrameTraffic, ShortMessageAfterChunksDoesNotWaitForAnother) {
 }
 
 TEST_P(FrameTraffic, NothingArrivesWhileReadingIsPaused) {
-  Net net({}, {}, tls());
+  Host net;
   TcpPair pair(net);
   pair.accepted.connection->pause_reading();
   pair.dialed.connection->send_control("one");
@@ -187,7 +194,7 @@ TEST_P(FrameTraffic, NothingArrivesWhileReadingIsPaused) {
 }
 
 TEST_P(FrameTraffic, CloseSendsWhatIsQueuedEvenIfTheOwnerIsGone) {
-  Net net({}, {}, tls());
+  Host net;
   TcpPair pair(net);
   for (int i = 0; i < 100; ++i) pair.dialed.connection->send_control(std::string(10'000, 'x'));
   // Not read by the closing end: the kernel would reset the stream if that counted.
@@ -201,7 +208,7 @@ TEST_P(FrameTraffic, CloseSendsWhatIsQueuedEvenIfTheOwnerIsGone) {
 }
 
 TEST_P(FrameTraffic, CloseEndsAChunkThatHasBegunAndDropsTheOthers) {
-  Net net(Rate{10e6}, {}, tls());
+  Host net(Rate{10e6});
   TcpPair pair(net);
   const BufferRef buffer = random_buffer(net.buffers, 512 * kKiB, 9);
   for (std::uint32_t i = 0; i < 8; ++i) pair.dialed.connection->send_chunk(Version{1}, ChunkIndex{i}, buffer, nullptr);
@@ -214,7 +221,7 @@ TEST_P(FrameTraffic, CloseEndsAChunkThatHasBegunAndDropsTheOthers) {
 }
 
 TEST_P(FrameTraffic, TheLastWordsOfAPeerAreReadAlthoughWritingFails) {
-  Net net({}, {}, tls());
+  Host net;
   TcpPair pair(net);
   const BufferRef buffer = random_buffer(net.buffers, 64 * kKiB, 10);
   pair.accepted.connection->send_control("the reason");
@@ -227,7 +234,7 @@ TEST_P(FrameTraffic, TheLastWordsOfAPeerAreReadAlthoughWritingFails) {
 }
 
 TEST_P(FrameTraffic, TellsWhenAllMessagesHaveLeft) {
-  Net net({}, {}, tls());
+  Host net;
   TcpPair pair(net);
   int told = 0;
   pair.dialed.connection->set_handlers({.on_control = [](const std::string&) { return Status{}; },
@@ -241,8 +248,11 @@ TEST_P(FrameTraffic, TellsWhenAllMessagesHaveLeft) {
   EXPECT_EQ(told, 1);
 }
 
-INSTANTIATE_TEST_SUITE_P(, FrameTraffic, ::testing::Values(false, true),
-                         [](const auto& over) { return over.param ? "Encrypted" : "Plain"; });
+INSTANTIATE_TEST_SUITE_P(, FrameTraffic, ::testing::Values(Over::kPlain, Over::kEncrypted, Over::kEncryptedHashedApart),
+                         [](const auto& over) -> std::string {
+                           if (over.param == Over::kPlain) return "Plain";
+                           return over.param == Over::kEncrypted ? "Encrypted" : "EncryptedHashedApart";
+                         });
 
 }  // namespace
 }  // namespace weightcast
