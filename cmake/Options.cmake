@@ -42,5 +42,8 @@ endif()
 
 find_program(WEIGHTCAST_CCACHE ccache)
 if(WEIGHTCAST_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${WEIGHTCAST_CCACHE})
+  # What one checkout has compiled, another one need not: paths below the checkout count as relative ones.
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+    ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${WEIGHTCAST_CCACHE})
+  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=>")
 endif()
