@@ -18,7 +18,7 @@ struct RunDescription {
   TaskOptions task_options;
   std::string task_data_digest;    ///< SHA-256 of the task's file of problems; "": it has none
   std::uint64_t eval_prompts = 0;  ///< so many of the task's problems are kept from training: see PromptOrder
-  /// "none", "qwen2.5", or "qwen", which is Qwen3's. The learner finds out which of them its model has.
+  /// "none", "qwen" (Qwen3's), or one of Qwen2.5's: see PromptCodec. The learner finds out which its model has.
   std::string chat_template = "none";
   bool enable_thinking = false;
   std::uint64_t group_size = 1;

@@ -1,5 +1,8 @@
 #include "model/tokenizer/qwen_chat.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 
@@ -54,13 +57,27 @@ std::string qwen3_answer(string_view content, bool after_last_query, bool last) 
   return answer.append(without_leading_lines(content));
 }
 
+struct DefaultMessage {
+  QwenChat style;
+  string_view in_template;  ///< as a Jinja template spells it
+  string_view text;
+};
+
+constexpr std::array kDefaultMessages{
+    DefaultMessage{QwenChat::kQwen2_5, "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.",
+                   "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."},
+    DefaultMessage{QwenChat::kQwen2_5Base, "You are a helpful assistant.", "You are a helpful assistant."},
+    DefaultMessage{QwenChat::kQwen2_5Math, R"(Please reason step by step, and put your final answer within \\boxed{}.)",
+                   R"(Please reason step by step, and put your final answer within \boxed{}.)"}};
+
 }  // namespace
 
 Result<std::string> render_qwen_chat(std::span<const ChatMessage> messages, const ChatOptions& options) {
   if (messages.empty()) return fail(Errc::kInvalidArgument, Op::kEncode, "a chat without messages");
   std::string text;
-  if (options.style == QwenChat::kQwen2_5 && options.default_system_message && messages[0].role != "system") {
-    append_turn(text, "system", "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.");
+  const auto* own = std::ranges::find(kDefaultMessages, options.style, &DefaultMessage::style);
+  if (own != kDefaultMessages.end() && options.default_system_message && messages[0].role != "system") {
+    append_turn(text, "system", own->text);
   }
   const std::size_t query = last_query(messages);
   for (std::size_t i = 0; i < messages.size(); ++i) {
@@ -85,10 +102,16 @@ std::optional<QwenChat> recognise_qwen_chat(std::string_view chat_template) {
   const auto has = [&](std::string_view text) { return chat_template.find(text) != std::string_view::npos; };
   // Those for pictures render what a message's parts are, too.
   if (has("image")) return std::nullopt;
-  if (has(R"('<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\n')")) {
-    return QwenChat::kQwen2_5;
+  for (const DefaultMessage& message : kDefaultMessages) {
+    if (has(fmt::format(R"('<|im_start|>system\n{}<|im_end|>\n')", message.in_template))) return message.style;
   }
-  if (has(R"(system\nYou are)") || !has(R"('<|im_start|>system\n' + messages[0].content)")) return std::nullopt;
+  // Another default message than those.
+  constexpr string_view kSystem = R"(<|im_start|>system\n)";
+  for (std::size_t at = chat_template.find(kSystem); at != string_view::npos;
+       at = chat_template.find(kSystem, at + 1)) {
+    if (chat_template.substr(at + kSystem.size(), 1) != "'") return std::nullopt;
+  }
+  if (!has(R"('<|im_start|>system\n' + messages[0].content)")) return std::nullopt;
   return QwenChat::kQwen3;
 }
 

@@ -13,8 +13,10 @@ namespace weightcast {
 
 /// Which of Qwen's chat templates.
 enum class QwenChat {
-  kQwen2_5,  ///< a default system message; no thoughts
-  kQwen3,    ///< no default system message; of earlier answers the thoughts are left out
+  kQwen2_5,      ///< a default system message, which says who it is; no thoughts
+  kQwen2_5Base,  ///< the same with the message of Qwen2.5's base models, which is Qwen2's
+  kQwen2_5Math,  ///< the same with the message of Qwen2.5-Math
+  kQwen3,        ///< no default system message; of earlier answers the thoughts are left out
 };
 
 struct ChatOptions {
@@ -22,7 +24,7 @@ struct ChatOptions {
   bool add_generation_prompt = true;
   /// Qwen3: without it the answer begins behind an empty thought.
   bool enable_thinking = true;
-  /// Qwen2.5: its default system message comes first where the messages have none. Without it they go on from a
+  /// All of Qwen2.5: the default system message comes first where the messages have none. Without it they go on from a
   /// conversation that has begun.
   bool default_system_message = true;
 };

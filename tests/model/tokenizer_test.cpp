@@ -264,10 +264,25 @@ TEST(QwenChatTemplate, IsRecognisedByItsSystemMessage) {
                                         R"(helpful assistant.<|im_end|>\n' }})"),
             QwenChat::kQwen2_5);
   EXPECT_EQ(recognise_qwen_chat(given + R"({{- '<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n' }})"),
-            std::nullopt);
+            QwenChat::kQwen2_5Base);
+  EXPECT_EQ(recognise_qwen_chat(given + R"({{- '<|im_start|>system\nPlease reason step by step, and put your final )"
+                                        R"(answer within \\boxed{}.<|im_end|>\n' }})"),
+            QwenChat::kQwen2_5Math);
+  EXPECT_EQ(recognise_qwen_chat(given + R"({{- '<|im_start|>system\nYou are a pirate.<|im_end|>\n' }})"), std::nullopt);
   EXPECT_EQ(recognise_qwen_chat(given + "{% if part.type == 'image' %}"), std::nullopt);
   EXPECT_EQ(recognise_qwen_chat("[INST] {{ messages[0].content }} [/INST]"), std::nullopt);
   EXPECT_EQ(recognise_qwen_chat(""), std::nullopt);
+}
+
+TEST(QwenChatTemplate, EachHasItsDefaultSystemMessage) {
+  const std::vector<ChatMessage> asked{{"user", "2+2?"}};
+  const auto rendered = [&](QwenChat style) { return render_qwen_chat(asked, {.style = style}).value(); };
+  const std::string turn = "<|im_start|>user\n2+2?<|im_end|>\n<|im_start|>assistant\n";
+  EXPECT_EQ(rendered(QwenChat::kQwen3), turn);
+  EXPECT_EQ(rendered(QwenChat::kQwen2_5Base), "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n" + turn);
+  EXPECT_EQ(
+      rendered(QwenChat::kQwen2_5Math),
+      "<|im_start|>system\nPlease reason step by step, and put your final answer within \\boxed{}.<|im_end|>\n" + turn);
 }
 
 TEST(QwenChatTemplate, IsTheModelsOwn) {

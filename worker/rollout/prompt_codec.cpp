@@ -16,8 +16,9 @@ struct NamedStyle {
   std::optional<QwenChat> style;
 };
 
-constexpr std::array kChatTemplates{NamedStyle{"none", std::nullopt}, NamedStyle{"qwen", QwenChat::kQwen3},
-                                    NamedStyle{"qwen2.5", QwenChat::kQwen2_5}};
+constexpr std::array kChatTemplates{
+    NamedStyle{"none", std::nullopt}, NamedStyle{"qwen", QwenChat::kQwen3}, NamedStyle{"qwen2.5", QwenChat::kQwen2_5},
+    NamedStyle{"qwen2.5-base", QwenChat::kQwen2_5Base}, NamedStyle{"qwen2.5-math", QwenChat::kQwen2_5Math}};
 
 }  // namespace
 

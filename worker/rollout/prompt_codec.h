@@ -19,7 +19,8 @@ struct PromptOptions {
   std::uint64_t max_prompt_length = 512;
 };
 
-/// How a run's description names a style: "none", "qwen2.5", or "qwen", which is Qwen3's.
+/// How a run's description names a style: "none", "qwen2.5", "qwen2.5-base", "qwen2.5-math", or "qwen", which is
+/// Qwen3's.
 [[nodiscard]] std::string_view chat_template_name(std::optional<QwenChat> style);
 /// Errors: kInvalidArgument (no such name).
 [[nodiscard]] Result<std::optional<QwenChat>> parse_chat_template(std::string_view name);

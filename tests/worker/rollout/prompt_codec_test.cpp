@@ -53,12 +53,13 @@ TEST(PromptCodec, TurnsOfAnEpisodeAreOneConversation) {
 }
 
 TEST(PromptCodec, NamesStylesAsARunDoes) {
-  for (const char* name : {"none", "qwen", "qwen2.5"}) {
+  for (const char* name : {"none", "qwen", "qwen2.5", "qwen2.5-base", "qwen2.5-math"}) {
     EXPECT_EQ(chat_template_name(parse_chat_template(name).value()), name);
   }
   EXPECT_EQ(parse_chat_template("qwen").value(), QwenChat::kQwen3) << "what earlier learners say and mean";
-  EXPECT_EQ(parse_chat_template("qwen3").error().detail,
-            "'qwen3' is no chat_template; the nearest is 'qwen' (all: none, qwen, qwen2.5)");
+  EXPECT_EQ(
+      parse_chat_template("qwen3").error().detail,
+      "'qwen3' is no chat_template; the nearest is 'qwen' (all: none, qwen, qwen2.5, qwen2.5-base, qwen2.5-math)");
 }
 
 TEST(PromptCodec, RefusesATokenizerWithoutTheEndOfAResponse) {
