@@ -95,6 +95,7 @@ TEST(Completion, RefusesAPromptBeyondTheContext) {
   EXPECT_EQ(complete(decoder, requests, {}).error().code, Errc::kTooLarge);
 }
 
+/// What the sampler records is what the learner computes of the same tokens.
 TEST(Completion, HasTheValuesThatUpdatesCompute) {
   PosixFileSystem files;
   const LearnerConfig config = make_config(tiny_run("unused")).value();

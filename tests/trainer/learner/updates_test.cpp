@@ -223,6 +223,5 @@ TEST_F(UpdatesTest, ComeToTheSameGradientsWithActivationCheckpointing) {
   EXPECT_EQ(after[0], after[1]);
 }
 
-/// What the sampler records is what the learner computes of the same tokens.
 }  // namespace
 }  // namespace weightcast
