@@ -49,9 +49,15 @@ void Simulation::note_named() {
 
 std::string Simulation::proof_against(NodeIndex node) const {
   const Node& liar = nodes_[node];
+  const std::set<NodeIndex>& witnesses = liar.damage_reported_by;
+  // The word of a child that complains of two parents, of whom nobody else does, convicts nobody.
+  const bool convicts_nobody =
+      witnesses.size() == 1 && std::ranges::any_of(options_.liars, [&](const LiarOptions& other) {
+        return other.node != node && nodes_[other.node].damage_reported_by == witnesses;
+      });
   // Where other things go wrong, too, a single witness may be the suspect itself.
-  if (liar.damage_reported_by.size() >= (only_liars() ? 1 : 2)) {
-    return fmt::format("has sent damaged chunks, as {} workers say", liar.damage_reported_by.size());
+  if (!convicts_nobody && witnesses.size() >= (only_liars() ? 1 : 2)) {
+    return fmt::format("has sent damaged chunks, as {} workers say", witnesses.size());
   }
   // And the origin may not hear of the rest.
   if (!only_liars() || liar.liar == nullptr) return "";
