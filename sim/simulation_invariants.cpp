@@ -50,11 +50,13 @@ void Simulation::note_named() {
 std::string Simulation::proof_against(NodeIndex node) const {
   const Node& liar = nodes_[node];
   const std::set<NodeIndex>& witnesses = liar.damage_reported_by;
-  // The word of a child that complains of two parents, of whom nobody else does, convicts nobody.
-  const bool convicts_nobody =
-      witnesses.size() == 1 && std::ranges::any_of(options_.liars, [&](const LiarOptions& other) {
-        return other.node != node && nodes_[other.node].damage_reported_by == witnesses;
-      });
+  // A child that alone complains of two parents is the suspect, and its word convicts nobody.
+  const auto is_suspect = [&](NodeIndex witness) {
+    const auto& members = nodes_[0].origin->members();
+    const auto id = members.id_of(member_name(witness));
+    return id && !members.find(*id)->offence.empty();
+  };
+  const bool convicts_nobody = witnesses.size() == 1 && nodes_[0].origin != nullptr && is_suspect(*witnesses.begin());
   // Where other things go wrong, too, a single witness may be the suspect itself.
   if (!convicts_nobody && witnesses.size() >= (only_liars() ? 1 : 2)) {
     return fmt::format("has sent damaged chunks, as {} workers say", witnesses.size());
