@@ -6,7 +6,7 @@
 
 namespace weightcast {
 
-WorkThread::~WorkThread() {
+OffloadThread::~OffloadThread() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -15,7 +15,7 @@ WorkThread::~WorkThread() {
   thread_.clear();  // joins, while the queue is still there
 }
 
-void WorkThread::run(std::function<void()> work, std::function<void()> done) {
+void OffloadThread::run(std::function<void()> work, std::function<void()> done) {
   if (thread_.empty() && !add_thread(thread_, [this] { serve(); })) {
     work();
     return loop_.post(std::move(done));
@@ -27,7 +27,7 @@ void WorkThread::run(std::function<void()> work, std::function<void()> done) {
   changed_.notify_one();
 }
 
-void WorkThread::serve() {
+void OffloadThread::serve() {
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });

@@ -15,13 +15,13 @@ namespace weightcast {
 /// all threads of the pool for seconds. It does one thing after the other, in the order of run(), and starts with the
 /// first. Loop thread only. The destructor waits for the work that runs and drops the rest; callbacks that have been
 /// posted still follow.
-class WorkThread {
+class OffloadThread {
  public:
   /// `loop` outlives it.
-  explicit WorkThread(EventLoop& loop) : loop_(loop) {}
-  ~WorkThread();
-  WorkThread(const WorkThread&) = delete;
-  WorkThread& operator=(const WorkThread&) = delete;
+  explicit OffloadThread(EventLoop& loop) : loop_(loop) {}
+  ~OffloadThread();
+  OffloadThread(const OffloadThread&) = delete;
+  OffloadThread& operator=(const OffloadThread&) = delete;
 
   /// Runs `work` on the thread, then `done` on the loop's. Where the machine allows no more threads, `work` runs here.
   void run(std::function<void()> work, std::function<void()> done);

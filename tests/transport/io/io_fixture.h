@@ -19,7 +19,7 @@ struct Net {
   Pacer downlink;
   SocketOptions socket;
   std::shared_ptr<TlsContext> tls;
-  std::optional<WorkThread> hashing;  ///< none before it is emplaced
+  std::optional<OffloadThread> hashing;  ///< none before it is emplaced
 
   explicit Net(Rate up = {}, Rate down = {}, std::shared_ptr<TlsContext> with_tls = nullptr)
       : uplink(loop, up), downlink(loop, down), tls(std::move(with_tls)) {}

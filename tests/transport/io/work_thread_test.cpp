@@ -11,11 +11,11 @@
 namespace weightcast {
 namespace {
 
-TEST(WorkThread, WorksInOrderAndTellsTheLoop) {
+TEST(OffloadThread, WorksInOrderAndTellsTheLoop) {
   Net net;
   const auto loop_thread = std::this_thread::get_id();
   std::string worked, told;
-  WorkThread thread(net.loop);
+  OffloadThread thread(net.loop);
   for (char name = 'a'; name <= 'z'; ++name) {
     thread.run(
         [&, name] {
@@ -32,11 +32,11 @@ TEST(WorkThread, WorksInOrderAndTellsTheLoop) {
   EXPECT_EQ(told, worked);
 }
 
-TEST(WorkThread, GoesAwayAfterTheWorkThatRunsAndDropsTheRest) {
+TEST(OffloadThread, GoesAwayAfterTheWorkThatRunsAndDropsTheRest) {
   Net net;
   std::latch running(1);
   bool ended = false;
-  auto thread = std::make_unique<WorkThread>(net.loop);
+  auto thread = std::make_unique<OffloadThread>(net.loop);
   thread->run(
       [&] {
         running.count_down();

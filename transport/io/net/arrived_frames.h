@@ -30,7 +30,7 @@ class ArrivedFrames {
   using Frame = std::variant<std::string, ReceivedChunk>;
 
   /// `hashing` outlives it. `on_hashed` runs on the loop, never from inside a call, when a digest is there.
-  ArrivedFrames(WorkThread* hashing, std::function<void()> on_hashed)
+  ArrivedFrames(OffloadThread* hashing, std::function<void()> on_hashed)
       : hashing_(hashing), on_hashed_(std::move(on_hashed)) {}
 
   void add(std::string control);
@@ -62,7 +62,7 @@ class ArrivedFrames {
 
   void add(Frame frame, std::shared_ptr<Hash> hash, std::size_t bytes);
 
-  WorkThread* hashing_;
+  OffloadThread* hashing_;
   std::function<void()> on_hashed_;
   std::list<Arrived> frames_;  // a list takes no memory while it is empty
   std::size_t bytes_ = 0;

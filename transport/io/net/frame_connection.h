@@ -62,7 +62,7 @@ struct ConnectionContext {
   Pacer& downlink;
   SocketOptions socket;
   std::shared_ptr<TlsContext> tls = nullptr;  ///< null: connections are not encrypted
-  WorkThread* hashing = nullptr;              ///< hashes large chunks; null: the loop does
+  OffloadThread* hashing = nullptr;           ///< hashes large chunks; null: the loop does
 };
 
 /// One stream (TCP or Unix) of frames. Loop thread only.

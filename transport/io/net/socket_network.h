@@ -30,7 +30,7 @@ class SocketNetwork final : public Network {
   const SocketOptions options_;
   const std::shared_ptr<TlsContext> tls_;
   BufferPool buffers_{16 * kMiB};
-  std::optional<WorkThread> hashing_;  // none on one core, where it would only take the loop's time
+  std::optional<OffloadThread> hashing_;  // none on one core, where it would only take the loop's time
   Pacer uplink_;
   Pacer downlink_;
   Pacer unpaced_;  // of local sockets
