@@ -25,7 +25,7 @@ counted() {
   mkdir "$here/results"
   (($# == 0)) || printf '%s\n' "$@" >"$here/results/$name.txt"
   printf '\t<testcase name="%s" classname="%s" time="1" status="%s">\n\t</testcase>\n' "$name" "$name" "$status" >"$here/report.xml"
-  count_results "$here/report.xml" "$here/results" >"$here/said"
+  count_results "$here/results" "$here/report.xml" >"$here/said"
   echo "$passed $failed $skipped"
 }
 
@@ -42,6 +42,39 @@ expect "a program whose plan was lost" "$(counted p run 'began A.a' 'passed A.a'
 expect "a program that is not GoogleTest's" "$(counted q run)" "1 0 0"
 expect "one that failed" "$(counted q fail)" "0 1 0"
 expect "one that ctest could not start" "$(counted q notrun)" "0 1 0"
+
+# report STATUS: of one test, p. A test that failed beside others counts as it ended alone.
+report() { printf '\t<testcase name="p" classname="p" time="1" status="%s">\n\t</testcase>\n' "$1"; }
+report fail >"$here/report.xml"
+report run >"$here/again.xml"
+passed=0 failed=0
+rm -rf "$here/results"
+mkdir "$here/results"
+count_results "$here/results" "$here/report.xml" "$here/again.xml"
+expect "a test that passes alone" "$passed $failed" "1 0"
+count_results "$here/results" "$here/report.xml" "$here/report.xml"
+expect "one that fails again" "$passed $failed" "1 1"
+echo '1: Expected equality of these values' >"$here/log"
+expect "a failure that a neighbour may have made" "$(may_run_again "$here/report.xml" "$here/log"; echo $?)" 0
+expect "no failure" "$(may_run_again "$here/again.xml" "$here/log"; echo $?)" 1
+for _ in 1 2 3; do report fail; done >>"$here/report.xml"
+expect "four failures" "$(may_run_again "$here/report.xml" "$here/log"; echo $?)" 1
+report fail >"$here/report.xml"
+echo '1: WARNING: ThreadSanitizer: data race' >"$here/log"
+expect "what a sanitizer found" "$(may_run_again "$here/report.xml" "$here/log"; echo $?)" 1
+
+# The same by ctest itself: of two tests one fails once and the other always.
+mkdir -p "$here/build/made"
+cat >"$here/build/made/CTestTestfile.cmake" <<TEXT
+add_test(once bash -c "[[ -e $here/ran ]] || { touch $here/ran; false; }")
+add_test(always bash -c "false")
+add_test(never bash -c "true")
+set_tests_properties(once always never PROPERTIES LABELS fast)
+TEXT
+launcher=() passed=0 failed=0 test_dir=$here
+(cd "$here" && run_tests made fast && echo "$passed $failed") >"$here/said" 2>&1
+expect "tests that fail beside others" "$(tail -1 "$here/said")" "2 1"
+expect "what is said of them" "$(grep UNSTEADY "$here/said")" "== UNSTEADY, a defect although it counts as passed: once"
 
 space_free_mib() { echo 10; }
 expect "a stage without space" "$(need_space / 100 testing >"$here/said"; echo $?)" 1
