@@ -86,7 +86,8 @@ void HomeLink::report(std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   Result<LearnerState> learner = client_.heartbeat(report);
   lock.lock();
-  report_at_ = steady_now() + kReportInterval;
+  // A version that came during the call is told of at once, too.
+  report_at_ = steady_now() + (report_.weights == report.weights ? kReportInterval : Duration::zero());
   if (!learner.has_value()) return handle_error(learner.error());
   handle_learner(std::move(*learner));
 }

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 
 #include "base/steady_clock.h"
@@ -20,6 +21,7 @@ class HeardClient final : public LearnerClient {
     const std::lock_guard lock(mutex_);
     heard_.push_back(said.weights);
     changed_.notify_all();
+    if (during_heartbeat) during_heartbeat(said.weights);
     return LearnerState{};
   }
   /// Whether a heartbeat has come that says this version, within half a minute.
@@ -31,6 +33,9 @@ class HeardClient final : public LearnerClient {
     const std::lock_guard lock(mutex_);
     return heard_.size();
   }
+
+  /// Called within each heartbeat, with the version that it says.
+  std::function<void(Version)> during_heartbeat;
 
   const std::string& name() const override { return name_; }
   Result<RunDescription> run() override { return unused(); }
@@ -65,6 +70,25 @@ TEST(HomeLink, TellsOfEachNewVersionWithoutWaitingForTheNextHeartbeat) {
   // Heartbeats that are due every two seconds would have taken twice as long.
   EXPECT_LT(steady_now() - begin, kVersions * 1s);
   EXPECT_LE(client.count(), kVersions + 1 + static_cast<std::size_t>(to_seconds(steady_now() - begin)));
+}
+
+TEST(HomeLink, TellsAtOnceOfAVersionThatCameDuringAHeartbeat) {
+  HeardClient client;
+  constexpr Version kLast{30};
+  HomeLink* link = nullptr;
+  client.during_heartbeat = [&](Version said) {
+    if (said == Version{} || said == kLast) return;
+    WorkerHeartbeat report;
+    report.weights = Version{said.value + 1};
+    link->set(0, report);
+  };
+  HomeLink talking(client, 1, [](const std::string&) {});
+  link = &talking;
+  WorkerHeartbeat report;
+  report.weights = Version{1};
+  talking.set(0, report);
+  // With two seconds between heartbeats it would take a minute, and the half minute's limit is over before.
+  EXPECT_TRUE(client.hears(kLast));
 }
 
 }  // namespace
