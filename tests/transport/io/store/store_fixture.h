@@ -161,8 +161,11 @@ class OneStore : public testing::Test {
   /// Whether it comes true, in the end.
   [[nodiscard]] bool eventually(const std::function<bool()>& holds) {
     const Instant limit = loop_.now() + std::chrono::seconds(60);
-    while (!holds() && loop_.now() < limit) loop_.run_until(loop_.now() + std::chrono::milliseconds(5));
-    return holds();
+    while (!holds()) {
+      if (loop_.now() >= limit) return false;
+      loop_.run_until(loop_.now() + std::chrono::milliseconds(5));
+    }
+    return true;
   }
 
   void await_durable(Version version) {
