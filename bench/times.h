@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <utility>
 #include <vector>
 
 #include "base/time.h"
@@ -16,6 +17,10 @@ namespace weightcast::bench {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
+[[nodiscard]] inline double seconds_since(std::chrono::steady_clock::time_point start) {
+  return to_seconds(std::chrono::steady_clock::now() - start);
+}
+
 /// How long some work took.
 struct Times {
   double wall_s = 0;
@@ -26,15 +31,22 @@ struct Times {
   const auto start = std::chrono::steady_clock::now();
   const double cpu_start = process_cpu_s();
   work();
-  return {to_seconds(std::chrono::steady_clock::now() - start), process_cpu_s() - cpu_start};
+  return {seconds_since(start), process_cpu_s() - cpu_start};
 }
 
-/// Of several goes, at least one.
-[[nodiscard]] inline double median(std::vector<Times> times, double Times::*which) {
-  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-  std::nth_element(times.begin(), middle, times.end(),
-                   [&](const Times& a, const Times& b) { return a.*which < b.*which; });
-  return (*middle).*which;
+/// The upper one of two in the middle. Of at least one value.
+[[nodiscard]] inline double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+/// Of one member of each.
+template <typename Measured>
+[[nodiscard]] double median(const std::vector<Measured>& all, double Measured::*which) {
+  std::vector<double> values;
+  for (const Measured& one : all) values.push_back(one.*which);
+  return median(std::move(values));
 }
 
 }  // namespace weightcast::bench

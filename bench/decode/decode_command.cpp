@@ -28,8 +28,8 @@ Status run(DecodeArguments& arguments) {
   for (const DecodeCase& one : result.cases) {
     fmt::print(
         "batch {}: a step takes {:.1f} ms ({:.1f} of processor time), {:.1f} tokens/s; reading the weights once {:.1f} "
-        "ms "
-        "({:.1f}), {:.1f} GB/s, {:.2f} of that bound; LibTorch's products {:.1f} ms ({:.1f}), {:.2f} of their speed\n",
+        "ms ({:.1f}), {:.1f} GB/s, {:.2f} of that bound; LibTorch's products {:.1f} ms ({:.1f}), {:.2f} of their "
+        "speed\n",
         one.batch, 1e3 * one.step_s, 1e3 * one.step_cpu_s, one.tokens_per_s(), 1e3 * one.read_s, 1e3 * one.read_cpu_s,
         1e-9 * static_cast<double>(result.token_bytes) / one.read_s, one.read_cpu_s / one.step_cpu_s,
         1e3 * one.products_s, 1e3 * one.products_cpu_s, one.products_cpu_s / one.step_cpu_s);
@@ -46,8 +46,7 @@ Status run_install(const InstallArguments& arguments) {
   WC_ASSIGN(const InstallBenchResult result, run_install_bench(arguments.options));
   fmt::print(
       "{:.1f} MiB of bfloat16 weights, {} cells changed; mapped: prepared in {:.1f} ms, switched in {:.3f} ms; "
-      "resident: "
-      "prepared in {:.1f} ms, {:.1f} MiB written in {:.2f} ms, switched in {:.3f} ms\n",
+      "resident: prepared in {:.1f} ms, {:.1f} MiB written in {:.2f} ms, switched in {:.3f} ms\n",
       static_cast<double>(result.weight_bytes) / kMiB, result.changed_cells, 1e3 * result.open_s, 1e3 * result.switch_s,
       1e3 * result.compare_s, static_cast<double>(result.written_bytes) / kMiB, 1e3 * result.write_s,
       1e3 * result.resident_switch_s);

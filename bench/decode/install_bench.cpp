@@ -2,36 +2,20 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <utility>
 
 #include "base/posix_file_system.h"
 #include "base/random.h"
-#include "base/time.h"
 #include "bench/fleet/scratch.h"
+#include "bench/times.h"
 #include "model/model_files.h"
 #include "worker/engine/engine.h"
 #include "worker/engine/resident_weights.h"
 
 namespace weightcast::bench {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_of(const auto& work) {
-  const auto start = Clock::now();
-  work();
-  return to_seconds(Clock::now() - start);
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 ModelConfig model_of(const InstallBenchOptions& options) {
   ModelConfig config;
@@ -112,7 +96,7 @@ Result<InstallBenchResult> run_install_bench(const InstallBenchOptions& options)
   };
 
   InstallBenchResult result;
-  std::vector<double> opens, switches, compares, writes, resident_switches;
+  std::vector<Times> opens, switches, compares, writes, resident_switches;
   WC_ASSIGN(auto mapped, map(first));
   result.weight_bytes = mapped->bytes();
   std::shared_ptr<const EngineWeights> in_use = mapped;
@@ -120,7 +104,7 @@ Result<InstallBenchResult> run_install_bench(const InstallBenchOptions& options)
   for (std::uint32_t i = 0; i < options.repetitions; ++i) {
     Status failed;
     std::shared_ptr<const EngineWeights> next;
-    opens.push_back(seconds_of([&] {
+    opens.push_back(times_of([&] {
       auto weights = map(i % 2 == 0 ? second : first);
       if (weights.has_value()) {
         next = *weights;
@@ -131,7 +115,7 @@ Result<InstallBenchResult> run_install_bench(const InstallBenchOptions& options)
     WC_TRY(failed);
     // As VersionFollower does: the old weights go elsewhere.
     const auto old_weights = std::exchange(in_use, next);
-    switches.push_back(seconds_of([&] { failed = engine->set_weights(Version{i + 2}, std::move(next)); }));
+    switches.push_back(times_of([&] { failed = engine->set_weights(Version{i + 2}, std::move(next)); }));
     WC_TRY(failed);
     static_cast<void>(engine->step());
   }
@@ -142,7 +126,7 @@ Result<InstallBenchResult> run_install_bench(const InstallBenchOptions& options)
   for (std::uint32_t i = 0; i < options.repetitions; ++i) {
     Status failed;
     WeightChanges changes;
-    compares.push_back(seconds_of([&] {
+    compares.push_back(times_of([&] {
       auto found = open(i % 2 == 0 ? second : first);
       if (!found.has_value()) {
         failed = found.error();
@@ -158,17 +142,17 @@ Result<InstallBenchResult> run_install_bench(const InstallBenchOptions& options)
     WC_TRY(failed);
     result.changed_cells = changes.cells;
     result.written_bytes = changes.bytes;
-    writes.push_back(seconds_of([&] { resident->apply(changes); }));
+    writes.push_back(times_of([&] { resident->apply(changes); }));
     resident_switches.push_back(
-        seconds_of([&] { failed = resident_engine->set_weights(Version{i + 2}, resident->weights()); }));
+        times_of([&] { failed = resident_engine->set_weights(Version{i + 2}, resident->weights()); }));
     WC_TRY(failed);
     static_cast<void>(resident_engine->step());
   }
-  result.open_s = median(opens);
-  result.switch_s = median(switches);
-  result.compare_s = median(compares);
-  result.write_s = median(writes);
-  result.resident_switch_s = median(resident_switches);
+  result.open_s = median(opens, &Times::wall_s);
+  result.switch_s = median(switches, &Times::wall_s);
+  result.compare_s = median(compares, &Times::wall_s);
+  result.write_s = median(writes, &Times::wall_s);
+  result.resident_switch_s = median(resident_switches, &Times::wall_s);
   return result;
 }
 

@@ -7,8 +7,8 @@
 
 #include "base/rate_limiter.h"
 #include "bench/fleet/interrupt.h"
-#include "bench/fleet/process.h"
 #include "bench/fleet/tcp.h"
+#include "bench/times.h"
 
 namespace weightcast::bench {
 namespace {
@@ -73,7 +73,7 @@ Result<PlainStream> time_plain_stream(const Network& network, NodeIndex from, No
   }));
   WC_ASSIGN(const UniqueFd receiver, tcp_accept(listener.socket));
 
-  const double cpu_before_s = own_cpu_s();
+  const double cpu_before_s = process_cpu_s();
   const auto start = Clock::now();
   Status sent;
   std::thread sending([&] {
@@ -86,7 +86,7 @@ Result<PlainStream> time_plain_stream(const Network& network, NodeIndex from, No
   WC_TRY(sent);
   if (!received.has_value()) return received.error();
   if (*received != bytes) return fail(Errc::kClosed, Op::kReceive, "a plain stream ended early");
-  return PlainStream{seconds, own_cpu_s() - cpu_before_s};
+  return PlainStream{seconds, process_cpu_s() - cpu_before_s};
 }
 
 }  // namespace weightcast::bench

@@ -5,7 +5,6 @@
 #include <poll.h>
 #include <sched.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,8 +17,8 @@
 #include <thread>
 #include <utility>
 
-#include "base/units.h"
 #include "base/unique_fd.h"
+#include "base/units.h"
 
 namespace weightcast::bench {
 namespace {
@@ -58,13 +57,6 @@ Result<pid_t> spawn(const std::vector<std::string>& argv, const Stdio& stdio, in
 }
 
 }  // namespace
-
-double own_cpu_s() {
-  rusage usage{};
-  ::getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& t) { return double(t.tv_sec) + 1e-6 * double(t.tv_usec); };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
 
 double stolen_s() {
   std::ifstream stat("/proc/stat");

@@ -18,8 +18,6 @@ struct ProcessUsage {
   std::uint64_t rss_anon_bytes = 0;  ///< anonymous memory now
 };
 
-/// User and system time of this process so far, all threads.
-[[nodiscard]] double own_cpu_s();
 /// Processor time since boot that this machine wanted and its host gave to others ("steal"). 0 if there is no host, or
 /// if it does not report it.
 [[nodiscard]] double stolen_s();

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "base/unique_fd.h"
+#include "bench/times.h"
 #include "http/client.h"
 #include "http/server.h"
 
@@ -39,15 +40,6 @@ Result<UniqueFd> dial(std::uint16_t port, std::string_view request) {
     return fail_errno(errno, Op::kSend, "the server");
   }
   return fd;
-}
-
-double cpu_s() {
-  rusage usage{};
-  ::getrusage(RUSAGE_SELF, &usage);
-  const auto of = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
-  };
-  return of(usage.ru_utime) + of(usage.ru_stime);
 }
 
 /// The server, and a thread that writes to its streams.
@@ -156,7 +148,7 @@ Result<HttpBenchResult> run_http_bench(const HttpBenchOptions& options) {
   {
     WC_ASSIGN(const auto kept, HttpClient::make({.server = served.server->endpoint()}));
     const auto begin = Clock::now();
-    const double cpu_before = cpu_s();
+    const double cpu_before = process_cpu_s();
     while (failed.has_value() && std::chrono::duration<double>(Clock::now() - begin).count() < options.seconds) {
       for (const bool is_kept : {true, false}) {
         std::unique_ptr<HttpClient> own;
@@ -175,7 +167,7 @@ Result<HttpBenchResult> run_http_bench(const HttpBenchOptions& options) {
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
     result.connections = served.server->stats().connections;
-    result.server_cpu_share = (cpu_s() - cpu_before) / std::chrono::duration<double>(Clock::now() - begin).count();
+    result.server_cpu_share = (process_cpu_s() - cpu_before) / seconds_since(begin);
   }
   stopping = true;
   reads.join();

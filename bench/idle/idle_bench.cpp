@@ -1,8 +1,9 @@
 #include "bench/idle/idle_bench.h"
 
-#include <algorithm>
+#include <utility>
 
 #include "bench/fleet/interrupt.h"
+#include "bench/times.h"
 
 namespace weightcast::bench {
 namespace {
@@ -37,8 +38,7 @@ Result<IdleResult> run_idle_bench(const IdleBenchOptions& options) {
   for (std::size_t i = 0; i < kJoins; ++i) {
     WC_ASSIGN(joins.emplace_back(), fleet->add_worker(Version{1}));
   }
-  std::ranges::nth_element(joins, joins.begin() + kJoins / 2);
-  result.join_to_installed_s = joins[kJoins / 2];
+  result.join_to_installed_s = median(std::move(joins));
   return result;
 }
 

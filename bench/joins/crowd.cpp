@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "bench/fleet/interrupt.h"
-#include "bench/fleet/process.h"
+#include "bench/times.h"
 #include "proto/limits.h"
 #include "proto/wire.pb.h"
 #include "security/authority.h"
@@ -116,7 +116,7 @@ Crowd::~Crowd() = default;
 Result<Crowd::Joined> Crowd::join(const Endpoint& origin) {
   joined_ = 0;
   failure_.clear();
-  const double cpu_before_s = own_cpu_s();
+  const double cpu_before_s = process_cpu_s();
   const Instant start = loop_.now();
   for (const auto& worker : workers_) worker->dial(origin);
   while (joined_ < expected_) {
@@ -127,7 +127,7 @@ Result<Crowd::Joined> Crowd::join(const Endpoint& origin) {
     }
     loop_.run_until(loop_.now() + kTurn);
   }
-  return Joined{to_seconds(loop_.now() - start), own_cpu_s() - cpu_before_s};
+  return Joined{to_seconds(loop_.now() - start), process_cpu_s() - cpu_before_s};
 }
 
 Status Crowd::idle(Duration duration) {

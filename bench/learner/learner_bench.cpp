@@ -37,7 +37,7 @@ namespace weightcast {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+using bench::seconds_since;
 
 // Of the whole process: callbacks and allocators of LibTorch have no other place.
 std::atomic<std::int64_t> live_bytes = 0, peak_bytes = 0;

@@ -9,18 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "bench/times.h"
+
 namespace weightcast::bench {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) { return to_seconds(Clock::now() - start); }
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
-}
 
 /// What a trainer holds: BF16 tensors of one size, all elements finite.
 struct Tensors {

@@ -27,14 +27,13 @@ Status run_sparse(const PublishArguments& arguments) {
   options.repetitions = arguments.options.repetitions;
   options.scratch = arguments.options.flags.scratch;
   WC_ASSIGN(const SparseBenchResult result, run_sparse_bench(options));
-  const auto show = [](const SparseBenchResult::Times& times) {
-    return fmt::format("own copy after {:.3f} s, patch after {:.3f} s ({:.2f} CPU s)", times.copied_s, times.encoded_s,
-                       times.cpu_s);
+  const auto show = [](const SparseBenchResult::Cost& cost) {
+    return fmt::format("own copy after {:.3f} s, patch after {:.3f} s ({:.2f} CPU s)", cost.copied_s, cost.encoded_s,
+                       cost.cpu_s);
   };
   fmt::print(
       "{} with {} of changes, a patch of {}: whole: {}; as changes: {}, {} of {} in place; {:.3f} of the time; one "
-      "copy in memory "
-      "takes {:.3f} s\n",
+      "copy in memory takes {:.3f} s\n",
       format_bytes(result.tensor_bytes), format_bytes(result.changes_bytes), format_bytes(result.patch_bytes),
       show(result.whole), show(result.sparse), result.in_place, options.repetitions, result.ratio(),
       result.memory_floor_s);

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
@@ -15,6 +14,7 @@
 
 #include "base/posix_file_system.h"
 #include "bench/fleet/scratch.h"
+#include "bench/times.h"
 #include "patch/changes/change_names.h"
 #include "patch/snapshot/safetensors.h"
 #include "transport/io/uv_loop.h"
@@ -25,19 +25,10 @@ namespace weightcast::bench {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using Times = SparseBenchResult::Times;
+using Cost = SparseBenchResult::Cost;
 
 constexpr std::chrono::seconds kPatience(120);
 constexpr std::uint32_t kChunkBytes = 256 * kKiB;
-
-double seconds_since(Clock::time_point start) { return to_seconds(Clock::now() - start); }
-
-double cpu_seconds() {
-  rusage used{};
-  ::getrusage(RUSAGE_SELF, &used);
-  const auto seconds = [](const timeval& time) { return double(time.tv_sec) + 1e-6 * double(time.tv_usec); };
-  return seconds(used.ru_utime) + seconds(used.ru_stime);
-}
 
 /// Memory that a trainer hands over: filled by it, read by the origin.
 class Memory {
@@ -173,11 +164,11 @@ class Origin {
   }
 
   /// Publishes the trainer's weights as the next version, makes the patch to it, and waits until it is durable.
-  Result<Times> publish(const Trainer& trainer, bool sparse, bool makes_patch, std::uint64_t& patch_bytes) {
+  Result<Cost> publish(const Trainer& trainer, bool sparse, bool makes_patch, std::uint64_t& patch_bytes) {
     const Version base = version_;
     version_ = Version{base.value + 1};
-    Times times;
-    const double cpu_before = cpu_seconds();
+    Cost cost;
+    const double cpu_before = process_cpu_s();
     const auto start = Clock::now();
     ByProducts by_products;
     WC_TRY(await([&](PayloadObserver observer) {
@@ -200,7 +191,7 @@ class Origin {
         take_over(jobs_, files_, *store_, std::move(request), std::move(observer));
       }
     }));
-    times.copied_s = seconds_since(start);
+    cost.copied_s = seconds_since(start);
     if (makes_patch) {
       const PayloadId patch = patch_of(version_, base);
       WC_ASSIGN(const MadePayload made, await([&](PayloadObserver observer) {
@@ -210,9 +201,9 @@ class Origin {
                 }));
       patch_bytes = made.manifest->payload_bytes;
     }
-    times.encoded_s = seconds_since(start);
-    times.cpu_s = cpu_seconds() - cpu_before;
-    times.in_place = by_products.was_in_place;
+    cost.encoded_s = seconds_since(start);
+    cost.cpu_s = process_cpu_s() - cpu_before;
+    cost.in_place = by_products.was_in_place;
     WC_TRY(wait([&] { return store_->find(version_)->durable; }));
     applied_.clear();
     if (by_products.applied) applied_.push_back(std::move(*by_products.applied));
@@ -221,7 +212,7 @@ class Origin {
     // Not before the disk knows that they are: a step that comes sooner is written to new files, which is another
     // measurement. A busy disk takes seconds.
     WC_TRY(wait([&] { return store_->versions().size() == 1 && (base == kNoVersion || store_->spare() == base); }));
-    return times;
+    return cost;
   }
 
   /// Whether the latest version is what the trainer has.
@@ -268,16 +259,8 @@ class Origin {
   std::vector<AppliedChanges> applied_;
 };
 
-double median_of(const std::vector<Times>& times, double Times::*member) {
-  std::vector<double> values;
-  for (const Times& one : times) values.push_back(one.*member);
-  std::ranges::sort(values);
-  return values[values.size() / 2];
-}
-
-Times medians(const std::vector<Times>& times) {
-  return {median_of(times, &Times::copied_s), median_of(times, &Times::encoded_s), median_of(times, &Times::cpu_s),
-          false};
+Cost medians(const std::vector<Cost>& costs) {
+  return {median(costs, &Cost::copied_s), median(costs, &Cost::encoded_s), median(costs, &Cost::cpu_s), false};
 }
 
 double copy_seconds(Bytes from) {
@@ -304,30 +287,30 @@ Result<SparseBenchResult> run_sparse_bench(const SparseBenchOptions& options) {
   result.memory_floor_s = copy_seconds(trainer.whole().bytes());
   // The first steps make the files that all others reuse.
   constexpr std::uint32_t kFirst = 3;
-  std::vector<Times> whole, sparse;
+  std::vector<Cost> whole, sparse;
   for (std::uint32_t i = 0; i < kFirst + options.repetitions; ++i) {
     if (i > 0) WC_TRY(trainer.step());
     for (const bool is_sparse : {i % 2 == 0, i % 2 == 1}) {
       Origin& origin = is_sparse ? *by_changes : *by_whole;
-      WC_ASSIGN(const Times times, origin.publish(trainer, is_sparse && i > 0, i > 0, result.patch_bytes));
+      WC_ASSIGN(const Cost cost, origin.publish(trainer, is_sparse && i > 0, i > 0, result.patch_bytes));
       WC_TRY(origin.check(trainer));
-      if (i >= kFirst) (is_sparse ? sparse : whole).push_back(times);
+      if (i >= kFirst) (is_sparse ? sparse : whole).push_back(cost);
     }
   }
   result.changes_bytes = trainer.changes_bytes();
-  for (const Times& times : sparse) result.in_place += times.in_place ? 1 : 0;
+  for (const Cost& cost : sparse) result.in_place += cost.in_place ? 1 : 0;
   result.whole = medians(whole);
   result.sparse = medians(sparse);
   return result;
 }
 
 nlohmann::json to_json(const SparseBenchResult& result) {
-  const auto times = [](const Times& of) {
+  const auto costs = [](const Cost& of) {
     return nlohmann::json{{"copied_s", of.copied_s}, {"encoded_s", of.encoded_s}, {"cpu_s", of.cpu_s}};
   };
   return {{"tensor_bytes", result.tensor_bytes},     {"changes_bytes", result.changes_bytes},
-          {"patch_bytes", result.patch_bytes},       {"whole", times(result.whole)},
-          {"sparse", times(result.sparse)},          {"in_place", result.in_place},
+          {"patch_bytes", result.patch_bytes},       {"whole", costs(result.whole)},
+          {"sparse", costs(result.sparse)},          {"in_place", result.in_place},
           {"memory_floor_s", result.memory_floor_s}, {"ratio", result.ratio()}};
 }
 

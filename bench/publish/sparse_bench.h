@@ -21,7 +21,7 @@ struct SparseBenchOptions {
 /// turns; wall-clock time from the beginning of the take-over, and processor time of all its threads. Each origin gets
 /// every step.
 struct SparseBenchResult {
-  struct Times {
+  struct Cost {
     double copied_s = 0;   ///< until the origin has its own copy
     double encoded_s = 0;  ///< until the patch from the version before is in the store as well
     double cpu_s = 0;
@@ -30,7 +30,7 @@ struct SparseBenchResult {
   std::uint64_t tensor_bytes = 0;
   std::uint64_t changes_bytes = 0;  ///< that the trainer hands over
   std::uint64_t patch_bytes = 0;
-  Times whole, sparse;
+  Cost whole, sparse;
   std::uint32_t in_place = 0;  ///< repetitions in which the spare files were brought up to date where they are
   double memory_floor_s = 0;   ///< one copy of the tensors in memory, by one thread
 

@@ -12,6 +12,7 @@
 #include "base/posix_file_system.h"
 #include "bench/fleet/tcp.h"
 #include "bench/relay/cipher_floor.h"
+#include "bench/times.h"
 
 namespace weightcast::bench {
 namespace {
@@ -77,7 +78,7 @@ Result<RelayCase::Plain> plain_relay(std::uint64_t payload_bytes,
   WC_ASSIGN(UniqueFd sink, tcp_accept(at_sink.socket));
   const std::vector<std::byte> data(kChunkBytes, std::byte{0x5a});
 
-  const double cpu_before_s = own_cpu_s();
+  const double cpu_before_s = process_cpu_s();
   const auto start = Clock::now();
   Status sent;
   Status copied;
@@ -108,7 +109,7 @@ Result<RelayCase::Plain> plain_relay(std::uint64_t payload_bytes,
   WC_TRY(copied);
   WC_TRY(drained);
   if (received != payload_bytes) return fail(Errc::kClosed, Op::kReceive, "a plain stream ended early");
-  return RelayCase::Plain{seconds, own_cpu_s() - cpu_before_s};
+  return RelayCase::Plain{seconds, process_cpu_s() - cpu_before_s};
 }
 
 /// From the first chunk's leaving until the leaf has installed it; every worker holds it.
