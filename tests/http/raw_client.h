@@ -15,7 +15,7 @@
 
 namespace weightcast {
 
-/// A client over a plain socket that says what a test wants, well-formed or not. Each wait has a bound of ten seconds.
+/// A client over a plain socket that says what a test wants, well-formed or not. Each wait has a bound of a minute.
 class RawClient {
  public:
   /// `receive_bytes`: of the socket's buffer, where the test wants the server to feel a client that does not read.
@@ -42,7 +42,7 @@ class RawClient {
   void end_writing() { ::shutdown(fd_.get(), SHUT_WR); }
   void close() { fd_.reset(); }
 
-  /// Bytes until `end` is among them; fewer if the server ends the connection, or after ten seconds.
+  /// Bytes until `end` is among them; fewer if the server ends the connection, or after a minute.
   std::string hear_until(std::string_view end) {
     while (heard_.find(end) == std::string::npos && hear_some()) continue;
     const std::size_t at = heard_.find(end);
@@ -56,7 +56,7 @@ class RawClient {
     while (hear_some()) continue;
     return std::exchange(heard_, {});
   }
-  /// Whether the server has ended the connection, after all that it said; false after ten seconds.
+  /// Whether the server has ended the connection, after all that it said; false after a minute.
   bool ended() {
     hear_all();
     return ended_;
@@ -65,7 +65,7 @@ class RawClient {
  private:
   bool hear_some() {
     pollfd polled{fd_.get(), POLLIN, 0};
-    if (ended_ || ::poll(&polled, 1, 10'000) <= 0) return false;
+    if (ended_ || ::poll(&polled, 1, 60'000) <= 0) return false;
     char buffer[16384];
     const ssize_t got = ::recv(fd_.get(), buffer, sizeof buffer, 0);
     if (got <= 0) {

@@ -14,6 +14,9 @@
 
 namespace weightcast {
 
+/// For what never comes, not for a host that is slow.
+inline constexpr Duration kCallLimit = std::chrono::minutes(1);
+
 /// A server on a free port of loopback. GET /hello and POST /echo answer at once; any other request waits until the
 /// test takes it.
 class ServerTest : public testing::Test {
@@ -47,7 +50,7 @@ class ServerTest : public testing::Test {
   /// The next request that waits.
   Held take() {
     std::unique_lock lock(mutex_);
-    WC_CHECK(arrived_.wait_for(lock, std::chrono::seconds(10), [this] { return !held_.empty(); }));
+    WC_CHECK(arrived_.wait_for(lock, kCallLimit, [this] { return !held_.empty(); }));
     Held held = std::move(held_.front());
     held_.pop_front();
     return held;
@@ -60,10 +63,10 @@ class ServerTest : public testing::Test {
     WC_CHECK(made.has_value());
     return std::move(*made);
   }
-  /// Waits until `condition` holds, for at most ten seconds.
+  /// Waits until `condition` holds, for at most a minute.
   template <typename Condition>
   static bool eventually(const Condition& condition) {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    const auto deadline = std::chrono::steady_clock::now() + kCallLimit;
     while (!condition()) {
       if (std::chrono::steady_clock::now() > deadline) return false;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -76,7 +79,5 @@ class ServerTest : public testing::Test {
   std::deque<Held> held_;
   std::unique_ptr<HttpServer> server_;  // the last member: its thread, which ends with it, writes the others
 };
-
-inline constexpr Duration kCallLimit = std::chrono::seconds(10);
 
 }  // namespace weightcast

@@ -91,11 +91,12 @@ TEST_F(ServerTest, BoundsAllBodiesTogether) {
 }
 
 TEST_F(ServerTest, ClosesClientsThatAreTooSlow) {
-  start(HttpLimits{
-      .header_time_max = milliseconds(50), .body_time_max = milliseconds(50), .idle_time_max = milliseconds(50)});
+  start(HttpLimits{.idle_time_max = milliseconds(50)});
   RawClient silent = dial();
   EXPECT_EQ(silent.hear_all(), "");
   EXPECT_TRUE(silent.ended());
+  // A busy host may be late between a connection and its first byte: that is not what these are about.
+  start(HttpLimits{.header_time_max = milliseconds(50), .body_time_max = milliseconds(50)});
   RawClient half_header = dial();
   ASSERT_TRUE(half_header.say("GET /hello HT"));
   EXPECT_THAT(half_header.hear_all(), StartsWith("HTTP/1.1 408"));

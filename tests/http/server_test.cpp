@@ -166,7 +166,7 @@ TEST_F(ServerTest, StopLetsRequestsEnd) {
   RawClient idle = dial(), busy = dial();
   ASSERT_TRUE(busy.say("GET /later HTTP/1.1\r\n\r\n"));
   Held held = take();
-  std::thread stops([this] { server_->stop(std::chrono::seconds(10)); });
+  std::thread stops([this] { server_->stop(kCallLimit); });
   EXPECT_TRUE(idle.ended());
   held.responder.send({.body = "the last word"});
   EXPECT_THAT(busy.hear_all(), HasSubstr("the last word"));
