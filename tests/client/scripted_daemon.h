@@ -20,7 +20,7 @@
 namespace weightcast {
 
 /// The other end of a state directory's api.sock, in the test's hands: one connection at a time, message by message.
-/// Whatever does not come within five seconds is absent.
+/// Whatever does not come within half a minute is absent.
 class ScriptedDaemon {
  public:
   ScriptedDaemon() {
@@ -91,7 +91,7 @@ class ScriptedDaemon {
  private:
   static bool readable(int fd) {
     pollfd p{fd, POLLIN, 0};
-    return ::poll(&p, 1, 5000) == 1;
+    return ::poll(&p, 1, 30'000) == 1;
   }
   std::optional<std::string> read_bytes(std::size_t bytes) {
     std::string out(bytes, '\0');
