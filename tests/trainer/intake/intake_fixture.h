@@ -17,7 +17,7 @@ namespace weightcast {
 class IntakeTest : public testing::Test {
  protected:
   using Json = nlohmann::json;
-  static constexpr Duration kLimit = std::chrono::seconds(10);
+  static constexpr Duration kLimit = std::chrono::minutes(1);
 
   void open(Intake::Options options = {}, bool resumed = false, const ReplayOptions& replay = replay_options()) {
     intake_.reset();
