@@ -101,7 +101,7 @@ TEST_P(FrameTraffic, StreamsLargeChunksOneAfterTheOther) {
                                           .on_closed = [](const Error& error) { FAIL() << error.message(); }});
   send_next();
   send_next();
-  EXPECT_TRUE(net.run_until([&] { return received == kChunks; }, seconds(30)));
+  EXPECT_TRUE(net.run_until([&] { return received == kChunks; }, seconds(200)));
 }
 
 TEST_P(FrameTraffic, ControlOvertakesChunksThatWait) {

@@ -95,11 +95,11 @@ TEST(Pacer, GivesNoTurnInsideRequestEvenWithoutALimit) {
 
 TEST(Pacer, ChargedBytesAreMadeUpFor) {
   UvLoop loop;
+  const Instant start = loop.now();
   Pacer pacer(loop, Rate{10e6});
   pacer.charge(500'000);
   std::vector<Greedy::Passed> log;
   Greedy client(loop, pacer, log);
-  const Instant start = loop.now();
   while (log.empty()) loop.run_until(start + std::chrono::seconds(1));
   EXPECT_GE(log.front().at - start, milliseconds(30));
 }
