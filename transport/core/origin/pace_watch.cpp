@@ -66,8 +66,9 @@ std::vector<PaceWatch::Lag> PaceWatch::lagging(Instant now, const Plan& plan, co
   std::vector<Lag> found;
   for (std::uint32_t stripe = 0; stripe < plan.stripes.size(); ++stripe) {
     const std::vector<PeerId>& parents = plan.stripes[stripe].parents;
+    const double share = plan.stripes[stripe].weight / weights;
     std::vector<std::optional<Pace>> paces(plan.members.size());
-    std::vector<double> bests;
+    std::vector<double> bests, received;
     for (std::size_t at = 0; at < plan.members.size(); ++at) {
       Watched& watched = watched_[plan.members[at]];
       watched.best.resize(std::max<std::size_t>(watched.best.size(), plan.stripes.size()));
@@ -81,8 +82,13 @@ std::vector<PaceWatch::Lag> PaceWatch::lagging(Instant now, const Plan& plan, co
       watched.peak[stripe] = std::max(watched.peak[stripe], latest_pace(watched, stripe));
       if (watched.best[stripe] > 0) bests.push_back(watched.best[stripe]);
     }
-    const double share = plan.stripes[stripe].weight / weights;
+    for (const PeerId member : plan.members) {
+      const Watched& watched = watched_[member];
+      const double pace = std::max(watched.best[stripe], watched.received_chunks_per_s * share);
+      if (pace > 0) received.push_back(pace);
+    }
     const double usual = median(std::move(bests));
+    const double usually_received = median(std::move(received));
     std::vector<bool> lags(plan.members.size()), far_behind(plan.members.size());
     for (std::size_t at = 0; at < plan.members.size(); ++at) {
       const Watched& child = watched_[plan.members[at]];
@@ -106,7 +112,7 @@ std::vector<PaceWatch::Lag> PaceWatch::lagging(Instant now, const Plan& plan, co
       if (paces[at]->missing < parent_lacked + kSlackChunks) continue;
       const bool telling = expected * to_seconds(kWindow) >= kChunksJudged;
       lags[at] = telling && paces[at]->chunks_per_s < expected;
-      far_behind[at] = paces[at]->chunks_per_s < std::max(child.best[stripe], usual) / kHoardFactor;
+      far_behind[at] = paces[at]->chunks_per_s < std::max(child.best[stripe], usually_received) / kHoardFactor;
     }
     for (std::size_t at = 0; at < plan.members.size(); ++at) {
       if (!lags[at]) continue;

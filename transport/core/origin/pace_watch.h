@@ -46,7 +46,9 @@ class PaceWatch {
     PeerId parent{};
     PeerId child{};
     std::uint32_t stripe = 0;
-    bool far_behind = false;  ///< less than 1 / kHoardFactor of the pace that it, or half of the members, once had
+    /// Less than 1 / kHoardFactor of the pace that it, or half of the members, once had. Members that have the payload
+    /// count with what they say: most have it before a heartbeat could tell.
+    bool far_behind = false;
   };
 
   /// A member's heartbeat: how many chunks it lacks of each stripe of the plan.

@@ -67,6 +67,20 @@ TEST_F(PaceWatchTest, ExpectsWhatThePlanPredictsAndWhatTheParentSaysThatItReceiv
   EXPECT_FALSE(run(1s, {at(0), at(2)}).empty());
 }
 
+TEST_F(PaceWatchTest, ComparesTheLastOneWithThoseThatHadAllBeforeAHeartbeatCouldTell) {
+  has_all = {{.has_all = true}, {}, {.has_all = true}, {.has_all = true}};
+  for (const PeerId member : {kA, kC, kD}) watch.handle_received(member, 100);
+  const auto is_far_behind = [&] {
+    const auto lags = watch.lagging(now, plan, has_all);
+    return lags.size() == 1 && lags[0].child == kB && lags[0].far_behind;
+  };
+  (void)run(4s, {at(0), at(2), at(0), at(0)});
+  EXPECT_TRUE(is_far_behind());
+  for (const PeerId member : {kC, kD}) watch.handle_received(member, 10);
+  (void)run(1s, {at(0), at(2), at(0), at(0)});
+  EXPECT_FALSE(is_far_behind()) << "half of them were not much faster";
+}
+
 TEST_F(PaceWatchTest, NamesOnlyTheHighestOfTheEdgesThatWaitForOneAnother) {
   plan.stripes = {{1, {kOriginId, kA, kB, kC}}};
   const auto found = run(6s, {at(100), at(5), at(4), at(3)});
