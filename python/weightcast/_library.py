@@ -232,7 +232,8 @@ def interruptible(cancel: Callable[[], None], function: Callable[..., int], *arg
     failed: list[BaseException] = []
     done = threading.Event()
 
-    def run() -> None:
+    # `_kept` is what `cancel` belongs to: a second Ctrl-C leaves the thread behind, and the handle must not go before it.
+    def run(_kept: Callable[[], None]) -> None:
         try:
             check(function, *args)
         except BaseException as error:  # handed to the thread that waits
@@ -240,7 +241,7 @@ def interruptible(cancel: Callable[[], None], function: Callable[..., int], *arg
         finally:
             done.set()
 
-    thread = threading.Thread(target=run, name="weightcast-call", daemon=True)
+    thread = threading.Thread(target=run, args=(cancel,), name="weightcast-call", daemon=True)
     try:
         thread.start()
         done.wait()

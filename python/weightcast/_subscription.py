@@ -12,8 +12,9 @@ from typing import Optional
 from ._errors import Code, Error, TimedOut
 from ._library import Closable, EventStruct, Handle, PathLike, check, library, milliseconds, state_directory
 
-# How long one call of an iterator waits before it goes on waiting.
-_ITERATION_S = 3600.0
+# How long one call of an iterator waits before it goes on waiting. A close() that comes just before such a call has
+# nothing to end, and is noticed after it.
+_ITERATION_S = 1.0
 
 
 class EventKind(enum.IntEnum):

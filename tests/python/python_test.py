@@ -13,12 +13,14 @@ import sys
 import threading
 import time
 import unittest
+import weakref
 from unittest import mock
 
 import weightcast
 from daemons import DaemonTest, eventually
 from fakes import DLPackTensor, FakeTorch, bfloat16
 from weightcast import Code, EventKind, RawTensor, Snapshot, TensorInfo
+from weightcast._library import interruptible
 
 EXAMPLES = pathlib.Path(__file__).resolve().parent.parent.parent / "examples"
 
@@ -471,6 +473,61 @@ class Waiting(DaemonTest):
             thread.join(10)
             self.assertEqual(caught, [Code.CANCELLED])
             subscription.close()
+
+    def test_a_close_just_before_a_call_ends_an_iteration(self):
+        subscription = weightcast.Subscription(self.origin.state)
+        in_time = weightcast._subscription.milliseconds
+        caught = []
+
+        def close_first(timeout):
+            subscription.close()
+            return in_time(timeout)
+
+        def iterate():
+            try:
+                next(iter(subscription))
+            except weightcast.Error as error:
+                caught.append(error.code)
+
+        with mock.patch("weightcast._subscription.milliseconds", close_first):
+            thread = threading.Thread(target=iterate, daemon=True)
+            thread.start()
+            thread.join(60)
+        self.assertEqual(caught, [Code.CLOSED])
+
+    def test_a_handle_stays_while_a_call_that_was_left_behind_runs(self):
+        class Owner:
+            def cancel(self):
+                pass  # as in the middle of a copy
+
+        class LeftBehind(BaseException):
+            pass
+
+        wait = threading.Event.wait
+
+        def wait_or_leave(event, timeout=None):
+            if threading.current_thread() is threading.main_thread():
+                raise LeftBehind
+            return wait(event, timeout)
+
+        running, over = threading.Lock(), threading.Event()
+        owner = Owner()
+        gone = weakref.ref(owner)
+
+        def call(_):
+            with running:
+                over.set()
+            return 0
+
+        with running:
+            # As after two times Ctrl-C.
+            with mock.patch.object(threading.Event, "wait", wait_or_leave), self.assertRaises(LeftBehind):
+                interruptible(owner.cancel, call)
+            del owner
+            gc.collect()
+            self.assertIsNotNone(gone())
+        self.assertTrue(over.wait(60))
+        eventually(lambda: gone() is None)
 
     def test_a_second_thread_is_told_that_a_handle_is_busy(self):
         with weightcast.Subscription(self.origin.state) as subscription:
