@@ -61,7 +61,7 @@ class BackendOver : public testing::TestWithParam<BackendKind> {
     ASSERT_TRUE(backend_->add(request).has_value());
   }
   static std::vector<TokenId> prompt_of(std::uint64_t tag) { return {1, 2, static_cast<TokenId>(tag)}; }
-  bool step_until(const std::function<bool()>& done, Duration limit = 20s) {
+  bool step_until(const std::function<bool()>& done, Duration limit = 60s) {
     const Instant end = steady_now() + limit;
     while (!done()) {
       if (steady_now() > end) return false;
@@ -125,7 +125,8 @@ TEST_P(BackendOver, AnswersUnderTheVersionsThatTheDaemonInstalls) {
     }
   }
   EXPECT_FALSE(backend_->busy());
-  EXPECT_LE(script_.pinned().size(), 1u) << "only what a refused version would be followed by";
+  EXPECT_TRUE(step_until([&] { return script_.pinned().size() <= 1; }))
+      << "only what a refused version would be followed by";
 }
 
 TEST_P(BackendOver, AServerThatWasStartedAnewGetsItsVersionAgain) {
@@ -147,8 +148,8 @@ TEST_P(BackendOver, GoesOnWhenTheServerIsBack) {
   const Endpoint where = double_->endpoint();
   double_.reset();
   for (std::uint64_t tag = 1; tag < 5; ++tag) add(tag);
+  EXPECT_TRUE(step_until([&] { return said().find("the server that generates: ") != std::string::npos; }));
   EXPECT_FALSE(step_until([&] { return !events_.empty(); }, 300ms));
-  EXPECT_THAT(said(), HasSubstr("the server that generates: "));
   start_server(where);
   for (int i = 0; i < 4; ++i) expect_under(next_event(), 1);
   EXPECT_TRUE(step_until([&] { return said().find("well again") != std::string::npos; })) << said();
@@ -205,6 +206,7 @@ TEST_P(BackendOver, WaitsForNobodyLongerThanItsBounds) {
 }
 
 TEST_P(BackendOver, EndsAtOnceWhateverIsUnderWay) {
+  options_.answer_time_max = 10min;
   start();
   install(1);
   wait_for_version();
@@ -213,7 +215,7 @@ TEST_P(BackendOver, EndsAtOnceWhateverIsUnderWay) {
   step_until([&] { return double_->calls("/generate") + double_->calls("/v1/completions") >= 19; });
   const Instant begin = steady_now();
   backend_.reset();
-  EXPECT_LT(steady_now() - begin, 5s);
+  EXPECT_LT(steady_now() - begin, 60s);
 }
 
 TEST_P(BackendOver, AbortsWhatIsNotWantedAnyMore) {

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -93,6 +94,17 @@ class SurfaceTest : public testing::Test {
       std::this_thread::yield();
     }
     return true;
+  }
+  /// Whether the `tokens` that `ask` asks for, before it goes away, are not generated to their end. On a busy host they
+  /// may be before the surface sees that: then it asks again.
+  template <typename Ask>
+  bool is_aborted(double tokens, const Ask& ask) {
+    return eventually([&] {
+      const double before = metric("answer_tokens_total");
+      ask();
+      EXPECT_TRUE(eventually([&] { return metric("running") == 0 && metric("waiting") == 0; }));
+      return metric("answer_tokens_total") - before < tokens;
+    });
   }
   Json get(const std::string& target) { return Json::parse(call(target, "", "GET").body); }
   /// The events of a stream, without [DONE].
@@ -293,28 +305,33 @@ TEST_F(SurfaceTest, RefusesWhatWaitsTooLongWhilePaused) {
 TEST_F(SurfaceTest, AbortsWhatItIsTold) {
   const Json body = {{"prompt", "p"}, {"max_tokens", 1000}, {"seed", 1}, {"ignore_eos", true}};
   const auto other = std::move(*HttpClient::make({.server = surface_->endpoint()}));
-  Json aborted;
-  std::thread asks([&] {
-    const auto response = other->call({.method = "POST", .target = "/v1/completions", .body = body.dump()}, kLimit);
-    aborted = Json::parse(response.value().body);
-  });
-  while (post("/abort_requests", {{"request_ids", {"cmpl-1"}}})["aborted"] == 0) std::this_thread::yield();
-  asks.join();
-  EXPECT_EQ(aborted["choices"][0]["finish_reason"], "abort");
-  EXPECT_LT(aborted["choices"][0]["token_ids"].size(), 1000u);
+  // On a busy host an answer may be whole before the first abort comes: then another one is asked for.
+  Json choice;
+  int asked = 0;
+  EXPECT_TRUE(eventually([&] {
+    const std::string id = fmt::format("cmpl-{}", ++asked);
+    std::atomic<bool> is_answered = false;
+    std::thread asks([&] {
+      const auto response = other->call({.method = "POST", .target = "/v1/completions", .body = body.dump()}, kLimit);
+      choice = Json::parse(response.value().body)["choices"][0];
+      is_answered = true;
+    });
+    while (!is_answered && post("/abort_requests", {{"request_ids", {id}}})["aborted"] == 0) std::this_thread::yield();
+    asks.join();
+    return choice["finish_reason"] == "abort";
+  }));
+  EXPECT_LT(choice["token_ids"].size(), 1000u);
 }
 
 TEST_F(SurfaceTest, AbortsForAClientThatHasGone) {
   Json body = {{"prompt", "p"}, {"max_tokens", 1000}, {"n", 8}, {"ignore_eos", true}, {"stream", true}};
   const std::string text = body.dump();
-  {
+  EXPECT_TRUE(is_aborted(8000, [&] {
     RawClient raw(surface_->endpoint().port);
     ASSERT_TRUE(
         raw.say(fmt::format("POST /v1/completions HTTP/1.1\r\nContent-Length: {}\r\n\r\n{}", text.size(), text)));
     raw.hear_until("data: ");
-  }
-  EXPECT_TRUE(eventually([&] { return metric("running") == 0; }));
-  EXPECT_LT(metric("answer_tokens_total"), 8000) << "they were not generated to their end";
+  }));
 }
 
 TEST_F(SurfaceTest, MakesTrajectoriesForEcho) {
@@ -350,14 +367,13 @@ TEST_F(SurfaceTest, SaysWhichVersionItWillNeverHave) {
 
 TEST_F(SurfaceTest, AbortsTrajectoriesForAClientThatHasGone) {
   const std::string body = R"({"prompts": [[1], [2]], "n": 8, "max_tokens": 1000, "ignore_eos": true})";
-  {
+  EXPECT_TRUE(is_aborted(16000, [&] {
+    const double before = metric("answer_tokens_total");
     RawClient raw(surface_->endpoint().port);
     ASSERT_TRUE(
         raw.say(fmt::format("POST /v1/rl/trajectories HTTP/1.1\r\nContent-Length: {}\r\n\r\n{}", body.size(), body)));
-    ASSERT_TRUE(eventually([&] { return metric("running") > 0; }));
-  }
-  ASSERT_TRUE(eventually([&] { return metric("running") == 0 && metric("waiting") == 0; }));
-  EXPECT_LT(metric("answer_tokens_total"), 16000) << "they were not generated to their end";
+    ASSERT_TRUE(eventually([&] { return metric("running") > 0 || metric("answer_tokens_total") > before; }));
+  }));
 }
 
 TEST_F(SurfaceTest, RefusesWhatAStrangerSends) {
