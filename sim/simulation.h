@@ -220,6 +220,9 @@ class Simulation final : private NetworkHandler {
   void check_accounting();
   /// Nothing but hostile members goes wrong.
   [[nodiscard]] bool only_liars() const;
+  /// Whether a child may wait for its turn longer than for a silent parent: nobody knows a rate, and a relay that feeds
+  /// all others needs that long for a chunk to each. Then honest relays are called silent (docs/SECURITY.md).
+  [[nodiscard]] bool may_starve_of_turns() const;
   /// Remembers whom the origin's status names now.
   void note_named();
   /// What a liar did that the origin must have seen by now; "": nothing.
