@@ -139,7 +139,8 @@ TEST_F(RegionTest, ATrainerThatIsKilledLeavesNothingBehind) {
   EXPECT_TRUE(Cluster::eventually([&] { return cluster.version("a") == 3; }));
   EXPECT_TRUE(is_all(installed_bytes(cluster, "a"), 'x'));
   EXPECT_TRUE(Cluster::eventually([&] { return regions_of(origin) == 0; }));
-  EXPECT_EQ(shm(), names_before);
+  // Other programs may have names there, too.
+  EXPECT_TRUE(Cluster::eventually([&] { return shm() <= names_before; }));
 }
 
 TEST_F(RegionTest, AnOriginThatIsKilledIsFoundAgainByItsTrainer) {
