@@ -199,7 +199,7 @@ TEST_F(Trust, ARevokedWorkerIsClosedAndDoesNotComeBack) {
 TEST_F(Trust, ARevokedRelayLosesItsParentAndItsChildAndThePublicationGoesAroundIt) {
   cluster.start_origin({"--topology", "chain", "--uplink", "8mbit"});
   for (const char* name : {"a", "b", "c"}) cluster.start_worker(name, {"--uplink", "8mbit", "--downlink", "8mbit"});
-  const std::string source = write_snapshot(cluster.temp().file("m"), kBytes, 5);  // 6 s on these links
+  const std::string source = write_snapshot(cluster.temp().file("m"), 2 * kBytes, 5);  // 12 s on these links
   const std::string out = cluster.temp().file("publish.out");
   Process publishing({WEIGHTCAST_BINARY, "publish", source, "--version", "1", "--state", cluster.state("origin"),
                       "--wait", "1", "--timeout", "120"},
@@ -225,7 +225,7 @@ TEST_F(Trust, ARevokedRelayLosesItsParentAndItsChildAndThePublicationGoesAroundI
   EXPECT_TRUE(logs(cluster, parent, reason));
   EXPECT_TRUE(logs(cluster, child, reason));
   // The origin looks every 500 ms, and a heartbeat is as long; the rest is for a busy host.
-  EXPECT_LT(std::chrono::steady_clock::now() - revoked_at, std::chrono::seconds(4));
+  EXPECT_LT(std::chrono::steady_clock::now() - revoked_at, std::chrono::seconds(8));
   EXPECT_EQ(publishing.wait(std::chrono::seconds(120)), 0) << read_file(out);
   EXPECT_TRUE(cluster.holds(parent, source));
   EXPECT_TRUE(cluster.holds(child, source));
