@@ -20,13 +20,15 @@ constexpr Duration kRetryMax = 5s;
 HomeLink::HomeLink(LearnerClient& client, std::uint64_t rollouts_per_group, std::function<void(const std::string&)> say)
     : client_(client), rollouts_per_group_(rollouts_per_group), say_(std::move(say)), thread_([this] { run(); }) {}
 
-HomeLink::~HomeLink() {
+HomeLink::~HomeLink() { stop(); }
+
+void HomeLink::stop() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
   }
   changed_.notify_all();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void HomeLink::set(std::uint64_t groups_wanted, const WorkerHeartbeat& report) {
@@ -35,6 +37,8 @@ void HomeLink::set(std::uint64_t groups_wanted, const WorkerHeartbeat& report) {
     // The learner times its broadcasts by who says first that it generates under a version.
     const bool is_switched = report.weights != report_.weights;
     if (is_switched && failures_ == 0) report_at_ = steady_now();
+    // The caller does not know yet of those that were granted while it was busy.
+    groups_wanted -= std::min<std::uint64_t>(groups_wanted, news_.groups.size());
     const bool is_more = groups_wanted > wanted_ || is_switched;
     wanted_ = groups_wanted;
     report_ = report;

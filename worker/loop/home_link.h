@@ -27,16 +27,18 @@ class HomeLink {
  public:
   /// `client` outlives it. `say` takes a line when the learner goes away, and when it is back; from the link's thread.
   HomeLink(LearnerClient& client, std::uint64_t rollouts_per_group, std::function<void(const std::string&)> say);
-  /// Waits for the call that is running.
+  /// stop()
   ~HomeLink();
   HomeLink(const HomeLink&) = delete;
   HomeLink& operator=(const HomeLink&) = delete;
 
-  /// So many groups are wanted now, and this is what to report.
+  /// So many groups are wanted now, beside those that were taken, and this is what to report.
   void set(std::uint64_t groups_wanted, const WorkerHeartbeat& report);
   [[nodiscard]] HomeNews take();
   /// Until there are news, or `limit` is over.
   void wait(Duration limit);
+  /// Waits for the call that is running, and makes no more. take() has what it brought. Harmless if repeated.
+  void stop();
 
  private:
   void run();

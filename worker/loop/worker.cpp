@@ -138,8 +138,12 @@ class RunOfWorker {
   /// Gives back to the learner what is not finished, so that it does not wait for it.
   void end() {
     if (!line_) return;
-    link_.reset();
-    const std::vector<std::uint64_t> abandoned = line_->end();
+    link_->stop();
+    std::vector<std::uint64_t> abandoned = line_->end();
+    // What the last answer has granted, the line has never seen.
+    for (const StartedGroup& group : link_->take().groups) {
+      for (std::uint64_t i = 0; i < line_->rollouts_per_group(); ++i) abandoned.push_back(group.first_sequence + i);
+    }
     if (!abandoned.empty()) client_.abandon(abandoned);
     say_status(line_->stats());
     report_.is_active = false;

@@ -6,6 +6,8 @@
 #include <condition_variable>
 #include <functional>
 #include <mutex>
+#include <thread>
+#include <vector>
 
 #include "base/steady_clock.h"
 
@@ -14,7 +16,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// A way to a learner that remembers which versions heartbeats said.
+/// A way to a learner that remembers which versions heartbeats said, and grants all groups.
 class HeardClient final : public LearnerClient {
  public:
   Result<LearnerState> heartbeat(const WorkerHeartbeat& said) override {
@@ -41,7 +43,22 @@ class HeardClient final : public LearnerClient {
   Result<RunDescription> run() override { return unused(); }
   Result<std::string> model_file(const std::string&) override { return unused(); }
   Result<std::string> task_data() override { return unused(); }
-  Result<StartedGroups> start(std::uint64_t, std::uint64_t) override { return unused(); }
+  Result<StartedGroups> start(std::uint64_t groups, std::uint64_t) override {
+    const std::lock_guard lock(mutex_);
+    groups_ += groups;
+    changed_.notify_all();
+    return StartedGroups{std::vector<StartedGroup>(groups), {}, {}};
+  }
+  /// Groups that were asked for, all of which are granted.
+  std::uint64_t groups() {
+    const std::lock_guard lock(mutex_);
+    return groups_;
+  }
+  /// Whether so many are asked for within half a minute.
+  bool hears_of_groups(std::uint64_t groups) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, 30s, [&] { return groups_ >= groups; });
+  }
   void abandon(const std::vector<std::uint64_t>&) override {}
   Status send(Trajectory) override { return unused(); }
   bool drain(Duration) override { return true; }
@@ -54,6 +71,7 @@ class HeardClient final : public LearnerClient {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Version> heard_;
+  std::uint64_t groups_ = 0;
 };
 
 TEST(HomeLink, TellsOfEachNewVersionWithoutWaitingForTheNextHeartbeat) {
@@ -89,6 +107,38 @@ TEST(HomeLink, TellsAtOnceOfAVersionThatCameDuringAHeartbeat) {
   talking.set(0, report);
   // With two seconds between heartbeats it would take a minute, and the half minute's limit is over before.
   EXPECT_TRUE(client.hears(kLast));
+}
+
+TEST(HomeLink, AsksForNoGroupTwiceWhileTheFirstOnesWaitToBeTaken) {
+  HeardClient client;
+  HomeLink link(client, 1, [](const std::string&) {});
+  link.set(3, {});
+  ASSERT_TRUE(client.hears_of_groups(3));
+  // As a worker that computes a long step: it says what it wanted before.
+  for (int i = 0; i < 200; ++i) {
+    link.set(3, {});
+    std::this_thread::sleep_for(1ms);
+  }
+  EXPECT_EQ(client.groups(), 3u);
+  std::size_t taken = 0;
+  while (taken < 3) {
+    link.wait(1ms);
+    taken += link.take().groups.size();
+  }
+  link.set(1, {});
+  EXPECT_TRUE(client.hears_of_groups(4));
+}
+
+TEST(HomeLink, HasWhatTheLastCallBroughtAfterItsStop) {
+  HeardClient client;
+  HomeLink link(client, 1, [](const std::string&) {});
+  link.set(2, {});
+  ASSERT_TRUE(client.hears_of_groups(2));
+  link.stop();
+  EXPECT_EQ(link.take().groups.size(), 2u);
+  link.set(2, {});
+  link.stop();
+  EXPECT_EQ(client.groups(), 2u);
 }
 
 }  // namespace
