@@ -380,7 +380,9 @@ HttpResponse Intake::take_heartbeat(const HttpRequest& request) {
   }
   const std::scoped_lock lock(table_mutex_);
   if (IntakeWorker* row = table_.find(worker)) {
-    if (row->weights != said.weights) row->weights_since = steady_now();
+    // Again: who has looked at the row since the news were taken looks at what follows, too.
+    row->heard = steady_now();
+    if (row->weights != said.weights) row->weights_since = row->heard;
     row->weights = said.weights;
     row->is_active = said.is_active;
     row->rollouts_per_s = said.rollouts_per_s;
@@ -457,7 +459,8 @@ Json Intake::take_worker_news(ReplayBuffer& buffer, Instant now, const std::stri
     if (whose != nullptr && whose->abort.size() < WorkerTable::kAbortsMax) whose->abort.push_back(id->second);
   }
   Json answer = state_of(buffer);
-  row->knows_end = row->knows_end || ended_;
+  // By what the answer says: the run may have ended since.
+  row->knows_end = row->knows_end || answer["ended"].get<bool>();
   answer["abort"] = std::exchange(row->abort, {});
   answer["active"] = row->is_wanted;
   if (sync_) answer["begin_at_least"] = sync_->begin_at_least().value;

@@ -16,12 +16,14 @@ Console::~Console() {
 }
 
 void Console::print(std::string_view line) {
+  const std::lock_guard lock(mutex_);
   std::fprintf(stderr, "%s%s\n", has_live_line_ ? "\r\033[K" : "", printable(line).c_str());
   has_live_line_ = false;
 }
 
 void Console::show(std::string_view line) {
   if (!is_terminal_) return;
+  const std::lock_guard lock(mutex_);
   std::fprintf(stderr, "\r\033[K%s", printable(line).c_str());
   std::fflush(stderr);
   has_live_line_ = true;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <mutex>
 #include <string>
 #include <string_view>
 
@@ -7,7 +8,8 @@
 
 namespace weightcast {
 
-/// What a person sees of a run, on stderr: warnings as lines; on a terminal one line that lives, below them.
+/// What a person sees of a run, on stderr: warnings as lines; on a terminal one line that lives, below them. Any
+/// thread.
 class Console {
  public:
   Console();
@@ -22,6 +24,7 @@ class Console {
 
  private:
   const bool is_terminal_;
+  std::mutex mutex_;  // so that lines do not run into each other
   bool has_live_line_ = false;
 };
 

@@ -1,5 +1,6 @@
 #include "trainer/intake/intake.h"
 
+#include <map>
 #include <thread>
 
 #include "base/steady_clock.h"
@@ -309,6 +310,25 @@ TEST_F(IntakeTest, TellsWorkersThatTheRunHasEnded) {
   intake_->wait_for_workers(kLimit);
   EXPECT_TRUE(intake_->workers().front().knows_end);
   asks.join();
+}
+
+TEST_F(IntakeTest, ARowThatWasSeenWithinAHeartbeatIsSeenAgainAfterIt) {
+  open();
+  constexpr std::uint64_t kHeartbeats = 100;
+  std::thread beats([this] {
+    for (std::uint64_t version = 1; version <= kHeartbeats; ++version) {
+      post("/v1/heartbeats", {{"worker", "a"}, {"version", version}});
+    }
+  });
+  // As the learner's meter: what was heard at one moment is looked at once.
+  std::map<Instant, Version> seen;
+  for (Version last{}; last < Version{kHeartbeats};) {
+    for (const IntakeWorker& row : intake_->workers()) {
+      last = row.weights;
+      EXPECT_EQ(seen.emplace(row.heard, row.weights).first->second, row.weights);
+    }
+  }
+  beats.join();
 }
 
 TEST_F(IntakeTest, WakesTheLearnerForAnAdmittedRollout) {
