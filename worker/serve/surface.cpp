@@ -46,10 +46,8 @@ Surface::Surface(std::unique_ptr<Engine> engine, std::unique_ptr<VersionFollower
       bodies_(std::make_unique<WorkThread>(kBodiesWaitingMax)) {}
 
 Surface::~Surface() {
-  // In the order of who calls whom.
+  // In the order of who calls whom: members end from the last to the first.
   if (server_) server_->stop(kStopGrace);
-  server_.reset();
-  bodies_.reset();
 }
 
 Result<std::unique_ptr<Surface>> Surface::start(std::unique_ptr<Engine> engine,

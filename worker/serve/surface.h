@@ -63,9 +63,9 @@ class Surface {
   const Duration wait_max_;
   std::map<std::string, std::weak_ptr<Generation>> generations_;  // by id; of the engine's thread
   std::atomic<std::uint64_t> calls_ = 0;
+  std::unique_ptr<HttpServer> server_;  // before the host, whose jobs read its counters
   EngineHost host_;
   std::unique_ptr<WorkThread> bodies_;
-  std::unique_ptr<HttpServer> server_;
 };
 
 }  // namespace weightcast

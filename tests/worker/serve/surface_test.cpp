@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <future>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -428,6 +429,64 @@ TEST_F(SurfaceTest, RefusesWhatAStrangerSends) {
     EXPECT_EQ(response.status, 400u) << body;
     EXPECT_THAT(response.body, HasSubstr(why)) << body;
   }
+}
+
+/// A model whose first pass lasts until it is let go.
+class HeldModel final : public EngineModel {
+ public:
+  struct Gate {
+    std::promise<void> reached, opened;
+  };
+  HeldModel(const ModelConfig& config, Gate& gate)
+      : config_(config), gate_(gate), logits_(static_cast<std::size_t>(config.vocab_size)) {}
+
+  const ModelConfig& config() const override { return config_; }
+  std::uint64_t block_bytes() const override { return 0; }
+  std::uint32_t blocks() const override { return 64; }
+  std::uint64_t weight_bytes() const override { return 0; }
+  void copy_block(BlockId, BlockId, std::size_t) override {}
+  void forward(std::span<const SequenceStep> steps, const LogitsSink& sink) override {
+    if (!std::exchange(has_held_, true)) {
+      gate_.reached.set_value();
+      gate_.opened.get_future().wait();
+    }
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      if (steps[i].logits == SequenceStep::Logits::kLast) sink(i, steps[i].ids.size() - 1, logits_);
+    }
+  }
+  Status set_weights(std::shared_ptr<const EngineWeights>) override { return {}; }
+
+ private:
+  const ModelConfig config_;
+  Gate& gate_;
+  bool has_held_ = false;
+  std::vector<float> logits_;
+};
+
+TEST_F(SurfaceTest, EndsWhileTheEngineHasStillToTellItsMetrics) {
+  HeldModel::Gate gate;
+  auto engine = Engine::make(std::make_unique<HeldModel>(config_, gate), Version{7}, {});
+  ASSERT_TRUE(engine.has_value());
+  SurfaceOptions options;
+  options.model_name = "tiny";
+  auto started = Surface::start(std::move(*engine), nullptr, tokenizer_, options);
+  ASSERT_TRUE(started.has_value());
+  std::unique_ptr<Surface> surface = std::move(*started);
+  RawClient generates(surface->endpoint().port), watches(surface->endpoint().port);
+  const std::string body = R"({"prompt": [1], "max_tokens": 1})";
+  generates.say(
+      fmt::format("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{}", body.size(), body));
+  gate.reached.get_future().wait();
+  watches.say("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+  // The server's thread has read what came before.
+  const auto client = std::move(*HttpClient::make({.server = surface->endpoint()}));
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(client->call({.target = "/health"}, kLimit).has_value());
+  std::thread ends([&] { surface.reset(); });
+  EXPECT_TRUE(watches.ended());
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  // The pass ends, and the jobs that wait for it begin.
+  gate.opened.set_value();
+  ends.join();
 }
 
 }  // namespace
