@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "base/content_digest.h"
+#include "base/unique_fd.h"
 #include "model/tokenizer/tokenizer.h"
 #include "patch/snapshot/safetensors.h"
 #include "tasks/trajectory_json.h"
@@ -264,17 +265,21 @@ TEST_F(LearnerE2eTest, TakesRolloutsOfAVersionOnceTheOriginHasIt) {
 
 /// A learner of several processes.
 struct RanksE2eTest : LearnerE2eTest {
-  std::uint16_t port = free_port();
+  UniqueFd reserved;
+  std::uint16_t port = reserve_port();
 
-  static std::uint16_t free_port() {
-    const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+  /// A port that nobody else gets while `reserved` is open. Rank 0 may listen there all the same, as it reuses
+  /// addresses.
+  std::uint16_t reserve_port() {
+    reserved.reset(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const int fd = reserved.get(), yes = 1;
+    EXPECT_EQ(::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes), 0);
     sockaddr_in address = {};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t length = sizeof address;
     EXPECT_EQ(::bind(fd, reinterpret_cast<sockaddr*>(&address), length), 0);
     EXPECT_EQ(::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length), 0);
-    ::close(fd);
     return ntohs(address.sin_port);
   }
   std::vector<std::string> as_rank(std::vector<std::string> settings, int rank, int ranks) const {
@@ -286,7 +291,7 @@ struct RanksE2eTest : LearnerE2eTest {
   /// All of them; rank 0 runs in `name`.
   std::vector<std::unique_ptr<Process>> start_ranks(const std::string& name, const std::vector<std::string>& settings,
                                                     int ranks) {
-    port = free_port();
+    port = reserve_port();
     std::vector<std::unique_ptr<Process>> processes;
     for (int rank = 0; rank < ranks; ++rank) {
       const std::string of_rank = rank == 0 ? name : name + "-rank" + std::to_string(rank);
@@ -385,7 +390,7 @@ TEST_F(RanksE2eTest, EndWhenOneOfThemDies) {
 }
 
 TEST_F(RanksE2eTest, SayInWhichKeyTheyDiffer) {
-  port = free_port();
+  port = reserve_port();
   Process first(command("a", as_rank({"total_training_steps=3"}, 0, 2)), out("a.out"), out("a.err"));
   const Ran second =
       run_program(command("b", as_rank({"total_training_steps=3", "seed=6"}, 1, 2)), cluster.temp().path());
