@@ -243,6 +243,10 @@ class StoreImpl final : public Store {
   void give_up(const IncomingRef& incoming, const Error& error, const std::function<void(Result<StoredVersion>)>& done);
   void throw_away(const IncomingRef& incoming, const Error& error,
                   const std::function<void(Result<StoredVersion>)>& done);
+  /// The newest that is complete and not lost, of whatever run; kNoVersion if there is none.
+  [[nodiscard]] StoreLayout::Named newest() const;
+  /// Of one that was discarded while its files took their place, where they are a version that nobody knows of.
+  void take_out(const Incoming& incoming);
   void install_checked(const IncomingRef& incoming, std::function<void(Result<StoredVersion>)> done);
   CompleteRef add_complete(VersionRecord record, FilesRef files);
   void drop_journal(Version version);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "transport/io/log.h"
 #include "transport/io/store/store_impl.h"
 
 namespace weightcast {
@@ -79,11 +80,24 @@ void StoreImpl::install_checked(const IncomingRef& incoming, std::function<void(
       },
       [this, incoming, status, switch_s, done = std::move(done)] {
         const Version version = incoming->manifest().version;
-        if (incoming->discarded) return done(no_such(incoming->id()));
+        if (incoming->discarded) {
+          if (status->has_value()) take_out(*incoming);
+          return done(no_such(incoming->id()));
+        }
         incoming->finishing = false;
         if (!status->has_value()) return done(about(version, status->error()));
         handle_moved(incoming, *switch_s, done);
       });
+}
+
+void StoreImpl::take_out(const Incoming& incoming) {
+  const FilesRef& files = incoming.target ? incoming.target : incoming.files;
+  serial_.run(
+      [layout = layout_, id = incoming.id(), next = newest(), table = files->table()] {
+        const Status gone = uninstall(layout, id, next, table);
+        if (!gone.has_value()) log_warning("store: {}", gone.error().message());
+      },
+      [] {});
 }
 
 void StoreImpl::handle_moved(const IncomingRef& incoming, double switch_s,

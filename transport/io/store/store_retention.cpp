@@ -130,22 +130,26 @@ void StoreImpl::sync_again(const CompleteRef& complete) {
                });
 }
 
+StoreLayout::Named StoreImpl::newest() const {
+  StoreLayout::Named newest{kNoVersion, run_.count};
+  if (!earlier_.empty()) newest = {earlier_.back().stored.manifest.version, earlier_run_};
+  for (const auto& [version, there] : complete_) {
+    if (!there->lost) newest = {version, run_.count};
+  }
+  return newest;
+}
+
 // It stays among the complete ones until the disk is rid of it: the store and those who are told lose it in one moment.
 void StoreImpl::give_up_lost(const CompleteRef& complete, const Error& why) {
   const Version version = complete->stored.manifest.version;
   complete->lost = true;
   complete->syncing = true;
-  StoreLayout::Named next{kNoVersion, run_.count};
-  if (!earlier_.empty()) next = {earlier_.back().stored.manifest.version, earlier_run_};
-  for (const auto& [other, there] : complete_) {
-    if (!there->lost) next = {other, run_.count};
-  }
   const Error lost = fail(Errc::kCorrupt, Op::kSync,
                           fmt::format("version {} in {}: the disk refused some of its bytes, and they are lost ({}); "
                                       "look after the disk",
                                       version.value, layout_.directory().native(), why.detail));
   auto result = std::make_shared<Result<std::optional<RecoveredVersion>>>();
-  serial_.run([layout = layout_, version, next, table = complete->files->table(),
+  serial_.run([layout = layout_, version, next = newest(), table = complete->files->table(),
                result] { *result = give_up_version(layout, version, next, table); },
               [this, version, lost, result] {
                 complete_.erase(version);

@@ -65,6 +65,12 @@ Status install_with(const StoreLayout& layout, Version version, std::optional<Pa
   return completed;
 }
 
+Status lead_current_to(const StoreLayout& layout, StoreLayout::Named next) {
+  const Version to = next.payload.version;
+  return to == kNoVersion ? remove_if_there(layout.files(), layout.current())
+                          : layout.of_run(next.run).switch_current(to);
+}
+
 }  // namespace
 
 Result<FilesRef> make_files(const StoreLayout& layout, PayloadId payload, const std::vector<SnapshotFile>& table,
@@ -130,6 +136,15 @@ Status install_patched(const StoreLayout& layout, const Manifest& manifest, doub
   return install_with(layout, manifest.version, manifest.id(), switch_s);
 }
 
+Status uninstall(const StoreLayout& layout, PayloadId payload, StoreLayout::Named next, const FileTable& table) {
+  WC_ASSIGN(const StoreLayout::Current current, layout.read_current());
+  if (current.version == payload.version) WC_TRY(lead_current_to(layout, next));
+  WC_TRY(layout.throw_away(layout.complete(payload.version), table));
+  if (payload.is_encoded()) WC_TRY(layout.throw_away(layout.patch(payload)));
+  layout.empty_trash();
+  return {};
+}
+
 Result<FilesRef> keep_patch(const StoreLayout& layout, const VersionRecord& record) {
   const PayloadId patch = record.manifest.id();
   WC_TRY(write_record(layout.files(), layout.record(patch), record));
@@ -178,11 +193,7 @@ Status write_again(const StoreLayout& layout, const VersionRecord& record, Versi
 Result<std::optional<RecoveredVersion>> give_up_version(const StoreLayout& layout, Version version,
                                                         StoreLayout::Named next, const FileTable& table) {
   WC_ASSIGN(const StoreLayout::Current current, layout.read_current());
-  if (current.version == version) {
-    const Version to = next.payload.version;
-    WC_TRY(to == kNoVersion ? remove_if_there(layout.files(), layout.current())
-                            : layout.of_run(next.run).switch_current(to));
-  }
+  if (current.version == version) WC_TRY(lead_current_to(layout, next));
   WC_ASSIGN(const Version base, base_in_journal(layout, version));
   if (base == kNoVersion) {
     WC_TRY(remove_recorded(layout, layout.complete(version), version, table));

@@ -38,6 +38,11 @@ using FilesRef = std::shared_ptr<VersionFiles>;
 /// Installs the files that a patch was applied to, and keeps the patch for children.
 [[nodiscard]] Status install_patched(const StoreLayout& layout, const Manifest& manifest, double& switch_s);
 
+/// Undoes install() or install_patched() of a payload that nobody wants any more: `current` names `next` again, or
+/// nothing if that is kNoVersion. The records are gone.
+[[nodiscard]] Status uninstall(const StoreLayout& layout, PayloadId payload, StoreLayout::Named next,
+                               const FileTable& table);
+
 /// Moves a patch that this node made, complete in incoming/, to patches/. Returns its files, opened there.
 [[nodiscard]] Result<FilesRef> keep_patch(const StoreLayout& layout, const VersionRecord& record);
 

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <thread>
 
 #include "patch/snapshot/mapped_file.h"
 #include "tests/transport/io/store/store_patch_fixture.h"
@@ -243,6 +244,27 @@ TEST_P(StorePatchTest, DiscardLeavesNothingAndTheBaseStays) {
   EXPECT_TRUE(fs::is_empty(directory() / "incoming"));
   EXPECT_FALSE(fs::exists(layout().record(id())));
   EXPECT_TRUE(holds(directory() / "current", one));
+}
+
+TEST_P(StorePatchTest, DiscardWhileItsResultTakesItsPlaceLeavesNothing) {
+  ASSERT_TRUE(begin(patch).has_value());
+  ASSERT_TRUE(put(patch, all_of(patch)).has_value());
+  std::optional<Result<StoredVersion>> ended;
+  store_->finish(id(), [&](auto r) { ended = std::move(r); });
+  ASSERT_TRUE(eventually([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    return fs::exists(layout().patch(id()));
+  }));
+  if (ended) GTEST_SKIP() << "the loop heard of it first";
+  store_->discard(id());
+  EXPECT_EQ(await(ended).error().code, Errc::kNotFound);
+  settle();
+  EXPECT_FALSE(fs::exists(layout().complete(Version{2})));
+  EXPECT_FALSE(fs::exists(layout().patch(id())));
+  EXPECT_FALSE(fs::exists(layout().record(id())));
+  EXPECT_TRUE(holds(directory() / "current", one));
+  ASSERT_TRUE(apply(patch).has_value());
+  EXPECT_TRUE(holds(directory() / "current", two));
 }
 
 TEST_P(StorePatchTest, WhatIsInUseStaysAndOtherPatchesGo) {

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <thread>
 
 #include "base/posix_file_system.h"
 #include "tests/transport/io/disk/faulty_disk.h"
@@ -222,6 +223,30 @@ TEST_P(StoreTest, DiscardLeavesNothingAndTellsWhoWaits) {
   EXPECT_EQ(await(wrote).error().code, Errc::kNotFound);
   EXPECT_EQ(store_->cached_chunk(Version{7}, ChunkIndex{0}), nullptr);
   ASSERT_TRUE(install(p).has_value());  // after the discard, which therefore has ended
+}
+
+TEST_P(StoreTest, DiscardWhileItsFilesTakeTheirPlaceLeavesNothing) {
+  open();
+  const Publication six = publication(6), seven = publication(7);
+  ASSERT_TRUE(install(six).has_value());
+  ASSERT_TRUE(begin(seven).has_value());
+  put_digests(seven);
+  ASSERT_TRUE(write(seven).has_value());
+  std::optional<Result<StoredVersion>> ended;
+  store_->finish(Version{7}, [&](auto r) { ended = std::move(r); });
+  ASSERT_TRUE(eventually([&] {
+    // The loop rests: what a thread does meanwhile, it has not heard of.
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    return fs::exists(layout().complete(Version{7}));
+  }));
+  if (ended) GTEST_SKIP() << "the loop heard of it first";
+  store_->discard(Version{7});
+  EXPECT_EQ(await(ended).error().code, Errc::kNotFound);
+  EXPECT_TRUE(eventually([&] { return !fs::exists(layout().complete(Version{7})); }));
+  EXPECT_TRUE(holds(directory() / "current", six));
+  EXPECT_FALSE(fs::exists(layout().record(Version{7})));
+  ASSERT_TRUE(install(seven).has_value());
+  EXPECT_TRUE(holds(directory() / "current", seven));
 }
 
 TEST_P(StoreTest, ImportsWhatTheCallerWrote) {
