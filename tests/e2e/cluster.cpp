@@ -89,9 +89,11 @@ void Cluster::start(const std::string& name, Flags flags) {
 }
 
 void Cluster::wait_until_up(const std::string& name) {
-  ASSERT_TRUE(eventually([&] { return !status(name).is_null() || !process(name).running(); }, kStartLimit)) << name;
+  nlohmann::json node;
+  const auto is_up = [&] { return !(node = self(name)).is_null() || !process(name).running(); };
+  ASSERT_TRUE(eventually(is_up, kStartLimit)) << name;
   ASSERT_TRUE(process(name).running()) << name << " ended: " << log(name);
-  daemons_.at(name).address = self(name).at("address");
+  daemons_.at(name).address = node.at("address");
 }
 
 void Cluster::start_origin(const Flags& flags) {
@@ -104,7 +106,11 @@ void Cluster::start_worker(const std::string& name, const Flags& flags) {
   Flags all{"--role", "worker", "--origin", address("origin")};
   all.insert(all.end(), flags.begin(), flags.end());
   start(name, all);
-  ASSERT_TRUE(eventually([&] { return self(name).at("state") != "dialling"; })) << log(name);
+  const auto has_joined = [&] {
+    const nlohmann::json node = self(name);
+    return !node.is_null() && node.at("state") != "dialling";
+  };
+  ASSERT_TRUE(eventually(has_joined)) << log(name);
 }
 
 std::optional<int> Cluster::end(const std::string& name, int number, std::chrono::milliseconds limit) {
