@@ -30,7 +30,7 @@ end_leftovers() {
 }
 
 # Adds up how tests ended. A test program wrote that for each of its own (tests/test_main.cpp); of what else ctest runs
-# it knows it itself. What did not come to its end failed, and so did what never began. count_results RESULTS REPORT...:
+# it knows it itself. A test that never began, or did not come to its end, failed. count_results RESULTS REPORT...:
 # of a test that several reports know, the last one counts.
 count_results() {
   local results=$1 name status

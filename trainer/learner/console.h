@@ -8,8 +8,7 @@
 
 namespace weightcast {
 
-/// What a person sees of a run, on stderr: warnings as lines; on a terminal one line that lives, below them. Any
-/// thread.
+/// Shows a run to a person, on stderr: warnings as lines; on a terminal one line that lives, below them. Any thread.
 class Console {
  public:
   Console();

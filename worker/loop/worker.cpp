@@ -140,7 +140,7 @@ class RunOfWorker {
     if (!line_) return;
     link_->stop();
     std::vector<std::uint64_t> abandoned = line_->end();
-    // What the last answer has granted, the line has never seen.
+    // The line has never seen the groups that the last answer granted.
     for (const StartedGroup& group : link_->take().groups) {
       for (std::uint64_t i = 0; i < line_->rollouts_per_group(); ++i) abandoned.push_back(group.first_sequence + i);
     }
