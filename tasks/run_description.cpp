@@ -44,6 +44,8 @@ void each_member(Run& run, const Visit& visit) {
   visit("chat_template", run.chat_template);
   visit("enable_thinking", run.enable_thinking);
   visit("group_size", run.group_size);
+  visit("group_size_redundancy", run.group_size_redundancy);
+  visit("filter_equal_rewards", run.filter_equal_rewards);
   visit("rollout_batch_size", run.rollout_batch_size);
   visit("temperature", run.temperature);
   visit("top_p", run.top_p);

@@ -22,6 +22,8 @@ struct RunDescription {
   std::string chat_template = "none";
   bool enable_thinking = false;
   std::uint64_t group_size = 1;
+  std::uint64_t group_size_redundancy = 0;  ///< rollouts that are begun beyond those; the first group_size count
+  bool filter_equal_rewards = false;        ///< groups whose rewards are all equal are of no use
   std::uint64_t rollout_batch_size = 1;
   double temperature = 1;
   double top_p = 1;

@@ -64,7 +64,7 @@ Options agentic(Options o) {
   o.slots_per_gpu = 64;
   o.rollout_batch_size = 256;
   o.scheduler.group_size = 8;
-  o.scheduler.num_env_groups = 32;
+  o.num_env_groups = 32;
   o.scheduler.max_staleness.reset();
   o.tokens_mean = 200;
   o.tokens_sd = 100;
@@ -116,6 +116,67 @@ void fill_bubble(RolloutSuite& suite, const Options& base) {
       suite.cases[i].predicted_bubble = bubble_ratio(rates, suite.cases[i].x);
     }
   }
+}
+
+/// Workers with just enough slots, or more, or that come and go, under three bounds on staleness.
+void fill_staleness(RolloutSuite& suite, const Options& base) {
+  suite.title = "64 groups of 8, steps of 30 s, rollouts of about 20 s, publication at each step";
+  suite.x_label = "S";
+  const auto fleet = [](std::uint32_t workers, double capacity) {
+    return [=](Options& o) {
+      o.workers = workers;
+      // Slots that make 512 rollouts of 20 s in a step of 30 s, times the capacity, in whole slots for each worker.
+      const double slots = capacity * 512 * 20 / 30;
+      o.gpus = workers + 1;
+      o.train_share = 1.0 / o.gpus;
+      o.slots_per_gpu = static_cast<std::uint32_t>(std::ceil(slots / workers / 8) * 8);
+    };
+  };
+  const auto change = [](Way way, std::string name, std::vector<WorkerChange> changes) {
+    return Way{std::move(name), [way, changes](Options& o) {
+                 way.set(o);
+                 o.changes = changes;
+               }};
+  };
+  using Kind = WorkerChange::Kind;
+  Options o = base;
+  o.rollout_batch_size = 512;
+  o.scheduler.group_size = 8;
+  o.token_s = 0.02;
+  o.tokens_mean = 1000;
+  o.tokens_sd = 400;
+  o.tokens_max = 4096;
+  o.train_gpu_s_per_rollout = 30.0 / 512;
+  o.train_jitter = 0.05;
+  o.warm_up_steps = 10;
+  o.steps = std::max<std::uint64_t>(base.steps, 60);
+  std::vector<Way> ways;
+  for (const std::uint32_t workers : {1, 4, 40}) {
+    for (const double capacity : {1.3, 2.0, 6.0}) {
+      ways.push_back(
+          {fmt::format("{} workers of {:g} times what is needed", workers, capacity), fleet(workers, capacity)});
+    }
+  }
+  const Way four{"", fleet(4, 2)}, forty{"", fleet(40, 1.5)};
+  const double step = 30;
+  ways.push_back(change(four, "4 workers of 2 times, one dies, another joins",
+                        {{20 * step, 0, Kind::kDies}, {40 * step, 3, Kind::kJoins}}));
+  ways.push_back(change(forty, "40 workers of 1.5 times, 8 die, 8 join", [&] {
+    std::vector<WorkerChange> changes;
+    for (std::uint32_t w = 0; w < 8; ++w) {
+      changes.push_back({(20 + w) * step, w, Kind::kDies});
+      changes.push_back({(20 + w) * step, 39 - w, Kind::kJoins});
+    }
+    return changes;
+  }()));
+  ways.push_back(change(forty, "40 workers of 1.5 times, 8 slow down to a third", [&] {
+    std::vector<WorkerChange> changes;
+    for (std::uint32_t w = 0; w < 8; ++w) changes.push_back({(20 + w) * step, w, Kind::kSlows, 3});
+    return changes;
+  }()));
+  add_cases(
+      suite, o, {4, 11, 20},
+      [](Options& options, double s) { options.scheduler.max_staleness = static_cast<std::uint64_t>(s); }, ways);
 }
 
 void fill(RolloutSuite& suite, const Options& base) {
@@ -176,10 +237,7 @@ void fill(RolloutSuite& suite, const Options& base) {
                    further.set(o);
                  }};
     };
-    const Way asynchronous_1{"", [](Options& o) {
-                               asynchronous(1, 0.5).set(o);
-                               o.scheduler.num_env_groups *= 2;  // for the batch ahead
-                             }};
+    const Way asynchronous_1{"", [](Options& o) { asynchronous(1, 0.5).set(o); }};
     add_cases(suite, agentic(base), {1, 3, 5, 7, 10}, [](Options& o, double x) { o.environment_s_sd = x; },
               {kLockStep, kEnvironmentAsync, with(kEnvironmentAsync, asynchronous_1, "asynchronous, ratio 1")});
   } else if (suite.name == "redundancy") {
@@ -194,11 +252,13 @@ void fill(RolloutSuite& suite, const Options& base) {
               {{"more groups", [](Options&) {}}, {"larger groups", [](Options&) {}}});
     for (RolloutCase& c : suite.cases) {
       if (c.name == "more groups") {
-        c.options.scheduler.num_env_groups = 32 + static_cast<std::uint64_t>(c.x) / 8;
+        c.options.num_env_groups = 32 + static_cast<std::uint64_t>(c.x) / 8;
       } else {
         c.options.scheduler.group_size_redundancy = static_cast<std::uint32_t>(c.x) / 32;
       }
     }
+  } else if (suite.name == "staleness") {
+    fill_staleness(suite, base);
   } else if (suite.name == "bubble") {
     fill_bubble(suite, base);
   } else {
@@ -213,8 +273,8 @@ void fill(RolloutSuite& suite, const Options& base) {
   }
 }
 
-constexpr std::array<std::string_view, 8> kSuites{"scaling",      "filtering",  "replication", "ratio",
-                                                  "environments", "redundancy", "stragglers",  "bubble"};
+constexpr std::array<std::string_view, 9> kSuites{"scaling",    "filtering",  "replication", "ratio",    "environments",
+                                                  "redundancy", "stragglers", "bubble",      "staleness"};
 
 }  // namespace
 
@@ -267,6 +327,10 @@ nlohmann::json to_json(const RolloutSuite& suite) {
                      {"wasted_share", r.wasted_share},
                      {"staleness_mean", r.staleness_mean},
                      {"staleness_max", r.staleness_max},
+                     {"staleness_target", r.staleness_target},
+                     {"dropped_share", r.dropped_share},
+                     {"rollout_s", r.rollout_s},
+                     {"workers", c.options.workers},
                      {"bound_1_share", r.bound_1_share},
                      {"bound_2_s", r.bound_2_s},
                      {"bound_2_violations", r.bound_2_violations},
@@ -284,17 +348,20 @@ nlohmann::json to_json(const RolloutSuite& suite) {
 }
 
 std::string rollout_heading(const RolloutSuite& suite) {
-  return fmt::format("{}; x: {}\n{:<42} {:>6} | {:>9} {:>10} {:>7} {:>7} {:>7} {:>6} {:>4} | {:>7} {:>9} {:>5}",
-                     suite.title, suite.x_label, "", "x", "step s", "rollouts/s", "bubble", "busy", "wasted", "stale",
-                     "max", "bound 1", "bound 2 s", "over");
+  return fmt::format(
+      "{}; x: {}\n{:<48} {:>6} | {:>9} {:>10} {:>7} {:>7} {:>7} {:>7} {:>6} {:>6} {:>4} | {:>7} {:>9} {:>5}",
+      suite.title, suite.x_label, "", "x", "step s", "rollouts/s", "bubble", "busy", "wasted", "dropped", "stale",
+      "target", "max", "bound 1", "bound 2 s", "over");
 }
 
 std::string rollout_line(const RolloutCase& c) {
   const RolloutWorldResult& r = c.result;
   return fmt::format(
-      "{:<42} {:>6g} | {:>9.2f} {:>10.3f} {:>6.1f}% {:>6.1f}% {:>6.1f}% {:>6.2f} {:>4} | {:>7} {:>9} {:>5}", c.name,
-      c.x, r.step_s, r.rollouts_per_s, 100 * r.bubble_ratio, 100 * r.busy_share, 100 * r.wasted_share, r.staleness_mean,
-      r.staleness_max, r.bound_1_share > 0 ? fmt::format("{:.3f}", r.bound_1_share) : "-",
+      "{:<48} {:>6g} | {:>9.2f} {:>10.3f} {:>6.1f}% {:>6.1f}% {:>6.1f}% {:>6.1f}% {:>6.2f} {:>6.2f} {:>4} | {:>7} "
+      "{:>9} {:>5}",
+      c.name, c.x, r.step_s, r.rollouts_per_s, 100 * r.bubble_ratio, 100 * r.busy_share, 100 * r.wasted_share,
+      100 * r.dropped_share, r.staleness_mean, r.staleness_target, r.staleness_max,
+      r.bound_1_share > 0 ? fmt::format("{:.3f}", r.bound_1_share) : "-",
       r.bound_2_s > 0 ? fmt::format("{:.2f}", r.bound_2_s) : "-",
       r.bound_2_s > 0 ? std::to_string(r.bound_2_violations) : "-");
 }

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/random.h"
+#include "trainer/replay/replay_buffer.h"
 
 namespace weightcast::bench {
 namespace {
@@ -39,6 +40,12 @@ Status validate(const RolloutWorldOptions& o) {
   WC_TRY(check("no_signal_share", o.no_signal_share, 0, 0.99));
   WC_TRY(check("publish_interval", static_cast<double>(o.publish_interval), 1, 1e6));
   WC_TRY(check("steps", static_cast<double>(o.steps), 1, 1e6));
+  WC_TRY(check("workers", o.workers, 1, 10'000));
+  WC_TRY(check("train_jitter", o.train_jitter, 0, 0.99));
+  if (o.train_share == 0 && o.publish_interval != 1) {
+    return refuse(fmt::format("publish_interval is {}; a synchronous learner, train_share 0, publishes each step",
+                              o.publish_interval));
+  }
   if (o.rollout_batch_size == 0 || o.rollout_batch_size % o.scheduler.group_size != 0) {
     return refuse(fmt::format("rollout_batch_size is {}; it is a multiple of group_size, {}", o.rollout_batch_size,
                               o.scheduler.group_size));
@@ -48,7 +55,40 @@ Status validate(const RolloutWorldOptions& o) {
     return refuse(
         fmt::format("train_share {} of {} GPUs leaves none to train, or none to generate", o.train_share, o.gpus));
   }
+  const auto generates = static_cast<std::uint32_t>(o.gpus - std::round(o.train_share * o.gpus));
+  if (generates % o.workers != 0) {
+    return refuse(fmt::format("{} GPUs that generate are not divisible among {} workers", generates, o.workers));
+  }
+  for (const WorkerChange& change : o.changes) {
+    if (change.worker >= o.workers) {
+      return refuse(fmt::format("worker {} changes, and there are {}", change.worker, o.workers));
+    }
+  }
   return {};
+}
+
+ReplayOptions replay_options(const RolloutWorldOptions& o) {
+  ReplayOptions options;
+  options.rollout_batch_size = o.rollout_batch_size;
+  options.group_size = o.scheduler.group_size;
+  options.group_size_redundancy = o.scheduler.group_size_redundancy;
+  options.max_staleness = o.scheduler.max_staleness;
+  options.async_generation_ratio = o.train_share == 0 ? std::optional(0.0) : o.scheduler.async_generation_ratio;
+  options.max_additional_running_prompts = o.max_additional_running_prompts;
+  options.num_env_groups = o.num_env_groups;
+  options.filter_equal_rewards = o.scheduler.filter_equal_rewards;
+  options.leased_only = true;
+  options.rollouts_max = 100'000'000;
+  options.bytes_max = std::numeric_limits<std::uint64_t>::max() / 2;
+  options.lease_time_max = options.group_time_max = kTimeMax;
+  return options;
+}
+
+TrajectoryRules trajectory_rules() {
+  TrajectoryRules rules;
+  rules.vocab_size = 4;
+  rules.tokens_max = 2;
+  return rules;
 }
 
 /// Numbers that follow from what they are for, not from the order in which they are drawn: so all ways of scheduling
@@ -86,6 +126,10 @@ class SimulatedEngine {
     order_.erase({found->second, rollout});
     ends_.erase(found);
   }
+  void set_factor(double now, double factor) {
+    advance(now);
+    factor_ = factor;
+  }
   /// Stands still, and goes on where it was.
   void set_paused(double now, bool is_paused) {
     advance(now);
@@ -117,27 +161,55 @@ class SimulatedEngine {
   std::set<std::pair<double, RolloutKey>> order_;
 };
 
+SchedulerStats sum_of(SchedulerStats a, const SchedulerStats& b) {
+  for (const auto member :
+       {&SchedulerStats::begun, &SchedulerStats::sent, &SchedulerStats::forgotten, &SchedulerStats::surplus,
+        &SchedulerStats::stale, &SchedulerStats::suspended, &SchedulerStats::failed, &SchedulerStats::late,
+        &SchedulerStats::abandoned, &SchedulerStats::groups_done, &SchedulerStats::groups_filtered,
+        &SchedulerStats::groups_dropped}) {
+    a.*member += b.*member;
+  }
+  return a;
+}
+
 class World {
  public:
-  World(const RolloutWorldOptions& options, RolloutScheduler scheduler)
-      : o_(options), scheduler_(std::move(scheduler)), batch_groups_(o_.rollout_batch_size / o_.scheduler.group_size) {
+  World(const RolloutWorldOptions& options, const std::vector<RolloutScheduler>& schedulers, ReplayBuffer buffer)
+      : o_(options), buffer_(std::move(buffer)), width_(o_.scheduler.group_size + o_.scheduler.group_size_redundancy) {
     Random random(o_.seed ^ 0x5eed);
-    for (std::uint32_t e = 0; e < o_.scheduler.engines; ++e) {
-      engines_.emplace_back(o_.token_slowdown, random.chance(o_.slow_gpu_share) ? o_.slow_gpu_factor : 1);
-      engine_epochs_.push_back(0);
+    for (std::uint32_t w = 0; w < o_.workers; ++w) {
+      Worker& worker = workers_.emplace_back(Worker{.name = fmt::format("w{}", w), .scheduler = schedulers[w]});
+      for (std::uint32_t e = 0; e < o_.scheduler.engines; ++e) {
+        const double factor = random.chance(o_.slow_gpu_share) ? o_.slow_gpu_factor : 1;
+        worker.engines.push_back({SimulatedEngine(o_.token_slowdown, factor), 0, factor});
+      }
+    }
+    for (const WorkerChange& change : o_.changes) {
+      if (change.kind == WorkerChange::Kind::kJoins) workers_[change.worker].is_there = false;
     }
   }
 
   Result<RolloutWorldResult> run() {
-    for (std::uint32_t e = 0; e < engines_.size(); ++e) scheduler_.handle_version(instant(), e, version());
-    scheduler_.handle_step(instant(), version());
+    for (std::uint64_t i = 0; i < o_.changes.size(); ++i) schedule(o_.changes[i].at_s, Kind::kChange, {}, i);
+    buffer_.handle_step(version());
+    buffer_.handle_published(version());
+    for (Worker& worker : workers_) tell_version(worker);
+    tell_step();
+    buffer_.handle_broadcast_time(o_.t_bcast_s);
+    buffer_.handle_wanted(instant());
     work();
     while (steps_.size() < o_.warm_up_steps + o_.steps) {
-      const auto deadline = scheduler_.poll_deadline();
+      std::optional<Instant> deadline;
+      for (const Worker& worker : workers_) {
+        const auto its = worker.is_there ? worker.scheduler.poll_deadline() : std::nullopt;
+        if (its) deadline = deadline ? std::min(*deadline, *its) : *its;
+      }
       if (deadline && (events_.empty() || to_seconds(deadline->time_since_epoch()) < events_.top().at)) {
         move_to(to_seconds(deadline->time_since_epoch()));
-        scheduler_.handle_time(*deadline);
-      } else if (!events_.empty()) {
+        for (Worker& worker : workers_) {
+          if (worker.is_there) worker.scheduler.handle_time(*deadline);
+        }
+      } else if (!events_.empty() && !is_stuck()) {
         const Event event = events_.top();
         events_.pop();
         move_to(event.at);
@@ -155,14 +227,15 @@ class World {
   }
 
  private:
-  enum class Kind { kEngine, kObserved, kFinished, kTrained, kInstalled };
+  enum class Kind { kEngine, kObserved, kFinished, kTrained, kInstalled, kAsk, kLost, kChange };
   struct Event {
     double at = 0;
     std::uint64_t order = 0;
     Kind kind{};
-    RolloutKey rollout;       // of kObserved, kFinished
-    std::uint64_t what = 0;   // the engine, or the version that is installed
-    std::uint64_t epoch = 0;  // of the engine, when this was foreseen
+    RolloutKey rollout;        // of kObserved, kFinished
+    std::uint64_t what = 0;    // the engine, the version that is installed, or the change
+    std::uint64_t epoch = 0;   // of the engine, when this was foreseen
+    std::uint32_t worker = 0;  // of kEngine, kAsk, kLost
 
     bool operator<(const Event& other) const { return std::pair(at, order) > std::pair(other.at, other.order); }
   };
@@ -176,86 +249,194 @@ class World {
     std::uint64_t version = 0;  // under which it began
     bool is_dead = false;
   };
-  struct Ready {
-    std::uint64_t oldest = 0;
-    std::uint64_t rollouts = 0;
-    double slot_s = 0;
+  struct Engine {
+    SimulatedEngine engine;
+    std::uint64_t epoch = 0;
+    double factor = 1;
   };
+  struct Worker {
+    std::string name;
+    RolloutScheduler scheduler;
+    std::vector<Engine> engines = {};
+    bool is_there = true;
+    bool will_ask = false;  // there is an event for it
+    std::uint64_t next_sequence = 0;
+  };
+  struct Granted {
+    std::uint32_t worker = 0;
+    std::uint64_t first_sequence = 0;
+    double slot_s = 0;  // of what was sent
+  };
+
+  // As weightcast-worker asks again, and as the learner's port takes a worker for dead.
+  static constexpr double kRetryMin_s = 0.05, kRetryPerWorker_s = 0.002, kRetryMax_s = 2, kSilence_s = 20;
 
   [[nodiscard]] bool is_synchronous() const { return o_.train_share == 0; }
   [[nodiscard]] Version version() const { return Version{1 + step_}; }
   [[nodiscard]] Instant instant() const { return Instant(from_seconds(now_)); }
-  void schedule(double at, Kind kind, const RolloutKey& rollout = {}, std::uint64_t what = 0, std::uint64_t epoch = 0) {
+  void schedule(double at, Kind kind, const RolloutKey& rollout = {}, std::uint64_t what = 0, std::uint64_t epoch = 0,
+                std::uint32_t worker = 0) {
     // In whole nanoseconds, as the scheduler sees it.
-    events_.push({to_seconds(from_seconds(at)), next_order_++, kind, rollout, what, epoch});
+    events_.push({to_seconds(from_seconds(at)), next_order_++, kind, rollout, what, epoch, worker});
+    asks_ += kind == Kind::kAsk ? 1 : 0;
+  }
+  /// Nothing but workers that ask in vain, while the learner waits for a version that nobody will publish.
+  [[nodiscard]] bool is_stuck() const {
+    return asks_ == events_.size() && !is_training_ && buffer_.supply() == Supply::kExhausted;
   }
   void move_to(double at) {
     const double span = at - now_;
-    if (!is_suspended_) open_slot_s_ += span * static_cast<double>(scheduler_.slots());
+    if (!is_suspended_) {
+      for (const Worker& worker : workers_) {
+        if (worker.is_there) open_slot_s_ += span * static_cast<double>(worker.scheduler.slots());
+      }
+    }
     now_ = at;
   }
-  void foresee(std::uint32_t engine) {
-    ++engine_epochs_[engine];
-    if (const auto next = engines_[engine].next()) {
-      schedule(std::max(now_, next->first), Kind::kEngine, next->second, engine, engine_epochs_[engine]);
+  void foresee(std::uint32_t worker, std::uint32_t engine) {
+    Engine& one = workers_[worker].engines[engine];
+    ++one.epoch;
+    if (const auto next = one.engine.next()) {
+      schedule(std::max(now_, next->first), Kind::kEngine, next->second, engine, one.epoch, worker);
+    }
+  }
+  [[nodiscard]] Worker& worker_of(const RolloutKey& rollout) { return workers_[granted_.at(rollout.group).worker]; }
+
+  void tell_version(Worker& worker) {
+    for (std::uint32_t e = 0; e < worker.engines.size(); ++e) {
+      if (worker.is_there) worker.scheduler.handle_version(instant(), e, Version{installed_});
+    }
+  }
+  void tell_step() {
+    for (Worker& worker : workers_) {
+      if (worker.is_there) worker.scheduler.handle_step(instant(), version());
     }
   }
 
   void handle(const Event& event) {
+    const auto is_gone = [&] {
+      const auto granted = granted_.find(event.rollout.group);
+      return granted == granted_.end() || !workers_[granted->second.worker].is_there;
+    };
     switch (event.kind) {
       case Kind::kEngine:
-        if (event.epoch != engine_epochs_[event.what]) return;
+        if (event.epoch != workers_[event.worker].engines[event.what].epoch) return;
         end_generation(event.rollout);
         last_generated_ = now_;
-        scheduler_.handle_generated(instant(), event.rollout);
+        worker_of(event.rollout).scheduler.handle_generated(instant(), event.rollout);
         break;
       case Kind::kObserved:
+        if (is_gone()) return;
         if (const auto made = made_.find(event.rollout); made != made_.end()) ++made->second.turn;
-        scheduler_.handle_observation(instant(), event.rollout);
+        worker_of(event.rollout).scheduler.handle_observation(instant(), event.rollout);
         break;
-      case Kind::kFinished: scheduler_.handle_finished(instant(), event.rollout, reward_of(event.rollout)); break;
+      case Kind::kFinished:
+        if (is_gone()) return;
+        worker_of(event.rollout).scheduler.handle_finished(instant(), event.rollout, reward_of(event.rollout));
+        break;
       case Kind::kTrained: end_step(); break;
       case Kind::kInstalled:
         installed_ = std::max(installed_, event.what);
         if (--broadcasts_ == 0) pause(false);
-        for (std::uint32_t e = 0; e < engines_.size(); ++e)
-          scheduler_.handle_version(instant(), e, Version{installed_});
+        for (Worker& worker : workers_) tell_version(worker);
         if (is_synchronous()) resume();
+        break;
+      case Kind::kAsk:
+        --asks_;
+        workers_[event.worker].will_ask = false;
+        break;
+      case Kind::kLost: buffer_.handle_worker_lost(workers_[event.worker].name); break;
+      case Kind::kChange: change(o_.changes[event.what]); break;
+    }
+  }
+
+  void change(const WorkerChange& what) {
+    Worker& worker = workers_[what.worker];
+    switch (what.kind) {
+      case WorkerChange::Kind::kJoins:
+        worker.is_there = true;
+        tell_version(worker);
+        worker.scheduler.handle_step(instant(), version());
+        break;
+      case WorkerChange::Kind::kDies: {
+        std::vector<RolloutKey> lost;
+        for (const auto& [rollout, made] : made_) {
+          if (granted_.at(rollout.group).worker == what.worker) lost.push_back(rollout);
+        }
+        for (const RolloutKey& rollout : lost) {
+          if (running_.contains(rollout)) end_generation(rollout);
+          waste(rollout);
+        }
+        worker.is_there = false;
+        schedule(now_ + kSilence_s, Kind::kLost, {}, 0, 0, what.worker);
+        break;
+      }
+      case WorkerChange::Kind::kSlows:
+        for (std::uint32_t e = 0; e < worker.engines.size(); ++e) {
+          worker.engines[e].engine.set_factor(now_, worker.engines[e].factor * what.factor);
+          foresee(what.worker, e);
+        }
         break;
     }
   }
 
-  /// Does what the scheduler says, leases groups and takes batches, until nothing changes.
+  /// Does what the schedulers say, leases groups and takes batches, until nothing changes.
   void work() {
     for (bool is_changed = true; is_changed;) {
       is_changed = false;
-      while (const auto action = scheduler_.poll_action()) {
-        perform(*action);
-        is_changed = true;
+      for (std::uint32_t w = 0; w < workers_.size(); ++w) {
+        if (!workers_[w].is_there) continue;
+        while (const auto action = workers_[w].scheduler.poll_action()) {
+          perform(w, *action);
+          is_changed = true;
+        }
       }
+      while (const auto id = buffer_.poll_abort()) abort(*id);
       if (!is_training_) is_changed = take_batch() || is_changed;
-      const std::uint64_t wanted = std::min(scheduler_.groups_wanted(), startable());
-      if (wanted > 0) {
-        scheduler_.handle_groups(instant(), next_group_, wanted);
-        next_group_ += wanted;
-        is_changed = true;
+      // In another order each time, as they would ask.
+      first_to_ask_ = (first_to_ask_ + 1) % workers_.size();
+      for (std::size_t i = 0; i < workers_.size(); ++i) {
+        is_changed = ask(static_cast<std::uint32_t>((first_to_ask_ + i) % workers_.size())) || is_changed;
       }
     }
   }
 
-  [[nodiscard]] std::uint64_t startable() const {
-    // The batch that is being trained on is still one of the 1 + alpha.
-    const std::uint64_t whole = buffered_ > sent_of_open_ ? buffered_ - sent_of_open_ : 0;
-    const std::uint64_t waiting = whole / o_.scheduler.group_size + (is_training_ ? batch_groups_ : 0);
-    std::uint64_t additional = o_.max_additional_running_prompts;
-    if (o_.scheduler.num_env_groups > batch_groups_) {
-      additional = std::max(additional, o_.scheduler.num_env_groups - batch_groups_);
+  /// Asks for groups, as a worker does that has room for them.
+  bool ask(std::uint32_t w) {
+    Worker& worker = workers_[w];
+    if (!worker.is_there || is_suspended_) return false;
+    const std::uint64_t wanted = worker.scheduler.groups_wanted();
+    if (wanted == 0 || worker.will_ask) return false;
+    const std::uint64_t granted = buffer_.leasable(instant(), worker.name, wanted);
+    for (std::uint64_t i = 0; i < granted; ++i) {
+      const Version least = buffer_.lease(instant(), worker.name, next_group_, worker.next_sequence, width_);
+      granted_[next_group_] = {w, worker.next_sequence, 0};
+      worker.next_sequence += width_;
+      worker.scheduler.handle_groups(instant(), next_group_++, 1, least);
     }
-    const auto ratio = is_synchronous() ? std::optional(0.0) : o_.scheduler.async_generation_ratio;
-    return groups_startable(batch_groups_, ratio, additional, scheduler_.groups_open(), waiting);
+    // One worker stands for a scheduler that sees the buffer: it knows at once.
+    if (granted == 0 && (workers_.size() > 1 || !o_.scheduler.async_generation_ratio) && !is_synchronous()) {
+      worker.will_ask = true;
+      const double retry_s =
+          std::clamp(kRetryPerWorker_s * static_cast<double>(workers_.size()), kRetryMin_s, kRetryMax_s);
+      schedule(now_ + retry_s, Kind::kAsk, {}, 0, 0, w);
+    }
+    return granted > 0;
   }
 
-  void perform(const RolloutAction& action) {
+  void abort(const RolloutId& id) {
+    for (const auto& [group, granted] : granted_) {
+      const Worker& worker = workers_[granted.worker];
+      if (worker.name != id.first || id.second < granted.first_sequence ||
+          id.second >= granted.first_sequence + width_) {
+        continue;
+      }
+      if (worker.is_there) workers_[granted.worker].scheduler.handle_group_abandoned(instant(), group);
+      return;
+    }
+  }
+
+  void perform(std::uint32_t w, const RolloutAction& action) {
     const RolloutKey& rollout = action.rollout;
     switch (action.kind) {
       case RolloutAction::Kind::kGenerate: {
@@ -265,8 +446,8 @@ class World {
           made.is_dead = random_for(o_.seed, rollout, 0, 3).chance(o_.dead_environment_share);
         }
         running_[rollout] = {now_, action.engine};
-        engines_[action.engine].begin(now_, rollout, o_.token_s * tokens_of(rollout, made.turn));
-        foresee(action.engine);
+        workers_[w].engines[action.engine].engine.begin(now_, rollout, o_.token_s * tokens_of(rollout, made.turn));
+        foresee(w, action.engine);
         break;
       }
       case RolloutAction::Kind::kStep: {
@@ -282,23 +463,38 @@ class World {
         waste(rollout);
         break;
       case RolloutAction::Kind::kForget: waste(rollout); break;
-      case RolloutAction::Kind::kSend: {
-        const auto made = made_.find(rollout);
-        Ready& ready = o_.scheduler.send_whole_groups ? collecting_ : ready_.emplace_back();
-        ready.oldest = ready.rollouts == 0 ? made->second.version : std::min(ready.oldest, made->second.version);
-        ++ready.rollouts;
-        ready.slot_s += made->second.slot_s;
-        ++buffered_;
-        ++sent_of_open_;
-        made_.erase(made);
+      case RolloutAction::Kind::kSend: send(w, rollout); break;
+      case RolloutAction::Kind::kGroupDone:
+      case RolloutAction::Kind::kGroupDropped: {
+        // A worker tells what it will not send.
+        const Granted& granted = granted_.at(rollout.group);
+        for (std::uint64_t i = 0; i < width_; ++i) {
+          buffer_.handle_abandoned({workers_[w].name, granted.first_sequence + i});
+        }
         break;
       }
-      case RolloutAction::Kind::kGroupDone:
-        sent_of_open_ -= o_.scheduler.group_size;
-        if (o_.scheduler.send_whole_groups) ready_.push_back(std::exchange(collecting_, {}));
-        break;
-      case RolloutAction::Kind::kGroupDropped: break;
     }
+  }
+
+  void send(std::uint32_t w, const RolloutKey& rollout) {
+    const auto made = made_.find(rollout);
+    Granted& granted = granted_.at(rollout.group);
+    Trajectory t;
+    t.worker = workers_[w].name;
+    t.sequence = granted.first_sequence + rollout.member;
+    t.group = fmt::format("#{}", rollout.group);
+    t.tokens = {1, 2};
+    t.response_mask = {0, 1};
+    t.logprobs = {-1};
+    t.oldest_version = Version{made->second.version};
+    t.version_runs = {{t.oldest_version, 1}};
+    t.reward = reward_of(rollout);
+    if (buffer_.handle_trajectory(instant(), std::move(t)).admission == Admission::kAdmitted) {
+      granted.slot_s += made->second.slot_s;
+    } else {
+      wasted_s_ += made->second.slot_s;
+    }
+    made_.erase(made);
   }
 
   void end_generation(const RolloutKey& rollout) {
@@ -309,9 +505,9 @@ class World {
     step_record_.longest_s = std::max(step_record_.longest_s, seconds);
     ++step_record_.generations;
     const std::uint32_t engine = running->second.engine;
-    engines_[engine].stop(now_, rollout);
+    worker_of(rollout).engines[engine].engine.stop(now_, rollout);
     running_.erase(running);
-    foresee(engine);
+    foresee(granted_.at(rollout.group).worker, engine);
   }
 
   void waste(const RolloutKey& rollout) {
@@ -321,48 +517,31 @@ class World {
   }
 
   bool take_batch() {
-    // A rollout that became too old while it waited is lost.
-    const std::uint64_t lag_max = lag_limit();
-    for (auto ready = ready_.begin(); ready != ready_.end();) {
-      if (version().value > lag_max && ready->oldest < version().value - lag_max) {
-        wasted_s_ += ready->slot_s;
-        buffered_ -= ready->rollouts;
-        ready = ready_.erase(ready);
-      } else {
-        ++ready;
-      }
-    }
-    if (buffered_ < o_.rollout_batch_size) return false;
-    std::stable_sort(ready_.begin(), ready_.end(), [](const Ready& x, const Ready& y) { return x.oldest < y.oldest; });
-    std::uint64_t taken = 0;
+    const auto batch = buffer_.take_batch(instant());
+    if (!batch) return false;
     double lag_sum = 0;
-    for (; taken < o_.rollout_batch_size; ready_.erase(ready_.begin())) {
-      const std::uint64_t lag = version().value - ready_.front().oldest;
-      taken += ready_.front().rollouts;
-      lag_sum += static_cast<double>(lag * ready_.front().rollouts);
-      step_record_.staleness_max = std::max(step_record_.staleness_max, lag);
+    for (const RolloutGroup& group : *batch) {
+      for (const Trajectory& t : group.rollouts) {
+        const std::uint64_t lag = version().value - t.oldest_version.value;
+        lag_sum += static_cast<double>(lag);
+        step_record_.staleness_max = std::max(step_record_.staleness_max, lag);
+      }
+      granted_.at(std::stoull(group.tag.substr(1))).slot_s = 0;  // it was of use
     }
-    buffered_ -= taken;
-    step_record_.staleness_mean = lag_sum / static_cast<double>(taken);
+    step_record_.staleness_mean = lag_sum / static_cast<double>(o_.rollout_batch_size);
     step_record_.waited_s = now_ - step_begin_;
     step_record_.generate_s = last_generated_ - step_begin_;
     is_training_ = true;
     const double gpus = is_synchronous() ? o_.gpus : std::round(o_.train_share * o_.gpus);
-    schedule(now_ + o_.train_gpu_s_per_rollout * static_cast<double>(o_.rollout_batch_size) / gpus, Kind::kTrained);
+    Random random(o_.seed + step_);
+    const double share = 1 + o_.train_jitter * (2 * random.unit() - 1);
+    const double seconds = o_.train_gpu_s_per_rollout * static_cast<double>(o_.rollout_batch_size) / gpus;
+    schedule(now_ + share * seconds, Kind::kTrained);
     if (is_synchronous()) {
       is_suspended_ = true;
-      scheduler_.handle_suspended(instant());
+      for (Worker& worker : workers_) worker.scheduler.handle_suspended(instant());
     }
     return true;
-  }
-
-  [[nodiscard]] std::uint64_t lag_limit() const {
-    std::uint64_t lag = std::numeric_limits<std::uint64_t>::max();
-    if (o_.scheduler.max_staleness) lag = *o_.scheduler.max_staleness;
-    if (o_.scheduler.async_generation_ratio) {
-      lag = std::min(lag, static_cast<std::uint64_t>(std::ceil(*o_.scheduler.async_generation_ratio)));
-    }
-    return lag;
   }
 
   void end_step() {
@@ -371,29 +550,34 @@ class World {
     step_record_.seconds = now_ - step_begin_;
     step_begin_ = now_;
     steps_.push_back(std::exchange(step_record_, {}));
-    if (steps_.size() == o_.warm_up_steps) open_slot_s_ = wasted_s_ = 0;
+    if (steps_.size() == o_.warm_up_steps) {
+      open_slot_s_ = wasted_s_ = 0;
+      before_ = buffer_.stats();
+    }
     is_training_ = false;
-    scheduler_.handle_step(instant(), version());
-    const bool is_published = step_ % o_.publish_interval == 0;
-    if (is_published) {
+    buffer_.handle_step(version());
+    if (step_ % o_.publish_interval == 0) {
+      buffer_.handle_published(version());
       ++broadcasts_;
       if (o_.pauses_for_broadcast) pause(true);
       schedule(now_ + o_.t_bcast_s, Kind::kInstalled, {}, version().value);
-    } else if (is_synchronous()) {
-      resume();
     }
+    tell_step();
+    buffer_.handle_wanted(instant());
   }
 
   void pause(bool is_paused) {
-    for (std::uint32_t e = 0; e < engines_.size(); ++e) {
-      engines_[e].set_paused(now_, is_paused);
-      foresee(e);
+    for (std::uint32_t w = 0; w < workers_.size(); ++w) {
+      for (std::uint32_t e = 0; e < workers_[w].engines.size(); ++e) {
+        workers_[w].engines[e].engine.set_paused(now_, is_paused);
+        foresee(w, e);
+      }
     }
   }
 
   void resume() {
     is_suspended_ = false;
-    scheduler_.handle_resumed(instant());
+    for (Worker& worker : workers_) worker.scheduler.handle_resumed(instant());
   }
 
   [[nodiscard]] double tokens_of(const RolloutKey& rollout, std::uint32_t turn) const {
@@ -416,7 +600,7 @@ class World {
 
   [[nodiscard]] RolloutWorldResult result() {
     RolloutWorldResult r;
-    r.scheduler = scheduler_.stats();
+    for (const Worker& worker : workers_) r.scheduler = sum_of(r.scheduler, worker.scheduler.stats());
     steps_.erase(steps_.begin(), steps_.begin() + static_cast<std::ptrdiff_t>(o_.warm_up_steps));
     double waited = 0, trained = 0, slot_s = 0, all = 0, longest = 0, generations = 0;
     for (const SimulatedStep& step : steps_) {
@@ -436,13 +620,23 @@ class World {
     r.busy_share = open_slot_s_ > 0 ? slot_s / open_slot_s_ : 0;
     r.wasted_share = slot_s > 0 ? wasted_s_ / slot_s : 0;
     r.staleness_mean /= count;
+    const ReplayStats stats = buffer_.stats();
+    const auto stale = [](const ReplayStats& of) {
+      const auto found = of.refused.find("stale");
+      return found == of.refused.end() ? 0 : found->second;
+    };
+    const auto dropped = static_cast<double>(stats.expired + stats.given_up + stats.aborted + stale(stats) -
+                                             before_.expired - before_.given_up - before_.aborted - stale(before_));
+    r.dropped_share = dropped / (dropped + static_cast<double>(stats.taken - before_.taken));
+    r.rollout_s = buffer_.leases().group_s().value_or(0);
+    r.staleness_target = 1 + (r.rollout_s + o_.t_bcast_s) / r.step_s;
     set_bounds(r, slot_s, longest, count);
     r.steps = std::move(steps_);
     return r;
   }
 
   void set_bounds(RolloutWorldResult& r, double slot_s, double longest_s, double count) const {
-    const auto slots = static_cast<double>(scheduler_.slots());
+    const double slots = static_cast<double>(workers_.size()) * static_cast<double>(workers_[0].scheduler.slots());
     const SchedulerOptions& s = o_.scheduler;
     const bool is_plain = s.queue_scheduling && s.prompt_replication && o_.turns == 1 && o_.reward_s == 0 &&
                           o_.environment_s_mean == 0 && o_.environment_s_sd == 0 && !s.filter_equal_rewards &&
@@ -468,20 +662,18 @@ class World {
   }
 
   const RolloutWorldOptions o_;
-  RolloutScheduler scheduler_;
-  const std::uint64_t batch_groups_;
-  std::vector<SimulatedEngine> engines_;
-  std::vector<std::uint64_t> engine_epochs_;
+  ReplayBuffer buffer_;
+  const std::uint64_t width_;  // rollouts of a lease
+  std::vector<Worker> workers_;
   std::priority_queue<Event> events_;
   std::uint64_t next_order_ = 0;
+  std::uint64_t asks_ = 0;  // among the events
+  std::size_t first_to_ask_ = 0;
   double now_ = 0;
 
-  std::map<RolloutKey, Running> running_;  // in slots
-  std::map<RolloutKey, Made> made_;        // begun, and neither trained on nor forgotten
-  std::vector<Ready> ready_;               // groups, or rollouts, that wait for the learner
-  Ready collecting_;                       // the group that is being sent
-  std::uint64_t buffered_ = 0;             // rollouts in ready_ and collecting_
-  std::uint64_t sent_of_open_ = 0;         // rollouts that were sent of groups that are not done
+  std::map<RolloutKey, Running> running_;     // in slots
+  std::map<RolloutKey, Made> made_;           // begun, and neither sent nor forgotten
+  std::map<std::uint64_t, Granted> granted_;  // by group
   std::uint64_t next_group_ = 0;
 
   std::uint64_t step_ = 0;
@@ -493,6 +685,7 @@ class World {
   double last_generated_ = 0;
   SimulatedStep step_record_;
   std::vector<SimulatedStep> steps_;
+  ReplayStats before_;      // of the steps that count
   double open_slot_s_ = 0;  // that slots could have generated in
   double wasted_s_ = 0;
 };
@@ -503,14 +696,15 @@ Result<RolloutWorldResult> run_rollout_world(const RolloutWorldOptions& given) {
   WC_TRY(validate(given));
   RolloutWorldOptions options = given;
   const auto trains = static_cast<std::uint32_t>(std::round(options.train_share * options.gpus));
-  options.scheduler.engines = options.gpus - trains;
+  options.scheduler.engines = (options.gpus - trains) / options.workers;
   options.scheduler.slots_per_engine = options.slots_per_gpu;
   if (trains == 0) {
     // The learner suspends, so nothing can lag.
-    options.scheduler.async_generation_ratio = static_cast<double>(options.publish_interval - 1);
+    options.scheduler.async_generation_ratio = 0;
   }
-  WC_ASSIGN(RolloutScheduler scheduler, RolloutScheduler::make(options.scheduler));
-  return World(options, std::move(scheduler)).run();
+  WC_ASSIGN(const RolloutScheduler scheduler, RolloutScheduler::make(options.scheduler));
+  WC_ASSIGN(ReplayBuffer buffer, ReplayBuffer::make(replay_options(options), trajectory_rules()));
+  return World(options, std::vector(options.workers, scheduler), std::move(buffer)).run();
 }
 
 }  // namespace weightcast::bench

@@ -8,10 +8,27 @@
 
 namespace weightcast::bench {
 
+/// What happens to a simulated worker.
+struct WorkerChange {
+  enum class Kind {
+    kJoins,  ///< until then it was not there
+    kDies,   ///< at once, and without a word
+    kSlows,  ///< from then on its engines take `factor` times as long
+  };
+  double at_s = 0;
+  std::uint32_t worker = 0;
+  Kind kind = Kind::kDies;
+  double factor = 3;
+};
+
 /// The whole of a simulated training loop: GPUs, responses, environments, learner and faults. A seed gives one run.
+/// Workers run the scheduler of weightcast-worker; what they may generate, and what is trained on, is decided by the
+/// learner's replay buffer.
 struct RolloutWorldOptions {
   std::uint32_t gpus = 16;
   std::uint32_t slots_per_gpu = 32;
+  std::uint32_t workers = 1;  ///< with a scheduler each; the GPUs that generate are divided among them
+  std::vector<WorkerChange> changes;
   double train_share = 0;      ///< of the GPUs that train; 0, synchronous: all generate, then all train
   double token_s = 0.02;       ///< of a token, in an engine that decodes one rollout
   double token_slowdown = 0;   ///< each further rollout in the engine makes a token longer by this share
@@ -31,11 +48,13 @@ struct RolloutWorldOptions {
 
   std::uint64_t rollout_batch_size = 256;
   double train_gpu_s_per_rollout = 0;  ///< of one GPU; with E epochs, of all of them
+  double train_jitter = 0;             ///< a step takes up to so much more or less
   double t_bcast_s = 0;
   bool pauses_for_broadcast = false;  ///< engines stand still for t_bcast_s after each publication, as ECHO-2 counts it
-  std::uint64_t publish_interval = 1;
+  std::uint64_t publish_interval = 1;  ///< 1 where the learner is synchronous
   std::uint64_t max_additional_running_prompts = 0;
-  double no_signal_share = 0;  ///< of groups whose rewards are all equal
+  std::uint64_t num_env_groups = 0;  ///< the same, with those of a batch; 0: none
+  double no_signal_share = 0;        ///< of groups whose rewards are all equal
 
   std::uint64_t steps = 20;
   std::uint64_t warm_up_steps = 2;  ///< before those, not counted
@@ -63,9 +82,12 @@ struct RolloutWorldResult {
   std::vector<SimulatedStep> steps;
   double step_s = 0;  ///< mean
   double rollouts_per_s = 0;
-  double bubble_ratio = 0;  ///< waited / (waited + trained)
-  double busy_share = 0;    ///< of the slots, while they may generate
-  double wasted_share = 0;  ///< of what slots generated and nobody trained on
+  double bubble_ratio = 0;      ///< waited / (waited + trained)
+  double busy_share = 0;        ///< of the slots, while they may generate
+  double wasted_share = 0;      ///< of what slots generated and nobody trained on
+  double dropped_share = 0;     ///< of rollouts that were sent, or stopped for their age: by the buffer's counts
+  double rollout_s = 0;         ///< mean from a group's lease until it is whole
+  double staleness_target = 0;  ///< 1 + (rollout_s + t_bcast_s) / mean seconds of a step
   double staleness_mean = 0;
   std::uint64_t staleness_max = 0;
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <span>
 #include <thread>
 
 #include "base/json_text.h"
@@ -31,6 +32,8 @@ constexpr std::size_t kKeptBytesMax = 256 * kKiB;  // of one answer
 // Workers that wait for permission to start ask again after so long: a few hundred calls a second, however many ask.
 constexpr std::int64_t kRetryMin_ms = 20, kRetryMax_ms = 2000, kRetryPerWorker_ms = 2;
 constexpr Duration kStopGrace = milliseconds(500);
+// Lines of the journal of leases beyond those that count, until it is written anew.
+constexpr std::uint64_t kJournalSpare = 4096;
 
 /// A request that is answered with a refusal.
 struct Refused {
@@ -88,6 +91,27 @@ std::string worker_of(const HttpRequest& request, const std::string& said) {
                   fmt::format("'worker' is {}, and the certificate is of {}", printable(said), request.peer->name)};
   }
   return request.peer->name;
+}
+
+/// One sentence on what speaks against a worker; "" if nothing does.
+std::string fault_of(const IntakeWorker& row, const LeaseRecord& leases) {
+  if (leases.is_held_back) {
+    return fmt::format("its last leases brought no whole group ({} failed, {} overdue now): it gets one at a time",
+                       leases.groups_failed, leases.groups_overdue);
+  }
+  // Rollouts that are late are nobody's fault.
+  for (const char* reason : {"not_leased", "other_group"}) {
+    const auto refused = row.refused.find(reason);
+    if (refused != row.refused.end()) {
+      return fmt::format("{} of the rollouts that it sent were not leased to it ({})", refused->second, reason);
+    }
+  }
+  std::uint64_t others = 0;
+  for (const auto& [reason, count] : row.refused) {
+    if (reason != "stale" && reason != "group_closed" && reason != "version_unknown") others += count;
+  }
+  if (others > row.admitted) return fmt::format("{} of its rollouts were refused, {} admitted", others, row.admitted);
+  return "";
 }
 
 HttpResponse json_response(const Json& json) { return {.body = json_text(json) + "\n"}; }
@@ -149,6 +173,11 @@ Status Intake::open(RunDescription run, bool resumed) {
     run_.task_data_digest = content_digest_of(std::as_bytes(std::span(options_.task_data))).hex();
   }
   run_text_ = write_run_description(run_) + "\n";
+  WC_ASSIGN(journal_, LeaseJournal::open(files_, options_.directory / LeaseJournal::kFile, resumed));
+  const Instant now = steady_now();
+  for (const LeaseJournal::Record& one : journal_->take_found()) {
+    buffer_->handle_leased_before(now, one.worker, one.group, one.first, one.size);
+  }
   calls_ = std::make_unique<WorkThread>(kCallsWaitingMax);
   bodies_ = std::make_unique<WorkThread>(kBodiesWaitingMax);
   HttpServerOptions options;
@@ -284,6 +313,7 @@ HttpResponse Intake::judge_rollouts(const HttpRequest& request) {
         verdict["verdict"] = "refused";
         verdict["reason"] = arrival.reason;
         verdict["detail"] = arrival.detail;
+        count_refused(now, worker, arrival.reason);
         break;
       case Admission::kFull:
         verdict["verdict"] = "full";
@@ -315,9 +345,9 @@ HttpResponse Intake::start_groups(const HttpRequest& request) {
   const std::string run = text(json, "run");
   if (!run.empty() && run != run_.run_id) throw Refused{409, fmt::format("this learner is at run {}", run_.run_id)};
   const std::uint64_t groups = whole(json, "groups", 1, kStartsMax);
-  const std::uint64_t size = json.contains("rollouts_per_group")
-                                 ? whole(json, "rollouts_per_group", run_.group_size, kStartsMax)
-                                 : run_.group_size;
+  const std::uint64_t size = json.contains("rollouts_per_group") ? whole(json, "rollouts_per_group", run_.group_size,
+                                                                         run_.group_size + run_.group_size_redundancy)
+                                                                 : run_.group_size;
   const std::uint64_t first = whole(json, "first_sequence", 0, std::uint64_t{1} << 62);
   if (groups * size > kStartsMax)
     throw Refused{400, fmt::format("{} groups of {} rollouts are too many", groups, size)};
@@ -328,29 +358,28 @@ HttpResponse Intake::start_groups(const HttpRequest& request) {
     const auto buffer = buffer_.lock();
     answer = take_worker_news(*buffer, now, worker, json);
     // A worker's numbers ascend: it has not heard of an answer that gave it these, and will not send them.
-    buffer->handle_not_started(worker, first);
+    buffer->handle_not_granted(worker, first);
     // Until its workers have told what they have from before a restart, the learner does not know what is missing.
     const bool is_wanted = !ended_ && !must_wait(now, json) && answer["active"].get<bool>();
-    while (is_wanted && granted < groups) {
-      const std::uint64_t from = first + granted * size;
-      // Those beyond group_size will be dropped, so they need no room in the batch.
-      const std::uint64_t counted = std::min(size, run_.group_size);
-      const std::uint64_t started = buffer->start(now, worker, from, counted);
-      if (started == counted) {
-        ++granted;
-        continue;
-      }
-      // Whole groups, or none: an incomplete one is of no use.
-      for (std::uint64_t i = 0; i < started; ++i) buffer->handle_abandoned({worker, from + i});
-      break;
+    if (is_wanted) granted = buffer->leasable(now, worker, groups);
+  }
+  // What follows writes to the disk: the buffer is not locked meanwhile. No other thread leases.
+  const Result<std::vector<std::uint64_t>> numbers = leases_->take(granted);
+  if (!numbers.has_value()) return http_error(503, numbers.error().message());
+  std::vector<LeaseJournal::Record> records;
+  for (std::uint64_t i = 0; i < granted; ++i) records.push_back({(*numbers)[i], first + i * size, size, worker});
+  if (const Status written = write_down(records); !written.has_value()) {
+    return http_error(503, written.error().message());
+  }
+  Json begin_at_least = Json::array();
+  {
+    const Instant now = steady_now();
+    const auto buffer = buffer_.lock();
+    for (const LeaseJournal::Record& one : records) {
+      begin_at_least.push_back(buffer->lease(now, worker, one.group, one.first, one.size).value);
     }
   }
-  const Result<std::vector<std::uint64_t>> numbers = leases_->take(granted);
-  if (!numbers.has_value()) {
-    const auto buffer = buffer_.lock();
-    for (std::uint64_t i = 0; i < granted * size; ++i) buffer->handle_abandoned({worker, first + i});
-    return http_error(503, numbers.error().message());
-  }
+  answer["groups_begin_at_least"] = std::move(begin_at_least);
   answer["groups"] = *numbers;
   std::size_t workers = 0;
   {
@@ -359,6 +388,19 @@ HttpResponse Intake::start_groups(const HttpRequest& request) {
   }
   answer["retry_ms"] = std::clamp(kRetryPerWorker_ms * static_cast<std::int64_t>(workers), kRetryMin_ms, kRetryMax_ms);
   return json_response(answer);
+}
+
+Status Intake::write_down(std::span<const LeaseJournal::Record> records) {
+  if (records.empty()) return {};
+  const std::size_t known = buffer_.lock()->leases().all().size();
+  if (journal_->size() > kJournalSpare + 2 * known) {
+    std::vector<LeaseJournal::Record> kept;
+    const auto buffer = buffer_.lock();
+    for (const auto& [key, lease] : buffer->leases().all())
+      kept.push_back({lease.group, lease.first, lease.size, key.first});
+    WC_TRY(journal_->replace(kept));
+  }
+  return journal_->append(records);
 }
 
 HttpResponse Intake::take_heartbeat(const HttpRequest& request) {
@@ -426,10 +468,8 @@ void Intake::take_held(ReplayBuffer& buffer, Instant now, const std::string& wor
     for (const Json& one : group) {
       if (!one.is_number_unsigned()) refuse();
     }
-    // The first number is that of the group's first rollout; of the others those count that a batch will have.
-    for (std::size_t i = 1; i < group.size() && i <= run_.group_size; ++i) {
-      buffer.handle_held(now, {worker, group[i].get<std::uint64_t>()}, group[0].get<std::uint64_t>());
-    }
+    // The first number is that of the group's first rollout.
+    for (std::size_t i = 1; i < group.size(); ++i) buffer.handle_held(now, {worker, group[i].get<std::uint64_t>()});
   }
 }
 
@@ -467,6 +507,13 @@ Json Intake::take_worker_news(ReplayBuffer& buffer, Instant now, const std::stri
   return answer;
 }
 
+void Intake::count_refused(Instant now, const std::string& worker, std::string_view reason) {
+  const std::scoped_lock lock(table_mutex_);
+  IntakeWorker* row = table_.handle_heard(now, worker);
+  if (row == nullptr) return;
+  ++row->refused[std::string(reason)];
+}
+
 HttpResponse Intake::tell_status(const HttpRequest&) {
   Json answer;
   {
@@ -486,8 +533,15 @@ HttpResponse Intake::tell_status(const HttpRequest&) {
   Json rows = Json::array();
   const Instant now = steady_now();
   for (const IntakeWorker& row : workers()) {
+    const LeaseRecord leases = buffer_->leases().record_of(row.name);
     rows.push_back({{"name", row.name},
                     {"version", row.weights.value},
+                    {"groups_leased", leases.groups_leased},
+                    {"groups_overdue", leases.groups_overdue},
+                    {"groups_delivered", leases.groups_delivered},
+                    {"groups_failed", leases.groups_failed},
+                    {"refused", row.refused},
+                    {"fault", fault_of(row, leases)},
                     {"active", row.is_active},
                     {"wanted", row.is_wanted},
                     {"silent_s", to_seconds(now - row.heard)},

@@ -10,7 +10,9 @@
 #include <mutex>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -20,6 +22,7 @@
 #include "http/work_thread.h"
 #include "tasks/run_description.h"
 #include "trainer/intake/group_leases.h"
+#include "trainer/intake/lease_journal.h"
 #include "trainer/intake/sync_coordinator.h"
 #include "trainer/intake/worker_table.h"
 #include "trainer/learner/rollout_source.h"
@@ -102,6 +105,9 @@ class Intake final : public RolloutSource {
   /// The rollouts that a worker has had under way since before this learner was started. `buffer` is locked.
   void take_held(ReplayBuffer& buffer, Instant now, const std::string& worker, const nlohmann::json& json);
   void look_for_silent(ReplayBuffer& buffer, Instant now);
+  /// Before a worker hears of these leases.
+  [[nodiscard]] Status write_down(std::span<const LeaseJournal::Record> records);
+  void count_refused(Instant now, const std::string& worker, std::string_view reason);
 
   FileSystem& files_;
   const Options options_;
@@ -109,7 +115,8 @@ class Intake final : public RolloutSource {
   std::string life_;
   RunDescription run_;
   std::string run_text_;
-  std::optional<GroupLeases> leases_;
+  std::optional<GroupLeases> leases_;  // as the journal, of the thread for calls alone once it runs
+  std::optional<LeaseJournal> journal_;
   std::atomic<bool> ended_ = false;
   std::atomic<std::uint64_t> malformed_ = 0;
   std::atomic<std::uint64_t> copies_begun_ = 0, copies_durable_ = 0;
@@ -122,7 +129,7 @@ class Intake final : public RolloutSource {
   mutable std::mutex table_mutex_;
   WorkerTable table_;
   std::map<std::string, std::string> copied_incarnations_;  // as they were when the buffer was copied
-  std::optional<SyncCoordinator> sync_;  // guarded by table_mutex_
+  std::optional<SyncCoordinator> sync_;                     // guarded by table_mutex_
 
   /// Answers to requests with an Idempotency-Key, of the thread for rollouts alone.
   struct Kept {

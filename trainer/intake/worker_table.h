@@ -26,7 +26,8 @@ struct IntakeWorker {
   double price_per_hour = 0;
   double promised_rollouts_per_s = 0;
   // By the learner.
-  std::uint64_t admitted = 0;  ///< rollouts, in this life of the learner
+  std::uint64_t admitted = 0;                         ///< rollouts, in this life of the learner
+  std::map<std::string, std::uint64_t> refused = {};  ///< the same, by the buffer's reasons
   Instant heard{};
   bool is_silent = false;                 ///< for so long that what it had started was given up
   bool knows_end = false;                 ///< it was told that the run has ended

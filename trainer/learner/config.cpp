@@ -80,7 +80,15 @@ std::vector<SettingField> fields_of(LearnerConfig& c) {
       {"rollout_batch_size", &c.rollout_batch_size, "rollouts of a training step, R", 1, 1e8},
       {"group_size", &c.group_size, "rollouts of a prompt, n", 1, 1e8},
       {"max_staleness", &c.max_staleness, "S: how many steps a rollout's oldest token may lag"},
-      {"async_generation_ratio", &c.async_generation_ratio, "batches that may be started ahead", 0, 1000},
+      {"async_generation_ratio", &c.async_generation_ratio,
+       "alpha: 1 + alpha batches are generated, buffered or trained on together; without it as few as the learner "
+       "needs",
+       0, 1000},
+      {"max_additional_running_prompts", &c.max_additional_running_prompts,
+       "groups generated beyond those, for what is filtered, slow or lost", 0, 1e6},
+      {"num_env_groups", &c.num_env_groups, "the same, with those of a batch: 9 where a batch has 8; 0: none", 0, 1e6},
+      {"group_size_redundancy", &c.group_size_redundancy,
+       "rollouts begun beyond group_size in each group; the first group_size that end count", 0, 1e6},
       {"sample_order", &c.sample_order, "which groups a batch takes first", 0, 0, kOrders},
       {"filter_equal_rewards", &c.filter_equal_rewards, "drop groups whose rewards are all equal"},
       {"lora_rank", &c.lora_rank, "of a low-rank adapter, which learns instead of the weights; 0: none", 0, 4096},
@@ -362,6 +370,10 @@ ReplayOptions replay_options(const LearnerConfig& config) {
   WC_CHECK(order.has_value());
   options.order = *order;
   options.filter_equal_rewards = config.filter_equal_rewards;
+  options.max_additional_running_prompts = config.max_additional_running_prompts;
+  options.num_env_groups = config.num_env_groups;
+  options.group_size_redundancy = config.group_size_redundancy;
+  options.leased_only = config.rollout_source == "http";
   options.seed = config.seed;
   // Room for a batch ahead of the one in need, of rollouts of the largest size.
   options.rollouts_max = std::max<std::uint64_t>(options.rollouts_max, 2 * config.rollout_batch_size);

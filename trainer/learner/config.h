@@ -62,6 +62,9 @@ struct LearnerConfig {
   std::uint64_t group_size = 16;
   std::optional<std::uint64_t> max_staleness = 4;
   std::optional<double> async_generation_ratio;
+  std::uint64_t max_additional_running_prompts = 0;
+  std::uint64_t num_env_groups = 0;
+  std::uint64_t group_size_redundancy = 0;
   std::string sample_order = "oldest_first";
   bool filter_equal_rewards = false;
 

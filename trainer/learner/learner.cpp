@@ -168,6 +168,7 @@ class Loop final : public Learner {
     const Instant now = steady_now();
     if (s_.intake == nullptr) return;
     meter_.handle_workers(now, s_.intake->workers());
+    if (const std::optional<double> t_bcast_s = meter_.t_bcast_s()) s_.buffer->handle_broadcast_time(*t_bcast_s);
     for (const auto& [name, is_wanted] : meter_.take_wanted()) {
       s_.intake->set_wanted(name, is_wanted);
       s_.console.print(fmt::format("{} is {}", name, is_wanted ? "to roll out" : "not needed"));
@@ -181,6 +182,7 @@ class Loop final : public Learner {
   /// A batch of rollouts; absent if there are none any more, or if the run is to stop.
   Result<std::optional<std::vector<RolloutGroup>>> collect(const std::atomic<bool>& stop, Metrics& metrics) {
     std::uint64_t fills = 0;
+    s_.buffer->handle_wanted(steady_now());
     const std::uint64_t admitted = s_.buffer->stats().admitted, filtered = s_.buffer->stats().filtered;
     while (s_.buffer->supply() != Supply::kReady) {
       WC_TRY(s_.check_ranks());
@@ -203,7 +205,7 @@ class Loop final : public Learner {
                                       "generator_lag or publish_interval"));
       }
     }
-    return s_.buffer->take_batch();
+    return s_.buffer->take_batch(steady_now());
   }
 
   /// Nothing admissible can come under the versions that are out: publishes the weights of now.
@@ -307,6 +309,14 @@ class Loop final : public Learner {
     metrics["perf/total_num_tokens"] = static_cast<double>(tokens);
     metrics["perf/throughput"] = static_cast<double>(tokens) / metrics["timing_s/step"];
     meter_.set_metrics(metrics);
+    if (s_.intake != nullptr) {
+      metrics["rollouts/under_way"] = static_cast<double>(s_.buffer->under_way());
+      metrics["rollouts/lead"] = s_.buffer->demand().lead_s();
+      metrics["rollouts/reserve"] = static_cast<double>(s_.buffer->demand().reserve());
+      // What the active workers could give beyond what the learner takes.
+      const double taken_per_s = static_cast<double>(s_.config.rollout_batch_size) / metrics["perf/time_per_step"];
+      if (metrics["mu_eff"] > 0) metrics["workers/idle_share"] = std::max(0.0, 1 - taken_per_s / metrics["mu_eff"]);
+    }
     s_.worker_cost = worker_cost_before_ + meter_.worker_cost();
     metrics["cost_total"] = s_.seconds / 3600 * s_.config.learner_price_per_hour + s_.worker_cost;
     write(metrics);

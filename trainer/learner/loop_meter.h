@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -33,6 +34,8 @@ class LoopMeter {
   /// bubble_ratio; where there are workers mu_min, mu_eff, bubble_predicted, workers/active, workers/alive,
   /// s_max_bound; where they tell their versions t_bcast.
   void set_metrics(Metrics& metrics) const;
+  /// Seconds until 0.9 of the active workers generate under a version; absent until it is measured.
+  [[nodiscard]] std::optional<double> t_bcast_s() const { return capacity_.figures().t_bcast_s; }
   /// Of the workers, since this meter was made.
   [[nodiscard]] double worker_cost() const { return capacity_.figures().cost_total; }
 

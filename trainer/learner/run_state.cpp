@@ -193,6 +193,8 @@ RunDescription RunState::description() const {
   run.chat_template = chat_template_name(codec->chat_style());
   run.enable_thinking = config.enable_thinking;
   run.group_size = config.group_size;
+  run.group_size_redundancy = config.group_size_redundancy;
+  run.filter_equal_rewards = config.filter_equal_rewards;
   run.rollout_batch_size = config.rollout_batch_size;
   run.temperature = config.temperature;
   run.top_p = config.top_p;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <numeric>
 #include <tuple>
@@ -16,6 +17,17 @@ constexpr std::string_view kStale = "stale";
 constexpr std::string_view kGroupClosed = "group_closed";
 constexpr std::string_view kSequenceTooOld = "sequence_too_old";
 constexpr std::string_view kTooManyWorkers = "too_many_workers";
+constexpr std::string_view kNotLeased = "not_leased";
+constexpr std::string_view kOtherGroup = "other_group";
+
+/// The number in which a group's tag ends (group_tag()); absent if it ends in no digit, or in too many.
+std::optional<std::uint64_t> number_in(std::string_view tag) {
+  const std::size_t first = tag.find_last_not_of("0123456789") + 1;
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(tag.data() + first, tag.data() + tag.size(), number);
+  if (error != std::errc() || end != tag.data() + tag.size()) return std::nullopt;
+  return number;
+}
 
 bool has_signal(const RolloutGroup& group) {
   return std::any_of(group.rollouts.begin(), group.rollouts.end(),
@@ -72,7 +84,7 @@ Arrival ReplayBuffer::handle_trajectory(Instant now, Trajectory trajectory) {
   const auto refusal = check_trajectory(trajectory, rules_, [this](Version version) { return standing_of(version); });
   if (refusal) {
     // One of a version that is not known yet comes again.
-    if (refusal->fault != TrajectoryFault::kVersionUnknown) started_.erase(id);
+    if (refusal->fault != TrajectoryFault::kVersionUnknown) handle_abandoned(id);
     return refuse(to_string(refusal->fault), refusal->detail);
   }
   // All have numbers, or the check would have refused it.
@@ -91,15 +103,16 @@ Arrival ReplayBuffer::handle_trajectory(Instant now, Trajectory trajectory) {
     return refuse(kTooManyWorkers, fmt::format("rollouts of {} workers are known already", workers_.size()));
   }
   if (trajectory.oldest_version < floor()) {
-    started_.erase(id);
+    handle_abandoned(id);
     return refuse(kStale, fmt::format("version {} is too old; the learner is at {} and takes {} and later",
                                       trajectory.oldest_version.value, learner_.value, floor().value));
   }
   if (closed_.count(trajectory.group) != 0) {
-    started_.erase(id);
+    handle_abandoned(id);
     return refuse(kGroupClosed,
                   fmt::format("its group has all of its {} rollouts, or was given up", options_.group_size));
   }
+  if (const auto refusal_here = refusal_of_lease(trajectory)) return *refusal_here;
   const std::uint64_t bytes = trajectory.size_bytes();
   if (!make_room(bytes, trajectory.group)) {
     ++stats_.full;
@@ -109,6 +122,23 @@ Arrival ReplayBuffer::handle_trajectory(Instant now, Trajectory trajectory) {
   }
   admit(now, std::move(trajectory), bytes);
   return {};
+}
+
+std::optional<Arrival> ReplayBuffer::refusal_of_lease(const Trajectory& trajectory) {
+  if (!options_.leased_only) return std::nullopt;
+  const Lease* lease = leases_.find(trajectory.worker, trajectory.sequence);
+  if (lease == nullptr) {
+    return refuse(kNotLeased, fmt::format("number {} is of no group that was granted to this worker; ask for groups at "
+                                          "/v1/starts first",
+                                          trajectory.sequence));
+  }
+  const bool is_its =
+      number_in(trajectory.group) == lease->group && (lease->tag.empty() || lease->tag == trajectory.group);
+  if (is_its) return std::nullopt;
+  const std::uint64_t group = lease->group;
+  handle_abandoned({trajectory.worker, trajectory.sequence});
+  return refuse(kOtherGroup, fmt::format("number {} was granted for group {}, in whose number its tag has to end",
+                                         trajectory.sequence, group));
 }
 
 bool ReplayBuffer::make_room(std::uint64_t bytes, const std::string& tag) {
@@ -146,11 +176,7 @@ void ReplayBuffer::admit(Instant now, Trajectory trajectory, std::uint64_t bytes
     group->second.number = stats_.admitted;
     group->second.first_arrival = now;
   }
-  const auto start = started_.find({trajectory.worker, trajectory.sequence});
-  if (start != started_.end()) {
-    group->second.lease = start->second.lease;
-    started_.erase(start);
-  }
+  leases_.handle_arrived(trajectory.worker, trajectory.sequence, trajectory.group);
   ++stats_.admitted;
   ++buffered_;
   buffered_bytes_ += bytes;
@@ -160,11 +186,17 @@ void ReplayBuffer::admit(Instant now, Trajectory trajectory, std::uint64_t bytes
   if (group->second.rollouts.size() < options_.group_size) return;
   RolloutGroup done = std::move(group->second);
   open_.erase(group);
-  complete(std::move(done));
+  complete(now, std::move(done));
 }
 
-void ReplayBuffer::complete(RolloutGroup group) {
+void ReplayBuffer::complete(Instant now, RolloutGroup group) {
   close(group.tag);
+  const Trajectory& first = group.rollouts.front();
+  if (const Lease* lease = leases_.find(first.worker, first.sequence);
+      lease != nullptr && lease->state != Lease::State::kLapsed) {
+    demand_.handle_whole(lease->waited, now - lease->granted);
+  }
+  leases_.handle_group_whole(now, first.worker, first.sequence);
   if (options_.filter_equal_rewards && !has_signal(group)) {
     release(group, stats_.filtered);
     return;
@@ -187,6 +219,8 @@ void ReplayBuffer::release(const RolloutGroup& group, std::uint64_t& counter) {
 
 void ReplayBuffer::give_up(std::map<std::string, RolloutGroup>::iterator group) {
   close(group->first);
+  const Trajectory& first = group->second.rollouts.front();
+  abort_all(leases_.handle_group_closed(first.worker, first.sequence));
   release(group->second, stats_.given_up);
   open_.erase(group);
 }
@@ -219,7 +253,7 @@ void ReplayBuffer::handle_renumbered(std::uint64_t shift, NamesOfVersions names)
   for (RolloutGroup& group : complete_) move_group(group);
   for (auto& [tag, version] : closed_) move(version);
   for (auto& [name, log] : workers_) move(log.newest);
-  for (auto& [id, start] : started_) move(start.version);
+  leases_.handle_renumbered(shift);
 }
 
 void ReplayBuffer::handle_step(Version learner) {
@@ -240,12 +274,7 @@ void ReplayBuffer::handle_step(Version learner) {
     return true;
   });
   std::erase_if(renumbered_, [&](const auto& version) { return version.second < least; });
-  std::erase_if(started_, [&](const auto& start) {
-    if (start.second.version >= least) return false;
-    aborts_.push_back(start.first);
-    ++stats_.aborted;
-    return true;
-  });
+  abort_all(leases_.handle_floor(least));
   // What comes late for such a group, and what such a worker sends again, is stale: nothing need be remembered.
   while (!closed_order_.empty() && closed_.at(closed_order_.front()) < least) {
     closed_.erase(closed_order_.front());
@@ -260,75 +289,117 @@ void ReplayBuffer::handle_time(Instant now) {
     if (now - group->second.first_arrival >= options_.group_time_max) give_up(group);
     group = next;
   }
-  stats_.lost += std::erase_if(started_, [&](const auto& start) { return now >= start.second.deadline; });
+  stats_.lost += leases_.handle_time(now);
 }
 
 std::optional<Instant> ReplayBuffer::poll_deadline() const {
-  std::optional<Instant> deadline;
-  const auto consider = [&](Instant at) { deadline = deadline ? std::min(*deadline, at) : at; };
-  for (const auto& [tag, group] : open_) consider(group.first_arrival + options_.group_time_max);
-  for (const auto& [id, start] : started_) consider(start.deadline);
+  std::optional<Instant> deadline = leases_.poll_deadline();
+  for (const auto& [tag, group] : open_) {
+    const Instant at = group.first_arrival + options_.group_time_max;
+    deadline = deadline ? std::min(*deadline, at) : at;
+  }
   return deadline;
 }
 
-std::uint64_t ReplayBuffer::start(Instant now, const std::string& worker, std::uint64_t first_sequence,
-                                  std::uint64_t count) {
+std::uint64_t ReplayBuffer::additional_groups() const {
+  const std::uint64_t environments =
+      options_.num_env_groups > batch_groups() ? options_.num_env_groups - batch_groups() : 0;
+  return std::max(options_.max_additional_running_prompts, environments);
+}
+
+std::uint64_t ReplayBuffer::batch_of(std::uint64_t ahead) const {
+  const std::uint64_t additional = additional_groups();
+  return ahead < batch_groups() + additional ? 0 : (ahead - additional) / batch_groups();
+}
+
+std::uint64_t ReplayBuffer::groups_ahead_max(Instant now) const {
+  std::uint64_t groups = 0;
+  if (options_.async_generation_ratio) {
+    // The batch that is trained on is one of the 1 + alpha.
+    const double batches = *options_.async_generation_ratio + (is_training_ ? 0 : 1);
+    groups = static_cast<std::uint64_t>(batches * static_cast<double>(batch_groups())) + additional_groups();
+  } else {
+    groups = demand_.groups_wanted(now);
+    if (options_.max_staleness) {
+      groups = std::min(groups, std::max<std::uint64_t>(1, *options_.max_staleness) * batch_groups());
+    }
+    if (groups > 0) groups += additional_groups();
+  }
+  const std::uint64_t room = options_.rollouts_max - std::min(options_.rollouts_max, buffered_);
+  const std::uint64_t groups_max = complete_.size() + std::max(leases_.expected(), room / options_.group_size);
+  return std::min(groups, std::max(groups_max, batch_groups()));
+}
+
+Version ReplayBuffer::begin_at_least(std::uint64_t ahead) const {
+  const std::uint64_t wanted_at = learner_.value + (is_training_ ? 1 : 0) + batch_of(ahead);
+  std::uint64_t lag = options_.max_staleness.value_or(wanted_at);
+  if (options_.async_generation_ratio) {
+    // Of a batch under a ratio of 1.5, half may lag by two steps.
+    const double ratio = *options_.async_generation_ratio, part = ratio - std::floor(ratio);
+    const std::uint64_t place = ahead < batch_groups() ? ahead : (ahead - batch_of(ahead) * batch_groups());
+    const bool may_lag_most = static_cast<double>(place + 1) <= part * static_cast<double>(batch_groups()) || part == 0;
+    lag = std::min(lag, static_cast<std::uint64_t>(may_lag_most ? std::ceil(ratio) : std::floor(ratio)));
+  }
+  return Version{wanted_at - std::min(lag, wanted_at)};
+}
+
+std::uint64_t ReplayBuffer::leasable(Instant now, const std::string& worker, std::uint64_t groups) {
   handle_time(now);
-  // What begins while the learner trains on a batch is for its next step at the earliest.
-  const Version least = floor_at(Version{learner_.value + (is_training_ ? 1 : 0)});
-  if (published_.empty() || published_.back() < least) return 0;
-  std::uint64_t limit = options_.rollouts_max;
-  if (options_.async_generation_ratio || options_.max_staleness) {
-    // Without a ratio: with more batches ahead than max_staleness the last one would be too old when its turn comes.
-    const double batches = options_.async_generation_ratio
-                               ? 1 + *options_.async_generation_ratio
-                               : std::max(1.0, static_cast<double>(*options_.max_staleness));
-    limit = std::min(limit, static_cast<std::uint64_t>(batches * static_cast<double>(options_.rollout_batch_size)));
-  }
-  std::uint64_t granted = 0;
-  const std::uint64_t buffered = buffered_ - stranded();
-  while (granted < count && buffered + started_.size() < limit) {
-    started_[{worker, first_sequence + granted}] = {published_.back(), now + options_.start_time_max, first_sequence};
-    ++granted;
-  }
-  return granted;
+  if (published_.empty()) return 0;
+  const std::uint64_t most = groups_ahead_max(now);
+  std::uint64_t ahead = groups_ahead();
+  demand_.handle_released(now, batches_ * batch_groups() + most);
+  const std::uint64_t share = leases_.share_left(now, worker, most);
+  // What others hold beyond their shares is not for this one to wait for.
+  ahead -= std::min(ahead, leases_.excess(now, most));
+  std::uint64_t wanted = 0;
+  while (wanted < groups && ahead + wanted < most && begin_at_least(ahead + wanted) <= published_.back()) ++wanted;
+  if (wanted < groups) demand_.handle_refused();
+  return std::min(wanted, share);
 }
 
-std::uint64_t ReplayBuffer::stranded() const {
-  std::uint64_t rollouts = 0;
-  for (const auto& [tag, group] : open_) {
-    if (!group.lease) continue;
-    const std::string& worker = group.rollouts.front().worker;
-    // A lease's numbers follow each other, so the least that is left is one of its own, if any is.
-    const auto left = started_.lower_bound({worker, *group.lease});
-    const bool comes = left != started_.end() && left->first.first == worker && left->second.lease == *group.lease;
-    rollouts += comes ? 0 : group.rollouts.size();
-  }
-  return rollouts;
-}
-
-void ReplayBuffer::handle_held(Instant now, const RolloutId& id, std::uint64_t lease) {
-  const auto worker = workers_.find(id.first);
-  const bool has_arrived =
-      worker != workers_.end() && worker->second.sequences.look_up(id.second) != SequenceSet::Seen::kNew;
-  if (has_arrived || started_.size() >= options_.rollouts_max) return;
+Version ReplayBuffer::lease(Instant now, const std::string& worker, std::uint64_t group, std::uint64_t first_sequence,
+                            std::uint64_t size) {
+  const std::uint64_t ahead = groups_ahead();
   const Version version = published_.empty() ? learner_ : published_.back();
-  started_.try_emplace(id, Start{version, now + options_.start_time_max, lease});
+  leases_.add(worker, {.group = group,
+                       .first = first_sequence,
+                       .size = size,
+                       .version = version,
+                       .granted = now,
+                       .waited = demand_.handle_leased(now, batches_ * batch_groups() + ahead)});
+  return begin_at_least(ahead);
 }
 
-void ReplayBuffer::handle_abandoned(const RolloutId& id) { started_.erase(id); }
-
-void ReplayBuffer::handle_not_started(const std::string& worker, std::uint64_t first_sequence) {
-  const auto first = started_.lower_bound({worker, first_sequence});
-  auto end = first;
-  while (end != started_.end() && end->first.first == worker) ++end;
-  started_.erase(first, end);
+void ReplayBuffer::handle_leased_before(Instant now, const std::string& worker, std::uint64_t group,
+                                        std::uint64_t first_sequence, std::uint64_t size) {
+  const auto seen = workers_.find(worker);
+  Lease lease{.group = group, .first = first_sequence, .size = size, .granted = now, .state = Lease::State::kLapsed};
+  lease.version = published_.empty() ? learner_ : published_.back();
+  lease.settled.resize(size);
+  for (std::uint64_t i = 0; i < size && seen != workers_.end(); ++i) {
+    lease.settled[i] = seen->second.sequences.look_up(first_sequence + i) != SequenceSet::Seen::kNew;
+  }
+  leases_.add(worker, std::move(lease));
 }
 
-void ReplayBuffer::handle_worker_lost(const std::string& worker) {
-  const std::size_t before = started_.size();
-  handle_not_started(worker, 0);
-  stats_.lost += before - started_.size();
+void ReplayBuffer::handle_held(Instant now, const RolloutId& id) { leases_.handle_held(now, id.first, id.second); }
+
+void ReplayBuffer::handle_abandoned(const RolloutId& id) {
+  const std::optional<std::string> tag = leases_.handle_abandoned(id.first, id.second);
+  if (!tag) return;
+  if (const auto group = open_.find(*tag); group != open_.end()) give_up(group);
+}
+
+void ReplayBuffer::handle_not_granted(const std::string& worker, std::uint64_t first_sequence) {
+  leases_.handle_not_granted(worker, first_sequence);
+}
+
+void ReplayBuffer::handle_worker_lost(const std::string& worker) { stats_.lost += leases_.handle_worker_lost(worker); }
+
+void ReplayBuffer::abort_all(const std::vector<RolloutId>& in_vain) {
+  aborts_.insert(aborts_.end(), in_vain.begin(), in_vain.end());
+  stats_.aborted += in_vain.size();
 }
 
 std::optional<RolloutId> ReplayBuffer::poll_abort() {
@@ -389,7 +460,7 @@ Supply ReplayBuffer::supply() const {
   return Supply::kWaiting;
 }
 
-std::optional<std::vector<RolloutGroup>> ReplayBuffer::take_batch() {
+std::optional<std::vector<RolloutGroup>> ReplayBuffer::take_batch(Instant now) {
   std::vector<std::size_t> chosen = choose();
   if (chosen.size() * options_.group_size != options_.rollout_batch_size) return std::nullopt;
   std::vector<RolloutGroup> batch;
@@ -403,6 +474,10 @@ std::optional<std::vector<RolloutGroup>> ReplayBuffer::take_batch() {
   }
   ++batches_;
   is_training_ = true;
+  demand_.handle_taken(now);
+  leases_.handle_batch();
+  // What was begun too long ago for the next batch is of no use from now on: the redundant groups of a synchronous one.
+  abort_all(leases_.handle_floor(floor_at(Version{learner_.value + 1})));
   for (RolloutGroup& group : batch) {
     std::ranges::sort(group.rollouts, {}, [](const Trajectory& t) { return std::tie(t.sequence, t.worker); });
   }

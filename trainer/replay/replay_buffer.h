@@ -14,7 +14,9 @@
 #include "base/result.h"
 #include "base/time.h"
 #include "tasks/trajectory.h"
+#include "trainer/replay/lease_table.h"
 #include "trainer/replay/replay_options.h"
+#include "trainer/replay/rollout_demand.h"
 #include "trainer/replay/sequence_set.h"
 
 namespace weightcast {
@@ -41,7 +43,6 @@ struct RolloutGroup {
   std::uint64_t number = 0;  ///< of its first rollout among all admitted ones
   std::uint64_t bytes = 0;
   Instant first_arrival{};
-  std::optional<std::uint64_t> lease{};  ///< first_sequence of the start() that granted them; absent where none did
 };
 
 /// Who a rollout is: its worker and the number that it gave it.
@@ -70,8 +71,8 @@ struct ReplayStats {
 
   std::uint64_t duplicates = 0;
   std::uint64_t full = 0;
-  std::uint64_t aborted = 0;                                  ///< started, and too old before they arrived
-  std::uint64_t lost = 0;                                     ///< started, and not heard of again
+  std::uint64_t aborted = 0;                                  ///< leased, and too old before they arrived
+  std::uint64_t lost = 0;                                     ///< leased, and not heard of again
   std::map<std::string, std::uint64_t, std::less<>> refused;  ///< by reason
 
   bool operator==(const ReplayStats&) const = default;
@@ -92,7 +93,8 @@ class ReplayBuffer {
   /// All that it holds and remembers, as JSON for a checkpoint. Times are stored as spans from `now`.
   [[nodiscard]] std::string save(Instant now) const;
   /// A buffer that goes on as the one did that save() gave `text` of. Errors: those of validate(); kCorrupt, which
-  /// names the member that is missing or wrong; kInvalidArgument for another group_size.
+  /// names the member that is missing or wrong; kInvalidArgument for another group_size. Each rollout is checked
+  /// as if it arrived; a group with one that would be refused is given up.
   [[nodiscard]] static Result<ReplayBuffer> restore(const ReplayOptions& options, const TrajectoryRules& rules,
                                                     std::string_view text, Instant now);
 
@@ -111,40 +113,52 @@ class ReplayBuffer {
   void handle_time(Instant now);
   [[nodiscard]] std::optional<Instant> poll_deadline() const;
 
-  /// A worker wants to start rollouts first_sequence, first_sequence + 1, ... Returns how many of `count` it may: none
-  /// that would be too old for the learner's next batch even if they were sampled at once, and no
-  /// more are under way and buffered than (1 + async_generation_ratio) batches, or max_staleness ones where the ratio
-  /// is unlimited, but one at least. None if nothing that it could generate now would be admissible. Rollouts of a
-  /// group do not count whose others are not under way: that group may stay incomplete.
-  [[nodiscard]] std::uint64_t start(Instant now, const std::string& worker, std::uint64_t first_sequence,
-                                    std::uint64_t count);
-  /// A worker still has a rollout under way that it was allowed to start, as one of those from `lease` on, by this
-  /// learner before it was restarted. Nothing if that is known, if the rollout has arrived, or beyond
-  /// rollouts_max.
-  void handle_held(Instant now, const RolloutId& id, std::uint64_t lease);
+  /// How many of `groups` more groups `worker`, which has room for them, may generate now. Without
+  /// async_generation_ratio: as many as RolloutDemand says, for at most max_staleness batches; with it as many as ROLL
+  /// does, so that 1 + alpha batches are leased, whole or trained on. None that would be too old for its batch even if
+  /// it began at once. Each worker has a share (LeaseTable).
+  [[nodiscard]] std::uint64_t leasable(Instant now, const std::string& worker, std::uint64_t groups);
+  /// The worker has group number `group` from now on, as rollouts first_sequence to first_sequence + size - 1. `size`
+  /// is group_size and at most group_size_redundancy more. Returns the least version that the group may begin under:
+  /// with an older one it would be too old for its batch.
+  Version lease(Instant now, const std::string& worker, std::uint64_t group, std::uint64_t first_sequence,
+                std::uint64_t size);
+  /// That lease was granted by this learner before it was restarted, and after its checkpoint. Nothing counts on it
+  /// before its worker says that it goes on (handle_held()).
+  void handle_leased_before(Instant now, const std::string& worker, std::uint64_t group, std::uint64_t first_sequence,
+                            std::uint64_t size);
+  /// A worker still has a rollout under way that was leased to it before this learner was restarted. Nothing if it was
+  /// not, or has arrived.
+  void handle_held(Instant now, const RolloutId& id);
   /// The worker will not send that rollout.
   void handle_abandoned(const RolloutId& id);
-  /// The same for all that it was allowed to start from that number on.
-  void handle_not_started(const std::string& worker, std::uint64_t first_sequence);
-  /// The worker is gone, or begins anew: what it has started will not come. If it comes all the same, it is judged as
+  /// Its worker has not heard of the leases from that number on.
+  void handle_not_granted(const std::string& worker, std::uint64_t first_sequence);
+  /// The worker is gone, or begins anew: what was leased to it will not come. If it comes all the same, it is judged as
   /// any other. Counted as lost.
   void handle_worker_lost(const std::string& worker);
   /// The next rollout under way whose worker should stop, since it has become inadmissible.
   [[nodiscard]] std::optional<RolloutId> poll_abort();
 
+  /// The learner has nothing to do until it gets a batch. Once or more before take_batch().
+  void handle_wanted(Instant now) { demand_.handle_wanted(now, complete_.size()); }
+  /// Workers have a version so long after its publication.
+  void handle_broadcast_time(double t_bcast_s) { demand_.handle_broadcast_time(t_bcast_s); }
   [[nodiscard]] Supply supply() const;
   /// rollout_batch_size rollouts in whole groups; absent if supply() is not kReady. They are the caller's. Groups are
   /// in the order of their tags, and rollouts in that of their numbers: a batch does not tell in which order they
   /// arrived.
-  [[nodiscard]] std::optional<std::vector<RolloutGroup>> take_batch();
+  [[nodiscard]] std::optional<std::vector<RolloutGroup>> take_batch(Instant now);
 
   [[nodiscard]] Version learner() const { return learner_; }
   /// The least version that is admissible now.
   [[nodiscard]] Version oldest_admissible() const { return floor(); }
   [[nodiscard]] std::uint64_t buffered() const { return buffered_; }
   [[nodiscard]] std::uint64_t buffered_bytes() const { return buffered_bytes_; }
-  /// Rollouts that were started and have not arrived.
-  [[nodiscard]] std::uint64_t under_way() const { return started_.size(); }
+  /// Rollouts that are leased and have not arrived.
+  [[nodiscard]] std::uint64_t under_way() const { return leases_.rollouts_under_way(); }
+  [[nodiscard]] const LeaseTable& leases() const { return leases_; }
+  [[nodiscard]] const RolloutDemand& demand() const { return demand_; }
   [[nodiscard]] const ReplayStats& stats() const { return stats_; }
 
  private:
@@ -152,27 +166,40 @@ class ReplayBuffer {
     SequenceSet sequences;
     Version newest{};  // the largest oldest_version of what was admitted
   };
-  struct Start {
-    Version version{};
-    Instant deadline{};
-    std::uint64_t lease = 0;  // the first of those that were granted together
-  };
 
-  ReplayBuffer(const ReplayOptions& options, const TrajectoryRules& rules) : options_(options), rules_(rules) {}
+  ReplayBuffer(const ReplayOptions& options, const TrajectoryRules& rules)
+      : options_(options),
+        rules_(rules),
+        leases_(options.group_size, options.lease_time_max),
+        demand_(options.rollout_batch_size / options.group_size) {}
 
   Arrival refuse(std::string_view reason, std::string detail);
   [[nodiscard]] VersionStanding standing_of(Version version) const;
   /// The number of a version that a rollout names; absent if it is none of this learner's.
   [[nodiscard]] std::optional<Version> number_of(Version named) const;
-  /// Rollouts that wait for others of their group of which none is under way.
-  [[nodiscard]] std::uint64_t stranded() const;
+  /// Whether a rollout may come from its worker: absent, or why not.
+  [[nodiscard]] std::optional<Arrival> refusal_of_lease(const Trajectory& trajectory);
+  [[nodiscard]] std::uint64_t batch_groups() const { return options_.rollout_batch_size / options_.group_size; }
+  /// Groups that the first batch may have beyond its own.
+  [[nodiscard]] std::uint64_t additional_groups() const;
+  /// Groups that are whole, or leased and expected.
+  [[nodiscard]] std::uint64_t groups_ahead() const { return complete_.size() + leases_.expected(); }
+  /// How many of these there may be.
+  [[nodiscard]] std::uint64_t groups_ahead_max(Instant now) const;
+  /// For which batch, from the next one on, the group after `ahead` others is.
+  [[nodiscard]] std::uint64_t batch_of(std::uint64_t ahead) const;
+  [[nodiscard]] Version begin_at_least(std::uint64_t ahead) const;
+  /// What came from a checkpoint is judged as if it arrived now: groups with a rollout that is refused are given up.
+  void check_restored();
+  /// Their workers are to stop.
+  void abort_all(const std::vector<RolloutId>& in_vain);
   /// The least version that is admissible.
   [[nodiscard]] Version floor() const;
   /// The same when the learner's weights are those of step `learner`.
   [[nodiscard]] Version floor_at(Version learner) const;
   [[nodiscard]] bool make_room(std::uint64_t bytes, const std::string& tag);
   void admit(Instant now, Trajectory trajectory, std::uint64_t bytes);
-  void complete(RolloutGroup group);
+  void complete(Instant now, RolloutGroup group);
   void close(const std::string& tag);
   void release(const RolloutGroup& group, std::uint64_t& counter);
   void give_up(std::map<std::string, RolloutGroup>::iterator group);
@@ -190,7 +217,8 @@ class ReplayBuffer {
   std::map<std::string, Version> closed_;  // tags of groups that take no more, and the learner's version then
   std::deque<std::string> closed_order_;
   std::map<std::string, WorkerLog> workers_;
-  std::map<RolloutId, Start> started_;
+  LeaseTable leases_;
+  RolloutDemand demand_;
   std::deque<RolloutId> aborts_;
   std::uint64_t buffered_ = 0;
   std::uint64_t buffered_bytes_ = 0;

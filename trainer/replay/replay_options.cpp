@@ -49,7 +49,17 @@ Status validate(const ReplayOptions& o, const TrajectoryRules& rules) {
                                     format_bytes(rollout_bytes)));
   }
   if (o.group_time_max <= Duration::zero()) return out_of_range("group_time_max", 0, "more than 0");
-  if (o.start_time_max <= Duration::zero()) return out_of_range("start_time_max", 0, "more than 0");
+  if (o.lease_time_max <= Duration::zero()) return out_of_range("lease_time_max", 0, "more than 0");
+  if (o.group_size_redundancy > kRolloutsMax) {
+    return out_of_range("group_size_redundancy", o.group_size_redundancy, fmt::format("0 to {}", kRolloutsMax));
+  }
+  if (o.num_env_groups > kRolloutsMax) {
+    return out_of_range("num_env_groups", o.num_env_groups, fmt::format("0 to {}", kRolloutsMax));
+  }
+  if (o.max_additional_running_prompts > kRolloutsMax) {
+    return out_of_range("max_additional_running_prompts", o.max_additional_running_prompts,
+                        fmt::format("0 to {}", kRolloutsMax));
+  }
   if (o.workers_max == 0) return out_of_range("workers_max", 0, "at least 1");
   if (o.gaps_per_worker_max == 0) return out_of_range("gaps_per_worker_max", 0, "at least 1");
   if (o.closed_groups_max == 0) return out_of_range("closed_groups_max", 0, "at least 1");

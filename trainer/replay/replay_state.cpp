@@ -1,6 +1,8 @@
 // ReplayBuffer::save() and restore(): the buffer as JSON.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "base/json_text.h"
@@ -21,7 +23,6 @@ Json to_json(const RolloutGroup& group, Instant now) {
                {"number", group.number},
                {"bytes", group.bytes},
                {"age_ns", (now - group.first_arrival).count()}};
-  if (group.lease) json["lease"] = *group.lease;
   return json;
 }
 
@@ -32,12 +33,54 @@ Result<RolloutGroup> group_from(const Json& json, Instant now) {
   group.number = json.at("number").get<std::uint64_t>();
   group.bytes = json.at("bytes").get<std::uint64_t>();
   group.first_arrival = now - Duration(json.at("age_ns").get<std::int64_t>());
-  if (json.contains("lease")) group.lease = json.at("lease").get<std::uint64_t>();
   for (const Json& rollout : json.at("rollouts")) {
     WC_ASSIGN(Trajectory trajectory, read_trajectory_object(rollout));
     group.rollouts.push_back(std::move(trajectory));
   }
   return group;
+}
+
+constexpr std::array kStates{"expected", "overdue", "lapsed"};  // in the order of Lease::State
+
+Json to_json(const LeaseTable::Key& key, const Lease& lease, Instant now) {
+  Json settled = Json::array();
+  for (std::uint64_t i = 0; i < lease.size; ++i) {
+    if (lease.settled[i]) settled.push_back(i);
+  }
+  return {{"worker", key.first},
+          {"group", lease.group},
+          {"first", lease.first},
+          {"size", lease.size},
+          {"version", lease.version.value},
+          {"age_ns", (now - lease.granted).count()},
+          {"state", kStates[static_cast<std::size_t>(lease.state)]},
+          {"tag", lease.tag},
+          {"settled", std::move(settled)},
+          {"abandoned", lease.abandoned}};
+}
+
+Result<Lease> lease_from(const Json& json, const ReplayOptions& options, Instant now) {
+  Lease lease{.group = json.at("group").get<std::uint64_t>(),
+              .first = json.at("first").get<std::uint64_t>(),
+              .size = json.at("size").get<std::uint64_t>(),
+              .version = Version{json.at("version").get<std::uint64_t>()},
+              .granted = now - Duration(json.at("age_ns").get<std::int64_t>()),
+              .tag = json.at("tag").get<std::string>(),
+              .abandoned = json.at("abandoned").get<std::uint64_t>()};
+  const auto corrupt = [](std::string_view what) {
+    return fail(Errc::kCorrupt, Op::kParse, fmt::format("replay buffer: a lease's {} is none", what));
+  };
+  if (lease.size == 0 || lease.size > options.group_size + options.group_size_redundancy) return corrupt("size");
+  const auto state = std::ranges::find(kStates, json.at("state").get<std::string>());
+  if (state == kStates.end()) return corrupt("state");
+  lease.state = static_cast<Lease::State>(state - kStates.begin());
+  lease.settled.resize(lease.size);
+  for (const Json& one : json.at("settled")) {
+    const auto i = one.get<std::uint64_t>();
+    if (i >= lease.size) return corrupt("rollout");
+    lease.settled[i] = true;
+  }
+  return lease;
 }
 
 Json to_json(const ReplayStats& stats) {
@@ -58,14 +101,12 @@ ReplayStats stats_from(const Json& json) {
 }  // namespace
 
 std::string ReplayBuffer::save(Instant now) const {
-  Json open = Json::array(), complete = Json::array(), closed = Json::array(), started = Json::array();
+  Json open = Json::array(), complete = Json::array(), closed = Json::array(), leases = Json::array();
   Json aborts = Json::array(), workers = Json::object(), published = Json::array(), renumbered = Json::array();
   for (const auto& [tag, group] : open_) open.push_back(to_json(group, now));
   for (const RolloutGroup& group : complete_) complete.push_back(to_json(group, now));
   for (const std::string& tag : closed_order_) closed.push_back({tag, closed_.at(tag).value});
-  for (const auto& [id, start] : started_) {
-    started.push_back({id.first, id.second, start.version.value, (start.deadline - now).count(), start.lease});
-  }
+  for (const auto& [key, lease] : leases_.all()) leases.push_back(to_json(key, lease, now));
   for (const auto& [worker, sequence] : aborts_) aborts.push_back({worker, sequence});
   for (const Version version : published_) published.push_back(version.value);
   for (const auto& [named, number] : renumbered_) renumbered.push_back({named.value, number.value});
@@ -86,7 +127,7 @@ std::string ReplayBuffer::save(Instant now) const {
                     {"complete", std::move(complete)},
                     {"closed", std::move(closed)},
                     {"workers", std::move(workers)},
-                    {"started", std::move(started)},
+                    {"leases", std::move(leases)},
                     {"aborts", std::move(aborts)},
                     {"batches", batches_},
                     {"group_size", options_.group_size},
@@ -133,12 +174,10 @@ Result<ReplayBuffer> ReplayBuffer::restore(const ReplayOptions& options, const T
       worker.sequences.restore(std::move(seen));
       buffer.workers_.emplace(name, std::move(worker));
     }
-    for (const Json& start : json.at("started")) {
-      const std::uint64_t lease =
-          start.size() > 4 ? start.at(4).get<std::uint64_t>() : start.at(1).get<std::uint64_t>();
-      buffer.started_.emplace(
-          RolloutId{start.at(0), start.at(1)},
-          Start{Version{start.at(2).get<std::uint64_t>()}, now + Duration(start.at(3).get<std::int64_t>()), lease});
+    // What an older learner had started comes as that of a worker without a lease.
+    for (const Json& one : json.value("leases", Json::array())) {
+      WC_ASSIGN(Lease lease, lease_from(one, options, now));
+      buffer.leases_.add(one.at("worker").get<std::string>(), std::move(lease));
     }
     for (const Json& id : json.at("aborts")) buffer.aborts_.emplace_back(id.at(0), id.at(1));
     buffer.batches_ = json.at("batches");
@@ -146,13 +185,42 @@ Result<ReplayBuffer> ReplayBuffer::restore(const ReplayOptions& options, const T
   } catch (const Json::exception& error) {
     return fail(Errc::kCorrupt, Op::kParse, fmt::format("replay buffer: {}", error.what()));
   }
-  const auto add = [&](const RolloutGroup& group) {
-    buffer.buffered_ += group.rollouts.size();
-    buffer.buffered_bytes_ += group.bytes;
-  };
-  for (const auto& [tag, group] : buffer.open_) add(group);
-  for (const RolloutGroup& group : buffer.complete_) add(group);
+  buffer.check_restored();
   return buffer;
+}
+
+void ReplayBuffer::check_restored() {
+  const auto is_sound = [&](const RolloutGroup& group) {
+    return !group.rollouts.empty() && group.rollouts.size() <= options_.group_size &&
+           std::ranges::all_of(group.rollouts, [&](const Trajectory& t) {
+             return t.group == group.tag &&
+                    !check_trajectory(t, rules_, [this](Version version) { return standing_of(version); });
+           });
+  };
+  const auto weigh = [&](RolloutGroup& group) {
+    group.bytes = 0;
+    for (const Trajectory& t : group.rollouts) group.bytes += t.size_bytes();
+    buffered_ += group.rollouts.size();
+    buffered_bytes_ += group.bytes;
+  };
+  for (auto& [tag, group] : open_) weigh(group);
+  for (RolloutGroup& group : complete_) weigh(group);
+  const auto is_dropped = [&](const RolloutGroup& group, bool is_expected) {
+    if (is_expected && is_sound(group)) return false;
+    close(group.tag);
+    release(group, stats_.given_up);
+    return true;
+  };
+  std::erase_if(open_, [&](const auto& open) {
+    const RolloutGroup& group = open.second;
+    // Without a lease nobody can complete the group.
+    const bool is_leased = !options_.leased_only || group.rollouts.empty() ||
+                           leases_.find(group.rollouts.front().worker, group.rollouts.front().sequence) != nullptr;
+    return is_dropped(group, is_leased);
+  });
+  std::erase_if(complete_, [&](const RolloutGroup& group) {
+    return is_dropped(group, group.rollouts.size() == options_.group_size);
+  });
 }
 
 }  // namespace weightcast

@@ -169,9 +169,16 @@ class Client final : public LearnerClient {
     started.learner = reply.state;
     try {
       started.retry = milliseconds(std::clamp<std::int64_t>(get<std::int64_t>(reply.json, "retry_ms"), 1, 60'000));
+      std::vector<std::uint64_t> least_versions;
+      if (reply.json.contains("groups_begin_at_least")) {
+        least_versions = get<std::vector<std::uint64_t>>(reply.json, "groups_begin_at_least");
+      }
       for (const std::uint64_t number : get<std::vector<std::uint64_t>>(reply.json, "groups")) {
         if (started.groups.size() == groups) break;
-        started.groups.push_back({number, numbers_from_});
+        // An older learner does not say.
+        const std::size_t place = started.groups.size();
+        const Version least{place < least_versions.size() ? least_versions[place] : 0};
+        started.groups.push_back({number, numbers_from_, least});
         {
           const std::scoped_lock lock(mutex_);
           for (std::uint64_t i = 0; i < rollouts_per_group; ++i) held_[numbers_from_].insert(numbers_from_ + i);

@@ -33,6 +33,7 @@ struct LearnerState {
 struct StartedGroup {
   std::uint64_t number = 0;
   std::uint64_t first_sequence = 0;  ///< of its first member; the others follow
+  Version begin_at_least{};          ///< under an older version it would be too old for its batch
 };
 
 struct StartedGroups {

@@ -14,8 +14,8 @@ SchedulerOptions scheduler_options(const RunDescription& run, const RolloutLineO
   SchedulerOptions made;
   made.slots_per_engine = static_cast<std::uint32_t>(options.engine.running_max);
   made.group_size = static_cast<std::uint32_t>(run.group_size);
-  made.group_size_redundancy = options.group_size_redundancy;
-  made.num_env_groups = options.num_env_groups;
+  made.group_size_redundancy = static_cast<std::uint32_t>(run.group_size_redundancy);
+  made.filter_equal_rewards = run.filter_equal_rewards;
   made.max_staleness = run.max_staleness;
   made.async_generation_ratio = run.async_generation_ratio;
   return made;
@@ -42,7 +42,7 @@ RolloutLine::RolloutLine(const RunDescription& run, std::shared_ptr<const Task> 
       task_(std::move(task)),
       codec_(std::move(codec)),
       prompts_(*task_, run.seed, run.eval_prompts),
-      width_(run.group_size + options.group_size_redundancy),
+      width_(run.group_size + run.group_size_redundancy),
       scheduler_(std::move(scheduler)),
       rewards_(options.rewards) {}
 
@@ -85,7 +85,7 @@ std::uint64_t RolloutLine::groups_wanted() const { return answers_ != nullptr ? 
 void RolloutLine::handle_groups(Instant now, std::span<const StartedGroup> groups) {
   for (const StartedGroup& group : groups) {
     if (!groups_.emplace(group.number, Group{group.first_sequence, {}}).second) continue;
-    scheduler_.handle_groups(now, group.number, 1);
+    scheduler_.handle_groups(now, group.number, 1, group.begin_at_least);
   }
   perform(now);
 }

@@ -29,8 +29,6 @@ namespace weightcast {
 struct RolloutLineOptions {
   EngineOptions engine;
   RewardPoolOptions rewards;
-  std::uint64_t num_env_groups = 0;         ///< SchedulerOptions
-  std::uint32_t group_size_redundancy = 0;  ///< the same
   std::optional<PacedOptions> paced;        ///< nothing is computed: a PacedModel stands in for the weights
   /// Samples instead of an engine of its own. It takes care of its weights: handle_version() instead of
   /// handle_weights().

@@ -86,8 +86,6 @@ class RunOfWorker {
     WC_ASSIGN(options.engine.in_flight, parse_in_flight(config_.in_flight));
     options.rewards.threads_max = static_cast<unsigned>(config_.reward_threads);
     options.rewards.time_max = from_seconds(config_.reward_time_max);
-    options.num_env_groups = config_.num_env_groups;
-    options.group_size_redundancy = static_cast<std::uint32_t>(config_.group_size_redundancy);
     if (config_.paced_rollouts_per_s > 0) {
       // A step gives each of running_max rollouts a token.
       const auto tokens = static_cast<double>(run.max_new_tokens);

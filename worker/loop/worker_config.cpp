@@ -32,8 +32,6 @@ std::vector<SettingField> fields_of(WorkerConfig& c) {
       {"in_flight", &c.in_flight, "what becomes of answers that have begun when a version comes", 0, 0, kInFlightNames},
       {"weights", &c.weights, "in the daemon's files, or one copy in memory that versions change in place", 0, 0,
        kWeightPlaceNames},
-      {"num_env_groups", &c.num_env_groups, "groups under way together; 0: as many as running_max takes", 0, 1e6},
-      {"group_size_redundancy", &c.group_size_redundancy, "rollouts of a group beyond those that count", 0, 1e6},
       {"reward_threads", &c.reward_threads, "that compute rewards", 1, 1024},
       {"reward_time_max", &c.reward_time_max, "seconds; a reward that takes longer costs its rollout", 0.01, 1e6},
       {"price_per_hour", &c.price_per_hour, "of this worker, for the learner's choice of workers"},

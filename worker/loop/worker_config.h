@@ -29,8 +29,6 @@ struct WorkerConfig {
   std::string in_flight = "keep";
   std::string weights = "mapped";
 
-  std::uint64_t num_env_groups = 0;
-  std::uint64_t group_size_redundancy = 0;
   std::uint64_t reward_threads = 2;
   double reward_time_max = 10;
 

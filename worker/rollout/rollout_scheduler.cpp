@@ -17,22 +17,26 @@ std::uint64_t RolloutScheduler::slots() const { return std::uint64_t{options_.en
 
 std::uint64_t RolloutScheduler::groups_wanted() const {
   if (is_suspended_) return 0;
-  if (std::none_of(engines_.begin(), engines_.end(), [&](const Engine& engine) { return can_begin(engine); })) return 0;
+  if (std::none_of(engines_.begin(), engines_.end(),
+                   [&](const Engine& engine) { return can_begin(engine, kNoVersion); }))
+    return 0;
   // These two begin anew when all has ended.
   if (!groups_.empty() && (!options_.queue_scheduling || !options_.environment_async)) return 0;
-  if (options_.num_env_groups > 0) {
-    return options_.num_env_groups > groups_.size() ? options_.num_env_groups - groups_.size() : 0;
+  // Groups that hold slots between their turns, and wait for each other's turns, must all have their slots.
+  if (!options_.environment_async && !options_.prompt_replication) {
+    return std::uint64_t{options_.engines} * (options_.slots_per_engine / width());
   }
   // One group waits beyond what the slots take, so that a slot never waits for the learner's answer.
   const std::uint64_t wanted = slots() - slots_busy_ + width();
   return wanted > waiting_ ? (wanted - waiting_) / width() : 0;
 }
 
-void RolloutScheduler::handle_groups(Instant now, std::uint64_t first, std::uint64_t count) {
+void RolloutScheduler::handle_groups(Instant now, std::uint64_t first, std::uint64_t count, Version least) {
   for (std::uint64_t number = first; number - first < count; ++number) {
     const auto [group, is_new] = groups_.try_emplace(number);
     if (!is_new) continue;
     group->second.members.resize(width());
+    group->second.begin_at_least = least;
     for (std::uint32_t m = 0; m < width(); ++m) {
       Member& member = group->second.members[m];
       member.state = State::kGone;  // enter() counts it from here on
@@ -182,8 +186,8 @@ Version RolloutScheduler::floor() const {
   return Version{learner_.value > lag ? learner_.value - lag : 0};
 }
 
-bool RolloutScheduler::can_begin(const Engine& engine) const {
-  return engine.version && *engine.version >= std::max(floor(), begin_at_least_);
+bool RolloutScheduler::can_begin(const Engine& engine, Version least) const {
+  return engine.version && *engine.version >= std::max({floor(), begin_at_least_, least});
 }
 
 std::optional<Version> RolloutScheduler::oldest_of(const Group& group) {
@@ -389,8 +393,8 @@ void RolloutScheduler::start_members(Instant now, Groups::iterator group) {
     if (member.state != State::kWaiting || !is_its_turn(member)) continue;
     // One that begins anew may have to wait for the next block.
     if (is_block && !member.has_begun && group->second.under_way == group->second.block_slots) continue;
-    const auto engine = is_block ? std::optional(group->second.block_engine) : pick_engine(member, 1);
-    if (!engine || !can_begin(engines_[*engine])) continue;
+    const auto engine = is_block ? std::optional(group->second.block_engine) : pick_engine(group->second, member, 1);
+    if (!engine || !can_begin(engines_[*engine], group->second.begin_at_least)) continue;
     begin(now, group, m, *engine);
     is_any = true;
   }
@@ -404,7 +408,7 @@ void RolloutScheduler::start_block(Instant now, Groups::iterator group) {
     if (member.state == State::kWaiting && is_its_turn(member)) ++wanted;
   }
   if (wanted == 0) return;
-  engine = pick_engine(group->second.members.front(), wanted);
+  engine = pick_engine(group->second, group->second.members.front(), wanted);
   if (!engine) return;
   engines_[*engine].busy += wanted;
   slots_busy_ += wanted;
@@ -413,9 +417,11 @@ void RolloutScheduler::start_block(Instant now, Groups::iterator group) {
   start_members(now, group);
 }
 
-std::optional<std::uint32_t> RolloutScheduler::pick_engine(const Member& member, std::uint32_t slots) const {
+std::optional<std::uint32_t> RolloutScheduler::pick_engine(const Group& group, const Member& member,
+                                                           std::uint32_t slots) const {
   const auto has_room = [&](std::uint32_t engine) {
-    return can_begin(engines_[engine]) && engines_[engine].busy + slots <= options_.slots_per_engine;
+    return can_begin(engines_[engine], group.begin_at_least) &&
+           engines_[engine].busy + slots <= options_.slots_per_engine;
   };
   // Where its earlier turns are cached, or, of a batch, where it was assigned.
   if ((!options_.queue_scheduling || member.turn > 0) && has_room(member.engine)) return member.engine;

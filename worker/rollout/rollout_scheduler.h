@@ -79,8 +79,9 @@ class RolloutScheduler {
 
   /// How many more groups it has use for now. The caller asks the learner for at most so many, once at a time.
   [[nodiscard]] std::uint64_t groups_wanted() const;
-  /// Groups first, first + 1, ... are ours. Those under way already are not begun a second time.
-  void handle_groups(Instant now, std::uint64_t first, std::uint64_t count);
+  /// Groups first, first + 1, ... are ours, and begin under `least` or later. Those under way already are not begun a
+  /// second time.
+  void handle_groups(Instant now, std::uint64_t first, std::uint64_t count, Version least = kNoVersion);
   /// The learner wants nothing more of it. Nothing if it is not under way.
   void handle_group_abandoned(Instant now, std::uint64_t group);
 
@@ -144,6 +145,7 @@ class RolloutScheduler {
   };
   struct Group {
     std::vector<Member> members;
+    Version begin_at_least{};
     std::uint32_t finished = 0;  // those that were sent included
     std::uint32_t sent = 0;
     std::uint32_t given_up = 0;
@@ -166,7 +168,7 @@ class RolloutScheduler {
   [[nodiscard]] std::uint32_t width() const { return options_.group_size + options_.group_size_redundancy; }
   /// The least version that may begin.
   [[nodiscard]] Version floor() const;
-  [[nodiscard]] bool can_begin(const Engine& engine) const;
+  [[nodiscard]] bool can_begin(const Engine& engine, Version least) const;
   [[nodiscard]] static std::optional<Version> oldest_of(const Group& group);
   /// Where the rollout is, if that attempt is under way.
   [[nodiscard]] std::optional<std::pair<Groups::iterator, std::uint32_t>> find(const RolloutKey& rollout);
@@ -193,7 +195,8 @@ class RolloutScheduler {
   void dispatch(Instant now);
   void start_members(Instant now, Groups::iterator group);
   void start_block(Instant now, Groups::iterator group);
-  [[nodiscard]] std::optional<std::uint32_t> pick_engine(const Member& member, std::uint32_t slots) const;
+  [[nodiscard]] std::optional<std::uint32_t> pick_engine(const Group& group, const Member& member,
+                                                         std::uint32_t slots) const;
   [[nodiscard]] bool is_its_turn(const Member& member) const;
   void begin(Instant now, Groups::iterator group, std::uint32_t member, std::uint32_t engine);
 

@@ -22,7 +22,6 @@ Status validate(const SchedulerOptions& options) {
   WC_TRY(check_range("slots_per_engine", options.slots_per_engine, 1, 1'000'000));
   WC_TRY(check_range("group_size", options.group_size, 1, 1'000'000));
   WC_TRY(check_range("group_size_redundancy", options.group_size_redundancy, 0, 1'000'000));
-  WC_TRY(check_range("num_env_groups", options.num_env_groups, 0, 1'000'000'000));
   WC_TRY(check_range("attempts_max", options.attempts_max, 1, 1'000'000));
   if (options.rollout_time_max <= Duration::zero()) {
     return refuse(fmt::format("rollout_time_max is {} s; it is above 0", to_seconds(options.rollout_time_max)));
@@ -43,17 +42,6 @@ Status validate(const SchedulerOptions& options) {
     return refuse("filter_equal_rewards judges whole groups, and without send_whole_groups no group is whole; use one");
   }
   return {};
-}
-
-std::uint64_t groups_startable(std::uint64_t batch_groups, std::optional<double> async_generation_ratio,
-                               std::uint64_t max_additional_running_prompts, std::uint64_t groups_running,
-                               std::uint64_t groups_waiting) {
-  if (!async_generation_ratio) return std::numeric_limits<std::uint64_t>::max();
-  const double batches = 1 + *async_generation_ratio;
-  const double limit =
-      std::floor(batches * static_cast<double>(batch_groups)) + static_cast<double>(max_additional_running_prompts);
-  const double begun = static_cast<double>(groups_running) + static_cast<double>(groups_waiting);
-  return limit > begun ? static_cast<std::uint64_t>(limit - begun) : 0;
 }
 
 }  // namespace weightcast

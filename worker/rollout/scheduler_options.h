@@ -21,7 +21,6 @@ struct SchedulerOptions {
   std::uint32_t slots_per_engine = 64;      ///< requests that an engine decodes together
   std::uint32_t group_size = 16;            ///< rollouts of a group that count
   std::uint32_t group_size_redundancy = 0;  ///< started beyond those; the first group_size ones count
-  std::uint64_t num_env_groups = 0;         ///< groups under way together; 0: as many as fill the slots
 
   /// A rollout lags by the learner's version less that under which it began. One that lags by more is stopped. Absent:
   /// no limit.
@@ -49,12 +48,5 @@ struct SchedulerOptions {
 
 /// Errors: kInvalidArgument, which names the option, its value and the range.
 [[nodiscard]] Status validate(const SchedulerOptions& options);
-
-/// How many groups may be begun, so that all of them are used: under way and waiting to be trained on are no more than
-/// (1 + async_generation_ratio) batches, as ROLL counts them, and `max_additional_running_prompts` groups beyond that,
-/// which stand in for those that dynamic filtering drops. Absent ratio: no limit.
-[[nodiscard]] std::uint64_t groups_startable(std::uint64_t batch_groups, std::optional<double> async_generation_ratio,
-                                             std::uint64_t max_additional_running_prompts, std::uint64_t groups_running,
-                                             std::uint64_t groups_waiting);
 
 }  // namespace weightcast

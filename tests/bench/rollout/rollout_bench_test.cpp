@@ -30,7 +30,7 @@ TEST(RolloutBench, EverySuiteRuns) {
       const std::uint64_t groups =
           std::max<std::uint64_t>(1, c.options.rollout_batch_size / c.options.scheduler.group_size / 16);
       c.options.rollout_batch_size = groups * c.options.scheduler.group_size;
-      if (c.options.scheduler.num_env_groups > 0) c.options.scheduler.num_env_groups = groups;
+      if (c.options.num_env_groups > 0) c.options.num_env_groups = groups;
     }
     std::size_t seen = 0;
     const Status done = run_rollout_suite(*suite, [&](const RolloutCase& c) {
@@ -56,7 +56,10 @@ TEST(RolloutBench, BubblesEndWhereTheOverlapSaysSo) {
     // The least number of workers without bubbles, of each S and way; the cases are in that order.
     std::map<std::string, std::pair<double, const RolloutCase*>> thresholds;
     for (const RolloutCase& c : suite.cases) {
-      if (c.result.bubble_ratio < 0.01) thresholds.try_emplace(c.name, c.x, &c);
+      // The learner may wait for one percent. Where all engines stand still once in S - 1 steps, that comes as one wait
+      // which no lease foresees.
+      const double most = c.options.pauses_for_broadcast ? 0.05 : 0.02;
+      if (c.result.bubble_ratio < most) thresholds.try_emplace(c.name, c.x, &c);
     }
     EXPECT_EQ(thresholds.size(), 6u);
     for (const auto& [name, threshold] : thresholds) {
@@ -77,6 +80,25 @@ TEST(RolloutBench, NamesTheNearestSuite) {
   const auto suite = rollout_suite("scalin", {});
   ASSERT_FALSE(suite.has_value());
   EXPECT_NE(suite.error().message().find("the nearest is 'scaling'"), std::string::npos);
+}
+
+TEST(RolloutBench, RolloutsAreAsFreshAsTheirLengthAllows) {
+  RolloutWorldOptions base;
+  base.t_bcast_s = 2;
+  RolloutSuite suite = *rollout_suite("staleness", base);
+  // Every fourth case: all fleets, and all bounds.
+  std::vector<RolloutCase> some;
+  for (std::size_t i = 0; i < suite.cases.size(); i += 4) some.push_back(std::move(suite.cases[i]));
+  suite.cases = std::move(some);
+  ASSERT_TRUE(run_rollout_suite(suite, [](const RolloutCase&) {}).has_value());
+  for (const RolloutCase& c : suite.cases) {
+    SCOPED_TRACE(rollout_line(c));
+    EXPECT_LE(c.result.bubble_ratio, 0.02);
+    // Where workers die, the fleet is too small for a while.
+    EXPECT_LE(c.result.staleness_mean, c.result.staleness_target + (c.options.changes.empty() ? 0.02 : 0.15));
+    const bool slows = !c.options.changes.empty() && c.options.changes[0].kind == WorkerChange::Kind::kSlows;
+    EXPECT_LE(c.result.dropped_share, slows ? 0.04 : 0.0);
+  }
 }
 
 }  // namespace

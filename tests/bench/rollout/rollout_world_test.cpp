@@ -132,11 +132,11 @@ TEST(RolloutWorld, RedundantEnvironmentsOutrunDeadOnes) {
   o.environment_s_sd = 3;
   o.dead_environment_share = 0.02;
   o.scheduler.rollout_time_max = std::chrono::seconds(300);
-  o.scheduler.num_env_groups = 8;
+  o.num_env_groups = 8;
   o.steps = 10;
   const double without = run(o).step_s;
   o.scheduler.group_size_redundancy = 1;
-  o.scheduler.num_env_groups = 10;
+  o.num_env_groups = 10;
   const RolloutWorldResult with = run(o);
   EXPECT_LT(with.step_s, 0.7 * without);
   EXPECT_GT(with.scheduler.surplus + with.scheduler.suspended, 0u);

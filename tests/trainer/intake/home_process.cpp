@@ -76,7 +76,7 @@ int learner(const std::string& directory) {
       checkpoint();
       continue;
     }
-    const std::vector<RolloutGroup> batch = buffer->take_batch().value();
+    const std::vector<RolloutGroup> batch = buffer->take_batch(steady_now()).value();
     for (const RolloutGroup& group : batch) {
       for (const Trajectory& one : group.rollouts)
         saved["trained"].push_back(one.worker + " " + std::to_string(one.sequence));

@@ -31,6 +31,7 @@ class IntakeTest : public testing::Test {
     run.task = "arithmetic";
     run.group_size = replay.group_size;
     run.rollout_batch_size = replay.rollout_batch_size;
+    run.group_size_redundancy = replay.group_size_redundancy;
     const Status opened = intake_->open(run, resumed);
     ASSERT_TRUE(opened.has_value()) << opened.error().message();
     client_ = std::move(*HttpClient::make({.server = intake_->endpoint()}));

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <deque>
+#include <utility>
+
 #include "tests/trainer/replay/replay_fixture.h"
 
 namespace weightcast {
@@ -26,9 +29,15 @@ class ReplayBufferTest : public testing::Test {
     ASSERT_EQ(arrive(group, version).admission, Admission::kAdmitted);
     ASSERT_EQ(arrive(group, version).admission, Admission::kAdmitted);
   }
+  /// Leases up to `groups` groups of two; returns how many.
+  std::uint64_t start(const std::string& worker, std::uint64_t first, std::uint64_t groups) {
+    const std::uint64_t granted = buffer_->leasable(now_, worker, groups);
+    for (std::uint64_t i = 0; i < granted; ++i) buffer_->lease(now_, worker, next_group_++, first + 2 * i, 2);
+    return granted;
+  }
   std::vector<std::string> take() {
     std::vector<std::string> tags;
-    if (const auto batch = buffer_->take_batch()) {
+    if (const auto batch = buffer_->take_batch(now_)) {
       for (const RolloutGroup& group : *batch) {
         EXPECT_EQ(group.rollouts.size(), 2u);
         tags.push_back(group.tag);
@@ -44,6 +53,7 @@ class ReplayBufferTest : public testing::Test {
   std::optional<ReplayBuffer> buffer_;
   Instant now_{};
   std::uint64_t next_ = 0;
+  std::uint64_t next_group_ = 0;
 };
 
 using Tags = std::vector<std::string>;
@@ -221,7 +231,7 @@ TEST_F(ReplayBufferTest, ABatchDoesNotTellTheOrderOfArrival) {
       EXPECT_EQ(buffer_->handle_trajectory(now_, rollout(worker, sequence, group, 10)).admission, Admission::kAdmitted);
     }
     std::vector<std::vector<Trajectory>> batch;
-    std::vector<RolloutGroup> groups = buffer_->take_batch().value();
+    std::vector<RolloutGroup> groups = buffer_->take_batch(now_).value();
     for (RolloutGroup& group : groups) batch.push_back(std::move(group.rollouts));
     return batch;
   };
@@ -249,20 +259,73 @@ TEST_F(ReplayBufferTest, OrdersOfSampling) {
   EXPECT_EQ(sampled(SampleOrder::kUniform, 7), sampled(SampleOrder::kUniform, 7));
 }
 
-TEST_F(ReplayBufferTest, AsyncRatioBoundsWhatIsStarted) {
+TEST_F(ReplayBufferTest, TheBatchInTrainingIsOneOfThoseThatTheRatioAllows) {
   ReplayOptions options = replay_options();
   options.async_generation_ratio = 0.5;
   make(options);
-  EXPECT_EQ(buffer_->start(now_, "w", 0, 100), 6u) << "one and a half batches of 4";
-  EXPECT_EQ(buffer_->start(now_, "w", 6, 1), 0u);
+  EXPECT_EQ(start("w", 0, 50), 3u) << "one and a half batches of two groups";
+  EXPECT_EQ(start("w", 6, 1), 0u);
   arrive_group("a", 10);
   EXPECT_EQ(buffer_->under_way(), 4u);
-  EXPECT_EQ(buffer_->start(now_, "w", 6, 1), 0u) << "two wait in the buffer";
+  EXPECT_EQ(start("w", 6, 1), 0u) << "one waits in the buffer";
   arrive_group("b", 10);
   EXPECT_EQ(take().size(), 2u);
-  EXPECT_EQ(buffer_->start(now_, "w", 6, 100), 4u);
+  EXPECT_EQ(start("w", 6, 50), 0u) << "a batch is trained on, and half a batch is under way";
+  step(11);
+  EXPECT_EQ(start("w", 6, 50), 2u);
   buffer_->handle_abandoned({"w", 6});
-  EXPECT_EQ(buffer_->start(now_, "w", 20, 100), 1u);
+  EXPECT_EQ(start("w", 20, 50), 1u);
+}
+
+TEST_F(ReplayBufferTest, NothingIsDroppedAtAnyRatioOnASteadyFleet) {
+  // Workers of which each takes a version late, and a learner that takes as long as they do.
+  for (const double ratio : {0.25, 0.5, 1.0, 1.5, 2.0, 4.0}) {
+    SCOPED_TRACE(ratio);
+    ReplayOptions options = replay_options();
+    options.rollout_batch_size = 8;
+    options.rollouts_max = 1000;
+    options.max_staleness.reset();
+    options.async_generation_ratio = ratio;
+    make(options, 1);
+    struct UnderWay {
+      std::uint64_t group, first, due;
+      Version least;
+    };
+    std::deque<UnderWay> under_way;
+    std::uint64_t first = 0, installed = 1, training_until = 0, trained = 0;
+    for (std::uint64_t tick = 1; tick < 4000; ++tick) {
+      now_ += std::chrono::seconds(1);
+      if (training_until == tick) {
+        buffer_->handle_step(Version{buffer_->learner().value + 1});
+        buffer_->handle_published(buffer_->learner());
+      }
+      if (training_until + 3 == tick) installed = buffer_->learner().value;  // three ticks later
+      for (std::uint64_t left = buffer_->leasable(now_, "w", 2); left > 0; --left, first += 2) {
+        const std::uint64_t group = next_group_++;
+        const Version least = buffer_->lease(now_, "w", group, first, 2);
+        under_way.push_back({group, first, tick + 7, least});
+      }
+      for (UnderWay& one : under_way) one.due += one.least.value > installed ? 1 : 0;  // it waits for its version
+      while (!under_way.empty() && under_way.front().due <= tick) {
+        const UnderWay one = under_way.front();
+        under_way.pop_front();
+        for (std::uint64_t i = 0; i < 2; ++i) {
+          const std::uint64_t version = std::max(installed > 1 ? installed - 1 : 1, one.least.value);
+          const Arrival arrival =
+              buffer_->handle_trajectory(now_, rollout("w", one.first + i, "g" + std::to_string(one.group), version));
+          ASSERT_EQ(arrival.admission, Admission::kAdmitted) << arrival.reason << " " << arrival.detail;
+        }
+      }
+      if (training_until > tick) continue;
+      buffer_->handle_wanted(now_);
+      if (!buffer_->take_batch(now_)) continue;
+      trained += 8;
+      training_until = tick + 10;
+    }
+    EXPECT_GT(trained, 1000u);
+    const ReplayStats& stats = buffer_->stats();
+    EXPECT_EQ(stats.expired + stats.given_up + stats.aborted, 0u);
+  }
 }
 
 TEST_F(ReplayBufferTest, StartsNothingThatTheStepUnderWayMakesStale) {
@@ -273,24 +336,114 @@ TEST_F(ReplayBufferTest, StartsNothingThatTheStepUnderWayMakesStale) {
     arrive_group("a", 10);
     arrive_group("b", 10);
     ASSERT_EQ(take().size(), 2u);
-    EXPECT_EQ(buffer_->start(now_, "w", 20, 1), staleness) << "of the version before the step";
+    EXPECT_EQ(start("w", 20, 1), staleness) << "of the version before the step";
     buffer_->handle_step(Version{11});
     buffer_->handle_published(Version{11});
-    EXPECT_EQ(buffer_->start(now_, "w", 30, 1), 1u);
+    EXPECT_EQ(start("w", 30, 1), 1u);
   }
 }
 
-TEST_F(ReplayBufferTest, WithoutARatioStalenessBoundsWhatIsStarted) {
+TEST_F(ReplayBufferTest, WithoutARatioABatchIsLeasedUntilTimesAreKnown) {
   ReplayOptions options = replay_options();
   options.rollouts_max = 1000;
-  for (const std::uint64_t batches : {0, 1, 2, 5}) {
-    options.max_staleness = batches;
+  for (const std::uint64_t staleness : {0, 1, 2, 20}) {
+    options.max_staleness = staleness;
     make(options);
-    EXPECT_EQ(buffer_->start(now_, "w", 0, 100), 4 * std::max<std::uint64_t>(1, batches));
+    EXPECT_EQ(start("w", 0, 50), 2u) << "staleness is a bound, no target";
   }
   options.max_staleness.reset();
   make(options);
-  EXPECT_EQ(buffer_->start(now_, "w", 0, 100), 100u);
+  EXPECT_EQ(start("w", 0, 50), 2u);
+}
+
+TEST_F(ReplayBufferTest, RedundantEnvironmentsOfASynchronousBatch) {
+  ReplayOptions options = replay_options();
+  options.async_generation_ratio = 0;
+  options.num_env_groups = 3;  // two make a batch
+  options.group_size_redundancy = 1;
+  make(options);
+  ASSERT_EQ(buffer_->leasable(now_, "w", 9), 3u);
+  for (std::uint64_t i = 0; i < 3; ++i) EXPECT_EQ(buffer_->lease(now_, "w", i, 3 * i, 3), Version{10});
+  // Of each group any two of the three count.
+  for (const std::uint64_t sequence : {0, 2, 7, 8}) {
+    const std::string group = "g" + std::to_string(sequence / 3);
+    ASSERT_EQ(buffer_->handle_trajectory(now_, rollout("w", sequence, group, 10)).admission, Admission::kAdmitted);
+  }
+  EXPECT_EQ(buffer_->poll_abort(), std::nullopt);
+  EXPECT_EQ(take(), (Tags{"g0", "g2"}));
+  for (const std::uint64_t sequence : {3, 4, 5}) EXPECT_EQ(buffer_->poll_abort(), (RolloutId{"w", sequence}));
+  EXPECT_EQ(buffer_->poll_abort(), std::nullopt) << "the third group is of no use from now on";
+  EXPECT_EQ(buffer_->leasable(now_, "w", 9), 0u);
+  step(11);
+  EXPECT_EQ(buffer_->leasable(now_, "w", 9), 3u);
+}
+
+TEST_F(ReplayBufferTest, AdditionalRunningPromptsStandInForWhatIsFiltered) {
+  ReplayOptions options = replay_options();
+  options.async_generation_ratio = 0;
+  options.max_additional_running_prompts = 1;
+  options.filter_equal_rewards = true;
+  make(options);
+  EXPECT_EQ(start("w", 0, 9), 3u);
+  arrive("g0", 10, 1);
+  arrive("g0", 10, 1);
+  EXPECT_EQ(buffer_->stats().filtered, 2u);
+  EXPECT_EQ(start("w", 6, 9), 1u) << "in the place of the one without signal";
+}
+
+TEST_F(ReplayBufferTest, TakesWhatWasLeasedToItsWorkerAndNothingElse) {
+  ReplayOptions options = replay_options();
+  options.leased_only = true;
+  make(options);
+  ASSERT_EQ(start("w", 0, 2), 2u);
+  const auto came = [&](const std::string& worker, std::uint64_t sequence, const std::string& group) {
+    const Arrival arrival = buffer_->handle_trajectory(now_, rollout(worker, sequence, group, 10));
+    check_accounts(*buffer_);
+    return arrival.admission == Admission::kAdmitted ? "admitted" : std::string(arrival.reason);
+  };
+  EXPECT_EQ(came("thief", 0, "a#0"), "not_leased");
+  EXPECT_EQ(came("w", 4, "a#2"), "not_leased");
+  EXPECT_EQ(came("w", 0, "a#0"), "admitted");
+  EXPECT_EQ(came("w", 1, "b#0"), "other_group") << "a group has one tag";
+  EXPECT_EQ(came("w", 2, "a#3"), "other_group");
+  EXPECT_EQ(came("w", 3, "a"), "not_leased") << "its group cannot become whole any more";
+  EXPECT_EQ(buffer_->buffered(), 0u);
+  EXPECT_EQ(start("w", 4, 9), 2u) << "nobody waits for those";
+  EXPECT_EQ(came("w", 4, "x#2"), "admitted");
+  EXPECT_EQ(came("w", 5, "x#2"), "admitted");
+}
+
+TEST_F(ReplayBufferTest, AHoarderHoldsUpTheOthersForABoundedTimeAndOnce) {
+  ReplayOptions options = replay_options();
+  options.rollout_batch_size = 16;
+  options.rollouts_max = 1000;
+  options.leased_only = true;
+  make(options);
+  std::uint64_t first = 0, taken = 0, longest = 0, last = 0;
+  for (std::uint64_t second = 0; second < 3000; ++second) {
+    now_ += std::chrono::seconds(1);
+    // The thief asks first, and brings nothing.
+    start("thief", 1'000'000 + 100 * second, 50);
+    const std::uint64_t group = next_group_;
+    const std::uint64_t granted = start("w", first, 2);
+    for (std::uint64_t i = 0; i < granted; ++i) {
+      for (std::uint64_t k = 0; k < 2; ++k, ++first) {
+        const auto tag = "g" + std::to_string(group + i);
+        ASSERT_EQ(buffer_->handle_trajectory(now_, rollout("w", first, tag, buffer_->learner().value)).admission,
+                  Admission::kAdmitted);
+      }
+    }
+    buffer_->handle_wanted(now_);
+    if (!buffer_->take_batch(now_)) continue;
+    longest = std::max(longest, second - std::exchange(last, second));
+    ++taken;
+    step(buffer_->learner().value + 1);
+  }
+  EXPECT_GT(taken, 500u) << "a batch is eight groups, and the worker makes two in a second";
+  EXPECT_LT(longest, 60u);
+  EXPECT_TRUE(buffer_->leases().record_of("thief").is_held_back);
+  EXPECT_LE(buffer_->leases().record_of("thief").groups_leased, 1u);
+  EXPECT_FALSE(buffer_->leases().record_of("w").is_held_back);
 }
 
 TEST_F(ReplayBufferTest, AFractionalRatioLetsAPartOfABatchLag) {
@@ -325,7 +478,7 @@ TEST_F(ReplayBufferTest, AbortsWhatCanNoLongerBeUsed) {
   ReplayOptions options = replay_options();
   options.async_generation_ratio = 1;
   make(options);
-  ASSERT_EQ(buffer_->start(now_, "w", 7, 2), 2u);
+  ASSERT_EQ(start("w", 7, 1), 1u);
   step(11);
   EXPECT_EQ(buffer_->poll_abort(), std::nullopt);
   step(12);
@@ -335,31 +488,32 @@ TEST_F(ReplayBufferTest, AbortsWhatCanNoLongerBeUsed) {
   EXPECT_EQ(buffer_->stats().aborted, 2u);
 }
 
-TEST_F(ReplayBufferTest, AStartThatIsNotHeardOfIsLost) {
+TEST_F(ReplayBufferTest, ALeaseThatIsNotHeardOfIsLost) {
   ReplayOptions options = replay_options();
   options.async_generation_ratio = 0;
-  options.start_time_max = std::chrono::seconds(5);
+  options.lease_time_max = std::chrono::seconds(5);
   make(options);
-  ASSERT_EQ(buffer_->start(now_, "w", 0, 9), 4u);
+  ASSERT_EQ(start("w", 0, 9), 2u);
   EXPECT_EQ(buffer_->poll_deadline(), now_ + std::chrono::seconds(5));
   now_ += std::chrono::seconds(5);
-  EXPECT_EQ(buffer_->start(now_, "w", 100, 9), 4u);
+  buffer_->handle_time(now_);
   EXPECT_EQ(buffer_->stats().lost, 4u);
+  EXPECT_EQ(start("other", 100, 9), 2u);
+  EXPECT_EQ(start("w", 100, 9), 0u);
 }
 
 TEST_F(ReplayBufferTest, AGroupThatLostItsWorkerNeedsNoPlaceInABatch) {
   ReplayOptions options = replay_options();
   options.async_generation_ratio = 0;
+  options.leased_only = true;
   make(options);
-  ASSERT_EQ(buffer_->start(now_, "gone", 0, 2), 2u);
-  ASSERT_EQ(buffer_->start(now_, "gone", 2, 2), 2u);
-  ASSERT_EQ(buffer_->handle_trajectory(now_, rollout("gone", 0, "a", 10)).admission, Admission::kAdmitted);
-  EXPECT_EQ(buffer_->start(now_, "w", 0, 2), 0u);
+  ASSERT_EQ(start("gone", 0, 2), 2u);
+  ASSERT_EQ(buffer_->handle_trajectory(now_, rollout("gone", 0, "0", 10)).admission, Admission::kAdmitted);
+  EXPECT_EQ(start("w", 0, 2), 1u) << "its part: nobody knows yet how long a group takes";
+  EXPECT_EQ(start("w", 2, 2), 0u);
   buffer_->handle_worker_lost("gone");
-  EXPECT_EQ(buffer_->start(now_, "w", 0, 2), 2u);
-  EXPECT_EQ(buffer_->start(now_, "w", 2, 2), 2u) << "or no batch would come before group_time_max";
-  EXPECT_EQ(buffer_->start(now_, "w", 4, 2), 0u);
-  EXPECT_EQ(buffer_->handle_trajectory(now_, rollout("gone", 1, "a", 10)).admission, Admission::kAdmitted)
+  EXPECT_EQ(start("w", 2, 5), 1u) << "or no batch would come before group_time_max";
+  EXPECT_EQ(buffer_->handle_trajectory(now_, rollout("gone", 1, "0", 10)).admission, Admission::kAdmitted)
       << "its spool may still come";
 }
 
@@ -367,26 +521,28 @@ TEST_F(ReplayBufferTest, AGroupOfWhichOneWasRefusedNeedsNoPlaceInABatch) {
   ReplayOptions options = replay_options();
   options.async_generation_ratio = 0;
   make(options);
-  ASSERT_EQ(buffer_->start(now_, "w", 0, 2), 2u);
-  ASSERT_EQ(buffer_->start(now_, "w", 2, 2), 2u);
+  ASSERT_EQ(start("w", 0, 2), 2u);
   ASSERT_EQ(buffer_->handle_trajectory(now_, rollout("w", 0, "a", 10)).admission, Admission::kAdmitted);
   ASSERT_EQ(buffer_->handle_trajectory(now_, rollout("w", 1, "a", 99)).reason, "version_unknown");
-  EXPECT_EQ(buffer_->start(now_, "w", 4, 2), 0u) << "that one comes again";
+  EXPECT_EQ(start("w", 4, 2), 0u) << "that one comes again";
   Trajectory bad = rollout("w", 1, "a", 10);
   bad.logprobs.clear();
   ASSERT_EQ(buffer_->handle_trajectory(now_, std::move(bad)).admission, Admission::kRefused);
-  EXPECT_EQ(buffer_->start(now_, "w", 4, 2), 2u);
-  EXPECT_EQ(buffer_->start(now_, "w", 6, 2), 0u);
+  EXPECT_EQ(buffer_->stats().given_up, 1u) << "what had come of its group";
+  EXPECT_EQ(start("w", 4, 5), 1u);
 }
 
 TEST_F(ReplayBufferTest, TakesUpWhatAWorkerStillHolds) {
   ReplayOptions options = replay_options();
   options.async_generation_ratio = 0;
+  options.leased_only = true;
   make(options);
-  ASSERT_EQ(buffer_->handle_trajectory(now_, rollout("w", 0, "a", 10)).admission, Admission::kAdmitted);
-  for (const std::uint64_t sequence : {0, 1, 2}) buffer_->handle_held(now_, {"w", sequence}, 0);
-  EXPECT_EQ(buffer_->under_way(), 2u) << "the first one has arrived";
-  EXPECT_EQ(buffer_->start(now_, "w", 4, 2), 1u);
+  for (const std::uint64_t group : {0, 1}) buffer_->handle_leased_before(now_, "w", group, 2 * group, 2);
+  EXPECT_EQ(buffer_->under_way(), 0u);
+  EXPECT_EQ(buffer_->handle_trajectory(now_, rollout("w", 0, "#0", 10)).admission, Admission::kAdmitted);
+  for (const std::uint64_t sequence : {0, 1, 77}) buffer_->handle_held(now_, {"w", sequence});
+  EXPECT_EQ(buffer_->under_way(), 1u) << "the first one has arrived, and number 77 was never granted";
+  EXPECT_EQ(start("w", 4, 5), 1u);
 }
 
 TEST_F(ReplayBufferTest, SaysWhenNothingAdmissibleCanCome) {
@@ -399,10 +555,10 @@ TEST_F(ReplayBufferTest, SaysWhenNothingAdmissibleCanCome) {
   EXPECT_EQ(take().size(), 2u);
   buffer_->handle_step(Version{13});
   EXPECT_EQ(buffer_->supply(), Supply::kExhausted);
-  EXPECT_EQ(buffer_->start(now_, "w", 0, 1), 0u);
+  EXPECT_EQ(start("w", 0, 1), 0u);
   buffer_->handle_published(Version{13});
   EXPECT_EQ(buffer_->supply(), Supply::kWaiting);
-  EXPECT_EQ(buffer_->start(now_, "w", 0, 1), 1u);
+  EXPECT_EQ(start("w", 0, 1), 1u);
 }
 
 TEST_F(ReplayBufferTest, NothingCanComeBeforeTheFirstPublication) {

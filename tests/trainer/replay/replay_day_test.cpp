@@ -130,7 +130,7 @@ class Day {
   /// One training step. Again after a restart, when it must train on what it trained on before.
   void train(Instant now, bool again) {
     buffer_.handle_time(now);
-    const auto batch = buffer_.take_batch();
+    const auto batch = buffer_.take_batch(now);
     if (!batch) {
       ++violations_;
       return;

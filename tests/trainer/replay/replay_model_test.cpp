@@ -118,7 +118,7 @@ RC_GTEST_PROP(ReplayModel, AdmitsDropsAndGivesWhatTheModelDoes, (std::uint64_t s
       buffer.handle_step(Version{model.learner()});
       buffer.handle_published(Version{model.learner()});
     } else if (random.chance(0.15)) {
-      const auto batch = buffer.take_batch();
+      const auto batch = buffer.take_batch(Instant());
       RC_ASSERT(batch.has_value() || buffer.supply() != Supply::kReady);
       if (!batch) continue;
       RC_ASSERT(batch->size() * options.group_size == options.rollout_batch_size);
@@ -186,7 +186,7 @@ RC_GTEST_PROP(ReplayModel, StaysWithinItsBoundsAndNeverGetsStuck, (std::uint64_t
         RC_ASSERT(buffer.buffered() <= options.rollouts_max);
       }
     }
-    RC_ASSERT(buffer.take_batch().has_value());
+    RC_ASSERT(buffer.take_batch(Instant()).has_value());
     check_accounts(buffer);
     ++version;
     buffer.handle_step(Version{version});

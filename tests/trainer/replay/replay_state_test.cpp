@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "tests/trainer/replay/replay_fixture.h"
@@ -18,7 +19,7 @@ ReplayBuffer filled(Instant now, std::uint64_t shift = 0) {
     buffer.handle_step(Version{shift + v});
     buffer.handle_published(Version{shift + v});
   }
-  (void)buffer.start(now, "late", 0, 2);
+  if (buffer.leasable(now, "late", 1) == 1) (void)buffer.lease(now, "late", 77, 0, 2);
   for (std::uint64_t i = 0; i < 5; ++i) {
     Trajectory one = rollout("w", 2 * i, "group" + std::to_string(i / 2), shift + 5, 0.1 * static_cast<double>(i));
     one.logprobs = {-0.1F};
@@ -39,7 +40,7 @@ TEST(ReplayState, ComesBackAsItWas) {
   EXPECT_EQ(restored->buffered_bytes(), buffer.buffered_bytes());
   EXPECT_EQ(restored->poll_deadline(), buffer.poll_deadline());
   ReplayBuffer copy = buffer;
-  const auto batch = restored->take_batch(), expected = copy.take_batch();
+  const auto batch = restored->take_batch(now), expected = copy.take_batch(now);
   ASSERT_TRUE(batch && expected);
   for (std::size_t i = 0; i < batch->size(); ++i) EXPECT_EQ((*batch)[i].rollouts, (*expected)[i].rollouts);
 }
@@ -96,6 +97,32 @@ TEST(ReplayState, StillKnowsWhatArrived) {
   EXPECT_EQ(restored.handle_trajectory(now, rollout("w", 5, "group0", 5)).reason, "group_closed");
 }
 
+TEST(ReplayState, JudgesWhatItRestoresAsIfItArrived) {
+  const Instant now{};
+  const std::string saved = filled(now).save(now);
+  const auto restored_with = [&](const std::function<void(nlohmann::json&)>& change, bool leased_only = false) {
+    auto json = nlohmann::json::parse(saved);
+    change(json);
+    ReplayOptions options = replay_options();
+    options.leased_only = leased_only;
+    ReplayBuffer buffer = ReplayBuffer::restore(options, replay_rules(), json.dump(), now).value();
+    check_accounts(buffer);
+    return buffer;
+  };
+  ASSERT_EQ(filled(now).buffered(), 5u);
+  EXPECT_EQ(restored_with([](auto&) {}).buffered(), 5u);
+  // A token that the vocabulary does not have, in one of two whole groups.
+  const ReplayBuffer damaged =
+      restored_with([](nlohmann::json& json) { json["complete"][0]["rollouts"][1]["tokens"][1] = 9999; });
+  EXPECT_EQ(damaged.buffered(), 3u);
+  EXPECT_EQ(damaged.stats().given_up, 2u);
+  // Sizes are counted, not believed.
+  const ReplayBuffer lying = restored_with([](nlohmann::json& json) { json["open"][0]["bytes"] = 1; });
+  EXPECT_EQ(lying.buffered_bytes(), filled(now).buffered_bytes());
+  // Nobody could complete a group that nobody has leased.
+  EXPECT_EQ(restored_with([](auto&) {}, true).buffered(), 4u);
+}
+
 TEST(ReplayState, NamesWhatIsWrong) {
   const Instant now{};
   const auto json = nlohmann::json::parse(filled(now).save(now));
@@ -105,7 +132,7 @@ TEST(ReplayState, NamesWhatIsWrong) {
     auto other = json;
     other[name] = "text";
     // Checkpoints of earlier releases lack some.
-    const bool may_lack = name == "renumbered" || name == "first_own";
+    const bool may_lack = name == "renumbered" || name == "first_own" || name == "leases";
     EXPECT_EQ(ReplayBuffer::restore(replay_options(), replay_rules(), without.dump(), now).has_value(), may_lack);
     for (const auto& bad : {without, other}) {
       if (may_lack && bad == without) continue;

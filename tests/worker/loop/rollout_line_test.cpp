@@ -203,7 +203,7 @@ TEST_F(RolloutLineTest, StopsWhatBecameTooStale) {
 }
 
 TEST_F(RolloutLineTest, TheFirstOnesOfAGroupCount) {
-  options_.group_size_redundancy = 2;
+  run_.group_size_redundancy = 2;
   options_.engine.running_max = 12;
   make();
   EXPECT_EQ(line_->rollouts_per_group(), 6u);

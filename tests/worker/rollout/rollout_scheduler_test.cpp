@@ -342,13 +342,15 @@ TEST_F(RolloutSchedulerTest, AnAbandonedGroupIsForgotten) {
   EXPECT_EQ(scheduler_->stats().abandoned, 2u);
 }
 
-TEST_F(RolloutSchedulerTest, WantsAsManyGroupsAsThereAreEnvironments) {
-  SchedulerOptions environments = options();
-  environments.num_env_groups = 36;
-  make(environments);
-  EXPECT_EQ(scheduler_->groups_wanted(), 36u);
-  groups(0, 30);
-  EXPECT_EQ(scheduler_->groups_wanted(), 6u);
+TEST_F(RolloutSchedulerTest, AGroupWaitsForTheVersionThatItsBatchNeeds) {
+  make(options());
+  scheduler_->handle_groups(now_, 0, 1, Version{11});
+  EXPECT_EQ(drain(), Actions()) << "under an older version it would be too old for its batch";
+  groups(1, 1);
+  EXPECT_EQ(scheduler_->slots_busy(), 2u) << "others go on";
+  scheduler_->handle_version(now_, 0, Version{11});
+  const Actions begun = drain();
+  EXPECT_TRUE(std::any_of(begun.begin(), begun.end(), [](const RolloutAction& a) { return a.rollout.group == 0; }));
 }
 
 TEST_F(RolloutSchedulerTest, GroupsThatComeTwiceBeginOnce) {
@@ -383,16 +385,6 @@ TEST_F(RolloutSchedulerTest, RefusesOptionsThatContradictEachOther) {
   EXPECT_NE(refusal(wrong).find("rollout_time_max is 0 s"), std::string::npos);
 }
 
-TEST(GroupsStartable, AreAsManyAsWillBeUsed) {
-  EXPECT_EQ(groups_startable(8, 0, 0, 0, 0), 8u);
-  EXPECT_EQ(groups_startable(8, 0, 0, 5, 3), 0u);
-  EXPECT_EQ(groups_startable(8, 1, 0, 8, 0), 8u);
-  EXPECT_EQ(groups_startable(8, 0.5, 0, 8, 0), 4u);
-  EXPECT_EQ(groups_startable(8, 0, 16, 8, 0), 16u);
-  EXPECT_EQ(groups_startable(8, 0, 0, 20, 0), 0u);
-  EXPECT_GT(groups_startable(8, std::nullopt, 0, 1000, 0), 1'000'000u);
-}
-
 /// Any inputs in any order, with options of every kind.
 class RolloutSchedulerModel {
  public:
@@ -401,7 +393,6 @@ class RolloutSchedulerModel {
     options_.slots_per_engine = static_cast<std::uint32_t>(random_.between(1, 6));
     options_.group_size = static_cast<std::uint32_t>(random_.between(1, 3));
     options_.group_size_redundancy = static_cast<std::uint32_t>(random_.below(2));
-    options_.num_env_groups = random_.below(4);
     options_.max_staleness = random_.below(3);
     if (random_.chance(0.3)) options_.async_generation_ratio = 0.5;
     options_.queue_scheduling = random_.chance(0.7);

@@ -1,0 +1,142 @@
+#include "trainer/replay/lease_table.h"
+
+#include <gtest/gtest.h>
+
+namespace weightcast {
+namespace {
+
+using namespace std::chrono_literals;
+
+class LeaseTableTest : public testing::Test {
+ protected:
+  void grant(const std::string& worker, std::uint64_t first, std::uint64_t size = 2, std::uint64_t version = 5) {
+    table_.add(worker,
+               {.group = next_group_++, .first = first, .size = size, .version = Version{version}, .granted = now_});
+  }
+  void deliver(const std::string& worker, std::uint64_t first) {
+    for (const std::uint64_t sequence : {first, first + 1}) table_.handle_arrived(worker, sequence, "g");
+    table_.handle_group_whole(now_, worker, first);
+  }
+
+  LeaseTable table_{2, 60s};
+  Instant now_{1h};
+  std::uint64_t next_group_ = 0;
+};
+
+TEST_F(LeaseTableTest, FindsTheLeaseOfARollout) {
+  grant("w", 10);
+  grant("w", 12);
+  EXPECT_EQ(table_.find("w", 9), nullptr);
+  EXPECT_EQ(table_.find("w", 11)->group, 0u);
+  EXPECT_EQ(table_.find("w", 12)->group, 1u);
+  EXPECT_EQ(table_.find("w", 14), nullptr);
+  EXPECT_EQ(table_.find("v", 11), nullptr);
+  grant("w", 13);
+  EXPECT_EQ(table_.all().size(), 2u) << "one that overlaps is none";
+  grant("w", 8, 3);
+  EXPECT_EQ(table_.all().size(), 2u);
+}
+
+TEST_F(LeaseTableTest, AWorkerAloneMayHaveAllAndOneOfManyTwiceItsShare) {
+  EXPECT_GE(table_.share_left(now_, "a", 12), 12u);
+  for (const char* other : {"b", "c", "d", "e", "f"}) (void)table_.share_left(now_, other, 12);
+  EXPECT_EQ(table_.share_left(now_, "a", 12), 4u);
+  for (std::uint64_t first = 0; first < 6; first += 2) grant("a", first);
+  EXPECT_EQ(table_.share_left(now_, "a", 12), 1u);
+  now_ += 1min;  // the others have not asked since, and have nothing
+  EXPECT_GE(table_.share_left(now_, "a", 12), 9u);
+}
+
+TEST_F(LeaseTableTest, SharesFollowWhatIsDelivered) {
+  for (const char* worker : {"fast", "slow"}) (void)table_.share_left(now_, worker, 20);
+  for (std::uint64_t first = 0; first < 18; first += 2) {
+    grant("fast", first);
+    deliver("fast", first);
+  }
+  now_ += 1s;
+  EXPECT_GE(table_.share_left(now_, "fast", 20), 20u);
+  EXPECT_EQ(table_.share_left(now_, "slow", 20), 4u) << "twice one of eleven";
+  EXPECT_EQ(table_.share_left(now_, "new", 1), 1u) << "at least one";
+}
+
+TEST_F(LeaseTableTest, WhatIsOverdueIsNotExpectedAndStillTaken) {
+  for (std::uint64_t first = 0; first < 10; first += 2) {
+    grant("w", first);
+    now_ += 1s;
+    deliver("w", first);
+  }
+  ASSERT_EQ(table_.group_s(), 1.0);
+  grant("late", 0);
+  now_ += 2s;
+  EXPECT_EQ(table_.handle_time(now_), 0u);
+  EXPECT_EQ(table_.expected(), 1u);
+  now_ += 2s;
+  EXPECT_EQ(table_.handle_time(now_), 0u);
+  EXPECT_EQ(table_.expected(), 0u);
+  EXPECT_EQ(table_.record_of("late").groups_overdue, 1u);
+  EXPECT_NE(table_.find("late", 1), nullptr);
+  deliver("late", 0);
+  EXPECT_EQ(table_.record_of("late").groups_leased, 0u);
+  EXPECT_EQ(table_.record_of("late").groups_delivered, 1u);
+}
+
+TEST_F(LeaseTableTest, HoldsBackAWorkerWhoseLeasesBringNothingUntilOneDoes) {
+  for (std::uint64_t first = 0; first < 8; first += 2) grant("w", first);
+  now_ += 60s;
+  EXPECT_EQ(table_.handle_time(now_), 8u) << "rollouts";
+  EXPECT_TRUE(table_.record_of("w").is_held_back);
+  EXPECT_EQ(table_.share_left(now_, "w", 100), 1u);
+  grant("w", 8);
+  EXPECT_EQ(table_.share_left(now_, "w", 100), 0u);
+  deliver("w", 8);
+  EXPECT_FALSE(table_.record_of("w").is_held_back);
+  EXPECT_GT(table_.share_left(now_, "w", 100), 1u);
+}
+
+TEST_F(LeaseTableTest, AGroupThatCannotBecomeWholeEnds) {
+  grant("w", 0, 3);
+  EXPECT_EQ(table_.handle_abandoned("w", 2), std::nullopt) << "a redundant one";
+  EXPECT_EQ(table_.handle_abandoned("w", 2), std::nullopt) << "told again";
+  EXPECT_EQ(table_.expected(), 1u);
+  table_.handle_arrived("w", 0, "tag");
+  EXPECT_EQ(table_.handle_abandoned("w", 1), "tag");
+  EXPECT_EQ(table_.expected(), 0u);
+  EXPECT_EQ(table_.find("w", 1), nullptr);
+}
+
+TEST_F(LeaseTableTest, ALostWorkersRolloutsMayStillCome) {
+  grant("w", 0);
+  table_.handle_arrived("w", 0, "g");
+  EXPECT_EQ(table_.handle_worker_lost("w"), 1u);
+  EXPECT_EQ(table_.expected(), 0u);
+  EXPECT_EQ(table_.rollouts_under_way(), 0u);
+  EXPECT_EQ(table_.poll_deadline(), std::nullopt);
+  EXPECT_NE(table_.find("w", 1), nullptr);
+  table_.handle_held(now_, "w", 0);
+  EXPECT_EQ(table_.expected(), 0u) << "that one has arrived";
+  table_.handle_held(now_, "w", 1);
+  EXPECT_EQ(table_.expected(), 1u);
+}
+
+TEST_F(LeaseTableTest, EndsWhatIsTooOldAndSaysWhoWorksInVain) {
+  grant("w", 0, 2, 4);
+  grant("w", 2, 2, 5);
+  table_.handle_arrived("w", 0, "g");
+  EXPECT_EQ(table_.handle_floor(Version{5}), (std::vector<LeaseTable::Key>{{"w", 1}}));
+  EXPECT_EQ(table_.expected(), 1u);
+  EXPECT_EQ(table_.all().size(), 1u);
+}
+
+TEST_F(LeaseTableTest, ForgetsWhatItsWorkerNeverHeardOf) {
+  grant("w", 0);
+  grant("w", 2);
+  grant("w", 4);
+  table_.handle_arrived("w", 4, "g");
+  table_.handle_not_granted("w", 2);
+  EXPECT_NE(table_.find("w", 0), nullptr);
+  EXPECT_EQ(table_.find("w", 2), nullptr);
+  EXPECT_NE(table_.find("w", 4), nullptr) << "something of it has come";
+}
+
+}  // namespace
+}  // namespace weightcast

@@ -1,0 +1,70 @@
+#include "trainer/intake/lease_journal.h"
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
+
+#include "base/json_text.h"
+
+namespace weightcast {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::uint64_t kFileBytesMax = std::uint64_t{1} << 30;
+
+std::string text_of(std::span<const LeaseJournal::Record> records) {
+  std::string text;
+  for (const LeaseJournal::Record& one : records) {
+    text += json_text(Json::array({one.group, one.first, one.size, one.worker})) + "\n";
+  }
+  return text;
+}
+
+/// Absent if the line is none of text_of().
+std::optional<LeaseJournal::Record> record_of(std::string_view line) {
+  const Json json = parse_json(line);
+  if (!json.is_array() || json.size() != 4 || !json[3].is_string()) return std::nullopt;
+  for (std::size_t i = 0; i < 3; ++i) {
+    if (!json[i].is_number_unsigned()) return std::nullopt;
+  }
+  return LeaseJournal::Record{json[0], json[1], json[2], json[3]};
+}
+
+}  // namespace
+
+Result<LeaseJournal> LeaseJournal::open(FileSystem& files, std::filesystem::path path, bool resumed) {
+  LeaseJournal journal(files, std::move(path));
+  WC_ASSIGN(journal.file_, files.open(journal.path_, {.write = true, .create = Create::kIfMissing}));
+  if (resumed) {
+    WC_ASSIGN(const std::string text, read_file(files, journal.path_, kFileBytesMax));
+    for (std::size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', journal.bytes_)) {
+      auto record = record_of(std::string_view(text).substr(journal.bytes_, end - journal.bytes_));
+      if (!record) break;
+      journal.found_.push_back(std::move(*record));
+      journal.bytes_ = end + 1;
+    }
+  }
+  journal.records_ = journal.found_.size();
+  WC_TRY(journal.file_->truncate(journal.bytes_));
+  return journal;
+}
+
+Status LeaseJournal::append(std::span<const Record> records) {
+  const std::string text = text_of(records);
+  WC_TRY(write_fully(*file_, bytes_, std::as_bytes(std::span(text)), path_.native()));
+  bytes_ += text.size();
+  records_ += records.size();
+  return {};
+}
+
+Status LeaseJournal::replace(std::span<const Record> records) {
+  const std::string text = text_of(records);
+  WC_TRY(replace_file(*files_, path_, text, Synced::kBytes));
+  WC_ASSIGN(file_, files_->open(path_, {.write = true}));
+  bytes_ = text.size();
+  records_ = records.size();
+  return {};
+}
+
+}  // namespace weightcast

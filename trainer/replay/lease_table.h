@@ -1,0 +1,141 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/time.h"
+
+namespace weightcast {
+
+/// A group that one worker may generate: rollouts `first` to `first + size - 1` of the worker's own numbers. The first
+/// group_size of them that arrive make the group; the others are redundant.
+struct Lease {
+  enum class State {
+    kExpected,  ///< the next batches count on its group
+    kOverdue,   ///< it takes so long that somebody else gets its place; the worker may still bring it
+    kLapsed,    ///< its worker was lost, or its time is over. Rollouts that come all the same are taken
+  };
+
+  std::uint64_t group = 0;  ///< its number over the run, in which its rollouts' tag ends
+  std::uint64_t first = 0;
+  std::uint64_t size = 0;
+  Version version{};  ///< the newest that was published when it was granted
+  Instant granted{};
+  State state = State::kExpected;
+  Duration waited{};               ///< before it was granted, for a worker that could have had it
+  std::string tag = {};            ///< of the rollouts that arrived; "": none has
+  std::vector<bool> settled = {};  ///< by rollout: it has arrived, or will not come
+  std::uint64_t abandoned = 0;     ///< rollouts that will not come
+
+  bool operator==(const Lease&) const = default;
+};
+
+/// One worker's leases, for people.
+struct LeaseRecord {
+  std::uint64_t groups_leased = 0;     ///< now: expected or overdue
+  std::uint64_t groups_overdue = 0;    ///< of these
+  std::uint64_t groups_delivered = 0;  ///< whole ones
+  std::uint64_t groups_failed = 0;     ///< that became overdue, lapsed, or became too old under way
+  bool is_held_back = false;           ///< its last leases brought nothing: it gets one at a time
+};
+
+/// Tracks which worker may generate which group, and how many more each may have. Pure: no I/O, and its caller passes
+/// the time. ReplayBuffer uses it.
+/// A lease is overdue after three times the mean time of a group.
+/// Shares: if `groups` may be leased over all workers, one of them may have twice its share of that, and one at least.
+/// Shares follow what the workers have delivered lately; a newcomer counts like one that has delivered nothing yet. A
+/// worker whose last two leases failed gets one at a time, until one is delivered. So a worker that hoards leases holds
+/// up the learner for the time in which they become overdue, once.
+/// Invariant: leases of one worker do not overlap; expected() counts those in kExpected.
+class LeaseTable {
+ public:
+  using Key = std::pair<std::string, std::uint64_t>;  ///< a worker, and the first number of its lease
+
+  /// `needed`: rollouts that make a group. `time_max`: from a lease until it lapses.
+  LeaseTable(std::uint64_t needed, Duration time_max) : needed_(needed), time_max_(time_max) {}
+
+  /// How many more groups `worker`, which asks now, may have if `groups` may be leased over all workers.
+  [[nodiscard]] std::uint64_t share_left(Instant now, const std::string& worker, std::uint64_t groups);
+  /// How many of the expected groups are more than their workers' shares of `groups`, by weight. Until the time of a
+  /// group is known nothing is overdue, and the first worker that asks may have leased all.
+  [[nodiscard]] std::uint64_t excess(Instant now, std::uint64_t groups);
+  /// `lease` is expected from now on, or has lapsed: one of before a restart. Nothing if it overlaps another one.
+  void add(const std::string& worker, Lease lease);
+  /// The worker goes on with that rollout, which was leased before a restart. Nothing if it was not.
+  void handle_held(Instant now, const std::string& worker, std::uint64_t sequence);
+
+  /// The lease that a rollout is of; null: none of this worker's.
+  [[nodiscard]] const Lease* find(const std::string& worker, std::uint64_t sequence) const;
+  /// A rollout of a lease has arrived, tagged `tag`.
+  void handle_arrived(const std::string& worker, std::uint64_t sequence, const std::string& tag);
+  /// It will not come. A lease that cannot give a whole group any more ends. Returns its tag, if it has one.
+  std::optional<std::string> handle_abandoned(const std::string& worker, std::uint64_t sequence);
+  /// Leases from that number on, of which nothing has arrived, never reached their worker.
+  void handle_not_granted(const std::string& worker, std::uint64_t first_sequence);
+  /// The group of that rollout is whole: its lease ends.
+  void handle_group_whole(Instant now, const std::string& worker, std::uint64_t sequence);
+  /// The group of that rollout takes no more: its lease ends. Returns the rollouts that are under way in vain.
+  [[nodiscard]] std::vector<std::pair<std::string, std::uint64_t>> handle_group_closed(const std::string& worker,
+                                                                                       std::uint64_t sequence);
+  /// What the worker has under way lapses. Returns how many rollouts that were.
+  std::uint64_t handle_worker_lost(const std::string& worker);
+  /// The learner takes nothing older than `least` any more. Returns the rollouts that are under way in vain.
+  [[nodiscard]] std::vector<std::pair<std::string, std::uint64_t>> handle_floor(Version least);
+  /// A batch was taken: what was delivered before it counts less from now on.
+  void handle_batch();
+  /// Judges what is overdue, and past its time. Returns how many rollouts have lapsed.
+  std::uint64_t handle_time(Instant now);
+  [[nodiscard]] std::optional<Instant> poll_deadline() const;
+  void handle_renumbered(std::uint64_t shift);
+
+  /// Groups that are expected.
+  [[nodiscard]] std::uint64_t expected() const { return expected_; }
+  /// Rollouts that are expected, or overdue.
+  [[nodiscard]] std::uint64_t rollouts_under_way() const;
+  /// Mean seconds from a group's lease until it is whole; absent before the first.
+  [[nodiscard]] std::optional<double> group_s() const { return group_s_; }
+  [[nodiscard]] LeaseRecord record_of(const std::string& worker) const;
+  [[nodiscard]] const std::map<Key, Lease>& all() const { return leases_; }
+
+ private:
+  struct Worker {
+    Instant asked{};
+    std::uint64_t leased = 0;
+    std::uint64_t overdue = 0;
+    double delivered_lately = 0;
+    std::uint64_t delivered = 0;
+    std::uint64_t failed = 0;
+    std::uint64_t failed_in_a_row = 0;
+  };
+  using Leases = std::map<Key, Lease>;
+
+  [[nodiscard]] Leases::const_iterator look_up(const std::string& worker, std::uint64_t sequence) const;
+  [[nodiscard]] Leases::iterator look_up(const std::string& worker, std::uint64_t sequence);
+  [[nodiscard]] static bool is_held_back(const Worker& worker);
+  [[nodiscard]] double weights(Instant now);
+  /// Counts it in or out, by its state.
+  void count(const Key& key, const Lease& lease, int change);
+  void set_state(Leases::value_type& entry, Lease::State state);
+  void fail(const std::string& worker);
+  Leases::iterator erase(Leases::iterator lease);
+  [[nodiscard]] static std::uint64_t unsettled(const Lease& lease);
+  static void append_unsettled(const Leases::value_type& entry, std::vector<std::pair<std::string, std::uint64_t>>& to);
+
+  std::uint64_t needed_;
+  Duration time_max_;
+  Leases leases_;
+  std::map<std::string, Worker> workers_;
+  std::uint64_t expected_ = 0;
+  std::optional<double> group_s_;
+  std::uint64_t groups_timed_ = 0;
+  double weights_ = 0;  // as of weighed_
+  std::optional<Instant> weighed_;
+  Instant scan_at_{};  // before that nothing lapses, and what is overdue since may wait
+};
+
+}  // namespace weightcast
