@@ -186,10 +186,23 @@ Status refuse_unsupported(const Json& json) {
   return {};
 }
 
+/// transformers 4 calls their number "num_experts", transformers 5 writes it as "num_local_experts".
+Status read_expert_count(const JsonFields& fields, std::int64_t& experts) {
+  constexpr const char* kEarlier = "num_experts";
+  constexpr const char* kLater = "num_local_experts";
+  if (!fields.has(kLater)) return fields.require(kEarlier, 1, kExpertsMax, experts);
+  WC_TRY(fields.require(kLater, 1, kExpertsMax, experts));
+  std::int64_t earlier = experts;
+  WC_TRY(fields.read(kEarlier, 1, kExpertsMax, earlier));
+  if (earlier == experts) return {};
+  return refuse(fmt::format("'{}' is {}, and '{}' {}; both are the number of experts, so leave one out", kEarlier,
+                            earlier, kLater, experts));
+}
+
 Result<ExpertsConfig> read_experts(const Json& json, std::int64_t layers) {
   const JsonFields fields(json, kFile);
   ExpertsConfig experts;
-  WC_TRY(fields.require("num_experts", 1, kExpertsMax, experts.experts));
+  WC_TRY(read_expert_count(fields, experts.experts));
   WC_TRY(fields.require("num_experts_per_tok", 1, experts.experts, experts.experts_per_token));
   WC_TRY(fields.require("moe_intermediate_size", 1, kWidthMax, experts.intermediate_size));
   WC_TRY(fields.read("norm_topk_prob", experts.norm_topk_prob));

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "tests/model/tiny_configs.h"
 
 namespace weightcast {
@@ -76,6 +78,39 @@ TEST(ModelConfig, ReadsWhatTransformers5Writes) {
   ASSERT_TRUE(config.has_value()) << config.error().detail;
   EXPECT_EQ(config->rope.theta, 1e6);
   EXPECT_EQ(config->dtype, "bfloat16");
+}
+
+/// The members that transformers 5.8 writes of a Qwen3-MoE, with the smallest sizes.
+TEST(ModelConfig, ReadsTheExpertsThatTransformers5Writes) {
+  std::ifstream file(WEIGHTCAST_MODEL_DATA "/qwen3_moe_transformers5/config.json");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const Result<ModelConfig> config = parse_model_config(text);
+  ASSERT_TRUE(config.has_value()) << config.error().detail;
+  ASSERT_TRUE(config->experts.has_value());
+  EXPECT_EQ(config->experts->experts, 5);
+  EXPECT_EQ(config->experts->experts_per_token, 2);
+  EXPECT_EQ(config->experts->intermediate_size, 8);
+  EXPECT_EQ(config->rope.theta, 1e6);
+  EXPECT_EQ(config->dtype, "bfloat16");
+  std::size_t experts = 0;
+  for (const TensorSpec& spec : tensor_specs(*config)) {
+    experts += spec.name.find(".mlp.experts.") != std::string::npos ? 1 : 0;
+  }
+  EXPECT_EQ(experts, 2u * 5 * 3) << "layer 0 has none";
+}
+
+TEST(ModelConfig, TakesEitherNameOfTheNumberOfExperts) {
+  Json json = tiny_config(kQwen3Moe);
+  json["num_local_experts"] = 4;
+  EXPECT_TRUE(parse(json).has_value()) << "they agree";
+  json["num_local_experts"] = 3;
+  expect_refused(json, Errc::kInvalidArgument, "'num_experts' is 4, and 'num_local_experts' 3");
+  json["num_experts"] = nullptr;
+  const Result<ModelConfig> config = parse(json);
+  ASSERT_TRUE(config.has_value()) << config.error().detail;
+  EXPECT_EQ(config->experts->experts, 3);
+  json["num_local_experts"] = 0;
+  expect_refused(json, Errc::kInvalidArgument, "'num_local_experts'");
 }
 
 TEST(ModelConfig, ReadsPositionEmbeddings) {
