@@ -1,19 +1,10 @@
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 
 namespace weightcast {
-
-/// A number exactly. Invariant: `denominator` is positive, and the two have no common divisor.
-struct Rational {
-  std::int64_t numerator = 0;
-  std::int64_t denominator = 1;
-
-  bool operator==(const Rational&) const = default;
-};
 
 /// Where a response says its answer.
 enum class AnswerMethod {
@@ -23,13 +14,21 @@ enum class AnswerMethod {
   kBoxed,     ///< verl's MATH scorer: the last \boxed, as text by MATH's rules
 };
 
-/// Reads all of `text` as one number: "1,234.50", "$18", "-3/4", "\frac{3}{4}", "2 1/2", "25%", with a unit or without
-/// ("18 dollars", "5 \text{ km}"). A percent sign is a unit. `unit`, if given, takes the unit's letters in lower case.
-/// Absent if it is no number, or one beyond 64 bits.
-[[nodiscard]] std::optional<Rational> parse_math_number(std::string_view text, std::string* unit = nullptr);
+/// A number as an answer gives it.
+struct MathNumber {
+  std::string value;  ///< exactly; equal numbers have equal texts: "18", "-3/4", "2*sqrt(3)", "1/2*pi"
+  std::string unit;   ///< its letters in lower case; "" without one
 
-/// Whether two answers are the same: as numbers where both are, otherwise as math_strings_equal(). Units count only if
-/// both answers have one.
+  bool operator==(const MathNumber&) const = default;
+};
+
+/// Reads all of `text` as one number, or as what it is computed from: see MathReader. A unit may follow ("18 dollars",
+/// "5 \text{ km}"); a percent sign is one. Absent if it is no number, one of more than 308 digits, or longer than 1
+/// KiB.
+[[nodiscard]] std::optional<MathNumber> parse_math_number(std::string_view text);
+
+/// Whether two answers are the same: exactly as numbers, choices ("\text{(C)}"), lists and sets in any order, points
+/// and intervals, where both are; otherwise as math_strings_equal(). Units count only if both answers have one.
 [[nodiscard]] bool answers_equal(std::string_view a, std::string_view b);
 
 /// What `response` gives as its answer by `method`; absent if nothing.

@@ -118,35 +118,6 @@ std::string fix_slash(const std::string& text) {
   return result.append(parts[0]).append("}{").append(parts[1]).append("}");
 }
 
-/// Absent where the function that this follows raises.
-std::optional<std::string> stripped(string_view given) {
-  std::string text(given);
-  constexpr std::pair<string_view, string_view> kBeforeUnits[] = {
-      {"\n", ""},     {"\\!", ""},     {"\\\\", "\\"},    {"tfrac", "frac"}, {"dfrac", "frac"},
-      {"\\left", ""}, {"\\right", ""}, {"^{\\circ}", ""}, {"^\\circ", ""},   {"\\$", ""},
-  };
-  for (const auto& [from, to] : kBeforeUnits) text = replaced(text, from, to);
-  const auto units = split(text, "\\text{ ");
-  if (units.size() > 2) return std::nullopt;
-  text = std::string(units[0]);
-  constexpr std::pair<string_view, string_view> kAfterUnits[] = {
-      {"\\\\%", ""}, {"\\%", ""}, {" .", " 0."}, {"{.", "{0."}};
-  for (const auto& [from, to] : kAfterUnits) text = replaced(text, from, to);
-  if (text.empty()) return text;
-  if (text[0] == '.') text.insert(0, "0");
-  if (const auto sides = split(text, "="); sides.size() == 2) {
-    std::size_t left_characters = 0;
-    for (const char c : sides[0]) left_characters += continues_character(c) ? 0 : 1;
-    if (left_characters <= 2) text = std::string(sides[1]);
-  }
-  auto rooted = fix_roots(text);
-  if (!rooted) return std::nullopt;
-  auto fractions = fix_fractions(replaced(*rooted, " ", ""));
-  if (!fractions) return std::nullopt;
-  if (*fractions == "0.5") return "\\frac{1}{2}";
-  return fix_slash(*fractions);
-}
-
 }  // namespace
 
 std::optional<std::string> extract_strict(string_view response) {
@@ -196,8 +167,36 @@ std::optional<std::string> extract_boxed(string_view response) {
   return std::nullopt;
 }
 
+std::optional<std::string> math_string_form(string_view given) {
+  std::string text(given);
+  constexpr std::pair<string_view, string_view> kBeforeUnits[] = {
+      {"\n", ""},     {"\\!", ""},     {"\\\\", "\\"},    {"tfrac", "frac"}, {"dfrac", "frac"},
+      {"\\left", ""}, {"\\right", ""}, {"^{\\circ}", ""}, {"^\\circ", ""},   {"\\$", ""},
+  };
+  for (const auto& [from, to] : kBeforeUnits) text = replaced(text, from, to);
+  const auto units = split(text, "\\text{ ");
+  if (units.size() > 2) return std::nullopt;
+  text = std::string(units[0]);
+  constexpr std::pair<string_view, string_view> kAfterUnits[] = {
+      {"\\\\%", ""}, {"\\%", ""}, {" .", " 0."}, {"{.", "{0."}};
+  for (const auto& [from, to] : kAfterUnits) text = replaced(text, from, to);
+  if (text.empty()) return text;
+  if (text[0] == '.') text.insert(0, "0");
+  if (const auto sides = split(text, "="); sides.size() == 2) {
+    std::size_t left_characters = 0;
+    for (const char c : sides[0]) left_characters += continues_character(c) ? 0 : 1;
+    if (left_characters <= 2) text = std::string(sides[1]);
+  }
+  auto rooted = fix_roots(text);
+  if (!rooted) return std::nullopt;
+  auto fractions = fix_fractions(replaced(*rooted, " ", ""));
+  if (!fractions) return std::nullopt;
+  if (*fractions == "0.5") return "\\frac{1}{2}";
+  return fix_slash(*fractions);
+}
+
 bool math_strings_equal(string_view a, string_view b) {
-  const auto left = stripped(a), right = stripped(b);
+  const auto left = math_string_form(a), right = math_string_form(b);
   return left && right ? *left == *right : a == b;
 }
 

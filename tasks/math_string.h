@@ -15,7 +15,10 @@ namespace weightcast {
 [[nodiscard]] std::optional<std::string> extract_flexible(std::string_view response);
 /// `math_reward.last_boxed_only_string` and `remove_boxed`: what the last \boxed holds.
 [[nodiscard]] std::optional<std::string> extract_boxed(std::string_view response);
-/// `math_reward.is_equiv`: equal as text after MATH's rules for fractions, roots, units, percent and spaces.
+/// `math_reward.strip_string`: the text by MATH's rules for fractions, roots, units, percent and spaces. Absent where
+/// the function raises.
+[[nodiscard]] std::optional<std::string> math_string_form(std::string_view text);
+/// `math_reward.is_equiv`: equal in that form; as they are where one of them has none.
 [[nodiscard]] bool math_strings_equal(std::string_view a, std::string_view b);
 
 }  // namespace weightcast
