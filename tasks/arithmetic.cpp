@@ -53,9 +53,9 @@ Result<Prompt> ArithmeticTask::prompt(std::uint64_t index) const {
                 {{"answer", std::to_string(result)}}};
 }
 
-Result<double> ArithmeticTask::score(const Metadata& metadata, std::string_view response) const {
+Result<Score> ArithmeticTask::score(const Metadata& metadata, std::string_view response) const {
   WC_ASSIGN(const std::string answer, metadata_value(metadata, "answer"));
-  return trim(response) == answer ? 1.0 : 0.0;
+  return right_or_wrong(trim(response) == answer);
 }
 
 std::optional<std::string> ArithmeticTask::solution(const Metadata& metadata) const {

@@ -20,7 +20,7 @@ class ArithmeticTask final : public Task {
   std::string_view name() const override { return "arithmetic"; }
   Result<Prompt> prompt(std::uint64_t index) const override;
   /// Metadata: answer.
-  Result<double> score(const Metadata& metadata, std::string_view response) const override;
+  Result<Score> score(const Metadata& metadata, std::string_view response) const override;
   std::optional<std::string> solution(const Metadata& metadata) const override;
 
  private:

@@ -31,6 +31,7 @@ Result<Prompt> Episode::begin(Instant now, std::uint64_t seed) {
   end_ = EpisodeEnd::kFailed;
   tokens_ = 0;
   turn_rewards_.clear();
+  success_ = false;
   failure_.clear();
   Result<Prompt> prompt = environment_->reset(seed);
   if (!prompt.has_value()) {
@@ -60,10 +61,12 @@ Result<std::string> Episode::step(Instant now, std::string_view action, std::uin
   if (!result.has_value()) {
     replace(result.error());
     turn_rewards_.clear();
+    success_ = false;
     end_ = EpisodeEnd::kFailed;
     return std::string();
   }
   turn_rewards_.push_back(result->reward);
+  success_ = result->success;
   tokens_ += tokens;
   if (result->done) {
     end_ = EpisodeEnd::kDone;

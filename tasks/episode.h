@@ -52,6 +52,8 @@ class Episode {
   [[nodiscard]] Instant deadline() const { return deadline_; }
   [[nodiscard]] const std::vector<double>& turn_rewards() const { return turn_rewards_; }
   [[nodiscard]] double reward() const;
+  /// Whether the environment said so in its last answer.
+  [[nodiscard]] bool success() const { return success_; }
   /// Why the episode failed.
   [[nodiscard]] const std::string& failure() const { return failure_; }
   /// How many environments have failed and were replaced.
@@ -67,6 +69,7 @@ class Episode {
   Instant deadline_{};
   std::uint64_t tokens_ = 0;
   std::vector<double> turn_rewards_;
+  bool success_ = false;
   std::string failure_;
   std::uint64_t replaced_ = 0;
 };

@@ -56,9 +56,9 @@ Result<Prompt> Gsm8kTask::prompt(std::uint64_t index) const {
                 {{"answer", problem.answer}}};
 }
 
-Result<double> Gsm8kTask::score(const Metadata& metadata, std::string_view response) const {
+Result<Score> Gsm8kTask::score(const Metadata& metadata, std::string_view response) const {
   WC_ASSIGN(const std::string answer, metadata_value(metadata, "answer"));
-  return is_correct_answer(response, answer, method_) ? 1.0 : 0.0;
+  return right_or_wrong(is_correct_answer(response, answer, method_));
 }
 
 }  // namespace weightcast

@@ -29,7 +29,7 @@ class Gsm8kTask final : public Task {
   std::optional<std::uint64_t> prompt_count() const override { return problems_.size(); }
   Result<Prompt> prompt(std::uint64_t index) const override;
   /// Metadata: answer.
-  Result<double> score(const Metadata& metadata, std::string_view response) const override;
+  Result<Score> score(const Metadata& metadata, std::string_view response) const override;
 
  private:
   std::vector<Gsm8kProblem> problems_;

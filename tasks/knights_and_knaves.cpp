@@ -181,7 +181,7 @@ Result<Prompt> KnightsTask::prompt(std::uint64_t index) const {
                  {"solution", fmt::format("{}", fmt::join(solution, ","))}}};
 }
 
-Result<double> KnightsTask::score(const Metadata& metadata, std::string_view response) const {
+Result<Score> KnightsTask::score(const Metadata& metadata, std::string_view response) const {
   WC_ASSIGN(const std::string joined_names, metadata_value(metadata, "names"));
   WC_ASSIGN(const std::string joined_solution, metadata_value(metadata, "solution"));
   const auto names = split_at_commas(joined_names), solution = split_at_commas(joined_solution);
@@ -191,9 +191,9 @@ Result<double> KnightsTask::score(const Metadata& metadata, std::string_view res
   }
   const std::string text = ascii_lower(last_answer(response));
   for (std::size_t i = 0; i < names.size(); ++i) {
-    if (said_of(text, ascii_lower(names[i])) != solution[i]) return 0.0;
+    if (said_of(text, ascii_lower(names[i])) != solution[i]) return right_or_wrong(false);
   }
-  return 1.0;
+  return right_or_wrong(true);
 }
 
 }  // namespace weightcast

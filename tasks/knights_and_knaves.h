@@ -46,7 +46,7 @@ class KnightsTask final : public Task {
   std::string_view name() const override { return "knights_and_knaves"; }
   Result<Prompt> prompt(std::uint64_t index) const override;
   /// Metadata: names and solution, separated by commas.
-  Result<double> score(const Metadata& metadata, std::string_view response) const override;
+  Result<Score> score(const Metadata& metadata, std::string_view response) const override;
 
  private:
   KnightsTask(unsigned people_min, unsigned people_max) : people_min_(people_min), people_max_(people_max) {}

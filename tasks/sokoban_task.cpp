@@ -47,7 +47,8 @@ class SokobanEnvironment final : public Environment {
     for (const SokobanAction one : actions) {
       result.reward += game_->step(one, options_.rewards);
       ++steps_;
-      result.done = game_->solved() || steps_ >= options_.steps_max;
+      result.success = game_->solved();
+      result.done = result.success || steps_ >= options_.steps_max;
       if (result.done) return result;
     }
     result.observation = ask(*game_, options_.actions_per_turn_max);
@@ -99,18 +100,19 @@ Result<Prompt> SokobanTask::prompt(std::uint64_t index) const {
                 {{"level", game.text()}}};
 }
 
-Result<double> SokobanTask::score(const Metadata& metadata, std::string_view response) const {
+Result<Score> SokobanTask::score(const Metadata& metadata, std::string_view response) const {
   SokobanEnvironment environment(*this, options_);
   WC_TRY(environment.begin(metadata));
-  double reward = 0;
+  Score score;
   for (std::size_t begin = 0; begin <= response.size();) {
     const std::size_t end = std::min(response.find('\n', begin), response.size());
     WC_ASSIGN(const StepResult result, environment.step(response.substr(begin, end - begin)));
-    reward += result.reward;
+    score.reward += result.reward;
+    score.success = result.success;
     if (result.done) break;
     begin = end + 1;
   }
-  return reward;
+  return score;
 }
 
 std::unique_ptr<Environment> SokobanTask::make_environment() const {

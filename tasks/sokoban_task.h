@@ -13,7 +13,7 @@ struct SokobanOptions {
 };
 
 /// Sokoban turn by turn: the policy sees the level and answers with directions. Those count that stand in its last
-/// <answer>, or anywhere without one. An answer without a direction costs a step.
+/// <answer>, or anywhere without one. An answer without a direction costs a step. Success: every box on a target.
 class SokobanTask final : public Task {
  public:
   /// Errors: kInvalidArgument, as make_sokoban_level(), or for a bound of zero.
@@ -23,7 +23,7 @@ class SokobanTask final : public Task {
   GroupBy group_by() const override { return GroupBy::kInitialState; }
   Result<Prompt> prompt(std::uint64_t index) const override;
   /// Plays `response`, a turn per line, in the level that the metadata give: the sum of its rewards. Metadata: level.
-  Result<double> score(const Metadata& metadata, std::string_view response) const override;
+  Result<Score> score(const Metadata& metadata, std::string_view response) const override;
   std::unique_ptr<Environment> make_environment() const override;
 
  private:

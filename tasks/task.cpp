@@ -16,8 +16,8 @@ class SingleTurnEnvironment final : public Environment {
   }
 
   Result<StepResult> step(std::string_view action) override {
-    WC_ASSIGN(const double reward, task_.score(metadata_, action));
-    return StepResult{"", reward, true};
+    WC_ASSIGN(const Score score, task_.score(metadata_, action));
+    return StepResult{"", score.reward, true, score.success};
   }
 
  private:

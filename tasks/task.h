@@ -27,11 +27,23 @@ struct Prompt {
   Metadata metadata;  ///< for Task::score(); a worker copies it into the trajectory
 };
 
+/// What a whole response is worth.
+struct Score {
+  double reward = 0;
+  bool success = false;  ///< whether it does what the prompt asks; a reward may be for a part of that
+
+  bool operator==(const Score&) const = default;
+};
+
+/// The score of a task without partial rewards: 1 or 0.
+[[nodiscard]] inline Score right_or_wrong(bool right) { return {right ? 1.0 : 0.0, right}; }
+
 /// What an environment answers to an action.
 struct StepResult {
   std::string observation;  ///< the next user message; "" at the end
   double reward = 0;
   bool done = false;
+  bool success = false;  ///< whether the episode has come to what its prompt asks for; as in Score
 };
 
 /// One episode, turn by turn. One thread at a time uses it; Episode bounds it.
@@ -68,9 +80,9 @@ class Task {
   /// The episode of `index` begins so; equal indices give equal prompts. An index past prompt_count() wraps around.
   /// Errors: as Environment::reset().
   [[nodiscard]] virtual Result<Prompt> prompt(std::uint64_t index) const = 0;
-  /// The reward of a whole response to the prompt that had `metadata`. A multi-turn task reads the actions of all
+  /// The score of a whole response to the prompt that had `metadata`. A multi-turn task reads the actions of all
   /// turns, one per line. Errors: kInvalidArgument if `metadata` is not what prompt() gives.
-  [[nodiscard]] virtual Result<double> score(const Metadata& metadata, std::string_view response) const = 0;
+  [[nodiscard]] virtual Result<Score> score(const Metadata& metadata, std::string_view response) const = 0;
   /// A right answer to the prompt that had `metadata`, for supervised fine-tuning; absent if the task knows none.
   [[nodiscard]] virtual std::optional<std::string> solution(const Metadata&) const { return std::nullopt; }
   /// A new environment. By default one of a single turn, over prompt() and score(). It must not outlive the task.

@@ -48,6 +48,7 @@ struct Trajectory {
   std::vector<VersionRun> version_runs;     ///< over the m sampled tokens, in their order
   Version oldest_version{};                 ///< the least of `version_runs`
   double reward = 0;                        ///< the sum over `turns`, if there are any
+  std::optional<bool> success;              ///< whether it does what its prompt asks; absent: nobody has said
   std::vector<Turn> turns;                  ///< ascending; together they cover what the policy sampled. Empty: one turn
   Metadata metadata;
 

@@ -17,9 +17,9 @@ namespace {
 using Json = nlohmann::json;
 using namespace std::string_view_literals;
 
-constexpr std::array kMembers{"task"sv,   "worker"sv,        "sequence"sv,       "group"sv,   "model_digest"sv,
-                              "tokens"sv, "response_mask"sv, "logprobs"sv,       "reward"sv,  "tokenizer_digest"sv,
-                              "turns"sv,  "version_runs"sv,  "oldest_version"sv, "metadata"sv};
+constexpr std::array kMembers{"task"sv,   "worker"sv,        "sequence"sv,       "group"sv,    "model_digest"sv,
+                              "tokens"sv, "response_mask"sv, "logprobs"sv,       "reward"sv,   "tokenizer_digest"sv,
+                              "turns"sv,  "version_runs"sv,  "oldest_version"sv, "metadata"sv, "success"sv};
 
 Error wrong(std::string_view member, std::string_view why) {
   return fail(Errc::kInvalidArgument, Op::kParse, fmt::format("rollout: '{}' {}", member, why));
@@ -52,6 +52,14 @@ Status read(const Json& json, std::string_view member, Int& out) requires std::i
 Status read(const Json& json, std::string_view member, std::string& out) {
   if (!json.is_string()) return wrong(member, "is no text");
   out = json.get<std::string>();
+  return {};
+}
+
+/// Null, as absent, says nothing.
+Status read(const Json& json, std::string_view member, std::optional<bool>& out) {
+  if (json.is_null()) return {};
+  if (!json.is_boolean()) return wrong(member, "is neither true nor false");
+  out = json.get<bool>();
   return {};
 }
 
@@ -129,6 +137,7 @@ Result<Trajectory> read_trajectory_object(const Json& json) {
   WC_TRY(take(json, "version_runs", t.version_runs));
   WC_TRY(take(json, "oldest_version", t.oldest_version));
   WC_TRY(take(json, "reward", t.reward));
+  WC_TRY(take(json, "success", t.success, Presence::kOptional));
   WC_TRY(take(json, "turns", t.turns, Presence::kOptional));
   WC_TRY(take(json, "metadata", t.metadata, Presence::kOptional));
   return t;
@@ -139,20 +148,21 @@ std::string write_trajectory(const Trajectory& t) {
   for (const float logprob : t.logprobs) logprobs.push_back(number(static_cast<double>(logprob)));
   for (const VersionRun& run : t.version_runs) runs.push_back({run.version.value, run.tokens});
   for (const Turn& turn : t.turns) turns.push_back({turn.begin, turn.end, number(turn.reward)});
-  const Json json = {{"task", t.task},
-                     {"worker", t.worker},
-                     {"sequence", t.sequence},
-                     {"group", t.group},
-                     {"model_digest", t.model_digest},
-                     {"tokenizer_digest", t.tokenizer_digest},
-                     {"tokens", t.tokens},
-                     {"response_mask", t.response_mask},
-                     {"logprobs", std::move(logprobs)},
-                     {"version_runs", std::move(runs)},
-                     {"oldest_version", t.oldest_version.value},
-                     {"reward", number(t.reward)},
-                     {"turns", std::move(turns)},
-                     {"metadata", t.metadata}};
+  Json json = {{"task", t.task},
+               {"worker", t.worker},
+               {"sequence", t.sequence},
+               {"group", t.group},
+               {"model_digest", t.model_digest},
+               {"tokenizer_digest", t.tokenizer_digest},
+               {"tokens", t.tokens},
+               {"response_mask", t.response_mask},
+               {"logprobs", std::move(logprobs)},
+               {"version_runs", std::move(runs)},
+               {"oldest_version", t.oldest_version.value},
+               {"reward", number(t.reward)},
+               {"turns", std::move(turns)},
+               {"metadata", t.metadata}};
+  if (t.success) json["success"] = *t.success;
   return json_text(json);
 }
 

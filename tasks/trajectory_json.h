@@ -10,8 +10,8 @@
 namespace weightcast {
 
 /// One line of a rollout log: one JSON object with the members of Trajectory by their names; `version_runs` is
-/// [[version, tokens], ...] and `turns` [[begin, end, reward], ...]. `logprobs`, `turns` and `metadata` may be absent.
-/// Reads what write_trajectory() writes to an equal object.
+/// [[version, tokens], ...] and `turns` [[begin, end, reward], ...]. `logprobs`, `success`, `turns` and `metadata` may
+/// be absent. Reads what write_trajectory() writes to an equal object.
 /// Errors: kInvalidArgument, which names the member that is missing, unknown or of the wrong type. Whether the values
 /// make sense together is check_trajectory()'s to say.
 [[nodiscard]] Result<Trajectory> read_trajectory(std::string_view line);

@@ -35,6 +35,7 @@ Trajectory from(const rollout::Trajectory& message) {
   }
   t.oldest_version = Version{message.oldest_version()};
   t.reward = message.reward();
+  if (message.has_success()) t.success = message.success();
   for (const rollout::Turn& turn : message.turns()) t.turns.push_back({turn.begin(), turn.end(), turn.reward()});
   for (const rollout::Metadata& entry : message.metadata()) t.metadata[entry.name()] = entry.value();
   return t;
@@ -67,6 +68,7 @@ std::string encode_trajectory(const Trajectory& t) {
   }
   message.set_oldest_version(t.oldest_version.value);
   message.set_reward(t.reward);
+  if (t.success) message.set_success(*t.success);
   for (const Turn& turn : t.turns) {
     rollout::Turn& added = *message.add_turns();
     added.set_begin(turn.begin);

@@ -68,7 +68,7 @@ Result<Json> required(const Json& json, const char* name, std::span<const std::s
   return *found;
 }
 
-Result<double> reward_of(const Task& task, const Json& item) {
+Result<Score> score_of(const Task& task, const Json& item) {
   if (!item.is_object()) return refuse_input("an item is no JSON object");
   std::string response;
   Metadata metadata;
@@ -92,16 +92,17 @@ Status check_reward(const CheckFlags& flags) {
   WC_ASSIGN(const std::unique_ptr<Task> task, make_task(flags.task, options));
   WC_ASSIGN(const Json input, read_json(flags.file));
   if (!input.is_array()) {
-    WC_ASSIGN(const double reward, reward_of(*task, input));
-    print({{"reward", reward}});
+    WC_ASSIGN(const Score score, score_of(*task, input));
+    print({{"reward", score.reward}, {"success", score.success}});
     return {};
   }
-  Json rewards = Json::array();
+  Json rewards = Json::array(), successes = Json::array();
   for (const Json& item : input) {
-    WC_ASSIGN(const double reward, reward_of(*task, item));
-    rewards.push_back(reward);
+    WC_ASSIGN(const Score score, score_of(*task, item));
+    rewards.push_back(score.reward);
+    successes.push_back(score.success);
   }
-  print({{"rewards", rewards}});
+  print({{"rewards", rewards}, {"successes", successes}});
   return {};
 }
 

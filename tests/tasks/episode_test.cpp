@@ -22,7 +22,7 @@ class ScriptedEnvironment final : public Environment {
   Result<StepResult> step(std::string_view action) override {
     if (action == "fail") return fail(Errc::kIo, Op::kRead, "the game is gone");
     if (action == "nan") return StepResult{"", std::numeric_limits<double>::quiet_NaN(), false};
-    return StepResult{"more", 0.5, action == "end"};
+    return StepResult{"more", 0.5, action == "end", action == "end" || action == "nearly"};
   }
 
  private:
@@ -54,6 +54,22 @@ TEST_F(EpisodeTest, KeepsTheRewardOfEachTurn) {
   EXPECT_EQ(episode.turn_rewards(), (std::vector<double>{0.5, 0.5}));
   EXPECT_EQ(episode.reward(), 1.0);
   EXPECT_FALSE(episode.step(now_, "go", 1).has_value());
+}
+
+TEST_F(EpisodeTest, SucceedsIfTheLastAnswerSaysSo) {
+  Episode episode = make();
+  ASSERT_TRUE(episode.begin(now_, 7).has_value());
+  EXPECT_FALSE(episode.success());
+  (void)episode.step(now_, "nearly", 1);
+  (void)episode.step(now_, "go", 1);
+  EXPECT_FALSE(episode.success()) << "an answer before the last one did";
+  (void)episode.step(now_, "end", 1);
+  EXPECT_TRUE(episode.success());
+  ASSERT_TRUE(episode.begin(now_, 8).has_value());
+  EXPECT_FALSE(episode.success()) << "another episode";
+  (void)episode.step(now_, "nearly", 1);
+  (void)episode.step(now_, "fail", 1);
+  EXPECT_FALSE(episode.success()) << "nothing of an episode that failed counts";
 }
 
 TEST_F(EpisodeTest, EndsAtTheTurnLimit) {

@@ -50,6 +50,23 @@ TEST(Tasks, ASingleTurnTaskIsAnEnvironmentOfOneStep) {
   ASSERT_TRUE(result.has_value());
   EXPECT_TRUE(result->done);
   EXPECT_EQ(result->reward, 1);
+  EXPECT_TRUE(result->success);
+  ASSERT_TRUE(environment->reset(11).has_value());
+  EXPECT_FALSE(environment->step("no")->success);
+}
+
+/// Each task's right answer is a success, and nonsense is none.
+TEST(Tasks, EverySingleTurnTaskSaysWhatSucceeds) {
+  const auto arithmetic = *make_task("arithmetic", {});
+  EXPECT_EQ(*arithmetic->score({{"answer", "5"}}, "5"), (Score{1, true}));
+  EXPECT_EQ(*arithmetic->score({{"answer", "5"}}, "6"), (Score{0, false}));
+  const auto gsm8k = *make_task("gsm8k", {});
+  EXPECT_EQ(*gsm8k->score({{"answer", "5"}}, "#### 5"), (Score{1, true}));
+  EXPECT_EQ(*gsm8k->score({{"answer", "5"}}, "#### 6"), (Score{0, false}));
+  const auto knights = *make_task("knights_and_knaves", {});
+  const Metadata ella{{"names", "Ella"}, {"solution", "knight"}};
+  EXPECT_EQ(*knights->score(ella, "Ella is a knight"), (Score{1, true}));
+  EXPECT_EQ(*knights->score(ella, "Ella is a knave"), (Score{0, false}));
 }
 
 TEST(Tasks, MaterialiseMakesColumnsOfTheTokens) {
@@ -92,10 +109,10 @@ TEST(Arithmetic, TheAnswerIsTheResult) {
 TEST(Arithmetic, RewardsTheResultAlone) {
   const auto task = *make_task("arithmetic", {});
   const Metadata metadata{{"answer", "-12"}};
-  EXPECT_EQ(*task->score(metadata, "-12"), 1);
-  EXPECT_EQ(*task->score(metadata, " -12\n"), 1);
+  EXPECT_EQ(task->score(metadata, "-12")->reward, 1);
+  EXPECT_EQ(task->score(metadata, " -12\n")->reward, 1);
   for (const char* wrong : {"", "12", "-12.", "-12 or 3", "--12", "-012", "- 12"}) {
-    EXPECT_EQ(*task->score(metadata, wrong), 0) << wrong;
+    EXPECT_EQ(task->score(metadata, wrong)->reward, 0) << wrong;
   }
   EXPECT_EQ(task->score({}, "-12").error().detail, "the prompt's metadata have no 'answer'");
 }

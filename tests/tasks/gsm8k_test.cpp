@@ -35,10 +35,10 @@ TEST(Gsm8k, TheDatasOwnSolutionsAreRight) {
     const std::size_t mark = line.rfind("#### ");
     const std::string response = line.substr(0, mark) + "\n" + line.substr(mark, line.rfind('"') - mark);
     const Metadata metadata{{"answer", problem.answer}};
-    EXPECT_EQ(*strict.score(metadata, response), 1) << response;
-    EXPECT_EQ(*automatic.score(metadata, response), 1) << response;
-    EXPECT_EQ(*automatic.score(metadata, "So it is \\boxed{" + problem.answer + "\\text{ units}}."), 1);
-    EXPECT_EQ(*automatic.score(metadata, "#### 1" + problem.answer), 0);
+    EXPECT_EQ(strict.score(metadata, response)->reward, 1) << response;
+    EXPECT_EQ(automatic.score(metadata, response)->reward, 1) << response;
+    EXPECT_EQ(automatic.score(metadata, "So it is \\boxed{" + problem.answer + "\\text{ units}}.")->reward, 1);
+    EXPECT_EQ(automatic.score(metadata, "#### 1" + problem.answer)->reward, 0);
   }
 }
 
@@ -66,7 +66,7 @@ TEST(Gsm8k, BadDataNameTheLine) {
 
 TEST(Gsm8k, WithoutProblemsItScoresAndDoesNotPrompt) {
   const Gsm8kTask task({}, AnswerMethod::kAuto);
-  EXPECT_EQ(*task.score({{"answer", "2"}}, "#### 2"), 1);
+  EXPECT_EQ(task.score({{"answer", "2"}}, "#### 2")->reward, 1);
   EXPECT_EQ(task.prompt(0).error().code, Errc::kInvalidArgument);
 }
 

@@ -63,7 +63,7 @@ TEST(KnightsAndKnaves, TheNumberOfPeopleGoesAround) {
 TEST(KnightsAndKnaves, RewardsOnlyWhoIsRightAboutEverybody) {
   const auto task = *KnightsTask::make(2, 2);
   const Metadata metadata{{"names", "Ella,Noah"}, {"solution", "knight,knave"}};
-  const auto score = [&](std::string_view response) { return *task->score(metadata, response); };
+  const auto score = [&](std::string_view response) { return task->score(metadata, response)->reward; };
   EXPECT_EQ(score("<answer>(1) Ella is a knight\n(2) Noah is a knave</answer>"), 1);
   EXPECT_EQ(score("Ella is a knight and Noah is a knave."), 1);
   EXPECT_EQ(score("- **Ella**: Knight\n- **Noah**: Knave"), 1);
@@ -94,8 +94,8 @@ TEST(KnightsAndKnaves, ThePromptsOwnSolutionScores) {
       const bool flipped = i == index % people;
       wrong += words[i] + " is a " + ((words[people + i] == "knight") != flipped ? "knight" : "knave") + "\n";
     }
-    EXPECT_EQ(*task->score(metadata, right), 1) << right;
-    EXPECT_EQ(*task->score(metadata, wrong), 0) << wrong;
+    EXPECT_EQ(task->score(metadata, right)->reward, 1) << right;
+    EXPECT_EQ(task->score(metadata, wrong)->reward, 0) << wrong;
   }
 }
 

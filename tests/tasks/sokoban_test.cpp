@@ -132,10 +132,24 @@ TEST(SokobanTask, PlaysTurnByTurn) {
 TEST(SokobanTask, ScorePlaysAllTurns) {
   const auto task = *SokobanTask::make({});
   const Metadata metadata{{"level", "@$_.\n"}};
-  EXPECT_DOUBLE_EQ(*task->score(metadata, "right\nright\nright"), -0.1 + 10.9);
-  EXPECT_DOUBLE_EQ(*task->score(metadata, "right right"), -0.1 + 10.9);
-  EXPECT_DOUBLE_EQ(*task->score(metadata, "\nleft"), -0.2);
+  EXPECT_DOUBLE_EQ(task->score(metadata, "right\nright\nright")->reward, -0.1 + 10.9);
+  EXPECT_DOUBLE_EQ(task->score(metadata, "right right")->reward, -0.1 + 10.9);
+  EXPECT_DOUBLE_EQ(task->score(metadata, "\nleft")->reward, -0.2);
   EXPECT_FALSE(task->score({{"level", "@"}}, "up").has_value());
+}
+
+/// One box of two on its target pays a reward, and is not what the prompt asks for.
+TEST(SokobanTask, SucceedsWithEveryBoxOnATarget) {
+  const auto task = *SokobanTask::make({});
+  const Metadata metadata{{"level", "@$.\n_$.\n"}};
+  const Score half = *task->score(metadata, "right"), whole = *task->score(metadata, "right\nleft\ndown\nright");
+  EXPECT_GT(half.reward, 0);
+  EXPECT_FALSE(half.success);
+  EXPECT_TRUE(whole.success);
+
+  const auto environment = task->make_environment();
+  ASSERT_TRUE(environment->reset(0).has_value());
+  EXPECT_FALSE(environment->step("hmm")->success);
 }
 
 }  // namespace

@@ -28,6 +28,23 @@ TEST(TrajectoryJson, GoldenLine) {
             R"("version_runs":[[5,2],[6,1]],"worker":"w1"})");
 }
 
+/// Without it the line is as before, so that earlier readers take it.
+TEST(TrajectoryJson, SaysWhetherItSucceededIfThatIsKnown) {
+  Trajectory t = valid_trajectory();
+  EXPECT_EQ(write_trajectory(t).find("success"), std::string::npos);
+  for (const bool success : {true, false}) {
+    t.success = success;
+    const auto read = read_trajectory(write_trajectory(t));
+    ASSERT_TRUE(read.has_value()) << read.error().message();
+    EXPECT_EQ(read->success, success);
+  }
+  Json json = Json::parse(write_trajectory(t));
+  json["success"] = nullptr;
+  EXPECT_EQ(read_trajectory(json.dump())->success, std::nullopt);
+  json["success"] = 1;
+  EXPECT_EQ(read_trajectory(json.dump()).error().detail, "rollout: 'success' is neither true nor false");
+}
+
 TEST(TrajectoryJson, NotANumberIsNull) {
   Trajectory t = valid_trajectory();
   t.logprobs[1] = std::numeric_limits<float>::quiet_NaN();

@@ -33,6 +33,18 @@ TEST(TrajectoryWire, CarriesAll) {
   EXPECT_EQ(decode_trajectory(encode_trajectory({})).value(), Trajectory{});
 }
 
+/// "No" is not "nobody has said".
+TEST(TrajectoryWire, CarriesWhetherItSucceeded) {
+  Trajectory t = example();
+  const std::string unsaid = encode_trajectory(t);
+  for (const bool success : {true, false}) {
+    t.success = success;
+    EXPECT_EQ(decode_trajectory(encode_trajectory(t))->success, success);
+  }
+  EXPECT_EQ(decode_trajectory(unsaid)->success, std::nullopt);
+  EXPECT_TRUE(encode_trajectory(t).starts_with(unsaid)) << "those who do not know the field skip it";
+}
+
 TEST(TrajectoryWire, CarriesWhatIsNoNumber) {
   Trajectory t = example();
   t.logprobs[0] = NAN;

@@ -21,9 +21,9 @@ expect() {
 
 echo '{"response": "so #### 1,800", "answer": "1800"}' >one.json
 echo '[{"response": "12", "answer": "12"}, {"response": "13", "answer": "12"}]' >list.json
-expect 0 '{"reward":1.0}' check reward gsm8k one.json
-expect 0 '{"reward":0.0}' check reward gsm8k one.json --set answer_method=flexible
-expect 0 '{"rewards":[1.0,0.0]}' check reward arithmetic list.json
+expect 0 '{"reward":1.0,"success":true}' check reward gsm8k one.json
+expect 0 '{"reward":0.0,"success":false}' check reward gsm8k one.json --set answer_method=flexible
+expect 0 '{"rewards":[1.0,0.0],"successes":[true,false]}' check reward arithmetic list.json
 expect 1 "'gsm8' is no task; the nearest is 'gsm8k'" check reward gsm8 one.json
 expect 1 "the nearest is 'boxed'" check reward gsm8k one.json --set answer_method=box
 expect 1 "--set x: it is NAME=VALUE" check reward gsm8k one.json --set x

@@ -18,7 +18,7 @@ Result<Metrics> evaluate(const Decoder& decoder, const std::shared_ptr<const Tas
                          RewardPool& rewards, const PromptOrder& prompts, const LearnerConfig& config) {
   const EpisodeOptions options = episode_options(config, codec, config.eval_temperature, config.eval_top_p);
   const std::uint64_t per_batch = std::max<std::uint64_t>(1, config.generator_batch_size / config.eval_samples);
-  double sum = 0, passed = 0;
+  double sum = 0, succeeded = 0, passed = 0;
   for (std::uint64_t first = 0; first < config.eval_prompts; first += per_batch) {
     const std::uint64_t count = std::min(per_batch, config.eval_prompts - first);
     std::vector<EpisodeRequest> requests;
@@ -32,18 +32,20 @@ Result<Metrics> evaluate(const Decoder& decoder, const std::shared_ptr<const Tas
     for (std::uint64_t prompt = 0; prompt < count; ++prompt) {
       bool pass = false;
       for (std::uint64_t k = 0; k < config.eval_samples; ++k) {
-        // One without a reward has not passed.
-        const double reward = played[prompt * config.eval_samples + k].rollout.reward;
-        sum += reward;
-        pass = pass || reward > 0;
+        const Trajectory& rollout = played[prompt * config.eval_samples + k].rollout;
+        const bool success = rollout.success.value_or(false);
+        sum += rollout.reward;
+        succeeded += success ? 1 : 0;
+        pass = pass || success;
       }
       passed += pass ? 1 : 0;
     }
   }
-  const auto asked = static_cast<double>(config.eval_prompts);
-  return Metrics{
-      {fmt::format("eval/avg@{}", config.eval_samples), sum / asked / static_cast<double>(config.eval_samples)},
-      {fmt::format("eval/pass@{}", config.eval_samples), passed / asked}};
+  const auto prompts_asked = static_cast<double>(config.eval_prompts);
+  const double answers = prompts_asked * static_cast<double>(config.eval_samples);
+  return Metrics{{fmt::format("eval/avg@{}", config.eval_samples), sum / answers},
+                 {fmt::format("eval/pass@{}", config.eval_samples), passed / prompts_asked},
+                 {"eval/success_rate", succeeded / answers}};
 }
 
 }  // namespace weightcast

@@ -75,7 +75,8 @@ std::vector<NamedFigure> metrics_figures(std::span<const Metrics> steps) {
     figure.panels.push_back(std::move(panel));
     figures.push_back({std::move(name), std::move(figure)});
   };
-  add("reward", "Reward", "reward", {"critic/score/mean", "eval/"}, true);
+  add("reward", "Reward", "reward", {"critic/score/mean", "eval/avg@"}, true);
+  add("success", "Success", "share", {"critic/success_rate", "eval/success_rate", "eval/pass@"}, true);
   add("divergence", "Divergence from sampler and reference", "nats",
       {"actor/ppo_kl", "rollout_corr/k3_kl", "actor/kl_loss"}, false);
   add("entropy", "Entropy", "nats", {"actor/entropy"}, false);

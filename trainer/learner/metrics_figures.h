@@ -14,8 +14,9 @@ struct NamedFigure {
   Figure figure;
 };
 
-/// What a run looks like over its steps: reward with its mean of 11 steps and the evaluations, divergence, staleness,
-/// time of the phases, bytes published. Figures whose metrics the run does not have are left out.
+/// What a run looks like over its steps: reward and success with their means of 11 steps and the evaluations,
+/// divergence, staleness, time of the phases, bytes published. Figures whose metrics the run does not have are left
+/// out.
 [[nodiscard]] std::vector<NamedFigure> metrics_figures(std::span<const Metrics> steps);
 
 }  // namespace weightcast

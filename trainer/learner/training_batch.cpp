@@ -12,6 +12,8 @@ TrainingBatch make_training_batch(const Task& task, const std::vector<RolloutGro
     for (const Trajectory& rollout : groups[group].rollouts) {
       batch.samples.push_back(task.materialise(rollout));
       batch.rewards.push_back(rollout.reward);
+      batch.judged += rollout.success ? 1 : 0;
+      batch.succeeded += rollout.success.value_or(false) ? 1 : 0;
       batch.lags.push_back(static_cast<double>(learner.value - rollout.oldest_version.value));
       const auto& mask = rollout.response_mask;
       batch.response_lengths.push_back(
@@ -59,6 +61,9 @@ std::string rollout_summary(const ReplayStats& stats, std::uint64_t malformed) {
 
 void set_batch_metrics(Metrics& metrics, const TrainingBatch& batch, std::uint64_t max_new_tokens) {
   set_summary(metrics, "critic/score", batch.rewards);
+  if (batch.judged > 0) {
+    metrics["critic/success_rate"] = static_cast<double>(batch.succeeded) / static_cast<double>(batch.judged);
+  }
   const std::vector<double> lengths(batch.response_lengths.begin(), batch.response_lengths.end());
   set_summary(metrics, "response_length", lengths);
   const auto clipped = std::count_if(lengths.begin(), lengths.end(),

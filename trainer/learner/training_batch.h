@@ -20,6 +20,8 @@ struct TrainingBatch {
   std::vector<std::size_t> group_ids;  ///< equal for rollouts whose rewards are compared
   std::vector<double> lags;            ///< training steps between the rollout's oldest token and the learner
   std::vector<std::uint64_t> response_lengths;
+  std::size_t judged = 0;     ///< rollouts of which somebody has said whether they succeeded
+  std::size_t succeeded = 0;  ///< of these
 
   [[nodiscard]] std::size_t size() const { return samples.size(); }
 };
@@ -37,7 +39,8 @@ void set_rollout_metrics(Metrics& metrics, const ReplayStats& stats, std::uint64
 /// The same as a line for a person: "rollouts: 96 admitted, 64 trained on, 0 malformed, ..., 3 refused (stale 3)".
 [[nodiscard]] std::string rollout_summary(const ReplayStats& stats, std::uint64_t malformed);
 
-/// critic/score, response_length and off_policy of the batch.
+/// critic/score, critic/success_rate, response_length and off_policy of the batch. The success rate is of the rollouts
+/// of which it is known; absent if of none.
 void set_batch_metrics(Metrics& metrics, const TrainingBatch& batch, std::uint64_t max_new_tokens);
 
 }  // namespace weightcast

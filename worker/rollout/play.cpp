@@ -87,6 +87,7 @@ Result<bool> Play::handle_answered(Status outcome) {
 
 Trajectory Play::finish(const RunIdentity& identity, std::uint64_t number) {
   Trajectory t = builder_->finish();
+  t.success = stage_->episode.success();
   t.task = task_->name();
   t.group = group_tag(stage_->prompt.tag, number);
   t.model_digest = identity.model_digest;

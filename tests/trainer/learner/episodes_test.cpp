@@ -7,6 +7,7 @@
 
 #include "base/posix_file_system.h"
 #include "tests/trainer/learner/learner_fixture.h"
+#include "trainer/learner/evaluation.h"
 #include "trainer/learner/policy.h"
 #include "worker/rollout/prompts.h"
 
@@ -18,6 +19,7 @@ using testing::HasSubstr;
 using testing::SizeIs;
 
 /// An environment of as many turns as its index says, whose rewards are 1, 2, ...; the index 100 hangs, and 101 fails.
+/// Episodes of even indices succeed.
 class Turns final : public Task {
  public:
   explicit Turns(std::shared_future<void> gate) : gate_(std::move(gate)) {}
@@ -25,7 +27,7 @@ class Turns final : public Task {
   Result<Prompt> prompt(std::uint64_t index) const override {
     return Prompt{{{"user", "go"}}, std::to_string(index), {{"index", std::to_string(index)}}};
   }
-  Result<double> score(const Metadata&, std::string_view) const override { return 0.0; }
+  Result<Score> score(const Metadata&, std::string_view) const override { return right_or_wrong(false); }
   std::unique_ptr<Environment> make_environment() const override { return std::make_unique<Play>(*this); }
 
  private:
@@ -40,12 +42,25 @@ class Turns final : public Task {
       if (index == 100) task.gate_.wait();
       if (index == 101) return fail(Errc::kIo, Op::kRead, "the board is broken");
       ++turn;
-      return StepResult{"next", static_cast<double>(turn), turn >= index};
+      return StepResult{"next", static_cast<double>(turn), turn >= index, turn >= index && index % 2 == 0};
     }
     const Turns& task;
     std::uint64_t index = 0, turn = 0;
   };
   std::shared_future<void> gate_;
+};
+
+/// Eight problems. Any answer to one of them is worth 0.5, and to every other one it is right.
+class HalfSucceed final : public Task {
+ public:
+  std::string_view name() const override { return "half"; }
+  std::optional<std::uint64_t> prompt_count() const override { return 8; }
+  Result<Prompt> prompt(std::uint64_t index) const override {
+    return Prompt{{{"user", "go"}}, std::to_string(index), {{"right", index % 2 == 0 ? "yes" : "no"}}};
+  }
+  Result<Score> score(const Metadata& metadata, std::string_view) const override {
+    return Score{0.5, metadata.at("right") == "yes"};
+  }
 };
 
 struct EpisodesTest : testing::Test {
@@ -85,6 +100,25 @@ TEST_F(EpisodesTest, KeepEachTurnsReward) {
   EXPECT_TRUE(played[1].rollout.turns.empty());
   EXPECT_EQ(played[1].rollout.reward, 1);
   EXPECT_EQ(played[1].rollout.group, group_tag("1", 0));
+}
+
+TEST_F(EpisodesTest, SayWhetherTheySucceeded) {
+  const auto played = play({{1, 1}, {2, 2}});
+  EXPECT_EQ(played[0].rollout.success, false);
+  EXPECT_EQ(played[1].rollout.success, true);
+}
+
+/// Every episode has a reward above 0, and half of them succeed.
+TEST_F(EpisodesTest, PassAnEvaluationBySuccessNotByReward) {
+  const LearnerConfig config =
+      make_config(with(tiny_run("unused"), {{"eval_prompts", "4"}, {"eval_samples", "2"}})).value();
+  const auto half = std::make_shared<HalfSucceed>();
+  const PromptOrder prompts(*half, config.seed, config.eval_prompts);
+  RewardPool rewards({});
+  const Metrics metrics = evaluate(decoder, half, codec, rewards, prompts, config).value();
+  EXPECT_EQ(metrics.at("eval/avg@2"), 0.5);
+  EXPECT_EQ(metrics.at("eval/pass@2"), 0.5);
+  EXPECT_EQ(metrics.at("eval/success_rate"), 0.5);
 }
 
 TEST_F(EpisodesTest, SampleEachTurnAnew) {

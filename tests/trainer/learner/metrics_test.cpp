@@ -86,11 +86,14 @@ TEST(MetricsSummary, TakesQuantilesByRank) {
 TEST(MetricsFigures, DrawWhatTheRunHas) {
   std::vector<Metrics> steps;
   for (int i = 1; i <= 20; ++i) {
-    steps.push_back({{"training/global_step", i}, {"critic/score/mean", i / 20.0}});
+    steps.push_back({{"training/global_step", i}, {"critic/score/mean", i / 20.0}, {"critic/success_rate", 0.5}});
   }
   steps[9]["eval/avg@4"] = 0.5;
+  steps[9]["eval/pass@4"] = 0.5;
   const auto figures = metrics_figures(steps);
-  ASSERT_EQ(figures.size(), 1u);
+  ASSERT_EQ(figures.size(), 2u);
+  EXPECT_EQ(figures[1].name, "success");
+  EXPECT_EQ(figures[1].figure.panels[0].series.back().name, "eval/pass@4");
   EXPECT_EQ(figures[0].name, "reward");
   std::vector<std::string> names;
   for (const auto& series : figures[0].figure.panels[0].series) names.push_back(series.name);

@@ -26,6 +26,25 @@ TEST(TrainingBatch, HasGroupsAndLagsPerRollout) {
   EXPECT_EQ(metrics.at("response_length/clip_ratio"), 1);
 }
 
+/// Rollouts of strangers may not say whether they succeeded. A reward above 0 does not.
+TEST(TrainingBatch, CountsSuccessWhereItIsKnown) {
+  const auto task = make_task("arithmetic", {}).value();
+  std::vector<RolloutGroup> groups(1);
+  groups[0].rollouts = {rollout("w", 1, "a", 7, 1), rollout("w", 2, "a", 7, 1), rollout("w", 3, "a", 7, 0),
+                        rollout("w", 4, "a", 7, 1)};
+  const auto metrics_now = [&] {
+    Metrics metrics;
+    set_batch_metrics(metrics, make_training_batch(*task, groups, Version{7}), 1);
+    return metrics;
+  };
+  EXPECT_EQ(metrics_now().count("critic/success_rate"), 0u);
+  groups[0].rollouts[0].success = false;
+  groups[0].rollouts[2].success = false;
+  EXPECT_EQ(metrics_now().at("critic/success_rate"), 0);
+  groups[0].rollouts[1].success = true;
+  EXPECT_EQ(metrics_now().at("critic/success_rate"), 1.0 / 3);
+}
+
 TEST(TrainingBatch, WarnsIfAllResponsesAreCutOffAndNoneDiffersInReward) {
   TrainingBatch batch;
   EXPECT_EQ(batch_warning(batch, 16), "");
