@@ -11,6 +11,13 @@ namespace {
 
 constexpr std::string_view kMark = "#### ";
 
+/// Where the response is to say its answer: where `method` looks for it. The words are those that verl asks with, of
+/// its GSM8K data and of its MATH data, so that results can be compared.
+std::string_view instruction(AnswerMethod method) {
+  return method == AnswerMethod::kBoxed ? " Let's think step by step and output the final answer within \\boxed{}."
+                                        : " Let's think step by step and output the final answer after \"####\".";
+}
+
 Result<Gsm8kProblem> read_problem(std::string_view line, std::size_t number) {
   const auto refuse = [number](std::string_view why) {
     return fail(Errc::kInvalidArgument, Op::kParse, fmt::format("gsm8k, line {}: {}", number, why));
@@ -50,8 +57,7 @@ Result<Prompt> Gsm8kTask::prompt(std::uint64_t index) const {
   }
   const std::uint64_t chosen = index % problems_.size();
   const Gsm8kProblem& problem = problems_[chosen];
-  // The words that verl asks with, so that results can be compared.
-  return Prompt{{{"user", problem.question + " Let's think step by step and output the final answer after \"####\"."}},
+  return Prompt{{{"user", problem.question + std::string(instruction(method_))}},
                 fmt::format("gsm8k/{}", chosen),
                 {{"answer", problem.answer}}};
 }

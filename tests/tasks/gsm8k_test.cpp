@@ -50,6 +50,23 @@ TEST(Gsm8k, PromptsWrapAround) {
   EXPECT_NE(task.prompt(3)->messages, task.prompt(4)->messages);
 }
 
+/// A response that does what the prompt asks is right, whatever the method.
+TEST(Gsm8k, ThePromptAsksForTheAnswerWhereTheMethodLooks) {
+  for (const auto& [method, form] :
+       std::vector<std::pair<AnswerMethod, std::string>>{{AnswerMethod::kAuto, "#### 18"},
+                                                         {AnswerMethod::kStrict, "#### 18"},
+                                                         {AnswerMethod::kFlexible, "#### 18"},
+                                                         {AnswerMethod::kBoxed, "\\boxed{18}"}}) {
+    const Gsm8kTask task(*Gsm8kTask::read_problems(real_problems()), method);
+    const Prompt prompt = *task.prompt(0);
+    const bool asks_for_a_box = prompt.messages[0].content.ends_with("output the final answer within \\boxed{}.");
+    const bool asks_for_a_mark = prompt.messages[0].content.ends_with("output the final answer after \"####\".");
+    EXPECT_EQ(asks_for_a_box, form.starts_with("\\boxed")) << form;
+    EXPECT_EQ(asks_for_a_mark, form.starts_with("####")) << form;
+    EXPECT_TRUE(task.score(prompt.metadata, "So it is " + form)->success) << form;
+  }
+}
+
 TEST(Gsm8k, BadDataNameTheLine) {
   const std::string good = R"({"question": "1+1?", "answer": "#### 2"})";
   const auto error = [](const std::string& data) { return Gsm8kTask::read_problems(data).error().detail; };
