@@ -57,7 +57,8 @@ Status calibrate(const CalibrateFlags& flags) {
                                                                  {"sft_steps", "0"},
                                                                  {"eval_interval", "0"},
                                                                  {"checkpoint_interval", "0"},
-                                                                 {"publish_state", ""}}) {
+                                                                 {"publish_state", ""},
+                                                                 {"sync_drift_max", "unlimited"}}) {
     settings.push_back({key, value});
   }
   WC_ASSIGN(const LearnerConfig config, make_config(settings));

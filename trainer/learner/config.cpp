@@ -212,6 +212,13 @@ Status check_together(const LearnerConfig& c) {
     return wrong(fmt::format("sync_drift_max is {}, and rollout_source '{}'; it is for workers, whose source is http",
                              *c.sync_drift_max, c.rollout_source));
   }
+  // Other ranks than 0 publish nothing, and need not say where.
+  if (c.sync_drift_max && c.publish_state.empty() && c.rank == 0) {
+    return wrong(
+        fmt::format("sync_drift_max is {}, and publish_state is empty: nothing would be published, so that workers "
+                    "drift for ever; name the state directory of the origin's daemon, or leave sync_drift_max out",
+                    *c.sync_drift_max));
+  }
   if (c.sync_drift_max && c.rollout_batch_size % c.updates_per_step != 0) {
     return wrong(
         fmt::format("with sync_drift_max a batch is whole mini-batches: rollout_batch_size ({}) is a multiple of "

@@ -60,9 +60,21 @@ TEST(LearnerConfig, RefusesWhatDoesNotGoTogether) {
   EXPECT_THAT(refusal({{"sync_drift_max", "2"},
                        {"rollout_source", "http"},
                        {"rollout_listen", "127.0.0.1:0"},
+                       {"publish_state", "/s"},
                        {"rollout_batch_size", "64"},
                        {"updates_per_step", "3"}}),
               HasSubstr("whole mini-batches"));
+}
+
+/// Without publications no worker catches up: each sync would stall until it is given up.
+TEST(LearnerConfig, RefusesToSyncOnDriftWhatItDoesNotPublish) {
+  std::vector<Setting> settings{{"sync_drift_max", "2"}, {"rollout_source", "http"}};
+  EXPECT_THAT(refusal(settings), HasSubstr("sync_drift_max is 2, and publish_state is empty"));
+  settings.push_back({"publish_state", "/var/lib/weightcast"});
+  EXPECT_EQ(refusal(settings), "accepted");
+  settings = {
+      {"sync_drift_max", "2"}, {"rollout_source", "http"}, {"world_size", "2"}, {"rank", "1"}, {"rendezvous", "h:1"}};
+  EXPECT_EQ(refusal(settings), "accepted") << "rank 0 publishes";
 }
 
 TEST(LearnerConfig, RefusesAGeneratorWhoseRolloutsAreNeverAdmissible) {
