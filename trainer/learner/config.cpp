@@ -72,6 +72,8 @@ std::vector<SettingField> fields_of(LearnerConfig& c) {
       {"max_prompt_length", &c.max_prompt_length, "in tokens; a longer prompt is an error", 1, 1e6},
       {"max_new_tokens", &c.max_new_tokens, "of a response", 1, 1e6},
       {"turns_max", &c.turns_max, "responses of an episode, of tasks that have several turns", 1, 1e4},
+      {"max_sequence_length", &c.max_sequence_length,
+       "tokens of a rollout, of all its turns; 0: turns_max times max_prompt_length and max_new_tokens", 0, 1e9},
       {"episode_time_max", &c.episode_time_max, "seconds of an episode; the rewards until then count", 0.001, 1e6},
       {"reward_threads", &c.reward_threads, "that compute rewards and play environments", 1, 1024},
       {"reward_time_max", &c.reward_time_max, "seconds of a reward; one that takes longer costs its rollout", 0.001,
@@ -204,6 +206,12 @@ Status check_together(const LearnerConfig& c) {
     return wrong(fmt::format("rollout_batch_size is {}; it is a multiple of group_size ({})", c.rollout_batch_size,
                              c.group_size));
   }
+  if (c.max_sequence_length > 0 && c.max_sequence_length < c.max_prompt_length + c.max_new_tokens) {
+    return wrong(
+        fmt::format("max_sequence_length is {}; a first turn takes up to max_prompt_length ({}) and "
+                    "max_new_tokens ({}) together; 0 sets no other bound",
+                    c.max_sequence_length, c.max_prompt_length, c.max_new_tokens));
+  }
   if (c.updates_per_step > c.rollout_batch_size) {
     return wrong(fmt::format("updates_per_step is {}; it is at most rollout_batch_size ({})", c.updates_per_step,
                              c.rollout_batch_size));
@@ -322,7 +330,8 @@ Result<PolicyLossOptions> loss_options(const LearnerConfig& c) {
 }
 
 std::uint64_t rollout_tokens_max(const LearnerConfig& c) {
-  return c.turns_max * (c.max_prompt_length + c.max_new_tokens);
+  const std::uint64_t all_turns = c.turns_max * (c.max_prompt_length + c.max_new_tokens);
+  return c.max_sequence_length == 0 ? all_turns : std::min(all_turns, c.max_sequence_length);
 }
 
 std::vector<std::string> split_names(std::string_view text) {

@@ -53,6 +53,7 @@ struct LearnerConfig {
   std::uint64_t max_prompt_length = 512;
   std::uint64_t max_new_tokens = 16;
   std::uint64_t turns_max = 1;
+  std::uint64_t max_sequence_length = 0;
   double episode_time_max = 600;
   std::uint64_t reward_threads = 4;
   double reward_time_max = 10;

@@ -89,6 +89,43 @@ const std::vector<Preset>& presets() {
         {"lora_alpha", "32"},
         {"learning_rate", "1e-6"},
         {"kl_loss_coef", "0.001"}}},
+      // A.1 gives all but the ratio, which the paper varies, and the updates of a step.
+      {"roll_flash",
+       "ROLL Flash (arXiv 2510.11345, A.1), RLVR: 256 problems of 16 rollouts, answers of up to 30720 tokens",
+       {{"seed", "42"},
+        {"chat_template", "qwen"},
+        {"task", "gsm8k"},
+        {"max_prompt_length", "2048"},
+        {"max_new_tokens", "30720"},
+        {"temperature", "1"},
+        {"top_p", "1"},
+        {"rollout_batch_size", "4096"},
+        {"group_size", "16"},
+        {"max_staleness", "unlimited"},
+        {"async_generation_ratio", "1"},
+        {"advantage_norm", "std"},
+        {"gamma", "1"},
+        {"gae_lambda", "1"},
+        {"pg_variant", "ppo"},
+        {"tis_cap", "5"},
+        {"learning_rate", "1e-6"},
+        {"lr_warmup_updates", "20"},
+        {"weight_decay", "0"}}},
+      // Turns and answers are those of ALFWorld. The longest prompt is RLVR's: A.2 gives the sequence alone.
+      {"roll_flash_agentic",
+       "ROLL Flash (A.2), agentic: 8 initial states of 16 episodes, of up to 30 turns and 32768 tokens, ratio 1",
+       {{"chat_template", "qwen"},
+        {"task", "sokoban"},
+        {"turns_max", "30"},
+        {"max_prompt_length", "2048"},
+        {"max_new_tokens", "4096"},
+        {"max_sequence_length", "32768"},
+        {"rollout_batch_size", "128"},
+        {"group_size", "16"},
+        {"max_staleness", "unlimited"},
+        {"async_generation_ratio", "1"},
+        {"eval_prompts", "128"},
+        {"eval_samples", "1"}}},
   };
   return all;
 }
@@ -98,12 +135,6 @@ Result<std::vector<std::pair<std::string, std::string>>> preset_settings(std::st
   for (const Preset& preset : presets()) {
     if (preset.name == name) return preset.settings;
     names.push_back(preset.name);
-  }
-  if (name.starts_with("roll_flash")) {
-    return fail(Errc::kUnsupported, Op::kConfigure,
-                "preset 'roll_flash': the numbers of ROLL Flash's appendix are not known here; set what the method has: "
-                "async_generation_ratio, max_staleness unlimited, and one of its pg_variants (ppo, decoupled_ppo, tis, "
-                "cispo, topr, weighted_topr)");
   }
   return fail(Errc::kInvalidArgument, Op::kConfigure, unknown_name("preset", name, names));
 }

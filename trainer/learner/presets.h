@@ -19,7 +19,7 @@ struct Preset {
 
 [[nodiscard]] const std::vector<Preset>& presets();
 
-/// Errors: kInvalidArgument, with the nearest name; kUnsupported (a recipe whose numbers are not known).
+/// Errors: kInvalidArgument, with the nearest name.
 [[nodiscard]] Result<std::vector<std::pair<std::string, std::string>>> preset_settings(std::string_view name);
 
 }  // namespace weightcast

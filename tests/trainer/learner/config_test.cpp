@@ -38,7 +38,7 @@ TEST(LearnerConfig, RefusesAnUnknownKeyWithTheNearest) {
 TEST(LearnerConfig, RefusesAnUnknownChoiceWithTheNearest) {
   EXPECT_THAT(refusal({{"pg_variant", "ciso"}}), HasSubstr("the nearest is 'cispo'"));
   EXPECT_THAT(refusal({{"preset", "echo"}}), HasSubstr("the nearest is 'echo2'"));
-  EXPECT_THAT(refusal({{"preset", "roll_flash_a1"}}), HasSubstr("ROLL Flash's appendix are not known here"));
+  EXPECT_THAT(refusal({{"preset", "roll_flash_a1"}}), HasSubstr("the nearest is 'roll_flash'"));
 }
 
 TEST(LearnerConfig, RefusesWhatIsOutOfRangeOrNoNumber) {
@@ -130,6 +130,36 @@ TEST(LearnerConfig, BoundsTheOuterWeightOfEcho2) {
   const LearnerConfig config = make_config(std::vector<Setting>{{"preset", "echo2"}}).value();
   EXPECT_EQ(config.pg_variant, "ppo");
   EXPECT_EQ(config.tis_cap, 2);
+}
+
+/// What the paper prints of its runs, A.1 and A.2.
+TEST(LearnerConfig, HasTheNumbersOfRollFlash) {
+  const LearnerConfig rlvr = make_config(std::vector<Setting>{{"preset", "roll_flash"}}).value();
+  EXPECT_EQ(rlvr.rollout_batch_size / rlvr.group_size, 256u);
+  EXPECT_EQ(rlvr.group_size, 16u);
+  EXPECT_EQ(rlvr.max_prompt_length, 2048u);
+  EXPECT_EQ(rlvr.max_new_tokens, 30720u);
+  EXPECT_EQ(rlvr.learning_rate, 1e-6);
+  EXPECT_EQ(rlvr.weight_decay, 0);
+  EXPECT_EQ(learning_rate_schedule(rlvr)->warmup_updates, 20u);
+  EXPECT_EQ(rlvr.tis_cap, 5);
+  EXPECT_EQ(rlvr.max_staleness, std::nullopt) << "the ratio is the bound";
+  const LearnerConfig agentic = make_config(std::vector<Setting>{{"preset", "roll_flash_agentic"}}).value();
+  EXPECT_EQ(agentic.rollout_batch_size / agentic.group_size, 8u);
+  EXPECT_EQ(agentic.async_generation_ratio, 1);
+  EXPECT_EQ(rollout_tokens_max(agentic), 32768u);
+  EXPECT_EQ(agentic.eval_prompts, 128u);
+}
+
+TEST(LearnerConfig, BoundsARolloutByItsSequence) {
+  const auto of = [](const char* length) {
+    return make_config(std::vector<Setting>{
+        {"turns_max", "10"}, {"max_prompt_length", "100"}, {"max_new_tokens", "50"}, {"max_sequence_length", length}});
+  };
+  EXPECT_EQ(rollout_tokens_max(*of("0")), 1500u);
+  EXPECT_EQ(rollout_tokens_max(*of("400")), 400u);
+  EXPECT_EQ(rollout_tokens_max(*of("4000")), 1500u);
+  EXPECT_THAT(of("149").error().message(), HasSubstr("max_sequence_length is 149; a first turn takes up to"));
 }
 
 TEST(LearnerConfig, PrintsAllKeys) {
