@@ -6,7 +6,9 @@
 #include <thread>
 
 #include "base/posix_file_system.h"
+#include "base/settings.h"
 #include "base/text.h"
+#include "tasks/registry.h"
 #include "tools/model_directory.h"
 #include "tools/stop_signal.h"
 #include "tools/worker_commands.h"
@@ -23,11 +25,25 @@ struct ServeFlags {
   std::string cache_dtype = "float32";
   std::string in_flight = "keep";
   double wait_max_s = 30;
+  std::string task;
+  std::vector<std::string> task_options;
   EngineOptions engine;
   SurfaceOptions surface;
 };
 
 void say(const std::string& line) { std::fprintf(stderr, "%s\n", printable(line).c_str()); }
+
+/// Null without --task.
+Result<std::shared_ptr<const Task>> task_of(const ServeFlags& flags) {
+  TaskOptions options;
+  for (const std::string& text : flags.task_options) {
+    WC_ASSIGN(const Setting setting, parse_setting(text));
+    options.insert_or_assign(setting.first, setting.second);
+  }
+  if (flags.task.empty()) return std::shared_ptr<const Task>();
+  WC_ASSIGN(std::unique_ptr<Task> task, make_task(flags.task, options));
+  return std::shared_ptr<const Task>(std::move(task));
+}
 
 Status serve(const ServeFlags& flags) {
   const std::atomic<bool>& stop = stop_on_signals();
@@ -36,6 +52,7 @@ Status serve(const ServeFlags& flags) {
   WC_ASSIGN(options.http.listen, Endpoint::parse(flags.listen));
   options.http.warn = options.say = say;
   options.wait_max = from_seconds(flags.wait_max_s);
+  WC_ASSIGN(options.task, task_of(flags));
   const std::filesystem::path directory = flags.directory;
   WC_ASSIGN(const std::shared_ptr<const Tokenizer> tokenizer, read_tokenizer(files, directory));
   WC_ASSIGN(options.chat, read_chat_style(files, directory, tokenizer.get()));
@@ -78,10 +95,14 @@ void add_worker_serve_command(CLI::App& app, CommandBody& selected) {
       ->check(CLI::IsMember(kInFlightNames))
       ->capture_default_str();
   command
-      ->add_option("--wait-max", flags->wait_max_s,
-                   "Seconds for which a call waits for the version that it wants, or for POST /resume; then 503")
+      ->add_option(
+          "--wait-max", flags->wait_max_s,
+          "Seconds for which a call waits for the version that it wants, for POST /resume, or for rewards; then 503")
       ->check(CLI::Range(0.0, 3600.0))
       ->capture_default_str();
+  CLI::Option* const task =
+      command->add_option("--task", flags->task, "Computes rewards for POST /v1/rl/trajectories with 'metadata'");
+  command->add_option("--task-option", flags->task_options, "NAME=VALUE of the task; may be repeated")->needs(task);
   command->add_option("--keys", flags->surface.http.trust.keys,
                       "File of this node's keys (weightcast keys): clients need keys of the cluster, too");
   command->add_flag("--insecure", flags->surface.http.trust.insecure,

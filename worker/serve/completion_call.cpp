@@ -167,6 +167,32 @@ void refuse_what_is_not_known(const Json& json) {
   }
 }
 
+/// What the task scores each prompt's answers by.
+std::vector<Metadata> metadata_of(const Json& json, const ServedModel& model, std::size_t prompts) {
+  const Json* list = member(json, "metadata");
+  if (list == nullptr) return {};
+  if (model.task == nullptr) {
+    throw Wrong{.why = "'metadata' is what rewards are computed from, and this worker has no task; serve with --task"};
+  }
+  if (!list->is_array() || list->size() != prompts) {
+    throw Wrong{.why = fmt::format("'metadata' is no array of an object for each of {} prompts", prompts)};
+  }
+  std::vector<Metadata> all;
+  for (const Json& one : *list) {
+    if (!one.is_object()) throw Wrong{.why = "'metadata' holds something that is no object"};
+    Metadata& metadata = all.emplace_back();
+    for (const auto& [name, value] : one.items()) {
+      if (!value.is_string()) throw Wrong{.why = "'metadata' has a value that is no text"};
+      metadata[name] = value.get<std::string>();
+    }
+    // Before anything is generated.
+    if (const auto score = model.task->score(metadata, ""); !score.has_value()) {
+      throw Wrong{.why = fmt::format("'metadata', of task {}: {}", model.task->name(), score.error().detail)};
+    }
+  }
+  return all;
+}
+
 CompletionCall read(const Json& json, CallKind kind, const ServedModel& model) {
   if (!json.is_object()) throw Wrong{.why = "the body is no JSON object"};
   if (const Json* name = member(json, "model")) {
@@ -232,6 +258,7 @@ CompletionCall read(const Json& json, CallKind kind, const ServedModel& model) {
       Result<std::optional<VersionWanted>> version = read_version_wanted(json);
       if (!version.has_value()) throw Wrong{.why = version.error().detail};
       call.version = std::move(*version);
+      call.metadata = metadata_of(json, model, call.prompts.size());
       break;
     }
   }

@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "model/tokenizer/qwen_chat.h"
 #include "model/tokenizer/tokenizer.h"
+#include "tasks/task.h"
 #include "worker/engine/engine.h"
 #include "worker/serve/version_wanted.h"
 
@@ -21,6 +22,7 @@ struct ServedModel {
   std::size_t context_max = 0;
   std::optional<QwenChat> chat = QwenChat::kQwen3;  ///< nothing: it takes no conversations
   std::shared_ptr<const Tokenizer> tokenizer = {};  ///< null: prompts are ids, and answers have no text
+  std::shared_ptr<const Task> task = {};            ///< scores trajectories; null: nobody does. It takes a tokenizer
 };
 
 enum class CallKind : std::uint8_t {
@@ -41,6 +43,7 @@ struct CompletionCall {
   bool stream = false;
   bool stream_usage = false;             ///< a last event with the counts of tokens
   std::optional<VersionWanted> version;  ///< of trajectories
+  std::vector<Metadata> metadata;        ///< the same, of each prompt, for its reward; or empty: none is computed
 };
 
 inline constexpr std::size_t kAnswersMax = 1024;  ///< of one call

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "base/json_text.h"
+#include "base/steady_clock.h"
 #include "base/text.h"
 
 namespace weightcast {
@@ -50,9 +51,10 @@ Json version_runs(const std::vector<EngineToken>& tokens) {
 
 }  // namespace
 
-Generation::Generation(EngineHost& host, ServedModel model, CompletionCall call, HttpResponder responder,
-                       std::uint64_t number, Duration wait_max)
+Generation::Generation(EngineHost& host, WorkThread& scores, ServedModel model, CompletionCall call,
+                       HttpResponder responder, std::uint64_t number, Duration wait_max)
     : host_(host),
+      scores_(scores),
       model_(std::move(model)),
       call_(std::move(call)),
       responder_(std::move(responder)),
@@ -309,7 +311,7 @@ Json Generation::choice_json(std::size_t index) const {
   return json;
 }
 
-/// ECHO's own answer. Values and rewards are not a worker's to know.
+/// ECHO's own answer, still without rewards.
 Json Generation::trajectories_json() const {
   Json list = Json::array();
   std::optional<Version> oldest;
@@ -329,12 +331,60 @@ Json Generation::trajectories_json() const {
                     {"logprobs", log_probs},
                     {"values", nullptr},
                     {"rewards", nullptr},
+                    {"success", nullptr},
                     {"terminal", terminal},
                     {"version_runs", version_runs(choice.tokens)}});
   }
-  const bool by_digest = call_.version && !call_.version->number;
-  const Json version = by_digest ? Json(digest_) : Json(oldest.value_or(host_.engine().version()).value);
-  return {{"id", id_}, {"model", model_.name}, {"param_version", version}, {"trajectories", std::move(list)}};
+  const VersionNaming naming = call_.version ? call_.version->naming : VersionNaming::kNumber;
+  Json absent = {{"values", "this worker has no value head; take those of your own model, or none"}};
+  if (call_.metadata.empty()) {
+    absent["rewards"] = model_.task == nullptr ? "this worker has no task; serve with --task"
+                                               : "the call has no 'metadata' to compute them from";
+  }
+  return {{"id", id_},
+          {"model", model_.name},
+          {"param_version", version_json(naming, oldest.value_or(host_.engine().version()), digest_)},
+          {"trajectories", std::move(list)},
+          {"absent", std::move(absent)}};
+}
+
+/// Rewards take their time elsewhere: the engine goes on with other calls.
+void Generation::finish_trajectories() {
+  HttpResponder responder = *std::exchange(responder_, std::nullopt);
+  if (call_.metadata.empty()) {
+    responder.send({.body = json_text(trajectories_json())});
+    return;
+  }
+  struct Job {
+    Json json;
+    HttpResponder responder;
+    std::shared_ptr<const Generation> generation;
+    Instant deadline;
+  };
+  const auto job = std::make_shared<Job>(
+      Job{trajectories_json(), std::move(responder), shared_from_this(), steady_now() + wait_max_});
+  std::function<void()> run = [job] {
+    const Generation& of = *job->generation;
+    for (std::size_t i = 0; i < of.choices_.size(); ++i) {
+      const Choice& choice = of.choices_[i];
+      if (steady_now() > job->deadline) {
+        job->responder.send(http_error(503, fmt::format("rewards took longer than {:g} s", to_seconds(of.wait_max_))));
+        return;
+      }
+      const Result<Score> score = of.model_.task->score(of.call_.metadata[choice.prompt], choice.text);
+      if (!score.has_value()) {
+        job->responder.send(http_error(500, "a reward: " + score.error().detail));
+        return;
+      }
+      // As for an environment of one turn: the last action has it.
+      std::vector<double> rewards(choice.tokens.size(), 0);
+      if (!rewards.empty()) rewards.back() = score->reward;
+      job->json["trajectories"][i]["rewards"] = std::move(rewards);
+      job->json["trajectories"][i]["success"] = score->success;
+    }
+    job->responder.send({.body = json_text(job->json)});
+  };
+  if (!scores_.try_post(run)) job->responder.send(http_error(503, "too many calls wait for rewards; try again later"));
 }
 
 void Generation::finish() {
@@ -351,7 +401,7 @@ void Generation::finish() {
     return;
   }
   if (call_.kind == CallKind::kTrajectories) {
-    std::exchange(responder_, std::nullopt)->send({.body = json_text(trajectories_json())});
+    finish_trajectories();
     return;
   }
   Json json = head(is_chat() ? "chat.completion" : "text_completion");

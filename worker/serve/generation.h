@@ -8,18 +8,19 @@
 #include <vector>
 
 #include "http/server.h"
+#include "http/work_thread.h"
 #include "worker/serve/completion_call.h"
 #include "worker/serve/engine_host.h"
 
 namespace weightcast {
 
 /// The answer to one call for completions, while the engine makes it: once, or as a stream of server-sent events.
-/// All of it but its making on the engine's thread.
+/// All of it but its making and rewards on the engine's thread.
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
-  /// Waits at most `wait_max` until the call can begin.
-  Generation(EngineHost& host, ServedModel model, CompletionCall call, HttpResponder responder, std::uint64_t number,
-             Duration wait_max);
+  /// Waits at most `wait_max` until the call can begin. `scores` computes rewards, for as long; it outlives the host.
+  Generation(EngineHost& host, WorkThread& scores, ServedModel model, CompletionCall call, HttpResponder responder,
+             std::uint64_t number, Duration wait_max);
 
   /// Gives the engine all answers' requests, once it generates and has the version that the call wants. A refusal is
   /// the client's answer.
@@ -61,12 +62,14 @@ class Generation : public std::enable_shared_from_this<Generation> {
   [[nodiscard]] nlohmann::json usage() const;
   [[nodiscard]] nlohmann::json choice_json(std::size_t index) const;
   [[nodiscard]] nlohmann::json trajectories_json() const;
+  void finish_trajectories();
   [[nodiscard]] nlohmann::json log_probs_json(const Choice& choice, std::size_t from, bool with_prompt) const;
   [[nodiscard]] std::string bytes_of(TokenId token) const;
   [[nodiscard]] std::string name_of(TokenId token) const;
   [[nodiscard]] nlohmann::json finish_reason(const Choice& choice) const;
 
   EngineHost& host_;
+  WorkThread& scores_;
   const ServedModel model_;
   const CompletionCall call_;
   std::optional<HttpResponder> responder_;

@@ -14,6 +14,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::size_t kBodiesWaitingMax = 1024;
+constexpr std::size_t kScoresWaitingMax = 1024;
 constexpr std::string_view kModelPath = "/v1/models/";
 constexpr Duration kStopGrace = std::chrono::milliseconds(500);
 
@@ -40,8 +41,9 @@ bool has_body(const HttpRequest& request) {
 
 Surface::Surface(std::unique_ptr<Engine> engine, std::unique_ptr<VersionFollower> versions,
                  std::shared_ptr<const Tokenizer> tokenizer, const SurfaceOptions& options)
-    : model_{options.model_name, engine->context_max(), options.chat, std::move(tokenizer)},
+    : model_{options.model_name, engine->context_max(), options.chat, std::move(tokenizer), options.task},
       wait_max_(options.wait_max),
+      scores_(kScoresWaitingMax),
       host_(std::move(engine), std::move(versions), options.say),
       bodies_(std::make_unique<WorkThread>(kBodiesWaitingMax)) {}
 
@@ -53,6 +55,10 @@ Surface::~Surface() {
 Result<std::unique_ptr<Surface>> Surface::start(std::unique_ptr<Engine> engine,
                                                 std::unique_ptr<VersionFollower> versions,
                                                 std::shared_ptr<const Tokenizer> tokenizer, SurfaceOptions options) {
+  if (options.task != nullptr && tokenizer == nullptr) {
+    return fail(Errc::kInvalidArgument, Op::kConfigure,
+                "rewards are of an answer's text, and this model has no tokenizer.json; serve without --task");
+  }
   std::unique_ptr<Surface> surface(new Surface(std::move(engine), std::move(versions), std::move(tokenizer), options));
   Surface& self = *surface;
   WC_ASSIGN(surface->server_, HttpServer::listen(std::move(options.http)));
@@ -198,7 +204,7 @@ void Surface::complete(const Json& json, CallKind kind, HttpResponder responder)
     return;
   }
   const auto generation =
-      std::make_shared<Generation>(host_, model_, std::move(*call), std::move(responder), ++calls_, wait_max_);
+      std::make_shared<Generation>(host_, scores_, model_, std::move(*call), std::move(responder), ++calls_, wait_max_);
   host_.post([this, generation] {
     std::erase_if(generations_, [](const auto& one) { return one.second.expired(); });
     generations_.emplace(generation->id(), generation);

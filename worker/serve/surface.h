@@ -17,7 +17,8 @@ struct SurfaceOptions {
   HttpServerOptions http;
   std::string model_name;
   std::optional<QwenChat> chat = QwenChat::kQwen3;  ///< how messages become text; nothing: calls with them are refused
-  /// For which a call waits for the version that it wants, or for POST /resume: 503 after it.
+  std::shared_ptr<const Task> task = {};            ///< computes trajectories' rewards; null: they have none
+  /// For which a call waits for the version that it wants, for POST /resume, or for rewards: 503 after it.
   Duration wait_max = std::chrono::seconds(30);
   std::function<void(const std::string&)> say = {};  ///< of versions that are not used; on the engine's thread
 };
@@ -30,11 +31,12 @@ struct SurfaceOptions {
 ///   POST /pause?mode=abort|wait|keep, /resume; GET /is_paused
 ///   POST /abort_requests               {"request_ids": [...]}: ids of completions
 ///   GET  /get_weight_version           of what is generated from now on, and what became of other versions
-///   POST /v1/rl/trajectories           ECHO's mode sequential: {prompts, param_version, ...}
+///   POST /v1/rl/trajectories           ECHO's mode sequential: {prompts, param_version, metadata, ...}
 ///   GET  /metrics                      for Prometheus
 class Surface {
  public:
-  /// Listens. `tokenizer` may be null: then prompts are ids. Errors: those of HttpServer::start().
+  /// Listens. `tokenizer` may be null: then prompts are ids. Errors: kInvalidArgument (a task without a
+  /// tokenizer); those of HttpServer::start().
   [[nodiscard]] static Result<std::unique_ptr<Surface>> start(std::unique_ptr<Engine> engine,
                                                               std::unique_ptr<VersionFollower> versions,
                                                               std::shared_ptr<const Tokenizer> tokenizer,
@@ -64,6 +66,7 @@ class Surface {
   std::map<std::string, std::weak_ptr<Generation>> generations_;  // by id; of the engine's thread
   std::atomic<std::uint64_t> calls_ = 0;
   std::unique_ptr<HttpServer> server_;  // before the host, whose jobs read its counters
+  WorkThread scores_;                   // the same
   EngineHost host_;
   std::unique_ptr<WorkThread> bodies_;
 };

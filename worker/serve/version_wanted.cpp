@@ -12,6 +12,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::size_t kDigestDigitsMin = 8, kDigestDigitsMax = 64;
+constexpr std::string_view kTheta = "theta_", kNewest = "theta_e";
 
 Error wrong(std::string why) { return fail(Errc::kInvalidArgument, Op::kParse, std::move(why)); }
 
@@ -19,6 +20,14 @@ Error wrong(std::string why) { return fail(Errc::kInvalidArgument, Op::kParse, s
 const Json* present(const Json& json, const char* name) {
   const auto found = json.find(name);
   return found == json.end() || found->is_null() ? nullptr : &*found;
+}
+
+/// Absent unless all of it is digits of a 64-bit number.
+std::optional<Version> parse_number(std::string_view text) {
+  std::uint64_t number = 0;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool is_whole = read.ec == std::errc() && read.ptr == text.data() + text.size();
+  return is_whole ? std::optional(Version{number}) : std::nullopt;
 }
 
 bool is_digest(std::string_view text) {
@@ -44,23 +53,28 @@ Result<std::optional<VersionWanted>> read_version_wanted(const Json& call) {
   if (version->is_string()) {
     const auto& text = version->get_ref<const std::string&>();
     // GET /get_weight_version gives the number as a text.
-    std::uint64_t number = 0;
-    const auto read = std::from_chars(text.data(), text.data() + text.size(), number);
-    if (read.ec == std::errc() && read.ptr == text.data() + text.size()) {
-      wanted.number = Version{number};
-      return std::optional(wanted);
+    wanted.number = parse_number(text);
+    if (!wanted.number && text.starts_with(kTheta)) {
+      wanted.naming = VersionNaming::kTheta;
+      wanted.number = parse_number(std::string_view(text).substr(kTheta.size()));
     }
-    if (is_digest(text)) {
+    if (wanted.number) return std::optional(wanted);
+    if (text == kNewest || is_digest(text)) {
       if (wanted.gap_max > 0) return wrong("'version_gap_max' goes with a 'param_version' that is a number");
+      if (text == kNewest) return std::optional(wanted);
+      wanted.naming = VersionNaming::kDigest;
       wanted.digest = text;
       return std::optional(wanted);
     }
   }
-  return wrong(fmt::format("'param_version' is neither a whole number nor {} to {} hexadecimal digits of a digest",
-                           kDigestDigitsMin, kDigestDigitsMax));
+  return wrong(
+      fmt::format("'param_version' is a whole number, the same behind \"{}\", \"{}\" for the newest one, or {} to {} "
+                  "hexadecimal digits of a digest",
+                  kTheta, kNewest, kDigestDigitsMin, kDigestDigitsMax));
 }
 
 VersionFit fit(const VersionWanted& wanted, Version here, std::string_view digest) {
+  // The newest one is whichever there is: its digest has no digits.
   if (!wanted.number) return digest.starts_with(wanted.digest) ? VersionFit::kFits : VersionFit::kNotYet;
   const std::uint64_t number = wanted.number->value;
   if (number > here.value) return number - here.value > wanted.gap_max ? VersionFit::kNotYet : VersionFit::kFits;
@@ -68,7 +82,17 @@ VersionFit fit(const VersionWanted& wanted, Version here, std::string_view diges
 }
 
 std::string to_string(const VersionWanted& wanted) {
-  return wanted.number ? std::to_string(wanted.number->value) : "the one with digest " + wanted.digest;
+  if (wanted.number) return std::to_string(wanted.number->value);
+  return wanted.digest.empty() ? "the newest one" : "the one with digest " + wanted.digest;
+}
+
+Json version_json(VersionNaming naming, Version version, std::string_view digest) {
+  switch (naming) {
+    case VersionNaming::kNumber: break;
+    case VersionNaming::kTheta: return std::string(kTheta) + std::to_string(version.value);
+    case VersionNaming::kDigest: return digest;
+  }
+  return version.value;
 }
 
 }  // namespace weightcast

@@ -11,10 +11,18 @@
 
 namespace weightcast {
 
-/// The version under which a call wants to be answered: a number, or the digest of the snapshot.
+/// How a call names versions: its answer names them so, too.
+enum class VersionNaming : std::uint8_t {
+  kNumber,  ///< 7 or "7"
+  kTheta,   ///< "theta_7": as ECHO writes it (arXiv 2508.05387); "theta_e" is the newest that the worker has
+  kDigest,  ///< "1f00ba12": the first hexadecimal digits of the snapshot's digest, at least 8
+};
+
+/// The version under which a call wants to be answered.
 struct VersionWanted {
-  std::optional<Version> number;
-  std::string digest;         ///< without a number: its first hexadecimal digits, at least 8
+  VersionNaming naming = VersionNaming::kNumber;
+  std::optional<Version> number;  ///< absent: by digest, or the newest
+  std::string digest;
   std::uint64_t gap_max = 0;  ///< by how much a number may differ
 };
 
@@ -24,14 +32,17 @@ enum class VersionFit : std::uint8_t {
   kTooNew,  ///< versions only grow
 };
 
-/// Of ECHO's calls: `param_version`, a number or text, and `version_gap_max`. Nothing where the call names no version.
-/// Errors: kInvalidArgument, which names the member.
+/// Of ECHO's calls: `param_version`, a number or a text, and `version_gap_max`. Nothing where the call names no
+/// version. Errors: kInvalidArgument, which names the member.
 [[nodiscard]] Result<std::optional<VersionWanted>> read_version_wanted(const nlohmann::json& call);
 
 /// How a version with that digest ("" if nobody knows it) suits the call.
 [[nodiscard]] VersionFit fit(const VersionWanted& wanted, Version here, std::string_view digest);
 
-/// "7", or "the one with digest 1f00ba12".
+/// "7", "the newest one", or "the one with digest 1f00ba12".
 [[nodiscard]] std::string to_string(const VersionWanted& wanted);
+
+/// `version`, which has that digest, as a call with that naming says it: 7, "theta_7", or the digest.
+[[nodiscard]] nlohmann::json version_json(VersionNaming naming, Version version, std::string_view digest);
 
 }  // namespace weightcast

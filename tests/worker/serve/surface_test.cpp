@@ -21,6 +21,17 @@ using Json = nlohmann::json;
 
 constexpr Duration kLimit = std::chrono::seconds(30);
 
+/// An answer is worth its bytes, and right if its prompt's metadata say so. Metadata without that are refused.
+class BytesTask final : public Task {
+ public:
+  std::string_view name() const override { return "bytes"; }
+  Result<Prompt> prompt(std::uint64_t) const override { return Prompt{}; }
+  Result<Score> score(const Metadata& metadata, std::string_view response) const override {
+    WC_ASSIGN(const std::string right, metadata_value(metadata, "right"));
+    return Score{static_cast<double>(response.size()), right == "yes"};
+  }
+};
+
 /// A small model with random weights over bytes, behind a surface on a free port.
 class SurfaceTest : public testing::Test {
  protected:
@@ -38,11 +49,14 @@ class SurfaceTest : public testing::Test {
     options.model_name = "tiny";
     options.wait_max = wait_max;
     options.chat = chat;
+    options.task = task_;
     auto surface = Surface::start(make_engine(), nullptr, tokenizer_, options);
     ASSERT_TRUE(surface.has_value());
     surface_ = std::move(*surface);
     client_ = std::move(*HttpClient::make({.server = surface_->endpoint()}));
   }
+
+  std::shared_ptr<const Task> task_;
 
   std::unique_ptr<Engine> make_engine() {
     EngineOptions options;
@@ -352,6 +366,70 @@ TEST_F(SurfaceTest, MakesTrajectoriesForEcho) {
   EXPECT_EQ(get("/get_weight_version")["weight_version"], "7");
 }
 
+/// ECHO's own example asks for "theta_e": the weights of the epoch that there is.
+TEST_F(SurfaceTest, TakesEchosNamesOfVersions) {
+  const auto ask = [&](const char* version) {
+    return call("/v1/rl/trajectories",
+                fmt::format(R"({{"prompts": [[1]], "max_tokens": 1, "param_version": "{}"}})", version));
+  };
+  for (const char* version : {"theta_e", "theta_7"}) {
+    const HttpResponse response = ask(version);
+    ASSERT_EQ(response.status, 200u) << response.body;
+    EXPECT_EQ(Json::parse(response.body)["param_version"], "theta_7") << "a name that the next call can give";
+  }
+  EXPECT_EQ(ask("theta_6").status, 409u);
+  EXPECT_EQ(ask("theta_x").status, 400u);
+  EXPECT_EQ(ask("theta_").status, 400u);
+  EXPECT_EQ(ask("theta_99999999999999999999").status, 400u);
+}
+
+TEST_F(SurfaceTest, ComputesRewardsOfTrajectoriesByItsTask) {
+  task_ = std::make_shared<BytesTask>();
+  serve(kLimit);
+  const Json answer = post("/v1/rl/trajectories", {{"prompts", {{1, 2}, {3}}},
+                                                   {"metadata", {{{"right", "yes"}}, {{"right", "no"}}}},
+                                                   {"n", 2},
+                                                   {"max_tokens", 4},
+                                                   {"seed", 6}});
+  ASSERT_EQ(answer["trajectories"].size(), 4u);
+  for (std::size_t i = 0; i < 4; ++i) {
+    const Json& one = answer["trajectories"][i];
+    const auto actions = one["actions"].get<std::vector<TokenId>>();
+    std::vector<double> rewards(actions.size(), 0);
+    rewards.back() = static_cast<double>(tokenizer_->decode(actions, true)->size());
+    EXPECT_EQ(one["rewards"], Json(rewards)) << i;
+    EXPECT_EQ(one["success"], i < 2) << i;
+    EXPECT_TRUE(one["values"].is_null());
+  }
+  EXPECT_EQ(answer["absent"].size(), 1u);
+  EXPECT_TRUE(answer["absent"].contains("values"));
+}
+
+TEST_F(SurfaceTest, SaysWhyTrajectoriesHaveNoRewards) {
+  const auto ask = [&](const std::string& more) {
+    return call("/v1/rl/trajectories", R"({"prompts": [[1], [2]], "max_tokens": 1)" + more + "}");
+  };
+  const auto why_absent = [&] { return Json::parse(ask("").body)["absent"]["rewards"].get<std::string>(); };
+  EXPECT_THAT(why_absent(), HasSubstr("no task"));
+  const HttpResponse taskless = ask(R"(, "metadata": [{"right": "yes"}, {"right": "no"}])");
+  EXPECT_EQ(taskless.status, 400u);
+  EXPECT_THAT(taskless.body, HasSubstr("serve with --task"));
+  task_ = std::make_shared<BytesTask>();
+  serve(kLimit);
+  EXPECT_THAT(why_absent(), HasSubstr("'metadata'"));
+  for (const auto& [metadata, why] : std::vector<std::pair<std::string, std::string>>{
+           {R"([{"right": "yes"}])", "2 prompts"},
+           {R"({"right": "yes"})", "2 prompts"},
+           {R"([1, 2])", "no object"},
+           {R"([{"right": 1}, {"right": "no"}])", "no text"},
+           {R"([{"right": "yes"}, {}])", "of task bytes: the prompt's metadata have no 'right'"},
+       }) {
+    const HttpResponse response = ask(", \"metadata\": " + metadata);
+    EXPECT_EQ(response.status, 400u) << metadata;
+    EXPECT_THAT(response.body, HasSubstr(why)) << metadata;
+  }
+}
+
 TEST_F(SurfaceTest, SaysWhichVersionItWillNeverHave) {
   const HttpResponse later = call("/v1/rl/trajectories", R"({"prompts": [[1]], "param_version": 9})");
   EXPECT_EQ(later.status, 409u);
@@ -422,6 +500,7 @@ TEST_F(SurfaceTest, RefusesWhatAStrangerSends) {
            {R"({"prompts": [[1]], "stream": true})", "'stream'"},
            {R"({"prompts": [[1]], "param_version": -1})", "'param_version'"},
            {R"({"prompts": [[1]], "param_version": "newest"})", "'param_version'"},
+           {R"({"prompts": [[1]], "param_version": "theta_e", "version_gap_max": 1})", "'version_gap_max'"},
            {R"({"prompts": [[1]], "param_version": 7, "version_gap_max": 0.5})", "'version_gap_max'"},
            {R"({"prompts": [[1]], "param_version": "d1d1d1d1", "version_gap_max": 1})", "'version_gap_max'"},
        }) {
