@@ -97,9 +97,9 @@ def lines(count):
             "kl_loss_coef": source.choice([0.0, 0.1]),
         }
         weights, metrics = None, {}
-        if source.random() < 0.5:
-            chosen["tis_cap"] = source.choice([1.2, 2.0])
-            chosen["tis_level"] = source.choice(["token", "sequence"])
+        cap = (source.choice([1.2, 2.0]), source.choice(["token", "sequence"])) if source.random() < 0.5 else None
+        if cap and variant != "cispo":  # ours weighs against the sampler already, and refuses to do it twice
+            chosen["tis_cap"], chosen["tis_level"] = cap
             weights, found = correction.compute_rollout_correction_weights(
                 tensors["old_log_probs"] - tensors["rollout_log_probs"], mask, chosen["tis_level"], chosen["tis_cap"])
             metrics["rollout_corr/rollout_is_eff_sample_size"] = found["rollout_is_eff_sample_size"]

@@ -236,8 +236,10 @@ std::string loss_check_help() {
   std::string text =
       "FILE is a JSON object. Matrices are lists of rows, null is not a number, and what is absent is off.\n"
       "All variants need log_probs and advantages, and read response_mask, loss_agg_mode (token-mean), horizon, "
-      "ref_log_probs with kl_loss_type (k3) and kl_loss_coef, entropy with entropy_coeff, and tis_cap with tis_level, "
-      "old_log_probs and rollout_log_probs. Without rollout_log_probs old_log_probs stand for them.\n";
+      "ref_log_probs with kl_loss_type (k3) and kl_loss_coef, and entropy with entropy_coeff. ppo, decoupled_ppo and "
+      "reinforce read tis_cap with tis_level, old_log_probs and rollout_log_probs; the others refuse it, as they "
+      "correct "
+      "that mismatch already. Without rollout_log_probs old_log_probs stand for them.\n";
   text += fmt::format("loss_agg_mode: {}. kl_loss_type: k1, k2, k3. tis_level, ratio_level: token, sequence.\n",
                       fmt::join(loss_agg_mode_names(), ", "));
   text +=

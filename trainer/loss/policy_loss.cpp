@@ -67,14 +67,19 @@ class Terms {
 
   PolicyLoss compute() {
     PolicyLoss result;
+    const Tensor weight = outer_weight(result.metrics);
     Tensor policy = policy_term(result.metrics);
-    if (const Tensor weight = sampler_weight(result.metrics); weight.defined()) policy = policy * weight;
+    if (weight.defined()) policy = policy * weight;
     result.per_token = policy;
     add(result.metrics, "actor/pg_loss", aggregate_(policy));
     if (ref_.defined()) {
       const Tensor kl = kl_estimate(options_.kl_loss_type, log_probs_, ref_);
       add(result.metrics, "actor/kl_loss", aggregate_(kl));
-      if (options_.kl_loss_coef != 0) result.per_token = result.per_token + options_.kl_loss_coef * kl;
+      if (options_.kl_loss_coef != 0) {
+        // (24)-(25) of ECHO-2 weigh the surrogate together with its KL. verl and TRL leave KL outside of theirs.
+        const bool is_inside = options_.pg_variant == PgVariant::kEcho2;
+        result.per_token = result.per_token + options_.kl_loss_coef * (is_inside ? weight * kl : kl);
+      }
     }
     if (entropy_.defined()) {
       add(result.metrics, "actor/entropy", aggregate_(entropy_));
@@ -98,13 +103,9 @@ class Terms {
       add(metrics, "actor/ppo_kl", token_mean(-log_ratio));
     }
     switch (options_.pg_variant) {
-      case PgVariant::kPpo: return clipped_surrogate(old_, options_.clip_ratio_c, metrics);
-      case PgVariant::kDecoupledPpo:
-        return exp_ratio(old_ - rollout_) * clipped_surrogate(old_, options_.clip_ratio_c, metrics);
-      case PgVariant::kEcho2: {
-        const Tensor outer = bounded(exp_ratio((log_probs_ - rollout_).detach()), {}, options_.ratio_high);
-        return outer * clipped_surrogate(rollout_, {}, metrics);
-      }
+      case PgVariant::kPpo:
+      case PgVariant::kDecoupledPpo: return clipped_surrogate(old_, options_.clip_ratio_c, metrics);
+      case PgVariant::kEcho2: return clipped_surrogate(rollout_, {}, metrics);
       case PgVariant::kReinforce: return -advantages_ * log_probs_;
       case PgVariant::kTis:
         return weighted_log_probs(sampler_ratio(), options_.ratio_low.value_or(0), options_.ratio_high.value_or(1),
@@ -162,9 +163,9 @@ class Terms {
     return loss;
   }
 
-  /// The weight of truncated importance sampling, or undefined. Measures the mismatch of sampler and learner either
-  /// way.
-  [[nodiscard]] Tensor sampler_weight(std::vector<PolicyLossMetric>& metrics) const {
+  /// What the policy's term is multiplied with, without gradient; undefined if with nothing. Measures the mismatch of
+  /// sampler and learner in any case.
+  [[nodiscard]] Tensor outer_weight(std::vector<PolicyLossMetric>& metrics) const {
     if (!rollout_.defined()) return {};
     const Tensor learner = old_.defined() ? old_ : log_probs_.detach();
     const Tensor log_ratio = learner - rollout_;
@@ -178,7 +179,10 @@ class Terms {
     // (sum w)^2 / (n sum w^2): 1 for equal weights.
     const Tensor size = sum * sum / (weights_.sum() * squares).clamp_min(1e-30);
     add(metrics, "rollout_corr/rollout_is_eff_sample_size", size);
-    return options_.tis_cap ? weight : Tensor();
+    if (options_.pg_variant == PgVariant::kEcho2) {
+      return bounded(exp_ratio((log_probs_ - rollout_).detach()), {}, options_.ratio_high);
+    }
+    return options_.tis_cap || options_.pg_variant == PgVariant::kDecoupledPpo ? weight : Tensor();
   }
 
   const PolicyLossOptions& options_;

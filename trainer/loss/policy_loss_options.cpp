@@ -33,6 +33,11 @@ Status check(bool fine, std::string_view name, double value, std::string_view ra
   return fail(Errc::kInvalidArgument, Op::kConfigure, fmt::format("{} is {}: it is {}", name, value, range));
 }
 
+/// Whether the variant has a ratio against the policy that sampled, which tis_cap does not bound.
+bool corrects_by_itself(PgVariant variant) {
+  return variant != PgVariant::kPpo && variant != PgVariant::kDecoupledPpo && variant != PgVariant::kReinforce;
+}
+
 }  // namespace
 
 Result<PgVariant> parse_pg_variant(std::string_view text) {
@@ -91,6 +96,13 @@ Status validate(const PolicyLossOptions& options) {
       check(at_least_0(options.topr_weight_negative), "topr_weights[1]", options.topr_weight_negative, "at least 0"));
   if (const auto& cap = options.tis_cap) {
     WC_TRY(check(*cap > 0 && std::isfinite(*cap), "tis_cap", *cap, "above 0"));
+    if (corrects_by_itself(options.pg_variant)) {
+      return fail(Errc::kInvalidArgument, Op::kConfigure,
+                  fmt::format("tis_cap is {}, and pg_variant '{}' weighs each token against the policy that sampled it "
+                              "already: both would count that mismatch twice; leave tis_cap off, or take ppo, "
+                              "decoupled_ppo or reinforce",
+                              *cap, to_string(options.pg_variant)));
+    }
   }
   WC_TRY(check(at_least_0(options.kl_loss_coef), "kl_loss_coef", options.kl_loss_coef, "at least 0"));
   WC_TRY(check(std::isfinite(options.entropy_coeff), "entropy_coeff", options.entropy_coeff, "finite"));

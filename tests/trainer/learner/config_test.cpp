@@ -130,6 +130,11 @@ TEST(LearnerConfig, BoundsTheOuterWeightOfEcho2) {
   const LearnerConfig config = make_config(std::vector<Setting>{{"preset", "echo2"}}).value();
   EXPECT_EQ(config.pg_variant, "ppo");
   EXPECT_EQ(config.tis_cap, 2);
+  EXPECT_EQ(config.loss_agg_mode, "seq-mean-token-mean") << "1/|y|";
+  EXPECT_EQ(config.max_new_tokens, 8192u);
+  EXPECT_THAT(refusal({{"preset", "echo2"}, {"pg_variant", "echo2"}}), HasSubstr("count that mismatch twice"));
+  EXPECT_EQ(refusal({{"preset", "echo2"}, {"pg_variant", "echo2"}, {"tis_cap", "0"}, {"ratio_high", "2"}}), "accepted");
+  EXPECT_EQ(refusal({{"preset", "echo2"}, {"pg_variant", "decoupled_ppo"}}), "accepted");
 }
 
 /// What the paper prints of its runs, A.1 and A.2.

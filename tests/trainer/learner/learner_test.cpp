@@ -142,8 +142,8 @@ TEST_F(LearnerTest, ComesToTheSameBitsWithAndWithoutStops) {
             {"stochastic_rounding", "true"},
             {"activation_checkpointing", "true"},
             {"pg_variant", "tis"},
-            {"tis_cap", "2"},
-            {"tis_level", "sequence"},
+            {"ratio_low", "0.1"},
+            {"ratio_high", "2"},
             {"ratio_level", "sequence"}},
            {{"lora_rank", "4"},
             {"lora_dropout", "0.2"},
@@ -155,7 +155,10 @@ TEST_F(LearnerTest, ComesToTheSameBitsWithAndWithoutStops) {
             {"gae_lambda", "0.9"},
             {"kl_reward_coef", "0.1"},
             {"value_clip_range", "0.2"},
-            {"updates_per_step", "1"}}}) {
+            {"updates_per_step", "1"},
+            {"pg_variant", "decoupled_ppo"},
+            {"tis_cap", "2"},
+            {"tis_level", "sequence"}}}) {
     const std::string whole = "whole" + std::to_string(kind.size()), parts = "parts" + std::to_string(kind.size());
     ASSERT_TRUE(run(whole, kind).has_value());
     for (const char* steps : {"2", "3", "6"}) {

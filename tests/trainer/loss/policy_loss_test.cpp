@@ -103,9 +103,11 @@ double reference_loss(const PolicyLossOptions& o, const Batch& b, const Rows& lo
       double term = 0;
       switch (o.pg_variant) {
         case PgVariant::kPpo: term = surrogate(b.old[i][j], true); break;
-        case PgVariant::kDecoupledPpo:
-          term = std::exp(b.old[i][j] - b.rollout[i][j]) * surrogate(b.old[i][j], true);
+        case PgVariant::kDecoupledPpo: {
+          const double w = std::exp(o.tis_level == RatioLevel::kToken ? b.old[i][j] - b.rollout[i][j] : sequence_w);
+          term = clip(w, {}, o.tis_cap) * surrogate(b.old[i][j], true);
           break;
+        }
         case PgVariant::kTis:
           term = -clip(r, o.ratio_low.value_or(0), o.ratio_high.value_or(1)) * advantage * lp;
           break;
@@ -119,17 +121,17 @@ double reference_loss(const PolicyLossOptions& o, const Batch& b, const Rows& lo
           break;
         }
         case PgVariant::kReinforce: term = -advantage * lp; break;
-        case PgVariant::kEcho2:
-          term = clip(std::exp(frozen[i][j] - b.rollout[i][j]), {}, o.ratio_high) * surrogate(b.rollout[i][j], false);
-          break;
+        case PgVariant::kEcho2: term = surrogate(b.rollout[i][j], false); break;
       }
-      if (o.tis_cap) {
+      if (o.tis_cap && o.pg_variant != PgVariant::kDecoupledPpo) {
         const double log_w = o.tis_level == RatioLevel::kToken ? b.old[i][j] - b.rollout[i][j] : sequence_w;
         term *= std::min(std::exp(log_w), *o.tis_cap);
       }
       const double d = lp - b.ref[i][j];
       const double kl[] = {d, d * d / 2, std::exp(-d) - 1 + d};
-      term += o.kl_loss_coef * kl[static_cast<std::size_t>(o.kl_loss_type)] - o.entropy_coeff * b.entropy[i][j];
+      term += o.kl_loss_coef * kl[static_cast<std::size_t>(o.kl_loss_type)];
+      if (o.pg_variant == PgVariant::kEcho2) term *= clip(std::exp(frozen[i][j] - b.rollout[i][j]), {}, o.ratio_high);
+      term -= o.entropy_coeff * b.entropy[i][j];
       sum += term;
       ++count;
     }
@@ -169,8 +171,10 @@ std::vector<PolicyLossOptions> all_options() {
         if (turn == 3) o.ratio_level = RatioLevel::kSequence;
         o.topr_weight_positive = 0.5;
         o.topr_weight_negative = 2;
-        if (turn == 1) o.tis_cap = 1.2;
-        if (turn == 2) {
+        const bool takes_cap = o.pg_variant == PgVariant::kPpo || o.pg_variant == PgVariant::kDecoupledPpo ||
+                               o.pg_variant == PgVariant::kReinforce;
+        if (turn == 1 && takes_cap) o.tis_cap = 1.2;
+        if (turn == 2 && takes_cap) {
           o.tis_cap = 1.5;
           o.tis_level = RatioLevel::kSequence;
         }
@@ -360,6 +364,57 @@ TEST(PolicyLoss, PartsOfABatchAddUp) {
       if (name.ends_with("_max") || name.ends_with("_size")) continue;
       ASSERT_NEAR(metrics[name], value, 1e-12) << name_of(options) << " " << name;
     }
+  }
+}
+
+/// A token of which proximal policy and sampler differ by a factor of 8, with a bound of 2, and one without a
+/// difference.
+TEST(PolicyLoss, TisCapBoundsTheWeightOfDecoupledPpo) {
+  PolicyLossInput input;
+  input.log_probs = tensor_of({{-1, -1}}).requires_grad_();
+  input.old_log_probs = tensor_of({{-1, -1}});
+  input.rollout_log_probs = tensor_of({{-1 - std::log(8.0), -1}});
+  input.advantages = tensor_of({{1, 1}});
+  const PolicyLossOptions decoupled{.pg_variant = PgVariant::kDecoupledPpo};
+  EXPECT_NEAR(at(computed(decoupled, input).per_token, 0, 0), -8, 1e-12);
+  PolicyLossOptions capped = decoupled;
+  capped.tis_cap = 2;
+  const PolicyLoss loss = computed(capped, input);
+  loss.loss.backward();
+  EXPECT_NEAR(at(loss.per_token, 0, 0), -2, 1e-12);
+  EXPECT_NEAR(at(loss.per_token, 0, 1), -1, 1e-12);
+  EXPECT_NEAR(at(input.log_probs.grad(), 0, 0), -2.0 / 2, 1e-12);
+  EXPECT_EQ(metrics_of(loss).at("rollout_corr/rollout_is_max"), 2);
+}
+
+/// (24)-(25) of ECHO-2: min(r, C) times surrogate and KL together.
+TEST(PolicyLoss, Echo2WeighsItsKl) {
+  PolicyLossInput input;
+  input.log_probs = tensor_of({{-1, -1}}).requires_grad_();
+  input.rollout_log_probs = tensor_of({{-1 - std::log(8.0), -1 + std::log(2.0)}});
+  input.ref_log_probs = tensor_of({{-1.5, -1.5}});
+  input.advantages = tensor_of({{0, 0}});
+  const PolicyLossOptions options{
+      .pg_variant = PgVariant::kEcho2, .ratio_high = 3, .kl_loss_type = KlType::kK1, .kl_loss_coef = 0.1};
+  const PolicyLoss loss = computed(options, input);
+  loss.loss.backward();
+  EXPECT_NEAR(at(loss.per_token, 0, 0), 3 * 0.1 * 0.5, 1e-12);
+  EXPECT_NEAR(at(loss.per_token, 0, 1), 0.5 * 0.1 * 0.5, 1e-12);
+  EXPECT_NEAR(at(input.log_probs.grad(), 0, 0), 3 * 0.1 / 2, 1e-12);
+  EXPECT_NEAR(metrics_of(loss).at("actor/kl_loss"), 0.5, 1e-12) << "the divergence itself";
+}
+
+TEST(PolicyLoss, RefusesToCountAMismatchTwice) {
+  for (std::size_t i = 0; i < pg_variant_names().size(); ++i) {
+    const auto variant = static_cast<PgVariant>(i);
+    const bool takes_cap =
+        variant == PgVariant::kPpo || variant == PgVariant::kDecoupledPpo || variant == PgVariant::kReinforce;
+    const Status status = validate({.pg_variant = variant, .tis_cap = 2});
+    EXPECT_EQ(status.has_value(), takes_cap) << to_string(variant);
+    if (takes_cap) continue;
+    EXPECT_EQ(status.error().code, Errc::kInvalidArgument);
+    EXPECT_EQ(status.error().detail.find("tis_cap is 2, and pg_variant '" + std::string(to_string(variant)) + "'"), 0u)
+        << status.error().detail;
   }
 }
 
