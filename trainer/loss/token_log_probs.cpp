@@ -1,6 +1,7 @@
 #include "trainer/loss/token_log_probs.h"
 
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/version.h>
 
 #include <algorithm>
 
@@ -15,9 +16,31 @@ std::int64_t tokens_per_chunk(std::int64_t vocabulary, std::int64_t logit_bytes)
   return std::max<std::int64_t>(1, logit_bytes / (vocabulary * std::int64_t{sizeof(float)}));
 }
 
+// Of a BF16 head, so much is widened to FP32 at a time.
+constexpr std::int64_t kHeadBytes = std::int64_t{8} << 20;
+
+/// hidden head^T in FP32. A product of BF16 matrices would round each logit to 8 bits, which the engine does not.
+Tensor exact_logits(const Tensor& hidden, const Tensor& head) {
+  if (head.scalar_type() == torch::kFloat) return at::mm(hidden, head.t());
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 8)
+  // There the product of BF16 is summed in FP32, and may be kept so.
+  if (hidden.is_cuda()) return at::mm(hidden, head.t(), torch::kFloat);
+#endif
+  const std::int64_t vocabulary = head.size(0);
+  const std::int64_t part = std::max<std::int64_t>(1, kHeadBytes / (head.size(1) * std::int64_t{sizeof(float)}));
+  const Tensor wide = hidden.to(torch::kFloat);
+  Tensor logits = at::empty({hidden.size(0), vocabulary}, wide.options());
+  for (std::int64_t first = 0; first < vocabulary; first += part) {
+    const std::int64_t count = std::min(part, vocabulary - first);
+    Tensor of_part = logits.narrow(1, first, count);
+    at::mm_out(of_part, wide, head.narrow(0, first, count).to(torch::kFloat).t());
+  }
+  return logits;
+}
+
 /// FP32 [n, V], of the caller's own memory.
 Tensor scaled_logits(const Tensor& hidden, const Tensor& head, double temperature) {
-  Tensor logits = at::mm(hidden, head.t()).to(torch::kFloat);
+  Tensor logits = exact_logits(hidden, head);
   return temperature == 1 ? logits : logits.div_(temperature);
 }
 
