@@ -68,7 +68,7 @@ std::vector<SettingField> fields_of(LearnerConfig& c) {
       {"generator_lag", &c.generator_lag, "how many publications the generator's weights are old", 0, 64},
       {"generator_batch_size", &c.generator_batch_size, "sequences that the generator decodes together", 1, 65536},
       {"temperature", &c.temperature, "of samples and of the loss", 0.01, 100},
-      {"top_p", &c.top_p, "of samples; below 1 the loss sees another distribution than the sampler", 0.01, 1},
+      {"top_p", &c.top_p, "of samples; log-probabilities stay those of all tokens", 0.01, 1},
       {"max_prompt_length", &c.max_prompt_length, "in tokens; a longer prompt is an error", 1, 1e6},
       {"max_new_tokens", &c.max_new_tokens, "of a response", 1, 1e6},
       {"turns_max", &c.turns_max, "responses of an episode, of tasks that have several turns", 1, 1e4},

@@ -133,17 +133,15 @@ std::optional<SampledToken> Sampler::sample(std::span<float> logits, const Sampl
   const std::optional<double> all = weigh(logits, temperature);
   if (!all) return std::nullopt;
   SampledToken result;
-  double sum = *all;
-  std::size_t ordered = weights_.size();  // of which alternatives may be named
   if (greedy) {
     result.token = static_cast<TokenId>(std::find(logits.begin(), logits.end(), greatest_) - logits.begin());
   } else if (options.top_k == 0 && options.top_p == 1 && options.min_p == 0) {
-    result.token = draw(uniform * sum);
+    result.token = draw(uniform * *all);
   } else {
-    ordered = cut(options, sum);
-    kept_.assign(order_.begin(), order_.begin() + static_cast<std::ptrdiff_t>(ordered));
+    const std::size_t kept = cut(options, *all);
+    kept_.assign(order_.begin(), order_.begin() + static_cast<std::ptrdiff_t>(kept));
     std::sort(kept_.begin(), kept_.end());
-    sum = 0;
+    double sum = 0;
     for (const TokenId token : kept_) sum += weights_[static_cast<std::size_t>(token)];
     double left = uniform * sum;
     result.token = kept_.back();
@@ -156,11 +154,11 @@ std::optional<SampledToken> Sampler::sample(std::span<float> logits, const Sampl
       left -= weight;
     }
   }
-  const double log_sum = std::log(sum);
+  const double log_sum = std::log(*all);
   result.log_prob = log_prob(logits, result.token, temperature, log_sum);
   if (top > 0) {
-    const std::size_t count = std::min(top, ordered);
-    if (ordered == weights_.size()) order(count);
+    const std::size_t count = std::min(top, weights_.size());
+    order(count);
     result.top = best(logits, temperature, log_sum, count);
   }
   return result;

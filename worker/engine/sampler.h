@@ -34,8 +34,8 @@ struct TokenLogProb {
 
 struct SampledToken {
   TokenId token = 0;
-  /// Of the distribution that it was drawn from: penalised, at the temperature, cut, scaled to a sum of 1. At
-  /// temperature 0 of the distribution at temperature 1, without a cut.
+  /// Of all tokens' distribution at the temperature, penalised but not cut: what a learner computes of it, who knows
+  /// neither top_k nor top_p nor min_p. At temperature 0 of the distribution at temperature 1.
   float log_prob = 0;
   /// The most probable tokens of that distribution, if asked for; the first ones first.
   std::vector<TokenLogProb> top;

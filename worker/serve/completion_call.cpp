@@ -255,6 +255,11 @@ CompletionCall read(const Json& json, CallKind kind, const ServedModel& model) {
       break;
     case CallKind::kTrajectories: {
       if (call.stream) throw Wrong{.why = "'stream' is not supported here; leave it out"};
+      if (request.sampling.repetition_penalty != 1) {
+        throw Wrong{.why =
+                        "'repetition_penalty' is not supported here, as log-probabilities under it are none that a "
+                        "learner computes; leave it out"};
+      }
       Result<std::optional<VersionWanted>> version = read_version_wanted(json);
       if (!version.has_value()) throw Wrong{.why = version.error().detail};
       call.version = std::move(*version);

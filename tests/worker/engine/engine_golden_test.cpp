@@ -64,14 +64,21 @@ TEST(EngineGolden, DistributionsAreThoseOfTransformers) {
         ASSERT_TRUE(token.has_value());
         const auto place = static_cast<std::size_t>(token->token);
         ASSERT_FALSE(one["log_probs"][place].is_null()) << one.dump();
-        EXPECT_NEAR(token->log_prob, one["log_probs"][place].get<double>(), 1e-4) << one.dump();
+        // Ours are of all tokens, and theirs of those that are left.
+        const auto theirs = [&](TokenId id) { return one["log_probs"][static_cast<std::size_t>(id)]; };
+        ASSERT_EQ(token->top.size(), logits.size()) << one.dump();
+        double all = 0, kept = 0;
+        for (const TokenLogProb& other : token->top) {
+          all += std::exp(other.log_prob);
+          if (!theirs(other.token).is_null()) kept += std::exp(other.log_prob);
+        }
+        EXPECT_NEAR(all, 1, 1e-5) << one.dump();
+        EXPECT_NEAR(token->log_prob - std::log(kept), one["log_probs"][place].get<double>(), 1e-4) << one.dump();
         drawn[place] = true;
         if (i > 0) continue;
-        std::size_t kept = 0;
-        for (const json& log_prob : one["log_probs"]) kept += log_prob.is_null() ? 0 : 1;
-        EXPECT_EQ(token->top.size(), kept) << one.dump();
         for (const TokenLogProb& other : token->top) {
-          EXPECT_NEAR(other.log_prob, one["log_probs"][static_cast<std::size_t>(other.token)].get<double>(), 1e-4);
+          if (theirs(other.token).is_null()) continue;
+          EXPECT_NEAR(other.log_prob - std::log(kept), theirs(other.token).get<double>(), 1e-4) << one.dump();
         }
       }
       for (std::size_t i = 0; i < drawn.size(); ++i) {

@@ -70,19 +70,32 @@ TEST(Sampler, PenalisesTokensThatWereThereOnce) {
   EXPECT_NEAR(token.top[2].log_prob, -2 - std::log(sum), 1e-6);
 }
 
-TEST(Sampler, ScalesWhatTopPKeeps) {
+/// A learner knows all tokens' distribution alone, at the temperature.
+TEST(Sampler, GivesLogProbabilitiesOfAllTokens) {
+  SamplingOptions by_p = at_temperature(0.5), by_k = by_p, by_share = by_p;
+  by_p.top_p = 0.8;
+  by_k.top_k = 2;
+  by_share.min_p = 0.2;
+  // Squared: 0.01, 0.36, 0.09 of 0.46.
+  for (const SamplingOptions& options : {by_p, by_k, by_share}) {
+    for (const double uniform : {0.0, 0.9}) {
+      const SampledToken token = sample(kLogits, options, uniform, 3);
+      EXPECT_NEAR(token.log_prob, std::log((token.token == 1 ? 0.36 : 0.09) / 0.46), 1e-6);
+      ASSERT_EQ(token.top.size(), 3u);
+      EXPECT_NEAR(token.top[2].log_prob, std::log(0.01 / 0.46), 1e-6) << "what is cut off, too";
+    }
+  }
+}
+
+TEST(Sampler, DrawsWhatTopPKeeps) {
   SamplingOptions options;
   options.top_p = 0.8;
   // 0.6 is not enough for 0.8, and 0.9 is.
   for (const double uniform : {0.0, 0.3, 0.65, 0.7, 0.999999}) {
-    const SampledToken token = sample(kLogits, options, uniform, 3);
-    EXPECT_NE(token.token, 0);
-    EXPECT_NEAR(token.log_prob, std::log((token.token == 1 ? 0.6 : 0.3) / 0.9), 1e-6);
-    EXPECT_EQ(token.top.size(), 2u);
+    EXPECT_EQ(sample(kLogits, options, uniform).token, uniform < 0.66 ? 1 : 2) << "0.6 and 0.3 of 0.9";
   }
   options.top_p = 0.5;
   EXPECT_EQ(sample(kLogits, options, 0.999).token, 1);
-  EXPECT_EQ(sample(kLogits, options, 0.999).log_prob, 0);
 }
 
 TEST(Sampler, NeverDrawsWhatHasNoProbability) {
@@ -128,6 +141,7 @@ SampledToken plain_sample(const std::vector<float>& logits, const SamplingOption
     kept.push_back(i);
   }
   std::sort(kept.begin(), kept.end());
+  const double of_all = std::accumulate(weights.begin(), weights.end(), 0.0);
   double left = uniform * sum;
   std::size_t chosen = kept.back();
   for (const std::size_t i : kept) {
@@ -137,7 +151,7 @@ SampledToken plain_sample(const std::vector<float>& logits, const SamplingOption
     }
     left -= weights[i];
   }
-  return {static_cast<TokenId>(chosen), static_cast<float>(std::log(weights[chosen] / sum)), {}};
+  return {static_cast<TokenId>(chosen), static_cast<float>(std::log(weights[chosen] / of_all)), {}};
 }
 
 RC_GTEST_PROP(Sampler, DrawsWhatThePlainestWayDraws, (std::uint64_t seed)) {

@@ -349,6 +349,22 @@ TEST_F(SurfaceTest, AbortsForAClientThatHasGone) {
   }));
 }
 
+/// A cut changes what is drawn, and not what the answer says of it.
+TEST_F(SurfaceTest, GivesLogProbabilitiesOfAllTokens) {
+  const Json cut = post(
+      "/v1/completions",
+      {{"prompt", {1, 2, 3}}, {"max_tokens", 6}, {"logprobs", 0}, {"seed", 4}, {"top_p", 0.5}, {"ignore_eos", true}});
+  std::vector<TokenId> ids{1, 2, 3};
+  for (const Json& id : cut["choices"][0]["token_ids"]) ids.push_back(id);
+  ASSERT_EQ(ids.size(), 9u);
+  const Json scored =
+      post("/v1/completions", {{"prompt", ids}, {"max_tokens", 1}, {"logprobs", 0}, {"echo", true}, {"seed", 4}});
+  for (std::size_t i = 0; i < 6; ++i) {
+    EXPECT_NEAR(cut["choices"][0]["logprobs"]["token_logprobs"][i].get<double>(),
+                scored["choices"][0]["logprobs"]["token_logprobs"][3 + i].get<double>(), 1e-4);
+  }
+}
+
 TEST_F(SurfaceTest, MakesTrajectoriesForEcho) {
   const Json answer = post("/v1/rl/trajectories", {{"model", "tiny"},
                                                    {"param_version", 7},
@@ -442,6 +458,14 @@ TEST_F(SurfaceTest, SaysWhichVersionItWillNeverHave) {
         fmt::format(R"({{"prompts": [[1]], "max_tokens": 1, "param_version": {}, "version_gap_max": 2}})", version);
     EXPECT_EQ(call("/v1/rl/trajectories", body).status, 200u) << body;
   }
+}
+
+TEST_F(SurfaceTest, RefusesTrajectoriesThatNoLearnerAgreesWith) {
+  const HttpResponse refused = call("/v1/rl/trajectories", R"({"prompts": [[1]], "repetition_penalty": 1.1})");
+  EXPECT_EQ(refused.status, 400u);
+  EXPECT_THAT(refused.body, HasSubstr("'repetition_penalty'"));
+  EXPECT_EQ(call("/v1/rl/trajectories", R"({"prompts": [[1]], "max_tokens": 1, "repetition_penalty": 1})").status,
+            200u);
 }
 
 TEST_F(SurfaceTest, AbortsTrajectoriesForAClientThatHasGone) {
