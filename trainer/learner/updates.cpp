@@ -258,13 +258,16 @@ Result<Metrics> update_once(Policy& policy, const LossColumns& columns, std::spa
   Metrics metrics;
   const ValueHead* head = columns.returns.empty() ? nullptr : policy.value_head();
   const auto [first, last] = share_of(members.size(), policy.group());
-  const auto micro_batches =
-      pack(members.subspan(first, last - first), lengths_of(columns.samples), options.micro_batch_tokens);
+  // A sample of which no token counts adds nothing to a sum, and would be one more to the means over passes.
+  std::vector<std::size_t> counted;
+  for (const std::size_t member : members.subspan(first, last - first)) {
+    if (count_tokens(columns.samples[member]) > 0) counted.push_back(member);
+  }
+  const auto micro_batches = pack(counted, lengths_of(columns.samples), options.micro_batch_tokens);
   metrics[kPasses] = static_cast<double>(micro_batches.size());
   for (std::size_t pass = 0; pass < micro_batches.size(); ++pass) {
     const auto& micro_batch = micro_batches[pass];
     const Packed packed = pack_samples(columns.samples, micro_batch, policy.decoder().options().device);
-    if (packed.columns == 0) continue;
     if (options.dropout_seed) policy.set_dropout(drawn(*options.dropout_seed, kDropoutStream, first + pass));
     const Estimates current = forward(policy.decoder(), head, packed, options.temperature);
     policy.set_dropout(std::nullopt);

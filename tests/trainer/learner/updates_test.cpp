@@ -84,6 +84,21 @@ TEST_F(UpdatesTest, AddUpOverMicroBatches) {
   }
 }
 
+/// All weights are 1, whatever stands beside the samples that count.
+TEST_F(UpdatesTest, TakeMeansOverThePassesThatThereWere) {
+  const LearnerConfig c = config();
+  const std::vector<Sample> samples{random_sample(1, 3, 2), random_sample(2, 4, 0), random_sample(3, 2, 1),
+                                    random_sample(4, 4, 0)};
+  const std::vector<std::size_t> all{0, 1, 2, 3};
+  Policy of = policy(c);
+  const auto metrics = update_once(of, columns_of(samples, {1, 1, -1, 1}), all, options_of(c, 1)).value();
+  EXPECT_NEAR(metrics.at("rollout_corr/rollout_is_eff_sample_size"), 1, 1e-6);
+  const auto nothing =
+      update_once(of, columns_of(samples, {1, 1, 1, 1}), std::vector<std::size_t>{1, 3}, options_of(c, 1));
+  ASSERT_TRUE(nothing.has_value()) << nothing.error().message();
+  EXPECT_EQ(nothing->count("rollout_corr/rollout_is_eff_sample_size"), 0u);
+}
+
 TEST_F(UpdatesTest, RaiseWhatHasAPositiveAdvantage) {
   const LearnerConfig c = config();
   Policy of = policy(c);
