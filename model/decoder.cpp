@@ -6,6 +6,7 @@
 #include <optional>
 #include <unordered_map>
 
+#include "base/exception_error.h"
 #include "base/random.h"
 #include "model/attention.h"
 #include "model/layer_functions.h"
@@ -340,15 +341,13 @@ std::vector<Parameter> Decoder::merged_parameters() const {
 
 namespace {
 
-/// Calls `make`, and turns what LibTorch throws into an error: memory that is not to be had, a device that fails.
+/// Calls `make`, and turns what LibTorch throws into an error.
 template <typename Make>
 Result<Decoder> caught(const Make& make) {
   try {
     return make();
   } catch (const std::exception& exception) {
-    const std::string_view words = exception.what();
-    return fail(Errc::kTooLarge, Op::kOpen,
-                fmt::format("the model: LibTorch says: {}", words.substr(0, words.find('\n'))));
+    return exception_error(exception, "the model: a library says", "it takes more memory than there is");
   }
 }
 

@@ -1,23 +1,20 @@
 #include "tools/run_commands.h"
 
-#include <fmt/format.h>
-
 #include <cstdio>
 #include <exception>
 
+#include "base/exception_error.h"
 #include "base/text.h"
 
 namespace weightcast {
 namespace {
 
-/// Turns what a library throws into an error, so that a command ends with one line: memory that is not to be had.
+/// Turns what a library throws into an error, so that a command ends with one line.
 Status caught(const CommandBody& selected) {
   try {
     return selected();
   } catch (const std::exception& exception) {
-    const std::string_view words = exception.what();
-    return fail(Errc::kTooLarge, Op::kConfigure,
-                fmt::format("a library says: {}; is there memory enough?", words.substr(0, words.find('\n'))));
+    return exception_error(exception, "a library says", "it takes more memory than there is");
   }
 }
 

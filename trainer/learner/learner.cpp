@@ -6,6 +6,7 @@
 #include <numeric>
 #include <thread>
 
+#include "base/exception_error.h"
 #include "base/random.h"
 #include "trainer/learner/evaluation.h"
 #include "trainer/learner/examples.h"
@@ -40,17 +41,14 @@ class Phase {
   const Instant begin_ = steady_now();
 };
 
-/// Calls `body`, and turns what LibTorch throws into an error: memory that is not to be had, above all.
+/// Calls `body`, and turns what LibTorch throws into an error.
 template <typename Body>
 Status caught(std::string_view what, const Body& body) {
   try {
     return body();
   } catch (const std::exception& exception) {
-    const std::string_view words = exception.what();
-    return fail(Errc::kTooLarge, Op::kConfigure,
-                fmt::format("{}: LibTorch says: {}; if memory is short, lower generator_batch_size, max_new_tokens or "
-                            "micro_batch_tokens",
-                            what, words.substr(0, words.find('\n'))));
+    return exception_error(exception, fmt::format("{}: a library says", what),
+                           "memory is short: lower generator_batch_size, max_new_tokens or micro_batch_tokens");
   }
 }
 

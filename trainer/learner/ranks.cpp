@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/exception_error.h"
 #include "base/text.h"
 #include "trainer/learner/batch_bytes.h"
 #include "trainer/learner/policy.h"
@@ -63,9 +64,8 @@ class Follower final : public Learner {
     try {
       status = serve();
     } catch (const std::exception& exception) {
-      const std::string_view words = exception.what();
-      status = fail(Errc::kTooLarge, Op::kConfigure,
-                    fmt::format("rank {}: LibTorch says: {}", group_->rank(), words.substr(0, words.find('\n'))));
+      status = exception_error(exception, fmt::format("rank {}: a library says", group_->rank()),
+                               "memory is short: lower micro_batch_tokens");
     }
     if (!status.has_value()) group_->leave(status.error().message());
     return status;

@@ -1,10 +1,15 @@
 #include "trainer/learner/learner.h"
 
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/version.h>
 
+#include <exception>
 #include <filesystem>
 #include <fstream>
+#include <new>
 
 #include "base/content_digest.h"
 #include "base/posix_file_system.h"
@@ -22,6 +27,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 struct LearnerTest : testing::Test {
   TempDir dir;
@@ -299,6 +305,46 @@ TEST_F(LearnerTest, KeepsItsStepsWhenRolloutsFail) {
   EXPECT_THAT(run("b", settings).error().message(), HasSubstr("nowhere.jsonl"));
   EXPECT_EQ(last("b").step, 2u);
   EXPECT_EQ(metrics("b").back().at("training/global_step"), 2);
+}
+
+/// LibTorch's memory comes from here; nothing comes while `thrown` is set.
+class ThrowingAllocator final : public c10::Allocator {
+ public:
+#if TORCH_VERSION_MAJOR >= 2
+  c10::DataPtr allocate(std::size_t bytes) override { return give(bytes); }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override { default_copy_data(to, from, bytes); }
+#else
+  c10::DataPtr allocate(std::size_t bytes) const override { return give(bytes); }
+#endif
+  ThrowingAllocator() { c10::SetCPUAllocator(this, 1); }
+  ~ThrowingAllocator() override { c10::SetCPUAllocator(usual_, 1); }
+
+  std::exception_ptr thrown;
+
+ private:
+  c10::DataPtr give(std::size_t bytes) const {
+    if (thrown) std::rethrow_exception(thrown);
+    return usual_->allocate(bytes);
+  }
+  c10::Allocator* const usual_ = c10::GetCPUAllocator();
+};
+
+TEST_F(LearnerTest, SpeaksOfMemoryOnlyWhereItIsMissing) {
+  ThrowingAllocator allocator;
+  const auto error_of = [&](const char* name, std::exception_ptr thrown) {
+    const auto learner = Learner::make(files, make_config(tiny_run(out(name))).value()).value();
+    allocator.thrown = std::move(thrown);
+    const Status status = learner->run(stop);
+    allocator.thrown = nullptr;
+    return status.error();
+  };
+  const Error broken = error_of("a", std::make_exception_ptr(std::runtime_error("a tensor has no storage")));
+  EXPECT_EQ(broken.code, Errc::kInvalidArgument);
+  EXPECT_THAT(broken.detail, HasSubstr("a library says: a tensor has no storage"));
+  EXPECT_THAT(broken.detail, Not(HasSubstr("memory")));
+  const Error full = error_of("b", std::make_exception_ptr(std::bad_alloc()));
+  EXPECT_EQ(full.code, Errc::kTooLarge);
+  EXPECT_THAT(full.detail, HasSubstr("memory is short: lower generator_batch_size"));
 }
 
 TEST_F(LearnerTest, RefusesADirectoryInUseAndAnotherModel) {
