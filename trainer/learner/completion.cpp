@@ -1,10 +1,8 @@
 #include "trainer/learner/completion.h"
 
-#include <algorithm>
-#include <memory>
+#include <limits>
 
 #include "model/weights.h"
-#include "worker/engine/engine.h"
 
 namespace weightcast {
 namespace {
@@ -25,17 +23,17 @@ Result<std::shared_ptr<const EngineWeights>> engine_weights(const Decoder& decod
 
 }  // namespace
 
-Result<std::vector<Completion>> complete(const Decoder& decoder, std::span<const CompletionRequest> requests,
-                                         const CompletionOptions& options) {
-  std::vector<Completion> completions(requests.size());
-  if (requests.empty()) return completions;
-  std::size_t longest = 0;
-  for (const CompletionRequest& request : requests) longest = std::max(longest, request.prompt.size());
+Completer::Completer(CompletionOptions options, std::unique_ptr<Engine> engine)
+    : options_(std::move(options)), engine_(std::move(engine)) {}
+Completer::Completer(Completer&&) noexcept = default;
+Completer::~Completer() = default;
+
+Result<Completer> Completer::make(const Decoder& decoder, CompletionOptions options) {
   EngineOptions engine_options;
   engine_options.cache_bytes_max = options.cache_bytes_max;
-  engine_options.context_max = longest + options.tokens_max;
-  engine_options.running_max = requests.size();
-  engine_options.waiting_max = requests.size();
+  engine_options.context_max = options.context_max;
+  engine_options.running_max = options.sequences_max;
+  engine_options.waiting_max = std::numeric_limits<std::size_t>::max();
   engine_options.end_tokens = {options.end_token};
   engine_options.threads = options.threads;
   WC_ASSIGN(auto weights, engine_weights(decoder));
@@ -44,20 +42,24 @@ Result<std::vector<Completion>> complete(const Decoder& decoder, std::span<const
     made.error().detail += "; lower generator_batch_size or max_new_tokens";
     return std::move(made).error();
   }
-  const std::unique_ptr<Engine> engine = *std::move(made);
+  return Completer(std::move(options), *std::move(made));
+}
+
+Result<std::vector<Completion>> Completer::complete(std::span<const CompletionRequest> requests) {
+  std::vector<Completion> completions(requests.size());
   for (std::size_t i = 0; i < requests.size(); ++i) {
     EngineRequest request;
     request.prompt = requests[i].prompt;
-    request.sampling.temperature = options.temperature;
-    request.sampling.top_p = options.top_p;
+    request.sampling.temperature = options_.temperature;
+    request.sampling.top_p = options_.top_p;
     request.seed = requests[i].seed;
-    request.tokens_max = options.tokens_max;
+    request.tokens_max = options_.tokens_max;
     request.tag = i;
-    WC_TRY(engine->add(std::move(request)));
+    WC_TRY(engine_->add(std::move(request)));
   }
-  while (engine->busy()) {
-    if (options.check) WC_TRY(options.check());
-    for (const EngineEvent& event : engine->step()) {
+  while (engine_->busy()) {
+    if (options_.check) WC_TRY(options_.check());
+    for (const EngineEvent& event : engine_->step()) {
       if (event.finished == FinishReason::kFailed) {
         return fail(Errc::kInvalidArgument, Op::kVerify, "the model: its logits are not finite; it has diverged");
       }
@@ -69,5 +71,7 @@ Result<std::vector<Completion>> complete(const Decoder& decoder, std::span<const
   }
   return completions;
 }
+
+EngineStatus Completer::status() const { return engine_->status(); }
 
 }  // namespace weightcast

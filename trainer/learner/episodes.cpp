@@ -11,12 +11,12 @@ namespace {
 
 class Plays {
  public:
-  Plays(const Decoder& decoder, const PromptCodec& codec, RewardPool& rewards, std::span<const EpisodeRequest> requests,
+  Plays(Completer& completer, const PromptCodec& codec, RewardPool& rewards, std::span<const EpisodeRequest> requests,
         const EpisodeOptions& options)
-      : decoder_(decoder), codec_(codec), rewards_(rewards), requests_(requests), options_(options) {}
+      : completer_(completer), codec_(codec), rewards_(rewards), requests_(requests), options_(options) {}
 
   Status begin(const std::shared_ptr<const Task>& task) {
-    const PlayOptions play_options{options_.limits, options_.completion.tokens_max, options_.tokens_max};
+    const PlayOptions play_options{options_.limits, completer_.options().tokens_max, options_.tokens_max};
     std::vector<RewardPool::Job> jobs;
     for (const EpisodeRequest& request : requests_) {
       plays_.push_back({std::make_unique<Play>(task, codec_, play_options), {}, false});
@@ -33,7 +33,7 @@ class Plays {
     return {};
   }
 
-  /// Plays a turn of each episode that is not over. False if all are. Errors: those of complete().
+  /// Plays a turn of each episode that is not over. False if all are. Errors: those of Completer::complete().
   Result<bool> turn() {
     std::vector<std::size_t> active;
     std::vector<CompletionRequest> asked;
@@ -43,7 +43,7 @@ class Plays {
       asked.push_back({plays_[i].play->tokens(), plays_[i].play->turn_seed(requests_[i].seed)});
     }
     if (active.empty()) return false;
-    WC_ASSIGN(const std::vector<Completion> completions, complete(decoder_, asked, options_.completion));
+    WC_ASSIGN(const std::vector<Completion> completions, completer_.complete(asked));
     std::vector<RewardPool::Job> jobs;
     for (std::size_t a = 0; a < active.size(); ++a) {
       Play& play = *plays_[active[a]].play;
@@ -87,7 +87,7 @@ class Plays {
     }
   };
 
-  const Decoder& decoder_;
+  Completer& completer_;
   const PromptCodec& codec_;
   RewardPool& rewards_;
   const std::span<const EpisodeRequest> requests_;
@@ -97,11 +97,21 @@ class Plays {
 
 }  // namespace
 
-EpisodeOptions episode_options(const LearnerConfig& config, const PromptCodec& codec, double temperature,
-                               double top_p) {
+CompletionOptions completion_options(const LearnerConfig& config, const PromptCodec& codec, double temperature,
+                                     double top_p) {
+  CompletionOptions options;
+  options.temperature = temperature;
+  options.top_p = top_p;
+  options.tokens_max = config.max_new_tokens;
+  options.end_token = codec.end_token();
+  options.context_max = rollout_tokens_max(config);
+  options.sequences_max = config.generator_batch_size;
+  options.threads = static_cast<unsigned>(config.threads);
+  return options;
+}
+
+EpisodeOptions episode_options(const LearnerConfig& config) {
   EpisodeOptions options;
-  options.completion = {temperature, top_p, config.max_new_tokens, codec.end_token(),
-                        static_cast<unsigned>(config.threads)};
   options.limits.turns_max = static_cast<std::uint32_t>(config.turns_max);
   options.limits.tokens_max = config.turns_max * config.max_new_tokens;
   options.limits.time_max = from_seconds(config.episode_time_max);
@@ -109,11 +119,11 @@ EpisodeOptions episode_options(const LearnerConfig& config, const PromptCodec& c
   return options;
 }
 
-Result<std::vector<PlayedEpisode>> play_episodes(const Decoder& decoder, const std::shared_ptr<const Task>& task,
+Result<std::vector<PlayedEpisode>> play_episodes(Completer& completer, const std::shared_ptr<const Task>& task,
                                                  const PromptCodec& codec, RewardPool& rewards,
                                                  std::span<const EpisodeRequest> requests,
                                                  const EpisodeOptions& options) {
-  Plays plays(decoder, codec, rewards, requests, options);
+  Plays plays(completer, codec, rewards, requests, options);
   WC_TRY(plays.begin(task));
   for (;;) {
     WC_ASSIGN(const bool goes_on, plays.turn());

@@ -26,16 +26,18 @@ struct EpisodeRequest {
 };
 
 struct EpisodeOptions {
-  CompletionOptions completion;
   EpisodeLimits limits;
   std::uint64_t tokens_max = 0;  ///< of prompt, answers and observations; an episode that comes to it ends
   Version version{};             ///< of the weights
   RunIdentity identity = {};     ///< what the rollouts name
 };
 
-/// How a run plays: all but what is sampled from, version and identity.
-[[nodiscard]] EpisodeOptions episode_options(const LearnerConfig& config, const PromptCodec& codec, double temperature,
-                                             double top_p);
+/// How a run samples answers of its episodes.
+[[nodiscard]] CompletionOptions completion_options(const LearnerConfig& config, const PromptCodec& codec,
+                                                   double temperature, double top_p);
+
+/// How a run plays: all but version and identity.
+[[nodiscard]] EpisodeOptions episode_options(const LearnerConfig& config);
 
 struct PlayedEpisode {
   Trajectory rollout;  ///< what Play::finish() gives
@@ -46,8 +48,8 @@ struct PlayedEpisode {
 
 /// Plays episodes side by side, turn by turn: samples all answers together, and lets `rewards` run the environments. An
 /// episode of one turn is a completion and its reward. Its result depends on the weights, the request and the machine
-/// alone, unless an environment takes too long. May throw what LibTorch throws. Errors: those of the prompts' codec.
-[[nodiscard]] Result<std::vector<PlayedEpisode>> play_episodes(const Decoder& decoder,
+/// alone, unless an environment takes too long. Errors: those of the prompts' codec, and of Completer::complete().
+[[nodiscard]] Result<std::vector<PlayedEpisode>> play_episodes(Completer& completer,
                                                                const std::shared_ptr<const Task>& task,
                                                                const PromptCodec& codec, RewardPool& rewards,
                                                                std::span<const EpisodeRequest> requests,

@@ -16,7 +16,7 @@ constexpr std::uint64_t kEvaluationSampleStream = 6;
 
 Result<Metrics> evaluate(const Decoder& decoder, const std::shared_ptr<const Task>& task, const PromptCodec& codec,
                          RewardPool& rewards, const PromptOrder& prompts, const LearnerConfig& config) {
-  const EpisodeOptions options = episode_options(config, codec, config.eval_temperature, config.eval_top_p);
+  const EpisodeOptions options = episode_options(config);
   const std::uint64_t per_batch = std::max<std::uint64_t>(1, config.generator_batch_size / config.eval_samples);
   double sum = 0, succeeded = 0, passed = 0;
   for (std::uint64_t first = 0; first < config.eval_prompts; first += per_batch) {
@@ -28,7 +28,11 @@ Result<Metrics> evaluate(const Decoder& decoder, const std::shared_ptr<const Tas
         requests.push_back({index, drawn(0, kEvaluationSampleStream, n * config.eval_samples + k)});
       }
     }
-    WC_ASSIGN(const std::vector<PlayedEpisode> played, play_episodes(decoder, task, codec, rewards, requests, options));
+    // One per batch: nothing of its keys and values is of use to the next one's prompts.
+    WC_ASSIGN(Completer completer,
+              Completer::make(decoder, completion_options(config, codec, config.eval_temperature, config.eval_top_p)));
+    WC_ASSIGN(const std::vector<PlayedEpisode> played,
+              play_episodes(completer, task, codec, rewards, requests, options));
     for (std::uint64_t prompt = 0; prompt < count; ++prompt) {
       bool pass = false;
       for (std::uint64_t k = 0; k < config.eval_samples; ++k) {

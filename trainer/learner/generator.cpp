@@ -98,11 +98,13 @@ Result<bool> Generator::fill(Instant now, SharedReplayBuffer& buffer) {
 }
 
 Result<std::vector<PlayedEpisode>> Generator::play(std::span<const EpisodeRequest> requests) {
-  EpisodeOptions options = episode_options(config_, codec_, config_.temperature, config_.top_p);
+  EpisodeOptions options = episode_options(config_);
   options.version = publications_.front().version;
   options.identity = identity_;
-  options.completion.check = check_;
-  WC_ASSIGN(std::vector<PlayedEpisode> played, play_episodes(sampler(), task_, codec_, rewards_, requests, options));
+  CompletionOptions sampling = completion_options(config_, codec_, config_.temperature, config_.top_p);
+  sampling.check = check_;
+  WC_ASSIGN(Completer completer, Completer::make(sampler(), std::move(sampling)));
+  WC_ASSIGN(std::vector<PlayedEpisode> played, play_episodes(completer, task_, codec_, rewards_, requests, options));
   for (std::uint64_t attempt = 1; attempt < kAttempts; ++attempt) {
     std::vector<std::size_t> failed;
     std::vector<EpisodeRequest> again;
@@ -113,7 +115,7 @@ Result<std::vector<PlayedEpisode>> Generator::play(std::span<const EpisodeReques
     }
     if (failed.empty()) break;
     unrewarded_ += failed.size();
-    WC_ASSIGN(std::vector<PlayedEpisode> others, play_episodes(sampler(), task_, codec_, rewards_, again, options));
+    WC_ASSIGN(std::vector<PlayedEpisode> others, play_episodes(completer, task_, codec_, rewards_, again, options));
     for (std::size_t i = 0; i < failed.size(); ++i) played[failed[i]] = std::move(others[i]);
   }
   for (const PlayedEpisode& episode : played) unrewarded_ += episode.failure.empty() ? 0 : 1;

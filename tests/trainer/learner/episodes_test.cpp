@@ -69,17 +69,20 @@ struct EpisodesTest : testing::Test {
   std::shared_ptr<const Task> task = std::make_shared<Turns>(open.get_future().share());
   Decoder decoder = std::move(make_initial_model(files, make_config(tiny_run("unused")).value()).value().decoder);
   PromptCodec codec = PromptCodec::make(Tokenizer::parse(byte_tokenizer_json()).value(), {}).value();
+  CompletionOptions sampling;
   EpisodeOptions options;
 
   EpisodesTest() {
-    options.completion.tokens_max = 3;
-    options.completion.end_token = codec.end_token();
+    sampling.tokens_max = 3;
+    sampling.end_token = codec.end_token();
+    sampling.context_max = 1000;
     options.tokens_max = 1000;
     options.version = Version{5};
   }
   std::vector<PlayedEpisode> play(const std::vector<EpisodeRequest>& requests, RewardPoolOptions pool = {}) {
     RewardPool rewards(pool);
-    return play_episodes(decoder, task, codec, rewards, requests, options).value();
+    Completer completer = Completer::make(decoder, sampling).value();
+    return play_episodes(completer, task, codec, rewards, requests, options).value();
   }
 };
 
@@ -132,6 +135,22 @@ TEST_F(EpisodesTest, SampleEachTurnAnew) {
   EXPECT_NE(turn(t.turns[0]), turn(t.turns[1]));
 }
 
+/// All turns together compute each token about once, not the whole episode at each turn.
+TEST_F(EpisodesTest, ComputeWhatATurnAddsAlone) {
+  Completer completer = Completer::make(decoder, sampling).value();
+  RewardPool rewards({});
+  const std::vector<EpisodeRequest> requests{{20, 1}, {20, 2}, {20, 3}};
+  const auto played = play_episodes(completer, task, codec, rewards, requests, options).value();
+  std::uint64_t tokens = 0, turns = 0;
+  for (const PlayedEpisode& episode : played) {
+    EXPECT_THAT(episode.rollout.turns, SizeIs(20));
+    tokens += episode.rollout.tokens.size();
+    turns += episode.rollout.turns.size();
+  }
+  // Of each turn what does not fill a block is computed again.
+  EXPECT_LE(completer.status().prompt_tokens, tokens + turns * kBlockPositions);
+}
+
 TEST_F(EpisodesTest, EndAtTheirLimits) {
   options.limits.turns_max = 2;
   EXPECT_EQ(play({{9, 1}})[0].rollout.reward, 3) << "two turns, whose rewards count";
@@ -155,7 +174,8 @@ TEST_F(EpisodesTest, EndWhereAnObservationIsTooLong) {
   codec = PromptCodec::make(Tokenizer::parse(byte_tokenizer_json()).value(), {.max_prompt_length = 3}).value();
   RewardPool rewards({});
   const std::vector<EpisodeRequest> requests{{1, 1}, {2, 1}};
-  const auto played = play_episodes(decoder, task, codec, rewards, requests, options).value();
+  Completer completer = Completer::make(decoder, sampling).value();
+  const auto played = play_episodes(completer, task, codec, rewards, requests, options).value();
   EXPECT_EQ(played[0].failure, "") << "it has no second turn";
   EXPECT_THAT(played[1].failure, HasSubstr("max_prompt_length is 3"));
 }
