@@ -1,5 +1,7 @@
 #include "worker/backend/backend.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
@@ -12,6 +14,7 @@
 #include "base/steady_clock.h"
 #include "http/client.h"
 #include "worker/backend/backend_core.h"
+#include "worker/backend/install_check.h"
 #include "worker/engine/weights.h"
 
 namespace weightcast {
@@ -43,12 +46,15 @@ HttpClientOptions client_options(const BackendOptions& options, const Endpoint& 
 class Backend::State {
  public:
   State(FileSystem& files, std::unique_ptr<VersionSource> source, BackendOptions options,
-        std::unique_ptr<BackendProtocol> protocol, std::unique_ptr<HttpClient> installing,
-        std::unique_ptr<HttpClient> checking, std::function<void(const std::string&)> say)
+        std::unique_ptr<BackendProtocol> protocol, BackendServer server, std::unique_ptr<HttpClient> probing,
+        std::unique_ptr<HttpClient> installing, std::unique_ptr<HttpClient> checking,
+        std::function<void(const std::string&)> say)
       : files_(files),
         source_(std::move(source)),
         options_(std::move(options)),
         protocol_(std::move(protocol)),
+        server_(std::move(server)),
+        probing_(std::move(probing)),
         installing_(std::move(installing)),
         checking_(std::move(checking)),
         say_(std::move(say)),
@@ -60,6 +66,7 @@ class Backend::State {
     {
       const std::lock_guard lock(mutex_);
       stop_ = true;
+      probing_->interrupt();
       installing_->interrupt();
       checking_->interrupt();
       for (Sender& sender : senders_) sender.client->interrupt();
@@ -121,11 +128,12 @@ class Backend::State {
       switch (action->kind) {
         case BackendAction::Kind::kSend: send(now, action->request); break;
         case BackendAction::Kind::kCancel: cancel(action->request); break;
-        case BackendAction::Kind::kInstall: install_ = action->version; break;
+        case BackendAction::Kind::kInstall:
+        case BackendAction::Kind::kRestore: order_ = *action; break;
         case BackendAction::Kind::kCheck: check_ = true; break;
       }
     }
-    if (check_ || install_) changed_.notify_all();
+    if (check_ || order_) changed_.notify_all();
     if (core_.has_events()) has_events_.notify_all();
   }
 
@@ -198,17 +206,17 @@ class Backend::State {
     std::string said;  // of the daemon
     for (;;) {
       auto event = source_->next(kRoundTime);
-      std::optional<VersionName> install;
+      std::optional<BackendAction> order;
       std::vector<std::string> lines;
       {
         std::unique_lock lock(mutex_);
-        if (!event.has_value()) changed_.wait_for(lock, kDaemonPause, [&] { return stop_ || install_; });
+        if (!event.has_value()) changed_.wait_for(lock, kDaemonPause, [&] { return stop_ || order_; });
         if (stop_) return;
         if (event.has_value() && *event && (*event)->kind == VersionEvent::Kind::kInstalled) {
           core_.handle_published((*event)->name);
         }
         pump();
-        install = std::exchange(install_, std::nullopt);
+        order = std::exchange(order_, std::nullopt);
         while (auto line = core_.poll_line()) lines.push_back(*std::move(line));
       }
       if (!event.has_value()) {
@@ -220,21 +228,50 @@ class Backend::State {
         if ((*event)->kind == VersionEvent::Kind::kDisconnected) pins_.clear();
       }
       for (const std::string& line : lines) say_(line);
-      if (install) perform(*install);
+      if (!order) continue;
+      if (order->kind == BackendAction::Kind::kRestore) {
+        restore();
+      } else {
+        install(order->version, order->is_anew);
+      }
     }
   }
 
-  void perform(VersionName name) {
-    const Result<std::string> directory = prepare(name);
-    if (!directory.has_value()) {
+  void restore() {
+    Status outcome = protocol_->restore(installing_call(), options_.install_time_max);
+    const std::lock_guard lock(mutex_);
+    core_.handle_restored(steady_now(), std::move(outcome));
+    pump();
+  }
+
+  void install(VersionName name, bool is_anew) {
+    const Result<const Prepared*> prepared = prepare(name);
+    if (!prepared.has_value()) {
       const std::lock_guard lock(mutex_);
-      core_.handle_skipped(steady_now(), name, directory.error());
+      core_.handle_skipped(steady_now(), name, prepared.error());
       return pump();
     }
-    const BackendCall call = [this](const HttpCall& one, Duration limit) { return installing_->call(one, limit); };
+    // One that was started anew may have been started otherwise.
+    if (is_anew && !std::exchange(is_examined_, false)) {
+      const BackendCall call = [this](const HttpCall& one, Duration limit) { return probing_->call(one, limit); };
+      const auto server = protocol_->examine(call, options_.needs, options_.examine_time_max);
+      if (!server.has_value()) {
+        const std::lock_guard lock(mutex_);
+        core_.handle_unready(steady_now(), name, server.error());
+        return pump();
+      }
+      server_ = *server;
+    }
     Result<Version> outcome =
-        protocol_->install(files_, call, {name.version, *directory, options_.on_switch == BackendSwitch::kKeep},
+        protocol_->install(files_, installing_call(), {name.version, (*prepared)->directory, options_.on_switch},
                            options_.install_time_max);
+    if (outcome.has_value() && (*prepared)->check) {
+      if (const Status right = check_install(*(*prepared)->check, name.version); !right.has_value()) {
+        outcome = right.error();
+        // It generates nothing until it has other weights. Where it cannot be told, the next install fails, too.
+        if (!stops()) static_cast<void>(protocol_->hold(installing_call(), options_.check_time_max));
+      }
+    }
     std::optional<VersionName> last;
     {
       const std::lock_guard lock(mutex_);
@@ -247,22 +284,60 @@ class Backend::State {
     unpin_all_but(last);
   }
 
-  /// The version's directory, pinned, if it is of our model.
-  Result<std::string> prepare(VersionName name) {
+  /// Errors: those of the calls; that of InstallCheck::compare().
+  Status check_install(const InstallCheck& check, Version version) {
+    std::vector<EngineToken> answers;
+    for (const EngineRequest& request : check.requests()) {
+      WC_ASSIGN(const HttpResponse response, probing_->call(protocol_->completion(request), options_.answer_time_max));
+      WC_ASSIGN(const BackendAnswer answer, protocol_->read_completion(response, request));
+      answers.push_back(answer.tokens.front());
+      if (protocol_->says_versions() && answers.back().version != version) {
+        return fail(Errc::kBusy, Op::kVerify,
+                    fmt::format("the server answers under version {}", answers.back().version.value));
+      }
+    }
+    const double tolerance = options_.tolerance > 0 ? options_.tolerance : install_tolerance(server_.dtype);
+    return check.compare(answers, tolerance);
+  }
+
+  bool stops() {
+    const std::lock_guard lock(mutex_);
+    return stop_;
+  }
+
+  BackendCall installing_call() {
+    return [this](const HttpCall& one, Duration limit) { return installing_->call(one, limit); };
+  }
+
+  struct Prepared {
+    std::string directory;
+    std::optional<InstallCheck> check;
+  };
+
+  /// The version's directory, pinned, if it is of our model: config.json, and what the headers of its weights say. Not
+  /// null.
+  Result<const Prepared*> prepare(VersionName name) {
     if (!pins_.contains(name)) {
       WC_ASSIGN(PinnedVersion pinned, source_->pin(name));
-      pins_[name] = std::move(pinned.directory);
+      pins_[name].directory = std::move(pinned.directory);
     }
-    const std::string& directory = pins_.at(name);
+    Prepared& prepared = pins_.at(name);
     const Result<std::string> json =
-        read_file(files_, std::filesystem::path(directory) / "config.json", kSidecarBytesMax);
+        read_file(files_, std::filesystem::path(prepared.directory) / "config.json", kSidecarBytesMax);
     if (json.has_value()) {
       WC_ASSIGN(const ModelConfig config, parse_model_config(*json));
       WC_TRY(check_same_model(options_.model, config));
     } else if (json.error().code != Errc::kNotFound) {
       return json.error();
     }
-    return directory;
+    WC_ASSIGN(ModelFiles model, ModelFiles::open(files_, prepared.directory, options_.model));
+    const bool is_checked = options_.checks_installs && protocol_->has_log_probs() && !protocol_->installs_itself();
+    if (is_checked && !prepared.check) {
+      // Without the cut and the temperature they are what every server has, whatever the learner takes.
+      const SamplingOptions sampling = options_.needs.log_probs ? options_.needs.sampling : SamplingOptions();
+      WC_ASSIGN(prepared.check, InstallCheck::make(std::move(model), name.version, sampling, options_.check_threads));
+    }
+    return &prepared;
   }
 
   void unpin_all_but(std::optional<VersionName> kept) {
@@ -275,10 +350,12 @@ class Backend::State {
 
   FileSystem& files_;
   const std::unique_ptr<VersionSource> source_;  // of follower_
-  std::map<VersionName, std::string> pins_;      // the same; directories
+  std::map<VersionName, Prepared> pins_;         // the same
   const BackendOptions options_;
   const std::unique_ptr<BackendProtocol> protocol_;
-  const std::unique_ptr<HttpClient> installing_, checking_;
+  BackendServer server_;     // of follower_
+  bool is_examined_ = true;  // the same; by Backend::start()
+  const std::unique_ptr<HttpClient> probing_, installing_, checking_;
   const std::function<void(const std::string&)> say_;
 
   mutable std::mutex mutex_;
@@ -286,7 +363,7 @@ class Backend::State {
   bool stop_ = false;
   BackendCore core_;
   std::deque<RequestId> to_send_;
-  std::optional<VersionName> install_;  // for follower_ to do
+  std::optional<BackendAction> order_;  // for follower_ to do
   bool check_ = false;                  // for checker_ to do
   std::optional<Version> new_version_;
   std::deque<Sender> senders_;  // whose addresses stay
@@ -296,22 +373,36 @@ class Backend::State {
 Result<std::unique_ptr<Backend>> Backend::start(FileSystem& files, std::unique_ptr<VersionSource> source,
                                                 BackendOptions options, std::function<void(const std::string&)> say) {
   std::unique_ptr<BackendProtocol> protocol = make_backend_protocol(options.kind, options.protocol);
-  if (options.on_switch == BackendSwitch::kKeep && !protocol->says_versions()) {
+  options.needs.on_switch = options.on_switch;
+  options.needs.allows_quantisation = options.tolerance > 0;
+  if (options.kind == BackendKind::kParallax && options.protocol.blocks.empty()) {
+    return fail(Errc::kInvalidArgument, Op::kConfigure, "parallax takes blocks of weights; set backend_blocks_dir");
+  }
+  const Endpoint& control = options.control.host.empty() ? options.server : options.control;
+  WC_ASSIGN(auto probing, HttpClient::make(client_options(options, options.server)));
+  WC_ASSIGN(auto installing, HttpClient::make(client_options(options, control)));
+  WC_ASSIGN(auto checking, HttpClient::make(client_options(options, control)));
+  const BackendCall call = [&](const HttpCall& one, Duration limit) { return probing->call(one, limit); };
+  const std::string who = fmt::format("the server that generates ({})", options.server.to_string());
+  auto server = protocol->examine(call, options.needs, options.examine_time_max);
+  if (!server.has_value()) return about(who, server.error());
+  const bool is_its_own =
+      options.kind == BackendKind::kWeightcast;  // which says what becomes of answers by its own flag
+  if (goes_on(options.on_switch) && !protocol->says_versions()) {
     return fail(Errc::kInvalidArgument, Op::kConfigure,
                 std::string(to_string(options.kind)) +
                     " does not say under which weights it sampled a token, so answers cannot go on under other ones; "
                     "set backend_in_flight to wait or restart");
   }
-  if (options.kind == BackendKind::kParallax && options.protocol.blocks.empty()) {
-    return fail(Errc::kInvalidArgument, Op::kConfigure, "parallax takes blocks of weights; set backend_blocks_dir");
+  if (is_its_own && options.on_switch == BackendSwitch::kRecompute) {
+    return fail(
+        Errc::kInvalidArgument, Op::kConfigure,
+        "what becomes of answers is for weightcast-worker serve to say: start it with --in-flight recompute, and "
+        "set backend_in_flight = keep");
   }
-  const Endpoint& control = options.control.host.empty() ? options.server : options.control;
-  WC_ASSIGN(auto sending, HttpClient::make(client_options(options, options.server)));  // whether it can be had
-  WC_ASSIGN(auto installing, HttpClient::make(client_options(options, control)));
-  WC_ASSIGN(auto checking, HttpClient::make(client_options(options, control)));
-  return std::unique_ptr<Backend>(
-      new Backend(std::make_unique<State>(files, std::move(source), std::move(options), std::move(protocol),
-                                          std::move(installing), std::move(checking), std::move(say))));
+  return std::unique_ptr<Backend>(new Backend(
+      std::make_unique<State>(files, std::move(source), std::move(options), std::move(protocol), *std::move(server),
+                              std::move(probing), std::move(installing), std::move(checking), std::move(say))));
 }
 
 Backend::Backend(std::unique_ptr<State> state) : state_(std::move(state)) {}

@@ -24,11 +24,18 @@ struct BackendOptions {
   HttpTrust trust = {};   ///< of both
   BackendSwitch on_switch = BackendSwitch::kWait;
   BackendProtocolOptions protocol = {};
-  ModelConfig model = {};        ///< versions that come with another config.json are refused
+  ModelConfig model = {};   ///< versions that come with another config.json, or other tensors, are refused
+  BackendNeeds needs = {};  ///< on_switch is set by Backend
+  /// After each install the server's log-probabilities are compared with our own (InstallCheck), and a version that it
+  /// has not loaded right is refused.
+  bool checks_installs = true;
+  double tolerance = 0;          ///< of that; 0: install_tolerance() of what the server computes in
+  unsigned check_threads = 1;    ///< of our own forward pass
   std::size_t running_max = 64;  ///< requests that the server has at once, each over a connection and thread of its own
   Duration answer_time_max = std::chrono::minutes(10);   ///< of one request; with kWait an install waits for so long
   Duration install_time_max = std::chrono::minutes(10);  ///< of one install
   Duration check_time_max = std::chrono::seconds(10);    ///< of one question which version the server has
+  Duration examine_time_max = std::chrono::seconds(60);  ///< of the questions how it was started; vLLM's take seconds
 };
 
 /// A server that generates for a worker, and is told where the versions are that the host's daemon installs. What
@@ -36,9 +43,10 @@ struct BackendOptions {
 /// server has, and one for each request under way. One thread uses it.
 class Backend final : public AnswerSource {
  public:
-  /// Waits for nobody. `files` outlives it. `say` takes lines for a person, from a thread of its own.
-  /// Errors: kInvalidArgument (kKeep where the server does not say versions; kParallax without a directory for blocks),
-  /// those of HttpClient::make().
+  /// Asks the server how it was started, for at most examine_time_max, and for nothing else. `files` outlives it. `say`
+  /// takes lines for a person, from a thread of its own. Errors: kInvalidArgument (answers cannot go on where the
+  /// server does not say versions; kParallax without a directory for blocks), those of HttpClient::make() and
+  /// BackendProtocol::examine().
   [[nodiscard]] static Result<std::unique_ptr<Backend>> start(FileSystem& files, std::unique_ptr<VersionSource> source,
                                                               BackendOptions options,
                                                               std::function<void(const std::string&)> say);

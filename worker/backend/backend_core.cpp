@@ -136,9 +136,13 @@ void BackendCore::cancel_sent() {
   }
 }
 
+Duration BackendCore::backoff() const {
+  return std::min<Duration>(kRetryMax, kRetryMin * (1 << std::min<std::uint32_t>(failures_, 10)));
+}
+
 void BackendCore::note_trouble(Instant now, const std::string& why) {
   is_suspect_ = true;
-  retry_at_ = now + std::min<Duration>(kRetryMax, kRetryMin * (1 << std::min<std::uint32_t>(failures_, 10)));
+  retry_at_ = now + backoff();
   ++failures_;
   if (why == said_) return;
   said_ = why;
@@ -173,6 +177,7 @@ void BackendCore::handle_installed(Instant now, VersionName name, Result<Version
     while (recent_.size() > kRecentMax) recent_.erase(recent_.begin());
     phase_ = Phase::kServing;
     is_suspect_ = false;
+    is_spoilt_ = false;
     retry_at_ = {};
     return note_well();
   }
@@ -190,8 +195,28 @@ void BackendCore::handle_installed(Instant now, VersionName name, Result<Version
   if (is_refused && last_ && name != *last_) {
     policy_.handle_settled(name);
     why += fmt::format("; it is to use version {} again", last_->version.value);
+  } else if (is_refused && !last_) {
+    // A server that breaks (5xx) may do better the next time.
+    if (outcome.error().code != Errc::kBusy) policy_.handle_settled(name);
+    is_spoilt_ = true;
+    why += "; it is to use again what it was started with";
   }
   note_trouble(now, why);
+}
+
+void BackendCore::handle_unready(Instant now, VersionName name, const Error& why) {
+  is_in_control_ = false;
+  phase_ = Phase::kUnknown;
+  recent_.erase(name.version);
+  cancel_sent();
+  note_trouble(now, why.message());
+}
+
+void BackendCore::handle_restored(Instant now, Status outcome) {
+  is_in_control_ = false;
+  if (!outcome.has_value()) return note_trouble(now, outcome.error().message());
+  is_spoilt_ = false;
+  retry_at_ = now + backoff();
 }
 
 void BackendCore::handle_skipped(Instant now, VersionName name, const Error& why) {
@@ -235,8 +260,12 @@ std::optional<VersionName> BackendCore::to_install() const {
 
 std::optional<BackendAction> BackendCore::next_control(Instant now) {
   if (is_in_control_ || now < retry_at_) return std::nullopt;
+  if (is_spoilt_) {
+    is_in_control_ = true;
+    return BackendAction{.kind = BackendAction::Kind::kRestore};
+  }
   const std::optional<VersionName> wanted = to_install();
-  const bool needs_quiet = !options_.installs_itself && options_.on_switch != BackendSwitch::kKeep;
+  const bool needs_quiet = !options_.installs_itself && !goes_on(options_.on_switch);
   if (phase_ == Phase::kServing && wanted) {
     phase_ = Phase::kDraining;
     drain_until_ = now + options_.drain_time_max;
@@ -250,7 +279,7 @@ std::optional<BackendAction> BackendCore::next_control(Instant now) {
     if (needs_quiet) phase_ = Phase::kUnknown;
     // Answers that go on under it may come before the install's own.
     if (was_known_ && !needs_quiet) recent_.insert(wanted->version);
-    return BackendAction{.kind = BackendAction::Kind::kInstall, .version = *wanted};
+    return BackendAction{.kind = BackendAction::Kind::kInstall, .version = *wanted, .is_anew = !was_known_};
   }
   if (phase_ != Phase::kUnknown && (is_suspect_ || unconfirmed_ > 0)) {
     is_in_control_ = true;

@@ -34,22 +34,25 @@ struct BackendAction {
     kCancel,   ///< end the call of `request`, whose answer is of no use; handle_answer() all the same
     kInstall,  ///< BackendProtocol::install() of `version`; then handle_installed()
     kCheck,    ///< BackendProtocol::installed(); then handle_checked()
+    kRestore,  ///< BackendProtocol::restore(); then handle_restored()
   };
   Kind kind = {};
   RequestId request = {};
   VersionName version = {};
+  bool is_anew = false;  ///< kInstall: the server's weights are not known; it may have been started anew
 
   bool operator==(const BackendAction&) const = default;
 };
 
 /// Decides what a server that generates for us is asked, and what of its answers counts. Pure: no I/O, and its caller
-/// passes the time. At most one of kInstall and kCheck is under way.
+/// passes the time. At most one of kInstall, kCheck and kRestore is under way.
 ///
 /// The server's weights are known from an install that succeeded until an install begins, or the server is found with
 /// another version: it was started anew, or somebody else told it. Requests go out only while they are known. What a
 /// server that does not say versions has answered counts once a check, begun after the answer came, finds the
 /// version that was installed: a server that was started anew has forgotten it.
-/// An install that the server refuses is followed by one of the version before, as nobody knows what it left.
+/// An install that the server refuses is followed by one of the version before, as nobody knows what it left; with no
+/// version before, by a kRestore.
 /// Invariant: a token that comes out has the version that sampled it; each request that add() took ends with one event.
 class BackendCore {
  public:
@@ -69,6 +72,9 @@ class BackendCore {
   void handle_installed(Instant now, VersionName name, Result<Version> outcome);
   /// It was not begun, since its files cannot be had or are of another model: the server has what it had.
   void handle_skipped(Instant now, VersionName name, const Error& why);
+  /// It was not begun, since the server does not answer, or was started otherwise than it has to be.
+  void handle_unready(Instant now, VersionName name, const Error& why);
+  void handle_restored(Instant now, Status outcome);
   /// What the server says it has.
   void handle_checked(Instant now, Result<Version> outcome);
 
@@ -110,6 +116,7 @@ class BackendCore {
   /// The same, unless it was tried too often for `why`.
   void try_again(Requests::iterator request, const std::string& why);
   void cancel_sent();
+  [[nodiscard]] Duration backoff() const;
   void note_trouble(Instant now, const std::string& why);
   void note_well();
   /// The server has other weights than last_: nothing that has not come out counts.
@@ -133,6 +140,7 @@ class BackendCore {
   bool is_suspect_ = false;       // something failed since the server was heard of
   bool is_in_control_ = false;    // kInstall or kCheck is under way
   bool was_known_ = false;        // the server's weights, before the install that is under way
+  bool is_spoilt_ = false;        // by an install that failed, with no version before it
   std::uint64_t checked_to_ = 0;  // arrivals before the check that is under way
   Instant drain_until_{};
   Instant retry_at_{};

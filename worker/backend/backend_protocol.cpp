@@ -73,6 +73,12 @@ Result<Version> BackendProtocol::wait_until_installed(const BackendCall& call, V
   }
 }
 
+Result<BackendServer> BackendProtocol::examine(const BackendCall&, const BackendNeeds&, Duration) {
+  return BackendServer{};
+}
+Status BackendProtocol::hold(const BackendCall&, Duration) { return {}; }
+Status BackendProtocol::restore(const BackendCall&, Duration) { return {}; }
+
 std::unique_ptr<BackendProtocol> make_backend_protocol(BackendKind kind, BackendProtocolOptions options) {
   switch (kind) {
     case BackendKind::kVllm: return make_vllm_protocol(std::move(options));
@@ -145,6 +151,65 @@ Result<FinishReason> read_finish_reason(const Json& reason) {
   return nonsense("finish_reason is " + printable(json_text(reason).substr(0, 40)));
 }
 
+Status read_version_spans(const Json& spans, std::vector<EngineToken>& tokens) {
+  std::size_t next = 0;
+  for (const Json& span : spans) {
+    const bool fits = span.is_object() && span.value("start", Json()).is_number_unsigned() &&
+                      span.value("end", Json()).is_number_unsigned() && span["start"] == next &&
+                      span["end"] >= span["start"] && span["end"] <= tokens.size();
+    if (!fits) return nonsense(fmt::format("weight_versions does not divide its {} tokens", tokens.size()));
+    const Version version = read_version_label(span.value("version", Json()));
+    for (const std::size_t end = span["end"].get<std::size_t>(); next < end; ++next) tokens[next].version = version;
+  }
+  if (next == tokens.size()) return {};
+  return nonsense(fmt::format("weight_versions covers {} of {} tokens", next, tokens.size()));
+}
+
+Status check_answer_length(const BackendAnswer& answer, const EngineRequest& request, std::uint64_t positions_max,
+                           std::string_view flag) {
+  const std::size_t tokens = answer.tokens.size();
+  if (answer.finished != FinishReason::kLength || tokens == request.tokens_max) return {};
+  if (positions_max != 0 && request.prompt.size() + tokens >= positions_max) return {};
+  return nonsense(
+      fmt::format("it was cut after {} of {} tokens, behind a prompt of {}: the server's context is too "
+                  "short; start it with {}",
+                  tokens, request.tokens_max, request.prompt.size(), flag));
+}
+
+Status check_served_model(const BackendCall& call, const std::string& model, const BackendNeeds& needs,
+                          std::string_view flag, Duration limit) {
+  WC_ASSIGN(const Json json, read_backend_json("/v1/models", call({.target = "/v1/models"}, limit)));
+  const Json models = json.value("data", Json());
+  std::string names;
+  for (const Json& one : models) {
+    const Json name = one.is_object() ? one.value("id", Json()) : Json();
+    if (!name.is_string()) continue;
+    names += (names.empty() ? "" : ", ") + name.get<std::string>();
+    if (!model.empty() && name != model) continue;
+    const Json context = one.value("max_model_len", Json());
+    if (!context.is_number_unsigned() || context.get<std::uint64_t>() >= needs.context_tokens) return {};
+    return fail(Errc::kInvalidArgument, Op::kConfigure,
+                fmt::format("its context is {} tokens, and a rollout of this run has up to {}; start it with {} {}",
+                            context.get<std::uint64_t>(), needs.context_tokens, flag, needs.context_tokens));
+  }
+  if (names.empty()) return nonsense("/v1/models names no model");
+  return fail(Errc::kInvalidArgument, Op::kConfigure,
+              fmt::format("it has no model {}; set backend_model to what it has: {}", printable(model),
+                          printable(cut_text(names, kServerWordsMax))));
+}
+
+Status check_quantisation(const Json& quantisation, const BackendNeeds& needs) {
+  if (quantisation.is_null() || quantisation == "" || needs.allows_quantisation) return {};
+  return fail(Errc::kInvalidArgument, Op::kConfigure,
+              fmt::format("it quantises the model ({}), so its log-probabilities are not the learner's; start it "
+                          "without --quantization, or set backend_tolerance to the difference that may be",
+                          printable(json_text(quantisation).substr(0, 40))));
+}
+
+bool is_uncut(const SamplingOptions& sampling) {
+  return sampling.top_p == 1 && sampling.top_k == 0 && sampling.min_p == 0;
+}
+
 HttpCall completions_call(const EngineRequest& request, std::uint64_t seed, const std::string& model, bool log_probs) {
   // All that a server may take from its model's generation_config.json is said.
   Json body = {{"prompt", request.prompt},
@@ -164,8 +229,8 @@ HttpCall completions_call(const EngineRequest& request, std::uint64_t seed, cons
   return backend_post("/v1/completions", body);
 }
 
-Result<Json> read_choice(const HttpResponse& response) {
-  WC_ASSIGN(Json json, read_backend_json("/v1/completions", response));
+Result<Json> read_choice(std::string_view route, const HttpResponse& response) {
+  WC_ASSIGN(Json json, read_backend_json(route, response));
   Json choices = json.value("choices", Json());
   if (!choices.is_array() || choices.size() != 1 || !choices[0].is_object()) return nonsense("it has not one choice");
   return std::move(choices[0]);

@@ -29,12 +29,17 @@ inline constexpr std::array<std::string_view, 4> kBackendKindNames{"vllm", "sgla
 
 /// What becomes of answers that are under way when another version is installed.
 enum class BackendSwitch : std::uint8_t {
-  kWait,     ///< they end first
-  kRestart,  ///< they begin anew after it
-  kKeep,     ///< they go on under it; only where the server says which token is of which version
+  kWait,       ///< they end first
+  kRestart,    ///< they begin anew after it
+  kKeep,       ///< they go on under it; only where the server says which token is of which version
+  kRecompute,  ///< the same, and their keys and values are computed again
 };
 /// In the order of the values.
-inline constexpr std::array<std::string_view, 3> kBackendSwitchNames{"wait", "restart", "keep"};
+inline constexpr std::array<std::string_view, 4> kBackendSwitchNames{"wait", "restart", "keep", "recompute"};
+/// Whether they go on under the other version.
+[[nodiscard]] constexpr bool goes_on(BackendSwitch policy) {
+  return policy == BackendSwitch::kKeep || policy == BackendSwitch::kRecompute;
+}
 [[nodiscard]] std::string_view to_string(BackendSwitch policy);
 /// Errors: kInvalidArgument, which names the nearest.
 [[nodiscard]] Result<BackendSwitch> parse_backend_switch(std::string_view text);
@@ -52,24 +57,47 @@ struct BackendAnswer {
 struct BackendInstall {
   Version version{};
   std::filesystem::path directory;  ///< safetensors as Hugging Face names them; stays as it is meanwhile
-  bool keeps_answers = false;       ///< BackendSwitch::kKeep
+  BackendSwitch on_switch = BackendSwitch::kWait;
+};
+
+/// What a run asks of a server that generates.
+struct BackendNeeds {
+  SamplingOptions sampling = {};     ///< of every request
+  std::uint64_t context_tokens = 0;  ///< of a prompt and its answer together, at most
+  /// The learner takes the sampler's log-probabilities: log softmax(logits / temperature) over the whole vocabulary.
+  bool log_probs = true;
+  BackendSwitch on_switch = BackendSwitch::kWait;
+  bool allows_quantisation = false;
+};
+
+/// What a server says of itself.
+struct BackendServer {
+  std::string name;   ///< and release, for a person
+  std::string dtype;  ///< of its arithmetic: "float32", "bfloat16"; "": it does not say
 };
 
 struct BackendProtocolOptions {
   std::string model;                          ///< in requests; "": they name none
   std::uint64_t vocab_size = 0;               ///< of the model: ids are below it
+  std::uint64_t positions_max = 0;            ///< of the model: an answer may end there; 0: without bound
   std::filesystem::path blocks;               ///< kParallax: where blocks are written
   std::uint64_t block_bytes_max = 64 * kMiB;  ///< kParallax: of a block's tensor; a row may exceed it
 };
 
 /// How one kind of server is spoken to. Has no connection of its own. Any thread may read and write completions;
-/// install() and installed() are called one at a time. The routes and fields are those that the projects' sources had
-/// in August 2026: docs/WORKERS.md names them.
+/// all calls to the server are made one at a time. docs/WORKERS.md names the routes and fields, and the releases that
+/// they were read from.
 class BackendProtocol {
  public:
   virtual ~BackendProtocol() = default;
 
-  /// Each token's version comes with the answer. Otherwise installed() has to vouch for it.
+  /// Asks the server what it is and how it was started. Comes before everything else, and again after the server may
+  /// have been started anew. Errors: kUnsupported and kInvalidArgument, which say what of it does not do for `needs`,
+  /// and the flag to start it with; those of `call`; kBusy, kCorrupt as read_completion()'s.
+  [[nodiscard]] virtual Result<BackendServer> examine(const BackendCall& call, const BackendNeeds& needs,
+                                                      Duration limit);
+
+  /// Each token's version comes with the answer. Otherwise installed() has to vouch for it. Known from examine() on.
   [[nodiscard]] virtual bool says_versions() const = 0;
   /// The server gives log-probabilities of the tokens that it sampled.
   [[nodiscard]] virtual bool has_log_probs() const { return true; }
@@ -82,11 +110,18 @@ class BackendProtocol {
   [[nodiscard]] virtual Result<BackendAnswer> read_completion(const HttpResponse& response,
                                                               const EngineRequest& request) const = 0;
   /// Has the server load a version, within `limit`. Harmless if repeated. After an error nobody knows which weights the
-  /// server has. Gives the version that it has now. Errors: those of `call` (no answer), and as read_completion()'s.
+  /// server has, and it stays paused where it can be. Gives the version that it has now. Errors: those of `call` (no
+  /// answer), and as read_completion()'s.
   [[nodiscard]] virtual Result<Version> install(FileSystem& files, const BackendCall& call, const BackendInstall& order,
                                                 Duration limit) = 0;
   /// The version that the server says it has; kNoVersion if that is none that install() gave it. Errors: as install().
   [[nodiscard]] virtual Result<Version> installed(const BackendCall& call, Duration limit) = 0;
+  /// Has the server generate nothing until the next install() or restore(), as its weights are wrong. Nothing where it
+  /// has no such route. Errors: as install().
+  [[nodiscard]] virtual Status hold(const BackendCall& call, Duration limit);
+  /// Has the server load what it was started with, and go on: after an install that failed, with no version before it.
+  /// Nothing where it has no such route. Errors: as install().
+  [[nodiscard]] virtual Status restore(const BackendCall& call, Duration limit);
 
  protected:
   /// Asks installed() every `interval` until it is `version` or a later one, which is the result. Sleeps in between.

@@ -28,7 +28,7 @@ class ParallaxProtocol final : public BackendProtocol {
     return completions_call(request, request.seed >> 1, options_.model, false);
   }
   Result<BackendAnswer> read_completion(const HttpResponse& response, const EngineRequest& request) const override {
-    WC_ASSIGN(const Json choice, read_choice(response));
+    WC_ASSIGN(const Json choice, read_choice("/v1/completions", response));
     return read_choice_tokens(choice, request, options_.vocab_size, false);
   }
 

@@ -1,74 +1,234 @@
-// vLLM started with VLLM_SERVER_DEV_MODE=1: vllm/entrypoints/serve/dev/{rlhf,rpc,cache}/api_router.py and
-// vllm/entrypoints/openai/completion/protocol.py, August 2026.
+// vLLM 0.32.0 started with VLLM_SERVER_DEV_MODE=1: vllm/entrypoints/{rl/online,serve/dev/*,serve/instrumentator,
+// scale_out/token_in_token_out}/api_router.py and vllm/entrypoints/openai/completion/protocol.py.
 #include <fmt/format.h>
 
+#include <atomic>
+#include <charconv>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "base/json_text.h"
 #include "base/steady_clock.h"
+#include "base/text.h"
 #include "worker/backend/backend_json.h"
 
 namespace weightcast {
 namespace {
 
+using Json = nlohmann::json;
+
+constexpr const char* kGenerate = "/inference/v1/generate";
+constexpr const char* kContextFlag = "--max-model-len";
+/// The label of a server that nobody has told a version.
+constexpr const char* kStartLabel = "default";
+
+struct Release {
+  int major = 0, minor = 0;
+  auto operator<=>(const Release&) const = default;
+};
+constexpr Release kOldest{0, 27};            // /weight_info, /update_weight_version
+constexpr Release kVersionsOfTokens{0, 32};  // weight_versions in the answers of kGenerate
+
+/// "0.32.0+cpu". Absent for builds between releases, which have no such number: "0.1.dev1+g12ab", "dev".
+std::optional<Release> parse_release(std::string_view text) {
+  Release release;
+  const char* end = text.data() + text.size();
+  const auto major = std::from_chars(text.data(), end, release.major);
+  if (major.ec != std::errc() || major.ptr == end || *major.ptr != '.') return std::nullopt;
+  const auto minor = std::from_chars(major.ptr + 1, end, release.minor);
+  if (minor.ec != std::errc() || text.find("dev") != std::string_view::npos) return std::nullopt;
+  return release;
+}
+
+std::string text_of(const Json& json, const char* name) {
+  const Json value = json.is_object() ? json.value(name, Json()) : Json();
+  return value.is_string() ? value.get<std::string>() : "";
+}
+
+/// vllm/v1/sample/sampler.py: raw values are log softmax(logits), before temperature and cuts; processed ones are of
+/// what is drawn from, which a cut has scaled to a sum of 1 again.
+Status check_log_probs(const std::string& mode, const SamplingOptions& sampling) {
+  const auto refuse = [](std::string why) { return fail(Errc::kInvalidArgument, Op::kConfigure, std::move(why)); };
+  const bool raw_fits = (sampling.temperature == 1 || sampling.temperature == 0) && sampling.repetition_penalty == 1;
+  const bool processed_fits = is_uncut(sampling) || sampling.temperature == 0;
+  if ((mode == "raw_logprobs" && raw_fits) || (mode == "processed_logprobs" && processed_fits)) return {};
+  if (raw_fits || processed_fits) {
+    return refuse(fmt::format(
+        "its log-probabilities are {}; a run at temperature {} and top_p {} needs it started with "
+        "--logprobs-mode {}",
+        printable(mode), sampling.temperature, sampling.top_p, processed_fits ? "processed_logprobs" : "raw_logprobs"));
+  }
+  return refuse(
+      fmt::format("vLLM has no log-probabilities over the whole vocabulary at temperature {} with top_p {}; set "
+                  "top_p = 1, temperature = 1 or behaviour_logprobs = \"recompute\" at the learner",
+                  sampling.temperature, sampling.top_p));
+}
+
 class VllmProtocol final : public BackendProtocol {
  public:
   explicit VllmProtocol(BackendProtocolOptions options) : options_(std::move(options)) {}
 
-  bool says_versions() const override { return false; }
+  Result<BackendServer> examine(const BackendCall& call, const BackendNeeds& needs, Duration limit) override {
+    const Instant deadline = steady_now() + limit;
+    const auto get = [&](const char* target) {
+      return explained(read_backend_json(target, call({.target = target}, deadline - steady_now())));
+    };
+    WC_ASSIGN(const Json version, get("/version"));
+    const std::string name = text_of(version, "version");
+    const std::optional<Release> release = parse_release(name);
+    if (release && *release < kOldest) {
+      return fail(Errc::kUnsupported, Op::kConfigure,
+                  fmt::format("it is vLLM {}, and 0.27 is the first that says which weights it has", printable(name)));
+    }
+    WC_TRY(get("/weight_info"));
+    WC_TRY(check_served_model(call, options_.model, needs, kContextFlag, deadline - steady_now()));
+    WC_ASSIGN(const Json info, get("/server_info?config_format=json"));
+    const Json config = info.value("vllm_config", Json());
+    const Json model = config.is_object() ? config.value("model_config", Json()) : Json();
+    if (!model.is_object()) {
+      return fail(Errc::kCorrupt, Op::kReceive, "/server_info: the server's answer has no vllm_config.model_config");
+    }
+    WC_TRY(check_quantisation(model.value("quantization", Json()), needs));
+    if (needs.log_probs) WC_TRY(check_log_probs(text_of(model, "logprobs_mode"), needs.sampling));
+    // GET is not one of the route's methods.
+    WC_ASSIGN(const HttpResponse route, call({.target = kGenerate}, deadline - steady_now()));
+    const bool generates = route.status != 404 && (!release || *release >= kVersionsOfTokens);
+    if (!generates && (goes_on(needs.on_switch) || generates_ == true)) {
+      return fail(
+          Errc::kUnsupported, Op::kConfigure,
+          fmt::format("vLLM {} as it was started does not say under which weights it sampled a token, so answers "
+                      "cannot go on under other ones; start vLLM 0.32 or later with --enable-scale-out, or set "
+                      "backend_in_flight to wait or restart",
+                      printable(name)));
+    }
+    if (!generates_) generates_ = generates;
+    start_model_ = text_of(model, "model");
+    std::string dtype = text_of(model, "dtype");
+    if (dtype.starts_with("torch.")) dtype.erase(0, 6);
+    return BackendServer{"vLLM " + name, dtype};
+  }
+
+  bool says_versions() const override { return generates_.value_or(false); }
+
   HttpCall completion(const EngineRequest& request) const override {
     // Seeds are numbers of 64 bits with a sign.
-    return completions_call(request, request.seed >> 1, options_.model, true);
+    if (!says_versions()) return completions_call(request, request.seed >> 1, options_.model, true);
+    Json body = {{"token_ids", request.prompt},
+                 {"sampling_params",
+                  {{"max_tokens", request.tokens_max},
+                   {"temperature", request.sampling.temperature},
+                   {"top_p", request.sampling.top_p},
+                   {"top_k", request.sampling.top_k},
+                   {"min_p", request.sampling.min_p},
+                   {"repetition_penalty", request.sampling.repetition_penalty},
+                   {"seed", request.seed >> 1},
+                   {"stop_token_ids", request.stop_tokens},
+                   {"ignore_eos", true},
+                   {"logprobs", 0},
+                   {"detokenize", false}}}};
+    if (!options_.model.empty()) body["model"] = options_.model;
+    // Where keys and values of the version before stay, new prompts must not find theirs among them.
+    if (const std::uint64_t salt = salt_; salt != 0) body["cache_salt"] = std::to_string(salt);
+    return backend_post(kGenerate, body);
   }
+
   Result<BackendAnswer> read_completion(const HttpResponse& response, const EngineRequest& request) const override {
-    WC_ASSIGN(const nlohmann::json choice, read_choice(response));
-    return read_choice_tokens(choice, request, options_.vocab_size, true);
+    WC_ASSIGN(BackendAnswer answer, says_versions() ? read_generated(response, request) : read_text(response, request));
+    WC_TRY(check_answer_length(answer, request, options_.positions_max, kContextFlag));
+    return answer;
   }
 
   Result<Version> install(FileSystem&, const BackendCall& call, const BackendInstall& order, Duration limit) override {
-    const Instant deadline = steady_now() + limit;
-    const std::string label = std::to_string(order.version.value);
-    const auto post = [&](const std::string& target, const nlohmann::json& body) -> Status {
-      WC_TRY(explained(read_backend_json(target, call(backend_post(target, body), deadline - steady_now()))));
-      return {};
-    };
-    // Ours have ended. Those of others would mix versions.
-    WC_TRY(post("/pause?mode=abort&clear_cache=true", nlohmann::json::object()));
-    WC_TRY(post("/collective_rpc", {{"method", "reload_weights"},
-                                    {"kwargs", {{"weights_path", order.directory.string()}}},
-                                    {"timeout", to_seconds(deadline - steady_now())}}));
-    WC_TRY(post("/update_weight_version", {{"new_version", label}}));
-    // What is cached was computed with the weights before; an update never drops it by itself.
-    const HttpResponse reset =
-        call(backend_post("/reset_prefix_cache", nlohmann::json::object()), deadline - steady_now())
-            .value_or(HttpResponse{.status = 0});
-    if (reset.status != 200) {
-      return fail(
-          Errc::kBusy, Op::kInstall,
-          fmt::format("/reset_prefix_cache: the server answers {}, and may use what it cached under the version "
-                      "before",
-                      reset.status));
-    }
-    WC_TRY(post("/resume", nlohmann::json::object()));
+    const bool keeps = order.on_switch == BackendSwitch::kKeep;
+    // clear_cache with keep: what is under way is computed again, as far as it has come.
+    const char* pause = keeps                      ? "/pause?mode=keep&clear_cache=false"
+                        : goes_on(order.on_switch) ? "/pause?mode=keep&clear_cache=true"
+                                                   : "/pause?mode=abort&clear_cache=true";
+    WC_TRY(
+        load(call, pause, order.directory.string(), std::to_string(order.version.value), !keeps, steady_now() + limit));
+    salt_ = keeps ? order.version.value : 0;
     return order.version;
   }
 
   Result<Version> installed(const BackendCall& call, Duration limit) override {
-    WC_ASSIGN(const nlohmann::json json,
-              explained(read_backend_json("/weight_info", call({.target = "/weight_info"}, limit))));
-    return read_version_label(json.value("weight_version", nlohmann::json()));
+    WC_ASSIGN(const Json json, explained(read_backend_json("/weight_info", call({.target = "/weight_info"}, limit))));
+    return read_version_label(json.value("weight_version", Json()));
+  }
+
+  Status hold(const BackendCall& call, Duration limit) override {
+    return post(call, "/pause?mode=abort&clear_cache=true", Json::object(), steady_now() + limit);
+  }
+
+  Status restore(const BackendCall& call, Duration limit) override {
+    return load(call, "/pause?mode=abort&clear_cache=true", start_model_, kStartLabel, true, steady_now() + limit);
   }
 
  private:
-  static Result<nlohmann::json> explained(Result<nlohmann::json> result) {
+  /// An error leaves it paused.
+  static Status load(const BackendCall& call, const char* pause, const std::string& path, const std::string& label,
+                     bool drops_cache, Instant deadline) {
+    WC_TRY(post(call, pause, Json::object(), deadline));
+    WC_TRY(post(call, "/collective_rpc",
+                {{"method", "reload_weights"},
+                 {"kwargs", {{"weights_path", path}}},
+                 {"timeout", to_seconds(deadline - steady_now())}},
+                deadline));
+    WC_TRY(post(call, "/update_weight_version", {{"new_version", label}}, deadline));
+    if (drops_cache) WC_TRY(reset_prefix_cache(call, deadline));
+    return post(call, "/resume", Json::object(), deadline);
+  }
+
+  /// What is cached was computed with the weights before; an update never drops it by itself.
+  static Status reset_prefix_cache(const BackendCall& call, Instant deadline) {
+    // Answers that go on have nothing there while they are paused: it went with the pause.
+    constexpr const char* kPath = "/reset_prefix_cache?reset_running_requests=true";
+    const Result<HttpResponse> response = call(backend_post(kPath, Json::object()), deadline - steady_now());
+    if (!response.has_value()) return response.error();
+    // Before 0.26 it said nothing.
+    const bool failed = response->status != 200 || parse_json(response->body).value("success", true) != true;
+    if (!failed) return {};
+    return fail(
+        Errc::kBusy, Op::kInstall,
+        fmt::format("/reset_prefix_cache: the server answers {} {}, and may use what it cached under the version "
+                    "before",
+                    response->status, printable(cut_text(response->body, 100))));
+  }
+
+  static Status post(const BackendCall& call, const std::string& target, const Json& body, Instant deadline) {
+    WC_TRY(explained(read_backend_json(target, call(backend_post(target, body), deadline - steady_now()))));
+    return {};
+  }
+
+  static Result<Json> explained(Result<Json> result) {
     if (result.has_value() || result.error().code != Errc::kUnsupported) return result;
     Error error = result.error();
-    error.detail += "; start vLLM with VLLM_SERVER_DEV_MODE=1, in a release that has this route";
+    error.detail += "; start vLLM 0.27 or later with VLLM_SERVER_DEV_MODE=1";
     return error;
   }
 
+  Result<BackendAnswer> read_text(const HttpResponse& response, const EngineRequest& request) const {
+    WC_ASSIGN(const Json choice, read_choice("/v1/completions", response));
+    return read_choice_tokens(choice, request, options_.vocab_size, true);
+  }
+
+  Result<BackendAnswer> read_generated(const HttpResponse& response, const EngineRequest& request) const {
+    WC_ASSIGN(const Json choice, read_choice(kGenerate, response));
+    BackendAnswer answer;
+    WC_ASSIGN(answer.finished, read_finish_reason(choice.value("finish_reason", Json())));
+    const Json all = choice.value("logprobs", Json());
+    const Json content = all.is_object() ? all.value("content", Json()) : Json();
+    Json values = Json::array();
+    for (const Json& one : content) values.push_back(one.is_object() ? one.value("logprob", Json()) : Json());
+    WC_ASSIGN(answer.tokens, read_tokens(choice.value("token_ids", Json()), &values, request, options_.vocab_size));
+    WC_TRY(read_version_spans(choice.value("weight_versions", Json()), answer.tokens));
+    return answer;
+  }
+
   const BackendProtocolOptions options_;
+  std::optional<bool> generates_;  // kGenerate is there; from the first examine() on
+  std::string start_model_;        // its weights when it was started
+  std::atomic<std::uint64_t> salt_ = 0;
 };
 
 }  // namespace

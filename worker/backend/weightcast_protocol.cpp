@@ -27,7 +27,7 @@ class WeightcastProtocol final : public BackendProtocol {
     return completions_call(request, request.seed, options_.model, true);
   }
   Result<BackendAnswer> read_completion(const HttpResponse& response, const EngineRequest& request) const override {
-    WC_ASSIGN(const Json choice, read_choice(response));
+    WC_ASSIGN(const Json choice, read_choice("/v1/completions", response));
     WC_ASSIGN(BackendAnswer answer, read_choice_tokens(choice, request, options_.vocab_size, true));
     const auto wrong = [&] {
       return fail(Errc::kCorrupt, Op::kReceive,

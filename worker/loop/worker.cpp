@@ -94,7 +94,7 @@ class RunOfWorker {
                        run.seed ^ std::hash<std::string>()(config_.name)};
     }
     if (config_.backend != kOwnEngine) {
-      WC_TRY(start_backend(model));
+      WC_TRY(start_backend(run, model));
       options.answers = backend_;
       options.has_log_probs = backend_->has_log_probs();
       if (!options.has_log_probs && !run.logprobs_recomputed) {
@@ -162,7 +162,7 @@ class RunOfWorker {
                        stats.step_tokens - std::exchange(step_tokens_, stats.step_tokens));
   }
 
-  Status start_backend(const ModelConfig& model) {
+  Status start_backend(const RunDescription& run, const ModelConfig& model) {
     BackendOptions options;
     WC_ASSIGN(options.kind, parse_backend_kind(config_.backend));
     WC_ASSIGN(options.on_switch, parse_backend_switch(config_.backend_in_flight));
@@ -177,11 +177,24 @@ class RunOfWorker {
     options.model = model;
     options.protocol.model = config_.backend_model;
     options.protocol.vocab_size = static_cast<std::uint64_t>(model.vocab_size);
+    options.protocol.positions_max = static_cast<std::uint64_t>(model.max_position_embeddings);
     options.protocol.blocks = config_.backend_blocks_dir;
+    options.needs.sampling.temperature = run.temperature;
+    options.needs.sampling.top_p = run.top_p;
+    options.needs.context_tokens = std::min(run.tokens_max, options.protocol.positions_max);
+    options.needs.log_probs = !run.logprobs_recomputed;
+    options.checks_installs = config_.backend_check;
+    options.tolerance = config_.backend_tolerance;
+    options.check_threads = static_cast<unsigned>(config_.threads);
     options.running_max = config_.running_max;
     options.answer_time_max = from_seconds(config_.backend_answer_time_max);
     options.install_time_max = from_seconds(config_.backend_install_time_max);
     WC_ASSIGN(backend_, Backend::start(files_, subscribe_to_versions(config_.state_dir), std::move(options), say_));
+    if (!config_.backend_check) {
+      say_(
+          "warning: backend_check is false, so nobody finds out if the server computes with other weights than it "
+          "says");
+    }
     return {};
   }
 
@@ -289,12 +302,13 @@ class RunOfWorker {
 /// Repeats `call` until it succeeds, or its error `is_final`, or it is to stop: then absent.
 template <typename Call, typename IsFinal>
 auto until_it_answers(const std::atomic<bool>& stop, const std::function<void(const std::string&)>& say,
-                      const Call& call, const IsFinal& is_final) -> std::optional<decltype(call())> {
+                      std::string_view whom, const Call& call, const IsFinal& is_final)
+    -> std::optional<decltype(call())> {
   bool has_said = false;
   while (!stop) {
     auto answer = call();
     if (answer.has_value() || is_final(answer.error().code)) return answer;
-    if (!std::exchange(has_said, true)) say("waiting for the learner: " + answer.error().message());
+    if (!std::exchange(has_said, true)) say(fmt::format("waiting for {}: {}", whom, answer.error().message()));
     std::this_thread::sleep_for(500ms);
   }
   return std::nullopt;
@@ -316,12 +330,13 @@ Status run_once(FileSystem& files, const WorkerConfig& config, const std::atomic
   options.spool_bytes_max = config.spool_bytes_max;
   WC_ASSIGN(const std::unique_ptr<LearnerClient> client, LearnerClient::open(files, std::move(options)));
   auto asked = until_it_answers(
-      stop, say, [&] { return client->run(); }, is_no_run_for_us);
+      stop, say, "the learner", [&] { return client->run(); }, is_no_run_for_us);
   if (!asked) return {};
   WC_ASSIGN(const RunDescription description, *std::move(asked));
   RunOfWorker run(files, config, *client, say);
   const auto opened = until_it_answers(
-      stop, say, [&] { return run.open(description); }, is_about_the_run);
+      stop, say, config.backend == kOwnEngine ? "the learner" : "the learner and the server that generates",
+      [&] { return run.open(description); }, is_about_the_run);
   if (!opened) return {};
   WC_TRY(*opened);
   const Result<bool> generated = run.generate(stop);

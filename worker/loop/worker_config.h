@@ -41,6 +41,8 @@ struct WorkerConfig {
   bool backend_insecure = false;
   std::string backend_model;
   std::string backend_in_flight = "wait";
+  bool backend_check = true;
+  double backend_tolerance = 0;
   std::string backend_blocks_dir;
   double backend_answer_time_max = 600;
   double backend_install_time_max = 600;

@@ -22,6 +22,9 @@ BackendAnswer answer_of(std::size_t tokens, Version version = kNoVersion) {
   answer.tokens.assign(tokens, {.token = 7, .log_prob = -1, .version = version, .top = {}});
   return answer;
 }
+std::vector<BackendAction> installs(VersionName version, bool is_anew) {
+  return {{.kind = Kind::kInstall, .version = version, .is_anew = is_anew}};
+}
 Error error(Errc code) { return fail(code, Op::kReceive, "so it is"); }
 
 /// One core, and what it asked for.
@@ -48,7 +51,7 @@ class BackendCoreTest : public testing::Test {
   void serve() {
     make();
     core_->handle_published(kOne);
-    ASSERT_EQ(poll(), (std::vector<BackendAction>{{.kind = Kind::kInstall, .version = kOne}}));
+    ASSERT_EQ(poll(), installs(kOne, true));
     core_->handle_installed(now_, kOne, kOne.version);
     ASSERT_EQ(core_->version(), Version{1});
   }
@@ -101,7 +104,7 @@ TEST_F(BackendCoreTest, AServerThatForgotItsVersionAnswersInVain) {
   core_->handle_checked(now_, kNoVersion);
   EXPECT_TRUE(core_->take_events().empty());
   EXPECT_THAT(lines(), HasSubstr("forgotten version 1"));
-  EXPECT_EQ(poll(), (std::vector<BackendAction>{{.kind = Kind::kInstall, .version = kOne}}));
+  EXPECT_EQ(poll(), installs(kOne, true));
   core_->handle_installed(now_, kOne, kOne.version);
   EXPECT_EQ(poll(), (std::vector<BackendAction>{{.kind = Kind::kSend, .request = id}})) << "and it is asked again";
   EXPECT_THAT(lines(), HasSubstr("well again"));
@@ -118,7 +121,7 @@ TEST_F(BackendCoreTest, WaitsForAnswersBeforeItInstalls) {
   EXPECT_EQ(kinds(), std::vector{Kind::kCheck}) << "who knows afterwards";
   core_->handle_checked(now_, Version{1});
   ASSERT_EQ(core_->take_events().size(), 1u);
-  EXPECT_EQ(poll(), (std::vector<BackendAction>{{.kind = Kind::kInstall, .version = kTwo}}));
+  EXPECT_EQ(poll(), installs(kTwo, false));
   core_->handle_installed(now_, kTwo, kTwo.version);
   EXPECT_EQ(core_->version(), Version{2});
   EXPECT_EQ(kinds(), std::vector{Kind::kSend});
@@ -178,7 +181,7 @@ TEST_F(BackendCoreTest, ARefusedVersionIsFollowedByTheOneBefore) {
   EXPECT_FALSE(core_->version()) << "who knows what it has";
   EXPECT_TRUE(poll().empty()) << "at once";
   now_ += 1s;
-  EXPECT_EQ(poll(), (std::vector<BackendAction>{{.kind = Kind::kInstall, .version = kOne}}));
+  EXPECT_EQ(poll(), installs(kOne, true));
   core_->handle_installed(now_, kOne, kOne.version);
   EXPECT_EQ(core_->version(), Version{1});
   now_ += 1h;
@@ -320,6 +323,7 @@ void run_schedule(std::uint64_t seed) {
           break;
         case Kind::kInstall:
         case Kind::kCheck:
+        case Kind::kRestore:
           ASSERT_FALSE(control);
           control = action;
           break;
@@ -372,10 +376,17 @@ void run_schedule(std::uint64_t seed) {
           } else if (fate == 2) {
             server.weights = done.version.version;
             core.handle_installed(now, done.version, error(Errc::kTimedOut));
+          } else if (fate == 3 && done.is_anew) {
+            core.handle_unready(now, done.version, error(Errc::kInvalidArgument));
           } else {
             server.weights = done.version.version;
             core.handle_installed(now, done.version, done.version.version);
           }
+        } else if (control && control->kind == Kind::kRestore) {
+          control.reset();
+          ASSERT_FALSE(core.version()) << "it is told to drop a version that answers count under";
+          if (server.is_up) server.weights = kNoVersion;
+          core.handle_restored(now, server.is_up ? Status() : error(Errc::kIo));
         } else if (control) {
           control.reset();
           if (server.is_up) {
@@ -412,6 +423,60 @@ TEST(BackendCoreSchedules, NoTokenHasAnotherVersionThanSampledIt) {
     run_schedule(seed);
     if (testing::Test::HasFailure()) return;
   }
+}
+
+TEST_F(BackendCoreTest, AServerWhoseFirstVersionFailsGetsBackWhatItWasStartedWith) {
+  make();
+  core_->handle_published(kOne);
+  const auto install = poll();
+  ASSERT_EQ(install.size(), 1u);
+  EXPECT_TRUE(install[0].is_anew);
+  core_->handle_installed(now_, kOne, error(Errc::kInvalidArgument));
+  EXPECT_THAT(lines(), HasSubstr("what it was started with"));
+  now_ += 10s;
+  EXPECT_EQ(kinds(), std::vector{Kind::kRestore});
+  core_->handle_restored(now_, error(Errc::kIo));
+  now_ += 10s;
+  EXPECT_EQ(kinds(), std::vector{Kind::kRestore}) << "until it has it";
+  core_->handle_restored(now_, {});
+  now_ += 10s;
+  EXPECT_TRUE(poll().empty()) << "the version is refused for good";
+  EXPECT_FALSE(core_->version());
+  core_->handle_published(kTwo);
+  EXPECT_EQ(kinds(), std::vector{Kind::kInstall});
+}
+
+TEST_F(BackendCoreTest, AServerThatBreaksOnItsFirstVersionIsAskedAgainAfterIt) {
+  make();
+  core_->handle_published(kOne);
+  poll();
+  core_->handle_installed(now_, kOne, error(Errc::kBusy));
+  now_ += 10s;
+  EXPECT_EQ(kinds(), std::vector{Kind::kRestore});
+  core_->handle_restored(now_, {});
+  EXPECT_TRUE(poll().empty()) << "not at once";
+  now_ += 10s;
+  EXPECT_EQ(kinds(), std::vector{Kind::kInstall});
+}
+
+TEST_F(BackendCoreTest, AServerThatIsNotReadyIsAskedAgain) {
+  serve();
+  const RequestId id = add();
+  poll();
+  core_->handle_answer(now_, id, error(Errc::kClosed));
+  now_ += 10s;
+  EXPECT_EQ(kinds(), std::vector{Kind::kCheck});
+  core_->handle_checked(now_, kNoVersion);
+  const auto install = poll();
+  ASSERT_EQ(install.size(), 1u);
+  EXPECT_TRUE(install[0].is_anew) << "it may have been started otherwise";
+  core_->handle_unready(now_, kOne, error(Errc::kInvalidArgument));
+  EXPECT_THAT(lines(), HasSubstr("so it is"));
+  EXPECT_FALSE(core_->version());
+  now_ += 10s;
+  EXPECT_EQ(kinds(), std::vector{Kind::kInstall});
+  core_->handle_installed(now_, kOne, kOne.version);
+  EXPECT_EQ(core_->version(), Version{1});
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <map>
 #include <mutex>
@@ -16,6 +17,8 @@
 #include "http/server.h"
 #include "worker/backend/backend_protocol.h"
 #include "worker/backend/parallax_blocks.h"
+#include "worker/engine/cpu_model.h"
+#include "worker/engine/sampler.h"
 
 namespace weightcast {
 
@@ -35,16 +38,34 @@ enum class Misbehaviour : std::uint8_t {
   kOtherVersion,     // it says another than it has
   kRefusesInstalls,  // after it has written the weights
   kStallsInstalls,
+  kKeepsWeights,  // it computes with what it has, and says that it has loaded the others: vLLM's tied head on a CPU
+  kKeepsCache,    // vLLM: /reset_prefix_cache says {"success": false}
+  kCutsAnswers,   // one token fewer than asked, with finish_reason "length"
 };
 
-/// A server on a free port of loopback with the routes of vLLM, SGLang or a Parallax cluster, as their sources had them
-/// in August 2026. It takes the fields that they take, and refuses others. It "generates" tokens that follow from the
-/// bytes that it was told to load, so that an answer proves its weights.
+/// How a double was started.
+struct DoubleFlags {
+  std::string version = "0.32.0";
+  std::string logprobs_mode = "processed_logprobs";
+  std::uint64_t max_model_len = 4096;
+  std::string quantization;  // "": none
+  bool scale_out = false;    // vLLM: --enable-scale-out
+  std::string model;         // a directory that it begins with; "": none
+  /// Its answers are what our engine computes with the weights, the most probable token each. Otherwise numbers that
+  /// follow from the bytes of the weights.
+  bool computes = false;
+};
+
+/// A server on a free port of loopback with the routes of vLLM 0.32.0, of SGLang or of a Parallax cluster, as their
+/// sources had them in August 2026. It takes the fields that they take, and refuses others. What it "generates" follows
+/// from the bytes that it was told to load, so that an answer proves its weights.
 class BackendDouble {
  public:
   using Json = nlohmann::json;
 
-  explicit BackendDouble(BackendKind kind, Endpoint listen = {"127.0.0.1", 0}) : kind_(kind) {
+  explicit BackendDouble(BackendKind kind, Endpoint listen = {"127.0.0.1", 0}, DoubleFlags flags = {})
+      : kind_(kind), flags_(std::move(flags)) {
+    if (!flags_.model.empty()) load(flags_.model);
     HttpServerOptions options;
     options.listen = std::move(listen);
     server_ = HttpServer::start(std::move(options), [this](HttpRequest request, HttpResponder responder) {
@@ -76,6 +97,25 @@ class BackendDouble {
     const std::lock_guard lock(mutex_);
     return loaded_;
   }
+  [[nodiscard]] bool is_paused() const {
+    const std::lock_guard lock(mutex_);
+    return is_paused_;
+  }
+  [[nodiscard]] std::string label() const {
+    const std::lock_guard lock(mutex_);
+    return label_;
+  }
+  /// The last body that the route was given.
+  [[nodiscard]] Json body(const std::string& path) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = bodies_.find(path);
+    return found == bodies_.end() ? Json() : found->second;
+  }
+  /// How it was paused last.
+  [[nodiscard]] std::string pause_mode() const {
+    const std::lock_guard lock(mutex_);
+    return pause_mode_;
+  }
   /// What it answers under the weights of `directory`.
   [[nodiscard]] static std::vector<TokenId> tokens_under(const std::string& directory,
                                                          const std::vector<TokenId>& prompt, std::size_t count) {
@@ -98,6 +138,27 @@ class BackendDouble {
     for (std::size_t i = 0; i < count; ++i) tokens.push_back(static_cast<TokenId>(random.below(kVocabSize)));
     return tokens;
   }
+  /// The most probable tokens after the prompt, and their log-probabilities.
+  static std::pair<Json, Json> compute(const std::string& directory, std::vector<TokenId> tokens, std::size_t count) {
+    PosixFileSystem files;
+    CpuModelOptions options;
+    options.blocks = 4;
+    const auto model =
+        CpuModel::make(EngineWeights::open(ModelFiles::open(files, directory).value()).value(), options).value();
+    const std::vector<BlockId> blocks{0, 1, 2, 3};
+    Json ids = Json::array(), log_probs = Json::array();
+    Sampler sampler;
+    for (std::size_t i = 0; i < count; ++i) {
+      const SequenceStep step{tokens, 0, blocks};
+      model->forward({&step, 1}, [&](std::size_t, std::size_t, std::span<float> logits) {
+        const auto best = static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+        ids.push_back(best);
+        log_probs.push_back(sampler.score(logits, best)->log_prob);
+      });
+      tokens.push_back(ids.back().get<TokenId>());
+    }
+    return {ids, log_probs};
+  }
   static void refuse_other_fields(const Json& json, const std::set<std::string>& known) {
     for (const auto& [name, value] : json.items()) {
       if (!known.contains(name)) throw std::runtime_error("extra field " + name);
@@ -113,12 +174,17 @@ class BackendDouble {
     try {
       const Json json = request.body.empty() ? Json::object() : parse_json(request.body);
       if (!json.is_object()) throw std::runtime_error("no JSON object");
-      const bool is_completion = request.path == (kind_ == BackendKind::kSglang ? "/generate" : "/v1/completions");
+      bodies_[request.path] = json;
+      const bool is_completion = request.method == "POST" &&
+                                 (request.path == (kind_ == BackendKind::kSglang ? "/generate" : "/v1/completions") ||
+                                  (request.path == kGenerate && flags_.scale_out));
       if (is_completion && how_ == Misbehaviour::kStall) return held_.push_back(std::move(responder));
       if (is_completion && how_ == Misbehaviour::kOverloaded) return responder.send(http_error(503, "too much"));
       if (is_completion && how_ == Misbehaviour::kNotJson) return responder.send({.body = "<html>"});
       if (is_paused_ && is_completion) return held_.push_back(std::move(responder));
-      HttpResponse response = is_completion ? complete(json) : control(request, json);
+      HttpResponse response = !is_completion              ? control(request, json)
+                              : request.path == kGenerate ? generate(json)
+                                                          : complete(json);
       if (how_ == Misbehaviour::kStallsInstalls && is_install(request.path))
         return held_.push_back(std::move(responder));
       responder.send(std::move(response));
@@ -131,11 +197,48 @@ class BackendDouble {
     return path == "/collective_rpc" || path == "/update_weights_from_disk" || path == "/weight/refit";
   }
 
+  /// Ids and log-probabilities, as it misbehaves.
+  std::pair<Json, Json> answer(const std::vector<TokenId>& prompt, std::size_t count) {
+    if (how_ == Misbehaviour::kTooManyTokens) ++count;
+    if (how_ == Misbehaviour::kCutsAnswers) --count;
+    if (how_ == Misbehaviour::kNoTokens) count = 0;
+    if (flags_.computes) return compute(computed_, prompt, count);
+    Json ids = sample(weights_, prompt, count), log_probs = Json::array();
+    for (std::size_t i = 0; i < count; ++i) log_probs.push_back(-0.25);
+    if (how_ == Misbehaviour::kTokenOutOfRange) ids.back() = kVocabSize;
+    if (how_ == Misbehaviour::kTokenNegative) ids.back() = -1;
+    if (how_ == Misbehaviour::kLogProbPositive) log_probs.back() = 0.5;
+    if (how_ == Misbehaviour::kLogProbMissing) log_probs.back() = nullptr;
+    return {ids, log_probs};
+  }
+
+  /// vLLM's route with a version for each token.
+  HttpResponse generate(const Json& json) {
+    refuse_other_fields(json, {"token_ids", "sampling_params", "model", "cache_salt"});
+    const Json& sampling = json.at("sampling_params");
+    refuse_other_fields(sampling, {"temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_tokens", "seed",
+                                   "stop_token_ids", "ignore_eos", "logprobs", "detokenize"});
+    const auto [ids, log_probs] =
+        answer(json.at("token_ids").get<std::vector<TokenId>>(), sampling.at("max_tokens").get<std::size_t>());
+    Json content = Json::array();
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      content.push_back(
+          {{"token_id", ids[i]}, {"logprob", log_probs[i]}, {"rank", 1}, {"top_logprobs", Json::array()}});
+    }
+    const std::string label = how_ == Misbehaviour::kOtherVersion ? "999" : label_;
+    const Json choice = {{"index", 0},
+                         {"finish_reason", how_ == Misbehaviour::kStrangeReason ? "tired" : "length"},
+                         {"token_ids", ids},
+                         {"weight_versions", {{{"version", label}, {"start", 0}, {"end", ids.size()}}}},
+                         {"logprobs", {{"content", content}}}};
+    return reply({{"request_id", "r"}, {"output_mode", "tokens"}, {"choices", Json::array({choice})}});
+  }
+
   HttpResponse complete(const Json& json) {
     const bool is_sglang = kind_ == BackendKind::kSglang;
     const Json& sampling = is_sglang ? json.at("sampling_params") : json;
     if (is_sglang) {
-      refuse_other_fields(json, {"input_ids", "sampling_params", "return_logprob", "stream"});
+      refuse_other_fields(json, {"input_ids", "sampling_params", "return_logprob", "stream", "extra_key"});
       refuse_other_fields(sampling, {"temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_new_tokens",
                                      "stop_token_ids", "ignore_eos", "no_stop_trim", "sampling_seed"});
     } else {
@@ -148,15 +251,9 @@ class BackendDouble {
       }
     }
     const auto prompt = json.at(is_sglang ? "input_ids" : "prompt").get<std::vector<TokenId>>();
-    std::size_t count = sampling.at(is_sglang ? "max_new_tokens" : "max_tokens").get<std::size_t>();
-    if (how_ == Misbehaviour::kTooManyTokens) ++count;
-    if (how_ == Misbehaviour::kNoTokens) count = 0;
-    Json ids = sample(weights_, prompt, count), log_probs = Json::array();
-    for (std::size_t i = 0; i < count; ++i) log_probs.push_back(-0.25);
-    if (how_ == Misbehaviour::kTokenOutOfRange) ids.back() = kVocabSize;
-    if (how_ == Misbehaviour::kTokenNegative) ids.back() = -1;
-    if (how_ == Misbehaviour::kLogProbPositive) log_probs.back() = 0.5;
-    if (how_ == Misbehaviour::kLogProbMissing) log_probs.back() = nullptr;
+    const auto [ids, log_probs] =
+        answer(prompt, sampling.at(is_sglang ? "max_new_tokens" : "max_tokens").get<std::size_t>());
+    const std::size_t count = ids.size();
     const std::string reason = how_ == Misbehaviour::kStrangeReason ? "tired" : "length";
     if (is_sglang) {
       Json pairs = Json::array();
@@ -181,6 +278,7 @@ class BackendDouble {
   void load(const std::string& directory) {
     weights_ = weights_of(directory);
     loaded_ = directory;
+    if (how_ != Misbehaviour::kKeepsWeights || computed_.empty()) computed_ = directory;
     if (how_ == Misbehaviour::kRefusesInstalls) {
       weights_ = 2;  // half of them
       throw std::runtime_error("the weights do not fit");
@@ -191,9 +289,29 @@ class BackendDouble {
   HttpResponse control(const HttpRequest& request, const Json& json) {
     const std::string& path = request.path;
     const bool is_post = request.method == "POST";
+    if (path == "/v1/models" && !is_post) {
+      return reply({{"object", "list"}, {"data", {{{"id", "m"}, {"max_model_len", flags_.max_model_len}}}}});
+    }
+    const Json quantization = flags_.quantization.empty() ? Json() : Json(flags_.quantization);
     if (kind_ == BackendKind::kVllm) {
+      if (path == "/version" && !is_post) return reply({{"version", flags_.version}});
+      if (path == "/server_info" && !is_post) {
+        if (request.query_value("config_format") != "json") throw std::runtime_error("config_format");
+        return reply({{"vllm_config",
+                       {{"model_config",
+                         {{"model", flags_.model},
+                          {"dtype", "torch.float32"},
+                          {"logprobs_mode", flags_.logprobs_mode},
+                          {"max_model_len", flags_.max_model_len},
+                          {"quantization", quantization}}}}}});
+      }
+      if (path == kGenerate && flags_.scale_out) return reply({{"detail", "Method Not Allowed"}}, 405);
       if (path == "/pause" && is_post) {
-        if (request.query_value("mode") != "abort") throw std::runtime_error("mode");
+        pause_mode_ = std::string(request.query_value("mode").value_or("")) + "," +
+                      std::string(request.query_value("clear_cache").value_or(""));
+        if (pause_mode_ != "abort,true" && pause_mode_ != "keep,true" && pause_mode_ != "keep,false") {
+          throw std::runtime_error("mode");
+        }
         is_paused_ = true;
         return reply({{"status", "paused"}});
       }
@@ -216,14 +334,19 @@ class BackendDouble {
         label_ = json.at("new_version").get<std::string>();
         return reply({{"success", true}, {"new_version", label_}});
       }
-      if (path == "/reset_prefix_cache" && is_post) return {.status = 200, .body = ""};
+      if (path == "/reset_prefix_cache" && is_post) return reply({{"success", how_ != Misbehaviour::kKeepsCache}});
       if (path == "/weight_info" && !is_post) {
         return reply({{"weight_version", how_ == Misbehaviour::kOtherVersion ? "999" : label_}});
       }
     }
     if (kind_ == BackendKind::kSglang) {
+      if (path == "/server_info" && !is_post) {
+        return reply(
+            {{"model_path", flags_.model}, {"dtype", "float32"}, {"quantization", quantization}, {"version", "0.5.9"}});
+      }
       if (path == "/pause_generation" && is_post) {
         const std::string mode = json.at("mode").get<std::string>();
+        pause_mode_ = mode;
         if (mode != "abort" && mode != "retract" && mode != "in_place") throw std::runtime_error("mode");
         is_paused_ = true;
         return {.content_type = "text/plain", .body = "Generation paused successfully.\n"};
@@ -245,7 +368,7 @@ class BackendDouble {
         label_ = json.at("weight_version").get<std::string>();
         return reply({{"success", true}, {"message", "Succeeded"}, {"num_paused_requests", 0}});
       }
-      if (path == "/get_weight_version" && !is_post) return reply({{"weight_version", label_}});
+      if (path == "/model_info" && !is_post) return reply({{"weight_version", label_}});
     }
     if (kind_ == BackendKind::kParallax) {
       if (path == "/weight/refit" && is_post) {
@@ -276,14 +399,19 @@ class BackendDouble {
   void set_blocks(std::string directory) { blocks_ = std::move(directory); }
 
  private:
+  static constexpr const char* kGenerate = "/inference/v1/generate";
+
   const BackendKind kind_;
+  const DoubleFlags flags_;
   std::string blocks_;
   mutable std::mutex mutex_;
   Misbehaviour how_ = Misbehaviour::kNone;
   bool is_paused_ = false;
   std::uint64_t weights_ = 0;
   std::string label_ = "default";
-  std::string loaded_;
+  std::string loaded_, computed_;  // directories
+  std::string pause_mode_;
+  std::map<std::string, Json> bodies_;
   double latest_timestamp_ = 0;
   std::map<std::string, int> calls_;
   std::vector<HttpResponder> held_;

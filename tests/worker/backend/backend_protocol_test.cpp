@@ -13,6 +13,7 @@ namespace {
 
 using Json = nlohmann::json;
 using testing::HasSubstr;
+using testing::Not;
 using namespace std::chrono_literals;
 
 std::unique_ptr<BackendProtocol> protocol_of(BackendKind kind) {
@@ -95,7 +96,7 @@ TEST(BackendProtocol, RefusesNonsenseOfVllm) {
 }
 
 TEST(BackendProtocol, RefusesNonsenseOfSglang) {
-  const Json answer = Json::parse(R"({"meta_info": {"finish_reason": {"type": "length"}, "weight_version": "5",
+  const Json answer = Json::parse(R"({"meta_info": {"finish_reason": {"type": "stop"}, "weight_version": "5",
     "weight_versions": [{"version": "4", "start": 0, "end": 1}, {"version": "5", "start": 1, "end": 3}],
     "output_token_logprobs": [[-1.5, 7, null], [-2, 8, null], [0, 9, null]]}})");
   const auto read = protocol_of(BackendKind::kSglang)->read_completion({.body = answer.dump()}, request_of({1}));
@@ -149,18 +150,177 @@ TEST(BackendProtocol, WaitsUntilAServerThatFollowsByItselfHasTheVersion) {
   const auto call = [&](const HttpCall&, Duration) -> Result<HttpResponse> {
     return HttpResponse{.body = ++asked < 3 ? R"({"weight_version": "3"})" : R"({"weight_version": "6"})"};
   };
-  EXPECT_EQ(ours->install(files, call, {Version{5}, "/tmp", false}, 60s).value(), Version{6}) << "later is as well";
+  EXPECT_EQ(ours->install(files, call, {Version{5}, "/tmp"}, 60s).value(), Version{6}) << "later is as well";
   EXPECT_EQ(asked, 3);
-  const auto late = ours->install(files, call, {Version{7}, "/tmp", false}, 1ms);
+  const auto late = ours->install(files, call, {Version{7}, "/tmp"}, 1ms);
   ASSERT_FALSE(late.has_value());
   EXPECT_EQ(late.error().code, Errc::kTimedOut);
   EXPECT_THAT(late.error().message(), HasSubstr("still generates under version 6"));
 }
 
+/// What a server of vLLM's says of itself, by its routes.
+struct VllmSays {
+  std::string version = "0.32.0";
+  Json models = {{"data", {{{"id", "m"}, {"max_model_len", 128}}}}};
+  Json config = {{"dtype", "torch.bfloat16"}, {"logprobs_mode", "processed_logprobs"}, {"quantization", nullptr}};
+  std::string missing = {};  // a route
+  bool scale_out = false;
+
+  Result<HttpResponse> operator()(const HttpCall& call, Duration) const {
+    const std::string path = call.target.substr(0, call.target.find('?'));
+    if (path == missing) return http_error(404, "Not Found");
+    if (path == "/version") return HttpResponse{.body = Json{{"version", version}}.dump()};
+    if (path == "/weight_info") return HttpResponse{.body = R"({"weight_version": "default"})"};
+    if (path == "/v1/models") return HttpResponse{.body = models.dump()};
+    if (path == "/server_info") return HttpResponse{.body = Json{{"vllm_config", {{"model_config", config}}}}.dump()};
+    return http_error(scale_out ? 405 : 404, "no");
+  }
+};
+
+std::string refusal(const VllmSays& server, const BackendNeeds& needs = {}) {
+  const auto found = protocol_of(BackendKind::kVllm)->examine(server, needs, 1s);
+  return found.has_value() ? "taken" : found.error().message();
+}
+
+TEST(BackendProtocol, SaysHowToStartAServerThatDoesNotDo) {
+  EXPECT_EQ(refusal({}), "taken");
+  EXPECT_EQ(refusal({.version = "0.27.1+cpu"}), "taken");
+  EXPECT_EQ(refusal({.version = "0.1.dev17+gab12"}), "taken") << "nobody knows what is in it";
+  EXPECT_THAT(refusal({.version = "0.26.2"}), HasSubstr("vLLM 0.26.2, and 0.27 is the first"));
+  EXPECT_THAT(refusal({.missing = "/weight_info"}), HasSubstr("VLLM_SERVER_DEV_MODE=1"));
+  EXPECT_THAT(refusal({.missing = "/server_info"}), HasSubstr("VLLM_SERVER_DEV_MODE=1"));
+  EXPECT_THAT(refusal({.models = {{"data", {{{"id", "other"}}}}}}),
+              HasSubstr("no model m; set backend_model to what it has: other"));
+  EXPECT_THAT(refusal({}, {.context_tokens = 129}),
+              HasSubstr("its context is 128 tokens, and a rollout of this run has up to 129; "
+                        "start it with --max-model-len 129"));
+  EXPECT_EQ(refusal({}, {.context_tokens = 128}), "taken");
+  VllmSays fp8;
+  fp8.config["quantization"] = "fp8";
+  EXPECT_THAT(refusal(fp8), HasSubstr("backend_tolerance"));
+  EXPECT_EQ(refusal(fp8, {.allows_quantisation = true}), "taken");
+  for (const BackendSwitch policy : {BackendSwitch::kKeep, BackendSwitch::kRecompute}) {
+    EXPECT_THAT(refusal({}, {.on_switch = policy}), HasSubstr("--enable-scale-out"));
+    EXPECT_EQ(refusal({.scale_out = true}, {.on_switch = policy}), "taken");
+    EXPECT_THAT(refusal({.version = "0.31.0", .scale_out = true}, {.on_switch = policy}),
+                HasSubstr("vLLM 0.32 or later"));
+  }
+}
+
+TEST(BackendProtocol, TakesOnlyVllmLogProbabilitiesOfTheWholeVocabularyAtTheTemperature) {
+  struct Case {
+    double temperature, top_p;
+    std::string raw, processed;  // what is said
+  };
+  const std::string neither = "set top_p = 1, temperature = 1 or behaviour_logprobs";
+  const Case cases[] = {
+      {1, 1, "taken", "taken"},
+      {0, 1, "taken", "taken"},
+      {0.7, 1, "--logprobs-mode processed_logprobs", "taken"},
+      {1, 0.9, "taken", "--logprobs-mode raw_logprobs"},
+      {0.7, 0.9, neither, neither},
+  };
+  for (const Case& one : cases) {
+    BackendNeeds needs;
+    needs.sampling.temperature = one.temperature;
+    needs.sampling.top_p = one.top_p;
+    VllmSays server;
+    EXPECT_THAT(refusal(server, needs), HasSubstr(one.processed)) << one.temperature << " " << one.top_p;
+    server.config["logprobs_mode"] = "raw_logprobs";
+    EXPECT_THAT(refusal(server, needs), HasSubstr(one.raw)) << one.temperature << " " << one.top_p;
+    server.config["logprobs_mode"] = "raw_logits";
+    EXPECT_THAT(refusal(server, needs), Not(HasSubstr("taken")));
+    needs.log_probs = false;
+    EXPECT_EQ(refusal(server, needs), "taken");
+  }
+}
+
+TEST(BackendProtocol, VllmWithVersionsOfTokensIsAskedByIts) {
+  const auto protocol = protocol_of(BackendKind::kVllm);
+  EXPECT_FALSE(protocol->says_versions());
+  const auto server = protocol->examine(VllmSays{.scale_out = true}, {}, 1s);
+  ASSERT_TRUE(server.has_value());
+  EXPECT_EQ(server->name, "vLLM 0.32.0");
+  EXPECT_EQ(server->dtype, "bfloat16");
+  EXPECT_TRUE(protocol->says_versions());
+  const HttpCall call = protocol->completion(request_of({1, 2, 3}));
+  EXPECT_EQ(call.target, "/inference/v1/generate");
+  EXPECT_EQ(parse_json(call.body),
+            Json::parse(R"({"model": "m", "token_ids": [1, 2, 3], "sampling_params": {"max_tokens": 4,
+    "temperature": 0.5, "top_p": 0.9, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0,
+    "seed": 9223372036854775800, "stop_token_ids": [49], "ignore_eos": true, "logprobs": 0, "detokenize": false}})"));
+  const Json answer = Json::parse(R"({"choices": [{"finish_reason": "stop", "token_ids": [7, 8, 49],
+    "weight_versions": [{"version": "4", "start": 0, "end": 1}, {"version": "5", "start": 1, "end": 3}],
+    "logprobs": {"content": [{"token_id": 7, "logprob": -1.5}, {"token_id": 8, "logprob": -2}, {"token_id": 49, "logprob": 0}]}}]})");
+  const auto read = protocol->read_completion({.body = answer.dump()}, request_of({1}));
+  ASSERT_TRUE(read.has_value()) << read.error().message();
+  EXPECT_EQ(read->tokens[0].version, Version{4});
+  EXPECT_EQ(read->tokens[2].version, Version{5});
+  EXPECT_EQ(read->tokens[1].log_prob, -2);
+  const Nonsense cases[] = {
+      {"no versions", "/choices/0/weight_versions", "null", "covers 0 of 3"},
+      {"a gap", "/choices/0/weight_versions/1/start", "2", "does not divide its 3 tokens"},
+      {"beyond the end", "/choices/0/weight_versions/1/end", "4", "does not divide"},
+      {"not to the end", "/choices/0/weight_versions/1/end", "2", "covers 2 of 3"},
+      {"no log-probabilities", "/choices/0/logprobs", "null", "3 tokens with 0"},
+      {"fewer log-probabilities", "/choices/0/logprobs/content", "[]", "3 tokens with 0"},
+      {"one that is none", "/choices/0/logprobs/content/1", "7", "of token 1 is null"},
+      {"no ids", "/choices/0/token_ids", "null", "no token ids"},
+  };
+  expect_refused(*protocol, answer, cases);
+  // It cannot be told apart from what it was when it was started anew without the flag.
+  EXPECT_THAT(protocol->examine(VllmSays{}, {}, 1s).error().message(), HasSubstr("--enable-scale-out"));
+}
+
+TEST(BackendProtocol, AnAnswerThatAServerCutsShortIsNoAnswer) {
+  BackendProtocolOptions options;
+  options.vocab_size = 50;
+  options.positions_max = 64;
+  const auto protocol = make_backend_protocol(BackendKind::kVllm, options);
+  const std::string cut = R"({"choices": [{"finish_reason": "length", "token_ids": [7, 9],
+    "logprobs": {"token_logprobs": [-1.5, -1]}}]})";
+  const auto read = protocol->read_completion({.body = cut}, request_of({1, 2, 3}));
+  ASSERT_FALSE(read.has_value());
+  EXPECT_EQ(read.error().code, Errc::kCorrupt);
+  EXPECT_THAT(read.error().message(), HasSubstr("cut after 2 of 4 tokens, behind a prompt of 3"));
+  EXPECT_THAT(read.error().message(), HasSubstr("--max-model-len"));
+  EXPECT_TRUE(protocol->read_completion({.body = cut}, request_of(std::vector<TokenId>(62, 1))).has_value())
+      << "the model's context ends there";
+}
+
+TEST(BackendProtocol, SglangIsExaminedByWhatItHas) {
+  const auto says = [](Json info, const char* route) {
+    return [info = std::move(info), route](const HttpCall& call, Duration) -> Result<HttpResponse> {
+      if (call.target == "/v1/models") return HttpResponse{.body = R"({"data": [{"id": "x", "max_model_len": 100}]})"};
+      if (call.target == route) return HttpResponse{.body = info.dump()};
+      return http_error(404, "Not Found");
+    };
+  };
+  const Json info = {{"version", "0.5.9"}, {"dtype", "auto"}, {"model_path", "/m"}, {"quantization", nullptr}};
+  const auto protocol = protocol_of(BackendKind::kSglang);
+  BackendNeeds needs;
+  needs.sampling = {.temperature = 0.7, .top_p = 0.9};  // its log-probabilities do not know of cuts
+  for (const char* route : {"/server_info", "/get_server_info"}) {
+    const auto server = protocol->examine(says(info, route), needs, 1s);
+    ASSERT_TRUE(server.has_value()) << server.error().message();
+    EXPECT_EQ(server->name, "SGLang 0.5.9");
+    EXPECT_EQ(server->dtype, "");
+  }
+  needs.context_tokens = 101;
+  EXPECT_THAT(protocol->examine(says(info, "/server_info"), needs, 1s).error().message(),
+              HasSubstr("--context-length 101"));
+  needs = {};
+  Json quantised = info;
+  quantised["quantization"] = "fp8";
+  EXPECT_THAT(protocol->examine(says(quantised, "/server_info"), needs, 1s).error().message(), HasSubstr("quantises"));
+  needs.sampling.repetition_penalty = 1.1;
+  EXPECT_THAT(protocol->examine(says(info, "/server_info"), needs, 1s).error().message(), HasSubstr("penalised"));
+}
+
 TEST(BackendProtocol, SaysHowToStartAServerWithoutTheRoutes) {
   PosixFileSystem files;
   const auto without = [](const HttpCall&, Duration) -> Result<HttpResponse> { return http_error(404, "Not Found"); };
-  const auto installed = protocol_of(BackendKind::kVllm)->install(files, without, {Version{3}, "/tmp", false}, 1s);
+  const auto installed = protocol_of(BackendKind::kVllm)->install(files, without, {Version{3}, "/tmp"}, 1s);
   ASSERT_FALSE(installed.has_value());
   EXPECT_THAT(installed.error().message(), HasSubstr("VLLM_SERVER_DEV_MODE=1"));
 }

@@ -30,6 +30,7 @@ class BackendOver : public testing::TestWithParam<BackendKind> {
     options_.kind = GetParam();
     options_.model = ModelFiles::open(files_, directory_ / "1").value().config;
     options_.protocol.vocab_size = BackendDouble::kVocabSize;
+    options_.checks_installs = false;  // the double makes up what it answers
     options_.protocol.blocks = directory_ / "blocks";
     options_.answer_time_max = 20s;
     options_.check_time_max = 2s;
@@ -37,7 +38,7 @@ class BackendOver : public testing::TestWithParam<BackendKind> {
   }
   void start_server(const Endpoint& listen) {
     double_.reset();
-    double_.emplace(GetParam(), listen);
+    double_.emplace(GetParam(), listen, flags_);
     double_->set_blocks((directory_ / "blocks").string());
     options_.server = double_->endpoint();
   }
@@ -99,6 +100,7 @@ class BackendOver : public testing::TestWithParam<BackendKind> {
   TestDirectory directory_;
   ScriptedVersions script_;
   BackendOptions options_;
+  DoubleFlags flags_;
   std::optional<BackendDouble> double_;
   std::mutex mutex_;
   std::string said_;
@@ -271,21 +273,186 @@ INSTANTIATE_TEST_SUITE_P(Kinds, BackendOver,
                          testing::Values(BackendKind::kVllm, BackendKind::kSglang, BackendKind::kParallax),
                          [](const auto& kind) { return std::string(to_string(kind.param)); });
 
+/// Servers that are told of versions, and give log-probabilities.
+class BackendChecks : public BackendOver {
+ protected:
+  /// A double that computes, started with a model of its own.
+  void start_computing() {
+    WrittenModel own;
+    own.seed = 99;
+    write_model(directory_ / "own", own);
+    flags_.computes = true;
+    flags_.model = (directory_ / "own").string();
+    options_.checks_installs = true;
+    options_.protocol.vocab_size = static_cast<std::uint64_t>(options_.model.vocab_size);
+    // The double computes in FP32 with weights in BF16, as we do.
+    options_.tolerance = 1e-4;
+    start_server({"127.0.0.1", 0});
+    start();
+  }
+  int install_calls() const { return double_->calls("/collective_rpc") + double_->calls("/update_weights_from_disk"); }
+};
+
+TEST_P(BackendChecks, TakesAServerThatComputesWithWhatItWasTold) {
+  start_computing();
+  for (const std::uint64_t version : {1, 2, 3}) {
+    install(version);
+    EXPECT_EQ(wait_for_version(), Version{version}) << said();
+  }
+}
+
+TEST_P(BackendChecks, RefusesAVersionThatAServerOnlySaysItHasLoaded) {
+  start_computing();
+  install(1);
+  EXPECT_EQ(wait_for_version(), Version{1});
+  double_->misbehave(Misbehaviour::kKeepsWeights);
+  install(2);
+  ASSERT_TRUE(step_until([&] { return said().find("version 2: ") != std::string::npos; })) << said();
+  EXPECT_THAT(said(), HasSubstr("computes with other weights"));
+  EXPECT_EQ(wait_for_version(), Version{1}) << "with which it computes";
+  EXPECT_FALSE(double_->is_paused());
+  EXPECT_EQ(double_->loaded(), (directory_ / "1").string());
+}
+
+TEST_P(BackendChecks, AServerThatRefusesTheFirstVersionGoesOnWithWhatItWasStartedWith) {
+  start_computing();
+  double_->misbehave(Misbehaviour::kKeepsWeights);
+  install(1);
+  ASSERT_TRUE(step_until([&] {
+    return double_->label() == "default" && !double_->is_paused() && install_calls() == 2;
+  })) << said();
+  EXPECT_THAT(said(), HasSubstr("version 1: "));
+  EXPECT_EQ(double_->loaded(), flags_.model);
+  EXPECT_FALSE(backend_->take_version());
+  double_->misbehave(Misbehaviour::kNone);
+  install(2);
+  EXPECT_EQ(wait_for_version(), Version{2});
+}
+
+/// What is right of vLLM alone is in its protocol's tests.
+TEST_P(BackendChecks, AVersionWithHalfOfItsTensorsIsNotGiven) {
+  start_computing();
+  install(1);
+  EXPECT_EQ(wait_for_version(), Version{1});
+  const int before = install_calls();
+  write_half(directory_ / "1", directory_ / "4");
+  script_.install(4, directory_ / "4");
+  ASSERT_TRUE(step_until([&] { return said().find("version 4 is not used") != std::string::npos; })) << said();
+  EXPECT_THAT(said(), HasSubstr("missing"));
+  EXPECT_EQ(install_calls(), before) << "the server was not touched";
+  add(1);
+  EXPECT_EQ(next_event().tokens[0].version, Version{1});
+}
+
+TEST_P(BackendChecks, AnswersGoOnUnderAnotherVersion) {
+  flags_.scale_out = true;
+  for (const BackendSwitch policy : {BackendSwitch::kKeep, BackendSwitch::kRecompute}) {
+    options_.on_switch = policy;
+    start_server({"127.0.0.1", 0});
+    start();
+    install(1);
+    EXPECT_EQ(wait_for_version(), Version{1}) << said();
+    double_->misbehave(Misbehaviour::kStall);
+    add(1);
+    const char* route = GetParam() == BackendKind::kVllm ? "/inference/v1/generate" : "/generate";
+    ASSERT_TRUE(step_until([&] { return double_->calls(route) >= 1; }));
+    install(2);
+    EXPECT_EQ(wait_for_version(), Version{2}) << "no answer was waited for";
+    const bool keeps = policy == BackendSwitch::kKeep;
+    const bool is_vllm = GetParam() == BackendKind::kVllm;
+    EXPECT_EQ(double_->pause_mode(), is_vllm ? (keeps ? "keep,false" : "keep,true") : (keeps ? "in_place" : "retract"));
+    double_->misbehave(Misbehaviour::kNone);
+    add(2);
+    EngineEvent event = next_event();
+    while (event.tag != 2) event = next_event();
+    expect_under(event, 2);
+    const auto body = double_->body(route);
+    const char* salt = is_vllm ? "cache_salt" : "extra_key";
+    EXPECT_EQ(body.contains(salt), keeps) << "prompts find no keys of another version";
+    backend_.reset();
+    events_.clear();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, BackendChecks, testing::Values(BackendKind::kVllm, BackendKind::kSglang),
+                         [](const auto& kind) { return std::string(to_string(kind.param)); });
+
+class BackendOfVllm : public BackendOver {};
+
+TEST_P(BackendOfVllm, ACacheThatIsNotDroppedIsAFailure) {
+  start();
+  install(1);
+  wait_for_version();
+  double_->misbehave(Misbehaviour::kKeepsCache);
+  install(2);
+  ASSERT_TRUE(step_until([&] { return said().find("version 2: ") != std::string::npos; })) << said();
+  EXPECT_THAT(said(), HasSubstr("may use what it cached"));
+  double_->misbehave(Misbehaviour::kNone);
+  add(1);
+  expect_under(next_event(), 1);
+}
+
+TEST_P(BackendOfVllm, AnAnswerThatIsCutShortFails) {
+  start();
+  install(1);
+  wait_for_version();
+  double_->misbehave(Misbehaviour::kCutsAnswers);
+  add(1);
+  EXPECT_THAT(next_event().failure, HasSubstr("cut after 5 of 6 tokens"));
+}
+
+TEST_P(BackendOfVllm, AServerThatIsStartedAnewOtherwiseGetsNoWork) {
+  start();
+  install(1);
+  wait_for_version();
+  const Endpoint where = double_->endpoint();
+  flags_.logprobs_mode = "raw_logits";
+  start_server(where);
+  add(1);
+  ASSERT_TRUE(step_until([&] { return said().find("--logprobs-mode") != std::string::npos; })) << said();
+  EXPECT_EQ(double_->calls("/collective_rpc"), 0);
+  EXPECT_TRUE(events_.empty());
+  flags_.logprobs_mode = "processed_logprobs";
+  start_server(where);
+  expect_under(next_event(), 1);
+}
+
+TEST_P(BackendOfVllm, AServerThatDoesNotDoIsRefusedAtTheStart) {
+  flags_.max_model_len = 100;
+  start_server({"127.0.0.1", 0});
+  options_.needs.context_tokens = 101;
+  const auto made =
+      Backend::start(files_, std::make_unique<ScriptedSource>(script_), options_, [](const std::string&) {});
+  ASSERT_FALSE(made.has_value());
+  EXPECT_EQ(made.error().code, Errc::kInvalidArgument);
+  EXPECT_THAT(made.error().message(), HasSubstr("--max-model-len 101"));
+  EXPECT_THAT(made.error().message(), HasSubstr(double_->endpoint().to_string()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, BackendOfVllm, testing::Values(BackendKind::kVllm),
+                         [](const auto& kind) { return std::string(to_string(kind.param)); });
+
 TEST(Backend, RefusesWhatAServerCannotDo) {
   PosixFileSystem files;
   ScriptedVersions script;
+  const auto refusal = [&](const BackendOptions& options) {
+    const auto made =
+        Backend::start(files, std::make_unique<ScriptedSource>(script), options, [](const std::string&) {});
+    return made.has_value() ? Error{} : made.error();
+  };
   BackendOptions options;
+  options.kind = BackendKind::kParallax;
+  EXPECT_THAT(refusal(options).message(), HasSubstr("set backend_blocks_dir"));
+  options.protocol.blocks = "/tmp/blocks";
   options.server = {"127.0.0.1", 1};
   options.on_switch = BackendSwitch::kKeep;
-  const auto kept = Backend::start(files, std::make_unique<ScriptedSource>(script), options, [](const std::string&) {});
-  ASSERT_FALSE(kept.has_value());
-  EXPECT_THAT(kept.error().message(), HasSubstr("set backend_in_flight to wait or restart"));
-  options.on_switch = BackendSwitch::kWait;
-  options.kind = BackendKind::kParallax;
-  const auto parallax =
-      Backend::start(files, std::make_unique<ScriptedSource>(script), options, [](const std::string&) {});
-  ASSERT_FALSE(parallax.has_value());
-  EXPECT_THAT(parallax.error().message(), HasSubstr("set backend_blocks_dir"));
+  EXPECT_THAT(refusal(options).message(), HasSubstr("set backend_in_flight to wait or restart"));
+  options.kind = BackendKind::kWeightcast;
+  options.on_switch = BackendSwitch::kRecompute;
+  EXPECT_THAT(refusal(options).message(), HasSubstr("--in-flight recompute"));
+  // One that is not up yet is asked again by the caller.
+  options.kind = BackendKind::kVllm;
+  EXPECT_EQ(refusal(options).code, Errc::kIo);
 }
 
 }  // namespace

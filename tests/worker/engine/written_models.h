@@ -72,4 +72,24 @@ inline void write_model(const std::filesystem::path& directory, const WrittenMod
   EXPECT_TRUE(written.has_value()) << written.error().message();
 }
 
+/// Writes the model of `from` without every second of its tensors.
+inline void write_half(const std::filesystem::path& from, const std::filesystem::path& directory) {
+  PosixFileSystem files;
+  const ModelFiles model = ModelFiles::open(files, from).value();
+  std::vector<TensorInfo> tensors;
+  for (std::size_t i = 0; i < model.snapshot.tensors().size(); i += 2) tensors.push_back(model.snapshot.tensors()[i]);
+  std::vector<std::byte> bytes;
+  const Status written = write_new_model(files, directory, tensors,
+                                         [&](const TensorInfo& info) -> Result<Bytes> {
+                                           for (const TensorInfo& tensor : model.snapshot.tensors()) {
+                                             if (tensor.name != info.name) continue;
+                                             bytes.resize(tensor.size_bytes);
+                                             WC_TRY(model.snapshot.read_at(tensor.offset_bytes, bytes));
+                                           }
+                                           return Bytes(bytes);
+                                         },
+                                         {{"config.json", read_file(files, from / "config.json", 1 << 20).value()}});
+  EXPECT_TRUE(written.has_value()) << written.error().message();
+}
+
 }  // namespace weightcast
