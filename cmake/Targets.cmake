@@ -9,18 +9,19 @@ function(weightcast_library name)
   set_source_files_properties(${ARG_APART} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
-# weightcast_test(NAME SOURCES... LINK targets... LABEL fast|sim|net|long|bench [THREADS] [MEMORY] [ALONE]
-#   [COST_S n] [SHARDS n] [APART sources...] [TEST_LIMIT_S n] [TIMEOUT_S n]): one GoogleTest program, which is one ctest
-# test; tests/test_main.cpp writes how each TEST in it ended.
+# weightcast_test(NAME SOURCES... LINK targets... LABEL fast|sim|net|long|bench|vllm [THREADS] [MEMORY] [ALONE]
+#   [COST_S n] [SHARDS n] [APART sources...] [TEST_LIMIT_S n] [TIMEOUT_S n] [LAUNCHER program]): one GoogleTest program,
+# which is one ctest test; tests/test_main.cpp writes how each TEST in it ended.
 #   THREADS        it also runs under ThreadSanitizer, where its label is "threads"
 #   MEMORY         it also runs under AddressSanitizer, although its label is not "fast"
 #   ALONE          it measures rates, so nothing runs beside it
 #   COST_S         about how long it takes: ctest starts the longest first
 #   SHARDS         it is as many ctest tests, each with a share of the TESTs, which run beside each other
+#   LAUNCHER       runs the program; with status 77 it says that it cannot
 #   TEST_LIMIT_S   bounds one TEST, TIMEOUT_S the program
 # The targets tests_LABEL build all that the tests of a label take.
 function(weightcast_test name)
-  cmake_parse_arguments(ARG "THREADS;MEMORY;ALONE" "LABEL;COST_S;SHARDS;TEST_LIMIT_S;TIMEOUT_S" "SOURCES;LINK;APART" ${ARGN})
+  cmake_parse_arguments(ARG "THREADS;MEMORY;ALONE" "LABEL;COST_S;SHARDS;TEST_LIMIT_S;TIMEOUT_S;LAUNCHER" "SOURCES;LINK;APART" ${ARGN})
   if(ARG_THREADS AND WEIGHTCAST_SANITIZE STREQUAL "thread")
     set(ARG_LABEL threads)
   endif()
@@ -52,7 +53,10 @@ function(weightcast_test name)
     if(ARG_SHARDS GREATER 1)
       set(test ${name}.${shard})
     endif()
-    add_test(NAME ${test} COMMAND ${name} --gtest_brief=1)
+    add_test(NAME ${test} COMMAND ${ARG_LAUNCHER} $<TARGET_FILE:${name}> --gtest_brief=1)
+    if(ARG_LAUNCHER)
+      set_tests_properties(${test} PROPERTIES SKIP_RETURN_CODE 77)
+    endif()
     set_tests_properties(${test} PROPERTIES
       LABELS ${ARG_LABEL}
       TIMEOUT ${ARG_TIMEOUT_S}

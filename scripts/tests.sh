@@ -171,8 +171,8 @@ sanitizer_stages() {
 cmd_test() {
   local label labels=("$@") started=$SECONDS
   for label in "$@"; do
-    [[ $label =~ ^(fast|sim|net|long|bench|oracle)$ ]] ||
-      die "test: '$label' is no label; there are fast, sim, net, long, bench and oracle"
+    [[ $label =~ ^(fast|sim|net|long|bench|oracle|vllm)$ ]] ||
+      die "test: '$label' is no label; there are fast, sim, net, long, bench, oracle and vllm"
   done
   (($#)) || labels=(fast sim net long bench)
   make_test_dir

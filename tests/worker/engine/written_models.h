@@ -36,12 +36,20 @@ struct WrittenModel {
   std::uint64_t changed_seed = 0;
   bool with_nan = false;
   int layers = 2;
+  int head_dim = 8;
+  int positions = 64;  ///< max_position_embeddings
+  bool tied = false;
 };
 
 /// Writes a small model in Hugging Face's layout.
 inline void write_model(const std::filesystem::path& directory, const WrittenModel& made) {
   nlohmann::json json = tiny_config(made.architecture);
   json["num_hidden_layers"] = made.layers;
+  json["max_position_embeddings"] = made.positions;
+  json["tie_word_embeddings"] = made.tied;
+  if (json.contains("head_dim")) json["head_dim"] = made.head_dim;
+  if (made.architecture == "Qwen3ForCausalLM") json["model_type"] = "qwen3";  // which transformers asks for
+  if (made.dtype == "BF16") json["torch_dtype"] = "bfloat16";
   const ModelConfig config = parse_model_config(json.dump()).value();
   Random random(made.seed);
   Random changes(made.changed_seed);

@@ -1,0 +1,110 @@
+"""The whole loop: a learner, an origin, a worker with its daemon, and the real vLLM that generates for it."""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+import unittest
+import urllib.request
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench" / "loop"))
+from fleet import Failed, Fleet  # noqa: E402
+
+READY_S_MAX = 600
+STEPS = 14
+
+
+def untie(source, target):
+    """A copy of a model's directory whose head is a tensor of its own, equal to the embedding: vLLM on a processor keeps
+    the old head of a tied one."""
+    target.mkdir()
+    shutil.copy(source / "tokenizer.json", target)
+    config = json.loads((source / "config.json").read_text())
+    config["tie_word_embeddings"] = False
+    (target / "config.json").write_text(json.dumps(config))
+    data = (source / "model.safetensors").read_bytes()
+    size = struct.unpack("<Q", data[:8])[0]
+    header, body = json.loads(data[8:8 + size]), data[8 + size:]
+    embedding = header["model.embed_tokens.weight"]
+    begin, end = embedding["data_offsets"]
+    header["lm_head.weight"] = {**embedding, "data_offsets": [len(body), len(body) + end - begin]}
+    text = json.dumps(header).encode()
+    (target / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + body + body[begin:end])
+
+
+class Vllm:
+    def __init__(self, model, folder):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.address = "127.0.0.1:%d" % free.getsockname()[1]
+        self.log = folder / "vllm.log"
+        variables = dict(os.environ, VLLM_SERVER_DEV_MODE="1", VLLM_CPU_KVCACHE_SPACE="1", HF_HUB_OFFLINE="1",
+                         VLLM_NO_USAGE_STATS="1", VLLM_CPU_OMP_THREADS_BIND="nobind", OMP_NUM_THREADS="1",
+                         VLLM_CONFIG_ROOT=str(folder / "vllm"), VLLM_CACHE_ROOT=str(folder / "vllm"))
+        with open(self.log, "wb") as log:
+            self.process = subprocess.Popen(
+                [os.environ["WEIGHTCAST_VLLM"], "serve", str(model), "--host", "127.0.0.1", "--port", self.address.split(":")[1],
+                 "--enforce-eager", "--dtype", "float32", "--max-model-len", "1024", "--logprobs-mode", "processed_logprobs",
+                 "--enable-scale-out"], stdout=log, stderr=log, env=variables, start_new_session=True)
+
+    def wait_until_ready(self):
+        """Its address, once it answers."""
+        deadline = time.monotonic() + READY_S_MAX
+        while time.monotonic() < deadline and self.process.poll() is None:
+            try:
+                urllib.request.urlopen(f"http://{self.address}/health", timeout=5).close()
+                return self.address
+            except OSError:
+                pass
+            time.sleep(0.2)
+        raise Failed("vLLM is not ready: " + self.log.read_text(errors="replace")[-2000:])
+
+    def stop(self):
+        # The session is its own: its processes of all kinds.
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                os.killpg(self.process.pid, number)
+                self.process.wait(30)
+            except (ProcessLookupError, subprocess.TimeoutExpired):
+                pass
+
+
+class LoopTest(unittest.TestCase):
+    def test_learns(self):
+        small = dict(preset="arithmetic", init_num_attention_heads=2, init_num_key_value_heads=1)
+        fleet = Fleet(os.environ["WEIGHTCAST_PROGRAMS"], learner={**small, "total_training_steps": 1},
+                      worker=dict(backend="vllm", backend_in_flight="recompute", backend_tolerance=1e-5))
+        self.addCleanup(fleet.remove)
+        # A model that has seen sums: the state in which a run begins.
+        fleet.start_lone_learner()
+        fleet.wait("the first checkpoint", lambda: fleet.has_ended("learner"), seconds=READY_S_MAX)
+        fleet.processes.pop("learner")
+        model = fleet.directory / "model"
+        untie(fleet.directory / "run" / "checkpoints" / "checkpoint-00000000", model)
+        shutil.rmtree(fleet.directory / "run")
+        vllm = Vllm(model, fleet.directory)
+        self.addCleanup(vllm.stop)
+        fleet.settings["worker"]["backend_server"] = vllm.wait_until_ready()
+        fleet.settings["learner"] = {**small, "model": model, "sft_steps": 0, "total_training_steps": STEPS,
+                                     "max_staleness": 1, "async_generation_ratio": 1}
+        fleet.start_origin()
+        fleet.start_learner()
+        fleet.start_daemon("w1")
+        fleet.start_worker("w1")
+        fleet.wait("the last step", lambda: fleet.has_ended("learner"), seconds=READY_S_MAX)
+        rows = fleet.steps().read()
+        self.assertEqual(len(rows), STEPS, fleet.log("w1"))
+        rewards = [row["critic/score/mean"] for row in rows]
+        self.assertGreater(sum(rewards[-3:]), sum(rewards[:3]) + 0.15, rewards)
+        self.assertEqual(rows[-1]["rollouts/malformed"], 0)
+        self.assertNotIn("computes with other weights", fleet.log("w1"))
+
+
+if __name__ == "__main__":
+    unittest.main()
