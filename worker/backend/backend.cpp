@@ -26,6 +26,7 @@ using namespace std::chrono_literals;
 constexpr std::chrono::milliseconds kRoundTime = 10ms;
 constexpr Duration kEventTime = 5ms;
 constexpr Duration kDaemonPause = 100ms;
+constexpr Duration kLastInstallTime = 10s;  // for an install that is under way at the end
 
 BackendCoreOptions core_options(const BackendOptions& options, const BackendProtocol& protocol) {
   BackendCoreOptions made;
@@ -64,9 +65,12 @@ class Backend::State {
 
   ~State() {
     {
-      const std::lock_guard lock(mutex_);
+      std::unique_lock lock(mutex_);
       stop_ = true;
       probing_->interrupt();
+      // A server that is told half of it stays paused.
+      changed_.notify_all();
+      changed_.wait_for(lock, kLastInstallTime, [&] { return !is_performing_; });
       installing_->interrupt();
       checking_->interrupt();
       for (Sender& sender : senders_) sender.client->interrupt();
@@ -217,6 +221,7 @@ class Backend::State {
         }
         pump();
         order = std::exchange(order_, std::nullopt);
+        is_performing_ = order.has_value();
         while (auto line = core_.poll_line()) lines.push_back(*std::move(line));
       }
       if (!event.has_value()) {
@@ -234,6 +239,9 @@ class Backend::State {
       } else {
         install(order->version, order->is_anew);
       }
+      const std::lock_guard lock(mutex_);
+      is_performing_ = false;
+      changed_.notify_all();
     }
   }
 
@@ -364,6 +372,7 @@ class Backend::State {
   BackendCore core_;
   std::deque<RequestId> to_send_;
   std::optional<BackendAction> order_;  // for follower_ to do
+  bool is_performing_ = false;          // an order
   bool check_ = false;                  // for checker_ to do
   std::optional<Version> new_version_;
   std::deque<Sender> senders_;  // whose addresses stay

@@ -46,6 +46,7 @@ Status BackendCore::abort(RequestId id) {
     case Where::kWaiting: std::erase(waiting_, id); break;
     case Where::kSent: cancels_.push_back({.kind = BackendAction::Kind::kCancel, .request = id}); break;
     case Where::kUnconfirmed: --unconfirmed_; break;
+    case Where::kEarly: break;
   }
   EngineEvent event;
   event.finished = FinishReason::kAborted;
@@ -110,6 +111,12 @@ void BackendCore::handle_answer(Instant now, RequestId id, Result<BackendAnswer>
       try_again(found, "the answer is of a version that was not installed");
       return lose_weights(now, "it answers under a version that was not installed");
     }
+    if (!options_.installs_itself && installing_ &&
+        std::ranges::any_of(answer->tokens, [&](const EngineToken& token) { return token.version == *installing_; })) {
+      found->second.answer = std::move(*answer);
+      found->second.where = Where::kEarly;
+      return;
+    }
     note_well();
     return accept(found, std::move(*answer));
   }
@@ -168,8 +175,25 @@ void BackendCore::lose_weights(Instant now, const std::string& why) {
   retry_at_ = now;
 }
 
+void BackendCore::settle_early(bool is_installed) {
+  installing_.reset();
+  std::vector<RequestId> ids;
+  for (const auto& [id, request] : requests_) {
+    if (request.where == Where::kEarly) ids.push_back(id);
+  }
+  for (const RequestId id : ids) {
+    const auto found = requests_.find(id);
+    if (is_installed) {
+      accept(found, std::move(found->second.answer));
+    } else {
+      wait_again(found);
+    }
+  }
+}
+
 void BackendCore::handle_installed(Instant now, VersionName name, Result<Version> outcome) {
   is_in_control_ = false;
+  settle_early(outcome.has_value());
   if (outcome.has_value()) {
     policy_.handle_settled(name);
     last_ = {name.run, *outcome};
@@ -206,6 +230,7 @@ void BackendCore::handle_installed(Instant now, VersionName name, Result<Version
 
 void BackendCore::handle_unready(Instant now, VersionName name, const Error& why) {
   is_in_control_ = false;
+  settle_early(false);
   phase_ = Phase::kUnknown;
   recent_.erase(name.version);
   cancel_sent();
@@ -221,6 +246,7 @@ void BackendCore::handle_restored(Instant now, Status outcome) {
 
 void BackendCore::handle_skipped(Instant now, VersionName name, const Error& why) {
   is_in_control_ = false;
+  settle_early(false);
   phase_ = was_known_ ? Phase::kServing : Phase::kUnknown;
   if (!last_ || name.version != last_->version) recent_.erase(name.version);
   policy_.handle_settled(name);
@@ -279,6 +305,7 @@ std::optional<BackendAction> BackendCore::next_control(Instant now) {
     if (needs_quiet) phase_ = Phase::kUnknown;
     // Answers that go on under it may come before the install's own.
     if (was_known_ && !needs_quiet) recent_.insert(wanted->version);
+    installing_ = wanted->version;
     return BackendAction{.kind = BackendAction::Kind::kInstall, .version = *wanted, .is_anew = !was_known_};
   }
   if (phase_ != Phase::kUnknown && (is_suspect_ || unconfirmed_ > 0)) {

@@ -98,14 +98,19 @@ class BackendCore {
     kServing,   // under last_
     kDraining,  // the same, and another version is to be installed
   };
-  enum class Where : std::uint8_t { kWaiting, kSent, kUnconfirmed };
+  enum class Where : std::uint8_t {
+    kWaiting,
+    kSent,
+    kUnconfirmed,  // answered, by a server that does not say versions
+    kEarly,        // answered under installing_, of which nobody knows yet how it went
+  };
   struct Request {
     EngineRequest request;
     Where where = Where::kWaiting;
     bool is_cancelled = false;  // begins anew when its call has ended
     std::uint32_t attempts = 0;
     std::uint64_t arrival = 0;  // kUnconfirmed: its place among answers
-    BackendAnswer answer;       // the same
+    BackendAnswer answer;       // kUnconfirmed, kEarly
   };
   using Requests = std::map<RequestId, Request>;
 
@@ -119,6 +124,8 @@ class BackendCore {
   [[nodiscard]] Duration backoff() const;
   void note_trouble(Instant now, const std::string& why);
   void note_well();
+  /// Answers that came under installing_ count, or begin anew.
+  void settle_early(bool is_installed);
   /// The server has other weights than last_: nothing that has not come out counts.
   void lose_weights(Instant now, const std::string& why);
   [[nodiscard]] bool are_known(const std::vector<EngineToken>& tokens) const;
@@ -136,12 +143,13 @@ class BackendCore {
   VersionPolicy policy_;
   Phase phase_ = Phase::kUnknown;
   std::optional<VersionName> last_;
-  std::set<Version> recent_;      // installed, and tokens of answers under way may have them
-  bool is_suspect_ = false;       // something failed since the server was heard of
-  bool is_in_control_ = false;    // kInstall or kCheck is under way
-  bool was_known_ = false;        // the server's weights, before the install that is under way
-  bool is_spoilt_ = false;        // by an install that failed, with no version before it
-  std::uint64_t checked_to_ = 0;  // arrivals before the check that is under way
+  std::set<Version> recent_;           // installed, and tokens of answers under way may have them
+  bool is_suspect_ = false;            // something failed since the server was heard of
+  bool is_in_control_ = false;         // kInstall or kCheck is under way
+  std::optional<Version> installing_;  // the kInstall that is under way
+  bool was_known_ = false;             // the server's weights, before the install that is under way
+  bool is_spoilt_ = false;             // by an install that failed, with no version before it
+  std::uint64_t checked_to_ = 0;       // arrivals before the check that is under way
   Instant drain_until_{};
   Instant retry_at_{};
   std::uint32_t failures_ = 0;  // in a row

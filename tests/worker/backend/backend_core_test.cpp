@@ -166,11 +166,32 @@ TEST_F(BackendCoreTest, KeepsAnswersWhereTokensHaveVersions) {
   BackendAnswer mixed = answer_of(2, Version{1});
   mixed.tokens.push_back(answer_of(1, Version{2}).tokens[0]);
   core_->handle_answer(now_, id, mixed);  // before the install's own answer
+  EXPECT_TRUE(core_->take_events().empty()) << "nobody knows yet whether it is right";
+  core_->handle_installed(now_, kTwo, kTwo.version);
   const auto events = core_->take_events();
   ASSERT_EQ(events.size(), 1u);
   EXPECT_EQ(events[0].tokens[2].version, Version{2});
-  core_->handle_installed(now_, kTwo, kTwo.version);
   EXPECT_EQ(core_->version(), Version{2});
+}
+
+TEST_F(BackendCoreTest, AnAnswerUnderAVersionThatIsRefusedThenBeginsAnew) {
+  options_.on_switch = BackendSwitch::kRecompute;
+  options_.says_versions = true;
+  serve();
+  const RequestId early = add(1), plain = add(2);
+  poll();
+  core_->handle_published(kTwo);
+  EXPECT_EQ(kinds(), std::vector{Kind::kInstall});
+  core_->handle_answer(now_, early, answer_of(3, Version{2}));
+  core_->handle_answer(now_, plain, answer_of(3, Version{1}));
+  core_->handle_installed(now_, kTwo, error(Errc::kInvalidArgument));
+  const auto events = core_->take_events();
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].tag, 2u);
+  now_ += 10s;
+  EXPECT_EQ(poll(), installs(kOne, true));
+  core_->handle_installed(now_, kOne, kOne.version);
+  EXPECT_EQ(poll(), (std::vector<BackendAction>{{.kind = Kind::kSend, .request = early}}));
 }
 
 TEST_F(BackendCoreTest, ARefusedVersionIsFollowedByTheOneBefore) {
