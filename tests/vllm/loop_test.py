@@ -101,6 +101,7 @@ class LoopTest(unittest.TestCase):
         rows = fleet.steps().read()
         self.assertEqual(len(rows), STEPS, fleet.log("w1"))
         rewards = [row["critic/score/mean"] for row in rows]
+        print("rewards of the steps:", " ".join(f"{reward:.2f}" for reward in rewards), file=sys.stderr)
         self.assertGreater(sum(rewards[-3:]), sum(rewards[:3]) + 0.15, rewards)
         self.assertEqual(rows[-1]["rollouts/malformed"], 0)
         self.assertNotIn("computes with other weights", fleet.log("w1"))

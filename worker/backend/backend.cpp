@@ -338,6 +338,7 @@ class Backend::State {
     } else if (json.error().code != Errc::kNotFound) {
       return json.error();
     }
+    WC_TRY(check_no_adapter(prepared.directory));
     WC_ASSIGN(ModelFiles model, ModelFiles::open(files_, prepared.directory, options_.model));
     const bool is_checked = options_.checks_installs && protocol_->has_log_probs() && !protocol_->installs_itself();
     if (is_checked && !prepared.check) {
@@ -346,6 +347,16 @@ class Backend::State {
       WC_ASSIGN(prepared.check, InstallCheck::make(std::move(model), name.version, sampling, options_.check_threads));
     }
     return &prepared;
+  }
+
+  Status check_no_adapter(const std::string& directory) {
+    WC_ASSIGN(const SnapshotSource snapshot, SnapshotSource::open(files_, directory));
+    const bool is_adapter = std::ranges::any_of(
+        snapshot.tensors(), [](const TensorInfo& tensor) { return tensor.name.find(".lora_A.") != std::string::npos; });
+    if (!is_adapter) return {};
+    return fail(
+        Errc::kInvalidArgument, Op::kInstall,
+        "it is an adapter alone, and the server loads whole models; set lora_publish = \"merged\" at the learner");
   }
 
   void unpin_all_but(std::optional<VersionName> kept) {

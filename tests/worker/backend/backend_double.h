@@ -79,6 +79,14 @@ class BackendDouble {
     const std::lock_guard lock(mutex_);
     how_ = how;
     if (how == Misbehaviour::kNone) held_.clear();
+    if (how == Misbehaviour::kNone) stalled_.clear();
+  }
+  /// Answers the installs that it stalls, and stalls no more.
+  void finish_installs() {
+    const std::lock_guard lock(mutex_);
+    how_ = Misbehaviour::kNone;
+    for (auto& [responder, response] : stalled_) responder.send(std::move(response));
+    stalled_.clear();
   }
   /// As after a restart: it has the weights that it was started with.
   void forget() {
@@ -186,7 +194,7 @@ class BackendDouble {
                               : request.path == kGenerate ? generate(json)
                                                           : complete(json);
       if (how_ == Misbehaviour::kStallsInstalls && is_install(request.path))
-        return held_.push_back(std::move(responder));
+        return void(stalled_.emplace_back(std::move(responder), std::move(response)));
       responder.send(std::move(response));
     } catch (const std::exception& error) {
       responder.send(reply({{"detail", error.what()}}, 422));
@@ -415,7 +423,8 @@ class BackendDouble {
   double latest_timestamp_ = 0;
   std::map<std::string, int> calls_;
   std::vector<HttpResponder> held_;
-  std::unique_ptr<HttpServer> server_;  // last: its thread uses the others
+  std::vector<std::pair<HttpResponder, HttpResponse>> stalled_;  // installs
+  std::unique_ptr<HttpServer> server_;                           // last: its thread uses the others
 };
 
 }  // namespace weightcast

@@ -374,6 +374,41 @@ TEST_P(BackendChecks, AnswersGoOnUnderAnotherVersion) {
   }
 }
 
+TEST_P(BackendChecks, AnAdapterAloneIsNotGiven) {
+  start_computing();
+  const std::vector<std::byte> zeros(4 * 16);
+  TensorInfo tensor;
+  tensor.name = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight";
+  tensor.dtype = "F32";
+  tensor.shape = {1, 16};
+  tensor.size_bytes = zeros.size();
+  const auto written = write_new_model(files_, directory_ / "5", {{tensor}},
+                                       [&](const TensorInfo&) -> Result<Bytes> { return Bytes(zeros); }, {});
+  ASSERT_TRUE(written.has_value()) << written.error().message();
+  install(5);
+  ASSERT_TRUE(step_until([&] { return said().find("version 5 is not used") != std::string::npos; })) << said();
+  EXPECT_THAT(said(), HasSubstr("set lora_publish = \"merged\""));
+  EXPECT_EQ(install_calls(), 0);
+}
+
+TEST_P(BackendChecks, AnInstallThatIsUnderWayAtTheEndIsFinished) {
+  options_.checks_installs = false;
+  start();
+  install(1);
+  wait_for_version();
+  double_->misbehave(Misbehaviour::kStallsInstalls);
+  install(2);
+  ASSERT_TRUE(step_until([&] { return install_calls() == 2; }));
+  std::thread later([&] {
+    std::this_thread::sleep_for(200ms);
+    double_->finish_installs();
+  });
+  backend_.reset();
+  later.join();
+  EXPECT_FALSE(double_->is_paused());
+  EXPECT_EQ(double_->label(), "2");
+}
+
 INSTANTIATE_TEST_SUITE_P(Kinds, BackendChecks, testing::Values(BackendKind::kVllm, BackendKind::kSglang),
                          [](const auto& kind) { return std::string(to_string(kind.param)); });
 
