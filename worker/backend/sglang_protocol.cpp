@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr const char* kContextFlag = "--context-length";
+constexpr const char* kContextFlagOfSglang = "--context-length";
 
 class SglangProtocol final : public BackendProtocol {
  public:
@@ -26,7 +26,7 @@ class SglangProtocol final : public BackendProtocol {
 
   Result<BackendServer> examine(const BackendCall& call, const BackendNeeds& needs, Duration limit) override {
     const Instant deadline = steady_now() + limit;
-    WC_TRY(check_served_model(call, "", needs, kContextFlag, deadline - steady_now()));
+    WC_TRY(check_served_model(call, "", needs, kContextFlagOfSglang, deadline - steady_now()));
     WC_ASSIGN(const Json info, get_either(call, "/server_info", "/get_server_info", deadline - steady_now()));
     WC_TRY(check_quantisation(info.value("quantization", Json()), needs));
     if (needs.log_probs && needs.sampling.repetition_penalty != 1) {
@@ -87,7 +87,7 @@ class SglangProtocol final : public BackendProtocol {
       const Version version = read_version_label(meta.value("weight_version", Json()));
       for (EngineToken& token : answer.tokens) token.version = version;
     }
-    WC_TRY(check_answer_length(answer, request, options_.positions_max, kContextFlag));
+    WC_TRY(check_answer_length(answer, request, options_.positions_max, kContextFlagOfSglang));
     return answer;
   }
 

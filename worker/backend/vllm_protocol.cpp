@@ -19,7 +19,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr const char* kGenerate = "/inference/v1/generate";
-constexpr const char* kContextFlag = "--max-model-len";
+constexpr const char* kContextFlagOfVllm = "--max-model-len";
 /// The label of a server that nobody has told a version.
 constexpr const char* kStartLabel = "default";
 
@@ -82,7 +82,7 @@ class VllmProtocol final : public BackendProtocol {
                   fmt::format("it is vLLM {}, and 0.27 is the first that says which weights it has", printable(name)));
     }
     WC_TRY(get("/weight_info"));
-    WC_TRY(check_served_model(call, options_.model, needs, kContextFlag, deadline - steady_now()));
+    WC_TRY(check_served_model(call, options_.model, needs, kContextFlagOfVllm, deadline - steady_now()));
     WC_ASSIGN(const Json info, get("/server_info?config_format=json"));
     const Json config = info.value("vllm_config", Json());
     const Json model = config.is_object() ? config.value("model_config", Json()) : Json();
@@ -135,7 +135,7 @@ class VllmProtocol final : public BackendProtocol {
 
   Result<BackendAnswer> read_completion(const HttpResponse& response, const EngineRequest& request) const override {
     WC_ASSIGN(BackendAnswer answer, says_versions() ? read_generated(response, request) : read_text(response, request));
-    WC_TRY(check_answer_length(answer, request, options_.positions_max, kContextFlag));
+    WC_TRY(check_answer_length(answer, request, options_.positions_max, kContextFlagOfVllm));
     return answer;
   }
 
