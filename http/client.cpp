@@ -48,15 +48,26 @@ Result<std::vector<Address>> look_up_now(const std::string& host, std::uint16_t 
   return addresses;
 }
 
-/// getaddrinfo() has no bound of its own, so a name is looked up on a thread that may outlive the caller's patience.
-Result<std::vector<Address>> look_up(const std::string& host, std::uint16_t port, Clock::time_point deadline) {
-  if (auto numeric = look_up_now(host, port, AI_NUMERICHOST); numeric.has_value()) return numeric;
-  auto promise = std::make_shared<std::promise<Result<std::vector<Address>>>>();
-  auto future = promise->get_future();
-  std::thread([promise, host, port] { promise->set_value(look_up_now(host, port, 0)); }).detach();
-  if (future.wait_until(deadline) == std::future_status::ready) return future.get();
-  return fail(Errc::kTimedOut, Op::kConnect, fmt::format("{}: the name's lookup takes too long", host));
-}
+using Addresses = Result<std::vector<Address>>;
+
+/// Looks one server's name up. getaddrinfo() has no bound of its own, so it runs on a thread that may outlive the
+/// caller's patience. There is one such thread at most: whoever asks again meanwhile waits for the same answer.
+class NameLookup {
+ public:
+  Addresses look_up(const std::string& host, std::uint16_t port, Clock::time_point deadline) {
+    if (auto numeric = look_up_now(host, port, AI_NUMERICHOST); numeric.has_value()) return numeric;
+    if (!under_way_.valid()) {
+      auto promise = std::make_shared<std::promise<Addresses>>();
+      under_way_ = promise->get_future();
+      std::thread([promise, host, port] { promise->set_value(look_up_now(host, port, 0)); }).detach();
+    }
+    if (under_way_.wait_until(deadline) == std::future_status::ready) return under_way_.get();
+    return fail(Errc::kTimedOut, Op::kConnect, fmt::format("{}: the name's lookup takes too long", host));
+  }
+
+ private:
+  std::future<Addresses> under_way_;  // of the only server that there is
+};
 
 class BlockingClient final : public HttpClient, private TlsWire {
  public:
@@ -113,7 +124,8 @@ class BlockingClient final : public HttpClient, private TlsWire {
 
   Status connect() {
     if (tls_) WC_TRY(refresh_revocations(files_, options_.trust, *tls_));
-    WC_ASSIGN(const std::vector<Address> addresses, look_up(options_.server.host, options_.server.port, deadline_));
+    WC_ASSIGN(const std::vector<Address> addresses,
+              names_.look_up(options_.server.host, options_.server.port, deadline_));
     Status last = fail(Errc::kNotFound, Op::kConnect, "the name has no address");
     for (const Address& address : addresses) {
       last = dial(address);
@@ -251,6 +263,7 @@ class BlockingClient final : public HttpClient, private TlsWire {
   [[nodiscard]] bool holds_output() const { return session_ && session_->holds_output(); }
 
   const HttpClientOptions options_;
+  NameLookup names_;
   PosixFileSystem files_;
   std::shared_ptr<TlsContext> tls_;
   UniqueFd socket_, wake_;

@@ -388,7 +388,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
         if (self && self->number_ == number) self->pump();
       });
     };
-    exchange_ = std::make_shared<HttpExchange>(shared_.options.limits.stream_bytes_max, std::move(notify));
+    exchange_ = std::make_shared<HttpExchange>(shared_.options.limits, shared_.streams_unsent, std::move(notify));
     enter(State::kAnswering);
     const std::shared_ptr<HttpExchange> kept = exchange_;
     try {

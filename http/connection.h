@@ -23,6 +23,8 @@ struct HttpShared {
   std::shared_ptr<TlsContext> tls;                                     ///< null: plain
   boost::asio::io_context io{1};
   std::string buffer = std::string(64 * kKiB, '\0');  ///< into which each connection reads in its turn
+  const std::shared_ptr<std::atomic<std::size_t>> streams_unsent =
+      std::make_shared<std::atomic<std::size_t>>(0);  ///< bytes of streams that clients have not taken
   std::uint64_t bodies_bytes = 0;                     ///< of all requests that are arriving or being answered
   bool stopping = false;                              ///< no more requests are taken
   struct {

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -9,14 +12,23 @@
 
 #include "base/result.h"
 #include "http/message.h"
+#include "http/server.h"
 
 namespace weightcast {
 
 /// One request and its answer, between the connection, on the server's thread, and whoever answers, on any.
 class HttpExchange {
  public:
-  explicit HttpExchange(std::size_t stream_bytes_max, std::function<void()> notify)
-      : stream_bytes_max_(stream_bytes_max), notify_(std::move(notify)) {}
+  /// `all_unsent` counts what waits in the streams of the whole server, and outlives none of them.
+  HttpExchange(const HttpLimits& limits, std::shared_ptr<std::atomic<std::size_t>> all_unsent,
+               std::function<void()> notify)
+      : stream_bytes_max_(limits.stream_bytes_max),
+        streams_bytes_max_(limits.streams_bytes_max),
+        all_unsent_(std::move(all_unsent)),
+        notify_(std::move(notify)) {}
+  ~HttpExchange() { set_unsent(0); }
+  HttpExchange(const HttpExchange&) = delete;
+  HttpExchange& operator=(const HttpExchange&) = delete;
 
   // ---- whoever answers
 
@@ -32,12 +44,16 @@ class HttpExchange {
   bool write(std::string_view bytes) {
     const std::scoped_lock lock(mutex_);
     if (closed_ || ended_ || overflowed_) return false;
-    if (unsent_bytes_ + bytes.size() > stream_bytes_max_) {
+    // The more all streams hold, the less each may (Choudhury and Hahne, "Dynamic queue length thresholds", 1998):
+    // those that nobody reads share the room, and one that is read has little waiting and stays.
+    const std::size_t all = all_unsent_->load();
+    const std::size_t left = streams_bytes_max_ - std::min(streams_bytes_max_, all);
+    if (unsent_bytes_ + bytes.size() > std::min(stream_bytes_max_, left)) {
       overflowed_ = true;
       tell();
       return false;
     }
-    unsent_bytes_ += bytes.size();
+    set_unsent(unsent_bytes_ + bytes.size());
     pending_ += bytes;
     tell();
     return true;
@@ -91,7 +107,7 @@ class HttpExchange {
   }
   void handle_sent(std::size_t unsent_bytes) {
     const std::scoped_lock lock(mutex_);
-    unsent_bytes_ = unsent_bytes + pending_.size();
+    set_unsent(unsent_bytes + pending_.size());
   }
   /// Nobody waits for the answer. With `closed` it could not be sent, either.
   void handle_gone(bool closed) {
@@ -99,6 +115,7 @@ class HttpExchange {
     {
       const std::scoped_lock lock(mutex_);
       closed_ = closed_ || closed;
+      if (closed_) set_unsent(0);
       gone_ = true;
       call = std::exchange(on_gone_, nullptr);
       if (closed_) notify_ = nullptr;
@@ -110,16 +127,22 @@ class HttpExchange {
     on_gone_ = nullptr;
     notify_ = nullptr;
     closed_ = true;
+    set_unsent(0);
   }
 
  private:
+  void set_unsent(std::size_t bytes) {
+    *all_unsent_ += bytes - unsent_bytes_;  // modulo, as both are unsigned
+    unsent_bytes_ = bytes;
+  }
   void tell() {
     if (told_ || !notify_) return;
     told_ = true;
     notify_();
   }
 
-  const std::size_t stream_bytes_max_;
+  const std::size_t stream_bytes_max_, streams_bytes_max_;
+  const std::shared_ptr<std::atomic<std::size_t>> all_unsent_;
   mutable std::mutex mutex_;
   std::function<void()> notify_;  // posts to the server's thread
   std::function<void()> on_gone_;

@@ -26,6 +26,7 @@ struct HttpLimits {
   std::uint64_t body_bytes_max = 16 * kMiB;
   std::uint64_t bodies_bytes_max = 256 * kMiB;  ///< of all requests that are arriving or being answered: beyond it 503
   std::size_t stream_bytes_max = 4 * kMiB;      ///< of a stream that its client has not taken yet
+  std::size_t streams_bytes_max = 64 * kMiB;    ///< of all of them: a stream gets at most what the others leave
   Duration handshake_time_max = std::chrono::seconds(10);
   Duration header_time_max = std::chrono::seconds(10);  ///< from a header's first byte to its last
   Duration body_time_max = std::chrono::seconds(60);
@@ -43,7 +44,7 @@ class HttpStream {
   HttpStream& operator=(HttpStream&& other) noexcept;
 
   /// Hands bytes to the server. False if they will not arrive: the client has gone, or it takes so little that
-  /// stream_bytes_max was reached, or the server has stopped.
+  /// stream_bytes_max was reached, or what streams_bytes_max leaves, or the server has stopped.
   bool write(std::string_view bytes);
   /// Nothing more follows. Harmless if repeated.
   void end();
