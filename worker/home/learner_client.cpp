@@ -416,26 +416,34 @@ class Client final : public LearnerClient {
   /// Unlocks while it waits for the learner. An error: a pause is due.
   Status send_batch(std::unique_lock<std::mutex>& lock, const std::vector<Outbox::Id>& batch, std::size_t& count_max) {
     wished_pause_ = Duration::zero();
-    std::vector<std::string> rollouts;
+    std::vector<Spool::Place> places;
     std::map<std::uint64_t, Outbox::Id> by_sequence;
     for (const Outbox::Id id : batch) {
-      Result<std::string> bytes = spool_.read(id);
-      if (!bytes.has_value()) {
-        // The disk has lost it.
-        ++stats_.refused;
-        ++stats_.refused_by_reason["damaged_on_disk"];
-        outbox_.handle_refused(id);
-        WC_TRY(delete_removed());
-        return std::move(bytes).error();
-      }
       by_sequence[outbox_.entry(id).sequence] = id;
-      rollouts.push_back(std::move(*bytes));
+      places.push_back(spool_.place_of(id));
+    }
+    const std::string run = spooled_run_;
+    // Whoever generates waits for this lock: megabytes are not read under it.
+    lock.unlock();
+    std::vector<std::string> rollouts;
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      Result<std::string> bytes = Spool::read(places[i]);
+      if (bytes.has_value()) {
+        rollouts.push_back(std::move(*bytes));
+        continue;
+      }
+      // The disk has lost it.
+      lock.lock();
+      ++stats_.refused;
+      ++stats_.refused_by_reason["damaged_on_disk"];
+      outbox_.handle_refused(batch[i]);
+      WC_TRY(delete_removed());
+      return std::move(bytes).error();
     }
     HttpCall call{.method = "POST",
                   .target = "/v1/rollouts",
                   .content_type = "application/x-protobuf",
-                  .body = encode_batch(spooled_run_, rollouts)};
-    lock.unlock();
+                  .body = encode_batch(run, rollouts)};
     const Duration limit = options_.call_time_max + from_seconds(static_cast<double>(call.body.size()) / kSlowLink);
     const Result<HttpResponse> response = sender_http_->call(call, limit);
     lock.lock();

@@ -178,13 +178,16 @@ Result<Spool::Id> Spool::add(std::string_view payload) {
   return next_id_++;
 }
 
-Result<std::string> Spool::read(Id id) {
+Spool::Place Spool::place_of(Id id) const {
   const Record& record = records_.at(id);
-  std::string payload(record.bytes, '\0');
-  Log& log = logs_.at(record.log);
+  return {logs_.at(record.log).file, record.offset, record.bytes};
+}
+
+Result<std::string> Spool::read(const Place& place) {
+  std::string payload(place.bytes, '\0');
   std::array<std::byte, kHeadBytes> head;
-  WC_TRY(read_fully(*log.file, record.offset - kHeadBytes, head, "a rollout log"));
-  WC_TRY(read_fully(*log.file, record.offset, std::as_writable_bytes(std::span(payload)), "a rollout log"));
+  WC_TRY(read_fully(*place.file, place.offset - kHeadBytes, head, "a rollout log"));
+  WC_TRY(read_fully(*place.file, place.offset, std::as_writable_bytes(std::span(payload)), "a rollout log"));
   if (head_of(payload) == head) return payload;
   return fail(Errc::kCorrupt, Op::kRead, "a rollout log: a record's bytes have changed on the disk");
 }

@@ -45,14 +45,22 @@ class Spool {
 
   /// Errors: those of the files; then nothing is added.
   [[nodiscard]] Result<Id> add(std::string_view payload);
+  /// Where a record lies. It can be read on any thread, also after it was removed.
+  struct Place {
+    std::shared_ptr<File> file;
+    std::uint64_t offset = 0;  ///< of the payload
+    std::uint64_t bytes = 0;
+  };
+  [[nodiscard]] Place place_of(Id id) const;
   /// Errors: kCorrupt, those of the files.
-  [[nodiscard]] Result<std::string> read(Id id);
+  [[nodiscard]] static Result<std::string> read(const Place& place);
+  [[nodiscard]] Result<std::string> read(Id id) const { return read(place_of(id)); }
   /// Errors: those of deleting a file; it is gone from here all the same.
   [[nodiscard]] Status remove(Id id);
 
  private:
   struct Log {
-    std::unique_ptr<File> file;
+    std::shared_ptr<File> file;
     std::uint64_t size_bytes = 0;
     std::uint64_t records = 0;  // that were not removed
   };

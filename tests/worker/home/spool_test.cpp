@@ -122,6 +122,16 @@ TEST_F(SpoolTest, DeletesFilesWhoseRecordsAreGone) {
   EXPECT_THAT(contents(spool), ElementsAre("small"));
 }
 
+TEST_F(SpoolTest, APlaceIsReadWithoutTheSpoolAlsoWhenItsRecordAndItsFileAreGone) {
+  Spool spool = open("a");
+  const Spool::Id first = add(spool, "first");
+  const Spool::Place place = spool.place_of(first);
+  static_cast<void>(add(spool, std::string(Spool::kFileBytes, 'x')));
+  static_cast<void>(add(spool, "in the next file"));
+  for (const Spool::Id id : spool.records()) ASSERT_TRUE(spool.remove(id).has_value());
+  EXPECT_EQ(Spool::read(place).value(), "first");
+}
+
 TEST_F(SpoolTest, HoldsOneRunAtATime) {
   Spool spool = open("aa");
   add(spool, "of aa");
