@@ -34,8 +34,9 @@ Status check_sampling(const SamplingOptions& options) {
     return fail(Errc::kInvalidArgument, Op::kConfigure, fmt::format("{} is {}; it is {}", what, value, range));
   };
   // Written so that NaN is refused.
-  if (!(options.repetition_penalty > 0 && options.repetition_penalty <= 100)) {
-    return refuse("repetition_penalty", options.repetition_penalty, "above 0, and at most 100");
+  // A logit that is divided by less may be infinite.
+  if (!(options.repetition_penalty >= 0.01 && options.repetition_penalty <= 100)) {
+    return refuse("repetition_penalty", options.repetition_penalty, "0.01 to 100");
   }
   if (!(options.temperature == 0 || (options.temperature >= 1e-3 && options.temperature <= 100))) {
     return refuse("temperature", options.temperature, "0, or from 0.001 to 100");

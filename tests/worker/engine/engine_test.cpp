@@ -340,6 +340,8 @@ TEST(Engine, RefusesWhatNoRequestMayBe) {
   refused([](R& r) { r.sampling.top_k = -1; }, Errc::kInvalidArgument, "top_k is -1");
   refused([](R& r) { r.sampling.min_p = 1.5; }, Errc::kInvalidArgument, "min_p is 1.5");
   refused([](R& r) { r.sampling.repetition_penalty = 0; }, Errc::kInvalidArgument, "repetition_penalty is 0");
+  refused([](R& r) { r.sampling.repetition_penalty = 1e-300; }, Errc::kInvalidArgument,
+          "repetition_penalty is 1e-300; it is 0.01 to 100");
   refused([](R& r) { r.stop_tokens = {40}; }, Errc::kInvalidArgument, "stop_tokens has 40");
   refused([](R& r) { r.stop_tokens.assign(65, 1); }, Errc::kInvalidArgument, "65 stop tokens");
   refused([](R& r) { r.stop_strings = {"x"}; }, Errc::kInvalidArgument, "no tokenizer");
