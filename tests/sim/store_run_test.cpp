@@ -141,6 +141,36 @@ TEST(StoreRun, MakesARunOfItsOwnIfAskedToAndKeepsIt) {
   EXPECT_NE(host.open_error->detail.find("/state/run"), std::string::npos);
 }
 
+TEST(StoreRun, ADamagedFileIsWrittenAnewAsTheVersionsAndTheirRecordsSay) {
+  RunHost host(1);
+  ASSERT_TRUE(host.start());
+  ASSERT_TRUE(host.follow(0xa, false).has_value());
+  ASSERT_TRUE(host.get({1, Version{5}}, true).has_value());
+  ASSERT_TRUE(host.follow(0xb, true).has_value());
+  ASSERT_TRUE(host.start());
+  Publication of_second = published({2, Version{6}});
+  of_second.manifest.run = RunId{0xb};
+  ASSERT_TRUE(host.receive(of_second).has_value());
+  for (const std::size_t bit : {0u, 6u, 40u}) {
+    host.end_process();
+    host.files.flip_bit(kState / "run", bit, 0);
+    ASSERT_TRUE(host.start()) << host.open_error->message();
+    EXPECT_EQ(host.store->run(), (StoreRun{RunId{0xb}, 2}));
+    EXPECT_EQ(host.in_use(), RunVersion(2, Version{6}));
+    ASSERT_TRUE(host.start()) << "the file is as it was";
+  }
+}
+
+TEST(StoreRun, AFullFileSystemThatHasBytesSaysWhatItLacks) {
+  RunHost host(1);
+  ASSERT_TRUE(host.start());
+  host.files.set_faults({.no_space = 1});
+  const auto begun = host.begin(published({1, Version{5}}).manifest);
+  ASSERT_FALSE(begun.has_value());
+  EXPECT_EQ(begun.error().code, Errc::kNoSpace);
+  EXPECT_NE(begun.error().detail.find("no room for more files (df -i)"), std::string::npos) << begun.error().detail;
+}
+
 TEST(StoreRun, ACallThatFailsWhenTheNextRunBeginsLosesNothing) {
   const auto follow_next = [](RunHost& host) {
     ASSERT_TRUE(host.start());

@@ -2,12 +2,16 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cinttypes>
 #include <cstdio>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/checksum.h"
+#include "transport/io/log.h"
+#include "transport/io/store/version_record.h"
 
 namespace weightcast {
 namespace {
@@ -17,6 +21,26 @@ constexpr std::size_t kFileBytesMax = 256;
 std::string text_of(StoreRun run) {
   const std::string line = fmt::format("run {:016x} {}\n", run.id.value, run.count);
   return line + fmt::format("check {}\n", checksum_of(std::as_bytes(std::span(line))).hex());
+}
+
+/// What names and records say. Its id is kNoRun if none does.
+Result<StoreRun> run_of_contents(const StoreLayout& layout) {
+  StoreRun run{kNoRun, 0};
+  for (const auto& folder : {layout.versions(), layout.records(), layout.incoming(), layout.patches()}) {
+    WC_ASSIGN(const std::vector<std::string> names, layout.files().list(folder));
+    for (const std::string& name : names) {
+      const auto named = StoreLayout::named(name);
+      if (named) run.count = std::max(run.count, named->run);
+    }
+  }
+  WC_ASSIGN(const std::vector<std::string> names, layout.files().list(layout.records()));
+  for (const std::string& name : names) {
+    const auto named = StoreLayout::named(name);
+    if (!named || named->run != run.count) continue;
+    const Result<VersionRecord> record = read_record(layout.files(), layout.records() / name);
+    if (record.has_value() && record->manifest.run != kNoRun) run.id = record->manifest.run;
+  }
+  return run;
 }
 
 }  // namespace
@@ -32,10 +56,17 @@ Result<StoreRun> read_run(const StoreLayout& layout) {
       run.count > 0 && text_of(run) == *text) {
     return run;
   }
-  return fail(Errc::kCorrupt, Op::kParse,
-              fmt::format("{}: damaged, so it is not known which versions are of the newest run; empty this --state "
-                          "directory, or give another",
-                          layout.run_file().native()));
+  WC_ASSIGN(run, run_of_contents(layout));
+  if (run.id == kNoRun) {
+    return fail(Errc::kCorrupt, Op::kParse,
+                fmt::format("{}: damaged, and no record here says which run its versions are of; empty this --state "
+                            "directory, or give another",
+                            layout.run_file().native()));
+  }
+  log_warning("store: {} is damaged; the versions here are of run {}, and it is written anew",
+              layout.run_file().native(), to_string(run.id));
+  WC_TRY(write_run(layout, run));
+  return run;
 }
 
 Status write_run(const StoreLayout& layout, StoreRun run) {

@@ -21,7 +21,9 @@ struct StoreRun {
   bool operator==(const StoreRun&) const = default;
 };
 
-/// Errors: kCorrupt (the names of the newest run are not known without it), kIo.
+/// Reads the file. Where it is damaged, what lies here says which run that was: the greatest count of any name, and the
+/// id that the records of that run have; then the file is written anew. Errors: kCorrupt (it is damaged, and nothing
+/// here is of a run with an id), kIo.
 [[nodiscard]] Result<StoreRun> read_run(const StoreLayout& layout);
 /// Replaces the file. Blocks until a power cut leaves the new one; after an error either is there.
 [[nodiscard]] Status write_run(const StoreLayout& layout, StoreRun run);

@@ -89,10 +89,14 @@ Result<FilesRef> make_files(const StoreLayout& layout, PayloadId payload, const 
     made = VersionFiles::create(layout.files(), layout.incoming(payload), std::move(files), size);
   }
   if (!made.has_value() && made.error().code == Errc::kNoSpace) {
-    return fail(Errc::kNoSpace, Op::kWrite,
-                fmt::format("version {} needs {} in {}, of which {} are free; make room there, or keep fewer versions",
-                            payload.version.value, format_bytes(needed_bytes), layout.directory().native(),
-                            format_bytes(layout.files().free_bytes(layout.directory()).value_or(0))));
+    const std::uint64_t free_bytes = layout.files().free_bytes(layout.directory()).value_or(0);
+    return fail(
+        Errc::kNoSpace, Op::kWrite,
+        fmt::format("version {} needs {} in {}, of which {} are free{}", payload.version.value,
+                    format_bytes(needed_bytes), layout.directory().native(), format_bytes(free_bytes),
+                    free_bytes < needed_bytes
+                        ? "; make room there, or keep fewer versions"
+                        : ": a quota is full, or the file system has no room for more files (df -i); delete some"));
   }
   return made;
 }
