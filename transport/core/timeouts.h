@@ -25,6 +25,11 @@ struct Timeouts {
   Duration up_to_date = std::chrono::milliseconds(250);
   /// A child's patience with a parent that sends neither chunks nor UpToDate.
   Duration parent_silence = std::chrono::milliseconds(1000);
+  /// A child's patience with a parent that it dials: until the connection is made and encrypted. Beyond the second
+  /// after which TCP sends the first packet once more.
+  Duration dial = std::chrono::milliseconds(1250);
+  /// From then on it dials the next ancestor, too, so as to have it when its patience ends.
+  Duration dial_beside = std::chrono::milliseconds(750);
   /// A child without a chunk for so long tells the origin, and repeats that after each half of it.
   Duration starving = std::chrono::milliseconds(1000);
   /// A child's patience with a parent that says UpToDate for ever; far beyond a stall of the origin.

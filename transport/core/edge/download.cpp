@@ -166,10 +166,24 @@ void Download::attach(Instant now, Stripe& stripe) {
   if (!wants_more(stripe) && storage_ready_) return;
   stripe.retry_at.reset();
   stripe.conn = links_.open(stripe.ancestors[stripe.at], lane_of(stripe));
+  stripe.attached_at = now;
+  stripe.next_is_dialled = false;
   stripe.subscribed = false;
   stripe.monitor.handle_asked(now);
   subscribe_if_ready(now, stripe);
   note_due(stripe);
+}
+
+void Download::judge_dial(Instant now, Stripe& stripe) {
+  if (!is_dial_judged(stripe)) return;
+  const Duration waited = now - stripe.attached_at;
+  if (waited >= timeouts_.dial) {
+    // The connection stays, and may be made later: where all dials take that long, the next attempt finds it.
+    leave(now, stripe, wire::FAULT_KIND_CLOSED);
+  } else if (waited >= timeouts_.dial_beside && !stripe.next_is_dialled) {
+    stripe.next_is_dialled = true;
+    (void)links_.open(stripe.ancestors[(stripe.at + 1) % stripe.ancestors.size()], lane_of(stripe));
+  }
 }
 
 void Download::subscribe_if_ready(Instant now, Stripe& stripe) {
@@ -379,7 +393,10 @@ void Download::handle_timeout(Instant now) {
       continue;
     }
     if (stripe.drained_from != ConnId{} && now >= stripe.drained_by) end_draining(now, stripe);
-    if (!stripe.subscribed) continue;  // dialling has a bound of its own
+    if (!stripe.subscribed) {
+      judge_dial(now, stripe);
+      continue;
+    }
     switch (stripe.monitor.judge(now, edge_of(stripe))) {
       case ParentMonitor::Verdict::kFine: break;
       case ParentMonitor::Verdict::kSlow:
@@ -410,6 +427,8 @@ void Download::note_due(const Stripe& stripe) {
     earliest.consider(stripe.drained_by);
   } else if (stripe.subscribed) {
     earliest.consider(stripe.monitor.deadline(edge_of(stripe)));
+  } else if (is_dial_judged(stripe)) {
+    earliest.consider(stripe.attached_at + (stripe.next_is_dialled ? timeouts_.dial : timeouts_.dial_beside));
   }
   due_ = earliest.first();
 }

@@ -16,10 +16,10 @@
 namespace weightcast {
 
 /// The child's side of every edge, for one payload. Subscribes each stripe at its parent, and moves to the next
-/// ancestor when the parent is gone or wrong, or when the ParentMonitor says so. The ChunkVerifier judges what arrives.
-/// Pure. Called by the Intake that owns it. While the payload is open, the download stays with its parents though
-/// nothing is missing. Chunks beyond what the origin has told wait, within bounds, until the payload has grown.
-/// Invariant: a stripe has at most one parent.
+/// ancestor when the parent is gone or wrong, cannot be dialled in Timeouts::dial, or when the ParentMonitor says so.
+/// The ChunkVerifier judges what arrives. Pure. Called by the Intake that owns it. While the payload is open, the
+/// download stays with its parents though nothing is missing. Chunks beyond what the origin has told wait, within
+/// bounds, until the payload has grown. Invariant: a stripe has at most one parent.
 class Download {
  public:
   /// Makes `streams` connections to each parent, at least 1. Each stripe of the plan is split into that many of equal
@@ -87,6 +87,8 @@ class Download {
     std::vector<NodeAddress> ancestors;
     std::size_t at = 0;  // whom it is fed by
     ConnId conn{};
+    Instant attached_at{};         // to that connection, which may still have to be made
+    bool next_is_dialled = false;  // beside it
     bool subscribed = false;
     std::uint32_t missing = 0;
     std::uint32_t failures = 0;           // since the last chunk
@@ -104,6 +106,12 @@ class Download {
   void leave(Instant now, Stripe& stripe, wire::FaultKind why);
   /// Leaves the parent, if there is one, which has done nothing wrong. `answer`: it says when its last chunk has left.
   void detach(Stripe& stripe, bool answer = false);
+  /// Whether the parent is being dialled, and there is another one to go to.
+  [[nodiscard]] bool is_dial_judged(const Stripe& stripe) const {
+    return stripe.conn != ConnId{} && stripe.ancestors.size() > 1 && !links_.is_open(stripe.conn);
+  }
+  /// Dials the next ancestor beside a parent that takes long, and leaves the parent in the end.
+  void judge_dial(Instant now, Stripe& stripe);
   /// Asks the parent, if it can be asked now.
   void subscribe_if_ready(Instant now, Stripe& stripe);
   void end_draining(Instant now, Stripe& stripe);

@@ -64,6 +64,61 @@ TEST_F(DownloadTest, OnceAllAncestorsHaveFailedThePauseBeforeTheNextDoubles) {
   EXPECT_THAT(pauses, ElementsAre(0ms, 50ms, 100ms, 200ms, 400ms, 800ms, 1600ms, 2000ms, 2000ms));
 }
 
+// Such a one accepts connections, and neither shakes hands nor refuses.
+TEST_F(DownloadTest, ParentThatCannotBeDialledIsLeftForOneThatIsDialledBesideIt) {
+  ASSERT_TRUE(download.assign(now, kSelf, assignment(1, {{2, 0}})).has_value());
+  download.handle_storage_ready(now);
+  (void)actions();
+  ASSERT_EQ(dialled.size(), 1u);
+  const Instant began = now;
+  const ConnId parent = dialled[0].conn;
+  while (download.uses(parent)) {
+    ASSERT_TRUE(download.poll_deadline());
+    now = std::max(now, *download.poll_deadline());
+    download.handle_timeout(now);
+    if (!download.uses(parent)) break;
+    const std::size_t before = dialled.size();
+    EXPECT_TRUE(only<action::Send>(actions()).empty());
+    if (dialled.size() == before) continue;
+    ASSERT_EQ(dialled.size(), 2u);
+    EXPECT_EQ(now - began, timeouts.dial_beside);
+    EXPECT_TRUE(download.uses(parent)) << "it may answer yet";
+    links.handle_connected(dialled[1].conn);
+  }
+  EXPECT_EQ(now - began, timeouts.dial);
+  EXPECT_LE(timeouts.dial, 1300ms);
+  const auto asked = only<action::Send>(actions());
+  ASSERT_EQ(asked.size(), 1u);
+  EXPECT_EQ(asked[0].conn, dialled[1].conn) << "at once: it is there";
+  EXPECT_EQ(dialled.size(), 2u);
+  EXPECT_THAT(fault_kinds(), ElementsAre(wire::FAULT_KIND_CLOSED));
+}
+
+TEST_F(DownloadTest, WhereAllDialsTakeLongTheFirstThatIsMadeIsUsedAndNoneIsGivenUp) {
+  ASSERT_TRUE(download.assign(now, kSelf, assignment(1, {{2, 3, 0}})).has_value());
+  download.handle_storage_ready(now);
+  std::map<ConnId, Instant> made_at;
+  const Instant began = now;
+  bool asked = false;
+  for (; now - began < 10s && !asked; now += 50ms) {
+    for (const Action& action : actions()) {
+      if (const auto* connect = std::get_if<action::Connect>(&action)) made_at[connect->conn] = now + 3s;
+      EXPECT_FALSE(std::holds_alternative<action::Close>(action));
+      asked = asked || std::holds_alternative<action::Send>(action);
+    }
+    for (auto made = made_at.begin(); made != made_at.end();) {
+      const auto [conn, at] = *made++;
+      if (at > now) continue;
+      made_at.erase(conn);
+      links.handle_connected(conn);
+      download.handle_open(now, conn);
+    }
+    download.handle_timeout(now);
+  }
+  EXPECT_TRUE(asked);
+  EXPECT_LT(now - began, 6s);
+}
+
 TEST_F(DownloadTest, ParentThatOnlyEverSaysThatItHasNothingIsLeftInTheEnd) {
   start(assignment(1, {{2, 0}}));
   const Instant asked = now;
