@@ -44,6 +44,9 @@ inline constexpr double kJoinsPerSecond = 0.5;
 inline constexpr double kJoinsBurst = 16;
 /// Data connections of one peer: 16 streams, and those that have just been replaced.
 inline constexpr std::size_t kConnectionsPerPeerMax = 64;
+/// Subscriptions of one peer on all its connections: four times what all stripes of two versions need, for connections
+/// that were replaced and whose end nobody has heard of.
+inline constexpr std::size_t kSubscriptionsPerPeerMax = 512;
 /// A bitmap of held chunks that a parent keeps though it has not heard of the payload: half a million chunks. Only a
 /// child that resumes a larger payload sends more; it asks the next ancestor.
 inline constexpr std::size_t kUnknownBitmapBytesMax = 64 * kKiB;

@@ -20,6 +20,9 @@ constexpr int kFloodMessagesOfAll = 200;  // of one whose share is 1
 constexpr Duration kWithheldFor = std::chrono::seconds(5);
 constexpr std::uint32_t kAccusations = 5;
 constexpr std::size_t kFloodConns = 40;
+// On so many of these it says hello, and takes the newest payload again and again. In this world connections share an
+// uplink, and not members as in a Pacer.
+constexpr std::size_t kGreedyConns = 4;
 
 constexpr std::array kBlameKinds{wire::FAULT_KIND_CLOSED,        wire::FAULT_KIND_SLOW,    wire::FAULT_KIND_CORRUPT,
                                  wire::FAULT_KIND_NOT_AVAILABLE, wire::FAULT_KIND_STARVED, wire::FAULT_KIND_SILENT,
@@ -71,6 +74,10 @@ void LyingWorker::handle_connected(Instant now, ConnId conn, const std::optional
     join->mutable_listen()->set_host(host_of(static_cast<NodeIndex>(random_.between(1, workers_))));
     join->set_installed_version(random_.below(100));
     if (join->name() != name_ && at_origin_.contains(conn) && !evidence_.impersonated) evidence_.impersonated = now;
+  } else if (does(Lie::kFloods) && greedy_conns_.size() < kGreedyConns) {
+    greedy_conns_.insert(conn);
+    message.mutable_hello()->set_protocol(kProtocolVersion);
+    message.mutable_hello()->set_name(name_);
   } else {
     return;  // half open
   }
@@ -82,6 +89,7 @@ void LyingWorker::handle_closed(Instant now, ConnId conn, const Error& why) {
   std::erase_if(asked_, [&](const Asked& asked) { return asked.conn == conn; });
   if (conn == origin_conn_) origin_conn_ = ConnId{};
   at_origin_.erase(conn);
+  greedy_conns_.erase(conn);
   children_.erase(conn);
   withheld_since_.erase(conn);
   if (own_conns_.erase(conn) == 0) WorkerCore::handle_closed(now, conn, why);
@@ -325,12 +333,22 @@ void LyingWorker::flood() {
   const int messages = options_.share < 1 ? kFloodMessages : kFloodMessagesOfAll;
   for (int i = 0; i < messages; ++i) complain(kBlameKinds[random_.below(kBlameKinds.size())], true);
   for (const ConnId conn : own_conns_) {
+    if (greedy_conns_.contains(conn)) continue;
     wire::Message message;
     wire::Subscribe& subscribe = *message.mutable_subscribe();
     set_payload(subscribe, Version{random_.between(1, 1000)});
     subscribe.set_stripe(0);
     subscribe.set_chunks_held(std::string(64, '\0'));
     say(conn, std::move(message));
+  }
+  for (const ConnId conn : greedy_conns_) {
+    if (!announcing_) break;
+    wire::Message end;
+    *end.mutable_unsubscribe()->mutable_payload() = announcing_->manifest().payload();
+    say(conn, std::move(end));
+    wire::Message again;
+    *again.mutable_subscribe()->mutable_payload() = announcing_->manifest().payload();
+    say(conn, std::move(again));
   }
   if (origin_conn_ == ConnId{}) return;
   for (int i = 0; i < messages; ++i) {

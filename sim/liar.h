@@ -25,7 +25,7 @@ enum class Lie : std::uint8_t {
   kOverstates,    ///< says that it has all, and that it has installed it
   kBlames,        ///< complains of relays that have done nothing
   kImpersonates,  ///< joins and says hello under the names of others
-  kFloods,        ///< joins, subscribes, complains and reports as often as it can
+  kFloods,        ///< joins, subscribes, complains, reports and takes payloads as often as it can
 };
 inline constexpr std::uint32_t kLies = 8;
 
@@ -117,9 +117,10 @@ class LyingWorker final : public WorkerCore {
   std::optional<Instant> act_at_;
   ActionQueue extra_;
   bool damages_last_ = false;
-  std::set<ConnId> own_conns_;  // that the liar dials beside its core
-  std::set<ConnId> at_origin_;  // of these
-  std::vector<Asked> asked_;    // by children
+  std::set<ConnId> own_conns_;     // that the liar dials beside its core
+  std::set<ConnId> at_origin_;     // of these
+  std::set<ConnId> greedy_conns_;  // of these: it says hello there, and subscribes again and again
+  std::vector<Asked> asked_;       // by children
   std::map<ConnId, Instant> sent_at_;
   std::map<std::pair<ConnId, PayloadId>, std::uint32_t> sent_;
   std::deque<Held> held_;  // chunks that go out late

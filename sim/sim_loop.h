@@ -23,6 +23,7 @@ class SimLoop final : public EventLoop {
   [[nodiscard]] UnixMillis unix_ms() const override;
   void post(std::function<void()> task) override { at(now_, std::move(task)); }
   std::shared_ptr<Job> offload(std::function<void()> work, std::function<void()> done) override;
+  [[nodiscard]] Duration processor_time() const override { return {}; }
   [[nodiscard]] unsigned threads_per_job_max() const override { return 1; }
 
   /// Runs `task` at that time. Tasks of one time run in the order of these calls.

@@ -217,6 +217,7 @@ class Cables::Connection final : public FrameConnection {
 
   void set_handlers(Handlers handlers) override { handlers_ = std::make_shared<const Handlers>(std::move(handlers)); }
   void set_receive_limits(const ReceiveLimits& limits) override { side().limits = limits; }
+  void set_uplink_share(std::shared_ptr<Pacer::Share> /*share*/) override {}  // a host's cable has no turns
   void keep_while_open(std::shared_ptr<void> token) override { side().token = std::move(token); }
   void send_control(std::string body) override {
     if (side().connection != this) return;

@@ -22,6 +22,7 @@ class HostLoop final : public EventLoop {
   [[nodiscard]] UnixMillis unix_ms() const override { return clock_.unix_ms(); }
   void post(std::function<void()> task) override { at(now(), std::move(task)); }
   std::shared_ptr<Job> offload(std::function<void()> work, std::function<void()> done) override;
+  [[nodiscard]] Duration processor_time() const override { return {}; }
   [[nodiscard]] unsigned threads_per_job_max() const override { return 1; }
 
   /// Runs `task` at that time, unless the process has ended by then.

@@ -43,6 +43,7 @@ class HostileNetwork::Connection : public FrameConnection {
 
   void set_handlers(Handlers handlers) override { inner_->set_handlers(std::move(handlers)); }
   void set_receive_limits(const ReceiveLimits& limits) override { inner_->set_receive_limits(limits); }
+  void set_uplink_share(std::shared_ptr<Pacer::Share> share) override { inner_->set_uplink_share(std::move(share)); }
   void keep_while_open(std::shared_ptr<void> token) override { inner_->keep_while_open(std::move(token)); }
   void send_control(std::string body) override { inner_->send_control(std::move(body)); }
   void send_chunk(PayloadId payload, ChunkIndex chunk, BufferRef bytes, std::function<void()> on_sent) override {

@@ -43,6 +43,7 @@ struct SendChunk {
   ConnId conn{};
   PayloadId payload{};
   ChunkIndex chunk{};
+  bool again = false;  ///< the child has had as many chunks of the payload as it has: others come first
 };
 
 /// Send what is queued, then close. The connection is gone for the core: no handle_closed follows.
@@ -108,6 +109,7 @@ struct TakeRevocations {
 /// ...)
 struct Enroll {
   ConnId conn{};
+  std::string host;  ///< that it comes from
   wire::Enroll request;
 };
 
@@ -128,9 +130,12 @@ struct Refused {
 struct Log {
   enum class Level : std::uint8_t { kInfo, kWarning } level = Level::kInfo;
   std::string text;
+  bool is_own = false;  ///< no peer can cause it again and again: it is written whoever spoke last
 };
 [[nodiscard]] inline Log info(std::string text) { return {Log::Level::kInfo, std::move(text)}; }
 [[nodiscard]] inline Log warning(std::string text) { return {Log::Level::kWarning, std::move(text)}; }
+/// Said once for each publication.
+[[nodiscard]] inline Log milestone(std::string text) { return {Log::Level::kInfo, std::move(text), true}; }
 
 }  // namespace action
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "proto/limits.h"
+#include "proto/message_kind.h"
 #include "transport/core/payload_wire.h"
 #include "transport/core/peer_check.h"
 
@@ -19,6 +20,38 @@ void Core::handle_accepted(Instant now, ConnId conn, std::string_view peer_host,
   unidentified_.add(now, conn, peer_host, peer);
   budgets_.emplace(conn, Budget(kPeerMessagesPerSecond, kPeerMessagesBurst));
 }
+
+Speaker Core::speaker_on(ConnId conn) const {
+  if (unidentified_.contains(conn)) return Speaker::kStranger;
+  return uploads_.is_child(conn) ? Speaker::kChild : Speaker::kNobody;
+}
+
+Status Core::handle_control(Instant now, ConnId conn, std::string_view body) {
+  WC_ASSIGN(const std::uint32_t kind, message_kind_of(body));
+  const Speaker speaker = speaker_on(conn);
+  switch (fate_of(speaker, kind)) {
+    case MessageFate::kIgnored:
+      if (speaker != Speaker::kNobody) handle_message(now, conn, {});  // that something came does count
+      return {};
+    case MessageFate::kRefused: {
+      const auto* known = wire::Message::descriptor()->FindFieldByNumber(static_cast<int>(kind));
+      if (speaker == Speaker::kStranger) break;  // the role says what should have come first
+      handle_refused(now, conn,
+                     fail(Errc::kNotAllowed, Op::kReceive,
+                          fmt::format("{}: no node sends that there", known == nullptr ? "" : known->name())));
+      return {};
+    }
+    case MessageFate::kRead: break;
+  }
+  wire::Message message;
+  if (!message.ParseFromArray(body.data(), static_cast<int>(body.size()))) {
+    return fail(Errc::kCorrupt, Op::kParse, "control message: not what this protocol sends");
+  }
+  handle_message(now, conn, message);
+  return {};
+}
+
+void Core::handle_refused(Instant /*now*/, ConnId conn, const Error& why) { refuse(conn, why); }
 
 bool Core::admit_message(Instant now, ConnId conn) {
   const auto budget = budgets_.find(conn);
@@ -106,6 +139,10 @@ void Core::handle_timeout(Instant now) {
            Refusal::kSilent);
   }
   uploads_.handle_timeout(now);
+  for (const ConnId conn : uploads_.take_placeless()) {
+    handle_placeless(now, conn);
+    refuse(conn, fail(Errc::kNotAllowed, Op::kReceive, "subscribe: it has no place in a plan of that payload"));
+  }
 }
 
 std::optional<Instant> Core::poll_deadline() const {

@@ -16,6 +16,7 @@
 #include "transport/core/edge/links.h"
 #include "transport/core/edge/self_check.h"
 #include "transport/core/edge/uploads.h"
+#include "transport/core/message_fate.h"
 #include "transport/core/timeouts.h"
 #include "transport/core/unidentified_connections.h"
 
@@ -44,8 +45,17 @@ class Core {
                                const std::optional<PeerIdentity>& peer = std::nullopt);
   virtual void handle_connected(Instant now, ConnId conn, const std::optional<PeerIdentity>& peer = std::nullopt) = 0;
   virtual void handle_closed(Instant now, ConnId conn, const Error& why) = 0;
+  /// The body of a control frame. What its sender may not say there is refused or ignored before anything is parsed.
+  /// Errors (the caller closes the connection): kCorrupt.
+  Status handle_control(Instant now, ConnId conn, std::string_view body);
   virtual void handle_message(Instant now, ConnId conn, const wire::Message& message) = 0;
   virtual void handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk) = 0;
+  /// Who speaks on a connection, so far.
+  [[nodiscard]] virtual Speaker speaker_on(ConnId conn) const;
+  /// Whom a connection speaks for, by its keys or, without them, by its own word; "" if it has not said.
+  [[nodiscard]] virtual std::string name_on(ConnId conn) const { return uploads_.name_of(conn); }
+  /// Whoever drives this core reads that peer more slowly, again and again: it says more than its share.
+  virtual void handle_excess(std::string_view /*name*/) {}
   /// The last byte of the oldest chunk of action::SendChunk has left on `conn`.
   void handle_chunk_sent(Instant /*now*/, ConnId conn) { uploads_.handle_chunk_sent(conn); }
 
@@ -86,6 +96,10 @@ class Core {
   void refuse(ConnId conn, const Error& why, Refusal reason = Refusal::kMessage);
   /// The number of the child that says hello; by default its own word.
   [[nodiscard]] virtual PeerId child_id(const wire::Hello& hello) const { return PeerId{hello.peer_id()}; }
+  /// A message of a kind that no release sends there. The connection is gone afterwards.
+  virtual void handle_refused(Instant now, ConnId conn, const Error& why);
+  /// A child asks for what it has no place for, on a connection that is closed next.
+  virtual void handle_placeless(Instant /*now*/, ConnId /*conn*/) {}
   /// The connection of a child, or an unidentified one, is gone.
   void forget(ConnId conn);
 

@@ -27,6 +27,9 @@ class EventLoop {
   /// The wall clock, for records that leave the host.
   [[nodiscard]] virtual UnixMillis unix_ms() const = 0;
 
+  /// That the loop's thread has used. In a simulation all takes no time. Loop thread only.
+  [[nodiscard]] virtual Duration processor_time() const = 0;
+
   /// Runs `task` on the loop's thread, soon, never from inside this call. Any thread. The tasks of one thread keep
   /// their order.
   virtual void post(std::function<void()> task) = 0;

@@ -147,6 +147,12 @@ UnixMillis UvLoop::unix_ms() const {
       .count();
 }
 
+Duration UvLoop::processor_time() const {
+  timespec used{};
+  (void)::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  return std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
+}
+
 void UvLoop::run() {
   impl_->thread = std::this_thread::get_id();
   uv_run(uv_, UV_RUN_DEFAULT);

@@ -24,6 +24,7 @@ class UvLoop final : public EventLoop {
   [[nodiscard]] UnixMillis unix_ms() const override;
   void post(std::function<void()> task) override;
   std::shared_ptr<Job> offload(std::function<void()> work, std::function<void()> done) override;
+  [[nodiscard]] Duration processor_time() const override;
   [[nodiscard]] unsigned threads_per_job_max() const override { return 2; }
 
   /// Runs until stop(), or until there is nothing to wait for. Future calls of post() and signals do not count.

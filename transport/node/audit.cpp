@@ -15,16 +15,17 @@ void Audit::note(Instant now, Refusal reason, const std::optional<PeerIdentity>&
   ++state.count;
   state.allowance = std::min(kBurst, state.allowance + kPerSecond * to_seconds(now - state.counted_at));
   state.counted_at = now;
-  if (state.allowance < 1) {
+  const bool is_known = who && who->role != Role::kStranger;
+  const std::string peer = is_known ? fmt::format("{} {} at {}", to_string(who->role), who->name, host) : host;
+  const std::string line = fmt::format("refused, {}: {}: {}", to_string(reason), peer, why.detail);
+  if (state.allowance < 1 || !allowance_.admit(now, is_known ? who->name : host, line.size())) {
     ++state.left_out;
     return;
   }
   state.allowance -= 1;
-  const bool is_known = who && who->role != Role::kStranger;
-  const std::string peer = is_known ? fmt::format("{} {} at {}", to_string(who->role), who->name, host) : host;
   const std::string more = state.left_out > 0 ? fmt::format(" ({} more since the last line)", state.left_out) : "";
   state.left_out = 0;
-  log_warning("refused, {}: {}: {}{}", to_string(reason), peer, why.detail, more);
+  log_warning("{}{}", line, more);
 }
 
 }  // namespace weightcast

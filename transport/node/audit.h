@@ -9,14 +9,17 @@
 #include "base/result.h"
 #include "base/time.h"
 #include "transport/core/refusal.h"
+#include "transport/node/log_allowance.h"
 
 namespace weightcast {
 
 /// Counts whom a node has turned away, and logs each: who, from where, why. Of one reason it logs kBurst lines at once
-/// and kPerSecond on average; the next line tells how many were left out. So a flood does not fill a disk. Loop thread
-/// only.
+/// and kPerSecond on average, and of one peer what the LogAllowance gives; the next line tells how many were left out.
+/// So a flood does not fill a disk. Loop thread only.
 class Audit {
  public:
+  explicit Audit(LogAllowance& allowance) : allowance_(allowance) {}
+
   static constexpr double kBurst = 10;
   static constexpr double kPerSecond = 0.5;
 
@@ -36,6 +39,7 @@ class Audit {
   [[nodiscard]] Reason& of(Refusal reason) { return reasons_.at(static_cast<std::size_t>(reason)); }
   [[nodiscard]] const Reason& of(Refusal reason) const { return reasons_.at(static_cast<std::size_t>(reason)); }
 
+  LogAllowance& allowance_;
   std::array<Reason, kRefusalNames.size()> reasons_;
 };
 

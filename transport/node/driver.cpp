@@ -13,9 +13,13 @@ namespace {
 
 // Frames that arrive on connections that others made: they bring messages alone, the largest a subscription's bitmap.
 constexpr std::size_t kReceiveBudgetBytes = 32 * kMiB;
-constexpr std::size_t kAcceptedControlBytesMax = kMiB;
+constexpr std::size_t kChildControlBytesMax = kMiB;
+// Reports and progress; the largest names what each stripe lacks.
+constexpr std::size_t kMemberControlBytesMax = 64 * kKiB;
 // A name, an address, a list of what is held.
 constexpr std::size_t kUnidentifiedControlBytesMax = 4 * kKiB;
+// What a chunk counts that a member has had before, beside those that others still lack.
+constexpr std::uint32_t kCostOfAnotherCopy = 4;
 
 /// Of a connection that ended: whether the peer's bytes were the reason.
 bool is_malformed(const Error& why) {
@@ -36,7 +40,8 @@ Driver::Driver(Core& core, Store& store, EventLoop& loop, Network& network, cons
                pump();
              }),
       receive_budget_(kReceiveBudgetBytes),
-      admission_(limits.admission) {}
+      admission_(limits.admission),
+      release_timer_(loop, [this] { release(); }) {}
 
 Driver::~Driver() { *alive_ = false; }
 
@@ -63,8 +68,7 @@ void Driver::accept(std::unique_ptr<FrameConnection> connection) {
 void Driver::introduce(ConnId conn) {
   Peer& peer = peers_.at(conn);
   peer.introduced = true;
-  core_.handle_accepted(loop_.now(), conn, peer.connection->peer_host(), peer.connection->peer());
-  pump();
+  hear(conn, [&] { core_.handle_accepted(loop_.now(), conn, peer.connection->peer_host(), peer.connection->peer()); });
 }
 
 bool Driver::admit(ConnId conn, const std::string& host) {
@@ -109,48 +113,106 @@ void Driver::note_handshake(const std::string& host, const Error& why) {
   audit_.note(loop_.now(), reason, std::nullopt, host, why);
 }
 
-void Driver::handle_first_message(ConnId conn, const wire::Message& message) {
+void Driver::note_identified(ConnId conn) {
   const auto peer = peers_.find(conn);
-  if (peer == peers_.end() || !(message.has_join() || message.has_hello())) return;
+  if (peer == peers_.end() || !peer->second.connection) return;
+  const Speaker speaker = core_.speaker_on(conn);
+  if (speaker != Speaker::kMember && speaker != Speaker::kChild) return;
   admission_.identify(conn);
-  peer->second.connection->set_receive_limits(
-      {.control_bytes_max = kAcceptedControlBytesMax, .chunk_bytes_max = 0, .budget = &receive_budget_});
+  FrameConnection& connection = *peer->second.connection;
+  const std::optional<PeerIdentity> identity = connection.peer();
+  MemberAccount& account = accounts_.open(conn, identity ? identity->name : core_.name_on(conn));
+  connection.set_uplink_share(account.uplink);
+  connection.set_receive_limits(
+      {.control_bytes_max = speaker == Speaker::kMember ? kMemberControlBytesMax : kChildControlBytesMax,
+       .chunk_bytes_max = 0,
+       .budget = &receive_budget_,
+       .holder = account.memory});
+  if (account.is_held(loop_.now())) hold_back(conn, account);
+}
+
+template <typename Tell>
+void Driver::hear(ConnId conn, Tell tell) {
+  speaking_ = conn;
+  tell();
+  pump();
+  speaking_ = ConnId{};
+  speaking_name_.clear();
+}
+
+std::string Driver::peer_name(ConnId conn) {
+  const auto peer = peers_.find(conn);
+  if (peer == peers_.end() || !peer->second.connection) return {};
+  const std::optional<PeerIdentity> identity = peer->second.connection->peer();
+  if (core_.speaker_on(conn) == Speaker::kOrigin || (identity && identity->role == Role::kOrigin)) return {};
+  if (identity && identity->role != Role::kStranger) return identity->name;
+  const std::string name = core_.name_on(conn);
+  return name.empty() ? peer->second.connection->peer_host() : name;
+}
+
+Status Driver::take_control(ConnId conn, std::string_view body) {
+  if (!peers_.contains(conn)) return {};  // the core has closed it a moment ago
+  const Duration before = loop_.processor_time();
+  MemberAccount* account = accounts_.find(conn);  // who is closed for it pays, too
+  Status taken;
+  hear(conn, [&] { taken = core_.handle_control(loop_.now(), conn, body); });
+  if (admission_.is_unidentified(conn)) note_identified(conn);
+  if (account == nullptr) account = accounts_.find(conn);
+  if (account == nullptr || !account->charge(loop_.now(), body.size(), loop_.processor_time() - before)) return taken;
+  if (!account->holds.spend(loop_.now())) {
+    core_.handle_excess(account->name);
+    pump();
+  }
+  for (const ConnId of_member : account->conns) hold_back(of_member, *account);
+  return taken;
+}
+
+void Driver::release() {
+  for (const ConnId conn : std::exchange(held_back_, {})) {
+    MemberAccount* const account = accounts_.find(conn);
+    if (account != nullptr && account->is_held(loop_.now())) {
+      hold_back(conn, *account);
+    } else if (const auto peer = peers_.find(conn); peer != peers_.end()) {
+      throttle(conn, peer->second);
+    }
+  }
+}
+
+void Driver::hold_back(ConnId conn, MemberAccount& account) {
+  held_back_.insert(conn);
+  if (const auto peer = peers_.find(conn); peer != peers_.end()) throttle(conn, peer->second);
+  if (!release_timer_.armed() || account.held_until < release_due_) {
+    release_due_ = account.held_until;
+    release_timer_.arm(release_due_);
+  }
 }
 
 void Driver::adopt(ConnId conn, std::unique_ptr<FrameConnection> connection) {
   FrameConnection::Handlers handlers;
-  handlers.on_control = [this, conn](const std::string& body) -> Status {
-    wire::Message message;
-    if (!message.ParseFromString(body)) {
-      return fail(Errc::kCorrupt, Op::kParse, "control message: not what this protocol sends");
-    }
-    core_.handle_message(loop_.now(), conn, message);
-    pump();
-    if (admission_.is_unidentified(conn)) handle_first_message(conn, message);
-    return {};
-  };
+  handlers.on_control = [this, conn](const std::string& body) { return take_control(conn, body); };
   handlers.on_chunk = [this, conn](ReceivedChunk chunk) {
-    core_.handle_chunk(loop_.now(), conn,
-                       {chunk.payload, chunk.chunk, static_cast<std::uint32_t>(chunk.bytes->size()), chunk.digest,
-                        std::move(chunk.bytes)});
-    pump();
+    if (!peers_.contains(conn)) return;
+    hear(conn, [&] {
+      core_.handle_chunk(loop_.now(), conn,
+                         {chunk.payload, chunk.chunk, static_cast<std::uint32_t>(chunk.bytes->size()), chunk.digest,
+                          std::move(chunk.bytes)});
+    });
   };
   handlers.on_peer = [this, conn] { introduce(conn); };
   handlers.on_closed = [this, conn](const Error& why) {
     const auto peer = peers_.find(conn);
-    const bool known = peer == peers_.end() || peer->second.introduced;
-    if (peer != peers_.end() && peer->second.connection) {
-      const FrameConnection& ended = *peer->second.connection;
-      if (!known) {
-        note_handshake(ended.peer_host(), why);
-      } else if (is_malformed(why)) {
-        audit_.note(loop_.now(), Refusal::kMalformed, ended.peer(), ended.peer_host(), why);
-      }
+    if (peer == peers_.end()) return;  // the core has closed it a moment ago
+    const bool known = peer->second.introduced;
+    const FrameConnection& ended = *peer->second.connection;
+    if (!known) {
+      note_handshake(ended.peer_host(), why);
+    } else if (is_malformed(why)) {
+      audit_.note(loop_.now(), Refusal::kMalformed, ended.peer(), ended.peer_host(), why);
     }
-    drop(conn);
-    if (!known) return;  // in the handshake: the core has never heard of it
-    core_.handle_closed(loop_.now(), conn, why);
-    pump();
+    hear(conn, [&] {
+      drop(conn);
+      if (known) core_.handle_closed(loop_.now(), conn, why);  // else the core has never heard of it
+    });
   };
   connection->set_handlers(std::move(handlers));
   peers_[conn].connection = std::move(connection);
@@ -159,7 +221,10 @@ void Driver::adopt(ConnId conn, std::unique_ptr<FrameConnection> connection) {
 void Driver::drop(ConnId conn) {
   const auto found = peers_.find(conn);
   if (found == peers_.end()) return;
+  if (conn == speaking_) speaking_name_ = peer_name(conn);
   admission_.identify(conn);  // nobody waits for its greeting
+  accounts_.close(conn);
+  held_back_.erase(conn);
   // Its own callback may be running: let go of it at the next turn.
   loop_.post([peer = std::make_shared<Peer>(std::move(found->second))] {});
   peers_.erase(found);
@@ -195,23 +260,25 @@ void Driver::perform(Action action) {
 
 void Driver::perform(action::Connect connect) {
   const ConnId conn = connect.conn;
-  peers_[conn].attempt = network_.dial(
-      {connect.host, connect.port}, [this, conn, target = connect.host](Result<std::unique_ptr<FrameConnection>> made) {
-        if (!made.has_value()) {
-          // Whoever answered there is not of this cluster, or says that this node is not.
-          if (made.error().code == Errc::kNotAllowed) note_handshake(target, made.error());
-          drop(conn);
-          core_.handle_closed(loop_.now(), conn, made.error());
-        } else {
-          // The attempt's own callback is running: it must outlive it.
-          loop_.post([attempt = std::shared_ptr<Network::Attempt>(std::move(peers_[conn].attempt))] {});
-          const std::optional<PeerIdentity> peer = (*made)->peer();
-          adopt(conn, std::move(*made));
-          peers_[conn].introduced = true;
-          core_.handle_connected(loop_.now(), conn, peer);
-        }
-        pump();
-      });
+  const auto on_done = [this, conn, target = connect.host](Result<std::unique_ptr<FrameConnection>> made) {
+    const auto peer = peers_.find(conn);
+    if (peer == peers_.end()) return;  // the core has closed it while this was on its way
+    if (!made.has_value()) {
+      // Whoever answered there is not of this cluster, or says that this node is not.
+      if (made.error().code == Errc::kNotAllowed) note_handshake(target, made.error());
+      drop(conn);
+      core_.handle_closed(loop_.now(), conn, made.error());
+    } else {
+      // The attempt's own callback is running: it must outlive it.
+      loop_.post([attempt = std::shared_ptr<Network::Attempt>(std::move(peer->second.attempt))] {});
+      const std::optional<PeerIdentity> identity = (*made)->peer();
+      adopt(conn, std::move(*made));
+      peer->second.introduced = true;
+      core_.handle_connected(loop_.now(), conn, identity);
+    }
+    pump();
+  };
+  peers_[conn].attempt = network_.dial({connect.host, connect.port}, on_done);
 }
 
 void Driver::perform(action::Send send) {
@@ -220,7 +287,7 @@ void Driver::perform(action::Send send) {
   // Before the first chunk: each new parent would bring one to a disk that is behind.
   if (send.message.has_subscribe()) {
     peer->second.brings_chunks = true;
-    throttle(peer->second);
+    throttle(send.conn, peer->second);
   }
   peer->second.connection->send_control(send.message.SerializeAsString());
 }
@@ -228,6 +295,9 @@ void Driver::perform(action::Send send) {
 void Driver::perform(action::SendChunk send) {
   const auto peer = peers_.find(send.conn);
   if (peer == peers_.end() || !peer->second.connection) return;
+  if (const MemberAccount* const account = accounts_.find(send.conn)) {
+    account->uplink->set_cost(send.again ? kCostOfAnotherCopy : 1);
+  }
   // What has just come in is in memory: then it goes on at once, if nothing before it waits for the disk.
   BufferRef cached = store_.cached_chunk(send.payload, send.chunk);
   const bool in_memory = cached != nullptr;
@@ -329,11 +399,13 @@ void Driver::throttle_reading() {
   const bool behind = storing_bytes_ > (disk_is_behind_ ? storing_bytes_max_ / 2 : storing_bytes_max_);
   if (behind == disk_is_behind_) return;
   disk_is_behind_ = behind;
-  for (auto& [conn, peer] : peers_) throttle(peer);
+  for (auto& [conn, peer] : peers_) throttle(conn, peer);
 }
 
-void Driver::throttle(Peer& peer) {
-  const bool pause = disk_is_behind_ && peer.brings_chunks;
+void Driver::throttle(ConnId conn, Peer& peer) {
+  const MemberAccount* const account = accounts_.find(conn);
+  const bool is_held = account != nullptr && account->is_held(loop_.now());
+  const bool pause = is_held || (disk_is_behind_ && peer.brings_chunks);
   if (!peer.connection || pause == peer.paused) return;
   peer.paused = pause;
   pause ? peer.connection->pause_reading() : peer.connection->resume_reading();
@@ -387,10 +459,17 @@ void Driver::perform(const action::Refused& refused) {
 }
 
 void Driver::perform(const action::Log& log) {
+  std::string more;
+  const std::string who = speaking_name_.empty() ? peer_name(speaking_) : speaking_name_;
+  if (!who.empty() && !log.is_own) {
+    const auto left_out = log_allowance_.admit(loop_.now(), who, log.text.size());
+    if (!left_out) return;
+    if (*left_out > 0) more = fmt::format(" ({} more by {} since the last line)", *left_out, who);
+  }
   if (log.level == action::Log::Level::kWarning) {
-    log_warning("{}", log.text);
+    log_warning("{}{}", log.text, more);
   } else {
-    log_info("{}", log.text);
+    log_info("{}{}", log.text, more);
   }
 }
 

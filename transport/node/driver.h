@@ -3,6 +3,9 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "transport/core/worker/worker_core.h"
@@ -12,6 +15,8 @@
 #include "transport/io/net/send_order.h"
 #include "transport/io/store/store.h"
 #include "transport/node/audit.h"
+#include "transport/node/log_allowance.h"
+#include "transport/node/member_accounts.h"
 
 namespace weightcast {
 
@@ -26,6 +31,9 @@ struct DriverLimits {
 /// Back-pressure: chunks that are handed to the store and not on disk yet take `storing_bytes_max` at most, and one
 /// chunk of each connection more. While they do, no connection that ever brought a chunk is read, whenever it was made:
 /// a disk that is slower than the network slows the network, not the memory.
+///
+/// What a member gets, it gets once, however many connections it has: see MemberAccount. Who has used its share up is
+/// read more slowly.
 class Driver {
  public:
   Driver(Core& core, Store& store, EventLoop& loop, Network& network, const DriverLimits& limits);
@@ -99,14 +107,26 @@ class Driver {
   void introduce(ConnId conn);
   /// A connection of a peer that has not been introduced has failed.
   void note_handshake(const std::string& host, const Error& why);
-  /// What came first on a connection that others made; the core may have refused it.
-  void handle_first_message(ConnId conn, const wire::Message& message);
+  /// What came on a connection: the core takes it, and whoever sent it pays for it. Errors: those of
+  /// Core::handle_control().
+  Status take_control(ConnId conn, std::string_view body);
+  /// The core may know now who it is that made a connection to this node.
+  void note_identified(ConnId conn);
+  /// Gives the core what has come on a connection, and performs what that brings about.
+  template <typename Tell>
+  void hear(ConnId conn, Tell tell);
+  /// Does not read the connection of a member until the member owes nothing any more.
+  void hold_back(ConnId conn, MemberAccount& account);
+  /// Reads those again that owe nothing any more.
+  void release();
   void drop(ConnId conn);
+  /// For logs: whom a connection leads to; "" for the origin, who may cause what it likes.
+  [[nodiscard]] std::string peer_name(ConnId conn);
   /// Hands the connection what is next and has come from the disk.
   void send_ready(ConnId conn);
   void throttle_reading();
-  /// Pauses or resumes one connection, as the disk now wants it.
-  void throttle(Peer& peer);
+  /// Pauses or resumes one connection, as the disk and the member's account now want it.
+  void throttle(ConnId conn, Peer& peer);
   /// The store keeps what the core may be asked for.
   void retain_holdings();
 
@@ -120,8 +140,15 @@ class Driver {
   Instant timer_due_{};  // while it is armed
   ReceiveBudget receive_budget_;
   Admission admission_;
-  Audit audit_;
+  LogAllowance log_allowance_;
+  Audit audit_{log_allowance_};
+  MemberAccounts accounts_;
+  Timer release_timer_;  // of members that are held back
+  Instant release_due_{};
+  std::set<ConnId> held_back_;
   std::map<ConnId, Peer> peers_;
+  ConnId speaking_{};          // whose input is taken and acted upon now
+  std::string speaking_name_;  // and whom it led to, once it is dropped
   std::function<void()> observer_;
   std::function<void(PayloadId)> make_patch_;
   std::function<void(action::FollowRun)> follow_run_;

@@ -1,6 +1,5 @@
 #include "transport/node/enrolment_desk.h"
 
-#include <algorithm>
 #include <memory>
 #include <thread>
 
@@ -13,17 +12,15 @@ constexpr auto kLockPause = std::chrono::milliseconds(50);
 
 }  // namespace
 
-bool EnrolmentDesk::may_begin() {
-  const Instant now = jobs_.loop().now();
-  allowance_ = std::min(kPerSecond, allowance_ + kPerSecond * to_seconds(now - counted_at_));
-  counted_at_ = now;
-  if (allowance_ < 1 || waiting_.size() >= kWaitingMax) return false;
-  allowance_ -= 1;
-  return true;
+bool EnrolmentAllowance::spend(Instant now, const std::string& host) {
+  if (!hosts_.contains(host) && hosts_.size() >= kHostsMax) hosts_.clear();
+  // What one host asks in vain costs the others nothing.
+  Budget& of_host = hosts_.try_emplace(host, kPerSecondOfHost, kBurstOfHost).first->second;
+  return of_host.spend(now) && all_.spend(now);
 }
 
-void EnrolmentDesk::handle(EnrolmentRequest request, Done done) {
-  if (!may_begin()) {
+void EnrolmentDesk::handle(EnrolmentRequest request, const std::string& host, Done done) {
+  if (waiting_.size() >= kWaitingMax || !allowance_.spend(jobs_.loop().now(), host)) {
     return jobs_.post([done = std::move(done)] {
       done(fail(Errc::kBusy, Op::kVerify, "too many machines enrol at once; try again in a second"));
     });

@@ -243,7 +243,7 @@ void OriginNode::enroll(action::Enroll enroll) {
                            .name = std::move(*asked.mutable_name()),
                            .host_name = std::move(*asked.mutable_host_name()),
                            .key = std::move(*asked.mutable_key())};
-  enrolment_desk_->handle(std::move(request), [this, conn = enroll.conn](Result<Enrolled> made) {
+  enrolment_desk_->handle(std::move(request), enroll.host, [this, conn = enroll.conn](Result<Enrolled> made) {
     if (made.has_value()) {
       core_->handle_enrolled(conn, EnrolledWorker{made->name, std::move(made->certificates)});
     } else {

@@ -132,5 +132,132 @@ TEST_F(PeerBudgetsTest, ChildHasNoMoreThanItsConnections) {
   EXPECT_FALSE(was_refused(greet("a")));
 }
 
+struct PlacesTest : PeerBudgetsTest {
+  ConnId subscribe(const std::string& name, std::uint64_t version = 1) {
+    const ConnId conn = origin.next_conn();
+    origin.handle_accepted(now, conn, "host");
+    origin.handle_message(now, conn, hello(name));
+    wire::Message message;
+    set_payload(*message.mutable_subscribe(), Version{version});
+    origin.handle_message(now, conn, message);
+    collect();
+    return conn;
+  }
+  void collect() {
+    for (const Action& action : drain([&] { return origin.poll_action(); })) {
+      if (const auto* send = std::get_if<action::Send>(&action)) said[send->conn].push_back(send->message);
+      if (const auto* chunk = std::get_if<action::SendChunk>(&action)) ++chunks[chunk->conn];
+    }
+  }
+  /// Until all deadlines up to then have passed.
+  void wait(Duration span) {
+    const Instant until = now + span;
+    for (auto due = origin.poll_deadline(); due && *due <= until; due = origin.poll_deadline()) {
+      now = std::max(now, *due);
+      origin.handle_timeout(now);
+      collect();
+    }
+    now = until;
+  }
+  std::map<ConnId, int> chunks;
+};
+
+TEST_F(PlacesTest, OriginServesWhomItHasToldOfThePayload) {
+  join("a");
+  publish(1);
+  const ConnId child = subscribe("a");
+  EXPECT_GT(chunks[child], 0);
+}
+
+TEST_F(PlacesTest, OriginServesNobodyWhoHasNotJoinedAndNamesWhoTriesAgainAndAgain) {
+  join("a");
+  publish(1);
+  for (double i = 0; i < 2 * kJoinsBurst; ++i) {
+    const ConnId stray = subscribe("stray");
+    EXPECT_FALSE(was_refused(stray)) << "it may join yet";
+    wait(config.timeouts.unknown_version);
+    EXPECT_TRUE(was_refused(stray));
+    EXPECT_EQ(chunks[stray], 0);
+    if (i == 0) {
+      EXPECT_EQ(member("stray").offence, "") << "once is nobody's fault";
+    }
+  }
+  EXPECT_THAT(member("stray").offence, HasSubstr("no place"));
+  wait(2 * Membership::kKeepStranger);
+  EXPECT_FALSE(origin.members().id_of("stray")) << "and is forgotten like any stranger";
+}
+
+// A child of an origin that has started again dials it for chunks and to join at the same time.
+TEST_F(PlacesTest, WhoSubscribesBeforeItHasJoinedAgainIsServedOnceItHas) {
+  publish(1);
+  const ConnId child = subscribe("a");
+  EXPECT_EQ(chunks[child], 0);
+  const ConnId control = origin.next_conn();
+  origin.handle_accepted(now, control, "host");
+  origin.handle_message(now, control, join_message("a"));
+  wait(config.timeouts.unknown_version / 2);
+  EXPECT_GT(chunks[child], 0);
+  EXPECT_FALSE(was_refused(child));
+}
+
+struct ControlTest : PeerBudgetsTest {
+  Status hear(ConnId conn, const wire::Message& message) {
+    const Status taken = origin.handle_control(now, conn, message.SerializeAsString());
+    run();
+    return taken;
+  }
+};
+
+TEST_F(ControlTest, MemberThatSaysWhatOnlyAnOriginSaysIsLostAndNamedAndNothingOfItIsParsed) {
+  join("a");
+  wire::Message announce;
+  announce.mutable_announce()->mutable_manifest()->set_part_digests(std::string(1'000'000, 'x'));
+  std::string body = announce.SerializeAsString();
+  body.back() = '\xff';
+  EXPECT_TRUE(origin.handle_control(now, conns.at("a"), body).has_value());
+  run();
+  EXPECT_TRUE(was_refused(conns.at("a")));
+  EXPECT_FALSE(member("a").connected());
+  EXPECT_THAT(member("a").offence, HasSubstr("no worker sends"));
+}
+
+TEST_F(ControlTest, WhatALaterReleaseMaySayIsIgnored) {
+  join("a");
+  std::string body("\xfa\x7f\x03xyz", 6);  // field 2047, of three bytes
+  EXPECT_TRUE(origin.handle_control(now, conns.at("a"), body).has_value());
+  run();
+  EXPECT_TRUE(member("a").connected());
+  EXPECT_EQ(member("a").offence, "");
+  body.pop_back();
+  EXPECT_EQ(origin.handle_control(now, conns.at("a"), body).error().code, Errc::kCorrupt);
+}
+
+TEST_F(ControlTest, WhatAWorkerSaysElsewhereIsIgnoredAndCounts) {
+  join("a");
+  wire::Message subscribe;
+  set_payload(*subscribe.mutable_subscribe(), Version{1});
+  for (double i = 0; i < kPeerMessagesBurst + 1 && member("a").connected(); ++i) {
+    EXPECT_TRUE(origin.handle_control(now, conns.at("a"), subscribe.SerializeAsString()).has_value());
+  }
+  run();
+  EXPECT_FALSE(member("a").connected());
+  EXPECT_THAT(member("a").offence, HasSubstr("more messages than"));
+}
+
+TEST_F(ControlTest, FailuresThatAMemberReportsAreBounded) {
+  join("a");
+  publish(1);
+  wire::Message failed;
+  set_payload(*failed.mutable_install_failed(), Version{1});
+  failed.mutable_install_failed()->set_detail("no room");
+  std::size_t lines = 0;
+  for (double i = 0; i < 2 * kReportsBurst; ++i) {
+    origin.handle_message(now, conns.at("a"), failed);
+    lines += only<action::Log>(drain([&] { return origin.poll_action(); })).size();
+  }
+  EXPECT_LE(double(lines), kReportsBurst + 10);
+  EXPECT_GT(lines, 0u);
+}
+
 }  // namespace
 }  // namespace weightcast

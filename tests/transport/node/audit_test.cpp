@@ -27,7 +27,8 @@ struct AuditTest : testing::Test {
   }
   static long lines(const std::string& text) { return std::count(text.begin(), text.end(), '\n'); }
 
-  Audit audit;
+  LogAllowance allowance;
+  Audit audit{allowance};
   Instant now{1h};
   std::optional<PeerIdentity> who;
 };

@@ -18,17 +18,30 @@ constexpr std::size_t kInFlightChunksMin = 2;
 constexpr std::uint64_t kTagPerChunk = 1 << 20;
 // A child takes one version at a time, and turns to the next; more than this it cannot want.
 constexpr std::size_t kSubscriptionsMax = 2 * kStripesMax;
+// Names whose copies are counted. Where nodes have keys, no more exist than the authority has given names.
+constexpr std::size_t kNamesCountedMax = 1 << 16;
 
 }  // namespace
 
 Uploads::Uploads(const Timeouts& timeouts, const Holdings& holdings, ActionQueue& actions)
     : timeouts_(timeouts), holdings_(holdings), actions_(actions) {}
 
-void Uploads::handle_hello(ConnId conn, Child child) { children_[conn].child = std::move(child); }
+void Uploads::handle_hello(ConnId conn, Child child) {
+  ChildState& state = children_[conn];
+  state.child = std::move(child);
+  if (copies_.contains(state.child.name) || copies_.size() < kNamesCountedMax) {
+    state.copies = &copies_[state.child.name];
+  }
+}
 
 std::size_t Uploads::connections_of(const Child& child) const {
   return static_cast<std::size_t>(
       std::ranges::count_if(children_, [&](const auto& entry) { return are_one_peer(entry.second.child, child); }));
+}
+
+std::string Uploads::name_of(ConnId conn) const {
+  const auto child = children_.find(conn);
+  return child == children_.end() ? std::string() : child->second.child.name;
 }
 
 Status Uploads::handle_subscribe(Instant now, ConnId conn, const wire::Subscribe& request) {
@@ -52,7 +65,15 @@ Status Uploads::handle_subscribe(Instant now, ConnId conn, const wire::Subscribe
   if (child.subscriptions.size() >= kSubscriptionsMax) {
     return fail(Errc::kTooLarge, Op::kReceive, fmt::format("subscribe: {} subscriptions already", kSubscriptionsMax));
   }
+  if (subscriptions_of(child.child) >= kSubscriptionsPerPeerMax) {
+    return fail(Errc::kTooLarge, Op::kReceive,
+                fmt::format("subscribe: {} subscriptions already, on all its connections", kSubscriptionsPerPeerMax));
+  }
   if (is_bitmap_too_much(payload, child, request.chunks_held().size())) {
+    if (!has_place(child, payload)) {
+      // Not NotAvailable: the child may be one that this node has not heard of again since it started.
+      return fail(Errc::kBusy, Op::kReceive, "subscribe: it has no place in a plan of that payload here; join first");
+    }
     refuse(conn, payload, "too many requests wait at this node for payloads that it does not have yet");
     return {};
   }
@@ -78,9 +99,10 @@ std::shared_ptr<const std::string> Uploads::keep_bitmap(const std::string& bitma
 
 bool Uploads::is_bitmap_too_much(PayloadId payload, const ChildState& child, std::size_t bytes) const {
   const auto holding = holdings_.find(payload);
-  if (holding != holdings_.end() && !holding->second.open()) return false;
+  const bool placed = has_place(child, payload);
+  if (holding != holdings_.end() && !holding->second.open() && placed) return false;
   if (bytes == 0) return false;
-  if (holding == holdings_.end() && bytes > kUnknownBitmapBytesMax) return true;
+  if ((holding == holdings_.end() || !placed) && bytes > kUnknownBitmapBytesMax) return true;
   std::size_t kept = 0;
   for (const auto& [conn, other] : children_) {
     if (!are_one_peer(other.child, child.child)) continue;
@@ -99,9 +121,18 @@ void Uploads::start(PayloadId payload, Subscription& s, ChildState& child) {
     child.subscriptions.erase({payload, s.stripe});
     return refuse(conn, payload, "this node holds other payloads only");
   }
+  if (!has_place(child, payload)) return note_due(s);
   s.ready = true;
   grow(holding->second.manifest(), s);
   pump(child);
+}
+
+std::size_t Uploads::subscriptions_of(const Child& child) const {
+  std::size_t count = 0;
+  for (const auto& [conn, other] : children_) {
+    if (are_one_peer(other.child, child)) count += other.subscriptions.size();
+  }
+  return count;
 }
 
 void Uploads::grow(const Manifest& manifest, Subscription& s) {
@@ -170,7 +201,14 @@ void Uploads::send(const Key& key, Subscription& s, ChunkIndex chunk, ChildState
   const std::uint32_t bytes = holding.manifest().chunk_size(chunk);
   child.in_flight.push_back({key, bytes, s.stripes.count()});
   child.in_flight_bytes += bytes;
-  actions_.push(action::SendChunk{s.conn, payload, chunk});
+  actions_.push(action::SendChunk{s.conn, payload, chunk, count_copy(child, holding.manifest())});
+}
+
+bool Uploads::count_copy(const ChildState& child, const Manifest& manifest) {
+  if (child.copies == nullptr) return false;
+  const std::uint64_t chunks = ++(*child.copies)[manifest.id()];
+  if (chunks == kCopiesMax * manifest.chunk_count()) greedy_.emplace_back(child.child.name, manifest.id());
+  return chunks > manifest.chunk_count();
 }
 
 void Uploads::resume(Subscription& s, ChildState& child) {
@@ -183,7 +221,15 @@ void Uploads::handle_unsubscribe(ConnId conn, const wire::Unsubscribe& request) 
   const auto child = children_.find(conn);
   if (child == children_.end()) return;
   const Key key{payload_of(request), request.stripe()};
-  child->second.subscriptions.erase(key);
+  const auto s = child->second.subscriptions.find(key);
+  if (s != child->second.subscriptions.end()) {
+    // Or it would ask anew again and again, and no time-out would ever come.
+    if (!s->second.ready && holdings_.contains(key.first) && !has_place(child->second, key.first)) {
+      placeless_.push_back(conn);
+      due_ = due_ ? std::min(*due_, s->second.told_at) : s->second.told_at;
+    }
+    child->second.subscriptions.erase(s);
+  }
   if (!request.answer() || child->second.draining.size() >= kSubscriptionsMax) return;
   child->second.draining.push_back(key);
   answer_drained(conn, child->second);
@@ -230,7 +276,8 @@ void Uploads::handle_known(PayloadId payload) {
     for (auto& [key, s] : child.subscriptions) {
       if (key.first == payload && s.ready) grow(holdings_.at(payload).manifest(), s);
     }
-    for (auto& [key, s] : child.subscriptions) {
+    for (auto next = child.subscriptions.begin(); next != child.subscriptions.end();) {
+      auto& [key, s] = *next++;  // to start it may end it
       if (key.first != payload) continue;
       if (s.ready) {
         s.cursor = ChunkIndex{0};  // digests may have made chunks of any place whole
@@ -238,6 +285,15 @@ void Uploads::handle_known(PayloadId payload) {
       } else {
         start(payload, s, child);
       }
+    }
+  }
+}
+
+void Uploads::handle_placed() {
+  for (auto& [conn, child] : children_) {
+    for (auto next = child.subscriptions.begin(); next != child.subscriptions.end();) {
+      auto& [key, s] = *next++;
+      if (!s.ready && holdings_.contains(key.first)) start(key.first, s, child);
     }
   }
 }
@@ -261,6 +317,7 @@ void Uploads::refuse(ConnId conn, PayloadId payload, std::string_view reason) {
 }
 
 void Uploads::withdraw(PayloadId payload, std::string_view reason) {
+  for (auto& [name, copies] : copies_) copies.erase(payload);
   for (auto& [conn, child] : children_) {
     std::erase_if(child.sent, [&](const auto& sent) { return sent.first.first == payload; });
     const auto erased = std::erase_if(child.subscriptions, [&](const auto& s) { return s.first.first == payload; });
@@ -292,6 +349,15 @@ void Uploads::handle_timeout(Instant now) {
     for (auto s = child.subscriptions.begin(); s != child.subscriptions.end();) {
       const auto& [payload, stripe] = s->first;
       if (!s->second.ready && now - s->second.told_at >= timeouts_.unknown_version) {
+        if (holdings_.contains(payload)) {
+          if (!has_place(child, payload)) {
+            placeless_.push_back(conn);
+            break;
+          }
+          start(payload, s->second, child);
+          ++s;
+          continue;
+        }
         refuse(conn, payload, "this node has not begun the version");
         s = child.subscriptions.erase(s);
         continue;

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/time.h"
@@ -24,6 +26,9 @@ class Uploads {
   /// connections, and of all.
   static constexpr std::size_t kKeptBitmapBytesMax = kChunksMax / 8;
   static constexpr std::size_t kKeptBitmapsBytesMax = 16 * kMiB;
+  /// Copies of one payload that a child gets before somebody wants to know: a child whose disk fails takes a second
+  /// one.
+  static constexpr std::uint64_t kCopiesMax = 4;
 
   Uploads(const Timeouts& timeouts, const Holdings& holdings, ActionQueue& actions);
 
@@ -32,20 +37,29 @@ class Uploads {
     std::string name;
   };
 
+  /// From now on a child is served only what it has a place for. It may get one later: handle_placed(). Without it
+  /// everybody has a place.
+  void require_place(std::function<bool(const Child&, PayloadId)> has_place) { has_place_ = std::move(has_place); }
+
   void handle_hello(ConnId conn, Child child);
   /// How many connections that child has.
   [[nodiscard]] std::size_t connections_of(const Child& child) const;
   /// Whether `conn` said hello.
   [[nodiscard]] bool is_child(ConnId conn) const { return children_.contains(conn); }
+  /// The name that a child said; "" if it is none.
+  [[nodiscard]] std::string name_of(ConnId conn) const;
 
   /// Costs no more than reading the request. Answers NotAvailable where the child's bitmap would have to be kept beyond
   /// the bounds above. Errors (the caller closes the connection): kCorrupt (weights out of their limits), kTooLarge
-  /// (more subscriptions or chunks than a child can want), kNotAllowed (no hello), kAlreadyExists (subscribed already).
+  /// (more subscriptions or chunks than a child can want), kNotAllowed (no hello), kAlreadyExists (subscribed already),
+  /// kBusy (the bitmap of a child without a place is beyond the bounds).
   Status handle_subscribe(Instant now, ConnId conn, const wire::Subscribe& request);
   void handle_unsubscribe(ConnId conn, const wire::Unsubscribe& request);
   void handle_closed(ConnId conn);
   void handle_chunk_sent(ConnId conn);
 
+  /// Children may have got places.
+  void handle_placed();
   /// A holding was added, has grown, or got the digests of a part.
   void handle_known(PayloadId payload);
   void handle_verified(PayloadId payload, ChunkIndex chunk);
@@ -55,6 +69,11 @@ class Uploads {
   /// The child may have split each stripe further.
   [[nodiscard]] std::uint64_t chunks_sent(PeerId child, PayloadId payload, std::uint32_t stripe,
                                           std::uint32_t stripes) const;
+  /// Connections on which a child has asked for what is held here, and has not got a place for it in
+  /// Timeouts::unknown_version. For the caller to close.
+  [[nodiscard]] std::vector<ConnId> take_placeless() { return std::exchange(placeless_, {}); }
+  /// Children, by name, that have taken kCopiesMax copies of a payload, since the last call.
+  [[nodiscard]] std::vector<std::pair<std::string, PayloadId>> take_greedy() { return std::exchange(greedy_, {}); }
   /// Whether a child waits for more of it.
   [[nodiscard]] bool wanted(PayloadId payload) const;
 
@@ -101,8 +120,10 @@ class Uploads {
     std::uint64_t chunks = 0;
     std::uint32_t stripes = 1;
   };
+  using Copies = std::map<PayloadId, std::uint64_t>;  // chunks that were sent, of what is held here
   struct ChildState {
     Child child;
+    Copies* copies = nullptr;  // of the child on all its connections; null: there are too many children to count
     std::map<Key, Subscription> subscriptions;
     std::deque<InFlight> in_flight;  // in the order of SendChunk
     std::uint64_t in_flight_bytes = 0;
@@ -115,6 +136,12 @@ class Uploads {
   [[nodiscard]] std::shared_ptr<const std::string> keep_bitmap(const std::string& bitmap);
   /// Whether there is no room to keep that bitmap until `payload` is known to its end.
   [[nodiscard]] bool is_bitmap_too_much(PayloadId payload, const ChildState& child, std::size_t bytes) const;
+  [[nodiscard]] bool has_place(const ChildState& child, PayloadId payload) const {
+    return has_place_ == nullptr || has_place_(child.child, payload);
+  }
+  /// Counts a chunk that is sent. Returns whether the child has had as many as the payload has.
+  [[nodiscard]] bool count_copy(const ChildState& child, const Manifest& manifest);
+  [[nodiscard]] std::size_t subscriptions_of(const Child& child) const;
   [[nodiscard]] bool are_one_peer(const Child& a, const Child& b) const { return a.name == b.name && a.id == b.id; }
   void start(PayloadId payload, Subscription& subscription, ChildState& child);
   /// The next chunk that is verified here and missing there; moves the cursor to it.
@@ -143,6 +170,10 @@ class Uploads {
   ActionQueue& actions_;
   std::size_t kept_bitmaps_bytes_ = 0;
   std::map<ConnId, ChildState> children_;
+  std::map<std::string, Copies> copies_;  // by name of the child, also of those that are gone
+  std::function<bool(const Child&, PayloadId)> has_place_;
+  std::vector<ConnId> placeless_;
+  std::vector<std::pair<std::string, PayloadId>> greedy_;
   std::uint64_t bytes_sent_ = 0;
   // A lower bound of the next deadline. A subscription that is busy again does not move it, so it may fire early, never
   // late, and no code looks at all children after every chunk.

@@ -47,6 +47,11 @@ Member* Membership::by_conn(ConnId conn) {
   return found == conns_.end() ? nullptr : find(found->second);
 }
 
+const Member* Membership::by_conn(ConnId conn) const {
+  const auto found = conns_.find(conn);
+  return found == conns_.end() ? nullptr : find(found->second);
+}
+
 void Membership::connect(Member& member, ConnId conn) {
   disconnect(member);
   member.conn = conn;

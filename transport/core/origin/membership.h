@@ -79,6 +79,7 @@ struct Member {
   std::string last_error;
   Budget reports{kReportsPerSecond, kReportsBurst};  ///< of parents
   Budget joins{kJoinsPerSecond, kJoinsBurst};
+  Budget strays{kJoinsPerSecond, kJoinsBurst};  ///< subscriptions to what it has no place for
 
   [[nodiscard]] bool connected() const { return conn != ConnId{}; }
   /// Connected and meant to serve.
@@ -109,6 +110,7 @@ class Membership {
   [[nodiscard]] Member* find(PeerId id);
   [[nodiscard]] const Member* find(PeerId id) const;
   [[nodiscard]] Member* by_conn(ConnId conn);
+  [[nodiscard]] const Member* by_conn(ConnId conn) const;
 
   void connect(Member& member, ConnId conn);
   void disconnect(Member& member);

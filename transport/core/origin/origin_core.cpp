@@ -29,7 +29,12 @@ OriginCore::OriginCore(OriginConfig config)
       config_(std::move(config)),
       reachability_(members_, conn_ids_, actions_),
       standby_places_(members_),
-      publications_(config_, members_, holdings_, uploads_, actions_) {}
+      publications_(config_, members_, holdings_, uploads_, actions_) {
+  uploads_.require_place([this](const Uploads::Child& child, PayloadId payload) {
+    const auto id = members_.id_of(child.name);
+    return id && publications_.has_place(*members_.find(*id), payload);
+  });
+}
 
 void OriginCore::restore(std::shared_ptr<const Manifest> manifest, const std::vector<ContentDigest>& chunk_digests) {
   publications_.restore(std::move(manifest), chunk_digests);
@@ -288,6 +293,26 @@ void OriginCore::note_stranger(ConnId conn, std::string what) {
   if (const auto who = members_.id_of(peer->name)) publications_.note_offence(*who, std::move(what));
 }
 
+// One whose connection was lost asks before it has joined again: now and then that is nobody's fault.
+void OriginCore::handle_placeless(Instant now, ConnId conn) {
+  const std::string name = uploads_.name_of(conn);
+  if (!check_node_name(name).has_value()) return;  // which only who has no keys can say
+  Member& member = members_.by_name(name);
+  if (!member.connected() && !forget_due_) forget_due_ = now + Membership::kKeepStranger;
+  if (!member.connected() && member.heard_at == Instant{}) member.heard_at = now;
+  if (member.strays.spend(now)) return;
+  publications_.note_offence(member.id, "asks again and again for what it has no place for in any plan");
+}
+
+void OriginCore::note_greedy() {
+  for (const auto& [name, payload] : uploads_.take_greedy()) {
+    const auto id = members_.id_of(name);
+    if (!id) continue;
+    publications_.note_offence(
+        *id, fmt::format("has taken {} copies of {} from the origin", Uploads::kCopiesMax, to_string(payload)));
+  }
+}
+
 void OriginCore::note_impostor(ConnId conn, const std::string& name) {
   const std::optional<PeerIdentity>& peer = unidentified_.peer(conn);
   if (!peer || peer->name == name) return;
@@ -337,6 +362,28 @@ Duration OriginCore::heartbeat_period() const {
 
 // ---- messages
 
+Speaker OriginCore::speaker_on(ConnId conn) const {
+  return members_.by_conn(conn) != nullptr ? Speaker::kMember : Core::speaker_on(conn);
+}
+
+std::string OriginCore::name_on(ConnId conn) const {
+  const Member* member = members_.by_conn(conn);
+  return member != nullptr ? member->name : Core::name_on(conn);
+}
+
+void OriginCore::handle_excess(std::string_view name) {
+  const auto id = members_.id_of(std::string(name));
+  if (id) publications_.note_offence(*id, "sends more than its share of messages; it is read more slowly");
+}
+
+void OriginCore::handle_refused(Instant now, ConnId conn, const Error& why) {
+  const auto id = members_.id_of(name_on(conn));
+  Member* member = members_.by_conn(conn);
+  refuse(conn, why);
+  if (id) publications_.note_offence(*id, "sends messages that no worker sends");
+  if (member != nullptr) lose(now, *member, why.detail);
+}
+
 void OriginCore::handle_message(Instant now, ConnId conn, const wire::Message& message) {
   Member* member = members_.by_conn(conn);
   if (!admit_message(now, conn)) {
@@ -349,7 +396,10 @@ void OriginCore::handle_message(Instant now, ConnId conn, const wire::Message& m
     if (unidentified_.contains(conn) && !message.has_join() && !message.has_hello() && !message.has_bye()) {
       note_stranger(conn, "speaks on another connection without saying who it is");
     }
-    if (!message.has_join()) return handle_child_message(now, conn, message, "Join or Hello");
+    if (!message.has_join()) {
+      handle_child_message(now, conn, message, "Join or Hello");
+      return note_greedy();
+    }
     if (unidentified_.contains(conn)) handle_join(now, conn, message.join());
     return;
   }
@@ -366,6 +416,7 @@ void OriginCore::handle_member_message(Instant now, Member& member, const wire::
       if (ours) publications_.handle_installed(now, member, message.installed());
       return;
     case Kind::kInstallFailed:
+      if (!member.reports.spend(now)) return;
       if (ours) publications_.handle_install_failed(now, member, message.install_failed());
       return;
     case Kind::kParentFault:
@@ -373,6 +424,7 @@ void OriginCore::handle_member_message(Instant now, Member& member, const wire::
       if (ours) publications_.handle_parent_fault(now, member, parent_fault_from_wire(message.parent_fault()));
       return;
     case Kind::kProbed:
+      if (!member.reports.spend(now)) return;
       if (reachability_.handle_probed(message.probed())) publications_.repair_all(now);
       return;
     case Kind::kLeave:
@@ -415,7 +467,7 @@ void OriginCore::handle_enroll(ConnId conn, const wire::Enroll& request) {
   if (request.name().size() > kNameBytesMax || request.host_name().size() > kNameBytesMax) {
     return refuse_it(Errc::kInvalidArgument, fmt::format("a name has at most {} bytes", kNameBytesMax));
   }
-  if (enrolling_.insert(conn).second) actions_.push(action::Enroll{conn, request});
+  if (enrolling_.insert(conn).second) actions_.push(action::Enroll{conn, unidentified_.host(conn), request});
 }
 
 void OriginCore::handle_enrolled(ConnId conn, const Result<EnrolledWorker>& enrolled) {

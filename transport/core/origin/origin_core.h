@@ -129,6 +129,9 @@ class OriginCore final : public Core {
   void handle_closed(Instant now, ConnId conn, const Error& why) override;
   void handle_message(Instant now, ConnId conn, const wire::Message& message) override;
   void handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk) override;
+  [[nodiscard]] Speaker speaker_on(ConnId conn) const override;
+  [[nodiscard]] std::string name_on(ConnId conn) const override;
+  void handle_excess(std::string_view name) override;
   void handle_timeout(Instant now) override;
   void handle_version_lost(Instant now, Version version, std::shared_ptr<const Manifest> newest,
                            const Error& why) override;
@@ -136,6 +139,10 @@ class OriginCore final : public Core {
 
  private:
   void handle_damaged(Instant now, PayloadId payload, const Error& why) override;
+  void handle_refused(Instant now, ConnId conn, const Error& why) override;
+  void handle_placeless(Instant now, ConnId conn) override;
+  /// Children that have taken a payload again and again: their status says so.
+  void note_greedy();
   void handle_member_message(Instant now, Member& member, const wire::Message& message);
   void handle_heartbeat(Instant now, Member& member, const wire::Heartbeat& beat);
   void handle_enroll(ConnId conn, const wire::Enroll& request);

@@ -92,7 +92,7 @@ void PublicationPlans::settle(Instant now) {
     ++repair_count_;
     const Plan& plan = publication->plan();
     if (!begins || plan.members.empty()) continue;
-    context_.actions.push(action::info(fmt::format(
+    context_.actions.push(action::milestone(fmt::format(
         "publishing {}: {} to {} workers by {}, chunks of {}, predicted {:.3f} s", to_string(payload),
         format_bytes(publication->manifest().planned_bytes()), plan.members.size(), to_string(plan.topology),
         format_bytes(publication->manifest().chunk_bytes), to_seconds(plan.predicted_t100))));

@@ -23,6 +23,10 @@ class PublicationPlans {
   Publication& of(PayloadId payload);
   /// Null if there is none.
   [[nodiscard]] Publication* find(PayloadId payload);
+  [[nodiscard]] const Publication* find(PayloadId payload) const {
+    const auto found = publications_.find(payload);
+    return found == publications_.end() ? nullptr : &found->second;
+  }
   /// The one of that version that most members get; null if nobody gets it.
   [[nodiscard]] const Publication* main_publication(Version version) const;
   /// All members that some plan has; or some plan of that version.

@@ -219,6 +219,7 @@ void Publications::settle(Instant now) {
   if (std::exchange(count_all_, false)) judge(times_.count(now, members_));
   forget_old_versions();
   plans_.settle(now);
+  uploads_.handle_placed();
 }
 
 void Publications::adopt_foreign(const Manifest& manifest) {

@@ -71,6 +71,13 @@ class Publications {
   /// Who can be a relay has changed.
   void repair_all(Instant now) { plans_.unsettle_all(now); }
 
+  /// Whether the origin serves that payload to `member`: it has told the member of it, on the member's connection of
+  /// now.
+  [[nodiscard]] bool has_place(const Member& member, PayloadId payload) const {
+    const Publication* publication = plans_.find(payload);
+    return member.connected() && publication != nullptr && publication->has_told(member.id);
+  }
+
   /// When the plans are to be repaired.
   [[nodiscard]] std::optional<Instant> poll_deadline() const { return plans_.settle_due(); }
   void handle_timeout(Instant now);

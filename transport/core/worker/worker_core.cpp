@@ -130,6 +130,11 @@ void WorkerCore::handle_closed(Instant now, ConnId conn, const Error& why) {
 
 // ---- messages
 
+Speaker WorkerCore::speaker_on(ConnId conn) const {
+  if (origin_.is(conn)) return Speaker::kOrigin;
+  return links_.is_link(conn) ? Speaker::kParent : Core::speaker_on(conn);
+}
+
 void WorkerCore::handle_message(Instant now, ConnId conn, const wire::Message& message) {
   if (origin_.is(conn)) return handle_origin_message(now, message);
   if (links_.is_link(conn)) return intake_.handle_message(now, conn, message);

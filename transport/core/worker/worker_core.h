@@ -31,6 +31,7 @@ class WorkerCore : public Core {
   void handle_closed(Instant now, ConnId conn, const Error& why) override;
   void handle_message(Instant now, ConnId conn, const wire::Message& message) override;
   void handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk) override;
+  [[nodiscard]] Speaker speaker_on(ConnId conn) const override;
   void handle_timeout(Instant now) override;
   void handle_version_lost(Instant now, Version version, std::shared_ptr<const Manifest> newest,
                            const Error& why) override;

@@ -86,7 +86,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   void set_receive_limits(const ReceiveLimits& limits) {
     budget_ = limits.budget;
+    budget_holder_ = limits.holder;
     incoming_.set_limits(limits);
+  }
+
+  void set_uplink_share(std::shared_ptr<Pacer::Share> share) {
+    if (may_send()) context_.uplink.join(sender_, std::move(share));
   }
 
   void keep_while_open(std::shared_ptr<void> token) { token_ = std::move(token); }
@@ -422,7 +427,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void take_budget() {
     if (budget_ == nullptr || budget_share_.taken() || budget_share_.waiting()) return;
     const std::size_t bytes = incoming_.body_bytes_left();
-    if (bytes > ReceiveLimits::kFreeFrameBytes && budget_share_.take(*budget_, bytes)) {
+    if (bytes > ReceiveLimits::kFreeFrameBytes && budget_share_.take(*budget_, bytes, budget_holder_)) {
       budget_taken_at_ = context_.loop.now();
     }
   }
@@ -680,6 +685,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Instant last_progress_{};  // of the frame that is arriving
   Instant last_moved_{};     // anything, either way
   ReceiveBudget* budget_ = nullptr;
+  std::shared_ptr<ReceiveBudget::Holder> budget_holder_;
   Instant budget_taken_at_{};
   std::int64_t overhead_received_ = 0;  // on the wire beyond the bytes of frames, not charged yet
 
@@ -715,6 +721,9 @@ class OwnedConnection final : public FrameConnection {
 
   void set_handlers(Handlers handlers) override { connection_->set_handlers(std::move(handlers)); }
   void set_receive_limits(const ReceiveLimits& limits) override { connection_->set_receive_limits(limits); }
+  void set_uplink_share(std::shared_ptr<Pacer::Share> share) override {
+    connection_->set_uplink_share(std::move(share));
+  }
   void keep_while_open(std::shared_ptr<void> token) override { connection_->keep_while_open(std::move(token)); }
   void send_control(std::string body) override { connection_->send_control(std::move(body)); }
   void send_chunk(PayloadId payload, ChunkIndex chunk, BufferRef bytes, std::function<void()> on_sent) override {

@@ -48,6 +48,7 @@ struct ReceiveLimits {
   /// Frames above kFreeFrameBytes take their memory from this budget, and must then arrive within kBudgetHoldTimeout.
   /// Null: connections have no common bound. Outlives the connection.
   ReceiveBudget* budget = nullptr;
+  std::shared_ptr<ReceiveBudget::Holder> holder = nullptr;  ///< whose part of the budget it is
 
   static constexpr std::size_t kFreeFrameBytes = 4 * kKiB;
   static constexpr Duration kBudgetHoldTimeout = std::chrono::seconds(120);
@@ -68,7 +69,7 @@ struct ConnectionContext {
 /// One stream (TCP or Unix) of frames. Loop thread only.
 ///   handshake          of an encrypted stream: first, and in bounded time; frames wait for it
 ///   control messages   overtake waiting chunks, between frames; the uplink is charged for them but does not delay them
-///   chunks             wait for their turn at the uplink
+///   chunks             wait for their turn at the uplink, which the connections of one member share
 ///   reading            waits for its turn at the downlink
 /// Both rates count bytes on the wire. The connection closes with an error when an incoming frame does not parse,
 /// exceeds the receive limits or pauses for `body_timeout`, and when a message to be sent is too large. Handlers run on
@@ -109,6 +110,9 @@ class FrameConnection {
   virtual void set_handlers(Handlers handlers) = 0;
   /// Applies from the next frame on.
   virtual void set_receive_limits(const ReceiveLimits& limits) = 0;
+
+  /// Chunks wait for turns of this share of the uplink, which is a member's. Without it the connection has its own.
+  virtual void set_uplink_share(std::shared_ptr<Pacer::Share> share) = 0;
 
   /// Releases `token` when the socket is closed: with this object or, after a close(), up to kFlushTimeout later.
   virtual void keep_while_open(std::shared_ptr<void> token) = 0;

@@ -1,16 +1,40 @@
 #pragma once
 
+#include <cstdint>
 #include <deque>
+#include <map>
+#include <memory>
+#include <utility>
 
 #include "base/rate_limiter.h"
 #include "transport/io/event_loop.h"
 
 namespace weightcast {
 
-/// Shares one RateLimiter (a node's uplink or downlink) among connections. Clients with bytes to move take turns, one
-/// quantum each. So clients that can send fill the rate, and share it evenly.
+/// Shares one RateLimiter (a node's uplink or downlink) among members, and the part of each among its connections.
+/// Those with bytes to move take turns, one quantum each. So they fill the rate, and a member with many connections
+/// gets no more of it than one with a single connection. Turns go by start-time fair queueing (Goyal, Vin and Cheng,
+/// SIGCOMM 1996).
 class Pacer {
  public:
+  class Client;
+
+  /// What one member gets. Its clients take turns among themselves. The owner of each client holds it.
+  class Share {
+   public:
+    /// From now on its bytes count `cost` times: beside a member whose bytes count once it gets one part in `cost` + 1.
+    /// With nobody beside it, it still gets all. At least 1.
+    void set_cost(std::uint32_t cost) { cost_ = cost; }
+
+   private:
+    friend class Pacer;
+    std::deque<Client*> queue_;
+    std::uint32_t cost_ = 1;
+    std::uint64_t tag_ = 0;    // the bytes that counted so far
+    std::uint64_t order_ = 0;  // among those with the same tag
+    bool waiting_ = false;
+  };
+
   /// An object that moves bytes in its turn.
   class Client {
    public:
@@ -26,6 +50,7 @@ class Pacer {
 
    private:
     friend class Pacer;
+    std::shared_ptr<Share> share_ = std::make_shared<Share>();  // its own, until it joins another
     bool queued_ = false;
   };
 
@@ -40,6 +65,8 @@ class Pacer {
   /// Queues `client` for a turn. Harmless if it is queued already. Without a limit the turn comes at the end of the
   /// loop's present turn. It never comes from inside this call.
   void request(Client& client);
+  /// `client` takes its turns as one of `share` from now on, with others of the same pacer.
+  void join(Client& client, std::shared_ptr<Share> share);
   /// Takes `client` out of the queue. A client calls it before it is destroyed.
   void forget(Client& client);
   /// Counts bytes that did not wait for a turn (control messages). Waiting clients get that much less.
@@ -52,15 +79,20 @@ class Pacer {
   static constexpr std::size_t kUnlimitedTurnBytes = 1 * kMiB;
 
   void serve();
-  /// Gives the first client in the queue its turn. Returns the bytes that it moved.
+  /// Gives the next client its turn. Returns the bytes that it moved.
   std::size_t give_turn(std::size_t bytes_max);
+  /// The share has clients in its queue, and may have its turn.
+  void wait(Share& share);
 
   EventLoop& loop_;
   RateLimiter limiter_;
   Timer timer_;
   Deferred soon_;
-  std::deque<Client*> queue_;
-  Client* moving_ = nullptr;
+  std::map<std::pair<std::uint64_t, std::uint64_t>, Share*> waiting_;  // by tag and order: the next one first
+  std::uint64_t orders_ = 0;
+  std::uint64_t tag_ = 0;     // of the share that was served last
+  Share* served_ = nullptr;   // during its turn
+  Client* moving_ = nullptr;  // during its turn, until it forgets itself
   bool serving_ = false;
 };
 

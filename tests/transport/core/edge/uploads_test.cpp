@@ -146,6 +146,70 @@ TEST_F(UploadsTest, ChunksThatWaitedForTheirDigestsAreSentThoughLaterOnesWentBef
   EXPECT_EQ(sent(), (std::vector<std::uint32_t>{5, 6}));
 }
 
+TEST_F(UploadsTest, SubscriptionsOfAllConnectionsOfAChildAreBounded) {
+  wire::Subscribe request;
+  std::size_t taken = 0;
+  for (std::uint64_t conn = 100; conn < 100 + kConnectionsPerPeerMax; ++conn) {
+    uploads.handle_hello(ConnId{conn}, {PeerId{1}, "child"});
+    for (std::uint64_t version = 1; version <= 2 * kStripesMax; ++version) {
+      set_payload(request, Version{version});
+      taken += uploads.handle_subscribe(now, ConnId{conn}, request).has_value() ? 1 : 0;
+    }
+  }
+  EXPECT_EQ(taken, kSubscriptionsPerPeerMax);
+  uploads.handle_hello(ConnId{99}, {PeerId{2}, "another"});
+  EXPECT_TRUE(uploads.handle_subscribe(now, ConnId{99}, request).has_value());
+}
+
+TEST_F(UploadsTest, SaysWhichChunksAreOfASecondCopyAndWhoTakesManyOnWhateverConnections) {
+  hold_all();
+  std::uint64_t again = 0;
+  for (std::uint64_t copy = 1; copy <= Uploads::kCopiesMax; ++copy) {
+    EXPECT_TRUE(uploads.take_greedy().empty()) << copy;
+    const ConnId conn{100 + copy};
+    uploads.handle_hello(conn, {PeerId{1}, "child"});
+    wire::Subscribe request;
+    set_payload(request, kVersion);
+    ASSERT_TRUE(uploads.handle_subscribe(now, conn, request).has_value());
+    for (std::uint32_t chunk = 0; chunk < kChunks; ++chunk) uploads.handle_chunk_sent(conn);
+    for (const auto& chunk : only<action::SendChunk>(actions())) again += chunk.again ? 1 : 0;
+    EXPECT_EQ(again, (copy - 1) * kChunks);
+    uploads.handle_closed(conn);
+  }
+  EXPECT_EQ(uploads.take_greedy(), (std::vector<std::pair<std::string, PayloadId>>{{"child", kVersion}}));
+  EXPECT_TRUE(uploads.take_greedy().empty());
+}
+
+TEST_F(UploadsTest, WhoHasNoPlaceWaitsForOneAndIsGivenUpIfThereIsNone) {
+  bool has_place = false;
+  uploads.require_place([&](const Uploads::Child&, PayloadId) { return has_place; });
+  hold_all();
+  subscribe();
+  EXPECT_TRUE(sent().empty());
+  has_place = true;
+  uploads.handle_placed();
+  EXPECT_EQ(sent().size(), kWindow);
+
+  has_place = false;
+  const ConnId other{8};
+  uploads.handle_hello(other, {PeerId{2}, "other"});
+  wire::Subscribe request;
+  set_payload(request, kVersion);
+  request.set_chunks_held(std::string(kUnknownBitmapBytesMax + 1, '\0'));
+  EXPECT_EQ(uploads.handle_subscribe(now, other, request).error().code, Errc::kBusy) << "which would have to be kept";
+  request.clear_chunks_held();
+  ASSERT_TRUE(uploads.handle_subscribe(now, other, request).has_value());
+  uploads.handle_timeout(now + timeouts.unknown_version);
+  EXPECT_EQ(uploads.take_placeless(), std::vector<ConnId>{other});
+  EXPECT_TRUE(uploads.take_placeless().empty());
+
+  wire::Unsubscribe end;
+  set_payload(end, kVersion);
+  uploads.handle_unsubscribe(other, end);
+  EXPECT_LE(*uploads.poll_deadline(), now);
+  EXPECT_EQ(uploads.take_placeless(), std::vector<ConnId>{other}) << "who takes it back would ask for ever";
+}
+
 struct UploadsOfStripesTest : UploadsTest {
   const std::vector<std::uint32_t> weights{1, 3};
   StripeMap stripes{weights};

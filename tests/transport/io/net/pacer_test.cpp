@@ -104,6 +104,41 @@ TEST(Pacer, ChargedBytesAreMadeUpFor) {
   EXPECT_GE(log.front().at - start, milliseconds(30));
 }
 
+TEST(Pacer, AMemberWithManyConnectionsGetsNoMoreThanOneWithASingleOne) {
+  UvLoop loop;
+  Pacer pacer(loop, Rate{50e6});
+  std::vector<Greedy::Passed> log;
+  Greedy one(loop, pacer, log);
+  const auto many = std::make_shared<Pacer::Share>();
+  std::vector<std::unique_ptr<Greedy>> of_many;
+  for (int i = 0; i < 64; ++i) {
+    of_many.push_back(std::make_unique<Greedy>(loop, pacer, log));
+    pacer.join(*of_many.back(), many);
+  }
+  while (one.total_bytes() < 6'000'000) loop.run_until(loop.now() + milliseconds(10));
+  std::size_t bytes_of_many = 0;
+  for (const auto& client : of_many) {
+    EXPECT_GT(client->total_bytes(), 0u) << "its connections take turns";
+    bytes_of_many += client->total_bytes();
+  }
+  EXPECT_NEAR(double(bytes_of_many), double(one.total_bytes()), 256.0 * kKiB);
+}
+
+TEST(Pacer, AShareWhoseBytesCountFourfoldGetsAFifthBesideAnother) {
+  UvLoop loop;
+  Pacer pacer(loop, Rate{50e6});
+  std::vector<Greedy::Passed> log;
+  const auto dear = std::make_shared<Pacer::Share>();
+  dear->set_cost(4);
+  Greedy second_copy(loop, pacer, log);
+  pacer.join(second_copy, dear);
+  while (second_copy.total_bytes() < 500'000) loop.run_until(loop.now() + milliseconds(10));
+  const std::size_t before = second_copy.total_bytes();
+  Greedy first_copy(loop, pacer, log);
+  while (first_copy.total_bytes() < 4'000'000) loop.run_until(loop.now() + milliseconds(10));
+  EXPECT_NEAR(double(second_copy.total_bytes() - before), double(first_copy.total_bytes()) / 4, 256.0 * kKiB);
+}
+
 TEST(Pacer, AClientMayForgetItselfAndOthersDuringItsTurn) {
   struct Leaver final : Pacer::Client {
     Leaver(Pacer& p, std::unique_ptr<Greedy>& n) : pacer(p), neighbour(n) { pacer.request(*this); }

@@ -50,6 +50,21 @@ TEST_F(ReceiveBudgetTest, MoreThanThereEverIsTakesAll) {
   EXPECT_EQ(budget.taken_bytes(), 0u);
 }
 
+TEST_F(ReceiveBudgetTest, AHolderWithManyConnectionsTakesItsPartAndHoldsNobodyElseUp) {
+  const auto greedy = std::make_shared<ReceiveBudget::Holder>();
+  EXPECT_TRUE(a.take(budget, 10, greedy));
+  EXPECT_FALSE(b.take(budget, 10, greedy)) << "above an eighth of it";
+  EXPECT_TRUE(c.take(budget, 90)) << "who waits for itself keeps no place";
+  c.give_back();
+  EXPECT_TRUE(told.empty());
+  a.give_back();
+  EXPECT_EQ(told, std::vector<char>{'b'});
+  EXPECT_EQ(greedy->taken_bytes, 10u);
+  b.give_back();
+  EXPECT_EQ(greedy->taken_bytes, 0u);
+  EXPECT_TRUE(a.take(budget, 80, greedy)) << "or it could never send one that is larger than its part";
+}
+
 TEST_F(ReceiveBudgetTest, AShareThatGoesAwayGivesBack) {
   auto gone = std::make_unique<ReceiveBudget::Share>([] {});
   EXPECT_TRUE(gone->take(budget, 100));

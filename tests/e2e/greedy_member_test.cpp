@@ -1,0 +1,246 @@
+// A member with keys of its own that takes what is others': the origin's uplink by many connections, its time by
+// large messages, its log by many. What the others get is counted in bytes and lines, not in seconds.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <list>
+#include <thread>
+
+#include "proto/limits.h"
+#include "proto/wire.pb.h"
+#include "tests/e2e/cluster.h"
+#include "tests/e2e/hostile_worker.h"
+#include "transport/core/payload_wire.h"
+
+namespace weightcast {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::uint64_t kBytes = 8'000'000;
+
+/// Connections of one member to its origin, each dialled anew when it is closed, on a thread of their own.
+class GreedyMember {
+ public:
+  using Say = std::function<void(FrameConnection&)>;
+
+  /// On each connection `begin` says what comes first, `on_chunk` what follows each chunk, and `on_sent` what follows
+  /// each time that all has left that was said; null: nothing.
+  GreedyMember(const ClusterKeys& keys, const std::string& name, std::string origin, std::size_t connections, Say begin,
+               Say on_chunk, Say on_sent)
+      : network_(loop_, Rate{}, Rate{}, {},
+                 TlsContext::make(keys.read(keys.has(name) ? keys.file_of(name) : keys.issue(name)))),
+        origin_(Endpoint::parse(origin).value()),
+        begin_(std::move(begin)),
+        on_chunk_(std::move(on_chunk)),
+        on_sent_(std::move(on_sent)) {
+    for (std::size_t i = 0; i < connections; ++i) dial(*connections_.emplace(connections_.end(), loop_));
+    thread_ = std::thread([this] { loop_.run(); });
+  }
+  ~GreedyMember() {
+    loop_.post([this] { loop_.stop(); });
+    thread_.join();
+  }
+  GreedyMember(const GreedyMember&) = delete;
+  GreedyMember& operator=(const GreedyMember&) = delete;
+
+  [[nodiscard]] std::uint64_t chunk_bytes() const { return chunk_bytes_; }
+  [[nodiscard]] int closed() const { return closed_; }
+
+ private:
+  struct One {
+    explicit One(UvLoop& loop) : next(loop, [this] { act(); }) {}
+    std::unique_ptr<Network::Attempt> attempt;
+    std::unique_ptr<FrameConnection> connection;
+    std::function<void()> act;
+    Timer next;
+  };
+
+  void dial(One& one) {
+    one.attempt = network_.dial(origin_, [this, &one](Result<std::unique_ptr<FrameConnection>> dialled) {
+      one.act = [this, &one] { dial(one); };
+      if (!dialled.has_value()) return one.next.arm(loop_.now() + std::chrono::milliseconds(100));
+      one.connection = std::move(*dialled);
+      const auto go_on = [this, &one](const Say& what) {
+        if (!what) return;
+        one.act = [&one, &what] { what(*one.connection); };
+        one.next.arm(loop_.now());
+      };
+      one.connection->set_handlers({.on_control = [](const std::string&) { return Status{}; },
+                                    .on_chunk =
+                                        [this, go_on](const ReceivedChunk& chunk) {
+                                          chunk_bytes_ += chunk.bytes->size();
+                                          go_on(on_chunk_);
+                                        },
+                                    .on_closed =
+                                        [this, &one](const Error&) {
+                                          ++closed_;
+                                          one.act = [this, &one] { dial(one); };
+                                          one.next.arm(loop_.now() + std::chrono::milliseconds(10));
+                                        },
+                                    .on_control_sent = [this, go_on] { go_on(on_sent_); }});
+      begin_(*one.connection);
+    });
+  }
+
+  UvLoop loop_;
+  SocketNetwork network_;
+  const Endpoint origin_;
+  const Say begin_, on_chunk_, on_sent_;
+  std::atomic<std::uint64_t> chunk_bytes_ = 0;
+  std::atomic<int> closed_ = 0;
+  std::list<One> connections_;
+  std::thread thread_;
+};
+
+void say(FrameConnection& to, const wire::Message& message) { to.send_control(message.SerializeAsString()); }
+
+void say_hello(FrameConnection& to, const std::string& name) {
+  wire::Message message;
+  message.mutable_hello()->set_protocol(kProtocolVersion);
+  message.mutable_hello()->set_name(name);
+  say(to, message);
+}
+
+wire::Message subscribe_to(Version version) {
+  wire::Message message;
+  set_payload(*message.mutable_subscribe(), version);
+  message.mutable_subscribe()->add_stripe_weights(1);
+  return message;
+}
+
+wire::Message unsubscribe_from(Version version) {
+  wire::Message message;
+  set_payload(*message.mutable_unsubscribe(), version);
+  return message;
+}
+
+class GreedyMembers : public ::testing::Test {
+ protected:
+  GreedyMembers() { cluster.use_keys(keys); }
+
+  /// Who subscribes to version 1 on so many connections, and again whenever a chunk has come.
+  [[nodiscard]] std::unique_ptr<GreedyMember> subscriber(const std::string& name, std::size_t connections) {
+    return std::make_unique<GreedyMember>(
+        keys, name, cluster.address("origin"), connections,
+        [name](FrameConnection& to) {
+          say_hello(to, name);
+          say(to, subscribe_to(Version{1}));
+        },
+        [](FrameConnection& to) {
+          say(to, unsubscribe_from(Version{1}));
+          say(to, subscribe_to(Version{1}));
+        },
+        nullptr);
+  }
+  void publish(std::uint64_t version) {
+    const std::string source =
+        write_snapshot(cluster.temp().file(std::to_string(version)), kBytes, static_cast<unsigned>(version));
+    const Ran ran = cluster.publish(source, version, {"--wait", "1", "--timeout", "60"});
+    ASSERT_EQ(ran.status, 0) << ran.err << cluster.log("origin");
+  }
+  [[nodiscard]] std::string offence(const std::string& name) {
+    const auto node = cluster.node("origin", name);
+    return node.is_null() ? std::string() : node.at("offence").get<std::string>();
+  }
+
+  ClusterKeys keys;
+  Cluster cluster;
+};
+
+TEST_F(GreedyMembers, WhoHasNotJoinedGetsNothingAndIsNamed) {
+  cluster.start_origin({"--uplink", "100mbit"});
+  cluster.start_worker("a");
+  publish(1);
+  const auto greedy = subscriber("greedy", 64);
+  ASSERT_TRUE(Cluster::eventually([&] { return greedy->closed() > 0; }));
+  cluster.start_worker("b");
+  ASSERT_TRUE(Cluster::eventually([&] { return cluster.version("b") == 1; })) << cluster.log("b");
+  EXPECT_TRUE(Cluster::eventually([&] { return offence("greedy") != ""; })) << cluster.log("origin");
+  EXPECT_THAT(offence("greedy"), HasSubstr("has no place for in any plan"));
+  EXPECT_EQ(greedy->chunk_bytes(), 0u);
+}
+
+TEST_F(GreedyMembers, WhoTakesAVersionAgainAndAgainLeavesMostOfTheUplinkToOthersAndIsNamed) {
+  cluster.start_origin({"--uplink", "100mbit", "--topology", "star"});
+  const HostileWorker joined(keys, "greedy", cluster.temp().file("greedy"), cluster.address("origin"),
+                             Conduct::kHonest);
+  ASSERT_TRUE(Cluster::eventually([&] { return !cluster.node("origin", "greedy").is_null(); }));
+  publish(1);
+  const auto greedy = subscriber("greedy", 60);
+  ASSERT_TRUE(Cluster::eventually([&] { return greedy->chunk_bytes() > kBytes; }));
+  cluster.launch("b", {"--role", "worker", "--origin", cluster.address("origin")});
+  ASSERT_TRUE(Cluster::eventually([&] { return !cluster.node("origin", "b").is_null(); }));
+  const std::uint64_t before = greedy->chunk_bytes();
+  ASSERT_TRUE(Cluster::eventually([&] { return cluster.version("b") == 1; })) << cluster.log("b");
+  // A quarter, by its share; the rest is what was on its way, and what left before and after b received.
+  EXPECT_LT(greedy->chunk_bytes() - before, kBytes) << "60 connections got less than the one of b";
+  EXPECT_TRUE(Cluster::eventually([&] { return offence("greedy") != ""; })) << cluster.log("origin");
+  EXPECT_THAT(offence("greedy"), HasSubstr("has taken 4 copies of version 1"));
+}
+
+TEST_F(GreedyMembers, LargeMessagesAreReadAtTheirSendersShareAndItIsNamed) {
+  cluster.start_origin();
+  cluster.start_worker("a");
+  publish(1);
+  const HostileWorker joined(keys, "greedy", cluster.temp().file("greedy"), cluster.address("origin"),
+                             Conduct::kHonest);
+  ASSERT_TRUE(Cluster::eventually([&] { return cluster.version("origin") == 1; }));
+  // Legal, but of no use: a bitmap that says that nothing is here.
+  wire::Message large = subscribe_to(Version{99});
+  large.mutable_subscribe()->set_chunks_held(std::string(400'000, '\0'));
+  const GreedyMember flood(
+      keys, "greedy", cluster.address("origin"), 4, [](FrameConnection& to) { say_hello(to, "greedy"); }, nullptr,
+      [large](FrameConnection& to) { say(to, large); });
+  EXPECT_TRUE(Cluster::eventually([&] { return offence("greedy") != ""; })) << cluster.log("origin");
+  EXPECT_THAT(offence("greedy"), HasSubstr("more than its share of messages"));
+  publish(2);
+}
+
+TEST_F(GreedyMembers, MessagesThatNoWorkerSendsAreRefusedAndTheirSenderIsNamed) {
+  cluster.start_origin();
+  const HostileWorker joined(keys, "greedy", cluster.temp().file("greedy"), cluster.address("origin"),
+                             Conduct::kHonest);
+  ASSERT_TRUE(Cluster::eventually([&] { return !cluster.node("origin", "greedy").is_null(); }));
+  wire::Message large;
+  large.mutable_announce()->mutable_manifest()->set_part_digests(std::string(1'000'000, 'x'));
+  const GreedyMember flood(
+      keys, "greedy", cluster.address("origin"), 4,
+      [large](FrameConnection& to) {
+        say_hello(to, "greedy");
+        say(to, large);
+      },
+      nullptr, nullptr);
+  EXPECT_TRUE(Cluster::eventually([&] { return flood.closed() >= 8; }));
+  EXPECT_THAT(offence("greedy"), HasSubstr("messages that no worker sends"));
+  EXPECT_THAT(cluster.log("origin"), HasSubstr("announce: no node sends that there"));
+}
+
+TEST_F(GreedyMembers, FailuresThatAMemberReportsFillNoLog) {
+  cluster.start_origin();
+  HostileWorker joined(keys, "greedy", cluster.temp().file("greedy"), cluster.address("origin"), Conduct::kHonest);
+  ASSERT_TRUE(Cluster::eventually([&] { return cluster.node("origin", "greedy").is_object(); }));
+  wire::Message join;
+  join.mutable_join()->set_protocol(kProtocolVersion);
+  join.mutable_join()->set_name("loud");
+  join.mutable_join()->set_incarnation(7);
+  wire::Message failed;
+  set_payload(*failed.mutable_install_failed(), Version{1});
+  failed.mutable_install_failed()->set_detail(std::string(1000, 'x'));
+  std::atomic<int> reports = 0;
+  const GreedyMember loud(
+      keys, "loud", cluster.address("origin"), 1, [join](FrameConnection& to) { say(to, join); }, nullptr,
+      [failed, &reports](FrameConnection& to) {
+        if (++reports < 1500) say(to, failed);
+      });
+  ASSERT_TRUE(Cluster::eventually([&] { return reports >= 1500; }));
+  publish(1);
+  const std::string log = cluster.log("origin");
+  EXPECT_THAT(log, HasSubstr("worker loud could not install version 1"));
+  EXPECT_LT(log.size(), 100'000u);
+}
+
+}  // namespace
+}  // namespace weightcast

@@ -1,0 +1,18 @@
+#include "transport/node/log_allowance.h"
+
+#include <utility>
+
+namespace weightcast {
+
+std::optional<std::uint64_t> LogAllowance::admit(Instant now, const std::string& peer, std::size_t bytes) {
+  auto at = peers_.find(peer);
+  if (at == peers_.end()) at = peers_.try_emplace(peers_.size() < kPeersMax ? peer : std::string()).first;
+  Peer& known = at->second;
+  if (!known.bytes.spend(now, static_cast<double>(bytes + kLineOverheadBytes))) {
+    ++known.left_out;
+    return std::nullopt;
+  }
+  return std::exchange(known.left_out, 0);
+}
+
+}  // namespace weightcast

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "base/time.h"
+#include "transport/core/budget.h"
+
+namespace weightcast {
+
+/// How much of this node's log a peer may cause: kBurstBytes at once and kBytesPerSecond on average, whatever the lines
+/// say. So one member that does something wrong as often as it can fills no disk. Pure.
+class LogAllowance {
+ public:
+  static constexpr double kBytesPerSecond = 40;
+  static constexpr double kBurstBytes = 32 * 1024;
+  /// Time, level and line feed, beside the text.
+  static constexpr std::size_t kLineOverheadBytes = 40;
+  /// Beyond so many peers all others have one allowance together.
+  static constexpr std::size_t kPeersMax = 4096;
+
+  /// Whether a line of `bytes` that `peer` has caused is to be written. Then it says how many of that peer's were left
+  /// out since the last one that was.
+  [[nodiscard]] std::optional<std::uint64_t> admit(Instant now, const std::string& peer, std::size_t bytes);
+
+ private:
+  struct Peer {
+    Budget bytes{kBytesPerSecond, kBurstBytes};
+    std::uint64_t left_out = 0;
+  };
+
+  std::map<std::string, Peer> peers_;
+};
+
+}  // namespace weightcast
