@@ -40,8 +40,8 @@ void append_header(std::string& out, std::string_view name, std::string_view val
 
 class Connection final : public HttpConnection, public std::enable_shared_from_this<Connection>, private TlsWire {
  public:
-  Connection(HttpShared& shared, tcp::socket socket, bool is_over_cap)
-      : shared_(shared), socket_(std::move(socket)), timer_(shared.io), is_over_cap_(is_over_cap) {
+  Connection(HttpShared& shared, tcp::socket socket, ConnId id, bool is_over_cap)
+      : shared_(shared), socket_(std::move(socket)), timer_(shared.io), id_(id), is_over_cap_(is_over_cap) {
     error_code ignored;
     const tcp::endpoint remote = socket_.remote_endpoint(ignored);
     remote_ = Endpoint{remote.address().to_string(ignored), remote.port()}.to_string();
@@ -50,6 +50,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     enter(session_ ? State::kHandshake : State::kIdle);
   }
 
+  [[nodiscard]] ConnId id() const override { return id_; }
   [[nodiscard]] bool is_over_cap() const override { return is_over_cap_; }
 
   void pump() override {
@@ -73,7 +74,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     if (state_ == State::kClosed) return;
     state_ = State::kClosed;
     if (exchange_) std::exchange(exchange_, nullptr)->handle_gone(true);
-    shared_.bodies_bytes -= std::exchange(body_bytes_, 0);
+    give_back_body();
     error_code ignored;
     timer_.cancel(ignored);
     socket_.close(ignored);
@@ -128,8 +129,10 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
       close();
       return false;
     }
-    if (*done) enter(State::kIdle);
-    return *done;
+    if (!*done) return false;
+    shared_.identified(id_);
+    enter(State::kIdle);
+    return true;
   }
 
   /// Moves what there is of the answer to the output.
@@ -239,7 +242,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   void finish_answer() {
     if (exchange_) std::exchange(exchange_, nullptr)->handle_answered();
     answer_taken_ = head_sent_ = false;
-    shared_.bodies_bytes -= std::exchange(body_bytes_, 0);
+    give_back_body();
     if (read_ended_) {
       close();
       return;
@@ -337,8 +340,13 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
         return true;
       }
       if (state_ == State::kHeader) {
+        if (!session_) shared_.identified(id_);
         is_1_0_ = parser_->is_http_1_0();
         enter(State::kBody);
+      }
+      if (!shared_.bodies_shares->take(peer_name(), taken)) {
+        refuse(503, "too many requests of this client at once; try again later");
+        return true;
       }
       body_bytes_ += taken;
       shared_.bodies_bytes += taken;
@@ -361,6 +369,17 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
       return false;
     }
     return taken > 0;
+  }
+
+  [[nodiscard]] const std::string& peer_name() const {
+    static const std::string nobody;
+    return session_ ? session_->peer().name : nobody;
+  }
+
+  void give_back_body() {
+    if (body_bytes_ == 0) return;
+    shared_.bodies_shares->give_back(peer_name(), body_bytes_);
+    shared_.bodies_bytes -= std::exchange(body_bytes_, 0);
   }
 
   void dispatch() {
@@ -467,6 +486,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   HttpShared& shared_;
   tcp::socket socket_;
   asio::steady_timer timer_;
+  const ConnId id_;
   const bool is_over_cap_;
   std::string remote_;
   std::unique_ptr<TlsSession> session_;
@@ -488,8 +508,9 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
 
 }  // namespace
 
-std::shared_ptr<HttpConnection> make_http_connection(HttpShared& shared, tcp::socket socket, bool is_over_cap) {
-  return std::make_shared<Connection>(shared, std::move(socket), is_over_cap);
+std::shared_ptr<HttpConnection> make_http_connection(HttpShared& shared, tcp::socket socket, ConnId id,
+                                                     bool is_over_cap) {
+  return std::make_shared<Connection>(shared, std::move(socket), id, is_over_cap);
 }
 
 }  // namespace weightcast

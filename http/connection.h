@@ -6,8 +6,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "base/ids.h"
+#include "base/peer_shares.h"
 #include "http/server.h"
 #include "security/tls.h"
 
@@ -20,15 +23,17 @@ struct HttpShared {
   HttpServerOptions options;
   HttpHandler handler;
   std::function<void(const std::shared_ptr<HttpConnection>&)> closed;  ///< once per connection, at its end
-  std::shared_ptr<TlsContext> tls;                                     ///< null: plain
+  std::function<void(ConnId)> identified;  ///< its client has proven who it is or, where connections are plain, asked
+  std::shared_ptr<TlsContext> tls;         ///< null: plain
   boost::asio::io_context io{1};
   std::string buffer = std::string(64 * kKiB, '\0');  ///< into which each connection reads in its turn
   const std::shared_ptr<std::atomic<std::size_t>> streams_unsent =
       std::make_shared<std::atomic<std::size_t>>(0);  ///< bytes of streams that clients have not taken
   std::uint64_t bodies_bytes = 0;                     ///< of all requests that are arriving or being answered
+  std::optional<PeerShares> bodies_shares;            ///< of them each peer's
   bool stopping = false;                              ///< no more requests are taken
   struct {
-    std::atomic<std::uint64_t> connections = 0, accepted = 0, requests = 0, over_cap = 0, peers = 0,
+    std::atomic<std::uint64_t> connections = 0, accepted = 0, requests = 0, over_cap = 0, crowded_out = 0, peers = 0,
                                refused_requests = 0, timed_out = 0;
   } counters;
 
@@ -42,6 +47,7 @@ struct HttpShared {
 class HttpConnection {
  public:
   virtual ~HttpConnection() = default;
+  [[nodiscard]] virtual ConnId id() const = 0;
   /// It came above the cap, and gets a 503.
   [[nodiscard]] virtual bool is_over_cap() const = 0;
   /// Does all that can be done now, and waits for more.
@@ -53,7 +59,7 @@ class HttpConnection {
 
 /// `shared` outlives the connection.
 [[nodiscard]] std::shared_ptr<HttpConnection> make_http_connection(HttpShared& shared,
-                                                                   boost::asio::ip::tcp::socket socket,
+                                                                   boost::asio::ip::tcp::socket socket, ConnId id,
                                                                    bool is_over_cap);
 
 }  // namespace weightcast

@@ -2,14 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <condition_variable>
+#include <map>
 #include <mutex>
-#include <set>
+#include <optional>
 #include <thread>
 #include <utility>
 
+#include "base/admission.h"
 #include "base/posix_file_system.h"
 #include "http/connection.h"
 
@@ -20,7 +23,8 @@ namespace asio = boost::asio;
 using boost::system::error_code;
 using tcp = asio::ip::tcp;
 
-// Connections above the cap that still get a 503. Whoever comes beyond them is closed at once.
+// Connections above the cap that still get a 503, and a quarter of the cap at most. Whoever comes beyond them is closed
+// at once.
 constexpr std::size_t kOverCapMax = 64;
 constexpr Duration kAcceptRetry = std::chrono::milliseconds(100);
 constexpr Duration kRevocationInterval = std::chrono::milliseconds(500);
@@ -32,6 +36,8 @@ class HttpServer::Core {
  public:
   explicit Core(HttpServerOptions options) {
     shared_.options = std::move(options);
+    shared_.bodies_shares.emplace(shared_.options.limits.bodies_bytes_per_peer_max);
+    shared_.identified = [this](ConnId id) { admission_->identify(id); };
     shared_.closed = [this](const std::shared_ptr<HttpConnection>& connection) { remove(connection); };
   }
   ~Core() { WC_CHECK(!thread_.joinable()); }
@@ -43,8 +49,8 @@ class HttpServer::Core {
   [[nodiscard]] const Endpoint& endpoint() const { return endpoint_; }
   [[nodiscard]] HttpServerStats stats() const {
     const auto& counters = shared_.counters;
-    return {counters.connections, counters.accepted,         counters.requests, counters.over_cap,
-            counters.peers,       counters.refused_requests, counters.timed_out};
+    return {counters.connections, counters.accepted, counters.requests,         counters.over_cap,
+            counters.crowded_out, counters.peers,    counters.refused_requests, counters.timed_out};
   }
 
  private:
@@ -59,8 +65,10 @@ class HttpServer::Core {
   tcp::acceptor acceptor_{shared_.io};
   asio::steady_timer accept_timer_{shared_.io}, revocation_timer_{shared_.io};
   Endpoint endpoint_;
-  std::set<std::shared_ptr<HttpConnection>> connections_;
-  std::size_t over_cap_ = 0;
+  std::optional<Admission> admission_;  // of all connections but those above the cap
+  std::map<ConnId, std::shared_ptr<HttpConnection>> connections_;
+  ConnId last_id_{};
+  std::size_t over_cap_ = 0, over_cap_max_ = 0;
   bool revocations_failed_ = false;
   std::mutex mutex_;
   std::condition_variable emptied_;
@@ -88,6 +96,10 @@ Status HttpServer::Core::listen() {
   if (acceptor_.set_option(tcp::acceptor::reuse_address(true), error); error) return failed();
   if (acceptor_.bind(address, error); error) return failed();
   if (acceptor_.listen(kBacklog, error); error) return failed();
+  const std::size_t connections_max =
+      std::min<std::size_t>(shared_.options.limits.connections_max, AdmissionLimits::of_this_process().connections_max);
+  admission_.emplace(AdmissionLimits::for_connections(connections_max));
+  over_cap_max_ = std::clamp<std::size_t>(connections_max / 4, 1, kOverCapMax);
   endpoint_ = {wanted.host, acceptor_.local_endpoint(error).port()};
   work_.emplace(shared_.io.get_executor());
   return {};
@@ -119,25 +131,33 @@ void HttpServer::Core::accept() {
 
 void HttpServer::Core::add(tcp::socket socket) {
   ++shared_.counters.accepted;
-  const bool is_over_cap = connections_.size() - over_cap_ >= shared_.options.limits.connections_max;
-  if (is_over_cap) ++shared_.counters.over_cap;
-  if (is_over_cap && over_cap_ >= kOverCapMax) return;
   error_code ignored;
+  const std::string host = socket.remote_endpoint(ignored).address().to_string(ignored);
+  const ConnId id = ++last_id_;
+  const bool is_over_cap = !admission_->admit(id, host).has_value();
+  if (is_over_cap) ++shared_.counters.over_cap;
+  if (is_over_cap && over_cap_ >= over_cap_max_) return;
   socket.non_blocking(true, ignored);
   socket.set_option(tcp::no_delay(true), ignored);
-  const auto connection = make_http_connection(shared_, std::move(socket), is_over_cap);
-  connections_.insert(connection);
+  const auto connection = make_http_connection(shared_, std::move(socket), id, is_over_cap);
+  connections_.emplace(id, connection);
   if (is_over_cap) ++over_cap_;
   shared_.counters.connections = connections_.size();
   {
     const std::scoped_lock lock(mutex_);
     empty_ = false;
   }
+  if (const auto crowded_out = is_over_cap ? std::nullopt : admission_->crowded_out()) {
+    ++shared_.counters.crowded_out;
+    const auto silent = connections_.at(*crowded_out);
+    silent->close();
+  }
   connection->pump();
 }
 
 void HttpServer::Core::remove(const std::shared_ptr<HttpConnection>& connection) {
-  if (connections_.erase(connection) == 0) return;
+  if (connections_.erase(connection->id()) == 0) return;
+  admission_->erase(connection->id());
   if (connection->is_over_cap()) --over_cap_;
   shared_.counters.connections = connections_.size();
   if (!connections_.empty()) return;
@@ -164,14 +184,14 @@ void HttpServer::Core::stop(Duration grace) {
     acceptor_.close(ignored);
     accept_timer_.cancel(ignored);
     revocation_timer_.cancel(ignored);
-    for (const auto& connection : std::set(connections_)) connection->handle_stopping();
+    for (const auto& [id, connection] : std::map(connections_)) connection->handle_stopping();
   });
   {
     std::unique_lock lock(mutex_);
     emptied_.wait_for(lock, grace, [this] { return empty_; });
   }
   asio::post(shared_.io, [this] {
-    for (const auto& connection : std::set(connections_)) connection->close();
+    for (const auto& [id, connection] : std::map(connections_)) connection->close();
     work_.reset();
     // Cancelled handlers run first.
     asio::post(shared_.io, [this] { shared_.io.stop(); });

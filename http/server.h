@@ -21,10 +21,13 @@ namespace weightcast {
 /// Bounds on the cost of one client, and of all together. A client that exceeds one is answered if that can be, and
 /// then closed.
 struct HttpLimits {
-  std::size_t connections_max = 4096;  ///< beyond it 503
+  /// Beyond it 503, and fewer where the process has too few descriptors: half of them stay for files. Of one host three
+  /// quarters. Clients that have neither keys nor sent a request yet: AdmissionLimits::for_connections().
+  std::size_t connections_max = 4096;
   std::uint32_t header_bytes_max = 16 * 1024;
   std::uint64_t body_bytes_max = 16 * kMiB;
   std::uint64_t bodies_bytes_max = 256 * kMiB;  ///< of all requests that are arriving or being answered: beyond it 503
+  std::uint64_t bodies_bytes_per_peer_max = 256 * kMiB;  ///< the same of one peer with keys
   std::size_t stream_bytes_max = 4 * kMiB;      ///< of a stream that its client has not taken yet
   std::size_t streams_bytes_max = 64 * kMiB;    ///< of all of them: a stream gets at most what the others leave
   Duration handshake_time_max = std::chrono::seconds(10);
@@ -92,6 +95,7 @@ struct HttpServerStats {
   std::uint64_t accepted = 0;
   std::uint64_t requests = 0;
   std::uint64_t refused_over_cap = 0;  ///< connections that got a 503, or nothing
+  std::uint64_t crowded_out = 0;       ///< silent ones that made way for new ones
   std::uint64_t refused_peers = 0;     ///< handshakes that failed, and keys that no longer count
   std::uint64_t refused_requests = 0;  ///< bad ones, and those beyond a limit
   std::uint64_t timed_out = 0;         ///< connections closed since the client was too slow

@@ -5,6 +5,7 @@
 #include <memory>
 #include <thread>
 
+#include "base/descriptors.h"
 #include "base/posix_file_system.h"
 #include "base/settings.h"
 #include "base/text.h"
@@ -48,6 +49,7 @@ Result<std::shared_ptr<const Task>> task_of(const ServeFlags& flags) {
 Status serve(const ServeFlags& flags) {
   const std::atomic<bool>& stop = stop_on_signals();
   PosixFileSystem files;
+  WC_TRY(raise_descriptor_limit());
   SurfaceOptions options = flags.surface;
   WC_ASSIGN(options.http.listen, Endpoint::parse(flags.listen));
   options.http.warn = options.say = say;

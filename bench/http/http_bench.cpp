@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "base/descriptors.h"
 #include "base/unique_fd.h"
 #include "bench/times.h"
 #include "http/client.h"
@@ -92,14 +93,11 @@ class Served {
 }  // namespace
 
 Result<HttpBenchResult> run_http_bench(const HttpBenchOptions& options) {
-  rlimit files{};
-  ::getrlimit(RLIMIT_NOFILE, &files);
-  files.rlim_cur = files.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &files);
+  WC_TRY(raise_descriptor_limit());
   // Two for the probes.
   const std::size_t connections = options.idle + options.streams + options.never_read + 2;
   Served served;
-  WC_TRY(served.start(connections, options.event_ms));
+  WC_TRY(served.start(connections * 4 / 3 + 1, options.event_ms));  // of one host three quarters
   const std::uint16_t port = served.server->endpoint().port;
 
   std::vector<UniqueFd> idle, streams;

@@ -19,11 +19,16 @@ namespace weightcast {
 class RawClient {
  public:
   /// `receive_bytes`: of the socket's buffer, where the test wants the server to feel a client that does not read.
-  explicit RawClient(std::uint16_t port, int receive_bytes = 0)
+  /// `from`: the address on loopback that it dials from.
+  explicit RawClient(std::uint16_t port, int receive_bytes = 0, std::uint32_t from = INADDR_LOOPBACK)
       : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     if (receive_bytes > 0) {
       EXPECT_EQ(::setsockopt(fd_.get(), SOL_SOCKET, SO_RCVBUF, &receive_bytes, sizeof receive_bytes), 0);
     }
+    sockaddr_in own{};
+    own.sin_family = AF_INET;
+    own.sin_addr.s_addr = htonl(from);
+    EXPECT_EQ(::bind(fd_.get(), reinterpret_cast<const sockaddr*>(&own), sizeof own), 0);
     sockaddr_in to{};
     to.sin_family = AF_INET;
     to.sin_port = htons(port);

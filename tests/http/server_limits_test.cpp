@@ -1,5 +1,7 @@
 #include <fmt/format.h>
+#include <sys/resource.h>
 
+#include "base/posix_file_system.h"
 #include "tests/http/server_fixture.h"
 
 namespace weightcast {
@@ -39,8 +41,64 @@ TEST_F(ServerTest, StaysWithinItsCapUnderAFlood) {
   for (int i = 0; i < 300; ++i) flood.push_back(dial());
   EXPECT_TRUE(eventually([&] { return server_->stats().accepted == 300; }));
   EXPECT_LE(server_->stats().connections, 2u + 64u);
-  ASSERT_TRUE(flood.front().say(kHello));
-  EXPECT_THAT(flood.front().hear_until("hello"), StartsWith("HTTP/1.1 200"));
+  // Nothing shows which of them is the honest one, but that it speaks soon.
+  ASSERT_TRUE(flood.back().say(kHello));
+  EXPECT_THAT(flood.back().hear_until("hello"), StartsWith("HTTP/1.1 200"));
+}
+
+TEST_F(ServerTest, SilentConnectionsMakeWayAndOthersDoNot) {
+  start(HttpLimits{.connections_max = 16});  // 12 of one host, 2 of them silent
+  RawClient first = dial();
+  ASSERT_TRUE(first.say(kHello));
+  first.hear_until("hello");
+  std::deque<RawClient> flood;
+  for (int i = 0; i < 200; ++i) flood.push_back(dial());
+  EXPECT_TRUE(eventually([&] { return server_->stats().crowded_out == 198; }));
+  EXPECT_EQ(server_->stats().connections, 3u);
+  EXPECT_TRUE(flood.front().ended());
+  RawClient next = dial();
+  ASSERT_TRUE(next.say(kHello));
+  EXPECT_THAT(next.hear_until("hello"), StartsWith("HTTP/1.1 200"));
+  ASSERT_TRUE(first.say(kHello));
+  EXPECT_THAT(first.hear_until("hello"), StartsWith("HTTP/1.1 200"));
+}
+
+TEST_F(ServerTest, OneHostLeavesRoomForOthers) {
+  start(HttpLimits{.connections_max = 8});
+  std::deque<RawClient> held;
+  for (int i = 0; i < 6; ++i) {
+    held.push_back(dial());
+    ASSERT_TRUE(held.back().say(kHello));
+    EXPECT_THAT(held.back().hear_until("hello"), StartsWith("HTTP/1.1 200"));
+  }
+  RawClient above = dial();
+  ASSERT_TRUE(above.say(kHello));
+  EXPECT_THAT(above.hear_all(), StartsWith("HTTP/1.1 503"));
+  RawClient other(port(), 0, INADDR_LOOPBACK + 1);
+  ASSERT_TRUE(other.say(kHello));
+  EXPECT_THAT(other.hear_until("hello"), StartsWith("HTTP/1.1 200"));
+}
+
+/// Restores the limit of open files.
+struct FewDescriptors {
+  explicit FewDescriptors(rlim_t count) {
+    ::getrlimit(RLIMIT_NOFILE, &before);
+    const rlimit few{count, before.rlim_max};
+    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  }
+  ~FewDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before); }
+  rlimit before{};
+};
+
+TEST_F(ServerTest, ConnectionsLeaveDescriptorsForFiles) {
+  const FewDescriptors few(256);
+  start();  // 128 connections, of which 16 may be silent ones of one host
+  std::deque<RawClient> flood;
+  for (int i = 0; i < 150; ++i) flood.push_back(dial());
+  EXPECT_TRUE(eventually([&] { return server_->stats().accepted == 150; }));
+  EXPECT_EQ(server_->stats().connections, 16u);
+  PosixFileSystem files;
+  EXPECT_TRUE(read_file(files, "/proc/self/status", kMiB).has_value());
 }
 
 TEST_F(ServerTest, RefusesBadRequestsWithTheirReason) {

@@ -40,6 +40,32 @@ TEST_F(TrustTest, AHandlerLearnsWhoAsks) {
   EXPECT_EQ(response->body.size(), 3'000'000u);
 }
 
+TEST_F(TrustTest, BodiesOfOnePeerLeaveRoomForOthers) {
+  start({.trust = {.keys = keys_.origin_file()},
+         .limits = {.bodies_bytes_max = 10'000, .bodies_bytes_per_peer_max = 2'000}});
+  const auto greedy = client_with(keys_.issue("greedy")), again = client_with(keys_.file_of("greedy"));
+  const auto honest = client_with(keys_.issue("honest"));
+  const HttpCall call{.method = "POST", .target = "/later", .body = std::string(1500, 'x')};
+  const auto status_of = [&](HttpClient& http) {
+    const auto response = http.call(call, kCallLimit);
+    return response.has_value() ? response->status : 0;
+  };
+  unsigned first = 0, second = 0;
+  std::thread posts([&] { first = status_of(*greedy); });
+  Held held = take();
+  EXPECT_EQ(status_of(*again), 503u);
+  std::thread others([&] { second = status_of(*honest); });
+  take().responder.send({.body = "done"});
+  others.join();
+  EXPECT_EQ(second, 200u);
+  held.responder.send({.body = "done"});
+  posts.join();
+  EXPECT_EQ(first, 200u);
+  std::thread answers([&] { take().responder.send({.body = "done"}); });
+  EXPECT_EQ(status_of(*again), 200u) << "its share is free again";
+  answers.join();
+}
+
 TEST_F(TrustTest, RefusesKeysOfAnotherCluster) {
   const ClusterKeys others;
   const auto http = client_with(others.issue("gpu-1"));

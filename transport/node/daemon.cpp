@@ -13,6 +13,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/descriptors.h"
 #include "base/heap.h"
 #include "base/posix_file_system.h"
 #include "proto/limits.h"
@@ -36,15 +37,6 @@ constexpr Duration kIdleTimeout = std::chrono::seconds(120);
 
 // For the loop, the store, the local socket and a few connections. With fewer libuv ends the process.
 constexpr rlim_t kDescriptorsMin = 64;
-
-// A connection takes a descriptor, and the usual soft limit of 1024 would end a fleet at some 500 workers.
-void raise_descriptor_limit() {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return;
-  limit.rlim_cur = limit.rlim_max;
-  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0)
-    log_warning("cannot raise the limit of open files: {}", std::strerror(errno));
-}
 
 Status check_descriptor_limit() {
   rlimit limit{};
@@ -190,7 +182,7 @@ Status run_daemon(DaemonConfig config) {
   }
   WC_TRY(validate(config));
   set_up_heap();
-  raise_descriptor_limit();
+  if (const Status raised = raise_descriptor_limit(); !raised.has_value()) log_warning("{}", raised.error().message());
   WC_TRY(check_descriptor_limit());
   config.admission = AdmissionLimits::of_this_process();
   config.packing_speed = measure_packing_speed();

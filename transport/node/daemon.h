@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "base/admission.h"
+#include "base/endpoint.h"
 #include "base/peer_identity.h"
 #include "base/result.h"
 #include "base/units.h"
@@ -13,8 +15,6 @@
 #include "transport/core/timeouts.h"
 #include "transport/core/worker/worker_config.h"
 #include "transport/io/disk/disk.h"
-#include "transport/io/net/admission.h"
-#include "base/endpoint.h"
 #include "transport/node/packing_speed.h"
 
 namespace weightcast {

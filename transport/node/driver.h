@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/admission.h"
 #include "transport/core/worker/worker_core.h"
 #include "transport/io/event_loop.h"
-#include "transport/io/net/admission.h"
 #include "transport/io/net/network.h"
 #include "transport/io/net/send_order.h"
 #include "transport/io/store/store.h"

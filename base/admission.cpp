@@ -1,4 +1,4 @@
-#include "transport/io/net/admission.h"
+#include "base/admission.h"
 
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -15,14 +15,17 @@ constexpr std::uint64_t kUnidentifiedMax = 1024;
 
 }  // namespace
 
-AdmissionLimits AdmissionLimits::for_descriptors(std::uint64_t descriptors_max) {
-  const std::uint64_t connections = std::clamp(descriptors_max / 2, kConnectionsMin, kConnectionsMax);
+AdmissionLimits AdmissionLimits::for_connections(std::uint64_t connections_max) {
   AdmissionLimits limits;
-  limits.connections_max = connections;
-  limits.connections_per_host_max = connections / 4 * 3;
-  limits.unidentified_max = std::min(connections / 4, kUnidentifiedMax);
-  limits.unidentified_per_host_max = limits.unidentified_max / 2;
+  limits.connections_max = connections_max;
+  limits.connections_per_host_max = connections_max - connections_max / 4;
+  limits.unidentified_max = std::clamp<std::uint64_t>(connections_max / 4, 1, kUnidentifiedMax);
+  limits.unidentified_per_host_max = std::max<std::uint64_t>(limits.unidentified_max / 2, 1);
   return limits;
+}
+
+AdmissionLimits AdmissionLimits::for_descriptors(std::uint64_t descriptors_max) {
+  return for_connections(std::clamp(descriptors_max / 2, kConnectionsMin, kConnectionsMax));
 }
 
 AdmissionLimits AdmissionLimits::of_this_process() {

@@ -1,4 +1,4 @@
-#include "transport/io/net/admission.h"
+#include "base/admission.h"
 
 #include <gtest/gtest.h>
 

@@ -18,9 +18,11 @@ struct AdmissionLimits {
   std::size_t unidentified_max = 1024;
   std::size_t unidentified_per_host_max = 512;
 
-  /// The limits for a process with this many descriptors. Connections get half of them, because the store's files, the
-  /// node's own dialling and the local socket need some too. One host gets three quarters of that half, because many
-  /// workers may share an address.
+  /// The limits for this many connections. One host gets three quarters of them, because many workers may share an
+  /// address, and unidentified ones a quarter.
+  [[nodiscard]] static AdmissionLimits for_connections(std::uint64_t connections_max);
+  /// The limits for a process with this many descriptors. Connections get half of them, because files, the process's
+  /// own dialling and the local socket need some too.
   [[nodiscard]] static AdmissionLimits for_descriptors(std::uint64_t descriptors_max);
   /// The same for this process's present RLIMIT_NOFILE.
   [[nodiscard]] static AdmissionLimits of_this_process();
