@@ -89,6 +89,10 @@ Refusal check_logprobs(const Trajectory& t, const TrajectoryRules& rules, std::s
       return refuse(TrajectoryFault::kLogprobPositive, "logprobs[{}] is {}; a probability is at most 1", i,
                     t.logprobs[i]);
     }
+    if (t.logprobs[i] < rules.logprob_min) {
+      return refuse(TrajectoryFault::kLogprobTooSmall, "logprobs[{}] is {}; nothing below {} was ever sampled", i,
+                    t.logprobs[i], rules.logprob_min);
+    }
   }
   return std::nullopt;
 }
@@ -137,8 +141,12 @@ std::pair<std::size_t, std::size_t> sampled_run(const std::vector<std::uint8_t>&
   return {begin, end};
 }
 
-Refusal check_rewards(const Trajectory& t) {
+Refusal check_rewards(const Trajectory& t, const TrajectoryRules& rules) {
   if (!std::isfinite(t.reward)) return refuse(TrajectoryFault::kRewardNotFinite, "'reward' is {}", t.reward);
+  if (std::fabs(t.reward) > rules.reward_max) {
+    return refuse(TrajectoryFault::kRewardTooLarge, "'reward' is {}, and at most {} in size counts", t.reward,
+                  rules.reward_max);
+  }
   if (t.turns.empty()) return std::nullopt;
   double sum = 0, magnitude = std::fabs(t.reward);
   std::size_t position = 0;
@@ -153,6 +161,10 @@ Refusal check_rewards(const Trajectory& t) {
     }
     if (!std::isfinite(turn.reward)) {
       return refuse(TrajectoryFault::kTurnRewardNotFinite, "the reward of turns[{}] is {}", i, turn.reward);
+    }
+    if (std::fabs(turn.reward) > rules.reward_max) {
+      return refuse(TrajectoryFault::kTurnRewardTooLarge,
+                    "the reward of turns[{}] is {}, and at most {} in size counts", i, turn.reward, rules.reward_max);
     }
     position = static_cast<std::size_t>(turn.end);
     sum += turn.reward;
@@ -204,14 +216,17 @@ std::string_view to_string(TrajectoryFault fault) {
     case TrajectoryFault::kLogprobsLength: return "logprobs_length";
     case TrajectoryFault::kLogprobNotFinite: return "logprob_not_finite";
     case TrajectoryFault::kLogprobPositive: return "logprob_positive";
+    case TrajectoryFault::kLogprobTooSmall: return "logprob_too_small";
     case TrajectoryFault::kVersionsMissing: return "versions_missing";
     case TrajectoryFault::kVersionsLength: return "versions_length";
     case TrajectoryFault::kVersionUnknown: return "version_unknown";
     case TrajectoryFault::kVersionNeverPublished: return "version_never_published";
     case TrajectoryFault::kOldestVersionWrong: return "oldest_version_wrong";
     case TrajectoryFault::kRewardNotFinite: return "reward_not_finite";
+    case TrajectoryFault::kRewardTooLarge: return "reward_too_large";
     case TrajectoryFault::kTurnsDisagreeWithMask: return "turns_disagree_with_mask";
     case TrajectoryFault::kTurnRewardNotFinite: return "turn_reward_not_finite";
+    case TrajectoryFault::kTurnRewardTooLarge: return "turn_reward_too_large";
     case TrajectoryFault::kTurnRewardsSum: return "turn_rewards_sum";
     case TrajectoryFault::kMetadataTooLarge: return "metadata_too_large";
   }
@@ -228,7 +243,7 @@ std::optional<TrajectoryRefusal> check_trajectory(const Trajectory& trajectory, 
   if (sampled == 0) return refuse(TrajectoryFault::kNothingSampled, "'response_mask' marks no token");
   if (auto refusal = check_logprobs(trajectory, rules, sampled)) return refusal;
   if (auto refusal = check_versions(trajectory, sampled, standing_of)) return refusal;
-  return check_rewards(trajectory);
+  return check_rewards(trajectory, rules);
 }
 
 }  // namespace weightcast

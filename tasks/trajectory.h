@@ -74,14 +74,17 @@ enum class TrajectoryFault {
   kLogprobsLength,
   kLogprobNotFinite,
   kLogprobPositive,
+  kLogprobTooSmall,
   kVersionsMissing,
   kVersionsLength,
   kVersionUnknown,
   kVersionNeverPublished,
   kOldestVersionWrong,
   kRewardNotFinite,
+  kRewardTooLarge,
   kTurnsDisagreeWithMask,
   kTurnRewardNotFinite,
+  kTurnRewardTooLarge,
   kTurnRewardsSum,
   kMetadataTooLarge,
 };
@@ -97,6 +100,13 @@ struct TrajectoryRefusal {
 
 /// What a learner expects of every trajectory. An empty text expects nothing.
 struct TrajectoryRules {
+  /// Rewards of others, and of each turn, in size. What the learner makes of them stays finite in FP32: a sum over 10^6
+  /// tokens of an advantage times three ratios at their clamp of e^20 is below 3e38. No task gives more than hundreds.
+  static constexpr double kRewardMax = 1e6;
+  /// Logits of FP32 differ by some hundreds, and a temperature may be as low as 0.01. The loss clamps ratios far
+  /// earlier, at e^20, but metrics and estimators of the KL take log-probabilities as they are, and their squares.
+  static constexpr float kLogprobMin = -1e5F;
+
   std::string task;
   std::string model_digest;
   std::string tokenizer_digest;
@@ -105,6 +115,8 @@ struct TrajectoryRules {
   std::uint64_t metadata_bytes_max = 65536;
   /// Behaviour log-probabilities may be absent: the learner recomputes them.
   bool recompute_logprobs = false;
+  double reward_max = kRewardMax;
+  float logprob_min = kLogprobMin;
 };
 
 enum class VersionStanding {

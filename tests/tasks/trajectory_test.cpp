@@ -51,6 +51,8 @@ std::vector<Damage> damages() {
       {F::kLogprobNotFinite, "logprobs[1] is nan", [](T& t) { t.logprobs[1] = kNan; }},
       {F::kLogprobNotFinite, "logprobs[1] is -inf", [](T& t) { t.logprobs[1] = -kInfinity; }},
       {F::kLogprobPositive, "logprobs[2] is 0.25", [](T& t) { t.logprobs[2] = 0.25f; }},
+      {F::kLogprobTooSmall, "logprobs[0] is -1e+30", [](T& t) { t.logprobs[0] = -1e30f; }},
+      {F::kLogprobTooSmall, "logprobs[2] is -100001; nothing below -100000", [](T& t) { t.logprobs[2] = -100001; }},
       {F::kVersionsMissing, "'version_runs' is empty", [](T& t) { t.version_runs.clear(); }},
       {F::kVersionsLength, "leave 1 of 3", [](T& t) { t.version_runs.pop_back(); }},
       {F::kVersionsLength, "has 0 tokens", [](T& t) { t.version_runs[0].tokens = 0; }},
@@ -63,6 +65,8 @@ std::vector<Damage> damages() {
       {F::kOldestVersionWrong, "is 3, the oldest of the runs 5", [](T& t) { t.oldest_version = Version{3}; }},
       {F::kRewardNotFinite, "'reward' is nan", [](T& t) { t.reward = kNan; }},
       {F::kRewardNotFinite, "'reward' is inf", [](T& t) { t.reward = kInfinity; }},
+      {F::kRewardTooLarge, "'reward' is 1e+300", [](T& t) { t.reward = 1e300; }},
+      {F::kRewardTooLarge, "'reward' is -1000001, and at most 1000000", [](T& t) { t.reward = -1000001; }},
       {F::kTurnsDisagreeWithMask, "turns[0] is [1, 4)", [](T& t) { t.turns[0].begin = 1; }},
       {F::kTurnsDisagreeWithMask, "turns[0] is [2, 5)", [](T& t) { t.turns[0].end = 5; }},
       {F::kTurnsDisagreeWithMask, "turns[0] is [2, 2)", [](T& t) { t.turns[0].end = 2; }},
@@ -72,6 +76,7 @@ std::vector<Damage> damages() {
          t.turns.push_back({5, 6, 0});
        }},
       {F::kTurnRewardNotFinite, "turns[1] is nan", [](T& t) { t.turns[1].reward = kNan; }},
+      {F::kTurnRewardTooLarge, "turns[0] is -1e+300", [](T& t) { t.turns[0].reward = -1e300; }},
       {F::kTurnRewardsSum, "add up to 0.75", [](T& t) { t.reward = 0.5; }},
       {F::kMetadataTooLarge, "of at most 200", [](T& t) { t.metadata["x"] = std::string(200, 'x'); }},
       {F::kMetadataTooLarge, "of at most 200", [](T& t) { t.group.assign(200, 'x'); }},
@@ -109,6 +114,14 @@ TEST(Trajectory, AcceptsRewardsThatWereAddedInSinglePrecision) {
   Trajectory t = valid_trajectory();
   t.turns = {{2, 4, 10.9f}, {5, 6, -0.1f}};
   t.reward = static_cast<double>(10.9f + -0.1f);
+  EXPECT_FALSE(check_trajectory(t, rules_of_fixture(), standing_of).has_value());
+}
+
+TEST(Trajectory, AcceptsNumbersAtTheirBounds) {
+  Trajectory t = valid_trajectory();
+  t.logprobs[0] = TrajectoryRules::kLogprobMin;
+  t.turns = {{2, 4, 0}, {5, 6, -TrajectoryRules::kRewardMax}};
+  t.reward = -TrajectoryRules::kRewardMax;
   EXPECT_FALSE(check_trajectory(t, rules_of_fixture(), standing_of).has_value());
 }
 

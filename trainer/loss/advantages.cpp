@@ -16,7 +16,7 @@ using namespace std::string_view_literals;
 
 constexpr std::array kNorms{"std"sv, "none"sv, "rloo"sv, "batch"sv};  // in the order of AdvantageNorm
 constexpr double kEpsilon = 1e-6;
-constexpr double kRewardMax = 1e100;  // squares of differences stay finite
+constexpr double kRewardMax = 1e30;  // advantages stay finite in FP32, too. An admitted rollout is far below it
 
 Error refuse_rewards(std::string why) {
   return fail(Errc::kInvalidArgument, Op::kVerify, "advantages: " + std::move(why));

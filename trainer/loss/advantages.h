@@ -20,8 +20,9 @@ enum class AdvantageNorm {
 [[nodiscard]] Result<AdvantageNorm> parse_advantage_norm(std::string_view text);
 
 /// One advantage per reward; `group_ids[i]` is the group of `rewards[i]`. A group of one, or of equal rewards, gives 0
-/// exactly (kBatch: the batch). Errors: kInvalidArgument, if the lengths differ or a reward is not finite or above
-/// 1e100 in size.
+/// exactly (kBatch: the batch). All are finite, as float too. Errors: kInvalidArgument, if the lengths differ or a
+/// reward is not finite or above 1e30 in size. TrajectoryRules::kRewardMax and any KL that is taken off are far below
+/// that.
 [[nodiscard]] Result<std::vector<double>> advantages(std::span<const double> rewards,
                                                      std::span<const std::size_t> group_ids, AdvantageNorm norm);
 

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/random.h"
+#include "tasks/trajectory.h"
 
 namespace weightcast {
 namespace {
@@ -457,6 +458,36 @@ TEST(PolicyLoss, LogRatiosAreBounded) {
     loss.loss.backward();
     ASSERT_TRUE(std::isfinite(loss.loss.item<double>())) << name_of(options);
     ASSERT_TRUE(torch::isfinite(input.log_probs.grad()).all().item<bool>()) << name_of(options);
+  }
+}
+
+TEST(PolicyLoss, IsFiniteInFp32AtTheBoundsOfWhatIsAdmitted) {
+  constexpr float kLeast = TrajectoryRules::kLogprobMin;
+  constexpr float kAdvantage = 4 * static_cast<float>(TrajectoryRules::kRewardMax);  // rloo, of two
+  // What the sampler says against what the learner finds, for each sign of the advantage.
+  const std::vector<float> log_probs{-0.1F, -90, -0.1F, -90}, rollout{kLeast, 0, 0, kLeast};
+  for (const std::string_view name : pg_variant_names()) {
+    for (const RatioLevel level : {RatioLevel::kToken, RatioLevel::kSequence}) {
+      for (const float advantage : {kAdvantage, -kAdvantage}) {
+        PolicyLossInput input;
+        input.log_probs = torch::tensor(log_probs).reshape({1, 4}).requires_grad_();
+        input.old_log_probs = torch::tensor({-50.0F, -50.0F, -50.0F, -50.0F}).reshape({1, 4});
+        input.rollout_log_probs = torch::tensor(rollout).reshape({1, 4});
+        input.advantages = torch::full({1, 4}, advantage);
+        input.scores = torch::tensor({advantage});
+        const auto loss = policy_loss({.pg_variant = parse_pg_variant(name).value(),
+                                       .ratio_high = 1e6,
+                                       .ratio_level = level,
+                                       .tis_cap = 1e6,
+                                       .tis_level = level},
+                                      input);
+        ASSERT_TRUE(loss.has_value()) << loss.error().message();
+        loss->loss.backward();
+        EXPECT_TRUE(loss->loss.isfinite().item<bool>()) << name;
+        EXPECT_TRUE(input.log_probs.grad().isfinite().all().item<bool>()) << name;
+        for (const auto& [metric, value] : loss->metrics) EXPECT_TRUE(value.isfinite().item<bool>()) << name << metric;
+      }
+    }
   }
 }
 
