@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -117,6 +118,14 @@ struct TrajectoryRules {
   bool recompute_logprobs = false;
   double reward_max = kRewardMax;
   float logprob_min = kLogprobMin;
+};
+
+/// What a reader takes of one rollout before check_trajectory() judges it. Beyond it the rollout is kTooLarge.
+struct TrajectoryLimits {
+  /// Of `tokens`, and so of all else that has at most one entry per token: flags, log-probabilities, turns, versions.
+  std::uint64_t tokens_max = std::numeric_limits<std::uint64_t>::max();
+  /// Of each name, and of `metadata` together.
+  std::uint64_t metadata_bytes_max = std::numeric_limits<std::uint64_t>::max();
 };
 
 enum class VersionStanding {

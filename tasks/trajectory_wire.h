@@ -3,29 +3,23 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "base/result.h"
+#include "tasks/rollout_batch.h"
 #include "tasks/trajectory.h"
 
 namespace weightcast {
 
-/// Rollouts of one POST, for the run with that id; "": whichever the learner has.
-struct RolloutBatch {
-  std::string run;
-  std::vector<Trajectory> rollouts;
-};
-
-inline constexpr std::size_t kBatchRolloutsMax = 4096;
-
 /// proto/rollout.proto's Trajectory. It says all that the struct does.
 [[nodiscard]] std::string encode_trajectory(const Trajectory& trajectory);
-/// Errors: kCorrupt. Whether the values make sense is check_trajectory()'s to say.
-[[nodiscard]] Result<Trajectory> decode_trajectory(std::string_view bytes);
+/// Takes memory for what is within `limits` alone. Errors: kCorrupt, kTooLarge. Whether the values make sense is
+/// check_trajectory()'s to say.
+[[nodiscard]] Result<Trajectory> decode_trajectory(std::string_view bytes, const TrajectoryLimits& limits = {});
 
 /// proto/rollout.proto's Batch of rollouts that encode_trajectory() has encoded.
 [[nodiscard]] std::string encode_batch(std::string_view run, std::span<const std::string> rollouts);
-/// Errors: kCorrupt, kTooLarge (more than kBatchRolloutsMax).
-[[nodiscard]] Result<RolloutBatch> decode_batch(std::string_view bytes);
+/// Finds the rollouts of a Batch; each is for decode_trajectory(). Errors: kCorrupt, kTooLarge (more than
+/// kBatchRolloutsMax).
+[[nodiscard]] Result<RolloutBatch> split_batch(std::string_view bytes);
 
 }  // namespace weightcast

@@ -113,5 +113,42 @@ TEST(TrajectoryJson, TruncatedAtEveryLength) {
   }
 }
 
+TEST(TrajectoryJson, RefusesAMemberThatIsGivenTwice) {
+  const std::string line = write_trajectory(valid_trajectory());
+  EXPECT_EQ(read_trajectory("{\"tokens\": [1], " + line.substr(1)).error().detail, "rollout: 'tokens' is given twice");
+}
+
+TEST(TrajectoryJson, RefusesWhatIsNestedDeeperThanItMayBe) {
+  for (const char* open :
+       {"[", "{\"tokens\": [", "{\"turns\": [[", "{\"metadata\": {\"a\": [", "{\"metadata\": {\"a\": {"}) {
+    EXPECT_EQ(read_trajectory(open + std::string(1'000'000, '[')).error().code, Errc::kInvalidArgument) << open;
+  }
+}
+
+TEST(TrajectoryJson, StopsAtItsLimits) {
+  const TrajectoryLimits limits{.tokens_max = 6, .metadata_bytes_max = 20};
+  const Json whole = Json::parse(write_trajectory(valid_trajectory()));
+  EXPECT_TRUE(read_trajectory(whole.dump(), limits).has_value());
+  for (const auto& [member, value] : {std::pair<std::string, Json>{"tokens", 1},
+                                      {"response_mask", 0},
+                                      {"logprobs", -1},
+                                      {"turns", {2, 4, 0}},
+                                      {"version_runs", {5, 2}}}) {
+    Json changed = whole;
+    changed[member] = Json::array();
+    for (int i = 0; i < 7; ++i) changed[member].push_back(value);
+    const auto read = read_trajectory(changed.dump(), limits);
+    ASSERT_FALSE(read.has_value()) << member;
+    EXPECT_EQ(read.error().code, Errc::kTooLarge);
+    EXPECT_EQ(read.error().detail, "rollout: '" + member + "' has more than 6 values");
+  }
+  Json changed = whole;
+  changed["metadata"]["more"] = "and then some";
+  EXPECT_EQ(read_trajectory(changed.dump(), limits).error().detail, "rollout: 'metadata' takes more than 20 bytes");
+  changed = whole;
+  changed["group"] = std::string(21, 'g');
+  EXPECT_EQ(read_trajectory(changed.dump(), limits).error().detail, "rollout: 'group' takes more than 20 bytes");
+}
+
 }  // namespace
 }  // namespace weightcast

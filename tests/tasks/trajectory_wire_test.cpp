@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "proto/rollout.pb.h"
 #include "tasks/run_description.h"
 
 namespace weightcast {
@@ -54,34 +55,114 @@ TEST(TrajectoryWire, CarriesWhatIsNoNumber) {
   EXPECT_TRUE(std::isinf(back.reward));
 }
 
+std::vector<Trajectory> decoded(const RolloutBatch& batch) {
+  std::vector<Trajectory> all;
+  for (const std::string_view one : batch.rollouts) all.push_back(decode_trajectory(one).value());
+  return all;
+}
+
 TEST(TrajectoryWire, BatchesWhatWasEncoded) {
   Trajectory large = example();
   large.tokens.assign(100'000, 7);
   const std::vector<std::string> rollouts{encode_trajectory(example()), encode_trajectory(large), ""};
-  const RolloutBatch batch = decode_batch(encode_batch("run", rollouts)).value();
+  const std::string body = encode_batch("run", rollouts);
+  const RolloutBatch batch = split_batch(body).value();
   EXPECT_EQ(batch.run, "run");
-  ASSERT_EQ(batch.rollouts.size(), 3u);
-  EXPECT_EQ(batch.rollouts[0], example());
-  EXPECT_EQ(batch.rollouts[1], large);
-  EXPECT_EQ(batch.rollouts[2], Trajectory{});
+  EXPECT_EQ(decoded(batch), (std::vector{example(), large, Trajectory{}}));
 }
 
 TEST(TrajectoryWire, RefusesAnyPartOfABatch) {
   const std::vector<std::string> rollouts{encode_trajectory(example())};
   const std::string whole = encode_batch("run", rollouts);
   for (std::size_t size = 1; size < whole.size(); ++size) {
-    const auto batch = decode_batch(whole.substr(0, size));
+    const auto batch = split_batch(std::string_view(whole).substr(0, size));
     // Between two members a message may end.
     if (batch.has_value()) {
       EXPECT_TRUE(batch->rollouts.empty()) << size;
     }
   }
-  EXPECT_EQ(decode_batch("\x0f").error().code, Errc::kCorrupt);
+  EXPECT_EQ(split_batch("\x0f").error().code, Errc::kCorrupt);
 }
 
 TEST(TrajectoryWire, BoundsABatch) {
   const std::vector<std::string> rollouts(kBatchRolloutsMax + 1);
-  EXPECT_EQ(decode_batch(encode_batch("", rollouts)).error().code, Errc::kTooLarge);
+  EXPECT_EQ(split_batch(encode_batch("", rollouts)).error().code, Errc::kTooLarge);
+  EXPECT_EQ(split_batch(encode_batch("", std::span(rollouts).subspan(1))).value().rollouts.size(), kBatchRolloutsMax);
+  EXPECT_EQ(split_batch(encode_batch(std::string(kRunIdBytesMax + 1, 'x'), {})).error().code, Errc::kTooLarge);
+}
+
+/// The parser that Protobuf makes of proto/rollout.proto is the other reading of the same bytes.
+Trajectory by_protobuf(const std::string& bytes) {
+  rollout::Trajectory message;
+  WC_CHECK(message.ParseFromString(bytes));
+  Trajectory t;
+  t.task = message.task();
+  t.worker = message.worker();
+  t.sequence = message.sequence();
+  t.group = message.group();
+  t.model_digest = message.model_digest();
+  t.tokenizer_digest = message.tokenizer_digest();
+  t.tokens.assign(message.tokens().begin(), message.tokens().end());
+  t.response_mask.assign(message.response_mask().begin(), message.response_mask().end());
+  t.logprobs.assign(message.logprobs().begin(), message.logprobs().end());
+  for (const auto& run : message.version_runs()) t.version_runs.push_back({Version{run.version()}, run.tokens()});
+  t.oldest_version = Version{message.oldest_version()};
+  t.reward = message.reward();
+  for (const auto& turn : message.turns()) t.turns.push_back({turn.begin(), turn.end(), turn.reward()});
+  for (const auto& entry : message.metadata()) t.metadata[entry.name()] = entry.value();
+  return t;
+}
+
+TEST(TrajectoryWire, ReadsWhatProtobufReads) {
+  const std::string whole = encode_trajectory(example());
+  // Fields that come again, one value at a time, in another order, of other types, and unknown ones.
+  for (const std::string& bytes :
+       std::vector<std::string>{whole, whole + whole, "\x38\x05" + whole, std::string("\x4d\0\0\x80\xbf", 5) + whole,
+                                whole + "\x3a\x02\x07\x08", std::string("\x08\x05\x18\x07\x1a\x01x", 7),
+                                std::string("\x52\x03\x0a\x01x", 5) + whole, std::string("\xf8\x07\x01", 3) + whole,
+                                std::string("\x52\0\x6a\0\x72\0", 6)}) {
+    EXPECT_EQ(decode_trajectory(bytes).value(), by_protobuf(bytes));
+  }
+  for (std::size_t size = 0; size < whole.size(); ++size) {
+    const std::string part = whole.substr(0, size);
+    const auto read = decode_trajectory(part);
+    EXPECT_EQ(read.has_value(), rollout::Trajectory().ParseFromString(part)) << size;
+    if (read.has_value()) {
+      EXPECT_EQ(*read, by_protobuf(part));
+    }
+  }
+}
+
+TEST(TrajectoryWire, StopsAtItsLimits) {
+  const TrajectoryLimits limits{.tokens_max = 4, .metadata_bytes_max = 20};
+  const auto refused = [&](const Trajectory& t) {
+    const auto read = decode_trajectory(encode_trajectory(t), limits);
+    return read.has_value() || read.error().code != Errc::kTooLarge ? std::string() : read.error().detail;
+  };
+  EXPECT_TRUE(decode_trajectory(encode_trajectory(example()), limits).has_value());
+  Trajectory t = example();
+  t.tokens.push_back(1);
+  EXPECT_EQ(refused(t), "a rollout: 'tokens' has more than 4 values");
+  t = example();
+  t.response_mask.push_back(1);
+  EXPECT_EQ(refused(t), "a rollout: 'response_mask' has more than 4 values");
+  t = example();
+  t.logprobs.resize(5);
+  EXPECT_EQ(refused(t), "a rollout: 'logprobs' has more than 4 values");
+  t = example();
+  t.turns.resize(5);
+  EXPECT_EQ(refused(t), "a rollout: 'turns' has more than 4 values");
+  t = example();
+  t.version_runs.resize(5);
+  EXPECT_EQ(refused(t), "a rollout: 'version_runs' has more than 4 values");
+  t = example();
+  t.metadata["x"] = "more than is left";
+  EXPECT_EQ(refused(t), "a rollout: 'metadata' takes more than 20 bytes");
+  t = example();
+  t.group.assign(21, 'g');
+  EXPECT_EQ(refused(t), "a rollout: 'group' takes more than 20 bytes");
+  // Values one by one, too.
+  EXPECT_EQ(decode_trajectory("\x38\x01\x38\x01\x38\x01\x38\x01\x38\x01", limits).error().code, Errc::kTooLarge);
 }
 
 TEST(RunDescription, ReadsBackWhatItWrote) {

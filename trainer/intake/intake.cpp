@@ -11,8 +11,7 @@
 #include "base/json_text.h"
 #include "base/steady_clock.h"
 #include "base/text.h"
-#include "tasks/trajectory_json.h"
-#include "tasks/trajectory_wire.h"
+#include "trainer/intake/rollout_bodies.h"
 
 namespace weightcast {
 namespace {
@@ -24,11 +23,16 @@ constexpr std::string_view kModelFiles = "/v1/model/";
 constexpr Duration kFillWait = milliseconds(200);
 constexpr std::size_t kCallsWaitingMax = 4096;
 constexpr std::size_t kBodiesWaitingMax = 64;
+// Of one worker with keys. Ours has one call and one body on their way; the next waits for those before it.
+constexpr std::uint64_t kCallsPerWorkerMax = 16;
+constexpr std::uint64_t kBodiesPerWorkerMax = 2;
 constexpr std::uint64_t kStartsMax = 1'000'000;  // rollouts of one call
 constexpr std::size_t kNameBytesMax = 255;
 constexpr std::size_t kKeyBytesMax = 255;
-constexpr std::size_t kKeptMax = 1024;
-constexpr std::size_t kKeptBytesMax = 256 * kKiB;  // of one answer
+constexpr std::size_t kKeptBytesMax = 16 * kMiB;         // of all answers
+constexpr std::size_t kKeptAnswerBytesMax = 256 * kKiB;  // of one
+// Of a start or a heartbeat: 40,000 numbers of rollouts. Its tree takes some 16 MiB at most, of one at a time.
+constexpr std::size_t kCallBytesMax = kMiB;
 // Workers that wait for permission to start ask again after so long: a few hundred calls a second, however many ask.
 constexpr std::int64_t kRetryMin_ms = 20, kRetryMax_ms = 2000, kRetryPerWorker_ms = 2;
 constexpr Duration kStopGrace = milliseconds(500);
@@ -122,39 +126,17 @@ HttpResponse overloaded(std::string_view why) {
   return response;
 }
 
-/// A body's rollouts. One that cannot be read takes its place as an error.
-struct Bodies {
-  std::string run;
-  std::vector<Result<Trajectory>> rollouts;
-};
-
-Bodies bodies_of(const HttpRequest& request) {
-  const std::string_view type = request.header("Content-Type");
-  Bodies bodies;
-  if (type.starts_with("application/x-protobuf")) {
-    Result<RolloutBatch> batch = decode_batch(request.body);
-    if (!batch.has_value()) throw Refused{400, batch.error().detail};
-    bodies.run = std::move(batch->run);
-    for (Trajectory& one : batch->rollouts) bodies.rollouts.emplace_back(std::move(one));
-  } else if (type.starts_with("application/json")) {
-    const Json json = parse_object(request);
-    bodies.run = text(json, "run");
-    const auto rollouts = json.find("rollouts");
-    if (rollouts == json.end() || !rollouts->is_array()) throw Refused{400, "'rollouts' is missing, or no array"};
-    if (rollouts->size() > kBatchRolloutsMax) {
-      throw Refused{413, fmt::format("{} rollouts in one body; at most {}", rollouts->size(), kBatchRolloutsMax)};
-    }
-    for (const Json& one : *rollouts) bodies.rollouts.push_back(read_trajectory_object(one));
-  } else {
-    throw Refused{415, "Content-Type is application/json or application/x-protobuf"};
-  }
-  return bodies;
+RolloutBodies bodies_of(const HttpRequest& request, const TrajectoryLimits& limits) {
+  Result<RolloutBodies> bodies = RolloutBodies::open(request.header("Content-Type"), request.body, limits);
+  if (bodies.has_value()) return std::move(*bodies);
+  const Error& error = bodies.error();
+  throw Refused{error.code == Errc::kUnsupported ? 415U : error.code == Errc::kTooLarge ? 413U : 400U, error.detail};
 }
 
 }  // namespace
 
 Intake::Intake(FileSystem& files, Options options, SharedReplayBuffer& buffer)
-    : files_(files), options_(std::move(options)), buffer_(buffer), table_(options_.silence_max) {
+    : files_(files), options_(std::move(options)), buffer_(buffer), table_(options_.silence_max), kept_(kKeptBytesMax) {
   if (options_.sync) sync_.emplace(*options_.sync);
   std::random_device device;
   life_ = fmt::format("{:08x}{:08x}", device(), device());
@@ -178,12 +160,13 @@ Status Intake::open(RunDescription run, bool resumed) {
   for (const LeaseJournal::Record& one : journal_->take_found()) {
     buffer_->handle_leased_before(now, one.worker, one.group, one.first, one.size);
   }
-  calls_ = std::make_unique<WorkThread>(kCallsWaitingMax);
-  bodies_ = std::make_unique<WorkThread>(kBodiesWaitingMax);
+  calls_ = std::make_unique<Queue>(kCallsWaitingMax, kCallsPerWorkerMax);
+  bodies_ = std::make_unique<Queue>(kBodiesWaitingMax, kBodiesPerWorkerMax);
   HttpServerOptions options;
   options.listen = options_.listen;
   options.trust = options_.trust;
   options.limits.body_bytes_max = 64 * kMiB;
+  options.limits.bodies_bytes_per_peer_max = 65 * kMiB;  // the largest, with its header
   options.warn = options_.warn;
   WC_ASSIGN(server_, HttpServer::start(std::move(options), [this](HttpRequest request, HttpResponder responder) {
               handle(std::move(request), std::move(responder));
@@ -227,13 +210,19 @@ void Intake::handle(HttpRequest request, HttpResponder responder) {
   }
 }
 
-void Intake::post(WorkThread& thread, Handler handler, HttpRequest request, HttpResponder responder) {
+void Intake::post(Queue& queue, Handler handler, HttpRequest request, HttpResponder responder) {
+  if (&queue == calls_.get() && request.body.size() > kCallBytesMax) {
+    responder.send(
+        http_error(413, fmt::format("the body has {} bytes; at most {}", request.body.size(), kCallBytesMax)));
+    return;
+  }
   struct Job {
     HttpRequest request;
     HttpResponder responder;
   };
+  const std::string worker = request.peer ? request.peer->name : "";
   const auto job = std::make_shared<Job>(std::move(request), std::move(responder));
-  std::function<void()> run = [this, handler, job] {
+  std::function<void()> run = [this, handler, job, worker, &queue] {
     HttpResponse response;
     try {
       response = (this->*handler)(job->request);
@@ -242,43 +231,45 @@ void Intake::post(WorkThread& thread, Handler handler, HttpRequest request, Http
     } catch (const std::exception& exception) {
       response = http_error(500, exception.what());
     }
+    queue.give_back(worker);
     job->responder.send(std::move(response));
   };
-  if (!thread.try_post(run)) job->responder.send(overloaded("the learner is busy with others; send it again later"));
+  if (!queue.take(worker)) {
+    job->responder.send(overloaded("this worker has sent more than the learner has read; send it again later"));
+  } else if (!queue.thread.try_post(run)) {
+    queue.give_back(worker);
+    job->responder.send(overloaded("the learner is busy with others; send it again later"));
+  }
 }
 
 HttpResponse Intake::take_rollouts(const HttpRequest& request) {
   const std::string_view key = request.header("Idempotency-Key");
   if (key.empty()) return judge_rollouts(request);
   if (key.size() > kKeyBytesMax) throw Refused{400, "Idempotency-Key is too long"};
-  const std::pair<std::string, std::string> name{request.peer ? request.peer->name : "", key};
+  const std::string worker = request.peer ? request.peer->name : "", name(key);
   const ContentDigest body = content_digest_of(std::as_bytes(std::span(request.body)));
-  const auto found = kept_.find(name);
-  if (found != kept_.end()) {
-    if (found->second.body == body) return found->second.answer;
+  if (const KeptAnswers::Kept* kept = kept_.find(worker, name)) {
+    if (kept->body == body) return kept->answer;
     throw Refused{422, "this Idempotency-Key came with another body before"};
   }
   HttpResponse answer = judge_rollouts(request);
   // What was full the first time may be admitted the next.
-  if (answer.status != 200 || answer.body.size() > kKeptBytesMax) return answer;
-  kept_.emplace(name, Kept{body, answer});
-  kept_order_.push_back(name);
-  if (kept_order_.size() > kKeptMax) {
-    kept_.erase(kept_order_.front());
-    kept_order_.pop_front();
-  }
+  if (answer.status != 200 || answer.body.size() > kKeptAnswerBytesMax) return answer;
+  kept_.add(worker, name, body, answer);
   return answer;
 }
 
 HttpResponse Intake::judge_rollouts(const HttpRequest& request) {
-  Bodies bodies = bodies_of(request);
-  if (!bodies.run.empty() && bodies.run != run_.run_id) {
+  RolloutBodies bodies = bodies_of(request, options_.limits);
+  if (!bodies.run().empty() && bodies.run() != run_.run_id) {
     throw Refused{409, fmt::format("this learner is at run {}", run_.run_id)};
   }
   Json verdicts = Json::array();
   std::size_t full = 0;
   bool has_admitted = false;
-  for (Result<Trajectory>& one : bodies.rollouts) {
+  // One at a time, since text of a few bytes may say what takes many.
+  while (std::optional<Result<Trajectory>> next = bodies.next()) {
+    Result<Trajectory>& one = *next;
     const auto refuse = [&](std::string_view reason, std::string_view detail) {
       ++malformed_;
       Json verdict = {{"verdict", "refused"}, {"reason", reason}, {"detail", printable(cut_text(detail, 500))}};
@@ -286,7 +277,7 @@ HttpResponse Intake::judge_rollouts(const HttpRequest& request) {
       verdicts.push_back(std::move(verdict));
     };
     if (!one.has_value()) {
-      refuse("malformed", one.error().detail);
+      refuse(one.error().code == Errc::kTooLarge ? "too_large" : "malformed", one.error().detail);
       continue;
     }
     if (request.peer) {
@@ -335,7 +326,7 @@ HttpResponse Intake::judge_rollouts(const HttpRequest& request) {
   answer["verdicts"] = std::move(verdicts);
   HttpResponse response = json_response(answer);
   if (full > 0) response.headers.push_back({"Retry-After", "1"});
-  if (full > 0 && full == bodies.rollouts.size()) response.status = 429;
+  if (full > 0 && full == bodies.size()) response.status = 429;
   return response;
 }
 

@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <condition_variable>
-#include <deque>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -13,15 +12,17 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "base/content_digest.h"
 #include "base/file_system.h"
+#include "base/peer_shares.h"
 #include "http/server.h"
 #include "http/work_thread.h"
 #include "tasks/run_description.h"
+#include "tasks/trajectory.h"
 #include "trainer/intake/group_leases.h"
+#include "trainer/intake/kept_answers.h"
 #include "trainer/intake/lease_journal.h"
 #include "trainer/intake/sync_coordinator.h"
 #include "trainer/intake/worker_table.h"
@@ -49,6 +50,8 @@ class Intake final : public RolloutSource {
     /// The learner writes checkpoints while it runs. Without them one that is killed begins anew, and what workers kept
     /// for it would be of no use.
     bool writes_checkpoints = true;
+    /// Of each rollout that arrives: what TrajectoryRules allow.
+    TrajectoryLimits limits = {};
     std::optional<SyncCoordinatorOptions> sync = {};  ///< ECHO's asynchronous mode
     std::function<void(std::string)> warn = {};
   };
@@ -87,7 +90,23 @@ class Intake final : public RolloutSource {
   using Handler = HttpResponse (Intake::*)(const HttpRequest&);
 
   void handle(HttpRequest request, HttpResponder responder);
-  void post(WorkThread& thread, Handler handler, HttpRequest request, HttpResponder responder);
+  /// A thread for requests, and how many of each worker wait for it.
+  struct Queue {
+    Queue(std::size_t jobs_max, std::uint64_t per_worker_max) : shares(per_worker_max), thread(jobs_max) {}
+    [[nodiscard]] bool take(const std::string& worker) {
+      const std::scoped_lock lock(mutex);
+      return shares.take(worker, 1);
+    }
+    void give_back(const std::string& worker) {
+      const std::scoped_lock lock(mutex);
+      shares.give_back(worker, 1);
+    }
+    std::mutex mutex;
+    PeerShares shares;  // guarded
+    WorkThread thread;  // the last member: its jobs use the others
+  };
+
+  void post(Queue& queue, Handler handler, HttpRequest request, HttpResponder responder);
   [[nodiscard]] HttpResponse take_rollouts(const HttpRequest& request);
   [[nodiscard]] HttpResponse judge_rollouts(const HttpRequest& request);
   [[nodiscard]] HttpResponse start_groups(const HttpRequest& request);
@@ -131,16 +150,10 @@ class Intake final : public RolloutSource {
   std::map<std::string, std::string> copied_incarnations_;  // as they were when the buffer was copied
   std::optional<SyncCoordinator> sync_;                     // guarded by table_mutex_
 
-  /// Answers to requests with an Idempotency-Key, of the thread for rollouts alone.
-  struct Kept {
-    ContentDigest body;
-    HttpResponse answer;
-  };
-  std::map<std::pair<std::string, std::string>, Kept> kept_;
-  std::deque<std::pair<std::string, std::string>> kept_order_;
+  KeptAnswers kept_;  // of the thread for rollouts alone
 
   std::unique_ptr<HttpServer> server_;
-  std::unique_ptr<WorkThread> calls_, bodies_;
+  std::unique_ptr<Queue> calls_, bodies_;
 };
 
 }  // namespace weightcast

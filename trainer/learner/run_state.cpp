@@ -221,6 +221,7 @@ Result<std::unique_ptr<Intake>> RunState::make_intake(std::string task_data) {
                           .task_data = std::move(task_data),
                           .model_files = model_files,
                           .writes_checkpoints = config.checkpoint_interval > 0,
+                          .limits = {rules().tokens_max, rules().metadata_bytes_max},
                           .warn = [this](const std::string& why) { console.print(why); }};
   if (config.sync_drift_max) options.sync = {.drift_max = *config.sync_drift_max};
   if (!config.publish_state.empty() && !config.rollout_keys.empty()) {

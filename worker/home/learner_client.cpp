@@ -34,7 +34,7 @@ constexpr std::size_t kBatchCountMax = 64;
 constexpr std::uint64_t kBatchBytesMax = 4 * kMiB;
 constexpr Duration kBackoffMin = milliseconds(100);
 constexpr Duration kBackoffMax = std::chrono::seconds(5);
-constexpr std::size_t kAbandonedMax = 100'000;
+constexpr std::size_t kAbandonedMax = 40'000;  // of 20 digits: the learner reads 1 MiB of a call
 constexpr std::string_view kVersionUnknown = "version_unknown";
 
 std::string random_hex() {

@@ -1,6 +1,9 @@
 #include "trainer/intake/intake.h"
 
+#include <algorithm>
+#include <condition_variable>
 #include <map>
+#include <mutex>
 #include <thread>
 
 #include "base/steady_clock.h"
@@ -394,6 +397,73 @@ TEST_F(IntakeTest, GoesByTheCertificatesName) {
   EXPECT_EQ(post("/v1/heartbeats", {{"worker", "gpu-2"}}).status, 403u);
   EXPECT_EQ(post("/v1/heartbeats", Json::object()).status, 200u);
   EXPECT_EQ(intake_->workers().front().name, "gpu-1");
+}
+
+TEST_F(IntakeTest, RefusesARolloutThatItsReaderWouldNotEnd) {
+  open({.limits = {.tokens_max = 5, .metadata_bytes_max = 100}});
+  Json large = rollout_json("w", 1, "g");
+  large["turns"] = Json::array();
+  for (int i = 0; i < 9; ++i) large["turns"].push_back({0, 0, 0});
+  const Json answer = json(post("/v1/rollouts", {{"rollouts", {large, rollout_json("w", 2, "g")}}}));
+  EXPECT_THAT(verdicts(answer), ElementsAre("refused", "admitted"));
+  EXPECT_EQ(answer["verdicts"][0]["reason"], "too_large");
+  EXPECT_THAT(answer["verdicts"][0]["detail"].get<std::string>(), HasSubstr("more than 5"));
+}
+
+TEST_F(IntakeTest, RefusesLongCallsUnread) {
+  open();
+  for (const std::string target : {"/v1/starts", "/v1/heartbeats"}) {
+    std::string body = "{\"worker\": \"a\", \"groups\": 1, \"first_sequence\": 0, \"abandoned\": [0";
+    while (body.size() < kMiB) body += ",0";
+    const HttpResponse response =
+        call({.method = "POST", .target = target, .content_type = "application/json", .body = body + "]}"});
+    EXPECT_EQ(response.status, 413u) << response.body;
+    // As many as a worker of ours ever says at once.
+    Json most{{"worker", "a"}, {"groups", 1}, {"first_sequence", 0}};
+    most["abandoned"] = std::vector<std::uint64_t>(40'000, ~std::uint64_t{0});
+    EXPECT_EQ(post(target, most).status, 200u);
+  }
+}
+
+/// Posts one rollout of `worker` on a connection of its own.
+unsigned post_one(const Endpoint& server, const std::string& keys, const std::string& worker, std::uint64_t sequence) {
+  const auto client = std::move(*HttpClient::make({.server = server, .trust = {.keys = keys}}));
+  const auto response = client->call({.method = "POST",
+                                      .target = "/v1/rollouts",
+                                      .content_type = "application/json",
+                                      .body = Json{{"rollouts", {rollout_json(worker, sequence, "g")}}}.dump()},
+                                     std::chrono::minutes(1));
+  return response.has_value() ? response->status : 0;
+}
+
+TEST_F(IntakeTest, OneWorkersBodiesDoNotKeepOthersWaiting) {
+  const ClusterKeys keys;
+  open({.trust = {.keys = keys.origin_file()}});
+  const std::string greedy = keys.issue("greedy"), honest = keys.issue("honest");
+  std::mutex mutex;
+  std::condition_variable answered;
+  std::vector<unsigned> of_greedy;
+  std::vector<std::thread> threads;
+  unsigned of_honest = 0;
+  {
+    const auto held = buffer_.lock();  // so that no body is done with
+    for (std::uint64_t i = 0; i < 5; ++i) {
+      threads.emplace_back([&, i] {
+        const unsigned status = post_one(intake_->endpoint(), greedy, "greedy", i);
+        const std::scoped_lock lock(mutex);
+        of_greedy.push_back(status);
+        answered.notify_all();
+      });
+    }
+    std::unique_lock lock(mutex);
+    ASSERT_TRUE(answered.wait_for(lock, kLimit, [&] { return of_greedy.size() == 3; }));
+    EXPECT_THAT(of_greedy, ElementsAre(429, 429, 429));
+    threads.emplace_back([&] { of_honest = post_one(intake_->endpoint(), honest, "honest", 0); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(of_honest, 200u);
+  EXPECT_EQ(std::ranges::count(of_greedy, 200u), 2);
+  EXPECT_EQ(post_one(intake_->endpoint(), greedy, "greedy", 9), 200u) << "it has its share again";
 }
 
 TEST(WorkerTable, IsBounded) {
