@@ -70,7 +70,8 @@ std::string batch_of(const std::string& rollout) { return "\x12" + varint(rollou
 
 void expect_small(const std::string& name, const std::string& type, const std::string& body) {
   const std::size_t cost = cost_of(type, body);
-  testing::Test::RecordProperty(name, fmt::format("{:.3f}", static_cast<double>(cost) / static_cast<double>(body.size())));
+  testing::Test::RecordProperty(name,
+                                fmt::format("{:.3f}", static_cast<double>(cost) / static_cast<double>(body.size())));
   EXPECT_LE(cost, 3 * body.size()) << name << ": with the body more than four times its size";
 }
 
