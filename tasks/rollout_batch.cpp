@@ -3,16 +3,51 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/json_text.h"
 
 namespace weightcast {
 namespace {
 
-// nlohmann's lexer copies each text and number twice. The longest of a rollout is an entry of its metadata.
-constexpr std::size_t kWordBytesMax = 1 << 20;
+// The longest text of a rollout is an entry of its metadata.
+constexpr std::size_t kStretchBytesMax = 1 << 20;
 
 Error no_batch(std::string why) { return fail(Errc::kCorrupt, Op::kParse, std::move(why)); }
+
+/// What it costs to look whether a text is JSON, which makes no tree of it.
+struct Shape {
+  std::size_t depth = 0;
+  /// The longest from the beginning of a text or number to that of the next. nlohmann's lexer keeps it, and copies it
+  /// three times into the error that a text without JSON is to it.
+  std::size_t stretch_bytes = 0;
+};
+
+Shape shape_of(std::string_view text) {
+  Shape shape;
+  std::size_t depth = 0, begin = 0;
+  bool in_string = false, in_number = false;
+  const auto end_stretch = [&](std::size_t at) {
+    shape.stretch_bytes = std::max(shape.stretch_bytes, at - begin);
+    begin = at;
+  };
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      in_string = c != '"';
+      i += c == '\\' ? 1 : 0;
+      continue;
+    }
+    const bool was_in_number =
+        std::exchange(in_number, std::string_view("0123456789+-.eE").find(c) != std::string_view::npos);
+    if (c == '"' || (in_number && !was_in_number)) end_stretch(i);
+    in_string = c == '"';
+    if (c == '[' || c == '{') shape.depth = std::max(shape.depth, ++depth);
+    if ((c == ']' || c == '}') && depth > 0) --depth;
+  }
+  end_stretch(text.size());
+  return shape;
+}
 
 /// Walks over JSON that is known to be valid.
 class Walk {
@@ -70,11 +105,11 @@ class Walk {
 }  // namespace
 
 Result<RolloutBatch> split_json_batch(std::string_view text) {
-  const JsonShape shape = json_shape(text);
-  if (shape.word_bytes > kWordBytesMax) {
-    return fail(
-        Errc::kTooLarge, Op::kParse,
-        fmt::format("the body has a text or a number of {} bytes; at most {}", shape.word_bytes, kWordBytesMax));
+  const Shape shape = shape_of(text);
+  if (shape.stretch_bytes > kStretchBytesMax) {
+    return fail(Errc::kTooLarge, Op::kParse,
+                fmt::format("the body has a text, a number or a gap of {} bytes; at most {}", shape.stretch_bytes,
+                            kStretchBytesMax));
   }
   if (shape.depth > kJsonDepthMax || !nlohmann::json::accept(text)) return no_batch("the body is no JSON object");
   RolloutBatch batch;

@@ -20,8 +20,8 @@ struct RolloutBatch {
 };
 
 /// Finds the rollouts of `{"run": "...", "rollouts": [...]}`, where `run` and further members may be absent; each is
-/// for read_trajectory(). Errors: kCorrupt (no such object), kTooLarge (more than kBatchRolloutsMax, or a number or
-/// text longer than a rollout's may be).
+/// for read_trajectory(). Errors: kCorrupt (no such object), kTooLarge (more than kBatchRolloutsMax, or a text, a
+/// number or a gap between them that is longer than a rollout's may be).
 [[nodiscard]] Result<RolloutBatch> split_json_batch(std::string_view text);
 
 }  // namespace weightcast

@@ -59,8 +59,10 @@ TEST(RolloutBatch, RefusesWithItsReason) {
   std::string many = "{\"rollouts\": [0";
   for (std::size_t i = 0; i < kBatchRolloutsMax; ++i) many += ",0";
   refused(many + "]}", Errc::kTooLarge, "more than 4096 rollouts");
-  refused("{\"rollouts\": [\"" + std::string(2'000'000, 'x') + "\"]}", Errc::kTooLarge, "2000000 bytes");
-  refused("{\"rollouts\": [" + std::string(2'000'000, '1') + "]}", Errc::kTooLarge, "2000000 bytes");
+  refused("{\"rollouts\": [\"" + std::string(2'000'000, 'x') + "\"]}", Errc::kTooLarge, "of 2000004 bytes");
+  refused("{\"rollouts\": [" + std::string(2'000'000, '1') + "]}", Errc::kTooLarge, "of 2000002 bytes");
+  refused(std::string(2'000'000, ' '), Errc::kTooLarge, "of 2000000 bytes");
+  refused("{\"rollouts\": [" + std::string(2'000'000, '[') + "]}", Errc::kTooLarge, "bytes");
 }
 
 }  // namespace

@@ -114,6 +114,9 @@ TEST(BodyMemory, OfJsonIsWithinFourBodies) {
   is_small("deep", "", "[", "");
   is_small("deep objects", "", "{\"a\":", "");
   is_small("space", "", " ", "]}");
+  is_small("space and no JSON", "", " ", "");
+  is_small("brackets and no JSON", "", "[],", "");
+  is_small("texts and no JSON", "", "\"\",", "");
   is_small("not in the rollouts", "], \"more\": [", "{},", "{}]}");
 }
 
