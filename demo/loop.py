@@ -180,6 +180,7 @@ class Demo:
         predicted = "too few steps to predict it from measured rates"
         if result["bubble_predicted"] is not None:
             predicted = f"{100 * result['bubble_predicted']:.1f} % by equation (1) of ECHO-2 for the measured rates"
+        pictures = "".join(f"![{path.stem}]({path.name})\n\n" for path in sorted(self.output.glob("*.svg"), key=picture_rank))
         events = "".join(f"| {seconds:.0f} s | {text} |\n" for seconds, text in self.events)
         return f"""# What happened
 
@@ -199,8 +200,13 @@ that the learner published after each step, along chains of workers.
 | after | event |
 |---|---|
 {events}
-![reward](reward.svg)
-"""
+{pictures}"""
+
+
+def picture_rank(path):
+    """What a reader wants to see first."""
+    order = ["reward", "publication", "staleness", "time", "entropy", "divergence"]
+    return (order.index(path.stem) if path.stem in order else len(order), path.stem)
 
 
 def main():

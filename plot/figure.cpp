@@ -6,20 +6,37 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <string_view>
+#include <utility>
 
 namespace weightcast {
 namespace {
 
-constexpr double kPanelWidth = 300;
 constexpr double kPanelHeight = 300;
-constexpr double kPanelGap = 26;
-constexpr double kLeft = 66;
-constexpr double kRight = 20;
+constexpr double kPanelGapMin = 26;
+constexpr double kLeftMin = 66;
+constexpr double kRightMin = 20;
 constexpr double kTop = 66;
-constexpr double kLegendColumn = 200;
 constexpr double kLegendRow = 20;
+constexpr double kLegendMark = 33;  // before the name
+constexpr double kLabelGap = 12;    // between two labels at least
+constexpr int kTitleSize = 15;
+constexpr int kCaptionSize = 11;
+constexpr int kTickSize = 11;
+constexpr int kLegendSize = 12;
 constexpr int kTicksWanted = 6;
+// The longer a series, the sooner its marks would be a bar.
+constexpr double kMarkGap = 9;
+
+/// One panel fills a page's width; several share it.
+double panel_width(std::size_t panels) { return panels <= 1 ? 640 : panels == 2 ? 440 : 300; }
+
+/// At least what a viewer will take for it: fonts differ, and DejaVu Sans is among the wide ones.
+double text_width(std::string_view text, int size) {
+  const auto characters = std::ranges::count_if(text, [](char c) { return (c & 0xc0) != 0x80; });
+  return 0.65 * size * double(characters);
+}
 
 // Okabe and Ito's palette, which colour-blind readers can tell apart.
 constexpr std::array<std::string_view, 7> kColours = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
@@ -39,17 +56,40 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
-std::string number(double value) { return fmt::format("{:.6g}", value); }
+/// Short, so that labels fit beside each other: 12000000 is 12M.
+std::string number(double value) {
+  for (const auto& [unit, name] : {std::pair(1e9, "G"), {1e6, "M"}, {1e4, "k"}}) {
+    if (std::abs(value) >= unit) return fmt::format("{:.4g}{}", value / (unit == 1e4 ? 1e3 : unit), name);
+  }
+  return fmt::format("{:.6g}", value);
+}
+
+double widest(const std::vector<double>& ticks) {
+  double width = 0;
+  for (const double tick : ticks) width = std::max(width, text_width(number(tick), kTickSize));
+  return width;
+}
 
 /// Maps values to pixels, and chooses round ticks.
 class AxisMap {
  public:
-  AxisMap(const Figure::Axis& axis, double least, double most, double pixel_from, double pixel_to)
+  /// Its labels stand beside each other if `horizontal`, and above each other otherwise.
+  AxisMap(const Figure::Axis& axis, double least, double most, double pixel_from, double pixel_to, bool horizontal)
       : log_(axis.scale == Figure::Scale::kLog), pixel_from_(pixel_from), pixel_to_(pixel_to) {
-    if (log_) {
-      choose_log_ticks(least, most);
-    } else {
-      choose_linear_ticks(std::min(0.0, least), most);
+    for (int wanted = kTicksWanted; wanted > 0; --wanted) {
+      ticks_.clear();
+      if (log_) {
+        choose_log_ticks(least, most);
+      } else {
+        choose_linear_ticks(std::min(0.0, least), most, wanted);
+      }
+      if (labels_fit(horizontal)) return;
+    }
+    // Every second label, until they fit.
+    while (ticks_.size() > 2 && !labels_fit(horizontal)) {
+      std::vector<double> kept;
+      for (std::size_t i = 0; i < ticks_.size(); i += 2) kept.push_back(ticks_[i]);
+      ticks_ = std::move(kept);
     }
   }
 
@@ -63,9 +103,21 @@ class AxisMap {
  private:
   [[nodiscard]] double scaled(double value) const { return log_ ? std::log10(value) : value; }
 
-  void choose_linear_ticks(double least, double most) {
+  [[nodiscard]] bool labels_fit(bool horizontal) const {
+    for (std::size_t i = 1; i < ticks_.size(); ++i) {
+      const double apart = std::abs(pixel(ticks_[i]) - pixel(ticks_[i - 1]));
+      const double taken =
+          horizontal ? (text_width(number(ticks_[i - 1]), kTickSize) + text_width(number(ticks_[i]), kTickSize)) / 2 +
+                           kLabelGap
+                     : kTickSize + 2;
+      if (apart < taken) return false;
+    }
+    return true;
+  }
+
+  void choose_linear_ticks(double least, double most, int wanted) {
     if (most <= least) most = least + 1;
-    const double rough = (most - least) / kTicksWanted;
+    const double rough = (most - least) / wanted;
     const double magnitude = std::pow(10, std::floor(std::log10(rough)));
     const double lead = rough / magnitude;
     const double step = magnitude * (lead <= 1 ? 1 : lead <= 2 ? 2 : lead <= 5 ? 5 : 10);
@@ -128,9 +180,23 @@ class Writer {
   }
 
   std::string write() {
-    const auto panels = double(std::max<std::size_t>(1, figure_.panels.size()));
-    const double width = kLeft + panels * kPanelWidth + (panels - 1) * kPanelGap + kRight;
-    const auto columns = std::max<std::size_t>(1, std::size_t((width - kLeft) / kLegendColumn));
+    if (most_.x < least_.x) least_ = {0, 0}, most_ = {1, 1};
+    const auto panels = std::max<std::size_t>(1, figure_.panels.size());
+    panel_width_ = panel_width(panels);
+    const std::vector<double> x_ticks = x_axis(0).ticks();
+    const double last_half = text_width(number(x_ticks.back()), kTickSize) / 2;
+    // The label of the axis, the widest tick's, and air between.
+    left_ = std::max(kLeftMin, 32 + widest(y_axis().ticks()) + kLabelGap);
+    const double right = std::max(kRightMin, last_half + 4);
+    const double gap =
+        std::max(kPanelGapMin, last_half + text_width(number(x_ticks.front()), kTickSize) / 2 + kLabelGap);
+    double width = left_ + double(panels) * panel_width_ + double(panels - 1) * gap + right;
+    width = std::max({width, left_ + text_width(figure_.title, kTitleSize) * 1.1 + kRightMin,
+                      left_ + text_width(figure_.caption, kCaptionSize) + kRightMin});
+    double column = 0;
+    for (const auto* series : legend_) column = std::max(column, text_width(series->name, kLegendSize));
+    column += kLegendMark + 2 * kLabelGap;
+    const auto columns = std::max<std::size_t>(1, std::size_t((width - left_) / column));
     const double legend_top = kTop + kPanelHeight + 58;
     const double legend_rows = double((legend_.size() + columns - 1) / columns);
     const double height = legend_top + legend_rows * kLegendRow + (figure_.caption.empty() ? 6 : 24);
@@ -138,23 +204,28 @@ class Writer {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" "
         "viewBox=\"0 0 {0:.0f} {1:.0f}\" font-family=\"DejaVu Sans, Arial, sans-serif\">\n"
         "<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n",
-        width, height);
-    text(kLeft, 26, 15, "start", figure_.title, " font-weight=\"bold\"");
-    double left = kLeft;
-    for (std::size_t i = 0; i < figure_.panels.size(); ++i, left += kPanelWidth + kPanelGap) {
+        std::ceil(width), height);
+    text(left_, 26, kTitleSize, "start", figure_.title, " font-weight=\"bold\"");
+    double left = left_;
+    for (std::size_t i = 0; i < figure_.panels.size(); ++i, left += panel_width_ + gap) {
       draw_panel(figure_.panels[i], left, i == 0);
     }
     const double middle = kTop + kPanelHeight / 2;
     text(18, middle, 12, "middle", figure_.y.label, fmt::format(" transform=\"rotate(-90 18 {:.1f})\"", middle));
     for (std::size_t i = 0; i < legend_.size(); ++i) {
-      draw_legend_entry(i, kLeft + double(i % columns) * kLegendColumn, legend_top + double(i / columns) * kLegendRow);
+      draw_legend_entry(i, left_ + double(i % columns) * column, legend_top + double(i / columns) * kLegendRow);
     }
-    if (!figure_.caption.empty()) text(kLeft, height - 8, 11, "start", figure_.caption, " fill=\"#555\"");
+    if (!figure_.caption.empty()) text(left_, height - 8, kCaptionSize, "start", figure_.caption, " fill=\"#555\"");
     out_ += "</svg>\n";
     return std::move(out_);
   }
 
  private:
+  [[nodiscard]] AxisMap x_axis(double left) const {
+    return {figure_.x, least_.x, most_.x, left, left + panel_width_, true};
+  }
+  [[nodiscard]] AxisMap y_axis() const { return {figure_.y, least_.y, most_.y, kTop + kPanelHeight, kTop, false}; }
+
   void include(const Figure::Point& point) {
     const bool shown = std::isfinite(point.x) && std::isfinite(point.y) &&
                        (figure_.x.scale == Figure::Scale::kLinear || point.x > 0) &&
@@ -188,32 +259,34 @@ class Writer {
   }
 
   void draw_panel(const Figure::Panel& panel, double left, bool first) {
-    if (most_.x < least_.x) least_ = {0, 0}, most_ = {1, 1};
     const double bottom = kTop + kPanelHeight;
-    const AxisMap x(figure_.x, least_.x, most_.x, left, left + kPanelWidth);
-    const AxisMap y(figure_.y, least_.y, most_.y, bottom, kTop);
-    text(left + kPanelWidth / 2, kTop - 12, 13, "middle", panel.title);
+    const AxisMap x = x_axis(left), y = y_axis();
+    text(left + panel_width_ / 2, kTop - 12, 13, "middle", panel.title);
     for (const double tick : x.ticks()) {
       line(x.pixel(tick), kTop, x.pixel(tick), bottom, "#e4e4e4");
-      text(x.pixel(tick), bottom + 17, 11, "middle", number(tick));
+      text(x.pixel(tick), bottom + 17, kTickSize, "middle", number(tick));
     }
     for (const double tick : y.ticks()) {
-      line(left, y.pixel(tick), left + kPanelWidth, y.pixel(tick), "#e4e4e4");
-      if (first) text(left - 7, y.pixel(tick) + 4, 11, "end", number(tick));
+      line(left, y.pixel(tick), left + panel_width_, y.pixel(tick), "#e4e4e4");
+      if (first) text(left - 7, y.pixel(tick) + 4, kTickSize, "end", number(tick));
     }
     out_ += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{}\" height=\"{}\" fill=\"none\" stroke=\"#888\"/>\n",
-                        left, kTop, kPanelWidth, kPanelHeight);
-    text(left + kPanelWidth / 2, bottom + 36, 12, "middle", figure_.x.label);
+                        left, kTop, panel_width_, kPanelHeight);
+    text(left + panel_width_ / 2, bottom + 36, 12, "middle", figure_.x.label);
     for (const Figure::Series& series : panel.series) draw_series(series, x, y);
   }
 
   void draw_series(const Figure::Series& series, const AxisMap& x, const AxisMap& y) {
     std::string path;
     std::string marks;
+    std::optional<double> marked;
     for (const Figure::Point& point : series.points) {
       if (!x.shows(point.x) || !y.shows(point.y)) continue;
       path += fmt::format("{}{:.1f} {:.1f}", path.empty() ? "M" : "L", x.pixel(point.x), y.pixel(point.y));
-      if (!series.bound) marks += mark_at(colour_of(series), x.pixel(point.x), y.pixel(point.y), stroke_of(series));
+      const bool crowded = marked && series.points.size() > 60 && std::abs(x.pixel(point.x) - *marked) < kMarkGap;
+      if (series.bound || crowded) continue;
+      marks += mark_at(colour_of(series), x.pixel(point.x), y.pixel(point.y), stroke_of(series));
+      marked = x.pixel(point.x);
     }
     if (path.empty()) return;
     out_ += fmt::format("<path d=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"1.8\"{}/>\n{}", path,
@@ -227,13 +300,15 @@ class Writer {
         "stroke-width=\"1.8\"{}/>\n",
         x, y, x + 26, y, stroke_of(series), series.bound ? " stroke-dasharray=\"6 4\"" : "");
     if (!series.bound) out_ += mark_at(colour_of(series), x + 13, y, stroke_of(series));
-    text(x + 33, y + 4, 12, "start", series.name);
+    text(x + kLegendMark, y + 4, kLegendSize, "start", series.name);
   }
 
   const Figure& figure_;
   std::vector<const Figure::Series*> legend_;
   Figure::Point least_{std::numeric_limits<double>::infinity(), std::numeric_limits<double>::infinity()};
   Figure::Point most_{-std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity()};
+  double panel_width_ = 0;
+  double left_ = 0;
   std::string out_;
 };
 
