@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -20,7 +21,34 @@ namespace fs = std::filesystem;
 constexpr std::string_view kPrefix = "checkpoint-";
 constexpr std::string_view kAside = ".old";  // of a checkpoint that another of its step replaces
 constexpr std::string_view kChecksums = "checksums.json";
+constexpr std::string_view kOwnDirectory = "learner";  // what no other tool reads
+constexpr std::string_view kBaseDirectory = "base";    // the model that an adapter is for, if the run made it
+constexpr std::string_view kAdapterConfig = "adapter_config.json";
 constexpr std::uint64_t kFileBytesMax = std::uint64_t{1} << 42;
+
+/// What other tools read: a model's files, or an adapter's. Names as Hugging Face has them.
+constexpr std::array<std::string_view, 9> kReadByOthers{"model.safetensors",     "config.json",
+                                                        "tokenizer.json",        "generation_config.json",
+                                                        "tokenizer_config.json", "special_tokens_map.json",
+                                                        "chat_template.jinja",   "adapter_model.safetensors",
+                                                        kAdapterConfig};
+
+/// Where a file lies below its checkpoint. Others take every *.safetensors in the directory that they are given for the
+/// model's: vLLM does. So those of the learner lie below, as does the model beneath an adapter.
+std::string place_of(std::string_view name, bool has_own_base) {
+  if (std::ranges::find(kReadByOthers, name) == kReadByOthers.end()) return fmt::format("{}/{}", kOwnDirectory, name);
+  if (has_own_base && !name.starts_with("adapter_")) return fmt::format("{}/{}", kBaseDirectory, name);
+  return std::string(name);
+}
+
+/// Whether a name in the list of checksums is one that place_of() makes, or of a release that made no directories.
+bool is_place(std::string_view place) {
+  const std::size_t slash = place.find('/');
+  if (slash == std::string_view::npos) return !place.empty() && place != "." && place != "..";
+  const std::string_view directory = place.substr(0, slash), name = place.substr(slash + 1);
+  return (directory == kOwnDirectory || directory == kBaseDirectory) && !name.empty() && name != "." && name != ".." &&
+         name.find('/') == std::string_view::npos;
+}
 
 std::string name_of(std::uint64_t step) { return fmt::format("{}{:08}", kPrefix, step); }
 
@@ -70,6 +98,16 @@ class Writer {
  public:
   Writer(FileSystem& files, fs::path directory) : files_(files), directory_(std::move(directory)) {}
 
+  /// The directories are synced by sync().
+  Status make_directory(std::string_view name) {
+    directories_.emplace_back(directory_ / name);
+    return files_.make_directory(directories_.back());
+  }
+  Status sync() {
+    for (const fs::path& directory : directories_) WC_TRY(sync_directory(files_, directory));
+    return {};
+  }
+
   Status write(const std::string& name, const std::function<Status(FileWriter&, ChecksumStream&)>& body) {
     ChecksumStream checksum;
     WC_TRY(write_new_file(files_, directory_ / name, [&](FileWriter& out) { return body(out, checksum); }));
@@ -101,6 +139,7 @@ class Writer {
  private:
   FileSystem& files_;
   fs::path directory_;
+  std::vector<fs::path> directories_;
   nlohmann::json checksums_ = nlohmann::json::object();
 };
 
@@ -125,14 +164,13 @@ Result<Checkpoint> read_checkpoint(FileSystem& files, const fs::path& directory,
   if (!checksums.is_object()) return damaged(directory / kChecksums, "no JSON object");
   Checkpoint checkpoint;
   checkpoint.step = step;
-  for (const auto& [name, expected] : checksums.items()) {
-    if (!expected.is_string() || name.find('/') != std::string::npos) {
-      return damaged(directory / kChecksums, "no list of checksums");
-    }
-    WC_ASSIGN(std::string file, read_file(files, directory / name, kFileBytesMax));
+  for (const auto& [place, expected] : checksums.items()) {
+    if (!expected.is_string() || !is_place(place)) return damaged(directory / kChecksums, "no list of checksums");
+    WC_ASSIGN(std::string file, read_file(files, directory / place, kFileBytesMax));
     if (checksum_of(std::as_bytes(std::span(file))).hex() != expected.get<std::string>()) {
-      return damaged(directory / name, "its bytes are not those that were written");
+      return damaged(directory / place, "its bytes are not those that were written");
     }
+    const std::string name = fs::path(place).filename();
     if (name.ends_with(".safetensors")) {
       WC_ASSIGN(checkpoint.tensors[name], parse_tensors(file, name));
     } else {
@@ -166,9 +204,16 @@ Status write_checkpoint(FileSystem& files, const fs::path& directory, const Chec
   NewDirectory target(files, made);
   WC_TRY(target.create());
   Writer writer(files, target.temporary());
-  for (const auto& [name, tensors] : checkpoint.tensors) WC_TRY(writer.write_tensors(name, tensors));
-  for (const auto& [name, text] : checkpoint.texts) WC_TRY(writer.write_text(name, text));
+  const bool has_own_base =
+      checkpoint.texts.contains(std::string(kAdapterConfig)) && checkpoint.tensors.contains("model.safetensors");
+  WC_TRY(writer.make_directory(kOwnDirectory));
+  if (has_own_base) WC_TRY(writer.make_directory(kBaseDirectory));
+  for (const auto& [name, tensors] : checkpoint.tensors) {
+    WC_TRY(writer.write_tensors(place_of(name, has_own_base), tensors));
+  }
+  for (const auto& [name, text] : checkpoint.texts) WC_TRY(writer.write_text(place_of(name, has_own_base), text));
   WC_TRY(writer.write_checksums());
+  WC_TRY(writer.sync());
   WC_TRY(target.publish());
   if (replaces) WC_TRY(replace_with(files, path, made));
   WC_ASSIGN(const std::vector<std::uint64_t> steps, steps_in(files, directory));

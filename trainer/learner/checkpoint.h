@@ -30,6 +30,11 @@ struct Checkpoint {
 };
 
 /// Writes `directory`/checkpoint-STEP: beside it first, synced, then renamed. Then deletes all but the newest `kept`.
+///
+///   checkpoint-STEP/           what other tools read: the model's files, or an adapter's, and no other *.safetensors
+///   checkpoint-STEP/learner/   everything else
+///   checkpoint-STEP/base/      beside an adapter, the model that it is for, if the checkpoint has that
+///
 /// A kill or a power cut at any moment leaves the older ones, and the new one whole or not at all. One of the same step
 /// stays until the new one is whole and synced, and gives it its name then.
 /// Errors: kNoSpace and others of the disk; then the older ones are still there.
@@ -37,8 +42,8 @@ struct Checkpoint {
                                       const Checkpoint& checkpoint, std::uint64_t kept);
 
 /// The newest checkpoint that is undamaged; absent if there is none. Each damaged one on the way adds a line to
-/// `warnings`. Clears what a kill has left half-made.
-/// Errors: those of the disk; kCorrupt if there are checkpoints, and all of them are damaged.
+/// `warnings`. Clears what a kill has left half-made. Takes checkpoints of releases that had all files in one
+/// directory. Errors: those of the disk; kCorrupt if there are checkpoints, and all of them are damaged.
 [[nodiscard]] Result<std::optional<Checkpoint>> read_newest_checkpoint(FileSystem& files,
                                                                        const std::filesystem::path& directory,
                                                                        std::vector<std::string>& warnings);

@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+#include <set>
+
 #include "base/posix_file_system.h"
 #include "sim/sim_file_system.h"
 #include "tests/patch/temp_dir.h"
@@ -82,7 +86,7 @@ TEST_F(CheckpointTest, FallsBackFromADamagedOne) {
   disk.flip_bit(kDirectory / "checkpoint-00000008" / "model.safetensors", 1000, 3);
   expect_equal(**read(), 7);
   EXPECT_THAT(warnings, ElementsAre(HasSubstr("step 8 is damaged")));
-  disk.flip_bit(kDirectory / "checkpoint-00000007" / "learner.json", 1, 0);
+  disk.flip_bit(kDirectory / "checkpoint-00000007" / "learner" / "learner.json", 1, 0);
   EXPECT_THAT(read().error().message(), HasSubstr("all checkpoints are damaged"));
 }
 
@@ -157,6 +161,92 @@ TEST(CheckpointCrash, LeavesOneOfTheSameStepWhateverChangeItStopsBefore) {
         break;
       }
     }
+  }
+}
+
+/// The files below `directory`, as paths from there.
+std::set<std::string> files_below(const std::filesystem::path& directory) {
+  std::set<std::string> found;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(directory)) {
+    if (entry.is_regular_file()) found.insert(std::filesystem::relative(entry.path(), directory));
+  }
+  return found;
+}
+
+/// With the files that a learner writes, and with an adapter or without.
+Checkpoint learners_checkpoint(bool has_adapter) {
+  Checkpoint checkpoint = checkpoint_of(3);
+  const auto& weights = checkpoint.tensors.at("model.safetensors");
+  for (const char* name : {"optimizer.safetensors", "value_head.safetensors", "reference.safetensors"}) {
+    checkpoint.tensors[name] = weights;
+  }
+  for (const char* name : {"config.json", "tokenizer.json", "replay.json"}) checkpoint.texts[name] = "{}";
+  if (has_adapter) {
+    checkpoint.tensors["adapter_model.safetensors"] = weights;
+    checkpoint.texts["adapter_config.json"] = "{}";
+  }
+  return checkpoint;
+}
+
+// vLLM takes every *.safetensors in a model's directory for weights.
+TEST(CheckpointFiles, OthersFindTheModelAlone) {
+  TempDir dir;
+  PosixFileSystem files;
+  ASSERT_TRUE(write_checkpoint(files, dir.path(), learners_checkpoint(false), 1).has_value());
+  EXPECT_THAT(
+      files_below(dir.file("checkpoint-00000003")),
+      testing::UnorderedElementsAre("model.safetensors", "config.json", "tokenizer.json", "checksums.json",
+                                    "learner/optimizer.safetensors", "learner/value_head.safetensors",
+                                    "learner/reference.safetensors", "learner/learner.json", "learner/replay.json"));
+}
+
+TEST(CheckpointFiles, AnAdapterAndTheModelBeneathHaveADirectoryEach) {
+  TempDir dir;
+  PosixFileSystem files;
+  ASSERT_TRUE(write_checkpoint(files, dir.path(), learners_checkpoint(true), 1).has_value());
+  const std::set<std::string> found = files_below(dir.file("checkpoint-00000003"));
+  for (const char* name : {"adapter_model.safetensors", "adapter_config.json", "base/model.safetensors",
+                           "base/config.json", "base/tokenizer.json", "learner/optimizer.safetensors"}) {
+    EXPECT_TRUE(found.contains(name)) << name;
+  }
+  EXPECT_FALSE(found.contains("model.safetensors"));
+  std::vector<std::string> warnings;
+  const auto read_back = read_newest_checkpoint(files, dir.path(), warnings);
+  ASSERT_TRUE(read_back.has_value() && *read_back) << read_back.error().message();
+  EXPECT_EQ((*read_back)->texts, learners_checkpoint(true).texts);
+  EXPECT_EQ((*read_back)->tensors.size(), 5u);
+}
+
+// As releases wrote it that had all files in one directory.
+TEST(CheckpointFiles, OneWithoutDirectoriesIsReadAsWell) {
+  TempDir dir;
+  PosixFileSystem files;
+  ASSERT_TRUE(write_checkpoint(files, dir.path(), learners_checkpoint(false), 1).has_value());
+  const std::filesystem::path made = dir.file("checkpoint-00000003");
+  for (const auto& entry : std::filesystem::directory_iterator(made / "learner")) {
+    std::filesystem::rename(entry.path(), made / entry.path().filename());
+  }
+  std::filesystem::remove(made / "learner");
+  std::string list = read_file(files, made / "checksums.json", 1 << 20).value();
+  for (std::size_t at = 0; (at = list.find("learner/")) != std::string::npos;) list.erase(at, 8);
+  std::ofstream(made / "checksums.json") << list;
+  std::vector<std::string> warnings;
+  const auto read_back = read_newest_checkpoint(files, dir.path(), warnings);
+  ASSERT_TRUE(read_back.has_value() && *read_back) << read_back.error().message();
+  EXPECT_EQ((*read_back)->texts, learners_checkpoint(false).texts);
+  EXPECT_EQ((*read_back)->tensors.size(), 4u);
+}
+
+TEST(CheckpointFiles, AListThatNamesFilesElsewhereIsDamaged) {
+  for (const char* name : {"../other.json", "learner/../../other.json", "/etc/hostname", "learner/", "learner/..", "..",
+                           "elsewhere/other.json"}) {
+    TempDir dir;
+    PosixFileSystem files;
+    ASSERT_TRUE(write_checkpoint(files, dir.path(), learners_checkpoint(false), 1).has_value());
+    std::ofstream(dir.file("checkpoint-00000003/checksums.json")) << "{\"" << name << "\": \"00\"}";
+    std::vector<std::string> warnings;
+    EXPECT_FALSE(read_newest_checkpoint(files, dir.path(), warnings).has_value()) << name;
+    EXPECT_THAT(warnings, ElementsAre(HasSubstr("no list of checksums"))) << name;
   }
 }
 
