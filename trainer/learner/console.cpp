@@ -22,7 +22,7 @@ void Console::print(std::string_view line) {
 }
 
 void Console::show(std::string_view line) {
-  if (!is_terminal_) return;
+  if (!is_terminal_) return print(line);
   const std::lock_guard lock(mutex_);
   std::fprintf(stderr, "\r\033[K%s", printable(line).c_str());
   std::fflush(stderr);

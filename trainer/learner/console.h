@@ -8,7 +8,8 @@
 
 namespace weightcast {
 
-/// Shows a run to a person, on stderr: warnings as lines; on a terminal one line that lives, below them. Any thread.
+/// Shows a run to a person, on stderr: warnings as lines; on a terminal one line that lives, below them, and elsewhere a
+/// line per step. Any thread.
 class Console {
  public:
   Console();
@@ -18,7 +19,7 @@ class Console {
 
   /// A line that stays.
   void print(std::string_view line);
-  /// Replaces the live line. Nothing if stderr is no terminal.
+  /// Replaces the live line. A line that stays if stderr is no terminal: a log shows how far the run is.
   void show(std::string_view line);
 
  private:
