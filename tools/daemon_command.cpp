@@ -121,6 +121,8 @@ void add_daemon_command(const Commands& commands) {
                   "Refuse versions that were published more seconds ago when they are announced; 0: any (workers)")
       ->check(CLI::Range(0.0, 1e9))
       ->capture_default_str();
+  app->add_option("--api-group", config.api_group,
+                  "Group whose members may use the local socket as this daemon's user does: publish, subscribe, pin");
   app->add_flag("--insecure", config.insecure,
                 "Plain TCP beyond loopback, too: everybody on the way can read and change it");
   app->add_option("--log-level", flags->log_level, "debug, info, warning or error")

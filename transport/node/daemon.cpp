@@ -1,6 +1,7 @@
 #include "transport/node/daemon.h"
 
 #include <fmt/format.h>
+#include <grp.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -12,10 +13,12 @@
 #include <random>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/descriptors.h"
 #include "base/heap.h"
 #include "base/posix_file_system.h"
+#include "base/text.h"
 #include "proto/limits.h"
 #include "proto/names.h"
 #include "transport/core/peer_check.h"
@@ -164,6 +167,22 @@ class HeapTrimmer {
   Timer timer_;
 };
 
+/// Errors: kInvalidArgument (no such group), kIo.
+Result<gid_t> group_named(const std::string& name) {
+  group found{};
+  group* result = nullptr;
+  std::vector<char> buffer(4096);
+  int error = 0;
+  while ((error = ::getgrnam_r(name.c_str(), &found, buffer.data(), buffer.size(), &result)) == ERANGE &&
+         buffer.size() < kMiB) {
+    buffer.resize(2 * buffer.size());  // for its list of members
+  }
+  if (result != nullptr) return found.gr_gid;
+  if (error != 0) return fail_errno(error, Op::kRead, "--api-group " + printable(name));
+  return fail(Errc::kInvalidArgument, Op::kConfigure,
+              fmt::format("--api-group {}: this host has no such group", printable(name)));
+}
+
 std::uint64_t host_entropy() {
   std::random_device entropy;
   return (std::uint64_t{entropy()} << 32) | entropy();
@@ -192,6 +211,9 @@ Status run_daemon(DaemonConfig config) {
   SocketOptions sockets;
   sockets.congestion = config.congestion;
   sockets.idle_timeout = kIdleTimeout;
+  if (!config.api_group.empty()) {
+    WC_ASSIGN(sockets.local_group, group_named(config.api_group));
+  }
   sockets.loopback_only = !tls && !config.insecure;
   SocketNetwork network(loop, config.pace ? config.uplink : Rate{}, config.pace ? config.downlink : Rate{}, sockets,
                         tls);

@@ -50,6 +50,7 @@ struct DaemonConfig {
   bool standby = false;
   std::string keys;            ///< file of this node's keys; "": connections are not encrypted, and stay on loopback
   std::string enroll;          ///< origin only: directory with the key and the tokens that enrol workers; "": none are
+  std::string api_group;       ///< whose members may use the local socket, too; "": the daemon's user alone
   bool insecure = false;       ///< without keys beyond loopback, too
   Duration version_age_max{};  ///< worker only: since an announced version was published; 0: any
   std::int64_t keys_expire_unix_s = 0;  ///< run_daemon() sets it by the keys; 0: there are none

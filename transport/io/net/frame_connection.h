@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <functional>
 #include <memory>
 #include <optional>
@@ -39,6 +41,7 @@ struct SocketOptions {
   Duration body_timeout = std::chrono::seconds(30);  ///< how long the bytes of a begun frame may pause
   std::vector<Endpoint> name_servers;                ///< numeric; none: those of /etc/resolv.conf
   Duration idle_timeout{};                           ///< how long a connection may carry nothing; zero: for ever
+  std::optional<gid_t> local_group;                  ///< whose members may use a local socket, too
 };
 
 /// Limits on the memory that a peer can make this end hold. The connection's owner widens them when it knows the peer.

@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "transport/io/log.h"
 #include "transport/io/net/socket.h"
@@ -43,16 +44,42 @@ Error listen_error(int error_number, const std::string& where) {
   return error;
 }
 
-/// Whether the program at the other end of a Unix socket is one to serve: of this process's user, or root's. The
-/// socket's mode says the same, but a mode can be changed, and a descriptor handed on.
-Status check_user(int fd) {
+/// The supplementary groups of the program at the other end, as they were when it connected.
+std::vector<gid_t> groups_of_peer(int fd) {
+  std::vector<gid_t> groups;
+  socklen_t size = 0;
+  // The first call fails with ERANGE, and says how many there are.
+  while (::getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups.data(), &size) != 0) {
+    if (errno != ERANGE) return {};
+    groups.resize(size / sizeof(gid_t));
+  }
+  groups.resize(size / sizeof(gid_t));
+  return groups;
+}
+
+/// Whether the program at the other end of a Unix socket is one to serve: of this process's user, or root's, or in
+/// `group`. The socket's mode says the same, but a mode can be changed, and a descriptor handed on.
+Status check_user(int fd, std::optional<gid_t> group) {
   ucred peer{};
   socklen_t size = sizeof peer;
   if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return fail_errno(errno, Op::kReceive, "local");
   if (peer.uid == ::geteuid() || peer.uid == 0) return {};
+  if (group && (peer.gid == *group || std::ranges::count(groups_of_peer(fd), *group) > 0)) return {};
   return fail(Errc::kNotAllowed, Op::kReceive,
-              fmt::format("process {} is of user {}, and this daemon of user {}; run it as the same user", peer.pid,
-                          peer.uid, ::geteuid()));
+              fmt::format("process {} is of user {}, and this daemon of user {}; run it as the same user{}", peer.pid,
+                          peer.uid, ::geteuid(),
+                          group ? fmt::format(", or in group {}", *group) : ", or give the daemon an --api-group"));
+}
+
+/// What the mode and the group of a local socket are. Errors: kNotAllowed (this user may not give it to that group).
+Status set_access(const std::string& path, std::optional<gid_t> group) {
+  if (group && ::chown(path.c_str(), static_cast<uid_t>(-1), *group) != 0) {
+    return fail(Errc::kNotAllowed, Op::kConfigure,
+                fmt::format("{}: cannot be given to group {} ({}); make this daemon's user a member of it", path,
+                            *group, std::strerror(errno)));
+  }
+  const mode_t mode = S_IRUSR | S_IWUSR | (group ? S_IRGRP | S_IWGRP : 0);
+  return ::chmod(path.c_str(), mode) == 0 ? Status() : Status(listen_error(errno, path));
 }
 
 class SocketListener final : public Listener {
@@ -90,7 +117,7 @@ class SocketListener final : public Listener {
       }
       std::string host = "local";
       if (!path_.empty()) {
-        if (const Status allowed = check_user(fd.get()); !allowed.has_value()) {
+        if (const Status allowed = check_user(fd.get(), context_.socket.local_group); !allowed.has_value()) {
           ++refused_;
           tell(fmt::format("refused, local: {}: {}", path_, allowed.error().detail));
           continue;
@@ -200,10 +227,9 @@ Result<std::unique_ptr<Listener>> Listener::local(const ConnectionContext& conte
   WC_TRY(remove_stale(address, path));
   WC_ASSIGN(UniqueFd fd, open_socket(address, Op::kListen));
   // Nobody can connect before listen(), so the mode is right when the first one tries.
-  if (::bind(fd.get(), address.get(), address.size) != 0 || ::chmod(path.c_str(), S_IRUSR | S_IWUSR) != 0 ||
-      ::listen(fd.get(), kBacklog) != 0) {
-    return listen_error(errno, path);
-  }
+  if (::bind(fd.get(), address.get(), address.size) != 0) return listen_error(errno, path);
+  WC_TRY(set_access(path, context.socket.local_group));
+  if (::listen(fd.get(), kBacklog) != 0) return listen_error(errno, path);
   return std::make_unique<SocketListener>(context, std::move(fd), Endpoint{"local", 0}, path, std::move(on_connection));
 }
 

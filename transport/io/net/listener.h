@@ -20,7 +20,8 @@ class Listener {
   /// port is taken), kNotAllowed, kIo.
   [[nodiscard]] static Result<std::unique_ptr<Listener>> tcp(const ConnectionContext& context, const Endpoint& at,
                                                              OnConnection on_connection);
-  /// Listens on a Unix socket that only its owner may use (mode 0600). Replaces a socket file without a listener.
+  /// Listens on a Unix socket for its owner and root (mode 0600), and for SocketOptions::local_group if there is one
+  /// (mode 0660, of that group). Replaces a socket file without a listener.
   /// Errors: kBusy (a process answers on it), kAlreadyExists (not a socket), kNotAllowed, kIo.
   [[nodiscard]] static Result<std::unique_ptr<Listener>> local(const ConnectionContext& context,
                                                                const std::string& path, OnConnection on_connection);

@@ -40,7 +40,9 @@ Result<std::unique_ptr<Listener>> SocketNetwork::listen(const Endpoint& at, List
 
 Result<std::unique_ptr<Listener>> SocketNetwork::listen_locally(const std::string& path,
                                                                 Listener::OnConnection on_connection) {
-  return Listener::local({loop_, buffers_, unpaced_, unpaced_, {}}, path, std::move(on_connection));
+  SocketOptions local;  // of the others none is for a local socket
+  local.local_group = options_.local_group;
+  return Listener::local({loop_, buffers_, unpaced_, unpaced_, local}, path, std::move(on_connection));
 }
 
 }  // namespace weightcast

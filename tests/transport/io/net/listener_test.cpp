@@ -1,6 +1,7 @@
 #include "transport/io/net/listener.h"
 
 #include <fcntl.h>
+#include <grp.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/resource.h>
@@ -34,6 +35,33 @@ class LocalSocket : public testing::Test {
     path_ = (directory_ / "api.sock").string();
   }
   ~LocalSocket() override { std::filesystem::remove_all(directory_); }
+
+  /// Whether the socket ends the connection of a program of that user and those groups without a word: it was turned
+  /// away, or the test has dropped it.
+  bool ended_when_read_as(uid_t user, gid_t group, const std::vector<gid_t>& groups) {
+    const std::filesystem::path directory = std::filesystem::path(path_).parent_path();
+    const std::string name = std::filesystem::path(path_).filename();
+    EXPECT_EQ(::chmod(directory.c_str(), 0777), 0);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      // System calls only. It ends with what the read gives: an end at once, or nothing yet.
+      sockaddr_un to{};
+      to.sun_family = AF_UNIX;
+      std::strncpy(to.sun_path, name.c_str(), sizeof to.sun_path - 1);
+      const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
+      // From within: the directories above may be closed to others.
+      if (::chdir(directory.c_str()) != 0) ::_exit(8);
+      if (::setgroups(groups.size(), groups.data()) != 0 || ::setgid(group) != 0 || ::setuid(user) != 0) ::_exit(9);
+      if (::connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0) ::_exit(10);
+      pollfd ends{.fd = fd, .events = POLLIN, .revents = 0};
+      char byte = 0;
+      ::_exit(::poll(&ends, 1, 20'000) == 1 && ::read(fd, &byte, 1) == 0 ? 1 : 2);
+    }
+    int status = -1;
+    for (int turn = 0; turn < 3000 && ::waitpid(child, &status, WNOHANG) == 0; ++turn) net_.run_for(milliseconds(10));
+    EXPECT_TRUE(WIFEXITED(status));
+    return WEXITSTATUS(status) == 1;
+  }
 
   std::filesystem::path directory_;
   std::string path_;
@@ -132,31 +160,34 @@ TEST_F(LocalSocket, AProgramOfAnotherUserIsNotServedWhateverTheSocketsMode) {
   const auto listener = Listener::local(net_.context(), path_, [&](std::unique_ptr<FrameConnection>) { ++served; });
   ASSERT_TRUE(listener.has_value());
   ASSERT_EQ(::chmod(path_.c_str(), 0777), 0);
-  const std::filesystem::path directory = std::filesystem::path(path_).parent_path();
-  const std::string name = std::filesystem::path(path_).filename();
-  ASSERT_EQ(::chmod(directory.c_str(), 0777), 0);
   for (const uid_t user : {uid_t{65534}, uid_t{0}}) {
-    const pid_t child = ::fork();
-    if (child == 0) {
-      // System calls only. It ends with what the read gives: an end at once, or nothing yet.
-      sockaddr_un to{};
-      to.sun_family = AF_UNIX;
-      std::strncpy(to.sun_path, name.c_str(), sizeof to.sun_path - 1);
-      const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
-      // From within: the directories above may be closed to others.
-      if (::chdir(directory.c_str()) != 0) ::_exit(8);
-      if (::setuid(user) != 0 || ::connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0) ::_exit(9);
-      pollfd ends{.fd = fd, .events = POLLIN, .revents = 0};
-      char byte = 0;
-      ::_exit(::poll(&ends, 1, 20'000) == 1 && ::read(fd, &byte, 1) == 0 ? 1 : 2);
-    }
-    int status = -1;
-    for (int turn = 0; turn < 3000 && ::waitpid(child, &status, WNOHANG) == 0; ++turn) net_.run_for(milliseconds(10));
-    ASSERT_TRUE(WIFEXITED(status));
-    EXPECT_EQ(WEXITSTATUS(status), 1);
+    EXPECT_TRUE(ended_when_read_as(user, 0, {}));
     EXPECT_EQ(served, user == 0 ? 1 : 0);
     EXPECT_EQ((*listener)->refused_count(), 1u) << "the first of the two";
   }
+}
+
+TEST_F(LocalSocket, ServesTheMembersOfItsGroup) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  constexpr gid_t kGroup = 54'321;
+  int served = 0;
+  ConnectionContext context = net_.context();
+  context.socket.local_group = kGroup;
+  const auto listener = Listener::local(context, path_, [&](std::unique_ptr<FrameConnection>) { ++served; });
+  ASSERT_TRUE(listener.has_value()) << listener.error().message();
+  struct stat info {};
+  ASSERT_EQ(::stat(path_.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0660u);
+  EXPECT_EQ(info.st_gid, kGroup);
+  ASSERT_EQ(::chmod(path_.c_str(), 0777), 0);
+  const std::vector<gid_t> member{1, kGroup}, stranger{1, 2};
+  EXPECT_TRUE(ended_when_read_as(65534, 65534, stranger));
+  EXPECT_EQ(served, 0);
+  EXPECT_TRUE(ended_when_read_as(65534, 65534, member)) << "a supplementary group";
+  EXPECT_EQ(served, 1);
+  EXPECT_TRUE(ended_when_read_as(65534, kGroup, stranger)) << "the group it runs as";
+  EXPECT_EQ(served, 2);
+  EXPECT_EQ((*listener)->refused_count(), 1u);
 }
 
 TEST_F(LocalSocket, CarriesFramesAndBelongsToItsOwner) {
