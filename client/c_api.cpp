@@ -123,6 +123,14 @@ wc_code run_on(Handle* handle, wc_error* error, const Body& body) noexcept {
   });
 }
 
+/// NULL and "" are the one that the environment names.
+Result<std::string> state_of(const char* given) {
+  if (given != nullptr && *given != '\0') return std::string(given);
+  const char* const named = std::getenv("WEIGHTCAST_STATE");
+  if (named != nullptr && *named != '\0') return std::string(named);
+  return invalid("no state directory is given, and WEIGHTCAST_STATE is not set");
+}
+
 Result<PublishOptions> options_of(const wc_publish_options* given) {
   wc_publish_options options{};
   WC_TRY(copy_in(given, options));
@@ -257,8 +265,9 @@ const char* wc_code_name(wc_code code) {
 wc_code wc_open(const char* state_dir, int64_t timeout_ms, wc_client** client, wc_error* error) {
   if (client != nullptr) *client = nullptr;
   return run(error, [&]() -> Status {
-    if (state_dir == nullptr || client == nullptr) return invalid("wc_open: an argument is NULL");
-    WC_ASSIGN(std::unique_ptr<Client> impl, Client::open(state_dir, deadline_after(timeout_ms)));
+    if (client == nullptr) return invalid("wc_open: an argument is NULL");
+    WC_ASSIGN(const std::string state, state_of(state_dir));
+    WC_ASSIGN(std::unique_ptr<Client> impl, Client::open(state, deadline_after(timeout_ms)));
     *client = new wc_client{std::move(impl)};
     return {};
   });
@@ -266,9 +275,9 @@ wc_code wc_open(const char* state_dir, int64_t timeout_ms, wc_client** client, w
 
 wc_code wc_ready(const char* state_dir, uint32_t flags, int64_t timeout_ms, wc_error* error) {
   return run(error, [&]() -> Status {
-    if (state_dir == nullptr) return invalid("wc_ready: the state directory is NULL");
+    WC_ASSIGN(const std::string state, state_of(state_dir));
     if ((flags & ~WC_READY_VERSION) != 0) return invalid("wc_ready has flags that this library does not know");
-    return wait_until_ready(state_dir, (flags & WC_READY_VERSION) != 0, deadline_after(timeout_ms));
+    return wait_until_ready(state, (flags & WC_READY_VERSION) != 0, deadline_after(timeout_ms));
   });
 }
 
@@ -487,8 +496,9 @@ wc_code wc_region_find(const wc_region* region, const char* name, wc_slot* slot,
 wc_code wc_subscribe(const char* state_dir, int64_t timeout_ms, wc_subscription** subscription, wc_error* error) {
   if (subscription != nullptr) *subscription = nullptr;
   return run(error, [&]() -> Status {
-    if (state_dir == nullptr || subscription == nullptr) return invalid("wc_subscribe: an argument is NULL");
-    WC_ASSIGN(std::unique_ptr<Subscription> impl, Subscription::open(state_dir, deadline_after(timeout_ms)));
+    if (subscription == nullptr) return invalid("wc_subscribe: an argument is NULL");
+    WC_ASSIGN(const std::string state, state_of(state_dir));
+    WC_ASSIGN(std::unique_ptr<Subscription> impl, Subscription::open(state, deadline_after(timeout_ms)));
     *subscription = new wc_subscription{std::move(impl)};
     return {};
   });

@@ -3,10 +3,11 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstdlib>
 
+#include "base/endpoint.h"
 #include "proto/names.h"
 #include "transport/core/plan/plan.h"
-#include "base/endpoint.h"
 
 namespace weightcast {
 namespace {
@@ -22,6 +23,12 @@ CLI::Validator validator(std::string type, Parse parse) {
 }
 
 }  // namespace
+
+CLI::Option* add_state_option(CLI::App& app, std::string& state, const std::string& what) {
+  if (const char* named = std::getenv("WEIGHTCAST_STATE"); named != nullptr) state = named;
+  return app.add_option("--state", state, what + "; default: WEIGHTCAST_STATE of the environment")
+      ->required(state.empty());
+}
 
 std::string host_name() {
   std::array<char, 256> name{};

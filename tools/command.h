@@ -25,6 +25,10 @@ void add_versions_command(const Commands& commands);
 void add_ready_command(const Commands& commands);
 void add_simulate_command(const Commands& commands);
 
+/// Adds --state. Its default is the environment's WEIGHTCAST_STATE, which a host, a container or a job sets once;
+/// without that it is required. A configuration file comes before the environment.
+CLI::Option* add_state_option(CLI::App& app, std::string& state, const std::string& what);
+
 /// This host's.
 [[nodiscard]] std::string host_name();
 

@@ -55,7 +55,7 @@ void add_daemon_command(const Commands& commands) {
       "daemon", "Run a node: the origin on the trainer's host, a worker on each inference host");
   add_config_option(*app);
   app->add_option("--role", flags->role, "origin or worker")->required()->check(CLI::IsMember({"origin", "worker"}));
-  app->add_option("--state", config.state, "Directory for versions and the local socket; one daemon each")->required();
+  add_state_option(*app, config.state, "Directory for versions and the local socket; one daemon each");
   app->add_option("--listen", flags->listen, "Where other nodes reach this one; port 0 takes a free one")
       ->check(endpoint_validator())
       ->capture_default_str();

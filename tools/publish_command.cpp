@@ -175,7 +175,7 @@ void add_publish_command(const Commands& commands) {
   app->add_option("--version", flags->version, "The version's number; greater than the last")
       ->check(CLI::NonNegativeNumber)
       ->required();
-  app->add_option("--state", flags->state, "The origin's state directory")->required();
+  add_state_option(*app, flags->state, "The origin's state directory");
   app->add_option("--wait", flags->wait, "Wait until this fraction of the workers has installed it")
       ->check(CLI::Range(0.0, 1.0));
   app->add_option("--timeout", flags->timeout_s, "Seconds to wait at most")

@@ -162,7 +162,7 @@ std::function<Status()> command_of(void (*run)(const StatusFlags&), std::shared_
 void add_status_command(const Commands& commands) {
   auto flags = std::make_shared<StatusFlags>();
   CLI::App* app = commands.app.add_subcommand("status", "Show the nodes: chains, progress, rates, versions");
-  app->add_option("--state", flags->state, "The daemon's state directory")->required();
+  add_state_option(*app, flags->state, "The daemon's state directory");
   app->add_flag("--json", flags->json, "JSON; with --watch one object a line");
   app->add_flag("--watch", flags->watch, "Again four times a second, until interrupted");
   app->callback([flags, selected = &commands.selected] { *selected = command_of(run_status, flags); });
@@ -171,7 +171,7 @@ void add_status_command(const Commands& commands) {
 void add_versions_command(const Commands& commands) {
   auto flags = std::make_shared<StatusFlags>();
   CLI::App* app = commands.app.add_subcommand("versions", "List the versions on this host");
-  app->add_option("--state", flags->state, "The daemon's state directory")->required();
+  add_state_option(*app, flags->state, "The daemon's state directory");
   app->add_flag("--json", flags->json, "JSON");
   app->callback([flags, selected = &commands.selected] { *selected = command_of(run_versions, flags); });
 }
@@ -179,7 +179,7 @@ void add_versions_command(const Commands& commands) {
 void add_ready_command(const Commands& commands) {
   auto flags = std::make_shared<ReadyFlags>();
   CLI::App* app = commands.app.add_subcommand("ready", "Wait until a daemon does what it is there for");
-  app->add_option("--state", flags->state, "The daemon's state directory")->required();
+  add_state_option(*app, flags->state, "The daemon's state directory");
   app->add_flag("--with-version", flags->has_version, "And until a version is in use there");
   app->add_option("--timeout", flags->timeout_s, "Seconds")
       ->capture_default_str()

@@ -307,15 +307,18 @@ class Closable:
         self.close()
 
 
-def state_directory(path: PathLike) -> bytes:
-    """The state directory that `path` is or, where it is a daemon's socket, lies in."""
+def state_directory(path: Optional[PathLike]) -> bytes:
+    """The state directory that `path` is or, where it is a daemon's socket, lies in. None: the one that the environment
+    names in WEIGHTCAST_STATE."""
+    if path is None:
+        return b""
     text = os.fspath(path)
     if os.path.basename(text) == "api.sock":
         text = os.path.dirname(text) or "."
     return os.fsencode(text)
 
 
-def open_client(state_dir: PathLike, timeout: float) -> Handle:
+def open_client(state_dir: Optional[PathLike], timeout: float) -> Handle:
     """wc_open(). Errors: Error with NOT_FOUND, NOT_ALLOWED, TIMED_OUT, IO."""
     pointer = c_void_p()
     # Nothing can cancel it, since there is no handle yet: an interrupt takes effect at the end of the time-out.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import time
-from typing import Any
+from typing import Any, Optional
 
 from ._errors import TimedOut
 from ._library import PathLike, check, library, milliseconds, open_client, state_directory
@@ -15,7 +15,7 @@ _WITH_VERSION = 1  # WC_READY_VERSION
 _SLICE_S = 0.2
 
 
-def _ask(question: str, state_dir: PathLike, timeout: float) -> Any:
+def _ask(question: str, state_dir: Optional[PathLike], timeout: float) -> Any:
     lib = library()
     client = open_client(state_dir, timeout)
     text = ctypes.c_void_p()
@@ -26,7 +26,7 @@ def _ask(question: str, state_dir: PathLike, timeout: float) -> Any:
         lib.wc_free(text)
 
 
-def status(state_dir: PathLike, *, timeout: float = 5.0) -> Any:
+def status(state_dir: Optional[PathLike] = None, *, timeout: float = 5.0) -> Any:
     """All nodes that the daemon of `state_dir` knows: what `weightcast status --json` prints, parsed.
 
     Errors: Error with NOT_FOUND (no daemon runs there), NOT_ALLOWED (another user's), TIMED_OUT, CLOSED, IO.
@@ -34,12 +34,12 @@ def status(state_dir: PathLike, *, timeout: float = 5.0) -> Any:
     return _ask("wc_status", state_dir, timeout)
 
 
-def versions(state_dir: PathLike, *, timeout: float = 5.0) -> Any:
+def versions(state_dir: Optional[PathLike] = None, *, timeout: float = 5.0) -> Any:
     """The versions on this host: what `weightcast versions --json` prints, parsed. Errors: as status()."""
     return _ask("wc_versions", state_dir, timeout)
 
 
-def wait_until_ready(state_dir: PathLike, *, has_version: bool = False, timeout: float = 60.0) -> None:
+def wait_until_ready(state_dir: Optional[PathLike] = None, *, has_version: bool = False, timeout: float = 60.0) -> None:
     """Waits until the daemon of `state_dir` runs and does what it is there for.
 
     An origin takes publications; a worker is joined to its origin, and has a version in use if `has_version`.

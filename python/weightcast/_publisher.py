@@ -348,8 +348,8 @@ class Publisher(Closable):
     call), NOT_FOUND (no daemon runs there), NOT_ALLOWED (another user's), IO.
     """
 
-    def __init__(self, state_dir: PathLike, *, timeout: float = 5.0) -> None:
-        """Connects. `state_dir` is the daemon's state directory, or the api.sock in it.
+    def __init__(self, state_dir: Optional[PathLike] = None, *, timeout: float = 5.0) -> None:
+        """Connects. `state_dir` is the daemon's state directory, or the api.sock in it; None: WEIGHTCAST_STATE's.
 
         Errors: Error with NOT_FOUND, NOT_ALLOWED, TIMED_OUT, IO.
         """

@@ -56,7 +56,7 @@ class Subscription(Closable):
     with BUSY. Close it, or use it as a context manager.
     """
 
-    def __init__(self, state_dir: PathLike, *, timeout: float = 5.0) -> None:
+    def __init__(self, state_dir: Optional[PathLike] = None, *, timeout: float = 5.0) -> None:
         """Subscribes at the daemon with this state directory, a worker or an origin.
 
         Errors: Error with NOT_FOUND (no daemon runs there), NOT_ALLOWED (another user's), TIMED_OUT, IO.

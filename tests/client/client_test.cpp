@@ -260,6 +260,21 @@ TEST_F(ClientTest, ADaemonOfAnotherReleaseIsNamed) {
 
 // ---- the C interface alone
 
+TEST(CInterface, TheEnvironmentNamesTheStateDirectoryThatIsNotGiven) {
+  const ScriptedDaemon daemon;
+  wc_error error = WC_INIT(error);
+  wc_client* client = nullptr;
+  EXPECT_EQ(wc_open(nullptr, 1000, &client, &error), WC_INVALID_ARGUMENT);
+  EXPECT_THAT(error.message, HasSubstr("WEIGHTCAST_STATE is not set"));
+  ASSERT_EQ(::setenv("WEIGHTCAST_STATE", daemon.state_dir().c_str(), 1), 0);
+  for (const char* given : {static_cast<const char*>(nullptr), ""}) {
+    EXPECT_EQ(wc_open(given, 1000, &client, &error), WC_OK) << error.message;
+    wc_close(client);
+  }
+  EXPECT_EQ(wc_open("/nowhere", 1000, &client, &error), WC_NOT_FOUND) << "what is given comes first";
+  ::unsetenv("WEIGHTCAST_STATE");
+}
+
 TEST(CInterface, RefusesNullPointersAndStructsOfOtherReleases) {
   wc_error error = WC_INIT(error);
   EXPECT_EQ(wc_open(nullptr, 0, nullptr, &error), WC_INVALID_ARGUMENT);

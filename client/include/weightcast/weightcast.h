@@ -4,7 +4,9 @@
 /* weightcast's interface for trainers and inference engines: publish, subscribe, status. C99, by libweightcast.so.
  *
  * Who talks to whom. A client speaks to the daemon whose state directory it is given, over DIR/api.sock. Only the
- * daemon's own user may. A trainer publishes at the origin; an engine subscribes at the worker on its host.
+ * daemon's own user may, and the group that the daemon was given by --api-group. A trainer publishes at the origin; an
+ * engine subscribes at the worker on its host. A `state_dir` that is NULL or "" is the environment's WEIGHTCAST_STATE;
+ * where that is not set the call returns WC_INVALID_ARGUMENT.
  *
  * Errors. Each function that can fail returns a wc_code. WC_OK is 0. Where the last parameter is a wc_error and not
  * NULL, a failing call fills it with one line for a person; a call that succeeds leaves it as it was. Every function

@@ -159,10 +159,11 @@ inline void wait_until_ready(const std::string& state_dir, Milliseconds timeout,
   detail::check(wc_ready, state_dir.c_str(), has_version ? std::uint32_t{WC_READY_VERSION} : 0u, timeout.count());
 }
 
-/// wc_client. Every call may throw Error; its codes are those of the C function of the same name.
+/// wc_client. Every call may throw Error; its codes are those of the C function of the same name. `state_dir` "": the
+/// environment's WEIGHTCAST_STATE.
 class Client {
  public:
-  explicit Client(const std::string& state_dir, Milliseconds timeout = std::chrono::seconds(5)) {
+  explicit Client(const std::string& state_dir = {}, Milliseconds timeout = std::chrono::seconds(5)) {
     wc_client* client = nullptr;
     detail::check(wc_open, state_dir.c_str(), timeout.count(), &client);
     client_.reset(client);
@@ -321,7 +322,7 @@ struct Event {
 /// wc_subscription.
 class Subscription {
  public:
-  explicit Subscription(const std::string& state_dir, Milliseconds timeout = std::chrono::seconds(5)) {
+  explicit Subscription(const std::string& state_dir = {}, Milliseconds timeout = std::chrono::seconds(5)) {
     wc_subscription* subscription = nullptr;
     detail::check(wc_subscribe, state_dir.c_str(), timeout.count(), &subscription);
     subscription_.reset(subscription);
