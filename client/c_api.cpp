@@ -324,6 +324,13 @@ wc_code wc_serve(wc_client* client, const char* name, int serves, uint32_t flags
   });
 }
 
+wc_code wc_forget(wc_client* client, const char* name, int64_t timeout_ms, wc_error* error) {
+  return run_on(client, error, [&](Client& impl) -> Status {
+    if (name == nullptr) return invalid("wc_forget: the name is NULL");
+    return impl.forget(name, deadline_after(timeout_ms));
+  });
+}
+
 wc_code wc_begin(wc_client* client, const wc_publish_options* options, const wc_tensor* tensors, size_t count,
                  void** addresses, int64_t timeout_ms, wc_error* error) {
   return run_on(client, error, [&](Client& impl) -> Status {

@@ -173,6 +173,12 @@ Status Client::serve(const std::string& name, bool serves, bool provisions, Dead
   return {};
 }
 
+Status Client::forget(const std::string& name, Deadline deadline) {
+  WC_ASSIGN(const std::uint64_t request, send(ForgetRequest{name}, deadline));
+  WC_ASSIGN(const Message message, answer(request, deadline));
+  return message.get<ForgetReply>() == nullptr ? Status(unknown_answer()) : Status();
+}
+
 // ---- publishing
 
 Status Client::begin(const PublishOptions& options, std::span<const wc_tensor> tensors, void** addresses,

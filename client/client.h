@@ -45,6 +45,8 @@ class Client {
   /// `name` "": of no worker. `provisions`: until the connection ends. Errors: kNotFound (no such worker), kNotAllowed
   /// (the daemon is a worker).
   [[nodiscard]] Status serve(const std::string& name, bool serves, bool provisions, Deadline deadline);
+  /// Errors: kNotFound, kBusy (it is connected), kNotAllowed (the daemon is a worker).
+  [[nodiscard]] Status forget(const std::string& name, Deadline deadline);
 
   /// Writes one address per tensor.
   [[nodiscard]] Status begin(const PublishOptions& options, std::span<const wc_tensor> tensors, void** addresses,

@@ -311,14 +311,29 @@ struct ServeReply {
   static void fields(M&, F&&) {}
 };
 
+struct ForgetRequest {
+  static constexpr std::uint32_t kNumber = 40;
+  std::string name;
+  template <typename M, typename F>
+  static void fields(M& m, F&& f) {
+    f(1, m.name);
+  }
+};
+
+struct ForgetReply {
+  static constexpr std::uint32_t kNumber = 41;
+  template <typename M, typename F>
+  static void fields(M&, F&&) {}
+};
+
 /// local.proto's Message. `kind` is empty for one that this release does not know.
 struct Message {
   static constexpr std::uint32_t kRequestIdNumber = 13;
-  using Kind =
-      std::variant<std::monostate, PublishRequest, PublishTaken, PublishProgress, PublishResult, StatusRequest,
-                   StatusReply, VersionsRequest, VersionsReply, SubscribeRequest, VersionInstalled, ErrorReply,
-                   VersionPreparing, PublishAccepted, WaitRequest, NextVersionRequest, NextVersionReply, AcquireRequest,
-                   ReleaseRequest, PublishChangesRequest, ReadyRequest, ReadyReply, ServeRequest, ServeReply>;
+  using Kind = std::variant<std::monostate, PublishRequest, PublishTaken, PublishProgress, PublishResult, StatusRequest,
+                            StatusReply, VersionsRequest, VersionsReply, SubscribeRequest, VersionInstalled, ErrorReply,
+                            VersionPreparing, PublishAccepted, WaitRequest, NextVersionRequest, NextVersionReply,
+                            AcquireRequest, ReleaseRequest, PublishChangesRequest, ReadyRequest, ReadyReply,
+                            ServeRequest, ServeReply, ForgetRequest, ForgetReply>;
   Kind kind;
   std::uint64_t request_id = 0;
 

@@ -98,7 +98,8 @@ Status revoke(const KeysFlags& flags) {
   const std::int64_t now = unix_now_s();
   WC_ASSIGN(Authority authority, Authority::open(flags.directory, now));
   WC_ASSIGN(const std::filesystem::path path, authority.revoke(flags.name, now));
-  fmt::print("{} is revoked: {} says so\n", flags.name, path.native());
+  fmt::print("{0} is revoked: {1} says so\n'weightcast forget {0}' at the origin takes it out of status, too\n",
+             flags.name, path.native());
   return {};
 }
 

@@ -14,21 +14,32 @@ struct ServeFlags {
   std::string state;
 };
 
-void add_command(const Commands& commands, const char* name, const char* description, bool serves) {
+/// `ask` does it by the client, for the worker's name.
+template <typename Ask>
+void add_command(const Commands& commands, const char* name, const char* description, Ask ask) {
   auto flags = std::make_shared<ServeFlags>();
   CLI::App* app = commands.app.add_subcommand(name, description);
   app->add_option("NAME", flags->name, "The worker's name")->required()->check(node_name_validator());
-  app->add_option("--state", flags->state, "The origin's state directory")->required();
-  app->callback([flags, serves, selected = &commands.selected] {
-    *selected = [flags, serves] { return attempt([&] { wc::Client(flags->state).serve(flags->name, serves); }); };
+  add_state_option(*app, flags->state, "The origin's state directory");
+  app->callback([flags, ask, selected = &commands.selected] {
+    *selected = [flags, ask] {
+      return attempt([&] {
+        wc::Client client(flags->state);
+        ask(client, flags->name);
+      });
+    };
   });
 }
 
 }  // namespace
 
 void add_serve_commands(const Commands& commands) {
-  add_command(commands, "activate", "Give a worker on standby versions from now on", true);
-  add_command(commands, "release", "Put a worker on standby: it gets no versions until it is needed", false);
+  add_command(commands, "activate", "Give a worker on standby versions from now on",
+              [](wc::Client& client, const std::string& name) { client.serve(name, true); });
+  add_command(commands, "release", "Put a worker on standby: it gets no versions until it is needed",
+              [](wc::Client& client, const std::string& name) { client.serve(name, false); });
+  add_command(commands, "forget", "Know a lost worker no more, nor what is held against it",
+              [](wc::Client& client, const std::string& name) { client.forget(name); });
 }
 
 }  // namespace weightcast

@@ -138,6 +138,7 @@ _TAKES = {
     "wc_versions": [c_void_p, c_int64, POINTER(c_void_p), _ERROR],
     "wc_free": [c_void_p],
     "wc_serve": [c_void_p, c_char_p, c_int, c_uint32, c_int64, _ERROR],
+    "wc_forget": [c_void_p, c_char_p, c_int64, _ERROR],
     "wc_next_version": [c_void_p, c_int64, POINTER(c_uint64), _ERROR],
     "wc_begin": [
         c_void_p, POINTER(PublishOptions), POINTER(TensorStruct), c_size_t, POINTER(c_void_p), c_int64, _ERROR,

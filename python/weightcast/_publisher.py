@@ -511,6 +511,14 @@ class Publisher(Closable):
             milliseconds(timeout),
         )
 
+    def forget(self, name: str, *, timeout: float = 5.0) -> None:
+        """The origin knows that lost worker no more, nor what it holds against it. If it joins again it is new.
+
+        Errors: Error with NOT_FOUND (the origin knows no such worker), BUSY (it is connected), NOT_ALLOWED (the daemon
+        is a worker).
+        """
+        self._open_handle().call(library().wc_forget, name.encode(), milliseconds(timeout))
+
     def wait(self, version: int = 0, *, installed: Optional[float] = None, timeout: float = 60.0) -> Outcome:
         """Waits until the origin has its own copy or, with `installed`, until that fraction (above 0, at most 1) of
         the active workers has installed it.

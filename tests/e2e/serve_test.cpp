@@ -54,6 +54,39 @@ TEST_F(ServeTest, CommandsThatCannotBeFollowedSayWhy) {
   EXPECT_THAT(elsewhere.err, HasSubstr("this node is a worker; activate and release on the origin"));
 }
 
+TEST_F(ServeTest, AForgottenWorkerIsGoneFromStatusAndAfterARestart) {
+  const ClusterKeys keys;
+  cluster.use_keys(keys);
+  cluster.start_origin();
+  cluster.start_worker("w1");
+  cluster.start_worker("w2");
+  ASSERT_TRUE(publish(1));
+  const auto forget = [&] { return cluster.run({"forget", "w2", "--state", cluster.state("origin")}); };
+  EXPECT_THAT(forget().err, HasSubstr("w2 is connected"));
+  keys.revoke("w2");
+  EXPECT_TRUE(Cluster::eventually([&] { return state_of("w2") == "lost"; }));
+  const Ran forgotten = forget();
+  ASSERT_EQ(forgotten.status, 0) << forgotten.err;
+  EXPECT_EQ(state_of("w2"), "");
+  const std::string records = cluster.state("origin") + "/peers.json";
+  EXPECT_TRUE(Cluster::eventually([&] {
+    const std::string text = read_file(records);
+    return text.find("w1") != std::string::npos && text.find("w2") == std::string::npos;
+  })) << read_file(records);
+  EXPECT_EQ(cluster.end("origin", SIGTERM), 0);
+  cluster.restart("origin");
+  EXPECT_TRUE(Cluster::eventually([&] { return state_of("w1") == "idle"; })) << state_of("w1");
+  EXPECT_EQ(state_of("w2"), "");
+}
+
+TEST_F(ServeTest, AWorkerThatIsStoppedIsNoWarning) {
+  cluster.start_origin();
+  cluster.start_worker("w1");
+  EXPECT_EQ(cluster.end("w1", SIGTERM), 0);
+  EXPECT_TRUE(Cluster::eventually([&] { return cluster.log("origin").find("lost worker w1") != std::string::npos; }));
+  EXPECT_THAT(cluster.log("origin"), testing::Not(HasSubstr("warning")));
+}
+
 TEST_F(ServeTest, WhileAProgramProvisionsNoStandbyWorkerIsPromoted) {
   cluster.start_origin();
   for (const char* name : {"w1", "w2", "w3"}) cluster.start_worker(name);

@@ -157,6 +157,16 @@ Status LocalApi::handle(const std::shared_ptr<Session>& session, const local::Me
       reply(*session, id, std::move(out));
       return {};
     }
+    case Kind::kForgetRequest: {
+      if (const Status forgotten = service_.forget(message.forget_request().name()); !forgotten.has_value()) {
+        reply_error(*session, id, forgotten.error());
+        return {};
+      }
+      local::Message out;
+      out.mutable_forget_reply();
+      reply(*session, id, std::move(out));
+      return {};
+    }
     default: return fail(Errc::kUnsupported, Op::kReceive, "local message: not a request of this release");
   }
 }

@@ -107,6 +107,13 @@ Status OriginNode::set_serving(std::string_view name, bool serves) {
   return set;
 }
 
+Status OriginNode::forget(std::string_view name) {
+  const Status forgotten = core_->forget_worker(loop().now(), name);
+  driver_->pump();
+  handle_change();  // peers.json is without it, too
+  return forgotten;
+}
+
 Status OriginNode::set_provisioned(bool provisioned) {
   core_->set_provisioned(provisioned);
   return {};
@@ -343,6 +350,7 @@ local::StatusReply OriginNode::status() {
     self.set_first_sent_s(to_seconds(*newest->second.first_sent_at - newest->second.at));
   }
   for (const auto& [id, member] : core_->members().all()) {
+    if (member.forgotten) continue;
     local::NodeStatus& node = nodes[id];
     node.set_peer_id(id.value);
     node.set_name(member.name);

@@ -21,6 +21,7 @@ class OriginNode final : public Node {
   local::StatusReply status() override;
   Result<Version> next_version() override;
   Status set_serving(std::string_view name, bool serves) override;
+  Status forget(std::string_view name) override;
   Status set_provisioned(bool provisioned) override;
   void publish(PublishOrder order, std::function<void(Result<std::uint64_t>)> taken) override;
   std::optional<local::PublishResult> publish_result(Version version, double fraction) override;

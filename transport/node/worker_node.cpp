@@ -184,6 +184,11 @@ Status WorkerNode::set_serving(std::string_view, bool) {
       fmt::format("this node is a worker; activate and release on the origin, {}", config_.origin->to_string()));
 }
 
+Status WorkerNode::forget(std::string_view) {
+  return fail(Errc::kNotAllowed, Op::kPlan,
+              fmt::format("this node is a worker; the origin forgets workers, {}", config_.origin->to_string()));
+}
+
 Status WorkerNode::set_provisioned(bool) { return set_serving("", false); }
 
 void WorkerNode::publish(PublishOrder, std::function<void(Result<std::uint64_t>)> taken) {

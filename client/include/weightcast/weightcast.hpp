@@ -192,6 +192,11 @@ class Client {
                   provisions ? std::uint32_t{WC_PROVISION} : 0u, timeout.count());
   }
 
+  /// The origin knows that lost worker no more.
+  void forget(const std::string& name, Milliseconds timeout = std::chrono::seconds(5)) {
+    detail::check(wc_forget, client_.get(), name.c_str(), timeout.count());
+  }
+
   /// The writable place of each tensor.
   [[nodiscard]] std::vector<void*> begin(const std::vector<Tensor>& tensors, const PublishOptions& options,
                                          Milliseconds timeout) {

@@ -36,6 +36,7 @@ struct FakeService final : LocalService {
   std::vector<Version> pinned;
   Result<Version> next = Version{1};
   std::vector<std::pair<std::string, bool>> serving;
+  std::vector<std::string> forgotten;
   bool provisioned = false;
   std::vector<std::pair<PublishOrder, std::function<void(Result<std::uint64_t>)>>> publications;
   std::optional<local::PublishResult> result;
@@ -56,6 +57,11 @@ struct FakeService final : LocalService {
   Status set_serving(std::string_view name, bool serves) override {
     if (name == "nobody") return fail(Errc::kNotFound, Op::kPlan, "nobody");
     serving.emplace_back(name, serves);
+    return {};
+  }
+  Status forget(std::string_view name) override {
+    if (name == "nobody") return fail(Errc::kNotFound, Op::kPlan, "nobody");
+    forgotten.emplace_back(name);
     return {};
   }
   Status set_provisioned(bool is) override {
@@ -314,6 +320,19 @@ TEST_F(LocalApiTest, WhoServesIsSetAndProvisioningEndsWithTheLastConnection) {
   EXPECT_TRUE(service.provisioned);
   two.reset();
   EXPECT_TRUE(net.run_until([&] { return !service.provisioned; }));
+}
+
+TEST_F(LocalApiTest, AWorkerIsForgottenOrTheErrorSaysWhyNot) {
+  local::Message forget, unknown;
+  forget.mutable_forget_request()->set_name("a");
+  unknown.mutable_forget_request()->set_name("nobody");
+  Program command(net, path);
+  command.ask(1, forget);
+  command.ask(2, unknown);
+  ASSERT_TRUE(answered(command, 2));
+  EXPECT_TRUE(command.answer(0).has_forget_reply());
+  EXPECT_EQ(command.answer(1).error_reply().code(), number(Errc::kNotFound));
+  EXPECT_THAT(service.forgotten, testing::ElementsAre("a"));
 }
 
 TEST_F(LocalApiTest, ANodeThatPublishesNothingRefusesAtOnce) {

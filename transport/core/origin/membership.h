@@ -77,6 +77,7 @@ struct Member {
   std::uint64_t revocations_sent = 0;  ///< number of the list that it was sent last, on this connection
   std::string offence;                 ///< the last thing that the origin holds against it, for status; "": nothing
   std::string last_error;
+  bool forgotten = false;              ///< by command: it goes as soon as no plan has it, unless it joins again
   Budget reports{kReportsPerSecond, kReportsBurst};  ///< of parents
   Budget joins{kJoinsPerSecond, kJoinsBurst};
   Budget strays{kJoinsPerSecond, kJoinsBurst};  ///< subscriptions to what it has no place for
@@ -117,6 +118,7 @@ class Membership {
 
   /// Forgets lost members for whom `may_go` holds:
   ///
+  ///   Member::forgotten                      at once
   ///   never received or forwarded anything   after kKeepStranger; the longest lost beyond kStrangersMax
   ///   received or forwarded something        after kKeepLost; the longest lost beyond kLostMax
   ///   forwarded badly                        the longest lost beyond kLostMax, so that a new start does not exonerate
@@ -149,10 +151,16 @@ class Membership {
 template <typename MayGo>
 std::optional<Instant> Membership::forget_lost(Instant now, MayGo may_go) {
   std::vector<std::pair<Instant, PeerId>> strangers, known;
+  std::vector<PeerId> commanded;
   for (const auto& [id, member] : members_) {
     if (member.connected() || !may_go(id)) continue;
+    if (member.forgotten) {
+      commanded.push_back(id);
+      continue;
+    }
     (member.has_history() ? known : strangers).push_back({member.heard_at, id});
   }
+  for (const PeerId id : commanded) erase(id);
   std::optional<Instant> next;
   const auto forget = [&](std::vector<std::pair<Instant, PeerId>>& lost, std::size_t most, Duration keep) {
     std::sort(lost.begin(), lost.end());

@@ -63,6 +63,7 @@ void OriginCore::restore_peers(Instant now, const std::vector<PeerRecord>& recor
 std::vector<PeerRecord> OriginCore::peer_records(Instant now) const {
   std::vector<PeerRecord> records;
   for (const auto& [id, member] : members_.all()) {
+    if (member.forgotten) continue;
     const Complaints::Author author = publications_.faults().complaints_record(id);
     PeerRecord& record = records.emplace_back(PeerRecord{member.name,
                                                          member.score.record(now),
@@ -73,7 +74,7 @@ std::vector<PeerRecord> OriginCore::peer_records(Instant now) const {
                                                          author.since_regained});
     for (const Complaints::Complaint& one : author.complaints) {
       const Member* of = members_.find(one.parent);
-      if (of != nullptr) record.complaints.push_back({of->name, one.fault, one.age, one.discredited});
+      if (of != nullptr && !of->forgotten) record.complaints.push_back({of->name, one.fault, one.age, one.discredited});
     }
   }
   return records;
@@ -114,8 +115,9 @@ void OriginCore::drop(ConnId conn) {
   forget(conn);
 }
 
-void OriginCore::lose(Instant now, Member& member, std::string_view why) {
-  actions_.push(action::warning(fmt::format("lost worker {}: {}", member.name, why)));
+void OriginCore::lose(Instant now, Member& member, std::string_view why, bool left) {
+  std::string text = fmt::format("lost worker {}: {}", member.name, why);
+  actions_.push(left ? action::info(std::move(text)) : action::warning(std::move(text)));
   const bool served = member.active() && member.has_received();
   members_.disconnect(member);
   member.last_error = why.substr(0, kReasonBytesMax);
@@ -130,16 +132,36 @@ void OriginCore::lose(Instant now, Member& member, std::string_view why) {
   forget_due_ = forget_due_ ? std::min(*forget_due_, due) : due;
 }
 
-Status OriginCore::set_serving(Instant now, std::string_view name, bool serves) {
-  const std::optional<PeerId> id = members_.id_of(std::string(name));
-  if (!id) {
-    std::vector<std::string_view> names;
-    for (const auto& [known, member] : members_.all()) names.push_back(member.name);
-    return fail(Errc::kNotFound, Op::kPlan,
-                fmt::format("'{}' is no worker that this origin has heard of; the nearest is '{}'", printable(name),
-                            printable(nearest_name(name, names))));
+Result<Member*> OriginCore::known_worker(std::string_view name) {
+  if (const auto id = members_.id_of(std::string(name)); id && !members_.find(*id)->forgotten)
+    return members_.find(*id);
+  std::vector<std::string_view> names;
+  for (const auto& [known, member] : members_.all()) {
+    if (!member.forgotten) names.push_back(member.name);
   }
-  Member& member = *members_.find(*id);
+  return fail(Errc::kNotFound, Op::kPlan,
+              fmt::format("'{}' is no worker that this origin has heard of; {}", printable(name),
+                          names.empty() ? "it has heard of none"
+                                        : fmt::format("the nearest is '{}'", printable(nearest_name(name, names)))));
+}
+
+Status OriginCore::forget_worker(Instant now, std::string_view name) {
+  WC_ASSIGN(Member* const member, known_worker(name));
+  if (member->connected()) {
+    return fail(Errc::kBusy, Op::kPlan,
+                fmt::format("worker {} is connected; stop its daemon first, or revoke its keys", member->name));
+  }
+  actions_.push(action::info(fmt::format("worker {} is forgotten", member->name)));
+  member->forgotten = true;
+  ++forgotten_count_;
+  forget_due_ = now;
+  forget_lost(now);
+  return {};
+}
+
+Status OriginCore::set_serving(Instant now, std::string_view name, bool serves) {
+  WC_ASSIGN(Member* const known, known_worker(name));
+  Member& member = *known;
   if (!standby_places_.handle_command(member, serves)) return {};
   actions_.push(action::info(fmt::format("worker {} {}", member.name, serves ? "is activated" : "is released")));
   if (!member.connected()) return {};
@@ -333,6 +355,7 @@ void OriginCore::handle_join(Instant now, ConnId conn, const wire::Join& join) {
     return close(conn, fail(Errc::kNotAllowed, Op::kJoin, "it joins too often; wait some seconds"));
   }
   if (member.connected()) drop(member.conn);
+  member.forgotten = false;
   register_member(now, member, conn, join);
   unidentified_.erase(conn);
   const Instant silent_at = now + config_.timeouts.silence;
@@ -429,7 +452,7 @@ void OriginCore::handle_member_message(Instant now, Member& member, const wire::
       return;
     case Kind::kLeave:
       drop(member.conn);
-      return lose(now, member, "it left: " + message.leave().reason().substr(0, kReasonBytesMax));
+      return lose(now, member, "it left: " + message.leave().reason().substr(0, kReasonBytesMax), true);
     default: return;  // a newer worker may say more
   }
 }

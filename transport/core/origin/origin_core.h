@@ -49,7 +49,7 @@ class OriginCore final : public Core {
   [[nodiscard]] std::vector<PeerRecord> peer_records(Instant now) const;
   /// Grows when peer_records() has changed enough to be written.
   [[nodiscard]] std::uint64_t peer_records_generation() const {
-    return publications_.ended_count() + publications_.faults().complaints_made();
+    return publications_.ended_count() + publications_.faults().complaints_made() + forgotten_count_;
   }
 
   /// The list of revoked keys that counts here. A worker that knows an older one gets it with its next heartbeat.
@@ -58,6 +58,10 @@ class OriginCore final : public Core {
   /// The worker `name` serves from now on: it receives versions, and counts. Or it waits on standby. Either holds when
   /// it joins again, until this origin ends. Errors: kNotFound (no worker of that name, with the nearest).
   [[nodiscard]] Status set_serving(Instant now, std::string_view name, bool serves);
+  /// The lost worker `name` is known no more, nor anything that is held against it: status and peer_records() are
+  /// without it at once. If it joins again it is new. Errors: kNotFound (no worker of that name, with the nearest),
+  /// kBusy (it is connected).
+  [[nodiscard]] Status forget_worker(Instant now, std::string_view name);
   /// While somebody else decides by set_serving(), no standby worker takes a lost one's place.
   void set_provisioned(bool provisioned) { standby_places_.set_provisioned(provisioned); }
 
@@ -160,7 +164,10 @@ class OriginCore final : public Core {
   void note_impostor(ConnId conn, const std::string& name);
   /// What a worker says of itself as it joins.
   void register_member(Instant now, Member& member, ConnId conn, const wire::Join& join);
-  void lose(Instant now, Member& member, std::string_view why);
+  /// `left`: it said goodbye, as a clean stop does.
+  void lose(Instant now, Member& member, std::string_view why, bool left = false);
+  /// Errors: kNotFound, with the nearest.
+  [[nodiscard]] Result<Member*> known_worker(std::string_view name);
   /// Closes a member's connection without a word.
   void drop(ConnId conn);
   /// Of members that have been lost for long, or that are too many.
@@ -178,6 +185,7 @@ class OriginCore final : public Core {
   // never late.
   std::optional<Instant> silence_due_;
   std::optional<Instant> forget_due_;
+  std::uint64_t forgotten_count_ = 0;  // by command
   std::string last_error_;
   std::uint64_t revocations_number_ = 0;  // 0: there is no list
   std::string revocations_;

@@ -126,6 +126,36 @@ TEST_F(OriginCoreTest, ReleasedWorkerGetsNothingUntilItIsActivated) {
   EXPECT_EQ(heard_by("b", Kind::kAnnounce).size(), 1u) << "of version 2, on its new connection";
 }
 
+TEST_F(OriginCoreTest, AForgottenWorkerIsKnownNoMoreUntilItJoinsAgain) {
+  join("a"), join("b");
+  publish(1);
+  installed("a", 1);
+  EXPECT_EQ(origin.forget_worker(now, "a").error().code, Errc::kBusy) << "connected";
+  lose("a");
+  const auto records = origin.peer_records_generation();
+  ASSERT_TRUE(origin.forget_worker(now, "a").has_value());
+  EXPECT_GT(origin.peer_records_generation(), records);
+  ASSERT_EQ(origin.peer_records(now).size(), 1u);
+  EXPECT_EQ(origin.peer_records(now)[0].name, "b");
+  EXPECT_EQ(origin.forget_worker(now, "a").error().code, Errc::kNotFound);
+  run();
+  EXPECT_EQ(origin.members().id_of("a"), std::nullopt);
+  join("a");
+  EXPECT_EQ(origin.peer_records(now).size(), 2u);
+}
+
+TEST_F(OriginCoreTest, AWorkerThatSaysGoodbyeIsNoWarning) {
+  join("a"), join("b");
+  wire::Message goodbye;
+  goodbye.mutable_leave()->set_reason("it was stopped");
+  origin.handle_message(now, conns.at("a"), goodbye);
+  run();
+  EXPECT_FALSE(member("a").connected());
+  EXPECT_THAT(warnings, testing::IsEmpty());
+  lose("b");
+  EXPECT_THAT(warnings, testing::ElementsAre(HasSubstr("lost worker b")));
+}
+
 TEST_F(OriginCoreTest, UnknownWorkerIsNeitherActivatedNorReleased) {
   join("worker-1");
   const Status set = origin.set_serving(now, "worker1", true);

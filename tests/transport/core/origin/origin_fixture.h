@@ -30,6 +30,7 @@ struct OriginCoreTest : testing::Test {
   std::map<std::string, ConnId> conns;
   std::map<ConnId, action::Connect> probes;
   std::map<ConnId, std::vector<wire::Message>> said;
+  std::vector<std::string> warnings;
 
   /// What has changed is settled a moment later, by the core's own deadline.
   void run() {
@@ -43,6 +44,9 @@ struct OriginCoreTest : testing::Test {
   void drain_actions() {
     for (const Action& action : drain([&] { return origin.poll_action(); })) {
       if (const auto* send = std::get_if<action::Send>(&action)) said[send->conn].push_back(send->message);
+      if (const auto* log = std::get_if<action::Log>(&action); log && log->level == action::Log::Level::kWarning) {
+        warnings.push_back(log->text);
+      }
       if (const auto* connect = std::get_if<action::Connect>(&action)) probes[connect->conn] = *connect;
     }
   }
