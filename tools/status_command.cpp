@@ -135,7 +135,8 @@ void run_versions(const StatusFlags& flags) {
     fmt::print("{}\n", text);
     return;
   }
-  for (const json& v : json::parse(text).at("versions")) {
+  const json reply = json::parse(text);  // by name: what a loop takes from a temporary's inside dangles
+  for (const json& v : reply.at("versions")) {
     fmt::print("{} version {:<8} {:<6} {:>12} {} {}{}\n", v.at("current").get<bool>() ? '*' : ' ',
                count_of(v, "version"), text_of(v, "kind"), format_bytes(count_of(v, "snapshot_bytes")),
                text_of(v, "digest"), printable(text_of(v, "path")), v.at("durable").get<bool>() ? "" : " (syncing)");
