@@ -20,7 +20,7 @@ Error exception_error(const std::exception& exception, std::string_view what, st
   std::string_view words = exception.what();
   words = words.substr(0, words.find('\n'));
   if (!lacks_memory(exception, words)) {
-    return fail(Errc::kInvalidArgument, Op::kConfigure, fmt::format("{}: {}", what, words));
+    return fail(Errc::kIo, Op::kConfigure, fmt::format("{}: {}", what, words));
   }
   return fail(Errc::kTooLarge, Op::kConfigure, fmt::format("{}: {}; {}", what, words, memory_advice));
 }

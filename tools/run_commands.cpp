@@ -1,9 +1,15 @@
 #include "tools/run_commands.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/exception_error.h"
+#include "base/nearest_name.h"
 #include "base/text.h"
 
 namespace weightcast {
@@ -18,9 +24,39 @@ Status caught(const CommandBody& selected) {
   }
 }
 
+constexpr int kUsageStatus = 2;
+
+/// Whether the same command fails again for certain: its flags or its configuration are wrong. A service manager does
+/// not start it again then (RestartPreventExitStatus in deploy/).
+bool is_mistake(const Error& error) {
+  return error.op == Op::kConfigure && error.code != Errc::kTooLarge && error.code != Errc::kIo;
+}
+
+/// What is wrong with the first word that stands where a command should, if it is none; "" otherwise.
+std::string unknown_command(const CLI::App& app, std::span<char* const> words) {
+  const CLI::App* command = &app;
+  for (const std::string_view word : words) {
+    const std::vector<const CLI::App*> known = command->get_subcommands([](const CLI::App*) { return true; });
+    if (word.starts_with('-') || known.empty()) return "";
+    std::vector<std::string> names;
+    for (const CLI::App* one : known) names.push_back(one->get_name());
+    const auto found = std::ranges::find(names, word);
+    if (found == names.end()) {
+      const std::vector<std::string_view> all(names.begin(), names.end());
+      return unknown_name(command == &app ? "command" : "command of '" + command->get_name() + "'", word, all);
+    }
+    command = known[std::size_t(found - names.begin())];
+  }
+  return "";
+}
+
 }  // namespace
 
 int run_commands(CLI::App& app, const CommandBody& selected, int argc, char** argv) {
+  if (const std::string why = unknown_command(app, std::span(argv, std::size_t(argc)).subspan(1)); !why.empty()) {
+    std::fprintf(stderr, "%s: %s\n", app.get_name().c_str(), why.c_str());
+    return kUsageStatus;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& help) {
@@ -31,12 +67,12 @@ int run_commands(CLI::App& app, const CommandBody& selected, int argc, char** ar
     return app.exit(version);
   } catch (const CLI::ParseError& error) {
     app.exit(error);
-    return 2;
+    return kUsageStatus;
   }
   const Status status = caught(selected);
   if (status.has_value()) return 0;
   std::fprintf(stderr, "%s: %s\n", app.get_name().c_str(), printable(status.error().message()).c_str());
-  return 1;
+  return is_mistake(status.error()) ? kUsageStatus : 1;
 }
 
 }  // namespace weightcast

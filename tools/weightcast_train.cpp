@@ -9,7 +9,7 @@
 int main(int argc, char** argv) {
   CLI::App app{"weightcast-train: the learner", "weightcast-train"};
   app.require_subcommand(1);
-  app.set_version_flag("-V,--release", WEIGHTCAST_VERSION);
+  app.set_version_flag("-V,--version", WEIGHTCAST_VERSION);
   weightcast::CommandBody selected;
   weightcast::add_train_run_command(app, selected);
   weightcast::add_train_plan_command(app, selected);

@@ -25,7 +25,7 @@ TEST(ExceptionError, SpeaksOfMemoryWhereThatIsMissing) {
 TEST(ExceptionError, SpeaksOfNothingElseElsewhere) {
   const Error error =
       error_of(std::runtime_error("mat1 and mat2 shapes cannot be multiplied (3x4 and 5x6)\nat line 1"));
-  EXPECT_EQ(error.code, Errc::kInvalidArgument);
+  EXPECT_EQ(error.code, Errc::kIo);
   EXPECT_EQ(error.detail, "step 3: mat1 and mat2 shapes cannot be multiplied (3x4 and 5x6)");
 }
 

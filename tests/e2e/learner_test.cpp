@@ -394,7 +394,7 @@ TEST_F(RanksE2eTest, SayInWhichKeyTheyDiffer) {
   Process first(command("a", as_rank({"total_training_steps=3"}, 0, 2)), out("a.out"), out("a.err"));
   const Ran second =
       run_program(command("b", as_rank({"total_training_steps=3", "seed=6"}, 1, 2)), cluster.temp().path());
-  EXPECT_EQ(second.status, 1);
+  EXPECT_EQ(second.status, 2);
   EXPECT_THAT(second.err, HasSubstr("rank 1 has 'seed = 6', and rank 0 'seed = 5'"));
   EXPECT_EQ(first.wait(30s), 1);
   EXPECT_THAT(read_file(out("a.err")), HasSubstr("rank 1 has ended"));
@@ -402,7 +402,7 @@ TEST_F(RanksE2eTest, SayInWhichKeyTheyDiffer) {
 
 TEST_F(LearnerE2eTest, RefusesAConfigurationOnOneLine) {
   const Ran ran = run("a", {"max_stalenes=3"});
-  EXPECT_EQ(ran.status, 1);
+  EXPECT_EQ(ran.status, 2);
   EXPECT_THAT(ran.err, HasSubstr("the nearest is 'max_staleness'"));
 }
 

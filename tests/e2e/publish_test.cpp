@@ -225,7 +225,7 @@ TEST(ExitStatus, IsOneWithOneLineOnFailureAndTwoOnUsage) {
   EXPECT_EQ(cluster.run({"--help"}).status, 0);
   EXPECT_EQ(
       cluster.run({"daemon", "--role", "origin", "--state", cluster.temp().file("s"), "--listen", "0.0.0.0:0"}).status,
-      1)
+      2)
       << "neither --keys nor --insecure";
 }
 

@@ -135,7 +135,7 @@ TEST_F(Trust, AWorkerWhoseCertificateExpiresDoesNotGetInAgain) {
 TEST_F(Trust, AWorkersKeysDoNotMakeAnOrigin) {
   const Ran ran =
       cluster.run({"daemon", "--role", "origin", "--state", cluster.state("false"), "--keys", keys.issue("false")});
-  EXPECT_EQ(ran.status, 1);
+  EXPECT_EQ(ran.status, 2);
   EXPECT_THAT(ran.err, HasSubstr("they are for worker false"));
   // Where a worker answers at the origin's address, nobody joins.
   cluster.start_origin();
@@ -147,7 +147,7 @@ TEST_F(Trust, AWorkersKeysDoNotMakeAnOrigin) {
 TEST_F(Trust, AWorkersNameIsItsCertificates) {
   const Ran ran = cluster.run({"daemon", "--role", "worker", "--origin", "127.0.0.1:1", "--name", "b", "--state",
                                cluster.state("b"), "--keys", keys.issue("a")});
-  EXPECT_EQ(ran.status, 1);
+  EXPECT_EQ(ran.status, 2);
   EXPECT_THAT(ran.err, HasSubstr("are for a"));
 }
 
@@ -369,7 +369,7 @@ TEST_F(Trust, WithoutKeysNothingLeavesLoopback) {
     Cluster::Flags all{"daemon", "--state", state};
     all.insert(all.end(), flags.begin(), flags.end());
     const Ran ran = cluster.run(all);
-    EXPECT_EQ(ran.status, 1);
+    EXPECT_EQ(ran.status, 2);
     EXPECT_THAT(ran.err, HasSubstr("--keys"));
     EXPECT_THAT(ran.err, HasSubstr("--insecure"));
   };

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <new>
+#include <string>
+#include <vector>
 
 namespace weightcast {
 namespace {
@@ -26,6 +28,26 @@ TEST(RunCommands, EndsWithOneLineWhereALibraryThrows) {
   EXPECT_EQ(run_commands(
                 app, []() -> Status { return {}; }, 1, arguments),
             0);
+}
+
+// A service manager does not start again what would fail again.
+TEST(RunCommands, TellsMistakesFromFailures) {
+  CLI::App app("", "program");
+  app.add_subcommand("publish");
+  const auto status_of = [&](std::vector<std::string> words, const CommandBody& body) {
+    words.insert(words.begin(), "program");
+    std::vector<char*> arguments;
+    for (std::string& word : words) arguments.push_back(word.data());
+    testing::internal::CaptureStderr();
+    const int status = run_commands(app, body, int(arguments.size()), arguments.data());
+    testing::internal::GetCapturedStderr();
+    return status;
+  };
+  const auto failing = [](Errc code, Op op) { return [=]() -> Status { return fail(code, op, "why"); }; };
+  EXPECT_EQ(status_of({}, failing(Errc::kInvalidArgument, Op::kConfigure)), 2);
+  EXPECT_EQ(status_of({}, failing(Errc::kInvalidArgument, Op::kPublish)), 1);
+  EXPECT_EQ(status_of({}, failing(Errc::kIo, Op::kListen)), 1);
+  EXPECT_EQ(status_of({"publsih", "x"}, failing(Errc::kIo, Op::kListen)), 2);
 }
 
 }  // namespace

@@ -24,8 +24,8 @@ echo '[{"response": "12", "answer": "12"}, {"response": "13", "answer": "12"}]' 
 expect 0 '{"reward":1.0,"success":true}' check reward gsm8k one.json
 expect 0 '{"reward":0.0,"success":false}' check reward gsm8k one.json --set answer_method=flexible
 expect 0 '{"rewards":[1.0,0.0],"successes":[true,false]}' check reward arithmetic list.json
-expect 1 "'gsm8' is no task; the nearest is 'gsm8k'" check reward gsm8 one.json
-expect 1 "the nearest is 'boxed'" check reward gsm8k one.json --set answer_method=box
+expect 2 "'gsm8' is no task; the nearest is 'gsm8k'" check reward gsm8 one.json
+expect 2 "the nearest is 'boxed'" check reward gsm8k one.json --set answer_method=box
 expect 1 "--set x: it is NAME=VALUE" check reward gsm8k one.json --set x
 echo '{"answer": "12"}' >bad.json
 expect 1 "an item has no 'response'" check reward arithmetic bad.json
@@ -58,8 +58,8 @@ if [ "$torch" = ON ]; then
   workers='"t_bcast_s": 0, "workers": [{"name": "a", "mu": 1e6, "price_per_hour": 1}]'
   grep '^{' out | sed "s/}\$/, $workers}/" >pool.json
   expect 0 '"active":["a"]' plan --pool pool.json --json
-  expect 1 "publish_state is empty" calibrate --set rollout_source=http --set sync_drift_max=2
-  expect 1 "rollout_batch_size" calibrate --set rollout_batch_size=0
+  expect 2 "publish_state is empty" calibrate --set rollout_source=http --set sync_drift_max=2
+  expect 2 "rollout_batch_size" calibrate --set rollout_batch_size=0
 fi
 
 mkdir model
@@ -71,7 +71,7 @@ expect 2 "--text is required" check tokenize model
 echo '{"rewards": [6, 3, 9, 12], "group_ids": ["a", "a", "b", "b"], "norm": "none"}' >adv.json
 expect 0 '{"advantages":[1.5,-1.5,-1.5,1.5]}' check advantages adv.json
 echo '{"rewards": [1], "group_ids": [0], "norm": "bach"}' >adv.json
-expect 1 "the nearest is 'batch'" check advantages adv.json
+expect 2 "the nearest is 'batch'" check advantages adv.json
 echo '{"rewards": [1], "group_id": [0], "norm": "std"}' >adv.json
 expect 1 "'group_id' is no member of the input; the nearest is 'group_ids'" check advantages adv.json
 echo '{"rewards": [null], "group_ids": [0], "norm": "std"}' >adv.json
@@ -96,7 +96,7 @@ if [ "$torch" = ON ]; then
   echo '{"pg_variant": "reinforce", "log_probs": [[-1, null]], "advantages": [[2, 1]], "response_mask": [[1, 0]]}' >loss.json
   expect 0 '"grad_log_probs":[[-2.0,0.0]],"loss":2.0,' check loss loss.json
   echo '{"pg_variant": "dpo"}' >loss.json
-  expect 1 "pg_variant dpo: a loss over pairs" check loss loss.json
+  expect 2 "pg_variant dpo: a loss over pairs" check loss loss.json
   expect 0 "weighted_topr  as topr, and topr_weights" check loss --help
 fi
 

@@ -1,0 +1,35 @@
+// The learner's and the engine's configurations of deploy/, as deploy_test.cpp does the daemons'.
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <map>
+
+#include "tests/e2e/deploy_files.h"
+#include "tests/e2e/process.h"
+#include "tests/patch/temp_dir.h"
+
+namespace weightcast {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+TEST(DeployTest, LearnerAndEngineTakeTheirConfigurations) {
+  const TempDir temp;
+  const std::map<std::string, std::string> programs{{"weightcast-train", WEIGHTCAST_TRAIN},
+                                                    {"weightcast-worker", WEIGHTCAST_WORKER}};
+  for (const std::string name : {"learner", "engine"}) {
+    std::vector<std::string> words = arguments_of(read_file(deploy_file("weightcast-" + name + ".service")));
+    words.front() = programs.at(fs::path(words.front()).filename());
+    words.back() = deploy_file(fs::path(words.back()).filename());
+    words.push_back("--print-config");
+    const Ran ran = run_program(words, temp.path());
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    EXPECT_THAT(ran.out, HasSubstr("keys"));
+  }
+  const Ran plan = run_program({WEIGHTCAST_TRAIN, "plan", "--pool", deploy_file("pool.json")}, temp.path());
+  EXPECT_EQ(plan.status, 0) << plan.err;
+}
+
+}  // namespace
+}  // namespace weightcast
