@@ -15,8 +15,10 @@ struct Commands {
 };
 
 void add_daemon_command(const Commands& commands);
+void add_exec_command(const Commands& commands);
 void add_keys_command(const Commands& commands);
 void add_patch_command(const Commands& commands);
+void add_path_command(const Commands& commands);
 void add_publish_command(const Commands& commands);
 void add_serve_commands(const Commands& commands);
 void add_status_command(const Commands& commands);

@@ -3,13 +3,15 @@
 int main(int argc, char** argv) {
   CLI::App app{"weightcast: a trainer's weights to every inference worker, quickly, exactly, safely", "weightcast"};
   app.require_subcommand(1);
-  app.set_version_flag("-V,--release", WEIGHTCAST_VERSION);
+  app.set_version_flag("-V,--version", WEIGHTCAST_VERSION);
   weightcast::CommandBody selected;
   const weightcast::Commands commands{app, selected};
   weightcast::add_daemon_command(commands);
   weightcast::add_publish_command(commands);
   weightcast::add_status_command(commands);
   weightcast::add_versions_command(commands);
+  weightcast::add_path_command(commands);
+  weightcast::add_exec_command(commands);
   weightcast::add_ready_command(commands);
   weightcast::add_serve_commands(commands);
   weightcast::add_patch_command(commands);

@@ -1,0 +1,84 @@
+// What commands print for a person: each says what it did, in words.
+#include <gmock/gmock.h>
+
+#include "tests/e2e/cluster.h"
+
+namespace weightcast {
+namespace {
+
+using testing::AllOf;
+using testing::ContainsRegex;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+struct TextTest : testing::Test {
+  Cluster cluster;
+
+  /// What a command that succeeds prints.
+  std::string text(const Cluster::Flags& words) {
+    const Ran ran = cluster.run(words);
+    EXPECT_EQ(ran.status, 0) << words.front() << ": " << ran.err;
+    return ran.out;
+  }
+  std::string file(const std::string& name) { return cluster.temp().file(name); }
+};
+
+TEST_F(TextTest, OfCommandsThatAskADaemon) {
+  cluster.start_origin();
+  cluster.start_worker("w");
+  const std::string snapshot = write_snapshot(file("snapshot"), 100'000, 1);
+  const std::string origin = cluster.state("origin"), worker = cluster.state("w");
+  EXPECT_THAT(text({"publish", snapshot, "--version", "7", "--wait", "1", "--state", origin}),
+              AllOf(HasSubstr("version 7 (full"), HasSubstr("1 of 1 workers installed"), HasSubstr("T_bcast(0.9)")));
+  EXPECT_THAT(
+      text({"status", "--state", origin}),
+      AllOf(HasSubstr("latest version 7"), ContainsRegex("origin .*version 7"), ContainsRegex("w .*version 7")));
+  EXPECT_THAT(text({"status", "--state", worker}), ContainsRegex("w .*version 7"));
+  EXPECT_THAT(text({"versions", "--state", worker}), AllOf(StartsWith("* version 7"), HasSubstr(worker)));
+  EXPECT_THAT(text({"versions", "--state", origin}), AllOf(StartsWith("* version 7"), HasSubstr(origin)));
+  EXPECT_THAT(text({"path", "--state", worker}), StartsWith(worker));
+}
+
+TEST_F(TextTest, OfCommandsThatMakeKeys) {
+  const std::string keys = file("keys");
+  EXPECT_THAT(text({"keys", "init", "--dir", keys}), AllOf(HasSubstr(keys + "/origin.pem"), HasSubstr("next")));
+  EXPECT_THAT(text({"keys", "issue", "w", "--dir", keys}),
+              AllOf(HasSubstr(keys + "/workers/w.pem"), HasSubstr("for w")));
+  EXPECT_THAT(
+      text({"keys", "list", "--dir", keys}),
+      AllOf(HasSubstr("cluster "), ContainsRegex("origin +origin .*valid"), ContainsRegex("w +worker .*valid")));
+  EXPECT_THAT(text({"keys", "token", "--name", "x", "--dir", keys}), ContainsRegex("^[^ \n]+\n$"));
+  EXPECT_THAT(text({"keys", "revoke", "w", "--dir", keys}), HasSubstr("w is revoked"));
+  EXPECT_THAT(text({"keys", "list", "--dir", keys}), ContainsRegex("w +worker .*revoked"));
+  EXPECT_THAT(text({"keys", "rotate", "--dir", keys}), HasSubstr("start the origin again"));
+}
+
+TEST_F(TextTest, OfCommandsOnFiles) {
+  const std::string older = write_snapshot(file("older.safetensors"), 50'000, 1);
+  const std::string newer = write_snapshot(file("newer.safetensors"), 50'000, 2);
+  const std::string patch = file("patch");
+  EXPECT_THAT(text({"patch", "make", older, newer, "-o", patch}), AllOf(HasSubstr(patch), HasSubstr("cells changed")));
+  EXPECT_THAT(text({"patch", "inspect", patch}), AllOf(HasSubstr("cells changed"), HasSubstr("weight ")));
+  EXPECT_THAT(text({"patch", "apply", older, patch, "-o", file("made.safetensors")}), HasSubstr("digest "));
+  EXPECT_THAT(text({"patch", "export", older, newer, "--format", "hf-sparse", "-o", file("delta.safetensors")}),
+              HasSubstr("1 of 1 tensors changed"));
+  EXPECT_THAT(text({"simulate", "--workers", "3", "--size", "1MiB", "--uplink", "300mbit", "--peer", "100mbit"}),
+              AllOf(HasSubstr("topology"), HasSubstr("1.0 MiB")));
+}
+
+TEST_F(TextTest, OfHelpAndVersion) {
+  EXPECT_THAT(text({"--version"}), ContainsRegex("^[0-9]+\\.[0-9]+\\.[0-9]+\n$"));
+  EXPECT_THAT(text({"--help"}), AllOf(HasSubstr("publish"), HasSubstr("exec")));
+}
+
+TEST_F(TextTest, OfAWordThatIsNoCommand) {
+  const Ran wrong = cluster.run({"publsih", "x"});
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("'publsih' is no command; the nearest is 'publish' (all: daemon, "));
+  const Ran below = cluster.run({"keys", "isue", "w"});
+  EXPECT_EQ(below.status, 2);
+  EXPECT_THAT(below.err, HasSubstr("'isue' is no command of 'keys'; the nearest is 'issue'"));
+}
+
+}  // namespace
+}  // namespace weightcast
