@@ -180,7 +180,8 @@ class Demo:
         predicted = "too few steps to predict it from measured rates"
         if result["bubble_predicted"] is not None:
             predicted = f"{100 * result['bubble_predicted']:.1f} % by equation (1) of ECHO-2 for the measured rates"
-        pictures = "".join(f"![{path.stem}]({path.name})\n\n" for path in sorted(self.output.glob("*.svg"), key=picture_rank))
+        drawn = sorted(self.output.glob("*.svg"), key=picture_rank)
+        pictures = "".join(f"![{path.stem}]({path.name})\n\n" for path in drawn)
         events = "".join(f"| {seconds:.0f} s | {text} |\n" for seconds, text in self.events)
         return f"""# What happened
 

@@ -31,6 +31,15 @@ flags=$(pkg-config --cflags --libs weightcast)
 # shellcheck disable=SC2086
 cc -std=c99 -Wall -Wextra -Wpedantic -Werror "$source/examples/publish.c" $flags -Wl,-rpath,"$libdir" -o "$work/publish_pc"
 
+# Units name the programs where these are installed, and come with the configurations that they read.
+cmake -DCMAKE_INSTALL_PREFIX="$work/opt" -DCMAKE_INSTALL_COMPONENT=deploy -P "$build/tools/cmake_install.cmake" >"$work/deploy.log"
+for unit in "$source"/deploy/*.service; do
+  installed=$work/opt/lib/systemd/system/$(basename "$unit")
+  grep -q "^ExecStart=$work/opt/bin/weightcast" "$installed"
+  diff <(sed "s#/usr/local/bin#$work/opt/bin#" "$unit") "$installed"
+done
+diff "$source/deploy/worker.toml" "$work/opt/share/weightcast/worker.toml"
+
 "$weightcast" daemon --role origin --state "$work/state" --listen 127.0.0.1:0 --insecure >"$work/daemon.log" 2>&1 &
 daemon=$!
 for _ in $(seq 300); do

@@ -345,6 +345,22 @@ class Failing(DaemonTest):
                 publisher.serve("nobody", True)
             self.assertEqual(caught.exception.code, Code.NOT_FOUND)
 
+    def test_a_worker_that_is_lost_can_be_forgotten(self):
+        with weightcast.Publisher(self.origin.state) as publisher:
+            with self.assertRaisesRegex(weightcast.Error, "'nobody' is no worker") as caught:
+                publisher.forget("nobody")
+            self.assertEqual(caught.exception.code, Code.NOT_FOUND)
+
+    def test_the_environment_names_the_state_directory_that_is_not_given(self):
+        with mock.patch.dict(os.environ, WEIGHTCAST_STATE=str(self.origin.state)):
+            weightcast.wait_until_ready()
+            with weightcast.Publisher() as publisher, weightcast.Subscription() as subscription:
+                version = publisher.publish({"w": b"abcd"})
+                publisher.wait(version)
+                self.assertEqual(subscription.next(timeout=60).version, version)
+            self.assertEqual(weightcast.status()["latest_version"], version)
+            self.assertEqual(len(weightcast.versions()["versions"]), 1)
+
     def test_a_closed_publisher_says_so(self):
         publisher = weightcast.Publisher(self.origin.state)
         publisher.close()

@@ -227,6 +227,11 @@ TEST_F(LearnerTest, KeepsTheFilesThatSayHowAModelGenerates) {
   ASSERT_TRUE(run("base", {{"total_training_steps", "1"}}).has_value());
   const std::filesystem::path model = out("base") + "/checkpoints/checkpoint-00000001";
   EXPECT_THAT(read_end_tokens(files, model).value(), ElementsAre(256, 258)) << "no tool would end an answer";
+  std::vector<std::string> weights;
+  for (const auto& entry : std::filesystem::directory_iterator(model)) {
+    if (entry.path().extension() == ".safetensors") weights.push_back(entry.path().filename());
+  }
+  EXPECT_THAT(weights, ElementsAre("model.safetensors")) << "vLLM would take another one for weights, too";
 
   std::ofstream(model / "generation_config.json") << R"({"eos_token_id": 258, "top_k": 20} )";
   ASSERT_TRUE(run("a", {{"model", model.string()}}).has_value());
