@@ -1,6 +1,9 @@
 // Which workers serve, by command: activate, release, and a program that provisions.
 #include <gmock/gmock.h>
+#include <grp.h>
 #include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "tests/e2e/cluster.h"
 #include "weightcast/weightcast.hpp"
@@ -77,6 +80,20 @@ TEST_F(ServeTest, AForgottenWorkerIsGoneFromStatusAndAfterARestart) {
   cluster.restart("origin");
   EXPECT_TRUE(Cluster::eventually([&] { return state_of("w1") == "idle"; })) << state_of("w1");
   EXPECT_EQ(state_of("w2"), "");
+}
+
+TEST_F(ServeTest, TheLocalSocketIsGivenToTheApiGroup) {
+  const group* const own = ::getgrgid(::getegid());
+  if (own == nullptr) GTEST_SKIP() << "this user's group has no name";
+  cluster.start_origin({"--api-group", own->gr_name});
+  struct stat info {};
+  ASSERT_EQ(::stat((cluster.state("origin") + "/api.sock").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0660u);
+  EXPECT_EQ(info.st_gid, ::getegid());
+  const Ran unknown = cluster.run({"daemon", "--role", "origin", "--insecure", "--state", cluster.temp().file("x"),
+                                   "--api-group", "no-such-group"});
+  EXPECT_EQ(unknown.status, 2);
+  EXPECT_THAT(unknown.err, HasSubstr("--api-group no-such-group: this host has no such group"));
 }
 
 TEST_F(ServeTest, AWorkerThatIsStoppedIsNoWarning) {
