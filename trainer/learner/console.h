@@ -8,8 +8,8 @@
 
 namespace weightcast {
 
-/// Shows a run to a person, on stderr: warnings as lines; on a terminal one line that lives, below them, and elsewhere a
-/// line per step. Any thread.
+/// Shows a run to a person, on stderr: warnings as lines; on a terminal one line that lives, below them, and elsewhere
+/// a line per step. Any thread.
 class Console {
  public:
   Console();

@@ -57,7 +57,8 @@ class LocalService {
   [[nodiscard]] virtual Result<Version> next_version() = 0;
   /// The worker `name` serves from now on, or waits on standby. Errors: kNotAllowed (this node is a worker), kNotFound.
   [[nodiscard]] virtual Status set_serving(std::string_view name, bool serves) = 0;
-  /// The lost worker `name` is known no more. Errors: kNotAllowed (this node is a worker), kNotFound, kBusy (connected).
+  /// The lost worker `name` is known no more. Errors: kNotAllowed (this node is a worker), kNotFound, kBusy
+  /// (connected).
   [[nodiscard]] virtual Status forget(std::string_view name) = 0;
   /// Whether a program decides by that who serves. Errors: kNotAllowed (this node is a worker).
   [[nodiscard]] virtual Status set_provisioned(bool provisioned) = 0;

@@ -170,10 +170,9 @@ enum wc_serve_flags {
 WC_API wc_code wc_serve(wc_client* client, const char* name, int serves, uint32_t flags, int64_t timeout_ms,
                         wc_error* error);
 
-/* The origin knows the lost worker `name` no more, nor what it holds against it; wc_status() is without it at once. If it
- * joins again it is new.
- * Errors: WC_NOT_FOUND (the origin knows no such worker), WC_BUSY (it is connected), WC_NOT_ALLOWED (the daemon is a
- * worker), and those of wc_status(). */
+/* The origin knows the lost worker `name` no more, nor what it holds against it; wc_status() is without it at once. If
+ * it joins again it is new. Errors: WC_NOT_FOUND (the origin knows no such worker), WC_BUSY (it is connected),
+ * WC_NOT_ALLOWED (the daemon is a worker), and those of wc_status(). */
 WC_API wc_code wc_forget(wc_client* client, const char* name, int64_t timeout_ms, wc_error* error);
 
 /* Begins a publication that the caller fills in place. Gives `addresses[i]`, the writable place of `tensors[i]`, in

@@ -77,7 +77,7 @@ struct Member {
   std::uint64_t revocations_sent = 0;  ///< number of the list that it was sent last, on this connection
   std::string offence;                 ///< the last thing that the origin holds against it, for status; "": nothing
   std::string last_error;
-  bool forgotten = false;              ///< by command: it goes as soon as no plan has it, unless it joins again
+  bool forgotten = false;  ///< by command: it goes as soon as no plan has it, unless it joins again
   Budget reports{kReportsPerSecond, kReportsBurst};  ///< of parents
   Budget joins{kJoinsPerSecond, kJoinsBurst};
   Budget strays{kJoinsPerSecond, kJoinsBurst};  ///< subscriptions to what it has no place for
