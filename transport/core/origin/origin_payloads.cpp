@@ -139,10 +139,14 @@ CatchUp OriginPayloads::catch_up_to(Version version, Version installed, bool pat
 
 std::vector<PayloadId> OriginPayloads::unneeded(const std::function<bool(PayloadId)>& in_use) const {
   if (taking_over()) return {};
-  const std::set<PayloadId> chain = useful_chain(holdings_, latest_, config_.anchor_interval);
-  // Until the last link is made, it is not known which of the others lead anywhere.
-  const bool chain_open =
-      std::ranges::any_of(making_, [&](PayloadId p) { return p.version == latest_ && p.is_patch(); });
+  std::set<PayloadId> chain = useful_chain(holdings_, latest_, config_.anchor_interval);
+  // A last link that is being made may lead on from those to its base. No others: where publications come faster than
+  // patches are made, a link is always being made.
+  for (const PayloadId link : making_) {
+    if (link.version == latest_ && link.is_patch()) {
+      chain.merge(useful_chain(holdings_, link.base, config_.anchor_interval));
+    }
+  }
   std::size_t newer = 0;       // full payloads met on the way from the newest to the oldest
   std::set<Version> received;  // versions that stay for those alone who are still receiving them
   std::vector<PayloadId> old;
@@ -152,7 +156,7 @@ std::vector<PayloadId> OriginPayloads::unneeded(const std::function<bool(Payload
     if (payload.is_packed()) {
       keep = keep || payload.version == latest_;
     } else if (payload.is_patch()) {
-      keep = keep || chain_open || payload.version == latest_ || chain.contains(payload);
+      keep = keep || payload.version == latest_ || chain.contains(payload);
     } else {
       const bool compared = std::ranges::any_of(
           making_, [&](PayloadId p) { return p.base == payload.version || p.version == payload.version; });

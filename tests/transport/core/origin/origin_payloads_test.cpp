@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/transport/core/payload_fixture.h"
 
 namespace weightcast {
@@ -64,6 +66,22 @@ TEST_F(OriginPayloadsTest, EndsWithAManifestThatIsNotOpen) {
   ASSERT_TRUE(told->has_value()) << "who was told of its beginning hears of its end";
   EXPECT_FALSE((*told)->growth().open());
   EXPECT_TRUE(holdings.at(kStep).complete());
+}
+
+// Publications that come faster than patches are made: whenever something can be forgotten, a patch is being made.
+TEST_F(OriginPayloadsTest, OldPatchesAreNotNeededWhileTheNextOneIsBeingMade) {
+  config.anchor_interval = 4;
+  payloads.end_making(kStep);
+  for (std::uint64_t v = 3; v <= 40; ++v) {
+    ASSERT_TRUE(payloads.restore(manifest_of(Version{v}, 100), chunk_digests(Version{v}, 100)));
+    const PayloadId step = patch_of(Version{v}, Version{v - 1});
+    payloads.make(step);
+    for (const PayloadId old : payloads.unneeded([](PayloadId) { return false; })) payloads.forget(old);
+    const auto patches = std::ranges::count_if(holdings, [](const auto& held) { return held.first.is_patch(); });
+    EXPECT_EQ(patches, std::min<std::uint64_t>(v - 3, 4)) << "what leads to version " << v - 1;
+    ASSERT_TRUE(payloads.complete({growing_manifest(step, 1, false), chunk_digests(Version{v}, 1)}).has_value());
+    EXPECT_TRUE(payloads.end_making(step));
+  }
 }
 
 }  // namespace
