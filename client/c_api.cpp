@@ -9,6 +9,7 @@
 
 #include "base/text.h"
 #include "client/client.h"
+#include "client/files.h"
 #include "client/ready.h"
 #include "client/region.h"
 #include "client/status_json.h"
@@ -38,17 +39,26 @@ void copy_text(char (&to)[Size], std::string_view text) {
   to[cut.size()] = '\0';
 }
 
+/// What the first release had of a struct; members were added behind it since.
+template <typename T>
+constexpr std::size_t kFirstSize = sizeof(T);
+template <>
+constexpr std::size_t kFirstSize<wc_publish_options> = offsetof(wc_publish_options, files);
+template <>
+constexpr std::size_t kFirstSize<wc_outcome> = offsetof(wc_outcome, notice);
+
 /// Copies a caller's struct, whose `struct_size` says how much of it he has.
 template <typename T>
 Status copy_in(const T* from, T& to) {
   if (from == nullptr) return {};
-  if (from->struct_size < sizeof(T)) return invalid("a struct's struct_size is too small; set it by WC_INIT");
+  if (from->struct_size < kFirstSize<T>) return invalid("a struct's struct_size is too small; set it by WC_INIT");
   const auto* const bytes = reinterpret_cast<const char*>(from);
-  if (std::any_of(bytes + sizeof(T), bytes + from->struct_size, [](char byte) { return byte != 0; })) {
+  if (from->struct_size > sizeof(T) &&
+      std::any_of(bytes + sizeof(T), bytes + from->struct_size, [](char byte) { return byte != 0; })) {
     return fail(Errc::kUnsupported, Op::kConfigure,
                 "a struct has members that this library does not know; install the library that its header is from");
   }
-  std::memcpy(&to, from, sizeof(T));
+  std::memcpy(&to, from, std::min(from->struct_size, sizeof(T)));
   return {};
 }
 
@@ -64,7 +74,7 @@ void copy_out(const T& from, T* to) {
 template <typename T>
 Status check_out(const T* out) {
   if (out == nullptr) return invalid("the place for the result is NULL");
-  if (out->struct_size < sizeof(T)) return invalid("a struct's struct_size is too small; set it by WC_INIT");
+  if (out->struct_size < kFirstSize<T>) return invalid("a struct's struct_size is too small; set it by WC_INIT");
   return {};
 }
 
@@ -134,13 +144,24 @@ Result<std::string> state_of(const char* given) {
 Result<PublishOptions> options_of(const wc_publish_options* given) {
   wc_publish_options options{};
   WC_TRY(copy_in(given, options));
-  if ((options.flags & ~(WC_ALLOW_NONFINITE | WC_SECOND_REGION)) != 0 || options.reserved != 0) {
+  constexpr std::uint32_t kFlags = WC_ALLOW_NONFINITE | WC_SECOND_REGION | WC_NEW_MODEL;
+  if ((options.flags & ~kFlags) != 0 || options.reserved != 0) {
     return invalid("wc_publish_options has flags that this library does not know");
   }
   PublishOptions made;
   made.version = options.version;
   made.allow_nonfinite = (options.flags & WC_ALLOW_NONFINITE) != 0;
   made.second_region = (options.flags & WC_SECOND_REGION) != 0;
+  made.new_model = (options.flags & WC_NEW_MODEL) != 0;
+  if (options.files == nullptr && options.file_count > 0) return invalid("wc_publish_options: the files are NULL");
+  if (options.files != nullptr && options.files_directory != nullptr) {
+    return invalid("wc_publish_options has files and a directory of files; give one of them");
+  }
+  if (options.files != nullptr) {
+    WC_ASSIGN(made.files, pack_files(std::span(options.files, options.file_count)));
+  } else if (options.files_directory != nullptr) {
+    WC_ASSIGN(made.files, pack_directory(options.files_directory));
+  }
   return made;
 }
 
@@ -178,6 +199,7 @@ wc_outcome outcome_of(const Outcome& from) {
     missing += missing.empty() ? name : "\n" + name;
   }
   copy_text(out.missing, missing);
+  copy_text(out.notice, from.notice);
   return out;
 }
 
@@ -246,8 +268,8 @@ struct wc_subscription {
 };
 
 struct wc_region {
-  std::unique_ptr<Region> memory;
-  SafetensorsHeader header;
+  std::shared_ptr<Region> memory;
+  std::vector<TensorInfo> tensors;
 };
 
 // ---- errors
@@ -443,18 +465,38 @@ wc_code wc_region_attach(int fd, wc_region** region, wc_error* error) {
   if (region != nullptr) *region = nullptr;
   return run(error, [&]() -> Status {
     if (region == nullptr) return invalid("wc_region_attach: the place for the region is NULL");
-    WC_ASSIGN(std::unique_ptr<Region> memory, Region::attach(fd));
+    WC_ASSIGN(std::shared_ptr<Region> memory, Region::attach(fd));
     const auto bytes = std::as_bytes(std::span<const char>(memory->data(), memory->size_bytes()));
     WC_ASSIGN(const std::uint64_t header_bytes, safetensors_data_offset(bytes, bytes.size(), "region"));
     WC_ASSIGN(SafetensorsHeader header, parse_safetensors_header(bytes.first(header_bytes), bytes.size(), "region"));
-    *region = new wc_region{std::move(memory), std::move(header)};
+    *region = new wc_region{std::move(memory), std::move(header.tensors)};
     return {};
   });
 }
 
+wc_code wc_region_id(wc_client* client, uint64_t* id, wc_error* error) {
+  return run_on(client, error, [&](Client& impl) -> Status {
+    if (id == nullptr) return invalid("wc_region_id: the place for the number is NULL");
+    WC_ASSIGN(*id, impl.region_id());
+    return {};
+  });
+}
+
+wc_code wc_region_hold(wc_client* client, wc_region** region, wc_error* error) {
+  if (region != nullptr) *region = nullptr;
+  return run_on(client, error, [&](Client& impl) -> Status {
+    if (region == nullptr) return invalid("wc_region_hold: the place for the region is NULL");
+    WC_ASSIGN(auto held, impl.share_region());
+    *region = new wc_region{std::move(held.first), std::move(held.second)};
+    return {};
+  });
+}
+
+uint64_t wc_region_filled_for(const wc_region* region) { return region == nullptr ? 0 : region->memory->publication(); }
+
 void wc_region_close(wc_region* region) { delete region; }
 
-size_t wc_region_count(const wc_region* region) { return region == nullptr ? 0 : region->header.tensors.size(); }
+size_t wc_region_count(const wc_region* region) { return region == nullptr ? 0 : region->tensors.size(); }
 
 namespace {
 
@@ -475,10 +517,10 @@ wc_code wc_region_slot(const wc_region* region, size_t index, wc_slot* slot, wc_
   return run(error, [&]() -> Status {
     if (region == nullptr) return invalid("wc_region_slot: the region is NULL");
     WC_TRY(check_out(slot));
-    if (index >= region->header.tensors.size()) {
+    if (index >= region->tensors.size()) {
       return fail(Errc::kNotFound, Op::kRead, "region: there is no tensor " + std::to_string(index));
     }
-    fill_slot(*region, region->header.tensors[index], slot);
+    fill_slot(*region, region->tensors[index], slot);
     return {};
   });
 }
@@ -487,7 +529,7 @@ wc_code wc_region_find(const wc_region* region, const char* name, wc_slot* slot,
   return run(error, [&]() -> Status {
     if (region == nullptr || name == nullptr) return invalid("wc_region_find: an argument is NULL");
     WC_TRY(check_out(slot));
-    const auto& tensors = region->header.tensors;
+    const auto& tensors = region->tensors;
     const auto found =
         std::find_if(tensors.begin(), tensors.end(), [&](const TensorInfo& tensor) { return tensor.name == name; });
     if (found == tensors.end()) {

@@ -29,6 +29,11 @@ void fill_in_children(StatusReply& status) {
   }
 }
 
+void describe(const PublishOptions& options, PublishRequest& request) {
+  request.new_model = options.new_model;
+  if (options.files) request.files_bytes = options.files->size_bytes();
+}
+
 double seconds_until(Deadline deadline) {
   return std::max(0.0, std::chrono::duration<double>(deadline - Clock::now()).count());
 }
@@ -97,6 +102,7 @@ bool Client::take_for_publication(const Message& message) {
   } else if (const auto* taken = message.get<PublishTaken>()) {
     found->version = taken->version;
     found->take_s = taken->seconds;
+    found->notice = taken->notice;
     end(*found, Publication::State::kTaken);
   } else if (const auto* error = message.get<ErrorReply>()) {
     found->error = error_of(*error);
@@ -215,7 +221,9 @@ Result<std::uint64_t> Client::commit(const std::optional<PublishOptions>& option
   request.version = begun_->options.version;
   request.allow_nonfinite = begun_->options.allow_nonfinite;
   request.region = true;
-  return send_publish(std::move(request), &regions_, begun_->region, deadline);
+  request.region_bytes = regions_.bytes();
+  describe(begun_->options, request);
+  return send_publish(std::move(request), &regions_, begun_->region, begun_->options.files.get(), deadline);
 }
 
 Result<std::uint64_t> Client::publish_path(const PublishOptions& options, const std::string& path, Deadline deadline) {
@@ -223,11 +231,16 @@ Result<std::uint64_t> Client::publish_path(const PublishOptions& options, const 
   request.version = options.version;
   request.allow_nonfinite = options.allow_nonfinite;
   request.path = path;
-  return send_publish(std::move(request), nullptr, nullptr, deadline);
+  describe(options, request);
+  return send_publish(std::move(request), nullptr, nullptr, options.files.get(), deadline);
 }
 
 Result<std::uint64_t> Client::publish_changes(const PublishOptions& options, std::uint64_t base_version,
                                               std::span<const wc_change> changes, Deadline deadline) {
+  if (options.files || options.new_model) {
+    return fail(Errc::kInvalidArgument, Op::kPublish,
+                "changes of cells keep the files and the tensors of their base; publish all tensors to replace them");
+  }
   WC_ASSIGN(std::vector<TensorInfo> tensors, tensors_of_changes(changes));
   WC_TRY(change_regions_.lay_out(std::move(tensors)));
   WC_ASSIGN(Region * region, take_region(change_regions_, options.second_region, deadline));
@@ -245,16 +258,22 @@ Result<std::uint64_t> Client::publish_changes(const PublishOptions& options, std
   request.base_version = base_version;
   request.allow_nonfinite = options.allow_nonfinite;
   request.changes_bytes = change_regions_.bytes();
-  Result<std::uint64_t> version = send_publish(request, &change_regions_, region, deadline);
+  Result<std::uint64_t> version = send_publish(request, &change_regions_, region, nullptr, deadline);
   change_regions_.release_taken();  // of a request that did not leave, or was refused
   return version;
 }
 
-Result<std::uint64_t> Client::send_publish(Message::Kind request, RegionPool* pool, Region* region, Deadline deadline) {
+Result<std::uint64_t> Client::send_publish(Message::Kind request, RegionPool* pool, Region* region, const Region* files,
+                                           Deadline deadline) {
   WC_TRY(connect(deadline));
-  const Result<std::uint64_t> sent =
-      channel_->send({.kind = std::move(request)}, deadline, region != nullptr ? region->fd() : -1);
+  std::vector<int> descriptors;
+  if (region != nullptr) descriptors.push_back(region->fd());
+  if (files != nullptr) descriptors.push_back(files->fd());
+  // Before the origin reads it: its time of modification stays as it is then.
+  if (region != nullptr) pool->hand_over(*region);
+  const Result<std::uint64_t> sent = channel_->send({.kind = std::move(request)}, deadline, descriptors);
   if (!sent.has_value()) {
+    if (region != nullptr) pool->take_back(*region);
     if (sent.error().code == Errc::kClosed) disconnect();
     return sent.error();  // the origin acts on nothing of it
   }
@@ -269,7 +288,6 @@ Result<std::uint64_t> Client::send_publish(Message::Kind request, RegionPool* po
   publication.pool = pool;
   publication.region = region;
   std::optional<Begun> begun;
-  if (region != nullptr) pool->hand_over(*region);
   if (begun_ && begun_->region == region) begun.swap(begun_);
   while (publication.state == Publication::State::kSent) {
     const Result<std::optional<Message>> message = receive(deadline);
@@ -323,6 +341,19 @@ Result<int> Client::region_fd() const {
   return begun_->region->fd();
 }
 
+Result<std::uint64_t> Client::region_id() {
+  if (!begun_) return fail(Errc::kInvalidArgument, Op::kPublish, "nothing was begun, so there is no region");
+  return regions_.publication(*begun_->region);
+}
+
+Result<std::pair<std::shared_ptr<Region>, std::vector<TensorInfo>>> Client::share_region() {
+  if (!begun_) return fail(Errc::kInvalidArgument, Op::kPublish, "nothing was begun, so there is no region");
+  std::vector<TensorInfo> tensors = regions_.tensors();
+  for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].offset_bytes = regions_.offsets_bytes()[i];
+  std::ranges::stable_sort(tensors, {}, &TensorInfo::offset_bytes);
+  return std::pair(regions_.share(*begun_->region), std::move(tensors));
+}
+
 // ---- waiting
 
 Client::Publication* Client::find(std::uint64_t version) {
@@ -356,11 +387,12 @@ Result<Outcome> Client::wait(std::uint64_t version, const WaitOptions& options, 
   if (mine == nullptr) return outcome;
   if (mine->state == Publication::State::kFailed) return *mine->error;
   if (mine->state != Publication::State::kTaken) return outcome;
-  if (outcome.has_value()) return Outcome{outcome->result, mine->take_s};
+  if (outcome.has_value()) return Outcome{outcome->result, mine->take_s, mine->notice};
   if (outcome.error().code != Errc::kNotFound || options.fraction > 0) return outcome;
   // The origin has forgotten it, but its word stands.
   Outcome taken;
   taken.take_s = mine->take_s;
+  taken.notice = mine->notice;
   taken.result.version = version;
   taken.result.reached = true;
   return taken;
@@ -372,7 +404,7 @@ Result<Outcome> Client::receive_outcome(std::uint64_t request_id, const WaitOpti
     if (const auto* progress = message.get<PublishProgress>()) {
       if (options.on_progress) options.on_progress(*progress);
     } else if (const auto* result = message.get<PublishResult>()) {
-      return Outcome{*result, std::nullopt};
+      return Outcome{*result, std::nullopt, {}};
     } else {
       return unknown_answer();
     }

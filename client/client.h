@@ -19,6 +19,8 @@ struct PublishOptions {
   std::uint64_t version = WC_NEXT_VERSION;
   bool allow_nonfinite = false;
   bool second_region = false;
+  bool new_model = false;
+  std::shared_ptr<Region> files = nullptr;  ///< see files.h; null: those of the version before are kept
 };
 
 struct WaitOptions {
@@ -29,6 +31,7 @@ struct WaitOptions {
 struct Outcome {
   PublishResult result;
   std::optional<double> take_s;
+  std::string notice = {};  ///< what the origin said when it took it over, if it said something
 };
 
 /// What is behind a wc_client; weightcast.h says what each call does. Used by one thread at a time, but for cancel().
@@ -63,6 +66,10 @@ class Client {
   /// `version` 0: the last one committed. An outcome that is not `reached` means that the time was over.
   [[nodiscard]] Result<Outcome> wait(std::uint64_t version, const WaitOptions& options, Deadline deadline);
   [[nodiscard]] Result<int> region_fd() const;
+  /// Which publication the region that was begun is filled for.
+  [[nodiscard]] Result<std::uint64_t> region_id();
+  /// The region that was begun, and its tensors by their place in it.
+  [[nodiscard]] Result<std::pair<std::shared_ptr<Region>, std::vector<TensorInfo>>> share_region();
 
   Cancellation& cancellation() { return cancellation_; }
 
@@ -76,6 +83,7 @@ class Client {
     Region* region = nullptr;  // of the pool, that the origin may be reading
     State state = State::kSent;
     double take_s = 0;
+    std::string notice = {};
     std::optional<Error> error;
 
     [[nodiscard]] bool open() const { return state == State::kSent || state == State::kAccepted; }
@@ -101,7 +109,9 @@ class Client {
   Result<Message> answer(std::uint64_t request_id, Deadline deadline);
   /// A region for what the pool has laid out; waits until there is one.
   Result<Region*> take_region(RegionPool& pool, bool second, Deadline deadline);
-  Result<std::uint64_t> send_publish(Message::Kind request, RegionPool* pool, Region* region, Deadline deadline);
+  /// `files` (may be null) goes beside the region.
+  Result<std::uint64_t> send_publish(Message::Kind request, RegionPool* pool, Region* region, const Region* files,
+                                     Deadline deadline);
   Publication* find(std::uint64_t version);
   Result<Outcome> receive_outcome(std::uint64_t request_id, const WaitOptions& options, Deadline deadline);
 

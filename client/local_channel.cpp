@@ -93,20 +93,22 @@ Result<std::unique_ptr<LocalChannel>> LocalChannel::open(const std::string& stat
 
 LocalChannel::~LocalChannel() { ::close(fd_); }
 
-Result<std::size_t> LocalChannel::send_some(std::string_view bytes, int descriptor, Deadline deadline) {
+Result<std::size_t> LocalChannel::send_some(std::string_view bytes, std::span<const int> descriptors,
+                                            Deadline deadline) {
   iovec piece{const_cast<char*>(bytes.data()), bytes.size()};
   msghdr message{};
   message.msg_iov = &piece;
   message.msg_iovlen = 1;
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof descriptor)] = {};
-  if (descriptor >= 0) {
+  WC_CHECK(descriptors.size() <= kDescriptorsMax);
+  alignas(cmsghdr) char control[CMSG_SPACE(kDescriptorsMax * sizeof(int))] = {};
+  if (!descriptors.empty()) {
     message.msg_control = control;
-    message.msg_controllen = sizeof control;
+    message.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
     cmsghdr* const header = CMSG_FIRSTHDR(&message);
     header->cmsg_level = SOL_SOCKET;
     header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof descriptor);
-    std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
+    header->cmsg_len = CMSG_LEN(descriptors.size_bytes());
+    std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size_bytes());
   }
   for (;;) {
     const ssize_t sent = ::sendmsg(fd_, &message, MSG_NOSIGNAL);
@@ -120,7 +122,7 @@ Result<std::size_t> LocalChannel::send_some(std::string_view bytes, int descript
   }
 }
 
-Result<std::uint64_t> LocalChannel::send(Message request, Deadline deadline, int descriptor) {
+Result<std::uint64_t> LocalChannel::send(Message request, Deadline deadline, std::span<const int> descriptors) {
   if (broken_) {
     return fail(Errc::kClosed, Op::kSend,
                 "local socket: an earlier request was not sent whole; the connection is lost");
@@ -134,9 +136,9 @@ Result<std::uint64_t> LocalChannel::send(Message request, Deadline deadline, int
   }
   const std::string frame = to_frame(body);
   for (std::size_t sent = 0; sent < frame.size();) {
-    // The descriptor travels with the first byte.
-    WC_ASSIGN(const std::size_t more,
-              send_some(std::string_view(frame).substr(sent), sent == 0 ? descriptor : -1, deadline));
+    // Descriptors travel with the first byte.
+    WC_ASSIGN(const std::size_t more, send_some(std::string_view(frame).substr(sent),
+                                                sent == 0 ? descriptors : std::span<const int>(), deadline));
     sent += more;
     broken_ = sent < frame.size();
   }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "base/result.h"
@@ -25,6 +26,8 @@ using Deadline = Clock::time_point;
 /// thread at a time. After an error other than kTimedOut, kCancelled and kTooLarge it is of no more use.
 class LocalChannel {
  public:
+  static constexpr std::size_t kDescriptorsMax = 2;  ///< of one request
+
   /// Errors: kNotFound (no daemon runs there), kTimedOut, kCancelled, kNotAllowed (another user's), kInvalidArgument
   /// (the path is too long for a socket), kIo.
   [[nodiscard]] static Result<std::unique_ptr<LocalChannel>> open(const std::string& state_dir, Deadline deadline,
@@ -33,10 +36,10 @@ class LocalChannel {
   LocalChannel(const LocalChannel&) = delete;
   LocalChannel& operator=(const LocalChannel&) = delete;
 
-  /// Numbers the request and sends it, with `descriptor` if that is one. After an error the daemon has no part of the
-  /// request that it would act on. Errors: kTimedOut, kCancelled; kClosed (the daemon ended; or an earlier request was
-  /// sent in part, so that nothing can follow it); kTooLarge.
-  [[nodiscard]] Result<std::uint64_t> send(Message request, Deadline deadline, int descriptor = -1);
+  /// Numbers the request and sends it, with `descriptors`, at most kDescriptorsMax. After an error the daemon has no
+  /// part of the request that it would act on. Errors: kTimedOut, kCancelled; kClosed (the daemon ended; or an earlier
+  /// request was sent in part, so that nothing can follow it); kTooLarge.
+  [[nodiscard]] Result<std::uint64_t> send(Message request, Deadline deadline, std::span<const int> descriptors = {});
   /// The next message. A time-out in the middle of one keeps what came. Errors: kTimedOut, kCancelled, kClosed,
   /// kCorrupt.
   [[nodiscard]] Result<Message> receive(Deadline deadline);
@@ -49,7 +52,7 @@ class LocalChannel {
 
  private:
   LocalChannel(int fd, const Cancellation& cancellation) : fd_(fd), cancellation_(cancellation) {}
-  Result<std::size_t> send_some(std::string_view bytes, int descriptor, Deadline deadline);
+  Result<std::size_t> send_some(std::string_view bytes, std::span<const int> descriptors, Deadline deadline);
   Result<std::optional<Message>> take_message();
 
   const int fd_;

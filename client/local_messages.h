@@ -20,9 +20,12 @@ struct PublishRequest {
   std::uint64_t version = 0;
   std::string path;
   bool allow_nonfinite = false, region = false;
+  std::uint64_t region_bytes = 0, files_bytes = 0;
+  bool new_model = false;
   template <typename M, typename F>
   static void fields(M& m, F&& f) {
-    f(1, m.version), f(2, m.path), f(7, m.allow_nonfinite), f(8, m.region);
+    f(1, m.version), f(2, m.path), f(7, m.allow_nonfinite), f(8, m.region), f(9, m.region_bytes);
+    f(10, m.files_bytes), f(11, m.new_model);
   }
 };
 
@@ -41,9 +44,10 @@ struct PublishTaken {
   static constexpr std::uint32_t kNumber = 2;
   std::uint64_t version = 0, snapshot_bytes = 0;
   double seconds = 0;
+  std::string notice;
   template <typename M, typename F>
   static void fields(M& m, F&& f) {
-    f(1, m.version), f(2, m.snapshot_bytes), f(3, m.seconds);
+    f(1, m.version), f(2, m.snapshot_bytes), f(3, m.seconds), f(4, m.notice);
   }
 };
 

@@ -1,8 +1,10 @@
 #include "client/region_pool.h"
 
 #include <fmt/format.h>
+#include <sys/random.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 
 namespace weightcast::client {
@@ -50,6 +52,17 @@ Result<TensorInfo> info_of(const wc_tensor& tensor, std::size_t index) {
   return info;
 }
 
+/// A number that no other publication of any process has, but by chance; never 0.
+Result<std::uint64_t> fresh_id() {
+  std::uint64_t id = 0;
+  while (id == 0) {
+    if (::getrandom(&id, sizeof id, 0) != sizeof id && errno != EINTR) {
+      return fail_errno(errno, Op::kPublish, "a number for the region");
+    }
+  }
+  return id;
+}
+
 }  // namespace
 
 Status RegionPool::lay_out(std::span<const wc_tensor> tensors) {
@@ -77,8 +90,8 @@ Status RegionPool::lay_out(std::vector<TensorInfo> tensors) {
 
 Result<RegionPool::Held*> RegionPool::add() {
   const std::uint64_t bytes = layout_.file_bytes;
-  WC_ASSIGN(std::unique_ptr<Region> region, Region::create(fit_ == Fit::kExact ? bytes : bytes + bytes / 4));
-  return &held_.emplace_back(Held{std::move(region), State::kFree});
+  WC_ASSIGN(std::shared_ptr<Region> region, Region::create(fit_ == Fit::kExact ? bytes : bytes + bytes / 4));
+  return &held_.emplace_back(Held{std::move(region)});
 }
 
 void RegionPool::drop_misfits() {
@@ -93,7 +106,9 @@ Result<Region*> RegionPool::take(bool second) {
     if (held_.size() >= (second ? kRegionsMax : 1)) return nullptr;
     WC_ASSIGN(held, add());
   }
+  WC_ASSIGN(held->publication, fresh_id());
   held->state = State::kTaken;
+  held->region->set_publication(held->publication);
   std::memcpy(held->region->data(), layout_.header.data(), layout_.header.size());
   return held->region.get();
 }
@@ -119,14 +134,27 @@ RegionPool::Held& RegionPool::find(const Region& region) {
   return *found;
 }
 
-void RegionPool::hand_over(Region& region) { find(region).state = State::kSent; }
-void RegionPool::take_back(Region& region) { find(region).state = State::kTaken; }
+void RegionPool::hand_over(Region& region) {
+  region.set_publication(0);
+  find(region).state = State::kSent;
+}
+
+void RegionPool::take_back(Region& region) {
+  Held& held = find(region);
+  held.state = State::kTaken;
+  region.set_publication(held.publication);
+}
+
 void RegionPool::release_taken() {
   for (Held& held : held_) {
-    if (held.state == State::kTaken) held.state = State::kFree;
+    if (held.state == State::kTaken) release(*held.region);
   }
 }
-void RegionPool::release(Region& region) { find(region).state = State::kFree; }
+
+void RegionPool::release(Region& region) {
+  region.set_publication(0);
+  find(region).state = State::kFree;
+}
 
 void RegionPool::abandon_sent() {
   std::erase_if(held_, [](const Held& held) { return held.state == State::kSent; });

@@ -37,16 +37,20 @@ class RegionPool {
   /// Makes `count` regions of the layout, with their memory taken. Errors: kBusy; those of Region.
   [[nodiscard]] Status reserve(std::size_t count);
 
-  /// The origin may be reading it from now on.
+  /// The origin may be reading it from now on, so its processes are told not to write.
   void hand_over(Region& region);
   /// The origin has said that it reads it no more, or the caller has not committed it.
   void release(Region& region);
   /// The caller has committed none of those that it was given and that the origin has not.
   void release_taken();
-  /// The origin has refused what was handed over: it is the caller's again.
+  /// What was handed over did not reach the origin, or was refused: it is the caller's again.
   void take_back(Region& region);
   /// Nobody can say any more whether the origin reads those that were handed over.
   void abandon_sent();
+
+  /// The region as others may hold it, and the number of what it is being filled for.
+  [[nodiscard]] std::shared_ptr<Region> share(const Region& region) { return find(region).region; }
+  [[nodiscard]] std::uint64_t publication(const Region& region) { return find(region).publication; }
 
   /// Where the tensors of the layout lie in a region, in the order in which they were given.
   [[nodiscard]] const std::vector<std::uint64_t>& offsets_bytes() const { return layout_.offsets_bytes; }
@@ -57,8 +61,9 @@ class RegionPool {
  private:
   enum class State { kFree, kTaken, kSent };
   struct Held {
-    std::unique_ptr<Region> region;
+    std::shared_ptr<Region> region;  // others may hold its mapping longer
     State state = State::kFree;
+    std::uint64_t publication = 0;  // that it is taken for: a number of its own, which nobody else has
   };
 
   [[nodiscard]] bool fits(const Held& held) const {

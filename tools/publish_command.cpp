@@ -26,6 +26,7 @@ struct PublishFlags {
   double timeout_s = 300;
   bool json = false;
   bool allow_nonfinite = false;
+  bool new_model = false;
 };
 
 // One bar per worker, redrawn in place on a terminal; elsewhere a plain line per second.
@@ -111,7 +112,8 @@ nlohmann::json to_json(const wc::Outcome& outcome) {
           {"predicted_s", outcome.predicted_s},
           {"take_s", seconds(outcome.take_s)},
           {"origin_egress_bytes", outcome.origin_egress_bytes},
-          {"missing", outcome.missing}};
+          {"missing", outcome.missing},
+          {"notice", outcome.notice}};
 }
 
 /// Until the origin has its own copy and the workers that are waited for have installed it.
@@ -122,9 +124,11 @@ wc::Outcome publish(const PublishFlags& flags, const std::string& path) {
   wc::PublishOptions options;
   options.version = flags.version;
   options.allow_nonfinite = flags.allow_nonfinite;
+  options.new_model = flags.new_model;
   const std::uint64_t version = client.publish_path(path, options, left());
   wc::WaitOptions wait;
   wc::Outcome outcome = client.wait(version, wait, left());
+  if (!outcome.notice.empty()) std::fprintf(stderr, "%s\n", printable(outcome.notice).c_str());
   if (flags.wait <= 0) return outcome;
   ProgressView view(!flags.json);
   wait.fraction = flags.wait;
@@ -183,6 +187,8 @@ void add_publish_command(const Commands& commands) {
       ->capture_default_str();
   app->add_flag("--json", flags->json, "One JSON object instead of text");
   app->add_flag("--allow-nonfinite", flags->allow_nonfinite, "Publish although a tensor holds NaN or infinity");
+  app->add_flag("--new-model", flags->new_model,
+                "Publish although tensors have other names, dtypes or shapes than in the version before");
   app->callback([flags, selected = &commands.selected] { *selected = [flags] { return run(*flags); }; });
 }
 

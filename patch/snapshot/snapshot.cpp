@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -12,6 +13,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/memory_file.h"
 #include "patch/snapshot/json_text.h"
 #include "patch/snapshot/mapped_file.h"
 #include "patch/snapshot/safetensors.h"
@@ -149,21 +151,16 @@ Result<WeightMap> read_index(const OpenedFile& opened) {
 }
 
 /// Reads the header by read_at(): what is not ours may shrink under a mapping. Leaves the bytes in `prefix`.
-Result<std::vector<TensorInfo>> read_tensors(File& file, const FoundFile& found, std::vector<std::byte>& prefix) {
-  const std::uint64_t size_bytes = found.info.size_bytes;
+Result<std::vector<TensorInfo>> read_tensors(File& file, const std::string& path, std::uint64_t size_bytes,
+                                             std::vector<std::byte>& prefix) {
   prefix.resize(std::min<std::uint64_t>(size_bytes, 8));
-  WC_TRY(read_source_file(file, 0, prefix, found.path, size_bytes));
-  WC_ASSIGN(const std::uint64_t header_bytes, safetensors_data_offset(prefix, size_bytes, found.path));
+  WC_TRY(read_source_file(file, 0, prefix, path, size_bytes));
+  WC_ASSIGN(const std::uint64_t header_bytes, safetensors_data_offset(prefix, size_bytes, path));
   const std::size_t length_bytes = prefix.size();
   prefix.resize(header_bytes);
-  WC_TRY(read_source_file(file, length_bytes, MutableBytes(prefix).subspan(length_bytes), found.path, size_bytes));
-  WC_ASSIGN(SafetensorsHeader header, parse_safetensors_header(prefix, size_bytes, found.path));
+  WC_TRY(read_source_file(file, length_bytes, MutableBytes(prefix).subspan(length_bytes), path, size_bytes));
+  WC_ASSIGN(SafetensorsHeader header, parse_safetensors_header(prefix, size_bytes, path));
   return std::move(header.tensors);
-}
-
-bool is_sidecar(const std::string& name) {
-  if (name.starts_with('.') || name == kIndexName || name.ends_with(kWeightsSuffix)) return false;
-  return is_kind_of_snapshot_file(name);
 }
 
 /// A file that cannot be asked about is not one that is missing.
@@ -179,7 +176,7 @@ Result<std::vector<std::string>> list_sidecars(FileSystem& files, const std::str
   std::vector<std::string> names;
   WC_ASSIGN(std::vector<std::string> all, files.list(directory));
   for (std::string& name : all) {
-    if (!is_sidecar(name)) continue;
+    if (!is_sidecar_name(name)) continue;
     const Result<FileInfo> info = files.info(fs::path(directory) / name);
     if (!info.has_value() && info.error().code == Errc::kNotFound) continue;  // a link to nothing
     if (!info.has_value()) return info.error();
@@ -272,7 +269,7 @@ Result<SnapshotSource> SnapshotSource::open(FileSystem& files, const std::string
   const auto add_weights = [&](std::string name, const std::string& from) -> Status {
     WC_ASSIGN(OpenedFile file, OpenedFile::open(files, from));
     std::vector<std::byte> prefix;
-    WC_ASSIGN(std::vector<TensorInfo> found, read_tensors(*file.file, file.found, prefix));
+    WC_ASSIGN(std::vector<TensorInfo> found, read_tensors(*file.file, file.found.path, file.size_bytes(), prefix));
     tensors.push_back(std::move(found));
     add(std::move(name), std::move(file));
     return {};
@@ -334,16 +331,46 @@ Result<SnapshotSource> SnapshotSource::open(FileSystem& files, const std::string
   return source;
 }
 
-Result<SnapshotSource> SnapshotSource::over(FileSystem& files, FileRef file, std::string name) {
+Result<SnapshotSource> SnapshotSource::over(FileSystem& files, FileRef file, std::uint64_t size_bytes,
+                                            std::string name) {
   auto opened = std::make_unique<OpenedFiles>(files);
   WC_ASSIGN(const FileInfo info, file->info());
+  if (size_bytes > info.size_bytes) {
+    return fail(Errc::kCorrupt, Op::kOpen,
+                fmt::format("{}: it has {} bytes, not the {} that were said", name, info.size_bytes, size_bytes));
+  }
   FoundFile found{std::move(name), info, std::move(file)};
-  WC_ASSIGN(std::vector<TensorInfo> tensors, read_tensors(*found.held, found, found.header));
-  WC_ASSIGN(FileTable table, FileTable::make({{kSingleName, info.size_bytes}}));
+  WC_ASSIGN(std::vector<TensorInfo> tensors, read_tensors(*found.held, found.path, size_bytes, found.header));
+  WC_ASSIGN(FileTable table, FileTable::make({{kSingleName, size_bytes}}));
   opened->found.push_back(std::move(found));
   SnapshotSource source(std::move(table), std::move(opened));
   source.tensors_ = std::move(tensors);
   return source;
+}
+
+Status SnapshotSource::add_sidecars(const Sidecars& sidecars) {
+  std::vector<SnapshotFile> table = table_.files();
+  std::vector<FoundFile> found;
+  for (const auto& [name, file] : sidecars) {
+    WC_ASSIGN(const FileInfo info, file->info());
+    table.push_back({name, info.size_bytes});
+    found.push_back({name, info, file});
+  }
+  WC_ASSIGN(table_, FileTable::make(std::move(table)));
+  std::ranges::move(found, std::back_inserter(opened_->found));
+  return {};
+}
+
+Result<Sidecars> SnapshotSource::read_sidecars() const {
+  Sidecars sidecars;
+  for (std::size_t i = 0; i < table_.files().size(); ++i) {
+    const SnapshotFile& file = table_.files()[i];
+    if (!is_sidecar_name(file.name)) continue;
+    auto bytes = std::make_shared<MemoryFile>(file.size_bytes);
+    WC_TRY(read_at(table_.offset_bytes(i), bytes->bytes()));
+    sidecars.emplace(file.name, std::move(bytes));
+  }
+  return sidecars;
 }
 
 Status SnapshotSource::read_at(std::uint64_t offset_bytes, MutableBytes out) const {
@@ -372,7 +399,7 @@ Result<Bytes> SnapshotSource::mapping(std::size_t file) const {
     WC_TRY(check_same_file(found.info, now, found.path));
     WC_ASSIGN(mapping, opened->map());
   }
-  return mapping->bytes();
+  return mapping->bytes().first(table_.files()[file].size_bytes);
 }
 
 Status SnapshotSource::check_unchanged() const {

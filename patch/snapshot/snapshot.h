@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -9,12 +10,13 @@
 #include "base/file_system.h"
 #include "base/result.h"
 #include "patch/snapshot/file_table.h"
+#include "patch/snapshot/sidecar.h"
 #include "patch/snapshot/tensor.h"
 
 namespace weightcast {
 
-/// A sidecar file (configuration, tokenizer) above this is refused.
-inline constexpr std::uint64_t kSidecarBytesMax = std::uint64_t{32} << 20;
+/// Files that accompany weights, by name.
+using Sidecars = std::map<std::string, FileRef>;
 
 /// A snapshot on disk, open for reading. Its files, in the order of the snapshot stream:
 ///   weights   model.safetensors, or the shards that model.safetensors.index.json names, by name
@@ -36,10 +38,17 @@ class SnapshotSource {
   /// index, shards that disagree with it), and those of fail_errno().
   [[nodiscard]] static Result<SnapshotSource> open(FileSystem& files, const std::string& path);
 
-  /// The one safetensors file of a snapshot, which has no name that could be opened: `name` is what errors carry. Its
-  /// owner may write to it meanwhile, but not change its size: the header is read once, so that what read_at() gives
-  /// has the tensors that tensors() tells. Errors: kCorrupt, kTooLarge (its header).
-  [[nodiscard]] static Result<SnapshotSource> over(FileSystem& files, FileRef file, std::string name);
+  /// The one safetensors file of a snapshot, which has no name that could be opened: the first `size_bytes` of `file`;
+  /// `name` is what errors carry. Its owner may write to it meanwhile, but not change its size: the header is read
+  /// once, so that what read_at() gives has the tensors that tensors() tells. Errors: kCorrupt (also: `file` is
+  /// shorter), kTooLarge (its header).
+  [[nodiscard]] static Result<SnapshotSource> over(FileSystem& files, FileRef file, std::uint64_t size_bytes,
+                                                   std::string name);
+
+  /// Puts sidecars behind what is there, in memory, in the order of their names. Errors: those of FileTable::make().
+  [[nodiscard]] Status add_sidecars(const Sidecars& sidecars);
+  /// Reads those that are there. Errors: those of read_at().
+  [[nodiscard]] Result<Sidecars> read_sidecars() const;
 
   [[nodiscard]] const FileTable& file_table() const { return table_; }
   /// Size of the snapshot stream.

@@ -307,6 +307,11 @@ TEST(CInterface, RefusesNullPointersAndStructsOfOtherReleases) {
   EXPECT_EQ(wc_publish_path(client, &grown.known, "/weights", 0, nullptr, &error), WC_UNSUPPORTED);
   grown.added = 0;
   EXPECT_EQ(wc_publish_path(client, &grown.known, "/weights", 0, nullptr, &error), WC_TIMED_OUT) << error.message;
+  // What the first release had of a struct is enough.
+  wc_publish_options first = WC_INIT(first);
+  first.struct_size = offsetof(wc_publish_options, files);
+  first.files_directory = "not looked at";
+  EXPECT_EQ(wc_publish_path(client, &first, "/weights", 0, nullptr, &error), WC_TIMED_OUT) << error.message;
   wc_publish_options flags = WC_INIT(flags);
   flags.flags = 1u << 31;
   EXPECT_EQ(wc_publish_path(client, &flags, "/weights", 0, nullptr, &error), WC_INVALID_ARGUMENT);

@@ -26,23 +26,41 @@ using testing::HasSubstr;
 struct Offered {
   local::Message request;
   int fd = -1;
+  int files_fd = -1;
 
   Offered() = default;
-  Offered(Offered&& other) noexcept : request(std::move(other.request)), fd(std::exchange(other.fd, -1)) {}
+  Offered(Offered&& other) noexcept
+      : request(std::move(other.request)),
+        fd(std::exchange(other.fd, -1)),
+        files_fd(std::exchange(other.files_fd, -1)) {}
   Offered& operator=(Offered&& other) noexcept {
     std::swap(request, other.request);
     std::swap(fd, other.fd);
+    std::swap(files_fd, other.files_fd);
     return *this;
   }
   ~Offered() {
     if (fd >= 0) ::close(fd);
+    if (files_fd >= 0) ::close(files_fd);
   }
   [[nodiscard]] std::uint64_t id() const { return request.request_id(); }
-  [[nodiscard]] std::string bytes() const {
+  static std::string bytes_of(int from, std::uint64_t size_bytes) {
     struct stat info {};
-    EXPECT_EQ(::fstat(fd, &info), 0);
-    std::string out(std::size_t(info.st_size), '\0');
-    EXPECT_EQ(::pread(fd, out.data(), out.size(), 0), ssize_t(out.size()));
+    EXPECT_EQ(::fstat(from, &info), 0);
+    std::string out(size_bytes > 0 ? size_bytes : std::size_t(info.st_size), '\0');
+    EXPECT_EQ(::pread(from, out.data(), out.size(), 0), ssize_t(out.size()));
+    return out;
+  }
+  [[nodiscard]] std::string bytes() const { return bytes_of(fd, request.publish_request().region_bytes()); }
+  /// Name and contents of each file that came beside the weights.
+  [[nodiscard]] std::map<std::string, std::string> files() const {
+    const std::string file = bytes_of(files_fd, request.publish_request().files_bytes());
+    const auto header = parse_safetensors_header(std::as_bytes(std::span(file)), file.size(), "files");
+    EXPECT_TRUE(header.has_value()) << header.error().message();
+    std::map<std::string, std::string> out;
+    for (const TensorInfo& tensor : header->tensors) {
+      out[tensor.name] = file.substr(tensor.offset_bytes, tensor.size_bytes);
+    }
     return out;
   }
 };
@@ -62,6 +80,7 @@ struct PublishTest : testing::Test {
     Offered offered;
     if (auto request = daemon.receive()) offered.request = *request;
     offered.fd = daemon.take_descriptor();
+    offered.files_fd = daemon.take_descriptor();
     EXPECT_TRUE(offered.request.has_publish_request() || offered.request.has_publish_changes_request());
     return offered;
   }
@@ -505,8 +524,114 @@ TEST(Region, RefusesWhatIsNone) {
   ASSERT_EQ(::ftruncate(unsealed, 4096), 0);
   EXPECT_EQ(attach(unsealed), WC_INVALID_ARGUMENT) << "it could be cut short under the mapping";
   ASSERT_EQ(::fcntl(unsealed, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
+  EXPECT_EQ(attach(unsealed), WC_INVALID_ARGUMENT) << "it is all zero";
+  // Whoever shares it may have written anything.
+  const std::array<std::uint64_t, 3> footer{0x6e6f696765726377, 4096 - 64, 7};
+  ASSERT_EQ(::pwrite(unsealed, footer.data(), sizeof footer, 4096 - 64), ssize_t(sizeof footer));
   EXPECT_EQ(attach(unsealed), WC_CORRUPT) << "its header is all zero";
+  const std::uint64_t beyond = 4096 - 63;
+  ASSERT_EQ(::pwrite(unsealed, &beyond, sizeof beyond, 4096 - 64 + 8), ssize_t(sizeof beyond));
+  EXPECT_EQ(attach(unsealed), WC_INVALID_ARGUMENT);
   ::close(unsealed);
+}
+
+TEST_F(PublishTest, ARegionSaysWhichPublicationItIsFilledFor) {
+  fill('a');
+  const std::uint64_t first = client.region_id();
+  const wc::Region attached(client.region_fd());
+  EXPECT_NE(first, 0u);
+  EXPECT_EQ(attached.filled_for(), first);
+  const Offered offered = commit(1);
+  EXPECT_EQ(attached.filled_for(), 0u) << "the origin reads it";
+  EXPECT_EQ(code_of([&] { return client.region_id(); }), WC_INVALID_ARGUMENT);
+  daemon.send(taken_reply(1), offered.id());
+  fill('b');
+  const std::uint64_t second = client.region_id();
+  EXPECT_NE(second, first);
+  EXPECT_EQ(attached.filled_for(), second) << "the same memory is another publication's";
+  client.abort();
+  EXPECT_EQ(attached.filled_for(), 0u);
+}
+
+TEST_F(PublishTest, ARegionThatIsRefusedIsFilledForTheSamePublicationAgain) {
+  fill('a');
+  const std::uint64_t id = client.region_id();
+  const wc::Region attached(client.region_fd());
+  daemon.play([this] {
+    const Offered offered = receive();
+    daemon.send(error_reply(Errc::kBusy, "later"), offered.id());
+  });
+  EXPECT_EQ(code_of([&] { return client.commit(5s); }), WC_BUSY);
+  EXPECT_EQ(attached.filled_for(), id);
+  EXPECT_EQ(client.region_id(), id);
+}
+
+TEST_F(PublishTest, MemoryThatIsHeldOutlivesAnAbortAndAnotherLayout) {
+  wc_client* raw = nullptr;
+  ASSERT_EQ(wc_open(daemon.state_dir().c_str(), 1000, &raw, nullptr), WC_OK);
+  const auto begin = [&](std::uint64_t bytes) {
+    const std::uint64_t shape[] = {bytes};
+    wc_tensor tensor{};
+    tensor.name = "w", tensor.dtype = "U8", tensor.shape = shape, tensor.rank = 1;
+    void* place = nullptr;
+    EXPECT_EQ(wc_begin(raw, nullptr, &tensor, 1, &place, 1000, nullptr), WC_OK);
+    return static_cast<char*>(place);
+  };
+  wc_region* region = nullptr;
+  EXPECT_EQ(wc_region_hold(raw, &region, nullptr), WC_INVALID_ARGUMENT) << "nothing was begun";
+  char* const place = begin(kBytes);
+  ASSERT_EQ(wc_region_hold(raw, &region, nullptr), WC_OK);
+  wc_slot slot = WC_INIT(slot);
+  ASSERT_EQ(wc_region_find(region, "w", &slot, nullptr), WC_OK);
+  EXPECT_EQ(slot.address, place) << "the same mapping";
+  EXPECT_EQ(slot.size_bytes, kBytes);
+  std::memset(place, 'a', kBytes);
+  EXPECT_EQ(wc_abort(raw, nullptr), WC_OK);
+  std::memset(begin(2 * kBytes), 'b', 2 * kBytes);
+  wc_close(raw);
+  EXPECT_EQ(std::string(place, kBytes), std::string(kBytes, 'a'));
+  wc_region_close(region);
+}
+
+// ---- files beside the weights, and another model
+
+TEST_F(PublishTest, FilesTravelBesideTheWeights) {
+  fill('a', {.files = {{"config.json", "{}", 2, 0}, {"empty.txt", nullptr, 0, 0}}});
+  Offered offered = commit(1);
+  EXPECT_EQ(offered.files(), (std::map<std::string, std::string>{{"config.json", "{}"}, {"empty.txt", ""}}));
+  EXPECT_FALSE(offered.request.publish_request().new_model());
+  daemon.send(taken_reply(1), offered.id());
+  fill('b', {.new_model = true});
+  offered = commit(2);
+  EXPECT_EQ(offered.files_fd, -1);
+  EXPECT_EQ(offered.request.publish_request().files_bytes(), 0u);
+  EXPECT_TRUE(offered.request.publish_request().new_model());
+  daemon.play([this] { daemon.send(accepted_reply(3), receive().id()); });
+  EXPECT_EQ(code_of([&] {
+              client.publish_path("/x.safetensors", {.files_directory = "/nowhere"}, 5s);
+              return 0;
+            }),
+            WC_NOT_FOUND);
+  client.publish_path("/x.safetensors", {.files = {{"config.json", "{}", 2, 0}}}, 5s);
+}
+
+TEST_F(PublishTest, ChangesOfCellsKeepTheFilesOfTheirBase) {
+  const std::vector<std::uint32_t> indices{0};
+  const std::string values = "x";
+  for (const wc::PublishOptions& options :
+       {wc::PublishOptions{.files = {{"config.json", "{}", 2, 0}}}, wc::PublishOptions{.new_model = true}}) {
+    EXPECT_EQ(code_of([&] { return client.publish_sparse(1, {change(indices, values)}, options, 1s); }),
+              WC_INVALID_ARGUMENT);
+  }
+}
+
+TEST_F(PublishTest, WhatTheOriginNoticedIsToldByWait) {
+  const Offered offered = publish(1, 'a');
+  local::Message taken = taken_reply(1);
+  taken.mutable_publish_taken()->set_notice("without tokenizer.json");
+  daemon.send(taken, offered.id());
+  daemon.play([this] { daemon.send(result_reply(1), daemon.receive()->request_id()); });
+  EXPECT_EQ(client.wait(1, {}, 5s).notice, "without tokenizer.json");
 }
 
 TEST_F(PublishTest, ARegionHasNoNameAndGoesWithItsClient) {

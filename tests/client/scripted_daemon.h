@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <deque>
 #include <filesystem>
 #include <functional>
 #include <future>
@@ -69,8 +70,13 @@ class ScriptedDaemon {
     return message;
   }
 
-  /// The descriptor that came with what receive() gave last; the test closes it. -1 for none.
-  [[nodiscard]] int take_descriptor() { return std::exchange(descriptor_, -1); }
+  /// The next descriptor that came with what receive() gave last; the test closes it. -1 for none.
+  [[nodiscard]] int take_descriptor() {
+    if (descriptors_.empty()) return -1;
+    const int oldest = descriptors_.front();
+    descriptors_.pop_front();
+    return oldest;
+  }
 
   /// Whoever has gone hears nothing.
   void send(local::Message message, std::uint64_t request_id) {
@@ -84,8 +90,9 @@ class ScriptedDaemon {
 
   void end() {
     if (connection_ >= 0) ::close(connection_);
-    if (descriptor_ >= 0) ::close(descriptor_);
-    connection_ = descriptor_ = -1;
+    for (const int descriptor : descriptors_) ::close(descriptor);
+    descriptors_.clear();
+    connection_ = -1;
   }
 
  private:
@@ -98,7 +105,7 @@ class ScriptedDaemon {
     for (std::size_t have = 0; have < bytes;) {
       if (!readable(connection_)) return std::nullopt;
       iovec piece{out.data() + have, bytes - have};
-      alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+      alignas(cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))];
       msghdr message{};
       message.msg_iov = &piece;
       message.msg_iovlen = 1;
@@ -107,8 +114,10 @@ class ScriptedDaemon {
       const ssize_t n = ::recvmsg(connection_, &message, MSG_CMSG_CLOEXEC);
       if (n <= 0) return std::nullopt;
       if (const cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr) {
-        EXPECT_EQ(descriptor_, -1) << "the one before was not taken";
-        std::memcpy(&descriptor_, CMSG_DATA(header), sizeof descriptor_);
+        EXPECT_TRUE(descriptors_.empty()) << "those before were not taken";
+        for (std::size_t at = CMSG_LEN(0); at + sizeof(int) <= header->cmsg_len; at += sizeof(int)) {
+          std::memcpy(&descriptors_.emplace_back(), reinterpret_cast<const char*>(header) + at, sizeof(int));
+        }
       }
       have += std::size_t(n);
     }
@@ -118,7 +127,7 @@ class ScriptedDaemon {
   std::filesystem::path directory_;
   int listener_ = -1;
   int connection_ = -1;
-  int descriptor_ = -1;
+  std::deque<int> descriptors_;
   std::future<void> playing_;
 };
 

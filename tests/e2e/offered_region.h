@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -24,7 +25,7 @@ inline std::string offer_region(const std::string& state_dir, client::Message::K
   const client::Cancellation cancellation;
   const client::Deadline deadline = client::deadline_after(30'000);
   auto channel = client::LocalChannel::open(state_dir, deadline, cancellation);
-  EXPECT_TRUE((*channel)->send({.kind = std::move(request)}, deadline, fd).has_value());
+  EXPECT_TRUE((*channel)->send({.kind = std::move(request)}, deadline, std::span(&fd, 1)).has_value());
   ::close(fd);
   for (;;) {
     const auto answer = (*channel)->receive(deadline);

@@ -163,6 +163,8 @@ std::vector<SettingField> fields_of(LearnerConfig& c) {
        "ECHO's asynchronous mode: publish when the learner is more steps than this ahead of a worker, instead of every "
        "publish_interval; unlimited: off"},
       {"publish_sparse", &c.publish_sparse, "publish changed cells where those are few"},
+      {"publish_new_model", &c.publish_new_model,
+       "the first weights may have other tensors than the origin's last version; the workers take the other model"},
       {"learner_price_per_hour", &c.learner_price_per_hour, "for cost_total", 0, 1e9},
       {"provision", &c.provision,
        "with workers: tell them to roll out or to wait, as the loop needs them; cheapest first, or at random", 0, 0,

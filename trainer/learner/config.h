@@ -136,6 +136,7 @@ struct LearnerConfig {
   std::uint64_t publish_interval = 1;
   std::optional<std::uint64_t> sync_drift_max;
   bool publish_sparse = true;
+  bool publish_new_model = false;
   double learner_price_per_hour = 0;
 
   std::string provision = "none";

@@ -25,7 +25,7 @@ struct Publisher::Connection {
 };
 
 Publisher::Publisher(Options options, std::function<void(std::string)> warn)
-    : options_(std::move(options)), warn_(std::move(warn)) {}
+    : options_(std::move(options)), warn_(std::move(warn)), new_model_(options_.new_model) {}
 Publisher::~Publisher() = default;
 
 void Publisher::connect() {
@@ -124,7 +124,12 @@ void Publisher::publish_all(Version version, const Weights& weights) {
   for (const PublishedTensor& tensor : weights.tensors) {
     descriptions.push_back({.name = tensor.name, .dtype = tensor.dtype, .shape = tensor.shape});
   }
-  const wc::PublishOptions options{.version = version.value, .second_region = true};
+  wc::PublishOptions options{.version = version.value, .second_region = true, .new_model = new_model_};
+  if (!base_) {
+    // The origin keeps them for the versions that follow.
+    for (const auto& [name, text] : options_.files)
+      options.files.push_back({name.c_str(), text.data(), text.size(), 0});
+  }
   const std::vector<void*> places = connection_->client.begin(descriptions, options, kAnswerTime);
   for (std::size_t i = 0; i < places.size(); ++i) {
     weights.read(i, {static_cast<std::byte*>(places[i]), weights.tensors[i].size_bytes});
@@ -143,6 +148,7 @@ void Publisher::poll() {
     wc::WaitOptions all;
     all.fraction = 1;
     const wc::Outcome outcome = connection_->client.wait(state_.version.value, all, kPollTime);
+    new_model_ = false;
     if (outcome.payload != WC_UNDECIDED) state_.payload_bytes = outcome.payload_bytes;
     state_.t_bcast_s = outcome.t100_s;
   } catch (const wc::Error& error) {

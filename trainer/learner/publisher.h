@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -43,6 +44,10 @@ class Publisher {
   struct Options {
     std::string state_dir;
     bool sparse = true;
+    /// What loads the weights needs these beside them: published with the first ones, and after an error.
+    std::map<std::string, std::string> files = {};
+    /// The first weights may be of another model than the origin's last version.
+    bool new_model = false;
   };
   /// `warn` gets a line when something goes wrong for the first time, and when it goes well again.
   Publisher(Options options, std::function<void(std::string)> warn);
@@ -81,6 +86,7 @@ class Publisher {
   std::uint64_t full_publications_ = 0;  // that follow without looking at the changes, as most cells change
   std::optional<Instant> retry_at_;      // after a daemon that did not answer in time
   bool is_failing_ = false;
+  bool new_model_;  // until the first are with the origin
 };
 
 }  // namespace weightcast

@@ -119,8 +119,10 @@ Status RunState::build() {
                                             });
   }
   if (!config.publish_state.empty()) {
-    publisher.emplace(Publisher::Options{config.publish_state, config.publish_sparse},
-                      [this](const std::string& why) { console.print(why); });
+    Publisher::Options options{config.publish_state, config.publish_sparse, {}, config.publish_new_model};
+    // An adapter is no model that they would describe.
+    if (config.lora_rank == 0 || config.lora_publish == "merged") options.files = model_files;
+    publisher.emplace(std::move(options), [this](const std::string& why) { console.print(why); });
   }
   checkpoints.emplace(files, std::filesystem::path(config.output_dir) / "checkpoints", config.checkpoints_kept);
   return {};

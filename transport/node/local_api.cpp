@@ -254,9 +254,17 @@ Result<PublishOrder> LocalApi::order_for(std::uint64_t version, bool allow_nonfi
 Result<PublishOrder> LocalApi::order_of(Session& session, const local::PublishRequest& request) {
   // Whatever becomes of the request, its descriptor is not the next one's.
   UniqueFd descriptor = request.region() ? session.connection->take_descriptor() : UniqueFd();
+  UniqueFd files = request.files_bytes() > 0 ? session.connection->take_descriptor() : UniqueFd();
   WC_ASSIGN(PublishOrder order, order_for(request.version(), request.allow_nonfinite()));
+  order.new_model = request.new_model();
+  order.files_bytes = request.files_bytes();
+  if (order.files_bytes > 0) {
+    WC_ASSIGN(order.files, adopt_region(std::move(files)));
+  }
   if (request.region()) {
     WC_ASSIGN(order.region, adopt_region(std::move(descriptor)));
+    WC_ASSIGN(const FileInfo info, order.region->info());
+    order.region_bytes = request.region_bytes() > 0 ? request.region_bytes() : info.size_bytes;
     return order;
   }
   WC_TRY(check_path(request.path()));
@@ -296,20 +304,24 @@ void LocalApi::start_next_publish() {
   Queued queued = std::move(queue_.front());
   queue_.pop_front();
   taking_ = queued.order.version;
-  service_.publish(std::move(queued.order), [this, alive = alive_, asker = queued.asker](Result<std::uint64_t> taken) {
-    if (!*alive) return;
-    taking_ = kNoVersion;
-    finish_publish(asker, std::move(taken));
-    start_next_publish();
-  });
+  service_.publish(std::move(queued.order),
+                   [this, alive = alive_, asker = queued.asker](const Result<TakenOver>& taken) {
+                     if (!*alive) return;
+                     taking_ = kNoVersion;
+                     finish_publish(asker, taken);
+                     start_next_publish();
+                   });
 }
 
-void LocalApi::finish_publish(const Asker& asker, Result<std::uint64_t> taken) {
+void LocalApi::finish_publish(const Asker& asker, const Result<TakenOver>& taken) {
   // The publication goes on without the one who asked for it.
   if (const auto session = asker.session.lock(); session && !session->closed) {
     local::Message out;
     out.mutable_publish_taken()->set_version(asker.version.value);
-    out.mutable_publish_taken()->set_snapshot_bytes(taken.value_or(0));
+    if (taken.has_value()) {
+      out.mutable_publish_taken()->set_snapshot_bytes(taken->snapshot_bytes);
+      out.mutable_publish_taken()->set_notice(std::string(cut_text(taken->notice, kDetailBytesMax)));
+    }
     out.mutable_publish_taken()->set_seconds(to_seconds(loop_.now() - asker.received_at));
     taken.has_value() ? reply(*session, asker.id, std::move(out)) : reply_error(*session, asker.id, taken.error());
   }

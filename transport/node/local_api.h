@@ -21,11 +21,21 @@ struct PublishOrder {
   Version version{};
   std::string path;  ///< a safetensors file or a directory
   FileRef region;    ///< instead of a path: see adopt_region()
+  std::uint64_t region_bytes = 0;
+  FileRef files = nullptr;  ///< beside the weights, in such memory: see unpack_files()
+  std::uint64_t files_bytes = 0;
   bool allow_nonfinite = false;
+  bool new_model = false;
   /// The region holds changes (patch/changes/change_names.h): of so many bytes, against `base`.
   bool changes = false;
   std::uint64_t changes_bytes = 0;
   Version base{};
+};
+
+/// A version that was taken over.
+struct TakenOver {
+  std::uint64_t snapshot_bytes = 0;
+  std::string notice = {};  ///< what whoever published should know of it
 };
 
 /// kWrongBase: `version` changes `base`, and the last one is `latest`.
@@ -62,8 +72,8 @@ class LocalService {
   [[nodiscard]] virtual Status forget(std::string_view name) = 0;
   /// Whether a program decides by that who serves. Errors: kNotAllowed (this node is a worker).
   [[nodiscard]] virtual Status set_provisioned(bool provisioned) = 0;
-  /// Takes the weights over; `taken` runs once, later, with the snapshot's size or the error.
-  virtual void publish(PublishOrder order, std::function<void(Result<std::uint64_t>)> taken) = 0;
+  /// Takes the weights over; `taken` runs once, later, with what came of it.
+  virtual void publish(PublishOrder order, std::function<void(Result<TakenOver>)> taken) = 0;
   /// How far a version is; absent if it is not known.
   [[nodiscard]] virtual std::optional<local::PublishResult> publish_result(Version version, double fraction) = 0;
   [[nodiscard]] virtual local::PublishProgress publish_progress(Version version) = 0;
@@ -154,7 +164,7 @@ class LocalApi {
   [[nodiscard]] Version last_version();
   [[nodiscard]] bool is_pending(Version version) const;
   void start_next_publish();
-  void finish_publish(const Asker& asker, Result<std::uint64_t> taken);
+  void finish_publish(const Asker& asker, const Result<TakenOver>& taken);
   void check_waits(bool send_progress);
   bool check_wait(Session& session, const Session::Wait& wait, bool send_progress);
   void tell_subscriber(Session& session, const std::optional<local::VersionInstalled>& installed,

@@ -119,7 +119,7 @@ Status OriginNode::set_provisioned(bool provisioned) {
   return {};
 }
 
-void OriginNode::publish(PublishOrder order, std::function<void(Result<std::uint64_t>)> taken) {
+void OriginNode::publish(PublishOrder order, std::function<void(Result<TakenOver>)> taken) {
   const Version version = order.version;
   Status ok = jobs_.cancelled() ? Status{Jobs::cancelled_error(Op::kPublish)} : core_->check_version(version);
   if (ok.has_value() && order.changes) ok = check_base(version, order.base);
@@ -128,13 +128,29 @@ void OriginNode::publish(PublishOrder order, std::function<void(Result<std::uint
     return;
   }
   encoded_.reset();
-  PayloadObserver observer = observe_publication(version, std::move(taken));
+  auto notice = std::make_shared<std::string>();
+  PayloadObserver observer = observe_publication(version, [notice, taken = std::move(taken)](Result<TakenOver> over) {
+    if (over.has_value()) over->notice = *notice;
+    taken(std::move(over));
+  });
   if (order.changes) return publish_changes(std::move(order), std::move(observer));
   applied_.clear();
   TakeoverRequest takeover;
   takeover.version = version;
   takeover.path = std::move(order.path);
   takeover.region = std::move(order.region);
+  takeover.region_bytes = order.region_bytes;
+  takeover.files = std::move(order.files);
+  takeover.files_bytes = order.files_bytes;
+  takeover.new_model = order.new_model;
+  if (const StoredVersion* before = store_->find(core_->latest()); before != nullptr) {
+    takeover.before = before->manifest.version;
+    takeover.before_path = before->path;
+  }
+  takeover.notice = [notice](std::string said) {
+    log_warning("{}", said);
+    *notice = std::move(said);
+  };
   takeover.model_id = config_.model_id;
   takeover.allow_nonfinite = order.allow_nonfinite;
   takeover.sample_packing = compresses_weights();
@@ -189,7 +205,7 @@ void OriginNode::publish_changes(PublishOrder order, PayloadObserver observer) {
                 });
 }
 
-PayloadObserver OriginNode::observe_publication(Version version, std::function<void(Result<std::uint64_t>)> taken) {
+PayloadObserver OriginNode::observe_publication(Version version, std::function<void(Result<TakenOver>)> taken) {
   const Instant started_at = loop().now();
   PayloadObserver observer;
   observer.begun = [this, version, started_at](std::shared_ptr<const Manifest> manifest, double packed_share) {
@@ -214,7 +230,7 @@ PayloadObserver OriginNode::observe_publication(Version version, std::function<v
     }
     core_->handle_publish(loop().now(), started_at, *copy);
     driver_->pump();
-    taken(copy->manifest->payload_bytes);
+    taken(TakenOver{copy->manifest->payload_bytes});
   };
   return observer;
 }

@@ -23,7 +23,7 @@ class OriginNode final : public Node {
   Status set_serving(std::string_view name, bool serves) override;
   Status forget(std::string_view name) override;
   Status set_provisioned(bool provisioned) override;
-  void publish(PublishOrder order, std::function<void(Result<std::uint64_t>)> taken) override;
+  void publish(PublishOrder order, std::function<void(Result<TakenOver>)> taken) override;
   std::optional<local::PublishResult> publish_result(Version version, double fraction) override;
   local::PublishProgress publish_progress(Version version) override;
 
@@ -41,7 +41,7 @@ class OriginNode final : public Node {
   };
 
   void handle_change();
-  PayloadObserver observe_publication(Version version, std::function<void(Result<std::uint64_t>)> taken);
+  PayloadObserver observe_publication(Version version, std::function<void(Result<TakenOver>)> taken);
   void publish_changes(PublishOrder order, PayloadObserver observer);
   void keep_applied(std::optional<AppliedChanges> applied);
   [[nodiscard]] Status check_base(Version version, Version base) const;

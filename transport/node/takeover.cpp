@@ -13,6 +13,7 @@
 #include "transport/io/store/version_files.h"
 #include "transport/node/chunk_hasher.h"
 #include "transport/node/full_manifest.h"
+#include "transport/node/model_files.h"
 #include "transport/node/sampled_share.h"
 
 namespace weightcast {
@@ -32,10 +33,11 @@ class SnapshotCopy final : public PayloadSource {
 
   Status open() override {
     if (request_.region) {
-      WC_ASSIGN(source_, SnapshotSource::over(file_system_, request_.region, name()));
+      WC_ASSIGN(source_, SnapshotSource::over(file_system_, request_.region, request_.region_bytes, name()));
     } else {
       WC_ASSIGN(source_, SnapshotSource::open(file_system_, request_.path));
     }
+    WC_TRY(add_files());
     if (source_->size_bytes() == 0) {
       return fail(Errc::kInvalidArgument, Op::kPublish, fmt::format("{}: holds nothing", name()));
     }
@@ -84,6 +86,7 @@ class SnapshotCopy final : public PayloadSource {
 
   void finish(Store& store, const MadePayload& made, std::function<void(Status)> done) override {
     target_.reset();
+    if (!notice_.empty() && request_.notice) request_.notice(notice_);
     store.finish_import(*made.manifest, made.chunk_digests,
                         [done = std::move(done)](const Result<StoredVersion>& stored) {
                           done(stored.has_value() ? Status() : Status(stored.error()));
@@ -92,6 +95,56 @@ class SnapshotCopy final : public PayloadSource {
 
  private:
   [[nodiscard]] std::string name() const { return request_.region ? "the region" : request_.path; }
+
+  /// Looks whether it is the model of the version before, and adds what is to accompany the weights.
+  Status add_files() {
+    bool brings_own = false;
+    if (!request_.region) {
+      WC_ASSIGN(const FileInfo info, file_system_.info(request_.path));
+      brings_own = info.is_directory();
+    }
+    if (brings_own && request_.files) {
+      return fail(Errc::kInvalidArgument, Op::kPublish,
+                  fmt::format("{}: a directory brings its own files; put the others into it", name()));
+    }
+    std::optional<Sidecars> added;
+    if (request_.files) {
+      WC_ASSIGN(added, unpack_files(file_system_, request_.files, request_.files_bytes));
+    }
+    std::optional<SnapshotSource> before;
+    if (!request_.before_path.empty()) {
+      Result<SnapshotSource> opened = SnapshotSource::open(file_system_, request_.before_path.string());
+      if (opened.has_value()) {
+        before = std::move(*opened);
+      } else if (!request_.new_model) {
+        return about(fmt::format("version {}, which this one is to follow", request_.before.value), opened.error());
+      }
+    }
+    if (before) {
+      const std::optional<std::string> other = difference_of(before->tensors(), source_->tensors());
+      if (other && !request_.new_model) return another_model(*other);
+      // Those of another model would be wrong.
+      if (!brings_own && !added && !other) {
+        WC_ASSIGN(added, before->read_sidecars());
+      }
+    }
+    if (added) WC_TRY(source_->add_sidecars(*added));
+    if (!before) return {};
+    const std::string lost = lost_sidecars(before->file_table(), source_->file_table());
+    if (!lost.empty()) {
+      notice_ = fmt::format("version {} goes without files that version {} had: {}", request_.version.value,
+                            request_.before.value, lost);
+    }
+    return {};
+  }
+
+  [[nodiscard]] Error another_model(const std::string& difference) const {
+    return fail(
+        Errc::kInvalidArgument, Op::kPublish,
+        fmt::format("{}: its tensors are not those of version {}: {}; publish with {} if the workers are to take "
+                    "another model",
+                    name(), request_.before.value, difference, request_.region ? "WC_NEW_MODEL" : "--new-model"));
+  }
 
   // Leaves are multiples of chunks, so that each is scanned and hashed, and its chunks are, by the thread that has it.
   Status copy_leaf(std::size_t leaf, std::vector<std::byte>& buffer, const Report& report) {
@@ -142,6 +195,7 @@ class SnapshotCopy final : public PayloadSource {
   FileSystem& file_system_;
   const TakeoverRequest request_;
   std::optional<SnapshotSource> source_;
+  std::string notice_;
   double packed_share_ = kPackedShareOfWeights;
   std::optional<NonFiniteScan> scan_;  // unless such elements are allowed
   std::vector<SnapshotFile> files_;

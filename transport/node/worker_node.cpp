@@ -191,7 +191,7 @@ Status WorkerNode::forget(std::string_view) {
 
 Status WorkerNode::set_provisioned(bool) { return set_serving("", false); }
 
-void WorkerNode::publish(PublishOrder, std::function<void(Result<std::uint64_t>)> taken) {
+void WorkerNode::publish(PublishOrder, std::function<void(Result<TakenOver>)> taken) {
   jobs_.post([taken = std::move(taken), refused = next_version().error()] { taken(refused); });
 }
 

@@ -22,7 +22,7 @@ class WorkerNode final : public Node {
   Status set_serving(std::string_view name, bool serves) override;
   Status forget(std::string_view name) override;
   Status set_provisioned(bool provisioned) override;
-  void publish(PublishOrder order, std::function<void(Result<std::uint64_t>)> taken) override;
+  void publish(PublishOrder order, std::function<void(Result<TakenOver>)> taken) override;
   std::optional<local::PublishResult> publish_result(Version version, double fraction) override;
   local::PublishProgress publish_progress(Version version) override;
 

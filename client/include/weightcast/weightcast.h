@@ -144,14 +144,31 @@ typedef struct wc_tensor {
 
 enum {
   WC_ALLOW_NONFINITE = 1u, /* publish although a tensor holds NaN or infinity */
-  WC_SECOND_REGION = 2u    /* wc_begin(): rather take more memory than wait for the origin */
+  WC_SECOND_REGION = 2u,   /* wc_begin(): rather take more memory than wait for the origin */
+  WC_NEW_MODEL = 4u        /* publish although tensors have other names, dtypes or shapes than in the version before */
 };
 
+/* A file that accompanies the weights: configuration or tokenizer. */
+typedef struct wc_file {
+  const char* name; /* without a directory: *.json, *.jinja, *.model or *.txt, not hidden, no index of shards */
+  const void* data; /* `size_bytes`, at most 32 MiB */
+  uint64_t size_bytes;
+  uint64_t reserved;
+} wc_file;
+
+/* What loads the weights needs the model's files beside them (config.json, tokenizer.json, ...). A directory that is
+ * published brings its own. Of tensors in memory, and of a lone safetensors file, they are given here, at most 256 and
+ * 128 MiB together. They replace those of the version before. Where none are given, those of the version before are
+ * kept, whatever has restarted since, unless the tensors are another model's. Where a publication has fewer of them
+ * than the version before, the origin's log and wc_outcome's `notice` name those that are gone. */
 typedef struct wc_publish_options {
   size_t struct_size;
   uint64_t version; /* greater than the last one and at most 2^63 - 1; or WC_NEXT_VERSION */
-  uint32_t flags;   /* WC_ALLOW_NONFINITE | WC_SECOND_REGION */
+  uint32_t flags;   /* WC_ALLOW_NONFINITE | WC_SECOND_REGION | WC_NEW_MODEL */
   uint32_t reserved;
+  const wc_file* files; /* `file_count` of them, or NULL */
+  size_t file_count;
+  const char* files_directory; /* instead: takes what of such files this directory holds; or NULL */
 } wc_publish_options;
 
 /* The number that the origin would give to the next version. Another program may take it first.
@@ -200,8 +217,10 @@ WC_API wc_code wc_begin(wc_client* client, const wc_publish_options* options, co
  * what has not left, or returns WC_INVALID_ARGUMENT (nothing is begun). In that case the region is the origin's, which
  * may publish it; wc_wait() with version 0 tells. After any other error the region is still the caller's, to commit
  * again or to abort.
- * Errors: WC_INVALID_ARGUMENT (nothing was begun), WC_ALREADY_EXISTS (the version is not greater than the last),
- * WC_NOT_ALLOWED (the daemon is a worker), WC_BUSY (too many publications wait at the origin), and those of
+ * In a run that has versions, the tensors' names, dtypes and shapes are those of the last one. wc_wait() tells of
+ * others as WC_INVALID_ARGUMENT, unless WC_NEW_MODEL allows them: every worker would take what is published. Errors:
+ * WC_INVALID_ARGUMENT (nothing was begun; files that are none), WC_ALREADY_EXISTS (the version is not greater than the
+ * last), WC_NOT_ALLOWED (the daemon is a worker), WC_BUSY (too many publications wait at the origin), and those of
  * wc_status(). */
 WC_API wc_code wc_commit(wc_client* client, const wc_publish_options* options, int64_t timeout_ms, uint64_t* version,
                          wc_error* error);
@@ -321,14 +340,16 @@ typedef struct wc_outcome {
   uint64_t origin_egress_bytes; /* chunk bytes that the origin sent since it began */
   char topology[16];
   char missing[2048]; /* names of some workers that have not installed it, a line each */
+  char notice[512];   /* what the origin said when it took it over: files that the version before had; mostly "" */
 } wc_outcome;
 
 /* Waits for a publication: `version`, or with 0 the last one that this client committed. `options` may be NULL:
  * WC_TAKEN_OVER. `outcome` may be NULL. What is not reached in time is WC_TIMED_OUT, and the outcome says how far it
  * came; its version is 0 where the daemon did not answer.
  * Errors: why the origin did not take it over (WC_CORRUPT: not a readable snapshot; WC_INVALID_ARGUMENT: a tensor holds
- * NaN or infinity; WC_NO_SPACE, WC_IO, WC_CLOSED: the origin is ending), WC_NOT_FOUND (nothing was committed; the
- * origin does not know the version, or newer ones took its place), and those of wc_status(). */
+ * NaN or infinity, or the tensors are another model's; WC_NO_SPACE, WC_IO, WC_CLOSED: the origin is ending),
+ * WC_NOT_FOUND (nothing was committed; the origin does not know the version, or newer ones took its place), and those
+ * of wc_status(). */
 WC_API wc_code wc_wait(wc_client* client, uint64_t version, const wc_wait_options* options, int64_t timeout_ms,
                        wc_outcome* outcome, wc_error* error);
 
@@ -339,6 +360,12 @@ WC_API wc_code wc_wait(wc_client* client, uint64_t version, const wc_wait_option
  * writing before the one that began commits.
  * Errors: WC_INVALID_ARGUMENT (nothing was begun). */
 WC_API wc_code wc_region_fd(wc_client* client, int* fd, wc_error* error);
+
+/* The number of the publication that the memory is filled for: never 0, and another after each wc_begin(), whatever
+ * process it is in. Hand it out beside the descriptor: what a path leads to later may be other memory, or this memory
+ * in a later publication. See wc_region_filled_for().
+ * Errors: WC_INVALID_ARGUMENT (nothing was begun). */
+WC_API wc_code wc_region_id(wc_client* client, uint64_t* id, wc_error* error);
 
 /* A mapping of another process's region. */
 typedef struct wc_region wc_region;
@@ -358,6 +385,15 @@ typedef struct wc_slot {
  * Errors: WC_INVALID_ARGUMENT (not a region), WC_CORRUPT (its header is damaged), WC_NO_SPACE, WC_IO. */
 WC_API wc_code wc_region_attach(int fd, wc_region** region, wc_error* error);
 WC_API void wc_region_close(wc_region* region);
+
+/* The memory that `client` has begun, in this process: mapped at the addresses that wc_begin() gave, until
+ * wc_region_close(), whatever becomes of the client and its next publications. For callers who cannot know when the
+ * last pointer into it is gone. Errors: WC_INVALID_ARGUMENT (nothing was begun). */
+WC_API wc_code wc_region_hold(wc_client* client, wc_region** region, wc_error* error);
+
+/* What wc_region_id() gives where the memory was begun; 0 once that was committed or aborted, and for NULL. It changes
+ * while the region is mapped. Where it is not the number that was handed out, nobody may write. */
+WC_API uint64_t wc_region_filled_for(const wc_region* region);
 
 /* Number of tensors. They have the order of their bytes, which is not the order given to wc_begin(). */
 WC_API size_t wc_region_count(const wc_region* region);

@@ -100,13 +100,21 @@ struct Change {
 struct PublishOptions {
   std::uint64_t version = WC_NEXT_VERSION;
   bool allow_nonfinite = false;
-  bool second_region = false;  ///< begin(): rather take more memory than wait for the origin
+  bool second_region = false;        ///< begin(): rather take more memory than wait for the origin
+  bool new_model = false;            ///< publish although the tensors are not those of the version before
+  std::vector<wc_file> files = {};   ///< what accompanies the weights; what they point to stays the caller's
+  std::string files_directory = {};  ///< instead: the directory that holds such files
 
+  /// Valid as long as this.
   [[nodiscard]] wc_publish_options view() const {
     wc_publish_options options = WC_INIT(options);
     options.version = version;
     if (allow_nonfinite) options.flags |= WC_ALLOW_NONFINITE;
     if (second_region) options.flags |= WC_SECOND_REGION;
+    if (new_model) options.flags |= WC_NEW_MODEL;
+    if (!files.empty()) options.files = files.data();
+    options.file_count = files.size();
+    if (!files_directory.empty()) options.files_directory = files_directory.c_str();
     return options;
   }
 };
@@ -129,6 +137,7 @@ struct Outcome {
   std::uint64_t origin_egress_bytes = 0;
   std::string topology;
   std::vector<std::string> missing;
+  std::string notice;  ///< of the origin: files that the version before had
 
   Outcome() = default;
   explicit Outcome(const wc_outcome& from)
@@ -144,7 +153,8 @@ struct Outcome {
         take_s(detail::reached(from.take_s)),
         predicted_s(from.predicted_s),
         origin_egress_bytes(from.origin_egress_bytes),
-        topology(from.topology) {
+        topology(from.topology),
+        notice(from.notice) {
     const std::string names = from.missing;
     for (std::size_t begin = 0; begin < names.size();) {
       const std::size_t end = std::min(names.find('\n', begin), names.size());
@@ -271,6 +281,13 @@ class Client {
     return fd;
   }
 
+  /// Which publication the memory that was begun is filled for: see Region::filled_for().
+  [[nodiscard]] std::uint64_t region_id() {
+    std::uint64_t id = 0;
+    detail::check(wc_region_id, client_.get(), &id);
+    return id;
+  }
+
   /// From any thread, while a call runs.
   void cancel() noexcept { wc_cancel(client_.get()); }
 
@@ -289,7 +306,7 @@ class Client {
   std::unique_ptr<wc_client, Close> client_;
 };
 
-/// wc_region: a part of a publication that another process has begun.
+/// wc_region: the memory of a publication that another process has begun.
 class Region {
  public:
   explicit Region(int fd) {
@@ -297,6 +314,8 @@ class Region {
     detail::check(wc_region_attach, fd, &region);
     region_.reset(region);
   }
+  /// The number of the publication that it is filled for now; 0: none.
+  [[nodiscard]] std::uint64_t filled_for() const { return wc_region_filled_for(region_.get()); }
   [[nodiscard]] std::size_t size() const { return wc_region_count(region_.get()); }
   [[nodiscard]] wc_slot slot(std::size_t index) const {
     wc_slot slot = WC_INIT(slot);

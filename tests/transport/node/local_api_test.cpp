@@ -38,7 +38,7 @@ struct FakeService final : LocalService {
   std::vector<std::pair<std::string, bool>> serving;
   std::vector<std::string> forgotten;
   bool provisioned = false;
-  std::vector<std::pair<PublishOrder, std::function<void(Result<std::uint64_t>)>>> publications;
+  std::vector<std::pair<PublishOrder, std::function<void(Result<TakenOver>)>>> publications;
   std::optional<local::PublishResult> result;
 
   local::StatusReply status() override { return nodes; }
@@ -68,7 +68,7 @@ struct FakeService final : LocalService {
     provisioned = is;
     return {};
   }
-  void publish(PublishOrder order, std::function<void(Result<std::uint64_t>)> taken) override {
+  void publish(PublishOrder order, std::function<void(Result<TakenOver>)> taken) override {
     publications.emplace_back(std::move(order), std::move(taken));
   }
   std::optional<local::PublishResult> publish_result(Version, double) override { return result; }
@@ -353,8 +353,8 @@ TEST_F(LocalApiTest, AWaitEndsWhenItIsReachedAndLastsWhileTheVersionWaitsItself)
   ASSERT_TRUE(answered(program, 3));
   EXPECT_EQ(program.answer(2).request_id(), 4u);
   EXPECT_EQ(program.answer(2).error_reply().code(), number(Errc::kNotFound)) << "nobody publishes version 7";
-  service.publications[0].second(1000);
-  service.publications[1].second(1000);
+  service.publications[0].second(TakenOver{1000});
+  service.publications[1].second(TakenOver{1000});
   ASSERT_TRUE(answered(program, 6));
   EXPECT_EQ(program.answer(3).publish_taken().snapshot_bytes(), 1000u);
   EXPECT_EQ(program.answer(4).request_id(), 2u);
@@ -436,7 +436,10 @@ struct RegionTest : LocalApiTest {
     return ask(request, fd);
   }
   client::Message ask(client::Message::Kind request, int fd) {
-    EXPECT_TRUE(channel->send({.kind = std::move(request)}, client::deadline_after(1000), fd).has_value());
+    return ask(std::move(request), fd >= 0 ? std::vector<int>{fd} : std::vector<int>());
+  }
+  client::Message ask(client::Message::Kind request, const std::vector<int>& descriptors) {
+    EXPECT_TRUE(channel->send({.kind = std::move(request)}, client::deadline_after(1000), descriptors).has_value());
     std::optional<client::Message> answer;
     EXPECT_TRUE(net.run_until([&] {
       auto got = channel->poll();
@@ -473,7 +476,38 @@ TEST_F(RegionTest, SealedMemoryIsAcceptedAndLetGoOfAfterwards) {
   ASSERT_NE(file, nullptr);
   EXPECT_EQ(file->info()->size_bytes, 5000u);
   EXPECT_EQ(open_memory(), 1u) << "the daemon's own";
-  service.publications[0].second(5000);
+  service.publications[0].second(TakenOver{5000});
+}
+
+TEST_F(RegionTest, FilesComeInMemoryOfTheirOwnAfterTheRegions) {
+  client::PublishRequest request;
+  request.region = true;
+  request.region_bytes = 4000;
+  request.files_bytes = 300;
+  request.new_model = true;
+  {
+    const UniqueFd region = memory(5000), files = memory(400);
+    EXPECT_NE(ask(request, {region.get(), files.get()}).get<client::PublishAccepted>(), nullptr);
+    EXPECT_NE(ask(request, {region.get()}).get<client::ErrorReply>(), nullptr) << "the files' is missing";
+    EXPECT_NE(ask(request, {region.get(), memory(400, 0).get()}).get<client::ErrorReply>(), nullptr) << "not sealed";
+    request.region = false;
+    request.path = "/x.safetensors";
+    EXPECT_NE(ask(request, {files.get()}).get<client::PublishAccepted>(), nullptr) << "beside a path, alone";
+  }
+  ASSERT_EQ(service.publications.size(), 1u);
+  PublishOrder order = std::move(service.publications[0].first);
+  EXPECT_EQ(order.region->info()->size_bytes, 5000u);
+  EXPECT_EQ(order.region_bytes, 4000u);
+  EXPECT_EQ(order.files->info()->size_bytes, 400u);
+  EXPECT_EQ(order.files_bytes, 300u);
+  EXPECT_TRUE(order.new_model);
+  service.publications[0].second(TakenOver{4000, "something"});
+  order = {};
+  ASSERT_TRUE(net.run_until([&] { return service.publications.size() == 2; }));
+  EXPECT_EQ(service.publications[1].first.region, nullptr);
+  service.publications[1].second(TakenOver{1});
+  service.publications.clear();
+  EXPECT_EQ(open_memory(), 0u);
 }
 
 TEST_F(RegionTest, WhatIsNoRegionIsRefusedAndLetGoOf) {
@@ -552,8 +586,9 @@ TEST_F(RegionTest, ChangesNeedAVersionAndARegion) {
 TEST_F(RegionTest, DescriptorsThatNobodyTakesAreBounded) {
   const UniqueFd region = memory(5000);
   for (int i = 0; i < 50; ++i) {
-    ASSERT_TRUE(
-        channel->send({.kind = client::VersionsRequest{}}, client::deadline_after(1000), region.get()).has_value());
+    const int fd = region.get();
+    ASSERT_TRUE(channel->send({.kind = client::VersionsRequest{}}, client::deadline_after(1000), std::span(&fd, 1))
+                    .has_value());
     net.run_for(milliseconds(1));
   }
   net.run_for(milliseconds(20));
@@ -569,7 +604,7 @@ TEST_F(LocalApiTest, AProgramThatHasGoneIsNotAnswered) {
     ASSERT_TRUE(net.run_until([&] { return service.publications.size() == 1; }));
   }
   net.run_for(milliseconds(20));
-  service.publications[0].second(1000);
+  service.publications[0].second(TakenOver{1000});
   Program other(net, path);
   other.ask(1, status_request());
   EXPECT_TRUE(answered(other, 1));

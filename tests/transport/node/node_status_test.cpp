@@ -110,7 +110,7 @@ TEST_F(NodeStatusTest, OfAWorkerThatCannotReachItsOrigin) {
 TEST_F(NodeStatusTest, OfAWorkerDoesNotPublish) {
   const auto node = open(config("a", Role::kWorker));
   std::optional<Error> refused;
-  node->publish(PublishOrder{}, [&](Result<std::uint64_t> taken) { refused = taken.error(); });
+  node->publish(PublishOrder{}, [&](const Result<TakenOver>& taken) { refused = taken.error(); });
   ASSERT_TRUE(run_until([&] { return refused.has_value(); }));
   EXPECT_EQ(refused->code, Errc::kNotAllowed);
 }
