@@ -11,6 +11,8 @@ option(WEIGHTCAST_FUZZ "Build the fuzz targets with libFuzzer (needs clang)" OFF
 option(WEIGHTCAST_UNITY "Compile eight files at a time: half the work for all files, more for a single one" OFF)
 option(WEIGHTCAST_TORCH "Build the learner, which takes LibTorch; without it only its parts that need none" ON)
 option(WEIGHTCAST_TRANSPORT "Build daemons, workers and the learner's loop; without, what a GPU host measures: model/, trainer/ but for its loop" ON)
+option(WEIGHTCAST_CLIENT_ONLY "Build the client library and nothing else: it needs a compiler and four header-only libraries" OFF)
+option(WEIGHTCAST_WERROR "Warnings are errors: for who changes the code, not for other compilers" OFF)
 set(WEIGHTCAST_SANITIZE "" CACHE STRING "Sanitizers to build with, as -fsanitize takes them")
 
 if(NOT CMAKE_BUILD_TYPE)
@@ -18,7 +20,10 @@ if(NOT CMAKE_BUILD_TYPE)
 endif()
 
 add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wnon-virtual-dtor
-                    -Woverloaded-virtual -Werror)
+                    -Woverloaded-virtual)
+if(WEIGHTCAST_WERROR)
+  add_compile_options(-Werror)
+endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC 12 reports false overflows inside inlined std::string and protobuf code at -O2 and above.
   add_compile_options(-Wno-stringop-overflow -Wno-restrict -Wno-array-bounds -Wno-maybe-uninitialized)

@@ -37,7 +37,7 @@ class BuildWithLibrary(build_py):
         generator = ["-G", "Ninja"] if shutil.which("ninja") else []
         configure = [
             "cmake", "-S", str(ROOT), "-B", str(build), *generator,
-            "-DCMAKE_BUILD_TYPE=Release", "-DBUILD_TESTING=OFF", "-DWEIGHTCAST_BENCH=OFF",
+            "-DCMAKE_BUILD_TYPE=Release", "-DWEIGHTCAST_CLIENT_ONLY=ON",
         ]  # fmt: skip
         for command in (configure, ["cmake", "--build", str(build), "--target", "weightcast_shared", "--parallel"]):
             try:
