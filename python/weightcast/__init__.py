@@ -5,7 +5,7 @@ It imports neither torch nor NumPy: it takes their tensors, and gives them, wher
 
 A trainer:
     with weightcast.Publisher("/var/lib/weightcast") as publisher:
-        version = publisher.publish(model.state_dict())
+        version = publisher.publish(model, files=model_dir)  # its config.json and tokenizer, with the first one
 
 An engine, on a worker's host:
     with weightcast.Subscription("/var/lib/weightcast") as subscription:
@@ -20,6 +20,7 @@ Waiting releases the GIL. Ctrl-C (KeyboardInterrupt) ends a call that waits in t
 
 from ._errors import Code, Error, TimedOut
 from ._library import library_version
+from ._load import Weights, load
 from ._node import status, versions, wait_until_ready
 from ._publisher import Outcome, Payload, Publication, Publisher, Region, attach
 from ._snapshot import Snapshot
@@ -42,9 +43,11 @@ __all__ = [
     "Subscription",
     "TensorInfo",
     "TimedOut",
+    "Weights",
     "attach",
     "describe",
     "library_version",
+    "load",
     "status",
     "versions",
     "wait_until_ready",

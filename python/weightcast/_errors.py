@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 from typing import Any
 
 
@@ -45,10 +46,30 @@ class TimedOut(Error, TimeoutError):
     outcome: Any = None
 
 
+# The library and the daemon name what a C program or the command line would set, which is something else here.
+_NAMES = {
+    "WC_ALLOW_NONFINITE": "allow_nonfinite=True",
+    "--allow-nonfinite": "allow_nonfinite=True",
+    "WC_NEW_MODEL": "new_model=True",
+    "--new-model": "new_model=True",
+    "WC_SECOND_REGION": "second_region=True",
+    "WC_INIT": "this package",
+    "wc_publish_options has": "the arguments have",
+    "wc_region_fd()": "Publication.path",
+    "wc_begin()": "begin()",
+}
+_NAME = re.compile("|".join(map(re.escape, _NAMES)))
+
+
+def in_python(message: str) -> str:
+    """A message of the library with the names that things have in this package."""
+    return _NAME.sub(lambda found: _NAMES[found.group()], message)
+
+
 def make_error(code: int, operation: str, message: str) -> Error:
     """The exception for a number of the library. A later library may know more codes: those are Code.IO."""
     try:
         known = Code(code)
     except ValueError:
         known = Code.IO
-    return (TimedOut if known is Code.TIMED_OUT else Error)(known, operation, message)
+    return (TimedOut if known is Code.TIMED_OUT else Error)(known, operation, in_python(message))

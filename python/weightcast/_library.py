@@ -21,7 +21,7 @@ from ctypes import (
     c_uint64,
     c_void_p,
 )
-from typing import Any, Callable, Optional, Union
+from typing import Any, Callable, Optional, TypeVar, Union
 
 from ._errors import Code, Error, make_error
 
@@ -67,8 +67,20 @@ class ChangeStruct(ctypes.Structure):
     ]
 
 
+class FileStruct(ctypes.Structure):
+    _fields_ = [("name", c_char_p), ("data", c_void_p), ("size_bytes", c_uint64), ("reserved", c_uint64)]
+
+
 class PublishOptions(Sized):
-    _fields_ = [("struct_size", c_size_t), ("version", c_uint64), ("flags", c_uint32), ("reserved", c_uint32)]
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("version", c_uint64),
+        ("flags", c_uint32),
+        ("reserved", c_uint32),
+        ("files", POINTER(FileStruct)),
+        ("file_count", c_size_t),
+        ("files_directory", c_char_p),
+    ]
 
 
 class WaitOptions(Sized):
@@ -99,6 +111,7 @@ class OutcomeStruct(Sized):
         ("origin_egress_bytes", c_uint64),
         ("topology", c_char * 16),
         ("missing", c_char * 2048),
+        ("notice", c_char * 512),
     ]
 
 
@@ -155,8 +168,11 @@ _TAKES = {
     ],
     "wc_wait": [c_void_p, c_uint64, POINTER(WaitOptions), c_int64, POINTER(OutcomeStruct), _ERROR],
     "wc_region_fd": [c_void_p, POINTER(c_int), _ERROR],
+    "wc_region_id": [c_void_p, POINTER(c_uint64), _ERROR],
+    "wc_region_hold": [c_void_p, POINTER(c_void_p), _ERROR],
     "wc_region_attach": [c_int, POINTER(c_void_p), _ERROR],
     "wc_region_close": [c_void_p],
+    "wc_region_filled_for": [c_void_p],
     "wc_region_count": [c_void_p],
     "wc_region_slot": [c_void_p, c_size_t, POINTER(SlotStruct), _ERROR],
     "wc_subscribe": [c_char_p, c_int64, POINTER(c_void_p), _ERROR],
@@ -173,6 +189,7 @@ _RETURNS = {
     "wc_cancel": None,
     "wc_free": None,
     "wc_region_close": None,
+    "wc_region_filled_for": c_uint64,
     "wc_region_count": c_size_t,
     "wc_subscription_close": None,
     "wc_subscription_cancel": None,
@@ -259,8 +276,8 @@ def interruptible(cancel: Callable[[], None], function: Callable[..., int], *arg
 class Handle:
     """One handle of the library, freed when nothing refers to it any more.
 
-    Views of a region's memory refer to their handle. So the memory stays mapped for as long as a view does, whatever
-    is closed first.
+    Views of a region's memory refer to the handle of that region. So the memory stays mapped for as long as a view does,
+    whatever is closed first.
     """
 
     def __init__(self, pointer: c_void_p, close: str, cancel: Optional[str] = None) -> None:
@@ -284,6 +301,9 @@ class Handle:
         check(function, self.pointer, *args)
 
 
+_C = TypeVar("_C", bound="Closable")
+
+
 class Closable:
     """What owns a handle: close(), `with`, and a clear error after that."""
 
@@ -300,7 +320,7 @@ class Closable:
         if handle is not None:
             handle.cancel()
 
-    def __enter__(self) -> Any:
+    def __enter__(self: _C) -> _C:
         self._open_handle()
         return self
 

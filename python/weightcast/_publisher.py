@@ -5,15 +5,18 @@ from __future__ import annotations
 import ctypes
 import enum
 import os
+import time
+import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from ctypes import byref, c_char, c_int, c_uint64, c_void_p
 from dataclasses import dataclass
 from typing import Any, Optional, Union
 
-from ._errors import Code, Error, TimedOut
+from ._errors import Code, Error, TimedOut, in_python
 from ._library import (
     ChangeStruct,
     Closable,
+    FileStruct,
     Handle,
     OutcomeStruct,
     PathLike,
@@ -26,14 +29,20 @@ from ._library import (
     milliseconds,
     open_client,
 )
-from ._tensors import Source, TensorInfo, source_of, tensor_bytes
+from ._tensors import RawTensor, Source, TensorInfo, source_of, tensor_bytes
 
 _ALLOW_NONFINITE = 1
 _SECOND_REGION = 2
+_NEW_MODEL = 4
 _UNTIL_TAKEN_OVER = 1
 _UNTIL_INSTALLED = 2
+# How long a call that was cancelled may take to return: ten times what the library promises.
+_CANCELLED_S = 1.0
 
-Tensors = Union[Mapping[str, Any], Iterable["tuple[str, Any]"]]
+#: A state dict, pairs, or what has a state_dict(), such as a torch Module.
+Tensors = Any
+#: A directory, or bytes by name.
+Files = Union[PathLike, Mapping[str, Any]]
 Changes = Union[Mapping[str, "tuple[Any, Any]"], Iterable["tuple[str, tuple[Any, Any]]"]]
 Infos = Iterable[Union[TensorInfo, "tuple[str, str, Iterable[int]]"]]
 
@@ -64,6 +73,7 @@ class Outcome:
     origin_egress_bytes: int
     topology: str
     missing: tuple[str, ...]  # names of some workers that have not installed it
+    notice: str = ""  # what the origin said when it took it over: files that the version before had
 
 
 def _outcome_of(found: OutcomeStruct) -> Outcome:
@@ -84,6 +94,7 @@ def _outcome_of(found: OutcomeStruct) -> Outcome:
         origin_egress_bytes=found.origin_egress_bytes,
         topology=found.topology.decode(),
         missing=tuple(found.missing.decode("utf-8", "replace").splitlines()),
+        notice=in_python(found.notice.decode("utf-8", "replace")),
     )
 
 
@@ -95,12 +106,13 @@ class _Slot:
 
 
 class _Slots:
-    """Tensors in writable memory, by name. The memory belongs to `owner`, to which each view refers."""
+    """Tensors in writable memory, by name. The memory belongs to `region`, to which each view refers."""
 
-    def __init__(self, slots: dict[str, _Slot], owner: Handle) -> None:
+    def __init__(self, slots: dict[str, _Slot], region: Handle, filled_for: int) -> None:
         self._slots = slots
-        self._owner = owner
-        self._views: list[memoryview] = []
+        self._region = region
+        self._filled_for = filled_for
+        self._views: dict[int, weakref.ref[memoryview]] = {}  # those that somebody still has
 
     def fill(self, name: str, tensor: Any) -> None:
         """Copies `tensor` into its place, once: from a CPU or a CUDA device, and from any strides.
@@ -108,23 +120,32 @@ class _Slots:
         A tensor on a device is copied on this thread's current stream, after what was queued there before. The copy is
         over on return. Whoever writes the tensor on another stream lets this one wait for that first.
         Errors: KeyError (no such tensor), ValueError (another dtype or shape than was begun), TypeError (nothing that
-        can be taken), and what torch raises.
+        can be taken), Error with INVALID_ARGUMENT (it was committed or aborted), and what torch raises.
         """
         self._write(self._slot(name), source_of(name, tensor))
 
     def buffer(self, name: str) -> memoryview:
-        """The tensor's bytes, writable, of format "B", row-major and little-endian.
+        """The tensor's bytes, writable, of format "B", row-major and little-endian. For torch and NumPy see raw().
 
-        To write parts of it, or by another library: `torch.frombuffer(p.buffer(n), dtype=torch.bfloat16)`. Write to it
-        only until the publication is committed: a copy with non_blocking=True has to be waited for before that.
-        Errors: KeyError (no such tensor).
+        Write to it only until the publication is committed: a copy with non_blocking=True has to be waited for before
+        that. A view that is kept longer is no error as long as nobody writes to it; its memory stays.
+        Errors: KeyError (no such tensor), Error with INVALID_ARGUMENT (it was committed or aborted).
         """
         slot = self._slot(name)
         memory = (c_char * slot.size_bytes).from_address(slot.address)
-        memory.owner = self._owner
+        memory.owner = self._region
         view = memoryview(memory).cast("B")
-        self._views.append(view)
+        key = id(view)
+        self._views[key] = weakref.ref(view, lambda _, views=self._views: views.pop(key, None))
         return view
+
+    def raw(self, name: str) -> RawTensor:
+        """The same with its dtype and shape: `raw(n).torch()` is a tensor over the memory, an empty one too.
+
+        Errors: those of buffer().
+        """
+        info = self._slot(name).info
+        return RawTensor(info.dtype, info.shape, self.buffer(name))
 
     @property
     def infos(self) -> tuple[TensorInfo, ...]:
@@ -132,9 +153,17 @@ class _Slots:
 
     def _slot(self, name: str) -> _Slot:
         try:
-            return self._slots[name]
+            slot = self._slots[name]
         except KeyError:
             raise KeyError(f"weightcast: tensor {name!r} was not begun") from None
+        if library().wc_region_filled_for(self._region.pointer) != self._filled_for:
+            raise Error(
+                Code.INVALID_ARGUMENT,
+                "publish",
+                f"weightcast: tensor {name!r}: its publication was committed or aborted, and the memory may be another "
+                "one's now; take the path of the one that is begun",
+            )
+        return slot
 
     def _write(self, slot: _Slot, source: Source) -> None:
         if (source.dtype, source.shape) != (slot.info.dtype, slot.info.shape):
@@ -147,7 +176,10 @@ class _Slots:
 
     def _revoke(self) -> None:
         """Makes the views unusable, as far as nothing else was made from them."""
-        for view in self._views:
+        for reference in list(self._views.values()):
+            view = reference()
+            if view is None:
+                continue
             try:
                 view.release()
             except BufferError:  # a tensor over it is still alive
@@ -155,17 +187,38 @@ class _Slots:
         self._views.clear()
 
 
+class _Leftover:
+    """Whether a publisher's client may have something begun that nobody can commit or abort."""
+
+    is_begun = False
+
+
 class Publication(_Slots):
     """A publication that has begun: memory to fill, in any order and from any threads. Publisher.begin() makes it.
 
-    As a context manager it aborts at the end what was not committed.
+    As a context manager it aborts at the end what was not committed. So does the publisher's next one, where this is
+    dropped.
     """
 
-    def __init__(self, handle: Handle, slots: dict[str, _Slot], options: PublishOptions) -> None:
-        super().__init__(slots, handle)
+    _open = False
+
+    def __init__(
+        self, handle: Handle, infos: list[TensorInfo], addresses: Any, options: PublishOptions, leftover: _Leftover
+    ) -> None:
+        self._leftover = leftover
+        lib = library()
+        pointer, filled_for = c_void_p(), c_uint64()
+        handle.call_at_once(lib.wc_region_id, byref(filled_for))
+        handle.call_at_once(lib.wc_region_hold, byref(pointer))
+        slots = {
+            info.name: _Slot(info, address, tensor_bytes(info.dtype, info.shape))
+            for info, address in zip(infos, addresses)
+        }
+        super().__init__(slots, Handle(pointer, "wc_region_close"), filled_for.value)
         self._handle = handle
         self._options = options
         self._open = True
+        self._left_behind = False  # a second Ctrl-C may leave a commit that runs
 
     @property
     def path(self) -> str:
@@ -173,38 +226,60 @@ class Publication(_Slots):
         fd = c_int(-1)
         self._check_open()
         self._handle.call_at_once(library().wc_region_fd, byref(fd))
-        return f"/proc/{os.getpid()}/fd/{fd.value}"
+        return f"/proc/{os.getpid()}/fd/{fd.value}#{self._filled_for:x}"
 
     def commit(self, *, version: Optional[int] = None, timeout: float = 60.0) -> int:
         """Publishes what was filled; returns the version's number when the origin has accepted it.
 
         The origin then reads the memory by itself: nobody may write to it any more. `version` replaces that of begin().
         After TIMED_OUT, CANCELLED, CLOSED or KeyboardInterrupt the origin may have it or not; Publisher.wait() tells.
-        After any other error it may be committed again.
+        Where it has not left, and after any other error, it may be committed again, or aborted.
         Errors: Error with ALREADY_EXISTS (the version is not greater than the last), NOT_ALLOWED (the daemon is a
         worker), BUSY (too many publications wait at the origin), TIMED_OUT, CANCELLED, CLOSED, INVALID_ARGUMENT.
         """
         self._check_open()
+        replaced = None  # begin() has given the options
         if version is not None:
             self._options.version = version
+            replaced = byref(self._options)
         given = c_uint64()
         try:
-            self._handle.call(library().wc_commit, byref(self._options), milliseconds(timeout), byref(given))
-        except Error as error:
-            if error.code in (Code.TIMED_OUT, Code.CANCELLED, Code.CLOSED):
+            self._handle.call(library().wc_commit, replaced, milliseconds(timeout), byref(given))
+        except BaseException as error:
+            self._left_behind = not isinstance(error, Error)
+            if not self._is_begun():
                 self._end()
-            raise
-        except BaseException:
-            self._end()
             raise
         self._end()
         return given.value
 
     def abort(self) -> None:
         """Forgets it. Harmless after commit()."""
+        if not self._open:
+            return
+        until = time.monotonic() + _CANCELLED_S
+        while True:
+            try:
+                self._handle.call_at_once(library().wc_abort)
+                break
+            except Error as error:
+                if error.code != Code.BUSY or not self._left_behind or time.monotonic() > until:
+                    raise
+            self._handle.cancel()
+            time.sleep(0.01)
+        self._end()
+
+    def __del__(self) -> None:
         if self._open:
-            self._end()
-            self._handle.call_at_once(library().wc_abort)
+            self._leftover.is_begun = True
+
+    def _is_begun(self) -> bool:
+        """Whether the client still has it: it did not leave, or was refused."""
+        try:
+            self._handle.call_at_once(library().wc_region_fd, byref(c_int()))
+        except Error as error:
+            return error.code != Code.INVALID_ARGUMENT
+        return True
 
     def _check_open(self) -> None:
         if not self._open:
@@ -226,13 +301,25 @@ class Publication(_Slots):
 
 
 class Region(_Slots, Closable):
-    """The memory of a publication that another process has begun; attach() makes it. Closing it publishes nothing."""
+    """The memory of a publication that another process has begun; attach() makes it. Closing it publishes nothing.
 
-    def __init__(self, fd: int) -> None:
+    It is of that publication alone: after the commit fill() and buffer() are refused, also where the memory is used
+    again for the next one.
+    """
+
+    def __init__(self, fd: int, filled_for: Optional[int] = None) -> None:
         lib = library()
         pointer = c_void_p()
         check(lib.wc_region_attach, fd, byref(pointer))
         self._handle = Handle(pointer, "wc_region_close")
+        now = lib.wc_region_filled_for(pointer)
+        if not now or now != (filled_for or now):
+            raise Error(
+                Code.INVALID_ARGUMENT,
+                "open",
+                "weightcast: the memory is not that of a publication which is begun, or of another one by now; take the "
+                "path of the one that is begun",
+            )
         slots: dict[str, _Slot] = {}
         for index in range(lib.wc_region_count(pointer)):
             slot = SlotStruct()
@@ -240,7 +327,7 @@ class Region(_Slots, Closable):
             shape = tuple(slot.shape[: slot.rank]) if slot.rank else ()
             info = TensorInfo(slot.name.decode(), slot.dtype.decode(), shape)
             slots[info.name] = _Slot(info, slot.address, slot.size_bytes)
-        super().__init__(slots, self._handle)
+        super().__init__(slots, self._handle, now)
 
     def _slot(self, name: str) -> _Slot:
         self._open_handle()
@@ -257,13 +344,15 @@ def attach(where: Union[PathLike, int]) -> Region:
 
     `where` is that process's Publication.path, or a descriptor, which stays the caller's. All of them stop writing
     before the one that began it commits.
-    Errors: OSError (no such path), Error with INVALID_ARGUMENT (not a region), CORRUPT, NO_SPACE, IO.
+    Errors: OSError (no such path), ValueError (a path that is no Publication's), Error with INVALID_ARGUMENT (not a
+    region; not of the publication whose path it is, because that was committed or aborted), CORRUPT, NO_SPACE, IO.
     """
     if isinstance(where, int):
         return Region(where)
-    fd = os.open(where, os.O_RDWR | os.O_CLOEXEC)
+    path, _, filled_for = os.fspath(where).partition("#")
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
-        return Region(fd)
+        return Region(fd, int(filled_for, 16) if filled_for else None)
     finally:
         os.close(fd)
 
@@ -333,11 +422,33 @@ def _changes_of(changes: Changes) -> Any:
     return array
 
 
-def _options(version: Optional[int], allow_nonfinite: bool, second_region: bool) -> PublishOptions:
+def _options(
+    version: Optional[int],
+    allow_nonfinite: bool,
+    second_region: bool,
+    new_model: bool = False,
+    files: Optional[Files] = None,
+) -> PublishOptions:
+    """What the library takes. It keeps alive what it points to."""
     if version is not None and not 0 < version < 2**63:
         raise ValueError(f"weightcast: version {version} is not between 1 and 2^63 - 1")
-    flags = _ALLOW_NONFINITE * allow_nonfinite | _SECOND_REGION * second_region
-    return PublishOptions(version=version or 0, flags=flags)
+    flags = _ALLOW_NONFINITE * allow_nonfinite | _SECOND_REGION * second_region | _NEW_MODEL * new_model
+    options = PublishOptions(version=version or 0, flags=flags)
+    if isinstance(files, Mapping):
+        array = (FileStruct * len(files))()
+        array.kept = kept = []
+        for struct, (name, data) in zip(array, files.items()):
+            if not isinstance(name, str) or "\0" in name:
+                raise TypeError(f"weightcast: the name of a file is {name!r}, not a string without NUL")
+            encoded, copied = name.encode(), bytes(data.encode() if isinstance(data, str) else data)
+            kept.append((encoded, copied))
+            struct.name, struct.size_bytes = encoded, len(copied)
+            struct.data = ctypes.cast(ctypes.c_char_p(copied), c_void_p)
+        options.files, options.file_count = array, len(array)
+        options.kept = array
+    elif files is not None:
+        options.files_directory = os.fsencode(files)
+    return options
 
 
 class Publisher(Closable):
@@ -354,6 +465,8 @@ class Publisher(Closable):
         Errors: Error with NOT_FOUND, NOT_ALLOWED, TIMED_OUT, IO.
         """
         self._handle = open_client(state_dir, timeout)
+        self._leftover = _Leftover()
+        self._tied: dict[str, str] = {}  # names that the last publish() left out, and those of the same memory
 
     def publish(
         self,
@@ -362,35 +475,51 @@ class Publisher(Closable):
         version: Optional[int] = None,
         allow_nonfinite: bool = False,
         second_region: bool = False,
+        new_model: bool = False,
+        files: Optional[Files] = None,
         timeout: float = 60.0,
     ) -> int:
         """Publishes named tensors; returns the version's number when the origin has accepted it.
 
-        `tensors`: a state dict, or an iterable of (name, tensor), which is read to its end before the first copy. For
-        tensors that are made one by one, use begin(). Each is a torch tensor on any device, a RawTensor, a buffer
-        (NumPy arrays) or a DLPack tensor in host memory, with any strides. It is copied once, into memory that the
-        origin reads; afterwards the caller may change it. For tensors on a device see fill() of begin()'s result.
+        `tensors`: a torch Module, a state dict, or an iterable of (name, tensor), which is read to its end before the
+        first copy. For tensors that are made one by one, use begin(). Each is a torch tensor on any device, a RawTensor,
+        a buffer (NumPy arrays) or a DLPack tensor in host memory, with any strides. It is copied once, into memory that
+        the origin reads; afterwards the caller may change it. For tensors on a device see fill() of begin()'s result.
+        Of torch tensors that are tied (the same memory under several names) the first name is published, as
+        save_pretrained() does: what loads the model ties the others to it, by tie_word_embeddings in config.json.
         `version`: greater than the last one; None lets the origin number it. `allow_nonfinite`: NaN and infinity are
         published, too. `second_region`: rather take more memory than wait until the origin has read the last one.
+        `new_model`: the tensors may have other names, dtypes and shapes than those of the version before; wait() refuses
+        that else (INVALID_ARGUMENT).
+        `files`: what accompanies the weights, so that from_pretrained() and engines can load the directory: bytes by
+        name, or the directory that has them: config.json, generation_config.json, the tokenizer (*.json, *.jinja,
+        *.model, *.txt). They replace those of the version before. Without any, those are kept, whatever was restarted
+        since, unless the tensors are a new model's. Where files are lost, wait() says so in Outcome.notice.
         Errors: TypeError (a tensor that cannot be taken), those of begin() and of Publication.commit().
         """
-        named = [(name, source_of(name, tensor)) for name, tensor in _items(tensors)]
+        named, self._tied = _untied([(name, source_of(name, tensor)) for name, tensor in _items(tensors)])
         infos = [TensorInfo(name, source.dtype, source.shape) for name, source in named]
         addresses = [source.address() for _, source in named]
         if None not in addresses:
             # The library copies them all in one call.
-            options = _options(version, allow_nonfinite, second_region)
+            options = _options(version, allow_nonfinite, second_region, new_model, files)
             listed, array = _structs_of(infos)
             for struct, address in zip(array, addresses):
                 struct.data = address
             array.sources = named  # lives as long as the call, even if a second Ctrl-C leaves it behind
             given = c_uint64()
-            self._open_handle().call(
+            self._ready_handle().call(
                 library().wc_publish, byref(options), array, len(listed), milliseconds(timeout), byref(given)
             )
             return given.value
         with self.begin(
-            infos, version=version, allow_nonfinite=allow_nonfinite, second_region=second_region, timeout=timeout
+            infos,
+            version=version,
+            allow_nonfinite=allow_nonfinite,
+            second_region=second_region,
+            new_model=new_model,
+            files=files,
+            timeout=timeout,
         ) as publication:
             for name, source in named:
                 publication._write(publication._slots[name], source)
@@ -403,6 +532,8 @@ class Publisher(Closable):
         version: Optional[int] = None,
         allow_nonfinite: bool = False,
         second_region: bool = False,
+        new_model: bool = False,
+        files: Optional[Files] = None,
         timeout: float = 60.0,
     ) -> Publication:
         """Begins a publication that is filled in place: memory that the origin will read itself.
@@ -414,16 +545,25 @@ class Publisher(Closable):
         is given twice), TOO_LARGE, BUSY (the last publication is neither committed nor aborted), TIMED_OUT (the origin
         is still reading), CANCELLED, NO_SPACE, IO.
         """
-        handle = self._open_handle()
-        options = _options(version, allow_nonfinite, second_region)
+        options = _options(version, allow_nonfinite, second_region, new_model, files)
         listed, array = _structs_of(infos)
         addresses = (c_void_p * len(listed))()
-        handle.call(library().wc_begin, byref(options), array, len(listed), addresses, milliseconds(timeout))
-        slots = {
-            info.name: _Slot(info, address, struct.size_bytes)
-            for info, struct, address in zip(listed, array, addresses)
-        }
-        return Publication(handle, slots, options)
+        handle = self._ready_handle()
+        try:
+            handle.call(library().wc_begin, byref(options), array, len(listed), addresses, milliseconds(timeout))
+            return Publication(handle, listed, addresses, options, self._leftover)
+        except BaseException as error:
+            if not isinstance(error, Error):
+                self._leftover.is_begun = True  # perhaps: an interrupt comes at any moment
+            raise
+
+    def _ready_handle(self) -> Handle:
+        """The handle, without what was begun and is nobody's any more."""
+        handle = self._open_handle()
+        if self._leftover.is_begun:
+            handle.call_at_once(library().wc_abort)
+            self._leftover.is_begun = False
+        return handle
 
     def reserve(self, infos: Infos, *, regions: int = 1) -> None:
         """Takes the memory for these tensors ahead of time, 1 or 2 regions of it, so that no publication pays for it.
@@ -431,7 +571,7 @@ class Publisher(Closable):
         Takes as long as touching that memory does. Errors: those of begin(); BUSY (a region in use has other tensors).
         """
         listed, array = _structs_of(infos)
-        self._open_handle().call(library().wc_reserve, array, len(listed), regions)
+        self._ready_handle().call(library().wc_reserve, array, len(listed), regions)
 
     def publish_path(
         self,
@@ -439,14 +579,17 @@ class Publisher(Closable):
         *,
         version: Optional[int] = None,
         allow_nonfinite: bool = False,
+        new_model: bool = False,
+        files: Optional[Files] = None,
         timeout: float = 60.0,
     ) -> int:
         """Publishes a safetensors file, or a directory in the style of Hugging Face, which the daemon reads.
 
         Returns the version's number when the origin has accepted it. The files may not be changed until wait() has
-        returned. Errors: those of Publication.commit().
+        returned. `files` is for a lone safetensors file: a directory brings its own. The others are those of publish().
+        Errors: those of Publication.commit().
         """
-        options = _options(version, allow_nonfinite, False)
+        options = _options(version, allow_nonfinite, False, new_model, files)
         given = c_uint64()
         self._open_handle().call(
             library().wc_publish_path,
@@ -483,12 +626,19 @@ class Publisher(Closable):
         if not 0 < base < 2**63:
             raise ValueError(f"weightcast: base version {base} is not between 1 and 2^63 - 1")
         options = _options(version, allow_nonfinite, second_region)
-        array = _changes_of(changes)
+        array = _changes_of(self._untied_changes(changes))
         given = c_uint64()
         self._open_handle().call(
             library().wc_publish_sparse, byref(options), base, array, len(array), milliseconds(timeout), byref(given)
         )
         return given.value
+
+    def _untied_changes(self, changes: Changes) -> Changes:
+        """Changes under the names that are published: of tied tensors one, under whatever name it comes."""
+        if not self._tied:
+            return changes
+        named = dict(_items(changes))
+        return {self._tied.get(name, name): change for name, change in reversed(list(named.items()))}
 
     def next_version(self, *, timeout: float = 5.0) -> int:
         """The number that the origin would give to the next version. Another program may take it first.
@@ -546,4 +696,20 @@ class Publisher(Closable):
 
 
 def _items(tensors: Union[Tensors, Changes]) -> Iterator[tuple[str, Any]]:
+    if not isinstance(tensors, Mapping) and callable(getattr(tensors, "state_dict", None)):
+        tensors = tensors.state_dict()
     return iter(tensors.items() if isinstance(tensors, Mapping) else tensors)
+
+
+def _untied(named: list[tuple[str, Source]]) -> tuple[list[tuple[str, Source]], dict[str, str]]:
+    """The first of each group of tied tensors and all others, and which name stands for each that is left out."""
+    kept: list[tuple[str, Source]] = []
+    first: dict[Any, str] = {}
+    tied: dict[str, str] = {}
+    for name, source in named:
+        memory = source.memory()
+        if memory is not None and first.setdefault(memory, name) != name:
+            tied[name] = first[memory]
+        else:
+            kept.append((name, source))
+    return kept, tied

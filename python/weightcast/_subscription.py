@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import enum
 import os
+import warnings
+from collections import deque
 from collections.abc import Iterator
 from ctypes import byref, c_void_p
 from dataclasses import dataclass
@@ -15,6 +17,8 @@ from ._library import Closable, EventStruct, Handle, PathLike, check, library, m
 # How long one call of an iterator waits before it goes on waiting. A close() that comes just before such a call has
 # nothing to end, and is noticed after it.
 _ITERATION_S = 1.0
+# A release is sent, and not answered.
+_RELEASE_S = 0.1
 
 
 class EventKind(enum.IntEnum):
@@ -64,6 +68,7 @@ class Subscription(Closable):
         pointer = c_void_p()
         check(library().wc_subscribe, state_directory(state_dir), milliseconds(timeout), byref(pointer))
         self._handle = Handle(pointer, "wc_subscription_close", "wc_subscription_cancel")
+        self._dropped: deque[int] = deque()  # versions whose pins are gone, and not released yet
 
     def fileno(self) -> int:
         """A descriptor for select(), poll(), epoll or asyncio's add_reader: readable when next(0) has something to do.
@@ -78,6 +83,7 @@ class Subscription(Closable):
         Errors: Error with CANCELLED, UNSUPPORTED and CORRUPT (the daemon is of another release), NOT_ALLOWED.
         """
         handle = self._open_handle()
+        self._release_dropped()
         event = EventStruct()
         call = handle.call if timeout > 0 else handle.call_at_once
         try:
@@ -100,10 +106,25 @@ class Subscription(Closable):
         Errors: Error with NOT_FOUND (the daemon has not that version, or none yet), BUSY (too many pins; the version
         gives way to another), TIMED_OUT, CANCELLED, CLOSED.
         """
+        return Pin(self, self._acquire(version, timeout))
+
+    def _acquire(self, version: int, timeout: float) -> Event:
+        handle = self._open_handle()
+        self._release_dropped()
         event = EventStruct()
-        self._open_handle().call(library().wc_acquire, version, milliseconds(timeout), byref(event))
-        found = _event_of(event)
-        return Pin(self, found)
+        handle.call(library().wc_acquire, version, milliseconds(timeout), byref(event))
+        return _event_of(event)
+
+    def _release_dropped(self) -> None:
+        """Releases what was pinned by pins that nobody has any more. Where another call runs, the next one does it."""
+        while self._dropped and self._handle is not None:
+            version = self._dropped.popleft()
+            try:
+                self._handle.call_at_once(library().wc_release, version, milliseconds(_RELEASE_S))
+            except Error as error:
+                if error.code in (Code.BUSY, Code.TIMED_OUT, Code.CANCELLED):
+                    self._dropped.append(version)
+                    return
 
     def current(self, *, timeout: float = 5.0) -> Event:
         """The version in use, asked of the daemon. Events are not consumed. Errors: those of acquire()."""
@@ -116,7 +137,8 @@ class Subscription(Closable):
 
 
 class Pin:
-    """A pinned version. As a context manager it is released at the end."""
+    """A pinned version. As a context manager it is released at the end. One that is dropped is released with a
+    ResourceWarning, now or in the subscription's next call."""
 
     def __init__(self, subscription: Subscription, found: Event) -> None:
         self._subscription: Optional[Subscription] = subscription
@@ -140,6 +162,19 @@ class Pin:
                 return
             self._subscription = subscription
             raise
+
+    def __del__(self) -> None:
+        subscription = getattr(self, "_subscription", None)
+        if subscription is None or subscription._handle is None:
+            return
+        warnings.warn(
+            f"weightcast: the pin of version {self.version} was dropped; use it by 'with', or release() it",
+            ResourceWarning,
+            stacklevel=2,
+            source=self,
+        )
+        subscription._dropped.append(self.version)
+        subscription._release_dropped()
 
     def __enter__(self) -> Pin:
         return self

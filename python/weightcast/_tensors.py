@@ -186,6 +186,10 @@ class Source:
         """Where the bytes lie in this host's memory, if they are row-major and without gaps there; else None."""
         raise NotImplementedError
 
+    def memory(self) -> Any:
+        """What is equal for tensors of one library that are the same memory, read the same way; None: not known."""
+        return None
+
     def copy_to(self, address: int, size_bytes: int) -> None:
         """Writes the tensor's bytes; `size_bytes`, what dtype and shape say, is above 0."""
         here = self.address()
@@ -227,6 +231,13 @@ class _TorchSource(Source):
         tensor = self._tensor
         plain = tensor.device.type == "cpu" and tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg())
         return tensor.data_ptr() if plain else None
+
+    def memory(self) -> Any:
+        tensor = self._tensor
+        if not tensor.numel():
+            return None
+        flags = (tensor.is_conj(), tensor.is_neg())
+        return (str(tensor.device), tensor.data_ptr(), self.dtype, self.shape, tuple(tensor.stride()), flags)
 
     def _gather_to(self, address: int, size_bytes: int) -> None:
         import torch

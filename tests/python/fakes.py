@@ -70,6 +70,9 @@ class FakeTorch:
             def __init__(self, kind):
                 self.type = kind
 
+            def __str__(self):
+                return self.type
+
         class Tensor:
             layout = FakeTorch.strided
 
@@ -88,14 +91,26 @@ class FakeTorch:
 
             is_neg = is_conj
 
+            def numel(self):
+                return len(self.memory) // FakeTorch.sizes[self.dtype]
+
+            def stride(self):
+                steps = [1] * len(self.shape)
+                for i in reversed(range(len(steps) - 1)):
+                    steps[i] = steps[i + 1] * self.shape[i + 1]
+                return tuple(steps)
+
             def data_ptr(self):
-                assert self.device.type == "cpu", "an address on a device is none on the host"
+                if self.device.type != "cpu":
+                    return id(self.memory) | 1 << 62  # an address on a device is none on the host
                 return ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
 
             def view(self, to):
                 if isinstance(to, tuple):
                     return Tensor(self.memory, self.dtype, to)
                 return Tensor(self.memory, to, (len(self.memory) // FakeTorch.sizes[to],))
+
+            reshape = view
 
             def copy_(self, source, non_blocking=False):
                 assert (self.dtype, self.shape) == (source.dtype, source.shape)
@@ -113,7 +128,12 @@ class FakeTorch:
 
     def frombuffer(self, memory, dtype):
         view = memoryview(memory).cast("B")
+        if not len(view):
+            raise ValueError("both buffer length (0) and count (-1) must not be 0")  # as torch does
         return self.Tensor(view, dtype, (len(view) // self.sizes[dtype],))
+
+    def empty(self, shape, dtype):
+        return self.Tensor(bytearray(), dtype, shape)
 
     def on_device(self, data, dtype, shape):
         """A tensor that a kernel, which is still queued, will fill with `data`."""

@@ -8,11 +8,13 @@ import pathlib
 import random
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 import unittest
+import warnings
 import weakref
 from unittest import mock
 
@@ -56,6 +58,10 @@ def fill_half(path, half):
         else:
             view[middle:] = b"\2" * (len(view) - middle)
         del view
+
+
+def busy(*_):
+    raise weightcast.Error(Code.BUSY, "configure", "another thread is inside a call of this handle")
 
 
 def descriptors():
@@ -196,7 +202,7 @@ class Publishing(DaemonTest):
                 ({"w": (one, array.array("d", [1.0]))}, "its values are of dtype 'F64', its elements of F32"),
                 ({"w": (array.array("i", [-1]), value)}, "is not one of its 4 elements"),
                 ({"w": (array.array("I", [2, 1]), array.array("f", [1.0, 2.0]))}, "sort them"),
-                ({"w": (one, array.array("f", [float("nan")]))}, "WC_ALLOW_NONFINITE"),
+                ({"w": (one, array.array("f", [float("nan")]))}, "publish with allow_nonfinite=True"),
             ):
                 version = publisher.publish_sparse(bad, base=1)
                 with self.assertRaisesRegex(weightcast.Error, error) as caught:
@@ -222,6 +228,22 @@ class Publishing(DaemonTest):
                 publication.abort()
             self.assertEqual(publisher.next_version(), 1)
 
+    def test_what_is_dropped_or_interrupted_does_not_stay_begun(self):
+        infos = [TensorInfo("w", "U8", (4,))]
+        with weightcast.Publisher(self.origin.state) as publisher:
+            publisher.begin(infos)
+            gc.collect()
+            publisher.reserve(infos)
+            publisher.begin(infos)
+            gc.collect()
+            self.assertEqual(publisher.publish({"w": b"abcd"}), 1)
+            with mock.patch("weightcast._publisher.Publication", side_effect=KeyboardInterrupt):
+                with self.assertRaises(KeyboardInterrupt):
+                    publisher.begin(infos)
+            with publisher.begin(infos) as publication:
+                publication.fill("w", b"efgh")
+                self.assertEqual(publication.commit(), 2)
+
     def test_a_tensor_that_is_refused_publishes_nothing(self):
         with weightcast.Publisher(self.origin.state) as publisher:
             with self.assertRaisesRegex(TypeError, "tensor 'bad'"):
@@ -237,7 +259,7 @@ class Publishing(DaemonTest):
     def test_nan_needs_to_be_allowed(self):
         bad = {"w": array.array("f", [float("nan")])}
         with weightcast.Publisher(self.origin.state) as publisher:
-            with self.assertRaises(weightcast.Error) as caught:
+            with self.assertRaisesRegex(weightcast.Error, "publish with allow_nonfinite=True") as caught:
                 publisher.publish(bad)
                 publisher.wait()
             self.assertEqual(caught.exception.code, Code.INVALID_ARGUMENT)
@@ -272,6 +294,35 @@ class Publishing(DaemonTest):
         self.assertEqual(bytes(self.current()["shared"].data), b"\1" * 500 + b"\2" * 501)
         self.assertEqual(bytes(self.current()["own"].data), array.array("f", [2.5] * 4).tobytes())
 
+    def test_a_rank_notices_that_its_memory_is_of_another_publication(self):
+        infos = [TensorInfo("w", "U8", (4,))]
+        with weightcast.Publisher(self.origin.state) as publisher:
+            first = publisher.begin(infos)
+            path = first.path
+            rank = weightcast.attach(path)
+            rank.fill("w", b"abcd")
+            first.commit()
+            publisher.wait()
+            with self.assertRaisesRegex(weightcast.Error, "was committed or aborted"):
+                rank.buffer("w")
+            # The same memory at the same path, in another publication.
+            with publisher.begin(infos) as second:
+                self.assertEqual(second.path.split("#")[0], path.split("#")[0])
+                with self.assertRaisesRegex(weightcast.Error, "was committed or aborted"):
+                    rank.fill("w", b"late")
+                with self.assertRaisesRegex(weightcast.Error, "of another one by now") as caught:
+                    weightcast.attach(path)
+                self.assertEqual(caught.exception.code, Code.INVALID_ARGUMENT)
+                with weightcast.attach(second.path) as again:
+                    again.fill("w", b"efgh")
+                second.commit()
+            publisher.wait()
+            # Nobody fills it now.
+            with self.assertRaises((weightcast.Error, FileNotFoundError)):
+                weightcast.attach(path)
+            rank.close()
+        self.assertEqual(bytes(self.current()["w"].data), b"efgh")
+
     def test_attach_refuses_what_is_no_region(self):
         with self.assertRaises(FileNotFoundError):
             weightcast.attach(self.directory / "absent")
@@ -286,6 +337,155 @@ class Publishing(DaemonTest):
         gc.collect()
         view[:] = b"\7" * len(view)
         self.assertEqual(view[12345], 7)
+
+    def test_a_view_that_is_kept_survives_an_abort_and_another_layout(self):
+        with weightcast.Publisher(self.origin.state) as publisher:
+            publication = publisher.begin([("w", "U8", (1 << 20,))])
+            kept = publication.buffer("w")[1:]  # not the one that abort() ends
+            kept[:] = b"\7" * len(kept)
+            publication.abort()
+            with publisher.begin([("v", "U8", (1 << 21,))]) as other:
+                other.fill("v", bytes(1 << 21))
+                self.assertEqual((kept[0], kept[-1]), (7, 7))
+                kept[5] = 8
+                other.commit()
+            publisher.wait()
+            self.assertEqual(bytes(self.current()["v"].data), bytes(1 << 21))
+
+    def test_views_that_nobody_has_are_forgotten(self):
+        with weightcast.Publisher(self.origin.state) as publisher:
+            with publisher.begin([("w", "U8", (64,))]) as publication:
+                with weightcast.attach(publication.path) as region:
+                    for _ in range(1000):
+                        publication.buffer("w")
+                        region.buffer("w")
+                    kept = region.buffer("w")
+                    self.assertEqual((len(publication._views), len(region._views)), (0, 1))
+                with self.assertRaises(ValueError):
+                    kept[0] = 1  # its region was closed
+
+    def test_tensors_over_the_memory_empty_ones_among_them(self):
+        torch = FakeTorch()
+        infos = [("w", "F32", (2, 2)), ("empty", "BF16", (0, 3))]
+        with mock.patch.dict(sys.modules, torch=torch), weightcast.Publisher(self.origin.state) as publisher:
+            with publisher.begin(infos) as publication:
+                place = publication.raw("w").torch()
+                self.assertEqual((place.dtype, place.shape), (torch.float32, (2, 2)))
+                place.memory[:] = array.array("f", [1, 2, 3, 4]).tobytes()
+                empty = publication.raw("empty").torch()
+                self.assertEqual((empty.dtype, empty.shape), (torch.bfloat16, (0, 3)))
+                del place
+                publication.commit()
+            publisher.wait()
+        self.assertEqual(bytes(self.current()["w"].data), array.array("f", [1, 2, 3, 4]).tobytes())
+
+    def test_tied_tensors_travel_once_and_a_module_gives_its_state_dict(self):
+        torch = FakeTorch()
+        weights, norm = bytearray(bfloat16([1.0, 2.0])), bytearray(bfloat16([3.0]))
+        embed = torch.Tensor(weights, torch.bfloat16, (2,))
+
+        class Module:
+            def state_dict(self):
+                # Parameters that are tied are tensors of their own over one memory.
+                head = torch.Tensor(weights, torch.bfloat16, (2,))
+                view = torch.Tensor(weights, torch.bfloat16, (2, 1))
+                return {"embed": embed, "norm": torch.Tensor(norm, torch.bfloat16, (1,)), "head": head, "view": view}
+
+        with mock.patch.dict(sys.modules, torch=torch), weightcast.Publisher(self.origin.state) as publisher:
+            publisher.publish(Module())
+            publisher.wait()
+            self.assertEqual(set(self.current()), {"embed", "norm", "view"})
+            # Changes under the name that was left out are changes all the same.
+            cell = (array.array("I", [1]), RawTensor("BF16", (1,), bfloat16([9.0])))
+            for changes in ({"head": cell}, {"embed": cell, "head": cell}):
+                publisher.publish_sparse(changes, base=publisher.next_version() - 1)
+                publisher.wait()
+                self.assertEqual(bytes(self.current()["embed"].data), bfloat16([1.0, 9.0]))
+
+    def test_files_accompany_the_weights_until_they_are_replaced(self):
+        model = self.directory / "model"
+        model.mkdir()
+        (model / "config.json").write_text("{}")
+        (model / "tokenizer.json").write_text("[]")
+        (model / "modeling.py").write_text("import os")
+        (model / "model.safetensors").write_bytes(b"not looked at")
+
+        def files():
+            here = pathlib.Path(self.origin.state) / "current"
+            return {file.name: file.read_text() for file in here.iterdir() if file.suffix != ".safetensors"}
+
+        both = {"config.json": "{}", "tokenizer.json": "[]"}
+        with weightcast.Publisher(self.origin.state) as publisher:
+            publisher.publish({"w": b"abcd"}, files=model)
+            self.assertEqual(publisher.wait().notice, "")
+            self.assertEqual(files(), both)
+            publisher.publish({"w": b"efgh"})
+            publisher.wait()
+            self.assertEqual(files(), both)
+            publisher.publish_sparse({"w": (array.array("I", [0]), b"x")}, base=2)
+            publisher.wait()
+            self.assertEqual(files(), both)
+            self.origin.kill()
+            self.origin.start()
+            with publisher.begin([("w", "U8", (4,))]) as publication:
+                publication.fill("w", b"ijkl")
+                publication.commit(version=9)
+            self.assertEqual(publisher.wait().notice, "")
+            self.assertEqual(files(), both)
+            # Fewer of them replace all, and the origin says what is gone.
+            publisher.publish({"w": b"mnop"}, files={"config.json": b'{"a": 1}', "merges.txt": "x"})
+            self.assertIn("tokenizer.json", publisher.wait().notice)
+            self.assertEqual(files(), {"config.json": '{"a": 1}', "merges.txt": "x"})
+            with publisher.begin([("w", "U8", (4,))], files={"config.json": b"{}"}) as publication:
+                publication.fill("w", b"qrst")
+                publication.commit()
+            self.assertIn("merges.txt", publisher.wait().notice)
+            self.assertEqual(files(), {"config.json": "{}"})
+
+    def test_files_that_no_worker_would_take_are_refused(self):
+        empty = self.directory / "empty"
+        empty.mkdir()
+        with weightcast.Publisher(self.origin.state) as publisher:
+            for bad, why in (
+                ({"modeling.py": b"import os"}, "may accompany weights"),
+                ({"../config.json": b"{}"}, "may accompany weights"),
+                ({".hidden.json": b"{}"}, "may accompany weights"),
+                ({"model.safetensors": b""}, "may accompany weights"),
+                ({"model.safetensors.index.json": b"{}"}, "may accompany weights"),
+                ({"config.json": bytes((32 << 20) + 1)}, "limit of 33554432"),
+                ({f"{i}.json": b"" for i in range(257)}, "limit of 256"),
+                ({}, "no files were given"),
+                (empty, "holds no configuration"),
+                (self.directory / "absent", "absent"),
+            ):
+                with self.assertRaisesRegex(weightcast.Error, why):
+                    publisher.publish({"w": b"abcd"}, files=bad)
+            for bad in ({5: b""}, {"config.json": 7.5}):
+                with self.assertRaises(TypeError):
+                    publisher.publish({"w": b"abcd"}, files=bad)
+            self.assertEqual(publisher.next_version(), 1)
+
+    def test_another_model_is_refused_unless_that_is_meant(self):
+        with weightcast.Publisher(self.origin.state) as publisher:
+            publisher.publish({"w": array.array("f", [1.0] * 4), "v": b"ab"}, files={"config.json": b"{}"})
+            publisher.wait()
+            for other, why in (
+                ({"a": array.array("f", [1.0] * 4)}, "'a' is new, 'w' is gone, 'v' is gone"),
+                ({"w": array.array("d", [1.0] * 4), "v": b"ab"}, r"'w' is F64 \[4\] and was F32 \[4\]"),
+                ({"w": array.array("f", [1.0] * 5), "v": b"ab"}, r"'w' is F32 \[5\] and was F32 \[4\]"),
+                ({"w": array.array("f", [1.0] * 4)}, "'v' is gone; publish with new_model=True"),
+            ):
+                publisher.publish(other)
+                with self.assertRaisesRegex(weightcast.Error, why) as caught:
+                    publisher.wait()
+                self.assertEqual(caught.exception.code, Code.INVALID_ARGUMENT)
+            self.assertEqual(set(self.current()), {"w", "v"})
+            # The configuration of the model before would be wrong.
+            publisher.publish({"a": b"abc"}, new_model=True)
+            self.assertIn("config.json", publisher.wait().notice)
+            self.assertEqual(set(self.current()), {"a"})
+            publisher.publish({"a": b"def"})
+            publisher.wait()
 
     def test_nothing_is_left_open(self):
         def cycle():
@@ -361,6 +561,46 @@ class Failing(DaemonTest):
             self.assertEqual(weightcast.status()["latest_version"], version)
             self.assertEqual(len(weightcast.versions()["versions"]), 1)
 
+    def test_a_commit_that_does_not_leave_can_be_aborted_or_repeated(self):
+        """A daemon that has closed the connection and takes no other: the request stays here."""
+        state = self.directory / "stopped"
+        state.mkdir()
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(state / "api.sock"))
+            listener.listen(0)
+            publisher = weightcast.Publisher(state)
+            listener.accept()[0].close()
+            waiting = []
+            for _ in range(100):
+                waiting.append(socket.socket(socket.AF_UNIX))
+                self.addCleanup(waiting[-1].close)
+                waiting[-1].setblocking(False)
+                try:
+                    waiting[-1].connect(str(state / "api.sock"))
+                except BlockingIOError:
+                    break
+            with publisher:
+                publication = publisher.begin([("w", "U8", (4,))])
+                publication.fill("w", b"abcd")
+                with self.assertRaises(TimeoutError):
+                    publication.commit(timeout=0.05)
+                publication.fill("w", b"efgh")  # it is still this program's
+                real = signal.signal(signal.SIGALRM, self.interrupt)
+                self.addCleanup(signal.signal, signal.SIGALRM, real)
+                signal.setitimer(signal.ITIMER_REAL, 0.1)
+                with self.assertRaises(KeyboardInterrupt):
+                    publication.commit(timeout=60)
+                publication.abort()
+                with self.assertRaisesRegex(weightcast.Error, "committed or aborted"):
+                    publication.fill("w", b"efgh")
+                with publisher.begin([("w", "U8", (4,))]) as publication, self.assertRaises(TimeoutError):
+                    publication.commit(timeout=0.05)
+                publisher.begin([("v", "U8", (8,))]).abort()
+
+    @staticmethod
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
     def test_a_closed_publisher_says_so(self):
         publisher = weightcast.Publisher(self.origin.state)
         publisher.close()
@@ -408,6 +648,65 @@ class Subscribing(DaemonTest):
                     other.release()
             eventually(lambda: not os.path.exists(pin.directory))
             self.assertEqual(subscription.current().version, 6)
+
+    def test_a_pin_that_is_dropped_is_released_with_a_warning(self):
+        with weightcast.Publisher(self.origin.state) as publisher:
+            publisher.publish({"w": b"abcd"})
+            publisher.wait()
+        with weightcast.Subscription(self.origin.state) as subscription:
+            pins = [subscription.acquire() for _ in range(4)]
+            with self.assertWarnsRegex(ResourceWarning, "pin of version 1 was dropped"):
+                del pins
+                gc.collect()
+            # All four are free again.
+            for pin in [subscription.acquire() for _ in range(4)]:
+                pin.release()
+            kept = subscription.acquire()
+            with subscription.acquire(), warnings.catch_warnings():
+                warnings.simplefilter("error")
+                kept.release()
+                del kept
+                gc.collect()
+            # Where another thread is inside a call, the next call releases it.
+            pin = subscription.acquire()
+            with mock.patch.object(subscription._handle, "call_at_once", side_effect=busy), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                del pin
+                gc.collect()
+            self.assertEqual(list(subscription._dropped), [1])
+            subscription.next(0)
+            self.assertEqual(list(subscription._dropped), [])
+
+    def test_load_gives_all_tensors_of_one_version_and_keeps_it(self):
+        with self.assertRaises(weightcast.Error) as caught:
+            weightcast.load(self.origin.state)
+        self.assertEqual(caught.exception.code, Code.NOT_FOUND)
+        torch = FakeTorch()
+        with weightcast.Publisher(self.origin.state) as publisher:
+
+            def publish(data):
+                publisher.publish({"w": data, "empty": array.array("f")})
+                publisher.wait()
+
+            publish(b"abcd")
+            weights = weightcast.load(self.origin.state)
+            for data in (b"efgh", b"ijkl", b"mnop", b"qrst"):
+                publish(data)
+            self.assertEqual((weights.version, set(weights)), (1, {"w", "empty"}))
+            self.assertTrue(os.path.exists(os.path.join(weights.directory, "model.safetensors")))
+            self.assertEqual(bytes(weights["w"].data), b"abcd")
+            with mock.patch.dict(sys.modules, torch=torch):
+                state_dict = weights.torch()
+            self.assertEqual(bytes(state_dict["w"].memory), b"abcd")
+            self.assertEqual(state_dict["empty"].shape, (0,))
+            with weightcast.load(self.origin.state) as newest:
+                self.assertEqual((newest.version, bytes(newest["w"].data)), (5, b"qrst"))
+            # The directory goes with the pin; what was taken stays.
+            directory, tensor = weights.directory, weights["w"]
+            del weights
+            gc.collect()
+            eventually(lambda: not os.path.exists(directory))
+            self.assertEqual(bytes(tensor.data), b"abcd")
 
     def test_ready_says_what_is_missing(self):
         weightcast.wait_until_ready(self.origin.state)

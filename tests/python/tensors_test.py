@@ -3,6 +3,7 @@
 import array
 import ctypes
 import struct
+import typing
 import unittest
 import unittest.mock
 
@@ -172,3 +173,17 @@ class Describing(unittest.TestCase):
     def test_describe_gives_what_begin_takes(self):
         tensor = DLPackTensor(bfloat16(range(6)), (2, 3), code=4, bits=16)
         self.assertEqual(weightcast.describe("w", tensor), ("w", "BF16", (2, 3)))
+
+
+class Typing(unittest.TestCase):
+    def test_what_with_gives_has_its_type(self):
+        """A type checker knows what `with Publisher(...) as publisher` is."""
+        managers = [kind for kind in map(weightcast.__dict__.get, weightcast.__all__) if hasattr(kind, "__enter__")]
+        self.assertLess({"Publisher", "Subscription", "Region", "Pin", "Weights"}, {kind.__name__ for kind in managers})
+        for kind in managers:
+            given = kind.__enter__.__annotations__["return"]
+            if given != kind.__name__:
+                # The type of what it is called on.
+                self.assertEqual(kind.__enter__.__annotations__["self"], given)
+                module = vars(__import__(kind.__enter__.__module__, fromlist=["_"]))
+                self.assertIsInstance(module[given], typing.TypeVar)
