@@ -255,6 +255,7 @@ Result<Broadcast> Fleet::broadcast(Version version, const Payload& payload, cons
     const auto timeout = std::chrono::ceil<wc::Milliseconds>(options.timeout);
     wc::PublishOptions publish;
     publish.version = version.value;
+    publish.new_model = true;  // payloads of any size follow one another
     // Until it is taken over: who has it is seen at the workers.
     outcome = attempt([&] {
       wc::Client client(nodes_[0].state);

@@ -71,10 +71,11 @@ void WorldRun::publish() {
     order.path = origin.disk->observe([&](FileSystem& disk) { return write_source(disk, snapshot); });
   }
   order.version = version;
+  order.new_model = true;  // of any shape
   publishing_ = true;
   say(origin, fmt::format("is asked to publish version {}{}", version.value, sparse ? " as changes" : ""));
   origin.node->publish(std::move(order), [this, version, again, sparse, run = run_, cells = weights_.cells(), &origin,
-                                          process = origin.process](const Result<std::uint64_t>& taken) {
+                                          process = origin.process](const Result<TakenOver>& taken) {
     if (process != origin.process) return violate(origin, "a publication called back after its process had ended");
     publishing_ = false;
     if (taken.has_value()) {

@@ -12,6 +12,7 @@
 
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 
 #include "proto/frame.h"
 #include "tests/e2e/cluster.h"
@@ -118,6 +119,29 @@ TEST_F(OneWorker, WeightsThatTurnOutNotToBeFiniteAreTakenBackFromWhoHasSomeOfThe
   for (int i = 0; i < 3; ++i) expect_refused(safetensors_bytes(header, bytes), "--allow-nonfinite");
   expect_still_works();
   EXPECT_THAT(cluster.log("a"), HasSubstr("the origin withdrew it")) << "it had begun to receive them";
+}
+
+TEST_F(OneWorker, AnotherModelNeedsConsentAndFilesThatAreLostAreTold) {
+  const std::string model = write_sharded_snapshot(cluster.temp().file("model"), 1000, 2, 1);
+  std::ofstream(model + "/config.json") << "{}";
+  ASSERT_EQ(cluster.publish(model, 1).status, 0);
+  const std::string other = write_snapshot(cluster.temp().file("other.safetensors"), 1000, 2);
+  const Ran refused = cluster.publish(other, 2);
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_THAT(refused.err,
+              HasSubstr("its tensors are not those of version 1: 'weight' is new, 'layers.0.weight' is gone, "
+                        "'layers.1.weight' is gone; publish with --new-model"));
+  // Another layout of the same tensors is the same model.
+  std::filesystem::remove(model + "/config.json");
+  const Ran lost = cluster.publish(model, 2);
+  EXPECT_EQ(lost.status, 0) << lost.err;
+  EXPECT_THAT(lost.err, HasSubstr("version 2 goes without files that version 1 had: config.json"));
+  EXPECT_EQ(nlohmann::json::parse(lost.out).at("notice"),
+            "version 2 goes without files that version 1 had: config.json");
+  EXPECT_THAT(cluster.log("origin"), HasSubstr("goes without files"));
+  const Ran ran = cluster.publish(other, 3, {"--wait", "1", "--new-model"});
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_TRUE(cluster.holds("a", other));
 }
 
 TEST_F(OneWorker, VersionsMustGrow) {
@@ -318,7 +342,7 @@ TEST(FullDisk, WorkerSaysSoKeepsServingAndRecoversWhenThereIsRoom) {
   const std::string filler = cluster.state("a") + "/filler";
   write_snapshot(filler, 16 * kMiB, 2);
   const std::string second = write_snapshot(cluster.temp().file("second.safetensors"), 6 * kMiB, 3);
-  const Ran ran = cluster.publish(second, 2, {"--wait", "1", "--timeout", "3"});
+  const Ran ran = cluster.publish(second, 2, {"--wait", "1", "--timeout", "3", "--new-model"});
   EXPECT_EQ(ran.status, 1);
   EXPECT_TRUE(Cluster::eventually([&] { return cluster.version("b") == 2; })) << "the others are not held up";
   EXPECT_TRUE(cluster.holds("b", second));

@@ -59,6 +59,10 @@ TEST_F(LearnerE2eTest, AWorkerInstallsTheLearnersBits) {
   ASSERT_TRUE(Cluster::eventually([&] { return cluster.version("w1") == 13; })) << ran.err;
   EXPECT_TRUE(holds_last("w1", "a"));
   EXPECT_TRUE(holds_last("origin", "a"));
+  // With what from_pretrained() needs.
+  for (const char* const name : {"config.json", "tokenizer.json"}) {
+    EXPECT_EQ(read_file(cluster.state("w1") + "/current/" + name), last("a").texts.at(name)) << name;
+  }
   double least = 1;
   for (const Metrics& line : metrics("a")) {
     if (line.count("publish/changed_share") != 0) least = std::min(least, line.at("publish/changed_share"));

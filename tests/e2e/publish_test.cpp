@@ -178,9 +178,10 @@ TEST_F(ThreeWorkers, PublicationsQueueInOrderAndTooManyAreRefused) {
   std::vector<Process> running;
   const auto start = [&](const std::string& path, unsigned version) {
     const std::string base = cluster.temp().file("publish-" + std::to_string(version));
-    running.emplace_back(std::vector<std::string>{WEIGHTCAST_BINARY, "publish", path, "--version",
-                                                  std::to_string(version), "--state", cluster.state("origin")},
-                         base + ".out", base + ".err");
+    running.emplace_back(
+        std::vector<std::string>{WEIGHTCAST_BINARY, "publish", path, "--version", std::to_string(version), "--state",
+                                 cluster.state("origin"), "--new-model"},
+        base + ".out", base + ".err");
   };
   start(large, 1);
   ASSERT_TRUE(

@@ -264,7 +264,7 @@ TEST_F(SparseTest, AListThatChangesWhileItIsReadHarmsNobody) {
     request.base_version = cluster.version("origin");
     request.allow_nonfinite = true;
     request.changes_bytes = layout->file_bytes;
-    ASSERT_TRUE((*channel)->send({.kind = request}, deadline, fd).has_value());
+    ASSERT_TRUE((*channel)->send({.kind = request}, deadline, std::span(&fd, 1)).has_value());
     for (;;) {
       const auto answer = (*channel)->receive(deadline);
       ASSERT_TRUE(answer.has_value()) << answer.error().message();

@@ -36,7 +36,7 @@ TEST(Stop, EndsInTimeAndCleanlyAtEveryPhaseOfAPublication) {
     EXPECT_EQ(cluster.log("origin").find("Sanitizer"), std::string::npos) << cluster.log("origin");
     cluster.restart("origin");
   }
-  const std::string source = write_snapshot(cluster.temp().file("model.safetensors"), 8 * kMiB, 99);
+  const std::string source = write_snapshot(cluster.temp().file("model.safetensors"), 96 * kMiB, 99);
   const Ran last = cluster.publish(source, ++version);
   EXPECT_EQ(last.status, 0) << last.err;
   EXPECT_TRUE(cluster.holds("a", source));

@@ -419,6 +419,8 @@ class Publishing(DaemonTest):
             publisher.publish({"w": b"abcd"}, files=model)
             self.assertEqual(publisher.wait().notice, "")
             self.assertEqual(files(), both)
+            # What somebody else puts there is not the trainer's.
+            (pathlib.Path(self.origin.state) / "current" / "notes.txt").write_text("mine")
             publisher.publish({"w": b"efgh"})
             publisher.wait()
             self.assertEqual(files(), both)

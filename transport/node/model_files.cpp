@@ -76,11 +76,11 @@ std::optional<std::string> difference_of(std::span<const TensorInfo> before, std
   return listed(differences);
 }
 
-std::string lost_sidecars(const FileTable& before, const FileTable& now) {
+std::string lost_sidecars(std::span<const SnapshotFile> before, std::span<const SnapshotFile> now) {
   std::vector<std::string> lost;
-  for (const SnapshotFile& file : before.files()) {
+  for (const SnapshotFile& file : before) {
     if (!is_sidecar_name(file.name)) continue;
-    if (std::ranges::find(now.files(), file.name, &SnapshotFile::name) == now.files().end()) lost.push_back(file.name);
+    if (std::ranges::find(now, file.name, &SnapshotFile::name) == now.end()) lost.push_back(file.name);
   }
   return lost.empty() ? std::string() : listed(lost);
 }

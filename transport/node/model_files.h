@@ -18,6 +18,6 @@ namespace weightcast {
                                                        std::span<const TensorInfo> now);
 
 /// The names of sidecars that `before` has and `now` has not, for a sentence; "" for none.
-[[nodiscard]] std::string lost_sidecars(const FileTable& before, const FileTable& now);
+[[nodiscard]] std::string lost_sidecars(std::span<const SnapshotFile> before, std::span<const SnapshotFile> now);
 
 }  // namespace weightcast

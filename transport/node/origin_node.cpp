@@ -146,6 +146,7 @@ void OriginNode::publish(PublishOrder order, std::function<void(Result<TakenOver
   if (const StoredVersion* before = store_->find(core_->latest()); before != nullptr) {
     takeover.before = before->manifest.version;
     takeover.before_path = before->path;
+    takeover.before_files = before->manifest.files;
   }
   takeover.notice = [notice](std::string said) {
     log_warning("{}", said);

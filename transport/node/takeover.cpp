@@ -126,11 +126,15 @@ class SnapshotCopy final : public PayloadSource {
       // Those of another model would be wrong.
       if (!brings_own && !added && !other) {
         WC_ASSIGN(added, before->read_sidecars());
+        std::erase_if(*added, [this](const auto& file) {
+          return std::ranges::find(request_.before_files, file.first, &SnapshotFile::name) ==
+                 request_.before_files.end();
+        });
       }
     }
     if (added) WC_TRY(source_->add_sidecars(*added));
     if (!before) return {};
-    const std::string lost = lost_sidecars(before->file_table(), source_->file_table());
+    const std::string lost = lost_sidecars(request_.before_files, source_->file_table().files());
     if (!lost.empty()) {
       notice_ = fmt::format("version {} goes without files that version {} had: {}", request_.version.value,
                             request_.before.value, lost);

@@ -28,6 +28,7 @@ struct TakeoverRequest {
   /// come the files that accompany weights which bring none.
   Version before{};
   std::filesystem::path before_path = {};
+  std::vector<SnapshotFile> before_files = {};  ///< as its manifest has them: what else lies there is somebody else's
   bool sample_packing = false;
   ManifestAuthor author = {};
   /// Called on the loop's thread with the payload's size.
