@@ -198,11 +198,12 @@ TEST_F(LearnerE2eTest, NumbersItsVersionsAfterTheOriginsLast) {
   cluster.start_origin();
   ASSERT_EQ(cluster.publish(write_snapshot(out("other.safetensors"), 4096, 1), 50, {}).status, 0);
   cluster.end("origin", SIGKILL);
-  const std::vector<std::string> settings{"publish_state=" + cluster.state("origin"), "total_training_steps=3"};
+  const std::string origin = "publish_state=" + cluster.state("origin");
+  const std::vector<std::string> settings{origin, "publish_new_model=true", "total_training_steps=3"};
   // While the origin is away nobody can say that its versions end at 50.
   ASSERT_EQ(run("a", settings).status, 0);
   cluster.restart("origin");
-  const Ran ran = run("a", {settings[0], "total_training_steps=5"});
+  const Ran ran = run("a", {origin, "publish_new_model=true", "total_training_steps=5"});
   ASSERT_EQ(ran.status, 0) << ran.err;
   EXPECT_THAT(ran.err, HasSubstr("version 4 gets the number 51, and so on"));
   EXPECT_EQ(metrics("a").back().at("training/version"), 53);
