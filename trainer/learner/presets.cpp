@@ -114,7 +114,7 @@ const std::vector<Preset>& presets() {
         {"weight_decay", "0"}}},
       // Turns and answers are those of ALFWorld. The longest prompt is RLVR's: A.2 gives the sequence alone.
       {"roll_flash_agentic",
-       "ROLL Flash (A.2), agentic: 8 initial states of 16 episodes, of up to 30 turns and 32768 tokens, ratio 1",
+       "ROLL Flash (A.2), agentic: 8 initial states of 16 episodes, 9 of 17 under way, of up to 30 turns and 32768 tokens, ratio 1",
        {{"chat_template", "qwen"},
         {"task", "sokoban"},
         {"turns_max", "30"},
@@ -123,6 +123,8 @@ const std::vector<Preset>& presets() {
         {"max_sequence_length", "32768"},
         {"rollout_batch_size", "128"},
         {"group_size", "16"},
+        {"num_env_groups", "9"},
+        {"group_size_redundancy", "1"},
         {"max_staleness", "unlimited"},
         {"async_generation_ratio", "1"},
         {"eval_prompts", "128"},

@@ -95,7 +95,7 @@ TEST(RolloutBench, RolloutsAreAsFreshAsTheirLengthAllows) {
     SCOPED_TRACE(rollout_line(c));
     EXPECT_LE(c.result.bubble_ratio, 0.02);
     // Where workers die, the fleet is too small for a while.
-    EXPECT_LE(c.result.staleness_mean, c.result.staleness_target + (c.options.changes.empty() ? 0.02 : 0.15));
+    EXPECT_LE(c.result.staleness_mean, c.result.staleness_target + (c.options.changes.empty() ? 0.05 : 0.15));
     const bool slows = !c.options.changes.empty() && c.options.changes[0].kind == WorkerChange::Kind::kSlows;
     EXPECT_LE(c.result.dropped_share, slows ? 0.04 : 0.0);
   }

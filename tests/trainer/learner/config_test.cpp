@@ -151,6 +151,8 @@ TEST(LearnerConfig, HasTheNumbersOfRollFlash) {
   EXPECT_EQ(rlvr.max_staleness, std::nullopt) << "the ratio is the bound";
   const LearnerConfig agentic = make_config(std::vector<Setting>{{"preset", "roll_flash_agentic"}}).value();
   EXPECT_EQ(agentic.rollout_batch_size / agentic.group_size, 8u);
+  EXPECT_EQ(agentic.num_env_groups, 9u);
+  EXPECT_EQ(agentic.group_size + agentic.group_size_redundancy, 17u);
   EXPECT_EQ(agentic.async_generation_ratio, 1);
   EXPECT_EQ(rollout_tokens_max(agentic), 32768u);
   EXPECT_EQ(agentic.eval_prompts, 128u);
