@@ -62,6 +62,11 @@ class KeptPin {
       }
     });
     if (taken.has_value()) return;
+    const Errc code = taken.error().code;
+    if (code == Errc::kClosed || code == Errc::kTimedOut || code == Errc::kBusy) {
+      lost_ = true;  // the daemon is away again; its next version brings the pin back
+      return;
+    }
     given_up_ = true;
     fmt::print(stderr, "weightcast: version {} is pinned no more: {}\n", pinned_.version,
                printable(taken.error().detail));
@@ -103,6 +108,8 @@ Result<int> run_pinned(const ExecFlags& flags) {
   sigemptyset(&watched);
   sigaddset(&watched, SIGCHLD);
   for (const int number : kForwarded) sigaddset(&watched, number);
+  // A parent may have had it ignored, which is inherited: then no end of a child would ever be told.
+  ::signal(SIGCHLD, SIG_DFL);
   ::sigprocmask(SIG_BLOCK, &watched, &before);
   const UniqueFd signals(::signalfd(-1, &watched, SFD_NONBLOCK | SFD_CLOEXEC));
   if (!signals.valid()) return fail_errno(errno, Op::kOpen, "signalfd");

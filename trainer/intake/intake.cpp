@@ -100,7 +100,7 @@ std::string worker_of(const HttpRequest& request, const std::string& said) {
 /// One sentence on what speaks against a worker; "" if nothing does.
 std::string fault_of(const IntakeWorker& row, const LeaseRecord& leases) {
   if (leases.is_held_back) {
-    return fmt::format("its last leases brought no whole group ({} failed, {} overdue now): it gets one at a time",
+    return fmt::format("it has had leases for long and brought no whole group ({} failed, {} overdue now): nobody counts on it",
                        leases.groups_failed, leases.groups_overdue);
   }
   // Rollouts that are late are nobody's fault.
@@ -160,6 +160,8 @@ Status Intake::open(RunDescription run, bool resumed) {
   for (const LeaseJournal::Record& one : journal_->take_found()) {
     buffer_->handle_leased_before(now, one.worker, one.group, one.first, one.size);
   }
+  // Their time begins when they can come.
+  expect_restored();
   calls_ = std::make_unique<Queue>(kCallsWaitingMax, kCallsPerWorkerMax);
   bodies_ = std::make_unique<Queue>(kBodiesWaitingMax, kBodiesPerWorkerMax);
   HttpServerOptions options;
@@ -386,9 +388,8 @@ Status Intake::write_down(std::span<const LeaseJournal::Record> records) {
   const std::size_t known = buffer_.lock()->leases().all().size();
   if (journal_->size() > kJournalSpare + 2 * known) {
     std::vector<LeaseJournal::Record> kept;
-    const auto buffer = buffer_.lock();
-    for (const auto& [key, lease] : buffer->leases().all())
-      kept.push_back({lease.group, lease.first, lease.size, key.first});
+    const LeaseTable leases = buffer_->leases();  // a copy: the disk may take seconds
+    for (const auto& [key, lease] : leases.all()) kept.push_back({lease.group, lease.first, lease.size, key.first});
     WC_TRY(journal_->replace(kept));
   }
   return journal_->append(records);
@@ -449,7 +450,7 @@ bool Intake::must_wait(Instant now, const Json& json) const {
   return !knows_this_life(json) || table_.awaits(now);
 }
 
-void Intake::take_held(ReplayBuffer& buffer, Instant now, const std::string& worker, const Json& json) {
+void Intake::take_held(ReplayBuffer& buffer, const std::string& worker, const Json& json) {
   const auto found = json.find("held");
   if (found == json.end()) return;
   const auto refuse = [] { throw Refused{400, "'held' is no array of arrays of sequence numbers"}; };
@@ -460,7 +461,7 @@ void Intake::take_held(ReplayBuffer& buffer, Instant now, const std::string& wor
       if (!one.is_number_unsigned()) refuse();
     }
     // The first number is that of the group's first rollout.
-    for (std::size_t i = 1; i < group.size(); ++i) buffer.handle_held(now, {worker, group[i].get<std::uint64_t>()});
+    for (std::size_t i = 1; i < group.size(); ++i) buffer.handle_held({worker, group[i].get<std::uint64_t>()});
   }
 }
 
@@ -483,7 +484,7 @@ Json Intake::take_worker_news(ReplayBuffer& buffer, Instant now, const std::stri
   if (!incarnation.empty() && incarnation != std::exchange(row->incarnation, incarnation)) {
     buffer.handle_worker_lost(worker);
   }
-  take_held(buffer, now, worker, json);
+  take_held(buffer, worker, json);
   for (const std::uint64_t sequence : abandoned) buffer.handle_abandoned({worker, sequence});
   while (const auto id = buffer.poll_abort()) {
     IntakeWorker* whose = table_.find(id->first);
@@ -552,6 +553,13 @@ void Intake::look_for_silent(ReplayBuffer& buffer, Instant now) {
 
 // ---- the learner's side
 
+void Intake::expect_restored() {
+  const Instant now = steady_now();
+  const std::scoped_lock lock(table_mutex_);
+  for (const auto& [name, incarnation] : restored_) table_.handle_restored(now, name, incarnation);
+  restored_.clear();
+}
+
 Result<bool> Intake::fill(Instant now, SharedReplayBuffer& buffer) {
   {
     const auto access = buffer.lock();
@@ -585,11 +593,8 @@ Status Intake::restore(std::string_view state) {
     const Json json = parse_json(state);
     malformed_ = json.at("malformed").get<std::uint64_t>();
     const Json workers = json.value("workers", Json::object());  // absent in older checkpoints
-    const Instant now = steady_now();
-    const std::scoped_lock lock(table_mutex_);
-    for (const auto& [name, incarnation] : workers.items()) {
-      table_.handle_restored(now, name, incarnation.get<std::string>());
-    }
+    for (const auto& [name, incarnation] : workers.items()) restored_[name] = incarnation.get<std::string>();
+    if (server_) expect_restored();
   } catch (const Json::exception& error) {
     return fail(Errc::kCorrupt, Op::kParse, fmt::format("rollouts over HTTP: {}", error.what()));
   }

@@ -122,7 +122,9 @@ class Intake final : public RolloutSource {
   /// Whether some worker has still to tell what it has from before this start: the caller, or one of the checkpoint's.
   [[nodiscard]] bool must_wait(Instant now, const nlohmann::json& json) const;
   /// The rollouts that a worker has had under way since before this learner was started. `buffer` is locked.
-  void take_held(ReplayBuffer& buffer, Instant now, const std::string& worker, const nlohmann::json& json);
+  void take_held(ReplayBuffer& buffer, const std::string& worker, const nlohmann::json& json);
+  /// From now on workers of the checkpoint may tell what they have.
+  void expect_restored();
   void look_for_silent(ReplayBuffer& buffer, Instant now);
   /// Before a worker hears of these leases.
   [[nodiscard]] Status write_down(std::span<const LeaseJournal::Record> records);
@@ -145,6 +147,7 @@ class Intake final : public RolloutSource {
   std::uint64_t admitted_ = 0;       // calls that admitted something; guarded by admitted_mutex_
   std::uint64_t admitted_seen_ = 0;  // of these, those that fill() has returned for
 
+  std::map<std::string, std::string> restored_;  // incarnations by name, before open()
   mutable std::mutex table_mutex_;
   WorkerTable table_;
   std::map<std::string, std::string> copied_incarnations_;  // as they were when the buffer was copied

@@ -25,6 +25,7 @@ namespace {
 
 // A generator whose groups are all without signal would go on for ever.
 constexpr std::uint64_t kFillsPerStepMax = 1000;
+constexpr Duration kPublishAgain = std::chrono::seconds(1);
 constexpr Duration kLastWords = std::chrono::seconds(5);
 constexpr Duration kLastPublication = std::chrono::seconds(10);
 
@@ -188,6 +189,11 @@ class Loop final : public Learner {
       report(s_.poll_checkpoint());
       watch_workers();
       if (s_.buffer->supply() == Supply::kExhausted) WC_TRY(publish_early(metrics));
+      // What workers generate now may be of no use before the origin has the weights of now.
+      if (behind_ && steady_now() >= publish_again_at_) {
+        publish_again_at_ = steady_now() + kPublishAgain;
+        publish(metrics);
+      }
       WC_ASSIGN(const bool more, s_.source->fill(steady_now(), s_.buffer));
       if (!more) {
         s_.console.print(fmt::format("the rollouts have ended after step {}", s_.step));
@@ -368,7 +374,8 @@ class Loop final : public Learner {
   std::optional<ServingControl> serving_;
   const double worker_cost_before_;  // this start
   bool behind_ = false;              // the origin lacks a version that is due
-  bool is_waiting_ = false;          // for the origin to take a version, as no other's rollouts are admissible
+  Instant publish_again_at_{};
+  bool is_waiting_ = false;  // for the origin to take a version, as no other's rollouts are admissible
   bool ended_ = false;
   bool is_whole_ = true;  // between two steps: a checkpoint can hold this state
   bool metrics_failed_ = false;

@@ -2,24 +2,29 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace weightcast {
 namespace {
 
-constexpr double kOverdueFactor = 3;
-// Of few groups the mean says little.
-constexpr std::uint64_t kTimedMin = 4;
+// Answers grow longer, and groups wait for versions.
+constexpr double kOverdueFactor = 5;
+// The mean of few groups says little.
+constexpr std::uint64_t kTimedFew = 8;
+constexpr double kOverdueFactorOfFew = 10;
+constexpr double kBarrenFactor = 20;
+constexpr Duration kBarrenMaxUntimed = std::chrono::minutes(5);
 constexpr double kTimedWeight = 1.0 / 16;
 // A worker has so much more than its share, since others may be busy, or gone and not yet missed.
 constexpr double kShareFactor = 2;
-constexpr std::uint64_t kFailuresMax = 2;
 // A batch ago counts so much of now.
 constexpr double kDeliveredDecay = 0.8;
 // A worker that has no lease and has not asked for so long needs no share.
 constexpr Duration kAskedRecently = std::chrono::seconds(20);
 constexpr Duration kWeighInterval = std::chrono::milliseconds(100);
-// Lapsed leases, of which rollouts may still come from a spool.
+// Of these, lapsed ones beyond that are forgotten.
 constexpr std::size_t kLeasesMax = 20'000;
+constexpr std::uint64_t kVersionsKept = 4;
 constexpr Duration kScanInterval = std::chrono::milliseconds(50);
 
 }  // namespace
@@ -37,7 +42,18 @@ LeaseTable::Leases::iterator LeaseTable::look_up(const std::string& worker, std:
   return leases_.erase(found, found);  // nothing: the way from a constant iterator to another one
 }
 
-bool LeaseTable::is_held_back(const Worker& worker) { return worker.failed_in_a_row >= kFailuresMax; }
+Duration LeaseTable::overdue_after() const {
+  if (!group_s_) return Duration::max();
+  return from_seconds((groups_timed_ < kTimedFew ? kOverdueFactorOfFew : kOverdueFactor) * *group_s_);
+}
+
+Duration LeaseTable::barren_max() const {
+  return group_s_ ? from_seconds(kBarrenFactor * *group_s_) : kBarrenMaxUntimed;
+}
+
+bool LeaseTable::is_held_back(Instant now, const Worker& worker) const {
+  return worker.barren_since && now - *worker.barren_since > barren_max();
+}
 
 double LeaseTable::weights(Instant now) {
   if (weighed_ && now - *weighed_ < kWeighInterval && now >= *weighed_) return weights_;
@@ -45,7 +61,7 @@ double LeaseTable::weights(Instant now) {
   weights_ = 0;
   for (const auto& [name, worker] : workers_) {
     const bool counts = worker.leased > 0 || now - worker.asked < kAskedRecently;
-    if (counts && !is_held_back(worker)) weights_ += 1 + worker.delivered_lately;
+    if (counts && !is_held_back(now, worker)) weights_ += 1 + worker.delivered_lately;
   }
   return weights_;
 }
@@ -56,16 +72,18 @@ std::uint64_t LeaseTable::share_left(Instant now, const std::string& name, std::
   const bool was_away = is_new || now - worker.asked >= kAskedRecently;
   worker.asked = now;
   if (was_away) weighed_.reset();
-  std::uint64_t share = 1;
-  if (!is_held_back(worker)) {
-    const double part = (1 + worker.delivered_lately) / std::max(weights(now), 1 + worker.delivered_lately);
-    share = std::max(share, static_cast<std::uint64_t>(std::ceil(kShareFactor * part * static_cast<double>(groups))));
-  }
-  return share > worker.leased ? share - worker.leased : 0;
+  now_ = std::max(now_, now);
+  if (is_held_back(now, worker)) return !worker.probed_at || now - *worker.probed_at > barren_max() ? 1 : 0;
+  const double part = (1 + worker.delivered_lately) / std::max(weights(now), 1 + worker.delivered_lately);
+  const auto share = std::max<std::uint64_t>(
+      1, static_cast<std::uint64_t>(std::ceil(kShareFactor * part * static_cast<double>(groups))));
+  // One whose leases are overdue may still do others in time.
+  const std::uint64_t expected = worker.leased - worker.overdue;
+  return share > expected ? share - expected : 0;
 }
 
 std::uint64_t LeaseTable::excess(Instant now, std::uint64_t groups) {
-  if (groups_timed_ >= kTimedMin) return 0;
+  if (group_s_) return 0;
   const double all = weights(now);
   std::uint64_t more = 0;
   for (const auto& [name, worker] : workers_) {
@@ -84,6 +102,15 @@ void LeaseTable::add(const std::string& worker, Lease lease) {
                         (next != leases_.end() && next->first.first == worker && next->first.second <= last);
   if (overlaps) return;
   lease.settled.resize(lease.size);
+  if (lease.state == Lease::State::kExpected) {
+    Worker& its = workers_[worker];
+    now_ = std::max(now_, lease.granted);
+    if (!its.barren_since) its.barren_since = lease.granted;
+    if (is_held_back(lease.granted, its)) {
+      its.probed_at = lease.granted;
+      lease.state = Lease::State::kOverdue;
+    }
+  }
   scan_at_ = std::min(scan_at_, lease.granted + time_max_);
   const Key key{worker, lease.first};
   count(key, leases_.emplace(key, std::move(lease)).first->second, 1);
@@ -108,21 +135,18 @@ LeaseTable::Leases::iterator LeaseTable::erase(Leases::iterator lease) {
   return leases_.erase(lease);
 }
 
-void LeaseTable::fail(const std::string& name) {
-  Worker& worker = workers_[name];
-  ++worker.failed;
-  ++worker.failed_in_a_row;
-}
+void LeaseTable::fail(const std::string& name) { ++workers_[name].failed; }
 
 std::uint64_t LeaseTable::unsettled(const Lease& lease) {
   return static_cast<std::uint64_t>(std::count(lease.settled.begin(), lease.settled.end(), false));
 }
 
-void LeaseTable::handle_held(Instant now, const std::string& worker, std::uint64_t sequence) {
+void LeaseTable::handle_held(const std::string& worker, std::uint64_t sequence) {
   const auto lease = look_up(worker, sequence);
   if (lease == leases_.end() || lease->second.settled[sequence - lease->second.first]) return;
-  if (lease->second.state != Lease::State::kLapsed) return;
-  lease->second.granted = now;
+  if (!std::exchange(lease->second.is_from_before, false)) return;
+  Worker& its = workers_[worker];
+  if (!its.barren_since) its.barren_since = lease->second.granted;
   set_state(*lease, Lease::State::kExpected);
 }
 
@@ -172,7 +196,8 @@ void LeaseTable::handle_group_whole(Instant now, const std::string& name, std::u
   Worker& worker = workers_[name];
   ++worker.delivered;
   worker.delivered_lately += 1;
-  worker.failed_in_a_row = 0;
+  worker.barren_since.reset();
+  worker.probed_at.reset();
   erase(lease);
 }
 
@@ -203,10 +228,10 @@ std::uint64_t LeaseTable::handle_worker_lost(const std::string& name) {
       set_state(*lease, Lease::State::kLapsed);
       ++workers_[name].failed;
     }
-    lease = leases_.size() > kLeasesMax ? erase(lease) : std::next(lease);
+    ++lease;
   }
-  // Another one of that name begins anew; one that deserves no trust keeps its record.
-  if (const auto worker = workers_.find(name); worker != workers_.end() && !is_held_back(worker->second)) {
+  // One that has brought nothing keeps its record: it cannot begin anew by another incarnation.
+  if (const auto worker = workers_.find(name); worker != workers_.end() && !worker->second.barren_since) {
     workers_.erase(worker);
   }
   weighed_.reset();
@@ -221,8 +246,10 @@ std::vector<std::pair<std::string, std::uint64_t>> LeaseTable::handle_floor(Vers
       continue;
     }
     append_unsettled(*lease, in_vain);
-    if (lease->second.state == Lease::State::kExpected) fail(lease->first.first);
-    lease = erase(lease);
+    set_state(*lease, Lease::State::kLapsed);
+    lease->second.is_from_before = false;
+    // What began later than its lease may still be fresh enough.
+    lease = lease->second.version.value + kVersionsKept < least.value ? erase(lease) : std::next(lease);
   }
   return in_vain;
 }
@@ -234,16 +261,24 @@ void LeaseTable::handle_batch() {
 std::uint64_t LeaseTable::handle_time(Instant now) {
   std::uint64_t lapsed = 0;
   if (now < scan_at_) return lapsed;
-  const bool is_timed = groups_timed_ >= kTimedMin;
-  const Duration overdue = is_timed ? from_seconds(kOverdueFactor * *group_s_) : Duration::max();
-  for (auto& entry : leases_) {
+  now_ = std::max(now_, now);
+  const Duration overdue = overdue_after();
+  std::size_t forgettable = leases_.size() - std::min(leases_.size(), kLeasesMax);
+  for (auto at = leases_.begin(); at != leases_.end();) {
+    auto& entry = *at;
     Lease& lease = entry.second;
-    if (lease.state == Lease::State::kLapsed) continue;
+    if (lease.state == Lease::State::kLapsed) {
+      at = forgettable > 0 ? erase(at) : std::next(at);
+      forgettable -= forgettable > 0 ? 1 : 0;
+      continue;
+    }
+    ++at;
     if (now - lease.granted >= time_max_) {
       lapsed += unsettled(lease);
       if (lease.state == Lease::State::kExpected) fail(entry.first.first);
       set_state(entry, Lease::State::kLapsed);
-    } else if (lease.state == Lease::State::kExpected && now - lease.granted > overdue) {
+    } else if (lease.state == Lease::State::kExpected &&
+               (now - lease.granted > overdue || is_held_back(now, workers_[entry.first.first]))) {
       fail(entry.first.first);
       set_state(entry, Lease::State::kOverdue);
     }
@@ -278,7 +313,7 @@ LeaseRecord LeaseTable::record_of(const std::string& name) const {
   const auto found = workers_.find(name);
   if (found == workers_.end()) return {};
   const Worker& worker = found->second;
-  return {worker.leased, worker.overdue, worker.delivered, worker.failed, is_held_back(worker)};
+  return {worker.leased, worker.overdue, worker.delivered, worker.failed, is_held_back(now_, worker)};
 }
 
 }  // namespace weightcast

@@ -27,6 +27,7 @@ struct Lease {
   Version version{};  ///< the newest that was published when it was granted
   Instant granted{};
   State state = State::kExpected;
+  bool is_from_before = false;     ///< of before a restart: its worker may say that it goes on
   Duration waited{};               ///< before it was granted, for a worker that could have had it
   std::string tag = {};            ///< of the rollouts that arrived; "": none has
   std::vector<bool> settled = {};  ///< by rollout: it has arrived, or will not come
@@ -40,18 +41,20 @@ struct LeaseRecord {
   std::uint64_t groups_leased = 0;     ///< now: expected or overdue
   std::uint64_t groups_overdue = 0;    ///< of these
   std::uint64_t groups_delivered = 0;  ///< whole ones
-  std::uint64_t groups_failed = 0;     ///< that became overdue, lapsed, or became too old under way
-  bool is_held_back = false;           ///< its last leases brought nothing: it gets one at a time
+  std::uint64_t groups_failed = 0;     ///< that became overdue, or lapsed
+  bool is_held_back = false;           ///< it has had leases for long and brought nothing
 };
 
 /// Tracks which worker may generate which group, and how many more each may have. Pure: no I/O, and its caller passes
 /// the time. ReplayBuffer uses it.
-/// A lease is overdue after three times the mean time of a group.
+/// A lease is overdue after five times the mean time of a group (ten times while few are known).
 /// Shares: if `groups` may be leased over all workers, one of them may have twice its share of that, and one at least.
-/// Shares follow what the workers have delivered lately; a newcomer counts like one that has delivered nothing yet. A
-/// worker whose last two leases failed gets one at a time, until one is delivered. So a worker that hoards leases holds
-/// up the learner for the time in which they become overdue, once.
-/// Invariant: leases of one worker do not overlap; expected() counts those in kExpected.
+/// Shares follow what the workers have delivered lately; a newcomer counts like one that has delivered nothing yet.
+/// A worker that has had leases for twenty times the mean time of a group, or for five minutes while that is not known,
+/// and has delivered none since the first, is held back: whatever it gives back, asks for anew or claims to hold. Then
+/// it gets a lease now and then, which nobody counts on, until it delivers one. So a worker that hoards leases holds up
+/// the learner for that long, once. Invariant: leases of one worker do not overlap; expected() counts those in
+/// kExpected.
 class LeaseTable {
  public:
   using Key = std::pair<std::string, std::uint64_t>;  ///< a worker, and the first number of its lease
@@ -67,7 +70,7 @@ class LeaseTable {
   /// `lease` is expected from now on, or has lapsed: one of before a restart. Nothing if it overlaps another one.
   void add(const std::string& worker, Lease lease);
   /// The worker goes on with that rollout, which was leased before a restart. Nothing if it was not.
-  void handle_held(Instant now, const std::string& worker, std::uint64_t sequence);
+  void handle_held(const std::string& worker, std::uint64_t sequence);
 
   /// The lease that a rollout is of; null: none of this worker's.
   [[nodiscard]] const Lease* find(const std::string& worker, std::uint64_t sequence) const;
@@ -84,7 +87,8 @@ class LeaseTable {
                                                                                        std::uint64_t sequence);
   /// What the worker has under way lapses. Returns how many rollouts that were.
   std::uint64_t handle_worker_lost(const std::string& worker);
-  /// The learner takes nothing older than `least` any more. Returns the rollouts that are under way in vain.
+  /// The learner takes nothing older than `least` any more: older leases lapse, and are forgotten some versions later.
+  /// Returns the rollouts that are under way in vain.
   [[nodiscard]] std::vector<std::pair<std::string, std::uint64_t>> handle_floor(Version least);
   /// A batch was taken: what was delivered before it counts less from now on.
   void handle_batch();
@@ -110,13 +114,17 @@ class LeaseTable {
     double delivered_lately = 0;
     std::uint64_t delivered = 0;
     std::uint64_t failed = 0;
-    std::uint64_t failed_in_a_row = 0;
+    std::optional<Instant> barren_since;  // the first grant after the last delivery
+    std::optional<Instant> probed_at;     // the last lease while it is held back
   };
   using Leases = std::map<Key, Lease>;
 
   [[nodiscard]] Leases::const_iterator look_up(const std::string& worker, std::uint64_t sequence) const;
   [[nodiscard]] Leases::iterator look_up(const std::string& worker, std::uint64_t sequence);
-  [[nodiscard]] static bool is_held_back(const Worker& worker);
+  /// How long a lease may take before it is overdue, and a worker bring nothing before it is held back.
+  [[nodiscard]] Duration overdue_after() const;
+  [[nodiscard]] Duration barren_max() const;
+  [[nodiscard]] bool is_held_back(Instant now, const Worker& worker) const;
   [[nodiscard]] double weights(Instant now);
   /// Counts it in or out, by its state.
   void count(const Key& key, const Lease& lease, int change);
@@ -135,6 +143,7 @@ class LeaseTable {
   std::uint64_t groups_timed_ = 0;
   double weights_ = 0;  // as of weighed_
   std::optional<Instant> weighed_;
+  Instant now_{};      // of the last call that gave it
   Instant scan_at_{};  // before that nothing lapses, and what is overdue since may wait
 };
 

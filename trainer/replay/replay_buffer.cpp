@@ -84,7 +84,7 @@ Arrival ReplayBuffer::handle_trajectory(Instant now, Trajectory trajectory) {
   const auto refusal = check_trajectory(trajectory, rules_, [this](Version version) { return standing_of(version); });
   if (refusal) {
     // One of a version that is not known yet comes again.
-    if (refusal->fault != TrajectoryFault::kVersionUnknown) handle_abandoned(id);
+    if (refusal->fault != TrajectoryFault::kVersionUnknown) give_back(trajectory);
     return refuse(to_string(refusal->fault), refusal->detail);
   }
   // All have numbers, or the check would have refused it.
@@ -103,7 +103,7 @@ Arrival ReplayBuffer::handle_trajectory(Instant now, Trajectory trajectory) {
     return refuse(kTooManyWorkers, fmt::format("rollouts of {} workers are known already", workers_.size()));
   }
   if (trajectory.oldest_version < floor()) {
-    handle_abandoned(id);
+    give_back(trajectory);
     return refuse(kStale, fmt::format("version {} is too old; the learner is at {} and takes {} and later",
                                       trajectory.oldest_version.value, learner_.value, floor().value));
   }
@@ -122,6 +122,14 @@ Arrival ReplayBuffer::handle_trajectory(Instant now, Trajectory trajectory) {
   }
   admit(now, std::move(trajectory), bytes);
   return {};
+}
+
+void ReplayBuffer::give_back(const Trajectory& trajectory) {
+  const Lease* lease = leases_.find(trajectory.worker, trajectory.sequence);
+  const bool is_its_tag = lease != nullptr && lease->group == number_in(trajectory.group);
+  handle_abandoned({trajectory.worker, trajectory.sequence});
+  // The others of its group, which may be fresh enough, come to nothing.
+  if (is_its_tag && leases_.find(trajectory.worker, trajectory.sequence) == nullptr) close(trajectory.group);
 }
 
 std::optional<Arrival> ReplayBuffer::refusal_of_lease(const Trajectory& trajectory) {
@@ -193,7 +201,7 @@ void ReplayBuffer::complete(Instant now, RolloutGroup group) {
   close(group.tag);
   const Trajectory& first = group.rollouts.front();
   if (const Lease* lease = leases_.find(first.worker, first.sequence);
-      lease != nullptr && lease->state != Lease::State::kLapsed) {
+      lease != nullptr && lease->state == Lease::State::kExpected) {
     demand_.handle_whole(lease->waited, now - lease->granted);
   }
   leases_.handle_group_whole(now, first.worker, first.sequence);
@@ -307,6 +315,17 @@ std::uint64_t ReplayBuffer::additional_groups() const {
   return std::max(options_.max_additional_running_prompts, environments);
 }
 
+std::uint64_t ReplayBuffer::usable_groups() const {
+  const double ratio = options_.async_generation_ratio.value_or(0), part = ratio - std::floor(ratio);
+  const std::uint64_t wanted_at = learner_.value + (is_training_ ? 1 : 0);
+  const auto lag = static_cast<std::uint64_t>(std::ceil(ratio));
+  if (part == 0 || wanted_at < lag) return complete_.size();
+  const auto lagging = static_cast<std::uint64_t>(std::ranges::count_if(
+      complete_, [&](const RolloutGroup& group) { return group.oldest.value <= wanted_at - lag; }));
+  const auto most = static_cast<std::uint64_t>(part * static_cast<double>(batch_groups()));
+  return complete_.size() - lagging + std::min(lagging, most);
+}
+
 std::uint64_t ReplayBuffer::batch_of(std::uint64_t ahead) const {
   const std::uint64_t additional = additional_groups();
   return ahead < batch_groups() + additional ? 0 : (ahead - additional) / batch_groups();
@@ -361,29 +380,38 @@ std::uint64_t ReplayBuffer::leasable(Instant now, const std::string& worker, std
 Version ReplayBuffer::lease(Instant now, const std::string& worker, std::uint64_t group, std::uint64_t first_sequence,
                             std::uint64_t size) {
   const std::uint64_t ahead = groups_ahead();
-  const Version version = published_.empty() ? learner_ : published_.back();
+  const Version least = begin_at_least(ahead);
+  const Version version = std::max(published_.empty() ? learner_ : published_.back(), least);
   leases_.add(worker, {.group = group,
                        .first = first_sequence,
                        .size = size,
                        .version = version,
                        .granted = now,
                        .waited = demand_.handle_leased(now, batches_ * batch_groups() + ahead)});
-  return begin_at_least(ahead);
+  return least;
 }
 
 void ReplayBuffer::handle_leased_before(Instant now, const std::string& worker, std::uint64_t group,
                                         std::uint64_t first_sequence, std::uint64_t size) {
   const auto seen = workers_.find(worker);
-  Lease lease{.group = group, .first = first_sequence, .size = size, .granted = now, .state = Lease::State::kLapsed};
+  Lease lease{.group = group,
+              .first = first_sequence,
+              .size = size,
+              .granted = now,
+              .state = Lease::State::kLapsed,
+              .is_from_before = true};
   lease.version = published_.empty() ? learner_ : published_.back();
   lease.settled.resize(size);
   for (std::uint64_t i = 0; i < size && seen != workers_.end(); ++i) {
     lease.settled[i] = seen->second.sequences.look_up(first_sequence + i) != SequenceSet::Seen::kNew;
   }
+  if (std::ranges::find(lease.settled, false) == lease.settled.end()) return;
+  // A worker that was granted these numbers has not heard of what it was granted from there on before.
+  leases_.handle_not_granted(worker, first_sequence);
   leases_.add(worker, std::move(lease));
 }
 
-void ReplayBuffer::handle_held(Instant now, const RolloutId& id) { leases_.handle_held(now, id.first, id.second); }
+void ReplayBuffer::handle_held(const RolloutId& id) { leases_.handle_held(id.first, id.second); }
 
 void ReplayBuffer::handle_abandoned(const RolloutId& id) {
   const std::optional<std::string> tag = leases_.handle_abandoned(id.first, id.second);

@@ -129,7 +129,7 @@ class ReplayBuffer {
                             std::uint64_t size);
   /// A worker still has a rollout under way that was leased to it before this learner was restarted. Nothing if it was
   /// not, or has arrived.
-  void handle_held(Instant now, const RolloutId& id);
+  void handle_held(const RolloutId& id);
   /// The worker will not send that rollout.
   void handle_abandoned(const RolloutId& id);
   /// Its worker has not heard of the leases from that number on.
@@ -141,7 +141,7 @@ class ReplayBuffer {
   [[nodiscard]] std::optional<RolloutId> poll_abort();
 
   /// The learner has nothing to do until it gets a batch. Once or more before take_batch().
-  void handle_wanted(Instant now) { demand_.handle_wanted(now, complete_.size()); }
+  void handle_wanted(Instant now) { demand_.handle_wanted(now, usable_groups()); }
   /// Workers have a version so long after its publication.
   void handle_broadcast_time(double t_bcast_s) { demand_.handle_broadcast_time(t_bcast_s); }
   [[nodiscard]] Supply supply() const;
@@ -179,11 +179,15 @@ class ReplayBuffer {
   [[nodiscard]] std::optional<Version> number_of(Version named) const;
   /// Whether a rollout may come from its worker: absent, or why not.
   [[nodiscard]] std::optional<Arrival> refusal_of_lease(const Trajectory& trajectory);
+  /// A rollout is refused for good: its lease may end by that, and its group with it.
+  void give_back(const Trajectory& trajectory);
   [[nodiscard]] std::uint64_t batch_groups() const { return options_.rollout_batch_size / options_.group_size; }
   /// Groups that the first batch may have beyond its own.
   [[nodiscard]] std::uint64_t additional_groups() const;
   /// Groups that are whole, or leased and expected.
-  [[nodiscard]] std::uint64_t groups_ahead() const { return complete_.size() + leases_.expected(); }
+  [[nodiscard]] std::uint64_t groups_ahead() const { return usable_groups() + leases_.expected(); }
+  /// Whole groups that the next batches can take: of those that lag most, a fractional ratio lets a part of one in.
+  [[nodiscard]] std::uint64_t usable_groups() const;
   /// How many of these there may be.
   [[nodiscard]] std::uint64_t groups_ahead_max(Instant now) const;
   /// For which batch, from the next one on, the group after `ahead` others is.

@@ -73,7 +73,9 @@ Result<Lease> lease_from(const Json& json, const ReplayOptions& options, Instant
   if (lease.size == 0 || lease.size > options.group_size + options.group_size_redundancy) return corrupt("size");
   const auto state = std::ranges::find(kStates, json.at("state").get<std::string>());
   if (state == kStates.end()) return corrupt("state");
-  lease.state = static_cast<Lease::State>(state - kStates.begin());
+  // Nobody counts on it before its worker says that it goes on.
+  lease.state = Lease::State::kLapsed;
+  lease.is_from_before = true;
   lease.settled.resize(lease.size);
   for (const Json& one : json.at("settled")) {
     const auto i = one.get<std::uint64_t>();

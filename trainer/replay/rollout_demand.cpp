@@ -12,6 +12,8 @@ constexpr std::size_t kWholesMin = 8;
 constexpr std::size_t kWholesMax = 1024;
 constexpr std::size_t kBatchesKept = 4;
 constexpr std::size_t kLeadsTried = 64;
+// Batches that a plan looks at, before and after the next one.
+constexpr std::size_t kBatchesTried = 64;
 // So many deviations of the number of groups that are not whole in time.
 constexpr double kDeviations = 1;
 // Of the reserve, in a step.
@@ -82,7 +84,8 @@ void RolloutDemand::plan() {
   std::vector<double> sorted;
   for (const Whole& whole : wholes_) sorted.push_back(whole.s);
   std::sort(sorted.begin(), sorted.end());
-  const double longest = sorted.back();
+  // One that took far longer than others tells nothing of the next ones.
+  const double longest = std::min(sorted.back(), 2 * sorted[sorted.size() * 9 / 10]);
   std::optional<double> least;
   const auto consider = [&](double lead) {
     const double reserve = reserve_for(lead, step, sorted);
@@ -99,7 +102,8 @@ void RolloutDemand::plan() {
     reserve_ = reserve;
   };
   // Just after a version has arrived, and at the quantiles of C.
-  for (double lead = step - kBroadcasts * t_bcast_s_; lead < longest + step; lead += step) {
+  double lead = step - kBroadcasts * t_bcast_s_;
+  for (std::size_t i = 0; i < kLeadsTried && lead < longest + step; ++i, lead += step) {
     if (lead > 0) consider(lead);
   }
   const std::size_t tried = std::min(kLeadsTried, sorted.size());
@@ -118,8 +122,11 @@ double RolloutDemand::reserve_for(double lead, double step, const std::vector<do
     missing += counted - share;
     variance += share * (1 - share);
   };
-  for (double at = lead; at < sorted.back(); at += step) add(share_within(at), 1);
-  for (double at = lead - step; at > 0; at -= step) add(share_within(at), 0);
+  double at = lead;
+  for (std::size_t i = 0; i < kBatchesTried && at < sorted.back(); ++i, at += step) add(share_within(at), 1);
+  at = lead - step;
+  for (std::size_t i = 0; i < kBatchesTried && at > 0 && share_within(at) > 0; ++i, at -= step)
+    add(share_within(at), 0);
   const auto groups = static_cast<double>(groups_);
   return std::max(0.0, groups * missing + kDeviations * std::sqrt(groups * variance));
 }

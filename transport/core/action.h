@@ -43,7 +43,7 @@ struct SendChunk {
   ConnId conn{};
   PayloadId payload{};
   ChunkIndex chunk{};
-  bool again = false;  ///< the child has had as many chunks of the payload as it has: others come first
+  bool again = false;  ///< the child has had twice as many chunks of the payload as it has: others come first
 };
 
 /// Send what is queued, then close. The connection is gone for the core: no handle_closed follows.

@@ -25,6 +25,11 @@ class Budget {
     fill(now);
     left_ = std::max(left_ - amount, -debt_max);
   }
+  /// Whether nothing of the burst is used at `now`.
+  [[nodiscard]] bool is_full(Instant now) {
+    fill(now);
+    return left_ >= burst_;
+  }
   /// How long until nothing is owed.
   [[nodiscard]] Duration owed(Instant now) {
     fill(now);

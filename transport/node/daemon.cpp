@@ -179,7 +179,8 @@ Result<gid_t> group_named(const std::string& name) {
   }
   if (result != nullptr) return found.gr_gid;
   if (error != 0) return fail_errno(error, Op::kRead, "--api-group " + printable(name));
-  return fail(Errc::kInvalidArgument, Op::kConfigure,
+  // Not a mistake for certain: where a directory service names groups, it may not be up yet.
+  return fail(Errc::kInvalidArgument, Op::kRead,
               fmt::format("--api-group {}: this host has no such group", printable(name)));
 }
 

@@ -18,8 +18,9 @@ namespace weightcast {
 class EnrolmentAllowance {
  public:
   static constexpr double kPerSecond = 50;  ///< on average; so many at once, too
-  static constexpr double kPerSecondOfHost = 5;
-  static constexpr double kBurstOfHost = 20;
+  // Machines behind one address enrol together, too.
+  static constexpr double kPerSecondOfHost = 25;
+  static constexpr double kBurstOfHost = 50;
   static constexpr std::size_t kHostsMax = 4096;  ///< then all are forgotten
 
   [[nodiscard]] bool spend(Instant now, const std::string& host);

@@ -1,11 +1,19 @@
 #include "transport/node/log_allowance.h"
 
+#include <iterator>
 #include <utility>
 
 namespace weightcast {
 
 std::optional<std::uint64_t> LogAllowance::admit(Instant now, const std::string& peer, std::size_t bytes) {
   auto at = peers_.find(peer);
+  if (at == peers_.end() && peers_.size() >= kPeersMax) {
+    // Those that would begin anew with what they have.
+    for (auto one = peers_.begin(); one != peers_.end();) {
+      const bool is_idle = one->second.left_out == 0 && one->second.bytes.is_full(now);
+      one = is_idle ? peers_.erase(one) : std::next(one);
+    }
+  }
   if (at == peers_.end()) at = peers_.try_emplace(peers_.size() < kPeersMax ? peer : std::string()).first;
   Peer& known = at->second;
   if (!known.bytes.spend(now, static_cast<double>(bytes + kLineOverheadBytes))) {

@@ -18,8 +18,8 @@ class LogAllowance {
   static constexpr double kBurstBytes = 32 * 1024;
   /// Time, level and line feed, beside the text.
   static constexpr std::size_t kLineOverheadBytes = 40;
-  /// Beyond so many peers all others have one allowance together.
-  static constexpr std::size_t kPeersMax = 4096;
+  /// Beyond so many peers that have caused lines lately all others have one allowance together.
+  static constexpr std::size_t kPeersMax = 65'536;
 
   /// Whether a line of `bytes` that `peer` has caused is to be written. Then it says how many of that peer's were left
   /// out since the last one that was.

@@ -157,6 +157,8 @@ class Client final : public LearnerClient {
     // Numbers of an earlier call that were not granted are asked for again.
     if (numbers_to_ - numbers_from_ < count) {
       const std::scoped_lock lock(mutex_);
+      // An answer that was lost may have granted these. The learner is to know that nobody generates them.
+      for (std::uint64_t number = numbers_from_; number < numbers_to_; ++number) abandoned_.push_back(number);
       WC_ASSIGN(numbers_from_, spool_.take_numbers(count));
       numbers_to_ = numbers_from_ + count;
     }

@@ -338,7 +338,12 @@ Status run_once(FileSystem& files, const WorkerConfig& config, const std::atomic
       stop, say, config.backend == kOwnEngine ? "the learner" : "the learner and the server that generates",
       [&] { return run.open(description); }, is_about_the_run);
   if (!opened) return {};
-  WC_TRY(*opened);
+  if (!opened->has_value()) {
+    // What the learner's run or a server wants may be mended there: this worker's own flags are not at fault.
+    Error error = opened->error();
+    error.op = Op::kJoin;
+    return error;
+  }
   const Result<bool> generated = run.generate(stop);
   run.end();
   WC_ASSIGN(again, generated);

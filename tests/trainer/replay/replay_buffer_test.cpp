@@ -292,14 +292,15 @@ TEST_F(ReplayBufferTest, NothingIsDroppedAtAnyRatioOnASteadyFleet) {
       Version least;
     };
     std::deque<UnderWay> under_way;
-    std::uint64_t first = 0, installed = 1, training_until = 0, trained = 0;
+    std::uint64_t first = 0, installed = 1, training_until = 0, installs_at = 0, trained = 0;
     for (std::uint64_t tick = 1; tick < 4000; ++tick) {
       now_ += std::chrono::seconds(1);
       if (training_until == tick) {
         buffer_->handle_step(Version{buffer_->learner().value + 1});
         buffer_->handle_published(buffer_->learner());
+        installs_at = tick + 3;
       }
-      if (training_until + 3 == tick) installed = buffer_->learner().value;  // three ticks later
+      if (installs_at == tick) installed = buffer_->learner().value;
       for (std::uint64_t left = buffer_->leasable(now_, "w", 2); left > 0; --left, first += 2) {
         const std::uint64_t group = next_group_++;
         const Version least = buffer_->lease(now_, "w", group, first, 2);
@@ -324,7 +325,10 @@ TEST_F(ReplayBufferTest, NothingIsDroppedAtAnyRatioOnASteadyFleet) {
     }
     EXPECT_GT(trained, 1000u);
     const ReplayStats& stats = buffer_->stats();
-    EXPECT_EQ(stats.expired + stats.given_up + stats.aborted, 0u);
+    EXPECT_EQ(buffer_->leases().record_of("w").groups_failed, 0u);
+    EXPECT_EQ(stats.expired, 0u);
+    EXPECT_EQ(stats.given_up, 0u);
+    EXPECT_EQ(stats.aborted, 0u);
   }
 }
 
@@ -440,9 +444,10 @@ TEST_F(ReplayBufferTest, AHoarderHoldsUpTheOthersForABoundedTimeAndOnce) {
     step(buffer_->learner().value + 1);
   }
   EXPECT_GT(taken, 500u) << "a batch is eight groups, and the worker makes two in a second";
-  EXPECT_LT(longest, 60u);
+  EXPECT_LT(longest, 400u) << "five minutes, before anybody knows how long a group takes";
   EXPECT_TRUE(buffer_->leases().record_of("thief").is_held_back);
-  EXPECT_LE(buffer_->leases().record_of("thief").groups_leased, 1u);
+  const LeaseRecord thief = buffer_->leases().record_of("thief");
+  EXPECT_EQ(thief.groups_overdue, thief.groups_leased) << "nobody counts on any of it";
   EXPECT_FALSE(buffer_->leases().record_of("w").is_held_back);
 }
 
@@ -499,7 +504,7 @@ TEST_F(ReplayBufferTest, ALeaseThatIsNotHeardOfIsLost) {
   buffer_->handle_time(now_);
   EXPECT_EQ(buffer_->stats().lost, 4u);
   EXPECT_EQ(start("other", 100, 9), 2u);
-  EXPECT_EQ(start("w", 100, 9), 0u);
+  EXPECT_EQ(start("w", 100, 9), 1u) << "its part, as nobody knows how long a group takes";
 }
 
 TEST_F(ReplayBufferTest, AGroupThatLostItsWorkerNeedsNoPlaceInABatch) {
@@ -532,6 +537,34 @@ TEST_F(ReplayBufferTest, AGroupOfWhichOneWasRefusedNeedsNoPlaceInABatch) {
   EXPECT_EQ(start("w", 4, 5), 1u);
 }
 
+TEST_F(ReplayBufferTest, TheRestOfAGroupWhoseFirstWasStaleIsClosed) {
+  ReplayOptions options = replay_options();
+  options.leased_only = true;
+  make(options);
+  ASSERT_EQ(start("w", 0, 1), 1u);
+  EXPECT_EQ(reason(buffer_->handle_trajectory(now_, rollout("w", 0, "#0", 7))), "stale");
+  EXPECT_EQ(reason(buffer_->handle_trajectory(now_, rollout("w", 1, "#0", 10))), "group_closed");
+}
+
+TEST_F(ReplayBufferTest, GroupsThatAFractionalRatioHasNoPlaceForAreNotWaitedFor) {
+  ReplayOptions options = replay_options();
+  options.async_generation_ratio = 0.5;
+  make(options);
+  for (const char* tag : {"a", "b", "c"}) arrive_group(tag, 10);
+  step(11);
+  EXPECT_EQ(buffer_->supply(), Supply::kWaiting) << "one of a batch of two groups may lag";
+  EXPECT_GE(start("w", 100, 9), 1u);
+}
+
+TEST_F(ReplayBufferTest, TheLastGrantOfANumberCountsAfterARestart) {
+  ReplayOptions options = replay_options();
+  options.leased_only = true;
+  make(options);
+  buffer_->handle_leased_before(now_, "w", 3, 100, 2);
+  buffer_->handle_leased_before(now_, "w", 4, 100, 2);  // the answer with the first one was lost
+  EXPECT_EQ(buffer_->handle_trajectory(now_, rollout("w", 100, "#4", 10)).admission, Admission::kAdmitted);
+}
+
 TEST_F(ReplayBufferTest, TakesUpWhatAWorkerStillHolds) {
   ReplayOptions options = replay_options();
   options.async_generation_ratio = 0;
@@ -540,7 +573,7 @@ TEST_F(ReplayBufferTest, TakesUpWhatAWorkerStillHolds) {
   for (const std::uint64_t group : {0, 1}) buffer_->handle_leased_before(now_, "w", group, 2 * group, 2);
   EXPECT_EQ(buffer_->under_way(), 0u);
   EXPECT_EQ(buffer_->handle_trajectory(now_, rollout("w", 0, "#0", 10)).admission, Admission::kAdmitted);
-  for (const std::uint64_t sequence : {0, 1, 77}) buffer_->handle_held(now_, {"w", sequence});
+  for (const std::uint64_t sequence : {0, 1, 77}) buffer_->handle_held({"w", sequence});
   EXPECT_EQ(buffer_->under_way(), 1u) << "the first one has arrived, and number 77 was never granted";
   EXPECT_EQ(start("w", 4, 5), 1u);
 }

@@ -178,8 +178,9 @@ void Download::judge_dial(Instant now, Stripe& stripe) {
   if (!is_dial_judged(stripe)) return;
   const Duration waited = now - stripe.attached_at;
   if (waited >= timeouts_.dial) {
-    // The connection stays, and may be made later: where all dials take that long, the next attempt finds it.
-    leave(now, stripe, wire::FAULT_KIND_CLOSED);
+    // The connection stays, and may be made later: where all dials take that long, the next attempt finds it. So this
+    // is no complaint: on a slow link an honest parent takes as long.
+    leave(now, stripe, wire::FAULT_KIND_NOT_AVAILABLE);
   } else if (waited >= timeouts_.dial_beside && !stripe.next_is_dialled) {
     stripe.next_is_dialled = true;
     (void)links_.open(stripe.ancestors[(stripe.at + 1) % stripe.ancestors.size()], lane_of(stripe));

@@ -208,7 +208,8 @@ bool Uploads::count_copy(const ChildState& child, const Manifest& manifest) {
   if (child.copies == nullptr) return false;
   const std::uint64_t chunks = ++(*child.copies)[manifest.id()];
   if (chunks == kCopiesMax * manifest.chunk_count()) greedy_.emplace_back(child.child.name, manifest.id());
-  return chunks > manifest.chunk_count();
+  // A disk that was lost is a reason for a second copy.
+  return chunks > 2 * manifest.chunk_count();
 }
 
 void Uploads::resume(Subscription& s, ChildState& child) {
