@@ -187,6 +187,7 @@ class Origin {
         TakeoverRequest request;
         request.version = version_;
         request.region = trainer.whole().file();
+        request.region_bytes = trainer.whole().bytes().size();
         request.choose_chunk_bytes = choose;
         take_over(jobs_, files_, *store_, std::move(request), std::move(observer));
       }

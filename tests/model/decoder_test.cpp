@@ -59,7 +59,11 @@ TEST_P(EachArchitecture, PackedSequencesDoNotSeeEachOther) {
   Tensor changed = ids.clone();
   changed.narrow(0, starts[1], lengths[1]).fill_(1);
   const Tensor after = decoder.hidden(changed, starts);
-  EXPECT_TRUE(at::equal(after.narrow(0, starts[4], lengths[4]), packed.narrow(0, starts[4], lengths[4])));
+  // But for rounding where experts are: how many rows an expert multiplies depends on all sequences, and with it, on
+  // some processors, which of BLAS's kernels does.
+  const bool has_experts = std::string_view(GetParam()) == "Qwen3MoeForCausalLM";
+  EXPECT_LE(largest_difference(after.narrow(0, starts[4], lengths[4]), packed.narrow(0, starts[4], lengths[4])),
+            has_experts ? 1e-6 : 0);
   EXPECT_FALSE(at::equal(after.narrow(0, starts[1], lengths[1]), packed.narrow(0, starts[1], lengths[1])));
 }
 

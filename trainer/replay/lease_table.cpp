@@ -13,6 +13,9 @@ constexpr double kOverdueFactor = 5;
 constexpr std::uint64_t kTimedFew = 8;
 constexpr double kOverdueFactorOfFew = 10;
 constexpr double kBarrenFactor = 20;
+// A worker is silent for so long before it is taken for lost: a lease of one that lives may take as long.
+constexpr Duration kOverdueMin = std::chrono::seconds(20);
+constexpr Duration kBarrenMin = std::chrono::minutes(1);
 constexpr Duration kBarrenMaxUntimed = std::chrono::minutes(5);
 constexpr double kTimedWeight = 1.0 / 16;
 // A worker has so much more than its share, since others may be busy, or gone and not yet missed.
@@ -44,11 +47,12 @@ LeaseTable::Leases::iterator LeaseTable::look_up(const std::string& worker, std:
 
 Duration LeaseTable::overdue_after() const {
   if (!group_s_) return Duration::max();
-  return from_seconds((groups_timed_ < kTimedFew ? kOverdueFactorOfFew : kOverdueFactor) * *group_s_);
+  return std::max(kOverdueMin,
+                  from_seconds((groups_timed_ < kTimedFew ? kOverdueFactorOfFew : kOverdueFactor) * *group_s_));
 }
 
 Duration LeaseTable::barren_max() const {
-  return group_s_ ? from_seconds(kBarrenFactor * *group_s_) : kBarrenMaxUntimed;
+  return group_s_ ? std::max(kBarrenMin, from_seconds(kBarrenFactor * *group_s_)) : kBarrenMaxUntimed;
 }
 
 bool LeaseTable::is_held_back(Instant now, const Worker& worker) const {

@@ -47,14 +47,15 @@ struct LeaseRecord {
 
 /// Tracks which worker may generate which group, and how many more each may have. Pure: no I/O, and its caller passes
 /// the time. ReplayBuffer uses it.
-/// A lease is overdue after five times the mean time of a group (ten times while few are known).
+/// A lease is overdue after five times the mean time of a group (ten times while few are known), and of 20 s at
+/// least.
 /// Shares: if `groups` may be leased over all workers, one of them may have twice its share of that, and one at least.
 /// Shares follow what the workers have delivered lately; a newcomer counts like one that has delivered nothing yet.
-/// A worker that has had leases for twenty times the mean time of a group, or for five minutes while that is not known,
-/// and has delivered none since the first, is held back: whatever it gives back, asks for anew or claims to hold. Then
-/// it gets a lease now and then, which nobody counts on, until it delivers one. So a worker that hoards leases holds up
-/// the learner for that long, once. Invariant: leases of one worker do not overlap; expected() counts those in
-/// kExpected.
+/// A worker that has had leases for twenty times the mean time of a group and a minute at least, or for five minutes
+/// while that is not known, and has delivered none since the first, is held back: whatever it gives back, asks for anew
+/// or claims to hold. Then it gets a lease now and then, which nobody counts on, until it delivers one. So a worker
+/// that hoards leases holds up the learner for that long, once. Invariant: leases of one worker do not overlap;
+/// expected() counts those in kExpected.
 class LeaseTable {
  public:
   using Key = std::pair<std::string, std::uint64_t>;  ///< a worker, and the first number of its lease

@@ -173,7 +173,7 @@ TEST_F(UploadsTest, SaysWhichChunksAreOfASecondCopyAndWhoTakesManyOnWhateverConn
     ASSERT_TRUE(uploads.handle_subscribe(now, conn, request).has_value());
     for (std::uint32_t chunk = 0; chunk < kChunks; ++chunk) uploads.handle_chunk_sent(conn);
     for (const auto& chunk : only<action::SendChunk>(actions())) again += chunk.again ? 1 : 0;
-    EXPECT_EQ(again, (copy - 1) * kChunks);
+    EXPECT_EQ(again, (copy > 2 ? copy - 2 : 0) * kChunks);
     uploads.handle_closed(conn);
   }
   EXPECT_EQ(uploads.take_greedy(), (std::vector<std::pair<std::string, PayloadId>>{{"child", kVersion}}));
