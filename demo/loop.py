@@ -52,8 +52,7 @@ class Demo:
             programs,
             # Steps longer than a version takes to all workers, as equation (1) of ECHO-2 wants them.
             learner=dict(preset="arithmetic", dtype="bfloat16", total_training_steps=200, rollout_batch_size=1536,
-                         updates_per_step=6, publish_interval=1, max_staleness=STALENESS_MAX,
-                         async_generation_ratio=2),
+                         updates_per_step=6, publish_interval=1, max_staleness=STALENESS_MAX),
             logs=self.output, with_keys=True)
         self.metrics = self.fleet.steps()
         self.steps = []
