@@ -142,14 +142,15 @@ class Reader {
   void read_metadata(pbf_reader in) {
     std::string name, value;
     while (in.next()) {
-      if ((in.tag() != 1 && in.tag() != 2) || !is(in, pbf_wire_type::length_delimited)) {
+      const auto tag = in.tag();  // a value that was read takes it along, where protozero checks its callers
+      if ((tag != 1 && tag != 2) || !is(in, pbf_wire_type::length_delimited)) {
         in.skip();
         continue;
       }
       const protozero::data_view bytes = in.get_view();
       metadata_bytes_ += bytes.size();
       check_bytes(metadata_bytes_, "metadata");
-      (in.tag() == 1 ? name : value) = string_of(bytes);
+      (tag == 1 ? name : value) = string_of(bytes);
     }
     t_.metadata[std::move(name)] = std::move(value);
   }
@@ -246,12 +247,13 @@ Result<RolloutBatch> split_batch(std::string_view bytes) {
     RolloutBatch batch;
     pbf_reader in(bytes.data(), bytes.size());
     while (in.next()) {
-      if ((in.tag() != 1 && in.tag() != 2) || !is(in, pbf_wire_type::length_delimited)) {
+      const auto tag = in.tag();
+      if ((tag != 1 && tag != 2) || !is(in, pbf_wire_type::length_delimited)) {
         in.skip();
         continue;
       }
       const protozero::data_view member = in.get_view();
-      if (in.tag() == 1) {
+      if (tag == 1) {
         if (member.size() > kRunIdBytesMax)
           throw TooLarge{fmt::format("'run' takes more than {} bytes", kRunIdBytesMax)};
         batch.run.assign(member.data(), member.size());
