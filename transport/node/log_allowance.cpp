@@ -7,7 +7,8 @@ namespace weightcast {
 
 std::optional<std::uint64_t> LogAllowance::admit(Instant now, const std::string& peer, std::size_t bytes) {
   auto at = peers_.find(peer);
-  if (at == peers_.end() && peers_.size() >= kPeersMax) {
+  if (at == peers_.end() && peers_.size() >= kPeersMax && now >= forgets_at_) {
+    forgets_at_ = now + kForgetInterval;
     // Those that would begin anew with what they have.
     for (auto one = peers_.begin(); one != peers_.end();) {
       const bool is_idle = one->second.left_out == 0 && one->second.bytes.is_full(now);

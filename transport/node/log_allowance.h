@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -20,6 +21,7 @@ class LogAllowance {
   static constexpr std::size_t kLineOverheadBytes = 40;
   /// Beyond so many peers that have caused lines lately all others have one allowance together.
   static constexpr std::size_t kPeersMax = 65'536;
+  static constexpr Duration kForgetInterval = std::chrono::minutes(1);
 
   /// Whether a line of `bytes` that `peer` has caused is to be written. Then it says how many of that peer's were left
   /// out since the last one that was.
@@ -32,6 +34,7 @@ class LogAllowance {
   };
 
   std::map<std::string, Peer> peers_;
+  Instant forgets_at_{};  // a look at all of them is not made for each line
 };
 
 }  // namespace weightcast
