@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "base/result.h"
+#include "model/products.h"
 
 namespace weightcast {
 namespace {
@@ -48,7 +49,7 @@ double score_scale(const Tensor& query) { return 1 / std::sqrt(static_cast<doubl
 /// FP32 [sequences, key-value heads, rows, positions] of folded queries and keys [sequences, key-value heads,
 /// positions, size]. `bias` is added to the scores of the last positions: [1, 1, 1, n, last positions].
 Tensor probabilities_of(const Tensor& query, const Tensor& key, const Tensor& bias) {
-  const Tensor scores = at::matmul(query, key.transpose(-1, -2)).mul_(score_scale(query));
+  const Tensor scores = product(query, key.transpose(-1, -2)).mul_(score_scale(query));
   const std::int64_t biased = bias.size(-1);
   scores.view({scores.size(0), scores.size(1), -1, bias.size(-2), scores.size(3)})
       .narrow(-1, scores.size(3) - biased, biased)
@@ -86,7 +87,7 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
       const Tensor probabilities = wide.to(query.scalar_type());
       if (length == query.size(1)) saved.push_back(wide);
       result.narrow(1, begin, length)
-          .copy_(unfold_queries(at::matmul(probabilities, values.narrow(2, 0, begin + length)), length));
+          .copy_(unfold_queries(product(probabilities, values.narrow(2, 0, begin + length)), length));
     });
     context->save_for_backward(saved);
     return result;
@@ -109,14 +110,13 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
       const Tensor output = fold_queries(gradients[0].narrow(1, begin, length), heads);
       const Tensor wide = saved.size() > 3 ? saved[3] : probabilities_of(rows, keys.narrow(2, 0, end), bias);
       const Tensor probabilities = wide.to(query.scalar_type());
-      value_gradient.narrow(2, 0, end).add_(at::matmul(probabilities.transpose(-1, -2), output));
-      const Tensor by_probability = at::matmul(output, values.narrow(2, 0, end).transpose(-1, -2));
+      value_gradient.narrow(2, 0, end).add_(product(probabilities.transpose(-1, -2), output));
+      const Tensor by_probability = product(output, values.narrow(2, 0, end).transpose(-1, -2));
       const Tensor by_score = at::_softmax_backward_data(by_probability.to(at::kFloat), wide, -1, at::kFloat)
                                   .mul_(score_scale(query))
                                   .to(query.scalar_type());
-      query_gradient.narrow(1, begin, length)
-          .copy_(unfold_queries(at::matmul(by_score, keys.narrow(2, 0, end)), length));
-      key_gradient.narrow(2, 0, end).add_(at::matmul(by_score.transpose(-1, -2), rows));
+      query_gradient.narrow(1, begin, length).copy_(unfold_queries(product(by_score, keys.narrow(2, 0, end)), length));
+      key_gradient.narrow(2, 0, end).add_(product(by_score.transpose(-1, -2), rows));
     });
     return {query_gradient, key_gradient.transpose(1, 2).to(query.scalar_type()),
             value_gradient.transpose(1, 2).to(query.scalar_type())};

@@ -10,6 +10,7 @@
 #include "base/random.h"
 #include "model/attention.h"
 #include "model/layer_functions.h"
+#include "model/products.h"
 #include "model/rope.h"
 #include "model/weights.h"
 
@@ -43,14 +44,14 @@ struct Linear {
   std::optional<LowRank> adapter = std::nullopt;
 
   [[nodiscard]] Tensor operator()(const Tensor& x, const Dropout& dropout) const {
-    Tensor result = at::linear(x, weight, bias);
+    Tensor result = linear_product(x, weight, bias);
     if (!adapter) return result;
     Tensor input = x;
     if (dropout && adapter->dropout > 0) {
       Random random(*dropout + adapter->number);
       input = x * dropout_mask(x, adapter->dropout, random.next());
     }
-    return result + at::linear(at::linear(input, adapter->a), adapter->b) * adapter->scale;
+    return result + linear_product(linear_product(input, adapter->a), adapter->b) * adapter->scale;
   }
 };
 

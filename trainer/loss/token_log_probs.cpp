@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "model/products.h"
+
 namespace weightcast {
 namespace {
 
@@ -105,12 +107,12 @@ class TokenLogProbsFunction : public torch::autograd::Function<TokenLogProbsFunc
       if (g.defined()) d.scatter_add_(1, given.clamp_min(0).unsqueeze(1), g.unsqueeze(1));
       if (temperature != 1) d.div_(temperature);
       d = d.to(hidden.scalar_type());
-      if (wants_hidden) of_hidden.narrow(0, first, count).copy_(at::mm(d, head));
+      if (wants_hidden) of_hidden.narrow(0, first, count).copy_(product(d, head));
       if (!wants_head) continue;
       if (head.scalar_type() == torch::kFloat) {
         of_head.addmm_(d.t(), rows);
       } else {
-        of_head.add_(at::mm(d.t(), rows));
+        of_head.add_(product(d.t(), rows));
       }
     }
     if (wants_head) of_head = of_head.to(head.scalar_type());
