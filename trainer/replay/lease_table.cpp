@@ -13,8 +13,8 @@ constexpr double kOverdueFactor = 5;
 constexpr std::uint64_t kTimedFew = 8;
 constexpr double kOverdueFactorOfFew = 10;
 constexpr double kBarrenFactor = 20;
-// A worker is silent for so long before it is taken for lost: a lease of one that lives may take as long.
-constexpr Duration kOverdueMin = std::chrono::seconds(20);
+// A worker that gave back so many leases in a row, or let them lapse, would take each place that others could have.
+constexpr std::uint64_t kFailedInRowMax = 8;
 constexpr Duration kBarrenMin = std::chrono::minutes(1);
 constexpr Duration kBarrenMaxUntimed = std::chrono::minutes(5);
 constexpr double kTimedWeight = 1.0 / 16;
@@ -47,7 +47,7 @@ LeaseTable::Leases::iterator LeaseTable::look_up(const std::string& worker, std:
 
 Duration LeaseTable::overdue_after() const {
   if (!group_s_) return Duration::max();
-  return std::max(kOverdueMin,
+  return std::max(overdue_min_,
                   from_seconds((groups_timed_ < kTimedFew ? kOverdueFactorOfFew : kOverdueFactor) * *group_s_));
 }
 
@@ -55,8 +55,14 @@ Duration LeaseTable::barren_max() const {
   return group_s_ ? std::max(kBarrenMin, from_seconds(kBarrenFactor * *group_s_)) : kBarrenMaxUntimed;
 }
 
+Duration LeaseTable::probe_interval() const { return std::min(overdue_after(), barren_max()); }
+
+bool LeaseTable::is_barren(Instant now, const Worker& worker) const {
+  return worker.barren_since && now - *worker.barren_since > overdue_after();
+}
+
 bool LeaseTable::is_held_back(Instant now, const Worker& worker) const {
-  return worker.barren_since && now - *worker.barren_since > barren_max();
+  return worker.barren_since && (worker.failed_in_row >= kFailedInRowMax || now - *worker.barren_since > barren_max());
 }
 
 double LeaseTable::weights(Instant now) {
@@ -77,13 +83,13 @@ std::uint64_t LeaseTable::share_left(Instant now, const std::string& name, std::
   worker.asked = now;
   if (was_away) weighed_.reset();
   now_ = std::max(now_, now);
-  if (is_held_back(now, worker)) return !worker.probed_at || now - *worker.probed_at > barren_max() ? 1 : 0;
+  if (is_held_back(now, worker)) return !worker.probed_at || now - *worker.probed_at > probe_interval() ? 1 : 0;
   const double part = (1 + worker.delivered_lately) / std::max(weights(now), 1 + worker.delivered_lately);
   const auto share = std::max<std::uint64_t>(
       1, static_cast<std::uint64_t>(std::ceil(kShareFactor * part * static_cast<double>(groups))));
-  // One whose leases are overdue may still do others in time.
-  const std::uint64_t expected = worker.leased - worker.overdue;
-  return share > expected ? share - expected : 0;
+  // One whose leases are overdue may still do others in time, if it brings any.
+  const std::uint64_t counted = is_barren(now, worker) ? worker.leased : worker.leased - worker.overdue;
+  return share > counted ? share - counted : 0;
 }
 
 std::uint64_t LeaseTable::excess(Instant now, std::uint64_t groups) {
@@ -139,7 +145,11 @@ LeaseTable::Leases::iterator LeaseTable::erase(Leases::iterator lease) {
   return leases_.erase(lease);
 }
 
-void LeaseTable::fail(const std::string& name) { ++workers_[name].failed; }
+void LeaseTable::fail(const std::string& name) {
+  Worker& worker = workers_[name];
+  ++worker.failed;
+  ++worker.failed_in_row;
+}
 
 std::uint64_t LeaseTable::unsettled(const Lease& lease) {
   return static_cast<std::uint64_t>(std::count(lease.settled.begin(), lease.settled.end(), false));
@@ -176,6 +186,7 @@ std::optional<std::string> LeaseTable::handle_abandoned(const std::string& worke
   if (lease.size - lease.abandoned >= needed_) return std::nullopt;
   std::optional<std::string> tag;
   if (!lease.tag.empty()) tag = lease.tag;
+  if (lease.state == Lease::State::kExpected) fail(worker);
   erase(found);
   return tag;
 }
@@ -183,7 +194,12 @@ std::optional<std::string> LeaseTable::handle_abandoned(const std::string& worke
 void LeaseTable::handle_not_granted(const std::string& worker, std::uint64_t first_sequence) {
   for (auto lease = leases_.lower_bound({worker, first_sequence});
        lease != leases_.end() && lease->first.first == worker;) {
-    lease = lease->second.tag.empty() ? erase(lease) : std::next(lease);
+    if (!lease->second.tag.empty()) {
+      ++lease;
+      continue;
+    }
+    if (lease->second.state == Lease::State::kExpected) fail(worker);
+    lease = erase(lease);
   }
 }
 
@@ -201,6 +217,7 @@ void LeaseTable::handle_group_whole(Instant now, const std::string& name, std::u
   ++worker.delivered;
   worker.delivered_lately += 1;
   worker.barren_since.reset();
+  worker.failed_in_row = 0;
   worker.probed_at.reset();
   erase(lease);
 }
@@ -229,8 +246,8 @@ std::uint64_t LeaseTable::handle_worker_lost(const std::string& name) {
   for (auto lease = leases_.lower_bound({name, 0}); lease != leases_.end() && lease->first.first == name;) {
     if (lease->second.state != Lease::State::kLapsed) {
       lost += unsettled(lease->second);
+      if (lease->second.state == Lease::State::kExpected) fail(name);
       set_state(*lease, Lease::State::kLapsed);
-      ++workers_[name].failed;
     }
     ++lease;
   }

@@ -47,21 +47,25 @@ struct LeaseRecord {
 
 /// Tracks which worker may generate which group, and how many more each may have. Pure: no I/O, and its caller passes
 /// the time. ReplayBuffer uses it.
-/// A lease is overdue after five times the mean time of a group (ten times while few are known), and of 20 s at
-/// least.
+/// A lease is overdue after five times the mean time of a group (ten times while few are known), and after
+/// `overdue_min` at the earliest.
 /// Shares: if `groups` may be leased over all workers, one of them may have twice its share of that, and one at least.
 /// Shares follow what the workers have delivered lately; a newcomer counts like one that has delivered nothing yet.
+/// Of a worker that has leases overdue and has brought nothing for as long, these count against its share.
 /// A worker that has had leases for twenty times the mean time of a group and a minute at least, or for five minutes
 /// while that is not known, and has delivered none since the first, is held back: whatever it gives back, asks for anew
-/// or claims to hold. Then it gets a lease now and then, which nobody counts on, until it delivers one. So a worker
-/// that hoards leases holds up the learner for that long, once. Invariant: leases of one worker do not overlap;
+/// or claims to hold. So is one of which eight leases in a row became overdue, lapsed or were given back. Then it gets
+/// a lease now and then, which nobody counts on, until it delivers one. So a worker that hoards leases holds up the
+/// learner for that long, once. Invariant: leases of one worker do not overlap;
 /// expected() counts those in kExpected.
 class LeaseTable {
  public:
   using Key = std::pair<std::string, std::uint64_t>;  ///< a worker, and the first number of its lease
 
-  /// `needed`: rollouts that make a group. `time_max`: from a lease until it lapses.
-  LeaseTable(std::uint64_t needed, Duration time_max) : needed_(needed), time_max_(time_max) {}
+  /// `needed`: rollouts that make a group. `time_max`: from a lease until it lapses. `overdue_min`: how long a worker
+  /// may pause without an effect on which groups a batch has.
+  LeaseTable(std::uint64_t needed, Duration time_max, Duration overdue_min)
+      : needed_(needed), time_max_(time_max), overdue_min_(overdue_min) {}
 
   /// How many more groups `worker`, which asks now, may have if `groups` may be leased over all workers.
   [[nodiscard]] std::uint64_t share_left(Instant now, const std::string& worker, std::uint64_t groups);
@@ -115,6 +119,7 @@ class LeaseTable {
     double delivered_lately = 0;
     std::uint64_t delivered = 0;
     std::uint64_t failed = 0;
+    std::uint64_t failed_in_row = 0;      // since the last delivery
     std::optional<Instant> barren_since;  // the first grant after the last delivery
     std::optional<Instant> probed_at;     // the last lease while it is held back
   };
@@ -125,6 +130,10 @@ class LeaseTable {
   /// How long a lease may take before it is overdue, and a worker bring nothing before it is held back.
   [[nodiscard]] Duration overdue_after() const;
   [[nodiscard]] Duration barren_max() const;
+  /// From one lease to a worker that is held back until the next.
+  [[nodiscard]] Duration probe_interval() const;
+  /// Whether it has had leases for that long, and brought nothing since.
+  [[nodiscard]] bool is_barren(Instant now, const Worker& worker) const;
   [[nodiscard]] bool is_held_back(Instant now, const Worker& worker) const;
   [[nodiscard]] double weights(Instant now);
   /// Counts it in or out, by its state.
@@ -137,6 +146,7 @@ class LeaseTable {
 
   std::uint64_t needed_;
   Duration time_max_;
+  Duration overdue_min_;
   Leases leases_;
   std::map<std::string, Worker> workers_;
   std::uint64_t expected_ = 0;

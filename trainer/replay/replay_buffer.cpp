@@ -19,6 +19,10 @@ constexpr std::string_view kSequenceTooOld = "sequence_too_old";
 constexpr std::string_view kTooManyWorkers = "too_many_workers";
 constexpr std::string_view kNotLeased = "not_leased";
 constexpr std::string_view kOtherGroup = "other_group";
+// Until a lease may be overdue. Another group takes its place, at the cost of a group too many if the worker had but
+// paused. A synchronous batch keeps its groups as long as a worker may be silent before it is taken for lost.
+constexpr Duration kOverdueMin = std::chrono::seconds(2);
+constexpr Duration kOverdueMinSynchronous = std::chrono::seconds(20);
 
 /// The number in which a group's tag ends (group_tag()); absent if it ends in no digit, or in too many.
 std::optional<std::uint64_t> number_in(std::string_view tag) {
@@ -66,6 +70,10 @@ VersionStanding ReplayBuffer::standing_of(Version named) const {
   if (*version < floor() && *version != kNoVersion) return VersionStanding::kPublished;
   const bool published = std::binary_search(published_.begin(), published_.end(), *version);
   return published ? VersionStanding::kPublished : VersionStanding::kNeverPublished;
+}
+
+Duration ReplayBuffer::overdue_min(const ReplayOptions& options) {
+  return options.async_generation_ratio == 0.0 ? kOverdueMinSynchronous : kOverdueMin;
 }
 
 Arrival ReplayBuffer::refuse(std::string_view reason, std::string detail) {

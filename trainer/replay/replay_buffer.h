@@ -170,9 +170,11 @@ class ReplayBuffer {
   ReplayBuffer(const ReplayOptions& options, const TrajectoryRules& rules)
       : options_(options),
         rules_(rules),
-        leases_(options.group_size, options.lease_time_max),
+        leases_(options.group_size, options.lease_time_max, overdue_min(options)),
         demand_(options.rollout_batch_size / options.group_size) {}
 
+  /// Of a lease. Which groups a synchronous batch has should not depend on how long a worker pauses.
+  [[nodiscard]] static Duration overdue_min(const ReplayOptions& options);
   Arrival refuse(std::string_view reason, std::string detail);
   [[nodiscard]] VersionStanding standing_of(Version version) const;
   /// The number of a version that a rollout names; absent if it is none of this learner's.

@@ -20,7 +20,7 @@ class LeaseTableTest : public testing::Test {
     table_.handle_group_whole(now_, worker, first);
   }
 
-  LeaseTable table_{2, 60s};
+  LeaseTable table_{2, 60s, 20s};
   Instant now_{1h};
   std::uint64_t next_group_ = 0;
 };
@@ -91,7 +91,7 @@ TEST_F(LeaseTableTest, HoldsBackAWorkerThatBringsNothingWhateverItDoesWithItsLea
       [&](std::uint64_t) { (void)table_.handle_worker_lost("w"); },
       [&](std::uint64_t first) { table_.handle_held("w", first); }};
   for (const auto& renew : renewals) {
-    table_ = LeaseTable(2, 24h);
+    table_ = LeaseTable(2, 24h, 20s);
     for (std::uint64_t first = 0; first < 2000; first += 2) {
       if (table_.share_left(now_, "w", 100) > 0) grant("w", first);
       now_ += 1s;
@@ -109,6 +109,40 @@ TEST_F(LeaseTableTest, HoldsBackAWorkerThatBringsNothingWhateverItDoesWithItsLea
     EXPECT_FALSE(table_.record_of("w").is_held_back);
     EXPECT_GT(table_.share_left(now_, "w", 100), 1u);
   }
+}
+
+TEST_F(LeaseTableTest, AWorkerThatGivesBackEachLeaseDoesNotTakeEachPlace) {
+  std::uint64_t first = 0, counted = 0;
+  for (int i = 0; i < 1000; ++i, first += 2, now_ += 10ms) {
+    if (table_.share_left(now_, "w", 4) == 0) continue;
+    grant("w", first);
+    counted += table_.expected();
+    (void)table_.handle_abandoned("w", first);
+  }
+  EXPECT_EQ(counted, 8u) << "of the 1,000 leases that it asked for";
+  EXPECT_TRUE(table_.record_of("w").is_held_back);
+  EXPECT_EQ(table_.share_left(now_ + 1h, "w", 4), 1u);
+  grant("w", first);
+  deliver("w", first);
+  EXPECT_FALSE(table_.record_of("w").is_held_back);
+}
+
+TEST_F(LeaseTableTest, AWorkerThatBringsNothingGetsNoMoreForWhatIsOverdue) {
+  for (std::uint64_t first = 0; first < 20; first += 2) {
+    grant("honest", first);
+    now_ += 1s;
+    deliver("honest", first);
+  }
+  (void)table_.share_left(now_, "honest", 20);
+  const std::uint64_t share = table_.share_left(now_, "thief", 20);
+  for (std::uint64_t i = 0; i < share; ++i) grant("thief", 2 * i);
+  now_ += 21s;
+  (void)table_.handle_time(now_);
+  EXPECT_EQ(table_.expected(), 0u);
+  (void)table_.share_left(now_, "honest", 20);
+  EXPECT_EQ(table_.share_left(now_, "thief", 20), 0u);
+  deliver("thief", 0);
+  EXPECT_GT(table_.share_left(now_, "thief", 20), 0u) << "it was slow";
 }
 
 TEST_F(LeaseTableTest, WhatABatchHadNoUseForIsNobodysFault) {
