@@ -25,6 +25,7 @@ std::string_view to_string(Errc code) {
     case Errc::kIo: return "input/output";
     case Errc::kNotAllowed: return "not allowed";
     case Errc::kCancelled: return "cancelled";
+    case Errc::kTooFar: return "too far";
   }
   return "unknown";
 }

@@ -23,6 +23,7 @@ enum class Errc {
   kIo,               ///< the operating system refused; the detail carries its words
   kNotAllowed,       ///< this role or peer may not do that
   kCancelled,        ///< the caller has called it off
+  kTooFar,           ///< the changes from there are not known, or cost more than the whole: take the whole
 };
 
 /// What was being done when it failed: the first word of the message that a person reads.

@@ -23,13 +23,14 @@ static_assert(WC_INVALID_ARGUMENT == static_cast<int>(Errc::kInvalidArgument) + 
 static_assert(WC_WRONG_BASE == static_cast<int>(Errc::kWrongBase) + 1);
 static_assert(WC_NOT_ALLOWED == static_cast<int>(Errc::kNotAllowed) + 1);
 static_assert(WC_CANCELLED == static_cast<int>(Errc::kCancelled) + 1);
+static_assert(WC_TOO_FAR == static_cast<int>(Errc::kTooFar) + 1);
 
 Error invalid(std::string why) { return fail(Errc::kInvalidArgument, Op::kConfigure, std::move(why)); }
 
 /// A daemon of a later release may know more codes.
 wc_code code_of(Errc code) {
   const int number = static_cast<int>(code) + 1;
-  return number >= WC_INVALID_ARGUMENT && number <= WC_CANCELLED ? static_cast<wc_code>(number) : WC_IO;
+  return number >= WC_INVALID_ARGUMENT && number <= WC_TOO_FAR ? static_cast<wc_code>(number) : WC_IO;
 }
 
 template <std::size_t Size>
@@ -267,6 +268,10 @@ struct wc_subscription {
   std::unique_ptr<Subscription> impl;
 };
 
+struct wc_change_list {
+  std::unique_ptr<ChangeList> list;
+};
+
 struct wc_region {
   std::shared_ptr<Region> memory;
   std::vector<TensorInfo> tensors;
@@ -278,7 +283,7 @@ const char* wc_version(void) { return WEIGHTCAST_VERSION; }
 
 const char* wc_code_name(wc_code code) {
   if (code == WC_OK) return "ok";
-  if (code < WC_INVALID_ARGUMENT || code > WC_CANCELLED) return "unknown";
+  if (code < WC_INVALID_ARGUMENT || code > WC_TOO_FAR) return "unknown";
   return to_string(static_cast<Errc>(static_cast<int>(code) - 1)).data();  // of a literal
 }
 
@@ -582,6 +587,25 @@ wc_code wc_release(wc_subscription* subscription, uint64_t version, int64_t time
   return run_on(subscription, error,
                 [&](Subscription& impl) -> Status { return impl.release(version, deadline_after(timeout_ms)); });
 }
+
+wc_code wc_changes(wc_subscription* subscription, uint64_t base_version, uint64_t version, int64_t timeout_ms,
+                   wc_change_list** list, wc_error* error) {
+  if (list != nullptr) *list = nullptr;
+  return run_on(subscription, error, [&](Subscription& impl) -> Status {
+    if (list == nullptr) return invalid("wc_changes: the place for the list is NULL");
+    WC_ASSIGN(std::unique_ptr<ChangeList> found, impl.changes(base_version, version, deadline_after(timeout_ms)));
+    *list = new wc_change_list{std::move(found)};
+    return {};
+  });
+}
+
+size_t wc_change_list_count(const wc_change_list* list) { return list == nullptr ? 0 : list->list->changes().size(); }
+
+const wc_change* wc_change_list_at(const wc_change_list* list, size_t index) {
+  return index < wc_change_list_count(list) ? &list->list->changes()[index] : nullptr;
+}
+
+void wc_change_list_close(wc_change_list* list) { delete list; }
 
 void wc_subscription_cancel(wc_subscription* subscription) {
   if (subscription != nullptr) subscription->impl->cancellation().request();

@@ -330,6 +330,24 @@ struct ForgetReply {
   static void fields(M&, F&&) {}
 };
 
+struct ChangesRequest {
+  static constexpr std::uint32_t kNumber = 50;
+  std::uint64_t base_version = 0, version = 0;
+  template <typename M, typename F>
+  static void fields(M& m, F&& f) {
+    f(1, m.base_version), f(2, m.version);
+  }
+};
+
+struct ChangesReply {
+  static constexpr std::uint32_t kNumber = 51;
+  std::uint64_t bytes = 0, elements = 0;
+  template <typename M, typename F>
+  static void fields(M& m, F&& f) {
+    f(1, m.bytes), f(2, m.elements);
+  }
+};
+
 /// local.proto's Message. `kind` is empty for one that this release does not know.
 struct Message {
   static constexpr std::uint32_t kRequestIdNumber = 13;
@@ -337,7 +355,7 @@ struct Message {
                             StatusReply, VersionsRequest, VersionsReply, SubscribeRequest, VersionInstalled, ErrorReply,
                             VersionPreparing, PublishAccepted, WaitRequest, NextVersionRequest, NextVersionReply,
                             AcquireRequest, ReleaseRequest, PublishChangesRequest, ReadyRequest, ReadyReply,
-                            ServeRequest, ServeReply, ForgetRequest, ForgetReply>;
+                            ServeRequest, ServeReply, ForgetRequest, ForgetReply, ChangesRequest, ChangesReply>;
   Kind kind;
   std::uint64_t request_id = 0;
 

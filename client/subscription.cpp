@@ -1,5 +1,6 @@
 #include "client/subscription.h"
 
+#include <fmt/format.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -122,28 +123,48 @@ std::optional<Event> Subscription::event_of(const Message& message) {
   return std::nullopt;
 }
 
+Result<Message> Subscription::answer_to(std::uint64_t request, Deadline deadline) {
+  for (;;) {
+    Result<Message> message = channel_->receive(deadline);
+    if (!message.has_value() || message->request_id == request) {
+      mark();
+      return message;
+    }
+    if (std::optional<Event> event = event_of(*message)) events_.push_back(*std::move(event));
+  }
+}
+
 Result<VersionInstalled> Subscription::acquire(std::uint64_t version, Deadline deadline) {
   if (!channel_) WC_TRY(connect(deadline));
   const Result<std::uint64_t> request = channel_->send({.kind = AcquireRequest{version}}, deadline);
   if (!request.has_value()) return request.error();  // next() finds out what became of the connection
-  for (;;) {
-    Result<Message> message = channel_->receive(deadline);
-    if (!message.has_value()) {
-      abandoned_.insert(*request);
-      mark();
-      return message.error();
-    }
-    if (message->request_id != *request) {
-      if (std::optional<Event> event = event_of(*message)) events_.push_back(*std::move(event));
-      continue;
-    }
-    mark();
-    if (const auto* error = message->get<ErrorReply>()) return error_of(*error);
-    auto* pinned = std::get_if<VersionInstalled>(&message->kind);
-    if (pinned == nullptr) return unknown_answer();
-    acquired_.insert(pinned->version);
-    return std::move(*pinned);
+  Result<Message> answer = answer_to(*request, deadline);
+  if (!answer.has_value()) {
+    abandoned_.insert(*request);
+    return answer.error();
   }
+  if (const auto* error = answer->get<ErrorReply>()) return error_of(*error);
+  auto* pinned = std::get_if<VersionInstalled>(&answer->kind);
+  if (pinned == nullptr) return unknown_answer();
+  acquired_.insert(pinned->version);
+  return std::move(*pinned);
+}
+
+Result<std::unique_ptr<ChangeList>> Subscription::changes(std::uint64_t base, std::uint64_t version,
+                                                          Deadline deadline) {
+  if (!channel_ || acquired_.count(version) == 0) {
+    return fail(Errc::kNotFound, Op::kReceive, fmt::format("version {}: it was not acquired here", version));
+  }
+  WC_ASSIGN(std::unique_ptr<ChangeList> list, ChangeList::create());
+  const int descriptor = list->fd();
+  WC_ASSIGN(const std::uint64_t request,
+            channel_->send({.kind = ChangesRequest{base, version}}, deadline, std::span(&descriptor, 1)));
+  WC_ASSIGN(const Message answer, answer_to(request, deadline));
+  if (const auto* error = answer.get<ErrorReply>()) return error_of(*error);
+  const auto* told = answer.get<ChangesReply>();
+  if (told == nullptr) return unknown_answer();
+  WC_TRY(list->read(told->bytes));
+  return list;
 }
 
 Status Subscription::release(std::uint64_t version, Deadline deadline) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "client/cancellation.h"
+#include "client/change_list.h"
 #include "client/local_channel.h"
 
 namespace weightcast::client {
@@ -31,6 +32,9 @@ class Subscription {
   /// `version` 0: the one in use.
   [[nodiscard]] Result<VersionInstalled> acquire(std::uint64_t version, Deadline deadline);
   [[nodiscard]] Status release(std::uint64_t version, Deadline deadline);
+  /// The cells in which `version`, which is acquired, differs from `base`.
+  [[nodiscard]] Result<std::unique_ptr<ChangeList>> changes(std::uint64_t base, std::uint64_t version,
+                                                            Deadline deadline);
   /// An epoll instance over the socket, the timer and the mark below.
   [[nodiscard]] int fd() const { return epoll_; }
 
@@ -43,6 +47,8 @@ class Subscription {
   Result<std::optional<Event>> poll();
   /// The event that a message is, if it is one. Gives up a pin that nobody waited for to the end.
   std::optional<Event> event_of(const Message& message);
+  /// What the daemon answers; events that come before it wait for next(). Errors: those of LocalChannel::receive().
+  Result<Message> answer_to(std::uint64_t request, Deadline deadline);
   void mark();
 
   const std::string state_dir_;

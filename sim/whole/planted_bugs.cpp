@@ -169,6 +169,7 @@ class ForgetfulStore final : public Store {
   Version current() const override { return store_->current(); }
   Version spare() const override { return store_->spare(); }
   StoreRun run() const override { return store_->run(); }
+  std::vector<StepRef> steps(Version from, Version to) const override { return store_->steps(from, to); }
   const StoredVersion* earlier() const override { return store_->earlier(); }
   void follow_run(RunId run, bool anew, std::function<void(Status)> done) override {
     store_->follow_run(run, anew, std::move(done));

@@ -136,6 +136,7 @@ Status LocalApi::handle(const std::shared_ptr<Session>& session, const local::Me
       return {};
     }
     case Kind::kReleaseRequest: handle_release(*session, Version{message.release_request().version()}); return {};
+    case Kind::kChangesRequest: handle_changes(session, id, message.changes_request()); return {};
     case Kind::kNextVersionRequest: {
       const Result<Version> next = next_version();
       if (!next.has_value()) {
@@ -199,8 +200,41 @@ void LocalApi::handle_release(Session& session, Version version) {
   pin_all();
 }
 
+void LocalApi::handle_changes(const std::shared_ptr<Session>& session, RequestId id,
+                              const local::ChangesRequest& request) {
+  // Whatever becomes of the request, its descriptor is not the next one's.
+  Result<FileRef> into = adopt_output(session->connection->take_descriptor());
+  if (!into.has_value()) return reply_error(*session, id, into.error());
+  const Version from{request.base_version()}, to{request.version()};
+  const auto refuse = [&](Errc code, std::string_view why) {
+    reply_error(*session, id, fail(code, Op::kRead, fmt::format("changes to version {}: {}", to.value, why)));
+  };
+  if (std::ranges::find(session->pins, to) == session->pins.end()) {
+    return refuse(Errc::kNotFound, "this subscription has not acquired it");
+  }
+  if (session->reads_changes) return refuse(Errc::kBusy, "another list is being made for this subscription");
+  session->reads_changes = true;
+  // A copy of the pin, so that a release or the connection's end does not take the files away meanwhile.
+  listed_.push_back(to);
+  pin_all();
+  service_.changes(from, to, *std::move(into),
+                   [this, alive = alive_, asker = std::weak_ptr(session), id, to](const Result<ListedChanges>& listed) {
+                     if (!*alive) return;
+                     listed_.erase(std::ranges::find(listed_, to));
+                     pin_all();
+                     const auto there = asker.lock();
+                     if (!there || there->closed) return;
+                     there->reads_changes = false;
+                     if (!listed.has_value()) return reply_error(*there, id, listed.error());
+                     local::Message out;
+                     out.mutable_changes_reply()->set_bytes(listed->bytes);
+                     out.mutable_changes_reply()->set_elements(listed->elements);
+                     reply(*there, id, std::move(out));
+                   });
+}
+
 void LocalApi::pin_all() {
-  std::vector<Version> pinned;
+  std::vector<Version> pinned = listed_;
   for (const std::shared_ptr<Session>& session : sessions_) {
     pinned.insert(pinned.end(), session->pins.begin(), session->pins.end());
   }

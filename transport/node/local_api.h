@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/open_files.h"
+#include "patch/changes/list_changes.h"
 #include "proto/local.pb.h"
 #include "transport/io/event_loop.h"
 #include "transport/io/net/network.h"
@@ -58,6 +59,10 @@ class LocalService {
   [[nodiscard]] virtual std::optional<local::VersionInstalled> installed_version(Version version) = 0;
   /// These stay until others are named.
   virtual void pin(std::vector<Version> versions) = 0;
+
+  /// Writes the changes from one version to the other, which is pinned, into `into`, which is empty; `told` runs once,
+  /// later: see tell_changes().
+  virtual void changes(Version from, Version to, FileRef into, std::function<void(Result<ListedChanges>)> told) = 0;
 
   /// The version that wants to take the place of its files, if any.
   [[nodiscard]] virtual std::optional<local::VersionPreparing> preparing() = 0;
@@ -130,7 +135,8 @@ class LocalApi {
       bool progress = false;
     };
     std::vector<Wait> waits;
-    std::vector<Version> pins;  // each as often as it was acquired
+    std::vector<Version> pins;   // each as often as it was acquired
+    bool reads_changes = false;  // a list is being made for it
     bool provisions = false;
   };
   /// Who asked for a publication.
@@ -158,6 +164,7 @@ class LocalApi {
   Status handle_serve(Session& session, const local::ServeRequest& request);
   Result<local::VersionInstalled> handle_acquire(Session& session, const local::AcquireRequest& request);
   void handle_release(Session& session, Version version);
+  void handle_changes(const std::shared_ptr<Session>& session, RequestId id, const local::ChangesRequest& request);
   void pin_all();
   [[nodiscard]] Result<Version> next_version();
   /// The version that is the last one when all that wait have been taken over.
@@ -178,6 +185,7 @@ class LocalApi {
 
   EventLoop& loop_;
   LocalService& service_;
+  std::vector<Version> listed_;  // versions whose changes are being written
   std::unique_ptr<Listener> listener_;
   Timer timer_;
   Instant timer_due_{};     // while it is armed

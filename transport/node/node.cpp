@@ -4,6 +4,7 @@
 
 #include "transport/io/log.h"
 #include "transport/node/origin_node.h"
+#include "transport/node/tell_changes.h"
 #include "transport/node/worker_node.h"
 
 namespace weightcast {
@@ -123,6 +124,19 @@ std::optional<local::VersionInstalled> Node::installed() {
 }
 
 void Node::pin(std::vector<Version> versions) { store_->pin(std::move(versions)); }
+
+void Node::changes(Version from, Version to, FileRef into, std::function<void(Result<ListedChanges>)> told) {
+  TellChangesRequest request;
+  request.from = from;
+  request.to = to;
+  request.steps = store_->steps(from, to);
+  request.into = std::move(into);
+  if (const StoredVersion* stored = store_->find(to); stored != nullptr) {
+    request.directory = stored->path;
+    request.snapshot_bytes = stored->manifest.snapshot_bytes();
+  }
+  tell_changes(jobs_, environment_.files, std::move(request), std::move(told));
+}
 
 std::optional<local::VersionInstalled> Node::installed_version(Version version) {
   const StoredVersion* stored = store_->find(version);

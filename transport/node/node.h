@@ -51,6 +51,7 @@ class Node : public LocalService {
   std::optional<local::VersionInstalled> installed() override;
   std::optional<local::VersionInstalled> installed_version(Version version) override;
   void pin(std::vector<Version> versions) override;
+  void changes(Version from, Version to, FileRef into, std::function<void(Result<ListedChanges>)> told) override;
   std::optional<local::VersionPreparing> preparing() override;
 
  protected:

@@ -38,4 +38,20 @@ Result<FileRef> adopt_region(UniqueFd descriptor) {
   return FileRef(adopt_file(descriptor.release(), kName));
 }
 
+Result<FileRef> adopt_output(UniqueFd descriptor) {
+  const auto refuse = [](std::string_view why) {
+    return fail(Errc::kInvalidArgument, Op::kRead, fmt::format("the memory for the changes: {}", why));
+  };
+  if (!descriptor.valid()) return refuse("no descriptor came with the request");
+  // Only memory can be sealed: a write to anything else might block.
+  const int seals = ::fcntl(descriptor.get(), F_GET_SEALS);
+  if (seals < 0) return refuse("the descriptor is not a memfd's");
+  if ((seals & ~F_SEAL_SEAL) != 0) return refuse("it is sealed");
+  if ((::fcntl(descriptor.get(), F_GETFL) & O_ACCMODE) != O_RDWR) return refuse("it is not open for writing");
+  struct stat info {};
+  if (::fstat(descriptor.get(), &info) != 0) return fail_errno(errno, Op::kRead, "the memory for the changes");
+  if (!S_ISREG(info.st_mode) || info.st_size != 0) return refuse("it is not empty");
+  return FileRef(adopt_file(descriptor.release(), "the memory for the changes"));
+}
+
 }  // namespace weightcast

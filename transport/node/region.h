@@ -11,4 +11,8 @@ namespace weightcast {
 /// check. Errors: kInvalidArgument (no such memory), kNotAllowed (another user's), kTooLarge.
 [[nodiscard]] Result<FileRef> adopt_region(UniqueFd descriptor);
 
+/// Takes a descriptor of memory that this node is to fill for a local program: a memfd that is empty and may grow. Who
+/// sent it may change it meanwhile, which harms nobody else. Errors: kInvalidArgument (no such memory).
+[[nodiscard]] Result<FileRef> adopt_output(UniqueFd descriptor);
+
 }  // namespace weightcast

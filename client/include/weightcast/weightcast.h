@@ -72,7 +72,8 @@ typedef enum wc_code {
   WC_NO_SPACE = 11,        /* memory, a disk or a quota is full */
   WC_IO = 12,              /* the operating system refused; the text carries its words */
   WC_NOT_ALLOWED = 13,     /* this node may not do that, or another user owns it */
-  WC_CANCELLED = 14        /* wc_cancel() ended the call */
+  WC_CANCELLED = 14,       /* wc_cancel() ended the call */
+  WC_TOO_FAR = 15          /* the changes are not known, or cost more than the whole: take the whole */
 } wc_code;
 
 /* What went wrong, for a person. Filled in by a failing call; the caller owns it, and it may live on the stack. */
@@ -463,6 +464,30 @@ WC_API wc_code wc_acquire(wc_subscription* subscription, uint64_t version, int64
  * Errors: WC_NOT_FOUND (it was not acquired by this subscription), WC_TIMED_OUT and WC_CANCELLED (the daemon does not
  * read; it is still pinned). */
 WC_API wc_code wc_release(wc_subscription* subscription, uint64_t version, int64_t timeout_ms, wc_error* error);
+
+/* The elements in which a version differs from an earlier one, tensor by tensor: what an engine that has the earlier one
+ * in its own memory writes over it. */
+typedef struct wc_change_list wc_change_list;
+
+/* Asks the daemon for the changes from `base_version`, which need not be there any more, to `version`, which this
+ * subscription has acquired. They are exact: with their values in place of the old ones, each tensor of `base_version`
+ * has the bytes that `version` has. An element may be listed whose value has not changed. `*list` is NULL on error;
+ * else wc_change_list_close() frees it, at any time, whatever became of the subscription.
+ * A worker knows the changes of its last 4 versions that came as patches, while their lists take no more than 256 MiB.
+ * An origin knows none.
+ * Errors: WC_TOO_FAR (the changes are not known, or take half of the snapshot: load `version` whole), WC_NOT_FOUND
+ * (`version` is not acquired), WC_BUSY (another list is being made for this subscription), WC_NO_SPACE, and those of
+ * wc_status(). */
+WC_API wc_code wc_changes(wc_subscription* subscription, uint64_t base_version, uint64_t version, int64_t timeout_ms,
+                          wc_change_list** list, wc_error* error);
+
+/* Tensors that have changes. 0 for NULL. */
+WC_API size_t wc_change_list_count(const wc_change_list* list);
+/* One of them, ordered by name: what it points to belongs to the list, cannot change, and is aligned to its elements'
+ * width. NULL if `index` is not below the count. */
+WC_API const wc_change* wc_change_list_at(const wc_change_list* list, size_t index);
+/* Frees the list; NULL is allowed. */
+WC_API void wc_change_list_close(wc_change_list* list);
 
 /* As wc_cancel(). */
 WC_API void wc_subscription_cancel(wc_subscription* subscription);

@@ -16,6 +16,7 @@
 #include "transport/io/disk/disk.h"
 #include "transport/io/event_loop.h"
 #include "transport/io/store/run_file.h"
+#include "transport/io/store/spare_update.h"
 
 namespace weightcast {
 
@@ -142,6 +143,10 @@ class Store {
   virtual void on_lost(std::function<void(Version version, const Error& why)> lost) = 0;
   /// Complete patches, oldest first.
   [[nodiscard]] virtual std::vector<StoredPatch> patches() const = 0;
+
+  /// What led from one version to the other, oldest first, each step from where the one before it ended. None where that
+  /// is not known: then a version in between came whole, or so long ago that the lists are gone.
+  [[nodiscard]] virtual std::vector<StepRef> steps(Version from, Version to) const = 0;
 
   /// The payloads in use: the store keeps them besides the last versions_kept versions. It deletes all other patches,
   /// from the first call on.

@@ -63,6 +63,10 @@ class StoreImpl final : public Store {
     return all;
   }
 
+  [[nodiscard]] std::vector<StepRef> steps(Version from, Version to) const override {
+    return steps_between(steps_, from, to);
+  }
+
   [[nodiscard]] std::vector<StoredPatch> patches() const override {
     std::vector<StoredPatch> all;
     for (const auto& [payload, patch] : patches_) all.push_back(patch->stored);

@@ -116,13 +116,13 @@ void StoreImpl::handle_moved(const IncomingRef& incoming, double switch_s,
   }
 }
 
-/// The files that become spare are versions_kept steps and one old.
+/// The files that become spare are versions_kept steps and one old; engines may be further behind.
 void StoreImpl::keep_step(StepRef step) {
   if (!step) return;
   steps_.push_back(std::move(step));
   std::uint64_t bytes = 0;
   for (const StepRef& each : steps_) bytes += each->bytes;
-  for (; steps_.size() > options_.versions_kept || bytes > kStepBytesMax; steps_.pop_front()) {
+  for (; steps_.size() > kStepsMax || bytes > kStepBytesMax; steps_.pop_front()) {
     bytes -= steps_.front()->bytes;
   }
 }

@@ -1,0 +1,93 @@
+#include "client/change_list.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <map>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "patch/changes/change_names.h"
+#include "patch/snapshot/safetensors.h"
+
+namespace weightcast::client {
+namespace {
+
+Error failed(int error_number, std::string_view what) {
+  Error error = fail_errno(error_number, Op::kReceive, std::string(what));
+  if (error_number == ENOMEM) error.code = Errc::kNoSpace;
+  return error;
+}
+
+Error corrupt(std::string_view why) {
+  return fail(Errc::kCorrupt, Op::kReceive, fmt::format("the daemon's list of changes: {}", why));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ChangeList>> ChangeList::create() {
+  const int fd = ::memfd_create("weightcast changes", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (fd < 0) return failed(errno, "memory for a list of changes");
+  return std::unique_ptr<ChangeList>(new ChangeList(fd));
+}
+
+ChangeList::~ChangeList() {
+  if (data_ != nullptr) ::munmap(const_cast<char*>(data_), bytes_);
+  if (fd_ >= 0) ::close(fd_);
+}
+
+Status ChangeList::read(std::uint64_t bytes) {
+  // First nobody can change it any more, then it is looked at.
+  constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL;
+  if (::fcntl(fd_, F_ADD_SEALS, kSeals) != 0) return failed(errno, "sealing a list of changes");
+  struct stat info {};
+  if (::fstat(fd_, &info) != 0) return failed(errno, "a list of changes");
+  if (bytes == 0 || static_cast<std::uint64_t>(info.st_size) != bytes) {
+    return corrupt(fmt::format("it has {} bytes instead of {}", info.st_size, bytes));
+  }
+  void* const mapped = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd_, 0);
+  if (mapped == MAP_FAILED) return failed(errno, "mapping a list of changes");
+  data_ = static_cast<const char*>(mapped);
+  bytes_ = bytes;
+  // The mapping stays without it.
+  ::close(std::exchange(fd_, -1));
+
+  const auto all = std::as_bytes(std::span<const char>(data_, bytes_));
+  WC_ASSIGN(const std::uint64_t header_bytes, safetensors_data_offset(all, bytes_, "the changes"));
+  WC_ASSIGN(const SafetensorsHeader header, parse_safetensors_header(all.first(header_bytes), bytes_, "the changes"));
+  std::map<std::string_view, std::pair<const TensorInfo*, const TensorInfo*>> pairs;
+  for (const TensorInfo& tensor : header.tensors) {
+    const std::string_view name = tensor.name;
+    if (name.starts_with(kIndicesPrefix)) {
+      pairs[name.substr(kIndicesPrefix.size())].first = &tensor;
+    } else if (name.starts_with(kValuesPrefix)) {
+      pairs[name.substr(kValuesPrefix.size())].second = &tensor;
+    } else {
+      return corrupt(fmt::format("tensor {} is neither indices nor values", quoted_name(name)));
+    }
+  }
+  texts_.reserve(2 * pairs.size());  // so that none of them moves
+  for (const auto& [name, arrays] : pairs) {
+    const auto& [indices, values] = arrays;
+    if (indices == nullptr || values == nullptr || indices->shape != values->shape || indices->shape.size() != 1 ||
+        (indices->dtype != "U32" && indices->dtype != "U64") || dtype_bits(values->dtype) % 8 != 0) {
+      return corrupt(fmt::format("tensor {}: its indices and values do not fit", quoted_name(name)));
+    }
+    wc_change change{};
+    change.name = texts_.emplace_back(name).c_str();
+    change.dtype = texts_.emplace_back(values->dtype).c_str();
+    change.indices = data_ + indices->offset_bytes;
+    change.index_bytes = indices->dtype == "U32" ? 4 : 8;
+    change.values = data_ + values->offset_bytes;
+    change.count = indices->shape.front();
+    changes_.push_back(change);
+  }
+  return {};
+}
+
+}  // namespace weightcast::client

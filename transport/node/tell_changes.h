@@ -1,0 +1,30 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "base/open_files.h"
+#include "patch/changes/list_changes.h"
+#include "transport/io/jobs.h"
+#include "transport/io/store/spare_update.h"
+
+namespace weightcast {
+
+struct TellChangesRequest {
+  Version from{}, to{};
+  std::vector<StepRef> steps;       ///< that lead there, oldest first: see Store::steps()
+  std::filesystem::path directory;  ///< of version `to`, which stays until it is done
+  std::uint64_t snapshot_bytes = 0;
+  std::shared_ptr<File> into;  ///< empty; gets the file of changes
+};
+
+/// Writes the changes between two versions as a file of changes (patch/changes/change_names.h), off the loop: what an
+/// engine writes over the one version to have the other. Memory: three times what the lists of the steps take.
+/// Errors: kTooFar (a step is not known or changed too much; together they take half of the snapshot or more); kClosed
+/// (the jobs were cancelled); kNoSpace, kIo, kCorrupt (the version's files cannot be read).
+void tell_changes(Jobs& jobs, FileSystem& files, TellChangesRequest request,
+                  std::function<void(Result<ListedChanges>)> done);
+
+}  // namespace weightcast
