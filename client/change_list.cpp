@@ -50,7 +50,8 @@ Status ChangeList::read(std::uint64_t bytes) {
   if (bytes == 0 || static_cast<std::uint64_t>(info.st_size) != bytes) {
     return corrupt(fmt::format("it has {} bytes instead of {}", info.st_size, bytes));
   }
-  void* const mapped = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd_, 0);
+  // A private mapping: who writes to it all the same, as a language without constants may, has a copy of that page.
+  void* const mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd_, 0);
   if (mapped == MAP_FAILED) return failed(errno, "mapping a list of changes");
   data_ = static_cast<const char*>(mapped);
   bytes_ = bytes;

@@ -24,10 +24,11 @@ from ._load import Weights, load
 from ._node import status, versions, wait_until_ready
 from ._publisher import Outcome, Payload, Publication, Publisher, Region, attach
 from ._snapshot import Snapshot
-from ._subscription import Event, EventKind, Pin, Subscription
+from ._subscription import Change, Event, EventKind, Pin, Subscription
 from ._tensors import RawTensor, TensorInfo, describe
 
 __all__ = [
+    "Change",
     "Code",
     "Error",
     "Event",

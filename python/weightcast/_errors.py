@@ -24,6 +24,7 @@ class Code(enum.IntEnum):
     IO = 12  # the operating system refused; the text carries its words
     NOT_ALLOWED = 13  # this node may not do that, or another user owns it
     CANCELLED = 14  # cancel() ended the call
+    TOO_FAR = 15  # the changes are not known, or cost more than the whole: take the whole
 
 
 class Error(Exception):

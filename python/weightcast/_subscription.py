@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import enum
 import os
 import warnings
@@ -9,10 +10,11 @@ from collections import deque
 from collections.abc import Iterator
 from ctypes import byref, c_void_p
 from dataclasses import dataclass
-from typing import Optional
+from typing import Any, NamedTuple, Optional
 
 from ._errors import Code, Error, TimedOut
 from ._library import Closable, EventStruct, Handle, PathLike, check, library, milliseconds, state_directory
+from ._tensors import RawTensor, tensor_bytes
 
 # How long one call of an iterator waits before it goes on waiting. A close() that comes just before such a call has
 # nothing to end, and is noticed after it.
@@ -131,9 +133,74 @@ class Subscription(Closable):
         with self.acquire(timeout=timeout) as pin:
             return Event(EventKind.INSTALLED, pin.version, pin.directory, pin.digest, pin.run)
 
+    def changes(self, base: int, pin: Pin, *, timeout: float = 60.0) -> dict[str, Change]:
+        """What an engine that has the version `base` in its own memory writes over it to have the pinned one.
+
+        By tensor name, only tensors that have changes. Exact: with these values at these indices each tensor has the
+        bytes that the pinned version has. `base` need not be there any more. The arrays live on their own, whatever
+        becomes of pin and subscription.
+            for name, change in subscription.changes(version, pin).items():
+                indices, values = change.torch()
+                weights[name].view(-1)[indices] = values
+        Errors: Error with TOO_FAR (the changes are not known, or take half of the snapshot: load pin.directory), BUSY
+        (another thread asks), NOT_FOUND (the pin was released), TIMED_OUT, CANCELLED, CLOSED, NO_SPACE.
+        """
+        handle = self._open_handle()
+        self._release_dropped()
+        pointer = c_void_p()
+        handle.call(library().wc_changes, base, pin.version, milliseconds(timeout), byref(pointer))
+        memory = _ListMemory(pointer)
+        found = {}
+        for index in range(library().wc_change_list_count(pointer)):
+            change = library().wc_change_list_at(pointer, index).contents
+            width = "U32" if change.index_bytes == 4 else "U64"
+            dtype = change.dtype.decode()
+            indices = memory.array(width, change.count, change.indices)
+            found[change.name.decode()] = Change(indices, memory.array(dtype, change.count, change.values))
+        return found
+
     def cancel(self) -> None:
         """Ends the call that another thread has begun: it raises Error with CANCELLED. Without one it has no effect."""
         self._open_handle().cancel()
+
+
+class Change(NamedTuple):
+    """The elements of one tensor that have new values, as arrays over the library's memory."""
+
+    indices: RawTensor  # "U32" or "U64", [n]: row-major, ascending, each once
+    values: RawTensor  # the tensor's dtype, [n]
+
+    def torch(self) -> tuple[Any, Any]:
+        """Indices as an int64 tensor on the CPU, which is a copy, and values over the library's memory.
+
+        Errors: ImportError (no torch).
+        """
+        import torch
+
+        if not self.indices.shape[0]:
+            return torch.empty(0, dtype=torch.int64), self.values.torch()
+        if self.indices.dtype == "U64":
+            return torch.frombuffer(self.indices.data, dtype=torch.int64).clone(), self.values.torch()
+        # Older torch has no uint32.
+        return torch.frombuffer(self.indices.data, dtype=torch.int32).long() & 0xFFFFFFFF, self.values.torch()
+
+
+class _ListMemory:
+    """A list of the library's, which lives as long as any array over it."""
+
+    def __init__(self, pointer: c_void_p) -> None:
+        self._pointer = pointer
+
+    def array(self, dtype: str, count: int, address: Optional[int]) -> RawTensor:
+        size = tensor_bytes(dtype, (count,))
+        if not size:
+            return RawTensor(dtype, (count,), b"")
+        data = (ctypes.c_char * size).from_address(address)
+        data._list = self  # the memoryview below keeps `data`, and that the list
+        return RawTensor(dtype, (count,), memoryview(data))
+
+    def __del__(self) -> None:
+        library().wc_change_list_close(self._pointer)
 
 
 class Pin:

@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
 #include <signal.h>
+#include <cstring>
 
 #include <atomic>
 #include <memory>
@@ -322,7 +324,11 @@ TEST(CInterface, NamesItsCodes) {
   EXPECT_STREQ(wc_code_name(WC_OK), "ok");
   EXPECT_STREQ(wc_code_name(WC_INVALID_ARGUMENT), "invalid argument");
   EXPECT_STREQ(wc_code_name(WC_CANCELLED), "cancelled");
-  EXPECT_STREQ(wc_code_name(static_cast<wc_code>(WC_CANCELLED + 1)), "unknown");
+  EXPECT_STREQ(wc_code_name(WC_TOO_FAR), "too far");
+  const int number = 99;  // as a C program may pass
+  wc_code later = WC_OK;
+  std::memcpy(&later, &number, sizeof later);
+  EXPECT_STREQ(wc_code_name(later), "unknown");
 }
 
 }  // namespace

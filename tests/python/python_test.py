@@ -710,6 +710,53 @@ class Subscribing(DaemonTest):
             eventually(lambda: not os.path.exists(directory))
             self.assertEqual(bytes(tensor.data), b"abcd")
 
+    def test_changes_lead_from_one_version_to_another(self):
+        rng = random.Random(1)
+        weights = {
+            "half": array.array("H", range(40000)),
+            "single": array.array("f", [i / 7 for i in range(4000)]),
+            "long": array.array("q", range(900)),
+            "still": array.array("f", [1.0] * 10),
+        }
+        kept = {}
+        worker = self.start_worker()
+        publisher = weightcast.Publisher(self.origin.state)
+        with publisher, weightcast.Subscription(worker.state) as subscription:
+            for version in range(1, 6):
+                for name in ("half", "single", "long") if version > 1 else ():
+                    for index in rng.sample(range(len(weights[name])), len(weights[name]) // 50):
+                        weights[name][index] = weights[name][(index * 7 + version) % len(weights[name])]
+                kept[version] = {name: cells[:] for name, cells in weights.items()}
+                publisher.publish(weights)
+                publisher.wait(installed=1.0)
+            with subscription.acquire() as pin:
+                self.assertEqual(pin.version, 5)
+                for base in (2, 3, 4, 5):
+                    changes = subscription.changes(base, pin)
+                    self.assertEqual(set(changes), {"half", "single", "long"} if base < 5 else set())
+                    for name, (indices, values) in changes.items():
+                        made = kept[base][name]
+                        self.assertEqual((indices.dtype, indices.shape), ("U32", values.shape))
+                        indices, values = indices.data.cast("I"), values.data.cast(made.typecode)
+                        self.assertEqual(list(indices), sorted(set(indices)))
+                        self.assertLess(len(indices), len(made) // 10)
+                        for index, value in zip(indices, values):
+                            made[index] = value
+                    self.assertEqual(kept[base], kept[5], f"from version {base}")
+                with self.assertRaises(weightcast.Error) as caught:
+                    subscription.changes(1000, pin)
+                self.assertEqual(caught.exception.code, Code.TOO_FAR)
+                self.assertIn("load version 5 whole", str(caught.exception))
+                last = subscription.changes(4, pin)["half"].values
+            with self.assertRaises(weightcast.Error) as caught:
+                subscription.changes(4, pin)
+            self.assertEqual(caught.exception.code, Code.NOT_FOUND)
+        self.assertTrue(set(last.data.cast("H")) <= set(weights["half"]), "the list lives by itself")
+        with weightcast.Subscription(self.origin.state) as subscription, subscription.acquire() as pin:
+            with self.assertRaises(weightcast.Error) as caught:
+                subscription.changes(4, pin)
+            self.assertEqual(caught.exception.code, Code.TOO_FAR)
+
     def test_ready_says_what_is_missing(self):
         weightcast.wait_until_ready(self.origin.state)
         with self.assertRaisesRegex(weightcast.TimedOut, "no version is in use yet"):

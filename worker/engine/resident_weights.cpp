@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <limits>
+
+#include "patch/snapshot/finite.h"
 
 namespace weightcast {
 namespace {
@@ -90,6 +93,41 @@ Result<WeightChanges> ResidentWeights::compare(ModelFiles files) const {
     if (changed.values.empty()) continue;
     changed.index = static_cast<std::size_t>(found - tensors_.begin());
     changes.cells += changed.cells.empty() ? tensor.bytes.size() / cell_bytes(tensor) : changed.cells.size();
+    changes.bytes += changed.values.size();
+    changes.tensors.push_back(std::move(changed));
+  }
+  return changes;
+}
+
+Result<WeightChanges> ResidentWeights::take(const VersionList& list) const {
+  WeightChanges changes;
+  for (const ListedTensor& listed : list.tensors) {
+    const auto refuse = [&](Errc code, std::string_view why) {
+      return fail(code, Op::kInstall, fmt::format("tensor {}: {}", quoted_name(listed.name), why));
+    };
+    const auto found =
+        std::find_if(tensors_.begin(), tensors_.end(), [&](const NamedTensor& own) { return own.name == listed.name; });
+    if (found == tensors_.end() || found->dtype != listed.dtype) {
+      return refuse(Errc::kInvalidArgument, "the version in use has none of that name and dtype; restart the worker");
+    }
+    if (listed.index_bytes != sizeof(std::uint32_t)) return refuse(Errc::kTooFar, "its list is too wide");
+    const std::size_t size = cell_bytes(*found), count = listed.indices.size() / sizeof(std::uint32_t);
+    WeightChanges::Tensor changed;
+    changed.index = static_cast<std::size_t>(found - tensors_.begin());
+    changed.cells.resize(count);
+    std::memcpy(changed.cells.data(), listed.indices.data(), count * sizeof(std::uint32_t));
+    const bool ascends =
+        std::adjacent_find(changed.cells.begin(), changed.cells.end(), std::greater_equal<>()) == changed.cells.end();
+    if (listed.values.size() != count * size || !ascends ||
+        (count > 0 && changed.cells.back() >= found->bytes.size() / size)) {
+      return refuse(Errc::kInvalidArgument, "its list does not fit it");
+    }
+    if (const std::uint64_t wrong = count_non_finite(listed.dtype, listed.values); wrong != 0) {
+      return refuse(Errc::kInvalidArgument, fmt::format("{} of its new elements are NaN or infinite", wrong));
+    }
+    if (count == 0) continue;
+    changed.values.assign(listed.values.begin(), listed.values.end());
+    changes.cells += count;
     changes.bytes += changed.values.size();
     changes.tensors.push_back(std::move(changed));
   }

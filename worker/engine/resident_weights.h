@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "worker/engine/version_source.h"
 #include "worker/engine/weights.h"
 
 namespace weightcast {
@@ -34,6 +35,10 @@ class ResidentWeights {
   /// What leads from the memory to the version in `files`. Reads the memory: apply() does not run meanwhile, steps
   /// may. Errors: those of EngineWeights::open(); kInvalidArgument (another model, or other dtypes).
   [[nodiscard]] Result<WeightChanges> compare(ModelFiles files) const;
+  /// The same from a list of what leads there from the version in memory, without a look at the rest. Errors:
+  /// kInvalidArgument (a tensor or an element that the memory has not; a value that is NaN or infinite), kTooFar (a
+  /// tensor of more elements than 32 bits count).
+  [[nodiscard]] Result<WeightChanges> take(const VersionList& list) const;
   /// Writes the cells. Between two steps of the engine, which goes on with weights().
   void apply(const WeightChanges& changes);
 

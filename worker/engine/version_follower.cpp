@@ -166,6 +166,7 @@ class VersionFollower::State {
     WC_ASSIGN(ModelFiles files, open(directory));
     if (!resident_) {
       WC_ASSIGN(resident_, ResidentWeights::read(std::move(files)));
+      in_memory_ = version.name;
       version.weights = resident_->weights();
       return {};
     }
@@ -174,12 +175,26 @@ class VersionFollower::State {
       std::unique_lock lock(mutex_);
       if (!taken_.wait(lock, stop, [&] { return !ready_; })) return fail(Errc::kCancelled, Op::kInstall, "");
     }
-    WC_ASSIGN(WeightChanges changes, resident_->compare(std::move(files)));
-    version.changed_cells = changes.cells;
-    version.written_bytes = changes.bytes;
+    bool by_list = true;
+    Result<WeightChanges> changes = list(version.name);
+    if (!changes.has_value()) {
+      by_list = false;
+      changes = resident_->compare(std::move(files));
+      if (!changes.has_value()) return changes.error();
+    }
+    version.changed_cells = changes->cells;
+    version.written_bytes = changes->bytes;
+    in_memory_ = version.name;
     const std::lock_guard lock(mutex_);
-    changes_ = std::move(changes);
+    changes_ = std::move(*changes);
+    status_.prepared_by_list += by_list ? 1 : 0;
     return {};
+  }
+
+  /// By what the daemon knows. Where that fails for whatever reason, the files tell.
+  Result<WeightChanges> list(VersionName name) {
+    WC_ASSIGN(const VersionList changes, source_->changes(in_memory_, name));
+    return resident_->take(changes);
   }
 
   void refuse(VersionName name, const Error& error) {
@@ -234,6 +249,7 @@ class VersionFollower::State {
   // Of the thread.
   VersionPolicy policy_;
   std::unique_ptr<ResidentWeights> resident_;  // written by take(), when the thread does not read it
+  VersionName in_memory_;                      // of resident_, once what is ready has been taken
 
   mutable std::mutex mutex_;
   std::condition_variable_any taken_;

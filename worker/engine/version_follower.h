@@ -39,9 +39,10 @@ struct InstalledVersion {
 struct FollowerStatus {
   VersionName newest;  ///< that was prepared
   std::uint64_t prepared = 0;
-  std::uint64_t refused = 0;         ///< damaged, of another model, or gone
-  std::uint64_t disconnections = 0;  ///< from the daemon
-  std::string last_error;            ///< of the last refusal, or of the last failure to reach the daemon
+  std::uint64_t prepared_by_list = 0;  ///< of these: the daemon told the changed cells, and the files were not read
+  std::uint64_t refused = 0;           ///< damaged, of another model, or gone
+  std::uint64_t disconnections = 0;    ///< from the daemon
+  std::string last_error;              ///< of the last refusal, or of the last failure to reach the daemon
 };
 
 /// Prepares versions on a thread of its own, while the engine generates with an older one: waits for them, pins and

@@ -1,17 +1,21 @@
 #include "worker/engine/version_source.h"
 
+#include "patch/snapshot/tensor.h"
 #include "weightcast/weightcast.hpp"
 
 namespace weightcast {
 namespace {
 
 constexpr std::chrono::seconds kAnswerTime{5};
+// A list of half a model takes seconds.
+constexpr std::chrono::seconds kListTime{60};
 
 Error error_of(const wc::Error& error) {
   const Errc code = error.code() == WC_NOT_FOUND   ? Errc::kNotFound
                     : error.code() == WC_CANCELLED ? Errc::kCancelled
                     : error.code() == WC_TIMED_OUT ? Errc::kTimedOut
                     : error.code() == WC_BUSY      ? Errc::kBusy
+                    : error.code() == WC_TOO_FAR   ? Errc::kTooFar
                                                    : Errc::kIo;
   return fail(code, Op::kInstall, error.what());
 }
@@ -45,6 +49,27 @@ class Subscription final : public VersionSource {
       if (event.run == name.run) return PinnedVersion{event.directory, event.digest};
       subscription_->release(event.version, kAnswerTime);
       return fail(Errc::kNotFound, Op::kInstall, "the version is of another run now");
+    } catch (const wc::Error& error) {
+      return error_of(error);
+    }
+  }
+
+  Result<VersionList> changes(VersionName from, VersionName pinned) override {
+    if (from.run != pinned.run) return fail(Errc::kTooFar, Op::kInstall, "the versions are of two runs");
+    if (!subscription_) return fail(Errc::kClosed, Op::kInstall, "the daemon has closed the connection");
+    try {
+      const auto list = std::make_shared<const wc::ChangeList>(
+          subscription_->changes(from.version.value, pinned.version.value, kListTime));
+      VersionList result{{}, list};
+      for (std::size_t i = 0; i < list->size(); ++i) {
+        const wc_change& change = (*list)[i];
+        const auto bytes = [&](const void* at, std::uint64_t width) {
+          return Bytes(static_cast<const std::byte*>(at), change.count * width);
+        };
+        result.tensors.push_back({change.name, change.dtype, bytes(change.indices, change.index_bytes),
+                                  change.index_bytes, bytes(change.values, dtype_bits(change.dtype) / 8)});
+      }
+      return result;
     } catch (const wc::Error& error) {
       return error_of(error);
     }

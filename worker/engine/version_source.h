@@ -4,7 +4,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
+#include "base/checksum.h"
 #include "base/result.h"
 #include "worker/engine/version_policy.h"
 
@@ -25,6 +28,19 @@ struct PinnedVersion {
   std::string digest;  ///< of the snapshot, in hexadecimal digits
 };
 
+/// The elements of one tensor that have new values.
+struct ListedTensor {
+  std::string_view name, dtype;
+  Bytes indices;  ///< row-major, of `index_bytes` each: 4 or 8
+  unsigned index_bytes = 4;
+  Bytes values;  ///< one element of `dtype` for each
+};
+/// What leads from one version to another. Its arrays belong to `owner`.
+struct VersionList {
+  std::vector<ListedTensor> tensors;
+  std::shared_ptr<const void> owner;
+};
+
 /// Where versions come from. One thread.
 class VersionSource {
  public:
@@ -34,6 +50,9 @@ class VersionSource {
   /// The files of a version, which stay as they are until unpin(). Errors: kNotFound (gone; a newer one will come), and
   /// others that may pass.
   [[nodiscard]] virtual Result<PinnedVersion> pin(VersionName name) = 0;
+  /// What leads from a version to one that is pinned. Errors: kTooFar (the files are the shorter way), and others that
+  /// may pass.
+  [[nodiscard]] virtual Result<VersionList> changes(VersionName from, VersionName pinned) = 0;
   /// Does nothing where the pin is gone.
   virtual void unpin(VersionName name) = 0;
 };

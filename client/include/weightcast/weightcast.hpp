@@ -343,6 +343,22 @@ struct Event {
   std::uint32_t run = 0;  ///< wc_event
 };
 
+/// The elements in which a version differs from an earlier one. What its members point to belongs to it.
+class ChangeList {
+ public:
+  explicit ChangeList(wc_change_list* list) : list_(list) {}
+  /// Tensors that have changes, by name.
+  [[nodiscard]] std::size_t size() const noexcept { return wc_change_list_count(list_.get()); }
+  /// `index` is below size().
+  [[nodiscard]] const wc_change& operator[](std::size_t index) const { return *wc_change_list_at(list_.get(), index); }
+
+ private:
+  struct Close {
+    void operator()(wc_change_list* list) const { wc_change_list_close(list); }
+  };
+  std::unique_ptr<wc_change_list, Close> list_;
+};
+
 /// wc_subscription.
 class Subscription {
  public:
@@ -368,6 +384,13 @@ class Subscription {
   }
   void release(std::uint64_t version, Milliseconds timeout = std::chrono::seconds(5)) {
     detail::check(wc_release, subscription_.get(), version, timeout.count());
+  }
+  /// What leads from `base_version` to `version`, which is acquired: see wc_changes().
+  [[nodiscard]] ChangeList changes(std::uint64_t base_version, std::uint64_t version,
+                                   Milliseconds timeout = std::chrono::minutes(1)) {
+    wc_change_list* list = nullptr;
+    detail::check(wc_changes, subscription_.get(), base_version, version, timeout.count(), &list);
+    return ChangeList(list);
   }
   [[nodiscard]] int fd() const noexcept { return wc_subscription_fd(subscription_.get()); }
   /// From any thread, while next() runs.

@@ -40,6 +40,12 @@ struct FakeService final : LocalService {
   bool provisioned = false;
   std::vector<std::pair<PublishOrder, std::function<void(Result<TakenOver>)>>> publications;
   std::optional<local::PublishResult> result;
+  struct Listing {
+    Version from{}, to{};
+    FileRef into;
+    std::function<void(Result<ListedChanges>)> told;
+  };
+  std::vector<Listing> listings;
 
   local::StatusReply status() override { return nodes; }
   local::VersionsReply versions() override { return kept; }
@@ -52,6 +58,9 @@ struct FakeService final : LocalService {
     return found;
   }
   void pin(std::vector<Version> versions) override { pinned = std::move(versions); }
+  void changes(Version from, Version to, FileRef into, std::function<void(Result<ListedChanges>)> told) override {
+    listings.push_back({from, to, std::move(into), std::move(told)});
+  }
   std::optional<local::VersionPreparing> preparing() override { return letting_go; }
   Result<Version> next_version() override { return next; }
   Status set_serving(std::string_view name, bool serves) override {
@@ -531,6 +540,61 @@ TEST_F(RegionTest, WhatIsNoRegionIsRefusedAndLetGoOf) {
   EXPECT_EQ(open_memory(), 0u);
   EXPECT_TRUE(service.publications.empty());
   EXPECT_NE(offer(memory(5000).get()).get<client::PublishAccepted>(), nullptr) << "the connection stays";
+}
+
+TEST_F(RegionTest, ChangesAreWrittenIntoTheMemoryOfWhoeverHasTheVersion) {
+  service.complete = {Version{5}};
+  service.in_use.emplace().set_version(5);
+  const auto refused = [&](const client::Message& answer) {
+    const auto* error = answer.get<client::ErrorReply>();
+    return error == nullptr ? Errc::kIo : static_cast<Errc>(error->code);
+  };
+  const UniqueFd into = memory(0, 0), other = memory(0, 0);
+  EXPECT_EQ(refused(ask(client::ChangesRequest{4, 5}, into.get())), Errc::kNotFound) << "not acquired";
+  ASSERT_NE(ask(client::AcquireRequest{5}, -1).get<client::VersionInstalled>(), nullptr);
+  EXPECT_EQ(refused(ask(client::ChangesRequest{4, 5}, -1)), Errc::kInvalidArgument) << "no memory";
+  EXPECT_EQ(refused(ask(client::ChangesRequest{4, 5}, memory(10, 0).get())), Errc::kInvalidArgument) << "not empty";
+  EXPECT_EQ(refused(ask(client::ChangesRequest{4, 5}, memory(0).get())), Errc::kInvalidArgument) << "sealed";
+  EXPECT_TRUE(service.listings.empty());
+
+  const int fd = into.get();
+  ASSERT_TRUE(channel->send({.kind = client::ChangesRequest{4, 5}}, client::deadline_after(1000), std::span(&fd, 1)));
+  ASSERT_TRUE(net.run_until([&] { return !service.listings.empty(); }));
+  EXPECT_EQ(service.listings[0].from, Version{4});
+  EXPECT_EQ(service.listings[0].to, Version{5});
+  EXPECT_EQ(refused(ask(client::ChangesRequest{4, 5}, other.get())), Errc::kBusy) << "one at a time";
+  // The version stays until the list is made, whatever its asker does.
+  ASSERT_TRUE(channel->send({.kind = client::ReleaseRequest{5}}, client::deadline_after(1000)));
+  ASSERT_TRUE(net.run_until([&] { return service.pinned.size() == 1; }));
+  ASSERT_TRUE(service.listings[0].into->write_at(0, std::as_bytes(std::span("abc", 3))).has_value());
+  service.listings[0].told(ListedChanges{.elements = 2, .bytes = 3});
+  EXPECT_TRUE(service.pinned.empty());
+  std::optional<client::Message> answer;
+  ASSERT_TRUE(net.run_until([&] {
+    auto got = channel->poll();
+    if (got.has_value() && *got) answer = **got;
+    return answer.has_value();
+  }));
+  ASSERT_NE(answer->get<client::ChangesReply>(), nullptr);
+  EXPECT_EQ(answer->get<client::ChangesReply>()->bytes, 3u);
+  EXPECT_EQ(answer->get<client::ChangesReply>()->elements, 2u);
+  char text[3];
+  EXPECT_EQ(::pread(into.get(), text, 3, 0), 3);
+  EXPECT_EQ(std::string_view(text, 3), "abc");
+}
+
+TEST_F(RegionTest, WhoeverLeavesBeforeTheirChangesAreListedHarmsNothing) {
+  service.complete = {Version{5}};
+  const UniqueFd into = memory(0, 0);
+  ASSERT_NE(ask(client::AcquireRequest{5}, -1).get<client::VersionInstalled>(), nullptr);
+  const int fd = into.get();
+  ASSERT_TRUE(channel->send({.kind = client::ChangesRequest{4, 5}}, client::deadline_after(1000), std::span(&fd, 1)));
+  ASSERT_TRUE(net.run_until([&] { return !service.listings.empty(); }));
+  channel.reset();
+  net.run_for(milliseconds(20));
+  EXPECT_EQ(service.pinned, std::vector<Version>{Version{5}});
+  service.listings[0].told(fail(Errc::kTooFar, Op::kRead, "too far"));
+  EXPECT_TRUE(service.pinned.empty());
 }
 
 // A descriptor that no request takes stays with the connection, a few at most, and ends with it.

@@ -24,6 +24,7 @@ struct ScriptedVersions {
   std::map<std::uint64_t, std::filesystem::path> directories;
   std::multiset<std::uint64_t> pins;
   int busy_pins = 0;
+  std::map<std::pair<std::uint64_t, std::uint64_t>, VersionList> lists;  // from one version to another
 
   void install(std::uint64_t version, const std::filesystem::path& directory, std::uint32_t run = 1) {
     const std::lock_guard lock(mutex);
@@ -63,6 +64,13 @@ class ScriptedSource final : public VersionSource {
     if (found == script_.directories.end()) return fail(Errc::kNotFound, Op::kInstall, "no such version");
     script_.pins.insert(name.version.value);
     return PinnedVersion{found->second.string(), scripted_digest(name.version.value)};
+  }
+  Result<VersionList> changes(VersionName from, VersionName pinned) override {
+    const std::lock_guard lock(script_.mutex);
+    EXPECT_TRUE(script_.pins.contains(pinned.version.value));
+    const auto found = script_.lists.find({from.version.value, pinned.version.value});
+    if (found == script_.lists.end()) return fail(Errc::kTooFar, Op::kInstall, "not known");
+    return found->second;
   }
   void unpin(VersionName name) override {
     const std::lock_guard lock(script_.mutex);

@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
+#include <deque>
 #include <set>
 #include <thread>
 
@@ -109,6 +112,63 @@ TEST_P(VersionFollowerIn, TheEngineGeneratesUnderEachVersionThatArrives) {
   const std::multiset<std::uint64_t> used =
       GetParam() == WeightPlace::kMapped ? std::multiset<std::uint64_t>{3} : std::multiset<std::uint64_t>{};
   EXPECT_TRUE(eventually([&] { return script_.pinned() == used; }));
+}
+
+/// A list of all cells in which two versions on disk differ.
+VersionList list_between(FileSystem& files, const std::filesystem::path& from, const std::filesystem::path& to) {
+  struct Arrays {
+    std::vector<std::uint32_t> indices;
+    std::vector<std::byte> values;
+    std::string name, dtype;
+  };
+  const MappedModel before = map_model(ModelFiles::open(files, from).value()).value();
+  const MappedModel after = map_model(ModelFiles::open(files, to).value()).value();
+  auto owner = std::make_shared<std::deque<Arrays>>();
+  VersionList list{{}, owner};
+  for (std::size_t i = 0; i < before.tensors.size(); ++i) {
+    const NamedTensor &old_tensor = before.tensors[i], &new_tensor = after.tensors[i];
+    EXPECT_EQ(old_tensor.name, new_tensor.name);
+    const std::size_t width = old_tensor.dtype == "F32" ? 4 : 2;
+    Arrays& arrays = owner->emplace_back();
+    arrays.name = old_tensor.name;
+    arrays.dtype = old_tensor.dtype;
+    for (std::size_t at = 0; at < old_tensor.bytes.size(); at += width) {
+      const Bytes value = new_tensor.bytes.subspan(at, width);
+      if (std::ranges::equal(old_tensor.bytes.subspan(at, width), value)) continue;
+      arrays.indices.push_back(std::uint32_t(at / width));
+      arrays.values.insert(arrays.values.end(), value.begin(), value.end());
+    }
+    list.tensors.push_back({arrays.name, arrays.dtype, std::as_bytes(std::span(arrays.indices)), 4, arrays.values});
+  }
+  return list;
+}
+
+TEST_P(VersionFollowerIn, AListOfChangesTakesThePlaceOfTheFilesWhereItFits) {
+  const auto path = [&](std::uint64_t version) { return directory_ / std::to_string(version); };
+  script_.lists[{1, 2}] = list_between(files_, path(1), path(2));
+  // Beyond its tensor: the files tell then.
+  static constexpr std::array<std::uint32_t, 1> kBeyond{4'000'000'000};
+  script_.lists[{2, 3}] = list_between(files_, path(2), path(3));
+  ListedTensor& wrong = script_.lists[{2, 3}].tensors.front();
+  wrong.indices = std::as_bytes(std::span(kBeyond));
+  wrong.values = Bytes(std::as_bytes(std::span(kBeyond))).first(wrong.dtype == "F32" ? 4 : 2);
+  install(1);
+  InstalledVersion first = take();
+  const auto engine = Engine::make(std::move(first.weights), first.name.version, {}).value();
+  for (const std::uint64_t version : {2, 3}) {
+    install(version);
+    InstalledVersion next = take();
+    ASSERT_TRUE(engine->set_weights(next.name.version, std::move(next.weights)).has_value());
+    EXPECT_EQ(answer(*engine), expected(version));
+    EXPECT_EQ(follower_->status().prepared_by_list, GetParam() == WeightPlace::kResident ? 1u : 0u);
+  }
+  // What a list leads from is what the memory has, and no other version.
+  script_.lists[{1, 2}].tensors.clear();
+  script_.lists[{3, 2}] = list_between(files_, path(3), path(2));
+  script_.install(2, path(2), 2);
+  InstalledVersion back = take();
+  ASSERT_TRUE(engine->set_weights(back.name.version, std::move(back.weights)).has_value());
+  EXPECT_EQ(answer(*engine), expected(2));
 }
 
 TEST_P(VersionFollowerIn, WhatIsDamagedOrOfAnotherModelLeavesTheOldOneInUse) {

@@ -1,0 +1,107 @@
+#include "transport/node/tell_changes.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <optional>
+
+#include "patch/changes/change_file.h"
+#include "patch/snapshot/snapshot.h"
+#include "tests/patch/safetensors_bytes.h"
+#include "tests/patch/temp_dir.h"
+#include "tests/real_files.h"
+#include "tests/transport/io/io_fixture.h"
+
+namespace weightcast {
+namespace {
+
+using testing::HasSubstr;
+
+struct TellChangesTest : testing::Test {
+  static constexpr std::uint32_t kBytes = 4096;
+
+  /// A step that sets those bytes.
+  StepRef step(std::uint64_t from, const std::vector<std::uint32_t>& cells, char value) {
+    auto made = std::make_shared<StepChanges>();
+    made->from = Version{from};
+    made->to = Version{from + 1};
+    made->plan = {{0, data_at, data_at, kBytes, CellKind::kRaw8}};
+    made->segments = {CellChanges{cells, std::vector<std::byte>(cells.size(), std::byte(value))}};
+    made->bytes = 5 * cells.size();
+    return made;
+  }
+  Result<ListedChanges> tell(std::vector<StepRef> steps, std::uint64_t from = 1, std::uint64_t to = 3) {
+    TellChangesRequest request;
+    request.from = Version{from};
+    request.to = Version{to};
+    request.steps = std::move(steps);
+    request.directory = temp.file("version");
+    request.snapshot_bytes = kBytes;
+    request.into = FileRef(real_files().open(temp.file("changes"), {.write = true, .create = Create::kEmpty}).value());
+    std::optional<Result<ListedChanges>> told;
+    tell_changes(jobs, real_files(), std::move(request),
+                 [&](Result<ListedChanges> listed) { told = std::move(listed); });
+    EXPECT_TRUE(net.run_until([&] { return told.has_value(); }));
+    return *told;
+  }
+  std::string why(const Result<ListedChanges>& told) {
+    if (told.has_value()) return "none";
+    EXPECT_EQ(told.error().code, Errc::kTooFar);
+    return told.error().detail;
+  }
+
+  TempDir temp;
+  std::uint64_t data_at = [this] {
+    const std::string header = R"({"w":{"dtype":"U8","shape":[4096],"data_offsets":[0,4096]}})";
+    std::ofstream(temp.file("version"), std::ios::binary) << safetensors_bytes(header, std::string(kBytes, 'z'));
+    return SnapshotSource::open(real_files(), temp.file("version")).value().tensors().front().offset_bytes;
+  }();
+  Net net;
+  Jobs jobs{net.loop};
+};
+
+TEST_F(TellChangesTest, ListsWhatSeveralStepsChangedOnce) {
+  const auto told = tell({step(1, {3, 8, 4000}, 'a'), step(2, {8, 9}, 'b')});
+  ASSERT_TRUE(told.has_value()) << told.error().message();
+  EXPECT_EQ(told->elements, 4u);
+  const SnapshotSource version = SnapshotSource::open(real_files(), temp.file("version")).value();
+  const auto list = ChangeFile::open(FileRef(real_files().open(temp.file("changes"), {}).value()), told->bytes, "it",
+                                     version.tensors());
+  ASSERT_TRUE(list.has_value()) << list.error().message();
+  CellChanges changes;
+  ASSERT_TRUE(list->read(data_at, kBytes, 1, false, changes).has_value());
+  EXPECT_EQ(changes.cells, (std::vector<std::uint32_t>{3, 8, 9, 4000}));
+  EXPECT_EQ(std::string_view(reinterpret_cast<const char*>(changes.values.data()), 4), "abba");
+}
+
+TEST_F(TellChangesTest, ToItselfAVersionHasNoChanges) {
+  const auto told = tell({}, 3, 3);
+  ASSERT_TRUE(told.has_value()) << told.error().message();
+  EXPECT_EQ(told->elements, 0u);
+}
+
+TEST_F(TellChangesTest, SaysWhyTheWholeIsToBeLoaded) {
+  EXPECT_THAT(why(tell({})),
+              HasSubstr("from version 1 to 3: the changes of some step between them are not known here"));
+  StepChanges moved = *step(2, {1}, 'b');
+  moved.plan.front().result_offset += 8;
+  EXPECT_THAT(why(tell({step(1, {1}, 'a'), std::make_shared<StepChanges>(moved)})), HasSubstr("places have changed"));
+  StepChanges dense = *step(2, {1}, 'b');
+  dense.segments.front().reset();
+  EXPECT_THAT(why(tell({step(1, {1}, 'a'), std::make_shared<StepChanges>(dense)})),
+              HasSubstr("version 3 changed most"));
+  std::vector<std::uint32_t> many(500);
+  for (std::uint32_t i = 0; i < 500; ++i) many[i] = i;
+  EXPECT_THAT(why(tell({step(1, many, 'a')}, 1, 2)), HasSubstr("the changes take 61 % of it; load version 2 whole"));
+}
+
+TEST_F(TellChangesTest, EndsWhenTheNodeDoes) {
+  jobs.cancel();
+  const auto told = tell({step(1, {3}, 'a'), step(2, {8}, 'b')});
+  ASSERT_FALSE(told.has_value());
+  EXPECT_EQ(told.error().code, Errc::kClosed);
+}
+
+}  // namespace
+}  // namespace weightcast
