@@ -111,6 +111,14 @@ struct Refusals {
   }
 };
 
+struct UnreachedNode {
+  std::string name, address, why;
+  template <typename M, typename F>
+  static void fields(M& m, F&& f) {
+    f(1, m.name), f(2, m.address), f(3, m.why);
+  }
+};
+
 struct NodeStatus {
   std::string name, role;
   std::uint64_t version = 0;
@@ -135,6 +143,7 @@ struct NodeStatus {
   std::string offence;
   std::uint32_t complaints = 0;
   std::uint32_t complains = 0;
+  std::vector<UnreachedNode> cannot_reach;
   template <typename M, typename F>
   static void fields(M& m, F&& f) {
     f(1, m.name), f(2, m.role), f(3, m.version), f(4, m.parent), f(5, m.children), f(6, m.score), f(7, m.address);
@@ -144,7 +153,7 @@ struct NodeStatus {
     f(21, m.finish_s), f(22, m.switch_s), f(23, m.encode_s), f(24, m.payload), f(25, m.payload_bytes);
     f(26, m.first_sent_s), f(27, m.keys_expire_unix_s), f(28, m.earlier_run), f(29, m.refused);
     f(30, m.manifests_refused);
-    f(31, m.offence), f(32, m.complaints), f(33, m.complains);
+    f(31, m.offence), f(32, m.complaints), f(33, m.complains), f(50, m.cannot_reach);
   }
 };
 

@@ -11,6 +11,10 @@ std::string to_json(const StatusReply& status) {
   for (const NodeStatus& node : status.nodes) {
     nlohmann::json refused = nlohmann::json::object();
     for (const Refusals& one : node.refused) refused[one.reason] = one.count;
+    nlohmann::json cannot_reach = nlohmann::json::array();
+    for (const UnreachedNode& one : node.cannot_reach) {
+      cannot_reach.push_back({{"name", one.name}, {"address", one.address}, {"why", one.why}});
+    }
     nodes.push_back({{"name", node.name},
                      {"role", node.role},
                      {"peer_id", node.peer_id},
@@ -43,6 +47,7 @@ std::string to_json(const StatusReply& status) {
                      {"offence", node.offence},
                      {"complaints", node.complaints},
                      {"complains", node.complains},
+                     {"cannot_reach", std::move(cannot_reach)},
                      {"last_error", node.last_error}});
   }
   return json_text({{"run", status.run_id},

@@ -23,6 +23,7 @@ constexpr std::array kWords{
     Named{FaultKind::kFullDisk, "fulldisk"},   Named{FaultKind::kSkew, "skew"},
     Named{FaultKind::kDrift, "drift"},         Named{FaultKind::kLeave, "leave"},
     Named{FaultKind::kPublish, "publish"},     Named{FaultKind::kChoke, "choke"},
+    Named{FaultKind::kBlock, "block"},
 };
 
 bool has_rate(FaultKind kind) {
@@ -90,7 +91,9 @@ class LineParser {
         WC_ASSIGN(fault.lasts, time());
       } else if (clause == "oneway" && fault.kind == FaultKind::kPartition) {
         fault.one_way = true;
-      } else if (clause == "from" && fault.kind == FaultKind::kPartition) {
+      } else if (clause == "refused" && fault.kind == FaultKind::kBlock) {
+        fault.one_way = true;
+      } else if (clause == "from" && (fault.kind == FaultKind::kPartition || fault.kind == FaultKind::kBlock)) {
         NodeIndex last = 0;
         WC_TRY(who(fault.peer, last));
         if (last != fault.peer) return bad("'from' takes one node");
@@ -203,9 +206,9 @@ Result<std::vector<Fault>> parse_faults(std::string_view text) {
 std::string to_text(const Fault& fault) {
   std::string text = fmt::format("at {} {}", time_text(fault.at), to_string(fault.kind));
   if (fault.kind != FaultKind::kPublish) text += " " + who_text(fault.node, fault.node_last);
-  if (fault.kind == FaultKind::kPartition) {
+  if (fault.kind == FaultKind::kPartition || fault.kind == FaultKind::kBlock) {
     if (fault.peer != Fault::kEverybody) text += " from " + who_text(fault.peer, fault.peer);
-    if (fault.one_way) text += " oneway";
+    if (fault.one_way) text += fault.kind == FaultKind::kBlock ? " refused" : " oneway";
   }
   if (has_rate(fault.kind)) text += fmt::format(" to {:.0f}kbit", fault.rate.bits_per_s() / 1e3);
   if (has_time(fault.kind)) text += " by " + time_text(fault.by);

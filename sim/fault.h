@@ -29,6 +29,7 @@ enum class FaultKind : std::uint8_t {
   kDrift,      ///< its clock runs faster by `probability` (0.001: one second in a thousand)
   kLeave,      ///< it stops for good and says goodbye
   kPublish,    ///< no fault: the origin publishes the next version
+  kBlock,      ///< dials of it are dropped, with `one_way` refused: those of `peer`, or of all workers
 };
 
 /// What happens to one node. Node 0 is the origin, node i the i-th worker.
@@ -54,16 +55,17 @@ struct Fault {
 
 /// Reads a fault file: one fault a line, `#` starts a comment.
 ///
-///   at TIME WHAT WHO [from WHO] [oneway] [to RATE] [by AMOUNT] [for TIME]
+///   at TIME WHAT WHO [from WHO] [oneway | refused] [to RATE] [by AMOUNT] [for TIME]
 ///
 ///   TIME    1.5s, 200ms; `at` counts from the first publication
 ///   WHAT    kill, crash, stall, throttle, choke, partition, reset, corrupt, loss, delay, slowdisk, fulldisk, skew,
-///           drift, leave, publish
+///           drift, leave, block, publish
 ///   WHO     worker 3, workers 3-6, origin, all; `publish` has none
 ///   to      the rate of throttle, choke and slowdisk
 ///   by      the number of chunks (corrupt), the share of frames (loss: 0.01), the time (delay, skew), or the share of
 ///           time (drift: 0.001)
-///   from    the other side of a partition; without it, everybody
+///   from    the other side of a partition, or whose dials are blocked; without it, everybody's; of a block all
+///   workers'
 ///
 ///   at 1.5s kill worker 3
 ///   at 2s   partition workers 4-6 from origin oneway for 3s

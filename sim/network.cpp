@@ -268,6 +268,19 @@ NodeIndex Network::other_end(LinkIndex index, NodeIndex node) const {
   return link.ends[1 - end_of(link, node)].node;
 }
 
+void Network::fail_dial(Instant at, LinkIndex index, bool refused) {
+  links_[index].failed = true;
+  links_[index].refused = refused;
+  events_.schedule(at, EventKind::kClosed, index, 0);
+}
+
+const Fault* Network::block_of(NodeIndex from, NodeIndex to) const {
+  const auto block = std::ranges::find_if(blocks_, [&](const Fault& b) {
+    return to >= b.node && to <= b.node_last && from != 0 && (b.peer == Fault::kEverybody || b.peer == from);
+  });
+  return block == blocks_.end() ? nullptr : &*block;
+}
+
 // ---- events
 
 NodeIndex Network::node_of(const Event& event) const {
@@ -313,25 +326,21 @@ void Network::handle(Instant now, const Event& event) {
       if (cut(from, to) || cut(to, from)) {
         // The packet is tried again every second, as TCP does at first.
         const bool give_up = std::chrono::seconds(event.b + 1) >= options_.connect_timeout;
-        link.failed = give_up;
-        if (give_up) return events_.schedule(now + std::chrono::seconds(1), EventKind::kClosed, event.a, 0);
+        if (give_up) return fail_dial(now + std::chrono::seconds(1), event.a, false);
         return events_.schedule(now + std::chrono::seconds(1), EventKind::kDial, event.a, event.b + 1);
       }
       const Duration one_way = delay(link, from, to);
-      if (!handler_.is_up(to)) {
-        link.failed = true;
-        return events_.schedule(now + one_way, EventKind::kClosed, event.a, 0);
+      if (const Fault* block = block_of(from, to)) {
+        return fail_dial(now + (block->one_way ? one_way : options_.connect_timeout), event.a, block->one_way);
       }
+      if (!handler_.is_up(to)) return fail_dial(now + one_way, event.a, true);
       return events_.schedule(now + 2 * one_way, EventKind::kAccept, event.a);
     }
     case EventKind::kAccept: {
       Link& link = links_[event.a];
       if (!link.ends[0].open || link.failed) return;
       const Duration one_way = delay(link, link.ends[1].node, link.ends[0].node);
-      if (!handler_.is_up(link.ends[1].node)) {
-        link.failed = true;
-        return events_.schedule(now + one_way, EventKind::kClosed, event.a, 0);
-      }
+      if (!handler_.is_up(link.ends[1].node)) return fail_dial(now + one_way, event.a, true);
       link.ends[1].open = true;
       nodes_[link.ends[1].node].links.push_back(event.a);
       // The dialler hears of it before anything that is said on it.
@@ -351,8 +360,12 @@ void Network::handle(Instant now, const Event& event) {
       if (!link.ends[end].open) return;
       link.ends[end].open = false;
       drop_queue(link, end);
-      handler_.on_closed(link.ends[end].node, link.ends[end].conn,
-                         fail(Errc::kClosed, Op::kReceive, "connection ended"));
+      Error why = fail(Errc::kClosed, Op::kReceive, "connection ended");
+      if (link.failed && link.ends[1].conn == ConnId{}) {
+        why = link.refused ? fail(Errc::kIo, Op::kConnect, "connection refused")
+                           : fail(Errc::kTimedOut, Op::kConnect, "timed out");
+      }
+      handler_.on_closed(link.ends[end].node, link.ends[end].conn, why);
       return;
     }
     default: return;

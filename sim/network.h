@@ -82,6 +82,8 @@ class Network {
   void corrupt_next(NodeIndex node, std::uint32_t chunks) { nodes_[node].corrupt_next += chunks; }
   void begin_partition(const Fault& fault) { partitions_.push_back(fault); }
   void end_partition(Instant now, const Fault& fault);
+  void begin_block(const Fault& fault) { blocks_.push_back(fault); }
+  void end_block(const Fault& fault) { std::erase(blocks_, fault); }
 
   /// The event in words.
   [[nodiscard]] std::string describe(const Event& event) const;
@@ -118,7 +120,8 @@ class Network {
     End ends[2];              // the one that dialled first
     Direction directions[2];  // from ends[i]
     Duration jitter{};
-    bool failed = false;  // reset, or dialled in vain
+    bool failed = false;   // reset, or dialled in vain
+    bool refused = false;  // the latter, and there was an answer
   };
   struct Node {
     Rate uplink{}, downlink{};
@@ -147,6 +150,10 @@ class Network {
   }
   [[nodiscard]] Duration delay(const Link& link, NodeIndex from, NodeIndex to) const;
   [[nodiscard]] bool cut(NodeIndex from, NodeIndex to) const;
+  /// What keeps that dial from its target; null if nothing does.
+  [[nodiscard]] const Fault* block_of(NodeIndex from, NodeIndex to) const;
+  /// Nobody will answer; `refused`: at once.
+  void fail_dial(Instant at, LinkIndex link, bool refused);
   bool hold(Instant now, const Event& event, LinkIndex link, std::uint8_t from_end);
 
   const NetworkOptions options_;
@@ -158,6 +165,7 @@ class Network {
   std::vector<Frame> frames_;
   FrameIndex free_frames_ = kNone;
   std::vector<Fault> partitions_;
+  std::vector<Fault> blocks_;
   std::vector<Event> held_;
 };
 

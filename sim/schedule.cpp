@@ -125,6 +125,21 @@ SimOptions random_schedule(std::uint64_t seed) {
     choke.rate = Rate::bits(1e3 * double(choke_random.between(500, 20'000)));
     options.faults.push_back(choke);
   }
+  // And ports of workers that others cannot reach.
+  Random block_random(seed ^ 0x626c6f636b656421);
+  if (block_random.chance(0.25)) {
+    Fault block;
+    block.kind = FaultKind::kBlock;
+    block.at = block_random.duration(Duration::zero(), span);
+    block.lasts = block_random.chance(0.5) ? Duration::zero() : block_random.duration(milliseconds(200), seconds(20));
+    block.one_way = block_random.chance(0.5);
+    block.node = static_cast<NodeIndex>(block_random.between(1, options.workers));
+    block.node_last = block_random.chance(0.6)
+                          ? block.node
+                          : static_cast<NodeIndex>(block_random.between(block.node, options.workers));
+    if (block_random.chance(0.4)) block.peer = static_cast<NodeIndex>(block_random.between(1, options.workers));
+    options.faults.push_back(block);
+  }
   // The same again: patches that are sent while they are made.
   Random open_random(seed ^ 0x67726f7774682121);
   if (options.patches.enabled && open_random.chance(0.7)) {

@@ -7,6 +7,7 @@ void Simulation::begin_fault(const Fault& fault) {
   remember(kNone, "fault: " + to_text(fault));
   if (fault.kind == FaultKind::kPublish) return publish();
   if (fault.kind == FaultKind::kPartition) return network_.begin_partition(fault);
+  if (fault.kind == FaultKind::kBlock) return network_.begin_block(fault);
   for (NodeIndex index = fault.node; index < nodes_.size() && index <= fault.node_last; ++index) {
     Node& node = nodes_[index];
     switch (fault.kind) {
@@ -47,6 +48,7 @@ void Simulation::begin_fault(const Fault& fault) {
 void Simulation::end_fault(const Fault& fault) {
   remember(kNone, "over: " + to_text(fault));
   if (fault.kind == FaultKind::kPartition) return network_.end_partition(now_, fault);
+  if (fault.kind == FaultKind::kBlock) return network_.end_block(fault);
   for (NodeIndex index = fault.node; index < nodes_.size() && index <= fault.node_last; ++index) {
     Node& node = nodes_[index];
     switch (fault.kind) {

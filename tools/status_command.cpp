@@ -107,13 +107,26 @@ class Tree {
   std::string out_;
 };
 
+/// A line for each node that another one cannot dial.
+std::string render_unreached(const json& nodes) {
+  std::string out;
+  for (const json& node : nodes) {
+    for (const json& other : node.at("cannot_reach")) {
+      out += fmt::format("! {} cannot reach {} at {}: {}\n", printable(text_of(node, "name")),
+                         printable(text_of(other, "name")), printable(text_of(other, "address")),
+                         printable(text_of(other, "why")));
+    }
+  }
+  return out;
+}
+
 std::string render(const json& status) {
   std::string out = fmt::format("latest version {}", count_of(status, "latest_version"));
   if (const std::string run = text_of(status, "run"); !run.empty()) out += fmt::format(", run {}", run);
   if (const std::string topology = text_of(status, "topology"); !topology.empty()) {
     out += fmt::format(", {} (predicted {:.2f} s)", topology, number_of(status, "predicted_s"));
   }
-  return out + '\n' + Tree(status.at("nodes")).render();
+  return out + '\n' + Tree(status.at("nodes")).render() + render_unreached(status.at("nodes"));
 }
 
 void run_status(const StatusFlags& flags) {

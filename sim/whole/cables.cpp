@@ -342,14 +342,15 @@ class Cables::Attempt final : public Network::Attempt {
   void knock(Duration latency) {
     const Instant open = host_ ? cables_.open_at(from_, *host_) : give_up_at_;
     if (open >= give_up_at_ || (host_ && cables_.hosts_[*host_].dark)) {
-      return at(give_up_at_, [this] { finish(fail(Errc::kTimedOut, Op::kConnect, "to " + to_.to_string())); });
+      return at(give_up_at_,
+                [this] { finish(fail(Errc::kTimedOut, Op::kConnect, "to " + to_.to_string() + ": timed out")); });
     }
     if (open > loop_.now()) return at(open + latency, [this, latency] { knock(latency); });
     const auto& acceptors = cables_.hosts_[*host_].acceptors;
     const auto found = acceptors.find(to_.port);
     if (found == acceptors.end()) {
       return at(loop_.now() + latency,
-                [this] { finish(fail(Errc::kIo, Op::kConnect, to_.to_string() + ": refused")); });
+                [this] { finish(fail(Errc::kIo, Op::kConnect, "to " + to_.to_string() + ": connection refused")); });
     }
     wire_ = std::make_shared<Wire>(cables_, from_, *host_);
     cables_.wires_.push_back(wire_);

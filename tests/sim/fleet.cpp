@@ -147,6 +147,25 @@ void Fleet::kill(Node& node) {
 void Fleet::begin(FaultKind kind, const Node& node) { simulation_.begin_fault(fault_of(kind, node.index)); }
 void Fleet::end(FaultKind kind, const Node& node) { simulation_.end_fault(fault_of(kind, node.index)); }
 
+namespace {
+
+Fault block_of(NodeIndex node, bool refused, NodeIndex from) {
+  Fault fault = fault_of(FaultKind::kBlock, node);
+  fault.one_way = refused;
+  fault.peer = from;
+  return fault;
+}
+
+}  // namespace
+
+void Fleet::block(Node& node, bool refused, const Node* from) {
+  simulation_.begin_fault(block_of(node.index, refused, from == nullptr ? Fault::kEverybody : from->index));
+}
+
+void Fleet::unblock(Node& node, bool refused, const Node* from) {
+  simulation_.end_fault(block_of(node.index, refused, from == nullptr ? Fault::kEverybody : from->index));
+}
+
 void Fleet::damage_chunks_of(Node& node) {
   Fault fault = fault_of(FaultKind::kCorrupt, node.index);
   fault.count = 1'000'000;

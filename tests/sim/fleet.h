@@ -61,6 +61,9 @@ class Fleet {
   /// A node that hears and does nothing until thawed.
   void freeze(Node& node) { begin(FaultKind::kStall, node); }
   void thaw(Node& node) { end(FaultKind::kStall, node); }
+  /// No worker can dial it from now on, or only `from` cannot. `refused`: they hear so at once.
+  void block(Node& node, bool refused = false, const Node* from = nullptr);
+  void unblock(Node& node, bool refused = false, const Node* from = nullptr);
   /// Chunks and new versions are refused with kNoSpace.
   void fill_disk(Node& node) { begin(FaultKind::kFullDisk, node); }
   void clear_disk(Node& node) { end(FaultKind::kFullDisk, node); }

@@ -131,11 +131,17 @@ struct Log {
   enum class Level : std::uint8_t { kInfo, kWarning } level = Level::kInfo;
   std::string text;
   bool is_own = false;  ///< no peer can cause it again and again: it is written whoever spoke last
+  std::string peer;     ///< whose doing it is, if not that of whoever spoke last
 };
-[[nodiscard]] inline Log info(std::string text) { return {Log::Level::kInfo, std::move(text)}; }
-[[nodiscard]] inline Log warning(std::string text) { return {Log::Level::kWarning, std::move(text)}; }
+[[nodiscard]] inline Log info(std::string text) { return {Log::Level::kInfo, std::move(text), false, {}}; }
+[[nodiscard]] inline Log warning(std::string text) { return {Log::Level::kWarning, std::move(text), false, {}}; }
+/// A line about what became of a dial, or of a wait: nobody has spoken, and `peer` may cause it again and again.
+[[nodiscard]] inline Log caused_by(std::string peer, Log log) {
+  log.peer = std::move(peer);
+  return log;
+}
 /// Said once for each publication.
-[[nodiscard]] inline Log milestone(std::string text) { return {Log::Level::kInfo, std::move(text), true}; }
+[[nodiscard]] inline Log milestone(std::string text) { return {Log::Level::kInfo, std::move(text), true, {}}; }
 
 }  // namespace action
 

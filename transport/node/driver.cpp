@@ -460,7 +460,9 @@ void Driver::perform(const action::Refused& refused) {
 
 void Driver::perform(const action::Log& log) {
   std::string more;
-  const std::string who = speaking_name_.empty() ? peer_name(speaking_) : speaking_name_;
+  const std::string who = !log.peer.empty()         ? log.peer
+                          : !speaking_name_.empty() ? speaking_name_
+                                                    : peer_name(speaking_);
   if (!who.empty() && !log.is_own) {
     const auto left_out = log_allowance_.admit(loop_.now(), who, log.text.size());
     if (!left_out) return;

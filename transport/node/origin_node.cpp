@@ -338,6 +338,20 @@ local::PublishProgress OriginNode::publish_progress(Version version) {
   return progress;
 }
 
+void OriginNode::add_unreached(const Member& member, local::NodeStatus& self, local::NodeStatus& node) const {
+  const auto add = [](local::NodeStatus& to, const Member& of, const std::string& why) {
+    if (to.cannot_reach_size() >= int(Reachability::kUnreachedMax)) return;
+    local::UnreachedNode& unreached = *to.add_cannot_reach();
+    unreached.set_name(of.name);
+    unreached.set_address(Endpoint{of.host, of.port}.to_string());
+    unreached.set_why(why);
+  };
+  if (member.connected() && !member.cannot_dial.empty()) add(self, member, member.cannot_dial);
+  for (const auto& [id, unreached] : member.cannot_reach) {
+    if (const Member* other = core_->members().find(id)) add(node, *other, unreached.why);
+  }
+}
+
 local::StatusReply OriginNode::status() {
   local::StatusReply reply;
   reply.set_latest_version(core_->latest().value);
@@ -387,6 +401,7 @@ local::StatusReply OriginNode::status() {
     node.set_offence(std::string(cut_text(member.offence, kReasonBytesMax)));
     node.set_complaints(static_cast<std::uint32_t>(core_->complaints_of(id)));
     node.set_complains(static_cast<std::uint32_t>(core_->complaints_by(id)));
+    add_unreached(member, self, node);
     if (member.connected() && member.identity) {
       node.set_keys_expire_unix_s(static_cast<std::uint64_t>(member.identity->expires_unix_s));
     }

@@ -41,6 +41,8 @@ class OriginNode final : public Node {
   };
 
   void handle_change();
+  /// To the origin's status that it cannot dial the member, and to the member's whom that cannot dial.
+  void add_unreached(const Member& member, local::NodeStatus& self, local::NodeStatus& node) const;
   PayloadObserver observe_publication(Version version, std::function<void(Result<TakenOver>)> taken);
   void publish_changes(PublishOrder order, PayloadObserver observer);
   void keep_applied(std::optional<AppliedChanges> applied);

@@ -18,7 +18,9 @@ json to_json(const PeerRecord& record) {
     complaints.push_back({{"of", one.of},
                           {"fault", static_cast<unsigned>(one.fault)},
                           {"age", one.age},
-                          {"discredited", one.discredited}});
+                          {"discredited", one.discredited},
+                          {"parent_cleared", one.parent_cleared},
+                          {"child_cleared", one.child_cleared}});
   }
   return {{"name", record.name},
           {"rates_bytes_per_s", std::move(rates)},
@@ -33,6 +35,7 @@ json to_json(const PeerRecord& record) {
           {"clean_in_a_row", record.standing.clean_in_a_row},
           {"demotions", record.standing.demotions},
           {"offence", record.offence},
+          {"offence_by_word", record.offence_by_word},
           {"complaints", std::move(complaints)},
           {"voice", record.voice},
           {"voice_since", record.since_regained}};
@@ -54,6 +57,7 @@ PeerRecord from_json(const json& entry) {
   record.standing.demotions = entry.at("demotions").get<std::uint32_t>();
   // Earlier releases did not write what follows.
   record.offence = entry.value("offence", std::string());
+  record.offence_by_word = entry.value("offence_by_word", false);
   record.voice = entry.value("voice", record.voice);
   record.since_regained = entry.value("voice_since", 0u);
   for (const json& one : entry.value("complaints", json::array())) {
@@ -62,6 +66,8 @@ PeerRecord from_json(const json& entry) {
     complaint.fault = static_cast<PeerFault>(std::min(one.at("fault").get<unsigned>(), 2u));
     complaint.age = one.at("age").get<std::uint32_t>();
     complaint.discredited = one.at("discredited").get<bool>();
+    complaint.parent_cleared = one.value("parent_cleared", false);
+    complaint.child_cleared = one.value("child_cleared", false);
   }
   return record;
 }

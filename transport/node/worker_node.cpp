@@ -156,6 +156,12 @@ local::StatusReply WorkerNode::status() {
   self->set_last_error(std::string(cut_text(core_->last_error(), kReasonBytesMax)));
   add_refusals(*self);
   self->set_keys_expire_unix_s(static_cast<std::uint64_t>(config_.keys_expire_unix_s));
+  for (const auto& [id, unreached] : core_->dials().unreached()) {
+    local::UnreachedNode& other = *self->add_cannot_reach();
+    other.set_name(unreached.peer.name);
+    other.set_address(Endpoint{unreached.peer.host, unreached.peer.port}.to_string());
+    other.set_why(unreached.why);
+  }
   self->set_manifests_refused(core_->intake().refused_manifests());
   self->set_transfer_s(core_->intake().transfer_s());
   self->set_finish_s(core_->intake().finish_s());

@@ -180,6 +180,7 @@ void Download::judge_dial(Instant now, Stripe& stripe) {
   if (waited >= timeouts_.dial) {
     // The connection stays, and may be made later: where all dials take that long, the next attempt finds it. So this
     // is no complaint: on a slow link an honest parent takes as long.
+    links_.note_overdue(stripe.conn);
     leave(now, stripe, wire::FAULT_KIND_NOT_AVAILABLE);
   } else if (waited >= timeouts_.dial_beside && !stripe.next_is_dialled) {
     stripe.next_is_dialled = true;
@@ -280,10 +281,10 @@ void Download::handle_open(Instant now, ConnId conn) {
   }
 }
 
-void Download::handle_closed(Instant now, ConnId conn) {
+void Download::handle_closed(Instant now, ConnId conn, bool was_made) {
   for (Stripe& stripe : stripes_) {
     if (stripe.drained_from == conn) end_draining(now, stripe);
-    if (stripe.conn == conn) leave(now, stripe, wire::FAULT_KIND_CLOSED);
+    if (stripe.conn == conn) leave(now, stripe, was_made ? wire::FAULT_KIND_CLOSED : wire::FAULT_KIND_NOT_AVAILABLE);
   }
 }
 

@@ -42,7 +42,8 @@ class Download {
   void handle_grown(Instant now);
 
   void handle_open(Instant now, ConnId conn);
-  void handle_closed(Instant now, ConnId conn);
+  /// `was_made`: else it was dialled in vain, which is no failing of whoever did not answer.
+  void handle_closed(Instant now, ConnId conn, bool was_made = true);
   /// Errors (the sender's fault; the download has left it already): kCorrupt.
   Status handle_digest_part(Instant now, ConnId conn, std::uint32_t part, Bytes digests);
   void handle_up_to_date(Instant now, ConnId conn, std::uint32_t stripe);

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <map>
-#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "transport/core/action.h"
 #include "transport/core/assignment.h"
@@ -36,6 +38,15 @@ class Links {
   [[nodiscard]] bool leads_to_origin(ConnId conn) const;
   /// The name of the peer, as the plan gives it.
   [[nodiscard]] const std::string& name_of(ConnId conn) const { return links_.at(conn).name; }
+  /// Who is dialled there.
+  [[nodiscard]] NodeAddress peer_of(ConnId conn) const {
+    const Link& link = links_.at(conn);
+    return {link.peer, link.name, link.host, link.port};
+  }
+  /// It takes long to make that connection.
+  void note_overdue(ConnId conn) { overdue_.push_back(peer_of(conn)); }
+  /// Who was noted since the last call.
+  [[nodiscard]] std::vector<NodeAddress> take_overdue() { return std::exchange(overdue_, {}); }
   /// Marks the connection as made. The caller then says hello on it.
   void handle_connected(ConnId conn);
   void handle_closed(ConnId conn) { links_.erase(conn); }
@@ -64,6 +75,7 @@ class Links {
   std::string origin_host_;
   std::uint16_t origin_port_ = 0;
   std::map<ConnId, Link> links_;
+  std::vector<NodeAddress> overdue_;
 };
 
 }  // namespace weightcast

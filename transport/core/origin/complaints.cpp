@@ -33,7 +33,22 @@ void Complaints::discredit(PeerId child) {
   ++made_;
 }
 
-void Complaints::handle_publication_end() {
+void Complaints::handle_publication_end(const std::set<PeerId>& took_part) {
+  std::set<PeerId> clean = took_part;
+  for (const auto& [child, author] : authors_) {
+    for (const Complaint& complaint : author.complaints) {
+      if (complaint.age > 0) continue;
+      clean.erase(child);
+      clean.erase(complaint.parent);
+    }
+  }
+  for (auto& [child, author] : authors_) {
+    for (Complaint& complaint : author.complaints) {
+      if (complaint.fault == PeerFault::kCorrupt) continue;
+      complaint.parent_cleared = complaint.parent_cleared || clean.contains(complaint.parent);
+      complaint.child_cleared = complaint.child_cleared || clean.contains(child);
+    }
+  }
   for (auto author = authors_.begin(); author != authors_.end();) {
     std::erase_if(author->second.complaints, [](Complaint& complaint) { return ++complaint.age >= kRemembered; });
     if (author->second.voice < kVoiceMax && ++author->second.since_regained >= kRemembered) {
@@ -83,12 +98,23 @@ std::vector<PeerId> Complaints::witnesses(PeerId parent) const {
   return children;
 }
 
-std::size_t Complaints::count_by(PeerId child) const {
-  const auto author = authors_.find(child);
-  return author == authors_.end() ? 0 : author->second.complaints.size();
+std::size_t Complaints::count_of(PeerId parent) const {
+  std::size_t count = 0;
+  for (const auto& [child, author] : authors_) {
+    count += std::size_t(std::ranges::count_if(author.complaints, [&](const Complaint& complaint) {
+      return complaint.parent == parent && !complaint.discredited && !complaint.parent_cleared;
+    }));
+  }
+  return count;
 }
 
-bool Complaints::in_dispute(PeerId member) const { return count_by(member) > 0 || !witnesses(member).empty(); }
+std::size_t Complaints::count_by(PeerId child) const {
+  const auto author = authors_.find(child);
+  if (author == authors_.end()) return 0;
+  return std::size_t(std::ranges::count(author->second.complaints, false, &Complaint::child_cleared));
+}
+
+bool Complaints::in_dispute(PeerId member) const { return count_by(member) > 0 || count_of(member) > 0; }
 
 bool Complaints::closed_on_a_child(PeerId parent) const {
   return std::ranges::any_of(authors_, [&](const auto& entry) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "base/ids.h"
@@ -19,6 +20,11 @@ namespace weightcast {
 ///   a child of two parents in one           the child is the suspect, unless others complain of them, too
 ///   publication, or with no voice left
 ///
+/// A publication clears who took part in it and had no complaint in it, of or by itself: what was said of it, or by it,
+/// in earlier ones does not put it in dispute any more. Damage is not cleared so. A complaint that is cleared still
+/// keeps the two apart and is a witness's word if a second child complains: else a relay could do wrong every other
+/// time.
+///
 /// A member has a voice for kVoiceMax complaints and regains one in kRemembered publications. So members who conspire
 /// can have an honest relay convicted, but not often: k of them at most 3k/2 times at once, and then k/2 times in
 /// kRemembered publications.
@@ -35,6 +41,8 @@ class Complaints {
     PeerFault fault{};
     std::uint32_t age = 0;  ///< publications
     bool discredited = false;
+    bool parent_cleared = false;
+    bool child_cleared = false;
   };
   /// A member that complains.
   struct Author {
@@ -53,7 +61,8 @@ class Complaints {
   void handle_lost(PeerId parent);
   /// What `child` said counts against nobody any more. It stays apart from those of whom it complained.
   void discredit(PeerId child);
-  void handle_publication_end();
+  /// `took_part`: who was to have the version and has it.
+  void handle_publication_end(const std::set<PeerId>& took_part = {});
 
   /// What outlives the process, and what it was: values out of range are brought into it, as they may come from a file.
   [[nodiscard]] Author record(PeerId child) const;
@@ -66,9 +75,11 @@ class Complaints {
   [[nodiscard]] std::vector<ApartPair> apart() const;
   /// Children whose complaints of `parent` count.
   [[nodiscard]] std::vector<PeerId> witnesses(PeerId parent) const;
-  /// How many complaints of `child` are remembered.
+  /// How many of them are not cleared: what stands against the parent.
+  [[nodiscard]] std::size_t count_of(PeerId parent) const;
+  /// Of how many `child` complains, for which it is not cleared.
   [[nodiscard]] std::size_t count_by(PeerId child) const;
-  /// Whether a complaint that counts is about that member, or any complaint is from it.
+  /// Whether a complaint that counts is about that member, or any complaint is from it, and it is not cleared.
   [[nodiscard]] bool in_dispute(PeerId member) const;
   [[nodiscard]] bool convicted(PeerId parent) const { return witnesses(parent).size() >= kWitnessesNeeded; }
   /// Whether a child says in this publication that it closed the connection.

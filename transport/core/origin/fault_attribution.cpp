@@ -126,7 +126,7 @@ bool FaultAttribution::convict(Instant now, const Plan& plan, Case& known, PeerI
   for (const PeerId child : complaints_.witnesses(parent)) {
     witnesses += (witnesses.empty() ? "" : ", ") + name_of(child);
   }
-  note_offence(parent, fmt::format("{}, by the word of {}", what, witnesses));
+  note_offence(parent, fmt::format("{}, by the word of {}", what, witnesses), fault != PeerFault::kCorrupt);
   known.distrusted.insert(parent);
   return make_leaf(plan, known, parent);
 }
@@ -134,7 +134,7 @@ bool FaultAttribution::convict(Instant now, const Plan& plan, Case& known, PeerI
 bool FaultAttribution::suspect(const Plan& plan, Case& known, PeerId child) {
   complaints_.discredit(child);
   known.distrusted.insert(child);
-  note_offence(child, "complains of relays of whom nobody else complains; its own link or its word is at fault");
+  note_offence(child, "complains of relays of whom nobody else complains; its own link or its word is at fault", true);
   return make_leaf(plan, known, child);
 }
 
@@ -177,7 +177,7 @@ bool FaultAttribution::handle_starvation(Instant now, const Plan& plan, const Re
   Starving& starving = note_starving(now, plan, report, known);
   if (is_disproved(now, plan, report, known)) {
     blame(now, report.child, PeerFault::kSlow);
-    note_offence(report.child, "says that it starves, while the origin's chunks leave to it");
+    note_offence(report.child, "says that it starves, while the origin's chunks leave to it", true);
     return make_leaf(plan, known, report.child);
   }
   if (report.parent == kOriginId) return false;
@@ -216,7 +216,7 @@ bool FaultAttribution::handle_progress(Instant now, const Plan& plan, PayloadId 
     const Member* parent = members_.find(lag.parent);
     if (lag.parent == kOriginId) {
       if (!is_relay(plan, lag.child) || !make_leaf(plan, known, lag.child)) continue;
-      note_offence(lag.child, "gets far less from the origin than others do, by its own word");
+      note_offence(lag.child, "gets far less from the origin than others do, by its own word", true);
       changed = true;
     } else if (parent != nullptr && parent->connected()) {
       // Behind a slow edge any parent seems to pass on too little; but not next to nothing for long.
@@ -305,10 +305,17 @@ void FaultAttribution::handle_fed(Instant now, const std::vector<PeerId>& parent
 }
 
 void FaultAttribution::handle_publication_end(Version version, const std::set<PeerId>& planned) {
-  complaints_.handle_publication_end();
+  std::set<PeerId> took_part;
+  for (const PeerId id : planned) {
+    const Member* member = members_.find(id);
+    if (member != nullptr && member->installed >= version) took_part.insert(id);
+  }
+  complaints_.handle_publication_end(took_part);
   for (const PeerId id : planned) {
     Member* member = members_.find(id);
     if (member == nullptr) continue;
+    const bool is_blamed = std::exchange(member->offended, false) || member->standing.faulted();
+    if (!is_blamed && took_part.contains(id) && std::exchange(member->offence_by_word, false)) member->offence.clear();
     const Standing before = member->standing.standing();
     member->standing.handle_publication_end(member->installed >= version);
     const Standing after = member->standing.standing();
@@ -365,11 +372,13 @@ bool FaultAttribution::has_more(const Plan& plan, PayloadId payload, const Membe
   return parent.chunks_verified > child.chunks_verified;
 }
 
-void FaultAttribution::note_offence(PeerId id, std::string what) {
+void FaultAttribution::note_offence(PeerId id, std::string what, bool by_word) {
   Member* member = members_.find(id);
   if (member == nullptr) return;
   actions_.push(action::warning(fmt::format("worker {} {}", member->name, what)));
   member->offence = std::move(what);
+  member->offence_by_word = by_word;
+  member->offended = true;
 }
 
 std::string FaultAttribution::name_of(PeerId id) const {

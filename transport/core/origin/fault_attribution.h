@@ -61,8 +61,9 @@ namespace weightcast {
 /// Delay. PaceWatch finds edges that are slow without anybody saying so, from heartbeats alone. Each is a complaint of
 /// the child; a relay that lags behind the origin itself becomes a leaf.
 ///
-/// Cleared: a standing, as PeerStanding says; complaints, after Complaints::kRemembered publications; all else about a
-/// publication with forget(). Invariant: scores, standings and offences of members change here alone.
+/// Cleared: a standing, as PeerStanding says; complaints, as Complaints says; an offence by the word of others, except
+/// damage, by a later publication in which the member took part and was not blamed; all else about a publication with
+/// forget(). Invariant: scores, standings and offences of members change here alone.
 class FaultAttribution {
  public:
   static constexpr Duration kStarvedFor = std::chrono::milliseconds(400);
@@ -99,8 +100,9 @@ class FaultAttribution {
   void handle_fed(Instant now, const std::vector<PeerId>& parents, Rate rate);
   /// The publication of a version has ended, of which these were planned: standings change now, and only now.
   void handle_publication_end(Version version, const std::set<PeerId>& planned);
-  /// What the member itself did, as the origin saw: for its status.
-  void note_offence(PeerId member, std::string what);
+  /// What the member itself did: for its status. `by_word`: others say so, and a later publication may clear it of
+  /// that.
+  void note_offence(PeerId member, std::string what, bool by_word = false);
 
   /// Whether it may not relay this payload.
   [[nodiscard]] bool is_leaf(PayloadId payload, PeerId member) const;
@@ -109,7 +111,7 @@ class FaultAttribution {
   /// One of two members is at fault, and `member` is one of them: a new plan places it behind others.
   [[nodiscard]] bool in_dispute(PeerId member) const { return complaints_.in_dispute(member); }
   /// How many members complain of `member`, for status.
-  [[nodiscard]] std::size_t complaints_of(PeerId member) const { return complaints_.witnesses(member).size(); }
+  [[nodiscard]] std::size_t complaints_of(PeerId member) const { return complaints_.count_of(member); }
   /// Of how many it complains.
   [[nodiscard]] std::size_t complaints_by(PeerId member) const { return complaints_.count_by(member); }
   /// What is remembered of a member's complaints over a restart. See Complaints.

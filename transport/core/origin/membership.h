@@ -31,6 +31,13 @@ enum class CatchUpPath : std::uint8_t {
 };
 [[nodiscard]] std::string_view to_string(CatchUpPath path);
 
+/// One that a member cannot dial, by its own word.
+struct UnreachedPeer {
+  std::string why;                  ///< in a few words
+  Duration pause{};                 ///< before the next attempt
+  std::optional<Instant> retry_at;  ///< absent while it is tried, or one of the two is not connected
+};
+
 /// One worker as the origin knows it. The origin keeps a lost worker for a while, and finds its number and history
 /// again by its name.
 struct Member {
@@ -44,9 +51,12 @@ struct Member {
   std::uint16_t port = 0;
   Rate uplink{};
   Rate downlink{};
-  double unpack_bytes_per_s = 0;  ///< of packed payloads, as it says; 0: not known
-  bool leaf_only = false;         ///< it says that it cannot relay
-  bool unreachable = false;       ///< the origin dialled it in vain, and no other worker has reached it
+  double unpack_bytes_per_s = 0;                 ///< of packed payloads, as it says; 0: not known
+  bool leaf_only = false;                        ///< it says that it cannot relay
+  bool unreachable = false;                      ///< the origin dialled it in vain, and no other worker has reached it
+  std::string cannot_dial;                       ///< why the origin could not; "" if it could
+  std::map<PeerId, UnreachedPeer> cannot_reach;  ///< no plan has these feed it
+  bool reaches_nobody = false;                   ///< of several whom others reach: it is fed by the origin alone
   bool standby = false;
 
   Version installed{};
@@ -76,6 +86,8 @@ struct Member {
   PeerStanding standing;
   std::uint64_t revocations_sent = 0;  ///< number of the list that it was sent last, on this connection
   std::string offence;                 ///< the last thing that the origin holds against it, for status; "": nothing
+  bool offence_by_word = false;        ///< a later publication may clear it of that
+  bool offended = false;               ///< in the publication that runs
   std::string last_error;
   bool forgotten = false;  ///< by command: it goes as soon as no plan has it, unless it joins again
   Budget reports{kReportsPerSecond, kReportsBurst};  ///< of parents

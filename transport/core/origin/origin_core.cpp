@@ -48,13 +48,15 @@ void OriginCore::restore_peers(Instant now, const std::vector<PeerRecord>& recor
     member.score = PeerScore(record.score, now);
     member.standing = PeerStanding(record.standing);
     member.offence = record.offence;
+    member.offence_by_word = record.offence_by_word;
     member.heard_at = now;
   }
   for (const PeerRecord& record : records) {
     Complaints::Author author{{}, record.voice, record.since_regained};
     for (const PeerRecord::Complaint& one : record.complaints) {
       const auto of = members_.id_of(one.of);
-      if (of) author.complaints.push_back({*of, one.fault, one.age, one.discredited});
+      if (of)
+        author.complaints.push_back({*of, one.fault, one.age, one.discredited, one.parent_cleared, one.child_cleared});
     }
     publications_.restore_complaints(members_.by_name(record.name).id, std::move(author));
   }
@@ -69,12 +71,16 @@ std::vector<PeerRecord> OriginCore::peer_records(Instant now) const {
                                                          member.score.record(now),
                                                          member.standing.record(),
                                                          member.offence,
+                                                         member.offence_by_word,
                                                          {},
                                                          author.voice,
                                                          author.since_regained});
     for (const Complaints::Complaint& one : author.complaints) {
       const Member* of = members_.find(one.parent);
-      if (of != nullptr && !of->forgotten) record.complaints.push_back({of->name, one.fault, one.age, one.discredited});
+      if (of != nullptr && !of->forgotten) {
+        record.complaints.push_back(
+            {of->name, one.fault, one.age, one.discredited, one.parent_cleared, one.child_cleared});
+      }
     }
   }
   return records;
@@ -103,7 +109,7 @@ void OriginCore::handle_connected(Instant, ConnId conn, const std::optional<Peer
 
 void OriginCore::handle_closed(Instant now, ConnId conn, const Error& why) {
   if (reachability_.is_probe(conn)) {
-    if (reachability_.handle_closed(conn, why.detail)) publications_.repair_all(now);
+    if (reachability_.handle_closed(now, conn, why.detail)) publications_.repair_all(now);
     return;
   }
   forget(conn);
@@ -168,7 +174,7 @@ Status OriginCore::set_serving(Instant now, std::string_view name, bool serves) 
   if (serves) {
     publications_.handle_activated(now, member);
   } else {
-    publications_.handle_lost(now, member);
+    publications_.handle_released(now, member);
   }
   return {};
 }
@@ -179,9 +185,9 @@ void OriginCore::forget_lost(Instant now) {
     forget_due_ = settled_at;  // until then plans have them
     return;
   }
-  reachability_.forget_lost();
   const std::unordered_set<PeerId> planned = publications_.planned();
   forget_due_ = members_.forget_lost(now, [&](PeerId id) { return !planned.contains(id); });
+  reachability_.forget_lost();
   standby_places_.forget_lost();
 }
 
@@ -263,7 +269,7 @@ void OriginCore::register_member(Instant now, Member& member, ConnId conn, const
   member.leaf_only = join.leaf_only() || member.port == 0;
   if (Member* stand_in = standby_places_.handle_joined(member, join.standby())) {
     actions_.push(action::info(fmt::format("standby worker {} steps back for {}", stand_in->name, member.name)));
-    publications_.handle_lost(now, *stand_in);
+    publications_.handle_released(now, *stand_in);
   }
   const RunId run{join.run_id()};
   member.other_run = run == config_.run || config_.run == kNoRun ? kNoRun : run;
@@ -371,7 +377,7 @@ void OriginCore::handle_join(Instant now, ConnId conn, const wire::Join& join) {
   actions_.push(action::Send{conn, std::move(message)});
   actions_.push(action::info(fmt::format("worker {} joined as peer {} at {}:{}, on version {}", member.name,
                                          member.id.value, member.host, member.port, member.installed.value)));
-  reachability_.handle_joined(member);
+  reachability_.handle_joined(now, member);
   std::vector<PayloadId> held;
   if (member.other_run != kNoRun) return publications_.handle_joined_of_other_run(now, member);
   for (int i = 0; i < std::min(join.held_size(), int(kHeldMax)); ++i) held.push_back(payload_from_wire(join.held(i)));
@@ -448,7 +454,7 @@ void OriginCore::handle_member_message(Instant now, Member& member, const wire::
       return;
     case Kind::kProbed:
       if (!member.reports.spend(now)) return;
-      if (reachability_.handle_probed(message.probed())) publications_.repair_all(now);
+      if (reachability_.handle_probed(now, member, message.probed())) publications_.repair_all(now);
       return;
     case Kind::kLeave:
       drop(member.conn);
@@ -547,6 +553,7 @@ void OriginCore::handle_version_lost(Instant now, Version version, std::shared_p
 void OriginCore::handle_timeout(Instant now) {
   look_for_silence(now);
   Core::handle_timeout(now);
+  reachability_.handle_timeout(now);
   publications_.handle_timeout(now);
   forget_lost(now);
 }
@@ -579,6 +586,7 @@ std::optional<Instant> OriginCore::poll_deadline() const {
     if (watched_at_) earliest.consider(*watched_at_ + config_.timeouts.silence / 4);
   }
   earliest.consider(Core::poll_deadline());
+  earliest.consider(reachability_.poll_deadline());
   earliest.consider(publications_.poll_deadline());
   earliest.consider(forget_due_);
   return earliest.first();

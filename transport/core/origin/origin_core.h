@@ -23,6 +23,8 @@ struct PeerRecord {
     PeerFault fault{};
     std::uint32_t age = 0;
     bool discredited = false;
+    bool parent_cleared = false;
+    bool child_cleared = false;
     bool operator==(const Complaint&) const = default;
   };
 
@@ -30,6 +32,7 @@ struct PeerRecord {
   PeerScoreRecord score;
   PeerStandingRecord standing;
   std::string offence;
+  bool offence_by_word = false;
   std::vector<Complaint> complaints;
   std::uint32_t voice = Complaints::kVoiceMax;
   std::uint32_t since_regained = 0;

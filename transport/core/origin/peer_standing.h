@@ -60,6 +60,8 @@ class PeerStanding {
   void handle_publication_end(bool took_part);
 
   [[nodiscard]] Standing standing() const { return record_.standing; }
+  /// In the publication that runs.
+  [[nodiscard]] bool faulted() const { return faulted_; }
   [[nodiscard]] bool barred() const { return record_.corrupt >= kCorruptToBar; }
   /// Clean publications in a row until the next readmission.
   [[nodiscard]] std::uint32_t clean_needed() const;

@@ -24,7 +24,8 @@ PlanRequest plan_request(const PublicationContext& context, Instant now, std::ui
   rank_peers(ranked);
   for (const RankedPeer& peer : ranked) {
     const Member& member = *context.members.find(peer.id);
-    request.members.push_back({member.id, member.uplink, member.downlink, member.can_relay()});
+    request.members.push_back({member.id, member.uplink, member.downlink, member.can_relay(), member.reaches_nobody});
+    for (const auto& [parent, _] : member.cannot_reach) request.apart.push_back({parent, member.id});
   }
   return request;
 }
@@ -50,7 +51,8 @@ void Publication::repair(Instant now) {
   PlanRequest request =
       plan_request(context_, now, manifest().planned_bytes(), [&](const Member& member) { return takes_part(member); });
   request.chunk_bytes = manifest().chunk_bytes;
-  request.apart = context_.faults.apart(id());
+  const std::vector<ApartPair> apart = context_.faults.apart(id());
+  request.apart.insert(request.apart.end(), apart.begin(), apart.end());
   for (PlanMember& m : request.members) m.can_relay = m.can_relay && !context_.faults.is_leaf(id(), m.id);
   plan_ = plan_.members.empty() ? make_plan(request) : repair_plan(plan_, request);
   ++context_.epoch;
@@ -132,6 +134,7 @@ Assignment Publication::assignment_for(const PlanIndex& index, const Member& mem
     StripeSource& source = assignment.stripes.emplace_back();
     bool rates_known = context_.config.uplink.limited() && member.downlink.limited();
     for (const PeerId ancestor : index.ancestors_of(member.id, s)) {
+      if (member.cannot_reach.contains(ancestor)) continue;  // one further up; a plan has it for no parent
       source.ancestors.push_back(address_of(ancestor));
       if (ancestor != kOriginId) rates_known = rates_known && context_.members.find(ancestor)->uplink.limited();
     }

@@ -263,8 +263,14 @@ void Publications::invite(const Member& member) {
 
 void Publications::handle_lost(Instant now, Member& member) {
   faults_.handle_lost(now, member.id);
-  member.assigned = {};
   plans_.handle_disconnected(now, member.id);
+  handle_released(now, member);
+}
+
+// Its plans go on without it, but know what it was told: else nobody would serve it the rest, and it would ask again
+// and again.
+void Publications::handle_released(Instant now, Member& member) {
+  member.assigned = {};
   plans_.unsettle_all(now);
   count_all_ = true;
   plans_.note_change(now);

@@ -66,8 +66,10 @@ class Publications {
   void handle_joined_of_other_run(Instant now, const Member& member);
   /// A standby member is to serve from now on.
   void handle_activated(Instant now, Member& member) { assigner_.assign(now, {&member}); }
-  /// A member's connection is gone, or the member does not serve any more.
+  /// A member's connection is gone.
   void handle_lost(Instant now, Member& member);
+  /// A member does not serve any more. It gets what it is in the middle of to its end, and nothing after that.
+  void handle_released(Instant now, Member& member);
   /// Who can be a relay has changed.
   void repair_all(Instant now) { plans_.unsettle_all(now); }
 

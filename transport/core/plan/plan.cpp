@@ -8,7 +8,6 @@
 #include <limits>
 
 #include "transport/core/plan/plan_evaluate.h"
-#include "transport/core/plan/plan_repair.h"
 #include "transport/core/plan/plan_topologies.h"
 
 namespace weightcast {
@@ -114,8 +113,7 @@ Plan make_plan(const PlanRequest& request) {
   const PlanNetwork network = network_of(request);
   const std::vector<Candidate> candidates = candidates_for(request, network);
   const Candidate& best = best_of(candidates);
-  plan = plan_from(request, network, best.topology, best.forest, best.chunk_bytes, best.forecast);
-  return request.apart.empty() ? plan : repair_plan(plan, request);
+  return plan_from(request, network, best.topology, best.forest, best.chunk_bytes, best.forecast);
 }
 
 std::vector<PeerId> parents_of(const Plan& plan, PeerId member) {

@@ -25,10 +25,11 @@ struct PlanMember {
   PeerId id{};
   Rate uplink{};
   Rate downlink{};
-  bool can_relay = true;  ///< false: cannot be dialled, or demoted; placed as a leaf
+  bool can_relay = true;          ///< false: cannot be dialled, or demoted; placed as a leaf
+  bool only_from_origin = false;  ///< it cannot dial any other member
 };
 
-/// No plan has `parent` feed `child`.
+/// No plan has `parent` feed `child`: one of them has complained of the other, or the child cannot dial the parent.
 struct ApartPair {
   PeerId parent{};
   PeerId child{};
@@ -44,7 +45,8 @@ struct PlanRequest {
   Topology topology = Topology::kAuto;
   Duration hop_delay = std::chrono::microseconds(500);  ///< one way, plus handling
   std::optional<std::uint32_t> chunk_bytes;             ///< chosen by the planner if absent
-  std::vector<ApartPair> apart;                         ///< members that are not in the request do not matter
+  /// Members that are not in the request do not matter. Who is apart from more than 7/8 of the others is a leaf.
+  std::vector<ApartPair> apart;
 };
 
 /// One stripe: `parents[i]` feeds `members[i]` of the request.

@@ -4,6 +4,7 @@
 #include <bit>
 #include <limits>
 #include <queue>
+#include <unordered_map>
 
 #include "base/result.h"
 #include "proto/limits.h"
@@ -15,6 +16,28 @@ constexpr double kFillShareMax = 0.008;
 constexpr std::uint64_t kChunkBytesPreferredMin = 16 * kKiB;
 constexpr std::uint64_t kChunkBytesPreferredMax = kMiB;
 constexpr std::uint64_t kTinyPayloadBytes = kMiB;
+// Of the other members: a relay that fewer can use costs the plan more than it brings. Subnets lose less.
+constexpr double kLostMax = 7.0 / 8;
+
+void note_apart(const PlanRequest& request, PlanNetwork& network) {
+  for (PlanNode node = 1; node < network.node_count(); ++node) {
+    if (!request.members[node - 1].only_from_origin) continue;
+    network.only_from_origin.resize(network.node_count());
+    network.only_from_origin[node] = true;
+  }
+  if (request.apart.empty()) return;
+  std::unordered_map<PeerId, PlanNode> nodes;
+  for (PlanNode node = 1; node < network.node_count(); ++node) nodes.emplace(request.members[node - 1].id, node);
+  std::vector<std::uint32_t> children_lost(network.node_count());
+  for (const ApartPair& pair : request.apart) {
+    const auto parent = nodes.find(pair.parent), child = nodes.find(pair.child);
+    if (parent == nodes.end() || child == nodes.end()) continue;
+    if (network.apart.insert({parent->second, child->second}).second) ++children_lost[parent->second];
+  }
+  for (PlanNode node = 1; node < network.node_count(); ++node) {
+    if (children_lost[node] > kLostMax * (network.member_count() - 1)) network.can_relay[node] = false;
+  }
+}
 
 double rate_or_unknown(Rate rate) { return rate.limited() ? rate.bytes_per_s : kRateWhenUnknown.bytes_per_s; }
 
@@ -133,6 +156,7 @@ PlanNetwork network_of(const PlanRequest& request) {
   }
   network.payload_bytes = static_cast<double>(request.payload_bytes);
   network.hop_s = to_seconds(request.hop_delay);
+  note_apart(request, network);
   return network;
 }
 

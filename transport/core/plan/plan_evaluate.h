@@ -2,7 +2,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "transport/core/plan/plan.h"
@@ -15,20 +17,34 @@ inline constexpr PlanNode kOriginNode = 0;
 
 /// The request as plain numbers: rates in bytes/s with "no limit" replaced by kRateWhenUnknown, times in seconds.
 struct PlanNetwork {
-  std::vector<double> uplink;    ///< by node; the origin's is B
-  std::vector<double> downlink;  ///< by node; the origin's is unused
-  std::vector<bool> can_relay;   ///< by node
+  std::vector<double> uplink;                       ///< by node; the origin's is B
+  std::vector<double> downlink;                     ///< by node; the origin's is unused
+  std::vector<bool> can_relay;                      ///< by node
+  std::vector<bool> only_from_origin{};             ///< by node; empty: nobody
+  std::set<std::pair<PlanNode, PlanNode>> apart{};  ///< parent and child
   double payload_bytes = 0;
   double hop_s = 0;
 
   [[nodiscard]] std::uint32_t member_count() const { return static_cast<std::uint32_t>(uplink.size() - 1); }
   [[nodiscard]] std::uint32_t node_count() const { return static_cast<std::uint32_t>(uplink.size()); }
+  /// Whether some node is limited in whom it may be fed by.
+  [[nodiscard]] bool has_apart() const { return !apart.empty() || !only_from_origin.empty(); }
+  [[nodiscard]] bool is_only_from_origin(PlanNode node) const {
+    return !only_from_origin.empty() && only_from_origin[node];
+  }
+  [[nodiscard]] bool are_apart(PlanNode parent, PlanNode child) const {
+    return parent != kOriginNode && (is_only_from_origin(child) || apart.contains({parent, child}));
+  }
+  [[nodiscard]] bool may_feed(PlanNode parent, PlanNode child) const {
+    return can_relay[parent] && !are_apart(parent, child);
+  }
   /// What a node can pass on of what it receives.
   [[nodiscard]] double through(PlanNode node) const {
     return uplink[node] < downlink[node] ? uplink[node] : downlink[node];
   }
 };
 
+/// Who is apart from more than seven eighths of the other members cannot relay there.
 [[nodiscard]] PlanNetwork network_of(const PlanRequest& request);
 
 /// One stripe of a candidate: `parents[node]` feeds `node`; parents[kOriginNode] is unused.

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
-#include <set>
-#include <utility>
 
 #include "base/result.h"
 #include "proto/limits.h"
@@ -112,13 +110,6 @@ class Repair {
       weight_sum_ += stripe.weight;
       trees_.emplace_back(network.node_count(), stripe.weight);
     }
-    if (request.apart.empty()) return;
-    std::unordered_map<PeerId, PlanNode> numbers;
-    for (PlanNode node = 1; node < network.node_count(); ++node) numbers.emplace(request.members[node - 1].id, node);
-    for (const ApartPair& pair : request.apart) {
-      const auto parent = numbers.find(pair.parent), child = numbers.find(pair.child);
-      if (parent != numbers.end() && child != numbers.end()) apart_.insert({parent->second, child->second});
-    }
   }
 
   Forest run(const Plan& plan) && {
@@ -140,15 +131,13 @@ class Repair {
  private:
   [[nodiscard]] bool relays(PlanNode old) const { return new_of_[old] != kNone && network_.can_relay[new_of_[old]]; }
 
-  [[nodiscard]] bool are_apart(PlanNode parent, PlanNode child) const { return apart_.contains({parent, child}); }
-
   /// Keeps apart from all that it feeds and that are still there.
   [[nodiscard]] bool deserted(std::uint32_t stripe, PlanNode old) const {
-    if (apart_.empty() || old == kOriginNode || new_of_[old] == kNone) return false;
+    if (!network_.has_apart() || old == kOriginNode || new_of_[old] == kNone) return false;
     const auto children = views_[stripe].children(old);
     return std::ranges::any_of(children, [&](PlanNode child) { return new_of_[child] != kNone; }) &&
            std::ranges::all_of(children, [&](PlanNode child) {
-             return new_of_[child] == kNone || are_apart(new_of_[old], new_of_[child]);
+             return new_of_[child] == kNone || network_.are_apart(new_of_[old], new_of_[child]);
            });
   }
 
@@ -166,7 +155,8 @@ class Repair {
     for (const PlanNode old : view.top_down()) {
       const PlanNode parent = old_parents_[stripe][old];
       anchor[old] = relays(parent) && !deserted(stripe, parent) ? parent : anchor[parent];
-      while (new_of_[old] != kNone && anchor[old] != kOriginNode && are_apart(new_of_[anchor[old]], new_of_[old])) {
+      while (new_of_[old] != kNone && anchor[old] != kOriginNode &&
+             network_.are_apart(new_of_[anchor[old]], new_of_[old])) {
         anchor[old] = anchor[anchor[old]];
       }
       const bool leaves_its_place = new_of_[old] == kNone || demoted(stripe, old);
@@ -196,7 +186,7 @@ class Repair {
         if (new_of_[old] == kNone || !tree.afloat(new_of_[old]) || demoted(stripe, old) != demoted_now) continue;
         std::optional<PlanNode> tail;
         if (demoted_now && topology_ == Topology::kChain) tail = tail_behind(stripe, old);
-        if (tail && are_apart(*tail, new_of_[old])) tail.reset();
+        if (tail && network_.are_apart(*tail, new_of_[old])) tail.reset();
         tree.attach(new_of_[old], tail ? *tail : feeder_for(stripe, share, new_of_[old]));
       }
     }
@@ -216,8 +206,7 @@ class Repair {
     if (topology_ == Topology::kStar) return kOriginNode;
     const PlanNode feeder = trees_[stripe].best_feeder(network_, share, [&](PlanNode node) {
       return node == kOriginNode ||
-             (network_.can_relay[node] && (feeds_in_[node] == kNone || feeds_in_[node] == stripe) &&
-              !are_apart(node, child));
+             (network_.may_feed(node, child) && (feeds_in_[node] == kNone || feeds_in_[node] == stripe));
     });
     if (feeder != kOriginNode) feeds_in_[feeder] = stripe;
     return feeder;
@@ -227,9 +216,8 @@ class Repair {
   const std::vector<std::vector<PlanNode>>& old_parents_;
   const std::vector<TreeView>& views_;
   const PlanNetwork& network_;
-  std::vector<PlanNode> new_of_;                   // by old node; kNone: lost
-  std::vector<std::uint32_t> feeds_in_;            // by new node: the one stripe in which it has children
-  std::set<std::pair<PlanNode, PlanNode>> apart_;  // parent and child, by new node
+  std::vector<PlanNode> new_of_;         // by old node; kNone: lost
+  std::vector<std::uint32_t> feeds_in_;  // by new node: the one stripe in which it has children
   double weight_sum_ = 0;
   std::vector<MendedTree> trees_;
 };

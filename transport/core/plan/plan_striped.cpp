@@ -172,7 +172,7 @@ Forest striped_forest(const PlanNetwork& network, const std::vector<PlanNode>& r
     std::stable_sort(others.begin(), others.end(), [&](PlanNode a, PlanNode b) {
       return std::pair(from_origin[a], stripe_of[a] < s) < std::pair(from_origin[b], stripe_of[b] < s);
     });
-    forest.push_back({weights[s], fill_breadth_first(interior[s], others, slots[s])});
+    forest.push_back({weights[s], fill_breadth_first(network, interior[s], others, slots[s])});
     for (const PlanNode other : others) {
       if (forest.back().parents[other] == kOriginNode) from_origin[other] += weights[s];
     }

@@ -9,7 +9,8 @@ namespace weightcast {
 
 /// The candidates of each topology: a handful of forests that differ in the topology's one free number (how many
 /// chains, what fan-out, how many stripes), the simplest first. make_plan() evaluates them and keeps the best.
-/// All are deterministic and give every member exactly one parent per stripe; members that cannot relay are leaves.
+/// All are deterministic and give every member exactly one parent per stripe, one that may feed it; members that cannot
+/// relay are leaves.
 
 /// Everyone from the origin.
 [[nodiscard]] Forest star_forest(const PlanNetwork& network);
@@ -28,8 +29,9 @@ namespace weightcast {
 [[nodiscard]] std::vector<Forest> striped_candidates(const PlanNetwork& network);
 
 /// Parents by node: relays, then leaves, each under the first feeder that has room, the origin first and then the
-/// relays in the order in which they were placed. `fan_out` is by node; the last feeder takes what is left over.
-[[nodiscard]] std::vector<PlanNode> fill_breadth_first(std::span<const PlanNode> relays,
+/// relays in the order in which they were placed. `fan_out` is by node; the last feeder takes what is left over. Whom
+/// no feeder with room may feed is fed by the last one that may.
+[[nodiscard]] std::vector<PlanNode> fill_breadth_first(const PlanNetwork& network, std::span<const PlanNode> relays,
                                                        std::span<const PlanNode> leaves,
                                                        std::span<const std::uint32_t> fan_out);
 

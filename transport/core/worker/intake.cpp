@@ -191,8 +191,8 @@ void Intake::handle_open(Instant now, ConnId conn) {
   if (incoming_) incoming_->download->handle_open(now, conn);
 }
 
-void Intake::handle_closed(Instant now, ConnId conn) {
-  if (incoming_) incoming_->download->handle_closed(now, conn);
+void Intake::handle_closed(Instant now, ConnId conn, bool was_made) {
+  if (incoming_) incoming_->download->handle_closed(now, conn, was_made);
   report_faults(now);
 }
 

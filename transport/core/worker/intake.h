@@ -72,7 +72,8 @@ class Intake {
   // What comes from parents.
 
   void handle_open(Instant now, ConnId conn);
-  void handle_closed(Instant now, ConnId conn);
+  /// `was_made`: else it was dialled in vain.
+  void handle_closed(Instant now, ConnId conn, bool was_made);
   void handle_message(Instant now, ConnId conn, const wire::Message& message);
   void handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk);
 

@@ -10,8 +10,6 @@
 namespace weightcast {
 namespace {
 
-// The origin asks for one per worker that it cannot dial itself, as they join.
-constexpr std::size_t kProbesMax = 64;
 // After the disk refused to write down which run this worker follows.
 constexpr Duration kRunRetryAfter = std::chrono::seconds(10);
 
@@ -24,6 +22,7 @@ WorkerCore::WorkerCore(WorkerConfig config)
       held_(config_, holdings_, uploads_),
       origin_(config_, conn_ids_, actions_),
       intake_(config_, origin_, links_, held_, uploads_, actions_),
+      dials_(timeouts_, conn_ids_, origin_, actions_),
       run_(config_.run) {
   links_.set_origin(config_.origin_host, config_.origin_port);
 }
@@ -66,8 +65,12 @@ void WorkerCore::handle_connected(Instant now, ConnId conn, const std::optional<
     return handle_closed(now, conn, expected.error());
   }
   if (origin_.is(conn)) return join(now);
-  if (end_probe(conn, true)) return actions_.push(action::Close{conn});
+  if (dials_.is_probe(conn)) {
+    dials_.handle_probe_made(conn);
+    return actions_.push(action::Close{conn});
+  }
   if (!links_.is_link(conn)) return;
+  dials_.handle_made(links_.peer_of(conn).id);
   links_.handle_connected(conn);
   say_hello(conn);
   intake_.handle_open(now, conn);
@@ -102,30 +105,15 @@ void WorkerCore::say_hello(ConnId conn) {
   actions_.push(action::Send{conn, std::move(message)});
 }
 
-void WorkerCore::handle_probe(const wire::Probe& probe) {
-  if (!is_port(probe.address().port()) || probes_.size() >= kProbesMax) return;
-  const ConnId conn = conn_ids_.next();
-  probes_[conn] = PeerId{probe.peer_id()};
-  actions_.push(action::Connect{conn, probe.address().host(), static_cast<std::uint16_t>(probe.address().port())});
-}
-
-bool WorkerCore::end_probe(ConnId conn, bool reached) {
-  const auto probe = probes_.find(conn);
-  if (probe == probes_.end()) return false;
-  wire::Message message;
-  message.mutable_probed()->set_peer_id(probe->second.value);
-  message.mutable_probed()->set_reached(reached);
-  origin_.send(std::move(message));
-  probes_.erase(probe);
-  return true;
-}
-
 void WorkerCore::handle_closed(Instant now, ConnId conn, const Error& why) {
   forget(conn);
   if (origin_.is(conn)) return origin_.handle_closed(now, why);
-  if (end_probe(conn, false) || !links_.is_link(conn)) return;
+  if (dials_.is_probe(conn)) return dials_.handle_probe_failed(conn, why);
+  if (!links_.is_link(conn)) return;
+  const bool was_made = links_.is_open(conn);
+  if (!was_made && !links_.leads_to_origin(conn)) dials_.handle_failed(links_.peer_of(conn), why);
   links_.handle_closed(conn);
-  intake_.handle_closed(now, conn);
+  intake_.handle_closed(now, conn, was_made);
 }
 
 // ---- messages
@@ -151,6 +139,7 @@ void WorkerCore::handle_origin_message(Instant now, const wire::Message& message
   switch (message.kind_case()) {
     case Kind::kJoined:
       intake_.handle_rejoined();
+      dials_.handle_joined();
       handle_run(RunId{message.joined().run_id()});
       return origin_.handle_joined(now, message.joined());
     case Kind::kNewRun: return handle_new_run(RunId{message.new_run().run_id()});
@@ -162,7 +151,7 @@ void WorkerCore::handle_origin_message(Instant now, const wire::Message& message
       if (message.revocations().list().size() > kRevocationsBytesMax) return;
       actions_.push(action::TakeRevocations{message.revocations().list()});
       return;
-    case Kind::kProbe: return handle_probe(message.probe());
+    case Kind::kProbe: return dials_.handle_probe(now, message.probe());
     case Kind::kBye: return origin_.handle_bye(message.bye());
     default: return;  // a newer origin may say more
   }
@@ -229,6 +218,10 @@ void WorkerCore::handle_timeout(Instant now) {
   origin_.handle_timeout(now);
   Core::handle_timeout(now);
   intake_.handle_timeout(now);
+  dials_.handle_timeout(now);
+  for (const NodeAddress& peer : links_.take_overdue()) {
+    if (peer.id != kOriginId) dials_.handle_overdue(peer);
+  }
   if (run_retry_at_ && now >= *run_retry_at_) {
     run_retry_at_.reset();
     const bool anew = next_run_ != kNoRun;
@@ -240,6 +233,7 @@ std::optional<Instant> WorkerCore::poll_deadline() const {
   EarliestDeadline earliest;
   earliest.consider(origin_.poll_deadline());
   earliest.consider(intake_.poll_deadline());
+  earliest.consider(dials_.poll_deadline());
   earliest.consider(run_retry_at_);
   earliest.consider(Core::poll_deadline());
   return earliest.first();

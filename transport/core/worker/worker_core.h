@@ -9,6 +9,7 @@
 #include "transport/core/core.h"
 #include "transport/core/worker/intake.h"
 #include "transport/core/worker/origin_link.h"
+#include "transport/core/worker/peer_dials.h"
 #include "transport/core/worker/worker_config.h"
 
 namespace weightcast {
@@ -62,6 +63,8 @@ class WorkerCore : public Core {
   /// See Intake::note_durable().
   void note_durable(const Manifest& manifest) { intake_.note_durable(manifest); }
   [[nodiscard]] PayloadId receiving() const { return intake_.receiving(); }
+  /// Of other workers.
+  [[nodiscard]] const PeerDials& dials() const { return dials_; }
   [[nodiscard]] std::uint64_t bytes_received() const { return intake_.bytes_received(); }
   /// Why the worker has not joined; else why it could not install the last version.
   [[nodiscard]] const std::string& last_error() const {
@@ -79,16 +82,13 @@ class WorkerCore : public Core {
   /// The origin's word that what is here is of another run.
   void handle_new_run(RunId run);
   void say_hello(ConnId conn);
-  void handle_probe(const wire::Probe& probe);
-  /// Whether `conn` was a probe; then the origin is told how it went.
-  bool end_probe(ConnId conn, bool reached);
 
   WorkerConfig config_;
   Links links_;
   HeldPayloads held_;
   OriginLink origin_;
   Intake intake_;
-  std::map<ConnId, PeerId> probes_;  // dialled for the origin, to see whether they can be
+  PeerDials dials_;
   RunId run_;
   RunId next_run_{};  // that the origin has, if what is here is of another; this process ends with it
   std::optional<Instant> run_retry_at_;

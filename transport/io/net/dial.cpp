@@ -102,9 +102,10 @@ class Connector : public std::enable_shared_from_this<Connector> {
 
   void handle_timeout() {
     const auto keep = shared_from_this();
-    finish(fail(Errc::kTimedOut, Op::kConnect,
-                fmt::format("to {}: no answer within {:.3g} s; check the address, and that no firewall is between",
-                            target_, to_seconds(context_.socket.connect_timeout))));
+    finish(fail(
+        Errc::kTimedOut, Op::kConnect,
+        fmt::format("to {}: timed out; no answer within {:.3g} s: check the address, and that no firewall is between",
+                    target_, to_seconds(context_.socket.connect_timeout))));
   }
 
   void note_failure(int error_number) {
@@ -144,7 +145,8 @@ class Connector : public std::enable_shared_from_this<Connector> {
   /// Another address of the same name is not tried: a node answered here.
   void handle_refused(const Error& error) {
     const auto keep = shared_from_this();
-    finish(fail(error.code, Op::kConnect, fmt::format("to {}: {}", target_, error.detail)));
+    const std::string_view what = error.code == Errc::kTimedOut ? "TLS handshake not finished; " : "";
+    finish(fail(error.code, Op::kConnect, fmt::format("to {}: {}{}", target_, what, error.detail)));
   }
 
   void finish(Result<std::unique_ptr<FrameConnection>> result) {

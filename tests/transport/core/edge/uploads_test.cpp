@@ -75,6 +75,24 @@ TEST_F(UploadsTest, RepeatedSubscribeIsRefused) {
   EXPECT_EQ(refused.error().code, Errc::kAlreadyExists);
 }
 
+TEST_F(UploadsTest, SubscriptionThatEndsWhenMoreIsKnownLeavesTheOthersAlone) {
+  wire::Subscribe request;
+  request.add_stripe_weights(1);
+  request.add_stripe_weights(1);
+  request.add_stripe_weights(1);
+  for (const std::uint32_t stripe : {0u, 1u, 2u}) {
+    set_payload(request, kVersion);
+    request.set_stripe(stripe);
+    ASSERT_TRUE(uploads.handle_subscribe(now, kChild, request).has_value());
+  }
+  hold(Version{kVersion.value + 1});
+  uploads.handle_known(kVersion);  // which will never come now
+  EXPECT_FALSE(uploads.wanted(kVersion));
+  std::size_t refused = 0;
+  for (const auto& send : only<action::Send>(actions())) refused += send.message.has_not_available() ? 1 : 0;
+  EXPECT_EQ(refused, 3u);
+}
+
 TEST_F(UploadsTest, ChildHasNoMoreThanItsSubscriptions) {
   wire::Subscribe request;
   for (std::uint64_t version = 1; version <= 128; ++version) {

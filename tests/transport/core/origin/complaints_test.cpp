@@ -53,6 +53,40 @@ TEST(Complaints, PutBothEndsInDisputeUntilTheyAreForgotten) {
   EXPECT_FALSE(complaints.in_dispute(kA) || complaints.in_dispute(kB));
 }
 
+TEST(Complaints, ALaterPublicationClearsWhoTookPartInItWithoutAnother) {
+  Complaints complaints;
+  (void)complaints.handle_complaint(kB, kA, PeerFault::kSlow);
+  complaints.handle_publication_end({kA, kB, kC});
+  EXPECT_TRUE(complaints.in_dispute(kA) && complaints.in_dispute(kB)) << "it is of this publication";
+  complaints.handle_publication_end({kB, kC});
+  EXPECT_FALSE(complaints.in_dispute(kB));
+  EXPECT_TRUE(complaints.in_dispute(kA)) << "it did not have the version";
+  complaints.handle_publication_end({kA, kB, kC});
+  EXPECT_FALSE(complaints.in_dispute(kA));
+  EXPECT_EQ(complaints.count_of(kA), 0u);
+  EXPECT_EQ(complaints.count_by(kB), 0u);
+  EXPECT_TRUE(complaints.are_apart(kA, kB));
+  (void)complaints.handle_complaint(kC, kA, PeerFault::kSlow);
+  EXPECT_TRUE(complaints.convicted(kA)) << "who does wrong every other time is found";
+}
+
+TEST(Complaints, PublicationWithAnotherOneClearsNobodyOfIt) {
+  Complaints complaints;
+  (void)complaints.handle_complaint(kB, kA, PeerFault::kSlow);
+  complaints.handle_publication_end();
+  (void)complaints.handle_complaint(kB, kC, PeerFault::kSlow);
+  complaints.handle_publication_end({kA, kB, kC});
+  EXPECT_FALSE(complaints.in_dispute(kA));
+  EXPECT_EQ(complaints.count_by(kB), 2u);
+}
+
+TEST(Complaints, OfDamageNobodyIsCleared) {
+  Complaints complaints;
+  (void)complaints.handle_complaint(kB, kA, PeerFault::kCorrupt);
+  for (int i = 0; i < 3; ++i) complaints.handle_publication_end({kA, kB});
+  EXPECT_TRUE(complaints.in_dispute(kA) && complaints.in_dispute(kB));
+}
+
 TEST(Complaints, DiscreditedAuthorIsInDisputeAloneAfterwards) {
   Complaints complaints;
   (void)complaints.handle_complaint(kB, kA, PeerFault::kSlow);

@@ -106,6 +106,24 @@ TEST_F(FaultAttributionTest, OneComplaintKeepsTheTwoApartAndBlamesNobody) {
   EXPECT_THAT(leaves(), IsEmpty());
 }
 
+TEST_F(FaultAttributionTest, ALaterPublicationClearsWhoDidWellInItOfAnOffenceByOthersWord) {
+  (void)report(kD, kC, wire::FAULT_KIND_SILENT);
+  (void)report(kE, kC, wire::FAULT_KIND_SILENT);
+  faults.note_offence(kA, "tried to join as b");
+  ASSERT_FALSE(member(kC).offence.empty());
+  const std::set<PeerId> all{kA, kB, kC, kD, kE};
+  for (const PeerId id : all) member(id).installed = kPayload.version;
+  faults.handle_publication_end(kPayload.version, all);
+  EXPECT_FALSE(member(kC).offence.empty()) << "it is of this publication";
+  faults.handle_publication_end(kNext.version, all);
+  EXPECT_FALSE(member(kC).offence.empty()) << "it has not received the next one";
+  for (const PeerId id : all) member(id).installed = kNext.version;
+  faults.handle_publication_end(kNext.version, all);
+  EXPECT_TRUE(member(kC).offence.empty());
+  EXPECT_FALSE(faults.in_dispute(kC));
+  EXPECT_FALSE(member(kA).offence.empty()) << "that the origin has seen itself";
+}
+
 TEST_F(FaultAttributionTest, TwoChildrenConvictTheirParent) {
   EXPECT_TRUE(report(kD, kC, wire::FAULT_KIND_CORRUPT));
   EXPECT_TRUE(report(kE, kC, wire::FAULT_KIND_CORRUPT));

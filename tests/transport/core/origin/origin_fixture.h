@@ -31,6 +31,7 @@ struct OriginCoreTest : testing::Test {
   std::map<ConnId, action::Connect> probes;
   std::map<ConnId, std::vector<wire::Message>> said;
   std::vector<std::string> warnings;
+  std::vector<std::string> charged;  // who pays for each of them, beside whoever spoke
 
   /// What has changed is settled a moment later, by the core's own deadline.
   void run() {
@@ -46,6 +47,7 @@ struct OriginCoreTest : testing::Test {
       if (const auto* send = std::get_if<action::Send>(&action)) said[send->conn].push_back(send->message);
       if (const auto* log = std::get_if<action::Log>(&action); log && log->level == action::Log::Level::kWarning) {
         warnings.push_back(log->text);
+        charged.push_back(log->peer);
       }
       if (const auto* connect = std::get_if<action::Connect>(&action)) probes[connect->conn] = *connect;
     }

@@ -1,0 +1,138 @@
+// A worker whose port other workers cannot reach, on hosts of their own: network namespaces with a firewall.
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include "bench/fleet/network.h"
+#include "tests/e2e/cluster.h"
+
+namespace weightcast {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr unsigned kWorkers = 4;
+constexpr unsigned kBlocked = 2;
+constexpr std::uint64_t kBytes = 24 * kMiB;
+
+struct UnreachableTest : testing::TestWithParam<bool> {
+  void SetUp() override {
+    const auto rate = Rate::bits(100e6);
+    auto made = bench::make_namespace_network(std::vector<bench::LinkRates>(kWorkers + 1, {rate, rate}));
+    if (!made.has_value() && made.error().code == Errc::kNotAllowed) GTEST_SKIP() << made.error().message();
+    ASSERT_TRUE(made.has_value()) << made.error().message();
+    network = std::move(*made);
+  }
+  static std::string name_of(unsigned worker) { return "w" + std::to_string(worker); }
+  std::vector<std::string> on(bench::NodeIndex host) const {
+    return {"/usr/bin/nsenter",
+            "--net=/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(network->namespace_fd(host))};
+  }
+  void start(bool leaf_only) {
+    cluster.put_on_host("origin", on(0));
+    cluster.start_origin({"--listen", network->endpoint(0).host + ":0", "--topology", "chain", "--uplink", "100mbit"});
+    for (unsigned worker = 1; worker <= kWorkers; ++worker) {
+      cluster.put_on_host(name_of(worker), on(worker));
+      Cluster::Flags flags{"--listen", network->endpoint(worker).host + ":0", "--uplink", "100mbit", "--downlink",
+                           "100mbit"};
+      if (leaf_only && worker == kBlocked) flags.push_back("--leaf-only");
+      cluster.start_worker(name_of(worker), flags);
+    }
+  }
+  /// Lets no other worker dial it, or lets them again.
+  void block(const char* change, bool rejects) {
+    const std::string address = cluster.address(name_of(kBlocked));
+    for (unsigned worker = 1; worker <= kWorkers; ++worker) {
+      if (worker == kBlocked) continue;
+      std::vector<std::string> words = on(kBlocked);
+      for (const std::string& word :
+           {std::string("iptables"), std::string(change), std::string("INPUT"), std::string("-s"),
+            network->endpoint(worker).host, std::string("-p"), std::string("tcp"), std::string("--dport"),
+            address.substr(address.rfind(':') + 1), std::string("-j"), std::string(rejects ? "REJECT" : "DROP")}) {
+        words.push_back(word);
+      }
+      if (rejects) words.insert(words.end(), {"--reject-with", "tcp-reset"});
+      ASSERT_EQ(Process(words, cluster.temp().file("iptables.log"), cluster.temp().file("iptables.log"))
+                    .wait(std::chrono::seconds(30)),
+                0)
+          << read_file(cluster.temp().file("iptables.log"));
+    }
+  }
+  double publish(std::uint64_t version) {
+    const std::string source =
+        write_snapshot(cluster.temp().file("model.safetensors"), kBytes, static_cast<unsigned>(version));
+    const Ran ran = cluster.publish(source, version);
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    return ran.status == 0 ? nlohmann::json::parse(ran.out).at("t100_s").get<double>() : 0;
+  }
+  bool is_unreached_by(const std::string& other) {
+    const nlohmann::json node = cluster.node("origin", other);
+    return !node.is_null() && !node.at("cannot_reach").empty() &&
+           node.at("cannot_reach")[0].at("name") == name_of(kBlocked);
+  }
+  std::size_t faults() {
+    std::size_t count = 0;
+    const std::string log = cluster.log("origin");
+    for (std::size_t at = 0; (at = log.find("left its parent", at)) != std::string::npos; ++at) ++count;
+    return count;
+  }
+  bool feeds_somebody() {
+    bool feeds = false;
+    for (unsigned worker = 1; worker <= kWorkers; ++worker) {
+      feeds = feeds || cluster.node("origin", name_of(worker)).at("parent") == name_of(kBlocked);
+    }
+    return feeds;
+  }
+
+  std::unique_ptr<bench::Network> network;
+  Cluster cluster;
+};
+
+TEST_P(UnreachableTest, IsNamedAndPlannedAroundUntilItCanBeDialledAgain) {
+  const bool rejects = GetParam();
+  start(false);
+  block("-A", rejects);
+  const double first_s = publish(1);
+  const std::string what =
+      "cannot reach w2 at " + cluster.address("w2") + (rejects ? ": connection refused" : ": timed out");
+  for (const char* other : {"w1", "w3", "w4"}) {
+    EXPECT_TRUE(Cluster::eventually([&] { return is_unreached_by(other); })) << other;
+  }
+  EXPECT_THAT(cluster.log("origin"), HasSubstr("worker w3 " + what));
+  EXPECT_THAT(cluster.log("w3"), HasSubstr(what));
+  EXPECT_THAT(cluster.run({"status", "--state", cluster.state("origin")}).out, HasSubstr("w3 " + what));
+  const std::size_t faults_before = faults();
+  const double second_s = publish(2);
+  EXPECT_EQ(faults(), faults_before) << "nobody loses a dial to it any more";
+  EXPECT_FALSE(feeds_somebody());
+  for (unsigned worker = 1; worker <= kWorkers; ++worker) {
+    const nlohmann::json node = cluster.node("origin", name_of(worker));
+    EXPECT_EQ(node.at("complaints").get<int>() + node.at("complains").get<int>(), 0) << node;
+    EXPECT_EQ(node.at("offence"), "");
+  }
+  std::printf("t100 with the port blocked: %.2f s, then %.2f s\n", first_s, second_s);
+  block("-D", rejects);
+  for (const char* other : {"w1", "w3", "w4"}) {
+    EXPECT_TRUE(Cluster::eventually([&] { return !is_unreached_by(other); }, std::chrono::minutes(3))) << other;
+  }
+  (void)publish(3);
+  EXPECT_TRUE(feeds_somebody()) << "without a restart";
+}
+
+INSTANTIATE_TEST_SUITE_P(Ports, UnreachableTest, testing::Bool(),
+                         [](const auto& rejects) { return rejects.param ? "Refuse" : "SayNothing"; });
+
+using LeafOnlyTest = UnreachableTest;
+
+// What the times of the test above are compared with (docs/PERFORMANCE.md).
+TEST_P(LeafOnlyTest, FeedsNobody) {
+  start(true);
+  const double first_s = publish(1);
+  const double second_s = publish(2);
+  EXPECT_FALSE(feeds_somebody());
+  std::printf("t100 with --leaf-only: %.2f s, then %.2f s\n", first_s, second_s);
+}
+
+INSTANTIATE_TEST_SUITE_P(Compared, LeafOnlyTest, testing::Values(false));
+
+}  // namespace
+}  // namespace weightcast

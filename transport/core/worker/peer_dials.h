@@ -1,0 +1,66 @@
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "transport/core/action.h"
+#include "transport/core/assignment.h"
+#include "transport/core/edge/links.h"
+#include "transport/core/timeouts.h"
+#include "transport/core/worker/origin_link.h"
+
+namespace weightcast {
+
+/// What this worker tells its origin of dials of other workers: of those that the origin has asked for, and of its own
+/// that failed. A dial that takes longer than Timeouts::dial counts as failed until it is made. Each change is said
+/// once, and logged at the cost of the one that was dialled. Pure. Owned by a WorkerCore.
+/// Invariant: unreached() has those of whom the last thing that was said is that they cannot be reached.
+class PeerDials {
+ public:
+  struct Unreached {
+    NodeAddress peer;
+    std::string why;  ///< in a few words: "timed out"
+  };
+
+  /// All outlive it.
+  PeerDials(const Timeouts& timeouts, ConnIds& ids, OriginLink& origin, ActionQueue& actions)
+      : timeouts_(timeouts), ids_(ids), origin_(origin), actions_(actions) {}
+
+  /// The numbers of workers are those of another connection from now on, and the origin asks anew.
+  void handle_joined() { unreached_.clear(); }
+  /// The origin asks for a dial.
+  void handle_probe(Instant now, const wire::Probe& probe);
+  [[nodiscard]] bool is_probe(ConnId conn) const { return probes_.contains(conn); }
+  void handle_probe_made(ConnId conn);
+  void handle_probe_failed(ConnId conn, const Error& why);
+
+  /// The same of a dial of this worker's own.
+  void handle_made(PeerId peer);
+  void handle_failed(const NodeAddress& peer, const Error& why);
+  /// It takes longer than Timeouts::dial.
+  void handle_overdue(const NodeAddress& peer);
+
+  void handle_timeout(Instant now);
+  [[nodiscard]] std::optional<Instant> poll_deadline() const;
+
+  [[nodiscard]] const std::map<PeerId, Unreached>& unreached() const { return unreached_; }
+
+ private:
+  struct Probe {
+    NodeAddress peer;
+    std::optional<Instant> due;  // then it counts as failed; absent once that was said
+  };
+
+  void note_failed(const NodeAddress& peer, std::string why, bool was_asked);
+  void send(const NodeAddress& peer, bool reached, const std::string& why);
+
+  const Timeouts& timeouts_;
+  ConnIds& ids_;
+  OriginLink& origin_;
+  ActionQueue& actions_;
+  std::map<ConnId, Probe> probes_;
+  std::map<PeerId, Unreached> unreached_;
+};
+
+}  // namespace weightcast
