@@ -318,6 +318,7 @@ void LyingWorker::act() {
     say_to_origin(std::move(message));
   }
   if (does(Lie::kBlames)) complain(kBlameKinds[random_.below(kBlameKinds.size())], random_.chance(0.5));
+  if (does(Lie::kBlames) && origin_conn_ != ConnId{}) deny_reach();
   if ((does(Lie::kImpersonates) && random_.chance(0.3)) || (does(Lie::kFloods) && own_conns_.size() < kFloodConns)) {
     const ConnId conn = next_conn();
     own_conns_.insert(conn);
@@ -327,6 +328,15 @@ void LyingWorker::act() {
         conn, another ? host_of(static_cast<NodeIndex>(random_.between(0, workers_))) : origin_host_, origin_port_});
   }
   if (does(Lie::kFloods)) flood();
+}
+
+void LyingWorker::deny_reach() {
+  wire::Message message;
+  message.mutable_probed()->set_peer_id(denied_ % workers_ + 1);
+  // Now and then that it does after all: each change may have others asked.
+  message.mutable_probed()->set_reached(++denied_ / workers_ % 3 == 2);
+  message.mutable_probed()->set_reason("so it says");
+  say_to_origin(std::move(message));
 }
 
 void LyingWorker::flood() {

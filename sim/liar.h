@@ -23,7 +23,7 @@ enum class Lie : std::uint8_t {
   kWithholds,     ///< forwards some of the chunks, or late, and always says UpToDate
   kUnderstates,   ///< names fewer chunks than it has, and says that it starves
   kOverstates,    ///< says that it has all, and that it has installed it
-  kBlames,        ///< complains of relays that have done nothing
+  kBlames,        ///< complains of relays that have done nothing, and says that it cannot dial anybody
   kImpersonates,  ///< joins and says hello under the names of others
   kFloods,        ///< joins, subscribes, complains, reports and takes payloads as often as it can
 };
@@ -103,6 +103,8 @@ class LyingWorker final : public WorkerCore {
   /// Says it on the connection to the origin.
   void say_to_origin(wire::Message message);
   void flood();
+  /// Says to the origin that it cannot dial one after the other.
+  void deny_reach();
   /// Some held payload that is older, to replay; of kNoVersion if there is none.
   [[nodiscard]] PayloadId older_than(PayloadId payload) const;
   [[nodiscard]] std::string name_of_another();
@@ -127,6 +129,7 @@ class LyingWorker final : public WorkerCore {
   ConnId origin_conn_{};
   std::uint32_t said_to_origin_ = 0;  // on this connection, beside the core
   std::uint32_t accusations_ = 0;
+  std::uint32_t denied_ = 0;
   PayloadId starves_of_{};  // by its word, since then
   Instant starving_since_{};
   std::uint32_t starvation_words_ = 0;
