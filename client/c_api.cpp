@@ -588,12 +588,13 @@ wc_code wc_release(wc_subscription* subscription, uint64_t version, int64_t time
                 [&](Subscription& impl) -> Status { return impl.release(version, deadline_after(timeout_ms)); });
 }
 
-wc_code wc_changes(wc_subscription* subscription, uint64_t base_version, uint64_t version, int64_t timeout_ms,
-                   wc_change_list** list, wc_error* error) {
+wc_code wc_changes(wc_subscription* subscription, uint64_t base_version, const char* base_digest, uint64_t version,
+                   int64_t timeout_ms, wc_change_list** list, wc_error* error) {
   if (list != nullptr) *list = nullptr;
   return run_on(subscription, error, [&](Subscription& impl) -> Status {
-    if (list == nullptr) return invalid("wc_changes: the place for the list is NULL");
-    WC_ASSIGN(std::unique_ptr<ChangeList> found, impl.changes(base_version, version, deadline_after(timeout_ms)));
+    if (list == nullptr || base_digest == nullptr) return invalid("wc_changes: the digest or the place is NULL");
+    WC_ASSIGN(std::unique_ptr<ChangeList> found,
+              impl.changes(base_version, base_digest, version, deadline_after(timeout_ms)));
     *list = new wc_change_list{std::move(found)};
     return {};
   });

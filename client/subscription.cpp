@@ -150,15 +150,15 @@ Result<VersionInstalled> Subscription::acquire(std::uint64_t version, Deadline d
   return std::move(*pinned);
 }
 
-Result<std::unique_ptr<ChangeList>> Subscription::changes(std::uint64_t base, std::uint64_t version,
-                                                          Deadline deadline) {
+Result<std::unique_ptr<ChangeList>> Subscription::changes(std::uint64_t base, std::string base_digest,
+                                                          std::uint64_t version, Deadline deadline) {
   if (!channel_ || acquired_.count(version) == 0) {
     return fail(Errc::kNotFound, Op::kReceive, fmt::format("version {}: it was not acquired here", version));
   }
   WC_ASSIGN(std::unique_ptr<ChangeList> list, ChangeList::create());
   const int descriptor = list->fd();
-  WC_ASSIGN(const std::uint64_t request,
-            channel_->send({.kind = ChangesRequest{base, version}}, deadline, std::span(&descriptor, 1)));
+  WC_ASSIGN(const std::uint64_t request, channel_->send({.kind = ChangesRequest{base, version, std::move(base_digest)}},
+                                                        deadline, std::span(&descriptor, 1)));
   WC_ASSIGN(const Message answer, answer_to(request, deadline));
   if (const auto* error = answer.get<ErrorReply>()) return error_of(*error);
   const auto* told = answer.get<ChangesReply>();

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 from ctypes import byref, c_void_p
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple, Optional, Union
 
 from ._errors import Code, Error, TimedOut
 from ._library import Closable, EventStruct, Handle, PathLike, check, library, milliseconds, state_directory
@@ -133,22 +133,25 @@ class Subscription(Closable):
         with self.acquire(timeout=timeout) as pin:
             return Event(EventKind.INSTALLED, pin.version, pin.directory, pin.digest, pin.run)
 
-    def changes(self, base: int, pin: Pin, *, timeout: float = 60.0) -> dict[str, Change]:
+    def changes(self, base: Union[Event, Pin], pin: Pin, *, timeout: float = 60.0) -> dict[str, Change]:
         """What an engine that has the version `base` in its own memory writes over it to have the pinned one.
 
-        By tensor name, only tensors that have changes. Exact: with these values at these indices each tensor has the
-        bytes that the pinned version has. `base` need not be there any more. The arrays live on their own, whatever
+        `base` is the event or the pin that the engine had it from; the daemon need not have it any more. By tensor
+        name, only tensors that have changes. Exact: with these values at these indices each tensor has the bytes that
+        the pinned version has. The arrays live on their own, whatever
         becomes of pin and subscription.
-            for name, change in subscription.changes(version, pin).items():
+            for name, change in subscription.changes(base, pin).items():
                 indices, values = change.torch()
                 weights[name].view(-1)[indices] = values
         Errors: Error with TOO_FAR (the changes are not known, or take half of the snapshot: load pin.directory), BUSY
-        (another thread asks), NOT_FOUND (the pin was released), TIMED_OUT, CANCELLED, CLOSED, NO_SPACE.
+        (the daemon makes another list), NOT_FOUND (the pin was released), TIMED_OUT, CANCELLED, CLOSED, NO_SPACE.
         """
         handle = self._open_handle()
         self._release_dropped()
         pointer = c_void_p()
-        handle.call(library().wc_changes, base, pin.version, milliseconds(timeout), byref(pointer))
+        handle.call(
+            library().wc_changes, base.version, base.digest.encode(), pin.version, milliseconds(timeout), byref(pointer)
+        )
         memory = _ListMemory(pointer)
         found = {}
         for index in range(library().wc_change_list_count(pointer)):

@@ -148,6 +148,9 @@ LeaseTable::Leases::iterator LeaseTable::erase(Leases::iterator lease) {
 void LeaseTable::fail(const std::string& name) {
   Worker& worker = workers_[name];
   ++worker.failed;
+  // A worker that restarts gives back all that it has: one failure.
+  if (worker.failed_at == now_) return;
+  worker.failed_at = now_;
   ++worker.failed_in_row;
 }
 

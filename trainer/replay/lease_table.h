@@ -54,9 +54,9 @@ struct LeaseRecord {
 /// Of a worker that has leases overdue and has brought nothing for as long, these count against its share.
 /// A worker that has had leases for twenty times the mean time of a group and a minute at least, or for five minutes
 /// while that is not known, and has delivered none since the first, is held back: whatever it gives back, asks for anew
-/// or claims to hold. So is one of which eight leases in a row became overdue, lapsed or were given back. Then it gets
-/// a lease now and then, which nobody counts on, until it delivers one. So a worker that hoards leases holds up the
-/// learner for that long, once. Invariant: leases of one worker do not overlap;
+/// or claims to hold. So is one of which leases became overdue, lapsed or were given back at eight times, and none in
+/// between brought a group. Then it gets a lease now and then, which nobody counts on, until it delivers one. So a
+/// worker that hoards leases holds up the learner for that long, once. Invariant: leases of one worker do not overlap;
 /// expected() counts those in kExpected.
 class LeaseTable {
  public:
@@ -120,6 +120,7 @@ class LeaseTable {
     std::uint64_t delivered = 0;
     std::uint64_t failed = 0;
     std::uint64_t failed_in_row = 0;      // since the last delivery
+    std::optional<Instant> failed_at;     // the last one of these; what fails together counts once
     std::optional<Instant> barren_since;  // the first grant after the last delivery
     std::optional<Instant> probed_at;     // the last lease while it is held back
   };

@@ -2,9 +2,9 @@
 
 #include <string>
 
+#include "base/endpoint.h"
 #include "security/join_token.h"
 #include "security/node_keys.h"
-#include "base/endpoint.h"
 
 namespace weightcast {
 

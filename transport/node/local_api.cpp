@@ -212,19 +212,18 @@ void LocalApi::handle_changes(const std::shared_ptr<Session>& session, RequestId
   if (std::ranges::find(session->pins, to) == session->pins.end()) {
     return refuse(Errc::kNotFound, "this subscription has not acquired it");
   }
-  if (session->reads_changes) return refuse(Errc::kBusy, "another list is being made for this subscription");
-  session->reads_changes = true;
-  // A copy of the pin, so that a release or the connection's end does not take the files away meanwhile.
-  listed_.push_back(to);
+  // Each takes memory: whoever cannot wait reads the files.
+  if (listed_) return refuse(Errc::kBusy, "another list is being made");
+  // A pin of its own, so that a release or the connection's end does not take the files away meanwhile.
+  listed_ = to;
   pin_all();
-  service_.changes(from, to, *std::move(into),
-                   [this, alive = alive_, asker = std::weak_ptr(session), id, to](const Result<ListedChanges>& listed) {
+  service_.changes(from, request.base_digest(), to, *std::move(into),
+                   [this, alive = alive_, asker = std::weak_ptr(session), id](const Result<ListedChanges>& listed) {
                      if (!*alive) return;
-                     listed_.erase(std::ranges::find(listed_, to));
+                     listed_.reset();
                      pin_all();
                      const auto there = asker.lock();
                      if (!there || there->closed) return;
-                     there->reads_changes = false;
                      if (!listed.has_value()) return reply_error(*there, id, listed.error());
                      local::Message out;
                      out.mutable_changes_reply()->set_bytes(listed->bytes);
@@ -234,7 +233,8 @@ void LocalApi::handle_changes(const std::shared_ptr<Session>& session, RequestId
 }
 
 void LocalApi::pin_all() {
-  std::vector<Version> pinned = listed_;
+  std::vector<Version> pinned;
+  if (listed_) pinned.push_back(*listed_);
   for (const std::shared_ptr<Session>& session : sessions_) {
     pinned.insert(pinned.end(), session->pins.begin(), session->pins.end());
   }

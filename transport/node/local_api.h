@@ -62,7 +62,8 @@ class LocalService {
 
   /// Writes the changes from one version to the other, which is pinned, into `into`, which is empty; `told` runs once,
   /// later: see tell_changes().
-  virtual void changes(Version from, Version to, FileRef into, std::function<void(Result<ListedChanges>)> told) = 0;
+  virtual void changes(Version from, std::string from_digest, Version to, FileRef into,
+                       std::function<void(Result<ListedChanges>)> told) = 0;
 
   /// The version that wants to take the place of its files, if any.
   [[nodiscard]] virtual std::optional<local::VersionPreparing> preparing() = 0;
@@ -135,8 +136,7 @@ class LocalApi {
       bool progress = false;
     };
     std::vector<Wait> waits;
-    std::vector<Version> pins;   // each as often as it was acquired
-    bool reads_changes = false;  // a list is being made for it
+    std::vector<Version> pins;  // each as often as it was acquired
     bool provisions = false;
   };
   /// Who asked for a publication.
@@ -185,7 +185,7 @@ class LocalApi {
 
   EventLoop& loop_;
   LocalService& service_;
-  std::vector<Version> listed_;  // versions whose changes are being written
+  std::optional<Version> listed_;  // its changes are being written
   std::unique_ptr<Listener> listener_;
   Timer timer_;
   Instant timer_due_{};     // while it is armed

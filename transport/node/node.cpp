@@ -125,14 +125,17 @@ std::optional<local::VersionInstalled> Node::installed() {
 
 void Node::pin(std::vector<Version> versions) { store_->pin(std::move(versions)); }
 
-void Node::changes(Version from, Version to, FileRef into, std::function<void(Result<ListedChanges>)> told) {
+void Node::changes(Version from, std::string from_digest, Version to, FileRef into,
+                   std::function<void(Result<ListedChanges>)> told) {
   TellChangesRequest request;
   request.from = from;
+  request.from_digest = std::move(from_digest);
   request.to = to;
   request.steps = store_->steps(from, to);
   request.into = std::move(into);
   if (const StoredVersion* stored = store_->find(to); stored != nullptr) {
     request.directory = stored->path;
+    request.to_digest = stored->manifest.snapshot_digest.hex();
     request.snapshot_bytes = stored->manifest.snapshot_bytes();
   }
   tell_changes(jobs_, environment_.files, std::move(request), std::move(told));

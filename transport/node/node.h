@@ -51,7 +51,8 @@ class Node : public LocalService {
   std::optional<local::VersionInstalled> installed() override;
   std::optional<local::VersionInstalled> installed_version(Version version) override;
   void pin(std::vector<Version> versions) override;
-  void changes(Version from, Version to, FileRef into, std::function<void(Result<ListedChanges>)> told) override;
+  void changes(Version from, std::string from_digest, Version to, FileRef into,
+               std::function<void(Result<ListedChanges>)> told) override;
   std::optional<local::VersionPreparing> preparing() override;
 
  protected:

@@ -346,7 +346,7 @@ void OriginNode::add_unreached(const Member& member, local::NodeStatus& self, lo
     unreached.set_address(Endpoint{of.host, of.port}.to_string());
     unreached.set_why(why);
   };
-  if (member.connected() && !member.cannot_dial.empty()) add(self, member, member.cannot_dial);
+  if (member.connected() && member.unreachable && !member.cannot_dial.empty()) add(self, member, member.cannot_dial);
   for (const auto& [id, unreached] : member.cannot_reach) {
     if (const Member* other = core_->members().find(id)) add(node, *other, unreached.why);
   }

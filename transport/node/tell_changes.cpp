@@ -19,8 +19,12 @@ Error too_far(const TellChangesRequest& request, std::string_view why) {
 }
 
 Status check_steps(const TellChangesRequest& request) {
-  if (request.from == request.to) return {};
-  if (request.steps.empty()) return too_far(request, "the changes of some step between them are not known here");
+  const bool is_same = request.from == request.to;
+  if (!is_same && request.steps.empty())
+    return too_far(request, "the changes of some step between them are not known here");
+  if ((is_same ? request.to_digest : request.steps.front()->from_digest.hex()) != request.from_digest) {
+    return too_far(request, "what is known here leads from another version of that number");
+  }
   std::uint64_t bytes = 0;
   for (const StepRef& step : request.steps) {
     bytes += step->bytes;

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/open_files.h"
@@ -14,6 +15,9 @@ namespace weightcast {
 
 struct TellChangesRequest {
   Version from{}, to{};
+  std::string
+      from_digest;  ///< of the version that whoever asks has, in hexadecimal digits: another run may have its number
+  std::string to_digest;
   std::vector<StepRef> steps;       ///< that lead there, oldest first: see Store::steps()
   std::filesystem::path directory;  ///< of version `to`, which stays until it is done
   std::uint64_t snapshot_bytes = 0;
@@ -22,8 +26,9 @@ struct TellChangesRequest {
 
 /// Writes the changes between two versions as a file of changes (patch/changes/change_names.h), off the loop: what an
 /// engine writes over the one version to have the other. Memory: three times what the lists of the steps take.
-/// Errors: kTooFar (a step is not known or changed too much; together they take half of the snapshot or more); kClosed
-/// (the jobs were cancelled); kNoSpace, kIo, kCorrupt (the version's files cannot be read).
+/// Errors: kTooFar (a step is not known, is from another version of that number, or changed too much; together they
+/// take half of the snapshot or more); kClosed (the jobs were cancelled); kNoSpace, kIo, kCorrupt (the version's files
+/// cannot be read).
 void tell_changes(Jobs& jobs, FileSystem& files, TellChangesRequest request,
                   std::function<void(Result<ListedChanges>)> done);
 

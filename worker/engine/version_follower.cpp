@@ -167,6 +167,7 @@ class VersionFollower::State {
     if (!resident_) {
       WC_ASSIGN(resident_, ResidentWeights::read(std::move(files)));
       in_memory_ = version.name;
+      digest_in_memory_ = version.digest;
       version.weights = resident_->weights();
       return {};
     }
@@ -185,6 +186,7 @@ class VersionFollower::State {
     version.changed_cells = changes->cells;
     version.written_bytes = changes->bytes;
     in_memory_ = version.name;
+    digest_in_memory_ = version.digest;
     const std::lock_guard lock(mutex_);
     changes_ = std::move(*changes);
     status_.prepared_by_list += by_list ? 1 : 0;
@@ -193,7 +195,7 @@ class VersionFollower::State {
 
   /// By what the daemon knows. Where that fails for whatever reason, the files tell.
   Result<WeightChanges> list(VersionName name) {
-    WC_ASSIGN(const VersionList changes, source_->changes(in_memory_, name));
+    WC_ASSIGN(const VersionList changes, source_->changes(in_memory_, digest_in_memory_, name));
     return resident_->take(changes);
   }
 
@@ -250,6 +252,7 @@ class VersionFollower::State {
   VersionPolicy policy_;
   std::unique_ptr<ResidentWeights> resident_;  // written by take(), when the thread does not read it
   VersionName in_memory_;                      // of resident_, once what is ready has been taken
+  std::string digest_in_memory_;
 
   mutable std::mutex mutex_;
   std::condition_variable_any taken_;

@@ -7,8 +7,6 @@ namespace weightcast {
 namespace {
 
 constexpr std::chrono::seconds kAnswerTime{5};
-// A list of half a model takes seconds.
-constexpr std::chrono::seconds kListTime{60};
 
 Error error_of(const wc::Error& error) {
   const Errc code = error.code() == WC_NOT_FOUND   ? Errc::kNotFound
@@ -54,12 +52,11 @@ class Subscription final : public VersionSource {
     }
   }
 
-  Result<VersionList> changes(VersionName from, VersionName pinned) override {
-    if (from.run != pinned.run) return fail(Errc::kTooFar, Op::kInstall, "the versions are of two runs");
+  Result<VersionList> changes(VersionName from, const std::string& digest, VersionName pinned) override {
     if (!subscription_) return fail(Errc::kClosed, Op::kInstall, "the daemon has closed the connection");
     try {
       const auto list = std::make_shared<const wc::ChangeList>(
-          subscription_->changes(from.version.value, pinned.version.value, kListTime));
+          subscription_->changes(from.version.value, digest, pinned.version.value, kAnswerTime));
       VersionList result{{}, list};
       for (std::size_t i = 0; i < list->size(); ++i) {
         const wc_change& change = (*list)[i];

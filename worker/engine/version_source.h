@@ -50,9 +50,10 @@ class VersionSource {
   /// The files of a version, which stay as they are until unpin(). Errors: kNotFound (gone; a newer one will come), and
   /// others that may pass.
   [[nodiscard]] virtual Result<PinnedVersion> pin(VersionName name) = 0;
-  /// What leads from a version to one that is pinned. Errors: kTooFar (the files are the shorter way), and others that
-  /// may pass.
-  [[nodiscard]] virtual Result<VersionList> changes(VersionName from, VersionName pinned) = 0;
+  /// What leads from a version, of that digest, to one that is pinned. Errors: kTooFar (the files are the shorter way),
+  /// and others that may pass.
+  [[nodiscard]] virtual Result<VersionList> changes(VersionName from, const std::string& digest,
+                                                    VersionName pinned) = 0;
   /// Does nothing where the pin is gone.
   virtual void unpin(VersionName name) = 0;
 };

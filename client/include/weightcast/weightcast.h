@@ -470,16 +470,16 @@ WC_API wc_code wc_release(wc_subscription* subscription, uint64_t version, int64
 typedef struct wc_change_list wc_change_list;
 
 /* Asks the daemon for the changes from `base_version`, which need not be there any more, to `version`, which this
- * subscription has acquired. They are exact: with their values in place of the old ones, each tensor of `base_version`
- * has the bytes that `version` has. An element may be listed whose value has not changed. `*list` is NULL on error;
- * else wc_change_list_close() frees it, at any time, whatever became of the subscription.
+ * subscription has acquired. `base_digest` is what wc_event had for the base: another run may have the same number. They
+ * are exact: with their values in place of the old ones, each tensor of the base has the bytes that `version` has. An
+ * element may be listed whose value has not changed. `*list` is NULL on error; else wc_change_list_close() frees it, at
+ * any time, whatever became of the subscription.
  * A worker knows the changes of its last 4 versions that came as patches, while their lists take no more than 256 MiB.
- * An origin knows none.
+ * An origin knows none, and neither does a worker with --single-copy.
  * Errors: WC_TOO_FAR (the changes are not known, or take half of the snapshot: load `version` whole), WC_NOT_FOUND
- * (`version` is not acquired), WC_BUSY (another list is being made for this subscription), WC_NO_SPACE, and those of
- * wc_status(). */
-WC_API wc_code wc_changes(wc_subscription* subscription, uint64_t base_version, uint64_t version, int64_t timeout_ms,
-                          wc_change_list** list, wc_error* error);
+ * (`version` is not acquired), WC_BUSY (another list is being made), WC_NO_SPACE, and those of wc_status(). */
+WC_API wc_code wc_changes(wc_subscription* subscription, uint64_t base_version, const char* base_digest,
+                          uint64_t version, int64_t timeout_ms, wc_change_list** list, wc_error* error);
 
 /* Tensors that have changes. 0 for NULL. */
 WC_API size_t wc_change_list_count(const wc_change_list* list);

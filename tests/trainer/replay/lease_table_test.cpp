@@ -127,6 +127,17 @@ TEST_F(LeaseTableTest, AWorkerThatGivesBackEachLeaseDoesNotTakeEachPlace) {
   EXPECT_FALSE(table_.record_of("w").is_held_back);
 }
 
+TEST_F(LeaseTableTest, AWorkerThatRestartsIsNotHeldBack) {
+  (void)table_.share_left(now_, "w", 100);
+  for (std::uint64_t first = 0; first < 40; first += 2) grant("w", first);
+  (void)table_.handle_worker_lost("w");
+  EXPECT_FALSE(table_.record_of("w").is_held_back);
+  EXPECT_GT(table_.share_left(now_, "w", 100), 20u);
+  for (std::uint64_t first = 100; first < 140; first += 2) grant("w", first);
+  for (std::uint64_t sequence = 100; sequence < 140; ++sequence) (void)table_.handle_abandoned("w", sequence);
+  EXPECT_FALSE(table_.record_of("w").is_held_back);
+}
+
 TEST_F(LeaseTableTest, AWorkerThatBringsNothingGetsNoMoreForWhatIsOverdue) {
   for (std::uint64_t first = 0; first < 20; first += 2) {
     grant("honest", first);

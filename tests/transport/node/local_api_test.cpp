@@ -42,6 +42,7 @@ struct FakeService final : LocalService {
   std::optional<local::PublishResult> result;
   struct Listing {
     Version from{}, to{};
+    std::string from_digest;
     FileRef into;
     std::function<void(Result<ListedChanges>)> told;
   };
@@ -58,8 +59,9 @@ struct FakeService final : LocalService {
     return found;
   }
   void pin(std::vector<Version> versions) override { pinned = std::move(versions); }
-  void changes(Version from, Version to, FileRef into, std::function<void(Result<ListedChanges>)> told) override {
-    listings.push_back({from, to, std::move(into), std::move(told)});
+  void changes(Version from, std::string from_digest, Version to, FileRef into,
+               std::function<void(Result<ListedChanges>)> told) override {
+    listings.push_back({from, to, std::move(from_digest), std::move(into), std::move(told)});
   }
   std::optional<local::VersionPreparing> preparing() override { return letting_go; }
   Result<Version> next_version() override { return next; }
@@ -550,19 +552,22 @@ TEST_F(RegionTest, ChangesAreWrittenIntoTheMemoryOfWhoeverHasTheVersion) {
     return error == nullptr ? Errc::kIo : static_cast<Errc>(error->code);
   };
   const UniqueFd into = memory(0, 0), other = memory(0, 0);
-  EXPECT_EQ(refused(ask(client::ChangesRequest{4, 5}, into.get())), Errc::kNotFound) << "not acquired";
+  EXPECT_EQ(refused(ask(client::ChangesRequest{4, 5, "d4"}, into.get())), Errc::kNotFound) << "not acquired";
   ASSERT_NE(ask(client::AcquireRequest{5}, -1).get<client::VersionInstalled>(), nullptr);
-  EXPECT_EQ(refused(ask(client::ChangesRequest{4, 5}, -1)), Errc::kInvalidArgument) << "no memory";
-  EXPECT_EQ(refused(ask(client::ChangesRequest{4, 5}, memory(10, 0).get())), Errc::kInvalidArgument) << "not empty";
-  EXPECT_EQ(refused(ask(client::ChangesRequest{4, 5}, memory(0).get())), Errc::kInvalidArgument) << "sealed";
+  EXPECT_EQ(refused(ask(client::ChangesRequest{4, 5, "d4"}, -1)), Errc::kInvalidArgument) << "no memory";
+  EXPECT_EQ(refused(ask(client::ChangesRequest{4, 5, "d4"}, memory(10, 0).get())), Errc::kInvalidArgument)
+      << "not empty";
+  EXPECT_EQ(refused(ask(client::ChangesRequest{4, 5, "d4"}, memory(0).get())), Errc::kInvalidArgument) << "sealed";
   EXPECT_TRUE(service.listings.empty());
 
   const int fd = into.get();
-  ASSERT_TRUE(channel->send({.kind = client::ChangesRequest{4, 5}}, client::deadline_after(1000), std::span(&fd, 1)));
+  ASSERT_TRUE(
+      channel->send({.kind = client::ChangesRequest{4, 5, "d4"}}, client::deadline_after(1000), std::span(&fd, 1)));
   ASSERT_TRUE(net.run_until([&] { return !service.listings.empty(); }));
   EXPECT_EQ(service.listings[0].from, Version{4});
   EXPECT_EQ(service.listings[0].to, Version{5});
-  EXPECT_EQ(refused(ask(client::ChangesRequest{4, 5}, other.get())), Errc::kBusy) << "one at a time";
+  EXPECT_EQ(service.listings[0].from_digest, "d4");
+  EXPECT_EQ(refused(ask(client::ChangesRequest{4, 5, "d4"}, other.get())), Errc::kBusy) << "one at a time";
   // The version stays until the list is made, whatever its asker does.
   ASSERT_TRUE(channel->send({.kind = client::ReleaseRequest{5}}, client::deadline_after(1000)));
   ASSERT_TRUE(net.run_until([&] { return service.pinned.size() == 1; }));
@@ -588,7 +593,8 @@ TEST_F(RegionTest, WhoeverLeavesBeforeTheirChangesAreListedHarmsNothing) {
   const UniqueFd into = memory(0, 0);
   ASSERT_NE(ask(client::AcquireRequest{5}, -1).get<client::VersionInstalled>(), nullptr);
   const int fd = into.get();
-  ASSERT_TRUE(channel->send({.kind = client::ChangesRequest{4, 5}}, client::deadline_after(1000), std::span(&fd, 1)));
+  ASSERT_TRUE(
+      channel->send({.kind = client::ChangesRequest{4, 5, "d4"}}, client::deadline_after(1000), std::span(&fd, 1)));
   ASSERT_TRUE(net.run_until([&] { return !service.listings.empty(); }));
   channel.reset();
   net.run_for(milliseconds(20));

@@ -21,20 +21,26 @@ using testing::HasSubstr;
 struct TellChangesTest : testing::Test {
   static constexpr std::uint32_t kBytes = 4096;
 
+  static Checksum digest_of(std::uint64_t version) { return checksum_of(std::as_bytes(std::span(&version, 1))); }
+
   /// A step that sets those bytes.
   StepRef step(std::uint64_t from, const std::vector<std::uint32_t>& cells, char value) {
     auto made = std::make_shared<StepChanges>();
     made->from = Version{from};
     made->to = Version{from + 1};
+    made->from_digest = digest_of(from);
     made->plan = {{0, data_at, data_at, kBytes, CellKind::kRaw8}};
     made->segments = {CellChanges{cells, std::vector<std::byte>(cells.size(), std::byte(value))}};
     made->bytes = 5 * cells.size();
     return made;
   }
-  Result<ListedChanges> tell(std::vector<StepRef> steps, std::uint64_t from = 1, std::uint64_t to = 3) {
+  Result<ListedChanges> tell(std::vector<StepRef> steps, std::uint64_t from = 1, std::uint64_t to = 3,
+                             std::optional<std::string> from_digest = {}) {
     TellChangesRequest request;
     request.from = Version{from};
     request.to = Version{to};
+    request.from_digest = from_digest.value_or(digest_of(from).hex());
+    request.to_digest = digest_of(to).hex();
     request.steps = std::move(steps);
     request.directory = temp.file("version");
     request.snapshot_bytes = kBytes;
@@ -91,6 +97,9 @@ TEST_F(TellChangesTest, SaysWhyTheWholeIsToBeLoaded) {
   dense.segments.front().reset();
   EXPECT_THAT(why(tell({step(1, {1}, 'a'), std::make_shared<StepChanges>(dense)})),
               HasSubstr("version 3 changed most"));
+  const std::string other = digest_of(77).hex();
+  EXPECT_THAT(why(tell({step(1, {1}, 'a')}, 1, 2, other)), HasSubstr("from another version of that number"));
+  EXPECT_THAT(why(tell({}, 3, 3, other)), HasSubstr("from another version of that number"));
   std::vector<std::uint32_t> many(500);
   for (std::uint32_t i = 0; i < 500; ++i) many[i] = i;
   EXPECT_THAT(why(tell({step(1, many, 'a')}, 1, 2)), HasSubstr("the changes take 61 % of it; load version 2 whole"));

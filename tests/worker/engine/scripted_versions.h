@@ -65,9 +65,10 @@ class ScriptedSource final : public VersionSource {
     script_.pins.insert(name.version.value);
     return PinnedVersion{found->second.string(), scripted_digest(name.version.value)};
   }
-  Result<VersionList> changes(VersionName from, VersionName pinned) override {
+  Result<VersionList> changes(VersionName from, const std::string& digest, VersionName pinned) override {
     const std::lock_guard lock(script_.mutex);
     EXPECT_TRUE(script_.pins.contains(pinned.version.value));
+    EXPECT_EQ(digest, scripted_digest(from.version.value));
     const auto found = script_.lists.find({from.version.value, pinned.version.value});
     if (found == script_.lists.end()) return fail(Errc::kTooFar, Op::kInstall, "not known");
     return found->second;

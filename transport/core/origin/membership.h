@@ -36,6 +36,7 @@ struct UnreachedPeer {
   std::string why;                  ///< in a few words
   Duration pause{};                 ///< before the next attempt
   std::optional<Instant> retry_at;  ///< absent while it is tried, or one of the two is not connected
+  Instant tried_at{};               ///< when the last attempt failed
 };
 
 /// One worker as the origin knows it. The origin keeps a lost worker for a while, and finds its number and history

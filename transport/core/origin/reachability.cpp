@@ -44,6 +44,12 @@ void Reachability::handle_joined(Instant now, Member& member) {
   member.unreachable = false;
   member.cannot_dial.clear();
   forget_seen(member.id);
+  // What was dialled before was where it has been.
+  std::erase_if(probes_, [&](const auto& probe) {
+    if (probe.second != member.id) return false;
+    actions_.push(action::Close{probe.first});
+    return true;
+  });
   if (!member.leaf_only) {
     const ConnId conn = conn_ids_.next();
     probes_[conn] = member.id;
@@ -120,7 +126,7 @@ bool Reachability::handle_unreached(Instant now, Member& dialler, Member& target
     if (was_asked) retry_later(now, pair, known->second);
     return false;
   }
-  known = dialler.cannot_reach.emplace(target.id, UnreachedPeer{std::move(why), {}, {}}).first;
+  known = dialler.cannot_reach.emplace(target.id, UnreachedPeer{std::move(why), {}, {}, now}).first;
   retry_later(now, pair, known->second);
   not_reached_by_[target.id].insert(dialler.id);
   erase_of(reached_by_, target.id, dialler.id);
@@ -143,8 +149,11 @@ bool Reachability::handle_reached(Instant now, Member& dialler, Member& target) 
     actions_.push(action::info(fmt::format("worker {} reaches {} again", dialler.name, target.name)));
     // What was in the way may be gone for all.
     if (const auto others = not_reached_by_.find(target.id); others != not_reached_by_.end()) {
-      for (const PeerId id : others->second)
-        set_retry({id, target.id}, members_.find(id)->cannot_reach.at(target.id), now);
+      for (const PeerId id : others->second) {
+        UnreachedPeer& unreached = members_.find(id)->cannot_reach.at(target.id);
+        // A dialler who says so again and again makes nobody dial more often.
+        set_retry({id, target.id}, unreached, std::max(now, unreached.tried_at + kRetryMin));
+      }
     }
   }
   if (const auto others = not_reached_by_.find(target.id); others != not_reached_by_.end()) {
@@ -227,6 +236,7 @@ void Reachability::set_retry(const Pair& pair, UnreachedPeer& unreached, std::op
 }
 
 void Reachability::retry_later(Instant now, const Pair& pair, UnreachedPeer& unreached) {
+  unreached.tried_at = now;
   unreached.pause = std::clamp(2 * unreached.pause, kRetryMin, kRetryMax);
   set_retry(pair, unreached, now + unreached.pause);
 }

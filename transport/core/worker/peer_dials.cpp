@@ -49,6 +49,11 @@ void PeerDials::handle_probe(Instant now, const wire::Probe& probe) {
   actions_.push(action::Connect{conn, peer.host, peer.port});
 }
 
+std::string PeerDials::name_of(ConnId conn) const {
+  const auto probe = probes_.find(conn);
+  return probe == probes_.end() ? std::string() : probe->second.peer.name;
+}
+
 void PeerDials::handle_probe_made(ConnId conn) {
   const auto probe = probes_.extract(conn);
   unreached_.erase(probe.mapped().peer.id);

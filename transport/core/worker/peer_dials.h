@@ -32,6 +32,8 @@ class PeerDials {
   /// The origin asks for a dial.
   void handle_probe(Instant now, const wire::Probe& probe);
   [[nodiscard]] bool is_probe(ConnId conn) const { return probes_.contains(conn); }
+  /// Whom a probe is to reach; "" where the origin does not say.
+  [[nodiscard]] std::string name_of(ConnId conn) const;
   void handle_probe_made(ConnId conn);
   void handle_probe_failed(ConnId conn, const Error& why);
 

@@ -84,7 +84,11 @@ Status WorkerCore::check_dialled(ConnId conn, const std::optional<PeerIdentity>&
                 fmt::format("{}:{} is worker {}, not the origin; check --origin", config_.origin_host,
                             config_.origin_port, peer->name));
   }
-  if (!links_.is_link(conn)) return {};  // a probe: any node that answers will do
+  if (!links_.is_link(conn)) {
+    // A probe, of which an older origin does not say whose address it is.
+    const std::string name = dials_.name_of(conn);
+    return name.empty() ? Status() : check_speaks_as(*peer, Role::kWorker, name, "a parent");
+  }
   return check_speaks_as(*peer, Role::kWorker, links_.name_of(conn), "a parent");
 }
 

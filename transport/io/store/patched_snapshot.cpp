@@ -128,6 +128,7 @@ struct PatchedSnapshot::Work final : ApplyStreams {
     auto step = std::make_shared<StepChanges>();
     step->from = identity.base_version;
     step->to = identity.version;
+    step->from_digest = identity.base_digest;
     step->plan = std::move(plan);
     step->segments = applier->take_changes();
     for (const auto& changes : step->segments) {

@@ -17,6 +17,7 @@ namespace weightcast {
 /// The cells that a patch changed, with their new values: what brings files of its base up to date.
 struct StepChanges {
   Version from{}, to{};
+  Checksum from_digest{};  ///< of the snapshot
   std::vector<SegmentRange> plan;
   std::vector<std::optional<CellChanges>> segments;  ///< of the plan; nothing where the changes are not known
   std::uint64_t bytes = 0;                           ///< what the lists take in memory

@@ -229,10 +229,9 @@ class StoreImpl final : public Store {
     record.digests.parts = ChunkSet(record.manifest.part_count(), true);
     return record;
   }
-  /// Whether steps are worth listing: the files that the next version reuses are to be brought up to date by them.
-  [[nodiscard]] bool lists_steps() const {
-    return options_.reuse_files && !options_.single_copy && options_.versions_kept <= kStepsMax;
-  }
+  /// Whether steps are worth listing: the files that the next version reuses are brought up to date by them, and engines
+  /// ask for them.
+  [[nodiscard]] bool lists_steps() const { return options_.reuse_files && !options_.single_copy; }
   void keep_step(StepRef step);
   static InPlaceWork work_of(const Incoming& incoming) {
     const Complete& base = *incoming.base;
