@@ -47,7 +47,9 @@ Result<std::string> read_file(FileSystem& files, const fs::path& path, std::uint
   WC_ASSIGN(const std::unique_ptr<File> file, files.open(path, {}));
   WC_ASSIGN(const FileInfo info, file->info());
   if (info.size_bytes > bytes_max) {
-    return fail(Errc::kTooLarge, Op::kRead, fmt::format("{}: {}", path.native(), format_bytes(info.size_bytes)));
+    return fail(Errc::kTooLarge, Op::kRead,
+                fmt::format("{}: it has {}, and such a file has {} at most; is it the right one?", path.native(),
+                            format_bytes(info.size_bytes), format_bytes(bytes_max)));
   }
   std::string content(info.size_bytes, '\0');
   WC_TRY(read_fully(*file, 0, std::as_writable_bytes(std::span(content)), path.native()));

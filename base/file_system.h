@@ -63,7 +63,6 @@ struct OpenOptions {
   Create create = Create::kNever;
   bool append = false;          ///< append() may be called
   bool follow_links = true;     ///< else a symbolic link in the last place is an error
-  bool wait = true;             ///< false: a FIFO is opened at once, so that it can be refused
   unsigned permissions = 0644;  ///< of a new file, less the process's umask
 };
 
@@ -145,7 +144,8 @@ class FileSystem {
   FileSystem(const FileSystem&) = delete;
   FileSystem& operator=(const FileSystem&) = delete;
 
-  /// Errors: kNotFound; kAlreadyExists; kNotAllowed where this user may not.
+  /// Does not wait for anybody: a FIFO, a device or a directory in a file's place is refused at once. Errors:
+  /// kNotFound; kAlreadyExists; kNotAllowed where this user may not; kInvalidArgument for what is no regular file.
   [[nodiscard]] virtual Result<std::unique_ptr<File>> open(const Path& path, const OpenOptions& options) = 0;
   [[nodiscard]] virtual Result<std::unique_ptr<Directory>> open_directory(const Path& path) = 0;
 

@@ -46,7 +46,8 @@ FileInfo info_of(const struct stat& info) {
 }
 
 int flags_of(const OpenOptions& options) {
-  int flags = O_CLOEXEC | (options.write ? O_RDWR : O_RDONLY);
+  // Of a FIFO's or a device's other end nobody knows when it comes: without waiting it is opened, and then refused.
+  int flags = O_CLOEXEC | O_NONBLOCK | O_NOCTTY | (options.write ? O_RDWR : O_RDONLY);
   switch (options.create) {
     case Create::kNever: break;
     case Create::kIfMissing: flags |= O_CREAT; break;
@@ -55,7 +56,6 @@ int flags_of(const OpenOptions& options) {
   }
   if (options.append) flags |= O_APPEND;
   if (!options.follow_links) flags |= O_NOFOLLOW;
-  if (!options.wait) flags |= O_NONBLOCK;
   return flags;
 }
 
@@ -179,15 +179,39 @@ class PosixFile final : public File {
   const std::string name_;
 };
 
+/// openat(2). Of a regular file alone it waits, where another process has a lease of it: check_unshared() returns its
+/// own at once, and the kernel ends another's after a while.
+int open_at(int directory, const char* name, const OpenOptions& options) {
+  const int flags = flags_of(options);
+  const int fd = ::openat(directory, name, flags, options.permissions);
+  if (fd >= 0 || errno != EWOULDBLOCK) return fd;
+  struct stat info {};
+  const bool is_file = ::fstatat(directory, name, &info, 0) == 0 && S_ISREG(info.st_mode);
+  errno = EWOULDBLOCK;
+  return is_file ? ::openat(directory, name, flags & ~O_NONBLOCK, options.permissions) : -1;
+}
+
+/// The file behind `fd`, which is its own from now on. Errors: kInvalidArgument if it is no regular file.
+Result<std::unique_ptr<File>> own_file(int fd, std::string name) {
+  auto file = std::make_unique<PosixFile>(fd, std::move(name));
+  WC_ASSIGN(const FileInfo info, file->info());
+  if (!info.is_file()) {
+    const std::string_view kind = info.is_directory() ? "a directory" : "a FIFO, a socket or a device";
+    return fail(Errc::kInvalidArgument, Op::kOpen,
+                fmt::format("{}: it is {}, not a regular file; name or put there a regular file", file->name(), kind));
+  }
+  return std::unique_ptr<File>(std::move(file));
+}
+
 class PosixDirectory final : public Directory {
  public:
   PosixDirectory(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
   ~PosixDirectory() override { ::close(fd_); }
 
   Result<std::unique_ptr<File>> open(const std::string& name, const OpenOptions& options) override {
-    const int fd = ::openat(fd_, name.c_str(), flags_of(options), options.permissions);
+    const int fd = open_at(fd_, name.c_str(), options);
     if (fd < 0) return fail_errno(errno, Op::kOpen, path_ + "/" + name);
-    return std::unique_ptr<File>(std::make_unique<PosixFile>(fd, path_ + "/" + name));
+    return own_file(fd, path_ + "/" + name);
   }
 
   Result<FileInfo> info(const std::string& name) override {
@@ -215,9 +239,9 @@ std::unique_ptr<File> adopt_file(int fd, std::string name) { return std::make_un
 PosixFileSystem::PosixFileSystem() : FileSystem(quarter_of_limit()) {}
 
 Result<std::unique_ptr<File>> PosixFileSystem::open(const Path& path, const OpenOptions& options) {
-  const int fd = ::open(path.c_str(), flags_of(options), options.permissions);
+  const int fd = open_at(AT_FDCWD, path.c_str(), options);
   if (fd < 0) return fail_access(errno, Op::kOpen, path.native());
-  return std::unique_ptr<File>(std::make_unique<PosixFile>(fd, path.native()));
+  return own_file(fd, path.native());
 }
 
 Result<std::unique_ptr<Directory>> PosixFileSystem::open_directory(const Path& path) {

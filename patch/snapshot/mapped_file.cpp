@@ -6,14 +6,6 @@
 
 namespace weightcast {
 
-Result<std::unique_ptr<File>> open_source_file(FileSystem& files, const std::string& path) {
-  // A FIFO must be refused, not waited for.
-  WC_ASSIGN(std::unique_ptr<File> file, files.open(path, {.wait = false}));
-  WC_ASSIGN(const FileInfo info, file->info());
-  if (!info.is_file()) return fail(Errc::kInvalidArgument, Op::kOpen, fmt::format("{}: not a regular file", path));
-  return file;
-}
-
 Status read_source_file(File& file, std::uint64_t offset_bytes, MutableBytes out, const std::string& path,
                         std::uint64_t size_bytes) {
   while (!out.empty()) {
@@ -40,7 +32,7 @@ Status check_same_file(const FileInfo& found, const FileInfo& now, const std::st
 Result<MappedFile> MappedFile::open(FileSystem& files, const std::string& path) {
   MappedFile opened;
   opened.path_ = path;
-  WC_ASSIGN(opened.file_, open_source_file(files, path));
+  WC_ASSIGN(opened.file_, files.open(path, {}));
   WC_ASSIGN(opened.found_, opened.file_->info());
   WC_ASSIGN(opened.mapping_, opened.file_->map());
   return opened;

@@ -39,8 +39,6 @@ class MappedFile {
   FileInfo found_;
 };
 
-/// Opens a file that another program owns. Errors: as for MappedFile::open().
-[[nodiscard]] Result<std::unique_ptr<File>> open_source_file(FileSystem& files, const std::string& path);
 /// Fills `out` from a file of `size_bytes` that another program may truncate. Errors: kCorrupt (it did); fail_errno().
 [[nodiscard]] Status read_source_file(File& file, std::uint64_t offset_bytes, MutableBytes out, const std::string& path,
                                       std::uint64_t size_bytes);

@@ -119,7 +119,7 @@ struct OpenedFile {
   std::unique_ptr<File> file;
 
   static Result<OpenedFile> open(FileSystem& files, const std::string& path) {
-    WC_ASSIGN(std::unique_ptr<File> file, open_source_file(files, path));
+    WC_ASSIGN(std::unique_ptr<File> file, files.open(path, {}));
     WC_ASSIGN(const FileInfo info, file->info());
     return OpenedFile{{path, info}, std::move(file)};
   }
@@ -238,7 +238,7 @@ struct SnapshotSource::OpenedFiles {
     if (found[index].held) return found[index].held;
     return group.get(index, [&]() -> Result<std::unique_ptr<File>> {
       const FoundFile& wanted = found[index];
-      WC_ASSIGN(std::unique_ptr<File> file, open_source_file(files, wanted.path));
+      WC_ASSIGN(std::unique_ptr<File> file, files.open(wanted.path, {}));
       WC_ASSIGN(const FileInfo now, file->info());
       if (now.same_file(wanted.info)) return file;
       return check_same_file(wanted.info, now, wanted.path).error();
