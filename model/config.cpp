@@ -209,6 +209,10 @@ Result<ExpertsConfig> read_experts(const Json& json, std::int64_t layers) {
   WC_TRY(fields.read("decoder_sparse_step", 1, kLayersMax, experts.decoder_sparse_step));
   if (const Json* dense = fields.find("mlp_only_layers"); dense != nullptr) {
     if (!dense->is_array()) return refuse(fmt::format("'mlp_only_layers' is {}, not a list", shown_json(*dense)));
+    // Each layer is looked for in it.
+    if (dense->size() > static_cast<std::size_t>(layers)) {
+      return refuse(fmt::format("'mlp_only_layers' has {} layers, and there are {}", dense->size(), layers));
+    }
     for (const Json& layer : *dense) {
       if (!layer.is_number_integer() || layer.get<std::int64_t>() < 0 || layer.get<std::int64_t>() >= layers) {
         return refuse(fmt::format("'mlp_only_layers' has {}; layers are 0 to {}", shown_json(layer), layers - 1));

@@ -62,19 +62,37 @@ std::size_t spaces_at_end(std::string_view text) {
 AddedTokenFinder::AddedTokenFinder(const std::vector<AddedToken>& tokens, bool normalized) {
   for (const AddedToken& token : tokens) {
     if (token.normalized != normalized || token.content.empty()) continue;
-    by_first_byte_[static_cast<unsigned char>(token.content[0])].push_back(token);
+    begins_[static_cast<unsigned char>(token.content[0])] = true;
+    entries_.push_back({token});
   }
-  for (auto& group : by_first_byte_) {
-    std::stable_sort(group.begin(), group.end(),
-                     [](const AddedToken& a, const AddedToken& b) { return a.content.size() > b.content.size(); });
+  const auto content = [](const Entry& entry) -> const std::string& { return entry.token.content; };
+  // Of two with the same content the first counts.
+  std::ranges::stable_sort(entries_, {}, content);
+  const auto twice = std::ranges::unique(entries_, {}, content);
+  entries_.erase(twice.begin(), twice.end());
+  for (std::size_t i = 1; i < entries_.size(); ++i) {
+    auto prefix = static_cast<std::ptrdiff_t>(i) - 1;
+    while (prefix >= 0 && !entries_[i].token.content.starts_with(entries_[prefix].token.content)) {
+      prefix = entries_[prefix].prefix;
+    }
+    entries_[i].prefix = prefix;
   }
 }
 
+// All that `text` begins with are no greater than it, and the greatest of those that are not greater begins with each
+// of them: they are that one and its prefixes. So a file with many tokens that begin alike does not slow every text.
 const AddedToken* AddedTokenFinder::longest(std::string_view text, bool skip_special) const {
-  for (const AddedToken& token : by_first_byte_[static_cast<unsigned char>(text[0])]) {
-    if (text.starts_with(token.content)) return skip_special && token.special ? nullptr : &token;
-  }
-  return nullptr;
+  if (!begins_[static_cast<unsigned char>(text[0])]) return nullptr;
+  const auto greater = std::ranges::upper_bound(
+      entries_, text, {}, [](const Entry& entry) { return std::string_view(entry.token.content); });
+  auto at = greater - entries_.begin() - 1;
+  if (at < 0) return nullptr;
+  const std::string& nearest = entries_[at].token.content;
+  const auto common = static_cast<std::size_t>(std::ranges::mismatch(nearest, text).in1 - nearest.begin());
+  while (at >= 0 && entries_[at].token.content.size() > common) at = entries_[at].prefix;
+  if (at < 0) return nullptr;
+  const AddedToken& token = entries_[at].token;
+  return skip_special && token.special ? nullptr : &token;
 }
 
 std::vector<TextPart> AddedTokenFinder::split(std::string_view text, bool skip_special) const {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -37,7 +39,13 @@ class AddedTokenFinder {
   /// The longest token that `text` begins with.
   [[nodiscard]] const AddedToken* longest(std::string_view text, bool skip_special) const;
 
-  std::vector<AddedToken> by_first_byte_[256];  // the longest first
+  struct Entry {
+    AddedToken token;
+    std::ptrdiff_t prefix = -1;  // the longest other entry that this one begins with
+  };
+
+  std::vector<Entry> entries_;  // by content
+  std::array<bool, 256> begins_{};
 };
 
 }  // namespace weightcast

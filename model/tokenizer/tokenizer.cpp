@@ -23,6 +23,10 @@ using Json = nlohmann::json;
 constexpr const char* kByteLevelPattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 constexpr TokenId kIdMax = 1 << 24;
+// Models leave ids without tokens at the end, some hundreds. What is kept by id is bounded by the file's own length.
+constexpr std::size_t kIdsSpare = 1 << 16;
+constexpr std::size_t kIdsPerToken = 16;
+constexpr std::size_t kSplittersMax = 32;
 
 Error invalid(std::string why) { return fail(Errc::kInvalidArgument, Op::kParse, "tokenizer: " + std::move(why)); }
 Error unsupported(std::string why) { return fail(Errc::kUnsupported, Op::kParse, "tokenizer: " + std::move(why)); }
@@ -46,9 +50,9 @@ bool flag(const Json& json, const char* name, bool otherwise = false) {
 
 std::string shown(std::string_view text) { return printable(cut_text(text, 60)); }
 
-Result<TokenId> read_id(const Json& json, std::string_view of) {
-  if (!json.is_number_integer() || json.get<std::int64_t>() < 0 || json.get<std::int64_t>() > kIdMax) {
-    return invalid(fmt::format("the id of '{}' is {}, not one of 0 to {}", shown(of), shown(json_text(json)), kIdMax));
+Result<TokenId> read_id(const Json& json, std::string_view of, TokenId id_max) {
+  if (!json.is_number_integer() || json.get<std::int64_t>() < 0 || json.get<std::int64_t>() > id_max) {
+    return invalid(fmt::format("the id of '{}' is {}, not one of 0 to {}", shown(of), shown(json_text(json)), id_max));
   }
   return json.get<TokenId>();
 }
@@ -86,6 +90,7 @@ Result<bool> read_normalizer(const Json& json) {
 }
 
 Status read_pre_tokenizer(const Json& json, std::vector<Splitter>& splitters) {
+  if (splitters.size() > kSplittersMax) return unsupported(fmt::format("more than {} patterns", kSplittersMax));
   const std::string type = type_of(json);
   if (type == "Sequence" && member(json, "pretokenizers").is_array()) {
     for (const Json& inner : member(json, "pretokenizers")) WC_TRY(read_pre_tokenizer(inner, splitters));
@@ -118,12 +123,12 @@ bool has_byte_level(const Json& json) {
   return false;
 }
 
-Result<AddedToken> read_added_token(const Json& json) {
+Result<AddedToken> read_added_token(const Json& json, TokenId id_max) {
   const Json& content = member(json, "content");
   if (!content.is_string() || content.get<std::string>().empty()) return invalid("an added token has no content");
   AddedToken token;
   token.content = content.get<std::string>();
-  WC_ASSIGN(token.id, read_id(member(json, "id"), token.content));
+  WC_ASSIGN(token.id, read_id(member(json, "id"), token.content, id_max));
   if (flag(json, "single_word")) {
     return unsupported(fmt::format("added token '{}' with single_word", shown(token.content)));
   }
@@ -220,6 +225,8 @@ Result<Tokenizer> Tokenizer::parse(std::string_view tokenizer_json) {
 
   const Json& vocab_json = member(model, "vocab");
   if (!vocab_json.is_object()) return invalid("model.vocab is no object");
+  const std::size_t tokens = vocab_json.size() + member(json, "added_tokens").size();
+  const auto id_max = static_cast<TokenId>(std::min<std::size_t>(kIdMax, kIdsSpare + kIdsPerToken * tokens));
   std::unordered_map<std::string, TokenId> vocab;
   vocab.reserve(vocab_json.size());
   std::vector<State::Piece> pieces;
@@ -228,7 +235,7 @@ Result<Tokenizer> Tokenizer::parse(std::string_view tokenizer_json) {
     pieces[static_cast<std::size_t>(id)] = {std::move(bytes), true, special};
   };
   for (const auto& [token, id_json] : vocab_json.items()) {
-    WC_ASSIGN(const TokenId id, read_id(id_json, token));
+    WC_ASSIGN(const TokenId id, read_id(id_json, token, id_max));
     const std::string bytes = bytes_of(token);
     if (static_cast<std::size_t>(id) < pieces.size() && pieces[static_cast<std::size_t>(id)].known) {
       return invalid(fmt::format("two tokens of model.vocab have the id {}, one is '{}'", id, shown(token)));
@@ -241,7 +248,7 @@ Result<Tokenizer> Tokenizer::parse(std::string_view tokenizer_json) {
   std::vector<AddedToken> added;
   if (const Json& list = member(json, "added_tokens"); list.is_array()) {
     for (const Json& one : list) {
-      WC_ASSIGN(AddedToken token, read_added_token(one));
+      WC_ASSIGN(AddedToken token, read_added_token(one, id_max));
       place(token.id, token.content, token.special);
       added.push_back(std::move(token));
     }

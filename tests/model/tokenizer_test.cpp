@@ -1,8 +1,10 @@
 #include "model/tokenizer/tokenizer.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <ctime>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -178,6 +180,70 @@ TEST(Tokenizer, RefusesWhatIsDamaged) {
   for (std::size_t n = 0; n < whole.size(); n += 7) {
     ASSERT_FALSE(Tokenizer::parse(std::string_view(whole).substr(0, n)).has_value()) << n;
   }
+}
+
+TEST(Tokenizer, RefusesPatternsThatCutCharactersOrAreWithoutBound) {
+  const auto with = [](const Json& pre_tokenizers) {
+    return [=](Json& j) { j["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", pre_tokenizers}}; };
+  };
+  const auto split = [](const std::string& pattern) {
+    return Json{{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}};
+  };
+  const Json byte_level = {{"type", "ByteLevel"}, {"use_regex", false}};
+  // \C matches one byte of a character. The next pattern would read on behind the end of the text.
+  EXPECT_THAT(refusal(with({split("\\C"), split("."), byte_level})), testing::HasSubstr("pattern \\C: "));
+  EXPECT_THAT(refusal(with({split(std::string(70'000, 'a')), byte_level})), testing::HasSubstr("70000 bytes"));
+  Json many = Json::array({byte_level});
+  for (int i = 0; i < 100; ++i) many.push_back(split("a"));
+  EXPECT_THAT(refusal(with(many)), testing::HasSubstr("more than 32 patterns"));
+}
+
+TEST(Tokenizer, APatternThatGoesBackAndForthEndsWithinItsShareOfTime) {
+  Json json = Json::parse(byte_tokenizer_json());
+  // Each match of it takes milliseconds, which PCRE2 allows, and there are as many as the text has letters.
+  const Json slow = {{"type", "Split"},
+                     {"pattern", {{"Regex", "(?:(?:a|aa)+b|(?:a?){16}a{16}c)|."}}},
+                     {"behavior", "Isolated"},
+                     {"invert", false}};
+  json["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", {slow, json["pre_tokenizer"]}}};
+  const auto tokenizer = Tokenizer::parse(json_text(json));
+  ASSERT_TRUE(tokenizer.has_value()) << tokenizer.error().detail;
+  std::string text;
+  while (text.size() < 100'000) text += std::string(22, 'a') + ' ';
+  const std::clock_t begun = std::clock();
+  const auto ids = tokenizer->encode(text);
+  const double seconds = static_cast<double>(std::clock() - begun) / CLOCKS_PER_SEC;
+  EXPECT_LT(seconds, 20);
+  ASSERT_FALSE(ids.has_value());
+  EXPECT_THAT(ids.error().detail, testing::HasSubstr("s of processor time"));
+}
+
+TEST(Tokenizer, IdsFarBeyondItsTokensTakeNoMemory) {
+  EXPECT_THAT(refusal([](Json& j) { j["model"]["vocab"]["a"] = 16'000'000; }),
+              testing::HasSubstr("the id of 'a' is 16000000, not one of 0 to 69"));
+  EXPECT_THAT(refusal([](Json& j) { j["added_tokens"][0]["id"] = 16'000'000; }),
+              testing::HasSubstr("16000000, not one"));
+}
+
+TEST(Tokenizer, ManyAddedTokensThatBeginAlikeCostATextLittle) {
+  Json json = Json::parse(byte_tokenizer_json());
+  Json token = json["added_tokens"][0];
+  json["added_tokens"] = Json::array();
+  constexpr int kTokens = 50'000;
+  for (int i = 0; i < kTokens; ++i) {
+    token["content"] = "<" + std::to_string(kTokens + i) + ">";
+    token["id"] = 256 + i;
+    json["added_tokens"].push_back(token);
+  }
+  const auto tokenizer = Tokenizer::parse(json_text(json));
+  ASSERT_TRUE(tokenizer.has_value()) << tokenizer.error().detail;
+  // One look at each of them in each place would take a minute.
+  const std::clock_t begun = std::clock();
+  const auto ids = tokenizer->encode(std::string(500'000, '<') + "<50007><5000");
+  EXPECT_LT(static_cast<double>(std::clock() - begun) / CLOCKS_PER_SEC, 5);
+  ASSERT_TRUE(ids.has_value());
+  EXPECT_EQ((*ids)[500'000], 256 + 7);
+  EXPECT_EQ(ids->size(), 500'000U + 1 + 5);
 }
 
 /// The members that json may have, set to each kind of nonsense in turn: an error or a tokenizer, never an end.

@@ -13,11 +13,11 @@
 #include "model/model_files.h"
 #include "model/tokenizer/tokenizer.h"
 #include "model/weights.h"
+#include "patch/snapshot/sidecar.h"
 
 namespace weightcast {
 namespace {
 
-constexpr std::uint64_t kTextBytesMax = std::uint64_t{256} << 20;
 const std::string kModelFile = "model.safetensors";
 const std::string kOptimizerFile = "optimizer.safetensors";
 const std::string kAdapterFile = "adapter_model.safetensors";  // as PEFT names it, and its configuration
@@ -123,10 +123,10 @@ Result<InitialModel> make_initial_model(FileSystem& files, const LearnerConfig& 
   WC_ASSIGN(Decoder decoder, Decoder::load(model, options));
   InitialModel initial{std::move(decoder), {}};
   for (const char* name : {"config.json", "tokenizer.json"}) {
-    WC_ASSIGN(initial.files[name], read_file(files, directory / name, kTextBytesMax));
+    WC_ASSIGN(initial.files[name], read_file(files, directory / name, kSidecarBytesMax));
   }
   for (const char* name : kOtherFiles) {
-    Result<std::string> text = read_file(files, directory / name, kTextBytesMax);
+    Result<std::string> text = read_file(files, directory / name, kSidecarBytesMax);
     if (text.has_value()) {
       initial.files[name] = std::move(*text);
     } else if (text.error().code != Errc::kNotFound) {
