@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <optional>
 
 #include "base/checksum.h"
 #include "base/text.h"
@@ -16,24 +17,71 @@ namespace {
 constexpr std::uint64_t kNumbersReserved = 4096;
 constexpr std::size_t kHeadBytes = 20;
 constexpr std::string_view kLogEnd = ".log";
+constexpr std::uint64_t kLogNumberEnd = 1'000'000'000'000;  // twelve digits
 
-std::array<std::byte, kHeadBytes> head_of(std::string_view payload) {
+// Numbers beyond are damage: this many a second would take 10,000 years.
+constexpr std::uint64_t kNumberMax = std::uint64_t{1} << 62;
+// More than one record beyond a log's usual size is in none that a worker has written.
+constexpr std::uint64_t kLogBytesMax = Spool::kFileBytes + Spool::kRecordBytesMax + kHeadBytes;
+constexpr std::size_t kReadBytes = std::size_t{256} << 10;
+constexpr std::size_t kRunIdBytesMax = 64;
+
+std::array<std::byte, kHeadBytes> head_of(std::uint32_t size, const Checksum& sum) {
   std::array<std::byte, kHeadBytes> head{};
-  const auto size = static_cast<std::uint32_t>(payload.size());
-  const Checksum sum = checksum_of(std::as_bytes(std::span(payload)));
   static_assert(sizeof sum.bytes == kHeadBytes - sizeof size);
   std::memcpy(head.data(), &size, sizeof size);
   std::memcpy(head.data() + sizeof size, sum.bytes.data(), sum.bytes.size());
   return head;
 }
 
+std::array<std::byte, kHeadBytes> head_of(std::string_view payload) {
+  return head_of(static_cast<std::uint32_t>(payload.size()), checksum_of(std::as_bytes(std::span(payload))));
+}
+
+std::string log_name(std::uint64_t number) { return fmt::format("{:012}{}", number, kLogEnd); }
+
+/// Absent if it is no name that log_name() gives.
+std::optional<std::uint64_t> log_number(std::string_view name) {
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+  const bool is_one = error == std::errc() && number > 0 && number < kLogNumberEnd && log_name(number) == name;
+  return is_one ? std::optional(number) : std::nullopt;
+}
+
+bool is_run_id(std::string_view name) {
+  return !name.empty() && name.size() <= kRunIdBytesMax &&
+         name.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+/// Deletes a run's logs, and the directory if it held nothing else.
+Status remove_run(FileSystem& files, const std::filesystem::path& directory) {
+  WC_ASSIGN(const std::vector<std::string> names, files.list(directory));
+  for (const std::string& name : names) {
+    if (log_number(name)) WC_TRY(remove_if_there(files, directory / name));
+  }
+  const bool has_others = std::ranges::any_of(names, [](const std::string& name) { return !log_number(name); });
+  return has_others ? Status() : files.remove_directory(directory);
+}
+
 Result<std::uint64_t> number_in(std::string_view text, std::string_view what) {
   std::uint64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error == std::errc() && (end == text.data() + text.size() || *end == '\n')) return number;
+  if (error == std::errc() && number <= kNumberMax && (end == text.data() + text.size() || *end == '\n')) return number;
   return fail(
       Errc::kCorrupt, Op::kRead,
       fmt::format("{}: it holds no number; delete it only together with the worker's name, or numbers repeat", what));
+}
+
+/// Of a file's bytes, which a header that says so does not bring into memory at once.
+Result<Checksum> checksum_in(File& file, std::uint64_t offset, std::uint64_t size_bytes, std::string_view path) {
+  ChecksumStream sum;
+  std::vector<std::byte> piece(std::min<std::uint64_t>(size_bytes, kReadBytes));
+  for (std::uint64_t done = 0; done < size_bytes; done += piece.size()) {
+    piece.resize(std::min<std::uint64_t>(size_bytes - done, kReadBytes));
+    WC_TRY(read_fully(file, offset + done, piece, path));
+    sum.update(piece);
+  }
+  return sum.digest();
 }
 
 }  // namespace
@@ -56,7 +104,7 @@ Result<Spool> Spool::open(FileSystem& files, std::filesystem::path directory) {
   WC_ASSIGN(const std::vector<std::string> names, files.list(spool.directory_));
   for (const std::string& name : names) {
     WC_ASSIGN(const FileInfo info, files.link_info(spool.directory_ / name));
-    if (info.is_directory()) runs.push_back(name);
+    if (info.is_directory() && is_run_id(name)) runs.push_back(name);
   }
   if (runs.size() == 1) WC_TRY(spool.load_run(runs.front()));
   return spool;
@@ -72,20 +120,19 @@ Result<std::uint64_t> Spool::take_numbers(std::uint64_t count) {
   return next_number_ - count;
 }
 
-std::filesystem::path Spool::path_of(std::uint64_t log) const {
-  return directory_ / run_ / fmt::format("{:012}{}", log, kLogEnd);
-}
+std::filesystem::path Spool::path_of(std::uint64_t log) const { return directory_ / run_ / log_name(log); }
 
 Status Spool::set_run(const std::string& run) {
-  if (run.empty() || run.find_first_not_of("0123456789abcdef") != std::string::npos) {
+  if (!is_run_id(run)) {
     return fail(Errc::kInvalidArgument, Op::kConfigure, fmt::format("'{}' is no id of a run", printable(run)));
   }
   if (run != run_) WC_TRY(load_run(run));
   WC_ASSIGN(const std::vector<std::string> names, files_->list(directory_));
   for (const std::string& name : names) {
-    if (name == run) continue;
+    // Whoever names the wrong directory for a spool loses nothing but logs.
+    if (name == run || !is_run_id(name)) continue;
     WC_ASSIGN(const FileInfo info, files_->link_info(directory_ / name));
-    if (info.is_directory()) WC_TRY(remove_all(*files_, directory_ / name));
+    if (info.is_directory()) WC_TRY(remove_run(*files_, directory_ / name));
   }
   return {};
 }
@@ -98,9 +145,7 @@ Status Spool::load_run(const std::string& run) {
   WC_TRY(make_directories(*files_, directory_ / run));
   WC_ASSIGN(const std::vector<std::string> names, files_->list(directory_ / run));
   for (const std::string& name : names) {
-    if (!name.ends_with(kLogEnd)) continue;
-    WC_ASSIGN(const std::uint64_t number, number_in(name.substr(0, name.size() - kLogEnd.size()), name));
-    WC_TRY(load_log(number));
+    if (const auto number = log_number(name)) WC_TRY(load_log(*number));
   }
   return {};
 }
@@ -111,16 +156,21 @@ Status Spool::load_log(std::uint64_t number) {
   WC_ASSIGN(log.file, files_->open(path_of(number), {}));
   WC_ASSIGN(const FileInfo info, log.file->info());
   log.size_bytes = info.size_bytes;
+  const std::string path = path_of(number);
+  if (info.size_bytes > kLogBytesMax) {
+    return fail(Errc::kTooLarge, Op::kRead,
+                fmt::format("{}: it has {} bytes, and a log of rollouts at most {}; move it away", path,
+                            info.size_bytes, kLogBytesMax));
+  }
   for (std::uint64_t at = 0; at + kHeadBytes <= info.size_bytes;) {
     std::array<std::byte, kHeadBytes> head;
-    WC_TRY(read_fully(*log.file, at, head, "a rollout log"));
+    WC_TRY(read_fully(*log.file, at, head, path));
     std::uint32_t size = 0;
     std::memcpy(&size, head.data(), sizeof size);
-    if (size > info.size_bytes - at - kHeadBytes) break;
-    std::string payload(size, '\0');
-    WC_TRY(read_fully(*log.file, at + kHeadBytes, std::as_writable_bytes(std::span(payload)), "a rollout log"));
+    if (size > kRecordBytesMax || size > info.size_bytes - at - kHeadBytes) break;
+    WC_ASSIGN(const Checksum sum, checksum_in(*log.file, at + kHeadBytes, size, path));
     // Behind what a kill or a power cut has torn nothing else was written.
-    if (head_of(payload) != head) break;
+    if (head_of(size, sum) != head) break;
     records_.emplace(next_id_++, Record{number, at + kHeadBytes, size});
     ++log.records;
     at += kHeadBytes + size;

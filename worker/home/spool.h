@@ -24,7 +24,7 @@ class Spool {
  public:
   using Id = std::uint64_t;
   static constexpr std::uint64_t kFileBytes = std::uint64_t{4} << 20;
-  static constexpr std::uint64_t kRecordBytesMax = std::uint64_t{1} << 30;
+  static constexpr std::uint64_t kRecordBytesMax = std::uint64_t{64} << 20;  ///< what the learner takes in a body
 
   /// Errors: kBusy (another process has it), kCorrupt (`sequence`), those of the files.
   [[nodiscard]] static Result<Spool> open(FileSystem& files, std::filesystem::path directory);
@@ -37,8 +37,8 @@ class Spool {
 
   /// The run whose records are here; "" where there are none, or of several.
   [[nodiscard]] const std::string& run() const { return run_; }
-  /// From now on records are of that run: those of others are deleted. Returns the records that are there, as open()
-  /// leaves to be taken by records(). Errors: those of the files.
+  /// From now on records are of that run: the logs of others are deleted, and nothing else. Returns the records that
+  /// are there, as open() leaves to be taken by records(). Errors: those of the files.
   [[nodiscard]] Status set_run(const std::string& run);
   /// Those that were there when the run was set or found, and have not been removed.
   [[nodiscard]] std::vector<Id> records() const;

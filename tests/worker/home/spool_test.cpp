@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <fstream>
 
@@ -159,6 +160,79 @@ TEST_F(SpoolTest, RefusesAFileOfNumbersThatIsNone) {
   ASSERT_FALSE(spool.has_value());
   EXPECT_EQ(spool.error().code, Errc::kCorrupt);
   EXPECT_THAT(spool.error().message(), HasSubstr("sequence"));
+  // The next number after that would be one that was given out before.
+  std::ofstream(directory_ / "sequence") << "18446744073709551615\n";
+  EXPECT_FALSE(Spool::open(files_, directory_).has_value());
+}
+
+TEST_F(SpoolTest, DeletesNothingButLogsOfOtherRuns) {
+  for (const char* name : {"documents/thesis", "face/photograph", "bb/notes"}) {
+    std::filesystem::create_directories((directory_ / name).parent_path());
+    std::ofstream(directory_ / name) << "dear to somebody";
+  }
+  {
+    Spool spool = open("bb");
+    add(spool, "of bb");
+  }
+  add(*std::make_unique<Spool>(open("aa")), "of aa");
+  for (const char* name : {"documents/thesis", "face/photograph", "bb/notes"}) {
+    EXPECT_TRUE(std::filesystem::exists(directory_ / name)) << name;
+  }
+  EXPECT_THAT(logs("bb"), ElementsAre(directory_ / "bb" / "notes"));
+  Spool again = open("aa");
+  EXPECT_THAT(contents(again), ElementsAre("of aa"));
+}
+
+TEST_F(SpoolTest, PassesByFilesThatAreNoLogs) {
+  {
+    Spool spool = open("aa");
+    add(spool, "whole");
+  }
+  for (const char* name : {"notes.log", ".log", "5.log", "000000000000.log", "18446744073709551615.log"}) {
+    std::ofstream(directory_ / "aa" / name) << "of somebody else";
+  }
+  Spool spool = open("aa");
+  EXPECT_THAT(contents(spool), ElementsAre("whole"));
+  add(spool, "next");
+  EXPECT_THAT(contents(spool), ElementsAre("whole", "next"));
+  EXPECT_EQ(logs("aa").size(), 5u + 2);
+}
+
+TEST_F(SpoolTest, RefusesWhatIsNoFileInALogsPlaceAndWhatIsTooLarge) {
+  {
+    Spool spool = open("aa");
+    add(spool, "whole");
+  }
+  const std::string log = directory_ / "aa" / "000000000007.log";
+  ASSERT_EQ(::mkfifo(log.c_str(), 0600), 0);
+  const auto with_fifo = Spool::open(files_, directory_);
+  ASSERT_FALSE(with_fifo.has_value());
+  EXPECT_THAT(with_fifo.error().message(), HasSubstr(log + ": it is a FIFO"));
+  std::filesystem::remove(log);
+  std::ofstream(log) << "";
+  std::filesystem::resize_file(log, std::uint64_t{1} << 40);  // nothing but a hole
+  const auto with_hole = Spool::open(files_, directory_);
+  ASSERT_FALSE(with_hole.has_value());
+  EXPECT_THAT(with_hole.error().message(), HasSubstr("move it away"));
+  std::filesystem::remove(log);
+  EXPECT_TRUE(Spool::open(files_, directory_).has_value()) << "nothing was deleted";
+}
+
+TEST_F(SpoolTest, ARecordThatClaimsMoreThanThereCanBeIsTorn) {
+  {
+    Spool spool = open("aa");
+    add(spool, "whole");
+  }
+  const std::filesystem::path log = logs("aa").front();
+  {
+    // Its length says 3 GiB, and the file has a hole of 60 MiB behind it.
+    std::ofstream file(log, std::ios::app | std::ios::binary);
+    const std::uint32_t size = 3u << 30;
+    file.write(reinterpret_cast<const char*>(&size), sizeof size);
+  }
+  std::filesystem::resize_file(log, 60 << 20);
+  Spool spool = open("aa");
+  EXPECT_THAT(contents(spool), ElementsAre("whole"));
 }
 
 }  // namespace
