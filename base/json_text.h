@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -33,6 +35,13 @@ inline constexpr std::size_t kJsonDepthMax = 64;
     }
   }
   return nlohmann::json::parse(text, nullptr, false);
+}
+
+/// `json` as a whole number from 0 to `max`; absent if it is none. get<std::uint64_t>() makes a number of -1 and of
+/// 1e300, too.
+[[nodiscard]] inline std::optional<std::uint64_t> natural_of(const nlohmann::json& json, std::uint64_t max) {
+  if (!json.is_number_unsigned() || json.get<std::uint64_t>() > max) return std::nullopt;
+  return json.get<std::uint64_t>();
 }
 
 /// `json` as text, with `indent` spaces per level, or on one line if that is negative. Bytes that are not UTF-8 become

@@ -12,6 +12,9 @@ namespace weightcast {
 namespace {
 
 constexpr std::uint64_t kFileBytesMax = 4096;
+constexpr std::size_t kRunIdBytesMax = 64;
+// Numbers beyond would begin anew: those after it are given out by adding.
+constexpr std::uint64_t kGroupMax = std::uint64_t{1} << 62;
 
 }  // namespace
 
@@ -32,7 +35,17 @@ Result<GroupLeases> GroupLeases::open(FileSystem& files, std::filesystem::path p
   try {
     const auto json = parse_json(text);
     leases.run_id_ = json.at("run").get<std::string>();
-    leases.next_ = leases.reserved_to_ = json.at("groups_reserved").get<std::uint64_t>();
+    const auto reserved = natural_of(json.at("groups_reserved"), kGroupMax);
+    leases.next_ = leases.reserved_to_ = reserved.value_or(0);
+    const bool is_id = !leases.run_id_.empty() && leases.run_id_.size() <= kRunIdBytesMax &&
+                       leases.run_id_.find_first_not_of("0123456789abcdef") == std::string::npos;
+    if (!is_id || !reserved) {
+      return fail(
+          Errc::kCorrupt, Op::kRead,
+          fmt::format("{}: its run is no id, or its number of groups none; put back the one that was beside the "
+                      "checkpoints, or use another output_dir",
+                      leases.path_.native()));
+    }
   } catch (const nlohmann::json::exception& error) {
     return fail(Errc::kCorrupt, Op::kRead, fmt::format("{}: {}", leases.path_.native(), error.what()));
   }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <span>
@@ -100,8 +101,9 @@ std::string worker_of(const HttpRequest& request, const std::string& said) {
 /// One sentence on what speaks against a worker; "" if nothing does.
 std::string fault_of(const IntakeWorker& row, const LeaseRecord& leases) {
   if (leases.is_held_back) {
-    return fmt::format("it has had leases for long and brought no whole group ({} failed, {} overdue now): nobody counts on it",
-                       leases.groups_failed, leases.groups_overdue);
+    return fmt::format(
+        "it has had leases for long and brought no whole group ({} failed, {} overdue now): nobody counts on it",
+        leases.groups_failed, leases.groups_overdue);
   }
   // Rollouts that are late are nobody's fault.
   for (const char* reason : {"not_leased", "other_group"}) {
@@ -591,7 +593,7 @@ std::string Intake::save() const {
 Status Intake::restore(std::string_view state) {
   try {
     const Json json = parse_json(state);
-    malformed_ = json.at("malformed").get<std::uint64_t>();
+    malformed_ = natural_of(json.at("malformed"), std::numeric_limits<std::uint64_t>::max()).value_or(0);
     const Json workers = json.value("workers", Json::object());  // absent in older checkpoints
     for (const auto& [name, incarnation] : workers.items()) restored_[name] = incarnation.get<std::string>();
     if (server_) expect_restored();

@@ -11,7 +11,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::uint64_t kFileBytesMax = std::uint64_t{1} << 30;
+// It is written anew long before.
+constexpr std::uint64_t kFileBytesMax = std::uint64_t{64} << 20;
 
 std::string text_of(std::span<const LeaseJournal::Record> records) {
   std::string text;

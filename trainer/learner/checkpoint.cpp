@@ -1,6 +1,7 @@
 #include "trainer/learner/checkpoint.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -9,7 +10,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/checksum.h"
+#include "base/json_text.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "patch/snapshot/safetensors.h"
 #include "patch/snapshot/write_file.h"
 
@@ -24,7 +27,7 @@ constexpr std::string_view kChecksums = "checksums.json";
 constexpr std::string_view kOwnDirectory = "learner";  // what no other tool reads
 constexpr std::string_view kBaseDirectory = "base";    // the model that an adapter is for, if the run made it
 constexpr std::string_view kAdapterConfig = "adapter_config.json";
-constexpr std::uint64_t kFileBytesMax = std::uint64_t{1} << 42;
+constexpr std::uint64_t kListBytesMax = std::uint64_t{1} << 20;
 
 /// What other tools read: a model's files, or an adapter's. Names as Hugging Face has them.
 constexpr std::array<std::string_view, 9> kReadByOthers{"model.safetensors",     "config.json",
@@ -158,15 +161,34 @@ Result<std::vector<StoredTensor>> parse_tensors(const std::string& file, const s
   return tensors;
 }
 
+/// A checkpoint is read into memory as a whole. A file that is nothing but a hole may claim any length.
+Status check_fits(FileSystem& files, const fs::path& directory, const nlohmann::json& checksums) {
+  const auto memory_bytes =
+      static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  std::uint64_t left_bytes = memory_bytes;
+  for (const auto& [place, expected] : checksums.items()) {
+    if (!expected.is_string() || !is_place(place)) return damaged(directory / kChecksums, "no list of checksums");
+    WC_ASSIGN(const FileInfo info, files.info(directory / place));
+    if (info.size_bytes > left_bytes) {
+      return fail(Errc::kTooLarge, Op::kRead,
+                  fmt::format("{}: {}, and those before it, take more than this machine's memory of {}",
+                              printable(directory.string()), printable(place), format_bytes(memory_bytes)));
+    }
+    left_bytes -= info.size_bytes;
+  }
+  return {};
+}
+
 Result<Checkpoint> read_checkpoint(FileSystem& files, const fs::path& directory, std::uint64_t step) {
-  WC_ASSIGN(const std::string text, read_file(files, directory / kChecksums, kFileBytesMax));
-  const auto checksums = nlohmann::json::parse(text, nullptr, false);
+  WC_ASSIGN(const std::string text, read_file(files, directory / kChecksums, kListBytesMax));
+  const auto checksums = parse_json(text);
   if (!checksums.is_object()) return damaged(directory / kChecksums, "no JSON object");
+  WC_TRY(check_fits(files, directory, checksums));
   Checkpoint checkpoint;
   checkpoint.step = step;
   for (const auto& [place, expected] : checksums.items()) {
-    if (!expected.is_string() || !is_place(place)) return damaged(directory / kChecksums, "no list of checksums");
-    WC_ASSIGN(std::string file, read_file(files, directory / place, kFileBytesMax));
+    WC_ASSIGN(const FileInfo info, files.info(directory / place));
+    WC_ASSIGN(std::string file, read_file(files, directory / place, info.size_bytes));
     if (checksum_of(std::as_bytes(std::span(file))).hex() != expected.get<std::string>()) {
       return damaged(directory / place, "its bytes are not those that were written");
     }
@@ -216,7 +238,9 @@ Status write_checkpoint(FileSystem& files, const fs::path& directory, const Chec
   WC_TRY(writer.sync());
   WC_TRY(target.publish());
   if (replaces) WC_TRY(replace_with(files, path, made));
-  WC_ASSIGN(const std::vector<std::uint64_t> steps, steps_in(files, directory));
+  WC_ASSIGN(std::vector<std::uint64_t> steps, steps_in(files, directory));
+  // Those of later steps were left out as damaged. They take no place of those that a run can go on from.
+  std::erase_if(steps, [&](std::uint64_t step) { return step > checkpoint.step; });
   for (std::size_t i = 0; i + kept < steps.size(); ++i) WC_TRY(remove_all(files, directory / name_of(steps[i])));
   return {};
 }

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/draws.h"
+#include "base/json_text.h"
 #include "trainer/learner/policy.h"
 #include "worker/rollout/prompts.h"
 
@@ -13,6 +14,7 @@ namespace weightcast {
 namespace {
 
 constexpr std::uint64_t kAttempts = 3;
+constexpr std::uint64_t kNumberMax = std::uint64_t{1} << 62;  // of what a checkpoint says
 
 std::string weights_file(std::size_t index) { return fmt::format("behaviour-{}.safetensors", index); }
 
@@ -130,12 +132,19 @@ std::string Generator::save() const {
 
 Status Generator::restore(std::string_view state) {
   try {
-    const auto json = nlohmann::json::parse(state);
-    groups_ = json.at("groups");
-    unrewarded_ = json.value("unrewarded", std::uint64_t{0});
+    const auto json = parse_json(state);
+    const auto groups = natural_of(json.at("groups"), kNumberMax);
+    const auto unrewarded = natural_of(json.value("unrewarded", nlohmann::json(0U)), kNumberMax);
+    if (!groups || !unrewarded) return fail(Errc::kCorrupt, Op::kParse, "generator: a count is none");
+    groups_ = *groups;
+    unrewarded_ = *unrewarded;
     publications_.clear();
     for (const auto& version : json.at("versions")) {
-      publications_.push_back({Version{version.get<std::uint64_t>()}, {}});
+      const auto number = natural_of(version, kNumberMax);
+      if (!number || (!publications_.empty() && publications_.back().version.value >= *number)) {
+        return fail(Errc::kCorrupt, Op::kParse, "generator: its versions do not ascend");
+      }
+      publications_.push_back({Version{*number}, {}});
     }
   } catch (const nlohmann::json::exception& error) {
     return fail(Errc::kCorrupt, Op::kParse, fmt::format("generator: {}", error.what()));

@@ -5,10 +5,16 @@
 #include <cerrno>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "base/text.h"
 #include "tasks/trajectory_json.h"
 
 namespace weightcast {
+namespace {
+
+constexpr std::uint64_t kNumberMax = std::uint64_t{1} << 62;
+
+}  // namespace
 
 Result<bool> RolloutFiles::fill(Instant now, SharedReplayBuffer& buffer) {
   std::string line;
@@ -59,12 +65,18 @@ std::string RolloutFiles::save() const {
 Status RolloutFiles::restore(std::string_view state) {
   std::string path;
   try {
-    const auto json = nlohmann::json::parse(state);
+    const auto json = parse_json(state);
     path = json.at("path");
-    file_ = json.at("file");
-    line_ = json.at("line");
-    offset_bytes_ = json.at("offset_bytes");
-    malformed_ = json.at("malformed");
+    const auto number = [&](const char* name) { return natural_of(json.at(name), kNumberMax); };
+    const auto file = number("file"), line = number("line"), offset_bytes = number("offset_bytes");
+    const auto malformed = number("malformed");
+    if (!file || !line || !offset_bytes || !malformed) {
+      return fail(Errc::kCorrupt, Op::kParse, "place in the rollout files: a number is none");
+    }
+    file_ = *file;
+    line_ = *line;
+    offset_bytes_ = *offset_bytes;
+    malformed_ = *malformed;
   } catch (const nlohmann::json::exception& error) {
     return fail(Errc::kCorrupt, Op::kParse, fmt::format("place in the rollout files: {}", error.what()));
   }

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/content_digest.h"
+#include "base/json_text.h"
 #include "base/text.h"
 #include "patch/snapshot/write_file.h"
 #include "tasks/registry.h"
@@ -17,6 +18,9 @@ namespace {
 
 constexpr std::uint64_t kTaskDataBytesMax = std::uint64_t{4} << 30;
 constexpr std::size_t kRefusalsShown = 20;
+// No step and no version gets so far, and the sum of two stays within 64 bits.
+constexpr std::uint64_t kNumberMax = std::uint64_t{1} << 62;
+constexpr double kSecondsMax = 1e12;
 const std::string kReferenceFile = "reference.safetensors";
 
 Error corrupt(std::string why) { return fail(Errc::kCorrupt, Op::kRead, "checkpoint: " + std::move(why)); }
@@ -273,13 +277,22 @@ Status RunState::resume(const Checkpoint& checkpoint) {
   buffer.set(std::move(restored));
   std::uint64_t metrics_bytes = 0;
   try {
-    const auto json = nlohmann::json::parse(learner);
-    step = json.at("step");
-    first_version = json.at("first_version");
-    accepted = Version{json.value("accepted_version", std::uint64_t{0})};
+    const auto json = parse_json(learner);
+    const auto found_step = natural_of(json.at("step"), kNumberMax);
+    const auto found_first = natural_of(json.at("first_version"), kNumberMax);
+    const auto found_accepted = natural_of(json.value("accepted_version", nlohmann::json(0U)), kNumberMax);
+    const auto found_bytes = natural_of(json.at("metrics_bytes"), kNumberMax);
     seconds = json.at("seconds");
     worker_cost = json.value("worker_cost", 0.0);
-    metrics_bytes = json.at("metrics_bytes");
+    const bool times_are_sound =
+        seconds >= 0 && seconds <= kSecondsMax && worker_cost >= 0 && worker_cost <= kSecondsMax;
+    if (found_step != checkpoint.step || !found_first || !found_accepted || !found_bytes || !times_are_sound) {
+      return corrupt(fmt::format("learner.json: it is not of step {}, or a number is none", checkpoint.step));
+    }
+    step = *found_step;
+    first_version = *found_first;
+    accepted = Version{*found_accepted};
+    metrics_bytes = *found_bytes;
     resumed_source = json.at("rollout_source").get<std::string>();
     if (resumed_source == config.rollout_source) {
       WC_TRY(source->restore(json.at("source").get<std::string>()));

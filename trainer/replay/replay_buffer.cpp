@@ -401,6 +401,8 @@ Version ReplayBuffer::lease(Instant now, const std::string& worker, std::uint64_
 
 void ReplayBuffer::handle_leased_before(Instant now, const std::string& worker, std::uint64_t group,
                                         std::uint64_t first_sequence, std::uint64_t size) {
+  // Such as nobody grants: the journal is damaged there.
+  if (size == 0 || size > options_.group_size + options_.group_size_redundancy || first_sequence + size < size) return;
   const auto seen = workers_.find(worker);
   Lease lease{.group = group,
               .first = first_sequence,

@@ -3,9 +3,13 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <string>
 
 #include "base/json_text.h"
+#include "base/text.h"
 #include "tasks/trajectory_json.h"
 #include "trainer/replay/replay_buffer.h"
 
@@ -13,6 +17,8 @@ namespace weightcast {
 namespace {
 
 using Json = nlohmann::json;
+
+constexpr std::size_t kShownBytesMax = 64;
 
 Json to_json(const RolloutGroup& group, Instant now) {
   Json rollouts = Json::array();
@@ -26,13 +32,38 @@ Json to_json(const RolloutGroup& group, Instant now) {
   return json;
 }
 
+/// What restore() refuses for its value, as the JSON library throws for what is missing or of another type.
+struct Wrong {
+  std::string why;
+};
+
+// No count and no version of a run gets so far, and sums of two stay within 64 bits.
+constexpr std::uint64_t kNumberMax = std::uint64_t{1} << 62;
+// Workers choose their rollouts' numbers.
+constexpr std::uint64_t kSequenceMax = std::numeric_limits<std::uint64_t>::max();
+constexpr Duration kAgeMax = std::chrono::hours(24 * 365 * 10);
+
+std::uint64_t number_from(const Json& json, std::uint64_t max = kNumberMax) {
+  if (const auto number = natural_of(json, max)) return *number;
+  throw Wrong{fmt::format("{} stands where a whole number is due", cut_text(json_text(json), kShownBytesMax))};
+}
+std::uint64_t number_at(const Json& json, const char* name) { return number_from(json.at(name)); }
+
+/// The time of something so long ago.
+Instant time_from(const Json& json, Instant now) {
+  if (!json.is_number_integer()) throw Wrong{"an age is no whole number"};
+  const Duration age(json.is_number_unsigned()
+                         ? static_cast<std::int64_t>(std::min(json.get<std::uint64_t>(), kNumberMax))
+                         : json.get<std::int64_t>());
+  return now - std::clamp(age, Duration(0), kAgeMax);
+}
+
 Result<RolloutGroup> group_from(const Json& json, Instant now) {
   RolloutGroup group;
   group.tag = json.at("tag").get<std::string>();
-  group.oldest = Version{json.at("oldest").get<std::uint64_t>()};
-  group.number = json.at("number").get<std::uint64_t>();
-  group.bytes = json.at("bytes").get<std::uint64_t>();
-  group.first_arrival = now - Duration(json.at("age_ns").get<std::int64_t>());
+  group.oldest = Version{number_at(json, "oldest")};
+  group.number = number_at(json, "number");
+  group.first_arrival = time_from(json.at("age_ns"), now);
   for (const Json& rollout : json.at("rollouts")) {
     WC_ASSIGN(Trajectory trajectory, read_trajectory_object(rollout));
     group.rollouts.push_back(std::move(trajectory));
@@ -60,17 +91,19 @@ Json to_json(const LeaseTable::Key& key, const Lease& lease, Instant now) {
 }
 
 Result<Lease> lease_from(const Json& json, const ReplayOptions& options, Instant now) {
-  Lease lease{.group = json.at("group").get<std::uint64_t>(),
-              .first = json.at("first").get<std::uint64_t>(),
-              .size = json.at("size").get<std::uint64_t>(),
-              .version = Version{json.at("version").get<std::uint64_t>()},
-              .granted = now - Duration(json.at("age_ns").get<std::int64_t>()),
+  Lease lease{.group = number_at(json, "group"),
+              .first = number_from(json.at("first"), kSequenceMax),
+              .size = number_at(json, "size"),
+              .version = Version{number_at(json, "version")},
+              .granted = time_from(json.at("age_ns"), now),
               .tag = json.at("tag").get<std::string>(),
-              .abandoned = json.at("abandoned").get<std::uint64_t>()};
+              .abandoned = number_at(json, "abandoned")};
   const auto corrupt = [](std::string_view what) {
     return fail(Errc::kCorrupt, Op::kParse, fmt::format("replay buffer: a lease's {} is none", what));
   };
   if (lease.size == 0 || lease.size > options.group_size + options.group_size_redundancy) return corrupt("size");
+  if (lease.first > kSequenceMax - lease.size) return corrupt("first number");
+  if (lease.abandoned > lease.size) return corrupt("number of rollouts that were given up");
   const auto state = std::ranges::find(kStates, json.at("state").get<std::string>());
   if (state == kStates.end()) return corrupt("state");
   // Nobody counts on it before its worker says that it goes on.
@@ -78,7 +111,7 @@ Result<Lease> lease_from(const Json& json, const ReplayOptions& options, Instant
   lease.is_from_before = true;
   lease.settled.resize(lease.size);
   for (const Json& one : json.at("settled")) {
-    const auto i = one.get<std::uint64_t>();
+    const std::uint64_t i = number_from(one);
     if (i >= lease.size) return corrupt("rollout");
     lease.settled[i] = true;
   }
@@ -93,10 +126,10 @@ Json to_json(const ReplayStats& stats) {
 }
 
 ReplayStats stats_from(const Json& json) {
-  const auto count = [&](const char* name) { return json.at(name).get<std::uint64_t>(); };
+  const auto count = [&](const char* name) { return number_at(json, name); };
   ReplayStats stats{count("admitted"),   count("taken"), count("expired"), count("given_up"), count("filtered"),
                     count("duplicates"), count("full"),  count("aborted"), count("lost"),     {}};
-  for (const auto& [reason, refused] : json.at("refused").items()) stats.refused[reason] = refused;
+  for (const auto& [reason, refused] : json.at("refused").items()) stats.refused[reason] = number_from(refused);
   return stats;
 }
 
@@ -141,38 +174,57 @@ Result<ReplayBuffer> ReplayBuffer::restore(const ReplayOptions& options, const T
   WC_ASSIGN(ReplayBuffer buffer, make(options, rules));
   // The JSON library throws where a member is missing or of another type; its words name the member.
   try {
-    const Json json = Json::parse(text);
-    if (const auto size = json.at("group_size").get<std::uint64_t>(); size != options.group_size) {
+    const Json json = parse_json(text);
+    if (const std::uint64_t size = number_at(json, "group_size"); size != options.group_size) {
       return fail(Errc::kInvalidArgument, Op::kConfigure,
                   fmt::format("the checkpoint has groups of {} rollouts, and group_size is {}; use group_size {}, or "
                               "another output_dir",
                               size, options.group_size, size));
     }
-    buffer.learner_ = Version{json.at("learner").get<std::uint64_t>()};
-    for (const Json& version : json.at("published")) buffer.published_.emplace_back(version.get<std::uint64_t>());
+    buffer.learner_ = Version{number_at(json, "learner")};
+    for (const Json& version : json.at("published")) {
+      buffer.published_.emplace_back(number_from(version));
+      const std::size_t count = buffer.published_.size();
+      if (count > 1 && buffer.published_[count - 2] >= buffer.published_.back()) {
+        throw Wrong{"the versions published do not ascend"};
+      }
+    }
     // Absent in older checkpoints, as a lease is.
     for (const Json& pair : json.value("renumbered", Json::array())) {
-      buffer.renumbered_.emplace(Version{pair.at(0).get<std::uint64_t>()}, Version{pair.at(1).get<std::uint64_t>()});
+      buffer.renumbered_.emplace(Version{number_from(pair.at(0))}, Version{number_from(pair.at(1))});
     }
-    buffer.first_own_ = Version{json.value("first_own", std::uint64_t{0})};
-    for (const Json& group : json.at("open")) {
+    if (json.contains("first_own")) buffer.first_own_ = Version{number_at(json, "first_own")};
+    std::set<std::string> tags;
+    const auto read_group = [&](const Json& group) -> Result<RolloutGroup> {
       WC_ASSIGN(RolloutGroup read, group_from(group, now));
+      if (!tags.insert(read.tag).second) throw Wrong{fmt::format("group '{}' is there twice", printable(read.tag))};
+      return read;
+    };
+    for (const Json& group : json.at("open")) {
+      WC_ASSIGN(RolloutGroup read, read_group(group));
       buffer.open_.emplace(read.tag, std::move(read));
     }
     for (const Json& group : json.at("complete")) {
-      WC_ASSIGN(RolloutGroup read, group_from(group, now));
+      WC_ASSIGN(RolloutGroup read, read_group(group));
       buffer.complete_.push_back(std::move(read));
     }
     for (const Json& tag : json.at("closed")) {
-      buffer.closed_.emplace(tag.at(0).get<std::string>(), tag.at(1).get<std::uint64_t>());
-      buffer.closed_order_.push_back(tag.at(0));
+      const auto [closed, is_new] = buffer.closed_.emplace(tag.at(0).get<std::string>(), number_from(tag.at(1)));
+      if (!is_new) throw Wrong{fmt::format("group '{}' is closed twice", printable(closed->first))};
+      buffer.closed_order_.push_back(closed->first);
     }
     for (const auto& [name, log] : json.at("workers").items()) {
       SequenceSet::State seen;
-      for (const Json& range : log.at("ranges")) seen.ranges.emplace(range.at(0), range.at(1));
-      seen.forgot = log.at("forgot");
-      seen.forgotten_to = log.at("forgotten_to");
-      WorkerLog worker{SequenceSet(options.gaps_per_worker_max), Version{log.at("newest").get<std::uint64_t>()}};
+      for (const Json& range : log.at("ranges")) {
+        const std::uint64_t first = number_from(range.at(0), kSequenceMax);
+        const std::uint64_t last = number_from(range.at(1), kSequenceMax);
+        const bool follows = seen.ranges.empty() || (first > 1 && first - 1 > seen.ranges.rbegin()->second);
+        if (first > last || !follows) throw Wrong{"the ranges of a worker's numbers do not ascend"};
+        seen.ranges.emplace(first, last);
+      }
+      seen.forgot = log.at("forgot").get<bool>();
+      seen.forgotten_to = number_from(log.at("forgotten_to"), kSequenceMax);
+      WorkerLog worker{SequenceSet(options.gaps_per_worker_max), Version{number_at(log, "newest")}};
       worker.sequences.restore(std::move(seen));
       buffer.workers_.emplace(name, std::move(worker));
     }
@@ -181,11 +233,13 @@ Result<ReplayBuffer> ReplayBuffer::restore(const ReplayOptions& options, const T
       WC_ASSIGN(Lease lease, lease_from(one, options, now));
       buffer.leases_.add(one.at("worker").get<std::string>(), std::move(lease));
     }
-    for (const Json& id : json.at("aborts")) buffer.aborts_.emplace_back(id.at(0), id.at(1));
-    buffer.batches_ = json.at("batches");
+    for (const Json& id : json.at("aborts")) buffer.aborts_.emplace_back(id.at(0), number_from(id.at(1), kSequenceMax));
+    buffer.batches_ = number_at(json, "batches");
     buffer.stats_ = stats_from(json.at("stats"));
   } catch (const Json::exception& error) {
     return fail(Errc::kCorrupt, Op::kParse, fmt::format("replay buffer: {}", error.what()));
+  } catch (const Wrong& wrong) {
+    return fail(Errc::kCorrupt, Op::kParse, fmt::format("replay buffer: {}", wrong.why));
   }
   buffer.check_restored();
   return buffer;

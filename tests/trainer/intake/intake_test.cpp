@@ -232,6 +232,19 @@ TEST_F(IntakeTest, SaysThatTheNumbersOfGroupsAreMissing) {
   EXPECT_THAT(leases.error().message(), HasSubstr("another output_dir"));
 }
 
+TEST_F(IntakeTest, RefusesNumbersOfGroupsThatWouldBeginAnew) {
+  for (const char* text :
+       {R"({"run": "ab", "groups_reserved": 18446744073709551615})", R"({"run": "ab", "groups_reserved": -1})",
+        R"({"run": "ab", "groups_reserved": 1e300})", R"({"run": "../..", "groups_reserved": 1})",
+        R"({"run": "", "groups_reserved": 1})", R"({"run": "ab"})", "[]", "[[[["}) {
+    ASSERT_TRUE(replace_file(files_, temp_.file("intake.json"), text, Synced::kNothing).has_value());
+    const Result<GroupLeases> leases = GroupLeases::open(files_, temp_.file("intake.json"), true);
+    ASSERT_FALSE(leases.has_value()) << text;
+    EXPECT_EQ(leases.error().code, Errc::kCorrupt) << text;
+    EXPECT_THAT(leases.error().message(), HasSubstr("intake.json")) << text;
+  }
+}
+
 TEST_F(IntakeTest, TellsAWorkerWhatToAbort) {
   open();
   post("/v1/starts", {{"worker", "a"}, {"groups", 1}, {"first_sequence", 7}});

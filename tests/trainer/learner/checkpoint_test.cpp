@@ -2,9 +2,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <set>
 
 #include "base/posix_file_system.h"
@@ -72,6 +74,19 @@ TEST_F(CheckpointTest, KeepsTheNewest) {
   for (std::uint64_t step : {8, 9, 10, 11}) ASSERT_TRUE(write(step).has_value());
   EXPECT_THAT(disk.list(kDirectory).value(), ElementsAre("checkpoint-00000010", "checkpoint-00000011"));
   expect_equal(**read(), 11);
+}
+
+// A run that went on from step 7 once kept none of its own, but 8 and 9, which nobody can read.
+TEST_F(CheckpointTest, DamagedOnesOfLaterStepsTakeNoPlaceOfThoseThatARunGoesOnFrom) {
+  for (std::uint64_t step : {8, 9}) ASSERT_TRUE(write(step).has_value());
+  disk.flip_bit(kDirectory / "checkpoint-00000008" / "model.safetensors", 1000, 3);
+  disk.flip_bit(kDirectory / "checkpoint-00000009" / "model.safetensors", 1000, 3);
+  for (std::uint64_t step : {5, 6, 7}) ASSERT_TRUE(write(step).has_value());
+  EXPECT_THAT(disk.list(kDirectory).value(),
+              ElementsAre("checkpoint-00000006", "checkpoint-00000007", "checkpoint-00000008", "checkpoint-00000009"));
+  expect_equal(**read(), 7);
+  ASSERT_TRUE(write(8).has_value());
+  expect_equal(**read(), 8);
 }
 
 TEST_F(CheckpointTest, ReplacesOneOfTheSameStep) {
@@ -248,6 +263,41 @@ TEST(CheckpointFiles, AListThatNamesFilesElsewhereIsDamaged) {
     EXPECT_FALSE(read_newest_checkpoint(files, dir.path(), warnings).has_value()) << name;
     EXPECT_THAT(warnings, ElementsAre(HasSubstr("no list of checksums"))) << name;
   }
+}
+
+TEST(CheckpointFiles, OneThatIsNoneOfOursIsLeftOutAndTheOneBeforeItTaken) {
+  const TempDir dir;
+  PosixFileSystem files;
+  ASSERT_TRUE(write_checkpoint(files, dir.path(), learners_checkpoint(false), 3).has_value());
+  const std::string newer = dir.file("checkpoint-00000009");
+  const auto warning_of = [&](const std::function<void()>& spoil) {
+    std::filesystem::remove_all(newer);
+    std::filesystem::copy(dir.file("checkpoint-00000003"), newer, std::filesystem::copy_options::recursive);
+    spoil();
+    std::vector<std::string> warnings;
+    const auto read_back = read_newest_checkpoint(files, dir.path(), warnings);
+    EXPECT_TRUE(read_back.has_value() && *read_back && (*read_back)->step == 3);
+    return warnings.size() == 1 ? warnings.front() : "none";
+  };
+  EXPECT_THAT(warning_of([&] {
+                std::ofstream(newer + "/checksums.json") << std::string(100'000, '[') << std::string(100'000, ']');
+              }),
+              HasSubstr("no JSON object"));
+  // Files that are nothing but holes.
+  EXPECT_THAT(warning_of([&] { std::filesystem::resize_file(newer + "/checksums.json", 1ull << 40); }),
+              HasSubstr("1.0 MiB at most"));
+  EXPECT_THAT(warning_of([&] { std::filesystem::resize_file(newer + "/model.safetensors", 1ull << 43); }),
+              HasSubstr("more than this machine's memory"));
+  EXPECT_THAT(warning_of([&] {
+                std::filesystem::remove(newer + "/config.json");
+                ASSERT_EQ(::mkfifo((newer + "/config.json").c_str(), 0600), 0);
+              }),
+              HasSubstr("not a regular file"));
+  EXPECT_THAT(warning_of([&] {
+                std::filesystem::remove_all(newer);
+                std::ofstream(newer) << "a file";
+              }),
+              HasSubstr("Not a directory"));
 }
 
 TEST(CheckpointWriter, WritesBesideItsCaller) {

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/version.h>
+#include <nlohmann/json.hpp>
 
 #include <exception>
 #include <filesystem>
@@ -373,6 +374,38 @@ TEST_F(LearnerTest, RefusesToGoOnWithKeysThatItsCheckpointDoesNotFit) {
   EXPECT_THAT(run("a", {{"lora_rank", "2"}}).error().message(), HasSubstr("began without an adapter"));
   ASSERT_TRUE(run("b", {{"total_training_steps", "1"}, {"lora_rank", "2"}}).has_value());
   EXPECT_THAT(run("b").error().message(), HasSubstr("began with an adapter"));
+}
+
+// With checksums that are right: whoever can write a checkpoint can make them.
+TEST_F(LearnerTest, RefusesACheckpointWhosePlaceInTheRunIsNone) {
+  ASSERT_TRUE(run("a", {{"total_training_steps", "1"}}).has_value());
+  const Checkpoint whole = last("a");
+  using Json = nlohmann::json;
+  const Json place = Json::parse(whole.texts.at("learner.json"));
+  for (const auto& [name, value] : std::vector<std::pair<const char*, Json>>{{"step", 2},
+                                                                             {"step", -1},
+                                                                             {"step", 1e300},
+                                                                             {"first_version", ~std::uint64_t{0}},
+                                                                             {"first_version", -1},
+                                                                             {"accepted_version", ~std::uint64_t{0}},
+                                                                             {"seconds", -1},
+                                                                             {"seconds", "long"},
+                                                                             {"worker_cost", 1e300},
+                                                                             {"metrics_bytes", -1},
+                                                                             {"rollout_source", 7},
+                                                                             {"source", "[[]]"},
+                                                                             {"source", "{\"groups\": -1}"}}) {
+    Checkpoint changed = whole;
+    Json json = place;
+    json[name] = value;
+    changed.texts["learner.json"] = json.dump();
+    ASSERT_TRUE(write_checkpoint(files, out("a") + "/checkpoints", changed, 2).has_value());
+    const Status refused = run("a");
+    ASSERT_FALSE(refused.has_value()) << name << " " << value;
+    EXPECT_EQ(refused.error().code, Errc::kCorrupt) << refused.error().message();
+  }
+  ASSERT_TRUE(write_checkpoint(files, out("a") + "/checkpoints", whole, 2).has_value());
+  EXPECT_TRUE(run("a").has_value()) << "nothing else was touched";
 }
 
 TEST_F(LearnerTest, SaysWhatIsMissing) {

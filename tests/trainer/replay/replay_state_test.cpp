@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "tests/trainer/replay/replay_fixture.h"
@@ -124,6 +125,63 @@ TEST(ReplayState, JudgesWhatItRestoresAsIfItArrived) {
   EXPECT_EQ(lying.buffered_bytes(), filled(now).buffered_bytes());
   // Nobody could complete a group that nobody has leased.
   EXPECT_EQ(restored_with([](auto&) {}, true).buffered(), 4u);
+}
+
+TEST(ReplayState, RefusesNumbersThatBreakItsOrder) {
+  const Instant now{};
+  const auto whole = nlohmann::json::parse(filled(now).save(now));
+  using Pointer = nlohmann::json::json_pointer;
+  const std::uint64_t last = std::numeric_limits<std::uint64_t>::max();
+  const std::vector<std::pair<const char*, nlohmann::json>> changes{
+      {"/learner", -1},
+      {"/learner", 1e300},
+      {"/learner", last},
+      {"/published", {5, 4}},
+      {"/published", {5, 5}},
+      {"/published/0", 1.5},
+      {"/closed", {{"g", 1}, {"g", 1}}},
+      {"/workers/w/ranges", {{4, 2}}},
+      {"/workers/w/ranges", {{0, 2}, {3, 5}}},
+      {"/workers/w/ranges", {{0, last}, {0, 1}}},
+      {"/workers/w/forgot", 1},
+      {"/leases/0/size", last},
+      {"/leases/0/first", last},
+      {"/leases/0/abandoned", last},
+      {"/leases/0/settled", {2}},
+      {"/leases/0/age_ns", "long"},
+      {"/open/0/tag", "group0"},  // as one that is complete
+      {"/batches", -1},
+      {"/stats/admitted", -1},
+      {"/stats/refused/stale", "many"}};
+  for (const auto& [place, value] : changes) {
+    auto json = whole;
+    json[Pointer(place)] = value;
+    const auto restored = ReplayBuffer::restore(replay_options(), replay_rules(), json.dump(), now);
+    ASSERT_FALSE(restored.has_value()) << place << " " << value;
+    EXPECT_EQ(restored.error().code, Errc::kCorrupt) << place;
+    EXPECT_THAT(restored.error().detail, HasSubstr("replay buffer: ")) << place;
+  }
+  // Ages that no clock has lived: of times long ago, or to come.
+  for (const std::int64_t age : {std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max()}) {
+    auto json = whole;
+    json["open"][0]["age_ns"] = json["leases"][0]["age_ns"] = age;
+    EXPECT_TRUE(ReplayBuffer::restore(replay_options(), replay_rules(), json.dump(), now).has_value());
+  }
+  // Nothing of ours nests so deeply; printing it would take the stack.
+  const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
+  EXPECT_FALSE(ReplayBuffer::restore(replay_options(), replay_rules(), deep, now).has_value());
+}
+
+TEST(ReplayState, PassesByLeasesThatNobodyGrants) {
+  const Instant now{1h};
+  ReplayBuffer buffer = filled(now);
+  const std::size_t leases = buffer.leases().all().size();
+  const std::uint64_t last = std::numeric_limits<std::uint64_t>::max();
+  for (const auto& [first, size] :
+       {std::pair<std::uint64_t, std::uint64_t>{0, 0}, {0, last}, {0, 1'000'000}, {last, 2}}) {
+    buffer.handle_leased_before(now, "w", 5, first, size);
+  }
+  EXPECT_EQ(buffer.leases().all().size(), leases);
 }
 
 TEST(ReplayState, NamesWhatIsWrong) {
