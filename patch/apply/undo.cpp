@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "patch/codec/byte_io.h"
+#include "patch/codec/segment.h"
 
 namespace weightcast {
 namespace {
@@ -20,6 +21,8 @@ constexpr std::size_t kTagBytesMax = 256;
 constexpr std::size_t kRecordPrefixBytes = 4 + 8 + Checksum::kBytes;
 // Runs closer than this are joined: a run costs two numbers.
 constexpr std::size_t kJoinBytes = 4;
+// A range of changes is of one segment. Its runs take less than twice its bytes.
+constexpr std::uint64_t kBodyBytesMax = 2 * std::uint64_t{kSegmentBytesMax};
 
 Checksum record_digest(Bytes fields, Bytes body) {
   ChecksumStream digest;
@@ -104,7 +107,8 @@ Result<Records> scan(File& file, const std::string& path) {
     const auto record_magic = fields.fixed<std::uint32_t>();
     const auto body_bytes = fields.fixed<std::uint64_t>();
     const std::uint64_t body_at = at + kRecordPrefixBytes;
-    if (record_magic != kRecordMagic || body_bytes > size - body_at) break;
+    // What claims more than a record can have is torn. A file with a hole would bring all of that into memory.
+    if (record_magic != kRecordMagic || body_bytes > kBodyBytesMax || body_bytes > size - body_at) break;
     body.resize(std::size_t(body_bytes));
     WC_TRY(read_fully(file, body_at, body, path));
     if (fields.digest() != record_digest(Bytes(prefix).first(12), body)) break;
@@ -160,7 +164,7 @@ Result<UndoJournal> UndoJournal::create(FileSystem& files, const std::string& pa
 }
 
 Status UndoJournal::record(std::uint64_t offset, Bytes before, Bytes after) {
-  WC_CHECK(before.size() == after.size());
+  WC_CHECK(before.size() == after.size() && before.size() <= kSegmentBytesMax);
   const std::vector<std::byte> body = make_body(offset, before, after);
   if (body.empty()) return {};
   std::vector<std::byte> record;

@@ -95,6 +95,27 @@ TEST_F(UndoJournalTest, PutsBackWhatWasOverwrittenInPart) {
   EXPECT_EQ(data, before.stream);
 }
 
+// Its record claims 1 TiB, which the file has as a hole.
+TEST_F(UndoJournalTest, ARecordThatClaimsMoreThanOneCanHaveIsTorn) {
+  std::vector<std::byte> old(64, std::byte{1}), fresh(64, std::byte{2});
+  {
+    UndoJournal journal = create();
+    ASSERT_TRUE(journal.record(0, old, fresh).has_value());
+  }
+  {
+    std::ofstream file(path(), std::ios::binary | std::ios::app);
+    const std::uint32_t magic = 0x4f444e57;
+    const std::uint64_t length = std::uint64_t{1} << 40;
+    file.write(reinterpret_cast<const char*>(&magic), sizeof magic);
+    file.write(reinterpret_cast<const char*>(&length), sizeof length);
+  }
+  std::filesystem::resize_file(path(), std::uint64_t{1} << 41);
+  std::vector<std::byte> data(64, std::byte{2});
+  const auto recovered = recover_into(data);
+  ASSERT_TRUE(recovered.has_value()) << recovered.error().message();
+  EXPECT_EQ(data, old);
+}
+
 // A torn record was not yet relied on: whatever its length, the whole records before it count.
 TEST_F(UndoJournalTest, IgnoresATornRecord) {
   std::vector<std::byte> old(64, std::byte{1}), fresh(64, std::byte{2});
