@@ -1,6 +1,8 @@
 #include "http/connection.h"
 
 #include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <boost/asio/post.hpp>
@@ -25,6 +27,8 @@ constexpr Duration kLinger = std::chrono::seconds(1);
 // Bytes read ahead of a request that is being answered.
 constexpr std::size_t kReadAheadBytesMax = 16 * kKiB;
 constexpr std::size_t kReadBytes = 64 * kKiB;
+// Bytes that wait in the kernel to be sent for the first time.
+constexpr int kNotSentBytesMax = 128 * kKiB;
 // Reads and writes of one connection before others have their turn.
 constexpr int kTurnsMax = 8;
 
@@ -45,6 +49,9 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     error_code ignored;
     const tcp::endpoint remote = socket_.remote_endpoint(ignored);
     remote_ = Endpoint{remote.address().to_string(ignored), remote.port()}.to_string();
+    // Else the kernel takes megabytes of an answer that nobody reads, before that is seen here.
+    const int waiting_bytes = kNotSentBytesMax;
+    ::setsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &waiting_bytes, sizeof waiting_bytes);
     if (shared_.tls) session_ = shared_.tls->accept();
     reset_parser();
     enter(session_ ? State::kHandshake : State::kIdle);
@@ -146,6 +153,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
       return false;
     }
     const std::size_t before = output_.size();
+    const bool has_waited = has_output();
     if (answer->head) append_head(*answer->head, answer->is_stream);
     if (!answer->bytes.empty() && !is_head_) {
       if (is_chunked_) fmt::format_to(std::back_inserter(output_), "{:x}\r\n", answer->bytes.size());
@@ -156,7 +164,8 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
       if (answer->is_stream && is_chunked_ && !is_head_) output_ += "0\r\n\r\n";
       answer_taken_ = true;
     }
-    if (output_.size() != before) touch();
+    // A client that takes nothing gets no more time by the bytes that follow.
+    if (!has_waited && output_.size() != before) touch();
     return true;
   }
 

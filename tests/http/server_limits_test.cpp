@@ -196,6 +196,24 @@ TEST_F(ServerTest, CutsAStreamThatItsClientDoesNotRead) {
   EXPECT_TRUE(eventually([&] { return server_->stats().connections == 0; }));
 }
 
+// A generation writes on and on: what follows buys a client that reads nothing no time.
+TEST_F(ServerTest, EndsAStreamThatIsWrittenAndNotReadWithinItsTime) {
+  start(HttpLimits{
+      .stream_bytes_max = 512 * kMiB, .streams_bytes_max = 1024 * kMiB, .stall_time_max = milliseconds(100)});
+  RawClient client = dial(4096);
+  ASSERT_TRUE(client.say("GET /stream HTTP/1.1\r\n\r\n"));
+  HttpStream stream = take().responder.stream({});
+  const std::string chunk(4096, 'x');
+  std::uint64_t written = 0;
+  while (written < 100 * kMiB && stream.write(chunk)) {
+    written += chunk.size();
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  EXPECT_LT(written, 100 * kMiB);
+  EXPECT_TRUE(eventually([&] { return server_->stats().connections == 0; }));
+  EXPECT_EQ(server_->stats().timed_out, 1u);
+}
+
 TEST_F(ServerTest, AnswersWithoutTheHandlerInTheEnd) {
   start(HttpLimits{.answer_time_max = milliseconds(50)});
   RawClient client = dial();

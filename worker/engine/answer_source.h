@@ -29,6 +29,8 @@ struct EngineRequest {
   bool prompt_log_probs = false;
   /// So many of the most probable tokens, beside each token that has a log-probability.
   std::size_t top = 0;
+  /// Whose it is. Clients run as many requests at once as each other, as far as they have them; "" is one of them.
+  std::string client;
   /// The caller's own; comes back with each event.
   std::uint64_t tag = 0;
 };

@@ -6,6 +6,7 @@
 #include <deque>
 #include <limits>
 #include <list>
+#include <map>
 #include <unordered_map>
 
 #include "base/nearest_name.h"
@@ -32,11 +33,14 @@ std::uint64_t hash_of(std::span<const TokenId> tokens) {
   return hash;
 }
 
+struct Client;
+
 /// A request while it waits or runs.
 /// Invariant: computed < tokens.size(), and the blocks hold the keys and values of the first `computed` tokens.
 struct Sequence {
-  Sequence(RequestId request_id, EngineRequest asked)
+  Sequence(RequestId request_id, EngineRequest asked, Client& of)
       : id(request_id),
+        client(of),
         request(std::move(asked)),
         prompt_hash(hash_of(request.prompt)),
         tokens(request.prompt),
@@ -51,6 +55,7 @@ struct Sequence {
   }
 
   const RequestId id;
+  Client& client;
   const EngineRequest request;
   const std::uint64_t prompt_hash;
   std::vector<TokenId> tokens;  // prompt and answer
@@ -65,6 +70,14 @@ struct Sequence {
   bool scored = false;              // they have been handed out
   bool planned = false;             // in the step that is being made
   bool runs = false;
+};
+
+using Sequences = std::list<Sequence>;
+
+/// Who has requests here.
+struct Client {
+  std::size_t running = 0;
+  Sequences waiting;  // in the order of arrival, but for those that ran before, which come first
 };
 
 }  // namespace
@@ -98,7 +111,7 @@ class Engine::State {
   [[nodiscard]] const ModelConfig& config() const { return model_->config(); }
   [[nodiscard]] Version version() const { return version_; }
   [[nodiscard]] std::size_t context_max() const { return context_max_; }
-  [[nodiscard]] bool busy() const { return !running_.empty() || !waiting_.empty() || !events_.empty(); }
+  [[nodiscard]] bool busy() const { return !running_.empty() || waiting_ > 0 || !events_.empty(); }
 
   Result<RequestId> add(EngineRequest request);
   Status abort(RequestId id);
@@ -107,7 +120,6 @@ class Engine::State {
   [[nodiscard]] EngineStatus status() const;
 
  private:
-  using Sequences = std::list<Sequence>;
   /// What a step does for a sequence.
   struct Planned {
     Sequences::iterator sequence;
@@ -122,6 +134,9 @@ class Engine::State {
 
   void plan(std::size_t& budget, bool decoding);
   void plan_waiting(std::size_t& budget);
+  /// Where there is no room, one of the client that runs most makes it for one that runs less. Of one client's requests
+  /// none does.
+  void share_room();
   /// Gives `sequence` the blocks for `count` more tokens; others that are not planned yet make room. If those do not
   /// suffice, the sequence itself waits again.
   [[nodiscard]] bool make_room(Sequences::iterator sequence, std::size_t count);
@@ -145,8 +160,10 @@ class Engine::State {
   std::size_t context_max_ = 0;
   Sampler sampler_;
   std::uint64_t next_id_ = 1;
-  Sequences waiting_;  // in the order of arrival, but for those that ran before, which come first
-  Sequences running_;  // in the order in which they began
+  std::map<std::string, Client> clients_;  // those that have requests, and some that had
+  std::size_t waiting_ = 0;                // requests of all of them
+  bool lacks_blocks_ = false;              // for the one that was to begin in the last step
+  Sequences running_;                      // in the order in which they began
   std::vector<Planned> plan_;
   std::vector<EngineEvent> events_;  // of the next step
   EngineStatus counts_;
@@ -191,12 +208,18 @@ Status Engine::State::check(const EngineRequest& request) const {
 
 Result<RequestId> Engine::State::add(EngineRequest request) {
   WC_TRY(check(request));
-  if (waiting_.size() >= options_.waiting_max) {
+  if (waiting_ >= options_.waiting_max) {
+    return fail(Errc::kBusy, Op::kConfigure, fmt::format("request: {} others wait already; try again later", waiting_));
+  }
+  Client& client = clients_[request.client];
+  // As much as is left to the others: one alone may have half, and leaves room for those that come.
+  if (!request.client.empty() && client.waiting.size() >= options_.waiting_max - waiting_) {
     return fail(Errc::kBusy, Op::kConfigure,
-                fmt::format("request: {} others wait already; try again later", waiting_.size()));
+                fmt::format("request: {} others of this client wait already; try again later", client.waiting.size()));
   }
   const RequestId id{next_id_++};
-  waiting_.emplace_back(id, std::move(request));
+  client.waiting.emplace_back(id, std::move(request), client);
+  ++waiting_;
   return id;
 }
 
@@ -208,14 +231,19 @@ EngineEvent Engine::State::event_of(const Sequence& sequence) {
 }
 
 Status Engine::State::abort(RequestId id) {
-  for (Sequences* list : {&running_, &waiting_}) {
-    const auto found = std::find_if(list->begin(), list->end(), [id](const Sequence& s) { return s.id == id; });
-    if (found == list->end()) continue;
+  const auto end = [&](Sequences& list) {
+    const auto found = std::find_if(list.begin(), list.end(), [id](const Sequence& s) { return s.id == id; });
+    if (found == list.end()) return false;
     free_blocks(*found);
     events_.push_back(event_of(*found));
     events_.back().finished = FinishReason::kAborted;
-    list->erase(found);
-    return {};
+    (found->runs ? found->client.running : waiting_) -= 1;
+    list.erase(found);
+    return true;
+  };
+  if (end(running_)) return {};
+  for (auto& [name, client] : clients_) {
+    if (end(client.waiting)) return {};
   }
   return fail(Errc::kNotFound, Op::kConfigure, fmt::format("request {}: it has ended, or never was", id.value));
 }
@@ -233,7 +261,10 @@ void Engine::State::free_blocks(Sequence& sequence) {
 void Engine::State::preempt(Sequences::iterator sequence) {
   free_blocks(*sequence);
   sequence->runs = false;
-  waiting_.splice(waiting_.begin(), running_, sequence);
+  Client& client = sequence->client;
+  --client.running;
+  ++waiting_;
+  client.waiting.splice(client.waiting.begin(), running_, sequence);
 }
 
 bool Engine::State::make_room(Sequences::iterator sequence, std::size_t count) {
@@ -243,10 +274,14 @@ bool Engine::State::make_room(Sequences::iterator sequence, std::size_t count) {
       sequence->blocks.push_back(*block);
       continue;
     }
-    // Who began last gives way.
-    auto victim = std::prev(running_.end());
-    while (victim->planned && victim != running_.begin()) --victim;
-    if (victim->planned) victim = sequence;
+    // Who began last gives way, of the client that runs most.
+    auto victim = running_.end();
+    for (auto other = running_.end(); other != running_.begin();) {
+      --other;
+      const bool is_first = victim == running_.end();
+      if (!other->planned && (is_first || other->client.running > victim->client.running)) victim = other;
+    }
+    if (victim == running_.end()) victim = sequence;
     ++counts_.preemptions;
     const bool is_itself = victim == sequence;
     preempt(victim);
@@ -314,23 +349,55 @@ bool Engine::State::begin(Sequences::iterator sequence) {
 }
 
 void Engine::State::plan_waiting(std::size_t& budget) {
-  std::size_t skipped = 0;
-  for (auto sequence = waiting_.begin();
-       sequence != waiting_.end() && budget > 0 && running_.size() < options_.running_max && skipped < kSkippedMax;) {
-    const auto next = std::next(sequence);
+  struct Place {
+    Client* client = nullptr;
+    Sequences::iterator next;
+  };
+  std::vector<Place> places;
+  for (auto& [name, client] : clients_) places.push_back({&client, client.waiting.begin()});
+  for (std::size_t skipped = 0; budget > 0 && running_.size() < options_.running_max && skipped < kSkippedMax;) {
+    std::erase_if(places, [](const Place& place) { return place.next == place.client->waiting.end(); });
+    // Who runs least is next, and of those who came first.
+    const auto first = std::ranges::min_element(
+        places, {}, [](const Place& place) { return std::pair(place.client->running, place.next->id); });
+    if (first == places.end()) return;
+    const auto sequence = first->next++;
     if (!sequence->scores() && is_prompt_under_way(*sequence)) {
       ++skipped;
-    } else {
-      if (!begin(sequence)) return;
-      running_.splice(running_.end(), waiting_, sequence);
-      const std::size_t count = std::min(budget, sequence->pending());
-      if (!make_room(sequence, count)) return;
-      sequence->planned = true;
-      plan_.push_back({sequence, count, false, std::nullopt, false});
-      budget -= count;
+      continue;
     }
-    sequence = next;
+    if (!begin(sequence)) {
+      lacks_blocks_ = true;
+      return;
+    }
+    running_.splice(running_.end(), first->client->waiting, sequence);
+    ++first->client->running;
+    --waiting_;
+    const std::size_t count = std::min(budget, sequence->pending());
+    if (!make_room(sequence, count)) return;
+    sequence->planned = true;
+    plan_.push_back({sequence, count, false, std::nullopt, false});
+    budget -= count;
   }
+}
+
+// One a step: the place goes to the other in the same step. Its answer takes the same tokens later, as after any
+// preemption.
+void Engine::State::share_room() {
+  const bool is_full = running_.size() >= options_.running_max || std::exchange(lacks_blocks_, false);
+  if (!is_full || clients_.size() < 2) return;
+  const Client* most = nullptr;
+  const Client* least = nullptr;
+  for (const auto& [name, client] : clients_) {
+    if (most == nullptr || client.running > most->running) most = &client;
+    if (!client.waiting.empty() && (least == nullptr || client.running < least->running)) least = &client;
+  }
+  // Beyond a difference of one the place would go back and forth.
+  if (least == nullptr || most->running < least->running + 2) return;
+  auto last = std::prev(running_.end());
+  while (&last->client != most) --last;
+  ++counts_.preemptions;
+  preempt(last);
 }
 
 void Engine::State::take_logits(Planned& planned, std::size_t position, std::span<float> logits) {
@@ -418,14 +485,16 @@ void Engine::State::advance(Planned& planned) {
   }
   if (event.finished) {
     free_blocks(sequence);
+    --sequence.client.running;
     running_.erase(planned.sequence);
   }
   events_.push_back(std::move(event));
 }
 
 std::vector<EngineEvent> Engine::State::step() {
-  if (!running_.empty() || !waiting_.empty()) {
+  if (!running_.empty() || waiting_ > 0) {
     ++counts_.steps;
+    share_room();
     std::size_t budget = options_.step_tokens_max;
     plan(budget, true);
     plan(budget, false);
@@ -435,6 +504,7 @@ std::vector<EngineEvent> Engine::State::step() {
     if (!plan_.empty()) compute();
     for (Planned& planned : plan_) advance(planned);
     plan_.clear();
+    std::erase_if(clients_, [](const auto& one) { return one.second.running == 0 && one.second.waiting.empty(); });
   }
   return std::exchange(events_, {});
 }
@@ -451,14 +521,16 @@ Status Engine::State::set_weights(Version version, std::shared_ptr<const EngineW
   }
   while (!running_.empty()) preempt(std::prev(running_.end()));
   if (options_.in_flight == InFlight::kRecompute) return {};
-  for (Sequence& sequence : waiting_) {
-    if (sequence.answered() == 0) continue;
-    sequence.tokens.resize(sequence.request.prompt.size());
-    sequence.random = Random(sequence.request.seed);
-    sequence.stops.clear();
-    sequence.scored = false;
-    events_.push_back(event_of(sequence));
-    events_.back().restarted = true;
+  for (auto& [name, client] : clients_) {
+    for (Sequence& sequence : client.waiting) {
+      if (sequence.answered() == 0) continue;
+      sequence.tokens.resize(sequence.request.prompt.size());
+      sequence.random = Random(sequence.request.seed);
+      sequence.stops.clear();
+      sequence.scored = false;
+      events_.push_back(event_of(sequence));
+      events_.back().restarted = true;
+    }
   }
   return {};
 }
@@ -466,7 +538,7 @@ Status Engine::State::set_weights(Version version, std::shared_ptr<const EngineW
 EngineStatus Engine::State::status() const {
   EngineStatus status = counts_;
   status.running = running_.size();
-  status.waiting = waiting_.size();
+  status.waiting = waiting_;
   status.blocks = pool_.blocks();
   status.blocks_used = pool_.used();
   status.block_bytes = model_->block_bytes();

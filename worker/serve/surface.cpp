@@ -32,6 +32,12 @@ std::optional<CallKind> call_kind_of(const std::string& path) {
   return std::nullopt;
 }
 
+/// By whose keys it comes, or else from which host.
+std::string client_of(const HttpRequest& request) {
+  if (request.peer) return "keys of " + request.peer->name;
+  return request.remote.substr(0, request.remote.rfind(':'));
+}
+
 bool has_body(const HttpRequest& request) {
   constexpr std::string_view kPaths[] = {"/tokenize", "/detokenize", "/abort_requests"};
   return call_kind_of(request.path) || std::ranges::find(kPaths, request.path) != std::end(kPaths);
@@ -156,7 +162,7 @@ void Surface::read_body(const HttpRequest& request, HttpResponder responder) {
     return;
   }
   if (const auto kind = call_kind_of(request.path)) {
-    complete(json, *kind, std::move(responder));
+    complete(json, *kind, client_of(request), std::move(responder));
   } else if (request.path == "/tokenize") {
     const auto ids = read_text_to_tokenize(json, model_);
     responder.send(
@@ -197,12 +203,13 @@ void Surface::read_body(const HttpRequest& request, HttpResponder responder) {
   }
 }
 
-void Surface::complete(const Json& json, CallKind kind, HttpResponder responder) {
+void Surface::complete(const Json& json, CallKind kind, std::string client, HttpResponder responder) {
   Result<CompletionCall> call = read_completion_call(json, kind, model_);
   if (!call.has_value()) {
     responder.send(http_error(status_of(call.error()), call.error().detail));
     return;
   }
+  call->request.client = std::move(client);
   const auto generation =
       std::make_shared<Generation>(host_, scores_, model_, std::move(*call), std::move(responder), ++calls_, wait_max_);
   host_.post([this, generation] {
@@ -239,6 +246,8 @@ HttpResponse Surface::metrics() const {
   const HttpServerStats http = server_->stats();
   add("http_connections", "gauge", "Open connections.", http.connections);
   add("http_requests_total", "counter", "Requests.", http.requests);
+  add("http_timed_out_total", "counter",
+      "Connections closed since their client was too slow, or read nothing of a stream.", http.timed_out);
   add("http_refused_total", "counter", "Requests and connections that were refused.",
       http.refused_requests + http.refused_over_cap + http.refused_peers);
   return {.content_type = "text/plain; version=0.0.4", .body = std::move(text)};

@@ -54,7 +54,7 @@ class Surface {
   void handle(HttpRequest request, HttpResponder responder);
   /// What reads a whole body, on a thread of its own.
   void read_body(const HttpRequest& request, HttpResponder responder);
-  void complete(const nlohmann::json& json, CallKind kind, HttpResponder responder);
+  void complete(const nlohmann::json& json, CallKind kind, std::string client, HttpResponder responder);
   void post(std::function<HttpResponse()> job, HttpResponder responder);
   [[nodiscard]] HttpResponse metrics() const;
   [[nodiscard]] HttpResponse version() const;

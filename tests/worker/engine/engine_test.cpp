@@ -7,6 +7,7 @@
 #include <map>
 
 #include "tests/worker/engine/made_weights.h"
+#include "worker/engine/cpu_model.h"
 
 namespace weightcast {
 namespace {
@@ -284,6 +285,94 @@ TEST(Engine, BoundsTheContextByTheCache) {
     for (const EngineEvent& event : engine->step()) finished += event.finished == FinishReason::kLength ? 1 : 0;
   }
   EXPECT_EQ(finished, 3u);
+}
+
+/// 40 tokens for `client`.
+EngineRequest request_of(const std::string& client, std::uint64_t tag) {
+  EngineRequest request;
+  request.prompt = {static_cast<TokenId>(1 + tag % 30), 2, 3};
+  request.tokens_max = 40;
+  request.ignore_end = true;
+  request.seed = request.tag = tag;
+  request.client = client;
+  return request;
+}
+
+TEST(Engine, ClientsRunAsManyRequestsAsEachOther) {
+  EngineOptions options;
+  options.running_max = 4;
+  const auto engine = make_engine(options);
+  for (std::uint64_t tag = 0; tag < 12; ++tag) ASSERT_TRUE(engine->add(request_of("greedy", tag)).has_value());
+  std::map<std::uint64_t, Answer> answers;
+  for (int i = 0; i < 5; ++i) take(engine->step(), answers);
+  EXPECT_EQ(engine->status().running, 4u);
+  EXPECT_EQ(engine->status().preemptions, 0u);
+  // Two of another client begin at once, although twelve came before them, and a third waits: half of it is theirs.
+  for (std::uint64_t tag = 100; tag < 103; ++tag) ASSERT_TRUE(engine->add(request_of("modest", tag)).has_value());
+  for (int i = 0; i < 3; ++i) take(engine->step(), answers);
+  EXPECT_EQ(engine->status().running, 4u);
+  EXPECT_GE(answers[100].tokens.size(), 2u);
+  EXPECT_GE(answers[101].tokens.size(), 1u);
+  EXPECT_EQ(answers.count(102), 0u);
+  EXPECT_EQ(engine->status().preemptions, 2u);
+  for (int steps = 0; engine->busy(); ++steps) {
+    ASSERT_LT(steps, 10000);
+    take(engine->step(), answers);
+  }
+  // A place does not go back and forth: a change of hands for each of the other client's requests at most.
+  EXPECT_LE(engine->status().preemptions, 3u);
+  // Whoever made way has the answer that it has alone.
+  ASSERT_EQ(answers.size(), 15u);
+  for (const std::uint64_t tag : {0, 3, 11, 100, 102}) {
+    const auto alone = make_engine();
+    ASSERT_TRUE(alone->add(request_of("", tag)).has_value());
+    const auto expected = run(*alone);
+    EXPECT_EQ(answers.at(tag), expected.at(tag)) << tag;
+    EXPECT_EQ(answers.at(tag).finished, FinishReason::kLength) << tag;
+  }
+}
+
+TEST(Engine, AClientWhoseRequestsFillTheCacheMakesRoom) {
+  EngineOptions options;
+  options.running_max = 64;
+  options.cache_bytes_max = 8 * CpuModel::block_bytes(small_config(), false);
+  const auto engine = make_engine(options);
+  for (std::uint64_t tag = 0; tag < 8; ++tag) ASSERT_TRUE(engine->add(request_of("greedy", tag)).has_value());
+  std::map<std::uint64_t, Answer> answers;
+  while (engine->status().blocks_used < 8) take(engine->step(), answers);
+  ASSERT_TRUE(engine->add(request_of("modest", 100)).has_value());
+  for (int steps = 0; !answers[100].finished; ++steps) {
+    ASSERT_LT(steps, 200) << "it would be the last of nine";
+    take(engine->step(), answers);
+  }
+  const auto finished = std::ranges::count_if(answers, [](const auto& one) { return one.second.finished.has_value(); });
+  EXPECT_LT(finished, 6);
+  take(engine->step(), answers);
+  for (int steps = 0; engine->busy(); ++steps) {
+    ASSERT_LT(steps, 10000);
+    take(engine->step(), answers);
+  }
+  EXPECT_EQ(answers.size(), 9u);
+}
+
+TEST(Engine, OneClientsWaitingRequestsLeaveRoomForOthers) {
+  EngineOptions options;
+  options.running_max = 1;
+  options.waiting_max = 8;
+  const auto engine = make_engine(options);
+  std::size_t taken = 0;
+  while (taken < 100) {
+    const auto added = engine->add(request_of("greedy", taken));
+    if (!added.has_value()) {
+      EXPECT_EQ(added.error().code, Errc::kBusy);
+      EXPECT_THAT(added.error().detail, HasSubstr("of this client wait"));
+      break;
+    }
+    ++taken;
+  }
+  EXPECT_EQ(taken, 4u);
+  EXPECT_TRUE(engine->add(request_of("modest", 100)).has_value());
+  EXPECT_EQ(run(*engine).size(), 5u);
 }
 
 TEST(Engine, AbortsWhatWaitsAndWhatRuns) {

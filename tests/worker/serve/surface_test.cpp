@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <deque>
 #include <future>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -57,10 +58,12 @@ class SurfaceTest : public testing::Test {
   }
 
   std::shared_ptr<const Task> task_;
+  std::size_t running_max_ = 256;
 
   std::unique_ptr<Engine> make_engine() {
     EngineOptions options;
     options.cache_bytes_max = 64 << 20;
+    options.running_max = running_max_;
     options.token_bytes = [this](TokenId token) {
       return tokenizer_->decode(std::span(&token, 1), true).value_or(std::string());
     };
@@ -350,6 +353,27 @@ TEST_F(SurfaceTest, AbortsForAClientThatHasGone) {
 }
 
 /// A cut changes what is drawn, and not what the answer says of it.
+// A stream of a thousand tokens each, from another host.
+TEST_F(SurfaceTest, ClientsThatDoNotReadTheirStreamsDoNotStarveOthers) {
+  running_max_ = 4;
+  serve(kLimit);
+  const std::string body = Json({{"prompt", "a"}, {"max_tokens", 1000}, {"ignore_eos", true}, {"stream", true}}).dump();
+  std::deque<RawClient> unread;
+  for (int i = 0; i < 40; ++i) {
+    unread.emplace_back(surface_->endpoint().port, 4096, INADDR_LOOPBACK + 1);
+    ASSERT_TRUE(
+        unread.back().say("POST /v1/completions HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: " +
+                          std::to_string(body.size()) + "\r\n\r\n" + body));
+  }
+  ASSERT_TRUE(eventually([&] { return metric("running") == 4 && metric("waiting") == 36; }));
+  const Json answer = post("/v1/completions", {{"prompt", "b"}, {"max_tokens", 20}, {"ignore_eos", true}});
+  EXPECT_EQ(answer["usage"]["completion_tokens"], 20);
+  // All of them would have come before it. None has ended since.
+  EXPECT_GE(metric("waiting"), 36);
+  EXPECT_GE(metric("preemptions_total"), 1);
+  surface_.reset();
+}
+
 TEST_F(SurfaceTest, GivesLogProbabilitiesOfAllTokens) {
   const Json cut = post(
       "/v1/completions",
