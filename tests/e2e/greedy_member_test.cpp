@@ -4,15 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <functional>
-#include <list>
-#include <thread>
 
-#include "proto/limits.h"
-#include "proto/wire.pb.h"
 #include "tests/e2e/cluster.h"
-#include "tests/e2e/hostile_worker.h"
-#include "transport/core/payload_wire.h"
+#include "tests/e2e/greedy_member.h"
 
 namespace weightcast {
 namespace {
@@ -20,96 +14,6 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr std::uint64_t kBytes = 8'000'000;
-
-/// Connections of one member to its origin, each dialled anew when it is closed, on a thread of their own.
-class GreedyMember {
- public:
-  using Say = std::function<void(FrameConnection&)>;
-
-  /// On each connection `begin` says what comes first, `on_chunk` what follows each chunk, and `on_sent` what follows
-  /// each time that all has left that was said; null: nothing.
-  GreedyMember(const ClusterKeys& keys, const std::string& name, std::string origin, std::size_t connections, Say begin,
-               Say on_chunk, Say on_sent)
-      : network_(loop_, Rate{}, Rate{}, {},
-                 TlsContext::make(keys.read(keys.has(name) ? keys.file_of(name) : keys.issue(name)))),
-        origin_(Endpoint::parse(origin).value()),
-        begin_(std::move(begin)),
-        on_chunk_(std::move(on_chunk)),
-        on_sent_(std::move(on_sent)) {
-    for (std::size_t i = 0; i < connections; ++i) dial(*connections_.emplace(connections_.end(), loop_));
-    thread_ = std::thread([this] { loop_.run(); });
-  }
-  ~GreedyMember() {
-    loop_.post([this] { loop_.stop(); });
-    thread_.join();
-  }
-  GreedyMember(const GreedyMember&) = delete;
-  GreedyMember& operator=(const GreedyMember&) = delete;
-
-  [[nodiscard]] std::uint64_t chunk_bytes() const { return chunk_bytes_; }
-  [[nodiscard]] int closed() const { return closed_; }
-
- private:
-  struct One {
-    explicit One(UvLoop& loop) : next(loop, [this] { act(); }) {}
-    std::unique_ptr<Network::Attempt> attempt;
-    std::unique_ptr<FrameConnection> connection;
-    std::function<void()> act;
-    Timer next;
-  };
-
-  void dial(One& one) {
-    one.attempt = network_.dial(origin_, [this, &one](Result<std::unique_ptr<FrameConnection>> dialled) {
-      one.act = [this, &one] { dial(one); };
-      if (!dialled.has_value()) return one.next.arm(loop_.now() + std::chrono::milliseconds(100));
-      one.connection = std::move(*dialled);
-      const auto go_on = [this, &one](const Say& what) {
-        if (!what) return;
-        one.act = [&one, &what] { what(*one.connection); };
-        one.next.arm(loop_.now());
-      };
-      one.connection->set_handlers({.on_control = [](const std::string&) { return Status{}; },
-                                    .on_chunk =
-                                        [this, go_on](const ReceivedChunk& chunk) {
-                                          chunk_bytes_ += chunk.bytes->size();
-                                          go_on(on_chunk_);
-                                        },
-                                    .on_closed =
-                                        [this, &one](const Error&) {
-                                          ++closed_;
-                                          one.act = [this, &one] { dial(one); };
-                                          one.next.arm(loop_.now() + std::chrono::milliseconds(10));
-                                        },
-                                    .on_control_sent = [this, go_on] { go_on(on_sent_); }});
-      begin_(*one.connection);
-    });
-  }
-
-  UvLoop loop_;
-  SocketNetwork network_;
-  const Endpoint origin_;
-  const Say begin_, on_chunk_, on_sent_;
-  std::atomic<std::uint64_t> chunk_bytes_ = 0;
-  std::atomic<int> closed_ = 0;
-  std::list<One> connections_;
-  std::thread thread_;
-};
-
-void say(FrameConnection& to, const wire::Message& message) { to.send_control(message.SerializeAsString()); }
-
-void say_hello(FrameConnection& to, const std::string& name) {
-  wire::Message message;
-  message.mutable_hello()->set_protocol(kProtocolVersion);
-  message.mutable_hello()->set_name(name);
-  say(to, message);
-}
-
-wire::Message subscribe_to(Version version) {
-  wire::Message message;
-  set_payload(*message.mutable_subscribe(), version);
-  message.mutable_subscribe()->add_stripe_weights(1);
-  return message;
-}
 
 wire::Message unsubscribe_from(Version version) {
   wire::Message message;
@@ -188,9 +92,7 @@ TEST_F(GreedyMembers, LargeMessagesAreReadAtTheirSendersShareAndItIsNamed) {
   const HostileWorker joined(keys, "greedy", cluster.temp().file("greedy"), cluster.address("origin"),
                              Conduct::kHonest);
   ASSERT_TRUE(Cluster::eventually([&] { return cluster.version("origin") == 1; }));
-  // Legal, but of no use: a bitmap that says that nothing is here.
-  wire::Message large = subscribe_to(Version{99});
-  large.mutable_subscribe()->set_chunks_held(std::string(400'000, '\0'));
+  const wire::Message large = large_message(400'000);
   const GreedyMember flood(
       keys, "greedy", cluster.address("origin"), 4, [](FrameConnection& to) { say_hello(to, "greedy"); }, nullptr,
       [large](FrameConnection& to) { say(to, large); });

@@ -10,6 +10,7 @@
 
 #include "http/client.h"
 #include "tests/e2e/learner_runs.h"
+#include "tests/e2e/wall_clock.h"
 
 namespace weightcast {
 namespace {
@@ -19,6 +20,7 @@ using testing::HasSubstr;
 
 struct Loop : LearnerRuns {
   std::map<std::string, Process> engines;
+  std::vector<std::string> words;  // that start the engines, before their own
 
   std::vector<std::string> loop(std::vector<std::string> settings) const {
     settings.insert(settings.end(),
@@ -38,6 +40,7 @@ struct Loop : LearnerRuns {
     settings.insert(settings.begin(), {"name=" + worker, "learner=" + learner, "state_dir=" + cluster.state(worker),
                                        "spool_dir=" + out(worker + "-spool"), "running_max=16"});
     for (const std::string& setting : settings) arguments.insert(arguments.end(), {"--set", setting});
+    arguments.insert(arguments.begin(), words.begin(), words.end());
     engines.insert_or_assign(worker, Process(arguments, out(worker + "-engine.out"), out(worker + "-engine.err")));
   }
   static void expect_same(const Checkpoint& one, const Checkpoint& two) {
@@ -79,6 +82,40 @@ TEST_F(LoopTest, TrainsOnWhatWorkersMake) {
   }
   EXPECT_EQ(lines.back().at("rollouts/malformed"), 0);
   EXPECT_THAT(said("w1"), HasSubstr("generating under version 1"));
+}
+
+// Leases, heartbeats and backoffs go by a clock that does not jump.
+TEST_F(LoopTest, GoesOnWhileTheWallClocksOfAllProcessesJump) {
+  const WallClock clock;
+  words = clock.words();
+  for (const char* name : {"origin", "w1", "w2"}) cluster.put_on_host(name, words);
+  cluster.start_origin();
+  for (const char* worker : {"w1", "w2"}) cluster.start_worker(worker);
+  std::vector<std::string> arguments = command("a", loop({"total_training_steps=15", "max_staleness=2"}));
+  arguments.insert(arguments.begin(), words.begin(), words.end());
+  Process learner(arguments, out("a.out"), out("a.err"));
+  const std::string address = learner_address("a");
+  for (const char* worker : {"w1", "w2"}) start_engine(worker, address);
+  constexpr std::int64_t kDay = 86'400;
+  // One jump at least in each of the first steps, forwards and backwards.
+  double seen = 0;
+  for (const std::int64_t offset :
+       {kDay / 4, -kDay / 4, 30 * kDay, -30 * kDay, 400 * kDay, -400 * kDay, std::int64_t{0}}) {
+    clock.set(offset);
+    ASSERT_TRUE(Cluster::eventually([&] { return steps("a") > seen || !learner.running(); }))
+        << read_file(out("a.err")) << said("w1");
+    seen = steps("a");
+  }
+  EXPECT_EQ(learner.wait(120s), 0) << read_file(out("a.err"));
+  for (auto& [worker, engine] : engines) EXPECT_EQ(engine.wait(30s), 0) << said(worker);
+  EXPECT_EQ(steps("a"), 15);
+  const Metrics last_line = metrics("a").back();
+  EXPECT_EQ(last_line.at("rollouts/lost"), 0);
+  for (const Metrics& line : metrics("a")) {
+    for (const auto& [name, value] : line) {
+      if (name.starts_with("timing_s/")) EXPECT_TRUE(value >= 0 && value < 3600) << name << " " << value;
+    }
+  }
 }
 
 /// ECHO's asynchronous mode: publications follow drift, and no fixed interval.

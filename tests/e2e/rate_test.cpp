@@ -4,9 +4,12 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iostream>
+#include <vector>
 
 #include "base/units.h"
 #include "tests/e2e/cluster.h"
+#include "tests/e2e/greedy_member.h"
 
 namespace weightcast {
 namespace {
@@ -23,6 +26,48 @@ double waited_s(Cluster& cluster) {
     }
   }
   return sum_ns / 1e9;
+}
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+// By pairs in turn, so that other programs of this host slow both alike.
+TEST(Rate, APublicationBesideLargeMessagesOfAMemberTakesHalfAgainAsLongAtMost) {
+  constexpr unsigned kPairs = 9;
+  constexpr std::uint64_t kBytes = 64 * kMiB;
+  const ClusterKeys keys;
+  Cluster cluster;
+  cluster.use_keys(keys);
+  cluster.start_origin();
+  cluster.start_worker("a");
+  const HostileWorker joined(keys, "greedy", cluster.temp().file("greedy"), cluster.address("origin"),
+                             Conduct::kHonest);
+  ASSERT_TRUE(Cluster::eventually([&] { return !cluster.node("origin", "greedy").is_null(); }));
+  std::vector<double> alone_s, beside_s;
+  unsigned version = 0;
+  const auto publish = [&](std::vector<double>& times_s) {
+    const std::string source = write_snapshot(cluster.temp().file("model.safetensors"), kBytes, ++version);
+    const Ran ran = cluster.publish(source, version, {"--wait", "1"});
+    ASSERT_EQ(ran.status, 0) << ran.err << cluster.log("origin");
+    times_s.push_back(nlohmann::json::parse(ran.out).at("t100_s").get<double>());
+  };
+  const wire::Message large = large_message(1'000'000);
+  for (unsigned pair = 0; pair < kPairs; ++pair) {
+    ASSERT_NO_FATAL_FAILURE(publish(alone_s));
+    std::atomic<int> sent = 0;
+    const GreedyMember flood(
+        keys, "greedy", cluster.address("origin"), 4, [](FrameConnection& to) { say_hello(to, "greedy"); }, nullptr,
+        [large, &sent](FrameConnection& to) {
+          ++sent;
+          say(to, large);
+        });
+    ASSERT_TRUE(Cluster::eventually([&] { return sent > 8; }));
+    ASSERT_NO_FATAL_FAILURE(publish(beside_s));
+  }
+  std::cout << "alone " << median(alone_s) << " s, beside 1 MiB messages " << median(beside_s) << " s\n";
+  EXPECT_LE(median(beside_s), 1.5 * median(alone_s));
 }
 
 TEST(Rate, ChainOfThreeTakesTheLineTimeOfOne) {
