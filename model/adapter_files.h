@@ -15,9 +15,8 @@ namespace weightcast {
 [[nodiscard]] Status write_adapter(FileSystem& files, const std::filesystem::path& directory, const Decoder& decoder,
                                    std::string_view base_model);
 
-/// Adds the adapter of a directory in PEFT's layout to `decoder`. Errors: those of parse_lora_config(), read_tensor()
-/// and Decoder::add_adapter(); kInvalidArgument, which names tensors that are missing, extra, or of another shape or
-/// dtype. After an error the decoder has no adapter more.
+/// Adds the adapter of a directory in PEFT's layout to `decoder`. Errors: those of LoraFiles::open(), read_tensor()
+/// and Decoder::add_adapter(). After an error the decoder has no adapter more.
 [[nodiscard]] Status load_adapter(FileSystem& files, const std::filesystem::path& directory, Decoder& decoder);
 
 }  // namespace weightcast

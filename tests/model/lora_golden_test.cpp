@@ -6,9 +6,11 @@
 
 #include "base/posix_file_system.h"
 #include "model/adapter_files.h"
+#include "model/lora_files.h"
 #include "tests/golden_lines.h"
 #include "tests/model/golden_models.h"
 #include "tests/patch/temp_dir.h"
+#include "worker/engine/cpu_model.h"
 
 namespace weightcast {
 namespace {
@@ -63,6 +65,35 @@ TEST(LoraGolden, ComputesWhatPeftComputes) {
     for (std::size_t i = 0; i < merged.size(); ++i) plain.parameters()[i].tensor.copy_(merged[i].tensor);
     const Tensor after = at::linear(plain.hidden(sequences.ids, sequences.starts), plain.head());
     EXPECT_LT(distance_max(after, line["logits"]), 1e-4) << line["config"].dump();
+  }
+}
+
+/// By the worker's own kernels, which check what a server computes with.
+TEST(LoraGolden, TheEngineComputesWhatPeftComputes) {
+  PosixFileSystem files;
+  for (const json& line : golden_lines(WEIGHTCAST_MODEL_GOLDEN "/hf_lora.jsonl")) {
+    TempDir temp;
+    write_adapter_of(line, temp.file("adapter"));
+    const Decoder decoder = golden_decoder(line, {});
+    const LoraFiles lora = LoraFiles::open(files, temp.file("adapter"), decoder.config()).value();
+    std::vector<NamedTensor> tensors = map_tensors(lora.snapshot).value();
+    for (const Parameter& parameter : decoder.parameters()) {
+      const auto* bytes = static_cast<const std::byte*>(parameter.tensor.data_ptr());
+      tensors.push_back({parameter.name, "F32", Bytes(bytes, parameter.tensor.nbytes())});
+    }
+    const auto weights = EngineWeights::make(decoder.config(), tensors, nullptr, &lora.config);
+    ASSERT_TRUE(weights.has_value()) << weights.error().message();
+    const auto model = CpuModel::make(*weights, {.blocks = 8}).value();
+    std::vector<float> logits;
+    for (const json& sequence : line["sequences"]) {
+      const auto ids = sequence.get<std::vector<TokenId>>();
+      const std::vector<BlockId> blocks{0, 1, 2, 3, 4, 5, 6, 7};
+      const SequenceStep step{ids, 0, blocks, SequenceStep::Logits::kAll};
+      model->forward({&step, 1}, [&](std::size_t, std::size_t, std::span<float> of_token) {
+        logits.insert(logits.end(), of_token.begin(), of_token.end());
+      });
+    }
+    EXPECT_LT(distance_max(torch::tensor(logits), line["logits"]), 1e-4) << line["config"].dump();
   }
 }
 

@@ -95,7 +95,10 @@ class CpuModel::State {
   }
 
   void embed(std::span<const SequenceStep> steps);
+  /// Rows of `y` follow each other.
   void linear(const WeightLinear& weight, const float* x, std::size_t x_stride, std::size_t rows, float* y);
+  void multiply(const WeightMatrix& matrix, const std::vector<float>& bias, const float* x, std::size_t x_stride,
+                std::size_t rows, float* y);
   void norm_rows(const std::vector<float>& weight, const float* x, std::size_t rows, float* out);
   void turn(float* heads, std::size_t count, std::size_t token);
   void store_cells(std::span<const SequenceStep> steps, std::size_t layer);
@@ -119,6 +122,8 @@ class CpuModel::State {
   std::vector<float> x_, normal_, query_, key_, value_, attended_, result_, gate_, up_, logits_;
   // Of a mixture of experts.
   std::vector<float> router_, expert_in_, expert_out_, expert_results_;
+  // Of an adapter.
+  std::vector<float> low_rank_, adapted_;
 };
 
 void CpuModel::State::copy_block(BlockId from, BlockId to, std::size_t positions) {
@@ -134,19 +139,32 @@ void CpuModel::State::copy_block(BlockId from, BlockId to, std::size_t positions
 
 void CpuModel::State::linear(const WeightLinear& weight, const float* x, std::size_t x_stride, std::size_t rows,
                              float* y) {
+  multiply(weight.matrix, weight.bias, x, x_stride, rows, y);
+  if (weight.adapter_a.data == nullptr) return;
+  const auto rank = static_cast<std::size_t>(weight.adapter_a.outputs);
   const auto outputs = static_cast<std::size_t>(weight.matrix.outputs);
-  const auto inputs = static_cast<std::size_t>(weight.matrix.inputs);
+  low_rank_.resize(rows * rank);
+  adapted_.resize(rows * outputs);
+  multiply(weight.adapter_a, {}, x, x_stride, rows, low_rank_.data());
+  multiply(weight.adapter_b, {}, low_rank_.data(), rank, rows, adapted_.data());
+  for (std::size_t i = 0; i < rows * outputs; ++i) y[i] += weight.adapter_scale * adapted_[i];
+}
+
+void CpuModel::State::multiply(const WeightMatrix& matrix, const std::vector<float>& bias, const float* x,
+                               std::size_t x_stride, std::size_t rows, float* y) {
+  const auto outputs = static_cast<std::size_t>(matrix.outputs);
+  const auto inputs = static_cast<std::size_t>(matrix.inputs);
   kernels::LinearTask task;
   task.x = x;
   task.rows = rows;
   task.x_stride = x_stride;
-  task.weight = weight.matrix.data;
+  task.weight = matrix.data;
   task.weight_stride = inputs;
   task.size = inputs;
-  task.bias = weight.bias.empty() ? nullptr : weight.bias.data();
+  task.bias = bias.empty() ? nullptr : bias.data();
   task.y = y;
   task.y_stride = outputs;
-  const auto compute = weight.matrix.is_bfloat16 ? kernels_.linear_bfloat16 : kernels_.linear_float;
+  const auto compute = matrix.is_bfloat16 ? kernels_.linear_bfloat16 : kernels_.linear_float;
   if (team_.threads() == 1 || rows * outputs * inputs < kSharedWorkMin) {
     task.output_end = outputs;
     return compute(task);

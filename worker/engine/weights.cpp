@@ -52,13 +52,21 @@ bool is_aligned(const void* address, std::size_t bytes) {
 
 class EngineWeights::Builder {
  public:
-  Builder(EngineWeights& weights, std::span<const NamedTensor> tensors) : weights_(weights) {
+  Builder(EngineWeights& weights, std::span<const NamedTensor> tensors, const LoraConfig* adapter)
+      : weights_(weights), adapter_(adapter) {
     for (const NamedTensor& tensor : tensors) by_name_.emplace(tensor.name, &tensor);
   }
 
   Status build() {
     const ModelConfig& config = weights_.config_;
     for (const TensorSpec& spec : tensor_specs(config)) specs_.emplace(spec.name, spec);
+    if (adapter_ != nullptr) {
+      for (LoraTarget& target : lora_targets(config, *adapter_)) {
+        specs_.emplace(target.a.name, target.a);
+        specs_.emplace(target.b.name, target.b);
+        targets_.emplace(target.module, std::move(target));
+      }
+    }
     WC_ASSIGN(weights_.embedding_, matrix("model.embed_tokens.weight"));
     weights_.head_ = weights_.embedding_;
     if (!config.tie_word_embeddings) {
@@ -146,6 +154,11 @@ class EngineWeights::Builder {
     if (bias) {
       WC_ASSIGN(result.bias, vector(name + ".bias"));
     }
+    if (const auto target = targets_.find(name); target != targets_.end()) {
+      WC_ASSIGN(result.adapter_a, matrix(target->second.a.name));
+      WC_ASSIGN(result.adapter_b, matrix(target->second.b.name));
+      result.adapter_scale = static_cast<float>(adapter_->scale());
+    }
     return result;
   }
 
@@ -158,17 +171,20 @@ class EngineWeights::Builder {
   }
 
   EngineWeights& weights_;
+  const LoraConfig* const adapter_;
   std::unordered_map<std::string_view, const NamedTensor*> by_name_;
   std::unordered_map<std::string, TensorSpec> specs_;
+  std::unordered_map<std::string, LoraTarget> targets_;  // by module
 };
 
 Result<std::shared_ptr<const EngineWeights>> EngineWeights::make(const ModelConfig& config,
                                                                  std::span<const NamedTensor> tensors,
-                                                                 std::shared_ptr<const void> owner) {
+                                                                 std::shared_ptr<const void> owner,
+                                                                 const LoraConfig* adapter) {
   std::shared_ptr<EngineWeights> weights(new EngineWeights);
   weights->config_ = config;
   weights->owner_ = std::move(owner);
-  WC_TRY(Builder(*weights, tensors).build());
+  WC_TRY(Builder(*weights, tensors, adapter).build());
   return std::shared_ptr<const EngineWeights>(std::move(weights));
 }
 
@@ -180,15 +196,20 @@ Result<std::shared_ptr<const EngineWeights>> EngineWeights::open(ModelFiles file
 
 Result<MappedModel> map_model(ModelFiles files) {
   const auto model = std::make_shared<const ModelFiles>(std::move(files));
-  const FileTable& table = model->snapshot.file_table();
-  MappedModel result{model->config, {}, model};
-  for (const TensorInfo& info : model->snapshot.tensors()) {
+  WC_ASSIGN(std::vector<NamedTensor> tensors, map_tensors(model->snapshot));
+  return MappedModel{model->config, std::move(tensors), model};
+}
+
+Result<std::vector<NamedTensor>> map_tensors(const SnapshotSource& snapshot) {
+  const FileTable& table = snapshot.file_table();
+  std::vector<NamedTensor> tensors;
+  for (const TensorInfo& info : snapshot.tensors()) {
     const std::vector<FilePiece> pieces = table.pieces(info.offset_bytes, info.size_bytes);
     if (pieces.size() != 1) {  // a tensor lies within one file, unless it has no elements, which no model's has
       return fail(Errc::kCorrupt, Op::kInstall,
                   fmt::format("tensor {}: it is not within one file", quoted_name(info.name)));
     }
-    WC_ASSIGN(const Bytes bytes, model->snapshot.mapping(pieces.front().file));
+    WC_ASSIGN(const Bytes bytes, snapshot.mapping(pieces.front().file));
     const Bytes tensor = bytes.subspan(pieces.front().offset_bytes, pieces.front().size_bytes);
     if (const std::uint64_t count = count_non_finite(info.dtype, tensor); count != 0) {
       return fail(
@@ -196,9 +217,9 @@ Result<MappedModel> map_model(ModelFiles files) {
           fmt::format("tensor {}: {} of its elements are NaN or infinite; the model was damaged or has diverged",
                       quoted_name(info.name), count));
     }
-    result.tensors.push_back({info.name, info.dtype, tensor});
+    tensors.push_back({info.name, info.dtype, tensor});
   }
-  return result;
+  return tensors;
 }
 
 std::uint64_t EngineWeights::bytes_per_token() const {

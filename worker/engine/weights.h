@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "base/units.h"
 #include "model/config.h"
+#include "model/lora_config.h"
 #include "model/model_files.h"
 
 namespace weightcast {
@@ -28,8 +29,12 @@ struct MappedModel {
   std::shared_ptr<const void> owner;
 };
 
-/// Maps the files of a model. Reads all of them, so that no step waits for the disk, and refuses what is not finite. The
-/// files must not shrink meanwhile. Errors: those of SnapshotSource::mapping(); kInvalidArgument (a NaN or an infinity).
+/// Maps the files of a snapshot, which outlives the result. Reads all of them, and refuses what is not finite. The
+/// files must not shrink meanwhile. Errors: those of SnapshotSource::mapping(); kInvalidArgument (a NaN or an
+/// infinity).
+[[nodiscard]] Result<std::vector<NamedTensor>> map_tensors(const SnapshotSource& snapshot);
+
+/// map_tensors() of a model. Reads all of it, so that no step waits for the disk. Errors: those of map_tensors().
 [[nodiscard]] Result<MappedModel> map_model(ModelFiles files);
 
 /// A matrix of [outputs, inputs], row by row. The memory belongs to somebody else.
@@ -44,9 +49,13 @@ struct WeightMatrix {
   }
 };
 
+/// W x + bias + scale B (A x): the last of a low-rank adapter (LoRA, arXiv 2106.09685).
 struct WeightLinear {
   WeightMatrix matrix;
-  std::vector<float> bias;  ///< empty: none
+  std::vector<float> bias;      ///< empty: none
+  WeightMatrix adapter_a = {};  ///< [rank, inputs]; without data: none
+  WeightMatrix adapter_b = {};  ///< [outputs, rank]
+  float adapter_scale = 0;
 };
 
 struct WeightFeedForward {
@@ -75,10 +84,12 @@ struct WeightLayer {
 class EngineWeights {
  public:
   /// `tensors` are those of tensor_specs(config), and may have a tied head; `owner` keeps their memory, and may be null
-  /// where somebody else does. Errors: kInvalidArgument, which names a tensor that is missing or has another size.
+  /// where somebody else does. With an `adapter` its lora_targets() are among them. Errors: kInvalidArgument, which
+  /// names a tensor that is missing or has another size.
   [[nodiscard]] static Result<std::shared_ptr<const EngineWeights>> make(const ModelConfig& config,
                                                                          std::span<const NamedTensor> tensors,
-                                                                         std::shared_ptr<const void> owner);
+                                                                         std::shared_ptr<const void> owner,
+                                                                         const LoraConfig* adapter = nullptr);
   /// make() over map_model(). `owner` is kept as long as the weights, as a pin of the files is; it may be null.
   /// Errors: those of both.
   [[nodiscard]] static Result<std::shared_ptr<const EngineWeights>> open(ModelFiles files,
