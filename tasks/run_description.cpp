@@ -57,6 +57,7 @@ void each_member(Run& run, const Visit& visit) {
   visit("logprobs_recomputed", run.logprobs_recomputed);
   visit("model_digest", run.model_digest);
   visit("tokenizer_digest", run.tokenizer_digest);
+  visit("adapter_digest", run.adapter_digest);
   visit("publish_interval", run.publish_interval);
   visit("max_staleness", run.max_staleness);
   visit("async_generation_ratio", run.async_generation_ratio);

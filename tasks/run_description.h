@@ -35,6 +35,7 @@ struct RunDescription {
   bool logprobs_recomputed = false;  ///< the learner does without the sampler's
   std::string model_digest;          ///< SHA-256 of config.json
   std::string tokenizer_digest;
+  std::string adapter_digest;  ///< the same of adapter_config.json, where versions are adapters alone; else ""
   std::uint64_t publish_interval = 1;
   std::optional<std::uint64_t> max_staleness;    ///< absent: unlimited
   std::optional<double> async_generation_ratio;  ///< the same

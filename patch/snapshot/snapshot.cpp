@@ -25,6 +25,8 @@ namespace fs = std::filesystem;
 
 constexpr const char* kSingleName = "model.safetensors";
 constexpr const char* kIndexName = "model.safetensors.index.json";
+constexpr const char* kAdapterName = "adapter_model.safetensors";  // as PEFT names it, and its configuration
+constexpr const char* kAdapterConfigName = "adapter_config.json";
 constexpr std::string_view kWeightsSuffix = ".safetensors";
 
 /// Tensor name to the shard that holds it.
@@ -287,13 +289,20 @@ Result<SnapshotSource> SnapshotSource::open(FileSystem& files, const std::string
           Errc::kInvalidArgument, Op::kOpen,
           fmt::format("{}: holds both {} and {}; remove the one that is out of date", path, kSingleName, kIndexName));
     }
+    // Beside a model's weights it is a file like others, and no part of the snapshot.
+    bool has_adapter = false;
     if (!has_single && !has_index) {
-      return fail(Errc::kNotFound, Op::kOpen,
-                  fmt::format("{}: holds neither {} nor {}; name a directory with one of them, or a safetensors file",
-                              path, kSingleName, kIndexName));
+      WC_ASSIGN(has_adapter, is_there(files, base + kAdapterName));
     }
-    if (has_single) {
-      WC_TRY(add_weights(kSingleName, base + kSingleName));
+    if (!has_single && !has_index && !has_adapter) {
+      return fail(
+          Errc::kNotFound, Op::kOpen,
+          fmt::format("{}: holds neither {} nor {}, nor {}; name a directory with one of them, or a safetensors file",
+                      path, kSingleName, kIndexName, kAdapterName));
+    }
+    if (has_single || has_adapter) {
+      const char* name = has_single ? kSingleName : kAdapterName;
+      WC_TRY(add_weights(name, base + name));
     } else {
       WC_ASSIGN(OpenedFile index, OpenedFile::open(files, base + kIndexName));
       WC_ASSIGN(const WeightMap weight_map, read_index(index));
@@ -350,6 +359,8 @@ Result<SnapshotSource> SnapshotSource::over(FileSystem& files, FileRef file, std
 
 Status SnapshotSource::add_sidecars(const Sidecars& sidecars) {
   std::vector<SnapshotFile> table = table_.files();
+  const bool is_adapter = sidecars.contains(kAdapterConfigName) && !sidecars.contains("config.json");
+  if (is_adapter && table.size() == 1 && table.front().name == kSingleName) table.front().name = kAdapterName;
   std::vector<FoundFile> found;
   for (const auto& [name, file] : sidecars) {
     WC_ASSIGN(const FileInfo info, file->info());

@@ -19,7 +19,9 @@ namespace weightcast {
 using Sidecars = std::map<std::string, FileRef>;
 
 /// A snapshot on disk, open for reading. Its files, in the order of the snapshot stream:
-///   weights   model.safetensors, or the shards that model.safetensors.index.json names, by name
+///   weights   model.safetensors, or the shards that model.safetensors.index.json names, by name;
+///   adapter_model.safetensors
+///             of a directory that has neither: a low-rank adapter as PEFT writes it
 ///   index     model.safetensors.index.json, if there are shards
 ///   sidecars  *.json, *.jinja, *.model and *.txt at the directory's top level, by name; hidden ones are left out
 /// Other files, safetensors that the index does not name among them, are not part of the snapshot. Symbolic links to
@@ -45,7 +47,9 @@ class SnapshotSource {
   [[nodiscard]] static Result<SnapshotSource> over(FileSystem& files, FileRef file, std::uint64_t size_bytes,
                                                    std::string name);
 
-  /// Puts sidecars behind what is there, in memory, in the order of their names. Errors: those of FileTable::make().
+  /// Puts sidecars behind what is there, in memory, in the order of their names. Where adapter_config.json is among
+  /// them and config.json is not, weights without a name of their own are named adapter_model.safetensors, so that PEFT
+  /// and vLLM load the directory as it is. Errors: those of FileTable::make().
   [[nodiscard]] Status add_sidecars(const Sidecars& sidecars);
   /// Reads those that are there. Errors: those of read_at().
   [[nodiscard]] Result<Sidecars> read_sidecars() const;

@@ -14,6 +14,7 @@ from ._tensors import DTYPE_BITS, RawTensor, tensor_bytes
 
 _SINGLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
+_ADAPTER = "adapter_model.safetensors"  # as PEFT names it
 _HEADER_BYTES_MAX = 100_000_000  # the format's
 _INDEX_BYTES_MAX = 32 << 20
 _NAME_BYTES_MAX = 16384
@@ -29,7 +30,8 @@ def _corrupt(path: str, why: str, code: Code = Code.CORRUPT) -> Error:
 
 class Snapshot(Mapping[str, RawTensor]):
     """The tensors of a safetensors file, or of a directory in the style of Hugging Face: model.safetensors, or shards
-    and model.safetensors.index.json. A mapping of names to RawTensors, in the order of the files and of their bytes.
+    and model.safetensors.index.json, or adapter_model.safetensors alone. A mapping of names to RawTensors, in the order
+    of the files and of their bytes.
 
     Nothing is copied: a tensor's `data`, `numpy()` and `torch()` are views of the mapped file, which stays mapped while
     one of them lives. Pin a daemon's version while it is read (Subscription.acquire()), or open it by the directory
@@ -176,8 +178,11 @@ def _open_directory(path: str) -> dict[str, RawTensor]:
     if os.path.lexists(single):
         return _open_file(single)
     if not os.path.lexists(index):
-        why = f"cannot open: {path}: holds neither {_SINGLE} nor {_INDEX}; name a directory with one of them, or a file"
-        raise Error(Code.NOT_FOUND, "open", why)
+        adapter = os.path.join(path, _ADAPTER)
+        if os.path.lexists(adapter):
+            return _open_file(adapter)
+        why = f"holds neither {_SINGLE} nor {_INDEX}, nor {_ADAPTER}; name a directory with one of them, or a file"
+        raise Error(Code.NOT_FOUND, "open", f"cannot open: {path}: {why}")
     with open(index, "rb") as file:
         text = file.read(_INDEX_BYTES_MAX + 1)
     if len(text) > _INDEX_BYTES_MAX:

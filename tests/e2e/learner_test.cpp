@@ -5,10 +5,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <random>
+#include <set>
 #include <span>
 #include <thread>
 
@@ -16,6 +19,7 @@
 #include "base/unique_fd.h"
 #include "model/tokenizer/tokenizer.h"
 #include "patch/snapshot/safetensors.h"
+#include "patch/snapshot/snapshot.h"
 #include "tasks/trajectory_json.h"
 #include "tests/e2e/learner_runs.h"
 
@@ -77,6 +81,34 @@ TEST_F(LearnerE2eTest, AWorkerInstallsTheLearnersBits) {
             0);
   ASSERT_TRUE(Cluster::eventually([&] { return cluster.version("w1") == 15; }));
   EXPECT_TRUE(holds_last("w1", "a"));
+}
+
+TEST_F(LearnerE2eTest, AnAdaptersPublicationsAreDirectoriesOfPeft) {
+  cluster.start_origin();
+  cluster.start_worker("w1");
+  const Ran ran = run("a", {"publish_state=" + cluster.state("origin"), "lora_rank=4", "lora_alpha=12",
+                            "lora_publish=adapter", "lora_target_modules=q_proj,down_proj", "total_training_steps=3"});
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  ASSERT_TRUE(Cluster::eventually([&] { return cluster.version("w1") == 4; })) << ran.err;
+  const std::string current = cluster.state("w1") + "/current/";
+  std::set<std::string> names;
+  for (const auto& file : std::filesystem::directory_iterator(current)) names.insert(file.path().filename());
+  EXPECT_THAT(names, testing::ElementsAre("adapter_config.json", "adapter_model.safetensors"));
+  // What no tensor has: alpha.
+  const std::string config = read_file(current + "adapter_config.json");
+  const Checkpoint checkpoint = last("a");
+  EXPECT_EQ(config, checkpoint.texts.at("adapter_config.json"));
+  EXPECT_THAT(config, HasSubstr("\"lora_alpha\": 12"));
+  const SnapshotSource source = SnapshotSource::open(files, current).value();
+  const auto& weights = checkpoint.tensors.at("adapter_model.safetensors");
+  ASSERT_EQ(source.tensors().size(), weights.size());
+  for (const TensorInfo& tensor : source.tensors()) {
+    std::vector<std::byte> bytes(tensor.size_bytes);
+    ASSERT_TRUE(source.read_at(tensor.offset_bytes, bytes).has_value());
+    const auto mine = std::ranges::find(weights, tensor.name, [](const StoredTensor& one) { return one.info.name; });
+    ASSERT_NE(mine, weights.end()) << tensor.name;
+    EXPECT_TRUE(std::ranges::equal(mine->bytes, bytes)) << tensor.name;
+  }
 }
 
 TEST_F(LearnerE2eTest, TrainsOnWhileTheDaemonIsGone) {

@@ -167,6 +167,12 @@ class Directories(Files):
         self.write(safetensors({"a": entry()}, b"A"))
         self.assertEqual(bytes(Snapshot(self.directory)["a"].data), b"A")
 
+    def test_an_adapter_alone_is_a_snapshot(self):
+        self.write(safetensors({"a": entry()}, b"A"), "adapter_model.safetensors")
+        self.assertEqual(bytes(Snapshot(self.directory)["a"].data), b"A")
+        self.write(safetensors({"a": entry()}, b"B"))
+        self.assertEqual(bytes(Snapshot(self.directory)["a"].data), b"B", "beside a model it is none")
+
     def test_shards_are_one_snapshot(self):
         snapshot = Snapshot(self.shards())
         found = {name: bytes(tensor.data) for name, tensor in snapshot.items()}

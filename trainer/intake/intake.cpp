@@ -195,7 +195,9 @@ void Intake::handle(HttpRequest request, HttpResponder responder) {
   } else if (is_get && request.path.starts_with(kModelFiles)) {
     const auto file = options_.model_files.find(request.path.substr(kModelFiles.size()));
     responder.send(file == options_.model_files.end()
-                       ? http_error(404, "the learner gives config.json and tokenizer.json")
+                       ? http_error(404,
+                                    "the learner gives config.json, tokenizer.json and, where it "
+                                    "publishes adapters alone, adapter_config.json")
                        : HttpResponse{.body = file->second});
   } else if (found("/v1/status", "GET")) {
     post(*calls_, &Intake::tell_status, std::move(request), std::move(responder));

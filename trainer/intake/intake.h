@@ -43,7 +43,8 @@ class Intake final : public RolloutSource {
     HttpTrust trust = {};
     std::filesystem::path directory = {};  ///< where intake.json and rollout_address are kept
     std::string task_data = {};            ///< the task's file of problems
-    /// config.json and tokenizer.json, by name: what a worker needs of a model whose weights it gets as versions.
+    /// config.json and tokenizer.json, by name: what a worker needs of a model whose weights it gets as versions. With
+    /// adapter_config.json they are low-rank adapters.
     std::map<std::string, std::string> model_files = {};
     /// Workers say something every two seconds, and wait ten for an answer.
     Duration silence_max = std::chrono::seconds(20);

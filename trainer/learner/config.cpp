@@ -349,6 +349,8 @@ std::vector<std::string> split_names(std::string_view text) {
   return parts;
 }
 
+bool publishes_adapter(const LearnerConfig& c) { return c.lora_rank > 0 && c.lora_publish == "adapter"; }
+
 Result<std::optional<LoraConfig>> lora_config(const LearnerConfig& c) {
   if (c.lora_rank == 0) return std::optional<LoraConfig>();
   LoraConfig lora;

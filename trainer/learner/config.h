@@ -158,6 +158,8 @@ struct LearnerConfig {
 /// The loss that it describes. Errors: those of validate(), which make_config() gives, too.
 [[nodiscard]] Result<PolicyLossOptions> loss_options(const LearnerConfig& config);
 
+/// What learns is an adapter, and versions are that alone.
+[[nodiscard]] bool publishes_adapter(const LearnerConfig& config);
 /// The adapter that learns; absent if all weights do. Errors: as loss_options().
 [[nodiscard]] Result<std::optional<LoraConfig>> lora_config(const LearnerConfig& config);
 

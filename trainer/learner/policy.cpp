@@ -9,7 +9,7 @@
 #include "base/draws.h"
 #include "base/text.h"
 #include "model/device.h"
-#include "model/lora_config.h"
+#include "model/lora_files.h"
 #include "model/model_files.h"
 #include "model/tokenizer/tokenizer.h"
 #include "model/weights.h"
@@ -21,7 +21,7 @@ namespace {
 const std::string kModelFile = "model.safetensors";
 const std::string kOptimizerFile = "optimizer.safetensors";
 const std::string kAdapterFile = "adapter_model.safetensors";  // as PEFT names it, and its configuration
-const std::string kAdapterConfigFile = "adapter_config.json";
+const std::string kAdapterConfigFile = kLoraConfigFile;
 const std::string kBaseFile = "base.checksum";
 const std::string kHeadFile = "value_head.safetensors";
 const std::string kHeadOptimizerFile = "value_head_optimizer.safetensors";
@@ -141,7 +141,7 @@ Policy::Policy(Decoder decoder, TrainedTensors trained, const LearnerConfig& con
   if (!decoder_.adapter()) return;
   base_model_ = config.model;
   base_checksum_ = checksum_of_tensors(decoder_.parameters());
-  if (config.lora_publish == "merged") merged_.emplace();
+  if (!publishes_adapter(config)) merged_.emplace();
 }
 
 Result<Policy> Policy::make(Decoder decoder, const LearnerConfig& config, ProcessGroup* group) {

@@ -60,6 +60,9 @@ class Policy {
   [[nodiscard]] ChangedCells take_changes(std::size_t index);
   [[nodiscard]] std::uint64_t published_bytes() const;
 
+  /// The adapter_config.json of a policy with an adapter.
+  [[nodiscard]] std::string adapter_json() const;
+
   /// Puts copies of what learns and of the optimisers' state into a checkpoint, and takes them from one. All ranks;
   /// the others than rank 0 neither give nor get a checkpoint: receive() is their load().
   /// Errors of load: kCorrupt, which names a tensor that is missing or of another size; kInvalidArgument if the
@@ -72,7 +75,6 @@ class Policy {
 
  private:
   Policy(Decoder decoder, TrainedTensors trained, const LearnerConfig& config, ProcessGroup* group);
-  [[nodiscard]] std::string adapter_json() const;
   [[nodiscard]] std::string base_text() const;
   /// Of a policy with an adapter: checks that it is the checkpoint's, on the same weights.
   [[nodiscard]] Status load_base(const Checkpoint& checkpoint);

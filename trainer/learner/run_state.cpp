@@ -8,6 +8,7 @@
 #include "base/content_digest.h"
 #include "base/json_text.h"
 #include "base/text.h"
+#include "model/lora_files.h"
 #include "patch/snapshot/write_file.h"
 #include "tasks/registry.h"
 #include "trainer/learner/ranks.h"
@@ -24,6 +25,8 @@ constexpr double kSecondsMax = 1e12;
 const std::string kReferenceFile = "reference.safetensors";
 
 Error corrupt(std::string why) { return fail(Errc::kCorrupt, Op::kRead, "checkpoint: " + std::move(why)); }
+
+std::string digest_of(const std::string& text) { return content_digest_of(std::as_bytes(std::span(text))).hex(); }
 
 Result<std::string> text_of(const Checkpoint& checkpoint, const std::string& name) {
   const auto found = checkpoint.texts.find(name);
@@ -93,7 +96,7 @@ Status RunState::build() {
                 fmt::format("the tokenizer has ids up to {}, and the model a vocabulary of {}",
                             tokenizer.vocab_size() - 1, model.decoder.config().vocab_size));
   }
-  identity_ = {content_digest_of(std::as_bytes(std::span(model_files.at("config.json")))).hex(), tokenizer.digest()};
+  identity_ = {digest_of(model_files.at("config.json")), tokenizer.digest()};
   WC_ASSIGN(const std::optional<QwenChat> style, chat_style());
   WC_ASSIGN(codec, PromptCodec::make(std::move(tokenizer), {style, config.enable_thinking, config.max_prompt_length}));
   RewardPoolOptions pool;
@@ -124,8 +127,7 @@ Status RunState::build() {
   }
   if (!config.publish_state.empty()) {
     Publisher::Options options{config.publish_state, config.publish_sparse, {}, config.publish_new_model};
-    // An adapter is no model that they would describe.
-    if (config.lora_rank == 0 || config.lora_publish == "merged") options.files = model_files;
+    options.files = published_files();
     publisher.emplace(std::move(options), [this](const std::string& why) { console.print(why); });
   }
   checkpoints.emplace(files, std::filesystem::path(config.output_dir) / "checkpoints", config.checkpoints_kept);
@@ -149,6 +151,12 @@ Status RunState::begin() {
   if (publisher) first_version = publisher->next_version().value_or(Version{1}).value;
   WC_ASSIGN(metrics, MetricsFile::open(files, std::filesystem::path(config.output_dir) / "metrics.jsonl", 0));
   return {};
+}
+
+std::map<std::string, std::string> RunState::published_files() const {
+  // The others describe a model, which an adapter is not.
+  if (publishes_adapter(config)) return {{kLoraConfigFile, policy->adapter_json()}};
+  return model_files;
 }
 
 Status RunState::check_ranks() const {
@@ -212,6 +220,7 @@ RunDescription RunState::description() const {
   run.logprobs_recomputed = config.behaviour_logprobs == "recompute";
   run.model_digest = identity_.model_digest;
   run.tokenizer_digest = identity_.tokenizer_digest;
+  if (publishes_adapter(config)) run.adapter_digest = digest_of(policy->adapter_json());
   run.publish_interval = config.publish_interval;
   run.max_staleness = config.max_staleness;
   run.async_generation_ratio = config.async_generation_ratio;
@@ -221,11 +230,14 @@ RunDescription RunState::description() const {
 Result<std::unique_ptr<Intake>> RunState::make_intake(std::string task_data) {
   Result<Endpoint> listen = Endpoint::parse(config.rollout_listen);
   if (!listen.has_value()) return about("rollout_listen", std::move(listen).error());
+  std::map<std::string, std::string> served = model_files;
+  // So that a worker knows before the first version what its server has to take.
+  if (publishes_adapter(config)) served.merge(published_files());
   Intake::Options options{.listen = std::move(*listen),
                           .trust = {.keys = config.rollout_keys, .insecure = config.rollout_insecure},
                           .directory = config.output_dir,
                           .task_data = std::move(task_data),
-                          .model_files = model_files,
+                          .model_files = std::move(served),
                           .writes_checkpoints = config.checkpoint_interval > 0,
                           .limits = {rules().tokens_max, rules().metadata_bytes_max},
                           .warn = [this](const std::string& why) { console.print(why); }};

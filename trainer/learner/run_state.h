@@ -84,6 +84,8 @@ class RunState {
   RunState(FileSystem& file_system, const LearnerConfig& settings) : files(file_system), config(settings) {}
 
   [[nodiscard]] Status build();
+  /// What is published with the weights, so that others load them as they are.
+  [[nodiscard]] std::map<std::string, std::string> published_files() const;
   /// How prompts become text: by the model's own chat template, unless the configuration wants none.
   /// Errors: kUnsupported (a template that we do not have); those of chat_style_of().
   [[nodiscard]] Result<std::optional<QwenChat>> chat_style() const;

@@ -98,7 +98,8 @@ class LearnerClient {
 
   /// What the run is. From the first answer on, this client is of that run: rollouts of another one go from the spool.
   [[nodiscard]] virtual Result<RunDescription> run() = 0;
-  /// "config.json" or "tokenizer.json" of the model that the run trains. Versions are weights alone.
+  /// "config.json" or "tokenizer.json" of the model that the run trains, or "adapter_config.json". Versions are weights
+  /// alone.
   [[nodiscard]] virtual Result<std::string> model_file(const std::string& name) = 0;
   /// The task's file of problems.
   [[nodiscard]] virtual Result<std::string> task_data() = 0;

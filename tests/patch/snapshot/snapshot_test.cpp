@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/memory_file.h"
 #include "tests/patch/safetensors_bytes.h"
 #include "tests/patch/temp_dir.h"
 #include "tests/real_files.h"
@@ -68,6 +69,40 @@ TEST(SnapshotSource, OpensOneFileByItsUsualName) {
   EXPECT_EQ(stream_of(*source), bytes);
   EXPECT_EQ(source->tensors()[0].offset_bytes, bytes.size() - 5);
   EXPECT_TRUE(source->check_unchanged().has_value());
+}
+
+TEST(SnapshotSource, OpensAnAdapterWhereThereIsNoModel) {
+  const TempDir dir;
+  const std::string bytes = one_tensor("w", "1");
+  dir.write("adapter_model.safetensors", bytes);
+  dir.write("adapter_config.json", "{}");
+  {
+    const auto source = SnapshotSource::open(real_files(), dir.path());
+    ASSERT_TRUE(source.has_value()) << source.error().message();
+    EXPECT_THAT(names_of(*source), ElementsAre("adapter_model.safetensors", "adapter_config.json"));
+    EXPECT_EQ(stream_of(*source), bytes + "{}");
+  }
+  dir.write("model.safetensors", bytes);
+  const auto source = SnapshotSource::open(real_files(), dir.path());
+  ASSERT_TRUE(source.has_value()) << source.error().message();
+  EXPECT_THAT(names_of(*source), ElementsAre("model.safetensors", "adapter_config.json"));
+}
+
+TEST(SnapshotSource, NamesAnAdaptersWeightsAsPeftDoes) {
+  const TempDir dir;
+  const std::string path = dir.write("region", one_tensor("w", "1"));
+  const auto with = [&](const std::vector<std::string>& sidecars) {
+    SnapshotSource source = SnapshotSource::open(real_files(), path).value();
+    Sidecars added;
+    for (const std::string& name : sidecars) added.emplace(name, std::make_shared<MemoryFile>(2));
+    EXPECT_TRUE(source.add_sidecars(added).has_value());
+    return names_of(source);
+  };
+  EXPECT_THAT(with({"adapter_config.json"}), ElementsAre("adapter_model.safetensors", "adapter_config.json"));
+  EXPECT_THAT(with({"tokenizer.json"}), ElementsAre("model.safetensors", "tokenizer.json"));
+  EXPECT_THAT(with({"adapter_config.json", "config.json"}),
+              ElementsAre("model.safetensors", "adapter_config.json", "config.json"))
+      << "a model, whatever lies beside it";
 }
 
 TEST(SnapshotSource, OrdersShardsIndexAndSidecars) {
