@@ -5,14 +5,18 @@
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
+#include <iterator>
 #include <map>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/steady_clock.h"
+#include "base/text.h"
 #include "http/client.h"
+#include "model/lora_files.h"
 #include "worker/backend/backend_core.h"
 #include "worker/backend/install_check.h"
 #include "worker/engine/weights.h"
@@ -35,11 +39,45 @@ BackendCoreOptions core_options(const BackendOptions& options, const BackendProt
   made.drain_time_max = options.answer_time_max;
   made.says_versions = protocol.says_versions();
   made.installs_itself = protocol.installs_itself();
+  made.adapters_max = protocol.adapters_max();
   return made;
+}
+
+/// The model that adapters are for: the server's own, whose directory is also ours to read. Errors: those of
+/// ModelFiles::open() and check_same_model(), with what to do.
+Result<ModelFiles> open_base(FileSystem& files, const BackendOptions& options, const std::string& directory) {
+  Result<ModelFiles> base = ModelFiles::open(files, directory);
+  Status fits = base.has_value() ? check_same_model(options.model, base->config) : Status(base.error());
+  if (fits.has_value()) return base;
+  Error error = std::move(fits).error();
+  error.detail = fmt::format(
+      "the model beneath the run's adapters, {}, that the server was started with: {}; start it with that model's "
+      "directory on this host, or set backend_check = false",
+      printable(directory), error.detail);
+  return error;
 }
 
 HttpClientOptions client_options(const BackendOptions& options, const Endpoint& server) {
   return {.server = server, .trust = options.trust, .server_role = Role::kWorker};
+}
+
+/// Errors: kInvalidArgument and those of open_base(), if the run's adapters cannot be used.
+Status check_adapters(FileSystem& files, const BackendOptions& options, const BackendProtocol& protocol,
+                      const std::string& base) {
+  if (protocol.adapters_max() == 0) {
+    return fail(Errc::kInvalidArgument, Op::kConfigure,
+                fmt::format("{} is given whole models here, and the learner publishes adapters alone; set "
+                            "lora_publish = \"merged\" at the learner",
+                            to_string(options.kind)));
+  }
+  if (goes_on(options.on_switch)) {
+    return fail(Errc::kInvalidArgument, Op::kConfigure,
+                "an answer ends under the adapter that it began with, while others begin under the next; set "
+                "backend_in_flight to wait, or to restart for answers that begin anew");
+  }
+  if (!options.checks_installs) return {};
+  WC_TRY(open_base(files, options, base));
+  return {};
 }
 
 }  // namespace
@@ -116,6 +154,16 @@ class Backend::State {
   }
 
  private:
+  struct Prepared {
+    std::string directory;
+    std::string digest;   // of the snapshot
+    std::string adapter;  // its name at the server; "": a whole model
+    std::optional<InstallCheck> check;
+  };
+  struct Sending {
+    RequestId request;
+    std::string adapter;
+  };
   struct Sender {
     std::unique_ptr<HttpClient> client;
     std::optional<RequestId> request;  // whose call is under way
@@ -130,9 +178,10 @@ class Backend::State {
       const auto action = core_.poll_action(now);
       if (!action) break;
       switch (action->kind) {
-        case BackendAction::Kind::kSend: send(now, action->request); break;
+        case BackendAction::Kind::kSend: send(now, action->request, action->version); break;
         case BackendAction::Kind::kCancel: cancel(action->request); break;
         case BackendAction::Kind::kInstall:
+        case BackendAction::Kind::kUnload:
         case BackendAction::Kind::kRestore: order_ = *action; break;
         case BackendAction::Kind::kCheck: check_ = true; break;
       }
@@ -141,7 +190,7 @@ class Backend::State {
     if (core_.has_events()) has_events_.notify_all();
   }
 
-  void send(Instant now, RequestId id) {
+  void send(Instant now, RequestId id, VersionName version) {
     const auto idle =
         static_cast<std::size_t>(std::ranges::count_if(senders_, [](const Sender& sender) { return !sender.request; }));
     if (idle <= to_send_.size()) {
@@ -151,7 +200,7 @@ class Backend::State {
       sender.client = std::move(*client);
       sender.thread = std::thread([this, &sender] { send_all(sender); });
     }
-    to_send_.push_back(id);
+    to_send_.push_back({id, takes_adapters() ? adapters_.at(version) : std::string()});
     may_send_.notify_one();
   }
 
@@ -169,17 +218,17 @@ class Backend::State {
     for (;;) {
       may_send_.wait(lock, [&] { return stop_ || !to_send_.empty(); });
       if (stop_) return;
-      const RequestId id = to_send_.front();
+      const auto [id, adapter] = std::move(to_send_.front());
       to_send_.pop_front();
       Result<BackendAnswer> answer = fail(Errc::kCancelled, Op::kSend, "the request was called off");
       if (const EngineRequest* found = core_.request(id); found != nullptr) {
         const EngineRequest request = *found;
-        const HttpCall call = protocol_->completion(request);
+        const HttpCall call = protocol_->completion(request, adapter);
         sender.request = id;
         lock.unlock();
         const Result<HttpResponse> response = sender.client->call(call, options_.answer_time_max);
         if (response.has_value()) {
-          answer = protocol_->read_completion(*response, request);
+          answer = protocol_->read_completion(*response, request, adapter);
         } else {
           answer = response.error();
         }
@@ -197,9 +246,18 @@ class Backend::State {
       changed_.wait(lock, [&] { return stop_ || check_; });
       if (stop_) return;
       check_ = false;
+      // Of a version that was installed.
+      const std::optional<VersionName> last = core_.last_installed();
+      const std::string adapter = takes_adapters() ? adapters_.at(*last) : std::string();
       lock.unlock();
       const BackendCall call = [this](const HttpCall& one, Duration limit) { return checking_->call(one, limit); };
-      Result<Version> outcome = protocol_->installed(call, options_.check_time_max);
+      Result<Version> outcome = kNoVersion;
+      if (adapter.empty()) {
+        outcome = protocol_->installed(call, options_.check_time_max);
+      } else {
+        const Result<bool> has = protocol_->has_adapter(call, adapter, options_.check_time_max);
+        outcome = !has.has_value() ? Result<Version>(has.error()) : *has ? last->version : kNoVersion;
+      }
       lock.lock();
       core_.handle_checked(steady_now(), std::move(outcome));
       pump();
@@ -229,15 +287,15 @@ class Backend::State {
       } else if (*event) {
         said.clear();
         // Who changes files in place waits for pins. An install that comes later pins again.
-        if ((*event)->kind == VersionEvent::Kind::kPreparing) unpin_all_but(std::nullopt);
+        if ((*event)->kind == VersionEvent::Kind::kPreparing) unpin_all_but([](VersionName) { return false; });
         if ((*event)->kind == VersionEvent::Kind::kDisconnected) pins_.clear();
       }
       for (const std::string& line : lines) say_(line);
       if (!order) continue;
-      if (order->kind == BackendAction::Kind::kRestore) {
-        restore();
-      } else {
-        install(order->version, order->is_anew);
+      switch (order->kind) {
+        case BackendAction::Kind::kRestore: restore(); break;
+        case BackendAction::Kind::kUnload: unload(order->version); break;
+        default: install(order->version, order->is_anew);
       }
       const std::lock_guard lock(mutex_);
       is_performing_ = false;
@@ -250,6 +308,21 @@ class Backend::State {
     const std::lock_guard lock(mutex_);
     core_.handle_restored(steady_now(), std::move(outcome));
     pump();
+  }
+
+  void unload(VersionName name) {
+    std::string adapter;
+    {
+      const std::lock_guard lock(mutex_);
+      adapter = adapters_.at(name);
+    }
+    Status outcome = protocol_->unload_adapter(installing_call(), adapter, options_.check_time_max);
+    {
+      const std::lock_guard lock(mutex_);
+      core_.handle_unloaded(steady_now(), name, std::move(outcome));
+      pump();
+    }
+    unpin_unused();
   }
 
   void install(VersionName name, bool is_anew) {
@@ -270,36 +343,47 @@ class Backend::State {
       }
       server_ = *server;
     }
-    Result<Version> outcome =
-        protocol_->install(files_, installing_call(), {name.version, (*prepared)->directory, options_.on_switch},
-                           options_.install_time_max);
+    Result<Version> outcome = load(name, **prepared);
     if (outcome.has_value() && (*prepared)->check) {
-      if (const Status right = check_install(*(*prepared)->check, name.version); !right.has_value()) {
+      if (const Status right = check_install(**prepared, name.version); !right.has_value()) {
         outcome = right.error();
-        // It generates nothing until it has other weights. Where it cannot be told, the next install fails, too.
-        if (!stops()) static_cast<void>(protocol_->hold(installing_call(), options_.check_time_max));
+        // It generates nothing until it has other weights. Where it cannot be told, the next install fails, too. Nobody
+        // has named an adapter that is refused.
+        if (!stops() && !takes_adapters()) {
+          static_cast<void>(protocol_->hold(installing_call(), options_.check_time_max));
+        }
       }
     }
-    std::optional<VersionName> last;
     {
       const std::lock_guard lock(mutex_);
+      const std::optional<Version> before = core_.version();
       core_.handle_installed(steady_now(), name, std::move(outcome));
-      if (core_.version()) new_version_ = core_.version();
-      last = core_.last_installed();
+      // An adapter that is refused leaves the one before in use.
+      if (core_.version() && core_.version() != before) new_version_ = core_.version();
       pump();
     }
-    // The files of the version in use are what the server is given if it refuses the next.
-    unpin_all_but(last);
+    unpin_unused();
+  }
+
+  Result<Version> load(VersionName name, const Prepared& prepared) {
+    if (!takes_adapters()) {
+      return protocol_->install(files_, installing_call(), {name.version, prepared.directory, options_.on_switch},
+                                options_.install_time_max);
+    }
+    WC_TRY(protocol_->load_adapter(installing_call(), prepared.adapter, prepared.directory, options_.install_time_max));
+    return name.version;
   }
 
   /// Errors: those of the calls; that of InstallCheck::compare().
-  Status check_install(const InstallCheck& check, Version version) {
+  Status check_install(const Prepared& prepared, Version version) {
+    const InstallCheck& check = *prepared.check;
     std::vector<EngineToken> answers;
     for (const EngineRequest& request : check.requests()) {
-      WC_ASSIGN(const HttpResponse response, probing_->call(protocol_->completion(request), options_.answer_time_max));
-      WC_ASSIGN(const BackendAnswer answer, protocol_->read_completion(response, request));
+      WC_ASSIGN(const HttpResponse response,
+                probing_->call(protocol_->completion(request, prepared.adapter), options_.answer_time_max));
+      WC_ASSIGN(const BackendAnswer answer, protocol_->read_completion(response, request, prepared.adapter));
       answers.push_back(answer.tokens.front());
-      if (protocol_->says_versions() && answers.back().version != version) {
+      if (protocol_->says_versions() && !takes_adapters() && answers.back().version != version) {
         return fail(Errc::kBusy, Op::kVerify,
                     fmt::format("the server answers under version {}", answers.back().version.value));
       }
@@ -317,19 +401,20 @@ class Backend::State {
     return [this](const HttpCall& one, Duration limit) { return installing_->call(one, limit); };
   }
 
-  struct Prepared {
-    std::string directory;
-    std::optional<InstallCheck> check;
-  };
-
   /// The version's directory, pinned, if it is of our model: config.json, and what the headers of its weights say. Not
   /// null.
   Result<const Prepared*> prepare(VersionName name) {
     if (!pins_.contains(name)) {
       WC_ASSIGN(PinnedVersion pinned, source_->pin(name));
-      pins_[name].directory = std::move(pinned.directory);
+      Prepared& made = pins_[name];
+      made.directory = std::move(pinned.directory);
+      made.digest = std::move(pinned.digest);
     }
     Prepared& prepared = pins_.at(name);
+    if (takes_adapters()) {
+      WC_TRY(prepare_adapter(name, prepared));
+      return &prepared;
+    }
     const Result<std::string> json =
         read_file(files_, std::filesystem::path(prepared.directory) / "config.json", kSidecarBytesMax);
     if (json.has_value()) {
@@ -342,11 +427,46 @@ class Backend::State {
     WC_ASSIGN(ModelFiles model, ModelFiles::open(files_, prepared.directory, options_.model));
     const bool is_checked = options_.checks_installs && protocol_->has_log_probs() && !protocol_->installs_itself();
     if (is_checked && !prepared.check) {
-      // Without the cut and the temperature they are what every server has, whatever the learner takes.
-      const SamplingOptions sampling = options_.needs.log_probs ? options_.needs.sampling : SamplingOptions();
-      WC_ASSIGN(prepared.check, InstallCheck::make(std::move(model), name.version, sampling, options_.check_threads));
+      WC_ASSIGN(const std::shared_ptr<const EngineWeights> weights, EngineWeights::open(std::move(model)));
+      WC_TRY(make_check(prepared, weights, name.version));
     }
     return &prepared;
+  }
+
+  Status make_check(Prepared& prepared, std::shared_ptr<const EngineWeights> weights, Version version) {
+    // Without the cut and the temperature they are what every server has, whatever the learner takes.
+    const SamplingOptions sampling = options_.needs.log_probs ? options_.needs.sampling : SamplingOptions();
+    WC_ASSIGN(prepared.check, InstallCheck::make(std::move(weights), version, sampling, options_.check_threads));
+    return {};
+  }
+
+  /// What its configuration and the header of its tensors say, and its name.
+  Status prepare_adapter(VersionName name, Prepared& prepared) {
+    Result<LoraFiles> opened = LoraFiles::open(files_, prepared.directory, options_.model);
+    if (!opened.has_value()) return about("it is no adapter of the run's", std::move(opened).error());
+    const auto adapter = std::make_shared<const LoraFiles>(*std::move(opened));
+    if (static_cast<std::uint64_t>(adapter->config.rank) > options_.needs.adapter_rank) {
+      return fail(Errc::kInvalidArgument, Op::kInstall,
+                  fmt::format("its rank is {}, and the run's adapters have {}", adapter->config.rank,
+                              options_.needs.adapter_rank));
+    }
+    // Never of two contents: the server's cache knows an adapter by it.
+    prepared.adapter = fmt::format("weightcast-{}-{}", name.version.value, prepared.digest);
+    {
+      const std::lock_guard lock(mutex_);
+      adapters_[name] = prepared.adapter;
+    }
+    if (!options_.checks_installs || prepared.check) return {};
+    if (!base_) {
+      WC_ASSIGN(ModelFiles files, open_base(files_, options_, server_.model));
+      WC_ASSIGN(base_, map_model(std::move(files)));
+    }
+    std::vector<NamedTensor> tensors = base_->tensors;
+    WC_ASSIGN(std::vector<NamedTensor> added, map_tensors(adapter->snapshot));
+    std::ranges::move(added, std::back_inserter(tensors));
+    WC_ASSIGN(std::shared_ptr<const EngineWeights> weights,
+              EngineWeights::make(options_.model, tensors, adapter, &adapter->config));
+    return make_check(prepared, std::move(weights), name.version);
   }
 
   Status check_no_adapter(const std::string& directory) {
@@ -356,12 +476,29 @@ class Backend::State {
     if (!is_adapter) return {};
     return fail(
         Errc::kInvalidArgument, Op::kInstall,
-        "it is an adapter alone, and the server loads whole models; set lora_publish = \"merged\" at the learner");
+        "it is an adapter alone, and the learner publishes whole models; have no other program publish at its origin");
   }
 
-  void unpin_all_but(std::optional<VersionName> kept) {
+  [[nodiscard]] bool takes_adapters() const { return protocol_->adapters_max() > 0; }
+
+  /// The files of the version in use are what the server is given if it refuses the next. An adapter's it may read as
+  /// long as calls name it.
+  void unpin_unused() {
+    std::set<VersionName> used;
+    {
+      const std::lock_guard lock(mutex_);
+      for (const auto& [name, adapter] : adapters_) {
+        if (core_.is_loaded(name)) used.insert(name);
+      }
+      std::erase_if(adapters_, [&](const auto& one) { return !used.contains(one.first); });
+      if (core_.last_installed()) used.insert(*core_.last_installed());
+    }
+    unpin_all_but([&](VersionName name) { return used.contains(name); });
+  }
+
+  void unpin_all_but(const std::function<bool(VersionName)>& is_kept) {
     std::erase_if(pins_, [&](const auto& pin) {
-      if (pin.first == kept) return false;
+      if (is_kept(pin.first)) return false;
       source_->unpin(pin.first);
       return true;
     });
@@ -370,6 +507,7 @@ class Backend::State {
   FileSystem& files_;
   const std::unique_ptr<VersionSource> source_;  // of follower_
   std::map<VersionName, Prepared> pins_;         // the same
+  std::optional<MappedModel> base_;              // the same; beneath adapters, for checks
   const BackendOptions options_;
   const std::unique_ptr<BackendProtocol> protocol_;
   BackendServer server_;     // of follower_
@@ -381,7 +519,8 @@ class Backend::State {
   std::condition_variable changed_, may_send_, has_events_;
   bool stop_ = false;
   BackendCore core_;
-  std::deque<RequestId> to_send_;
+  std::map<VersionName, std::string> adapters_;  // names at the server, of versions that it may have
+  std::deque<Sending> to_send_;
   std::optional<BackendAction> order_;  // for follower_ to do
   bool is_performing_ = false;          // an order
   bool check_ = false;                  // for checker_ to do
@@ -414,6 +553,7 @@ Result<std::unique_ptr<Backend>> Backend::start(FileSystem& files, std::unique_p
                     " does not say under which weights it sampled a token, so answers cannot go on under other ones; "
                     "set backend_in_flight to wait or restart");
   }
+  if (options.needs.adapter_rank > 0) WC_TRY(check_adapters(files, options, *protocol, server->model));
   if (is_its_own && options.on_switch == BackendSwitch::kRecompute) {
     return fail(
         Errc::kInvalidArgument, Op::kConfigure,

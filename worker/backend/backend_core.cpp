@@ -91,8 +91,16 @@ void BackendCore::try_again(Requests::iterator request, const std::string& why) 
   fail_request(request, fmt::format("{} (tried {} times)", why, request->second.attempts));
 }
 
+VersionName BackendCore::take_call(RequestId id) {
+  const auto found = std::ranges::find_if(loaded_, [&](const auto& one) { return one.second.contains(id); });
+  WC_CHECK(found != loaded_.end());
+  found->second.erase(id);
+  return found->first;
+}
+
 void BackendCore::handle_answer(Instant now, RequestId id, Result<BackendAnswer> answer) {
   --sent_;
+  const VersionName adapter = options_.adapters_max > 0 ? take_call(id) : VersionName();
   const auto found = requests_.find(id);
   if (found == requests_.end()) return;  // it was aborted
   if (found->second.is_cancelled) return wait_again(found);
@@ -104,6 +112,11 @@ void BackendCore::handle_answer(Instant now, RequestId id, Result<BackendAnswer>
     if (!is_suspect_) note_trouble(now, error.message());
     // While nobody listens, requests are not to blame.
     return error.code == Errc::kIo ? wait_again(found) : try_again(found, error.message());
+  }
+  if (options_.adapters_max > 0) {
+    for (EngineToken& token : answer->tokens) token.version = adapter.version;
+    note_well();
+    return accept(found, std::move(*answer));
   }
   if (phase_ == Phase::kUnknown) return try_again(found, "the server's weights are not known");
   if (options_.says_versions) {
@@ -135,11 +148,19 @@ bool BackendCore::are_known(const std::vector<EngineToken>& tokens) const {
   });
 }
 
+void BackendCore::cancel_call(RequestId id, Request& request) {
+  if (request.where != Where::kSent || request.is_cancelled) return;
+  request.is_cancelled = true;
+  cancels_.push_back({.kind = BackendAction::Kind::kCancel, .request = id});
+}
+
 void BackendCore::cancel_sent() {
-  for (auto& [id, request] : requests_) {
-    if (request.where != Where::kSent || request.is_cancelled) continue;
-    request.is_cancelled = true;
-    cancels_.push_back({.kind = BackendAction::Kind::kCancel, .request = id});
+  for (auto& [id, request] : requests_) cancel_call(id, request);
+}
+
+void BackendCore::cancel_calls_of(VersionName name) {
+  for (const RequestId id : loaded_.at(name)) {
+    if (const auto found = requests_.find(id); found != requests_.end()) cancel_call(id, found->second);
   }
 }
 
@@ -203,6 +224,11 @@ void BackendCore::handle_installed(Instant now, VersionName name, Result<Version
     is_suspect_ = false;
     is_spoilt_ = false;
     retry_at_ = {};
+    if (options_.adapters_max > 0 && options_.on_switch == BackendSwitch::kRestart) {
+      for (const auto& [other, calls] : loaded_) {
+        if (other != name) cancel_calls_of(other);
+      }
+    }
     return note_well();
   }
   if (options_.installs_itself && last_ && outcome.error().code == Errc::kTimedOut) {
@@ -211,21 +237,37 @@ void BackendCore::handle_installed(Instant now, VersionName name, Result<Version
     retry_at_ = now + kRetryMin;
     return;
   }
-  phase_ = Phase::kUnknown;
-  recent_.erase(name.version);
-  cancel_sent();
+  const bool is_beside = options_.adapters_max > 0;  // so it has changed nothing
+  if (is_beside) {
+    phase_ = was_known_ ? Phase::kServing : Phase::kUnknown;
+  } else {
+    phase_ = Phase::kUnknown;
+    recent_.erase(name.version);
+    cancel_sent();
+  }
   const bool is_refused = !is_unreachable(outcome.error().code);
   std::string why = fmt::format("version {}: {}", name.version.value, outcome.error().message());
   if (is_refused && last_ && name != *last_) {
     policy_.handle_settled(name);
-    why += fmt::format("; it is to use version {} again", last_->version.value);
+    const std::uint64_t before = last_->version.value;
+    why += is_beside ? fmt::format("; version {} stays in use", before)
+                     : fmt::format("; it is to use version {} again", before);
   } else if (is_refused && !last_) {
     // A server that breaks (5xx) may do better the next time.
     if (outcome.error().code != Errc::kBusy) policy_.handle_settled(name);
-    is_spoilt_ = true;
-    why += "; it is to use again what it was started with";
+    is_spoilt_ = !is_beside;
+    if (is_spoilt_) why += "; it is to use again what it was started with";
   }
   note_trouble(now, why);
+}
+
+void BackendCore::handle_unloaded(Instant now, VersionName name, Status outcome) {
+  is_in_control_ = false;
+  const bool may_pass =
+      !outcome.has_value() && (is_unreachable(outcome.error().code) || outcome.error().code == Errc::kBusy);
+  if (may_pass) return note_trouble(now, outcome.error().message());
+  loaded_.erase(name);
+  if (!outcome.has_value()) note_trouble(now, outcome.error().message());
 }
 
 void BackendCore::handle_unready(Instant now, VersionName name, const Error& why) {
@@ -233,6 +275,7 @@ void BackendCore::handle_unready(Instant now, VersionName name, const Error& why
   settle_early(false);
   phase_ = Phase::kUnknown;
   recent_.erase(name.version);
+  if (is_first_install_) loaded_.erase(name);
   cancel_sent();
   note_trouble(now, why.message());
 }
@@ -249,6 +292,7 @@ void BackendCore::handle_skipped(Instant now, VersionName name, const Error& why
   settle_early(false);
   phase_ = was_known_ ? Phase::kServing : Phase::kUnknown;
   if (!last_ || name.version != last_->version) recent_.erase(name.version);
+  if (is_first_install_) loaded_.erase(name);
   policy_.handle_settled(name);
   const std::string line = fmt::format("version {} is not used: {}", name.version.value, why.message());
   if (std::exchange(said_, line) != line) lines_.push_back(line);
@@ -290,6 +334,7 @@ std::optional<BackendAction> BackendCore::next_control(Instant now) {
     is_in_control_ = true;
     return BackendAction{.kind = BackendAction::Kind::kRestore};
   }
+  if (options_.adapters_max > 0) return next_adapter_control(now);
   const std::optional<VersionName> wanted = to_install();
   const bool needs_quiet = !options_.installs_itself && !goes_on(options_.on_switch);
   if (phase_ == Phase::kServing && wanted) {
@@ -300,20 +345,52 @@ std::optional<BackendAction> BackendCore::next_control(Instant now) {
   if (phase_ == Phase::kDraining && needs_quiet && now >= drain_until_) cancel_sent();
   const bool is_quiet = !needs_quiet || sent_ == 0;
   if (wanted && is_quiet && (phase_ == Phase::kUnknown || unconfirmed_ == 0)) {
-    is_in_control_ = true;
-    was_known_ = phase_ != Phase::kUnknown;
+    const BackendAction install = begin_install(*wanted);
     if (needs_quiet) phase_ = Phase::kUnknown;
     // Answers that go on under it may come before the install's own.
     if (was_known_ && !needs_quiet) recent_.insert(wanted->version);
-    installing_ = wanted->version;
-    return BackendAction{.kind = BackendAction::Kind::kInstall, .version = *wanted, .is_anew = !was_known_};
+    return install;
   }
-  if (phase_ != Phase::kUnknown && (is_suspect_ || unconfirmed_ > 0)) {
+  if (phase_ != Phase::kUnknown && (is_suspect_ || unconfirmed_ > 0)) return begin_check();
+  return std::nullopt;
+}
+
+std::optional<BackendAction> BackendCore::next_adapter_control(Instant now) {
+  // A server that was started anew is examined before it gets another version.
+  if (phase_ != Phase::kUnknown && is_suspect_) return begin_check();
+  const std::optional<VersionName> wanted = to_install();
+  if (wanted && (loaded_.size() < options_.adapters_max || loaded_.contains(*wanted))) {
+    is_first_install_ = loaded_.try_emplace(*wanted).second;
+    return begin_install(*wanted);
+  }
+  for (const auto& [name, calls] : loaded_) {
+    if (!calls.empty() || name == last_) continue;
     is_in_control_ = true;
-    checked_to_ = arrivals_;
-    return BackendAction{.kind = BackendAction::Kind::kCheck};
+    return BackendAction{.kind = BackendAction::Kind::kUnload, .version = name};
+  }
+  if (!wanted) return std::nullopt;
+  if (phase_ == Phase::kServing) {
+    phase_ = Phase::kDraining;
+    drain_until_ = now + options_.drain_time_max;
+  } else if (now >= drain_until_) {
+    // Of two or more, one is not the last.
+    const auto oldest = std::ranges::find_if(loaded_, [&](const auto& one) { return one.first != last_; });
+    cancel_calls_of(oldest->first);
   }
   return std::nullopt;
+}
+
+BackendAction BackendCore::begin_install(VersionName name) {
+  is_in_control_ = true;
+  was_known_ = phase_ != Phase::kUnknown;
+  installing_ = name.version;
+  return {.kind = BackendAction::Kind::kInstall, .version = name, .is_anew = !was_known_};
+}
+
+BackendAction BackendCore::begin_check() {
+  is_in_control_ = true;
+  checked_to_ = arrivals_;
+  return {.kind = BackendAction::Kind::kCheck};
 }
 
 std::optional<BackendAction> BackendCore::poll_action(Instant now) {
@@ -323,13 +400,19 @@ std::optional<BackendAction> BackendCore::poll_action(Instant now) {
     cancels_.pop_front();
     return cancel;
   }
-  const bool may_send = phase_ == Phase::kServing || (phase_ == Phase::kDraining && options_.installs_itself);
+  const bool serves_on = options_.installs_itself || options_.adapters_max > 0;
+  const bool may_send = phase_ == Phase::kServing || (phase_ == Phase::kDraining && serves_on);
   if (!may_send || is_suspect_ || waiting_.empty() || sent_ >= options_.running_max) return std::nullopt;
   const RequestId id = waiting_.front();
   waiting_.pop_front();
   requests_.at(id).where = Where::kSent;
   ++sent_;
-  return BackendAction{.kind = BackendAction::Kind::kSend, .request = id};
+  BackendAction send{.kind = BackendAction::Kind::kSend, .request = id};
+  if (options_.adapters_max > 0) {
+    loaded_.at(*last_).insert(id);
+    send.version = *last_;
+  }
+  return send;
 }
 
 std::vector<EngineEvent> BackendCore::take_events() { return std::exchange(events_, {}); }

@@ -25,6 +25,8 @@ struct BackendCoreOptions {
   Duration drain_time_max = std::chrono::minutes(10);  ///< kWait: what takes longer begins anew
   bool says_versions = false;                          ///< BackendProtocol::says_versions()
   bool installs_itself = false;                        ///< BackendProtocol::installs_itself()
+  /// BackendProtocol::adapters_max(): 0, or 2 or more; on_switch is then kWait or kRestart.
+  std::size_t adapters_max = 0;
 };
 
 /// What the caller of a BackendCore does next.
@@ -32,20 +34,21 @@ struct BackendAction {
   enum class Kind : std::uint8_t {
     kSend,     ///< send `request`; then handle_answer()
     kCancel,   ///< end the call of `request`, whose answer is of no use; handle_answer() all the same
-    kInstall,  ///< BackendProtocol::install() of `version`; then handle_installed()
-    kCheck,    ///< BackendProtocol::installed(); then handle_checked()
+    kInstall,  ///< BackendProtocol::install() or load_adapter() of `version`; then handle_installed()
+    kCheck,    ///< BackendProtocol::installed() or has_adapter() of last_installed(); then handle_checked()
     kRestore,  ///< BackendProtocol::restore(); then handle_restored()
+    kUnload,   ///< BackendProtocol::unload_adapter() of `version`; then handle_unloaded()
   };
   Kind kind = {};
   RequestId request = {};
-  VersionName version = {};
-  bool is_anew = false;  ///< kInstall: the server's weights are not known; it may have been started anew
+  VersionName version = {};  ///< kSend: the adapter that answers, with adapters_max
+  bool is_anew = false;      ///< kInstall: the server's weights are not known; it may have been started anew
 
   bool operator==(const BackendAction&) const = default;
 };
 
 /// Decides what a server that generates for us is asked, and what of its answers counts. Pure: no I/O, and its caller
-/// passes the time. At most one of kInstall, kCheck and kRestore is under way.
+/// passes the time. At most one of kInstall, kCheck, kRestore and kUnload is under way.
 ///
 /// The server's weights are known from an install that succeeded until an install begins, or the server is found with
 /// another version: it was started anew, or somebody else told it. Requests go out only while they are known. What a
@@ -53,6 +56,11 @@ struct BackendAction {
 /// version that was installed: a server that was started anew has forgotten it.
 /// An install that the server refuses is followed by one of the version before, as nobody knows what it left; with no
 /// version before, by a kRestore.
+///
+/// With adapters_max versions lie side by side. Each request names its own, which all of its tokens have. An install
+/// waits for no answer and changes none: those under way end under theirs (kWait) or begin anew under the new one
+/// (kRestart). A version that no call names any more is unloaded. Where adapters_max are in use, an install waits
+/// until one is free, for at most drain_time_max: then the answers of the oldest one begin anew.
 /// Invariant: a token that comes out has the version that sampled it; each request that add() took ends with one event.
 class BackendCore {
  public:
@@ -75,6 +83,7 @@ class BackendCore {
   /// It was not begun, since the server does not answer, or was started otherwise than it has to be.
   void handle_unready(Instant now, VersionName name, const Error& why);
   void handle_restored(Instant now, Status outcome);
+  void handle_unloaded(Instant now, VersionName name, Status outcome);
   /// What the server says it has.
   void handle_checked(Instant now, Result<Version> outcome);
 
@@ -88,6 +97,8 @@ class BackendCore {
   [[nodiscard]] std::optional<Version> version() const;
   /// The version that was installed last, whether the server still has it or not.
   [[nodiscard]] std::optional<VersionName> last_installed() const { return last_; }
+  /// With adapters_max: the server may have it, and calls under way may name it.
+  [[nodiscard]] bool is_loaded(VersionName name) const { return loaded_.contains(name); }
   [[nodiscard]] bool has_events() const { return !events_.empty(); }
   /// Requests that have not ended.
   [[nodiscard]] std::size_t open() const { return requests_.size(); }
@@ -121,6 +132,11 @@ class BackendCore {
   /// The same, unless it was tried too often for `why`.
   void try_again(Requests::iterator request, const std::string& why);
   void cancel_sent();
+  void cancel_call(RequestId id, Request& request);
+  /// With adapters_max: the calls under `name` begin anew.
+  void cancel_calls_of(VersionName name);
+  /// With adapters_max: the version that the call named, which has ended.
+  VersionName take_call(RequestId id);
   [[nodiscard]] Duration backoff() const;
   void note_trouble(Instant now, const std::string& why);
   void note_well();
@@ -131,6 +147,9 @@ class BackendCore {
   [[nodiscard]] bool are_known(const std::vector<EngineToken>& tokens) const;
   [[nodiscard]] std::optional<VersionName> to_install() const;
   [[nodiscard]] std::optional<BackendAction> next_control(Instant now);
+  [[nodiscard]] std::optional<BackendAction> next_adapter_control(Instant now);
+  [[nodiscard]] BackendAction begin_install(VersionName name);
+  [[nodiscard]] BackendAction begin_check();
 
   const BackendCoreOptions options_;
   Requests requests_;
@@ -143,13 +162,15 @@ class BackendCore {
   VersionPolicy policy_;
   Phase phase_ = Phase::kUnknown;
   std::optional<VersionName> last_;
-  std::set<Version> recent_;           // installed, and tokens of answers under way may have them
-  bool is_suspect_ = false;            // something failed since the server was heard of
-  bool is_in_control_ = false;         // kInstall or kCheck is under way
-  std::optional<Version> installing_;  // the kInstall that is under way
-  bool was_known_ = false;             // the server's weights, before the install that is under way
-  bool is_spoilt_ = false;             // by an install that failed, with no version before it
-  std::uint64_t checked_to_ = 0;       // arrivals before the check that is under way
+  std::set<Version> recent_;                           // installed, and tokens of answers under way may have them
+  std::map<VersionName, std::set<RequestId>> loaded_;  // with adapters_max: at the server, and the calls that name it
+  bool is_suspect_ = false;                            // something failed since the server was heard of
+  bool is_in_control_ = false;                         // one of kInstall, kCheck, kRestore and kUnload is under way
+  std::optional<Version> installing_;                  // the kInstall that is under way
+  bool is_first_install_ = false;                      // the same, of a version that is in loaded_ for its sake alone
+  bool was_known_ = false;                             // the server's weights, before the install that is under way
+  bool is_spoilt_ = false;                             // by an install that failed, with no version before it
+  std::uint64_t checked_to_ = 0;                       // arrivals before the check that is under way
   Instant drain_until_{};
   Instant retry_at_{};
   std::uint32_t failures_ = 0;  // in a row

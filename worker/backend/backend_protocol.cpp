@@ -44,6 +44,8 @@ std::string words_of(const HttpResponse& response) {
   return printable(cut_text(words, kServerWordsMax));
 }
 
+Error no_adapters() { return fail(Errc::kUnsupported, Op::kInstall, "it is given whole models"); }
+
 Error nonsense(std::string why) { return fail(Errc::kCorrupt, Op::kReceive, "the server's answer: " + std::move(why)); }
 
 }  // namespace
@@ -78,6 +80,11 @@ Result<BackendServer> BackendProtocol::examine(const BackendCall&, const Backend
 }
 Status BackendProtocol::hold(const BackendCall&, Duration) { return {}; }
 Status BackendProtocol::restore(const BackendCall&, Duration) { return {}; }
+Status BackendProtocol::load_adapter(const BackendCall&, const std::string&, const std::filesystem::path&, Duration) {
+  return no_adapters();
+}
+Status BackendProtocol::unload_adapter(const BackendCall&, const std::string&, Duration) { return no_adapters(); }
+Result<bool> BackendProtocol::has_adapter(const BackendCall&, const std::string&, Duration) { return no_adapters(); }
 
 std::unique_ptr<BackendProtocol> make_backend_protocol(BackendKind kind, BackendProtocolOptions options) {
   switch (kind) {
@@ -100,6 +107,12 @@ Result<Json> read_backend_json(std::string_view what, const Result<HttpResponse>
     return fail(Errc::kCorrupt, Op::kReceive, fmt::format("{}: the server's answer is no JSON object", what));
   }
   return json;
+}
+
+Status read_backend_ok(std::string_view what, const Result<HttpResponse>& response) {
+  if (response.has_value() && response->status / 100 == 2) return {};
+  WC_TRY(read_backend_json(what, response));
+  return {};
 }
 
 HttpCall backend_post(std::string target, const Json& body) {

@@ -68,12 +68,15 @@ struct BackendNeeds {
   bool log_probs = true;
   BackendSwitch on_switch = BackendSwitch::kWait;
   bool allows_quantisation = false;
+  /// Of the low-rank adapters that are published, for the model that the server was started with; 0: whole models are.
+  std::uint64_t adapter_rank = 0;
 };
 
 /// What a server says of itself.
 struct BackendServer {
   std::string name;   ///< and release, for a person
   std::string dtype;  ///< of its arithmetic: "float32", "bfloat16"; "": it does not say
+  std::string model;  ///< the directory, or the name, of what it was started with; "": it does not say
 };
 
 struct BackendProtocolOptions {
@@ -103,12 +106,18 @@ class BackendProtocol {
   [[nodiscard]] virtual bool has_log_probs() const { return true; }
   /// The server follows versions by itself, and install() waits for it.
   [[nodiscard]] virtual bool installs_itself() const { return false; }
+  /// Adapters that the server has side by side, at most, each by a name of its own; a version is one of them, and
+  /// install() is not used. 0: versions are whole models. Known from examine() on.
+  [[nodiscard]] virtual std::size_t adapters_max() const { return 0; }
 
-  [[nodiscard]] virtual HttpCall completion(const EngineRequest& request) const = 0;
-  /// Errors: kBusy (the server is overloaded or broken: 429, 5xx, or it ended the answer), kUnsupported (it has no such
-  /// route), kInvalidArgument (it refuses the request), kCorrupt (the answer is nonsense: what of it, and why).
+  /// `adapter`: the name of the one that answers; "": none.
+  [[nodiscard]] virtual HttpCall completion(const EngineRequest& request, const std::string& adapter) const = 0;
+  /// Errors: kBusy (the server is overloaded or broken: 429, 5xx, or it ended the answer; it has no such adapter),
+  /// kUnsupported (it has no such route), kInvalidArgument (it refuses the request), kCorrupt (the answer is nonsense:
+  /// what of it, and why).
   [[nodiscard]] virtual Result<BackendAnswer> read_completion(const HttpResponse& response,
-                                                              const EngineRequest& request) const = 0;
+                                                              const EngineRequest& request,
+                                                              const std::string& adapter) const = 0;
   /// Has the server load a version, within `limit`. Harmless if repeated. After an error nobody knows which weights the
   /// server has, and it stays paused where it can be. Gives the version that it has now. Errors: those of `call` (no
   /// answer), and as read_completion()'s.
@@ -122,6 +131,16 @@ class BackendProtocol {
   /// Has the server load what it was started with, and go on: after an install that failed, with no version before it.
   /// Nothing where it has no such route. Errors: as install().
   [[nodiscard]] virtual Status restore(const BackendCall& call, Duration limit);
+
+  // With adapters_max(). A name stands for one content for ever, so repeating a call is harmless. Errors: as install();
+  // kUnsupported, where adapters_max() is 0.
+  /// Has the server load the adapter in `directory`, which it may read again later. What it generates goes on
+  /// meanwhile.
+  [[nodiscard]] virtual Status load_adapter(const BackendCall& call, const std::string& name,
+                                            const std::filesystem::path& directory, Duration limit);
+  /// No request may use it. Nothing where the server has no such.
+  [[nodiscard]] virtual Status unload_adapter(const BackendCall& call, const std::string& name, Duration limit);
+  [[nodiscard]] virtual Result<bool> has_adapter(const BackendCall& call, const std::string& name, Duration limit);
 
  protected:
   /// Asks installed() every `interval` until it is `version` or a later one, which is the result. Sleeps in between.

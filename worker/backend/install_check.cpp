@@ -32,9 +32,8 @@ std::vector<float> log_softmax(std::span<const float> logits, double temperature
 
 }  // namespace
 
-Result<InstallCheck> InstallCheck::make(ModelFiles files, Version version, const SamplingOptions& sampling,
-                                        unsigned threads) {
-  WC_ASSIGN(const std::shared_ptr<const EngineWeights> weights, EngineWeights::open(std::move(files)));
+Result<InstallCheck> InstallCheck::make(std::shared_ptr<const EngineWeights> weights, Version version,
+                                        const SamplingOptions& sampling, unsigned threads) {
   CpuModelOptions options;
   options.threads = threads;
   WC_ASSIGN(const std::unique_ptr<CpuModel> model, CpuModel::make(weights, options));

@@ -1,14 +1,15 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <vector>
 
 #include "base/ids.h"
 #include "base/result.h"
-#include "model/model_files.h"
 #include "worker/engine/answer_source.h"
+#include "worker/engine/weights.h"
 
 namespace weightcast {
 
@@ -21,10 +22,9 @@ class InstallCheck {
   static constexpr std::size_t kRequests = 4;
 
   /// One forward pass over kRequests * 4 tokens, which follow from `version`, so that no server finds them in a cache.
-  /// Reads all of the files, which stay mapped meanwhile. `sampling` is how the requests are sampled. Errors: those of
-  /// EngineWeights::open() and CpuModel::make().
-  [[nodiscard]] static Result<InstallCheck> make(ModelFiles files, Version version, const SamplingOptions& sampling,
-                                                 unsigned threads);
+  /// `sampling` is how the requests are sampled. Errors: those of CpuModel::make().
+  [[nodiscard]] static Result<InstallCheck> make(std::shared_ptr<const EngineWeights> weights, Version version,
+                                                 const SamplingOptions& sampling, unsigned threads);
 
   [[nodiscard]] const std::vector<EngineRequest>& requests() const { return requests_; }
 

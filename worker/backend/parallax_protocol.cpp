@@ -24,10 +24,11 @@ class ParallaxProtocol final : public BackendProtocol {
 
   bool says_versions() const override { return false; }
   bool has_log_probs() const override { return false; }
-  HttpCall completion(const EngineRequest& request) const override {
+  HttpCall completion(const EngineRequest& request, const std::string&) const override {
     return completions_call(request, request.seed >> 1, options_.model, false);
   }
-  Result<BackendAnswer> read_completion(const HttpResponse& response, const EngineRequest& request) const override {
+  Result<BackendAnswer> read_completion(const HttpResponse& response, const EngineRequest& request,
+                                        const std::string&) const override {
     WC_ASSIGN(const Json choice, read_choice("/v1/completions", response));
     return read_choice_tokens(choice, request, options_.vocab_size, false);
   }

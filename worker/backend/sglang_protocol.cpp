@@ -39,12 +39,12 @@ class SglangProtocol final : public BackendProtocol {
     };
     start_model_ = text("model_path");
     const std::string dtype = text("dtype");
-    return BackendServer{"SGLang " + text("version"), dtype == "auto" ? "" : dtype};
+    return BackendServer{"SGLang " + text("version"), dtype == "auto" ? "" : dtype, start_model_};
   }
 
   bool says_versions() const override { return true; }
 
-  HttpCall completion(const EngineRequest& request) const override {
+  HttpCall completion(const EngineRequest& request, const std::string&) const override {
     const Json sampling = {{"temperature", request.sampling.temperature},
                            {"top_p", request.sampling.top_p},
                            {"top_k", request.sampling.top_k == 0 ? -1 : request.sampling.top_k},
@@ -63,7 +63,8 @@ class SglangProtocol final : public BackendProtocol {
     return backend_post("/generate", body);
   }
 
-  Result<BackendAnswer> read_completion(const HttpResponse& response, const EngineRequest& request) const override {
+  Result<BackendAnswer> read_completion(const HttpResponse& response, const EngineRequest& request,
+                                        const std::string&) const override {
     WC_ASSIGN(const Json json, read_backend_json("/generate", response));
     const Json meta = json.value("meta_info", Json());
     if (!meta.is_object()) return fail(Errc::kCorrupt, Op::kReceive, "the server's answer has no meta_info");
@@ -109,7 +110,7 @@ class SglangProtocol final : public BackendProtocol {
   }
 
   Status hold(const BackendCall& call, Duration limit) override {
-    return read_ok("/pause_generation", call(backend_post("/pause_generation", {{"mode", "abort"}}), limit));
+    return read_backend_ok("/pause_generation", call(backend_post("/pause_generation", {{"mode", "abort"}}), limit));
   }
 
   Status restore(const BackendCall& call, Duration limit) override {
@@ -123,7 +124,7 @@ class SglangProtocol final : public BackendProtocol {
     const auto post = [&](const std::string& target, const Json& body) {
       return call(backend_post(target, body), deadline - steady_now());
     };
-    WC_TRY(read_ok("/pause_generation", post("/pause_generation", {{"mode", mode}})));
+    WC_TRY(read_backend_ok("/pause_generation", post("/pause_generation", {{"mode", mode}})));
     const Result<Json> updated = read_backend_json("/update_weights_from_disk",
                                                    post("/update_weights_from_disk", {{"model_path", path},
                                                                                       {"weight_version", label},
@@ -136,7 +137,7 @@ class SglangProtocol final : public BackendProtocol {
                   "/update_weights_from_disk: the server says: " +
                       printable(cut_text(words.is_string() ? words.get<std::string>() : "nothing", 300)));
     }
-    return read_ok("/continue_generation", post("/continue_generation", Json::object()));
+    return read_backend_ok("/continue_generation", post("/continue_generation", Json::object()));
   }
 
   /// By the second route where the first is not there.
@@ -144,13 +145,6 @@ class SglangProtocol final : public BackendProtocol {
     Result<Json> json = read_backend_json(target, call({.target = target}, limit));
     if (json.has_value() || json.error().code != Errc::kUnsupported) return json;
     return read_backend_json(older, call({.target = older}, limit));
-  }
-
-  /// Some routes answer with JSON that is no object.
-  static Status read_ok(std::string_view what, const Result<HttpResponse>& response) {
-    if (response.has_value() && response->status / 100 == 2) return {};
-    WC_TRY(read_backend_json(what, response));
-    return {};
   }
 
   const BackendProtocolOptions options_;

@@ -1,7 +1,11 @@
 // vLLM 0.32.0 started with VLLM_SERVER_DEV_MODE=1: vllm/entrypoints/{rl/online,serve/dev/*,serve/instrumentator,
-// scale_out/token_in_token_out}/api_router.py and vllm/entrypoints/openai/completion/protocol.py.
+// serve/lora,scale_out/token_in_token_out}/api_router.py, vllm/entrypoints/openai/completion/protocol.py, and of
+// adapters vllm/entrypoints/openai/models/serving.py and vllm/lora/worker_manager.py. Its prefix cache tells adapters
+// apart by name and path (vllm/v1/core/kv_cache_utils.py).
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <charconv>
 #include <optional>
@@ -19,6 +23,14 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr const char* kGenerate = "/inference/v1/generate";
+constexpr const char* kLoadAdapter = "/v1/load_lora_adapter";
+constexpr const char* kUnloadAdapter = "/v1/unload_lora_adapter";
+/// What --max-lora-rank may be (vllm/config/lora.py).
+constexpr std::array<std::uint64_t, 9> kAdapterRanks{1, 8, 16, 32, 64, 128, 256, 320, 512};
+/// One that answers end under, and the next, ...
+constexpr std::uint64_t kAdaptersMin = 2;
+/// ... and what a person is told to start it with, as long answers last for several.
+constexpr std::uint64_t kAdaptersAdvised = 4;
 constexpr const char* kContextFlagOfVllm = "--max-model-len";
 /// The label of a server that nobody has told a version.
 constexpr const char* kStartLabel = "default";
@@ -65,6 +77,46 @@ Status check_log_probs(const std::string& mode, const SamplingOptions& sampling)
                   sampling.temperature, sampling.top_p));
 }
 
+/// `config`: what /server_info says of adapters; null: it takes none.
+struct AdapterSlots {
+  std::uint64_t rank_max = 0;
+  std::uint64_t adapters = 0;  ///< side by side in one step
+
+  explicit AdapterSlots(const Json& config) {
+    const auto number = [&](const char* name) {
+      const Json value = config.is_object() ? config.value(name, Json()) : Json();
+      return value.is_number_unsigned() ? value.get<std::uint64_t>() : 0;
+    };
+    rank_max = number("max_lora_rank");
+    adapters = number("max_loras");
+  }
+};
+
+/// Errors: kUnsupported, with all flags to start the server with.
+Status check_adapter_slots(const AdapterSlots& slots, bool has_routes, std::uint64_t rank, std::uint64_t adapters_min) {
+  const auto least = std::ranges::lower_bound(kAdapterRanks, rank);
+  if (least == kAdapterRanks.end()) {
+    return fail(
+        Errc::kUnsupported, Op::kConfigure,
+        fmt::format("vLLM takes adapters up to rank {}, and the run's have {}; set lora_publish = \"merged\" at "
+                    "the learner",
+                    kAdapterRanks.back(), rank));
+  }
+  std::string flags;
+  const auto add = [&](bool is_missing, const std::string& flag) {
+    if (is_missing) flags += (flags.empty() ? "" : " ") + flag;
+  };
+  add(!has_routes, "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1");
+  add(slots.adapters == 0, "--enable-lora");
+  add(slots.rank_max < rank, fmt::format("--max-lora-rank {}", *least));
+  add(slots.adapters < adapters_min, fmt::format("--max-loras {}", std::max(adapters_min, kAdaptersAdvised)));
+  if (flags.empty()) return {};
+  return fail(Errc::kUnsupported, Op::kConfigure,
+              fmt::format("the run publishes adapters of rank {}, and the server was started without what they need; "
+                          "start it with {}, or set lora_publish = \"merged\" at the learner",
+                          rank, flags));
+}
+
 class VllmProtocol final : public BackendProtocol {
  public:
   explicit VllmProtocol(BackendProtocolOptions options) : options_(std::move(options)) {}
@@ -81,7 +133,7 @@ class VllmProtocol final : public BackendProtocol {
       return fail(Errc::kUnsupported, Op::kConfigure,
                   fmt::format("it is vLLM {}, and 0.27 is the first that says which weights it has", printable(name)));
     }
-    WC_TRY(get("/weight_info"));
+    WC_ASSIGN(const Json weights, get("/weight_info"));
     WC_TRY(check_served_model(call, options_.model, needs, kContextFlagOfVllm, deadline - steady_now()));
     WC_ASSIGN(const Json info, get("/server_info?config_format=json"));
     const Json config = info.value("vllm_config", Json());
@@ -102,18 +154,34 @@ class VllmProtocol final : public BackendProtocol {
                       "backend_in_flight to wait or restart",
                       printable(name)));
     }
+    if (needs.adapter_rank > 0) {
+      // GET is not one of its methods either.
+      WC_ASSIGN(const HttpResponse load, call({.target = kLoadAdapter}, deadline - steady_now()));
+      const AdapterSlots slots(config.value("lora_config", Json()));
+      const std::uint64_t before = adapters_max_;
+      WC_TRY(check_adapter_slots(slots, load.status != 404, needs.adapter_rank, std::max(before, kAdaptersMin)));
+      if (text_of(weights, "weight_version") != kStartLabel) {
+        return fail(Errc::kUnsupported, Op::kConfigure,
+                    fmt::format("somebody has given it version {} in place of the model that the run's adapters are "
+                                "for; start it anew",
+                                printable(text_of(weights, "weight_version"))));
+      }
+      if (before == 0) adapters_max_ = slots.adapters;
+    }
     if (!generates_) generates_ = generates;
     start_model_ = text_of(model, "model");
     std::string dtype = text_of(model, "dtype");
     if (dtype.starts_with("torch.")) dtype.erase(0, 6);
-    return BackendServer{"vLLM " + name, dtype};
+    return BackendServer{"vLLM " + name, dtype, start_model_};
   }
 
   bool says_versions() const override { return generates_.value_or(false); }
+  std::size_t adapters_max() const override { return adapters_max_; }
 
-  HttpCall completion(const EngineRequest& request) const override {
+  HttpCall completion(const EngineRequest& request, const std::string& adapter) const override {
+    const std::string& model = adapter.empty() ? options_.model : adapter;
     // Seeds are numbers of 64 bits with a sign.
-    if (!says_versions()) return completions_call(request, request.seed >> 1, options_.model, true);
+    if (!says_versions()) return completions_call(request, request.seed >> 1, model, true);
     Json body = {{"token_ids", request.prompt},
                  {"sampling_params",
                   {{"max_tokens", request.tokens_max},
@@ -127,14 +195,20 @@ class VllmProtocol final : public BackendProtocol {
                    {"ignore_eos", true},
                    {"logprobs", 0},
                    {"detokenize", false}}}};
-    if (!options_.model.empty()) body["model"] = options_.model;
+    if (!model.empty()) body["model"] = model;
     // Where keys and values of the version before stay, new prompts must not find theirs among them.
     if (const std::uint64_t salt = salt_; salt != 0) body["cache_salt"] = std::to_string(salt);
     return backend_post(kGenerate, body);
   }
 
-  Result<BackendAnswer> read_completion(const HttpResponse& response, const EngineRequest& request) const override {
+  Result<BackendAnswer> read_completion(const HttpResponse& response, const EngineRequest& request,
+                                        const std::string& adapter) const override {
+    if (!adapter.empty()) WC_TRY(check_adapter(response, adapter));
     WC_ASSIGN(BackendAnswer answer, says_versions() ? read_generated(response, request) : read_text(response, request));
+    const auto is_told = [](const EngineToken& token) { return token.version != kNoVersion; };
+    if (!adapter.empty() && std::ranges::any_of(answer.tokens, is_told)) {
+      return fail(Errc::kBusy, Op::kReceive, "somebody has given the server another model beneath its adapters");
+    }
     WC_TRY(check_answer_length(answer, request, options_.positions_max, kContextFlagOfVllm));
     return answer;
   }
@@ -162,6 +236,36 @@ class VllmProtocol final : public BackendProtocol {
 
   Status restore(const BackendCall& call, Duration limit) override {
     return load(call, "/pause?mode=abort&clear_cache=true", start_model_, kStartLabel, true, steady_now() + limit);
+  }
+
+  Status load_adapter(const BackendCall& call, const std::string& name, const std::filesystem::path& directory,
+                      Duration limit) override {
+    const Instant deadline = steady_now() + limit;
+    const HttpCall load = backend_post(kLoadAdapter, {{"lora_name", name}, {"lora_path", directory.string()}});
+    Result<HttpResponse> response = call(load, limit);
+    if (response.has_value() && response->status == 400) {
+      // It refuses a name that it has, of a worker before this one, whose directory may be gone.
+      WC_TRY(unload_adapter(call, name, deadline - steady_now()));
+      response = call(load, deadline - steady_now());
+    }
+    return read_backend_ok(kLoadAdapter, response);
+  }
+
+  Status unload_adapter(const BackendCall& call, const std::string& name, Duration limit) override {
+    const Result<HttpResponse> response = call(backend_post(kUnloadAdapter, {{"lora_name", name}}), limit);
+    if (response.has_value() && response->status == 404) return {};
+    return read_backend_ok(kUnloadAdapter, response);
+  }
+
+  Result<bool> has_adapter(const BackendCall& call, const std::string& name, Duration limit) override {
+    const Instant deadline = steady_now() + limit;
+    // Beneath another model it is another adapter.
+    WC_ASSIGN(const Version beneath, installed(call, limit));
+    if (beneath != kNoVersion) return false;
+    WC_ASSIGN(const Json json,
+              read_backend_json("/v1/models", call({.target = "/v1/models"}, deadline - steady_now())));
+    const Json models = json.value("data", Json());
+    return std::ranges::any_of(models, [&](const Json& model) { return text_of(model, "id") == name; });
   }
 
  private:
@@ -207,6 +311,19 @@ class VllmProtocol final : public BackendProtocol {
     return error;
   }
 
+  /// Whether the answer is that of the adapter.
+  static Status check_adapter(const HttpResponse& response, const std::string& adapter) {
+    if (response.status == 404) {
+      return fail(Errc::kBusy, Op::kReceive, fmt::format("the server has no adapter {}", adapter));
+    }
+    if (response.status / 100 != 2) return {};  // which others read
+    const std::string model = text_of(parse_json(response.body), "model");
+    if (model == adapter) return {};
+    return fail(
+        Errc::kCorrupt, Op::kReceive,
+        fmt::format("the server's answer: it is of {}, and {} was asked", printable(cut_text(model, 100)), adapter));
+  }
+
   Result<BackendAnswer> read_text(const HttpResponse& response, const EngineRequest& request) const {
     WC_ASSIGN(const Json choice, read_choice("/v1/completions", response));
     return read_choice_tokens(choice, request, options_.vocab_size, true);
@@ -228,6 +345,7 @@ class VllmProtocol final : public BackendProtocol {
   const BackendProtocolOptions options_;
   std::optional<bool> generates_;  // kGenerate is there; from the first examine() on
   std::string start_model_;        // its weights when it was started
+  std::size_t adapters_max_ = 0;   // from the first examine() on
   std::atomic<std::uint64_t> salt_ = 0;
 };
 

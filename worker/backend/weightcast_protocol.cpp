@@ -23,10 +23,11 @@ class WeightcastProtocol final : public BackendProtocol {
 
   bool says_versions() const override { return true; }
   bool installs_itself() const override { return true; }
-  HttpCall completion(const EngineRequest& request) const override {
+  HttpCall completion(const EngineRequest& request, const std::string&) const override {
     return completions_call(request, request.seed, options_.model, true);
   }
-  Result<BackendAnswer> read_completion(const HttpResponse& response, const EngineRequest& request) const override {
+  Result<BackendAnswer> read_completion(const HttpResponse& response, const EngineRequest& request,
+                                        const std::string&) const override {
     WC_ASSIGN(const Json choice, read_choice("/v1/completions", response));
     WC_ASSIGN(BackendAnswer answer, read_choice_tokens(choice, request, options_.vocab_size, true));
     const auto wrong = [&] {

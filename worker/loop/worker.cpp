@@ -12,6 +12,7 @@
 
 #include "base/content_digest.h"
 #include "base/steady_clock.h"
+#include "model/lora_files.h"
 #include "worker/backend/backend.h"
 #include "worker/engine/version_follower.h"
 #include "worker/home/learner_client.h"
@@ -77,6 +78,15 @@ class RunOfWorker {
     if (tokenizer.digest() != run.tokenizer_digest) {
       return fail(Errc::kCorrupt, Op::kVerify, "the learner's tokenizer.json is not the one that its run names");
     }
+    std::uint64_t adapter_rank = 0;
+    if (!run.adapter_digest.empty()) {
+      WC_ASSIGN(const std::string adapter_json, client_.model_file(kLoraConfigFile));
+      if (content_digest_of(std::as_bytes(std::span(adapter_json))).hex() != run.adapter_digest) {
+        return fail(Errc::kCorrupt, Op::kVerify, "the learner's adapter_config.json is not the one that its run names");
+      }
+      WC_ASSIGN(const LoraConfig adapter, parse_lora_config(adapter_json));
+      adapter_rank = static_cast<std::uint64_t>(adapter.rank);
+    }
     RolloutLineOptions options;
     options.engine.cache_bytes_max = config_.cache_bytes_max;
     options.engine.bfloat16_cache = config_.cache_dtype == "bfloat16";
@@ -94,7 +104,7 @@ class RunOfWorker {
                        run.seed ^ std::hash<std::string>()(config_.name)};
     }
     if (config_.backend != kOwnEngine) {
-      WC_TRY(start_backend(run, model));
+      WC_TRY(start_backend(run, model, adapter_rank));
       options.answers = backend_;
       options.has_log_probs = backend_->has_log_probs();
       if (!options.has_log_probs && !run.logprobs_recomputed) {
@@ -162,7 +172,7 @@ class RunOfWorker {
                        stats.step_tokens - std::exchange(step_tokens_, stats.step_tokens));
   }
 
-  Status start_backend(const RunDescription& run, const ModelConfig& model) {
+  Status start_backend(const RunDescription& run, const ModelConfig& model, std::uint64_t adapter_rank) {
     BackendOptions options;
     WC_ASSIGN(options.kind, parse_backend_kind(config_.backend));
     WC_ASSIGN(options.on_switch, parse_backend_switch(config_.backend_in_flight));
@@ -183,6 +193,7 @@ class RunOfWorker {
     options.needs.sampling.top_p = run.top_p;
     options.needs.context_tokens = std::min(run.tokens_max, options.protocol.positions_max);
     options.needs.log_probs = !run.logprobs_recomputed;
+    options.needs.adapter_rank = adapter_rank;
     options.checks_installs = config_.backend_check;
     options.tolerance = config_.backend_tolerance;
     options.check_threads = static_cast<unsigned>(config_.threads);

@@ -345,6 +345,7 @@ void run_schedule(std::uint64_t seed) {
         case Kind::kInstall:
         case Kind::kCheck:
         case Kind::kRestore:
+        case Kind::kUnload:
           ASSERT_FALSE(control);
           control = action;
           break;

@@ -4,17 +4,20 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <filesystem>
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "base/json_text.h"
 #include "base/posix_file_system.h"
 #include "base/random.h"
 #include "http/server.h"
+#include "tests/worker/engine/written_adapters.h"
 #include "worker/backend/backend_protocol.h"
 #include "worker/backend/parallax_blocks.h"
 #include "worker/engine/cpu_model.h"
@@ -48,9 +51,12 @@ struct DoubleFlags {
   std::string version = "0.32.0";
   std::string logprobs_mode = "processed_logprobs";
   std::uint64_t max_model_len = 4096;
-  std::string quantization;  // "": none
-  bool scale_out = false;    // vLLM: --enable-scale-out
-  std::string model;         // a directory that it begins with; "": none
+  std::string quantization;     // "": none
+  bool scale_out = false;       // vLLM: --enable-scale-out
+  std::uint64_t max_loras = 0;  // vLLM: 0: without --enable-lora
+  std::uint64_t max_lora_rank = 16;
+  bool updates_loras = true;  // vLLM: VLLM_ALLOW_RUNTIME_LORA_UPDATING=1
+  std::string model;          // a directory that it begins with, or a name
   /// Its answers are what our engine computes with the weights, the most probable token each. Otherwise numbers that
   /// follow from the bytes of the weights.
   bool computes = false;
@@ -65,7 +71,7 @@ class BackendDouble {
 
   explicit BackendDouble(BackendKind kind, Endpoint listen = {"127.0.0.1", 0}, DoubleFlags flags = {})
       : kind_(kind), flags_(std::move(flags)) {
-    if (!flags_.model.empty()) load(flags_.model);
+    if (std::filesystem::exists(flags_.model)) load(flags_.model);
     HttpServerOptions options;
     options.listen = std::move(listen);
     server_ = HttpServer::start(std::move(options), [this](HttpRequest request, HttpResponder responder) {
@@ -78,7 +84,7 @@ class BackendDouble {
   void misbehave(Misbehaviour how) {
     const std::lock_guard lock(mutex_);
     how_ = how;
-    if (how == Misbehaviour::kNone) held_.clear();
+    if (how == Misbehaviour::kNone) drop_held();
     if (how == Misbehaviour::kNone) stalled_.clear();
   }
   /// Answers the installs that it stalls, and stalls no more.
@@ -92,6 +98,7 @@ class BackendDouble {
   void forget() {
     const std::lock_guard lock(mutex_);
     weights_ = 0;
+    adapters_.clear();
     label_ = "default";
     latest_timestamp_ = 0;
   }
@@ -112,6 +119,25 @@ class BackendDouble {
   [[nodiscard]] std::string label() const {
     const std::lock_guard lock(mutex_);
     return label_;
+  }
+  /// Names of the adapters that it has.
+  [[nodiscard]] std::set<std::string> adapters() const {
+    const std::lock_guard lock(mutex_);
+    std::set<std::string> names;
+    for (const auto& [name, directory] : adapters_) names.insert(name);
+    return names;
+  }
+  /// The most adapters that it ever had.
+  [[nodiscard]] std::size_t adapters_peak() const {
+    const std::lock_guard lock(mutex_);
+    return adapters_peak_;
+  }
+  /// Answers the completions that it stalls, and stalls no more.
+  void finish_completions() {
+    const std::lock_guard lock(mutex_);
+    how_ = Misbehaviour::kNone;
+    for (auto& [responder, path, json] : waiting_) responder.send(complete_by(path, json));
+    waiting_.clear();
   }
   /// The last body that the route was given.
   [[nodiscard]] Json body(const std::string& path) const {
@@ -135,7 +161,8 @@ class BackendDouble {
  private:
   static std::uint64_t weights_of(const std::string& directory) {
     PosixFileSystem files;
-    const auto bytes = read_file(files, directory + "/model.safetensors", 1 << 30);
+    auto bytes = read_file(files, directory + "/model.safetensors", 1 << 30);
+    if (!bytes.has_value()) bytes = read_file(files, directory + "/adapter_model.safetensors", 1 << 30);
     return bytes.has_value() ? std::hash<std::string>()(*bytes) | 1 : 0;
   }
   static std::vector<TokenId> sample(std::uint64_t weights, const std::vector<TokenId>& prompt, std::size_t count) {
@@ -186,13 +213,13 @@ class BackendDouble {
       const bool is_completion = request.method == "POST" &&
                                  (request.path == (kind_ == BackendKind::kSglang ? "/generate" : "/v1/completions") ||
                                   (request.path == kGenerate && flags_.scale_out));
-      if (is_completion && how_ == Misbehaviour::kStall) return held_.push_back(std::move(responder));
+      if (is_completion && how_ == Misbehaviour::kStall) {
+        return void(waiting_.emplace_back(std::move(responder), request.path, json));
+      }
       if (is_completion && how_ == Misbehaviour::kOverloaded) return responder.send(http_error(503, "too much"));
       if (is_completion && how_ == Misbehaviour::kNotJson) return responder.send({.body = "<html>"});
       if (is_paused_ && is_completion) return held_.push_back(std::move(responder));
-      HttpResponse response = !is_completion              ? control(request, json)
-                              : request.path == kGenerate ? generate(json)
-                                                          : complete(json);
+      HttpResponse response = is_completion ? complete_by(request.path, json) : control(request, json);
       if (how_ == Misbehaviour::kStallsInstalls && is_install(request.path))
         return void(stalled_.emplace_back(std::move(responder), std::move(response)));
       responder.send(std::move(response));
@@ -201,8 +228,22 @@ class BackendDouble {
     }
   }
 
+  void drop_held() {
+    held_.clear();
+    waiting_.clear();
+  }
   static bool is_install(const std::string& path) {
-    return path == "/collective_rpc" || path == "/update_weights_from_disk" || path == "/weight/refit";
+    return path == "/collective_rpc" || path == "/update_weights_from_disk" || path == "/weight/refit" ||
+           path == kLoadAdapter;
+  }
+
+  HttpResponse complete_by(const std::string& path, const Json& json) {
+    const Json model = json.value("model", Json("m"));
+    adapter_ = model == "m" ? "" : model.get<std::string>();
+    if (!adapter_.empty() && !adapters_.contains(adapter_)) {
+      return reply({{"error", {{"message", "The model `" + adapter_ + "` does not exist."}, {"code", 404}}}}, 404);
+    }
+    return path == kGenerate ? generate(json) : complete(json);
   }
 
   /// Ids and log-probabilities, as it misbehaves.
@@ -210,8 +251,9 @@ class BackendDouble {
     if (how_ == Misbehaviour::kTooManyTokens) ++count;
     if (how_ == Misbehaviour::kCutsAnswers) --count;
     if (how_ == Misbehaviour::kNoTokens) count = 0;
-    if (flags_.computes) return compute(computed_, prompt, count);
-    Json ids = sample(weights_, prompt, count), log_probs = Json::array();
+    if (flags_.computes) return compute(adapter_.empty() ? computed_ : adapters_.at(adapter_), prompt, count);
+    const std::uint64_t weights = adapter_.empty() ? weights_ : weights_of(adapters_.at(adapter_));
+    Json ids = sample(weights, prompt, count), log_probs = Json::array();
     for (std::size_t i = 0; i < count; ++i) log_probs.push_back(-0.25);
     if (how_ == Misbehaviour::kTokenOutOfRange) ids.back() = kVocabSize;
     if (how_ == Misbehaviour::kTokenNegative) ids.back() = -1;
@@ -239,7 +281,10 @@ class BackendDouble {
                          {"token_ids", ids},
                          {"weight_versions", {{{"version", label}, {"start", 0}, {"end", ids.size()}}}},
                          {"logprobs", {{"content", content}}}};
-    return reply({{"request_id", "r"}, {"output_mode", "tokens"}, {"choices", Json::array({choice})}});
+    return reply({{"request_id", "r"},
+                  {"model", adapter_.empty() ? "m" : adapter_},
+                  {"output_mode", "tokens"},
+                  {"choices", Json::array({choice})}});
   }
 
   HttpResponse complete(const Json& json) {
@@ -280,7 +325,10 @@ class BackendDouble {
     if (json.contains("logprobs")) {
       choice["logprobs"] = {{"token_logprobs", log_probs}, {"tokens", Json::array()}, {"top_logprobs", Json::array()}};
     }
-    return reply({{"id", "cmpl-1"}, {"object", "text_completion"}, {"model", "m"}, {"choices", Json::array({choice})}});
+    return reply({{"id", "cmpl-1"},
+                  {"object", "text_completion"},
+                  {"model", adapter_.empty() ? "m" : adapter_},
+                  {"choices", Json::array({choice})}});
   }
 
   void load(const std::string& directory) {
@@ -294,19 +342,50 @@ class BackendDouble {
     if (weights_ == 0) throw std::runtime_error("no such directory");
   }
 
+  /// vLLM's routes for adapters.
+  HttpResponse load_adapter(const Json& json) {
+    refuse_other_fields(json, {"lora_name", "lora_path"});
+    const auto name = json.at("lora_name").get<std::string>();
+    const auto directory = json.at("lora_path").get<std::string>();
+    const auto error = [](unsigned status, const std::string& why) {
+      return reply({{"error", {{"message", why}, {"code", status}}}}, status);
+    };
+    if (adapters_.contains(name)) return error(400, "The lora adapter '" + name + "' has already been loaded.");
+    if (how_ == Misbehaviour::kRefusesInstalls) return error(500, "it does not fit");
+    if (weights_of(directory) == 0) return error(404, "Loading lora " + name + " failed: No adapter found");
+    std::string computed = directory;
+    if (flags_.computes) {
+      computed = directory + ".merged-" + std::to_string(++merged_);
+      write_merged(computed, flags_.model, directory);
+    }
+    adapters_[name] = how_ == Misbehaviour::kKeepsWeights ? flags_.model : computed;
+    adapters_peak_ = std::max(adapters_peak_, adapters_.size());
+    return {.content_type = "text/plain", .body = "Success: LoRA adapter '" + name + "' added successfully."};
+  }
+  HttpResponse unload_adapter(const Json& json) {
+    refuse_other_fields(json, {"lora_name"});
+    if (adapters_.erase(json.at("lora_name").get<std::string>()) == 0) return reply({{"error", "not found"}}, 404);
+    return {.content_type = "text/plain", .body = "Success"};
+  }
+
   HttpResponse control(const HttpRequest& request, const Json& json) {
     const std::string& path = request.path;
     const bool is_post = request.method == "POST";
     if (path == "/v1/models" && !is_post) {
-      return reply({{"object", "list"}, {"data", {{{"id", "m"}, {"max_model_len", flags_.max_model_len}}}}});
+      Json models = {{{"id", "m"}, {"max_model_len", flags_.max_model_len}}};
+      for (const auto& [name, directory] : adapters_) models.push_back({{"id", name}, {"max_model_len", nullptr}});
+      return reply({{"object", "list"}, {"data", models}});
     }
     const Json quantization = flags_.quantization.empty() ? Json() : Json(flags_.quantization);
     if (kind_ == BackendKind::kVllm) {
       if (path == "/version" && !is_post) return reply({{"version", flags_.version}});
       if (path == "/server_info" && !is_post) {
         if (request.query_value("config_format") != "json") throw std::runtime_error("config_format");
+        Json lora;
+        if (flags_.max_loras > 0) lora = {{"max_loras", flags_.max_loras}, {"max_lora_rank", flags_.max_lora_rank}};
         return reply({{"vllm_config",
-                       {{"model_config",
+                       {{"lora_config", lora},
+                        {"model_config",
                          {{"model", flags_.model},
                           {"dtype", "torch.float32"},
                           {"logprobs_mode", flags_.logprobs_mode},
@@ -314,6 +393,10 @@ class BackendDouble {
                           {"quantization", quantization}}}}}});
       }
       if (path == kGenerate && flags_.scale_out) return reply({{"detail", "Method Not Allowed"}}, 405);
+      if (path == kLoadAdapter && flags_.updates_loras) {
+        return is_post ? load_adapter(json) : reply({{"detail", "Method Not Allowed"}}, 405);
+      }
+      if (path == "/v1/unload_lora_adapter" && flags_.updates_loras && is_post) return unload_adapter(json);
       if (path == "/pause" && is_post) {
         pause_mode_ = std::string(request.query_value("mode").value_or("")) + "," +
                       std::string(request.query_value("clear_cache").value_or(""));
@@ -325,7 +408,7 @@ class BackendDouble {
       }
       if (path == "/resume" && is_post) {
         is_paused_ = false;
-        held_.clear();
+        drop_held();
         return reply({{"status", "resumed"}});
       }
       if (path == "/collective_rpc" && is_post) {
@@ -361,7 +444,7 @@ class BackendDouble {
       }
       if (path == "/continue_generation" && is_post) {
         is_paused_ = false;
-        held_.clear();
+        drop_held();
         return {.content_type = "text/plain", .body = "Generation continued successfully.\n"};
       }
       if (path == "/update_weights_from_disk" && is_post) {
@@ -408,6 +491,7 @@ class BackendDouble {
 
  private:
   static constexpr const char* kGenerate = "/inference/v1/generate";
+  static constexpr const char* kLoadAdapter = "/v1/load_lora_adapter";
 
   const BackendKind kind_;
   const DoubleFlags flags_;
@@ -422,9 +506,14 @@ class BackendDouble {
   std::map<std::string, Json> bodies_;
   double latest_timestamp_ = 0;
   std::map<std::string, int> calls_;
+  std::map<std::string, std::string> adapters_;  // directories that it computes with, by name
+  std::size_t adapters_peak_ = 0;
+  int merged_ = 0;
+  std::string adapter_;  // of the completion that it answers now
   std::vector<HttpResponder> held_;
-  std::vector<std::pair<HttpResponder, HttpResponse>> stalled_;  // installs
-  std::unique_ptr<HttpServer> server_;                           // last: its thread uses the others
+  std::vector<std::tuple<HttpResponder, std::string, Json>> waiting_;  // completions that it stalls
+  std::vector<std::pair<HttpResponder, HttpResponse>> stalled_;        // installs
+  std::unique_ptr<HttpServer> server_;                                 // last: its thread uses the others
 };
 
 }  // namespace weightcast

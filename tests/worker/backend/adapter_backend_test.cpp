@@ -1,0 +1,328 @@
+// A worker's backend over real sockets, and a double of vLLM behind it that takes adapters.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <optional>
+
+#include "base/steady_clock.h"
+#include "tests/worker/backend/backend_double.h"
+#include "tests/worker/engine/scripted_versions.h"
+#include "tests/worker/engine/written_adapters.h"
+#include "tests/worker/engine/written_models.h"
+#include "worker/backend/backend.h"
+
+namespace weightcast {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+/// By vLLM's older route, and by the one that says each token's version.
+class AdapterBackend : public testing::TestWithParam<bool> {
+ protected:
+  AdapterBackend() {
+    write_model(base(), {.seed = 9});
+    for (const std::uint64_t version : {1, 2, 3, 4}) write_lora(adapter(version), base(), version);
+    options_.kind = BackendKind::kVllm;
+    options_.model = ModelFiles::open(files_, base()).value().config;
+    options_.needs.adapter_rank = 4;
+    options_.protocol.model = "m";
+    options_.protocol.vocab_size = BackendDouble::kVocabSize;
+    options_.checks_installs = false;  // the double makes up what it answers
+    options_.answer_time_max = 20s;
+    options_.check_time_max = 2s;
+    flags_.scale_out = GetParam();
+    flags_.max_loras = 3;
+    flags_.model = base().string();
+  }
+  [[nodiscard]] std::filesystem::path base() const { return directory_ / "base"; }
+  [[nodiscard]] std::filesystem::path adapter(std::uint64_t version) const {
+    return directory_ / std::to_string(version);
+  }
+  static std::string name_of(std::uint64_t version) {
+    return "weightcast-" + std::to_string(version) + "-" + scripted_digest(version);
+  }
+  void start_server(const Endpoint& listen = {"127.0.0.1", 0}) {
+    double_.reset();
+    double_.emplace(BackendKind::kVllm, listen, flags_);
+    options_.server = double_->endpoint();
+  }
+  Result<std::unique_ptr<Backend>> try_start() {
+    if (!double_) start_server();
+    return Backend::start(files_, std::make_unique<ScriptedSource>(script_), options_, [this](const std::string& line) {
+      const std::lock_guard lock(mutex_);
+      said_ += line + "\n";
+    });
+  }
+  void start() { backend_ = try_start().value(); }
+  /// The double computes, and each install is checked.
+  void start_checked() {
+    flags_.computes = true;
+    options_.checks_installs = true;
+    options_.protocol.vocab_size = static_cast<std::uint64_t>(options_.model.vocab_size);
+    options_.tolerance = 1e-4;
+    start();
+  }
+  std::string refusal() {
+    const auto started = try_start();
+    return started.has_value() ? "taken" : started.error().message();
+  }
+  std::string said() {
+    const std::lock_guard lock(mutex_);
+    return said_;
+  }
+  /// An answer that the double stalls.
+  void begin(std::uint64_t tag) {
+    double_->misbehave(Misbehaviour::kStall);
+    const int before = double_->calls(route());
+    add(tag);
+    ASSERT_TRUE(step_until([&] { return double_->calls(route()) == before + 1; })) << "it is held back";
+  }
+  void add(std::uint64_t tag) {
+    EngineRequest request;
+    request.prompt = prompt_of(tag);
+    request.tokens_max = 6;
+    request.tag = tag;
+    ASSERT_TRUE(backend_->add(request).has_value());
+  }
+  static std::vector<TokenId> prompt_of(std::uint64_t tag) { return {1, 2, static_cast<TokenId>(tag)}; }
+  bool step_until(const std::function<bool()>& done) {
+    const Instant end = steady_now() + 60s;
+    while (!done()) {
+      if (steady_now() > end) return false;
+      for (EngineEvent& event : backend_->step()) events_.push_back(std::move(event));
+    }
+    return true;
+  }
+  bool says(const std::string& what) {
+    return step_until([&] { return said().find(what) != std::string::npos; });
+  }
+  void install(std::uint64_t version) {
+    script_.install(version, adapter(version));
+    std::optional<Version> taken;
+    ASSERT_TRUE(step_until([&] { return (taken = backend_->take_version()).has_value(); })) << said();
+    ASSERT_EQ(taken, Version{version}) << said();
+  }
+  void expect_under(std::uint64_t tag, std::uint64_t version) { expect_under(tag, version, adapter(version)); }
+  void expect_under(std::uint64_t tag, std::uint64_t version, const std::filesystem::path& directory) {
+    ASSERT_TRUE(step_until([&] { return !events_.empty(); })) << said();
+    const EngineEvent event = std::move(events_.front());
+    events_.pop_front();
+    EXPECT_EQ(event.tag, tag);
+    ASSERT_EQ(event.finished, FinishReason::kLength) << event.failure;
+    std::vector<TokenId> tokens;
+    for (const EngineToken& token : event.tokens) {
+      tokens.push_back(token.token);
+      EXPECT_EQ(token.version, Version{version});
+    }
+    EXPECT_EQ(tokens, BackendDouble::tokens_under(directory.string(), prompt_of(tag), tokens.size()));
+  }
+  [[nodiscard]] const char* route() const { return GetParam() ? "/inference/v1/generate" : "/v1/completions"; }
+
+  PosixFileSystem files_;
+  TestDirectory directory_;
+  ScriptedVersions script_;
+  BackendOptions options_;
+  DoubleFlags flags_;
+  std::optional<BackendDouble> double_;
+  std::mutex mutex_;
+  std::string said_;
+  std::deque<EngineEvent> events_;
+  std::unique_ptr<Backend> backend_;  // last: its threads use the others
+};
+
+TEST_P(AdapterBackend, EachAnswerIsOfTheAdapterThatItNames) {
+  start();
+  add(1);
+  install(1);
+  expect_under(1, 1);
+  EXPECT_EQ(double_->body(route())["model"], name_of(1));
+  install(2);
+  add(2);
+  expect_under(2, 2);
+  EXPECT_TRUE(step_until([&] { return double_->adapters() == std::set<std::string>{name_of(2)}; }))
+      << "nobody names version 1 any more";
+  EXPECT_TRUE(step_until([&] { return script_.pinned() == std::multiset<std::uint64_t>{2}; }));
+  for (const char* pausing : {"/pause", "/resume", "/collective_rpc", "/reset_prefix_cache"}) {
+    EXPECT_EQ(double_->calls(pausing), 0) << pausing;
+  }
+  EXPECT_EQ(said(), "");
+}
+
+TEST_P(AdapterBackend, AnswersUnderWayEndUnderTheirsWhileOthersBegin) {
+  start();
+  install(1);
+  begin(1);
+  install(2);
+  begin(2);
+  EXPECT_THAT(double_->adapters(), ElementsAre(name_of(1), name_of(2)));
+  EXPECT_EQ(script_.pinned(), (std::multiset<std::uint64_t>{1, 2})) << "the server may read both again";
+  double_->finish_completions();
+  ASSERT_TRUE(step_until([&] { return events_.size() == 2; })) << said();
+  std::ranges::sort(events_, {}, &EngineEvent::tag);
+  expect_under(1, 1);
+  expect_under(2, 2);
+  EXPECT_TRUE(step_until([&] { return double_->adapters().size() == 1; }));
+}
+
+TEST_P(AdapterBackend, NoMoreAreLoadedThanTheServerHasPlacesFor) {
+  flags_.max_loras = 2;
+  start();
+  install(1);
+  begin(1);
+  install(2);
+  script_.install(3, adapter(3));
+  script_.install(4, adapter(4));
+  begin(2);
+  double_->finish_completions();
+  std::optional<Version> taken;
+  ASSERT_TRUE(step_until([&] { return (taken = backend_->take_version()) == Version{4}; })) << said();
+  EXPECT_EQ(double_->adapters_peak(), 2u);
+  ASSERT_TRUE(step_until([&] { return events_.size() == 2; }));
+}
+
+TEST_P(AdapterBackend, ANameThatIsForgottenIsLoadedAgain) {
+  start();
+  install(1);
+  add(1);
+  expect_under(1, 1);
+  double_->forget();
+  for (std::uint64_t tag = 2; tag < 8; ++tag) add(tag);
+  ASSERT_TRUE(step_until([&] { return events_.size() == 6; })) << said();
+  std::ranges::sort(events_, {}, &EngineEvent::tag);
+  for (std::uint64_t tag = 2; tag < 8; ++tag) expect_under(tag, 1);
+  EXPECT_THAT(said(), HasSubstr("it has forgotten version 1"));
+}
+
+TEST_P(AdapterBackend, AServerThatIsStartedAnewOtherwiseGetsNoWork) {
+  start();
+  install(1);
+  const Endpoint where = double_->endpoint();
+  flags_.max_loras = 0;
+  start_server(where);
+  add(1);
+  ASSERT_TRUE(says("start it with --enable-lora --max-lora-rank 8 --max-loras 4")) << said();
+  EXPECT_TRUE(events_.empty());
+  flags_.max_loras = 3;
+  start_server(where);
+  expect_under(1, 1);
+}
+
+TEST_P(AdapterBackend, ANameOfAWorkerBeforeIsLoadedFromThisOnesDirectory) {
+  start();
+  install(1);
+  backend_.reset();
+  EXPECT_THAT(double_->adapters(), ElementsAre(name_of(1)));
+  std::filesystem::create_directory(directory_ / "moved");
+  std::filesystem::rename(adapter(1), directory_ / "moved/1");
+  start();
+  script_.install(1, directory_ / "moved/1");
+  ASSERT_TRUE(step_until([&] { return backend_->take_version() == Version{1}; })) << said();
+  add(1);
+  expect_under(1, 1, directory_ / "moved/1");
+  EXPECT_EQ(said(), "");
+}
+
+TEST_P(AdapterBackend, ARefusedAdapterLeavesTheOneBeforeInUse) {
+  start();
+  install(1);
+  double_->misbehave(Misbehaviour::kRefusesInstalls);
+  script_.install(2, adapter(2));
+  ASSERT_TRUE(says("version 2: ")) << said();
+  EXPECT_THAT(said(), HasSubstr("it does not fit; version 1 stays in use"));
+  double_->misbehave(Misbehaviour::kNone);
+  add(1);
+  expect_under(1, 1);
+  install(3);
+  add(2);
+  expect_under(2, 3);
+}
+
+TEST_P(AdapterBackend, WhatIsNoAdapterOfTheRunNeverReachesTheServer) {
+  start();
+  install(1);
+  const int before = double_->calls("/v1/load_lora_adapter");
+  write_lora(adapter(5), base(), 5, 8);
+  script_.install(5, adapter(5));
+  ASSERT_TRUE(says("version 5 is not used: cannot install: its rank is 8, and the run's adapters have 4")) << said();
+  write_lora(adapter(6), base(), 6);
+  std::filesystem::resize_file(adapter(6) / "adapter_model.safetensors", 3000);
+  script_.install(6, adapter(6));
+  ASSERT_TRUE(says("version 6 is not used: ")) << said();
+  script_.install(7, base());
+  ASSERT_TRUE(says("version 7 is not used: ")) << said();
+  EXPECT_THAT(said(), HasSubstr("it is no adapter of the run's"));
+  EXPECT_EQ(double_->calls("/v1/load_lora_adapter"), before);
+  add(1);
+  expect_under(1, 1);
+}
+
+TEST_P(AdapterBackend, EachInstallIsCheckedAgainstOurOwnPassOverBaseAndAdapter) {
+  start_checked();
+  for (const std::uint64_t version : {1, 2}) install(version);
+  double_->misbehave(Misbehaviour::kKeepsWeights);
+  script_.install(3, adapter(3));
+  ASSERT_TRUE(says("version 3: ")) << said();
+  EXPECT_THAT(said(), HasSubstr("computes with other weights"));
+  EXPECT_THAT(said(), HasSubstr("; version 2 stays in use"));
+  EXPECT_TRUE(step_until([&] { return double_->adapters() == std::set<std::string>{name_of(2)}; }))
+      << "the wrong one is unloaded";
+  EXPECT_FALSE(double_->is_paused());
+  double_->misbehave(Misbehaviour::kNone);
+  install(4);
+}
+
+TEST_P(AdapterBackend, AServerWithoutWhatAdaptersNeedIsRefusedAtTheStart) {
+  flags_.max_loras = 0;
+  flags_.updates_loras = false;
+  EXPECT_THAT(refusal(), HasSubstr("start it with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 --enable-lora --max-lora-rank 8 "
+                                   "--max-loras 4"));
+}
+
+TEST_P(AdapterBackend, ABaseThatCannotBeCheckedIsRefusedAtTheStart) {
+  options_.checks_installs = true;
+  flags_.model = "Qwen/Qwen3-0.6B";
+  EXPECT_THAT(refusal(), HasSubstr("set backend_check = false"));
+  options_.checks_installs = false;
+  EXPECT_EQ(refusal(), "taken");
+  options_.checks_installs = true;
+  write_model(directory_ / "other", {.layers = 3});
+  flags_.model = (directory_ / "other").string();
+  double_.reset();
+  EXPECT_THAT(refusal(), HasSubstr("num_hidden_layers"));
+}
+
+TEST_P(AdapterBackend, AnswersCannotGoOnUnderAnotherAdapter) {
+  for (const BackendSwitch policy : {BackendSwitch::kKeep, BackendSwitch::kRecompute}) {
+    options_.on_switch = policy;
+    EXPECT_THAT(refusal(), GetParam() ? HasSubstr("an answer ends under the adapter that it began with")
+                                      : HasSubstr("--enable-scale-out"));
+  }
+  options_.on_switch = BackendSwitch::kRestart;
+  EXPECT_EQ(refusal(), "taken");
+}
+
+INSTANTIATE_TEST_SUITE_P(Routes, AdapterBackend, testing::Values(false, true),
+                         [](const auto& route) { return route.param ? "Generate" : "Completions"; });
+
+TEST(AdapterBackends, OthersAreGivenWholeModels) {
+  PosixFileSystem files;
+  ScriptedVersions script;
+  BackendDouble server(BackendKind::kSglang);
+  BackendOptions options;
+  options.kind = BackendKind::kSglang;
+  options.server = server.endpoint();
+  options.needs.adapter_rank = 4;
+  const auto made = Backend::start(files, std::make_unique<ScriptedSource>(script), options, [](const std::string&) {});
+  ASSERT_FALSE(made.has_value());
+  EXPECT_THAT(made.error().message(), HasSubstr("sglang is given whole models here"));
+  EXPECT_THAT(made.error().message(), HasSubstr("set lora_publish = \"merged\" at the learner"));
+}
+
+}  // namespace
+}  // namespace weightcast
