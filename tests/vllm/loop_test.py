@@ -18,6 +18,8 @@ from fleet import Failed, Fleet  # noqa: E402
 
 READY_S_MAX = 600
 STEPS = 14
+GAIN_MIN = 0.15  # of the rewards' sum, from the first quarter of the steps to the last
+ADAPTER_STEPS = 24  # it learns more slowly
 
 
 def untie(source, target):
@@ -39,19 +41,19 @@ def untie(source, target):
 
 
 class Vllm:
-    def __init__(self, model, folder):
+    def __init__(self, model, folder, *flags, **more_variables):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.address = "127.0.0.1:%d" % free.getsockname()[1]
         self.log = folder / "vllm.log"
         variables = dict(os.environ, VLLM_SERVER_DEV_MODE="1", VLLM_CPU_KVCACHE_SPACE="1", HF_HUB_OFFLINE="1",
                          VLLM_NO_USAGE_STATS="1", VLLM_CPU_OMP_THREADS_BIND="nobind", OMP_NUM_THREADS="1",
-                         VLLM_CONFIG_ROOT=str(folder / "vllm"), VLLM_CACHE_ROOT=str(folder / "vllm"))
+                         VLLM_CONFIG_ROOT=str(folder / "vllm"), VLLM_CACHE_ROOT=str(folder / "vllm"), **more_variables)
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
                 [os.environ["WEIGHTCAST_VLLM"], "serve", str(model), "--host", "127.0.0.1", "--port", self.address.split(":")[1],
                  "--enforce-eager", "--dtype", "float32", "--max-model-len", "1024", "--logprobs-mode", "processed_logprobs",
-                 "--enable-scale-out"], stdout=log, stderr=log, env=variables, start_new_session=True)
+                 "--enable-scale-out", *flags], stdout=log, stderr=log, env=variables, start_new_session=True)
 
     def wait_until_ready(self):
         """Its address, once it answers."""
@@ -76,35 +78,54 @@ class Vllm:
 
 
 class LoopTest(unittest.TestCase):
-    def test_learns(self):
-        small = dict(preset="arithmetic", init_num_attention_heads=2, init_num_key_value_heads=1)
-        fleet = Fleet(os.environ["WEIGHTCAST_PROGRAMS"], learner={**small, "total_training_steps": 1},
-                      worker=dict(backend="vllm", backend_in_flight="recompute", backend_tolerance=1e-5))
+    SMALL = dict(preset="arithmetic", init_num_attention_heads=2, init_num_key_value_heads=1)
+
+    def fleet_and_model(self, **worker):
+        """A fleet, and a model that has seen sums: the state in which a run begins."""
+        fleet = Fleet(os.environ["WEIGHTCAST_PROGRAMS"], learner={**self.SMALL, "total_training_steps": 1},
+                      worker=dict(backend="vllm", backend_tolerance=1e-5, **worker))
         self.addCleanup(fleet.remove)
-        # A model that has seen sums: the state in which a run begins.
         fleet.start_lone_learner()
         fleet.wait("the first checkpoint", lambda: fleet.has_ended("learner"), seconds=READY_S_MAX)
         fleet.processes.pop("learner")
         model = fleet.directory / "model"
         untie(fleet.directory / "run" / "checkpoints" / "checkpoint-00000000", model)
         shutil.rmtree(fleet.directory / "run")
-        vllm = Vllm(model, fleet.directory)
+        return fleet, model
+
+    def learn(self, fleet, vllm, model, steps, **settings):
         self.addCleanup(vllm.stop)
         fleet.settings["worker"]["backend_server"] = vllm.wait_until_ready()
-        fleet.settings["learner"] = {**small, "model": model, "sft_steps": 0, "total_training_steps": STEPS,
-                                     "max_staleness": 1, "async_generation_ratio": 1}
+        fleet.settings["learner"] = {**self.SMALL, "model": model, "sft_steps": 0, "total_training_steps": steps,
+                                     "max_staleness": 1, "async_generation_ratio": 1, **settings}
         fleet.start_origin()
         fleet.start_learner()
         fleet.start_daemon("w1")
         fleet.start_worker("w1")
         fleet.wait("the last step", lambda: fleet.has_ended("learner"), seconds=READY_S_MAX)
         rows = fleet.steps().read()
-        self.assertEqual(len(rows), STEPS, fleet.log("w1"))
+        self.assertEqual(len(rows), steps, fleet.log("w1"))
         rewards = [row["critic/score/mean"] for row in rows]
         print("rewards of the steps:", " ".join(f"{reward:.2f}" for reward in rewards), file=sys.stderr)
-        self.assertGreater(sum(rewards[-3:]), sum(rewards[:3]) + 0.15, rewards)
+        quarter = steps // 4
+        self.assertGreater(sum(rewards[-quarter:]), sum(rewards[:quarter]) + GAIN_MIN, rewards)
         self.assertEqual(rows[-1]["rollouts/malformed"], 0)
         self.assertNotIn("computes with other weights", fleet.log("w1"))
+
+    def test_learns(self):
+        fleet, model = self.fleet_and_model(backend_in_flight="recompute")
+        self.learn(fleet, Vllm(model, fleet.directory), model, STEPS)
+
+    def test_learns_an_adapter(self):
+        fleet, model = self.fleet_and_model()
+        vllm = Vllm(model, fleet.directory, "--enable-lora", "--max-lora-rank", "16", "--max-loras", "4",
+                    VLLM_ALLOW_RUNTIME_LORA_UPDATING="1")
+        self.learn(fleet, vllm, model, ADAPTER_STEPS, lora_rank=16, lora_alpha=32, lora_publish="adapter",
+                   learning_rate=2e-3)
+        log = vllm.log.read_text(errors="replace")
+        self.assertGreaterEqual(log.count("Loaded new LoRA adapter"), ADAPTER_STEPS // 2)
+        self.assertNotIn("POST /pause", log)
+        self.assertIn("Removed LoRA adapter", log)
 
 
 if __name__ == "__main__":

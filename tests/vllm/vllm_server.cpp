@@ -46,7 +46,7 @@ void add_family(pid_t pid, std::vector<pid_t>& family) {
 }  // namespace
 
 VllmServer::VllmServer(const std::filesystem::path& model, const std::filesystem::path& log,
-                       std::vector<std::string> flags)
+                       std::vector<std::string> flags, const std::vector<std::string>& variables)
     : log_(log.string()), endpoint_{"127.0.0.1", free_port()} {
   const char* program = std::getenv("WEIGHTCAST_VLLM");
   WC_CHECK(program != nullptr);  // tests/vllm/run.sh sets it
@@ -59,15 +59,10 @@ VllmServer::VllmServer(const std::filesystem::path& model, const std::filesystem
                 "HF_HUB_OFFLINE=1",
                 "VLLM_NO_USAGE_STATS=1",
                 "VLLM_CONFIG_ROOT=" + scratch,
-                "VLLM_CACHE_ROOT=" + scratch,
-                program,
-                "serve",
-                model.string(),
-                "--host",
-                endpoint_.host,
-                "--port",
-                std::to_string(endpoint_.port),
-                "--enforce-eager"};
+                "VLLM_CACHE_ROOT=" + scratch};
+  arguments_.insert(arguments_.end(), variables.begin(), variables.end());
+  arguments_.insert(arguments_.end(), {program, "serve", model.string(), "--host", endpoint_.host, "--port",
+                                       std::to_string(endpoint_.port), "--enforce-eager"});
   arguments_.insert(arguments_.end(), flags.begin(), flags.end());
   start();
 }

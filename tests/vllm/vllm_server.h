@@ -16,8 +16,10 @@ namespace weightcast {
 /// `vllm serve MODEL`, the one that $WEIGHTCAST_VLLM names, on a free port of loopback. Ended with this object.
 class VllmServer {
  public:
-  /// Its output goes to `log`. It takes most of a minute: wait_until_ready().
-  VllmServer(const std::filesystem::path& model, const std::filesystem::path& log, std::vector<std::string> flags);
+  /// Its output goes to `log`. It takes most of a minute: wait_until_ready(). `variables`: NAME=VALUE, of its
+  /// environment.
+  VllmServer(const std::filesystem::path& model, const std::filesystem::path& log, std::vector<std::string> flags,
+             const std::vector<std::string>& variables = {});
   ~VllmServer();
 
   /// False if it has ended, or is not ready within `limit`.

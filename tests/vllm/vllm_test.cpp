@@ -4,75 +4,23 @@
 
 #include <algorithm>
 #include <cmath>
-#include <deque>
 #include <memory>
-#include <mutex>
-#include <thread>
 
-#include "base/steady_clock.h"
-#include "tests/vllm/vllm_server.h"
-#include "tests/worker/engine/scripted_versions.h"
-#include "tests/worker/engine/written_models.h"
-#include "worker/backend/backend.h"
-#include "worker/engine/cpu_model.h"
-#include "worker/engine/sampler.h"
+#include "tests/vllm/backend_over_vllm.h"
 
 namespace weightcast {
 namespace {
 
-using namespace std::chrono_literals;
 using testing::HasSubstr;
 
-constexpr Duration kStartTime = 10min;
-constexpr Duration kWait = 3min;
-constexpr int kPositions = 1024;
-// Of a log-probability, FP32 against FP32 with other orders of summation.
-constexpr float kDifferenceMax = 1e-5F;
-
-WrittenModel model_of(std::uint64_t seed, bool tied) {
-  WrittenModel made;
-  made.dtype = "F32";
-  made.seed = seed;
-  made.head_dim = 32;  // the least that its attention on a CPU takes
-  made.positions = kPositions;
-  made.tied = tied;
-  return made;
-}
-
-/// What each token has given those before it, by our own forward pass over a version's files.
-std::vector<float> own_log_probs(const std::filesystem::path& directory, const std::vector<TokenId>& tokens) {
-  PosixFileSystem files;
-  CpuModelOptions options;
-  options.blocks = static_cast<std::uint32_t>((tokens.size() + kBlockPositions - 1) / kBlockPositions);
-  const auto model =
-      CpuModel::make(EngineWeights::open(ModelFiles::open(files, directory).value()).value(), options).value();
-  std::vector<BlockId> blocks(options.blocks);
-  for (BlockId i = 0; i < options.blocks; ++i) blocks[i] = i;
-  std::vector<float> result(tokens.size());
-  Sampler sampler;
-  const SequenceStep step{tokens, 0, blocks, SequenceStep::Logits::kAll};
-  model->forward({&step, 1}, [&](std::size_t, std::size_t token, std::span<float> logits) {
-    if (token + 1 < tokens.size()) result[token + 1] = sampler.score(logits, tokens[token + 1])->log_prob;
-  });
-  return result;
-}
-
-class Vllm : public testing::Test {
+class Vllm : public BackendOverVllm {
  protected:
   static void SetUpTestSuite() {
     directory_ = std::make_unique<TestDirectory>();
     for (const bool tied : {false, true}) {
       for (const std::uint64_t version : {0, 1, 2, 3}) write_model(model(version, tied), model_of(100 + version, tied));
     }
-    // Its tokenizer is not needed for ids in and ids out.
-    const std::vector<std::string> flags{"--dtype",
-                                         "float32",
-                                         "--skip-tokenizer-init",
-                                         "--enable-scale-out",
-                                         "--logprobs-mode",
-                                         "processed_logprobs",
-                                         "--served-model-name",
-                                         "m"};
+    const std::vector<std::string> flags = vllm_flags();
     server_ = std::make_unique<VllmServer>(model(0, false), *directory_ / "untied.log", flags);
     tied_ = std::make_unique<VllmServer>(model(0, true), *directory_ / "tied.log", flags);
     ASSERT_TRUE(server_->wait_until_ready(kStartTime)) << read_file((*directory_ / "untied.log").string());
@@ -88,73 +36,7 @@ class Vllm : public testing::Test {
   }
 
   BackendOptions options(const VllmServer& server, bool tied = false) {
-    BackendOptions made;
-    made.kind = BackendKind::kVllm;
-    made.server = server.endpoint();
-    made.protocol.model = "m";
-    made.model = ModelFiles::open(files_, model(0, tied)).value().config;
-    made.protocol.vocab_size = static_cast<std::uint64_t>(made.model.vocab_size);
-    made.protocol.positions_max = kPositions;
-    made.needs.context_tokens = kPositions;
-    made.tolerance = kDifferenceMax;
-    return made;
-  }
-  void start(BackendOptions made) {
-    auto started = Backend::start(files_, std::make_unique<ScriptedSource>(script_), std::move(made),
-                                  [this](const std::string& line) {
-                                    const std::lock_guard lock(mutex_);
-                                    said_ += line + "\n";
-                                  });
-    ASSERT_TRUE(started.has_value()) << started.error().message();
-    backend_ = *std::move(started);
-  }
-  std::string said() {
-    const std::lock_guard lock(mutex_);
-    return said_;
-  }
-  bool step_until(const std::function<bool()>& done) {
-    const Instant end = steady_now() + kWait;
-    while (!done()) {
-      if (steady_now() > end) return false;
-      for (EngineEvent& event : backend_->step()) events_.push_back(std::move(event));
-    }
-    return true;
-  }
-  bool says(const std::string& what) {
-    return step_until([&] { return said().find(what) != std::string::npos; });
-  }
-  void install(std::uint64_t version, const std::filesystem::path& directory) {
-    script_.install(version, directory);
-    std::optional<Version> taken;
-    ASSERT_TRUE(step_until([&] { return (taken = backend_->take_version()).has_value(); })) << said();
-    ASSERT_EQ(taken, Version{version}) << said();
-  }
-  void add(std::vector<TokenId> prompt, std::size_t tokens) {
-    EngineRequest request;
-    request.prompt = std::move(prompt);
-    request.tokens_max = tokens;
-    request.seed = tokens;
-    ASSERT_TRUE(backend_->add(request).has_value());
-  }
-  EngineEvent next_event() {
-    EXPECT_TRUE(step_until([&] { return !events_.empty(); })) << said();
-    if (events_.empty()) return {};
-    EngineEvent event = std::move(events_.front());
-    events_.pop_front();
-    EXPECT_EQ(event.finished, FinishReason::kLength) << event.failure;
-    return event;
-  }
-  static std::vector<TokenId> all_tokens(std::vector<TokenId> prompt, const EngineEvent& event) {
-    for (const EngineToken& token : event.tokens) prompt.push_back(token.token);
-    return prompt;
-  }
-  /// The answer's log-probabilities from token `begin` to `end` are those of this version's files.
-  static void expect_ours(const std::filesystem::path& version, const std::vector<TokenId>& prompt,
-                          const EngineEvent& event, std::size_t begin, std::size_t end) {
-    const std::vector<float> own = own_log_probs(version, all_tokens(prompt, event));
-    for (std::size_t i = begin; i < end; ++i) {
-      ASSERT_NEAR(event.tokens[i].log_prob, own[prompt.size() + i], kDifferenceMax) << "token " << i;
-    }
+    return BackendOverVllm::options(server, model(0, tied));
   }
   /// A long answer that begins under version 1 and ends under version 2. Gives the number of its tokens of version 1.
   std::size_t switch_under_way(BackendSwitch policy, const std::vector<TokenId>& prompt, EngineEvent& event) {
@@ -181,12 +63,6 @@ class Vllm : public testing::Test {
 
   static inline std::unique_ptr<TestDirectory> directory_;
   static inline std::unique_ptr<VllmServer> server_, tied_;
-  PosixFileSystem files_;
-  ScriptedVersions script_;
-  std::mutex mutex_;
-  std::string said_;
-  std::deque<EngineEvent> events_;
-  std::unique_ptr<Backend> backend_;  // last: its threads use the others
 };
 
 TEST_F(Vllm, LogProbabilitiesAreOursAfterEachInstall) {
@@ -268,6 +144,16 @@ TEST_F(Vllm, AContextThatIsTooShortIsRefusedAtTheStart) {
       Backend::start(files_, std::make_unique<ScriptedSource>(script_), made, [](const std::string&) {});
   ASSERT_FALSE(refused.has_value());
   EXPECT_THAT(refused.error().message(), HasSubstr("start it with --max-model-len 1025"));
+}
+
+TEST_F(Vllm, WithoutTheFlagsForAdaptersItIsRefusedAtTheStart) {
+  BackendOptions made = options(*server_);
+  made.needs.adapter_rank = 4;
+  const auto refused =
+      Backend::start(files_, std::make_unique<ScriptedSource>(script_), made, [](const std::string&) {});
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_THAT(refused.error().message(), HasSubstr("start it with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 --enable-lora "
+                                                   "--max-lora-rank 8 --max-loras 4"));
 }
 
 TEST_F(Vllm, LogProbabilitiesOfACutAreRefusedAtTheStart) {
