@@ -113,7 +113,9 @@ TEST_F(LoopTest, GoesOnWhileTheWallClocksOfAllProcessesJump) {
   EXPECT_EQ(last_line.at("rollouts/lost"), 0);
   for (const Metrics& line : metrics("a")) {
     for (const auto& [name, value] : line) {
-      if (name.starts_with("timing_s/")) EXPECT_TRUE(value >= 0 && value < 3600) << name << " " << value;
+      if (name.starts_with("timing_s/")) {
+        EXPECT_TRUE(value >= 0 && value < 3600) << name << " " << value;
+      }
     }
   }
 }
