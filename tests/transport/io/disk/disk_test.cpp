@@ -7,6 +7,7 @@
 #include <numeric>
 #include <optional>
 
+#include "base/posix_file_system.h"
 #include "tests/patch/temp_dir.h"
 #include "tests/real_files.h"
 #include "transport/io/disk/io_run.h"
@@ -137,7 +138,8 @@ TEST_P(DiskTest, SaysWhatWentWrong) {
   EXPECT_EQ(await(past_end).error().code, Errc::kCorrupt);
   disk_->write(FileRef(*real_files().open(temp_.file("file"), {})), 0, std::as_bytes(std::span(in)), into(read_only));
   EXPECT_EQ(await(read_only).error().code, Errc::kIo);
-  const FileRef no_space = *real_files().open("/dev/full", {.write = true});
+  // A device, which the file system would not open.
+  const FileRef no_space(adopt_file(::open("/dev/full", O_RDWR | O_CLOEXEC), "/dev/full"));
   disk_->write(no_space, 0, std::as_bytes(std::span(in)), into(full));
   EXPECT_EQ(await(full).error().code, Errc::kNoSpace);
 }
