@@ -60,7 +60,10 @@ TEST_P(HostileRelay, IsNamedAndLosesItsPlaceAndOthersGetEachVersionBitForBit) {
     const Ran ran = cluster.publish(source, version, {"--wait", "1", "--timeout", "60"});
     ASSERT_EQ(ran.status, 0) << ran.err << cluster.status("origin") << cluster.log("origin");
     for (const char* name : {"a", "b", "c"}) EXPECT_TRUE(cluster.holds(name, source)) << name << cluster.log(name);
-    EXPECT_EQ(is_named(cluster.node("origin", "hostile")), version > relay.honest_until) << cluster.log("origin");
+    // A publication without a fault, in which it feeds nobody, may clear its name. Its place it does not get back.
+    if (version <= relay.honest_until + relay.found_within) {
+      EXPECT_EQ(is_named(cluster.node("origin", "hostile")), version > relay.honest_until) << cluster.log("origin");
+    }
     if (version == relay.honest_until + relay.found_within) changed = hostile.changed();
   }
   EXPECT_GT(changed, 0) << "it was a relay once";
