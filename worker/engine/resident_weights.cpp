@@ -115,7 +115,7 @@ Result<WeightChanges> ResidentWeights::take(const VersionList& list) const {
     WeightChanges::Tensor changed;
     changed.index = static_cast<std::size_t>(found - tensors_.begin());
     changed.cells.resize(count);
-    std::memcpy(changed.cells.data(), listed.indices.data(), count * sizeof(std::uint32_t));
+    if (count > 0) std::memcpy(changed.cells.data(), listed.indices.data(), count * sizeof(std::uint32_t));
     const bool ascends =
         std::adjacent_find(changed.cells.begin(), changed.cells.end(), std::greater_equal<>()) == changed.cells.end();
     if (listed.values.size() != count * size || !ascends ||
