@@ -1,4 +1,5 @@
 // The numbers that a whole fleet must keep to.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -33,14 +34,15 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// By pairs in turn, so that other programs of this host slow both alike.
+// By pairs in turn, so that other programs of this host slow both alike. In a star, and until the first of the two
+// workers has it: who is held back says late that it has installed, and is nobody's parent.
 TEST(Rate, APublicationBesideLargeMessagesOfAMemberTakesHalfAgainAsLongAtMost) {
   constexpr unsigned kPairs = 9;
   constexpr std::uint64_t kBytes = 64 * kMiB;
   const ClusterKeys keys;
   Cluster cluster;
   cluster.use_keys(keys);
-  cluster.start_origin();
+  cluster.start_origin({"--topology", "star"});
   cluster.start_worker("a");
   const HostileWorker joined(keys, "greedy", cluster.temp().file("greedy"), cluster.address("origin"),
                              Conduct::kHonest);
@@ -51,7 +53,7 @@ TEST(Rate, APublicationBesideLargeMessagesOfAMemberTakesHalfAgainAsLongAtMost) {
     const std::string source = write_snapshot(cluster.temp().file("model.safetensors"), kBytes, ++version);
     const Ran ran = cluster.publish(source, version, {"--wait", "1"});
     ASSERT_EQ(ran.status, 0) << ran.err << cluster.log("origin");
-    times_s.push_back(nlohmann::json::parse(ran.out).at("t100_s").get<double>());
+    times_s.push_back(nlohmann::json::parse(ran.out).at("t50_s").get<double>());
   };
   const wire::Message large = large_message(1'000'000);
   for (unsigned pair = 0; pair < kPairs; ++pair) {
@@ -66,6 +68,7 @@ TEST(Rate, APublicationBesideLargeMessagesOfAMemberTakesHalfAgainAsLongAtMost) {
     ASSERT_TRUE(Cluster::eventually([&] { return sent > 8; }));
     ASSERT_NO_FATAL_FAILURE(publish(beside_s));
   }
+  EXPECT_THAT(cluster.node("origin", "greedy").dump(), testing::HasSubstr("more than its share of messages"));
   std::cout << "alone " << median(alone_s) << " s, beside 1 MiB messages " << median(beside_s) << " s\n";
   EXPECT_LE(median(beside_s), 1.5 * median(alone_s));
 }
