@@ -37,9 +37,13 @@ inline constexpr std::size_t kJsonDepthMax = 64;
   return nlohmann::json::parse(text, nullptr, false);
 }
 
+/// No count and no number that this project gives out gets so far, and the sum of two stays within 64 bits.
+inline constexpr std::uint64_t kNaturalMax = std::uint64_t{1} << 62;
+
 /// `json` as a whole number from 0 to `max`; absent if it is none. get<std::uint64_t>() makes a number of -1 and of
 /// 1e300, too.
-[[nodiscard]] inline std::optional<std::uint64_t> natural_of(const nlohmann::json& json, std::uint64_t max) {
+[[nodiscard]] inline std::optional<std::uint64_t> natural_of(const nlohmann::json& json,
+                                                             std::uint64_t max = kNaturalMax) {
   if (!json.is_number_unsigned() || json.get<std::uint64_t>() > max) return std::nullopt;
   return json.get<std::uint64_t>();
 }

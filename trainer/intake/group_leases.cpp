@@ -13,8 +13,6 @@ namespace {
 
 constexpr std::uint64_t kFileBytesMax = 4096;
 constexpr std::size_t kRunIdBytesMax = 64;
-// Numbers beyond would begin anew: those after it are given out by adding.
-constexpr std::uint64_t kGroupMax = std::uint64_t{1} << 62;
 
 }  // namespace
 
@@ -35,7 +33,7 @@ Result<GroupLeases> GroupLeases::open(FileSystem& files, std::filesystem::path p
   try {
     const auto json = parse_json(text);
     leases.run_id_ = json.at("run").get<std::string>();
-    const auto reserved = natural_of(json.at("groups_reserved"), kGroupMax);
+    const auto reserved = natural_of(json.at("groups_reserved"));
     leases.next_ = leases.reserved_to_ = reserved.value_or(0);
     const bool is_id = !leases.run_id_.empty() && leases.run_id_.size() <= kRunIdBytesMax &&
                        leases.run_id_.find_first_not_of("0123456789abcdef") == std::string::npos;

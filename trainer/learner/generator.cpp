@@ -14,7 +14,6 @@ namespace weightcast {
 namespace {
 
 constexpr std::uint64_t kAttempts = 3;
-constexpr std::uint64_t kNumberMax = std::uint64_t{1} << 62;  // of what a checkpoint says
 
 std::string weights_file(std::size_t index) { return fmt::format("behaviour-{}.safetensors", index); }
 
@@ -133,14 +132,14 @@ std::string Generator::save() const {
 Status Generator::restore(std::string_view state) {
   try {
     const auto json = parse_json(state);
-    const auto groups = natural_of(json.at("groups"), kNumberMax);
-    const auto unrewarded = natural_of(json.value("unrewarded", nlohmann::json(0U)), kNumberMax);
+    const auto groups = natural_of(json.at("groups"));
+    const auto unrewarded = natural_of(json.value("unrewarded", nlohmann::json(0U)));
     if (!groups || !unrewarded) return fail(Errc::kCorrupt, Op::kParse, "generator: a count is none");
     groups_ = *groups;
     unrewarded_ = *unrewarded;
     publications_.clear();
     for (const auto& version : json.at("versions")) {
-      const auto number = natural_of(version, kNumberMax);
+      const auto number = natural_of(version);
       if (!number || (!publications_.empty() && publications_.back().version.value >= *number)) {
         return fail(Errc::kCorrupt, Op::kParse, "generator: its versions do not ascend");
       }

@@ -10,12 +10,6 @@
 #include "tasks/trajectory_json.h"
 
 namespace weightcast {
-namespace {
-
-constexpr std::uint64_t kNumberMax = std::uint64_t{1} << 62;
-
-}  // namespace
-
 Result<bool> RolloutFiles::fill(Instant now, SharedReplayBuffer& buffer) {
   std::string line;
   for (;; ++file_, line_ = 0, offset_bytes_ = 0) {
@@ -67,7 +61,7 @@ Status RolloutFiles::restore(std::string_view state) {
   try {
     const auto json = parse_json(state);
     path = json.at("path");
-    const auto number = [&](const char* name) { return natural_of(json.at(name), kNumberMax); };
+    const auto number = [&](const char* name) { return natural_of(json.at(name)); };
     const auto file = number("file"), line = number("line"), offset_bytes = number("offset_bytes");
     const auto malformed = number("malformed");
     if (!file || !line || !offset_bytes || !malformed) {

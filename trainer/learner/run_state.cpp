@@ -19,8 +19,6 @@ namespace {
 
 constexpr std::uint64_t kTaskDataBytesMax = std::uint64_t{4} << 30;
 constexpr std::size_t kRefusalsShown = 20;
-// No step and no version gets so far, and the sum of two stays within 64 bits.
-constexpr std::uint64_t kNumberMax = std::uint64_t{1} << 62;
 constexpr double kSecondsMax = 1e12;
 const std::string kReferenceFile = "reference.safetensors";
 
@@ -290,10 +288,10 @@ Status RunState::resume(const Checkpoint& checkpoint) {
   std::uint64_t metrics_bytes = 0;
   try {
     const auto json = parse_json(learner);
-    const auto found_step = natural_of(json.at("step"), kNumberMax);
-    const auto found_first = natural_of(json.at("first_version"), kNumberMax);
-    const auto found_accepted = natural_of(json.value("accepted_version", nlohmann::json(0U)), kNumberMax);
-    const auto found_bytes = natural_of(json.at("metrics_bytes"), kNumberMax);
+    const auto found_step = natural_of(json.at("step"));
+    const auto found_first = natural_of(json.at("first_version"));
+    const auto found_accepted = natural_of(json.value("accepted_version", nlohmann::json(0U)));
+    const auto found_bytes = natural_of(json.at("metrics_bytes"));
     seconds = json.at("seconds");
     worker_cost = json.value("worker_cost", 0.0);
     const bool times_are_sound =

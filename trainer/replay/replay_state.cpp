@@ -37,13 +37,11 @@ struct Wrong {
   std::string why;
 };
 
-// No count and no version of a run gets so far, and sums of two stay within 64 bits.
-constexpr std::uint64_t kNumberMax = std::uint64_t{1} << 62;
 // Workers choose their rollouts' numbers.
 constexpr std::uint64_t kSequenceMax = std::numeric_limits<std::uint64_t>::max();
 constexpr Duration kAgeMax = std::chrono::hours(24 * 365 * 10);
 
-std::uint64_t number_from(const Json& json, std::uint64_t max = kNumberMax) {
+std::uint64_t number_from(const Json& json, std::uint64_t max = kNaturalMax) {
   if (const auto number = natural_of(json, max)) return *number;
   throw Wrong{fmt::format("{} stands where a whole number is due", cut_text(json_text(json), kShownBytesMax))};
 }
@@ -53,7 +51,7 @@ std::uint64_t number_at(const Json& json, const char* name) { return number_from
 Instant time_from(const Json& json, Instant now) {
   if (!json.is_number_integer()) throw Wrong{"an age is no whole number"};
   const Duration age(json.is_number_unsigned()
-                         ? static_cast<std::int64_t>(std::min(json.get<std::uint64_t>(), kNumberMax))
+                         ? static_cast<std::int64_t>(std::min(json.get<std::uint64_t>(), kNaturalMax))
                          : json.get<std::int64_t>());
   return now - std::clamp(age, Duration(0), kAgeMax);
 }
