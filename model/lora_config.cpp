@@ -10,6 +10,7 @@
 #include "base/json_text.h"
 #include "base/nearest_name.h"
 #include "model/json_fields.h"
+#include "patch/snapshot/adapter_names.h"
 
 namespace weightcast {
 namespace {
@@ -17,12 +18,15 @@ namespace {
 using Json = nlohmann::json;
 using namespace std::string_view_literals;
 
-constexpr std::string_view kFile = "adapter_config.json";
 constexpr std::int64_t kRankMax = 65536;
 constexpr double kAlphaMax = 1e6;
 
-Error refuse(std::string why) { return fail(Errc::kInvalidArgument, Op::kParse, fmt::format("{}: {}", kFile, why)); }
-Error unsupported(std::string why) { return fail(Errc::kUnsupported, Op::kParse, fmt::format("{}: {}", kFile, why)); }
+Error refuse(std::string why) {
+  return fail(Errc::kInvalidArgument, Op::kParse, fmt::format("{}: {}", kAdapterConfigFile, why));
+}
+Error unsupported(std::string why) {
+  return fail(Errc::kUnsupported, Op::kParse, fmt::format("{}: {}", kAdapterConfigFile, why));
+}
 
 /// Members of PEFT's that change the computation, and the only value that this build computes besides null.
 Status refuse_unsupported(const JsonFields& fields) {
@@ -92,7 +96,7 @@ Status check_lora_config(const LoraConfig& config) {
 Result<LoraConfig> parse_lora_config(std::string_view adapter_config_json) {
   const Json json = parse_json(adapter_config_json);
   if (!json.is_object()) return refuse("it is no JSON object");
-  const JsonFields fields(json, kFile);
+  const JsonFields fields(json, kAdapterConfigFile);
   WC_TRY(refuse_unsupported(fields));
   LoraConfig config;
   WC_TRY(fields.require("r", 1, kRankMax, config.rank));

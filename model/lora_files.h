@@ -10,9 +10,6 @@
 
 namespace weightcast {
 
-/// The name of an adapter's configuration, as PEFT has it.
-inline constexpr const char* kLoraConfigFile = "adapter_config.json";
-
 /// A low-rank adapter's directory in PEFT's layout, open for reading.
 struct LoraFiles {
   LoraConfig config;

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/memory_file.h"
+#include "patch/snapshot/adapter_names.h"
 #include "patch/snapshot/json_text.h"
 #include "patch/snapshot/mapped_file.h"
 #include "patch/snapshot/safetensors.h"
@@ -25,8 +26,6 @@ namespace fs = std::filesystem;
 
 constexpr const char* kSingleName = "model.safetensors";
 constexpr const char* kIndexName = "model.safetensors.index.json";
-constexpr const char* kAdapterName = "adapter_model.safetensors";  // as PEFT names it, and its configuration
-constexpr const char* kAdapterConfigName = "adapter_config.json";
 constexpr std::string_view kWeightsSuffix = ".safetensors";
 
 /// Tensor name to the shard that holds it.
@@ -292,16 +291,16 @@ Result<SnapshotSource> SnapshotSource::open(FileSystem& files, const std::string
     // Beside a model's weights it is a file like others, and no part of the snapshot.
     bool has_adapter = false;
     if (!has_single && !has_index) {
-      WC_ASSIGN(has_adapter, is_there(files, base + kAdapterName));
+      WC_ASSIGN(has_adapter, is_there(files, base + kAdapterFile));
     }
     if (!has_single && !has_index && !has_adapter) {
       return fail(
           Errc::kNotFound, Op::kOpen,
           fmt::format("{}: holds neither {} nor {}, nor {}; name a directory with one of them, or a safetensors file",
-                      path, kSingleName, kIndexName, kAdapterName));
+                      path, kSingleName, kIndexName, kAdapterFile));
     }
     if (has_single || has_adapter) {
-      const char* name = has_single ? kSingleName : kAdapterName;
+      const char* name = has_single ? kSingleName : kAdapterFile;
       WC_TRY(add_weights(name, base + name));
     } else {
       WC_ASSIGN(OpenedFile index, OpenedFile::open(files, base + kIndexName));
@@ -359,8 +358,8 @@ Result<SnapshotSource> SnapshotSource::over(FileSystem& files, FileRef file, std
 
 Status SnapshotSource::add_sidecars(const Sidecars& sidecars) {
   std::vector<SnapshotFile> table = table_.files();
-  const bool is_adapter = sidecars.contains(kAdapterConfigName) && !sidecars.contains("config.json");
-  if (is_adapter && table.size() == 1 && table.front().name == kSingleName) table.front().name = kAdapterName;
+  const bool is_adapter = sidecars.contains(kAdapterConfigFile) && !sidecars.contains("config.json");
+  if (is_adapter && table.size() == 1 && table.front().name == kSingleName) table.front().name = kAdapterFile;
   std::vector<FoundFile> found;
   for (const auto& [name, file] : sidecars) {
     WC_ASSIGN(const FileInfo info, file->info());

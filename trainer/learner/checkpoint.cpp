@@ -13,6 +13,7 @@
 #include "base/json_text.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "patch/snapshot/adapter_names.h"
 #include "patch/snapshot/safetensors.h"
 #include "patch/snapshot/write_file.h"
 
@@ -26,15 +27,14 @@ constexpr std::string_view kAside = ".old";  // of a checkpoint that another of 
 constexpr std::string_view kChecksums = "checksums.json";
 constexpr std::string_view kOwnDirectory = "learner";  // what no other tool reads
 constexpr std::string_view kBaseDirectory = "base";    // the model that an adapter is for, if the run made it
-constexpr std::string_view kAdapterConfig = "adapter_config.json";
 constexpr std::uint64_t kListBytesMax = std::uint64_t{1} << 20;
 
 /// What other tools read: a model's files, or an adapter's. Names as Hugging Face has them.
 constexpr std::array<std::string_view, 9> kReadByOthers{"model.safetensors",     "config.json",
                                                         "tokenizer.json",        "generation_config.json",
                                                         "tokenizer_config.json", "special_tokens_map.json",
-                                                        "chat_template.jinja",   "adapter_model.safetensors",
-                                                        kAdapterConfig};
+                                                        "chat_template.jinja",   kAdapterFile,
+                                                        kAdapterConfigFile};
 
 /// Where a file lies below its checkpoint. Others take every *.safetensors in the directory that they are given for the
 /// model's: vLLM does. So those of the learner lie below, as does the model beneath an adapter.
@@ -227,7 +227,7 @@ Status write_checkpoint(FileSystem& files, const fs::path& directory, const Chec
   WC_TRY(target.create());
   Writer writer(files, target.temporary());
   const bool has_own_base =
-      checkpoint.texts.contains(std::string(kAdapterConfig)) && checkpoint.tensors.contains("model.safetensors");
+      checkpoint.texts.contains(kAdapterConfigFile) && checkpoint.tensors.contains("model.safetensors");
   WC_TRY(writer.make_directory(kOwnDirectory));
   if (has_own_base) WC_TRY(writer.make_directory(kBaseDirectory));
   for (const auto& [name, tensors] : checkpoint.tensors) {

@@ -9,10 +9,11 @@
 #include "base/draws.h"
 #include "base/text.h"
 #include "model/device.h"
-#include "model/lora_files.h"
+#include "model/lora_config.h"
 #include "model/model_files.h"
 #include "model/tokenizer/tokenizer.h"
 #include "model/weights.h"
+#include "patch/snapshot/adapter_names.h"
 #include "patch/snapshot/sidecar.h"
 
 namespace weightcast {
@@ -20,8 +21,6 @@ namespace {
 
 const std::string kModelFile = "model.safetensors";
 const std::string kOptimizerFile = "optimizer.safetensors";
-const std::string kAdapterFile = "adapter_model.safetensors";  // as PEFT names it, and its configuration
-const std::string kAdapterConfigFile = kLoraConfigFile;
 const std::string kBaseFile = "base.checksum";
 const std::string kHeadFile = "value_head.safetensors";
 const std::string kHeadOptimizerFile = "value_head_optimizer.safetensors";

@@ -8,7 +8,7 @@
 #include "base/content_digest.h"
 #include "base/json_text.h"
 #include "base/text.h"
-#include "model/lora_files.h"
+#include "patch/snapshot/adapter_names.h"
 #include "patch/snapshot/write_file.h"
 #include "tasks/registry.h"
 #include "trainer/learner/ranks.h"
@@ -153,7 +153,7 @@ Status RunState::begin() {
 
 std::map<std::string, std::string> RunState::published_files() const {
   // The others describe a model, which an adapter is not.
-  if (publishes_adapter(config)) return {{kLoraConfigFile, policy->adapter_json()}};
+  if (publishes_adapter(config)) return {{kAdapterConfigFile, policy->adapter_json()}};
   return model_files;
 }
 

@@ -12,7 +12,8 @@
 
 #include "base/content_digest.h"
 #include "base/steady_clock.h"
-#include "model/lora_files.h"
+#include "model/lora_config.h"
+#include "patch/snapshot/adapter_names.h"
 #include "worker/backend/backend.h"
 #include "worker/engine/version_follower.h"
 #include "worker/home/learner_client.h"
@@ -80,7 +81,7 @@ class RunOfWorker {
     }
     std::uint64_t adapter_rank = 0;
     if (!run.adapter_digest.empty()) {
-      WC_ASSIGN(const std::string adapter_json, client_.model_file(kLoraConfigFile));
+      WC_ASSIGN(const std::string adapter_json, client_.model_file(kAdapterConfigFile));
       if (content_digest_of(std::as_bytes(std::span(adapter_json))).hex() != run.adapter_digest) {
         return fail(Errc::kCorrupt, Op::kVerify, "the learner's adapter_config.json is not the one that its run names");
       }

@@ -12,6 +12,7 @@
 #include "base/random.h"
 #include "model/lora_files.h"
 #include "model/model_files.h"
+#include "patch/snapshot/adapter_names.h"
 
 namespace weightcast {
 
@@ -39,7 +40,7 @@ inline void write_lora(const std::filesystem::path& directory, const std::filesy
   const Status written = write_new_model(
       files, directory, tensors,
       [&](const TensorInfo& info) -> Result<Bytes> { return std::as_bytes(std::span(content.at(info.name))); },
-      {{kLoraConfigFile, lora_config_json(lora, base.string())}}, kShardBytesMax, "adapter_model");
+      {{kAdapterConfigFile, lora_config_json(lora, base.string())}}, kShardBytesMax, kAdapterStem);
   EXPECT_TRUE(written.has_value()) << written.error().message();
 }
 
