@@ -29,6 +29,8 @@ inline constexpr std::size_t kSignatureBytesMax = 64;
 inline constexpr std::size_t kCertificateBytesMax = 4 * kKiB;
 /// Payloads that a worker names when it joins.
 inline constexpr std::size_t kHeldMax = 64;
+/// Members that one member cannot reach: worker and origin remember so many, and plans learn of no more.
+inline constexpr std::size_t kUnreachedMax = 64;
 
 // What one peer may do to a node. Each is several times what an honest peer ever does.
 

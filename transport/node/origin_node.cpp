@@ -340,7 +340,7 @@ local::PublishProgress OriginNode::publish_progress(Version version) {
 
 void OriginNode::add_unreached(const Member& member, local::NodeStatus& self, local::NodeStatus& node) const {
   const auto add = [](local::NodeStatus& to, const Member& of, const std::string& why) {
-    if (to.cannot_reach_size() >= int(Reachability::kUnreachedMax)) return;
+    if (to.cannot_reach_size() >= int(kUnreachedMax)) return;
     local::UnreachedNode& unreached = *to.add_cannot_reach();
     unreached.set_name(of.name);
     unreached.set_address(Endpoint{of.host, of.port}.to_string());

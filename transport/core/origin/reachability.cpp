@@ -7,7 +7,9 @@
 
 #include "base/endpoint.h"
 #include "base/text.h"
+#include "proto/limits.h"
 #include "transport/core/deadline.h"
+#include "transport/core/dial_reason.h"
 
 namespace weightcast {
 namespace {
@@ -19,12 +21,6 @@ constexpr std::size_t kAskedOfNewcomer = 16;
 constexpr std::size_t kWhyBytesMax = 200;
 
 std::string address_of(const Member& member) { return Endpoint{member.host, member.port}.to_string(); }
-
-/// Of a dial's error: without the address, and the advice behind it.
-std::string short_reason(std::string_view why, const std::string& address) {
-  if (const std::string target = "to " + address + ": "; why.starts_with(target)) why.remove_prefix(target.size());
-  return printable(cut_text(why.substr(0, why.find(';')), kWhyBytesMax));
-}
 
 std::size_t count_of(const std::map<PeerId, std::set<PeerId>>& sets, PeerId id) {
   const auto found = sets.find(id);
@@ -81,7 +77,7 @@ bool Reachability::handle_closed(Instant now, ConnId conn, std::string_view why)
   Member* member = members_.find(probe.mapped());
   if (member == nullptr || !member->connected()) return false;
   member->unreachable = true;
-  member->cannot_dial = short_reason(why, address_of(*member));
+  member->cannot_dial = printable(cut_text(dial_reason(why, address_of(*member)), kWhyBytesMax));
   actions_.push(action::caused_by(
       member->name, action::warning(fmt::format("cannot reach worker {} at {}: {}; unless others can, it receives and "
                                                 "does not forward",

@@ -32,8 +32,6 @@ class Reachability {
   static constexpr Duration kRetryMin = std::chrono::seconds(5);
   static constexpr Duration kRetryMax = std::chrono::minutes(10);
   static constexpr std::size_t kAskedMax = 64;
-  /// Whom it cannot reach, of one member. Plans learn of no more.
-  static constexpr std::size_t kUnreachedMax = 64;
   /// So many dials of a member tell enough of it.
   static constexpr std::size_t kTellingDials = 8;
 

@@ -10,25 +10,19 @@
 #include "base/text.h"
 #include "proto/limits.h"
 #include "transport/core/deadline.h"
+#include "transport/core/dial_reason.h"
 
 namespace weightcast {
 namespace {
 
 // The origin asks for a few at a time.
 constexpr std::size_t kProbesMax = 64;
-// Of whom it is remembered that they cannot be reached; the origin remembers no more.
-constexpr std::size_t kUnreachedMax = 64;
 constexpr std::string_view kTimedOut = "timed out";
 
 std::string address_of(const NodeAddress& peer) { return Endpoint{peer.host, peer.port}.to_string(); }
 
-/// Without the address, which stands before it already, and the advice behind it.
 std::string reason_of(const Error& why, const NodeAddress& peer) {
-  std::string_view text = why.detail;
-  const std::string target = "to " + address_of(peer);
-  if (text.starts_with(target)) text.remove_prefix(target.size());
-  if (text.starts_with(": ")) text.remove_prefix(2);
-  text = text.substr(0, text.find(';'));
+  const std::string_view text = dial_reason(why.detail, address_of(peer));
   if (text.empty()) return std::string(why.code == Errc::kTimedOut ? kTimedOut : "failed");
   std::string reason(cut_text(text, kReasonBytesMax));
   // The system's words begin with a capital, and abbreviations with two.

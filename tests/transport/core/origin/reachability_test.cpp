@@ -188,7 +188,7 @@ TEST_F(ReachabilityTest, AsksForFewDialsAtATimeAndRemembersFewOfOneMember) {
   for (const std::string& name : names) join(name);
   answer_probes(true);
   for (int i = 1; i < 150; ++i) cannot_reach("w0", names[std::size_t(i)]);
-  EXPECT_THAT(member("w0").cannot_reach, SizeIs(Reachability::kUnreachedMax));
+  EXPECT_THAT(member("w0").cannot_reach, SizeIs(kUnreachedMax));
   std::size_t all = 0;
   for (const std::string& name : names) all += heard_by(name, Kind::kProbe).size();
   EXPECT_LE(all, Reachability::kAskedMax);
