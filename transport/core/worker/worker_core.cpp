@@ -84,12 +84,11 @@ Status WorkerCore::check_dialled(ConnId conn, const std::optional<PeerIdentity>&
                 fmt::format("{}:{} is worker {}, not the origin; check --origin", config_.origin_host,
                             config_.origin_port, peer->name));
   }
-  if (!links_.is_link(conn)) {
-    // A probe, of which an older origin does not say whose address it is.
-    const std::string name = dials_.name_of(conn);
-    return name.empty() ? Status() : check_speaks_as(*peer, Role::kWorker, name, "a parent");
-  }
-  return check_speaks_as(*peer, Role::kWorker, links_.name_of(conn), "a parent");
+  const bool is_link = links_.is_link(conn);
+  const std::string name = is_link ? links_.name_of(conn) : dials_.name_of(conn);
+  // An older origin does not say whose address it has probed.
+  if (!is_link && name.empty()) return {};
+  return check_speaks_as(*peer, Role::kWorker, name, "a parent");
 }
 
 void WorkerCore::join(Instant now) {
