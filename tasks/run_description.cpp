@@ -11,6 +11,8 @@ namespace {
 
 using Json = nlohmann::json;
 
+constexpr std::size_t kIdDigitsMax = 64;
+
 template <typename T>
 void get(const Json& json, const char* name, T& out) {
   out = json.at(name).get<T>();
@@ -64,6 +66,11 @@ void each_member(Run& run, const Visit& visit) {
 }
 
 }  // namespace
+
+bool is_run_id(std::string_view text) {
+  return !text.empty() && text.size() <= kIdDigitsMax &&
+         text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
 
 std::string write_run_description(const RunDescription& run) {
   Json json;

@@ -43,6 +43,9 @@ struct RunDescription {
   bool operator==(const RunDescription&) const = default;
 };
 
+/// Whether `text` may be a run_id: 1 to 64 lower-case hexadecimal digits. So it can name a directory, too.
+[[nodiscard]] bool is_run_id(std::string_view text);
+
 /// As a JSON object with the members by their names; null stands for unlimited.
 [[nodiscard]] std::string write_run_description(const RunDescription& run);
 /// Members that it does not know are ignored: a later learner may say more. Errors: kCorrupt, which names the member

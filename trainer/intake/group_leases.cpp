@@ -7,12 +7,12 @@
 #include <random>
 
 #include "base/json_text.h"
+#include "tasks/run_description.h"
 
 namespace weightcast {
 namespace {
 
 constexpr std::uint64_t kFileBytesMax = 4096;
-constexpr std::size_t kRunIdBytesMax = 64;
 
 }  // namespace
 
@@ -35,9 +35,7 @@ Result<GroupLeases> GroupLeases::open(FileSystem& files, std::filesystem::path p
     leases.run_id_ = json.at("run").get<std::string>();
     const auto reserved = natural_of(json.at("groups_reserved"));
     leases.next_ = leases.reserved_to_ = reserved.value_or(0);
-    const bool is_id = !leases.run_id_.empty() && leases.run_id_.size() <= kRunIdBytesMax &&
-                       leases.run_id_.find_first_not_of("0123456789abcdef") == std::string::npos;
-    if (!is_id || !reserved) {
+    if (!is_run_id(leases.run_id_) || !reserved) {
       return fail(
           Errc::kCorrupt, Op::kRead,
           fmt::format("{}: its run is no id, or its number of groups none; put back the one that was beside the "

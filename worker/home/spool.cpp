@@ -9,6 +9,7 @@
 
 #include "base/checksum.h"
 #include "base/text.h"
+#include "tasks/run_description.h"
 
 namespace weightcast {
 namespace {
@@ -24,7 +25,6 @@ constexpr std::uint64_t kNumberMax = std::uint64_t{1} << 62;
 // More than one record beyond a log's usual size is in none that a worker has written.
 constexpr std::uint64_t kLogBytesMax = Spool::kFileBytes + Spool::kRecordBytesMax + kHeadBytes;
 constexpr std::size_t kReadBytes = std::size_t{256} << 10;
-constexpr std::size_t kRunIdBytesMax = 64;
 
 std::array<std::byte, kHeadBytes> head_of(std::uint32_t size, const Checksum& sum) {
   std::array<std::byte, kHeadBytes> head{};
@@ -46,11 +46,6 @@ std::optional<std::uint64_t> log_number(std::string_view name) {
   const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
   const bool is_one = error == std::errc() && number > 0 && number < kLogNumberEnd && log_name(number) == name;
   return is_one ? std::optional(number) : std::nullopt;
-}
-
-bool is_run_id(std::string_view name) {
-  return !name.empty() && name.size() <= kRunIdBytesMax &&
-         name.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
 /// Deletes a run's logs, and the directory if it held nothing else.
