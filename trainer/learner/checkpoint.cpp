@@ -161,8 +161,17 @@ Result<std::vector<StoredTensor>> parse_tensors(const std::string& file, const s
   return tensors;
 }
 
-/// A checkpoint is read into memory as a whole. A file that is nothing but a hole may claim any length.
-Status check_fits(FileSystem& files, const fs::path& directory, const nlohmann::json& checksums) {
+struct ListedFile {
+  std::string place;
+  std::string checksum;
+  std::uint64_t size_bytes = 0;
+};
+
+/// The files that the list names. Together they fit into memory, where a checkpoint is read as a whole: a file that is
+/// nothing but a hole may claim any length.
+Result<std::vector<ListedFile>> listed_files(FileSystem& files, const fs::path& directory,
+                                             const nlohmann::json& checksums) {
+  std::vector<ListedFile> listed;
   const auto memory_bytes =
       static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   std::uint64_t left_bytes = memory_bytes;
@@ -175,21 +184,21 @@ Status check_fits(FileSystem& files, const fs::path& directory, const nlohmann::
                               printable(directory.string()), printable(place), format_bytes(memory_bytes)));
     }
     left_bytes -= info.size_bytes;
+    listed.push_back({place, expected.get<std::string>(), info.size_bytes});
   }
-  return {};
+  return listed;
 }
 
 Result<Checkpoint> read_checkpoint(FileSystem& files, const fs::path& directory, std::uint64_t step) {
   WC_ASSIGN(const std::string text, read_file(files, directory / kChecksums, kListBytesMax));
   const auto checksums = parse_json(text);
   if (!checksums.is_object()) return damaged(directory / kChecksums, "no JSON object");
-  WC_TRY(check_fits(files, directory, checksums));
+  WC_ASSIGN(const std::vector<ListedFile> listed, listed_files(files, directory, checksums));
   Checkpoint checkpoint;
   checkpoint.step = step;
-  for (const auto& [place, expected] : checksums.items()) {
-    WC_ASSIGN(const FileInfo info, files.info(directory / place));
-    WC_ASSIGN(std::string file, read_file(files, directory / place, info.size_bytes));
-    if (checksum_of(std::as_bytes(std::span(file))).hex() != expected.get<std::string>()) {
+  for (const auto& [place, checksum, size_bytes] : listed) {
+    WC_ASSIGN(std::string file, read_file(files, directory / place, size_bytes));
+    if (checksum_of(std::as_bytes(std::span(file))).hex() != checksum) {
       return damaged(directory / place, "its bytes are not those that were written");
     }
     const std::string name = fs::path(place).filename();
