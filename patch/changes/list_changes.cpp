@@ -98,12 +98,13 @@ Status add_cell(TensorChanges& changes, std::uint64_t begin, Bytes cell, const R
   return {};
 }
 
-Result<std::vector<TensorChanges>> by_tensor(std::span<const SegmentRange> plan, std::span<const CellChanges> segments,
+Result<std::vector<TensorChanges>> by_tensor(std::span<const SegmentRange> plan,
+                                             std::span<const CellChanges* const> segments,
                                              std::span<const TensorInfo> tensors, const ReadStream& read) {
   std::vector<TensorChanges> all;
   auto tensor = tensors.begin();
   for (const SegmentRange& range : plan) {
-    const CellChanges& changes = segments[range.index];
+    const CellChanges& changes = *segments[range.index];
     const std::size_t cell_bytes = geometry_of(range.kind).bytes;
     for (std::size_t i = 0; i < changes.cells.size(); ++i) {
       const std::uint64_t begin_bytes = range.result_offset + std::uint64_t{changes.cells[i]} * cell_bytes;
@@ -125,15 +126,23 @@ Result<std::vector<TensorChanges>> by_tensor(std::span<const SegmentRange> plan,
 
 }  // namespace
 
-CellChanges fold_changes(std::span<const CellChanges* const> steps, std::size_t cell_bytes) {
-  CellChanges folded;
+const CellChanges& fold_changes(std::span<const CellChanges* const> steps, std::size_t cell_bytes,
+                                CellChanges& folded) {
+  folded = {};
+  const CellChanges* all = &folded;
   for (const CellChanges* step : steps) {
-    folded = folded.cells.empty() ? *step : fold_two(folded, *step, cell_bytes);
+    if (step->cells.empty()) continue;
+    if (all->cells.empty()) {
+      all = step;
+    } else {
+      folded = fold_two(*all, *step, cell_bytes);
+      all = &folded;
+    }
   }
-  return folded;
+  return *all;
 }
 
-Result<ListedChanges> list_changes(std::span<const SegmentRange> plan, std::span<const CellChanges> segments,
+Result<ListedChanges> list_changes(std::span<const SegmentRange> plan, std::span<const CellChanges* const> segments,
                                    std::span<const TensorInfo> tensors, const ReadStream& read, File& out) {
   WC_ASSIGN(const std::vector<TensorChanges> all, by_tensor(plan, segments, tensors, read));
   ListedChanges listed;

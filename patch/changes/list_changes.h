@@ -11,22 +11,25 @@
 
 namespace weightcast {
 
-/// What steps have changed in a segment, oldest first: each cell once, with the value of the last step that names it.
-[[nodiscard]] CellChanges fold_changes(std::span<const CellChanges* const> steps, std::size_t cell_bytes);
+/// The changes of several steps in a segment, oldest first: each cell once, with the value of the last step that names
+/// it. If only one step has changes, the result is that step's own list. Otherwise it is `folded`, which is written.
+[[nodiscard]] const CellChanges& fold_changes(std::span<const CellChanges* const> steps, std::size_t cell_bytes,
+                                              CellChanges& folded);
 
 struct ListedChanges {
   std::uint64_t elements = 0;
   std::uint64_t bytes = 0;  ///< of the file
 };
 
-/// Writes a file of changes (change_names.h) from `segments`, which are those of `plan`, one for each. `tensors` is the
-/// snapshot that they lead to, in the order of its bytes; cells outside all tensors are left out. An element that is
-/// wider than the plan's cells is read from that snapshot by `read`, at an offset of its stream. Each array of the file
-/// begins at a multiple of its elements' width. Memory: as much as the file takes.
+/// Writes a file of changes (change_names.h). `segments` are the changes of `plan`'s segments, one list for each.
+/// `tensors` is the snapshot that they lead to, in the order of its bytes; cells outside all tensors are left out.
+/// `read` gives bytes of that snapshot at an offset of its stream, for elements that are wider than the plan's cells.
+/// Each array of the file begins at a multiple of its elements' width. Memory: as much as the file takes.
 /// Errors: kTooFar (a tensor whose elements are not whole bytes has changed); those of `read`, lay_out_safetensors()
 /// and `out`.
 [[nodiscard]] Result<ListedChanges> list_changes(
-    std::span<const SegmentRange> plan, std::span<const CellChanges> segments, std::span<const TensorInfo> tensors,
+    std::span<const SegmentRange> plan, std::span<const CellChanges* const> segments,
+    std::span<const TensorInfo> tensors,
     const std::function<Status(std::uint64_t offset_bytes, MutableBytes out)>& read, File& out);
 
 }  // namespace weightcast

@@ -43,15 +43,16 @@ Result<ListedChanges> write_changes(const Jobs& jobs, FileSystem& files, const T
   WC_ASSIGN(const SnapshotSource snapshot, SnapshotSource::open(files, request.directory.string()));
   const std::vector<SegmentRange> plan =
       request.steps.empty() ? std::vector<SegmentRange>() : request.steps.front()->plan;
-  std::vector<CellChanges> folded(plan.size());
+  std::vector<CellChanges> folded(plan.size());  // of segments that more than one step has changed
+  std::vector<const CellChanges*> segments(plan.size());
   for (const SegmentRange& range : plan) {
     if (jobs.cancelled()) return Jobs::cancelled_error(Op::kRead);
     std::vector<const CellChanges*> each;
     for (const StepRef& step : request.steps) each.push_back(&*step->segments[range.index]);
-    folded[range.index] = fold_changes(each, geometry_of(range.kind).bytes);
+    segments[range.index] = &fold_changes(each, geometry_of(range.kind).bytes, folded[range.index]);
   }
   return list_changes(
-      plan, folded, snapshot.tensors(),
+      plan, segments, snapshot.tensors(),
       [&](std::uint64_t offset, MutableBytes out) { return snapshot.read_at(offset, out); }, *request.into);
 }
 

@@ -25,7 +25,8 @@ struct TellChangesRequest {
 };
 
 /// Writes the changes between two versions as a file of changes (patch/changes/change_names.h), off the loop: what an
-/// engine writes over the one version to have the other. Memory: three times what the lists of the steps take.
+/// engine writes over the one version to have the other. Memory: as much as the lists of the steps take, and twice that
+/// where more than one step changed the same segment.
 /// Errors: kTooFar (a step is not known, is from another version of that number, or changed too much; together they
 /// take half of the snapshot or more); kClosed (the jobs were cancelled); kNoSpace, kIo, kCorrupt (the version's files
 /// cannot be read).

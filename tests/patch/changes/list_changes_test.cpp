@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <array>
 #include <cstring>
 #include <random>
 
@@ -16,6 +17,7 @@
 namespace weightcast {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 struct ListChangesTest : testing::Test {
@@ -50,7 +52,12 @@ struct ListChangesTest : testing::Test {
       return {};
     };
     const auto file = real_files().open(temp.file("changes"), {.write = true, .create = Create::kEmpty});
-    return list_changes(plan, segments, tensors, read, **file);
+    return list_changes(plan, lists_of(segments), tensors, read, **file);
+  }
+  static std::vector<const CellChanges*> lists_of(const std::vector<CellChanges>& segments) {
+    std::vector<const CellChanges*> lists;
+    for (const CellChanges& segment : segments) lists.push_back(&segment);
+    return lists;
   }
 
   /// `before` with the listed changes made.
@@ -83,7 +90,8 @@ RC_GTEST_FIXTURE_PROP(ListChangesTest, WhatIsListedLeadsFromTheFirstVersionToThe
   for (const SegmentRange& range : plan) {
     std::vector<const CellChanges*> each;
     for (const auto& step : compared) each.push_back(&step[range.index]);
-    folded.push_back(fold_changes(each, geometry_of(range.kind).bytes));
+    CellChanges of_several;
+    folded.push_back(fold_changes(each, geometry_of(range.kind).bytes, of_several));
     RC_ASSERT(std::is_sorted(folded.back().cells.begin(), folded.back().cells.end()));
   }
   const auto listed = list(folded, versions.back());
@@ -92,6 +100,18 @@ RC_GTEST_FIXTURE_PROP(ListChangesTest, WhatIsListedLeadsFromTheFirstVersionToThe
   const std::string made = apply(versions.front(), listed->bytes, listed->elements);
   RC_ASSERT(made.substr(3) == versions.back().substr(3));
   RC_ASSERT(made.substr(0, 3) == versions.front().substr(0, 3));
+}
+
+TEST(FoldChanges, TheOnlyListIsNotCopied) {
+  const CellChanges none, one{{3}, {std::byte{1}}}, other{{3, 4}, {std::byte{2}, std::byte{3}}};
+  CellChanges folded;
+  EXPECT_EQ(&fold_changes(std::array{&one}, 1, folded), &one);
+  EXPECT_EQ(&fold_changes(std::array{&none, &one, &none}, 1, folded), &one);
+  const CellChanges& both = fold_changes(std::array{&other, &none, &one}, 1, folded);
+  EXPECT_EQ(&both, &folded);
+  EXPECT_THAT(both.cells, ElementsAre(3, 4));
+  EXPECT_THAT(both.values, ElementsAre(std::byte{1}, std::byte{3}));
+  EXPECT_TRUE(fold_changes({}, 1, folded).cells.empty());
 }
 
 TEST_F(ListChangesTest, ArraysBeginAtMultiplesOfTheirElementsWidth) {
@@ -134,9 +154,10 @@ TEST_F(ListChangesTest, AnErrorOfTheSnapshotIsTold) {
   const std::string before(93, 'a');
   std::string after = before;
   after[60] = 'b';
+  const auto segments = compare(before, after);
   const auto file = real_files().open(temp.file("changes"), {.write = true, .create = Create::kEmpty});
   const auto listed = list_changes(
-      plan, compare(before, after), tensors,
+      plan, lists_of(segments), tensors,
       [](std::uint64_t, MutableBytes) -> Status { return fail(Errc::kCorrupt, Op::kRead, "cut short"); }, **file);
   ASSERT_FALSE(listed.has_value());
   EXPECT_EQ(listed.error().code, Errc::kCorrupt);
