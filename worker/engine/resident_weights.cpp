@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
 #include <limits>
 
 #include "patch/snapshot/finite.h"
@@ -24,8 +23,14 @@ std::uint64_t aligned(std::uint64_t bytes) { return (bytes + kAlignment - 1) / k
 
 std::size_t cell_bytes(const NamedTensor& tensor) { return tensor.dtype == "F32" ? 4 : 2; }
 
-WeightChanges::Tensor changes_of(const NamedTensor& old_tensor, const NamedTensor& new_tensor) {
-  WeightChanges::Tensor changes;
+/// What compare() finds in one tensor. Without cells, `values` is the whole tensor.
+struct FoundChanges {
+  std::vector<std::uint32_t> cells;
+  std::vector<std::byte> values;
+};
+
+FoundChanges changes_of(const NamedTensor& old_tensor, const NamedTensor& new_tensor) {
+  FoundChanges changes;
   const std::size_t size = cell_bytes(old_tensor);
   const std::byte* const a = old_tensor.bytes.data();
   const std::byte* const b = new_tensor.bytes.data();
@@ -46,6 +51,29 @@ WeightChanges::Tensor changes_of(const NamedTensor& old_tensor, const NamedTenso
     }
   }
   return changes;
+}
+
+std::uint32_t cell_at(Bytes cells, std::size_t i) {
+  std::uint32_t cell = 0;
+  std::memcpy(&cell, &cells[i * sizeof cell], sizeof cell);
+  return cell;
+}
+
+/// Of `count` cells, each greater than the one before, below `end`.
+bool are_cells(Bytes cells, std::size_t count, std::uint64_t end) {
+  for (std::size_t i = 1; i < count; ++i) {
+    if (cell_at(cells, i) <= cell_at(cells, i - 1)) return false;
+  }
+  return count == 0 || cell_at(cells, count - 1) < end;
+}
+
+/// `width` is a constant for the compiler.
+template <std::size_t width>
+void write_cells(std::byte* to, const WeightChanges::Tensor& changed) {
+  const std::size_t count = changed.cells.size() / sizeof(std::uint32_t);
+  for (std::size_t i = 0; i < count; ++i) {
+    std::memcpy(to + std::size_t{cell_at(changed.cells, i)} * width, &changed.values[i * width], width);
+  }
 }
 
 }  // namespace
@@ -81,6 +109,8 @@ Result<WeightChanges> ResidentWeights::compare(ModelFiles files) const {
   WC_ASSIGN(const MappedModel model, map_model(std::move(files)));
   WC_TRY(check_same_model(config_, model.config));
   WeightChanges changes;
+  const auto arrays = std::make_shared<std::vector<FoundChanges>>();
+  changes.owner = arrays;
   for (const NamedTensor& tensor : model.tensors) {
     const auto found = std::find_if(tensors_.begin(), tensors_.end(),
                                     [&](const NamedTensor& other) { return other.name == tensor.name; });
@@ -89,18 +119,21 @@ Result<WeightChanges> ResidentWeights::compare(ModelFiles files) const {
                   fmt::format("tensor {}: it is not what the version in use has by that name; restart the worker",
                               quoted_name(tensor.name)));
     }
-    WeightChanges::Tensor changed = changes_of(*found, tensor);
+    FoundChanges changed = changes_of(*found, tensor);
     if (changed.values.empty()) continue;
-    changed.index = static_cast<std::size_t>(found - tensors_.begin());
     changes.cells += changed.cells.empty() ? tensor.bytes.size() / cell_bytes(tensor) : changed.cells.size();
     changes.bytes += changed.values.size();
-    changes.tensors.push_back(std::move(changed));
+    const auto index = static_cast<std::size_t>(found - tensors_.begin());
+    // The arrays stay where they are when their vectors move.
+    changes.tensors.push_back({index, std::as_bytes(std::span(changed.cells)), changed.values});
+    arrays->push_back(std::move(changed));
   }
   return changes;
 }
 
 Result<WeightChanges> ResidentWeights::take(const VersionList& list) const {
   WeightChanges changes;
+  changes.owner = list.owner;
   for (const ListedTensor& listed : list.tensors) {
     const auto refuse = [&](Errc code, std::string_view why) {
       return fail(code, Op::kInstall, fmt::format("tensor {}: {}", quoted_name(listed.name), why));
@@ -112,24 +145,17 @@ Result<WeightChanges> ResidentWeights::take(const VersionList& list) const {
     }
     if (listed.index_bytes != sizeof(std::uint32_t)) return refuse(Errc::kTooFar, "its list is too wide");
     const std::size_t size = cell_bytes(*found), count = listed.indices.size() / sizeof(std::uint32_t);
-    WeightChanges::Tensor changed;
-    changed.index = static_cast<std::size_t>(found - tensors_.begin());
-    changed.cells.resize(count);
-    if (count > 0) std::memcpy(changed.cells.data(), listed.indices.data(), count * sizeof(std::uint32_t));
-    const bool ascends =
-        std::adjacent_find(changed.cells.begin(), changed.cells.end(), std::greater_equal<>()) == changed.cells.end();
-    if (listed.values.size() != count * size || !ascends ||
-        (count > 0 && changed.cells.back() >= found->bytes.size() / size)) {
+    if (listed.values.size() != count * size || !are_cells(listed.indices, count, found->bytes.size() / size)) {
       return refuse(Errc::kInvalidArgument, "its list does not fit it");
     }
     if (const std::uint64_t wrong = count_non_finite(listed.dtype, listed.values); wrong != 0) {
       return refuse(Errc::kInvalidArgument, fmt::format("{} of its new elements are NaN or infinite", wrong));
     }
     if (count == 0) continue;
-    changed.values.assign(listed.values.begin(), listed.values.end());
     changes.cells += count;
-    changes.bytes += changed.values.size();
-    changes.tensors.push_back(std::move(changed));
+    changes.bytes += listed.values.size();
+    const auto index = static_cast<std::size_t>(found - tensors_.begin());
+    changes.tensors.push_back({index, listed.indices.first(count * sizeof(std::uint32_t)), listed.values});
   }
   return changes;
 }
@@ -143,11 +169,10 @@ void ResidentWeights::apply(const WeightChanges& changes) {
       std::memcpy(cells, changed.values.data(), changed.values.size());
       continue;
     }
-    const std::byte* value = changed.values.data();
     if (cell_bytes(tensor) == 2) {
-      for (const std::uint32_t cell : changed.cells) std::memcpy(cells + std::size_t{cell} * 2, value, 2), value += 2;
+      write_cells<2>(cells, changed);
     } else {
-      for (const std::uint32_t cell : changed.cells) std::memcpy(cells + std::size_t{cell} * 4, value, 4), value += 4;
+      write_cells<4>(cells, changed);
     }
   }
   WC_CHECK(build().has_value());  // the same names and sizes as before

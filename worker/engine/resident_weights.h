@@ -14,12 +14,13 @@ namespace weightcast {
 struct WeightChanges {
   struct Tensor {
     std::size_t index = 0;
-    std::vector<std::uint32_t> cells;
-    std::vector<std::byte> values;  ///< of the cells; or all of the tensor's bytes, if there are no cells
+    Bytes cells;   ///< their indices, of 32 bits each
+    Bytes values;  ///< of the cells; or all of the tensor's bytes, if there are no cells
   };
   std::vector<Tensor> tensors;
-  std::uint64_t cells = 0;  ///< that differ
-  std::uint64_t bytes = 0;  ///< to be written
+  std::shared_ptr<const void> owner;  ///< of their arrays
+  std::uint64_t cells = 0;            ///< that differ
+  std::uint64_t bytes = 0;            ///< to be written
 };
 
 /// One copy of a model's weights in memory, which versions change in place. A version costs memory for what changes.
@@ -35,9 +36,9 @@ class ResidentWeights {
   /// What leads from the memory to the version in `files`. Reads the memory: apply() does not run meanwhile, steps
   /// may. Errors: those of EngineWeights::open(); kInvalidArgument (another model, or other dtypes).
   [[nodiscard]] Result<WeightChanges> compare(ModelFiles files) const;
-  /// The same from a list of what leads there from the version in memory, without a look at the rest. Errors:
-  /// kInvalidArgument (a tensor or an element that the memory has not; a value that is NaN or infinite), kTooFar (a
-  /// tensor of more elements than 32 bits count).
+  /// The same from a list of what leads there from the version in memory, without a look at the rest. The result has
+  /// the list's own arrays, and shares their owner. Errors: kInvalidArgument (a tensor or an element that the memory
+  /// has not; a value that is NaN or infinite), kTooFar (a tensor of more elements than 32 bits count).
   [[nodiscard]] Result<WeightChanges> take(const VersionList& list) const;
   /// Writes the cells. Between two steps of the engine, which goes on with weights().
   void apply(const WeightChanges& changes);

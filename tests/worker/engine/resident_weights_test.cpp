@@ -71,6 +71,39 @@ TEST(ResidentWeights, ListFewCells) {
   EXPECT_LT(changes.bytes, resident->weights()->bytes() / 10);
 }
 
+TEST(ResidentWeights, TakeAListWithoutACopyOfIt) {
+  const TestDirectory directory;
+  PosixFileSystem files;
+  WrittenModel made;
+  write_model(directory / "1", made);
+  made.changed_share = 0.02;
+  write_model(directory / "2", made);
+  const auto resident = ResidentWeights::read(ModelFiles::open(files, directory / "1").value()).value();
+  const MappedModel model = map_model(ModelFiles::open(files, directory / "1").value()).value();
+  const auto compared = std::make_shared<const WeightChanges>(
+      resident->compare(ModelFiles::open(files, directory / "2").value()).value());
+  auto list = std::make_unique<VersionList>();
+  list->owner = std::make_shared<int>();
+  for (const WeightChanges::Tensor& changed : compared->tensors) {
+    const NamedTensor& tensor = model.tensors[changed.index];
+    list->tensors.push_back({tensor.name, tensor.dtype, changed.cells, 4, changed.values});
+  }
+  auto taken = std::make_unique<const WeightChanges>(resident->take(*list).value());
+  EXPECT_EQ(taken->cells, compared->cells);
+  ASSERT_EQ(taken->tensors.size(), compared->tensors.size());
+  for (std::size_t i = 0; i < taken->tensors.size(); ++i) {
+    EXPECT_EQ(taken->tensors[i].cells.data(), compared->tensors[i].cells.data());
+    EXPECT_EQ(taken->tensors[i].values.data(), compared->tensors[i].values.data());
+  }
+  const std::weak_ptr<const void> owner = list->owner;
+  list.reset();
+  EXPECT_FALSE(owner.expired());
+  resident->apply(*taken);
+  EXPECT_EQ(resident->compare(ModelFiles::open(files, directory / "2").value())->cells, 0u);
+  taken.reset();
+  EXPECT_TRUE(owner.expired());
+}
+
 TEST(ResidentWeights, RefuseAnotherModelAndWhatIsNotFinite) {
   const TestDirectory directory;
   PosixFileSystem files;
