@@ -105,6 +105,12 @@ Status ResidentWeights::build() {
   return {};
 }
 
+std::optional<std::size_t> ResidentWeights::find(std::string_view name, std::string_view dtype) const {
+  const auto found = std::ranges::find(tensors_, name, &NamedTensor::name);
+  if (found == tensors_.end() || found->dtype != dtype) return std::nullopt;
+  return static_cast<std::size_t>(found - tensors_.begin());
+}
+
 Result<WeightChanges> ResidentWeights::compare(ModelFiles files) const {
   WC_ASSIGN(const MappedModel model, map_model(std::move(files)));
   WC_TRY(check_same_model(config_, model.config));
@@ -112,20 +118,18 @@ Result<WeightChanges> ResidentWeights::compare(ModelFiles files) const {
   const auto arrays = std::make_shared<std::vector<FoundChanges>>();
   changes.owner = arrays;
   for (const NamedTensor& tensor : model.tensors) {
-    const auto found = std::find_if(tensors_.begin(), tensors_.end(),
-                                    [&](const NamedTensor& other) { return other.name == tensor.name; });
-    if (found == tensors_.end() || found->dtype != tensor.dtype || found->bytes.size() != tensor.bytes.size()) {
+    const std::optional<std::size_t> index = find(tensor.name, tensor.dtype);
+    if (!index || tensors_[*index].bytes.size() != tensor.bytes.size()) {
       return fail(Errc::kInvalidArgument, Op::kInstall,
                   fmt::format("tensor {}: it is not what the version in use has by that name; restart the worker",
                               quoted_name(tensor.name)));
     }
-    FoundChanges changed = changes_of(*found, tensor);
+    FoundChanges changed = changes_of(tensors_[*index], tensor);
     if (changed.values.empty()) continue;
     changes.cells += changed.cells.empty() ? tensor.bytes.size() / cell_bytes(tensor) : changed.cells.size();
     changes.bytes += changed.values.size();
-    const auto index = static_cast<std::size_t>(found - tensors_.begin());
     // The arrays stay where they are when their vectors move.
-    changes.tensors.push_back({index, std::as_bytes(std::span(changed.cells)), changed.values});
+    changes.tensors.push_back({*index, std::as_bytes(std::span(changed.cells)), changed.values});
     arrays->push_back(std::move(changed));
   }
   return changes;
@@ -138,14 +142,14 @@ Result<WeightChanges> ResidentWeights::take(const VersionList& list) const {
     const auto refuse = [&](Errc code, std::string_view why) {
       return fail(code, Op::kInstall, fmt::format("tensor {}: {}", quoted_name(listed.name), why));
     };
-    const auto found =
-        std::find_if(tensors_.begin(), tensors_.end(), [&](const NamedTensor& own) { return own.name == listed.name; });
-    if (found == tensors_.end() || found->dtype != listed.dtype) {
+    const std::optional<std::size_t> index = find(listed.name, listed.dtype);
+    if (!index) {
       return refuse(Errc::kInvalidArgument, "the version in use has none of that name and dtype; restart the worker");
     }
     if (listed.index_bytes != sizeof(std::uint32_t)) return refuse(Errc::kTooFar, "its list is too wide");
-    const std::size_t size = cell_bytes(*found), count = listed.indices.size() / sizeof(std::uint32_t);
-    if (listed.values.size() != count * size || !are_cells(listed.indices, count, found->bytes.size() / size)) {
+    const NamedTensor& tensor = tensors_[*index];
+    const std::size_t size = cell_bytes(tensor), count = listed.indices.size() / sizeof(std::uint32_t);
+    if (listed.values.size() != count * size || !are_cells(listed.indices, count, tensor.bytes.size() / size)) {
       return refuse(Errc::kInvalidArgument, "its list does not fit it");
     }
     if (const std::uint64_t wrong = count_non_finite(listed.dtype, listed.values); wrong != 0) {
@@ -154,8 +158,7 @@ Result<WeightChanges> ResidentWeights::take(const VersionList& list) const {
     if (count == 0) continue;
     changes.cells += count;
     changes.bytes += listed.values.size();
-    const auto index = static_cast<std::size_t>(found - tensors_.begin());
-    changes.tensors.push_back({index, listed.indices.first(count * sizeof(std::uint32_t)), listed.values});
+    changes.tensors.push_back({*index, listed.indices.first(count * sizeof(std::uint32_t)), listed.values});
   }
   return changes;
 }

@@ -2,7 +2,8 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
+#include <optional>
+#include <string_view>
 #include <vector>
 
 #include "worker/engine/version_source.h"
@@ -46,6 +47,8 @@ class ResidentWeights {
  private:
   ResidentWeights() = default;
   [[nodiscard]] Status build();
+  /// The index of the tensor with that name and dtype, if there is one.
+  [[nodiscard]] std::optional<std::size_t> find(std::string_view name, std::string_view dtype) const;
 
   ModelConfig config_;
   std::vector<NamedTensor> tensors_;  // over memory_
