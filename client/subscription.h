@@ -47,7 +47,7 @@ class Subscription {
   Result<std::optional<Event>> poll();
   /// The event that a message is, if it is one. Gives up a pin that nobody waited for to the end.
   std::optional<Event> event_of(const Message& message);
-  /// What the daemon answers; events that come before it wait for next(). Errors: those of LocalChannel::receive().
+  /// The daemon's answer. Events that come before it wait for next(). Errors: those of LocalChannel::receive().
   Result<Message> answer_to(std::uint64_t request, Deadline deadline);
   void mark();
 

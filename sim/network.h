@@ -13,7 +13,7 @@
 
 namespace weightcast::sim {
 
-/// What the network tells the nodes.
+/// The network's calls to the nodes.
 class NetworkHandler {
  public:
   virtual ~NetworkHandler() = default;
@@ -50,9 +50,9 @@ class Network {
   void send_message(Instant now, LinkIndex link, NodeIndex from, wire::Message message);
   void send_chunk(Instant now, LinkIndex link, NodeIndex from, PayloadId payload, ChunkIndex chunk, std::uint32_t bytes,
                   bool damaged);
-  /// Sends what is queued, then ends the connection and tells the other side.
+  /// Sends the queued frames, then ends the connection and tells the other side.
   void close(Instant now, LinkIndex link, NodeIndex from);
-  /// Breaks the connection. What is queued is lost, and both sides are told.
+  /// Breaks the connection. The network drops the queued frames and tells both sides.
   void reset(Instant now, LinkIndex link);
   /// Breaks the connections of a process that has died.
   void drop_node(Instant now, NodeIndex node);

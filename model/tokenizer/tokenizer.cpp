@@ -23,7 +23,7 @@ using Json = nlohmann::json;
 constexpr const char* kByteLevelPattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 constexpr TokenId kIdMax = 1 << 24;
-// Models leave ids without tokens at the end, some hundreds. What is kept by id is bounded by the file's own length.
+// Models leave some hundreds of ids without tokens at the end. The file's own length bounds all tables by id.
 constexpr std::size_t kIdsSpare = 1 << 16;
 constexpr std::size_t kIdsPerToken = 16;
 constexpr std::size_t kSplittersMax = 32;

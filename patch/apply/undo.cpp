@@ -107,7 +107,7 @@ Result<Records> scan(File& file, const std::string& path) {
     const auto record_magic = fields.fixed<std::uint32_t>();
     const auto body_bytes = fields.fixed<std::uint64_t>();
     const std::uint64_t body_at = at + kRecordPrefixBytes;
-    // What claims more than a record can have is torn. A file with a hole would bring all of that into memory.
+    // A torn record may claim any length, and a file with a hole would bring all of that into memory.
     if (record_magic != kRecordMagic || body_bytes > kBodyBytesMax || body_bytes > size - body_at) break;
     body.resize(std::size_t(body_bytes));
     WC_TRY(read_fully(file, body_at, body, path));

@@ -15,7 +15,7 @@ namespace {
 
 using ReadStream = std::function<Status(std::uint64_t offset_bytes, MutableBytes out)>;
 
-/// Two lists, of which the second one counts where both name a cell.
+/// Merges two lists. Where both name a cell, the later value counts.
 CellChanges fold_two(const CellChanges& earlier, const CellChanges& later, std::size_t cell_bytes) {
   CellChanges folded;
   folded.cells.reserve(earlier.cells.size() + later.cells.size());
@@ -38,7 +38,7 @@ CellChanges fold_two(const CellChanges& earlier, const CellChanges& later, std::
   return folded;
 }
 
-/// What is known of one tensor's changes.
+/// The changes of one tensor, as far as the cells have been read.
 struct TensorChanges {
   const TensorInfo* tensor = nullptr;
   std::uint64_t element_bytes = 0;
@@ -77,7 +77,7 @@ Result<TensorChanges> begin(const TensorInfo& tensor) {
   return changes;
 }
 
-/// Elements of `changes` that the cell at [begin, begin + cell.size()) of the stream holds, whole or in part.
+/// Adds the elements that the cell at [begin, begin + cell.size()) of the stream holds, whole or in part.
 Status add_cell(TensorChanges& changes, std::uint64_t begin, Bytes cell, const ReadStream& read) {
   const TensorInfo& tensor = *changes.tensor;
   const std::uint64_t width = changes.element_bytes;

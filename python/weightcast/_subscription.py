@@ -134,15 +134,17 @@ class Subscription(Closable):
             return Event(EventKind.INSTALLED, pin.version, pin.directory, pin.digest, pin.run)
 
     def changes(self, base: Union[Event, Pin], pin: Pin, *, timeout: float = 60.0) -> dict[str, Change]:
-        """What an engine that has the version `base` in its own memory writes over it to have the pinned one.
+        """The changes from the version `base` to the pinned one, by the names of the tensors that have any.
 
-        `base` is the event or the pin that the engine had it from; the daemon need not have it any more. By tensor
-        name, only tensors that have changes. Exact: with these values at these indices each tensor has the bytes that
-        the pinned version has. The arrays live on their own, whatever
-        becomes of pin and subscription.
+        An engine that has `base` in its own memory writes them over it:
+
             for name, change in subscription.changes(base, pin).items():
                 indices, values = change.torch()
                 weights[name].view(-1)[indices] = values
+
+        `base` is the event or the pin that the engine had that version from; the daemon need not have it any more.
+        Exact: with these values at these indices each tensor has the bytes that the pinned version has. The arrays
+        live on their own, and outlive pin and subscription.
         Errors: Error with TOO_FAR (the changes are not known, or take half of the snapshot: load pin.directory), BUSY
         (the daemon makes another list), NOT_FOUND (the pin was released), TIMED_OUT, CANCELLED, CLOSED, NO_SPACE.
         """

@@ -94,7 +94,7 @@ TEST_F(LearnerE2eTest, AnAdaptersPublicationsAreDirectoriesOfPeft) {
   std::set<std::string> names;
   for (const auto& file : std::filesystem::directory_iterator(current)) names.insert(file.path().filename());
   EXPECT_THAT(names, testing::ElementsAre("adapter_config.json", "adapter_model.safetensors"));
-  // What no tensor has: alpha.
+  // No tensor holds alpha.
   const std::string config = read_file(current + "adapter_config.json");
   const Checkpoint checkpoint = last("a");
   EXPECT_EQ(config, checkpoint.texts.at("adapter_config.json"));

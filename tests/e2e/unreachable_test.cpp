@@ -38,7 +38,7 @@ struct UnreachableTest : testing::TestWithParam<bool> {
       cluster.start_worker(name_of(worker), flags);
     }
   }
-  /// Lets no other worker dial it, or lets them again.
+  /// Changes the firewall of that worker's host: "-A" keeps the others from its port, "-D" lets them through again.
   void block(const char* change, bool rejects) {
     const std::string address = cluster.address(name_of(kBlocked));
     for (unsigned worker = 1; worker <= kWorkers; ++worker) {
@@ -115,11 +115,11 @@ TEST_P(UnreachableTest, IsNamedAndPlannedAroundUntilItCanBeDialledAgain) {
   for (const char* other : {"w1", "w3", "w4"}) {
     EXPECT_TRUE(Cluster::eventually([&] { return !is_unreached_by(other); }, std::chrono::minutes(3))) << other;
   }
-  // It stands at the chain's tail by now, where one who joins is placed.
+  // By now it is the tail of the chain, so the next worker to join gets it as parent.
   cluster.put_on_host("late", on(kWorkers));
   cluster.start_worker("late", {"--listen", network->endpoint(kWorkers).host + ":0"});
   EXPECT_TRUE(Cluster::eventually([&] { return cluster.version("late") == 2; }));
-  EXPECT_TRUE(feeds_somebody()) << "without a restart of those who could not: " << cluster.status("origin");
+  EXPECT_TRUE(feeds_somebody()) << "the others were not restarted: " << cluster.status("origin");
 }
 
 INSTANTIATE_TEST_SUITE_P(Ports, UnreachableTest, testing::Bool(),
@@ -127,7 +127,7 @@ INSTANTIATE_TEST_SUITE_P(Ports, UnreachableTest, testing::Bool(),
 
 using LeafOnlyTest = UnreachableTest;
 
-// What the times of the test above are compared with (docs/PERFORMANCE.md).
+// docs/PERFORMANCE.md compares the times of the test above with these.
 TEST_P(LeafOnlyTest, FeedsNobody) {
   start(true);
   const double first_s = publish(1);

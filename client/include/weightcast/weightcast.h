@@ -465,8 +465,8 @@ WC_API wc_code wc_acquire(wc_subscription* subscription, uint64_t version, int64
  * read; it is still pinned). */
 WC_API wc_code wc_release(wc_subscription* subscription, uint64_t version, int64_t timeout_ms, wc_error* error);
 
-/* The elements in which a version differs from an earlier one, tensor by tensor: what an engine that has the earlier one
- * in its own memory writes over it. */
+/* The elements in which a version differs from an earlier one, tensor by tensor. An engine that has the earlier one in
+ * its own memory writes them over it. */
 typedef struct wc_change_list wc_change_list;
 
 /* Asks the daemon for the changes from `base_version`, which need not be there any more, to `version`, which this
@@ -483,7 +483,7 @@ WC_API wc_code wc_changes(wc_subscription* subscription, uint64_t base_version, 
 
 /* Tensors that have changes. 0 for NULL. */
 WC_API size_t wc_change_list_count(const wc_change_list* list);
-/* One of them, ordered by name: what it points to belongs to the list, cannot change, and is aligned to its elements'
+/* One of them, ordered by name. The list owns what it points to. That cannot change, and is aligned to its elements'
  * width. NULL if `index` is not below the count. */
 WC_API const wc_change* wc_change_list_at(const wc_change_list* list, size_t index);
 /* Frees the list; NULL is allowed. */

@@ -343,7 +343,7 @@ struct Event {
   std::uint32_t run = 0;  ///< wc_event
 };
 
-/// The elements in which a version differs from an earlier one. What its members point to belongs to it.
+/// The elements in which a version differs from an earlier one. It owns the memory that its members point to.
 class ChangeList {
  public:
   explicit ChangeList(wc_change_list* list) : list_(list) {}
@@ -385,7 +385,7 @@ class Subscription {
   void release(std::uint64_t version, Milliseconds timeout = std::chrono::seconds(5)) {
     detail::check(wc_release, subscription_.get(), version, timeout.count());
   }
-  /// What leads from `base_version`, of that digest, to `version`, which is acquired: see wc_changes().
+  /// The changes from `base_version`, of that digest, to `version`, which is acquired: see wc_changes().
   [[nodiscard]] ChangeList changes(std::uint64_t base_version, const std::string& base_digest, std::uint64_t version,
                                    Milliseconds timeout = std::chrono::minutes(1)) {
     wc_change_list* list = nullptr;

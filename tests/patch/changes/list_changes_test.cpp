@@ -22,7 +22,7 @@ using testing::HasSubstr;
 
 struct ListChangesTest : testing::Test {
   TempDir temp;
-  // 3 bytes that no tensor has; two tensors whose elements are wider than the cells of their segment.
+  // No tensor has the first 3 bytes. Two tensors have elements that are wider than the cells of their segment.
   std::vector<TensorInfo> tensors{{"raw", "U8", {10}, 3, 10},  {"half", "BF16", {4, 5}, 13, 40},
                                   {"none", "F32", {0}, 53, 0}, {"pair", "C64", {3}, 53, 24},
                                   {"word", "F32", {2}, 77, 8}, {"tiny", "F4", {4}, 85, 2},
@@ -60,7 +60,7 @@ struct ListChangesTest : testing::Test {
     return lists;
   }
 
-  /// `before` with the listed changes made.
+  /// Makes the listed changes in `before`.
   std::string apply(std::string before, std::uint64_t bytes, std::uint64_t elements) {
     auto file = real_files().open(temp.file("changes"), {});
     const auto opened = ChangeFile::open(FileRef(std::move(*file)), bytes, "the changes", tensors);
@@ -73,7 +73,7 @@ struct ListChangesTest : testing::Test {
   }
 };
 
-RC_GTEST_FIXTURE_PROP(ListChangesTest, WhatIsListedLeadsFromTheFirstVersionToTheLast, ()) {
+RC_GTEST_FIXTURE_PROP(ListChangesTest, LeadsFromTheFirstVersionToTheLast, ()) {
   std::mt19937 random(*rc::gen::arbitrary<unsigned>());
   const auto steps = unsigned(1 + random() % 4), one_of = unsigned(1 + random() % 20);
   std::vector<std::string> versions{std::string(93, 'a')};
@@ -96,7 +96,7 @@ RC_GTEST_FIXTURE_PROP(ListChangesTest, WhatIsListedLeadsFromTheFirstVersionToThe
   }
   const auto listed = list(folded, versions.back());
   RC_ASSERT(listed.has_value());
-  // What no tensor has is not listed.
+  // The list leaves out the bytes that no tensor has.
   const std::string made = apply(versions.front(), listed->bytes, listed->elements);
   RC_ASSERT(made.substr(3) == versions.back().substr(3));
   RC_ASSERT(made.substr(0, 3) == versions.front().substr(0, 3));

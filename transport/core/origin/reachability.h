@@ -24,9 +24,9 @@ namespace weightcast {
 ///   whom a member cannot dial               that member                again and again, after pauses that double from
 ///                                                                      kRetryMin to kRetryMax, and when either joins
 ///
-/// At most kAskedMax dials are under way that a member was asked for. What a member says of its own dials it is
-/// believed, because that only keeps the member itself from being fed. Nobody is blamed for it. Invariant:
-/// Member::unreachable, cannot_dial, cannot_reach and reaches_nobody are set here alone.
+/// At most kAskedMax dials are under way that a member was asked for. The origin believes a member about its own dials,
+/// because a lie only keeps the member itself from being fed. Nobody is blamed for them.
+/// Invariant: Member::unreachable, cannot_dial, cannot_reach and reaches_nobody are set here alone.
 class Reachability {
  public:
   static constexpr Duration kRetryMin = std::chrono::seconds(5);
