@@ -17,6 +17,7 @@ struct AddressTest : testing::Test {
   void SetUp() override {
     const auto rate = Rate::bits(80e6);
     auto made = bench::make_namespace_network(std::vector<bench::LinkRates>(4, {rate, rate}));
+    // Only root may make network namespaces.
     if (!made.has_value() && made.error().code == Errc::kNotAllowed) GTEST_SKIP() << made.error().message();
     ASSERT_TRUE(made.has_value()) << made.error().message();
     network = std::move(*made);

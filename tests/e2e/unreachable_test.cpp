@@ -18,6 +18,7 @@ struct UnreachableTest : testing::TestWithParam<bool> {
   void SetUp() override {
     const auto rate = Rate::bits(100e6);
     auto made = bench::make_namespace_network(std::vector<bench::LinkRates>(kWorkers + 1, {rate, rate}));
+    // Only root may make network namespaces.
     if (!made.has_value() && made.error().code == Errc::kNotAllowed) GTEST_SKIP() << made.error().message();
     ASSERT_TRUE(made.has_value()) << made.error().message();
     network = std::move(*made);

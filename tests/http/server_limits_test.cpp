@@ -207,6 +207,7 @@ TEST_F(ServerTest, EndsAStreamThatIsWrittenAndNotReadWithinItsTime) {
   std::uint64_t written = 0;
   while (written < 100 * kMiB && stream.write(chunk)) {
     written += chunk.size();
+    // The pace of a generation. Without the pause all bytes may be written before the time is over.
     std::this_thread::sleep_for(milliseconds(1));
   }
   EXPECT_LT(written, 100 * kMiB);
