@@ -15,6 +15,7 @@
 #include "patch/snapshot/tensor.h"
 #include "worker/engine/block_pool.h"
 #include "worker/engine/cpu_model.h"
+#include "worker/engine/request_check.h"
 #include "worker/engine/stop_strings.h"
 
 namespace weightcast {
@@ -24,8 +25,6 @@ namespace {
 constexpr std::size_t kSkippedMax = 64;
 
 std::size_t blocks_of(std::size_t positions) { return (positions + kBlockPositions - 1) / kBlockPositions; }
-
-Error refuse(std::string why) { return fail(Errc::kInvalidArgument, Op::kConfigure, "request: " + std::move(why)); }
 
 std::uint64_t hash_of(std::span<const TokenId> tokens) {
   std::uint64_t hash = tokens.size();
@@ -129,9 +128,6 @@ class Engine::State {
     bool diverged = false;
   };
 
-  [[nodiscard]] Status check(const EngineRequest& request) const;
-  [[nodiscard]] Status check_token(TokenId token, std::string_view what) const;
-
   void plan(std::size_t& budget, bool decoding);
   void plan_waiting(std::size_t& budget);
   /// Where there is no room, one of the client that runs most makes it for one that runs less. Of one client's requests
@@ -169,45 +165,8 @@ class Engine::State {
   EngineStatus counts_;
 };
 
-Status Engine::State::check_token(TokenId token, std::string_view what) const {
-  if (token >= 0 && token < config().vocab_size) return {};
-  return refuse(
-      fmt::format("{} has {}, which is no token; the model's are 0 to {}", what, token, config().vocab_size - 1));
-}
-
-Status Engine::State::check(const EngineRequest& request) const {
-  if (request.prompt.empty()) return refuse("the prompt is empty; it has one token at least");
-  if (request.prompt.size() >= context_max_) {
-    return fail(Errc::kTooLarge, Op::kConfigure,
-                fmt::format("request: the prompt has {} tokens, and the context {}, one of which is the answer's",
-                            request.prompt.size(), context_max_));
-  }
-  for (const TokenId token : request.prompt) WC_TRY(check_token(token, "the prompt"));
-  WC_TRY(check_sampling(request.sampling));
-  if (request.tokens_max == 0) return refuse("tokens_max is 0; an answer has one token at least");
-  if (request.stop_tokens.size() > kStopTokensMax) {
-    return refuse(fmt::format("it has {} stop tokens, and may have {}", request.stop_tokens.size(), kStopTokensMax));
-  }
-  for (const TokenId token : request.stop_tokens) WC_TRY(check_token(token, "stop_tokens"));
-  if (request.stop_strings.size() > kStopStringsMax) {
-    return refuse(fmt::format("it has {} stop strings, and may have {}", request.stop_strings.size(), kStopStringsMax));
-  }
-  for (const std::string& string : request.stop_strings) {
-    if (string.empty() || string.size() > kStopStringBytesMax) {
-      return refuse(fmt::format("a stop string has {} bytes; it has 1 to {}", string.size(), kStopStringBytesMax));
-    }
-  }
-  if (!request.stop_strings.empty() && !options_.token_bytes) {
-    return refuse("it has stop strings, and the engine has no tokenizer; use stop tokens");
-  }
-  if (request.top > kTopMax) {
-    return refuse(fmt::format("it asks for {} alternatives, and may for {}", request.top, kTopMax));
-  }
-  return {};
-}
-
 Result<RequestId> Engine::State::add(EngineRequest request) {
-  WC_TRY(check(request));
+  WC_TRY(check_request(request, options_, config(), context_max_));
   if (waiting_ >= options_.waiting_max) {
     return fail(Errc::kBusy, Op::kConfigure, fmt::format("request: {} others wait already; try again later", waiting_));
   }
@@ -548,27 +507,6 @@ EngineStatus Engine::State::status() const {
 
 Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Engine::~Engine() = default;
-
-namespace {
-
-Status check_options(const EngineOptions& options, const ModelConfig& config) {
-  const auto wrong = [](std::string_view what) {
-    return fail(Errc::kInvalidArgument, Op::kConfigure, fmt::format("engine: {} is 0; it is 1 at least", what));
-  };
-  if (options.running_max == 0) return wrong("running_max");
-  if (options.waiting_max == 0) return wrong("waiting_max");
-  if (options.step_tokens_max == 0) return wrong("step_tokens_max");
-  if (options.threads == 0) return wrong("threads");
-  for (const TokenId token : options.end_tokens) {
-    if (token >= 0 && token < config.vocab_size) continue;
-    return fail(Errc::kInvalidArgument, Op::kConfigure,
-                fmt::format("engine: end_tokens has {}, which is no token; the model's are 0 to {}", token,
-                            config.vocab_size - 1));
-  }
-  return {};
-}
-
-}  // namespace
 
 Result<std::unique_ptr<Engine>> Engine::make(std::unique_ptr<EngineModel> model, Version version,
                                              const EngineOptions& options) {
