@@ -1,5 +1,4 @@
-// weightcast.h over the classes of this folder: checks what a C caller passes, and turns results into codes and
-// structs.
+// weightcast.h over the classes of this folder: checks what a C caller passes, and makes the call.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -7,9 +6,8 @@
 #include <new>
 #include <string>
 
-#include "base/text.h"
+#include "client/c_structs.h"
 #include "client/client.h"
-#include "client/files.h"
 #include "client/ready.h"
 #include "client/region.h"
 #include "client/status_json.h"
@@ -18,77 +16,6 @@
 
 namespace weightcast::client {
 namespace {
-
-static_assert(WC_INVALID_ARGUMENT == static_cast<int>(Errc::kInvalidArgument) + 1);
-static_assert(WC_WRONG_BASE == static_cast<int>(Errc::kWrongBase) + 1);
-static_assert(WC_NOT_ALLOWED == static_cast<int>(Errc::kNotAllowed) + 1);
-static_assert(WC_CANCELLED == static_cast<int>(Errc::kCancelled) + 1);
-static_assert(WC_TOO_FAR == static_cast<int>(Errc::kTooFar) + 1);
-
-Error invalid(std::string why) { return fail(Errc::kInvalidArgument, Op::kConfigure, std::move(why)); }
-
-/// A daemon of a later release may know more codes.
-wc_code code_of(Errc code) {
-  const int number = static_cast<int>(code) + 1;
-  return number >= WC_INVALID_ARGUMENT && number <= WC_TOO_FAR ? static_cast<wc_code>(number) : WC_IO;
-}
-
-template <std::size_t Size>
-void copy_text(char (&to)[Size], std::string_view text) {
-  const std::string_view cut = cut_text(text, Size - 1);
-  std::memcpy(to, cut.data(), cut.size());
-  to[cut.size()] = '\0';
-}
-
-/// What the first release had of a struct; members were added behind it since.
-template <typename T>
-constexpr std::size_t kFirstSize = sizeof(T);
-template <>
-constexpr std::size_t kFirstSize<wc_publish_options> = offsetof(wc_publish_options, files);
-template <>
-constexpr std::size_t kFirstSize<wc_outcome> = offsetof(wc_outcome, notice);
-
-/// Copies a caller's struct, whose `struct_size` says how much of it he has.
-template <typename T>
-Status copy_in(const T* from, T& to) {
-  if (from == nullptr) return {};
-  if (from->struct_size < kFirstSize<T>) return invalid("a struct's struct_size is too small; set it by WC_INIT");
-  const auto* const bytes = reinterpret_cast<const char*>(from);
-  if (from->struct_size > sizeof(T) &&
-      std::any_of(bytes + sizeof(T), bytes + from->struct_size, [](char byte) { return byte != 0; })) {
-    return fail(Errc::kUnsupported, Op::kConfigure,
-                "a struct has members that this library does not know; install the library that its header is from");
-  }
-  std::memcpy(&to, from, std::min(from->struct_size, sizeof(T)));
-  return {};
-}
-
-/// Fills in as much of a caller's struct as he has.
-template <typename T>
-void copy_out(const T& from, T* to) {
-  const std::size_t size = std::min(to->struct_size, sizeof(T));
-  const std::size_t kept = to->struct_size;
-  std::memcpy(to, &from, size);
-  to->struct_size = kept;
-}
-
-template <typename T>
-Status check_out(const T* out) {
-  if (out == nullptr) return invalid("the place for the result is NULL");
-  if (out->struct_size < kFirstSize<T>) return invalid("a struct's struct_size is too small; set it by WC_INIT");
-  return {};
-}
-
-void report(const Error& error, wc_error* out) {
-  if (out == nullptr || out->struct_size < sizeof *out) return;
-  wc_error filled{};
-  filled.code = code_of(error.code);
-  copy_text(filled.operation, to_string(error.op));
-  std::string line = error.message();
-  std::replace(line.begin(), line.end(), '\n', ' ');
-  copy_text(filled.message, line);
-  copy_out(filled, out);
-}
 
 /// Runs `body`, which returns a Status. No exception leaves the library.
 template <typename Body>
@@ -142,30 +69,6 @@ Result<std::string> state_of(const char* given) {
   return invalid("no state directory is given, and WEIGHTCAST_STATE is not set");
 }
 
-Result<PublishOptions> options_of(const wc_publish_options* given) {
-  wc_publish_options options{};
-  WC_TRY(copy_in(given, options));
-  constexpr std::uint32_t kFlags = WC_ALLOW_NONFINITE | WC_SECOND_REGION | WC_NEW_MODEL;
-  if ((options.flags & ~kFlags) != 0 || options.reserved != 0) {
-    return invalid("wc_publish_options has flags that this library does not know");
-  }
-  PublishOptions made;
-  made.version = options.version;
-  made.allow_nonfinite = (options.flags & WC_ALLOW_NONFINITE) != 0;
-  made.second_region = (options.flags & WC_SECOND_REGION) != 0;
-  made.new_model = (options.flags & WC_NEW_MODEL) != 0;
-  if (options.files == nullptr && options.file_count > 0) return invalid("wc_publish_options: the files are NULL");
-  if (options.files != nullptr && options.files_directory != nullptr) {
-    return invalid("wc_publish_options has files and a directory of files; give one of them");
-  }
-  if (options.files != nullptr) {
-    WC_ASSIGN(made.files, pack_files(std::span(options.files, options.file_count)));
-  } else if (options.files_directory != nullptr) {
-    WC_ASSIGN(made.files, pack_directory(options.files_directory));
-  }
-  return made;
-}
-
 Result<std::span<const wc_tensor>> tensors_of(const wc_tensor* tensors, std::size_t count) {
   if (tensors == nullptr && count > 0) return invalid("the tensors are NULL");
   return std::span(tensors, count);
@@ -176,82 +79,6 @@ Status give_text(const std::string& text, char** out) {
   if (*out == nullptr) throw std::bad_alloc();
   std::memcpy(*out, text.c_str(), text.size() + 1);
   return {};
-}
-
-wc_outcome outcome_of(const Outcome& from) {
-  const PublishResult& result = from.result;
-  wc_outcome out{};
-  out.version = result.version;
-  out.payload = result.kind <= WC_PATCH ? static_cast<wc_payload>(result.kind) : WC_UNDECIDED;
-  out.reached = result.reached ? 1 : 0;
-  out.payload_bytes = result.payload_bytes;
-  out.workers = result.workers;
-  out.installed = result.installed;
-  out.t50_s = result.t50_s.value_or(-1);
-  out.t90_s = result.t90_s.value_or(-1);
-  out.t100_s = result.t100_s.value_or(-1);
-  out.take_s = from.take_s.value_or(-1);
-  out.predicted_s = result.predicted_s;
-  out.origin_egress_bytes = result.origin_egress_bytes;
-  copy_text(out.topology, result.topology);
-  std::string missing;
-  for (const std::string& name : result.missing) {
-    if (missing.size() + name.size() + 2 > sizeof out.missing) break;
-    missing += missing.empty() ? name : "\n" + name;
-  }
-  copy_text(out.missing, missing);
-  copy_text(out.notice, from.notice);
-  return out;
-}
-
-void tell_progress(const wc_wait_options& options, const PublishProgress& from) {
-  std::vector<wc_worker_progress> workers;
-  for (const WorkerProgress& worker : from.workers) {
-    workers.push_back({worker.name.c_str(), worker.chunks_verified, worker.chunks_total, worker.receive_bytes_per_s,
-                       worker.installed ? 1u : 0u, 0});
-  }
-  wc_progress progress{};
-  progress.struct_size = sizeof progress;
-  progress.version = from.version;
-  progress.payload_bytes = from.payload_bytes;
-  progress.elapsed_s = from.elapsed_s;
-  progress.received = from.received;
-  progress.workers = from.workers_total;
-  progress.installed = from.installed;
-  progress.worker = workers.data();
-  progress.worker_count = workers.size();
-  options.on_progress(options.context, &progress);
-}
-
-Result<WaitOptions> wait_options_of(const wc_wait_options& options) {
-  WaitOptions made;
-  if (options.until == WC_INSTALLED) {
-    if (!(options.fraction > 0 && options.fraction <= 1)) return invalid("wc_wait: the fraction is not within 0 and 1");
-    made.fraction = options.fraction;
-  } else if (options.until != WC_TAKEN_OVER) {
-    return invalid("wc_wait: there is no such thing to wait for");
-  }
-  if (options.on_progress != nullptr) {
-    made.on_progress = [options](const PublishProgress& progress) { tell_progress(options, progress); };
-  }
-  return made;
-}
-
-wc_event event_of(const Event& from) {
-  wc_event out{};
-  if (const auto* installed = std::get_if<VersionInstalled>(&from)) {
-    out.kind = WC_EVENT_INSTALLED;
-    out.version = installed->version;
-    out.run = installed->run;
-    copy_text(out.directory, installed->path);
-    copy_text(out.digest, installed->digest);
-  } else if (const auto* preparing = std::get_if<VersionPreparing>(&from)) {
-    out.kind = WC_EVENT_PREPARING;
-    out.version = preparing->version;
-  } else {
-    out.kind = WC_EVENT_DISCONNECTED;
-  }
-  return out;
 }
 
 }  // namespace
