@@ -12,6 +12,7 @@
 #include "base/json_text.h"
 #include "base/steady_clock.h"
 #include "base/text.h"
+#include "trainer/intake/call_fields.h"
 #include "trainer/intake/rollout_bodies.h"
 
 namespace weightcast {
@@ -28,7 +29,6 @@ constexpr std::size_t kBodiesWaitingMax = 64;
 constexpr std::uint64_t kCallsPerWorkerMax = 16;
 constexpr std::uint64_t kBodiesPerWorkerMax = 2;
 constexpr std::uint64_t kStartsMax = 1'000'000;  // rollouts of one call
-constexpr std::size_t kNameBytesMax = 255;
 constexpr std::size_t kKeyBytesMax = 255;
 constexpr std::size_t kKeptBytesMax = 16 * kMiB;         // of all answers
 constexpr std::size_t kKeptAnswerBytesMax = 256 * kKiB;  // of one
@@ -39,64 +39,6 @@ constexpr std::int64_t kRetryMin_ms = 20, kRetryMax_ms = 2000, kRetryPerWorker_m
 constexpr Duration kStopGrace = milliseconds(500);
 // Lines of the journal of leases beyond those that count, until it is written anew.
 constexpr std::uint64_t kJournalSpare = 4096;
-
-/// A request that is answered with a refusal.
-struct Refused {
-  unsigned status;
-  std::string why;
-};
-
-Json parse_object(const HttpRequest& request) {
-  Json json = parse_json(request.body);
-  if (!json.is_object()) throw Refused{400, "the body is no JSON object"};
-  return json;
-}
-
-std::uint64_t whole(const Json& json, const char* name, std::uint64_t least, std::uint64_t most) {
-  const auto found = json.find(name);
-  if (found == json.end()) throw Refused{400, fmt::format("'{}' is missing", name)};
-  const bool is_natural = found->is_number_unsigned();
-  if (is_natural && found->get<std::uint64_t>() >= least && found->get<std::uint64_t>() <= most) {
-    return found->get<std::uint64_t>();
-  }
-  throw Refused{400, fmt::format("'{}' is not a whole number from {} to {}", name, least, most)};
-}
-
-/// A finite number, not negative; 0 if it is absent.
-double amount(const Json& json, const char* name) {
-  const auto found = json.find(name);
-  if (found == json.end()) return 0;
-  if (found->is_number() && found->get<double>() >= 0 && found->get<double>() < 1e18) return found->get<double>();
-  throw Refused{400, fmt::format("'{}' is no number from 0 on", name)};
-}
-
-bool flag(const Json& json, const char* name, bool absent) {
-  const auto found = json.find(name);
-  if (found == json.end()) return absent;
-  if (found->is_boolean()) return found->get<bool>();
-  throw Refused{400, fmt::format("'{}' is neither true nor false", name)};
-}
-
-/// A text; "" if it is absent.
-std::string text(const Json& json, const char* name) {
-  const auto found = json.find(name);
-  if (found == json.end()) return "";
-  if (found->is_string() && found->get_ref<const std::string&>().size() <= kNameBytesMax) return *found;
-  throw Refused{400, fmt::format("'{}' is no text of at most {} bytes", name, kNameBytesMax)};
-}
-
-/// Who asks: by the certificate, or by the request where there is none.
-std::string worker_of(const HttpRequest& request, const std::string& said) {
-  if (!request.peer) {
-    if (said.empty()) throw Refused{400, "'worker' is missing: without keys a worker has to name itself"};
-    return said;
-  }
-  if (!said.empty() && said != request.peer->name) {
-    throw Refused{403,
-                  fmt::format("'worker' is {}, and the certificate is of {}", printable(said), request.peer->name)};
-  }
-  return request.peer->name;
-}
 
 /// One sentence on what speaks against a worker; "" if nothing does.
 std::string fault_of(const IntakeWorker& row, const LeaseRecord& leases) {
@@ -337,15 +279,16 @@ HttpResponse Intake::judge_rollouts(const HttpRequest& request) {
 }
 
 HttpResponse Intake::start_groups(const HttpRequest& request) {
-  const Json json = parse_object(request);
-  const std::string worker = worker_of(request, text(json, "worker"));
-  const std::string run = text(json, "run");
+  const Json json = call::parse_object(request);
+  const std::string worker = call::worker_of(request, call::text(json, "worker"));
+  const std::string run = call::text(json, "run");
   if (!run.empty() && run != run_.run_id) throw Refused{409, fmt::format("this learner is at run {}", run_.run_id)};
-  const std::uint64_t groups = whole(json, "groups", 1, kStartsMax);
-  const std::uint64_t size = json.contains("rollouts_per_group") ? whole(json, "rollouts_per_group", run_.group_size,
-                                                                         run_.group_size + run_.group_size_redundancy)
-                                                                 : run_.group_size;
-  const std::uint64_t first = whole(json, "first_sequence", 0, std::uint64_t{1} << 62);
+  const std::uint64_t groups = call::whole(json, "groups", 1, kStartsMax);
+  const std::uint64_t size =
+      json.contains("rollouts_per_group")
+          ? call::whole(json, "rollouts_per_group", run_.group_size, run_.group_size + run_.group_size_redundancy)
+          : run_.group_size;
+  const std::uint64_t first = call::whole(json, "first_sequence", 0, std::uint64_t{1} << 62);
   if (groups * size > kStartsMax)
     throw Refused{400, fmt::format("{} groups of {} rollouts are too many", groups, size)};
   Json answer;
@@ -400,17 +343,17 @@ Status Intake::write_down(std::span<const LeaseJournal::Record> records) {
 }
 
 HttpResponse Intake::take_heartbeat(const HttpRequest& request) {
-  const Json json = parse_object(request);
-  const std::string worker = worker_of(request, text(json, "worker"));
+  const Json json = call::parse_object(request);
+  const std::string worker = call::worker_of(request, call::text(json, "worker"));
   IntakeWorker said;
-  if (json.contains("version")) said.weights = Version{whole(json, "version", 0, std::uint64_t{1} << 62)};
-  said.is_active = flag(json, "active", true);
-  said.rollouts_per_s = amount(json, "rollouts_per_s");
-  said.tokens_per_s = amount(json, "tokens_per_s");
-  said.full_load_s = amount(json, "full_load_s");
-  if (json.contains("under_way")) said.under_way = whole(json, "under_way", 0, std::uint64_t{1} << 62);
-  said.price_per_hour = amount(json, "price_per_hour");
-  said.promised_rollouts_per_s = amount(json, "promised_rollouts_per_s");
+  if (json.contains("version")) said.weights = Version{call::whole(json, "version", 0, std::uint64_t{1} << 62)};
+  said.is_active = call::flag(json, "active", true);
+  said.rollouts_per_s = call::amount(json, "rollouts_per_s");
+  said.tokens_per_s = call::amount(json, "tokens_per_s");
+  said.full_load_s = call::amount(json, "full_load_s");
+  if (json.contains("under_way")) said.under_way = call::whole(json, "under_way", 0, std::uint64_t{1} << 62);
+  said.price_per_hour = call::amount(json, "price_per_hour");
+  said.promised_rollouts_per_s = call::amount(json, "promised_rollouts_per_s");
   Json answer;
   {
     const auto buffer = buffer_.lock();
@@ -445,7 +388,7 @@ Json Intake::state_of(const ReplayBuffer& buffer) const {
 }
 
 bool Intake::knows_this_life(const Json& json) const {
-  const std::string life = text(json, "life");
+  const std::string life = call::text(json, "life");
   return life.empty() || life == life_;
 }
 
@@ -478,7 +421,7 @@ Json Intake::take_worker_news(ReplayBuffer& buffer, Instant now, const std::stri
       abandoned.push_back(one.get<std::uint64_t>());
     }
   }
-  const std::string incarnation = text(json, "incarnation");
+  const std::string incarnation = call::text(json, "incarnation");
   look_for_silent(buffer, now);
   const std::scoped_lock lock(table_mutex_);
   IntakeWorker* row = table_.handle_heard(now, worker);
