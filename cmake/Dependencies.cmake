@@ -14,7 +14,6 @@ pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
 
 if(WEIGHTCAST_TRANSPORT)
-  find_package(spdlog REQUIRED)
   find_package(CLI11 REQUIRED)
   find_package(Protobuf REQUIRED)
   find_package(Boost 1.74 REQUIRED)

@@ -3,8 +3,10 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "base/log_line.h"
 #include "tools/config_file.h"
 #include "tools/run_commands.h"
 
@@ -16,11 +18,12 @@ struct ConfiguredProgram {
   Result<Config> (*make)(std::span<const Setting> settings);
   std::string (*table)();
   std::string (*text)(const Config& config);
-  Status (*run)(const Config& config);
+  std::string_view component;  ///< what its log calls it
+  Status (*run)(const Config& config, const LogStyle& log);
 };
 
-/// Adds the subcommand `run` with --config FILE, --set KEY=VALUE, --print-config and --list-keys. `document` lists the
-/// keys.
+/// Adds the subcommand `run` with --config FILE, --set KEY=VALUE, --print-config, --list-keys and --log-format.
+/// `document` lists the keys.
 template <typename Config>
 void add_configured_command(CLI::App& app, CommandBody& selected, const std::string& help, const std::string& document,
                             const ConfiguredProgram<Config>& program) {
@@ -29,6 +32,7 @@ void add_configured_command(CLI::App& app, CommandBody& selected, const std::str
     std::vector<std::string> settings;
     bool print_config = false;
     bool list_keys = false;
+    std::string log_format = "text";
   };
   const auto flags = std::make_shared<Flags>();
   CLI::App* command = app.add_subcommand("run", help);
@@ -36,6 +40,7 @@ void add_configured_command(CLI::App& app, CommandBody& selected, const std::str
   command->add_option("--set", flags->settings, "KEY=VALUE, which replaces the file's; may be given several times");
   command->add_flag("--print-config", flags->print_config, "Print the configuration as TOML, and do nothing else");
   command->add_flag("--list-keys", flags->list_keys, "Print all keys with default, values and meaning");
+  add_log_format_option(*command, flags->log_format);
   command->callback([flags, program, &selected] {
     selected = [flags, program]() -> Status {
       if (flags->list_keys) {
@@ -48,7 +53,8 @@ void add_configured_command(CLI::App& app, CommandBody& selected, const std::str
         std::fputs(program.text(config).c_str(), stdout);
         return {};
       }
-      return program.run(config);
+      WC_ASSIGN(const LogFormat format, parse_log_format(flags->log_format));
+      return program.run(config, {format, std::string(program.component)});
     };
   });
 }

@@ -10,7 +10,7 @@ namespace {
 
 struct DaemonFlags {
   std::string role, listen = "127.0.0.1:0", origin, uplink = "unlimited", downlink = "unlimited", topology = "auto",
-                    packing = "auto", disk = "auto", log_level = "info", snapshot_max;
+                    packing = "auto", disk = "auto", log_level = "info", log_format = "text", snapshot_max;
   double hop_delay_ms = 0.5;
   double single_copy_wait_s = 60;
   double version_age_max_s = 0;
@@ -19,7 +19,8 @@ struct DaemonFlags {
 };
 
 Status run(DaemonFlags flags) {
-  set_up_log(flags.log_level);
+  WC_ASSIGN(const LogFormat format, parse_log_format(flags.log_format));
+  set_up_log(flags.log_level, {format, flags.role});
   DaemonConfig& config = flags.config;
   config.role = flags.role == "origin" ? Role::kOrigin : Role::kWorker;
   WC_ASSIGN(config.listen, Endpoint::parse(flags.listen));
@@ -128,6 +129,7 @@ void add_daemon_command(const Commands& commands) {
   app->add_option("--log-level", flags->log_level, "debug, info, warning or error")
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}))
       ->capture_default_str();
+  add_log_format_option(*app, flags->log_format);
   app->callback([flags, selected = &commands.selected] { *selected = [flags] { return run(*flags); }; });
 }
 

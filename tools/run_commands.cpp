@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/exception_error.h"
+#include "base/log_line.h"
 #include "base/nearest_name.h"
 #include "base/text.h"
 
@@ -50,7 +51,21 @@ std::string unknown_command(const CLI::App& app, std::span<char* const> words) {
   return "";
 }
 
+/// Whether the chosen command writes its log as JSON.
+bool logs_json(const CLI::App& app) {
+  const std::vector<CLI::App*> chosen = app.get_subcommands();
+  if (chosen.empty()) return false;
+  const CLI::Option* format = chosen.front()->get_option_no_throw("--log-format");
+  return format != nullptr && format->count() > 0 && format->as<std::string>() == "json";
+}
+
 }  // namespace
+
+void add_log_format_option(CLI::App& command, std::string& format) {
+  command.add_option("--log-format", format, "Of the log on stderr: text, or json, an object a line")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
+}
 
 int run_commands(CLI::App& app, const CommandBody& selected, int argc, char** argv) {
   if (const std::string why = unknown_command(app, std::span(argv, std::size_t(argc)).subspan(1)); !why.empty()) {
@@ -71,7 +86,11 @@ int run_commands(CLI::App& app, const CommandBody& selected, int argc, char** ar
   }
   const Status status = caught(selected);
   if (status.has_value()) return 0;
-  std::fprintf(stderr, "%s: %s\n", app.get_name().c_str(), printable(status.error().message()).c_str());
+  if (logs_json(app)) {
+    write_log_line({LogFormat::kJson, app.get_name()}, "error", status.error().message());
+  } else {
+    std::fprintf(stderr, "%s: %s\n", app.get_name().c_str(), printable(status.error().message()).c_str());
+  }
   return is_mistake(status.error()) ? kUsageStatus : 1;
 }
 

@@ -14,17 +14,17 @@ namespace weightcast {
 namespace {
 
 #if defined(WEIGHTCAST_TORCH)
-Status train(const LearnerConfig& config) {
+Status train(const LearnerConfig& config, const LogStyle& log) {
   const std::atomic<bool>& stop = stop_on_signals();
   // A rank that is gone is an error of c10d's, not the end of this one.
   std::signal(SIGPIPE, SIG_IGN);
   WC_TRY(raise_descriptor_limit());  // before the files that stay open are counted
   PosixFileSystem files;
-  WC_ASSIGN(const std::unique_ptr<Learner> learner, Learner::make(files, config));
+  WC_ASSIGN(const std::unique_ptr<Learner> learner, Learner::make(files, config, log));
   return learner->run(stop);
 }
 #else
-Status train(const LearnerConfig&) {
+Status train(const LearnerConfig&, const LogStyle&) {
   return fail(Errc::kUnsupported, Op::kConfigure, "this build has no LibTorch, so it cannot train");
 }
 #endif
@@ -33,7 +33,7 @@ Status train(const LearnerConfig&) {
 
 void add_train_run_command(CLI::App& app, CommandBody& selected) {
   add_configured_command<LearnerConfig>(app, selected, "Train, or go on from the last checkpoint in output_dir",
-                                        "docs/TRAINING.md", {make_config, config_table, config_text, train});
+                                        "docs/TRAINING.md", {make_config, config_table, config_text, "learner", train});
 }
 
 }  // namespace weightcast

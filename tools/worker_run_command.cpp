@@ -1,7 +1,4 @@
-#include <cstdio>
-
 #include "base/posix_file_system.h"
-#include "base/text.h"
 #include "tools/configured_command.h"
 #include "tools/stop_signal.h"
 #include "tools/worker_commands.h"
@@ -10,10 +7,10 @@
 namespace weightcast {
 namespace {
 
-Status run(const WorkerConfig& config) {
+Status run(const WorkerConfig& config, const LogStyle& log) {
   PosixFileSystem files;
   return run_worker(files, config, stop_on_signals(),
-                    [](const std::string& line) { std::fprintf(stderr, "%s\n", printable(line).c_str()); });
+                    [&](const std::string& line) { write_log_line(log, "info", line); });
 }
 
 }  // namespace
@@ -21,7 +18,7 @@ Status run(const WorkerConfig& config) {
 void add_worker_run_command(CLI::App& app, CommandBody& selected) {
   add_configured_command<WorkerConfig>(app, selected, "Generate rollouts for a learner, under the versions that arrive",
                                        "docs/WORKERS.md",
-                                       {make_worker_config, worker_config_table, worker_config_text, run});
+                                       {make_worker_config, worker_config_table, worker_config_text, "engine", run});
 }
 
 }  // namespace weightcast

@@ -6,9 +6,9 @@
 #include <thread>
 
 #include "base/descriptors.h"
+#include "base/log_line.h"
 #include "base/posix_file_system.h"
 #include "base/settings.h"
-#include "base/text.h"
 #include "tasks/registry.h"
 #include "tools/model_directory.h"
 #include "tools/stop_signal.h"
@@ -28,11 +28,10 @@ struct ServeFlags {
   double wait_max_s = 30;
   std::string task;
   std::vector<std::string> task_options;
+  std::string log_format = "text";
   EngineOptions engine;
   SurfaceOptions surface;
 };
-
-void say(const std::string& line) { std::fprintf(stderr, "%s\n", printable(line).c_str()); }
 
 /// Null without --task.
 Result<std::shared_ptr<const Task>> task_of(const ServeFlags& flags) {
@@ -52,6 +51,8 @@ Status serve(const ServeFlags& flags) {
   WC_TRY(raise_descriptor_limit());
   SurfaceOptions options = flags.surface;
   WC_ASSIGN(options.http.listen, Endpoint::parse(flags.listen));
+  WC_ASSIGN(const LogFormat format, parse_log_format(flags.log_format));
+  const auto say = [log = LogStyle{format, "serve"}](const std::string& line) { write_log_line(log, "warning", line); };
   options.http.warn = options.say = say;
   options.wait_max = from_seconds(flags.wait_max_s);
   WC_ASSIGN(options.task, task_of(flags));
@@ -123,6 +124,7 @@ void add_worker_serve_command(CLI::App& app, CommandBody& selected) {
   command->add_option("--threads", flags->engine.threads, "Of the engine")
       ->check(CLI::Range(1u, 1024u))
       ->capture_default_str();
+  add_log_format_option(*command, flags->log_format);
   command->callback([flags, &selected] { selected = [flags] { return serve(*flags); }; });
 }
 

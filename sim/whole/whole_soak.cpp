@@ -26,7 +26,7 @@ int main(int argc, char** argv) {
         {"forgotten-base", sim::PlantedBug::kForgottenBase}};
     app.add_option("--bug", bug, "Plant this mistake")->transform(CLI::CheckedTransformer(bugs));
   };
-  soak.begin = [](bool verbose) { set_up_log(verbose ? "info" : "off"); };
+  soak.begin = [](bool verbose) { set_up_log(verbose ? "info" : "off", {LogFormat::kText, "whole_soak"}); };
   soak.run = [&bug](std::uint64_t seed, bool) {
     sim::WorldOptions world = sim::random_world(seed);
     world.bug = bug;

@@ -4,25 +4,28 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <utility>
 
 #include "base/text.h"
 
 namespace weightcast {
 
-Console::Console() : is_terminal_(::isatty(STDERR_FILENO) == 1) {}
+Console::Console(LogStyle style)
+    : style_(std::move(style)), is_plain_(style_.format == LogFormat::kText && ::isatty(STDERR_FILENO) == 1) {}
 
 Console::~Console() {
   if (has_live_line_) std::fputc('\n', stderr);
 }
 
-void Console::print(std::string_view line) {
+void Console::write(std::string_view level, std::string_view line) {
   const std::lock_guard lock(mutex_);
+  if (!is_plain_) return write_log_line(style_, level, line);
   std::fprintf(stderr, "%s%s\n", has_live_line_ ? "\r\033[K" : "", printable(line).c_str());
   has_live_line_ = false;
 }
 
 void Console::show(std::string_view line) {
-  if (!is_terminal_) return print(line);
+  if (!is_plain_) return print(line);
   const std::lock_guard lock(mutex_);
   std::fprintf(stderr, "\r\033[K%s", printable(line).c_str());
   std::fflush(stderr);

@@ -58,7 +58,7 @@ class Loop final : public Learner {
   Loop(std::unique_ptr<RunState> state, LoopMeter meter)
       : state_(std::move(state)), s_(*state_), meter_(std::move(meter)), worker_cost_before_(s_.worker_cost) {
     if (s_.config.provision == "none" || s_.config.publish_state.empty() || s_.intake == nullptr) return;
-    serving_.emplace(s_.config.publish_state, [this](const std::string& why) { s_.console.print(why); });
+    serving_.emplace(s_.config.publish_state, [this](const std::string& why) { s_.console.warn(why); });
   }
 
   Status run(const std::atomic<bool>& stop) override {
@@ -110,7 +110,7 @@ class Loop final : public Learner {
     const TrainingBatch batch = make_training_batch(*s_.task, *groups, s_.version());
     set_batch_metrics(metrics, batch, s_.config.max_new_tokens);
     const std::string warning = batch_warning(batch, s_.config.max_new_tokens);
-    if (!warning.empty() && !has_warned_) s_.console.print(fmt::format("step {}: {}", s_.step + 1, warning));
+    if (!warning.empty() && !has_warned_) s_.console.warn(fmt::format("step {}: {}", s_.step + 1, warning));
     has_warned_ = has_warned_ || !warning.empty();
     {
       const Phase phase(metrics, "update");
@@ -222,8 +222,8 @@ class Loop final : public Learner {
     if (behind_ && s_.publisher && s_.generator == nullptr) {
       // The source goes on to look for rollouts, and the next call here tries again.
       if (!is_waiting_) {
-        s_.console.print(fmt::format("no rollout that may still come is admissible before the origin has version {}",
-                                     s_.version().value));
+        s_.console.warn(fmt::format("no rollout that may still come is admissible before the origin has version {}",
+                                    s_.version().value));
       }
       is_waiting_ = true;
       return {};
@@ -330,7 +330,7 @@ class Loop final : public Learner {
   void write(const Metrics& metrics) {
     const Status written = s_.metrics->append(metrics);
     if (!written.has_value() && !metrics_failed_) {
-      s_.console.print(fmt::format("metrics are missing from here on: {}", written.error().message()));
+      s_.console.warn(fmt::format("metrics are missing from here on: {}", written.error().message()));
     }
     metrics_failed_ = !written.has_value();
   }
@@ -338,7 +338,7 @@ class Loop final : public Learner {
   /// Begins to write one. Training waits for the copy alone.
   void checkpoint() {
     if (s_.checkpoints->busy()) {
-      s_.console.print(fmt::format("no checkpoint of step {}: the one before is still being written", s_.step));
+      s_.console.warn(fmt::format("no checkpoint of step {}: the one before is still being written", s_.step));
       return;
     }
     report(begin_checkpoint());
@@ -351,7 +351,7 @@ class Loop final : public Learner {
 
   void report(const Status& written) {
     if (written.has_value()) return;
-    s_.console.print(fmt::format("checkpoint not written, and the one before stays: {}", written.error().message()));
+    s_.console.warn(fmt::format("checkpoint not written, and the one before stays: {}", written.error().message()));
   }
 
   Status finish() {
@@ -384,13 +384,13 @@ class Loop final : public Learner {
 
 }  // namespace
 
-Result<std::unique_ptr<Learner>> Learner::make(FileSystem& files, const LearnerConfig& config) {
+Result<std::unique_ptr<Learner>> Learner::make(FileSystem& files, const LearnerConfig& config, const LogStyle& log) {
   at::set_num_threads(static_cast<int>(config.threads));
   if (openblas_set_num_threads != nullptr) openblas_set_num_threads(static_cast<int>(config.threads));
   WC_TRY(loss_options(config));
   if (config.rank > 0) return make_follower(files, config);
   WC_ASSIGN(LoopMeter meter, LoopMeter::make(config));
-  WC_ASSIGN(std::unique_ptr<RunState> state, RunState::open(files, config));
+  WC_ASSIGN(std::unique_ptr<RunState> state, RunState::open(files, config, log));
   return std::unique_ptr<Learner>(std::make_unique<Loop>(std::move(state), std::move(meter)));
 }
 

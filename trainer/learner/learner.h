@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "base/file_system.h"
+#include "base/log_line.h"
 #include "base/result.h"
 #include "trainer/learner/config.h"
 
@@ -18,8 +19,10 @@ namespace weightcast {
 /// never stopped. Versions: first_version + number of training steps. LibTorch is behind this header.
 class Learner {
  public:
-  /// Errors: kBusy (another process runs there); those of the configuration, the model, the task and the checkpoint.
-  [[nodiscard]] static Result<std::unique_ptr<Learner>> make(FileSystem& files, const LearnerConfig& config);
+  /// What a person should know is written to stderr, in that style. Errors: kBusy (another process runs there); those
+  /// of the configuration, the model, the task and the checkpoint.
+  [[nodiscard]] static Result<std::unique_ptr<Learner>> make(FileSystem& files, const LearnerConfig& config,
+                                                             const LogStyle& log = {LogFormat::kText, "learner"});
   virtual ~Learner() = default;
 
   /// Returns when all steps are done, or soon after `stop` was set; then a checkpoint is written. Also after an error,

@@ -34,13 +34,13 @@ Result<std::string> text_of(const Checkpoint& checkpoint, const std::string& nam
 
 }  // namespace
 
-Result<std::unique_ptr<RunState>> RunState::open(FileSystem& files, const LearnerConfig& config) {
+Result<std::unique_ptr<RunState>> RunState::open(FileSystem& files, const LearnerConfig& config, const LogStyle& log) {
   if (config.output_dir.empty()) {
     return fail(Errc::kInvalidArgument, Op::kConfigure, "output_dir is empty; name the directory of the run");
   }
   const std::filesystem::path directory = config.output_dir;
   WC_TRY(make_directories(files, directory));
-  std::unique_ptr<RunState> state(new RunState(files, config));
+  std::unique_ptr<RunState> state(new RunState(files, config, log));
   WC_ASSIGN(state->lock, files.open(directory / "lock", {.write = true, .create = Create::kIfMissing}));
   if (Status locked = state->lock->lock(); !locked.has_value()) {
     if (locked.error().code != Errc::kBusy) return std::move(locked).error();
@@ -49,7 +49,7 @@ Result<std::unique_ptr<RunState>> RunState::open(FileSystem& files, const Learne
   std::vector<std::string> warnings;
   WC_ASSIGN(const std::optional<Checkpoint> checkpoint,
             read_newest_checkpoint(files, directory / "checkpoints", warnings));
-  for (const std::string& warning : warnings) state->console.print(warning);
+  for (const std::string& warning : warnings) state->console.warn(warning);
   WC_TRY(state->build());
   if (checkpoint) {
     WC_TRY(state->resume(*checkpoint));
@@ -118,7 +118,7 @@ Status RunState::build() {
   } else {
     source = std::make_unique<RolloutFiles>(split_names(config.rollout_files),
                                             [this, shown = std::size_t{0}](const std::string& why) mutable {
-                                              if (shown < kRefusalsShown) console.print("refused: " + why);
+                                              if (shown < kRefusalsShown) console.warn("refused: " + why);
                                               if (++shown == kRefusalsShown)
                                                 console.print("further refusals are only counted");
                                             });
@@ -126,7 +126,7 @@ Status RunState::build() {
   if (!config.publish_state.empty()) {
     Publisher::Options options{config.publish_state, config.publish_sparse, {}, config.publish_new_model};
     options.files = published_files();
-    publisher.emplace(std::move(options), [this](const std::string& why) { console.print(why); });
+    publisher.emplace(std::move(options), [this](const std::string& why) { console.warn(why); });
   }
   checkpoints.emplace(files, std::filesystem::path(config.output_dir) / "checkpoints", config.checkpoints_kept);
   return {};
@@ -238,7 +238,7 @@ Result<std::unique_ptr<Intake>> RunState::make_intake(std::string task_data) {
                           .model_files = std::move(served),
                           .writes_checkpoints = config.checkpoint_interval > 0,
                           .limits = {rules().tokens_max, rules().metadata_bytes_max},
-                          .warn = [this](const std::string& why) { console.print(why); }};
+                          .warn = [this](const std::string& why) { console.warn(why); }};
   if (config.sync_drift_max) options.sync = {.drift_max = *config.sync_drift_max};
   if (!config.publish_state.empty() && !config.rollout_keys.empty()) {
     options.trust.revocation_directories = {config.publish_state};

@@ -1,39 +1,38 @@
 #include "transport/io/log.h"
 
-#include <spdlog/sinks/stdout_color_sinks.h>
-#include <spdlog/spdlog.h>
+#include <fmt/format.h>
 
-#include "base/text.h"
+#include <optional>
+#include <utility>
 
 namespace weightcast {
 namespace {
 
-// A message may quote what a peer sent; a line of a log is for reading.
-constexpr std::size_t kLineBytesMax = 4096;
+// One log a process, as it has one stderr: set before there are threads, and only read after that.
+std::optional<LogLevel> least = LogLevel::kInfo;  // none: the log is off
+LogStyle style = {LogFormat::kText, "weightcast"};
 
-spdlog::level::level_enum to_spdlog(LogLevel level) {
+std::string_view name_of(LogLevel level) {
   switch (level) {
-    case LogLevel::kInfo: return spdlog::level::info;
-    case LogLevel::kWarning: return spdlog::level::warn;
-    case LogLevel::kError: return spdlog::level::err;
+    case LogLevel::kInfo: return "info";
+    case LogLevel::kWarning: return "warning";
+    case LogLevel::kError: break;
   }
-  return spdlog::level::err;
+  return "error";
 }
 
 }  // namespace
 
-void set_up_log(const std::string& level) {
-  spdlog::set_default_logger(spdlog::stderr_color_mt("weightcast"));
-  spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %^%l%$ %v");
-  spdlog::set_level(spdlog::level::from_str(level));
-  spdlog::flush_on(spdlog::level::info);
+void set_up_log(std::string_view level, LogStyle chosen) {
+  least = LogLevel::kInfo;
+  if (level == "warning") least = LogLevel::kWarning;
+  if (level == "error") least = LogLevel::kError;
+  if (level == "off") least.reset();
+  style = std::move(chosen);
 }
 
 void log_line(LogLevel level, fmt::string_view format, fmt::format_args arguments) {
-  spdlog::logger& logger = *spdlog::default_logger_raw();
-  if (!logger.should_log(to_spdlog(level))) return;
-  const std::string text = printable(cut_text(fmt::vformat(format, arguments), kLineBytesMax));
-  logger.log(to_spdlog(level), spdlog::string_view_t(text));
+  if (least && level >= *least) write_log_line(style, name_of(level), fmt::vformat(format, arguments));
 }
 
 }  // namespace weightcast

@@ -2,19 +2,20 @@
 
 #include <fmt/core.h>
 
-#include <string>
+#include <string_view>
+
+#include "base/log_line.h"
 
 namespace weightcast {
 
+/// From the least on.
 enum class LogLevel { kInfo, kWarning, kError };
 
-/// Sets the log up: lines of at least `level`, with time and level, go to stderr, because scripts read stdout. `level`
-/// is a name of spdlog's, such as "info" or "off". To be called once, before there are threads.
-void set_up_log(const std::string& level);
+/// Sets the log up: lines of at least `level` ("debug", "info", "warning", "error"; "off": none) go to stderr, because
+/// scripts read stdout. To be called once, before there are threads; without it the log is text, from "info" on.
+void set_up_log(std::string_view level, LogStyle style);
 
-/// Writes one line, unless the level is off. Cuts the text at 4 KiB, then makes it printable() (base/text.h), so that
-/// text from peers can neither forge a line nor control a terminal. Any thread. Not a template, so that only log.cpp
-/// compiles spdlog, which takes seconds.
+/// Writes one line (base/log_line.h), unless its level is off. Any thread.
 void log_line(LogLevel level, fmt::string_view format, fmt::format_args arguments);
 
 template <typename... Args>

@@ -1,5 +1,6 @@
 #include "trainer/learner/console.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace weightcast {
@@ -11,10 +12,25 @@ TEST(Console, PrintsALinePerStepWhereThereIsNoTerminal) {
   {
     Console console;
     console.show("step 1/3");
-    console.print("a warning");
+    console.warn("a warning");
     console.show("step 2/3");
   }
-  EXPECT_EQ(testing::internal::GetCapturedStderr(), "step 1/3\na warning\nstep 2/3\n");
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              testing::MatchesRegex("[^ ]+ info step 1/3\n[^ ]+ warning a warning\n[^ ]+ info step 2/3\n"));
+}
+
+TEST(Console, PrintsAnObjectALineAsJson) {
+  testing::internal::CaptureStderr();
+  {
+    Console console({LogFormat::kJson, "learner"});
+    console.show("step 1/3");
+    console.warn("refused: \"x\"");
+  }
+  EXPECT_THAT(
+      testing::internal::GetCapturedStderr(),
+      testing::MatchesRegex(
+          "\\{\"time\":\"[^\"]+\",\"level\":\"info\",\"component\":\"learner\",\"message\":\"step 1/3\"\\}\n"
+          "\\{\"time\":\"[^\"]+\",\"level\":\"warning\",\"component\":\"learner\",\"message\":\"refused: .*\"\\}\n"));
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ namespace weightcast {
 namespace {
 
 struct Log : testing::Test {
-  static void SetUpTestSuite() { set_up_log("warning"); }
+  void SetUp() override { set_up_log("warning", {LogFormat::kText, "origin"}); }
 };
 
 TEST_F(Log, WritesOneLineEachFromItsLevelOn) {
@@ -19,7 +19,7 @@ TEST_F(Log, WritesOneLineEachFromItsLevelOn) {
   log_error("{}", "braces {} of others stay");
   const std::string text = testing::internal::GetCapturedStderr();
   EXPECT_THAT(text, testing::ContainsRegex(
-                        "^[-0-9T:.]+ warning version 2: late\n[-0-9T:.]+ error braces \\{\\} of others stay\n$"));
+                        "^[-+0-9T:.]+ warning version 2: late\n[-+0-9T:.]+ error braces \\{\\} of others stay\n$"));
 }
 
 TEST_F(Log, WhatPeersSayForgesNoLineAndDrivesNoTerminal) {
@@ -32,6 +32,24 @@ TEST_F(Log, WhatPeersSayForgesNoLineAndDrivesNoTerminal) {
               testing::HasSubstr("a\\n2026-01-01T00:00:00.000 info all is well\\x1b[2J\\x07 gpu-\\xff\\xc2\\x9b0m"));
   EXPECT_EQ(text.find('\x1b'), std::string::npos);
   EXPECT_LT(text.size(), 5000u);
+}
+
+TEST_F(Log, OfLevelOffWritesNothing) {
+  set_up_log("off", {LogFormat::kText, "origin"});
+  testing::internal::CaptureStderr();
+  log_error("{}", "lost");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
+TEST_F(Log, IsAnObjectALineAsJson) {
+  set_up_log("info", {LogFormat::kJson, "worker"});
+  testing::internal::CaptureStderr();
+  log_info("version {}", 1);
+  log_warning("'{}'", "a\n\"b\"");
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              testing::MatchesRegex(
+                  "\\{\"time\":\"[^\"]+\",\"level\":\"info\",\"component\":\"worker\",\"message\":\"version 1\"\\}\n"
+                  "\\{\"time\":\"[^\"]+\",\"level\":\"warning\",\"component\":\"worker\",\"message\":\".*\"\\}\n"));
 }
 
 }  // namespace

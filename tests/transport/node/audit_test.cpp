@@ -15,7 +15,7 @@ using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 
 struct AuditTest : testing::Test {
-  static void SetUpTestSuite() { set_up_log("warning"); }
+  static void SetUpTestSuite() { set_up_log("warning", {LogFormat::kText, "origin"}); }
 
   /// What is logged when a peer is turned away `times` times at `now`.
   std::string note(int times, Refusal reason = Refusal::kCertificate) {
