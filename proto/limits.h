@@ -27,6 +27,8 @@ inline constexpr std::size_t kReasonBytesMax = 1024;
 inline constexpr std::size_t kRevocationsBytesMax = kMiB;
 inline constexpr std::size_t kSignatureBytesMax = 64;
 inline constexpr std::size_t kCertificateBytesMax = 4 * kKiB;
+/// Of one phase of an installation, in seconds: thirty days.
+inline constexpr double kPhaseMax_s = 30 * 24 * 3600.0;
 /// Payloads that a worker names when it joins.
 inline constexpr std::size_t kHeldMax = 64;
 /// Members that one member cannot reach: worker and origin remember so many, and plans learn of no more.

@@ -173,6 +173,8 @@ class Simulation final : private NetworkHandler {
   /// What there is of a payload by now.
   [[nodiscard]] MadePayload so_far(const Payload& payload) const;
   void resume(NodeIndex node);
+  /// As the daemon's driver: nothing is read while the disk has too much to write.
+  void throttle_reading(NodeIndex node);
   void read_on(NodeIndex node);
   [[nodiscard]] bool everyone_done();
   /// Whether no fault keeps it from getting everything in the end.

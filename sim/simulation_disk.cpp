@@ -83,7 +83,7 @@ void Simulation::handle_disk(const Event& event) {
     }
     case DiskWork::kStore: {
       node.storing_bytes -= payload.manifest->chunk_size(operation.chunk);
-      node.reading_paused = node.reading_paused && node.storing_bytes > kStoringBytesMax / 2;
+      throttle_reading(index);
       Disk::Partial* partial = node.disk.find(id);
       const bool failed = operation.failed || partial == nullptr;
       if (!failed) node.disk.handle_written(now_, *partial, operation.chunk, operation.damaged);

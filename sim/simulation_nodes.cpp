@@ -185,9 +185,16 @@ void Simulation::perform(NodeIndex index, action::StoreChunk& store) {
   operation.failed = node.disk.full;
   const std::uint32_t bytes = manifest.chunk_size(store.chunk);
   node.storing_bytes += bytes;
-  node.reading_paused =
-      node.storing_bytes > kStoringBytesMax || (node.reading_paused && node.storing_bytes > kStoringBytesMax / 2);
+  throttle_reading(index);
   start_disk_work(node.disk.write(now_, bytes), operation);
+}
+
+void Simulation::throttle_reading(NodeIndex index) {
+  Node& node = nodes_[index];
+  const bool behind = node.storing_bytes > (node.reading_paused ? kStoringBytesMax / 2 : kStoringBytesMax);
+  if (behind == node.reading_paused) return;
+  node.reading_paused = behind;
+  node.worker->handle_disk_behind(local(index), behind);
 }
 
 void Simulation::perform(NodeIndex index, action::FinishPayload& finish) {

@@ -399,6 +399,7 @@ void Driver::throttle_reading() {
   const bool behind = storing_bytes_ > (disk_is_behind_ ? storing_bytes_max_ / 2 : storing_bytes_max_);
   if (behind == disk_is_behind_) return;
   disk_is_behind_ = behind;
+  receiver_->handle_disk_behind(loop_.now(), behind);
   for (auto& [conn, peer] : peers_) throttle(conn, peer);
 }
 
@@ -414,7 +415,8 @@ void Driver::throttle(ConnId conn, Peer& peer) {
 void Driver::perform(action::FinishPayload finish) {
   store_.finish(finish.payload, [this, alive = alive_, payload = finish.payload](Result<StoredVersion> done) {
     if (!*alive) return;
-    receiver_->handle_finished(loop_.now(), payload, done.has_value() ? Status{} : Status{done.error()});
+    const Duration switching = done.has_value() ? from_seconds(done->switch_s) : Duration::zero();
+    receiver_->handle_finished(loop_.now(), payload, done.has_value() ? Status{} : Status{done.error()}, switching);
     pump();
   });
 }

@@ -247,6 +247,8 @@ void Download::report_starvation(Instant now, Stripe& stripe) {
 
 void Download::leave(Instant now, Stripe& stripe, wire::FaultKind why) {
   ParentFault fault = fault_of(stripe, why);
+  feed_.handle_left(fault.parent);
+  if (!stripe.interrupted_since && stripe.missing > 0) stripe.interrupted_since = stripe.monitor.hungry_since();
   const ConnId left = stripe.conn;
   if (why == wire::FAULT_KIND_STARVED) detach(stripe);
   stripe.subscribed = false;
@@ -342,10 +344,17 @@ bool Download::handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk)
 void Download::credit(Instant now, ConnId conn, const ChunkArrival& chunk) {
   Stripe& owner = stripes_[stripe_map_->stripe_of(chunk.chunk)];
   if (owner.missing > 0) --owner.missing;
+  const NodeAddress* sender = nullptr;  // none: it was left, and this was still on its way
   for (Stripe& stripe : stripes_) {
     if (stripe.conn != conn) continue;
     stripe.monitor.handle_heard(now);
     stripe.failures = stripe.damaged_by_origin = 0;
+    sender = &stripe.ancestors[stripe.at];
+  }
+  if (sender != nullptr) feed_.handle_chunk(sender->id, sender->name, chunk.size_bytes);
+  if (owner.interrupted_since) {
+    owner.interrupted += now - *std::exchange(owner.interrupted_since, std::nullopt);
+    feed_.handle_interrupted(owner.interrupted);
   }
   owner.monitor.handle_chunk(now, chunk.size_bytes, owner.conn == conn, edge_of(owner));
   note_due(owner);

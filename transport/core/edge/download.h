@@ -6,6 +6,7 @@
 #include "base/time.h"
 #include "transport/core/action.h"
 #include "transport/core/edge/chunk_verifier.h"
+#include "transport/core/edge/feed_record.h"
 #include "transport/core/edge/holdings.h"
 #include "transport/core/edge/links.h"
 #include "transport/core/edge/parent_fault.h"
@@ -75,6 +76,8 @@ class Download {
   /// Over the last rate window that was full; of all stripes.
   [[nodiscard]] double bytes_per_s() const { return verifier_.bytes_per_s(); }
   [[nodiscard]] std::optional<Instant> first_chunk_at() const { return verifier_.first_chunk_at(); }
+  /// Who has fed it so far, and what it cost to leave parents.
+  [[nodiscard]] const FeedRecord& feed() const { return feed_; }
   /// Chunks that are known and lacking, by stripe of the plan; empty before the first assignment.
   [[nodiscard]] std::vector<std::uint32_t> missing_by_stripe() const;
   /// The first stripe's parent now, for status.
@@ -97,6 +100,8 @@ class Download {
     std::optional<Instant> retry_at;      // waiting before the next attempt
     ConnId drained_from{};  // a parent that was left, whose last chunks are waited for before the next is asked
     Instant drained_by{};
+    std::optional<Instant> interrupted_since;  // a parent was left, and no chunk has come since
+    Duration interrupted{};                    // in all, before that
     ParentMonitor monitor;
 
     explicit Stripe(const Timeouts& timeouts) : monitor(timeouts) {}
@@ -159,6 +164,7 @@ class Download {
   std::optional<StripeMap> stripe_map_;
   std::vector<Stripe> stripes_;  // lane by lane within each stripe of the plan
   ChunkVerifier verifier_;
+  FeedRecord feed_;
   std::vector<ParentFault> faults_;
   // A lower bound of the next deadline. What arrives does not move it, so it may fire early, never late, and no code
   // looks at all stripes after every chunk.

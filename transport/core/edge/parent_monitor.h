@@ -92,6 +92,8 @@ class ParentMonitor {
   /// while no parent is connected, too.
   [[nodiscard]] std::optional<Starvation> starvation(Instant now, const Edge& edge);
 
+  /// The last chunk, or when the stripe began to lack some, whoever was the parent.
+  [[nodiscard]] Instant hungry_since() const { return hungry_since_; }
   /// When judge() may have a verdict.
   [[nodiscard]] Instant deadline(const Edge& edge) const;
   /// When starvation() may have something to say; absent if nothing is missing.
@@ -121,9 +123,9 @@ class ParentMonitor {
   Instant steady_since_{};  // chunks have come without a long pause
   Instant heard_at_{};
   Instant parent_heard_at_{};  // on this stream or on another one to the same parent
-  Instant fed_at_{};        // the last chunk, or when the parent was asked
-  Instant hungry_since_{};  // the last chunk, or when the stripe began to lack some, whoever was the parent
-  Instant reported_at_{};   // when the origin was told last; or hungry_since_
+  Instant fed_at_{};           // the last chunk, or when the parent was asked
+  Instant hungry_since_{};     // the last chunk, or when the stripe began to lack some, whoever was the parent
+  Instant reported_at_{};      // when the origin was told last; or hungry_since_
   // A window that slides by a quarter at a time: what came in each, the youngest last.
   Instant quarter_start_{};
   std::array<double, kQuarters> quarter_bytes_{};

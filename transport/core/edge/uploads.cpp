@@ -257,6 +257,8 @@ void Uploads::handle_chunk_sent(ConnId conn) {
   child.in_flight.pop_front();
   child.in_flight_bytes -= bytes;
   bytes_sent_ += bytes;
+  bytes_sent_of_[key.first.version] += bytes;
+  if (bytes_sent_of_.size() > kVersionsCounted) bytes_sent_of_.erase(bytes_sent_of_.begin());
   if (holdings_.contains(key.first)) {
     Sent& sent = child.sent[key];
     ++sent.chunks;

@@ -86,6 +86,12 @@ class Uploads {
   [[nodiscard]] std::vector<ConnId> conns() const;
   /// Of chunks whose last byte has left, since the start.
   [[nodiscard]] std::uint64_t bytes_sent() const { return bytes_sent_; }
+  /// The same of the payloads of one version; 0 if it is none of the last kVersionsCounted.
+  [[nodiscard]] std::uint64_t bytes_sent_of(Version version) const {
+    const auto found = bytes_sent_of_.find(version);
+    return found == bytes_sent_of_.end() ? 0 : found->second;
+  }
+  static constexpr std::size_t kVersionsCounted = 16;
 
  private:
   struct Subscription {
@@ -175,6 +181,7 @@ class Uploads {
   std::vector<ConnId> placeless_;
   std::vector<std::pair<std::string, PayloadId>> greedy_;
   std::uint64_t bytes_sent_ = 0;
+  std::map<Version, std::uint64_t> bytes_sent_of_;  // the newest versions
   // A lower bound of the next deadline. A subscription that is busy again does not move it, so it may fire early, never
   // late, and no code looks at all children after every chunk.
   std::optional<Instant> due_;

@@ -121,6 +121,8 @@ class OriginCore final : public Core {
   [[nodiscard]] const OriginConfig& config() const { return config_; }
   /// How most members get the latest version, for status; null if no member gets it.
   [[nodiscard]] const Plan* latest_plan() const { return publications_.latest_plan(); }
+  /// The last publications, as they stand; for status.
+  [[nodiscard]] const PublicationHistory& history() { return publications_.history(); }
   /// How many members complain of that one, for status.
   [[nodiscard]] std::size_t complaints_of(PeerId member) const { return publications_.complaints_of(member); }
   /// Of how many it complains.

@@ -58,9 +58,13 @@ void PayloadAssigner::assign(Instant now, const std::vector<Member*>& members) {
       if (catch_up.next.is_packed() || member->installed >= payloads_.newest_whole()) continue;
       catch_up = catch_up_to(payloads_.newest_whole(), *member, can);
     }
-    if (!payloads_.taking_over()) times_.handle_wanted(now, payloads_.latest());
+    if (!payloads_.taking_over()) {
+      times_.handle_wanted(now, payloads_.latest());
+      context_.history.handle_wanted(now, payloads_.held().at(payloads_.latest()).manifest());
+    }
     if (catch_up.make) {
       payloads_.make(catch_up.next);
+      context_.history.handle_making(now, catch_up.next);
     } else if (member->assigned != catch_up.next) {
       takers[catch_up.next].push_back(member);
     }

@@ -77,7 +77,7 @@ void Publication::repair(Instant now) {
   }
 }
 
-void Publication::announce(bool to_assigned) {
+void Publication::announce(Instant now, bool to_assigned) {
   if (to_announce_.empty()) return;
   const PlanIndex index(plan_);
   std::erase_if(to_announce_, [&](PeerId peer) {
@@ -91,6 +91,7 @@ void Publication::announce(bool to_assigned) {
     *message.mutable_announce()->mutable_manifest() = manifest_to_wire(manifest());
     *message.mutable_announce()->mutable_assignment() = assignment_to_wire(assignment);
     context_.actions.push(action::Send{member.conn, std::move(message)});
+    context_.history.handle_told(now, member, id());
     return true;
   });
 }

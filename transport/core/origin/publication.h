@@ -13,6 +13,7 @@
 #include "transport/core/origin/fault_attribution.h"
 #include "transport/core/origin/membership.h"
 #include "transport/core/origin/origin_config.h"
+#include "transport/core/origin/publication_history.h"
 #include "transport/core/plan/plan.h"
 #include "transport/core/plan/plan_repair.h"
 
@@ -24,6 +25,7 @@ struct PublicationContext {
   Membership& members;
   ActionQueue& actions;
   FaultAttribution& faults;
+  PublicationHistory& history;
   Epoch epoch{};  ///< of the last plan
 };
 
@@ -53,7 +55,7 @@ class Publication {
   /// `member` is to be given the manifest and its assignment: announce() does so.
   void announce_to(PeerId member) { to_announce_.insert(member); }
   /// Announces the payload to the waiting members of the plan: those assigned this payload, or the others.
-  void announce(bool to_assigned);
+  void announce(Instant now, bool to_assigned);
   /// How often the plan was repaired.
   [[nodiscard]] std::uint64_t repair_count() const { return repair_count_; }
   /// Whether a member was told of the payload, on its connection of now.

@@ -100,7 +100,7 @@ void PublicationPlans::settle(Instant now) {
   // A worker that gives up or finishes what it is in the middle of goes on with what was announced last: that has to be
   // what it is assigned.
   for (const bool to_assigned : {false, true}) {
-    for (Publication* publication : repaired) publication->announce(to_assigned);
+    for (Publication* publication : repaired) publication->announce(now, to_assigned);
   }
 }
 

@@ -6,6 +6,8 @@
 #include <set>
 
 #include "base/units.h"
+#include "transport/core/origin/publication_text.h"
+#include "transport/core/origin/slowest_worker.h"
 #include "transport/core/payload_wire.h"
 
 namespace weightcast {
@@ -26,7 +28,7 @@ Publications::Publications(const OriginConfig& config, Membership& members, Hold
       uploads_(uploads),
       actions_(actions),
       faults_(members, uploads, actions, config.uplink.limited()),
-      context_{config, members, actions, faults_},
+      context_{config, members, actions, faults_, history_},
       plans_(context_, payloads_),
       assigner_(context_, payloads_, plans_, times_) {}
 
@@ -63,6 +65,7 @@ void Publications::handle_publish_begun(Instant now, std::shared_ptr<const Manif
     return;
   }
   adopt_foreign(*manifest);
+  history_.handle_begun(now, manifest->version);
   payloads_.begin_version(std::move(manifest), packed_share);
   assigner_.assign_all(now);
   settle(now);
@@ -92,14 +95,17 @@ void Publications::handle_publish(Instant now, Instant started_at, const MadePay
   tell(version, *growth);
   const Version previous = payloads_.newest_before(version);
 
-  judge(times_.handle_published(version, started_at));
+  judge(now, times_.handle_published(version, started_at));
+  history_.handle_published(now, started_at, *made.manifest);
   adopt_foreign(*made.manifest);
   for (const auto& [id, member] : members_.all()) {
     if (member.connected() && member.other_run != kNoRun) invite(member);
   }
   // Also when nobody needs it now: a worker that comes back later can be caught up by what is stored.
-  if (const PayloadId step = patch_of(version, previous); previous != kNoVersion && payloads_.can_make(step))
+  if (const PayloadId step = patch_of(version, previous); previous != kNoVersion && payloads_.can_make(step)) {
     payloads_.make(step);
+    history_.handle_making(now, step);
+  }
   assigner_.assign_all(now);
   uploads_.handle_known(version);
   count_all_ = true;
@@ -111,6 +117,7 @@ void Publications::handle_publish_failed(Instant now, Version version) {
 }
 
 void Publications::abandon_version(Instant now, Version version) {
+  end_record(now, version, PublicationRecord::End::kGivenUp, kNotMade);
   withdraw(version, kNotMade);
   for (auto& [id, member] : members_.all()) member.foreign = member.foreign || member.installed > payloads_.last_used();
   assigner_.assign_all(now);
@@ -120,7 +127,9 @@ void Publications::abandon_version(Instant now, Version version) {
 void Publications::handle_damaged(Instant now, PayloadId payload) {
   const auto held = payloads_.held().find(payload);
   if (held == payloads_.held().end() || held->second.open()) return;
-  withdraw(payload, "the origin's copy is damaged");
+  constexpr std::string_view kDamaged = "the origin's copy is damaged";
+  if (payload.is_full()) end_record(now, payload.version, PublicationRecord::End::kGivenUp, kDamaged);
+  withdraw(payload, kDamaged);
   // What was made from it, or would be, leads to other bytes than its digest says.
   if (payload.is_encoded()) payloads_.give_up(payload);
   assigner_.assign_all(now);
@@ -196,11 +205,12 @@ Status Publications::hold_made(PayloadId payload, const Result<MadePayload>& mad
 
 void Publications::handle_patch_made(Instant now, PayloadId payload, const Result<MadePayload>& made) {
   if (!payloads_.end_making(payload)) return;
+  history_.handle_made(now, payload);
   if (const Status held = hold_made(payload, made); !held.has_value()) {
     withdraw(payload, kNotMade);
     payloads_.give_up(payload);
     std::string text = fmt::format("no {}: {}", to_string(payload), held.error().detail);
-    const bool expected = held.error().code == Errc::kTooLarge;
+    const bool expected = held.error().code == Errc::kTooLarge || payload.version < payloads_.latest();
     actions_.push(expected ? action::info(std::move(text)) : action::warning(std::move(text)));
   } else {
     assigner_.handle_made(*made);
@@ -216,7 +226,7 @@ void Publications::handle_timeout(Instant now) {
 }
 
 void Publications::settle(Instant now) {
-  if (std::exchange(count_all_, false)) judge(times_.count(now, members_));
+  if (std::exchange(count_all_, false)) judge(now, times_.count(now, members_));
   forget_old_versions();
   plans_.settle(now);
   uploads_.handle_placed();
@@ -239,6 +249,7 @@ void Publications::handle_joined(Instant now, Member& member, const std::vector<
   // Over a connection that was still there, too: its place, its address and what it has may be others now.
   plans_.handle_disconnected(now, member.id);
   times_.handle_joined();
+  history_.handle_joined(now, member);
   for (const PayloadId payload : held) {
     if (payloads_.holds(payload)) plans_.of(payload).handle_holder(member.id);
   }
@@ -290,6 +301,7 @@ void Publications::handle_install_failed(Instant now, Member& member, const wire
   const PayloadId payload = payload_of(failed);
   member.last_error = failed.detail().substr(0, kReasonBytesMax);
   member.failed = payload.version;
+  history_.handle_failed(member, payload.version, member.last_error);
   const Error said = about(to_string(payload), fail(Errc::kIo, Op::kInstall, member.last_error));
   actions_.push(action::warning(fmt::format("worker {} could not install {}", member.name, said.detail)));
   if (Publication* publication = plans_.find(payload)) {
@@ -338,7 +350,8 @@ void Publications::handle_installed(Instant now, Member& member, const wire::Ins
     faults_.handle_fed(now, parents_of(publication->plan(), member.id), rate);
     faults_.handle_received(publication->id(), member.id, publication->manifest().chunk_count() / installed.seconds());
   }
-  if (version > member.installed) {
+  const bool first = version > member.installed;
+  if (first) {
     member.base_unusable = false;
     const bool as_assigned = publication != nullptr && member.assigned == publication->id();
     member.installed_path = as_assigned ? member.assigned_path : CatchUpPath::kUnknown;
@@ -350,7 +363,12 @@ void Publications::handle_installed(Instant now, Member& member, const wire::Ins
   member.failed = kNoVersion;
   member.receiving = {};
   if (publication != nullptr) publication->handle_holder(member.id);
-  judge(times_.handle_installed(now, members_));
+  if (first) {
+    history_.handle_installed(
+        now, member, version,
+        installed.has_phases() ? install_phases_from_wire(installed.phases()) : std::optional<InstallPhases>());
+  }
+  judge(now, times_.handle_installed(now, members_));
   assigner_.assign(now, {&member});
   plans_.note_change(now);
 }
@@ -359,9 +377,12 @@ void Publications::handle_parent_fault(Instant now, Member& member, const Parent
   const bool starves = fault.kind == wire::FAULT_KIND_STARVED || fault.kind == wire::FAULT_KIND_WAITING;
   if (!starves || !fault.stays()) {  // that is said again and again
     const Member* parent = members_.find(fault.parent);
-    actions_.push(action::warning(
-        fmt::format("worker {} {} {} ({})", member.name, fault.stays() ? "is fed slowly by" : "left its parent",
-                    parent != nullptr ? parent->name : config_.name, wire::FaultKind_Name(fault.kind))));
+    // That an older version is not to be had any more is nobody's fault.
+    const bool is_over = fault.kind == wire::FAULT_KIND_NOT_AVAILABLE && fault.payload.version < payloads_.latest();
+    const auto level = is_over ? action::info : action::warning;
+    actions_.push(
+        level(fmt::format("worker {} {} {} ({})", member.name, fault.stays() ? "is fed slowly by" : "left its parent",
+                          parent != nullptr ? parent->name : config_.name, wire::FaultKind_Name(fault.kind))));
   }
   const Publication* publication = plans_.find(fault.payload);
   if (publication == nullptr) {
@@ -375,11 +396,58 @@ void Publications::handle_parent_fault(Instant now, Member& member, const Parent
   if (changed) plans_.unsettle(now, fault.payload);
 }
 
-void Publications::judge(const std::vector<Version>& ended) {
+void Publications::judge(Instant now, const std::vector<Version>& ended) {
   for (const Version version : ended) {
     faults_.handle_publication_end(version, plans_.planned(version));
     ++ended_count_;
+    const BroadcastTimes::Times* times = times_.find(version);
+    const bool complete = times != nullptr && times->t100;
+    end_record(now, version, complete ? PublicationRecord::End::kComplete : PublicationRecord::End::kSuperseded);
   }
+}
+
+void Publications::refresh(PublicationRecord& record) {
+  record.sent_bytes = std::max(record.sent_bytes, uploads_.bytes_sent_of(record.version));
+  const auto now = progress(record.version);
+  if (!now) return;  // it is too old: what was known last stays
+  record.times = {now->t50, now->t90, now->t100};
+  record.workers = now->active;
+  record.installed = now->installed;
+  if (record.end == PublicationRecord::End::kUnderWay) {
+    const Member* behind = furthest_behind(members_, record.version);
+    record.slowest = behind == nullptr ? "" : behind->name;
+    record.why = behind == nullptr ? "" : where_it_is(*behind, record.version);
+  }
+  if (plans_.main_publication(record.version) == nullptr) return;
+  record.kind = now->kind;
+  record.payload_bytes = now->payload_bytes;
+  record.topology = now->topology;
+  record.predicted = now->predicted;
+}
+
+void Publications::end_record(Instant now, Version version, PublicationRecord::End end, std::string_view why) {
+  PublicationRecord* const record = history_.find(version);
+  if (record == nullptr || record->end != PublicationRecord::End::kUnderWay) return;
+  refresh(*record);
+  record->end = end;
+  record->ended_at = now;
+  if (end == PublicationRecord::End::kSuperseded) record->superseded_by = payloads_.latest();
+  if (end == PublicationRecord::End::kComplete) {
+    record->slowest.clear();
+    record->why.clear();
+    if (const auto slowest = slowest_worker(*record, config_.name)) {
+      record->slowest = record->courses.at(slowest->id).name;
+      record->cause = to_string(slowest->cause);
+      record->why = slowest->why;
+    }
+  }
+  if (!why.empty()) record->why = record->why.empty() ? std::string(why) : fmt::format("{}; {}", why, record->why);
+  actions_.push(action::milestone(describe(*record)));
+}
+
+const PublicationHistory& Publications::history() {
+  for (const auto& [version, _] : history_.all()) refresh(*history_.find(version));
+  return history_;
 }
 
 // ---- what there is

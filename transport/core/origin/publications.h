@@ -11,6 +11,7 @@
 #include "transport/core/origin/fault_attribution.h"
 #include "transport/core/origin/origin_payloads.h"
 #include "transport/core/origin/payload_assigner.h"
+#include "transport/core/origin/publication_history.h"
 #include "transport/core/origin/publication_plans.h"
 
 namespace weightcast {
@@ -100,6 +101,8 @@ class Publications {
   /// The greatest number that a whole version ever had, withdrawn ones included.
   [[nodiscard]] Version last_used() const { return payloads_.last_used(); }
   [[nodiscard]] std::optional<PublicationProgress> progress(Version version) const;
+  /// The last publications, as they stand.
+  [[nodiscard]] const PublicationHistory& history();
   /// How most members get the latest version; null if nobody does.
   [[nodiscard]] const Plan* latest_plan() const;
   [[nodiscard]] Plan plan_for(Instant now, std::uint64_t payload_bytes) const;
@@ -138,7 +141,11 @@ class Publications {
   /// Nobody asks about its plan any more. To be called before it is held no more.
   void end_publication(PayloadId payload);
   /// These publications have ended. Standing changes now, and only now.
-  void judge(const std::vector<Version>& ended);
+  void judge(Instant now, const std::vector<Version>& ended);
+  /// Brings what changes of a record up to date: times, counts, bytes and, while it is under way, who is behind.
+  void refresh(PublicationRecord& record);
+  /// A publication has ended: the history has that from now on, and the log a line.
+  void end_record(Instant now, Version version, PublicationRecord::End end, std::string_view why = {});
   /// Whether a member still waits for more of it.
   [[nodiscard]] bool in_use(PayloadId payload) const;
   void forget_old_versions();
@@ -149,6 +156,7 @@ class Publications {
   Uploads& uploads_;
   ActionQueue& actions_;
   FaultAttribution faults_;
+  PublicationHistory history_;
   PublicationContext context_;
   BroadcastTimes times_;
   PublicationPlans plans_;

@@ -99,7 +99,7 @@ void Intake::handle_announce(Instant now, const wire::Announce& announce) {
   }
   // What is said last counts: an origin that no longer has what is arriving leads this worker on from what it
   // installed.
-  announced_ = Announced{std::make_shared<const Manifest>(std::move(*manifest)), std::move(*assignment)};
+  announced_ = Announced{std::make_shared<const Manifest>(std::move(*manifest)), std::move(*assignment), now};
   const bool behind = incoming_ && incoming_->id.version > announced_->manifest->version;
   if (behind && !incoming_->download->withdrawn()) return;
   retry_at_.reset();
@@ -236,6 +236,7 @@ void Intake::handle_chunk(Instant now, ConnId conn, const ChunkArrival& chunk) {
   if (!is_incoming(chunk.payload) || incoming_->phase != Phase::kReceiving) return;
   bytes_received_ += chunk.size_bytes;
   if (incoming_->download->handle_chunk(now, conn, chunk)) uploads_.handle_verified(chunk.payload, chunk.chunk);
+  if (!incoming_->verified_at && incoming_->holding->complete()) incoming_->verified_at = now;
   report_faults(now);
 }
 
@@ -262,6 +263,9 @@ void Intake::take_up_newest(Instant now) {
   incoming_->download =
       std::make_unique<Download>(config_.timeouts, config_.streams, *incoming_->holding, links_, actions_);
   incoming_->begun_open = next.manifest->open;
+  incoming_->announced_at = next.at;
+  incoming_->begun_at = now;
+  if (disk_is_behind_) incoming_->disk_behind_since = now;
   actions_.push(action::BeginPayload{next.manifest});
   if (Status s = incoming_->download->assign(now, origin_.id(), next.assignment); !s.has_value()) {
     return fail_incoming(now, s.error(), false);
@@ -310,7 +314,39 @@ void Intake::finish_if_complete(Instant now) {
   actions_.push(action::FinishPayload{incoming_->id});
 }
 
-void Intake::handle_finished(Instant now, PayloadId payload, const Status& status) {
+void Intake::handle_disk_behind(Instant now, bool is_behind) {
+  disk_is_behind_ = is_behind;
+  if (!incoming_) return;
+  std::optional<Instant>& since = incoming_->disk_behind_since;
+  if (is_behind) {
+    if (!since) since = now;
+  } else if (since) {
+    incoming_->disk_behind += now - *std::exchange(since, std::nullopt);
+  }
+}
+
+InstallPhases Intake::phases_of(Instant now, const Incoming& installed, Duration switching) const {
+  const Instant verified_at = std::min(installed.verified_at.value_or(installed.stored_at), installed.stored_at);
+  const Instant first_at = std::min(installed.download->first_chunk_at().value_or(verified_at), verified_at);
+  const FeedRecord& feed = installed.download->feed();
+  const FeedRecord::Feeder most = feed.most();
+  InstallPhases phases;
+  phases.waiting = installed.begun_at - installed.announced_at;
+  phases.asking = first_at - installed.begun_at;
+  phases.receiving = verified_at - first_at;
+  phases.storing = installed.stored_at - verified_at;
+  phases.switching = std::clamp(switching, Duration::zero(), now - installed.stored_at);
+  phases.applying = now - installed.stored_at - phases.switching;
+  phases.disk_behind = installed.disk_behind;
+  phases.interrupted = feed.interrupted();
+  phases.parents_left = feed.parents_left();
+  phases.bytes = feed.bytes();
+  phases.fed_by = most.id;
+  phases.fed_bytes = most.bytes;
+  return phases;
+}
+
+void Intake::handle_finished(Instant now, PayloadId payload, const Status& status, Duration switching) {
   if (!is_incoming(payload) || incoming_->phase != Phase::kFinishing) return;
   if (!status.has_value()) {
     const Errc code = status.error().code;
@@ -322,9 +358,15 @@ void Intake::handle_finished(Instant now, PayloadId payload, const Status& statu
   finish_s_ = to_seconds(now - incoming_->stored_at);
   installed_seconds_ = to_seconds(now - incoming_->download->first_chunk_at().value_or(now));
   last_error_.clear();
+  installed_phases_ = phases_of(now, *incoming_, switching);
+  const FeedRecord& feed = incoming_->download->feed();
+  std::string fed_by = feed.feeders() == 0 ? std::string("all of it was here already")
+                                           : fmt::format("{} from {}", format_bytes(feed.bytes()), feed.most().name);
+  if (feed.feeders() > 1) fed_by += fmt::format(" and {} others", feed.feeders() - 1);
   incoming_.reset();
-  actions_.push(action::info(
-      fmt::format("version {} installed, {:.3f} s after its first chunk", payload.version.value, installed_seconds_)));
+  actions_.push(
+      action::milestone(fmt::format("{} is installed after {:.2f} s: {}; {}", to_string(payload),
+                                    to_seconds(installed_phases_->total()), fed_by, to_string(*installed_phases_))));
   send_installed();
   take_up_newest(now);
 }
@@ -344,11 +386,12 @@ void Intake::handle_version_lost(Instant now, Version version, std::shared_ptr<c
                                  const Error& why) {
   const bool was_installed = version == held_.installed();
   held_.handle_version_lost(version, std::move(newest));
+  if (was_installed) installed_phases_.reset();
   last_error_ = why.message();
   if (was_installed) origin_.rejoin(now, fmt::format("version {} is lost", version.value));
 }
 
-void Intake::send_installed() { reports_.send_installed(bytes_received_, installed_seconds_); }
+void Intake::send_installed() { reports_.send_installed(bytes_received_, installed_seconds_, installed_phases_); }
 
 void Intake::fail_incoming(Instant now, const Error& why, bool discard) {
   const PayloadId payload = incoming_->id;
@@ -362,7 +405,8 @@ void Intake::fail_incoming(Instant now, const Error& why, bool discard) {
   const bool hopeless = asks_for_full(payload, why.code);
   if (hopeless) base_unusable_ = true;
   if (!announced_ && !hopeless) {
-    announced_ = Announced{incoming_->holding->shared_manifest(), std::move(incoming_->assignment)};
+    announced_ =
+        Announced{incoming_->holding->shared_manifest(), std::move(incoming_->assignment), incoming_->announced_at};
     retry_at_ = now + kRetryAfter;
   }
   incoming_.reset();

@@ -9,6 +9,7 @@
 #include "transport/core/edge/download.h"
 #include "transport/core/edge/links.h"
 #include "transport/core/edge/uploads.h"
+#include "transport/core/install_phases.h"
 #include "transport/core/worker/acceptance.h"
 #include "transport/core/worker/held_payloads.h"
 #include "transport/core/worker/origin_link.h"
@@ -81,7 +82,10 @@ class Intake {
 
   void handle_begun(Instant now, PayloadId payload, Result<RestoredPayload> restored);
   void handle_stored(Instant now, PayloadId payload, ChunkIndex chunk, const Status& status);
-  void handle_finished(Instant now, PayloadId payload, const Status& status);
+  /// `switching`: of the time that it took, what making it the version in use did.
+  void handle_finished(Instant now, PayloadId payload, const Status& status, Duration switching);
+  /// From now on nothing is read from parents, because the disk has too much to write; or it is read again.
+  void handle_disk_behind(Instant now, bool is_behind);
 
   /// What is here of `payload` was found to be damaged.
   void handle_damaged(Instant now, PayloadId payload, const Error& why);
@@ -124,6 +128,7 @@ class Intake {
   struct Announced {
     std::shared_ptr<const Manifest> manifest;
     Assignment assignment;
+    Instant at{};  // when the origin first did
   };
   struct Incoming {
     PayloadId id{};
@@ -133,7 +138,12 @@ class Intake {
     bool begun_open = false;
     std::unique_ptr<Download> download;
     ChunkSet stored;
-    Instant stored_at{};  // all of it
+    Instant announced_at{};
+    Instant begun_at{};
+    std::optional<Instant> verified_at;  // all of it
+    Instant stored_at{};                 // all of it
+    std::optional<Instant> disk_behind_since;
+    Duration disk_behind{};  // in all, before that
   };
 
   /// A part in the plan of what arrives, or of what was announced.
@@ -146,6 +156,8 @@ class Intake {
   void grow_incoming(Instant now, std::shared_ptr<const Manifest> manifest);
   void take_up_newest(Instant now);
   void finish_if_complete(Instant now);
+  /// Of what is installed now.
+  [[nodiscard]] InstallPhases phases_of(Instant now, const Incoming& installed, Duration switching) const;
   void fail_incoming(Instant now, const Error& why, bool discard);
   /// Gives up what arrives, and takes up what was announced since, if anything.
   void abandon_incoming(Instant now, std::string_view why);
@@ -173,6 +185,8 @@ class Intake {
   Instant abandoned_at_{};
   bool base_unusable_ = false;
   double installed_seconds_ = 0;
+  std::optional<InstallPhases> installed_phases_;  // of the version that is installed; absent if another process did
+  bool disk_is_behind_ = false;
   double transfer_s_ = 0;
   double finish_s_ = 0;
   std::uint64_t bytes_received_ = 0;

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "transport/core/edge/parent_fault.h"
+#include "transport/core/install_phases.h"
 #include "transport/core/worker/held_payloads.h"
 #include "transport/core/worker/origin_link.h"
 
@@ -27,8 +29,9 @@ class OriginReports {
     std::vector<std::uint32_t> stripes_missing;  ///< by stripe of the plan; empty: not known yet
   };
   void send_progress(Instant now, const Progress& progress);
-  /// The version that is installed. `seconds`: from its first chunk to the switch.
-  void send_installed(std::uint64_t bytes_received, double seconds);
+  /// The version that is installed. `seconds`: from its first chunk to the switch. `phases`: if this process installed
+  /// it.
+  void send_installed(std::uint64_t bytes_received, double seconds, const std::optional<InstallPhases>& phases);
   void send_failed(PayloadId payload, const Error& why);
   void send_faults(const std::vector<ParentFault>& faults);
 

@@ -205,8 +205,8 @@ void WorkerCore::handle_chunk_stored(Instant now, PayloadId payload, ChunkIndex 
   intake_.handle_stored(now, payload, chunk, status);
 }
 
-void WorkerCore::handle_finished(Instant now, PayloadId payload, const Status& status) {
-  intake_.handle_finished(now, payload, status);
+void WorkerCore::handle_finished(Instant now, PayloadId payload, const Status& status, Duration switching) {
+  intake_.handle_finished(now, payload, status, switching);
 }
 
 void WorkerCore::handle_version_lost(Instant now, Version version, std::shared_ptr<const Manifest> newest,

@@ -42,8 +42,10 @@ class WorkerCore : public Core {
   void handle_payload_begun(Instant now, PayloadId payload, Result<RestoredPayload> restored);
   /// The answer to action::StoreChunk.
   void handle_chunk_stored(Instant now, PayloadId payload, ChunkIndex chunk, const Status& status);
-  /// The answer to action::FinishPayload.
-  void handle_finished(Instant now, PayloadId payload, const Status& status);
+  /// The answer to action::FinishPayload. `switching`: see Intake.
+  void handle_finished(Instant now, PayloadId payload, const Status& status, Duration switching = {});
+  /// See Intake.
+  void handle_disk_behind(Instant now, bool is_behind) { intake_.handle_disk_behind(now, is_behind); }
 
   /// Another list of revoked keys counts from now on; heartbeats tell its number. What arrives by the word of a key on
   /// it is given up.

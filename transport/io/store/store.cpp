@@ -137,9 +137,13 @@ void StoreImpl::begin(const Manifest& manifest, std::function<void(Result<Partia
     }
   }
   for (const PayloadId other : others) {
-    log_warning("store: version {} is {}; the {} chunks here of version {} are thrown away", payload.version.value,
-                other.version == payload.version ? "announced anew under another manifest" : "newer",
-                incoming_.at(other)->held.count(), other.version.value);
+    const std::string lost = fmt::format("the {} chunks here of version {} are thrown away",
+                                         incoming_.at(other)->held.count(), other.version.value);
+    if (other.version < payload.version) {
+      log_info("store: version {} is newer; {}", payload.version.value, lost);
+    } else {
+      log_warning("store: version {} is announced anew under another manifest; {}", payload.version.value, lost);
+    }
     discard(other);
   }
   if (there && !payload.is_encoded()) {

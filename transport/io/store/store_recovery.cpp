@@ -288,7 +288,7 @@ class Recovery {
         return found.record.manifest.version == payload.version;
       });
       if (complete) {
-        log_warning("store: {} thrown away: the version is complete", path.native());
+        log_info("store: {} thrown away: the version is complete", path.native());
         WC_TRY(layout_.throw_away(path));
         continue;
       }

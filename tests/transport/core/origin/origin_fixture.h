@@ -32,6 +32,7 @@ struct OriginCoreTest : testing::Test {
   std::map<ConnId, std::vector<wire::Message>> said;
   std::vector<std::string> warnings;
   std::vector<std::string> charged;  // who pays for each of them, beside whoever spoke
+  std::vector<std::string> milestones;
 
   /// What has changed is settled a moment later, by the core's own deadline.
   void run() {
@@ -48,6 +49,8 @@ struct OriginCoreTest : testing::Test {
       if (const auto* log = std::get_if<action::Log>(&action); log && log->level == action::Log::Level::kWarning) {
         warnings.push_back(log->text);
         charged.push_back(log->peer);
+      } else if (log && log->is_own) {
+        milestones.push_back(log->text);
       }
       if (const auto* connect = std::get_if<action::Connect>(&action)) probes[connect->conn] = *connect;
     }
@@ -107,8 +110,10 @@ struct OriginCoreTest : testing::Test {
     origin.handle_closed(now, conns.at(name), fail(Errc::kClosed, Op::kReceive, "gone"));
     run();
   }
-  void installed(const std::string& name, std::uint64_t version) {
+  void installed(const std::string& name, std::uint64_t version,
+                 const std::optional<wire::InstallPhases>& phases = std::nullopt) {
     wire::Message message;
+    if (phases) *message.mutable_installed()->mutable_phases() = *phases;
     set_payload(*message.mutable_installed(), Version{version});
     const Checksum digest = origin.holdings().at(Version{version}).manifest().snapshot_digest;
     message.mutable_installed()->set_snapshot_digest(digest.bytes.data(), Checksum::kBytes);

@@ -37,7 +37,7 @@ struct PublicationTest : testing::Test {
   void begin() {
     for (const Member* member : all) publication.announce_to(member->id);
     publication.repair(now);
-    publication.announce(true);
+    publication.announce(now, true);
     static_cast<void>(told());
   }
   /// In the order of the chain.
@@ -50,7 +50,8 @@ struct PublicationTest : testing::Test {
   Holdings holdings;
   Uploads uploads{timeouts, holdings, actions};
   FaultAttribution faults{members, uploads, actions};
-  PublicationContext context{config, members, actions, faults};
+  PublicationHistory history;
+  PublicationContext context{config, members, actions, faults, history};
   Holding holding{manifest_of(kVersion, 100)};
   Publication publication{context, holding};
   std::vector<Member*> all;

@@ -1,0 +1,203 @@
+// What an origin remembers of its publications, and what it says at the end of each.
+#include "transport/core/origin/publication_history.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/transport/core/origin/origin_fixture.h"
+
+namespace weightcast {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::StartsWith;
+using End = PublicationRecord::End;
+
+struct PublicationHistoryTest : OriginCoreTest {
+  const PublicationRecord& record(std::uint64_t version) {
+    const auto& all = origin.history().all();
+    EXPECT_TRUE(all.contains(Version{version}));
+    return all.at(Version{version});
+  }
+  /// Of a worker that was fed by `parent`: it received for `receiving_s` and applied for `applying_s`.
+  static wire::InstallPhases phases(PeerId parent, double receiving_s, double applying_s = 0) {
+    wire::InstallPhases message;
+    message.set_receiving_s(receiving_s);
+    message.set_applying_s(applying_s);
+    message.set_bytes(100 * kChunkBytesMin);
+    message.set_fed_by_id(parent.value);
+    message.set_fed_bytes(100 * kChunkBytesMin);
+    return message;
+  }
+  std::vector<std::string> ends() {
+    std::vector<std::string> found;
+    for (const std::string& line : milestones) {
+      if (line.starts_with("version ")) found.push_back(line);
+    }
+    return found;
+  }
+};
+
+TEST_F(PublicationHistoryTest, TellsAtTheEndHowLongItTookAndWhoWasLast) {
+  join("a"), join("b");
+  publish(1);
+  EXPECT_EQ(record(1).end, End::kUnderWay);
+  EXPECT_EQ(record(1).slowest, "a") << "nobody has anything of it, and it was the first to join";
+  EXPECT_EQ(record(1).why, "it has not begun");
+  now += 2s;
+  installed("a", 1, phases(kOriginId, 1.9));
+  EXPECT_THAT(ends(), ElementsAre());
+  now += 2s;
+  installed("b", 1, phases(member("a").id, 1.95, 2));
+  const PublicationRecord& one = record(1);
+  EXPECT_EQ(one.end, End::kComplete);
+  EXPECT_EQ(one.times.t50, 2s);
+  EXPECT_EQ(one.times.t100, 4s);
+  EXPECT_EQ(one.installed, 2u);
+  EXPECT_EQ(one.workers, 2u);
+  EXPECT_EQ(one.snapshot_bytes, 100u * kChunkBytesMin);
+  EXPECT_EQ(one.slowest, "b");
+  EXPECT_EQ(one.cause, "applying");
+  EXPECT_GT(one.predicted, Duration::zero());
+  EXPECT_THAT(
+      ends(),
+      ElementsAre(
+          "version 1 is at all 2 workers after 4.00 s (predicted 0.03 s by chain): 400.0 KiB, 0 B sent, taken "
+          "over in 0.00 s; slowest is b, told after 0.00 s, waited 0.00 s, first chunk after 0.00 s, received in "
+          "1.95 s, stored in 0.00 s, applied in 2.00 s, switched in 0.00 s: it took 2.00 s to apply and install "
+          "it"));
+}
+
+TEST_F(PublicationHistoryTest, SaysWhenANewerVersionCameFirstAndGoesOnCounting) {
+  join("a"), join("b");
+  publish(1);
+  now += 1s;
+  installed("a", 1, phases(kOriginId, 0.9));
+  now += 1s;
+  publish(2);
+  EXPECT_EQ(record(1).end, End::kSuperseded);
+  EXPECT_EQ(record(1).superseded_by, Version{2});
+  EXPECT_THAT(ends(),
+              ElementsAre(AllOf(StartsWith("version 1 is superseded by version 2 after 2.00 s; 1 of 2 workers have it"),
+                                HasSubstr("furthest behind is b"), HasSubstr("it has not begun"))));
+  complain("b", "a", wire::FAULT_KIND_NOT_AVAILABLE);  // of version 1
+  EXPECT_TRUE(warnings.empty()) << warnings[0];
+  now += 1s;
+  installed("b", 1);
+  EXPECT_EQ(record(1).times.t100, 3s) << "though it ended before";
+  EXPECT_EQ(ends().size(), 1u);
+}
+
+TEST_F(PublicationHistoryTest, SaysWhyAVersionWasGivenUp) {
+  join("a");
+  publish(1);
+  now += 1s;
+  withdraw(1);
+  EXPECT_EQ(record(1).end, End::kGivenUp);
+  EXPECT_THAT(ends(), ElementsAre(AllOf(StartsWith("version 1 is given up after 1.00 s; 0 of 1 workers have it"),
+                                        HasSubstr("the origin's copy is damaged"))));
+  publish(2);
+  EXPECT_EQ(ends().size(), 1u) << "it has ended once";
+  origin.handle_publish_begun(now, taken_over_manifest(Version{3}, 4, 100));
+  now += 500ms;
+  origin.handle_publish_failed(now, Version{3});
+  run();
+  EXPECT_THAT(ends().back(),
+              AllOf(StartsWith("version 3 is given up after 0.50 s"), HasSubstr("could not complete it")));
+  EXPECT_EQ(record(3).end, End::kGivenUp);
+  publish(3);
+  EXPECT_EQ(record(3).end, End::kUnderWay) << "the number may be used again";
+}
+
+TEST_F(PublicationHistoryTest, KnowsWhoJoinedLateAndWhoWasGone) {
+  join("a");
+  publish(1);
+  now += 3s;
+  join("b");
+  lose("a");
+  now += 1s;
+  join("a");
+  now += 1s;
+  installed("a", 1, phases(kOriginId, 0.9));
+  installed("b", 1, phases(kOriginId, 1.5));
+  const auto course = [&](const char* name) { return record(1).courses.at(member(name).id); };
+  const Instant start = record(1).started_at;
+  EXPECT_EQ(course("b").joined_at, start + 3s);
+  EXPECT_FALSE(course("a").joined_at);
+  EXPECT_EQ(course("a").rejoined_at, start + 4s);
+  EXPECT_EQ(record(1).slowest, "a") << "of two that end together the one that is first in the book";
+  EXPECT_EQ(record(1).cause, "reconnected");
+}
+
+TEST_F(PublicationHistoryTest, AWordThatWasLostWithItsConnectionIsMadeUpForByTheNextJoin) {
+  join("a"), join("b");
+  publish(1);
+  lose("a");
+  now += 1s;
+  wire::Message message = join_message("a");
+  message.mutable_join()->set_run_id(config.run.value);
+  message.mutable_join()->set_installed_version(1);
+  const Checksum digest = snapshot_digest(Version{1});
+  message.mutable_join()->set_installed_digest(digest.bytes.data(), Checksum::kBytes);
+  join("a", message);
+  EXPECT_EQ(record(1).courses.at(member("a").id).installed_at, record(1).started_at + 1s);
+}
+
+// A worker can say what it likes of itself; it stays a number that can be shown, or is not taken.
+TEST_F(PublicationHistoryTest, PhasesThatCannotBeAreNotTaken) {
+  for (const double wrong : {-1.0, std::nan(""), std::numeric_limits<double>::infinity(), kPhaseMax_s * 1.01}) {
+    wire::InstallPhases message = phases(kOriginId, 1);
+    message.set_disk_behind_s(wrong);
+    EXPECT_FALSE(install_phases_from_wire(message).has_value()) << wrong;
+    message = phases(kOriginId, wrong);
+    EXPECT_FALSE(install_phases_from_wire(message).has_value()) << wrong;
+  }
+  const auto taken = install_phases_from_wire(phases(kOriginId, kPhaseMax_s));
+  ASSERT_TRUE(taken.has_value());
+  EXPECT_EQ(install_phases_from_wire(install_phases_to_wire(*taken)), taken);
+  join("a");
+  publish(1);
+  installed("a", 1, phases(kOriginId, -1));
+  EXPECT_FALSE(record(1).courses.at(member("a").id).phases.has_value());
+  EXPECT_EQ(record(1).cause, "unknown");
+}
+
+TEST_F(PublicationHistoryTest, TakesTheFirstWordAlone) {
+  join("a"), join("b");
+  publish(1);
+  now += 1s;
+  installed("a", 1, phases(kOriginId, 0.5));
+  now += 1s;
+  installed("a", 1, phases(kOriginId, 0.1));
+  EXPECT_EQ(record(1).courses.at(member("a").id).installed_at, record(1).started_at + 1s);
+  EXPECT_EQ(record(1).courses.at(member("a").id).phases->receiving, 500ms);
+}
+
+TEST_F(PublicationHistoryTest, ForgetsTheOldestBeyondItsBounds) {
+  PublicationHistory history;
+  Membership members;
+  constexpr std::uint64_t kVersions = PublicationHistory::kVersionsMax + 10;
+  constexpr int kMembers = 200;
+  for (std::uint64_t version = 1; version <= kVersions; ++version) {
+    history.handle_published(now, now, *manifest_of(Version{version}, 1));
+    for (int i = 0; i < kMembers; ++i) {
+      history.handle_told(now, members.by_name(std::to_string(i)), Version{version});
+    }
+  }
+  EXPECT_EQ(history.all().size(), PublicationHistory::kVersionsMax);
+  EXPECT_EQ(history.all().begin()->first, Version{11});
+  std::size_t courses = 0;
+  for (const auto& [_, one] : history.all()) courses += one.courses.size();
+  EXPECT_LE(courses, PublicationHistory::kCoursesMax);
+  EXPECT_GT(courses, PublicationHistory::kCoursesMax - kMembers);
+  EXPECT_EQ(history.all().rbegin()->second.courses.size(), std::size_t(kMembers));
+  EXPECT_TRUE(history.all().begin()->second.courses.empty());
+}
+
+}  // namespace
+}  // namespace weightcast

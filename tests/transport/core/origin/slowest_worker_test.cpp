@@ -1,0 +1,172 @@
+#include "transport/core/origin/slowest_worker.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace weightcast {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+/// Version 7, 12 MB, published at `start` and taken over in 100 ms. Workers are a, b, c, ... with the numbers 1, 2, 3.
+struct SlowestWorkerTest : testing::Test {
+  SlowestWorkerTest() {
+    record.version = Version{7};
+    record.started_at = start;
+    record.taking_over = {start, start + 100ms};
+    record.snapshot_bytes = record.payload_bytes = 12'000'000;
+  }
+  /// It was told after 10 ms, and received for `receiving`, from `fed_by`.
+  WorkerCourse& add(std::uint32_t id, std::uint32_t fed_by, Duration receiving) {
+    WorkerCourse& course = record.courses[PeerId{id}];
+    course.name = std::string(1, static_cast<char>('a' + id - 1));
+    course.payload = Version{7};
+    course.told_at = start + 10ms;
+    InstallPhases phases;
+    phases.asking = 5ms;
+    phases.receiving = receiving;
+    phases.storing = 1ms;
+    phases.applying = 20ms;
+    phases.switching = 1ms;
+    phases.bytes = phases.fed_bytes = 12'000'000;
+    phases.fed_by = PeerId{fed_by};
+    course.phases = phases;
+    course.installed_at = *course.told_at + phases.total();
+    return course;
+  }
+  /// Changes its phases, and with them when it had installed the version.
+  template <typename Change>
+  static void change(WorkerCourse& course, Change change_it) {
+    const Duration before = course.phases->total();
+    change_it(*course.phases);
+    *course.installed_at += course.phases->total() - before;
+  }
+  SlowestWorker slowest() {
+    const auto found = slowest_worker(record, "trainer");
+    EXPECT_TRUE(found.has_value());
+    return found.value_or(SlowestWorker());
+  }
+
+  const Instant start{1h};
+  PublicationRecord record;
+};
+
+TEST_F(SlowestWorkerTest, NobodyHasItYet) { EXPECT_FALSE(slowest_worker(record, "trainer").has_value()); }
+
+TEST_F(SlowestWorkerTest, OnASlowLinkOfItsOwn) {
+  add(1, 0, 1s), add(2, 0, 1s);
+  add(3, 1, 6s);
+  EXPECT_EQ(slowest().id, PeerId{3});
+  EXPECT_EQ(slowest().cause, SlowCause::kLink);
+  EXPECT_EQ(slowest().why, "its link brought 1.9 MiB/s from a");
+}
+
+TEST_F(SlowestWorkerTest, OfAChainWaitsForItsParent) {
+  add(1, 0, 1s);
+  add(2, 1, 6s);         // its link is the slow one
+  add(3, 2, 6s + 30ms);  // and this has each chunk hardly later
+  EXPECT_EQ(slowest().id, PeerId{3});
+  EXPECT_EQ(slowest().cause, SlowCause::kParent);
+  EXPECT_EQ(slowest().why, "it waited for its parent b; b: its link brought 1.9 MiB/s from a");
+  add(4, 3, 6s + 60ms);
+  EXPECT_EQ(slowest().why, "it waited for its parent c (behind b); b: its link brought 1.9 MiB/s from a");
+}
+
+TEST_F(SlowestWorkerTest, SharesALinkWithOthersThatAreAsSlow) {
+  add(1, 0, 4s), add(2, 0, 4s + 10ms), add(3, 0, 4s + 20ms), add(4, 0, 1s);
+  EXPECT_EQ(slowest().why, "its link brought 2.8 MiB/s from trainer, which fed 2 others no faster")
+      << "d, too, had its bytes from there, and at a higher rate";
+}
+
+TEST_F(SlowestWorkerTest, WaitsForTheOriginThatStillMakesWhatItSends) {
+  record.encoding = {start, start + 3s};
+  WorkerCourse& a = add(1, 0, 3s);
+  a.payload = patch_of(Version{7}, Version{6});
+  EXPECT_EQ(slowest().cause, SlowCause::kOrigin);
+  EXPECT_EQ(slowest().why, "the origin took 3.00 s to encode its patch");
+  add(2, 1, 3s + 20ms).payload = a.payload;
+  EXPECT_EQ(slowest().cause, SlowCause::kParent);
+  EXPECT_EQ(slowest().why, "it waited for its parent a; the origin took 3.00 s to encode its patch");
+}
+
+TEST_F(SlowestWorkerTest, WasToldLateByAnOriginThatComparedFirst) {
+  record.encoding = {start, start + 3s};
+  WorkerCourse& a = add(1, 0, 10ms);
+  *a.told_at += 2s, *a.installed_at += 2s;
+  EXPECT_EQ(slowest().cause, SlowCause::kOrigin);
+  EXPECT_THAT(slowest().why, HasSubstr("encode its patch"));
+}
+
+TEST_F(SlowestWorkerTest, JoinedLate) {
+  add(1, 0, 1s);
+  WorkerCourse& b = add(2, 0, 500ms);
+  b.joined_at = start + 4s;
+  b.told_at = start + 4s;
+  *b.installed_at += 4s;
+  EXPECT_EQ(slowest().cause, SlowCause::kJoinedLate);
+  EXPECT_EQ(slowest().why, "it joined 4.00 s after the publication had begun");
+}
+
+TEST_F(SlowestWorkerTest, WasGoneMeanwhileAndBeganAnew) {
+  add(1, 0, 1s);
+  WorkerCourse& b = add(2, 0, 500ms);
+  b.rejoined_at = start + 3s;
+  *b.installed_at += 3s;
+  EXPECT_EQ(slowest().cause, SlowCause::kReconnected);
+  EXPECT_EQ(slowest().why, "it was gone, and back 2.99 s after it was told");
+  b.phases->receiving += 2s + 500ms;  // it went on meanwhile: nothing was lost by that
+  EXPECT_EQ(slowest().cause, SlowCause::kLink);
+}
+
+TEST_F(SlowestWorkerTest, FinishedTheVersionBeforeFirst) {
+  change(add(1, 0, 1s), [](InstallPhases& phases) { phases.waiting = 2s; });
+  EXPECT_EQ(slowest().cause, SlowCause::kVersionBefore);
+  EXPECT_EQ(slowest().why, "it finished the version before first, for 2.00 s");
+  record.courses.at(PeerId{1}).failure = "the disk is full";
+  EXPECT_EQ(slowest().cause, SlowCause::kFailed);
+  EXPECT_EQ(slowest().why, "it could not install it at first: the disk is full");
+}
+
+TEST_F(SlowestWorkerTest, AppliesForLong) {
+  change(add(1, 0, 1s), [](InstallPhases& phases) { phases.applying = 3s; });
+  EXPECT_EQ(slowest().cause, SlowCause::kApplying);
+  EXPECT_EQ(slowest().why, "it took 3.00 s to apply and install it");
+}
+
+TEST_F(SlowestWorkerTest, HasASlowDisk) {
+  change(add(1, 0, 3s), [](InstallPhases& phases) { phases.disk_behind = 2s, phases.storing = 500ms; });
+  EXPECT_EQ(slowest().cause, SlowCause::kDisk);
+  EXPECT_EQ(slowest().why, "it waited 2.50 s for its disk");
+  add(2, 1, 3s + 50ms);
+  EXPECT_EQ(slowest().id, PeerId{1}) << "it has it on its own disk first";
+  change(record.courses.at(PeerId{2}), [](InstallPhases& phases) { phases.applying = 1s; });
+  EXPECT_EQ(slowest().why, "it waited for its parent a; a: it waited 2.50 s for its disk");
+}
+
+TEST_F(SlowestWorkerTest, LostParents) {
+  change(add(1, 0, 3s), [](InstallPhases& phases) { phases.interrupted = 2s, phases.parents_left = 2; });
+  EXPECT_EQ(slowest().cause, SlowCause::kLostParents);
+  EXPECT_EQ(slowest().why, "it left 2 of its parents, and was without chunks for 2.00 s");
+}
+
+TEST_F(SlowestWorkerTest, OfAnOlderReleaseSaysNothing) {
+  add(1, 0, 3s).phases.reset();
+  EXPECT_EQ(slowest().cause, SlowCause::kUnknown);
+  EXPECT_THAT(slowest().why, StartsWith("it does not say"));
+}
+
+// Two who say that each was fed by the other, and one that names who is not known.
+TEST_F(SlowestWorkerTest, WhatLiarsSayIsShownAndEnds) {
+  add(1, 2, 3s), add(2, 1, 3s);
+  EXPECT_EQ(slowest().cause, SlowCause::kLink);
+  record.courses.clear();
+  add(1, 9, 3s);
+  EXPECT_THAT(slowest().why, HasSubstr("a worker that is not known any more"));
+  change(add(2, 0, 4s), [](InstallPhases& phases) { phases.interrupted = phases.disk_behind = 1'000'000s; });
+  EXPECT_EQ(slowest().id, PeerId{2});
+}
+
+}  // namespace
+}  // namespace weightcast

@@ -1,0 +1,105 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/ids.h"
+#include "base/time.h"
+#include "transport/core/install_phases.h"
+#include "transport/core/manifest.h"
+#include "transport/core/origin/broadcast_times.h"
+#include "transport/core/origin/membership.h"
+#include "transport/core/plan/plan.h"
+
+namespace weightcast {
+
+/// One worker's way to one version, by the origin's clock. Only `phases` are the worker's own word.
+struct WorkerCourse {
+  std::string name;
+  PayloadId payload{};                 ///< that it was told of last; of kNoVersion: none
+  std::optional<Instant> joined_at;    ///< for the first time, if the publication had begun before
+  std::optional<Instant> rejoined_at;  ///< the last time, after it had been told of the version
+  std::optional<Instant> told_at;      ///< of a payload of the version, for the first time
+  std::optional<Instant> installed_at;
+  std::optional<InstallPhases> phases;
+  std::string failure;  ///< why it could not install the version, the last time; "": it could
+};
+
+/// What the origin remembers of one publication.
+struct PublicationRecord {
+  enum class End : std::uint8_t { kUnderWay, kComplete, kSuperseded, kGivenUp };
+  /// When the origin began to make a payload, and had it whole.
+  struct Making {
+    std::optional<Instant> began_at, ended_at;
+
+    [[nodiscard]] Duration lasted() const { return began_at && ended_at ? *ended_at - *began_at : Duration::zero(); }
+  };
+
+  Version version{};
+  UnixMillis published_unix_ms = 0;
+  Instant started_at{};
+  Making taking_over, encoding, packing;  ///< encoding: of the patch from the version before
+  std::uint64_t snapshot_bytes = 0;
+  PayloadKind kind = PayloadKind::kFull;  ///< of what most workers got
+  std::uint64_t payload_bytes = 0;        ///< of that
+  std::uint64_t sent_bytes = 0;           ///< by the origin, of all its payloads
+  Topology topology = Topology::kStar;
+  Duration predicted{};  ///< T_bcast(1.0); zero: no plan had it
+  BroadcastTimes::Times times;
+  std::uint32_t workers = 0;    ///< that count
+  std::uint32_t installed = 0;  ///< of those
+  End end = End::kUnderWay;
+  std::optional<Instant> ended_at;
+  Version superseded_by{};
+  std::string slowest;  ///< the worker that had it last, or is furthest from it; "": none
+  std::string cause;    ///< a word of SlowCause; "" while it is under way
+  std::string why;      ///< in words: what kept that worker, and why the version was given up
+  std::map<PeerId, WorkerCourse> courses;
+
+  [[nodiscard]] const Making& making_of(PayloadKind payload) const {
+    return payload == PayloadKind::kPatch ? encoding : payload == PayloadKind::kPacked ? packing : taking_over;
+  }
+};
+[[nodiscard]] std::string_view to_string(PublicationRecord::End end);
+
+/// The last publications of an origin, with each worker's way to each. In memory alone: it ends with the process. Pure.
+/// Owned by a Publications, which tells it what happens. Invariants: at most kVersionsMax versions and kCoursesMax ways
+/// of workers, of the newest versions; what has ended does not end again.
+class PublicationHistory {
+ public:
+  static constexpr std::size_t kVersionsMax = 256;
+  static constexpr std::size_t kCoursesMax = 32'768;
+
+  /// A version is being taken over. One of that number that was given up is forgotten.
+  void handle_begun(Instant now, Version version);
+  /// It is whole here. Its time counts from `started_at`.
+  void handle_published(Instant now, Instant started_at, const Manifest& manifest);
+  /// Somebody needs the version, which may be one from before this process.
+  void handle_wanted(Instant now, const Manifest& manifest);
+  /// The origin makes a patch or packed payload, and has made it, or given up.
+  void handle_making(Instant now, PayloadId payload);
+  void handle_made(Instant now, PayloadId payload);
+
+  void handle_joined(Instant now, const Member& member);
+  void handle_told(Instant now, const Member& member, PayloadId payload);
+  void handle_failed(const Member& member, Version version, std::string_view why);
+  /// For the first time, of that version.
+  void handle_installed(Instant now, const Member& member, Version version, const std::optional<InstallPhases>& phases);
+
+  /// Null if it is not known.
+  [[nodiscard]] PublicationRecord* find(Version version);
+  [[nodiscard]] const std::map<Version, PublicationRecord>& all() const { return records_; }
+
+ private:
+  /// Null if the version is not known, or nothing more is kept of its workers.
+  [[nodiscard]] WorkerCourse* course_of(const Member& member, Version version);
+  PublicationRecord& add(Instant now, Version version);
+
+  std::map<Version, PublicationRecord> records_;
+  std::size_t courses_ = 0;
+};
+
+}  // namespace weightcast

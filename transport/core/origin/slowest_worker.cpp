@@ -1,0 +1,195 @@
+#include "transport/core/origin/slowest_worker.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <utility>
+
+#include "base/units.h"
+
+namespace weightcast {
+namespace {
+
+struct Part {
+  SlowCause cause{};
+  Duration lasts{};
+};
+
+Part longest(std::initializer_list<Part> parts) {
+  return *std::max_element(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.lasts < b.lasts; });
+}
+
+/// The ways of the workers of one publication, and the questions that are asked of them.
+class Courses {
+ public:
+  Courses(const PublicationRecord& record, std::string_view origin_name) : record_(record), origin_name_(origin_name) {}
+
+  [[nodiscard]] const WorkerCourse* find(PeerId id) const {
+    const auto found = record_.courses.find(id);
+    return found == record_.courses.end() ? nullptr : &found->second;
+  }
+  [[nodiscard]] std::string_view name_of(PeerId id) const {
+    if (id == kOriginId) return origin_name_;
+    const WorkerCourse* course = find(id);
+    return course == nullptr ? std::string_view("a worker that is not known any more") : course->name;
+  }
+
+  /// When it had the last chunk, by the origin's clock. Of the origin: when it had made the last one.
+  [[nodiscard]] std::optional<Instant> had_all_at(PeerId id, PayloadKind payload) const {
+    if (id == kOriginId) return record_.making_of(payload).ended_at;
+    const WorkerCourse* course = find(id);
+    if (course == nullptr || !course->installed_at || !course->phases) return std::nullopt;
+    const InstallPhases& phases = *course->phases;
+    return *course->installed_at - phases.storing - phases.applying - phases.switching;
+  }
+
+  /// Who set the pace at which that worker received; itself, its parent, one above, or the origin.
+  [[nodiscard]] PeerId pacemaker_of(PeerId id) const {
+    std::set<PeerId> passed;
+    while (id != kOriginId && passed.insert(id).second) {
+      const WorkerCourse* course = find(id);
+      if (course == nullptr || !course->phases || course->phases->fed_bytes == 0) break;
+      const InstallPhases& phases = *course->phases;
+      const auto here = had_all_at(id, course->payload.kind), above = had_all_at(phases.fed_by, course->payload.kind);
+      if (!here || !above || *here - *above > std::max(kHopSlack, (phases.asking + phases.receiving) / 10)) break;
+      id = phases.fed_by;
+    }
+    return id;
+  }
+
+  /// Before the worker could begin; of the first cause.
+  [[nodiscard]] Part before_begun(const WorkerCourse& course) const {
+    const Duration phases = course.phases ? course.phases->total() : Duration::zero();
+    // A worker goes on while only its connection is gone. It did not if all its phases lie behind that.
+    const bool began_anew = course.rejoined_at && course.installed_at && course.told_at &&
+                            phases <= *course.installed_at - *course.rejoined_at + kHopSlack;
+    if (began_anew && !course.failure.empty()) return {SlowCause::kFailed, *course.rejoined_at - *course.told_at};
+    if (began_anew) return {SlowCause::kReconnected, *course.rejoined_at - *course.told_at};
+    if (course.joined_at) return {SlowCause::kJoinedLate, *course.joined_at - record_.started_at};
+    return {SlowCause::kOrigin, course.told_at ? *course.told_at - record_.started_at : Duration::zero()};
+  }
+
+  [[nodiscard]] static Part waiting(const WorkerCourse& course) {
+    return {course.failure.empty() ? SlowCause::kVersionBefore : SlowCause::kFailed, course.phases->waiting};
+  }
+
+  /// What receiving was made of.
+  [[nodiscard]] static Part transfer(const InstallPhases& phases) {
+    const Duration lost = std::min(phases.interrupted, phases.asking + phases.receiving);
+    const Duration link = phases.asking + phases.receiving - lost - phases.disk_behind;
+    return longest({{SlowCause::kLink, link},
+                    {SlowCause::kLostParents, lost},
+                    {SlowCause::kDisk, phases.disk_behind + phases.storing}});
+  }
+
+  [[nodiscard]] std::string describe(const Part& part, const WorkerCourse& course) const {
+    const double s = to_seconds(part.lasts);
+    switch (part.cause) {
+      case SlowCause::kUnknown: return "it does not say where its time went";
+      case SlowCause::kJoinedLate: return fmt::format("it joined {:.2f} s after the publication had begun", s);
+      case SlowCause::kReconnected: return fmt::format("it was gone, and back {:.2f} s after it was told", s);
+      case SlowCause::kFailed: return fmt::format("it could not install it at first: {}", course.failure);
+      case SlowCause::kVersionBefore: return fmt::format("it finished the version before first, for {:.2f} s", s);
+      case SlowCause::kOrigin: return origin_words(s);
+      case SlowCause::kLink: return link_words(*course.phases);
+      case SlowCause::kLostParents:
+        return fmt::format("it left {} of its parents, and was without chunks for {:.2f} s",
+                           course.phases->parents_left, s);
+      case SlowCause::kDisk: return fmt::format("it waited {:.2f} s for its disk", s);
+      case SlowCause::kApplying: return fmt::format("it took {:.2f} s to apply and install it", s);
+      case SlowCause::kParent: break;
+    }
+    return "";
+  }
+  [[nodiscard]] std::string origin_words(double seconds) const {
+    std::pair<double, std::string_view> most{seconds, "begin to send it"};
+    for (const auto& [making, what] :
+         {std::pair(record_.taking_over, "take it over"), std::pair(record_.encoding, "encode its patch"),
+          std::pair(record_.packing, "pack it")}) {
+      most = std::max(most, std::pair<double, std::string_view>(to_seconds(making.lasted()), what));
+    }
+    return fmt::format("the origin took {:.2f} s to {}", most.first, most.second);
+  }
+
+ private:
+  [[nodiscard]] static double rate_of(const InstallPhases& phases) {
+    const double seconds = to_seconds(phases.asking + phases.receiving);
+    return seconds > 0 ? double(phases.bytes) / seconds : 0;
+  }
+
+  [[nodiscard]] std::string link_words(const InstallPhases& phases) const {
+    const double rate = rate_of(phases);
+    const auto as_slow = std::ranges::count_if(record_.courses, [&](const auto& entry) {
+      const std::optional<InstallPhases>& other = entry.second.phases;
+      return other && other->fed_bytes > 0 && other->fed_by == phases.fed_by && rate_of(*other) <= 1.25 * rate;
+    });
+    std::string words = fmt::format("its link brought {}/s from {}", format_bytes(static_cast<std::uint64_t>(rate)),
+                                    name_of(phases.fed_by));
+    if (as_slow > 1) words += fmt::format(", which fed {} others no faster", as_slow - 1);
+    return words;
+  }
+
+  const PublicationRecord& record_;
+  std::string_view origin_name_;
+};
+
+SlowestWorker explain(const Courses& courses, PeerId last, const WorkerCourse& course) {
+  const auto found = [&](const Part& part) { return SlowestWorker{last, part.cause, courses.describe(part, course)}; };
+  const Part before = courses.before_begun(course);
+  if (!course.phases) return found(before.cause == SlowCause::kOrigin ? Part{} : before);
+  const InstallPhases& phases = *course.phases;
+  constexpr SlowCause kTransfer = SlowCause::kLink;
+  const Part most = longest({{kTransfer, phases.asking + phases.receiving + phases.storing},
+                             {SlowCause::kApplying, phases.applying + phases.switching},
+                             Courses::waiting(course),
+                             before});
+  if (most.cause != kTransfer) return found(most);
+  const PeerId pacemaker = courses.pacemaker_of(last);
+  if (pacemaker == last) return found(Courses::transfer(phases));
+  std::string why;
+  if (pacemaker == kOriginId) {
+    why = courses.origin_words(0);
+    if (phases.fed_by == kOriginId) return {last, SlowCause::kOrigin, std::move(why)};
+  } else {
+    const WorkerCourse& other = *courses.find(pacemaker);
+    // What follows after receiving held nobody up: chunks were passed on before.
+    const Part theirs =
+        longest({Courses::transfer(*other.phases), Courses::waiting(other), courses.before_begun(other)});
+    why = fmt::format("{}: {}", other.name, courses.describe(theirs, other));
+  }
+  const std::string behind = pacemaker == phases.fed_by || pacemaker == kOriginId
+                                 ? std::string()
+                                 : fmt::format(" (behind {})", courses.name_of(pacemaker));
+  return {last, SlowCause::kParent,
+          fmt::format("it waited for its parent {}{}; {}", courses.name_of(phases.fed_by), behind, why)};
+}
+
+}  // namespace
+
+std::string_view to_string(SlowCause cause) {
+  switch (cause) {
+    case SlowCause::kUnknown: return "unknown";
+    case SlowCause::kJoinedLate: return "joined late";
+    case SlowCause::kReconnected: return "reconnected";
+    case SlowCause::kFailed: return "failed before";
+    case SlowCause::kVersionBefore: return "version before";
+    case SlowCause::kOrigin: return "origin";
+    case SlowCause::kParent: return "parent";
+    case SlowCause::kLink: return "link";
+    case SlowCause::kLostParents: return "lost parents";
+    case SlowCause::kDisk: return "disk";
+    case SlowCause::kApplying: return "applying";
+  }
+  return "";
+}
+
+std::optional<SlowestWorker> slowest_worker(const PublicationRecord& record, std::string_view origin_name) {
+  const auto last = std::ranges::max_element(
+      record.courses, {}, [](const auto& entry) { return entry.second.installed_at.value_or(Instant::min()); });
+  if (last == record.courses.end() || !last->second.installed_at) return std::nullopt;
+  return explain(Courses(record, origin_name), last->first, last->second);
+}
+
+}  // namespace weightcast
