@@ -157,6 +157,14 @@ wc_code wc_versions(wc_client* client, int64_t timeout_ms, char** json, wc_error
   });
 }
 
+wc_code wc_history(wc_client* client, uint64_t version, int64_t timeout_ms, char** json, wc_error* error) {
+  return run_on(client, error, [&](Client& impl) -> Status {
+    if (json == nullptr) return invalid("wc_history: the place for the text is NULL");
+    WC_ASSIGN(const HistoryReply history, impl.history(version, deadline_after(timeout_ms)));
+    return give_text(to_json(history), json);
+  });
+}
+
 void wc_free(char* text) { std::free(text); }
 
 // ---- publishing

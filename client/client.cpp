@@ -160,6 +160,14 @@ Result<VersionsReply> Client::versions(Deadline deadline) {
   return std::move(*reply);
 }
 
+Result<HistoryReply> Client::history(std::uint64_t version, Deadline deadline) {
+  WC_ASSIGN(const std::uint64_t request, send(HistoryRequest{version}, deadline));
+  WC_ASSIGN(Message message, answer(request, deadline));
+  auto* reply = std::get_if<HistoryReply>(&message.kind);
+  if (reply == nullptr) return unknown_answer();
+  return std::move(*reply);
+}
+
 Result<std::uint64_t> Client::next_version(Deadline deadline) {
   WC_ASSIGN(const std::uint64_t request, send(NextVersionRequest{}, deadline));
   WC_ASSIGN(const Message message, answer(request, deadline));

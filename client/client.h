@@ -44,6 +44,9 @@ class Client {
 
   [[nodiscard]] Result<StatusReply> status(Deadline deadline);
   [[nodiscard]] Result<VersionsReply> versions(Deadline deadline);
+  /// `version` 0: of all that the origin remembers. Errors: kNotFound (it does not remember that one), kNotAllowed (the
+  /// daemon is a worker).
+  [[nodiscard]] Result<HistoryReply> history(std::uint64_t version, Deadline deadline);
   [[nodiscard]] Result<std::uint64_t> next_version(Deadline deadline);
   /// `name` "": of no worker. `provisions`: until the connection ends. Errors: kNotFound (no such worker), kNotAllowed
   /// (the daemon is a worker).

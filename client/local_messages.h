@@ -358,14 +358,75 @@ struct ChangesReply {
   }
 };
 
+struct HistoryRequest {
+  static constexpr std::uint32_t kNumber = 60;
+  std::uint64_t version = 0;
+  template <typename M, typename F>
+  static void fields(M& m, F&& f) {
+    f(1, m.version);
+  }
+};
+
+struct PublicationEntry {
+  std::uint64_t version = 0;
+  std::int64_t published_unix_ms = 0;
+  std::string state, kind;
+  std::uint64_t snapshot_bytes = 0, payload_bytes = 0, sent_bytes = 0;
+  std::optional<double> t50_s, t90_s, t100_s;
+  double predicted_s = 0;
+  std::string topology;
+  std::uint32_t workers = 0, installed = 0;
+  double take_over_s = 0, encode_s = 0, pack_s = 0, elapsed_s = 0;
+  std::string slowest, cause, why;
+  template <typename M, typename F>
+  static void fields(M& m, F&& f) {
+    f(1, m.version), f(2, m.published_unix_ms), f(3, m.state), f(4, m.kind), f(5, m.snapshot_bytes);
+    f(6, m.payload_bytes), f(7, m.sent_bytes), f(8, m.t50_s), f(9, m.t90_s), f(10, m.t100_s), f(11, m.predicted_s);
+    f(12, m.topology), f(13, m.workers), f(14, m.installed), f(15, m.take_over_s), f(16, m.encode_s);
+    f(17, m.pack_s), f(18, m.elapsed_s), f(19, m.slowest), f(20, m.cause), f(21, m.why);
+  }
+};
+
+struct WorkerCourse {
+  std::string name, payload;
+  std::optional<double> joined_s, told_s, installed_s;
+  std::string failure;
+  bool has_phases = false;
+  double waiting_s = 0, asking_s = 0, receiving_s = 0, storing_s = 0, applying_s = 0, switching_s = 0;
+  double disk_behind_s = 0, interrupted_s = 0;
+  std::uint32_t parents_left = 0;
+  std::uint64_t bytes = 0;
+  std::string fed_by;
+  std::uint64_t fed_bytes = 0;
+  template <typename M, typename F>
+  static void fields(M& m, F&& f) {
+    f(1, m.name), f(2, m.payload), f(3, m.joined_s), f(4, m.told_s), f(5, m.installed_s), f(6, m.failure);
+    f(7, m.has_phases), f(8, m.waiting_s), f(9, m.asking_s), f(10, m.receiving_s), f(11, m.storing_s);
+    f(12, m.applying_s), f(13, m.switching_s), f(14, m.disk_behind_s), f(15, m.interrupted_s), f(16, m.parents_left);
+    f(17, m.bytes), f(18, m.fed_by), f(19, m.fed_bytes);
+  }
+};
+
+struct HistoryReply {
+  static constexpr std::uint32_t kNumber = 61;
+  std::vector<PublicationEntry> publications;
+  std::vector<WorkerCourse> workers;
+  std::uint32_t workers_total = 0;
+  template <typename M, typename F>
+  static void fields(M& m, F&& f) {
+    f(1, m.publications), f(2, m.workers), f(3, m.workers_total);
+  }
+};
+
 /// local.proto's Message. `kind` is empty for one that this release does not know.
 struct Message {
   static constexpr std::uint32_t kRequestIdNumber = 13;
-  using Kind = std::variant<std::monostate, PublishRequest, PublishTaken, PublishProgress, PublishResult, StatusRequest,
-                            StatusReply, VersionsRequest, VersionsReply, SubscribeRequest, VersionInstalled, ErrorReply,
-                            VersionPreparing, PublishAccepted, WaitRequest, NextVersionRequest, NextVersionReply,
-                            AcquireRequest, ReleaseRequest, PublishChangesRequest, ReadyRequest, ReadyReply,
-                            ServeRequest, ServeReply, ForgetRequest, ForgetReply, ChangesRequest, ChangesReply>;
+  using Kind =
+      std::variant<std::monostate, PublishRequest, PublishTaken, PublishProgress, PublishResult, StatusRequest,
+                   StatusReply, VersionsRequest, VersionsReply, SubscribeRequest, VersionInstalled, ErrorReply,
+                   VersionPreparing, PublishAccepted, WaitRequest, NextVersionRequest, NextVersionReply, AcquireRequest,
+                   ReleaseRequest, PublishChangesRequest, ReadyRequest, ReadyReply, ServeRequest, ServeReply,
+                   ForgetRequest, ForgetReply, ChangesRequest, ChangesReply, HistoryRequest, HistoryReply>;
   Kind kind;
   std::uint64_t request_id = 0;
 

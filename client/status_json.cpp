@@ -74,4 +74,67 @@ std::string to_json(const VersionsReply& reply) {
   return json_text({{"versions", std::move(versions)}});
 }
 
+namespace {
+
+nlohmann::json or_null(const std::optional<double>& number) {
+  return number ? nlohmann::json(*number) : nlohmann::json(nullptr);
+}
+
+nlohmann::json phases_of(const WorkerCourse& course) {
+  if (!course.has_phases) return nullptr;
+  return {{"waiting_s", course.waiting_s},
+          {"asking_s", course.asking_s},
+          {"receiving_s", course.receiving_s},
+          {"storing_s", course.storing_s},
+          {"applying_s", course.applying_s},
+          {"switching_s", course.switching_s},
+          {"disk_behind_s", course.disk_behind_s},
+          {"interrupted_s", course.interrupted_s},
+          {"parents_left", course.parents_left},
+          {"bytes", course.bytes},
+          {"fed_by", course.fed_by},
+          {"fed_bytes", course.fed_bytes}};
+}
+
+}  // namespace
+
+std::string to_json(const HistoryReply& history) {
+  nlohmann::json publications = nlohmann::json::array(), workers = nlohmann::json::array();
+  for (const PublicationEntry& entry : history.publications) {
+    publications.push_back({{"version", entry.version},
+                            {"published_unix_ms", entry.published_unix_ms},
+                            {"state", entry.state},
+                            {"kind", entry.kind},
+                            {"snapshot_bytes", entry.snapshot_bytes},
+                            {"payload_bytes", entry.payload_bytes},
+                            {"sent_bytes", entry.sent_bytes},
+                            {"t50_s", or_null(entry.t50_s)},
+                            {"t90_s", or_null(entry.t90_s)},
+                            {"t100_s", or_null(entry.t100_s)},
+                            {"predicted_s", entry.predicted_s},
+                            {"topology", entry.topology},
+                            {"workers", entry.workers},
+                            {"installed", entry.installed},
+                            {"take_over_s", entry.take_over_s},
+                            {"encode_s", entry.encode_s},
+                            {"pack_s", entry.pack_s},
+                            {"elapsed_s", entry.elapsed_s},
+                            {"slowest", entry.slowest},
+                            {"cause", entry.cause},
+                            {"why", entry.why}});
+  }
+  for (const WorkerCourse& course : history.workers) {
+    workers.push_back({{"name", course.name},
+                       {"payload", course.payload},
+                       {"joined_s", or_null(course.joined_s)},
+                       {"told_s", or_null(course.told_s)},
+                       {"installed_s", or_null(course.installed_s)},
+                       {"failure", course.failure},
+                       {"phases", phases_of(course)}});
+  }
+  return json_text({{"publications", std::move(publications)},
+                    {"workers", std::move(workers)},
+                    {"workers_total", history.workers_total}});
+}
+
 }  // namespace weightcast::client

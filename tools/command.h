@@ -16,6 +16,7 @@ struct Commands {
 
 void add_daemon_command(const Commands& commands);
 void add_exec_command(const Commands& commands);
+void add_history_command(const Commands& commands);
 void add_keys_command(const Commands& commands);
 void add_patch_command(const Commands& commands);
 void add_path_command(const Commands& commands);

@@ -9,6 +9,7 @@ int main(int argc, char** argv) {
   weightcast::add_daemon_command(commands);
   weightcast::add_publish_command(commands);
   weightcast::add_status_command(commands);
+  weightcast::add_history_command(commands);
   weightcast::add_versions_command(commands);
   weightcast::add_path_command(commands);
   weightcast::add_exec_command(commands);

@@ -21,7 +21,7 @@ Waiting releases the GIL. Ctrl-C (KeyboardInterrupt) ends a call that waits in t
 from ._errors import Code, Error, TimedOut
 from ._library import library_version
 from ._load import Weights, load
-from ._node import status, versions, wait_until_ready
+from ._node import history, status, versions, wait_until_ready
 from ._publisher import Outcome, Payload, Publication, Publisher, Region, attach
 from ._snapshot import Snapshot
 from ._subscription import Change, Event, EventKind, Pin, Subscription
@@ -47,6 +47,7 @@ __all__ = [
     "Weights",
     "attach",
     "describe",
+    "history",
     "library_version",
     "load",
     "status",

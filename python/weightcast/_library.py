@@ -149,6 +149,7 @@ _TAKES = {
     "wc_ready": [c_char_p, c_uint32, c_int64, _ERROR],
     "wc_status": [c_void_p, c_int64, POINTER(c_void_p), _ERROR],
     "wc_versions": [c_void_p, c_int64, POINTER(c_void_p), _ERROR],
+    "wc_history": [c_void_p, c_uint64, c_int64, POINTER(c_void_p), _ERROR],
     "wc_free": [c_void_p],
     "wc_serve": [c_void_p, c_char_p, c_int, c_uint32, c_int64, _ERROR],
     "wc_forget": [c_void_p, c_char_p, c_int64, _ERROR],

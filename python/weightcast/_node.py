@@ -15,11 +15,11 @@ _WITH_VERSION = 1  # WC_READY_VERSION
 _SLICE_S = 0.2
 
 
-def _ask(question: str, state_dir: Optional[PathLike], timeout: float) -> Any:
+def _ask(question: str, state_dir: Optional[PathLike], timeout: float, *what: int) -> Any:
     lib = library()
     client = open_client(state_dir, timeout)
     text = ctypes.c_void_p()
-    client.call(getattr(lib, question), milliseconds(timeout), ctypes.byref(text))
+    client.call(getattr(lib, question), *what, milliseconds(timeout), ctypes.byref(text))
     try:
         return json.loads(ctypes.string_at(text.value).decode())
     finally:
@@ -37,6 +37,15 @@ def status(state_dir: Optional[PathLike] = None, *, timeout: float = 5.0) -> Any
 def versions(state_dir: Optional[PathLike] = None, *, timeout: float = 5.0) -> Any:
     """The versions on this host: what `weightcast versions --json` prints, parsed. Errors: as status()."""
     return _ask("wc_versions", state_dir, timeout)
+
+
+def history(state_dir: Optional[PathLike] = None, *, version: int = 0, timeout: float = 5.0) -> Any:
+    """The origin's last publications, or `version` alone with each worker's phases.
+
+    What `weightcast history --json` and `weightcast status --version N --json` print, parsed. Errors: as status(), and
+    Error with NOT_FOUND (the origin does not remember that version) and NOT_ALLOWED (the daemon is a worker).
+    """
+    return _ask("wc_history", state_dir, timeout, version)
 
 
 def wait_until_ready(state_dir: Optional[PathLike] = None, *, has_version: bool = False, timeout: float = 60.0) -> None:

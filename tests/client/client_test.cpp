@@ -60,6 +60,32 @@ TEST_F(ClientTest, LateAnswerIsNotTakenForTheNextCalls) {
   EXPECT_EQ(versions[0].at("version"), 7);
 }
 
+TEST_F(ClientTest, TellsOfOnePublicationWithItsWorkers) {
+  daemon.play([this] {
+    const auto request = daemon.receive();
+    ASSERT_TRUE(request && request->has_history_request());
+    EXPECT_EQ(request->history_request().version(), 7u);
+    local::Message message;
+    local::HistoryReply& reply = *message.mutable_history_reply();
+    reply.add_publications()->set_version(7);
+    reply.mutable_publications(0)->set_t100_s(4.5);
+    reply.add_workers()->set_name("a");
+    reply.mutable_workers(0)->set_has_phases(true);
+    reply.mutable_workers(0)->set_receiving_s(3.5);
+    reply.mutable_workers(0)->set_installed_s(4.5);
+    reply.add_workers()->set_name("b");
+    reply.set_workers_total(2);
+    daemon.send(message, request->request_id());
+  });
+  const auto told = nlohmann::json::parse(client.history(7));
+  EXPECT_EQ(told.at("publications")[0].at("t100_s"), 4.5);
+  EXPECT_TRUE(told.at("publications")[0].at("t50_s").is_null());
+  EXPECT_EQ(told.at("workers")[0].at("phases").at("receiving_s"), 3.5);
+  EXPECT_TRUE(told.at("workers")[1].at("phases").is_null());
+  EXPECT_TRUE(told.at("workers")[1].at("installed_s").is_null());
+  EXPECT_EQ(told.at("workers_total"), 2);
+}
+
 TEST_F(ClientTest, AnswersDoNotMoveACallsDeadline) {
   struct Progress {
     std::atomic<bool> call_ended = false, answers_ended = false;

@@ -30,10 +30,18 @@ TEST_F(TextTest, OfCommandsThatAskADaemon) {
   const std::string origin = cluster.state("origin"), worker = cluster.state("w");
   EXPECT_THAT(text({"publish", snapshot, "--version", "7", "--wait", "1", "--state", origin}),
               AllOf(HasSubstr("version 7 (full"), HasSubstr("1 of 1 workers installed"), HasSubstr("T_bcast(0.9)")));
-  EXPECT_THAT(
-      text({"status", "--state", origin}),
-      AllOf(HasSubstr("latest version 7"), ContainsRegex("origin .*version 7"), ContainsRegex("w .*version 7")));
-  EXPECT_THAT(text({"status", "--state", worker}), ContainsRegex("w .*version 7"));
+  EXPECT_THAT(text({"status", "--state", origin}),
+              AllOf(HasSubstr("latest version 7"), HasSubstr("NODE "), ContainsRegex("origin +origin +[^ ]+ +7 +idle"),
+                    ContainsRegex("> w +worker +[^ ]+ +7 +idle")));
+  EXPECT_THAT(text({"status", "--state", worker}), ContainsRegex("w +worker +[^ ]+ +7 +idle"));
+  EXPECT_THAT(text({"history", "--state", origin}),
+              AllOf(StartsWith("VERSION  STATE"), ContainsRegex("7  complete .* 1/1 +[0-9.]+ .*  w: [a-z]+")));
+  EXPECT_THAT(text({"status", "--version", "7", "--state", origin}),
+              AllOf(StartsWith("version 7: complete, at 1 of 1 workers; T_bcast "), HasSubstr("\nslowest: w: "),
+                    ContainsRegex("w +full +[0-9.]+ +0.00 .* origin")));
+  EXPECT_THAT(cluster.run({"status", "--version", "8", "--state", origin}).err,
+              HasSubstr("version 8: this origin remembers versions 7 to 7"));
+  EXPECT_THAT(cluster.run({"history", "--state", worker}).err, HasSubstr("the origin remembers publications"));
   EXPECT_THAT(text({"versions", "--state", worker}), AllOf(StartsWith("* version 7"), HasSubstr(worker)));
   EXPECT_THAT(text({"versions", "--state", origin}), AllOf(StartsWith("* version 7"), HasSubstr(origin)));
   EXPECT_THAT(text({"path", "--state", worker}), StartsWith(worker));
@@ -69,6 +77,8 @@ TEST_F(TextTest, OfCommandsOnFiles) {
 TEST_F(TextTest, OfHelpAndVersion) {
   EXPECT_THAT(text({"--version"}), ContainsRegex("^[0-9]+\\.[0-9]+\\.[0-9]+\n$"));
   EXPECT_THAT(text({"--help"}), AllOf(HasSubstr("publish"), HasSubstr("exec")));
+  EXPECT_THAT(text({"status", "--help"}), AllOf(HasSubstr("rollout-only  feeds nobody"), HasSubstr("WAITED")));
+  EXPECT_THAT(text({"history", "--help"}), HasSubstr("superseded    a newer version came first"));
 }
 
 TEST_F(TextTest, OfAWordThatIsNoCommand) {

@@ -125,6 +125,13 @@ class Publishing(DaemonTest):
             self.assertEqual(publisher.publish(named(tensors(1))), 71)
             publisher.wait()
             self.assertEqual([v["version"] for v in weightcast.versions(self.origin.state)["versions"]][-1], 71)
+            told = weightcast.history(self.origin.state)
+            self.assertEqual([entry["version"] for entry in told["publications"]], [70, 71])
+            one = weightcast.history(self.origin.state, version=71)
+            self.assertEqual([entry["version"] for entry in one["publications"]], [71])
+            with self.assertRaises(weightcast.Error) as caught:
+                weightcast.history(self.origin.state, version=5)
+            self.assertEqual(caught.exception.code, Code.NOT_FOUND)
 
     def test_filling_in_place_in_any_order(self):
         made = tensors()

@@ -105,6 +105,17 @@ Status LocalApi::handle(const std::shared_ptr<Session>& session, const local::Me
       reply(*session, id, std::move(out));
       return {};
     }
+    case Kind::kHistoryRequest: {
+      Result<local::HistoryReply> history = service_.history(Version{message.history_request().version()});
+      if (!history.has_value()) {
+        reply_error(*session, id, history.error());
+        return {};
+      }
+      local::Message out;
+      *out.mutable_history_reply() = *std::move(history);
+      reply(*session, id, std::move(out));
+      return {};
+    }
     case Kind::kReadyRequest: {
       local::Message out;
       *out.mutable_ready_reply() = service_.readiness();

@@ -50,6 +50,8 @@ class LocalService {
   /// All nodes, of any number; LocalApi cuts it to messages. A single node fits one.
   [[nodiscard]] virtual local::StatusReply status() = 0;
   [[nodiscard]] virtual local::VersionsReply versions() = 0;
+  /// The last publications, or one of them with its workers. Errors: kNotAllowed (this node is a worker), kNotFound.
+  [[nodiscard]] virtual Result<local::HistoryReply> history(Version version) = 0;
   /// Whether this node does what it is there for, and why not.
   [[nodiscard]] virtual local::ReadyReply readiness() = 0;
   /// The version in use, if any.

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "proto/limits.h"
 #include "transport/io/log.h"
+#include "transport/node/history_reply.h"
 #include "transport/node/peer_records.h"
 #include "transport/node/takeover.h"
 
@@ -352,6 +353,10 @@ void OriginNode::add_unreached(const Member& member, local::NodeStatus& self, lo
   }
 }
 
+Result<local::HistoryReply> OriginNode::history(Version version) {
+  return history_reply(core_->history(), version, config_.name, loop().now());
+}
+
 local::StatusReply OriginNode::status() {
   local::StatusReply reply;
   reply.set_latest_version(core_->latest().value);
@@ -389,10 +394,12 @@ local::StatusReply OriginNode::status() {
     node.set_version(member.installed.value);
     node.set_address(Endpoint{member.host, member.port}.to_string());
     node.set_state(std::string(state_of(member, core_->latest())));
-    node.set_receiving_version(member.receiving.version.value);
-    node.set_chunks_verified(member.chunks_verified);
-    node.set_chunks_total(member.chunks_total);
-    node.set_receive_bytes_per_s(member.receive_bytes_per_s);
+    if (member.connected() && member.receiving.version > member.installed) {  // else its last word is of what is over
+      node.set_receiving_version(member.receiving.version.value);
+      node.set_chunks_verified(member.chunks_verified);
+      node.set_chunks_total(member.chunks_total);
+      node.set_receive_bytes_per_s(member.receive_bytes_per_s);
+    }
     node.set_uplink_bytes_per_s(member.uplink.bytes_per_s);
     node.set_downlink_bytes_per_s(member.downlink.bytes_per_s);
     node.set_bytes_received(member.bytes_received);

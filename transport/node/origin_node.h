@@ -19,6 +19,7 @@ class OriginNode final : public Node {
   Status start() override;
 
   local::StatusReply status() override;
+  Result<local::HistoryReply> history(Version version) override;
   Result<Version> next_version() override;
   Status set_serving(std::string_view name, bool serves) override;
   Status forget(std::string_view name) override;

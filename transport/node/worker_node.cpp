@@ -184,6 +184,11 @@ Result<Version> WorkerNode::next_version() {
               fmt::format("this node is a worker; publish on the origin, {}", config_.origin->to_string()));
 }
 
+Result<local::HistoryReply> WorkerNode::history(Version) {
+  return fail(Errc::kNotAllowed, Op::kPlan,
+              fmt::format("this node is a worker; the origin remembers publications, {}", config_.origin->to_string()));
+}
+
 Status WorkerNode::set_serving(std::string_view, bool) {
   return fail(
       Errc::kNotAllowed, Op::kPlan,

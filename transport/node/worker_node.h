@@ -17,6 +17,8 @@ class WorkerNode final : public Node {
   Status start() override;
 
   local::StatusReply status() override;
+  /// Refused: the origin remembers publications.
+  Result<local::HistoryReply> history(Version version) override;
   /// Refused: only an origin publishes.
   Result<Version> next_version() override;
   Status set_serving(std::string_view name, bool serves) override;

@@ -124,7 +124,13 @@ WC_API wc_code wc_status(wc_client* client, int64_t timeout_ms, char** json, wc_
 /* The versions on this host, as JSON: what `weightcast versions --json` prints. As wc_status(). */
 WC_API wc_code wc_versions(wc_client* client, int64_t timeout_ms, char** json, wc_error* error);
 
-/* Frees what wc_status() and wc_versions() gave; NULL is allowed. */
+/* The origin's last publications, the oldest first, as JSON: what `weightcast history --json` prints. Or one of them,
+ * with each worker's phases: what `weightcast status --version N --json` prints. `version` 0: all. The origin remembers
+ * 256 since its start. As wc_status(); also WC_NOT_FOUND (it does not remember that version), WC_NOT_ALLOWED (the
+ * daemon is a worker). */
+WC_API wc_code wc_history(wc_client* client, uint64_t version, int64_t timeout_ms, char** json, wc_error* error);
+
+/* Frees what wc_status(), wc_versions() and wc_history() gave; NULL is allowed. */
 WC_API void wc_free(char* text);
 
 /* ---------------------------------------------------------------------------------------------------- publishing */

@@ -189,6 +189,12 @@ class Client {
     detail::check(wc_versions, client_.get(), timeout.count(), &json);
     return detail::take_text(json);
   }
+  /// Of one publication with its workers, or of all (0).
+  [[nodiscard]] std::string history(std::uint64_t version = 0, Milliseconds timeout = std::chrono::seconds(5)) {
+    char* json = nullptr;
+    detail::check(wc_history, client_.get(), version, timeout.count(), &json);
+    return detail::take_text(json);
+  }
   [[nodiscard]] std::uint64_t next_version(Milliseconds timeout = std::chrono::seconds(5)) {
     std::uint64_t version = 0;
     detail::check(wc_next_version, client_.get(), timeout.count(), &version);

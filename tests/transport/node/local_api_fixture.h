@@ -41,6 +41,12 @@ struct FakeService final : LocalService {
 
   local::StatusReply status() override { return nodes; }
   local::VersionsReply versions() override { return kept; }
+  Result<local::HistoryReply> history(Version version) override {
+    if (version.value > 7) return fail(Errc::kNotFound, Op::kPlan, "not that one");
+    local::HistoryReply reply;
+    reply.add_publications()->set_version(7);
+    return reply;
+  }
   local::ReadyReply readiness() override { return ready; }
   std::optional<local::VersionInstalled> installed() override { return in_use; }
   std::optional<local::VersionInstalled> installed_version(Version version) override {

@@ -1,0 +1,87 @@
+#include "transport/node/history_reply.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "proto/limits.h"
+#include "transport/core/origin/membership.h"
+
+namespace weightcast {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+
+struct HistoryReplyTest : testing::Test {
+  Member& member(const std::string& name) { return members.by_name(name); }
+  void publish(std::uint64_t version) {
+    Manifest manifest;
+    manifest.version = Version{version};
+    manifest.payload_bytes = 1000;
+    history.handle_published(start, start, manifest);
+  }
+  local::HistoryReply reply(std::uint64_t version) {
+    auto made = history_reply(history, Version{version}, "trainer", start + 9s);
+    EXPECT_TRUE(made.has_value()) << made.error().message();
+    return made.has_value() ? *std::move(made) : local::HistoryReply();
+  }
+
+  const Instant start{1h};
+  Membership members;
+  PublicationHistory history;
+};
+
+TEST_F(HistoryReplyTest, HasAllPublicationsWithoutWorkersOrOneWithThem) {
+  publish(1), publish(2);
+  history.handle_told(start + 1s, member("a"), Version{2});
+  history.handle_told(start + 2s, member("b"), Version{2});
+  history.handle_told(start + 3s, member("c"), Version{2});
+  InstallPhases phases;
+  phases.receiving = 3s;
+  phases.bytes = phases.fed_bytes = 1000;
+  history.handle_installed(start + 5s, member("a"), Version{2}, phases);
+  phases.fed_by = member("a").id;
+  history.handle_installed(start + 7s, member("b"), Version{2}, phases);
+  EXPECT_EQ(reply(0).publications_size(), 2);
+  EXPECT_EQ(reply(0).workers_size(), 0);
+  const local::HistoryReply two = reply(2);
+  ASSERT_EQ(two.publications_size(), 1);
+  EXPECT_EQ(two.publications(0).version(), 2u);
+  EXPECT_EQ(two.publications(0).state(), "under way");
+  EXPECT_EQ(two.publications(0).elapsed_s(), 9);
+  EXPECT_FALSE(two.publications(0).has_t100_s());
+  ASSERT_EQ(two.workers_size(), 3);
+  EXPECT_EQ(two.workers(0).name(), "c") << "it has not got it yet";
+  EXPECT_FALSE(two.workers(0).has_installed_s());
+  EXPECT_EQ(two.workers(0).told_s(), 3);
+  EXPECT_EQ(two.workers(1).name(), "b") << "the slowest";
+  EXPECT_EQ(two.workers(1).fed_by(), "a");
+  EXPECT_EQ(two.workers(1).installed_s(), 7);
+  EXPECT_EQ(two.workers(2).fed_by(), "trainer");
+  EXPECT_EQ(two.workers(2).receiving_s(), 3);
+}
+
+TEST_F(HistoryReplyTest, SaysWhatIsRemembered) {
+  EXPECT_THAT(history_reply(history, Version{3}, "trainer", start).error().message(),
+              HasSubstr("version 3: nothing was published since this origin started"));
+  publish(4), publish(5);
+  const auto none = history_reply(history, Version{3}, "trainer", start);
+  EXPECT_EQ(none.error().code, Errc::kNotFound);
+  EXPECT_THAT(none.error().message(), HasSubstr("version 3: this origin remembers versions 4 to 5"));
+}
+
+TEST_F(HistoryReplyTest, OfALargeFleetFitsAMessage) {
+  publish(1);
+  for (int i = 0; i < 2 * kHistoryWorkersMax; ++i) {
+    Member& one = member(std::to_string(i) + std::string(kNameBytesMax - 6, 'n'));
+    history.handle_told(start, one, Version{1});
+    history.handle_failed(one, Version{1}, std::string(kReasonBytesMax, 'x'));
+  }
+  const local::HistoryReply large = reply(1);
+  EXPECT_EQ(large.workers_size(), kHistoryWorkersMax);
+  EXPECT_EQ(large.workers_total(), 2u * kHistoryWorkersMax);
+  EXPECT_LT(large.ByteSizeLong(), kControlBytesMax);
+}
+
+}  // namespace
+}  // namespace weightcast

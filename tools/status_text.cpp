@@ -1,0 +1,303 @@
+#include "tools/status_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+#include "base/units.h"
+#include "security/node_keys.h"
+#include "tools/text_table.h"
+
+namespace weightcast {
+namespace {
+
+using nlohmann::json;
+
+std::string text_of(const json& node, const char* key) { return node.at(key).get<std::string>(); }
+double number_of(const json& node, const char* key) { return node.at(key).get<double>(); }
+std::uint64_t count_of(const json& node, const char* key) { return node.at(key).get<std::uint64_t>(); }
+
+/// Whether it was told at all.
+std::string seconds_of(const json& object, const char* key) {
+  const json& value = object.at(key);
+  return value.is_null() ? std::string("-") : fmt::format("{:.2f}", value.get<double>());
+}
+
+// ---- status
+
+std::string progress_of(const json& n) {
+  const double total = number_of(n, "chunks_total");
+  const std::uint64_t version = count_of(n, "receiving_version");
+  if (total <= 0 || version == 0) return "";
+  std::string text = fmt::format("{:.0f} % of {}", 100.0 * number_of(n, "chunks_verified") / total, version);
+  const double rate = number_of(n, "receive_bytes_per_s");
+  if (rate > 0) text += fmt::format(" at {}", format_rate(Rate{rate}));
+  return text;
+}
+
+std::string remarks_of(const json& n, std::int64_t now_unix_s) {
+  std::vector<std::string> remarks;
+  if (n.at("earlier_run").get<bool>()) remarks.push_back("its version is of the run before");
+  const auto expires = static_cast<std::int64_t>(count_of(n, "keys_expire_unix_s"));
+  if (expires != 0 && expires - now_unix_s <= kExpiryWarning_s) {
+    remarks.push_back("! its keys expire on " + date_of(expires));
+  }
+  if (const std::string offence = text_of(n, "offence"); !offence.empty())
+    remarks.push_back("!! " + printable(offence));
+  const auto complaints = count_of(n, "complaints"), complains = count_of(n, "complains");
+  if (complaints > 0) remarks.push_back(fmt::format("! {} complain of it", complaints));
+  if (complains > 0) remarks.push_back(fmt::format("! it complains of {}", complains));
+  if (const std::string error = text_of(n, "last_error"); !error.empty()) remarks.push_back("! " + printable(error));
+  return fmt::format("{}", fmt::join(remarks, "  "));
+}
+
+/// The plan as a tree, each node below its parent. What belongs to no tree (its parent is unknown, or by two reports of
+/// different moments they are each other's) stands at the end.
+class Tree {
+ public:
+  Tree(const json& nodes, std::int64_t now_unix_s) : nodes_(nodes), now_unix_s_(now_unix_s), printed_(nodes.size()) {
+    for (std::size_t i = 0; i < nodes.size(); ++i) index_of_.emplace(text_of(nodes[i], "name"), i);
+  }
+
+  std::string render() {
+    std::set<std::string> children;
+    for (const json& n : nodes_) {
+      for (const json& child : n.at("children")) children.insert(child.get<std::string>());
+    }
+    for (std::size_t i = 0; i < nodes_.size(); ++i) {
+      if (!children.contains(text_of(nodes_[i], "name"))) append(i);
+    }
+    for (std::size_t i = 0; i < nodes_.size(); ++i) append(i);
+    return table_.text();
+  }
+
+ private:
+  /// A node and all below it. Not by recursion: a chain may have thousands.
+  void append(std::size_t root) {
+    std::vector<std::pair<std::size_t, int>> waiting = {{root, 0}};  // node, depth
+    while (!waiting.empty()) {
+      const auto [index, depth] = waiting.back();
+      waiting.pop_back();
+      if (printed_[index]) continue;
+      printed_[index] = true;
+      add_row(nodes_[index], depth);
+      const json& children = nodes_[index].at("children");
+      for (auto name = children.rbegin(); name != children.rend(); ++name) {
+        const auto child = index_of_.find(name->get<std::string>());
+        if (child != index_of_.end()) waiting.emplace_back(child->second, depth + 1);
+      }
+    }
+  }
+
+  void add_row(const json& n, int depth) {
+    const std::string label = std::string(std::size_t(2 * std::min(depth, 12)), ' ') + (depth > 0 ? "> " : "") +
+                              printable(text_of(n, "name"));
+    const std::string payload = text_of(n, "payload");
+    const double score = number_of(n, "score");
+    const bool is_scored = text_of(n, "role") == "worker" && score > 0;
+    table_.add({label, text_of(n, "role"), printable(text_of(n, "address")), std::to_string(count_of(n, "version")),
+                text_of(n, "state"), progress_of(n),
+                payload.empty() ? payload : fmt::format("{} {}", payload, format_bytes(count_of(n, "payload_bytes"))),
+                is_scored ? fmt::format("{:.2f}", score) : std::string(), text_of(n, "standing")},
+               remarks_of(n, now_unix_s_));
+  }
+
+  const json& nodes_;
+  const std::int64_t now_unix_s_;
+  std::unordered_map<std::string, std::size_t> index_of_;
+  std::vector<bool> printed_;
+  TextTable table_{{{"NODE"},
+                    {"ROLE"},
+                    {"ADDRESS"},
+                    {"VERSION", true},
+                    {"STATE"},
+                    {"RECEIVING"},
+                    {"CAME BY"},
+                    {"SCORE", true},
+                    {"STANDING"}}};
+};
+
+/// A line for each node that another one cannot dial.
+std::string unreached_text(const json& nodes) {
+  std::string out;
+  for (const json& node : nodes) {
+    for (const json& other : node.at("cannot_reach")) {
+      out += fmt::format("! {} cannot reach {} at {}: {}\n", printable(text_of(node, "name")),
+                         printable(text_of(other, "name")), printable(text_of(other, "address")),
+                         printable(text_of(other, "why")));
+    }
+  }
+  return out;
+}
+
+// ---- publications
+
+/// "60.0 MiB", "1.2 MiB patch".
+std::string payload_of(const json& entry) {
+  const std::string bytes = format_bytes(count_of(entry, "payload_bytes"));
+  const std::string kind = text_of(entry, "kind");
+  return kind == "full" ? bytes : bytes + " " + kind;
+}
+
+std::string slowest_of(const json& entry) {
+  const std::string slowest = printable(text_of(entry, "slowest")), why = printable(text_of(entry, "why"));
+  return slowest.empty() ? why : why.empty() ? slowest : slowest + ": " + why;
+}
+
+std::string predicted_of(const json& entry) {
+  const double predicted = number_of(entry, "predicted_s");
+  return predicted > 0 ? fmt::format("{:.2f}", predicted) : std::string("-");
+}
+
+/// Of a fleet some are left out.
+std::string left_out(const json& history) {
+  const std::uint64_t total = count_of(history, "workers_total");
+  const std::size_t shown = history.at("workers").size();
+  return total > shown ? fmt::format("and {} others, which had it earlier\n", total - shown) : std::string();
+}
+
+}  // namespace
+
+std::string status_text(const json& status, std::int64_t now_unix_s) {
+  std::string out = fmt::format("latest version {}", count_of(status, "latest_version"));
+  if (const std::string run = text_of(status, "run"); !run.empty()) out += fmt::format(", run {}", run);
+  if (const std::string topology = text_of(status, "topology"); !topology.empty()) {
+    out += fmt::format(", {} (predicted {:.2f} s)", topology, number_of(status, "predicted_s"));
+  }
+  return out + '\n' + Tree(status.at("nodes"), now_unix_s).render() + unreached_text(status.at("nodes"));
+}
+
+std::string publication_text(const json& history) {
+  const json& entry = history.at("publications").at(0);
+  std::string out = fmt::format(
+      "version {}: {}, at {} of {} workers; T_bcast {} s, predicted {} s\n{} whole, {} to most workers, {} sent by the "
+      "origin; taken over in {:.2f} s, encoded in {:.2f} s, packed in {:.2f} s\n",
+      count_of(entry, "version"), text_of(entry, "state"), count_of(entry, "installed"), count_of(entry, "workers"),
+      seconds_of(entry, "t100_s"), predicted_of(entry), format_bytes(count_of(entry, "snapshot_bytes")),
+      payload_of(entry), format_bytes(count_of(entry, "sent_bytes")), number_of(entry, "take_over_s"),
+      number_of(entry, "encode_s"), number_of(entry, "pack_s"));
+  if (const std::string slowest = slowest_of(entry); !slowest.empty()) out += "slowest: " + slowest + '\n';
+  TextTable table({{"WORKER"},
+                   {"BY"},
+                   {"TOLD", true},
+                   {"WAITED", true},
+                   {"ASKED", true},
+                   {"RECEIVED", true},
+                   {"STORED", true},
+                   {"APPLIED", true},
+                   {"SWITCHED", true},
+                   {"INSTALLED", true},
+                   {"BYTES", true},
+                   {"FED BY"}});
+  for (const json& worker : history.at("workers")) {
+    const json& phases = worker.at("phases");
+    std::vector<std::string> remarks;
+    if (!worker.at("joined_s").is_null())
+      remarks.push_back(fmt::format("joined at {} s", seconds_of(worker, "joined_s")));
+    if (const std::string failure = text_of(worker, "failure"); !failure.empty())
+      remarks.push_back("! " + printable(failure));
+    if (phases.is_null()) {
+      table.add({printable(text_of(worker, "name")), text_of(worker, "payload"), seconds_of(worker, "told_s"), "", "",
+                 "", "", "", "", seconds_of(worker, "installed_s"), "", ""},
+                fmt::format("{}", fmt::join(remarks, "  ")));
+      continue;
+    }
+    if (const double lost = number_of(phases, "interrupted_s"); lost > 0) {
+      remarks.push_back(
+          fmt::format("left {} parents, {:.2f} s without chunks", count_of(phases, "parents_left"), lost));
+    }
+    if (const double behind = number_of(phases, "disk_behind_s"); behind > 0) {
+      remarks.push_back(fmt::format("{:.2f} s behind its disk", behind));
+    }
+    table.add({printable(text_of(worker, "name")), text_of(worker, "payload"), seconds_of(worker, "told_s"),
+               seconds_of(phases, "waiting_s"), seconds_of(phases, "asking_s"), seconds_of(phases, "receiving_s"),
+               seconds_of(phases, "storing_s"), seconds_of(phases, "applying_s"), seconds_of(phases, "switching_s"),
+               seconds_of(worker, "installed_s"), format_bytes(count_of(phases, "bytes")),
+               printable(text_of(phases, "fed_by"))},
+              fmt::format("{}", fmt::join(remarks, "  ")));
+  }
+  return out + table.text() + left_out(history);
+}
+
+std::string history_text(const json& history) {
+  TextTable table({{"VERSION", true},
+                   {"STATE"},
+                   {"WHOLE", true},
+                   {"PAYLOAD", true},
+                   {"SENT", true},
+                   {"WORKERS", true},
+                   {"T_BCAST", true},
+                   {"PREDICTED", true},
+                   {"SLOWEST AND WHY"}});
+  for (const json& entry : history.at("publications")) {
+    table.add({std::to_string(count_of(entry, "version")), text_of(entry, "state"),
+               format_bytes(count_of(entry, "snapshot_bytes")), payload_of(entry),
+               format_bytes(count_of(entry, "sent_bytes")),
+               fmt::format("{}/{}", count_of(entry, "installed"), count_of(entry, "workers")),
+               seconds_of(entry, "t100_s"), predicted_of(entry), slowest_of(entry)});
+  }
+  return table.text();
+}
+
+std::string versions_text(const json& reply) {
+  std::string out;
+  for (const json& v : reply.at("versions")) {
+    out += fmt::format("{} version {:<8} {:<6} {:>12} {} {}{}\n", v.at("current").get<bool>() ? '*' : ' ',
+                       count_of(v, "version"), text_of(v, "kind"), format_bytes(count_of(v, "snapshot_bytes")),
+                       text_of(v, "digest"), printable(text_of(v, "path")),
+                       v.at("durable").get<bool>() ? "" : " (syncing)");
+  }
+  return out;
+}
+
+std::string status_words() {
+  return R"(Roles
+  origin        publishes
+  worker        receives, forwards and installs
+States
+  idle          has the latest version
+  receiving     a version arrives; RECEIVING says how much of which is there
+  stale         has an older version, and receives none now
+  failed        could not install the latest version; the remark says why
+  foreign       has a version of another run, which stays in use until this run has one
+  standby       waits until another worker is lost, or until it is activated
+  lost          is not connected
+  dialling      (a worker of itself) looks for its origin
+Came by: what brought the installed version
+  full          the whole version, as it is
+  packed        the whole version, coded
+  direct        the patch from the version before
+  folded        one patch over several versions
+  chain         several patches in turn
+  patch         (a worker of itself) one of these three
+Standings: where plans place a worker
+  seed          anywhere
+  tail          at the end of a chain, after faults
+  rollout-only  feeds nobody, after more faults
+  leaf          feeds nobody: --leaf-only
+  unreachable   feeds nobody: nobody could dial it
+SCORE is how well a worker forwards, 1 at its line rate. A remark with ! may need somebody, one with !! names an offence.)";
+}
+
+std::string history_words() {
+  return R"(States
+  under way     some workers do not have it yet
+  complete      every worker that counts had it, or has gone
+  superseded    a newer version came first; T_BCAST still appears when all have it
+  given up      the origin withdrew it
+Phases of a worker, in seconds, one after another (INSTALLED and TOLD count from the publication's beginning)
+  WAITED        announced, and not begun: the version before came first
+  ASKED         begun, and no chunk had come
+  RECEIVED      from the first chunk until the last one was verified
+  STORED        from there until all were on its disk
+  APPLIED       from there: checking, and what was left of decoding
+  SWITCHED      making it the version in use
+All but TOLD and INSTALLED are the worker's own word. The origin remembers the last 256 publications since its start.)";
+}
+
+}  // namespace weightcast

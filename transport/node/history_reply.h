@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string_view>
+
+#include "proto/local.pb.h"
+#include "transport/core/origin/publication_history.h"
+
+namespace weightcast {
+
+/// Workers that one answer tells, so that it fits a message; the rest of a larger fleet is left out.
+inline constexpr int kHistoryWorkersMax = 4096;
+
+/// What a local client is told of the publications that an origin remembers: all of them without workers
+/// (`version` kNoVersion), or one. Pure. Errors: kNotFound, with what is remembered.
+[[nodiscard]] Result<local::HistoryReply> history_reply(const PublicationHistory& history, Version version,
+                                                        std::string_view origin_name, Instant now);
+
+}  // namespace weightcast
