@@ -50,5 +50,21 @@ TEST(RunCommands, TellsMistakesFromFailures) {
   EXPECT_EQ(status_of({"publsih", "x"}, failing(Errc::kIo, Op::kListen)), 2);
 }
 
+// Whoever reads a log of objects need not read its last line in another way.
+TEST(RunCommands, EndsWithAnObjectWhereTheLogIsJson) {
+  CLI::App app("", "program");
+  std::string format = "text";
+  add_log_format_option(*app.add_subcommand("run"), format);
+  std::vector<std::string> words = {"program", "run", "--log-format", "json"};
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  testing::internal::CaptureStderr();
+  const auto failing = []() -> Status { return fail(Errc::kIo, Op::kListen, "no port"); };
+  EXPECT_EQ(run_commands(app, failing, int(arguments.size()), arguments.data()), 1);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              testing::MatchesRegex("\\{\"time\":\"[^\"]+\",\"level\":\"error\",\"component\":\"program\","
+                                    "\"message\":\"[^\"]*no port\"\\}\n"));
+}
+
 }  // namespace
 }  // namespace weightcast
