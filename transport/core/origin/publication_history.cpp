@@ -18,18 +18,32 @@ std::string_view to_string(PublicationRecord::End end) {
 }
 
 PublicationRecord& PublicationHistory::add(Instant now, Version version) {
+  // First, so that what is added is not what goes: its number may be the least.
   if (const auto before = records_.find(version); before != records_.end()) {
-    courses_ -= before->second.courses.size();
-    records_.erase(before);
+    erase(before);
+  } else if (records_.size() >= kVersionsMax) {
+    erase(least_needed());
   }
   PublicationRecord& record = records_[version];
   record.version = version;
   record.started_at = now;
-  while (records_.size() > kVersionsMax) {
-    courses_ -= records_.begin()->second.courses.size();
-    records_.erase(records_.begin());
-  }
   return record;
+}
+
+PublicationHistory::Records::iterator PublicationHistory::least_needed() {
+  using End = PublicationRecord::End;
+  const auto newest = std::find_if(records_.rbegin(), records_.rend(),
+                                   [](const auto& entry) { return entry.second.end != End::kGivenUp; });
+  const auto found = std::find_if(records_.begin(), records_.end(), [&](const auto& entry) {
+    const bool is_newest = newest != records_.rend() && entry.first == newest->first;
+    return entry.second.end != End::kUnderWay && !is_newest;
+  });
+  return found == records_.end() ? records_.begin() : found;
+}
+
+void PublicationHistory::erase(Records::iterator record) {
+  courses_ -= record->second.courses.size();
+  records_.erase(record);
 }
 
 void PublicationHistory::handle_begun(Instant now, Version version) { add(now, version).taking_over.began_at = now; }

@@ -66,8 +66,9 @@ struct PublicationRecord {
 [[nodiscard]] std::string_view to_string(PublicationRecord::End end);
 
 /// The last publications of an origin, with each worker's way to each. In memory alone: it ends with the process. Pure.
-/// Owned by a Publications, which tells it what happens. Invariants: at most kVersionsMax versions and kCoursesMax ways
-/// of workers, of the newest versions; what has ended does not end again.
+/// Owned by a Publications, which tells it what happens. Invariants: at most kVersionsMax versions, of which the oldest
+/// that has ended goes first, and the newest that was not given up stays; at most kCoursesMax ways of workers, of the
+/// newest versions; what has ended does not end again.
 class PublicationHistory {
  public:
   static constexpr std::size_t kVersionsMax = 256;
@@ -94,11 +95,16 @@ class PublicationHistory {
   [[nodiscard]] const std::map<Version, PublicationRecord>& all() const { return records_; }
 
  private:
+  using Records = std::map<Version, PublicationRecord>;
+
   /// Null if the version is not known, or nothing more is kept of its workers.
   [[nodiscard]] WorkerCourse* course_of(const Member& member, Version version);
   PublicationRecord& add(Instant now, Version version);
+  /// Which is forgotten for another one. There is one.
+  Records::iterator least_needed();
+  void erase(Records::iterator record);
 
-  std::map<Version, PublicationRecord> records_;
+  Records records_;
   std::size_t courses_ = 0;
 };
 

@@ -157,6 +157,12 @@ TEST_F(PublicationHistoryTest, PhasesThatCannotBeAreNotTaken) {
     message = phases(kOriginId, wrong);
     EXPECT_FALSE(install_phases_from_wire(message).has_value()) << wrong;
   }
+  wire::InstallPhases message = phases(kOriginId, 1);
+  message.set_bytes(kPayloadBytesMax + 1);
+  EXPECT_FALSE(install_phases_from_wire(message).has_value()) << "no payload has so many bytes";
+  message = phases(kOriginId, 1);
+  message.set_fed_bytes(message.bytes() + 1);
+  EXPECT_FALSE(install_phases_from_wire(message).has_value()) << "one of several sent more than all";
   const auto taken = install_phases_from_wire(phases(kOriginId, kPhaseMax_s));
   ASSERT_TRUE(taken.has_value());
   EXPECT_EQ(install_phases_from_wire(install_phases_to_wire(*taken)), taken);
@@ -197,6 +203,38 @@ TEST_F(PublicationHistoryTest, ForgetsTheOldestBeyondItsBounds) {
   EXPECT_GT(courses, PublicationHistory::kCoursesMax - kMembers);
   EXPECT_EQ(history.all().rbegin()->second.courses.size(), std::size_t(kMembers));
   EXPECT_TRUE(history.all().begin()->second.courses.empty());
+}
+
+// The version that the fleet has is needed as long as every attempt at a newer one fails.
+TEST_F(PublicationHistoryTest, ForgetsAttemptsThatFailedBeforeTheVersionInUse) {
+  publish(1);
+  constexpr std::uint64_t kLast = PublicationHistory::kVersionsMax + 5;
+  for (std::uint64_t version = 2; version <= kLast; ++version) {
+    origin.handle_publish_begun(now, taken_over_manifest(Version{version}, 4, 100));
+    origin.handle_publish_failed(now, Version{version});
+    run();
+  }
+  EXPECT_EQ(origin.history().all().size(), PublicationHistory::kVersionsMax);
+  EXPECT_FALSE(origin.history().all().contains(Version{2})) << "the oldest of those that failed";
+  join("a");
+  now += 1s;
+  installed("a", 1);
+  EXPECT_EQ(record(1).end, End::kComplete);
+}
+
+TEST_F(PublicationHistoryTest, AFallingNumberTakesThePlaceOfAnother) {
+  PublicationHistory history;
+  constexpr std::uint64_t kVersions = PublicationHistory::kVersionsMax;
+  for (std::uint64_t version = 2 * kVersions; version > kVersions; --version) {
+    history.handle_published(now, now, *manifest_of(Version{version}, 1));
+  }
+  Membership members;
+  history.handle_wanted(now, *manifest_of(Version{7}, 1));
+  history.handle_told(now, members.by_name("a"), Version{7});
+  EXPECT_EQ(history.all().size(), kVersions);
+  ASSERT_TRUE(history.all().contains(Version{7}));
+  EXPECT_EQ(history.all().at(Version{7}).courses.size(), 1u);
+  EXPECT_FALSE(history.all().contains(Version{kVersions + 1})) << "of those that are all under way, the oldest";
 }
 
 }  // namespace
