@@ -32,6 +32,7 @@ std::optional<InstallPhases> install_phases_from_wire(const wire::InstallPhases&
   for (const double s : seconds) {
     if (!(s >= 0 && s <= kPhaseMax_s)) return std::nullopt;  // also what is no number
   }
+  if (message.bytes() > kPayloadBytesMax || message.fed_bytes() > message.bytes()) return std::nullopt;
   InstallPhases phases;
   phases.waiting = from_seconds(seconds[0]);
   phases.asking = from_seconds(seconds[1]);

@@ -34,7 +34,7 @@ struct InstallPhases {
 };
 
 [[nodiscard]] wire::InstallPhases install_phases_to_wire(const InstallPhases& phases);
-/// Nothing if a time in it is no number, negative, or above kPhaseMax_s.
+/// Nothing if a time in it is no number, negative, or above kPhaseMax_s, or the bytes are more than a payload has.
 [[nodiscard]] std::optional<InstallPhases> install_phases_from_wire(const wire::InstallPhases& message);
 
 /// "waited 0.12 s, first chunk after 0.01 s, received in 3.60 s, stored in 0.02 s, applied in 0.31 s, switched in 0.00

@@ -12,6 +12,9 @@
 namespace weightcast {
 namespace {
 
+// What a worker says may come to any rate, and is shown as a whole number.
+constexpr double kRateMax = 1e18;
+
 struct Part {
   SlowCause cause{};
   Duration lasts{};
@@ -77,6 +80,7 @@ class Courses {
 
   /// What receiving was made of.
   [[nodiscard]] static Part transfer(const InstallPhases& phases) {
+    if (phases.fed_bytes == 0) return {SlowCause::kDisk, phases.asking + phases.receiving + phases.storing};
     const Duration lost = std::min(phases.interrupted, phases.asking + phases.receiving);
     const Duration link = phases.asking + phases.receiving - lost - phases.disk_behind;
     return longest({{SlowCause::kLink, link},
@@ -97,7 +101,9 @@ class Courses {
       case SlowCause::kLostParents:
         return fmt::format("it left {} of its parents, and was without chunks for {:.2f} s",
                            course.phases->parents_left, s);
-      case SlowCause::kDisk: return fmt::format("it waited {:.2f} s for its disk", s);
+      case SlowCause::kDisk:
+        if (course.phases->fed_bytes == 0) return fmt::format("all was there already, and took {:.2f} s to read", s);
+        return fmt::format("it waited {:.2f} s for its disk", s);
       case SlowCause::kApplying: return fmt::format("it took {:.2f} s to apply and install it", s);
       case SlowCause::kParent: break;
     }
@@ -116,7 +122,7 @@ class Courses {
  private:
   [[nodiscard]] static double rate_of(const InstallPhases& phases) {
     const double seconds = to_seconds(phases.asking + phases.receiving);
-    return seconds > 0 ? double(phases.bytes) / seconds : 0;
+    return seconds > 0 ? std::min(double(phases.bytes) / seconds, kRateMax) : 0;
   }
 
   [[nodiscard]] std::string link_words(const InstallPhases& phases) const {

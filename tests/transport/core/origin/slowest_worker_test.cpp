@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "proto/limits.h"
+
 namespace weightcast {
 namespace {
 
@@ -166,6 +168,22 @@ TEST_F(SlowestWorkerTest, WhatLiarsSayIsShownAndEnds) {
   EXPECT_THAT(slowest().why, HasSubstr("a worker that is not known any more"));
   change(add(2, 0, 4s), [](InstallPhases& phases) { phases.interrupted = phases.disk_behind = 1'000'000s; });
   EXPECT_EQ(slowest().id, PeerId{2});
+  record.courses.clear();
+  record.taking_over = {};  // it was there before the origin started
+  WorkerCourse& a = add(1, 0, 1ns);
+  a.told_at = start;
+  change(a, [](InstallPhases& phases) {
+    phases = {};
+    phases.receiving = 1ns;
+    phases.bytes = phases.fed_bytes = kPayloadBytesMax;
+  });
+  EXPECT_EQ(slowest().why, "its link brought 931322574.62 GiB/s from trainer");
+}
+
+TEST_F(SlowestWorkerTest, HadAllOfItAlready) {
+  change(add(1, 0, 1s), [](InstallPhases& phases) { phases.asking = 2s, phases.bytes = phases.fed_bytes = 0; });
+  EXPECT_EQ(slowest().cause, SlowCause::kDisk);
+  EXPECT_EQ(slowest().why, "all was there already, and took 3.00 s to read");
 }
 
 }  // namespace
