@@ -93,7 +93,8 @@ nlohmann::json phases_of(const WorkerCourse& course) {
           {"parents_left", course.parents_left},
           {"bytes", course.bytes},
           {"fed_by", course.fed_by},
-          {"fed_bytes", course.fed_bytes}};
+          {"fed_bytes", course.fed_bytes},
+          {"given_up_s", course.given_up_s}};
 }
 
 }  // namespace

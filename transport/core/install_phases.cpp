@@ -18,6 +18,7 @@ wire::InstallPhases install_phases_to_wire(const InstallPhases& phases) {
   message.set_switching_s(to_seconds(phases.switching));
   message.set_disk_behind_s(to_seconds(phases.disk_behind));
   message.set_interrupted_s(to_seconds(phases.interrupted));
+  message.set_given_up_s(to_seconds(phases.given_up));
   message.set_parents_left(phases.parents_left);
   message.set_bytes(phases.bytes);
   message.set_fed_by_id(phases.fed_by.value);
@@ -26,9 +27,9 @@ wire::InstallPhases install_phases_to_wire(const InstallPhases& phases) {
 }
 
 std::optional<InstallPhases> install_phases_from_wire(const wire::InstallPhases& message) {
-  const std::array<double, 8> seconds = {message.waiting_s(),     message.asking_s(),     message.receiving_s(),
-                                         message.storing_s(),     message.applying_s(),   message.switching_s(),
-                                         message.disk_behind_s(), message.interrupted_s()};
+  const std::array<double, 9> seconds = {message.waiting_s(),     message.asking_s(),      message.receiving_s(),
+                                         message.storing_s(),     message.applying_s(),    message.switching_s(),
+                                         message.disk_behind_s(), message.interrupted_s(), message.given_up_s()};
   for (const double s : seconds) {
     if (!(s >= 0 && s <= kPhaseMax_s)) return std::nullopt;  // also what is no number
   }
@@ -42,6 +43,7 @@ std::optional<InstallPhases> install_phases_from_wire(const wire::InstallPhases&
   phases.switching = from_seconds(seconds[5]);
   phases.disk_behind = from_seconds(seconds[6]);
   phases.interrupted = from_seconds(seconds[7]);
+  phases.given_up = from_seconds(seconds[8]);
   phases.parents_left = message.parents_left();
   phases.bytes = message.bytes();
   phases.fed_by = PeerId{message.fed_by_id()};

@@ -13,14 +13,15 @@ namespace weightcast {
 /// Where the time went between an announcement and the installation, by the worker's own clock and word. The first six
 /// follow one another.
 struct InstallPhases {
-  Duration waiting{};    ///< announced, and not begun: the version before came first
+  Duration waiting{};    ///< since the version was announced first, until the payload that was installed was begun
   Duration asking{};     ///< begun, and no chunk had come
   Duration receiving{};  ///< from the first chunk until the last one was verified
   Duration storing{};    ///< from there until all were on the disk
   Duration applying{};   ///< from there: checking the whole, and what was left of decoding
   Duration switching{};  ///< making it the version in use
 
-  // Within asking, receiving and storing:
+  Duration given_up{};  ///< within waiting: on payloads of the version that came to nothing
+  // Within asking and receiving:
   Duration disk_behind{};          ///< nothing was read from connections, because the disk had too much to write
   Duration interrupted{};          ///< without a chunk of a stripe whose parent was left, of the stripe that lost most
   std::uint32_t parents_left = 0;  ///< nodes that were left as parents

@@ -33,14 +33,20 @@ void Intake::handle_rejoined() {
   announced_.reset();
   retry_at_.reset();
   last_error_.clear();
+  // It may have been lost with the connection before. The joining itself says what is installed, but not how.
+  if (installed_phases_ && !incoming_) send_installed();
 }
 
 void Intake::handle_not_available(Instant now, PayloadId payload) {
   if (announced_ && announced_->manifest->id() == payload) announced_.reset();
-  if (!is_incoming(payload)) return;
+  if (!is_incoming(payload)) {
+    if (!payload.is_encoded()) announced_versions_.forget(payload.version);
+    return;
+  }
   incoming_->download->handle_withdrawn();
   // An open version that the origin does not go on with is no version, and nobody has all of it.
   if (incoming_->holding->open() && !payload.is_encoded()) {
+    announced_versions_.forget(payload.version);
     return abandon_incoming(now, "the origin withdrew it");
   }
   if (announced_) abandon_incoming(now, kNotKept);
@@ -74,6 +80,7 @@ void Intake::handle_announce(Instant now, const wire::Announce& announce) {
   Result<Manifest> manifest = manifest_from_wire(announce.manifest());
   if (!manifest.has_value()) return refuse_announced(manifest.error());
   if (manifest->version <= installed_version()) return send_installed();
+  announced_versions_.handle_announced(now, manifest->version, receiving().version);
   if (const Status accepted = acceptance_.check(*manifest, run_); !accepted.has_value()) {
     if (asks_for_full(manifest->id(), accepted.error().code)) base_unusable_ = true;
     return refuse(manifest->id(), accepted.error());
@@ -99,7 +106,7 @@ void Intake::handle_announce(Instant now, const wire::Announce& announce) {
   }
   // What is said last counts: an origin that no longer has what is arriving leads this worker on from what it
   // installed.
-  announced_ = Announced{std::make_shared<const Manifest>(std::move(*manifest)), std::move(*assignment), now};
+  announced_ = Announced{std::make_shared<const Manifest>(std::move(*manifest)), std::move(*assignment)};
   const bool behind = incoming_ && incoming_->id.version > announced_->manifest->version;
   if (behind && !incoming_->download->withdrawn()) return;
   retry_at_.reset();
@@ -263,7 +270,6 @@ void Intake::take_up_newest(Instant now) {
   incoming_->download =
       std::make_unique<Download>(config_.timeouts, config_.streams, *incoming_->holding, links_, actions_);
   incoming_->begun_open = next.manifest->open;
-  incoming_->announced_at = next.at;
   incoming_->begun_at = now;
   if (disk_is_behind_) incoming_->disk_behind_since = now;
   actions_.push(action::BeginPayload{next.manifest});
@@ -321,7 +327,9 @@ void Intake::handle_disk_behind(Instant now, bool is_behind) {
   if (is_behind) {
     if (!since) since = now;
   } else if (since) {
-    incoming_->disk_behind += now - *std::exchange(since, std::nullopt);
+    // Once all is here, to wait for the disk is what storing is.
+    const Instant until = std::min(now, incoming_->verified_at.value_or(now));
+    incoming_->disk_behind += std::max(until - *std::exchange(since, std::nullopt), Duration::zero());
   }
 }
 
@@ -331,7 +339,10 @@ InstallPhases Intake::phases_of(Instant now, const Incoming& installed, Duration
   const FeedRecord& feed = installed.download->feed();
   const FeedRecord::Feeder most = feed.most();
   InstallPhases phases;
-  phases.waiting = installed.begun_at - installed.announced_at;
+  const AnnouncedVersions::Wait wait =
+      announced_versions_.find(installed.id.version).value_or(AnnouncedVersions::Wait{installed.begun_at, {}});
+  phases.waiting = installed.begun_at - wait.since;
+  phases.given_up = std::min(wait.given_up, phases.waiting);
   phases.asking = first_at - installed.begun_at;
   phases.receiving = verified_at - first_at;
   phases.storing = installed.stored_at - verified_at;
@@ -359,6 +370,7 @@ void Intake::handle_finished(Instant now, PayloadId payload, const Status& statu
   installed_seconds_ = to_seconds(now - incoming_->download->first_chunk_at().value_or(now));
   last_error_.clear();
   installed_phases_ = phases_of(now, *incoming_, switching);
+  announced_versions_.handle_installed(payload.version);
   const FeedRecord& feed = incoming_->download->feed();
   std::string fed_by = feed.feeders() == 0 ? std::string("all of it was here already")
                                            : fmt::format("{} from {}", format_bytes(feed.bytes()), feed.most().name);
@@ -404,9 +416,9 @@ void Intake::fail_incoming(Instant now, const Error& why, bool discard) {
   // else the same is tried again, later and from what is on disk.
   const bool hopeless = asks_for_full(payload, why.code);
   if (hopeless) base_unusable_ = true;
+  announced_versions_.handle_given_up(payload.version, now - incoming_->begun_at);
   if (!announced_ && !hopeless) {
-    announced_ =
-        Announced{incoming_->holding->shared_manifest(), std::move(incoming_->assignment), incoming_->announced_at};
+    announced_ = Announced{incoming_->holding->shared_manifest(), std::move(incoming_->assignment)};
     retry_at_ = now + kRetryAfter;
   }
   incoming_.reset();
@@ -419,6 +431,7 @@ void Intake::abandon_incoming(Instant now, std::string_view why) {
   actions_.push(action::info(
       fmt::format("version {}: {}{}", payload.version.value, why,
                   announced_ ? fmt::format("; going on with version {}", announced_->manifest->version.value) : "")));
+  announced_versions_.handle_given_up(payload.version, now - incoming_->begun_at);
   abandoned_ = payload;
   abandoned_at_ = now;
   incoming_->download->cancel();

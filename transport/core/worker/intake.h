@@ -11,6 +11,7 @@
 #include "transport/core/edge/uploads.h"
 #include "transport/core/install_phases.h"
 #include "transport/core/worker/acceptance.h"
+#include "transport/core/worker/announced_versions.h"
 #include "transport/core/worker/held_payloads.h"
 #include "transport/core/worker/origin_link.h"
 #include "transport/core/worker/origin_reports.h"
@@ -57,7 +58,10 @@ class Intake {
   // What the origin says.
 
   /// The worker follows `run` from now on.
-  void follow(RunId run) { run_ = run; }
+  void follow(RunId run) {
+    if (run != run_) announced_versions_.clear();
+    run_ = run;
+  }
   /// A version is on the disk for good: from now on no older one of its run is received.
   void note_durable(const Manifest& manifest) { acceptance_.note_durable(manifest, run_); }
   /// A control connection was made anew.
@@ -128,7 +132,6 @@ class Intake {
   struct Announced {
     std::shared_ptr<const Manifest> manifest;
     Assignment assignment;
-    Instant at{};  // when the origin first did
   };
   struct Incoming {
     PayloadId id{};
@@ -138,7 +141,6 @@ class Intake {
     bool begun_open = false;
     std::unique_ptr<Download> download;
     ChunkSet stored;
-    Instant announced_at{};
     Instant begun_at{};
     std::optional<Instant> verified_at;  // all of it
     Instant stored_at{};                 // all of it
@@ -180,6 +182,7 @@ class Intake {
   std::uint64_t refused_manifests_ = 0;
   std::optional<Announced> announced_;  // what the origin announced last, unless that is installed or arriving
   std::optional<Incoming> incoming_;
+  AnnouncedVersions announced_versions_;
   std::optional<Instant> retry_at_;  // after a failure of our own (a full disk)
   PayloadId abandoned_{};            // last, and when: its writes may still be under way
   Instant abandoned_at_{};

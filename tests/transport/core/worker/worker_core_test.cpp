@@ -314,6 +314,60 @@ TEST_F(WorkerCoreTest, JoinsAgainWithTheVersionThatItIsInTheMiddleOf) {
   EXPECT_EQ(last_said(Kind::kJoin)->join().receiving().version(), 1u);
 }
 
+// The first word may have been lost with its connection. Joining says what is installed, but not how.
+TEST_F(WorkerCoreTest, SaysAgainHowItsVersionCameWhenItJoinsAgain) {
+  announce(2, 1);
+  now += 2s;
+  worker.handle_payload_begun(now, Version{2}, RestoredPayload{chunk_digests(Version{2}, 100), ChunkSet(100, true)});
+  now += 1s;
+  worker.handle_finished(now, Version{2}, Status(), 250ms);
+  run();
+  ASSERT_NE(last_said(Kind::kInstalled), nullptr);
+  const std::string phases = last_said(Kind::kInstalled)->installed().phases().SerializeAsString();
+  EXPECT_EQ(last_said(Kind::kInstalled)->installed().phases().asking_s(), 2);
+  EXPECT_EQ(last_said(Kind::kInstalled)->installed().phases().switching_s(), 0.25);
+  said.clear();
+  lose_origin();
+  join();
+  ASSERT_NE(last_said(Kind::kInstalled), nullptr);
+  EXPECT_EQ(last_said(Kind::kInstalled)->installed().phases().SerializeAsString(), phases);
+}
+
+TEST_F(WorkerCoreTest, CountsFromTheFirstTimeThatAVersionWasAnnounced) {
+  announce(2, 1);
+  now += 1s;
+  announce(3, 1);
+  now += 1s;
+  announce(3, 2);
+  worker.handle_payload_begun(now, Version{2}, RestoredPayload{chunk_digests(Version{2}, 100), ChunkSet(100, true)});
+  now += 1s;
+  worker.handle_finished(now, Version{2}, Status(), 0s);
+  run();
+  worker.handle_payload_begun(now, Version{3}, RestoredPayload{chunk_digests(Version{3}, 100), ChunkSet(100, true)});
+  worker.handle_finished(now, Version{3}, Status(), 0s);
+  run();
+  EXPECT_EQ(payload_of(last_said(Kind::kInstalled)->installed()), PayloadId(Version{3}));
+  EXPECT_EQ(last_said(Kind::kInstalled)->installed().phases().waiting_s(), 2);
+}
+
+TEST(AnnouncedVersions, KeepTheOneThatArrivesHoweverManyFollow) {
+  AnnouncedVersions versions;
+  for (std::uint64_t version = 1; version <= 100; ++version) {
+    versions.handle_announced(Instant(std::chrono::seconds(version)), Version{version}, Version{1});
+  }
+  EXPECT_EQ(versions.find(Version{1})->since, Instant(1s));
+  EXPECT_EQ(versions.find(Version{100})->since, Instant(100s));
+  EXPECT_FALSE(versions.find(Version{2}).has_value());
+  versions.handle_given_up(Version{100}, 2s);
+  versions.handle_announced(Instant(200s), Version{100}, Version{1});
+  EXPECT_EQ(versions.find(Version{100})->since, Instant(100s)) << "the first time counts";
+  EXPECT_EQ(versions.find(Version{100})->given_up, 2s);
+  versions.handle_installed(Version{99});
+  EXPECT_FALSE(versions.find(Version{1}).has_value());
+  versions.forget(Version{100});
+  EXPECT_FALSE(versions.find(Version{100}).has_value());
+}
+
 TEST_F(WorkerCoreTest, WhatWaitedBeforeItJoinedAgainIsTakenUpAsItIsAnnouncedThen) {
   announce(1, 1);
   announce(2, 2);
