@@ -81,7 +81,7 @@ void Simulation::handle_taken_over(std::uint32_t growth) {
   if (!random_.chance(options_.takeover.refused_probability)) return handle_published();
   ++result_.versions_refused;
   takeover_.reset();
-  origin.handle_publish_failed(local(0), version);
+  origin.handle_publish_failed(local(0), version, "it is refused");
   pump(0);
   if (options_.takeover.tries_again) publish();
 }

@@ -271,7 +271,7 @@ class Harness {
         const std::uint32_t chunks = std::min(asked.chunks, kPublishedChunks);
         const MadePayload made{taken_over_manifest(version, chunks, kPublishedChunks), chunk_digests(version, chunks)};
         taking_over_ = status.has_value() && made.manifest->open;
-        if (!status.has_value()) return origin_->handle_publish_failed(now_, version);
+        if (!status.has_value()) return origin_->handle_publish_failed(now_, version, status.error().detail);
         if (!taking_over_) return origin_->handle_publish(now_, now_, made);
         asked_.push_back({Asked::kTakeover, version, {}, chunks + kGrowingPartChunks});
         return origin_->handle_publish_grown(now_, made);

@@ -178,6 +178,12 @@ void Fleet::set_chunk_time(Node& node, Duration time) {
   simulation_.begin_fault(fault);
 }
 
+void Fleet::set_disk_rate(Node& node, Rate rate) {
+  Fault fault = fault_of(FaultKind::kSlowDisk, node.index);
+  fault.rate = rate;
+  simulation_.begin_fault(fault);
+}
+
 void Fleet::grow_patches(std::uint32_t growths) {
   simulation_.options().patches.growths = growths;
   simulation_.options().patches.make_delay = growths == 0 ? kLatency : kGrowthTime * growths;

@@ -70,6 +70,7 @@ class Fleet {
   /// What it sends from now on does not match its digest.
   void damage_chunks_of(Node& node);
   void set_chunk_time(Node& node, Duration time);
+  void set_disk_rate(Node& node, Rate rate);
   [[nodiscard]] Simulation::DiskTroubles& disk(Node& node) { return simulation_.disk_troubles(node.index); }
 
   /// Patches and packed payloads are announced when they are begun, and grow so many times, the last of which is their

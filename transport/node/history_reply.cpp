@@ -30,8 +30,8 @@ local::PublicationEntry entry_of(const PublicationRecord& record, Instant now) {
   entry.set_workers(record.workers);
   entry.set_installed(record.installed);
   entry.set_take_over_s(to_seconds(record.taking_over.lasted()));
-  entry.set_encode_s(to_seconds(record.encoding.lasted()));
-  entry.set_pack_s(to_seconds(record.packing.lasted()));
+  entry.set_encode_s(to_seconds(record.encoding().lasted()));
+  entry.set_pack_s(to_seconds(record.packing().lasted()));
   entry.set_elapsed_s(to_seconds(record.ended_at.value_or(now) - record.started_at));
   entry.set_slowest(record.slowest);
   entry.set_cause(record.cause);
@@ -61,6 +61,7 @@ local::WorkerCourse course_of(const WorkerCourse& course, const PublicationRecor
   out.set_switching_s(to_seconds(phases.switching));
   out.set_disk_behind_s(to_seconds(phases.disk_behind));
   out.set_interrupted_s(to_seconds(phases.interrupted));
+  out.set_given_up_s(to_seconds(phases.given_up));
   out.set_parents_left(phases.parents_left);
   out.set_bytes(phases.bytes);
   out.set_fed_bytes(phases.fed_bytes);

@@ -226,7 +226,7 @@ PayloadObserver OriginNode::observe_publication(Version version, std::function<v
       encoded_.reset();
       applied_.clear();
       started_.erase(version);
-      core_->handle_publish_failed(loop().now(), version);
+      core_->handle_publish_failed(loop().now(), version, copy.error().message());
       driver_->pump();
       return taken(copy.error());
     }

@@ -35,6 +35,11 @@ class BroadcastTimes {
   /// A member has joined. It counts from the next install on.
   void handle_joined();
 
+  /// Calls `take(version, times)` for each that is known.
+  template <typename Take>
+  void for_each(Take take) const {
+    for (const auto& [version, entry] : versions_) take(version, entry.times);
+  }
   /// Null if it is not known any more.
   [[nodiscard]] const Times* find(Version version) const;
 

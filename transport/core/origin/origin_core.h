@@ -95,7 +95,9 @@ class OriginCore final : public Core {
   /// out of order, or with digests that are not its manifest's, is logged and not published.
   void handle_publish(Instant now, Instant started_at, const MadePayload& made);
   /// Withdraws the version that was begun; its number may be used again. Harmless if none was begun.
-  void handle_publish_failed(Instant now, Version version) { publications_.handle_publish_failed(now, version); }
+  void handle_publish_failed(Instant now, Version version, std::string_view why) {
+    publications_.handle_publish_failed(now, version, why);
+  }
 
   /// Answers to action::MakePatch while the payload is made: first an open manifest, which the origin announces at
   /// once, then ever more chunks, which can be read. Each manifest continues the one before; `chunk_digests` are all so

@@ -1,7 +1,6 @@
 #include "transport/core/origin/publication_history.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "proto/limits.h"
 
@@ -46,7 +45,12 @@ void PublicationHistory::erase(Records::iterator record) {
   records_.erase(record);
 }
 
-void PublicationHistory::handle_begun(Instant now, Version version) { add(now, version).taking_over.began_at = now; }
+void PublicationHistory::handle_begun(Instant now, const Manifest& manifest) {
+  PublicationRecord& record = add(now, manifest.version);
+  record.published_unix_ms = manifest.published_unix_ms;
+  record.snapshot_bytes = manifest.planned_bytes();
+  record.taking_over.began_at = now;
+}
 
 void PublicationHistory::handle_published(Instant now, Instant started_at, const Manifest& manifest) {
   PublicationRecord* record = find(manifest.version);
@@ -66,15 +70,14 @@ void PublicationHistory::handle_wanted(Instant now, const Manifest& manifest) {
 
 void PublicationHistory::handle_making(Instant now, PayloadId payload) {
   PublicationRecord* record = find(payload.version);
-  if (record == nullptr || payload.is_full()) return;
-  PublicationRecord::Making& making = payload.is_patch() ? record->encoding : record->packing;
-  if (!making.began_at) making.began_at = now;
+  if (record == nullptr || record->end != PublicationRecord::End::kUnderWay || payload.is_full()) return;
+  record->made.try_emplace(payload, PublicationRecord::Making{now, std::nullopt});
 }
 
 void PublicationHistory::handle_made(Instant now, PayloadId payload) {
   PublicationRecord* record = find(payload.version);
-  if (record == nullptr || payload.is_full()) return;
-  (payload.is_patch() ? record->encoding : record->packing).ended_at = now;
+  if (record == nullptr || record->end != PublicationRecord::End::kUnderWay) return;
+  if (const auto making = record->made.find(payload); making != record->made.end()) making->second.ended_at = now;
 }
 
 WorkerCourse* PublicationHistory::course_of(const Member& member, Version version) {
@@ -97,23 +100,42 @@ WorkerCourse* PublicationHistory::course_of(const Member& member, Version versio
 void PublicationHistory::handle_joined(Instant now, const Member& member) {
   for (auto& [version, record] : records_) {
     if (record.end != PublicationRecord::End::kUnderWay || now <= record.started_at) continue;
-    WorkerCourse* const course = course_of(member, version);
-    if (course == nullptr) continue;
-    if (member.installed >= version) {
-      // Its word that it has installed the version was lost with the connection before.
-      if (member.installed == version && !course->installed_at) course->installed_at = now;
-    } else if (course->told_at) {
+    WorkerCourse* const course = member.installed > version ? nullptr : course_of(member, version);
+    if (course == nullptr || course->installed_at) continue;
+    course->left_at.reset();
+    if (course->told_at) {
       course->rejoined_at = now;
     } else if (!course->joined_at) {
       course->joined_at = now;
     }
+    // Its word that it has installed the version was lost with the connection before.
+    if (member.installed == version) course->installed_at = now;
   }
+}
+
+void PublicationHistory::handle_left(Instant now, const Member& member) {
+  for (auto& [version, record] : records_) {
+    if (record.end != PublicationRecord::End::kUnderWay || member.installed >= version) continue;
+    // Nobody waited for one that only stood by.
+    const bool counted = !member.standby && !member.foreign && member.other_run == kNoRun;
+    if (!counted && !record.courses.contains(member.id)) continue;
+    WorkerCourse* const course = course_of(member, version);
+    if (course != nullptr && !course->left_at) course->left_at = now;
+  }
+}
+
+void PublicationHistory::handle_times(Version version, const BroadcastTimes::Times& times) {
+  PublicationRecord* const record = find(version);
+  if (record == nullptr || record->end != PublicationRecord::End::kSuperseded) return;
+  record->times = times;
+  if (times.t100) record->installed = record->workers;
 }
 
 void PublicationHistory::handle_told(Instant now, const Member& member, PayloadId payload) {
   WorkerCourse* const course = course_of(member, payload.version);
   if (course == nullptr) return;
   course->payload = payload;
+  course->left_at.reset();
   if (!course->told_at) course->told_at = now;
 }
 
@@ -121,12 +143,21 @@ void PublicationHistory::handle_failed(const Member& member, Version version, st
   if (WorkerCourse* const course = course_of(member, version)) course->failure = why.substr(0, kReasonBytesMax);
 }
 
-void PublicationHistory::handle_installed(Instant now, const Member& member, Version version,
+void PublicationHistory::handle_installed(Instant now, const Member& member, Version before, Version version,
                                           const std::optional<InstallPhases>& phases) {
+  // Whoever has the version has those before it behind it, too.
+  for (auto at = records_.upper_bound(before); at != records_.end() && at->first <= version; ++at) {
+    PublicationRecord& record = at->second;
+    const bool counts = record.end == PublicationRecord::End::kSuperseded && record.installed < record.workers;
+    if (counts) ++record.installed;
+  }
+  const PublicationRecord* const record = find(version);
+  // It was here before this origin knew of the version.
+  if (record == nullptr || (version <= before && !record->courses.contains(member.id))) return;
   WorkerCourse* const course = course_of(member, version);
-  if (course == nullptr || course->installed_at) return;
-  course->installed_at = now;
-  course->phases = phases;
+  if (course == nullptr) return;
+  if (!course->installed_at) course->installed_at = now;
+  if (!course->phases) course->phases = phases;
 }
 
 PublicationRecord* PublicationHistory::find(Version version) {

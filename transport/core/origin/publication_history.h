@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -24,6 +25,7 @@ struct WorkerCourse {
   std::optional<Instant> rejoined_at;  ///< the last time, after it had been told of the version
   std::optional<Instant> told_at;      ///< of a payload of the version, for the first time
   std::optional<Instant> installed_at;
+  std::optional<Instant> left_at;  ///< without the version: it was lost or released, and has not come back
   std::optional<InstallPhases> phases;
   std::string failure;  ///< why it could not install the version, the last time; "": it could
 };
@@ -41,11 +43,12 @@ struct PublicationRecord {
   Version version{};
   UnixMillis published_unix_ms = 0;
   Instant started_at{};
-  Making taking_over, encoding, packing;  ///< encoding: of the patch from the version before
+  Making taking_over;
+  std::map<PayloadId, Making> made;  ///< patches and packed payloads, if they were begun before the end
   std::uint64_t snapshot_bytes = 0;
   PayloadKind kind = PayloadKind::kFull;  ///< of what most workers got
   std::uint64_t payload_bytes = 0;        ///< of that
-  std::uint64_t sent_bytes = 0;           ///< by the origin, of all its payloads
+  std::uint64_t sent_bytes = 0;           ///< by the origin, of all its payloads, until the end
   Topology topology = Topology::kStar;
   Duration predicted{};  ///< T_bcast(1.0); zero: no plan had it
   BroadcastTimes::Times times;
@@ -54,13 +57,22 @@ struct PublicationRecord {
   End end = End::kUnderWay;
   std::optional<Instant> ended_at;
   Version superseded_by{};
-  std::string slowest;  ///< the worker that had it last, or is furthest from it; "": none
-  std::string cause;    ///< a word of SlowCause; "" while it is under way
-  std::string why;      ///< in words: what kept that worker, and why the version was given up
+  std::optional<PeerId> slowest_id;  ///< the worker that had it last, or is furthest from it
+  std::string slowest;               ///< its name
+  std::string cause;                 ///< a word of SlowCause; "" while it is under way
+  std::string why;                   ///< in words: what kept that worker, and why the version was given up
   std::map<PeerId, WorkerCourse> courses;
 
-  [[nodiscard]] const Making& making_of(PayloadKind payload) const {
-    return payload == PayloadKind::kPatch ? encoding : payload == PayloadKind::kPacked ? packing : taking_over;
+  [[nodiscard]] Making making_of(PayloadId payload) const {
+    if (payload.is_full()) return taking_over;
+    const auto found = made.find(payload);
+    return found == made.end() ? Making() : found->second;
+  }
+  [[nodiscard]] Making packing() const { return making_of(packed_of(version)); }
+  /// Of the patch from the newest base, by which most workers come.
+  [[nodiscard]] Making encoding() const {
+    const auto found = std::find_if(made.rbegin(), made.rend(), [](const auto& one) { return one.first.is_patch(); });
+    return found == made.rend() ? Making() : found->second;
   }
 };
 [[nodiscard]] std::string_view to_string(PublicationRecord::End end);
@@ -68,16 +80,19 @@ struct PublicationRecord {
 /// The last publications of an origin, with each worker's way to each. In memory alone: it ends with the process. Pure.
 /// Owned by a Publications, which tells it what happens. Invariants: at most kVersionsMax versions, of which the oldest
 /// that has ended goes first, and the newest that was not given up stays; at most kCoursesMax ways of workers, of the
-/// newest versions; what has ended does not end again.
+/// newest versions; what has ended changes only in what becomes of workers, and, if it is superseded, in how many have
+/// it and since when.
 class PublicationHistory {
  public:
   static constexpr std::size_t kVersionsMax = 256;
   static constexpr std::size_t kCoursesMax = 32'768;
 
   /// A version is being taken over. One of that number that was given up is forgotten.
-  void handle_begun(Instant now, Version version);
+  void handle_begun(Instant now, const Manifest& manifest);
   /// It is whole here. Its time counts from `started_at`.
   void handle_published(Instant now, Instant started_at, const Manifest& manifest);
+  /// Of a version that is superseded.
+  void handle_times(Version version, const BroadcastTimes::Times& times);
   /// Somebody needs the version, which may be one from before this process.
   void handle_wanted(Instant now, const Manifest& manifest);
   /// The origin makes a patch or packed payload, and has made it, or given up.
@@ -87,8 +102,11 @@ class PublicationHistory {
   void handle_joined(Instant now, const Member& member);
   void handle_told(Instant now, const Member& member, PayloadId payload);
   void handle_failed(const Member& member, Version version, std::string_view why);
-  /// For the first time, of that version.
-  void handle_installed(Instant now, const Member& member, Version version, const std::optional<InstallPhases>& phases);
+  /// It is lost or released.
+  void handle_left(Instant now, const Member& member);
+  /// `before`: what it had. The first word of each kind counts; phases may follow.
+  void handle_installed(Instant now, const Member& member, Version before, Version version,
+                        const std::optional<InstallPhases>& phases);
 
   /// Null if it is not known.
   [[nodiscard]] PublicationRecord* find(Version version);

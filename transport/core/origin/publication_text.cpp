@@ -47,14 +47,14 @@ std::string describe(const PublicationRecord& record) {
     line += fmt::format(" (predicted {:.2f} s by {})", to_seconds(record.predicted), to_string(record.topology));
   }
   line += fmt::format(": {}", bytes_words(record));
-  for (const auto& [making, what] : {std::pair(record.taking_over, "taken over"), std::pair(record.encoding, "encoded"),
-                                     std::pair(record.packing, "packed")}) {
+  for (const auto& [making, what] : {std::pair(record.taking_over, "taken over"),
+                                     std::pair(record.encoding(), "encoded"), std::pair(record.packing(), "packed")}) {
     if (making.ended_at) line += fmt::format(", {} in {:.2f} s", what, to_seconds(making.lasted()));
   }
-  if (!record.slowest.empty()) {
+  if (record.slowest_id) {
     line += fmt::format("; {} is {}", record.end == PublicationRecord::End::kComplete ? "slowest" : "furthest behind",
                         record.slowest);
-    const auto course = std::ranges::find(record.courses, record.slowest, [](const auto& c) { return c.second.name; });
+    const auto course = record.courses.find(*record.slowest_id);
     if (course != record.courses.end() && course->second.phases) {
       if (course->second.told_at) {
         line += fmt::format(", told after {:.2f} s", to_seconds(*course->second.told_at - record.started_at));

@@ -65,7 +65,7 @@ void Publications::handle_publish_begun(Instant now, std::shared_ptr<const Manif
     return;
   }
   adopt_foreign(*manifest);
-  history_.handle_begun(now, manifest->version);
+  history_.handle_begun(now, *manifest);
   payloads_.begin_version(std::move(manifest), packed_share);
   assigner_.assign_all(now);
   settle(now);
@@ -88,7 +88,7 @@ void Publications::handle_publish(Instant now, Instant started_at, const MadePay
   if (!growth.has_value()) {
     actions_.push(
         action::warning(fmt::format("version {} is not published: {}", version.value, growth.error().detail)));
-    if (begun) abandon_version(now, version);
+    if (begun) abandon_version(now, version, growth.error().detail);
     return;
   }
   assigner_.handle_made(made);
@@ -112,12 +112,12 @@ void Publications::handle_publish(Instant now, Instant started_at, const MadePay
   settle(now);
 }
 
-void Publications::handle_publish_failed(Instant now, Version version) {
-  if (payloads_.taking_over() && version == payloads_.latest()) abandon_version(now, version);
+void Publications::handle_publish_failed(Instant now, Version version, std::string_view why) {
+  if (payloads_.taking_over() && version == payloads_.latest()) abandon_version(now, version, why);
 }
 
-void Publications::abandon_version(Instant now, Version version) {
-  end_record(now, version, PublicationRecord::End::kGivenUp, kNotMade);
+void Publications::abandon_version(Instant now, Version version, std::string_view why) {
+  end_record(now, version, PublicationRecord::End::kGivenUp, fmt::format("{}: {}", kNotMade, why));
   withdraw(version, kNotMade);
   for (auto& [id, member] : members_.all()) member.foreign = member.foreign || member.installed > payloads_.last_used();
   assigner_.assign_all(now);
@@ -158,7 +158,8 @@ void Publications::handle_grown(Instant now, const MadePayload& grown) {
   const Result<wire::Message> growth = payloads_.grow(grown);
   if (!growth.has_value()) {
     actions_.push(action::warning(growth.error().message()));
-    return payload.is_full() ? abandon_version(now, payload.version) : handle_patch_made(now, payload, growth.error());
+    if (payload.is_full()) return abandon_version(now, payload.version, growth.error().detail);
+    return handle_patch_made(now, payload, growth.error());
   }
   tell(payload, *growth);
   uploads_.handle_known(payload);
@@ -281,6 +282,7 @@ void Publications::handle_lost(Instant now, Member& member) {
 // Its plans go on without it, but know what it was told: else nobody would serve it the rest, and it would ask again
 // and again.
 void Publications::handle_released(Instant now, Member& member) {
+  history_.handle_left(now, member);
   member.assigned = {};
   plans_.unsettle_all(now);
   count_all_ = true;
@@ -303,7 +305,9 @@ void Publications::handle_install_failed(Instant now, Member& member, const wire
   member.failed = payload.version;
   history_.handle_failed(member, payload.version, member.last_error);
   const Error said = about(to_string(payload), fail(Errc::kIo, Op::kInstall, member.last_error));
-  actions_.push(action::warning(fmt::format("worker {} could not install {}", member.name, said.detail)));
+  // Whoever could not install what is superseded gets a newer version.
+  const auto level = payload.version < payloads_.newest_whole() ? action::info : action::warning;
+  actions_.push(level(fmt::format("worker {} could not install {}", member.name, said.detail)));
   if (Publication* publication = plans_.find(payload)) {
     publication->handle_failed(member.id);
     plans_.unsettle(now, payload);
@@ -350,8 +354,8 @@ void Publications::handle_installed(Instant now, Member& member, const wire::Ins
     faults_.handle_fed(now, parents_of(publication->plan(), member.id), rate);
     faults_.handle_received(publication->id(), member.id, publication->manifest().chunk_count() / installed.seconds());
   }
-  const bool first = version > member.installed;
-  if (first) {
+  const Version before = member.installed;
+  if (version > before) {
     member.base_unusable = false;
     const bool as_assigned = publication != nullptr && member.assigned == publication->id();
     member.installed_path = as_assigned ? member.assigned_path : CatchUpPath::kUnknown;
@@ -363,11 +367,9 @@ void Publications::handle_installed(Instant now, Member& member, const wire::Ins
   member.failed = kNoVersion;
   member.receiving = {};
   if (publication != nullptr) publication->handle_holder(member.id);
-  if (first) {
-    history_.handle_installed(
-        now, member, version,
-        installed.has_phases() ? install_phases_from_wire(installed.phases()) : std::optional<InstallPhases>());
-  }
+  history_.handle_installed(
+      now, member, before, version,
+      installed.has_phases() ? install_phases_from_wire(installed.phases()) : std::optional<InstallPhases>());
   judge(now, times_.handle_installed(now, members_));
   assigner_.assign(now, {&member});
   plans_.note_change(now);
@@ -377,8 +379,8 @@ void Publications::handle_parent_fault(Instant now, Member& member, const Parent
   const bool starves = fault.kind == wire::FAULT_KIND_STARVED || fault.kind == wire::FAULT_KIND_WAITING;
   if (!starves || !fault.stays()) {  // that is said again and again
     const Member* parent = members_.find(fault.parent);
-    // That an older version is not to be had any more is nobody's fault.
-    const bool is_over = fault.kind == wire::FAULT_KIND_NOT_AVAILABLE && fault.payload.version < payloads_.latest();
+    // Of an older version nobody needs to be fed any more, but damage is damage.
+    const bool is_over = fault.kind != wire::FAULT_KIND_CORRUPT && fault.payload.version < payloads_.newest_whole();
     const auto level = is_over ? action::info : action::warning;
     actions_.push(
         level(fmt::format("worker {} {} {} ({})", member.name, fault.stays() ? "is fed slowly by" : "left its parent",
@@ -404,25 +406,25 @@ void Publications::judge(Instant now, const std::vector<Version>& ended) {
     const bool complete = times != nullptr && times->t100;
     end_record(now, version, complete ? PublicationRecord::End::kComplete : PublicationRecord::End::kSuperseded);
   }
+  times_.for_each([&](Version version, const BroadcastTimes::Times& times) { history_.handle_times(version, times); });
 }
 
 void Publications::refresh(PublicationRecord& record) {
   record.sent_bytes = std::max(record.sent_bytes, uploads_.bytes_sent_of(record.version));
-  const auto now = progress(record.version);
-  if (!now) return;  // it is too old: what was known last stays
-  record.times = {now->t50, now->t90, now->t100};
-  record.workers = now->active;
-  record.installed = now->installed;
-  if (record.end == PublicationRecord::End::kUnderWay) {
-    const Member* behind = furthest_behind(members_, record.version);
-    record.slowest = behind == nullptr ? "" : behind->name;
-    record.why = behind == nullptr ? "" : where_it_is(*behind, record.version);
-  }
+  const BroadcastTimes::Times* times = times_.find(record.version);  // null while it is taken over
+  const PublicationProgress now = progress(record.version, times == nullptr ? BroadcastTimes::Times() : *times);
+  record.times = {now.t50, now.t90, now.t100};
+  record.workers = now.active;
+  record.installed = now.installed;
+  const Member* behind = furthest_behind(members_, record.version);
+  record.slowest_id = behind == nullptr ? std::nullopt : std::optional(behind->id);
+  record.slowest = behind == nullptr ? "" : behind->name;
+  record.why = behind == nullptr ? "" : where_it_is(*behind, record.version);
   if (plans_.main_publication(record.version) == nullptr) return;
-  record.kind = now->kind;
-  record.payload_bytes = now->payload_bytes;
-  record.topology = now->topology;
-  record.predicted = now->predicted;
+  record.kind = now.kind;
+  record.payload_bytes = now.payload_bytes;
+  record.topology = now.topology;
+  record.predicted = now.predicted;
 }
 
 void Publications::end_record(Instant now, Version version, PublicationRecord::End end, std::string_view why) {
@@ -432,21 +434,26 @@ void Publications::end_record(Instant now, Version version, PublicationRecord::E
   record->end = end;
   record->ended_at = now;
   if (end == PublicationRecord::End::kSuperseded) record->superseded_by = payloads_.latest();
-  if (end == PublicationRecord::End::kComplete) {
+  if (end != PublicationRecord::End::kSuperseded) {
+    record->slowest_id.reset();
     record->slowest.clear();
-    record->why.clear();
+    record->why = why;
+  }
+  if (end == PublicationRecord::End::kComplete) {
     if (const auto slowest = slowest_worker(*record, config_.name)) {
+      record->slowest_id = slowest->id;
       record->slowest = record->courses.at(slowest->id).name;
       record->cause = to_string(slowest->cause);
       record->why = slowest->why;
     }
   }
-  if (!why.empty()) record->why = record->why.empty() ? std::string(why) : fmt::format("{}; {}", why, record->why);
   actions_.push(action::milestone(describe(*record)));
 }
 
 const PublicationHistory& Publications::history() {
-  for (const auto& [version, _] : history_.all()) refresh(*history_.find(version));
+  for (const auto& [version, record] : history_.all()) {
+    if (record.end == PublicationRecord::End::kUnderWay) refresh(*history_.find(version));
+  }
   return history_;
 }
 
@@ -454,12 +461,15 @@ const PublicationHistory& Publications::history() {
 
 std::optional<PublicationProgress> Publications::progress(Version version) const {
   const BroadcastTimes::Times* times = times_.find(version);
-  if (times == nullptr) return std::nullopt;
+  return times == nullptr ? std::nullopt : std::optional(progress(version, *times));
+}
+
+PublicationProgress Publications::progress(Version version, const BroadcastTimes::Times& times) const {
   PublicationProgress progress;
   progress.version = version;
-  progress.t50 = times->t50;
-  progress.t90 = times->t90;
-  progress.t100 = times->t100;
+  progress.t50 = times.t50;
+  progress.t90 = times.t90;
+  progress.t100 = times.t100;
   const Publication* publication = plans_.main_publication(version);
   if (publication != nullptr) {
     progress.kind = publication->id().kind;

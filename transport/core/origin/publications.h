@@ -52,7 +52,8 @@ class Publications {
   void handle_publish_begun(Instant now, std::shared_ptr<const Manifest> manifest, double packed_share);
   void handle_publish_grown(Instant now, const MadePayload& grown);
   void handle_publish(Instant now, Instant started_at, const MadePayload& made);
-  void handle_publish_failed(Instant now, Version version);
+  /// `why`: in a few words.
+  void handle_publish_failed(Instant now, Version version, std::string_view why);
   /// The origin's copy of a payload is damaged: nobody is offered it any more. If it was a version's full payload, that
   /// version is withdrawn, and its number stays used.
   void handle_damaged(Instant now, PayloadId payload);
@@ -129,7 +130,7 @@ class Publications {
   /// Tells a member of another run to begin this one.
   void invite(const Member& member);
   /// What was begun of a version comes to nothing.
-  void abandon_version(Instant now, Version version);
+  void abandon_version(Instant now, Version version, std::string_view why);
   /// A payload that was begun has grown; one that has not grown as it was announced is withdrawn.
   void handle_grown(Instant now, const MadePayload& grown);
   /// Tells everyone who was told of the payload that it has grown; nobody, if nobody was.
@@ -142,9 +143,11 @@ class Publications {
   void end_publication(PayloadId payload);
   /// These publications have ended. Standing changes now, and only now.
   void judge(Instant now, const std::vector<Version>& ended);
-  /// Brings what changes of a record up to date: times, counts, bytes and, while it is under way, who is behind.
+  /// `times`: of that version, as far as they are known.
+  [[nodiscard]] PublicationProgress progress(Version version, const BroadcastTimes::Times& times) const;
+  /// Brings the record of a publication that is under way up to date: times, counts, bytes, and who is behind.
   void refresh(PublicationRecord& record);
-  /// A publication has ended: the history has that from now on, and the log a line.
+  /// A publication has ended: the history has that from now on, and the log a line. `why` it was given up.
   void end_record(Instant now, Version version, PublicationRecord::End end, std::string_view why = {});
   /// Whether a member still waits for more of it.
   [[nodiscard]] bool in_use(PayloadId payload) const;

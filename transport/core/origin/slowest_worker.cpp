@@ -39,14 +39,16 @@ class Courses {
     return course == nullptr ? std::string_view("a worker that is not known any more") : course->name;
   }
 
-  /// When it had the last chunk, by the origin's clock. Of the origin: when it had made the last one.
-  [[nodiscard]] std::optional<Instant> had_all_at(PeerId id, PayloadKind payload) const {
+  /// When it had the last chunk, by the origin's clock. Of the origin: when it had made the last one of `payload`.
+  [[nodiscard]] std::optional<Instant> had_all_at(PeerId id, PayloadId payload) const {
     if (id == kOriginId) return record_.making_of(payload).ended_at;
     const WorkerCourse* course = find(id);
     if (course == nullptr || !course->installed_at || !course->phases) return std::nullopt;
     const InstallPhases& phases = *course->phases;
     return *course->installed_at - phases.storing - phases.applying - phases.switching;
   }
+
+  [[nodiscard]] Duration since_start(Instant at) const { return at - record_.started_at; }
 
   /// Who set the pace at which that worker received; itself, its parent, one above, or the origin.
   [[nodiscard]] PeerId pacemaker_of(PeerId id) const {
@@ -55,7 +57,7 @@ class Courses {
       const WorkerCourse* course = find(id);
       if (course == nullptr || !course->phases || course->phases->fed_bytes == 0) break;
       const InstallPhases& phases = *course->phases;
-      const auto here = had_all_at(id, course->payload.kind), above = had_all_at(phases.fed_by, course->payload.kind);
+      const auto here = had_all_at(id, course->payload), above = had_all_at(phases.fed_by, course->payload);
       if (!here || !above || *here - *above > std::max(kHopSlack, (phases.asking + phases.receiving) / 10)) break;
       id = phases.fed_by;
     }
@@ -64,39 +66,53 @@ class Courses {
 
   /// Before the worker could begin; of the first cause.
   [[nodiscard]] Part before_begun(const WorkerCourse& course) const {
-    const Duration phases = course.phases ? course.phases->total() : Duration::zero();
-    // A worker goes on while only its connection is gone. It did not if all its phases lie behind that.
-    const bool began_anew = course.rejoined_at && course.installed_at && course.told_at &&
-                            phases <= *course.installed_at - *course.rejoined_at + kHopSlack;
-    if (began_anew && !course.failure.empty()) return {SlowCause::kFailed, *course.rejoined_at - *course.told_at};
-    if (began_anew) return {SlowCause::kReconnected, *course.rejoined_at - *course.told_at};
+    if (began_anew(course)) {
+      return {course.failure.empty() ? SlowCause::kReconnected : SlowCause::kFailed,
+              *course.rejoined_at - *course.told_at};
+    }
     if (course.joined_at) return {SlowCause::kJoinedLate, *course.joined_at - record_.started_at};
     return {SlowCause::kOrigin, course.told_at ? *course.told_at - record_.started_at : Duration::zero()};
   }
 
   [[nodiscard]] static Part waiting(const WorkerCourse& course) {
-    return {course.failure.empty() ? SlowCause::kVersionBefore : SlowCause::kFailed, course.phases->waiting};
+    const InstallPhases& phases = *course.phases;
+    if (!course.failure.empty()) return {SlowCause::kFailed, phases.waiting};
+    return longest(
+        {{SlowCause::kVersionBefore, phases.waiting - phases.given_up}, {SlowCause::kGaveUp, phases.given_up}});
+  }
+
+  /// Since it was told, and in no phase: its word came late, or it is not right.
+  [[nodiscard]] static Part elsewhere(const WorkerCourse& course) {
+    if (!course.told_at || !course.installed_at) return {};
+    Duration lasts = *course.installed_at - *course.told_at - course.phases->total();
+    if (began_anew(course)) lasts -= *course.rejoined_at - *course.told_at;
+    return {course.rejoined_at ? SlowCause::kReconnected : SlowCause::kUnknown, lasts};
   }
 
   /// What receiving was made of.
   [[nodiscard]] static Part transfer(const InstallPhases& phases) {
     if (phases.fed_bytes == 0) return {SlowCause::kDisk, phases.asking + phases.receiving + phases.storing};
     const Duration lost = std::min(phases.interrupted, phases.asking + phases.receiving);
-    const Duration link = phases.asking + phases.receiving - lost - phases.disk_behind;
-    return longest({{SlowCause::kLink, link},
-                    {SlowCause::kLostParents, lost},
-                    {SlowCause::kDisk, phases.disk_behind + phases.storing}});
+    const Duration behind = std::min(phases.disk_behind, phases.asking + phases.receiving);
+    const Duration link = phases.asking + phases.receiving - lost - behind;
+    return longest(
+        {{SlowCause::kLink, link}, {SlowCause::kLostParents, lost}, {SlowCause::kDisk, behind + phases.storing}});
   }
 
   [[nodiscard]] std::string describe(const Part& part, const WorkerCourse& course) const {
     const double s = to_seconds(part.lasts);
     switch (part.cause) {
-      case SlowCause::kUnknown: return "it does not say where its time went";
+      case SlowCause::kUnknown:
+        return course.phases ? fmt::format("it does not say where {:.2f} s went", s)
+                             : "it does not say where its time went";
       case SlowCause::kJoinedLate: return fmt::format("it joined {:.2f} s after the publication had begun", s);
-      case SlowCause::kReconnected: return fmt::format("it was gone, and back {:.2f} s after it was told", s);
+      case SlowCause::kReconnected:
+        return fmt::format("it was gone, and back {:.2f} s after it was told",
+                           to_seconds(*course.rejoined_at - course.told_at.value_or(record_.started_at)));
       case SlowCause::kFailed: return fmt::format("it could not install it at first: {}", course.failure);
       case SlowCause::kVersionBefore: return fmt::format("it finished the version before first, for {:.2f} s", s);
-      case SlowCause::kOrigin: return origin_words(s);
+      case SlowCause::kGaveUp: return fmt::format("it gave up another payload of the version, after {:.2f} s", s);
+      case SlowCause::kOrigin: return origin_words(s, course.told_at.value_or(record_.started_at));
       case SlowCause::kLink: return link_words(*course.phases);
       case SlowCause::kLostParents:
         return fmt::format("it left {} of its parents, and was without chunks for {:.2f} s",
@@ -105,21 +121,38 @@ class Courses {
         if (course.phases->fed_bytes == 0) return fmt::format("all was there already, and took {:.2f} s to read", s);
         return fmt::format("it waited {:.2f} s for its disk", s);
       case SlowCause::kApplying: return fmt::format("it took {:.2f} s to apply and install it", s);
+      case SlowCause::kLeft:
+        return fmt::format("it left {:.2f} s after the publication had begun, without the version", s);
       case SlowCause::kParent: break;
     }
     return "";
   }
-  [[nodiscard]] std::string origin_words(double seconds) const {
-    std::pair<double, std::string_view> most{seconds, "begin to send it"};
-    for (const auto& [making, what] :
-         {std::pair(record_.taking_over, "take it over"), std::pair(record_.encoding, "encode its patch"),
-          std::pair(record_.packing, "pack it")}) {
-      most = std::max(most, std::pair<double, std::string_view>(to_seconds(making.lasted()), what));
-    }
-    return fmt::format("the origin took {:.2f} s to {}", most.first, most.second);
+  /// What the origin did for most of the time before `until`, or else that it took `seconds` to begin.
+  [[nodiscard]] std::string origin_words(double seconds, Instant until) const {
+    std::string words = fmt::format("the origin took {:.2f} s to begin to send it", seconds);
+    Duration most = from_seconds(seconds / 2);
+    const auto consider = [&](const PublicationRecord::Making& making, std::string_view what) {
+      if (!making.began_at) return;
+      const Duration within = std::min(making.ended_at.value_or(until), until) - *making.began_at;
+      if (within < most) return;
+      most = within;
+      words =
+          fmt::format("the origin took {:.2f} s to {}", to_seconds(making.ended_at ? making.lasted() : within), what);
+    };
+    consider(record_.taking_over, "take it over");
+    for (const auto& [payload, making] : record_.made)
+      consider(making, payload.is_patch() ? "encode its patch" : "pack it");
+    return words;
   }
 
  private:
+  /// Whether its phases began when it was back. A worker goes on while only its connection is gone.
+  [[nodiscard]] static bool began_anew(const WorkerCourse& course) {
+    const Duration phases = course.phases ? course.phases->total() : Duration::zero();
+    return course.rejoined_at && course.installed_at && course.told_at &&
+           phases <= *course.installed_at - *course.rejoined_at + kHopSlack;
+  }
+
   [[nodiscard]] static double rate_of(const InstallPhases& phases) {
     const double seconds = to_seconds(phases.asking + phases.receiving);
     return seconds > 0 ? std::min(double(phases.bytes) / seconds, kRateMax) : 0;
@@ -143,6 +176,7 @@ class Courses {
 
 SlowestWorker explain(const Courses& courses, PeerId last, const WorkerCourse& course) {
   const auto found = [&](const Part& part) { return SlowestWorker{last, part.cause, courses.describe(part, course)}; };
+  if (!course.installed_at) return found({SlowCause::kLeft, courses.since_start(*course.left_at)});
   const Part before = courses.before_begun(course);
   if (!course.phases) return found(before.cause == SlowCause::kOrigin ? Part{} : before);
   const InstallPhases& phases = *course.phases;
@@ -150,13 +184,14 @@ SlowestWorker explain(const Courses& courses, PeerId last, const WorkerCourse& c
   const Part most = longest({{kTransfer, phases.asking + phases.receiving + phases.storing},
                              {SlowCause::kApplying, phases.applying + phases.switching},
                              Courses::waiting(course),
+                             Courses::elsewhere(course),
                              before});
   if (most.cause != kTransfer) return found(most);
   const PeerId pacemaker = courses.pacemaker_of(last);
   if (pacemaker == last) return found(Courses::transfer(phases));
   std::string why;
   if (pacemaker == kOriginId) {
-    why = courses.origin_words(0);
+    why = courses.origin_words(0, *course.installed_at);
     if (phases.fed_by == kOriginId) return {last, SlowCause::kOrigin, std::move(why)};
   } else {
     const WorkerCourse& other = *courses.find(pacemaker);
@@ -181,20 +216,25 @@ std::string_view to_string(SlowCause cause) {
     case SlowCause::kReconnected: return "reconnected";
     case SlowCause::kFailed: return "failed before";
     case SlowCause::kVersionBefore: return "version before";
+    case SlowCause::kGaveUp: return "gave up";
     case SlowCause::kOrigin: return "origin";
     case SlowCause::kParent: return "parent";
     case SlowCause::kLink: return "link";
     case SlowCause::kLostParents: return "lost parents";
     case SlowCause::kDisk: return "disk";
     case SlowCause::kApplying: return "applying";
+    case SlowCause::kLeft: return "left";
   }
   return "";
 }
 
 std::optional<SlowestWorker> slowest_worker(const PublicationRecord& record, std::string_view origin_name) {
-  const auto last = std::ranges::max_element(
-      record.courses, {}, [](const auto& entry) { return entry.second.installed_at.value_or(Instant::min()); });
-  if (last == record.courses.end() || !last->second.installed_at) return std::nullopt;
+  const auto awaited_until = [](const WorkerCourse& course) {
+    return course.installed_at ? course.installed_at : course.left_at;
+  };
+  const auto last =
+      std::ranges::max_element(record.courses, {}, [&](const auto& entry) { return awaited_until(entry.second); });
+  if (last == record.courses.end() || !awaited_until(last->second)) return std::nullopt;
   return explain(Courses(record, origin_name), last->first, last->second);
 }
 

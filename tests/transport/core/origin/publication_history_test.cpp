@@ -8,13 +8,16 @@
 #include <limits>
 
 #include "tests/transport/core/origin/origin_fixture.h"
+#include "transport/core/origin/publication_text.h"
 
 namespace weightcast {
 namespace {
 
 using namespace std::chrono_literals;
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
 using End = PublicationRecord::End;
 
@@ -33,6 +36,12 @@ struct PublicationHistoryTest : OriginCoreTest {
     message.set_fed_by_id(parent.value);
     message.set_fed_bytes(100 * kChunkBytesMin);
     return message;
+  }
+  void fails(const std::string& name, std::uint64_t version) {
+    wire::Message message;
+    set_payload(*message.mutable_install_failed(), Version{version});
+    message.mutable_install_failed()->set_detail("no room");
+    tell(name, message);
   }
   std::vector<std::string> ends() {
     std::vector<std::string> found;
@@ -105,11 +114,14 @@ TEST_F(PublicationHistoryTest, SaysWhyAVersionWasGivenUp) {
   EXPECT_EQ(ends().size(), 1u) << "it has ended once";
   origin.handle_publish_begun(now, taken_over_manifest(Version{3}, 4, 100));
   now += 500ms;
-  origin.handle_publish_failed(now, Version{3});
+  origin.handle_publish_failed(now, Version{3}, "a tensor holds NaN");
   run();
-  EXPECT_THAT(ends().back(),
-              AllOf(StartsWith("version 3 is given up after 0.50 s"), HasSubstr("could not complete it")));
+  EXPECT_EQ(
+      ends().back(),
+      "version 3 is given up after 0.50 s; 0 of 1 workers have it (predicted 0.03 s by chain): 400.0 KiB, 0 B sent: "
+      "the origin could not complete it: a tensor holds NaN");
   EXPECT_EQ(record(3).end, End::kGivenUp);
+  EXPECT_EQ(record(3).slowest, "") << "no worker kept it";
   publish(3);
   EXPECT_EQ(record(3).end, End::kUnderWay) << "the number may be used again";
 }
@@ -134,6 +146,136 @@ TEST_F(PublicationHistoryTest, KnowsWhoJoinedLateAndWhoWasGone) {
   EXPECT_EQ(record(1).cause, "reconnected");
 }
 
+TEST_F(PublicationHistoryTest, ShowsHowFarAVersionIsThatIsStillTakenOver) {
+  join("a"), join("b");
+  origin.handle_publish_begun(now, taken_over_manifest(Version{1}, 4, 100));
+  run();
+  now += 5s;
+  EXPECT_EQ(record(1).end, End::kUnderWay);
+  EXPECT_EQ(record(1).workers, 2u);
+  EXPECT_EQ(record(1).installed, 0u);
+  EXPECT_EQ(record(1).slowest, "a");
+  EXPECT_EQ(record(1).snapshot_bytes, 100u * kChunkBytesMin) << "all that is to come";
+  EXPECT_EQ(record(1).payload_bytes, 100u * kChunkBytesMin);
+}
+
+// What is remembered is what the log's line said, whatever the fleet does after it.
+TEST_F(PublicationHistoryTest, ACompletePublicationDoesNotChange) {
+  join("a"), join("b");
+  publish(1);
+  now += 1s;
+  installed("a", 1), installed("b", 1);
+  const PublicationRecord then = record(1);
+  ASSERT_EQ(then.end, End::kComplete);
+  join("late");
+  now += 1s;
+  installed("late", 1);
+  lose("a"), lose("b");
+  EXPECT_EQ(record(1).workers, then.workers);
+  EXPECT_EQ(record(1).installed, then.installed);
+  EXPECT_EQ(record(1).predicted, then.predicted);
+  EXPECT_EQ(record(1).times.t100, then.times.t100);
+}
+
+// Nobody asks for the history in between.
+TEST_F(PublicationHistoryTest, ASupersededVersionIsCountedOnThoughNobodyLooks) {
+  for (const char* name : {"a", "b", "c", "d"}) join(name);
+  publish(1);
+  now += 1s;
+  installed("a", 1);
+  publish(2);
+  now += 1s;
+  installed("b", 1);
+  EXPECT_EQ(record(1).installed, 2u);
+  EXPECT_EQ(record(1).workers, 4u);
+  installed("a", 2), installed("c", 2);
+  now += 1s;
+  installed("d", 2), installed("b", 2);
+  now += 1s;
+  for (std::uint64_t version = 3; version < 20; ++version) {
+    publish(version);
+    now += 1s;
+  }
+  EXPECT_EQ(record(1).installed, 4u);
+  EXPECT_EQ(record(1).times.t50, 2s);
+  EXPECT_EQ(record(1).times.t100, 3s);
+}
+
+TEST_F(PublicationHistoryTest, NamesTheWorkerWhoseLossEndedIt) {
+  for (const char* name : {"a", "b", "c"}) join(name);
+  publish(1);
+  now += 2s;
+  installed("a", 1, phases(kOriginId, 1.9)), installed("b", 1, phases(kOriginId, 1.9));
+  now += 58s;
+  lose("c");
+  EXPECT_EQ(record(1).end, End::kComplete);
+  EXPECT_EQ(record(1).times.t100, 60s);
+  EXPECT_EQ(record(1).slowest, "c");
+  EXPECT_EQ(record(1).cause, "left");
+  EXPECT_THAT(ends(), ElementsAre(AllOf(StartsWith("version 1 is at all 2 workers after 60.00 s"),
+                                        HasSubstr("slowest is c: it left 60.00 s after the publication had begun"))));
+}
+
+TEST_F(PublicationHistoryTest, EncodingIsThatOfThePatchFromTheVersionBefore) {
+  PublicationHistory history;
+  history.handle_published(now, now, *manifest_of(Version{9}, 1));
+  history.handle_making(now, patch_of(Version{9}, Version{8}));
+  now += 1s;
+  history.handle_made(now, patch_of(Version{9}, Version{8}));
+  history.handle_making(now, patch_of(Version{9}, Version{3}));
+  now += 600s;
+  history.handle_made(now, patch_of(Version{9}, Version{3}));
+  EXPECT_EQ(history.all().at(Version{9}).encoding().lasted(), 1s);
+  history.find(Version{9})->end = End::kComplete;
+  history.handle_making(now, packed_of(Version{9}));
+  EXPECT_FALSE(history.all().at(Version{9}).packing().began_at) << "for whoever came after the end";
+}
+
+// Whoever joins with a newer version has no way to an older one.
+TEST_F(PublicationHistoryTest, KnowsNoWayOfAWorkerThatIsPastTheVersion) {
+  PublicationHistory history;
+  history.handle_published(now, now, *manifest_of(Version{9}, 1));
+  Membership members;
+  Member& a = members.by_name("a");
+  a.installed = Version{10};
+  history.handle_joined(now + 1s, a);
+  EXPECT_TRUE(history.all().at(Version{9}).courses.empty());
+}
+
+// A name that was forgotten comes back with another number, and the way of the first one is still there.
+TEST_F(PublicationHistoryTest, TellsWorkersOfOneNameApart) {
+  PublicationRecord one;
+  one.version = Version{7};
+  one.end = End::kComplete;
+  const auto add = [&](std::uint32_t id, Duration applying) {
+    WorkerCourse& course = one.courses[PeerId{id}];
+    course.name = "a";
+    course.phases.emplace().applying = applying;
+  };
+  add(1, 1s), add(2, 3s);
+  one.slowest = "a";
+  one.slowest_id = PeerId{2};
+  EXPECT_THAT(describe(one), HasSubstr("slowest is a, waited 0.00 s"));
+  EXPECT_THAT(describe(one), HasSubstr("applied in 3.00 s"));
+}
+
+TEST_F(PublicationHistoryTest, WhatIsSupersededIsNoWarning) {
+  join("a"), join("b");
+  publish(1), publish(2);
+  for (const auto kind : {wire::FAULT_KIND_CLOSED, wire::FAULT_KIND_SLOW, wire::FAULT_KIND_SILENT}) {
+    complain("b", "a", kind);  // of version 1
+  }
+  fails("b", 1);
+  // That two connections to it were closed is another fact.
+  EXPECT_THAT(warnings, Not(Contains(HasSubstr("left its parent"))));
+  EXPECT_THAT(warnings, Not(Contains(HasSubstr("could not install"))));
+  warnings.clear();
+  complain("b", "a", wire::FAULT_KIND_CORRUPT);
+  EXPECT_EQ(warnings.size(), 1u) << "damage is damage";
+  fails("b", 2);
+  EXPECT_EQ(warnings.size(), 2u);
+}
+
 TEST_F(PublicationHistoryTest, AWordThatWasLostWithItsConnectionIsMadeUpForByTheNextJoin) {
   join("a"), join("b");
   publish(1);
@@ -146,6 +288,12 @@ TEST_F(PublicationHistoryTest, AWordThatWasLostWithItsConnectionIsMadeUpForByThe
   message.mutable_join()->set_installed_digest(digest.bytes.data(), Checksum::kBytes);
   join("a", message);
   EXPECT_EQ(record(1).courses.at(member("a").id).installed_at, record(1).started_at + 1s);
+  installed("a", 1, phases(kOriginId, 0.25));  // as it says once more when it is back
+  EXPECT_EQ(record(1).courses.at(member("a").id).phases->receiving, 250ms);
+  EXPECT_EQ(record(1).courses.at(member("a").id).installed_at, record(1).started_at + 1s);
+  lose("b");
+  EXPECT_EQ(record(1).slowest, "a");
+  EXPECT_EQ(record(1).cause, "reconnected");
 }
 
 // A worker can say what it likes of itself; it stays a number that can be shown, or is not taken.
@@ -211,7 +359,7 @@ TEST_F(PublicationHistoryTest, ForgetsAttemptsThatFailedBeforeTheVersionInUse) {
   constexpr std::uint64_t kLast = PublicationHistory::kVersionsMax + 5;
   for (std::uint64_t version = 2; version <= kLast; ++version) {
     origin.handle_publish_begun(now, taken_over_manifest(Version{version}, 4, 100));
-    origin.handle_publish_failed(now, Version{version});
+    origin.handle_publish_failed(now, Version{version}, "a tensor holds NaN");
     run();
   }
   EXPECT_EQ(origin.history().all().size(), PublicationHistory::kVersionsMax);

@@ -233,7 +233,7 @@ TEST_F(PublicationsTest, PublicationsOutOfOrderAreRefusedAndEndNothing) {
   origin.handle_publish_begun(now, taken_over_manifest(Version{6}, 0, 8));
   origin.handle_publish_begun(now, taken_over_manifest(Version{7}, 0, 8));
   publish(7);
-  origin.handle_publish_failed(now, Version{6});
+  origin.handle_publish_failed(now, Version{6}, "a tensor holds NaN");
   origin.handle_publish_grown(now, {taken_over_manifest(Version{6}, 4, 8), chunk_digests(Version{6}, 4)});
   run();
   EXPECT_EQ(origin.latest(), Version{5});

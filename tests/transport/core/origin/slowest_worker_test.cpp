@@ -83,9 +83,9 @@ TEST_F(SlowestWorkerTest, SharesALinkWithOthersThatAreAsSlow) {
 }
 
 TEST_F(SlowestWorkerTest, WaitsForTheOriginThatStillMakesWhatItSends) {
-  record.encoding = {start, start + 3s};
   WorkerCourse& a = add(1, 0, 3s);
   a.payload = patch_of(Version{7}, Version{6});
+  record.made[a.payload] = {start, start + 3s};
   EXPECT_EQ(slowest().cause, SlowCause::kOrigin);
   EXPECT_EQ(slowest().why, "the origin took 3.00 s to encode its patch");
   add(2, 1, 3s + 20ms).payload = a.payload;
@@ -93,8 +93,19 @@ TEST_F(SlowestWorkerTest, WaitsForTheOriginThatStillMakesWhatItSends) {
   EXPECT_EQ(slowest().why, "it waited for its parent a; the origin took 3.00 s to encode its patch");
 }
 
+// A patch that nobody in question waited for says nothing of them.
+TEST_F(SlowestWorkerTest, DidNotWaitForWhatTheOriginMadeForOthers) {
+  add(1, 0, 3s);
+  record.made[patch_of(Version{7}, Version{3})] = {start + 5s, start + 600s};
+  record.made[packed_of(Version{7})] = {start, start + 3s};
+  EXPECT_EQ(slowest().cause, SlowCause::kLink) << "it was sent the version as it is";
+  WorkerCourse& b = add(2, 0, 4s);
+  *b.told_at += 5s, *b.installed_at += 5s;
+  EXPECT_EQ(slowest().why, "the origin took 3.00 s to pack it") << "before it was told";
+}
+
 TEST_F(SlowestWorkerTest, WasToldLateByAnOriginThatComparedFirst) {
-  record.encoding = {start, start + 3s};
+  record.made[patch_of(Version{7}, Version{6})] = {start, start + 3s};
   WorkerCourse& a = add(1, 0, 10ms);
   *a.told_at += 2s, *a.installed_at += 2s;
   EXPECT_EQ(slowest().cause, SlowCause::kOrigin);
@@ -131,6 +142,33 @@ TEST_F(SlowestWorkerTest, FinishedTheVersionBeforeFirst) {
   EXPECT_EQ(slowest().why, "it could not install it at first: the disk is full");
 }
 
+TEST_F(SlowestWorkerTest, GaveUpAnotherPayloadOfTheVersion) {
+  change(add(1, 0, 1s), [](InstallPhases& phases) { phases.waiting = 3s, phases.given_up = 2s; });
+  EXPECT_EQ(slowest().cause, SlowCause::kGaveUp);
+  EXPECT_EQ(slowest().why, "it gave up another payload of the version, after 2.00 s");
+}
+
+TEST_F(SlowestWorkerTest, DoesNotSayWhereMostOfItsTimeWent) {
+  *add(1, 0, 1s).installed_at += 5s;
+  EXPECT_EQ(slowest().cause, SlowCause::kUnknown);
+  EXPECT_EQ(slowest().why, "it does not say where 5.00 s went");
+  record.courses.at(PeerId{1}).rejoined_at = record.courses.at(PeerId{1}).installed_at;
+  EXPECT_EQ(slowest().cause, SlowCause::kReconnected) << "its word that it had the version came with that";
+  EXPECT_EQ(slowest().why, "it was gone, and back 6.03 s after it was told");
+}
+
+TEST_F(SlowestWorkerTest, LeftLongAfterTheOthersHadIt) {
+  add(1, 0, 2s);
+  WorkerCourse& b = record.courses[PeerId{2}];
+  b.name = "b";
+  b.left_at = start + 60s;
+  EXPECT_EQ(slowest().id, PeerId{2});
+  EXPECT_EQ(slowest().cause, SlowCause::kLeft);
+  EXPECT_EQ(slowest().why, "it left 60.00 s after the publication had begun, without the version");
+  b.left_at = start + 1s;
+  EXPECT_EQ(slowest().id, PeerId{1}) << "nobody waited for b any more";
+}
+
 TEST_F(SlowestWorkerTest, AppliesForLong) {
   change(add(1, 0, 1s), [](InstallPhases& phases) { phases.applying = 3s; });
   EXPECT_EQ(slowest().cause, SlowCause::kApplying);
@@ -145,6 +183,11 @@ TEST_F(SlowestWorkerTest, HasASlowDisk) {
   EXPECT_EQ(slowest().id, PeerId{1}) << "it has it on its own disk first";
   change(record.courses.at(PeerId{2}), [](InstallPhases& phases) { phases.applying = 1s; });
   EXPECT_EQ(slowest().why, "it waited for its parent a; a: it waited 2.50 s for its disk");
+}
+
+TEST_F(SlowestWorkerTest, CountsNoTimeAtItsDiskTwice) {
+  change(add(1, 0, 1s), [](InstallPhases& phases) { phases.disk_behind = 5s, phases.storing = 500ms; });
+  EXPECT_EQ(slowest().why, "it waited 1.50 s for its disk") << "receiving took no longer than a second";
 }
 
 TEST_F(SlowestWorkerTest, LostParents) {
@@ -171,7 +214,7 @@ TEST_F(SlowestWorkerTest, WhatLiarsSayIsShownAndEnds) {
   record.courses.clear();
   record.taking_over = {};  // it was there before the origin started
   WorkerCourse& a = add(1, 0, 1ns);
-  a.told_at = start;
+  a.told_at = start, *a.installed_at -= 10ms;
   change(a, [](InstallPhases& phases) {
     phases = {};
     phases.receiving = 1ns;
