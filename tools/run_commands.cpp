@@ -1,6 +1,7 @@
 #include "tools/run_commands.h"
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <span>
@@ -51,12 +52,10 @@ std::string unknown_command(const CLI::App& app, std::span<char* const> words) {
   return "";
 }
 
-/// Whether the chosen command writes its log as JSON.
-bool logs_json(const CLI::App& app) {
+/// How the chosen command writes its log; null if it has none.
+const CLI::Option* log_format_of(const CLI::App& app) {
   const std::vector<CLI::App*> chosen = app.get_subcommands();
-  if (chosen.empty()) return false;
-  const CLI::Option* format = chosen.front()->get_option_no_throw("--log-format");
-  return format != nullptr && format->count() > 0 && format->as<std::string>() == "json";
+  return chosen.empty() ? nullptr : chosen.front()->get_option_no_throw("--log-format");
 }
 
 }  // namespace
@@ -84,9 +83,12 @@ int run_commands(CLI::App& app, const CommandBody& selected, int argc, char** ar
     app.exit(error);
     return kUsageStatus;
   }
+  const CLI::Option* const log_format = log_format_of(app);
+  // A program that keeps a log goes on without whoever reads it; and to write to a peer that is gone is an error there.
+  if (log_format != nullptr) std::signal(SIGPIPE, SIG_IGN);
   const Status status = caught(selected);
   if (status.has_value()) return 0;
-  if (logs_json(app)) {
+  if (log_format != nullptr && log_format->count() > 0 && log_format->as<std::string>() == "json") {
     write_log_line({LogFormat::kJson, app.get_name()}, "error", status.error().message());
   } else {
     std::fprintf(stderr, "%s: %s\n", app.get_name().c_str(), printable(status.error().message()).c_str());

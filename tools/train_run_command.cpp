@@ -2,8 +2,6 @@
 #include "tools/train_commands.h"
 #include "trainer/learner/config.h"
 #if defined(WEIGHTCAST_TORCH)
-#include <csignal>
-
 #include "base/descriptors.h"
 #include "base/posix_file_system.h"
 #include "tools/stop_signal.h"
@@ -16,8 +14,6 @@ namespace {
 #if defined(WEIGHTCAST_TORCH)
 Status train(const LearnerConfig& config, const LogStyle& log) {
   const std::atomic<bool>& stop = stop_on_signals();
-  // A rank that is gone is an error of c10d's, not the end of this one.
-  std::signal(SIGPIPE, SIG_IGN);
   WC_TRY(raise_descriptor_limit());  // before the files that stay open are counted
   PosixFileSystem files;
   WC_ASSIGN(const std::unique_ptr<Learner> learner, Learner::make(files, config, log));

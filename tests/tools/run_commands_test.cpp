@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <new>
 #include <string>
 #include <vector>
@@ -48,6 +49,22 @@ TEST(RunCommands, TellsMistakesFromFailures) {
   EXPECT_EQ(status_of({}, failing(Errc::kInvalidArgument, Op::kPublish)), 1);
   EXPECT_EQ(status_of({}, failing(Errc::kIo, Op::kListen)), 1);
   EXPECT_EQ(status_of({"publsih", "x"}, failing(Errc::kIo, Op::kListen)), 2);
+}
+
+// Whoever reads the log may end before the program does.
+TEST(RunCommands, OfACommandWithALogOutlivesItsReader) {
+  CLI::App app("", "program");
+  std::string format = "text";
+  add_log_format_option(*app.add_subcommand("run"), format);
+  std::vector<std::string> words = {"program", "run"};
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  const auto before = std::signal(SIGPIPE, SIG_DFL);
+  const auto writes = []() -> Status {
+    return std::raise(SIGPIPE) == 0 ? Status() : fail(Errc::kIo, Op::kSend, "raise");
+  };
+  EXPECT_EQ(run_commands(app, writes, int(arguments.size()), arguments.data()), 0);
+  std::signal(SIGPIPE, before);
 }
 
 // Whoever reads a log of objects need not read its last line in another way.
