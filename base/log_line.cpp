@@ -7,7 +7,6 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 
-#include "base/json_text.h"
 #include "base/text.h"
 
 namespace weightcast {

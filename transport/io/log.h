@@ -11,9 +11,12 @@ namespace weightcast {
 /// From the least on.
 enum class LogLevel { kInfo, kWarning, kError };
 
-/// Sets the log up: lines of at least `level` ("debug", "info", "warning", "error"; "off": none) go to stderr, because
+/// Sets the log up: lines of at least `level` ("info", "warning", "error"; "off": none) go to stderr, because
 /// scripts read stdout. To be called once, before there are threads; without it the log is text, from "info" on.
 void set_up_log(std::string_view level, LogStyle style);
+
+/// What a line of that text takes, as it is written: JSON is longer than text.
+[[nodiscard]] std::size_t log_line_bytes(LogLevel level, std::string_view text);
 
 /// Writes one line (base/log_line.h), unless its level is off. Any thread.
 void log_line(LogLevel level, fmt::string_view format, fmt::format_args arguments);

@@ -17,15 +17,16 @@ void Audit::note(Instant now, Refusal reason, const std::optional<PeerIdentity>&
   state.counted_at = now;
   const bool is_known = who && who->role != Role::kStranger;
   const std::string peer = is_known ? fmt::format("{} {} at {}", to_string(who->role), who->name, host) : host;
-  const std::string line = fmt::format("refused, {}: {}: {}", to_string(reason), peer, why.detail);
-  if (state.allowance < 1 || !allowance_.admit(now, is_known ? who->name : host, line.size())) {
+  std::string line = fmt::format("refused, {}: {}: {}", to_string(reason), peer, why.detail);
+  if (state.left_out > 0) line += fmt::format(" ({} more since the last line)", state.left_out);
+  if (state.allowance < 1 ||
+      !allowance_.admit(now, is_known ? who->name : host, log_line_bytes(LogLevel::kWarning, line))) {
     ++state.left_out;
     return;
   }
   state.allowance -= 1;
-  const std::string more = state.left_out > 0 ? fmt::format(" ({} more since the last line)", state.left_out) : "";
   state.left_out = 0;
-  log_warning("{}{}", line, more);
+  log_warning("{}", line);
 }
 
 }  // namespace weightcast

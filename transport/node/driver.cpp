@@ -461,19 +461,21 @@ void Driver::perform(const action::Refused& refused) {
 }
 
 void Driver::perform(const action::Log& log) {
-  std::string more;
+  const bool warns = log.level == action::Log::Level::kWarning;
+  std::string text = log.text;
   const std::string who = !log.peer.empty()         ? log.peer
                           : !speaking_name_.empty() ? speaking_name_
                                                     : peer_name(speaking_);
   if (!who.empty() && !log.is_own) {
-    const auto left_out = log_allowance_.admit(loop_.now(), who, log.text.size());
-    if (!left_out) return;
-    if (*left_out > 0) more = fmt::format(" ({} more by {} since the last line)", *left_out, who);
+    const std::uint64_t left_out = log_allowance_.left_out(who);
+    if (left_out > 0) text += fmt::format(" ({} more by {} since the last line)", left_out, who);
+    const std::size_t bytes = log_line_bytes(warns ? LogLevel::kWarning : LogLevel::kInfo, text);
+    if (!log_allowance_.admit(loop_.now(), who, bytes)) return;
   }
-  if (log.level == action::Log::Level::kWarning) {
-    log_warning("{}{}", log.text, more);
+  if (warns) {
+    log_warning("{}", text);
   } else {
-    log_info("{}{}", log.text, more);
+    log_info("{}", text);
   }
 }
 

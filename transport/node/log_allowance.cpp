@@ -1,11 +1,16 @@
 #include "transport/node/log_allowance.h"
 
 #include <iterator>
-#include <utility>
 
 namespace weightcast {
 
-std::optional<std::uint64_t> LogAllowance::admit(Instant now, const std::string& peer, std::size_t bytes) {
+std::uint64_t LogAllowance::left_out(const std::string& peer) const {
+  auto at = peers_.find(peer);
+  if (at == peers_.end() && peers_.size() >= kPeersMax) at = peers_.find(std::string());
+  return at == peers_.end() ? 0 : at->second.left_out;
+}
+
+bool LogAllowance::admit(Instant now, const std::string& peer, std::size_t bytes) {
   auto at = peers_.find(peer);
   if (at == peers_.end() && peers_.size() >= kPeersMax && now >= forgets_at_) {
     forgets_at_ = now + kForgetInterval;
@@ -17,11 +22,12 @@ std::optional<std::uint64_t> LogAllowance::admit(Instant now, const std::string&
   }
   if (at == peers_.end()) at = peers_.try_emplace(peers_.size() < kPeersMax ? peer : std::string()).first;
   Peer& known = at->second;
-  if (!known.bytes.spend(now, static_cast<double>(bytes + kLineOverheadBytes))) {
+  if (!known.bytes.spend(now, static_cast<double>(bytes))) {
     ++known.left_out;
-    return std::nullopt;
+    return false;
   }
-  return std::exchange(known.left_out, 0);
+  known.left_out = 0;
+  return true;
 }
 
 }  // namespace weightcast

@@ -3,7 +3,6 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
 
 #include "base/time.h"
@@ -17,15 +16,14 @@ class LogAllowance {
  public:
   static constexpr double kBytesPerSecond = 40;
   static constexpr double kBurstBytes = 32 * 1024;
-  /// Time, level and line feed, beside the text.
-  static constexpr std::size_t kLineOverheadBytes = 40;
   /// Beyond so many peers that have caused lines lately all others have one allowance together.
   static constexpr std::size_t kPeersMax = 65'536;
   static constexpr Duration kForgetInterval = std::chrono::minutes(1);
 
-  /// Whether a line of `bytes` that `peer` has caused is to be written. Then it says how many of that peer's were left
-  /// out since the last one that was.
-  [[nodiscard]] std::optional<std::uint64_t> admit(Instant now, const std::string& peer, std::size_t bytes);
+  /// How many lines of that peer's were left out since the last one that was written.
+  [[nodiscard]] std::uint64_t left_out(const std::string& peer) const;
+  /// Whether a line that `peer` has caused is to be written. `bytes`: all that it takes in the log.
+  [[nodiscard]] bool admit(Instant now, const std::string& peer, std::size_t bytes);
 
  private:
   struct Peer {

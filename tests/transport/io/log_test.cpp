@@ -41,6 +41,17 @@ TEST_F(Log, OfLevelOffWritesNothing) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
+// What is charged to a peer is what its line takes on the disk.
+TEST_F(Log, KnowsWhatALineTakes) {
+  const std::string text = std::string(300, '\x01') + "\"quoted\"" + std::string(300, '\xff');
+  for (const LogFormat format : {LogFormat::kText, LogFormat::kJson}) {
+    set_up_log("info", {format, "origin"});
+    testing::internal::CaptureStderr();
+    log_warning("{}", text);
+    EXPECT_EQ(log_line_bytes(LogLevel::kWarning, text), testing::internal::GetCapturedStderr().size());
+  }
+}
+
 TEST_F(Log, IsAnObjectALineAsJson) {
   set_up_log("info", {LogFormat::kJson, "worker"});
   testing::internal::CaptureStderr();
