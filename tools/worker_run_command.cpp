@@ -9,8 +9,10 @@ namespace {
 
 Status run(const WorkerConfig& config, const LogStyle& log) {
   PosixFileSystem files;
-  return run_worker(files, config, stop_on_signals(),
-                    [&](const std::string& line) { write_log_line(log, "info", line); });
+  const auto at = [&log](std::string_view level) {
+    return [&log, level](const std::string& line) { write_log_line(log, level, line); };
+  };
+  return run_worker(files, config, stop_on_signals(), {at("info"), at("warning")});
 }
 
 }  // namespace

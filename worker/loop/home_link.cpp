@@ -17,8 +17,8 @@ constexpr Duration kRetryMax = 5s;
 
 }  // namespace
 
-HomeLink::HomeLink(LearnerClient& client, std::uint64_t rollouts_per_group, std::function<void(const std::string&)> say)
-    : client_(client), rollouts_per_group_(rollouts_per_group), say_(std::move(say)), thread_([this] { run(); }) {}
+HomeLink::HomeLink(LearnerClient& client, std::uint64_t rollouts_per_group, WorkerLog log)
+    : client_(client), rollouts_per_group_(rollouts_per_group), log_(std::move(log)), thread_([this] { run(); }) {}
 
 HomeLink::~HomeLink() { stop(); }
 
@@ -97,7 +97,7 @@ void HomeLink::report(std::unique_lock<std::mutex>& lock) {
 }
 
 void HomeLink::handle_learner(LearnerState learner) {
-  if (failures_ > 0) say_("the learner is back");
+  if (failures_ > 0) log_.info("the learner is back");
   failures_ = 0;
   if (news_.learner) {
     learner.abort.insert(learner.abort.end(), news_.learner->abort.begin(), news_.learner->abort.end());
@@ -109,7 +109,7 @@ void HomeLink::handle_learner(LearnerState learner) {
 void HomeLink::handle_error(const Error& error) {
   const Duration pause = std::min<Duration>(kRetryMax, kRetryMin * (1 << std::min<std::uint32_t>(failures_, 10)));
   ask_at_ = report_at_ = steady_now() + pause;
-  if (failures_++ == 0) say_("the learner does not answer, and is asked again: " + error.message());
+  if (failures_++ == 0) log_.warn("the learner does not answer, and is asked again: " + error.message());
   if (error.code != Errc::kWrongBase) return;
   news_.wrong_run = error;
   has_news_.notify_all();

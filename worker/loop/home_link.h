@@ -10,6 +10,7 @@
 
 #include "base/time.h"
 #include "worker/home/learner_client.h"
+#include "worker/loop/worker_log.h"
 
 namespace weightcast {
 
@@ -25,8 +26,8 @@ struct HomeNews {
 /// every five seconds.
 class HomeLink {
  public:
-  /// `client` outlives it. `say` takes a line when the learner goes away, and when it is back; from the link's thread.
-  HomeLink(LearnerClient& client, std::uint64_t rollouts_per_group, std::function<void(const std::string&)> say);
+  /// `client` outlives it. `log` hears when the learner goes away, and when it is back; from the link's thread.
+  HomeLink(LearnerClient& client, std::uint64_t rollouts_per_group, WorkerLog log);
   /// stop()
   ~HomeLink();
   HomeLink(const HomeLink&) = delete;
@@ -49,7 +50,7 @@ class HomeLink {
 
   LearnerClient& client_;
   const std::uint64_t rollouts_per_group_;
-  const std::function<void(const std::string&)> say_;
+  const WorkerLog log_;
   std::mutex mutex_;
   std::condition_variable changed_, has_news_;
   bool stop_ = false;

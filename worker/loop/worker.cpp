@@ -60,9 +60,8 @@ class Rates {
 /// One run of the learner's.
 class RunOfWorker {
  public:
-  RunOfWorker(FileSystem& files, const WorkerConfig& config, LearnerClient& client,
-              const std::function<void(const std::string&)>& say)
-      : files_(files), config_(config), client_(client), say_(say) {}
+  RunOfWorker(FileSystem& files, const WorkerConfig& config, LearnerClient& client, const WorkerLog& log)
+      : files_(files), config_(config), client_(client), log_(log) {}
 
   Status open(const RunDescription& run) {
     std::string data;
@@ -115,10 +114,10 @@ class RunOfWorker {
       }
     }
     WC_ASSIGN(line_, RolloutLine::make(run, data, std::move(tokenizer), options));
-    link_.emplace(client_, line_->rollouts_per_group(), say_);
+    link_.emplace(client_, line_->rollouts_per_group(), log_);
     if (backend_) return {};
     WC_ASSIGN(const WeightPlace place, parse_weight_place(config_.weights));
-    versions_ = VersionFollower::start(files_, subscribe_to_versions(config_.state_dir), model, place, say_);
+    versions_ = VersionFollower::start(files_, subscribe_to_versions(config_.state_dir), model, place, log_.warn);
     return {};
   }
 
@@ -201,17 +200,18 @@ class RunOfWorker {
     options.running_max = config_.running_max;
     options.answer_time_max = from_seconds(config_.backend_answer_time_max);
     options.install_time_max = from_seconds(config_.backend_install_time_max);
-    WC_ASSIGN(backend_, Backend::start(files_, subscribe_to_versions(config_.state_dir), std::move(options), say_));
+    WC_ASSIGN(backend_,
+              Backend::start(files_, subscribe_to_versions(config_.state_dir), std::move(options), log_.warn));
     if (!config_.backend_check) {
-      say_(
-          "warning: backend_check is false, so nobody finds out if the server computes with other weights than it "
+      log_.warn(
+          "backend_check is false, so nobody finds out if the server computes with other weights than it "
           "says");
     }
     return {};
   }
 
   void note_version(Version version) {
-    if (!std::exchange(has_version_, true)) say_(fmt::format("generating under version {}", version.value));
+    if (!std::exchange(has_version_, true)) log_.info(fmt::format("generating under version {}", version.value));
   }
 
   void switch_weights(Instant now) {
@@ -228,8 +228,8 @@ class RunOfWorker {
     const Version version = next->name.version;
     const Status switched = line_->handle_weights(now, version, std::move(next->weights));
     if (!switched.has_value()) {
-      say_(fmt::format("version {} is not used, and the one before stays: {}", version.value,
-                       switched.error().message()));
+      log_.warn(fmt::format("version {} is not used, and the one before stays: {}", version.value,
+                            switched.error().message()));
       return;
     }
     note_version(version);
@@ -243,7 +243,7 @@ class RunOfWorker {
       const Status sent = client_.send(*unsent_);
       if (!sent.has_value() && sent.error().code != Errc::kNoSpace) return sent;
       if (!sent.has_value()) {
-        if (!std::exchange(is_full_, true)) say_(sent.error().message());
+        if (!std::exchange(is_full_, true)) log_.warn(sent.error().message());
         return {};  // and nothing new begins meanwhile
       }
       is_full_ = false;
@@ -286,13 +286,13 @@ class RunOfWorker {
         home.acknowledged, home.refused, 1e3 * to_seconds(pause_max_));
     if (home.dropped > 0) line += fmt::format("; {} dropped from the spool", home.dropped);
     if (stats.failures > 0) line += fmt::format("; {} failures, the last: {}", stats.failures, stats.last_failure);
-    say_(line);
+    log_.info(line);
   }
 
   FileSystem& files_;
   const WorkerConfig& config_;
   LearnerClient& client_;
-  const std::function<void(const std::string&)>& say_;
+  const WorkerLog& log_;
   std::shared_ptr<Backend> backend_;  // instead of versions_
   std::unique_ptr<RolloutLine> line_;
   std::optional<HomeLink> link_;
@@ -313,14 +313,13 @@ class RunOfWorker {
 
 /// Repeats `call` until it succeeds, or its error `is_final`, or it is to stop: then absent.
 template <typename Call, typename IsFinal>
-auto until_it_answers(const std::atomic<bool>& stop, const std::function<void(const std::string&)>& say,
-                      std::string_view whom, const Call& call, const IsFinal& is_final)
-    -> std::optional<decltype(call())> {
+auto until_it_answers(const std::atomic<bool>& stop, const WorkerLog& log, std::string_view whom, const Call& call,
+                      const IsFinal& is_final) -> std::optional<decltype(call())> {
   bool has_said = false;
   while (!stop) {
     auto answer = call();
     if (answer.has_value() || is_final(answer.error().code)) return answer;
-    if (!std::exchange(has_said, true)) say(fmt::format("waiting for {}: {}", whom, answer.error().message()));
+    if (!std::exchange(has_said, true)) log.warn(fmt::format("waiting for {}: {}", whom, answer.error().message()));
     std::this_thread::sleep_for(500ms);
   }
   return std::nullopt;
@@ -332,8 +331,8 @@ bool is_about_the_run(Errc code) {
   return code != Errc::kTimedOut && code != Errc::kBusy && code != Errc::kClosed && code != Errc::kIo;
 }
 
-Status run_once(FileSystem& files, const WorkerConfig& config, const std::atomic<bool>& stop,
-                const std::function<void(const std::string&)>& say, bool& again) {
+Status run_once(FileSystem& files, const WorkerConfig& config, const std::atomic<bool>& stop, const WorkerLog& log,
+                bool& again) {
   LearnerClient::Options options;
   WC_ASSIGN(options.learner, Endpoint::parse(config.learner));
   options.trust = {config.keys, config.insecure, {config.state_dir}};
@@ -342,12 +341,12 @@ Status run_once(FileSystem& files, const WorkerConfig& config, const std::atomic
   options.spool_bytes_max = config.spool_bytes_max;
   WC_ASSIGN(const std::unique_ptr<LearnerClient> client, LearnerClient::open(files, std::move(options)));
   auto asked = until_it_answers(
-      stop, say, "the learner", [&] { return client->run(); }, is_no_run_for_us);
+      stop, log, "the learner", [&] { return client->run(); }, is_no_run_for_us);
   if (!asked) return {};
   WC_ASSIGN(const RunDescription description, *std::move(asked));
-  RunOfWorker run(files, config, *client, say);
+  RunOfWorker run(files, config, *client, log);
   const auto opened = until_it_answers(
-      stop, say, config.backend == kOwnEngine ? "the learner" : "the learner and the server that generates",
+      stop, log, config.backend == kOwnEngine ? "the learner" : "the learner and the server that generates",
       [&] { return run.open(description); }, is_about_the_run);
   if (!opened) return {};
   if (!opened->has_value()) {
@@ -360,21 +359,20 @@ Status run_once(FileSystem& files, const WorkerConfig& config, const std::atomic
   run.end();
   WC_ASSIGN(again, generated);
   if (again) {
-    say("the learner is at another run, and so is this worker from now on");
+    log.info("the learner is at another run, and so is this worker from now on");
   } else if (!client->drain(kLastRollouts)) {
-    say("some rollouts are still in the spool; the next start sends them");
+    log.info("some rollouts are still in the spool; the next start sends them");
   }
   return {};
 }
 
 }  // namespace
 
-Status run_worker(FileSystem& files, const WorkerConfig& config, const std::atomic<bool>& stop,
-                  const std::function<void(const std::string&)>& say) {
+Status run_worker(FileSystem& files, const WorkerConfig& config, const std::atomic<bool>& stop, const WorkerLog& log) {
   bool again = true;
   while (again && !stop) {
     again = false;
-    WC_TRY(run_once(files, config, stop, say, again));
+    WC_TRY(run_once(files, config, stop, log, again));
   }
   return {};
 }

@@ -1,20 +1,19 @@
 #pragma once
 
 #include <atomic>
-#include <functional>
-#include <string>
 
 #include "base/file_system.h"
 #include "base/result.h"
 #include "worker/loop/worker_config.h"
+#include "worker/loop/worker_log.h"
 
 namespace weightcast {
 
 /// Generates rollouts for a learner until it says that its run has ended, or until `stop`. Waits for the learner and
-/// for a first version as long as it takes. When the learner goes on with another run, so does the worker. `say` takes
-/// lines for a person. Errors: those of the configuration, of LearnerClient::open(), of RolloutLine::make(), and a
-/// model that differs from the learner's.
+/// for a first version as long as it takes. When the learner goes on with another run, so does the worker. Errors:
+/// those of the configuration, of LearnerClient::open(), of RolloutLine::make(), and a model that differs from the
+/// learner's.
 [[nodiscard]] Status run_worker(FileSystem& files, const WorkerConfig& config, const std::atomic<bool>& stop,
-                                const std::function<void(const std::string&)>& say);
+                                const WorkerLog& log);
 
 }  // namespace weightcast

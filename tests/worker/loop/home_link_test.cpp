@@ -76,7 +76,7 @@ class HeardClient final : public LearnerClient {
 
 TEST(HomeLink, TellsOfEachNewVersionWithoutWaitingForTheNextHeartbeat) {
   HeardClient client;
-  HomeLink link(client, 1, [](const std::string&) {});
+  HomeLink link(client, 1, {[](const std::string&) {}, [](const std::string&) {}});
   constexpr std::uint64_t kVersions = 50;
   const Instant begin = steady_now();
   for (std::uint64_t version = 1; version <= kVersions; ++version) {
@@ -100,7 +100,7 @@ TEST(HomeLink, TellsAtOnceOfAVersionThatCameDuringAHeartbeat) {
     report.weights = Version{said.value + 1};
     link->set(0, report);
   };
-  HomeLink talking(client, 1, [](const std::string&) {});
+  HomeLink talking(client, 1, {[](const std::string&) {}, [](const std::string&) {}});
   link = &talking;
   WorkerHeartbeat report;
   report.weights = Version{1};
@@ -111,7 +111,7 @@ TEST(HomeLink, TellsAtOnceOfAVersionThatCameDuringAHeartbeat) {
 
 TEST(HomeLink, AsksForNoGroupTwiceWhileTheFirstOnesWaitToBeTaken) {
   HeardClient client;
-  HomeLink link(client, 1, [](const std::string&) {});
+  HomeLink link(client, 1, {[](const std::string&) {}, [](const std::string&) {}});
   link.set(3, {});
   ASSERT_TRUE(client.hears_of_groups(3));
   // As a worker that computes a long step: it says what it wanted before.
@@ -131,7 +131,7 @@ TEST(HomeLink, AsksForNoGroupTwiceWhileTheFirstOnesWaitToBeTaken) {
 
 TEST(HomeLink, HasWhatTheLastCallBroughtAfterItsStop) {
   HeardClient client;
-  HomeLink link(client, 1, [](const std::string&) {});
+  HomeLink link(client, 1, {[](const std::string&) {}, [](const std::string&) {}});
   link.set(2, {});
   ASSERT_TRUE(client.hears_of_groups(2));
   link.stop();
