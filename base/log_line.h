@@ -29,7 +29,7 @@ using WallTime = std::chrono::system_clock::time_point;
 /// ISO 8601 in local time, to the millisecond, with the offset of its zone.
 [[nodiscard]] std::string iso_time(WallTime time);
 
-/// One line, without its end. `level` is "debug", "info", "warning" or "error". The message is cut and made
+/// One line, without its end. `level` is "info", "warning" or "error". The message is cut and made
 /// printable(): text from elsewhere can neither forge a line nor control a terminal.
 [[nodiscard]] std::string log_line_of(const LogStyle& style, WallTime time, std::string_view level,
                                       std::string_view message);

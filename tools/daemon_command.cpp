@@ -126,7 +126,7 @@ void add_daemon_command(const Commands& commands) {
                   "Group whose members may use the local socket as this daemon's user does: publish, subscribe, pin");
   app->add_flag("--insecure", config.insecure,
                 "Plain TCP beyond loopback, too: everybody on the way can read and change it");
-  app->add_option("--log-level", flags->log_level, "debug, info, warning or error")
+  app->add_option("--log-level", flags->log_level, "info, warning or error; debug is taken for info")
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}))
       ->capture_default_str();
   add_log_format_option(*app, flags->log_format);

@@ -131,9 +131,10 @@ TEST(HistoryText, IsALineForEachPublication) {
 }
 
 TEST(PublicationText, HasAWorkerALineWithItsPhases) {
-  const json phases = {{"waiting_s", 0.1},  {"asking_s", 0.012},  {"receiving_s", 3.6},   {"storing_s", 0.02},
-                       {"applying_s", 0.3}, {"switching_s", 0},   {"disk_behind_s", 0.5}, {"interrupted_s", 1.25},
-                       {"parents_left", 2}, {"bytes", 1'258'291}, {"fed_by", "gpu-4"},    {"fed_bytes", 1'000'000}};
+  const json phases = {{"waiting_s", 0.1},      {"asking_s", 0.012}, {"receiving_s", 3.6},   {"storing_s", 0.02},
+                       {"applying_s", 0.3},     {"switching_s", 0},  {"disk_behind_s", 0.5}, {"interrupted_s", 1.25},
+                       {"given_up_s", 0.05},    {"parents_left", 2}, {"bytes", 1'258'291},   {"fed_by", "gpu-4"},
+                       {"fed_bytes", 1'000'000}};
   const json a = {{"name", "gpu-9"},     {"payload", "patch"}, {"joined_s", 1.5}, {"told_s", 0.4},
                   {"installed_s", 4.52}, {"failure", ""},      {"phases", phases}};
   const json b = {{"name", "gpu-10"},       {"payload", "full"},       {"joined_s", nullptr}, {"told_s", 0.4},
@@ -149,7 +150,7 @@ TEST(PublicationText, HasAWorkerALineWithItsPhases) {
             "disk\\nfull\n"
             "gpu-9   patch  0.40    0.10   0.01      3.60    0.02     0.30      0.00       4.52  1.2 MiB  gpu-4   "
             "joined at 1.50 "
-            "s  left 2 parents, 1.25 s without chunks  0.50 s behind its disk\n"
+            "s  0.05 s on a payload that it gave up  left 2 parents, 1.25 s without chunks  0.50 s behind its disk\n"
             "and 3 others, which had it earlier\n");
 }
 
