@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "transport/core/origin/membership.h"
+#include "transport/core/origin/slowest_worker.h"
+
 namespace weightcast {
 namespace {
 
@@ -76,16 +79,29 @@ TEST(StatusText, ShowsNoProgressOfWhatIsOver) {
   EXPECT_EQ(status_text(status, 1).find('%'), std::string::npos);
 }
 
+/// What to_string() says of each value, from the `first` on; a new one is among them.
+template <typename Enum>
+std::vector<std::string> words_of(int first = 0) {
+  std::vector<std::string> words;
+  for (int i = first; !to_string(static_cast<Enum>(i)).empty(); ++i)
+    words.emplace_back(to_string(static_cast<Enum>(i)));
+  return words;
+}
+
 TEST(StatusText, ExplainsEachWordThatItUses) {
-  for (const char* word : {"origin",  "worker", "idle",     "receiving", "stale",        "failed", "foreign",
-                           "standby", "lost",   "dialling", "full",      "packed",       "direct", "folded",
-                           "chain",   "patch",  "seed",     "tail",      "rollout-only", "leaf",   "unreachable"}) {
-    EXPECT_THAT(status_words(), HasSubstr(std::string("  ") + word)) << word;
-  }
-  for (const char* word : {"under way", "complete", "superseded", "given up", "WAITED", "ASKED", "RECEIVED", "STORED",
-                           "APPLIED", "SWITCHED"}) {
-    EXPECT_THAT(history_words(), HasSubstr(std::string("  ") + word)) << word;
-  }
+  const auto expect_words = [](const std::vector<std::string>& words, const std::string& help) {
+    for (const std::string& word : words) EXPECT_THAT(help, HasSubstr("\n  " + word + "  ")) << word;
+  };
+  expect_words(words_of<MemberState>(), status_words());
+  expect_words(words_of<CatchUpPath>(1), status_words());  // what is not known is said by no word
+  expect_words({"seed", "tail", "rollout-only"}, status_words());
+  expect_words({"origin", "worker", "dialling", "patch", "leaf", "unreachable"}, status_words());
+  expect_words(words_of<PublicationRecord::End>(), history_words());
+  expect_words(words_of<SlowCause>(), history_words());
+  expect_words({"WHOLE", "PAYLOAD", "SENT", "WORKERS", "T_BCAST", "PREDICTED"}, history_words());
+  expect_words(
+      {"BY", "TOLD", "WAITED", "ASKED", "RECEIVED", "STORED", "APPLIED", "SWITCHED", "INSTALLED", "BYTES", "FED BY"},
+      history_words());
 }
 
 json publication() {
@@ -152,6 +168,15 @@ TEST(PublicationText, HasAWorkerALineWithItsPhases) {
             "joined at 1.50 "
             "s  0.05 s on a payload that it gave up  left 2 parents, 1.25 s without chunks  0.50 s behind its disk\n"
             "and 3 others, which had it earlier\n");
+}
+
+// Of a fleet of which more lack the version than one reply has.
+TEST(PublicationText, DoesNotSayOfThoseLeftOutThatTheyHaveIt) {
+  const json lacks = {{"name", "gpu-1"},        {"payload", "full"}, {"joined_s", nullptr}, {"told_s", 0.4},
+                      {"installed_s", nullptr}, {"failure", ""},     {"phases", nullptr}};
+  const std::string text =
+      publication_text({{"publications", {publication()}}, {"workers", {lacks}}, {"workers_total", 5}});
+  EXPECT_THAT(text, testing::EndsWith("\nand 4 others\n"));
 }
 
 TEST(VersionsText, IsALineForEach) {

@@ -24,15 +24,6 @@ double received_by(const Member& member, Version version) {
   return std::min(1.0, double(member.chunks_verified) / member.chunks_total);
 }
 
-std::string_view state_of(const Member& member, Version latest) {
-  if (!member.connected()) return "lost";
-  if (member.standby) return "standby";
-  if (member.foreign || member.other_run != kNoRun) return "foreign";
-  if (member.failed != kNoVersion && member.failed == latest) return "failed";
-  if (member.receiving != PayloadId{}) return "receiving";
-  return member.installed >= latest ? "idle" : "stale";
-}
-
 }  // namespace
 
 OriginNode::~OriginNode() { close(); }
@@ -393,8 +384,8 @@ local::StatusReply OriginNode::status() {
     node.set_role("worker");
     node.set_version(member.installed.value);
     node.set_address(Endpoint{member.host, member.port}.to_string());
-    node.set_state(std::string(state_of(member, core_->latest())));
-    if (member.connected() && member.receiving.version > member.installed) {  // else its last word is of what is over
+    node.set_state(std::string(to_string(member.state(core_->latest()))));
+    if (member.is_receiving()) {
       node.set_receiving_version(member.receiving.version.value);
       node.set_chunks_verified(member.chunks_verified);
       node.set_chunks_total(member.chunks_total);

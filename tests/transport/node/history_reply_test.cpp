@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "proto/limits.h"
 #include "transport/core/origin/membership.h"
 
@@ -39,9 +41,9 @@ TEST_F(HistoryReplyTest, HasAllPublicationsWithoutWorkersOrOneWithThem) {
   InstallPhases phases;
   phases.receiving = 3s;
   phases.bytes = phases.fed_bytes = 1000;
-  history.handle_installed(start + 5s, member("a"), Version{2}, phases);
+  history.handle_installed(start + 5s, member("a"), kNoVersion, Version{2}, phases);
   phases.fed_by = member("a").id;
-  history.handle_installed(start + 7s, member("b"), Version{2}, phases);
+  history.handle_installed(start + 7s, member("b"), kNoVersion, Version{2}, phases);
   EXPECT_EQ(reply(0).publications_size(), 2);
   EXPECT_EQ(reply(0).workers_size(), 0);
   const local::HistoryReply two = reply(2);
@@ -72,13 +74,24 @@ TEST_F(HistoryReplyTest, SaysWhatIsRemembered) {
 
 TEST_F(HistoryReplyTest, OfALargeFleetFitsAMessage) {
   publish(1);
+  // Of each worker as much as can be said of one.
+  InstallPhases largest;
+  largest.waiting = largest.asking = largest.receiving = largest.storing = largest.applying = largest.switching =
+      largest.given_up = largest.disk_behind = largest.interrupted = from_seconds(kPhaseMax_s);
+  largest.parents_left = std::numeric_limits<std::uint32_t>::max();
+  largest.bytes = largest.fed_bytes = kPayloadBytesMax;
+  largest.fed_by = member("0" + std::string(kNameBytesMax - 6, 'n')).id;
   for (int i = 0; i < 2 * kHistoryWorkersMax; ++i) {
     Member& one = member(std::to_string(i) + std::string(kNameBytesMax - 6, 'n'));
-    history.handle_told(start, one, Version{1});
+    history.handle_told(start, one, patch_of(Version{1}, kVersionMax));
     history.handle_failed(one, Version{1}, std::string(kReasonBytesMax, 'x'));
+    history.handle_joined(start + 1s, one);
+    history.handle_installed(start + 2s, one, kNoVersion, Version{1}, largest);
   }
   const local::HistoryReply large = reply(1);
-  EXPECT_EQ(large.workers_size(), kHistoryWorkersMax);
+  ASSERT_EQ(large.workers_size(), kHistoryWorkersMax);
+  EXPECT_TRUE(large.workers(0).has_phases());
+  EXPECT_FALSE(large.workers(0).fed_by().empty());
   EXPECT_EQ(large.workers_total(), 2u * kHistoryWorkersMax);
   EXPECT_LT(large.ByteSizeLong(), kControlBytesMax);
 }

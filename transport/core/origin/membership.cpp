@@ -16,6 +16,28 @@ std::string_view to_string(CatchUpPath path) {
   return "";
 }
 
+std::string_view to_string(MemberState state) {
+  switch (state) {
+    case MemberState::kIdle: return "idle";
+    case MemberState::kReceiving: return "receiving";
+    case MemberState::kStale: return "stale";
+    case MemberState::kFailed: return "failed";
+    case MemberState::kForeign: return "foreign";
+    case MemberState::kStandby: return "standby";
+    case MemberState::kLost: return "lost";
+  }
+  return "";
+}
+
+MemberState Member::state(Version latest) const {
+  if (!connected()) return MemberState::kLost;
+  if (standby) return MemberState::kStandby;
+  if (foreign || other_run != kNoRun) return MemberState::kForeign;
+  if (failed != kNoVersion && failed == latest) return MemberState::kFailed;
+  if (is_receiving()) return MemberState::kReceiving;
+  return installed >= latest ? MemberState::kIdle : MemberState::kStale;
+}
+
 Member& Membership::by_name(const std::string& name) {
   const auto [known, added] = ids_.try_emplace(name, PeerId{last_id_ + 1});
   if (added) {

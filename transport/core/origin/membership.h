@@ -31,6 +31,18 @@ enum class CatchUpPath : std::uint8_t {
 };
 [[nodiscard]] std::string_view to_string(CatchUpPath path);
 
+/// What a member is doing, for status.
+enum class MemberState : std::uint8_t {
+  kIdle,       ///< has the latest version
+  kReceiving,  ///< a version arrives
+  kStale,      ///< has an older version, and receives none
+  kFailed,     ///< could not install the latest version
+  kForeign,    ///< has a version of another run
+  kStandby,
+  kLost,
+};
+[[nodiscard]] std::string_view to_string(MemberState state);
+
 /// One that a member cannot dial, by its own word.
 struct UnreachedPeer {
   std::string why;                  ///< in a few words
@@ -98,6 +110,9 @@ struct Member {
   [[nodiscard]] bool connected() const { return conn != ConnId{}; }
   /// Connected and meant to serve.
   [[nodiscard]] bool active() const { return connected() && !standby && !foreign && other_run == kNoRun; }
+  /// Whether what it said of its progress is of a version that it does not have yet.
+  [[nodiscard]] bool is_receiving() const { return connected() && receiving.version > installed; }
+  [[nodiscard]] MemberState state(Version latest) const;
   /// Says that it has received something of this origin's.
   [[nodiscard]] bool has_received() const { return chunks_verified > 0 || (installed != kNoVersion && !foreign); }
   /// Whether the origin knows more of it than that it joined.

@@ -67,5 +67,24 @@ TEST(Membership, WhoForwardedBadlyIsRememberedWhileThereIsRoom) {
   EXPECT_EQ(members.find(bad), nullptr) << "the longest lost go first";
 }
 
+// A heartbeat from before the end of a download may come last.
+TEST(Membership, NobodyReceivesWhatIsInstalled) {
+  Member member;
+  member.conn = ConnId{1};
+  member.receiving = Version{7};
+  member.chunks_verified = 45, member.chunks_total = 100;
+  EXPECT_EQ(member.state(Version{7}), MemberState::kReceiving);
+  EXPECT_TRUE(member.is_receiving());
+  member.installed = Version{7};
+  EXPECT_FALSE(member.is_receiving());
+  EXPECT_EQ(member.state(Version{7}), MemberState::kIdle);
+  EXPECT_EQ(member.state(Version{8}), MemberState::kStale);
+  member.receiving = Version{8};
+  EXPECT_TRUE(member.is_receiving());
+  member.conn = {};
+  EXPECT_FALSE(member.is_receiving()) << "nobody knows what it does";
+  EXPECT_EQ(member.state(Version{8}), MemberState::kLost);
+}
+
 }  // namespace
 }  // namespace weightcast
