@@ -41,5 +41,7 @@ void add_publish_command(CLI::App& app);
 void add_relay_command(CLI::App& app);
 /// The rollout scheduler in simulated time.
 void add_rollout_command(CLI::App& app);
+/// What is proportional to the model, by one thread and by more.
+void add_threads_command(CLI::App& app);
 
 }  // namespace weightcast::bench

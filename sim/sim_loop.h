@@ -25,6 +25,7 @@ class SimLoop final : public EventLoop {
   std::shared_ptr<Job> offload(std::function<void()> work, std::function<void()> done) override;
   [[nodiscard]] Duration processor_time() const override { return {}; }
   [[nodiscard]] unsigned threads_per_job_max() const override { return 1; }
+  [[nodiscard]] unsigned jobs_at_once_max() const override { return 2; }
 
   /// Runs `task` at that time. Tasks of one time run in the order of these calls.
   void at(Instant when, std::function<void()> task);

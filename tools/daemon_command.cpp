@@ -98,6 +98,11 @@ void add_daemon_command(const Commands& commands) {
   app->add_option("--disk", flags->disk, "auto, io_uring or threads")
       ->check(CLI::IsMember({"auto", "io_uring", "threads"}))
       ->capture_default_str();
+  app->add_option(
+         "--threads", config.threads,
+         "Threads that take over, compare, pack, unpack and recover, each with at most 32 MiB; default: half of "
+         "the cores, at most 8")
+      ->check(CLI::Range(1, 64));
   app->add_flag(
       "--single-copy", config.single_copy,
       "Apply patches to the only copy, as soon as nobody has its files open; --keep does not count (workers)");

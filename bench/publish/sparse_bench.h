@@ -6,6 +6,7 @@
 
 #include "base/result.h"
 #include "base/units.h"
+#include "bench/publish/bench_origin.h"
 
 namespace weightcast::bench {
 
@@ -21,16 +22,10 @@ struct SparseBenchOptions {
 /// turns; wall-clock time from the beginning of the take-over, and processor time of all its threads. Each origin gets
 /// every step.
 struct SparseBenchResult {
-  struct Cost {
-    double copied_s = 0;   ///< until the origin has its own copy
-    double encoded_s = 0;  ///< until the patch from the version before is in the store as well
-    double cpu_s = 0;
-    bool in_place = false;
-  };
   std::uint64_t tensor_bytes = 0;
   std::uint64_t changes_bytes = 0;  ///< that the trainer hands over
   std::uint64_t patch_bytes = 0;
-  Cost whole, sparse;
+  PublicationCost whole, sparse;
   std::uint32_t in_place = 0;  ///< repetitions in which the spare files were brought up to date where they are
   double memory_floor_s = 0;   ///< one copy of the tensors in memory, by one thread
 

@@ -74,6 +74,25 @@ TEST(Takeover, ChunksLeaveBeforeItIsDone) {
   EXPECT_TRUE(early);
 }
 
+std::ptrdiff_t threads_of(const Process& daemon) {
+  const auto tasks = std::filesystem::path("/proc") / std::to_string(daemon.pid()) / "task";
+  return std::distance(std::filesystem::directory_iterator(tasks), {});
+}
+
+TEST(Takeover, HasTheThreadsThatItWasGiven) {
+  std::ptrdiff_t threads[2] = {};
+  for (const int many : {0, 1}) {
+    Cluster cluster;
+    cluster.start_origin({"--threads", many != 0 ? "7" : "1"});
+    cluster.start_worker("a");
+    const std::string source = write_snapshot(cluster.temp().file("model.safetensors"), 16 * kMiB, 1);
+    ASSERT_EQ(cluster.publish(source, 1).status, 0) << cluster.log("origin");
+    EXPECT_TRUE(cluster.holds("a", source));
+    threads[many] = threads_of(cluster.process("origin"));
+  }
+  EXPECT_EQ(threads[1] - threads[0], 5) << "two beside those of the work, and never less than four";
+}
+
 TEST_F(ThreeWorkers, StatusTellsOfEveryNode) {
   const std::string source = write_snapshot(cluster.temp().file("model.safetensors"), 100'000, 1);
   ASSERT_EQ(cluster.publish(source, 1).status, 0);

@@ -42,13 +42,15 @@ class EventLoop {
     virtual void wait() = 0;
   };
 
-  /// Runs `work` on a pool thread, then `done` on the loop's thread. The pool has few threads (UV_THREADPOOL_SIZE, 4).
-  /// The caller may drop the handle.
+  /// Runs `work` on a pool thread, then `done` on the loop's thread. The pool has few threads: two more than
+  /// jobs_at_once_max(). The caller may drop the handle.
   virtual std::shared_ptr<Job> offload(std::function<void()> work, std::function<void()> done) = 0;
 
   /// How many threads the work of one job may use, its own included. One in a simulation, which runs one thing at a
   /// time.
   [[nodiscard]] virtual unsigned threads_per_job_max() const = 0;
+  /// How many jobs may share one piece of work: then each has one thread. The pool's other two serve everybody else.
+  [[nodiscard]] virtual unsigned jobs_at_once_max() const = 0;
 
  protected:
   EventLoop() = default;

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <csignal>
+#include <cstdlib>
 #include <ctime>
 #include <mutex>
 #include <optional>
@@ -110,7 +111,10 @@ struct UvLoop::Impl {
   std::atomic<std::thread::id> thread;  // the loop's, while it runs
 };
 
-UvLoop::UvLoop() : impl_(std::make_unique<Impl>(*this)), uv_(&impl_->loop) {}
+UvLoop::UvLoop(unsigned threads) : threads_(threads), impl_(std::make_unique<Impl>(*this)), uv_(&impl_->loop) {
+  // libuv reads it when the first job comes. Its default is 4; who runs the process may have set another.
+  if (threads > 2) WC_CHECK(::setenv("UV_THREADPOOL_SIZE", std::to_string(threads + 2).c_str(), 0) == 0);
+}
 
 UvLoop::~UvLoop() {
   bool in_time = true;

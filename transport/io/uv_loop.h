@@ -17,7 +17,8 @@ namespace weightcast {
 /// at 1 Gbit/s. A descriptor for each timer would halve the number of connections that a process can have.
 class UvLoop final : public EventLoop {
  public:
-  UvLoop();
+  /// `threads`: that one piece of work may have. The process's first loop with work decides how many the pool has.
+  explicit UvLoop(unsigned threads = 2);
   ~UvLoop() override;
 
   [[nodiscard]] Instant now() const override;
@@ -25,7 +26,8 @@ class UvLoop final : public EventLoop {
   void post(std::function<void()> task) override;
   std::shared_ptr<Job> offload(std::function<void()> work, std::function<void()> done) override;
   [[nodiscard]] Duration processor_time() const override;
-  [[nodiscard]] unsigned threads_per_job_max() const override { return 2; }
+  [[nodiscard]] unsigned threads_per_job_max() const override { return threads_; }
+  [[nodiscard]] unsigned jobs_at_once_max() const override { return threads_; }
 
   /// Runs until stop(), or until there is nothing to wait for. Future calls of post() and signals do not count.
   void run();
@@ -47,6 +49,7 @@ class UvLoop final : public EventLoop {
 
  private:
   struct Impl;
+  const unsigned threads_;
   std::unique_ptr<Impl> impl_;
   uv_loop_s* uv_;
 };

@@ -25,12 +25,11 @@
 namespace weightcast {
 namespace {
 
-constexpr unsigned kThreads = 2;
 // Read, changed, hashed, encoded and written from the second-level cache.
 constexpr std::size_t kWindowBytes = SegmentEncoder::kWindowBytes;
 // A thread makes so much in one go. The leaves that spans share are read back, to be hashed.
 constexpr std::uint64_t kSpanBytesMax = 512 * kMiB;
-constexpr std::uint64_t kSpansMin = 2 * kThreads;
+constexpr std::uint64_t kSpansPerJobMin = 2;
 // All of them stay open.
 constexpr std::size_t kEditedFilesMax = 256;
 // Beyond this, a patch takes about as much as the full payload; see make_patch.cpp.
@@ -42,8 +41,8 @@ struct Span {
   std::uint64_t begin = 0, end = 0;
 };
 
-std::vector<Span> spans_of(const std::vector<SegmentRange>& plan, std::uint64_t size_bytes) {
-  const std::uint64_t least = std::clamp(size_bytes / kSpansMin, kDigestBlockBytes, kSpanBytesMax);
+std::vector<Span> spans_of(const std::vector<SegmentRange>& plan, std::uint64_t size_bytes, unsigned jobs) {
+  const std::uint64_t least = std::clamp(size_bytes / (kSpansPerJobMin * jobs), kDigestBlockBytes, kSpanBytesMax);
   std::vector<Span> spans;
   for (std::size_t i = 0; i < plan.size(); ++i) {
     if (spans.empty() || spans.back().end - spans.back().begin >= least) {
@@ -145,7 +144,7 @@ class ChangedCopy final : public PayloadSource {
                        });
   }
 
-  [[nodiscard]] unsigned jobs() const override { return kThreads; }
+  [[nodiscard]] unsigned jobs() const override { return jobs_.loop().jobs_at_once_max(); }
 
   Status produce(const Report& report) override {
     std::call_once(looked_for_earlier_, [this] { find_earlier(); });
@@ -310,7 +309,7 @@ class ChangedCopy final : public PayloadSource {
       }
     }
     if (encodes_) segments_.resize(plan_.size());
-    spans_ = spans_of(plan_, bytes);
+    spans_ = spans_of(plan_, bytes, jobs());
     shared_leaves_ = shared_leaves_of(spans_);
   }
 

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -17,6 +18,7 @@
 
 #include "base/descriptors.h"
 #include "base/heap.h"
+#include "base/parallel.h"
 #include "base/posix_file_system.h"
 #include "base/text.h"
 #include "proto/limits.h"
@@ -48,6 +50,9 @@ Status check_descriptor_limit() {
               fmt::format("this process may open {} files, and a node needs {}: raise the limit (ulimit -n)",
                           limit.rlim_cur, kDescriptorsMin));
 }
+
+/// What an engine or a trainer beside this daemon leaves it.
+unsigned default_threads() { return std::clamp(usable_cores() / 2, 1u, 8u); }
 
 }  // namespace
 
@@ -208,7 +213,7 @@ Status run_daemon(DaemonConfig config) {
   config.packing_speed = measure_packing_speed();
   StopDeadline deadline;  // outlives all that may take long to end
   PosixFileSystem files;  // takes its share of that limit
-  UvLoop loop;
+  UvLoop loop(config.threads > 0 ? config.threads : default_threads());
   SocketOptions sockets;
   sockets.congestion = config.congestion;
   sockets.idle_timeout = kIdleTimeout;

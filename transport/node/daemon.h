@@ -40,6 +40,7 @@ struct DaemonConfig {
   std::string congestion;              ///< "" leaves the host's default
   std::uint32_t streams = 1;           ///< worker only: connections to each parent
   DiskBackend disk = DiskBackend::kAuto;
+  unsigned threads = 0;  ///< that take over, pack, unpack, compare and recover; 0: half of the usable cores, at most 8
   AdmissionLimits admission;                             ///< run_daemon() sets it by the descriptors that there are
   std::uint64_t storing_bytes_max = 24 * kMiB;           ///< of chunks on their way to the disk
   bool single_copy = false;                              ///< worker only: patches are applied to the only copy

@@ -19,8 +19,6 @@
 namespace weightcast {
 namespace {
 
-// The copy is bound by memory; a second thread hides the first one's page faults, more add nothing.
-constexpr unsigned kThreads = 2;
 // Read, scanned, hashed and written from the second-level cache; and little memory to touch before the first chunk can
 // leave.
 constexpr std::size_t kPieceBytes = 256 * kKiB;
@@ -66,7 +64,7 @@ class SnapshotCopy final : public PayloadSource {
     });
   }
 
-  [[nodiscard]] unsigned jobs() const override { return kThreads; }
+  [[nodiscard]] unsigned jobs() const override { return jobs_.loop().jobs_at_once_max(); }
 
   Status produce(const Report& report) override {
     std::vector<std::byte> buffer(std::min<std::uint64_t>(kPieceBytes, source_->size_bytes()));

@@ -35,7 +35,7 @@ Status WorkerNode::start() {
   config.single_copy = config_.single_copy;
   config.snapshot_bytes_max = config_.snapshot_bytes_max;
   config.streams = config_.streams;
-  config.unpack_bytes_per_s = config_.packing_speed.unpack_bytes_per_s;
+  config.unpack_bytes_per_s = config_.packing_speed.unpack_bytes_per_s * loop().threads_per_job_max();
   config.timeouts = config_.timeouts;
   config.trust = environment_.trust;
   WC_ASSIGN(config.accepted, AcceptedFile(environment_.files, config_.state).read());

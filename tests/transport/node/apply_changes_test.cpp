@@ -110,7 +110,7 @@ void step(Model& model, double density, std::mt19937& random) {
 /// Two origins: one that is given whole snapshots, and one that is given changes.
 class ApplyChangesTest : public OneStore {
  protected:
-  ApplyChangesTest() {
+  explicit ApplyChangesTest(unsigned threads = 2) : OneStore(threads) {
     open();
     StoreOptions options;
     options.directory = directory() / "whole";
@@ -227,21 +227,6 @@ class ApplyChangesTest : public OneStore {
   std::uint32_t chunk_bytes_ = 16 * kKiB;
   bool was_patched_ = false;
 };
-
-// Two threads, several spans, segments that begin and end inside of leaves, leaves inside of segments.
-TEST_F(ApplyChangesTest, OfALargeSnapshotGiveWhatPublishingTheWholeGives) {
-  Model model;
-  model["model.safetensors"] = {
-      tensor("embed", "BF16", 4'500'000, test::Structure::kIndependent, 0.01, 1),
-      tensor("norm", "F32", 5'001, test::Structure::kIndependent, 0.1, 2),
-      tensor("head", "BF16", 3'000'003, test::Structure::kIndependent, 0.003, 3),
-      tensor("frozen", "BF16", 1'000'000, test::Structure::kNone, 0, 4),
-      tensor("rows", "F16", 700'000, test::Structure::kRows, 0.1, 5),
-      tensor("last", "U8", 777, test::Structure::kIndependent, 0.5, 6),
-  };
-  expect_the_same(model, 3, 1001, false);
-  EXPECT_TRUE(was_patched_);
-}
 
 TEST_F(ApplyChangesTest, WithoutAnyGiveACopyOfTheBase) {
   Model model;
@@ -388,12 +373,32 @@ TEST_F(ChainOfChangesTest, NoticesABaseThatIsDamagedSinceItWasMade) {
   EXPECT_THAT(made.done->error().message(), HasSubstr("is damaged on this disk (block 0 of it)"));
 }
 
-struct RandomModels : ApplyChangesTest {
+struct BothWays : ApplyChangesTest {
+  explicit BothWays(unsigned threads) : ApplyChangesTest(threads) {}
   using ApplyChangesTest::expect_the_same;
+  using ApplyChangesTest::was_patched_;
   void TestBody() override {}
 };
 
-// Dtypes, sizes, empty tensors, several files, any alignment, any density.
+// Several threads and spans, segments that begin and end inside of leaves, leaves inside of segments.
+TEST(ApplyChanges, OfALargeSnapshotGiveWhatPublishingTheWholeGives) {
+  Model model;
+  model["model.safetensors"] = {
+      tensor("embed", "BF16", 4'500'000, test::Structure::kIndependent, 0.01, 1),
+      tensor("norm", "F32", 5'001, test::Structure::kIndependent, 0.1, 2),
+      tensor("head", "BF16", 3'000'003, test::Structure::kIndependent, 0.003, 3),
+      tensor("frozen", "BF16", 1'000'000, test::Structure::kNone, 0, 4),
+      tensor("rows", "F16", 700'000, test::Structure::kRows, 0.1, 5),
+      tensor("last", "U8", 777, test::Structure::kIndependent, 0.5, 6),
+  };
+  for (const unsigned threads : {1u, 2u, 5u}) {
+    BothWays both(threads);
+    both.expect_the_same(model, 3, 1001, false);
+    EXPECT_TRUE(both.was_patched_) << threads;
+  }
+}
+
+// Dtypes, sizes, empty tensors, several files, any alignment, any density, any number of threads.
 TEST(ApplyChanges, OfAnyModelGiveWhatPublishingTheWholeGives) {
   for (int i = 0; i < 20 && !testing::Test::HasFailure(); ++i) {
     const unsigned seed = std::random_device()();
@@ -412,7 +417,7 @@ TEST(ApplyChanges, OfAnyModelGiveWhatPublishingTheWholeGives) {
                                      std::array{0.0005, 0.01, 0.3}[random() % 3], random()));
       }
     }
-    RandomModels both;
+    BothWays both(1 + unsigned(random() % 6));
     both.expect_the_same(model, random() % 9, std::array<std::size_t, 4>{1, 10, 1000, 1'000'001}[random() % 4],
                          random() % 2 == 0);
   }

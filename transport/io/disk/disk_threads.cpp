@@ -11,7 +11,7 @@
 namespace weightcast {
 namespace {
 
-// libuv's pool has four threads; one stays free for name resolution and hashing.
+// libuv's pool has four threads or more; one stays free for name resolution and hashing.
 constexpr std::size_t kRunsInFlightMax = 3;
 
 ssize_t perform(const IoRun& run) {

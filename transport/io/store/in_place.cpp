@@ -171,7 +171,7 @@ Status write_changes(const InPlaceWork& work, const InPlaceChanges& changes, con
   std::mutex mutex;  // guards `status` and `idle`
   Status status;
   std::vector<std::vector<std::byte>> idle;
-  for_each_index(changes.places.size(), work.files->table().size_bytes() >= kParallelBytesMin ? 2 : 1,
+  for_each_index(changes.places.size(), work.files->table().size_bytes() >= kParallelBytesMin ? work.threads : 1,
                  [&](std::size_t i) {
                    std::vector<std::byte> frame;
                    {
@@ -225,7 +225,8 @@ Status write_old(VersionFiles& base, std::uint64_t offset, Bytes old, const fs::
 
 /// Whatever step it ended at: the old version, under its own name. It gets that back when its bytes are on the disk and
 /// are what they were: until then, and if they cannot be written, nobody finds the mixture.
-Status revert(const StoreLayout& layout, PayloadId payload, const FileTable& table, const Checksum& base_digest) {
+Status revert(const StoreLayout& layout, PayloadId payload, const FileTable& table, const Checksum& base_digest,
+              unsigned threads) {
   FileSystem& files = layout.files();
   const fs::path home = layout.complete(payload.base), hidden = layout.incoming(payload.version);
   WC_ASSIGN(const bool is_home, is_there(files, home));
@@ -239,7 +240,7 @@ Status revert(const StoreLayout& layout, PayloadId payload, const FileTable& tab
   WC_ASSIGN(const std::shared_ptr<VersionFiles> base, VersionFiles::open(files, is_home ? home : hidden, table));
   const auto finish = [&]() -> Status {
     WC_TRY(sync_files(*base));
-    WC_ASSIGN(const Checksum digest, files_digest(*base));
+    WC_ASSIGN(const Checksum digest, files_digest(*base, threads));
     if (digest != base_digest) {
       return fail(Errc::kCorrupt, Op::kVerify, "what its journal put back does not match its digest");
     }
@@ -284,7 +285,7 @@ Result<bool> is_made(const StoreLayout& layout, Version version) {
   return true;
 }
 
-Status settle(const StoreLayout& layout, PayloadId payload) {
+Status settle(const StoreLayout& layout, PayloadId payload, unsigned threads) {
   const Result<bool> made = is_made(layout, payload.version);
   if (!made.has_value()) return cannot_look_at(layout.complete(payload.version), made.error());
   if (*made) return end_in_place(layout, payload.version);
@@ -292,7 +293,7 @@ Status settle(const StoreLayout& layout, PayloadId payload) {
   const auto put_back = [&]() -> Status {
     if (!base.has_value()) return base.error();
     WC_ASSIGN(const FileTable table, FileTable::make(base->manifest.files));
-    return revert(layout, payload, table, base->manifest.snapshot_digest);
+    return revert(layout, payload, table, base->manifest.snapshot_digest, threads);
   };
   const Status done = put_back();
   if (done.has_value()) {
@@ -355,7 +356,7 @@ InPlaceResult install_in_place(const StoreLayout& layout, const InPlaceWork& wor
   if (result.status.has_value()) result.status = change(layout, work, changes, wanted, result.switch_s);
   result.hidden_s = to_seconds(std::chrono::steady_clock::now() - hidden_at);
   if (result.status.has_value()) return result;
-  const Status reverted = revert(layout, payload, work.files->table(), work.base_digest);
+  const Status reverted = revert(layout, payload, work.files->table(), work.base_digest, work.threads);
   result.base_lost = !reverted.has_value();
   if (result.base_lost) {
     result.status = fail(Errc::kWrongBase, Op::kDecode,
@@ -383,9 +384,9 @@ Result<Version> base_in_journal(const StoreLayout& layout, Version version) {
   return kNoVersion;
 }
 
-Status settle_in_place(const StoreLayout& layout) {
+Status settle_in_place(const StoreLayout& layout, unsigned threads) {
   WC_ASSIGN(const std::vector<PayloadId> found, journals(layout));
-  for (const PayloadId payload : found) WC_TRY(settle(layout, payload));
+  for (const PayloadId payload : found) WC_TRY(settle(layout, payload, threads));
   return {};
 }
 

@@ -35,6 +35,7 @@ struct InPlaceWork {
   std::shared_ptr<VersionFiles> patch;
   VersionRecord record;  ///< of the patch
   Checksum base_digest;
+  unsigned threads = 1;  ///< that write where there is much
 };
 
 /// A segment of a patch, with its header, in the patch's file.
@@ -67,7 +68,7 @@ struct InPlaceResult {
   double hidden_s = 0;     ///< how long `current` led nowhere
 };
 
-/// Steps 2 to 5 with the `changes` that prepare_in_place() returned; by two threads if there is much. Stops early when
+/// Steps 2 to 5 with the `changes` that prepare_in_place() returned; by `threads`. Stops early when
 /// `wanted` becomes false. Errors: kBusy (somebody else has a file of the version open, mapped or linked): it stays
 /// prepared. After any other error everything is undone, step 1 included: those of prepare_in_place(), if the files
 /// have changed since.
@@ -80,7 +81,8 @@ struct InPlaceResult {
 /// The version that `version` was made of, while the journal can restore it; else kNoVersion.
 [[nodiscard]] Result<Version> base_in_journal(const StoreLayout& layout, Version version);
 
-/// Completes or undoes what a dead process left; at start, before anything else. Errors: those of recover_store().
-[[nodiscard]] Status settle_in_place(const StoreLayout& layout);
+/// Completes or undoes what a dead process left; at start, before anything else. `threads` hash where there is much.
+/// Errors: those of recover_store().
+[[nodiscard]] Status settle_in_place(const StoreLayout& layout, unsigned threads);
 
 }  // namespace weightcast

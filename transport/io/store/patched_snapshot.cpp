@@ -10,10 +10,9 @@
 namespace weightcast {
 namespace {
 
-// Two of the pool's four threads: the others serve everybody else. Each job holds the code of one segment.
-constexpr unsigned kJobsMax = 2;
-// While one holds more than that, no other takes a segment: the code of a dense one is as long as its cells.
-constexpr std::size_t kCodeBytesShared = 4 * kMiB;
+// Each job holds the code of one segment, and that of a dense one is as long as its cells: while they hold more than so
+// much for each job, none takes another.
+constexpr std::size_t kCodeBytesPerJob = 2 * kMiB;
 constexpr std::size_t kReadBytes = 256 * kKiB;
 
 }  // namespace
@@ -34,16 +33,18 @@ struct PatchedSnapshot::Step {
 /// What the pool threads share; kept alive by their jobs.
 struct PatchedSnapshot::Work final : ApplyStreams {
   Work(PatchIdentity wanted, std::shared_ptr<VersionFiles> base_files, std::shared_ptr<VersionFiles> patch_files,
-       std::shared_ptr<VersionFiles> target_files, Steps known_steps)
+       std::shared_ptr<VersionFiles> target_files, Steps known_steps, std::size_t code_bytes_shared)
       : identity(std::move(wanted)),
         base(std::move(base_files)),
         patch(std::move(patch_files)),
         target(std::move(target_files)),
-        steps(std::move(known_steps)) {}
+        steps(std::move(known_steps)),
+        code_bytes_max(code_bytes_shared) {}
 
   const PatchIdentity identity;
   const std::shared_ptr<VersionFiles> base, patch, target;
   const Steps steps;
+  const std::size_t code_bytes_max;
   std::atomic<bool> cancelled = false;
 
   std::mutex mutex;  // guards what follows
@@ -73,7 +74,7 @@ struct PatchedSnapshot::Work final : ApplyStreams {
   /// The next whole segment below `prefix_bytes`, if there is one.
   Result<std::optional<OwnedSegment>> next(std::uint64_t prefix_bytes, Step& step) {
     const std::lock_guard lock(mutex);
-    step.crowded = code_bytes > kCodeBytesShared;
+    step.crowded = code_bytes > code_bytes_max;
     while (!step.crowded) {
       if (read.empty()) {
         const std::uint64_t left = prefix_bytes > read_bytes ? prefix_bytes - read_bytes : 0;
@@ -142,7 +143,7 @@ PatchedSnapshot::PatchedSnapshot(EventLoop& loop, PatchIdentity identity, std::s
                                  std::shared_ptr<VersionFiles> patch, std::shared_ptr<VersionFiles> target, Steps steps)
     : loop_(loop),
       work_(std::make_shared<Work>(std::move(identity), std::move(base), std::move(patch), std::move(target),
-                                   std::move(steps))) {}
+                                   std::move(steps), kCodeBytesPerJob * loop.jobs_at_once_max())) {}
 
 PatchedSnapshot::~PatchedSnapshot() { work_->cancelled = true; }
 
@@ -154,7 +155,7 @@ void PatchedSnapshot::handle_prefix(std::uint64_t bytes) {
 }
 
 void PatchedSnapshot::start_jobs() {
-  while (!starved_ && !error_ && jobs_ < kJobsMax) {
+  while (!starved_ && !error_ && jobs_ < loop_.jobs_at_once_max()) {
     ++jobs_;
     auto step = std::make_shared<Step>();
     loop_.offload(

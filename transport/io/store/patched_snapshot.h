@@ -18,9 +18,9 @@ namespace weightcast {
 
 /// Makes the files of a version from its base and a patch, while the patch arrives. Pool threads apply each segment as
 /// soon as its last byte is stored. The digest is of the bytes that the kernel was given: a write that it reports as
-/// done is trusted, as for a chunk. Memory: the code of two segments, or of one if it is long, a window of each, and
-/// lists of changed cells. Loop thread only; what pool threads use outlives it. Invariant: it reads bytes of the patch
-/// only below what handle_prefix() told.
+/// done is trusted, as for a chunk. Memory: for each of the loop's jobs_at_once_max() the code of a segment, less if
+/// segments are long, a window of it, and lists of changed cells. Loop thread only; what pool threads use outlives it.
+/// Invariant: it reads bytes of the patch only below what handle_prefix() told.
 class PatchedSnapshot {
  public:
   /// Target files that hold an older version become the new one where they are, which costs less than to read the base

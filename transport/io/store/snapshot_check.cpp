@@ -34,11 +34,12 @@ Result<Checksum> leaf_digest(VersionFiles& files, std::size_t leaf) {
   return digest.digest();
 }
 
-Result<Checksum> files_digest(VersionFiles& files) {
+Result<Checksum> files_digest(VersionFiles& files, unsigned threads) {
   SnapshotDigest digest(files.table());
   std::mutex mutex;  // guards `digest` and `status`
   Status status;
-  for_each_index(digest.leaf_count(), files.table().size_bytes() >= kParallelBytesMin ? 2 : 1, [&](std::size_t leaf) {
+  if (files.table().size_bytes() < kParallelBytesMin) threads = 1;
+  for_each_index(digest.leaf_count(), threads, [&](std::size_t leaf) {
     const Result<Checksum> found = leaf_digest(files, leaf);
     const std::lock_guard lock(mutex);
     if (found.has_value()) {

@@ -15,9 +15,9 @@ namespace weightcast {
 /// The digest of a snapshot's leaf `leaf`, read from its files. Blocks; any thread. Errors: kCorrupt, kIo.
 [[nodiscard]] Result<Checksum> leaf_digest(VersionFiles& files, std::size_t leaf);
 
-/// The digest of a whole snapshot, read from its files, by two threads if it is large. Blocks; any thread.
+/// The digest of a whole snapshot, read from its files, by `threads` if it is large. Blocks; any thread.
 /// Errors: kCorrupt, kIo.
-[[nodiscard]] Result<Checksum> files_digest(VersionFiles& files);
+[[nodiscard]] Result<Checksum> files_digest(VersionFiles& files, unsigned threads);
 
 /// Computes the digest of a snapshot while its chunks are stored. A pool thread reads each leaf back and hashes it, as
 /// soon as its last byte is stored; the page cache still has it. Leaves that the writer has hashed are not read. Loop

@@ -514,7 +514,7 @@ Result<std::unique_ptr<Store>> Store::open(EventLoop& loop, FileSystem& files, S
     run.id = options.make_run();
     WC_TRY(write_run(layout, run));
   }
-  WC_ASSIGN(RecoveredStore found, recover_store(layout.of_run(run.count)));
+  WC_ASSIGN(RecoveredStore found, recover_store(layout.of_run(run.count), loop.threads_per_job_max()));
   return std::unique_ptr<Store>(std::make_unique<StoreImpl>(loop, std::move(options), files, std::move(lock),
                                                             std::move(disk), run, std::move(found)));
 }

@@ -144,8 +144,8 @@ class Store {
   /// Complete patches, oldest first.
   [[nodiscard]] virtual std::vector<StoredPatch> patches() const = 0;
 
-  /// What led from one version to the other, oldest first, each step from where the one before it ended. None where that
-  /// is not known: then a version in between came whole, or so long ago that the lists are gone.
+  /// What led from one version to the other, oldest first, each step from where the one before it ended. None where
+  /// that is not known: then a version in between came whole, or so long ago that the lists are gone.
   [[nodiscard]] virtual std::vector<StepRef> steps(Version from, Version to) const = 0;
 
   /// The payloads in use: the store keeps them besides the last versions_kept versions. It deletes all other patches,

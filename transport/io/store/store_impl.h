@@ -229,13 +229,14 @@ class StoreImpl final : public Store {
     record.digests.parts = ChunkSet(record.manifest.part_count(), true);
     return record;
   }
-  /// Whether steps are worth listing: the files that the next version reuses are brought up to date by them, and engines
-  /// ask for them.
+  /// Whether steps are worth listing: the files that the next version reuses are brought up to date by them, and
+  /// engines ask for them.
   [[nodiscard]] bool lists_steps() const { return options_.reuse_files && !options_.single_copy; }
   void keep_step(StepRef step);
-  static InPlaceWork work_of(const Incoming& incoming) {
+  [[nodiscard]] InPlaceWork work_of(const Incoming& incoming) const {
     const Complete& base = *incoming.base;
-    return {base.files, incoming.files, incoming.record, base.stored.manifest.snapshot_digest};
+    return {base.files, incoming.files, incoming.record, base.stored.manifest.snapshot_digest,
+            loop_.threads_per_job_max()};
   }
   void wait_for_place(const IncomingRef& incoming, const std::string& why,
                       std::function<void(Result<StoredVersion>)> done);

@@ -23,6 +23,8 @@ namespace fs = std::filesystem;
 constexpr std::uint64_t kParallelBytesMin = 64 * kMiB;
 constexpr std::string_view kOutdated = "an earlier release stored it, and this one checks it by other digests";
 
+unsigned threads_for(std::uint64_t bytes, unsigned threads_max) { return bytes >= kParallelBytesMin ? threads_max : 1; }
+
 /// Whether any byte of [offset, offset + length) of the stream was ever written. What is not known counts as written.
 bool has_data(VersionFiles& files, std::uint64_t offset, std::uint64_t length) {
   for (const FilePiece& piece : files.table().pieces(offset, length)) {
@@ -37,12 +39,12 @@ bool has_data(VersionFiles& files, std::uint64_t offset, std::uint64_t length) {
 }
 
 /// Errors: those that leave open whether a chunk matches.
-Result<ChunkSet> verify_chunks(const VersionRecord& record, VersionFiles& files) {
+Result<ChunkSet> verify_chunks(const VersionRecord& record, VersionFiles& files, unsigned threads) {
   const Manifest& manifest = record.manifest;
   std::mutex mutex;  // guards `held` and `status`
   ChunkSet held(manifest.chunk_count());
   Status status;
-  for_each_index(manifest.chunk_count(), manifest.payload_bytes >= kParallelBytesMin ? 2 : 1, [&](std::size_t i) {
+  for_each_index(manifest.chunk_count(), threads_for(manifest.payload_bytes, threads), [&](std::size_t i) {
     const ChunkIndex chunk{static_cast<std::uint32_t>(i)};
     if (!record.digests.knows(chunk)) return;
     if (!has_data(files, manifest.chunk_offset(chunk), manifest.chunk_size(chunk))) return;
@@ -59,12 +61,12 @@ Result<ChunkSet> verify_chunks(const VersionRecord& record, VersionFiles& files)
 
 /// A version of an older form gets the digests that others check it by. Its bytes are those that were published, as far
 /// as the snapshot's checksum can tell.
-Status make_digests(VersionRecord& record, VersionFiles& files) {
+Status make_digests(VersionRecord& record, VersionFiles& files, unsigned threads) {
   const Manifest& manifest = record.manifest;
   std::mutex mutex;  // guards `status`
   Status status;
   std::vector<ContentDigest>& digests = record.digests.chunks;
-  for_each_index(manifest.chunk_count(), manifest.payload_bytes >= kParallelBytesMin ? 2 : 1, [&](std::size_t i) {
+  for_each_index(manifest.chunk_count(), threads_for(manifest.payload_bytes, threads), [&](std::size_t i) {
     const ChunkIndex chunk{static_cast<std::uint32_t>(i)};
     std::vector<std::byte> bytes(manifest.chunk_size(chunk));
     const Status read = read_stream(files, manifest.chunk_offset(chunk), bytes);
@@ -83,8 +85,8 @@ Status make_digests(VersionRecord& record, VersionFiles& files) {
 }
 
 /// Errors: those that leave it open.
-Result<bool> snapshot_matches(const Manifest& manifest, VersionFiles& files) {
-  const Result<Checksum> digest = files_digest(files);
+Result<bool> snapshot_matches(const Manifest& manifest, VersionFiles& files, unsigned threads) {
+  const Result<Checksum> digest = files_digest(files, threads);
   if (digest.has_value()) return *digest == manifest.snapshot_digest;
   if (is_proven_wrong(digest.error())) return false;
   return digest.error();
@@ -93,10 +95,10 @@ Result<bool> snapshot_matches(const Manifest& manifest, VersionFiles& files) {
 /// One pass over what a store's directory holds of one run.
 class Recovery {
  public:
-  explicit Recovery(const StoreLayout& layout) : layout_(layout) {}
+  Recovery(const StoreLayout& layout, unsigned threads) : layout_(layout), threads_(threads) {}
 
   Result<RecoveredStore> run() {
-    WC_TRY(settle_in_place(layout_));
+    WC_TRY(settle_in_place(layout_, threads_));
     WC_TRY(read_records());
     WC_TRY(look_at_complete());
     WC_TRY(look_at_patches());
@@ -209,7 +211,7 @@ class Recovery {
       const bool servable = record.manifest.id().is_encoded() || lacks_digests || record.digests.complete();
       if (record.durable) WC_TRY(sync_record(layout_.files(), layout_.record(version)));
       if (!record.durable || lacks_digests) {
-        const Result<bool> matches = snapshot_matches(record.manifest, *found->files);
+        const Result<bool> matches = snapshot_matches(record.manifest, *found->files, threads_);
         if (!matches.has_value()) return cannot_look_at(path, matches.error());
         if (!servable || !*matches) {
           WC_TRY(throw_away(version, path,
@@ -220,7 +222,7 @@ class Recovery {
       }
       if (lacks_digests) {
         log_info("store: {} was stored by an earlier release; its digests are made", path.native());
-        const Status made = make_digests(record, *found->files);
+        const Status made = make_digests(record, *found->files, threads_);
         if (!made.has_value()) return cannot_look_at(path, made.error());
         WC_TRY(rewrite_record(layout_.files(), layout_.record(version), record));
       }
@@ -268,7 +270,7 @@ class Recovery {
         continue;
       }
       // Small, and never synced: looked at each time.
-      const Result<ChunkSet> held = verify_chunks(found->record, *found->files);
+      const Result<ChunkSet> held = verify_chunks(found->record, *found->files, threads_);
       if (!held.has_value()) return cannot_look_at(path, held.error());
       if (!held->complete()) {
         WC_TRY(throw_away(patch, path, "it does not match its digests"));
@@ -305,7 +307,7 @@ class Recovery {
         WC_TRY(throw_away(payload, path, kOutdated));
         continue;
       }
-      Result<ChunkSet> held = verify_chunks(found->record, *found->files);
+      Result<ChunkSet> held = verify_chunks(found->record, *found->files, threads_);
       if (!held.has_value()) return cannot_look_at(path, held.error());
       found->held = std::move(*held);
       log_info("store: version {} is partly here: {} of {} chunks", payload.version.value, found->held.count(),
@@ -317,6 +319,7 @@ class Recovery {
   }
 
   const StoreLayout& layout_;
+  const unsigned threads_;
   std::map<PayloadId, VersionRecord> records_;  // those whose files were not met yet
   RecoveredStore found_;
 };
@@ -369,16 +372,16 @@ Status settle_current(const StoreLayout& layout, const RecoveredStore& found) {
 
 }  // namespace
 
-Result<RecoveredStore> recover_store(const StoreLayout& layout) {
+Result<RecoveredStore> recover_store(const StoreLayout& layout, unsigned threads) {
   layout.drop_spare();
   layout.empty_trash();
   WC_TRY(remove_if_there(layout.files(), layout.directory() / "current.tmp"));
-  WC_ASSIGN(RecoveredStore found, Recovery(layout).run());
+  WC_ASSIGN(RecoveredStore found, Recovery(layout, threads).run());
   if (std::ranges::none_of(found.complete, [](const RecoveredVersion& version) { return version.record.durable; })) {
     WC_ASSIGN(const auto runs, earlier_runs(layout));
     for (const std::uint32_t run : runs) {
       const StoreLayout theirs = layout.of_run(run);
-      WC_ASSIGN(RecoveredStore before, Recovery(theirs).run());
+      WC_ASSIGN(RecoveredStore before, Recovery(theirs, threads).run());
       if (before.complete.empty()) continue;
       found.earlier = std::move(before.complete);
       found.earlier_run = run;

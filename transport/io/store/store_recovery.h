@@ -28,7 +28,7 @@ struct RecoveredStore {
 };
 
 /// Finds what a store's directory holds and puts it in order, at whatever moment the last process died. Blocks, and
-/// hashes what it cannot trust.
+/// hashes what it cannot trust, by `threads` where there is much.
 ///
 /// Recovery deletes only what is proven wrong: missing files, wrong sizes, wrong digests. Errors: kNotAllowed,
 /// kNoSpace, kTimedOut, kIo (something cannot be read or written now: it stays as it is, and the detail says what to
@@ -61,6 +61,6 @@ struct RecoveredStore {
 /// Recovery first settles in-place updates (transport/io/store/in_place.h). After a power cut a version in versions/
 /// may not match its digest: it is thrown away. A record or a version may also be missing or empty, as if never begun.
 /// `layout` has the names of the run that the directory follows.
-[[nodiscard]] Result<RecoveredStore> recover_store(const StoreLayout& layout);
+[[nodiscard]] Result<RecoveredStore> recover_store(const StoreLayout& layout, unsigned threads);
 
 }  // namespace weightcast

@@ -149,16 +149,17 @@ void StoreImpl::give_up_lost(const CompleteRef& complete, const Error& why) {
                                       "look after the disk",
                                       version.value, layout_.directory().native(), why.detail));
   auto result = std::make_shared<Result<std::optional<RecoveredVersion>>>();
-  serial_.run([layout = layout_, version, next = newest(), table = complete->files->table(),
-               result] { *result = give_up_version(layout, version, next, table); },
-              [this, version, lost, result] {
-                complete_.erase(version);
-                if (!result->has_value()) log_error("store: {}", result->error().message());
-                if (result->has_value() && **result) add_complete(std::move((**result)->record), (**result)->files);
-                current_ = complete_.empty() ? kNoVersion : complete_.rbegin()->first;
-                log_error("store: {}; version {} is current now", lost.message(), current_.value);
-                if (on_lost_) on_lost_(version, lost);
-              });
+  serial_.run(
+      [layout = layout_, version, next = newest(), threads = loop_.threads_per_job_max(),
+       table = complete->files->table(), result] { *result = give_up_version(layout, version, next, table, threads); },
+      [this, version, lost, result] {
+        complete_.erase(version);
+        if (!result->has_value()) log_error("store: {}", result->error().message());
+        if (result->has_value() && **result) add_complete(std::move((**result)->record), (**result)->files);
+        current_ = complete_.empty() ? kNoVersion : complete_.rbegin()->first;
+        log_error("store: {}; version {} is current now", lost.message(), current_.value);
+        if (on_lost_) on_lost_(version, lost);
+      });
 }
 
 bool StoreImpl::is_forgotten(const CompleteRef& complete) const {

@@ -42,8 +42,8 @@ void StoreImpl::restore_base() {
   const auto [payload, base] = *unrestored_;
   auto restored = std::make_shared<Result<bool>>(false);
   serial_.run(
-      [layout = layout_, version = payload.base, restored] {
-        const Status settled = settle_in_place(layout);
+      [layout = layout_, threads = loop_.threads_per_job_max(), version = payload.base, restored] {
+        const Status settled = settle_in_place(layout, threads);
         *restored = settled.has_value() ? is_there(layout.files(), layout.complete(version)) : settled.error();
       },
       [this, payload = payload, base = base, restored] {

@@ -195,7 +195,8 @@ Status write_again(const StoreLayout& layout, const VersionRecord& record, Versi
 }
 
 Result<std::optional<RecoveredVersion>> give_up_version(const StoreLayout& layout, Version version,
-                                                        StoreLayout::Named next, const FileTable& table) {
+                                                        StoreLayout::Named next, const FileTable& table,
+                                                        unsigned threads) {
   WC_ASSIGN(const StoreLayout::Current current, layout.read_current());
   if (current.version == version) WC_TRY(lead_current_to(layout, next));
   WC_ASSIGN(const Version base, base_in_journal(layout, version));
@@ -204,7 +205,7 @@ Result<std::optional<RecoveredVersion>> give_up_version(const StoreLayout& layou
     layout.empty_trash();
     return std::optional<RecoveredVersion>();
   }
-  WC_TRY(settle_in_place(layout));
+  WC_TRY(settle_in_place(layout, threads));
   WC_ASSIGN(VersionRecord record, read_record(layout.files(), layout.record(base)));
   WC_ASSIGN(FileTable files_of_base, FileTable::make(record.manifest.files));
   WC_ASSIGN(FilesRef files, VersionFiles::open(layout.files(), layout.complete(base), std::move(files_of_base)));

@@ -66,10 +66,11 @@ using FilesRef = std::shared_ptr<VersionFiles>;
                                  const std::atomic<bool>& wanted);
 
 /// Deletes a damaged version. First switches `current` to `next`, of whatever run, or removes it if that is kNoVersion.
-/// If the version
-/// was made in place and the journal can restore its base, restores the base, switches to it and returns it.
+/// If the version was made in place and the journal can restore its base, restores the base, which `threads` hash,
+/// switches to it and returns it.
 [[nodiscard]] Result<std::optional<RecoveredVersion>> give_up_version(const StoreLayout& layout, Version version,
-                                                                      StoreLayout::Named next, const FileTable& table);
+                                                                      StoreLayout::Named next, const FileTable& table,
+                                                                      unsigned threads);
 
 /// Makes a version durable whose files are synced: syncs names, then marks its record.
 [[nodiscard]] Status sync_names_and_mark(const StoreLayout& layout, Version version, const VersionFiles& files);

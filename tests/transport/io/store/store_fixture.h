@@ -91,7 +91,8 @@ inline Publication publication(std::uint64_t version) {
 /// One directory, one loop, and a store that is opened and closed as the test says.
 class OneStore : public testing::Test {
  protected:
-  OneStore() { options_.directory = directory(); }
+  /// `threads`: that the loop gives one piece of work.
+  explicit OneStore(unsigned threads = 2) : loop_(threads) { options_.directory = directory(); }
   ~OneStore() override { store_.reset(); }
 
   [[nodiscard]] std::filesystem::path directory() const { return std::filesystem::path(temp_.path()) / "state"; }

@@ -67,6 +67,26 @@ TEST_P(StorePackedTest, UnpacksFilesWhosePagesAndLeavesAreNotTheSegments) {
   EXPECT_TRUE(holds(directory() / "current", many));
 }
 
+struct StoreOfThreads : OneStore {
+  explicit StoreOfThreads(unsigned threads) : OneStore(threads) {}
+  using OneStore::holds;
+  using OneStore::install;
+  using OneStore::open;
+  void TestBody() override {}
+};
+
+TEST(StoreThreads, HoweverManyUnpackTheSame) {
+  const Publication whole = weights(3, {{"a", 5'000'001}, {"b", 4'500'001}});
+  const Publication packed = packed_payload(whole);
+  for (const unsigned threads : {1u, 3u, 6u}) {
+    StoreOfThreads store(threads);
+    store.open();
+    const Result<StoredVersion> stored = store.install(packed);
+    ASSERT_TRUE(stored.has_value()) << stored.error().message();
+    EXPECT_TRUE(StoreOfThreads::holds(stored->path, whole)) << threads;
+  }
+}
+
 TEST_P(StorePackedTest, SegmentsAreUnpackedBeforeThePayloadIsComplete) {
   ASSERT_TRUE(begin(packed).has_value());
   put_digests(packed);

@@ -75,7 +75,7 @@ TEST_F(StoreRecovery, RecordOfAnotherReleaseIsNamedAndNothingIsTouched) {
   const FileRef record = *real_files().open(layout().record(Version{4}), {.write = true});
   const std::byte form_1[4] = {std::byte{1}};
   ASSERT_TRUE(write_fully(*record, 8, form_1, "record").has_value());
-  const Result<RecoveredStore> refused = recover_store(layout());
+  const Result<RecoveredStore> refused = recover_store(layout(), 2);
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code, Errc::kUnsupported);
   EXPECT_NE(refused.error().detail.find("a record of form 1, this release reads forms 2 and 3"), std::string::npos)

@@ -288,7 +288,7 @@ TEST_P(SingleCopyTest, PowerThatGoesBeforeItIsDurableBringsTheOldVersionBack) {
       const auto files =
           VersionFiles::open(real_files(), layout().complete(Version{1}), *FileTable::make(one.manifest.files));
       const auto payload = VersionFiles::open(real_files(), layout().incoming(id()), *payload_files(patch.manifest));
-      const InPlaceWork work{*files, *payload, record, one.manifest.snapshot_digest};
+      const InPlaceWork work{*files, *payload, record, one.manifest.snapshot_digest, 2};
       const std::atomic<bool> wanted = true;
       const auto changes = prepare_in_place(layout(), work, wanted);
       ASSERT_TRUE(changes.has_value()) << changes.error().message();

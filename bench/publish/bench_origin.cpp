@@ -1,0 +1,137 @@
+#include "bench/publish/bench_origin.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "bench/times.h"
+#include "transport/node/takeover.h"
+
+namespace weightcast::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kPatience(120);
+
+std::uint32_t chunk_bytes(std::uint64_t) { return 256 * kKiB; }
+
+}  // namespace
+
+Result<std::unique_ptr<BenchStore>> BenchStore::open(const std::filesystem::path& directory, unsigned threads) {
+  auto node = std::make_unique<BenchStore>(threads);
+  StoreOptions options;
+  options.directory = directory;
+  options.versions_kept = 1;
+  WC_ASSIGN(node->store_, Store::open(node->loop_, node->files_, options));
+  return node;
+}
+
+BenchStore::~BenchStore() {
+  jobs_.stop();
+  store_.reset();
+}
+
+Status BenchStore::wait(const std::function<bool()>& holds) {
+  const auto limit = Clock::now() + kPatience;
+  while (!holds()) {
+    if (Clock::now() > limit) return fail(Errc::kTimedOut, Op::kPublish, "the node does not get on");
+    loop_.run_until(loop_.now() + std::chrono::milliseconds(1));
+  }
+  return {};
+}
+Result<MadePayload> BenchStore::await(const std::function<void(PayloadObserver)>& begin) {
+  std::optional<Result<MadePayload>> done;
+  PayloadObserver observer;
+  observer.begun = [](const std::shared_ptr<const Manifest>&, double) {};
+  observer.grown = [](const MadePayload&) {};
+  observer.done = [&](Result<MadePayload> made) { done = std::move(made); };
+  begin(std::move(observer));
+  WC_TRY(wait([&] { return done.has_value(); }));
+  return *std::move(done);
+}
+
+Result<std::unique_ptr<BenchOrigin>> BenchOrigin::open(const std::filesystem::path& directory, unsigned threads) {
+  WC_ASSIGN(std::unique_ptr<BenchStore> node, BenchStore::open(directory, threads));
+  return std::unique_ptr<BenchOrigin>(new BenchOrigin(std::move(node)));
+}
+
+Result<PublicationCost> BenchOrigin::publish(const BenchTrainer& trainer, bool sparse, bool makes_patch,
+                                             std::uint64_t& patch_bytes) {
+  Store& store = node_->store();
+  const Version base = version_;
+  version_ = Version{base.value + 1};
+  PublicationCost cost;
+  const double cpu_before = process_cpu_s();
+  const auto start = Clock::now();
+  ByProducts by_products;
+  WC_TRY(node_->await([&](PayloadObserver observer) {
+    if (sparse) {
+      ChangesRequest request;
+      request.version = version_;
+      request.base = base;
+      request.changes = trainer.changes().file();
+      request.changes_bytes = trainer.changes_bytes();
+      request.earlier = applied_;
+      request.choose_chunk_bytes = chunk_bytes;
+      apply_changes(node_->jobs(), node_->files(), store, std::move(request), std::move(observer),
+                    [&](ByProducts made) { by_products = std::move(made); });
+    } else {
+      TakeoverRequest request;
+      request.version = version_;
+      request.region = trainer.whole().file();
+      request.region_bytes = trainer.whole().bytes().size();
+      request.choose_chunk_bytes = chunk_bytes;
+      take_over(node_->jobs(), node_->files(), store, std::move(request), std::move(observer));
+    }
+  }));
+  cost.copied_s = seconds_since(start);
+  if (makes_patch) {
+    const PayloadId patch = patch_of(version_, base);
+    WC_ASSIGN(const MadePayload made, node_->await([&](PayloadObserver observer) {
+      make_patch(node_->jobs(), node_->files(), store, {patch, "", chunk_bytes, std::move(by_products.encoded)},
+                 std::move(observer));
+    }));
+    patch_bytes = made.manifest->payload_bytes;
+  }
+  cost.encoded_s = seconds_since(start);
+  cost.cpu_s = process_cpu_s() - cpu_before;
+  cost.in_place = by_products.was_in_place;
+  WC_TRY(node_->wait([&] { return store.find(version_)->durable; }));
+  applied_.clear();
+  if (by_products.applied) applied_.push_back(std::move(*by_products.applied));
+  // The version before goes, and its files are the next one's.
+  store.retain({version_});
+  // Not before the disk knows that they are: a step that comes sooner is written to new files, which is another
+  // measurement. A busy disk takes seconds.
+  WC_TRY(node_->wait([&] { return store.versions().size() == 1 && (base == kNoVersion || store.spare() == base); }));
+  return cost;
+}
+
+Result<MadePayload> BenchOrigin::pack() {
+  node_->store().retain({version_, packed_of(version_)});
+  return node_->await([&](PayloadObserver observer) {
+    make_patch(node_->jobs(), node_->files(), node_->store(), {packed_of(version_), "", chunk_bytes, nullptr},
+               std::move(observer));
+  });
+}
+
+Status BenchOrigin::check(const BenchTrainer& trainer) {
+  WC_ASSIGN(const auto file, node_->files().open(node_->store().find(version_)->path / "model.safetensors", {}));
+  std::vector<std::byte> piece(kMiB);
+  const Bytes all = trainer.whole().bytes();
+  for (std::uint64_t at = 0; at < all.size(); at += piece.size()) {
+    const auto part = MutableBytes(piece).first(std::min<std::uint64_t>(piece.size(), all.size() - at));
+    WC_TRY(read_fully(*file, at, part, "the copy"));
+    if (std::memcmp(part.data(), all.data() + at, part.size()) != 0) {
+      return fail(Errc::kCorrupt, Op::kRead, fmt::format("version {}: it is not what was published", version_.value));
+    }
+  }
+  return {};
+}
+
+}  // namespace weightcast::bench

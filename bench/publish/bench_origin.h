@@ -1,0 +1,71 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "base/posix_file_system.h"
+#include "bench/publish/bench_trainer.h"
+#include "transport/io/uv_loop.h"
+#include "transport/node/apply_changes.h"
+
+namespace weightcast::bench {
+
+/// Of one publication at an origin, from its beginning.
+struct PublicationCost {
+  double copied_s = 0;   ///< until the origin has its own copy
+  double encoded_s = 0;  ///< until the patch from the version before is in the store as well
+  double cpu_s = 0;
+  bool in_place = false;
+};
+
+/// A node's store in this process, on a loop of its own. Errors beside those named: kTimedOut (it does not get on).
+class BenchStore {
+ public:
+  /// `threads`: that each piece of work may have. Errors: those of Store::open().
+  static Result<std::unique_ptr<BenchStore>> open(const std::filesystem::path& directory, unsigned threads = 2);
+  explicit BenchStore(unsigned threads) : loop_(threads) {}
+  ~BenchStore();
+
+  [[nodiscard]] Store& store() const { return *store_; }
+  [[nodiscard]] PosixFileSystem& files() { return files_; }
+  [[nodiscard]] Jobs& jobs() { return jobs_; }
+  /// Runs the loop until `holds`.
+  Status wait(const std::function<bool()>& holds);
+  /// Runs it until `begin` has called the observer's done.
+  Result<MadePayload> await(const std::function<void(PayloadObserver)>& begin);
+
+ private:
+  PosixFileSystem files_;
+  UvLoop loop_;
+  Jobs jobs_{loop_};
+  std::unique_ptr<Store> store_;
+};
+
+/// The parts of an origin that a publication takes.
+class BenchOrigin {
+ public:
+  static Result<std::unique_ptr<BenchOrigin>> open(const std::filesystem::path& directory, unsigned threads = 2);
+
+  /// Publishes the trainer's weights as the next version, makes the patch to it, and waits until it is durable. Errors:
+  /// those of take_over(), apply_changes() and make_patch().
+  Result<PublicationCost> publish(const BenchTrainer& trainer, bool sparse, bool makes_patch,
+                                  std::uint64_t& patch_bytes);
+  /// Packs the latest version; the payload stays until the next publication. Errors: those of make_patch().
+  Result<MadePayload> pack();
+  /// Whether the latest version is what the trainer has. Errors: kCorrupt.
+  Status check(const BenchTrainer& trainer);
+
+  [[nodiscard]] Version version() const { return version_; }
+  [[nodiscard]] BenchStore& node() const { return *node_; }
+
+ private:
+  explicit BenchOrigin(std::unique_ptr<BenchStore> node) : node_(std::move(node)) {}
+
+  std::unique_ptr<BenchStore> node_;
+  Version version_{};
+  std::vector<AppliedChanges> applied_;
+};
+
+}  // namespace weightcast::bench

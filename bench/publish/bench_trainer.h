@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "base/file_system.h"
+#include "base/result.h"
+#include "patch/snapshot/safetensors.h"
+
+namespace weightcast::bench {
+
+/// Memory that a trainer hands over: filled by it, read by the origin.
+class BenchMemory {
+ public:
+  /// Errors: kNoSpace, kIo.
+  static Result<BenchMemory> make(std::uint64_t bytes);
+  BenchMemory(BenchMemory&& other) noexcept;
+  BenchMemory& operator=(BenchMemory&&) = delete;
+  ~BenchMemory();
+  [[nodiscard]] const FileRef& file() const { return file_; }
+  [[nodiscard]] MutableBytes bytes() const { return bytes_; }
+
+ private:
+  BenchMemory(FileRef file, MutableBytes bytes) : file_(std::move(file)), bytes_(bytes) {}
+  FileRef file_;
+  MutableBytes bytes_;
+};
+
+/// BF16 tensors in a region, and their changes in another. Weights have a standard deviation of 0.02.
+class BenchTrainer {
+ public:
+  /// `tensor_bytes` in `tensors` of equal size, of which a step changes `changed_share` of the cells. Errors:
+  /// kInvalidArgument (less than an element per tensor), those of the memory.
+  static Result<BenchTrainer> make(std::uint64_t tensor_bytes, std::size_t tensors, double changed_share);
+
+  /// Changes about the wanted share of the cells by one step up or down, and writes the list of it.
+  Status step();
+
+  [[nodiscard]] const BenchMemory& whole() const { return whole_; }
+  [[nodiscard]] const BenchMemory& changes() const { return changes_; }
+  [[nodiscard]] std::uint64_t changes_bytes() const { return changes_bytes_; }
+
+ private:
+  BenchTrainer(BenchMemory whole, BenchMemory changes, std::vector<TensorInfo> infos,
+               std::vector<std::uint64_t> offsets, double share)
+      : whole_(std::move(whole)),
+        changes_(std::move(changes)),
+        infos_(std::move(infos)),
+        offsets_(std::move(offsets)),
+        share_(share) {}
+  void fill();
+
+  BenchMemory whole_, changes_;
+  const std::vector<TensorInfo> infos_;
+  const std::vector<std::uint64_t> offsets_;
+  const double share_;
+  std::uint64_t changes_bytes_ = 0;
+  std::mt19937_64 random_{1};
+};
+
+}  // namespace weightcast::bench

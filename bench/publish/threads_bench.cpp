@@ -1,0 +1,173 @@
+#include "bench/publish/threads_bench.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <optional>
+
+#include "base/parallel.h"
+#include "bench/fleet/scratch.h"
+#include "bench/publish/bench_origin.h"
+#include "bench/times.h"
+
+namespace weightcast::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// As many as a fast link has under way.
+constexpr std::size_t kWritesMax = 32;
+constexpr std::size_t kCopyBytes = 4 * kMiB;
+
+double copy_seconds(Bytes from, std::vector<std::byte>& to, unsigned threads) {
+  const auto start = Clock::now();
+  for_each_index((from.size() + kCopyBytes - 1) / kCopyBytes, threads, [&](std::size_t i) {
+    const Bytes piece = from.subspan(i * kCopyBytes, std::min(kCopyBytes, from.size() - i * kCopyBytes));
+    std::memcpy(to.data() + i * kCopyBytes, piece.data(), piece.size());
+  });
+  return seconds_since(start);
+}
+
+struct Chunks {
+  std::shared_ptr<const Manifest> manifest;
+  std::vector<ContentDigest> digests;
+  std::vector<BufferRef> bytes;
+};
+
+/// All of a payload, as it would travel.
+Result<Chunks> read_chunks(BenchStore& node, const MadePayload& made) {
+  Chunks chunks{made.manifest, made.chunk_digests, {}};
+  chunks.bytes.resize(made.manifest->chunk_count());
+  for (std::uint32_t i = 0; i < made.manifest->chunk_count(); ++i) {
+    std::optional<Error> failed;
+    node.store().read_chunk(made.manifest->id(), ChunkIndex{i}, [&, i](Result<BufferRef> read) {
+      if (!read.has_value()) {
+        failed = read.error();
+      } else {
+        chunks.bytes[i] = *std::move(read);
+      }
+    });
+    WC_TRY(node.wait([&] { return failed || chunks.bytes[i]; }));
+    if (failed) return *failed;
+  }
+  return chunks;
+}
+
+/// What a worker does with a payload that arrives as fast as it takes it. Returns the seconds until it is installed.
+Result<double> receive(BenchStore& node, const Chunks& chunks) {
+  const Manifest& manifest = *chunks.manifest;
+  Store& store = node.store();
+  std::optional<Status> begun;
+  store.begin(manifest,
+              [&](const Result<PartialVersion>& made) { begun = made.has_value() ? Status() : Status(made.error()); });
+  WC_TRY(node.wait([&] { return begun.has_value(); }));
+  WC_TRY(*begun);
+  const auto start = Clock::now();
+  for (std::uint32_t part = 0; part < manifest.part_count(); ++part) {
+    const std::size_t first = std::size_t{part} * manifest.part_chunks;
+    const std::size_t last = std::min<std::size_t>(first + manifest.part_chunks, chunks.digests.size());
+    store.put_digest_part(
+        manifest.id(), part,
+        {chunks.digests.begin() + std::ptrdiff_t(first), chunks.digests.begin() + std::ptrdiff_t(last)});
+  }
+  std::size_t under_way = 0;
+  std::optional<Error> failed;
+  for (std::uint32_t i = 0; i < manifest.chunk_count() && !failed; ++i) {
+    ++under_way;
+    store.write_chunk(manifest.id(), ChunkIndex{i}, chunks.bytes[i], [&](const Status& written) {
+      --under_way;
+      if (!written.has_value()) failed = written.error();
+    });
+    WC_TRY(node.wait([&] { return under_way < kWritesMax; }));
+  }
+  WC_TRY(node.wait([&] { return under_way == 0; }));
+  if (failed) return *failed;
+  std::optional<Result<StoredVersion>> installed;
+  store.finish(manifest.id(), [&](Result<StoredVersion> done) { installed = std::move(done); });
+  WC_TRY(node.wait([&] { return installed.has_value(); }));
+  if (!installed->has_value()) return installed->error();
+  const double seconds = seconds_since(start);
+  WC_TRY(node.wait([&] { return store.find(manifest.version)->durable; }));
+  store.retain({});
+  WC_TRY(node.wait([&] { return store.versions().size() == 1; }));
+  return seconds;
+}
+
+/// An origin and a worker that may use so many threads.
+struct Pair {
+  unsigned threads = 0;
+  std::unique_ptr<BenchOrigin> origin;
+  std::unique_ptr<BenchStore> worker;
+  std::vector<ThreadsBenchCase> costs;
+};
+
+Result<ThreadsBenchCase> step(Pair& pair, const BenchTrainer& trainer, std::vector<std::byte>& memory) {
+  ThreadsBenchCase cost;
+  cost.threads = pair.threads;
+  cost.copy_s = copy_seconds(trainer.whole().bytes(), memory, pair.threads);
+  std::uint64_t patch_bytes = 0;
+  const bool has_base = pair.origin->version() != kNoVersion;
+  WC_ASSIGN(const PublicationCost published, pair.origin->publish(trainer, false, has_base, patch_bytes));
+  WC_TRY(pair.origin->check(trainer));
+  cost.take_over_s = published.copied_s;
+  cost.compare_s = published.encoded_s - published.copied_s;
+  const auto start = Clock::now();
+  WC_ASSIGN(const MadePayload packed, pair.origin->pack());
+  cost.pack_s = seconds_since(start);
+  WC_ASSIGN(const Chunks chunks, read_chunks(pair.origin->node(), packed));
+  WC_ASSIGN(cost.unpack_s, receive(*pair.worker, chunks));
+  return cost;
+}
+
+}  // namespace
+
+Result<std::vector<ThreadsBenchCase>> run_threads_bench(const ThreadsBenchOptions& options) {
+  WC_ASSIGN(const Scratch scratch, Scratch::make(options.scratch));
+  WC_ASSIGN(BenchTrainer trainer, BenchTrainer::make(options.tensor_bytes, options.tensors, options.changed_share));
+  std::vector<std::byte> memory(trainer.whole().bytes().size());
+  // The process's pool is as large as its first loop with work wants it.
+  std::vector<unsigned> descending = options.threads;
+  std::ranges::sort(descending, std::ranges::greater());
+  std::vector<Pair> pairs;
+  for (const unsigned threads : descending) {
+    Pair pair{threads, nullptr, nullptr, {}};
+    WC_ASSIGN(pair.origin, BenchOrigin::open(scratch.path() / fmt::format("origin-{}", threads), threads));
+    WC_ASSIGN(pair.worker, BenchStore::open(scratch.path() / fmt::format("worker-{}", threads), threads));
+    pairs.push_back(std::move(pair));
+  }
+  // The first steps make the files that all others reuse.
+  constexpr std::uint32_t kFirst = 3;
+  for (std::uint32_t i = 0; i < kFirst + options.repetitions; ++i) {
+    if (i > 0) WC_TRY(trainer.step());
+    for (Pair& pair : pairs) {
+      WC_ASSIGN(ThreadsBenchCase cost, step(pair, trainer, memory));
+      if (i >= kFirst) pair.costs.push_back(cost);
+    }
+  }
+  std::vector<ThreadsBenchCase> cases;
+  for (const unsigned threads : options.threads) {
+    const auto& costs = std::ranges::find(pairs, threads, &Pair::threads)->costs;
+    cases.push_back({threads, median(costs, &ThreadsBenchCase::copy_s), median(costs, &ThreadsBenchCase::take_over_s),
+                     median(costs, &ThreadsBenchCase::compare_s), median(costs, &ThreadsBenchCase::pack_s),
+                     median(costs, &ThreadsBenchCase::unpack_s)});
+  }
+  return cases;
+}
+
+nlohmann::json to_json(const std::vector<ThreadsBenchCase>& cases) {
+  nlohmann::json json = nlohmann::json::array();
+  for (const ThreadsBenchCase& one : cases) {
+    json.push_back({{"threads", one.threads},
+                    {"copy_s", one.copy_s},
+                    {"take_over_s", one.take_over_s},
+                    {"compare_s", one.compare_s},
+                    {"pack_s", one.pack_s},
+                    {"unpack_s", one.unpack_s}});
+  }
+  return json;
+}
+
+}  // namespace weightcast::bench

@@ -1,0 +1,63 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "base/json_text.h"
+#include "bench/commands.h"
+#include "bench/fleet/fleet_flags.h"
+#include "bench/publish/threads_bench.h"
+#include "tools/command.h"
+#include "transport/io/log.h"
+
+namespace weightcast::bench {
+namespace {
+
+struct ThreadsArguments {
+  std::string size = "1GiB";
+  std::string json_path;
+  ThreadsBenchOptions options;
+};
+
+Status run(ThreadsArguments& arguments) {
+  WC_ASSIGN(arguments.options.tensor_bytes, parse_bytes(arguments.size));
+  set_up_log("warning", {});
+  WC_ASSIGN(const auto cases, run_threads_bench(arguments.options));
+  fmt::print("{} of BF16; seconds, and how many times as fast as by {} of them\n", arguments.size, cases[0].threads);
+  fmt::print("threads  copy            take over       compare         pack            unpack\n");
+  for (const ThreadsBenchCase& one : cases) {
+    fmt::print("{:<8}", one.threads);
+    for (const auto which : {&ThreadsBenchCase::copy_s, &ThreadsBenchCase::take_over_s, &ThreadsBenchCase::compare_s,
+                             &ThreadsBenchCase::pack_s, &ThreadsBenchCase::unpack_s}) {
+      fmt::print(" {:<15}", fmt::format("{:.3f} ({:.2f})", one.*which, cases[0].*which / (one.*which)));
+    }
+    fmt::print("\n");
+  }
+  return write_result(arguments.json_path, json_text(to_json(cases), 2) + "\n");
+}
+
+}  // namespace
+
+void add_threads_command(CLI::App& app) {
+  const auto arguments = std::make_shared<ThreadsArguments>();
+  ThreadsBenchOptions& options = arguments->options;
+  CLI::App* command = app.add_subcommand("threads", "What is proportional to the model, by how many threads");
+  command->add_option("--size", arguments->size, "All tensors together")
+      ->check(bytes_validator())
+      ->capture_default_str();
+  command->add_option("--threads", options.threads, "Numbers of threads; the first is compared with")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  command->add_option("--changed", options.changed_share, "Share of the cells that a step changes")
+      ->check(CLI::Range(1e-6, 0.4))
+      ->capture_default_str();
+  command->add_option("--repeat", options.repetitions, "Repetitions")
+      ->check(CLI::Range(1u, 1000u))
+      ->capture_default_str();
+  command->add_option("--scratch", options.scratch, "Directory for states; default: TMPDIR, else /var/tmp");
+  command->add_option("--json", arguments->json_path, "Also write the result to this file");
+  command->callback([arguments] { run_bench([&] { return run(*arguments); }); });
+}
+
+}  // namespace weightcast::bench
