@@ -15,6 +15,8 @@ void add_broadcast_command(CLI::App& app);
 void add_codec_command(CLI::App& app);
 /// Decoding steps of the engine against memory and against products.
 void add_decode_command(CLI::App& app);
+/// What a step costs that is published as a list of changes.
+void add_delta_command(CLI::App& app);
 /// Broadcasts with a fault in the middle, each against one without.
 void add_faults_command(CLI::App& app);
 /// Publications beside which strangers trouble the origin.

@@ -16,6 +16,7 @@ int main(int argc, char** argv) {
   weightcast::bench::add_flood_command(app);
   weightcast::bench::add_publish_command(app);
   weightcast::bench::add_threads_command(app);
+  weightcast::bench::add_delta_command(app);
   weightcast::bench::add_optimiser_command(app);
   weightcast::bench::add_decode_command(app);
   weightcast::bench::add_install_command(app);

@@ -136,6 +136,10 @@ std::optional<ProcessUsage> Process::usage() const {
   while (std::getline(status, line)) {
     if (line.starts_with("RssAnon:")) usage.rss_anon_bytes = std::stoull(line.substr(8)) * kKiB;
   }
+  std::ifstream io(fmt::format("/proc/{}/io", pid_));
+  while (std::getline(io, line)) {
+    if (line.starts_with("write_bytes:")) usage.written_bytes = std::stoull(line.substr(12));
+  }
   return usage;
 }
 

@@ -16,6 +16,7 @@ namespace weightcast::bench {
 struct ProcessUsage {
   double cpu_s = 0;                  ///< user and system, all threads
   std::uint64_t rss_anon_bytes = 0;  ///< anonymous memory now
+  std::uint64_t written_bytes = 0;   ///< that the kernel has to write to disks for it, whether or not it has yet
 };
 
 /// Processor time since boot that this machine wanted and its host gave to others ("steal"). 0 if there is no host, or

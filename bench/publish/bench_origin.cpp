@@ -121,17 +121,7 @@ Result<MadePayload> BenchOrigin::pack() {
 }
 
 Status BenchOrigin::check(const BenchTrainer& trainer) {
-  WC_ASSIGN(const auto file, node_->files().open(node_->store().find(version_)->path / "model.safetensors", {}));
-  std::vector<std::byte> piece(kMiB);
-  const Bytes all = trainer.whole().bytes();
-  for (std::uint64_t at = 0; at < all.size(); at += piece.size()) {
-    const auto part = MutableBytes(piece).first(std::min<std::uint64_t>(piece.size(), all.size() - at));
-    WC_TRY(read_fully(*file, at, part, "the copy"));
-    if (std::memcmp(part.data(), all.data() + at, part.size()) != 0) {
-      return fail(Errc::kCorrupt, Op::kRead, fmt::format("version {}: it is not what was published", version_.value));
-    }
-  }
-  return {};
+  return trainer.check_copy(node_->files(), node_->store().find(version_)->path / "model.safetensors");
 }
 
 }  // namespace weightcast::bench

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -52,17 +53,16 @@ Result<BenchTrainer> BenchTrainer::make(std::uint64_t tensor_bytes, std::size_t 
 
 Status BenchTrainer::step() {
   std::vector<TensorInfo> infos;
-  std::vector<std::vector<std::uint32_t>> indices(infos_.size());
-  std::vector<std::vector<std::uint16_t>> values(infos_.size());
+  changed_.assign(infos_.size(), {});
   std::geometric_distribution<std::uint64_t> gap(share_);
   for (std::size_t t = 0; t < infos_.size(); ++t) {
     auto* const cells = reinterpret_cast<std::uint16_t*>(whole_.bytes().data() + offsets_[t]);
     for (std::uint64_t i = gap(random_); i < infos_[t].shape[0]; i += 1 + gap(random_)) {
       cells[i] = std::uint16_t(cells[i] + (random_() % 2 == 0 ? 1 : -1));
-      indices[t].push_back(std::uint32_t(i));
-      values[t].push_back(cells[i]);
+      changed_[t].indices.push_back(std::uint32_t(i));
+      changed_[t].values.push_back(cells[i]);
     }
-    const std::uint64_t count = indices[t].size();
+    const std::uint64_t count = changed_[t].indices.size();
     infos.push_back({std::string(kIndicesPrefix) + infos_[t].name, "U32", {count}, 0, 4 * count});
     infos.push_back({std::string(kValuesPrefix) + infos_[t].name, "BF16", {count}, 0, 2 * count});
   }
@@ -72,8 +72,28 @@ Status BenchTrainer::step() {
   std::byte* const at = changes_.bytes().data();
   std::memcpy(at, layout.header.data(), layout.header.size());
   for (std::size_t t = 0; t < infos_.size(); ++t) {
-    std::memcpy(at + layout.offsets_bytes[2 * t], indices[t].data(), 4 * indices[t].size());
-    std::memcpy(at + layout.offsets_bytes[2 * t + 1], values[t].data(), 2 * values[t].size());
+    const Changed& changed = changed_[t];
+    std::memcpy(at + layout.offsets_bytes[2 * t], changed.indices.data(), 4 * changed.indices.size());
+    std::memcpy(at + layout.offsets_bytes[2 * t + 1], changed.values.data(), 2 * changed.values.size());
+  }
+  return {};
+}
+
+Status BenchTrainer::check_copy(FileSystem& files, const std::filesystem::path& path) const {
+  WC_ASSIGN(const auto file, files.open(path, {}));
+  WC_ASSIGN(const FileInfo info, file->info());
+  // Headers may differ: whoever published it has written that.
+  const Bytes all = Bytes(whole_.bytes()).subspan(*std::ranges::min_element(offsets_));
+  if (info.size_bytes < all.size()) return fail(Errc::kCorrupt, Op::kRead, path.native() + ": it is too short");
+  std::vector<std::byte> piece(kMiB);
+  for (std::uint64_t at = 0; at < all.size(); at += piece.size()) {
+    const auto part = MutableBytes(piece).first(std::min<std::uint64_t>(piece.size(), all.size() - at));
+    WC_TRY(read_fully(*file, info.size_bytes - all.size() + at, part, path.native()));
+    const auto differs = std::ranges::mismatch(part, all.subspan(at, part.size())).in1;
+    if (differs == part.end()) continue;
+    return fail(Errc::kCorrupt, Op::kRead,
+                fmt::format("{}: it is not what was published, from byte {} of its tensors on", path.native(),
+                            at + std::uint64_t(differs - part.begin())));
   }
   return {};
 }

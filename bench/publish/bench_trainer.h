@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <random>
 #include <vector>
 
@@ -34,9 +35,20 @@ class BenchTrainer {
   /// kInvalidArgument (less than an element per tensor), those of the memory.
   static Result<BenchTrainer> make(std::uint64_t tensor_bytes, std::size_t tensors, double changed_share);
 
+  /// Of one tensor by the last step.
+  struct Changed {
+    std::vector<std::uint32_t> indices;  ///< ascending
+    std::vector<std::uint16_t> values;
+  };
+
   /// Changes about the wanted share of the cells by one step up or down, and writes the list of it.
   Status step();
+  /// Whether a file has the tensors that the trainer has now. Errors: kCorrupt, those of reading it.
+  [[nodiscard]] Status check_copy(FileSystem& files, const std::filesystem::path& path) const;
 
+  [[nodiscard]] const std::vector<TensorInfo>& infos() const { return infos_; }
+  [[nodiscard]] const std::vector<Changed>& changed() const { return changed_; }
+  [[nodiscard]] const void* data(std::size_t tensor) const { return whole_.bytes().data() + offsets_[tensor]; }
   [[nodiscard]] const BenchMemory& whole() const { return whole_; }
   [[nodiscard]] const BenchMemory& changes() const { return changes_; }
   [[nodiscard]] std::uint64_t changes_bytes() const { return changes_bytes_; }
@@ -55,6 +67,7 @@ class BenchTrainer {
   const std::vector<TensorInfo> infos_;
   const std::vector<std::uint64_t> offsets_;
   const double share_;
+  std::vector<Changed> changed_;
   std::uint64_t changes_bytes_ = 0;
   std::mt19937_64 random_{1};
 };
