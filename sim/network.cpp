@@ -53,6 +53,7 @@ void Network::send_message(Instant now, LinkIndex index, NodeIndex from, wire::M
   frame.link = index;
   frame.from_end = end;
   frame.bytes = static_cast<std::uint32_t>(FrameHeader::kBytes + message.ByteSizeLong());
+  frame.is_bulk = !message.rate_probe().padding().empty() || !message.rate_probed().padding().empty();
   frame.message = std::make_unique<wire::Message>(std::move(message));
   enqueue(now, made);
 }
@@ -69,6 +70,7 @@ void Network::send_chunk(Instant now, LinkIndex index, NodeIndex from, PayloadId
   const FrameIndex made = new_frame();
   Frame& frame = frames_[made];
   frame.kind = FrameKind::kChunk;
+  frame.is_bulk = true;
   frame.damaged = damaged;
   frame.link = index;
   frame.from_end = end;
@@ -85,7 +87,7 @@ void Network::enqueue(Instant now, FrameIndex index) {
   Link& link = links_[frame.link];
   const NodeIndex from = link.ends[frame.from_end].node;
   Direction& direction = link.directions[frame.from_end];
-  if (frame.kind != FrameKind::kChunk && direction.first == kNone && !direction.takes_turns) {
+  if (!frame.is_bulk && direction.first == kNone && !direction.takes_turns) {
     const Duration cost = time_to_send(frame.bytes, nodes_[from].uplink);
     nodes_[from].owed += cost;
     direction.in_flight_bytes += frame.bytes;
@@ -125,7 +127,7 @@ void Network::serve(Instant now, NodeIndex index) {
     direction.first = frame.next;
     if (direction.first == kNone) direction.last = kNone;
     direction.in_flight_bytes += frame.bytes;
-    if (frame.kind != FrameKind::kChunk) {
+    if (!frame.is_bulk) {
       const Duration cost = time_to_send(frame.bytes, node.uplink);
       node.owed += cost;
       node.round.push_front({link, end});
@@ -153,8 +155,8 @@ void Network::launch(Instant now, FrameIndex index) {
     Duration pause = options_.retransmit_after;
     for (int i = 0; i < kLossesInARowMax && random_.chance(loss); ++i, pause *= 2) arrival += pause;
   }
-  if (frame.kind == FrameKind::kChunk) {
-    nodes_[from].chunk_bytes_sent += frame.bytes - FrameHeader::kBytes;
+  if (frame.kind == FrameKind::kChunk) nodes_[from].chunk_bytes_sent += frame.bytes - FrameHeader::kBytes;
+  if (frame.is_bulk) {
     Node& receiver = nodes_[to];
     arrival = std::max(arrival, receiver.downlink_free + time_to_send(frame.bytes, receiver.downlink));
     receiver.downlink_free = std::max(receiver.downlink_free, arrival);
@@ -221,6 +223,7 @@ void Network::close(Instant now, LinkIndex index, NodeIndex from) {
   const FrameIndex made = new_frame();
   Frame& frame = frames_[made];
   frame.kind = FrameKind::kEnd;
+  frame.is_bulk = false;
   frame.link = index;
   frame.from_end = end;
   frame.bytes = FrameHeader::kBytes;
@@ -463,6 +466,7 @@ std::string Network::describe(const Event& event) const {
       const std::string direction =
           name(link.ends[frame.from_end].node) + " -> " + name(link.ends[1 - frame.from_end].node);
       if (frame.kind == FrameKind::kEnd) return direction + ": end";
+      if (frame.kind == FrameKind::kControl && frame.is_bulk) return direction + ": padding";
       if (frame.kind == FrameKind::kControl) return direction + ": " + frame.message->ShortDebugString().substr(0, 160);
       return fmt::format("{}: version {} chunk {}{}", direction, frame.payload.version.value, frame.chunk.value,
                          frame.damaged ? ", damaged" : "");

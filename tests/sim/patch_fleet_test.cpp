@@ -24,6 +24,7 @@ struct PatchFleet : testing::Test {
 
   void SetUp() override {
     ASSERT_TRUE(fleet.run_until([&] { return b.worker->joined(); }));
+    fleet.run_for(1s);  // until the links are probed
     publish(1);
   }
   void publish(std::uint64_t version) {

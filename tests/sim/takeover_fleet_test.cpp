@@ -24,6 +24,7 @@ struct TakeoverFleet : testing::Test {
 
   void SetUp() override {
     ASSERT_TRUE(fleet.run_until([&] { return b.worker->joined(); }));
+    fleet.run_for(1s);  // until the links are probed
     fleet.grow_versions(4);
   }
   bool is_open(std::uint64_t version) {

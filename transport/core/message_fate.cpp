@@ -17,6 +17,7 @@ bool goes_up(Kind kind) {
     case Kind::kParentFault:
     case Kind::kLeave:
     case Kind::kProbed:
+    case Kind::kRateProbed:
     case Kind::kHello:
     case Kind::kSubscribe:
     case Kind::kUnsubscribe:
@@ -37,7 +38,8 @@ bool is_read(Speaker speaker, Kind kind) {
     case Kind::kInstallFailed:
     case Kind::kParentFault:
     case Kind::kLeave:
-    case Kind::kProbed: return speaker == Speaker::kMember;
+    case Kind::kProbed:
+    case Kind::kRateProbed: return speaker == Speaker::kMember;
     case Kind::kSubscribe:
     case Kind::kUnsubscribe:
     case Kind::kChunkDamaged: return speaker == Speaker::kChild;
@@ -46,6 +48,7 @@ bool is_read(Speaker speaker, Kind kind) {
     case Kind::kAnnounce:
     case Kind::kAssignment:
     case Kind::kProbe:
+    case Kind::kRateProbe:
     case Kind::kGrowth:
     case Kind::kNewRun:
     case Kind::kRevocations: return speaker == Speaker::kOrigin;

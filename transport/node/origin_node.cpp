@@ -155,7 +155,8 @@ void OriginNode::publish(PublishOrder order, std::function<void(Result<TakenOver
 }
 
 bool OriginNode::compresses_weights() const {
-  return config_.packing == Packing::kAlways || (config_.packing == Packing::kAuto && config_.uplink.limited());
+  return config_.packing == Packing::kAlways ||
+         (config_.packing == Packing::kAuto && core_->planned_uplink().limited());
 }
 
 // As many as lead from the files that the next version reuses to its base. A gap makes those before it useless.
@@ -366,7 +367,7 @@ local::StatusReply OriginNode::status() {
   self.set_version(core_->latest().value);
   self.set_address(endpoint().to_string());
   self.set_state("idle");
-  self.set_uplink_bytes_per_s(config_.uplink.bytes_per_s);
+  self.set_uplink_bytes_per_s(core_->planned_uplink().bytes_per_s);
   self.set_downlink_bytes_per_s(config_.downlink.bytes_per_s);
   self.set_bytes_sent(driver_->chunk_bytes_sent());
   self.set_encode_s(encode_s_);
@@ -391,8 +392,8 @@ local::StatusReply OriginNode::status() {
       node.set_chunks_total(member.chunks_total);
       node.set_receive_bytes_per_s(member.receive_bytes_per_s);
     }
-    node.set_uplink_bytes_per_s(member.uplink.bytes_per_s);
-    node.set_downlink_bytes_per_s(member.downlink.bytes_per_s);
+    node.set_uplink_bytes_per_s(member.planned_uplink().bytes_per_s);
+    node.set_downlink_bytes_per_s(member.planned_downlink().bytes_per_s);
     node.set_bytes_received(member.bytes_received);
     node.set_bytes_sent(member.bytes_sent);
     node.set_last_error(std::string(cut_text(member.last_error, kReasonBytesMax)));

@@ -36,6 +36,8 @@ json to_json(const PeerRecord& record) {
           {"demotions", record.standing.demotions},
           {"offence", record.offence},
           {"offence_by_word", record.offence_by_word},
+          {"uplink_bytes_per_s", record.uplink.bytes_per_s},
+          {"downlink_bytes_per_s", record.downlink.bytes_per_s},
           {"complaints", std::move(complaints)},
           {"voice", record.voice},
           {"voice_since", record.since_regained}};
@@ -58,6 +60,8 @@ PeerRecord from_json(const json& entry) {
   // Earlier releases did not write what follows.
   record.offence = entry.value("offence", std::string());
   record.offence_by_word = entry.value("offence_by_word", false);
+  record.uplink = Rate{entry.value("uplink_bytes_per_s", 0.0)};
+  record.downlink = Rate{entry.value("downlink_bytes_per_s", 0.0)};
   record.voice = entry.value("voice", record.voice);
   record.since_regained = entry.value("voice_since", 0u);
   for (const json& one : entry.value("complaints", json::array())) {

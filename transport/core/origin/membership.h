@@ -15,6 +15,7 @@
 #include "base/units.h"
 #include "proto/limits.h"
 #include "transport/core/budget.h"
+#include "transport/core/origin/link_estimate.h"
 #include "transport/core/origin/peer_score.h"
 #include "transport/core/origin/peer_standing.h"
 
@@ -62,8 +63,10 @@ struct Member {
   std::optional<PeerIdentity> identity;  ///< who it has proven to be; absent where connections are not encrypted
   std::string host;
   std::uint16_t port = 0;
-  Rate uplink{};
+  Rate uplink{};  ///< as it says: what is configured
   Rate downlink{};
+  LinkEstimates estimates;                       ///< what is known of its link besides
+  std::optional<Instant> probed_at;              ///< when its link was probed last
   double unpack_bytes_per_s = 0;                 ///< of packed payloads, as it says; 0: not known
   bool leaf_only = false;                        ///< it says that it cannot relay
   bool unreachable = false;                      ///< the origin dialled it in vain, and no other worker has reached it
@@ -119,6 +122,9 @@ struct Member {
   [[nodiscard]] bool has_history() const {
     return has_received() || !score.empty() || !(standing.record() == PeerStandingRecord{});
   }
+  /// What plans take; without a limit: not known.
+  [[nodiscard]] Rate planned_uplink() const { return planned_rate(uplink, estimates.uplink); }
+  [[nodiscard]] Rate planned_downlink() const { return planned_rate(downlink, estimates.downlink); }
   /// Of its forwarding, against its own line rate.
   [[nodiscard]] double score_at(Instant now) const { return score.score(now, uplink.limited() ? uplink : Rate{}); }
   /// May stand between others and the origin.

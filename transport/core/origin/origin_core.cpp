@@ -18,6 +18,9 @@ namespace {
 // Heartbeats of all workers together come no more often than one in so long; beyond that each speaks less often.
 constexpr Duration kHeartbeatSpacing = std::chrono::microseconds(200);
 
+// To look whether nothing is published takes some time for each member.
+constexpr Duration kProbingEvery = std::chrono::milliseconds(20);
+
 Rate rate_from_wire(double bytes_per_s) {
   return std::isfinite(bytes_per_s) && bytes_per_s > 0 ? Rate{bytes_per_s} : Rate{};
 }
@@ -28,8 +31,9 @@ OriginCore::OriginCore(OriginConfig config)
     : Core(config.timeouts),
       config_(std::move(config)),
       reachability_(members_, conn_ids_, actions_),
+      rates_(members_, actions_, config_.uplink),
       standby_places_(members_),
-      publications_(config_, members_, holdings_, uploads_, actions_) {
+      publications_(config_, members_, holdings_, uploads_, actions_, rates_) {
   uploads_.require_place([this](const Uploads::Child& child, PayloadId payload) {
     const auto id = members_.id_of(child.name);
     return id && publications_.has_place(*members_.find(*id), payload);
@@ -44,7 +48,12 @@ void OriginCore::start(Instant) {}
 
 void OriginCore::restore_peers(Instant now, const std::vector<PeerRecord>& records) {
   for (const PeerRecord& record : records) {
+    if (record.name == config_.name) {
+      rates_.restore_origin_uplink(record.uplink);
+      continue;
+    }
     Member& member = members_.by_name(record.name);
+    member.estimates = {LinkEstimate(record.uplink), LinkEstimate(record.downlink)};
     member.score = PeerScore(record.score, now);
     member.standing = PeerStanding(record.standing);
     member.offence = record.offence;
@@ -52,6 +61,7 @@ void OriginCore::restore_peers(Instant now, const std::vector<PeerRecord>& recor
     member.heard_at = now;
   }
   for (const PeerRecord& record : records) {
+    if (record.name == config_.name) continue;
     Complaints::Author author{{}, record.voice, record.since_regained};
     for (const PeerRecord::Complaint& one : record.complaints) {
       const auto of = members_.id_of(one.of);
@@ -72,6 +82,8 @@ std::vector<PeerRecord> OriginCore::peer_records(Instant now) const {
                                                          member.standing.record(),
                                                          member.offence,
                                                          member.offence_by_word,
+                                                         member.estimates.uplink.rate(),
+                                                         member.estimates.downlink.rate(),
                                                          {},
                                                          author.voice,
                                                          author.since_regained});
@@ -82,6 +94,11 @@ std::vector<PeerRecord> OriginCore::peer_records(Instant now) const {
             {of->name, one.fault, one.age, one.discredited, one.parent_cleared, one.child_cleared});
       }
     }
+  }
+  if (rates_.origin_uplink().known()) {
+    PeerRecord& own = records.emplace_back();
+    own.name = config_.name;
+    own.uplink = rates_.origin_uplink().rate();
   }
   return records;
 }
@@ -126,6 +143,7 @@ void OriginCore::lose(Instant now, Member& member, std::string_view why, bool le
   actions_.push(left ? action::info(std::move(text)) : action::warning(std::move(text)));
   const bool served = member.active() && member.has_received();
   members_.disconnect(member);
+  rates_.handle_lost(member.id);
   member.last_error = why.substr(0, kReasonBytesMax);
   publications_.handle_lost(now, member);
   if (Member* stand_in = standby_places_.handle_lost(member, served)) {
@@ -382,6 +400,8 @@ void OriginCore::handle_join(Instant now, ConnId conn, const wire::Join& join) {
   if (member.other_run != kNoRun) return publications_.handle_joined_of_other_run(now, member);
   for (int i = 0; i < std::min(join.held_size(), int(kHeldMax)); ++i) held.push_back(payload_from_wire(join.held(i)));
   publications_.handle_joined(now, member, held);
+  rates_.consider(now, member);
+  probe_rates(now);
 }
 
 Duration OriginCore::heartbeat_period() const {
@@ -456,6 +476,7 @@ void OriginCore::handle_member_message(Instant now, Member& member, const wire::
       if (!member.reports.spend(now)) return;
       if (reachability_.handle_probed(now, member, message.probed())) publications_.repair_all(now);
       return;
+    case Kind::kRateProbed: return rates_.handle_probed(now, member, message.rate_probed());
     case Kind::kLeave:
       drop(member.conn);
       return lose(now, member, "it left: " + message.leave().reason().substr(0, kReasonBytesMax), true);
@@ -480,6 +501,15 @@ void OriginCore::handle_heartbeat(Instant now, Member& member, const wire::Heart
   ack.mutable_heartbeat_ack();
   actions_.push(action::Send{member.conn, std::move(ack)});
   send_revocations(member, beat.revocations());
+  rates_.handle_sent(now, uploads_.bytes_sent());
+  rates_.consider(now, member);
+  probe_rates(now);
+}
+
+void OriginCore::probe_rates(Instant now) {
+  if (!rates_.waits() || now - probing_at_ < kProbingEvery) return;
+  probing_at_ = now;
+  rates_.advance(now, publications_.idle());
 }
 
 void OriginCore::handle_enroll(ConnId conn, const wire::Enroll& request) {

@@ -10,6 +10,7 @@
 #include "transport/core/origin/membership.h"
 #include "transport/core/origin/origin_config.h"
 #include "transport/core/origin/publications.h"
+#include "transport/core/origin/rate_probes.h"
 #include "transport/core/origin/reachability.h"
 #include "transport/core/origin/standby_places.h"
 
@@ -33,6 +34,10 @@ struct PeerRecord {
   PeerStandingRecord standing;
   std::string offence;
   bool offence_by_word = false;
+  /// Of its link, as measured; without a limit: not known. The record of the origin's own name has its uplink, and else
+  /// nothing.
+  Rate uplink{};
+  Rate downlink{};
   std::vector<Complaint> complaints;
   std::uint32_t voice = Complaints::kVoiceMax;
   std::uint32_t since_regained = 0;
@@ -52,7 +57,8 @@ class OriginCore final : public Core {
   [[nodiscard]] std::vector<PeerRecord> peer_records(Instant now) const;
   /// Grows when peer_records() has changed enough to be written.
   [[nodiscard]] std::uint64_t peer_records_generation() const {
-    return publications_.ended_count() + publications_.faults().complaints_made() + forgotten_count_;
+    return publications_.ended_count() + publications_.faults().complaints_made() + forgotten_count_ +
+           rates_.ended_count();
   }
 
   /// The list of revoked keys that counts here. A worker that knows an older one gets it with its next heartbeat.
@@ -120,6 +126,8 @@ class OriginCore final : public Core {
   /// The version of the last publication, also while it is taken over.
   [[nodiscard]] Version latest() const { return publications_.latest(); }
   [[nodiscard]] const Membership& members() const { return members_; }
+  /// What plans take for the origin's own uplink; without a limit: not known.
+  [[nodiscard]] Rate planned_uplink() const { return planned_rate(config_.uplink, rates_.origin_uplink()); }
   [[nodiscard]] const OriginConfig& config() const { return config_; }
   /// How most members get the latest version, for status; null if no member gets it.
   [[nodiscard]] const Plan* latest_plan() const { return publications_.latest_plan(); }
@@ -180,12 +188,15 @@ class OriginCore final : public Core {
   /// Of members that have been lost for long, or that are too many.
   void forget_lost(Instant now);
   void look_for_silence(Instant now);
+  /// Links are probed while nothing is published.
+  void probe_rates(Instant now);
   /// For one who joins now.
   [[nodiscard]] Duration heartbeat_period() const;
 
   OriginConfig config_;
   Membership members_;
   Reachability reachability_;
+  RateProbes rates_;
   StandbyPlaces standby_places_;
   Publications publications_;
   // A lower bound of when somebody's silence has lasted too long. Heartbeats do not move it, so it may fire early,
@@ -197,6 +208,7 @@ class OriginCore final : public Core {
   std::uint64_t revocations_number_ = 0;  // 0: there is no list
   std::string revocations_;
   std::set<ConnId> enrolling_;         // unidentified ones that wait for their certificates
+  Instant probing_at_{};               // when it was looked whether links are free
   std::optional<Instant> watched_at_;  // when silence was looked for last: a stall of our own is not the members'
 };
 

@@ -14,10 +14,12 @@ bool PayloadAssigner::packing_pays(Instant now) const {
   const PlanRequest request =
       plan_request(context_, now, bytes, [&](const Member& member) { return member.installed < payloads_.latest(); });
   // Links of unknown rate may be faster than anything, and ends of unknown speed slower.
-  const bool known = request.origin_uplink.limited() && speeds_.pack_bytes_per_s() > 0 &&
-                     std::ranges::all_of(request.members, [](const PlanMember& m) {
-                       return m.downlink.limited() && (m.uplink.limited() || !m.can_relay);
-                     });
+  const bool known =
+      origin_rate_source(context_) != RateSource::kNone && speeds_.pack_bytes_per_s() > 0 &&
+      std::ranges::all_of(request.members, [&](const PlanMember& m) {
+        const Member& member = *context_.members.find(m.id);
+        return member.planned_downlink().limited() && (member.planned_uplink().limited() || !m.can_relay);
+      });
   if (!known) return false;
   PackingCosts costs;
   for (const auto& [id, member] : context_.members.all()) {

@@ -6,11 +6,56 @@
 #include "transport/core/payload_wire.h"
 
 namespace weightcast {
+namespace {
+
+// What was measured is not promised, and fast links end at processors: a child that expects this much calls its parent
+// slow where something is wrong.
+constexpr double kExpectedOfMeasured = 0.5;
+constexpr Rate kExpectedMax = Rate::bits(100e6);
+
+RateSource source_of(Rate cap, Rate planned) {
+  if (!planned.limited()) return RateSource::kNone;
+  return planned == cap ? RateSource::kConfigured : RateSource::kMeasured;
+}
+
+/// Of those with a limit; without one if there are none.
+Rate median_of(std::vector<Rate> rates) {
+  std::erase_if(rates, [](Rate rate) { return !rate.limited(); });
+  if (rates.empty()) return Rate{};
+  const auto middle = rates.begin() + static_cast<std::ptrdiff_t>(rates.size() / 2);
+  std::ranges::nth_element(rates, middle);
+  return *middle;
+}
+
+void fill_in_unknown(PlanRequest& request) {
+  std::vector<Rate> uplinks, downlinks;
+  for (const PlanMember& member : request.members) {
+    uplinks.push_back(member.uplink);
+    downlinks.push_back(member.downlink);
+  }
+  Rate uplink = median_of(uplinks), downlink = median_of(downlinks);
+  if (!downlink.limited()) downlink = std::max(uplink, request.origin_uplink);
+  if (!uplink.limited()) uplink = downlink;
+  Rate fastest{};
+  for (PlanMember& member : request.members) {
+    if (!member.uplink.limited()) member.uplink = uplink;
+    if (!member.downlink.limited()) member.downlink = downlink;
+    fastest = std::max(fastest, member.downlink);
+  }
+  if (!request.origin_uplink.limited()) request.origin_uplink = fastest;
+}
+
+}  // namespace
+
+RateSource origin_rate_source(const PublicationContext& context) {
+  const Rate cap = context.config.uplink;
+  return source_of(cap, planned_rate(cap, context.rates.origin_uplink()));
+}
 
 PlanRequest plan_request(const PublicationContext& context, Instant now, std::uint64_t payload_bytes,
                          const std::function<bool(const Member&)>& takes_part) {
   PlanRequest request;
-  request.origin_uplink = context.config.uplink;
+  request.origin_uplink = planned_rate(context.config.uplink, context.rates.origin_uplink());
   request.payload_bytes = payload_bytes;
   request.topology = context.config.topology;
   request.hop_delay = context.config.hop_delay;
@@ -24,9 +69,19 @@ PlanRequest plan_request(const PublicationContext& context, Instant now, std::ui
   rank_peers(ranked);
   for (const RankedPeer& peer : ranked) {
     const Member& member = *context.members.find(peer.id);
-    request.members.push_back({member.id, member.uplink, member.downlink, member.can_relay(), member.reaches_nobody});
+    request.members.push_back(
+        {member.id, member.planned_uplink(), member.planned_downlink(), member.can_relay(), member.reaches_nobody});
     for (const auto& [parent, _] : member.cannot_reach) request.apart.push_back({parent, member.id});
   }
+  std::vector<Rate*> uplinks, downlinks;
+  for (PlanMember& planned : request.members) {
+    const Member& member = *context.members.find(planned.id);
+    if (planned.uplink != member.uplink) uplinks.push_back(&planned.uplink);
+    if (planned.downlink != member.downlink) downlinks.push_back(&planned.downlink);
+  }
+  even_out(uplinks);
+  even_out(downlinks);
+  fill_in_unknown(request);
   return request;
 }
 
@@ -124,6 +179,16 @@ NodeAddress Publication::address_of(PeerId id) const {
   return {id, member->name, member->host, member->port};
 }
 
+RateSource Publication::rate_source(const Member& member, const std::vector<PeerId>& ancestors) const {
+  RateSource least = std::min(origin_rate_source(context_), source_of(member.downlink, member.planned_downlink()));
+  for (const PeerId ancestor : ancestors) {
+    if (ancestor == kOriginId) continue;
+    const Member& relay = *context_.members.find(ancestor);
+    least = std::min(least, source_of(relay.uplink, relay.planned_uplink()));
+  }
+  return least;
+}
+
 Assignment Publication::assignment_for(const PlanIndex& index, const Member& member) const {
   const std::size_t at = index.place_of(member.id);
   std::uint32_t weights = 0;
@@ -133,15 +198,17 @@ Assignment Publication::assignment_for(const PlanIndex& index, const Member& mem
   assignment.payload = id();
   for (std::uint32_t s = 0; s < plan_.stripes.size(); ++s) {
     StripeSource& source = assignment.stripes.emplace_back();
-    bool rates_known = context_.config.uplink.limited() && member.downlink.limited();
-    for (const PeerId ancestor : index.ancestors_of(member.id, s)) {
+    const std::vector<PeerId> ancestors = index.ancestors_of(member.id, s);
+    for (const PeerId ancestor : ancestors) {
       if (member.cannot_reach.contains(ancestor)) continue;  // one further up; a plan has it for no parent
       source.ancestors.push_back(address_of(ancestor));
-      if (ancestor != kOriginId) rates_known = rates_known && context_.members.find(ancestor)->uplink.limited();
     }
+    const RateSource known = rate_source(member, ancestors);
     // A child that does not know what to expect cannot call its parent slow.
-    if (rates_known && at < plan_.rates.size()) {
-      source.predicted_bytes_per_s = plan_.rates[at].bytes_per_s * plan_.stripes[s].weight / weights;
+    if (known != RateSource::kNone && at < plan_.rates.size()) {
+      double expected = plan_.rates[at].bytes_per_s;
+      if (known == RateSource::kMeasured) expected = std::min(expected * kExpectedOfMeasured, kExpectedMax.bytes_per_s);
+      source.predicted_bytes_per_s = expected * plan_.stripes[s].weight / weights;
     }
     assignment.stripe_weights.push_back(plan_.stripes[s].weight);
   }

@@ -14,6 +14,7 @@
 #include "transport/core/origin/membership.h"
 #include "transport/core/origin/origin_config.h"
 #include "transport/core/origin/publication_history.h"
+#include "transport/core/origin/rate_probes.h"
 #include "transport/core/plan/plan.h"
 #include "transport/core/plan/plan_repair.h"
 
@@ -26,10 +27,17 @@ struct PublicationContext {
   ActionQueue& actions;
   FaultAttribution& faults;
   PublicationHistory& history;
+  RateProbes& rates;
   Epoch epoch{};  ///< of the last plan
 };
 
-/// The active members in rank order, of those for whom `takes_part` holds.
+/// The rates of a node that plans are made of: configured, measured, or neither.
+enum class RateSource : std::uint8_t { kNone, kMeasured, kConfigured };
+[[nodiscard]] RateSource origin_rate_source(const PublicationContext& context);
+
+/// The active members in rank order, of those for whom `takes_part` holds. What is not known of an uplink or downlink
+/// counts as the median of what is known of others', and of the origin's uplink as the fastest member: where nobody
+/// knows better, links are alike, and then a chain is right, which a star never is.
 [[nodiscard]] PlanRequest plan_request(const PublicationContext& context, Instant now, std::uint64_t payload_bytes,
                                        const std::function<bool(const Member&)>& takes_part);
 
@@ -78,6 +86,8 @@ class Publication {
   void handle_resumed(PeerId member);
 
  private:
+  /// What the rates on the way to `member` in that stripe rest on, the least sure of them.
+  [[nodiscard]] RateSource rate_source(const Member& member, const std::vector<PeerId>& ancestors) const;
   [[nodiscard]] Assignment assignment_for(const PlanIndex& index, const Member& member) const;
   [[nodiscard]] NodeAddress address_of(PeerId id) const;
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "base/units.h"
@@ -16,19 +17,22 @@ namespace {
 constexpr std::size_t kMissingNamesMax = 8;
 // Publications whose plans are still looked after though nobody needs them.
 constexpr std::size_t kPublicationsMax = 8;
+// Less travels within a socket's buffer.
+constexpr std::uint64_t kMeasuredBytesMin = 4 * kMiB;
+constexpr double kBetterFactor = 1.25;
 constexpr std::string_view kNotMade = "the origin could not complete it";
 
 }  // namespace
 
 Publications::Publications(const OriginConfig& config, Membership& members, Holdings& holdings, Uploads& uploads,
-                           ActionQueue& actions)
+                           ActionQueue& actions, RateProbes& rates)
     : config_(config),
       members_(members),
       payloads_(config, holdings, actions),
       uploads_(uploads),
       actions_(actions),
       faults_(members, uploads, actions, config.uplink.limited()),
-      context_{config, members, actions, faults_, history_},
+      context_{config, members, actions, faults_, history_, rates},
       plans_(context_, payloads_),
       assigner_(context_, payloads_, plans_, times_) {}
 
@@ -92,6 +96,7 @@ void Publications::handle_publish(Instant now, Instant started_at, const MadePay
     return;
   }
   assigner_.handle_made(made);
+  forecasts_.handle_made(version, made.took);
   tell(version, *growth);
   const Version previous = payloads_.newest_before(version);
 
@@ -187,6 +192,7 @@ void Publications::withdraw(PayloadId payload, std::string_view why) {
 }
 
 void Publications::end_publication(PayloadId payload) {
+  forecasts_.forget(payload);
   plans_.erase(payload);
   faults_.forget(payload);
 }
@@ -215,6 +221,7 @@ void Publications::handle_patch_made(Instant now, PayloadId payload, const Resul
     actions_.push(expected ? action::info(std::move(text)) : action::warning(std::move(text)));
   } else {
     assigner_.handle_made(*made);
+    forecasts_.handle_made(payload, made->took);
   }
   assigner_.assign_all(now);
   settle(now);
@@ -353,6 +360,7 @@ void Publications::handle_installed(Instant now, Member& member, const wire::Ins
     const Rate rate{double(publication->manifest().payload_bytes) / installed.seconds()};
     faults_.handle_fed(now, parents_of(publication->plan(), member.id), rate);
     faults_.handle_received(publication->id(), member.id, publication->manifest().chunk_count() / installed.seconds());
+    note_received(*publication, member, installed.transfer_seconds());
   }
   const Version before = member.installed;
   if (version > before) {
@@ -373,6 +381,49 @@ void Publications::handle_installed(Instant now, Member& member, const wire::Ins
   judge(now, times_.handle_installed(now, members_));
   assigner_.assign(now, {&member});
   plans_.note_change(now);
+}
+
+std::string Publications::name_of(PeerId node) const {
+  const Member* member = members_.find(node);
+  return member != nullptr ? member->name : config_.name;
+}
+
+void Publications::note_received(const Publication& publication, Member& member, double seconds) {
+  const std::uint64_t bytes = publication.manifest().payload_bytes;
+  if (bytes < kMeasuredBytesMin || !std::isfinite(seconds) || seconds <= 0) return;
+  const Rate reached{double(bytes) / seconds};
+  LinkEstimate& downlink = member.estimates.downlink;
+  // Its uplink may be another, too.
+  if (downlink.known() && reached.bytes_per_s > kBetterFactor * downlink.rate().bytes_per_s) {
+    context_.rates.doubt(member.id);
+  }
+  downlink.handle_reached(reached);
+  const Plan& plan = publication.plan();
+  const auto is_known = [&](PeerId id) {
+    const Member* planned = members_.find(id);
+    return planned != nullptr && planned->planned_downlink().limited() &&
+           (planned->planned_uplink().limited() || !planned->can_relay());
+  };
+  if (origin_rate_source(context_) == RateSource::kNone || !std::ranges::all_of(plan.members, is_known)) return;
+  const auto miss = forecasts_.handle_received(plan, publication.id(), member.id, bytes, seconds);
+  if (!miss) return;
+  std::string parents;
+  for (const PeerId parent : std::set(miss->parents.begin(), miss->parents.end())) {
+    parents += (parents.empty() ? "" : ", ") + name_of(parent);
+    parent == kOriginId ? context_.rates.doubt_origin() : context_.rates.doubt(parent);
+  }
+  context_.rates.doubt(member.id);
+  if (!miss->first) return;
+  actions_.push(action::milestone(fmt::format(
+      "publishing {}: slower than planned: {} to {} carried {}, planned {}; both links are measured anew",
+      to_string(publication.id()), parents, member.name, format_rate(miss->reached), format_rate(miss->planned))));
+}
+
+bool Publications::idle() const {
+  return !payloads_.taking_over() && !payloads_.is_making_for(payloads_.latest()) &&
+         std::ranges::none_of(members_.all(), [&](const auto& entry) {
+           return entry.second.active() && entry.second.installed < payloads_.latest();
+         });
 }
 
 void Publications::handle_parent_fault(Instant now, Member& member, const ParentFault& fault) {

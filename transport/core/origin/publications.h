@@ -9,6 +9,7 @@
 #include "transport/core/edge/uploads.h"
 #include "transport/core/origin/broadcast_times.h"
 #include "transport/core/origin/fault_attribution.h"
+#include "transport/core/origin/forecast_watch.h"
 #include "transport/core/origin/origin_payloads.h"
 #include "transport/core/origin/payload_assigner.h"
 #include "transport/core/origin/publication_history.h"
@@ -44,7 +45,7 @@ struct PublicationProgress {
 class Publications {
  public:
   Publications(const OriginConfig& config, Membership& members, Holdings& holdings, Uploads& uploads,
-               ActionQueue& actions);
+               ActionQueue& actions, RateProbes& rates);
 
   /// See OriginCore.
   void restore(std::shared_ptr<const Manifest> manifest, const std::vector<ContentDigest>& chunk_digests);
@@ -98,6 +99,8 @@ class Publications {
   void handle_install_failed(Instant now, Member& member, const wire::InstallFailed& failed);
   void handle_parent_fault(Instant now, Member& member, const ParentFault& fault);
 
+  /// Whether every member that counts has the latest version, and nothing is being made: links are free.
+  [[nodiscard]] bool idle() const;
   [[nodiscard]] Version latest() const { return payloads_.latest(); }
   /// The greatest number that a whole version ever had, withdrawn ones included.
   [[nodiscard]] Version last_used() const { return payloads_.last_used(); }
@@ -141,6 +144,9 @@ class Publications {
   void withdraw(PayloadId payload, std::string_view why);
   /// Nobody asks about its plan any more. To be called before it is held no more.
   void end_publication(PayloadId payload);
+  /// A member has received a whole payload: what does that say of the links on the way?
+  void note_received(const Publication& publication, Member& member, double seconds);
+  [[nodiscard]] std::string name_of(PeerId node) const;
   /// These publications have ended. Standing changes now, and only now.
   void judge(Instant now, const std::vector<Version>& ended);
   /// `times`: of that version, as far as they are known.
@@ -164,6 +170,7 @@ class Publications {
   BroadcastTimes times_;
   PublicationPlans plans_;
   PayloadAssigner assigner_;
+  ForecastWatch forecasts_;
   bool count_all_ = false;  // who has installed what is to be counted anew
   std::uint64_t ended_count_ = 0;
 };

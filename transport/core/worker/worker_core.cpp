@@ -108,6 +108,26 @@ void WorkerCore::say_hello(ConnId conn) {
   actions_.push(action::Send{conn, std::move(message)});
 }
 
+void WorkerCore::handle_rate_probe(Instant now, const wire::RateProbe& probe) {
+  wire::Message message;
+  wire::RateProbed& answer = *message.mutable_rate_probed();
+  answer.set_probe(probe.probe());
+  if (probe.answer_bytes() == 0) {
+    const auto measured = burst_.handle(now, probe.padding().size(), probe.bytes_left());
+    if (!measured) return;
+    answer.set_bytes_per_s(measured->rate.bytes_per_s);
+    answer.set_seconds(to_seconds(measured->lasted));
+    return origin_.send(std::move(message));
+  }
+  for (std::uint32_t left = std::min(probe.answer_bytes(), kBurstBytesMax); left > 0;) {
+    const std::uint32_t bytes = std::min(left, kBurstMessageBytes);
+    left -= bytes;
+    answer.set_padding(std::string(bytes, '\0'));
+    answer.set_bytes_left(left);
+    origin_.send(message);
+  }
+}
+
 void WorkerCore::handle_closed(Instant now, ConnId conn, const Error& why) {
   forget(conn);
   if (origin_.is(conn)) return origin_.handle_closed(now, why);
@@ -155,6 +175,7 @@ void WorkerCore::handle_origin_message(Instant now, const wire::Message& message
       actions_.push(action::TakeRevocations{message.revocations().list()});
       return;
     case Kind::kProbe: return dials_.handle_probe(now, message.probe());
+    case Kind::kRateProbe: return handle_rate_probe(now, message.rate_probe());
     case Kind::kBye: return origin_.handle_bye(message.bye());
     default: return;  // a newer origin may say more
   }

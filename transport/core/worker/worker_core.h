@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "transport/core/burst_meter.h"
 #include "transport/core/core.h"
 #include "transport/core/worker/intake.h"
 #include "transport/core/worker/origin_link.h"
@@ -84,6 +85,8 @@ class WorkerCore : public Core {
   /// The origin's word that what is here is of another run.
   void handle_new_run(RunId run);
   void say_hello(ConnId conn);
+  /// Says how fast the origin's padding came, or sends as much as it asks for.
+  void handle_rate_probe(Instant now, const wire::RateProbe& probe);
 
   WorkerConfig config_;
   Links links_;
@@ -91,6 +94,7 @@ class WorkerCore : public Core {
   OriginLink origin_;
   Intake intake_;
   PeerDials dials_;
+  BurstMeter burst_;
   RunId run_;
   RunId next_run_{};  // that the origin has, if what is here is of another; this process ends with it
   std::optional<Instant> run_retry_at_;

@@ -51,7 +51,8 @@ struct PublicationTest : testing::Test {
   Uploads uploads{timeouts, holdings, actions};
   FaultAttribution faults{members, uploads, actions};
   PublicationHistory history;
-  PublicationContext context{config, members, actions, faults, history};
+  RateProbes rates{members, actions, Rate{}};
+  PublicationContext context{config, members, actions, faults, history, rates};
   Holding holding{manifest_of(kVersion, 100)};
   Publication publication{context, holding};
   std::vector<Member*> all;

@@ -1,0 +1,226 @@
+#include "transport/core/origin/rate_probes.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "tests/transport/core/origin/origin_fixture.h"
+
+namespace weightcast {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// An origin whose members answer probes as their links would.
+struct RateProbesTest : OriginCoreTest {
+  OriginCore core{[this] {
+    config.uplink = Rate{};
+    return config;
+  }()};
+  struct Worker {
+    double down = 0, up = 0;        // bytes per second
+    double says_down = 0;           // if it lies
+    std::uint64_t heard_bytes = 0;  // of padding
+    std::uint32_t bursts = 0;
+    bool answers = true;
+  };
+  std::map<ConnId, Worker> workers;
+  std::vector<std::string> log;
+
+  ConnId add(const std::string& name, Worker worker, bool configured = false) {
+    wire::Message message = join_message(name);
+    if (!configured) {
+      message.mutable_join()->clear_uplink_bytes_per_s();
+      message.mutable_join()->clear_downlink_bytes_per_s();
+    }
+    const ConnId conn = core.next_conn();
+    workers[conn] = worker;
+    core.handle_accepted(now, conn, "host");
+    core.handle_message(now, conn, message);
+    settle();
+    return conn;
+  }
+  void settle() {
+    for (auto action = core.poll_action(); action; action = core.poll_action()) {
+      if (const auto* logged = std::get_if<action::Log>(&*action)) log.push_back(logged->text);
+      const auto* send = std::get_if<action::Send>(&*action);
+      if (send == nullptr || !send->message.has_rate_probe() || !workers.contains(send->conn)) continue;
+      answer(send->conn, workers[send->conn], send->message.rate_probe());
+    }
+  }
+  void answer(ConnId conn, Worker& worker, const wire::RateProbe& probe) {
+    wire::Message message;
+    wire::RateProbed& probed = *message.mutable_rate_probed();
+    probed.set_probe(probe.probe());
+    if (!worker.answers) return;
+    if (probe.answer_bytes() > 0) {
+      ++worker.bursts;
+      for (std::uint32_t left = probe.answer_bytes(); left > 0;) {
+        left -= std::min(left, kBurstMessageBytes);
+        now += from_seconds(kBurstMessageBytes / worker.up);
+        probed.set_padding(std::string(kBurstMessageBytes, '\0'));
+        probed.set_bytes_left(left);
+        core.handle_message(now, conn, message);
+      }
+      return;
+    }
+    worker.heard_bytes += probe.padding().size();
+    now += from_seconds(double(probe.padding().size()) / worker.down);
+    if (probe.bytes_left() > 0) return;
+    ++worker.bursts;
+    probed.set_bytes_per_s(worker.says_down != 0 ? worker.says_down : worker.down);
+    probed.set_seconds(0.1);
+    core.handle_message(now, conn, message);
+  }
+  /// Each worker says that it is there, again and again.
+  void beat(Duration span = 1s) {
+    for (const Instant until = now + span; now < until; now += 100ms) {
+      for (const auto& [conn, worker] : std::map(workers)) {
+        wire::Message message;
+        message.mutable_heartbeat();
+        core.handle_message(now, conn, message);
+        settle();
+      }
+    }
+  }
+  const Member& one(const std::string& name) { return *core.members().find(*core.members().id_of(name)); }
+};
+
+constexpr double kTolerance = 0.02;
+
+TEST_F(RateProbesTest, MeasureAMemberThatJoins) {
+  add("a", {.down = 12e6, .up = 3e6});
+  beat();
+  EXPECT_NEAR(one("a").planned_downlink().bytes_per_s / 12e6, 1, kTolerance);
+  EXPECT_NEAR(one("a").planned_uplink().bytes_per_s / 3e6, 1, kTolerance);
+  EXPECT_GE(core.planned_uplink().bytes_per_s, 11e6);
+}
+
+TEST_F(RateProbesTest, LeaveAloneWhoseRatesAreConfigured) {
+  config.uplink = Rate{1e6};
+  OriginCore told(config);
+  const ConnId conn = told.next_conn();
+  told.handle_accepted(now, conn, "host");
+  told.handle_message(now, conn, join_message("a"));
+  wire::Message beat;
+  beat.mutable_heartbeat();
+  told.handle_message(now + 1s, conn, beat);
+  while (const auto action = told.poll_action()) {
+    const auto* send = std::get_if<action::Send>(&*action);
+    EXPECT_FALSE(send != nullptr && send->message.has_rate_probe());
+  }
+}
+
+TEST_F(RateProbesTest, AreBounded) {
+  const ConnId fast = add("fast", {.down = 1e9, .up = 1e9});
+  beat(10s);
+  // What it is probed with alone, and what it is sent together with others.
+  EXPECT_LE(workers[fast].heard_bytes, 6 * kMiB + kBurstBytesMax);
+  const std::uint64_t before = workers[fast].heard_bytes;
+  beat(60s);
+  EXPECT_EQ(workers[fast].heard_bytes, before);
+  beat(RateProbes::kEvery);
+  EXPECT_GT(workers[fast].heard_bytes, before);
+}
+
+TEST_F(RateProbesTest, GiveUpWhoDoesNotAnswer) {
+  const ConnId mute = add("mute", {.down = 1e6, .up = 1e6, .answers = false});
+  beat();
+  add("a", {.down = 12e6, .up = 3e6});
+  beat(RateProbes::kAnswerMax * 3);
+  EXPECT_FALSE(one("mute").planned_downlink().limited());
+  EXPECT_TRUE(one("a").planned_downlink().limited());
+  EXPECT_LE(workers[mute].heard_bytes, 1 * kMiB);
+}
+
+TEST_F(RateProbesTest, WaitWhileSomethingIsPublished) {
+  const ConnId a = add("a", {.down = 12e6, .up = 3e6});
+  beat();
+  core.handle_publish(now, now, {manifest_of(Version{1}, 100), chunk_digests(Version{1}, 100)});
+  const std::uint32_t before = workers[a].bursts;
+  const ConnId b = add("b", {.down = 12e6, .up = 3e6});
+  beat(5s);
+  EXPECT_EQ(workers[b].bursts, 0u);
+  EXPECT_EQ(workers[a].bursts, before);
+  for (const ConnId conn : {a, b}) {
+    wire::Message message;
+    set_payload(*message.mutable_installed(), Version{1});
+    const Checksum digest = core.holdings().at(Version{1}).manifest().snapshot_digest;
+    message.mutable_installed()->set_snapshot_digest(digest.bytes.data(), Checksum::kBytes);
+    core.handle_message(now, conn, message);
+  }
+  beat();
+  EXPECT_GT(workers[b].bursts, 0u);
+}
+
+TEST_F(RateProbesTest, ALiarChangesNobodyElsesRates) {
+  for (const double lie : {1.0, 1e12, -5.0, std::numeric_limits<double>::quiet_NaN()}) {
+    const std::string honest = fmt::format("honest-{}", lie);
+    add(honest, {.down = 12e6, .up = 3e6});
+    add(fmt::format("liar-{}", lie), {.down = 12e6, .up = 3e6, .says_down = lie});
+    beat(3s);
+    EXPECT_NEAR(one(honest).planned_downlink().bytes_per_s / 12e6, 1, kTolerance) << lie;
+    EXPECT_NEAR(one(honest).planned_uplink().bytes_per_s / 3e6, 1, kTolerance) << lie;
+    // Not slower than the honest one has proven, nor faster than twice what all have received.
+    EXPECT_GE(core.planned_uplink().bytes_per_s, 11e6) << lie;
+    EXPECT_LE(core.planned_uplink().bytes_per_s, 2 * double(RateProbes::kTogetherMax) * 12e6) << lie;
+  }
+}
+
+TEST_F(RateProbesTest, IgnoreWhatNobodyAskedFor) {
+  const ConnId a = add("a", {.down = 12e6, .up = 3e6});
+  beat();
+  wire::Message message;
+  message.mutable_rate_probed()->set_bytes_per_s(1);
+  message.mutable_rate_probed()->set_padding("x");
+  for (std::uint32_t probe = 0; probe < 100; ++probe) {
+    message.mutable_rate_probed()->set_probe(probe);
+    core.handle_message(now, a, message);
+  }
+  beat();
+  EXPECT_NEAR(one("a").planned_uplink().bytes_per_s / 3e6, 1, kTolerance);
+}
+
+TEST_F(RateProbesTest, AreRememberedOverARestart) {
+  add("a", {.down = 12e6, .up = 3e6});
+  beat();
+  OriginCore after(config);
+  after.restore_peers(now, core.peer_records(now));
+  const Member& a = *after.members().find(*after.members().id_of("a"));
+  EXPECT_EQ(a.planned_uplink(), one("a").planned_uplink());
+  EXPECT_EQ(a.planned_downlink(), one("a").planned_downlink());
+  EXPECT_EQ(after.planned_uplink(), core.planned_uplink());
+  EXPECT_FALSE(after.members().id_of(config.name).has_value()) << "the origin is no worker";
+}
+
+TEST_F(RateProbesTest, ATransferThatMissesHasBothEndsMeasuredAnew) {
+  const ConnId a = add("a", {.down = 12e6, .up = 12e6}), b = add("b", {.down = 12e6, .up = 12e6});
+  beat();
+  const auto manifest = manifest_of(Version{1}, 4000);
+  core.handle_publish(now, now, {manifest, chunk_digests(Version{1}, 4000)});
+  settle();
+  workers[b].down = workers[b].up = 2e6;
+  const std::uint32_t before = workers[a].bursts;
+  const double bytes = double(manifest->payload_bytes);
+  for (const ConnId conn : {a, b}) {
+    wire::Message message;
+    set_payload(*message.mutable_installed(), Version{1});
+    const Checksum digest = manifest->snapshot_digest;
+    message.mutable_installed()->set_snapshot_digest(digest.bytes.data(), Checksum::kBytes);
+    message.mutable_installed()->set_seconds(bytes / workers[conn].down);
+    message.mutable_installed()->set_transfer_seconds(bytes / workers[conn].down);
+    core.handle_message(now, conn, message);
+    settle();
+  }
+  beat(3s);
+  EXPECT_GT(workers[a].bursts, before);
+  EXPECT_NEAR(one("b").planned_downlink().bytes_per_s / 2e6, 1, kTolerance);
+  EXPECT_NEAR(one("a").planned_uplink().bytes_per_s / 12e6, 1, kTolerance);
+  const auto times = std::ranges::count_if(
+      log, [](const std::string& line) { return line.find("slower than planned") != std::string::npos; });
+  EXPECT_EQ(times, 1);
+}
+
+}  // namespace
+}  // namespace weightcast
