@@ -65,7 +65,8 @@ void add_daemon_command(const Commands& commands) {
                   "This node's name, unique in the fleet; default: the keys' name, or the host's")
       ->check(node_name_validator());
   app->add_option("--model", config.model_id, "Model id; nodes of another model are refused");
-  app->add_option("--uplink", flags->uplink, "What this node may send, e.g. 300mbit")
+  app->add_option("--uplink", flags->uplink,
+                  "A cap on what this node sends, e.g. 300mbit; rates without one are measured")
       ->check(rate_validator())
       ->capture_default_str();
   app->add_option("--downlink", flags->downlink, "What this node may receive")

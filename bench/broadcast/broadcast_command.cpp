@@ -8,6 +8,7 @@
 
 #include "base/json_text.h"
 #include "bench/broadcast/broadcast_bench.h"
+#include "bench/broadcast/rates_bench.h"
 #include "tools/command.h"
 
 namespace weightcast::bench {
@@ -25,6 +26,10 @@ struct BroadcastArguments {
   std::uint32_t repetitions = 1;
   std::uint32_t versions = 1;
   std::string content = "random";
+  std::string rates = "configured";
+  std::vector<std::string> changes;
+  double pause_s = 3;
+  double ratio_max = 0;
   FleetFlags flags;
 };
 
@@ -58,8 +63,37 @@ Result<std::vector<BroadcastCase>> cases_of(const BroadcastArguments& arguments)
   return cases;
 }
 
+Status run_unknown(const BroadcastArguments& arguments, std::vector<BroadcastCase> wanted) {
+  RatesBenchOptions options;
+  options.cases = std::move(wanted);
+  options.publications = std::max(arguments.versions, 2u);
+  options.pause = from_seconds(arguments.pause_s);
+  options.flags = arguments.flags;
+  for (const std::string& change : arguments.changes) {
+    WC_ASSIGN(options.changes.emplace_back(), parse_link_change(change));
+  }
+  fmt::print("{}\n", rates_heading());
+  std::fflush(stdout);
+  WC_ASSIGN(const auto cases, run_rates_bench(options, [](const RatesCase& c) {
+              fmt::print("{}\n", rates_line(c));
+              std::fflush(stdout);
+            }));
+  WC_TRY(write_result(arguments.flags.json_path, json_text(to_json(cases), 2) + "\n"));
+  for (const RatesCase& c : cases) {
+    // The first one is where links are found, or found to be others.
+    if (arguments.ratio_max <= 0 || c.publication == 1 ||
+        c.ratio().value_or(arguments.ratio_max) <= arguments.ratio_max)
+      continue;
+    return fail(Errc::kTimedOut, Op::kVerify,
+                fmt::format("publication {} takes {:.2f} times as long as with configured rates, more than --ratio-max",
+                            c.publication, *c.ratio()));
+  }
+  return {};
+}
+
 Status run(const BroadcastArguments& arguments) {
   WC_ASSIGN(auto wanted, cases_of(arguments));
+  if (arguments.rates == "unknown") return run_unknown(arguments, std::move(wanted));
   WC_ASSIGN(const Content content, parse_content(arguments.content));
   fmt::print("{}\n", broadcast_heading());
   std::fflush(stdout);
@@ -114,6 +148,26 @@ void add_broadcast_command(CLI::App& app) {
                    "the files of a version that they have forgotten")
       ->check(CLI::Range(1u, 1000u))
       ->capture_default_str();
+  command
+      ->add_option("--rates", arguments->rates,
+                   "configured: nodes are told their links' rates; unknown: how long each of --versions publications "
+                   "(at least 2) takes a fleet that finds them, beside a fleet that is told them")
+      ->check(CLI::IsMember({"configured", "unknown"}))
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--change", arguments->changes,
+          "With --rates unknown: links that are others afterwards, as NODE=RATE or NODE=UP:DOWN (node 0 is the "
+          "origin); then as many publications again")
+      ->delimiter(',');
+  command->add_option("--pause", arguments->pause_s, "With --rates unknown: seconds before each publication")
+      ->check(CLI::Range(0.0, 3600.0))
+      ->capture_default_str();
+  command
+      ->add_option("--ratio-max", arguments->ratio_max,
+                   "With --rates unknown: fail if a publication but the first takes so many times as long as with "
+                   "configured rates")
+      ->check(CLI::Range(0.0, 100.0));
   arguments->flags.add_to(*command);
   command->add_option("--svg", arguments->flags.svg_path, "Also draw time against the number of workers");
   command->add_option("--scale", arguments->scale, "Of the drawing's axes: linear or log")

@@ -130,10 +130,11 @@ Status Fleet::start_node(NodeIndex node) {
                "--state",        state,
                "--name",         name,
                "--listen",       network_.endpoint(node).to_string(),
-               "--uplink",       rate_flag(rates.uplink),
-               "--downlink",     rate_flag(rates.downlink),
                "--keep",         std::to_string(options_.versions_kept),
                "--log-level",    "warning"};
+  if (options_.configures_rates) {
+    spec.argv.insert(spec.argv.end(), {"--uplink", rate_flag(rates.uplink), "--downlink", rate_flag(rates.downlink)});
+  }
   WC_ASSIGN(const std::vector<std::string> trust, trust_flags(node, name));
   spec.argv.insert(spec.argv.end(), trust.begin(), trust.end());
   if (node == 0) {

@@ -24,7 +24,8 @@ struct FleetOptions {
   std::vector<std::string> daemon_flags;  ///< further flags for every node
   std::vector<std::string> worker_flags;  ///< and for workers only
   std::uint32_t versions_kept = 1;
-  bool encrypted = false;  ///< nodes get keys of a cluster of their own; else connections are plain
+  bool encrypted = false;        ///< nodes get keys of a cluster of their own; else connections are plain
+  bool configures_rates = true;  ///< nodes are told their links' rates; else they find them
   /// On capped links, nodes limit themselves to this share of their rates. So their own queues fill, not the link's,
   /// and a sender shares its uplink evenly. Without it only the links limit them.
   std::optional<double> paced_share;

@@ -24,6 +24,8 @@ TEST_F(PeerRecordsTest, ReadsWhatItWrote) {
   a.score.rates = {Rate{5e6}};
   a.score.ok = 7;
   a.standing.strikes = 1;
+  a.uplink = Rate{3e6};
+  a.downlink = Rate{12e6};
   a.complaints = {{"b", PeerFault::kCorrupt, 3, false}, {"c", PeerFault::kSlow, 0, true}};
   a.voice = 1;
   a.since_regained = 4;
@@ -36,6 +38,9 @@ TEST_F(PeerRecordsTest, ReadsWhatItWrote) {
   EXPECT_EQ(read[0].standing, a.standing);
   EXPECT_EQ(read[0].offence, a.offence);
   EXPECT_EQ(read[0].complaints, a.complaints);
+  EXPECT_EQ(read[0].uplink, Rate{3e6});
+  EXPECT_EQ(read[0].downlink, Rate{12e6});
+  EXPECT_FALSE(read[1].uplink.limited());
   EXPECT_EQ(read[0].voice, 1u);
   EXPECT_EQ(read[0].since_regained, 4u);
   EXPECT_EQ(read[1].voice, Complaints::kVoiceMax);
@@ -53,7 +58,7 @@ TEST_F(PeerRecordsTest, ReadsWhatEarlierReleasesWrote) {
 }
 
 TEST_F(PeerRecordsTest, ADamagedFileIsNoHistory) {
-  for (const char* text : {"", "[", "{}", "[{}]", "[1]", R"([{"name": "a", "complaints": 5}])"}) {
+  for (const char* text : {"", "[", "{}", "[{}]", "[1]", R"([{"name": "a", "uplink_bytes_per_s": "fast"}])", R"([{"name": "a", "complaints": 5}])"}) {
     put(text);
     EXPECT_TRUE(file.read().empty()) << text;
   }

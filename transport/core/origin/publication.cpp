@@ -36,13 +36,15 @@ void fill_in_unknown(PlanRequest& request) {
   Rate uplink = median_of(uplinks), downlink = median_of(downlinks);
   if (!downlink.limited()) downlink = std::max(uplink, request.origin_uplink);
   if (!uplink.limited()) uplink = downlink;
-  Rate fastest{};
+  Rate fastest{}, second{};
   for (PlanMember& member : request.members) {
     if (!member.uplink.limited()) member.uplink = uplink;
     if (!member.downlink.limited()) member.downlink = downlink;
+    second = std::max(second, std::min(fastest, member.downlink));
     fastest = std::max(fastest, member.downlink);
   }
-  if (!request.origin_uplink.limited()) request.origin_uplink = fastest;
+  // By the word of more than one.
+  if (!request.origin_uplink.limited()) request.origin_uplink = second.limited() ? second : fastest;
 }
 
 }  // namespace

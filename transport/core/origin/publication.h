@@ -36,8 +36,8 @@ enum class RateSource : std::uint8_t { kNone, kMeasured, kConfigured };
 [[nodiscard]] RateSource origin_rate_source(const PublicationContext& context);
 
 /// The active members in rank order, of those for whom `takes_part` holds. What is not known of an uplink or downlink
-/// counts as the median of what is known of others', and of the origin's uplink as the fastest member: where nobody
-/// knows better, links are alike, and then a chain is right, which a star never is.
+/// counts as the median of what is known of others', and of the origin's uplink as the fastest member but one: where
+/// nobody knows better, links are alike, and then a chain is right, which a star never is.
 [[nodiscard]] PlanRequest plan_request(const PublicationContext& context, Instant now, std::uint64_t payload_bytes,
                                        const std::function<bool(const Member&)>& takes_part);
 

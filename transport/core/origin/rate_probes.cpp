@@ -3,13 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
+#include <utility>
+#include <vector>
 
 namespace weightcast {
 namespace {
 
 // Together, a burst lasts about so long for who has the rate that is known of it.
-constexpr double kTogether_s = 0.1;
+constexpr double kTogether_s = 0.2;
 // What left in a shorter time may still wait in the kernel.
 constexpr Duration kSentOver = std::chrono::seconds(1);
 constexpr Duration kSentGapMax = std::chrono::seconds(3);
@@ -30,6 +31,7 @@ void RateProbes::consider(Instant now, const Member& member) {
 
 void RateProbes::doubt_origin() {
   origin_.forget();
+  sent_.forget();
   together_wanted_ = true;
 }
 
@@ -85,27 +87,27 @@ void RateProbes::begin(Instant now, PeerId id, std::uint32_t bytes, bool from_me
 void RateProbes::begin_together(Instant now) {
   together_wanted_ = false;
   together_ = true;
-  together_bytes_per_s_ = 0;
+  together_bytes_ = 0;
+  together_rate_ = Rate{};
   together_count_ = members_.connected_count();
+  std::vector<std::pair<std::uint32_t, PeerId>> bursts;
   for (const auto& [id, member] : members_.all()) {
     if (!member.connected()) continue;
     const Rate rate = planned_rate(member.downlink, member.estimates.downlink);
     const double wanted = rate.limited() ? rate.bytes_per_s * kTogether_s : 4.0 * kBytesFirst;
-    begin(now, id, static_cast<std::uint32_t>(std::clamp<double>(wanted, kBytesFirst, kBurstBytesMax)), false);
-    if (running_.size() == kTogetherMax) break;
+    bursts.emplace_back(static_cast<std::uint32_t>(std::clamp<double>(wanted, kBytesFirst, kBurstBytesMax)), id);
+    if (bursts.size() == kTogetherMax) break;
   }
+  std::ranges::sort(bursts);
+  together_begun_ = bursts.size();
+  for (const auto& [bytes, id] : bursts) begin(now, id, std::min(bytes, 2 * bursts[bursts.size() / 2].first), false);
 }
 
 void RateProbes::end_together(Instant now) {
-  origin_.handle_reached(Rate{together_bytes_per_s_});
+  origin_.handle_measured(std::max(together_rate_, sent_.rate()));
   ++ended_count_;
   actions_.push(action::info(fmt::format("this origin's uplink carries {}", format_rate(origin_.rate()))));
   advance(now, true);
-}
-
-Rate RateProbes::proven(Instant now, const Burst& burst, Rate said) const {
-  const double most = 2 * double(burst.bytes) / to_seconds(std::max<Duration>(now - began_at_, Duration(1)));
-  return std::isfinite(said.bytes_per_s) ? Rate{std::clamp(said.bytes_per_s, 0.0, most)} : Rate{};
 }
 
 void RateProbes::handle_probed(Instant now, Member& member, const wire::RateProbed& probed) {
@@ -118,13 +120,15 @@ void RateProbes::handle_probed(Instant now, Member& member, const wire::RateProb
     }
     return;
   }
-  const Rate said{probed.bytes_per_s()};
   if (!together_) {
-    origin_.handle_reached(proven(now, burst, said));
-    return handle_measured(now, member, {said, from_seconds(probed.seconds())});
+    return handle_measured(now, member, {Rate{probed.bytes_per_s()}, from_seconds(probed.seconds())});
   }
-  together_bytes_per_s_ += proven(now, burst, said).bytes_per_s;
+  together_bytes_ += burst.bytes;
   running_.erase(found);
+  if (running_.size() <= (together_begun_ > 2 ? 1u : 0u)) {
+    const double took_s = to_seconds(std::max<Duration>(now - began_at_, Duration(1)));
+    together_rate_ = std::max(together_rate_, Rate{double(together_bytes_) / took_s});
+  }
   if (running_.empty()) end_together(now);
 }
 
@@ -150,7 +154,8 @@ void RateProbes::handle_measured(Instant now, Member& member, BurstMeter::Result
 void RateProbes::handle_sent(Instant now, std::uint64_t bytes_sent) {
   if (sent_since_ && now - *sent_since_ < kSentOver) return;
   if (sent_since_ && now - *sent_since_ <= kSentGapMax) {
-    origin_.handle_reached(Rate{double(bytes_sent - sent_before_) / to_seconds(now - *sent_since_)});
+    sent_.handle_reached(Rate{double(bytes_sent - sent_before_) / to_seconds(now - *sent_since_)});
+    origin_.handle_reached(sent_.rate());
   }
   sent_since_ = now;
   sent_before_ = bytes_sent;

@@ -15,8 +15,8 @@ namespace weightcast {
 /// Measures the links between the origin and its members while nothing is published, and keeps what transfers say of
 /// the origin's own uplink. A probe is bursts of padding on the member's control connection, first towards the member
 /// and then from it, of 64 KiB, 256 KiB, 1 MiB and 4 MiB, until the second half of one took kLastedMin. One member is
-/// probed at a time. Then bursts to up to kTogetherMax of them at once fill the origin's uplink, whose rate is their
-/// sum.
+/// probed at a time. Then bursts to up to kTogetherMax of them at once fill the origin's uplink: its rate is
+/// their bytes over the time until the last member has answered, or the last but one of three and more.
 ///
 ///   who is probed                                            when
 ///   a member of which a direction is not configured          it has joined; again every kEvery
@@ -25,9 +25,9 @@ namespace weightcast {
 ///   configured
 ///
 /// A probe of a member concerns its own link alone. The rate towards it is its own word, the rate from it is what the
-/// origin sees. So a member that lies or dawdles changes no other member's estimate. The origin's own uplink counts as
-/// the greatest of several rates, so one member cannot make it look slow. Nor can a member make it look faster than
-/// twice what the member has proven to have received: its answer comes behind the last byte.
+/// origin sees. So a member that lies or dawdles changes no other member's estimate. Of the origin's own uplink no
+/// member says a rate. One that answers late is the one that nobody waits for. One that answers early adds its burst,
+/// which is at most twice the middle one. What publications have sent of chunks counts, too, by the origin's own count.
 /// Pure. Owned by an OriginCore. Invariant: what a publication has disturbed does not count.
 class RateProbes {
  public:
@@ -74,21 +74,22 @@ class RateProbes {
   void end_together(Instant now);
   void handle_measured(Instant now, Member& member, BurstMeter::Result measured);
   [[nodiscard]] Member* connected(PeerId member);
-  /// What a member says of a burst, as far as its answer proves it.
-  [[nodiscard]] Rate proven(Instant now, const Burst& burst, Rate said) const;
 
   Membership& members_;
   ActionQueue& actions_;
   const Rate origin_cap_;
   LinkEstimate origin_;
+  LinkEstimate sent_;  // what publications have reached of it, since it was doubted
   std::set<PeerId> wanted_;
   std::map<PeerId, Burst> running_;
   Instant began_at_{};  // the last burst
   Rate downlink_{};     // of the one that is probed, measured a moment ago
   bool together_ = false;
   bool together_wanted_ = false;
-  std::size_t together_count_ = 0;  // of members that there were the last time
-  double together_bytes_per_s_ = 0;
+  std::size_t together_count_ = 0;    // of members that there were the last time
+  std::size_t together_begun_ = 0;    // bursts
+  std::uint64_t together_bytes_ = 0;  // that have been answered for
+  Rate together_rate_{};
   std::uint32_t last_probe_ = 0;
   std::uint64_t ended_count_ = 0;
   std::optional<Instant> sent_since_;

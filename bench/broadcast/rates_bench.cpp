@@ -1,0 +1,148 @@
+#include "bench/broadcast/rates_bench.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <memory>
+
+#include "bench/fleet/interrupt.h"
+
+namespace weightcast::bench {
+namespace {
+
+/// Publishes to one fleet, one version after the other.
+class Publisher {
+ public:
+  static Result<std::unique_ptr<Publisher>> start(Network& network, const RatesBenchOptions& bench,
+                                                  const BroadcastCase& wanted, bool configured) {
+    WC_ASSIGN(Scratch scratch, Scratch::make(bench.flags.scratch));
+    FleetOptions options = bench.flags.options(scratch.path());
+    options.topology = wanted.topology;
+    options.configures_rates = configured;
+    WC_ASSIGN(std::unique_ptr<Fleet> fleet, Fleet::start(network, wanted.peers.size(), options));
+    return std::unique_ptr<Publisher>(new Publisher(bench, wanted, std::move(scratch), std::move(fleet)));
+  }
+
+  /// Seconds until everybody had the next version.
+  Result<std::optional<double>> publish() {
+    WC_TRY(sleep_for(bench_.pause));
+    ++version_;
+    WC_ASSIGN(const Payload payload,
+              make_payload(scratch_.path() / "model.safetensors", wanted_.payload_bytes, version_, Content::kRandom));
+    WC_ASSIGN(const Broadcast broadcast, fleet_->broadcast(Version{version_}, payload, {}));
+    return broadcast.t_s(1.0);
+  }
+
+ private:
+  Publisher(const RatesBenchOptions& bench, const BroadcastCase& wanted, Scratch scratch, std::unique_ptr<Fleet> fleet)
+      : bench_(bench), wanted_(wanted), scratch_(std::move(scratch)), fleet_(std::move(fleet)) {}
+
+  const RatesBenchOptions& bench_;
+  const BroadcastCase& wanted_;
+  Scratch scratch_;
+  std::unique_ptr<Fleet> fleet_;
+  std::uint64_t version_ = 0;
+};
+
+/// Measures a fleet whose links are as they were, and then, if there are changes, as they become.
+Result<std::vector<std::optional<double>>> measure(const RatesBenchOptions& bench, const BroadcastCase& wanted,
+                                                   bool configured) {
+  std::vector<LinkRates> rates{{wanted.uplink, Rate{}}};
+  rates.insert(rates.end(), wanted.peers.begin(), wanted.peers.end());
+  WC_ASSIGN(const std::unique_ptr<Network> network, bench.flags.make_network(rates));
+  WC_ASSIGN(std::unique_ptr<Publisher> fleet, Publisher::start(*network, bench, wanted, configured));
+  std::vector<std::optional<double>> times;
+  for (std::uint32_t i = 0; i < bench.publications; ++i) {
+    WC_ASSIGN(times.emplace_back(), fleet->publish());
+  }
+  if (bench.changes.empty()) return times;
+  for (const LinkChange& change : bench.changes) {
+    LinkRates changed = change.rates;
+    if (change.node == 0) changed.downlink = Rate{};
+    WC_TRY(network->set_rates(change.node, changed));
+  }
+  if (configured) {
+    fleet.reset();  // two fleets at once would share the hosts' ports
+    WC_ASSIGN(fleet, Publisher::start(*network, bench, wanted, true));
+  }
+  for (std::uint32_t i = 0; i < bench.publications; ++i) {
+    WC_ASSIGN(times.emplace_back(), fleet->publish());
+  }
+  return times;
+}
+
+}  // namespace
+
+std::optional<double> RatesCase::ratio() const {
+  if (!configured_s || !unknown_s || *configured_s <= 0) return std::nullopt;
+  return *unknown_s / *configured_s;
+}
+
+Result<LinkChange> parse_link_change(std::string_view text) {
+  const std::size_t equals = text.find('=');
+  LinkChange change;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + std::min(equals, text.size()), change.node);
+  if (equals == std::string_view::npos || error != std::errc() || end != text.data() + equals) {
+    return fail(Errc::kInvalidArgument, Op::kParse,
+                fmt::format("change '{}': say NODE=RATE or NODE=UP:DOWN, where node 0 is the origin", text));
+  }
+  WC_ASSIGN(change.rates, parse_link(text.substr(equals + 1)));
+  return change;
+}
+
+Result<std::vector<RatesCase>> run_rates_bench(const RatesBenchOptions& options,
+                                               const std::function<void(const RatesCase&)>& on_case) {
+  if (!options.flags.netns) {
+    return fail(Errc::kInvalidArgument, Op::kConfigure, "--rates unknown: needs links that keep rates; use --netns");
+  }
+  std::vector<RatesCase> results;
+  for (const BroadcastCase& wanted : options.cases) {
+    for (const LinkChange& change : options.changes) {
+      if (change.node <= wanted.peers.size()) continue;
+      return fail(Errc::kInvalidArgument, Op::kConfigure,
+                  fmt::format("--change: there is no node {} among {} workers", change.node, wanted.peers.size()));
+    }
+    WC_ASSIGN(const auto configured, measure(options, wanted, true));
+    WC_ASSIGN(const auto unknown, measure(options, wanted, false));
+    for (std::uint32_t i = 0; i < configured.size(); ++i) {
+      RatesCase& result = results.emplace_back();
+      result.wanted = wanted;
+      result.changed = i >= options.publications;
+      result.publication = i % options.publications + 1;
+      result.configured_s = configured[i];
+      result.unknown_s = unknown[i];
+      on_case(result);
+    }
+  }
+  return results;
+}
+
+nlohmann::json to_json(const std::vector<RatesCase>& cases) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const RatesCase& c : cases) {
+    list.push_back({{"topology", to_string(c.wanted.topology)},
+                    {"workers", c.wanted.peers.size()},
+                    {"uplink_bps", c.wanted.uplink.bits_per_s()},
+                    {"payload_bytes", c.wanted.payload_bytes},
+                    {"changed", c.changed},
+                    {"publication", c.publication},
+                    {"configured_s", json_or_null(c.configured_s)},
+                    {"unknown_s", json_or_null(c.unknown_s)},
+                    {"ratio", json_or_null(c.ratio())}});
+  }
+  return {{"cases", std::move(list)}};
+}
+
+std::string rates_heading() {
+  return fmt::format("{:<8} {:>3} {:>12} {:>9} {:>8} {:>5} {:>13} {:>10} {:>7}", "topology", "n", "uplink", "payload",
+                     "links", "publ.", "configured_s", "unknown_s", "ratio");
+}
+
+std::string rates_line(const RatesCase& c) {
+  return fmt::format("{:<8} {:>3} {:>12} {:>9} {:>8} {:>5} {:>13} {:>10} {:>7}", to_string(c.wanted.topology),
+                     c.wanted.peers.size(), format_rate(c.wanted.uplink), format_bytes(c.wanted.payload_bytes),
+                     c.changed ? "changed" : "first", c.publication, seconds_or_dash(c.configured_s),
+                     seconds_or_dash(c.unknown_s), seconds_or_dash(c.ratio()));
+}
+
+}  // namespace weightcast::bench
