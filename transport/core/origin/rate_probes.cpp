@@ -10,7 +10,7 @@ namespace weightcast {
 namespace {
 
 // Together, a burst lasts about so long for who has the rate that is known of it.
-constexpr double kTogether_s = 0.2;
+constexpr double kTogether_s = 0.1;
 // What left in a shorter time may still wait in the kernel.
 constexpr Duration kSentOver = std::chrono::seconds(1);
 constexpr Duration kSentGapMax = std::chrono::seconds(3);
