@@ -184,7 +184,7 @@ TEST(Rates, OfMixedLinksAreFound) {
 
 TEST(Rates, FollowLinksThatChange) {
   for (const std::size_t n : {7, 24}) {
-    // Of 7, whichever way rates are known, PaceWatch takes the slow link for a relay's delay: 27 to 41 s.
+    // Left out for 7 workers: it missed its bound (1.15 and 1.18), and the cause is not known for certain.
     if (n == 24)
       compare({fmt::format("worker falls {}", n), fleet_of(mbit(300), n, [](std::size_t) { return kEqual; }), 5,
                [](RatesFleet& fleet, std::uint32_t i) {
