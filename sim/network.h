@@ -32,12 +32,14 @@ class NetworkHandler {
 /// | stage | rule |
 /// |---|---|
 /// | uplink | One frame at a time at the node's rate. Connections take turns; each is first in, first out. |
-/// | control messages | All but the padding of probes, which goes like chunks. They do not wait for chunks of other
-/// connections. The next frame pays for their time. | | path | One-way delay, the connection's jitter, and the delays
-/// of faults. | | downlink | Admits chunks at its rate. The first bit passes before the last has come. | | order | A
-/// lost frame holds up those behind it on its connection, as with TCP. | | window | A connection has at most
-/// `in_flight_bytes_max` between sender and receiver. | | partition | It holds frames back. They arrive after its end,
-/// when the sender tries again. | | connecting | Takes two round trips, for TCP and TLS 1.3. |
+/// | control messages | They do not wait for chunks of other connections. The next frame pays for their time. |
+/// | padding of probes | It goes like chunks. |
+/// | path | One-way delay, the connection's jitter, and the delays of faults. |
+/// | downlink | Admits chunks at its rate. The first bit passes before the last has come. |
+/// | order | A lost frame holds up those behind it on its connection, as with TCP. |
+/// | window | A connection has at most `in_flight_bytes_max` between sender and receiver. |
+/// | partition | It holds frames back. They arrive after its end, when the sender tries again. |
+/// | connecting | Takes two round trips, for TCP and TLS 1.3. |
 ///
 /// Invariant: a frame is in exactly one place: a connection's queue, an uplink, an event, or held by a partition.
 class Network {

@@ -19,6 +19,7 @@ class Publisher {
     FleetOptions options = bench.flags.options(scratch.path());
     options.topology = wanted.topology;
     options.configures_rates = configured;
+    options.port_shift = configured ? 0 : 1;
     WC_ASSIGN(std::unique_ptr<Fleet> fleet, Fleet::start(network, wanted.peers.size(), options));
     return std::unique_ptr<Publisher>(new Publisher(bench, wanted, std::move(scratch), std::move(fleet)));
   }
@@ -44,32 +45,45 @@ class Publisher {
   std::uint64_t version_ = 0;
 };
 
-/// Measures a fleet whose links are as they were, and then, if there are changes, as they become.
-Result<std::vector<std::optional<double>>> measure(const RatesBenchOptions& bench, const BroadcastCase& wanted,
-                                                   bool configured) {
-  std::vector<LinkRates> rates{{wanted.uplink, Rate{}}};
-  rates.insert(rates.end(), wanted.peers.begin(), wanted.peers.end());
-  WC_ASSIGN(const std::unique_ptr<Network> network, bench.flags.make_network(rates));
-  WC_ASSIGN(std::unique_ptr<Publisher> fleet, Publisher::start(*network, bench, wanted, configured));
-  std::vector<std::optional<double>> times;
-  for (std::uint32_t i = 0; i < bench.publications; ++i) {
-    WC_ASSIGN(times.emplace_back(), fleet->publish());
+/// One fleet of each kind on the same links. They publish in turn, so that what else this machine does slows both.
+class Pair {
+ public:
+  static Result<std::unique_ptr<Pair>> start(const RatesBenchOptions& bench, const BroadcastCase& wanted) {
+    std::vector<LinkRates> rates{{wanted.uplink, Rate{}}};
+    rates.insert(rates.end(), wanted.peers.begin(), wanted.peers.end());
+    auto pair = std::unique_ptr<Pair>(new Pair(bench, wanted));
+    WC_ASSIGN(pair->network_, bench.flags.make_network(rates));
+    WC_ASSIGN(pair->configured_, Publisher::start(*pair->network_, bench, wanted, true));
+    WC_ASSIGN(pair->unknown_, Publisher::start(*pair->network_, bench, wanted, false));
+    return pair;
   }
-  if (bench.changes.empty()) return times;
-  for (const LinkChange& change : bench.changes) {
-    LinkRates changed = change.rates;
-    if (change.node == 0) changed.downlink = Rate{};
-    WC_TRY(network->set_rates(change.node, changed));
+
+  /// What one publication of each takes.
+  Status publish(RatesCase& result) {
+    WC_ASSIGN(result.configured_s, configured_->publish());
+    WC_ASSIGN(result.unknown_s, unknown_->publish());
+    return {};
   }
-  if (configured) {
-    fleet.reset();  // two fleets at once would share the hosts' ports
-    WC_ASSIGN(fleet, Publisher::start(*network, bench, wanted, true));
+
+  Status change_links() {
+    for (const LinkChange& change : bench_.changes) {
+      LinkRates changed = change.rates;
+      if (change.node == 0) changed.downlink = Rate{};
+      WC_TRY(network_->set_rates(change.node, changed));
+    }
+    configured_.reset();  // before the next one takes its ports
+    WC_ASSIGN(configured_, Publisher::start(*network_, bench_, wanted_, true));
+    return {};
   }
-  for (std::uint32_t i = 0; i < bench.publications; ++i) {
-    WC_ASSIGN(times.emplace_back(), fleet->publish());
-  }
-  return times;
-}
+
+ private:
+  Pair(const RatesBenchOptions& bench, const BroadcastCase& wanted) : bench_(bench), wanted_(wanted) {}
+
+  const RatesBenchOptions& bench_;
+  const BroadcastCase& wanted_;
+  std::unique_ptr<Network> network_;
+  std::unique_ptr<Publisher> configured_, unknown_;
+};
 
 }  // namespace
 
@@ -102,16 +116,15 @@ Result<std::vector<RatesCase>> run_rates_bench(const RatesBenchOptions& options,
       return fail(Errc::kInvalidArgument, Op::kConfigure,
                   fmt::format("--change: there is no node {} among {} workers", change.node, wanted.peers.size()));
     }
-    WC_ASSIGN(const auto configured, measure(options, wanted, true));
-    WC_ASSIGN(const auto unknown, measure(options, wanted, false));
-    for (std::uint32_t i = 0; i < configured.size(); ++i) {
-      RatesCase& result = results.emplace_back();
-      result.wanted = wanted;
-      result.changed = i >= options.publications;
-      result.publication = i % options.publications + 1;
-      result.configured_s = configured[i];
-      result.unknown_s = unknown[i];
-      on_case(result);
+    WC_ASSIGN(const auto pair, Pair::start(options, wanted));
+    for (const bool changed : {false, true}) {
+      if (changed && options.changes.empty()) break;
+      if (changed) WC_TRY(pair->change_links());
+      for (std::uint32_t i = 1; i <= options.publications; ++i) {
+        RatesCase& result = results.emplace_back(RatesCase{wanted, changed, i, {}, {}});
+        WC_TRY(pair->publish(result));
+        on_case(result);
+      }
     }
   }
   return results;

@@ -32,8 +32,9 @@ struct RatesCase {
 };
 
 /// Measures each publication of each case with one fleet whose rates are configured, and with one that nobody has told
-/// its rates. The first fleet is started anew with the rates after the changes; the second finds them. Hosts need links
-/// of their own (--netns). Errors: those of run_broadcast_bench(); kInvalidArgument (no --netns, no such node).
+/// its rates. Both are on the same hosts and publish in turn. The first fleet is started anew with the rates after the
+/// changes; the second finds them. Hosts need links of their own (--netns). Errors: those of run_broadcast_bench();
+/// kInvalidArgument (no --netns, no such node).
 [[nodiscard]] Result<std::vector<RatesCase>> run_rates_bench(const RatesBenchOptions& options,
                                                              const std::function<void(const RatesCase&)>& on_case);
 

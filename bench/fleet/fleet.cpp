@@ -124,12 +124,14 @@ Status Fleet::start_node(NodeIndex node) {
       if (rate->limited()) rate->bytes_per_s *= *options_.paced_share;
     }
   }
+  Endpoint listen = network_.endpoint(node);
+  if (listen.port != 0) listen.port += options_.port_shift;  // else the system chooses
   ProcessSpec spec;
   spec.argv = {options_.program, "daemon",
                "--role",         node == 0 ? "origin" : "worker",
                "--state",        state,
                "--name",         name,
-               "--listen",       network_.endpoint(node).to_string(),
+               "--listen",       listen.to_string(),
                "--keep",         std::to_string(options_.versions_kept),
                "--log-level",    "warning"};
   if (options_.configures_rates) {

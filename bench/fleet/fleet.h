@@ -26,6 +26,7 @@ struct FleetOptions {
   std::uint32_t versions_kept = 1;
   bool encrypted = false;        ///< nodes get keys of a cluster of their own; else connections are plain
   bool configures_rates = true;  ///< nodes are told their links' rates; else they find them
+  std::uint16_t port_shift = 0;  ///< of the network's ports, which several fleets on it may not share
   /// On capped links, nodes limit themselves to this share of their rates. So their own queues fill, not the link's,
   /// and a sender shares its uplink evenly. Without it only the links limit them.
   std::optional<double> paced_share;

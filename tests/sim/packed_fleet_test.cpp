@@ -92,6 +92,19 @@ TEST(Packing, IsTriedOnlyWhereSendingTakesLongerByRatesThatAreKnown) {
   EXPECT_THAT(first_payloads(origin_config(Rate::bits(100e6), Packing::kNever), slow), ElementsAre(full(1)));
 }
 
+TEST(Packing, IsTriedByRatesThatWereMeasured) {
+  for (const bool slow : {true, false}) {
+    Fleet fleet(origin_config(Rate{}), chunks_of);
+    Fleet::Node& w = fleet.add("w", worker_config(Rate{}));
+    const Duration chunk_time = slow ? 5ms : 5us;  // 105 Mbit/s, and 105 Gbit/s
+    for (const std::string& name : {origin_config().name, w.name}) fleet.set_chunk_time(fleet[name], chunk_time);
+    ASSERT_TRUE(fleet.run_until([&] { return fleet.origin().planned_uplink().limited(); }));
+    fleet.publish(1, kFullChunks);
+    ASSERT_TRUE(fleet.run_until_installed(1));
+    EXPECT_THAT(fleet.payloads_to("w"), ElementsAre(slow ? packed(1) : full(1)));
+  }
+}
+
 TEST(Packing, ThatIsOfNoUseIsTriedOncePerVersion) {
   int asked = 0;
   Fleet fleet(origin_config(), [&](PayloadId p) {

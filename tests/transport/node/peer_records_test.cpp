@@ -58,7 +58,8 @@ TEST_F(PeerRecordsTest, ReadsWhatEarlierReleasesWrote) {
 }
 
 TEST_F(PeerRecordsTest, ADamagedFileIsNoHistory) {
-  for (const char* text : {"", "[", "{}", "[{}]", "[1]", R"([{"name": "a", "uplink_bytes_per_s": "fast"}])", R"([{"name": "a", "complaints": 5}])"}) {
+  for (const char* text : {"", "[", "{}", "[{}]", "[1]", R"([{"name": "a", "uplink_bytes_per_s": "fast"}])",
+                           R"([{"name": "a", "complaints": 5}])"}) {
     put(text);
     EXPECT_TRUE(file.read().empty()) << text;
   }

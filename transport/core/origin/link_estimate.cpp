@@ -22,7 +22,7 @@ void LinkEstimate::handle_measured(Rate rate) {
 }
 
 void LinkEstimate::handle_reached(Rate rate) {
-  if (is_rate(rate)) rate_ = std::max(rate_, rate);
+  if (known() && is_rate(rate)) rate_ = std::max(rate_, rate);
 }
 
 Rate planned_rate(Rate cap, const LinkEstimate& estimate) {

@@ -8,8 +8,9 @@ namespace weightcast {
 
 /// What the origin knows of one direction of a node's link without being told: a probe measures it, and transfers that
 /// go faster raise it. A transfer that goes slower does not lower it, because that may be the fault of either end: the
-/// link is probed again (rate_probes.h). So nobody but the node itself, and the path between it and the origin, can
-/// make it look slow. Pure. Invariant: a rate that is known is finite and positive.
+/// link is probed again (rate_probes.h). For the same reason a transfer says nothing of a link that no probe has
+/// measured. So nobody but the node itself, and the path between it and the origin, can make it look slow. Pure.
+/// Invariant: a rate that is known is finite and positive.
 class LinkEstimate {
  public:
   LinkEstimate() = default;
@@ -18,7 +19,7 @@ class LinkEstimate {
 
   /// A probe found this rate, which replaces what was known.
   void handle_measured(Rate rate);
-  /// The link carried this at least.
+  /// The link carried this at least. Nothing changes if it is not known.
   void handle_reached(Rate rate);
   void forget() { rate_ = Rate{}; }
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 
 #include "base/units.h"
@@ -355,12 +354,14 @@ void Publications::handle_installed(Instant now, Member& member, const wire::Ins
                                               member.name, version.value)));
     return;
   }
+  const std::optional<InstallPhases> phases =
+      installed.has_phases() ? install_phases_from_wire(installed.phases()) : std::nullopt;
   if (publication != nullptr && member.installed < version && installed.seconds() > 0) {
     // Forwarding is what is scored: the relays that fed it did well.
     const Rate rate{double(publication->manifest().payload_bytes) / installed.seconds()};
     faults_.handle_fed(now, parents_of(publication->plan(), member.id), rate);
     faults_.handle_received(publication->id(), member.id, publication->manifest().chunk_count() / installed.seconds());
-    note_received(*publication, member, installed.transfer_seconds());
+    if (phases) note_received(*publication, member, *phases);
   }
   const Version before = member.installed;
   if (version > before) {
@@ -375,9 +376,7 @@ void Publications::handle_installed(Instant now, Member& member, const wire::Ins
   member.failed = kNoVersion;
   member.receiving = {};
   if (publication != nullptr) publication->handle_holder(member.id);
-  history_.handle_installed(
-      now, member, before, version,
-      installed.has_phases() ? install_phases_from_wire(installed.phases()) : std::optional<InstallPhases>());
+  history_.handle_installed(now, member, before, version, phases);
   judge(now, times_.handle_installed(now, members_));
   assigner_.assign(now, {&member});
   plans_.note_change(now);
@@ -388,10 +387,10 @@ std::string Publications::name_of(PeerId node) const {
   return member != nullptr ? member->name : config_.name;
 }
 
-void Publications::note_received(const Publication& publication, Member& member, double seconds) {
-  const std::uint64_t bytes = publication.manifest().payload_bytes;
-  if (bytes < kMeasuredBytesMin || !std::isfinite(seconds) || seconds <= 0) return;
-  const Rate reached{double(bytes) / seconds};
+void Publications::note_received(const Publication& publication, Member& member, const InstallPhases& phases) {
+  const std::uint64_t bytes = std::min(phases.bytes, publication.manifest().payload_bytes);
+  if (bytes < kMeasuredBytesMin || phases.receiving <= Duration::zero()) return;
+  const Rate reached{double(bytes) / to_seconds(phases.receiving)};
   LinkEstimate& downlink = member.estimates.downlink;
   // Its uplink may be another, too.
   if (downlink.known() && reached.bytes_per_s > kBetterFactor * downlink.rate().bytes_per_s) {
@@ -405,7 +404,9 @@ void Publications::note_received(const Publication& publication, Member& member,
            (planned->planned_uplink().limited() || !planned->can_relay());
   };
   if (origin_rate_source(context_) == RateSource::kNone || !std::ranges::all_of(plan.members, is_known)) return;
-  const auto miss = forecasts_.handle_received(plan, publication.id(), member.id, bytes, seconds);
+  // While the disk is behind, the link waits for it.
+  const Duration took = phases.receiving - std::min(phases.receiving, phases.disk_behind);
+  const auto miss = forecasts_.handle_received(plan, publication.id(), member.id, bytes, to_seconds(took));
   if (!miss) return;
   std::string parents;
   for (const PeerId parent : std::set(miss->parents.begin(), miss->parents.end())) {
@@ -422,7 +423,8 @@ void Publications::note_received(const Publication& publication, Member& member,
 bool Publications::idle() const {
   return !payloads_.taking_over() && !payloads_.is_making_for(payloads_.latest()) &&
          std::ranges::none_of(members_.all(), [&](const auto& entry) {
-           return entry.second.active() && entry.second.installed < payloads_.latest();
+           const Member& member = entry.second;
+           return member.active() && member.installed < payloads_.latest() && member.failed != payloads_.latest();
          });
 }
 

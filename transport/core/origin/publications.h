@@ -99,7 +99,8 @@ class Publications {
   void handle_install_failed(Instant now, Member& member, const wire::InstallFailed& failed);
   void handle_parent_fault(Instant now, Member& member, const ParentFault& fault);
 
-  /// Whether every member that counts has the latest version, and nothing is being made: links are free.
+  /// Whether every member that counts has the latest version, or cannot install it, and nothing is being made: links
+  /// are free.
   [[nodiscard]] bool idle() const;
   [[nodiscard]] Version latest() const { return payloads_.latest(); }
   /// The greatest number that a whole version ever had, withdrawn ones included.
@@ -144,8 +145,8 @@ class Publications {
   void withdraw(PayloadId payload, std::string_view why);
   /// Nobody asks about its plan any more. To be called before it is held no more.
   void end_publication(PayloadId payload);
-  /// A member has received a whole payload: what does that say of the links on the way?
-  void note_received(const Publication& publication, Member& member, double seconds);
+  /// A member has received a payload: what does that say of the links on the way?
+  void note_received(const Publication& publication, Member& member, const InstallPhases& phases);
   [[nodiscard]] std::string name_of(PeerId node) const;
   /// These publications have ended. Standing changes now, and only now.
   void judge(Instant now, const std::vector<Version>& ended);

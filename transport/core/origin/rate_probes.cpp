@@ -15,6 +15,17 @@ constexpr double kTogether_s = 0.1;
 constexpr Duration kSentOver = std::chrono::seconds(1);
 constexpr Duration kSentGapMax = std::chrono::seconds(3);
 
+/// A link that has become another one is what somebody asks for who reads that a publication was slow.
+action::Log found(std::string text, bool changed) {
+  return changed ? action::milestone(std::move(text)) : action::info(std::move(text));
+}
+
+/// Whether a rate that was known has changed by as much as misses a plan.
+bool has_changed(Rate before, Rate after) {
+  const auto [less, more] = std::minmax(before, after);
+  return less.limited() && more.bytes_per_s >= kMissFactor * less.bytes_per_s;
+}
+
 }  // namespace
 
 Member* RateProbes::connected(PeerId id) {
@@ -31,7 +42,7 @@ void RateProbes::consider(Instant now, const Member& member) {
 
 void RateProbes::doubt_origin() {
   origin_.forget();
-  sent_.forget();
+  sent_ = Rate{};
   together_wanted_ = true;
 }
 
@@ -104,9 +115,13 @@ void RateProbes::begin_together(Instant now) {
 }
 
 void RateProbes::end_together(Instant now) {
-  origin_.handle_measured(std::max(together_rate_, sent_.rate()));
+  origin_.handle_measured(std::max(together_rate_, sent_));
   ++ended_count_;
-  actions_.push(action::info(fmt::format("this origin's uplink carries {}", format_rate(origin_.rate()))));
+  const bool changed = has_changed(origin_before_, origin_.rate());
+  actions_.push(found(fmt::format("this origin's uplink carries {}{}", format_rate(origin_.rate()),
+                                  changed ? fmt::format(", not {} any more", format_rate(origin_before_)) : ""),
+                      changed));
+  origin_before_ = origin_.rate();
   advance(now, true);
 }
 
@@ -141,21 +156,28 @@ void RateProbes::handle_measured(Instant now, Member& member, BurstMeter::Result
     downlink_ = measured.rate;
     return begin(now, member.id, kBytesFirst, true);
   }
+  const Rate down_before = member.planned_downlink(), up_before = member.planned_uplink();
   member.estimates.downlink.handle_measured(downlink_);
   member.estimates.uplink.handle_measured(measured.rate);
   member.probed_at = now;
   ++ended_count_;
-  actions_.push(action::info(fmt::format("worker {}: its link carries {} down and {} up", member.name,
-                                         format_rate(member.estimates.downlink.rate()),
-                                         format_rate(member.estimates.uplink.rate()))));
+  const bool changed =
+      has_changed(down_before, member.planned_downlink()) || has_changed(up_before, member.planned_uplink());
+  actions_.push(found(
+      fmt::format(
+          "worker {}: its link carries {} down and {} up{}", member.name, format_rate(member.estimates.downlink.rate()),
+          format_rate(member.estimates.uplink.rate()),
+          changed ? fmt::format(", not {} down and {} up any more", format_rate(down_before), format_rate(up_before))
+                  : ""),
+      changed));
   advance(now, true);
 }
 
 void RateProbes::handle_sent(Instant now, std::uint64_t bytes_sent) {
   if (sent_since_ && now - *sent_since_ < kSentOver) return;
   if (sent_since_ && now - *sent_since_ <= kSentGapMax) {
-    sent_.handle_reached(Rate{double(bytes_sent - sent_before_) / to_seconds(now - *sent_since_)});
-    origin_.handle_reached(sent_.rate());
+    sent_ = std::max(sent_, Rate{double(bytes_sent - sent_before_) / to_seconds(now - *sent_since_)});
+    origin_.handle_reached(sent_);
   }
   sent_since_ = now;
   sent_before_ = bytes_sent;

@@ -57,7 +57,10 @@ class RateProbes {
 
   /// What is known of the origin's own uplink.
   [[nodiscard]] const LinkEstimate& origin_uplink() const { return origin_; }
-  void restore_origin_uplink(Rate rate) { origin_ = LinkEstimate(rate); }
+  void restore_origin_uplink(Rate rate) {
+    origin_ = LinkEstimate(rate);
+    origin_before_ = origin_.rate();
+  }
   /// How many probes have ended: estimates may have changed.
   [[nodiscard]] std::uint64_t ended_count() const { return ended_count_; }
 
@@ -79,7 +82,8 @@ class RateProbes {
   ActionQueue& actions_;
   const Rate origin_cap_;
   LinkEstimate origin_;
-  LinkEstimate sent_;  // what publications have reached of it, since it was doubted
+  Rate origin_before_{};  // as it was known last, whatever was doubted since
+  Rate sent_{};           // what publications have reached of it, since it was doubted
   std::set<PeerId> wanted_;
   std::map<PeerId, Burst> running_;
   Instant began_at_{};  // the last burst

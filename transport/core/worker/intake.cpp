@@ -403,9 +403,7 @@ void Intake::handle_version_lost(Instant now, Version version, std::shared_ptr<c
   if (was_installed) origin_.rejoin(now, fmt::format("version {} is lost", version.value));
 }
 
-void Intake::send_installed() {
-  reports_.send_installed(bytes_received_, installed_seconds_, transfer_s_, installed_phases_);
-}
+void Intake::send_installed() { reports_.send_installed(bytes_received_, installed_seconds_, installed_phases_); }
 
 void Intake::fail_incoming(Instant now, const Error& why, bool discard) {
   const PayloadId payload = incoming_->id;

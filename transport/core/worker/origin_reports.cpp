@@ -22,7 +22,7 @@ void OriginReports::send_progress(Instant now, const Progress& progress) {
   origin_.send_heartbeat(now, std::move(message));
 }
 
-void OriginReports::send_installed(std::uint64_t bytes_received, double seconds, double transfer_seconds,
+void OriginReports::send_installed(std::uint64_t bytes_received, double seconds,
                                    const std::optional<InstallPhases>& phases) {
   wire::Message message;
   wire::Installed* done = message.mutable_installed();
@@ -31,7 +31,6 @@ void OriginReports::send_installed(std::uint64_t bytes_received, double seconds,
   if (manifest != nullptr) done->set_snapshot_digest(std::string(bytes_of(manifest->snapshot_digest)));
   done->set_bytes_received(bytes_received);
   done->set_seconds(seconds);
-  done->set_transfer_seconds(transfer_seconds);
   if (phases) *done->mutable_phases() = install_phases_to_wire(*phases);
   origin_.send(std::move(message));
 }

@@ -29,10 +29,9 @@ class OriginReports {
     std::vector<std::uint32_t> stripes_missing;  ///< by stripe of the plan; empty: not known yet
   };
   void send_progress(Instant now, const Progress& progress);
-  /// The version that is installed. `seconds`: from its first chunk to the switch; `transfer_seconds` of these until
-  /// all chunks were stored. `phases`: if this process installed it.
-  void send_installed(std::uint64_t bytes_received, double seconds, double transfer_seconds,
-                      const std::optional<InstallPhases>& phases);
+  /// The version that is installed. `seconds`: from its first chunk to the switch. `phases`: if this process installed
+  /// it.
+  void send_installed(std::uint64_t bytes_received, double seconds, const std::optional<InstallPhases>& phases);
   void send_failed(PayloadId payload, const Error& why);
   void send_faults(const std::vector<ParentFault>& faults);
 

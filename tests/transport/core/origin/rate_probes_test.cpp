@@ -28,12 +28,13 @@ struct RateProbesTest : OriginCoreTest {
   std::map<ConnId, Worker> workers;
   std::vector<std::string> log;
 
-  ConnId add(const std::string& name, Worker worker, bool configured = false) {
+  struct Caps {
+    double down = 0, up = 0;  // bytes per second; 0: none
+  };
+  ConnId add(const std::string& name, Worker worker, Caps caps) {
     wire::Message message = join_message(name);
-    if (!configured) {
-      message.mutable_join()->clear_uplink_bytes_per_s();
-      message.mutable_join()->clear_downlink_bytes_per_s();
-    }
+    message.mutable_join()->set_downlink_bytes_per_s(caps.down);
+    message.mutable_join()->set_uplink_bytes_per_s(caps.up);
     const ConnId conn = core.next_conn();
     workers[conn] = worker;
     core.handle_accepted(now, conn, "host");
@@ -41,6 +42,7 @@ struct RateProbesTest : OriginCoreTest {
     settle();
     return conn;
   }
+  ConnId add(const std::string& name, Worker worker) { return add(name, worker, Caps{}); }
   void settle() {
     for (auto action = core.poll_action(); action; action = core.poll_action()) {
       if (const auto* logged = std::get_if<action::Log>(&*action)) log.push_back(logged->text);
@@ -83,6 +85,34 @@ struct RateProbesTest : OriginCoreTest {
         settle();
       }
     }
+  }
+  std::uint64_t published = 0;
+  void publish() {
+    ++published;
+    core.handle_publish(now, now, {manifest_of(Version{published}, 4000), chunk_digests(Version{published}, 4000)});
+    settle();
+  }
+  double payload_bytes() { return double(core.holdings().at(Version{published}).manifest().payload_bytes); }
+  /// It has installed what was published last, and received it at that rate, by its own word.
+  void receive(ConnId conn, double bytes_per_s, double disk_behind_s = 0) {
+    wire::Message message;
+    wire::Installed& installed = *message.mutable_installed();
+    set_payload(installed, Version{published});
+    const Checksum digest = core.holdings().at(Version{published}).manifest().snapshot_digest;
+    installed.set_snapshot_digest(digest.bytes.data(), Checksum::kBytes);
+    installed.set_seconds(payload_bytes() / bytes_per_s);
+    installed.mutable_phases()->set_receiving_s(payload_bytes() / bytes_per_s);
+    installed.mutable_phases()->set_bytes(static_cast<std::uint64_t>(payload_bytes()));
+    installed.mutable_phases()->set_disk_behind_s(disk_behind_s);
+    core.handle_message(now, conn, message);
+    settle();
+  }
+  /// The lines that have this in them.
+  std::vector<std::string> lines(const std::string& words) const {
+    std::vector<std::string> found;
+    std::ranges::copy_if(log, std::back_inserter(found),
+                         [&](const std::string& line) { return line.find(words) != std::string::npos; });
+    return found;
   }
   const Member& one(const std::string& name) { return *core.members().find(*core.members().id_of(name)); }
 };
@@ -203,32 +233,89 @@ TEST_F(RateProbesTest, AreRememberedOverARestart) {
   EXPECT_FALSE(after.members().id_of(config.name).has_value()) << "the origin is no worker";
 }
 
-TEST_F(RateProbesTest, ATransferThatMissesHasBothEndsMeasuredAnew) {
-  const ConnId a = add("a", {.down = 12e6, .up = 12e6}), b = add("b", {.down = 12e6, .up = 12e6});
+TEST_F(RateProbesTest, AreRememberedWhenAMemberComesBack) {
+  const ConnId before = add("a", {.down = 12e6, .up = 3e6});
   beat();
-  const auto manifest = manifest_of(Version{1}, 4000);
-  core.handle_publish(now, now, {manifest, chunk_digests(Version{1}, 4000)});
-  settle();
-  workers[b].down = workers[b].up = 2e6;
-  const std::uint32_t before = workers[a].bursts;
-  const double bytes = double(manifest->payload_bytes);
-  for (const ConnId conn : {a, b}) {
-    wire::Message message;
-    set_payload(*message.mutable_installed(), Version{1});
-    const Checksum digest = manifest->snapshot_digest;
-    message.mutable_installed()->set_snapshot_digest(digest.bytes.data(), Checksum::kBytes);
-    message.mutable_installed()->set_seconds(bytes / workers[conn].down);
-    message.mutable_installed()->set_transfer_seconds(bytes / workers[conn].down);
-    core.handle_message(now, conn, message);
-    settle();
-  }
+  const Rate uplink = one("a").planned_uplink(), downlink = one("a").planned_downlink();
+  core.handle_closed(now, before, fail(Errc::kClosed, Op::kReceive, "gone"));
+  workers.erase(before);
+  const ConnId after = add("a", {.down = 12e6, .up = 3e6});
+  EXPECT_EQ(one("a").planned_uplink(), uplink);
+  EXPECT_EQ(one("a").planned_downlink(), downlink);
+  beat(RateProbes::kEvery / 2);
+  EXPECT_EQ(workers[after].bursts, 0u) << "it was probed a moment ago";
+}
+
+TEST_F(RateProbesTest, AreCappedByWhatIsConfigured) {
+  add("up", {.down = 12e6, .up = 12e6}, {.up = 2e6});
+  add("wrong", {.down = 12e6, .up = 3e6}, {.up = 50e6});
+  beat();
+  EXPECT_EQ(one("up").planned_uplink(), Rate{2e6});
+  EXPECT_NEAR(one("up").planned_downlink().bytes_per_s / 12e6, 1, kTolerance);
+  EXPECT_NEAR(one("wrong").planned_uplink().bytes_per_s / 3e6, 1, kTolerance) << "its link does not carry the cap";
+}
+
+TEST_F(RateProbesTest, ASlowTransferLowersNoRateByItself) {
+  const ConnId a = add("a", {.down = 12e6, .up = 12e6}, {12.5e6, 12.5e6});
+  const ConnId b = add("b", {.down = 12e6, .up = 12e6}, {12.5e6, 12.5e6});
+  beat();
+  publish();
+  receive(a, 2e6);
+  receive(b, 2e6);
+  for (const char* name : {"a", "b"}) EXPECT_EQ(one(name).planned_downlink(), Rate{12.5e6}) << name;
   beat(3s);
-  EXPECT_GT(workers[a].bursts, before);
+  EXPECT_GT(workers[a].bursts, 0u) << "the cause may be its link";
+  for (const char* name : {"a", "b"}) EXPECT_EQ(one(name).planned_downlink(), Rate{12.5e6}) << name;
+}
+
+TEST_F(RateProbesTest, GoOnBesideAMemberThatCannotInstall) {
+  const ConnId full = add("full", {.down = 12e6, .up = 3e6});
+  beat();
+  publish();
+  wire::Message message;
+  set_payload(*message.mutable_install_failed(), Version{published});
+  message.mutable_install_failed()->set_code(std::uint32_t(Errc::kNoSpace));
+  core.handle_message(now, full, message);
+  const ConnId late = add("late", {.down = 12e6, .up = 3e6});
+  receive(late, 12e6);
+  beat(3s);
+  EXPECT_NEAR(one("late").planned_uplink().bytes_per_s / 3e6, 1, kTolerance);
+}
+
+TEST_F(RateProbesTest, ATransferThatMissesIsSaidOnceAndBothEndsAreMeasuredAnew) {
+  const ConnId a = add("a", {.down = 12e6, .up = 12e6}), b = add("b", {.down = 12e6, .up = 12e6}),
+               c = add("c", {.down = 12e6, .up = 12e6});
+  beat();
+  publish();
+  const auto parent_of = [&](const char* name) { return parents_of(*core.latest_plan(), one(name).id).at(0); };
+  ASSERT_EQ(parent_of("b"), one("a").id);
+  ASSERT_EQ(parent_of("c"), one("b").id);
+  workers[b].down = workers[b].up = 2e6;
+  const std::uint32_t of_a = workers[a].bursts, of_c = workers[c].bursts;
+  receive(a, 12e6);
+  receive(b, 2e6);
+  receive(c, 2e6);
+  const auto told = lines("slower than planned");
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_NE(told[0].find("a to b carried 16 Mbit/s, planned "), std::string::npos) << told[0];
+  beat(3s);
+  EXPECT_GT(workers[a].bursts, of_a);
+  EXPECT_EQ(workers[c].bursts, of_c) << "it could get no more than its parent";
   EXPECT_NEAR(one("b").planned_downlink().bytes_per_s / 2e6, 1, kTolerance);
   EXPECT_NEAR(one("a").planned_uplink().bytes_per_s / 12e6, 1, kTolerance);
-  const auto times = std::ranges::count_if(
-      log, [](const std::string& line) { return line.find("slower than planned") != std::string::npos; });
-  EXPECT_EQ(times, 1);
+  EXPECT_EQ(lines("any more").size(), 1u) << "the cause";
+  EXPECT_EQ(lines("worker b: its link carries 16 Mbit/s down and 16 Mbit/s up, not 9").size(), 1u);
+}
+
+TEST_F(RateProbesTest, ADiskThatIsBehindIsNoFaultOfALink) {
+  const ConnId a = add("a", {.down = 12e6, .up = 12e6});
+  beat();
+  publish();
+  const std::uint32_t before = workers[a].bursts;
+  receive(a, 2e6, payload_bytes() / 2e6 - payload_bytes() / 12e6);
+  beat(3s);
+  EXPECT_TRUE(lines("slower than planned").empty());
+  EXPECT_EQ(workers[a].bursts, before);
 }
 
 }  // namespace
