@@ -94,10 +94,12 @@ TEST(Packing, IsTriedOnlyWhereSendingTakesLongerByRatesThatAreKnown) {
 
 TEST(Packing, IsTriedByRatesThatWereMeasured) {
   for (const bool slow : {true, false}) {
-    Fleet fleet(origin_config(Rate{}), chunks_of);
+    OriginConfig config = origin_config(Rate{});
+    config.pack_bytes_per_s = 100e6;
+    Fleet fleet(config, chunks_of);
     Fleet::Node& w = fleet.add("w", worker_config(Rate{}));
     const Duration chunk_time = slow ? 5ms : 5us;  // 105 Mbit/s, and 105 Gbit/s
-    for (const std::string& name : {origin_config().name, w.name}) fleet.set_chunk_time(fleet[name], chunk_time);
+    for (const std::string& name : {config.name, w.name}) fleet.set_chunk_time(fleet[name], chunk_time);
     ASSERT_TRUE(fleet.run_until([&] { return fleet.origin().planned_uplink().limited(); }));
     fleet.publish(1, kFullChunks);
     ASSERT_TRUE(fleet.run_until_installed(1));

@@ -78,7 +78,7 @@ bool FaultAttribution::handle_report(Instant now, const Plan& plan, const Report
 bool FaultAttribution::rates_known(const Plan& plan, std::size_t at) const {
   return at < plan.rates.size() && std::ranges::all_of(plan.stripes, [&](const StripePlan& stripe) {
            const Member* parent = members_.find(stripe.parents[at]);
-           return parent == nullptr ? origin_uplink_known_ : parent->uplink.limited();
+           return (parent == nullptr ? rates_.planned_origin_uplink() : parent->planned_uplink()).limited();
          });
 }
 
@@ -207,7 +207,7 @@ bool FaultAttribution::handle_progress(Instant now, const Plan& plan, PayloadId 
     const Member* m = members_.find(plan.members[at]);
     PaceWatch::Known& one = all.emplace_back();
     one.has_all = m == nullptr || m->installed >= payload.version;
-    if (m != nullptr && m->downlink.limited() && rates_known(plan, at)) {
+    if (m != nullptr && m->planned_downlink().limited() && rates_known(plan, at)) {
       one.predicted_chunks_per_s = plan.rates[at].bytes_per_s / plan.chunk_bytes;
     }
   }

@@ -13,6 +13,7 @@
 #include "transport/core/origin/complaints.h"
 #include "transport/core/origin/membership.h"
 #include "transport/core/origin/pace_watch.h"
+#include "transport/core/origin/rate_probes.h"
 #include "transport/core/plan/plan.h"
 
 namespace weightcast {
@@ -81,9 +82,9 @@ class FaultAttribution {
     Duration starving{};  ///< since the last chunk; of STARVED and WAITING, if it stays
   };
 
-  /// `origin_uplink_known`: it is configured, so that plans predict something.
-  FaultAttribution(Membership& members, const Uploads& uploads, ActionQueue& actions, bool origin_uplink_known = false)
-      : members_(members), uploads_(uploads), actions_(actions), origin_uplink_known_(origin_uplink_known) {}
+  /// All outlive it. `rates`: what is known of the origin's uplink, without which plans predict nothing.
+  FaultAttribution(Membership& members, const Uploads& uploads, ActionQueue& actions, const RateProbes& rates)
+      : members_(members), uploads_(uploads), actions_(actions), rates_(rates) {}
 
   /// Returns whether that plan is to be repaired: somebody in it is a leaf now, or to be kept apart from its parent.
   [[nodiscard]] bool handle_report(Instant now, const Plan& plan, const Report& report);
@@ -190,7 +191,7 @@ class FaultAttribution {
   Membership& members_;
   const Uploads& uploads_;
   ActionQueue& actions_;
-  const bool origin_uplink_known_;
+  const RateProbes& rates_;
   Complaints complaints_;
   std::map<PayloadId, Case> cases_;
 };

@@ -127,7 +127,7 @@ class OriginCore final : public Core {
   [[nodiscard]] Version latest() const { return publications_.latest(); }
   [[nodiscard]] const Membership& members() const { return members_; }
   /// What plans take for the origin's own uplink; without a limit: not known.
-  [[nodiscard]] Rate planned_uplink() const { return planned_rate(config_.uplink, rates_.origin_uplink()); }
+  [[nodiscard]] Rate planned_uplink() const { return rates_.planned_origin_uplink(); }
   [[nodiscard]] const OriginConfig& config() const { return config_; }
   /// How most members get the latest version, for status; null if no member gets it.
   [[nodiscard]] const Plan* latest_plan() const { return publications_.latest_plan(); }

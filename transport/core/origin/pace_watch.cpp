@@ -109,6 +109,9 @@ std::vector<PaceWatch::Lag> PaceWatch::lagging(Instant now, const Plan& plan, co
         expected =
             std::max(expected, std::max(parent.peak[stripe], parent.received_chunks_per_s * share) / kHoardFactor);
       }
+      if (members[at].predicted_chunks_per_s > 0) {
+        expected = std::min(expected, members[at].predicted_chunks_per_s * share / kPlannedFactor);
+      }
       if (paces[at]->missing < parent_lacked + kSlackChunks) continue;
       const bool telling = expected * to_seconds(kWindow) >= kChunksJudged;
       lags[at] = telling && paces[at]->chunks_per_s < expected;

@@ -21,7 +21,10 @@ namespace weightcast {
 ///   - the parent had kSlackChunks more at the window's beginning than the child has at its end: it always had more to
 ///     send; and
 ///   - the child got less than 1 / kLagFactor of the pace that it, or half of the members, once had in this payload; or
-///     less than 1 / kHoardFactor of the pace at which the parent itself once received, or of what the plan predicts.
+///     less than 1 / kHoardFactor of the pace at which the parent itself once received, or of what the plan predicts;
+///     and
+///   - the child got less than 1 / kPlannedFactor of what the plan predicts, if it predicts anything: a link that is
+///     known to be slow is slow with any parent.
 /// Where even that would bring fewer than kChunksJudged chunks in a window, nobody lags: a child that gets no chunk for
 /// a second says so itself.
 ///
@@ -39,6 +42,7 @@ class PaceWatch {
   static constexpr Duration kPeakOver = std::chrono::milliseconds(400);
   static constexpr double kLagFactor = 3;
   static constexpr double kHoardFactor = 8;
+  static constexpr double kPlannedFactor = 2;
   /// A member that was silent for longer within a window is not judged by it.
   static constexpr Duration kGapMax = std::chrono::milliseconds(1500);
 

@@ -50,14 +50,13 @@ void fill_in_unknown(PlanRequest& request) {
 }  // namespace
 
 RateSource origin_rate_source(const PublicationContext& context) {
-  const Rate cap = context.config.uplink;
-  return source_of(cap, planned_rate(cap, context.rates.origin_uplink()));
+  return source_of(context.config.uplink, context.rates.planned_origin_uplink());
 }
 
 PlanRequest plan_request(const PublicationContext& context, Instant now, std::uint64_t payload_bytes,
                          const std::function<bool(const Member&)>& takes_part) {
   PlanRequest request;
-  request.origin_uplink = planned_rate(context.config.uplink, context.rates.origin_uplink());
+  request.origin_uplink = context.rates.planned_origin_uplink();
   request.payload_bytes = payload_bytes;
   request.topology = context.config.topology;
   request.hop_delay = context.config.hop_delay;

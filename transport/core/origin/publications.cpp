@@ -30,7 +30,7 @@ Publications::Publications(const OriginConfig& config, Membership& members, Hold
       payloads_(config, holdings, actions),
       uploads_(uploads),
       actions_(actions),
-      faults_(members, uploads, actions, config.uplink.limited()),
+      faults_(members, uploads, actions, rates),
       context_{config, members, actions, faults_, history_, rates},
       plans_(context_, payloads_),
       assigner_(context_, payloads_, plans_, times_) {}

@@ -55,7 +55,9 @@ class RateProbes {
   /// So many bytes of chunks have left the origin since its start. To be told every now and then.
   void handle_sent(Instant now, std::uint64_t bytes_sent);
 
-  /// What is known of the origin's own uplink.
+  /// What plans take for the origin's own uplink; without a limit: not known.
+  [[nodiscard]] Rate planned_origin_uplink() const { return planned_rate(origin_cap_, origin_); }
+  /// What was measured of it.
   [[nodiscard]] const LinkEstimate& origin_uplink() const { return origin_; }
   void restore_origin_uplink(Rate rate) {
     origin_ = LinkEstimate(rate);

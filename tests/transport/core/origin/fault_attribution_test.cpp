@@ -90,7 +90,8 @@ struct FaultAttributionTest : testing::Test {
   Timeouts timeouts;
   Holdings holdings;
   Uploads uploads{timeouts, holdings, actions};
-  FaultAttribution faults{members, uploads, actions};
+  RateProbes rates{members, actions, Rate{}};
+  FaultAttribution faults{members, uploads, actions, rates};
   Plan plan;
   Instant now{1h};
 };

@@ -67,6 +67,14 @@ TEST_F(PaceWatchTest, ExpectsWhatThePlanPredictsAndWhatTheParentSaysThatItReceiv
   EXPECT_FALSE(run(1s, {at(0), at(2)}).empty());
 }
 
+TEST_F(PaceWatchTest, ThinksNothingOfAChildThatIsAsSlowAsThePlanPredicts) {
+  EXPECT_FALSE(run(5s, {at(100), at(10), at(100), at(99)}).empty());
+  has_all[1].predicted_chunks_per_s = 12;
+  EXPECT_TRUE(run(5s, {at(100), at(10), at(100), at(99)}).empty());
+  has_all[1].predicted_chunks_per_s = 30;
+  EXPECT_FALSE(run(3s, {at(100), at(10), at(100), at(99)}).empty());
+}
+
 TEST_F(PaceWatchTest, ComparesTheLastOneWithThoseThatHadAllBeforeAHeartbeatCouldTell) {
   has_all = {{.has_all = true}, {}, {.has_all = true}, {.has_all = true}};
   for (const PeerId member : {kA, kC, kD}) watch.handle_received(member, 100);

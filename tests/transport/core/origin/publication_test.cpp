@@ -49,9 +49,9 @@ struct PublicationTest : testing::Test {
   Timeouts timeouts;
   Holdings holdings;
   Uploads uploads{timeouts, holdings, actions};
-  FaultAttribution faults{members, uploads, actions};
-  PublicationHistory history;
   RateProbes rates{members, actions, Rate{}};
+  FaultAttribution faults{members, uploads, actions, rates};
+  PublicationHistory history;
   PublicationContext context{config, members, actions, faults, history, rates};
   Holding holding{manifest_of(kVersion, 100)};
   Publication publication{context, holding};
