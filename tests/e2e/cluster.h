@@ -26,7 +26,8 @@ class Cluster {
   /// The daemon of that name is started by these words before its own.
   void put_on_host(const std::string& name, Flags words) { hosts_[name] = std::move(words); }
 
-  /// Starts a daemon and waits until it answers. Its flags are kept for restart().
+  /// Starts a daemon and waits until it answers. Its flags are kept for restart(). An origin whose flags say neither
+  /// --pack nor --uplink packs nothing.
   void start_origin(const Flags& flags = {});
   void start_worker(const std::string& name, const Flags& flags = {});
   /// Starts one without waiting for it, under any flags.
