@@ -123,6 +123,7 @@ struct SlowPatches : testing::Test {
 
   void SetUp() override {
     ASSERT_TRUE(fleet.run_until([&] { return w.worker->joined(); }));
+    fleet.run_for(1s);  // until the links are probed
     fleet.publish(1, kChunks);
     ASSERT_TRUE(fleet.run_until_installed(1));
   }
