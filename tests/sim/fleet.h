@@ -9,6 +9,9 @@
 
 namespace weightcast::sim {
 
+/// Of a version, where a test needs many: it takes kChunks times Fleet::kChunkTime over one link.
+inline constexpr std::uint32_t kChunks = 100;
+
 [[nodiscard]] inline PayloadId full(std::uint64_t version) { return Version{version}; }
 [[nodiscard]] inline PayloadId patch(std::uint64_t base, std::uint64_t version) {
   return patch_of(Version{version}, Version{base});

@@ -15,8 +15,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-constexpr std::uint32_t kChunks = 100;
-
 /// The origin feeds a, which feeds b, which feeds c, which feeds d. All have version 1.
 struct SlowFleet : testing::Test {
   Fleet fleet{chain_config()};

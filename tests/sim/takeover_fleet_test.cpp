@@ -12,8 +12,6 @@ using testing::Contains;
 using testing::ElementsAre;
 using testing::Not;
 
-constexpr std::uint32_t kChunks = 100;
-
 /// Two workers in a chain, and versions that take 200 ms to take over, with three steps between.
 struct TakeoverFleet : testing::Test {
   explicit TakeoverFleet(Fleet::PatchChunks patch_chunks = nullptr) : fleet(chain_config(), std::move(patch_chunks)) {}
