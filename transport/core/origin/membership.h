@@ -66,7 +66,7 @@ struct Member {
   Rate uplink{};  ///< as it says: what is configured
   Rate downlink{};
   LinkEstimates estimates;                       ///< what is known of its link besides
-  std::optional<Instant> probed_at;              ///< when its link was probed last
+  std::optional<Instant> probe_due;              ///< when its link is to be probed; absent: as soon as it can be
   double unpack_bytes_per_s = 0;                 ///< of packed payloads, as it says; 0: not known
   bool leaf_only = false;                        ///< it says that it cannot relay
   bool unreachable = false;                      ///< the origin dialled it in vain, and no other worker has reached it
@@ -83,6 +83,8 @@ struct Member {
   /// latest with other bytes. The origin plans nothing for it and does not await it, until it publishes a greater
   /// version.
   bool foreign = false;
+  Version behind{};        ///< the latest one, if it joined without that
+  Instant behind_since{};  ///< when it first did
   PayloadId receiving{};
   PayloadId assigned{};  ///< what it was told to take last, on this connection
   CatchUpPath assigned_path = CatchUpPath::kUnknown;

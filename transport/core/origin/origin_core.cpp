@@ -114,8 +114,14 @@ void OriginCore::stop(std::string_view reason) {
   for (const ConnId conn : uploads_.conns()) close(conn, fail(Errc::kClosed, Op::kSend, std::string(reason)));
 }
 
+void OriginCore::handle_publish_begun(Instant now, std::shared_ptr<const Manifest> manifest, double packed_share) {
+  publications_.handle_publish_begun(now, std::move(manifest), packed_share);
+  rates_.advance(now, publications_.traffic(now));
+}
+
 void OriginCore::handle_publish(Instant now, Instant started_at, const MadePayload& made) {
   publications_.handle_publish(now, started_at, made);
+  rates_.advance(now, publications_.traffic(now));
 }
 
 // ---- connections
@@ -379,6 +385,7 @@ void OriginCore::handle_join(Instant now, ConnId conn, const wire::Join& join) {
     return close(conn, fail(Errc::kNotAllowed, Op::kJoin, "it joins too often; wait some seconds"));
   }
   if (member.connected()) drop(member.conn);
+  rates_.handle_lost(member.id);  // what was sent on another connection is not answered on this one
   member.forgotten = false;
   register_member(now, member, conn, join);
   unidentified_.erase(conn);
@@ -502,6 +509,7 @@ void OriginCore::handle_heartbeat(Instant now, Member& member, const wire::Heart
   actions_.push(action::Send{member.conn, std::move(ack)});
   send_revocations(member, beat.revocations());
   rates_.handle_sent(now, uploads_.bytes_sent());
+  uploads_.set_uplink(rates_.planned_origin_uplink());
   rates_.consider(now, member);
   probe_rates(now);
 }
@@ -509,7 +517,7 @@ void OriginCore::handle_heartbeat(Instant now, Member& member, const wire::Heart
 void OriginCore::probe_rates(Instant now) {
   if (!rates_.waits() || now - probing_at_ < kProbingEvery) return;
   probing_at_ = now;
-  rates_.advance(now, publications_.idle());
+  rates_.advance(now, publications_.traffic(now));
 }
 
 void OriginCore::handle_enroll(ConnId conn, const wire::Enroll& request) {

@@ -93,9 +93,7 @@ class OriginCore final : public Core {
   /// the end, because the origin packs its own copy. A manifest that breaks these rules is logged, and the version
   /// withdrawn.
   void handle_publish_begun(Instant now, std::shared_ptr<const Manifest> manifest,
-                            double packed_share = kPackedShareOfWeights) {
-    publications_.handle_publish_begun(now, std::move(manifest), packed_share);
-  }
+                            double packed_share = kPackedShareOfWeights);
   void handle_publish_grown(Instant now, const MadePayload& grown) { publications_.handle_publish_grown(now, grown); }
   /// A new version is complete in the store, whether or not it was begun. T_bcast counts from `started_at`. A version
   /// out of order, or with digests that are not its manifest's, is logged and not published.

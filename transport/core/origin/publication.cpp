@@ -18,33 +18,33 @@ RateSource source_of(Rate cap, Rate planned) {
   return planned == cap ? RateSource::kConfigured : RateSource::kMeasured;
 }
 
-/// Of those with a limit; without one if there are none.
+/// The lower one of those with a limit; without one if there are none.
 Rate median_of(std::vector<Rate> rates) {
   std::erase_if(rates, [](Rate rate) { return !rate.limited(); });
   if (rates.empty()) return Rate{};
-  const auto middle = rates.begin() + static_cast<std::ptrdiff_t>(rates.size() / 2);
+  const auto middle = rates.begin() + static_cast<std::ptrdiff_t>((rates.size() - 1) / 2);
   std::ranges::nth_element(rates, middle);
   return *middle;
 }
 
 void fill_in_unknown(PlanRequest& request) {
   std::vector<Rate> uplinks, downlinks;
+  Rate fastest{}, second{};
   for (const PlanMember& member : request.members) {
     uplinks.push_back(member.uplink);
     downlinks.push_back(member.downlink);
+    second = std::max(second, std::min(fastest, member.downlink));
+    fastest = std::max(fastest, member.downlink);
   }
   Rate uplink = median_of(uplinks), downlink = median_of(downlinks);
   if (!downlink.limited()) downlink = std::max(uplink, request.origin_uplink);
   if (!uplink.limited()) uplink = downlink;
-  Rate fastest{}, second{};
   for (PlanMember& member : request.members) {
     if (!member.uplink.limited()) member.uplink = uplink;
     if (!member.downlink.limited()) member.downlink = downlink;
-    second = std::max(second, std::min(fastest, member.downlink));
-    fastest = std::max(fastest, member.downlink);
   }
-  // By the word of more than one.
-  if (!request.origin_uplink.limited()) request.origin_uplink = second.limited() ? second : fastest;
+  // By the word of more than one, where more than one is known.
+  if (!request.origin_uplink.limited()) request.origin_uplink = second.limited() ? second : downlink;
 }
 
 }  // namespace
@@ -188,6 +188,13 @@ RateSource Publication::rate_source(const Member& member, const std::vector<Peer
     least = std::min(least, source_of(relay.uplink, relay.planned_uplink()));
   }
   return least;
+}
+
+bool Publication::is_predicted(PeerId member) const {
+  const auto told = told_.find(member);
+  return told != told_.end() && std::ranges::all_of(told->second.stripes, [](const StripeSource& source) {
+           return source.predicted_bytes_per_s > 0;
+         });
 }
 
 Assignment Publication::assignment_for(const PlanIndex& index, const Member& member) const {

@@ -68,6 +68,8 @@ class Publication {
   [[nodiscard]] std::uint64_t repair_count() const { return repair_count_; }
   /// Whether a member was told of the payload, on its connection of now.
   [[nodiscard]] bool has_told(PeerId member) const { return told_.contains(member); }
+  /// Whether the rates are known of all links on the way to the member, so that the plan predicts something.
+  [[nodiscard]] bool is_predicted(PeerId member) const;
   /// Sends it to everyone who was told of the payload.
   void tell_all(const wire::Message& message) const;
 

@@ -19,6 +19,8 @@ constexpr std::size_t kPublicationsMax = 8;
 // Less travels within a socket's buffer.
 constexpr std::uint64_t kMeasuredBytesMin = 4 * kMiB;
 constexpr double kBetterFactor = 1.25;
+// Who still lacks the version when the origin has sent next to nothing for that long is waited for no more.
+constexpr Duration kStragglersAfter = std::chrono::seconds(10);
 constexpr std::string_view kNotMade = "the origin could not complete it";
 
 }  // namespace
@@ -70,6 +72,7 @@ void Publications::handle_publish_begun(Instant now, std::shared_ptr<const Manif
   adopt_foreign(*manifest);
   history_.handle_begun(now, *manifest);
   payloads_.begin_version(std::move(manifest), packed_share);
+  begun_at_ = now;
   assigner_.assign_all(now);
   settle(now);
 }
@@ -96,6 +99,7 @@ void Publications::handle_publish(Instant now, Instant started_at, const MadePay
   }
   assigner_.handle_made(made);
   forecasts_.handle_made(version, made.took);
+  begun_at_ = now;
   tell(version, *growth);
   const Version previous = payloads_.newest_before(version);
 
@@ -221,6 +225,7 @@ void Publications::handle_patch_made(Instant now, PayloadId payload, const Resul
   } else {
     assigner_.handle_made(*made);
     forecasts_.handle_made(payload, made->took);
+    begun_at_ = now;
   }
   assigner_.assign_all(now);
   settle(now);
@@ -259,6 +264,10 @@ void Publications::handle_joined(Instant now, Member& member, const std::vector<
   history_.handle_joined(now, member);
   for (const PayloadId payload : held) {
     if (payloads_.holds(payload)) plans_.of(payload).handle_holder(member.id);
+  }
+  if (member.installed < payloads_.latest() && member.behind != payloads_.latest()) {
+    member.behind = payloads_.latest();
+    member.behind_since = now;
   }
   assigner_.assign(now, {&member});
   assigner_.resume_receiving(now, member);
@@ -361,7 +370,7 @@ void Publications::handle_installed(Instant now, Member& member, const wire::Ins
     const Rate rate{double(publication->manifest().payload_bytes) / installed.seconds()};
     faults_.handle_fed(now, parents_of(publication->plan(), member.id), rate);
     faults_.handle_received(publication->id(), member.id, publication->manifest().chunk_count() / installed.seconds());
-    if (phases) note_received(*publication, member, *phases);
+    if (phases) note_received(now, *publication, member, *phases);
   }
   const Version before = member.installed;
   if (version > before) {
@@ -387,7 +396,8 @@ std::string Publications::name_of(PeerId node) const {
   return member != nullptr ? member->name : config_.name;
 }
 
-void Publications::note_received(const Publication& publication, Member& member, const InstallPhases& phases) {
+void Publications::note_received(Instant now, const Publication& publication, Member& member,
+                                 const InstallPhases& phases) {
   const std::uint64_t bytes = std::min(phases.bytes, publication.manifest().payload_bytes);
   if (bytes < kMeasuredBytesMin || phases.receiving <= Duration::zero()) return;
   const Rate reached{double(bytes) / to_seconds(phases.receiving)};
@@ -397,35 +407,48 @@ void Publications::note_received(const Publication& publication, Member& member,
     context_.rates.doubt(member.id);
   }
   downlink.handle_reached(reached);
-  const Plan& plan = publication.plan();
-  const auto is_known = [&](PeerId id) {
-    const Member* planned = members_.find(id);
-    return planned != nullptr && planned->planned_downlink().limited() &&
-           (planned->planned_uplink().limited() || !planned->can_relay());
-  };
-  if (origin_rate_source(context_) == RateSource::kNone || !std::ranges::all_of(plan.members, is_known)) return;
+  // The time without a parent is no link's, and the plan is another one by now.
+  if (phases.parents_left > 0 || !publication.is_predicted(member.id)) {
+    return note_misses(publication.id(), forecasts_.handle_has(now, publication.id(), member.id));
+  }
   // While the disk is behind, the link waits for it.
   const Duration took = phases.receiving - std::min(phases.receiving, phases.disk_behind);
-  const auto miss = forecasts_.handle_received(plan, publication.id(), member.id, bytes, to_seconds(took));
-  if (!miss) return;
-  std::string parents;
-  for (const PeerId parent : std::set(miss->parents.begin(), miss->parents.end())) {
-    parents += (parents.empty() ? "" : ", ") + name_of(parent);
-    parent == kOriginId ? context_.rates.doubt_origin() : context_.rates.doubt(parent);
-  }
-  context_.rates.doubt(member.id);
-  if (!miss->first) return;
-  actions_.push(action::milestone(fmt::format(
-      "publishing {}: slower than planned: {} to {} carried {}, planned {}; both links are measured anew",
-      to_string(publication.id()), parents, member.name, format_rate(miss->reached), format_rate(miss->planned))));
+  note_misses(publication.id(), forecasts_.handle_received(now, publication.plan(), publication.id(), member.id, bytes,
+                                                           to_seconds(took)));
 }
 
-bool Publications::idle() const {
-  return !payloads_.taking_over() && !payloads_.is_making_for(payloads_.latest()) &&
-         std::ranges::none_of(members_.all(), [&](const auto& entry) {
-           const Member& member = entry.second;
-           return member.active() && member.installed < payloads_.latest() && member.failed != payloads_.latest();
-         });
+void Publications::note_misses(PayloadId payload, const std::vector<ForecastWatch::Miss>& misses) {
+  for (const ForecastWatch::Miss& miss : misses) {
+    std::string parents;
+    for (const PeerId parent : std::set(miss.parents.begin(), miss.parents.end())) {
+      parents += (parents.empty() ? "" : ", ") + name_of(parent);
+      parent == kOriginId ? context_.rates.doubt_origin() : context_.rates.doubt(parent);
+    }
+    context_.rates.doubt(miss.member);
+    if (!miss.first) continue;
+    actions_.push(action::milestone(fmt::format(
+        "publishing {}: slower than planned: {} to {} carried {}, planned {}; both links are measured anew",
+        to_string(payload), parents, name_of(miss.member), format_rate(miss.reached), format_rate(miss.planned))));
+  }
+}
+
+RateProbes::Traffic Publications::traffic(Instant now) const {
+  if (payloads_.taking_over() || payloads_.is_making_for(payloads_.latest())) return {.published = true, .others = {}};
+  const Version latest = payloads_.latest();
+  const Publication* publication = plans_.main_publication(latest);
+  const Duration predicted = publication == nullptr ? Duration::zero() : publication->plan().predicted_t100;
+  const Duration patience = std::max(kStragglersAfter, 2 * predicted);
+  const Instant busy_at = std::max(begun_at_, context_.rates.busy_at());
+  RateProbes::Traffic traffic;
+  for (const auto& [id, member] : members_.all()) {
+    if (!member.active() || member.installed >= latest || member.failed == latest) continue;
+    const Instant since = member.behind == latest ? std::max(busy_at, member.behind_since) : busy_at;
+    if (now - since <= patience) return {.published = true, .others = {}};
+    traffic.others.insert(id);
+    if (publication == nullptr) continue;
+    for (const PeerId parent : parents_of(publication->plan(), id)) traffic.others.insert(parent);
+  }
+  return traffic;
 }
 
 void Publications::handle_parent_fault(Instant now, Member& member, const ParentFault& fault) {
@@ -454,6 +477,9 @@ void Publications::handle_parent_fault(Instant now, Member& member, const Parent
 void Publications::judge(Instant now, const std::vector<Version>& ended) {
   for (const Version version : ended) {
     faults_.handle_publication_end(version, plans_.planned(version));
+    for (const auto& [payload, publication] : plans_.all()) {
+      if (payload.version == version) note_misses(payload, forecasts_.end(now, payload));
+    }
     ++ended_count_;
     const BroadcastTimes::Times* times = times_.find(version);
     const bool complete = times != nullptr && times->t100;

@@ -99,9 +99,9 @@ class Publications {
   void handle_install_failed(Instant now, Member& member, const wire::InstallFailed& failed);
   void handle_parent_fault(Instant now, Member& member, const ParentFault& fault);
 
-  /// Whether every member that counts has the latest version, or cannot install it, and nothing is being made: links
-  /// are free.
-  [[nodiscard]] bool idle() const;
+  /// Which links are in use: all, while something is being made or members that count lack the latest version. Once the
+  /// origin has sent next to nothing for long, only those of the stragglers, who may be lying.
+  [[nodiscard]] RateProbes::Traffic traffic(Instant now) const;
   [[nodiscard]] Version latest() const { return payloads_.latest(); }
   /// The greatest number that a whole version ever had, withdrawn ones included.
   [[nodiscard]] Version last_used() const { return payloads_.last_used(); }
@@ -146,7 +146,9 @@ class Publications {
   /// Nobody asks about its plan any more. To be called before it is held no more.
   void end_publication(PayloadId payload);
   /// A member has received a payload: what does that say of the links on the way?
-  void note_received(const Publication& publication, Member& member, const InstallPhases& phases);
+  void note_received(Instant now, const Publication& publication, Member& member, const InstallPhases& phases);
+  /// These edges missed what the plan expected.
+  void note_misses(PayloadId payload, const std::vector<ForecastWatch::Miss>& misses);
   [[nodiscard]] std::string name_of(PeerId node) const;
   /// These publications have ended. Standing changes now, and only now.
   void judge(Instant now, const std::vector<Version>& ended);
@@ -172,6 +174,7 @@ class Publications {
   PublicationPlans plans_;
   PayloadAssigner assigner_;
   ForecastWatch forecasts_;
+  Instant begun_at_{};      // the latest version, or what was made of it last
   bool count_all_ = false;  // who has installed what is to be counted anew
   std::uint64_t ended_count_ = 0;
 };

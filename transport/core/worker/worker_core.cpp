@@ -113,6 +113,7 @@ void WorkerCore::handle_rate_probe(Instant now, const wire::RateProbe& probe) {
   wire::RateProbed& answer = *message.mutable_rate_probed();
   answer.set_probe(probe.probe());
   if (probe.answer_bytes() == 0) {
+    if (std::exchange(burst_probe_, probe.probe()) != probe.probe()) burst_ = BurstMeter();
     const auto measured = burst_.handle(now, probe.padding().size(), probe.bytes_left());
     if (!measured) return;
     answer.set_bytes_per_s(measured->rate.bytes_per_s);

@@ -95,6 +95,7 @@ class WorkerCore : public Core {
   Intake intake_;
   PeerDials dials_;
   BurstMeter burst_;
+  std::uint32_t burst_probe_ = 0;  // whose burst that is
   RunId run_;
   RunId next_run_{};  // that the origin has, if what is here is of another; this process ends with it
   std::optional<Instant> run_retry_at_;

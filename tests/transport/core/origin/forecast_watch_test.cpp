@@ -25,46 +25,87 @@ Plan chain_of(std::uint32_t members) {
   return plan;
 }
 
-TEST(ForecastWatch, FindsTheEdgeThatWasSlowAndNotThoseBelow) {
+struct ForecastWatchTest : testing::Test {
   ForecastWatch watch;
-  const Plan plan = chain_of(4);
-  EXPECT_FALSE(watch.handle_received(plan, kPayload, PeerId{1}, kBytes, 10.1).has_value());
-  const auto miss = watch.handle_received(plan, kPayload, PeerId{2}, kBytes, 40);
-  ASSERT_TRUE(miss.has_value());
-  EXPECT_THAT(miss->parents, ElementsAre(PeerId{1}));
-  EXPECT_EQ(miss->planned, Rate{10e6});
-  EXPECT_EQ(miss->reached, Rate{2.5e6});
-  EXPECT_TRUE(miss->first);
-  EXPECT_FALSE(watch.handle_received(plan, kPayload, PeerId{3}, kBytes, 40).has_value());
+  Instant now{1h};
+
+  std::vector<ForecastWatch::Miss> receives(std::uint32_t member, double seconds, std::uint64_t bytes = kBytes) {
+    return watch.handle_received(now, plan, payload, PeerId{member}, bytes, seconds);
+  }
+  Plan plan = chain_of(4);
+  PayloadId payload = kPayload;
+};
+
+TEST_F(ForecastWatchTest, FindsTheEdgeThatWasSlowAndNotThoseBelow) {
+  EXPECT_TRUE(receives(1, 10.1).empty());
+  const auto misses = receives(2, 40);
+  ASSERT_EQ(misses.size(), 1u);
+  EXPECT_EQ(misses[0].member, PeerId{2});
+  EXPECT_THAT(misses[0].parents, ElementsAre(PeerId{1}));
+  EXPECT_EQ(misses[0].planned, Rate{10e6});
+  EXPECT_EQ(misses[0].reached, Rate{2.5e6});
+  EXPECT_TRUE(misses[0].first);
+  EXPECT_TRUE(receives(3, 40).empty());
 }
 
-TEST(ForecastWatch, SaysWhichMissIsTheFirstOfAPayload) {
-  ForecastWatch watch;
-  const Plan plan = chain_of(4);
-  EXPECT_TRUE(watch.handle_received(plan, kPayload, PeerId{2}, kBytes, 40)->first);
-  EXPECT_FALSE(watch.handle_received(plan, kPayload, PeerId{4}, kBytes, 40)->first);
-  watch.forget(kPayload);
-  EXPECT_TRUE(watch.handle_received(plan, kPayload, PeerId{4}, kBytes, 40)->first);
+TEST_F(ForecastWatchTest, WaitsForTheParentWhoseDiskIsSlower) {
+  EXPECT_TRUE(receives(2, 40).empty()) << "its parent may have been as slow";
+  const auto misses = receives(1, 40);
+  ASSERT_EQ(misses.size(), 1u);
+  EXPECT_EQ(misses[0].member, PeerId{1});
+  EXPECT_THAT(misses[0].parents, ElementsAre(kOriginId));
+  EXPECT_TRUE(watch.end(now, payload).empty());
 }
 
-TEST(ForecastWatch, AllowsAFactorAndHalfASecond) {
-  ForecastWatch watch;
-  const Plan plan = chain_of(1);
-  EXPECT_FALSE(watch.handle_received(plan, kPayload, PeerId{1}, kBytes, 14.9).has_value());
-  EXPECT_FALSE(watch.handle_received(plan, kPayload, PeerId{1}, kBytes / 100, 0.5).has_value());
-  EXPECT_TRUE(watch.handle_received(plan, kPayload, PeerId{1}, kBytes, 15.1).has_value());
+TEST_F(ForecastWatchTest, DecidesWhenAParentHasItWhoSaysNothingOfItsTime) {
+  EXPECT_TRUE(receives(2, 40).empty());
+  EXPECT_EQ(watch.handle_has(now, payload, PeerId{1}).size(), 1u);
 }
 
-TEST(ForecastWatch, BlamesNobodyWhileTheOriginMadeThePayload) {
-  ForecastWatch watch;
-  watch.handle_made(kPayload, 30s);
-  EXPECT_FALSE(watch.handle_received(chain_of(1), kPayload, PeerId{1}, kBytes, 31).has_value());
-  EXPECT_TRUE(watch.handle_received(chain_of(1), kPayload, PeerId{1}, kBytes, 50).has_value());
+TEST_F(ForecastWatchTest, DecidesWhatIsLeftAtTheEnd) {
+  EXPECT_TRUE(receives(3, 40).empty());
+  ASSERT_EQ(watch.end(now, payload).size(), 1u);
+  EXPECT_TRUE(watch.end(now, payload).empty());
 }
 
-TEST(ForecastWatch, KnowsNothingOfWhoIsNotPlanned) {
-  ForecastWatch watch;
-  EXPECT_FALSE(watch.handle_received(chain_of(1), kPayload, PeerId{9}, kBytes, 1000).has_value());
+TEST_F(ForecastWatchTest, SaysWhichMissIsTheFirstOfAPayload) {
+  for (const std::uint32_t member : {1, 3}) EXPECT_TRUE(receives(member, 10).empty());
+  EXPECT_TRUE(receives(2, 40).at(0).first);
+  EXPECT_FALSE(receives(4, 40).at(0).first);
+}
+
+TEST_F(ForecastWatchTest, DoesNotSayAgainWhatMissesAsItDidBefore) {
+  EXPECT_EQ(receives(1, 40).size(), 1u);
+  payload = Version{2};
+  EXPECT_TRUE(receives(1, 45).empty());
+  payload = Version{3};
+  EXPECT_EQ(receives(1, 90).size(), 1u) << "it is far slower now";
+  payload = Version{4};
+  plan.rates[0] = Rate{4e6};
+  EXPECT_EQ(receives(1, 90).size(), 1u) << "another plan, which misses as well";
+  payload = Version{5};
+  now += ForecastWatch::kKnownFor + 1s;
+  EXPECT_EQ(receives(1, 90).size(), 1u);
+}
+
+TEST_F(ForecastWatchTest, AllowsAFactorAndHalfASecond) {
+  EXPECT_TRUE(receives(1, 14.9).empty());
+  EXPECT_TRUE(receives(1, 0.5, kBytes / 100).empty());
+  EXPECT_EQ(receives(1, 15.1).size(), 1u);
+}
+
+TEST_F(ForecastWatchTest, BlamesNobodyWhileTheOriginMadeThePayload) {
+  watch.handle_made(payload, 30s);
+  EXPECT_TRUE(receives(1, 31).empty());
+  EXPECT_EQ(receives(1, 50).size(), 1u);
+}
+
+TEST_F(ForecastWatchTest, KnowsNothingOfWhoIsNotPlanned) { EXPECT_TRUE(receives(9, 1000).empty()); }
+
+TEST_F(ForecastWatchTest, ForgetsTheOldestPayloads) {
+  EXPECT_TRUE(receives(2, 40).empty());
+  for (std::uint64_t i = 2; i < 2 + ForecastWatch::kPayloadsMax; ++i) watch.handle_made(Version{i}, 1s);
+  EXPECT_TRUE(watch.end(now, payload).empty());
 }
 
 }  // namespace

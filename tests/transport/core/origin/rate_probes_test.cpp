@@ -14,18 +14,23 @@ using namespace std::chrono_literals;
 
 /// An origin whose members answer probes as their links would.
 struct RateProbesTest : OriginCoreTest {
-  OriginCore core{[this] {
-    config.uplink = Rate{};
-    return config;
-  }()};
+  explicit RateProbesTest(Rate uplink = Rate{})
+      : core([&] {
+          config.uplink = uplink;
+          return config;
+        }()) {}
+
+  OriginCore core;
   struct Worker {
     double down = 0, up = 0;        // bytes per second
     double says_down = 0;           // if it lies
     std::uint64_t heard_bytes = 0;  // of padding
+    std::uint64_t asked_bytes = 0;  // of answers
     std::uint32_t bursts = 0;
     bool answers = true;
   };
   std::map<ConnId, Worker> workers;
+  std::uint32_t last_probe = 0;
   std::vector<std::string> log;
 
   struct Caps {
@@ -52,16 +57,22 @@ struct RateProbesTest : OriginCoreTest {
     }
   }
   void answer(ConnId conn, Worker& worker, const wire::RateProbe& probe) {
+    last_probe = probe.probe();
     wire::Message message;
     wire::RateProbed& probed = *message.mutable_rate_probed();
     probed.set_probe(probe.probe());
-    if (!worker.answers) return;
+    if (!worker.answers) {
+      worker.heard_bytes += probe.padding().size();
+      return;
+    }
     if (probe.answer_bytes() > 0) {
       ++worker.bursts;
+      worker.asked_bytes += probe.answer_bytes();
       for (std::uint32_t left = probe.answer_bytes(); left > 0;) {
-        left -= std::min(left, kBurstMessageBytes);
-        now += from_seconds(kBurstMessageBytes / worker.up);
-        probed.set_padding(std::string(kBurstMessageBytes, '\0'));
+        const std::uint32_t bytes = std::min(left, kBurstMessageBytes);
+        left -= bytes;
+        now += from_seconds(bytes / worker.up);
+        probed.set_padding(std::string(bytes, '\0'));
         probed.set_bytes_left(left);
         core.handle_message(now, conn, message);
       }
@@ -154,6 +165,25 @@ TEST_F(RateProbesTest, AreBounded) {
   EXPECT_GT(workers[fast].heard_bytes, before);
 }
 
+TEST_F(RateProbesTest, SendNoMoreInABurstThanAConfiguredUplinkMayInSixtyMilliseconds) {
+  const ConnId capped = add("capped", {.down = 100e6, .up = 100e6}, {.up = 2e6});
+  beat(3s);
+  EXPECT_GT(workers[capped].asked_bytes, 0u);
+  EXPECT_LE(workers[capped].asked_bytes, RateProbes::kBytesFirst + 2e6 * 0.06 + kBurstMessageBytes);
+  EXPECT_EQ(one("capped").planned_uplink(), Rate{2e6});
+}
+
+struct CappedOriginTest : RateProbesTest {
+  CappedOriginTest() : RateProbesTest(Rate{2e6}) {}
+};
+
+TEST_F(CappedOriginTest, SendsNoMoreInABurstThanItMayInSixtyMilliseconds) {
+  const ConnId a = add("a", {.down = 100e6, .up = 100e6});
+  beat(3s);
+  EXPECT_GT(workers[a].heard_bytes, 0u);
+  EXPECT_LE(workers[a].heard_bytes, RateProbes::kBytesFirst + 2e6 * 0.06 + kBurstMessageBytes);
+}
+
 TEST_F(RateProbesTest, GiveUpWhoDoesNotAnswer) {
   const ConnId mute = add("mute", {.down = 1e6, .up = 1e6, .answers = false});
   beat();
@@ -182,6 +212,85 @@ TEST_F(RateProbesTest, WaitWhileSomethingIsPublished) {
   }
   beat();
   EXPECT_GT(workers[b].bursts, 0u);
+}
+
+TEST_F(RateProbesTest, WhatAPublicationDisturbsDoesNotCountAndIsMeasuredAfterIt) {
+  const ConnId a = add("a", {.down = 12e6, .up = 3e6, .answers = false});
+  beat(100ms);
+  ASSERT_GT(workers[a].heard_bytes, 0u);
+  const std::uint32_t probe = last_probe;
+  publish();
+  wire::Message late;
+  late.mutable_rate_probed()->set_probe(probe);
+  late.mutable_rate_probed()->set_bytes_per_s(1e6);
+  late.mutable_rate_probed()->set_seconds(1);
+  workers[a].answers = true;
+  const std::uint64_t before = workers[a].heard_bytes;
+  core.handle_message(now, a, late);
+  settle();
+  EXPECT_EQ(workers[a].heard_bytes, before) << "nothing more is sent beside the publication";
+  receive(a, 12e6);
+  beat();
+  EXPECT_NEAR(one("a").planned_downlink().bytes_per_s / 12e6, 1, kTolerance);
+}
+
+TEST_F(RateProbesTest, GoOnBesideAMemberThatNeverInstalls) {
+  add("never", {.down = 12e6, .up = 3e6});
+  beat();
+  publish();
+  const ConnId late = add("late", {.down = 12e6, .up = 3e6});
+  receive(late, 12e6);
+  beat(5s);
+  EXPECT_EQ(workers[late].bursts, 0u);
+  beat(60s);
+  EXPECT_NEAR(one("late").planned_uplink().bytes_per_s / 3e6, 1, kTolerance);
+}
+
+TEST_F(RateProbesTest, WhoHangsUpInTheJointBurstTakesNothingFromTheOthers) {
+  const ConnId leaver = add("leaver", {.down = 12e6, .up = 12e6});
+  for (const char* name : {"a", "b"}) add(name, {.down = 12e6, .up = 12e6});
+  beat(10s);
+  const auto joint = [&] { return lines("this origin's uplink carries").size(); };
+  const std::size_t before = joint();
+  workers[leaver].answers = false;
+  for (const char* name : {"c", "d", "e"}) add(name, {.down = 12e6, .up = 12e6});
+  beat(1s);
+  ASSERT_EQ(joint(), before) << "one has not answered yet";
+  core.handle_closed(now, leaver, fail(Errc::kClosed, Op::kReceive, "gone"));
+  workers.erase(leaver);
+  beat(1s);
+  EXPECT_EQ(joint(), before + 1);
+}
+
+TEST_F(RateProbesTest, HalfOfThemAreEnoughForTheOriginsUplink) {
+  for (const char* name : {"m1", "m2", "m3"}) add(name, {.down = 12e6, .up = 12e6, .answers = false});
+  for (const char* name : {"a", "b", "c", "d"}) add(name, {.down = 12e6, .up = 12e6});
+  beat(10 * RateProbes::kAnswerMax);
+  EXPECT_GE(core.planned_uplink().bytes_per_s, 5e6);
+  EXPECT_TRUE(lines("uplink carries unlimited").empty());
+}
+
+TEST_F(RateProbesTest, AnotherConnectionIsProbedAtOnce) {
+  const ConnId a = add("a", {.down = 12e6, .up = 3e6, .answers = false});
+  beat(100ms);
+  ASSERT_GT(workers[a].heard_bytes, 0u);
+  workers.erase(a);
+  add("a", {.down = 12e6, .up = 3e6});
+  const Instant before = now;
+  beat(1s);
+  add("b", {.down = 12e6, .up = 3e6});
+  beat(1s);
+  EXPECT_TRUE(one("b").planned_uplink().limited()) << "nobody waits for what the old connection was sent";
+  now = before + RateProbes::kRetry;
+  beat(1s);
+  EXPECT_TRUE(one("a").planned_uplink().limited());
+}
+
+TEST_F(RateProbesTest, WhoHasWaitedLongestComesFirst) {
+  for (int i = 0; i < 20; ++i) add(fmt::format("mute{}", i), {.down = 12e6, .up = 3e6, .answers = false});
+  add("a", {.down = 12e6, .up = 3e6});
+  beat(22 * RateProbes::kAnswerMax);
+  EXPECT_TRUE(one("a").planned_uplink().limited());
 }
 
 TEST_F(RateProbesTest, ALiarChangesNobodyElsesRates) {
@@ -305,6 +414,23 @@ TEST_F(RateProbesTest, ATransferThatMissesIsSaidOnceAndBothEndsAreMeasuredAnew) 
   EXPECT_NEAR(one("a").planned_uplink().bytes_per_s / 12e6, 1, kTolerance);
   EXPECT_EQ(lines("any more").size(), 1u) << "the cause";
   EXPECT_EQ(lines("worker b: its link carries 16 Mbit/s down and 16 Mbit/s up, not 9").size(), 1u);
+}
+
+TEST_F(RateProbesTest, AnUplinkThatIsDoubtedIsMeasuredBeforeAnyMember) {
+  const ConnId a = add("a", {.down = 12e6, .up = 12e6}), b = add("b", {.down = 12e6, .up = 12e6});
+  beat();
+  publish();
+  log.clear();
+  for (const ConnId conn : {a, b}) {
+    workers[conn].down = 2e6;
+    receive(conn, 2e6);
+  }
+  beat(5s);
+  const auto carries = lines("carrie");
+  ASSERT_GE(carries.size(), 3u);
+  EXPECT_NE(carries[0].find("origin to a carried 16 Mbit/s"), std::string::npos) << carries[0];
+  EXPECT_NE(carries[1].find("this origin's uplink carries"), std::string::npos) << carries[1];
+  EXPECT_NE(carries[2].find("its link carries"), std::string::npos) << carries[2];
 }
 
 TEST_F(RateProbesTest, ADiskThatIsBehindIsNoFaultOfALink) {
