@@ -104,6 +104,25 @@ inline wire::Message subscribe_to(Version version) {
   return message;
 }
 
+/// Who subscribes to that version on so many connections, and again whenever a chunk has come.
+inline std::unique_ptr<GreedyMember> take_copies_of(Version version, const ClusterKeys& keys, const std::string& name,
+                                                    const std::string& origin, std::size_t connections) {
+  const auto subscribe = [version](FrameConnection& to) { say(to, subscribe_to(version)); };
+  return std::make_unique<GreedyMember>(
+      keys, name, origin, connections,
+      [name, subscribe](FrameConnection& to) {
+        say_hello(to, name);
+        subscribe(to);
+      },
+      [version, subscribe](FrameConnection& to) {
+        wire::Message unsubscribe;
+        set_payload(*unsubscribe.mutable_unsubscribe(), version);
+        say(to, unsubscribe);
+        subscribe(to);
+      },
+      nullptr);
+}
+
 /// Legal, and of no use: a bitmap that says that nothing is here. With it a frame has 0.4 to 1 MiB.
 inline wire::Message large_message(std::size_t bytes) {
   wire::Message large = subscribe_to(Version{99});

@@ -15,29 +15,12 @@ using ::testing::HasSubstr;
 
 constexpr std::uint64_t kBytes = 8'000'000;
 
-wire::Message unsubscribe_from(Version version) {
-  wire::Message message;
-  set_payload(*message.mutable_unsubscribe(), version);
-  return message;
-}
-
 class GreedyMembers : public ::testing::Test {
  protected:
   GreedyMembers() { cluster.use_keys(keys); }
 
-  /// Who subscribes to version 1 on so many connections, and again whenever a chunk has come.
   [[nodiscard]] std::unique_ptr<GreedyMember> subscriber(const std::string& name, std::size_t connections) {
-    return std::make_unique<GreedyMember>(
-        keys, name, cluster.address("origin"), connections,
-        [name](FrameConnection& to) {
-          say_hello(to, name);
-          say(to, subscribe_to(Version{1}));
-        },
-        [](FrameConnection& to) {
-          say(to, unsubscribe_from(Version{1}));
-          say(to, subscribe_to(Version{1}));
-        },
-        nullptr);
+    return take_copies_of(Version{1}, keys, name, cluster.address("origin"), connections);
   }
   void publish(std::uint64_t version) {
     const std::string source =

@@ -43,7 +43,9 @@ struct SendChunk {
   ConnId conn{};
   PayloadId payload{};
   ChunkIndex chunk{};
-  bool again = false;  ///< the child has had twice as many chunks of the payload as it has: others come first
+  /// If limited, the child has had twice as many chunks of the payload as it has: others come first, and where the
+  /// uplink has no cap the child gets no more than this.
+  Rate again_max{};
 };
 
 /// Send what is queued, then close. The connection is gone for the core: no handle_closed follows.

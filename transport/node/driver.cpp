@@ -296,7 +296,8 @@ void Driver::perform(action::SendChunk send) {
   const auto peer = peers_.find(send.conn);
   if (peer == peers_.end() || !peer->second.connection) return;
   if (const MemberAccount* const account = accounts_.find(send.conn)) {
-    account->uplink->set_cost(send.again ? kCostOfAnotherCopy : 1);
+    account->uplink->set_cost(send.again_max.limited() ? kCostOfAnotherCopy : 1);
+    account->uplink->set_rate_max(send.again_max);
   }
   // What has just come in is in memory: then it goes on at once, if nothing before it waits for the disk.
   BufferRef cached = store_.cached_chunk(send.payload, send.chunk);

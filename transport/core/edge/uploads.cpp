@@ -204,12 +204,13 @@ void Uploads::send(const Key& key, Subscription& s, ChunkIndex chunk, ChildState
   actions_.push(action::SendChunk{s.conn, payload, chunk, count_copy(child, holding.manifest())});
 }
 
-bool Uploads::count_copy(const ChildState& child, const Manifest& manifest) {
-  if (child.copies == nullptr) return false;
+Rate Uploads::count_copy(const ChildState& child, const Manifest& manifest) {
+  if (child.copies == nullptr) return Rate{};
   const std::uint64_t chunks = ++(*child.copies)[manifest.id()];
   if (chunks == kCopiesMax * manifest.chunk_count()) greedy_.emplace_back(child.child.name, manifest.id());
   // A disk that was lost is a reason for a second copy.
-  return chunks > 2 * manifest.chunk_count();
+  if (chunks <= 2 * manifest.chunk_count()) return Rate{};
+  return uplink_.limited() ? Rate{kAgainShare * uplink_.bytes_per_s} : kAgainUnknown;
 }
 
 void Uploads::resume(Subscription& s, ChildState& child) {

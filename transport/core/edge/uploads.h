@@ -29,6 +29,10 @@ class Uploads {
   /// Copies of one payload that a child gets before somebody wants to know: a child whose disk fails takes a second
   /// one.
   static constexpr std::uint64_t kCopiesMax = 4;
+  /// Of the uplink, and where nothing is known of that: what a child gets at most that has had two copies, if the
+  /// uplink has no cap. TCP would share the link among connections, of which one child may have many.
+  static constexpr double kAgainShare = 0.25;
+  static constexpr Rate kAgainUnknown{1e6};
 
   Uploads(const Timeouts& timeouts, const Holdings& holdings, ActionQueue& actions);
 
@@ -40,6 +44,9 @@ class Uploads {
   /// From now on a child is served only what it has a place for. It may get one later: handle_placed(). Without it
   /// everybody has a place.
   void require_place(std::function<bool(const Child&, PayloadId)> has_place) { has_place_ = std::move(has_place); }
+
+  /// What is known of this node's uplink.
+  void set_uplink(Rate uplink) { uplink_ = uplink; }
 
   void handle_hello(ConnId conn, Child child);
   /// How many connections that child has.
@@ -145,8 +152,8 @@ class Uploads {
   [[nodiscard]] bool has_place(const ChildState& child, PayloadId payload) const {
     return has_place_ == nullptr || has_place_(child.child, payload);
   }
-  /// Counts a chunk that is sent. Returns whether the child has had as many as the payload has.
-  [[nodiscard]] bool count_copy(const ChildState& child, const Manifest& manifest);
+  /// Counts a chunk that is sent. Returns SendChunk::again_max.
+  [[nodiscard]] Rate count_copy(const ChildState& child, const Manifest& manifest);
   [[nodiscard]] std::size_t subscriptions_of(const Child& child) const;
   [[nodiscard]] bool are_one_peer(const Child& a, const Child& b) const { return a.name == b.name && a.id == b.id; }
   void start(PayloadId payload, Subscription& subscription, ChildState& child);
@@ -174,6 +181,7 @@ class Uploads {
   const Timeouts& timeouts_;
   const Holdings& holdings_;
   ActionQueue& actions_;
+  Rate uplink_{};
   std::size_t kept_bitmaps_bytes_ = 0;
   std::map<ConnId, ChildState> children_;
   std::map<std::string, Copies> copies_;  // by name of the child, also of those that are gone

@@ -10,18 +10,24 @@ namespace weightcast {
 Pacer::Pacer(EventLoop& loop, Rate rate)
     : loop_(loop), limiter_(rate), timer_(loop, [this] { serve(); }), soon_(loop, [this] { serve(); }) {}
 
-Pacer::~Pacer() { WC_CHECK(waiting_.empty()); }
+Pacer::~Pacer() { WC_CHECK(waiting_.empty() && resting_.empty()); }
 
 void Pacer::request(Client& client) {
   if (client.queued_) return;
   client.queued_ = true;
   Share& share = *client.share_;
   share.queue_.push_back(&client);
-  if (&share != served_ && !share.waiting_) wait(share);
-  if (!serving_ && !timer_.armed()) soon_.schedule();
+  if (&share != served_ && !share.waiting_ && !share.resting_) wait(share);
+  // Without a limit the timer is for who rests, and others do not wait for that.
+  if (!serving_ && (!timer_.armed() || !limiter_.rate().limited())) soon_.schedule();
 }
 
 void Pacer::wait(Share& share) {
+  if (has_own_rate(share) && loop_.now() < share.rests_until_) {
+    share.resting_ = true;
+    resting_.emplace(share.rests_until_, &share);
+    return;
+  }
   // Who had nothing to move meanwhile has no claim to what others moved.
   share.tag_ = std::max(share.tag_, tag_);
   share.order_ = ++orders_;
@@ -42,8 +48,18 @@ void Pacer::forget(Client& client) {
   client.queued_ = false;
   Share& share = *client.share_;
   std::erase(share.queue_, &client);
-  if (!share.queue_.empty() || !std::exchange(share.waiting_, false)) return;
-  waiting_.erase({share.tag_, share.order_});
+  if (!share.queue_.empty()) return;
+  if (std::exchange(share.waiting_, false)) waiting_.erase({share.tag_, share.order_});
+  if (std::exchange(share.resting_, false)) resting_.erase({share.rests_until_, &share});
+}
+
+void Pacer::end_rests() {
+  while (!resting_.empty() && resting_.begin()->first <= loop_.now()) {
+    Share& share = *resting_.begin()->second;
+    resting_.erase(resting_.begin());
+    share.resting_ = false;
+    wait(share);
+  }
 }
 
 void Pacer::charge(std::size_t bytes) { limiter_.consume(loop_.now(), bytes); }
@@ -59,6 +75,10 @@ std::size_t Pacer::give_turn(std::size_t bytes_max) {
   served_ = share.get();
   client.queued_ = false;
   moving_ = &client;
+  if (has_own_rate(*share)) {
+    const auto turn_bytes = static_cast<std::size_t>(share->rate_max_.bytes_per_s * to_seconds(kOwnRateTurn));
+    bytes_max = std::min(bytes_max, std::max(turn_bytes, kOwnRateTurnBytesMin));
+  }
   const Client::Moved moved = client.move_bytes(bytes_max);
   WC_ASSERT(moved.bytes <= bytes_max);
   WC_ASSERT(moved.bytes > 0 || !moved.wants_more);
@@ -67,6 +87,10 @@ std::size_t Pacer::give_turn(std::size_t bytes_max) {
   moving_ = nullptr;
   served_ = nullptr;
   share->tag_ += std::uint64_t{moved.bytes} * share->cost_;
+  if (has_own_rate(*share)) {
+    share->rests_until_ =
+        std::max(share->rests_until_, loop_.now()) + from_seconds(double(moved.bytes) / share->rate_max_.bytes_per_s);
+  }
   if (!share->queue_.empty()) wait(*share);
   return moved.bytes;
 }
@@ -74,6 +98,7 @@ std::size_t Pacer::give_turn(std::size_t bytes_max) {
 void Pacer::serve() {
   timer_.disarm();
   serving_ = true;
+  end_rests();
   std::size_t served_bytes = 0;
   while (!waiting_.empty() && served_bytes < kServeBytesMax) {
     std::size_t turn_bytes = kUnlimitedTurnBytes;
@@ -92,7 +117,9 @@ void Pacer::serve() {
     served_bytes += bytes;
   }
   serving_ = false;
-  if (!waiting_.empty() && !timer_.armed()) soon_.schedule();
+  if (timer_.armed()) return;
+  if (!waiting_.empty()) return soon_.schedule();
+  if (!resting_.empty()) timer_.arm(resting_.begin()->first);
 }
 
 }  // namespace weightcast

@@ -4,6 +4,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include "base/rate_limiter.h"
@@ -25,6 +26,9 @@ class Pacer {
     /// From now on its bytes count `cost` times: beside a member whose bytes count once it gets one part in `cost` + 1.
     /// With nobody beside it, it still gets all. At least 1.
     void set_cost(std::uint32_t cost) { cost_ = cost; }
+    /// From now on it gets no more than this, if the pacer's own rate is not limited: then nothing else keeps it from
+    /// taking what others need.
+    void set_rate_max(Rate rate_max) { rate_max_ = rate_max; }
 
    private:
     friend class Pacer;
@@ -32,7 +36,10 @@ class Pacer {
     std::uint32_t cost_ = 1;
     std::uint64_t tag_ = 0;    // the bytes that counted so far
     std::uint64_t order_ = 0;  // among those with the same tag
+    Rate rate_max_{};
+    Instant rests_until_{};  // by rate_max_
     bool waiting_ = false;
+    bool resting_ = false;
   };
 
   /// An object that moves bytes in its turn.
@@ -77,18 +84,28 @@ class Pacer {
   static constexpr std::size_t kServeBytesMax = 4 * kMiB;
   /// The quantum without a limit.
   static constexpr std::size_t kUnlimitedTurnBytes = 1 * kMiB;
+  /// The quantum of a share with a rate of its own.
+  static constexpr Duration kOwnRateTurn = std::chrono::milliseconds(10);
+  static constexpr std::size_t kOwnRateTurnBytesMin = 16 * kKiB;
 
   void serve();
   /// Gives the next client its turn. Returns the bytes that it moved.
   std::size_t give_turn(std::size_t bytes_max);
-  /// The share has clients in its queue, and may have its turn.
+  /// The share has clients in its queue, and may have its turn, once it has rested.
   void wait(Share& share);
+  /// Whether that share has a rate that counts.
+  [[nodiscard]] bool has_own_rate(const Share& share) const {
+    return share.rate_max_.limited() && !limiter_.rate().limited();
+  }
+  /// Those that have rested may have their turn.
+  void end_rests();
 
   EventLoop& loop_;
   RateLimiter limiter_;
   Timer timer_;
   Deferred soon_;
   std::map<std::pair<std::uint64_t, std::uint64_t>, Share*> waiting_;  // by tag and order: the next one first
+  std::set<std::pair<Instant, Share*>> resting_;                       // who has had its rate's part: until when
   std::uint64_t orders_ = 0;
   std::uint64_t tag_ = 0;     // of the share that was served last
   Share* served_ = nullptr;   // during its turn

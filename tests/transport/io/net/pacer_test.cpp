@@ -139,6 +139,43 @@ TEST(Pacer, AShareWhoseBytesCountFourfoldGetsAFifthBesideAnother) {
   EXPECT_NEAR(double(second_copy.total_bytes() - before), double(first_copy.total_bytes()) / 4, 256.0 * kKiB);
 }
 
+TEST(Pacer, WithoutALimitAShareHasNoMoreThanItsOwnRateAndKeepsNobodyWaiting) {
+  UvLoop loop;
+  Pacer pacer(loop, Rate{});
+  std::vector<Greedy::Passed> log;
+  const auto held_back = std::make_shared<Pacer::Share>();
+  held_back->set_rate_max(Rate{2e6});
+  std::vector<std::unique_ptr<Greedy>> of_one;
+  for (int i = 0; i < 64; ++i) {
+    of_one.push_back(std::make_unique<Greedy>(loop, pacer, log));
+    pacer.join(*of_one.back(), held_back);
+  }
+  const auto bytes = [&] {
+    std::size_t sum = 0;
+    for (const auto& client : of_one) sum += client->total_bytes();
+    return sum;
+  };
+  const Instant start = loop.now();
+  while (loop.now() - start < milliseconds(500)) loop.run_until(start + milliseconds(500));
+  EXPECT_GT(bytes(), 500'000u);
+  EXPECT_LE(double(bytes()), 2e6 * to_seconds(loop.now() - start) + 64.0 * kKiB);
+  std::vector<Greedy::Passed> others;
+  Greedy other(loop, pacer, others);
+  loop.run_until(loop.now() + milliseconds(1));
+  EXPECT_GT(other.total_bytes(), 0u) << "it waits for no timer";
+}
+
+TEST(Pacer, ARateOfAShareCountsForNothingWhereThePacerHasOne) {
+  UvLoop loop;
+  Pacer pacer(loop, Rate{20e6});
+  std::vector<Greedy::Passed> log;
+  const auto share = std::make_shared<Pacer::Share>();
+  share->set_rate_max(Rate{1e3});
+  Greedy one(loop, pacer, log);
+  pacer.join(one, share);
+  while (one.total_bytes() < 1'000'000) loop.run_until(loop.now() + milliseconds(10));
+}
+
 TEST(Pacer, AClientMayForgetItselfAndOthersDuringItsTurn) {
   struct Leaver final : Pacer::Client {
     Leaver(Pacer& p, std::unique_ptr<Greedy>& n) : pacer(p), neighbour(n) { pacer.request(*this); }
