@@ -15,8 +15,6 @@ namespace {
 // A chunk in this time, whatever there is to send: below the second after which a child says that it starves.
 constexpr Duration kDelay = std::chrono::milliseconds(600);
 constexpr Duration kComplainEvery = std::chrono::milliseconds(300);
-// Of what it receives: so that it receives for seconds what it says that it lacks.
-constexpr Rate kUnderstaterDownlink{2e6};
 
 }  // namespace
 
@@ -223,10 +221,8 @@ struct HostileNetwork::Said {
   std::unique_ptr<FrameConnection> connection;
 };
 
-HostileNetwork::HostileNetwork(UvLoop& loop, Conduct conduct, std::shared_ptr<TlsContext> tls)
-    : loop_(loop),
-      conduct_(conduct),
-      sockets_(loop, Rate{}, conduct == Conduct::kUnderstates ? kUnderstaterDownlink : Rate{}, {}, std::move(tls)) {}
+HostileNetwork::HostileNetwork(UvLoop& loop, Conduct conduct, std::shared_ptr<TlsContext> tls, Rate line)
+    : loop_(loop), conduct_(conduct), sockets_(loop, line, line, {}, std::move(tls)) {}
 
 HostileNetwork::~HostileNetwork() = default;
 
@@ -263,13 +259,14 @@ void HostileNetwork::say(const Endpoint& to, const wire::Message& message) {
 }
 
 HostileWorker::HostileWorker(const ClusterKeys& keys, const std::string& name, const std::string& state,
-                             const std::string& origin, Conduct conduct)
-    : tls_(TlsContext::make(keys.worker(name))), network_(loop_, conduct, tls_) {
+                             const std::string& origin, Conduct conduct, Rate line)
+    : tls_(TlsContext::make(keys.worker(name))), network_(loop_, conduct, tls_, line) {
   DaemonConfig config;
   config.role = Role::kWorker;
   config.name = name;
   config.state = state;
   config.origin = Endpoint::parse(origin).value();
+  config.uplink = config.downlink = line;
   NodeEnvironment environment{loop_, network_, files_,
                               [this](StoreOptions options) { return Store::open(loop_, files_, std::move(options)); },
                               [] { return std::uint64_t{0xf0}; }};

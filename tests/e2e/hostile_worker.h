@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/posix_file_system.h"
+#include "base/units.h"
 #include "proto/wire.pb.h"
 #include "tests/security/cluster_keys.h"
 #include "transport/io/net/socket_network.h"
@@ -37,7 +38,7 @@ enum class Conduct : std::uint8_t {
 /// dial their parents, so accepted connections lead to children, and dialled ones to the origin and to parents.
 class HostileNetwork final : public Network {
  public:
-  HostileNetwork(UvLoop& loop, Conduct conduct, std::shared_ptr<TlsContext> tls);
+  HostileNetwork(UvLoop& loop, Conduct conduct, std::shared_ptr<TlsContext> tls, Rate line);
   ~HostileNetwork() override;
 
   std::unique_ptr<Attempt> dial(const Endpoint& to, OnDialled on_dialled) override;
@@ -68,12 +69,12 @@ class HostileNetwork final : public Network {
   std::vector<std::unique_ptr<Said>> said_;
 };
 
-/// A worker of that name in this process: the daemon's own node with keys of the cluster, on such connections. It runs
-/// on a thread of its own and ends with this object.
+/// A worker of that name in this process: the daemon's own node with keys of the cluster, on such connections. Its link
+/// has the cap `line` either way. It runs on a thread of its own and ends with this object.
 class HostileWorker {
  public:
   HostileWorker(const ClusterKeys& keys, const std::string& name, const std::string& state, const std::string& origin,
-                Conduct conduct);
+                Conduct conduct, Rate line = {});
   ~HostileWorker();
   HostileWorker(const HostileWorker&) = delete;
   HostileWorker& operator=(const HostileWorker&) = delete;
