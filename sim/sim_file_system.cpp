@@ -14,6 +14,10 @@ SimFileSystem::SimFileSystem(std::uint64_t seed, Options options)
     : FileSystem(options.files_kept_open), options_(options), random_(seed) {
   root_ = make_inode(FileInfo::Kind::kDirectory);
   root_->links = 1;
+  if (!options.has_memory) return;
+  const InodeRef memory = make_inode(FileInfo::Kind::kDirectory);
+  memory->links = 1;
+  root_->entries[Path(kMemory).filename()] = root_->durable_entries[Path(kMemory).filename()] = memory;
 }
 
 SimFileSystem::~SimFileSystem() {
@@ -257,6 +261,8 @@ Status SimFileSystem::make_directory(const Path& path) {
 Status SimFileSystem::rename(const Path& from, const Path& to) {
   const std::string what = fmt::format("{} to {}", from.native(), to.native());
   WC_TRY(change(Op::kRename, what));
+  const auto in_memory = [](const Path& path) { return path.native().starts_with(std::string(kMemory) + "/"); };
+  if (in_memory(from) != in_memory(to)) return fail_errno(EXDEV, Op::kRename, what);
   WC_ASSIGN(const Place source, find(from, false, Op::kRename));
   WC_ASSIGN(const Place target, find(to, false, Op::kRename));
   if (!source.inode || target.directory->links == 0) return fail_errno(ENOENT, Op::kRename, what);

@@ -33,6 +33,7 @@ struct FileFaults {
 /// | power_cut() | The host ends. Each unsynced write is lost, kept, or torn at 512 bytes or 4 KiB. |
 /// | | Unsynced names are lost or kept in any combination that a journaling file system can leave. |
 /// | | A rename is whole or not at all. Changes of one name or of one file stay in order. |
+/// | | Below kMemory nothing stays. |
 /// | set_faults(), fail_call() | EIO, ENOSPC, short reads and writes: by chance, or at the n-th call. |
 /// | flip_bit() | Bit rot at rest. |
 ///
@@ -41,10 +42,12 @@ struct FileFaults {
 class SimFileSystem final : public FileSystem {
  public:
   static constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max();
+  static constexpr const char* kMemory = "/memory";
   struct Options {
     std::uint64_t capacity_bytes = kUnlimited;
     std::size_t files_kept_open = 16;
     bool can_allocate = true;  ///< false: the file system has no fallocate()
+    bool has_memory = false;   ///< a second file system below kMemory, which a power cut empties
   };
 
   explicit SimFileSystem(std::uint64_t seed) : SimFileSystem(seed, Options()) {}

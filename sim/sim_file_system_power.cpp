@@ -132,6 +132,7 @@ void SimFileSystem::keep_some_bytes(Inode& inode) {
 
 void SimFileSystem::power_cut() {
   keep_some_names();
+  if (options_.has_memory) root_->durable_entries.at(Path(kMemory).filename())->durable_entries.clear();
   std::set<Inode*> seen;
   std::vector<InodeRef> left{root_};
   while (!left.empty()) {

@@ -83,6 +83,13 @@ void add_fresh_run(std::uint64_t seed, WorldOptions& world) {
   world.faults.push_back(fault);
 }
 
+/// The same for hosts with versions in memory.
+void add_memory(std::uint64_t seed, WorldOptions& world) {
+  Random random(seed ^ 0x6d656d6f727921);
+  if (!random.chance(0.5)) return;
+  for (HostOptions& host : world.hosts) host.in_memory = random.chance(0.5) && !host.single_copy;
+}
+
 }  // namespace
 
 WorldOptions random_world(std::uint64_t seed) {
@@ -137,6 +144,7 @@ WorldOptions random_world(std::uint64_t seed) {
   add_more(seed, world);
   add_sparse(seed, world);
   add_fresh_run(seed, world);
+  add_memory(seed, world);
   world.calm_at = std::max(at, kFaultsUntil) + std::chrono::seconds(7);
   return world;
 }

@@ -60,6 +60,7 @@ struct HostOptions {
   Duration disk_delay_max = std::chrono::milliseconds(2);
   std::uint32_t versions_kept = 2;
   bool single_copy = false;
+  bool in_memory = false;  ///< its versions, so that a power cut leaves the log alone
   bool standby = false;
   bool leaf_only = false;
   std::uint32_t streams = 1;

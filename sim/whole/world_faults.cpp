@@ -92,6 +92,11 @@ void WorldRun::rot(Host& host) {
   host.disk->observe([&](FileSystem& disk) {
     for (const char* folder : {"versions", "patches", "incoming", "records", "undo"})
       list_files(disk, kState / folder, files);
+    if (!host.config.memory_directory.empty()) {
+      for (const char* folder : {"anchors", "arriving"}) list_files(disk, kState / folder, files);
+      for (const char* folder : {"versions", "incoming"})
+        list_files(disk, std::filesystem::path(host.config.memory_directory) / folder, files);
+    }
   });
   if (files.empty()) return;
   const std::filesystem::path victim = files[random_.below(files.size())];

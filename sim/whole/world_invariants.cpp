@@ -33,7 +33,8 @@ Version version_of(const std::filesystem::path& path) {
 
 std::vector<Version> versions_in(FileSystem& disk) {
   std::vector<Version> found;
-  for (const std::string& name : disk.list(kState / "versions").value_or(std::vector<std::string>{})) {
+  const std::filesystem::path versions = StoreLayout::home_of_versions(disk, kState) / "versions";
+  for (const std::string& name : disk.list(versions).value_or(std::vector<std::string>{})) {
     found.push_back(version_of(name));
   }
   return found;
@@ -94,8 +95,9 @@ void WorldRun::check_disk(Host& host) {
     if (link.has_value() && exists(disk, kState / "current"))
       check_version(host, disk, kState / "current", version_of(*link));
     if (host.config.single_copy) return;  // its files change in place, and `current` leads nowhere meanwhile
-    for (const std::string& name : disk.list(kState / "versions").value_or(std::vector<std::string>{})) {
-      check_version(host, disk, kState / "versions" / name, version_of(name));
+    const std::filesystem::path versions = StoreLayout::home_of_versions(disk, kState) / "versions";
+    for (const std::string& name : disk.list(versions).value_or(std::vector<std::string>{})) {
+      check_version(host, disk, versions / name, version_of(name));
     }
   });
 }

@@ -67,7 +67,7 @@ std::unique_ptr<Host> WorldRun::make_host(HostIndex index) {
   const HostOptions& options = options_.hosts[index];
   auto host = std::make_unique<Host>();
   host->index = index;
-  host->disk = std::make_unique<SimFileSystem>(random_.next());
+  host->disk = make_disk(index);
   DaemonConfig& config = host->config;
   config.role = index == 0 ? Role::kOrigin : Role::kWorker;
   config.state = kState;
@@ -82,6 +82,7 @@ std::unique_ptr<Host> WorldRun::make_host(HostIndex index) {
   config.packing_speed = {.pack_bytes_per_s = 1.2e9, .unpack_bytes_per_s = 2.0e9};
   config.versions_kept = options.versions_kept;
   config.single_copy = options.single_copy;
+  if (options.in_memory) config.memory_directory = std::string(SimFileSystem::kMemory) + "/versions-of-node";
   config.standby = options.standby;
   config.leaf_only = options.leaf_only;
   config.streams = options.streams;
@@ -89,6 +90,11 @@ std::unique_ptr<Host> WorldRun::make_host(HostIndex index) {
   cables_.set_uplink(index, options.uplink);
   cables_.set_latency(index, options.latency);
   return host;
+}
+
+std::unique_ptr<SimFileSystem> WorldRun::make_disk(HostIndex index) {
+  return std::make_unique<SimFileSystem>(random_.next(),
+                                         SimFileSystem::Options{.has_memory = options_.hosts[index].in_memory});
 }
 
 void WorldRun::start(Host& host) {
@@ -209,7 +215,7 @@ void WorldRun::die(Host& host, const HostFault& fault) {
 }
 
 void WorldRun::wipe(Host& host) {
-  old_files_.push_back(std::exchange(host.disk, std::make_unique<SimFileSystem>(random_.next())));
+  old_files_.push_back(std::exchange(host.disk, make_disk(host.index)));
   host.durable = {};
   host.rotten.clear();
   host.rotten_somewhere = false;

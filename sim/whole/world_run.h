@@ -79,6 +79,7 @@ class WorldRun {
  private:
   // The lives of hosts.
   std::unique_ptr<Host> make_host(HostIndex index);
+  std::unique_ptr<SimFileSystem> make_disk(HostIndex index);
   void start(Host& host);
   void start_later(Host& host, Duration after);
   /// Destroys what is there of the process, in the order in which the daemon does.

@@ -125,6 +125,33 @@ const std::map<std::string, Scenario> kScenarios{
        WC_TRY(host.await_durable(Version{3}));
        return host.import(snapshot(4));
      }},
+    {"InMemory",
+     [](StoreHost& host) -> Status {
+       WC_TRY(receive_and_settle(host, snapshot(1)));
+       host.store->retain({});
+       for (const std::uint64_t v : {2, 3}) WC_TRY(receive_and_settle(host, patch_to(v)));
+       WC_TRY(host.receive(patch_to(4)));  // while version 3 becomes the next anchor
+       WC_TRY(receive_and_settle(host, patch_to(5)));
+       host.await_spare();
+       WC_TRY(host.receive(snapshot(6)));
+       return host.receive(patch_to(7));
+     }},
+    {"InMemoryAtOrigin",
+     [](StoreHost& host) -> Status {
+       WC_TRY(host.import(snapshot(1)));
+       WC_TRY(host.await_durable(Version{1}));
+       WC_TRY(host.import(snapshot(2)));
+       WC_TRY(host.make_patch(patch_to(2)));
+       host.store->retain({patch_to(2).manifest.id(), Version{1}, Version{2}});
+       WC_TRY(host.import(snapshot(3)));
+       WC_TRY(host.make_patch(patch_to(3)));
+       host.store->retain({patch_to(3).manifest.id()});
+       WC_TRY(host.await_durable(Version{3}));
+       WC_TRY(host.import(snapshot(4)));
+       WC_TRY(host.await_durable(Version{4}));  // by an anchor: no patch leads to it
+       WC_TRY(host.import(snapshot(5)));
+       return host.make_patch(patch_to(5));
+     }},
     {"SingleCopy",
      [](StoreHost& host) -> Status {
        WC_TRY(receive_and_settle(host, snapshot(1)));
@@ -136,7 +163,14 @@ const std::map<std::string, Scenario> kScenarios{
 
 class StoreCrash : public testing::TestWithParam<std::string> {
  protected:
-  static void prepare(StoreHost& host) { host.store_options.single_copy = GetParam() == "SingleCopy"; }
+  static bool in_memory() { return GetParam().starts_with("InMemory"); }
+  static SimFileSystem::Options disk() { return {.has_memory = in_memory()}; }
+  static void prepare(StoreHost& host) {
+    host.store_options.single_copy = GetParam() == "SingleCopy";
+    if (!in_memory()) return;
+    host.store_options.memory_directory = kVersionsInMemory;
+    host.store_options.log.patches_max = 2;
+  }
   static Status run(StoreHost& host) {
     if (!host.start()) return *host.open_error;
     return kScenarios.at(GetParam())(host);
@@ -144,7 +178,7 @@ class StoreCrash : public testing::TestWithParam<std::string> {
 };
 
 TEST_P(StoreCrash, EndsWellWithoutACrash) {
-  StoreHost host(1);
+  StoreHost host(1, disk());
   prepare(host);
   const Status ran = run(host);
   ASSERT_TRUE(ran.has_value()) << ran.error().message();
@@ -154,19 +188,19 @@ TEST_P(StoreCrash, EndsWellWithoutACrash) {
 }
 
 /// How many changes of the disk the scenario makes.
-std::uint64_t count_changes(const std::function<void(StoreHost&)>& prepare,
+std::uint64_t count_changes(SimFileSystem::Options disk, const std::function<void(StoreHost&)>& prepare,
                             const std::function<Status(StoreHost&)>& run) {
-  StoreHost host(1);
+  StoreHost host(1, disk);
   prepare(host);
   EXPECT_TRUE(run(host).has_value());
   return host.files.changes();
 }
 
 TEST_P(StoreCrash, RecoversFromAKillBeforeAnyChange) {
-  const std::uint64_t changes = count_changes(prepare, run);
+  const std::uint64_t changes = count_changes(disk(), prepare, run);
   for (std::uint64_t change = 1; change <= changes; ++change) {
     SCOPED_TRACE(change);
-    StoreHost host(1);
+    StoreHost host(1, disk());
     prepare(host);
     host.files.kill_before_change(change);
     static_cast<void>(run(host));
@@ -176,17 +210,17 @@ TEST_P(StoreCrash, RecoversFromAKillBeforeAnyChange) {
     expect_current_whole(host);
     ASSERT_TRUE(host.start()) << host.open_error->message();
     expect_recovered(host);
-    expect_catches_up(host, 7);
+    expect_catches_up(host, 8);
     if (HasFailure()) return;
   }
 }
 
 TEST_P(StoreCrash, RecoversFromAPowerCutBeforeAnyChange) {
-  const std::uint64_t changes = count_changes(prepare, run);
+  const std::uint64_t changes = count_changes(disk(), prepare, run);
   for (std::uint64_t change = 1; change <= changes; ++change) {
     for (std::uint64_t cut = 0; cut < 6; ++cut) {
       SCOPED_TRACE(testing::Message() << "change " << change << ", cut " << cut);
-      StoreHost host(1 + 1000 * cut);
+      StoreHost host(1 + 1000 * cut, disk());
       prepare(host);
       host.files.kill_before_change(change);
       static_cast<void>(run(host));
@@ -195,7 +229,7 @@ TEST_P(StoreCrash, RecoversFromAPowerCutBeforeAnyChange) {
       host.files.power_cut();
       ASSERT_TRUE(host.start()) << host.open_error->message();
       expect_recovered(host);
-      expect_catches_up(host, 7);
+      expect_catches_up(host, 8);
       if (HasFailure()) return;
     }
   }
@@ -203,7 +237,7 @@ TEST_P(StoreCrash, RecoversFromAPowerCutBeforeAnyChange) {
 
 INSTANTIATE_TEST_SUITE_P(, StoreCrash,
                          testing::Values("Full", "DiscardedAndBegunAgain", "Patches", "PatchesToSpareFiles",
-                                         "OriginImportsAndMakesPatches", "SingleCopy"),
+                                         "OriginImportsAndMakesPatches", "InMemory", "InMemoryAtOrigin", "SingleCopy"),
                          [](const auto& scenario) { return scenario.param; });
 
 }  // namespace

@@ -13,6 +13,7 @@
 namespace weightcast::sim {
 
 inline const std::filesystem::path kState = "/state";
+inline const std::filesystem::path kVersionsInMemory = std::filesystem::path(SimFileSystem::kMemory) / "store";
 
 /// Small enough for thousands of runs, with several segments, chunks and files all the same.
 inline const std::vector<SnapshotFile> kFiles{{"a.safetensors", 30'000}, {"b", 9'000}, {"empty", 0}};

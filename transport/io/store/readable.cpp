@@ -23,6 +23,12 @@ Error cannot_look_at(const std::filesystem::path& path, Error error) {
   return error;
 }
 
+Result<std::vector<std::string>> names_in(FileSystem& files, const std::filesystem::path& path) {
+  Result<std::vector<std::string>> names = files.list(path);
+  if (!names.has_value() && names.error().code == Errc::kNotFound) return std::vector<std::string>();
+  return names;
+}
+
 Result<bool> is_there(FileSystem& files, const std::filesystem::path& path) {
   const Result<FileInfo> info = files.link_info(path);
   if (info.has_value()) return true;

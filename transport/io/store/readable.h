@@ -1,6 +1,8 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include "base/file_system.h"
 #include "base/result.h"
@@ -15,6 +17,9 @@ namespace weightcast {
 
 /// Adds to an `error` that recovery met at `path` what a person can do about it.
 [[nodiscard]] Error cannot_look_at(const std::filesystem::path& path, Error error);
+
+/// The names in a directory; none if there is no such directory. Errors: those that leave it open.
+[[nodiscard]] Result<std::vector<std::string>> names_in(FileSystem& files, const std::filesystem::path& path);
 
 /// Whether `path` exists. Errors: those that leave it open.
 [[nodiscard]] Result<bool> is_there(FileSystem& files, const std::filesystem::path& path);

@@ -19,7 +19,7 @@ StoreImpl::StoreImpl(EventLoop& loop, StoreOptions options, FileSystem& files, s
                      std::unique_ptr<Disk> disk, StoreRun run, RecoveredStore found)
     : loop_(loop),
       options_(std::move(options)),
-      layout_(files, options_.directory, run.count),
+      layout_(files, options_.directory, options_.memory_directory, run.count),
       lock_(std::move(lock)),
       run_(run),
       current_(found.current),
@@ -37,8 +37,11 @@ StoreImpl::StoreImpl(EventLoop& loop, StoreOptions options, FileSystem& files, s
                       complete->sync_failed ? sync_again(complete) : make_durable(complete);
                     }
                   }),
+      log_(options_.log),
+      anchor_timer_(loop, [this] { anchoring_ ? go_on_with_anchor() : start_anchor(); }),
       cache_(options_.cache_bytes_max),
       read_buffers_(kReadBuffersKeptBytesMax),
+      anchor_work_(loop),
       syncing_(loop),
       serial_(loop),
       disk_(std::move(disk)) {
@@ -55,11 +58,16 @@ StoreImpl::StoreImpl(EventLoop& loop, StoreOptions options, FileSystem& files, s
   for (RecoveredVersion& version : found.complete) {
     const bool durable = version.record.durable;
     const auto added = add_complete(std::move(version.record), std::move(version.files));
-    if (durable) continue;
+    if (durable || layout_.in_memory()) continue;
     // A sync may have failed while an earlier process lived.
     added->sync_failed = true;
     sync_again(added);
   }
+  if (found.anchor != kNoVersion) {
+    log_.handle_anchor(found.anchor);
+    log_files_ = std::move(found.anchor_files);
+  }
+  advance_log();
   forget_old();
 }
 
@@ -76,7 +84,7 @@ Error StoreImpl::no_such(PayloadId payload) {
 }
 
 Error StoreImpl::about(Version version, Error error) const {
-  error.detail = fmt::format("version {} in {}: {}", version.value, layout_.directory().native(), error.detail);
+  error.detail = fmt::format("version {} in {}: {}", version.value, layout_.home().native(), error.detail);
   if (error.code == Errc::kNoSpace) error.detail += "; make room there, and it goes on from where it is";
   return error;
 }
@@ -506,7 +514,7 @@ Result<std::unique_ptr<Store>> Store::open(UvLoop& loop, FileSystem& files, Stor
 
 Result<std::unique_ptr<Store>> Store::open(EventLoop& loop, FileSystem& files, StoreOptions options,
                                            std::unique_ptr<Disk> disk) {
-  const StoreLayout layout(files, options.directory);
+  const StoreLayout layout(files, options.directory, options.memory_directory);
   WC_TRY(layout.create());
   WC_ASSIGN(std::unique_ptr<File> lock, layout.acquire());
   WC_ASSIGN(StoreRun run, read_run(layout));

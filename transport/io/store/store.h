@@ -17,6 +17,7 @@
 #include "transport/io/event_loop.h"
 #include "transport/io/store/run_file.h"
 #include "transport/io/store/spare_update.h"
+#include "transport/io/store/version_log.h"
 
 namespace weightcast {
 
@@ -39,6 +40,12 @@ struct StoreOptions {
   /// Recent chunks in memory, for the children that follow: a few round trips' worth. The kernel's page cache has the
   /// older ones.
   std::size_t cache_bytes_max = 2 * kMiB;
+  /// A directory in memory (tmpfs) for versions, of this store alone; "": they lie in `directory`. A power cut then
+  /// leaves what the log has: version_log.h. Not with single_copy.
+  std::filesystem::path memory_directory;
+  VersionLog::Options log;
+  /// The part of its time for which a disk is busy with a new anchor.
+  double anchor_disk_share = 0.5;
 };
 
 /// A complete version: every byte is here and verified.
@@ -88,6 +95,10 @@ struct ImportTarget {
 ///   DIR/undo/N-B            with single_copy: the journal of B's old bytes (in_place.h)
 ///   DIR/aside/              foreign files that were in the folders above; never deleted
 ///   DIR/run                 which run the directory follows (run_file.h)
+///
+/// With memory_directory, incoming/ of whole versions, versions/, spare/ and a trash/ and aside/ of their own are in
+/// that one. DIR/arriving/ has the payloads of patches, and DIR/anchors/ what the log goes on from. A version is
+/// durable when the log holds it: version_log.h.
 ///
 /// N and B have 12 digits everywhere. A store holds the versions of one run, in whose names it is at home. When it
 /// begins another one, names of that one end with its count: N@2. Complete versions of the run before stay readable,

@@ -10,6 +10,7 @@
 
 #include "patch/apply/leaf_digests.h"
 #include "transport/io/serial_work.h"
+#include "transport/io/store/anchor.h"
 #include "transport/io/store/chunk_cache.h"
 #include "transport/io/store/in_place.h"
 #include "transport/io/store/patched_snapshot.h"
@@ -262,6 +263,13 @@ class StoreImpl final : public Store {
   void keep_files_of(const Complete& complete);
   void remove(PayloadId payload, const std::filesystem::path& path, std::optional<FileTable> table);
   void make_durable(const CompleteRef& complete);
+  void advance_log();
+  void start_logging(PayloadId patch, const PatchRef& there);
+  void mark_logged();
+  void consider_anchor();
+  void start_anchor();
+  void go_on_with_anchor();
+  void end_anchor(const Status& status);
   void sync_again(const CompleteRef& complete);
   void give_up_lost(const CompleteRef& complete, const Error& why);
   void sync_files_from(std::size_t file, const CompleteRef& complete);
@@ -305,6 +313,17 @@ class StoreImpl final : public Store {
   std::size_t pieces_under_way_ = 0;
   Deferred start_pieces_;
   Timer sync_timer_;
+  VersionLog log_;
+  std::vector<SnapshotFile> log_files_;  // of every version in the log
+  bool logging_ = false;
+  std::set<PayloadId> unloggable_;  // patches that the disk has refused
+  /// A version that is copied to become the next anchor.
+  struct Anchoring {
+    CompleteRef complete;
+    std::shared_ptr<AnchorCopy> copy;
+  };
+  std::optional<Anchoring> anchoring_;
+  Timer anchor_timer_;  // until the next piece of a copy, or the next look at whether one is due
   ChunkCache cache_;
   BufferPool read_buffers_;
   std::unordered_map<ChunkKey, std::vector<ReadDone>> reading_;
@@ -312,6 +331,7 @@ class StoreImpl final : public Store {
   /// The version whose files are spare and may be written to, or kNoVersion.
   Version spare_ready_{};
   // Last, so that they end first: their destructors wait for what uses the rest.
+  SerialWork anchor_work_;
   SerialWork syncing_;
   SerialWork serial_;
   std::unique_ptr<Disk> disk_;

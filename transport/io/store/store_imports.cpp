@@ -89,7 +89,7 @@ void StoreImpl::finish_import(const Manifest& manifest, const std::vector<Conten
   const FilesRef files = imports_.at(version).files;
   serial_.run(
       [layout = layout_, version, record, status, switch_s] {
-        *status = write_record(layout.files(), layout.record(version), *record);
+        *status = write_record(layout.files(), layout.record(version), *record, layout.record_form());
         if (status->has_value()) *status = install(layout, version, *switch_s);
       },
       [this, version, files, record, status, switch_s, done = std::move(done)] {
@@ -118,6 +118,7 @@ void StoreImpl::finish_patch(const Manifest& manifest, const std::vector<Content
                 }
                 add_patch(std::move(*record), std::move(**files));
                 done({});
+                advance_log();
               });
 }
 

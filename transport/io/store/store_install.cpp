@@ -74,7 +74,8 @@ void StoreImpl::install_checked(const IncomingRef& incoming, std::function<void(
         }
         // Only where it must be: to replace a file makes some file systems write its data out at once.
         if (incoming->record_is_behind) {
-          *status = write_record(layout.files(), layout.record(manifest.version), incoming->record);
+          *status =
+              write_record(layout.files(), layout.record(manifest.version), incoming->record, layout.record_form());
         }
         if (status->has_value()) *status = install(layout, manifest.version, *switch_s);
       },

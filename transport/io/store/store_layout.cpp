@@ -18,6 +18,9 @@ namespace fs = std::filesystem;
 constexpr std::size_t kVersionDigits = 12;
 constexpr std::string_view kPackedSuffix = "-packed";
 constexpr char kRunMark = '@';
+// From one of the two directories to the other.
+constexpr const char* kMemoryLink = "memory";
+constexpr const char* kStateLink = "state";
 constexpr unsigned kNamesTried = 1'000'000;
 
 std::string name_of(PayloadId payload, std::uint32_t run) {
@@ -60,11 +63,30 @@ fs::path free_name(FileSystem& files, const fs::path& folder, const std::string&
 
 }  // namespace
 
-fs::path StoreLayout::incoming(PayloadId payload) const { return incoming() / name_of(payload); }
+StoreLayout StoreLayout::around(FileSystem& files, const fs::path& versions, std::uint32_t run) {
+  const fs::path home = versions.parent_path();
+  const Result<fs::path> state = files.read_link(home / kStateLink);
+  return state.has_value() ? StoreLayout(files, *state, home, run) : StoreLayout(files, home, {}, run);
+}
+
+fs::path StoreLayout::home_of_versions(FileSystem& files, const fs::path& directory) {
+  return files.read_link(directory / kMemoryLink).value_or(directory);
+}
+
+fs::path StoreLayout::incoming(PayloadId payload) const {
+  return (payload.is_encoded() ? arriving() : incoming()) / name_of(payload);
+}
 fs::path StoreLayout::complete(Version version) const { return versions() / name_of(version); }
 fs::path StoreLayout::patch(PayloadId payload) const { return patches() / name_of(payload); }
 fs::path StoreLayout::record(PayloadId payload) const { return records() / name_of(payload); }
 fs::path StoreLayout::undo(PayloadId payload) const { return undo() / name_of(payload); }
+fs::path StoreLayout::anchor(Version version) const { return anchors() / name_of(version); }
+fs::path StoreLayout::anchor_record(Version version) const { return anchors() / (name_of(version) + ".record"); }
+
+const fs::path& StoreLayout::home_of(const fs::path& path) const {
+  const auto [end, _] = std::ranges::mismatch(memory_, path);
+  return in_memory() && end == memory_.end() ? memory_ : directory_;
+}
 
 std::string StoreLayout::name_of(PayloadId payload) const { return weightcast::name_of(payload, run_); }
 
@@ -98,10 +120,18 @@ std::optional<PayloadId> StoreLayout::payload_of(std::string_view name) const {
 }
 
 Status StoreLayout::create() const {
-  for (const fs::path& path :
-       {directory_, incoming(), versions(), patches(), records(), trash(), spare(), undo(), aside()}) {
+  std::vector<fs::path> folders{directory_, home(),  incoming(), versions(), patches(),
+                                records(),  trash(), spare(),    undo(),     aside()};
+  if (in_memory()) folders.insert(folders.end(), {arriving(), anchors(), memory_ / "trash", memory_ / "aside"});
+  for (const fs::path& path : folders) {
     WC_TRY(with_advice(make_directories(*files_, path)));
     WC_TRY(with_advice(files_->check_writable(path)));
+  }
+  WC_TRY(remove_if_there(*files_, directory_ / kMemoryLink));
+  if (in_memory()) {
+    WC_TRY(files_->make_link(memory_, directory_ / kMemoryLink));
+    WC_TRY(remove_if_there(*files_, memory_ / kStateLink));
+    WC_TRY(files_->make_link(fs::absolute(directory_), memory_ / kStateLink));
   }
   // What was moved aside may still be unsynced, and what it was moved out of goes next.
   WC_TRY(sync_directory(*files_, aside()));
@@ -136,7 +166,8 @@ Status StoreLayout::switch_current(Version version) const {
   const fs::path temporary = directory_ / "current.tmp";
   WC_TRY(remove_if_there(*files_, temporary));
   // Relative, so that the directory may be moved.
-  WC_TRY(files_->make_link(fs::path("versions") / name_of(version), temporary));
+  const fs::path target = in_memory() ? versions() : fs::path("versions");
+  WC_TRY(files_->make_link(target / name_of(version), temporary));
   return files_->rename(temporary, current());
 }
 
@@ -147,22 +178,31 @@ Result<StoreLayout::Current> StoreLayout::read_current() const {
   if (!info->is_link()) return Current{.foreign = true};
   WC_ASSIGN(const fs::path target, files_->read_link(current()));
   const std::optional<Named> found = named(target.filename().native());
-  if (target.parent_path() != "versions" || !found || found->payload.is_encoded()) return Current{.foreign = true};
+  if (!found || found->payload.is_encoded() || target.parent_path().filename() != "versions") {
+    return Current{.foreign = true};
+  }
+  // Of when versions were kept elsewhere.
+  if (target.parent_path() != (in_memory() ? versions() : fs::path("versions"))) return Current{};
   return Current{.version = found->run == run_ ? found->payload.version : kNoVersion, .run = found->run};
 }
 
 Status StoreLayout::throw_away(const fs::path& path, const std::optional<FileTable>& table) const {
   WC_TRY(rescue_foreign(path, table));
-  Status moved = files_->rename(path, free_name(*files_, trash(), path.filename()));
+  Status moved = files_->rename(path, free_name(*files_, home_of(path) / "trash", path.filename()));
   if (!moved.has_value() && moved.error().code == Errc::kNotFound) return {};
   return moved;
 }
 
 void StoreLayout::empty_trash() const {
-  const Result<std::vector<std::string>> names = files_->list(trash());
+  empty(trash());
+  if (in_memory()) empty(memory_ / "trash");
+}
+
+void StoreLayout::empty(const fs::path& trash) const {
+  const Result<std::vector<std::string>> names = files_->list(trash);
   if (!names.has_value()) return log_warning("store: {}", names.error().message());
   for (const std::string& name : *names) {
-    const Status removed = remove_all(*files_, trash() / name);
+    const Status removed = remove_all(*files_, trash / name);
     if (!removed.has_value()) log_warning("store: {}", removed.error().message());
   }
 }
@@ -183,7 +223,7 @@ void StoreLayout::drop_spare() const {
 }
 
 Status StoreLayout::move_aside(const fs::path& path) const {
-  const fs::path to = free_name(*files_, aside(), path.filename());
+  const fs::path to = free_name(*files_, aside_of(path), path.filename());
   Status moved = files_->rename(path, to);
   if (moved.has_value()) {
     log_warning("store: {} is not ours; moved to {}", path.native(), to.native());
@@ -199,7 +239,7 @@ Status StoreLayout::rescue_foreign(const fs::path& path, const std::optional<Fil
   if (foreign->empty()) return {};
   for (const std::string& name : *foreign) WC_TRY(move_aside(path / name));
   // Else a power cut could bring them back to where they are deleted.
-  WC_TRY(sync_directory(*files_, aside()));
+  WC_TRY(sync_directory(*files_, aside_of(path)));
   return sync_directory(*files_, path);
 }
 

@@ -9,6 +9,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "patch/snapshot/file_table.h"
+#include "transport/io/store/version_record.h"
 
 namespace weightcast {
 
@@ -16,28 +17,51 @@ namespace weightcast {
 /// The names of versions and payloads are those of one run (run_file.h): in the first one "N", in the k-th "N@k".
 class StoreLayout {
  public:
-  StoreLayout(FileSystem& files, std::filesystem::path directory, std::uint32_t run = 1)
-      : files_(&files), directory_(std::move(directory)), run_(run) {}
-  /// The same directory, with the names of another run.
-  [[nodiscard]] StoreLayout of_run(std::uint32_t run) const { return {*files_, directory_, run}; }
+  /// `memory`: the directory in memory that versions lie in; "": they lie in `directory`.
+  StoreLayout(FileSystem& files, std::filesystem::path directory, std::filesystem::path memory = {},
+              std::uint32_t run = 1)
+      : files_(&files), directory_(std::move(directory)), memory_(std::move(memory)), run_(run) {}
+  /// The same directories, with the names of another run.
+  [[nodiscard]] StoreLayout of_run(std::uint32_t run) const { return {*files_, directory_, memory_, run}; }
+  /// The same directory, with versions on its disk.
+  [[nodiscard]] StoreLayout on_disk() const { return {*files_, directory_, {}, run_}; }
+  /// The layout of a directory of versions, DIR/versions or MEMORY/versions, as create() left it. For those who look
+  /// from outside.
+  [[nodiscard]] static StoreLayout around(FileSystem& files, const std::filesystem::path& versions, std::uint32_t run);
+  /// Where the versions of a state directory lie: DIR, or MEMORY.
+  [[nodiscard]] static std::filesystem::path home_of_versions(FileSystem& files,
+                                                              const std::filesystem::path& directory);
   [[nodiscard]] std::uint32_t run() const { return run_; }
 
   [[nodiscard]] FileSystem& files() const { return *files_; }
 
   [[nodiscard]] const std::filesystem::path& directory() const { return directory_; }
+  [[nodiscard]] bool in_memory() const { return !memory_.empty(); }
+  /// Of the records that are written here.
+  [[nodiscard]] std::uint32_t record_form() const { return in_memory() ? kRecordFormInMemory : kRecordForm; }
+  /// What versions lie in: directory(), or the directory in memory.
+  [[nodiscard]] const std::filesystem::path& home() const { return in_memory() ? memory_ : directory_; }
   [[nodiscard]] std::filesystem::path lock() const { return directory_ / "lock"; }
-  [[nodiscard]] std::filesystem::path incoming() const { return directory_ / "incoming"; }
-  [[nodiscard]] std::filesystem::path versions() const { return directory_ / "versions"; }
+  [[nodiscard]] std::filesystem::path incoming() const { return home() / "incoming"; }
+  /// Of patches and packed payloads, which become parts of the log.
+  [[nodiscard]] std::filesystem::path arriving() const { return directory_ / (in_memory() ? "arriving" : "incoming"); }
+  [[nodiscard]] std::filesystem::path versions() const { return home() / "versions"; }
   [[nodiscard]] std::filesystem::path patches() const { return directory_ / "patches"; }
   [[nodiscard]] std::filesystem::path records() const { return directory_ / "records"; }
-  /// What is being deleted. Emptied at start.
-  [[nodiscard]] std::filesystem::path trash() const { return directory_ / "trash"; }
+  /// Whole versions on the disk that the log goes on from (version_log.h).
+  [[nodiscard]] std::filesystem::path anchors() const { return directory_ / "anchors"; }
   /// The files of the version that was deleted last, for the next one. Emptied at start.
-  [[nodiscard]] std::filesystem::path spare() const { return directory_ / "spare"; }
+  [[nodiscard]] std::filesystem::path spare() const { return home() / "spare"; }
   /// Journals of in-place updates.
   [[nodiscard]] std::filesystem::path undo() const { return directory_ / "undo"; }
+  /// What is being deleted. Emptied at start.
+  [[nodiscard]] std::filesystem::path trash() const { return directory_ / "trash"; }
   /// Foreign files. Never deleted.
   [[nodiscard]] std::filesystem::path aside() const { return directory_ / "aside"; }
+  /// The same for what is below `path`, which may be in memory: a rename stays within one file system.
+  [[nodiscard]] std::filesystem::path aside_of(const std::filesystem::path& path) const {
+    return home_of(path) / "aside";
+  }
   [[nodiscard]] std::filesystem::path current() const { return directory_ / "current"; }
   /// Which run the directory follows: run_file.h.
   [[nodiscard]] std::filesystem::path run_file() const { return directory_ / "run"; }
@@ -47,6 +71,9 @@ class StoreLayout {
   [[nodiscard]] std::filesystem::path patch(PayloadId payload) const;
   [[nodiscard]] std::filesystem::path record(PayloadId payload) const;
   [[nodiscard]] std::filesystem::path undo(PayloadId payload) const;
+  [[nodiscard]] std::filesystem::path anchor(Version version) const;
+  /// Its record: that of the version, or of the payload that brought it.
+  [[nodiscard]] std::filesystem::path anchor_record(Version version) const;
 
   struct Named {
     PayloadId payload{};
@@ -90,9 +117,13 @@ class StoreLayout {
   [[nodiscard]] Status rescue_foreign(const std::filesystem::path& path, const std::optional<FileTable>& table) const;
 
   [[nodiscard]] std::string name_of(PayloadId payload) const;
+  /// directory(), or the directory in memory if `path` is below that.
+  [[nodiscard]] const std::filesystem::path& home_of(const std::filesystem::path& path) const;
+  void empty(const std::filesystem::path& trash) const;
 
   FileSystem* files_;
   std::filesystem::path directory_;
+  std::filesystem::path memory_;
   std::uint32_t run_;
 };
 

@@ -10,54 +10,18 @@
 
 #include "base/parallel.h"
 #include "transport/io/log.h"
+#include "transport/io/store/anchor.h"
 #include "transport/io/store/in_place.h"
+#include "transport/io/store/log_recovery.h"
 #include "transport/io/store/readable.h"
-#include "transport/io/store/snapshot_check.h"
+#include "transport/io/store/recovery_checks.h"
 
 namespace weightcast {
 namespace {
 
 namespace fs = std::filesystem;
 
-// Below this a second thread takes longer to start than it saves.
-constexpr std::uint64_t kParallelBytesMin = 64 * kMiB;
 constexpr std::string_view kOutdated = "an earlier release stored it, and this one checks it by other digests";
-
-unsigned threads_for(std::uint64_t bytes, unsigned threads_max) { return bytes >= kParallelBytesMin ? threads_max : 1; }
-
-/// Whether any byte of [offset, offset + length) of the stream was ever written. What is not known counts as written.
-bool has_data(VersionFiles& files, std::uint64_t offset, std::uint64_t length) {
-  for (const FilePiece& piece : files.table().pieces(offset, length)) {
-    const Result<FileRef> file = files.file(piece.file);
-    if (!file.has_value()) return true;
-    const Result<std::optional<std::uint64_t>> data = (*file)->next_data(piece.offset_bytes);
-    if (!data.has_value()) return true;
-    // Else nothing but a hole, up to the piece's end at least.
-    if (*data && **data < piece.offset_bytes + piece.size_bytes) return true;
-  }
-  return false;
-}
-
-/// Errors: those that leave open whether a chunk matches.
-Result<ChunkSet> verify_chunks(const VersionRecord& record, VersionFiles& files, unsigned threads) {
-  const Manifest& manifest = record.manifest;
-  std::mutex mutex;  // guards `held` and `status`
-  ChunkSet held(manifest.chunk_count());
-  Status status;
-  for_each_index(manifest.chunk_count(), threads_for(manifest.payload_bytes, threads), [&](std::size_t i) {
-    const ChunkIndex chunk{static_cast<std::uint32_t>(i)};
-    if (!record.digests.knows(chunk)) return;
-    if (!has_data(files, manifest.chunk_offset(chunk), manifest.chunk_size(chunk))) return;
-    std::vector<std::byte> bytes(manifest.chunk_size(chunk));
-    const Status read = read_stream(files, manifest.chunk_offset(chunk), bytes);
-    const bool matches = read.has_value() && content_digest_of(bytes) == record.digests.chunks[i];
-    const std::lock_guard lock(mutex);
-    if (matches) held.insert(chunk);
-    if (!read.has_value() && !is_proven_wrong(read.error())) status = read;
-  });
-  WC_TRY(status);
-  return held;
-}
 
 /// A version of an older form gets the digests that others check it by. Its bytes are those that were published, as far
 /// as the snapshot's checksum can tell.
@@ -84,14 +48,6 @@ Status make_digests(VersionRecord& record, VersionFiles& files, unsigned threads
   return {};
 }
 
-/// Errors: those that leave it open.
-Result<bool> snapshot_matches(const Manifest& manifest, VersionFiles& files, unsigned threads) {
-  const Result<Checksum> digest = files_digest(files, threads);
-  if (digest.has_value()) return *digest == manifest.snapshot_digest;
-  if (is_proven_wrong(digest.error())) return false;
-  return digest.error();
-}
-
 /// One pass over what a store's directory holds of one run.
 class Recovery {
  public:
@@ -100,7 +56,9 @@ class Recovery {
   Result<RecoveredStore> run() {
     WC_TRY(settle_in_place(layout_, threads_));
     WC_TRY(read_records());
+    if (layout_.in_memory()) WC_TRY(adopt_versions_on_disk(layout_, records_));
     WC_TRY(look_at_complete());
+    WC_TRY(look_at_log());
     WC_TRY(look_at_patches());
     WC_TRY(look_at_incoming());
     for (const auto& [payload, _] : records_) {
@@ -167,7 +125,7 @@ class Recovery {
     WC_ASSIGN(const std::vector<std::string> foreign, foreign_names(layout_.files(), path, files->table()));
     for (const std::string& name : foreign) {
       log_warning("store: {} is not of {} and stays there; it moves to {} when that is deleted", (path / name).native(),
-                  to_string(payload), layout_.aside().native());
+                  to_string(payload), layout_.aside_of(path).native());
     }
     return RecoveredVersion{record->second, std::move(files), ChunkSet()};
   }
@@ -224,11 +182,33 @@ class Recovery {
         log_info("store: {} was stored by an earlier release; its digests are made", path.native());
         const Status made = make_digests(record, *found->files, threads_);
         if (!made.has_value()) return cannot_look_at(path, made.error());
-        WC_TRY(rewrite_record(layout_.files(), layout_.record(version), record));
+        WC_TRY(rewrite_record(layout_.files(), layout_.record(version), record, layout_.record_form()));
       }
       records_.erase(version);
       found_.complete.push_back(std::move(*found));
     }
+    return {};
+  }
+
+  /// What a power cut has left of versions in memory becomes one again.
+  Status look_at_log() {
+    const Version newest = found_.complete.empty() ? kNoVersion : found_.complete.back().record.manifest.version;
+    WC_ASSIGN(const RestoredLog log, restore_from_log(layout_, records_, newest, threads_));
+    found_.anchor = log.anchor;
+    found_.anchor_files = log.files;
+    if (layout_.in_memory()) {
+      for (const auto& [payload, record] : records_) {
+        if (payload.is_encoded() || !record.durable || payload.version <= std::max(newest, log.version)) continue;
+        log_error("store: version {}, which was durable, is lost: what {} and {} have does not lead to it",
+                  payload.version.value, layout_.anchors().native(), layout_.patches().native());
+      }
+    }
+    if (log.version == kNoVersion) return {};
+    WC_ASSIGN(VersionRecord record, read_record(layout_.files(), layout_.record(log.version)));
+    records_.insert_or_assign(log.version, std::move(record));
+    WC_ASSIGN(RecoveredVersion made, open_recorded(log.version, layout_.complete(log.version)));
+    records_.erase(log.version);
+    found_.complete.push_back(std::move(made));
     return {};
   }
 
@@ -283,7 +263,11 @@ class Recovery {
   }
 
   Status look_at_incoming() {
-    WC_ASSIGN(const std::set<PayloadId> payloads, payloads_in(layout_.incoming(), FileInfo::Kind::kDirectory));
+    WC_ASSIGN(std::set<PayloadId> payloads, payloads_in(layout_.incoming(), FileInfo::Kind::kDirectory));
+    if (layout_.in_memory()) {
+      WC_ASSIGN(const std::set<PayloadId> arriving, payloads_in(layout_.arriving(), FileInfo::Kind::kDirectory));
+      payloads.insert(arriving.begin(), arriving.end());
+    }
     for (const PayloadId payload : payloads) {
       const fs::path path = layout_.incoming(payload);
       const bool complete = std::any_of(found_.complete.begin(), found_.complete.end(), [&](const auto& found) {
@@ -328,8 +312,8 @@ class Recovery {
 /// place has its only version elsewhere, and a journal.
 Result<std::set<std::uint32_t, std::greater<>>> earlier_runs(const StoreLayout& layout) {
   std::set<std::uint32_t, std::greater<>> runs;
-  for (const fs::path& folder : {layout.versions(), layout.undo()}) {
-    WC_ASSIGN(const std::vector<std::string> names, layout.files().list(folder));
+  for (const fs::path& folder : {layout.versions(), layout.undo(), layout.anchors()}) {
+    WC_ASSIGN(const std::vector<std::string> names, names_in(layout.files(), folder));
     for (const std::string& name : names) {
       const auto named = StoreLayout::named(name);
       if (named && named->run < layout.run()) runs.insert(named->run);
@@ -343,13 +327,16 @@ Status discard_other_runs(const StoreLayout& layout, const RecoveredStore& found
   std::set<PayloadId> complete;
   for (const RecoveredVersion& version : found.earlier) complete.insert(version.record.manifest.version);
   for (const fs::path& folder :
-       {layout.incoming(), layout.versions(), layout.patches(), layout.undo(), layout.records()}) {
+       {layout.incoming(), layout.arriving(), layout.versions(), layout.patches(), layout.undo(), layout.records()}) {
     WC_ASSIGN(const std::vector<std::string> names, layout.files().list(folder));
     for (const std::string& name : names) {
       const auto named = StoreLayout::named(name.ends_with(".tmp") ? name.substr(0, name.size() - 4) : name);
       if (!named || named->run == layout.run()) continue;
       const bool is_file = folder == layout.undo() || folder == layout.records();
       const bool whole = named->run == found.earlier_run && complete.contains(named->payload);
+      // All that a power cut would leave of the run before, until a version of this one is durable: drop_log().
+      const bool logged = layout.in_memory() && named->run == found.earlier_run && named->payload.is_patch();
+      if (logged && (folder == layout.patches() || folder == layout.records())) continue;
       if (whole && (folder == layout.versions() || folder == layout.records())) continue;
       WC_TRY(is_file ? remove_if_there(layout.files(), folder / name) : layout.throw_away(folder / name));
     }
@@ -389,6 +376,8 @@ Result<RecoveredStore> recover_store(const StoreLayout& layout, unsigned threads
     }
   }
   WC_TRY(discard_other_runs(layout, found));
+  // Those of the run before are all that a power cut leaves of it.
+  if (found.anchor != kNoVersion) WC_TRY(drop_log(layout, found.anchor));
   WC_TRY(settle_current(layout, found));
   layout.empty_trash();
   return found;

@@ -21,6 +21,8 @@ struct RecoveredStore {
   std::vector<RecoveredVersion> patches;   ///< complete payloads, oldest first
   std::vector<RecoveredVersion> partial;   ///< oldest first
   Version current{};                       ///< of this run
+  Version anchor{};                        ///< that the log begins with; kNoVersion: none
+  std::vector<SnapshotFile> anchor_files;
   /// Complete versions of the last run before this one, oldest first; the last one is in use while this run has none.
   /// None once a version of this run is durable.
   std::vector<RecoveredVersion> earlier;
@@ -56,6 +58,9 @@ struct RecoveredStore {
 ///   making a patch no record                       thrown away
 ///                  record written, not moved       thrown away by the origin, which makes it again when it is wanted
 ///   patch kept     its version lost, or another    thrown away: its number may come back with other bytes
+///   anchor         under its ".tmp" name, or no record   thrown away with the next anchor
+///                  named, older ones still there   the older ones go
+///   memory lost    versions gone, anchor and log   the newest version that they lead to is made anew
 ///   next run       in the run file                 of the earlier run its complete versions stay until one of this
 ///                                                  run is durable; the rest is thrown away
 /// Recovery first settles in-place updates (transport/io/store/in_place.h). After a power cut a version in versions/

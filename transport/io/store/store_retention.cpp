@@ -19,7 +19,10 @@ constexpr Duration kSyncRetry = std::chrono::seconds(10);
 void StoreImpl::forget_old_patches() {
   if (!retained_) return;
   for (auto it = patches_.begin(); it != patches_.end();) {
-    if (it->second->reads_under_way > 0 || retained_->contains(it->first)) {
+    const Version leads_to = it->first.version;
+    const bool in_log =
+        log_.needs(it->first) || (layout_.in_memory() && leads_to > log_.anchor() && !log_.holds(leads_to));
+    if (in_log || it->second->reads_under_way > 0 || retained_->contains(it->first)) {
       ++it;
       continue;
     }
@@ -67,7 +70,7 @@ void StoreImpl::forget_old() {
     }
     --excess;
     // If the power failed now, the newest one that is on the disk would be all that is left.
-    if (version == newest_durable || complete->users > 0 || is_pinned(version) ||
+    if ((version == newest_durable && !layout_.in_memory()) || complete->users > 0 || is_pinned(version) ||
         (retained_ && retained_->contains(version))) {
       ++it;
       continue;
@@ -104,6 +107,7 @@ void StoreImpl::keep_files_of(const Complete& complete) {
 }
 
 void StoreImpl::make_durable(const CompleteRef& complete) {
+  if (layout_.in_memory()) return advance_log();
   if (!std::exchange(complete->syncing, true)) sync_files_from(0, complete);
 }
 
@@ -201,6 +205,11 @@ void StoreImpl::sync_files_from(std::size_t file, const CompleteRef& complete) {
                 if (!status->has_value()) return report(status->error());
                 complete->stored.durable = true;
                 complete->has_journal = false;
+                // Of when versions were in memory.
+                if (log_.anchor() != kNoVersion) {
+                  log_ = VersionLog(options_.log);
+                  serial_.run([layout = layout_] { static_cast<void>(drop_log(layout, kNoVersion)); }, [] {});
+                }
                 forget_old();
               });
 }

@@ -89,11 +89,12 @@ Result<FilesRef> make_files(const StoreLayout& layout, PayloadId payload, const 
     made = VersionFiles::create(layout.files(), layout.incoming(payload), std::move(files), size);
   }
   if (!made.has_value() && made.error().code == Errc::kNoSpace) {
-    const std::uint64_t free_bytes = layout.files().free_bytes(layout.directory()).value_or(0);
+    const std::filesystem::path& where = payload.is_encoded() ? layout.directory() : layout.home();
+    const std::uint64_t free_bytes = layout.files().free_bytes(where).value_or(0);
     return fail(
         Errc::kNoSpace, Op::kWrite,
         fmt::format("version {} needs {} in {}, of which {} are free{}", payload.version.value,
-                    format_bytes(needed_bytes), layout.directory().native(), format_bytes(free_bytes),
+                    format_bytes(needed_bytes), where.native(), format_bytes(free_bytes),
                     free_bytes < needed_bytes
                         ? "; make room there, or keep fewer versions"
                         : ": a quota is full, or the file system has no room for more files (df -i); delete some"));
@@ -108,7 +109,7 @@ Result<FilesRef> make_incoming(const StoreLayout& layout, const VersionRecord& r
   const auto size =
       payload.is_encoded() && record.manifest.open ? VersionFiles::Size::kEmpty : VersionFiles::Size::kFull;
   WC_ASSIGN(FilesRef files, make_files(layout, payload, table.files(), spare, size));
-  const Status written = write_record(layout.files(), layout.record(payload), record);
+  const Status written = write_record(layout.files(), layout.record(payload), record, layout.record_form());
   if (written.has_value()) return files;
   static_cast<void>(layout.throw_away(layout.incoming(payload)));
   layout.empty_trash();
@@ -128,7 +129,7 @@ Status seal(const StoreLayout& layout, const VersionRecord& record) {
     WC_ASSIGN(const std::unique_ptr<File> file, layout.files().open(path, {.write = true}));
     WC_TRY(file->truncate(record.manifest.payload_bytes));
   }
-  return write_record(layout.files(), layout.record(payload), record);
+  return write_record(layout.files(), layout.record(payload), record, layout.record_form());
 }
 
 Status install(const StoreLayout& layout, Version version, double& switch_s) {
@@ -136,7 +137,8 @@ Status install(const StoreLayout& layout, Version version, double& switch_s) {
 }
 
 Status install_patched(const StoreLayout& layout, const Manifest& manifest, double& switch_s) {
-  WC_TRY(write_record(layout.files(), layout.record(manifest.version), {manifest, ChunkDigests(manifest)}));
+  WC_TRY(write_record(layout.files(), layout.record(manifest.version), {manifest, ChunkDigests(manifest)},
+                      layout.record_form()));
   return install_with(layout, manifest.version, manifest.id(), switch_s);
 }
 
@@ -151,7 +153,7 @@ Status uninstall(const StoreLayout& layout, PayloadId payload, StoreLayout::Name
 
 Result<FilesRef> keep_patch(const StoreLayout& layout, const VersionRecord& record) {
   const PayloadId patch = record.manifest.id();
-  WC_TRY(write_record(layout.files(), layout.record(patch), record));
+  WC_TRY(write_record(layout.files(), layout.record(patch), record, layout.record_form()));
   WC_TRY(layout.files().rename(layout.incoming(patch), layout.patch(patch)));
   WC_ASSIGN(FileTable table, payload_files(record.manifest));
   return VersionFiles::open(layout.files(), layout.patch(patch), std::move(table));
@@ -191,7 +193,7 @@ Status write_again(const StoreLayout& layout, const VersionRecord& record, Versi
   if (digest.root() != record.manifest.snapshot_digest) {
     return fail(Errc::kCorrupt, Op::kVerify, "its files do not match the snapshot's digest any more");
   }
-  return rewrite_record(layout.files(), layout.record(record.manifest.version), record);
+  return rewrite_record(layout.files(), layout.record(record.manifest.version), record, layout.record_form());
 }
 
 Result<std::optional<RecoveredVersion>> give_up_version(const StoreLayout& layout, Version version,
@@ -211,6 +213,21 @@ Result<std::optional<RecoveredVersion>> give_up_version(const StoreLayout& layou
   WC_ASSIGN(FilesRef files, VersionFiles::open(layout.files(), layout.complete(base), std::move(files_of_base)));
   WC_TRY(layout.switch_current(base));
   return std::optional(RecoveredVersion{std::move(record), std::move(files), ChunkSet()});
+}
+
+Status log_patch(const StoreLayout& layout, const VersionRecord& record, VersionFiles& files) {
+  const PayloadId patch = record.manifest.id();
+  WC_ASSIGN(const FileRef file, files.file(0));
+  WC_TRY(file->sync_data());
+  WC_TRY(files.sync_names());
+  for (const auto& directory : {layout.patches(), layout.arriving()}) WC_TRY(sync_directory(layout.files(), directory));
+  // Written anew: a disk that was full for a moment may have refused its end.
+  WC_TRY(rewrite_record(layout.files(), layout.record(patch), record, layout.record_form()));
+  // Of the version that it leads to, if that is here: an origin offers it whole by its record.
+  if (exists(layout.files(), layout.record(patch.version))) {
+    WC_TRY(sync_record(layout.files(), layout.record(patch.version)));
+  }
+  return sync_records(layout);
 }
 
 Status sync_names_and_mark(const StoreLayout& layout, Version version, const VersionFiles& files) {

@@ -72,6 +72,9 @@ using FilesRef = std::shared_ptr<VersionFiles>;
                                                                       StoreLayout::Named next, const FileTable& table,
                                                                       unsigned threads);
 
+/// Makes a complete patch, and the record of the version that it leads to, survive a power cut.
+[[nodiscard]] Status log_patch(const StoreLayout& layout, const VersionRecord& record, VersionFiles& files);
+
 /// Makes a version durable whose files are synced: syncs names, then marks its record.
 [[nodiscard]] Status sync_names_and_mark(const StoreLayout& layout, Version version, const VersionFiles& files);
 

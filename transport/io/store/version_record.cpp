@@ -88,9 +88,9 @@ Status append(File& file, const record::Entry& entry, const std::filesystem::pat
   return fail_errno(ENOSPC, Op::kWrite, path.native());
 }
 
-std::string text_of(const VersionRecord& record) {
+std::string text_of(const VersionRecord& record, std::uint32_t form) {
   std::string text(kMagic);
-  put_u32(text, kRecordForm);
+  put_u32(text, form);
   record::Entry first;
   *first.mutable_manifest() = manifest_to_wire(record.manifest);
   put_entry(text, first);
@@ -142,12 +142,14 @@ std::vector<ContentDigest> ChunkDigests::prefix() const {
   return {chunks.begin(), chunks.begin() + std::ptrdiff_t{gap->value} * part_chunks};
 }
 
-Status write_record(FileSystem& files, const std::filesystem::path& path, const VersionRecord& record) {
-  return replace_file(files, path, text_of(record), Synced::kNothing);
+Status write_record(FileSystem& files, const std::filesystem::path& path, const VersionRecord& record,
+                    std::uint32_t form) {
+  return replace_file(files, path, text_of(record, form), Synced::kNothing);
 }
 
-Status rewrite_record(FileSystem& files, const std::filesystem::path& path, const VersionRecord& record) {
-  return replace_file(files, path, text_of(record), Synced::kBytes);
+Status rewrite_record(FileSystem& files, const std::filesystem::path& path, const VersionRecord& record,
+                      std::uint32_t form) {
+  return replace_file(files, path, text_of(record, form), Synced::kBytes);
 }
 
 Status append_digest_part(FileSystem& files, const std::filesystem::path& path, std::uint32_t part,
@@ -176,13 +178,13 @@ Result<VersionRecord> read_record(FileSystem& files, const std::filesystem::path
     return fail(Errc::kCorrupt, Op::kParse, path.native() + ": not a record");
   }
   const std::uint32_t form = get_u32(left.substr(kMagic.size()));
-  if (form != kRecordForm && form != kChecksumForm) {
+  if (form != kRecordForm && form != kRecordFormInMemory && form != kChecksumForm) {
     if (form == 0 || form > kFormMax) return fail(Errc::kCorrupt, Op::kParse, path.native() + ": not a record");
     return fail(
         Errc::kUnsupported, Op::kParse,
-        fmt::format("{}: a record of form {}, this release reads forms {} and {}; run the release that wrote it, or "
+        fmt::format("{}: a record of form {}, this release reads forms {} to {}; run the release that wrote it, or "
                     "give another directory with --state",
-                    path.native(), form, kChecksumForm, kRecordForm));
+                    path.native(), form, kChecksumForm, kRecordFormInMemory));
   }
   left.remove_prefix(kHeadBytes);
   std::optional<record::Entry> first = take_entry(left);

@@ -16,6 +16,9 @@ namespace weightcast {
 
 /// The form of a state directory, as its records tell it. See HACKING.md, "The form of state directories".
 inline constexpr std::uint32_t kRecordForm = 3;
+/// That of a directory whose versions are in memory. Records are the same. A release that knows nothing of a log would
+/// take such a directory for one without versions, so it has to refuse it.
+inline constexpr std::uint32_t kRecordFormInMemory = 4;
 
 /// The digests of a payload's chunks, as far as they are known.
 struct ChunkDigests {
@@ -39,7 +42,7 @@ struct ChunkDigests {
 /// What DIR/records/N says. The file is a log:
 ///
 ///   8 bytes    "wcrecord"
-///   4 bytes    form of the file, little endian: 3
+///   4 bytes    form of the file, little endian: 3, or 4 where versions are in memory
 ///   then entries, each
 ///     4 bytes    length of the body, little endian
 ///     16 bytes   XXH3-128 of the body
@@ -63,9 +66,11 @@ struct VersionRecord {
 /// a version's installation wait for it, while the disk may be busy with the version before. A kill leaves the old file
 /// or the new one, and perhaps one with ".tmp" at its end. Until append_durable_mark() has returned, a power cut may
 /// leave no record, or one that is kCorrupt.
-[[nodiscard]] Status write_record(FileSystem& files, const std::filesystem::path& path, const VersionRecord& record);
+[[nodiscard]] Status write_record(FileSystem& files, const std::filesystem::path& path, const VersionRecord& record,
+                                  std::uint32_t form = kRecordForm);
 /// The same, but syncs the new record before it replaces the old one: a power cut leaves either.
-[[nodiscard]] Status rewrite_record(FileSystem& files, const std::filesystem::path& path, const VersionRecord& record);
+[[nodiscard]] Status rewrite_record(FileSystem& files, const std::filesystem::path& path, const VersionRecord& record,
+                                    std::uint32_t form = kRecordForm);
 [[nodiscard]] Status append_digest_part(FileSystem& files, const std::filesystem::path& path, std::uint32_t part,
                                         std::span<const ContentDigest> digests);
 /// Appends the mark and syncs the whole record. Only after the version's files and its name were synced.

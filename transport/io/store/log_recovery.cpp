@@ -1,0 +1,273 @@
+#include "transport/io/store/log_recovery.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/parallel.h"
+#include "patch/apply/patch_applier.h"
+#include "transport/io/log.h"
+#include "transport/io/store/anchor.h"
+#include "transport/io/store/readable.h"
+#include "transport/io/store/recovery_checks.h"
+#include "transport/io/store/version_files.h"
+
+namespace weightcast {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kReadBytes = 256 * kKiB;
+
+using Records = std::map<PayloadId, VersionRecord>;
+
+/// Cells that become new ones where they are: nobody reads these files yet, and after a crash all begins anew.
+class InPlace final : public ApplyStreams {
+ public:
+  explicit InPlace(VersionFiles& files) : files_(files) {}
+  Status read_base(std::uint64_t offset, MutableBytes cells) override { return read_stream(files_, offset, cells); }
+  Status write_result(std::uint64_t offset, Bytes, Bytes after) override { return write_stream(files_, offset, after); }
+  Status read_result(std::uint64_t offset, MutableBytes cells) override { return read_stream(files_, offset, cells); }
+
+ private:
+  VersionFiles& files_;
+};
+
+Status apply_all(PatchApplier& applier, std::vector<OwnedSegment>& segments, unsigned threads) {
+  std::mutex mutex;  // guards `status`
+  Status status;
+  for_each_index(segments.size(), threads, [&](std::size_t i) {
+    Status applied = applier.apply(segments[i].view());
+    const std::lock_guard lock(mutex);
+    if (!applied.has_value() && status.has_value()) status = std::move(applied);
+  });
+  segments.clear();
+  return status;
+}
+
+/// `files` hold the patch's base, and its result afterwards.
+Status apply_in_place(VersionFiles& files, VersionFiles& patch, const Manifest& manifest, const Checksum& base_digest,
+                      unsigned threads) {
+  const PatchIdentity identity{manifest.model_id, manifest.base_version, manifest.version, base_digest,
+                               manifest.snapshot_digest};
+  const std::uint64_t bytes = files.table().size_bytes();
+  InPlace streams(files);
+  PatchReader reader;
+  std::optional<PatchApplier> applier;
+  std::vector<OwnedSegment> segments;
+  std::vector<std::byte> buffer(kReadBytes);
+  for (std::uint64_t at = 0; at < manifest.payload_bytes;) {
+    Bytes piece = Bytes(buffer).first(std::min<std::uint64_t>(buffer.size(), manifest.payload_bytes - at));
+    WC_TRY(read_stream(patch, at, MutableBytes(buffer).first(piece.size())));
+    at += piece.size();
+    while (!piece.empty()) {
+      WC_ASSIGN(const std::size_t used, reader.handle_bytes(piece));
+      piece = piece.subspan(used);
+      if (!applier && reader.head() != nullptr) {
+        WC_TRY(check_head(*reader.head(), identity, bytes, bytes));
+        applier.emplace(plan_segments(*reader.head()), files.table(), streams,
+                        ApplyOptions{.window_bytes = kWriteBytes});
+      }
+      if (std::optional<OwnedSegment> segment = reader.poll_segment()) segments.push_back(std::move(*segment));
+      if (segments.size() >= threads) WC_TRY(apply_all(*applier, segments, threads));
+    }
+  }
+  if (reader.end() == nullptr) return fail(Errc::kCorrupt, Op::kDecode, "the patch ends before it is complete");
+  WC_TRY(apply_all(*applier, segments, threads));
+  WC_ASSIGN(const Checksum digest, applier->finish(*reader.end()));
+  if (digest == manifest.snapshot_digest) return {};
+  return fail(Errc::kCorrupt, Op::kVerify, "its result does not match the snapshot's digest");
+}
+
+/// A patch of the log.
+struct Link {
+  VersionRecord record;
+  std::shared_ptr<VersionFiles> files;
+};
+
+class LogRestore {
+ public:
+  LogRestore(const StoreLayout& layout, const Records& records, unsigned threads)
+      : layout_(layout), records_(records), threads_(threads) {}
+
+  Result<RestoredLog> run(Version newest_here) {
+    RestoredLog restored;
+    WC_ASSIGN(const std::vector<Version> anchors, anchors_in(layout_));
+    for (const Version version : anchors) {
+      Result<std::shared_ptr<VersionFiles>> opened = open_anchor(version);
+      if (opened.has_value()) {
+        anchor_ = std::move(*opened);
+        restored.anchor = version;
+        restored.files = anchor_record_->manifest.files;
+        break;
+      }
+      if (!is_proven_wrong(opened.error())) return cannot_look_at(layout_.anchor(version), opened.error());
+      log_warning("store: {} is no anchor: {}", layout_.anchor(version).native(), opened.error().detail);
+    }
+    if (!anchor_) return restored;
+    WC_TRY(find_links());
+    // What a patch turns out not to lead to, those before it do.
+    for (;; links_.pop_back()) {
+      const Version newest = links_.empty() ? restored.anchor : links_.back().record.manifest.version;
+      if (newest <= newest_here) return restored;
+      const Status made = make(newest);
+      if (made.has_value()) {
+        restored.version = newest;
+        log_info("store: version {} is made anew, of anchor {} and {} patches", newest.value, restored.anchor.value,
+                 links_.size());
+        return restored;
+      }
+      WC_TRY(layout_.throw_away(layout_.incoming(newest)));
+      layout_.empty_trash();
+      if (!is_proven_wrong(made.error())) return cannot_look_at(layout_.incoming(newest), made.error());
+      log_error("store: version {}, which was durable, is lost: {}; going back to the one before it", newest.value,
+                made.error().detail);
+      if (links_.empty()) return RestoredLog{};
+    }
+  }
+
+ private:
+  Result<std::shared_ptr<VersionFiles>> open_anchor(Version version) {
+    WC_ASSIGN(VersionRecord record, read_record(layout_.files(), layout_.anchor_record(version)));
+    if (record.manifest.version != version) return fail(Errc::kCorrupt, Op::kOpen, "its record is of another version");
+    WC_ASSIGN(FileTable table, FileTable::make(record.manifest.files));
+    WC_ASSIGN(auto files, VersionFiles::open(layout_.files(), layout_.anchor(version), std::move(table)));
+    anchor_record_ = std::move(record);
+    return files;
+  }
+
+  /// The way from the anchor to the newest version that whole patches lead to.
+  Status find_links() {
+    const Version anchor = anchor_record_->manifest.version;
+    std::vector<const VersionRecord*> patches;
+    for (const auto& [payload, record] : records_) {
+      const bool fits = payload.is_patch() && payload.base >= anchor && !record.manifest.open && !record.outdated &&
+                        record.manifest.files == anchor_record_->manifest.files;
+      if (fits) patches.push_back(&record);
+    }
+    std::ranges::stable_sort(patches, {}, [](const VersionRecord* record) { return record->manifest.version; });
+    std::map<Version, Link> ways;  // by where they lead
+    for (const VersionRecord* record : patches) {
+      const Manifest& manifest = record->manifest;
+      const bool goes_on = manifest.base_version == anchor || ways.contains(manifest.base_version);
+      if (!goes_on || ways.contains(manifest.version)) continue;
+      WC_ASSIGN(std::optional<Link> link, open_link(*record));
+      if (link) ways.emplace(manifest.version, std::move(*link));
+    }
+    if (ways.empty()) return {};
+    for (Version at = ways.rbegin()->first; at != anchor; at = links_.back().record.manifest.base_version) {
+      links_.push_back(std::move(ways.at(at)));
+    }
+    std::ranges::reverse(links_);
+    return {};
+  }
+
+  /// Nothing if the patch is not whole.
+  Result<std::optional<Link>> open_link(const VersionRecord& record) {
+    const fs::path path = layout_.patch(record.manifest.id());
+    WC_ASSIGN(FileTable table, payload_files(record.manifest));
+    Result<std::shared_ptr<VersionFiles>> files = VersionFiles::open(layout_.files(), path, std::move(table));
+    if (!files.has_value()) {
+      if (is_proven_wrong(files.error())) return std::optional<Link>();
+      return cannot_look_at(path, files.error());
+    }
+    const Result<ChunkSet> held = verify_chunks(record, **files, threads_);
+    if (!held.has_value()) return cannot_look_at(path, held.error());
+    if (!held->complete()) return std::optional<Link>();
+    return std::optional<Link>(Link{record, std::move(*files)});
+  }
+
+  Status make(Version version) {
+    const Manifest& start = anchor_record_->manifest;
+    WC_TRY(layout_.throw_away(layout_.incoming(version)));
+    layout_.empty_trash();
+    WC_ASSIGN(const auto target, VersionFiles::create(layout_.files(), layout_.incoming(version), anchor_->table()));
+    WC_TRY(copy(*target));
+    Checksum digest = start.snapshot_digest;
+    for (const Link& link : links_) {
+      WC_TRY(apply_in_place(*target, *link.files, link.record.manifest, digest, threads_));
+      digest = link.record.manifest.snapshot_digest;
+    }
+    WC_TRY(write_record(layout_.files(), layout_.record(version), record_of(version, digest), layout_.record_form()));
+    WC_TRY(layout_.throw_away(layout_.complete(version)));
+    return layout_.files().rename(layout_.incoming(version), layout_.complete(version));
+  }
+
+  /// What the store knew of that version, if it still does: an origin offers it whole by that.
+  [[nodiscard]] VersionRecord record_of(Version version, const Checksum& digest) const {
+    const auto known = records_.find(version);
+    const bool is_it = known != records_.end() && known->second.manifest.snapshot_digest == digest;
+    VersionRecord record =
+        is_it            ? known->second
+        : links_.empty() ? *anchor_record_
+                         : VersionRecord{links_.back().record.manifest, ChunkDigests(links_.back().record.manifest)};
+    record.durable = layout_.in_memory();
+    record.torn_at.reset();
+    return record;
+  }
+
+  Status copy(VersionFiles& target) {
+    SnapshotDigest digest(target.table());
+    std::mutex mutex;  // guards `digest` and `status`
+    Status status;
+    for_each_index(digest.leaf_count(), threads_, [&](std::size_t leaf) {
+      std::vector<std::byte> bytes(digest.leaf_size_bytes(leaf));
+      const std::uint64_t at = digest.leaf_offset_bytes(leaf);
+      Status copied = read_stream(*anchor_, at, bytes);
+      if (copied.has_value()) copied = write_stream(target, at, bytes);
+      const Checksum sum = checksum_of(bytes);
+      const std::lock_guard lock(mutex);
+      if (copied.has_value()) digest.set_leaf(leaf, sum);
+      if (!copied.has_value() && status.has_value()) status = std::move(copied);
+    });
+    WC_TRY(status);
+    if (digest.root() == anchor_record_->manifest.snapshot_digest) return {};
+    return fail(Errc::kCorrupt, Op::kVerify, "its anchor does not match its digest");
+  }
+
+  const StoreLayout& layout_;
+  const Records& records_;
+  const unsigned threads_;
+  std::shared_ptr<VersionFiles> anchor_;
+  std::optional<VersionRecord> anchor_record_;
+  std::vector<Link> links_;
+};
+
+}  // namespace
+
+Result<RestoredLog> restore_from_log(const StoreLayout& layout, const Records& records, Version newest_here,
+                                     unsigned threads) {
+  return LogRestore(layout, records, threads).run(newest_here);
+}
+
+Status adopt_versions_on_disk(const StoreLayout& layout, const Records& records) {
+  const StoreLayout disk = layout.on_disk();
+  WC_ASSIGN(const std::vector<std::string> names, names_in(layout.files(), disk.versions()));
+  WC_ASSIGN(const std::vector<Version> anchors, anchors_in(layout));
+  std::vector<Version> versions;
+  for (const std::string& name : names) {
+    const auto payload = layout.payload_of(name);
+    if (payload && payload->is_full()) versions.push_back(payload->version);
+  }
+  std::ranges::sort(versions, std::greater<>());
+  bool anchored = false;
+  for (const Version version : versions) {
+    const auto record = records.find(version);
+    const bool usable = record != records.end() && record->second.durable && !record->second.outdated;
+    const bool newer = anchors.empty() || version > anchors.front();
+    if (usable && newer && !std::exchange(anchored, true)) {
+      WC_TRY(make_anchor_of(layout, version, record->second));
+      log_info("store: version {} on the disk is what the log begins with; versions are in memory from now on",
+               version.value);
+    } else {
+      WC_TRY(disk.throw_away(disk.complete(version)));
+    }
+  }
+  return {};
+}
+
+}  // namespace weightcast

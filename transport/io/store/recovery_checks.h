@@ -1,0 +1,20 @@
+#pragma once
+
+#include "transport/core/chunk_set.h"
+#include "transport/io/store/version_files.h"
+#include "transport/io/store/version_record.h"
+
+namespace weightcast {
+
+// What recovery asks of bytes that it cannot trust. All block. Errors: those that leave it open.
+
+/// How many threads look at so much.
+[[nodiscard]] unsigned threads_for(std::uint64_t bytes, unsigned threads_max);
+
+/// The chunks of a payload whose bytes match their digests.
+[[nodiscard]] Result<ChunkSet> verify_chunks(const VersionRecord& record, VersionFiles& files, unsigned threads);
+
+/// Whether the files hold the snapshot of that manifest.
+[[nodiscard]] Result<bool> snapshot_matches(const Manifest& manifest, VersionFiles& files, unsigned threads);
+
+}  // namespace weightcast

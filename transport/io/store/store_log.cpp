@@ -1,0 +1,144 @@
+// What makes versions in memory survive a power cut: their patches in the log, and from time to time a new anchor.
+#include <algorithm>
+#include <utility>
+
+#include "transport/io/log.h"
+#include "transport/io/store/store_impl.h"
+
+namespace weightcast {
+namespace {
+
+// An origin makes the patch to a version after the version.
+constexpr Duration kAnchorGrace = std::chrono::seconds(5);
+constexpr Duration kAnchorRetry = std::chrono::seconds(10);
+
+}  // namespace
+
+/// One patch after the other: each goes on from what the log holds.
+void StoreImpl::advance_log() {
+  if (!layout_.in_memory() || logging_) return;
+  for (const auto& [payload, patch] : patches_) {
+    if (!log_.goes_on_with(payload) || unloggable_.contains(payload)) continue;
+    // Such a version is not made of the one before where it lies.
+    if (patch->stored.manifest.files != log_files_) continue;
+    return start_logging(payload, patch);
+  }
+  mark_logged();
+  consider_anchor();
+}
+
+void StoreImpl::start_logging(PayloadId payload, const PatchRef& patch) {
+  logging_ = true;
+  ++patch->reads_under_way;
+  VersionRecord record{patch->stored.manifest, ChunkDigests(patch->stored.manifest)};
+  record.digests.chunks = patch->stored.chunk_digests;
+  record.digests.parts = ChunkSet(record.manifest.part_count(), true);
+  auto status = std::make_shared<Status>();
+  syncing_.run([layout = layout_, record = std::move(record), files = patch->files,
+                status] { *status = log_patch(layout, record, *files); },
+               [this, payload, patch, status] {
+                 logging_ = false;
+                 --patch->reads_under_way;
+                 if (!status->has_value()) {
+                   log_error("store: {} cannot be made safe from a power cut: {}; the whole version will be",
+                             to_string(payload), status->error().message());
+                   unloggable_.insert(payload);
+                 } else if (log_.goes_on_with(payload)) {
+                   log_.handle_logged(payload, patch->stored.manifest.payload_bytes);
+                 }
+                 advance_log();
+               });
+}
+
+void StoreImpl::mark_logged() {
+  for (const auto& [version, complete] : complete_) {
+    if (complete->stored.durable || complete->syncing || complete->lost || !log_.holds(version)) continue;
+    complete->syncing = true;
+    auto status = std::make_shared<Status>();
+    serial_.run([layout = layout_, version = version,
+                 status] { *status = append_durable_mark(layout.files(), layout.record(version)); },
+                [this, complete = complete, status] {
+                  complete->syncing = false;
+                  if (is_forgotten(complete)) return;
+                  // A start hashes what has no mark, and finds the same.
+                  if (!status->has_value()) log_warning("store: {}", status->error().message());
+                  complete->stored.durable = true;
+                  forget_old();
+                });
+  }
+}
+
+void StoreImpl::consider_anchor() {
+  if (anchoring_ || anchor_timer_.armed()) return;
+  const Version newest = this->newest().payload.version;
+  const auto found = complete_.find(newest);
+  if (found == complete_.end()) return;
+  if (log_.holds(newest) && !log_.is_long(found->second->stored.manifest.snapshot_bytes())) return;
+  const bool waits = log_.anchor() != kNoVersion && !log_.holds(newest);
+  anchor_timer_.arm(loop_.now() + (waits ? kAnchorGrace : Duration::zero()));
+}
+
+void StoreImpl::start_anchor() {
+  const auto found = complete_.find(newest().payload.version);
+  if (found == complete_.end()) return;
+  const CompleteRef complete = found->second;
+  if (log_.holds(found->first) && !log_.is_long(complete->stored.manifest.snapshot_bytes())) return;
+  ++complete->users;
+  anchoring_ = Anchoring{complete, nullptr};
+  auto copy = std::make_shared<Result<std::shared_ptr<AnchorCopy>>>();
+  VersionRecord record = record_of(*complete);
+  record.durable = true;
+  anchor_work_.run([layout = layout_, record = std::move(record), files = complete->files,
+                    copy] { *copy = AnchorCopy::begin(layout, record, files); },
+                   [this, copy] {
+                     if (!copy->has_value()) return end_anchor(copy->error());
+                     anchoring_->copy = **copy;
+                     go_on_with_anchor();
+                   });
+}
+
+void StoreImpl::go_on_with_anchor() {
+  struct Piece {
+    Status status;
+    bool ended = false;
+    Duration took{};
+  };
+  auto piece = std::make_shared<Piece>();
+  anchor_work_.run(
+      [&loop = loop_, copy = anchoring_->copy, piece] {
+        const Instant began_at = loop.now();
+        piece->ended = copy->complete();
+        piece->status = piece->ended ? copy->finish() : copy->copy_piece();
+        if (!piece->status.has_value()) copy->discard();
+        piece->took = loop.now() - began_at;
+      },
+      [this, piece] {
+        if (!piece->status.has_value() || piece->ended) return end_anchor(piece->status);
+        const double rest_s = to_seconds(piece->took) * (1 / options_.anchor_disk_share - 1);
+        anchor_timer_.arm(loop_.now() + from_seconds(rest_s));
+      });
+}
+
+void StoreImpl::end_anchor(const Status& status) {
+  const CompleteRef complete = std::exchange(anchoring_, std::nullopt)->complete;
+  const Version version = complete->stored.manifest.version;
+  --complete->users;
+  if (!status.has_value()) {
+    log_error("store: version {} cannot be made safe from a power cut: {}", version.value, status.error().message());
+    if (status.error().code == Errc::kCorrupt) return give_up_lost(complete, status.error());
+    return anchor_timer_.arm(loop_.now() + kAnchorRetry);
+  }
+  log_.handle_anchor(version);
+  log_files_ = complete->stored.manifest.files;
+  unloggable_.clear();
+  syncing_.run(
+      [layout = layout_, version] {
+        const Status dropped = drop_log(layout, version);
+        if (!dropped.has_value()) log_warning("store: {}", dropped.error().message());
+      },
+      [] {});
+  forget_old();
+  advance_log();
+}
+
+}  // namespace weightcast
