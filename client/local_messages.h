@@ -143,6 +143,8 @@ struct NodeStatus {
   std::string offence;
   std::uint32_t complaints = 0;
   std::uint32_t complains = 0;
+  std::string versions_in;
+  std::uint64_t disk_bytes_written = 0;
   std::vector<UnreachedNode> cannot_reach;
   template <typename M, typename F>
   static void fields(M& m, F&& f) {
@@ -153,7 +155,8 @@ struct NodeStatus {
     f(21, m.finish_s), f(22, m.switch_s), f(23, m.encode_s), f(24, m.payload), f(25, m.payload_bytes);
     f(26, m.first_sent_s), f(27, m.keys_expire_unix_s), f(28, m.earlier_run), f(29, m.refused);
     f(30, m.manifests_refused);
-    f(31, m.offence), f(32, m.complaints), f(33, m.complains), f(50, m.cannot_reach);
+    f(31, m.offence), f(32, m.complaints), f(33, m.complains), f(34, m.versions_in), f(35, m.disk_bytes_written);
+    f(50, m.cannot_reach);
   }
 };
 

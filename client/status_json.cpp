@@ -47,6 +47,8 @@ std::string to_json(const StatusReply& status) {
                      {"offence", node.offence},
                      {"complaints", node.complaints},
                      {"complains", node.complains},
+                     {"versions_in", node.versions_in},
+                     {"disk_bytes_written", node.disk_bytes_written},
                      {"cannot_reach", std::move(cannot_reach)},
                      {"last_error", node.last_error}});
   }

@@ -10,7 +10,8 @@ namespace {
 
 struct DaemonFlags {
   std::string role, listen = "127.0.0.1:0", origin, uplink = "unlimited", downlink = "unlimited", topology = "auto",
-                    packing = "auto", disk = "auto", log_level = "info", log_format = "text", snapshot_max;
+                    packing = "auto", disk = "auto", versions_in = "disk", log_level = "info", log_format = "text",
+                    snapshot_max;
   double hop_delay_ms = 0.5;
   double single_copy_wait_s = 60;
   double version_age_max_s = 0;
@@ -36,6 +37,7 @@ Status run(DaemonFlags flags) {
   if (!flags.snapshot_max.empty()) {
     WC_ASSIGN(config.snapshot_bytes_max, parse_bytes(flags.snapshot_max));
   }
+  WC_ASSIGN(config.versions_in, parse_versions_in(flags.versions_in));
   config.hop_delay = from_seconds(flags.hop_delay_ms / 1e3);
   config.single_copy_wait = from_seconds(flags.single_copy_wait_s);
   config.version_age_max = from_seconds(flags.version_age_max_s);
@@ -79,7 +81,15 @@ void add_daemon_command(const Commands& commands) {
   app->add_option("--hop-delay-ms", flags->hop_delay_ms, "One-way delay between nodes, for the plan (origin)")
       ->check(CLI::Range(0.0, 10'000.0))
       ->capture_default_str();
-  app->add_option("--keep", config.versions_kept, "Versions kept on disk, the current one included")
+  app->add_option(
+         "--versions-in", flags->versions_in,
+         "Where the versions lie that engines read: disk; memory, so that a step writes its patch alone to the "
+         "disk; or auto, which is memory where all copies fit with room to spare")
+      ->check(CLI::IsMember({"auto", "memory", "disk"}))
+      ->capture_default_str();
+  app->add_option("--memory-dir", config.memory_dir, "A file system in memory, for --versions-in memory and auto")
+      ->capture_default_str();
+  app->add_option("--keep", config.versions_kept, "Versions kept, the current one included")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   app->add_flag("!--no-patches", config.patches, "Send every version whole (origin)");
@@ -88,8 +98,10 @@ void add_daemon_command(const Commands& commands) {
                   "always; never (origin). Nothing that would not become a tenth smaller is packed")
       ->check(CLI::IsMember({"auto", "always", "never"}))
       ->capture_default_str();
-  app->add_option("--anchor-interval", config.anchor_interval,
-                  "Stored patches in a row that may catch a worker up; one further behind gets a full payload (origin)")
+  app->add_option(
+         "--anchor-interval", config.anchor_interval,
+         "Stored patches in a row that may catch a worker up; one further behind gets a full payload (origin). "
+         "With versions in memory, also the patches after which a whole version is written to the disk again")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   app->add_option("--congestion", config.congestion, "TCP congestion control, e.g. bbr; default: the host's");

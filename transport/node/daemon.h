@@ -16,6 +16,7 @@
 #include "transport/core/worker/worker_config.h"
 #include "transport/io/disk/disk.h"
 #include "transport/node/packing_speed.h"
+#include "transport/node/versions_place.h"
 
 namespace weightcast {
 
@@ -33,12 +34,17 @@ struct DaemonConfig {
   Topology topology = Topology::kAuto;                  ///< origin only
   Duration hop_delay = std::chrono::microseconds(500);  ///< origin only
   std::uint32_t versions_kept = 2;
-  bool patches = true;                 ///< origin only; false: full payloads only
-  Packing packing = Packing::kAuto;    ///< origin only
-  PackingSpeed packing_speed;          ///< of this host; run_daemon() measures it
-  std::uint32_t anchor_interval = 16;  ///< origin only: patches kept in a row for workers that are behind
-  std::string congestion;              ///< "" leaves the host's default
-  std::uint32_t streams = 1;           ///< worker only: connections to each parent
+  bool patches = true;               ///< origin only; false: full payloads only
+  Packing packing = Packing::kAuto;  ///< origin only
+  PackingSpeed packing_speed;        ///< of this host; run_daemon() measures it
+  /// Patches in a row before a whole version: for workers that are behind (origin), and in the log of versions in
+  /// memory.
+  std::uint32_t anchor_interval = 16;
+  VersionsIn versions_in = VersionsIn::kDisk;
+  std::string memory_dir = "/dev/shm";  ///< a file system in memory
+  std::string memory_directory;         ///< run_daemon() sets it; "": versions lie in `state`
+  std::string congestion;               ///< "" leaves the host's default
+  std::uint32_t streams = 1;            ///< worker only: connections to each parent
   DiskBackend disk = DiskBackend::kAuto;
   unsigned threads = 0;  ///< that take over, pack, unpack, compare and recover; 0: half of the usable cores, at most 8
   AdmissionLimits admission;                             ///< run_daemon() sets it by the descriptors that there are

@@ -20,6 +20,8 @@ Status Node::open_base(const DaemonConfig& config) {
   options.single_copy = config.single_copy;
   options.single_copy_wait = config.single_copy_wait;
   options.backend = config.disk;
+  options.memory_directory = config.memory_directory;
+  options.log.patches_max = config.anchor_interval;
   if (config.role == Role::kOrigin) {
     // Not 0, which is no run.
     options.make_run = [this] { return RunId{environment_.entropy() | 1}; };
@@ -47,6 +49,7 @@ Status Node::serve() {
   log_info("{} {} listens on {}, keeps its state in {}, {} disk", config_.role == Role::kOrigin ? "origin" : "worker",
            config_.name, endpoint().to_string(), config_.state,
            store_->backend() == DiskBackend::kIoUring ? "io_uring" : "thread-pool");
+  if (!config_.memory_directory.empty()) log_info("versions lie in {}", config_.memory_directory);
   return {};
 }
 
@@ -74,7 +77,10 @@ void Node::go_by(const Revocations& revoked) {
   });
 }
 
-void Node::add_refusals(local::NodeStatus& self) const {
+void Node::describe_self(local::NodeStatus& self) const {
+  self.set_versions_in(
+      std::string(to_string(config_.memory_directory.empty() ? VersionsIn::kDisk : VersionsIn::kMemory)));
+  self.set_disk_bytes_written(disk_bytes_written());
   const auto add = [&](std::string_view reason, std::uint64_t count) {
     if (count == 0) return;
     local::Refusals* refused = self.add_refused();

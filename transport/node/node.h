@@ -56,8 +56,8 @@ class Node : public LocalService {
   std::optional<local::VersionPreparing> preparing() override;
 
  protected:
-  /// What status tells of the peers that this node has turned away.
-  void add_refusals(local::NodeStatus& self) const;
+  /// What status tells of this node alone: the peers that it has turned away, and its disk.
+  void describe_self(local::NodeStatus& self) const;
   [[nodiscard]] virtual Core& mutable_core() = 0;
   virtual void tell_core(const Revocations& revoked) = 0;
   /// Why it does not do what it is there for, yet or now; "" if it does.

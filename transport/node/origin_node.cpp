@@ -372,7 +372,7 @@ local::StatusReply OriginNode::status() {
   self.set_bytes_sent(driver_->chunk_bytes_sent());
   self.set_encode_s(encode_s_);
   self.set_last_error(core_->last_error());
-  add_refusals(self);
+  describe_self(self);
   self.set_keys_expire_unix_s(static_cast<std::uint64_t>(config_.keys_expire_unix_s));
   if (const auto newest = started_.rbegin(); newest != started_.rend() && newest->second.first_sent_at) {
     self.set_first_sent_s(to_seconds(*newest->second.first_sent_at - newest->second.at));

@@ -51,7 +51,7 @@ Result<ProvenVersion> verify_version(FileSystem& files, const fs::path& version,
     return fail(Errc::kNotFound, Op::kVerify,
                 version.native() + ": not the directory of a version; give DIR/versions/N, or the state directory DIR");
   }
-  const StoreLayout layout(files, version.parent_path().parent_path(), named->run);
+  const StoreLayout layout = StoreLayout::around(files, version.parent_path(), named->run);
   const fs::path path = layout.record(named->payload);
   Result<VersionRecord> record = read_record(files, path);
   if (!record.has_value()) return about(path.native(), record.error());
@@ -90,12 +90,13 @@ Result<std::vector<fs::path>> versions_below(FileSystem& files, const fs::path& 
   if (StoreLayout::named(clean.filename().native()) && clean.parent_path().filename() == kVersions) {
     return std::vector{clean};
   }
-  const Result<std::vector<std::string>> names = files.list(clean / kVersions);
+  const fs::path versions = StoreLayout::home_of_versions(files, clean) / kVersions;
+  const Result<std::vector<std::string>> names = files.list(versions);
   std::vector<fs::path> found;
   if (names.has_value()) {
     for (const std::string& name : *names) {
       const auto named = StoreLayout::named(name);
-      if (named && !named->payload.is_encoded()) found.push_back(clean / kVersions / name);
+      if (named && !named->payload.is_encoded()) found.push_back(versions / name);
     }
   } else if (names.error().code != Errc::kNotFound) {
     return about(clean.native(), names.error());

@@ -1,0 +1,107 @@
+// Daemons whose versions lie in memory: what they write to the disk, and what a kill and a lost memory leave of them.
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <filesystem>
+
+#include "tests/e2e/patch_fixture.h"
+
+namespace weightcast {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct MemoryTest : PatchTest {
+  MemoryTest() : memory(fs::path("/dev/shm") / fmt::format("weightcast-tests-{}", ::getpid())) {
+    fs::create_directory(memory);
+  }
+  ~MemoryTest() override { fs::remove_all(memory); }
+
+  Cluster::Flags in_memory(Cluster::Flags flags = {}) const {
+    flags.insert(flags.end(), {"--versions-in", "memory", "--memory-dir", memory.string()});
+    return flags;
+  }
+  std::uint64_t written(const std::string& name) {
+    return cluster.self(name).at("disk_bytes_written").get<std::uint64_t>();
+  }
+  /// Whether that version is there, and survives a power cut.
+  bool is_durable(const std::string& name, std::uint64_t version) {
+    const Ran ran = cluster.run({"versions", "--json", "--state", cluster.state(name)});
+    if (ran.status != 0) return false;
+    const nlohmann::json reply = nlohmann::json::parse(ran.out);
+    for (const auto& entry : reply.at("versions")) {
+      if (entry.at("version") == version) return entry.at("durable").get<bool>();
+    }
+    return false;
+  }
+  void step_to(std::uint64_t version) {
+    model.step();
+    publish(version);
+    for (const char* name : {"origin", "a"}) {
+      ASSERT_TRUE(Cluster::eventually([&] { return is_durable(name, version); })) << name << cluster.log(name);
+    }
+  }
+
+  const fs::path memory;
+};
+
+TEST_F(MemoryTest, AStepWritesItsPatchAndALostMemoryCostsNothing) {
+  cluster.start_origin(in_memory());
+  cluster.start_worker("a", in_memory());
+  publish(1);
+  for (const char* name : {"origin", "a"}) {
+    ASSERT_TRUE(Cluster::eventually([&] { return is_durable(name, 1); })) << name << cluster.log(name);
+    EXPECT_EQ(cluster.self(name).at("versions_in"), "memory");
+  }
+  const std::uint64_t at_origin = written("origin"), at_worker = written("a");
+  for (std::uint64_t version = 2; version <= 5; ++version) ASSERT_NO_FATAL_FAILURE(step_to(version));
+  // Each step in whole files would be a model.
+  EXPECT_LT(written("origin") - at_origin, model.file_bytes());
+  EXPECT_LT(written("a") - at_worker, model.file_bytes());
+
+  EXPECT_TRUE(cluster.end("a", SIGKILL).has_value());
+  cluster.restart("a");
+  EXPECT_TRUE(cluster.holds("a", model.path())) << "a kill leaves what is in memory";
+
+  for (const char* name : {"a", "origin"}) EXPECT_TRUE(cluster.end(name, SIGKILL).has_value());
+  for (const fs::directory_entry& entry : fs::directory_iterator(memory)) fs::remove_all(entry.path());
+  for (const char* name : {"origin", "a"}) {
+    cluster.restart(name);
+    EXPECT_TRUE(cluster.holds(name, model.path())) << name << cluster.log(name);
+    EXPECT_THAT(cluster.log(name), testing::HasSubstr("version 5 is made anew"));
+  }
+  ASSERT_NO_FATAL_FAILURE(step_to(6));
+  EXPECT_TRUE(cluster.holds("a", model.path()));
+}
+
+TEST_F(MemoryTest, AJoinerGetsAVersionWholeFromAnOriginWhoseMemoryWasLost) {
+  cluster.start_origin(in_memory());
+  cluster.start_worker("a", in_memory());
+  publish(1);
+  ASSERT_NO_FATAL_FAILURE(step_to(2));
+  EXPECT_TRUE(cluster.end("origin", SIGKILL).has_value());
+  for (const fs::directory_entry& entry : fs::directory_iterator(memory)) {
+    if (fs::read_symlink(entry.path() / "state") == fs::absolute(cluster.state("origin"))) fs::remove_all(entry.path());
+  }
+  cluster.restart("origin");
+  cluster.start_worker("b");
+  ASSERT_TRUE(Cluster::eventually([&] { return cluster.version("b") == 2; })) << cluster.log("origin");
+  EXPECT_TRUE(cluster.holds("b", model.path()));
+}
+
+TEST_F(MemoryTest, ADirectoryThatOthersMayWriteToIsRefused) {
+  cluster.start_origin();
+  const Cluster::Flags flags = in_memory({"--role", "worker", "--origin", cluster.address("origin")});
+  cluster.launch("a", flags);
+  ASSERT_TRUE(Cluster::eventually([&] { return !cluster.self("a").is_null(); }));
+  EXPECT_TRUE(cluster.end("a", SIGKILL).has_value());
+  for (const fs::directory_entry& entry : fs::directory_iterator(memory)) {
+    fs::permissions(entry.path(), fs::perms::all);
+  }
+  cluster.launch("a", flags);
+  EXPECT_NE(cluster.process("a").wait(std::chrono::seconds(60)), 0);
+  EXPECT_THAT(cluster.log("a"), testing::HasSubstr("another user made it, or may write to it"));
+}
+
+}  // namespace
+}  // namespace weightcast
