@@ -66,6 +66,18 @@ TEST(LearnerConfig, RefusesWhatDoesNotGoTogether) {
               HasSubstr("whole mini-batches"));
 }
 
+TEST(LearnerConfig, RefusesSpareGroupsThatOnlyWorkersMake) {
+  for (const char* key : {"max_additional_running_prompts", "num_env_groups", "group_size_redundancy"}) {
+    EXPECT_THAT(refusal({{key, "9"}}), HasSubstr(std::string(key) + " is 9, and rollout_source 'generator'"));
+    EXPECT_THAT(refusal({{key, "9"}}), HasSubstr("set rollout_source to http, or " + std::string(key) + " to 0"));
+    EXPECT_THAT(refusal({{key, "9"}, {"rollout_source", "files"}, {"rollout_files", "a.jsonl"}}),
+                HasSubstr("rollout_source 'files'"));
+    EXPECT_EQ(refusal({{key, "9"}, {"rollout_source", "http"}}), "accepted");
+    EXPECT_EQ(refusal({{key, "9"}, {"world_size", "2"}, {"rank", "1"}, {"rendezvous", "h:1"}}), "accepted")
+        << "rank 0 takes rollouts";
+  }
+}
+
 /// Without publications no worker catches up: each sync would stall until it is given up.
 TEST(LearnerConfig, RefusesToSyncOnDriftWhatItDoesNotPublish) {
   std::vector<Setting> settings{{"sync_drift_max", "2"}, {"rollout_source", "http"}};
@@ -151,6 +163,7 @@ TEST(LearnerConfig, HasTheNumbersOfRollFlash) {
   EXPECT_EQ(rlvr.max_staleness, std::nullopt) << "the ratio is the bound";
   const LearnerConfig agentic = make_config(std::vector<Setting>{{"preset", "roll_flash_agentic"}}).value();
   EXPECT_EQ(agentic.rollout_batch_size / agentic.group_size, 8u);
+  EXPECT_EQ(agentic.rollout_source, "http") << "environments beyond a batch's are workers'";
   EXPECT_EQ(agentic.num_env_groups, 9u);
   EXPECT_EQ(agentic.group_size + agentic.group_size_redundancy, 17u);
   EXPECT_EQ(agentic.async_generation_ratio, 1);
