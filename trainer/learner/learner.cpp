@@ -166,6 +166,7 @@ class Loop final : public Learner {
   void watch_workers() {
     const Instant now = steady_now();
     if (s_.intake == nullptr) return;
+    for (const std::string& fault : s_.intake->take_faults(now)) s_.console.warn(fault);
     meter_.handle_workers(now, s_.intake->workers());
     if (const std::optional<double> t_bcast_s = meter_.t_bcast_s()) s_.buffer->handle_broadcast_time(*t_bcast_s);
     for (const auto& [name, is_wanted] : meter_.take_wanted()) {
