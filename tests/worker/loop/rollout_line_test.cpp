@@ -140,6 +140,26 @@ TEST_F(RolloutLineTest, PlaysOnWhatAnotherSourceAnswers) {
   EXPECT_GT(line_->stats().failures, 0u);
 }
 
+TEST_F(RolloutLineTest, TimesTheAnswersOfAnotherSource) {
+  const auto answers = std::make_shared<ScriptedAnswers>();
+  options_.answers = answers;
+  make();
+  line_->handle_version(now_, Version{7});
+  start(0, 3);
+  finish();
+  EXPECT_EQ(line_->answering(), 0u);
+  const std::vector<AnswerTime> times = line_->take_answer_times();
+  ASSERT_EQ(times.size(), 12u) << "those that failed do not count";
+  for (const AnswerTime& answer : times) {
+    EXPECT_GT(answer.span, Duration::zero());
+    EXPECT_LE(answer.span, std::chrono::milliseconds(2));
+    EXPECT_EQ(answer.tokens, 1u);
+    EXPECT_GE(answer.running, 1) << "itself";
+    EXPECT_LE(answer.running, 8) << "slots";
+  }
+  EXPECT_TRUE(line_->take_answer_times().empty());
+}
+
 TEST_F(RolloutLineTest, ARolloutIsTheSameWhateverElseIsMade) {
   const auto tokens_of = [&](std::uint64_t first, std::uint64_t count, std::size_t running_max) {
     options_.engine.running_max = running_max;
