@@ -326,10 +326,11 @@ nlohmann::json to_json(const RolloutSuite& suite) {
                      {"busy_share", r.busy_share},
                      {"wasted_share", r.wasted_share},
                      {"staleness_mean", r.staleness_mean},
+                     {"staleness_floor", r.staleness_floor},
                      {"staleness_max", r.staleness_max},
                      {"staleness_target", r.staleness_target},
                      {"dropped_share", r.dropped_share},
-                     {"rollout_s", r.rollout_s},
+                     {"group_s", r.group_s},
                      {"workers", c.options.workers},
                      {"bound_1_share", r.bound_1_share},
                      {"bound_2_s", r.bound_2_s},
@@ -349,18 +350,19 @@ nlohmann::json to_json(const RolloutSuite& suite) {
 
 std::string rollout_heading(const RolloutSuite& suite) {
   return fmt::format(
-      "{}; x: {}\n{:<48} {:>6} | {:>9} {:>10} {:>7} {:>7} {:>7} {:>7} {:>6} {:>6} {:>4} | {:>7} {:>9} {:>5}",
+      "{}; x: {}\n{:<48} {:>6} | {:>9} {:>10} {:>7} {:>7} {:>7} {:>7} {:>6} {:>6} {:>6} {:>4} | {:>7} {:>9} {:>5}",
       suite.title, suite.x_label, "", "x", "step s", "rollouts/s", "bubble", "busy", "wasted", "dropped", "stale",
-      "target", "max", "bound 1", "bound 2 s", "over");
+      "floor", "target", "max", "bound 1", "bound 2 s", "over");
 }
 
 std::string rollout_line(const RolloutCase& c) {
   const RolloutWorldResult& r = c.result;
   return fmt::format(
-      "{:<48} {:>6g} | {:>9.2f} {:>10.3f} {:>6.1f}% {:>6.1f}% {:>6.1f}% {:>6.1f}% {:>6.2f} {:>6.2f} {:>4} | {:>7} "
+      "{:<48} {:>6g} | {:>9.2f} {:>10.3f} {:>6.1f}% {:>6.1f}% {:>6.1f}% {:>6.1f}% {:>6.2f} {:>6.2f} {:>6.2f} {:>4} | "
+      "{:>7} "
       "{:>9} {:>5}",
       c.name, c.x, r.step_s, r.rollouts_per_s, 100 * r.bubble_ratio, 100 * r.busy_share, 100 * r.wasted_share,
-      100 * r.dropped_share, r.staleness_mean, r.staleness_target, r.staleness_max,
+      100 * r.dropped_share, r.staleness_mean, r.staleness_floor, r.staleness_target, r.staleness_max,
       r.bound_1_share > 0 ? fmt::format("{:.3f}", r.bound_1_share) : "-",
       r.bound_2_s > 0 ? fmt::format("{:.2f}", r.bound_2_s) : "-",
       r.bound_2_s > 0 ? std::to_string(r.bound_2_violations) : "-");

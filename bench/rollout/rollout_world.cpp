@@ -265,7 +265,9 @@ class World {
   struct Granted {
     std::uint32_t worker = 0;
     std::uint64_t first_sequence = 0;
-    double slot_s = 0;  // of what was sent
+    double leased_at = 0, whole_at = 0;
+    double slot_s = 0;   // of what was sent
+    double alone_s = 0;  // the longest of these, if nothing had kept it waiting
   };
 
   // As weightcast-worker asks again, and as the learner's port takes a worker for dead.
@@ -337,6 +339,7 @@ class World {
       case Kind::kTrained: end_step(); break;
       case Kind::kInstalled:
         installed_ = std::max(installed_, event.what);
+        installs_.emplace_back(now_, installed_);
         if (--broadcasts_ == 0) pause(false);
         for (Worker& worker : workers_) tell_version(worker);
         if (is_synchronous()) resume();
@@ -410,7 +413,7 @@ class World {
     const std::uint64_t granted = buffer_.leasable(instant(), worker.name, wanted);
     for (std::uint64_t i = 0; i < granted; ++i) {
       const Version least = buffer_.lease(instant(), worker.name, next_group_, worker.next_sequence, width_);
-      granted_[next_group_] = {w, worker.next_sequence, 0};
+      granted_[next_group_] = {.worker = w, .first_sequence = worker.next_sequence, .leased_at = now_};
       worker.next_sequence += width_;
       worker.scheduler.handle_groups(instant(), next_group_++, 1, least);
     }
@@ -491,6 +494,8 @@ class World {
     t.reward = reward_of(rollout);
     if (buffer_.handle_trajectory(instant(), std::move(t)).admission == Admission::kAdmitted) {
       granted.slot_s += made->second.slot_s;
+      granted.alone_s = std::max(granted.alone_s, alone_s(rollout));
+      granted.whole_at = now_;
     } else {
       wasted_s_ += made->second.slot_s;
     }
@@ -519,24 +524,30 @@ class World {
   bool take_batch() {
     const auto batch = buffer_.take_batch(instant());
     if (!batch) return false;
-    double lag_sum = 0;
+    double lag_sum = 0, floor_sum = 0, seconds = 0;
     for (const RolloutGroup& group : *batch) {
       for (const Trajectory& t : group.rollouts) {
         const std::uint64_t lag = version().value - t.oldest_version.value;
         lag_sum += static_cast<double>(lag);
         step_record_.staleness_max = std::max(step_record_.staleness_max, lag);
       }
-      granted_.at(std::stoull(group.tag.substr(1))).slot_s = 0;  // it was of use
+      Granted& granted = granted_.at(std::stoull(group.tag.substr(1)));
+      granted.slot_s = 0;  // it was of use
+      seconds += granted.whole_at - granted.leased_at;
+      const std::uint64_t newest = installed_at(now_ - granted.alone_s);
+      floor_sum += static_cast<double>((version().value - newest) * group.rollouts.size());
     }
     step_record_.staleness_mean = lag_sum / static_cast<double>(o_.rollout_batch_size);
+    step_record_.staleness_floor = floor_sum / static_cast<double>(o_.rollout_batch_size);
+    step_record_.group_s = seconds / static_cast<double>(batch->size());
     step_record_.waited_s = now_ - step_begin_;
     step_record_.generate_s = last_generated_ - step_begin_;
     is_training_ = true;
     const double gpus = is_synchronous() ? o_.gpus : std::round(o_.train_share * o_.gpus);
     Random random(o_.seed + step_);
     const double share = 1 + o_.train_jitter * (2 * random.unit() - 1);
-    const double seconds = o_.train_gpu_s_per_rollout * static_cast<double>(o_.rollout_batch_size) / gpus;
-    schedule(now_ + share * seconds, Kind::kTrained);
+    const double trains_s = o_.train_gpu_s_per_rollout * static_cast<double>(o_.rollout_batch_size) / gpus;
+    schedule(now_ + share * trains_s, Kind::kTrained);
     if (is_synchronous()) {
       is_suspended_ = true;
       for (Worker& worker : workers_) worker.scheduler.handle_suspended(instant());
@@ -593,6 +604,20 @@ class World {
     const bool is_slow = random_for(o_.seed, rollout, 0, 4).chance(o_.slow_environment_share);
     return is_slow ? seconds * o_.slow_environment_factor : seconds;
   }
+  /// Of a rollout whose environment answers, in an engine of its own at full speed.
+  [[nodiscard]] double alone_s(const RolloutKey& rollout) const {
+    double seconds = o_.reward_s;
+    for (std::uint32_t turn = 0; turn < o_.turns; ++turn) {
+      seconds += o_.token_s * tokens_of(rollout, turn) + environment_s(rollout, turn);
+    }
+    return seconds;
+  }
+  /// The version that engines had then.
+  [[nodiscard]] std::uint64_t installed_at(double at) const {
+    const auto later = std::upper_bound(installs_.begin(), installs_.end(), at + 1e-6,
+                                        [](double time, const auto& install) { return time < install.first; });
+    return later == installs_.begin() ? 1 : std::prev(later)->second;
+  }
   [[nodiscard]] double reward_of(const RolloutKey& rollout) const {
     if (random_for(o_.seed, {rollout.group, 0, 0}, 0, 5).chance(o_.no_signal_share)) return 0;
     return rollout.member % 2;
@@ -611,6 +636,8 @@ class World {
       longest = std::max(longest, step.longest_s);
       generations += static_cast<double>(step.generations);
       r.staleness_mean += step.staleness_mean;
+      r.staleness_floor += step.staleness_floor;
+      r.group_s += step.group_s;
       r.staleness_max = std::max(r.staleness_max, step.staleness_max);
     }
     const auto count = static_cast<double>(steps_.size());
@@ -620,6 +647,7 @@ class World {
     r.busy_share = open_slot_s_ > 0 ? slot_s / open_slot_s_ : 0;
     r.wasted_share = slot_s > 0 ? wasted_s_ / slot_s : 0;
     r.staleness_mean /= count;
+    r.staleness_floor /= count;
     const ReplayStats stats = buffer_.stats();
     const auto stale = [](const ReplayStats& of) {
       const auto found = of.refused.find("stale");
@@ -628,8 +656,8 @@ class World {
     const auto dropped = static_cast<double>(stats.expired + stats.given_up + stats.aborted + stale(stats) -
                                              before_.expired - before_.given_up - before_.aborted - stale(before_));
     r.dropped_share = dropped / (dropped + static_cast<double>(stats.taken - before_.taken));
-    r.rollout_s = buffer_.leases().group_s().value_or(0);
-    r.staleness_target = 1 + (r.rollout_s + o_.t_bcast_s) / r.step_s;
+    r.group_s /= count;
+    r.staleness_target = 1 + (r.group_s + o_.t_bcast_s) / r.step_s;
     set_bounds(r, slot_s, longest, count);
     r.steps = std::move(steps_);
     return r;
@@ -678,7 +706,8 @@ class World {
 
   std::uint64_t step_ = 0;
   std::uint64_t installed_ = 1;
-  std::uint64_t broadcasts_ = 0;  // under way
+  std::vector<std::pair<double, std::uint64_t>> installs_;  // ascending: when, and the version from then on
+  std::uint64_t broadcasts_ = 0;                            // under way
   bool is_training_ = false;
   bool is_suspended_ = false;
   double step_begin_ = 0;

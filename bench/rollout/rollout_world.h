@@ -73,7 +73,9 @@ struct SimulatedStep {
   double longest_s = 0;   ///< of any generation that ended or was stopped
   std::uint64_t generations = 0;
   double staleness_mean = 0;
+  double staleness_floor = 0;
   std::uint64_t staleness_max = 0;
+  double group_s = 0;  ///< mean of the groups of its batch: from the lease until it is whole
 
   bool operator==(const SimulatedStep&) const = default;
 };
@@ -86,9 +88,13 @@ struct RolloutWorldResult {
   double busy_share = 0;        ///< of the slots, while they may generate
   double wasted_share = 0;      ///< of what slots generated and nobody trained on
   double dropped_share = 0;     ///< of rollouts that were sent, or stopped for their age: by the buffer's counts
-  double rollout_s = 0;         ///< mean from a group's lease until it is whole
-  double staleness_target = 0;  ///< 1 + (rollout_s + t_bcast_s) / mean seconds of a step
+  double group_s = 0;           ///< mean of the groups trained on: from the lease until it is whole
+  double staleness_target = 0;  ///< 1 + (group_s + t_bcast_s) / mean seconds of a step
   double staleness_mean = 0;
+  /// What the mean would be if each group had begun just in time: all of its rollouts together, in engines of their own
+  /// at full speed, under the newest version from whose arrival they were whole when their batch was taken. With steps
+  /// of T that is the mean of max(1, ceil((time of the group + t_bcast_s) / T)).
+  double staleness_floor = 0;
   std::uint64_t staleness_max = 0;
 
   /// Proposition 1 of ROLL Flash, on realised sums: with queue scheduling Q generations on K slots end within

@@ -37,30 +37,9 @@ constexpr std::size_t kCallBytesMax = kMiB;
 // Workers that wait for permission to start ask again after so long: a few hundred calls a second, however many ask.
 constexpr std::int64_t kRetryMin_ms = 20, kRetryMax_ms = 2000, kRetryPerWorker_ms = 2;
 constexpr Duration kStopGrace = milliseconds(500);
+constexpr Duration kFaultsInterval = std::chrono::seconds(1);
 // Lines of the journal of leases beyond those that count, until it is written anew.
 constexpr std::uint64_t kJournalSpare = 4096;
-
-/// One sentence on what speaks against a worker; "" if nothing does.
-std::string fault_of(const IntakeWorker& row, const LeaseRecord& leases) {
-  if (leases.is_held_back) {
-    return fmt::format(
-        "it has had leases for long and brought no whole group ({} failed, {} overdue now): nobody counts on it",
-        leases.groups_failed, leases.groups_overdue);
-  }
-  // Rollouts that are late are nobody's fault.
-  for (const char* reason : {"not_leased", "other_group"}) {
-    const auto refused = row.refused.find(reason);
-    if (refused != row.refused.end()) {
-      return fmt::format("{} of the rollouts that it sent were not leased to it ({})", refused->second, reason);
-    }
-  }
-  std::uint64_t others = 0;
-  for (const auto& [reason, count] : row.refused) {
-    if (reason != "stale" && reason != "group_closed" && reason != "version_unknown") others += count;
-  }
-  if (others > row.admitted) return fmt::format("{} of its rollouts were refused, {} admitted", others, row.admitted);
-  return "";
-}
 
 HttpResponse json_response(const Json& json) { return {.body = json_text(json) + "\n"}; }
 
@@ -480,7 +459,7 @@ HttpResponse Intake::tell_status(const HttpRequest&) {
                     {"groups_delivered", leases.groups_delivered},
                     {"groups_failed", leases.groups_failed},
                     {"refused", row.refused},
-                    {"fault", fault_of(row, leases)},
+                    {"fault", fault_of(row, leases).text},
                     {"active", row.is_active},
                     {"wanted", row.is_wanted},
                     {"silent_s", to_seconds(now - row.heard)},
@@ -560,6 +539,24 @@ void Intake::wait_for_workers(Duration limit) const {
 std::vector<IntakeWorker> Intake::workers() const {
   const std::scoped_lock lock(table_mutex_);
   return table_.all();
+}
+
+std::vector<std::string> Intake::take_faults(Instant now) {
+  std::vector<std::string> news;
+  if (now < faults_at_) return news;
+  faults_at_ = now + kFaultsInterval;
+  std::map<std::string, WorkerFault::Kind> faults;
+  for (const IntakeWorker& row : workers()) {
+    const WorkerFault fault = fault_of(row, buffer_->leases().record_of(row.name));
+    if (fault.kind == WorkerFault::Kind::kNone) continue;
+    const auto before = faults_.find(row.name);
+    if (before == faults_.end() || before->second != fault.kind) {
+      news.push_back(fmt::format("worker {}: {}", printable(row.name), fault.text));
+    }
+    faults.emplace(row.name, fault.kind);
+  }
+  faults_ = std::move(faults);
+  return news;
 }
 
 void Intake::set_wanted(const std::string& worker, bool is_wanted) {

@@ -25,6 +25,7 @@
 #include "trainer/intake/kept_answers.h"
 #include "trainer/intake/lease_journal.h"
 #include "trainer/intake/sync_coordinator.h"
+#include "trainer/intake/worker_fault.h"
 #include "trainer/intake/worker_table.h"
 #include "trainer/learner/rollout_source.h"
 #include "trainer/replay/shared_buffer.h"
@@ -80,6 +81,9 @@ class Intake final : public RolloutSource {
 
   [[nodiscard]] const Endpoint& endpoint() const { return server_->endpoint(); }
   [[nodiscard]] std::vector<IntakeWorker> workers() const;
+  /// Of workers that something speaks against since the last call: "worker w: it has had leases ...". Looks once in a
+  /// second. The learner's thread alone calls it.
+  [[nodiscard]] std::vector<std::string> take_faults(Instant now);
   /// Whether that worker is to roll out, which it learns with its next call. Nothing for a name that is not known.
   void set_wanted(const std::string& worker, bool is_wanted);
   /// The origin has taken `version`.
@@ -153,6 +157,8 @@ class Intake final : public RolloutSource {
   WorkerTable table_;
   std::map<std::string, std::string> copied_incarnations_;  // as they were when the buffer was copied
   std::optional<SyncCoordinator> sync_;                     // guarded by table_mutex_
+  std::map<std::string, WorkerFault::Kind> faults_;         // told of, by name; of the learner's thread alone, as
+  Instant faults_at_{};                                     // when it looks again
 
   KeptAnswers kept_;  // of the thread for rollouts alone
 

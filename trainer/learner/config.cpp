@@ -205,6 +205,22 @@ Status check_lag(const LearnerConfig& c) {
   return {};
 }
 
+/// What only groups can be given that are made side by side, by workers.
+Status check_spare_groups(const LearnerConfig& c) {
+  // Other ranks than 0 take no rollouts, and need not say from where.
+  if (c.rollout_source == "http" || c.rank > 0) return {};
+  for (const auto& [key, value] :
+       {std::pair("max_additional_running_prompts", c.max_additional_running_prompts),
+        std::pair("num_env_groups", c.num_env_groups), std::pair("group_size_redundancy", c.group_size_redundancy)}) {
+    if (value == 0) continue;
+    return wrong(fmt::format(
+        "{} is {}, and rollout_source '{}', which gives each batch just its own groups: none is made beside "
+        "them that could stand in for a slow one; set rollout_source to http, or {} to 0",
+        key, value, c.rollout_source, key));
+  }
+  return {};
+}
+
 /// What no single key says.
 Status check_together(const LearnerConfig& c) {
   if (c.rollout_batch_size % c.group_size != 0) {
@@ -249,6 +265,7 @@ Status check_together(const LearnerConfig& c) {
     return wrong("rollout_source is 'files', and rollout_files is empty; name at least one file");
   }
   if (c.rollout_source == "generator") WC_TRY(check_lag(c));
+  WC_TRY(check_spare_groups(c));
   if (!c.max_staleness && !c.async_generation_ratio && c.publish_interval > c.total_training_steps &&
       c.total_training_steps > 0) {
     return wrong(

@@ -166,6 +166,7 @@ class Loop final : public Learner {
   void watch_workers() {
     const Instant now = steady_now();
     if (s_.intake == nullptr) return;
+    for (const std::string& fault : s_.intake->take_faults(now)) s_.console.warn(fault);
     meter_.handle_workers(now, s_.intake->workers());
     if (const std::optional<double> t_bcast_s = meter_.t_bcast_s()) s_.buffer->handle_broadcast_time(*t_bcast_s);
     for (const auto& [name, is_wanted] : meter_.take_wanted()) {
@@ -317,9 +318,6 @@ class Loop final : public Learner {
       metrics["rollouts/under_way"] = static_cast<double>(s_.buffer->under_way());
       metrics["rollouts/lead"] = s_.buffer->demand().lead_s();
       metrics["rollouts/reserve"] = static_cast<double>(s_.buffer->demand().reserve());
-      // What the active workers could give beyond what the learner takes.
-      const double taken_per_s = static_cast<double>(s_.config.rollout_batch_size) / metrics["perf/time_per_step"];
-      if (metrics["mu_eff"] > 0) metrics["workers/idle_share"] = std::max(0.0, 1 - taken_per_s / metrics["mu_eff"]);
     }
     s_.worker_cost = worker_cost_before_ + meter_.worker_cost();
     metrics["cost_total"] = s_.seconds / 3600 * s_.config.learner_price_per_hour + s_.worker_cost;

@@ -1,5 +1,7 @@
 #include "trainer/learner/loop_meter.h"
 
+#include <algorithm>
+
 namespace weightcast {
 
 Result<LoopMeter> LoopMeter::make(const LearnerConfig& config) {
@@ -11,7 +13,7 @@ Result<LoopMeter> LoopMeter::make(const LearnerConfig& config) {
   options.provisions = config.provision != "none";
   if (config.provision == "random") options.activation = Activation::kRandom;
   WC_ASSIGN(Capacity capacity, Capacity::make(options));
-  return LoopMeter(std::move(capacity), options.provisions);
+  return LoopMeter(std::move(capacity), config.rollout_batch_size, options.provisions);
 }
 
 void LoopMeter::handle_workers(Instant now, std::span<const IntakeWorker> workers) {
@@ -59,6 +61,10 @@ void LoopMeter::set_metrics(Metrics& metrics) const {
   metrics["workers/alive"] = static_cast<double>(figures.workers_alive);
   metrics["workers/active"] = static_cast<double>(figures.workers_active);
   metrics["mu_eff"] = figures.mu_eff;
+  const auto step = metrics.find("perf/time_per_step");
+  if (step != metrics.end() && step->second > 0 && figures.mu_eff > 0) {
+    metrics["workers/idle_share"] = std::max(0.0, 1 - static_cast<double>(rollouts_) / step->second / figures.mu_eff);
+  }
   if (figures.mu_min) metrics["mu_min"] = *figures.mu_min;
   if (figures.bubble_predicted) metrics["bubble_predicted"] = *figures.bubble_predicted;
   if (figures.staleness_bound) metrics["s_max_bound"] = static_cast<double>(*figures.staleness_bound);

@@ -31,8 +31,8 @@ class LoopMeter {
   /// Workers that from now on are to roll out, or are not; nothing without `provision`.
   [[nodiscard]] std::vector<std::pair<std::string, bool>> take_wanted();
 
-  /// bubble_ratio; where there are workers mu_min, mu_eff, bubble_predicted, workers/active, workers/alive,
-  /// s_max_bound; where they tell their versions t_bcast.
+  /// bubble_ratio; where there are workers workers/idle_share by perf/time_per_step, mu_min, mu_eff, bubble_predicted,
+  /// workers/active, workers/alive, s_max_bound; where they tell their versions t_bcast.
   void set_metrics(Metrics& metrics) const;
   /// Seconds until 0.9 of the active workers generate under a version; absent until it is measured.
   [[nodiscard]] std::optional<double> t_bcast_s() const { return capacity_.figures().t_bcast_s; }
@@ -40,9 +40,11 @@ class LoopMeter {
   [[nodiscard]] double worker_cost() const { return capacity_.figures().cost_total; }
 
  private:
-  LoopMeter(Capacity capacity, bool provisions) : capacity_(std::move(capacity)), provisions_(provisions) {}
+  LoopMeter(Capacity capacity, std::uint64_t rollouts, bool provisions)
+      : capacity_(std::move(capacity)), rollouts_(rollouts), provisions_(provisions) {}
 
   Capacity capacity_;
+  std::uint64_t rollouts_ = 0;  // of a step
   bool provisions_;
   std::map<std::string, Instant> heard_;
 };

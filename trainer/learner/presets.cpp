@@ -114,8 +114,10 @@ const std::vector<Preset>& presets() {
         {"weight_decay", "0"}}},
       // Turns and answers are those of ALFWorld. The longest prompt is RLVR's: A.2 gives the sequence alone.
       {"roll_flash_agentic",
-       "ROLL Flash (A.2), agentic: 8 initial states of 16 episodes, 9 of 17 under way, of up to 30 turns and 32768 tokens, ratio 1",
-       {{"chat_template", "qwen"},
+       "ROLL Flash (A.2), agentic: 8 initial states of 16 episodes, 9 of 17 under way, of up to 30 turns and 32768 "
+       "tokens, ratio 1; with workers",
+       {{"rollout_source", "http"},
+        {"chat_template", "qwen"},
         {"task", "sokoban"},
         {"turns_max", "30"},
         {"max_prompt_length", "2048"},

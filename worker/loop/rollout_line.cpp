@@ -106,6 +106,7 @@ void RolloutLine::handle_learner(Instant now, const LearnerState& learner) {
 
 bool RolloutLine::step(Instant now) {
   const bool is_busy = answers_ != nullptr && answers_->busy();
+  count_running(now);
   if (is_busy) {
     for (EngineEvent& event : answers_->step()) handle_event(now, std::move(event));
   }
@@ -155,12 +156,12 @@ void RolloutLine::generate(Instant now, const RolloutKey& key) {
     options.tokens_max = run_.tokens_max;
     rollout.play = std::make_unique<Play>(task_, codec_, options);
     jobs_[rewards_.submit(rollout.play->begin_job(prompts_.training_index(key.group)))] = {key, true};
-  } else if (const Status sampled = sample_turn(key, rollout); !sampled.has_value()) {
+  } else if (const Status sampled = sample_turn(now, key, rollout); !sampled.has_value()) {
     fail_rollout(now, key, sampled.error().message());
   }
 }
 
-Status RolloutLine::sample_turn(const RolloutKey& key, Rollout& rollout) {
+Status RolloutLine::sample_turn(Instant now, const RolloutKey& key, Rollout& rollout) {
   EngineRequest request;
   request.prompt = rollout.play->tokens();
   request.sampling.temperature = run_.temperature;
@@ -171,15 +172,31 @@ Status RolloutLine::sample_turn(const RolloutKey& key, Rollout& rollout) {
   request.stop_tokens = {codec_.end_token()};
   request.tag = next_tag_++;
   WC_ASSIGN(rollout.request, answers_->add(request));
-  requests_[request.tag] = key;
+  count_running(now);
+  requests_[request.tag] = {.key = key, .since = now, .running_s = running_s_};
   return {};
+}
+
+void RolloutLine::count_running(Instant now) {
+  if (now > counted_at_) running_s_ += to_seconds(now - counted_at_) * static_cast<double>(requests_.size());
+  counted_at_ = std::max(counted_at_, now);
 }
 
 void RolloutLine::handle_event(Instant now, EngineEvent event) {
   const auto request = requests_.find(event.tag);
   if (request == requests_.end()) return;
-  const RolloutKey key = request->second;
-  if (event.finished) requests_.erase(request);
+  const RolloutKey key = request->second.key;
+  request->second.tokens += event.tokens.size();
+  request->second.has_restarted = request->second.has_restarted || event.restarted;
+  if (event.finished) {
+    const Request& whole = request->second;
+    const bool is_answer = *event.finished != FinishReason::kFailed && *event.finished != FinishReason::kAborted;
+    if (options_.answers && is_answer && !whole.has_restarted && now > whole.since) {
+      answer_times_.push_back(
+          {now - whole.since, (running_s_ - whole.running_s) / to_seconds(now - whole.since), whole.tokens});
+    }
+    requests_.erase(request);
+  }
   const auto found = rollouts_.find(key);
   if (found == rollouts_.end()) return;  // it was stopped
   Play& play = *found->second.play;
@@ -212,7 +229,7 @@ void RolloutLine::handle_jobs(Instant now) {
 Status RolloutLine::handle_job(Instant now, const Job& job, Rollout& rollout, Status outcome) {
   if (job.is_begin) {
     WC_TRY(rollout.play->handle_begun(std::move(outcome)));
-    return sample_turn(job.key, rollout);
+    return sample_turn(now, job.key, rollout);
   }
   WC_ASSIGN(const bool goes_on, rollout.play->handle_answered(std::move(outcome)));
   if (goes_on) {

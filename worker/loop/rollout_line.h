@@ -29,7 +29,7 @@ namespace weightcast {
 struct RolloutLineOptions {
   EngineOptions engine;
   RewardPoolOptions rewards;
-  std::optional<PacedOptions> paced;        ///< nothing is computed: a PacedModel stands in for the weights
+  std::optional<PacedOptions> paced;  ///< nothing is computed: a PacedModel stands in for the weights
   /// Samples instead of an engine of its own. It takes care of its weights: handle_version() instead of
   /// handle_weights().
   std::shared_ptr<AnswerSource> answers;
@@ -44,6 +44,13 @@ struct RolloutLineStats {
   std::uint64_t step_tokens = 0;     ///< EngineStatus
   std::uint64_t failures = 0;        ///< of prompts, answers and rewards; last_failure has the words
   std::string last_failure;
+};
+
+/// An answer that is whole: what it took, and how many were sampled meanwhile, on average, this one included.
+struct AnswerTime {
+  Duration span{};
+  double running = 0;
+  std::uint64_t tokens = 0;
 };
 
 /// Makes rollouts of the groups that a learner gives: an engine samples, environments answer, the scheduler decides. No
@@ -85,6 +92,10 @@ class RolloutLine {
   /// Rollouts that have begun and are neither sent nor given up.
   [[nodiscard]] std::uint64_t under_way() const { return rollouts_.size(); }
   [[nodiscard]] RolloutLineStats stats() const;
+  /// Answers that are being sampled.
+  [[nodiscard]] std::uint64_t answering() const { return requests_.size(); }
+  /// Those of RolloutLineOptions::answers that have become whole since the last call, and never began anew.
+  [[nodiscard]] std::vector<AnswerTime> take_answer_times() { return std::exchange(answer_times_, {}); }
 
  private:
   struct Group {
@@ -95,6 +106,13 @@ class RolloutLine {
     std::unique_ptr<Play> play;
     std::optional<RequestId> request;   // of the turn that is being sampled
     std::optional<Trajectory> rollout;  // when the episode is over
+  };
+  struct Request {
+    RolloutKey key;
+    Instant since{};
+    double running_s = 0;  // running_s_ then
+    std::uint64_t tokens = 0;
+    bool has_restarted = false;
   };
   struct Job {
     RolloutKey key;
@@ -108,7 +126,9 @@ class RolloutLine {
   void perform(Instant now);
   void perform(Instant now, const RolloutAction& action);
   void generate(Instant now, const RolloutKey& key);
-  [[nodiscard]] Status sample_turn(const RolloutKey& key, Rollout& rollout);
+  [[nodiscard]] Status sample_turn(Instant now, const RolloutKey& key, Rollout& rollout);
+  /// Adds the time until now to running_s_.
+  void count_running(Instant now);
   void handle_event(Instant now, EngineEvent event);
   void handle_jobs(Instant now);
   [[nodiscard]] Status handle_job(Instant now, const Job& job, Rollout& rollout, Status outcome);
@@ -128,11 +148,14 @@ class RolloutLine {
   std::optional<Version> version_;
   std::map<std::uint64_t, Group> groups_;
   std::map<RolloutKey, Rollout> rollouts_;
-  std::map<std::uint64_t, RolloutKey> requests_;  // by the tag that the engine gives back
-  std::map<std::uint64_t, Job> jobs_;             // by ticket
+  std::map<std::uint64_t, Request> requests_;  // by the tag that the engine gives back
+  std::map<std::uint64_t, Job> jobs_;          // by ticket
   std::uint64_t next_tag_ = 1;
   std::deque<Trajectory> finished_;
   std::vector<std::uint64_t> abandoned_;
+  std::vector<AnswerTime> answer_times_;
+  double running_s_ = 0;  // of all requests so far, as of counted_at_
+  Instant counted_at_{};
   std::uint64_t tokens_ = 0;
   std::uint64_t failures_ = 0;
   std::string last_failure_;

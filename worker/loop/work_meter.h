@@ -16,6 +16,8 @@ namespace weightcast {
 ///   (fixed * running / slots + per_token * r) / (fixed + per_token * r).
 /// That lies between running / slots, Little's law for slots that cost nothing, and 1. Before both parts are known it
 /// is 1.
+/// Of a server the steps cannot be seen. Each request has a token of each step, so an answer's seconds per token are
+/// those of a step over as many tokens as requests ran beside it.
 class WorkMeter {
  public:
   /// `slots`: requests that the engine computes together at most.
@@ -23,6 +25,10 @@ class WorkMeter {
 
   /// A step took `span`, for `running` requests and `tokens` new tokens of them.
   void handle_step(Duration span, std::uint64_t running, std::uint64_t tokens);
+  /// A server took `span` for an answer of `tokens` tokens, while `running` requests ran on average, this one included.
+  void handle_answer(Duration span, double running, std::uint64_t tokens);
+  /// It worked for `span`, on `running` requests.
+  void handle_work(Duration span, std::uint64_t running);
   /// For how long an engine with all slots taken would have worked for all steps so far.
   [[nodiscard]] Duration at_full_load() const { return from_seconds(full_s_); }
 
@@ -31,7 +37,9 @@ class WorkMeter {
     double fixed_s = 0;
     double per_token_s = 0;
   };
+  void fit(double seconds, double tokens);
   [[nodiscard]] Parts parts() const;
+  void add(double seconds, double running, double tokens);
 
   const double slots_;
   double full_s_ = 0;

@@ -163,8 +163,10 @@ class RunOfWorker {
   /// A step, and what follows of it, took `span`.
   void measure(Duration span) {
     if (backend_) {
-      // Nobody knows what a server could do beyond what it is given.
-      served_ += span;
+      for (const AnswerTime& answer : line_->take_answer_times()) {
+        meter_.handle_answer(answer.span, answer.running, answer.tokens);
+      }
+      meter_.handle_work(span, line_->answering());
       return;
     }
     const RolloutLineStats stats = line_->stats();
@@ -266,7 +268,7 @@ class RunOfWorker {
     report_.is_active = is_wanted_;
     report_.rollouts_per_s = rates_.rollouts_per_s();
     report_.tokens_per_s = rates_.tokens_per_s();
-    report_.full_load_s = to_seconds(meter_.at_full_load() + served_);
+    report_.full_load_s = to_seconds(meter_.at_full_load());
     report_.under_way = line_->under_way();
     report_.price_per_hour = config_.price_per_hour;
     report_.promised_rollouts_per_s = config_.promised_rollouts_per_s;
@@ -304,7 +306,6 @@ class RunOfWorker {
   std::uint64_t sent_ = 0;
   Duration pause_max_{};  // of a switch
   WorkMeter meter_{config_.running_max};
-  Duration served_{};                                   // by backend_
   std::uint64_t step_sequences_ = 0, step_tokens_ = 0;  // that meter_ knows
   Rates rates_;
   WorkerHeartbeat report_;

@@ -103,6 +103,29 @@ TEST(RolloutWorld, AsynchronousRolloutsLagByAtMostTheRatio) {
   }
 }
 
+TEST(RolloutWorld, TheFloorIsTheLagOfGroupsThatBeginJustInTime) {
+  RolloutWorldOptions o = small();
+  o.train_share = 0.5;
+  o.slots_per_gpu = 64;
+  o.scheduler.max_staleness = 8;
+  o.tokens_sd = 0;
+  o.t_bcast_s = 3;
+  o.warm_up_steps = 10;
+  o.steps = 20;
+  // Steps of 16 s.
+  for (const auto& [rollout_s, floor] :
+       {std::pair(5, 1), std::pair(12, 1), std::pair(14, 2), std::pair(28, 2), std::pair(30, 3)}) {
+    o.tokens_mean = rollout_s / o.token_s;
+    const RolloutWorldResult result = run(o);
+    EXPECT_NEAR(result.group_s, rollout_s, 0.01) << "nothing keeps them waiting";
+    EXPECT_NEAR(result.staleness_floor, floor, 0.01) << rollout_s;
+    EXPECT_GE(result.staleness_mean, result.staleness_floor) << rollout_s;
+    EXPECT_LE(result.staleness_mean, result.staleness_floor + 1) << rollout_s;
+  }
+  o.train_share = 0;
+  EXPECT_EQ(run(o).staleness_floor, 0) << "a learner that waits for its rollouts";
+}
+
 TEST(RolloutWorld, StalenessIsBoundedBySAlone) {
   RolloutWorldOptions o = small();
   o.train_share = 0.25;

@@ -5,6 +5,7 @@
 
 #include <fstream>
 
+#include "tests/trainer/replay/replay_fixture.h"
 #include "trainer/learner/presets.h"
 
 namespace weightcast {
@@ -64,6 +65,18 @@ TEST(LearnerConfig, RefusesWhatDoesNotGoTogether) {
                        {"rollout_batch_size", "64"},
                        {"updates_per_step", "3"}}),
               HasSubstr("whole mini-batches"));
+}
+
+TEST(LearnerConfig, RefusesSpareGroupsThatOnlyWorkersMake) {
+  for (const char* key : {"max_additional_running_prompts", "num_env_groups", "group_size_redundancy"}) {
+    EXPECT_THAT(refusal({{key, "9"}}), HasSubstr(std::string(key) + " is 9, and rollout_source 'generator'"));
+    EXPECT_THAT(refusal({{key, "9"}}), HasSubstr("set rollout_source to http, or " + std::string(key) + " to 0"));
+    EXPECT_THAT(refusal({{key, "9"}, {"rollout_source", "files"}, {"rollout_files", "a.jsonl"}}),
+                HasSubstr("rollout_source 'files'"));
+    EXPECT_EQ(refusal({{key, "9"}, {"rollout_source", "http"}}), "accepted");
+    EXPECT_EQ(refusal({{key, "9"}, {"world_size", "2"}, {"rank", "1"}, {"rendezvous", "h:1"}}), "accepted")
+        << "rank 0 takes rollouts";
+  }
 }
 
 /// Without publications no worker catches up: each sync would stall until it is given up.
@@ -151,11 +164,33 @@ TEST(LearnerConfig, HasTheNumbersOfRollFlash) {
   EXPECT_EQ(rlvr.max_staleness, std::nullopt) << "the ratio is the bound";
   const LearnerConfig agentic = make_config(std::vector<Setting>{{"preset", "roll_flash_agentic"}}).value();
   EXPECT_EQ(agentic.rollout_batch_size / agentic.group_size, 8u);
+  EXPECT_EQ(agentic.rollout_source, "http") << "environments beyond a batch's are workers'";
   EXPECT_EQ(agentic.num_env_groups, 9u);
   EXPECT_EQ(agentic.group_size + agentic.group_size_redundancy, 17u);
   EXPECT_EQ(agentic.async_generation_ratio, 1);
   EXPECT_EQ(rollout_tokens_max(agentic), 32768u);
   EXPECT_EQ(agentic.eval_prompts, 128u);
+}
+
+/// 9 groups of 17 episodes are under way beside a batch of 8 groups of 16 that is trained on.
+TEST(LearnerConfig, PutsTheEnvironmentsOfRollFlashUnderWay) {
+  const LearnerConfig config = make_config(std::vector<Setting>{{"preset", "roll_flash_agentic"}}).value();
+  ReplayBuffer buffer = ReplayBuffer::make(replay_options(config), replay_rules()).value();
+  buffer.handle_step(Version{1});
+  buffer.handle_published(Version{1});
+  const Instant now{std::chrono::hours(1)};
+  ASSERT_EQ(buffer.leasable(now, "w", 100), 8u + 9u);
+  for (std::uint64_t group = 0; group < 17; ++group) buffer.lease(now, "w", group, 17 * group, 17);
+  for (std::uint64_t group = 0; group < 8; ++group) {
+    for (std::uint64_t member = 1; member < 17; ++member) {  // any 16 count
+      const Arrival arrival =
+          buffer.handle_trajectory(now, rollout("w", 17 * group + member, std::to_string(group), 1));
+      ASSERT_EQ(arrival.admission, Admission::kAdmitted) << arrival.detail;
+    }
+  }
+  ASSERT_TRUE(buffer.take_batch(now).has_value());
+  EXPECT_EQ(buffer.leases().expected(), 9u);
+  EXPECT_EQ(buffer.leasable(now, "w", 100), 0u);
 }
 
 TEST(LearnerConfig, BoundsARolloutByItsSequence) {

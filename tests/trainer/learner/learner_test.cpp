@@ -443,6 +443,21 @@ TEST_F(LearnerTest, AsksInTheModelsOwnChatTemplate) {
   EXPECT_TRUE(run("c", with(chat, {{"chat_template", "none"}})).has_value());
 }
 
+TEST_F(LearnerTest, TellsItsWorkersWhichRolloutsCount) {
+  const LearnerConfig config = make_config(with(tiny_run(out("a")), {{"rollout_source", "http"},
+                                                                     {"rollout_listen", "127.0.0.1:0"},
+                                                                     {"group_size_redundancy", "2"},
+                                                                     {"filter_equal_rewards", "true"}}))
+                                   .value();
+  const auto state = RunState::open(files, config).value();
+  const auto client = HttpClient::make({.server = state->intake->endpoint()}).value();
+  const HttpResponse response = client->call({.target = "/v1/run"}, std::chrono::seconds(30)).value();
+  const RunDescription run = read_run_description(response.body).value();
+  EXPECT_EQ(run.group_size, 4u);
+  EXPECT_EQ(run.group_size_redundancy, 2u);
+  EXPECT_TRUE(run.filter_equal_rewards);
+}
+
 TEST_F(LearnerTest, LearnsFromExamplesInAFile) {
   std::ofstream(dir.file("sft.jsonl")) << R"({"prompt": "1+1=", "response": "2"})"
                                        << "\n"

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+
 namespace weightcast {
 namespace {
 
@@ -21,15 +24,18 @@ class LoopMeterTest : public testing::Test {
     }
   }
   void make() { meter_.emplace(*LoopMeter::make(config_)); }
-  /// Each worker gives 10 rollouts per second while it is active, and is heard every 2 s.
+  /// Each worker gives 10 rollouts per second of work while it is active, and is heard every 2 s. It has work for as
+  /// much of its time as `demand`, in rollouts per second of all, leaves it.
   Wanted pass(Duration span) {
     Wanted all;
     for (const Instant end = now_ + span; now_ < end; now_ += 2s) {
+      const auto active = std::count_if(rows_.begin(), rows_.end(), [](const auto& row) { return row.is_active; });
+      const double busy = std::min(1.0, demand_ / (10.0 * static_cast<double>(active)));
       for (IntakeWorker& row : rows_) {
         row.heard = now_;
         if (!row.is_active) continue;
-        row.admitted += 20;
-        row.full_load_s += 2;
+        row.admitted = static_cast<std::uint64_t>(std::lround(made_[row.name] += 20 * busy));
+        row.full_load_s += 2 * busy;
       }
       meter_->handle_workers(now_, rows_);
       for (const auto& [name, is_wanted] : meter_->take_wanted()) {
@@ -50,6 +56,8 @@ class LoopMeterTest : public testing::Test {
   LearnerConfig config_;
   std::optional<LoopMeter> meter_;
   std::vector<IntakeWorker> rows_;
+  double demand_ = 1000;
+  std::map<std::string, double> made_;
   Instant now_{1h};
 };
 
@@ -89,6 +97,38 @@ TEST_F(LoopMeterTest, ReleasesAndActivatesWithProvision) {
   EXPECT_EQ(pass(200s), (Wanted{{"c", false}}));
   for (int i = 0; i < 5; ++i) meter_->handle_step(now_, 4s, 0s);
   EXPECT_EQ(pass(100s), (Wanted{{"c", true}}));
+}
+
+TEST_F(LoopMeterTest, TellsWhichShareOfTheWorkersIsIdle) {
+  make();
+  EXPECT_FALSE(metrics().contains("workers/idle_share")) << "no worker";
+  pass(60s);
+  EXPECT_FALSE(metrics().contains("workers/idle_share")) << "no step";
+  const auto idle_share = [&](double step_s) {
+    Metrics metrics{{"perf/time_per_step", step_s}};
+    meter_->set_metrics(metrics);
+    return metrics.at("workers/idle_share");
+  };
+  EXPECT_NEAR(idle_share(10), 1 - 10.0 / 30, 1e-6);
+  EXPECT_NEAR(idle_share(4), 1 - 25.0 / 30, 1e-6);
+  EXPECT_DOUBLE_EQ(idle_share(2), 0) << "rollouts that lay ready";
+  demand_ = 10;
+  pass(120s);
+  EXPECT_NEAR(idle_share(10), 1 - 10.0 / 30, 0.02) << "who is given little is not slow";
+}
+
+/// Leases follow what the learner needs, so workers have slots to spare: they are no reason to keep one more of them.
+TEST_F(LoopMeterTest, ProvisionReleasesWhatIsIdle) {
+  config_.provision = "cost";
+  make();
+  demand_ = 10;
+  for (int i = 0; i < 5; ++i) meter_->handle_step(now_, 10s, 0s);
+  // 10 are needed of the 30 that all could give. One of 10 remains beyond the 12.1 that a release leaves at least.
+  EXPECT_EQ(pass(300s), (Wanted{{"c", false}}));
+  Metrics metrics{{"perf/time_per_step", 10}};
+  meter_->set_metrics(metrics);
+  EXPECT_NEAR(metrics.at("mu_eff"), 20, 0.5);
+  EXPECT_NEAR(metrics.at("workers/idle_share"), 0.5, 0.02);
 }
 
 TEST_F(LoopMeterTest, ALongStepKillsNobody) {

@@ -140,6 +140,50 @@ TEST_F(RolloutLineTest, PlaysOnWhatAnotherSourceAnswers) {
   EXPECT_GT(line_->stats().failures, 0u);
 }
 
+TEST_F(RolloutLineTest, TimesTheAnswersOfAnotherSource) {
+  const auto answers = std::make_shared<ScriptedAnswers>();
+  options_.answers = answers;
+  make();
+  line_->handle_version(now_, Version{7});
+  start(0, 3);
+  finish();
+  EXPECT_EQ(line_->answering(), 0u);
+  const std::vector<AnswerTime> times = line_->take_answer_times();
+  ASSERT_EQ(times.size(), 12u) << "those that failed do not count";
+  for (const AnswerTime& answer : times) {
+    EXPECT_GT(answer.span, Duration::zero());
+    EXPECT_LE(answer.span, std::chrono::milliseconds(2));
+    EXPECT_EQ(answer.tokens, 1u);
+    EXPECT_GE(answer.running, 1) << "itself";
+    EXPECT_LE(answer.running, 8) << "slots";
+  }
+  EXPECT_TRUE(line_->take_answer_times().empty());
+}
+
+/// As a worker hears of its run.
+RunDescription told(const RunDescription& run) { return read_run_description(write_run_description(run)).value(); }
+
+TEST_F(RolloutLineTest, SendsNoGroupWithoutSignalIfTheRunFilters) {
+  const auto finished_groups = [&] {
+    const auto answers = std::make_shared<ScriptedAnswers>();  // all are empty, and score 0
+    options_.answers = answers;
+    run_ = told(run_);
+    make();
+    line_->handle_version(now_, Version{7});
+    start(0, 3);
+    finish();
+    step();
+    return line_->stats().scheduler;
+  };
+  EXPECT_EQ(finished_groups().groups_filtered, 0u);
+  EXPECT_EQ(sent_.size(), 12u);
+  sent_.clear();
+  run_.filter_equal_rewards = true;
+  EXPECT_EQ(finished_groups().groups_filtered, 3u);
+  EXPECT_TRUE(sent_.empty());
+  EXPECT_EQ(abandoned_.size(), 12u) << "the learner hears that none comes";
+}
+
 TEST_F(RolloutLineTest, ARolloutIsTheSameWhateverElseIsMade) {
   const auto tokens_of = [&](std::uint64_t first, std::uint64_t count, std::size_t running_max) {
     options_.engine.running_max = running_max;
@@ -204,6 +248,7 @@ TEST_F(RolloutLineTest, StopsWhatBecameTooStale) {
 
 TEST_F(RolloutLineTest, TheFirstOnesOfAGroupCount) {
   run_.group_size_redundancy = 2;
+  run_ = told(run_);
   options_.engine.running_max = 12;
   make();
   EXPECT_EQ(line_->rollouts_per_group(), 6u);

@@ -76,6 +76,31 @@ TEST_F(WorkMeterTest, FollowsAChange) {
   EXPECT_NEAR((full_s() - before) / all, 1, 0.02);
 }
 
+/// Answers of 100 tokens of a server whose step takes `fixed` and `per_token` for each request.
+void answer(WorkMeter& meter, Duration fixed, Duration per_token, std::uint64_t running) {
+  meter.handle_answer(100 * (fixed + per_token * running), static_cast<double>(running), 100);
+}
+
+TEST_F(WorkMeterTest, AServersAnswersTellWhatItCouldDo) {
+  for (int i = 0; i < 100; ++i) {
+    for (const std::uint64_t running : {1, 2, 3}) answer(meter_, 6ms, 1ms, running);
+  }
+  EXPECT_DOUBLE_EQ(full_s(), 0) << "answers are no work by themselves";
+  meter_.handle_work(10s, 2);
+  // Two requests have 2 / (6 + 2) tokens in a ms, and eight would have 8 / (6 + 8).
+  EXPECT_NEAR(full_s(), 10 * (2.0 / 8) / (8.0 / 14), 1e-6);
+  meter_.handle_work(10s, kSlots);
+  EXPECT_NEAR(full_s(), 10 * (2.0 / 8) / (8.0 / 14) + 10, 1e-6) << "a full one";
+}
+
+TEST_F(WorkMeterTest, AServerWithoutAnswersCountsAsFull) {
+  meter_.handle_work(10s, 2);
+  EXPECT_DOUBLE_EQ(full_s(), 10);
+  for (int i = 0; i < 100; ++i) answer(meter_, 6ms, 1ms, 2);
+  meter_.handle_work(10s, 2);
+  EXPECT_DOUBLE_EQ(full_s(), 20) << "what it would take with more requests nobody has seen";
+}
+
 TEST_F(WorkMeterTest, IgnoresStepsThatDidNothing) {
   meter_.handle_step(1s, 0, 0);
   meter_.handle_step(0s, 2, 2);
