@@ -149,6 +149,17 @@ std::string slowest_of(const json& entry) {
   return slowest.empty() ? why : why.empty() ? slowest : slowest + ": " + why;
 }
 
+/// Where the versions of the node lie that was asked, and what it has written: it alone tells.
+std::string disk_text(const json& nodes) {
+  for (const json& node : nodes) {
+    const std::string where = node.value("versions_in", "");
+    if (where.empty()) continue;
+    return fmt::format("; versions here are {}, {} written to disks", where == "memory" ? "in memory" : "on the disk",
+                       format_bytes(node.at("disk_bytes_written").get<std::uint64_t>()));
+  }
+  return "";
+}
+
 std::string predicted_of(const json& entry) {
   const double predicted = number_of(entry, "predicted_s");
   return predicted > 0 ? fmt::format("{:.2f}", predicted) : std::string("-");
@@ -171,7 +182,8 @@ std::string status_text(const json& status, std::int64_t now_unix_s) {
   if (const std::string topology = text_of(status, "topology"); !topology.empty()) {
     out += fmt::format(", {} (predicted {:.2f} s)", topology, number_of(status, "predicted_s"));
   }
-  return out + '\n' + Tree(status.at("nodes"), now_unix_s).render() + unreached_text(status.at("nodes"));
+  return out + disk_text(status.at("nodes")) + '\n' + Tree(status.at("nodes"), now_unix_s).render() +
+         unreached_text(status.at("nodes"));
 }
 
 std::string publication_text(const json& history) {
