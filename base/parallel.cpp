@@ -25,6 +25,8 @@ unsigned usable_cores() {
   return std::max(1u, static_cast<unsigned>(CPU_COUNT(&cores)));
 }
 
+unsigned default_threads() { return std::clamp(usable_cores() / 2, 1u, 8u); }
+
 void for_each_index(std::size_t count, unsigned threads_max, const std::function<void(std::size_t)>& body) {
   std::atomic<std::size_t> next{0};
   const auto drain = [&] {

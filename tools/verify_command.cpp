@@ -1,10 +1,9 @@
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <memory>
 #include <string>
-#include <thread>
 
+#include "base/parallel.h"
 #include "base/posix_file_system.h"
 #include "base/text.h"
 #include "base/units.h"
@@ -19,6 +18,7 @@ namespace {
 struct VerifyFlags {
   std::string directory;
   std::string keys;
+  unsigned threads = default_threads();
 };
 
 Status verify(const VerifyFlags& flags) {
@@ -26,12 +26,11 @@ Status verify(const VerifyFlags& flags) {
   WC_ASSIGN(const NodeKeys keys, read_node_keys(flags.keys, now));
   PosixFileSystem files;
   WC_ASSIGN(const std::vector<std::filesystem::path> versions, versions_below(files, flags.directory));
-  const std::filesystem::path keys_file = flags.keys, state = versions.front().parent_path().parent_path();
+  const std::filesystem::path keys_file = flags.keys, state = state_directory_of(files, versions.front());
   WC_ASSIGN(const Revocations revocations,
             newest_revocations(files, {keys_file.parent_path(), state}, keys.authority.get()));
-  const unsigned threads = std::max(1u, std::thread::hardware_concurrency());
   for (const std::filesystem::path& path : versions) {
-    WC_ASSIGN(const ProvenVersion proven, verify_version(files, path, keys, revocations, threads));
+    WC_ASSIGN(const ProvenVersion proven, verify_version(files, path, keys, revocations, flags.threads));
     const Manifest& manifest = proven.manifest;
     fmt::print(
         "{}: proven\n"
@@ -55,6 +54,8 @@ void add_verify_command(const Commands& commands) {
   app->add_option("directory", flags->directory, "A daemon's --state directory, or one version's directory in it")
       ->required();
   app->add_option("--keys", flags->keys, "File of a node's keys: its authority is who is believed")->required();
+  app->add_option("--threads", flags->threads, "Threads that hash; default: half of the cores, at most 8")
+      ->check(CLI::Range(1, 64));
   app->callback([flags, selected = &commands.selected] { *selected = [flags] { return verify(*flags); }; });
 }
 

@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "tests/e2e/patch_fixture.h"
 
@@ -87,6 +88,23 @@ TEST_F(MemoryTest, AJoinerGetsAVersionWholeFromAnOriginWhoseMemoryWasLost) {
   cluster.start_worker("b");
   ASSERT_TRUE(Cluster::eventually([&] { return cluster.version("b") == 2; })) << cluster.log("origin");
   EXPECT_TRUE(cluster.holds("b", model.path()));
+}
+
+TEST_F(MemoryTest, VersionsInMemoryAreProvenByteForByte) {
+  const ClusterKeys keys;
+  cluster.use_keys(keys);
+  cluster.start_origin(in_memory());
+  cluster.start_worker("a", in_memory());
+  publish(1);
+  const Cluster::Flags verify{"verify", cluster.state("a"), "--keys", keys.file_of("a"), "--threads", "1"};
+  const Ran ran = cluster.run(verify);
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_THAT(ran.out, testing::HasSubstr("000000000001: proven"));
+  const fs::path file = memory / fs::read_symlink(cluster.state("a") + "/current") / "model.safetensors";
+  std::fstream(file, std::ios::in | std::ios::out | std::ios::binary).seekp(1'000'000).put('!');
+  const Ran forged = cluster.run(verify);
+  EXPECT_EQ(forged.status, 1);
+  EXPECT_THAT(forged.err, testing::HasSubstr("its bytes are not those that were published"));
 }
 
 TEST_F(MemoryTest, ADirectoryThatOthersMayWriteToIsRefused) {

@@ -53,9 +53,6 @@ Status check_descriptor_limit() {
                           limit.rlim_cur, kDescriptorsMin));
 }
 
-/// What an engine or a trainer beside this daemon leaves it.
-unsigned default_threads() { return std::clamp(usable_cores() / 2, 1u, 8u); }
-
 }  // namespace
 
 Status validate(const DaemonConfig& config) {

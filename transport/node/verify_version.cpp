@@ -108,4 +108,8 @@ Result<std::vector<fs::path>> versions_below(FileSystem& files, const fs::path& 
   return found;
 }
 
+fs::path state_directory_of(FileSystem& files, const fs::path& version) {
+  return StoreLayout::around(files, version.parent_path(), 1).directory();
+}
+
 }  // namespace weightcast

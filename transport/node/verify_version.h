@@ -31,5 +31,7 @@ struct ProvenVersion {
 /// version. Errors: kNotFound (it is neither, or holds no version).
 [[nodiscard]] Result<std::vector<std::filesystem::path>> versions_below(FileSystem& files,
                                                                         const std::filesystem::path& path);
+/// The state directory of the version in that directory, which may be in memory.
+[[nodiscard]] std::filesystem::path state_directory_of(FileSystem& files, const std::filesystem::path& version);
 
 }  // namespace weightcast
