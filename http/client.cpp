@@ -13,7 +13,9 @@
 #include <chrono>
 #include <cstring>
 #include <future>
+#include <memory>
 #include <thread>
+#include <utility>
 
 #include "base/posix_file_system.h"
 #include "base/unique_fd.h"
@@ -50,23 +52,37 @@ Result<std::vector<Address>> look_up_now(const std::string& host, std::uint16_t 
 
 using Addresses = Result<std::vector<Address>>;
 
-/// Looks one server's name up. getaddrinfo() has no bound of its own, so it runs on a thread that may outlive the
-/// caller's patience. There is one such thread at most: whoever asks again meanwhile waits for the same answer.
+/// Looks one server's name up. getaddrinfo() can neither be bounded nor called off, so it runs on a thread that may
+/// outlive the caller's patience, and the client: to join it would let whoever ends a client wait for a name server, by
+/// default 10 s for each that is silent. It shares nothing but the answer. Invariant: a client has one such thread at
+/// most; whoever asks again meanwhile waits for the same answer.
 class NameLookup {
  public:
-  Addresses look_up(const std::string& host, std::uint16_t port, Clock::time_point deadline) {
-    if (auto numeric = look_up_now(host, port, AI_NUMERICHOST); numeric.has_value()) return numeric;
-    if (!under_way_.valid()) {
-      auto promise = std::make_shared<std::promise<Addresses>>();
-      under_way_ = promise->get_future();
-      std::thread([promise, host, port] { promise->set_value(look_up_now(host, port, 0)); }).detach();
-    }
-    if (under_way_.wait_until(deadline) == std::future_status::ready) return under_way_.get();
-    return fail(Errc::kTimedOut, Op::kConnect, fmt::format("{}: the name's lookup takes too long", host));
+  [[nodiscard]] bool under_way() const { return answer_ != nullptr; }
+  /// Not while one is under way. Errors: those of eventfd().
+  Status begin(const std::string& host, std::uint16_t port) {
+    auto answer = std::make_shared<Answer>();
+    answer->is_there.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!answer->is_there.valid()) return fail_errno(errno, Op::kOpen, "eventfd");
+    std::thread([answer, host, port] {
+      answer->promise.set_value(look_up_now(host, port, 0));
+      static_cast<void>(::eventfd_write(answer->is_there.get(), 1));
+    }).detach();
+    answer_ = std::move(answer);
+    return {};
   }
+  /// Of the one under way; readable when its answer is there.
+  [[nodiscard]] int descriptor() const { return answer_->is_there.get(); }
+  /// When it is. Errors: kNotFound.
+  Addresses take() { return std::exchange(answer_, nullptr)->promise.get_future().get(); }
 
  private:
-  std::future<Addresses> under_way_;  // of the only server that there is
+  struct Answer {
+    std::promise<Addresses> promise;
+    UniqueFd is_there;
+  };
+
+  std::shared_ptr<Answer> answer_;  // of the only server that there is; null: none is waited for
 };
 
 class BlockingClient final : public HttpClient, private TlsWire {
@@ -124,8 +140,7 @@ class BlockingClient final : public HttpClient, private TlsWire {
 
   Status connect() {
     if (tls_) WC_TRY(refresh_revocations(files_, options_.trust, *tls_));
-    WC_ASSIGN(const std::vector<Address> addresses,
-              names_.look_up(options_.server.host, options_.server.port, deadline_));
+    WC_ASSIGN(const std::vector<Address> addresses, look_up());
     Status last = fail(Errc::kNotFound, Op::kConnect, "the name has no address");
     for (const Address& address : addresses) {
       last = dial(address);
@@ -145,6 +160,16 @@ class BlockingClient final : public HttpClient, private TlsWire {
                             options_.server_role == Role::kOrigin ? "the origin" : "a worker"));
   }
 
+  Addresses look_up() {
+    const Endpoint& server = options_.server;
+    if (auto numeric = look_up_now(server.host, server.port, AI_NUMERICHOST); numeric.has_value()) return numeric;
+    if (!names_.under_way()) WC_TRY(names_.begin(server.host, server.port));
+    const Status answered = wait(names_.descriptor(), POLLIN);
+    if (answered.has_value()) return names_.take();
+    if (answered.error().code != Errc::kTimedOut) return answered.error();
+    return fail(Errc::kTimedOut, Op::kConnect, fmt::format("{}: the name's lookup takes too long", server.host));
+  }
+
   static std::string_view role_name(Role role) { return role == Role::kOrigin ? "the origin" : "worker"; }
 
   Status dial(const Address& address) {
@@ -161,12 +186,14 @@ class BlockingClient final : public HttpClient, private TlsWire {
     return error == 0 ? Status() : Status(fail_errno(error, Op::kConnect, "connect"));
   }
 
-  /// Until the socket is ready. Errors: kTimedOut, kCancelled.
-  Status wait(short events) {
+  Status wait(short events) { return wait(socket_.get(), events); }
+
+  /// Until the descriptor is ready. Errors: kTimedOut, kCancelled.
+  Status wait(int descriptor, short events) {
     for (;;) {
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline_ - Clock::now());
       if (left.count() <= 0) return fail(Errc::kTimedOut, Op::kReceive, "no answer in time");
-      pollfd polled[] = {{socket_.get(), events, 0}, {wake_.get(), POLLIN, 0}};
+      pollfd polled[] = {{descriptor, events, 0}, {wake_.get(), POLLIN, 0}};
       const int ready = ::poll(polled, 2, static_cast<int>(std::min<std::int64_t>(left.count(), 60'000)));
       if (ready < 0 && errno != EINTR) return fail_errno(errno, Op::kReceive, "poll");
       if (ready <= 0) continue;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Optional
 
 from ._library import PathLike
 from ._snapshot import Snapshot
@@ -19,7 +19,7 @@ class Weights(Mapping[str, RawTensor]):
     --single-copy a worker waits for the last of them before it takes the next version.
     """
 
-    def __init__(self, state_dir: PathLike, version: int, timeout: float) -> None:
+    def __init__(self, state_dir: Optional[PathLike], version: int, timeout: float) -> None:
         # Its connection holds the pin. It ends when this is dropped.
         self._subscription = Subscription(state_dir, timeout=timeout)
         pinned = self._subscription._acquire(version, timeout)
@@ -56,9 +56,10 @@ class Weights(Mapping[str, RawTensor]):
         self.close()
 
 
-def load(state_dir: PathLike, version: int = 0, *, timeout: float = 5.0) -> Weights:
+def load(state_dir: Optional[PathLike] = None, version: int = 0, *, timeout: float = 5.0) -> Weights:
     """Pins the version that the daemon has in use (or `version`), and maps all its tensors.
 
+    `state_dir` is that daemon's; None: the one that WEIGHTCAST_STATE names.
     Shards that are opened one by one below `current/` may be of several versions; these are of one.
     Errors: Error with NOT_FOUND (no daemon runs there; it has not that version, or none yet), BUSY (the version gives
     way to another), TIMED_OUT, NOT_ALLOWED, CLOSED; those of Snapshot.

@@ -37,9 +37,13 @@ TEST_F(ServeTest, CommandsSayWhoGetsVersions) {
   cluster.start_worker("w2", {"--standby"});
   ASSERT_TRUE(publish(1));
   EXPECT_EQ(state_of("w2"), "standby");
-  ASSERT_EQ(cluster.run({"activate", "w2", "--state", cluster.state("origin")}).status, 0);
+  const Ran activated = cluster.run({"activate", "w2", "--state", cluster.state("origin")});
+  ASSERT_EQ(activated.status, 0) << activated.err;
+  EXPECT_EQ(activated.out, "w2 gets versions from now on\n");
   EXPECT_TRUE(gets("w2", 1)) << "an activated worker catches up";
-  ASSERT_EQ(cluster.run({"release", "w1", "--state", cluster.state("origin")}).status, 0);
+  const Ran released = cluster.run({"release", "w1", "--state", cluster.state("origin")});
+  ASSERT_EQ(released.status, 0) << released.err;
+  EXPECT_EQ(released.out, "w1 is on standby: it gets no versions until it is activated\n");
   ASSERT_TRUE(publish(2));
   EXPECT_TRUE(gets("w2", 2));
   EXPECT_EQ(cluster.version("w1"), 1u);
@@ -70,6 +74,7 @@ TEST_F(ServeTest, AForgottenWorkerIsGoneFromStatusAndAfterARestart) {
   EXPECT_TRUE(Cluster::eventually([&] { return state_of("w2") == "lost"; }));
   const Ran forgotten = forget();
   ASSERT_EQ(forgotten.status, 0) << forgotten.err;
+  EXPECT_EQ(forgotten.out, "w2 is forgotten, and what was held against it\n");
   EXPECT_EQ(state_of("w2"), "");
   const std::string records = cluster.state("origin") + "/peers.json";
   EXPECT_TRUE(Cluster::eventually([&] {

@@ -47,6 +47,21 @@ TEST_F(TextTest, OfCommandsThatAskADaemon) {
   EXPECT_THAT(text({"path", "--state", worker}), StartsWith(worker));
 }
 
+TEST_F(TextTest, OfVersionsThatAreProven) {
+  const ClusterKeys keys;
+  cluster.use_keys(keys);
+  cluster.start_origin();
+  cluster.start_worker("w");
+  const std::string snapshot = write_snapshot(file("snapshot"), 100'000, 1);
+  text({"publish", snapshot, "--version", "7", "--wait", "1", "--state", cluster.state("origin")});
+  EXPECT_THAT(
+      text({"verify", cluster.state("w"), "--keys", keys.file_of("w")}),
+      AllOf(StartsWith(cluster.state("w") + "/"), HasSubstr(": proven\n"),
+            ContainsRegex("in 1 files are version 7 of run [^ ,]+, as origin [^ ]+ signed it, by SHA-256"),
+            ContainsRegex(
+                "published [0-9-]+ [0-9:]+ UTC; signing certificate .+ of cluster .+, valid until 20.+ UTC\n$")));
+}
+
 TEST_F(TextTest, OfCommandsThatMakeKeys) {
   const std::string keys = file("keys");
   EXPECT_THAT(text({"keys", "init", "--dir", keys}), AllOf(HasSubstr(keys + "/origin.pem"), HasSubstr("next")));
@@ -70,6 +85,10 @@ TEST_F(TextTest, OfCommandsOnFiles) {
   EXPECT_THAT(text({"patch", "apply", older, patch, "-o", file("made.safetensors")}), HasSubstr("digest "));
   EXPECT_THAT(text({"patch", "export", older, newer, "--format", "hf-sparse", "-o", file("delta.safetensors")}),
               HasSubstr("1 of 1 tensors changed"));
+  EXPECT_THAT(text({"patch", "import", older, file("delta.safetensors"), "--format", "hf-sparse", "-o",
+                    file("imported.safetensors")}),
+              ContainsRegex("^" + file("imported.safetensors") + ": version [0-9]+, [0-9]+ elements changed\n$"));
+  EXPECT_EQ(read_file(file("imported.safetensors")), read_file(newer));
   EXPECT_THAT(text({"simulate", "--workers", "3", "--size", "1MiB", "--uplink", "300mbit", "--peer", "100mbit"}),
               AllOf(HasSubstr("topology"), HasSubstr("1.0 MiB")));
 }

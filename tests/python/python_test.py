@@ -570,6 +570,8 @@ class Failing(DaemonTest):
                 self.assertEqual(subscription.next(timeout=60).version, version)
             self.assertEqual(weightcast.status()["latest_version"], version)
             self.assertEqual(len(weightcast.versions()["versions"]), 1)
+            with weightcast.load() as weights, weightcast.load(version=version) as same:
+                self.assertEqual((weights.version, bytes(same["w"].data)), (version, b"abcd"))
 
     def test_a_commit_that_does_not_leave_can_be_aborted_or_repeated(self):
         """A daemon that has closed the connection and takes no other: the request stays here."""

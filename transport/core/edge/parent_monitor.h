@@ -18,8 +18,8 @@ namespace weightcast {
 ///   SILENT    neither chunk, digest part nor UpToDate for the patience; or a window  the child leaves; an only parent
 ///             brought too little and its last half nothing                           has 20 times the patience, and a
 ///                                                                                    second such window is SLOW
-///   STARVED   no chunk for Timeouts::starvation, whatever the parent says, though    the child leaves; an only parent
-///             there are chunks that it lacks                                         it keeps
+///   STARVED   no chunk for Timeouts::starvation, or the predicted time of 4 chunks,  the child leaves; an only parent
+///             whatever the parent says, though there are chunks that it lacks        it keeps
 ///   STALLED   this stream has been silent for Timeouts::parent_silence, while        the child dials the same parent
 ///             another stream of the same edge brought 16 chunks of the same stripe   anew, and blames nobody
 ///   fine      else
@@ -109,8 +109,8 @@ class ParentMonitor {
   }
   [[nodiscard]] Duration window(const Edge& edge) const;
   [[nodiscard]] Duration patience(const Edge& edge) const;
-  /// Without a chunk for so long a child starves.
-  [[nodiscard]] Duration appetite(const Edge& edge) const;
+  /// Without a chunk for so long a child starves: `least`, or the time of kChunksPatience chunks by the plan.
+  [[nodiscard]] Duration appetite(const Edge& edge, Duration least) const;
   [[nodiscard]] Verdict judge_window(Instant now, const Edge& edge);
   void restart_window(Instant now);
   void expect_less();

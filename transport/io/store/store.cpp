@@ -85,7 +85,10 @@ Error StoreImpl::no_such(PayloadId payload) {
 
 Error StoreImpl::about(Version version, Error error) const {
   error.detail = fmt::format("version {} in {}: {}", version.value, layout_.home().native(), error.detail);
-  if (error.code == Errc::kNoSpace) error.detail += "; make room there, and it goes on from where it is";
+  if (error.code == Errc::kNoSpace) {
+    // A record that finds no place may lack bytes, a file, or a part of the user's quota.
+    error.detail += "; make room there (df for bytes, df -i for files, quota), and it goes on from where it is";
+  }
   return error;
 }
 

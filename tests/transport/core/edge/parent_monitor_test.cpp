@@ -81,6 +81,8 @@ INSTANTIATE_TEST_SUITE_P(
         Row{"nothing for 20 s, from the only parent", 40, 0, false, false, true, 21s, Verdict::kSilent},
         Row{"UpToDate and nothing else for 9 s", 40, 0, true, false, false, 9s, Verdict::kFine},
         Row{"UpToDate and nothing else for 10 s", 40, 0, true, false, false, 10100ms, Verdict::kStarved},
+        Row{"UpToDate for 19 s, and 4 chunks take 20", 0.2, 0, true, false, false, 19s, Verdict::kFine},
+        Row{"UpToDate for as long as 4 chunks take", 0.2, 0, true, false, false, 20100ms, Verdict::kStarved},
         Row{"UpToDate for ever, from the only parent", 40, 0, true, false, true, 60s, Verdict::kFine}));
 
 TEST_F(ParentMonitorTest, StreamIsStalledAfterASecondOfSilenceAndSixteenChunksBesideIt) {

@@ -325,6 +325,8 @@ TEST_P(StoreTest, GoesOnAfterAWriteThatFailed) {
     ASSERT_FALSE(failed.has_value());
     EXPECT_EQ(failed.error().code, code);
     EXPECT_NE(failed.error().detail.find("version 7"), std::string::npos) << failed.error().detail;
+    const bool advises = failed.error().detail.find("df -i for files") != std::string::npos;
+    EXPECT_EQ(advises, code == Errc::kNoSpace) << failed.error().detail;
     const std::uint32_t held = begin(p)->held.count();
     EXPECT_EQ(held, p.manifest.chunk_count() - 1);
     ASSERT_TRUE(write(p).has_value());
