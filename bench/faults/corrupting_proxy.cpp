@@ -3,7 +3,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#include "bench/fleet/process.h"
+#include "bench/fleet/port_taker.h"
 
 namespace weightcast::bench {
 namespace {
@@ -13,18 +13,8 @@ constexpr int kPoll_ms = 50;
 }  // namespace
 
 Result<std::unique_ptr<CorruptingProxy>> CorruptingProxy::start(Network& network, NodeIndex node) {
-  if (network.namespace_fd(node) < 0) {
-    return fail(Errc::kUnsupported, Op::kConfigure, "a corrupting relay: needs hosts of their own; use --netns");
-  }
   std::unique_ptr<CorruptingProxy> proxy(new CorruptingProxy(network, node));
-  const Endpoint real = network.endpoint(node);
-  WC_TRY(network.on_host(node, [&]() -> Status {
-    WC_ASSIGN(proxy->listener_, tcp_listen({real.host, 0}));
-    return {};
-  }));
-  WC_TRY(run_tool({"iptables", "-t", "nat", "-A", "PREROUTING", "-p", "tcp", "--dport", std::to_string(real.port), "-j",
-                   "REDIRECT", "--to-ports", std::to_string(proxy->listener_.endpoint.port)},
-                  "", network.namespace_fd(node)));
+  WC_ASSIGN(proxy->listener_, take_port(network, node, network.endpoint(node).port));
   proxy->accepting_ = std::thread([p = proxy.get()] { p->accept(); });
   return Result<std::unique_ptr<CorruptingProxy>>(std::move(proxy));
 }

@@ -12,13 +12,12 @@
 namespace weightcast::bench {
 
 /// A proxy in front of a node, on the node's host, which makes it a lying relay: it flips one bit in every `kFlipEvery`
-/// bytes that the node sends to peers that dialled it. A NAT rule of the host leads incoming connections to the proxy.
-/// The node does not notice.
+/// bytes that the node sends to peers that dialled it. The node does not notice.
 class CorruptingProxy {
  public:
   static constexpr std::uint64_t kFlipEvery = 4 * kMiB;
 
-  /// Errors: kUnsupported (hosts are not their own), kIo (`iptables` is missing or refuses).
+  /// Errors: those of take_port().
   [[nodiscard]] static Result<std::unique_ptr<CorruptingProxy>> start(Network& network, NodeIndex node);
   ~CorruptingProxy();
   CorruptingProxy(const CorruptingProxy&) = delete;

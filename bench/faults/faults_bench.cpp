@@ -9,6 +9,7 @@
 #include <set>
 
 #include "bench/faults/corrupting_proxy.h"
+#include "bench/fleet/port_taker.h"
 #include "bench/fleet/process.h"
 
 namespace weightcast::bench {
@@ -28,7 +29,7 @@ const Rate kThrottled = Rate::bits(5e6);
 constexpr NodeIndex kLyingRelay = 1;
 
 enum class Victims { kNone, kForwarder, kHalfOfForwarders, kLeaf, kOrigin };
-enum class Fault { kNone, kKill, kStop, kThrottle, kCutOff, kPause, kLie, kPartition };
+enum class Fault { kNone, kKill, kStop, kThrottle, kCutOff, kPause, kLie, kPartition, kMute };
 
 struct Scenario {
   const char* name;
@@ -36,6 +37,7 @@ struct Scenario {
   Victims victims;
   Fault fault;
   bool needs_hosts;
+  bool from_start = false;  ///< of the first to join, before its children dial it; else in the publication's middle
 };
 
 constexpr Scenario kScenarios[] = {
@@ -52,7 +54,13 @@ constexpr Scenario kScenarios[] = {
     {"partition-4s", "a third of the workers is cut off from all others (iptables), for 4 s", Victims::kNone,
      Fault::kPartition, true},
     {"origin-stopped-5s", "SIGSTOP of the origin, SIGCONT 5 s later", Victims::kOrigin, Fault::kPause, false},
+    {"relay-stopped-before", "SIGSTOP of a worker that will forward, before its children dial it", Victims::kNone,
+     Fault::kStop, false, true},
+    {"relay-mute", "the port of such a worker accepts its children's connections and says nothing", Victims::kNone,
+     Fault::kMute, true, true},
 };
+
+NodeIndex index_of(const nlohmann::json& worker) { return std::stoul(worker.at("name").get<std::string>().substr(1)); }
 
 /// Who has what place in the plan now.
 struct Places {
@@ -66,14 +74,26 @@ Result<Places> find_places(Fleet& fleet) {
   for (const bool fed_by_origin : {true, false}) {
     for (const nlohmann::json& node : reply.at("nodes")) {
       if (node.at("role") == "origin" || (node.at("parent") == "origin") != fed_by_origin) continue;
-      const NodeIndex index = std::stoul(node.at("name").get<std::string>().substr(1));
-      (node.at("children").empty() ? places.leaves : places.forwarders).push_back(index);
+      (node.at("children").empty() ? places.leaves : places.forwarders).push_back(index_of(node));
     }
   }
   if (places.forwarders.empty() || places.leaves.empty()) {
     return fail(Errc::kInvalidArgument, Op::kConfigure, "faults: nobody forwards in this plan; use more workers");
   }
   return places;
+}
+
+/// The worker that has joined first: before anyone knows the plan, the one that will be the first of a chain.
+Result<NodeIndex> first_to_join(Fleet& fleet) {
+  WC_ASSIGN(const nlohmann::json reply, fleet.status());
+  std::optional<std::pair<std::uint32_t, NodeIndex>> first;
+  for (const nlohmann::json& node : reply.at("nodes")) {
+    if (node.at("role") == "origin") continue;
+    const std::pair one(node.at("peer_id").get<std::uint32_t>(), index_of(node));
+    first = std::min(first.value_or(one), one);
+  }
+  WC_CHECK(first.has_value());
+  return first->second;
 }
 
 std::vector<NodeIndex> choose(const Places& places, Victims victims) {
@@ -98,6 +118,7 @@ Status strike(Fleet& fleet, NodeIndex node, Fault fault) {
     case Fault::kCutOff: return fleet.network().set_connected(node, false);
     case Fault::kNone:
     case Fault::kPartition:
+    case Fault::kMute:
     case Fault::kLie: return {};
   }
   return {};
@@ -170,7 +191,17 @@ Result<FaultResult> measure(const FaultsBenchOptions& options, const Scenario& s
   WC_ASSIGN(const std::unique_ptr<Fleet> fleet, Fleet::start(*network, options.workers, fleet_options));
 
   std::set<NodeIndex> victims;
-  bool struck = scenario.fault == Fault::kNone;
+  TcpListener mute;  // the kernel accepts for it
+  if (scenario.from_start) {
+    WC_ASSIGN(const NodeIndex first, first_to_join(*fleet));
+    if (scenario.fault == Fault::kMute) {
+      WC_ASSIGN(mute, take_port(*network, first, network->endpoint(first).port));
+    } else {
+      victims.insert(first);
+      WC_TRY(strike(*fleet, first, scenario.fault));
+    }
+  }
+  bool struck = scenario.fault == Fault::kNone || scenario.from_start;
   bool paused = false;
   RateWatch watch(*fleet, payload.bytes);
   std::optional<double> struck_at_s;
@@ -202,7 +233,7 @@ Result<FaultResult> measure(const FaultsBenchOptions& options, const Scenario& s
 
   FaultResult result;
   result.scenario = scenario.name;
-  result.fault_at_s = scenario.fault == Fault::kNone ? 0 : fault_at_s;
+  result.fault_at_s = scenario.fault == Fault::kNone || scenario.from_start ? 0 : fault_at_s;
   result.workers = options.workers;
   result.corrupted = liar ? liar->flipped() : 0;
   double last_s = 0;

@@ -164,6 +164,16 @@ std::uint64_t Cluster::version(const std::string& name) const {
   return node.is_null() ? 0 : node.at("version").get<std::uint64_t>();
 }
 
+nlohmann::json Cluster::phases(const std::string& worker, std::uint64_t version) const {
+  const Ran ran = run({"status", "--version", std::to_string(version), "--state", state("origin"), "--json"});
+  if (ran.status != 0) return {};
+  const nlohmann::json publication = nlohmann::json::parse(ran.out);
+  for (const nlohmann::json& one : publication.at("workers")) {
+    if (one.at("name") == worker) return one.at("phases");
+  }
+  return {};
+}
+
 testing::AssertionResult Cluster::holds(const std::string& name, const std::string& snapshot) const {
   std::map<std::string, std::string> expected, found;
   if (fs::is_directory(snapshot)) {

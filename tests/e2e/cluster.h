@@ -56,6 +56,8 @@ class Cluster {
   /// One that `name` knows of another; null if it does not know it.
   [[nodiscard]] nlohmann::json node(const std::string& name, const std::string& other) const;
   [[nodiscard]] std::uint64_t version(const std::string& name) const;
+  /// Where the time of a publication went at a worker, as the origin's `status --version` has it; null if it has not.
+  [[nodiscard]] nlohmann::json phases(const std::string& worker, std::uint64_t version) const;
 
   /// Whether `current` of that node holds exactly the files of `snapshot` (a file or a directory).
   [[nodiscard]] testing::AssertionResult holds(const std::string& name, const std::string& snapshot) const;

@@ -1,8 +1,10 @@
-// A worker whose port other workers cannot reach, on hosts of their own: network namespaces with a firewall.
+// A worker whose port other workers cannot reach, or where nobody answers them, on hosts of their own: network
+// namespaces with a firewall.
 #include <gmock/gmock.h>
 #include <unistd.h>
 
 #include "bench/fleet/network.h"
+#include "bench/fleet/port_taker.h"
 #include "tests/e2e/cluster.h"
 
 namespace weightcast {
@@ -125,6 +127,37 @@ TEST_P(UnreachableTest, IsNamedAndPlannedAroundUntilItCanBeDialledAgain) {
 
 INSTANTIATE_TEST_SUITE_P(Ports, UnreachableTest, testing::Bool(),
                          [](const auto& rejects) { return rejects.param ? "Refuse" : "SayNothing"; });
+
+using MuteRelayTest = UnreachableTest;
+
+TEST_P(MuteRelayTest, CostsItsChildASecondOnceAndIsNamed) {
+  const ClusterKeys keys;
+  cluster.use_keys(keys);
+  start(false);
+  const std::string address = cluster.address(name_of(kBlocked));
+  const auto port = static_cast<std::uint16_t>(std::stoul(address.substr(address.rfind(':') + 1)));
+  // The kernel accepts what is dialled from now on, and nobody shakes hands there.
+  const auto mute = bench::take_port(*network, kBlocked, port);
+  ASSERT_TRUE(mute.has_value()) << mute.error().message();
+  const double first_s = publish(1);
+  EXPECT_THAT(cluster.log("w3"), HasSubstr("cannot reach w2 at " + address + ": timed out"));
+  EXPECT_TRUE(Cluster::eventually([&] { return is_unreached_by("w3"); })) << cluster.log("origin");
+  const nlohmann::json phases = cluster.phases("w3", 1);
+  EXPECT_EQ(phases.at("parents_left"), 1) << phases;
+  // 1.25 s on an idle machine; as long as a handshake may take if nobody judged the dial.
+  EXPECT_LT(phases.at("interrupted_s").get<double>(), 4) << phases;
+  const std::size_t faults_before = faults();
+  const double second_s = publish(2);
+  EXPECT_EQ(faults(), faults_before) << "nobody dials it any more";
+  for (unsigned worker = 1; worker <= kWorkers; ++worker) {
+    const nlohmann::json node = cluster.node("origin", name_of(worker));
+    EXPECT_EQ(node.at("complaints").get<int>() + node.at("complains").get<int>(), 0) << node;
+    EXPECT_EQ(node.at("offence"), "");
+  }
+  std::printf("t100 with a port that shakes no hands: %.2f s, then %.2f s\n", first_s, second_s);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ports, MuteRelayTest, testing::Values(false));
 
 using LeafOnlyTest = UnreachableTest;
 
