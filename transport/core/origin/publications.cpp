@@ -468,6 +468,12 @@ void Publications::handle_parent_fault(Instant now, Member& member, const Parent
     if (starves && fault.payload == member.receiving) assigner_.resume_receiving(now, member);
     return;
   }
+  // It gave less than the plan expected. Whoever is to blame, both ends of the edge are measured anew: the child goes
+  // on with another parent, and when it has the payload tells nothing of this one any more.
+  if (fault.kind == wire::FAULT_KIND_SLOW) {
+    context_.rates.doubt(member.id);
+    fault.parent == kOriginId ? context_.rates.doubt_origin() : context_.rates.doubt(fault.parent);
+  }
   const bool changed = faults_.handle_report(
       now, publication->plan(),
       {fault.payload, member.id, fault.parent, fault.stripe, fault.kind, fault.stays(), fault.starving});

@@ -416,6 +416,27 @@ TEST_F(RateProbesTest, ATransferThatMissesIsSaidOnceAndBothEndsAreMeasuredAnew) 
   EXPECT_EQ(lines("worker b: its link carries 16 Mbit/s down and 16 Mbit/s up, not 9").size(), 1u);
 }
 
+TEST_F(RateProbesTest, BothEndsOfAnEdgeThatAChildLeftAsTooSlowAreMeasuredAnew) {
+  const ConnId a = add("a", {.down = 12e6, .up = 12e6}), b = add("b", {.down = 12e6, .up = 12e6}),
+               c = add("c", {.down = 12e6, .up = 12e6});
+  beat();
+  publish();
+  ASSERT_EQ(parents_of(*core.latest_plan(), one("b").id).at(0), one("a").id);
+  const std::uint32_t of_a = workers[a].bursts, of_b = workers[b].bursts, of_c = workers[c].bursts;
+  wire::Message message;
+  wire::ParentFault& fault = *message.mutable_parent_fault();
+  set_payload(fault, Version{published});
+  fault.set_parent_id(one("a").id.value);
+  fault.set_now_from_id(kOriginId.value);
+  fault.set_kind(wire::FAULT_KIND_SLOW);
+  core.handle_message(now, b, message);
+  for (const ConnId conn : {a, b, c}) receive(conn, 12e6);
+  beat(3s);
+  EXPECT_GT(workers[a].bursts, of_a);
+  EXPECT_GT(workers[b].bursts, of_b);
+  EXPECT_EQ(workers[c].bursts, of_c);
+}
+
 TEST_F(RateProbesTest, AnUplinkThatIsDoubtedIsMeasuredBeforeAnyMember) {
   const ConnId a = add("a", {.down = 12e6, .up = 12e6}), b = add("b", {.down = 12e6, .up = 12e6});
   beat();
