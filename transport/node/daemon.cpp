@@ -122,6 +122,7 @@ Status choose_memory(DaemonConfig& config, FileSystem& files) {
              choice.why);
     if (!choice.in_memory) return {};
   }
+  WC_TRY(make_directories(files, config.state));
   WC_ASSIGN(const std::filesystem::path directory, make_memory_directory(config.memory_dir, config.state));
   config.memory_directory = directory;
   return {};

@@ -103,14 +103,24 @@ fs::path memory_directory_of(const fs::path& memory_dir, const fs::path& state) 
 
 Result<fs::path> make_memory_directory(const fs::path& memory_dir, const fs::path& state) {
   const fs::path path = memory_directory_of(memory_dir, state);
-  if (::mkdir(path.c_str(), 0755) != 0 && errno != EEXIST) return fail_errno(errno, Op::kOpen, path.native());
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return fail_errno(errno, Op::kOpen, path.native());
   struct stat info {};
   if (::lstat(path.c_str(), &info) != 0) return fail_errno(errno, Op::kOpen, path.native());
-  if (S_ISDIR(info.st_mode) && info.st_uid == ::geteuid() && (info.st_mode & (S_IWGRP | S_IWOTH)) == 0) return path;
-  return fail(Errc::kNotAllowed, Op::kOpen,
-              path.native() +
-                  ": another user made it, or may write to it; remove it, or choose another directory with "
-                  "--memory-dir");
+  if (!S_ISDIR(info.st_mode) || info.st_uid != ::geteuid() || (info.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    return fail(Errc::kNotAllowed, Op::kOpen,
+                path.native() +
+                    ": another user made it, or may write to it; remove it, or choose another directory with "
+                    "--memory-dir");
+  }
+  // Who may not look into the state directory may not read its versions here.
+  struct stat like {};
+  if (::stat(state.c_str(), &like) != 0) return fail_errno(errno, Op::kOpen, state.native());
+  mode_t mode = like.st_mode & (S_IRWXU | S_IRGRP | S_IXGRP | S_IROTH | S_IXOTH);
+  if (like.st_gid != info.st_gid && ::chown(path.c_str(), static_cast<uid_t>(-1), like.st_gid) != 0) {
+    mode &= ~static_cast<mode_t>(S_IRGRP | S_IXGRP);
+  }
+  if (::chmod(path.c_str(), mode) != 0) return fail_errno(errno, Op::kOpen, path.native());
+  return path;
 }
 
 MemoryRoom memory_room(const fs::path& memory_dir, const fs::path& versions) {

@@ -35,8 +35,9 @@ struct PlaceChoice {
 };
 [[nodiscard]] PlaceChoice choose_place(std::uint64_t version_bytes, std::uint32_t copies, const MemoryRoom& room);
 
-/// The directory for versions in memory of the node with that state directory, below `memory_dir`: made if it is
-/// missing. Others may read it. Errors: kNotAllowed (another user made it, or may write to it), kIo, kNotFound.
+/// The directory for versions in memory of the node with that state directory, which exists, below `memory_dir`: made
+/// if it is missing. Others may read it who may read the state directory. Errors: kNotAllowed (another user made it, or
+/// may write to it), kIo, kNotFound.
 [[nodiscard]] Result<std::filesystem::path> make_memory_directory(const std::filesystem::path& memory_dir,
                                                                   const std::filesystem::path& state);
 /// Its name, whether or not it is there.

@@ -36,6 +36,7 @@ TEST(VersionsPlace, IsTheDiskUntilTheSizeOfAVersionIsKnown) { EXPECT_FALSE(choos
 
 TEST(VersionsPlace, EachStateDirectoryHasItsOwn) {
   const TempDir temp;
+  for (const char* name : {"a", "b", "x"}) std::filesystem::create_directory(temp.file(name));
   const auto a = make_memory_directory(temp.path(), temp.file("a"));
   ASSERT_TRUE(a.has_value()) << a.error().message();
   EXPECT_EQ(*a, make_memory_directory(temp.path(), temp.file("x/../a")).value());
@@ -44,8 +45,21 @@ TEST(VersionsPlace, EachStateDirectoryHasItsOwn) {
   EXPECT_EQ(make_memory_directory(temp.path(), temp.file("a")).error().code, Errc::kNotAllowed);
 }
 
+TEST(VersionsPlace, IsReadByThoseWhoMayReadTheStateDirectory) {
+  using std::filesystem::perms;
+  const TempDir temp;
+  std::filesystem::create_directory(temp.file("a"));
+  for (const perms allowed : {perms::owner_all | perms::group_read | perms::group_exec, perms::owner_all}) {
+    std::filesystem::permissions(temp.file("a"), allowed);
+    const auto made = make_memory_directory(temp.path(), temp.file("a"));
+    ASSERT_TRUE(made.has_value()) << made.error().message();
+    EXPECT_EQ(std::filesystem::status(*made).permissions(), allowed);
+  }
+}
+
 TEST(VersionsPlace, ALinkInItsPlaceIsRefused) {
   const TempDir temp;
+  std::filesystem::create_directory(temp.file("a"));
   std::filesystem::create_directory(temp.file("elsewhere"));
   std::filesystem::create_symlink(temp.file("elsewhere"), memory_directory_of(temp.path(), temp.file("a")));
   EXPECT_EQ(make_memory_directory(temp.path(), temp.file("a")).error().code, Errc::kNotAllowed);
