@@ -26,7 +26,7 @@ struct Case {
   unsigned honest_until = 0;  ///< the version that it forwards like anybody: it has to have one before it can replay it
   unsigned found_within = 1;  ///< so many publications from then on nobody gets anything from it
   std::uint64_t bytes = kBytes;
-  const char* line = "400mbit";  ///< of each node, down and up: so that each publication has the same plan
+  const char* line = "400mbit";  ///< of each node, down and up: so that each publication has the same plan; null: none
 };
 
 class HostileRelay : public ::testing::TestWithParam<Case> {
@@ -49,14 +49,20 @@ bool is_trusted(const nlohmann::json& node) {
 
 TEST_P(HostileRelay, IsNamedAndLosesItsPlaceAndOthersGetEachVersionBitForBit) {
   const Case& relay = GetParam();
-  cluster.start_origin({"--topology", relay.topology, "--no-patches", "--pack", "never", "--uplink", relay.line});
+  Cluster::Flags origin{"--topology", relay.topology, "--no-patches", "--pack", "never"},
+      worker{"--streams", relay.streams};
+  Rate line{};
+  if (relay.line != nullptr) {
+    origin.insert(origin.end(), {"--uplink", relay.line});
+    worker.insert(worker.end(), {"--uplink", relay.line, "--downlink", relay.line});
+    line = parse_rate(relay.line).value();
+  }
+  cluster.start_origin(origin);
   // It joins first, so it comes first in the plan.
   const HostileWorker hostile(keys, "hostile", cluster.temp().file("hostile"), cluster.address("origin"), relay.conduct,
-                              parse_rate(relay.line).value());
+                              line);
   ASSERT_TRUE(Cluster::eventually([&] { return !cluster.node("origin", "hostile").is_null(); }));
-  for (const char* name : {"a", "b", "c"}) {
-    cluster.start_worker(name, {"--streams", relay.streams, "--uplink", relay.line, "--downlink", relay.line});
-  }
+  for (const char* name : {"a", "b", "c"}) cluster.start_worker(name, worker);
   int changed = 0;
   for (unsigned version = 1; version <= relay.honest_until + relay.found_within + 1; ++version) {
     const std::string source =
@@ -74,7 +80,9 @@ TEST_P(HostileRelay, IsNamedAndLosesItsPlaceAndOthersGetEachVersionBitForBit) {
       EXPECT_EQ(changed, changed_before) << "it feeds nobody any more: " << cluster.log("origin");
     }
   }
-  EXPECT_GT(changed, 0) << "it was a relay once";
+  if (relay.line != nullptr) {
+    EXPECT_GT(changed, 0) << "it was a relay once";
+  }
   EXPECT_THAT(cluster.log("origin"), HasSubstr("worker hostile " + std::string(relay.says)));
   for (const char* name : {"a", "b", "c"}) {
     EXPECT_TRUE(is_trusted(cluster.node("origin", name))) << name << cluster.log("origin");
@@ -97,10 +105,12 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.conduct = Conduct::kDelays, .says = "sends slowly, says"},
         Case{.conduct = Conduct::kServesHalf, .says = "has more than it passes on, says", .streams = "2"},
         Case{.conduct = Conduct::kOverstates, .says = "sends slowly, says"},
-        // It receives for seconds what it says that it lacks.
+        // Its own link is slow, so that it receives for seconds what it says that it lacks, and is the last in the
+        // plan: it harms as a child. The others' are fast, and nobody has configured any: else its own node would leave
+        // parents that keep no prediction.
         Case{.conduct = Conduct::kUnderstates,
              .says = "says that it starves, while the origin's chunks leave to it",
-             .line = "16mbit"}),
+             .line = nullptr}),
     [](const auto& each) {
       const bool striped = std::string_view(each.param.topology) == "striped";
       return std::string(to_string(each.param.conduct)) + (striped ? "OfAStripe" : "") +

@@ -15,6 +15,8 @@ namespace {
 // A chunk in this time, whatever there is to send: below the second after which a child says that it starves.
 constexpr Duration kDelay = std::chrono::milliseconds(600);
 constexpr Duration kComplainEvery = std::chrono::milliseconds(300);
+// Of what it receives: so that it receives for seconds what it says that it lacks.
+constexpr Rate kUnderstaterDownlink{2e6};
 
 }  // namespace
 
@@ -222,7 +224,9 @@ struct HostileNetwork::Said {
 };
 
 HostileNetwork::HostileNetwork(UvLoop& loop, Conduct conduct, std::shared_ptr<TlsContext> tls, Rate line)
-    : loop_(loop), conduct_(conduct), sockets_(loop, line, line, {}, std::move(tls)) {}
+    : loop_(loop),
+      conduct_(conduct),
+      sockets_(loop, line, conduct == Conduct::kUnderstates ? kUnderstaterDownlink : line, {}, std::move(tls)) {}
 
 HostileNetwork::~HostileNetwork() = default;
 
