@@ -1,10 +1,10 @@
 // A worker whose address changes while it runs, as by DHCP: network namespaces, joined by a bridge.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include "bench/fleet/network.h"
 #include "tests/e2e/cluster.h"
+#include "tests/e2e/on_host.h"
 
 namespace weightcast {
 namespace {
@@ -29,11 +29,7 @@ struct AddressTest : testing::Test {
       cluster.start_worker(worker, {"--listen", "0.0.0.0:7402"});
     }
   }
-  /// The words that start a program on that host.
-  [[nodiscard]] std::vector<std::string> on(bench::NodeIndex host) const {
-    return {"/usr/bin/nsenter",
-            "--net=/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(network->namespace_fd(host))};
-  }
+  [[nodiscard]] Cluster::Flags on(bench::NodeIndex host) const { return on_host(*network, host); }
   [[nodiscard]] bool ip(const std::vector<std::string>& words) const {
     std::vector<std::string> arguments = on(kMoving);
     arguments.insert(arguments.end(), {"ip", "addr"});

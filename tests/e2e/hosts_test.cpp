@@ -5,6 +5,7 @@
 #include "base/steady_clock.h"
 #include "bench/fleet/network.h"
 #include "tests/e2e/learner_runs.h"
+#include "tests/e2e/on_host.h"
 
 namespace weightcast {
 namespace {
@@ -23,14 +24,13 @@ struct HostsTest : testing::Test, LearnerRuns {
     network = std::move(*made);
   }
   /// The words that start a program on that host.
-  std::vector<std::string> on(bench::NodeIndex host, std::vector<std::string> arguments = {}) const {
-    const std::string path =
-        "--net=/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(network->namespace_fd(host));
-    arguments.insert(arguments.begin(), {"/usr/bin/nsenter", path});
-    return arguments;
+  std::vector<std::string> on(bench::NodeIndex host, const std::vector<std::string>& arguments = {}) const {
+    std::vector<std::string> words = on_host(*network, host);
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    return words;
   }
   Process start_on(bench::NodeIndex host, const std::string& name, std::vector<std::string> arguments) const {
-    return Process(on(host, std::move(arguments)), out(name + ".out"), out(name + ".err"));
+    return Process(on(host, arguments), out(name + ".out"), out(name + ".err"));
   }
   Process engine(const std::string& worker, const std::string& learner) const {
     std::vector<std::string> arguments{WEIGHTCAST_WORKER, "run"};

@@ -2,12 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <iostream>
 
 #include "bench/fleet/network.h"
+#include "bench/times.h"
 #include "tests/e2e/cluster.h"
 #include "tests/e2e/greedy_member.h"
+#include "tests/e2e/on_host.h"
 
 namespace weightcast {
 namespace {
@@ -27,10 +28,7 @@ struct SharesTest : testing::Test {
     network = std::move(*made);
     cluster.use_keys(keys);
   }
-  Cluster::Flags on(bench::NodeIndex host) const {
-    return {"/usr/bin/nsenter",
-            "--net=/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(network->namespace_fd(host))};
-  }
+  [[nodiscard]] Cluster::Flags on(bench::NodeIndex host) const { return on_host(*network, host); }
   template <typename Make>
   void on_greedy_host(Make make) {
     ASSERT_TRUE(network
@@ -57,11 +55,6 @@ struct SharesTest : testing::Test {
   std::unique_ptr<bench::Network> network;
 };
 
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
-}
-
 TEST_F(SharesTest, AWorkerBesideOneThatTakesCopyAfterCopyOnManyConnectionsWaitsTwiceAsLongAtMost) {
   cluster.put_on_host("origin", on(0));
   cluster.start_origin({"--listen", network->endpoint(0).host + ":0", "--topology", "star", "--pack", "never"});
@@ -84,9 +77,9 @@ TEST_F(SharesTest, AWorkerBesideOneThatTakesCopyAfterCopyOnManyConnectionsWaitsT
     ASSERT_TRUE(Cluster::eventually([&] { return greedy->chunk_bytes() > 3 * kBytes; })) << cluster.log("origin");
     beside_s.push_back(join(3 + 2 * pair));
   }
-  std::cout << "alone " << median(alone_s) << " s, beside " << kConnections << " connections " << median(beside_s)
-            << " s\n";
-  EXPECT_LE(median(beside_s), 2 * median(alone_s)) << cluster.log("origin");
+  std::cout << "alone " << bench::median(alone_s) << " s, beside " << kConnections << " connections "
+            << bench::median(beside_s) << " s\n";
+  EXPECT_LE(bench::median(beside_s), 2 * bench::median(alone_s)) << cluster.log("origin");
 }
 
 }  // namespace

@@ -1,11 +1,11 @@
 // A worker whose port other workers cannot reach, or where nobody answers them, on hosts of their own: network
 // namespaces with a firewall.
 #include <gmock/gmock.h>
-#include <unistd.h>
 
 #include "bench/fleet/network.h"
 #include "bench/fleet/port_taker.h"
 #include "tests/e2e/cluster.h"
+#include "tests/e2e/on_host.h"
 
 namespace weightcast {
 namespace {
@@ -26,10 +26,7 @@ struct UnreachableTest : testing::TestWithParam<bool> {
     network = std::move(*made);
   }
   static std::string name_of(unsigned worker) { return "w" + std::to_string(worker); }
-  std::vector<std::string> on(bench::NodeIndex host) const {
-    return {"/usr/bin/nsenter",
-            "--net=/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(network->namespace_fd(host))};
-  }
+  [[nodiscard]] Cluster::Flags on(bench::NodeIndex host) const { return on_host(*network, host); }
   void start(bool leaf_only) {
     cluster.put_on_host("origin", on(0));
     cluster.start_origin({"--listen", network->endpoint(0).host + ":0", "--topology", "chain", "--uplink", "100mbit"});
