@@ -1,10 +1,13 @@
 #include "transport/io/store/anchor.h"
 
 #include <algorithm>
+#include <functional>
+#include <set>
+#include <string>
 #include <utility>
 
-#include "patch/snapshot/snapshot_stream.h"
 #include "transport/io/store/readable.h"
+#include "transport/io/store/snapshot_check.h"
 
 namespace weightcast {
 namespace {
@@ -49,21 +52,13 @@ Result<std::shared_ptr<AnchorCopy>> AnchorCopy::begin(StoreLayout layout, Versio
 Status AnchorCopy::copy_piece() {
   const std::size_t end = std::min(next_leaf_ + kLeavesPerPiece, digest_.leaf_count());
   const std::uint64_t begin_bytes = digest_.leaf_offset_bytes(next_leaf_);
-  std::uint64_t at = begin_bytes;
-  std::vector<std::byte> buffer(kWriteBytes);
+  std::uint64_t bytes = 0;
   for (std::size_t leaf = next_leaf_; leaf < end; ++leaf) {
-    ChecksumStream bytes;
-    for (std::uint64_t left = digest_.leaf_size_bytes(leaf); left > 0;) {
-      const MutableBytes piece = MutableBytes(buffer).first(std::min<std::uint64_t>(left, buffer.size()));
-      WC_TRY(read_stream(*source_, at, piece));
-      WC_TRY(write_stream(*target_, at, piece));
-      bytes.update(piece);
-      at += piece.size();
-      left -= piece.size();
-    }
-    digest_.set_leaf(leaf, bytes.digest());
+    WC_ASSIGN(const Checksum sum, copy_leaf(*source_, *target_, leaf));
+    digest_.set_leaf(leaf, sum);
+    bytes += digest_.leaf_size_bytes(leaf);
   }
-  for (const FilePiece& piece : target_->table().pieces(begin_bytes, at - begin_bytes)) {
+  for (const FilePiece& piece : target_->table().pieces(begin_bytes, bytes)) {
     WC_ASSIGN(const FileRef file, target_->file(piece.file));
     WC_TRY(file->sync_data());
   }
@@ -110,15 +105,13 @@ Status make_anchor_of(const StoreLayout& layout, Version version, const VersionR
 
 Status drop_log(const StoreLayout& layout, Version except) {
   WC_ASSIGN(const std::vector<std::string> names, names_in(layout.files(), layout.anchors()));
-  const std::string kept = except == kNoVersion ? std::string() : layout.anchor(except).filename().native();
+  std::set<std::string> kept;
+  if (except != kNoVersion) kept = {layout.anchor(except).filename(), layout.anchor_record(except).filename()};
   // Directories first: a record without one is nothing.
   for (const bool records : {false, true}) {
     for (const std::string& name : names) {
       const bool is_record = name.find(kRecordSuffix) != std::string::npos;  // or one that was being written
-      if (is_record != records || (!kept.empty() && name.starts_with(kept) &&
-                                   (name.size() == kept.size() || name.substr(kept.size()) == kRecordSuffix))) {
-        continue;
-      }
+      if (is_record != records || kept.contains(name)) continue;
       WC_TRY(is_record ? remove_if_there(layout.files(), layout.anchors() / name)
                        : layout.throw_away(layout.anchors() / name));
     }

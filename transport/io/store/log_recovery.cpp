@@ -14,6 +14,7 @@
 #include "transport/io/store/anchor.h"
 #include "transport/io/store/readable.h"
 #include "transport/io/store/recovery_checks.h"
+#include "transport/io/store/snapshot_check.h"
 #include "transport/io/store/version_files.h"
 
 namespace weightcast {
@@ -108,7 +109,8 @@ class LogRestore {
       if (!is_proven_wrong(opened.error())) return cannot_look_at(layout_.anchor(version), opened.error());
       log_warning("store: {} is no anchor: {}", layout_.anchor(version).native(), opened.error().detail);
     }
-    if (!anchor_) return restored;
+    // After a kill memory has it all, and nothing is read for it.
+    if (!anchor_ || newest_possible(restored.anchor) <= newest_here) return restored;
     WC_TRY(find_links());
     // What a patch turns out not to lead to, those before it do.
     for (;; links_.pop_back()) {
@@ -138,6 +140,12 @@ class LogRestore {
     WC_ASSIGN(auto files, VersionFiles::open(layout_.files(), layout_.anchor(version), std::move(table)));
     anchor_record_ = std::move(record);
     return files;
+  }
+
+  /// The greatest version that a log from that anchor on can lead to, whole or not.
+  [[nodiscard]] Version newest_possible(Version anchor) const {
+    for (const auto& [payload, _] : records_) anchor = std::max(anchor, payload.is_patch() ? payload.version : anchor);
+    return anchor;
   }
 
   /// The way from the anchor to the newest version that whole patches lead to.
@@ -215,14 +223,10 @@ class LogRestore {
     std::mutex mutex;  // guards `digest` and `status`
     Status status;
     for_each_index(digest.leaf_count(), threads_, [&](std::size_t leaf) {
-      std::vector<std::byte> bytes(digest.leaf_size_bytes(leaf));
-      const std::uint64_t at = digest.leaf_offset_bytes(leaf);
-      Status copied = read_stream(*anchor_, at, bytes);
-      if (copied.has_value()) copied = write_stream(target, at, bytes);
-      const Checksum sum = checksum_of(bytes);
+      const Result<Checksum> sum = copy_leaf(*anchor_, target, leaf);
       const std::lock_guard lock(mutex);
-      if (copied.has_value()) digest.set_leaf(leaf, sum);
-      if (!copied.has_value() && status.has_value()) status = std::move(copied);
+      if (sum.has_value()) digest.set_leaf(leaf, *sum);
+      if (!sum.has_value() && status.has_value()) status = sum.error();
     });
     WC_TRY(status);
     if (digest.root() == anchor_record_->manifest.snapshot_digest) return {};

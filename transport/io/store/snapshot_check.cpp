@@ -17,9 +17,8 @@ constexpr std::size_t kLeavesPerJobMax = 4;
 // Below this a second thread takes longer to start than it saves.
 constexpr std::uint64_t kParallelBytesMin = 64 * kMiB;
 
-}  // namespace
-
-Result<Checksum> leaf_digest(VersionFiles& files, std::size_t leaf) {
+/// Hashes a leaf on its way from the files, and to `to` if that is not null.
+Result<Checksum> read_leaf(VersionFiles& files, VersionFiles* to, std::size_t leaf) {
   std::uint64_t offset = leaf * kDigestBlockBytes;
   std::uint64_t left = std::min(kDigestBlockBytes, files.table().size_bytes() - offset);
   std::vector<std::byte> buffer(std::min<std::uint64_t>(left, kReadBytes));
@@ -27,11 +26,20 @@ Result<Checksum> leaf_digest(VersionFiles& files, std::size_t leaf) {
   while (left > 0) {
     const MutableBytes piece = MutableBytes(buffer).first(std::min<std::uint64_t>(left, buffer.size()));
     WC_TRY(read_stream(files, offset, piece));
+    if (to != nullptr) WC_TRY(write_stream(*to, offset, piece));
     digest.update(piece);
     offset += piece.size();
     left -= piece.size();
   }
   return digest.digest();
+}
+
+}  // namespace
+
+Result<Checksum> leaf_digest(VersionFiles& files, std::size_t leaf) { return read_leaf(files, nullptr, leaf); }
+
+Result<Checksum> copy_leaf(VersionFiles& from, VersionFiles& to, std::size_t leaf) {
+  return read_leaf(from, &to, leaf);
 }
 
 Result<Checksum> files_digest(VersionFiles& files, unsigned threads) {

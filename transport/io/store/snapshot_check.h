@@ -15,6 +15,10 @@ namespace weightcast {
 /// The digest of a snapshot's leaf `leaf`, read from its files. Blocks; any thread. Errors: kCorrupt, kIo.
 [[nodiscard]] Result<Checksum> leaf_digest(VersionFiles& files, std::size_t leaf);
 
+/// Copies leaf `leaf` of a snapshot from its files to others of the same table. Returns its digest. Blocks; any thread.
+/// Errors: kCorrupt (a file was cut short), kNoSpace, kIo.
+[[nodiscard]] Result<Checksum> copy_leaf(VersionFiles& from, VersionFiles& to, std::size_t leaf);
+
 /// The digest of a whole snapshot, read from its files, by `threads` if it is large. Blocks; any thread.
 /// Errors: kCorrupt, kIo.
 [[nodiscard]] Result<Checksum> files_digest(VersionFiles& files, unsigned threads);

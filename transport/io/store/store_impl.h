@@ -224,11 +224,9 @@ class StoreImpl final : public Store {
     return std::find(pinned_.begin(), pinned_.end(), version) != pinned_.end();
   }
   static VersionRecord record_of(const Complete& complete) {
-    VersionRecord record{complete.stored.manifest, ChunkDigests(complete.stored.manifest)};
-    if (record.manifest.id().is_encoded()) return record;
-    record.digests.chunks = complete.stored.chunk_digests;
-    record.digests.parts = ChunkSet(record.manifest.part_count(), true);
-    return record;
+    const Manifest& manifest = complete.stored.manifest;
+    if (manifest.id().is_encoded()) return {manifest, ChunkDigests(manifest)};
+    return {manifest, ChunkDigests(manifest, complete.stored.chunk_digests)};
   }
   /// Whether steps are worth listing: the files that the next version reuses are brought up to date by them, and
   /// engines ask for them.
@@ -266,6 +264,8 @@ class StoreImpl final : public Store {
   void advance_log();
   void start_logging(PayloadId patch, const PatchRef& there);
   void mark_logged();
+  /// The version of which an anchor is due; null if none is.
+  [[nodiscard]] CompleteRef anchor_due() const;
   void consider_anchor();
   void start_anchor();
   void go_on_with_anchor();

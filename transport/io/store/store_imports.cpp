@@ -73,10 +73,7 @@ std::shared_ptr<VersionRecord> StoreImpl::close_import(PayloadId payload, const 
         fmt::format("version {}: the manifest disagrees with the imported files or digests", payload.version.value)));
   }
   found->second.finishing = true;
-  auto record = std::make_shared<VersionRecord>(VersionRecord{manifest, ChunkDigests(manifest)});
-  record->digests.chunks = chunk_digests;
-  record->digests.parts = ChunkSet(manifest.part_count(), true);
-  return record;
+  return std::make_shared<VersionRecord>(VersionRecord{manifest, ChunkDigests(manifest, chunk_digests)});
 }
 
 void StoreImpl::finish_import(const Manifest& manifest, const std::vector<ContentDigest>& chunk_digests,

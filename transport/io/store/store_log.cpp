@@ -30,9 +30,8 @@ void StoreImpl::advance_log() {
 void StoreImpl::start_logging(PayloadId payload, const PatchRef& patch) {
   logging_ = true;
   ++patch->reads_under_way;
-  VersionRecord record{patch->stored.manifest, ChunkDigests(patch->stored.manifest)};
-  record.digests.chunks = patch->stored.chunk_digests;
-  record.digests.parts = ChunkSet(record.manifest.part_count(), true);
+  const Manifest& manifest = patch->stored.manifest;
+  VersionRecord record{manifest, ChunkDigests(manifest, patch->stored.chunk_digests)};
   auto status = std::make_shared<Status>();
   syncing_.run([layout = layout_, record = std::move(record), files = patch->files,
                 status] { *status = log_patch(layout, record, *files); },
@@ -68,21 +67,24 @@ void StoreImpl::mark_logged() {
   }
 }
 
+StoreImpl::CompleteRef StoreImpl::anchor_due() const {
+  const auto found = complete_.find(newest().payload.version);
+  if (found == complete_.end()) return nullptr;
+  const bool is_safe = log_.holds(found->first) && !log_.is_long(found->second->stored.manifest.snapshot_bytes());
+  return is_safe ? nullptr : found->second;
+}
+
 void StoreImpl::consider_anchor() {
   if (anchoring_ || anchor_timer_.armed()) return;
-  const Version newest = this->newest().payload.version;
-  const auto found = complete_.find(newest);
-  if (found == complete_.end()) return;
-  if (log_.holds(newest) && !log_.is_long(found->second->stored.manifest.snapshot_bytes())) return;
-  const bool waits = log_.anchor() != kNoVersion && !log_.holds(newest);
+  const CompleteRef due = anchor_due();
+  if (due == nullptr) return;
+  const bool waits = log_.anchor() != kNoVersion && !log_.holds(due->stored.manifest.version);
   anchor_timer_.arm(loop_.now() + (waits ? kAnchorGrace : Duration::zero()));
 }
 
 void StoreImpl::start_anchor() {
-  const auto found = complete_.find(newest().payload.version);
-  if (found == complete_.end()) return;
-  const CompleteRef complete = found->second;
-  if (log_.holds(found->first) && !log_.is_long(complete->stored.manifest.snapshot_bytes())) return;
+  const CompleteRef complete = anchor_due();
+  if (complete == nullptr) return;
   ++complete->users;
   anchoring_ = Anchoring{complete, nullptr};
   auto copy = std::make_shared<Result<std::shared_ptr<AnchorCopy>>>();

@@ -115,6 +115,9 @@ Result<std::unique_ptr<File>> open_to_append(FileSystem& files, const std::files
 ChunkDigests::ChunkDigests(const Manifest& manifest)
     : chunks(manifest.chunk_count()), parts(manifest.part_count()), part_chunks(manifest.part_chunks) {}
 
+ChunkDigests::ChunkDigests(const Manifest& manifest, std::vector<ContentDigest> digests)
+    : chunks(std::move(digests)), parts(manifest.part_count(), true), part_chunks(manifest.part_chunks) {}
+
 void ChunkDigests::grow(const Manifest& manifest) {
   chunks.resize(manifest.chunk_count());
   parts.grow(manifest.part_count());

@@ -27,6 +27,8 @@ struct ChunkDigests {
   std::uint32_t part_chunks = 0;
 
   explicit ChunkDigests(const Manifest& manifest);
+  /// All are known: `digests` are those of all chunks.
+  ChunkDigests(const Manifest& manifest, std::vector<ContentDigest> digests);
   /// `manifest` continues the one that this was made for.
   void grow(const Manifest& manifest);
   /// Errors: kCorrupt when `digests` is not what the manifest says of `part`.
