@@ -14,9 +14,8 @@ namespace weightcast {
 /// Processor cores that this process may use, as its affinity says; at least 1.
 [[nodiscard]] unsigned usable_cores();
 
-/// For work that is proportional to a model, where nobody says otherwise: half of usable_cores(), at most 8 and at
-/// least
-/// 1. An engine or a trainer beside it has the others.
+/// For work that is proportional to a model, where nobody says otherwise: half of usable_cores(), from 1 to 8. An engine
+/// or a trainer beside it has the others.
 [[nodiscard]] unsigned default_threads();
 
 /// Calls `body(i)` once for each i below `count`, on the caller's thread and at most `threads_max` - 1 others. Returns

@@ -25,6 +25,10 @@ std::string difference(const FileDigests& expected, const FileDigests& found) {
   return "nothing";
 }
 
+std::filesystem::path versions_directory(FileSystem& disk) {
+  return StoreLayout::home_of_versions(disk, kState) / "versions";
+}
+
 }  // namespace
 
 Version version_of(const std::filesystem::path& path) {
@@ -33,8 +37,7 @@ Version version_of(const std::filesystem::path& path) {
 
 std::vector<Version> versions_in(FileSystem& disk) {
   std::vector<Version> found;
-  const std::filesystem::path versions = StoreLayout::home_of_versions(disk, kState) / "versions";
-  for (const std::string& name : disk.list(versions).value_or(std::vector<std::string>{})) {
+  for (const std::string& name : disk.list(versions_directory(disk)).value_or(std::vector<std::string>{})) {
     found.push_back(version_of(name));
   }
   return found;
@@ -95,7 +98,7 @@ void WorldRun::check_disk(Host& host) {
     if (link.has_value() && exists(disk, kState / "current"))
       check_version(host, disk, kState / "current", version_of(*link));
     if (host.config.single_copy) return;  // its files change in place, and `current` leads nowhere meanwhile
-    const std::filesystem::path versions = StoreLayout::home_of_versions(disk, kState) / "versions";
+    const std::filesystem::path versions = versions_directory(disk);
     for (const std::string& name : disk.list(versions).value_or(std::vector<std::string>{})) {
       check_version(host, disk, versions / name, version_of(name));
     }

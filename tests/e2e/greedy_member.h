@@ -104,7 +104,7 @@ inline wire::Message subscribe_to(Version version) {
   return message;
 }
 
-/// Who subscribes to that version on so many connections, and again whenever a chunk has come.
+/// A member that subscribes to that version on so many connections, and again whenever a chunk has come.
 inline std::unique_ptr<GreedyMember> take_copies_of(Version version, const ClusterKeys& keys, const std::string& name,
                                                     const std::string& origin, std::size_t connections) {
   const auto subscribe = [version](FrameConnection& to) { say(to, subscribe_to(version)); };

@@ -7,7 +7,7 @@
 
 namespace weightcast {
 
-/// What speaks against a worker, in one sentence for the learner's operator.
+/// The reason not to trust a worker, in one sentence for the learner's operator.
 struct WorkerFault {
   enum class Kind {
     kNone,

@@ -19,7 +19,7 @@ constexpr std::size_t kPublicationsMax = 8;
 // Less travels within a socket's buffer.
 constexpr std::uint64_t kMeasuredBytesMin = 4 * kMiB;
 constexpr double kBetterFactor = 1.25;
-// Who still lacks the version when the origin has sent next to nothing for that long is waited for no more.
+// The origin waits no more for members that still lack the version when it has sent next to nothing for so long.
 constexpr Duration kStragglersAfter = std::chrono::seconds(10);
 constexpr std::string_view kNotMade = "the origin could not complete it";
 

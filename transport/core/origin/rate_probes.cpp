@@ -59,7 +59,7 @@ void RateProbes::advance(Instant now) {
   if (!traffic_.published) begin_next(now);
 }
 
-/// Who is overdue is asked again when it is time to, who was disturbed next.
+/// It asks a member that is overdue again when it is time to, and one that was disturbed next.
 void RateProbes::give_up(Instant now, bool overdue) {
   for (const auto& [id, burst] : running_) {
     Member* member = connected(id);
@@ -129,7 +129,7 @@ void RateProbes::begin(PeerId id, std::uint32_t bytes, bool from_member) {
 void RateProbes::begin_together(Instant now) {
   together_wanted_ = together_first_ = false;
   together_count_ = members_.connected_count();
-  // Who has answered a probe alone answers again.
+  // Members that have answered a probe of their own come first: they will answer this one, too.
   std::vector<const Member*> asked;
   for (const auto& [id, member] : members_.all()) {
     if (member.connected()) asked.push_back(&member);
