@@ -96,7 +96,8 @@ TEST_F(RolloutLineTest, MakesRolloutsThatTheLearnerTakes) {
   EXPECT_EQ(groups.size(), 5u);
 }
 
-/// Answers after two steps, and under the version that the test sets; every third request fails.
+/// Answers after two steps, and under the version that the test sets. The third and the sixth request fail: no more,
+/// since one rollout may make both, whichever the threads of rewards are quick with, and has three attempts.
 struct ScriptedAnswers final : AnswerSource {
   Result<RequestId> add(EngineRequest request) override {
     waiting.push_back({RequestId{++count}, std::move(request)});
@@ -109,8 +110,9 @@ struct ScriptedAnswers final : AnswerSource {
       EngineEvent event;
       event.id = id;
       event.tag = request.tag;
-      event.finished = id.value % 3 == 0 ? FinishReason::kFailed : FinishReason::kStopToken;
-      if (id.value % 3 != 0) event.tokens = {{.token = request.stop_tokens.at(0), .version = version, .top = {}}};
+      const bool fails = id.value == 3 || id.value == 6;
+      event.finished = fails ? FinishReason::kFailed : FinishReason::kStopToken;
+      if (!fails) event.tokens = {{.token = request.stop_tokens.at(0), .version = version, .top = {}}};
       events.push_back(std::move(event));
     }
     return events;
